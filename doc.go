@@ -1,0 +1,2 @@
+// Package idempotency makes HTTP APIs safe to retry.
+package idempotency

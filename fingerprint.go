@@ -1,0 +1,7 @@
+package idempotency
+
+// A Fingerprint is the digest of the request that a key is bound to. Its first byte
+// names the algorithm and its version; the rest is the digest.
+//
+// To a [Store] it is 32 opaque bytes.
+type Fingerprint [32]byte

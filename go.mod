@@ -1,0 +1,3 @@
+module example.com/idempotency
+
+go 1.26.0
