@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# What a program that uses the root module links: the standard library and go-redis,
+# and go-redis only because of store_redis.go. Tests may import more.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+redis=github.com/redis/go-redis/v9
+module=$(GOWORK=off go list -m)
+failed=0
+
+# The packages that a user can import or run, and those of the module that they are
+# made of. What only tests use, a helper in internal/ for example, is not among them.
+public=$(go list ./... | grep -v /internal/)
+# shellcheck disable=SC2086 # one argument for each package
+linked=$(go list -deps $public | grep -E "^$module(/|\$)")
+# shellcheck disable=SC2086
+imports=$(go list -f '{{range .Imports}}{{$.ImportPath}} {{.}}{{"\n"}}{{end}}' $linked)
+while read -r pkg import; do
+	case $import in
+	"$module" | "$module"/* | "$redis") continue ;;
+	esac
+	# No path of the standard library has a dot in its first element.
+	if [[ ${import%%/*} == *.* ]]; then
+		echo "$pkg imports $import: only the standard library and $redis are allowed"
+		failed=1
+	fi
+done <<<"$imports"
+
+# go list knows the imports of packages, not of files.
+importers=$(git grep --untracked -lF "\"$redis" -- '*.go' ':!*_test.go' ':!internal' ':!examples' || true)
+while read -r file; do
+	if [ -n "$file" ] && [ "$file" != store_redis.go ]; then
+		echo "$file imports go-redis: only store_redis.go and the examples may"
+		failed=1
+	fi
+done <<<"$importers"
+exit "$failed"

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# What the workspace hides: that modules.txt, go.work and the go.mod files agree, and
+# that each module is tidy, builds and vets by itself.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+failed=0
+
+there=$(git ls-files --cached --others --exclude-standard go.mod '*/go.mod' |
+	xargs -n 1 dirname | sort | paste -sd ' ')
+listed=$(scripts/modules.sh | sort | paste -sd ' ')
+used=$(go work edit -json | sed -n 's/.*"DiskPath": "\(.*\)".*/\1/p' |
+	sed 's,^\./,,' | sort | paste -sd ' ')
+if [ "$there" != "$listed" ] || [ "$there" != "$used" ]; then
+	printf '%s\n' "modules differ:" "  go.mod files: $there" "  modules.txt:  $listed" "  go.work:      $used"
+	failed=1
+fi
+
+# Users of the module inherit what it requires, but a program cannot be installed by
+# version from a module with replacements, and tools belong to the tools module.
+if grep -E '^(replace|exclude|tool|toolchain)\b' go.mod; then
+	echo "go.mod: the root module has no such lines"
+	failed=1
+fi
+
+export GOWORK=off
+for dir in $listed; do
+	echo "$dir"
+	(cd "$dir" && go mod tidy -diff && go build -o /dev/null ./... && go vet ./...) || failed=1
+done
+exit "$failed"

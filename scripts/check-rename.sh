@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Renames the modules of a copy of the tree: the copy must build and vet under the new
+# path, and nothing may be left of the old one.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+old=$(GOWORK=off go list -m)
+# Sorts behind its neighbours in imports and go.mod files, and its last element is not
+# the name of the package.
+new=zeta.example.org/team/safe-retries
+
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+git ls-files -z --cached --others --exclude-standard |
+	while IFS= read -r -d '' file; do
+		if [ -e "$file" ]; then printf '%s\0' "$file"; fi
+	done | tar --null -T - -cf - | tar -xf - -C "$copy"
+cd "$copy"
+
+commit() {
+	git add -A
+	git -c user.name=check -c user.email=check@example.org -c commit.gpgsign=false commit -qm "$1"
+}
+refuses() {
+	if scripts/rename-module.sh "$@" >/dev/null 2>&1; then
+		echo "rename-module.sh accepts: $*"
+		exit 1
+	fi
+}
+git init -q
+commit "before"
+
+for bad in '' name example.org 'example.org/a b' /abs/path example.org/a/ example.org//a \
+	../up.example/a https://example.org/a example.org/a/v2 "example.org/a';b"; do
+	refuses "$bad"
+done
+echo >>modules.txt
+refuses "$new"
+git checkout -q modules.txt
+if [ -n "$(git status --porcelain)" ]; then
+	echo "rename-module.sh has changed what it refused to change"
+	exit 1
+fi
+
+scripts/rename-module.sh "$new"
+commit "after"
+left=$(git grep -nIF "$old" | grep -vE "(//|[[:alnum:]_.-])${old}|${old}[[:alnum:]_-]" || true)
+if [ -n "$left" ]; then
+	printf '%s\n' "left of the old path:" "$left"
+	exit 1
+fi
+scripts/rename-module.sh "$new"
+if [ -n "$(git status --porcelain)" ]; then
+	echo "renaming twice is not the same as renaming once"
+	exit 1
+fi
+unformatted=$(git ls-files -z '*.go' | xargs -0 gofmt -l)
+if [ -n "$unformatted" ]; then
+	printf '%s\n' "not formatted after it:" "$unformatted"
+	exit 1
+fi
+go build -o /dev/null work
+go vet work
+for dir in $(scripts/modules.sh); do
+	(cd "$dir" && GOWORK=off go mod tidy -diff)
+done

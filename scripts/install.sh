@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Installs, on Debian and Ubuntu, what the checks need beside Go and git: Redis (the
+# tests start servers of their own), a C compiler for the race detector, shellcheck.
+set -euo pipefail
+
+missing=()
+have() { command -v "$1" >/dev/null || missing+=("$2"); }
+have redis-server redis-server
+have redis-cli redis-tools
+have redis-sentinel redis-sentinel
+have shellcheck shellcheck
+have perl perl
+have "${CC:-gcc}" "gcc libc6-dev"
+if [ ${#missing[@]} -eq 0 ]; then
+	exit
+fi
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+	as_root=(sudo -n)
+fi
+if ! command -v apt-get >/dev/null || { [ "$(id -u)" -ne 0 ] && ! sudo -n true 2>/dev/null; }; then
+	echo "please install: ${missing[*]}" >&2
+	exit 1
+fi
+apt() { "${as_root[@]}" env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get "$@"; }
+apt update -qq
+# shellcheck disable=SC2068,SC2086 # an entry may be two packages
+apt install -y -qq --no-install-recommends ${missing[@]}
+
+# The packages start services of their own unless RUNLEVEL (above) or a policy of the
+# machine keeps them from it, and systemd asks neither.
+if [ -d /run/systemd/system ] && [[ ${missing[*]} == *redis* ]]; then
+	"${as_root[@]}" systemctl disable --now redis-server redis-sentinel || true
+fi

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Runs golangci-lint over all modules, in the one version that .golangci.yml is written
+# for. A binary of that version on the PATH is used; otherwise one is built, once, into
+# the user's cache. It is no tool of the tools module because its two hundred
+# dependencies would then be resolved together with the library's.
+#   lint.sh            runs it; arguments go to golangci-lint run
+#   lint.sh install    only sees to it that it is there
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+version=2.12.2
+# A linter cannot read code for a newer Go than the one that built it.
+go=$(go env GOVERSION)
+go=${go%.*}
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/idempotency-tools/golangci-lint-$version-$go
+# Results are kept by what a file contains, and name it by where it was: those of another
+# clone would not match the exclusions, which go by path.
+export GOLANGCI_LINT_CACHE=$cache/results$PWD
+
+fits() {
+	local it
+	it=$("$1" version 2>/dev/null) && [[ $it == *"version $version built with $go"* ]]
+}
+
+linter=$(command -v golangci-lint || true)
+if [ -z "$linter" ] || ! fits "$linter"; then
+	linter=$cache/bin/golangci-lint
+	if ! fits "$linter"; then
+		echo "building golangci-lint $version into $cache/bin (minutes)"
+		GOBIN=$cache/bin GOWORK=off GOFLAGS='' \
+			go install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$version"
+	fi
+fi
+
+if [ "${1:-}" = install ]; then
+	echo "$linter"
+	exit
+fi
+mapfile -t packages < <(go list -m -f '{{.Dir}}/...')
+"$linter" run "$@" "${packages[@]}"

@@ -1,0 +1,18 @@
+module example.com/idempotency/tools
+
+go 1.26.0
+
+tool (
+	golang.org/x/perf/cmd/benchstat
+	mvdan.cc/gofumpt
+)
+
+require (
+	github.com/aclements/go-moremath v0.0.0-20210112150236-f10218a38794 // indirect
+	github.com/google/go-cmp v0.7.0 // indirect
+	golang.org/x/mod v0.29.0 // indirect
+	golang.org/x/perf v0.0.0-20260908200009-22c9c6c9d4da // indirect
+	golang.org/x/sync v0.17.0 // indirect
+	golang.org/x/tools v0.38.0 // indirect
+	mvdan.cc/gofumpt v0.9.2 // indirect
+)
