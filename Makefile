@@ -1,0 +1,52 @@
+# The targets are thin: what they do is in scripts/, which .ci/run calls too.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MODULES := $(shell scripts/modules.sh)
+
+.PHONY: help
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: check
+check: ## Run everything that CI runs
+	.ci/run
+
+.PHONY: test
+test: ## Run the tests of all modules
+	go test work
+
+.PHONY: race
+race: ## Run them with the race detector and in random order
+	scripts/test.sh
+
+.PHONY: cover
+cover: ## Tell how much of the root module the tests reach
+	go test -coverpkg=./... -coverprofile=cover.out ./...
+	go tool cover -func=cover.out | tail -n 1
+
+.PHONY: lint
+lint: ## Run golangci-lint; builds it first if it is not there
+	scripts/lint.sh
+
+.PHONY: fmt
+fmt: ## Format all Go files
+	go tool gofumpt -w .
+
+.PHONY: fuzz
+fuzz: ## Fuzz each target for FUZZTIME (20s)
+	scripts/fuzz.sh $(FUZZTIME)
+
+.PHONY: bench
+bench: ## Run the benchmarks BENCH (.) and summarize COUNT (6) runs of each
+	go test -run='^$$' -bench='$(or $(BENCH),.)' -benchmem -count=$(or $(COUNT),6) ./... | tee bench.out
+	go tool benchstat bench.out
+
+.PHONY: tidy
+tidy: ## Tidy the go.mod file of each module
+	for dir in $(MODULES); do (cd $$dir && GOWORK=off go mod tidy) || exit; done
+
+.PHONY: tidy-check
+tidy-check: ## Fail if a module is not tidy, or does not build outside the workspace
+	scripts/check-modules.sh
