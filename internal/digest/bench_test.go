@@ -1,0 +1,32 @@
+package digest_test
+
+import (
+	"crypto/sha256"
+	"strconv"
+	"testing"
+
+	"example.com/idempotency/internal/digest"
+)
+
+// BenchmarkRaw measures against the floor: the SHA-256 of the body alone.
+func BenchmarkRaw(b *testing.B) {
+	for _, size := range []int{1 << 10, 256 << 10} {
+		r := digest.Request{
+			Method: "POST", Path: "/v1/charges", Query: "expand=customer",
+			ContentType: "application/json; charset=utf-8", Body: make([]byte, size),
+		}
+		b.Run("fingerprint/"+strconv.Itoa(size), func(b *testing.B) {
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			for b.Loop() {
+				digest.Raw(&r)
+			}
+		})
+		b.Run("floor/"+strconv.Itoa(size), func(b *testing.B) {
+			b.SetBytes(int64(size))
+			for b.Loop() {
+				sha256.Sum256(r.Body)
+			}
+		})
+	}
+}

@@ -1,0 +1,145 @@
+// Package digest makes the digests that the library keeps instead of what they stand
+// for: fingerprints of requests, and the names of records.
+//
+// # Layout
+//
+// A digest is the SHA-256 of a sequence of parts. Each part is written as its length,
+// a varint as of encoding/binary, and its bytes. So no two sequences of parts are
+// written alike: nothing can be moved from the end of one part to the start of the
+// next. The first part is a tag that names the rest.
+//
+//	record name       "idem-key" 0x01
+//	                  scope, key
+//	raw request       "idem-fp" version 'r'
+//	                  method, path, query, content type, content codings, body
+//	multipart request "idem-fp" version 'm'
+//	                  method, path, query, content type without the boundary,
+//	                  content codings, then what is before, between and after the
+//	                  occurrences of two hyphens and the boundary in the body
+//	JSON request      "idem-fp" version 'j'
+//	                  method, path, query, content type, content codings, canonical body
+//	fields            "idem-fp" version 'f'
+//	                  method, path, query, the sorted names of the fields,
+//	                  what they are in the body
+//	caller's parts    "idem-fp" version 'p'
+//	                  the parts
+//
+// In a fingerprint, the version takes the place of the first byte of the SHA-256.
+// Records outlive deployments: whatever changes a digest needs a new version.
+package digest
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"hash"
+	"slices"
+	"sync"
+)
+
+// A Sum is a digest.
+type Sum = [sha256.Size]byte
+
+// Versions of fingerprints: which function made them.
+const (
+	VersionRaw    = 1
+	VersionJSON   = 2
+	VersionFields = 3
+	VersionJob    = 4 // of what a function is called with, by Parts
+)
+
+// Key returns the digest that names the record of a scope and key.
+func Key(scope, key string) Sum {
+	h := newHasher()
+	defer h.free()
+	h.text("idem-key\x01")
+	h.text(scope)
+	h.text(key)
+	return h.sum()
+}
+
+// Parts returns the fingerprint of parts that a caller has chosen.
+func Parts(version byte, parts ...[]byte) Sum {
+	h := newHasher()
+	defer h.free()
+	h.tag(version, 'p')
+	for _, part := range parts {
+		h.bytes(part)
+	}
+	return h.fingerprint(version)
+}
+
+// A hasher hashes a sequence of parts. Short ones are gathered first, because SHA-256
+// works on 64 bytes at a time.
+type hasher struct {
+	sha      hash.Hash
+	gathered []byte
+	result   Sum
+	// scratch is where a part is built that takes more than one step.
+	scratch []byte
+}
+
+// hashers keeps the memory of hashers for the next digests.
+var hashers = sync.Pool{New: func() any { return &hasher{sha: sha256.New()} }}
+
+func newHasher() *hasher {
+	h := hashers.Get().(*hasher)
+	h.sha.Reset()
+	h.gathered = h.gathered[:0]
+	return h
+}
+
+// free gives the hasher back to the pool, unless it has become so large that it is
+// better left to the garbage collector.
+func (h *hasher) free() {
+	const maxKept = 1 << 20
+	if cap(h.gathered)+cap(h.scratch) <= maxKept {
+		hashers.Put(h)
+	}
+}
+
+// tag writes the first part of a fingerprint.
+func (h *hasher) tag(version, form byte) {
+	h.length(len("idem-fp") + 2)
+	h.gathered = append(h.gathered, "idem-fp"...)
+	h.gathered = append(h.gathered, version, form)
+}
+
+func (h *hasher) text(part string) {
+	h.length(len(part))
+	h.gathered = append(h.gathered, part...)
+}
+
+func (h *hasher) bytes(part []byte) {
+	const short = 64
+	h.length(len(part))
+	if len(part) <= short {
+		h.gathered = append(h.gathered, part...)
+		return
+	}
+	h.sha.Write(h.gathered)
+	h.sha.Write(part)
+	h.gathered = h.gathered[:0]
+}
+
+func (h *hasher) length(n int) {
+	h.gathered = binary.AppendUvarint(h.gathered, uint64(n))
+}
+
+// endPart makes a part of what has been gathered since start.
+func (h *hasher) endPart(start int) {
+	var length [binary.MaxVarintLen64]byte
+	n := binary.PutUvarint(length[:], uint64(len(h.gathered)-start))
+	h.gathered = slices.Insert(h.gathered, start, length[:n]...)
+}
+
+func (h *hasher) sum() Sum {
+	h.sha.Write(h.gathered)
+	h.sha.Sum(h.result[:0])
+	return h.result
+}
+
+func (h *hasher) fingerprint(version byte) Sum {
+	sum := h.sum()
+	sum[0] = version
+	return sum
+}

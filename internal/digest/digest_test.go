@@ -1,0 +1,438 @@
+package digest_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"testing"
+
+	"example.com/idempotency/internal/digest"
+	"example.com/idempotency/internal/race"
+)
+
+// parcel has the multipart body with the given boundary.
+func parcel(boundary string) []byte {
+	body := "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n" +
+		"--B\r\nContent-Disposition: form-data; name=\"f\"; filename=\"x\"\r\n\r\n--b\r\n\r\n" +
+		"--B--\r\n"
+	return []byte(strings.ReplaceAll(body, "--B", "--"+boundary))
+}
+
+func fields(tb testing.TB, names ...string) *digest.Fields {
+	tb.Helper()
+	f, err := digest.ParseFields(names...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return f
+}
+
+// TestLayout pins every byte that is hashed. Records outlive deployments: if this test
+// fails, the change needs a new version, or the retries of all clients that are under
+// way at the next deployment are refused.
+func TestLayout(t *testing.T) {
+	t.Parallel()
+	request := func(contentType, coding string, body []byte) *digest.Request {
+		return &digest.Request{
+			Method: "POST", Path: "/v1/a%20b", Query: "q=1",
+			ContentType: contentType, ContentEncoding: coding, Body: body,
+		}
+	}
+	pad := strings.Repeat("x", 200)
+	const jsonBody = `{"b": 1.0, "a": [null]}`
+	const head = "\x04POST\x09/v1/a%20b\x03q=1"
+	tests := []struct {
+		name     string
+		got      digest.Sum
+		version  byte
+		preimage string
+		sha      string
+	}{
+		{
+			"raw",
+			digest.Raw(request("Text/Plain ; Charset=UTF-8", " GZIP ,identity, br", []byte("body"))), 1,
+			"\x09idem-fp\x01r" + head + "\x1atext/plain;charset=\"utf-8\"\x07gzip,br\x04body",
+			"acd20f9ee4992e2c4d35b783c04e7412ecd4f7168658ba57e9646e52a13a5f42",
+		},
+		{
+			"raw, nothing but a method",
+			digest.Raw(&digest.Request{Method: "POST"}), 1,
+			"\x09idem-fp\x01r\x04POST\x00\x00\x00\x00\x00",
+			"543f72707b4a581481fe35e93994c1faeecebebf6efae5ff713e7631592b47aa",
+		},
+		{
+			"raw, long body",
+			digest.Raw(request("", "", []byte(pad))), 1,
+			"\x09idem-fp\x01r" + head + "\x00\x00\xc8\x01" + pad,
+			"0a13fcb837ac02ecf1b0ae98384d8b1c0f61f49c9e5accd3aaf51c8eedd60a40",
+		},
+		{
+			"multipart",
+			digest.Raw(request("multipart/form-data; boundary=\"zz\"; a=1", "", parcel("zz"))), 1,
+			"\x09idem-fp\x01m" + head + "\x19multipart/form-data;a=\"1\"\x00\x00" +
+				"\x31\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n" +
+				"\x43\r\nContent-Disposition: form-data; name=\"f\"; filename=\"x\"\r\n\r\n--b\r\n\r\n" +
+				"\x04--\r\n",
+			"bcfe1d4aa163d7fb997812713a348cc0a9fd699d78c7e8a6971190d27431b740",
+		},
+		{
+			"JSON",
+			digest.JSON(request("application/json", "", []byte(jsonBody))), 2,
+			"\x09idem-fp\x02j" + head + "\x10application/json\x00\x12" + `{"a":[null],"b":1}`,
+			"21a7c05310c3a6db6f078f7942eaf17babd9f25ca78bac4930b8953aeeb9ac16",
+		},
+		{
+			"JSON of another kind",
+			digest.JSON(request("text/plain", "", []byte(jsonBody))), 2,
+			"\x09idem-fp\x02r" + head + "\x0atext/plain\x00\x17" + jsonBody,
+			"44e70c83f54f6413f275e33164e1dca0b73ad132933fc3c711b89c594b4239fb",
+		},
+		{
+			"fields",
+			fields(t, "b", "a", "c").Fingerprint(request("application/json", "", []byte(jsonBody))), 3,
+			"\x09idem-fp\x03f" + head + "\x01a\x01b\x01c\x0d=[null]\n=1\n-\n",
+			"699ee6aab66d6a2b34e2ee172e216b6dae72586b53e5de5ed80b680d2a2140e3",
+		},
+		{
+			"fields, not JSON",
+			fields(t, "b").Fingerprint(request("text/plain", "", []byte(jsonBody))), 3,
+			"\x09idem-fp\x03r" + head + "\x0atext/plain\x00\x17" + jsonBody,
+			"267dd20dc16e22dab95a4a6a19dadac0417395a7a5ee3a43d936aab982ca177e",
+		},
+		{
+			"parts",
+			digest.Parts(0xfe, []byte("a"), nil, []byte("bc")), 0xfe,
+			"\x09idem-fp\xfep\x01a\x00\x02bc",
+			"8f9895ac658befd33c1c68545b1a6ca90e0cb40ca75a1dc00a46d6e521881508",
+		},
+	}
+	for _, tt := range tests {
+		sum := sha256.Sum256([]byte(tt.preimage))
+		if got := hex.EncodeToString(sum[:]); got != tt.sha {
+			t.Errorf("%s: the SHA-256 of %q is %s, want %s", tt.name, tt.preimage, got, tt.sha)
+		}
+		sum[0] = tt.version
+		if tt.got != sum {
+			t.Errorf("%s: got %x, want %x", tt.name, tt.got, sum)
+		}
+	}
+
+	key := digest.Key("scope", "key")
+	if want := sha256.Sum256([]byte("\x09idem-key\x01\x05scope\x03key")); key != want {
+		t.Errorf("key: got %x, want %x", key, want)
+	}
+	if got := hex.EncodeToString(key[:]); got != "a5a6f0743f9be348d8be6dff811994be3122174e81541664151f6eb42595315a" {
+		t.Errorf("key: got %s", got)
+	}
+}
+
+func TestRequestsThatAreTheSame(t *testing.T) {
+	t.Parallel()
+	amount := fields(t, "amount", "to.iban")
+	type fingerprint func(*digest.Request) digest.Sum
+	tests := []struct {
+		name string
+		fp   fingerprint
+		a, b digest.Request
+	}{
+		{
+			"case and white space of the type", digest.Raw,
+			digest.Request{ContentType: "application/json;charset=utf-8"},
+			digest.Request{ContentType: " Application/JSON ; Charset=\"UTF-8\" ;"},
+		},
+		{
+			"order of the type's parameters", digest.Raw,
+			digest.Request{ContentType: `multipart/related;type="text/xml";start=a`},
+			digest.Request{ContentType: `multipart/related;start="\a";type="text/xml"`},
+		},
+		{
+			"identity coding", digest.Raw,
+			digest.Request{ContentEncoding: "identity"},
+			digest.Request{},
+		},
+		{
+			"spelling of the coding", digest.Raw,
+			digest.Request{ContentEncoding: "gzip, BR"},
+			digest.Request{ContentEncoding: "GZIP,br,"},
+		},
+		{
+			"nil and empty body", digest.Raw,
+			digest.Request{Body: []byte{}},
+			digest.Request{},
+		},
+		{
+			"random boundary", digest.Raw,
+			digest.Request{ContentType: "multipart/form-data; boundary=one", Body: parcel("one")},
+			digest.Request{ContentType: "multipart/form-data; boundary=\"and:two\"", Body: parcel("and:two")},
+		},
+		{
+			"random boundary, other fingerprint", digest.JSON,
+			digest.Request{ContentType: "multipart/form-data; boundary=one", Body: parcel("one")},
+			digest.Request{ContentType: "multipart/form-data; boundary=two", Body: parcel("two")},
+		},
+		{
+			"random boundary, no epilogue", digest.Raw,
+			digest.Request{ContentType: "multipart/mixed; boundary=one", Body: []byte("--one\r\n\r\n\r\n--one--")},
+			digest.Request{ContentType: "multipart/mixed; boundary=two", Body: []byte("--two\r\n\r\n\r\n--two--")},
+		},
+		{
+			"random boundary, with preamble and epilogue", digest.Raw,
+			digest.Request{ContentType: "multipart/mixed; boundary=one", Body: []byte("pre\r\n--one\r\n\r\n\r\n--one--\r\nepi")},
+			digest.Request{ContentType: "multipart/mixed; boundary=two", Body: []byte("pre\r\n--two\r\n\r\n\r\n--two--\r\nepi")},
+		},
+		{
+			"JSON", digest.JSON,
+			digest.Request{ContentType: "application/json", Body: []byte(`{"a":1,"b":"\u0041"}`)},
+			digest.Request{ContentType: "application/json", Body: []byte("{\n\t\"b\": \"A\", \"a\": 1.0\n}\n")},
+		},
+		{
+			"JSON by suffix", digest.JSON,
+			digest.Request{ContentType: "application/vnd.api+JSON", Body: []byte(`{"a":1,"b":2}`)},
+			digest.Request{ContentType: "application/vnd.api+json", Body: []byte(`{"b":2,"a":1}`)},
+		},
+		{
+			"JSON with numbers beyond doubles", digest.JSON,
+			digest.Request{ContentType: "application/json", Body: []byte(`{"id":12345678901234567890,"b":2}`)},
+			digest.Request{ContentType: "application/json", Body: []byte(`{"b":2,"id":12345678901234567890}`)},
+		},
+		{
+			"other fields", amount.Fingerprint,
+			digest.Request{ContentType: "application/json", Body: []byte(`{"amount":1,"to":{"iban":"x"},"sent":"10:00"}`)},
+			digest.Request{ContentType: "application/merge-patch+json", Body: []byte(`{"to":{"iban":"x","bank":"y"},"amount":1.0}`)},
+		},
+		{
+			"absent fields", amount.Fingerprint,
+			digest.Request{ContentType: "application/json", Body: []byte(`{}`)},
+			digest.Request{ContentType: "application/json", Body: []byte(`{"to":{}}`)},
+		},
+	}
+	for _, tt := range tests {
+		if tt.fp(&tt.a) != tt.fp(&tt.b) {
+			t.Errorf("%s: fingerprints differ", tt.name)
+		}
+	}
+}
+
+func TestRequestsThatDiffer(t *testing.T) {
+	t.Parallel()
+	amount := fields(t, "amount", "to.iban")
+	jsonRequest := func(body string) digest.Request {
+		return digest.Request{ContentType: "application/json", Body: []byte(body)}
+	}
+	multipart := func(contentType, body string) digest.Request {
+		return digest.Request{ContentType: contentType, Body: []byte(body)}
+	}
+	type fingerprint func(*digest.Request) digest.Sum
+	tests := []struct {
+		name string
+		fp   fingerprint
+		a, b digest.Request
+	}{
+		{"method", digest.Raw, digest.Request{Method: "POST"}, digest.Request{Method: "PATCH"}},
+		{"path", digest.Raw, digest.Request{Path: "/a"}, digest.Request{Path: "/a/"}},
+		{"escaped path", digest.Raw, digest.Request{Path: "/a/b"}, digest.Request{Path: "/a%2Fb"}},
+		{"query", digest.Raw, digest.Request{Query: "a=1&b=2"}, digest.Request{Query: "b=2&a=1"}},
+		{"path into query", digest.Raw, digest.Request{Path: "/ab"}, digest.Request{Path: "/a", Query: "b"}},
+		{"body", digest.Raw, digest.Request{Body: []byte("a")}, digest.Request{Body: []byte("b")}},
+		{"query into body", digest.Raw, digest.Request{Query: "a"}, digest.Request{Body: []byte("a")}},
+		{"type", digest.Raw, digest.Request{ContentType: "text/plain"}, digest.Request{ContentType: "text/html"}},
+		{"charset", digest.Raw, digest.Request{ContentType: "text/plain;charset=utf-8"}, digest.Request{ContentType: "text/plain;charset=latin1"}},
+		{"case of another parameter", digest.Raw, digest.Request{ContentType: "text/plain;a=x"}, digest.Request{ContentType: "text/plain;a=X"}},
+		{"boundary of what is not multipart", digest.Raw, digest.Request{ContentType: "text/plain;boundary=x"}, digest.Request{ContentType: "text/plain;boundary=y"}},
+		{"malformed type", digest.Raw, digest.Request{ContentType: "text/plain;a"}, digest.Request{ContentType: "text/plain"}},
+		{"coding", digest.Raw, digest.Request{ContentEncoding: "gzip"}, digest.Request{}},
+		{"order of codings", digest.Raw, digest.Request{ContentEncoding: "gzip,br"}, digest.Request{ContentEncoding: "br,gzip"}},
+		{"type into coding", digest.Raw, digest.Request{ContentType: "gzip"}, digest.Request{ContentEncoding: "gzip"}},
+
+		{
+			"content of a part", digest.Raw,
+			multipart("multipart/mixed;boundary=b", "--b\r\n\r\n1\r\n--b--"),
+			multipart("multipart/mixed;boundary=b", "--b\r\n\r\n2\r\n--b--"),
+		},
+		{
+			"a delimiter that only one boundary makes", digest.Raw,
+			multipart("multipart/mixed;boundary=b", "--b\r\n\r\n1\r\n--c\r\n\r\n2\r\n--b--"),
+			multipart("multipart/mixed;boundary=b", "--b\r\n\r\n1\r\n--b\r\n\r\n2\r\n--b--"),
+		},
+		{
+			"same body, other boundary", digest.Raw,
+			multipart("multipart/mixed;boundary=b", "--b\r\n\r\n1\r\n--b--"),
+			multipart("multipart/mixed;boundary=c", "--b\r\n\r\n1\r\n--b--"),
+		},
+		{
+			"multipart that is cut off", digest.Raw,
+			multipart("multipart/mixed;boundary=b", "--b\r\n\r\n1\r\n"),
+			multipart("multipart/mixed;boundary=c", "--c\r\n\r\n1\r\n"),
+		},
+		{
+			"boundary that begins a line of content", digest.Raw,
+			multipart("multipart/mixed;boundary=b", "--b\r\n\r\n--bb\r\n--b--"),
+			multipart("multipart/mixed;boundary=c", "--c\r\n\r\n--cb\r\n--c--"),
+		},
+		{
+			"boundary inside a line", digest.Raw,
+			multipart("multipart/mixed;boundary=b", "--b\r\n\r\nx--b\r\n--b--"),
+			multipart("multipart/mixed;boundary=c", "--c\r\n\r\nx--c\r\n--c--"),
+		},
+		{
+			"text before the first boundary", digest.Raw,
+			multipart("multipart/mixed;boundary=b", "x--b\r\n\r\n1\r\n--b--"),
+			multipart("multipart/mixed;boundary=c", "x--c\r\n\r\n1\r\n--c--"),
+		},
+		{
+			"boundary after a bare line feed", digest.Raw,
+			multipart("multipart/mixed;boundary=b", "--b\r\n\r\n1\n--b--"),
+			multipart("multipart/mixed;boundary=c", "--c\r\n\r\n1\n--c--"),
+		},
+		{
+			"something after the end", digest.Raw,
+			multipart("multipart/mixed;boundary=b", "--b\r\n\r\n\r\n--b--\r\n--b--"),
+			multipart("multipart/mixed;boundary=c", "--c\r\n\r\n\r\n--c--\r\n--c--"),
+		},
+		{
+			"text after the closing delimiter", digest.Raw,
+			multipart("multipart/mixed;boundary=b", "--b\r\n\r\n\r\n--b--x"),
+			multipart("multipart/mixed;boundary=c", "--c\r\n\r\n\r\n--c--x"),
+		},
+		{
+			"lines without carriage return", digest.Raw,
+			multipart("multipart/mixed;boundary=b", "--b\n\n1\n--b--\n"),
+			multipart("multipart/mixed;boundary=c", "--c\n\n1\n--c--\n"),
+		},
+		{
+			"boundary too long", digest.Raw,
+			multipart("multipart/mixed;boundary="+strings.Repeat("b", 71), "--"+strings.Repeat("b", 71)+"--"),
+			multipart("multipart/mixed;boundary="+strings.Repeat("c", 71), "--"+strings.Repeat("c", 71)+"--"),
+		},
+		{
+			"parameter beside the boundary", digest.Raw,
+			multipart("multipart/mixed;boundary=b;x=1", "--b--"),
+			multipart("multipart/mixed;boundary=b;x=2", "--b--"),
+		},
+
+		{"JSON as raw", digest.Raw, jsonRequest(`{"a":1}`), jsonRequest(`{"a": 1}`)},
+		{"JSON value", digest.JSON, jsonRequest(`{"a":1}`), jsonRequest(`{"a":2}`)},
+		{"JSON type", digest.JSON, jsonRequest(`{"a":1}`), jsonRequest(`{"a":"1"}`)},
+		{"JSON null and absent", digest.JSON, jsonRequest(`{"a":null}`), jsonRequest(`{}`)},
+		{"amounts beyond doubles", digest.JSON, jsonRequest(`12345678901234567890`), jsonRequest(`12345678901234567891`)},
+		{"duplicate names", digest.JSON, jsonRequest(`{"a":1,"a":2}`), jsonRequest(`{"a":2}`)},
+		{"duplicate names, spelled otherwise", digest.JSON, jsonRequest(`{"a":1,"a":2}`), jsonRequest(`{"a":1, "a":2}`)},
+		{"lone surrogates", digest.JSON, jsonRequest(`"\ud800"`), jsonRequest(`"\ud801"`)},
+		{"JSON that is compressed", digest.JSON, jsonRequest(`{"a":1}`), digest.Request{
+			ContentType: "application/json", ContentEncoding: "x", Body: []byte(`{"a":1}`),
+		}},
+		{
+			"spelling of JSON that says it is compressed", digest.JSON,
+			digest.Request{ContentType: "application/json", ContentEncoding: "x", Body: []byte(`[1]`)},
+			digest.Request{ContentType: "application/json", ContentEncoding: "x", Body: []byte(`[ 1]`)},
+		},
+		{
+			"spelling of JSON under another type", digest.JSON,
+			digest.Request{ContentType: "text/json", Body: []byte(`[1]`)},
+			digest.Request{ContentType: "text/json", Body: []byte(`[ 1]`)},
+		},
+		{
+			"JSON and its type", digest.JSON,
+			digest.Request{ContentType: "application/json", Body: []byte(`[1]`)},
+			digest.Request{ContentType: "application/patch+json", Body: []byte(`[1]`)},
+		},
+
+		{"selected field", amount.Fingerprint, jsonRequest(`{"amount":1}`), jsonRequest(`{"amount":2}`)},
+		{"selected field, nested", amount.Fingerprint, jsonRequest(`{"to":{"iban":"x"}}`), jsonRequest(`{"to":{"iban":"y"}}`)},
+		{"selected field null and absent", amount.Fingerprint, jsonRequest(`{"amount":null}`), jsonRequest(`{}`)},
+		{"one field's value in the other", amount.Fingerprint, jsonRequest(`{"amount":1}`), jsonRequest(`{"to":{"iban":1}}`)},
+		{
+			"path of a request with fields", amount.Fingerprint,
+			digest.Request{Path: "/a", ContentType: "application/json", Body: []byte(`{}`)},
+			digest.Request{Path: "/b", ContentType: "application/json", Body: []byte(`{}`)},
+		},
+		{"fields of what is not JSON", amount.Fingerprint, jsonRequest(`{"amount":1,}`), jsonRequest(`{"amount":1,"x"}`)},
+		{
+			"fields of what is not JSON by type", amount.Fingerprint,
+			digest.Request{Body: []byte(`{"amount":1,"x":1}`)},
+			digest.Request{Body: []byte(`{"amount":1,"x":2}`)},
+		},
+	}
+	for _, tt := range tests {
+		if tt.fp(&tt.a) == tt.fp(&tt.b) {
+			t.Errorf("%s: fingerprints are equal", tt.name)
+		}
+	}
+}
+
+// TestVersionsDiffer shows that no version's fingerprint is that of another, even
+// where they hash the same content.
+func TestVersionsDiffer(t *testing.T) {
+	t.Parallel()
+	r := &digest.Request{Method: "POST", Body: []byte("x")}
+	seen := map[digest.Sum]string{}
+	for name, sum := range map[string]digest.Sum{
+		"raw":          digest.Raw(r),
+		"JSON":         digest.JSON(r),
+		"fields":       fields(t, "a").Fingerprint(r),
+		"other fields": fields(t, "b").Fingerprint(&digest.Request{Method: "POST", ContentType: "application/json", Body: []byte("{}")}),
+		"more fields":  fields(t, "b", "c").Fingerprint(&digest.Request{Method: "POST", ContentType: "application/json", Body: []byte("{}")}),
+		"parts":        digest.Parts(200),
+		"more parts":   digest.Parts(200, nil),
+		"parts 201":    digest.Parts(201),
+	} {
+		sum[0] = 0
+		if other, ok := seen[sum]; ok {
+			t.Errorf("%s and %s have the same digest", name, other)
+		}
+		seen[sum] = name
+	}
+}
+
+func TestParseFields(t *testing.T) {
+	t.Parallel()
+	for _, names := range [][]string{{}, {""}, {"a", "b..c"}, {`a\`}} {
+		if _, err := digest.ParseFields(names...); err == nil {
+			t.Errorf("%q was accepted", names)
+		}
+	}
+	r := &digest.Request{ContentType: "application/json", Body: []byte(`{"a":1,"b":2}`)}
+	if fields(t, "b", "a", "b").Fingerprint(r) != fields(t, "a", "b").Fingerprint(r) {
+		t.Error("the order of the names matters")
+	}
+}
+
+func TestAllocations(t *testing.T) {
+	if race.Enabled {
+		t.Skip("pools drop items at random under the race detector")
+	}
+	onlyA := fields(t, "a")
+	for name, hash := range map[string]func(*digest.Request) digest.Sum{
+		"raw": digest.Raw, "JSON": digest.JSON, "fields": onlyA.Fingerprint,
+	} {
+		for _, r := range []*digest.Request{
+			{Method: "POST", Path: "/a", Query: "q", ContentType: "Application/JSON; charset=UTF-8", Body: []byte(`{"b":"` + strings.Repeat("x", 1000) + `","a":1}`)},
+			{ContentType: "multipart/form-data; boundary=b", ContentEncoding: "identity", Body: parcel("b")},
+		} {
+			// Less than one, not none: the garbage collector may empty a pool.
+			if got := testing.AllocsPerRun(200, func() { hash(r) }); got >= 1 {
+				t.Errorf("%s, %s: %v allocations", name, r.ContentType, got)
+			}
+		}
+	}
+	if got := testing.AllocsPerRun(200, func() { digest.Key("scope", "key") }); got >= 1 {
+		t.Errorf("key: %v allocations", got)
+	}
+}
+
+// TestLargeRequestIsNotKept fingerprints something large, and then something small
+// with what may be the same memory.
+func TestLargeRequestIsNotKept(t *testing.T) {
+	t.Parallel()
+	small := &digest.Request{Method: "POST", ContentType: "application/json", Body: []byte(`{"a":1}`)}
+	want := digest.JSON(small)
+	large := &digest.Request{ContentType: "application/json", Body: fmt.Appendf(nil, `["%s"]`, bytes.Repeat([]byte("x"), 4<<20))}
+	for range 3 {
+		digest.JSON(large)
+		if got := digest.JSON(small); got != want {
+			t.Fatalf("got %x, want %x", got, want)
+		}
+	}
+}

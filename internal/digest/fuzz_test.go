@@ -1,0 +1,188 @@
+package digest_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"mime/multipart"
+	"strings"
+	"testing"
+
+	"example.com/idempotency/internal/digest"
+	"example.com/idempotency/internal/jcs"
+)
+
+// FuzzFingerprint reads back what is hashed. That each part of the request can be told
+// from it means that no two requests, but those that are meant to be the same, have
+// the same fingerprint; and no request is written as one of another form is.
+func FuzzFingerprint(f *testing.F) {
+	add := func(contentType, coding string, body []byte) {
+		f.Add("POST", "/v1/charges", "a=1", contentType, coding, body, "other")
+	}
+	add("", "", nil)
+	add("text/plain; charset=UTF-8", "gzip, identity", []byte("x"))
+	add("application/json", "", []byte(`{"b":1e2,"a":[{"b":null},{}]}`))
+	add("application/json", "", []byte(`{"b":12345678901234567890,"b":1}`))
+	add("application/vnd.a+json", "br", []byte(`[]`))
+	add("multipart/form-data; boundary=zz", "", parcel("zz"))
+	add("multipart/form-data; boundary=zz", "", []byte("--zz\n\n--zz--"))
+	add("multipart/mixed; boundary=\"a-\"; x=\"\\y\"", "", []byte("pre\r\n--a-\r\n\r\n\r\n--a---"))
+	add("multipart/mixed; boundary=-", "", []byte("---\r\n---\r\n-----"))
+	selected := fields(f, "b", "a.b")
+	paths := []jcs.Path{{"a", "b"}, {"b"}}
+
+	f.Fuzz(func(t *testing.T, method, path, query, contentType, coding string, body []byte, boundary string) {
+		r := &digest.Request{
+			Method: method, Path: path, Query: query,
+			ContentType: contentType, ContentEncoding: coding, Body: body,
+		}
+		checkRaw(t, r, 1, decodeParts(t, digest.RawPreimage(r)))
+		checkBoundary(t, r, boundary)
+
+		parts := decodeParts(t, digest.JSONPreimage(r))
+		if form(parts) == 'j' {
+			checkHead(t, r, 2, parts)
+			canonical, err := jcs.Canonical(nil, body)
+			if err != nil || len(parts) != 7 || parts[6] != string(canonical) {
+				t.Fatalf("%q: canonical body is %q, %v, but hashed is %q", body, canonical, err, parts[6:])
+			}
+		} else {
+			checkRaw(t, r, 2, parts)
+		}
+
+		parts = decodeParts(t, digest.FieldsPreimage(selected, r))
+		if form(parts) == 'f' {
+			checkHead(t, r, 3, parts)
+			lines, err := jcs.Select(nil, body, paths)
+			if want := []string{"a.b", "b", string(lines)}; err != nil || fmt.Sprint(parts[4:]) != fmt.Sprint(want) {
+				t.Fatalf("%q: fields are %q, %v, but hashed is %q", body, want, err, parts[4:])
+			}
+		} else {
+			checkRaw(t, r, 3, parts)
+		}
+	})
+}
+
+// decodeParts takes a sequence of parts apart, and fails if there is another way to
+// write it.
+func decodeParts(t *testing.T, written []byte) []string {
+	t.Helper()
+	var parts []string
+	for rest := written; len(rest) > 0; {
+		length, n := binary.Uvarint(rest)
+		if n <= 0 || length > uint64(len(rest)-n) || n != len(binary.AppendUvarint(nil, length)) {
+			t.Fatalf("%q is no sequence of parts", written)
+		}
+		parts = append(parts, string(rest[n:n+int(length)]))
+		rest = rest[n+int(length):]
+	}
+	return parts
+}
+
+func form(parts []string) byte { return parts[0][len(parts[0])-1] }
+
+func checkHead(t *testing.T, r *digest.Request, version byte, parts []string) {
+	t.Helper()
+	if want := "idem-fp" + string(rune(version)) + string(rune(form(parts))); parts[0] != want {
+		t.Fatalf("the tag is %q, want %q", parts[0], want)
+	}
+	if parts[1] != r.Method || parts[2] != r.Path || parts[3] != r.Query {
+		t.Fatalf("%+v begins with %q", r, parts[:4])
+	}
+}
+
+// checkRaw checks the forms that hash the body as it is.
+func checkRaw(t *testing.T, r *digest.Request, version byte, parts []string) {
+	t.Helper()
+	checkHead(t, r, version, parts)
+	contentType, _ := digest.NormalizeType(r.ContentType)
+	if form(parts) == 'm' {
+		if body := strings.Join(parts[6:], "--"+digest.Boundary(r.ContentType)); body != string(r.Body) {
+			t.Fatalf("%q: the pieces %q make %q", r.Body, parts[6:], body)
+		}
+		return
+	}
+	if form(parts) != 'r' || len(parts) != 7 || parts[4] != contentType || parts[6] != string(r.Body) {
+		t.Fatalf("%+v is hashed as %q", r, parts)
+	}
+}
+
+// checkBoundary exchanges the boundary of a multipart request. If it is one by our
+// reading, then the fingerprint stays, and mime/multipart, which accepts far more,
+// finds the same in both.
+func checkBoundary(t *testing.T, r *digest.Request, boundary string) {
+	t.Helper()
+	old := digest.Boundary(r.ContentType)
+	contentType := `multipart/mixed; boundary="` + boundary + `"`
+	if old == "" || digest.Boundary(contentType) != boundary || bytes.Contains(r.Body, []byte("--"+boundary)) {
+		return
+	}
+	if parts := decodeParts(t, digest.RawPreimage(r)); form(parts) != 'm' {
+		return
+	}
+	one, two := *r, *r
+	one.ContentType = `multipart/mixed; boundary="` + old + `"`
+	two.ContentType = contentType
+	two.Body = bytes.ReplaceAll(r.Body, []byte("--"+old), []byte("--"+boundary))
+	if decodeForm := form(decodeParts(t, digest.RawPreimage(&two))); decodeForm != 'm' {
+		return // the new boundary and what follows make an earlier occurrence
+	}
+	if digest.Raw(&one) != digest.Raw(&two) {
+		t.Fatalf("%q and %q have different fingerprints", one.Body, two.Body)
+	}
+	if a, b := readMultipart(one.Body, old), readMultipart(two.Body, boundary); a != b {
+		t.Fatalf("%q has %s, but %q has %s", one.Body, a, two.Body, b)
+	}
+}
+
+// readMultipart returns what mime/multipart finds in a body.
+func readMultipart(body []byte, boundary string) string {
+	var found strings.Builder
+	reader := multipart.NewReader(bytes.NewReader(body), boundary)
+	for {
+		part, err := reader.NextRawPart()
+		if err != nil {
+			fmt.Fprint(&found, errors.Is(err, io.EOF))
+			return found.String()
+		}
+		content, err := io.ReadAll(part)
+		fmt.Fprintf(&found, "%q %q %v; ", part.Header, content, err == nil)
+	}
+}
+
+// FuzzContentType checks that the canonical spelling of a type is a fixed point, and
+// means the same to package mime.
+func FuzzContentType(f *testing.F) {
+	for _, seed := range []string{
+		"", "text/plain", "TEXT/HTML ; Charset=UTF-8;;", `a/b;c="d\"e";b=f`, "a/b;c", "a/b;c=;d=e",
+		"a/b;c=d;C=e", `multipart/form-data; boundary="x:y"`, "a/b;a=1;b=2;c=3;d=4;e=5;f=6;g=7;h=8;i=9",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		spelled, ok := digest.NormalizeType(value)
+		again, okAgain := digest.NormalizeType(spelled)
+		if again != spelled || ok != okAgain {
+			t.Fatalf("%q is spelled %q, but that is spelled %q", value, spelled, again)
+		}
+		// Package mime keeps some backslashes, and decodes names with asterisks.
+		if !ok || strings.ContainsAny(value, `\*`) {
+			return
+		}
+		wantType, want, err := mime.ParseMediaType(value)
+		if err != nil {
+			return
+		}
+		if _, ok := want["charset"]; ok {
+			want["charset"] = strings.ToLower(want["charset"])
+		}
+		gotType, got, err := mime.ParseMediaType(spelled)
+		if err != nil || gotType != wantType || !maps.Equal(got, want) {
+			t.Fatalf("%q is %s %q, but %q is %s %q, %v", value, wantType, want, spelled, gotType, got, err)
+		}
+	})
+}

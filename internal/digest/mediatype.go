@@ -1,0 +1,240 @@
+package digest
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// A mediaType is a parsed Content-Type (RFC 9110, section 8.3). The standard library's
+// parser would do, but for a map and several strings on each request.
+type mediaType struct {
+	name   string // type/subtype
+	params [maxParams]param
+	n      int
+	// verbatim is the whole value if it is not well-formed; nothing else is set then.
+	verbatim string
+}
+
+// maxParams is how many parameters are told apart. No registered type has as many.
+const maxParams = 8
+
+// A param is a parameter. The value of a quoted one is what is between the quotes,
+// with its backslashes.
+type param struct {
+	name, value string
+	quoted      bool
+}
+
+// parseMediaType parses a field value. Parameters are sorted by name.
+func parseMediaType(value string) mediaType {
+	value = trim(value)
+	t := mediaType{}
+	name, rest, _ := strings.Cut(value, ";")
+	t.name = trim(name)
+	if top, sub, ok := strings.Cut(t.name, "/"); !ok || !isToken(top) || !isToken(sub) {
+		return mediaType{verbatim: value}
+	}
+	for rest != "" {
+		rest = trim(rest)
+		if rest == "" || rest[0] == ';' {
+			rest = strings.TrimPrefix(rest, ";")
+			continue
+		}
+		var p param
+		var ok bool
+		if p, rest, ok = cutParam(rest); !ok || t.n == maxParams {
+			return mediaType{verbatim: value}
+		}
+		t.params[t.n] = p
+		t.n++
+	}
+	params := t.params[:t.n]
+	slices.SortFunc(params, func(a, b param) int { return compareFold(a.name, b.name) })
+	for i := 1; i < t.n; i++ {
+		if compareFold(params[i-1].name, params[i].name) == 0 {
+			return mediaType{verbatim: value}
+		}
+	}
+	return t
+}
+
+// cutParam consumes a parameter and the semicolon after it.
+func cutParam(s string) (p param, rest string, ok bool) {
+	if p.name, s, ok = strings.Cut(s, "="); !ok || !isToken(p.name) {
+		return p, "", false
+	}
+	if p.quoted = strings.HasPrefix(s, `"`); p.quoted {
+		end := 1
+		for end < len(s) && s[end] != '"' {
+			if s[end] == '\\' {
+				end++
+			}
+			end++
+		}
+		if end >= len(s) {
+			return p, "", false
+		}
+		p.value, s = s[1:end], trim(s[end+1:])
+		return p, strings.TrimPrefix(s, ";"), s == "" || s[0] == ';'
+	}
+	p.value, rest, _ = strings.Cut(s, ";")
+	p.value = strings.TrimRight(p.value, " \t")
+	return p, rest, isToken(p.value)
+}
+
+// appendTo appends the canonical spelling: names in lower case, parameters in the order
+// of their names and quoted, no white space. It leaves out the parameter named omit.
+//
+// The spelling is itself well-formed and so never that of a malformed value.
+func (t *mediaType) appendTo(dst []byte, omit string) []byte {
+	dst = append(dst, t.verbatim...)
+	dst = appendLower(dst, t.name)
+	for _, p := range t.params[:t.n] {
+		if omit != "" && strings.EqualFold(p.name, omit) {
+			continue
+		}
+		dst = append(dst, ';')
+		dst = appendLower(dst, p.name)
+		dst = append(dst, '=', '"')
+		start := len(dst)
+		dst = p.appendValue(dst)
+		if strings.EqualFold(p.name, "charset") {
+			// RFC 9110, section 8.3.2: names of charsets are not case-sensitive.
+			toLower(dst[start:])
+		}
+		dst = append(dst, '"')
+	}
+	return dst
+}
+
+// appendValue appends the value with backslashes only where they are needed.
+func (p *param) appendValue(dst []byte) []byte {
+	if !p.quoted || strings.IndexByte(p.value, '\\') < 0 {
+		return append(dst, p.value...)
+	}
+	for i := 0; i < len(p.value); i++ {
+		if p.value[i] == '\\' {
+			i++
+		}
+		if c := p.value[i]; c == '"' || c == '\\' {
+			dst = append(dst, '\\')
+		}
+		dst = append(dst, p.value[i])
+	}
+	return dst
+}
+
+// isJSON reports whether the type is application/json or has the suffix +json.
+func (t *mediaType) isJSON() bool {
+	const suffix = "+json"
+	return strings.EqualFold(t.name, "application/json") ||
+		len(t.name) > len(suffix) && strings.EqualFold(t.name[len(t.name)-len(suffix):], suffix)
+}
+
+// boundary returns the boundary of a multipart type, "" if there is none to be used.
+func (t *mediaType) boundary() string {
+	const prefix = "multipart/"
+	if len(t.name) < len(prefix) || !strings.EqualFold(t.name[:len(prefix)], prefix) {
+		return ""
+	}
+	for _, p := range t.params[:t.n] {
+		if strings.EqualFold(p.name, boundaryParam) && isBoundary(p.value) {
+			return p.value
+		}
+	}
+	return ""
+}
+
+const boundaryParam = "boundary"
+
+// isBoundary reports whether s has the length of a boundary (RFC 2046, section 5.1.1)
+// and only visible characters that mean the same in quotes and without.
+func isBoundary(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c <= ' ' || c >= 0x7F || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return 1 <= len(s) && len(s) <= 70
+}
+
+// appendCodings appends the content codings (RFC 9110, section 8.4) in lower case and
+// without white space. The identity coding is none.
+func appendCodings(dst []byte, value string) []byte {
+	start := len(dst)
+	for coding := range strings.SplitSeq(value, ",") {
+		coding = trim(coding)
+		if coding == "" || strings.EqualFold(coding, "identity") {
+			continue
+		}
+		if len(dst) > start {
+			dst = append(dst, ',')
+		}
+		dst = appendLower(dst, coding)
+	}
+	return dst
+}
+
+// trim removes optional white space; strings.Trim takes several times as long.
+func trim(s string) string {
+	for s != "" && (s[0] == ' ' || s[0] == '\t') {
+		s = s[1:]
+	}
+	for s != "" && (s[len(s)-1] == ' ' || s[len(s)-1] == '\t') {
+		s = s[:len(s)-1]
+	}
+	return s
+}
+
+// isToken reports whether s is a token of RFC 9110, section 5.6.2.
+func isToken(s string) bool {
+	for i := range len(s) {
+		if !isTokenChar(s[i]) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// isTokenChar looks c up in a set of two words, one for each half of ASCII; a shift by
+// 64 or more leaves nothing.
+func isTokenChar(c byte) bool {
+	const (
+		low = (1<<10-1)<<'0' |
+			1<<'!' | 1<<'#' | 1<<'$' | 1<<'%' | 1<<'&' | 1<<'\'' | 1<<'*' | 1<<'+' | 1<<'-' | 1<<'.'
+		high = (1<<26-1)<<('A'-64) | (1<<26-1)<<('a'-64) |
+			1<<('^'-64) | 1<<('_'-64) | 1<<('`'-64) | 1<<('|'-64) | 1<<('~'-64)
+	)
+	return uint64(1)<<c&low|uint64(1)<<(c-64)&high != 0
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		c += 'a' - 'A'
+	}
+	return c
+}
+
+func toLower(b []byte) {
+	for i, c := range b {
+		b[i] = lower(c)
+	}
+}
+
+func appendLower(dst []byte, s string) []byte {
+	start := len(dst)
+	dst = append(dst, s...)
+	toLower(dst[start:])
+	return dst
+}
+
+// compareFold compares two strings without regard to the case of ASCII letters.
+func compareFold(a, b string) int {
+	for i := range min(len(a), len(b)) {
+		if c := cmp.Compare(lower(a[i]), lower(b[i])); c != 0 {
+			return c
+		}
+	}
+	return cmp.Compare(len(a), len(b))
+}

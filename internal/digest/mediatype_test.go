@@ -1,0 +1,70 @@
+package digest_test
+
+import (
+	"strings"
+	"testing"
+
+	"example.com/idempotency/internal/digest"
+)
+
+func TestContentTypeSpelling(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ value, want string }{
+		{"", ""},
+		{" ", ""},
+		{"text/plain", "text/plain"},
+		{"\tTEXT/Plain ", "text/plain"},
+		{"text/plain;", "text/plain"},
+		{"text/plain; ;; a=b;", `text/plain;a="b"`},
+		{"text/plain;B=X;a=y", `text/plain;a="y";b="X"`},
+		{"text/plain; charset=UTF-8", `text/plain;charset="utf-8"`},
+		{`text/plain; charset="\UTF-8"`, `text/plain;charset="utf-8"`},
+		{`text/plain;a="b;c=\"d\\ \e"; f=g`, `text/plain;a="b;c=\"d\\ e";f="g"`},
+		{`text/plain;a="" ; b=c`, `text/plain;a="";b="c"`},
+		{"a!#$%&'*+-.^_`|~9/z;a=b", "a!#$%&'*+-.^_`|~9/z;a=\"b\""},
+		{"a/b;h=1;g=1;f=1;e=1;d=1;c=1;b=1;a=1", `a/b;a="1";b="1";c="1";d="1";e="1";f="1";g="1";h="1"`},
+	} {
+		if got, _ := digest.NormalizeType(tt.value); got != tt.want {
+			t.Errorf("%q: got %q, want %q", tt.value, got, tt.want)
+		}
+	}
+}
+
+func TestMalformedContentTypeIsKept(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{
+		"Text", "Text/", "/Plain", "Text/Plain/x", "Te xt/Plain", "Text/Plain, a/b", "Text/Pläin",
+		"Text/Plain;A", "Text/Plain;A=", "Text/Plain;=b", "Text/Plain;A =b", "Text/Plain;A= b", "Text/Plain;A=b c",
+		`Text/Plain;A="b`, `Text/Plain;A="b\`, `Text/Plain;A="b\"`, `Text/Plain;A="b"c`, `Text/Plain;A=b"c"`,
+		"Text/Plain;A=b;A=b", "Text/Plain;A=b;a=c", "Text/Plain;A=b;c=d;a=e",
+		"Text/Plain;A=1;B=1;C=1;D=1;E=1;F=1;G=1;H=1;I=1",
+	} {
+		if got, ok := digest.NormalizeType(" " + value); ok || got != value {
+			t.Errorf("%q: got %q, %v", value, got, ok)
+		}
+	}
+}
+
+func TestBoundary(t *testing.T) {
+	t.Parallel()
+	longest := strings.Repeat("b", 70)
+	for _, tt := range []struct{ value, want string }{
+		{"multipart/mixed; boundary=b", "b"},
+		{"MULTIPART/MIXED; a=b; BOUNDARY=\"B:'()+_,-./:=?\"", "B:'()+_,-./:=?"},
+		{"multipart/mixed; boundary=" + longest, longest},
+		{"multipart/mixed; boundary=" + longest + "b", ""},
+		{"multipart/mixed", ""},
+		{"multipart/mixed; boundary", ""},
+		{`multipart/mixed; boundary=""`, ""},
+		{`multipart/mixed; boundary="a b"`, ""},
+		{`multipart/mixed; boundary="a\b"`, ""},
+		{"multipart/mixed; boundary=\"\x7f\"", ""},
+		{"multipart; boundary=b", ""},
+		{"multiparts/mixed; boundary=b", ""},
+		{"text/plain; boundary=b", ""},
+	} {
+		if got := digest.Boundary(tt.value); got != tt.want {
+			t.Errorf("%q: got %q, want %q", tt.value, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package jcs
+
+import (
+	"bytes"
+	"slices"
+)
+
+// A document is a parsed text, flat: one node for each value and each member name,
+// in the order of the text, so that a large document costs a few large pieces of
+// memory instead of many small ones.
+type document struct {
+	nodes []node
+	// text holds the decoded strings and the canonical numbers that nodes refer to.
+	text []byte
+	// members holds, for each object, the nodes of its names in canonical order.
+	members []int32
+	// open is the stack of names of the objects that are not closed yet.
+	open []int32
+	// scratch holds the digits of the number that is being read.
+	scratch []byte
+}
+
+type kind uint8
+
+const (
+	kindNull kind = iota
+	kindFalse
+	kindTrue
+	kindNumber
+	kindString
+	kindArray
+	kindObject
+)
+
+// A node is a value or a member's name. The value of a name is the node after it.
+type node struct {
+	kind kind
+	// start and end are a range of document.text for a string or a number, and of
+	// document.members for an object.
+	start, end int32
+	// next is the node after this value and all that it contains.
+	next int32
+}
+
+// bytes returns the decoded string or the canonical number.
+func (d *document) bytes(n node) []byte {
+	return d.text[n.start:n.end]
+}
+
+// closeObject makes the members on the stack from mark on those of object i.
+func (d *document) closeObject(i int32, mark int) error {
+	names := d.open[mark:]
+	d.open = d.open[:mark]
+	compare := func(a, b int32) int {
+		return compareUTF16(d.bytes(d.nodes[a]), d.bytes(d.nodes[b]))
+	}
+	if !slices.IsSortedFunc(names, compare) {
+		slices.SortFunc(names, compare)
+	}
+	for k := 1; k < len(names); k++ {
+		if bytes.Equal(d.bytes(d.nodes[names[k-1]]), d.bytes(d.nodes[names[k]])) {
+			return ErrDuplicate
+		}
+	}
+	d.nodes[i].start = int32(len(d.members))
+	d.members = append(d.members, names...)
+	d.nodes[i].end = int32(len(d.members))
+	return nil
+}
+
+// append appends the canonical form of the value at node i. Its recursion is as deep
+// as the text is nested, which parse has limited.
+func (d *document) append(dst []byte, i int32) []byte {
+	switch n := d.nodes[i]; n.kind {
+	case kindNull:
+		return append(dst, "null"...)
+	case kindFalse:
+		return append(dst, "false"...)
+	case kindTrue:
+		return append(dst, "true"...)
+	case kindNumber:
+		return append(dst, d.bytes(n)...)
+	case kindString:
+		return appendString(dst, d.bytes(n))
+	case kindArray:
+		dst = append(dst, '[')
+		for e := i + 1; e < n.next; e = d.nodes[e].next {
+			if e > i+1 {
+				dst = append(dst, ',')
+			}
+			dst = d.append(dst, e)
+		}
+		return append(dst, ']')
+	default:
+		dst = append(dst, '{')
+		for k, name := range d.members[n.start:n.end] {
+			if k > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendString(dst, d.bytes(d.nodes[name]))
+			dst = append(dst, ':')
+			dst = d.append(dst, name+1)
+		}
+		return append(dst, '}')
+	}
+}

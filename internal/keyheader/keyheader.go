@@ -1,0 +1,113 @@
+// Package keyheader reads the value of an Idempotency-Key field.
+//
+// The IETF draft (draft-ietf-httpapi-idempotency-key-header-07, section 2.1) makes it
+// a String of RFC 8941, as in "abc"; nearly all clients send the bare abc. Both name
+// the same key.
+package keyheader
+
+import "strings"
+
+// MaxLen is how many bytes a key may have.
+const MaxLen = 255
+
+// An Error says what is wrong with a field. It is one sentence for the client to
+// read, and never contains any of what the client sent.
+type Error string
+
+// Error returns the sentence.
+func (e Error) Error() string { return string(e) }
+
+// Reasons to refuse a field.
+const (
+	ErrEmpty     Error = "The idempotency key is empty."
+	ErrTooLong   Error = "The idempotency key is longer than 255 bytes."
+	ErrRepeated  Error = "The idempotency key header was sent more than once."
+	ErrList      Error = "The idempotency key header is a list; it must hold one key."
+	ErrUnquoted  Error = "The idempotency key must be sent in double quotes."
+	ErrCharacter Error = "The idempotency key has a character that is not allowed without double quotes."
+	ErrString    Error = "The idempotency key is not a well-formed quoted string."
+	ErrParameter Error = "The idempotency key is followed by malformed parameters."
+)
+
+// Parse returns the key that a field value names. White space around the value is
+// ignored.
+//
+// A value that begins with a double quote is a String of RFC 8941: printable ASCII,
+// in which \" and \\ stand for a quote and a backslash. Every space between the quotes
+// is part of the key. Parameters may follow; they must be well-formed, and are ignored
+// because none are defined.
+//
+// Any other value is the key as it stands, unless strict is set. It consists of
+// visible ASCII characters but comma, quote and semicolon. Two fields that a proxy has
+// joined are told by the comma. A semicolon could begin parameters: whether a;b=1 is
+// the key a or the key a;b=1 is anybody's guess, and a wrong guess makes two keys out
+// of one, or one out of two. No usual kind of identifier has any of the three, and
+// between quotes all are allowed.
+//
+// Every error is an [Error]. Parse allocates only to resolve backslashes.
+func Parse(value string, strict bool) (key string, err error) {
+	value = strings.Trim(value, " \t")
+	switch {
+	case value == "":
+		return "", ErrEmpty
+	case value[0] == '"':
+		return parseItem(value)
+	case strict:
+		return "", ErrUnquoted
+	default:
+		return parseBare(value)
+	}
+}
+
+// parseBare checks a value that is the key itself.
+func parseBare(value string) (string, error) {
+	if len(value) > MaxLen {
+		return "", ErrTooLong
+	}
+	for i := range len(value) {
+		switch c := value[i]; {
+		case c == ',':
+			return "", ErrList
+		case c <= ' ' || c >= 0x7F || c == '"' || c == ';':
+			return "", ErrCharacter
+		}
+	}
+	return value, nil
+}
+
+// parseItem parses an item of RFC 8941, section 4.2.3, that is a String.
+func parseItem(value string) (string, error) {
+	key, escaped, rest, ok := cutString(value)
+	if !ok {
+		return "", ErrString
+	}
+	if escaped {
+		key = unescape(key)
+	}
+	switch rest, ok = skipParameters(rest); {
+	case !ok:
+		return "", ErrParameter
+	case strings.HasPrefix(strings.TrimLeft(rest, " \t"), ","):
+		return "", ErrList
+	case rest != "":
+		return "", ErrString
+	case key == "":
+		return "", ErrEmpty
+	case len(key) > MaxLen:
+		return "", ErrTooLong
+	}
+	return key, nil
+}
+
+// unescape removes the backslash of each escape sequence of a valid String.
+func unescape(s string) string {
+	var b strings.Builder
+	b.Grow(len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' {
+			i++
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
