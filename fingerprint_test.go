@@ -1,0 +1,212 @@
+package idempotency_test
+
+import (
+	"encoding/hex"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/race"
+)
+
+// fingerprint returns what fp makes of a request with the given fields ("Name: value").
+func fingerprint(t *testing.T, fp idempotency.FingerprintFunc, method, target, body string, fields ...string) idempotency.Fingerprint {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, target, nil)
+	for _, field := range fields {
+		name, value, _ := strings.Cut(field, ": ")
+		r.Header.Add(name, value)
+	}
+	got, err := fp(r, []byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+const isJSON = "Content-Type: application/json"
+
+func TestFingerprintsCountTheRequest(t *testing.T) {
+	t.Parallel()
+	for name, fp := range map[string]idempotency.FingerprintFunc{
+		"raw":    idempotency.RawFingerprint,
+		"JSON":   idempotency.JSONFingerprint,
+		"fields": idempotency.FieldsFingerprint("amount"),
+	} {
+		const body = `{"amount":1}`
+		base := fingerprint(t, fp, "POST", "http://a.test/x%2Fy?q=1", body, isJSON)
+		same := fingerprint(t, fp, "POST", "https://b.test:8443/x%2Fy?q=1", body, isJSON,
+			"Traceparent: 00-1-2-01", "Authorization: Bearer t", "Cookie: a=b", "User-Agent: retry/2")
+		if same != base {
+			t.Errorf("%s: host or other fields count", name)
+		}
+		for change, other := range map[string]idempotency.Fingerprint{
+			"method":           fingerprint(t, fp, "PATCH", "http://a.test/x%2Fy?q=1", body, isJSON),
+			"path":             fingerprint(t, fp, "POST", "http://a.test/x%2Fz?q=1", body, isJSON),
+			"escapes in path":  fingerprint(t, fp, "POST", "http://a.test/x/y?q=1", body, isJSON),
+			"query":            fingerprint(t, fp, "POST", "http://a.test/x%2Fy?q=2", body, isJSON),
+			"body":             fingerprint(t, fp, "POST", "http://a.test/x%2Fy?q=1", `{"amount":2}`, isJSON),
+			"type":             fingerprint(t, fp, "POST", "http://a.test/x%2Fy?q=1", body, "Content-Type: text/plain"),
+			"no type":          fingerprint(t, fp, "POST", "http://a.test/x%2Fy?q=1", body),
+			"two types":        fingerprint(t, fp, "POST", "http://a.test/x%2Fy?q=1", body, isJSON, isJSON),
+			"content coding":   fingerprint(t, fp, "POST", "http://a.test/x%2Fy?q=1", body, isJSON, "Content-Encoding: gzip"),
+			"nothing in body":  fingerprint(t, fp, "POST", "http://a.test/x%2Fy?q=1", "", isJSON),
+			"everything moved": fingerprint(t, fp, "POST", "http://a.test/x%2Fy", "q=1"+body, isJSON),
+		} {
+			if other == base {
+				t.Errorf("%s: %s does not count", name, change)
+			}
+		}
+	}
+}
+
+// TestFingerprintsStayTheSame pins one fingerprint of each function. Records outlive
+// deployments: a change needs a new version. Package digest has the layout.
+func TestFingerprintsStayTheSame(t *testing.T) {
+	t.Parallel()
+	const body = `{"amount":100, "sent":"10:00"}`
+	request := func(fp idempotency.FingerprintFunc) idempotency.Fingerprint {
+		return fingerprint(t, fp, "POST", "http://a.test/v1/charges?q=1", body, isJSON)
+	}
+	for name, tt := range map[string]struct {
+		got  idempotency.Fingerprint
+		want string
+	}{
+		"raw":    {request(idempotency.RawFingerprint), "014afa72e03df16852fb8c559328f9f88627e49b245bf426722d83991cc7a61f"},
+		"JSON":   {request(idempotency.JSONFingerprint), "028cbe8763b2364da877b751385c2b5c93a9e6d4b5e05c57d89eddbda4cfce39"},
+		"fields": {request(idempotency.FieldsFingerprint("amount")), "037b6f366e991c71480f090e652af21967452fd4896b05234b0cb1cccf7eaf1e"},
+		"parts":  {idempotency.NewFingerprint(200, []byte("a"), []byte("b")), "c851cfbc4c81f243224165778e4af9e20ab15a9cea072e25472d7d3499926e01"},
+	} {
+		if got := hex.EncodeToString(tt.got[:]); got != tt.want {
+			t.Errorf("%s: got %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
+func TestJSONFingerprintIgnoresSpelling(t *testing.T) {
+	t.Parallel()
+	one := fingerprint(t, idempotency.JSONFingerprint, "POST", "/", `{"amount":1e2,"to":"\u0041"}`, isJSON)
+	two := fingerprint(t, idempotency.JSONFingerprint, "POST", "/", `{ "to": "A", "amount": 100 }`, isJSON)
+	if one != two {
+		t.Error("the same meaning has two fingerprints")
+	}
+	three := fingerprint(t, idempotency.JSONFingerprint, "POST", "/", `{ "to": "A", "amount": 100.01 }`, isJSON)
+	if one == three {
+		t.Error("two amounts have the same fingerprint")
+	}
+}
+
+func TestFieldsFingerprintCountsOnlyTheFields(t *testing.T) {
+	t.Parallel()
+	fp := idempotency.FieldsFingerprint("amount", "items.sku")
+	base := fingerprint(t, fp, "POST", "/", `{"amount":1,"items":[{"sku":"a"}],"sent":"10:00"}`, isJSON)
+	same := fingerprint(t, fp, "POST", "/", `{"sent":"10:01","amount":1,"items":[{"n":2,"sku":"a"}]}`, isJSON)
+	if base != same {
+		t.Error("other fields count")
+	}
+	other := fingerprint(t, fp, "POST", "/", `{"amount":1,"items":[{"sku":"b"}],"sent":"10:00"}`, isJSON)
+	if base == other {
+		t.Error("a field of an element does not count")
+	}
+	all := fingerprint(t, idempotency.FieldsFingerprint("amount"), "POST", "/", `{"amount":1}`, isJSON)
+	less := fingerprint(t, idempotency.FieldsFingerprint("amount", "absent"), "POST", "/", `{"amount":1}`, isJSON)
+	if all == less {
+		t.Error("the list of fields does not count")
+	}
+}
+
+func TestFieldsFingerprintPanics(t *testing.T) {
+	t.Parallel()
+	for _, fields := range [][]string{nil, {""}, {"a", "b."}, {`\x`}} {
+		func() {
+			defer func() {
+				if text, ok := recover().(string); !ok || !strings.HasPrefix(text, "idempotency: FieldsFingerprint: ") {
+					t.Errorf("%q: recovered %q", fields, text)
+				}
+			}()
+			idempotency.FieldsFingerprint(fields...)
+		}()
+	}
+}
+
+func TestNewFingerprint(t *testing.T) {
+	t.Parallel()
+	a, b, ab := []byte("a"), []byte("b"), []byte("ab")
+	seen := map[idempotency.Fingerprint]bool{}
+	for _, f := range []idempotency.Fingerprint{
+		idempotency.NewFingerprint(128),
+		idempotency.NewFingerprint(128, nil),
+		idempotency.NewFingerprint(128, a, b),
+		idempotency.NewFingerprint(128, b, a),
+		idempotency.NewFingerprint(128, ab),
+		idempotency.NewFingerprint(128, ab, nil),
+		idempotency.NewFingerprint(128, nil, ab),
+		idempotency.NewFingerprint(129, ab),
+	} {
+		if seen[f] {
+			t.Errorf("%x occurs twice", f)
+		}
+		seen[f] = true
+	}
+	if f := idempotency.NewFingerprint(255, a); f[0] != 255 {
+		t.Errorf("version 255 is stored as %d", f[0])
+	}
+	if f := idempotency.NewFingerprint(1, a); f[0] != 129 || f != idempotency.NewFingerprint(129, a) {
+		t.Errorf("version 1 is stored as %d", f[0])
+	}
+}
+
+// TestFingerprintOf shows that a record's fingerprint can be made again from its first
+// byte, for the functions that have no parameters.
+func TestFingerprintOf(t *testing.T) {
+	t.Parallel()
+	for name, fp := range map[string]idempotency.FingerprintFunc{
+		"raw": idempotency.RawFingerprint, "JSON": idempotency.JSONFingerprint,
+	} {
+		want := fingerprint(t, fp, "POST", "/", `{"a": 1}`, isJSON)
+		if got := fingerprint(t, idempotency.FingerprintOf(want[0]), "POST", "/", `{"a": 1}`, isJSON); got != want {
+			t.Errorf("%s: got %x, want %x", name, got, want)
+		}
+	}
+	for _, version := range []byte{0, 3, 4, 128, 255} {
+		if idempotency.FingerprintOf(version) != nil {
+			t.Errorf("there is a function for version %d", version)
+		}
+	}
+}
+
+func TestRawFingerprintDoesNotAllocate(t *testing.T) {
+	if race.Enabled {
+		t.Skip("pools drop items at random under the race detector")
+	}
+	r := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/charges?expand=customer", nil)
+	r.Header.Set("Content-Type", "application/json; charset=utf-8")
+	body := make([]byte, 1<<10)
+	// Less than one, not none: the garbage collector may empty the pool.
+	if got := testing.AllocsPerRun(200, func() { _, _ = idempotency.RawFingerprint(r, body) }); got >= 1 {
+		t.Errorf("%v allocations", got)
+	}
+}
+
+func BenchmarkFingerprint(b *testing.B) {
+	r := httptest.NewRequestWithContext(b.Context(), http.MethodPost, "/v1/charges?expand=customer", nil)
+	r.Header.Set("Content-Type", "application/json")
+	body := []byte(`{"items":[` + strings.Repeat(`{"sku":"A-1042","quantity":3,"amount":1999},`, 22) + `null],"amount":1}`)
+	for name, fp := range map[string]idempotency.FingerprintFunc{
+		"raw":    idempotency.RawFingerprint,
+		"JSON":   idempotency.JSONFingerprint,
+		"fields": idempotency.FieldsFingerprint("amount"),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := fp(r, body); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

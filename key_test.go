@@ -1,0 +1,116 @@
+package idempotency_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/race"
+)
+
+func TestRequestKey(t *testing.T) {
+	t.Parallel()
+	const name = "Idempotency-Key"
+	tests := []struct {
+		name    string
+		values  []string
+		strict  bool
+		key     string
+		present bool
+		detail  string
+	}{
+		{"absent", nil, false, "", false, ""},
+		{"absent, strict", nil, true, "", false, ""},
+		{"bare", []string{" abc "}, false, "abc", true, ""},
+		{"bare, strict", []string{"abc"}, true, "", true, "The idempotency key must be sent in double quotes."},
+		{"quoted", []string{`"abc"`}, false, "abc", true, ""},
+		{"quoted, strict", []string{`"abc";v=1`}, true, "abc", true, ""},
+		{"empty", []string{""}, false, "", true, "The idempotency key is empty."},
+		{"two fields", []string{"abc", "def"}, false, "", true, "The idempotency key header was sent more than once."},
+		{"two equal fields", []string{"abc", "abc"}, false, "", true, "The idempotency key header was sent more than once."},
+		{"a list", []string{"abc, def"}, false, "", true, "The idempotency key header is a list; it must hold one key."},
+		{"too long", []string{strings.Repeat("k", 256)}, false, "", true, "The idempotency key is longer than 255 bytes."},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h := http.Header{}
+			for _, value := range tt.values {
+				h.Add(name, value)
+			}
+			key, present, err := idempotency.RequestKey(h, name, tt.strict)
+			detail := ""
+			if err != nil {
+				detail = err.Error()
+			}
+			if key != tt.key || present != tt.present || detail != tt.detail {
+				t.Errorf("got %q, %v, %q, want %q, %v, %q", key, present, detail, tt.key, tt.present, tt.detail)
+			}
+		})
+	}
+}
+
+func TestRequestKeyOfOtherHeader(t *testing.T) {
+	t.Parallel()
+	h := http.Header{"Idempotency-Key": {"abc"}, "X-Request-Token": {"def"}}
+	if key, _, err := idempotency.RequestKey(h, "X-Request-Token", false); key != "def" || err != nil {
+		t.Errorf("got %q, %v", key, err)
+	}
+}
+
+func TestRequestKeyDoesNotAllocate(t *testing.T) {
+	for _, h := range []http.Header{
+		{}, {"Idempotency-Key": {"abc"}}, {"Idempotency-Key": {`"abc"`}}, {"Idempotency-Key": {"a", "b"}},
+	} {
+		got := testing.AllocsPerRun(100, func() { _, _, _ = idempotency.RequestKey(h, "Idempotency-Key", false) })
+		if got != 0 {
+			t.Errorf("%v: %v allocations", h, got)
+		}
+	}
+}
+
+func TestStoreKey(t *testing.T) {
+	t.Parallel()
+	// The names of records in stores that outlive a deployment: not to be changed.
+	const want = "pabwdD-b40jYvm3_gRmUvjEiF06BVBZkFR9utCWVMVo"
+	if got := idempotency.StoreKey("scope", "key"); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+
+	seen := map[string]string{}
+	for _, pair := range [][2]string{
+		{"", ""},
+		{"a", ""},
+		{"", "a"},
+		{"a", "b"},
+		{"b", "a"},
+		{"ab", ""},
+		{"", "ab"},
+		{"a:", "b"},
+		{"a", ":b"},
+		{"a\x00", "b"},
+		{"a\x01", "b"},
+		{"A", "b"},
+		{"\x01a\x01b", ""},
+	} {
+		name := idempotency.StoreKey(pair[0], pair[1])
+		if len(name) != len(want) || strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+			t.Errorf("%q: the name is %q", pair, name)
+		}
+		this := pair[0] + " and " + pair[1]
+		if other, ok := seen[name]; ok {
+			t.Errorf("%q and %q have the same name", this, other)
+		}
+		seen[name] = this
+	}
+}
+
+func TestStoreKeyAllocatesOnce(t *testing.T) {
+	if race.Enabled {
+		t.Skip("pools drop items at random under the race detector")
+	}
+	if got := testing.AllocsPerRun(100, func() { idempotency.StoreKey("scope", "key") }); got > 1 {
+		t.Errorf("%v allocations", got)
+	}
+}
