@@ -29,8 +29,8 @@ import (
 //     when a lease, a TTL or a retention ends. Clients' clocks never matter.
 //   - Each call is safe to repeat with the same arguments, because client libraries
 //     resend commands whose reply was lost: an owner that claims again is told that
-//     it holds the claim (same attempt), completing twice is success, releasing or
-//     holding twice is success.
+//     it holds the claim (same attempt, also if its lease has ended and nobody took
+//     over), completing twice is success, releasing or holding twice is success.
 //   - Owner decides, not lease: [Store.Complete] by the owner is accepted after its
 //     lease has ended, as long as nobody took the record over.
 //   - A completed record never changes until its TTL ends.
@@ -214,8 +214,9 @@ type Inspector interface {
 	// attempt.
 	Resolve(ctx context.Context, key string, attempt int, answer []byte, ttl time.Duration) error
 
-	// Forget removes a record in any state but a live claim. Forgetting what is not
-	// there is success. Errors: [ErrChanged] when the record has another attempt or
-	// its lease has not ended.
+	// Forget removes a record in any state but a live claim. Attempt 0 stands for any
+	// attempt: what cannot be read has none to be told. Forgetting what is not there is
+	// success. Errors: [ErrChanged] when the record has another attempt or its lease
+	// has not ended.
 	Forget(ctx context.Context, key string, attempt int) error
 }

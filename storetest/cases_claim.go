@@ -1,0 +1,171 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"example.com/idempotency"
+)
+
+func claimCases() []testCase {
+	return []testCase{
+		{"Claim/a new key is mine", claimNewKey},
+		{"Claim/one of a hundred gets a new key", claimRaceNew},
+		{"Claim/one of a hundred takes over a lapsed claim", claimRaceLapsed},
+		{"Claim/one of a hundred gets a released key", claimRaceReleased},
+		{"Claim/the owner that claims again holds it", claimAgain},
+		{"Claim/the owner that claims again after its lease holds it", claimAgainLapsed},
+		{"Claim/in flight reports the lease", claimInFlight},
+		{"Claim/keys do not influence each other", claimKeysApart},
+		{"Claim/many keys", claimManyKeys},
+	}
+}
+
+// The first claim tells everything about the record that it makes.
+func claimNewKey(e *env) {
+	r := e.claim(key, alice)
+	e.mine(r, 1)
+	e.identity(r)
+	e.near("Lease", r.Lease, lease)
+	e.near("TTL", r.TTL, retention)
+	e.near("Age", r.Age, 0)
+	if r.Answer != nil || len(r.Steps) != 0 {
+		e.t.Errorf("a new record has an answer (%q) or steps (%v)", r.Answer, r.Steps)
+	}
+}
+
+// Look first and write afterwards lets two handlers run at once. Nothing else in the
+// contract matters if this does not hold.
+func claimRaceNew(e *env) {
+	records := e.race()
+	winners := 0
+	for _, r := range records {
+		if r.Mine {
+			winners++
+			e.mine(r, 1)
+		} else {
+			e.notMine(r, idempotency.StateClaimed, 1)
+		}
+		if r.Origin != records[0].Origin {
+			e.t.Errorf("two callers saw records of different origin")
+		}
+	}
+	if winners != 1 {
+		e.t.Errorf("%d of %d callers hold the claim, want 1", winners, len(records))
+	}
+}
+
+// Clients whose server died retry together, and all of them find the lapsed claim.
+func claimRaceLapsed(e *env) {
+	e.claimed()
+	e.advance(lease + margin)
+	e.oneTakesOver(e.race())
+}
+
+// Clients that wait for a run are woken together when it gives the claim back.
+func claimRaceReleased(e *env) {
+	e.claimed()
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.oneTakesOver(e.race())
+}
+
+// race lets a hundred owners claim the key at once.
+func (e *env) race() []idempotency.Record {
+	e.t.Helper()
+	return e.concurrently(100, func(i int) (idempotency.Record, error) {
+		return e.store.Claim(e.ctx, key, idempotency.Claim{
+			Owner: ownerOf(fmt.Sprint("racer ", i)), Fingerprint: payload, Lease: lease, Retention: retention,
+		})
+	})
+}
+
+// oneTakesOver fails the case unless one of the callers has attempt 2 and all others
+// see it in flight.
+func (e *env) oneTakesOver(records []idempotency.Record) {
+	e.t.Helper()
+	winners := 0
+	for _, r := range records {
+		if r.Mine {
+			winners++
+			e.mine(r, 2)
+		} else {
+			e.notMine(r, idempotency.StateClaimed, 2)
+		}
+		e.identity(r)
+	}
+	if winners != 1 {
+		e.t.Errorf("%d of %d callers hold the claim, want 1", winners, len(records))
+	}
+}
+
+// A client library resends a claim whose reply was lost. If the store said "in
+// flight", the request would lock itself out; if it counted another attempt, the
+// handler would believe that it runs for the second time.
+func claimAgain(e *env) {
+	e.claimed()
+	e.mine(e.claim(key, alice), 1)
+	e.advance(10 * time.Second)
+	e.mine(e.claim(key, alice), 1)
+
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.mine(e.claim(key, bob), 2)
+	e.mine(e.claim(key, bob), 2)
+}
+
+// The lease may end before the resent claim arrives. Nobody has taken over, so the
+// claim is still its owner's, and again protected.
+func claimAgainLapsed(e *env) {
+	e.claimed()
+	e.advance(lease + margin)
+	e.mine(e.claim(key, alice), 1)
+	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
+}
+
+// The client is told when to come back by what is left of the lease, which the store
+// measures by its own clock.
+func claimInFlight(e *env) {
+	e.claimed()
+	e.advance(10 * time.Second)
+	r := e.claim(key, bob)
+	e.notMine(r, idempotency.StateClaimed, 1)
+	e.identity(r)
+	e.near("Lease", r.Lease, lease-10*time.Second)
+	e.near("TTL", r.TTL, retention-10*time.Second)
+	e.near("Age", r.Age, 10*time.Second)
+}
+
+// A store that keeps several keys in one place must not let the claim, the release or
+// the end of one show through in another.
+func claimKeysApart(e *env) {
+	e.claimed()
+	other := keyOf("another key")
+	r := e.claim(other, bob, mismatching)
+	e.mine(r, 1)
+	if r.Fingerprint != otherPayload || r.Origin != bob {
+		e.t.Errorf("the record of one key has the fingerprint or the origin of another's")
+	}
+
+	e.ok("Complete", e.store.Complete(e.ctx, key, alice, []byte("alice's"), ttl))
+	e.notMine(e.claim(other, carol, mismatching), idempotency.StateClaimed, 1)
+	e.refused("Complete of another's key", e.store.Complete(e.ctx, other, alice, []byte("alice's"), ttl), idempotency.ErrNotOwner)
+
+	e.ok("Release", e.store.Release(e.ctx, other, bob))
+	e.answer(e.claim(key, carol), "alice's")
+}
+
+// Each of a thousand keys gets its own answer back.
+func claimManyKeys(e *env) {
+	const n = 1000
+	for i := range n {
+		name := fmt.Sprint("key ", i)
+		e.mine(e.claim(keyOf(name), ownerOf(name)), 1)
+	}
+	for i := range n {
+		name := fmt.Sprint("key ", i)
+		e.ok("Complete", e.store.Complete(e.ctx, keyOf(name), ownerOf(name), []byte(name), ttl))
+	}
+	for i := range n {
+		name := fmt.Sprint("key ", i)
+		e.answer(e.claim(keyOf(name), alice), name)
+	}
+}

@@ -1,0 +1,132 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"example.com/idempotency"
+)
+
+func expiryCases() []testCase {
+	return []testCase{
+		{"Expiry/an answer is kept until its TTL ends", expiryTTL},
+		{"Expiry/the TTL runs from Complete", expiryFromComplete},
+		{"Expiry/a short TTL ends before the retention", expiryShortTTL},
+		{"Expiry/reading does not prolong it", expiryReading},
+		{"Expiry/a claimed record ends with its retention", expiryClaimed},
+		{"Expiry/a released record ends with its retention", expiryReleased},
+		{"Expiry/a held record ends with its retention", expiryHeld},
+		{"Expiry/many records end at once", expiryMany},
+		{"Expiry/a record reports its times", expiryReports},
+	}
+}
+
+// absent fails the case unless a claim of bob finds nothing and makes a new record.
+func (e *env) absent() {
+	e.t.Helper()
+	r := e.claim(key, bob, mismatching)
+	e.mine(r, 1)
+	if r.Fingerprint != otherPayload || r.Origin != bob || len(r.Steps) != 0 {
+		e.t.Errorf("the new record has the fingerprint, the origin or the steps of the one before")
+	}
+}
+
+// Until the TTL ends there is one answer; then the key is as good as new.
+func expiryTTL(e *env) {
+	e.completed("answer")
+	e.advance(ttl - margin)
+	e.answer(e.claim(key, bob), "answer")
+	e.advance(2 * margin)
+	e.absent()
+}
+
+// A run may take long. The client is promised the TTL from the moment that there is
+// something to replay.
+func expiryFromComplete(e *env) {
+	e.claimed()
+	e.advance(retention - time.Minute)
+	e.ok("Complete", e.complete(alice, "answer"))
+	r := e.claim(key, bob)
+	e.near("TTL", r.TTL, ttl)
+	e.advance(ttl - margin)
+	e.answer(e.claim(key, bob), "answer")
+}
+
+func expiryShortTTL(e *env) {
+	e.claimed()
+	e.ok("Complete", e.store.Complete(e.ctx, key, alice, []byte("answer"), time.Minute))
+	e.near("TTL", e.claim(key, bob).TTL, time.Minute)
+	e.advance(time.Minute - margin)
+	e.answer(e.claim(key, bob), "answer")
+	e.advance(2 * margin)
+	e.absent()
+}
+
+// A client that asks again and again must not keep its record for ever.
+func expiryReading(e *env) {
+	e.completed("answer")
+	for range 4 {
+		e.advance(ttl/4 - time.Second)
+		e.answer(e.claim(key, bob), "answer")
+	}
+	e.advance(6 * time.Second)
+	e.absent()
+}
+
+// A run that nobody takes over and nobody ends does not block its key for ever, and
+// has no right to a record that is gone.
+func expiryClaimed(e *env) {
+	e.claimed()
+	e.advance(retention - margin)
+	e.mismatch(idempotency.StateClaimed, 1)
+	e.advance(2 * margin)
+	e.refused("Complete after the retention", e.complete(alice, "answer"), idempotency.ErrNotOwner)
+	e.refused("Renew after the retention", e.store.Renew(e.ctx, key, alice), idempotency.ErrNotOwner)
+	e.absent()
+}
+
+func expiryReleased(e *env) {
+	e.claimed()
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.advance(retention + margin)
+	e.absent()
+}
+
+func expiryHeld(e *env) {
+	e.claimed()
+	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
+	e.advance(retention + margin)
+	e.absent()
+}
+
+// A store may remove expired records when it likes, but none is served until then.
+func expiryMany(e *env) {
+	const n = 1000
+	for i := range n {
+		key := keyOf(fmt.Sprint(i))
+		e.mine(e.claim(key, alice), 1)
+		e.ok("Complete", e.store.Complete(e.ctx, key, alice, []byte("answer"), ttl))
+	}
+	e.advance(ttl + margin)
+	for i := range n {
+		e.mine(e.claim(keyOf(fmt.Sprint(i)), bob), 1)
+	}
+}
+
+// What a record says of its times is the store's clock, not the caller's.
+func expiryReports(e *env) {
+	e.completed("answer")
+	e.advance(20 * time.Minute)
+	r := e.claim(key, bob)
+	e.near("TTL of a completed record", r.TTL, ttl-20*time.Minute)
+	e.near("Age of a completed record", r.Age, 20*time.Minute)
+
+	e.advance(ttl)
+	e.mine(e.claim(key, alice), 1)
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.advance(time.Minute)
+	r = e.claim(key, carol, mismatching)
+	e.notMine(r, idempotency.StateReleased, 1)
+	e.near("TTL of a released record", r.TTL, retention-time.Minute)
+	e.near("Age of a released record", r.Age, time.Minute)
+}

@@ -1,0 +1,327 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"example.com/idempotency"
+)
+
+func inspectorCases() []testCase {
+	return []testCase{
+		{"Get/of an absent record", getAbsent},
+		{"Get/tells what a claim tells", getTells},
+		{"Get/changes nothing", getChangesNothing},
+		{"Get/a lapsed claim that says Hold is held", getLapsedHolding},
+		{"Get/returns the steps", getSteps},
+		{"List/visits every record", listAll},
+		{"List/stops when told", listStops},
+		{"Resolve/with an answer completes", resolveCompletes},
+		{"Resolve/with an empty answer completes", resolveEmpty},
+		{"Resolve/without an answer releases", resolveReleases},
+		{"Resolve/of a lapsed claim that says Hold", resolveLapsed},
+		{"Resolve/repeated is success", resolveRepeated},
+		{"Resolve/of another attempt is refused", resolveFenced},
+		{"Resolve/of what is not held is refused", resolveNotHeld},
+		{"Resolve/is not overruled by the owner", resolveLateOwner},
+		{"Forget/makes the key new", forgetHeld},
+		{"Forget/a completed, released or lapsed record", forgetSettled},
+		{"Forget/repeated is success", forgetAbsent},
+		{"Forget/of a live claim is refused", forgetLive},
+		{"Forget/of another attempt is refused", forgetFenced},
+	}
+}
+
+// inspector returns the store as an Inspector, or skips the case.
+func (e *env) inspector() idempotency.Inspector {
+	e.t.Helper()
+	i, ok := e.store.(idempotency.Inspector)
+	if !ok {
+		e.t.Skip("the store is no idempotency.Inspector")
+	}
+	return i
+}
+
+// get returns the record of the key, which must be there.
+func (e *env) get() idempotency.Record {
+	e.t.Helper()
+	r, err := e.inspector().Get(e.ctx, key)
+	e.ok("Get", err)
+	return r
+}
+
+// held makes a record that alice has held.
+func (e *env) held() idempotency.Inspector {
+	e.t.Helper()
+	e.claimed()
+	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
+	return e.inspector()
+}
+
+func getAbsent(e *env) {
+	_, err := e.inspector().Get(e.ctx, key)
+	e.refused("Get", err, idempotency.ErrNotFound)
+	e.completed("answer")
+	e.advance(ttl + margin)
+	_, err = e.inspector().Get(e.ctx, key)
+	e.refused("Get of an expired record", err, idempotency.ErrNotFound)
+}
+
+func getTells(e *env) {
+	e.claimed()
+	e.advance(10 * time.Second)
+	r := e.get()
+	e.notMine(r, idempotency.StateClaimed, 1)
+	e.identity(r)
+	e.near("Lease", r.Lease, lease-10*time.Second)
+	e.near("TTL", r.TTL, retention-10*time.Second)
+	e.near("Age", r.Age, 10*time.Second)
+
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.notMine(e.get(), idempotency.StateReleased, 1)
+	e.mine(e.claim(key, bob), 2)
+	e.ok("Hold", e.store.Hold(e.ctx, key, bob))
+	e.notMine(e.get(), idempotency.StateHeld, 2)
+	e.ok("Complete", e.complete(bob, "answer"))
+	r = e.get()
+	e.answer(r, "answer")
+	e.identity(r)
+	e.near("TTL", r.TTL, ttl)
+}
+
+// Whoever looks at a record, a dashboard for example, does not run anything: it must
+// not take over, nor hold, nor keep alive.
+func getChangesNothing(e *env) {
+	e.claimed()
+	e.advance(lease + margin)
+	r := e.get()
+	e.notMine(r, idempotency.StateClaimed, 1)
+	if r.Lease > 0 {
+		e.t.Errorf("Lease: got %v of a lapsed claim", r.Lease)
+	}
+	e.ok("Renew", e.store.Renew(e.ctx, key, alice))
+	e.advance(lease + margin)
+	e.get()
+	e.mine(e.claim(key, bob), 2)
+	e.advance(retention - margin)
+	e.get()
+	e.advance(2 * margin)
+	e.absent()
+}
+
+func getLapsedHolding(e *env) {
+	e.claimed(holding)
+	e.notMine(e.get(), idempotency.StateClaimed, 1)
+	e.advance(lease + margin)
+	r := e.get()
+	e.notMine(r, idempotency.StateHeld, 1)
+	if r.Lease != 0 {
+		e.t.Errorf("Lease: got %v of a held record, want 0", r.Lease)
+	}
+}
+
+func getSteps(e *env) {
+	e.inspector()
+	e.claimed()
+	e.ok("SaveStep", e.save(alice, "charge", "ch_1"))
+	e.steps(e.get(), "charge", "ch_1")
+	e.ok("SaveStep", e.save(alice, "mail", "sent"))
+	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
+	e.steps(e.get(), "charge", "ch_1", "mail", "sent")
+}
+
+// What an operator cannot see, nobody resolves.
+func listAll(e *env) {
+	i := e.inspector()
+	const n = 100
+	want := make(map[string]idempotency.State)
+	for k := range n {
+		name := fmt.Sprint("key ", k)
+		key, owner := keyOf(name), ownerOf(name)
+		e.mine(e.claim(key, owner), 1)
+		switch k % 4 {
+		case 0:
+			want[key] = idempotency.StateClaimed
+		case 1:
+			want[key] = idempotency.StateReleased
+			e.ok("Release", e.store.Release(e.ctx, key, owner))
+		case 2:
+			want[key] = idempotency.StateHeld
+			e.ok("Hold", e.store.Hold(e.ctx, key, owner))
+		case 3:
+			want[key] = idempotency.StateCompleted
+			e.ok("Complete", e.store.Complete(e.ctx, key, owner, []byte(name), ttl))
+		}
+	}
+	e.ok("List", i.List(e.ctx, func(key string, r idempotency.Record) bool {
+		if r.State != want[key] || r.Attempt != 1 || r.Fingerprint != payload {
+			e.t.Errorf("List: got %s, want %v", show(r), want[key])
+		}
+		delete(want, key)
+		return true
+	}))
+	if len(want) != 0 {
+		e.t.Errorf("List missed %d of %d records", len(want), n)
+	}
+}
+
+func listStops(e *env) {
+	i := e.inspector()
+	for k := range 20 {
+		e.mine(e.claim(keyOf(fmt.Sprint(k)), alice), 1)
+	}
+	visits := 0
+	e.ok("List", i.List(e.ctx, func(string, idempotency.Record) bool {
+		visits++
+		return visits < 3
+	}))
+	if visits != 3 {
+		e.t.Errorf("List: %d visits, want 3", visits)
+	}
+}
+
+func resolveCompletes(e *env) {
+	i := e.held()
+	e.ok("Resolve", i.Resolve(e.ctx, key, 1, []byte("resolved"), ttl))
+	r := e.claim(key, bob)
+	e.answer(r, "resolved")
+	e.identity(r)
+	e.near("TTL", r.TTL, ttl)
+}
+
+// An answer of no bytes is an answer; only nil is none.
+func resolveEmpty(e *env) {
+	i := e.held()
+	e.ok("Resolve", i.Resolve(e.ctx, key, 1, []byte{}, ttl))
+	e.answer(e.claim(key, bob), "")
+}
+
+func resolveReleases(e *env) {
+	i := e.held()
+	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil, 0))
+	e.notMine(e.get(), idempotency.StateReleased, 1)
+	r := e.claim(key, bob)
+	e.mine(r, 2)
+	e.identity(r)
+}
+
+// The process died and nobody has come back since, so the record is held only in the
+// eye of whoever looks. An operator can settle it all the same.
+func resolveLapsed(e *env) {
+	i := e.inspector()
+	e.claimed(holding)
+	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, 1, []byte("resolved"), ttl), idempotency.ErrChanged)
+	e.advance(lease + margin)
+	e.ok("Resolve", i.Resolve(e.ctx, key, 1, []byte("resolved"), ttl))
+	e.answer(e.claim(key, bob), "resolved")
+}
+
+func resolveRepeated(e *env) {
+	i := e.held()
+	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil, 0))
+	e.ok("repeated Resolve", i.Resolve(e.ctx, key, 1, nil, 0))
+	e.mine(e.claim(key, bob), 2)
+	e.ok("Hold", e.store.Hold(e.ctx, key, bob))
+	e.ok("Resolve", i.Resolve(e.ctx, key, 2, []byte("resolved"), ttl))
+	e.ok("repeated Resolve", i.Resolve(e.ctx, key, 2, []byte("resolved"), ttl))
+	e.answer(e.claim(key, carol), "resolved")
+}
+
+// The operator decided about the run that she saw. Another has failed since.
+func resolveFenced(e *env) {
+	i := e.held()
+	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil, 0))
+	e.mine(e.claim(key, bob), 2)
+	e.ok("Hold", e.store.Hold(e.ctx, key, bob))
+	for _, attempt := range []int{0, 1, 3} {
+		e.refused("Resolve of another attempt", i.Resolve(e.ctx, key, attempt, []byte("resolved"), ttl), idempotency.ErrChanged)
+		e.refused("Resolve of another attempt", i.Resolve(e.ctx, key, attempt, nil, 0), idempotency.ErrChanged)
+	}
+	e.notMine(e.claim(key, carol), idempotency.StateHeld, 2)
+}
+
+func resolveNotHeld(e *env) {
+	i := e.inspector()
+	e.refused("Resolve of an absent record", i.Resolve(e.ctx, key, 1, []byte("resolved"), ttl), idempotency.ErrNotFound)
+	e.claimed()
+	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, 1, []byte("resolved"), ttl), idempotency.ErrChanged)
+	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, 1, nil, 0), idempotency.ErrChanged)
+	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
+
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.refused("Resolve of a released record", i.Resolve(e.ctx, key, 1, []byte("resolved"), ttl), idempotency.ErrChanged)
+	e.mine(e.claim(key, bob), 2)
+	e.ok("Complete", e.complete(bob, "answer"))
+	e.refused("Resolve of a completed record", i.Resolve(e.ctx, key, 2, []byte("resolved"), ttl), idempotency.ErrChanged)
+	e.refused("Resolve of a completed record", i.Resolve(e.ctx, key, 2, nil, 0), idempotency.ErrChanged)
+	e.answer(e.claim(key, carol), "answer")
+}
+
+// Once resolved, clients have been told. The run that comes back after all must not
+// tell them something else.
+func resolveLateOwner(e *env) {
+	i := e.held()
+	e.ok("Resolve", i.Resolve(e.ctx, key, 1, []byte("resolved"), ttl))
+	e.refused("Complete after Resolve", e.complete(alice, "alice's"), idempotency.ErrNotOwner)
+	e.answer(e.claim(key, bob), "resolved")
+
+	e.ok("Forget", i.Forget(e.ctx, key, 1))
+	i = e.held()
+	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil, 0))
+	e.refused("Complete after Resolve", e.complete(alice, "alice's"), idempotency.ErrNotOwner)
+	e.mine(e.claim(key, bob), 2)
+}
+
+func forgetHeld(e *env) {
+	i := e.held()
+	e.ok("Forget", i.Forget(e.ctx, key, 1))
+	_, err := i.Get(e.ctx, key)
+	e.refused("Get after Forget", err, idempotency.ErrNotFound)
+	e.refused("Complete after Forget", e.complete(alice, "answer"), idempotency.ErrNotOwner)
+	e.absent()
+}
+
+func forgetSettled(e *env) {
+	i := e.inspector()
+	e.completed("answer")
+	e.ok("Forget of a completed record", i.Forget(e.ctx, key, 1))
+	e.claimed()
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Forget of a released record", i.Forget(e.ctx, key, 1))
+	e.claimed()
+	e.advance(lease + margin)
+	e.ok("Forget of a lapsed record", i.Forget(e.ctx, key, 1))
+	e.absent()
+}
+
+func forgetAbsent(e *env) {
+	i := e.inspector()
+	e.ok("Forget of an absent record", i.Forget(e.ctx, key, 1))
+	e.completed("answer")
+	e.ok("Forget", i.Forget(e.ctx, key, 1))
+	e.ok("repeated Forget", i.Forget(e.ctx, key, 1))
+	e.absent()
+}
+
+// A run that is in flight cannot be forgotten: the next request would run beside it.
+func forgetLive(e *env) {
+	i := e.inspector()
+	e.claimed()
+	e.refused("Forget of a live claim", i.Forget(e.ctx, key, 1), idempotency.ErrChanged)
+	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
+	e.ok("Complete", e.complete(alice, "answer"))
+}
+
+func forgetFenced(e *env) {
+	i := e.inspector()
+	e.claimed()
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.mine(e.claim(key, bob), 2)
+	e.ok("Complete", e.complete(bob, "answer"))
+	for _, attempt := range []int{1, 3} {
+		e.refused("Forget of another attempt", i.Forget(e.ctx, key, attempt), idempotency.ErrChanged)
+	}
+	e.answer(e.claim(key, carol), "answer")
+	e.ok("Forget of any attempt", i.Forget(e.ctx, key, 0))
+	e.absent()
+}

@@ -1,0 +1,93 @@
+package storetest
+
+import (
+	"example.com/idempotency"
+)
+
+// A request that reuses a key for another payload must find out, and must not change
+// anything: otherwise anybody who guesses or recycles a key could keep the honest
+// client's record alive, take its claim, or end it.
+func mismatchCases() []testCase {
+	return []testCase{
+		{"Mismatch/changes nothing in flight", mismatchClaimed},
+		{"Mismatch/does not take over a lapsed claim", mismatchLapsed},
+		{"Mismatch/does not turn a lapsed claim into a held one", mismatchLapsedHolding},
+		{"Mismatch/does not get a released key", mismatchReleased},
+		{"Mismatch/changes nothing when completed", mismatchCompleted},
+		{"Mismatch/changes nothing when held", mismatchHeld},
+	}
+}
+
+// mismatch claims the key for another payload and fails the case unless the record
+// comes back as it is.
+func (e *env) mismatch(s idempotency.State, attempt int, edits ...func(*idempotency.Claim)) {
+	e.t.Helper()
+	r := e.claim(key, carol, append(edits, mismatching)...)
+	e.notMine(r, s, attempt)
+	e.identity(r)
+}
+
+// The lease ends when it would have ended, and the claim stays its owner's.
+func mismatchClaimed(e *env) {
+	e.claimed()
+	e.advance(lease - margin)
+	e.mismatch(idempotency.StateClaimed, 1)
+	e.ok("Renew", e.store.Renew(e.ctx, key, alice))
+	e.advance(lease - margin)
+	e.mismatch(idempotency.StateClaimed, 1)
+	e.advance(2 * margin)
+	e.mine(e.claim(key, bob), 2)
+}
+
+func mismatchLapsed(e *env) {
+	e.claimed()
+	e.advance(lease + margin)
+	r := e.claim(key, carol, mismatching)
+	e.notMine(r, idempotency.StateClaimed, 1)
+	e.identity(r)
+	if r.Lease > 0 {
+		e.t.Errorf("Lease: got %v of a lapsed claim", r.Lease)
+	}
+	r = e.claim(key, bob)
+	e.mine(r, 2)
+	e.identity(r)
+}
+
+func mismatchLapsedHolding(e *env) {
+	e.claimed()
+	e.advance(lease + margin)
+	e.claim(key, carol, mismatching, holding)
+	e.mine(e.claim(key, bob), 2)
+}
+
+// The retention ends when it would have ended.
+func mismatchReleased(e *env) {
+	e.claimed()
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.mismatch(idempotency.StateReleased, 1)
+	e.advance(retention - margin)
+	e.mismatch(idempotency.StateReleased, 1)
+	e.advance(2 * margin)
+	e.mine(e.claim(key, bob), 1)
+}
+
+func mismatchCompleted(e *env) {
+	e.completed("answer")
+	e.mismatch(idempotency.StateCompleted, 1)
+	e.answer(e.claim(key, bob), "answer")
+	e.advance(ttl - margin)
+	e.mismatch(idempotency.StateCompleted, 1)
+	e.advance(2 * margin)
+	e.mine(e.claim(key, bob), 1)
+}
+
+func mismatchHeld(e *env) {
+	e.claimed()
+	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
+	e.mismatch(idempotency.StateHeld, 1)
+	e.advance(retention - margin)
+	e.mismatch(idempotency.StateHeld, 1)
+	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+	e.advance(2 * margin)
+	e.mine(e.claim(key, bob), 1)
+}

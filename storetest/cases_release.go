@@ -1,0 +1,169 @@
+package storetest
+
+import (
+	"example.com/idempotency"
+)
+
+func releaseCases() []testCase {
+	return []testCase{
+		{"Release/the next claim is the next attempt", releaseNext},
+		{"Release/repeated is success", releaseRepeated},
+		{"Release/after the lease is accepted", releaseLapsed},
+		{"Release/by another owner is refused", releaseOther},
+		{"Release/after a takeover is refused", releaseTakenOver},
+		{"Release/of an absent record is refused", releaseAbsent},
+		{"Release/a delayed claim does not come alive", releaseDelayedClaim},
+		{"Release/starts the retention anew", releaseRetention},
+	}
+}
+
+// The run did nothing, and the client's retry need not wait for the lease.
+func releaseNext(e *env) {
+	e.claimed()
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	r := e.claim(key, bob)
+	e.mine(r, 2)
+	e.identity(r)
+	e.near("Lease", r.Lease, lease)
+}
+
+// The second call has no effect: not on the record, nor on the claim that the next
+// owner may have by then (see releaseTakenOver).
+func releaseRepeated(e *env) {
+	e.claimed()
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("repeated Release", e.store.Release(e.ctx, key, alice))
+	e.mine(e.claim(key, bob), 2)
+}
+
+func releaseLapsed(e *env) {
+	e.claimed()
+	e.advance(lease + margin)
+	e.ok("Release after the lease", e.store.Release(e.ctx, key, alice))
+	e.mine(e.claim(key, bob, holding), 2)
+}
+
+func releaseOther(e *env) {
+	e.claimed()
+	e.refused("Release by another owner", e.store.Release(e.ctx, key, bob), idempotency.ErrNotOwner)
+	e.notMine(e.claim(key, carol), idempotency.StateClaimed, 1)
+	e.ok("Complete", e.complete(alice, "answer"))
+}
+
+// A paused run comes back and cleans up. It must not open the key while its successor
+// runs.
+func releaseTakenOver(e *env) {
+	e.claimed()
+	e.advance(lease + margin)
+	e.mine(e.claim(key, bob), 2)
+	e.refused("Release after a takeover", e.store.Release(e.ctx, key, alice), idempotency.ErrNotOwner)
+	e.notMine(e.claim(key, carol), idempotency.StateClaimed, 2)
+	e.ok("Complete", e.complete(bob, "answer"))
+}
+
+func releaseAbsent(e *env) {
+	e.refused("Release of an absent record", e.store.Release(e.ctx, key, alice), idempotency.ErrNotOwner)
+	e.refused("Hold of an absent record", e.store.Hold(e.ctx, key, alice), idempotency.ErrNotOwner)
+	e.mine(e.claim(key, bob), 1)
+}
+
+// The request gave up, its claim still on the wire, and released. If the claim that
+// arrives afterwards took effect, nobody would be left to end it.
+func releaseDelayedClaim(e *env) {
+	e.claimed()
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.notMine(e.claim(key, alice), idempotency.StateReleased, 1)
+	e.mine(e.claim(key, bob), 2)
+}
+
+// What is known of the record outlives its release: attempts must not start again
+// from 1, nor another payload slip in, while the client still retries.
+func releaseRetention(e *env) {
+	e.claimed()
+	e.advance(retention - margin)
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.advance(retention - margin)
+	e.mismatch(idempotency.StateReleased, 1)
+	r := e.claim(key, bob)
+	e.mine(r, 2)
+	e.identity(r)
+}
+
+func holdCases() []testCase {
+	return []testCase{
+		{"Hold/nobody may run", holdBlocks},
+		{"Hold/repeated is success", holdRepeated},
+		{"Hold/by another owner is refused", holdOther},
+		{"Hold/after a takeover is refused", holdTakenOver},
+		{"Hold/after Release is refused", holdReleased},
+		{"Hold/a delayed claim does not come alive", holdDelayedClaim},
+		{"Hold/starts the retention anew", holdRetention},
+	}
+}
+
+// The effect may have happened. Time does not make it known, and the owner itself
+// cannot open the key again.
+func holdBlocks(e *env) {
+	e.claimed()
+	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
+	r := e.claim(key, bob)
+	e.notMine(r, idempotency.StateHeld, 1)
+	e.identity(r)
+	e.near("TTL", r.TTL, retention)
+	e.near("Age", r.Age, 0)
+	if r.Lease != 0 {
+		e.t.Errorf("Lease: got %v of a held record, want 0", r.Lease)
+	}
+	e.advance(lease + margin)
+	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+	e.refused("Release after Hold", e.store.Release(e.ctx, key, alice), idempotency.ErrNotOwner)
+	e.refused("Renew after Hold", e.store.Renew(e.ctx, key, alice), idempotency.ErrNotOwner)
+	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+}
+
+func holdRepeated(e *env) {
+	e.claimed()
+	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
+	e.ok("repeated Hold", e.store.Hold(e.ctx, key, alice))
+	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+}
+
+func holdOther(e *env) {
+	e.claimed()
+	e.refused("Hold by another owner", e.store.Hold(e.ctx, key, bob), idempotency.ErrNotOwner)
+	e.notMine(e.claim(key, carol), idempotency.StateClaimed, 1)
+}
+
+// A paused run comes back, not knowing what it did. Its successor already runs and
+// will record what happened.
+func holdTakenOver(e *env) {
+	e.claimed()
+	e.advance(lease + margin)
+	e.mine(e.claim(key, bob), 2)
+	e.refused("Hold after a takeover", e.store.Hold(e.ctx, key, alice), idempotency.ErrNotOwner)
+	e.notMine(e.claim(key, carol), idempotency.StateClaimed, 2)
+}
+
+func holdReleased(e *env) {
+	e.claimed()
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.refused("Hold after Release", e.store.Hold(e.ctx, key, alice), idempotency.ErrNotOwner)
+	e.mine(e.claim(key, bob), 2)
+}
+
+// As with a release: the request is over, and its delayed claim finds that out.
+func holdDelayedClaim(e *env) {
+	e.claimed()
+	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
+	e.notMine(e.claim(key, alice), idempotency.StateHeld, 1)
+}
+
+func holdRetention(e *env) {
+	e.claimed()
+	e.advance(retention - margin)
+	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
+	e.advance(retention - margin)
+	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+	e.advance(2 * margin)
+	e.mine(e.claim(key, bob), 1)
+}

@@ -1,0 +1,229 @@
+package storetest
+
+import (
+	"fmt"
+	"maps"
+
+	"example.com/idempotency"
+)
+
+func stepCases() []testCase {
+	return []testCase{
+		{"Step/is known to the run that takes over", stepTakeover},
+		{"Step/is known to the run after a release", stepRelease},
+		{"Step/is known to the run after a resolution", stepResolve},
+		{"Step/is known to a claim that is repeated", stepClaimAgain},
+		{"Step/fifty at once are all kept", stepParallel},
+		{"Step/is replaced by name", stepReplaced},
+		{"Step/is opaque", stepOpaque},
+		{"Step/after the lease is accepted", stepLapsed},
+		{"Step/after a takeover is refused", stepTakenOver},
+		{"Step/by another owner is refused", stepOther},
+		{"Step/without a claim is refused", stepNotClaimed},
+		{"Step/ends with its record", stepExpiry},
+		{"Step/does not prolong the lease", stepLease},
+		{"Step/a cancelled SaveStep can be repeated", stepCancelled},
+	}
+}
+
+// save saves a step of the key as o.
+func (e *env) save(o idempotency.Owner, name, value string) error {
+	e.t.Helper()
+	return e.stepStore().SaveStep(e.ctx, key, o, name, []byte(value))
+}
+
+// stepStore returns the store as a StepStore, or skips the case.
+func (e *env) stepStore() idempotency.StepStore {
+	e.t.Helper()
+	s, ok := e.store.(idempotency.StepStore)
+	if !ok {
+		e.t.Skip("the store is no idempotency.StepStore")
+	}
+	return s
+}
+
+// steps fails the case unless the record has exactly the steps, given as name, value,
+// name, value and so on.
+func (e *env) steps(r idempotency.Record, want ...string) {
+	e.t.Helper()
+	got := make(map[string]string)
+	for name, value := range r.Steps {
+		got[name] = string(value)
+	}
+	wanted := make(map[string]string)
+	for i := 0; i < len(want); i += 2 {
+		wanted[want[i]] = want[i+1]
+	}
+	if !maps.Equal(got, wanted) {
+		e.t.Fatalf("steps: got %q, want %q", got, wanted)
+	}
+}
+
+// Steps exist for this moment: the run has died after its charge, and the next one
+// must not charge again.
+func stepTakeover(e *env) {
+	e.claimed()
+	e.ok("SaveStep", e.save(alice, "charge", "ch_1"))
+	e.ok("SaveStep", e.save(alice, "mail", "sent"))
+	e.advance(lease + margin)
+	r := e.claim(key, bob)
+	e.mine(r, 2)
+	e.steps(r, "charge", "ch_1", "mail", "sent")
+
+	e.ok("SaveStep", e.save(bob, "invoice", "in_1"))
+	e.advance(lease + margin)
+	r = e.claim(key, carol)
+	e.mine(r, 3)
+	e.steps(r, "charge", "ch_1", "mail", "sent", "invoice", "in_1")
+}
+
+func stepRelease(e *env) {
+	e.claimed()
+	e.ok("SaveStep", e.save(alice, "charge", "ch_1"))
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	r := e.claim(key, bob)
+	e.mine(r, 2)
+	e.steps(r, "charge", "ch_1")
+}
+
+// Whoever resolves a hold decides about the step that was in doubt. The others have
+// happened.
+func stepResolve(e *env) {
+	e.claimed()
+	e.ok("SaveStep", e.save(alice, "charge", "ch_1"))
+	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
+	i := e.inspector()
+	e.steps(e.get(), "charge", "ch_1")
+	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil, 0))
+	r := e.claim(key, bob)
+	e.mine(r, 2)
+	e.steps(r, "charge", "ch_1")
+}
+
+// A run may do several things at once.
+func stepParallel(e *env) {
+	e.claimed()
+	var want []string
+	for i := range 50 {
+		want = append(want, fmt.Sprintf("step %d", i), fmt.Sprintf("value %d", i))
+	}
+	e.ok("SaveStep", e.save(alice, "first", "")) // where there are no steps it skips here, and not elsewhere
+	e.concurrently(50, func(i int) (idempotency.Record, error) {
+		return idempotency.Record{}, e.save(alice, want[2*i], want[2*i+1])
+	})
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.steps(e.claim(key, bob), append(want, "first", "")...)
+}
+
+// The reply that told the steps may be the one that was lost.
+func stepClaimAgain(e *env) {
+	e.claimed()
+	e.ok("SaveStep", e.save(alice, "charge", "ch_1"))
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.mine(e.claim(key, bob), 2)
+	r := e.claim(key, bob)
+	e.mine(r, 2)
+	e.steps(r, "charge", "ch_1")
+}
+
+func stepReplaced(e *env) {
+	e.claimed()
+	e.ok("SaveStep", e.save(alice, "charge", "started"))
+	e.ok("SaveStep", e.save(alice, "charge", "ch_1"))
+	e.ok("repeated SaveStep", e.save(alice, "charge", "ch_1"))
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.steps(e.claim(key, bob), "charge", "ch_1")
+}
+
+// Neither name nor value means anything to a store, not even if it looks like the name
+// that the store itself uses for something.
+func stepOpaque(e *env) {
+	e.claimed()
+	want := []string{
+		"charge", "", "m", "metadata", "r", "answer", "w", "1", "owner", "x", "attempt", "9",
+		"a:b\x00c\r\n", "\x00\xff\r\n", "ß 支払い", "\xc3\x28",
+	}
+	for i := 0; i < len(want); i += 2 {
+		e.ok("SaveStep", e.save(alice, want[i], want[i+1]))
+	}
+	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
+	e.advance(lease + margin)
+	r := e.claim(key, bob)
+	e.mine(r, 2)
+	e.steps(r, want...)
+}
+
+// As with Complete: what has happened is worth recording as long as nobody else runs.
+func stepLapsed(e *env) {
+	e.claimed()
+	e.advance(lease + margin)
+	e.ok("SaveStep after the lease", e.save(alice, "charge", "ch_1"))
+	e.steps(e.claim(key, bob), "charge", "ch_1")
+}
+
+// A paused run comes back and saves what it did long ago, over the newer run's step.
+func stepTakenOver(e *env) {
+	e.claimed()
+	e.ok("SaveStep", e.save(alice, "charge", "ch_1"))
+	e.advance(lease + margin)
+	e.mine(e.claim(key, bob), 2)
+	e.ok("SaveStep", e.save(bob, "charge", "ch_2"))
+	e.refused("SaveStep after a takeover", e.save(alice, "charge", "ch_3"), idempotency.ErrNotOwner)
+	e.ok("Release", e.store.Release(e.ctx, key, bob))
+	e.steps(e.claim(key, carol), "charge", "ch_2")
+}
+
+func stepOther(e *env) {
+	e.claimed()
+	e.refused("SaveStep by another owner", e.save(bob, "charge", "ch_1"), idempotency.ErrNotOwner)
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.steps(e.claim(key, carol))
+}
+
+// Its run is over: whatever comes after was decided without the step.
+func stepNotClaimed(e *env) {
+	e.refused("SaveStep of an absent record", e.save(alice, "charge", "ch_1"), idempotency.ErrNotOwner)
+	e.claimed()
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.refused("SaveStep of a released record", e.save(alice, "charge", "ch_1"), idempotency.ErrNotOwner)
+	r := e.claim(key, bob)
+	e.mine(r, 2)
+	e.steps(r)
+	e.ok("Hold", e.store.Hold(e.ctx, key, bob))
+	e.refused("SaveStep of a held record", e.save(bob, "charge", "ch_1"), idempotency.ErrNotOwner)
+	e.ok("Complete", e.complete(bob, "answer"))
+	e.refused("SaveStep of a completed record", e.save(bob, "charge", "ch_1"), idempotency.ErrNotOwner)
+	e.answer(e.claim(key, carol), "answer")
+}
+
+// The next record of the key is another intent. A step of the one before would make
+// it skip its own charge.
+func stepExpiry(e *env) {
+	e.claimed()
+	e.ok("SaveStep", e.save(alice, "charge", "ch_1"))
+	e.advance(retention + margin)
+	e.absent()
+	e.ok("Release", e.store.Release(e.ctx, key, bob))
+	r := e.claim(key, carol, mismatching)
+	e.mine(r, 2)
+	e.steps(r)
+}
+
+// Only Renew moves the lease: the run counts its own deadline from there.
+func stepLease(e *env) {
+	e.claimed()
+	e.advance(lease - margin)
+	e.ok("SaveStep", e.save(alice, "charge", "ch_1"))
+	e.advance(2 * margin)
+	e.mine(e.claim(key, bob), 2)
+}
+
+// As with the other calls, see contextCases.
+func stepCancelled(e *env) {
+	s := e.stepStore()
+	e.claimed()
+	e.unknown("SaveStep", s.SaveStep(e.cancelled(), key, alice, "charge", []byte("ch_1")))
+	e.ok("repeated SaveStep", e.save(alice, "charge", "ch_1"))
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.steps(e.claim(key, bob), "charge", "ch_1")
+}

@@ -1,0 +1,210 @@
+package storetest
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"example.com/idempotency"
+)
+
+func waiterCases() []testCase {
+	return []testCase{
+		{"Watch/is woken by Complete", watchComplete},
+		{"Watch/is woken by Release", watchRelease},
+		{"Watch/is woken by Hold", watchHold},
+		{"Watch/is woken by Resolve", watchResolve},
+		{"Watch/is woken each time", watchEachTime},
+		{"Watch/a watcher that does not look blocks nobody", watchIdle},
+		{"Watch/every watcher is woken", watchAll},
+		{"Watch/a stopped watcher does not end another", watchStop},
+		{"Watch/no settling is missed", watchRace},
+	}
+}
+
+// watch watches the key until the case ends. It skips the case if the store cannot.
+func (e *env) watch(key string) (settled <-chan struct{}, stop func()) {
+	e.t.Helper()
+	w, ok := e.store.(idempotency.Waiter)
+	if !ok {
+		e.t.Skip("the store is no idempotency.Waiter")
+	}
+	settled, stop, err := w.Watch(e.ctx, key)
+	e.ok("Watch", err)
+	e.t.Cleanup(stop)
+	return settled, stop
+}
+
+// woken reports whether a value comes within the kit's patience.
+func woken(settled <-chan struct{}) bool {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-settled:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// wakes fails the case unless each channel gets a value.
+func (e *env) wakes(after string, settled ...<-chan struct{}) {
+	e.t.Helper()
+	for i, c := range settled {
+		if !woken(c) {
+			e.t.Fatalf("watcher %d was not woken by %s", i+1, after)
+		}
+	}
+}
+
+// The watcher looks at its channel only after the record has settled: a value that is
+// sent only to whoever is receiving at that moment is lost.
+func watchComplete(e *env) {
+	settled, _ := e.watch(key)
+	e.claimed()
+	e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
+	e.ok("Complete", e.complete(alice, "answer"))
+	e.wakes("Complete", settled)
+	e.answer(e.claim(key, bob, watching), "answer")
+}
+
+func watchRelease(e *env) {
+	settled, _ := e.watch(key)
+	e.claimed()
+	e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.wakes("Release", settled)
+	e.mine(e.claim(key, bob, watching), 2)
+}
+
+func watchHold(e *env) {
+	settled, _ := e.watch(key)
+	e.claimed()
+	e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
+	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
+	e.wakes("Hold", settled)
+	e.notMine(e.claim(key, bob, watching), idempotency.StateHeld, 1)
+}
+
+// The run has died while others wait for it, and an operator settles the record: that
+// is a completion, or a release, like any other.
+func watchResolve(e *env) {
+	i := e.inspector()
+	for _, answer := range [][]byte{[]byte("resolved"), nil} {
+		key := keyOf(fmt.Sprintf("resolved with %q", answer))
+		settled, _ := e.watch(key)
+		e.mine(e.claim(key, alice, holding), 1)
+		e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
+		e.advance(lease + margin)
+		e.ok("Resolve", i.Resolve(e.ctx, key, 1, answer, ttl))
+		e.wakes("Resolve", settled)
+	}
+}
+
+// Of several that wait, one gets a released key. The others wait on, with the
+// registration that they have.
+func watchEachTime(e *env) {
+	settled, _ := e.watch(key)
+	e.claimed()
+	e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.wakes("Release", settled)
+	e.mine(e.claim(key, carol), 2)
+	e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 2)
+	e.ok("Complete", e.complete(carol, "answer"))
+	e.wakes("Complete by the next owner", settled)
+}
+
+// A watcher may be slow, or its request over and its stop yet to come. Values that it
+// has not seen are merged; the run that settles does not wait for it.
+func watchIdle(e *env) {
+	e.watch(key)
+	e.claimed()
+	for attempt := 1; attempt <= 5; attempt++ {
+		e.notMine(e.claim(key, carol, watching), idempotency.StateClaimed, attempt)
+		owner, next := alice, bob
+		if attempt%2 == 0 {
+			owner, next = next, owner
+		}
+		released := make(chan error, 1)
+		go func() { released <- e.store.Release(e.ctx, key, owner) }()
+		select {
+		case err := <-released:
+			e.ok("Release", err)
+		case <-time.After(patience):
+			e.t.Fatalf("Release waits for a watcher")
+		}
+		e.mine(e.claim(key, next), attempt+1)
+	}
+}
+
+func watchAll(e *env) {
+	e.claimed()
+	first, _ := e.watch(key)
+	second, _ := e.watch(key)
+	third, _ := e.watch(key)
+	e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
+	e.ok("Complete", e.complete(alice, "answer"))
+	e.wakes("Complete", first, second, third)
+}
+
+// Stopping twice is allowed (once by a defer, once by hand), and concerns only the
+// watcher that stops.
+func watchStop(e *env) {
+	e.claimed()
+	before, _ := e.watch(key)
+	_, stop := e.watch(key)
+	after, _ := e.watch(key)
+	e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
+	stop()
+	stop()
+	e.ok("Complete", e.complete(alice, "answer"))
+	e.wakes("Complete", before, after)
+}
+
+// Watch first, then claim: whatever the moment at which the record settles, either
+// the claim sees it settled or the watcher is woken.
+func watchRace(e *env) {
+	e.watch(key)
+	w := e.store.(idempotency.Waiter)
+	const n = 100
+	for i := range n {
+		e.mine(e.claim(keyOf(fmt.Sprint(i)), alice), 1)
+	}
+	missed := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		key := keyOf(fmt.Sprint(i))
+		wg.Go(func() {
+			missed[i] = func() error {
+				settled, stop, err := w.Watch(e.ctx, key)
+				if err != nil {
+					return err
+				}
+				defer stop()
+				for {
+					r, err := e.store.Claim(e.ctx, key, idempotency.Claim{
+						Owner: bob, Fingerprint: payload, Lease: lease, Retention: retention, Watch: true,
+					})
+					if err != nil || r.State == idempotency.StateCompleted {
+						return err
+					}
+					if !woken(settled) {
+						return fmt.Errorf("key %d settled, and its watcher was not woken", i)
+					}
+				}
+			}()
+		})
+		wg.Go(func() {
+			if err := e.store.Complete(e.ctx, key, alice, []byte("answer"), ttl); err != nil {
+				e.t.Errorf("Complete: unexpected error: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range missed {
+		if err != nil {
+			e.t.Error(err)
+		}
+	}
+}

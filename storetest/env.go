@@ -1,0 +1,195 @@
+package storetest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"example.com/idempotency"
+)
+
+// The durations of the cases. They lie far apart, so that a case can tell by the
+// moment alone which of them a store has used.
+const (
+	lease     = 30 * time.Second
+	retention = 10 * time.Minute
+	ttl       = time.Hour
+
+	// margin is what two moments may differ by and still count as the same: real time
+	// passes on a server while a case runs.
+	margin = 2 * time.Second
+
+	// patience is how long a case waits for what must happen without any clock being
+	// moved. In a bubble it costs nothing; elsewhere only a failing case waits so long.
+	patience = 10 * time.Second
+)
+
+// The owners of the cases, and the payload that their keys are bound to.
+var (
+	alice = ownerOf("alice")
+	bob   = ownerOf("bob")
+	carol = ownerOf("carol")
+
+	payload      = idempotency.Fingerprint(sha256.Sum256([]byte("payload")))
+	otherPayload = idempotency.Fingerprint(sha256.Sum256([]byte("other payload")))
+)
+
+// key is the key of the cases that need only one.
+var key = keyOf("key")
+
+// keyOf returns a key of the form that stores are given: the digest of something, in
+// printable ASCII.
+func keyOf(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+func ownerOf(name string) idempotency.Owner {
+	sum := sha256.Sum256([]byte(name))
+	return idempotency.Owner(sum[:16])
+}
+
+// An env is what one case runs in: a fresh store, its clock, and what to report to.
+type env struct {
+	t       testing.TB
+	ctx     context.Context
+	store   idempotency.Store
+	advance func(time.Duration)
+}
+
+func newEnv(t testing.TB, h Harness) *env {
+	t.Helper()
+	store, advance := h.New(t)
+	return &env{t: t, ctx: t.Context(), store: store, advance: advance}
+}
+
+// claim claims with the durations and the payload of the kit, changed by edits, and
+// fails the case if the store returns an error.
+func (e *env) claim(key string, o idempotency.Owner, edits ...func(*idempotency.Claim)) idempotency.Record {
+	e.t.Helper()
+	c := idempotency.Claim{Owner: o, Fingerprint: payload, Lease: lease, Retention: retention}
+	for _, edit := range edits {
+		edit(&c)
+	}
+	r, err := e.store.Claim(e.ctx, key, c)
+	if err != nil {
+		e.t.Fatalf("Claim: unexpected error: %v", err)
+	}
+	return r
+}
+
+// Edits of a claim.
+func holding(c *idempotency.Claim)     { c.Hold = true }
+func watching(c *idempotency.Claim)    { c.Watch = true }
+func mismatching(c *idempotency.Claim) { c.Fingerprint = otherPayload }
+
+// claimed makes a record that is in flight: alice's, attempt 1.
+func (e *env) claimed(edits ...func(*idempotency.Claim)) {
+	e.t.Helper()
+	e.mine(e.claim(key, alice, edits...), 1)
+}
+
+// completed makes a record that alice has completed with answer.
+func (e *env) completed(answer string) {
+	e.t.Helper()
+	e.claimed()
+	e.ok("Complete", e.store.Complete(e.ctx, key, alice, []byte(answer), ttl))
+}
+
+// mine fails the case unless the claim is the caller's, as the given attempt, and
+// protected from takeover.
+func (e *env) mine(r idempotency.Record, attempt int) {
+	e.t.Helper()
+	if !r.Mine || r.State != idempotency.StateClaimed || r.Attempt != attempt {
+		e.t.Fatalf("Claim: got %s, want mine, claimed, attempt %d", show(r), attempt)
+	}
+	if r.Lease <= 0 {
+		e.t.Fatalf("Claim: the claim is mine, but its lease is %v", r.Lease)
+	}
+}
+
+// notMine fails the case unless the record is in the given state and attempt, and not
+// the caller's.
+func (e *env) notMine(r idempotency.Record, s idempotency.State, attempt int) {
+	e.t.Helper()
+	if r.Mine || r.State != s || r.Attempt != attempt {
+		e.t.Fatalf("record: got %s, want not mine, %v, attempt %d", show(r), s, attempt)
+	}
+}
+
+// identity fails the case unless the record has the fingerprint and the origin of the
+// first claim, which alice makes in every case that checks it.
+func (e *env) identity(r idempotency.Record) {
+	e.t.Helper()
+	if r.Fingerprint != payload {
+		e.t.Errorf("record: the fingerprint is not that of the first claim")
+	}
+	if r.Origin != alice {
+		e.t.Errorf("record: the origin is not the owner of the first claim")
+	}
+}
+
+// answer fails the case unless the record is completed with the answer.
+func (e *env) answer(r idempotency.Record, want string) {
+	e.t.Helper()
+	if r.State != idempotency.StateCompleted || r.Mine {
+		e.t.Fatalf("record: got %s, want completed", show(r))
+	}
+	if string(r.Answer) != want {
+		e.t.Fatalf("answer: got %.40q (%d bytes), want %.40q (%d bytes)", r.Answer, len(r.Answer), want, len(want))
+	}
+}
+
+// ok fails the case if err is not nil.
+func (e *env) ok(call string, err error) {
+	e.t.Helper()
+	if err != nil {
+		e.t.Fatalf("%s: unexpected error: %v", call, err)
+	}
+}
+
+// refused fails the case unless err is the wanted sentinel.
+func (e *env) refused(call string, err, want error) {
+	e.t.Helper()
+	if !errors.Is(err, want) {
+		e.t.Fatalf("%s: got error %v, want %v", call, err, want)
+	}
+}
+
+// near fails the case unless the two durations are the same but for the time that the
+// case itself may take.
+func (e *env) near(what string, got, want time.Duration) {
+	e.t.Helper()
+	if (got - want).Abs() > margin {
+		e.t.Errorf("%s: got %v, want about %v", what, got, want)
+	}
+}
+
+// concurrently calls f n times at once and returns the records. An error of any call
+// fails the case.
+func (e *env) concurrently(n int, f func(i int) (idempotency.Record, error)) []idempotency.Record {
+	e.t.Helper()
+	records, errs := make([]idempotency.Record, n), make([]error, n)
+	start := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			<-start
+			records[i], errs[i] = f(i)
+		})
+	}
+	close(start)
+	wg.Wait()
+	e.ok("concurrent call", errors.Join(errs...))
+	return records
+}
+
+// show prints what most failures turn on.
+func show(r idempotency.Record) string {
+	return fmt.Sprintf("{%v mine=%t attempt=%d lease=%v ttl=%v}", r.State, r.Mine, r.Attempt, r.Lease, r.TTL)
+}

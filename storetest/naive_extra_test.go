@@ -1,0 +1,178 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"time"
+
+	"example.com/idempotency"
+)
+
+// The optional interfaces of a naiveStore.
+
+func (s *naiveStore) Watch(ctx context.Context, key string) (<-chan struct{}, func(), error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	capacity := 1
+	if s.is("a wakeup is lost unless it is waited for") {
+		capacity = 0
+	}
+	c := make(chan struct{}, capacity)
+	if s.is("watching begins late") {
+		go func() {
+			time.Sleep(time.Nanosecond)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.watchers[key] = append(s.watchers[key], c)
+		}()
+		return c, func() {}, nil
+	}
+	s.watchers[key] = append(s.watchers[key], c)
+	return c, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for i, w := range s.watchers[key] {
+			if w == c || s.is("stopping one watcher stops all") {
+				s.watchers[key][i] = nil
+			}
+		}
+	}, nil
+}
+
+func (s *naiveStore) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, err := s.owned(ctx, "SaveStep", key, o, idempotency.StateClaimed)
+	if err != nil {
+		return err
+	}
+	if r.Steps == nil {
+		r.Steps = make(map[string][]byte)
+	}
+	if _, ok := r.Steps[name]; ok && s.is("a step cannot be replaced") {
+		return nil
+	}
+	if name == "owner" && s.is("a step overwrites a field of the record") {
+		copy(r.owner[:], value)
+	}
+	if s.is("a step renews the lease") {
+		r.leaseEnd = time.Now().Add(r.lease)
+	}
+	if s.is("a step looks first and writes afterwards") {
+		seen := maps.Clone(r.Steps)
+		s.yield(time.Nanosecond)
+		r.Steps = seen
+	}
+	r.Steps[name] = value
+	return nil
+}
+
+func (s *naiveStore) Get(_ context.Context, key string) (idempotency.Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.find(key)
+	if r == nil && s.is("Get returns an empty record") {
+		return idempotency.Record{}, nil
+	}
+	if r == nil {
+		return idempotency.Record{}, idempotency.ErrNotFound
+	}
+	if s.is("Get takes over") && r.lapsed() {
+		s.takeOver(r, idempotency.Claim{Lease: r.lease, Retention: r.retention})
+	}
+	if s.is("Get prolongs the record") {
+		r.expires = time.Now().Add(r.retention)
+	}
+	out := s.see(r)
+	if !s.is("Get leaves out the steps") {
+		out.Steps = maps.Clone(r.Steps)
+	}
+	if s.is("Get leaves out the answer") {
+		out.Answer = nil
+	}
+	return out, nil
+}
+
+func (s *naiveStore) List(_ context.Context, visit func(string, idempotency.Record) bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, r := range s.records {
+		if s.is("List leaves out held records") && r.State == idempotency.StateHeld {
+			continue
+		}
+		if r.expired(s) {
+			continue
+		}
+		if !visit(key, s.see(r)) && !s.is("List does not stop") {
+			break
+		}
+	}
+	return nil
+}
+
+func (s *naiveStore) Resolve(_ context.Context, key string, attempt int, answer []byte, ttl time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.find(key)
+	if r == nil && s.is("Resolve of nothing is success") {
+		return nil
+	}
+	if r == nil {
+		return idempotency.ErrNotFound
+	}
+	if r.Attempt != attempt && !s.is("Resolve does not look at the attempt") {
+		return idempotency.ErrChanged
+	}
+	state, kept := idempotency.StateCompleted, ttl
+	if answer == nil || len(answer) == 0 && s.is("Resolve takes an empty answer for none") {
+		state, kept = idempotency.StateReleased, r.retention
+	}
+	if r.State == state && bytes.Equal(r.Answer, answer) && !s.is("Resolve cannot be repeated") {
+		return nil
+	}
+	held := r.State == idempotency.StateHeld || r.lapsed() && r.hold && !s.is("Resolve does not see a lapsed hold")
+	if !held && !s.is("Resolve does not look at the state") {
+		return idempotency.ErrChanged
+	}
+	if s.is("completing by hand fails") && answer != nil || s.is("releasing by hand fails") && answer == nil {
+		return idempotency.ErrChanged
+	}
+	if s.is("Resolve with an answer wakes nobody") && answer != nil ||
+		s.is("Resolve without an answer wakes nobody") && answer == nil {
+		delete(s.watchers, key)
+	}
+	if s.is("a resolution forgets the steps") {
+		r.Steps = nil
+	}
+	s.settle(key, r, state, kept)
+	r.Answer = answer
+	if state == idempotency.StateCompleted && !s.is("Resolve leaves the owner its claim") {
+		r.owner = idempotency.Owner{}
+	}
+	return nil
+}
+
+func (s *naiveStore) Forget(_ context.Context, key string, attempt int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.find(key)
+	switch {
+	case r == nil && s.is("Forget of nothing is an error"):
+		return idempotency.ErrNotFound
+	case r == nil:
+		return nil
+	case attempt != 0 && r.Attempt != attempt && !s.is("Forget does not look at the attempt"),
+		r.State == idempotency.StateClaimed && !r.lapsed() && !s.is("Forget takes a live claim"),
+		r.State != idempotency.StateHeld && s.is("Forget takes only what is held"):
+		return idempotency.ErrChanged
+	case s.is("Forget keeps the record"):
+		r.State = idempotency.StateReleased
+		return nil
+	}
+	delete(s.records, key)
+	return nil
+}

@@ -1,0 +1,416 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"example.com/idempotency"
+)
+
+// A naiveStore keeps the contract in the plainest way there is, except where its bug
+// says otherwise. It is what the kit's own test breaks.
+type naiveStore struct {
+	bug      string
+	mu       sync.Mutex
+	records  map[string]*naiveRecord
+	watchers map[string][]chan struct{}
+	reused   []byte // the memory of an answer that one bug uses for the next
+}
+
+type naiveRecord struct {
+	idempotency.Record // Mine, Lease, TTL and Age are filled in by see.
+
+	owner     idempotency.Owner
+	lease     time.Duration
+	retention time.Duration
+	hold      bool
+	touched   time.Time
+	leaseEnd  time.Time
+	expires   time.Time
+}
+
+// naive returns a harness of naive stores that have the bug. They live in a bubble.
+func naive(bug string) Harness {
+	return Harness{New: func(testing.TB) (idempotency.Store, func(time.Duration)) {
+		return &naiveStore{
+			bug:      bug,
+			records:  make(map[string]*naiveRecord),
+			watchers: make(map[string][]chan struct{}),
+		}, time.Sleep
+	}}
+}
+
+// is reports whether the store has the bug.
+func (s *naiveStore) is(bug string) bool { return s.bug == bug }
+
+// find returns the record, or nil if there is none.
+func (s *naiveStore) find(key string) *naiveRecord {
+	if s.is("one record for all keys") {
+		key = ""
+	}
+	r := s.records[key]
+	if r == nil || r.expired(s) {
+		return nil
+	}
+	return r
+}
+
+func (r *naiveRecord) expired(s *naiveStore) bool {
+	switch {
+	case s.is("an expired record lives until it is swept") && len(s.records) > 100,
+		s.is("the TTL never ends") && r.State == idempotency.StateCompleted,
+		s.is("a claim never expires") && r.State == idempotency.StateClaimed,
+		s.is("a release never expires") && r.State == idempotency.StateReleased,
+		s.is("a hold never expires") && r.State == idempotency.StateHeld:
+		return false
+	}
+	return !time.Now().Before(r.expires)
+}
+
+func (r *naiveRecord) lapsed() bool {
+	return r.State == idempotency.StateClaimed && !time.Now().Before(r.leaseEnd)
+}
+
+// see returns the record as a caller sees it.
+func (s *naiveStore) see(r *naiveRecord) idempotency.Record {
+	out := r.Record
+	now := time.Now()
+	if r.lapsed() && r.hold && !s.is("Get does not see a lapsed hold") {
+		out.State = idempotency.StateHeld
+	}
+	if out.State == idempotency.StateClaimed || s.is("a settled record has a lease") {
+		out.Lease = r.leaseEnd.Sub(now)
+	}
+	out.TTL, out.Age = r.expires.Sub(now), now.Sub(r.touched)
+	if s.is("times are not reported") {
+		out.TTL, out.Age = 0, 0
+	}
+	if s.is("in flight reports the whole lease") && out.Lease > 0 {
+		out.Lease = r.lease
+	}
+	out.Answer, out.Steps = nil, nil
+	if out.State == idempotency.StateCompleted {
+		out.Answer = r.Answer
+	}
+	return out
+}
+
+// grant gives the claim to the owner, as the record's current attempt.
+func (s *naiveStore) grant(r *naiveRecord, c idempotency.Claim) idempotency.Record {
+	now := time.Now()
+	if r.Attempt == 1 || !s.is("a takeover keeps the old durations") {
+		r.lease, r.retention = c.Lease, c.Retention
+	}
+	r.State, r.owner, r.hold = idempotency.StateClaimed, c.Owner, c.Hold
+	r.touched, r.leaseEnd, r.expires = now, now.Add(r.lease), now.Add(r.retention)
+	if s.is("the lease is the retention") {
+		r.leaseEnd = r.expires
+	}
+	return s.mine(r)
+}
+
+func (s *naiveStore) mine(r *naiveRecord) idempotency.Record {
+	out := s.see(r)
+	out.Mine = true
+	if r.Attempt > 1 {
+		out.Steps = maps.Clone(r.Steps)
+	}
+	return out
+}
+
+func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.is("a claim ignores its context") {
+		ctx = context.Background()
+	}
+	if err := ctx.Err(); err != nil {
+		if s.is("a cancelled claim is held by nobody") {
+			s.insert(key, idempotency.Claim{Fingerprint: c.Fingerprint, Lease: c.Lease, Retention: c.Retention})
+		}
+		return idempotency.Record{}, err
+	}
+	r := s.find(key)
+	if r == nil {
+		if s.is("claim looks first and writes afterwards") {
+			s.yield(time.Nanosecond)
+		}
+		return s.insert(key, c), nil
+	}
+	if s.is("reading prolongs the TTL") && r.State == idempotency.StateCompleted {
+		r.expires = time.Now().Add(ttl)
+	}
+	mismatch := r.Fingerprint != c.Fingerprint
+	if mismatch {
+		if out, done := s.mismatch(r, c); done {
+			return out, nil
+		}
+	}
+	switch {
+	case s.is("the owner does not know its own claim"):
+	case r.State == idempotency.StateClaimed && r.owner == c.Owner && (!r.lapsed() || !r.hold):
+		switch {
+		case s.is("a repeated claim is another attempt"):
+			r.Attempt++
+		case s.is("a repeated claim has no steps"):
+			out := s.see(r)
+			out.Mine = true
+			return out, nil
+		case s.is("a repeated claim has no lease") && r.lapsed():
+			return s.mine(r), nil
+		}
+		if r.lapsed() {
+			return s.grant(r, c), nil
+		}
+		return s.mine(r), nil
+	}
+	if r.lapsed() && s.holds(r, c) {
+		r.State, r.owner = idempotency.StateHeld, s.keepOwner(r.owner)
+	}
+	if s.is("held lapses") && r.State == idempotency.StateHeld && time.Since(r.touched) > r.lease {
+		r.State = idempotency.StateReleased
+	}
+	free := r.State == idempotency.StateReleased && (r.owner != c.Owner || s.is("a delayed claim revives a release")) ||
+		r.State == idempotency.StateHeld && r.owner == c.Owner && s.is("a delayed claim revives a hold") ||
+		r.State == idempotency.StateClaimed && r.lapsed() ||
+		r.State == idempotency.StateClaimed && s.is("takeover a moment early") && time.Until(r.leaseEnd) < 5*time.Second
+	if !free {
+		return s.see(r), nil
+	}
+	if s.is("takeover looks first and writes afterwards") && r.State == idempotency.StateClaimed ||
+		s.is("a released key is given to all who look") && r.State == idempotency.StateReleased {
+		s.yield(time.Nanosecond)
+	}
+	return s.takeOver(r, c), nil
+}
+
+// yield lets other goroutines in at a moment at which a store must not.
+func (s *naiveStore) yield(d time.Duration) {
+	s.mu.Unlock()
+	time.Sleep(d)
+	s.mu.Lock()
+}
+
+func (s *naiveStore) insert(key string, c idempotency.Claim) idempotency.Record {
+	if s.is("one record for all keys") {
+		key = ""
+	}
+	r := &naiveRecord{}
+	r.Attempt, r.Fingerprint, r.Origin = 1, c.Fingerprint, c.Owner
+	if old := s.records[key]; old != nil && s.is("steps outlive their record") {
+		r.Steps = old.Steps
+	}
+	if s.is("keys are cut to one byte") {
+		for k, old := range s.records {
+			if k != key && k[0] == key[0] && !old.expired(s) {
+				return s.see(old)
+			}
+		}
+	}
+	s.records[key] = r
+	return s.grant(r, c)
+}
+
+func (s *naiveStore) takeOver(r *naiveRecord, c idempotency.Claim) idempotency.Record {
+	released := r.State == idempotency.StateReleased
+	if !s.is("the attempt is constant") && (!s.is("a release does not count as an attempt") || !released) {
+		r.Attempt++
+	}
+	if s.is("takeover changes the origin") {
+		r.Origin = c.Owner
+	}
+	if s.is("takeover forgets the steps") && !released || s.is("a release forgets the steps") && released {
+		r.Steps = nil
+	}
+	return s.grant(r, c)
+}
+
+// mismatch answers a claim with another fingerprint. It reports false if the claim is
+// to be treated as any other.
+func (s *naiveStore) mismatch(r *naiveRecord, c idempotency.Claim) (idempotency.Record, bool) {
+	switch {
+	case s.is("a mismatch takes over when lapsed") && r.lapsed(),
+		s.is("a mismatch gets a released key") && r.State == idempotency.StateReleased,
+		s.is("a mismatch holds a lapsed claim") && r.lapsed():
+		return idempotency.Record{}, false
+	case s.is("a mismatch renews the lease") && r.State == idempotency.StateClaimed:
+		r.leaseEnd = time.Now().Add(r.lease)
+	case s.is("a mismatch prolongs the answer") && r.State == idempotency.StateCompleted:
+		r.expires = time.Now().Add(ttl)
+	case s.is("a mismatch prolongs the hold") && r.State == idempotency.StateHeld:
+		r.expires = time.Now().Add(r.retention)
+	case s.is("a mismatch changes the fingerprint"):
+		r.Fingerprint = c.Fingerprint
+	}
+	return s.see(r), true
+}
+
+func (s *naiveStore) holds(r *naiveRecord, c idempotency.Claim) bool {
+	return r.hold && !s.is("the record's Hold is ignored") || c.Hold && !s.is("the finder's Hold is ignored")
+}
+
+func (s *naiveStore) keepOwner(o idempotency.Owner) idempotency.Owner {
+	if s.is("a lapsed hold forgets its owner") {
+		return idempotency.Owner{}
+	}
+	return o
+}
+
+// owned returns the record if o is its owner and it is in one of the states. The name
+// is that of the method that asks.
+func (s *naiveStore) owned(ctx context.Context, method, key string, o idempotency.Owner, states ...idempotency.State) (*naiveRecord, error) {
+	if err := ctx.Err(); err != nil && !s.is(method+" ignores its context") {
+		return nil, err
+	}
+	r := s.find(key)
+	if r == nil {
+		if s.is(method + " of an absent record makes one") {
+			s.insert(key, idempotency.Claim{Owner: o, Fingerprint: payload, Lease: lease, Retention: retention})
+			r = s.find(key)
+		} else {
+			return nil, idempotency.ErrNotOwner
+		}
+	}
+	trusted := s.is(method+" does not look at the owner") ||
+		s.is(method+" trusts an owner of the past") && r.Origin == o
+	if r.owner != o && !trusted {
+		return nil, idempotency.ErrNotOwner
+	}
+	if s.is(method+" is refused after the lease") && r.lapsed() {
+		return nil, idempotency.ErrNotOwner
+	}
+	for _, state := range states {
+		if r.State == state && !s.is(method+" is refused when "+state.String()) {
+			return r, nil
+		}
+	}
+	if s.is(method+" does not look at the state") || s.is(method+" is accepted when "+r.State.String()) {
+		return r, nil
+	}
+	return nil, idempotency.ErrNotOwner
+}
+
+func (s *naiveStore) Renew(ctx context.Context, key string, o idempotency.Owner) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, err := s.owned(ctx, "Renew", key, o, idempotency.StateClaimed)
+	if err != nil || s.is("Renew does nothing") {
+		return err
+	}
+	now := time.Now()
+	r.State = idempotency.StateClaimed
+	r.leaseEnd, r.touched = now.Add(r.lease), now
+	if !s.is("Renew leaves the retention") {
+		r.expires = now.Add(r.retention)
+	}
+	return nil
+}
+
+func (s *naiveStore) Complete(ctx context.Context, key string, o idempotency.Owner, answer []byte, ttl time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, err := s.owned(ctx, "Complete", key, o, idempotency.StateClaimed, idempotency.StateHeld, idempotency.StateCompleted)
+	if err != nil {
+		return err
+	}
+	if r.State == idempotency.StateCompleted {
+		if s.is("a second Complete restarts the TTL") {
+			r.expires = time.Now().Add(ttl)
+		}
+		if s.is("a second Complete overwrites the answer") {
+			r.Answer = answer
+		}
+		return nil
+	}
+	if s.is("the TTL runs from the claim") {
+		ttl -= time.Since(r.leaseEnd.Add(-r.lease))
+	}
+	if s.is("a short TTL is lost") {
+		ttl = max(ttl, r.retention)
+	}
+	s.settle(key, r, idempotency.StateCompleted, ttl)
+	r.Answer = answer
+	switch {
+	case s.is("an empty answer is none") && len(answer) == 0:
+		r.State = idempotency.StateReleased
+	case s.is("an answer ends at NUL"):
+		r.Answer, _, _ = bytes.Cut(answer, []byte{0})
+	case s.is("an answer is cut at 1 MiB"):
+		r.Answer = answer[:min(len(answer), 1<<20)]
+	case s.is("an answer is cut at 32 KiB"):
+		r.Answer = answer[:min(len(answer), 32<<10)]
+	case s.is("memory is used again while it is read") && len(answer) == len("answer"):
+		if string(answer) == "answer" {
+			s.reused = bytes.Clone(answer)
+		} else {
+			copy(s.reused, answer)
+		}
+		r.Answer = s.reused
+	}
+	return nil
+}
+
+func (s *naiveStore) Release(ctx context.Context, key string, o idempotency.Owner) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, err := s.owned(ctx, "Release", key, o, idempotency.StateClaimed, idempotency.StateReleased)
+	if err != nil {
+		return err
+	}
+	if s.is("Release deletes the record") {
+		delete(s.records, key)
+		return nil
+	}
+	kept := r.retention
+	if s.is("Release leaves the retention") {
+		kept = time.Until(r.expires)
+	}
+	s.settle(key, r, idempotency.StateReleased, kept)
+	return nil
+}
+
+func (s *naiveStore) Hold(ctx context.Context, key string, o idempotency.Owner) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, err := s.owned(ctx, "Hold", key, o, idempotency.StateClaimed, idempotency.StateHeld)
+	if err != nil {
+		return err
+	}
+	kept := r.retention
+	if s.is("Hold leaves the retention") {
+		kept = time.Until(r.expires)
+	}
+	s.settle(key, r, idempotency.StateHeld, kept)
+	return nil
+}
+
+// settle moves the record to a state in which no run is in flight, and wakes those
+// that wait.
+func (s *naiveStore) settle(key string, r *naiveRecord, state idempotency.State, kept time.Duration) {
+	r.State, r.touched, r.expires = state, time.Now(), time.Now().Add(kept)
+	if s.is(state.String() + " wakes nobody") {
+		return
+	}
+	for _, c := range s.watchers[key] {
+		if c == nil {
+			continue
+		}
+		select {
+		case c <- struct{}{}:
+		default:
+			if s.is("settling waits for the watcher") {
+				s.yield(time.Hour)
+			}
+		}
+		if s.is("only one watcher is woken") {
+			break
+		}
+	}
+	if s.is("watchers are woken once") {
+		delete(s.watchers, key)
+	}
+}

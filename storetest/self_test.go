@@ -1,0 +1,269 @@
+package storetest
+
+import (
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/idempotency"
+)
+
+// brokenStores lists, for each bug that a naiveStore can have, a case that is there to
+// find it.
+var brokenStores = []struct{ bug, caughtBy string }{
+	{"claim looks first and writes afterwards", "Claim/one of a hundred gets a new key"},
+	{"takeover looks first and writes afterwards", "Claim/one of a hundred takes over a lapsed claim"},
+	{"a released key is given to all who look", "Claim/one of a hundred gets a released key"},
+	{"the owner does not know its own claim", "Claim/the owner that claims again holds it"},
+	{"a repeated claim is another attempt", "Claim/the owner that claims again holds it"},
+	{"a repeated claim has no lease", "Claim/the owner that claims again after its lease holds it"},
+	{"in flight reports the whole lease", "Claim/in flight reports the lease"},
+	{"times are not reported", "Claim/a new key is mine"},
+	{"one record for all keys", "Claim/keys do not influence each other"},
+	{"keys are cut to one byte", "Claim/many keys"},
+
+	{"a mismatch renews the lease", "Mismatch/changes nothing in flight"},
+	{"a mismatch takes over when lapsed", "Mismatch/does not take over a lapsed claim"},
+	{"a mismatch holds a lapsed claim", "Mismatch/does not turn a lapsed claim into a held one"},
+	{"a mismatch gets a released key", "Mismatch/does not get a released key"},
+	{"a mismatch prolongs the answer", "Mismatch/changes nothing when completed"},
+	{"a mismatch prolongs the hold", "Mismatch/changes nothing when held"},
+	{"a mismatch changes the fingerprint", "Mismatch/changes nothing in flight"},
+
+	{"takeover a moment early", "Lease/protects until its end"},
+	{"the lease is the retention", "Lease/a lapsed claim is taken over"},
+	{"takeover changes the origin", "Lease/a lapsed claim is taken over"},
+	{"a takeover keeps the old durations", "Lease/each claim brings its own durations"},
+	{"the attempt is constant", "Lease/attempt rises over lapse and release"},
+	{"a release does not count as an attempt", "Lease/attempt rises over lapse and release"},
+	{"the record's Hold is ignored", "Lease/a lapsed claim that says Hold becomes held"},
+	{"the finder's Hold is ignored", "Lease/a lapsed claim found by a Hold becomes held"},
+
+	{"Renew does nothing", "Renew/extends the lease"},
+	{"Renew leaves the retention", "Renew/extends the retention"},
+	{"Renew is refused after the lease", "Renew/revives a lapsed claim"},
+	{"Renew does not look at the owner", "Renew/by another owner is refused"},
+	{"Renew trusts an owner of the past", "Renew/after a takeover is refused"},
+	{"Renew of an absent record makes one", "Renew/without a claim is refused"},
+	{"Renew is accepted when released", "Renew/without a claim is refused"},
+	{"Renew is accepted when held", "Hold/nobody may run"},
+	{"Renew is accepted when completed", "Completed/does not change"},
+	{"Renew ignores its context", "Context/a cancelled Complete can be repeated"},
+
+	{"a settled record has a lease", "Complete/records the answer"},
+	{"a second Complete restarts the TTL", "Complete/repeated is success without effect"},
+	{"a second Complete overwrites the answer", "Completed/does not change"},
+	{"Complete does not look at the owner", "Complete/by another owner is refused"},
+	{"Complete is refused after the lease", "Complete/after the lease is accepted"},
+	{"Complete trusts an owner of the past", "Complete/after a takeover is refused"},
+	{"Complete is refused when held", "Complete/after Hold is accepted"},
+	{"a lapsed hold forgets its owner", "Complete/after a lapsed claim became held is accepted"},
+	{"Complete is accepted when released", "Complete/after Release is refused"},
+	{"Complete of an absent record makes one", "Complete/of an absent record is refused"},
+	{"Complete is refused when completed", "Complete/repeated is success without effect"},
+	{"Complete ignores its context", "Context/a cancelled Complete can be repeated"},
+
+	{"Release deletes the record", "Release/the next claim is the next attempt"},
+	{"Release is refused when released", "Release/repeated is success"},
+	{"Release is refused after the lease", "Release/after the lease is accepted"},
+	{"Release does not look at the owner", "Release/by another owner is refused"},
+	{"Release trusts an owner of the past", "Release/after a takeover is refused"},
+	{"Release of an absent record makes one", "Release/of an absent record is refused"},
+	{"Release is accepted when held", "Hold/nobody may run"},
+	{"Release is accepted when completed", "Completed/does not change"},
+	{"a delayed claim revives a release", "Release/a delayed claim does not come alive"},
+	{"Release leaves the retention", "Release/starts the retention anew"},
+	{"Release ignores its context", "Context/a cancelled Release can be repeated"},
+
+	{"held lapses", "Hold/nobody may run"},
+	{"Hold is refused when held", "Hold/repeated is success"},
+	{"Hold does not look at the owner", "Hold/by another owner is refused"},
+	{"Hold trusts an owner of the past", "Hold/after a takeover is refused"},
+	{"Hold of an absent record makes one", "Release/of an absent record is refused"},
+	{"Hold is accepted when released", "Hold/after Release is refused"},
+	{"Hold is accepted when completed", "Completed/does not change"},
+	{"a delayed claim revives a hold", "Hold/a delayed claim does not come alive"},
+	{"Hold leaves the retention", "Hold/starts the retention anew"},
+	{"Hold ignores its context", "Context/a cancelled Release can be repeated"},
+
+	{"the TTL never ends", "Expiry/an answer is kept until its TTL ends"},
+	{"the TTL runs from the claim", "Expiry/the TTL runs from Complete"},
+	{"a short TTL is lost", "Expiry/a short TTL ends before the retention"},
+	{"reading prolongs the TTL", "Expiry/reading does not prolong it"},
+	{"a claim never expires", "Expiry/a claimed record ends with its retention"},
+	{"a release never expires", "Expiry/a released record ends with its retention"},
+	{"a hold never expires", "Expiry/a held record ends with its retention"},
+	{"an expired record lives until it is swept", "Expiry/many records end at once"},
+	{"times are not reported", "Expiry/a record reports its times"},
+
+	{"an empty answer is none", "Answer/empty"},
+	{"an answer ends at NUL", "Answer/one byte"},
+	{"an answer ends at NUL", "Answer/binary"},
+	{"an answer is cut at 32 KiB", "Answer/64 KiB"},
+	{"an answer is cut at 1 MiB", "Answer/10 MiB"},
+	{"memory is used again while it is read", "Answer/every reader gets the same bytes"},
+	{"a claim ignores its context", "Context/a cancelled Claim can be repeated"},
+	{"a cancelled claim is held by nobody", "Context/a cancelled Claim can be repeated"},
+
+	{"takeover forgets the steps", "Step/is known to the run that takes over"},
+	{"a release forgets the steps", "Step/is known to the run after a release"},
+	{"a resolution forgets the steps", "Step/is known to the run after a resolution"},
+	{"a step looks first and writes afterwards", "Step/fifty at once are all kept"},
+	{"a repeated claim has no steps", "Step/is known to a claim that is repeated"},
+	{"a step cannot be replaced", "Step/is replaced by name"},
+	{"a step overwrites a field of the record", "Step/is opaque"},
+	{"SaveStep is refused after the lease", "Step/after the lease is accepted"},
+	{"SaveStep trusts an owner of the past", "Step/after a takeover is refused"},
+	{"SaveStep does not look at the owner", "Step/by another owner is refused"},
+	{"SaveStep of an absent record makes one", "Step/without a claim is refused"},
+	{"SaveStep is accepted when released", "Step/without a claim is refused"},
+	{"SaveStep is accepted when held", "Step/without a claim is refused"},
+	{"SaveStep is accepted when completed", "Step/without a claim is refused"},
+	{"SaveStep ignores its context", "Step/a cancelled SaveStep can be repeated"},
+	{"steps outlive their record", "Step/ends with its record"},
+	{"a step renews the lease", "Step/does not prolong the lease"},
+
+	{"completed wakes nobody", "Watch/is woken by Complete"},
+	{"a wakeup is lost unless it is waited for", "Watch/is woken by Complete"},
+	{"released wakes nobody", "Watch/is woken by Release"},
+	{"held wakes nobody", "Watch/is woken by Hold"},
+	{"Resolve with an answer wakes nobody", "Watch/is woken by Resolve"},
+	{"Resolve without an answer wakes nobody", "Watch/is woken by Resolve"},
+	{"watchers are woken once", "Watch/is woken each time"},
+	{"settling waits for the watcher", "Watch/a watcher that does not look blocks nobody"},
+	{"only one watcher is woken", "Watch/every watcher is woken"},
+	{"stopping one watcher stops all", "Watch/a stopped watcher does not end another"},
+	{"watching begins late", "Watch/no settling is missed"},
+
+	{"Get returns an empty record", "Get/of an absent record"},
+	{"Get leaves out the answer", "Get/tells what a claim tells"},
+	{"Get takes over", "Get/changes nothing"},
+	{"Get prolongs the record", "Get/changes nothing"},
+	{"Get does not see a lapsed hold", "Get/a lapsed claim that says Hold is held"},
+	{"Get leaves out the steps", "Get/returns the steps"},
+	{"List leaves out held records", "List/visits every record"},
+	{"List does not stop", "List/stops when told"},
+	{"completing by hand fails", "Resolve/with an answer completes"},
+	{"Resolve takes an empty answer for none", "Resolve/with an empty answer completes"},
+	{"releasing by hand fails", "Resolve/without an answer releases"},
+	{"Resolve does not see a lapsed hold", "Resolve/of a lapsed claim that says Hold"},
+	{"Resolve cannot be repeated", "Resolve/repeated is success"},
+	{"Resolve does not look at the attempt", "Resolve/of another attempt is refused"},
+	{"Resolve does not look at the state", "Resolve/of what is not held is refused"},
+	{"Resolve of nothing is success", "Resolve/of what is not held is refused"},
+	{"Resolve leaves the owner its claim", "Resolve/is not overruled by the owner"},
+	{"Forget keeps the record", "Forget/makes the key new"},
+	{"Forget takes only what is held", "Forget/a completed, released or lapsed record"},
+	{"Forget of nothing is an error", "Forget/repeated is success"},
+	{"Forget takes a live claim", "Forget/of a live claim is refused"},
+	{"Forget does not look at the attempt", "Forget/of another attempt is refused"},
+}
+
+// Without a bug the naive store passes, so it is the bug that a case finds.
+func TestNaiveStorePasses(t *testing.T) {
+	t.Parallel()
+	h := naive("")
+	h.Bubble = synctest.Test
+	Run(t, h)
+}
+
+func TestBrokenStoresFail(t *testing.T) {
+	t.Parallel()
+	for _, broken := range brokenStores {
+		t.Run(broken.bug+"/"+broken.caughtBy, func(t *testing.T) {
+			t.Parallel()
+			if !fails(t, broken.caughtBy, naive(broken.bug)) {
+				t.Errorf("a store of which it is true that %q passes the case %q", broken.bug, broken.caughtBy)
+			}
+		})
+	}
+}
+
+// A case that nothing fails proves nothing.
+func TestEveryCaseCatchesSomething(t *testing.T) {
+	t.Parallel()
+	for _, c := range allCases() {
+		if !slices.ContainsFunc(brokenStores, func(b struct{ bug, caughtBy string }) bool { return b.caughtBy == c.name }) {
+			t.Errorf("no broken store is caught by the case %q", c.name)
+		}
+	}
+}
+
+// A store without the optional interfaces is a store. Their cases are skipped, and
+// say so.
+func TestOptionalInterfacesAreSkipped(t *testing.T) {
+	t.Parallel()
+	type plain struct{ idempotency.Store }
+	full := naive("")
+	h := Harness{New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
+		store, advance := full.New(t)
+		return plain{store}, advance
+	}}
+	skipped := 0
+	for _, c := range allCases() {
+		r := runCase(t, c, h)
+		if r.failed.Load() {
+			t.Errorf("the case %q fails", c.name)
+		}
+		if r.skipped.Load() {
+			skipped++
+		}
+	}
+	h.Bubble = synctest.Test
+	Run(t, h) // A skip inside a bubble is no failure either.
+	if want := len(stepCases()) + len(waiterCases()) + len(inspectorCases()); skipped != want {
+		t.Errorf("%d cases are skipped, want %d", skipped, want)
+	}
+}
+
+// fails reports whether the case of that name fails with the harness.
+func fails(t *testing.T, name string, h Harness) bool {
+	t.Helper()
+	for _, c := range allCases() {
+		if c.name == name {
+			return runCase(t, c, h).failed.Load()
+		}
+	}
+	t.Fatalf("there is no case %q", name)
+	return false
+}
+
+// runCase runs one case in a bubble and returns what it reported.
+func runCase(t *testing.T, c testCase, h Harness) *recorder {
+	t.Helper()
+	r := &recorder{}
+	synctest.Test(t, func(t *testing.T) {
+		r.TB = t
+		done := make(chan struct{})
+		go func() { // Fatal and Skip end the goroutine that calls them.
+			defer close(done)
+			c.run(newEnv(r, h))
+		}()
+		<-done
+		time.Sleep(2 * time.Hour) // A broken store may keep calls for an hour.
+	})
+	return r
+}
+
+// A recorder is a testing.TB that notes what is reported to it.
+type recorder struct {
+	testing.TB
+	failed  atomic.Bool
+	skipped atomic.Bool
+}
+
+func (r *recorder) Error(...any)          { r.failed.Store(true) }
+func (r *recorder) Errorf(string, ...any) { r.failed.Store(true) }
+
+func (r *recorder) Fatalf(string, ...any) {
+	r.failed.Store(true)
+	runtime.Goexit()
+}
+
+func (r *recorder) Skip(...any) {
+	r.skipped.Store(true)
+	runtime.Goexit()
+}

@@ -1,0 +1,66 @@
+package storetest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"example.com/idempotency"
+)
+
+// A Harness tells [Run] how to test one kind of store.
+type Harness struct {
+	// New returns a fresh, empty store and a function that lets time pass on that
+	// store's clock. It is called once for each case, inside the bubble if there is
+	// one, and registers with t.Cleanup whatever has to be closed. Required.
+	New func(t testing.TB) (store idempotency.Store, advance func(time.Duration))
+
+	// Bubble, if set, wraps each case inside its own subtest. [testing/synctest.Test]
+	// fits. Nil runs the cases as they are.
+	Bubble func(t *testing.T, f func(t *testing.T))
+}
+
+// Run tests the store of the harness against the contract of [idempotency.Store],
+// and of each optional interface that the store has. The cases run in parallel with
+// each other, each on a store of its own.
+func Run(t *testing.T, h Harness) {
+	t.Helper()
+	if h.New == nil {
+		t.Fatal("storetest: Harness.New is required")
+	}
+	bubble := h.Bubble
+	if bubble == nil {
+		bubble = func(t *testing.T, f func(t *testing.T)) { f(t) }
+	}
+	for _, c := range allCases() {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // Not allowed inside a bubble, so it stands outside.
+			bubble(t, func(t *testing.T) { c.run(newEnv(t, h)) })
+		})
+	}
+}
+
+// A testCase is one behaviour. It reports to a testing.TB, not to a *testing.T, so
+// that the kit's own test can watch it fail.
+type testCase struct {
+	name string
+	run  func(e *env)
+}
+
+// allCases returns every case of the kit.
+func allCases() []testCase {
+	return slices.Concat(
+		claimCases(),
+		mismatchCases(),
+		leaseCases(),
+		completeCases(),
+		releaseCases(),
+		holdCases(),
+		expiryCases(),
+		answerCases(),
+		contextCases(),
+		stepCases(),
+		waiterCases(),
+		inspectorCases(),
+	)
+}
