@@ -1,0 +1,291 @@
+package idempotency
+
+import (
+	"context"
+	"hash/maphash"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// memoryShards is how many parts, each with its own lock, a MemoryStore has. It
+	// is a power of two well above the number of cores of common machines, so that
+	// two requests seldom meet at one lock.
+	memoryShards = 64
+
+	// memoryExpirePerCall is how many expired records a call removes in passing. With
+	// more than one, expired records go faster than new ones can come.
+	memoryExpirePerCall = 2
+
+	// memoryOverhead is what a record costs besides its key, answer and steps: itself,
+	// its slot in the map and its place in the expiry queue, as measured.
+	memoryOverhead = 240
+
+	// memoryStepOverhead is what a step costs besides its name and its value.
+	memoryStepOverhead = 40
+
+	defaultMaxEntries = 1_000_000
+	defaultMaxBytes   = 1 << 30
+)
+
+// A MemoryStore is a [Store] in the memory of one process. It is the store for tests,
+// for programs that run as a single process, and for trying things out: its records
+// are gone when the process is, so a key that was answered before a restart runs again
+// after it, and a second process knows nothing of the first one's claims.
+//
+// It is bounded (see [WithMaxEntries] and [WithMaxBytes]). When it is full it refuses
+// new keys with [ErrStoreFull] and goes on serving those that it has; it never drops a
+// record before its time, because that would let a request run twice.
+//
+// It starts no goroutine and needs no closing. Expired records are removed a few at a
+// time by the calls that come in, so they stay in memory while there are none, and
+// give way at once when their room is needed.
+//
+// A MemoryStore is also a [Waiter], a [StepStore] and an [Inspector]. Answers and
+// steps are kept and handed out without being copied.
+type MemoryStore struct {
+	seed       maphash.Seed
+	start      time.Time
+	maxEntries int64
+	maxBytes   int64
+	entries    atomic.Int64
+	bytes      atomic.Int64
+	shards     [memoryShards]memoryShard
+}
+
+var (
+	_ Store     = (*MemoryStore)(nil)
+	_ Waiter    = (*MemoryStore)(nil)
+	_ StepStore = (*MemoryStore)(nil)
+	_ Inspector = (*MemoryStore)(nil)
+)
+
+// A MemoryOption changes a limit of a [MemoryStore].
+type MemoryOption interface {
+	applyMemory(s *MemoryStore)
+}
+
+type memoryOption func(s *MemoryStore)
+
+func (o memoryOption) applyMemory(s *MemoryStore) { o(s) }
+
+// WithMaxEntries limits a [MemoryStore] to n records. The default is 1,000,000. It
+// panics if n is not positive.
+func WithMaxEntries(n int) MemoryOption {
+	if n <= 0 {
+		panic("idempotency: WithMaxEntries: the limit must be positive")
+	}
+	return memoryOption(func(s *MemoryStore) { s.maxEntries = int64(n) })
+}
+
+// WithMaxBytes limits a [MemoryStore] to about n bytes of memory: keys, answers, steps
+// and what the store itself needs for a record. The default is 1 GiB. It panics if n
+// is not positive.
+//
+// Once the limit is reached no new key is taken, but the runs in flight still record
+// their answers. Leave room for these: as many answers as there are runs at once.
+func WithMaxBytes(n int64) MemoryOption {
+	if n <= 0 {
+		panic("idempotency: WithMaxBytes: the limit must be positive")
+	}
+	return memoryOption(func(s *MemoryStore) { s.maxBytes = n })
+}
+
+// NewMemoryStore returns an empty store.
+func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
+	s := &MemoryStore{
+		seed:       maphash.MakeSeed(),
+		start:      time.Now(),
+		maxEntries: defaultMaxEntries,
+		maxBytes:   defaultMaxBytes,
+	}
+	for _, o := range opts {
+		o.applyMemory(s)
+	}
+	for i := range s.shards {
+		s.shards[i].records = make(map[string]*memoryRecord)
+	}
+	return s
+}
+
+// Len returns the number of records, expired ones that are not yet removed included.
+func (s *MemoryStore) Len() int { return int(s.entries.Load()) }
+
+// Claim implements [Store].
+func (s *MemoryStore) Claim(ctx context.Context, key string, c Claim) (Record, error) {
+	if err := ctx.Err(); err != nil {
+		return Record{}, err
+	}
+	for {
+		sh, now := s.lock(key)
+		r := s.find(sh, key, now)
+		if r == nil {
+			if !s.reserve(key) {
+				sh.mu.Unlock()
+				if s.makeRoom() {
+					continue
+				}
+				return Record{}, ErrStoreFull
+			}
+			r = sh.insert(key, c, now)
+		}
+		out := r.claim(sh, c, now)
+		sh.mu.Unlock()
+		return out, nil
+	}
+}
+
+// Renew implements [Store].
+func (s *MemoryStore) Renew(ctx context.Context, key string, o Owner) error {
+	return s.asOwner(ctx, key, o, func(sh *memoryShard, r *memoryRecord, now int64) error {
+		if r.state != StateClaimed {
+			return ErrNotOwner
+		}
+		sh.touch(r, StateClaimed, now, r.retention)
+		return nil
+	})
+}
+
+// Complete implements [Store].
+func (s *MemoryStore) Complete(ctx context.Context, key string, o Owner, answer []byte, ttl time.Duration) error {
+	return s.asOwner(ctx, key, o, func(sh *memoryShard, r *memoryRecord, now int64) error {
+		switch r.state {
+		case StateCompleted:
+			return nil
+		case StateClaimed, StateHeld:
+			s.complete(sh, r, now, answer, ttl)
+			return nil
+		default:
+			return ErrNotOwner
+		}
+	})
+}
+
+// Release implements [Store].
+func (s *MemoryStore) Release(ctx context.Context, key string, o Owner) error {
+	return s.giveUp(ctx, key, o, StateReleased)
+}
+
+// Hold implements [Store].
+func (s *MemoryStore) Hold(ctx context.Context, key string, o Owner) error {
+	return s.giveUp(ctx, key, o, StateHeld)
+}
+
+// giveUp ends a claim without an answer.
+func (s *MemoryStore) giveUp(ctx context.Context, key string, o Owner, state State) error {
+	return s.asOwner(ctx, key, o, func(sh *memoryShard, r *memoryRecord, now int64) error {
+		switch r.state {
+		case state:
+			return nil
+		case StateClaimed:
+			sh.touch(r, state, now, r.retention)
+			sh.announce(key)
+			return nil
+		default:
+			return ErrNotOwner
+		}
+	})
+}
+
+// complete records the answer, whoever has the right to do so.
+func (s *MemoryStore) complete(sh *memoryShard, r *memoryRecord, now int64, answer []byte, ttl time.Duration) {
+	r.answer = trim(answer)
+	s.bytes.Add(int64(len(answer)))
+	sh.touch(r, StateCompleted, now, ttl)
+	sh.announce(r.key)
+}
+
+// trim returns b, or a copy of it if much of its memory would be kept for nothing.
+func trim(b []byte) []byte {
+	if cap(b)-len(b) > len(b)/8 {
+		return append(make([]byte, 0, len(b)), b...)
+	}
+	return b
+}
+
+// asOwner calls f with the key's record if o is its owner. The shard is locked
+// meanwhile. In which states f is allowed is for f to say.
+func (s *MemoryStore) asOwner(ctx context.Context, key string, o Owner, f func(sh *memoryShard, r *memoryRecord, now int64) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	sh, now := s.lock(key)
+	defer sh.mu.Unlock()
+	r := s.find(sh, key, now)
+	if r == nil || r.owner != o {
+		return ErrNotOwner
+	}
+	return f(sh, r, now)
+}
+
+// lock locks the shard of the key, and removes a few expired records from it. The
+// time is read under the lock, so that within a shard it never goes back.
+func (s *MemoryStore) lock(key string) (sh *memoryShard, now int64) {
+	sh = &s.shards[maphash.String(s.seed, key)%memoryShards]
+	sh.mu.Lock()
+	now = s.now()
+	s.expire(sh, now)
+	return sh, now
+}
+
+// now is the store's clock: nanoseconds since the store was made. It is monotonic,
+// so setting the machine's clock neither ends nor prolongs anything.
+func (s *MemoryStore) now() int64 { return int64(time.Since(s.start)) }
+
+// find returns the key's record, or nil if there is none that has not expired.
+func (s *MemoryStore) find(sh *memoryShard, key string, now int64) *memoryRecord {
+	r := sh.records[key]
+	if r != nil && r.expires <= now {
+		s.remove(sh, r)
+		return nil
+	}
+	return r
+}
+
+// reserve takes room for one more record, if there is any.
+func (s *MemoryStore) reserve(key string) bool {
+	size := int64(memoryOverhead + len(key))
+	entries, bytes := s.entries.Add(1), s.bytes.Add(size)
+	if entries <= s.maxEntries && bytes <= s.maxBytes {
+		return true
+	}
+	s.entries.Add(-1)
+	s.bytes.Add(-size)
+	return false
+}
+
+// makeRoom removes some expired records, wherever they are. It reports whether there
+// were any.
+func (s *MemoryStore) makeRoom() bool {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		removed := s.expire(sh, s.now())
+		sh.mu.Unlock()
+		if removed {
+			return true
+		}
+	}
+	return false
+}
+
+// expire removes a few expired records of the shard. It reports whether there were
+// any.
+func (s *MemoryStore) expire(sh *memoryShard, now int64) bool {
+	removed := false
+	for range memoryExpirePerCall {
+		if len(sh.queue) == 0 || sh.queue[0].expires > now {
+			break
+		}
+		s.remove(sh, sh.queue[0].record)
+		removed = true
+	}
+	return removed
+}
+
+// remove removes the record from the shard and gives its room back.
+func (s *MemoryStore) remove(sh *memoryShard, r *memoryRecord) {
+	sh.remove(r)
+	s.entries.Add(-1)
+	s.bytes.Add(-r.size())
+}

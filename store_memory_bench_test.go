@@ -1,0 +1,93 @@
+package idempotency_test
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"example.com/idempotency"
+)
+
+// memoryKeys returns n keys of the form that stores are given.
+func memoryKeys(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		sum := sha256.Sum256(binary.BigEndian.AppendUint64(nil, uint64(i)))
+		keys[i] = base64.RawURLEncoding.EncodeToString(sum[:])
+	}
+	return keys
+}
+
+// BenchmarkMemoryStore shows that the cost of a call does not depend on the number of
+// keys that are alive.
+func BenchmarkMemoryStore(b *testing.B) {
+	for _, live := range []int{1_000, 1_000_000} {
+		keys := memoryKeys(2 * live)
+		answer := make([]byte, 512)
+		// filled returns a store in which the first half of the keys is completed.
+		filled := func(b *testing.B) *idempotency.MemoryStore {
+			b.Helper()
+			s := idempotency.NewMemoryStore(idempotency.WithMaxEntries(4*live), idempotency.WithMaxBytes(1<<40))
+			for i, key := range keys[:live] {
+				c := memoryClaim(uint64(i))
+				if _, err := s.Claim(b.Context(), key, c); err != nil {
+					b.Fatal(err)
+				}
+				if err := s.Complete(b.Context(), key, c.Owner, answer, 24*time.Hour); err != nil {
+					b.Fatal(err)
+				}
+			}
+			runtime.GC() // Or the collection that the filling began is measured too.
+			b.ReportAllocs()
+			b.ResetTimer()
+			return s
+		}
+		// run claims a new key, completes it, and forgets an old one in its place.
+		run := func(b *testing.B, s *idempotency.MemoryStore, i int) {
+			b.Helper()
+			c, key, old := memoryClaim(uint64(i)), keys[(live+i)%len(keys)], keys[i%len(keys)]
+			if r, err := s.Claim(b.Context(), key, c); err != nil || !r.Mine {
+				b.Fatal(r, err)
+			}
+			if err := s.Complete(b.Context(), key, c.Owner, answer, 24*time.Hour); err != nil {
+				b.Fatal(err)
+			}
+			if err := s.Forget(b.Context(), old, 1); err != nil {
+				b.Fatal(err)
+			}
+		}
+		replay := func(b *testing.B, s *idempotency.MemoryStore, i int) {
+			b.Helper()
+			r, err := s.Claim(b.Context(), keys[i%live], memoryClaim(1<<40))
+			if err != nil || r.State != idempotency.StateCompleted {
+				b.Fatal(r, err)
+			}
+		}
+		b.Run(fmt.Sprintf("run/live=%d", live), func(b *testing.B) {
+			s := filled(b)
+			for i := 0; b.Loop(); i++ {
+				run(b, s, i)
+			}
+		})
+		b.Run(fmt.Sprintf("replay/live=%d", live), func(b *testing.B) {
+			s := filled(b)
+			for i := 0; b.Loop(); i++ {
+				replay(b, s, i*7919)
+			}
+		})
+		b.Run(fmt.Sprintf("replay-parallel/live=%d", live), func(b *testing.B) {
+			s := filled(b)
+			var worker atomic.Int64
+			b.RunParallel(func(pb *testing.PB) {
+				for i := int(worker.Add(1)) * 104729; pb.Next(); i++ {
+					replay(b, s, i*7919)
+				}
+			})
+		})
+	}
+}

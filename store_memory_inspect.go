@@ -1,0 +1,152 @@
+package idempotency
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"time"
+)
+
+// The optional interfaces of a MemoryStore.
+
+// Watch implements [Waiter].
+func (s *MemoryStore) Watch(ctx context.Context, key string) (settled <-chan struct{}, stop func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	// One place is enough: a value says only that it is worth asking again.
+	c := make(chan struct{}, 1)
+	sh, _ := s.lock(key)
+	defer sh.mu.Unlock()
+	if sh.watchers == nil {
+		sh.watchers = make(map[string]map[chan struct{}]struct{})
+	}
+	if sh.watchers[key] == nil {
+		sh.watchers[key] = make(map[chan struct{}]struct{})
+	}
+	sh.watchers[key][c] = struct{}{}
+	return c, func() {
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		delete(sh.watchers[key], c)
+		if len(sh.watchers[key]) == 0 {
+			delete(sh.watchers, key)
+		}
+	}, nil
+}
+
+// SaveStep implements [StepStore].
+func (s *MemoryStore) SaveStep(ctx context.Context, key string, o Owner, name string, value []byte) error {
+	return s.asOwner(ctx, key, o, func(_ *memoryShard, r *memoryRecord, _ int64) error {
+		if r.state != StateClaimed {
+			return ErrNotOwner
+		}
+		step := memoryStep{name, trim(value)}
+		s.bytes.Add(int64(step.size()))
+		i := slices.IndexFunc(r.steps, func(old memoryStep) bool { return old.name == name })
+		if i < 0 {
+			r.steps = append(r.steps, step)
+			return nil
+		}
+		s.bytes.Add(-int64(r.steps[i].size()))
+		r.steps[i] = step
+		return nil
+	})
+}
+
+// Get implements [Inspector].
+func (s *MemoryStore) Get(ctx context.Context, key string) (Record, error) {
+	if err := ctx.Err(); err != nil {
+		return Record{}, err
+	}
+	sh, now := s.lock(key)
+	defer sh.mu.Unlock()
+	r := s.find(sh, key, now)
+	if r == nil {
+		return Record{}, ErrNotFound
+	}
+	out := r.see(now)
+	out.Steps = r.stepsByName()
+	return out, nil
+}
+
+// List implements [Inspector]. It holds no lock while it calls visit, and the lock of
+// a part of the store only to note which records that part has.
+func (s *MemoryStore) List(ctx context.Context, visit func(key string, r Record) bool) error {
+	var noted expiryQueue
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		noted = append(noted[:0], sh.queue...)
+		sh.mu.Unlock()
+		for _, entry := range noted {
+			r := entry.record
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			sh.mu.Lock()
+			now := s.now()
+			gone := r.index == noIndex || r.expires <= now
+			out := r.see(now)
+			sh.mu.Unlock()
+			if !gone && !visit(r.key, out) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// Resolve implements [Inspector].
+func (s *MemoryStore) Resolve(ctx context.Context, key string, attempt int, answer []byte, ttl time.Duration) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	sh, now := s.lock(key)
+	defer sh.mu.Unlock()
+	r := s.find(sh, key, now)
+	if r == nil {
+		return ErrNotFound
+	}
+	if int(r.attempt) != attempt {
+		return ErrChanged
+	}
+	state := StateCompleted
+	if answer == nil {
+		state = StateReleased
+	}
+	switch {
+	case r.state == state && bytes.Equal(r.answer, answer):
+		return nil // It was resolved like this before, and the reply was lost.
+	case !r.held(now):
+		return ErrChanged
+	case answer == nil:
+		// The owner stays: its delayed claim must not get what it has lost.
+		sh.touch(r, state, now, r.retention)
+		sh.announce(key)
+	default:
+		// No owner: its own answer comes too late.
+		r.owner = Owner{}
+		s.complete(sh, r, now, answer, ttl)
+	}
+	return nil
+}
+
+// Forget implements [Inspector].
+func (s *MemoryStore) Forget(ctx context.Context, key string, attempt int) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	sh, now := s.lock(key)
+	defer sh.mu.Unlock()
+	r := s.find(sh, key, now)
+	switch {
+	case r == nil:
+		return nil
+	case attempt != 0 && int(r.attempt) != attempt,
+		r.state == StateClaimed && !r.lapsed(now):
+		return ErrChanged
+	}
+	s.remove(sh, r)
+	return nil
+}

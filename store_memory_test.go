@@ -1,0 +1,416 @@
+package idempotency_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+	"weak"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/storetest"
+)
+
+func TestMemoryStoreKeepsTheContract(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, storetest.Harness{
+		New: func(testing.TB) (idempotency.Store, func(time.Duration)) {
+			return idempotency.NewMemoryStore(), time.Sleep
+		},
+		Bubble: synctest.Test,
+	})
+}
+
+// claimMemory claims the key as the nth owner, who must get it.
+func claimMemory(t testing.TB, s *idempotency.MemoryStore, key string, n uint64) idempotency.Owner {
+	t.Helper()
+	c := memoryClaim(n)
+	r, err := s.Claim(t.Context(), key, c)
+	require.NoError(t, err)
+	require.True(t, r.Mine)
+	return c.Owner
+}
+
+// refuseMemory claims a new key, which must be refused.
+func refuseMemory(t testing.TB, s *idempotency.MemoryStore, key string) {
+	t.Helper()
+	_, err := s.Claim(t.Context(), key, memoryClaim(1<<40))
+	require.ErrorIs(t, err, idempotency.ErrStoreFull)
+}
+
+// What a full store holds can still be run to its end, because giving up on it would
+// be a second effect.
+func TestMemoryStoreFullRefusesOnlyNewKeys(t *testing.T) {
+	t.Parallel()
+	limits := map[string]idempotency.MemoryOption{
+		"entries": idempotency.WithMaxEntries(6),
+		"bytes":   idempotency.WithMaxBytes(6 * 300),
+	}
+	for name, limit := range limits {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, s := t.Context(), idempotency.NewMemoryStore(limit)
+			keys := memoryKeys(7)
+			var owners []idempotency.Owner
+			for i, key := range keys[:6] {
+				owners = append(owners, claimMemory(t, s, key, uint64(i)))
+			}
+			refuseMemory(t, s, keys[6])
+			require.Equal(t, 6, s.Len())
+
+			require.NoError(t, s.Renew(ctx, keys[0], owners[0]))
+			require.NoError(t, s.SaveStep(ctx, keys[0], owners[0], "step", make([]byte, 1<<10)))
+			require.NoError(t, s.Complete(ctx, keys[0], owners[0], make([]byte, 1<<10), time.Hour))
+			require.NoError(t, s.Release(ctx, keys[1], owners[1]))
+			require.NoError(t, s.Hold(ctx, keys[2], owners[2]))
+			require.NoError(t, s.Resolve(ctx, keys[2], 1, []byte("answer"), time.Hour))
+			claimMemory(t, s, keys[1], 10)
+			for _, key := range keys[:6] {
+				_, err := s.Get(ctx, key)
+				require.NoError(t, err, "a live record is gone")
+			}
+			refuseMemory(t, s, keys[6])
+
+			require.NoError(t, s.Forget(ctx, keys[0], 1))
+			claimMemory(t, s, keys[6], 7)
+		})
+	}
+}
+
+func TestMemoryStoreFullOfExpiredTakesNewKeysAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const n = 1000
+		s := idempotency.NewMemoryStore(idempotency.WithMaxEntries(n))
+		keys := memoryKeys(2*n + 1)
+		for i, key := range keys[:n] {
+			claimMemory(t, s, key, uint64(i))
+		}
+		refuseMemory(t, s, keys[n])
+		time.Sleep(24 * time.Hour)
+		for i, key := range keys[n : 2*n] {
+			claimMemory(t, s, key, uint64(i))
+		}
+		refuseMemory(t, s, keys[2*n])
+	})
+}
+
+// Nobody sweeps: the calls that come in remove what has expired, each of them a
+// little, so that none of them has to wait for the removal of all.
+func TestMemoryStoreRemovesExpiredInPassing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const n = 50_000
+		s := idempotency.NewMemoryStore()
+		keys := memoryKeys(2 * n)
+		for i, key := range keys[:n] {
+			claimMemory(t, s, key, uint64(i))
+		}
+		time.Sleep(24 * time.Hour)
+		for i, key := range keys[n:] {
+			before := s.Len()
+			claimMemory(t, s, key, uint64(i))
+			require.LessOrEqual(t, before-s.Len(), 1, "one call has removed many records")
+		}
+		require.InDelta(t, n, s.Len(), n/100)
+	})
+}
+
+// An expiry queue that loses its order keeps some records for too long, or looks at
+// the wrong one and finds nothing to remove.
+func TestMemoryStoreRemovesInOrderOfExpiry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const n = 500
+		s := idempotency.NewMemoryStore(idempotency.WithMaxEntries(n))
+		random := rand.New(rand.NewPCG(1, 2))
+		keys := memoryKeys(20 * n)
+		keys, others := keys[:n], keys[n:]
+		for i, key := range keys {
+			owner := claimMemory(t, s, key, uint64(i))
+			require.NoError(t, s.Complete(t.Context(), key, owner, nil, time.Duration(1+random.IntN(n))*time.Minute))
+		}
+		for _, i := range random.Perm(n)[:n/2] {
+			require.NoError(t, s.Forget(t.Context(), keys[i], 1))
+		}
+		kept := 0
+		for range n {
+			time.Sleep(time.Minute)
+			alive := 0
+			require.NoError(t, s.List(t.Context(), func(string, idempotency.Record) bool {
+				alive++
+				return true
+			}))
+			// Calls for other keys, because a call for an expired key removes it anyway.
+			for i := 0; s.Len() > alive; i++ {
+				require.Less(t, i, len(others), "%d expired records stay", s.Len()-alive)
+				_, err := s.Get(t.Context(), others[i])
+				require.ErrorIs(t, err, idempotency.ErrNotFound)
+			}
+			kept += alive
+		}
+		require.Positive(t, kept)
+		require.Zero(t, s.Len())
+		require.Zero(t, s.Bytes())
+	})
+}
+
+// Records leave the queue from anywhere in it, and their ends move both ways.
+func TestMemoryStoreKeepsItsQueuesInOrder(t *testing.T) {
+	t.Parallel()
+	s, keys := idempotency.NewMemoryStore(), memoryKeys(10_000)
+	random := rand.New(rand.NewPCG(1, 2))
+	for i, key := range keys {
+		owner := claimMemory(t, s, key, uint64(i))
+		require.NoError(t, s.Complete(t.Context(), key, owner, nil, time.Duration(1+random.IntN(48))*time.Hour))
+	}
+	require.True(t, s.QueuesInOrder())
+	for _, i := range random.Perm(len(keys))[:len(keys)/2] {
+		require.NoError(t, s.Forget(t.Context(), keys[i], 1))
+	}
+	require.True(t, s.QueuesInOrder())
+}
+
+// Room that is not given back is a store that is full for ever.
+func TestMemoryStoreGivesBackItsBytes(t *testing.T) {
+	t.Parallel()
+	ctx, s := t.Context(), idempotency.NewMemoryStore()
+	owner := claimMemory(t, s, "key", 1)
+	empty := s.Bytes()
+	require.NoError(t, s.SaveStep(ctx, "key", owner, "step", make([]byte, 100)))
+	withStep := s.Bytes()
+	require.GreaterOrEqual(t, withStep-empty, int64(104))
+	require.NoError(t, s.SaveStep(ctx, "key", owner, "step", make([]byte, 50)))
+	require.Equal(t, int64(50), withStep-s.Bytes())
+	require.NoError(t, s.Complete(ctx, "key", owner, make([]byte, 1000), time.Hour))
+	require.Equal(t, int64(1000), s.Bytes()-withStep+50)
+	require.NoError(t, s.Complete(ctx, "key", owner, make([]byte, 5000), time.Hour))
+	require.NoError(t, s.Forget(ctx, "key", 1))
+	require.Zero(t, s.Bytes())
+	require.Zero(t, s.Len())
+}
+
+// Under concurrent calls of all kinds the counters still agree with the records.
+func TestMemoryStoreConcurrentCalls(t *testing.T) {
+	t.Parallel()
+	const limit = 20
+	ctx, s := t.Context(), idempotency.NewMemoryStore(idempotency.WithMaxEntries(limit))
+	keys := memoryKeys(2 * limit)
+	var wg sync.WaitGroup
+	for worker := range uint64(8) {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(1, worker))
+			for range 5000 {
+				key, c := keys[random.IntN(len(keys))], memoryClaim(worker)
+				c.Lease, c.Retention = time.Millisecond, 10*time.Millisecond
+				_, err := s.Claim(ctx, key, c)
+				if err != nil && !errors.Is(err, idempotency.ErrStoreFull) {
+					t.Errorf("Claim: %v", err)
+				}
+				switch random.IntN(8) {
+				case 0:
+					_ = s.Release(ctx, key, c.Owner)
+				case 1:
+					_ = s.Hold(ctx, key, c.Owner)
+				case 2:
+					_ = s.Complete(ctx, key, c.Owner, make([]byte, random.IntN(100)), time.Millisecond)
+				case 3:
+					_ = s.SaveStep(ctx, key, c.Owner, "step", make([]byte, random.IntN(100)))
+				case 4:
+					_ = s.Renew(ctx, key, c.Owner)
+				case 5:
+					_ = s.Forget(ctx, key, random.IntN(3))
+				case 6:
+					_ = s.List(ctx, func(string, idempotency.Record) bool { return random.IntN(20) > 0 })
+				case 7:
+					_, stop, err := s.Watch(ctx, key)
+					if err != nil {
+						t.Errorf("Watch: %v", err)
+						return
+					}
+					stop()
+				}
+				if n := s.Len(); n > limit+8 {
+					t.Errorf("%d records, the limit is %d", n, limit)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for s.Len() > 0 {
+		require.NoError(t, s.List(ctx, func(key string, r idempotency.Record) bool {
+			_ = s.Forget(ctx, key, r.Attempt)
+			return true
+		}))
+		for _, key := range keys {
+			_, _ = s.Get(ctx, key)
+		}
+	}
+	require.Zero(t, s.Bytes())
+	require.Zero(t, s.Watched())
+}
+
+func TestMemoryStoreSharesAnswers(t *testing.T) {
+	t.Parallel()
+	s, answer := idempotency.NewMemoryStore(), make([]byte, 1<<10)
+	owner := claimMemory(t, s, "key", 1)
+	require.NoError(t, s.Complete(t.Context(), "key", owner, answer, time.Hour))
+	r, err := s.Claim(t.Context(), "key", memoryClaim(2))
+	require.NoError(t, err)
+	require.Same(t, unsafe.SliceData(answer), unsafe.SliceData(r.Answer))
+}
+
+// An answer that was cut out of a large buffer must not keep the buffer alive: the
+// limit of bytes would say nothing.
+func TestMemoryStoreKeepsNoSpareRoom(t *testing.T) {
+	t.Parallel()
+	s := idempotency.NewMemoryStore()
+	owner := claimMemory(t, s, "key", 1)
+	require.NoError(t, s.Complete(t.Context(), "key", owner, make([]byte, 10, 1<<20), time.Hour))
+	r, err := s.Get(t.Context(), "key")
+	require.NoError(t, err)
+	require.LessOrEqual(t, cap(r.Answer), 16)
+}
+
+// What is forgotten or expired is not kept alive by some corner of the store.
+func TestMemoryStoreLetsGoOfAnswers(t *testing.T) {
+	t.Parallel()
+	s := idempotency.NewMemoryStore()
+	owner := claimMemory(t, s, "key", 1)
+	answer := make([]byte, 1<<10)
+	kept := weak.Make(&answer[0])
+	require.NoError(t, s.Complete(t.Context(), "key", owner, answer, time.Hour))
+	runtime.GC()
+	require.NotNil(t, kept.Value())
+	require.NoError(t, s.Forget(t.Context(), "key", 1))
+	runtime.GC()
+	require.Nil(t, kept.Value())
+	runtime.KeepAlive(s)
+}
+
+// A visitor may do what operators do: look, and settle what it sees.
+func TestMemoryStoreListLetsVisitorsCall(t *testing.T) {
+	t.Parallel()
+	s, keys := idempotency.NewMemoryStore(), memoryKeys(1000)
+	for i, key := range keys {
+		owner := claimMemory(t, s, key, uint64(i))
+		require.NoError(t, s.Hold(t.Context(), key, owner))
+	}
+	visits := 0
+	require.NoError(t, s.List(t.Context(), func(string, idempotency.Record) bool {
+		visits++
+		for _, key := range keys {
+			require.NoError(t, s.Forget(t.Context(), key, 1))
+		}
+		return true
+	}))
+	require.Equal(t, 1, visits, "List shows records that are gone")
+	require.Zero(t, s.Len())
+
+	claimMemory(t, s, "key", 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, s.List(ctx, func(string, idempotency.Record) bool { return true }), context.Canceled)
+}
+
+func TestMemoryStoreForgetsStoppedWatchers(t *testing.T) {
+	t.Parallel()
+	s := idempotency.NewMemoryStore()
+	_, stopFirst, err := s.Watch(t.Context(), "key")
+	require.NoError(t, err)
+	_, stopSecond, err := s.Watch(t.Context(), "key")
+	require.NoError(t, err)
+	stopFirst()
+	require.Equal(t, 1, s.Watched())
+	stopSecond()
+	require.Zero(t, s.Watched())
+}
+
+// "For ever" is a duration that people write as the largest there is.
+func TestMemoryStoreKeepsForEver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := idempotency.NewMemoryStore()
+		time.Sleep(time.Hour)
+		owner := claimMemory(t, s, "key", 1)
+		require.NoError(t, s.Complete(t.Context(), "key", owner, nil, math.MaxInt64))
+		time.Sleep(time.Hour)
+		r, err := s.Get(t.Context(), "key")
+		require.NoError(t, err)
+		require.Equal(t, idempotency.StateCompleted, r.State)
+	})
+}
+
+func TestMemoryStoreLimitsMustBePositive(t *testing.T) {
+	t.Parallel()
+	require.Panics(t, func() { idempotency.WithMaxEntries(0) })
+	require.Panics(t, func() { idempotency.WithMaxBytes(0) })
+}
+
+// Not parallel: it measures the heap of the process.
+func TestMemoryStoreBytesPerRecord(t *testing.T) {
+	const n, limit = 200_000, 350
+	keys := memoryKeys(n)
+	s := idempotency.NewMemoryStore()
+	before := heapBytes()
+	for i, key := range keys {
+		claimMemory(t, s, key, uint64(i))
+	}
+	perRecord := float64(heapBytes()-before) / n
+	t.Logf("%.0f bytes per record, besides its key", perRecord)
+	require.Less(t, perRecord, float64(limit))
+	runtime.KeepAlive(s)
+
+	// What the store counts is what it uses, or its limit of bytes would mean nothing.
+	counted := float64(s.Bytes())/n - float64(len(keys[0]))
+	require.InDelta(t, perRecord, counted, 50)
+}
+
+func heapBytes() uint64 {
+	runtime.GC()
+	runtime.GC() // The second one frees what the first one has finalised.
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// Not parallel: it counts the allocations of the process.
+func TestMemoryStoreAllocations(t *testing.T) {
+	const n = 10_000
+	ctx, s, keys := t.Context(), idempotency.NewMemoryStore(), memoryKeys(n)
+	answer := make([]byte, 512)
+	i := 0
+	require.LessOrEqual(t, testing.AllocsPerRun(n-1, func() {
+		_, _ = s.Claim(ctx, keys[i], memoryClaim(uint64(i)))
+		i++
+	}), 2.0, "claim of a new key")
+	i = 0
+	require.Zero(t, testing.AllocsPerRun(n-1, func() {
+		_ = s.Complete(ctx, keys[i], memoryClaim(uint64(i)).Owner, answer, time.Hour)
+		i++
+	}), "complete")
+	i = 0
+	require.Zero(t, testing.AllocsPerRun(n-1, func() {
+		r, _ := s.Claim(ctx, keys[i], memoryClaim(n))
+		if r.State != idempotency.StateCompleted {
+			t.Error("not completed")
+		}
+		i++
+	}), "claim of a completed key")
+}
+
+// memoryClaim returns the claim of the nth owner.
+func memoryClaim(n uint64) idempotency.Claim {
+	c := idempotency.Claim{Lease: 30 * time.Second, Retention: 24 * time.Hour}
+	binary.BigEndian.PutUint64(c.Owner[:], n+1)
+	return c
+}
