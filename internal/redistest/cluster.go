@@ -1,0 +1,113 @@
+package redistest
+
+import (
+	"fmt"
+	"net"
+	"testing"
+	"time"
+)
+
+// A Cluster is a Redis Cluster of running servers. The slots are spread evenly over
+// the masters.
+type Cluster struct {
+	Masters  []*Server
+	Replicas []*Server // Replicas[i] follows Masters[i], if there are any
+}
+
+const slots = 16384
+
+// StartCluster starts a cluster of that many masters, with one replica each if
+// replicated, and returns when every node agrees that it is up.
+func StartCluster(t testing.TB, masters int, replicated bool) *Cluster {
+	t.Helper()
+	node := func() *Server {
+		return Start(t, "--cluster-enabled", "yes",
+			"--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no")
+	}
+	c := &Cluster{}
+	for i := range masters {
+		s := node()
+		s.Do(t, "CLUSTER", "ADDSLOTSRANGE", i*slots/masters, (i+1)*slots/masters-1)
+		s.Do(t, "CLUSTER", "SET-CONFIG-EPOCH", i+1)
+		c.Masters = append(c.Masters, s)
+		if replicated {
+			c.Replicas = append(c.Replicas, node())
+		}
+	}
+	for _, s := range c.nodes() {
+		s.meet(t, c.Masters[0])
+	}
+	want := fmt.Sprint(len(c.nodes()))
+	c.await(t, "meet", func(s *Server) bool {
+		info := s.info(s.Do(t, "CLUSTER", "INFO"))
+		return info["cluster_known_nodes"] == want && info["cluster_state"] == "ok"
+	})
+	for i, s := range c.Replicas {
+		s.Do(t, "CLUSTER", "REPLICATE", c.Masters[i].Do(t, "CLUSTER", "MYID"))
+	}
+	if replicated {
+		c.await(t, "replicate", func(s *Server) bool {
+			info := s.Info(t, "replication")
+			return info["connected_slaves"] == "1" || info["master_link_status"] == "up"
+		})
+	}
+	return c
+}
+
+// meet introduces a node to another.
+func (s *Server) meet(t testing.TB, other *Server) {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(other.Addr)
+	bus := other.Do(t, "CONFIG", "GET", "cluster-port").([]any)[1]
+	s.Do(t, "CLUSTER", "MEET", host, port, bus)
+}
+
+func (c *Cluster) nodes() []*Server {
+	return append(append([]*Server{}, c.Masters...), c.Replicas...)
+}
+
+func (c *Cluster) await(t testing.TB, what string, yes func(*Server) bool) {
+	t.Helper()
+	for _, s := range c.nodes() {
+		if !waitFor(func() bool { return yes(s) }) {
+			t.Fatalf("cluster nodes do not %s", what)
+		}
+	}
+}
+
+// Addrs returns where the nodes listen.
+func (c *Cluster) Addrs() []string {
+	var addrs []string
+	for _, s := range c.nodes() {
+		addrs = append(addrs, s.Addr)
+	}
+	return addrs
+}
+
+// Calls returns [Server.Calls] of all masters together.
+func (c *Cluster) Calls(t testing.TB) map[string]int {
+	t.Helper()
+	sum := make(map[string]int)
+	for _, s := range c.Masters {
+		for name, n := range s.Calls(t) {
+			sum[name] += n
+		}
+	}
+	return sum
+}
+
+// ForgetCalls makes [Cluster.Calls] begin anew.
+func (c *Cluster) ForgetCalls(t testing.TB) {
+	t.Helper()
+	for _, s := range c.Masters {
+		s.ForgetCalls(t)
+	}
+}
+
+// Advance is [Server.Advance] on all masters.
+func (c *Cluster) Advance(t testing.TB, prefix string, d time.Duration) {
+	t.Helper()
+	for _, s := range c.Masters {
+		s.Advance(t, prefix, d)
+	}
+}

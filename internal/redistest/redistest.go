@@ -1,0 +1,253 @@
+// Package redistest starts real Redis servers for tests: child processes on free
+// loopback ports that keep nothing and end with the test.
+//
+// Tests that need one are skipped where no redis-server is installed. With
+// REDIS_REQUIRED=1 in the environment, as in continuous integration, they fail.
+package redistest
+
+import (
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A Server is one running redis-server.
+type Server struct {
+	// Addr is where it listens.
+	Addr string
+
+	args  []string
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when the process has
+}
+
+// Start starts a server with further command line arguments, and returns when it
+// answers. It ends with the test.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		if os.Getenv("REDIS_REQUIRED") == "1" {
+			t.Fatal("redis-server is not installed, and REDIS_REQUIRED=1")
+		}
+		t.Skip("redis-server is not installed")
+	}
+	dir := t.TempDir()
+	// A port may be taken between its choice and its use.
+	for range 5 {
+		port := freePort(t)
+		s := &Server{
+			Addr: net.JoinHostPort("127.0.0.1", port),
+			args: append([]string{
+				path, "--port", port, "--bind", "127.0.0.1", "--dir", dir, "--logfile", "log",
+				"--save", "", "--appendonly", "no", "--daemonize", "no",
+				// A replica need not wait for more replicas to share its first copy with.
+				"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1",
+			}, args...),
+		}
+		if slices.Contains(args, "--cluster-enabled") {
+			s.args = append(s.args, "--cluster-port", freePort(t))
+		}
+		if s.start() {
+			t.Cleanup(s.Kill)
+			return s
+		}
+	}
+	t.Fatal("redis-server does not start")
+	return nil
+}
+
+// start runs the process and tells whether it is ready: it, and not another server that
+// has got its port.
+func (s *Server) start() bool {
+	s.cmd = exec.Command(s.args[0], s.args[1:]...)
+	// A test that is killed leaves no server behind.
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if s.cmd.Start() != nil {
+		return false
+	}
+	ended := make(chan struct{})
+	s.ended = ended
+	go func() {
+		_ = s.cmd.Wait()
+		close(ended)
+	}()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		reply, _ := s.do("INFO")
+		info := s.info(reply)
+		if info["process_id"] == strconv.Itoa(s.cmd.Process.Pid) && info["loading"] == "0" {
+			return true
+		}
+		select {
+		case <-ended:
+			return false
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	s.Kill()
+	return false
+}
+
+// Kill ends the process at once, without giving it time to do anything.
+func (s *Server) Kill() {
+	_ = s.cmd.Process.Kill()
+	<-s.ended
+}
+
+// Restart starts a killed server again at the same address, with what it has persisted:
+// by default nothing.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	if !s.start() {
+		t.Fatalf("redis-server %s does not start again", s.Addr)
+	}
+}
+
+// Pause stops the process without ending it: its connections stay open and silent.
+func (s *Server) Pause(t testing.TB) {
+	t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Resume lets a paused process go on.
+func (s *Server) Resume(t testing.TB) {
+	t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Do sends a command and returns its reply: string, int64, []any or nil.
+func (s *Server) Do(t testing.TB, args ...any) any {
+	t.Helper()
+	reply, err := s.do(args...)
+	if err != nil {
+		t.Fatalf("redis %s: %v: %v", s.Addr, args, err)
+	}
+	return reply
+}
+
+func (s *Server) do(args ...any) (any, error) {
+	c, err := dial(s.Addr)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.do(args...)
+}
+
+// Info returns one section of what the server says about itself.
+func (s *Server) Info(t testing.TB, section string) map[string]string {
+	t.Helper()
+	return s.info(s.Do(t, "INFO", section))
+}
+
+func (s *Server) info(reply any) map[string]string {
+	info := make(map[string]string)
+	text, _ := reply.(string)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[name] = value
+		}
+	}
+	return info
+}
+
+// Calls returns how often each command was executed since the server was started or
+// [Server.ForgetCalls] was called. Commands in scripts and transactions count too.
+func (s *Server) Calls(t testing.TB) map[string]int {
+	t.Helper()
+	calls := make(map[string]int)
+	for name, value := range s.Info(t, "commandstats") {
+		count, _, _ := strings.Cut(strings.TrimPrefix(value, "calls="), ",")
+		n, err := strconv.Atoi(count)
+		if err != nil {
+			t.Fatalf("commandstats: %s:%s", name, value)
+		}
+		calls[strings.TrimPrefix(name, "cmdstat_")] = n
+	}
+	return calls
+}
+
+// ForgetCalls makes [Server.Calls] begin anew.
+func (s *Server) ForgetCalls(t testing.TB) {
+	t.Helper()
+	s.Do(t, "CONFIG", "RESETSTAT")
+}
+
+// Advance lets d pass for the keys whose names begin with prefix: their expiry comes
+// nearer by d. That is what passing time does to a client that leaves time to the
+// expiry clock of the server.
+func (s *Server) Advance(t testing.TB, prefix string, d time.Duration) {
+	t.Helper()
+	c, err := dial(s.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	do := func(args ...any) any {
+		reply, err := c.do(args...)
+		if err != nil {
+			t.Fatalf("redis %s: %v: %v", s.Addr, args, err)
+		}
+		return reply
+	}
+	// KEYS, because a SCAN may return a key twice.
+	for _, key := range do("KEYS", prefix+"*").([]any) {
+		ttl := do("PTTL", key).(int64)
+		switch left := ttl - d.Milliseconds(); {
+		case ttl < 0:
+		case left <= 0:
+			do("DEL", key)
+		default:
+			do("PEXPIRE", key, left)
+		}
+	}
+}
+
+// StartReplica starts a replica of master and returns when it has its data.
+func StartReplica(t testing.TB, master *Server) *Server {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(master.Addr)
+	replica := Start(t, "--replicaof", host, port)
+	if !waitFor(func() bool { return replica.Info(t, "replication")["master_link_status"] == "up" }) {
+		t.Fatal("replica does not find its master")
+	}
+	return replica
+}
+
+// waitFor asks until the answer is yes, or for as long as it is reasonable.
+func waitFor(yes func() bool) bool {
+	for deadline := time.Now().Add(patience); !yes(); {
+		if time.Now().After(deadline) {
+			return false
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return true
+}
+
+// freePort returns a port that nobody listens on. It lies below those that the kernel
+// gives to outgoing connections, of which the tests make many.
+func freePort(t testing.TB) string {
+	t.Helper()
+	for range 100 {
+		port := strconv.Itoa(20000 + rand.IntN(12000))
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
+		if err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
+	t.Fatal("no free port")
+	return ""
+}

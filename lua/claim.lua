@@ -1,0 +1,82 @@
+-- claim asks for the right to run, in one atomic step.
+--
+-- KEYS[1]  record
+-- ARGV[1]  header of the claim: attempt 1, state claimed
+-- ARGV[2]  lifetime of the header in ms
+-- ARGV[3]  1 if the caller will wait for the record to settle
+--
+-- Returns strings: the expiry in ms; unless the record is new also its header as it
+-- is now, the owner of its first claim if the header does not tell it, and the
+-- answer; then, if the caller holds the claim, names and values of the steps in turn.
+-- Whose claim it is follows from state and owner of the header.
+local key, claim = KEYS[1], ARGV[1]
+
+-- The expiry is asked for first because it is needed anyway and tells whether the
+-- record is there. HSETNX would tell too, but not on a server that is out of memory.
+local ttl = redis.call('PTTL', key)
+if ttl == -2 then
+  redis.call('HSET', key, 'm', claim)
+  redis.call('PEXPIRE', key, ARGV[2])
+  return {ARGV[2]}
+end
+
+local rec = redis.call('HMGET', key, 'm', 'o', 'r', 'w')
+local m, origin = rec[1] or '', rec[2] or ''
+if ttl < 0 or not readable(m) or m:sub(17, 48) ~= claim:sub(17, 48) then
+  return {ttl, m, origin}
+end
+local attempt = uint(m, 4, 7)
+if origin == '' and attempt ~= 1 then
+  return {ttl, m, origin} -- damaged; the caller says so
+end
+
+local function mine(expiry, header, first)
+  local reply = {expiry, header, first, ''}
+  local fields = redis.call('HGETALL', key)
+  for i = 1, #fields, 2 do
+    if fields[i]:sub(1, 2) == 's:' then
+      reply[#reply + 1] = fields[i]:sub(3)
+      reply[#reply + 1] = fields[i + 1]
+    end
+  end
+  return reply
+end
+
+local state, own = m:byte(2), m:sub(49) == claim:sub(49)
+if state == CLAIMED then
+  if own then
+    -- A repeated call. The claim is protected again if its lease has ended, and a
+    -- WAIT behind the call has a write to wait for.
+    local lifetime = uint(m, 12, 16)
+    redis.call('PEXPIRE', key, lifetime)
+    return mine(lifetime, m, origin)
+  end
+  if live(m, ttl) then
+    if ARGV[3] == '1' and not rec[4] then
+      touch(key, ttl)
+      redis.call('HSET', key, 'w', '')
+    end
+    return {ttl, m, origin}
+  end
+  if m:byte(3) % 2 == 1 or claim:byte(3) % 2 == 1 then
+    m = m:sub(1, 1) .. string.char(HELD) .. m:sub(3)
+    touch(key, ttl)
+    redis.call('HSET', key, 'm', m)
+    return {ttl, m, origin}
+  end
+elseif state ~= RELEASED or own then
+  -- An owner that released its claim does not get it back.
+  return {ttl, m, origin, rec[3] or ''}
+end
+
+attempt = attempt + 1
+local header = claim:sub(1, 3) .. string.char(
+  math.floor(attempt / 16777216) % 256, math.floor(attempt / 65536) % 256,
+  math.floor(attempt / 256) % 256, attempt % 256) .. claim:sub(8)
+redis.call('PEXPIRE', key, ARGV[2])
+redis.call('HSET', key, 'm', header)
+if origin == '' then
+  origin = m:sub(49)
+  redis.call('HSET', key, 'o', origin)
+end
+return mine(ARGV[2], header, origin)

@@ -1,0 +1,50 @@
+-- resolve settles a held record by hand, in one atomic step. The owner is blanked, so
+-- that a late answer of the run that was decided about is refused.
+--
+-- KEYS[1]  record
+-- ARGV[1]  attempt
+-- ARGV[2]  new state
+-- ARGV[3]  channel on which those who wait are told
+-- ARGV[4]  new lifetime in ms; empty: the one it has, anew
+-- ARGV[5]  new lifetime as the header holds it
+-- ARGV[6]  answer
+--
+-- Returns 1, also for a repeated call; 0 when the record is not held or has another
+-- attempt; -1 when there is none; -2, -3 when m is unreadable.
+local key, state = KEYS[1], tonumber(ARGV[2])
+local ttl = redis.call('PTTL', key)
+if ttl == -2 then
+  return -1
+end
+local rec = redis.call('HMGET', key, 'm', 'w', 'r')
+local m, nobody = rec[1] or '', string.rep('\0', 16)
+if not readable(m) then
+  return unreadable(m)
+end
+if uint(m, 4, 7) ~= tonumber(ARGV[1]) then
+  return 0
+end
+
+local was = m:byte(2)
+if was == state and m:sub(49) == nobody and (state ~= COMPLETED or rec[3] == ARGV[6]) then
+  return 1
+end
+if was ~= HELD and not (was == CLAIMED and m:byte(3) % 2 == 1 and not live(m, ttl)) then
+  return 0
+end
+
+local lifetime, span = ARGV[4], ARGV[5]
+if lifetime == '' then
+  lifetime, span = uint(m, 12, 16), m:sub(12, 16)
+end
+redis.call('PEXPIRE', key, lifetime)
+redis.call('HSETNX', key, 'o', m:sub(49))
+redis.call('HSET', key, 'm', m:sub(1, 1) .. string.char(state, m:byte(3) % 2) .. m:sub(4, 11) .. span .. m:sub(17, 48) .. nobody)
+if state == COMPLETED then
+  redis.call('HSET', key, 'r', ARGV[6])
+end
+if rec[2] then
+  redis.call('HDEL', key, 'w')
+  redis.call('PUBLISH', ARGV[3], key)
+end
+return 1

@@ -1,0 +1,54 @@
+-- settle ends the claim of its owner: the record becomes completed, released or held.
+-- One atomic step, which works on a server that is out of memory too.
+--
+-- KEYS[1]  record
+-- ARGV[1]  owner
+-- ARGV[2]  new state
+-- ARGV[3]  channel on which those who wait are told
+-- ARGV[4]  new lifetime in ms; empty: the one it has, anew
+-- ARGV[5]  new lifetime as the header holds it
+-- ARGV[6]  answer
+-- ARGV[7]  1 if the answer is in r:<owner> already, by an HSETNX in the same MULTI
+--
+-- Returns 1 when the record is in that state by this owner, now or by an earlier
+-- call; 0 when the owner does not hold the claim; -2, -3 when m is unreadable.
+local key, owner, state, detached = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[7] == '1'
+local rec = redis.call('HMGET', key, 'm', 'w')
+local m = rec[1]
+local result = 0
+
+if m and not readable(m) then
+  result = unreadable(m)
+elseif m and m:sub(49) == owner then
+  local was = m:byte(2)
+  if was == state then
+    -- A repeated call. It writes, so that a WAIT behind it waits for the record.
+    touch(key, redis.call('PTTL', key))
+    detached = detached and m:byte(3) < 2
+    result = 1
+  elseif was == CLAIMED or (was == HELD and state == COMPLETED) then
+    local flags, ttl, span = m:byte(3) % 2, ARGV[4], ARGV[5]
+    if ttl == '' then
+      ttl, span = uint(m, 12, 16), m:sub(12, 16)
+    end
+    if detached then
+      flags = flags + 2
+    end
+    redis.call('PEXPIRE', key, ttl)
+    redis.call('HSET', key, 'm', m:sub(1, 1) .. string.char(state, flags) .. m:sub(4, 11) .. span .. m:sub(17))
+    if state == COMPLETED and not detached then
+      redis.call('HSET', key, 'r', ARGV[6])
+    end
+    if rec[2] then
+      redis.call('HDEL', key, 'w')
+      redis.call('PUBLISH', ARGV[3], key)
+    end
+    return 1
+  end
+end
+
+-- The answer of an owner that came too late must not stay.
+if detached then
+  redis.call('HDEL', key, 'r:' .. owner)
+end
+return result

@@ -1,0 +1,22 @@
+-- step records a part of a run for its owner. One atomic step, which works on a
+-- server that is out of memory too.
+--
+-- KEYS[1]  record
+-- ARGV[1]  owner
+-- ARGV[2]  field of the step
+-- ARGV[3]  value
+--
+-- Returns 1; 0 when the owner does not hold the claim; -2, -3 when m is unreadable.
+local m = redis.call('HGET', KEYS[1], 'm')
+if not m then
+  return 0
+end
+if not readable(m) then
+  return unreadable(m)
+end
+if m:byte(2) ~= CLAIMED or m:sub(49) ~= ARGV[1] then
+  return 0
+end
+redis.call('HDEL', KEYS[1], ARGV[2])
+redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])
+return 1

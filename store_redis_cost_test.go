@@ -1,0 +1,210 @@
+package idempotency_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/redistest"
+)
+
+// A first run costs two commands, a replay and a conflict one each: what a server
+// receives is counted, what its scripts call in turn is listed beside it.
+func TestRedisRoundTrips(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	cluster := redistest.StartCluster(t, 3, false)
+	for name, b := range map[string]struct {
+		addrs  []string
+		forget func(testing.TB)
+		calls  func(testing.TB) map[string]int
+	}{
+		"server":  {[]string{server.Addr}, server.ForgetCalls, server.Calls},
+		"cluster": {cluster.Addrs(), cluster.ForgetCalls, cluster.Calls},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			s := redisStore(t, redisClient(t, b.addrs...))
+			for range 20 { // all masters get to know the scripts
+				key, c := redisKey(), redisClaim()
+				_, err := s.Claim(ctx, key, c)
+				require.NoError(t, err)
+				require.NoError(t, s.Renew(ctx, key, c.Owner))
+				require.NoError(t, s.Complete(ctx, key, c.Owner, nil, time.Hour))
+			}
+			// On the way are connections that a server has just been found by.
+			ours := func() map[string]int {
+				calls := b.calls(t)
+				for _, other := range []string{
+					"info", "config|resetstat", "ping", "command", "cluster|slots", "cluster|shards",
+					"hello", "client|setinfo", "client|maint_notifications", "readonly",
+				} {
+					delete(calls, other)
+				}
+				return calls
+			}
+			measure := func(what string, want map[string]int, call func() error) {
+				t.Helper()
+				b.forget(t)
+				require.NoError(t, call())
+				require.Equal(t, want, ours(), what)
+			}
+			claim := func(key string, c idempotency.Claim) func() error {
+				return func() error { _, err := s.Claim(ctx, key, c); return err }
+			}
+
+			key, c, d := redisKey(), redisClaim(), redisClaim()
+			measure("first run: claim",
+				map[string]int{"evalsha": 1, "pttl": 1, "hset": 1, "pexpire": 1},
+				claim(key, c))
+			measure("claim repeated",
+				map[string]int{"evalsha": 1, "pttl": 1, "hmget": 1, "pexpire": 1, "hgetall": 1},
+				claim(key, c))
+			measure("conflict",
+				map[string]int{"evalsha": 1, "pttl": 1, "hmget": 1},
+				claim(key, d))
+			measure("renewal",
+				map[string]int{"evalsha": 1, "hget": 1, "pexpire": 1},
+				func() error { return s.Renew(ctx, key, c.Owner) })
+			measure("first run: complete",
+				map[string]int{"evalsha": 1, "hmget": 1, "pexpire": 1, "hset": 2},
+				func() error { return s.Complete(ctx, key, c.Owner, []byte("answer"), time.Hour) })
+			measure("complete repeated: writes, for servers whose WAIT counts only writes",
+				map[string]int{"evalsha": 1, "hmget": 1, "pttl": 1, "pexpire": 1},
+				func() error { return s.Complete(ctx, key, c.Owner, []byte("answer"), time.Hour) })
+			measure("replay",
+				map[string]int{"evalsha": 1, "pttl": 1, "hmget": 1},
+				claim(key, d))
+
+			key = redisKey()
+			measure("first run: claim",
+				map[string]int{"evalsha": 1, "pttl": 1, "hset": 1, "pexpire": 1},
+				claim(key, c))
+			d.Watch = true
+			measure("conflict, the first that waits",
+				map[string]int{"evalsha": 1, "pttl": 1, "hmget": 1, "pexpire": 1, "hset": 1},
+				claim(key, d))
+			measure("conflict, more that wait",
+				map[string]int{"evalsha": 1, "pttl": 1, "hmget": 1},
+				claim(key, d))
+			measure("first run: complete with a large answer, in one transaction",
+				map[string]int{
+					"multi": 1, "hsetnx": 1, "eval": 1, "exec": 1,
+					"hmget": 1, "pexpire": 1, "hset": 1, "hdel": 1, "publish": 1,
+				},
+				func() error { return s.Complete(ctx, key, c.Owner, largeAnswer, time.Hour) })
+			measure("replay of a large answer",
+				map[string]int{"evalsha": 1, "pttl": 1, "hmget": 1, "multi": 1, "hget": 1, "exec": 1},
+				claim(key, d))
+		})
+	}
+}
+
+// A record without steps and answer is one small allocation of the server.
+func TestRedisRecordIsCompact(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := redisStore(t, redisClient(t, server.Addr))
+	key, c := redisKey(), redisClaim()
+	_, err := s.Claim(t.Context(), key, c)
+	require.NoError(t, err)
+	require.Equal(t, "listpack", server.Do(t, "OBJECT", "ENCODING", "idem:"+key))
+	require.Less(t, server.Do(t, "MEMORY", "USAGE", "idem:"+key), int64(250))
+}
+
+// The budget is what the client library needs for the same commands, and a little.
+func TestRedisAllocations(t *testing.T) {
+	server := redistest.Start(t)
+	client := redisClient(t, server.Addr)
+	s := redisStore(t, client)
+	ctx := context.Background()
+	measure := func(f func(key string, c idempotency.Claim)) float64 {
+		const runs = 200
+		keys, claims := make([]string, runs+1), make([]idempotency.Claim, runs+1)
+		for i := range keys {
+			keys[i], claims[i] = redisKey(), redisClaim()
+		}
+		i := -1
+		return testing.AllocsPerRun(runs, func() { i++; f(keys[i], claims[i]) })
+	}
+	answer := make([]byte, 512)
+	cycle := measure(func(key string, c idempotency.Claim) {
+		_, err := s.Claim(ctx, key, c)
+		require.NoError(t, err)
+		require.NoError(t, s.Complete(ctx, key, c.Owner, answer, time.Hour))
+	})
+	key, c := redisKey(), redisClaim()
+	_, err := s.Claim(ctx, key, c)
+	require.NoError(t, err)
+	require.NoError(t, s.Complete(ctx, key, c.Owner, answer, time.Hour))
+	replay := measure(func(_ string, c idempotency.Claim) {
+		_, err := s.Claim(ctx, key, c)
+		require.NoError(t, err)
+	})
+	ping := measure(func(string, idempotency.Claim) { client.Ping(ctx) })
+	t.Logf("allocations: claim and complete %v, replay %v, ping %v", cycle, replay, ping)
+	require.LessOrEqual(t, cycle, 2*ping+28)
+	require.LessOrEqual(t, replay, ping+16)
+}
+
+// BenchmarkRedis compares the store with the least that its round trips can cost:
+// beside the time, which includes them, it reports by how much the median of an
+// operation exceeds that of as many pings in between.
+func BenchmarkRedis(b *testing.B) {
+	server := redistest.Start(b)
+	client := redisClient(b, server.Addr)
+	s := redisStore(b, client)
+	ctx := context.Background()
+	run := func(key string, answer []byte) {
+		c := redisClaim()
+		if _, err := s.Claim(ctx, key, c); err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Complete(ctx, key, c.Owner, answer, time.Hour); err != nil {
+			b.Fatal(err)
+		}
+	}
+	measure := func(name string, trips int, f func(key string)) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			var times, pings []time.Duration
+			for b.Loop() {
+				key := redisKey()
+				begin := time.Now()
+				f(key)
+				middle := time.Now()
+				for range trips {
+					client.Ping(ctx)
+				}
+				times, pings = append(times, middle.Sub(begin)), append(pings, time.Since(middle))
+				client.Unlink(ctx, "idem:"+key)
+			}
+			slices.Sort(times)
+			slices.Sort(pings)
+			p50, floor := times[len(times)/2], pings[len(pings)/2]
+			b.ReportMetric(float64(p50.Nanoseconds()), "p50-ns")
+			b.ReportMetric(float64(p50)/float64(floor), "x-ping")
+		})
+	}
+	measure("set", 1, func(key string) { client.Set(ctx, "idem:"+key, "x", time.Minute) })
+	measure("claim", 1, func(key string) { _, _ = s.Claim(ctx, key, redisClaim()) })
+	taken := redisKey()
+	_, _ = s.Claim(ctx, taken, redisClaim())
+	measure("conflict", 1, func(string) { _, _ = s.Claim(ctx, taken, redisClaim()) })
+	for _, size := range []int{512, 8 << 10, 64 << 10, 1 << 20} {
+		answer := make([]byte, size)
+		measure(fmt.Sprintf("run/%d", size), 2, func(key string) { run(key, answer) })
+		done, c := redisKey(), redisClaim()
+		run(done, answer)
+		measure(fmt.Sprintf("replay/%d", size), 1, func(string) {
+			if r, err := s.Claim(ctx, done, c); err != nil || len(r.Answer) != size {
+				b.Fatal(r, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,362 @@
+package idempotency_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/redistest"
+)
+
+var largeAnswer = []byte(strings.Repeat("large ", 5000))
+
+// A server that has lost its scripts is given them again by every call.
+func TestRedisScriptsForgotten(t *testing.T) {
+	t.Parallel()
+	master := redistest.Start(t)
+	redistest.StartReplica(t, master)
+	for name, s := range map[string]*idempotency.RedisStore{
+		"alone":    redisStore(t, redisClient(t, master.Addr)),
+		"replicas": redisStore(t, redisClient(t, master.Addr), idempotency.WithReplicas(1, 5*time.Second)),
+	} {
+		ctx, key, c := t.Context(), redisKey(), redisClaim()
+		forget := func() { master.Do(t, "SCRIPT", "FLUSH") }
+		forget()
+		_, err := s.Claim(ctx, key, c)
+		require.NoError(t, err, name)
+		forget()
+		require.NoError(t, s.SaveStep(ctx, key, c.Owner, "a", []byte("1")), name)
+		forget()
+		require.NoError(t, s.Renew(ctx, key, c.Owner), name)
+		forget()
+		require.NoError(t, s.Complete(ctx, key, c.Owner, largeAnswer, time.Hour), name)
+		forget()
+		require.NoError(t, s.Complete(ctx, key, c.Owner, []byte("small"), time.Hour), name)
+		forget()
+		require.NoError(t, s.Forget(ctx, key, 1), name)
+		forget()
+		require.ErrorIs(t, s.Resolve(ctx, key, 1, nil, 0), idempotency.ErrNotFound, name)
+	}
+}
+
+func TestRedisServerRestarted(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendonly", "yes")
+	s := redisStore(t, redisClient(t, server.Addr))
+	ctx, key, c := t.Context(), redisKey(), redisClaim()
+	_, err := s.Claim(ctx, key, c)
+	require.NoError(t, err)
+	require.NoError(t, s.SaveStep(ctx, key, c.Owner, "a", []byte("1")))
+
+	server.Kill()
+	_, err = s.Claim(ctx, key, redisClaim())
+	require.Error(t, err)
+	server.Restart(t)
+
+	r, err := s.Get(ctx, key)
+	require.NoError(t, err)
+	require.Equal(t, idempotency.StateClaimed, r.State)
+	require.NoError(t, s.Complete(ctx, key, c.Owner, largeAnswer, time.Hour))
+	r, err = s.Claim(ctx, key, redisClaim())
+	require.NoError(t, err)
+	require.Equal(t, string(largeAnswer), string(r.Answer))
+}
+
+// A server that is out of memory takes no new keys, and settles those that it has.
+func TestRedisOutOfMemory(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3, false)
+	server := redistest.Start(t)
+	t.Run("server", func(t *testing.T) {
+		redisOutOfMemory(t, []string{server.Addr}, server)
+	})
+	t.Run("cluster", func(t *testing.T) {
+		redisOutOfMemory(t, cluster.Addrs(), cluster.Masters...)
+	})
+}
+
+func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server) {
+	s := redisStore(t, redisClient(t, addrs...))
+	ctx := t.Context()
+	claim := func(name string) (string, idempotency.Owner) {
+		key, c := redisKey(), redisClaim()
+		_, err := s.Claim(ctx, key, c)
+		require.NoError(t, err, name)
+		return key, c.Owner
+	}
+	small, smallOwner := claim("small")
+	large, largeOwner := claim("large")
+	released, releasedOwner := claim("released")
+	held, heldOwner := claim("held")
+	renewed, renewedOwner := claim("renewed")
+	lapsed, _ := claim("lapsed")
+	lapsedHold, _ := claim("lapsed and held")
+	done, doneOwner := claim("done")
+	require.NoError(t, s.Complete(ctx, done, doneOwner, []byte("done"), time.Hour))
+	for _, server := range servers {
+		server.Advance(t, "idem:"+lapsed, 30*time.Second)
+		server.Advance(t, "idem:"+lapsedHold, 30*time.Second)
+		server.Do(t, "CONFIG", "SET", "maxmemory", "100")
+	}
+
+	_, err := s.Claim(ctx, redisKey(), redisClaim())
+	require.ErrorIs(t, err, idempotency.ErrStoreFull)
+
+	r, err := s.Claim(ctx, done, redisClaim())
+	require.NoError(t, err)
+	require.Equal(t, "done", string(r.Answer))
+	waiting := redisClaim()
+	waiting.Watch = true
+	r, err = s.Claim(ctx, small, waiting)
+	require.NoError(t, err)
+	require.Equal(t, idempotency.StateClaimed, r.State)
+	require.False(t, r.Mine)
+	r, err = s.Claim(ctx, lapsed, redisClaim())
+	require.NoError(t, err)
+	require.True(t, r.Mine)
+	require.Equal(t, 2, r.Attempt)
+	holding := redisClaim()
+	holding.Hold = true
+	r, err = s.Claim(ctx, lapsedHold, holding)
+	require.NoError(t, err)
+	require.Equal(t, idempotency.StateHeld, r.State)
+	require.NoError(t, s.Renew(ctx, renewed, renewedOwner))
+	require.NoError(t, s.SaveStep(ctx, renewed, renewedOwner, "a", []byte("1")))
+	require.NoError(t, s.Complete(ctx, small, smallOwner, []byte("small"), time.Hour))
+	require.NoError(t, s.Complete(ctx, large, largeOwner, largeAnswer, time.Hour))
+	require.NoError(t, s.Release(ctx, released, releasedOwner))
+	require.NoError(t, s.Hold(ctx, held, heldOwner))
+	require.NoError(t, s.Resolve(ctx, held, 1, []byte("resolved"), time.Hour))
+
+	for _, server := range servers {
+		server.Do(t, "CONFIG", "SET", "maxmemory", "0")
+	}
+	for key, answer := range map[string]string{small: "small", large: string(largeAnswer), held: "resolved"} {
+		r, err := s.Claim(ctx, key, redisClaim())
+		require.NoError(t, err)
+		require.Equal(t, answer, string(r.Answer))
+	}
+	r, err = s.Get(ctx, released)
+	require.NoError(t, err)
+	require.Equal(t, idempotency.StateReleased, r.State)
+	r, err = s.Get(ctx, renewed)
+	require.NoError(t, err)
+	require.Equal(t, map[string][]byte{"a": []byte("1")}, r.Steps)
+}
+
+// A replica takes no claims, and does not hand one out either.
+func TestRedisReadOnlyReplica(t *testing.T) {
+	t.Parallel()
+	master := redistest.Start(t)
+	replica := redistest.StartReplica(t, master)
+	s := redisStore(t, redisClient(t, replica.Addr))
+	_, err := s.Claim(t.Context(), redisKey(), redisClaim())
+	require.ErrorContains(t, err, "READONLY")
+	require.NotErrorIs(t, err, idempotency.ErrStoreFull)
+}
+
+func TestRedisCheck(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := redistest.Start(t)
+	require.NoError(t, redisStore(t, redisClient(t, server.Addr)).Check(ctx))
+	for _, policy := range []string{"allkeys-lru", "volatile-lru", "volatile-ttl", "allkeys-random"} {
+		server.Do(t, "CONFIG", "SET", "maxmemory-policy", policy)
+		require.ErrorContains(t, redisStore(t, redisClient(t, server.Addr)).Check(ctx), policy)
+	}
+
+	cluster := redistest.StartCluster(t, 3, false)
+	s := redisStore(t, redisClient(t, cluster.Addrs()...))
+	require.NoError(t, s.Check(ctx))
+	cluster.Masters[2].Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	require.ErrorContains(t, s.Check(ctx), "allkeys-lru")
+
+	server.Kill()
+	require.Error(t, redisStore(t, redisClient(t, server.Addr)).Check(ctx))
+}
+
+// A claim or an answer counts only when a replica has it: when the replica does not
+// confirm, the caller hears so, from whatever connection it asks again.
+func TestRedisWithReplicas(t *testing.T) {
+	t.Parallel()
+	master := redistest.Start(t)
+	replica := redistest.StartReplica(t, master)
+	cluster := redistest.StartCluster(t, 1, true)
+	for name, test := range map[string]struct {
+		addrs   []string
+		replica *redistest.Server
+	}{
+		"server":  {[]string{master.Addr}, replica},
+		"cluster": {cluster.Addrs(), cluster.Replicas[0]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			open := func(timeout time.Duration) *idempotency.RedisStore {
+				return redisStore(t, redisClient(t, test.addrs...), idempotency.WithReplicas(1, timeout))
+			}
+			patient, hasty, elsewhere := open(10*time.Second), open(50*time.Millisecond), open(50*time.Millisecond)
+			key, c := redisKey(), redisClaim()
+			// A Cluster client asks any node for the list of commands at first, which
+			// must not be the one that sleeps.
+			for _, s := range []*idempotency.RedisStore{hasty, elsewhere} {
+				require.ErrorIs(t, s.Renew(ctx, key, c.Owner), idempotency.ErrNotOwner)
+			}
+			r, err := patient.Claim(ctx, key, c)
+			require.NoError(t, err)
+			require.True(t, r.Mine)
+
+			test.replica.Pause(t)
+			_, err = elsewhere.Claim(ctx, key, c)
+			require.ErrorContains(t, err, "too few replicas", "repeated on another connection")
+			r, err = hasty.Get(ctx, key)
+			require.NoError(t, err)
+			require.Equal(t, idempotency.StateReleased, r.State, "nobody waits for the lease of a refused claim")
+
+			other, d := redisKey(), redisClaim()
+			_, err = hasty.Claim(ctx, other, d)
+			require.ErrorContains(t, err, "too few replicas")
+			test.replica.Resume(t)
+
+			r, err = patient.Claim(ctx, key, d)
+			require.NoError(t, err)
+			require.Equal(t, 2, r.Attempt)
+			test.replica.Pause(t)
+			for range 2 {
+				require.ErrorContains(t, hasty.Complete(ctx, key, d.Owner, []byte("answer"), time.Hour), "too few replicas")
+				require.ErrorContains(t, elsewhere.Complete(ctx, key, d.Owner, largeAnswer, time.Hour),
+					"too few replicas", "repeated on another connection")
+			}
+			r, err = hasty.Claim(ctx, key, redisClaim())
+			require.NoError(t, err)
+			require.Equal(t, "answer", string(r.Answer), "a replay gives nothing that has to be confirmed")
+			test.replica.Resume(t)
+			require.NoError(t, patient.Complete(ctx, key, d.Owner, []byte("answer"), time.Hour))
+		})
+	}
+}
+
+// After a failover of a Cluster the store asks for the new topology instead of dialling
+// the dead master until the client's next regular look, a minute later.
+func TestRedisClusterFailover(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3, true)
+	key, s := redisKey(), redisStore(t, redisClient(t, cluster.Addrs()...))
+	_, err := s.Claim(t.Context(), key, redisClaim())
+	require.NoError(t, err)
+	var owner *redistest.Server
+	for _, master := range cluster.Masters {
+		if master.Do(t, "CLUSTER", "COUNTKEYSINSLOT", master.Do(t, "CLUSTER", "KEYSLOT", "idem:"+key)).(int64) == 1 {
+			owner = master
+		}
+	}
+	require.NotNil(t, owner)
+	owner.Kill()
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := s.Claim(ctx, key, redisClaim())
+		return err == nil
+	}, 20*time.Second, 100*time.Millisecond)
+}
+
+// A server that does not answer costs no more time than the caller allows.
+func TestRedisDeadline(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := redisStore(t, redisClient(t, server.Addr))
+	c, key := redisClaim(), redisKey()
+	_, err := s.Claim(t.Context(), key, c)
+	require.NoError(t, err)
+	server.Pause(t)
+	defer server.Resume(t)
+	for name, call := range map[string]func(context.Context) error{
+		"Claim":    func(ctx context.Context) error { _, err := s.Claim(ctx, key, c); return err },
+		"Renew":    func(ctx context.Context) error { return s.Renew(ctx, key, c.Owner) },
+		"Complete": func(ctx context.Context) error { return s.Complete(ctx, key, c.Owner, nil, time.Hour) },
+		"large":    func(ctx context.Context) error { return s.Complete(ctx, key, c.Owner, largeAnswer, time.Hour) },
+		"Release":  func(ctx context.Context) error { return s.Release(ctx, key, c.Owner) },
+		"Hold":     func(ctx context.Context) error { return s.Hold(ctx, key, c.Owner) },
+		"Get":      func(ctx context.Context) error { _, err := s.Get(ctx, key); return err },
+		"Watch":    func(ctx context.Context) error { _, _, err := s.Watch(ctx, key); return err },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		begin := time.Now()
+		require.ErrorIs(t, call(ctx), context.DeadlineExceeded, name)
+		require.Less(t, time.Since(begin), time.Second, name)
+		cancel()
+		canceled, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, call(canceled), context.Canceled, name)
+	}
+}
+
+// The documented permissions are enough, and reach nothing else.
+func TestRedisMinimalACL(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.Do(t, "ACL", "SETUSER", "app", "on", ">secret", "resetkeys", "~idem:*", "resetchannels", "&idem:settled",
+		"-@all", "+hello", "+auth", "+ping",
+		"+eval", "+evalsha", "+pttl", "+pexpire", "+hget", "+hmget", "+hgetall", "+hset", "+hsetnx", "+hdel", "+del",
+		"+publish", "+subscribe", "+unsubscribe", "+multi", "+exec", "+wait", "+info", "+scan")
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "app", Password: "secret", ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = client.Close() })
+	s := redisStore(t, client)
+	ctx, key, c := t.Context(), redisKey(), redisClaim()
+	require.NoError(t, s.Check(ctx))
+	_, err := s.Claim(ctx, key, c)
+	require.NoError(t, err)
+	settled, stop, err := s.Watch(ctx, key)
+	require.NoError(t, err)
+	defer stop()
+	d := redisClaim()
+	d.Watch = true
+	_, err = s.Claim(ctx, key, d)
+	require.NoError(t, err)
+	require.NoError(t, s.SaveStep(ctx, key, c.Owner, "a", []byte("1")))
+	require.NoError(t, s.Renew(ctx, key, c.Owner))
+	require.NoError(t, s.Release(ctx, key, c.Owner))
+	requireWoken(t, settled)
+	_, err = s.Claim(ctx, key, d)
+	require.NoError(t, err)
+	require.NoError(t, s.Hold(ctx, key, d.Owner))
+	require.NoError(t, s.Resolve(ctx, key, 2, nil, 0))
+	e := redisClaim()
+	_, err = s.Claim(ctx, key, e)
+	require.NoError(t, err)
+	require.NoError(t, s.Complete(ctx, key, e.Owner, largeAnswer, time.Hour))
+	r, err := s.Claim(ctx, key, d)
+	require.NoError(t, err)
+	require.Equal(t, string(largeAnswer), string(r.Answer))
+	_, err = s.Get(ctx, key)
+	require.NoError(t, err)
+	require.NoError(t, s.List(ctx, func(string, idempotency.Record) bool { return true }))
+	require.NoError(t, s.Forget(ctx, key, 3))
+
+	_, err = redisStore(t, client, idempotency.WithPrefix("other:")).Claim(ctx, key, c)
+	require.ErrorContains(t, err, "NOPERM")
+	// Who may not listen is told so instead of waiting for ever.
+	_, _, err = redisStore(t, client, idempotency.WithPrefix("other:")).Watch(ctx, key)
+	require.ErrorContains(t, err, "NOPERM")
+}
+
+// No outcome is made up for a server that cannot be reached.
+func TestRedisUnreachable(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	s := redisStore(t, redisClient(t, l.Addr().String()))
+	_, err = s.Claim(t.Context(), redisKey(), redisClaim())
+	require.Error(t, err)
+	for _, sentinel := range []error{
+		idempotency.ErrNotOwner, idempotency.ErrStoreFull, idempotency.ErrCorrupt, idempotency.ErrNotFound,
+	} {
+		require.NotErrorIs(t, err, sentinel)
+	}
+}

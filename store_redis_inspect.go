@@ -1,0 +1,86 @@
+package idempotency
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Get implements [Inspector].
+func (s *RedisStore) Get(ctx context.Context, key string) (Record, error) {
+	ttl, fields, err := s.fields(ctx, s.prefix+key)
+	if err != nil {
+		return Record{}, err
+	}
+	if len(fields) == 0 {
+		return Record{}, ErrNotFound
+	}
+	if ttl < 0 {
+		return Record{}, fmt.Errorf("%w: redis: it does not expire", ErrCorrupt)
+	}
+	return parseRedisRecord(ttl, fields)
+}
+
+// List implements [Inspector]. It leaves out answers and steps. In a Cluster it goes
+// through the masters one after another.
+func (s *RedisStore) List(ctx context.Context, visit func(key string, r Record) bool) error {
+	return s.scan(ctx, redisLiteral(s.prefix)+"*", func(name string, ttl time.Duration, header, origin string) bool {
+		h, err := parseRedisHeader(header)
+		if err != nil || ttl < 0 {
+			return true
+		}
+		r, err := h.record(ttl, origin)
+		if err != nil {
+			return true
+		}
+		h.holdLapsed(&r)
+		return visit(strings.TrimPrefix(name, s.prefix), r)
+	})
+}
+
+// redisLiteral quotes a string for use in a pattern.
+func redisLiteral(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
+}
+
+// Resolve implements [Inspector].
+func (s *RedisStore) Resolve(ctx context.Context, key string, attempt int, answer []byte, ttl time.Duration) error {
+	args := []any{attempt, int(StateReleased), s.channel, ""}
+	if answer != nil {
+		ttl, err := redisTTL(ttl)
+		if err != nil {
+			return err
+		}
+		args = []any{attempt, int(StateCompleted), s.channel, ttl.Milliseconds(), redisLifetime(ttl), answer}
+	}
+	n, err := s.number(ctx, resolveScript, key, args...)
+	if err != nil {
+		return err
+	}
+	return attemptResult(n)
+}
+
+// Forget implements [Inspector].
+func (s *RedisStore) Forget(ctx context.Context, key string, attempt int) error {
+	n, err := s.number(ctx, forgetScript, key, attempt)
+	if err != nil {
+		return err
+	}
+	return attemptResult(n)
+}
+
+// attemptResult turns what a script returned to an operator into an error.
+func attemptResult(n int64) error {
+	switch n {
+	case redisDone:
+		return nil
+	case redisAbsent:
+		return ErrNotFound
+	case redisUnknown:
+		return fmt.Errorf("%w: redis: impossible header", ErrCorrupt)
+	case redisTooNew:
+		return errRedisNewer
+	}
+	return ErrChanged
+}

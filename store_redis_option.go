@@ -1,0 +1,34 @@
+package idempotency
+
+import (
+	"errors"
+	"time"
+)
+
+// A RedisOption changes a setting of [NewRedisStore].
+type RedisOption interface{ applyRedis(*RedisStore) }
+
+type redisOption func(*RedisStore)
+
+func (o redisOption) applyRedis(s *RedisStore) { o(s) }
+
+// WithPrefix puts prefix before the name of every record and channel of a
+// [RedisStore]. The default is "idem:". Stores with the same prefix on the same
+// database share their records. The prefix may be empty; braces in it are a hash tag
+// to a Cluster and would put every record into one slot.
+func WithPrefix(prefix string) RedisOption {
+	return redisOption(func(s *RedisStore) { s.prefix = prefix })
+}
+
+// WithReplicas makes Claim and Complete of a [RedisStore] succeed only when n replicas
+// have confirmed the record within timeout. When fewer do, Claim gives the claim back
+// and fails, and Complete fails and may be repeated. The default is 0: the master's
+// word is enough, and a failover may forget a claim or an answer that it gave.
+//
+// The timeout must be positive and should be well below the client's ReadTimeout.
+func WithReplicas(n int, timeout time.Duration) RedisOption {
+	return redisOption(func(s *RedisStore) { s.replicas, s.patience = n, timeout })
+}
+
+// errTooFewReplicas is what [WithReplicas] is about.
+var errTooFewReplicas = errors.New("idempotency: redis: too few replicas have confirmed the record")

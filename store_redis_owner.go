@@ -1,0 +1,48 @@
+package idempotency
+
+import (
+	"context"
+	"fmt"
+)
+
+// Renew implements [Store].
+func (s *RedisStore) Renew(ctx context.Context, key string, o Owner) error {
+	return s.owned(ctx, renewScript, key, o)
+}
+
+// SaveStep implements [StepStore].
+func (s *RedisStore) SaveStep(ctx context.Context, key string, o Owner, name string, value []byte) error {
+	return s.owned(ctx, stepScript, key, o, "s:"+name, value)
+}
+
+// Release implements [Store].
+func (s *RedisStore) Release(ctx context.Context, key string, o Owner) error {
+	return s.owned(ctx, settleScript, key, o, int(StateReleased), s.channel, "")
+}
+
+// Hold implements [Store].
+func (s *RedisStore) Hold(ctx context.Context, key string, o Owner) error {
+	return s.owned(ctx, settleScript, key, o, int(StateHeld), s.channel, "")
+}
+
+// owned runs a script whose first argument is the owner.
+func (s *RedisStore) owned(ctx context.Context, script redisScript, key string, o Owner, args ...any) error {
+	n, err := s.number(ctx, script, key, append([]any{o[:]}, args...)...)
+	if err != nil {
+		return err
+	}
+	return ownerResult(o, n)
+}
+
+// ownerResult turns what a script returned to an owner into an error.
+func ownerResult(o Owner, n int64) error {
+	switch {
+	case n == redisUnknown:
+		return fmt.Errorf("%w: redis: impossible header", ErrCorrupt)
+	case n == redisTooNew:
+		return errRedisNewer
+	case n != redisDone || o == Owner{}: // nobody owns what was settled by hand
+		return ErrNotOwner
+	}
+	return nil
+}

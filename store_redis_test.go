@@ -1,0 +1,374 @@
+package idempotency_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/redistest"
+)
+
+// The client logs every failed connection, and these tests break many.
+func init() { logging.Disable() }
+
+// redisBackend is something that a RedisStore works on.
+type redisBackend struct {
+	addrs   []string
+	advance func(t testing.TB, prefix string, d time.Duration)
+}
+
+// redisBackends are all that the tests of behaviour run on.
+var redisBackends = map[string]func(testing.TB) redisBackend{
+	"miniredis": func(t testing.TB) redisBackend {
+		server := miniredis.RunT(t)
+		return redisBackend{
+			[]string{server.Addr()},
+			func(_ testing.TB, _ string, d time.Duration) { server.FastForward(d) },
+		}
+	},
+	"server": func(t testing.TB) redisBackend {
+		server := redistest.Start(t)
+		return redisBackend{[]string{server.Addr}, server.Advance}
+	},
+	"cluster": func(t testing.TB) redisBackend {
+		cluster := redistest.StartCluster(t, 3, false)
+		return redisBackend{cluster.Addrs(), cluster.Advance}
+	},
+}
+
+// redisClient returns a client that obeys the context, as the store asks for.
+func redisClient(t testing.TB, addrs ...string) redis.UniversalClient {
+	client := redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs: addrs, ContextTimeoutEnabled: true, IsClusterMode: len(addrs) > 1,
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func redisStore(t testing.TB, client redis.UniversalClient, opts ...idempotency.RedisOption) *idempotency.RedisStore {
+	store := idempotency.NewRedisStore(client, opts...)
+	t.Cleanup(func() { _ = store.Close() })
+	return store
+}
+
+// eachRedis runs a test on all backends.
+func eachRedis(t *testing.T, test func(t *testing.T, s *idempotency.RedisStore, b redisBackend)) {
+	t.Parallel()
+	for name, start := range redisBackends {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := start(t)
+			test(t, redisStore(t, redisClient(t, b.addrs...)), b)
+		})
+	}
+}
+
+// redisKey has the form of the keys that a store is given.
+func redisKey() string { return strings.Repeat(rand.Text(), 2)[:43] }
+
+func redisClaim() idempotency.Claim {
+	c := idempotency.Claim{Lease: 30 * time.Second, Retention: time.Hour}
+	_, _ = rand.Read(c.Owner[:])
+	return c
+}
+
+// redisResend is a client whose every command is executed twice, as when the first
+// reply is lost and the client sends the command again.
+type redisResend struct{}
+
+func (redisResend) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (redisResend) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		_ = next(ctx, cmd)
+		cmd.SetErr(nil)
+		return next(ctx, cmd)
+	}
+}
+
+func (redisResend) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		_ = next(ctx, cmds)
+		for _, cmd := range cmds {
+			cmd.SetErr(nil)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// An answer above the size that travels through scripts goes into a field named by
+// its owner. Neither an owner that comes too late nor a repeated call may leave one.
+func TestRedisLargeAnswer(t *testing.T) {
+	eachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b redisBackend) {
+		ctx, key := t.Context(), redisKey()
+		client := redisClient(t, b.addrs...)
+		first, second := redisClaim(), redisClaim()
+		large := []byte(strings.Repeat("large ", 5000))
+		other := []byte(strings.Repeat("other ", 5000))
+
+		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, large, time.Hour), idempotency.ErrNotOwner)
+		require.Zero(t, client.Exists(ctx, "idem:"+key).Val(), "an owner without a record left one")
+
+		_, err := s.Claim(ctx, key, first)
+		require.NoError(t, err)
+		b.advance(t, "idem:", first.Lease)
+		r, err := s.Claim(ctx, key, second)
+		require.NoError(t, err)
+		require.Equal(t, 2, r.Attempt)
+
+		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, large, time.Hour), idempotency.ErrNotOwner)
+		require.ElementsMatch(t, []string{"m", "o"}, client.HKeys(ctx, "idem:"+key).Val())
+
+		require.NoError(t, s.Complete(ctx, key, second.Owner, large, time.Hour))
+		require.NoError(t, s.Complete(ctx, key, second.Owner, other, time.Hour))
+		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, other, time.Hour), idempotency.ErrNotOwner)
+		for range 2 {
+			r, err = s.Claim(ctx, key, redisClaim())
+			require.NoError(t, err)
+			require.Equal(t, idempotency.StateCompleted, r.State)
+			require.Equal(t, string(large), string(r.Answer))
+			require.Equal(t, first.Owner, r.Origin)
+		}
+		r, err = s.Get(ctx, key)
+		require.NoError(t, err)
+		require.Equal(t, string(large), string(r.Answer))
+		require.ElementsMatch(t, []string{"m", "o", "r:" + string(second.Owner[:])},
+			client.HKeys(ctx, "idem:"+key).Val())
+	})
+}
+
+// A small answer that is there stays, also when a large one comes after it.
+func TestRedisLargeAnswerAfterSmall(t *testing.T) {
+	eachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b redisBackend) {
+		ctx, key, c := t.Context(), redisKey(), redisClaim()
+		_, err := s.Claim(ctx, key, c)
+		require.NoError(t, err)
+		require.NoError(t, s.Complete(ctx, key, c.Owner, []byte("small"), time.Hour))
+		require.NoError(t, s.Complete(ctx, key, c.Owner, make([]byte, 20_000), time.Hour))
+		r, err := s.Claim(ctx, key, redisClaim())
+		require.NoError(t, err)
+		require.Equal(t, "small", string(r.Answer))
+		require.ElementsMatch(t, []string{"m", "r"}, redisClient(t, b.addrs...).HKeys(ctx, "idem:"+key).Val())
+	})
+}
+
+// What is stored under a record's name and cannot be read is never run over.
+func TestRedisForeignData(t *testing.T) {
+	// header is that of a first attempt, with the fingerprint of the claim below.
+	header := func(start ...byte) string {
+		return string(start) + "\x00\x00\x00\x01" + strings.Repeat("\x01", 64-len(start)-4)
+	}
+	type spoil = func(ctx context.Context, c redis.UniversalClient, name string)
+	set := func(header string) spoil {
+		return func(ctx context.Context, c redis.UniversalClient, name string) { c.HSet(ctx, name, "m", header) }
+	}
+	cases := map[string]struct {
+		spoil     spoil
+		corrupt   bool // or else only too new
+		ownerless bool // not even the owner can be told
+	}{
+		"no hash": {func(ctx context.Context, c redis.UniversalClient, name string) {
+			c.Set(ctx, name, "x", time.Hour)
+		}, true, true},
+		"no header": {func(ctx context.Context, c redis.UniversalClient, name string) {
+			c.HSet(ctx, name, "x", "y")
+			c.HDel(ctx, name, "m")
+		}, true, false},
+		"no expiry": {func(ctx context.Context, c redis.UniversalClient, name string) {
+			c.Persist(ctx, name)
+		}, true, false},
+		"no origin":       {set("\x01\x01\x00\x00\x00\x00\x02" + strings.Repeat("\x01", 57)), true, false},
+		"no answer":       {set(header(1, 3, 2)), true, false},
+		"no attempt":      {set("\x01\x01\x00\x00\x00\x00\x00" + strings.Repeat("\x01", 57)), true, false},
+		"empty header":    {set(""), true, true},
+		"short header":    {set("\x01\x01"), true, true},
+		"long header":     {set(header(1, 1, 0) + "x"), true, true},
+		"version 0":       {set(header(0, 1, 0)), true, true},
+		"unknown state":   {set(header(1, 9, 0)), true, false},
+		"unknown flag":    {set(header(1, 3, 4)), true, false},
+		"version 2":       {set(header(2, 1, 0)), false, true},
+		"version 2, long": {set(header(2, 1, 0) + "x"), false, true},
+	}
+	eachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b redisBackend) {
+		client := redisClient(t, b.addrs...)
+		for name, test := range cases {
+			t.Run(name, func(t *testing.T) {
+				ctx, key, c := t.Context(), redisKey(), redisClaim()
+				for i := range c.Fingerprint {
+					c.Fingerprint[i] = 1
+				}
+				_, err := s.Claim(ctx, key, c)
+				require.NoError(t, err)
+				test.spoil(ctx, client, "idem:"+key)
+				content := func() any {
+					return []any{client.HGetAll(ctx, "idem:"+key).Val(), client.Get(ctx, "idem:"+key).Val()}
+				}
+				before := content()
+
+				c.Owner[0]++
+				for range 2 {
+					_, err := s.Claim(ctx, key, c)
+					require.Error(t, err)
+					require.Equal(t, test.corrupt, errors.Is(err, idempotency.ErrCorrupt), "Claim: %v", err)
+					_, err = s.Get(ctx, key)
+					require.Error(t, err)
+					require.Equal(t, test.corrupt, errors.Is(err, idempotency.ErrCorrupt), "Get: %v", err)
+				}
+				for what, err := range map[string]error{
+					"Complete": s.Complete(ctx, key, c.Owner, nil, time.Hour),
+					"large":    s.Complete(ctx, key, c.Owner, largeAnswer, time.Hour),
+					"Release":  s.Release(ctx, key, c.Owner),
+					"Hold":     s.Hold(ctx, key, c.Owner),
+					"Renew":    s.Renew(ctx, key, c.Owner),
+					"SaveStep": s.SaveStep(ctx, key, c.Owner, "a", nil),
+					"Resolve":  s.Resolve(ctx, key, 7, nil, 0),
+				} {
+					require.Error(t, err, what)
+					if test.ownerless {
+						require.Equal(t, test.corrupt, errors.Is(err, idempotency.ErrCorrupt), "%s: %v", what, err)
+						require.NotErrorIs(t, err, idempotency.ErrNotOwner, what)
+						require.NotErrorIs(t, err, idempotency.ErrChanged, what)
+					}
+				}
+				require.Equal(t, before, content())
+
+				// A hash that is no record can be forgotten, whatever its attempt. What a
+				// newer version wrote, or is not a hash, is left alone.
+				removable := test.corrupt && (test.ownerless || name == "no header") &&
+					client.Type(ctx, "idem:"+key).Val() == "hash"
+				err = s.Forget(ctx, key, 7)
+				require.Equal(t, removable, err == nil, "Forget: %v", err)
+				require.Equal(t, removable, client.Exists(ctx, "idem:"+key).Val() == 0)
+			})
+		}
+	})
+}
+
+// A store lists its own records and nothing else.
+func TestRedisList(t *testing.T) {
+	eachRedis(t, func(t *testing.T, _ *idempotency.RedisStore, b redisBackend) {
+		ctx, client := t.Context(), redisClient(t, b.addrs...)
+		s := redisStore(t, client, idempotency.WithPrefix("a[b*]?:"))
+		other := redisStore(t, client, idempotency.WithPrefix("abb:"))
+		want := make(map[string]idempotency.Owner)
+		for range 1200 {
+			key, c := redisKey(), redisClaim()
+			_, err := s.Claim(ctx, key, c)
+			require.NoError(t, err)
+			want[key] = c.Owner
+		}
+		_, err := other.Claim(ctx, redisKey(), redisClaim())
+		require.NoError(t, err)
+		require.NoError(t, client.Set(ctx, "a[b*]?:string", "x", time.Hour).Err())
+		require.NoError(t, client.HSet(ctx, "a[b*]?:hash", "x", "y").Err())
+
+		got := make(map[string]idempotency.Owner)
+		require.NoError(t, s.List(ctx, func(key string, r idempotency.Record) bool {
+			require.Equal(t, idempotency.StateClaimed, r.State)
+			got[key] = r.Origin
+			return true
+		}))
+		require.Equal(t, want, got)
+
+		seen := 0
+		require.NoError(t, s.List(ctx, func(string, idempotency.Record) bool { seen++; return seen < 7 }))
+		require.Equal(t, 7, seen)
+	})
+}
+
+func TestNewRedisStorePanics(t *testing.T) {
+	t.Parallel()
+	client := redisClient(t, "127.0.0.1:1")
+	require.Panics(t, func() { idempotency.NewRedisStore(nil) })
+	require.Panics(t, func() { idempotency.NewRedisStore(redis.NewRing(&redis.RingOptions{})) })
+	require.Panics(t, func() { idempotency.NewRedisStore(client, idempotency.WithReplicas(-1, time.Second)) })
+	require.Panics(t, func() { idempotency.NewRedisStore(client, idempotency.WithReplicas(1, 0)) })
+}
+
+// Durations that the header cannot hold are refused before anything is sent: cut off,
+// they would shorten a lease.
+func TestRedisImpossibleClaims(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	s := redisStore(t, redisClient(t, server.Addr()))
+	for name, change := range map[string]func(*idempotency.Claim){
+		"no owner":       func(c *idempotency.Claim) { c.Owner = idempotency.Owner{} },
+		"no lease":       func(c *idempotency.Claim) { c.Lease = 0 },
+		"no retention":   func(c *idempotency.Claim) { c.Retention = 0 },
+		"long lease":     func(c *idempotency.Claim) { c.Lease, c.Retention = 50*24*time.Hour, 200*24*time.Hour },
+		"long retention": func(c *idempotency.Claim) { c.Retention = 35 * 366 * 24 * time.Hour },
+		"lease outlives": func(c *idempotency.Claim) { c.Lease = 2 * c.Retention },
+	} {
+		c := redisClaim()
+		change(&c)
+		_, err := s.Claim(t.Context(), redisKey(), c)
+		require.Error(t, err, name)
+	}
+	require.Empty(t, server.Keys())
+
+	key, c := redisKey(), redisClaim()
+	_, err := s.Claim(t.Context(), key, c)
+	require.NoError(t, err)
+	require.Error(t, s.Complete(t.Context(), key, c.Owner, nil, 0))
+	require.NoError(t, s.Complete(t.Context(), key, c.Owner, nil, 1), "rounded up to a millisecond")
+}
+
+// Only the decision that stands may be repeated: neither another answer nor the state
+// that a run has reached by itself passes for it.
+func TestRedisResolveAgain(t *testing.T) {
+	eachRedis(t, func(t *testing.T, s *idempotency.RedisStore, _ redisBackend) {
+		ctx := t.Context()
+		claim := func() (string, idempotency.Owner) {
+			key, c := redisKey(), redisClaim()
+			_, err := s.Claim(ctx, key, c)
+			require.NoError(t, err)
+			return key, c.Owner
+		}
+		held, owner := claim()
+		require.NoError(t, s.Hold(ctx, held, owner))
+		for range 2 {
+			require.NoError(t, s.Resolve(ctx, held, 1, []byte("a"), time.Hour))
+			require.ErrorIs(t, s.Resolve(ctx, held, 1, []byte("b"), time.Hour), idempotency.ErrChanged)
+			require.ErrorIs(t, s.Resolve(ctx, held, 1, nil, 0), idempotency.ErrChanged)
+		}
+		require.ErrorIs(t, s.Complete(ctx, held, idempotency.Owner{}, nil, time.Hour), idempotency.ErrNotOwner)
+		r, err := s.Get(ctx, held)
+		require.NoError(t, err)
+		require.Equal(t, "a", string(r.Answer))
+
+		completed, owner := claim()
+		require.NoError(t, s.Complete(ctx, completed, owner, []byte("a"), time.Hour))
+		require.ErrorIs(t, s.Resolve(ctx, completed, 1, []byte("a"), time.Hour), idempotency.ErrChanged)
+
+		released, owner := claim()
+		require.NoError(t, s.Release(ctx, released, owner))
+		require.ErrorIs(t, s.Resolve(ctx, released, 1, nil, 0), idempotency.ErrChanged)
+	})
+}
+
+// In its last millisecond a record has an expiry of zero, which written back would
+// delete it, and what is written after that would stay for ever.
+func TestRedisLastMillisecond(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	s := redisStore(t, redisClient(t, server.Addr()))
+	ctx, key, c := t.Context(), redisKey(), redisClaim()
+	c.Hold = true
+	_, err := s.Claim(ctx, key, c)
+	require.NoError(t, err)
+	server.FastForward(c.Retention - time.Millisecond/2)
+	r, err := s.Claim(ctx, key, redisClaim())
+	require.NoError(t, err)
+	require.Equal(t, idempotency.StateHeld, r.State)
+	require.Positive(t, server.TTL("idem:"+key))
+	require.LessOrEqual(t, server.TTL("idem:"+key), time.Millisecond)
+}

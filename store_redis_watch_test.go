@@ -1,0 +1,195 @@
+package idempotency_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/redistest"
+)
+
+// redisPatience is how long a test waits for what must come.
+const redisPatience = 20 * time.Second
+
+func requireWoken(t *testing.T, settled <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-settled:
+	case <-time.After(redisPatience):
+		t.Fatal("not woken")
+	}
+}
+
+func requireNotWoken(t *testing.T, settled <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-settled:
+		t.Fatal("woken without reason")
+	default:
+	}
+}
+
+// Who saw the record in flight is woken, however close together that and the end of
+// the run are.
+func TestRedisNoLostWakeup(t *testing.T) {
+	eachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b redisBackend) {
+		ctx := t.Context()
+		other := redisStore(t, redisClient(t, b.addrs...)) // another process
+		asleep := 0
+		for i := range 200 {
+			key, c, d := redisKey(), redisClaim(), redisClaim()
+			d.Watch = true
+			_, err := s.Claim(ctx, key, c)
+			require.NoError(t, err)
+			settled, stop, err := other.Watch(ctx, key)
+			require.NoError(t, err)
+			var settling sync.WaitGroup
+			settling.Go(func() {
+				if i%2 == 0 {
+					require.NoError(t, s.Complete(ctx, key, c.Owner, nil, time.Hour))
+				} else {
+					require.NoError(t, s.Complete(ctx, key, c.Owner, largeAnswer, time.Hour))
+				}
+			})
+			r, err := other.Claim(ctx, key, d)
+			require.NoError(t, err)
+			if r.State == idempotency.StateClaimed {
+				requireWoken(t, settled)
+				asleep++
+			}
+			stop()
+			settling.Wait()
+		}
+		require.NotZero(t, asleep, "nobody had to wait")
+	})
+}
+
+// Nobody is told what nobody waits for, nor what others wait for.
+func TestRedisWatchIsQuiet(t *testing.T) {
+	eachRedis(t, func(t *testing.T, s *idempotency.RedisStore, _ redisBackend) {
+		ctx := t.Context()
+		watched, announced := redisKey(), redisKey()
+		settled, stop, err := s.Watch(ctx, watched)
+		require.NoError(t, err)
+		defer stop()
+		last, stopLast, err := s.Watch(ctx, announced)
+		require.NoError(t, err)
+		defer stopLast()
+
+		// No claim has asked to be told about the first.
+		c, d := redisClaim(), redisClaim()
+		_, err = s.Claim(ctx, watched, c)
+		require.NoError(t, err)
+		require.NoError(t, s.Complete(ctx, watched, c.Owner, nil, time.Hour))
+		_, err = s.Claim(ctx, announced, c)
+		require.NoError(t, err)
+		d.Watch = true
+		_, err = s.Claim(ctx, announced, d)
+		require.NoError(t, err)
+		require.NoError(t, s.Release(ctx, announced, c.Owner))
+		requireWoken(t, last)
+		requireNotWoken(t, settled)
+	})
+}
+
+// A connection that is lost loses messages: everybody looks again once there is a new
+// one, and is woken as before from then on.
+func TestRedisWatchReconnects(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := redisStore(t, redisClient(t, server.Addr))
+	ctx, key, c, d := t.Context(), redisKey(), redisClaim(), redisClaim()
+	d.Watch = true
+	_, err := s.Claim(ctx, key, c)
+	require.NoError(t, err)
+	settled, stop, err := s.Watch(ctx, key)
+	require.NoError(t, err)
+	defer stop()
+	for range 3 {
+		server.Do(t, "CLIENT", "KILL", "TYPE", "pubsub")
+		requireWoken(t, settled)
+	}
+	r, err := s.Claim(ctx, key, d)
+	require.NoError(t, err)
+	require.Equal(t, idempotency.StateClaimed, r.State)
+	require.NoError(t, s.Complete(ctx, key, c.Owner, nil, time.Hour))
+	requireWoken(t, settled)
+
+	server.Kill()
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		_, stop, err := s.Watch(ctx, key)
+		if err == nil {
+			stop()
+		}
+		return err != nil
+	}, redisPatience, 10*time.Millisecond, "watching where nobody listens")
+	server.Restart(t)
+	requireWoken(t, settled)
+	_, stop, err = s.Watch(ctx, key)
+	require.NoError(t, err)
+	stop()
+}
+
+// A connection that only seems to be there is given up.
+func TestRedisWatchSilence(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes as long as a connection may be silent")
+	}
+	t.Parallel()
+	server := redistest.Start(t)
+	s := redisStore(t, redisClient(t, server.Addr))
+	settled, stop, err := s.Watch(t.Context(), redisKey())
+	require.NoError(t, err)
+	defer stop()
+	server.Pause(t)
+	// Twice the silence that is allowed, and as much again for a busy machine.
+	time.AfterFunc(15*time.Second, func() { server.Resume(t) })
+	select {
+	case <-settled:
+	case <-time.After(40 * time.Second):
+		t.Fatal("not woken")
+	}
+}
+
+// All watches of a store share one connection, which ends with the store.
+func TestRedisWatchConnections(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := redisStore(t, redisClient(t, server.Addr))
+	listeners := func() int64 {
+		return server.Do(t, "PUBSUB", "NUMSUB", "idem:settled").([]any)[1].(int64)
+	}
+	_, err := s.Claim(t.Context(), redisKey(), redisClaim())
+	require.NoError(t, err)
+	require.Zero(t, listeners(), "a store that nobody waits at listens")
+
+	var watching sync.WaitGroup
+	for range 50 {
+		watching.Go(func() {
+			_, stop, err := s.Watch(t.Context(), redisKey())
+			require.NoError(t, err)
+			stop()
+			stop()
+		})
+	}
+	watching.Wait()
+	require.EqualValues(t, 1, listeners())
+
+	settled, stop, err := s.Watch(t.Context(), redisKey())
+	require.NoError(t, err)
+	defer stop()
+	require.NoError(t, s.Close())
+	require.NoError(t, s.Close())
+	requireWoken(t, settled)
+	require.Eventually(t, func() bool { return listeners() == 0 }, redisPatience, 10*time.Millisecond)
+	_, _, err = s.Watch(t.Context(), redisKey())
+	require.ErrorContains(t, err, "closed")
+	_, err = s.Claim(t.Context(), redisKey(), redisClaim())
+	require.NoError(t, err, "the client stays open")
+}
