@@ -1,0 +1,179 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// storeTimeout bounds one call of the store. A store that answers later than this is
+// as good as gone for a request that somebody is waiting for.
+const storeTimeout = 2 * time.Second
+
+// A core is what a guard shares with all guards made from it by With: the store, and
+// the work that outlives requests.
+type core struct {
+	store Store
+	scope ScopeFunc
+
+	// inline says that store calls return at once, or by their context's deadline.
+	local, inline bool
+
+	buffers   sync.Pool // of *[]byte, for answers being captured
+	renewers  sync.Pool // of *renewer
+	room      waitingRoom
+	resolving resolving
+	work      work
+	pending   pendingAnswers
+}
+
+func newCore(store Store, scope ScopeFunc) *core {
+	c := &core{store: store, scope: scope}
+	switch s := store.(type) {
+	case *MemoryStore:
+		c.local, c.inline = true, true
+	case interface{ obeysContext() bool }:
+		c.inline = s.obeysContext()
+	}
+	c.buffers.New = func() any { return new([]byte) }
+	c.work.init()
+	c.room.init()
+	return c
+}
+
+var errStoreTimeout = errors.New("idempotency: store call timed out")
+
+// do makes one store call that returns within the timeout, whatever the store does: a
+// store that hangs must not hang the client. A store that is not known to honour its
+// context is called in a goroutine, which is abandoned when the time is over and ends
+// when the store returns.
+func do[T any](ctx context.Context, c *core, timeout time.Duration, f func(context.Context) (T, error)) (T, error) {
+	if c.local {
+		return f(ctx)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errStoreTimeout)
+	defer cancel()
+	if c.inline {
+		return f(ctx)
+	}
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := f(ctx)
+		done <- result{v, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		select {
+		case r := <-done: // both at once: the answer counts
+			return r.value, r.err
+		default:
+			var none T
+			return none, context.Cause(ctx)
+		}
+	}
+}
+
+func (c *core) claim(ctx context.Context, timeout time.Duration, key string, claim Claim) (Record, error) {
+	if c.local { // without the closure that do needs
+		return c.store.Claim(ctx, key, claim)
+	}
+	return do(ctx, c, timeout, func(ctx context.Context) (Record, error) {
+		return c.store.Claim(ctx, key, claim)
+	})
+}
+
+// work counts what must be finished before a shutdown is complete: runs, renewals and
+// background recordings. It is a WaitGroup that can be closed.
+type work struct {
+	mu     sync.Mutex
+	n      int
+	closed bool
+	idle   chan struct{} // closed when n falls to zero after close
+	// quit is closed when new requests are refused, abort when a shutdown's time is
+	// over and the background is to give up.
+	quit, abort chan struct{}
+	aborted     bool
+}
+
+func (w *work) init() {
+	w.idle = make(chan struct{})
+	w.quit = make(chan struct{})
+	w.abort = make(chan struct{})
+}
+
+// admit begins a request, unless new ones are refused.
+func (w *work) admit() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return false
+	}
+	w.n++
+	return true
+}
+
+// enter begins a piece of work on behalf of a request that was admitted. It fails only
+// when a shutdown has run out of time.
+func (w *work) enter() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.aborted {
+		return false
+	}
+	w.n++
+	return true
+}
+
+func (w *work) leave() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.n--
+	if w.n == 0 && w.closed {
+		w.closeIdle()
+	}
+}
+
+func (w *work) closeIdle() {
+	select {
+	case <-w.idle:
+	default:
+		close(w.idle)
+	}
+}
+
+// shutdown refuses new requests, and waits until all work is done or ctx ends.
+func (w *work) shutdown(ctx context.Context) error {
+	w.mu.Lock()
+	if !w.closed {
+		w.closed = true
+		close(w.quit)
+	}
+	if w.n == 0 {
+		w.closeIdle()
+	}
+	w.mu.Unlock()
+	select {
+	case <-w.idle:
+		return nil
+	case <-ctx.Done():
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	select {
+	case <-w.idle:
+		return nil
+	default:
+	}
+	if !w.aborted {
+		w.aborted = true
+		close(w.abort)
+	}
+	return context.Cause(ctx)
+}

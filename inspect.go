@@ -1,0 +1,105 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+)
+
+// A Key names one record: the client's key and whose it is.
+type Key struct {
+	// Scope as the guard's [ScopeFunc] tells it, or [Shared]. The empty scope is an
+	// error.
+	Scope string
+	// Value is the key as the client sent it, decoded.
+	Value string
+}
+
+func (k Key) storeKey() string { return storeKey(k.Scope, k.Value) }
+
+// KeyInfo is what is known of a key; see [Guard.Lookup].
+type KeyInfo struct {
+	// State of the record.
+	State State
+	// ID is that of [Operation.ID].
+	ID string
+	// Attempt is the number of the last run.
+	Attempt int
+	// Lease is how much longer a run in flight is protected from takeover; not
+	// positive if it has lapsed.
+	Lease time.Duration
+	// Age is the time since the record was last claimed, renewed, completed, released
+	// or held; TTL is how much longer it is kept.
+	Age, TTL time.Duration
+	// Status of the recorded answer, or 0 if there is none.
+	Status int
+	// Steps are the names of the steps that are recorded, or were begun under
+	// [AtMostOnce], sorted.
+	Steps []string
+}
+
+// ErrNoInspector is returned by [Guard.Lookup], [Guard.Resolve] and [Guard.Forget] when
+// the guard's store is not an [Inspector].
+var ErrNoInspector = errors.New("idempotency: the store cannot be inspected")
+
+// Lookup tells what is known of a key, without changing it.
+//
+// Errors: [ErrNotFound], [ErrCorrupt], [ErrNoInspector], and those of the store.
+func (g *Guard) Lookup(ctx context.Context, k Key) (KeyInfo, error) {
+	_, rec, err := g.get(ctx, k)
+	if err != nil {
+		return KeyInfo{}, err
+	}
+	info := KeyInfo{
+		State:   rec.State,
+		ID:      operationID(rec.Origin),
+		Attempt: rec.Attempt,
+		Lease:   rec.Lease,
+		Age:     rec.Age,
+		TTL:     rec.TTL,
+		Steps:   slices.Sorted(maps.Keys(rec.Steps)),
+	}
+	if rec.State == StateCompleted {
+		a, err := g.set.unseal(rec.Answer, k.storeKey(), rec.Fingerprint)
+		if err != nil {
+			return info, err
+		}
+		info.Status = a.status
+	}
+	return info, nil
+}
+
+// Forget removes what is known of a key, in any state but a run in flight: the next
+// request with it runs as the first. Forgetting what is not known is success.
+//
+// Errors: [ErrChanged] when a run is in flight, [ErrNoInspector], and those of the
+// store. A record that cannot be read is forgotten too.
+func (g *Guard) Forget(ctx context.Context, k Key) error {
+	inspector, rec, err := g.get(ctx, k)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil
+	case err != nil && !errors.Is(err, ErrCorrupt):
+		return err
+	}
+	_, err = do(ctx, g.core, storeTimeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, inspector.Forget(ctx, k.storeKey(), rec.Attempt)
+	})
+	return err
+}
+
+func (g *Guard) get(ctx context.Context, k Key) (Inspector, Record, error) {
+	inspector, ok := g.core.store.(Inspector)
+	if !ok {
+		return nil, Record{}, ErrNoInspector
+	}
+	if err := k.check(); err != nil {
+		return nil, Record{}, err
+	}
+	rec, err := do(ctx, g.core, storeTimeout, func(ctx context.Context) (Record, error) {
+		return inspector.Get(ctx, k.storeKey())
+	})
+	return inspector, rec, err
+}

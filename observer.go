@@ -1,0 +1,110 @@
+package idempotency
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// An EventKind names what an [Event] reports. The values are stable, and meant to be
+// used as metric labels.
+type EventKind string
+
+// The kinds of events.
+const (
+	// EventRun: a run ended and its outcome was settled, or is being settled in the
+	// background. Outcome, Status, Attempt and Duration describe it.
+	EventRun EventKind = "run"
+	// EventReplay: a recorded answer was served; Status is its status.
+	EventReplay EventKind = "replay"
+	// EventRefused: a request got a problem document; Code and Status say which.
+	EventRefused EventKind = "refused"
+	// EventFailOpen: the store was unavailable and the handler ran unprotected,
+	// because of [WithFailOpen]. Err is the store's error.
+	EventFailOpen EventKind = "fail-open"
+	// EventStoreError: a call of the store failed or timed out; Op and Err say which
+	// and how.
+	EventStoreError EventKind = "store-error"
+	// EventLeaseLost: a run could not keep its claim; its context was cancelled.
+	EventLeaseLost EventKind = "lease-lost"
+	// EventRecordingDelayed: the store stayed away when a run was to be settled. The
+	// client has its answer, and settling goes on in the background.
+	EventRecordingDelayed EventKind = "recording-delayed"
+	// EventRecordingLost: a run could not be settled: its retention ended first, the
+	// bounded memory for pending answers was exhausted, or the guard was shut down.
+	// Err says which. The key is settled by its lease and recovery policy.
+	EventRecordingLost EventKind = "recording-lost"
+	// EventCorrupt: a stored record failed its own check and was not served.
+	EventCorrupt EventKind = "corrupt"
+)
+
+// An Event is one thing that a guard did or met. Fields that do not apply are zero.
+type Event struct {
+	Kind EventKind
+	// KeyHash is the beginning of the stored key's digest: enough to find the
+	// record in a log, useless for guessing the key.
+	KeyHash string
+	// Method and Pattern of the request; Pattern is that of http.ServeMux, if any.
+	Method, Pattern string
+	Attempt         int
+	Outcome         Outcome
+	Status          int
+	Code            Code
+	// Op is what failed: a call of the store (claim, renew, step, complete, release,
+	// hold, watch, get), or resolve, which includes the function of [WithResolver].
+	Op string
+	// Duration of the run, or of the store call.
+	Duration time.Duration
+	Err      error
+}
+
+// keyHashLen characters of base64url are 48 bits: unique in any log.
+const keyHashLen = 8
+
+// observe hands an event to the observer, and to the log if it calls for attention.
+func (s *settings) observe(ctx context.Context, e Event) {
+	if s.observer != nil {
+		s.observer(ctx, e)
+	}
+	var level slog.Level
+	var msg string
+	switch e.Kind {
+	case EventStoreError:
+		level, msg = slog.LevelWarn, "idempotency: store call failed"
+	case EventLeaseLost:
+		level, msg = slog.LevelWarn, "idempotency: lease lost"
+	case EventRecordingDelayed:
+		level, msg = slog.LevelWarn, "idempotency: settling a run goes on in the background"
+	case EventFailOpen:
+		level, msg = slog.LevelError, "idempotency: store unavailable, handler runs unprotected"
+	case EventRecordingLost:
+		level, msg = slog.LevelError, "idempotency: run could not be settled"
+	case EventCorrupt:
+		level, msg = slog.LevelError, "idempotency: stored record is unreadable"
+	default:
+		return
+	}
+	log := s.logger
+	if log == nil {
+		log = slog.Default()
+	}
+	attrs := make([]slog.Attr, 0, 4)
+	if e.KeyHash != "" {
+		attrs = append(attrs, slog.String("key_hash", e.KeyHash))
+	}
+	if e.Attempt > 0 {
+		attrs = append(attrs, slog.Int("attempt", e.Attempt))
+	}
+	if e.Op != "" {
+		attrs = append(attrs, slog.String("op", e.Op))
+	}
+	if e.Err != nil {
+		attrs = append(attrs, slog.Any("error", e.Err))
+	}
+	log.LogAttrs(ctx, level, msg, attrs...)
+}
+
+// keyHash is the part of a stored key that events and logs show.
+func keyHash(storeKey string) string {
+	return storeKey[:min(keyHashLen, len(storeKey))]
+}

@@ -1,0 +1,83 @@
+package idempotency
+
+import "net/http"
+
+// An Outcome says how a run ended, as far as its effects are concerned. It decides
+// what the next request with the same key gets.
+type Outcome uint8
+
+// The outcomes of a run. The zero Outcome is none of them.
+const (
+	// Final: the answer is definite, whether it reports success or refusal. It is
+	// recorded and replayed until the TTL ends.
+	Final Outcome = iota + 1
+	// NotExecuted: the run is known to have had no effect. The claim is released and
+	// the next request runs as the next attempt.
+	NotExecuted
+	// Unknown: an effect may or may not have happened. The [Recovery] of the route
+	// decides what the next request gets.
+	Unknown
+)
+
+// String returns the outcome's name: final, not-executed or unknown.
+func (o Outcome) String() string {
+	switch o {
+	case Final:
+		return "final"
+	case NotExecuted:
+		return "not-executed"
+	case Unknown:
+		return "unknown"
+	default:
+		return "invalid"
+	}
+}
+
+// DefaultOutcome is the rule used without [WithOutcome]. It judges by status: below
+// 500 is [Final], except 401, 407, 408, 421, 425 and 429, which say that the request
+// was turned away before anything was done and are [NotExecuted]; 500 and above is
+// [Unknown], because a handler that fails may fail after its effect. It ignores the
+// header.
+func DefaultOutcome(status int, _ http.Header) Outcome {
+	switch {
+	case status >= http.StatusInternalServerError:
+		return Unknown
+	case status == http.StatusUnauthorized,
+		status == http.StatusProxyAuthRequired,
+		status == http.StatusRequestTimeout,
+		status == http.StatusMisdirectedRequest,
+		status == http.StatusTooEarly,
+		status == http.StatusTooManyRequests:
+		return NotExecuted
+	default:
+		return Final
+	}
+}
+
+// A Recovery says what happens to a key whose run ended with an [Unknown] outcome: a
+// server error, a panic, an answer cut short, or a process that died and let its
+// lease lapse. One rule serves them all.
+type Recovery uint8
+
+const (
+	// Rerun lets the next request run again, as attempt n+1 and with the recorded
+	// steps of the earlier attempts. It is the default, and right where the handler
+	// can tell from the attempt number, its steps or a downstream idempotency key
+	// what has been done already.
+	Rerun Recovery = iota
+	// Hold lets nobody run again until the record is resolved or forgotten: the
+	// choice for effects that cannot be repeated and cannot be looked up.
+	Hold
+)
+
+// String returns the policy's name: rerun or hold.
+func (r Recovery) String() string {
+	switch r {
+	case Rerun:
+		return "rerun"
+	case Hold:
+		return "hold"
+	default:
+		return "invalid"
+	}
+}

@@ -1,0 +1,77 @@
+package idempotency
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// ReplayInfo describes a recorded answer to the function set with
+// [WithAuthorizeReplay].
+type ReplayInfo struct {
+	// Key and Scope under which the answer is recorded.
+	Key, Scope string
+	// Status of the recorded answer.
+	Status int
+	// Age of the recorded answer.
+	Age time.Duration
+}
+
+// serveRecord answers a request that may not run from the record that stands in its
+// way.
+func (g *Guard) serveRecord(w http.ResponseWriter, r *http.Request, l *lease, rec Record) {
+	switch {
+	case rec.Fingerprint != l.claim.Fingerprint:
+		p := newProblem(CodeKeyReused)
+		p.Status = g.set.mismatchStatus
+		g.reject(w, r, l.key, p)
+	case rec.State == StateCompleted:
+		g.replay(w, r, l, rec)
+	case rec.State == StateHeld:
+		g.reject(w, r, l.key, newProblem(CodeOutcomeUnknown))
+	default:
+		g.reject(w, r, l.key, newProblem(CodeInFlight))
+	}
+}
+
+// replay serves the recorded answer, if it is whole and the caller may see it.
+func (g *Guard) replay(w http.ResponseWriter, r *http.Request, l *lease, rec Record) {
+	a, err := g.set.unseal(rec.Answer, l.key, rec.Fingerprint)
+	if err == nil && a.kind != answerKept && a.kind != answerNotKept {
+		err = fmt.Errorf("%w: it is no response", ErrCorrupt)
+	}
+	switch {
+	case errors.Is(err, errAnswerVersion):
+		// Written by a newer version of this package, which will serve it.
+		l.observe(Event{Kind: EventCorrupt, Err: err})
+		g.reject(w, r, l.key, newProblem(CodeStoreUnavailable))
+		return
+	case err != nil:
+		l.observe(Event{Kind: EventCorrupt, Err: err})
+		g.reject(w, r, l.key, newProblem(CodeAnswerUnreadable))
+		return
+	}
+	if g.set.authorizeReplay != nil {
+		info := ReplayInfo{Key: l.id.Value, Scope: l.id.Scope, Status: a.status, Age: rec.Age}
+		if err := g.set.authorizeReplay(r, info); err != nil {
+			g.reject(w, r, l.key, newProblem(CodeReplayDenied))
+			return
+		}
+	}
+	if a.kind == answerNotKept {
+		p := newProblem(CodeResponseNotKept)
+		p.OriginalStatus = a.status
+		for _, f := range a.header {
+			if f.name == "Location" && len(f.values) > 0 {
+				p.OriginalLocation = f.values[0]
+			}
+		}
+		g.reject(w, r, l.key, p)
+		return
+	}
+	if g.set.observer != nil {
+		l.observe(Event{Kind: EventReplay, Method: r.Method, Pattern: r.Pattern, Attempt: rec.Attempt, Status: a.status})
+	}
+	a.send(w, r.Method)
+}

@@ -1,0 +1,144 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+)
+
+// A run is one execution of a handler. All its parts are one allocation, and none is
+// reused: a handler may keep its request, writer or operation for longer than the run
+// lasts.
+type run struct {
+	guard *Guard
+	op    Operation
+	lease lease
+	ctx   operationContext
+	rec   recorder
+	req   http.Request
+	body  bodyReader
+
+	// Set by judge, when the handler has returned.
+	returned bool
+	answer   answer
+	verdict  verdict
+}
+
+// serve runs the handler under the claim, settles the outcome and answers.
+func (u *run) serve(w http.ResponseWriter, r *http.Request, next http.Handler, body []byte) {
+	start := time.Now()
+	parent, cancelDeadline := runContext(u.lease.ctx, r, u.guard.set.clientCancel)
+	if cancelDeadline != nil {
+		defer cancelDeadline()
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	defer cancel(nil)
+	u.ctx = operationContext{ctx, &u.op}
+	u.req = *r.WithContext(&u.ctx)
+	setBody(&u.req, &u.body, body)
+	u.rec.init(w, r.Method, u.guard.set.header, u.guard.set.maxResponseLen, &u.guard.core.buffers)
+	u.lease.keep(cancel)
+
+	// A panic and runtime.Goexit pass through here on their way out. They are not
+	// recovered: net/http, and the log, see the panic where it happened.
+	defer u.finish(r, start)
+	next.ServeHTTP(&u.rec, &u.req)
+	u.judge()
+}
+
+// judge decides what the answer of a handler that has returned means. The functions of
+// the route that it calls are part of the run: if one panics, the handler has.
+func (u *run) judge() {
+	u.op.endSteps()
+	silent := u.rec.silent()
+	u.rec.close(true)
+	u.answer = u.rec.answer()
+	u.verdict = u.judgement(u.outcome(silent))
+	if u.verdict.outcome == Final {
+		u.verdict = u.final(&u.answer)
+	}
+	u.returned = true
+}
+
+func (u *run) judgement(outcome Outcome) verdict {
+	return verdict{outcome: outcome, hold: u.guard.set.recovery == Hold || u.op.uncertain.Load()}
+}
+
+// finish settles the run, then lets the answer out.
+func (u *run) finish(r *http.Request, start time.Time) {
+	defer u.rec.dropBuffer()
+	removeForm(&u.req, r)
+	if !u.returned {
+		u.op.endSteps()
+		u.rec.close(false)
+		u.verdict = u.judgement(Unknown) // a panic or Goexit
+	}
+	duration := time.Since(start)
+	rec, err := u.lease.settle(u.verdict)
+	if u.guard.set.observer != nil {
+		u.lease.observe(Event{
+			Kind: EventRun, Method: r.Method, Pattern: r.Pattern,
+			Outcome: u.verdict.outcome, Status: u.rec.status, Duration: duration,
+		})
+	}
+	switch {
+	case !u.returned:
+		// The connection is about to be cut by net/http; there is no answer.
+	case errors.Is(err, errSuperseded) && !u.rec.sent():
+		// Another run's answer counts. Ours would be seen by nobody else.
+		u.guard.serveRecord(u.rec.w, r, &u.lease, rec)
+	default:
+		u.rec.respond(&u.answer)
+	}
+}
+
+// final is the verdict for a definite answer: how it is stored, or, if it cannot be
+// sealed and so cannot be stored, that nobody may run again.
+func (u *run) final(a *answer) verdict {
+	if u.rec.short() {
+		// By the handler's own word the run counts, but half an answer must not be
+		// replayed as a whole one.
+		a = notKept(u.rec.status, u.rec.header)
+	}
+	stored, err := u.seal(a)
+	if err != nil {
+		u.lease.observe(Event{Kind: EventRecordingLost, Err: err})
+		return verdict{outcome: Unknown, hold: true}
+	}
+	return verdict{outcome: Final, answer: stored, notKept: func() []byte {
+		stored, err := u.seal(notKept(u.rec.status, u.rec.header))
+		if err != nil {
+			return nil
+		}
+		return stored
+	}}
+}
+
+func (u *run) seal(a *answer) ([]byte, error) {
+	return u.guard.set.seal(a, u.lease.key, u.lease.claim.Fingerprint)
+}
+
+// outcome judges a run that has returned. silent says that the handler neither set a
+// status nor wrote a byte.
+func (u *run) outcome(silent bool) Outcome {
+	if set := Outcome(u.op.outcome.Load()); set != 0 {
+		return set
+	}
+	if u.op.uncertain.Load() {
+		return Unknown
+	}
+	// An answer that is not whole, or none because the run was cut short, is not an
+	// answer. Nor is a refusal by a run that was told to stop in the middle.
+	if u.rec.short() || silent && u.ctx.Err() != nil {
+		return Unknown
+	}
+	if u.rec.status >= http.StatusBadRequest && u.lease.isLost() {
+		return Unknown
+	}
+	outcome := u.guard.set.outcome(u.rec.status, u.rec.header)
+	if outcome < Final || outcome > Unknown {
+		return Unknown
+	}
+	return outcome
+}

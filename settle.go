@@ -1,0 +1,252 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// patience is how long a client waits for its run to be settled before it gets its
+// answer anyway and settling goes on in the background.
+const patience = 2 * time.Second
+
+// Bounds of what waits in the background for the store to come back. New requests are
+// refused while the store is away, so that only runs that were in flight at that
+// moment get here.
+const (
+	maxPendingBytes = 64 << 20
+	maxPending      = 4096
+)
+
+var (
+	// errSuperseded says that the run's answer must not be shown: another run's answer
+	// is recorded, or another run is in flight. The record comes with it.
+	errSuperseded = errors.New("idempotency: another run has taken over")
+
+	// errPending says that settling goes on in the background.
+	errPending = errors.New("idempotency: settling goes on in the background")
+
+	errRetentionEnded = errors.New("idempotency: retention ended")
+	errTooManyPending = errors.New("idempotency: too many runs wait to be settled")
+)
+
+// A verdict is how a run is settled in the store.
+type verdict struct {
+	outcome Outcome
+	hold    bool   // for an Unknown outcome: Hold rather than Release
+	answer  []byte // for a Final outcome, as stored
+	// notKept is what is stored instead where there is no room for the answer: that it
+	// ran is the most important thing, and takes a few bytes.
+	notKept func() []byte
+}
+
+// lasting reports whether the verdict says something that must not be forgotten.
+func (v verdict) lasting() bool { return v.outcome == Final || v.outcome == Unknown && v.hold }
+
+// settle brings the end of a run to the store. It tries for as long as a client can be
+// expected to wait, then hands over to the background.
+//
+// The errors are errPending and errSuperseded; with the latter comes the record that
+// stands in the way of the answer.
+func (l *lease) settle(v verdict) (Record, error) {
+	start := time.Now()
+	for n := 1; ; n++ {
+		rec, err := l.try(v)
+		if err == nil || errors.Is(err, errSuperseded) {
+			l.end()
+			return rec, err
+		}
+		pause := backoff(n)
+		if time.Since(start)+pause >= patience || !l.core.work.pause(pause) {
+			return Record{}, l.settleLater(v, n, err)
+		}
+	}
+}
+
+// try makes one attempt to settle.
+func (l *lease) try(v verdict) (Record, error) {
+	err := l.conclude(v)
+	if !errors.Is(err, ErrNotOwner) {
+		return Record{}, err
+	}
+	if !v.lasting() {
+		// Whoever has the record now decides: there is nothing of this run to be kept.
+		return Record{}, nil
+	}
+	rec, err := l.reclaim()
+	if err != nil {
+		return rec, err
+	}
+	err = l.conclude(v)
+	if errors.Is(err, ErrNotOwner) {
+		return rec, errSuperseded
+	}
+	return Record{}, err
+}
+
+// conclude makes the store call that a verdict stands for.
+func (l *lease) conclude(v verdict) error {
+	switch {
+	case v.outcome == Final:
+		return l.complete(v.answer)
+	case v.lasting():
+		return l.call("hold", l.timeout(), func(ctx context.Context) error {
+			return l.core.store.Hold(ctx, l.key, l.claim.Owner)
+		})
+	default:
+		return l.release()
+	}
+}
+
+func (l *lease) complete(answer []byte) error {
+	if l.core.local {
+		return l.core.store.Complete(l.ctx, l.key, l.claim.Owner, answer, l.set.ttl)
+	}
+	return l.call("complete", l.timeout(), func(ctx context.Context) error {
+		return l.core.store.Complete(ctx, l.key, l.claim.Owner, answer, l.set.ttl)
+	})
+}
+
+func (l *lease) release() error {
+	return l.call("release", l.timeout(), func(ctx context.Context) error {
+		return l.core.store.Release(ctx, l.key, l.claim.Owner)
+	})
+}
+
+// reclaim gets the claim back for a run that has lost it, where that is still possible:
+// the record may be gone, because the store lost it or its retention ended, or be free
+// again, because the run that took over ended without an answer. The effect of this run
+// has happened, and recording it is what prevents the next one. The owner is the same,
+// so that a claim whose reply is lost does not stand in the way of the next try, and the
+// lease is renewed again until the run is settled.
+func (l *lease) reclaim() (Record, error) {
+	rec, err := l.core.claim(l.ctx, l.timeout(), l.key, l.claim)
+	if err != nil {
+		l.observe(Event{Kind: EventStoreError, Op: "claim", Err: err})
+		return Record{}, err
+	}
+	if !rec.Mine {
+		return rec, errSuperseded
+	}
+	l.resume()
+	return rec, nil
+}
+
+// settleLater goes on settling in the background until it succeeds, another run's
+// answer stands in its place, the retention ends or the guard is shut down. Giving up
+// any earlier is what makes duplicates: a store that is away for a minute would come
+// back with a claim that lapses. Meanwhile the lease is renewed.
+func (l *lease) settleLater(v verdict, failures int, cause error) error {
+	held := int64(len(v.answer))
+	if !l.core.pending.add(held) {
+		if v.notKept != nil {
+			v.answer = v.notKept()
+			held = int64(len(v.answer))
+		}
+		if !l.core.pending.add(held) {
+			return l.giveUp(errTooManyPending)
+		}
+	}
+	if !l.core.work.enter() {
+		l.core.pending.remove(held)
+		return l.giveUp(ErrShutdown)
+	}
+	l.observe(Event{Kind: EventRecordingDelayed, Outcome: v.outcome, Err: cause})
+	until := time.Now().Add(l.claim.Retention)
+	go func() {
+		defer l.core.work.leave()
+		defer l.core.pending.remove(held)
+		for n := failures; ; n++ {
+			if !l.core.work.pause(backoff(n)) {
+				_ = l.giveUp(ErrShutdown)
+				return
+			}
+			if _, err := l.try(v); err == nil || errors.Is(err, errSuperseded) {
+				l.end()
+				return
+			}
+			if time.Now().After(until) {
+				_ = l.giveUp(errRetentionEnded)
+				return
+			}
+		}
+	}()
+	return errPending
+}
+
+// giveUp leaves the record to its lease. The client has its answer all the same.
+func (l *lease) giveUp(err error) error {
+	l.end()
+	l.observe(Event{Kind: EventRecordingLost, Err: err})
+	return errPending
+}
+
+// abandon gives back a claim whose reply never came, in the background: it may have
+// been granted, and would then block the key for a whole lease, or, under Hold, make it
+// look like a run of unknown outcome. A store that answers "not the owner" may yet
+// execute the claim, which is still on its way, so that the release is repeated for as
+// long as the claim could last. A shutdown does not wait for that, but it does wait for
+// the store to answer.
+func (l *lease) abandon() {
+	if !l.core.work.enter() {
+		return
+	}
+	until := time.Now().Add(l.claim.Lease)
+	go func() {
+		defer l.core.work.leave()
+		for n := 1; ; n++ {
+			err := l.release()
+			if err == nil {
+				return
+			}
+			end := l.core.work.abort
+			if errors.Is(err, ErrNotOwner) {
+				end = l.core.work.quit
+			}
+			pause := backoff(n)
+			if time.Now().Add(pause).After(until) || !sleep(pause, end) {
+				return
+			}
+		}
+	}()
+}
+
+// pause sleeps in the background. It is false when a shutdown has run out of time.
+func (w *work) pause(d time.Duration) bool { return sleep(d, w.abort) }
+
+func sleep(d time.Duration, end <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-end:
+		return false
+	}
+}
+
+// pendingAnswers bounds the memory of what waits to be recorded.
+type pendingAnswers struct {
+	mu    sync.Mutex
+	n     int
+	bytes int64
+}
+
+func (p *pendingAnswers) add(bytes int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.n >= maxPending || p.bytes+bytes > maxPendingBytes {
+		return false
+	}
+	p.n++
+	p.bytes += bytes
+	return true
+}
+
+func (p *pendingAnswers) remove(bytes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.n--
+	p.bytes -= bytes
+}

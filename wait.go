@@ -1,0 +1,194 @@
+package idempotency
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// maxWaiting bounds the requests of a process that wait for another's answer. Each
+// holds a connection and a goroutine; the ones above the bound get 409 at once.
+const maxWaiting = 4096
+
+// pollPause is how often a store is asked that cannot wake a waiter, and rewatchPause
+// how long a wakeup that may have been lost is waited for.
+const (
+	pollPause    = 50 * time.Millisecond
+	maxPollPause = time.Second
+	rewatchPause = 10 * time.Second
+)
+
+// A waitingRoom gathers the requests of this process that wait for the same record. One
+// of them, the leader, watches the store on behalf of all: a thousand duplicates cost
+// the store as much as one.
+type waitingRoom struct {
+	mu    sync.Mutex
+	n     int
+	waits map[string]*wait
+}
+
+// A wait is the leader's place, and what the leader found out.
+type wait struct {
+	turn    chan struct{} // holds one token, for whoever leads
+	settled chan struct{} // closed with record and err set
+	record  Record
+	err     error
+	members int
+}
+
+func (room *waitingRoom) init() { room.waits = make(map[string]*wait) }
+
+func (room *waitingRoom) join(key string) *wait {
+	room.mu.Lock()
+	defer room.mu.Unlock()
+	if room.n >= maxWaiting {
+		return nil
+	}
+	room.n++
+	w := room.waits[key]
+	if w == nil {
+		w = &wait{turn: make(chan struct{}, 1), settled: make(chan struct{})}
+		w.turn <- struct{}{}
+		room.waits[key] = w
+	}
+	w.members++
+	return w
+}
+
+func (room *waitingRoom) leave(key string, w *wait) {
+	room.mu.Lock()
+	defer room.mu.Unlock()
+	room.n--
+	w.members--
+	if w.members == 0 && room.waits[key] == w {
+		delete(room.waits, key)
+	}
+}
+
+// settle tells all members what the leader found, and makes room for a new wait.
+func (room *waitingRoom) settle(key string, w *wait, rec Record, err error) {
+	room.mu.Lock()
+	defer room.mu.Unlock()
+	if room.waits[key] == w {
+		delete(room.waits, key)
+	}
+	w.record, w.err = rec, err
+	close(w.settled)
+}
+
+// inFlight reports whether a record is what a duplicate waits for: a run of the same
+// request, by another.
+func (l *lease) inFlight(rec Record) bool {
+	return rec.State == StateClaimed && !rec.Mine && rec.Fingerprint == l.claim.Fingerprint
+}
+
+// await waits for the record, which is in flight, to settle or to become the caller's.
+// It returns the last that was seen of it, which is a record still in flight when the
+// time is over, the client has gone or the guard is shut down.
+func (l *lease) await(client context.Context, rec Record) (Record, error) {
+	room := &l.core.room
+	timeout := time.NewTimer(l.set.wait)
+	defer timeout.Stop()
+	for l.inFlight(rec) {
+		w := room.join(l.key)
+		if w == nil {
+			return rec, nil
+		}
+		var err error
+		over := false
+		select {
+		case <-w.turn:
+			var found Record
+			found, over, err = l.lead(client, timeout.C, rec)
+			if over {
+				w.turn <- struct{}{} // somebody else leads on
+				break
+			}
+			rec = found
+			shared := found
+			shared.Mine, shared.Steps = false, nil // the claim is the leader's alone
+			room.settle(l.key, w, shared, err)
+		case <-w.settled:
+			rec, err = w.record, w.err
+		case <-timeout.C:
+			over = true
+		case <-client.Done():
+			over = true
+		case <-l.core.work.quit:
+			over = true
+		}
+		room.leave(l.key, w)
+		if over || err != nil {
+			return rec, err
+		}
+	}
+	return rec, nil
+}
+
+// lead watches the store until the record is no longer in flight. over is true when the
+// leader itself has to go.
+func (l *lease) lead(client context.Context, timeout <-chan time.Time, rec Record) (_ Record, over bool, err error) {
+	var settled <-chan struct{}
+	if waiter, ok := l.core.store.(Waiter); ok {
+		watched, stop, err := l.watch(waiter)
+		if err == nil {
+			defer stop()
+			settled = watched
+		}
+		// Without a watch the store is asked at intervals, as one that has none.
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	if settled == nil {
+		timer.Reset(pollPause)
+	}
+	for n := 1; ; n++ {
+		select {
+		case <-settled:
+		case <-timer.C:
+		case <-timeout:
+			return rec, true, nil
+		case <-client.Done():
+			return rec, true, nil
+		case <-l.core.work.quit:
+			return rec, true, nil
+		}
+		// The first claim after watching also tells the store that somebody waits.
+		seen, err := l.acquire(true)
+		if err != nil && !definite(err) {
+			// The run that is waited for goes on; so does the waiting.
+			timer.Reset(max(backoff(n), pollPause))
+			continue
+		}
+		if err != nil || !l.inFlight(seen) {
+			return seen, false, err
+		}
+		rec = seen
+		pause := rewatchPause
+		if settled == nil {
+			pause = min(pollPause<<min(n, 10), maxPollPause)
+		}
+		// A lease that lapses is announced by nobody.
+		timer.Reset(max(min(pause, rec.Lease), time.Millisecond))
+	}
+}
+
+type watching struct {
+	settled <-chan struct{}
+	stop    func()
+}
+
+func (l *lease) watch(waiter Waiter) (<-chan struct{}, func(), error) {
+	w, err := do(l.ctx, l.core, l.timeout(), func(ctx context.Context) (watching, error) {
+		settled, stop, err := waiter.Watch(ctx, l.key)
+		if err == nil && ctx.Err() != nil {
+			stop() // nobody is left to do it
+			err = ctx.Err()
+		}
+		return watching{settled, stop}, err
+	})
+	if err != nil {
+		l.observe(Event{Kind: EventStoreError, Op: "watch", Err: err})
+	}
+	return w.settled, w.stop, err
+}
