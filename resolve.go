@@ -1,0 +1,241 @@
+package idempotency
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"example.com/idempotency/internal/digest"
+)
+
+// A Resolution settles a key whose outcome is unknown; see [Guard.Resolve] and
+// [WithResolver].
+type Resolution struct {
+	// Outcome is what was found out: [Final] records the answer below for all further
+	// requests; [NotExecuted] lets the next request run, and begin again the steps that
+	// were begun under [AtMostOnce] without a result; [Unknown] leaves it held.
+	Outcome Outcome
+	// Attempt is the run that this is about, as [Guard.Lookup] reported it. Zero means
+	// whichever is held when the call is made.
+	Attempt int
+	// Status, Header and Body are the answer of a Final resolution. A zero Status
+	// means 200. For a key of [Do], Body is the value as its codec encodes it.
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// A HeldOperation is a key whose outcome is unknown, as a resolver sees it; see
+// [WithResolver].
+type HeldOperation struct {
+	// Key and Scope of the request.
+	Key, Scope string
+	// ID is that of [Operation.ID].
+	ID string
+	// Attempt is the number of the last run.
+	Attempt int
+	// Age is the time since the key was held.
+	Age time.Duration
+	// Steps are the names of the steps that are recorded, or were begun under
+	// [AtMostOnce], sorted.
+	Steps []string
+
+	origin Owner
+}
+
+// DeriveKey returns what the function [DeriveKey] returned in the run: the key under
+// which to ask the downstream what happened.
+func (h *HeldOperation) DeriveKey(purpose string) string { return deriveKey(h.origin, purpose) }
+
+// WithResolver sets a function that finds out what became of a run whose outcome is
+// unknown, by asking whatever the run had its effect on. It is called when a request
+// meets a held key, with the request's context, by one request of the process at a time
+// for each key; the others meanwhile get 409 outcome-unknown. What it returns settles the
+// key as [Guard.Resolve] would, for this attempt, and the request goes on from there: to
+// a replay, or to a run. A Resolution that is [Unknown], and an error, which is logged,
+// leave the key held.
+//
+// It needs a store that is an [Inspector]: [New] and [Guard.With] refuse another. Nil, the
+// default, leaves held keys to [Guard.Resolve] and [Guard.Forget].
+func WithResolver(f func(ctx context.Context, h *HeldOperation) (Resolution, error)) Option {
+	return optionFunc(func(s *settings) { s.resolver = f })
+}
+
+// checkStore reports what the settings need and the store cannot do.
+func (s *settings) checkStore(store Store) error {
+	if _, ok := store.(Inspector); s.resolver != nil && store != nil && !ok {
+		return fmt.Errorf("idempotency: WithResolver: %w", ErrNoInspector)
+	}
+	return nil
+}
+
+// resolving are the keys for which a resolver is at work in this process.
+type resolving struct{ keys sync.Map }
+
+func (r *resolving) enter(key string) bool {
+	_, busy := r.keys.LoadOrStore(key, true)
+	return !busy
+}
+
+func (r *resolving) leave(key string) { r.keys.Delete(key) }
+
+// resolveHeld asks the resolver about a held record. It reports whether the record may
+// have settled, so that it is worth another look.
+func (g *Guard) resolveHeld(ctx context.Context, l *lease) bool {
+	if !g.core.resolving.enter(l.key) {
+		return false
+	}
+	defer g.core.resolving.leave(l.key)
+	failed := func(err error) bool {
+		l.observe(Event{Kind: EventStoreError, Op: "resolve", Err: err})
+		return false
+	}
+	_, rec, err := g.get(ctx, l.id)
+	if err != nil {
+		return failed(err)
+	}
+	if rec.State != StateHeld {
+		return true
+	}
+	res, err := g.set.resolver(ctx, &HeldOperation{
+		Key: l.id.Value, Scope: l.id.Scope, ID: operationID(rec.Origin), Attempt: rec.Attempt, Age: rec.Age,
+		Steps: slices.Sorted(maps.Keys(rec.Steps)), origin: rec.Origin,
+	})
+	if err != nil {
+		return failed(err)
+	}
+	if res.Outcome == Unknown {
+		return false
+	}
+	res.Attempt = rec.Attempt
+	if err := g.Resolve(ctx, l.id, res); err != nil && !errors.Is(err, ErrChanged) {
+		return failed(err)
+	}
+	return true
+}
+
+// Resolve settles a held key by hand, when it has been found out what became of its
+// run. The guard must have the sealer, and should have the TTL, of the key's route.
+// Requests that arrive meanwhile get either the state before or the state after.
+//
+// Repeating a successful call is success, except where NotExecuted has taken away the
+// marks of steps: that is done under a claim, and so raises the attempt by one.
+//
+// Errors: [ErrNotFound]; [ErrChanged] when the key is not held, or by another attempt, or
+// has been claimed before the marks were taken away: look at it again; [ErrNoInspector];
+// and those of the store.
+func (g *Guard) Resolve(ctx context.Context, k Key, res Resolution) error {
+	if res.Outcome != Final && res.Outcome != NotExecuted {
+		return fmt.Errorf("idempotency: Resolve: outcome %v settles nothing", res.Outcome)
+	}
+	inspector, rec, err := g.get(ctx, k)
+	if err != nil {
+		return err
+	}
+	attempt := rec.Attempt
+	if res.Attempt != 0 {
+		attempt = res.Attempt
+	}
+	var stored []byte
+	if res.Outcome == Final {
+		a, err := g.resolvedAnswer(res, rec.Fingerprint)
+		if err != nil {
+			return err
+		}
+		if stored, err = g.sealAgain(a, k.storeKey(), rec); err != nil {
+			return err
+		}
+	}
+	_, err = do(ctx, g.core, storeTimeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, inspector.Resolve(ctx, k.storeKey(), attempt, stored, g.set.ttl)
+	})
+	if err != nil || res.Outcome == Final {
+		return err
+	}
+	return g.undoSteps(ctx, k, rec)
+}
+
+// undoSteps replaces the marks of steps that were begun and are now known not to have
+// happened: otherwise they would hold the key again. Only an owner may change steps, so
+// the record is claimed for it. If that fails, or the process dies, a mark that is left
+// does no harm: the next run finds it, and the key is held and resolved again.
+func (g *Guard) undoSteps(ctx context.Context, k Key, rec Record) error {
+	var begun []string
+	for name, stored := range rec.Steps {
+		value, err := g.set.unsealStep(stored, k.storeKey(), rec.Fingerprint, name)
+		if err != nil {
+			return err
+		}
+		if value[0] == stepStarted {
+			begun = append(begun, name)
+		}
+	}
+	if len(begun) == 0 {
+		return nil
+	}
+	var l lease
+	l.init(context.WithoutCancel(ctx), g, k, rec.Fingerprint)
+	claimed, err := l.acquire(false)
+	switch {
+	case err != nil:
+		l.abandon()
+		return err
+	case !claimed.Mine:
+		return ErrChanged
+	}
+	for _, name := range begun {
+		if err = l.saveStep(name, []byte{stepUndone}); err != nil {
+			break
+		}
+	}
+	return errors.Join(err, l.release())
+}
+
+// sealAgain returns the stored form of an answer, and the one that is recorded already if
+// it is that of the same answer: a store tells a call that is repeated by its bytes, and
+// a sealer makes others each time.
+func (g *Guard) sealAgain(a *answer, key string, rec Record) ([]byte, error) {
+	if rec.State == StateCompleted {
+		recorded, err := g.set.unseal(rec.Answer, key, rec.Fingerprint)
+		if err == nil && bytes.Equal(recorded.encode(key, rec.Fingerprint), a.encode(key, rec.Fingerprint)) {
+			return rec.Answer, nil
+		}
+	}
+	return g.set.seal(a, key, rec.Fingerprint)
+}
+
+// resolvedAnswer is the answer of a Final resolution for a record, which may be one of Do.
+func (g *Guard) resolvedAnswer(res Resolution, fp Fingerprint) (*answer, error) {
+	a := &answer{kind: answerKept, status: res.Status, body: res.Body}
+	if fp[0] == digest.VersionJob {
+		a.kind = answerValue
+	}
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	if a.status < 200 || a.status > 999 {
+		return nil, fmt.Errorf("idempotency: Resolve: %d is no status of an answer", res.Status)
+	}
+	if int64(len(a.body)) > g.set.maxResponseLen || len(a.body) > 0 && !bodyAllowed(a.status) {
+		return nil, errors.New("idempotency: Resolve: body is too large, or not allowed with this status")
+	}
+	header := res.Header.Clone()
+	if header == nil {
+		header = http.Header{}
+	}
+	if _, ok := header["Content-Type"]; !ok && len(a.body) > 0 && a.kind == answerKept {
+		header.Set("Content-Type", http.DetectContentType(a.body))
+	}
+	var d headerDiff
+	diffHeader(nil, header, "", &d)
+	a.header = d.recorded
+	slices.SortFunc(a.header, func(f, g field) int { return strings.Compare(f.name, g.name) })
+	return a, nil
+}
