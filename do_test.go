@@ -1,0 +1,277 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+)
+
+var invoiceKey = idempotency.Key{Scope: "billing", Value: "invoice-7"}
+
+func TestDoRunsOnceAndReplaysTheValue(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, idempotency.NewMemoryStore())
+	ran := 0
+	for i := range 3 {
+		got, result, err := idempotency.Do(t.Context(), g, invoiceKey, func(ctx context.Context) ([]string, error) {
+			ran++
+			op, ok := idempotency.FromContext(ctx)
+			if !ok || op.Key() != "invoice-7" || op.Scope() != "billing" || op.Attempt() != 1 || !op.Valid() {
+				t.Errorf("operation %v %v", op, ok)
+			}
+			return []string{"sent", fmt.Sprint(ran)}, nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, []string{"sent", "1"}, got)
+		require.Equal(t, idempotency.Result{Replayed: i > 0, Attempt: 1}, result)
+	}
+	require.Equal(t, 1, ran)
+}
+
+func TestDoErrors(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("failed")
+	run := func(t *testing.T, g *idempotency.Guard, err error) (idempotency.Result, error) {
+		_, result, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (int, error) { return 0, err })
+		return result, err
+	}
+	t.Run("are not recorded and run again", func(t *testing.T) {
+		t.Parallel()
+		g := newGuard(t, idempotency.NewMemoryStore())
+		for attempt := 1; attempt <= 3; attempt++ {
+			result, err := run(t, g, failed)
+			require.ErrorIs(t, err, failed)
+			require.Equal(t, idempotency.Result{Attempt: attempt}, result)
+		}
+	})
+	t.Run("hold the key", func(t *testing.T) {
+		t.Parallel()
+		g := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
+		_, err := run(t, g, failed)
+		require.ErrorIs(t, err, failed)
+		_, err = run(t, g, nil)
+		require.ErrorIs(t, err, idempotency.ErrOutcomeUnknown)
+	})
+	t.Run("permanent ones are recorded", func(t *testing.T) {
+		t.Parallel()
+		g := newGuard(t, idempotency.NewMemoryStore())
+		_, err := run(t, g, idempotency.Permanent(failed))
+		require.ErrorIs(t, err, failed)
+		result, err := run(t, g, nil)
+		require.True(t, idempotency.IsPermanent(err))
+		require.EqualError(t, err, "failed")
+		require.True(t, result.Replayed)
+	})
+	t.Run("SetOutcome overrides", func(t *testing.T) {
+		t.Parallel()
+		g := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
+		_, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(ctx context.Context) (int, error) {
+			op, _ := idempotency.FromContext(ctx)
+			op.SetOutcome(idempotency.NotExecuted)
+			return 5, nil
+		})
+		require.NoError(t, err)
+		result, err := run(t, g, nil)
+		require.NoError(t, err)
+		require.Equal(t, idempotency.Result{Attempt: 2}, result)
+	})
+}
+
+func TestDoSettlesPanicAndGoexit(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(){
+		"panic":  func() { panic("boom") },
+		"goexit": runtime.Goexit,
+	} {
+		for recovery, want := range map[idempotency.Recovery]error{
+			idempotency.Rerun: nil,
+			idempotency.Hold:  idempotency.ErrOutcomeUnknown,
+		} {
+			t.Run(name+" "+recovery.String(), func(t *testing.T) {
+				t.Parallel()
+				g := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(recovery))
+				var recovered any
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					defer func() { recovered = recover() }()
+					_, _, _ = idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (int, error) { end(); return 0, nil })
+				}()
+				<-done
+				if name == "panic" {
+					require.Equal(t, "boom", recovered)
+				}
+				_, result, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (int, error) { return 0, nil })
+				require.ErrorIs(t, err, want)
+				if want == nil {
+					require.Equal(t, 2, result.Attempt)
+				}
+			})
+		}
+	}
+}
+
+func TestDoRefusals(t *testing.T) {
+	t.Parallel()
+	ok := func(context.Context) (string, error) { return "done", nil }
+	g := newGuard(t, idempotency.NewMemoryStore())
+	do := func(k idempotency.Key, payload string) error {
+		_, _, err := idempotency.Do(t.Context(), g, k, ok, idempotency.WithPayload([]byte(payload)))
+		return err
+	}
+	require.NoError(t, do(invoiceKey, "a"))
+	require.NoError(t, do(invoiceKey, "a"))
+	require.ErrorIs(t, do(invoiceKey, "b"), idempotency.ErrKeyReused)
+	require.NoError(t, do(idempotency.Key{Scope: "other", Value: invoiceKey.Value}, "b"))
+	require.NoError(t, do(idempotency.Key{Scope: idempotency.Shared, Value: invoiceKey.Value}, "b"))
+	require.ErrorContains(t, do(idempotency.Key{Value: "k"}, ""), "scope")
+	require.ErrorContains(t, do(idempotency.Key{Scope: "s"}, ""), "1 to 255")
+	require.ErrorContains(t, do(idempotency.Key{Scope: "s", Value: strings.Repeat("k", 256)}, ""), "1 to 255")
+
+	entered, leave := make(chan struct{}), make(chan struct{})
+	done := make(chan error)
+	key := idempotency.Key{Scope: "s", Value: "in flight"}
+	go func() {
+		_, _, err := idempotency.Do(t.Context(), g, key, func(context.Context) (int, error) {
+			close(entered)
+			<-leave
+			return 0, nil
+		})
+		done <- err
+	}()
+	<-entered
+	require.ErrorIs(t, do(key, ""), idempotency.ErrInFlight)
+	close(leave)
+	require.NoError(t, <-done)
+
+	require.NoError(t, g.Shutdown(t.Context()))
+	require.ErrorIs(t, do(invoiceKey, "a"), idempotency.ErrShutdown)
+}
+
+// A value whose type cannot be encoded has happened all the same.
+func TestDoHoldsWhatCannotBeRecorded(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, idempotency.NewMemoryStore())
+	_, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (func(), error) { return nil, nil })
+	require.ErrorContains(t, err, "cannot be recorded")
+	_, _, err = idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (func(), error) { return nil, nil })
+	require.ErrorIs(t, err, idempotency.ErrOutcomeUnknown)
+}
+
+func TestDoKeepsTheCallersCancellation(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, idempotency.NewMemoryStore())
+	ctx, cancel := context.WithCancel(t.Context())
+	_, _, err := idempotency.Do(ctx, g, invoiceKey, func(ctx context.Context) (int, error) {
+		cancel()
+		<-ctx.Done()
+		return 0, ctx.Err()
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	_, result, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (int, error) { return 1, nil })
+	require.NoError(t, err)
+	require.Equal(t, 2, result.Attempt, "the cancelled run was settled")
+}
+
+// Nothing is run for a caller that has given up, and so nothing is held.
+func TestDoOfACancelledCallerRunsNothing(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := errors.New("consumer is stopped")
+	cancel(stopped)
+	_, _, err := idempotency.Do(ctx, g, invoiceKey, func(context.Context) (int, error) {
+		t.Error("a run for nobody")
+		return 0, nil
+	})
+	require.ErrorIs(t, err, stopped)
+	_, err = g.Lookup(t.Context(), invoiceKey)
+	require.ErrorIs(t, err, idempotency.ErrNotFound)
+}
+
+// A value of another type than the recorded one is an error, and not half a value.
+func TestDoOfAnotherTypeReturnsNothing(t *testing.T) {
+	t.Parallel()
+	type pair struct{ A, B any }
+	g := newGuard(t, idempotency.NewMemoryStore())
+	_, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (pair, error) { return pair{1, "x"}, nil })
+	require.NoError(t, err)
+	type other struct{ A, B int }
+	got, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (other, error) { return other{}, nil })
+	require.ErrorIs(t, err, idempotency.ErrCorrupt)
+	require.Zero(t, got)
+}
+
+func TestDoWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute))
+		var runs atomic.Int32
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				got, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (int32, error) {
+					time.Sleep(50 * time.Second)
+					return runs.Add(1), nil
+				})
+				if err != nil || got != 1 {
+					t.Errorf("%d, %v", got, err)
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+// A thousand consumers in two processes get fifty messages, all of them at once.
+func TestDoStorm(t *testing.T) {
+	t.Parallel()
+	const callers, keys = 1000, 50
+	for name, store := range sharedStores {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			behind := store(t)
+			guards := []*idempotency.Guard{
+				newGuard(t, behind, idempotency.WithWait(time.Minute)),
+				newGuard(t, behind, idempotency.WithWait(time.Minute)),
+			}
+			var runs [keys]atomic.Int64
+			var fresh atomic.Int64
+			var all sync.WaitGroup
+			start := make(chan struct{})
+			for i := range callers {
+				all.Go(func() {
+					<-start
+					k := i % keys
+					key := idempotency.Key{Scope: "queue", Value: fmt.Sprintf("message-%d", k)}
+					got, result, err := idempotency.Do(t.Context(), guards[i/keys%2], key, func(context.Context) (string, error) {
+						return fmt.Sprintf("value %d of %d", runs[k].Add(1), k), nil
+					})
+					if want := fmt.Sprintf("value 1 of %d", k); err != nil || got != want {
+						t.Errorf("caller %d got %q, %v; want %q", i, got, err, want)
+					}
+					if !result.Replayed {
+						fresh.Add(1)
+					}
+				})
+			}
+			close(start)
+			all.Wait()
+			for k := range runs {
+				require.EqualValues(t, 1, runs[k].Load(), "key %d", k)
+			}
+			require.EqualValues(t, keys, fresh.Load())
+		})
+	}
+}

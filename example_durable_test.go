@@ -1,0 +1,300 @@
+package idempotency_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"example.com/idempotency"
+)
+
+// A run makes two effects and fails at the third. The retry makes only the third.
+func ExampleStep() {
+	open := false // the warehouse
+	h := guardFor().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) {
+			fmt.Println("charging")
+			return "ch_1", nil
+		})
+		if err == nil {
+			_, err = idempotency.Step(r.Context(), "ship", func(context.Context) (string, error) {
+				if !open {
+					return "", errors.New("warehouse is closed")
+				}
+				fmt.Println("shipping")
+				return "sh_1", nil
+			})
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, id)
+	}))
+	send(h, "key-1", "{}")
+	open = true
+	send(h, "key-1", "{}")
+	send(h, "key-1", "{}")
+	// Output:
+	// charging
+	// 502 warehouse is closed
+	// shipping
+	// 201 ch_1
+	// 201 ch_1 (replayed)
+}
+
+// A mail service that takes no idempotency key. After a run that broke off in between,
+// nobody knows whether the mail was sent, and it is not sent again.
+func ExampleAtMostOnce() {
+	h := guardFor().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := idempotency.Step(r.Context(), "mail", func(context.Context) (string, error) {
+			fmt.Println("sending")
+			return "", errors.New("connection reset")
+		}, idempotency.AtMostOnce())
+		if errors.Is(err, idempotency.ErrUncertain) {
+			fmt.Println("somebody has to look")
+		}
+		w.WriteHeader(http.StatusBadGateway)
+	}))
+	send(h, "key-1", "{}")
+	send(h, "key-1", "{}")
+	send(h, "key-1", "{}")
+	// Output:
+	// sending
+	// 502
+	// somebody has to look
+	// 502
+	// 409 outcome-unknown
+}
+
+// The provider sees the same key in each attempt, and so charges once.
+func ExampleDeriveKey() {
+	charged := map[string]bool{} // what the provider knows
+	h := guardFor().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key := idempotency.DeriveKey(r.Context(), "charge")
+		fmt.Println("known to the provider:", charged[key])
+		charged[key] = true
+		w.WriteHeader(http.StatusBadGateway) // its answer is lost
+	}))
+	send(h, "key-1", "{}")
+	send(h, "key-1", "{}")
+	send(h, "key-2", "{}")
+	// Output:
+	// known to the provider: false
+	// 502
+	// known to the provider: true
+	// 502
+	// known to the provider: false
+	// 502
+}
+
+// A queue delivers a message twice.
+func ExampleDo() {
+	guard := guardFor()
+	for range 2 {
+		key := idempotency.Key{Scope: "invoices", Value: "message-17"}
+		number, result, err := idempotency.Do(context.Background(), guard, key, func(ctx context.Context) (int, error) {
+			fmt.Println("sending the invoice")
+			return 1001, nil
+		})
+		fmt.Println(number, result.Replayed, err)
+	}
+	// Output:
+	// sending the invoice
+	// 1001 false <nil>
+	// 1001 true <nil>
+}
+
+// The key is bound to what the message says.
+func ExampleWithPayload() {
+	guard := guardFor()
+	for _, message := range []string{"pay 100", "pay 100", "pay 999"} {
+		key := idempotency.Key{Scope: "payouts", Value: "message-17"}
+		_, _, err := idempotency.Do(context.Background(), guard, key, func(ctx context.Context) (string, error) {
+			return "paid", nil
+		}, idempotency.WithPayload([]byte(message)))
+		fmt.Println(err)
+	}
+	// Output:
+	// <nil>
+	// <nil>
+	// idempotency: key was used with another payload
+}
+
+// gobCodec keeps values that JSON does not.
+type gobCodec struct{}
+
+func (gobCodec) Marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	err := gob.NewEncoder(&b).Encode(v)
+	return b.Bytes(), err
+}
+
+func (gobCodec) Unmarshal(data []byte, v any) error {
+	return gob.NewDecoder(bytes.NewReader(data)).Decode(v)
+}
+
+func ExampleWithCodec() {
+	key := idempotency.Key{Scope: "signals", Value: "sample-1"}
+	value, _, err := idempotency.Do(context.Background(), guardFor(), key, func(context.Context) (complex128, error) {
+		return 1 + 2i, nil // which JSON cannot say
+	}, idempotency.WithCodec(gobCodec{}))
+	fmt.Println(value, err)
+	// Output:
+	// (1+2i) <nil>
+}
+
+// A declined card will be declined again: that is a result, and is recorded.
+func ExamplePermanent() {
+	guard := guardFor()
+	for range 2 {
+		key := idempotency.Key{Scope: "charges", Value: "order-1"}
+		_, result, err := idempotency.Do(context.Background(), guard, key, func(context.Context) (string, error) {
+			fmt.Println("charging")
+			return "", idempotency.Permanent(errors.New("card declined"))
+		})
+		fmt.Println(err, result.Replayed, idempotency.IsPermanent(err))
+	}
+	// Output:
+	// charging
+	// card declined false true
+	// card declined true true
+}
+
+// The bank knows what became of a transfer whose answer never came.
+func ExampleWithResolver() {
+	bank := map[string]string{} // transfers by reference
+	guard := guardFor(
+		idempotency.WithRecovery(idempotency.Hold),
+		idempotency.WithResolver(func(_ context.Context, h *idempotency.HeldOperation) (idempotency.Resolution, error) {
+			id, ok := bank[h.DeriveKey("transfer")]
+			if !ok {
+				return idempotency.Resolution{Outcome: idempotency.NotExecuted}, nil
+			}
+			return idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusCreated, Body: []byte(id)}, nil
+		}),
+	)
+	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		bank[idempotency.DeriveKey(r.Context(), "transfer")] = "tr_1"
+		w.WriteHeader(http.StatusGatewayTimeout) // it went through all the same
+	}))
+	send(h, "key-1", "{}")
+	send(h, "key-1", "{}")
+	// Output:
+	// 504
+	// 201 tr_1 (replayed)
+}
+
+// deliver makes one delivery of a webhook and prints what came back.
+func deliver(h http.Handler, header http.Header, body string) {
+	r := httptest.NewRequest(http.MethodPost, "/hooks", strings.NewReader(body))
+	r.Header = header
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	fmt.Printf("%d replayed=%t\n", w.Code, w.Header().Get("Idempotent-Replayed") == "true")
+}
+
+func ExampleKeyFromHeader() {
+	guard := guardFor(idempotency.WithKeyFunc(idempotency.KeyFromHeader("X-GitHub-Delivery")), idempotency.WithRequired())
+	h := guard.Handler(http.HandlerFunc(charge))
+	push := http.Header{"X-Github-Delivery": {"72d3162e-cc78-11e3-81ab-4c9367dc0958"}}
+	deliver(h, push, `{"ref":"main"}`)
+	deliver(h, push, `{"ref":"main"}`)
+	deliver(h, http.Header{}, `{"ref":"main"}`)
+	// Output:
+	// 201 replayed=false
+	// 201 replayed=true
+	// 400 replayed=false
+}
+
+// The same event in both modes of CloudEvents over HTTP. Only what the event says
+// counts here, because the two requests differ in form.
+func ExampleKeyFromCloudEvent() {
+	guard := guardFor(
+		idempotency.WithKeyFunc(idempotency.KeyFromCloudEvent),
+		idempotency.WithFingerprint(func(*http.Request, []byte) (idempotency.Fingerprint, error) {
+			return idempotency.NewFingerprint(1), nil // source and id say it all
+		}),
+	)
+	h := guard.Handler(http.HandlerFunc(charge))
+	deliver(h, http.Header{"Ce-Id": {"e1"}, "Ce-Source": {"/bank"}}, `{"amount":100}`)
+	deliver(h, http.Header{"Content-Type": {"application/cloudevents+json"}},
+		`{"specversion":"1.0","id":"e1","source":"/bank","type":"paid","data":{"amount":100}}`)
+	deliver(h, http.Header{"Ce-Id": {"e1"}, "Ce-Source": {"/shop"}}, `{"amount":100}`)
+	// Output:
+	// 201 replayed=false
+	// 201 replayed=true
+	// 201 replayed=false
+}
+
+func ExampleKeyFromJSON() {
+	guard := guardFor(idempotency.WithKeyFunc(idempotency.KeyFromJSON("event.id")))
+	h := guard.Handler(http.HandlerFunc(charge))
+	deliver(h, http.Header{}, `{"event":{"id":"evt_1"}}`)
+	deliver(h, http.Header{}, `{"event":{"id":"evt_1"}}`)
+	deliver(h, http.Header{}, `{"event":{"id":"evt_2"}}`)
+	// Output:
+	// 201 replayed=false
+	// 201 replayed=true
+	// 201 replayed=false
+}
+
+// A client that has lost track looks before it sends again.
+func ExampleGuard_LookupHandler() {
+	guard := guardFor()
+	mux := http.NewServeMux()
+	mux.Handle("POST /charges", guard.Handler(http.HandlerFunc(charge)))
+	mux.Handle("GET /charges/status", guard.LookupHandler())
+	look := func() {
+		r := httptest.NewRequest(http.MethodGet, "/charges/status", http.NoBody)
+		r.Header.Set("Idempotency-Key", "key-1")
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, r)
+		var told struct {
+			State  string
+			Status int
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &told); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(w.Code, told.State, told.Status)
+	}
+	send(mux, "key-1", "{}")
+	look()
+	// Output:
+	// 201 charged
+	// 200 completed 201
+}
+
+// An operator looks at a key.
+func ExampleGuard_Lookup() {
+	guard := guardFor(idempotency.WithRecovery(idempotency.Hold))
+	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) { return "ch_1", nil })
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	send(h, "key-1", "{}")
+	key := idempotency.Key{Scope: "customer-1", Value: "key-1"}
+	info, err := guard.Lookup(context.Background(), key)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(info.State, info.Attempt, info.Steps)
+
+	key.Value = "key-2"
+	_, err = guard.Lookup(context.Background(), key)
+	fmt.Println(errors.Is(err, idempotency.ErrNotFound))
+	// Output:
+	// 500
+	// held 1 [charge]
+	// true
+}

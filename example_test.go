@@ -1,0 +1,346 @@
+package idempotency_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
+
+	"example.com/idempotency"
+)
+
+// send makes one request in an example and prints what came back.
+func send(h http.Handler, key, body string) {
+	r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		r.Header.Set("Idempotency-Key", key)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	text := strings.TrimSpace(w.Body.String())
+	var problem idempotency.Problem
+	if w.Header().Get("Content-Type") == "application/problem+json" && json.Unmarshal(w.Body.Bytes(), &problem) == nil {
+		text = string(problem.Code)
+	}
+	if w.Header().Get("Idempotent-Replayed") == "true" {
+		text += " (replayed)"
+	}
+	fmt.Println(strings.TrimSpace(fmt.Sprint(w.Code, " ", text)))
+}
+
+// guardFor returns a guard for an example whose requests come from one customer.
+func guardFor(opts ...idempotency.Option) *idempotency.Guard {
+	customer := func(*http.Request) (string, error) { return "customer-1", nil }
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), customer, opts...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return guard
+}
+
+func charge(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusCreated)
+	_, _ = io.WriteString(w, "charged")
+}
+
+func Example() {
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), func(*http.Request) (string, error) {
+		return "customer-1", nil // from your authentication
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	charges := 0
+	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		charges++
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, "charge %d", charges)
+	}))
+
+	send(h, "key-1", `{"amount":100}`)
+	send(h, "key-1", `{"amount":100}`)
+	send(h, "key-1", `{"amount":999}`)
+	send(h, "key-2", `{"amount":100}`)
+	// Output:
+	// 201 charge 1
+	// 201 charge 1 (replayed)
+	// 409 key-reused
+	// 201 charge 2
+}
+
+// The wrong way: a timeout inside the guard answers for a handler that goes on. Its 503
+// looks like the end of the run, and the effect comes after it.
+func Example_incorrectTimeoutInside() {
+	guard := guardFor()
+	bank, charged := make(chan struct{}), make(chan struct{})
+	slow := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		<-bank
+		close(charged)
+	})
+	h := guard.Handler(http.TimeoutHandler(slow, time.Millisecond, "timed out"))
+	send(h, "key-1", "{}")
+	close(bank)
+	<-charged
+	fmt.Println("charged all the same")
+	// Output:
+	// 503 timed out
+	// charged all the same
+}
+
+// The right way: outside, the client is told to come back, and finds the answer.
+func Example_timeoutOutside() {
+	guard := guardFor(idempotency.WithWait(time.Second))
+	bank := make(chan struct{})
+	slow := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		<-bank // the deadline does not stop what has been sent to the bank
+		charge(w, r)
+	}))
+	h := http.TimeoutHandler(slow, time.Millisecond, "timed out")
+	send(h, "key-1", "{}")
+	close(bank)
+	send(slow, "key-1", "{}")
+	// Output:
+	// 503 timed out
+	// 201 charged (replayed)
+}
+
+func ExampleNew_mistakes() {
+	_, err := idempotency.New(nil, nil, idempotency.WithTTL(-1), idempotency.WithMismatchStatus(200))
+	fmt.Println(err)
+	// Output:
+	// idempotency: New: nil scope; use SharedScope to share one namespace
+	// idempotency: New: nil store
+	// idempotency: WithTTL: -1ns is not between 0 and 87600h0m0s
+	// idempotency: WithMismatchStatus: 200 is not a 4xx status
+}
+
+func ExampleGuard_With() {
+	guard := guardFor(idempotency.WithRequired())
+	mux := http.NewServeMux()
+	mux.Handle("POST /charges", guard.Handler(http.HandlerFunc(charge)))
+	mux.Handle("POST /payouts", guard.With(
+		idempotency.WithTTL(7*24*time.Hour),
+		idempotency.WithRecovery(idempotency.Hold),
+	).Handler(http.HandlerFunc(charge)))
+
+	send(mux, "", "{}")
+	send(mux, "key-1", "{}")
+	// Output:
+	// 400 key-missing
+	// 201 charged
+}
+
+func ExampleGuard_Shutdown() {
+	guard := guardFor()
+	server := &http.Server{Handler: guard.Handler(http.HandlerFunc(charge))}
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	fmt.Println(errors.Join(server.Shutdown(ctx), guard.Shutdown(ctx)))
+	send(server.Handler, "key-1", "{}")
+	// Output:
+	// <nil>
+	// 503 shutting-down
+}
+
+// A held key is settled by somebody who has looked.
+func ExampleGuard_Resolve() {
+	guard := guardFor(idempotency.WithRecovery(idempotency.Hold))
+	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadGateway) // did the charge happen?
+	}))
+	send(h, "key-1", "{}")
+	send(h, "key-1", "{}")
+
+	ctx := context.Background()
+	key := idempotency.Key{Scope: "customer-1", Value: "key-1"}
+	info, err := guard.Lookup(ctx, key)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(info.State, info.Attempt)
+	err = guard.Resolve(ctx, key, idempotency.Resolution{
+		Outcome: idempotency.Final, Attempt: info.Attempt,
+		Status: http.StatusCreated, Body: []byte("charged"),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	send(h, "key-1", "{}")
+	// Output:
+	// 502
+	// 409 outcome-unknown
+	// held 1
+	// 201 charged (replayed)
+}
+
+func ExampleGuard_Forget() {
+	guard := guardFor()
+	h := guard.Handler(http.HandlerFunc(charge))
+	send(h, "key-1", "{}")
+	if err := guard.Forget(context.Background(), idempotency.Key{Scope: "customer-1", Value: "key-1"}); err != nil {
+		log.Fatal(err)
+	}
+	send(h, "key-1", "{}")
+	// Output:
+	// 201 charged
+	// 201 charged
+}
+
+// A handler that is run again can tell, and hands on an identity that is the same in
+// all attempts.
+func ExampleFromContext() {
+	guard := guardFor()
+	var ids []string
+	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		op, ok := idempotency.FromContext(r.Context())
+		if !ok {
+			http.Error(w, "called without a guard", http.StatusInternalServerError)
+			return
+		}
+		ids = append(ids, op.ID())
+		if op.Attempt() == 1 {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprintf(w, "attempt %d, same id: %v", op.Attempt(), ids[0] == ids[1])
+	}))
+	send(h, "key-1", "{}")
+	send(h, "key-1", "{}")
+	// Output:
+	// 500
+	// 200 attempt 2, same id: true
+}
+
+// A handler that knows better than its status says so.
+func ExampleOperation_SetOutcome() {
+	guard := guardFor(idempotency.WithRecovery(idempotency.Hold))
+	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if op, ok := idempotency.FromContext(r.Context()); ok && op.Attempt() == 1 {
+			op.SetOutcome(idempotency.NotExecuted) // the dial failed: nothing was sent
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		charge(w, r)
+	}))
+	send(h, "key-1", "{}")
+	send(h, "key-1", "{}")
+	// Output:
+	// 503
+	// 201 charged
+}
+
+func ExampleWithOutcome() {
+	// An API whose conflicts come from locks, before anything is done.
+	guard := guardFor(idempotency.WithOutcome(func(status int, h http.Header) idempotency.Outcome {
+		if status == http.StatusConflict {
+			return idempotency.NotExecuted
+		}
+		return idempotency.DefaultOutcome(status, h)
+	}))
+	locked := true
+	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if locked {
+			locked = false
+			w.WriteHeader(http.StatusConflict)
+			return
+		}
+		charge(w, r)
+	}))
+	send(h, "key-1", "{}")
+	send(h, "key-1", "{}")
+	// Output:
+	// 409
+	// 201 charged
+}
+
+// Errors in the shape that an API's clients expect.
+func ExampleWithErrorWriter() {
+	guard := guardFor(idempotency.WithErrorWriter(func(w http.ResponseWriter, _ *http.Request, p idempotency.Problem) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(p.Status)
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"error": map[string]string{"type": "idempotency_error", "message": p.Detail},
+		})
+	}))
+	h := guard.Handler(http.HandlerFunc(charge))
+	send(h, "key-1", "{}")
+	send(h, "key-1", `{"other":"payload"}`)
+	// Output:
+	// 201 charged
+	// 409 {"error":{"message":"This idempotency key was used before with a different request. Use a new key for a new request.","type":"idempotency_error"}}
+}
+
+func ExampleWithAuthorizeReplay() {
+	suspended := false
+	guard := guardFor(idempotency.WithAuthorizeReplay(func(_ *http.Request, info idempotency.ReplayInfo) error {
+		if suspended {
+			return fmt.Errorf("%s is suspended", info.Scope)
+		}
+		return nil
+	}))
+	h := guard.Handler(http.HandlerFunc(charge))
+	send(h, "key-1", "{}")
+	suspended = true
+	send(h, "key-1", "{}")
+	// Output:
+	// 201 charged
+	// 403 replay-denied
+}
+
+// The delivery id of a webhook as its key.
+func ExampleWithKeyFunc() {
+	guard := guardFor(idempotency.WithKeyFunc(func(_ *http.Request, body []byte) (string, error) {
+		var event struct{ ID string }
+		err := json.Unmarshal(body, &event)
+		return event.ID, err
+	}))
+	h := guard.Handler(http.HandlerFunc(charge))
+	send(h, "", `{"id":"evt_1"}`)
+	send(h, "", `{"id":"evt_1"}`)
+	send(h, "", `{"id":"evt_2"}`)
+	send(h, "", `not JSON`)
+	// Output:
+	// 201 charged
+	// 201 charged (replayed)
+	// 201 charged
+	// 400 key-invalid
+}
+
+func ExampleWithObserver() {
+	counts := map[idempotency.EventKind]int{}
+	guard := guardFor(idempotency.WithObserver(func(_ context.Context, e idempotency.Event) {
+		counts[e.Kind]++ // a metric, in earnest; here all requests come one by one
+	}))
+	h := guard.Handler(http.HandlerFunc(charge))
+	for range 3 {
+		send(h, "key-1", "{}")
+	}
+	fmt.Println(counts[idempotency.EventRun], counts[idempotency.EventReplay])
+	// Output:
+	// 201 charged
+	// 201 charged (replayed)
+	// 201 charged (replayed)
+	// 1 2
+}
+
+func ExampleNewSealer() {
+	current := []byte("0123456789abcdef0123456789abcdef") // 32 bytes from your secret store
+	sealer, err := idempotency.NewSealer(current)
+	if err != nil {
+		log.Fatal(err)
+	}
+	h := guardFor(idempotency.WithSealer(sealer)).Handler(http.HandlerFunc(charge))
+	send(h, "key-1", "{}")
+	send(h, "key-1", "{}")
+	// Output:
+	// 201 charged
+	// 201 charged (replayed)
+}

@@ -1,0 +1,393 @@
+package idempotency_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+)
+
+// Each test of this file is a row of the table of what a request gets, on every
+// transport.
+
+func TestMethodThatIsNotProtectedPassesThrough(t *testing.T) {
+	t.Parallel()
+	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+		store := idempotency.NewMemoryStore()
+		h := &counter{}
+		s := serve(newGuard(t, store).Handler(h))
+		for range 2 {
+			got := s.do(t, call{method: http.MethodPut, key: "k"})
+			require.Equal(t, http.StatusCreated, got.status)
+			require.False(t, got.replayed())
+			require.Empty(t, got.header.Get("Idempotency-Key"))
+		}
+		require.EqualValues(t, 2, h.runs.Load())
+		require.Zero(t, store.Len())
+	})
+}
+
+func TestRequestWithoutKeyPassesThrough(t *testing.T) {
+	t.Parallel()
+	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+		store := idempotency.NewMemoryStore()
+		h := &counter{}
+		s := serve(newGuard(t, store).Handler(h))
+		require.False(t, s.do(t, call{}).replayed())
+		require.False(t, s.do(t, call{}).replayed())
+		require.EqualValues(t, 2, h.runs.Load())
+		require.Zero(t, store.Len())
+	})
+}
+
+func TestRequiredKeyIsMissing(t *testing.T) {
+	t.Parallel()
+	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+		store := idempotency.NewMemoryStore()
+		h := &counter{}
+		s := serve(newGuard(t, store, idempotency.WithRequired()).Handler(h))
+		requireProblem(t, s.do(t, call{}), http.StatusBadRequest, idempotency.CodeKeyMissing)
+		require.Zero(t, h.runs.Load())
+		require.Zero(t, store.Len())
+	})
+}
+
+func TestMalformedKeyTouchesNothing(t *testing.T) {
+	t.Parallel()
+	keys := map[string][]string{
+		"empty":          {""},
+		"two lines":      {"a", "a"},
+		"list":           {"a, b"},
+		"too long":       {strings.Repeat("k", 256)},
+		"open string":    {`"abc`},
+		"not ASCII":      {"schlüssel"},
+		"blank inside":   {"a b"},
+		"quoted empty":   {`""`},
+		"bad parameters": {`"abc";`},
+	}
+	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+		store := idempotency.NewMemoryStore()
+		h := &counter{}
+		s := serve(newGuard(t, store).Handler(h))
+		for name, values := range keys {
+			got := s.do(t, call{header: http.Header{"Idempotency-Key": values}})
+			require.Equal(t, idempotency.CodeKeyInvalid, got.problem.Code, "%s: %d %s", name, got.status, got.body)
+			requireProblem(t, got, http.StatusBadRequest, idempotency.CodeKeyInvalid)
+			require.NotEmpty(t, got.problem.Detail)
+		}
+		require.Zero(t, h.runs.Load())
+		require.Zero(t, store.Len())
+	})
+}
+
+func TestBodyOverTheLimitTouchesNothing(t *testing.T) {
+	t.Parallel()
+	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+		store := idempotency.NewMemoryStore()
+		h := &counter{}
+		s := serve(newGuard(t, store, idempotency.WithMaxRequestBody(16)).Handler(h))
+
+		got := s.do(t, call{key: "declared", body: strings.Repeat("x", 17)})
+		requireProblem(t, got, http.StatusRequestEntityTooLarge, idempotency.CodeBodyTooLarge)
+
+		r := s.request(t.Context(), call{key: "chunked"})
+		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(strings.Repeat("x", 17))), -1
+		resp, err := s.client.Do(r)
+		require.NoError(t, err)
+		resp.Body.Close()
+		require.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode)
+
+		require.Zero(t, h.runs.Load())
+		require.Zero(t, store.Len())
+
+		require.Equal(t, http.StatusCreated, s.do(t, call{key: "fits", body: strings.Repeat("x", 16)}).status)
+	})
+}
+
+func TestScopeThatCannotBeToldTouchesNothing(t *testing.T) {
+	t.Parallel()
+	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+		store := idempotency.NewMemoryStore()
+		h := &counter{}
+		s := serve(newGuard(t, store).Handler(h))
+		for _, tenant := range []string{"unknown", "empty"} {
+			got := s.do(t, call{key: "k", tenant: tenant})
+			requireProblem(t, got, http.StatusForbidden, idempotency.CodeScopeUnresolved)
+		}
+		require.Zero(t, h.runs.Load())
+		require.Zero(t, store.Len())
+	})
+}
+
+func TestDuplicateGetsTheFirstAnswer(t *testing.T) {
+	t.Parallel()
+	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+		h := &counter{}
+		s := serve(newGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		first := s.do(t, call{key: "k"})
+		require.Equal(t, http.StatusCreated, first.status)
+		require.False(t, first.replayed())
+		require.Equal(t, "k", first.header.Get("Idempotency-Key"))
+		for range 3 {
+			again := s.do(t, call{key: "k"})
+			require.True(t, again.replayed())
+			require.Equal(t, first.status, again.status)
+			require.Equal(t, first.body, again.body)
+			requireSameHeader(t, first.header, again.header)
+		}
+		// The structured-field form names the same key.
+		require.True(t, s.do(t, call{key: `"k"`}).replayed())
+		require.EqualValues(t, 1, h.runs.Load())
+	})
+}
+
+// requireSameHeader compares all fields but those that are made anew for each answer.
+func requireSameHeader(t testing.TB, first, again http.Header) {
+	t.Helper()
+	first, again = first.Clone(), again.Clone()
+	for _, name := range []string{"Date", "Idempotent-Replayed"} {
+		first.Del(name)
+		again.Del(name)
+	}
+	require.Equal(t, first, again)
+}
+
+func TestOtherPayloadIsRefusedInAnyState(t *testing.T) {
+	t.Parallel()
+	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+		entered, leave := make(chan struct{}), make(chan struct{})
+		h := &counter{}
+		h.handler = func(w http.ResponseWriter, r *http.Request, _ int64) {
+			switch r.Header.Get("X-Do") {
+			case "wait":
+				close(entered)
+				<-leave
+			case "fail":
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		}
+		g := newGuard(t, idempotency.NewMemoryStore())
+		mux := http.NewServeMux()
+		mux.Handle("/charges", g.Handler(h))
+		mux.Handle("/refunds", g.With(idempotency.WithMismatchStatus(http.StatusUnprocessableEntity)).Handler(h))
+		mux.Handle("/payouts", g.With(idempotency.WithRecovery(idempotency.Hold)).Handler(h))
+		s := serve(mux)
+
+		refused := func(key, path string, status int) {
+			t.Helper()
+			requireProblem(t, s.do(t, call{key: key, path: path, body: `{"amount":200}`}), status, idempotency.CodeKeyReused)
+		}
+
+		s.do(t, call{key: "completed"})
+		refused("completed", "/charges", http.StatusConflict)
+		refused("completed", "/refunds", http.StatusUnprocessableEntity)
+
+		s.do(t, call{key: "released", header: http.Header{"X-Do": {"fail"}}})
+		refused("released", "/charges", http.StatusConflict)
+
+		s.do(t, call{key: "held", path: "/payouts", header: http.Header{"X-Do": {"fail"}}})
+		refused("held", "/payouts", http.StatusConflict)
+
+		done := make(chan reply, 1)
+		go func() {
+			got, _ := s.try(t.Context(), call{key: "in flight", header: http.Header{"X-Do": {"wait"}, "Idempotency-Key": {`"in flight"`}}})
+			done <- got
+		}()
+		<-entered
+		refused(`"in flight"`, "/charges", http.StatusConflict)
+		// The same payload on another path is another request.
+		requireProblem(t, s.do(t, call{key: "completed", path: "/payouts"}), http.StatusConflict, idempotency.CodeKeyReused)
+		close(leave)
+		require.Equal(t, http.StatusOK, (<-done).status)
+		require.EqualValues(t, 4, h.runs.Load())
+	})
+}
+
+func TestDuplicateInFlightIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+		h, s, first, leave := slowServer(t, serve)
+		got := s.do(t, call{key: "k"})
+		requireProblem(t, got, http.StatusConflict, idempotency.CodeInFlight)
+		require.Equal(t, "1", got.header.Get("Retry-After"))
+		close(leave)
+		require.Equal(t, "done", (<-first).body)
+		again := s.do(t, call{key: "k"})
+		require.True(t, again.replayed())
+		require.Equal(t, "done", again.body)
+		require.EqualValues(t, 1, h.runs.Load())
+	})
+}
+
+func TestDuplicateInFlightWaitsAndReplays(t *testing.T) {
+	t.Parallel()
+	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+		const duplicates = 20
+		h, s, first, leave := slowServer(t, serve, idempotency.WithWait(time.Minute))
+		replies := make(chan reply, duplicates)
+		for range duplicates {
+			go func() {
+				got, err := s.try(t.Context(), call{key: "k"})
+				if err != nil {
+					got.body = err.Error()
+				}
+				replies <- got
+			}()
+		}
+		close(leave)
+		require.Equal(t, "done", (<-first).body)
+		for range duplicates {
+			got := <-replies
+			require.Equal(t, "done", got.body)
+			require.True(t, got.replayed())
+		}
+		require.EqualValues(t, 1, h.runs.Load())
+	})
+}
+
+func TestWaitIsOverBeforeTheRun(t *testing.T) {
+	t.Parallel()
+	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+		_, s, first, leave := slowServer(t, serve, idempotency.WithWait(time.Millisecond))
+		requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeInFlight)
+		close(leave)
+		<-first
+	})
+}
+
+// slowServer serves a handler that is in the middle of a run with key "k", which ends
+// when leave is closed.
+func slowServer(t *testing.T, serve func(http.Handler) *server, opts ...idempotency.Option) (
+	h *counter, s *server, first <-chan reply, leave chan struct{},
+) {
+	t.Helper()
+	entered := make(chan struct{})
+	leave = make(chan struct{})
+	h = &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		close(entered)
+		<-leave
+		_, _ = io.WriteString(w, "done")
+	}}
+	s = serve(newGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
+	replies := make(chan reply, 1)
+	go func() {
+		got, err := s.try(t.Context(), call{key: "k"})
+		if err != nil {
+			got.body = err.Error()
+		}
+		replies <- got
+	}()
+	<-entered
+	return h, s, replies, leave
+}
+
+func TestHeldKeyIsNotRunAgain(t *testing.T) {
+	t.Parallel()
+	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+		h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+			w.WriteHeader(http.StatusBadGateway)
+		}}
+		s := serve(newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold)).Handler(h))
+		require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
+		for range 2 {
+			requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeOutcomeUnknown)
+		}
+		require.EqualValues(t, 1, h.runs.Load())
+	})
+}
+
+func TestUnknownOutcomeRunsAgainAsTheNextAttempt(t *testing.T) {
+	t.Parallel()
+	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+		var attempts []int
+		var ids []string
+		h := &counter{handler: func(w http.ResponseWriter, r *http.Request, run int64) {
+			op, ok := idempotency.FromContext(r.Context())
+			if !ok || !op.Valid() || op.Key() != "k" || op.Scope() != "acme" {
+				t.Errorf("operation of run %d: %v %+v", run, ok, op)
+				return
+			}
+			attempts, ids = append(attempts, op.Attempt()), append(ids, op.ID())
+			if run < 3 {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		}}
+		s := serve(newGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		require.Equal(t, http.StatusInternalServerError, s.do(t, call{key: "k"}).status)
+		require.Equal(t, http.StatusInternalServerError, s.do(t, call{key: "k"}).status)
+		require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
+		require.True(t, s.do(t, call{key: "k"}).replayed())
+		require.Equal(t, []int{1, 2, 3}, attempts)
+		require.Equal(t, ids[0], ids[1])
+		require.Equal(t, ids[1], ids[2])
+		require.Len(t, ids[0], 32)
+	})
+}
+
+func TestAnswerTooLargeToKeepIsSentButNotRunAgain(t *testing.T) {
+	t.Parallel()
+	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+		large := strings.Repeat("0123456789", 10)
+		h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+			w.Header().Set("Location", "/charges/7")
+			w.WriteHeader(http.StatusCreated)
+			for i := 0; i < len(large); i += 7 {
+				_, _ = io.WriteString(w, large[i:min(i+7, len(large))])
+			}
+		}}
+		s := serve(newGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxResponseBody(99)).Handler(h))
+		first := s.do(t, call{key: "k"})
+		require.Equal(t, http.StatusCreated, first.status)
+		require.Equal(t, large, first.body)
+		got := s.do(t, call{key: "k"})
+		requireProblem(t, got, http.StatusConflict, idempotency.CodeResponseNotKept)
+		require.Equal(t, http.StatusCreated, got.problem.OriginalStatus)
+		require.Equal(t, "/charges/7", got.problem.OriginalLocation)
+		require.EqualValues(t, 1, h.runs.Load())
+	})
+}
+
+func TestTenantsDoNotMeet(t *testing.T) {
+	t.Parallel()
+	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+		h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			_, _ = io.WriteString(w, "for "+r.Header.Get("X-Tenant"))
+		}}
+		s := serve(newGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		for range 2 {
+			require.Equal(t, "for alice", s.do(t, call{key: "k", tenant: "alice"}).body)
+			require.Equal(t, "for bob", s.do(t, call{key: "k", tenant: "bob"}).body)
+		}
+		require.EqualValues(t, 2, h.runs.Load())
+	})
+}
+
+func TestHandlerReadsWhatWasFingerprinted(t *testing.T) {
+	t.Parallel()
+	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+		h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			body, err := io.ReadAll(r.Body)
+			if err != nil || r.ContentLength != int64(len(body)) {
+				t.Errorf("read %d bytes of %d: %v", len(body), r.ContentLength, err)
+			}
+			_, _ = w.Write(body)
+		}}
+		s := serve(newGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		require.Equal(t, "hello", s.do(t, call{key: "a", body: "hello"}).body)
+
+		r := s.request(t.Context(), call{key: "b"})
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(make([]byte, 100_000))), -1
+		resp, err := s.client.Do(r)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Equal(t, make([]byte, 100_000), body)
+	})
+}

@@ -1,0 +1,100 @@
+package idempotency_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+)
+
+// invalidOptions holds, by the option that the error names, values it refuses.
+var invalidOptions = map[string][]idempotency.Option{
+	"WithTTL:":             {idempotency.WithTTL(0), idempotency.WithTTL(-time.Second), idempotency.WithTTL(1 << 62)},
+	"WithLease:":           {idempotency.WithLease(0), idempotency.WithLease(9 * time.Millisecond), idempotency.WithLease(25 * time.Hour)},
+	"WithRetention:":       {idempotency.WithRetention(-1), idempotency.WithRetention(time.Second), idempotency.WithRetention(1 << 62)},
+	"WithWait:":            {idempotency.WithWait(-1), idempotency.WithWait(6 * time.Minute)},
+	"WithMethods:":         {idempotency.WithMethods(), idempotency.WithMethods(""), idempotency.WithMethods("PO ST")},
+	"WithHeader:":          {idempotency.WithHeader(""), idempotency.WithHeader("Idempotency Key"), idempotency.WithHeader("Key:")},
+	"WithFingerprint:":     {idempotency.WithFingerprint(nil), idempotency.WithFingerprint(idempotency.RawFingerprint, nil)},
+	"WithMaxRequestBody:":  {idempotency.WithMaxRequestBody(0), idempotency.WithMaxRequestBody(-1), idempotency.WithMaxRequestBody(1 << 31)},
+	"WithMaxResponseBody:": {idempotency.WithMaxResponseBody(0), idempotency.WithMaxResponseBody(-1), idempotency.WithMaxResponseBody(1 << 31)},
+	"WithOutcome:":         {idempotency.WithOutcome(nil)},
+	"WithRecovery:":        {idempotency.WithRecovery(7)},
+	"WithMismatchStatus:":  {idempotency.WithMismatchStatus(0), idempotency.WithMismatchStatus(399), idempotency.WithMismatchStatus(500)},
+	"WithErrorWriter:":     {idempotency.WithErrorWriter(nil)},
+	"WithPolicyURL:":       {idempotency.WithPolicyURL("/keys"), idempotency.WithPolicyURL("https://api.example/keys#x"), idempotency.WithPolicyURL("https://%zz")},
+}
+
+func TestInvalidOptionsAreNamed(t *testing.T) {
+	t.Parallel()
+	for name, options := range invalidOptions {
+		for _, option := range options {
+			g, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, option)
+			require.ErrorContains(t, err, name)
+			require.Nil(t, g)
+			require.Equal(t, 1, strings.Count(err.Error(), "idempotency: "), "%v", err)
+		}
+	}
+}
+
+func TestAllMistakesAreReportedAtOnce(t *testing.T) {
+	t.Parallel()
+	var options []idempotency.Option
+	for _, invalid := range invalidOptions {
+		options = append(options, invalid[0])
+	}
+	_, err := idempotency.New(nil, nil, options...)
+	require.ErrorContains(t, err, "nil store")
+	require.ErrorContains(t, err, "nil scope")
+	for name := range invalidOptions {
+		require.ErrorContains(t, err, name)
+	}
+}
+
+func TestLaterOptionCounts(t *testing.T) {
+	t.Parallel()
+	_, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope,
+		idempotency.WithTTL(-1), idempotency.WithTTL(time.Hour), nil)
+	require.NoError(t, err)
+}
+
+// The retention is checked against the lease that is in force, whichever was set first.
+func TestRetentionIsCheckedAgainstTheLease(t *testing.T) {
+	t.Parallel()
+	lease, retention := idempotency.WithLease(time.Minute), idempotency.WithRetention(90*time.Second)
+	for _, options := range [][]idempotency.Option{{lease, retention}, {retention, lease}} {
+		_, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, options...)
+		require.ErrorContains(t, err, "WithRetention:")
+	}
+	g := newGuard(t, idempotency.NewMemoryStore(), retention)
+	require.Panics(t, func() { g.With(lease) })
+	require.NotPanics(t, func() { g.With(lease, idempotency.WithRetention(0)) })
+}
+
+func TestWithPanicsOnAMistake(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, idempotency.NewMemoryStore())
+	for name, options := range invalidOptions {
+		err, ok := panicOf(func() { g.With(options[0]) }).(error)
+		require.True(t, ok, name)
+		require.ErrorContains(t, err, name)
+	}
+	require.Panics(t, func() { g.Handler(nil) })
+}
+
+// A guard made with With has its own settings and leaves those of the other alone.
+func TestWithChangesACopy(t *testing.T) {
+	t.Parallel()
+	h := &counter{}
+	g := newGuard(t, idempotency.NewMemoryStore())
+	required := g.With(idempotency.WithRequired())
+	s, strict := serveRecorder(t, g.Handler(h)), serveRecorder(t, required.Handler(h))
+	requireProblem(t, strict.do(t, call{}), http.StatusBadRequest, idempotency.CodeKeyMissing)
+	require.Equal(t, http.StatusCreated, s.do(t, call{}).status)
+	require.Equal(t, http.StatusCreated, s.do(t, call{key: "k"}).status)
+	require.True(t, strict.do(t, call{key: "k"}).replayed(), "the store is shared")
+}

@@ -1,0 +1,162 @@
+package idempotency_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+)
+
+// A body whose reading the test watches.
+type watchedBody struct {
+	io.Reader
+	reads int
+}
+
+func (b *watchedBody) Read(p []byte) (int, error) {
+	b.reads++
+	return b.Reader.Read(p)
+}
+
+func (b *watchedBody) Close() error { return nil }
+
+// post makes a request whose body and declared length are the test's own.
+func post(h http.Handler, body io.ReadCloser, length int64) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, "/charges", nil)
+	r.Header.Set("Idempotency-Key", "k")
+	r.Body, r.ContentLength = body, length
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, r)
+	return rec
+}
+
+func TestDeclaredHugeBodyIsRefusedUnread(t *testing.T) {
+	t.Parallel()
+	store := idempotency.NewMemoryStore()
+	h := &counter{}
+	body := &watchedBody{Reader: strings.NewReader("x")}
+	rec := post(newGuard(t, store).Handler(h), body, 1<<30)
+	require.Equal(t, http.StatusRequestEntityTooLarge, rec.Code)
+	require.Zero(t, body.reads)
+	require.Zero(t, h.runs.Load())
+	require.Zero(t, store.Len())
+}
+
+// The limit of an outer handler is a limit too, and not an unreadable body.
+func TestOuterBodyLimitIsTooLarge(t *testing.T) {
+	t.Parallel()
+	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+		store := idempotency.NewMemoryStore()
+		h := &counter{}
+		s := serve(http.MaxBytesHandler(newGuard(t, store).Handler(h), 10))
+		got := s.do(t, call{key: "declared", body: strings.Repeat("x", 11)})
+		requireProblem(t, got, http.StatusRequestEntityTooLarge, idempotency.CodeBodyTooLarge)
+
+		r := s.request(t.Context(), call{key: "chunked"})
+		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(strings.Repeat("x", 11))), -1
+		resp, err := s.client.Do(r)
+		require.NoError(t, err)
+		resp.Body.Close()
+		require.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode)
+
+		require.Zero(t, h.runs.Load())
+		require.Zero(t, store.Len())
+		require.Equal(t, http.StatusCreated, s.do(t, call{key: "fits", body: strings.Repeat("x", 10)}).status)
+	})
+}
+
+func TestBodyThatDoesNotArriveClaimsNothing(t *testing.T) {
+	t.Parallel()
+	errBroken := errors.New("connection broke")
+	failing := func(err error) io.ReadCloser {
+		return io.NopCloser(io.MultiReader(strings.NewReader("{"), errReader{err}))
+	}
+	tests := map[string]struct {
+		body   io.ReadCloser
+		length int64
+		status int
+	}{
+		"broken, declared":     {failing(errBroken), 10, http.StatusBadRequest},
+		"broken, chunked":      {failing(errBroken), -1, http.StatusBadRequest},
+		"shorter than it says": {io.NopCloser(strings.NewReader("{")), 10, http.StatusBadRequest},
+		"longer than it says":  {io.NopCloser(strings.NewReader("{}")), 1, http.StatusBadRequest},
+		"too slow, declared":   {failing(os.ErrDeadlineExceeded), 10, http.StatusRequestTimeout},
+		"too slow, chunked":    {failing(os.ErrDeadlineExceeded), -1, http.StatusRequestTimeout},
+		"too slow in the end":  {failing(os.ErrDeadlineExceeded), 1, http.StatusRequestTimeout},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := idempotency.NewMemoryStore()
+			h := &counter{}
+			rec := post(newGuard(t, store).Handler(h), tt.body, tt.length)
+			require.Equal(t, tt.status, rec.Code)
+			require.Contains(t, rec.Body.String(), string(idempotency.CodeBodyUnreadable))
+			require.NotContains(t, rec.Body.String(), errBroken.Error())
+			require.Zero(t, h.runs.Load())
+			require.Zero(t, store.Len())
+		})
+	}
+}
+
+type errReader struct{ err error }
+
+func (r errReader) Read([]byte) (int, error) { return 0, r.err }
+
+// A body that drips in holds no claim: another request with the key is served meanwhile.
+func TestSlowBodyHoldsNoClaim(t *testing.T) {
+	t.Parallel()
+	onEachServer(t, func(t *testing.T, serve func(http.Handler) *server) {
+		store := idempotency.NewMemoryStore()
+		h := &counter{}
+		s := serve(newGuard(t, store).Handler(h))
+		in, out := io.Pipe()
+		r := s.request(t.Context(), call{key: "k"})
+		r.Body, r.ContentLength = in, -1
+		slow := make(chan reply, 1)
+		go func() {
+			resp, err := s.client.Do(r)
+			if err != nil {
+				slow <- reply{body: err.Error()}
+				return
+			}
+			defer resp.Body.Close()
+			body, _ := io.ReadAll(resp.Body)
+			slow <- reply{status: resp.StatusCode, header: resp.Header, trailer: resp.Trailer, body: string(body)}
+		}()
+		_, err := io.WriteString(out, defaultBody[:5]) // returns when the transport has taken it
+		require.NoError(t, err)
+		require.Zero(t, store.Len())
+		fast := s.do(t, call{key: "k"})
+		require.Equal(t, http.StatusCreated, fast.status)
+		_, err = io.WriteString(out, defaultBody[5:])
+		require.NoError(t, err)
+		require.NoError(t, out.Close())
+		requireReplay(t, fast, <-slow)
+		require.EqualValues(t, 1, h.runs.Load())
+	})
+}
+
+func TestCallersRequestIsNotChanged(t *testing.T) {
+	t.Parallel()
+	guarded := newGuard(t, idempotency.NewMemoryStore()).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadAll(r.Body)
+		r.Method, r.Pattern, r.ContentLength, r.Form = "CHANGED", "/changed", 99, nil
+	}))
+	r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader("body"))
+	r.Header.Set("Idempotency-Key", "k")
+	before := *r
+	guarded.ServeHTTP(httptest.NewRecorder(), r)
+	require.Equal(t, before.Method, r.Method)
+	require.Equal(t, before.Pattern, r.Pattern)
+	require.Equal(t, before.ContentLength, r.ContentLength)
+	require.Equal(t, before.Context(), r.Context())
+	require.Equal(t, before.Body, r.Body)
+}

@@ -1,0 +1,411 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/redistest"
+)
+
+// sharedStores are what is tested against concurrent requests.
+var sharedStores = map[string]func(testing.TB) idempotency.Store{
+	"memory": func(testing.TB) idempotency.Store { return idempotency.NewMemoryStore() },
+	"redis": func(t testing.TB) idempotency.Store {
+		return redisStore(t, redisClient(t, redistest.Start(t).Addr))
+	},
+}
+
+// failsFirst is a handler whose first run fails after its effect.
+func failsFirst() *counter {
+	return &counter{handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
+		if run == 1 {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+	}}
+}
+
+var heldKey = idempotency.Key{Scope: "acme", Value: "k"}
+
+// hold leaves a key held.
+func hold(t *testing.T, s *server) {
+	t.Helper()
+	require.Equal(t, http.StatusInternalServerError, s.do(t, call{key: "k"}).status)
+	requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeOutcomeUnknown)
+}
+
+func TestHeldKeyNeverRunsByItself(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(w http.ResponseWriter, r *http.Request){
+		"error": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+		"panic": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"died": func(_ http.ResponseWriter, r *http.Request) {
+			time.Sleep(time.Hour) // without renewals: see below
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := &faultStore{behind: idempotency.NewMemoryStore()}
+				if name == "died" {
+					store.on("renew", always(hang))
+					store.on("hold", always(hang))
+					store.on("complete", always(hang))
+				}
+				runs := 0
+				s := serveRecorder(t, newGuard(t, store, idempotency.WithRecovery(idempotency.Hold)).Handler(
+					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						runs++
+						fail(w, r)
+					})))
+				go func() {
+					defer func() { _ = recover() }()
+					_, _ = s.try(context.Background(), call{key: "k"})
+				}()
+				for range 23 * 60 { // the retention is a day
+					time.Sleep(time.Minute)
+					requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeOutcomeUnknown)
+				}
+				require.Equal(t, 1, runs)
+				store.heal()
+			})
+		})
+	}
+}
+
+func TestResolverIsToldWhatItNeeds(t *testing.T) {
+	t.Parallel()
+	var id, derived string
+	var seen *idempotency.HeldOperation
+	guard := newGuard(t, idempotency.NewMemoryStore(),
+		idempotency.WithResolver(func(_ context.Context, h *idempotency.HeldOperation) (idempotency.Resolution, error) {
+			seen = h
+			return idempotency.Resolution{
+				Outcome: idempotency.Final, Status: http.StatusCreated,
+				Header: http.Header{"Location": {"/charges/1"}, "Set-Cookie": {"no=1"}}, Body: []byte(`{"id":1}`),
+			}, nil
+		}))
+	s := serveRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		op, _ := idempotency.FromContext(r.Context())
+		id, derived = op.ID(), idempotency.DeriveKey(r.Context(), "wire")
+		_, _ = idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
+		_, err := idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
+			return 0, errors.New("no answer")
+		}, idempotency.AtMostOnce())
+		http.Error(w, err.Error(), http.StatusBadGateway)
+	})))
+	require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
+	require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
+	require.Nil(t, seen, "nothing was held yet")
+
+	for range 2 {
+		got := s.do(t, call{key: "k"})
+		require.True(t, got.replayed())
+		require.Equal(t, http.StatusCreated, got.status)
+		require.Equal(t, `{"id":1}`, got.body)
+		require.Equal(t, "/charges/1", got.header.Get("Location"))
+		require.Empty(t, got.header.Get("Set-Cookie"))
+	}
+	require.Equal(t, "acme", seen.Scope)
+	require.Equal(t, "k", seen.Key)
+	require.Equal(t, id, seen.ID)
+	require.Equal(t, derived, seen.DeriveKey("wire"))
+	require.Equal(t, 2, seen.Attempt)
+	require.Equal(t, []string{"charge", "wire"}, seen.Steps)
+}
+
+func TestResolverThatFindsNothingOutLeavesTheKeyHeld(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		res    idempotency.Resolution
+		err    error
+		events int
+	}{
+		"unknown":     {idempotency.Resolution{Outcome: idempotency.Unknown}, nil, 0},
+		"error":       {idempotency.Resolution{Outcome: idempotency.Final}, errors.New("bank is closed"), 1},
+		"no outcome":  {idempotency.Resolution{}, nil, 1},
+		"bad status":  {idempotency.Resolution{Outcome: idempotency.Final, Status: 42}, nil, 1},
+		"large body":  {idempotency.Resolution{Outcome: idempotency.Final, Body: make([]byte, 2<<20)}, nil, 1},
+		"no body 204": {idempotency.Resolution{Outcome: idempotency.Final, Status: 204, Body: []byte("x")}, nil, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var seen events
+			h := failsFirst()
+			s := serveRecorder(t, newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold),
+				idempotency.WithObserver(seen.observe),
+				idempotency.WithResolver(func(context.Context, *idempotency.HeldOperation) (idempotency.Resolution, error) {
+					return c.res, c.err
+				})).Handler(h))
+			hold(t, s)
+			failed := 0
+			for _, kind := range seen.kinds() {
+				if kind == idempotency.EventStoreError {
+					failed++
+				}
+			}
+			require.Equal(t, c.events, failed)
+			require.EqualValues(t, 1, h.runs.Load())
+		})
+	}
+}
+
+func TestResolverIsAskedOnceAtATime(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	entered, answer := make(chan struct{}), make(chan struct{})
+	h := failsFirst()
+	s := serveRecorder(t, newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold),
+		idempotency.WithResolver(func(context.Context, *idempotency.HeldOperation) (idempotency.Resolution, error) {
+			asked.Add(1)
+			close(entered)
+			<-answer
+			return idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusOK}, nil
+		})).Handler(h))
+	require.Equal(t, http.StatusInternalServerError, s.do(t, call{key: "k"}).status)
+	first := make(chan reply)
+	go func() {
+		got, _ := s.try(context.Background(), call{key: "k"})
+		first <- got
+	}()
+	<-entered
+	for range 10 {
+		requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeOutcomeUnknown)
+	}
+	close(answer)
+	require.True(t, (<-first).replayed())
+	require.True(t, s.do(t, call{key: "k"}).replayed())
+	require.EqualValues(t, 1, asked.Load())
+	require.EqualValues(t, 1, h.runs.Load())
+}
+
+// What a resolver found out about one run must not settle a later one.
+func TestResolverSettlesOnlyTheRunItWasAskedAbout(t *testing.T) {
+	t.Parallel()
+	h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		w.WriteHeader(http.StatusInternalServerError)
+	}}
+	var strict *server
+	asked := 0
+	guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
+	s := serveRecorder(t, guard.With(
+		idempotency.WithResolver(func(ctx context.Context, held *idempotency.HeldOperation) (idempotency.Resolution, error) {
+			if asked++; asked > 1 {
+				return idempotency.Resolution{Outcome: idempotency.Unknown}, nil
+			}
+			require.NoError(t, guard.Resolve(ctx, heldKey, idempotency.Resolution{Outcome: idempotency.NotExecuted}))
+			require.Equal(t, http.StatusInternalServerError, strict.do(t, call{key: "k"}).status)
+			return idempotency.Resolution{Outcome: idempotency.Final, Attempt: 2}, nil
+		})).Handler(h))
+	strict = serveRecorder(t, guard.Handler(h))
+	hold(t, strict)
+	requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeOutcomeUnknown)
+	info, err := guard.Lookup(t.Context(), heldKey)
+	require.NoError(t, err)
+	require.Equal(t, idempotency.StateHeld, info.State)
+	require.Equal(t, 2, info.Attempt)
+}
+
+func TestResolverNeedsAnInspector(t *testing.T) {
+	t.Parallel()
+	resolver := idempotency.WithResolver(func(context.Context, *idempotency.HeldOperation) (idempotency.Resolution, error) {
+		return idempotency.Resolution{}, nil
+	})
+	plain := plainStore{idempotency.NewMemoryStore()}
+	_, err := idempotency.New(plain, tenantScope, resolver)
+	require.ErrorIs(t, err, idempotency.ErrNoInspector)
+	g := newGuard(t, plain)
+	require.Panics(t, func() { g.With(resolver) })
+	require.ErrorIs(t, g.Resolve(t.Context(), heldKey, idempotency.Resolution{Outcome: idempotency.NotExecuted}), idempotency.ErrNoInspector)
+	require.ErrorIs(t, g.Forget(t.Context(), heldKey), idempotency.ErrNoInspector)
+	_, err = g.Lookup(t.Context(), heldKey)
+	require.ErrorIs(t, err, idempotency.ErrNoInspector)
+}
+
+// A key of Do is resolved with a value, and is not mixed up with one of a request.
+func TestResolveGivesDoItsValue(t *testing.T) {
+	t.Parallel()
+	guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
+	pay := func(err error) (string, idempotency.Result, error) {
+		return idempotency.Do(t.Context(), guard, invoiceKey, func(context.Context) (string, error) { return "paid", err })
+	}
+	_, _, err := pay(io.ErrUnexpectedEOF)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	_, _, err = pay(nil)
+	require.ErrorIs(t, err, idempotency.ErrOutcomeUnknown)
+	require.NoError(t, guard.Resolve(t.Context(), invoiceKey, idempotency.Resolution{
+		Outcome: idempotency.Final, Body: []byte(`"paid by hand"`),
+	}))
+	got, result, err := pay(nil)
+	require.NoError(t, err)
+	require.Equal(t, "paid by hand", got)
+	require.Equal(t, idempotency.Result{Replayed: true, Attempt: 1}, result)
+}
+
+// settlements are the ways to settle a held key by hand; next is how many further runs
+// each allows.
+var settlements = map[string]struct {
+	settle func(ctx context.Context, g *idempotency.Guard) error
+	next   int64
+}{
+	"Resolve final": {func(ctx context.Context, g *idempotency.Guard) error {
+		return g.Resolve(ctx, heldKey, idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusCreated})
+	}, 0},
+	"Resolve not executed": {func(ctx context.Context, g *idempotency.Guard) error {
+		return g.Resolve(ctx, heldKey, idempotency.Resolution{Outcome: idempotency.NotExecuted})
+	}, 1},
+	"Forget": {func(ctx context.Context, g *idempotency.Guard) error { return g.Forget(ctx, heldKey) }, 1},
+}
+
+// Whoever retries while a key is being settled gets the state before or after, and
+// what may run once more runs once more.
+func TestSettlingAHeldKeyAgainstConcurrentRetries(t *testing.T) {
+	t.Parallel()
+	for storeName, store := range sharedStores {
+		for name, c := range settlements {
+			t.Run(storeName+" "+name, func(t *testing.T) {
+				t.Parallel()
+				behind := store(t)
+				for range 20 {
+					retryWhileSettled(t, behind, c.settle, c.next)
+				}
+			})
+		}
+		for outcome, next := range map[idempotency.Outcome]int64{idempotency.Final: 0, idempotency.NotExecuted: 1} {
+			t.Run(storeName+" resolver "+outcome.String(), func(t *testing.T) {
+				t.Parallel()
+				behind := store(t)
+				for range 20 {
+					retryWhileSettled(t, behind, nil, next,
+						idempotency.WithResolver(func(context.Context, *idempotency.HeldOperation) (idempotency.Resolution, error) {
+							return idempotency.Resolution{Outcome: outcome, Status: http.StatusCreated}, nil
+						}))
+				}
+			})
+		}
+	}
+}
+
+// retryWhileSettled leaves a key held, then settles it while it is retried, and forgets
+// it in the end.
+func retryWhileSettled(
+	t *testing.T, store idempotency.Store, settle func(context.Context, *idempotency.Guard) error,
+	next int64, opts ...idempotency.Option,
+) {
+	t.Helper()
+	h := failsFirst()
+	strict := newGuard(t, store, idempotency.WithRecovery(idempotency.Hold))
+	guard := strict.With(opts...)
+	require.Equal(t, http.StatusInternalServerError, serveRecorder(t, strict.Handler(h)).do(t, call{key: "k"}).status)
+	s := serveRecorder(t, guard.Handler(h))
+
+	var fresh atomic.Int64
+	var all sync.WaitGroup
+	settled := make(chan struct{})
+	for range 8 {
+		all.Go(func() {
+			for done := false; ; {
+				got, err := s.try(context.Background(), call{key: "k"})
+				switch {
+				case err != nil:
+					t.Error(err)
+					return
+				case got.replayed():
+					if got.status != http.StatusCreated {
+						t.Errorf("replay of %d", got.status)
+					}
+					return
+				case got.status == http.StatusCreated:
+					fresh.Add(1)
+					return
+				case got.problem.Code == idempotency.CodeInFlight:
+				case got.problem.Code == idempotency.CodeOutcomeUnknown && !done:
+				default:
+					t.Errorf("status %d, %s", got.status, got.problem.Code)
+					return
+				}
+				select {
+				case <-settled:
+					done = settle != nil // what was sent before may still be answered so
+				default:
+				}
+			}
+		})
+	}
+	if settle != nil {
+		require.NoError(t, settle(t.Context(), strict))
+	}
+	close(settled)
+	all.Wait()
+	require.Equal(t, next, fresh.Load())
+	require.Equal(t, 1+next, h.runs.Load())
+	require.NoError(t, strict.Forget(t.Context(), heldKey))
+}
+
+// A step that was begun at most once, and is found not to have happened, is begun again:
+// once, whoever retries meanwhile, and without repeating the other steps.
+func TestStepThatDidNotHappenIsBegunAgain(t *testing.T) {
+	t.Parallel()
+	sealer, err := idempotency.NewSealer([]byte(strings.Repeat("k", 32)))
+	require.NoError(t, err)
+	for storeName, store := range sharedStores {
+		t.Run(storeName, func(t *testing.T) {
+			t.Parallel()
+			var charged, wired, began atomic.Int64
+			guard := newGuard(t, store(t), idempotency.WithSealer(sealer),
+				idempotency.WithResolver(func(_ context.Context, h *idempotency.HeldOperation) (idempotency.Resolution, error) {
+					if wired.Load() > 0 {
+						return idempotency.Resolution{}, errors.New("resolved after it was done")
+					}
+					return idempotency.Resolution{Outcome: idempotency.NotExecuted}, nil
+				}))
+			s := serveRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int64, error) {
+					return charged.Add(1), nil
+				})
+				if err == nil {
+					_, err = idempotency.Step(r.Context(), "wire", func(context.Context) (int64, error) {
+						if began.Add(1) < 3 {
+							return 0, errors.New("no answer")
+						}
+						return wired.Add(1), nil
+					}, idempotency.AtMostOnce())
+				}
+				if err != nil {
+					http.Error(w, err.Error(), http.StatusBadGateway)
+					return
+				}
+				w.WriteHeader(http.StatusCreated)
+			})))
+			var all sync.WaitGroup
+			for range 8 {
+				all.Go(func() {
+					for range 1000 {
+						got, err := s.try(context.Background(), call{key: "k"})
+						if err != nil || got.status == http.StatusCreated {
+							return
+						}
+					}
+					t.Error("a client never got its answer")
+				})
+			}
+			all.Wait()
+			require.EqualValues(t, 1, charged.Load())
+			require.EqualValues(t, 1, wired.Load())
+			require.EqualValues(t, 3, began.Load())
+			require.True(t, s.do(t, call{key: "k"}).replayed())
+		})
+	}
+}

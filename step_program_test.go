@@ -1,0 +1,465 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+)
+
+// TestStepPrograms runs random programs of steps on processes that fail in all the ways
+// that processes do, retried by two clients, and checks what Step promises. SEED in the
+// environment repeats a run.
+func TestStepPrograms(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	if s := os.Getenv("SEED"); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err)
+	}
+	programs, batch := uint64(4000), uint64(100)
+	if testing.Short() {
+		programs = 400
+	}
+	derived := make(map[string]string) // of all programs: whose each is
+	var seen totals
+	for from := uint64(0); from < programs && !t.Failed(); from += batch {
+		synctest.Test(t, func(t *testing.T) {
+			for n := from; n < from+batch && !t.Failed(); n++ {
+				newWorld(t, seed, n, derived).run(&seen)
+			}
+			time.Sleep(time.Minute) // the last calls of processes that hang time out
+		})
+	}
+	if t.Failed() {
+		t.Logf("SEED=%d", seed)
+		return
+	}
+	// A generator that makes nothing happen proves nothing.
+	t.Logf("%d programs: %+v", programs, seen)
+	require.Greater(t, seen.runs, int(2*programs))
+	for what, n := range map[string]int{
+		"recorded": seen.recorded, "replayed": seen.replayed, "uncertain": seen.uncertain,
+		"lost": seen.lost, "refused": seen.refused, "answered": seen.answered,
+	} {
+		require.Greater(t, n, int(programs/100), what)
+	}
+}
+
+// totals count what happened in all programs.
+type totals struct {
+	runs      int // of handlers and functions
+	recorded  int // steps
+	replayed  int // steps that a later attempt found
+	uncertain int // steps that were found begun
+	lost      int // steps that happened and could not be recorded
+	refused   int // steps not begun because the lease was over
+	answered  int // clients with a final answer
+}
+
+// What happens to a step in one attempt.
+const (
+	actOK = iota
+	actFail
+	actPermanent
+	actPanic
+	actGoexit
+	actCrashBefore  // the process dies before the effect,
+	actCrashBetween // between effect and record,
+	actCrashAfter   // and after the record
+	actNapBefore    // the process is cut off, and paused for longer than the lease, before
+	actNap          // and during the step
+	actRefuse       // the store fails for a moment,
+	actLoseReply    // or its answer is lost
+	actDrop         // the store stays away for the rest of the step
+	acts
+)
+
+// calmAfter is the attempt after which nothing goes wrong any more.
+const calmAfter = 7
+
+const programLease = 3 * time.Second
+
+// A world is one program: one key, the steps of its handler, and what has become of them.
+type world struct {
+	t       *testing.T
+	seed, n uint64
+	key     idempotency.Key
+	asJob   bool // run by Do rather than by a handler
+	steps   []string
+	once    map[string]bool // marked with AtMostOnce
+	store   *idempotency.MemoryStore
+	derived map[string]string
+
+	mu       sync.Mutex
+	current  *programProcess
+	all      []*programProcess
+	attempt  int
+	effects  int
+	begun    map[string]int
+	recorded map[string]string // as first recorded, in the stored form
+	answer   string
+	seen     totals
+}
+
+type programProcess struct {
+	store stepFaultStore
+	guard *idempotency.Guard
+	dead  bool
+}
+
+func newWorld(t *testing.T, seed, n uint64, derived map[string]string) *world {
+	w := &world{
+		t: t, seed: seed, n: n, derived: derived,
+		key:      idempotency.Key{Scope: "acme", Value: fmt.Sprintf("program-%d", n)},
+		store:    idempotency.NewMemoryStore(),
+		once:     map[string]bool{},
+		begun:    map[string]int{},
+		recorded: map[string]string{},
+	}
+	r := w.random(0, 0)
+	w.asJob = r.IntN(2) == 0
+	for i := range 1 + r.IntN(5) {
+		name := fmt.Sprintf("s%d", i)
+		w.steps = append(w.steps, name)
+		w.once[name] = r.IntN(5) == 0
+	}
+	return w
+}
+
+// random is a source that depends on the program, attempt and step, and on nothing that
+// the scheduler decides.
+func (w *world) random(attempt, step int) *rand.Rand {
+	return rand.New(rand.NewPCG(w.seed, w.n<<16|uint64(attempt)<<8|uint64(step)))
+}
+
+func (w *world) errorf(format string, args ...any) {
+	w.t.Errorf("program %d: %s", w.n, fmt.Sprintf(format, args...))
+}
+
+// SaveStep is the ledger: it sees what the store has really recorded.
+func (w *world) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	err := w.store.SaveStep(ctx, key, o, name, value)
+	if err != nil || value[0] == 's' { // 's' is the mark of AtMostOnce
+		return err
+	}
+	if first, ok := w.recorded[name]; ok && first != string(value) {
+		w.errorf("%s was recorded as %q and then as %q", name, first, value)
+	} else if !ok {
+		w.recorded[name] = string(value)
+		w.seen.recorded++
+	}
+	return nil
+}
+
+// A ledgerStore is the store as all processes of a world see it.
+type ledgerStore struct {
+	idempotency.Store
+	*world
+}
+
+// process returns a process that is alive.
+func (w *world) process() *programProcess {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.current == nil || w.current.dead {
+		store := stepFaultStore{&faultStore{behind: ledgerStore{w.store, w}}}
+		guard, err := idempotency.New(store, tenantScope,
+			idempotency.WithLease(programLease), idempotency.WithLogger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.current = &programProcess{store: store, guard: guard}
+		w.all = append(w.all, w.current)
+	}
+	return w.current
+}
+
+// crash ends a process as far as the store can tell, and the goroutine it happens on.
+func (w *world) crash(p *programProcess) {
+	w.mu.Lock()
+	p.dead = true
+	w.mu.Unlock()
+	p.store.replace(deadStore{})
+	runtime.Goexit()
+}
+
+// A deadStore is the store as a dead process reaches it.
+type deadStore struct{}
+
+func (deadStore) Claim(context.Context, string, idempotency.Claim) (idempotency.Record, error) {
+	return idempotency.Record{}, errDown
+}
+func (deadStore) Renew(context.Context, string, idempotency.Owner) error { return errDown }
+func (deadStore) Complete(context.Context, string, idempotency.Owner, []byte, time.Duration) error {
+	return errDown
+}
+func (deadStore) Release(context.Context, string, idempotency.Owner) error { return errDown }
+func (deadStore) Hold(context.Context, string, idempotency.Owner) error    { return errDown }
+func (deadStore) SaveStep(context.Context, string, idempotency.Owner, string, []byte) error {
+	return errDown
+}
+
+// run lets two clients retry until each has a final answer or learns that there is none.
+func (w *world) run(sum *totals) {
+	var clients sync.WaitGroup
+	for client := range 2 {
+		clients.Go(func() {
+			pauses := w.random(200, client)
+			for range 200 {
+				if w.send() {
+					return
+				}
+				time.Sleep(time.Duration(100+pauses.IntN(2000)) * time.Millisecond)
+			}
+			w.errorf("client %d never got an answer", client)
+		})
+	}
+	clients.Wait()
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, p := range w.all {
+		_ = p.guard.Shutdown(over) // a dead process finishes nothing
+	}
+	synctest.Wait()
+	sum.add(w.seen)
+}
+
+func (s *totals) add(o totals) {
+	s.runs += o.runs
+	s.recorded += o.recorded
+	s.replayed += o.replayed
+	s.uncertain += o.uncertain
+	s.lost += o.lost
+	s.refused += o.refused
+	s.answered += o.answered
+}
+
+// send makes one request, and reports whether its answer is the last word.
+func (w *world) send() (settled bool) {
+	p := w.process()
+	var answer string
+	var err error
+	ended := make(chan struct{})
+	go func() { // on a goroutine of its own, because it may end in Goexit
+		defer close(ended)
+		defer func() { _ = recover() }()
+		err = errors.New("the connection was cut")
+		if w.asJob {
+			answer, _, err = idempotency.Do(context.Background(), p.guard, w.key, func(ctx context.Context) (string, error) {
+				return w.handle(ctx, p)
+			})
+		} else {
+			answer, err = w.request(p)
+		}
+	}()
+	<-ended
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case err == nil && w.answer == "":
+		w.answer = answer
+	case err == nil && w.answer != answer:
+		w.errorf("one client got %q and another %q", w.answer, answer)
+	}
+	if err == nil {
+		w.seen.answered++
+	}
+	return err == nil || errors.Is(err, idempotency.ErrOutcomeUnknown)
+}
+
+func (w *world) request(p *programProcess) (string, error) {
+	s := serveRecorder(w.t, p.guard.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		answer, err := w.handle(r.Context(), p)
+		if err != nil {
+			http.Error(rw, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		_, _ = rw.Write([]byte(answer))
+	})))
+	got, err := s.try(context.Background(), call{key: w.key.Value})
+	switch {
+	case err != nil:
+		return "", err
+	case got.problem.Code == idempotency.CodeOutcomeUnknown:
+		return "", idempotency.ErrOutcomeUnknown
+	case got.status != http.StatusOK:
+		return "", fmt.Errorf("status %d: %s", got.status, got.body)
+	}
+	return got.body, nil
+}
+
+// handle is the program: its steps one after another, in some programs the first two at
+// once. Its answer is what the steps returned.
+func (w *world) handle(ctx context.Context, p *programProcess) (string, error) {
+	op, _ := idempotency.FromContext(ctx)
+	w.mu.Lock()
+	w.seen.runs++
+	if op.Attempt() <= w.attempt {
+		w.errorf("attempt %d after %d", op.Attempt(), w.attempt)
+	}
+	w.attempt = op.Attempt()
+	for _, name := range append([]string{""}, w.steps...) {
+		whose := w.key.Value + "/" + name
+		key := idempotency.DeriveKey(ctx, name)
+		if other, ok := w.derived[key]; ok && other != whose {
+			w.errorf("%s and %s have the same derived key", other, whose)
+		}
+		w.derived[key] = whose
+		w.derived["of "+whose] = key
+	}
+	w.mu.Unlock()
+
+	values := make([]string, len(w.steps))
+	errs := make([]error, len(w.steps))
+	step := func(i, act int) { values[i], errs[i] = w.step(ctx, p, i, act) }
+	next := 0
+	if len(w.steps) > 1 && w.random(0, 1).IntN(2) == 0 {
+		var both sync.WaitGroup
+		for i := range 2 { // nothing that ends the goroutine, which is not the handler's
+			both.Go(func() { step(i, w.act(op.Attempt(), i)%actPanic) })
+		}
+		both.Wait()
+		next = 2
+	}
+	for i := range w.steps {
+		if i >= next {
+			step(i, w.act(op.Attempt(), i))
+		}
+		if errs[i] != nil && !idempotency.IsPermanent(errs[i]) {
+			return "", errs[i]
+		}
+	}
+	if w.act(op.Attempt(), len(w.steps)) == actNap {
+		w.nap(p)
+	}
+	return strings.Join(values, " "), nil
+}
+
+// act is what goes wrong with a step.
+func (w *world) act(attempt, step int) int {
+	r := w.random(attempt, 2+step)
+	if attempt > calmAfter || r.IntN(2) == 0 {
+		return actOK
+	}
+	return r.IntN(acts)
+}
+
+// nap is a pause for longer than the lease, in which nothing is renewed.
+func (w *world) nap(p *programProcess) {
+	p.store.on("renew", always(hang))
+	time.Sleep(programLease + 2*time.Second)
+	p.store.on("renew", nil)
+}
+
+func (w *world) step(ctx context.Context, p *programProcess, i, act int) (string, error) {
+	name := w.steps[i]
+	var opts []idempotency.StepOption
+	if w.once[name] {
+		opts = append(opts, idempotency.AtMostOnce())
+	}
+	if act == actNapBefore {
+		w.nap(p)
+	}
+	ran := false
+	got, err := idempotency.Step(ctx, name, func(ctx context.Context) (string, error) {
+		ran = true
+		return w.effect(ctx, p, name, act)
+	}, opts...)
+	if act == actDrop {
+		p.store.on("step", nil)
+	}
+	w.check(name, ran, got, err)
+	if act == actCrashAfter {
+		w.crash(p)
+	}
+	if idempotency.IsPermanent(err) {
+		return name + "!" + err.Error(), err
+	}
+	return name + "=" + got, err
+}
+
+// effect is the function of a step.
+func (w *world) effect(ctx context.Context, p *programProcess, name string, act int) (string, error) {
+	w.mu.Lock()
+	w.begun[name]++
+	w.effects++
+	value := fmt.Sprintf("%s#%d", name, w.effects) // no two runs of a step have the same
+	if first, ok := w.recorded[name]; ok {
+		w.errorf("%s runs again although %q is recorded", name, first)
+	}
+	if w.once[name] && w.begun[name] > 1 {
+		w.errorf("%s runs %d times although at most once", name, w.begun[name])
+	}
+	if key := idempotency.DeriveKey(ctx, name); w.derived["of "+w.key.Value+"/"+name] != key {
+		w.errorf("the derived key of %s has changed to %s", name, key)
+	}
+	w.mu.Unlock()
+
+	switch act {
+	case actFail:
+		return "", errors.New("failed")
+	case actPermanent:
+		return "", idempotency.Permanent(errors.New("declined " + value))
+	case actPanic:
+		panic("boom")
+	case actGoexit:
+		runtime.Goexit()
+	case actCrashBefore, actCrashBetween: // for the record it is the same
+		w.crash(p)
+	case actNap:
+		w.nap(p)
+	case actRefuse, actLoseReply, actDrop:
+		hit := map[int]func(int) fault{
+			actRefuse: first(p.store.count("step")+2, refuse), actLoseReply: first(p.store.count("step")+2, loseReply),
+			actDrop: always(refuse),
+		}
+		p.store.on("step", hit[act])
+	}
+	return value, nil
+}
+
+// check compares what Step returned with what is recorded.
+func (w *world) check(name string, ran bool, got string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	recorded, ok := w.recorded[name]
+	var lost *idempotency.NotRecordedError
+	switch {
+	case err == nil && recorded != fmt.Sprintf("v%q", got):
+		w.errorf("%s returned %q, recorded is %q", name, got, recorded)
+	case idempotency.IsPermanent(err) && !errors.As(err, &lost) && recorded != "e"+err.Error():
+		w.errorf("%s failed with %q, recorded is %q", name, err, recorded)
+	case errors.As(err, &lost):
+		w.seen.lost++
+	case errors.Is(err, idempotency.ErrUncertain):
+		w.seen.uncertain++
+		if !w.once[name] || ok || ran {
+			w.errorf("%s is uncertain: once %v, recorded %q, ran %v", name, w.once[name], recorded, ran)
+		}
+	case errors.Is(err, idempotency.ErrLeaseLost):
+		w.seen.refused++
+	case errors.Is(err, idempotency.ErrStepMisuse), errors.Is(err, idempotency.ErrCorrupt):
+		w.errorf("%s: %v", name, err)
+	}
+	if !ran && (err == nil || idempotency.IsPermanent(err)) {
+		w.seen.replayed++
+	}
+}

@@ -1,0 +1,426 @@
+package idempotency_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+)
+
+// A stepFaultStore is a faultStore that can record steps; the calls are named "step".
+type stepFaultStore struct{ *faultStore }
+
+func (s stepFaultStore) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
+	return s.call(ctx, "step", func(behind idempotency.Store) error {
+		return behind.(idempotency.StepStore).SaveStep(ctx, key, o, name, value)
+	})
+}
+
+func newStepFaultStore() stepFaultStore {
+	return stepFaultStore{&faultStore{behind: idempotency.NewMemoryStore()}}
+}
+
+// A run that may have been overtaken begins no further effect, and what it answers
+// because of that is not the answer to the request.
+func TestStepIsNotBegunWithoutALease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newStepFaultStore()
+		guard := newGuard(t, store, idempotency.WithLease(3*time.Second))
+		ran := 0
+		s := serveRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			op, _ := idempotency.FromContext(r.Context())
+			if op.Attempt() == 1 {
+				store.on("renew", always(hang))
+				time.Sleep(4 * time.Second)
+				store.heal()
+			}
+			_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) {
+				ran++
+				return 0, nil
+			})
+			if errors.Is(err, idempotency.ErrLeaseLost) {
+				if cause := context.Cause(r.Context()); !errors.Is(cause, idempotency.ErrLeaseLost) {
+					t.Errorf("the run is not told: %v", cause)
+				}
+				w.WriteHeader(http.StatusConflict)
+			}
+		})))
+		require.Equal(t, http.StatusConflict, s.do(t, call{key: "k"}).status)
+		require.Zero(t, ran)
+		require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
+		require.Equal(t, 1, ran)
+	})
+}
+
+// A process that was paused finds its lease over before its own renewals do. Here they
+// are late because they are being reported.
+func TestStepNoticesFirstThatTheLeaseIsOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newStepFaultStore()
+		store.on("renew", always(refuse))
+		guard := newGuard(t, store, idempotency.WithLease(3*time.Second), idempotency.WithObserver(func(_ context.Context, e idempotency.Event) {
+			if e.Op == "renew" {
+				time.Sleep(10 * time.Second)
+			}
+		}))
+		s := serveRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if op, _ := idempotency.FromContext(r.Context()); op.Attempt() == 1 {
+				time.Sleep(4 * time.Second)
+			}
+			_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
+			if errors.Is(err, idempotency.ErrLeaseLost) {
+				if cause := context.Cause(r.Context()); !errors.Is(cause, idempotency.ErrLeaseLost) {
+					t.Errorf("the run is not told: %v", cause)
+				}
+				w.WriteHeader(http.StatusConflict) // which must not become the answer
+			}
+		})))
+		require.Equal(t, http.StatusConflict, s.do(t, call{key: "k"}).status)
+		require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
+	})
+}
+
+func TestStepThatCannotBeRecordedSaysSo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newStepFaultStore()
+		guard := newGuard(t, store)
+		ran := 0
+		s := serveRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			store.on("step", always(refuse))
+			got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) {
+				ran++
+				return "ch_1", nil
+			})
+			var lost *idempotency.NotRecordedError
+			if !errors.As(err, &lost) || lost.Step != "charge" || !errors.Is(err, errDown) || got != "ch_1" {
+				t.Errorf("%q, %v", got, err)
+			}
+			_, err = idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
+				t.Error("a step at most once runs without its mark")
+				return 0, nil
+			}, idempotency.AtMostOnce())
+			if !errors.Is(err, errDown) || errors.As(err, &lost) {
+				t.Errorf("error %v", err)
+			}
+			w.WriteHeader(http.StatusInternalServerError)
+		})))
+		s.do(t, call{key: "k"})
+		s.do(t, call{key: "k"})
+		require.Equal(t, 2, ran, "what is not recorded is run again")
+	})
+}
+
+// A store that comes back in time, and a reply that is lost, go unnoticed.
+func TestStepIsRecordedWhenTheStoreComesBack(t *testing.T) {
+	t.Parallel()
+	for name, hit := range map[string]fault{"refused": refuse, "reply lost": loseReply, "hangs": hang} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := newStepFaultStore()
+				store.on("step", first(1, hit))
+				s := serveRecorder(t, newGuard(t, store, idempotency.WithLease(3*time.Second)).Handler(
+					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) { return "ch_1", nil })
+						if err != nil || got != "ch_1" {
+							t.Errorf("%q, %v", got, err)
+						}
+					})))
+				require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
+				require.Equal(t, 2, store.count("step"))
+			})
+		})
+	}
+}
+
+// A run that was overtaken without noticing must not record over its successor.
+func TestStepOfAnOvertakenRunIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newStepFaultStore()
+		guard := newGuard(t, store, idempotency.WithLease(3*time.Second))
+		entered := make(chan struct{})
+		s := serveRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			op, _ := idempotency.FromContext(r.Context())
+			got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) {
+				if op.Attempt() == 1 {
+					store.on("renew", always(hang))
+					close(entered)
+					time.Sleep(10 * time.Second)
+				}
+				return op.Attempt(), nil
+			})
+			var lost *idempotency.NotRecordedError
+			if op.Attempt() == 1 && (!errors.As(err, &lost) || !errors.Is(err, idempotency.ErrNotOwner)) {
+				t.Errorf("overtaken: %d, %v", got, err)
+			}
+			if op.Attempt() == 2 {
+				store.heal()
+				if err != nil || got != 2 {
+					t.Errorf("%d, %v", got, err)
+				}
+				time.Sleep(20 * time.Second)
+			}
+			w.WriteHeader(http.StatusCreated)
+		})))
+		done := make(chan reply)
+		go func() { done <- s.attempt(t, call{key: "k"}) }()
+		<-entered
+		time.Sleep(5 * time.Second)
+		require.Equal(t, http.StatusCreated, s.do(t, call{key: "k"}).status)
+		requireProblem(t, <-done, http.StatusConflict, idempotency.CodeInFlight)
+		require.True(t, s.do(t, call{key: "k"}).replayed())
+	})
+}
+
+// The mark of a step that must not run twice outlasts the program that made it.
+func TestMarkOutlivesTheOption(t *testing.T) {
+	t.Parallel()
+	for name, second := range map[string][]idempotency.StepOption{
+		"kept":    {idempotency.AtMostOnce()},
+		"dropped": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			failed := errors.New("no answer")
+			opts := []idempotency.StepOption{idempotency.AtMostOnce()}
+			ran, attempts := 0, 0
+			s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
+				_, err := idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
+					ran++
+					return 0, failed
+				}, opts...)
+				attempts++
+				if want := []error{failed, idempotency.ErrUncertain}[attempts-1]; !errors.Is(err, want) {
+					t.Errorf("got %v, want %v", err, want)
+				}
+				w.WriteHeader(http.StatusBadGateway)
+			})
+			require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
+			opts = second
+			require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
+			requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeOutcomeUnknown)
+			require.Equal(t, 1, ran)
+		})
+	}
+}
+
+// What a handler has found out by itself counts more than the mark.
+func TestUncertainRunMayDecideItself(t *testing.T) {
+	t.Parallel()
+	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
+		_, err := idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
+			return 0, errors.New("no answer")
+		}, idempotency.AtMostOnce())
+		if !errors.Is(err, idempotency.ErrUncertain) {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		op, _ := idempotency.FromContext(r.Context())
+		op.SetOutcome(idempotency.Final) // the bank was asked
+	})
+	require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
+	require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
+	require.True(t, s.do(t, call{key: "k"}).replayed())
+}
+
+// An operation inside a step is another operation, with steps and keys of its own.
+func TestStepMayContainAnotherOperation(t *testing.T) {
+	t.Parallel()
+	jobs := newGuard(t, idempotency.NewMemoryStore())
+	s := stepServer(t, func(_ http.ResponseWriter, r *http.Request) {
+		outer := idempotency.DeriveKey(r.Context(), "charge")
+		got, err := idempotency.Step(r.Context(), "charge", func(ctx context.Context) (string, error) {
+			value, _, err := idempotency.Do(ctx, jobs, invoiceKey, func(ctx context.Context) (string, error) {
+				if idempotency.DeriveKey(ctx, "charge") == outer {
+					t.Error("derived keys of two operations collide")
+				}
+				return idempotency.Step(ctx, "charge", func(context.Context) (string, error) { return "inner", nil })
+			})
+			return value, err
+		})
+		if err != nil || got != "inner" {
+			t.Errorf("%q, %v", got, err)
+		}
+	})
+	require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
+}
+
+// A plainStore has none of the optional abilities.
+type plainStore struct{ idempotency.Store }
+
+func TestStepNeedsAStoreThatCanRecordIt(t *testing.T) {
+	t.Parallel()
+	guard := newGuard(t, plainStore{idempotency.NewMemoryStore()})
+	s := serveRecorder(t, guard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, err := idempotency.Step(r.Context(), "s", func(context.Context) (int, error) {
+			t.Error("an effect that cannot be recorded")
+			return 0, nil
+		})
+		if !errors.Is(err, idempotency.ErrStepMisuse) {
+			t.Errorf("error %v", err)
+		}
+	})))
+	require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
+}
+
+// A spyStore shows, and changes, what is recorded of steps.
+type spyStore struct {
+	*idempotency.MemoryStore
+	saved map[string][]byte
+	tell  func(map[string][]byte) map[string][]byte
+}
+
+func (s *spyStore) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
+	s.saved[name] = value
+	return s.MemoryStore.SaveStep(ctx, key, o, name, value)
+}
+
+func (s *spyStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+	rec, err := s.MemoryStore.Claim(ctx, key, c)
+	if rec.Mine && rec.Attempt > 1 && s.tell != nil {
+		rec.Steps = s.tell(rec.Steps)
+	}
+	return rec, err
+}
+
+// Whoever can read the store learns nothing, and whoever can write to it cannot make a
+// step return what it did not: not a value of another step, nor one that is made up.
+func TestSealedSteps(t *testing.T) {
+	t.Parallel()
+	sealer, err := idempotency.NewSealer(bytes.Repeat([]byte{1}, 32))
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		tell func(map[string][]byte) map[string][]byte
+		want error
+	}{
+		"untouched": {nil, nil},
+		"swapped": {func(steps map[string][]byte) map[string][]byte {
+			return map[string][]byte{"charge": steps["ship"], "ship": steps["charge"]}
+		}, idempotency.ErrCorrupt},
+		"cut":     {func(map[string][]byte) map[string][]byte { return map[string][]byte{"charge": {}} }, idempotency.ErrCorrupt},
+		"made up": {func(map[string][]byte) map[string][]byte { return map[string][]byte{"charge": []byte(`v"free"`)} }, idempotency.ErrCorrupt},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := &spyStore{MemoryStore: idempotency.NewMemoryStore(), saved: map[string][]byte{}, tell: c.tell}
+			charged := 0
+			s := serveRecorder(t, newGuard(t, store, idempotency.WithSealer(sealer)).Handler(
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					op, _ := idempotency.FromContext(r.Context())
+					got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) {
+						charged++
+						return "secret", nil
+					})
+					if op.Attempt() == 2 && !errors.Is(err, c.want) || err == nil && got != "secret" {
+						t.Errorf("attempt %d: %q, %v", op.Attempt(), got, err)
+					}
+					_, _ = idempotency.Step(r.Context(), "ship", func(context.Context) (string, error) { return "sh_1", nil })
+					w.WriteHeader(http.StatusInternalServerError)
+				})))
+			s.do(t, call{key: "k"})
+			s.do(t, call{key: "k"})
+			require.Equal(t, 1, charged)
+			require.NotEmpty(t, store.saved["charge"])
+			require.NotContains(t, string(store.saved["charge"]), "secret")
+		})
+	}
+}
+
+// What cannot be understood is not run over.
+func TestStepOfUnknownKindIsNotRunAgain(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{"", "?"} {
+		t.Run(value, func(t *testing.T) {
+			t.Parallel()
+			stepOfUnknownKind(t, value)
+		})
+	}
+}
+
+func stepOfUnknownKind(t *testing.T, value string) {
+	t.Helper()
+	store := &spyStore{MemoryStore: idempotency.NewMemoryStore(), saved: map[string][]byte{}}
+	store.tell = func(map[string][]byte) map[string][]byte { return map[string][]byte{"charge": []byte(value)} }
+	ran := 0
+	s := serveRecorder(t, newGuard(t, store).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) {
+			ran++
+			return 0, errors.New("failed")
+		})
+		if op, _ := idempotency.FromContext(r.Context()); op.Attempt() == 2 && !errors.Is(err, idempotency.ErrCorrupt) {
+			t.Errorf("error %v", err)
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+	})))
+	s.do(t, call{key: "k"})
+	s.do(t, call{key: "k"})
+	require.Equal(t, 1, ran)
+}
+
+func TestStepsOnRedis(t *testing.T) {
+	eachRedis(t, func(t *testing.T, store *idempotency.RedisStore, b redisBackend) {
+		const lease = time.Minute
+		died := make(chan struct{})
+		revive := make(chan struct{})
+		guard := newGuard(t, store, idempotency.WithLease(lease))
+		var mu sync.Mutex
+		charges, keys := 0, map[string]bool{}
+		s := serveHTTP1(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			op, _ := idempotency.FromContext(r.Context())
+			mu.Lock()
+			keys[idempotency.DeriveKey(r.Context(), "charge")] = true
+			mu.Unlock()
+			got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				charges++
+				return strings.Repeat("ch_1\r\n\x00", 4000), nil
+			})
+			if err != nil || len(got) != 7*4000 {
+				t.Errorf("attempt %d: %d bytes, %v", op.Attempt(), len(got), err)
+			}
+			switch op.Attempt() {
+			case 1: // as good as dead: its lease lapses while it does nothing
+				close(died)
+				<-revive
+				_, err = idempotency.Step(r.Context(), "ship", func(context.Context) (int, error) { return 1, nil })
+				if err == nil {
+					t.Error("an overtaken run records a step")
+				}
+			case 2:
+				w.WriteHeader(http.StatusBadGateway) // released
+			default:
+				w.WriteHeader(http.StatusCreated)
+			}
+		})))
+		first := make(chan reply, 1)
+		go func() {
+			got, _ := s.try(context.WithoutCancel(t.Context()), call{key: "k"})
+			first <- got
+		}()
+		<-died
+		b.advance(t, "idem:", lease)
+		require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
+		require.Equal(t, http.StatusCreated, s.do(t, call{key: "k"}).status)
+		close(revive)
+		// The first run's answer counts for nobody: it is shown the one that is recorded.
+		require.Equal(t, http.StatusCreated, (<-first).status)
+		mu.Lock()
+		defer mu.Unlock()
+		require.Equal(t, 1, charges)
+		require.Len(t, keys, 1)
+	})
+}

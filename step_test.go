@@ -1,0 +1,263 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+)
+
+// stepServer serves a handler on a memory store and a recorder.
+func stepServer(t *testing.T, h http.HandlerFunc, opts ...idempotency.Option) *server {
+	t.Helper()
+	return serveRecorder(t, newGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
+}
+
+func TestStepIsNotRunAgainByTheNextAttempt(t *testing.T) {
+	t.Parallel()
+	type receipt struct{ ID, Note string }
+	ran := map[string]int{}
+	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
+		got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (receipt, error) {
+			ran["charge"]++
+			return receipt{"ch_1", strings.Repeat("x", ran["charge"])}, nil
+		})
+		if err != nil || got != (receipt{"ch_1", "x"}) {
+			t.Errorf("charge: %+v, %v", got, err)
+		}
+		_, err = idempotency.Step(r.Context(), "ship", func(context.Context) (int, error) {
+			ran["ship"]++
+			if ran["ship"] < 3 {
+				return 0, errors.New("warehouse is closed")
+			}
+			return 1, nil
+		})
+		if err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+		}
+	})
+	require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
+	require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
+	require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
+	require.Equal(t, map[string]int{"charge": 1, "ship": 3}, ran)
+}
+
+func TestStepHandsBackTheDecodedValue(t *testing.T) {
+	t.Parallel()
+	type value struct {
+		Kept    string
+		Dropped string `json:"-"`
+	}
+	s := stepServer(t, func(_ http.ResponseWriter, r *http.Request) {
+		got, err := idempotency.Step(r.Context(), "s", func(context.Context) (value, error) {
+			return value{"kept", "dropped"}, nil
+		})
+		if err != nil || got != (value{Kept: "kept"}) {
+			t.Errorf("first run: %+v, %v", got, err)
+		}
+	})
+	require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
+}
+
+func TestPermanentErrorIsRecorded(t *testing.T) {
+	t.Parallel()
+	declined := errors.New("card declined")
+	ran, attempts := 0, 0
+	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
+		attempts++
+		_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) {
+			ran++
+			return 0, idempotency.Permanent(declined)
+		})
+		if !idempotency.IsPermanent(err) || err.Error() != "card declined" {
+			t.Errorf("attempt %d: %v", attempts, err)
+		}
+		if first := attempts == 1; errors.Is(err, declined) != first {
+			t.Errorf("attempt %d: the function's own error: %v", attempts, !first)
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	s.do(t, call{key: "k"})
+	s.do(t, call{key: "k"})
+	require.Equal(t, 1, ran)
+	require.Equal(t, 2, attempts)
+	require.NoError(t, idempotency.Permanent(nil))
+}
+
+func TestAtMostOnceStepIsHeldAfterACrash(t *testing.T) {
+	t.Parallel()
+	for name, crash := range map[string]func(){
+		"panic":  func() { panic(http.ErrAbortHandler) },
+		"goexit": runtime.Goexit,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ran, attempts := 0, 0
+			guard := newGuard(t, idempotency.NewMemoryStore())
+			s := serveHTTP1(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				attempts++
+				_, err := idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
+					ran++
+					crash()
+					return 0, nil
+				}, idempotency.AtMostOnce())
+				if !errors.Is(err, idempotency.ErrUncertain) {
+					t.Errorf("error %v", err)
+				}
+				w.WriteHeader(http.StatusInternalServerError)
+			})))
+			_, err := s.try(t.Context(), call{key: "k"})
+			require.Error(t, err)
+			require.Equal(t, http.StatusInternalServerError, s.do(t, call{key: "k"}).status)
+			requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeOutcomeUnknown)
+			require.Equal(t, 1, ran)
+			require.Equal(t, 2, attempts)
+		})
+	}
+}
+
+func TestStepMisuse(t *testing.T) {
+	t.Parallel()
+	ok := func(context.Context) (int, error) { return 1, nil }
+	misused := func(t *testing.T, err error, part string) {
+		t.Helper()
+		if !errors.Is(err, idempotency.ErrStepMisuse) || !strings.Contains(err.Error(), part) {
+			t.Errorf("want misuse %q, got %v", part, err)
+		}
+	}
+	var late context.Context
+	s := stepServer(t, func(_ http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		late = ctx
+		_, err := idempotency.Step(ctx, "", ok)
+		misused(t, err, "1 to 255")
+		_, err = idempotency.Step(ctx, strings.Repeat("n", 256), ok)
+		misused(t, err, "1 to 255")
+		_, err = idempotency.Step(ctx, "twice", ok)
+		if err != nil {
+			t.Error(err)
+		}
+		_, err = idempotency.Step(ctx, "twice", ok)
+		misused(t, err, "twice")
+		_, err = idempotency.Step(ctx, "outer", func(ctx context.Context) (int, error) {
+			return idempotency.Step(ctx, "inner", ok)
+		})
+		misused(t, err, `inside step "outer"`)
+		_, err = idempotency.Step(ctx, "large", func(context.Context) (string, error) {
+			return strings.Repeat("x", 64<<10), nil
+		})
+		misused(t, err, "65538 bytes")
+		_, err = idempotency.Step(ctx, "large error", func(context.Context) (int, error) {
+			return 0, idempotency.Permanent(errors.New(strings.Repeat("x", 64<<10+1)))
+		})
+		misused(t, err, "65537 bytes")
+		var lost *idempotency.NotRecordedError
+		if !errors.As(err, &lost) || lost.Step != "large error" {
+			t.Errorf("what is too large has happened: %v", err)
+		}
+		_, err = idempotency.Step(ctx, "not JSON", func(context.Context) (func(), error) { return nil, nil })
+		misused(t, err, "unsupported type")
+	})
+	require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
+	_, err := idempotency.Step(late, "late", ok)
+	misused(t, err, "ended")
+}
+
+func TestRecordedValueThatCannotBeDecoded(t *testing.T) {
+	t.Parallel()
+	attempt := 0
+	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
+		attempt++
+		if attempt == 1 {
+			if _, err := idempotency.Step(r.Context(), "s", func(context.Context) (string, error) { return "text", nil }); err != nil {
+				t.Error(err)
+			}
+		} else {
+			_, err := idempotency.Step(r.Context(), "s", func(context.Context) (int, error) {
+				t.Error("recorded step runs again")
+				return 0, nil
+			})
+			if !errors.Is(err, idempotency.ErrStepMisuse) {
+				t.Errorf("error %v", err)
+			}
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	s.do(t, call{key: "k"})
+	s.do(t, call{key: "k"})
+	require.Equal(t, 2, attempt)
+}
+
+func TestStepsRunInParallel(t *testing.T) {
+	t.Parallel()
+	const steps = 50
+	ran := [steps]int{}
+	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
+		var all sync.WaitGroup
+		for i := range steps {
+			all.Go(func() {
+				got, err := idempotency.Step(r.Context(), fmt.Sprintf("step %d", i), func(context.Context) (int, error) {
+					ran[i]++
+					return i * 100, nil
+				})
+				if err != nil || got != i*100 {
+					t.Errorf("step %d: %d, %v", i, got, err)
+				}
+			})
+		}
+		all.Wait()
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	s.do(t, call{key: "k"})
+	s.do(t, call{key: "k"})
+	for i := range ran {
+		require.Equal(t, 1, ran[i])
+	}
+}
+
+func TestStepOutsideOfAnOperationJustRuns(t *testing.T) {
+	t.Parallel()
+	for range 2 {
+		got, err := idempotency.Step(t.Context(), "s", func(context.Context) (string, error) { return "ran", nil })
+		require.NoError(t, err)
+		require.Equal(t, "ran", got)
+	}
+}
+
+func TestDerivedKeysAreStableAndDistinct(t *testing.T) {
+	t.Parallel()
+	seen := map[string]string{}
+	attempt := 0
+	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
+		attempt++
+		for _, purpose := range []string{"", "a", "b", "ab"} {
+			name := r.Header.Get("Idempotency-Key") + "/" + purpose
+			key := idempotency.DeriveKey(r.Context(), purpose)
+			if earlier, ok := seen[name]; ok && earlier != key {
+				t.Errorf("%s changed from %s to %s", name, earlier, key)
+			}
+			seen[name] = key
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	for range 3 {
+		s.do(t, call{key: "k1"})
+		s.do(t, call{key: "k2"})
+	}
+	distinct := map[string]bool{}
+	for _, key := range seen {
+		require.Len(t, key, 32)
+		distinct[key] = true
+	}
+	require.Len(t, distinct, 8)
+	first, second := idempotency.DeriveKey(t.Context(), "a"), idempotency.DeriveKey(t.Context(), "a")
+	require.NotEqual(t, first, second, "outside of an operation")
+}
