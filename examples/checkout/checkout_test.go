@@ -1,0 +1,320 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/redistest"
+)
+
+// lease is short, because a key stays blocked that long after each crash.
+const lease = 500 * time.Millisecond
+
+// A process is a running provider or shop.
+type process struct {
+	cmd *exec.Cmd
+	url string
+}
+
+// start starts a process on a free port and returns when it listens. It is killed at
+// the end of the test.
+func start(t *testing.T, point string, args ...string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(os.Args[0], append(args, "-addr", "127.0.0.1:0")...)}
+	p.cmd.Env = append(os.Environ(), runMain+"=1", crashPoint+"="+point)
+	p.cmd.Stderr = t.Output()
+	stdout, err := p.cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.cmd.Start())
+	t.Cleanup(p.kill)
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
+	require.True(t, ok, line)
+	p.url = url
+	return p
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+// A backend is what shops share, and survives them.
+type backend struct {
+	redis    *redistest.Server
+	provider *process
+}
+
+func newBackend(t *testing.T) backend {
+	return backend{redistest.Start(t), start(t, "", "provider")}
+}
+
+// shop starts a shop that dies at a point, or does not if it is empty.
+func (b backend) shop(t *testing.T, point string, args ...string) *process {
+	t.Helper()
+	return start(t, point, append([]string{
+		"shop", "-redis", b.redis.Addr, "-provider", b.provider.url,
+		"-lease", lease.String(), "-timeout", "300ms",
+	}, args...)...)
+}
+
+// A reply is an answer that has been read to its end, or why there is none.
+type reply struct {
+	status   int
+	body     string
+	replayed bool
+	code     idempotency.Code
+	err      error
+}
+
+// An order's client: it knows the route and the key, and sends the same request again.
+type client struct{ path, key string }
+
+func (c client) send(ctx context.Context, p *process) (r reply) {
+	body, _ := json.Marshal(order{ID: c.key, Amount: 100})
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+c.path, bytes.NewReader(body))
+	if err != nil {
+		return reply{err: err}
+	}
+	req.Header.Set("Idempotency-Key", c.key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return reply{err: err}
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	r = reply{
+		status: resp.StatusCode, body: string(text), err: err,
+		replayed: resp.Header.Get("Idempotent-Replayed") == "true",
+	}
+	if resp.Header.Get("Content-Type") == "application/problem+json" {
+		var problem idempotency.Problem
+		r.err = errors.Join(err, json.Unmarshal(text, &problem))
+		r.code = problem.Code
+	}
+	return r
+}
+
+// retry sends the request until it is settled, with growing pauses, as a client does.
+func (c client) retry(t *testing.T, p *process) reply {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, lease/2) {
+		got := c.send(ctx, p)
+		retryable := got.err != nil || got.status >= http.StatusInternalServerError || got.code == idempotency.CodeInFlight
+		if !retryable {
+			return got
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			require.FailNow(t, "no answer in time", "last: %+v", got)
+		}
+	}
+}
+
+// order tells what the provider did for the client's order.
+func (b backend) order(t *testing.T, c client) tally {
+	t.Helper()
+	resp, err := http.Get(b.provider.url + "/orders/" + c.key)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	var got tally
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&got))
+	return got
+}
+
+func (b backend) fault(t *testing.T, c client, kind, fault string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, b.provider.url+"/faults/"+kind+"/"+c.key, strings.NewReader(fault))
+	require.NoError(t, err)
+	resp, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	resp.Body.Close()
+}
+
+// crashAt sends a request to a shop that dies of it.
+func (b backend) crashAt(t *testing.T, c client, point string) {
+	t.Helper()
+	victim := b.shop(t, point, "-resolve=false")
+	got := c.send(t.Context(), victim)
+	require.Error(t, got.err, "the shop survives: %+v", got)
+	var exit *exec.ExitError
+	require.ErrorAs(t, victim.cmd.Wait(), &exit)
+	require.Equal(t, syscall.SIGKILL, exit.Sys().(syscall.WaitStatus).Signal())
+}
+
+var onceEach = map[string]int{"charges": 1, "shipments": 1, "mails": 1}
+
+// requireDone checks that the client has its one answer, and the world one of each
+// effect, the ones that the answer names.
+func (b backend) requireDone(t *testing.T, c client, got reply, p *process) {
+	t.Helper()
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	var r receipt
+	require.NoError(t, json.Unmarshal([]byte(got.body), &r))
+	require.NotEmpty(t, r.Charge)
+	require.NotEmpty(t, r.Shipment)
+	require.NotEmpty(t, r.Mail)
+	again := c.send(t.Context(), p)
+	require.True(t, again.replayed)
+	require.Equal(t, got.body, again.body)
+	require.Equal(t, onceEach, b.order(t, c).Done)
+}
+
+// A crashCase is a moment at which the shop dies, and how often the provider is asked
+// for each effect in the end.
+type crashCase struct {
+	point                    string
+	charges, shipments, mail int
+}
+
+// crashTable is the table of docs/durable-runs.md: where the shop is killed, and which
+// of the calls the retry repeats.
+var crashTable = []crashCase{
+	{"before effect charges 1", 1, 1, 1},
+	{"after effect charges 1", 2, 1, 1},
+	{"before save charge 1", 2, 1, 1},
+	{"after save charge 1", 1, 1, 1},
+	{"before effect shipments 1", 1, 1, 1},
+	{"after effect shipments 1", 1, 2, 1},
+	{"before save ship 1", 1, 2, 1},
+	{"after save ship 1", 1, 1, 1},
+	{"before effect mails 1", 1, 1, 1},
+	{"after effect mails 1", 1, 1, 2},
+	{"before save mail 1", 1, 1, 2},
+	{"after save mail 1", 1, 1, 1},
+	{"before complete 1", 1, 1, 1},
+	{"after complete 1", 1, 1, 1},
+}
+
+func TestKilledAnywhereEndsInOneOfEach(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	survivor := b.shop(t, "")
+	for _, c := range crashTable {
+		t.Run(c.point, func(t *testing.T) {
+			t.Parallel()
+			client := client{"/checkout", strings.ReplaceAll(c.point, " ", "-")}
+			b.crashAt(t, client, c.point)
+			got := client.retry(t, survivor)
+			b.requireDone(t, client, got, survivor)
+			require.Equal(t, c.point == "after complete 1", got.replayed)
+			require.Equal(t, map[string]int{"charges": c.charges, "shipments": c.shipments, "mails": c.mail},
+				b.order(t, client).Asked)
+		})
+	}
+}
+
+// Killed again and again, at a later moment each time.
+func TestKilledManyTimesEndsInOneOfEach(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	c := client{"/checkout", "unlucky"}
+	for _, point := range []string{
+		"after effect charges 1", "before save charge 1", "after save charge 1", "after effect shipments 1",
+		"after save ship 1", "before save mail 1", "after save mail 1", "before complete 1",
+	} {
+		victim := b.shop(t, point)
+		require.Eventually(t, func() bool { return c.send(t.Context(), victim).err != nil }, 20*time.Second, lease/5)
+		require.Error(t, victim.cmd.Wait())
+	}
+	survivor := b.shop(t, "")
+	b.requireDone(t, c, c.retry(t, survivor), survivor)
+	require.Equal(t, map[string]int{"charges": 3, "shipments": 2, "mails": 2}, b.order(t, c).Asked)
+}
+
+// The provider fails, or acts and does not answer: the same request is sent again.
+func TestFaultsOfTheProvider(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	s := b.shop(t, "")
+	for _, fault := range []string{faultFail, faultHang} {
+		for _, kind := range []string{"charges", "shipments", "mails"} {
+			t.Run(fault+" "+kind, func(t *testing.T) {
+				t.Parallel()
+				c := client{"/checkout", fault + "-" + kind}
+				b.fault(t, c, kind, fault)
+				require.Equal(t, http.StatusBadGateway, c.send(t.Context(), s).status)
+				b.requireDone(t, c, c.retry(t, s), s)
+				require.Equal(t, 2, b.order(t, c).Asked[kind])
+			})
+		}
+	}
+	t.Run("declined", func(t *testing.T) {
+		t.Parallel()
+		var answers []string
+		for range 2 {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/checkout", strings.NewReader(`{"id":"declined","amount":10001}`))
+			require.NoError(t, err)
+			r.Header.Set("Idempotency-Key", "declined")
+			resp, err := http.DefaultClient.Do(r)
+			require.NoError(t, err)
+			resp.Body.Close()
+			answers = append(answers, resp.Status+resp.Header.Get("Idempotent-Replayed"))
+		}
+		require.Equal(t, []string{"402 Payment Required", "402 Payment Requiredtrue"}, answers)
+		require.Equal(t, map[string]int{"charges": 1}, b.order(t, client{key: "declined"}).Asked)
+	})
+}
+
+// The mail of the other route goes through a service without idempotency keys. Where
+// nobody can know whether it was sent the key is held, and the resolver finds out.
+func TestKilledBetweenMarkAndRecordIsHeldAndResolved(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	unresolved := b.shop(t, "", "-resolve=false")
+	resolving := b.shop(t, "")
+	for _, c := range []struct {
+		point      string
+		held, sent bool
+	}{
+		{"before save mail 1", false, false}, // no mark: nothing was begun
+		{"after save mail 1", true, false},   // the mark
+		{"before effect mails 1", true, false},
+		{"after effect mails 1", true, true},
+		{"before save mail 2", true, true}, // the record
+		{"after save mail 2", false, true},
+	} {
+		t.Run(c.point, func(t *testing.T) {
+			t.Parallel()
+			client := client{"/checkout/plain-mail", strings.ReplaceAll(c.point, " ", "-")}
+			b.crashAt(t, client, c.point)
+			got := client.retry(t, unresolved)
+			if !c.held {
+				b.requireDone(t, client, got, unresolved)
+				return
+			}
+			for range 3 {
+				require.Equal(t, http.StatusConflict, got.status)
+				require.Equal(t, idempotency.CodeOutcomeUnknown, got.code)
+				got = client.send(t.Context(), unresolved)
+			}
+			if sent := b.order(t, client).Done["mails"]; c.sent {
+				require.Equal(t, 1, sent)
+			} else {
+				require.Zero(t, sent)
+			}
+			got = client.retry(t, resolving)
+			require.Equal(t, c.sent, got.replayed, "the resolver has recorded the answer, or let it run")
+			b.requireDone(t, client, got, resolving)
+			require.Equal(t, onceEach, b.order(t, client).Asked)
+		})
+	}
+}

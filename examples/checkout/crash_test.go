@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"example.com/idempotency"
+)
+
+// The environment of the processes that the tests start. runMain makes this test binary
+// be the program, and crashPoint names the moment at which that kills itself.
+const (
+	runMain    = "CHECKOUT_TEST_RUN_MAIN"
+	crashPoint = "CHECKOUT_TEST_CRASH"
+)
+
+func TestMain(m *testing.M) {
+	point := os.Getenv(crashPoint)
+	switch {
+	case os.Getenv(runMain) == "":
+		os.Exit(m.Run())
+	case point == "":
+		main()
+	default:
+		crashingShop(&crash{point: point})
+	}
+}
+
+// crashingShop is main for a shop that dies on the way.
+func crashingShop(c *crash) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	config := parseShop(os.Args[2:])
+	err := runShop(ctx, config, crashingStore{config.store(), c}, crashingTransport{c})
+	slog.Error("a shop that was to die has ended", "error", err)
+	os.Exit(1)
+}
+
+// A crash is the moment at which a process dies, "before effect charges 1" for example:
+// before the first request for a charge.
+type crash struct {
+	point string
+
+	mu    sync.Mutex
+	count map[string]int
+}
+
+// around makes a call, and dies before or after it if that is the moment.
+func (c *crash) around(what string, call func() error) error {
+	c.mu.Lock()
+	if c.count == nil {
+		c.count = make(map[string]int)
+	}
+	c.count[what]++
+	what = fmt.Sprintf("%s %d", what, c.count[what])
+	c.mu.Unlock()
+	c.die("before " + what)
+	err := call()
+	c.die("after " + what)
+	return err
+}
+
+// die ends the process as kill -9 does: nothing is deferred, flushed or finished.
+func (c *crash) die(moment string) {
+	if moment == c.point {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+}
+
+// A crashingStore is the shop's store. A step marked with AtMostOnce is saved twice: the
+// first time it is its mark.
+type crashingStore struct {
+	*idempotency.RedisStore
+	crash *crash
+}
+
+func (s crashingStore) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
+	return s.crash.around("save "+name, func() error { return s.RedisStore.SaveStep(ctx, key, o, name, value) })
+}
+
+func (s crashingStore) Complete(ctx context.Context, key string, o idempotency.Owner, answer []byte, ttl time.Duration) error {
+	return s.crash.around("complete", func() error { return s.RedisStore.Complete(ctx, key, o, answer, ttl) })
+}
+
+// A crashingTransport is the shop's way to the provider.
+type crashingTransport struct{ crash *crash }
+
+func (t crashingTransport) RoundTrip(r *http.Request) (resp *http.Response, err error) {
+	err = t.crash.around("effect "+strings.TrimPrefix(r.URL.Path, "/"), func() error {
+		resp, err = http.DefaultTransport.RoundTrip(r) //nolint:bodyclose // the client closes it
+		return err
+	})
+	return resp, err
+}

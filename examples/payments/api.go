@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"example.com/idempotency"
+)
+
+// maxWait is how long a duplicate of a transfer waits for the answer of the first.
+const maxWait = 10 * time.Second
+
+// newGuard returns the guard of all routes: keys are their caller's own.
+func newGuard(store idempotency.Store, opts ...idempotency.Option) (*idempotency.Guard, error) {
+	return idempotency.New(store, callerScope, opts...)
+}
+
+// newAPI returns the routes. Authentication is outside the guard: the scope of a key is
+// the caller, who has to be known first, and a stranger is shown no recorded answer.
+func newAPI(guard *idempotency.Guard, p *provider) http.Handler {
+	mux := http.NewServeMux()
+	protect := func(pattern string, pay http.Handler, opts ...idempotency.Option) {
+		mux.Handle(pattern, authenticate(guard.With(opts...).Handler(pay)))
+	}
+
+	protect("POST /charges", pay(p, "charges"),
+		idempotency.WithRequired(),
+		idempotency.WithTTL(24*time.Hour))
+	// Money that has left cannot be called back: if the outcome of a payout is unknown,
+	// nobody tries again until somebody has looked.
+	protect("POST /payouts", pay(p, "payouts"),
+		idempotency.WithRequired(),
+		idempotency.WithTTL(7*24*time.Hour),
+		idempotency.WithRecovery(idempotency.Hold))
+	protect("POST /transfers", pay(p, "transfers"),
+		idempotency.WithWait(maxWait))
+
+	mux.HandleFunc("GET /count", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, p.counts())
+	})
+	return mux
+}
+
+type callerKey struct{}
+
+// authenticate lets known callers in, and tells the handlers behind it who calls. The
+// tokens of this example are the callers' names.
+func authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !ok || token != "alice" && token != "bob" {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			writeError(w, http.StatusUnauthorized, "unknown caller")
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, token)))
+	})
+}
+
+// callerScope is the scope of every key: whoever authenticate has let in.
+func callerScope(r *http.Request) (string, error) {
+	caller, ok := r.Context().Value(callerKey{}).(string)
+	if !ok {
+		return "", errors.New("request was not authenticated")
+	}
+	return caller, nil
+}
+
+// An order is what a client asks for.
+type order struct {
+	Amount   int64  `json:"amount"`
+	Currency string `json:"currency"`
+}
+
+// A payment is what a client gets.
+type payment struct {
+	ID string `json:"id"`
+	order
+	// Attempt is above 1 when an earlier run with the same key came to no end.
+	Attempt int `json:"attempt"`
+}
+
+// pay handles the payments of one kind. It knows nothing of keys and replays.
+func pay(p *provider, kind string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		o, status, err := readOrder(r.Body)
+		if err != nil {
+			writeError(w, status, err.Error())
+			return
+		}
+		made, err := p.pay(r.Context(), kind, o)
+		if err != nil {
+			slog.ErrorContext(r.Context(), "payment not made", "kind", kind, "error", err)
+			w.Header().Set("Retry-After", "1")
+			writeError(w, http.StatusServiceUnavailable, "the payment was not made")
+			return
+		}
+		w.Header().Set("Location", "/"+kind+"/"+made.ID)
+		writeJSON(w, http.StatusCreated, made)
+	})
+}
+
+// readOrder returns the order, or the status that refuses it. Refusals are answers like
+// any other: they are recorded, and a retry gets the same one.
+func readOrder(body io.Reader) (o order, status int, err error) {
+	decoder := json.NewDecoder(body)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&o); err != nil {
+		return o, http.StatusBadRequest, errors.New(`the body must look like {"amount":100,"currency":"eur"}`)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return o, http.StatusBadRequest, errors.New("the body must be one JSON object")
+	}
+	switch {
+	case o.Amount <= 0:
+		return o, http.StatusUnprocessableEntity, errors.New("the amount must be positive")
+	case o.Currency != "eur" && o.Currency != "usd":
+		return o, http.StatusUnprocessableEntity, errors.New("the currency must be eur or usd")
+	}
+	return o, 0, nil
+}
+
+func writeError(w http.ResponseWriter, status int, message string) {
+	writeJSON(w, status, map[string]string{"error": message})
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	if err := json.NewEncoder(w).Encode(v); err != nil {
+		slog.Error("answer not written", "error", err)
+	}
+}

@@ -1,0 +1,41 @@
+//go:build unix
+
+package main
+
+import (
+	"net/http"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/redistest"
+)
+
+// A process that stands still for longer than its lease, in the middle of a payment,
+// finds when it goes on that another has taken over, and pays nothing.
+func TestPausedProcess(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	paused := start(t, "-redis", redis.Addr, "-lease", "1s", "-delay", "1s")
+	other := start(t, "-redis", redis.Addr, "-lease", "1s")
+
+	running := paused.begin(t, "/charges", "order-1")
+	require.NoError(t, paused.cmd.Process.Signal(syscall.SIGSTOP))
+	var taken answer
+	require.Eventually(t, func() bool {
+		taken = other.pay(t, "/charges", "order-1", hundredEuros)
+		return taken.code != idempotency.CodeInFlight
+	}, 10*time.Second, 10*time.Millisecond)
+	requirePaid(t, taken, 2)
+
+	require.NoError(t, paused.cmd.Process.Signal(syscall.SIGCONT))
+	got := <-running
+	require.NoError(t, got.err)
+	require.Equal(t, http.StatusServiceUnavailable, got.status, got.body)
+	require.Zero(t, paused.count(t)["charges"])
+	require.Equal(t, 1, other.count(t)["charges"])
+	requireReplay(t, taken, paused.pay(t, "/charges", "order-1", hundredEuros))
+}

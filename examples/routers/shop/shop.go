@@ -1,0 +1,105 @@
+// Package shop is what the router examples have in common: callers, a guard for their
+// keys, and charges to make. What differs, the routes, is in the programs.
+package shop
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"example.com/idempotency"
+)
+
+// Serve runs the routes on the address of the flag -addr. A program with more to lose
+// also shuts down in order, as examples/payments does.
+func Serve(routes func(*idempotency.Guard) http.Handler) {
+	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
+	flag.Parse()
+	guard, err := NewGuard()
+	if err != nil {
+		log.Fatal(err)
+	}
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", *addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("listening on http://%s\n", listener.Addr())
+	server := &http.Server{Handler: routes(guard), ReadHeaderTimeout: 5 * time.Second}
+	log.Fatal(server.Serve(listener))
+}
+
+// NewGuard returns a guard whose scope is the caller.
+func NewGuard() (*idempotency.Guard, error) {
+	return idempotency.New(idempotency.NewMemoryStore(), func(r *http.Request) (string, error) {
+		caller, ok := r.Context().Value(callerKey{}).(string)
+		if !ok {
+			return "", errors.New("request was not authenticated")
+		}
+		return caller, nil
+	})
+}
+
+type callerKey struct{}
+
+// ErrUnknownCaller is for requests without a known bearer token.
+var ErrUnknownCaller = errors.New("unknown caller")
+
+// Authenticate returns the request with its caller in the context, where the guard's
+// scope looks for it. The values that a router keeps in its own context are not seen
+// from there.
+func Authenticate(r *http.Request) (*http.Request, error) {
+	caller, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok || caller != "alice" && caller != "bob" {
+		return nil, ErrUnknownCaller
+	}
+	return r.WithContext(context.WithValue(r.Context(), callerKey{}, caller)), nil
+}
+
+// An Order is the body of a request.
+type Order struct {
+	Amount int `json:"amount"`
+}
+
+// A Receipt is the answer to it.
+type Receipt struct {
+	Run     int64 `json:"run"`     // how many runs there have been, this one included
+	Attempt int   `json:"attempt"` // the attempt of the key
+}
+
+// Errors of Charge.
+var (
+	ErrInvalid  = errors.New("the amount must be positive")
+	ErrDeclined = errors.New("the card was declined")
+)
+
+// Like the test mode of a payment provider, Charge has amounts that fail.
+const (
+	Declined = 402 // is refused with ErrDeclined
+	Cut      = 499 // cuts the connection, at the first attempt
+)
+
+var runs atomic.Int64
+
+// Charge makes a charge.
+func Charge(ctx context.Context, order Order) (Receipt, error) {
+	receipt := Receipt{Run: runs.Add(1), Attempt: 1}
+	if op, ok := idempotency.FromContext(ctx); ok {
+		receipt.Attempt = op.Attempt()
+	}
+	switch {
+	case order.Amount <= 0:
+		return receipt, ErrInvalid
+	case order.Amount == Declined:
+		return receipt, ErrDeclined
+	case order.Amount == Cut && receipt.Attempt == 1:
+		panic(http.ErrAbortHandler)
+	}
+	return receipt, nil
+}
