@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -178,30 +179,54 @@ func (b backend) requireDone(t *testing.T, c client, got reply, p *process) {
 	require.Equal(t, onceEach, b.order(t, c).Done)
 }
 
-// A crashCase is a moment at which the shop dies, and how often the provider is asked
-// for each effect in the end.
+// A crashCase is a moment at which the shop dies, the row of docs/durable-runs.md that
+// tells what comes of it, and how often the provider is asked for each effect.
 type crashCase struct {
-	point                    string
+	point, row               string
 	charges, shipments, mail int
 }
 
-// crashTable is the table of docs/durable-runs.md: where the shop is killed, and which
-// of the calls the retry repeats.
+// The rows of the first table.
+const (
+	beforeEffect = "before the effect"
+	beforeRecord = "after the effect, before its record"
+	afterRecord  = "after its record"
+	beforeAnswer = "after the last step, before the answer is recorded"
+	afterAnswer  = "after the answer is recorded"
+)
+
 var crashTable = []crashCase{
-	{"before effect charges 1", 1, 1, 1},
-	{"after effect charges 1", 2, 1, 1},
-	{"before save charge 1", 2, 1, 1},
-	{"after save charge 1", 1, 1, 1},
-	{"before effect shipments 1", 1, 1, 1},
-	{"after effect shipments 1", 1, 2, 1},
-	{"before save ship 1", 1, 2, 1},
-	{"after save ship 1", 1, 1, 1},
-	{"before effect mails 1", 1, 1, 1},
-	{"after effect mails 1", 1, 1, 2},
-	{"before save mail 1", 1, 1, 2},
-	{"after save mail 1", 1, 1, 1},
-	{"before complete 1", 1, 1, 1},
-	{"after complete 1", 1, 1, 1},
+	{"before effect charges 1", beforeEffect, 1, 1, 1},
+	{"after effect charges 1", beforeRecord, 2, 1, 1},
+	{"before save charge 1", beforeRecord, 2, 1, 1},
+	{"after save charge 1", afterRecord, 1, 1, 1},
+	{"before effect shipments 1", beforeEffect, 1, 1, 1},
+	{"after effect shipments 1", beforeRecord, 1, 2, 1},
+	{"before save ship 1", beforeRecord, 1, 2, 1},
+	{"after save ship 1", afterRecord, 1, 1, 1},
+	{"before effect mails 1", beforeEffect, 1, 1, 1},
+	{"after effect mails 1", beforeRecord, 1, 1, 2},
+	{"before save mail 1", beforeRecord, 1, 1, 2},
+	{"after save mail 1", afterRecord, 1, 1, 1},
+	{"before complete 1", beforeAnswer, 1, 1, 1},
+	{"after complete 1", afterAnswer, 1, 1, 1},
+}
+
+// documented returns the cells of a row of docs/durable-runs.md, in one of its two crash
+// tables.
+func documented(t *testing.T, table int, row string) []string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/durable-runs.md")
+	require.NoError(t, err)
+	tables := strings.Split(string(page), "\n| killed |")
+	require.Len(t, tables, 3)
+	for line := range strings.Lines(tables[1+table]) {
+		if cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | "); strings.TrimSpace(cells[0]) == row {
+			return cells
+		}
+	}
+	require.Fail(t, "not documented", row)
+	return nil
 }
 
 func TestKilledAnywhereEndsInOneOfEach(t *testing.T) {
@@ -218,6 +243,8 @@ func TestKilledAnywhereEndsInOneOfEach(t *testing.T) {
 			require.Equal(t, c.point == "after complete 1", got.replayed)
 			require.Equal(t, map[string]int{"charges": c.charges, "shipments": c.shipments, "mails": c.mail},
 				b.order(t, client).Asked)
+			asked := []string{"", "once", "twice"}[max(c.charges, c.shipments, c.mail)]
+			require.Equal(t, asked, documented(t, 0, c.row)[2])
 		})
 	}
 }
@@ -281,22 +308,26 @@ func TestKilledBetweenMarkAndRecordIsHeldAndResolved(t *testing.T) {
 	b := newBackend(t)
 	unresolved := b.shop(t, "", "-resolve=false")
 	resolving := b.shop(t, "")
+	// The first that is saved of the mail is its mark, the second its record.
 	for _, c := range []struct {
-		point      string
+		point, row string
 		held, sent bool
 	}{
-		{"before save mail 1", false, false}, // no mark: nothing was begun
-		{"after save mail 1", true, false},   // the mark
-		{"before effect mails 1", true, false},
-		{"after effect mails 1", true, true},
-		{"before save mail 2", true, true}, // the record
-		{"after save mail 2", false, true},
+		{"before save mail 1", "before the mark is recorded", false, false},
+		{"after save mail 1", "after the mark, before the effect", true, false},
+		{"before effect mails 1", "after the mark, before the effect", true, false},
+		{"after effect mails 1", beforeRecord, true, true},
+		{"before save mail 2", beforeRecord, true, true},
+		{"after save mail 2", afterRecord, false, true},
 	} {
 		t.Run(c.point, func(t *testing.T) {
 			t.Parallel()
 			client := client{"/checkout/plain-mail", strings.ReplaceAll(c.point, " ", "-")}
 			b.crashAt(t, client, c.point)
 			got := client.retry(t, unresolved)
+			row := documented(t, 1, c.row)
+			require.True(t, strings.HasPrefix(row[1], strconv.Itoa(got.status)), "%v", row)
+			require.Equal(t, strconv.Itoa(b.order(t, client).Done["mails"]), row[2])
 			if !c.held {
 				b.requireDone(t, client, got, unresolved)
 				return
@@ -305,11 +336,6 @@ func TestKilledBetweenMarkAndRecordIsHeldAndResolved(t *testing.T) {
 				require.Equal(t, http.StatusConflict, got.status)
 				require.Equal(t, idempotency.CodeOutcomeUnknown, got.code)
 				got = client.send(t.Context(), unresolved)
-			}
-			if sent := b.order(t, client).Done["mails"]; c.sent {
-				require.Equal(t, 1, sent)
-			} else {
-				require.Zero(t, sent)
 			}
 			got = client.retry(t, resolving)
 			require.Equal(t, c.sent, got.replayed, "the resolver has recorded the answer, or let it run")
