@@ -167,10 +167,10 @@ func TestAllocations(t *testing.T) {
 	n := 0
 	first := testing.AllocsPerRun(200, func() { c.send(h, keys[n]); n++ })
 	t.Logf("first run: %v above the bare handler", first-bare)
-	require.LessOrEqual(t, first-bare, 15.0, "first run")
+	require.LessOrEqual(t, first-bare, 13.0, "first run")
 
 	c.send(h, "replayed")
 	replay := testing.AllocsPerRun(200, func() { c.send(h, "replayed") })
 	t.Logf("replay: %v above the bare handler", replay-bare)
-	require.LessOrEqual(t, replay-bare, 11.0, "replay")
+	require.LessOrEqual(t, replay-bare, 10.0, "replay")
 }

@@ -121,19 +121,20 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 	}
 	defer g.core.work.leave()
 
-	u := &run{guard: g}
-	u.op.lease = &u.lease
-	u.lease.init(context.WithoutCancel(r.Context()), g, Key{in.scope, in.key}, in.fingerprint)
-	rec, err := g.admit(r.Context(), &u.lease, func(recorded Fingerprint) (Fingerprint, bool) {
+	l := new(lease)
+	l.init(context.WithoutCancel(r.Context()), g, Key{in.scope, in.key}, in.fingerprint)
+	rec, err := g.admit(r.Context(), l, func(recorded Fingerprint) (Fingerprint, bool) {
 		return g.formerFingerprint(r, in.body, recorded)
 	})
 	switch {
 	case err != nil:
-		g.serveWithoutStore(w, r, next, in, &u.lease, err)
+		g.serveWithoutStore(w, r, next, in, l, err)
 	case rec.Mine:
+		u := &run{guard: g, lease: l}
+		u.op.lease = l
 		u.serve(w, r, next, in.body)
 	default:
-		g.serveRecord(w, r, &u.lease, rec)
+		g.serveRecord(w, r, l, rec)
 	}
 }
 

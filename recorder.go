@@ -55,7 +55,8 @@ type recorder struct {
 	written     int64
 	buf         *[]byte
 	diff        headerDiff
-	fields      [6]field // the first of diff.recorded, without an allocation
+	fields      [6]field  // the first of diff.recorded, without an allocation
+	length      [1]string // the Content-Length that is sent, likewise
 }
 
 func (rec *recorder) init(w http.ResponseWriter, method, echo string, limit int64, bufs *sync.Pool) {
@@ -396,8 +397,8 @@ func (rec *recorder) respond(a *answer) {
 	}
 	announce(h, fieldNames(a.trailer))
 	if rec.declared < 0 && lengthAllowed(h, rec.status, rec.method) {
-		rec.diff.live = append(rec.diff.live,
-			field{name: "Content-Length", values: []string{strconv.Itoa(len(a.body))}})
+		rec.length[0] = strconv.Itoa(len(a.body))
+		h["Content-Length"] = rec.length[:]
 	}
 	rec.sendHead()
 	rec.forward(a.body)

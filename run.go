@@ -9,11 +9,12 @@ import (
 
 // A run is one execution of a handler. All its parts are one allocation, and none is
 // reused: a handler may keep its request, writer or operation for longer than the run
-// lasts.
+// lasts. The lease stands apart, because it may have to outlive all that: a run that
+// waits to be recorded keeps its answer, and not its request.
 type run struct {
 	guard *Guard
 	op    Operation
-	lease lease
+	lease *lease
 	ctx   operationContext
 	rec   recorder
 	req   http.Request
@@ -87,7 +88,7 @@ func (u *run) finish(r *http.Request, start time.Time) {
 		// The connection is about to be cut by net/http; there is no answer.
 	case errors.Is(err, errSuperseded) && !u.rec.sent():
 		// Another run's answer counts. Ours would be seen by nobody else.
-		u.guard.serveRecord(u.rec.w, r, &u.lease, rec)
+		u.guard.serveRecord(u.rec.w, r, u.lease, rec)
 	default:
 		u.rec.respond(&u.answer)
 	}
@@ -106,13 +107,17 @@ func (u *run) final(a *answer) verdict {
 		u.lease.observe(Event{Kind: EventRecordingLost, Err: err})
 		return verdict{outcome: Unknown, hold: true}
 	}
-	return verdict{outcome: Final, answer: stored, notKept: func() []byte {
-		stored, err := u.seal(notKept(u.rec.status, u.rec.header))
-		if err != nil {
-			return nil
-		}
-		return stored
-	}}
+	return verdict{outcome: Final, answer: stored, run: u}
+}
+
+// notKept is what is stored in place of the answer where there is no room for it: that it
+// ran is the most important thing, and takes a few bytes. Nil if it cannot be sealed.
+func (u *run) notKept() []byte {
+	stored, err := u.seal(notKept(u.rec.status, u.rec.header))
+	if err != nil {
+		return nil
+	}
+	return stored
 }
 
 func (u *run) seal(a *answer) ([]byte, error) {

@@ -36,9 +36,7 @@ type verdict struct {
 	outcome Outcome
 	hold    bool   // for an Unknown outcome: Hold rather than Release
 	answer  []byte // for a Final outcome, as stored
-	// notKept is what is stored instead where there is no room for the answer: that it
-	// ran is the most important thing, and takes a few bytes.
-	notKept func() []byte
+	run     *run   // whose answer it is, or nil
 }
 
 // lasting reports whether the verdict says something that must not be forgotten.
@@ -140,8 +138,8 @@ func (l *lease) reclaim() (Record, error) {
 func (l *lease) settleLater(v verdict, failures int, cause error) error {
 	held := int64(len(v.answer))
 	if !l.core.pending.add(held) {
-		if v.notKept != nil {
-			v.answer = v.notKept()
+		if v.run != nil {
+			v.answer = v.run.notKept()
 			held = int64(len(v.answer))
 		}
 		if !l.core.pending.add(held) {
@@ -152,6 +150,7 @@ func (l *lease) settleLater(v verdict, failures int, cause error) error {
 		l.core.pending.remove(held)
 		return l.giveUp(ErrShutdown)
 	}
+	v.run = nil // the answer is all that is kept
 	l.observe(Event{Kind: EventRecordingDelayed, Outcome: v.outcome, Err: cause})
 	until := time.Now().Add(l.claim.Retention)
 	go func() {
