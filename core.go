@@ -26,6 +26,7 @@ type core struct {
 	resolving resolving
 	work      work
 	pending   pendingAnswers
+	ghosts    pendingAnswers // claims whose reply never came
 }
 
 func newCore(store Store, scope ScopeFunc) *core {

@@ -186,14 +186,20 @@ func (l *lease) giveUp(err error) error {
 // look like a run of unknown outcome. A store that answers "not the owner" may yet
 // execute the claim, which is still on its way, so that the release is repeated for as
 // long as the claim could last. A shutdown does not wait for that, but it does wait for
-// the store to answer.
+// the store to answer. Of the claims of a long outage as many as of runs are given back;
+// the others end with their leases.
 func (l *lease) abandon() {
+	if !l.core.ghosts.add(0) {
+		return
+	}
 	if !l.core.work.enter() {
+		l.core.ghosts.remove(0)
 		return
 	}
 	until := time.Now().Add(l.claim.Lease)
 	go func() {
 		defer l.core.work.leave()
+		defer l.core.ghosts.remove(0)
 		for n := 1; ; n++ {
 			err := l.release()
 			if err == nil {
@@ -225,7 +231,7 @@ func sleep(d time.Duration, end <-chan struct{}) bool {
 	}
 }
 
-// pendingAnswers bounds the memory of what waits to be recorded.
+// pendingAnswers bounds the number and the memory of what waits for the store.
 type pendingAnswers struct {
 	mu    sync.Mutex
 	n     int

@@ -1,7 +1,9 @@
 package idempotency_test
 
 import (
+	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -300,4 +302,36 @@ func TestDeafStoreHangsNobody(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A long outage costs a bounded number of goroutines, however many requests fail in it.
+func TestGhostClaimsAreBoundedByNumber(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const fit, over = 4096, 3
+		p := newProcess(t, idempotency.NewMemoryStore(), answering(0, "done"))
+		p.store.fail(hang)
+		var wg sync.WaitGroup
+		for i := range fit + over {
+			wg.Go(func() {
+				got := p.attempt(t, call{key: fmt.Sprint(i)})
+				if got.problem.Code != idempotency.CodeStoreUnavailable {
+					t.Errorf("request %d: %d %s", i, got.status, got.body)
+				}
+			})
+		}
+		wg.Wait()
+		synctest.Wait()
+		require.Equal(t, fit, p.store.count("release"))
+		p.store.heal()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+
+		// The room is given back.
+		p.store.on("claim", first(p.store.count("claim")+1, refuse))
+		before := p.store.count("release")
+		p.do(t, call{key: "after"})
+		synctest.Wait()
+		require.Greater(t, p.store.count("release"), before)
+	})
 }
