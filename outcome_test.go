@@ -267,7 +267,13 @@ func TestSilenceAfterTheEndOfTheContextIsUnknown(t *testing.T) {
 				guarded.ServeHTTP(w, r.WithContext(ctx))
 			}))
 			for path, want := range map[string]fate{"/silent": unknown, "/answered": replays} {
-				s.do(t, call{key: path, path: path})
+				first := s.do(t, call{key: path, path: path})
+				if path == "/answered" {
+					require.Equal(t, http.StatusAccepted, first.status)
+				} else {
+					require.Equal(t, http.StatusConflict, first.status, "an empty 200 would be a lie")
+					require.Equal(t, unknown == runsNext, first.problem.Code == idempotency.CodeInFlight)
+				}
 				requireFate(t, s, h, call{key: path, path: path}, want)
 			}
 		})

@@ -22,6 +22,7 @@ type run struct {
 
 	// Set by judge, when the handler has returned.
 	returned bool
+	cutShort bool // it said nothing, because it was told to stop
 	answer   answer
 	verdict  verdict
 }
@@ -55,7 +56,8 @@ func (u *run) judge() {
 	silent := u.rec.silent()
 	u.rec.close(true)
 	u.answer = u.rec.answer()
-	u.verdict = u.judgement(u.outcome(silent))
+	u.cutShort = silent && u.ctx.Err() != nil
+	u.verdict = u.judgement(u.outcome())
 	if u.verdict.outcome == Final {
 		u.verdict = u.final(&u.answer)
 	}
@@ -89,6 +91,13 @@ func (u *run) finish(r *http.Request, start time.Time) {
 	case errors.Is(err, errSuperseded) && !u.rec.sent():
 		// Another run's answer counts. Ours would be seen by nobody else.
 		u.guard.serveRecord(u.rec.w, r, u.lease, rec)
+	case u.cutShort && u.verdict.outcome == Unknown:
+		// The empty 200 that net/http makes of silence would be a lie.
+		code := CodeInFlight
+		if u.verdict.hold {
+			code = CodeOutcomeUnknown
+		}
+		u.guard.reject(u.rec.w, r, u.lease.key, newProblem(code))
 	default:
 		u.rec.respond(&u.answer)
 	}
@@ -124,9 +133,8 @@ func (u *run) seal(a *answer) ([]byte, error) {
 	return u.guard.set.seal(a, u.lease.key, u.lease.claim.Fingerprint)
 }
 
-// outcome judges a run that has returned. silent says that the handler neither set a
-// status nor wrote a byte.
-func (u *run) outcome(silent bool) Outcome {
+// outcome judges a run that has returned.
+func (u *run) outcome() Outcome {
 	if set := Outcome(u.op.outcome.Load()); set != 0 {
 		return set
 	}
@@ -135,7 +143,7 @@ func (u *run) outcome(silent bool) Outcome {
 	}
 	// An answer that is not whole, or none because the run was cut short, is not an
 	// answer. Nor is a refusal by a run that was told to stop in the middle.
-	if u.rec.short() || silent && u.ctx.Err() != nil {
+	if u.rec.short() || u.cutShort {
 		return Unknown
 	}
 	if u.rec.status >= http.StatusBadRequest && u.lease.isLost() {
