@@ -5,9 +5,13 @@ import (
 	"strconv"
 )
 
-// maxExponent is the largest exponent that a number may be written with. It is far
-// above that of any double, and keeps the arithmetic on exponents from overflowing.
-const maxExponent = 100_000_000
+// maxExponent is the largest exponent that a canonical form has, far above that of any
+// double. maxWritten is the largest that a number may be written with: larger, so that
+// each canonical form can be read again, and small enough for the arithmetic.
+const (
+	maxExponent = 100_000_000
+	maxWritten  = 10 * maxExponent
+)
 
 // number reads a number and keeps its canonical form.
 //
@@ -35,6 +39,9 @@ func (p *parser) number() error {
 	digits := bytes.TrimLeft(p.scratch, "0")
 	point := len(whole) + exponent - (len(p.scratch) - len(digits))
 	digits = bytes.TrimRight(digits, "0")
+	if len(digits) > 0 && (point-1 > maxExponent || point-1 < -maxExponent) {
+		return ErrExponent
+	}
 
 	start := len(p.text)
 	p.text = appendDecimal(p.text, negative, digits, point)
@@ -66,7 +73,7 @@ func (p *parser) exponent() (int, error) {
 	}
 	e := 0
 	for _, c := range digits {
-		if e = e*10 + int(c-'0'); e > maxExponent {
+		if e = e*10 + int(c-'0'); e > maxWritten {
 			return 0, ErrExponent
 		}
 	}
