@@ -296,17 +296,17 @@ func (s *RedisStore) failure(ctx context.Context, err error) error {
 const redisReload = time.Second
 
 // reloadAfter makes a Cluster client ask again who is master of what when err suggests
-// that its view is out of date. By itself it keeps dialling a dead master until its
-// regular renewal, up to a minute later.
+// that its view is out of date: there was no reply, or one of a server that is not
+// master. By itself the client turns to a dead master until its regular look, up to a
+// minute later.
 func (s *RedisStore) reloadAfter(ctx context.Context, err error) {
 	cluster, ok := s.client.(*redis.ClusterClient)
-	if !ok {
+	if !ok || errors.Is(err, context.Canceled) {
 		return
 	}
-	var op *net.OpError
+	var reply redis.Error
 	_, moved := redis.IsMovedError(err)
-	dialed := errors.As(err, &op) && op.Op == "dial"
-	if !moved && !dialed && !redis.IsReadOnlyError(err) && !redis.IsClusterDownError(err) {
+	if errors.As(err, &reply) && !moved && !redis.IsReadOnlyError(err) && !redis.IsClusterDownError(err) {
 		return
 	}
 	now, last := time.Now().UnixMilli(), s.reloaded.Load()

@@ -22,6 +22,7 @@ func TestRedisContract(t *testing.T) {
 			b := start(t)
 			if name == "miniredis" { // passes time for all keys at once
 				storetest.Run(t, storetest.Harness{New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
+					t.Helper()
 					b := start(t)
 					return redisStore(t, redisClient(t, b.addrs...)), func(d time.Duration) { b.advance(t, "", d) }
 				}})
@@ -49,6 +50,7 @@ func TestRedisContract(t *testing.T) {
 // redisContract runs the kit with a prefix of its own for each case.
 func redisContract(t *testing.T, b redisBackend, client redis.UniversalClient, opts ...idempotency.RedisOption) {
 	storetest.Run(t, storetest.Harness{New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
+		t.Helper()
 		prefix := redisKey() + ":"
 		store := redisStore(t, client, append(opts, idempotency.WithPrefix(prefix))...)
 		return store, func(d time.Duration) { b.advance(t, prefix, d) }

@@ -29,6 +29,7 @@ type redisBackend struct {
 // redisBackends are all that the tests of behaviour run on.
 var redisBackends = map[string]func(testing.TB) redisBackend{
 	"miniredis": func(t testing.TB) redisBackend {
+		t.Helper()
 		server := miniredis.RunT(t)
 		return redisBackend{
 			[]string{server.Addr()},
@@ -36,10 +37,12 @@ var redisBackends = map[string]func(testing.TB) redisBackend{
 		}
 	},
 	"server": func(t testing.TB) redisBackend {
+		t.Helper()
 		server := redistest.Start(t)
 		return redisBackend{[]string{server.Addr}, server.Advance}
 	},
 	"cluster": func(t testing.TB) redisBackend {
+		t.Helper()
 		cluster := redistest.StartCluster(t, 3, false)
 		return redisBackend{cluster.Addrs(), cluster.Advance}
 	},
@@ -47,6 +50,7 @@ var redisBackends = map[string]func(testing.TB) redisBackend{
 
 // redisClient returns a client that obeys the context, as the store asks for.
 func redisClient(t testing.TB, addrs ...string) redis.UniversalClient {
+	t.Helper()
 	client := redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs: addrs, ContextTimeoutEnabled: true, IsClusterMode: len(addrs) > 1,
 	})
@@ -55,6 +59,7 @@ func redisClient(t testing.TB, addrs ...string) redis.UniversalClient {
 }
 
 func redisStore(t testing.TB, client redis.UniversalClient, opts ...idempotency.RedisOption) *idempotency.RedisStore {
+	t.Helper()
 	store := idempotency.NewRedisStore(client, opts...)
 	t.Cleanup(func() { _ = store.Close() })
 	return store
@@ -352,6 +357,28 @@ func TestRedisResolveAgain(t *testing.T) {
 		released, owner := claim()
 		require.NoError(t, s.Release(ctx, released, owner))
 		require.ErrorIs(t, s.Resolve(ctx, released, 1, nil, 0), idempotency.ErrChanged)
+	})
+}
+
+// Whoever only looks at a lapsed claim that says hold is told the same as who claims.
+func TestRedisLapsedHoldIsHeld(t *testing.T) {
+	eachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b redisBackend) {
+		ctx, key, c, d := t.Context(), redisKey(), redisClaim(), redisClaim()
+		c.Hold, d.Fingerprint[0] = true, 1
+		_, err := s.Claim(ctx, key, c)
+		require.NoError(t, err)
+		b.advance(t, "idem:", c.Lease)
+		got, err := s.Get(ctx, key)
+		require.NoError(t, err)
+		mismatch, err := s.Claim(ctx, key, d)
+		require.NoError(t, err)
+		var listed idempotency.Record
+		require.NoError(t, s.List(ctx, func(_ string, r idempotency.Record) bool { listed = r; return true }))
+		for _, r := range []idempotency.Record{got, mismatch, listed} {
+			require.Equal(t, idempotency.StateHeld, r.State)
+			require.Zero(t, r.Lease)
+		}
+		require.NoError(t, s.Renew(ctx, key, c.Owner), "nobody has taken note yet")
 	})
 }
 

@@ -52,7 +52,7 @@ func (w *redisWatch) add(ctx context.Context, name string) (<-chan struct{}, fun
 			cancel: cancel, ready: make(chan struct{}), done: make(chan struct{}),
 			missed: len(w.waiting) > 0, // by a subscription that failed
 		}
-		go w.run(run, w.sub)
+		go w.run(run, w.sub) //nolint:contextcheck // it outlives the one who starts it
 	}
 	wake := make(chan struct{}, 1)
 	if w.waiting == nil {

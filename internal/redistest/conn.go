@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -21,7 +22,7 @@ type conn struct {
 }
 
 func dial(addr string) (*conn, error) {
-	c, err := net.DialTimeout("tcp", addr, time.Second)
+	c, err := (&net.Dialer{Timeout: patience}).DialContext(context.Background(), "tcp", addr)
 	if err != nil {
 		return nil, err
 	}

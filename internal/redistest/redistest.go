@@ -6,6 +6,7 @@
 package redistest
 
 import (
+	"context"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -67,7 +68,7 @@ func Start(t testing.TB, args ...string) *Server {
 // start runs the process and tells whether it is ready: it, and not another server that
 // has got its port.
 func (s *Server) start() bool {
-	s.cmd = exec.Command(s.args[0], s.args[1:]...)
+	s.cmd = exec.CommandContext(context.Background(), s.args[0], s.args[1:]...)
 	// A test that is killed leaves no server behind.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if s.cmd.Start() != nil {
@@ -141,7 +142,7 @@ func (s *Server) do(args ...any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	return c.do(args...)
 }
 
@@ -193,7 +194,7 @@ func (s *Server) Advance(t testing.TB, prefix string, d time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	do := func(args ...any) any {
 		reply, err := c.do(args...)
 		if err != nil {
@@ -242,7 +243,7 @@ func freePort(t testing.TB) string {
 	t.Helper()
 	for range 100 {
 		port := strconv.Itoa(20000 + rand.IntN(12000))
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
+		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", port))
 		if err == nil {
 			_ = l.Close()
 			return port
