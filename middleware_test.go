@@ -91,22 +91,7 @@ func TestBodyOverTheLimitTouchesNothing(t *testing.T) {
 	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
 		store := idempotency.NewMemoryStore()
 		h := &counter{}
-		s := serve(newGuard(t, store, idempotency.WithMaxRequestBody(16)).Handler(h))
-
-		got := s.do(t, call{key: "declared", body: strings.Repeat("x", 17)})
-		requireProblem(t, got, http.StatusRequestEntityTooLarge, idempotency.CodeBodyTooLarge)
-
-		r := s.request(t.Context(), call{key: "chunked"})
-		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(strings.Repeat("x", 17))), -1
-		resp, err := s.client.Do(r)
-		require.NoError(t, err)
-		resp.Body.Close()
-		require.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode)
-
-		require.Zero(t, h.runs.Load())
-		require.Zero(t, store.Len())
-
-		require.Equal(t, http.StatusCreated, s.do(t, call{key: "fits", body: strings.Repeat("x", 16)}).status)
+		requireBodyLimit(t, serve(newGuard(t, store, idempotency.WithMaxRequestBody(16)).Handler(h)), store, h, 16)
 	})
 }
 

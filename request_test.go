@@ -55,21 +55,27 @@ func TestOuterBodyLimitIsTooLarge(t *testing.T) {
 	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
 		store := idempotency.NewMemoryStore()
 		h := &counter{}
-		s := serve(http.MaxBytesHandler(newGuard(t, store).Handler(h), 10))
-		got := s.do(t, call{key: "declared", body: strings.Repeat("x", 11)})
-		requireProblem(t, got, http.StatusRequestEntityTooLarge, idempotency.CodeBodyTooLarge)
-
-		r := s.request(t.Context(), call{key: "chunked"})
-		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(strings.Repeat("x", 11))), -1
-		resp, err := s.client.Do(r)
-		require.NoError(t, err)
-		resp.Body.Close()
-		require.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode)
-
-		require.Zero(t, h.runs.Load())
-		require.Zero(t, store.Len())
-		require.Equal(t, http.StatusCreated, s.do(t, call{key: "fits", body: strings.Repeat("x", 10)}).status)
+		requireBodyLimit(t, serve(http.MaxBytesHandler(newGuard(t, store).Handler(h), 10)), store, h, 10)
 	})
+}
+
+// requireBodyLimit checks that a body over the limit is refused, whether or not its length
+// is declared, and touches nothing, and that one at the limit is not.
+func requireBodyLimit(t *testing.T, s *server, store *idempotency.MemoryStore, h *counter, limit int) {
+	t.Helper()
+	got := s.do(t, call{key: "declared", body: strings.Repeat("x", limit+1)})
+	requireProblem(t, got, http.StatusRequestEntityTooLarge, idempotency.CodeBodyTooLarge)
+
+	r := s.request(t.Context(), call{key: "chunked"})
+	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(strings.Repeat("x", limit+1))), -1
+	resp, err := s.client.Do(r)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode)
+
+	require.Zero(t, h.runs.Load())
+	require.Zero(t, store.Len())
+	require.Equal(t, http.StatusCreated, s.do(t, call{key: "fits", body: strings.Repeat("x", limit)}).status)
 }
 
 func TestBodyThatDoesNotArriveClaimsNothing(t *testing.T) {
