@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -69,8 +68,7 @@ func Start(t testing.TB, args ...string) *Server {
 // has got its port.
 func (s *Server) start() bool {
 	s.cmd = exec.CommandContext(context.Background(), s.args[0], s.args[1:]...)
-	// A test that is killed leaves no server behind.
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	endWithParent(s.cmd)
 	if s.cmd.Start() != nil {
 		return false
 	}
@@ -114,7 +112,7 @@ func (s *Server) Restart(t testing.TB) {
 // Pause stops the process without ending it: its connections stay open and silent.
 func (s *Server) Pause(t testing.TB) {
 	t.Helper()
-	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := s.cmd.Process.Signal(signalStop); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -122,7 +120,7 @@ func (s *Server) Pause(t testing.TB) {
 // Resume lets a paused process go on.
 func (s *Server) Resume(t testing.TB) {
 	t.Helper()
-	if err := s.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := s.cmd.Process.Signal(signalContinue); err != nil {
 		t.Fatal(err)
 	}
 }
