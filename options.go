@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Defaults of the options.
+// Defaults and limits of the options.
 const (
 	defaultTTL            = 24 * time.Hour
 	defaultLease          = 30 * time.Second

@@ -29,8 +29,8 @@ import (
 //     when a lease, a TTL or a retention ends. Clients' clocks never matter.
 //   - Each call is safe to repeat with the same arguments, because client libraries
 //     resend commands whose reply was lost: an owner that claims again is told that
-//     it holds the claim (same attempt, also if its lease has ended and nobody took
-//     over), completing twice is success, releasing or holding twice is success.
+//     it holds the claim (same attempt, lease started anew, also if it has ended and
+//     nobody took over), completing twice is success, releasing or holding twice is success.
 //   - Owner decides, not lease: [Store.Complete] by the owner is accepted after its
 //     lease has ended, as long as nobody took the record over.
 //   - A completed record never changes until its TTL ends.
