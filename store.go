@@ -53,8 +53,9 @@ type Store interface {
 	//
 	// A record with another fingerprint is returned unchanged, whatever its state;
 	// the caller compares Record.Fingerprint. An owner that has released or held its
-	// claim does not get it back: a claim that was delayed on the wire must not come
-	// alive after its request is over.
+	// claim does not get it back, as long as the record remembers it, that is until
+	// another owner claims: a claim that was delayed on the wire should not come alive
+	// after its request is over. If it does, it ends with its lease.
 	//
 	// Errors: [ErrStoreFull] when the key is new and there is no room for it,
 	// [ErrCorrupt] when what is stored cannot be read.
