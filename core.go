@@ -81,11 +81,12 @@ func do[T any](ctx context.Context, c *core, timeout time.Duration, f func(conte
 	}
 }
 
-func (c *core) claim(ctx context.Context, timeout time.Duration, key string, claim Claim) (Record, error) {
-	if c.local { // without the closure that do needs
-		return c.store.Claim(ctx, key, claim)
+// claim claims a key for a client. The end of the client's context does not end the call.
+func (c *core) claim(client context.Context, timeout time.Duration, key string, claim Claim) (Record, error) {
+	if c.local { // without the context and the closure that do needs
+		return c.store.Claim(context.Background(), key, claim)
 	}
-	return do(ctx, c, timeout, func(ctx context.Context) (Record, error) {
+	return do(context.WithoutCancel(client), c, timeout, func(ctx context.Context) (Record, error) {
 		return c.store.Claim(ctx, key, claim)
 	})
 }

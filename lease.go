@@ -26,14 +26,14 @@ type lease struct {
 	id     Key
 	key    string // id as the store sees it
 	claim  Claim
-	ctx    context.Context // for store calls: the request's values, not its cancellation
+	client context.Context // of the request: its values count, not its cancellation
 	record Record          // as claimed; immutable after acquire
 	// uncertain says that a claim was sent whose reply never came.
 	uncertain bool
 
 	mu       sync.Mutex
 	renewer  *renewer
-	cancel   context.CancelCauseFunc
+	run      *runContext
 	sure     time.Time // until then the claim is ours by the local clock
 	failures int
 	lost     bool
@@ -42,8 +42,8 @@ type lease struct {
 
 // init prepares a lease for its claim. The owner is made here, once: a claim that is
 // sent again must be recognised as the same.
-func (l *lease) init(ctx context.Context, g *Guard, id Key, fp Fingerprint) {
-	l.core, l.set, l.id, l.key, l.ctx = g.core, &g.set, id, id.storeKey(), ctx
+func (l *lease) init(client context.Context, g *Guard, id Key, fp Fingerprint) {
+	l.core, l.set, l.id, l.key, l.client = g.core, &g.set, id, id.storeKey(), client
 	l.claim = Claim{
 		Owner:       newOwner(),
 		Fingerprint: fp,
@@ -59,7 +59,7 @@ func (l *lease) acquire(watch bool) (Record, error) {
 	claim := l.claim
 	claim.Watch = watch
 	sent := time.Now()
-	rec, err := l.core.claim(l.ctx, l.timeout(), l.key, claim)
+	rec, err := l.core.claim(l.client, l.timeout(), l.key, claim)
 	if err != nil {
 		l.uncertain = l.uncertain || !definite(err)
 		l.observe(Event{Kind: EventStoreError, Op: "claim", Duration: time.Since(sent), Err: err})
@@ -81,11 +81,11 @@ func definite(err error) bool {
 // tenth is left for clocks that run at different rates and for the way to the store.
 func (l *lease) margin() time.Duration { return l.claim.Lease - l.claim.Lease/10 }
 
-// keep starts the renewals. cancel ends the run's context when the lease is lost.
-func (l *lease) keep(cancel context.CancelCauseFunc) {
+// keep starts the renewals. The context of the run is cancelled when the lease is lost.
+func (l *lease) keep(run *runContext) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.cancel = cancel
+	l.run = run
 	l.renewer = l.core.newRenewer(l)
 	l.renewer.timer.Reset(l.claim.Lease / renewalsPerLease)
 }
@@ -113,6 +113,13 @@ func (l *lease) end() {
 	}
 }
 
+// forgetRun is called when the run is over and its lease is not.
+func (l *lease) forgetRun() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.run = nil
+}
+
 func (l *lease) valid() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,13 +139,13 @@ func (l *lease) lose(err error) {
 	if first {
 		l.lost = true
 	}
-	cancel := l.cancel
+	run := l.run
 	l.mu.Unlock()
 	if !first {
 		return
 	}
-	if cancel != nil {
-		cancel(ErrLeaseLost)
+	if run != nil {
+		run.cancel(ErrLeaseLost)
 	}
 	l.observe(Event{Kind: EventLeaseLost, Err: err})
 }
@@ -215,7 +222,7 @@ func (l *lease) renewalTimeout(now time.Time) time.Duration {
 // the answers that every store may give.
 func (l *lease) call(op string, timeout time.Duration, f func(context.Context) error) error {
 	start := time.Now()
-	_, err := do(l.ctx, l.core, timeout, func(ctx context.Context) (struct{}, error) {
+	_, err := do(context.WithoutCancel(l.client), l.core, timeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, f(ctx)
 	})
 	if err != nil && !errors.Is(err, ErrNotOwner) {
@@ -235,7 +242,7 @@ func (l *lease) observe(e Event) {
 	if e.Attempt == 0 {
 		e.Attempt = l.record.Attempt
 	}
-	l.set.observe(l.ctx, e)
+	l.set.observe(context.WithoutCancel(l.client), e)
 }
 
 // backoff is the pause after the nth failure in a row: short at first, because most

@@ -122,7 +122,7 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 	defer g.core.work.leave()
 
 	l := new(lease)
-	l.init(context.WithoutCancel(r.Context()), g, Key{in.scope, in.key}, in.fingerprint)
+	l.init(r.Context(), g, Key{in.scope, in.key}, in.fingerprint)
 	rec, err := g.admit(r.Context(), l, func(recorded Fingerprint) (Fingerprint, bool) {
 		return g.formerFingerprint(r, in.body, recorded)
 	})

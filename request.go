@@ -2,7 +2,6 @@ package idempotency
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -113,16 +112,3 @@ func bodyRefusal(err error) *refusal {
 type bodyReader struct{ bytes.Reader }
 
 func (*bodyReader) Close() error { return nil }
-
-// runContext is the context of a run. It keeps the values and the deadline of the
-// request but not its cancellation, because a client that hangs up must find its
-// answer when it comes back.
-func runContext(detached context.Context, r *http.Request, clientCancel bool) (context.Context, context.CancelFunc) {
-	if clientCancel {
-		return r.Context(), nil
-	}
-	if deadline, ok := r.Context().Deadline(); ok {
-		return context.WithDeadline(detached, deadline)
-	}
-	return detached, nil
-}

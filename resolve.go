@@ -181,7 +181,7 @@ func (g *Guard) undoSteps(ctx context.Context, k Key, rec Record) error {
 		return nil
 	}
 	var l lease
-	l.init(context.WithoutCancel(ctx), g, k, rec.Fingerprint)
+	l.init(ctx, g, k, rec.Fingerprint)
 	claimed, err := l.acquire(false)
 	switch {
 	case err != nil:

@@ -99,7 +99,7 @@ func (l *lease) conclude(v verdict) error {
 
 func (l *lease) complete(answer []byte) error {
 	if l.core.local {
-		return l.core.store.Complete(l.ctx, l.key, l.claim.Owner, answer, l.set.ttl)
+		return l.core.store.Complete(context.Background(), l.key, l.claim.Owner, answer, l.set.ttl)
 	}
 	return l.call("complete", l.timeout(), func(ctx context.Context) error {
 		return l.core.store.Complete(ctx, l.key, l.claim.Owner, answer, l.set.ttl)
@@ -119,7 +119,7 @@ func (l *lease) release() error {
 // so that a claim whose reply is lost does not stand in the way of the next try, and the
 // lease is renewed again until the run is settled.
 func (l *lease) reclaim() (Record, error) {
-	rec, err := l.core.claim(l.ctx, l.timeout(), l.key, l.claim)
+	rec, err := l.core.claim(l.client, l.timeout(), l.key, l.claim)
 	if err != nil {
 		l.observe(Event{Kind: EventStoreError, Op: "claim", Err: err})
 		return Record{}, err
@@ -151,6 +151,7 @@ func (l *lease) settleLater(v verdict, failures int, cause error) error {
 		return l.giveUp(ErrShutdown)
 	}
 	v.run = nil // the answer is all that is kept
+	l.forgetRun()
 	l.observe(Event{Kind: EventRecordingDelayed, Outcome: v.outcome, Err: cause})
 	until := time.Now().Add(l.claim.Retention)
 	go func() {
