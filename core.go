@@ -20,6 +20,7 @@ type core struct {
 	// inline says that store calls return at once, or by their context's deadline.
 	local, inline bool
 
+	bodies    sync.Pool // of *bodyBuffer
 	buffers   sync.Pool // of *[]byte, for answers being captured
 	renewers  sync.Pool // of *renewer
 	room      waitingRoom
@@ -37,6 +38,7 @@ func newCore(store Store, scope ScopeFunc) *core {
 	case interface{ obeysContext() bool }:
 		c.inline = s.obeysContext()
 	}
+	c.bodies.New = func() any { return new(bodyBuffer) }
 	c.buffers.New = func() any { return new([]byte) }
 	c.work.init()
 	c.room.init()

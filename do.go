@@ -249,7 +249,7 @@ func (j *job) replay(rec Record, into any) (Result, error) {
 	case rec.State != StateCompleted:
 		return result, ErrInFlight
 	}
-	a, err := j.guard.set.unseal(rec.Answer, j.lease.key, rec.Fingerprint)
+	a, err := j.guard.set.unseal(rec.Answer, j.lease.key, rec.Fingerprint, nil)
 	if err == nil && a.kind != answerValue && a.kind != answerError {
 		err = fmt.Errorf("%w: it is no value", ErrCorrupt)
 	}

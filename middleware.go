@@ -112,7 +112,7 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 			g.reject(w, r, "", e.problem)
 			return
 		}
-		serveUnguarded(w, r, next, in.body) // errNoKey
+		serveUnguarded(w, r, next, g.core.giveBody(in)) // errNoKey
 		return
 	}
 	if !g.core.work.admit() {
@@ -132,8 +132,9 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 	case rec.Mine:
 		u := &run{guard: g, lease: l}
 		u.op.lease = l
-		u.serve(w, r, next, in.body)
+		u.serve(w, r, next, g.core.giveBody(in))
 	default:
+		g.core.dropBody(in)
 		g.serveRecord(w, r, l, rec)
 	}
 }
@@ -187,7 +188,7 @@ func (g *Guard) serveWithoutStore(w http.ResponseWriter, r *http.Request, next h
 		g.reject(w, r, l.key, newProblem(CodeAnswerUnreadable))
 	case g.set.failOpen:
 		l.observe(Event{Kind: EventFailOpen, Method: r.Method, Pattern: r.Pattern, Err: err})
-		serveUnguarded(w, r, next, in.body)
+		serveUnguarded(w, r, next, g.core.giveBody(in))
 	default:
 		g.reject(w, r, l.key, newProblem(CodeStoreUnavailable))
 	}
