@@ -159,7 +159,7 @@ func (k Key) check() error {
 // through after that.
 func (j *job) run(parent context.Context, into any, fn func(context.Context) (any, error)) (result Result, err error) {
 	start := time.Now()
-	j.ctx.init(&j.op, parent, true)
+	j.ctx.init(parent, &j.op, true)
 	defer j.ctx.end()
 	j.lease.keep(&j.ctx)
 

@@ -29,7 +29,7 @@ type run struct {
 // serve runs the handler under the claim, settles the outcome and answers.
 func (u *run) serve(w http.ResponseWriter, r *http.Request, next http.Handler, body []byte) {
 	start := time.Now()
-	u.ctx.init(&u.op, r.Context(), u.guard.set.clientCancel)
+	u.ctx.init(r.Context(), &u.op, u.guard.set.clientCancel)
 	defer u.ctx.end()
 	u.req = *r.WithContext(&u.ctx)
 	setBody(&u.req, &u.body, body)

@@ -27,7 +27,7 @@ type runContext struct {
 // init prepares the context of a run. It has the values and the deadline of parent, but
 // not its cancellation unless follow is set: a client that hangs up must find its answer
 // when it comes back.
-func (c *runContext) init(op *Operation, parent context.Context, follow bool) {
+func (c *runContext) init(parent context.Context, op *Operation, follow bool) {
 	c.op, c.parent, c.follow = op, parent, follow
 }
 

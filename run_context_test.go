@@ -15,7 +15,7 @@ import (
 )
 
 // runWith serves one request in a bubble and shows its context to f.
-func runWith(t *testing.T, client context.Context, f func(ctx context.Context), opts ...idempotency.Option) {
+func runWith(client context.Context, t *testing.T, f func(ctx context.Context), opts ...idempotency.Option) {
 	t.Helper()
 	h := newGuard(t, idempotency.NewMemoryStore(), opts...).Handler(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -69,13 +69,13 @@ func TestRunContextWhenever(t *testing.T) {
 			t.Parallel()
 			var run context.Context
 			client, hangUp := context.WithCancelCause(context.WithValue(t.Context(), valueKey{}, "v"))
-			runWith(t, client, func(ctx context.Context) {
+			runWith(client, t, func(ctx context.Context) {
 				run = ctx
 				hangUp(http.ErrAbortHandler)
 				look(t, ctx, false)
 			})
 			look(t, run, true)
-			runWith(t, client, func(ctx context.Context) { run = ctx })
+			runWith(client, t, func(ctx context.Context) { run = ctx })
 			look(t, run, true)
 		})
 	}
@@ -89,7 +89,7 @@ func TestRunContextKeepsTheDeadline(t *testing.T) {
 			client, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			want, _ := client.Deadline()
-			runWith(t, client, func(ctx context.Context) {
+			runWith(client, t, func(ctx context.Context) {
 				got, ok := ctx.Deadline()
 				require.True(t, ok)
 				require.Equal(t, want, got)
@@ -114,7 +114,7 @@ func TestRunContextKeepsTheDeadline(t *testing.T) {
 func TestRunContextFollowsTheClient(t *testing.T) {
 	t.Parallel()
 	client, hangUp := context.WithCancelCause(t.Context())
-	runWith(t, client, func(ctx context.Context) {
+	runWith(client, t, func(ctx context.Context) {
 		hangUp(http.ErrAbortHandler)
 		require.ErrorIs(t, ctx.Err(), context.Canceled)
 		require.ErrorIs(t, context.Cause(ctx), http.ErrAbortHandler)
