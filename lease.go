@@ -38,6 +38,8 @@ type lease struct {
 	failures int
 	lost     bool
 	ended    bool
+	// unsettled says that the run has ended and could not be settled so far.
+	unsettled bool
 }
 
 // init prepares a lease for its claim. The owner is made here, once: a claim that is
@@ -99,17 +101,32 @@ func (l *lease) resume() {
 	}
 }
 
-// end stops the renewals. What a renewal under way reports no longer matters.
-func (l *lease) end() {
+// end stops the renewals, and tells whether it was the first to do so. What a renewal
+// under way reports no longer matters.
+func (l *lease) end() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended {
-		return
+		return false
 	}
 	l.ended = true
 	if l.renewer != nil {
 		l.core.freeRenewer(l.renewer)
 		l.renewer = nil
+	}
+	if l.unsettled {
+		l.core.unsettled.remove(l)
+	}
+	return true
+}
+
+// fail notes that the store has failed to settle the run.
+func (l *lease) fail() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ended && !l.unsettled {
+		l.unsettled = true
+		l.core.unsettled.add(l)
 	}
 }
 

@@ -61,6 +61,7 @@ func TestShutdownGivesUpAtItsDeadline(t *testing.T) {
 				start := time.Now()
 				require.ErrorIs(t, p.guard.Shutdown(ctx), context.DeadlineExceeded)
 				require.Equal(t, 10*time.Second, time.Since(start))
+				require.Equal(t, 1, countKind(p.events, idempotency.EventRecordingLost), "the process may end now")
 				time.Sleep(2 * time.Second) // a call that hangs is waited for, in the background
 				synctest.Wait()
 				require.Equal(t, 1, countKind(p.events, idempotency.EventRecordingLost))
