@@ -162,9 +162,10 @@ func (l *lease) lose(err error) {
 
 // renew runs when the timer fires. A renewal that fails is tried again soon, with
 // growing pauses, and not at the next regular time: at a third of the lease, two
-// failures in a row would lose it. When the lease is lost the run is told, and
-// renewing goes on unless another has taken over: as long as the run lasts it should
-// not be overtaken.
+// failures in a row would lose it. The pauses shrink again when the lease draws to its
+// end: otherwise the last of them would outlast it although the store is back. When the
+// lease is lost the run is told, and renewing goes on unless another has taken over: as
+// long as the run lasts it should not be overtaken.
 func (l *lease) renew() {
 	if !l.core.work.enter() {
 		return // shut down with this run still going: its lease is left to lapse
@@ -201,7 +202,7 @@ func (l *lease) renew() {
 		if !time.Now().Before(l.sure) {
 			lost = true
 		} else {
-			next = min(backoff(l.failures), time.Until(l.sure), next)
+			next = min(backoff(l.failures), time.Until(l.sure)/2, next)
 		}
 	}
 	if next >= 0 {
