@@ -113,6 +113,7 @@ func stamped(next http.Handler) http.Handler {
 // An order is what a client asks for.
 type order struct {
 	Delay    time.Duration // before the effect
+	Linger   time.Duration // after it
 	Size     int           // of the answer
 	Flush    bool          // in the middle of it
 	TurnAway bool          // the first attempt, before the effect
@@ -162,6 +163,7 @@ func (a *api) serveOrder(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
 	}
+	time.Sleep(o.Linger)
 	if !op.Valid() {
 		_ = a.tell(r.Context(), "/overtaken", effect)
 	}

@@ -118,10 +118,14 @@ const (
 	settled                // there is an answer, or the key is held
 )
 
+var errHungUp = errors.New("the client has hung up")
+
 // take judges a reply and keeps what it says. The error says what no reply may ever be.
 func (in *intent) take(p *process, got reply) (verdict, error) {
 	disturbed := p.disturbed(got.sent)
 	switch {
+	case errors.Is(got.err, errHungUp):
+		return again, nil
 	case got.err != nil && disturbed:
 		return again, nil
 	case errors.Is(got.err, context.DeadlineExceeded):

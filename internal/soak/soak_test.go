@@ -201,7 +201,7 @@ func (s *soak) requireRecalled(rng *rand.Rand) {
 	for range 100 {
 		in := s.recall(rng)
 		for _, p := range s.places {
-			got := s.send(in, p.process(), in.body)
+			got := s.send(in, p.process(), in.body, patience)
 			v, err := in.take(p.process(), got)
 			if err != nil || v != settled || !got.replayed() && got.status == 201 {
 				s.fail(in, "recalled: %v: %v from %s", err, got, p.process().name)
@@ -253,7 +253,8 @@ func (s *soak) summary(normal, final stats, settling time.Duration) {
 	for _, p := range s.places {
 		fired += p.proxy.Fired()
 	}
-	s.t.Log(fmt.Sprintf("soak: %d requests, %d keys, %d effects, %d replays; ", s.requests.Load(), s.keys.Load(), s.effects, s.replays.Load()) +
+	s.t.Log(fmt.Sprintf("soak: %d requests, %d keys, %d effects, %d replays, %d clients hung up; ",
+		s.requests.Load(), s.keys.Load(), s.effects, s.replays.Load(), s.hangups.Load()) +
 		fmt.Sprintf("%d storms, %d messages failed, %d store calls failed; ", s.storms.Load(), fired, s.said(logStore)) +
 		fmt.Sprintf("%d Redis kills, %d process kills, %d stops, %d terminations; ", s.redisKills, s.kills, s.stops, s.terms) +
 		fmt.Sprintf("%d double effects of killed or stopped processes, %d answers replaced, %d keys held, %d recordings delayed, %d leases lost; ",

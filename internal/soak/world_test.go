@@ -4,6 +4,7 @@ package soak
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -27,7 +28,7 @@ type world struct {
 	places []*place
 	client *http.Client
 
-	requests, keys, doubles, replaced, heldKeys, replays atomic.Int64
+	requests, keys, doubles, replaced, heldKeys, replays, hangups atomic.Int64
 
 	// calm is when everything will be healed, in Unix ms: no run may last longer.
 	calm atomic.Int64
@@ -194,10 +195,15 @@ func (w *world) plan(rng *rand.Rand, n uint64) *intent {
 	o := order{Size: []int{0, 100, 2 << 10, 20 << 10, 200 << 10}[rng.IntN(1+rng.IntN(5))]}
 	o.Padding = strings.Repeat("x", []int{0, 1 << 10, 40 << 10}[rng.IntN(1+rng.IntN(3))])
 	route := []string{rerun, rerun, wait, hold, hold, once}[rng.IntN(6)]
-	o.Delay = time.Duration(rng.IntN(30)) * time.Millisecond
+	o.Delay, o.Linger = between(rng, 0, 20), between(rng, 0, 20)
 	const long = lease + time.Second // the claim must be renewed
-	if rng.IntN(200) == 0 && time.Now().Add(long).UnixMilli() < w.calm.Load() {
-		o.Delay = long
+	if time.Now().Add(long).UnixMilli() < w.calm.Load() {
+		switch rng.IntN(200) {
+		case 0:
+			o.Delay = long
+		case 1:
+			o.Linger = long
+		}
 	}
 	o.TurnAway = rng.IntN(16) == 0
 	o.Flush = rng.IntN(16) == 0
@@ -208,7 +214,11 @@ func (w *world) plan(rng *rand.Rand, n uint64) *intent {
 func (w *world) insist(rng *rand.Rand, in *intent, overdue <-chan struct{}) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
 		p := w.places[rng.IntN(len(w.places))].process()
-		got := w.send(in, p, in.body)
+		limit := patience
+		if rng.IntN(4) == 0 {
+			limit = between(rng, 50, 1000) // a client that hangs up, and comes back
+		}
+		got := w.send(in, p, in.body, limit)
 		v, err := in.take(p, got)
 		if err != nil {
 			w.fail(in, "%v: %v from %s", err, got, p.name)
@@ -229,18 +239,25 @@ func (w *world) insist(rng *rand.Rand, in *intent, overdue <-chan struct{}) {
 	}
 }
 
-func (w *world) send(in *intent, p *process, body []byte) reply {
+// send sends a request once. The client hangs up after a while; patience is too long for
+// any answer.
+func (w *world) send(in *intent, p *process, body []byte, limit time.Duration) reply {
 	w.requests.Add(1)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	return in.send(ctx, w.client, p, body)
+	got := in.send(ctx, w.client, p, body)
+	if limit < patience && errors.Is(got.err, context.DeadlineExceeded) {
+		w.hangups.Add(1)
+		got.err = errHungUp
+	}
+	return got
 }
 
 // contradict sends another request with the same key. It is refused, and by nothing else
 // than what it is.
 func (w *world) contradict(rng *rand.Rand, in *intent) {
 	p := w.places[rng.IntN(len(w.places))].process()
-	got := w.send(in, p, append([]byte(" "), in.body...))
+	got := w.send(in, p, append([]byte(" "), in.body...), patience)
 	switch {
 	case got.code == idempotency.CodeKeyReused, got.code == idempotency.CodeStoreUnavailable:
 	case p.disturbed(got.sent):
