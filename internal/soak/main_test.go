@@ -45,11 +45,12 @@ func apiMain() int {
 		os.Exit(3)
 	}()
 	redis.SetLogger(quiet{}) // the library reports what matters of a failing store
-	slog.SetDefault(slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	slog.SetDefault(log)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	if err := c.serve(ctx, func(url string) { fmt.Println(url) }); err != nil {
-		slog.Error("api", "error", err)
+		log.Error("api", "error", err)
 		return 1
 	}
 	return 0

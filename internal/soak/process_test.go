@@ -26,6 +26,7 @@ type process struct {
 	stdin     io.Closer     // whose end would end the process
 	ended     chan struct{} // closed when the process has, with err set
 	err       error
+	orderly   bool // it was asked to end
 
 	mu        sync.Mutex
 	incidents []incident
@@ -127,7 +128,10 @@ func (p *process) kill() { p.disturb(syscall.SIGKILL) }
 func (p *process) stop() { p.disturb(syscall.SIGSTOP) }
 
 // terminate asks the process to end in an orderly way.
-func (p *process) terminate() { p.disturb(syscall.SIGTERM) }
+func (p *process) terminate() {
+	p.orderly = true
+	p.disturb(syscall.SIGTERM)
+}
 
 // resume lets a stopped process go on.
 func (p *process) resume() {

@@ -51,6 +51,7 @@ func TestSoak(t *testing.T) {
 	s.summary(normal, final, settling)
 
 	require.Empty(t, s.failures, "SEED=%d\n%s", seed, strings.Join(s.failures, "\n"))
+	s.requireSound()
 	require.Positive(t, s.said(logDelayed), "no recording had to go on in the background")
 }
 
@@ -227,17 +228,26 @@ func (s *soak) rest(bounds stats) stats {
 	return most
 }
 
-// finish ends all processes. Nothing has been lost, and nothing keeps them.
+// finish ends all processes.
 func (s *soak) finish() {
 	for _, p := range s.places {
 		p.process().terminate()
-		require.NoError(s.t, p.process().exit(s.t))
 	}
 	for _, p := range s.processes {
-		<-p.ended
+		_ = p.exit(s.t)
+	}
+}
+
+// requireSound checks what the processes have said of themselves: those that were asked
+// to end did so in time and had recorded everything before.
+func (s *soak) requireSound() {
+	require.Zero(s.t, s.said(logLost), "recordings were given up")
+	for _, p := range s.processes {
+		if p.orderly {
+			require.NoError(s.t, p.err, p.name)
+		}
 		p.requireSound(s.t)
 	}
-	require.Zero(s.t, s.said(logLost), "recordings were given up")
 }
 
 // said returns how often the processes have logged a message, altogether.
@@ -248,19 +258,27 @@ func (s *soak) said(message string) (n int) {
 	return n
 }
 
+// summary prints what the soak was like, in one line.
 func (s *soak) summary(normal, final stats, settling time.Duration) {
 	fired := 0
 	for _, p := range s.places {
 		fired += p.proxy.Fired()
 	}
-	s.t.Log(fmt.Sprintf("soak: %d requests, %d keys, %d effects, %d replays, %d clients hung up; ",
-		s.requests.Load(), s.keys.Load(), s.effects, s.replays.Load(), s.hangups.Load()) +
-		fmt.Sprintf("%d storms, %d messages failed, %d store calls failed; ", s.storms.Load(), fired, s.said(logStore)) +
-		fmt.Sprintf("%d Redis kills, %d process kills, %d stops, %d terminations; ", s.redisKills, s.kills, s.stops, s.terms) +
-		fmt.Sprintf("%d double effects of killed or stopped processes, %d answers replaced, %d keys held, %d recordings delayed, %d leases lost; ",
-			s.doubles.Load(), s.replaced.Load(), s.heldKeys.Load(), s.said(logDelayed), s.said(logLease)) +
-		fmt.Sprintf("%d broken promises; ", len(s.failures)) +
-		fmt.Sprintf("effects again at most %v after a restart of Redis, all keys settled %v after healing; ",
-			s.recovery.Round(time.Millisecond), settling.Round(time.Millisecond)) +
-		fmt.Sprintf("goroutines %d to %d, heap %d to %d KiB", normal.Goroutines, final.Goroutines, normal.Heap>>10, final.Heap>>10))
+	ms := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+	s.t.Log(strings.Join([]string{
+		fmt.Sprintf("soak: %d requests for %d keys, %d clients hung up; %d effects, %d answers replayed",
+			s.requests.Load(), s.keys.Load(), s.hangups.Load(), s.effects, s.replays.Load()),
+		fmt.Sprintf("%d storms, %d messages failed in them, %d store calls failed", s.storms.Load(), fired, s.said(logStore)),
+		fmt.Sprintf("Redis killed %d times, processes killed %d, stopped %d, terminated %d times",
+			s.redisKills, s.kills, s.stops, s.terms),
+		fmt.Sprintf("%d broken promises, %d recordings lost", len(s.failures), s.said(logLost)),
+		fmt.Sprintf("because a process was killed or stopped: %d second effects, the last %v after the first request, "+
+			"%d unrecorded answers replaced, %d keys held, %d leases lost",
+			s.doubles.Load(), ms(s.takeover), s.replaced.Load(), s.heldKeys.Load(), s.said(logLease)),
+		fmt.Sprintf("%d recordings went on in the background", s.said(logDelayed)),
+		fmt.Sprintf("next effect at most %v after a restart of Redis, last key settled %v after the end of all faults",
+			ms(s.recovery), ms(settling)),
+		fmt.Sprintf("goroutines %d before and %d after, heap %d and %d KiB",
+			normal.Goroutines, final.Goroutines, normal.Heap>>10, final.Heap>>10),
+	}, "; "))
 }

@@ -39,6 +39,7 @@ type world struct {
 	retired   []retired
 	failures  []string
 	effects   int
+	takeover  time.Duration // the longest until a run was taken over whose effect had happened
 	effected  chan struct{} // closed at the next effect
 }
 
@@ -110,15 +111,17 @@ func (w *world) start(p *place) {
 
 // fail notes a broken promise. It may be called by any goroutine.
 func (w *world) fail(in *intent, format string, args ...any) {
-	what := fmt.Sprintf("%s%s: ", in.route, in.name()) + fmt.Sprintf(format, args...)
+	var what strings.Builder
+	fmt.Fprintf(&what, "%s %s %s: ", time.Now().Format(clock), in.route, in.name())
+	fmt.Fprintf(&what, format, args...)
 	for _, e := range w.ledger.of(in.name()) {
-		what += fmt.Sprintf("\n\teffect %s of %s, attempt %d, arrived %s, began %s", e.ID, e.Process, e.Attempt,
-			e.Arrived.Format(clock), e.Began.Format(clock))
+		fmt.Fprintf(&what, "\n\teffect %s of %s, attempt %d, arrived %s, began %s",
+			e.ID, e.Process, e.Attempt, e.Arrived.Format(clock), e.Began.Format(clock))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.failures) < 50 {
-		w.failures = append(w.failures, time.Now().Format(clock)+" "+what)
+		w.failures = append(w.failures, what.String())
 	}
 }
 
@@ -159,6 +162,10 @@ func (w *world) judge(now effect, before []effect) {
 			w.fail(in, "two effects although %s was not disturbed", p.name)
 		case second.Began.Before(first.Arrived.Add(lease)):
 			w.fail(in, "overtaken before the lease has ended")
+		default:
+			w.mu.Lock()
+			w.takeover = max(w.takeover, second.Began.Sub(first.Arrived))
+			w.mu.Unlock()
 		}
 	}
 }
