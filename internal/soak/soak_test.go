@@ -95,8 +95,8 @@ type clients struct {
 	done          sync.WaitGroup
 }
 
-// clientsAtOnce keep two cores busy, and no queue grows.
-const clientsAtOnce = 24
+// clientsAtOnce is how many keys are alive at a time.
+const clientsAtOnce = 40
 
 func (s *soak) work(seed uint64) *clients {
 	c := &clients{stop: make(chan struct{}), overdue: make(chan struct{})}
@@ -123,7 +123,8 @@ func (s *soak) requireSettled(c *clients, limit time.Duration) time.Duration {
 }
 
 // torment lets the weather rage, and kills, stops and terminates one process after the
-// other, until a time. Then it heals everything.
+// other, until a time and until each thing has happened that fits in. Then it heals
+// everything.
 func (s *soak) torment(rng *rand.Rand, end time.Time) {
 	stop := make(chan struct{})
 	var storms sync.WaitGroup
@@ -135,32 +136,19 @@ func (s *soak) torment(rng *rand.Rand, end time.Time) {
 		storms.Go(func() { sky.rage(own, stop) })
 	}
 	s.calm.Store(end.UnixMilli())
+	brief := func(*place) { s.killRedis(skies, between(rng, 0, 300)) }
+	// So long that clients are answered before their answers are recorded.
+	long := func(*place) { s.killRedis(skies, 2*lease/5) }
+	incidents := []func(*place){
+		brief, s.kill, long, s.overstop, brief, s.terminate, long, s.kill, brief, s.stop, long, s.terminate,
+	}
 	least := 3
 	if time.Until(end) > 20*time.Second {
-		least = 12 // one of each, and Redis six times
+		least = len(incidents)
 	}
 	for n := 0; n < least || time.Now().Before(end); n++ {
 		time.Sleep(between(rng, 300, 1000))
-		p := s.places[rng.IntN(len(s.places))]
-		switch {
-		case n%4 == 0:
-			s.killRedis(skies, between(rng, 0, 300))
-		case n%4 == 2:
-			// So long that the clients are answered before the answers are recorded.
-			s.killRedis(skies, 2*lease/5)
-		case n%12 == 1 || n%12 == 7:
-			s.kills++
-			p.process().kill()
-			s.start(p)
-		case n%12 == 3 && (n < least || time.Until(end) > lease):
-			s.stop(p, lease+time.Second) // another takes over
-		case n%12 == 9 || n%12 == 3:
-			s.stop(p, between(rng, 100, 1000))
-		default:
-			s.terms++
-			p.process().terminate()
-			s.start(p)
-		}
+		incidents[n%len(incidents)](s.places[rng.IntN(len(s.places))])
 	}
 	close(stop)
 	storms.Wait()
@@ -190,7 +178,24 @@ func (s *soak) killRedis(skies []*weather, outage time.Duration) {
 	}
 }
 
-func (s *soak) stop(p *place, d time.Duration) {
+func (s *soak) kill(p *place) {
+	s.kills++
+	p.process().kill()
+	s.start(p)
+}
+
+func (s *soak) terminate(p *place) {
+	s.terms++
+	p.process().terminate()
+	s.start(p)
+}
+
+func (s *soak) stop(p *place) { s.stopFor(p, lease/6) }
+
+// overstop stops a process for so long that others take over.
+func (s *soak) overstop(p *place) { s.stopFor(p, lease+time.Second) }
+
+func (s *soak) stopFor(p *place, d time.Duration) {
 	s.stops++
 	p.process().stop()
 	time.Sleep(d)
@@ -202,9 +207,10 @@ func (s *soak) requireRecalled(rng *rand.Rand) {
 	for range 100 {
 		in := s.recall(rng)
 		for _, p := range s.places {
+			recorded := in.record != nil
 			got := s.send(in, p.process(), in.body, patience)
 			v, err := in.take(p.process(), got)
-			if err != nil || v != settled || !got.replayed() && got.status == 201 {
+			if err != nil || v != settled || recorded && !got.replayed() {
 				s.fail(in, "recalled: %v: %v from %s", err, got, p.process().name)
 			}
 		}
@@ -217,11 +223,16 @@ func (s *soak) rest(bounds stats) stats {
 	s.client.CloseIdleConnections()
 	var most stats
 	for _, p := range s.places {
-		var got stats
-		require.Eventually(s.t, func() bool {
-			got = p.process().stats(s.t)
+		got := p.process().stats(s.t)
+		within := func() bool {
 			return got.Goroutines <= bounds.Goroutines && got.Heap <= bounds.Heap && got.Settling == 0
-		}, patience, 200*time.Millisecond, "%s does not come to rest within %+v; last %+v", p.process().name, bounds, &got)
+		}
+		for end := time.Now().Add(patience); !within() && time.Now().Before(end); got = p.process().stats(s.t) {
+			time.Sleep(200 * time.Millisecond)
+		}
+		if !within() {
+			s.fail(&intent{}, "%s does not come to rest within %+v: %+v", p.process().name, bounds, got)
+		}
 		most.Goroutines = max(most.Goroutines, got.Goroutines)
 		most.Heap = max(most.Heap, got.Heap)
 	}
