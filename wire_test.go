@@ -103,6 +103,9 @@ func (c *wireConn) receive(t testing.TB) (reply, bool) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
+	if resp.Close {
+		resp.Header.Set("Connection", "close") // ReadResponse takes it out
+	}
 	got := reply{status: resp.StatusCode, header: resp.Header, body: string(body)}
 	if resp.Header.Get("Content-Type") == "application/problem+json" {
 		require.NoError(t, json.Unmarshal(body, &got.problem))
