@@ -329,8 +329,12 @@ func WithClientCancel() Option {
 	return optionFunc(func(s *settings) { s.clientCancel = true })
 }
 
-// WithSealer sets what encrypts answers before they reach the store. Nil, the
-// default, stores them as they are.
+// WithSealer sets what encrypts answers and the values of steps before they reach the
+// store. Nil, the default, stores them as they are.
+//
+// A guard with a sealer takes nothing that is not sealed. On a service that has run
+// without one, the keys of before are answered with 500 answer-unreadable until their TTL
+// is over; a new name for the records, see [WithPrefix], forgets them instead.
 func WithSealer(sealer Sealer) Option {
 	return optionFunc(func(s *settings) { s.sealer = sealer })
 }
