@@ -190,7 +190,9 @@ func WithLease(d time.Duration) Option {
 
 // WithWait lets a duplicate of a request in flight wait up to d for the answer and
 // then replay it. The default, zero, answers 409 at once. Waiting requests hold their
-// connections; at most 5 minutes are accepted, and a few seconds are sensible.
+// connections; at most 5 minutes are accepted, and a few seconds are sensible. In one
+// process at most 64 requests wait for a key, and 4,096 for all keys together; those
+// above get 409 at once, as without waiting.
 func WithWait(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.wait = d })
 }
@@ -342,8 +344,12 @@ func WithClientCancel() Option {
 	return optionFunc(func(s *settings) { s.clientCancel = true })
 }
 
-// WithSealer sets what encrypts answers before they reach the store. Nil, the
-// default, stores them as they are.
+// WithSealer sets what encrypts answers and the values of steps before they reach the
+// store. Nil, the default, stores them as they are.
+//
+// A guard with a sealer takes nothing that is not sealed. On a service that has run
+// without one, the keys of before are answered with 500 answer-unreadable until their TTL
+// is over; a new name for the records, see [WithPrefix], forgets them instead.
 func WithSealer(sealer Sealer) Option {
 	return optionFunc(func(s *settings) { s.sealer = sealer })
 }
