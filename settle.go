@@ -49,6 +49,7 @@ func (v verdict) lasting() bool { return v.outcome == Final || v.outcome == Unkn
 // stands in the way of the answer.
 func (l *lease) settle(v verdict) (Record, error) {
 	start := time.Now()
+	l.settles()
 	for n := 1; ; n++ {
 		rec, err := l.try(v)
 		if err == nil || errors.Is(err, errSuperseded) {
