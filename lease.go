@@ -91,10 +91,12 @@ func (l *lease) keep(cancel context.CancelCauseFunc) {
 	l.renewer.timer.Reset(l.claim.Lease / renewalsPerLease)
 }
 
-// resume starts the renewals again, after the claim was lost and found.
-func (l *lease) resume() {
+// resume starts the renewals again, after the claim was lost and found by a claim that
+// was sent at that time.
+func (l *lease) resume(sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.lost, l.sure = false, sent.Add(l.margin())
 	if l.renewer != nil {
 		l.renewer.timer.Reset(l.claim.Lease / renewalsPerLease)
 	}
