@@ -53,9 +53,9 @@ func (d simDice) draw(lease time.Duration, calm bool) (c simConduct, before, aft
 	switch {
 	case calm:
 		most = shortestRun / 2
-	case d.oneIn(10):
+	case d.oneIn(5):
 		most = longestRun(lease) / 2
-	case d.oneIn(4):
+	case d.oneIn(3):
 		most = lease / 2
 	}
 	c = []simConduct{runKept, runLarge, runStreaming}[max(0, d.IntN(12)-9)]
@@ -86,7 +86,7 @@ func (w *simulation) handles(p *simProcess) http.Handler {
 
 		careful := d.oneIn(2) // it looks at its context, and whether its claim is valid
 		if run.conduct == runTurnedAway {
-			p.sleep(before)
+			p.work(before)
 			w.finish(run, rw, idempotency.NotExecuted, http.StatusTooManyRequests)
 			return
 		}
@@ -105,20 +105,20 @@ func (w *simulation) handles(p *simProcess) http.Handler {
 
 // works lets time pass. It is false if the run has noticed that it should stop.
 func (w *simulation) works(p *simProcess, r *simRun, d time.Duration, careful bool, dice simDice) bool {
-	if !careful {
-		p.sleep(d)
-	} else {
+	if careful {
 		timer := time.NewTimer(d)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
+		case <-p.dead:
 		case <-r.ctx.Done():
 			return false
-		case <-p.dead:
-			runtime.Goexit()
 		}
+	} else {
+		p.rest(d)
 	}
 	p.await(dice)
+	p.work(0)
 	return true
 }
 
@@ -135,7 +135,7 @@ func (w *simulation) effects(p *simProcess, r *simRun, d simDice) (body string, 
 		got, err := idempotency.Step(r.ctx, name, func(context.Context) (string, error) {
 			ran = true
 			w.effect(r, name)
-			p.sleep(took)
+			p.work(took)
 			return r.name(), nil
 		})
 		if err != nil {
@@ -167,7 +167,7 @@ func (w *simulation) answer(p *simProcess, r *simRun, rw http.ResponseWriter, bo
 		w.head(r, rw, http.StatusOK)
 		_, _ = io.WriteString(rw, body)
 		_ = http.NewResponseController(rw).Flush()
-		p.sleep(10 * time.Millisecond)
+		p.work(10 * time.Millisecond)
 		w.end(r, idempotency.Final, http.StatusOK)
 		r.body = body + " in the end"
 		_, _ = io.WriteString(rw, " in the end")

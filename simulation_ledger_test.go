@@ -69,13 +69,14 @@ func (w *simulation) claimed(k *simKey, q *simRequest, rec idempotency.Record) {
 		if rec.Mine {
 			w.failf(k.index, "%v has the claim with another payload", q)
 		}
+	case k.owner == q && k.state == idempotency.StateClaimed:
+		if !rec.Mine {
+			w.failf(k.index, "%v is refused its own claim", q)
+		}
+		k.until = w.now() + w.lease
 	case lapsed && hold:
 		w.lapses(k)
 		k.state = idempotency.StateHeld
-	case rec.Mine && k.owner == q && k.state == idempotency.StateClaimed:
-		if lapsed {
-			k.until = w.now() + w.lease
-		}
 	case lapsed:
 		w.lapses(k)
 		w.granted(k, q, rec)
@@ -85,7 +86,7 @@ func (w *simulation) claimed(k *simKey, q *simRequest, rec idempotency.Record) {
 		w.failf(k.index, "%v has the claim, and so has %v", q, k.owner)
 	}
 	state := k.state
-	if lapsed && hold {
+	if state == idempotency.StateClaimed && w.now() >= k.until && hold {
 		state = idempotency.StateHeld // also to those who may not touch it
 	}
 	if rec.State != state || rec.Attempt != k.attempt {
@@ -104,18 +105,18 @@ func (w *simulation) granted(k *simKey, q *simRequest, rec idempotency.Record) {
 // lapses checks that the owner, which has lost its claim, could not help it.
 func (w *simulation) lapses(k *simKey) {
 	q, from := k.owner, k.until-w.lease
+	if q.granted != k.attempt && (q.copied || q.granted > 0) {
+		return // a claim came alive after its request was over: nobody knows of it
+	}
 	if q.run != nil {
 		q.run.overtaken = true
 		w.seen[simTakeovers]++
 	}
 	failed := 0
-	for _, at := range q.failed {
+	for _, at := range q.suffered {
 		if at >= from {
 			failed++
 		}
-	}
-	if q.run == nil && q.copied {
-		return // it came alive after its request was over, and nobody knows of it
 	}
 	weather := q.process.weather
 	if !q.process.isDead() && failed < 2 &&

@@ -37,8 +37,8 @@ func newSimWeather(d simDice, lease time.Duration) simWeather {
 		return all
 	}
 	return simWeather{
-		crashes: windows(d.IntN(3), lease),
-		pauses:  windows(d.IntN(2), 2*lease),
+		crashes: windows(d.IntN(2), lease),
+		pauses:  windows(d.IntN(4), 2*lease),
 		outages: windows(d.IntN(3), 3*lease/2),
 	}
 }
@@ -99,21 +99,27 @@ func (p *simProcess) isDead() bool {
 	}
 }
 
-// await lets a pause of the process pass.
+// await lets a pause of the process pass, unless it dies.
 func (p *simProcess) await(d simDice) {
 	jitter := d.upTo(time.Millisecond)
-	if pause, ok := in(p.weather.pauses, p.world.now()); ok && pause.from < p.world.calm {
-		p.sleep(pause.to - p.world.now() + jitter)
+	if pause, ok := in(p.weather.pauses, p.world.now()); ok && p.world.now() < p.world.calm {
+		p.rest(pause.to - p.world.now() + jitter)
 	}
 }
 
-// sleep does not return if the process dies.
-func (p *simProcess) sleep(d time.Duration) {
+func (p *simProcess) rest(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-p.dead:
+	}
+}
+
+// work is rest for handlers, which end where their process dies.
+func (p *simProcess) work(d time.Duration) {
+	p.rest(d)
+	if p.isDead() {
 		runtime.Goexit()
 	}
 }
@@ -222,9 +228,6 @@ func (l *simLink) call(ctx context.Context, op, key string, o idempotency.Owner,
 	sent := w.now()
 	w.mu.Unlock()
 	lost := func(wait bool) (idempotency.Record, error) {
-		w.mu.Lock()
-		q.failed = append(q.failed, sent)
-		w.mu.Unlock()
 		if wait {
 			<-ctx.Done()
 		}
@@ -233,7 +236,7 @@ func (l *simLink) call(ctx context.Context, op, key string, o idempotency.Owner,
 	deliver := func() (idempotency.Record, error) { return w.deliver(q, op, key, o, f) }
 	on := func() { time.Sleep(d.between(50*time.Microsecond, 2*time.Millisecond)) }
 
-	p.awaitOrDie(d)
+	p.await(d)
 	if p.isDead() {
 		return lost(false)
 	}
@@ -246,6 +249,12 @@ func (l *simLink) call(ctx context.Context, op, key string, o idempotency.Owner,
 		if outage.hangs {
 			fault = callHangs
 		}
+	}
+	if fault != callFaults {
+		w.mu.Lock()
+		q.suffered = append(q.suffered, sent)
+		q.copied = q.copied || fault == callSentAgain || fault == callComesAgain
+		w.mu.Unlock()
 	}
 	on()
 	switch fault {
@@ -271,16 +280,13 @@ func (l *simLink) call(ctx context.Context, op, key string, o idempotency.Owner,
 	case callReplyDelayed:
 		time.Sleep(later)
 	case callComesAgain:
-		w.mu.Lock()
-		q.copied = true
-		w.mu.Unlock()
 		go func() {
 			time.Sleep(later)
 			_, _ = deliver()
 		}()
 	}
 	on()
-	p.awaitOrDie(d)
+	p.await(d)
 	if ctx.Err() != nil {
 		return lost(false)
 	}
@@ -290,14 +296,4 @@ func (l *simLink) call(ctx context.Context, op, key string, o idempotency.Owner,
 // later is for how long a message can be under way, and not positive when all is calm.
 func (w *simulation) later(d simDice) time.Duration {
 	return min(d.upTo(w.lease/2), w.calm-w.now())
-}
-
-// awaitOrDie is await for goroutines of the guard, which must end by returning.
-func (p *simProcess) awaitOrDie(d simDice) {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		p.await(d)
-	}()
-	<-ended
 }

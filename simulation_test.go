@@ -79,6 +79,11 @@ func fromEnv(t *testing.T, name string) (uint64, bool) {
 // simulate runs one world in a bubble, whose end proves that no goroutine is left.
 func simulate(t *testing.T, seed uint64, mode simMode) (w *simulation) {
 	t.Helper()
+	defer func() {
+		if left := recover(); left != nil {
+			t.Fatalf("SEED=%d %v: %v", seed, mode, left)
+		}
+	}()
 	synctest.Test(t, func(t *testing.T) {
 		w = newSimulation(t, seed, mode)
 		w.run()

@@ -123,7 +123,7 @@ func (w *simulation) run() {
 			w.failf(everyKey, "something is left to be done at the end: %v", err)
 		}
 	}
-	time.Sleep(w.lease) // what is still under way arrives
+	time.Sleep(10 * w.lease) // what is still under way arrives
 }
 
 // failf reports what is wrong, once.
@@ -160,13 +160,13 @@ type simRequest struct {
 	process         *simProcess
 
 	// Guarded by the world's mutex.
-	calls   map[string]int // of the store, by kind
-	owner   idempotency.Owner
-	granted int // the attempt that the guard was told to have
-	run     *simRun
-	delayed bool // recording goes on in the background
-	copied  bool // a call was delivered once more, later
-	failed  []time.Duration
+	calls    map[string]int  // of the store, by kind
+	suffered []time.Duration // when those of them were sent that a fault befell
+	copied   bool            // a call was delivered twice
+	owner    idempotency.Owner
+	granted  int // the attempt that the guard was told to have
+	run      *simRun
+	delayed  bool // recording goes on in the background
 }
 
 type simRequestKey struct{}
@@ -183,7 +183,7 @@ func (w *simulation) client(id int) {
 		time.Sleep(d.upTo(2 * w.lease))
 		key := w.keys[d.IntN(len(w.keys))]
 		payload := 0
-		if d.oneIn(8) {
+		if d.oneIn(12) {
 			payload = 1
 		}
 		asked := w.now()
