@@ -38,6 +38,7 @@ type lease struct {
 	sure     time.Time // until then the claim is ours by the local clock
 	failures int
 	lost     bool
+	settling bool // the run has ended
 	ended    bool
 }
 
@@ -92,10 +93,12 @@ func (l *lease) keep(cancel context.CancelCauseFunc) {
 	l.renewer.timer.Reset(l.claim.Lease / renewalsPerLease)
 }
 
-// resume starts the renewals again, after the claim was lost and found.
-func (l *lease) resume() {
+// resume starts the renewals again, after the claim was lost and found by a claim that
+// was sent at that time.
+func (l *lease) resume(sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.lost, l.sure = false, sent.Add(l.margin())
 	if l.renewer != nil {
 		l.renewer.timer.Reset(l.claim.Lease / renewalsPerLease)
 	}
@@ -127,16 +130,22 @@ func (l *lease) isLost() bool {
 	return l.lost
 }
 
+// settles says that the run has ended. A renewal that is refused from now on may have been
+// refused because the run is settled already, by a call whose reply was lost.
+func (l *lease) settles() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.settling = true
+}
+
 // lose tells the run, once, that its claim is not sure any more.
 func (l *lease) lose(err error) {
 	l.mu.Lock()
-	first := !l.lost && !l.ended
-	if first {
-		l.lost = true
-	}
+	tell := !l.lost && !l.settling && !l.ended
+	l.lost = true
 	cancel := l.cancel
 	l.mu.Unlock()
-	if !first {
+	if !tell {
 		return
 	}
 	if cancel != nil {
