@@ -191,7 +191,7 @@ func WithLease(d time.Duration) Option {
 // WithWait lets a duplicate of a request in flight wait up to d for the answer and
 // then replay it. The default, zero, answers 409 at once. Waiting requests hold their
 // connections; at most 5 minutes are accepted, and a few seconds are sensible. In one
-// process at most 64 requests wait for a key, and 4,096 for all keys together; those
+// process at most 1,024 requests wait for a key, and 4,096 for all keys together; those
 // above get 409 at once, as without waiting.
 func WithWait(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.wait = d })
