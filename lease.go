@@ -141,6 +141,14 @@ func (l *lease) valid() bool {
 	return !l.lost && !l.ended && time.Now().Before(l.sure)
 }
 
+// undisputed reports whether nobody else can have the claim yet, although it may have been
+// given up.
+func (l *lease) undisputed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.lost && time.Now().Before(l.sure)
+}
+
 func (l *lease) isLost() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -71,7 +71,7 @@ func (l *lease) settle(v verdict) (Record, error) {
 // claim has lapsed meanwhile, another run may have ended with another answer, which is
 // the one that counts: then the client has to ask again.
 func (l *lease) settleUnseen(v verdict, failures int, cause error) (Record, error) {
-	sure := l.valid() // what is given up is not
+	sure := l.undisputed()
 	err := l.settleLater(v, failures, cause)
 	if v.outcome == Final && !sure && !l.claim.Hold {
 		return Record{State: StateClaimed, Fingerprint: l.claim.Fingerprint}, errSuperseded

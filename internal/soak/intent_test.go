@@ -186,7 +186,7 @@ func (in *intent) compare(p *process, got reply) error {
 		if later.attempt < earlier.attempt {
 			earlier, later = later, earlier
 		}
-		if exclusive(in.route) || earlier.attempt == later.attempt || earlier.replayed || !earlier.process.disturbed(in.born) {
+		if in.route == hold || earlier.attempt == later.attempt || earlier.replayed || !earlier.process.disturbed(in.born) {
 			return fmt.Errorf("two answers: %+v and %+v", earlier, later)
 		}
 	}
