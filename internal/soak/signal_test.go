@@ -140,7 +140,7 @@ func TestTerminatedProcessLosesNothing(t *testing.T) {
 // its time is over, and says what it could not record. That is left to its lease.
 func TestTerminatedProcessWithoutStoreEndsInTime(t *testing.T) {
 	t.Parallel()
-	const lease, grace = 3 * time.Second, time.Second
+	const lease, grace = 6 * time.Second, time.Second // the lease outlasts the clients' patience
 	p := newPair(t, lease, grace)
 	again := newIntent(rerun, "tenant", "again", order{Size: 100})
 	held := newIntent(hold, "tenant", "held", order{Size: 100})
