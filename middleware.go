@@ -112,7 +112,7 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 			g.reject(w, r, "", e.problem)
 			return
 		}
-		serveUnguarded(w, r, next, in.body) // errNoKey
+		serveUnguarded(w, r, next, g.core.giveBody(in)) // errNoKey
 		return
 	}
 	if !g.core.work.admit() {
@@ -122,7 +122,7 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 	defer g.core.work.leave()
 
 	l := new(lease)
-	l.init(context.WithoutCancel(r.Context()), g, Key{in.scope, in.key}, in.fingerprint)
+	l.init(r.Context(), g, Key{in.scope, in.key}, in.fingerprint)
 	if rec, ok := g.set.cache.find(l.key, in.fingerprint); ok {
 		g.replay(w, r, l, rec)
 		return
@@ -136,8 +136,9 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 	case rec.Mine:
 		u := &run{guard: g, lease: l}
 		u.op.lease = l
-		u.serve(w, r, next, in.body)
+		u.serve(w, r, next, g.core.giveBody(in))
 	default:
+		g.core.dropBody(in)
 		g.serveRecord(w, r, l, rec)
 	}
 }
@@ -191,7 +192,7 @@ func (g *Guard) serveWithoutStore(w http.ResponseWriter, r *http.Request, next h
 		g.reject(w, r, l.key, newProblem(CodeAnswerUnreadable))
 	case g.set.failOpen:
 		l.observe(Event{Kind: EventFailOpen, Method: r.Method, Pattern: r.Pattern, Err: err})
-		serveUnguarded(w, r, next, in.body)
+		serveUnguarded(w, r, next, g.core.giveBody(in))
 	default:
 		g.reject(w, r, l.key, newProblem(CodeStoreUnavailable))
 	}

@@ -113,7 +113,7 @@ func (l *lease) conclude(v verdict) error {
 
 func (l *lease) complete(answer []byte) error {
 	if l.core.local {
-		return l.core.store.Complete(l.ctx, l.key, l.claim.Owner, answer, l.set.ttl)
+		return l.core.store.Complete(context.Background(), l.key, l.claim.Owner, answer, l.set.ttl)
 	}
 	return l.call("complete", l.timeout(), func(ctx context.Context) error {
 		return l.core.store.Complete(ctx, l.key, l.claim.Owner, answer, l.set.ttl)
@@ -134,7 +134,7 @@ func (l *lease) release() error {
 // lease is renewed again until the run is settled.
 func (l *lease) reclaim() (Record, error) {
 	sent := time.Now()
-	rec, err := l.core.claim(l.ctx, l.timeout(), l.key, l.claim)
+	rec, err := l.core.claim(l.client, l.timeout(), l.key, l.claim)
 	if err != nil {
 		l.observe(Event{Kind: EventStoreError, Op: "claim", Err: err})
 		return Record{}, err
@@ -166,6 +166,7 @@ func (l *lease) settleLater(v verdict, failures int, cause error) error {
 		return l.giveUp(ErrShutdown)
 	}
 	v.run = nil // the answer is all that is kept
+	l.forgetRun()
 	l.observe(Event{Kind: EventRecordingDelayed, Outcome: v.outcome, Err: cause})
 	until := time.Now().Add(l.claim.Retention)
 	go func() {
