@@ -124,6 +124,7 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 	l := new(lease)
 	l.init(r.Context(), g, Key{in.scope, in.key}, in.fingerprint)
 	if rec, ok := g.set.cache.find(l.key, in.fingerprint); ok {
+		g.core.dropBody(in)
 		g.replay(w, r, l, rec)
 		return
 	}
