@@ -3,9 +3,11 @@ package idempotency_test
 import (
 	"bufio"
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"io"
+	"mime"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -87,6 +89,7 @@ func FuzzKeyFunctions(f *testing.F) {
 		if source != "" {
 			r.Header["Ce-Source"] = []string{source}
 		}
+		media, _, _ := mime.ParseMediaType(contentType)
 		key, err = idempotency.KeyFromCloudEvent(r, []byte(body))
 		switch {
 		case err != nil && key != "":
@@ -94,7 +97,7 @@ func FuzzKeyFunctions(f *testing.F) {
 		case err != nil || key == "":
 		case len(key) != 43:
 			t.Errorf("the key of an event is %q", key)
-		case !strings.HasPrefix(strings.TrimSpace(strings.ToLower(contentType)), "application/cloudevents"):
+		case !strings.HasPrefix(media, "application/cloudevents"):
 			if key != idempotency.StoreKey(source, id) {
 				t.Errorf("event %q of %q has the key %q", id, source, key)
 			}
@@ -137,7 +140,9 @@ func jsonAt(body string, path []string) (text string, ok bool) {
 // FuzzSealed: a guard with a sealer takes nothing that the sealer has not made for this
 // record, be it an answer or a step, and one without takes nothing that is sealed.
 func FuzzSealed(f *testing.F) {
-	sealer, err := idempotency.NewSealer(sealingKey(1))
+	key := make([]byte, 32) // of this process: what another one has sealed is not to be opened
+	_, _ = rand.Read(key)
+	sealer, err := idempotency.NewSealer(key)
 	if err != nil {
 		f.Fatal(err)
 	}
