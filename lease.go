@@ -28,6 +28,7 @@ type lease struct {
 	claim  Claim
 	ctx    context.Context // for store calls: the request's values, not its cancellation
 	record Record          // as claimed; immutable after acquire
+	asked  time.Time       // when the last claim was sent
 	// uncertain says that a claim was sent whose reply never came.
 	uncertain bool
 
@@ -37,6 +38,7 @@ type lease struct {
 	sure     time.Time // until then the claim is ours by the local clock
 	failures int
 	lost     bool
+	settling bool // the run has ended
 	ended    bool
 }
 
@@ -59,6 +61,7 @@ func (l *lease) acquire(watch bool) (Record, error) {
 	claim := l.claim
 	claim.Watch = watch
 	sent := time.Now()
+	l.asked = sent
 	rec, err := l.core.claim(l.ctx, l.timeout(), l.key, claim)
 	if err != nil {
 		l.uncertain = l.uncertain || !definite(err)
@@ -90,10 +93,12 @@ func (l *lease) keep(cancel context.CancelCauseFunc) {
 	l.renewer.timer.Reset(l.claim.Lease / renewalsPerLease)
 }
 
-// resume starts the renewals again, after the claim was lost and found.
-func (l *lease) resume() {
+// resume starts the renewals again, after the claim was lost and found by a claim that
+// was sent at that time.
+func (l *lease) resume(sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.lost, l.sure = false, sent.Add(l.margin())
 	if l.renewer != nil {
 		l.renewer.timer.Reset(l.claim.Lease / renewalsPerLease)
 	}
@@ -125,16 +130,22 @@ func (l *lease) isLost() bool {
 	return l.lost
 }
 
+// settles says that the run has ended. A renewal that is refused from now on may have been
+// refused because the run is settled already, by a call whose reply was lost.
+func (l *lease) settles() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.settling = true
+}
+
 // lose tells the run, once, that its claim is not sure any more.
 func (l *lease) lose(err error) {
 	l.mu.Lock()
-	first := !l.lost && !l.ended
-	if first {
-		l.lost = true
-	}
+	tell := !l.lost && !l.settling && !l.ended
+	l.lost = true
 	cancel := l.cancel
 	l.mu.Unlock()
-	if !first {
+	if !tell {
 		return
 	}
 	if cancel != nil {

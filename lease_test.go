@@ -371,6 +371,16 @@ func TestPausedOwnerDoesNotShowItsAnswer(t *testing.T) {
 			require.Equal(t, "first", other.do(t, call{key: "k"}).body)
 		})
 	})
+	t.Run("the other has finished, and the store does not say so", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			owner, other, done := pause(t, answering(0, "second"))
+			owner.store.on("complete", first(1, hang))
+			require.Equal(t, "second", other.do(t, call{key: "k"}).body)
+			requireProblem(t, <-done, http.StatusConflict, idempotency.CodeInFlight)
+			require.Equal(t, "second", owner.do(t, call{key: "k"}).body)
+		})
+	})
 	t.Run("the key is held", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {

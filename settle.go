@@ -21,7 +21,7 @@ const (
 
 var (
 	// errSuperseded says that the run's answer must not be shown: another run's answer
-	// is recorded, or another run is in flight. The record comes with it.
+	// is recorded, or another run is in flight, or may be. The record comes with it.
 	errSuperseded = errors.New("idempotency: another run has taken over")
 
 	// errPending says that settling goes on in the background.
@@ -49,6 +49,7 @@ func (v verdict) lasting() bool { return v.outcome == Final || v.outcome == Unkn
 // stands in the way of the answer.
 func (l *lease) settle(v verdict) (Record, error) {
 	start := time.Now()
+	l.settles()
 	for n := 1; ; n++ {
 		rec, err := l.try(v)
 		if err == nil || errors.Is(err, errSuperseded) {
@@ -57,9 +58,22 @@ func (l *lease) settle(v verdict) (Record, error) {
 		}
 		pause := backoff(n)
 		if time.Since(start)+pause >= patience || !l.core.work.pause(pause) {
-			return Record{}, l.settleLater(v, n, err)
+			return l.settleUnseen(v, n, err)
 		}
 	}
+}
+
+// settleUnseen hands over to the background. The client gets the run's answer before it
+// is recorded, because an effect has happened and only this answer tells of it. But if the
+// claim has lapsed meanwhile, another run may have ended with another answer, which is
+// the one that counts: then the client has to ask again.
+func (l *lease) settleUnseen(v verdict, failures int, cause error) (Record, error) {
+	sure := l.valid() // what is given up is not
+	err := l.settleLater(v, failures, cause)
+	if v.outcome == Final && !sure && !l.claim.Hold {
+		return Record{State: StateClaimed, Fingerprint: l.claim.Fingerprint}, errSuperseded
+	}
+	return Record{}, err
 }
 
 // try makes one attempt to settle.
@@ -119,6 +133,7 @@ func (l *lease) release() error {
 // so that a claim whose reply is lost does not stand in the way of the next try, and the
 // lease is renewed again until the run is settled.
 func (l *lease) reclaim() (Record, error) {
+	sent := time.Now()
 	rec, err := l.core.claim(l.ctx, l.timeout(), l.key, l.claim)
 	if err != nil {
 		l.observe(Event{Kind: EventStoreError, Op: "claim", Err: err})
@@ -127,7 +142,7 @@ func (l *lease) reclaim() (Record, error) {
 	if !rec.Mine {
 		return rec, errSuperseded
 	}
-	l.resume()
+	l.resume(sent)
 	return rec, nil
 }
 

@@ -8,11 +8,11 @@ import (
 
 // Bounds of the requests of a process that wait for another's answer, for one key and
 // for all. Each holds a connection and a goroutine; the ones above a bound get 409 at
-// once. One key is left so little of the room because what fills it is a client that
-// repeats itself without end, and all others need the rest.
+// once. One key gets a quarter of the room at most: what fills that is a client that repeats
+// itself without end, and all others need the rest.
 const (
-	maxWaitingPerKey = 64
-	maxWaiting       = 64 * maxWaitingPerKey
+	maxWaitingPerKey = 1024
+	maxWaiting       = 4 * maxWaitingPerKey
 )
 
 // pollPause is how often a store is asked that cannot wake a waiter, and rewatchPause

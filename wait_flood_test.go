@@ -14,7 +14,7 @@ import (
 
 // How many requests of a process may wait for one key, and for all keys.
 const (
-	roomPerKey = 64
+	roomPerKey = 1024
 	room       = 4096
 )
 

@@ -53,14 +53,14 @@ func (p *process) waiters(t *testing.T, n int, c call) <-chan reply {
 	return replies
 }
 
-// Duplicates that wait cost the store one claim each, as any request does, and a handful
+// A thousand duplicates cost the store one claim each, as any request does, and a handful
 // of calls for all of them together, however long they wait. They cost the process the
 // goroutines that they come with.
 func TestWaitersShareOneWait(t *testing.T) {
 	for name, watch := range map[string]bool{"woken": true, "asking": false} {
 		t.Run(name, func(t *testing.T) { // not parallel: it counts goroutines
 			synctest.Test(t, func(t *testing.T) {
-				const n = 64 // all that may
+				const n = 1000
 				h := answering(20*time.Second, "done")
 				opt := idempotency.WithWait(time.Minute)
 				p := newProcess(t, idempotency.NewMemoryStore(), h, opt)

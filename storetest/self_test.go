@@ -20,6 +20,8 @@ var brokenStores = []struct{ bug, caughtBy string }{
 	{"the owner does not know its own claim", "Claim/the owner that claims again holds it"},
 	{"a repeated claim is another attempt", "Claim/the owner that claims again holds it"},
 	{"a repeated claim has no lease", "Claim/the owner that claims again after its lease holds it"},
+	{"a repeated claim is held", "Claim/the owner that claims again after its lease holds it"},
+	{"a repeated claim has the lease of the first", "Claim/the owner that claims again is protected anew"},
 	{"in flight reports the whole lease", "Claim/in flight reports the lease"},
 	{"times are not reported", "Claim/a new key is mine"},
 	{"one record for all keys", "Claim/keys do not influence each other"},
