@@ -40,6 +40,8 @@ type lease struct {
 	lost     bool
 	settling bool // the run has ended
 	ended    bool
+	// unsettled says that the run has ended and could not be settled so far.
+	unsettled bool
 }
 
 // init prepares a lease for its claim. The owner is made here, once: a claim that is
@@ -104,17 +106,32 @@ func (l *lease) resume(sent time.Time) {
 	}
 }
 
-// end stops the renewals. What a renewal under way reports no longer matters.
-func (l *lease) end() {
+// end stops the renewals, and tells whether it was the first to do so. What a renewal
+// under way reports no longer matters.
+func (l *lease) end() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended {
-		return
+		return false
 	}
 	l.ended = true
 	if l.renewer != nil {
 		l.core.freeRenewer(l.renewer)
 		l.renewer = nil
+	}
+	if l.unsettled {
+		l.core.unsettled.remove(l)
+	}
+	return true
+}
+
+// fail notes that the store has failed to settle the run.
+func (l *lease) fail() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ended && !l.unsettled {
+		l.unsettled = true
+		l.core.unsettled.add(l)
 	}
 }
 
@@ -129,6 +146,14 @@ func (l *lease) valid() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.lost && !l.ended && time.Now().Before(l.sure)
+}
+
+// undisputed reports whether nobody else can have the claim yet, although it may have been
+// given up.
+func (l *lease) undisputed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.lost && time.Now().Before(l.sure)
 }
 
 func (l *lease) isLost() bool {
@@ -163,9 +188,10 @@ func (l *lease) lose(err error) {
 
 // renew runs when the timer fires. A renewal that fails is tried again soon, with
 // growing pauses, and not at the next regular time: at a third of the lease, two
-// failures in a row would lose it. When the lease is lost the run is told, and
-// renewing goes on unless another has taken over: as long as the run lasts it should
-// not be overtaken.
+// failures in a row would lose it. The pauses shrink again when the lease draws to its
+// end: otherwise the last of them would outlast it although the store is back. When the
+// lease is lost the run is told, and renewing goes on unless another has taken over: as
+// long as the run lasts it should not be overtaken.
 func (l *lease) renew() {
 	if !l.core.work.enter() {
 		return // shut down with this run still going: its lease is left to lapse
@@ -202,7 +228,7 @@ func (l *lease) renew() {
 		if !time.Now().Before(l.sure) {
 			lost = true
 		} else {
-			next = min(backoff(l.failures), time.Until(l.sure), next)
+			next = min(backoff(l.failures), time.Until(l.sure)/2, next)
 		}
 	}
 	if next >= 0 {

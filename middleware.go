@@ -51,13 +51,17 @@ func (g *Guard) With(opts ...Option) *Guard {
 // Shutdown ends the guard, and all guards made from it by [Guard.With]. From its call
 // on, requests with a key are refused with 503 and those that wait for another's
 // answer get 409. It returns when the runs in flight have ended and are settled, or
-// when ctx ends: then it gives up what is still to be settled, reports each as
+// when ctx ends: then it gives up what the store has failed to settle, reports each run as
 // [EventRecordingLost], and returns the context's error.
 //
 // Call it beside http.Server.Shutdown, before the store's connection is closed. It may
 // be called more than once.
 func (g *Guard) Shutdown(ctx context.Context) error {
-	return g.core.work.shutdown(ctx)
+	err := g.core.work.shutdown(ctx)
+	if err != nil {
+		g.core.unsettled.giveUp(ErrShutdown)
+	}
+	return err
 }
 
 // Handler returns a handler that protects next. Requests whose method is not protected,

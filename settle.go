@@ -3,6 +3,8 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -56,6 +58,7 @@ func (l *lease) settle(v verdict) (Record, error) {
 			l.end()
 			return rec, err
 		}
+		l.fail()
 		pause := backoff(n)
 		if time.Since(start)+pause >= patience || !l.core.work.pause(pause) {
 			return l.settleUnseen(v, n, err)
@@ -68,7 +71,7 @@ func (l *lease) settle(v verdict) (Record, error) {
 // claim has lapsed meanwhile, another run may have ended with another answer, which is
 // the one that counts: then the client has to ask again.
 func (l *lease) settleUnseen(v verdict, failures int, cause error) (Record, error) {
-	sure := l.valid() // what is given up is not
+	sure := l.undisputed()
 	err := l.settleLater(v, failures, cause)
 	if v.outcome == Final && !sure && !l.claim.Hold {
 		return Record{State: StateClaimed, Fingerprint: l.claim.Fingerprint}, errSuperseded
@@ -190,10 +193,12 @@ func (l *lease) settleLater(v verdict, failures int, cause error) error {
 	return errPending
 }
 
-// giveUp leaves the record to its lease. The client has its answer all the same.
+// giveUp leaves the record to its lease, and says so, once. The client has its answer
+// all the same.
 func (l *lease) giveUp(err error) error {
-	l.end()
-	l.observe(Event{Kind: EventRecordingLost, Err: err})
+	if l.end() {
+		l.observe(Event{Kind: EventRecordingLost, Err: err})
+	}
 	return errPending
 }
 
@@ -244,6 +249,39 @@ func sleep(d time.Duration, end <-chan struct{}) bool {
 		return true
 	case <-end:
 		return false
+	}
+}
+
+// unsettled are the runs that the store has failed to settle so far. A shutdown that has
+// run out of time reports them itself: the process may end as soon as it returns, and
+// whoever tries to settle them then may hang in a call of the store.
+type unsettled struct {
+	mu     sync.Mutex
+	leases map[*lease]struct{}
+}
+
+func (u *unsettled) add(l *lease) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.leases == nil {
+		u.leases = make(map[*lease]struct{})
+	}
+	u.leases[l] = struct{}{}
+}
+
+func (u *unsettled) remove(l *lease) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.leases, l)
+}
+
+// giveUp gives all of them up.
+func (u *unsettled) giveUp(err error) {
+	u.mu.Lock()
+	leases := slices.Collect(maps.Keys(u.leases))
+	u.mu.Unlock()
+	for _, l := range leases {
+		_ = l.giveUp(err)
 	}
 }
 
