@@ -37,6 +37,7 @@ type lease struct {
 	sure     time.Time // until then the claim is ours by the local clock
 	failures int
 	lost     bool
+	settling bool // the run is over, and nobody is left to be told of a loss
 	ended    bool
 }
 
@@ -90,6 +91,13 @@ func (l *lease) keep(cancel context.CancelCauseFunc) {
 	l.renewer.timer.Reset(l.claim.Lease / renewalsPerLease)
 }
 
+// stop says that the run is over. The renewals go on until the record is settled.
+func (l *lease) stop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.settling = true
+}
+
 // resume starts the renewals again, after the claim was lost and found.
 func (l *lease) resume() {
 	l.mu.Lock()
@@ -125,16 +133,18 @@ func (l *lease) isLost() bool {
 	return l.lost
 }
 
-// lose tells the run, once, that its claim is not sure any more.
+// lose tells the run, once, that its claim is not sure any more. A run that is over is
+// not told: when its record is settled and the reply was lost, a renewal is refused.
 func (l *lease) lose(err error) {
 	l.mu.Lock()
-	first := !l.lost && !l.ended
-	if first {
-		l.lost = true
+	if l.lost || l.ended {
+		l.mu.Unlock()
+		return
 	}
-	cancel := l.cancel
+	l.lost = true
+	over, cancel := l.settling, l.cancel
 	l.mu.Unlock()
-	if !first {
+	if over {
 		return
 	}
 	if cancel != nil {
@@ -228,6 +238,15 @@ func (l *lease) call(op string, timeout time.Duration, f func(context.Context) e
 // call that hangs leaves time for another within the lease.
 func (l *lease) timeout() time.Duration {
 	return min(storeTimeout, l.claim.Lease/renewalsPerLease)
+}
+
+// haste is timeout for the nth try of a call that somebody waits for. The first leaves
+// time for another: what has swallowed it may be a single connection.
+func (l *lease) haste(n int) time.Duration {
+	if n == 1 {
+		return min(l.timeout(), patience/2)
+	}
+	return l.timeout()
 }
 
 func (l *lease) observe(e Event) {
