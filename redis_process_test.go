@@ -35,6 +35,17 @@ func newRedisProcess(t testing.TB, store *idempotency.RedisStore, h http.Handler
 	return p
 }
 
+// sideBySide runs a subtest for each case, all at the same time. They wait more than they
+// work, which is not what the -parallel flag reckons with.
+func sideBySide[T any](t *testing.T, cases map[string]T, test func(t *testing.T, c T)) {
+	t.Helper()
+	var all sync.WaitGroup
+	defer all.Wait()
+	for name, c := range cases {
+		all.Go(func() { t.Run(name, func(t *testing.T) { test(t, c) }) })
+	}
+}
+
 // begin makes a request that the test does not wait for.
 func (s *server) begin(t *testing.T, c call) <-chan reply {
 	t.Helper()
