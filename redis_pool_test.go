@@ -55,52 +55,50 @@ func TestRedisPoolExhausted(t *testing.T) {
 	t.Parallel()
 	const lease = 3 * time.Second
 	server := redistest.Start(t)
-	for name, shared := range map[string]bool{"shared client": true, "own client": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			application := redisClientAt(t, server.Addr, func(o *redis.Options) { o.PoolSize = 2 })
-			store := redisStore(t, application)
+	sideBySide(t, map[string]bool{"shared client": true, "own client": false}, func(t *testing.T, shared bool) {
+		key := redisKey()
+		application := redisClientAt(t, server.Addr, func(o *redis.Options) { o.PoolSize = 2 })
+		store := redisStore(t, application)
+		if !shared {
+			store = redisAt(t, server)
+		}
+		h := interrupt(func(w http.ResponseWriter, r *http.Request) {
+			op, _ := idempotency.FromContext(r.Context())
 			if !shared {
-				store = redisAt(t, server)
-			}
-			h := interrupt(func(w http.ResponseWriter, r *http.Request) {
-				op, _ := idempotency.FromContext(r.Context())
-				if !shared {
-					time.Sleep(2 * lease)
-					if !op.Valid() {
-						t.Error("the claim is not sure any more")
-					}
-				} else {
-					<-r.Context().Done()
-					if op.Valid() || !errors.Is(context.Cause(r.Context()), idempotency.ErrLeaseLost) {
-						t.Errorf("valid: %v, %v", op.Valid(), context.Cause(r.Context()))
-					}
+				time.Sleep(2 * lease)
+				if !op.Valid() {
+					t.Error("the claim is not sure any more")
 				}
-				_, _ = io.WriteString(w, "run 1")
-			})
-			p := newRedisProcess(t, store, h, idempotency.WithLease(lease))
-			done := h.start(t, p, call{key: name[:4]})
-
-			var taken sync.WaitGroup
-			for range 2 {
-				taken.Go(func() { application.BLPop(context.WithoutCancel(t.Context()), time.Minute, name) })
+			} else {
+				<-r.Context().Done()
+				if op.Valid() || !errors.Is(context.Cause(r.Context()), idempotency.ErrLeaseLost) {
+					t.Errorf("valid: %v, %v", op.Valid(), context.Cause(r.Context()))
+				}
 			}
-			require.Eventually(t, func() bool {
-				return application.PoolStats().TotalConns-application.PoolStats().IdleConns >= 2
-			}, redisPatience, time.Millisecond)
-			close(h.goOn)
-			if shared {
-				requireProblem(t, p.do(t, call{key: "new"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
-			}
-			require.Equal(t, "run 1", (<-done).body)
-			server.Do(t, "RPUSH", name, "one", "two")
-			taken.Wait()
-			require.NoError(t, p.guard.Shutdown(t.Context()))
-			other := newRedisProcess(t, redisAt(t, server), h)
-			other.requireReplay(t, call{key: name[:4]}, "run 1")
-			require.EqualValues(t, 1, h.runs.Load())
-			lost := countKind(p.events, idempotency.EventLeaseLost)
-			require.Equal(t, shared, lost == 1, "leases lost: %d", lost)
+			_, _ = io.WriteString(w, "run 1")
 		})
-	}
+		p := newRedisProcess(t, store, h, idempotency.WithLease(lease))
+		done := h.start(t, p, call{key: key})
+
+		var taken sync.WaitGroup
+		for range 2 {
+			taken.Go(func() { application.BLPop(context.WithoutCancel(t.Context()), time.Minute, "queue of "+key) })
+		}
+		require.Eventually(t, func() bool {
+			return application.PoolStats().TotalConns-application.PoolStats().IdleConns >= 2
+		}, redisPatience, time.Millisecond)
+		close(h.goOn)
+		if shared {
+			requireProblem(t, p.do(t, call{key: "new"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+		}
+		require.Equal(t, "run 1", (<-done).body)
+		server.Do(t, "RPUSH", "queue of "+key, "one", "two")
+		taken.Wait()
+		require.NoError(t, p.guard.Shutdown(t.Context()))
+		other := newRedisProcess(t, redisAt(t, server), h)
+		other.requireReplay(t, call{key: key}, "run 1")
+		require.EqualValues(t, 1, h.runs.Load())
+		lost := countKind(p.events, idempotency.EventLeaseLost)
+		require.Equal(t, shared, lost == 1, "leases lost: %d", lost)
+	})
 }

@@ -20,9 +20,10 @@ import (
 // server takes commands again.
 func TestRedisServerRefuses(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct {
+	type refusal struct {
 		refuse, relent func(t *testing.T, s *redistest.Server, dir string)
-	}{
+	}
+	sideBySide(t, map[string]refusal{
 		"READONLY, it is a replica": {
 			func(t *testing.T, s *redistest.Server, _ string) { s.Do(t, "REPLICAOF", "127.0.0.1", "1") },
 			func(t *testing.T, s *redistest.Server, _ string) { s.Do(t, "REPLICAOF", "NO", "ONE") },
@@ -61,26 +62,22 @@ func TestRedisServerRefuses(t *testing.T) {
 			func(t *testing.T, s *redistest.Server, _ string) { s.Do(t, "CLIENT", "PAUSE", "60000", "WRITE") },
 			func(t *testing.T, s *redistest.Server, _ string) { s.Do(t, "CLIENT", "UNPAUSE") },
 		},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			server := redistest.Start(t, "--dir", dir)
-			h, unused := interrupt(nil), &counter{}
-			store := redisAt(t, server)
-			a, b := newRedisProcess(t, store, h), newRedisProcess(t, store, unused)
-			done := h.start(t, a, call{key: "running"})
-			test.refuse(t, server, dir)
-			requireProblem(t, b.do(t, call{key: "new"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
-			require.Zero(t, unused.runs.Load())
-			close(h.goOn)
-			require.Equal(t, "run 1", (<-done).body)
-			require.Equal(t, 1, countKind(a.events, idempotency.EventRecordingDelayed))
-			test.relent(t, server, dir)
-			require.NoError(t, a.guard.Shutdown(t.Context()))
-			b.requireReplay(t, call{key: "running"}, "run 1")
-			require.Equal(t, http.StatusCreated, b.do(t, call{key: "new"}).status)
-		})
-	}
+	}, func(t *testing.T, test refusal) {
+		dir := t.TempDir()
+		server := redistest.Start(t, "--dir", dir)
+		h, unused := interrupt(nil), &counter{}
+		store := redisAt(t, server)
+		a, b := newRedisProcess(t, store, h), newRedisProcess(t, store, unused)
+		done := h.start(t, a, call{key: "running"})
+		test.refuse(t, server, dir)
+		requireProblem(t, b.do(t, call{key: "new"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+		require.Zero(t, unused.runs.Load())
+		close(h.goOn)
+		require.Equal(t, "run 1", (<-done).body)
+		require.Equal(t, 1, countKind(a.events, idempotency.EventRecordingDelayed))
+		test.relent(t, server, dir)
+		require.NoError(t, a.guard.Shutdown(t.Context()))
+		b.requireReplay(t, call{key: "running"}, "run 1")
+		require.Equal(t, http.StatusCreated, b.do(t, call{key: "new"}).status)
+	})
 }

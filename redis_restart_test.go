@@ -16,47 +16,44 @@ import (
 // difference to the run itself, as long as nobody asks for the key before it ends.
 func TestRedisRestartDuringRun(t *testing.T) {
 	t.Parallel()
-	for name, persistent := range map[string]bool{"appendonly yes": true, "appendonly no": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var args []string
+	sideBySide(t, map[string]bool{"appendonly yes": true, "appendonly no": false}, func(t *testing.T, persistent bool) {
+		var args []string
+		if persistent {
+			args = []string{"--appendonly", "yes"}
+		}
+		server := redistest.Start(t, args...)
+		t.Run("the run ends afterwards", func(t *testing.T) {
+			h := interrupt(nil)
+			a, b := newRedisProcess(t, redisAt(t, server), h), newRedisProcess(t, redisAt(t, server), h)
+			done := h.start(t, a, call{key: "after"})
+			server.Kill()
+			requireProblem(t, b.do(t, call{key: "after"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+			server.Restart(t)
 			if persistent {
-				args = []string{"--appendonly", "yes"}
+				requireProblem(t, b.do(t, call{key: "after"}), http.StatusConflict, idempotency.CodeInFlight)
 			}
-			server := redistest.Start(t, args...)
-			t.Run("the run ends afterwards", func(t *testing.T) {
-				h := interrupt(nil)
-				a, b := newRedisProcess(t, redisAt(t, server), h), newRedisProcess(t, redisAt(t, server), h)
-				done := h.start(t, a, call{key: "after"})
-				server.Kill()
-				requireProblem(t, b.do(t, call{key: "after"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
-				server.Restart(t)
-				if persistent {
-					requireProblem(t, b.do(t, call{key: "after"}), http.StatusConflict, idempotency.CodeInFlight)
-				}
-				close(h.goOn)
-				require.Equal(t, "run 1", (<-done).body)
-				b.requireReplay(t, call{key: "after"}, "run 1")
-				require.EqualValues(t, 1, h.runs.Load())
-			})
-			t.Run("the run ends meanwhile", func(t *testing.T) {
-				h := interrupt(nil)
-				a, b := newRedisProcess(t, redisAt(t, server), h), newRedisProcess(t, redisAt(t, server), h)
-				done := h.start(t, a, call{key: "meanwhile"})
-				server.Kill()
-				close(h.goOn)
-				got := <-done
-				require.Equal(t, "run 1", got.body, "the client gets the answer that there is")
-				require.Equal(t, 1, countKind(a.events, idempotency.EventRecordingDelayed))
-				requireProblem(t, b.do(t, call{key: "meanwhile"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
-				server.Restart(t)
-				// Without persistence the key is free until the answer has been recorded.
-				require.NoError(t, a.guard.Shutdown(t.Context()))
-				b.requireReplay(t, call{key: "meanwhile"}, "run 1")
-				require.EqualValues(t, 1, h.runs.Load())
-			})
+			close(h.goOn)
+			require.Equal(t, "run 1", (<-done).body)
+			b.requireReplay(t, call{key: "after"}, "run 1")
+			require.EqualValues(t, 1, h.runs.Load())
 		})
-	}
+		t.Run("the run ends meanwhile", func(t *testing.T) {
+			h := interrupt(nil)
+			a, b := newRedisProcess(t, redisAt(t, server), h), newRedisProcess(t, redisAt(t, server), h)
+			done := h.start(t, a, call{key: "meanwhile"})
+			server.Kill()
+			close(h.goOn)
+			got := <-done
+			require.Equal(t, "run 1", got.body, "the client gets the answer that there is")
+			require.Equal(t, 1, countKind(a.events, idempotency.EventRecordingDelayed))
+			requireProblem(t, b.do(t, call{key: "meanwhile"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+			server.Restart(t)
+			// Without persistence the key is free until the answer has been recorded.
+			require.NoError(t, a.guard.Shutdown(t.Context()))
+			b.requireReplay(t, call{key: "meanwhile"}, "run 1")
+			require.EqualValues(t, 1, h.runs.Load())
+		})
+	})
 }
 
 // What kill -9 of a server costs: nothing with an append-only file, which is written
