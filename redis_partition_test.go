@@ -25,7 +25,7 @@ func TestRedisPartition(t *testing.T) {
 	}{
 		"alone":                 {nil, nil, true},
 		"min-replicas-to-write": {nil, []string{"--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"}, true},
-		"WithReplicas(1)":       {[]idempotency.RedisOption{idempotency.WithReplicas(1, 100*time.Millisecond)}, nil, false},
+		"WithReplicas(1)":       {[]idempotency.RedisOption{idempotency.WithReplicas(1, 250*time.Millisecond)}, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -33,12 +33,9 @@ func TestRedisPartition(t *testing.T) {
 			link := faultproxy.New(t, master.Addr)
 			replica := redistest.StartReplicaVia(t, link.Addr())
 			store := redisAt(t, master, test.opts...)
-			_, err := store.Claim(t.Context(), redisKey(), redisClaim())
-			require.NoError(t, err)
-
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
-			time.AfterFunc(time.Second, func() {
+			time.AfterFunc(time.Second/2, func() {
 				link.Hole(faultproxy.ToServer)
 				link.Hole(faultproxy.ToClient)
 			})
