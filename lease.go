@@ -38,7 +38,7 @@ type lease struct {
 	sure     time.Time // until then the claim is ours by the local clock
 	failures int
 	lost     bool
-	settling bool // the run has ended
+	settling bool // the run is over, and nobody is left to be told of a loss
 	ended    bool
 	// unsettled says that the run has ended and could not be settled so far.
 	unsettled bool
@@ -162,7 +162,7 @@ func (l *lease) isLost() bool {
 	return l.lost
 }
 
-// settles says that the run has ended. A renewal that is refused from now on may have been
+// settles says that the run is over. A renewal that is refused from now on may have been
 // refused because the run is settled already, by a call whose reply was lost.
 func (l *lease) settles() {
 	l.mu.Lock()
@@ -272,6 +272,15 @@ func (l *lease) call(op string, timeout time.Duration, f func(context.Context) e
 // call that hangs leaves time for another within the lease.
 func (l *lease) timeout() time.Duration {
 	return min(storeTimeout, l.claim.Lease/renewalsPerLease)
+}
+
+// haste is timeout for the nth try of a call that somebody waits for. The first leaves
+// time for another: what has swallowed it may be a single connection.
+func (l *lease) haste(n int) time.Duration {
+	if n == 1 {
+		return min(l.timeout(), patience/2)
+	}
+	return l.timeout()
 }
 
 func (l *lease) observe(e Event) {
