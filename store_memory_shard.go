@@ -83,15 +83,15 @@ func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 	switch {
 	case r.fingerprint != c.Fingerprint:
 		return r.see(now)
+	case r.state == StateClaimed && r.owner == c.Owner:
+		// The record was made for this claim, or the claim was sent again and is
+		// protected anew, for whatever its lease: nobody else has taken note of its end.
+		if now != r.touched {
+			r.grant(sh, c, now)
+		}
 	case lapsed && (r.hold || c.Hold):
 		r.state = StateHeld
 		return r.see(now)
-	case r.state == StateClaimed && r.owner == c.Owner:
-		// The claim was sent again. It is granted anew only if it has to be: the
-		// caller counts its lease from the first time.
-		if lapsed {
-			r.grant(sh, c, now)
-		}
 	case lapsed, r.state == StateReleased && r.owner != c.Owner:
 		r.attempt++
 		r.grant(sh, c, now)

@@ -15,6 +15,7 @@ func claimCases() []testCase {
 		{"Claim/one of a hundred gets a released key", claimRaceReleased},
 		{"Claim/the owner that claims again holds it", claimAgain},
 		{"Claim/the owner that claims again after its lease holds it", claimAgainLapsed},
+		{"Claim/the owner that claims again after its lease is not held", claimAgainHold},
 		{"Claim/in flight reports the lease", claimInFlight},
 		{"Claim/keys do not influence each other", claimKeysApart},
 		{"Claim/many keys", claimManyKeys},
@@ -105,7 +106,10 @@ func claimAgain(e *env) {
 	e.claimed()
 	e.mine(e.claim(key, alice), 1)
 	e.advance(10 * time.Second)
-	e.mine(e.claim(key, alice), 1)
+	r := e.claim(key, alice)
+	e.mine(r, 1)
+	e.near("Lease", r.Lease, lease)
+	e.near("TTL", r.TTL, retention)
 
 	e.ok("Release", e.store.Release(e.ctx, key, alice))
 	e.mine(e.claim(key, bob), 2)
@@ -118,6 +122,15 @@ func claimAgainLapsed(e *env) {
 	e.claimed()
 	e.advance(lease + margin)
 	e.mine(e.claim(key, alice), 1)
+	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
+}
+
+// Nobody has taken note of the end of the lease. Held would mean that somebody has to
+// find out about a run that has not begun.
+func claimAgainHold(e *env) {
+	e.claimed(holding)
+	e.advance(lease + margin)
+	e.mine(e.claim(key, alice, holding), 1)
 	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
 }
 

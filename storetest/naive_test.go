@@ -152,7 +152,8 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 	}
 	switch {
 	case s.is("the owner does not know its own claim"):
-	case r.State == idempotency.StateClaimed && r.owner == c.Owner && (!r.lapsed() || !r.hold):
+	case r.lapsed() && r.hold && s.is("a repeated claim is held after its lease"):
+	case r.State == idempotency.StateClaimed && r.owner == c.Owner:
 		switch {
 		case s.is("a repeated claim is another attempt"):
 			r.Attempt++
@@ -160,13 +161,11 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 			out := s.see(r)
 			out.Mine = true
 			return out, nil
-		case s.is("a repeated claim has no lease") && r.lapsed():
+		case s.is("a repeated claim has no lease") && r.lapsed(),
+			s.is("a repeated claim is not protected anew") && !r.lapsed():
 			return s.mine(r), nil
 		}
-		if r.lapsed() {
-			return s.grant(r, c), nil
-		}
-		return s.mine(r), nil
+		return s.grant(r, c), nil
 	}
 	if r.lapsed() && s.holds(r, c) {
 		r.State, r.owner = idempotency.StateHeld, s.keepOwner(r.owner)
