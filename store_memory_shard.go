@@ -37,6 +37,7 @@ type memoryRecord struct {
 	index       int32 // in the queue; noIndex once removed
 	state       State
 	hold        bool
+	byHand      bool // settled by Resolve
 }
 
 // A memoryStep is a recorded part of a run. There are few in a record, and a map would
@@ -108,7 +109,7 @@ func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 
 // grant makes the record the caller's.
 func (r *memoryRecord) grant(sh *memoryShard, c Claim, now int64) {
-	r.owner, r.hold = c.Owner, c.Hold
+	r.owner, r.hold, r.byHand = c.Owner, c.Hold, false
 	r.lease, r.retention = c.Lease, c.Retention
 	sh.touch(r, StateClaimed, now, c.Retention)
 }
