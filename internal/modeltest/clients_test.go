@@ -37,13 +37,15 @@ const callsPerKey = 40
 // run lets clients make random calls, all at once, and returns their history.
 //
 // Owners are few and everybody's: a call may come from the owner, from one that was, or
-// from a stranger, and is often a repeated one.
+// from a stranger, and is often a repeated one. Half of those that only the owner may
+// make come from whom every client would take for the owner, or too little would happen.
 func (s setting) run(seed uint64) *history {
 	h := &history{
 		seed: seed, clock: s.clock,
 		keys: make(map[string][]porcupine.Operation), seen: make(map[string]int),
 	}
 	var made atomic.Int64
+	var holders sync.Map // by key: the owner that was last told that it holds the claim
 	var all sync.WaitGroup
 	for client := range s.clients {
 		all.Go(func() {
@@ -54,8 +56,15 @@ func (s setting) run(seed uint64) *history {
 					s.pause(upTo(rng, 2*s.lease))
 				}
 				c := s.draw(rng, n)
-				if h.do(client, c, perform).lost && rng.IntN(2) == 0 {
-					h.do(client, c, perform)
+				if holder, ok := holders.Load(c.key); ok && c.method != claim && rng.IntN(2) == 0 {
+					c.owner = holder.(idempotency.Owner)
+				}
+				got := h.do(client, c, perform)
+				if got.lost && rng.IntN(2) == 0 {
+					got = h.do(client, c, perform)
+				}
+				if got.mine {
+					holders.Store(c.key, c.owner)
 				}
 			}
 		})
