@@ -30,7 +30,10 @@ type report struct {
 
 // goTest runs go test in root. overlay, if there is one, is a file for -overlay.
 func goTest(ctx context.Context, root, overlay, pattern string, timeout time.Duration, args []string) (*report, error) {
-	line := []string{"test", "-json", "-count=1", "-vet=off", "-timeout=" + timeout.String(), "-run=" + pattern}
+	line := []string{
+		"test", "-json", "-count=1", "-vet=off", "-timeout=" + timeout.String(), "-run=" + pattern,
+		"-gcflags=-N -l", // takes half the time to compile
+	}
 	if overlay != "" {
 		line = append(line, "-overlay="+overlay)
 	}

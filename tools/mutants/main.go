@@ -22,6 +22,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"time"
 )
@@ -38,27 +39,31 @@ func main() {
 	check := flag.Bool("check", false, "check that table and document fit the source, and run nothing")
 	write := flag.Bool("write", false, "write the table into the document")
 	verbose := flag.Bool("v", false, "print all that the tests say")
+	parallel := flag.Int("j", runtime.GOMAXPROCS(0), "how many mutants to run at a time")
 	timeout := flag.Duration("timeout", 2*time.Minute, "how long the tests of a mutant may run")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	err := func() error {
-		mutants, err := readTable(".", *pick)
-		if err != nil {
-			return err
-		}
+		mutants, err := readTable(".")
 		switch {
-		case *list:
-			for _, m := range mutants {
-				fmt.Printf("%-38s %s\n", m.name, m.guards)
-			}
-			return nil
+		case err != nil:
+			return err
 		case *write:
 			return writeDoc(".", mutants)
 		case *check:
 			return checkAll(".", mutants)
 		}
-		r := &runner{root: ".", timeout: *timeout, verbose: *verbose, out: os.Stdout}
+		if mutants, err = choose(mutants, *pick); err != nil {
+			return err
+		}
+		if *list {
+			for _, m := range mutants {
+				fmt.Printf("%-38s %s\n", m.name, m.guards)
+			}
+			return nil
+		}
+		r := &runner{root: ".", parallel: *parallel, timeout: *timeout, verbose: *verbose, out: os.Stdout}
 		return r.run(ctx, mutants)
 	}()
 	if err != nil {
@@ -68,30 +73,34 @@ func main() {
 	}
 }
 
-// readTable returns the mutants whose names match.
-func readTable(root, pick string) ([]*mutant, error) {
-	re, err := regexp.Compile(pick)
-	if err != nil {
-		return nil, err
-	}
+func readTable(root string) ([]*mutant, error) {
 	text, err := os.ReadFile(filepath.Join(root, tableFile))
 	if err != nil {
 		return nil, err
 	}
-	all, err := parseTable(string(text))
+	mutants, err := parseTable(string(text))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", tableFile, err)
 	}
-	var picked []*mutant
-	for _, m := range all {
+	return mutants, nil
+}
+
+// choose returns the mutants whose names match.
+func choose(mutants []*mutant, pattern string) ([]*mutant, error) {
+	re, err := regexp.Compile(pattern)
+	if err != nil {
+		return nil, err
+	}
+	var chosen []*mutant
+	for _, m := range mutants {
 		if re.MatchString(m.name) {
-			picked = append(picked, m)
+			chosen = append(chosen, m)
 		}
 	}
-	if len(picked) == 0 {
-		return nil, fmt.Errorf("%s: no mutant matches %q", tableFile, pick)
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("%s: no mutant matches %q", tableFile, pattern)
 	}
-	return picked, nil
+	return chosen, nil
 }
 
 // writeDoc brings the document up to date.

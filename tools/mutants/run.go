@@ -10,52 +10,89 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
 // A runner tries mutants on the tree at root, which it never changes: the compiler is
 // given the changed files in place of those that are there.
 type runner struct {
-	root    string
-	timeout time.Duration // of a mutant's tests, unless it is known to hang
-	verbose bool
-	out     io.Writer
+	root     string
+	parallel int           // how many at a time
+	timeout  time.Duration // of a mutant's tests, unless it is known to hang
+	verbose  bool
+	out      io.Writer
 }
 
-// run tries the mutants one after another and prints a line for each. It fails if a test
-// that must die does not, first of all because it does not pass on the tree as it is.
+// run tries the mutants and prints a line for each. It fails if a test that must die does
+// not, first of all because it does not pass on the tree as it is.
 func (r *runner) run(ctx context.Context, mutants []*mutant) error {
 	start := time.Now()
 	if err := r.baseline(ctx, mutants); err != nil {
 		return fmt.Errorf("without any mutant: %w", err)
 	}
-	fmt.Fprintf(r.out, "%-9s %-38s %6.1fs\n", "passed", "no mutant", time.Since(start).Seconds())
+	r.line("passes", "no mutant", time.Since(start), "")
 	bad := 0
-	for _, m := range mutants {
-		began := time.Now()
-		rep, err := r.try(ctx, m)
+	for trial := range r.trials(ctx, mutants) {
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			continue // nothing is known of those that were stopped
 		}
-		verdict, detail := "error", ""
-		if err != nil {
-			detail = err.Error()
-		} else {
-			verdict, detail = judge(m, rep)
-		}
-		fmt.Fprintf(r.out, "%-9s %-38s %6.1fs  %s\n", verdict, m.name, time.Since(began).Seconds(), detail)
+		verdict, detail := judge(trial.m, trial.report, trial.err)
+		r.line(verdict, trial.m.name, trial.took, detail)
 		if verdict != killed {
 			bad++
 		}
-		if rep != nil && (r.verbose || verdict != killed) {
-			r.explain(rep)
+		if trial.report != nil && (r.verbose || verdict != killed) {
+			r.explain(trial.report)
 		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	fmt.Fprintf(r.out, "%d of %d mutants killed in %.0fs\n", len(mutants)-bad, len(mutants), time.Since(start).Seconds())
 	if bad > 0 {
 		return fmt.Errorf("%d mutants are not killed by the tests that must die", bad)
 	}
 	return nil
+}
+
+func (r *runner) line(verdict, name string, took time.Duration, detail string) {
+	line := fmt.Sprintf("%-9s %-38s %6.1fs  %s", verdict, name, took.Seconds(), detail)
+	fmt.Fprintln(r.out, strings.TrimRight(line, " "))
+}
+
+// A trial is what became of a mutant.
+type trial struct {
+	m      *mutant
+	report *report
+	err    error
+	took   time.Duration
+}
+
+// trials tries the mutants, as many at a time as the runner may, and yields them in the
+// order in which they end.
+func (r *runner) trials(ctx context.Context, mutants []*mutant) <-chan trial {
+	next := make(chan *mutant, len(mutants))
+	for _, m := range mutants {
+		next <- m
+	}
+	close(next)
+	ended := make(chan trial)
+	var workers sync.WaitGroup
+	for range max(1, r.parallel) {
+		workers.Go(func() {
+			for m := range next {
+				start := time.Now()
+				rep, err := r.try(ctx, m)
+				ended <- trial{m, rep, err, time.Since(start)}
+			}
+		})
+	}
+	go func() {
+		workers.Wait()
+		close(ended)
+	}()
+	return ended
 }
 
 // baseline runs all that the mutants run on the tree as it is. A test that fails without
@@ -144,8 +181,11 @@ func writeOverlay(dir, root string, files map[string]string) (string, error) {
 // killed is the only good verdict.
 const killed = "killed"
 
-// judge tells what became of a mutant.
-func judge(m *mutant, rep *report) (verdict, detail string) {
+// judge tells what the trial of a mutant means.
+func judge(m *mutant, rep *report, err error) (verdict, detail string) {
+	if err != nil {
+		return "error", err.Error()
+	}
 	dead := rep.dead()
 	var alive []string
 	for _, name := range m.dies {
@@ -173,12 +213,14 @@ func judge(m *mutant, rep *report) (verdict, detail string) {
 	return killed, detail
 }
 
-// explain prints what the tests said, or the end of it.
+// explain prints what the tests said. Unless all of it is asked for, that is the end of
+// what stands before the stacks of a crash.
 func (r *runner) explain(rep *report) {
-	const most = 8 << 10
-	said := rep.output
-	if len(said) > most && !r.verbose {
-		said = "…" + said[len(said)-most:]
+	const most = 4 << 10
+	said := strings.TrimSpace(rep.output)
+	if !r.verbose {
+		said, _, _ = strings.Cut(said, "\ngoroutine ")
+		said = said[max(0, len(said)-most):]
 	}
-	fmt.Fprintf(r.out, "\t%s\n", strings.ReplaceAll(strings.TrimSpace(said), "\n", "\n\t"))
+	fmt.Fprintf(r.out, "\t%s\n", strings.ReplaceAll(said, "\n", "\n\t"))
 }
