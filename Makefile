@@ -39,7 +39,11 @@ fuzz: ## Fuzz each target for FUZZTIME (20s)
 	scripts/fuzz.sh $(FUZZTIME)
 
 .PHONY: bench
-bench: ## Run the benchmarks BENCH (.) and summarize COUNT (6) runs of each
+bench: ## Print the tables of docs/performance.md: ROUNDS (9) rounds of SHARE (300ms) a row
+	cd internal/bench && go test -v -timeout 60m -run TestTable -rounds $(or $(ROUNDS),9) -share $(or $(SHARE),300ms)
+
+.PHONY: microbench
+microbench: ## Run the benchmarks BENCH (.) and summarize COUNT (6) runs of each
 	go test -run='^$$' -bench='$(or $(BENCH),.)' -benchmem -count=$(or $(COUNT),6) ./... | tee bench.out
 	go tool benchstat bench.out
 

@@ -28,6 +28,7 @@ type lease struct {
 	claim  Claim
 	ctx    context.Context // for store calls: the request's values, not its cancellation
 	record Record          // as claimed; immutable after acquire
+	asked  time.Time       // when the last claim was sent
 	// uncertain says that a claim was sent whose reply never came.
 	uncertain bool
 
@@ -59,6 +60,7 @@ func (l *lease) acquire(watch bool) (Record, error) {
 	claim := l.claim
 	claim.Watch = watch
 	sent := time.Now()
+	l.asked = sent
 	rec, err := l.core.claim(l.ctx, l.timeout(), l.key, claim)
 	if err != nil {
 		l.uncertain = l.uncertain || !definite(err)

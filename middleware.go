@@ -123,6 +123,10 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 
 	l := new(lease)
 	l.init(context.WithoutCancel(r.Context()), g, Key{in.scope, in.key}, in.fingerprint)
+	if rec, ok := g.set.cache.find(l.key, in.fingerprint); ok {
+		g.replay(w, r, l, rec)
+		return
+	}
 	rec, err := g.admit(r.Context(), l, func(recorded Fingerprint) (Fingerprint, bool) {
 		return g.formerFingerprint(r, in.body, recorded)
 	})

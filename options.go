@@ -59,6 +59,8 @@ type settings struct {
 	observer                       func(context.Context, Event)
 	logger                         *slog.Logger
 	sealer                         Sealer
+	cacheBytes                     int64
+	cache                          *replayCache
 	resolver                       func(context.Context, *HeldOperation) (Resolution, error)
 }
 
@@ -113,6 +115,7 @@ func (s *settings) validate() error {
 		"WithMaxRequestBody: %d is not between 1 and %d", s.maxRequestBody, maxBodyLimit)
 	check(s.maxResponseLen > 0 && s.maxResponseLen <= maxBodyLimit,
 		"WithMaxResponseBody: %d is not between 1 and %d", s.maxResponseLen, maxBodyLimit)
+	check(s.cacheBytes >= 0, "WithReplayCache: %d is negative", s.cacheBytes)
 	check(s.outcome != nil, "WithOutcome: nil function")
 	check(s.recovery == Rerun || s.recovery == Hold, "WithRecovery: %d is no policy", s.recovery)
 	check(s.mismatchStatus >= minRefusalStatus && s.mismatchStatus <= maxRefusalStatus,
@@ -252,6 +255,18 @@ func WithMaxRequestBody(n int64) Option {
 // It must be positive.
 func WithMaxResponseBody(n int64) Option {
 	return optionFunc(func(s *settings) { s.maxResponseLen = n })
+}
+
+// WithReplayCache lets the guard, and those made from it by [Guard.With], answer replays
+// from up to maxBytes bytes of this process's memory, without asking the store. A
+// recorded answer never changes, so that is what the store would say, for as long as the
+// record lives; from the cache it is replayed for at most a minute after the store was
+// last asked, and never longer than the record's TTL. That minute is also how long a key
+// that [Guard.Forget] of another process or guard has removed, or that the store has
+// lost, may still answer as before. The default is zero: no cache. It does not pay in
+// front of a [MemoryStore].
+func WithReplayCache(maxBytes int64) Option {
+	return optionFunc(func(s *settings) { s.cacheBytes, s.cache = maxBytes, newReplayCache(maxBytes) })
 }
 
 // WithOutcome sets how the answer of a handler is judged; see [Outcome]. The default
