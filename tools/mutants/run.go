@@ -213,14 +213,18 @@ func judge(m *mutant, rep *report, err error) (verdict, detail string) {
 	return killed, detail
 }
 
-// explain prints what the tests said. Unless all of it is asked for, that is the end of
-// what stands before the stacks of a crash.
+// explain prints what the tests said. Unless all of it is asked for, that is what stands
+// before the stacks of a crash, without the names of tests that come and go.
 func (r *runner) explain(rep *report) {
-	const most = 4 << 10
-	said := strings.TrimSpace(rep.output)
-	if !r.verbose {
-		said, _, _ = strings.Cut(said, "\ngoroutine ")
-		said = said[max(0, len(said)-most):]
+	const most = 40 // lines
+	said, _, _ := strings.Cut(rep.output, "\ngoroutine ")
+	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(said), "\n"), func(line string) bool {
+		line = strings.TrimSpace(line)
+		return strings.HasPrefix(line, "=== ") || strings.HasPrefix(line, "--- PASS")
+	})
+	lines = lines[max(0, len(lines)-most):]
+	if r.verbose {
+		lines = strings.Split(rep.output, "\n")
 	}
-	fmt.Fprintf(r.out, "\t%s\n", strings.ReplaceAll(said, "\n", "\n\t"))
+	fmt.Fprintf(r.out, "\t%s\n", strings.Join(lines, "\n\t"))
 }
