@@ -66,7 +66,7 @@ func goTest(ctx context.Context, root, overlay, pattern string, timeout time.Dur
 func readReport(in io.Reader) *report {
 	r := &report{tests: map[string]string{}}
 	var said strings.Builder
-	inPackage := map[string]bool{} // packages of which a test has failed
+	begun := map[string][]string{} // tests, by package
 	for lines := bufio.NewReader(in); ; {
 		line, err := lines.ReadBytes('\n')
 		var event struct{ Action, Package, Test, Output string }
@@ -80,12 +80,15 @@ func readReport(in io.Reader) *report {
 		case "build-fail":
 			r.broken, r.failed = true, true
 		case "run", "pause", "cont", "pass", "skip", "fail":
-			if event.Test != "" {
-				r.tests[event.Test] = event.Action
-				inPackage[event.Package] = inPackage[event.Package] || event.Action == "fail"
-			} else if event.Action == "fail" {
+			switch {
+			case event.Test == "" && event.Action == "fail":
 				r.failed = true
-				r.endPackage(inPackage[event.Package])
+				r.endPackage(begun[event.Package])
+			case event.Test != "":
+				r.tests[event.Test] = event.Action
+				if event.Action == "run" {
+					begun[event.Package] = append(begun[event.Package], event.Test)
+				}
 			}
 		}
 		if err != nil {
@@ -95,14 +98,15 @@ func readReport(in io.Reader) *report {
 	}
 }
 
-// endPackage accounts for a package that has failed. If it crashed or was stopped, the
-// tests that were running have no result of their own.
-func (r *report) endPackage(explained bool) {
-	for name, action := range r.tests {
-		if action == "run" || action == "cont" {
+// endPackage accounts for a package that has failed, with the tests that it had begun. If
+// it crashed or was stopped, those that were running have no result of their own.
+func (r *report) endPackage(begun []string) {
+	explained := false
+	for _, name := range begun {
+		if action := r.tests[name]; action == "run" || action == "cont" {
 			r.tests[name] = "fail"
-			explained = true
 		}
+		explained = explained || r.tests[name] == "fail"
 	}
 	if !explained {
 		r.tests[testMain] = "fail"
