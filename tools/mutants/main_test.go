@@ -101,7 +101,7 @@ func TestVerdicts(t *testing.T) {
 			strings.Replace(minus, "- a + b\n+ a - b", "- return false\n+ return true", 1) + "dies TestAdd\n", "hangs", "not killed",
 		},
 		"hangs as expected": {
-			strings.Replace(minus, "- a + b\n+ a - b", "- return false\n+ return true", 1) + "dies TestAdd\nhangs 1s\n", "killed", "",
+			strings.Replace(minus, "- a + b\n+ a - b", "- return false\n+ return true", 1) + "dies TestAdd\nhangs 5s\n", "killed", "",
 		},
 		"the test is skipped":    {minus + "dies TestSkipped\n", "", `TestSkipped does not pass`},
 		"the test is not there":  {minus + "dies TestGone\n", "", `TestGone does not pass`},
