@@ -300,6 +300,45 @@ func TestLeaseIsKeptWhenTheStoreComesBackInTime(t *testing.T) {
 	}
 }
 
+// A reply that comes late says only that the lease began at some time since the call was
+// sent. What is sure is counted from there.
+func TestSureTimeIsCountedFromSending(t *testing.T) {
+	t.Parallel()
+	slow := func(_ context.Context, proceed func() error) error {
+		err := proceed()
+		time.Sleep(time.Second)
+		return err
+	}
+	for op, sent := range map[string]time.Duration{"claim": 0, "renew": leaseTime / 3} {
+		t.Run(op, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				end := time.Now().Add(sent + leaseTime - leaseTime/10)
+				p := newProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					op, _ := idempotency.FromContext(r.Context())
+					w.WriteHeader(http.StatusCreated)
+					time.Sleep(time.Until(end) - time.Nanosecond)
+					if !op.Valid() {
+						t.Error("lost before its time")
+					}
+					time.Sleep(time.Nanosecond)
+					if op.Valid() {
+						t.Error("valid in the last tenth of the lease")
+					}
+				}))
+				p.store.on("renew", always(refuse))
+				p.store.on(op, func(n int) fault {
+					if n == 1 {
+						return slow
+					}
+					return refuse
+				})
+				require.Equal(t, http.StatusCreated, p.do(t, call{key: "k"}).status)
+			})
+		})
+	}
+}
+
 // A run that is told to stop may say so with any status. That is no answer to the request,
 // whereas one that went through is.
 func TestRefusalOfACancelledRunIsNotRecorded(t *testing.T) {
