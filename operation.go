@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"sync/atomic"
+
+	"example.com/idempotency/internal/stepcall"
 )
 
 // An Operation is one run of a handler under a claim, as the handler sees it; see
@@ -74,8 +76,11 @@ type operationContext struct {
 }
 
 func (c *operationContext) Value(key any) any {
-	if key == (operationKey{}) {
+	switch key {
+	case operationKey{}:
 		return c.op
+	case stepcall.ContextKey{}:
+		return nil // the step around this operation is not a step of it
 	}
 	return c.Context.Value(key)
 }
