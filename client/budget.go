@@ -9,14 +9,19 @@ import (
 // quiet hour has saved is no storm later.
 type budget struct {
 	ratio, reserve float64
+	unbounded      bool
 
 	mu     sync.Mutex
 	tokens float64
 	filled time.Time
 }
 
-func newBudget(ratio float64, reserve int) *budget {
-	return &budget{ratio: ratio, reserve: float64(reserve), tokens: float64(reserve), filled: time.Now()}
+func newBudget(s *settings) *budget {
+	reserve := float64(s.budgetReserve)
+	return &budget{
+		ratio: s.budgetRatio, reserve: reserve, unbounded: s.budgetRatio >= float64(s.attempts-1),
+		tokens: reserve, filled: time.Now(),
+	}
 }
 
 // refillPerSecond lets a client that makes a request now and then retry all of them.
@@ -31,6 +36,9 @@ func (b *budget) deposit() {
 
 // withdraw takes the token for a retry, if there is one.
 func (b *budget) withdraw() bool {
+	if b.unbounded {
+		return true
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
@@ -24,9 +25,10 @@ func (e *evidence) gather(ctx context.Context) context.Context {
 func (e *evidence) judge(base http.RoundTripper, err error) Verdict {
 	verdict := classifyError(err)
 	_, plain := base.(*http.Transport)
+	var breaker *refusedByBreaker
 	switch {
-	case verdict == Final:
-		return Final
+	case verdict == Final || errors.As(err, &breaker):
+		return verdict
 	case !plain && verdict == Retry:
 		return Unknown // the last attempt did not connect, but which one was the last?
 	case !plain:

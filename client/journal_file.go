@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 // Errors of a [FileJournal].
@@ -47,7 +49,7 @@ type FileJournal struct {
 
 type journalEntry struct {
 	Entry
-	order uint64
+	order int64 // rises from entry to entry
 	size  int64
 }
 
@@ -99,7 +101,7 @@ func (j *FileJournal) load() error {
 		switch {
 		case err == nil:
 			j.apply(l, int64(size), true)
-		case last:
+		case last && errors.Is(err, errBadLine):
 			return j.file.Truncate(j.size)
 		default:
 			return fmt.Errorf("%w: at byte %d: %w", ErrJournalCorrupt, j.size, err)
@@ -123,7 +125,7 @@ func (j *FileJournal) apply(l journalLine, size int64, resumed bool) {
 	j.live += size
 	j.entries[l.Name] = journalEntry{
 		Entry: Entry{Name: l.Name, Key: l.Key, Payload: l.Payload, Since: l.Since, Resumed: resumed},
-		order: uint64(j.size), size: size,
+		order: j.size, size: size,
 	}
 }
 
@@ -135,7 +137,11 @@ func (j *FileJournal) Begin(_ context.Context, name string, payload []byte) (Ent
 		e.Resumed = true
 		return e.copy(), j.broken
 	}
-	l := journalLine{Name: name, Key: NewKey(), Payload: payload, Since: time.Now()}
+	if name == "" || !utf8.ValidString(name) {
+		return Entry{}, fmt.Errorf("client: %q is no name for an intent: it is empty or not UTF-8", name)
+	}
+	// Of the wall clock: the monotonic one stands still while the machine is suspended.
+	l := journalLine{Name: name, Key: NewKey(), Payload: payload, Since: time.Now().Round(0)}
 	if err := j.append(l); err != nil {
 		return Entry{}, err
 	}
@@ -197,7 +203,7 @@ func (j *FileJournal) ordered() []journalEntry {
 	for _, e := range j.entries {
 		entries = append(entries, e)
 	}
-	slices.SortFunc(entries, func(a, b journalEntry) int { return int(int64(a.order) - int64(b.order)) })
+	slices.SortFunc(entries, func(a, b journalEntry) int { return cmp.Compare(a.order, b.order) })
 	return entries
 }
 
@@ -266,7 +272,7 @@ func (j *FileJournal) rewrite(path string) (_ *os.File, size int64, err error) {
 		if _, err := file.WriteAt(line, size); err != nil {
 			return nil, 0, err
 		}
-		e.order, e.size = uint64(size), int64(len(line))
+		e.order, e.size = size, int64(len(line))
 		moved[e.Name] = e
 		size += e.size
 	}

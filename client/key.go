@@ -102,7 +102,7 @@ type requestKey struct {
 func (t *Transport) keyOf(r *http.Request) (requestKey, error) {
 	if values, ok := r.Header[t.set.header]; ok {
 		if len(values) != 1 || strings.TrimSpace(values[0]) == "" {
-			return requestKey{}, fmt.Errorf("%w: the request has %d fields %s %q", ErrKeyInvalid, len(values), t.set.header, values)
+			return requestKey{}, fmt.Errorf("%w: the request needs one field %s with a value", ErrKeyInvalid, t.set.header)
 		}
 		return requestKey{value: values[0]}, nil
 	}

@@ -168,7 +168,7 @@ func WithBackoff(first, longest time.Duration) Option {
 // its clients do not multiply the load of a server that fails: each request allows ratio
 // retries, and reserve more may be made at once. The reserve grows by one in a second
 // where it was used, so that a client with few requests may retry them. The defaults are
-// 0.2 and 10. A ratio as large as the number of attempts sets no bound.
+// 0.2 and 10. A ratio that allows all attempts of all requests sets no bound.
 func WithRetryBudget(ratio float64, reserve int) Option {
 	return optionFunc(func(s *settings) { s.budgetRatio, s.budgetReserve = ratio, reserve })
 }

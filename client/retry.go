@@ -99,6 +99,7 @@ func (c *call) attempt() *result {
 		r.err = errAttemptTimeout
 	}
 	switch {
+	case r.verdict == Final: // nothing was sent, and will not be
 	case r.err != nil:
 		r.verdict = sent.judge(t.base, r.err)
 	case c.key.value == "" && inFlight(r.resp, r.problem):
@@ -125,6 +126,7 @@ func (c *call) attempt() *result {
 func (c *call) send(req *http.Request, r *result) {
 	if len(c.attempts) > 0 && req.GetBody != nil {
 		if req.Body, r.err = req.GetBody(); r.err != nil {
+			r.verdict = Final
 			return
 		}
 	}

@@ -38,7 +38,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	return &Transport{base: base, set: set, budget: newBudget(set.budgetRatio, set.budgetReserve)}, nil
+	return &Transport{base: base, set: set, budget: newBudget(&set)}, nil
 }
 
 // RoundTrip sends a request. It returns a response or an error, never both:

@@ -1,0 +1,5 @@
+package client_test
+
+const payingClient = "X"
+
+func pay(string) {}
