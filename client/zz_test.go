@@ -1,5 +1,0 @@
-package client_test
-
-const payingClient = "X"
-
-func pay(string) {}
