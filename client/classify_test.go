@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -53,13 +54,21 @@ var rows = map[string][]answer{
 	"circuit breaker refuses": {{err: breakerError()}},
 	"certificate, not TLS, malformed URL": {
 		{err: &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}},
-		{err: fmt.Errorf("tls: %w", x509.HostnameError{})}, {err: x509.CertificateInvalidError{}}, {err: x509.UnknownAuthorityError{}},
-		{err: tls.RecordHeaderError{}}, {err: http.ErrSchemeMismatch},
-		{err: parseError("http://a b/")}, {err: parseError("http://%zz/")},
+		{err: fmt.Errorf("tls: %w", x509.HostnameError{})},
+		{err: x509.CertificateInvalidError{}},
+		{err: x509.UnknownAuthorityError{}},
+		{err: tls.RecordHeaderError{}},
+		{err: http.ErrSchemeMismatch},
+		{err: parseError("http://a b/")},
+		{err: parseError("http://%zz/")},
 	},
 	"any other error (reset, EOF, no answer in time)": {
-		{err: io.EOF}, {err: io.ErrUnexpectedEOF}, {err: &net.OpError{Op: "read", Err: syscall.ECONNRESET}},
-		{err: &net.OpError{Op: "write", Err: syscall.EPIPE}}, {err: os.ErrDeadlineExceeded}, {err: errors.New("?")},
+		{err: io.EOF},
+		{err: io.ErrUnexpectedEOF},
+		{err: &net.OpError{Op: "read", Err: syscall.ECONNRESET}},
+		{err: &net.OpError{Op: "write", Err: syscall.EPIPE}},
+		{err: os.ErrDeadlineExceeded},
+		{err: errors.New("?")},
 		{status: 409, header: map[string]string{"Content-Type": "application/problem+json"}, chunks: true, body: cut},
 	},
 	"context cancelled or its deadline exceeded": {{err: context.Canceled}, {err: &url.Error{Op: "Post", Err: context.DeadlineExceeded}}},
@@ -70,9 +79,7 @@ const cut = "cut"
 
 func replayed(a answer) answer {
 	header := map[string]string{"Idempotent-Replayed": "true"}
-	for name, value := range a.header {
-		header[name] = value
-	}
+	maps.Copy(header, a.header)
 	a.header = header
 	return a
 }
@@ -166,6 +173,8 @@ func TestCodesAreThoseOfTheServer(t *testing.T) {
 		if want == client.Retry || want == client.Unknown {
 			status = http.StatusTeapot
 		}
-		require.Equal(t, want, client.Classify(problem(status, string(code)).response(nil), nil), "%s", code)
+		resp := problem(status, string(code)).response(nil)
+		require.Equal(t, want, client.Classify(resp, nil), "%s", code)
+		require.NoError(t, resp.Body.Close())
 	}
 }

@@ -3,13 +3,12 @@ package client
 import (
 	"context"
 	"errors"
-	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
 )
 
-// An evidence is how far an attempt of an *http.Transport got. Other RoundTrippers may
-// make several attempts of their own, so that nothing follows from it there.
+// An evidence is how far an attempt of an *http.Transport got. Of other RoundTrippers there
+// is none, a nil *evidence: they may make several attempts of their own.
 type evidence struct {
 	askedForConn, gotConn atomic.Bool
 }
@@ -22,17 +21,14 @@ func (e *evidence) gather(ctx context.Context) context.Context {
 }
 
 // judge corrects the verdict on an error by what is known of how it came about.
-func (e *evidence) judge(base http.RoundTripper, err error) Verdict {
+func (e *evidence) judge(err error) Verdict {
 	verdict := classifyError(err)
-	_, plain := base.(*http.Transport)
 	var breaker *refusedByBreaker
 	switch {
 	case verdict == Final || errors.As(err, &breaker):
 		return verdict
-	case !plain && verdict == Retry:
-		return Unknown // the last attempt did not connect, but which one was the last?
-	case !plain:
-		return verdict
+	case e == nil:
+		return Unknown // what did not connect was the last attempt, perhaps not the only one
 	case !e.askedForConn.Load():
 		return Final // a request that cannot be sent, such as one without a host
 	case e.gotConn.Load():

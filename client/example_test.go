@@ -98,7 +98,7 @@ func ExampleJournal() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	transport, err := client.New(nil)
 	if err != nil {
 		log.Fatal(err)

@@ -44,8 +44,19 @@ func TestKeyForTellsPartsApart(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string][]string)
 	for _, parts := range [][]string{
-		{"ab", "c"}, {"a", "bc"}, {"abc"}, {"a", "b", "c"}, {"abc", ""}, {"", "abc"}, {"ab\x01c"}, {"ab", "\x01c"},
-		{"a\x02bc"}, {"charge", "1"}, {"refund", "1"}, {""}, {"", ""},
+		{"ab", "c"},
+		{"a", "bc"},
+		{"abc"},
+		{"a", "b", "c"},
+		{"abc", ""},
+		{"", "abc"},
+		{"ab\x01c"},
+		{"ab", "\x01c"},
+		{"a\x02bc"},
+		{"charge", "1"},
+		{"refund", "1"},
+		{""},
+		{"", ""},
 	} {
 		key := client.KeyFor(parts[0], parts[1:]...)
 		require.Empty(t, seen[key], "the key of %q", parts)

@@ -92,16 +92,19 @@ func (c *call) attempt() *result {
 	ctx, cancel := context.WithCancelCause(c.req.Context())
 	limit := min(t.set.attemptTimeout, t.set.deadline-start.Sub(c.start))
 	r := &result{cancel: cancel, timer: time.AfterFunc(limit, func() { cancel(errAttemptTimeout) })}
-	var sent evidence
-	req := c.req.WithContext(sent.gather(ctx))
-	c.send(req, r)
+	var sent *evidence
+	if _, ok := t.base.(*http.Transport); ok {
+		sent = new(evidence)
+		ctx = sent.gather(ctx)
+	}
+	c.send(c.req.WithContext(ctx), r)
 	if !r.timer.Stop() && c.req.Context().Err() == nil && (r.err != nil || !r.held) {
 		r.err = errAttemptTimeout
 	}
 	switch {
 	case r.verdict == Final: // nothing was sent, and will not be
 	case r.err != nil:
-		r.verdict = sent.judge(t.base, r.err)
+		r.verdict = sent.judge(r.err)
 	case c.key.value == "" && inFlight(r.resp, r.problem):
 		r.verdict = Final // without a key, a conflict is a conflict
 	default:
@@ -130,7 +133,7 @@ func (c *call) send(req *http.Request, r *result) {
 			return
 		}
 	}
-	r.resp, r.err = c.t.throughBreaker(req)
+	r.resp, r.err = c.t.throughBreaker(req) //nolint:bodyclose // drop closes it, or the caller
 	if r.err == nil {
 		r.held, r.err = hold(r.resp, c.t.set.maxBody)
 	}
@@ -182,11 +185,14 @@ func (c *call) stops(wait time.Duration, r *result) string {
 // end ends the call with its last result, which is the answer unless it is an error, a
 // refusal of the key, or an answer to something else.
 func (c *call) end(reason string, r *result) (*http.Response, error) {
-	if reason == ReasonFinal && r.err == nil &&
-		(c.key.value == "" || refusal(r.problem) == nil && !(c.unknown && c.saysNothing(r.resp, r.problem))) {
+	switch {
+	case reason != ReasonFinal || r.err != nil,
+		c.key.value != "" && refusal(r.problem) != nil,
+		c.unknown && c.key.value != "" && c.saysNothing(r.resp, r.problem):
+		return c.giveUp(reason, r)
+	default:
 		return c.deliver(r)
 	}
-	return c.giveUp(reason, r)
 }
 
 // giveUp ends a call that has no definite answer.

@@ -97,7 +97,7 @@ func TestOneKeyAboveRetryingRoundTrippers(t *testing.T) {
 		return &retryablehttp.RoundTripper{Client: c}
 	}
 	failsafe := func(t *testing.T) http.RoundTripper {
-		policy := failsafehttp.NewRetryPolicyBuilder().WithMaxRetries(2).WithDelay(time.Millisecond).Build()
+		policy := failsafehttp.NewRetryPolicyBuilder().WithMaxRetries(2).WithDelay(time.Millisecond).Build() //nolint:bodyclose // it is a policy for responses, not one
 		return failsafehttp.NewRoundTripper(newBase(t), policy)
 	}
 	for name, base := range map[string]func(*testing.T) http.RoundTripper{"go-retryablehttp": retryable, "failsafe-go": failsafe} {
