@@ -23,7 +23,8 @@ import (
 //
 //   - maxmemory-policy noeviction. Every other policy may silently drop a live record,
 //     and the handler runs again. [RedisStore.Check] refuses a server with another.
-//   - Persistence (appendonly yes), or a restart forgets every record.
+//   - Persistence (appendonly yes), or a restart forgets every record. With appendfsync
+//     everysec it may still forget those of the last two seconds.
 //   - Replication is asynchronous: a failover forgets the records that had not reached
 //     the new master. [WithReplicas] narrows that. It does not close it: no option
 //     makes Redis with failover linearizable.
@@ -66,7 +67,9 @@ var (
 // the caller's to configure and to close, after [RedisStore.Close].
 //
 // Set ContextTimeoutEnabled in the client's options: a client without it ignores the
-// deadlines of contexts and returns only when its own timeouts end.
+// deadlines of contexts and returns only when its own timeouts end. Do not share the
+// client with commands that keep connections for long: while its pool is exhausted no
+// run can be claimed or renewed.
 //
 // NewRedisStore panics on a nil client, on a [redis.Ring], which moves keys to other
 // servers when one fails and so forgets who runs, and on an invalid option. It does
