@@ -282,6 +282,63 @@ func TestLeaseIsLostWhenTheStoreStaysAway(t *testing.T) {
 	}
 }
 
+// As long as the lease is sure it is worth trying: the pauses between the tries do not
+// grow over the time that is left.
+func TestLeaseIsKeptWhenTheStoreComesBackInTime(t *testing.T) {
+	t.Parallel()
+	for _, lease := range []time.Duration{100 * time.Millisecond, 3 * time.Second, 6 * time.Second, leaseTime, time.Hour} {
+		t.Run(lease.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p := newProcess(t, idempotency.NewMemoryStore(), answering(2*lease, "done"), idempotency.WithLease(lease))
+				p.store.on("renew", always(refuse))
+				time.AfterFunc(lease-lease/10-lease/20, p.store.heal)
+				require.Equal(t, "done", p.do(t, call{key: "k"}).body)
+				require.NotContains(t, p.events.kinds(), idempotency.EventLeaseLost)
+			})
+		})
+	}
+}
+
+// A reply that comes late says only that the lease began at some time since the call was
+// sent. What is sure is counted from there.
+func TestSureTimeIsCountedFromSending(t *testing.T) {
+	t.Parallel()
+	slow := func(_ context.Context, proceed func() error) error {
+		err := proceed()
+		time.Sleep(time.Second)
+		return err
+	}
+	for op, sent := range map[string]time.Duration{"claim": 0, "renew": leaseTime / 3} {
+		t.Run(op, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				end := time.Now().Add(sent + leaseTime - leaseTime/10)
+				p := newProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					op, _ := idempotency.FromContext(r.Context())
+					w.WriteHeader(http.StatusCreated)
+					time.Sleep(time.Until(end) - time.Nanosecond)
+					if !op.Valid() {
+						t.Error("lost before its time")
+					}
+					time.Sleep(time.Nanosecond)
+					if op.Valid() {
+						t.Error("valid in the last tenth of the lease")
+					}
+				}))
+				p.store.on("renew", always(refuse))
+				p.store.on(op, func(n int) fault {
+					if n == 1 {
+						return slow
+					}
+					return refuse
+				})
+				require.Equal(t, http.StatusCreated, p.do(t, call{key: "k"}).status)
+			})
+		})
+	}
+}
+
 // A run that is told to stop may say so with any status. That is no answer to the request,
 // whereas one that went through is.
 func TestRefusalOfACancelledRunIsNotRecorded(t *testing.T) {
@@ -369,6 +426,16 @@ func TestPausedOwnerDoesNotShowItsAnswer(t *testing.T) {
 			_, other, done := pause(t, answering(0, "second"))
 			require.Equal(t, "first", (<-done).body)
 			require.Equal(t, "first", other.do(t, call{key: "k"}).body)
+		})
+	})
+	t.Run("the other has finished, and the store does not say so", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			owner, other, done := pause(t, answering(0, "second"))
+			owner.store.on("complete", first(1, hang))
+			require.Equal(t, "second", other.do(t, call{key: "k"}).body)
+			requireProblem(t, <-done, http.StatusConflict, idempotency.CodeInFlight)
+			require.Equal(t, "second", owner.do(t, call{key: "k"}).body)
 		})
 	})
 	t.Run("the key is held", func(t *testing.T) {
