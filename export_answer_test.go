@@ -40,7 +40,7 @@ func EncodeAnswer(s StoredAnswer, key string, fp Fingerprint) []byte {
 
 // DecodeAnswer reads the stored form.
 func DecodeAnswer(b []byte, key string, fp Fingerprint) (StoredAnswer, error) {
-	a, err := decodeAnswer(b, key, fp)
+	a, err := decodeAnswer(b, key, fp, nil)
 	if err != nil {
 		return StoredAnswer{}, err
 	}

@@ -2,7 +2,7 @@ package idempotency
 
 // Unseal reads a stored answer as a guard with that sealer does.
 func Unseal(sealer Sealer, stored []byte, key string, fp Fingerprint) error {
-	_, err := (&settings{sealer: sealer}).unseal(stored, key, fp)
+	_, err := (&settings{sealer: sealer}).unseal(stored, key, fp, nil)
 	return err
 }
 

@@ -282,6 +282,24 @@ func TestLeaseIsLostWhenTheStoreStaysAway(t *testing.T) {
 	}
 }
 
+// As long as the lease is sure it is worth trying: the pauses between the tries do not
+// grow over the time that is left.
+func TestLeaseIsKeptWhenTheStoreComesBackInTime(t *testing.T) {
+	t.Parallel()
+	for _, lease := range []time.Duration{100 * time.Millisecond, 3 * time.Second, 6 * time.Second, leaseTime, time.Hour} {
+		t.Run(lease.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p := newProcess(t, idempotency.NewMemoryStore(), answering(2*lease, "done"), idempotency.WithLease(lease))
+				p.store.on("renew", always(refuse))
+				time.AfterFunc(lease-lease/10-lease/20, p.store.heal)
+				require.Equal(t, "done", p.do(t, call{key: "k"}).body)
+				require.NotContains(t, p.events.kinds(), idempotency.EventLeaseLost)
+			})
+		})
+	}
+}
+
 // A run that is told to stop may say so with any status. That is no answer to the request,
 // whereas one that went through is.
 func TestRefusalOfACancelledRunIsNotRecorded(t *testing.T) {

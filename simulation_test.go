@@ -113,7 +113,7 @@ const (
 	simGhosts
 	simCrashes
 	simPending
-	simSuperseded
+	simStale
 	simLost
 	simSteps
 	simTotalKinds
@@ -128,7 +128,7 @@ func (s *simTotals) add(o simTotals) {
 func (s simTotals) String() string {
 	names := [...]string{
 		"runs", "replays", "takeovers", "held", "reused", "ghosts", "crashes", "shown before recorded",
-		"superseded", "leases lost", "steps found",
+		"refused completions", "leases lost", "steps found",
 	}
 	var b strings.Builder
 	for i, n := range s {

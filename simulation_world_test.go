@@ -179,8 +179,8 @@ func (q *simRequest) String() string { return fmt.Sprintf("c%d/%d/%d", q.client,
 // last word; in the first mode it may lose patience.
 func (w *simulation) client(id int) {
 	d := w.dice(ofClient, id)
-	for op := range 2 + d.IntN(3) {
-		time.Sleep(d.upTo(2 * w.lease))
+	for op := range 3 + d.IntN(4) {
+		time.Sleep(d.upTo(3 * w.lease / 2))
 		key := w.keys[d.IntN(len(w.keys))]
 		payload := 0
 		if d.oneIn(12) {
