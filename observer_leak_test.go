@@ -139,7 +139,7 @@ func (l *leakage) check(t *testing.T) {
 		"key": "key-of-the-client", "scope": secretScope, "payload": secretBody, "path": "path-of-the-client", "answer": secretAnswer,
 		"reason": secretReason, "name in the store": name[8:20],
 		"fingerprint": hex.EncodeToString(fp[1:9]), "fingerprint's base64": base64.StdEncoding.EncodeToString(fp[1:10]),
-		"fingerprint's bytes": string(fp[1:9]), "fingerprint's numbers": strings.Trim(fmt.Sprint(fp[1:9]), "[]"),
+		"fingerprint's bytes": string(fp[1:9]), "fingerprint's numbers": strings.Trim(fmt.Sprint([]int{int(fp[1]), int(fp[2]), int(fp[3]), int(fp[4])}), "[]"),
 	} {
 		require.NotContains(t, said, secret, what)
 	}

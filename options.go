@@ -227,9 +227,9 @@ func WithStrictKeys() Option {
 
 // WithKeyFunc takes the key from elsewhere than the header field: the delivery id of
 // a webhook, a field of the body. It is called after the body has been read, with the
-// request and its body. An empty key means that the request has none; an error is
-// answered with 400 key-invalid and its text is not shown. The key may have up to 255
-// bytes of any kind. Nil, the default, reads the header.
+// request and its body, which it must not change or keep. An empty key means that the
+// request has none; an error is answered with 400 key-invalid and its text is not shown.
+// The key may have up to 255 bytes of any kind. Nil, the default, reads the header.
 func WithKeyFunc(f func(r *http.Request, body []byte) (string, error)) Option {
 	return optionFunc(func(s *settings) { s.keyFunc = f })
 }
@@ -348,8 +348,9 @@ func WithClientCancel() Option {
 // store. Nil, the default, stores them as they are.
 //
 // A guard with a sealer takes nothing that is not sealed. On a service that has run
-// without one, the keys of before are answered with 500 answer-unreadable until their TTL
-// is over; a new name for the records, see [WithPrefix], forgets them instead.
+// without one, completed keys of before are answered with 500 answer-unreadable until
+// their TTL is over. Another prefix for the records ([WithPrefix]) avoids that, and runs
+// again what is retried across the change.
 func WithSealer(sealer Sealer) Option {
 	return optionFunc(func(s *settings) { s.sealer = sealer })
 }

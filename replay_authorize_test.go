@@ -24,6 +24,12 @@ var waysToAnAnswer = map[string]func(t *testing.T, opts ...idempotency.Option) r
 		p.do(t, call{key: "k"})
 		return p.do(t, call{key: "k"})
 	},
+	"from the cache": func(t *testing.T, opts ...idempotency.Option) reply {
+		p := newProcess(t, idempotency.NewMemoryStore(), recordedIn(time.Second), append(opts, idempotency.WithReplayCache(1<<20))...)
+		p.do(t, call{key: "k"})
+		p.store.fail(refuse)
+		return p.do(t, call{key: "k"})
+	},
 	"waited for": func(t *testing.T, opts ...idempotency.Option) reply {
 		p := newProcess(t, idempotency.NewMemoryStore(), recordedIn(time.Second), append(opts, idempotency.WithWait(time.Minute))...)
 		first := p.start(t, call{key: "k"})

@@ -50,10 +50,10 @@ func (v verdict) lasting() bool { return v.outcome == Final || v.outcome == Unkn
 // The errors are errPending and errSuperseded; with the latter comes the record that
 // stands in the way of the answer.
 func (l *lease) settle(v verdict) (Record, error) {
-	start := time.Now()
 	l.settles()
+	start := time.Now()
 	for n := 1; ; n++ {
-		rec, err := l.try(v)
+		rec, err := l.try(v, min(l.haste(n), patience-time.Since(start)))
 		if err == nil || errors.Is(err, errSuperseded) {
 			l.end()
 			return rec, err
@@ -79,9 +79,9 @@ func (l *lease) settleUnseen(v verdict, failures int, cause error) (Record, erro
 	return Record{}, err
 }
 
-// try makes one attempt to settle.
-func (l *lease) try(v verdict) (Record, error) {
-	err := l.conclude(v)
+// try makes one attempt to settle, with calls that take no longer than the timeout.
+func (l *lease) try(v verdict, timeout time.Duration) (Record, error) {
+	err := l.conclude(v, timeout)
 	if !errors.Is(err, ErrNotOwner) {
 		return Record{}, err
 	}
@@ -89,11 +89,11 @@ func (l *lease) try(v verdict) (Record, error) {
 		// Whoever has the record now decides: there is nothing of this run to be kept.
 		return Record{}, nil
 	}
-	rec, err := l.reclaim()
+	rec, err := l.reclaim(timeout)
 	if err != nil {
 		return rec, err
 	}
-	err = l.conclude(v)
+	err = l.conclude(v, timeout)
 	if errors.Is(err, ErrNotOwner) {
 		return rec, errSuperseded
 	}
@@ -101,30 +101,30 @@ func (l *lease) try(v verdict) (Record, error) {
 }
 
 // conclude makes the store call that a verdict stands for.
-func (l *lease) conclude(v verdict) error {
+func (l *lease) conclude(v verdict, timeout time.Duration) error {
 	switch {
 	case v.outcome == Final:
-		return l.complete(v.answer)
+		return l.complete(v.answer, timeout)
 	case v.lasting():
-		return l.call("hold", l.timeout(), func(ctx context.Context) error {
+		return l.call("hold", timeout, func(ctx context.Context) error {
 			return l.core.store.Hold(ctx, l.key, l.claim.Owner)
 		})
 	default:
-		return l.release()
+		return l.release(timeout)
 	}
 }
 
-func (l *lease) complete(answer []byte) error {
+func (l *lease) complete(answer []byte, timeout time.Duration) error {
 	if l.core.local {
-		return l.core.store.Complete(l.ctx, l.key, l.claim.Owner, answer, l.set.ttl)
+		return l.core.store.Complete(context.Background(), l.key, l.claim.Owner, answer, l.set.ttl)
 	}
-	return l.call("complete", l.timeout(), func(ctx context.Context) error {
+	return l.call("complete", timeout, func(ctx context.Context) error {
 		return l.core.store.Complete(ctx, l.key, l.claim.Owner, answer, l.set.ttl)
 	})
 }
 
-func (l *lease) release() error {
-	return l.call("release", l.timeout(), func(ctx context.Context) error {
+func (l *lease) release(timeout time.Duration) error {
+	return l.call("release", timeout, func(ctx context.Context) error {
 		return l.core.store.Release(ctx, l.key, l.claim.Owner)
 	})
 }
@@ -135,9 +135,9 @@ func (l *lease) release() error {
 // has happened, and recording it is what prevents the next one. The owner is the same,
 // so that a claim whose reply is lost does not stand in the way of the next try, and the
 // lease is renewed again until the run is settled.
-func (l *lease) reclaim() (Record, error) {
+func (l *lease) reclaim(timeout time.Duration) (Record, error) {
 	sent := time.Now()
-	rec, err := l.core.claim(l.ctx, l.timeout(), l.key, l.claim)
+	rec, err := l.core.claim(l.client, timeout, l.key, l.claim)
 	if err != nil {
 		l.observe(Event{Kind: EventStoreError, Op: "claim", Err: err})
 		return Record{}, err
@@ -169,6 +169,7 @@ func (l *lease) settleLater(v verdict, failures int, cause error) error {
 		return l.giveUp(ErrShutdown)
 	}
 	v.run = nil // the answer is all that is kept
+	l.forgetRun()
 	l.observe(Event{Kind: EventRecordingDelayed, Outcome: v.outcome, Err: cause})
 	until := time.Now().Add(l.claim.Retention)
 	go func() {
@@ -179,7 +180,7 @@ func (l *lease) settleLater(v verdict, failures int, cause error) error {
 				_ = l.giveUp(ErrShutdown)
 				return
 			}
-			if _, err := l.try(v); err == nil || errors.Is(err, errSuperseded) {
+			if _, err := l.try(v, l.timeout()); err == nil || errors.Is(err, errSuperseded) {
 				l.end()
 				return
 			}
@@ -221,7 +222,7 @@ func (l *lease) abandon() {
 		defer l.core.work.leave()
 		defer l.core.ghosts.remove(0)
 		for n := 1; ; n++ {
-			err := l.release()
+			err := l.release(l.timeout())
 			if err == nil {
 				return
 			}

@@ -53,7 +53,7 @@ func (d simDice) draw(lease time.Duration, calm bool) (c simConduct, before, aft
 	switch {
 	case calm:
 		most = shortestRun / 2
-	case d.oneIn(5):
+	case d.oneIn(3):
 		most = longestRun(lease) / 2
 	case d.oneIn(3):
 		most = lease / 2
@@ -84,7 +84,7 @@ func (w *simulation) handles(p *simProcess) http.Handler {
 		run.conduct, before, after = d.draw(w.lease, w.now() >= w.calm || run.attempt > lastFailure)
 		w.start(run)
 
-		careful := d.oneIn(2) // it looks at its context, and whether its claim is valid
+		careful := d.oneIn(3) // it looks at its context, and whether its claim is valid
 		if run.conduct == runTurnedAway {
 			p.work(before)
 			w.finish(run, rw, idempotency.NotExecuted, http.StatusTooManyRequests)
@@ -181,7 +181,7 @@ func (w *simulation) answer(p *simProcess, r *simRun, rw http.ResponseWriter, bo
 		write(idempotency.Unknown, http.StatusBadGateway, body)
 	case runPanicking:
 		w.end(r, idempotency.Unknown, 0)
-		panic(errBoom)
+		panic(boom)
 	case runExiting:
 		w.end(r, idempotency.Unknown, 0)
 		runtime.Goexit()

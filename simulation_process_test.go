@@ -24,11 +24,11 @@ type simWindow struct {
 }
 
 func newSimWeather(d simDice, lease time.Duration) simWeather {
-	windows := func(n int, longest time.Duration) (all []simWindow) {
+	windows := func(n int, least, most time.Duration) (all []simWindow) {
 		at := time.Duration(0)
 		for range n {
-			from := at + d.upTo(2*lease)
-			at = from + d.between(lease/100, longest)
+			from := at + d.upTo(3*lease/2)
+			at = from + d.between(least, most)
 			if at > 5*lease {
 				break
 			}
@@ -37,9 +37,9 @@ func newSimWeather(d simDice, lease time.Duration) simWeather {
 		return all
 	}
 	return simWeather{
-		crashes: windows(d.IntN(2), lease),
-		pauses:  windows(d.IntN(4), 2*lease),
-		outages: windows(d.IntN(3), 3*lease/2),
+		crashes: windows(d.IntN(2), lease/10, lease),
+		pauses:  windows(d.IntN(4), lease/2, 2*lease),
+		outages: windows(d.IntN(3), lease/10, 3*lease/2),
 	}
 }
 

@@ -27,11 +27,11 @@ type tenants struct {
 
 var tenantKeys = []string{"completed", "in-flight", "held", "released", "not-kept"}
 
-func newTenants(t *testing.T, store idempotency.Store) *tenants {
+func newTenants(t *testing.T, store idempotency.Store, cacheBytes int64) *tenants {
 	t.Helper()
 	s := &tenants{entered: make(chan struct{}), leave: make(chan struct{}), ids: map[string]string{}}
 	s.guard = newGuard(t, store, idempotency.WithWait(time.Minute), idempotency.WithLease(time.Hour),
-		idempotency.WithRecovery(idempotency.Hold), idempotency.WithMaxResponseBody(100))
+		idempotency.WithRecovery(idempotency.Hold), idempotency.WithMaxResponseBody(100), idempotency.WithReplayCache(cacheBytes))
 	mux := http.NewServeMux()
 	mux.Handle("POST /charges", s.guard.Handler(http.HandlerFunc(s.charge)))
 	mux.Handle("POST /events", s.guard.With(idempotency.WithKeyFunc(idempotency.KeyFromJSON("id"))).Handler(http.HandlerFunc(s.charge)))
@@ -143,22 +143,24 @@ func (s *tenants) visit(t *testing.T, tenant string) (told []string) {
 func TestTenantCannotTellWhetherAnotherIsThere(t *testing.T) {
 	t.Parallel()
 	for name, store := range sharedStores {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			alone := newTenants(t, store(t)).visit(t, "globex")
-			shared := newTenants(t, store(t))
-			inFlight := shared.fill(t)
-			before := shared.states(t, "acme")
-			require.Equal(t, alone, shared.visit(t, "globex"))
-			require.Equal(t, before, shared.states(t, "acme"))
-			for i, state := range []idempotency.State{
-				idempotency.StateCompleted, idempotency.StateClaimed, idempotency.StateHeld, idempotency.StateReleased, idempotency.StateCompleted,
-			} {
-				require.Contains(t, before[i], tenantKeys[i]+": "+state.String(), "not the state that the test is about")
-			}
-			close(shared.leave)
-			require.Equal(t, "step of acme, attempt 1", (<-inFlight).body)
-		})
+		for _, cacheBytes := range []int64{0, 1 << 20} {
+			t.Run(fmt.Sprintf("%s, cache of %d", name, cacheBytes), func(t *testing.T) {
+				t.Parallel()
+				alone := newTenants(t, store(t), cacheBytes).visit(t, "globex")
+				shared := newTenants(t, store(t), cacheBytes)
+				inFlight := shared.fill(t)
+				before := shared.states(t, "acme")
+				require.Equal(t, alone, shared.visit(t, "globex"))
+				require.Equal(t, before, shared.states(t, "acme"))
+				for i, state := range []idempotency.State{
+					idempotency.StateCompleted, idempotency.StateClaimed, idempotency.StateHeld, idempotency.StateReleased, idempotency.StateCompleted,
+				} {
+					require.Contains(t, before[i], tenantKeys[i]+": "+state.String(), "not the state that the test is about")
+				}
+				close(shared.leave)
+				require.Equal(t, "step of acme, attempt 1", (<-inFlight).body)
+			})
+		}
 	}
 }
 

@@ -185,7 +185,7 @@ type watching struct {
 }
 
 func (l *lease) watch(waiter Waiter) (<-chan struct{}, func(), error) {
-	w, err := do(l.ctx, l.core, l.timeout(), func(ctx context.Context) (watching, error) {
+	w, err := do(context.WithoutCancel(l.client), l.core, l.timeout(), func(ctx context.Context) (watching, error) {
 		settled, stop, err := waiter.Watch(ctx, l.key)
 		if err == nil && ctx.Err() != nil {
 			stop() // nobody is left to do it
