@@ -5,8 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"sync/atomic"
-
-	"example.com/idempotency/internal/stepcall"
 )
 
 // An Operation is one run of a handler under a claim, as the handler sees it; see
@@ -67,20 +65,4 @@ type operationKey struct{}
 func FromContext(ctx context.Context) (*Operation, bool) {
 	o, ok := ctx.Value(operationKey{}).(*Operation)
 	return o, ok
-}
-
-// An operationContext carries the operation without an allocation of its own.
-type operationContext struct {
-	context.Context
-	op *Operation
-}
-
-func (c *operationContext) Value(key any) any {
-	switch key {
-	case operationKey{}:
-		return c.op
-	case stepcall.ContextKey{}:
-		return nil // the step around this operation is not a step of it
-	}
-	return c.Context.Value(key)
 }

@@ -1,7 +1,6 @@
 package idempotency
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"time"
@@ -15,7 +14,7 @@ type run struct {
 	guard *Guard
 	op    Operation
 	lease *lease
-	ctx   operationContext
+	ctx   runContext
 	rec   recorder
 	req   http.Request
 	body  bodyReader
@@ -30,17 +29,12 @@ type run struct {
 // serve runs the handler under the claim, settles the outcome and answers.
 func (u *run) serve(w http.ResponseWriter, r *http.Request, next http.Handler, body []byte) {
 	start := time.Now()
-	parent, cancelDeadline := runContext(u.lease.ctx, r, u.guard.set.clientCancel)
-	if cancelDeadline != nil {
-		defer cancelDeadline()
-	}
-	ctx, cancel := context.WithCancelCause(parent)
-	defer cancel(nil)
-	u.ctx = operationContext{ctx, &u.op}
+	u.ctx.init(r.Context(), &u.op, u.guard.set.clientCancel)
+	defer u.ctx.end()
 	u.req = *r.WithContext(&u.ctx)
 	setBody(&u.req, &u.body, body)
 	u.rec.init(w, r.Method, u.guard.set.header, u.guard.set.maxResponseLen, &u.guard.core.buffers)
-	u.lease.keep(cancel)
+	u.lease.keep(&u.ctx)
 
 	// A panic and runtime.Goexit pass through here on their way out. They are not
 	// recovered: net/http, and the log, see the panic where it happened.
@@ -79,6 +73,9 @@ func (u *run) finish(r *http.Request, start time.Time) {
 	}
 	duration := time.Since(start)
 	rec, err := u.lease.settle(u.verdict)
+	if err == nil && u.verdict.outcome == Final {
+		u.cache(start.Add(duration))
+	}
 	if u.guard.set.observer != nil {
 		u.lease.observe(Event{
 			Kind: EventRun, Method: r.Method, Pattern: r.Pattern,
@@ -101,6 +98,14 @@ func (u *run) finish(r *http.Request, start time.Time) {
 	default:
 		u.rec.respond(&u.answer)
 	}
+}
+
+// cache keeps the answer, which was recorded not before at, for replays.
+func (u *run) cache(at time.Time) {
+	u.guard.set.cache.add(u.lease.key, Record{
+		State: StateCompleted, Attempt: u.lease.record.Attempt, Fingerprint: u.lease.claim.Fingerprint,
+		TTL: u.guard.set.ttl, Answer: u.verdict.answer,
+	}, at)
 }
 
 // final is the verdict for a definite answer: how it is stored, or, if it cannot be

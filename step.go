@@ -260,23 +260,35 @@ func (o *Operation) beginStep(ctx context.Context, name string) ([]byte, error) 
 	if _, ok := o.lease.core.store.(StepStore); !ok {
 		return nil, misuse("the store cannot record steps")
 	}
-	o.steps.mu.Lock()
-	defer o.steps.mu.Unlock()
-	switch {
-	case o.steps.ended:
-		return nil, misuse("the run has ended")
-	case o.steps.names[name]:
-		return nil, misuse("its name is used twice in this run")
+	if why := o.steps.take(name); why != "" {
+		return nil, misuse(why)
 	}
-	if o.steps.names == nil {
-		o.steps.names = make(map[string]bool)
-	}
-	o.steps.names[name] = true
 	stored, ok := o.lease.record.Steps[name]
 	if !ok {
 		return nil, nil
 	}
-	return o.lease.set.unsealStep(stored, o.lease.key, o.lease.claim.Fingerprint, name)
+	value, err := o.lease.set.unsealStep(stored, o.lease.key, o.lease.claim.Fingerprint, name)
+	if err != nil {
+		o.lease.observe(Event{Kind: EventCorrupt, Op: "step", Err: err})
+	}
+	return value, err
+}
+
+// take notes that a name is used, or says why it must not be.
+func (s *stepsTaken) take(name string) (why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.ended:
+		return "the run has ended"
+	case s.names[name]:
+		return "its name is used twice in this run"
+	}
+	if s.names == nil {
+		s.names = make(map[string]bool)
+	}
+	s.names[name] = true
+	return ""
 }
 
 // endSteps refuses further steps: the run is being settled.
@@ -296,7 +308,7 @@ func (l *lease) saveStep(name string, value []byte) error {
 	store := l.core.store.(StepStore)
 	start := time.Now()
 	for n := 1; ; n++ {
-		err := l.call("step", l.timeout(), func(ctx context.Context) error {
+		err := l.call("step", l.haste(n), func(ctx context.Context) error {
 			return store.SaveStep(ctx, l.key, l.claim.Owner, name, stored)
 		})
 		if err == nil || errors.Is(err, ErrNotOwner) {
