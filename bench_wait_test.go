@@ -72,7 +72,7 @@ func measureWaiters(b *testing.B, store idempotency.Store, server *redistest.Ser
 		for n := range waiters {
 			send(names[n%keys])
 		}
-		require.Eventually(b, func() bool { return idempotency.Waiting(guard) >= waiters }, time.Minute, time.Millisecond)
+		require.Eventually(b, func() bool { return guard.Waiting() >= waiters }, time.Minute, time.Millisecond)
 		connections = max(connections, listeners())
 		close(runs)
 		ended.Wait()

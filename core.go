@@ -27,6 +27,7 @@ type core struct {
 	room      waitingRoom
 	resolving resolving
 	work      work
+	unsettled unsettled
 	pending   pendingAnswers
 	ghosts    pendingAnswers // claims whose reply never came
 }

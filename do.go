@@ -81,9 +81,9 @@ func (o CodecOption) applyDo(s *doSettings) {
 // when the lease is lost.
 //
 // The error is fn's own, or one with the text of a recorded permanent error, or wraps
-// one of: [ErrKeyReused]; [ErrInFlight], which with [WithWait] comes only after waiting;
-// [ErrOutcomeUnknown]; [ErrCorrupt]; [ErrShutdown]; or an error of the store, in which
-// case fn was not run. Nor is it run if ctx is done already: the error is its cause. If
+// one of: [ErrKeyReused]; [ErrInFlight], which with [WithWait] comes only after waiting,
+// or when too many wait already; [ErrOutcomeUnknown]; [ErrCorrupt]; [ErrShutdown]; or an
+// error of the store, in which case fn was not run. Nor is it run if ctx is done already: the error is its cause. If
 // fn ran and its value could not be recorded at once, recording goes on in the
 // background and the value is returned. A value that cannot be encoded, or is larger than
 // [WithMaxResponseBody] allows, is an error too; its key is held, because it has

@@ -344,3 +344,14 @@ func ExampleNewSealer() {
 	// 201 charged
 	// 201 charged (replayed)
 }
+
+// Replays that are answered from memory save the round trip to a networked store.
+func ExampleWithReplayCache() {
+	const megabyte = 1 << 20
+	h := guardFor(idempotency.WithReplayCache(64 * megabyte)).Handler(http.HandlerFunc(charge))
+	send(h, "key-1", "{}")
+	send(h, "key-1", "{}")
+	// Output:
+	// 201 charged
+	// 201 charged (replayed)
+}

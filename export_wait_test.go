@@ -1,7 +1,7 @@
 package idempotency
 
 // Waiting returns how many requests wait for the answer of another.
-func Waiting(g *Guard) int {
+func (g *Guard) Waiting() int {
 	g.core.room.mu.Lock()
 	defer g.core.room.mu.Unlock()
 	return g.core.room.n

@@ -28,6 +28,7 @@ type lease struct {
 	claim  Claim
 	client context.Context // of the request: its values count, not its cancellation
 	record Record          // as claimed; immutable after acquire
+	asked  time.Time       // when the last claim was sent
 	// uncertain says that a claim was sent whose reply never came.
 	uncertain bool
 
@@ -37,7 +38,10 @@ type lease struct {
 	sure     time.Time // until then the claim is ours by the local clock
 	failures int
 	lost     bool
+	settling bool // the run is over, and nobody is left to be told of a loss
 	ended    bool
+	// unsettled says that the run has ended and could not be settled so far.
+	unsettled bool
 }
 
 // init prepares a lease for its claim. The owner is made here, once: a claim that is
@@ -59,6 +63,7 @@ func (l *lease) acquire(watch bool) (Record, error) {
 	claim := l.claim
 	claim.Watch = watch
 	sent := time.Now()
+	l.asked = sent
 	rec, err := l.core.claim(l.client, l.timeout(), l.key, claim)
 	if err != nil {
 		l.uncertain = l.uncertain || !definite(err)
@@ -90,26 +95,43 @@ func (l *lease) keep(run *runContext) {
 	l.renewer.timer.Reset(l.claim.Lease / renewalsPerLease)
 }
 
-// resume starts the renewals again, after the claim was lost and found.
-func (l *lease) resume() {
+// resume starts the renewals again, after the claim was lost and found by a claim that
+// was sent at that time.
+func (l *lease) resume(sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.lost, l.sure = false, sent.Add(l.margin())
 	if l.renewer != nil {
 		l.renewer.timer.Reset(l.claim.Lease / renewalsPerLease)
 	}
 }
 
-// end stops the renewals. What a renewal under way reports no longer matters.
-func (l *lease) end() {
+// end stops the renewals, and tells whether it was the first to do so. What a renewal
+// under way reports no longer matters.
+func (l *lease) end() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended {
-		return
+		return false
 	}
 	l.ended = true
 	if l.renewer != nil {
 		l.core.freeRenewer(l.renewer)
 		l.renewer = nil
+	}
+	if l.unsettled {
+		l.core.unsettled.remove(l)
+	}
+	return true
+}
+
+// fail notes that the store has failed to settle the run.
+func (l *lease) fail() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ended && !l.unsettled {
+		l.unsettled = true
+		l.core.unsettled.add(l)
 	}
 }
 
@@ -126,22 +148,36 @@ func (l *lease) valid() bool {
 	return !l.lost && !l.ended && time.Now().Before(l.sure)
 }
 
+// undisputed reports whether nobody else can have the claim yet, although it may have been
+// given up.
+func (l *lease) undisputed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.lost && time.Now().Before(l.sure)
+}
+
 func (l *lease) isLost() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lost
 }
 
+// settles says that the run is over. A renewal that is refused from now on may have been
+// refused because the run is settled already, by a call whose reply was lost.
+func (l *lease) settles() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.settling = true
+}
+
 // lose tells the run, once, that its claim is not sure any more.
 func (l *lease) lose(err error) {
 	l.mu.Lock()
-	first := !l.lost && !l.ended
-	if first {
-		l.lost = true
-	}
+	tell := !l.lost && !l.settling && !l.ended
+	l.lost = true
 	run := l.run
 	l.mu.Unlock()
-	if !first {
+	if !tell {
 		return
 	}
 	if run != nil {
@@ -152,9 +188,10 @@ func (l *lease) lose(err error) {
 
 // renew runs when the timer fires. A renewal that fails is tried again soon, with
 // growing pauses, and not at the next regular time: at a third of the lease, two
-// failures in a row would lose it. When the lease is lost the run is told, and
-// renewing goes on unless another has taken over: as long as the run lasts it should
-// not be overtaken.
+// failures in a row would lose it. The pauses shrink again when the lease draws to its
+// end: otherwise the last of them would outlast it although the store is back. When the
+// lease is lost the run is told, and renewing goes on unless another has taken over: as
+// long as the run lasts it should not be overtaken.
 func (l *lease) renew() {
 	if !l.core.work.enter() {
 		return // shut down with this run still going: its lease is left to lapse
@@ -191,7 +228,7 @@ func (l *lease) renew() {
 		if !time.Now().Before(l.sure) {
 			lost = true
 		} else {
-			next = min(backoff(l.failures), time.Until(l.sure), next)
+			next = min(backoff(l.failures), time.Until(l.sure)/2, next)
 		}
 	}
 	if next >= 0 {
@@ -235,6 +272,15 @@ func (l *lease) call(op string, timeout time.Duration, f func(context.Context) e
 // call that hangs leaves time for another within the lease.
 func (l *lease) timeout() time.Duration {
 	return min(storeTimeout, l.claim.Lease/renewalsPerLease)
+}
+
+// haste is timeout for the nth try of a call that somebody waits for. The first leaves
+// time for another: what has swallowed it may be a single connection.
+func (l *lease) haste(n int) time.Duration {
+	if n == 1 {
+		return min(l.timeout(), patience/2)
+	}
+	return l.timeout()
 }
 
 func (l *lease) observe(e Event) {

@@ -59,6 +59,8 @@ type settings struct {
 	observer                       func(context.Context, Event)
 	logger                         *slog.Logger
 	sealer                         Sealer
+	cacheBytes                     int64
+	cache                          *replayCache
 	resolver                       func(context.Context, *HeldOperation) (Resolution, error)
 }
 
@@ -113,6 +115,7 @@ func (s *settings) validate() error {
 		"WithMaxRequestBody: %d is not between 1 and %d", s.maxRequestBody, maxBodyLimit)
 	check(s.maxResponseLen > 0 && s.maxResponseLen <= maxBodyLimit,
 		"WithMaxResponseBody: %d is not between 1 and %d", s.maxResponseLen, maxBodyLimit)
+	check(s.cacheBytes >= 0, "WithReplayCache: %d is negative", s.cacheBytes)
 	check(s.outcome != nil, "WithOutcome: nil function")
 	check(s.recovery == Rerun || s.recovery == Hold, "WithRecovery: %d is no policy", s.recovery)
 	check(s.mismatchStatus >= minRefusalStatus && s.mismatchStatus <= maxRefusalStatus,
@@ -187,7 +190,9 @@ func WithLease(d time.Duration) Option {
 
 // WithWait lets a duplicate of a request in flight wait up to d for the answer and
 // then replay it. The default, zero, answers 409 at once. Waiting requests hold their
-// connections; at most 5 minutes are accepted, and a few seconds are sensible.
+// connections; at most 5 minutes are accepted, and a few seconds are sensible. In one
+// process at most 1,024 requests wait for a key, and 4,096 for all keys together; those
+// above get 409 at once, as without waiting.
 func WithWait(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.wait = d })
 }
@@ -252,6 +257,18 @@ func WithMaxRequestBody(n int64) Option {
 // It must be positive.
 func WithMaxResponseBody(n int64) Option {
 	return optionFunc(func(s *settings) { s.maxResponseLen = n })
+}
+
+// WithReplayCache lets the guard, and those made from it by [Guard.With], answer replays
+// from up to maxBytes bytes of this process's memory, without asking the store. A
+// recorded answer never changes, so that is what the store would say, for as long as the
+// record lives; from the cache it is replayed for at most a minute after the store was
+// last asked, and never longer than the record's TTL. That minute is also how long a key
+// that [Guard.Forget] of another process or guard has removed, or that the store has
+// lost, may still answer as before. The default is zero: no cache. It does not pay in
+// front of a [MemoryStore].
+func WithReplayCache(maxBytes int64) Option {
+	return optionFunc(func(s *settings) { s.cacheBytes, s.cache = maxBytes, newReplayCache(maxBytes) })
 }
 
 // WithOutcome sets how the answer of a handler is judged; see [Outcome]. The default
@@ -327,8 +344,13 @@ func WithClientCancel() Option {
 	return optionFunc(func(s *settings) { s.clientCancel = true })
 }
 
-// WithSealer sets what encrypts answers before they reach the store. Nil, the
-// default, stores them as they are.
+// WithSealer sets what encrypts answers and the values of steps before they reach the
+// store. Nil, the default, stores them as they are.
+//
+// A guard with a sealer takes nothing that is not sealed. On a service that has run
+// without one, completed keys of before are answered with 500 answer-unreadable until
+// their TTL is over. Another prefix for the records ([WithPrefix]) avoids that, and runs
+// again what is retried across the change.
 func WithSealer(sealer Sealer) Option {
 	return optionFunc(func(s *settings) { s.sealer = sealer })
 }

@@ -22,6 +22,7 @@ var invalidOptions = map[string][]idempotency.Option{
 	"WithFingerprint:":     {idempotency.WithFingerprint(nil), idempotency.WithFingerprint(idempotency.RawFingerprint, nil)},
 	"WithMaxRequestBody:":  {idempotency.WithMaxRequestBody(0), idempotency.WithMaxRequestBody(-1), idempotency.WithMaxRequestBody(1 << 31)},
 	"WithMaxResponseBody:": {idempotency.WithMaxResponseBody(0), idempotency.WithMaxResponseBody(-1), idempotency.WithMaxResponseBody(1 << 31)},
+	"WithReplayCache:":     {idempotency.WithReplayCache(-1)},
 	"WithOutcome:":         {idempotency.WithOutcome(nil)},
 	"WithRecovery:":        {idempotency.WithRecovery(7)},
 	"WithMismatchStatus:":  {idempotency.WithMismatchStatus(0), idempotency.WithMismatchStatus(399), idempotency.WithMismatchStatus(500)},

@@ -62,6 +62,7 @@ func (g *Guard) replay(w http.ResponseWriter, r *http.Request, l *lease, rec Rec
 		g.reject(w, r, l.key, newProblem(CodeAnswerUnreadable))
 		return
 	}
+	g.set.cache.add(l.key, rec, l.asked)
 	if g.set.authorizeReplay != nil {
 		info := ReplayInfo{Key: l.id.Value, Scope: l.id.Scope, Status: a.status, Age: rec.Age}
 		if err := g.set.authorizeReplay(r, info); err != nil {

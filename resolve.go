@@ -195,7 +195,7 @@ func (g *Guard) undoSteps(ctx context.Context, k Key, rec Record) error {
 			break
 		}
 	}
-	return errors.Join(err, l.release())
+	return errors.Join(err, l.release(l.timeout()))
 }
 
 // sealAgain returns the stored form of an answer, and the one that is recorded already if

@@ -13,7 +13,7 @@ type memoryShard struct {
 	records  memoryTable
 	queue    expiryQueue
 	watchers map[string]map[chan struct{}]struct{}
-	_        [80]byte // fills cache lines: neighbours do not slow each other down
+	_        [24]byte // fills cache lines: neighbours do not slow each other down
 }
 
 // A memoryRecord is what is kept for one key. There may be millions, so it is kept
@@ -38,6 +38,7 @@ type memoryRecord struct {
 	origin      Owner
 	state       State
 	hold        bool
+	byHand      bool  // settled by Resolve
 	keyLen      uint8 // of shortKey
 	shortKey    [43]byte
 }
@@ -59,7 +60,7 @@ type memoryStep struct {
 func (sh *memoryShard) insert(hash uint64, key string, c Claim, now int64) *memoryRecord {
 	r := sh.records.insert(hash, key)
 	r.fingerprint, r.origin, r.attempt = c.Fingerprint, c.Owner, 1
-	sh.queue.push(r.slot, now)
+	sh.queue.push(r.slot, math.MaxInt64) // at the end, where a new record mostly stays
 	r.grant(sh, c, now)
 	return r
 }
@@ -96,15 +97,15 @@ func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 	switch {
 	case r.fingerprint != c.Fingerprint:
 		return r.see(now)
+	case r.state == StateClaimed && r.owner == c.Owner:
+		// The record was made for this claim, or the claim was sent again, perhaps because
+		// the first one had no reply: its caller counts the lease from this one.
+		if now != r.touched {
+			r.grant(sh, c, now)
+		}
 	case lapsed && (r.hold || c.Hold):
 		r.state = StateHeld
 		return r.see(now)
-	case r.state == StateClaimed && r.owner == c.Owner:
-		// The claim was sent again. It is granted anew only if it has to be: the
-		// caller counts its lease from the first time.
-		if lapsed {
-			r.grant(sh, c, now)
-		}
 	case lapsed, r.state == StateReleased && r.owner != c.Owner:
 		r.attempt++
 		r.grant(sh, c, now)
@@ -121,7 +122,7 @@ func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 
 // grant makes the record the caller's.
 func (r *memoryRecord) grant(sh *memoryShard, c Claim, now int64) {
-	r.owner, r.hold = c.Owner, c.Hold
+	r.owner, r.hold, r.byHand = c.Owner, c.Hold, false
 	r.lease, r.retention = c.Lease, c.Retention
 	sh.touch(r, StateClaimed, now, c.Retention)
 }

@@ -1,0 +1,76 @@
+package bench_test
+
+import (
+	"flag"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/internal/redistest"
+)
+
+var (
+	rounds = flag.Int("rounds", 1, "how often each row of the tables is measured")
+	share  = flag.Duration("share", time.Millisecond, "how long a row is measured each time")
+)
+
+// TestTable prints the tables of docs/performance.md. With the default flags it only
+// proves that every request that is measured gets the answer that it should.
+func TestTable(t *testing.T) {
+	type table struct {
+		title string
+		rows  []*row
+	}
+	tables := []table{
+		{"Memory store, 1 KiB in and out", memoryRows(small)},
+		{"Memory store, 256 KiB in and out", memoryRows(large)},
+		{"Memory store, 1 KiB, cores", parallelRows(small)},
+		{"Fiber v3, its memory store, 1 KiB in and out", fiberRows(small)},
+		{"Fiber v3, its memory store, 256 KiB in and out", fiberRows(large)},
+	}
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	for _, size := range []int{512, 1 << 10, 8 << 10} {
+		l := newLoad("", size, size)
+		tables = append(tables, table{fmt.Sprintf("Redis on this machine, %d B in and out", size), redisRows(l, client)})
+	}
+
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s, %s/%s, %d cores, medians of %d rounds\n",
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), *rounds)
+	for _, table := range tables {
+		require.NoError(t, measure(table.rows, *rounds, *share), table.title)
+		write(&out, table.title, table.rows)
+	}
+	t.Log(out.String())
+}
+
+// write writes a table as Markdown.
+func write(out *strings.Builder, title string, rows []*row) {
+	fmt.Fprintf(out, "\n%s\n\n| request | time | ratio | allocs above bare | bytes |\n|---|---:|---:|---:|---:|\n", title)
+	for _, r := range rows {
+		ratio, above := "", ""
+		if r.floor != nil {
+			ratio = fmt.Sprintf("%.2f", r.ratio())
+		}
+		if r.bare != nil {
+			above = fmt.Sprintf("%.1f", median(r.allocs)-median(r.bare.allocs))
+		}
+		fmt.Fprintf(out, "| %s | %v | %s | %s | %.0f |\n", r.name, median(r.times), ratio, above, median(r.bytes))
+	}
+}
+
+// ratio is the median of the ratios of the rounds: what disturbed a round disturbed both.
+func (r *row) ratio() float64 {
+	ratios := make([]float64, len(r.times))
+	for i := range ratios {
+		ratios[i] = float64(r.times[i]) / float64(r.floor.times[i])
+	}
+	return median(ratios)
+}
