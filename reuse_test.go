@@ -25,7 +25,8 @@ func TestNothingThatAHandlerKeepsIsReused(t *testing.T) {
 		op     *idempotency.Operation
 	}
 	var mu sync.Mutex
-	var all []kept
+	running := make(map[string]kept)
+	var all []kept // by handlers that have returned
 	h := newGuard(t, idempotency.NewMemoryStore()).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		op, _ := idempotency.FromContext(r.Context())
 		half := make([]byte, r.ContentLength/2)
@@ -36,7 +37,7 @@ func TestNothingThatAHandlerKeepsIsReused(t *testing.T) {
 		_, _ = w.Write(half)
 		mu.Lock()
 		defer mu.Unlock()
-		all = append(all, kept{op.Key(), w, r, w.Header(), op})
+		running[op.Key()] = kept{op.Key(), w, r, w.Header(), op}
 	}))
 	body := func(key string) string { return string(bytes.Repeat([]byte(key+" "), 200)) }
 	request := func(key, body string) (*http.Request, *caller) {
@@ -63,9 +64,9 @@ func TestNothingThatAHandlerKeepsIsReused(t *testing.T) {
 				if c.w.status != http.StatusConflict {
 					t.Errorf("key %s, other body: %d", key, c.w.status)
 				}
-				// The handlers that have returned long ago go on.
 				mu.Lock()
-				for _, k := range all[:len(all)/2] {
+				all = append(all, running[key])
+				for _, k := range all { // they go on
 					k.header.Set("X-Late", k.key)
 					k.w.WriteHeader(http.StatusTeapot)
 					if _, err := k.w.Write([]byte("late")); err == nil {

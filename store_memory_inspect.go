@@ -89,11 +89,14 @@ func (s *MemoryStore) List(ctx context.Context, visit func(key string, r Record)
 			}
 			sh.mu.Lock()
 			now := s.now()
-			r := sh.records.at(entry.slot) // by now perhaps another
-			gone := r.state == 0 || r.expires <= now
+			r := sh.records.inSlot(entry.slot) // by now perhaps another
+			if r == nil || r.expires <= now {
+				sh.mu.Unlock()
+				continue
+			}
 			key, out := r.key(), r.see(now)
 			sh.mu.Unlock()
-			if !gone && !visit(key, out) {
+			if !visit(key, out) {
 				return nil
 			}
 		}

@@ -30,9 +30,20 @@ func (t *memoryTable) init() {
 // isSpacious reports whether the table is empty and has more room than one chunk.
 func (t *memoryTable) isSpacious() bool { return len(t.index) == 0 && len(t.chunks) > 1 }
 
-// at returns the record in a slot.
+// at returns the record in a slot that is in use.
 func (t *memoryTable) at(slot int32) *memoryRecord {
 	return &t.chunks[slot/memoryChunkSize][slot%memoryChunkSize]
+}
+
+// inSlot returns the record that is in a slot by now, or nil.
+func (t *memoryTable) inSlot(slot int32) *memoryRecord {
+	if slot >= t.used {
+		return nil
+	}
+	if r := t.at(slot); r.state != 0 {
+		return r
+	}
+	return nil
 }
 
 // find returns the record of a key, or nil.

@@ -300,7 +300,7 @@ func TestMemoryStoreLetsGoOfAnswers(t *testing.T) {
 // A visitor may do what operators do: look, and settle what it sees.
 func TestMemoryStoreListLetsVisitorsCall(t *testing.T) {
 	t.Parallel()
-	s, keys := idempotency.NewMemoryStore(), memoryKeys(1000)
+	s, keys := idempotency.NewMemoryStore(), memoryKeys(10_000)
 	for i, key := range keys {
 		owner := claimMemory(t, s, key, uint64(i))
 		require.NoError(t, s.Hold(t.Context(), key, owner))
