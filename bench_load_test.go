@@ -18,6 +18,7 @@ func BenchmarkParallel(b *testing.B) {
 	parallel := func(b *testing.B, send func(c *caller)) {
 		b.Helper()
 		b.ReportAllocs()
+		defer reportCPU(b)()
 		b.RunParallel(func(pb *testing.PB) {
 			for c := newCaller(smallLoad); pb.Next(); {
 				send(c)
@@ -63,6 +64,7 @@ func BenchmarkLiveKeys(b *testing.B) {
 		for i := range keys {
 			keys[i] = freshKey()
 		}
+		churn := guard.With(expiring).Handler(l)
 		filled := false
 		fill := func() {
 			for _, key := range keys {
@@ -76,6 +78,7 @@ func BenchmarkLiveKeys(b *testing.B) {
 		b.Run(fmt.Sprintf("replay/live=%d", live), func(b *testing.B) {
 			fill()
 			b.ReportAllocs()
+			defer reportCPU(b)()
 			for i := 0; b.Loop(); i++ {
 				c.send(h, keys[i*7919%live])
 			}
@@ -83,7 +86,7 @@ func BenchmarkLiveKeys(b *testing.B) {
 		b.Run(fmt.Sprintf("first/live=%d", live), func(b *testing.B) {
 			fill()
 			b.ReportAllocs()
-			churn := guard.With(expiring).Handler(l)
+			defer reportCPU(b)()
 			for b.Loop() {
 				c.send(churn, freshKey())
 			}

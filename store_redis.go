@@ -233,11 +233,12 @@ func runScript[C redis.Cmder](
 	ctx context.Context, s *RedisStore, newCmd func(context.Context, ...any) C,
 	script redisScript, durable bool, name string, args ...any,
 ) (cmd C, confirmed bool, err error) {
-	line := append([]any{"evalsha", script.digest, "1", name}, args...)
+	line := make([]any, 0, 4+len(args))
+	line = append(append(line, "evalsha", script.digest, "1", name), args...)
 	cmd = newCmd(ctx, line...)
 	durable = durable && s.replicas > 0
 	confirmed, err = s.send(ctx, cmd, durable, name)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		line[0], line[1] = "eval", script.source
 		cmd = newCmd(ctx, line...)
 		confirmed, err = s.send(ctx, cmd, durable, name)

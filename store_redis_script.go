@@ -8,7 +8,10 @@ import (
 
 // A redisScript is one atomic step of the Redis store. The server knows it by its
 // digest from the first time on that it has seen the source.
-type redisScript struct{ source, digest string }
+type redisScript struct {
+	source string
+	digest any // a string, made an argument once
+}
 
 func newRedisScript(source string) redisScript {
 	source = recordLua + source
