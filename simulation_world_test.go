@@ -164,13 +164,13 @@ type simRequest struct {
 	process         *simProcess
 
 	// Guarded by the world's mutex.
-	calls    map[string]int  // of the store, by kind
-	suffered []time.Duration // when those of them were sent that a fault befell
-	copied   bool            // a call was delivered twice
-	owner    idempotency.Owner
-	granted  int // the attempt that the guard was told to have
-	run      *simRun
-	delayed  bool // recording goes on in the background
+	calls   map[string]int  // of the store, by kind
+	astray  []time.Duration // when those were sent that a fault befell, in fair weather
+	copied  bool            // one was delivered twice
+	owner   idempotency.Owner
+	granted int // the attempt that the guard was told to have
+	run     *simRun
+	delayed bool // recording goes on in the background
 }
 
 type simRequestKey struct{}
