@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -86,7 +87,7 @@ var conducts = []conduct{
 	})},
 	{name: "panicking", ends: idempotency.Unknown, run: atFirst(func(w *faultWorld, _ http.ResponseWriter) {
 		w.effect()
-		panic(errBoom)
+		panic(boom)
 	})},
 	{name: "exiting", ends: idempotency.Unknown, run: atFirst(func(w *faultWorld, _ http.ResponseWriter) {
 		w.effect()
@@ -252,7 +253,7 @@ func (w *faultWorld) shown(p *process, h http.Header, status int) {
 func (w *faultWorld) isLast(got reply, err error) bool {
 	switch {
 	case err != nil:
-		if err != errCut {
+		if !errors.Is(err, errCut) {
 			w.t.Errorf("the client: %v", err)
 		}
 		return false

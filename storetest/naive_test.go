@@ -153,7 +153,7 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 	}
 	switch {
 	case s.is("the owner does not know its own claim"):
-	case r.State == idempotency.StateClaimed && r.owner == c.Owner && !(r.lapsed() && r.hold && s.is("a repeated claim is held")):
+	case r.State == idempotency.StateClaimed && r.owner == c.Owner && (!r.lapsed() || !r.hold || !s.is("a repeated claim is held")):
 		switch {
 		case s.is("a repeated claim is another attempt"):
 			r.Attempt++

@@ -1,0 +1,10 @@
+//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
+
+package client
+
+import (
+	"errors"
+	"os"
+)
+
+func lockFile(string) (*os.File, error) { return nil, errors.ErrUnsupported }
