@@ -25,7 +25,7 @@ type tenants struct {
 	entered chan struct{} // the run of acme that is in flight has begun
 	leave   chan struct{} // and ends
 	end     func()
-	ids            map[string]string
+	ids     map[string]string
 }
 
 var tenantKeys = []string{"completed", "in-flight", "held", "released", "not-kept"}
