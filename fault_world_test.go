@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -86,7 +87,7 @@ var conducts = []conduct{
 	})},
 	{name: "panicking", ends: idempotency.Unknown, run: atFirst(func(w *faultWorld, _ http.ResponseWriter) {
 		w.effect()
-		panic(errBoom)
+		panic(boom)
 	})},
 	{name: "exiting", ends: idempotency.Unknown, run: atFirst(func(w *faultWorld, _ http.ResponseWriter) {
 		w.effect()
@@ -129,7 +130,7 @@ type faultWorld struct {
 	runs     int
 	effects  int
 	attempt  int
-	last     []reply // words
+	words    []reply // the last ones to each client
 }
 
 func newFaultWorld(t *testing.T, c conduct, recovery idempotency.Recovery, mishaps []mishap) *faultWorld {
@@ -252,7 +253,7 @@ func (w *faultWorld) shown(p *process, h http.Header, status int) {
 func (w *faultWorld) isLast(got reply, err error) bool {
 	switch {
 	case err != nil:
-		if err != errCut {
+		if !errors.Is(err, errCut) {
 			w.t.Errorf("the client: %v", err)
 		}
 		return false
@@ -279,7 +280,7 @@ func (w *faultWorld) retry(p *process, pause, most time.Duration) {
 		got, err := p.tryAlone(w.t.Context(), call{key: "k"})
 		if w.isLast(got, err) {
 			w.mu.Lock()
-			w.last = append(w.last, got)
+			w.words = append(w.words, got)
 			w.mu.Unlock()
 			return
 		}
@@ -339,7 +340,7 @@ func (w *faultWorld) check() {
 		w.t.Error("the handler runs after the last word was spoken")
 	})))
 	now := trap.do(w.t, call{key: "k"})
-	for _, got := range w.last {
+	for _, got := range w.words {
 		unknown := got.problem.Code == idempotency.CodeOutcomeUnknown
 		switch {
 		case unknown && w.conduct.lost: // true at that time

@@ -181,12 +181,12 @@ func (g *Guard) formerFingerprint(r *http.Request, body []byte, recorded Fingerp
 			return fp, true
 		}
 	}
-	for _, f := range []FingerprintFunc{RawFingerprint, JSONFingerprint} {
-		if fp, err := f(r, body); err == nil && fp[0] == recorded[0] {
-			return fp, fp == recorded
-		}
+	f := fingerprintOf(recorded[0])
+	if f == nil {
+		return Fingerprint{}, false
 	}
-	return Fingerprint{}, false
+	fp, err := f(r, body)
+	return fp, err == nil && fp == recorded
 }
 
 // serveWithoutStore answers when the store could not say whether the handler may run.

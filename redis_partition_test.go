@@ -19,13 +19,12 @@ import (
 func TestRedisPartition(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		opts  []idempotency.RedisOption
-		args  []string
-		loses bool
+		opts []idempotency.RedisOption
+		args []string
 	}{
-		"alone":                 {nil, nil, true},
-		"min-replicas-to-write": {nil, []string{"--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"}, true},
-		"WithReplicas(1)":       {[]idempotency.RedisOption{idempotency.WithReplicas(1, 250*time.Millisecond)}, nil, false},
+		"alone":                 {nil, nil},
+		"min-replicas-to-write": {nil, []string{"--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"}},
+		"WithReplicas(1)":       {[]idempotency.RedisOption{idempotency.WithReplicas(1, 500*time.Millisecond)}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -33,18 +32,30 @@ func TestRedisPartition(t *testing.T) {
 			link := faultproxy.New(t, master.Addr)
 			replica := redistest.StartReplicaVia(t, link.Addr())
 			store := redisAt(t, master, test.opts...)
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			patient, cancel := context.WithTimeout(t.Context(), redisPatience)
 			defer cancel()
-			time.AfterFunc(time.Second/2, func() {
-				link.Hole(faultproxy.ToServer)
-				link.Hole(faultproxy.ToClient)
-			})
-			acknowledged := acknowledge(ctx, store)
+			before := acknowledge(patient, store, 200)
+			require.NotEmpty(t, before)
+
+			link.Hole(faultproxy.ToServer)
+			link.Hole(faultproxy.ToClient)
+			apart, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+			defer cancel()
+			during := acknowledge(apart, store, -1)
 			replica.Do(t, "REPLICAOF", "NO", "ONE")
-			lost := countLost(t, redisAt(t, replica), acknowledged)
-			t.Logf("%d of %d acknowledged claims lost", lost, len(acknowledged))
-			require.NotEmpty(t, acknowledged)
-			require.Equal(t, test.loses, lost > 0)
+
+			successor := redisAt(t, replica)
+			lost := countLost(t, successor, before)
+			t.Logf("acknowledged before the partition: %d lost of %d", lost, len(before))
+			if test.opts != nil {
+				require.Zero(t, lost)
+				require.Empty(t, during)
+				return
+			}
+			lost = countLost(t, successor, during)
+			t.Logf("acknowledged during the partition: %d lost of %d", lost, len(during))
+			require.NotEmpty(t, during)
+			require.Equal(t, len(during), lost)
 		})
 	}
 }
@@ -65,7 +76,7 @@ func TestRedisMasterKilledUnderLoad(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			time.AfterFunc(time.Second, func() { master.Kill(); cancel() })
-			acknowledged := acknowledge(ctx, redisAt(t, master, opts...))
+			acknowledged := acknowledge(ctx, redisAt(t, master, opts...), -1)
 			replica.Do(t, "REPLICAOF", "NO", "ONE")
 			lost := countLost(t, redisAt(t, replica), acknowledged)
 			t.Logf("%d of %d acknowledged claims lost", lost, len(acknowledged))

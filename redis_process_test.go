@@ -101,9 +101,11 @@ func (p *redisProcess) requireReplay(t *testing.T, c call, body string) {
 	require.Equal(t, body, got.body)
 }
 
-// acknowledge claims keys of its own from several goroutines at once until ctx is done,
-// and returns those that the store has acknowledged.
-func acknowledge(ctx context.Context, s *idempotency.RedisStore) map[string]idempotency.Claim {
+// acknowledge claims keys of its own from several goroutines at once, until ctx is done or
+// the store has acknowledged enough of them, and returns those that it has.
+func acknowledge(ctx context.Context, s *idempotency.RedisStore, enough int) map[string]idempotency.Claim {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	var mu sync.Mutex
 	acknowledged := make(map[string]idempotency.Claim)
 	var clients sync.WaitGroup
@@ -115,6 +117,9 @@ func acknowledge(ctx context.Context, s *idempotency.RedisStore) map[string]idem
 				if r, err := s.Claim(each, key, c); err == nil && r.Mine {
 					mu.Lock()
 					acknowledged[key] = c
+					if len(acknowledged) == enough {
+						stop()
+					}
 					mu.Unlock()
 				}
 				cancel()

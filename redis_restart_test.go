@@ -19,7 +19,7 @@ func TestRedisRestartDuringRun(t *testing.T) {
 	sideBySide(t, map[string]bool{"appendonly yes": true, "appendonly no": false}, func(t *testing.T, persistent bool) {
 		var args []string
 		if persistent {
-			args = []string{"--appendonly", "yes"}
+			args = []string{"--appendonly", "yes", "--appendfsync", "always"}
 		}
 		server := redistest.Start(t, args...)
 		t.Run("the run ends afterwards", func(t *testing.T) {
@@ -56,31 +56,34 @@ func TestRedisRestartDuringRun(t *testing.T) {
 	})
 }
 
-// What kill -9 of a server costs: nothing with an append-only file, which is written
-// before the reply; everything without.
+// What kill -9 of a server costs: everything without an append-only file; nothing if it is
+// synced before each reply. In between the server may put off the write while a sync of
+// earlier ones is under way, and then loses what it has acknowledged meanwhile.
 func TestRedisKillUnderLoad(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		args []string
-		all  bool
+		args      []string
+		all, none bool
 	}{
-		"no persistence":       {nil, true},
-		"appendfsync everysec": {[]string{"--appendonly", "yes", "--appendfsync", "everysec"}, false},
-		"appendfsync always":   {[]string{"--appendonly", "yes", "--appendfsync", "always"}, false},
+		"no persistence":       {nil, true, false},
+		"appendfsync everysec": {[]string{"--appendonly", "yes", "--appendfsync", "everysec"}, false, false},
+		"appendfsync always":   {[]string{"--appendonly", "yes", "--appendfsync", "always"}, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t, test.args...)
 			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
 			time.AfterFunc(500*time.Millisecond, func() { server.Kill(); cancel() })
-			acknowledged := acknowledge(ctx, redisAt(t, server))
+			acknowledged := acknowledge(ctx, redisAt(t, server), -1)
 			require.NotEmpty(t, acknowledged)
 			server.Restart(t)
 			lost := countLost(t, redisAt(t, server), acknowledged)
 			t.Logf("%d of %d acknowledged claims lost", lost, len(acknowledged))
 			if test.all {
 				require.Equal(t, len(acknowledged), lost)
-			} else {
+			}
+			if test.none {
 				require.Zero(t, lost)
 			}
 		})

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"example.com/idempotency/internal/stepcall"
 )
 
 // A runContext is the context of a run. It carries the operation, and ends when the
@@ -86,8 +88,11 @@ func (c *runContext) Err() error { return c.asked().Err() }
 // Value implements context.Context. The keys of the context package itself, by which
 // [context.Cause] finds the cause, are keys like others.
 func (c *runContext) Value(key any) any {
-	if key == (operationKey{}) {
+	switch key {
+	case operationKey{}:
 		return c.op
+	case stepcall.ContextKey{}:
+		return nil // a step around this run is not a step of it
 	}
 	return c.asked().Value(key)
 }

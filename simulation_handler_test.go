@@ -181,7 +181,7 @@ func (w *simulation) answer(p *simProcess, r *simRun, rw http.ResponseWriter, bo
 		write(idempotency.Unknown, http.StatusBadGateway, body)
 	case runPanicking:
 		w.end(r, idempotency.Unknown, 0)
-		panic(errBoom)
+		panic(boom)
 	case runExiting:
 		w.end(r, idempotency.Unknown, 0)
 		runtime.Goexit()

@@ -26,16 +26,7 @@ import (
 // A world is determined by its seed. SEED=n repeats one, SEEDS=n tries so many.
 func TestSimulation(t *testing.T) {
 	t.Parallel()
-	first, seeds := rand.Uint64N(1e12), uint64(1000)
-	if raceEnabled {
-		seeds = 300
-	}
-	if n, ok := fromEnv(t, "SEEDS"); ok {
-		seeds = n
-	}
-	if n, ok := fromEnv(t, "SEED"); ok {
-		first, seeds = n, 1
-	}
+	first, seeds := simSeeds(t, 1000)
 	for _, mode := range []simMode{safety, liveness} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
@@ -45,7 +36,7 @@ func TestSimulation(t *testing.T) {
 			}
 			t.Logf("%d worlds: %v", seeds, seen)
 			for what, n := range seen { // a world in which nothing happens proves nothing
-				require.True(t, seeds < 300 || n > int(seeds)/20, "too few: %v", what)
+				require.True(t, seeds < 300 || n > int(seeds)/20, "only %d %s", n, simNames[what])
 			}
 		})
 	}
@@ -54,7 +45,7 @@ func TestSimulation(t *testing.T) {
 // TestSimulationIsDeterministic is what a seed in a failure report is worth.
 func TestSimulationIsDeterministic(t *testing.T) {
 	t.Parallel()
-	first := rand.Uint64N(1e12)
+	first, _ := simSeeds(t, 0)
 	for seed := first; seed < first+10; seed++ {
 		for _, mode := range []simMode{safety, liveness} {
 			once := simulate(t, seed, mode).story(everyKey)
@@ -65,15 +56,25 @@ func TestSimulationIsDeterministic(t *testing.T) {
 	}
 }
 
-func fromEnv(t *testing.T, name string) (uint64, bool) {
+// simSeeds returns the first seed, and how many to try: as many as usual, unless the
+// environment says otherwise.
+func simSeeds(t *testing.T, usual uint64) (first, seeds uint64) {
 	t.Helper()
-	s := os.Getenv(name)
-	if s == "" {
-		return 0, false
+	from := func(name string, otherwise uint64) (n uint64, given bool) {
+		s, given := os.LookupEnv(name)
+		if !given {
+			return otherwise, false
+		}
+		n, err := strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err, name)
+		return n, true
 	}
-	n, err := strconv.ParseUint(s, 10, 64)
-	require.NoError(t, err, name)
-	return n, true
+	first, given := from("SEED", rand.Uint64N(1e12))
+	if given {
+		usual = 1
+	}
+	seeds, _ = from("SEEDS", usual)
+	return first, seeds
 }
 
 // simulate runs one world in a bubble, whose end proves that no goroutine is left.
@@ -101,8 +102,8 @@ const (
 	liveness simMode = "liveness" // faults end
 )
 
-// What happens in a world, by name.
-type simTotals [simTotalKinds]int
+// simTotals count what happens in a world.
+type simTotals [len(simNames)]int
 
 const (
 	simRuns = iota
@@ -116,8 +117,13 @@ const (
 	simStale
 	simLost
 	simSteps
-	simTotalKinds
 )
+
+var simNames = [...]string{
+	"runs", "replays", "takeovers", "told that the outcome is unknown", "told that the key is another's",
+	"claims given back", "crashes", "answers shown before they are recorded", "completions refused", "leases lost",
+	"steps found",
+}
 
 func (s *simTotals) add(o simTotals) {
 	for i := range s {
@@ -126,15 +132,11 @@ func (s *simTotals) add(o simTotals) {
 }
 
 func (s simTotals) String() string {
-	names := [...]string{
-		"runs", "replays", "takeovers", "held", "reused", "ghosts", "crashes", "shown before recorded",
-		"refused completions", "leases lost", "steps found",
-	}
 	var b strings.Builder
 	for i, n := range s {
-		fmt.Fprintf(&b, "%d %s, ", n, names[i])
+		fmt.Fprintf(&b, ", %d %s", n, simNames[i])
 	}
-	return strings.TrimSuffix(b.String(), ", ")
+	return b.String()[2:]
 }
 
 // A simEvent is a line of a world's story.

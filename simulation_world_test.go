@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -46,6 +47,9 @@ type simDice struct{ *rand.Rand }
 // dice returns those of whoever has this name.
 func (w *simulation) dice(name ...int) simDice {
 	h := w.seed
+	if w.mode == liveness { // other worlds than in the first mode
+		h = ^h
+	}
 	for _, n := range name {
 		h = (h ^ uint64(n+1)) * 0x9e3779b97f4a7c15
 		h ^= h >> 29
@@ -252,7 +256,7 @@ func (w *simulation) answered(q *simRequest, got reply, err error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
-		if err != errCut {
+		if !errors.Is(err, errCut) {
 			w.failf(q.key.index, "%v: %v", q, err)
 		}
 		return false

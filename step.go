@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"example.com/idempotency/internal/stepcall"
 )
 
 // maxStepValue is the largest value of a step, encoded. A step remembers what the next
@@ -174,7 +176,7 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 			return none, fmt.Errorf("idempotency: step %q was not begun: %w", name, err)
 		}
 	}
-	value, err := fn(&stepContext{ctx, op, name})
+	value, err := fn(&stepContext{Context: ctx, op: op, name: name})
 	if err != nil && !IsPermanent(err) {
 		return none, err // the mark of AtMostOnce stays: it may have happened all the same
 	}
@@ -221,17 +223,16 @@ func decodeStep[T any](codec Codec, name string, data []byte) (T, error) {
 }
 
 // A stepContext is the context of a step's function. It tells the step, so that nesting
-// is noticed.
+// is noticed, and that package client makes the keys of its calls from the step.
 type stepContext struct {
 	context.Context
-	op   *Operation
-	name string
+	op    *Operation
+	name  string
+	calls stepCalls
 }
 
-type stepKey struct{}
-
 func (c *stepContext) Value(key any) any {
-	if key == (stepKey{}) {
+	if key == (stepcall.ContextKey{}) {
 		return c
 	}
 	return c.Context.Value(key)
@@ -253,7 +254,7 @@ func (o *Operation) beginStep(ctx context.Context, name string) ([]byte, error) 
 		return nil, misuse("a name has 1 to 255 bytes")
 	}
 	// A step may contain another operation, which has steps of its own.
-	if outer, ok := ctx.Value(stepKey{}).(*stepContext); ok && outer.op == o {
+	if outer, ok := ctx.Value(stepcall.ContextKey{}).(*stepContext); ok && outer.op == o {
 		return nil, misuse(fmt.Sprintf("inside step %q", outer.name))
 	}
 	if _, ok := o.lease.core.store.(StepStore); !ok {

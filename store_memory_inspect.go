@@ -116,19 +116,21 @@ func (s *MemoryStore) Resolve(ctx context.Context, key string, attempt int, answ
 		state = StateReleased
 	}
 	switch {
-	case r.state == state && bytes.Equal(r.answer, answer):
+	case r.state == state && r.byHand && bytes.Equal(r.answer, answer):
 		return nil // It was resolved like this before, and the reply was lost.
 	case !r.held(now):
 		return ErrChanged
-	case answer == nil:
+	}
+	r.byHand = true
+	if answer == nil {
 		// The owner stays: its delayed claim must not get what it has lost.
 		sh.touch(r, state, now, r.retention)
 		sh.announce(key)
-	default:
-		// No owner: its own answer comes too late.
-		r.owner = Owner{}
-		s.complete(sh, r, now, answer, ttl)
+		return nil
 	}
+	// No owner: its own answer comes too late.
+	r.owner = Owner{}
+	s.complete(sh, r, now, answer, ttl)
 	return nil
 }
 

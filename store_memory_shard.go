@@ -37,6 +37,7 @@ type memoryRecord struct {
 	index       int32 // in the queue; noIndex once removed
 	state       State
 	hold        bool
+	byHand      bool // settled by Resolve
 }
 
 // A memoryStep is a recorded part of a run. There are few in a record, and a map would
@@ -84,9 +85,11 @@ func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 	case r.fingerprint != c.Fingerprint:
 		return r.see(now)
 	case r.state == StateClaimed && r.owner == c.Owner:
-		// The claim was sent again, perhaps because the first one had no reply: the
-		// caller counts its lease from this one.
-		r.grant(sh, c, now)
+		// The record was made for this claim, or the claim was sent again, perhaps because
+		// the first one had no reply: its caller counts the lease from this one.
+		if now != r.touched {
+			r.grant(sh, c, now)
+		}
 	case lapsed && (r.hold || c.Hold):
 		r.state = StateHeld
 		return r.see(now)
@@ -106,7 +109,7 @@ func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 
 // grant makes the record the caller's.
 func (r *memoryRecord) grant(sh *memoryShard, c Claim, now int64) {
-	r.owner, r.hold = c.Owner, c.Hold
+	r.owner, r.hold, r.byHand = c.Owner, c.Hold, false
 	r.lease, r.retention = c.Lease, c.Retention
 	sh.touch(r, StateClaimed, now, c.Retention)
 }

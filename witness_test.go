@@ -9,8 +9,8 @@ import (
 // errCut is what a client sees of a run that panicked, exited or died with its process.
 var errCut = errors.New("the connection was cut")
 
-// errBoom is what handlers panic with. Any other panic is a bug, and is not caught.
-var errBoom = errors.New("boom")
+// boom is what handlers panic with. Any other panic is a bug, and is not caught.
+const boom = "boom"
 
 // tryAlone is try on a goroutine of its own, which the handler may end.
 func (s *server) tryAlone(ctx context.Context, c call) (got reply, err error) {
@@ -19,7 +19,7 @@ func (s *server) tryAlone(ctx context.Context, c call) (got reply, err error) {
 	go func() {
 		defer close(ended)
 		defer func() {
-			if v := recover(); v != nil && v != errBoom {
+			if v := recover(); v != nil && v != boom {
 				panic(v)
 			}
 		}()

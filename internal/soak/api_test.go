@@ -38,8 +38,8 @@ func exclusive(route string) bool { return route == hold || route == once }
 const (
 	// ttl is longer than any key is used for, and short enough that Redis stays small.
 	ttl = 2 * time.Minute
-	// waiting is how long a duplicate waits.
-	waiting = 3 * time.Second
+	// waiting is how long a duplicate waits, if nobody tells it to go.
+	waiting = 15 * time.Second
 )
 
 // serve runs an api until ctx ends, then finishes what has begun.

@@ -66,6 +66,12 @@ type reply struct {
 
 func (r reply) replayed() bool { return r.header.Get("Idempotent-Replayed") == "true" }
 
+// attempt is that of the run that made the answer, or 0.
+func (r reply) attempt() int {
+	n, _ := strconv.Atoi(r.header.Get("X-Attempt"))
+	return n
+}
+
 func (r reply) String() string {
 	if r.err != nil {
 		return r.err.Error()
@@ -157,11 +163,13 @@ func (in *intent) take(p *process, got reply) (verdict, error) {
 
 // compare checks that there is one answer. What was replayed has been recorded, and
 // nothing else is ever replayed. An answer that was not may be another one if its run
-// could not be recorded: the store was away, the client got the answer all the same, and
-// then the process was killed, or stopped for so long that another took over.
+// could not be recorded: the store was away, or the answer was sent in pieces, and then
+// the process was killed, or stopped for so long that another took over.
 func (in *intent) compare(p *process, got reply) error {
-	a := &answered{digest: got.digest(), effect: got.header.Get("X-Effect"), process: p, replayed: got.replayed()}
-	a.attempt, _ = strconv.Atoi(got.header.Get("X-Attempt"))
+	a := &answered{
+		digest: got.digest(), effect: got.header.Get("X-Effect"), attempt: got.attempt(),
+		process: p, replayed: got.replayed(),
+	}
 	if a.attempt == 0 || !bytes.Equal(got.body, in.order.answer(in.name(), a.effect)) {
 		return errors.New("not the answer to this request")
 	}

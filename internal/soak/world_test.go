@@ -235,9 +235,7 @@ func (w *world) insist(rng *rand.Rand, in *intent, overdue <-chan struct{}) {
 			return
 		}
 		if v == settled {
-			if got.err == nil && got.replayed() {
-				w.replays.Add(1)
-			}
+			w.compare(in, p, got)
 			return
 		}
 		select {
@@ -245,6 +243,25 @@ func (w *world) insist(rng *rand.Rand, in *intent, overdue <-chan struct{}) {
 			w.fail(in, "does not settle: %v from %s", got, p.name)
 			return
 		case <-time.After(pause/2 + rand.N(pause)):
+		}
+	}
+}
+
+// compare looks whether an answer came too late to be shown. An answer that is not recorded
+// yet may be shown as long as nobody can have taken over. One that is sent in pieces is
+// gone before that question arises.
+func (w *world) compare(in *intent, p *process, got reply) {
+	if got.replayed() {
+		w.replays.Add(1)
+	}
+	if got.status != http.StatusCreated || got.replayed() || in.order.Flush {
+		return
+	}
+	const slack = time.Second // for the way to the client
+	received := time.Now()
+	for _, e := range w.ledger.of(in.name()) {
+		if e.Attempt > got.attempt() && e.Began.Add(slack).Before(received) {
+			w.fail(in, "attempt %d was shown by %s although another has taken over", got.attempt(), p.name)
 		}
 	}
 }
