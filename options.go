@@ -348,8 +348,9 @@ func WithClientCancel() Option {
 // store. Nil, the default, stores them as they are.
 //
 // A guard with a sealer takes nothing that is not sealed. On a service that has run
-// without one, the keys of before are answered with 500 answer-unreadable until their TTL
-// is over; a new name for the records, see [WithPrefix], forgets them instead.
+// without one, completed keys of before are answered with 500 answer-unreadable until
+// their TTL is over. Another prefix for the records ([WithPrefix]) avoids that, and runs
+// again what is retried across the change.
 func WithSealer(sealer Sealer) Option {
 	return optionFunc(func(s *settings) { s.sealer = sealer })
 }
