@@ -130,7 +130,7 @@ type faultWorld struct {
 	runs     int
 	effects  int
 	attempt  int
-	last     []reply // words
+	words    []reply // the last ones to each client
 }
 
 func newFaultWorld(t *testing.T, c conduct, recovery idempotency.Recovery, mishaps []mishap) *faultWorld {
@@ -280,7 +280,7 @@ func (w *faultWorld) retry(p *process, pause, most time.Duration) {
 		got, err := p.tryAlone(w.t.Context(), call{key: "k"})
 		if w.isLast(got, err) {
 			w.mu.Lock()
-			w.last = append(w.last, got)
+			w.words = append(w.words, got)
 			w.mu.Unlock()
 			return
 		}
@@ -340,7 +340,7 @@ func (w *faultWorld) check() {
 		w.t.Error("the handler runs after the last word was spoken")
 	})))
 	now := trap.do(w.t, call{key: "k"})
-	for _, got := range w.last {
+	for _, got := range w.words {
 		unknown := got.problem.Code == idempotency.CodeOutcomeUnknown
 		switch {
 		case unknown && w.conduct.lost: // true at that time

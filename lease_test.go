@@ -158,6 +158,11 @@ func TestClaimOfADeadProcessLapses(t *testing.T) {
 
 				done := dead.start(t, call{key: "k"})
 				dead.store.fail(refuse)
+				defer func() { // the test cannot leave a dead process behind
+					close(leave)
+					<-done
+					require.ErrorIs(t, dead.guard.Shutdown(shortly(t)), context.DeadlineExceeded)
+				}()
 				time.Sleep(leaseTime - time.Nanosecond)
 				requireProblem(t, next.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeInFlight)
 				time.Sleep(time.Nanosecond)
@@ -169,9 +174,6 @@ func TestClaimOfADeadProcessLapses(t *testing.T) {
 					require.Equal(t, http.StatusOK, got.status)
 					require.Equal(t, 2, attempt)
 				}
-				close(leave) // the test cannot leave a dead process behind
-				<-done
-				require.ErrorIs(t, dead.guard.Shutdown(shortly(t)), context.DeadlineExceeded)
 			})
 		})
 	}

@@ -17,7 +17,7 @@ import (
 
 // The slot of a record moves to another server during a run, one stage at a time. In
 // each of them the run records a step and keeps its claim, duplicates are refused, and
-// runs can begin and end.
+// runs can begin and end, all with the documented account.
 func TestRedisSlotMoves(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]idempotency.RedisOption{
@@ -27,9 +27,17 @@ func TestRedisSlotMoves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cluster := redistest.StartCluster(t, 2, opts != nil)
-			const prefix = "{one slot}:"
+			const prefix = "{slot}:"
+			account := documentedAccount(t)
+			for _, purpose := range []string{"a Cluster", "a Cluster whose slots move", "`WithReplicas`"} {
+				account = append(account, documentedAddition(t, purpose)...)
+			}
+			for i, word := range account {
+				account[i] = strings.Replace(word, "idem:", prefix, 1)
+			}
 			open := func() *idempotency.RedisStore {
-				return redisStore(t, redisClient(t, cluster.Addrs()...), append(opts, idempotency.WithPrefix(prefix))...)
+				client := redisAccount(t, append(cluster.Masters, cluster.Replicas...), account)
+				return redisStore(t, client, append(opts, idempotency.WithPrefix(prefix))...)
 			}
 			stages := []string{"before", "begun", "keys moved", "moved"}
 			reached := make(chan string)

@@ -76,7 +76,7 @@ func (w *simulation) claimed(k *simKey, q *simRequest, rec idempotency.Record) {
 		if !rec.Mine {
 			w.failf(k.index, "%v is refused its own claim", q)
 		}
-		k.until = w.now() + w.lease
+		w.protects(k)
 	case lapsed && hold:
 		w.lapses(k)
 		k.state = idempotency.StateHeld
@@ -101,8 +101,27 @@ func (w *simulation) granted(k *simKey, q *simRequest, rec idempotency.Record) {
 	if !rec.Mine {
 		w.failf(k.index, "%v is refused a free key", q)
 	}
-	k.owner, k.state, k.until = q, idempotency.StateClaimed, w.now()+w.lease
+	k.owner, k.state = q, idempotency.StateClaimed
 	k.attempt++
+	w.protects(k)
+}
+
+// protects starts a lease anew, and checks at its end that a run which could not renew it
+// knows that by then.
+func (w *simulation) protects(k *simKey) {
+	until, q := w.now()+w.lease, k.owner
+	k.until = until
+	time.AfterFunc(w.lease, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		r := q.run
+		if r == nil || r.outcome != 0 || k.owner != q || k.until != until || q.process.isDead() {
+			return
+		}
+		if r.ctx.Err() == nil || r.op.Valid() {
+			w.failf(k.index, "attempt %d believes that it has the claim", r.attempt)
+		}
+	})
 }
 
 // lapses checks that the owner, which has lost its claim, could not help it.
@@ -142,7 +161,7 @@ func (w *simulation) owned(k *simKey, q *simRequest, op string) {
 	hold := w.recovery == idempotency.Hold
 	switch op {
 	case "renew":
-		k.until = w.now() + w.lease
+		w.protects(k)
 	case "complete":
 		if r.outcome != idempotency.Final {
 			w.failf(k.index, "%v is completed, but %v", q, r.outcome)

@@ -46,9 +46,9 @@ var (
 	errNoResult       = errors.New("attempt ended without a result")
 )
 
-// An Attempt is what is known of one sending of a request.
+// An Attempt is what is known of one try to send a request and get its answer.
 type Attempt struct {
-	// Start is when it was sent, and Duration how long it took.
+	// Start is when it began, and Duration how long it took.
 	Start    time.Time
 	Duration time.Duration
 	// Status is that of the answer; 0 if there was none.
@@ -80,7 +80,8 @@ type Error struct {
 	Key string
 	// Reason is one of the constants above; it can be used as a metric label.
 	Reason string
-	// Attempts are all sendings, the first one first.
+	// Attempts are all tries, the first one first. One that a circuit breaker has refused
+	// was not sent.
 	Attempts []Attempt
 	// Problem is the problem document of the last answer, if it had one.
 	Problem *Problem

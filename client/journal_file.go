@@ -187,7 +187,7 @@ func (j *FileJournal) Close() error {
 	if j.file != nil {
 		errs = append(errs, j.file.Close())
 	}
-	errs = append(errs, j.lock.Close())
+	errs = append(errs, unlockFile(j.lock))
 	j.lock, j.broken = nil, ErrJournalBroken
 	return errors.Join(errs...)
 }

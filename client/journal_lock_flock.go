@@ -31,3 +31,9 @@ func lockFile(path string) (*os.File, error) {
 	}
 	return nil, err
 }
+
+// unlockFile gives the file free. Closing it is not enough: a child process that is being
+// started at this moment has it open too, until it becomes another program.
+func unlockFile(f *os.File) error {
+	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
+}

@@ -8,3 +8,5 @@ import (
 )
 
 func lockFile(string) (*os.File, error) { return nil, errors.ErrUnsupported }
+
+func unlockFile(f *os.File) error { return f.Close() }

@@ -166,16 +166,15 @@ func (c *call) ends(r *result) string {
 func (c *call) stops(wait time.Duration, r *result) string {
 	set := &c.t.set
 	next := time.Now().Add(wait)
-	inFlight := c.inFlight(r)
 	deadline, limited := c.req.Context().Deadline()
 	switch {
-	case !inFlight && c.counted >= set.attempts:
+	case c.counted >= set.attempts:
 		return ReasonAttempts
 	case next.Sub(c.start) >= set.deadline, limited && !next.Before(deadline):
 		return ReasonDeadline
 	case c.key.value != "" && next.Sub(c.key.since) >= set.ttl:
 		return ReasonTTL
-	case !inFlight && !c.t.budget.withdraw():
+	case !c.inFlight(r) && !c.t.budget.withdraw():
 		return ReasonBudget
 	default:
 		return ""

@@ -42,6 +42,7 @@ func TestOneKeyAndOneBodyForAllAttempts(t *testing.T) {
 				require.Equal(t, "done", got.body)
 				key := base.requireOneKey(t, 5)
 				require.Equal(t, key, got.resp.Request.Header.Get(keyField), "the caller can see the key")
+				require.NoError(t, got.resp.Request.Context().Err())
 				require.Empty(t, r.Header, "the caller's request was changed")
 				base.requireBodiesDone(t)
 				if strings.Contains(name, "o") && body() != nil && body() != http.NoBody {

@@ -182,7 +182,7 @@ func TestTerminatedProcessWithoutStoreEndsInTime(t *testing.T) {
 // taken over, or, where nobody may, its own.
 func TestStoppedProcessShowsNoSecondAnswer(t *testing.T) {
 	t.Parallel()
-	p := newPair(t, time.Second, patience)
+	p := newPair(t, 3*time.Second, patience)
 	taken := newIntent(rerun, "tenant", "taken", order{Size: 100})
 	held := newIntent(hold, "tenant", "held", order{Size: 100})
 	alone := newIntent(rerun, "tenant", "alone", order{Size: 100})
