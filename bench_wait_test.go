@@ -69,7 +69,7 @@ func measureWaiters(b *testing.B, store idempotency.Store, server *redistest.Ser
 			names[i] = freshKey()
 			send(names[i])
 		}
-		for n := 0; n < waiters; n++ {
+		for n := range waiters {
 			send(names[n%keys])
 		}
 		require.Eventually(b, func() bool { return guard.Waiting() >= waiters }, time.Minute, time.Millisecond)

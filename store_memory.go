@@ -19,10 +19,11 @@ const (
 
 	// memoryOverhead is what a record costs besides its key, answer and steps: itself,
 	// its entry in the index and its place in the expiry queue, as measured.
-	memoryOverhead = 240
+	memoryOverhead = 210
 
-	// memoryStepOverhead is what a step costs besides its name and its value.
-	memoryStepOverhead = 40
+	// memoryStepOverhead is what a step costs besides its name and its value, if it is
+	// the only one; further ones cost less.
+	memoryStepOverhead = 96
 
 	defaultMaxEntries = 1_000_000
 	defaultMaxBytes   = 1 << 30
@@ -39,7 +40,8 @@ const (
 //
 // It starts no goroutine and needs no closing. Expired records are removed a few at a
 // time by the calls that come in, so they stay in memory while there are none, and
-// give way at once when their room is needed.
+// give way at once when their room is needed. Their answers are given back then, the
+// rest of their room is kept for new records until a part of the store is empty.
 //
 // A MemoryStore is also a [Waiter], a [StepStore] and an [Inspector]. Answers and
 // steps are kept and handed out without being copied.

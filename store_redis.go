@@ -234,7 +234,7 @@ func runScript[C redis.Cmder](
 	script redisScript, durable bool, name string, args ...any,
 ) (cmd C, confirmed bool, err error) {
 	line := make([]any, 0, 4+len(args))
-	line = append(append(line, "evalsha", script.digest, "1", name), args...)
+	line = append(append(line, "evalsha", script.argument, "1", name), args...)
 	cmd = newCmd(ctx, line...)
 	durable = durable && s.replicas > 0
 	confirmed, err = s.send(ctx, cmd, durable, name)
