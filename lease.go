@@ -192,10 +192,11 @@ func (l *lease) renew() {
 		next = -1
 	default:
 		l.failures++
-		if !time.Now().Before(l.sure) {
-			lost = true
+		next = min(backoff(l.failures), next)
+		if time.Now().Before(l.sure) {
+			next = min(next, time.Until(l.sure))
 		} else {
-			next = min(backoff(l.failures), time.Until(l.sure), next)
+			lost = true
 		}
 	}
 	if next >= 0 {
