@@ -193,21 +193,30 @@ func (w *simulation) client(id int) {
 		asked := w.now()
 		pause := 50 * time.Millisecond
 		for try := 0; ; try++ {
-			if w.send(&simRequest{client: id, op: op, try: try, key: key, payload: payload, calls: map[string]int{}}) {
-				break
-			}
-			if w.t.Failed() || w.mode == safety && w.now()-asked > 4*w.lease {
+			last := w.send(&simRequest{client: id, op: op, try: try, key: key, payload: payload, calls: map[string]int{}})
+			if w.isTooLate(key, asked) {
 				return
+			}
+			if last {
+				break
 			}
 			time.Sleep(d.between(pause/2, pause))
 			pause = min(2*pause, w.lease/3)
 		}
-		if late := w.now() - max(asked, w.calm) - w.patience(); late > 0 && w.mode == liveness {
-			w.mu.Lock()
-			w.failf(key.index, "client %d has its last word %v too late", id, late)
-			w.mu.Unlock()
-		}
 	}
+}
+
+// isTooLate reports whether a client stops asking: in the second mode, that is a failure.
+func (w *simulation) isTooLate(key *simKey, asked time.Duration) bool {
+	if w.mode == safety {
+		return w.now() > asked+4*w.lease
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if late := w.now() - max(asked, w.calm) - w.patience(); late > 0 {
+		w.failf(key.index, "a client is kept waiting")
+	}
+	return w.t.Failed()
 }
 
 // patience is how long after the end of all faults a client may have to wait: a run may
