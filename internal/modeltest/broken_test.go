@@ -54,7 +54,7 @@ var bugs = []bug{
 		q.c.claim.Fingerprint = q.r.fingerprint
 	}},
 	{name: "a claim takes over before the lease has ended", before: func(q *question) {
-		q.lapsed = q.c.method == claim && q.passed > q.r.lease/2
+		q.lapsed = q.lapsed || q.c.method == claim && q.passed > q.r.lease/2
 	}},
 	{name: "a repeated claim is refused", after: func(q *question, e *ending) {
 		if e.mine && q.r.owner == q.c.owner {
