@@ -41,7 +41,7 @@ func TestRedisRenewalsSurviveAStorm(t *testing.T) {
 		})
 	}
 	storm.Wait()
-	close(h.goOn)
+	h.goOn()
 	require.Equal(t, "run 1", (<-done).body)
 	require.Zero(t, countKind(p.events, idempotency.EventLeaseLost))
 	require.EqualValues(t, 1, h.runs.Load())
@@ -90,7 +90,7 @@ func TestRedisPoolExhausted(t *testing.T) {
 		require.Eventually(t, func() bool {
 			return application.PoolStats().TotalConns-application.PoolStats().IdleConns >= 2
 		}, redisPatience, time.Millisecond)
-		close(h.goOn)
+		h.goOn()
 		if shared {
 			requireProblem(t, p.do(t, call{key: "new"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
 			requireProblem(t, <-done, http.StatusConflict, idempotency.CodeInFlight)
