@@ -225,10 +225,11 @@ func (l *lease) renew() {
 		next = -1
 	default:
 		l.failures++
-		if !time.Now().Before(l.sure) {
-			lost = true
+		next = min(backoff(l.failures), next)
+		if left := time.Until(l.sure); left > 0 {
+			next = min(next, left/2)
 		} else {
-			next = min(backoff(l.failures), time.Until(l.sure)/2, next)
+			lost = true
 		}
 	}
 	if next >= 0 {

@@ -279,7 +279,7 @@ func TestPausedOwnerDoesNotShowItsAnswer(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			owner, other, done := pause(t, answering(0, "second"))
-			owner.store.on("complete", first(1, hang))
+			owner.store.on("complete", first(2, hang))
 			require.Equal(t, "second", other.do(t, call{key: "k"}).body)
 			requireProblem(t, <-done, http.StatusConflict, idempotency.CodeInFlight)
 			require.Equal(t, "second", owner.do(t, call{key: "k"}).body)

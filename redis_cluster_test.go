@@ -112,7 +112,7 @@ func TestRedisClusterFailoverDuringRun(t *testing.T) {
 
 	holder.Kill()
 	requireProblem(t, p.do(t, later), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
-	close(h.goOn)
+	h.goOn()
 	require.Equal(t, "run 1", (<-done).body)
 	require.Equal(t, "run 3", p.persist(t, later).body)
 	p.requireReplay(t, recorded, "run 2")

@@ -52,6 +52,7 @@ func TestRedisFullDuringRuns(t *testing.T) {
 		runs[name] = begun{h, p, h.start(t, p, call{key: strings.ReplaceAll(name, " ", "-")})}
 	}
 	server.Do(t, "CONFIG", "SET", "maxmemory", "100")
+	t.Cleanup(func() { server.Do(t, "CONFIG", "SET", "maxmemory", "0") }) // or what has failed would be tried for ever
 
 	unused := &counter{}
 	p := newRedisProcess(t, store, unused)
@@ -68,7 +69,7 @@ func TestRedisFullDuringRuns(t *testing.T) {
 	time.Sleep(lease + lease/2) // they are kept, by nothing but their renewals
 	for name, test := range tests {
 		run := runs[name]
-		close(run.h.goOn)
+		run.h.goOn()
 		first := <-run.done
 		next := run.p.do(t, call{key: strings.ReplaceAll(name, " ", "-")})
 		require.Equal(t, test.next, next.status, name)

@@ -35,7 +35,7 @@ func TestRedisBlackHole(t *testing.T) {
 		proxy.Hole(way)
 		requireProblem(t, b.do(t, ghost), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
 		require.Zero(t, unheard.runs.Load())
-		close(h.goOn)
+		h.goOn()
 		begin := time.Now()
 		require.Equal(t, "run 1", (<-done).body)
 		require.Less(t, time.Since(begin), 10*time.Second)

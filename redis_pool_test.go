@@ -41,7 +41,7 @@ func TestRedisRenewalsSurviveAStorm(t *testing.T) {
 		})
 	}
 	storm.Wait()
-	close(h.goOn)
+	h.goOn()
 	require.Equal(t, "run 1", (<-done).body)
 	require.Zero(t, countKind(p.events, idempotency.EventLeaseLost))
 	require.EqualValues(t, 1, h.runs.Load())
@@ -50,7 +50,8 @@ func TestRedisRenewalsSurviveAStorm(t *testing.T) {
 // An application that keeps all connections of the client that it shares with the store
 // keeps the store from renewing. The run is told before anybody else can have its claim,
 // nothing new is run, and the answer is recorded all the same as soon as there is a
-// connection. With a client of its own the store does not notice.
+// connection; until then nobody sees it. With a client of its own the store does not
+// notice.
 func TestRedisPoolExhausted(t *testing.T) {
 	t.Parallel()
 	const lease = 3 * time.Second
@@ -81,18 +82,22 @@ func TestRedisPoolExhausted(t *testing.T) {
 		done := h.start(t, p, call{key: key})
 
 		var taken sync.WaitGroup
+		giveBack := sync.OnceFunc(func() { server.Do(t, "RPUSH", "queue of "+key, "one", "two") })
+		defer giveBack()
 		for range 2 {
 			taken.Go(func() { application.BLPop(context.WithoutCancel(t.Context()), time.Minute, "queue of "+key) })
 		}
 		require.Eventually(t, func() bool {
 			return application.PoolStats().TotalConns-application.PoolStats().IdleConns >= 2
 		}, redisPatience, time.Millisecond)
-		close(h.goOn)
+		h.goOn()
 		if shared {
 			requireProblem(t, p.do(t, call{key: "new"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+			requireProblem(t, <-done, http.StatusConflict, idempotency.CodeInFlight)
+		} else {
+			require.Equal(t, "run 1", (<-done).body)
 		}
-		require.Equal(t, "run 1", (<-done).body)
-		server.Do(t, "RPUSH", "queue of "+key, "one", "two")
+		giveBack()
 		taken.Wait()
 		require.NoError(t, p.guard.Shutdown(t.Context()))
 		other := newRedisProcess(t, redisAt(t, server), h)

@@ -32,6 +32,12 @@ func newRedisProcess(t testing.TB, store *idempotency.RedisStore, h http.Handler
 	p := &redisProcess{store: store, events: &events{}}
 	p.guard = newGuard(t, store, append([]idempotency.Option{idempotency.WithObserver(p.events.observe)}, opts...)...)
 	p.server = serveRecorder(t, p.guard.Handler(h))
+	// A test that has failed while its servers are away must not wait for them.
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), redisPatience)
+		defer cancel()
+		_ = p.guard.Shutdown(ctx)
+	})
 	return p
 }
 
@@ -59,18 +65,19 @@ func (s *server) begin(t *testing.T, c call) <-chan reply {
 type interrupted struct {
 	counter
 	begun chan struct{} // closed when the first run has got to the middle
-	goOn  chan struct{} // what it waits for there
+	goOn  func()        // lets it go on from there
 	then  func(w http.ResponseWriter, r *http.Request)
 }
 
 // interrupt returns a handler whose first run does then, if that is not nil, when it
 // goes on.
 func interrupt(then func(w http.ResponseWriter, r *http.Request)) *interrupted {
-	h := &interrupted{begun: make(chan struct{}), goOn: make(chan struct{}), then: then}
+	wait := make(chan struct{})
+	h := &interrupted{begun: make(chan struct{}), goOn: sync.OnceFunc(func() { close(wait) }), then: then}
 	h.handler = func(w http.ResponseWriter, r *http.Request, run int64) {
 		if run == 1 {
 			close(h.begun)
-			<-h.goOn
+			<-wait
 			if h.then != nil {
 				h.then(w, r)
 				return
@@ -84,6 +91,7 @@ func interrupt(then func(w http.ResponseWriter, r *http.Request)) *interrupted {
 // start begins the first run and returns when it has got to the middle.
 func (h *interrupted) start(t *testing.T, p *redisProcess, c call) <-chan reply {
 	t.Helper()
+	t.Cleanup(h.goOn) // also when the test has failed
 	done := p.begin(t, c)
 	<-h.begun
 	return done

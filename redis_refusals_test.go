@@ -72,7 +72,7 @@ func TestRedisServerRefuses(t *testing.T) {
 		test.refuse(t, server, dir)
 		requireProblem(t, b.do(t, call{key: "new"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
 		require.Zero(t, unused.runs.Load())
-		close(h.goOn)
+		h.goOn()
 		require.Equal(t, "run 1", (<-done).body)
 		require.Equal(t, 1, countKind(a.events, idempotency.EventRecordingDelayed))
 		test.relent(t, server, dir)

@@ -32,7 +32,7 @@ func TestRedisRestartDuringRun(t *testing.T) {
 			if persistent {
 				requireProblem(t, b.do(t, call{key: "after"}), http.StatusConflict, idempotency.CodeInFlight)
 			}
-			close(h.goOn)
+			h.goOn()
 			require.Equal(t, "run 1", (<-done).body)
 			b.requireReplay(t, call{key: "after"}, "run 1")
 			require.EqualValues(t, 1, h.runs.Load())
@@ -42,7 +42,7 @@ func TestRedisRestartDuringRun(t *testing.T) {
 			a, b := newRedisProcess(t, redisAt(t, server), h), newRedisProcess(t, redisAt(t, server), h)
 			done := h.start(t, a, call{key: "meanwhile"})
 			server.Kill()
-			close(h.goOn)
+			h.goOn()
 			got := <-done
 			require.Equal(t, "run 1", got.body, "the client gets the answer that there is")
 			require.Equal(t, 1, countKind(a.events, idempotency.EventRecordingDelayed))

@@ -33,7 +33,7 @@ func TestRedisSentinelFailover(t *testing.T) {
 
 	f.Master.Kill()
 	requireProblem(t, p.do(t, later), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
-	close(h.goOn)
+	h.goOn()
 	require.Equal(t, "run 1", (<-done).body)
 	p.requireReplay(t, recorded, "run 2")
 	requireProblem(t, p.do(t, later), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)

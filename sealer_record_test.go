@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -179,4 +180,26 @@ func TestNoBitOfASealedStepCanBeAltered(t *testing.T) {
 	require.Equal(t, 2, runs)
 	require.Equal(t, len(tampered), corrupt)
 	require.Equal(t, corrupt, countKind(seen, idempotency.EventCorrupt), "an operator is not told")
+}
+
+// The seal itself is bound to key and payload, and does not leave that to what is inside.
+func TestSealIsBoundToKeyAndPayload(t *testing.T) {
+	t.Parallel()
+	spy := &spySealer{Sealer: newSealer(t, 1)}
+	other := answerFingerprint
+	other[31]++
+	for _, key := range []string{answerKey, "other"} {
+		for _, fp := range []idempotency.Fingerprint{answerFingerprint, other} {
+			_, err := idempotency.Seal(spy, "body", key, fp)
+			require.NoError(t, err)
+			for _, step := range []string{"charge", "ship"} {
+				stored, err := idempotency.SealStep(spy, []byte("v1"), key, fp, step)
+				require.NoError(t, err)
+				_, err = idempotency.UnsealStep(spy, stored, key, fp, step)
+				require.NoError(t, err)
+			}
+		}
+	}
+	slices.Sort(spy.sealed)
+	require.Len(t, slices.Compact(spy.sealed), 12)
 }

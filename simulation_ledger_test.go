@@ -124,9 +124,10 @@ func (w *simulation) protects(k *simKey) {
 	})
 }
 
-// lapses checks that the owner, which has lost its claim, could not help it.
+// lapses checks that the owner, which has lost its claim, could not help it: its process
+// died, or was cut off until it was too late for another try, or two calls went astray.
 func (w *simulation) lapses(k *simKey) {
-	q, from := k.owner, k.until-w.lease
+	q := k.owner
 	if q.granted != k.attempt && (q.copied || q.granted > 0) {
 		return // a claim came alive after its request was over: nobody knows of it
 	}
@@ -134,15 +135,20 @@ func (w *simulation) lapses(k *simKey) {
 		q.run.overtaken = true
 		w.seen[simTakeovers]++
 	}
-	failed := 0
-	for _, at := range q.suffered {
-		if at >= from {
-			failed++
+	begin, astray := k.until-w.lease, 0
+	for _, at := range q.astray {
+		if at >= begin {
+			astray++
 		}
 	}
+	const pauseAndTimeout = 2*time.Second + 2*time.Second + 10*time.Millisecond
+	tooLate := max(begin, k.until-w.lease/10-pauseAndTimeout)
+	if q.granted != k.attempt {
+		tooLate = begin - 2*w.lease // it was held up, and its guard has given up on it
+	}
 	weather := q.process.weather
-	if !q.process.isDead() && failed < 2 &&
-		!overlaps(weather.pauses, from, w.now()) && !overlaps(weather.outages, from, w.now()) {
+	if !q.process.isDead() && astray < 2 &&
+		!overlaps(weather.pauses, tooLate, k.until) && !overlaps(weather.outages, tooLate, k.until) {
 		w.failf(k.index, "%v has let its lease lapse", q)
 	}
 }

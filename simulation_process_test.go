@@ -243,18 +243,16 @@ func (l *simLink) call(ctx context.Context, op, key string, o idempotency.Owner,
 	fault, later := callFaults, w.later(d)
 	if later > 0 && d.oneIn(faultyCall) {
 		fault = d.IntN(callFaults)
+		w.mu.Lock()
+		q.astray = append(q.astray, sent)
+		q.copied = q.copied || fault == callSentAgain || fault == callComesAgain
+		w.mu.Unlock()
 	}
 	if outage, ok := in(p.weather.outages, w.now()); ok && w.now() < w.calm {
 		fault = callRefused
 		if outage.hangs {
 			fault = callHangs
 		}
-	}
-	if fault != callFaults {
-		w.mu.Lock()
-		q.suffered = append(q.suffered, sent)
-		q.copied = q.copied || fault == callSentAgain || fault == callComesAgain
-		w.mu.Unlock()
 	}
 	on()
 	switch fault {

@@ -164,13 +164,13 @@ type simRequest struct {
 	process         *simProcess
 
 	// Guarded by the world's mutex.
-	calls    map[string]int  // of the store, by kind
-	suffered []time.Duration // when those of them were sent that a fault befell
-	copied   bool            // a call was delivered twice
-	owner    idempotency.Owner
-	granted  int // the attempt that the guard was told to have
-	run      *simRun
-	delayed  bool // recording goes on in the background
+	calls   map[string]int  // of the store, by kind
+	astray  []time.Duration // when those were sent that a fault befell, in fair weather
+	copied  bool            // one was delivered twice
+	owner   idempotency.Owner
+	granted int // the attempt that the guard was told to have
+	run     *simRun
+	delayed bool // recording goes on in the background
 }
 
 type simRequestKey struct{}
@@ -193,21 +193,30 @@ func (w *simulation) client(id int) {
 		asked := w.now()
 		pause := 50 * time.Millisecond
 		for try := 0; ; try++ {
-			if w.send(&simRequest{client: id, op: op, try: try, key: key, payload: payload, calls: map[string]int{}}) {
-				break
-			}
-			if w.t.Failed() || w.mode == safety && w.now()-asked > 4*w.lease {
+			last := w.send(&simRequest{client: id, op: op, try: try, key: key, payload: payload, calls: map[string]int{}})
+			if w.isTooLate(key, asked) {
 				return
+			}
+			if last {
+				break
 			}
 			time.Sleep(d.between(pause/2, pause))
 			pause = min(2*pause, w.lease/3)
 		}
-		if late := w.now() - max(asked, w.calm) - w.patience(); late > 0 && w.mode == liveness {
-			w.mu.Lock()
-			w.failf(key.index, "client %d has its last word %v too late", id, late)
-			w.mu.Unlock()
-		}
 	}
+}
+
+// isTooLate reports whether a client stops asking: in the second mode, that is a failure.
+func (w *simulation) isTooLate(key *simKey, asked time.Duration) bool {
+	if w.mode == safety {
+		return w.now() > asked+4*w.lease
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if late := w.now() - max(asked, w.calm) - w.patience(); late > 0 {
+		w.failf(key.index, "a client is kept waiting")
+	}
+	return w.t.Failed()
 }
 
 // patience is how long after the end of all faults a client may have to wait: a run may
@@ -244,7 +253,8 @@ func (w *simulation) send(q *simRequest) bool {
 	}()
 	select {
 	case r := <-answered:
-		return w.answered(q, r.reply, r.err)
+		// A process that dies says so to nobody: its connections are cut.
+		return !p.isDead() && w.answered(q, r.reply, r.err)
 	case <-p.dead:
 	case <-ctx.Done():
 	}

@@ -162,7 +162,7 @@ func exerciseAccount(t *testing.T, client redis.UniversalClient) error {
 // The account reaches no data but the records, and nothing of the server.
 func TestRedisAccountReachesNothingElse(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := redistest.Start(t, "--acl-pubsub-default", "allchannels") // as up to 6.2
 	server.Do(t, "HSET", "session:alice", "m", "secret")
 	client := redisAccount(t, []*redistest.Server{server}, documentedAccount(t))
 	ctx, key, c := t.Context(), redisKey(), redisClaim()

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,9 +21,11 @@ import (
 // key of each name into the state of that name; for any other tenant it just answers.
 type tenants struct {
 	*server
-	guard          *idempotency.Guard
-	entered, leave chan struct{} // of the run of acme that is in flight
-	ids            map[string]string
+	guard   *idempotency.Guard
+	entered chan struct{} // the run of acme that is in flight has begun
+	leave   chan struct{} // and ends
+	end     func()
+	ids     map[string]string
 }
 
 var tenantKeys = []string{"completed", "in-flight", "held", "released", "not-kept"}
@@ -30,8 +33,10 @@ var tenantKeys = []string{"completed", "in-flight", "held", "released", "not-kep
 func newTenants(t *testing.T, store idempotency.Store, cacheBytes int64) *tenants {
 	t.Helper()
 	s := &tenants{entered: make(chan struct{}), leave: make(chan struct{}), ids: map[string]string{}}
-	s.guard = newGuard(t, store, idempotency.WithWait(time.Minute), idempotency.WithLease(time.Hour),
+	s.guard = newGuard(t, store, idempotency.WithWait(5*time.Second), idempotency.WithLease(time.Hour),
 		idempotency.WithRecovery(idempotency.Hold), idempotency.WithMaxResponseBody(100), idempotency.WithReplayCache(cacheBytes))
+	s.end = sync.OnceFunc(func() { close(s.leave) })
+	t.Cleanup(s.end)
 	mux := http.NewServeMux()
 	mux.Handle("POST /charges", s.guard.Handler(http.HandlerFunc(s.charge)))
 	mux.Handle("POST /events", s.guard.With(idempotency.WithKeyFunc(idempotency.KeyFromJSON("id"))).Handler(http.HandlerFunc(s.charge)))
@@ -157,7 +162,7 @@ func TestTenantCannotTellWhetherAnotherIsThere(t *testing.T) {
 				} {
 					require.Contains(t, before[i], tenantKeys[i]+": "+state.String(), "not the state that the test is about")
 				}
-				close(shared.leave)
+				shared.end()
 				require.Equal(t, "step of acme, attempt 1", (<-inFlight).body)
 			})
 		}

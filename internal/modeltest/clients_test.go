@@ -22,12 +22,15 @@ type setting struct {
 	lease   time.Duration // the other durations are multiples
 	clock   clock
 	pause   func(time.Duration)
-	large   bool // some answers are too large for a script of the Redis store
+	large   bool // some answers are large
 
 	// perform makes a call of that client, and returns how often it may have been
 	// executed without a reply.
 	perform func(client int, rng *rand.Rand, c call) (got reply, lost int)
 }
+
+// large is more than the Redis store lets through its scripts.
+var large = strings.Repeat("large", 4<<10)
 
 // callsPerKey keeps keys short-lived: a key on which nobody has more to say than to
 // replay its answer is not interesting, and the time that a check takes grows quickly
@@ -89,7 +92,7 @@ func (s setting) draw(rng *rand.Rand, n int) call {
 	if c.method != resolve || rng.IntN(2) == 0 {
 		c.answer = fmt.Sprint(n)
 		if s.large && rng.IntN(4) == 0 {
-			c.answer += strings.Repeat(" ", 17<<10)
+			c.answer += large
 		}
 	}
 	return c

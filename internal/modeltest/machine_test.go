@@ -91,7 +91,7 @@ func (m *machine) run(t *rapid.T) {
 				c.step = rapid.IntRange(0, len(stepNames)-1).Draw(t, "step")
 				c.answer = rapid.SampledFrom([]string{"1", "2"}).Draw(t, "value")
 			case complete:
-				c.answer = rapid.SampledFrom([]string{"x", "y"}).Draw(t, "answer")
+				c.answer = rapid.SampledFrom([]string{"x", "y", large}).Draw(t, "answer")
 			case resolve:
 				c.answer = rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "answer")
 				c.attempt = rapid.IntRange(0, 3).Draw(t, "attempt")

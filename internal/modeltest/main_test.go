@@ -13,23 +13,19 @@ import (
 func TestMain(m *testing.M) {
 	logging.Disable() // the client logs every failed connection, and there are many
 	flag.Parse()
-	for name, value := range map[string]string{
-		"rapid.steps": "50", "rapid.nofailfile": "true", "rapid.seed": os.Getenv("SEED"),
-	} {
-		if value != "" && !given(name) {
-			if err := flag.Set(name, value); err != nil {
+	settings := map[string]string{"rapid.steps": "50", "rapid.nofailfile": "true"}
+	if seed := os.Getenv("SEED"); seed != "" {
+		settings["rapid.seed"] = seed
+	}
+	for name, value := range settings {
+		// What the command line says stands.
+		if f := flag.Lookup(name); f.Value.String() == f.DefValue {
+			if err := f.Value.Set(value); err != nil {
 				panic(err)
 			}
 		}
 	}
 	os.Exit(m.Run())
-}
-
-// given tells whether a flag is on the command line.
-func given(name string) bool {
-	found := false
-	flag.Visit(func(f *flag.Flag) { found = found || f.Name == name })
-	return found
 }
 
 // newSeed returns SEED from the environment, or a random seed.
