@@ -282,26 +282,6 @@ func TestLeaseIsLostWhenTheStoreStaysAway(t *testing.T) {
 	}
 }
 
-// A run that was told to stop and goes on all the same is still not overtaken if the store
-// comes back while the lease lasts.
-func TestLostLeaseIsStillRenewed(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		shared := idempotency.NewMemoryStore()
-		eager := answering(0, "eager")
-		a, b := newProcess(t, shared, answering(2*leaseTime, "slow")), newProcess(t, shared, eager)
-		a.store.on("renew", always(refuse))
-		done := a.start(t, call{key: "k"})
-		time.Sleep(leaseTime - leaseTime/10 + 100*time.Millisecond)
-		require.Contains(t, a.events.kinds(), idempotency.EventLeaseLost)
-		a.store.heal()
-		time.Sleep(leaseTime / 5) // the lease would have ended
-		requireProblem(t, b.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeInFlight)
-		require.Equal(t, "slow", (<-done).body)
-		require.Zero(t, eager.runs.Load())
-	})
-}
-
 // A run that is told to stop may say so with any status. That is no answer to the request,
 // whereas one that went through is.
 func TestRefusalOfACancelledRunIsNotRecorded(t *testing.T) {
