@@ -159,6 +159,50 @@ func TestDoRefusals(t *testing.T) {
 	require.ErrorIs(t, do(invoiceKey, "a"), idempotency.ErrShutdown)
 }
 
+// A key that cannot be claimed runs nothing, unless the guard fails open; and not even then
+// over a record that cannot be read.
+func TestDoWithoutItsStore(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		opt  idempotency.Option
+		err  error
+		runs int
+	}{
+		"away":                   {nil, errDown, 0},
+		"away, fails open":       {idempotency.WithFailOpen(), errDown, 1},
+		"unreadable":             {nil, idempotency.ErrCorrupt, 0},
+		"unreadable, fails open": {idempotency.WithFailOpen(), idempotency.ErrCorrupt, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := &faultStore{behind: idempotency.NewMemoryStore()}
+				store.on("claim", always(failWith(tt.err)))
+				seen := &events{}
+				g := newGuard(t, store, tt.opt, idempotency.WithObserver(seen.observe))
+				runs := 0
+				got, result, err := idempotency.Do(t.Context(), g, invoiceKey, func(ctx context.Context) (string, error) {
+					runs++
+					if _, ok := idempotency.FromContext(ctx); ok {
+						t.Error("an unprotected run has an operation")
+					}
+					return "done", nil
+				})
+				require.Equal(t, tt.runs, runs)
+				if runs == 0 {
+					require.ErrorIs(t, err, tt.err)
+					require.Empty(t, got)
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, "done", got)
+				require.Equal(t, idempotency.Result{Attempt: 1}, result)
+				require.Contains(t, seen.kinds(), idempotency.EventFailOpen)
+			})
+		})
+	}
+}
+
 // A value whose type cannot be encoded has happened all the same.
 func TestDoHoldsWhatCannotBeRecorded(t *testing.T) {
 	t.Parallel()
@@ -219,7 +263,7 @@ func TestDoWaits(t *testing.T) {
 		g := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute))
 		var runs atomic.Int32
 		var all sync.WaitGroup
-		for range 100 {
+		for range 50 {
 			all.Go(func() {
 				got, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (int32, error) {
 					time.Sleep(50 * time.Second)

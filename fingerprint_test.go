@@ -2,10 +2,13 @@ package idempotency_test
 
 import (
 	"encoding/hex"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/race"
@@ -59,6 +62,19 @@ func TestFingerprintsCountTheRequest(t *testing.T) {
 				t.Errorf("%s: %s does not count", name, change)
 			}
 		}
+	}
+}
+
+// A target without a path, which net/http accepts too, counts all the same.
+func TestFingerprintsCountATargetWithoutPath(t *testing.T) {
+	t.Parallel()
+	seen := map[idempotency.Fingerprint]string{}
+	for _, target := range []string{"mailto:a@b.test", "mailto:c@d.test", "tel:a@b.test", "mailto:*", "*", "http://a.test"} {
+		fp := fingerprint(t, idempotency.RawFingerprint, "POST", target, "")
+		if other, ok := seen[fp]; ok {
+			t.Errorf("%s and %s have the same fingerprint", target, other)
+		}
+		seen[fp] = target
 	}
 }
 
@@ -207,6 +223,47 @@ func BenchmarkFingerprint(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
+		})
+	}
+}
+
+// A deployment that changes the function makes no mismatches of the retries of earlier
+// requests, and no retries of other requests.
+func TestRetryIsComparedByTheFunctionOfItsRecord(t *testing.T) {
+	t.Parallel()
+	own := func(_ *http.Request, body []byte) (idempotency.Fingerprint, error) {
+		return idempotency.NewFingerprint(1, body), nil
+	}
+	failing := func(*http.Request, []byte) (idempotency.Fingerprint, error) {
+		return idempotency.Fingerprint{}, errors.New("no such field")
+	}
+	fields := idempotency.FieldsFingerprint("amount")
+	for name, tt := range map[string]struct {
+		before idempotency.FingerprintFunc
+		after  idempotency.Option
+		known  bool
+	}{
+		"raw":         {idempotency.RawFingerprint, idempotency.WithFingerprint(idempotency.JSONFingerprint), true},
+		"JSON":        {idempotency.JSONFingerprint, idempotency.WithFingerprint(fields), true},
+		"named":       {own, idempotency.WithFingerprint(idempotency.RawFingerprint, fields, own), true},
+		"one fails":   {own, idempotency.WithFingerprint(idempotency.RawFingerprint, failing, own), true},
+		"not named":   {own, idempotency.WithFingerprint(idempotency.RawFingerprint, fields), false},
+		"not by name": {fields, idempotency.WithFingerprint(idempotency.FieldsFingerprint("currency")), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store, h := idempotency.NewMemoryStore(), &counter{}
+			before := serveRecorder(t, newGuard(t, store, idempotency.WithFingerprint(tt.before)).Handler(h))
+			after := serveRecorder(t, newGuard(t, store, tt.after).Handler(h))
+			before.do(t, call{key: "k"})
+			if tt.known {
+				require.True(t, after.do(t, call{key: "k"}).replayed())
+			} else {
+				requireProblem(t, after.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeKeyReused)
+			}
+			other := call{key: "k", body: `{"amount":1000}`}
+			requireProblem(t, after.do(t, other), http.StatusConflict, idempotency.CodeKeyReused)
+			require.EqualValues(t, 1, h.runs.Load())
 		})
 	}
 }

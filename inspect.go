@@ -62,7 +62,7 @@ func (g *Guard) Lookup(ctx context.Context, k Key) (KeyInfo, error) {
 		Steps:   slices.Sorted(maps.Keys(rec.Steps)),
 	}
 	if rec.State == StateCompleted {
-		a, err := g.set.unseal(rec.Answer, k.storeKey(), rec.Fingerprint)
+		a, err := g.set.unseal(rec.Answer, k.storeKey(), rec.Fingerprint, nil)
 		if err != nil {
 			return info, err
 		}
@@ -77,7 +77,7 @@ func (g *Guard) Lookup(ctx context.Context, k Key) (KeyInfo, error) {
 // Errors: [ErrChanged] when a run is in flight, [ErrNoInspector], and those of the
 // store. A record that cannot be read is forgotten too.
 func (g *Guard) Forget(ctx context.Context, k Key) error {
-	g.set.cache.forget(k.storeKey())
+	defer g.set.cache.forget(k.storeKey()) // afterwards: a replay meanwhile keeps the answer again
 	inspector, rec, err := g.get(ctx, k)
 	switch {
 	case errors.Is(err, ErrNotFound):

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +131,41 @@ func TestDuplicateGetsTheFirstAnswer(t *testing.T) {
 		require.True(t, s.do(t, call{key: `"k"`}).replayed())
 		require.EqualValues(t, 1, h.runs.Load())
 	})
+}
+
+// A client that has seen the first byte of an answer can rely on the rest of it.
+func TestAnswerIsRecordedBeforeItIsShown(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, idempotency.NewMemoryStore())
+	guarded := g.Handler(&counter{})
+	w := &beforeShown{ResponseWriter: httptest.NewRecorder(), check: func() {
+		info, err := g.Lookup(t.Context(), idempotency.Key{Scope: "acme", Value: "k"})
+		require.NoError(t, err)
+		require.Equal(t, idempotency.StateCompleted, info.State)
+	}}
+	r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader(defaultBody))
+	r.Header.Set("Idempotency-Key", "k")
+	guarded.ServeHTTP(w, r)
+	require.Equal(t, 2, w.shown, "status and body")
+}
+
+// A beforeShown calls check before anything reaches the client.
+type beforeShown struct {
+	http.ResponseWriter
+	check func()
+	shown int
+}
+
+func (w *beforeShown) WriteHeader(status int) {
+	w.check()
+	w.shown++
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *beforeShown) Write(b []byte) (int, error) {
+	w.check()
+	w.shown++
+	return w.ResponseWriter.Write(b)
 }
 
 // requireSameHeader compares all fields but those that are made anew for each answer.

@@ -51,6 +51,10 @@ func TestAlteredAnswerIsNeverServed(t *testing.T) {
 	plain := storedAnswer(t, call{key: "k"})
 	sealed := storedAnswer(t, call{key: "k"}, sealer(1))
 	with := func(b []byte) func([]byte) []byte { return func([]byte) []byte { return b } }
+	asValue := func(b []byte) []byte {
+		b[1] = 3 // the kind
+		return []byte(withChecksum(string(b[:len(b)-4])))
+	}
 	tests := map[string]struct {
 		opt   idempotency.Option
 		alter func([]byte) []byte
@@ -63,6 +67,7 @@ func TestAlteredAnswerIsNeverServed(t *testing.T) {
 		"of another key":          {nil, with(storedAnswer(t, call{key: "other"})), idempotency.CodeAnswerUnreadable},
 		"of another tenant":       {nil, with(storedAnswer(t, call{key: "k", tenant: "bob"})), idempotency.CodeAnswerUnreadable},
 		"of another payload":      {nil, with(storedAnswer(t, call{key: "k", body: "other"})), idempotency.CodeAnswerUnreadable},
+		"the value of a Do":       {nil, asValue, idempotency.CodeAnswerUnreadable},
 		"newer":                   {nil, func(b []byte) []byte { b[0]++; return b }, idempotency.CodeStoreUnavailable},
 		"sealed, for one without": {nil, with(sealed), idempotency.CodeStoreUnavailable},
 		"sealed, nothing":         {sealer(1), with(nil), idempotency.CodeAnswerUnreadable},

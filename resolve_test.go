@@ -162,6 +162,23 @@ func TestResolverThatFindsNothingOutLeavesTheKeyHeld(t *testing.T) {
 	}
 }
 
+// Whoever reuses a key for another payload is told so, and has nothing resolved by it.
+func TestResolverIsNotAskedForAnotherPayload(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	h := failsFirst()
+	s := serveRecorder(t, newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold),
+		idempotency.WithResolver(func(context.Context, *idempotency.HeldOperation) (idempotency.Resolution, error) {
+			asked++
+			return idempotency.Resolution{Outcome: idempotency.NotExecuted}, nil
+		})).Handler(h))
+	require.Equal(t, http.StatusInternalServerError, s.do(t, call{key: "k"}).status)
+	requireProblem(t, s.do(t, call{key: "k", body: "other"}), http.StatusConflict, idempotency.CodeKeyReused)
+	require.Zero(t, asked)
+	require.Equal(t, http.StatusCreated, s.do(t, call{key: "k"}).status)
+	require.Equal(t, 1, asked)
+}
+
 func TestResolverIsAskedOnceAtATime(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32

@@ -106,6 +106,10 @@ func TestSealerIsToldWhatTheAnswerBelongsTo(t *testing.T) {
 		s.do(t, c)
 		require.True(t, s.do(t, c).replayed())
 	}
+	s = serveRecorder(t, newGuard(t, idempotency.NewMemoryStore(), idempotency.WithSealer(spy)).Handler(&counter{}))
+	calls = append(calls, call{key: "a", body: "other"}) // as if the first record had expired
+	s.do(t, calls[len(calls)-1])
+	require.True(t, s.do(t, calls[len(calls)-1]).replayed())
 	require.Equal(t, spy.sealed, spy.opened)
 	slices.Sort(spy.sealed)
 	require.Len(t, slices.Compact(spy.sealed), len(calls))

@@ -20,10 +20,14 @@ type watchedStore struct {
 	*faultStore
 	watches, watching atomic.Int64
 	watchFault        atomic.Pointer[error]
+	beforeWatch       func() // called first, if there is one
 }
 
 func (s *watchedStore) Watch(ctx context.Context, key string) (<-chan struct{}, func(), error) {
 	s.watches.Add(1)
+	if s.beforeWatch != nil {
+		s.beforeWatch()
+	}
 	if err := s.watchFault.Load(); err != nil {
 		return nil, nil, *err
 	}
@@ -98,6 +102,26 @@ func boolInt(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+// The run ends after a request has found it in flight and before that request watches for
+// its end, so that nobody is woken.
+func TestEndBeforeTheWatchIsNoticed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		leave := make(chan struct{})
+		h := &counter{handler: func(http.ResponseWriter, *http.Request, int64) { <-leave }}
+		p, store := newWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
+		owner := p.start(t, call{key: "k"})
+		store.beforeWatch = func() {
+			close(leave)
+			synctest.Wait()
+		}
+		start := time.Now()
+		require.True(t, p.do(t, call{key: "k"}).replayed())
+		require.Zero(t, time.Since(start))
+		<-owner
+	})
 }
 
 // The leader's time is up before that of the others: one of them leads on, and is woken
@@ -315,28 +339,5 @@ func TestWaitEndsWhenTheKeyIsUsedForAnotherPayload(t *testing.T) {
 		require.LessOrEqual(t, time.Since(start), time.Second)
 		require.Equal(t, "done", (<-other).body)
 		requireProblem(t, <-owner, http.StatusConflict, idempotency.CodeKeyReused)
-	})
-}
-
-// Requests that wait hold a connection each, so that their number is bounded.
-func TestWaitingRoomIsBounded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const room = 4096
-		h := answering(20*time.Second, "done")
-		p, _ := newWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
-		owner := p.start(t, call{key: "k"})
-		replies := p.waiters(t, room, call{key: "k"})
-		start := time.Now()
-		requireProblem(t, p.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeInFlight)
-		require.Zero(t, time.Since(start))
-		<-owner
-		for range room {
-			require.True(t, (<-replies).replayed())
-		}
-		second := p.start(t, call{key: "second"})
-		replies = p.waiters(t, 1, call{key: "second"})
-		<-second
-		require.True(t, (<-replies).replayed(), "the room is given back")
 	})
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What can be told from the files alone: Go files are formatted and have at most 500
-# lines, scripts pass shellcheck where it is installed.
+# lines, scripts pass shellcheck where it is installed, the table of mutants and
+# docs/guarantees.md fit the source.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=0
@@ -23,4 +24,5 @@ done
 if command -v shellcheck >/dev/null; then
 	shellcheck .ci/run scripts/*.sh || failed=1
 fi
+go run ./tools/mutants -check || failed=1
 exit "$failed"

@@ -28,6 +28,7 @@ type naiveRecord struct {
 	lease     time.Duration
 	retention time.Duration
 	hold      bool
+	byHand    bool // settled by Resolve
 	touched   time.Time
 	leaseEnd  time.Time
 	expires   time.Time
@@ -105,7 +106,7 @@ func (s *naiveStore) grant(r *naiveRecord, c idempotency.Claim) idempotency.Reco
 	if r.Attempt == 1 || !s.is("a takeover keeps the old durations") {
 		r.lease, r.retention = c.Lease, c.Retention
 	}
-	r.State, r.owner, r.hold = idempotency.StateClaimed, c.Owner, c.Hold
+	r.State, r.owner, r.hold, r.byHand = idempotency.StateClaimed, c.Owner, c.Hold, false
 	r.touched, r.leaseEnd, r.expires = now, now.Add(r.lease), now.Add(r.retention)
 	if s.is("the lease is the retention") {
 		r.leaseEnd = r.expires

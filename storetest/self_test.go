@@ -155,6 +155,7 @@ var brokenStores = []struct{ bug, caughtBy string }{
 	{"Resolve cannot be repeated", "Resolve/repeated is success"},
 	{"Resolve does not look at the attempt", "Resolve/of another attempt is refused"},
 	{"Resolve does not look at the state", "Resolve/of what is not held is refused"},
+	{"Resolve takes what a run did for a repeated call", "Resolve/of what is not held is refused"},
 	{"Resolve of nothing is success", "Resolve/of what is not held is refused"},
 	{"Resolve leaves the owner its claim", "Resolve/is not overruled by the owner"},
 	{"Forget keeps the record", "Forget/makes the key new"},
