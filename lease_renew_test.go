@@ -187,3 +187,26 @@ func TestLostLeaseIsStillRenewed(t *testing.T) {
 		require.Zero(t, eager.runs.Load())
 	})
 }
+
+// A renewal that the store refuses says for certain that the claim is another's, or nobody's:
+// the run is told at once, and not when its lease would have ended.
+func TestRefusedRenewalTellsTheRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			op, _ := idempotency.FromContext(r.Context())
+			start := time.Now()
+			<-r.Context().Done()
+			if cause := context.Cause(r.Context()); !errors.Is(cause, idempotency.ErrLeaseLost) {
+				t.Errorf("cause %v", cause)
+			}
+			if took := time.Since(start); took != leaseTime/3 || op.Valid() {
+				t.Errorf("told after %v, valid %v", took, op.Valid())
+			}
+		}))
+		done := p.start(t, call{key: "k"})
+		p.store.replace(idempotency.NewMemoryStore()) // it knows of no claim
+		requireProblem(t, <-done, http.StatusConflict, idempotency.CodeInFlight)
+		p.requireQuiet(t)
+	})
+}
