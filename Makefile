@@ -38,6 +38,10 @@ fmt: ## Format all Go files
 fuzz: ## Fuzz each target for FUZZTIME (20s)
 	scripts/fuzz.sh $(FUZZTIME)
 
+.PHONY: soak
+soak: ## Soak processes in faults for SOAK (10m); SEED repeats a plan
+	SOAK=$(or $(SOAK),10m) go test -v -count=1 -timeout=2h -run='^TestSoak$$' ./internal/soak
+
 .PHONY: mutants
 mutants: ## Take each protection out and see tests die; MUTANT=regexp selects
 	go run ./tools/mutants -run '$(MUTANT)'

@@ -50,13 +50,14 @@ type field struct {
 	values []string
 }
 
-// An answer is what a run answered, or what is replayed of it. The slices of a
-// decoded answer belong to the store.
+// An answer is what a run answered, or what is replayed of it. The body of a decoded
+// answer belongs to the store.
 type answer struct {
 	kind            byte
 	status          int
 	header, trailer []field
 	body            []byte
+	length          []string // of the body, as a field; set by decodeAnswer
 }
 
 // notKept is the answer in place of one that is too large to keep: that it ran, with
@@ -86,34 +87,35 @@ func (a *answer) encode(key string, fp Fingerprint) []byte {
 }
 
 // decodeAnswer reads a stored answer and checks that it is whole and belongs to key
-// and fingerprint. Its errors are ErrCorrupt and errAnswerVersion.
-func decodeAnswer(b []byte, key string, fp Fingerprint) (*answer, error) {
+// and fingerprint. Its fields are put into space if they fit. Its errors are ErrCorrupt
+// and errAnswerVersion.
+func decodeAnswer(b []byte, key string, fp Fingerprint, space []field) (a answer, err error) {
 	if len(b) == 0 {
-		return nil, fmt.Errorf("%w: empty answer", ErrCorrupt)
+		return a, fmt.Errorf("%w: empty answer", ErrCorrupt)
 	}
 	if b[0] != answerVersion {
-		return nil, fmt.Errorf("%w: %d", errAnswerVersion, b[0])
+		return a, fmt.Errorf("%w: %d", errAnswerVersion, b[0])
 	}
 	d := decoder{rest: b}
 	if len(b) < 4+len(fp)+crc32.Size ||
 		crc32.Checksum(b[:len(b)-crc32.Size], castagnoli) != binary.BigEndian.Uint32(b[len(b)-crc32.Size:]) {
-		return nil, fmt.Errorf("%w: checksum", ErrCorrupt)
+		return a, fmt.Errorf("%w: checksum", ErrCorrupt)
 	}
 	d.rest = b[1 : len(b)-crc32.Size]
-	a := &answer{kind: d.take(1)[0], status: int(binary.BigEndian.Uint16(d.take(2)))}
+	a.kind, a.status = d.take(1)[0], int(binary.BigEndian.Uint16(d.take(2)))
 	storedKey := d.take(d.length())
 	storedFP := d.take(len(fp))
-	a.header, a.trailer = d.fields()
+	a.header, a.trailer, a.length = d.fields(space)
 	a.body = d.take(d.length())
 	switch {
 	case d.bad || len(d.rest) != 0:
-		return nil, fmt.Errorf("%w: lengths", ErrCorrupt)
+		return answer{}, fmt.Errorf("%w: lengths", ErrCorrupt)
 	case string(storedKey) != key || Fingerprint(storedFP) != fp:
-		return nil, fmt.Errorf("%w: it belongs to another key or request", ErrCorrupt)
+		return answer{}, fmt.Errorf("%w: it belongs to another key or request", ErrCorrupt)
 	case a.kind < answerKept || a.kind > answerError:
-		return nil, fmt.Errorf("%w: kind %d", ErrCorrupt, a.kind)
+		return answer{}, fmt.Errorf("%w: kind %d", ErrCorrupt, a.kind)
 	case a.status < 100 || a.status > 999:
-		return nil, fmt.Errorf("%w: status %d", ErrCorrupt, a.status)
+		return answer{}, fmt.Errorf("%w: status %d", ErrCorrupt, a.status)
 	}
 	return a, nil
 }
@@ -149,14 +151,15 @@ func (d *decoder) length() int {
 	return int(v)
 }
 
-// fields reads header and trailer. Both are walked twice: once to find their end and
-// count, then to cut strings and values from three allocations. A count is believed only
-// when as many have been seen, so that a hostile record costs no more than a small
-// multiple of its own size.
-func (d *decoder) fields() (header, trailer []field) {
+// fields reads header and trailer, and ahead to the length of the body, which a replay
+// sends as a field too. All are walked twice: once to find their end and count, then to
+// cut strings and values from two allocations; space is for the fields, if it is enough.
+// A count is believed only when as many have been seen, so that a hostile record costs
+// no more than a small multiple of its own size.
+func (d *decoder) fields(space []field) (header, trailer []field, length []string) {
 	walk := *d
 	var counts [2]int
-	values := 0
+	values := 1
 	for i := range counts {
 		counts[i] = walk.length()
 		for range counts[i] {
@@ -171,19 +174,26 @@ func (d *decoder) fields() (header, trailer []field) {
 			values += n
 		}
 	}
+	end := len(walk.rest)
+	bodyLen := walk.length()
 	if walk.bad {
 		d.bad = true
-		return nil, nil
+		return nil, nil, nil
 	}
-	region := string(d.rest[:len(d.rest)-len(walk.rest)])
-	all := make([]field, 0, counts[0]+counts[1])
-	vals := make([]string, 0, values)
+	size := len(d.rest) - end
+	var onStack [512]byte
+	region := string(strconv.AppendInt(append(onStack[:0], d.rest[:size]...), int64(bodyLen), 10))
 	text := func() string {
 		n := d.length()
-		from := len(region) - (len(d.rest) - len(walk.rest))
+		from := size - (len(d.rest) - end)
 		d.take(n)
 		return region[from : from+n]
 	}
+	all := space[:0]
+	if n := counts[0] + counts[1]; n > cap(all) {
+		all = make([]field, 0, n)
+	}
+	vals := make([]string, 0, values)
 	for i := range counts {
 		d.length()
 		for range counts[i] {
@@ -197,7 +207,8 @@ func (d *decoder) fields() (header, trailer []field) {
 			all = append(all, f)
 		}
 	}
-	return all[:counts[0]:counts[0]], all[counts[0]:]
+	vals = append(vals, region[size:])
+	return all[:counts[0]:counts[0]], all[counts[0]:], vals[len(vals)-1:]
 }
 
 func uvarintLen(n int) int {
@@ -258,7 +269,7 @@ func (a *answer) send(w http.ResponseWriter, method string) {
 	h[replayedHeader] = replayedTrue
 	announce(h, fieldNames(a.trailer))
 	if lengthAllowed(h, a.status, method) {
-		h["Content-Length"] = []string{strconv.Itoa(len(a.body))}
+		h["Content-Length"] = a.length
 	}
 	w.WriteHeader(a.status)
 	if len(a.body) > 0 {

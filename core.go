@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,11 +21,13 @@ type core struct {
 	// inline says that store calls return at once, or by their context's deadline.
 	local, inline bool
 
+	bodies    sync.Pool // of *bodyBuffer
 	buffers   sync.Pool // of *[]byte, for answers being captured
 	renewers  sync.Pool // of *renewer
 	room      waitingRoom
 	resolving resolving
 	work      work
+	unsettled unsettled
 	pending   pendingAnswers
 	ghosts    pendingAnswers // claims whose reply never came
 }
@@ -37,6 +40,7 @@ func newCore(store Store, scope ScopeFunc) *core {
 	case interface{ obeysContext() bool }:
 		c.inline = s.obeysContext()
 	}
+	c.bodies.New = func() any { return new(bodyBuffer) }
 	c.buffers.New = func() any { return new([]byte) }
 	c.work.init()
 	c.room.init()
@@ -81,27 +85,32 @@ func do[T any](ctx context.Context, c *core, timeout time.Duration, f func(conte
 	}
 }
 
-func (c *core) claim(ctx context.Context, timeout time.Duration, key string, claim Claim) (Record, error) {
-	if c.local { // without the closure that do needs
-		return c.store.Claim(ctx, key, claim)
+// claim claims a key for a client. The end of the client's context does not end the call.
+func (c *core) claim(client context.Context, timeout time.Duration, key string, claim Claim) (Record, error) {
+	if c.local { // without the context and the closure that do needs
+		return c.store.Claim(context.Background(), key, claim)
 	}
-	return do(ctx, c, timeout, func(ctx context.Context) (Record, error) {
+	return do(context.WithoutCancel(client), c, timeout, func(ctx context.Context) (Record, error) {
 		return c.store.Claim(ctx, key, claim)
 	})
 }
 
 // work counts what must be finished before a shutdown is complete: runs, renewals and
-// background recordings. It is a WaitGroup that can be closed.
+// background recordings. It is a WaitGroup that can be closed, and costs a request two
+// atomic additions.
 type work struct {
-	mu     sync.Mutex
-	n      int
-	closed bool
-	idle   chan struct{} // closed when n falls to zero after close
+	n atomic.Int64 // pieces of work, and workClosed once new requests are refused
+
+	idle   chan struct{} // closed when there is no work any more after close
+	isIdle sync.Once
 	// quit is closed when new requests are refused, abort when a shutdown's time is
 	// over and the background is to give up.
 	quit, abort chan struct{}
-	aborted     bool
+	closing     sync.Once
+	aborting    sync.Once
 }
+
+const workClosed = 1 << 62
 
 func (w *work) init() {
 	w.idle = make(chan struct{})
@@ -111,70 +120,49 @@ func (w *work) init() {
 
 // admit begins a request, unless new ones are refused.
 func (w *work) admit() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
+	if w.n.Add(1) >= workClosed {
+		w.leave()
 		return false
 	}
-	w.n++
 	return true
 }
 
 // enter begins a piece of work on behalf of a request that was admitted. It fails only
 // when a shutdown has run out of time.
 func (w *work) enter() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.aborted {
+	w.n.Add(1)
+	select {
+	case <-w.abort:
+		w.leave()
 		return false
+	default:
+		return true
 	}
-	w.n++
-	return true
 }
 
 func (w *work) leave() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.n--
-	if w.n == 0 && w.closed {
-		w.closeIdle()
-	}
-}
-
-func (w *work) closeIdle() {
-	select {
-	case <-w.idle:
-	default:
-		close(w.idle)
+	if w.n.Add(-1) == workClosed {
+		w.isIdle.Do(func() { close(w.idle) })
 	}
 }
 
 // shutdown refuses new requests, and waits until all work is done or ctx ends.
 func (w *work) shutdown(ctx context.Context) error {
-	w.mu.Lock()
-	if !w.closed {
-		w.closed = true
+	w.closing.Do(func() {
+		w.n.Add(workClosed + 1) // one of its own, so that there is an end of the last
 		close(w.quit)
-	}
-	if w.n == 0 {
-		w.closeIdle()
-	}
-	w.mu.Unlock()
+		w.leave()
+	})
 	select {
 	case <-w.idle:
 		return nil
 	case <-ctx.Done():
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	select {
 	case <-w.idle:
 		return nil
 	default:
 	}
-	if !w.aborted {
-		w.aborted = true
-		close(w.abort)
-	}
+	w.aborting.Do(func() { close(w.abort) })
 	return context.Cause(ctx)
 }

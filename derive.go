@@ -13,6 +13,9 @@ import (
 // for each purpose and each operation. With it the downstream's own idempotency makes an
 // effect exactly-once that a retry repeats.
 //
+// Purposes that end in a number sign and a number, "charge#1", are those of package client:
+// the first request that the step "charge" sends without a key of its own.
+//
 // Outside of an operation it returns a new random key each time.
 func DeriveKey(ctx context.Context, purpose string) string {
 	op, ok := FromContext(ctx)

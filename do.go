@@ -81,9 +81,9 @@ func (o CodecOption) applyDo(s *doSettings) {
 // when the lease is lost.
 //
 // The error is fn's own, or one with the text of a recorded permanent error, or wraps
-// one of: [ErrKeyReused]; [ErrInFlight], which with [WithWait] comes only after waiting;
-// [ErrOutcomeUnknown]; [ErrCorrupt]; [ErrShutdown]; or an error of the store, in which
-// case fn was not run. Nor is it run if ctx is done already: the error is its cause. If
+// one of: [ErrKeyReused]; [ErrInFlight], which with [WithWait] comes only after waiting,
+// or when too many wait already; [ErrOutcomeUnknown]; [ErrCorrupt]; [ErrShutdown]; or an
+// error of the store, in which case fn was not run. Nor is it run if ctx is done already: the error is its cause. If
 // fn ran and its value could not be recorded at once, recording goes on in the
 // background and the value is returned. A value that cannot be encoded, or is larger than
 // [WithMaxResponseBody] allows, is an error too; its key is held, because it has
@@ -111,6 +111,7 @@ type job struct {
 	codec Codec
 	op    Operation
 	lease lease
+	ctx   runContext
 }
 
 // do decodes the value into the pointer into, so that all that is not the type of the
@@ -129,7 +130,7 @@ func (j *job) do(ctx context.Context, k Key, payload []byte, into any, fn func(c
 	defer core.work.leave()
 
 	j.op.lease = &j.lease
-	j.lease.init(context.WithoutCancel(ctx), j.guard, k, Fingerprint(digest.Parts(digest.VersionJob, payload)))
+	j.lease.init(ctx, j.guard, k, Fingerprint(digest.Parts(digest.VersionJob, payload)))
 	rec, err := j.guard.admit(ctx, &j.lease, nil)
 	switch {
 	case err != nil && j.guard.set.failOpen && !errors.Is(err, ErrCorrupt):
@@ -158,9 +159,9 @@ func (k Key) check() error {
 // through after that.
 func (j *job) run(parent context.Context, into any, fn func(context.Context) (any, error)) (result Result, err error) {
 	start := time.Now()
-	ctx, cancel := context.WithCancelCause(parent)
-	defer cancel(nil)
-	j.lease.keep(cancel)
+	j.ctx.init(parent, &j.op, true)
+	defer j.ctx.end()
+	j.lease.keep(&j.ctx)
 
 	returned := false
 	defer func() {
@@ -168,7 +169,7 @@ func (j *job) run(parent context.Context, into any, fn func(context.Context) (an
 			_, _ = j.settle(start, verdict{outcome: Unknown}) // there is no answer to replace
 		}
 	}()
-	value, fnErr := fn(&operationContext{ctx, &j.op})
+	value, fnErr := fn(&j.ctx)
 	returned = true
 	j.op.endSteps()
 
@@ -248,7 +249,7 @@ func (j *job) replay(rec Record, into any) (Result, error) {
 	case rec.State != StateCompleted:
 		return result, ErrInFlight
 	}
-	a, err := j.guard.set.unseal(rec.Answer, j.lease.key, rec.Fingerprint)
+	a, err := j.guard.set.unseal(rec.Answer, j.lease.key, rec.Fingerprint, nil)
 	if err == nil && a.kind != answerValue && a.kind != answerError {
 		err = fmt.Errorf("%w: it is no value", ErrCorrupt)
 	}

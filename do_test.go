@@ -263,7 +263,7 @@ func TestDoWaits(t *testing.T) {
 		g := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute))
 		var runs atomic.Int32
 		var all sync.WaitGroup
-		for range 100 {
+		for range 50 {
 			all.Go(func() {
 				got, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (int32, error) {
 					time.Sleep(50 * time.Second)

@@ -8,6 +8,7 @@ var ErrAnswerVersion = errAnswerVersion
 // A StoredAnswer is an answer as it is stored.
 type StoredAnswer struct {
 	NotKept         bool
+	Do              byte // the kind of a result of Do
 	Status          int
 	Header, Trailer []StoredField
 	Body            string
@@ -25,6 +26,9 @@ func EncodeAnswer(s StoredAnswer, key string, fp Fingerprint) []byte {
 	if s.NotKept {
 		a.kind = answerNotKept
 	}
+	if s.Do != 0 {
+		a.kind = s.Do
+	}
 	for _, f := range s.Header {
 		a.header = append(a.header, field{f.Name, f.Values})
 	}
@@ -36,11 +40,14 @@ func EncodeAnswer(s StoredAnswer, key string, fp Fingerprint) []byte {
 
 // DecodeAnswer reads the stored form.
 func DecodeAnswer(b []byte, key string, fp Fingerprint) (StoredAnswer, error) {
-	a, err := decodeAnswer(b, key, fp)
+	a, err := decodeAnswer(b, key, fp, nil)
 	if err != nil {
 		return StoredAnswer{}, err
 	}
 	s := StoredAnswer{NotKept: a.kind == answerNotKept, Status: a.status, Body: string(a.body)}
+	if a.kind == answerValue || a.kind == answerError {
+		s.Do = a.kind
+	}
 	for _, f := range a.header {
 		s.Header = append(s.Header, StoredField{f.name, f.values})
 	}

@@ -20,10 +20,12 @@ func (s *MemoryStore) QueuesInOrder() bool {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		ok := len(sh.queue) == len(sh.records)
-		for i, e := range sh.queue {
-			ok = ok && e.expires == e.record.expires && int(e.record.index) == i &&
-				sh.queue[(i-1)/2].expires <= e.expires
+		ok := true
+		for i, e := range sh.queue.entries {
+			r := sh.records.at(e.slot)
+			ok = ok && e.expires == r.expires && e.slot == r.slot && int(sh.queue.places[e.slot]) == i &&
+				sh.queue.entries[max(i-1, 0)/expiryBranches].expires <= e.expires &&
+				sh.records.find(r.hash, r.key()) == r
 		}
 		sh.mu.Unlock()
 		if !ok {
@@ -32,3 +34,31 @@ func (s *MemoryStore) QueuesInOrder() bool {
 	}
 	return true
 }
+
+// A MemoryTable is the table of a shard, whose hashes a test can choose.
+type MemoryTable struct{ table memoryTable }
+
+// NewMemoryTable returns an empty table.
+func NewMemoryTable() *MemoryTable {
+	t := &MemoryTable{}
+	t.table.init()
+	return t
+}
+
+// Insert adds a record.
+func (t *MemoryTable) Insert(hash uint64, key string) { t.table.insert(hash, key) }
+
+// Find returns the key of the record that is found, and whether there is one.
+func (t *MemoryTable) Find(hash uint64, key string) (string, bool) {
+	r := t.table.find(hash, key)
+	if r == nil {
+		return "", false
+	}
+	return r.key(), true
+}
+
+// Remove removes a record that is there.
+func (t *MemoryTable) Remove(hash uint64, key string) { t.table.remove(t.table.find(hash, key)) }
+
+// Slots returns how many slots there are.
+func (t *MemoryTable) Slots() int { return memoryChunkSize * len(t.table.chunks) }

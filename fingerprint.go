@@ -111,9 +111,14 @@ func fingerprintOf(version byte) FingerprintFunc {
 }
 
 func digestRequest(r *http.Request, body []byte) digest.Request {
+	path := r.URL.EscapedPath()
+	if r.URL.Opaque != "" {
+		// "POST mailto:a@b HTTP/1.1": net/http takes it, and it has no path.
+		path = r.URL.Scheme + ":" + r.URL.Opaque
+	}
 	return digest.Request{
 		Method:          r.Method,
-		Path:            r.URL.EscapedPath(),
+		Path:            path,
 		Query:           r.URL.RawQuery,
 		ContentType:     strings.Join(r.Header["Content-Type"], ","),
 		ContentEncoding: strings.Join(r.Header["Content-Encoding"], ","),

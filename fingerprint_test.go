@@ -65,6 +65,19 @@ func TestFingerprintsCountTheRequest(t *testing.T) {
 	}
 }
 
+// A target without a path, which net/http accepts too, counts all the same.
+func TestFingerprintsCountATargetWithoutPath(t *testing.T) {
+	t.Parallel()
+	seen := map[idempotency.Fingerprint]string{}
+	for _, target := range []string{"mailto:a@b.test", "mailto:c@d.test", "tel:a@b.test", "mailto:*", "*", "http://a.test"} {
+		fp := fingerprint(t, idempotency.RawFingerprint, "POST", target, "")
+		if other, ok := seen[fp]; ok {
+			t.Errorf("%s and %s have the same fingerprint", target, other)
+		}
+		seen[fp] = target
+	}
+}
+
 // TestFingerprintsStayTheSame pins one fingerprint of each function. Records outlive
 // deployments: a change needs a new version. Package digest has the layout.
 func TestFingerprintsStayTheSame(t *testing.T) {

@@ -62,7 +62,7 @@ func (g *Guard) Lookup(ctx context.Context, k Key) (KeyInfo, error) {
 		Steps:   slices.Sorted(maps.Keys(rec.Steps)),
 	}
 	if rec.State == StateCompleted {
-		a, err := g.set.unseal(rec.Answer, k.storeKey(), rec.Fingerprint)
+		a, err := g.set.unseal(rec.Answer, k.storeKey(), rec.Fingerprint, nil)
 		if err != nil {
 			return info, err
 		}

@@ -35,8 +35,10 @@ func singleField(r *http.Request, name string) (string, error) {
 // in another format are refused.
 func KeyFromCloudEvent(r *http.Request, body []byte) (string, error) {
 	attribute := func(name string) (string, error) { return singleField(r, "Ce-"+name) }
-	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	structured := err == nil && strings.HasPrefix(media, "application/cloudevents")
+	// A type with a malformed parameter is a type all the same: taken for another one, the
+	// event would have no key and run unprotected.
+	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	structured := strings.HasPrefix(media, "application/cloudevents")
 	if structured {
 		if media != "application/cloudevents+json" {
 			return "", errors.New("idempotency: no single CloudEvent in JSON: " + media)

@@ -60,6 +60,9 @@ func TestKeyFromCloudEvent(t *testing.T) {
 	got, err := key(structured(`{ "source" : "/bank", "data": {"id":"x","source":"y"}, "id" : "e1" }`))
 	require.NoError(t, err)
 	require.Equal(t, same, got, "one event, in either mode")
+	got, err = key(event{http.Header{"Content-Type": {"application/cloudevents+json; charset"}}, `{"id":"e1","source":"/bank"}`})
+	require.NoError(t, err)
+	require.Equal(t, same, got, "an event whose type has a malformed parameter would run unprotected")
 
 	distinct := map[string]event{same: {}}
 	for _, e := range []event{

@@ -26,7 +26,7 @@ type lease struct {
 	id     Key
 	key    string // id as the store sees it
 	claim  Claim
-	ctx    context.Context // for store calls: the request's values, not its cancellation
+	client context.Context // of the request: its values count, not its cancellation
 	record Record          // as claimed; immutable after acquire
 	asked  time.Time       // when the last claim was sent
 	// uncertain says that a claim was sent whose reply never came.
@@ -34,17 +34,20 @@ type lease struct {
 
 	mu       sync.Mutex
 	renewer  *renewer
-	cancel   context.CancelCauseFunc
+	run      *runContext
 	sure     time.Time // until then the claim is ours by the local clock
 	failures int
 	lost     bool
+	settling bool // the run is over, and nobody is left to be told of a loss
 	ended    bool
+	// unsettled says that the run has ended and could not be settled so far.
+	unsettled bool
 }
 
 // init prepares a lease for its claim. The owner is made here, once: a claim that is
 // sent again must be recognised as the same.
-func (l *lease) init(ctx context.Context, g *Guard, id Key, fp Fingerprint) {
-	l.core, l.set, l.id, l.key, l.ctx = g.core, &g.set, id, id.storeKey(), ctx
+func (l *lease) init(client context.Context, g *Guard, id Key, fp Fingerprint) {
+	l.core, l.set, l.id, l.key, l.client = g.core, &g.set, id, id.storeKey(), client
 	l.claim = Claim{
 		Owner:       newOwner(),
 		Fingerprint: fp,
@@ -61,7 +64,7 @@ func (l *lease) acquire(watch bool) (Record, error) {
 	claim.Watch = watch
 	sent := time.Now()
 	l.asked = sent
-	rec, err := l.core.claim(l.ctx, l.timeout(), l.key, claim)
+	rec, err := l.core.claim(l.client, l.timeout(), l.key, claim)
 	if err != nil {
 		l.uncertain = l.uncertain || !definite(err)
 		l.observe(Event{Kind: EventStoreError, Op: "claim", Duration: time.Since(sent), Err: err})
@@ -83,36 +86,60 @@ func definite(err error) bool {
 // tenth is left for clocks that run at different rates and for the way to the store.
 func (l *lease) margin() time.Duration { return l.claim.Lease - l.claim.Lease/10 }
 
-// keep starts the renewals. cancel ends the run's context when the lease is lost.
-func (l *lease) keep(cancel context.CancelCauseFunc) {
+// keep starts the renewals. The context of the run is cancelled when the lease is lost.
+func (l *lease) keep(run *runContext) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.cancel = cancel
+	l.run = run
 	l.renewer = l.core.newRenewer(l)
 	l.renewer.timer.Reset(l.claim.Lease / renewalsPerLease)
 }
 
-// resume starts the renewals again, after the claim was lost and found.
-func (l *lease) resume() {
+// resume starts the renewals again, after the claim was lost and found by a claim that
+// was sent at that time.
+func (l *lease) resume(sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.lost, l.sure = false, sent.Add(l.margin())
 	if l.renewer != nil {
 		l.renewer.timer.Reset(l.claim.Lease / renewalsPerLease)
 	}
 }
 
-// end stops the renewals. What a renewal under way reports no longer matters.
-func (l *lease) end() {
+// end stops the renewals, and tells whether it was the first to do so. What a renewal
+// under way reports no longer matters.
+func (l *lease) end() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended {
-		return
+		return false
 	}
 	l.ended = true
 	if l.renewer != nil {
 		l.core.freeRenewer(l.renewer)
 		l.renewer = nil
 	}
+	if l.unsettled {
+		l.core.unsettled.remove(l)
+	}
+	return true
+}
+
+// fail notes that the store has failed to settle the run.
+func (l *lease) fail() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ended && !l.unsettled {
+		l.unsettled = true
+		l.core.unsettled.add(l)
+	}
+}
+
+// forgetRun is called when the run is over and its lease is not.
+func (l *lease) forgetRun() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.run = nil
 }
 
 func (l *lease) valid() bool {
@@ -121,35 +148,50 @@ func (l *lease) valid() bool {
 	return !l.lost && !l.ended && time.Now().Before(l.sure)
 }
 
+// undisputed reports whether nobody else can have the claim yet, although it may have been
+// given up.
+func (l *lease) undisputed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.lost && time.Now().Before(l.sure)
+}
+
 func (l *lease) isLost() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lost
 }
 
+// settles says that the run is over. A renewal that is refused from now on may have been
+// refused because the run is settled already, by a call whose reply was lost.
+func (l *lease) settles() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.settling = true
+}
+
 // lose tells the run, once, that its claim is not sure any more.
 func (l *lease) lose(err error) {
 	l.mu.Lock()
-	first := !l.lost && !l.ended
-	if first {
-		l.lost = true
-	}
-	cancel := l.cancel
+	tell := !l.lost && !l.settling && !l.ended
+	l.lost = true
+	run := l.run
 	l.mu.Unlock()
-	if !first {
+	if !tell {
 		return
 	}
-	if cancel != nil {
-		cancel(ErrLeaseLost)
+	if run != nil {
+		run.cancel(ErrLeaseLost)
 	}
 	l.observe(Event{Kind: EventLeaseLost, Err: err})
 }
 
 // renew runs when the timer fires. A renewal that fails is tried again soon, with
 // growing pauses, and not at the next regular time: at a third of the lease, two
-// failures in a row would lose it. When the lease is lost the run is told, and
-// renewing goes on unless another has taken over: as long as the run lasts it should
-// not be overtaken.
+// failures in a row would lose it. The pauses shrink again when the lease draws to its
+// end: otherwise the last of them would outlast it although the store is back. When the
+// lease is lost the run is told, and renewing goes on unless another has taken over: as
+// long as the run lasts it should not be overtaken.
 func (l *lease) renew() {
 	if !l.core.work.enter() {
 		return // shut down with this run still going: its lease is left to lapse
@@ -183,10 +225,11 @@ func (l *lease) renew() {
 		next = -1
 	default:
 		l.failures++
-		if !time.Now().Before(l.sure) {
-			lost = true
+		next = min(backoff(l.failures), next)
+		if left := time.Until(l.sure); left > 0 {
+			next = min(next, left/2)
 		} else {
-			next = min(backoff(l.failures), time.Until(l.sure), next)
+			lost = true
 		}
 	}
 	if next >= 0 {
@@ -217,7 +260,7 @@ func (l *lease) renewalTimeout(now time.Time) time.Duration {
 // the answers that every store may give.
 func (l *lease) call(op string, timeout time.Duration, f func(context.Context) error) error {
 	start := time.Now()
-	_, err := do(l.ctx, l.core, timeout, func(ctx context.Context) (struct{}, error) {
+	_, err := do(context.WithoutCancel(l.client), l.core, timeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, f(ctx)
 	})
 	if err != nil && !errors.Is(err, ErrNotOwner) {
@@ -232,12 +275,21 @@ func (l *lease) timeout() time.Duration {
 	return min(storeTimeout, l.claim.Lease/renewalsPerLease)
 }
 
+// haste is timeout for the nth try of a call that somebody waits for. The first leaves
+// time for another: what has swallowed it may be a single connection.
+func (l *lease) haste(n int) time.Duration {
+	if n == 1 {
+		return min(l.timeout(), patience/2)
+	}
+	return l.timeout()
+}
+
 func (l *lease) observe(e Event) {
 	e.KeyHash = keyHash(l.key)
 	if e.Attempt == 0 {
 		e.Attempt = l.record.Attempt
 	}
-	l.set.observe(l.ctx, e)
+	l.set.observe(context.WithoutCancel(l.client), e)
 }
 
 // backoff is the pause after the nth failure in a row: short at first, because most

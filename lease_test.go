@@ -2,7 +2,6 @@ package idempotency_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"testing"
@@ -187,142 +186,6 @@ func shortly(t *testing.T) context.Context {
 	return ctx
 }
 
-// Renewals that fail are tried again within the lease, so that a store that is away for
-// less than that costs nobody the claim.
-func TestRenewalIsTriedAgainWithinTheLease(t *testing.T) {
-	t.Parallel()
-	for name, f := range map[string]fault{"refused": refuse, "reply lost": loseReply, "hanging": hang} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				shared := idempotency.NewMemoryStore()
-				var valid, invalid int
-				a := newProcess(t, shared, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					op, _ := idempotency.FromContext(r.Context())
-					for range 600 {
-						if op.Valid() && r.Context().Err() == nil {
-							valid++
-						} else {
-							invalid++
-						}
-						time.Sleep(time.Second)
-					}
-					_, _ = io.WriteString(w, "slow")
-				}))
-				b := newProcess(t, shared, answering(0, "overtaken"))
-				done := a.start(t, call{key: "k"})
-				go func() { // down for 12 seconds of each half minute, from before a renewal is due
-					for range 18 {
-						time.Sleep(9 * time.Second)
-						a.store.on("renew", always(f))
-						time.Sleep(12 * time.Second)
-						a.store.heal()
-						time.Sleep(9 * time.Second)
-					}
-				}()
-				for range 60 {
-					requireProblem(t, b.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeInFlight)
-					time.Sleep(9 * time.Second)
-				}
-				require.Equal(t, "slow", (<-done).body)
-				require.Zero(t, invalid)
-				require.Equal(t, 600, valid)
-				require.NotContains(t, a.events.kinds(), idempotency.EventLeaseLost)
-			})
-		})
-	}
-}
-
-// A run that cannot reach the store learns in time that its claim is no longer sure:
-// Valid is false a tenth before the lease ends, and the context is cancelled before
-// another can have taken over.
-func TestLeaseIsLostWhenTheStoreStaysAway(t *testing.T) {
-	t.Parallel()
-	for name, f := range map[string]func(left time.Duration) fault{
-		"refused": func(time.Duration) fault { return refuse },
-		"hanging": func(time.Duration) fault { return hang },
-		"refused, and hanging in the end": func(left time.Duration) fault {
-			if left > 0 {
-				return refuse
-			}
-			return hang
-		},
-	} {
-		for _, lease := range []time.Duration{100 * time.Millisecond, 3 * time.Second, leaseTime, time.Hour} {
-			t.Run(name+" "+lease.String(), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					sure := lease - lease/10
-					p := newProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						op, _ := idempotency.FromContext(r.Context())
-						start := time.Now()
-						time.Sleep(sure - time.Nanosecond)
-						if !op.Valid() || r.Context().Err() != nil {
-							t.Error("lost before its time")
-						}
-						time.Sleep(time.Nanosecond)
-						if op.Valid() {
-							t.Error("valid in the last tenth of the lease")
-						}
-						<-r.Context().Done()
-						if took := time.Since(start); took > sure+time.Millisecond {
-							t.Errorf("cancelled after %v", took)
-						}
-						if cause := context.Cause(r.Context()); !errors.Is(cause, idempotency.ErrLeaseLost) {
-							t.Errorf("cause %v", cause)
-						}
-						w.WriteHeader(http.StatusServiceUnavailable)
-					}), idempotency.WithLease(lease))
-					end := time.Now().Add(sure)
-					p.store.on("renew", func(int) fault { return f(time.Until(end)) })
-					require.Equal(t, http.StatusServiceUnavailable, p.do(t, call{key: "k"}).status)
-					require.Contains(t, p.events.kinds(), idempotency.EventLeaseLost)
-					p.requireQuiet(t)
-				})
-			})
-		}
-	}
-}
-
-// A reply that comes late says only that the lease began at some time since the call was
-// sent. What is sure is counted from there.
-func TestSureTimeIsCountedFromSending(t *testing.T) {
-	t.Parallel()
-	slow := func(_ context.Context, proceed func() error) error {
-		err := proceed()
-		time.Sleep(time.Second)
-		return err
-	}
-	for op, sent := range map[string]time.Duration{"claim": 0, "renew": leaseTime / 3} {
-		t.Run(op, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				end := time.Now().Add(sent + leaseTime - leaseTime/10)
-				p := newProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					op, _ := idempotency.FromContext(r.Context())
-					w.WriteHeader(http.StatusCreated)
-					time.Sleep(time.Until(end) - time.Nanosecond)
-					if !op.Valid() {
-						t.Error("lost before its time")
-					}
-					time.Sleep(time.Nanosecond)
-					if op.Valid() {
-						t.Error("valid in the last tenth of the lease")
-					}
-				}))
-				p.store.on("renew", always(refuse))
-				p.store.on(op, func(n int) fault {
-					if n == 1 {
-						return slow
-					}
-					return refuse
-				})
-				require.Equal(t, http.StatusCreated, p.do(t, call{key: "k"}).status)
-			})
-		})
-	}
-}
-
 // A run that is told to stop may say so with any status. That is no answer to the request,
 // whereas one that went through is.
 func TestRefusalOfACancelledRunIsNotRecorded(t *testing.T) {
@@ -410,6 +273,16 @@ func TestPausedOwnerDoesNotShowItsAnswer(t *testing.T) {
 			_, other, done := pause(t, answering(0, "second"))
 			require.Equal(t, "first", (<-done).body)
 			require.Equal(t, "first", other.do(t, call{key: "k"}).body)
+		})
+	})
+	t.Run("the other has finished, and the store does not say so", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			owner, other, done := pause(t, answering(0, "second"))
+			owner.store.on("complete", first(2, hang))
+			require.Equal(t, "second", other.do(t, call{key: "k"}).body)
+			requireProblem(t, <-done, http.StatusConflict, idempotency.CodeInFlight)
+			require.Equal(t, "second", owner.do(t, call{key: "k"}).body)
 		})
 	})
 	t.Run("the key is held", func(t *testing.T) {

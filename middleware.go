@@ -51,13 +51,17 @@ func (g *Guard) With(opts ...Option) *Guard {
 // Shutdown ends the guard, and all guards made from it by [Guard.With]. From its call
 // on, requests with a key are refused with 503 and those that wait for another's
 // answer get 409. It returns when the runs in flight have ended and are settled, or
-// when ctx ends: then it gives up what is still to be settled, reports each as
+// when ctx ends: then it gives up what the store has failed to settle, reports each run as
 // [EventRecordingLost], and returns the context's error.
 //
 // Call it beside http.Server.Shutdown, before the store's connection is closed. It may
 // be called more than once.
 func (g *Guard) Shutdown(ctx context.Context) error {
-	return g.core.work.shutdown(ctx)
+	err := g.core.work.shutdown(ctx)
+	if err != nil {
+		g.core.unsettled.giveUp(ErrShutdown)
+	}
+	return err
 }
 
 // Handler returns a handler that protects next. Requests whose method is not protected,
@@ -112,7 +116,7 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 			g.reject(w, r, "", e.problem)
 			return
 		}
-		serveUnguarded(w, r, next, in.body) // errNoKey
+		serveUnguarded(w, r, next, g.core.giveBody(in)) // errNoKey
 		return
 	}
 	if !g.core.work.admit() {
@@ -122,8 +126,9 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 	defer g.core.work.leave()
 
 	l := new(lease)
-	l.init(context.WithoutCancel(r.Context()), g, Key{in.scope, in.key}, in.fingerprint)
+	l.init(r.Context(), g, Key{in.scope, in.key}, in.fingerprint)
 	if rec, ok := g.set.cache.find(l.key, in.fingerprint); ok {
+		g.core.dropBody(in)
 		g.replay(w, r, l, rec)
 		return
 	}
@@ -136,8 +141,9 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 	case rec.Mine:
 		u := &run{guard: g, lease: l}
 		u.op.lease = l
-		u.serve(w, r, next, in.body)
+		u.serve(w, r, next, g.core.giveBody(in))
 	default:
+		g.core.dropBody(in)
 		g.serveRecord(w, r, l, rec)
 	}
 }
@@ -191,7 +197,7 @@ func (g *Guard) serveWithoutStore(w http.ResponseWriter, r *http.Request, next h
 		g.reject(w, r, l.key, newProblem(CodeAnswerUnreadable))
 	case g.set.failOpen:
 		l.observe(Event{Kind: EventFailOpen, Method: r.Method, Pattern: r.Pattern, Err: err})
-		serveUnguarded(w, r, next, in.body)
+		serveUnguarded(w, r, next, g.core.giveBody(in))
 	default:
 		g.reject(w, r, l.key, newProblem(CodeStoreUnavailable))
 	}

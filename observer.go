@@ -41,8 +41,9 @@ const (
 // An Event is one thing that a guard did or met. Fields that do not apply are zero.
 type Event struct {
 	Kind EventKind
-	// KeyHash is the beginning of the stored key's digest: enough to find the
-	// record in a log, useless for guessing the key.
+	// KeyHash is the beginning of the stored key's digest: enough to find the record in
+	// a log. It does not reveal a key that is random; of one that can be guessed, such
+	// as an order number, it confirms the guess.
 	KeyHash string
 	// Method and Pattern of the request; Pattern is that of http.ServeMux, if any.
 	Method, Pattern string

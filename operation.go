@@ -66,16 +66,3 @@ func FromContext(ctx context.Context) (*Operation, bool) {
 	o, ok := ctx.Value(operationKey{}).(*Operation)
 	return o, ok
 }
-
-// An operationContext carries the operation without an allocation of its own.
-type operationContext struct {
-	context.Context
-	op *Operation
-}
-
-func (c *operationContext) Value(key any) any {
-	if key == (operationKey{}) {
-		return c.op
-	}
-	return c.Context.Value(key)
-}

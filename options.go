@@ -190,7 +190,9 @@ func WithLease(d time.Duration) Option {
 
 // WithWait lets a duplicate of a request in flight wait up to d for the answer and
 // then replay it. The default, zero, answers 409 at once. Waiting requests hold their
-// connections; at most 5 minutes are accepted, and a few seconds are sensible.
+// connections; at most 5 minutes are accepted, and a few seconds are sensible. In one
+// process at most 1,024 requests wait for a key, and 4,096 for all keys together; those
+// above get 409 at once, as without waiting.
 func WithWait(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.wait = d })
 }
@@ -225,9 +227,9 @@ func WithStrictKeys() Option {
 
 // WithKeyFunc takes the key from elsewhere than the header field: the delivery id of
 // a webhook, a field of the body. It is called after the body has been read, with the
-// request and its body. An empty key means that the request has none; an error is
-// answered with 400 key-invalid and its text is not shown. The key may have up to 255
-// bytes of any kind. Nil, the default, reads the header.
+// request and its body, which it must not change or keep. An empty key means that the
+// request has none; an error is answered with 400 key-invalid and its text is not shown.
+// The key may have up to 255 bytes of any kind. Nil, the default, reads the header.
 func WithKeyFunc(f func(r *http.Request, body []byte) (string, error)) Option {
 	return optionFunc(func(s *settings) { s.keyFunc = f })
 }
@@ -342,8 +344,13 @@ func WithClientCancel() Option {
 	return optionFunc(func(s *settings) { s.clientCancel = true })
 }
 
-// WithSealer sets what encrypts answers before they reach the store. Nil, the
-// default, stores them as they are.
+// WithSealer sets what encrypts answers and the values of steps before they reach the
+// store. Nil, the default, stores them as they are.
+//
+// A guard with a sealer takes nothing that is not sealed. On a service that has run
+// without one, completed keys of before are answered with 500 answer-unreadable until
+// their TTL is over. Another prefix for the records ([WithPrefix]) avoids that, and runs
+// again what is retried across the change.
 func WithSealer(sealer Sealer) Option {
 	return optionFunc(func(s *settings) { s.sealer = sealer })
 }

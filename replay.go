@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -35,9 +36,18 @@ func (g *Guard) serveRecord(w http.ResponseWriter, r *http.Request, l *lease, re
 	}
 }
 
+// fieldSpaces are for the fields of answers, from the time they are read until they are
+// sent. Few answers have more.
+var fieldSpaces = sync.Pool{New: func() any { return new([12]field) }}
+
 // replay serves the recorded answer, if it is whole and the caller may see it.
 func (g *Guard) replay(w http.ResponseWriter, r *http.Request, l *lease, rec Record) {
-	a, err := g.set.unseal(rec.Answer, l.key, rec.Fingerprint)
+	space := fieldSpaces.Get().(*[12]field)
+	defer func() {
+		clear(space[:])
+		fieldSpaces.Put(space)
+	}()
+	a, err := g.set.unseal(rec.Answer, l.key, rec.Fingerprint, space[:])
 	if err == nil && a.kind != answerKept && a.kind != answerNotKept {
 		err = fmt.Errorf("%w: it is no response", ErrCorrupt)
 	}

@@ -2,7 +2,6 @@ package idempotency
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 type intake struct {
 	key, scope  string
 	body        []byte
+	buffer      *bodyBuffer // the memory of body, if it is to be reused
 	fingerprint Fingerprint
 }
 
@@ -34,7 +34,7 @@ func (g *Guard) take(r *http.Request, in *intake) error {
 	if in.scope, err = scopeOf(g.core.scope, r); err != nil {
 		return refused(CodeScopeUnresolved)
 	}
-	if in.body, err = readBody(r, g.set.maxRequestBody); err != nil {
+	if err = g.core.readBody(r, g.set.maxRequestBody, in); err != nil {
 		return err
 	}
 	if g.set.keyFunc != nil {
@@ -60,40 +60,76 @@ func (g *Guard) take(r *http.Request, in *intake) error {
 // the systems that keys are handed on to.
 const maxKeyLen = 255
 
-// readBody reads the body into memory of exactly its size if it is declared. A body
-// whose declared length is over the limit is refused without reading a byte.
-func readBody(r *http.Request, limit int64) ([]byte, error) {
+// A bodyBuffer is memory for the bodies of requests. A handler may keep the body that it
+// is given, so that a run takes the memory with it. All other requests, replays above
+// all, are done with it before they are answered.
+type bodyBuffer struct {
+	memory []byte
+	more   [1]byte // where one byte too many would go
+}
+
+// fit makes room for n bytes. Memory that is much larger is left to the garbage
+// collector, because a run would keep all of it.
+func (b *bodyBuffer) fit(n int64) []byte {
+	const slack = 512
+	if c := int64(cap(b.memory)); c < n || c > 2*n+slack {
+		b.memory = make([]byte, n)
+	}
+	return b.memory[:n:n] // what is behind it was of others
+}
+
+// giveBody hands the body to a handler, for good.
+func (c *core) giveBody(in *intake) []byte {
+	body := in.body
+	if in.buffer != nil {
+		in.buffer.memory = nil
+		c.dropBody(in)
+	}
+	return body
+}
+
+// dropBody is called when nobody reads the body any more.
+func (c *core) dropBody(in *intake) {
+	if in.buffer != nil && cap(in.buffer.memory) <= maxPooledBuffer {
+		c.bodies.Put(in.buffer)
+	}
+	in.buffer, in.body = nil, nil
+}
+
+// readBody reads the body into memory of its size if it is declared. A body whose
+// declared length is over the limit is refused without reading a byte.
+func (c *core) readBody(r *http.Request, limit int64, in *intake) error {
 	if r.ContentLength > limit {
-		return nil, refused(CodeBodyTooLarge)
+		return refused(CodeBodyTooLarge)
 	}
 	if r.Body == nil || r.Body == http.NoBody {
-		return nil, nil
+		return nil
 	}
 	if r.ContentLength >= 0 {
-		body := make([]byte, r.ContentLength)
-		n, err := io.ReadFull(r.Body, body)
-		if err != nil {
-			return nil, bodyRefusal(err)
+		in.buffer = c.bodies.Get().(*bodyBuffer)
+		in.body = in.buffer.fit(r.ContentLength)
+		if _, err := io.ReadFull(r.Body, in.body); err != nil {
+			return bodyRefusal(err)
 		}
 		// A caller that is not net/http's server may send more than it declares.
-		var more [1]byte
-		switch m, err := r.Body.Read(more[:]); {
+		switch m, err := r.Body.Read(in.buffer.more[:]); {
 		case m > 0:
-			return nil, refused(CodeBodyUnreadable)
+			return refused(CodeBodyUnreadable)
 		case err != nil && !errors.Is(err, io.EOF):
-			return nil, bodyRefusal(err)
+			return bodyRefusal(err)
 		}
-		return body[:n], nil
+		return nil
 	}
 	var buf bytes.Buffer
 	n, err := buf.ReadFrom(io.LimitReader(r.Body, limit+1))
 	switch {
 	case err != nil:
-		return nil, bodyRefusal(err)
+		return bodyRefusal(err)
 	case n > limit:
-		return nil, refused(CodeBodyTooLarge)
+		return refused(CodeBodyTooLarge)
 	}
-	return buf.Bytes(), nil
+	in.body = buf.Bytes()
+	return nil
 }
 
 func bodyRefusal(err error) *refusal {
@@ -113,16 +149,3 @@ func bodyRefusal(err error) *refusal {
 type bodyReader struct{ bytes.Reader }
 
 func (*bodyReader) Close() error { return nil }
-
-// runContext is the context of a run. It keeps the values and the deadline of the
-// request but not its cancellation, because a client that hangs up must find its
-// answer when it comes back.
-func runContext(detached context.Context, r *http.Request, clientCancel bool) (context.Context, context.CancelFunc) {
-	if clientCancel {
-		return r.Context(), nil
-	}
-	if deadline, ok := r.Context().Deadline(); ok {
-		return context.WithDeadline(detached, deadline)
-	}
-	return detached, nil
-}

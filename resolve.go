@@ -181,7 +181,7 @@ func (g *Guard) undoSteps(ctx context.Context, k Key, rec Record) error {
 		return nil
 	}
 	var l lease
-	l.init(context.WithoutCancel(ctx), g, k, rec.Fingerprint)
+	l.init(ctx, g, k, rec.Fingerprint)
 	claimed, err := l.acquire(false)
 	switch {
 	case err != nil:
@@ -195,7 +195,7 @@ func (g *Guard) undoSteps(ctx context.Context, k Key, rec Record) error {
 			break
 		}
 	}
-	return errors.Join(err, l.release())
+	return errors.Join(err, l.release(l.timeout()))
 }
 
 // sealAgain returns the stored form of an answer, and the one that is recorded already if
@@ -203,7 +203,7 @@ func (g *Guard) undoSteps(ctx context.Context, k Key, rec Record) error {
 // a sealer makes others each time.
 func (g *Guard) sealAgain(a *answer, key string, rec Record) ([]byte, error) {
 	if rec.State == StateCompleted {
-		recorded, err := g.set.unseal(rec.Answer, key, rec.Fingerprint)
+		recorded, err := g.set.unseal(rec.Answer, key, rec.Fingerprint, nil)
 		if err == nil && bytes.Equal(recorded.encode(key, rec.Fingerprint), a.encode(key, rec.Fingerprint)) {
 			return rec.Answer, nil
 		}

@@ -1,7 +1,6 @@
 package idempotency
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"time"
@@ -15,7 +14,7 @@ type run struct {
 	guard *Guard
 	op    Operation
 	lease *lease
-	ctx   operationContext
+	ctx   runContext
 	rec   recorder
 	req   http.Request
 	body  bodyReader
@@ -30,17 +29,12 @@ type run struct {
 // serve runs the handler under the claim, settles the outcome and answers.
 func (u *run) serve(w http.ResponseWriter, r *http.Request, next http.Handler, body []byte) {
 	start := time.Now()
-	parent, cancelDeadline := runContext(u.lease.ctx, r, u.guard.set.clientCancel)
-	if cancelDeadline != nil {
-		defer cancelDeadline()
-	}
-	ctx, cancel := context.WithCancelCause(parent)
-	defer cancel(nil)
-	u.ctx = operationContext{ctx, &u.op}
+	u.ctx.init(r.Context(), &u.op, u.guard.set.clientCancel)
+	defer u.ctx.end()
 	u.req = *r.WithContext(&u.ctx)
 	setBody(&u.req, &u.body, body)
 	u.rec.init(w, r.Method, u.guard.set.header, u.guard.set.maxResponseLen, &u.guard.core.buffers)
-	u.lease.keep(cancel)
+	u.lease.keep(&u.ctx)
 
 	// A panic and runtime.Goexit pass through here on their way out. They are not
 	// recovered: net/http, and the log, see the panic where it happened.

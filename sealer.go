@@ -98,21 +98,22 @@ func (s *settings) seal(a *answer, key string, fp Fingerprint) ([]byte, error) {
 
 // unseal reads a stored answer. A guard with a sealer accepts nothing else: whoever can
 // write to the store could otherwise make up answers.
-func (s *settings) unseal(stored []byte, key string, fp Fingerprint) (*answer, error) {
+// The fields are put into space if they fit.
+func (s *settings) unseal(stored []byte, key string, fp Fingerprint, space []field) (answer, error) {
 	if s.sealer != nil {
 		switch {
 		case len(stored) == 0 || stored[0]&sealedBit == 0:
-			return nil, fmt.Errorf("%w: not sealed", ErrCorrupt)
+			return answer{}, fmt.Errorf("%w: not sealed", ErrCorrupt)
 		case stored[0] != sealedVersion:
-			return nil, fmt.Errorf("%w: %d", errAnswerVersion, stored[0])
+			return answer{}, fmt.Errorf("%w: %d", errAnswerVersion, stored[0])
 		}
 		plain, err := s.sealer.Open(stored[1:], bound(key, fp))
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+			return answer{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
 		stored = plain
 	}
-	return decodeAnswer(stored, key, fp)
+	return decodeAnswer(stored, key, fp, space)
 }
 
 func bound(key string, fp Fingerprint) []byte {

@@ -3,6 +3,8 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -21,7 +23,7 @@ const (
 
 var (
 	// errSuperseded says that the run's answer must not be shown: another run's answer
-	// is recorded, or another run is in flight. The record comes with it.
+	// is recorded, or another run is in flight, or may be. The record comes with it.
 	errSuperseded = errors.New("idempotency: another run has taken over")
 
 	// errPending says that settling goes on in the background.
@@ -48,23 +50,38 @@ func (v verdict) lasting() bool { return v.outcome == Final || v.outcome == Unkn
 // The errors are errPending and errSuperseded; with the latter comes the record that
 // stands in the way of the answer.
 func (l *lease) settle(v verdict) (Record, error) {
+	l.settles()
 	start := time.Now()
 	for n := 1; ; n++ {
-		rec, err := l.try(v)
+		rec, err := l.try(v, min(l.haste(n), patience-time.Since(start)))
 		if err == nil || errors.Is(err, errSuperseded) {
 			l.end()
 			return rec, err
 		}
+		l.fail()
 		pause := backoff(n)
 		if time.Since(start)+pause >= patience || !l.core.work.pause(pause) {
-			return Record{}, l.settleLater(v, n, err)
+			return l.settleUnseen(v, n, err)
 		}
 	}
 }
 
-// try makes one attempt to settle.
-func (l *lease) try(v verdict) (Record, error) {
-	err := l.conclude(v)
+// settleUnseen hands over to the background. The client gets the run's answer before it
+// is recorded, because an effect has happened and only this answer tells of it. But if the
+// claim has lapsed meanwhile, another run may have ended with another answer, which is
+// the one that counts: then the client has to ask again.
+func (l *lease) settleUnseen(v verdict, failures int, cause error) (Record, error) {
+	sure := l.undisputed()
+	err := l.settleLater(v, failures, cause)
+	if v.outcome == Final && !sure && !l.claim.Hold {
+		return Record{State: StateClaimed, Fingerprint: l.claim.Fingerprint}, errSuperseded
+	}
+	return Record{}, err
+}
+
+// try makes one attempt to settle, with calls that take no longer than the timeout.
+func (l *lease) try(v verdict, timeout time.Duration) (Record, error) {
+	err := l.conclude(v, timeout)
 	if !errors.Is(err, ErrNotOwner) {
 		return Record{}, err
 	}
@@ -72,11 +89,11 @@ func (l *lease) try(v verdict) (Record, error) {
 		// Whoever has the record now decides: there is nothing of this run to be kept.
 		return Record{}, nil
 	}
-	rec, err := l.reclaim()
+	rec, err := l.reclaim(timeout)
 	if err != nil {
 		return rec, err
 	}
-	err = l.conclude(v)
+	err = l.conclude(v, timeout)
 	if errors.Is(err, ErrNotOwner) {
 		return rec, errSuperseded
 	}
@@ -84,30 +101,30 @@ func (l *lease) try(v verdict) (Record, error) {
 }
 
 // conclude makes the store call that a verdict stands for.
-func (l *lease) conclude(v verdict) error {
+func (l *lease) conclude(v verdict, timeout time.Duration) error {
 	switch {
 	case v.outcome == Final:
-		return l.complete(v.answer)
+		return l.complete(v.answer, timeout)
 	case v.lasting():
-		return l.call("hold", l.timeout(), func(ctx context.Context) error {
+		return l.call("hold", timeout, func(ctx context.Context) error {
 			return l.core.store.Hold(ctx, l.key, l.claim.Owner)
 		})
 	default:
-		return l.release()
+		return l.release(timeout)
 	}
 }
 
-func (l *lease) complete(answer []byte) error {
+func (l *lease) complete(answer []byte, timeout time.Duration) error {
 	if l.core.local {
-		return l.core.store.Complete(l.ctx, l.key, l.claim.Owner, answer, l.set.ttl)
+		return l.core.store.Complete(context.Background(), l.key, l.claim.Owner, answer, l.set.ttl)
 	}
-	return l.call("complete", l.timeout(), func(ctx context.Context) error {
+	return l.call("complete", timeout, func(ctx context.Context) error {
 		return l.core.store.Complete(ctx, l.key, l.claim.Owner, answer, l.set.ttl)
 	})
 }
 
-func (l *lease) release() error {
-	return l.call("release", l.timeout(), func(ctx context.Context) error {
+func (l *lease) release(timeout time.Duration) error {
+	return l.call("release", timeout, func(ctx context.Context) error {
 		return l.core.store.Release(ctx, l.key, l.claim.Owner)
 	})
 }
@@ -118,8 +135,9 @@ func (l *lease) release() error {
 // has happened, and recording it is what prevents the next one. The owner is the same,
 // so that a claim whose reply is lost does not stand in the way of the next try, and the
 // lease is renewed again until the run is settled.
-func (l *lease) reclaim() (Record, error) {
-	rec, err := l.core.claim(l.ctx, l.timeout(), l.key, l.claim)
+func (l *lease) reclaim(timeout time.Duration) (Record, error) {
+	sent := time.Now()
+	rec, err := l.core.claim(l.client, timeout, l.key, l.claim)
 	if err != nil {
 		l.observe(Event{Kind: EventStoreError, Op: "claim", Err: err})
 		return Record{}, err
@@ -127,7 +145,7 @@ func (l *lease) reclaim() (Record, error) {
 	if !rec.Mine {
 		return rec, errSuperseded
 	}
-	l.resume()
+	l.resume(sent)
 	return rec, nil
 }
 
@@ -151,6 +169,7 @@ func (l *lease) settleLater(v verdict, failures int, cause error) error {
 		return l.giveUp(ErrShutdown)
 	}
 	v.run = nil // the answer is all that is kept
+	l.forgetRun()
 	l.observe(Event{Kind: EventRecordingDelayed, Outcome: v.outcome, Err: cause})
 	until := time.Now().Add(l.claim.Retention)
 	go func() {
@@ -161,7 +180,7 @@ func (l *lease) settleLater(v verdict, failures int, cause error) error {
 				_ = l.giveUp(ErrShutdown)
 				return
 			}
-			if _, err := l.try(v); err == nil || errors.Is(err, errSuperseded) {
+			if _, err := l.try(v, l.timeout()); err == nil || errors.Is(err, errSuperseded) {
 				l.end()
 				return
 			}
@@ -174,10 +193,12 @@ func (l *lease) settleLater(v verdict, failures int, cause error) error {
 	return errPending
 }
 
-// giveUp leaves the record to its lease. The client has its answer all the same.
+// giveUp leaves the record to its lease, and says so, once. The client has its answer
+// all the same.
 func (l *lease) giveUp(err error) error {
-	l.end()
-	l.observe(Event{Kind: EventRecordingLost, Err: err})
+	if l.end() {
+		l.observe(Event{Kind: EventRecordingLost, Err: err})
+	}
 	return errPending
 }
 
@@ -201,7 +222,7 @@ func (l *lease) abandon() {
 		defer l.core.work.leave()
 		defer l.core.ghosts.remove(0)
 		for n := 1; ; n++ {
-			err := l.release()
+			err := l.release(l.timeout())
 			if err == nil {
 				return
 			}
@@ -228,6 +249,39 @@ func sleep(d time.Duration, end <-chan struct{}) bool {
 		return true
 	case <-end:
 		return false
+	}
+}
+
+// unsettled are the runs that the store has failed to settle so far. A shutdown that has
+// run out of time reports them itself: the process may end as soon as it returns, and
+// whoever tries to settle them then may hang in a call of the store.
+type unsettled struct {
+	mu     sync.Mutex
+	leases map[*lease]struct{}
+}
+
+func (u *unsettled) add(l *lease) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.leases == nil {
+		u.leases = make(map[*lease]struct{})
+	}
+	u.leases[l] = struct{}{}
+}
+
+func (u *unsettled) remove(l *lease) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.leases, l)
+}
+
+// giveUp gives all of them up.
+func (u *unsettled) giveUp(err error) {
+	u.mu.Lock()
+	leases := slices.Collect(maps.Keys(u.leases))
+	u.mu.Unlock()
+	for _, l := range leases {
+		_ = l.giveUp(err)
 	}
 }
 

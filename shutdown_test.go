@@ -61,6 +61,7 @@ func TestShutdownGivesUpAtItsDeadline(t *testing.T) {
 				start := time.Now()
 				require.ErrorIs(t, p.guard.Shutdown(ctx), context.DeadlineExceeded)
 				require.Equal(t, 10*time.Second, time.Since(start))
+				require.Equal(t, 1, countKind(p.events, idempotency.EventRecordingLost), "the process may end now")
 				time.Sleep(2 * time.Second) // a call that hangs is waited for, in the background
 				synctest.Wait()
 				require.Equal(t, 1, countKind(p.events, idempotency.EventRecordingLost))
@@ -69,6 +70,22 @@ func TestShutdownGivesUpAtItsDeadline(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A run that the store fails to settle at the moment is given up too. Its client gets its
+// answer all the same.
+func TestShutdownGivesUpWhileAClientWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newProcess(t, idempotency.NewMemoryStore(), answering(0, "done"))
+		p.store.on("complete", always(refuse))
+		done := p.start(t, call{key: "k"})
+		require.ErrorIs(t, p.guard.Shutdown(shortly(t)), context.DeadlineExceeded)
+		require.Equal(t, 1, countKind(p.events, idempotency.EventRecordingLost))
+		require.Equal(t, "done", (<-done).body)
+		p.requireQuiet(t)
+		require.Equal(t, 1, countKind(p.events, idempotency.EventRecordingLost))
+	})
 }
 
 // A run that goes on after a shutdown has given up still records its answer if the store

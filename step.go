@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"example.com/idempotency/internal/stepcall"
 )
 
 // maxStepValue is the largest value of a step, encoded. A step remembers what the next
@@ -174,7 +176,7 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 			return none, fmt.Errorf("idempotency: step %q was not begun: %w", name, err)
 		}
 	}
-	value, err := fn(&stepContext{ctx, op, name})
+	value, err := fn(&stepContext{Context: ctx, op: op, name: name})
 	if err != nil && !IsPermanent(err) {
 		return none, err // the mark of AtMostOnce stays: it may have happened all the same
 	}
@@ -221,17 +223,16 @@ func decodeStep[T any](codec Codec, name string, data []byte) (T, error) {
 }
 
 // A stepContext is the context of a step's function. It tells the step, so that nesting
-// is noticed.
+// is noticed, and that package client makes the keys of its calls from the step.
 type stepContext struct {
 	context.Context
-	op   *Operation
-	name string
+	op    *Operation
+	name  string
+	calls stepCalls
 }
 
-type stepKey struct{}
-
 func (c *stepContext) Value(key any) any {
-	if key == (stepKey{}) {
+	if key == (stepcall.ContextKey{}) {
 		return c
 	}
 	return c.Context.Value(key)
@@ -253,29 +254,41 @@ func (o *Operation) beginStep(ctx context.Context, name string) ([]byte, error) 
 		return nil, misuse("a name has 1 to 255 bytes")
 	}
 	// A step may contain another operation, which has steps of its own.
-	if outer, ok := ctx.Value(stepKey{}).(*stepContext); ok && outer.op == o {
+	if outer, ok := ctx.Value(stepcall.ContextKey{}).(*stepContext); ok && outer.op == o {
 		return nil, misuse(fmt.Sprintf("inside step %q", outer.name))
 	}
 	if _, ok := o.lease.core.store.(StepStore); !ok {
 		return nil, misuse("the store cannot record steps")
 	}
-	o.steps.mu.Lock()
-	defer o.steps.mu.Unlock()
-	switch {
-	case o.steps.ended:
-		return nil, misuse("the run has ended")
-	case o.steps.names[name]:
-		return nil, misuse("its name is used twice in this run")
+	if why := o.steps.take(name); why != "" {
+		return nil, misuse(why)
 	}
-	if o.steps.names == nil {
-		o.steps.names = make(map[string]bool)
-	}
-	o.steps.names[name] = true
 	stored, ok := o.lease.record.Steps[name]
 	if !ok {
 		return nil, nil
 	}
-	return o.lease.set.unsealStep(stored, o.lease.key, o.lease.claim.Fingerprint, name)
+	value, err := o.lease.set.unsealStep(stored, o.lease.key, o.lease.claim.Fingerprint, name)
+	if err != nil {
+		o.lease.observe(Event{Kind: EventCorrupt, Op: "step", Err: err})
+	}
+	return value, err
+}
+
+// take notes that a name is used, or says why it must not be.
+func (s *stepsTaken) take(name string) (why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.ended:
+		return "the run has ended"
+	case s.names[name]:
+		return "its name is used twice in this run"
+	}
+	if s.names == nil {
+		s.names = make(map[string]bool)
+	}
+	s.names[name] = true
+	return ""
 }
 
 // endSteps refuses further steps: the run is being settled.
@@ -295,7 +308,7 @@ func (l *lease) saveStep(name string, value []byte) error {
 	store := l.core.store.(StepStore)
 	start := time.Now()
 	for n := 1; ; n++ {
-		err := l.call("step", l.timeout(), func(ctx context.Context) error {
+		err := l.call("step", l.haste(n), func(ctx context.Context) error {
 			return store.SaveStep(ctx, l.key, l.claim.Owner, name, stored)
 		})
 		if err == nil || errors.Is(err, ErrNotOwner) {

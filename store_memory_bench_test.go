@@ -26,7 +26,7 @@ func memoryKeys(n int) []string {
 // BenchmarkMemoryStore shows that the cost of a call does not depend on the number of
 // keys that are alive.
 func BenchmarkMemoryStore(b *testing.B) {
-	for _, live := range []int{1_000, 1_000_000} {
+	for _, live := range []int{1_000, 10_000, 100_000, 1_000_000} {
 		keys := memoryKeys(2 * live)
 		answer := make([]byte, 512)
 		// filled returns a store in which the first half of the keys is completed.
@@ -70,18 +70,21 @@ func BenchmarkMemoryStore(b *testing.B) {
 		}
 		b.Run(fmt.Sprintf("run/live=%d", live), func(b *testing.B) {
 			s := filled(b)
+			defer reportCPU(b)()
 			for i := 0; b.Loop(); i++ {
 				run(b, s, i)
 			}
 		})
 		b.Run(fmt.Sprintf("replay/live=%d", live), func(b *testing.B) {
 			s := filled(b)
+			defer reportCPU(b)()
 			for i := 0; b.Loop(); i++ {
 				replay(b, s, i*7919)
 			}
 		})
 		b.Run(fmt.Sprintf("replay-parallel/live=%d", live), func(b *testing.B) {
 			s := filled(b)
+			defer reportCPU(b)()
 			var worker atomic.Int64
 			b.RunParallel(func(pb *testing.PB) {
 				for i := int(worker.Add(1)) * 104729; pb.Next(); i++ {

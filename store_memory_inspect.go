@@ -16,7 +16,7 @@ func (s *MemoryStore) Watch(ctx context.Context, key string) (settled <-chan str
 	}
 	// One place is enough: a value says only that it is worth asking again.
 	c := make(chan struct{}, 1)
-	sh, _ := s.lock(key)
+	sh, _, _ := s.lock(key)
 	defer sh.mu.Unlock()
 	if sh.watchers == nil {
 		sh.watchers = make(map[string]map[chan struct{}]struct{})
@@ -43,13 +43,17 @@ func (s *MemoryStore) SaveStep(ctx context.Context, key string, o Owner, name st
 		}
 		step := memoryStep{name, trim(value)}
 		s.bytes.Add(int64(step.size()))
-		i := slices.IndexFunc(r.steps, func(old memoryStep) bool { return old.name == name })
+		if r.rare == nil {
+			r.rare = new(memoryRare)
+		}
+		steps := r.rare.steps
+		i := slices.IndexFunc(steps, func(old memoryStep) bool { return old.name == name })
 		if i < 0 {
-			r.steps = append(r.steps, step)
+			r.rare.steps = append(steps, step)
 			return nil
 		}
-		s.bytes.Add(-int64(r.steps[i].size()))
-		r.steps[i] = step
+		s.bytes.Add(-int64(steps[i].size()))
+		steps[i] = step
 		return nil
 	})
 }
@@ -59,9 +63,9 @@ func (s *MemoryStore) Get(ctx context.Context, key string) (Record, error) {
 	if err := ctx.Err(); err != nil {
 		return Record{}, err
 	}
-	sh, now := s.lock(key)
+	sh, hash, now := s.lock(key)
 	defer sh.mu.Unlock()
-	r := s.find(sh, key, now)
+	r := s.find(sh, hash, key, now)
 	if r == nil {
 		return Record{}, ErrNotFound
 	}
@@ -73,23 +77,23 @@ func (s *MemoryStore) Get(ctx context.Context, key string) (Record, error) {
 // List implements [Inspector]. It holds no lock while it calls visit, and the lock of
 // a part of the store only to note which records that part has.
 func (s *MemoryStore) List(ctx context.Context, visit func(key string, r Record) bool) error {
-	var noted expiryQueue
+	var noted []expiryEntry
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		noted = append(noted[:0], sh.queue...)
+		noted = append(noted[:0], sh.queue.entries...)
 		sh.mu.Unlock()
 		for _, entry := range noted {
-			r := entry.record
 			if err := ctx.Err(); err != nil {
 				return err
 			}
 			sh.mu.Lock()
 			now := s.now()
-			gone := r.index == noIndex || r.expires <= now
-			out := r.see(now)
+			r := sh.records.at(entry.slot) // by now perhaps another
+			gone := r.state == 0 || r.expires <= now
+			key, out := r.key(), r.see(now)
 			sh.mu.Unlock()
-			if !gone && !visit(r.key, out) {
+			if !gone && !visit(key, out) {
 				return nil
 			}
 		}
@@ -102,9 +106,9 @@ func (s *MemoryStore) Resolve(ctx context.Context, key string, attempt int, answ
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	sh, now := s.lock(key)
+	sh, hash, now := s.lock(key)
 	defer sh.mu.Unlock()
-	r := s.find(sh, key, now)
+	r := s.find(sh, hash, key, now)
 	if r == nil {
 		return ErrNotFound
 	}
@@ -116,19 +120,21 @@ func (s *MemoryStore) Resolve(ctx context.Context, key string, attempt int, answ
 		state = StateReleased
 	}
 	switch {
-	case r.state == state && bytes.Equal(r.answer, answer):
+	case r.state == state && r.byHand && bytes.Equal(r.answer, answer):
 		return nil // It was resolved like this before, and the reply was lost.
 	case !r.held(now):
 		return ErrChanged
-	case answer == nil:
+	}
+	r.byHand = true
+	if answer == nil {
 		// The owner stays: its delayed claim must not get what it has lost.
 		sh.touch(r, state, now, r.retention)
 		sh.announce(key)
-	default:
-		// No owner: its own answer comes too late.
-		r.owner = Owner{}
-		s.complete(sh, r, now, answer, ttl)
+		return nil
 	}
+	// No owner: its own answer comes too late.
+	r.owner = Owner{}
+	s.complete(sh, r, key, now, answer, ttl)
 	return nil
 }
 
@@ -137,9 +143,9 @@ func (s *MemoryStore) Forget(ctx context.Context, key string, attempt int) error
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	sh, now := s.lock(key)
+	sh, hash, now := s.lock(key)
 	defer sh.mu.Unlock()
-	r := s.find(sh, key, now)
+	r := s.find(sh, hash, key, now)
 	switch {
 	case r == nil:
 		return nil

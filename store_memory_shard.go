@@ -10,33 +10,43 @@ import (
 // guarded by mu.
 type memoryShard struct {
 	mu       sync.Mutex
-	records  map[string]*memoryRecord
+	records  memoryTable
 	queue    expiryQueue
 	watchers map[string]map[chan struct{}]struct{}
-	_        [16]byte // fills a cache line: neighbours do not slow each other down
+	_        [24]byte // fills cache lines: neighbours do not slow each other down
 }
 
 // A memoryRecord is what is kept for one key. There may be millions, so it is kept
-// small: 176 bytes are a size of the allocator, and the end of a lease is computed
-// from touched. Moments are nanoseconds of the store's clock.
+// small; the end of a lease is computed from touched. Moments are nanoseconds of the
+// store's clock. In a free slot, all but next is zero.
 //
 // Records are changed in place. The bytes of an answer or a step never are, because
 // they are handed out.
 type memoryRecord struct {
-	key         string
 	answer      []byte
-	steps       []memoryStep
+	rare        *memoryRare // nil if there is nothing of it
+	hash        uint64      // of the key
+	slot        int32       // where the record is
+	next        int32       // slot of another record with this hash, or of another free one
+	expires     int64
+	touched     int64 // when it was last claimed, renewed, completed, released or held
 	lease       time.Duration
 	retention   time.Duration
-	touched     int64 // when it was last claimed, renewed, completed, released or held
-	expires     int64
+	attempt     int32
 	fingerprint Fingerprint
 	owner       Owner
 	origin      Owner
-	attempt     int32
-	index       int32 // in the queue; noIndex once removed
 	state       State
 	hold        bool
+	byHand      bool  // settled by Resolve
+	keyLen      uint8 // of shortKey
+	shortKey    [43]byte
+}
+
+// memoryRare is what few records have.
+type memoryRare struct {
+	longKey string // if it does not fit into shortKey
+	steps   []memoryStep
 }
 
 // A memoryStep is a recorded part of a run. There are few in a record, and a map would
@@ -47,24 +57,28 @@ type memoryStep struct {
 }
 
 // insert adds a record that c has claimed.
-func (sh *memoryShard) insert(key string, c Claim, now int64) *memoryRecord {
-	r := &memoryRecord{key: key, fingerprint: c.Fingerprint, origin: c.Owner, attempt: 1}
-	sh.records[key] = r
-	sh.queue.push(r)
+func (sh *memoryShard) insert(hash uint64, key string, c Claim, now int64) *memoryRecord {
+	r := sh.records.insert(hash, key)
+	r.fingerprint, r.origin, r.attempt = c.Fingerprint, c.Owner, 1
+	sh.queue.push(r.slot, math.MaxInt64) // at the end, where a new record mostly stays
 	r.grant(sh, c, now)
 	return r
 }
 
 func (sh *memoryShard) remove(r *memoryRecord) {
-	delete(sh.records, r.key)
-	sh.queue.remove(r)
+	sh.queue.remove(r.slot)
+	sh.records.remove(r)
+	if sh.records.isSpacious() {
+		sh.records.init()
+		sh.queue = expiryQueue{}
+	}
 }
 
 // touch moves the record to the state, and its end to kept from now.
 func (sh *memoryShard) touch(r *memoryRecord, state State, now int64, kept time.Duration) {
 	r.state, r.touched = state, now
 	r.expires = now + min(int64(kept), math.MaxInt64-now)
-	sh.queue.fix(r)
+	sh.queue.fix(r.slot, r.expires)
 }
 
 // announce wakes those who watch the key.
@@ -83,15 +97,15 @@ func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 	switch {
 	case r.fingerprint != c.Fingerprint:
 		return r.see(now)
+	case r.state == StateClaimed && r.owner == c.Owner:
+		// The record was made for this claim, or the claim was sent again, perhaps because
+		// the first one had no reply: its caller counts the lease from this one.
+		if now != r.touched {
+			r.grant(sh, c, now)
+		}
 	case lapsed && (r.hold || c.Hold):
 		r.state = StateHeld
 		return r.see(now)
-	case r.state == StateClaimed && r.owner == c.Owner:
-		// The claim was sent again. It is granted anew only if it has to be: the
-		// caller counts its lease from the first time.
-		if lapsed {
-			r.grant(sh, c, now)
-		}
 	case lapsed, r.state == StateReleased && r.owner != c.Owner:
 		r.attempt++
 		r.grant(sh, c, now)
@@ -108,7 +122,7 @@ func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 
 // grant makes the record the caller's.
 func (r *memoryRecord) grant(sh *memoryShard, c Claim, now int64) {
-	r.owner, r.hold = c.Owner, c.Hold
+	r.owner, r.hold, r.byHand = c.Owner, c.Hold, false
 	r.lease, r.retention = c.Lease, c.Retention
 	sh.touch(r, StateClaimed, now, c.Retention)
 }
@@ -145,9 +159,12 @@ func (r *memoryRecord) held(now int64) bool {
 
 // size returns what the record counts for in the store's limit of bytes.
 func (r *memoryRecord) size() int64 {
-	n := memoryOverhead + len(r.key) + len(r.answer)
-	for _, step := range r.steps {
-		n += step.size()
+	n := memoryOverhead + int(r.keyLen) + len(r.answer)
+	if r.rare != nil {
+		n += len(r.rare.longKey)
+		for _, step := range r.rare.steps {
+			n += step.size()
+		}
 	}
 	return int64(n)
 }
@@ -156,12 +173,36 @@ func (s memoryStep) size() int { return memoryStepOverhead + len(s.name) + len(s
 
 // stepsByName returns the steps as a map of the caller's own.
 func (r *memoryRecord) stepsByName() map[string][]byte {
-	if len(r.steps) == 0 {
+	if r.rare == nil || len(r.rare.steps) == 0 {
 		return nil
 	}
-	steps := make(map[string][]byte, len(r.steps))
-	for _, step := range r.steps {
+	steps := make(map[string][]byte, len(r.rare.steps))
+	for _, step := range r.rare.steps {
 		steps[step.name] = step.value
 	}
 	return steps
+}
+
+// setKey is called once. A key of the length that guards make stands in the record
+// itself, so that comparing it with another follows no pointer.
+func (r *memoryRecord) setKey(key string) {
+	if len(key) > len(r.shortKey) {
+		r.rare = &memoryRare{longKey: key}
+		return
+	}
+	r.keyLen = uint8(copy(r.shortKey[:], key))
+}
+
+func (r *memoryRecord) hasKey(key string) bool {
+	if r.rare != nil && r.rare.longKey != "" {
+		return r.rare.longKey == key
+	}
+	return string(r.shortKey[:r.keyLen]) == key
+}
+
+func (r *memoryRecord) key() string {
+	if r.rare != nil && r.rare.longKey != "" {
+		return r.rare.longKey
+	}
+	return string(r.shortKey[:r.keyLen])
 }

@@ -53,7 +53,7 @@ func TestMemoryStoreFullRefusesOnlyNewKeys(t *testing.T) {
 	t.Parallel()
 	limits := map[string]idempotency.MemoryOption{
 		"entries": idempotency.WithMaxEntries(6),
-		"bytes":   idempotency.WithMaxBytes(6 * 300),
+		"bytes":   idempotency.WithMaxBytes(6 * 270),
 	}
 	for name, limit := range limits {
 		t.Run(name, func(t *testing.T) {
@@ -365,14 +365,14 @@ func TestMemoryStoreBytesPerRecord(t *testing.T) {
 	for i, key := range keys {
 		claimMemory(t, s, key, uint64(i))
 	}
-	perRecord := float64(heapBytes()-before) / n
+	perRecord := float64(heapBytes()-before)/n - float64(len(keys[0])) // a copy of which it has
 	t.Logf("%.0f bytes per record, besides its key", perRecord)
 	require.Less(t, perRecord, float64(limit))
 	runtime.KeepAlive(s)
 
 	// What the store counts is what it uses, or its limit of bytes would mean nothing.
 	counted := float64(s.Bytes())/n - float64(len(keys[0]))
-	require.InDelta(t, perRecord, counted, 50)
+	require.InDelta(t, perRecord, counted, 40)
 }
 
 func heapBytes() uint64 {
@@ -392,7 +392,7 @@ func TestMemoryStoreAllocations(t *testing.T) {
 	require.LessOrEqual(t, testing.AllocsPerRun(n-1, func() {
 		_, _ = s.Claim(ctx, keys[i], memoryClaim(uint64(i)))
 		i++
-	}), 2.0, "claim of a new key")
+	}), 0.0, "claim of a new key")
 	i = 0
 	require.Zero(t, testing.AllocsPerRun(n-1, func() {
 		_ = s.Complete(ctx, keys[i], memoryClaim(uint64(i)).Owner, answer, time.Hour)

@@ -23,7 +23,8 @@ import (
 //
 //   - maxmemory-policy noeviction. Every other policy may silently drop a live record,
 //     and the handler runs again. [RedisStore.Check] refuses a server with another.
-//   - Persistence (appendonly yes), or a restart forgets every record.
+//   - Persistence (appendonly yes), or a restart forgets every record. With appendfsync
+//     everysec it may still forget those of the last two seconds.
 //   - Replication is asynchronous: a failover forgets the records that had not reached
 //     the new master. [WithReplicas] narrows that. It does not close it: no option
 //     makes Redis with failover linearizable.
@@ -66,7 +67,9 @@ var (
 // the caller's to configure and to close, after [RedisStore.Close].
 //
 // Set ContextTimeoutEnabled in the client's options: a client without it ignores the
-// deadlines of contexts and returns only when its own timeouts end.
+// deadlines of contexts and returns only when its own timeouts end. Do not share the
+// client with commands that keep connections for long: while its pool is exhausted no
+// run can be claimed or renewed.
 //
 // NewRedisStore panics on a nil client, on a [redis.Ring], which moves keys to other
 // servers when one fails and so forgets who runs, and on an invalid option. It does
@@ -230,11 +233,12 @@ func runScript[C redis.Cmder](
 	ctx context.Context, s *RedisStore, newCmd func(context.Context, ...any) C,
 	script redisScript, durable bool, name string, args ...any,
 ) (cmd C, confirmed bool, err error) {
-	line := append([]any{"evalsha", script.digest, "1", name}, args...)
+	line := make([]any, 0, 4+len(args))
+	line = append(append(line, "evalsha", script.argument, "1", name), args...)
 	cmd = newCmd(ctx, line...)
 	durable = durable && s.replicas > 0
 	confirmed, err = s.send(ctx, cmd, durable, name)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		line[0], line[1] = "eval", script.source
 		cmd = newCmd(ctx, line...)
 		confirmed, err = s.send(ctx, cmd, durable, name)
@@ -251,17 +255,37 @@ func (s *RedisStore) send(ctx context.Context, cmd redis.Cmder, durable bool, na
 		_ = s.client.Process(ctx, cmd)
 		return true, cmd.Err()
 	}
-	// WAIT speaks of the writes of its own connection: elsewhere it says that all is
-	// well although nothing has arrived. So both travel in one pipeline, and in a
-	// Cluster in one of the master, since WAIT has no key to follow.
-	pipe := s.client.Pipeline()
-	if cluster, ok := s.client.(*redis.ClusterClient); ok {
-		master, err := cluster.MasterForKey(ctx, name)
-		if err != nil {
-			return false, err
-		}
-		pipe = master.Pipeline()
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return s.confirm(ctx, s.client.Pipeline(), cmd)
 	}
+	master, err := cluster.MasterForKey(ctx, name) // WAIT has no key to follow
+	if err != nil {
+		return false, err
+	}
+	confirmed, err = s.confirm(ctx, master.Pipeline(), cmd)
+	addr, moving := redis.IsAskError(err)
+	if !moving {
+		if addr, moving = redis.IsMovedError(err); !moving {
+			return confirmed, err
+		}
+		s.reloadAfter(ctx, err)
+	}
+	// The record's slot is moving, or has moved. The client follows by itself where it
+	// chooses the server, and this pipeline was for one.
+	o := *master.Options()
+	o.Addr, o.PoolSize, o.MinIdleConns = addr, 1, 0
+	next := redis.NewClient(&o)
+	defer func() { _ = next.Close() }()
+	pipe := next.Pipeline()
+	_ = pipe.Process(ctx, redis.NewCmd(ctx, "asking")) // without effect where the slot belongs
+	return s.confirm(ctx, pipe, cmd)
+}
+
+// confirm sends a command with a WAIT behind it. WAIT speaks of the writes of its own
+// connection: elsewhere it says that all is well although nothing has arrived. So both
+// travel in one pipeline.
+func (s *RedisStore) confirm(ctx context.Context, pipe redis.Pipeliner, cmd redis.Cmder) (bool, error) {
 	_ = pipe.Process(ctx, cmd)
 	wait := redis.NewIntCmd(ctx, "wait", s.replicas, s.patience.Milliseconds())
 	_ = pipe.Process(ctx, wait)
@@ -319,15 +343,6 @@ func (s *RedisStore) reloadAfter(ctx context.Context, err error) {
 func (s *RedisStore) Watch(ctx context.Context, key string) (<-chan struct{}, func(), error) {
 	return s.watch.add(ctx, s.prefix+key)
 }
-
-const (
-	// redisQuiet is how long the subscription may be silent before the server is asked
-	// for a sign of life, and then again before the connection is given up: a
-	// connection that a firewall has forgotten never fails by itself.
-	redisQuiet = 5 * time.Second
-	// redisPause is how long to wait before subscribing again, at first and at most.
-	redisPause, redisMaxPause = 50 * time.Millisecond, 2 * time.Second
-)
 
 // listen keeps the channel subscribed for the registry of watches.
 func (s *RedisStore) listen(ctx context.Context) error {

@@ -313,55 +313,6 @@ func TestRedisDeadline(t *testing.T) {
 	}
 }
 
-// The documented permissions are enough, and reach nothing else.
-func TestRedisMinimalACL(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	server.Do(t, "ACL", "SETUSER", "app", "on", ">secret", "resetkeys", "~idem:*", "resetchannels", "&idem:settled",
-		"-@all", "+hello", "+auth", "+ping",
-		"+eval", "+evalsha", "+pttl", "+pexpire", "+hget", "+hmget", "+hgetall", "+hset", "+hsetnx", "+hdel", "+del",
-		"+publish", "+subscribe", "+unsubscribe", "+multi", "+exec", "+wait", "+info", "+scan")
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "app", Password: "secret", ContextTimeoutEnabled: true})
-	t.Cleanup(func() { _ = client.Close() })
-	s := redisStore(t, client)
-	ctx, key, c := t.Context(), redisKey(), redisClaim()
-	require.NoError(t, s.Check(ctx))
-	_, err := s.Claim(ctx, key, c)
-	require.NoError(t, err)
-	settled, stop, err := s.Watch(ctx, key)
-	require.NoError(t, err)
-	defer stop()
-	d := redisClaim()
-	d.Watch = true
-	_, err = s.Claim(ctx, key, d)
-	require.NoError(t, err)
-	require.NoError(t, s.SaveStep(ctx, key, c.Owner, "a", []byte("1")))
-	require.NoError(t, s.Renew(ctx, key, c.Owner))
-	require.NoError(t, s.Release(ctx, key, c.Owner))
-	requireWoken(t, settled)
-	_, err = s.Claim(ctx, key, d)
-	require.NoError(t, err)
-	require.NoError(t, s.Hold(ctx, key, d.Owner))
-	require.NoError(t, s.Resolve(ctx, key, 2, nil, 0))
-	e := redisClaim()
-	_, err = s.Claim(ctx, key, e)
-	require.NoError(t, err)
-	require.NoError(t, s.Complete(ctx, key, e.Owner, largeAnswer, time.Hour))
-	r, err := s.Claim(ctx, key, d)
-	require.NoError(t, err)
-	require.Equal(t, string(largeAnswer), string(r.Answer))
-	_, err = s.Get(ctx, key)
-	require.NoError(t, err)
-	require.NoError(t, s.List(ctx, func(string, idempotency.Record) bool { return true }))
-	require.NoError(t, s.Forget(ctx, key, 3))
-
-	_, err = redisStore(t, client, idempotency.WithPrefix("other:")).Claim(ctx, key, c)
-	require.ErrorContains(t, err, "NOPERM")
-	// Who may not listen is told so instead of waiting for ever.
-	_, _, err = redisStore(t, client, idempotency.WithPrefix("other:")).Watch(ctx, key)
-	require.ErrorContains(t, err, "NOPERM")
-}
-
 // No outcome is made up for a server that cannot be reached.
 func TestRedisUnreachable(t *testing.T) {
 	t.Parallel()

@@ -8,12 +8,16 @@ import (
 
 // A redisScript is one atomic step of the Redis store. The server knows it by its
 // digest from the first time on that it has seen the source.
-type redisScript struct{ source, digest string }
+type redisScript struct {
+	source, digest string
+	argument       any // digest, as an argument of a command
+}
 
 func newRedisScript(source string) redisScript {
 	source = recordLua + source
 	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
-	return redisScript{source, hex.EncodeToString(sum[:])}
+	digest := hex.EncodeToString(sum[:])
+	return redisScript{source, digest, digest}
 }
 
 var (

@@ -37,6 +37,15 @@ var errRedisClosed = errors.New("idempotency: redis: store is closed")
 // redisWatchIdle is how long the subscription outlives the last one who waited.
 const redisWatchIdle = time.Minute
 
+const (
+	// redisQuiet is how long the subscription may be silent before the server is asked
+	// for a sign of life, and then again before the connection is given up: a
+	// connection that a firewall has forgotten never fails by itself.
+	redisQuiet = 5 * time.Second
+	// redisPause is how long to wait before subscribing again, at first and at most.
+	redisPause, redisMaxPause = 50 * time.Millisecond, 2 * time.Second
+)
+
 // add registers one who waits. It returns when the server has confirmed the
 // subscription: from then on nothing is missed, except when the connection is lost,
 // and then everybody is woken.

@@ -6,9 +6,14 @@ import (
 	"time"
 )
 
-// maxWaiting bounds the requests of a process that wait for another's answer. Each
-// holds a connection and a goroutine; the ones above the bound get 409 at once.
-const maxWaiting = 4096
+// Bounds of the requests of a process that wait for another's answer, for one key and
+// for all. Each holds a connection and a goroutine; the ones above a bound get 409 at
+// once. One key gets a quarter of the room at most: what fills that is a client that repeats
+// itself without end, and all others need the rest.
+const (
+	maxWaitingPerKey = 1024
+	maxWaiting       = 4 * maxWaitingPerKey
+)
 
 // pollPause is how often a store is asked that cannot wake a waiter, and rewatchPause
 // how long a wakeup that may have been lost is waited for.
@@ -38,14 +43,15 @@ type wait struct {
 
 func (room *waitingRoom) init() { room.waits = make(map[string]*wait) }
 
+// join takes a place in the wait for a key, or returns nil if there is none.
 func (room *waitingRoom) join(key string) *wait {
 	room.mu.Lock()
 	defer room.mu.Unlock()
-	if room.n >= maxWaiting {
+	w := room.waits[key]
+	if room.n >= maxWaiting || w != nil && w.members >= maxWaitingPerKey {
 		return nil
 	}
 	room.n++
-	w := room.waits[key]
 	if w == nil {
 		w = &wait{turn: make(chan struct{}, 1), settled: make(chan struct{})}
 		w.turn <- struct{}{}
@@ -179,7 +185,7 @@ type watching struct {
 }
 
 func (l *lease) watch(waiter Waiter) (<-chan struct{}, func(), error) {
-	w, err := do(l.ctx, l.core, l.timeout(), func(ctx context.Context) (watching, error) {
+	w, err := do(context.WithoutCancel(l.client), l.core, l.timeout(), func(ctx context.Context) (watching, error) {
 		settled, stop, err := waiter.Watch(ctx, l.key)
 		if err == nil && ctx.Err() != nil {
 			stop() // nobody is left to do it

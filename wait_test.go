@@ -341,26 +341,3 @@ func TestWaitEndsWhenTheKeyIsUsedForAnotherPayload(t *testing.T) {
 		requireProblem(t, <-owner, http.StatusConflict, idempotency.CodeKeyReused)
 	})
 }
-
-// Requests that wait hold a connection each, so that their number is bounded.
-func TestWaitingRoomIsBounded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const room = 4096
-		h := answering(20*time.Second, "done")
-		p, _ := newWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
-		owner := p.start(t, call{key: "k"})
-		replies := p.waiters(t, room, call{key: "k"})
-		start := time.Now()
-		requireProblem(t, p.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeInFlight)
-		require.Zero(t, time.Since(start))
-		<-owner
-		for range room {
-			require.True(t, (<-replies).replayed())
-		}
-		second := p.start(t, call{key: "second"})
-		replies = p.waiters(t, 1, call{key: "second"})
-		<-second
-		require.True(t, (<-replies).replayed(), "the room is given back")
-	})
-}

@@ -25,6 +25,12 @@ while read -r pkg import; do
 	fi
 done <<<"$imports"
 
+# A program that is only a client links no store.
+if go list -deps ./client | grep -xF -e "$module" -e "$redis"; then
+	echo "client imports the library with its stores"
+	failed=1
+fi
+
 # go list knows the imports of packages, not of files.
 importers=$(git grep --untracked -lF "\"$redis" -- '*.go' ':!*_test.go' ':!internal' ':!examples' || true)
 while read -r file; do

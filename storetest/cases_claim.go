@@ -14,6 +14,7 @@ func claimCases() []testCase {
 		{"Claim/one of a hundred takes over a lapsed claim", claimRaceLapsed},
 		{"Claim/one of a hundred gets a released key", claimRaceReleased},
 		{"Claim/the owner that claims again holds it", claimAgain},
+		{"Claim/the owner that claims again is protected anew", claimAgainLease},
 		{"Claim/the owner that claims again after its lease holds it", claimAgainLapsed},
 		{"Claim/in flight reports the lease", claimInFlight},
 		{"Claim/keys do not influence each other", claimKeysApart},
@@ -112,13 +113,29 @@ func claimAgain(e *env) {
 	e.mine(e.claim(key, bob), 2)
 }
 
+// A request whose earlier claims had no reply counts its lease from the one that had. The
+// store must not end it any sooner: two would run.
+func claimAgainLease(e *env) {
+	e.claimed()
+	e.advance(20 * time.Second)
+	e.mine(e.claim(key, alice), 1)
+	e.advance(20 * time.Second)
+	r := e.claim(key, bob)
+	e.notMine(r, idempotency.StateClaimed, 1)
+	e.near("Lease", r.Lease, lease-20*time.Second)
+	e.near("TTL", r.TTL, retention-20*time.Second)
+}
+
 // The lease may end before the resent claim arrives. Nobody has taken over, so the
 // claim is still its owner's, and again protected.
 func claimAgainLapsed(e *env) {
-	e.claimed()
-	e.advance(lease + margin)
-	e.mine(e.claim(key, alice), 1)
-	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
+	for name, edits := range map[string][]func(*idempotency.Claim){"key": nil, "held": {holding}} {
+		k := keyOf(name)
+		e.mine(e.claim(k, alice, edits...), 1)
+		e.advance(lease + margin)
+		e.mine(e.claim(k, alice, edits...), 1)
+		e.notMine(e.claim(k, bob, edits...), idempotency.StateClaimed, 1)
+	}
 }
 
 // The client is told when to come back by what is left of the lease, which the store

@@ -250,10 +250,12 @@ func resolveNotHeld(e *env) {
 
 	e.ok("Release", e.store.Release(e.ctx, key, alice))
 	e.refused("Resolve of a released record", i.Resolve(e.ctx, key, 1, []byte("resolved"), ttl), idempotency.ErrChanged)
+	e.refused("Resolve of what was released", i.Resolve(e.ctx, key, 1, nil, 0), idempotency.ErrChanged)
 	e.mine(e.claim(key, bob), 2)
 	e.ok("Complete", e.complete(bob, "answer"))
 	e.refused("Resolve of a completed record", i.Resolve(e.ctx, key, 2, []byte("resolved"), ttl), idempotency.ErrChanged)
 	e.refused("Resolve of a completed record", i.Resolve(e.ctx, key, 2, nil, 0), idempotency.ErrChanged)
+	e.refused("Resolve with the answer of the run", i.Resolve(e.ctx, key, 2, []byte("answer"), ttl), idempotency.ErrChanged)
 	e.answer(e.claim(key, carol), "answer")
 }
 

@@ -131,7 +131,8 @@ func (s *naiveStore) Resolve(_ context.Context, key string, attempt int, answer 
 	if answer == nil || len(answer) == 0 && s.is("Resolve takes an empty answer for none") {
 		state, kept = idempotency.StateReleased, r.retention
 	}
-	if r.State == state && bytes.Equal(r.Answer, answer) && !s.is("Resolve cannot be repeated") {
+	byHand := r.byHand || s.is("Resolve takes what a run did for a repeated call")
+	if r.State == state && byHand && bytes.Equal(r.Answer, answer) && !s.is("Resolve cannot be repeated") {
 		return nil
 	}
 	held := r.State == idempotency.StateHeld || r.lapsed() && r.hold && !s.is("Resolve does not see a lapsed hold")
@@ -149,7 +150,7 @@ func (s *naiveStore) Resolve(_ context.Context, key string, attempt int, answer 
 		r.Steps = nil
 	}
 	s.settle(key, r, state, kept)
-	r.Answer = answer
+	r.Answer, r.byHand = answer, true
 	if state == idempotency.StateCompleted && !s.is("Resolve leaves the owner its claim") {
 		r.owner = idempotency.Owner{}
 	}

@@ -28,6 +28,7 @@ type naiveRecord struct {
 	lease     time.Duration
 	retention time.Duration
 	hold      bool
+	byHand    bool // settled by Resolve
 	touched   time.Time
 	leaseEnd  time.Time
 	expires   time.Time
@@ -105,7 +106,7 @@ func (s *naiveStore) grant(r *naiveRecord, c idempotency.Claim) idempotency.Reco
 	if r.Attempt == 1 || !s.is("a takeover keeps the old durations") {
 		r.lease, r.retention = c.Lease, c.Retention
 	}
-	r.State, r.owner, r.hold = idempotency.StateClaimed, c.Owner, c.Hold
+	r.State, r.owner, r.hold, r.byHand = idempotency.StateClaimed, c.Owner, c.Hold, false
 	r.touched, r.leaseEnd, r.expires = now, now.Add(r.lease), now.Add(r.retention)
 	if s.is("the lease is the retention") {
 		r.leaseEnd = r.expires
@@ -152,7 +153,7 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 	}
 	switch {
 	case s.is("the owner does not know its own claim"):
-	case r.State == idempotency.StateClaimed && r.owner == c.Owner && (!r.lapsed() || !r.hold):
+	case r.State == idempotency.StateClaimed && r.owner == c.Owner && (!r.lapsed() || !r.hold || !s.is("a repeated claim is held")):
 		switch {
 		case s.is("a repeated claim is another attempt"):
 			r.Attempt++
@@ -160,13 +161,11 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 			out := s.see(r)
 			out.Mine = true
 			return out, nil
-		case s.is("a repeated claim has no lease") && r.lapsed():
+		case s.is("a repeated claim has no lease") && r.lapsed(),
+			s.is("a repeated claim has the lease of the first") && !r.lapsed():
 			return s.mine(r), nil
 		}
-		if r.lapsed() {
-			return s.grant(r, c), nil
-		}
-		return s.mine(r), nil
+		return s.grant(r, c), nil
 	}
 	if r.lapsed() && s.holds(r, c) {
 		r.State, r.owner = idempotency.StateHeld, s.keepOwner(r.owner)

@@ -10,6 +10,8 @@
 //
 //	record name       "idem-key" 0x01
 //	                  scope, key
+//	client's key      "idem-intent" 0x01
+//	                  what identifies the intent
 //	raw request       "idem-fp" version 'r'
 //	                  method, path, query, content type, content codings, body
 //	multipart request "idem-fp" version 'm'
@@ -54,6 +56,17 @@ func Key(scope, key string) Sum {
 	h.text("idem-key\x01")
 	h.text(scope)
 	h.text(key)
+	return h.sum()
+}
+
+// Intent returns the digest from which a client makes the key of what it intends.
+func Intent(parts ...string) Sum {
+	h := newHasher()
+	defer h.free()
+	h.text("idem-intent\x01")
+	for _, part := range parts {
+		h.text(part)
+	}
 	return h.sum()
 }
 

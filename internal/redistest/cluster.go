@@ -75,6 +75,60 @@ func (c *Cluster) await(t testing.TB, what string, yes func(*Server) bool) {
 	}
 }
 
+// Holder returns the master that a key belongs to, and another one.
+func (c *Cluster) Holder(t testing.TB, key string) (holder, other *Server) {
+	t.Helper()
+	slot := c.Masters[0].Do(t, "CLUSTER", "KEYSLOT", key).(int64)
+	n := len(c.Masters)
+	for i := range n {
+		if slot < int64((i+1)*slots/n) {
+			return c.Masters[i], c.Masters[(i+1)%n]
+		}
+	}
+	panic("redistest: no such slot")
+}
+
+// A Move is a slot on its way from one master to another.
+type Move struct {
+	from, to     *Server
+	slot         any
+	fromID, toID any
+}
+
+// Move begins to move the slot of a key: from now on the server that it is moved to is
+// asked for those of its keys that are not on the other one.
+func (c *Cluster) Move(t testing.TB, key string) *Move {
+	t.Helper()
+	m := &Move{slot: c.Masters[0].Do(t, "CLUSTER", "KEYSLOT", key)}
+	m.from, m.to = c.Holder(t, key)
+	m.fromID, m.toID = m.from.Do(t, "CLUSTER", "MYID"), m.to.Do(t, "CLUSTER", "MYID")
+	m.to.Do(t, "CLUSTER", "SETSLOT", m.slot, "IMPORTING", m.fromID)
+	m.from.Do(t, "CLUSTER", "SETSLOT", m.slot, "MIGRATING", m.toID)
+	return m
+}
+
+// Keys moves the keys that are in the slot now.
+func (m *Move) Keys(t testing.TB) {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(m.to.Addr)
+	for {
+		keys := m.from.Do(t, "CLUSTER", "GETKEYSINSLOT", m.slot, 100).([]any)
+		if len(keys) == 0 {
+			return
+		}
+		for _, key := range keys {
+			m.from.Do(t, "MIGRATE", host, port, key, 0, patience.Milliseconds())
+		}
+	}
+}
+
+// End gives the slot to the server that has its keys.
+func (m *Move) End(t testing.TB) {
+	t.Helper()
+	m.to.Do(t, "CLUSTER", "SETSLOT", m.slot, "NODE", m.toID)
+	m.from.Do(t, "CLUSTER", "SETSLOT", m.slot, "NODE", m.toID)
+}
+
 // Addrs returns where the nodes listen.
 func (c *Cluster) Addrs() []string {
 	var addrs []string

@@ -32,6 +32,24 @@ type Server struct {
 // answers. It ends with the test.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
+	return launch(t, func(dir, port string) []string {
+		line := append([]string{
+			"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--logfile", "log",
+			"--save", "", "--appendonly", "no", "--daemonize", "no",
+			// A replica need not wait for more replicas to share its first copy with.
+			"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1",
+		}, args...)
+		if slices.Contains(args, "--cluster-enabled") {
+			line = append(line, "--cluster-port", freePort(t))
+		}
+		return line
+	})
+}
+
+// launch starts a server with a directory and a port of its own, from which commandLine
+// makes its arguments.
+func launch(t testing.TB, commandLine func(dir, port string) []string) *Server {
+	t.Helper()
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		if os.Getenv("REDIS_REQUIRED") == "1" {
@@ -45,15 +63,7 @@ func Start(t testing.TB, args ...string) *Server {
 		port := freePort(t)
 		s := &Server{
 			Addr: net.JoinHostPort("127.0.0.1", port),
-			args: append([]string{
-				path, "--port", port, "--bind", "127.0.0.1", "--dir", dir, "--logfile", "log",
-				"--save", "", "--appendonly", "no", "--daemonize", "no",
-				// A replica need not wait for more replicas to share its first copy with.
-				"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1",
-			}, args...),
-		}
-		if slices.Contains(args, "--cluster-enabled") {
-			s.args = append(s.args, "--cluster-port", freePort(t))
+			args: append([]string{path}, commandLine(dir, port)...),
 		}
 		if s.start() {
 			t.Cleanup(s.Kill)
@@ -81,7 +91,7 @@ func (s *Server) start() bool {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		reply, _ := s.do("INFO")
 		info := s.info(reply)
-		if info["process_id"] == strconv.Itoa(s.cmd.Process.Pid) && info["loading"] == "0" {
+		if info["process_id"] == strconv.Itoa(s.cmd.Process.Pid) && info["loading"] != "1" { // a Sentinel loads nothing
 			return true
 		}
 		select {
@@ -216,7 +226,14 @@ func (s *Server) Advance(t testing.TB, prefix string, d time.Duration) {
 // StartReplica starts a replica of master and returns when it has its data.
 func StartReplica(t testing.TB, master *Server) *Server {
 	t.Helper()
-	host, port, _ := net.SplitHostPort(master.Addr)
+	return StartReplicaVia(t, master.Addr)
+}
+
+// StartReplicaVia is [StartReplica] for a master that the replica is to reach at addr,
+// where something may stand between the two.
+func StartReplicaVia(t testing.TB, addr string) *Server {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(addr)
 	replica := Start(t, "--replicaof", host, port)
 	if !waitFor(func() bool { return replica.Info(t, "replication")["master_link_status"] == "up" }) {
 		t.Fatal("replica does not find its master")

@@ -1,0 +1,30 @@
+//go:build unix
+
+package idempotency_test
+
+import (
+	"syscall"
+	"testing"
+	"time"
+)
+
+// reportCPU returns a function that reports how much time of a processor each operation
+// since then has taken, the garbage collector's included. On a machine that has other
+// things to do it says more than the time on the clock.
+func reportCPU(b *testing.B) func() {
+	b.Helper()
+	before := cpuTime(b)
+	return func() {
+		b.Helper()
+		b.ReportMetric(float64((cpuTime(b)-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
+	}
+}
+
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}

@@ -1,0 +1,88 @@
+package idempotency_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/redistest"
+)
+
+// BenchmarkWaiters holds a thousand duplicates until their runs end, and reports the
+// median time from the end of the last run to the last answer, and the connections that
+// the waiting takes beside those that claims use. No goroutine may be left over.
+func BenchmarkWaiters(b *testing.B) {
+	server := redistest.Start(b)
+	for name, store := range map[string]func(b *testing.B) idempotency.Store{
+		"memory": func(*testing.B) idempotency.Store { return idempotency.NewMemoryStore() },
+		"redis": func(b *testing.B) idempotency.Store {
+			b.Helper()
+			return redisStore(b, redisClient(b, server.Addr))
+		},
+	} {
+		for _, keys := range []int{1, 1000} {
+			b.Run(fmt.Sprintf("%s/keys=%d", name, keys), func(b *testing.B) {
+				measureWaiters(b, store(b), server, keys)
+			})
+		}
+	}
+}
+
+func measureWaiters(b *testing.B, store idempotency.Store, server *redistest.Server, keys int) {
+	b.Helper()
+	const waiters = 1000
+	runs := make(chan struct{})
+	var ended sync.WaitGroup
+	guard := newGuard(b, store, idempotency.WithWait(time.Minute))
+	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		<-runs
+		_, _ = io.WriteString(w, "done")
+		ended.Done()
+	}))
+	listeners := func() int64 {
+		return server.Do(b, "PUBSUB", "NUMSUB", "idem:settled").([]any)[1].(int64)
+	}
+	var times []time.Duration
+	var connections int64
+	for b.Loop() {
+		runs = make(chan struct{})
+		names := make([]string, keys)
+		before := runtime.NumGoroutine()
+		var requests sync.WaitGroup
+		send := func(key string) {
+			requests.Go(func() {
+				if c := newCaller(smallLoad); c.send(h, key) != http.StatusOK {
+					b.Errorf("key %s: %d", key, c.w.status)
+				}
+			})
+		}
+		ended.Add(keys)
+		for i := range names {
+			names[i] = freshKey()
+			send(names[i])
+		}
+		for n := range waiters {
+			send(names[n%keys])
+		}
+		require.Eventually(b, func() bool { return guard.Waiting() >= waiters }, time.Minute, time.Millisecond)
+		connections = max(connections, listeners())
+		close(runs)
+		ended.Wait()
+		start := time.Now()
+		requests.Wait()
+		times = append(times, time.Since(start))
+		// What remains are the connections of the client and the subscription.
+		require.Eventually(b, func() bool { return runtime.NumGoroutine() <= before+2 }, time.Minute, time.Millisecond)
+	}
+	slices.Sort(times)
+	b.ReportMetric(float64(times[len(times)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(connections), "listeners")
+}

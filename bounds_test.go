@@ -1,0 +1,197 @@
+package idempotency_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+)
+
+// allocated returns how many bytes f allocates in all. Not for parallel tests.
+func allocated(f func()) int64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return int64(after.TotalAlloc - before.TotalAlloc)
+}
+
+// A client that sends one key after another fills the store. It is refused then, and
+// nobody else loses anything: what is recorded is replayed, what runs is recorded, and
+// what is held stays held.
+func TestFullStoreRefusesNewKeysAndForgetsNone(t *testing.T) {
+	t.Parallel()
+	for name, limit := range map[string]idempotency.MemoryOption{
+		"entries": idempotency.WithMaxEntries(50), "bytes": idempotency.WithMaxBytes(50 << 10),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			entered, leave := make(chan struct{}), make(chan struct{})
+			h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+				switch r.URL.Path {
+				case "/slow":
+					close(entered)
+					<-leave
+				case "/failing":
+					w.WriteHeader(http.StatusBadGateway)
+				}
+				_, _ = io.WriteString(w, strings.Repeat("x", 500))
+			}}
+			s := serveRecorder(t, newGuard(t, idempotency.NewMemoryStore(limit), idempotency.WithRecovery(idempotency.Hold)).Handler(h))
+			first := s.do(t, call{key: "recorded"})
+			require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "held", path: "/failing"}).status)
+			slow := make(chan reply, 1)
+			go func() { slow <- s.attempt(t, call{key: "slow", path: "/slow"}) }()
+			<-entered
+
+			refused := 0
+			for i := range 1000 {
+				if got := s.do(t, call{key: fmt.Sprint(i), tenant: "flood"}); got.status != http.StatusOK {
+					requireProblem(t, got, http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+					refused++
+				}
+			}
+			require.Greater(t, refused, 900)
+			require.EqualValues(t, 1000-refused+3, h.runs.Load(), "a request that was refused has run")
+
+			requireReplay(t, first, s.do(t, call{key: "recorded"}))
+			requireProblem(t, s.do(t, call{key: "recorded", body: "other"}), http.StatusConflict, idempotency.CodeKeyReused)
+			requireProblem(t, s.do(t, call{key: "held", path: "/failing"}), http.StatusConflict, idempotency.CodeOutcomeUnknown)
+			requireProblem(t, s.do(t, call{key: "slow", path: "/slow"}), http.StatusConflict, idempotency.CodeInFlight)
+			close(leave)
+			requireReplay(t, <-slow, s.do(t, call{key: "slow", path: "/slow"}))
+		})
+	}
+}
+
+// What is kept of a request or an answer is bounded, and what is over the bound is not
+// gathered first.
+func TestLargeBodiesAreNotGathered(t *testing.T) { // not parallel: it measures
+	const huge, limit = 256 << 20, 1 << 20
+	t.Run("request", func(t *testing.T) {
+		h := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxRequestBody(limit)).Handler(&counter{})
+		for _, length := range []int64{-1, huge} {
+			body := &countedBody{left: huge}
+			got := allocated(func() { require.Equal(t, http.StatusRequestEntityTooLarge, post(h, body, length).Code) })
+			require.LessOrEqual(t, huge-body.left, int64(limit+1), "read on after the limit")
+			require.Less(t, got, int64(16*limit))
+		}
+	})
+	t.Run("answer", func(t *testing.T) {
+		piece := bytes.Repeat([]byte("x"), 64<<10)
+		h := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxResponseBody(limit)).Handler(
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				for range huge / len(piece) {
+					_, _ = w.Write(piece)
+				}
+			}))
+		c := newCaller(load{})
+		got := allocated(func() { require.Equal(t, http.StatusOK, c.send(h, "k")) })
+		require.Equal(t, huge, c.w.n, "the client gets all of it")
+		require.Less(t, got, int64(16*limit))
+		require.Equal(t, http.StatusConflict, c.send(h, "k"))
+	})
+}
+
+// A countedBody has that many bytes left.
+type countedBody struct{ left int64 }
+
+func (b *countedBody) Read(p []byte) (int, error) {
+	n := min(int64(len(p)), b.left)
+	b.left -= n
+	if n == 0 {
+		return 0, io.EOF
+	}
+	return int(n), nil
+}
+
+func (b *countedBody) Close() error { return nil }
+
+// Nothing is decompressed: what would be 8 MiB reaches the handler as the few KiB
+// that were sent, and is limited as that.
+func TestCompressedBodyIsNotDecompressed(t *testing.T) { // not parallel: it measures
+	var bomb bytes.Buffer
+	zip := gzip.NewWriter(&bomb)
+	_, err := io.Copy(zip, &countedBody{left: 8 << 20})
+	require.NoError(t, err)
+	require.NoError(t, zip.Close())
+	require.Less(t, bomb.Len(), 64<<10)
+	for name, fp := range map[string]idempotency.FingerprintFunc{
+		"raw": idempotency.RawFingerprint, "JSON": idempotency.JSONFingerprint, "fields": idempotency.FieldsFingerprint("a"),
+	} {
+		h := &counter{handler: func(_ http.ResponseWriter, r *http.Request, _ int64) {
+			got, err := io.ReadAll(r.Body)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(bomb.Bytes(), got), name)
+		}}
+		s := serveRecorder(t, newGuard(t, idempotency.NewMemoryStore(), idempotency.WithFingerprint(fp)).Handler(h))
+		got := allocated(func() {
+			s.do(t, call{key: "k", body: bomb.String(), header: http.Header{"Content-Encoding": {"gzip"}}})
+		})
+		require.EqualValues(t, 1, h.runs.Load())
+		require.Less(t, got, int64(4<<20), name)
+	}
+}
+
+// A thousand connections that wait cost what net/http needs for them and no goroutine of
+// ours, and all of them are answered.
+func TestThousandWaitersOnAServer(t *testing.T) { // not parallel: it measures
+	const waiters, keys = 1000, 20
+	leave := make(chan struct{})
+	var entered sync.WaitGroup
+	entered.Add(keys)
+	h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		entered.Done()
+		<-leave
+		_, _ = io.WriteString(w, "done")
+	}}
+	w := serveWire(t, h, idempotency.WithWait(wirePatience))
+	send := func(key int) *wireConn {
+		conn := w.dial(t)
+		conn.send(message("POST /charges", fmt.Sprintf("%sIdempotency-Key: %d\r\n%s", wireHost, key, wireEmpty), ""))
+		return conn
+	}
+	conns := make([]*wireConn, 0, waiters+keys)
+	for key := range keys {
+		conns = append(conns, send(key))
+	}
+	entered.Wait()
+	idle := runtime.NumGoroutine()
+	memory := liveMemory()
+	for i := range waiters {
+		conns = append(conns, send(i%keys))
+	}
+	require.Eventually(t, func() bool { return w.guard.Waiting() == waiters }, wirePatience, 10*time.Millisecond)
+	goroutines, memory := runtime.NumGoroutine()-idle, liveMemory()-memory
+	t.Logf("%d waiters: %d goroutines, %d KiB each", waiters, goroutines, memory/waiters>>10)
+	// Two of net/http for each connection, and a watch for each key.
+	require.LessOrEqual(t, goroutines, 2*waiters+2*keys)
+	require.Less(t, memory/waiters, int64(64<<10))
+
+	close(leave)
+	for _, conn := range conns {
+		got, ok := conn.receive(t)
+		require.True(t, ok)
+		require.Equal(t, "done", got.body)
+	}
+	require.EqualValues(t, keys, h.runs.Load())
+	require.Zero(t, w.guard.Waiting())
+}
+
+// liveMemory is what heap and stacks take after a collection.
+func liveMemory() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapInuse + m.StackInuse)
+}

@@ -1,0 +1,181 @@
+package client_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/client"
+)
+
+func TestBodyOverTheLimitIsRefusedBeforeAnythingIsSent(t *testing.T) {
+	t.Parallel()
+	limit := client.WithMaxBody(10)
+	base := answering(answer{status: 201})
+	transport := newTransport(t, base, limit)
+
+	body := &countedBody{Reader: strings.NewReader(strings.Repeat("x", 11))}
+	_, err := send(transport, request(t.Context(), http.MethodPost, place, body))
+	require.ErrorIs(t, err, client.ErrBodyTooLarge)
+	require.True(t, body.closed.Load())
+
+	body = &countedBody{Reader: errReader{errors.New("a declared length is believed")}}
+	r := request(t.Context(), http.MethodPost, place, body)
+	r.ContentLength = 11
+	_, err = send(transport, r)
+	require.ErrorIs(t, err, client.ErrBodyTooLarge)
+	require.True(t, body.closed.Load())
+	require.Empty(t, base.requests())
+
+	_, err = send(transport, request(t.Context(), http.MethodPost, place, once("0123456789")))
+	require.NoError(t, err)
+	require.EqualValues(t, 10, base.requests()[0].length)
+	_, err = send(transport, post(t.Context(), place, strings.Repeat("x", 11)))
+	require.NoError(t, err, "a body that can be rewound is not held")
+	_, err = send(transport, request(client.WithoutKey(t.Context()), http.MethodPost, place, once(strings.Repeat("x", 11))))
+	require.NoError(t, err, "nor one that is sent once")
+}
+
+type errReader struct{ err error }
+
+func (r errReader) Read([]byte) (int, error) { return 0, r.err }
+
+func TestBodyThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	base := answering(answer{status: 201})
+	broken := errors.New("disk")
+	_, err := send(newTransport(t, base), request(t.Context(), http.MethodPost, place, errReader{broken}))
+	require.ErrorIs(t, err, broken)
+
+	r := request(t.Context(), http.MethodPost, place, once("abc"))
+	r.ContentLength = 4
+	_, err = send(newTransport(t, base), r)
+	require.ErrorContains(t, err, "3 bytes, and declares 4")
+	require.Empty(t, base.requests())
+
+	base = answering(answer{err: errReset})
+	r = post(t.Context(), place, "abc")
+	r.GetBody = func() (io.ReadCloser, error) { return nil, broken }
+	_, err = send(newTransport(t, base, quick), r)
+	require.ErrorIs(t, err, broken)
+	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+	require.Len(t, failure(t, err).Attempts, 2, "it is not tried again and again")
+}
+
+// An answer that breaks off is not one. If its length is declared, it is asked for again.
+func TestAnswerThatBreaksOff(t *testing.T) {
+	t.Parallel()
+	var requests atomic.Int64
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1) == 1 || r.URL.Path == "/stream" {
+			if r.URL.Path != "/stream" {
+				w.Header().Set("Content-Length", "10")
+			}
+			_, _ = io.WriteString(w, "01234")
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = io.WriteString(w, "0123456789")
+	})
+	s := serve(t, h)
+	transport := newTransport(t, newBase(t), quick)
+	got, err := send(transport, post(t.Context(), s.URL, "{}"))
+	require.NoError(t, err)
+	require.Equal(t, "0123456789", got.body)
+	require.EqualValues(t, 2, requests.Load())
+
+	got, err = send(transport, post(client.WithKey(t.Context(), "k"), s.URL+"/stream", "{}"))
+	require.Equal(t, 200, got.status)
+	require.Equal(t, "01234", got.body)
+	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+	require.Equal(t, "k", failure(t, err).Key)
+	require.EqualValues(t, 3, requests.Load())
+
+	_, err = send(transport, request(t.Context(), http.MethodGet, s.URL+"/stream", http.NoBody))
+	require.Equal(t, io.ErrUnexpectedEOF, err, "without a key it is an error like any other")
+}
+
+// An answer of unknown length is handed on as it comes, however long it takes.
+func TestStreamIsHandedOn(t *testing.T) {
+	t.Parallel()
+	read := make(chan struct{})
+	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "a")
+		_ = http.NewResponseController(w).Flush()
+		<-read
+		_, _ = io.WriteString(w, "b")
+	}))
+	resp, err := newTransport(t, newBase(t), client.WithAttemptTimeout(5*time.Second)).RoundTrip(post(t.Context(), s.URL, "{}"))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	first := make([]byte, 1)
+	_, err = io.ReadFull(resp.Body, first)
+	require.NoError(t, err)
+	close(read)
+	rest, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, "ab", string(first)+string(rest))
+}
+
+// A request that an http.Transport cannot send is not tried again, and one that found no
+// connection has done nothing.
+func TestEvidenceOfAnHTTPTransport(t *testing.T) {
+	t.Parallel()
+	invalid := post(t.Context(), "http://127.0.0.1:1/", "{}")
+	invalid.Header["X"] = []string{"a\nb"}
+	for name, r := range map[string]*http.Request{
+		"scheme": post(t.Context(), "gopher://127.0.0.1/", "{}"),
+		"host":   post(t.Context(), "http:///path", "{}"),
+		"header": invalid,
+	} {
+		_, err := send(newTransport(t, newBase(t), quick), r)
+		e := failure(t, err)
+		require.NotErrorIs(t, err, client.ErrOutcomeUnknown, name)
+		require.Equal(t, client.ReasonFinal, e.Reason, name)
+		require.Len(t, e.Attempts, 1, name)
+	}
+
+	// A base of another kind may have sent it before it failed to connect.
+	base := answering(answer{err: &net.OpError{Op: "dial", Err: errors.New("refused")}})
+	_, err := send(newTransport(t, base, quick), post(t.Context(), place, "{}"))
+	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+
+	// The certificate of the server is not known here.
+	s := serveTLS(t)
+	_, err = send(newTransport(t, newBase(t), quick), post(t.Context(), s, "{}"))
+	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
+	require.Len(t, failure(t, err).Attempts, 1)
+}
+
+// A base that breaks the contract of http.RoundTripper does not make the caller panic.
+func TestNeitherResponseNorError(t *testing.T) {
+	t.Parallel()
+	base := answering(answer{do: func(*http.Request) (*http.Response, error) { return nil, nil }})
+	_, err := send(newTransport(t, base, quick), post(t.Context(), place, "{}"))
+	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+}
+
+// A server that sends the rest of an answer slowly does not keep the next attempt waiting.
+func TestSlowRestOfADiscardedAnswer(t *testing.T) {
+	t.Parallel()
+	var requests atomic.Int64
+	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1) > 1 {
+			w.WriteHeader(http.StatusCreated)
+			return
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	got, err := send(newTransport(t, newBase(t), quick), post(t.Context(), s.URL, "{}"))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, got.status)
+}

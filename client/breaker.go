@@ -1,0 +1,62 @@
+package client
+
+import (
+	"fmt"
+	"net/http"
+)
+
+// A Breaker is a circuit breaker: it refuses requests to a server that is known to fail.
+// The TwoStepCircuitBreaker of github.com/sony/gobreaker/v2 is one as it stands.
+type Breaker interface {
+	// Allow asks whether an attempt may be made. An error ends the request. Otherwise
+	// done is called once, with nil if the server answered below 500, and an error if it
+	// answered otherwise, or not at all.
+	Allow() (done func(err error), err error)
+}
+
+// A statusError stands for an answer where an error is wanted.
+type statusError int
+
+func (s statusError) Error() string {
+	return fmt.Sprintf("status %d %s", int(s), http.StatusText(int(s)))
+}
+
+// throughBreaker makes an attempt if the breaker allows it, and reports the result also
+// if base panics.
+func (t *Transport) throughBreaker(r *http.Request) (resp *http.Response, err error) {
+	if t.set.breaker == nil {
+		return t.roundTrip(r)
+	}
+	done, err := t.set.breaker.Allow()
+	if err != nil {
+		closeBody(r)
+		return nil, &refusedByBreaker{err}
+	}
+	result := error(errNoResult)
+	defer func() { done(result) }()
+	resp, err = t.roundTrip(r)
+	switch {
+	case err != nil:
+		result = err
+	case resp.StatusCode >= http.StatusInternalServerError:
+		result = statusError(resp.StatusCode)
+	default:
+		result = nil
+	}
+	return resp, err
+}
+
+// roundTrip makes an attempt, and sees to it that it has a result.
+func (t *Transport) roundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.base.RoundTrip(r)
+	if resp == nil && err == nil {
+		err = errNoResult
+	}
+	return resp, err
+}
+
+// refusedByBreaker is the error of an attempt that was not made.
+type refusedByBreaker struct{ err error }
+
+func (e *refusedByBreaker) Error() string { return "circuit breaker: " + e.err.Error() }
+func (e *refusedByBreaker) Unwrap() error { return e.err }

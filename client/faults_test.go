@@ -1,0 +1,229 @@
+package client_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/client"
+	"example.com/idempotency/internal/faultproxy"
+	"example.com/idempotency/internal/redistest"
+)
+
+// A ledger is a server's handler: it counts the effects of each order, and answers with
+// something that no second effect would answer.
+type ledger struct {
+	mu      sync.Mutex
+	effects map[int]int
+	answers map[int]string
+}
+
+type order struct {
+	Number int  `json:"number"`
+	Slow   bool `json:"slow"`
+}
+
+// slow is longer than an attempt may take, so that the next one finds the request in
+// flight.
+const slow = 1500 * time.Millisecond
+
+func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var o order
+	if json.NewDecoder(r.Body).Decode(&o) != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	l.mu.Lock()
+	l.effects[o.Number]++
+	answer := fmt.Sprintf("order %d, effect %d, %s", o.Number, l.effects[o.Number], client.NewKey())
+	l.answers[o.Number] = answer
+	l.mu.Unlock()
+	if o.Slow {
+		time.Sleep(slow)
+	}
+	w.WriteHeader(http.StatusCreated)
+	_, _ = io.WriteString(w, answer)
+}
+
+// A dice makes the same decisions for the same seed, if it is asked in the same order.
+type dice struct {
+	mu  sync.Mutex
+	rng *rand.Rand
+}
+
+func newDice(t *testing.T) *dice {
+	t.Helper()
+	seed := rand.Uint64()
+	if s := os.Getenv("SEED"); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("SEED=%d", seed)
+		}
+	})
+	return &dice{rng: rand.New(rand.NewPCG(seed, 0))}
+}
+
+func (d *dice) percent(n float64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.rng.Float64()*100 < n
+}
+
+// unreliable is a gateway that fails before or after what is behind it, which has done
+// its work in the second case.
+func unreliable(d *dice, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case d.percent(2):
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		case d.percent(2):
+			panic(http.ErrAbortHandler)
+		case d.percent(2):
+			next.ServeHTTP(deaf{make(http.Header)}, r)
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		case d.percent(2):
+			next.ServeHTTP(deaf{make(http.Header)}, r)
+			panic(http.ErrAbortHandler)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// A deaf ResponseWriter loses the answer.
+type deaf struct{ header http.Header }
+
+func (d deaf) Header() http.Header         { return d.header }
+func (d deaf) WriteHeader(int)             {}
+func (d deaf) Write(p []byte) (int, error) { return len(p), nil }
+
+func TestOneEffectForEachCall(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {
+		callUnderFaults(t, idempotency.NewMemoryStore(), 10_000)
+	})
+	t.Run("redis", func(t *testing.T) {
+		rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr, ContextTimeoutEnabled: true})
+		t.Cleanup(func() { _ = rdb.Close() })
+		callUnderFaults(t, idempotency.NewRedisStore(rdb), 2_000)
+	})
+}
+
+// callUnderFaults makes calls through a network and a gateway that lose requests and
+// answers, and checks that each has one effect, and that each caller gets its one answer
+// or an error that says what is known, and with whose key the answer can be had later.
+func callUnderFaults(t *testing.T, store idempotency.Store, calls int) {
+	const workers = 32
+	d := newDice(t)
+	l := &ledger{effects: make(map[int]int), answers: make(map[int]string)}
+	s := serve(t, unreliable(d, newGuard(t, store).Handler(l)))
+	proxy := faultproxy.New(t, s.Listener.Addr().String())
+	for fault, percent := range map[faultproxy.Fault]float64{
+		faultproxy.LoseRequest: 1, faultproxy.LoseReply: 2, faultproxy.CutReply: 1,
+	} {
+		proxy.Fail(fault, -1, func([]byte) bool { return d.percent(percent) })
+	}
+	proxy.Fail(faultproxy.HangReply, workers/2, func([]byte) bool { return d.percent(0.5) })
+
+	base := newBase(t)
+	e := new(events)
+	options := []client.Option{
+		client.WithLogger(slog.New(slog.DiscardHandler)), client.WithObserver(e.observe),
+		client.WithAttemptTimeout(slow / 2), client.WithBackoff(time.Millisecond, 20*time.Millisecond), client.WithRetryBudget(100, 0),
+	}
+	transport := newTransport(t, base, options...)
+	impatient := newTransport(t, base, append(options, client.WithAttempts(1))...)
+	bodies := make([]string, calls)
+	unknown := make([]*client.Error, calls)
+	got := make([]string, calls)
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for i := range next {
+				bodies[i] = fmt.Sprintf(`{"number":%d,"slow":%t}`, i, i%1000 == 500)
+				through := transport
+				if i%5 == 1 {
+					through = impatient
+				}
+				answer, err := send(through, post(t.Context(), "http://"+proxy.Addr()+"/orders", bodies[i]))
+				switch {
+				case err == nil && answer.status == http.StatusCreated:
+					got[i] = answer.body
+				case errors.As(err, &unknown[i]) && errors.Is(err, client.ErrOutcomeUnknown):
+				case err == nil:
+					t.Errorf("order %d: status %d", i, answer.status)
+				case errors.As(err, &unknown[i]):
+					l.mu.Lock()
+					effects := l.effects[i]
+					l.mu.Unlock()
+					if effects > 0 {
+						t.Errorf("order %d was executed: %v", i, err)
+					}
+				default:
+					t.Errorf("order %d: %v", i, err)
+				}
+			}
+		})
+	}
+	for i := range calls {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	require.False(t, t.Failed())
+
+	// With the key of the error, the answer is to be had when the network works again.
+	proxy.Heal()
+	left := 0
+	for i, u := range unknown {
+		if u == nil {
+			continue
+		}
+		left++
+		answer, err := send(transport, post(client.WithKey(t.Context(), u.Key), s.URL+"/orders", bodies[i]))
+		for err != nil && errors.Is(err, client.ErrOutcomeUnknown) {
+			answer, err = send(transport, post(client.WithKey(t.Context(), u.Key), s.URL+"/orders", bodies[i]))
+		}
+		require.NoError(t, err)
+		require.Equal(t, http.StatusCreated, answer.status)
+		got[i] = answer.body
+	}
+	for i := range calls {
+		require.Equal(t, 1, l.effects[i], "effects of order %d", i)
+		require.Equal(t, l.answers[i], got[i], "the answer of order %d", i)
+	}
+	attempts, replays, waits := 0, 0, 0
+	for _, a := range e.of(client.EventAttempt) {
+		attempts++
+		if a.Replayed {
+			replays++
+		}
+		if a.Status == http.StatusConflict {
+			waits++
+		}
+	}
+	t.Logf("%d calls, %d requests, %d network faults, %d replays, %d found in flight, %d ended as unknown",
+		calls, attempts, proxy.Fired(), replays, waits, left)
+	require.Greater(t, proxy.Fired(), calls/50, "the network was too good")
+	require.Greater(t, replays, calls/50, "no answer was lost")
+	require.Positive(t, left, "no call ended as unknown")
+	require.Positive(t, waits, "no request was found in flight")
+}

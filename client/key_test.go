@@ -1,0 +1,180 @@
+package client_test
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/client"
+)
+
+func TestNewKeyIsARandomUUID(t *testing.T) {
+	t.Parallel()
+	form := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	seen := make(map[string]bool)
+	for range 1000 {
+		key := client.NewKey()
+		require.Regexp(t, form, key)
+		require.False(t, seen[key])
+		seen[key] = true
+	}
+}
+
+// These keys are stored at servers, for days. They never change.
+func TestKeyForIsForever(t *testing.T) {
+	t.Parallel()
+	for _, golden := range []struct {
+		key   string
+		parts []string
+	}{
+		{"dEfoy7hsJ6Vbbgk6xhliYgg3pTFqG6VHBFgbO_zCvX8", []string{"charge"}},
+		{"iRvjZ_sshY_UszW-u4SH4XhJkwaX3Dz-R08k8GhUT0A", []string{"charge", "order-17"}},
+		{"lo_JSowGuPbRwzVx5ud8DZDieAfmwFXDGO3V0o2er8M", []string{"charge", "order-17", "2"}},
+		{"4m3A3lpEkrP6lhFqJHK3FSRrfOYQIYKthhunCCc526k", []string{"", "", ""}},
+		{"K_RBUkdqYRrriwPf7byD1so-CVC3n23k1dKMpRTV_zk", []string{"zahlen", "Bestellung \u00e4\x00\xff"}},
+	} {
+		require.Equal(t, golden.key, client.KeyFor(golden.parts[0], golden.parts[1:]...), "%q", golden.parts)
+	}
+}
+
+func TestKeyForTellsPartsApart(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string][]string)
+	for _, parts := range [][]string{
+		{"ab", "c"},
+		{"a", "bc"},
+		{"abc"},
+		{"a", "b", "c"},
+		{"abc", ""},
+		{"", "abc"},
+		{"ab\x01c"},
+		{"ab", "\x01c"},
+		{"a\x02bc"},
+		{"charge", "1"},
+		{"refund", "1"},
+		{""},
+		{"", ""},
+	} {
+		key := client.KeyFor(parts[0], parts[1:]...)
+		require.Empty(t, seen[key], "the key of %q", parts)
+		require.Len(t, key, 43)
+		seen[key] = parts
+	}
+}
+
+func TestWhichKey(t *testing.T) {
+	t.Parallel()
+	set := func(name, value string) func(*http.Request) *http.Request {
+		return func(r *http.Request) *http.Request { r.Header.Set(name, value); return r }
+	}
+	with := func(key string) func(*http.Request) *http.Request {
+		return func(r *http.Request) *http.Request { return r.WithContext(client.WithKey(r.Context(), key)) }
+	}
+	without := func(r *http.Request) *http.Request { return r.WithContext(client.WithoutKey(r.Context())) }
+	for name, c := range map[string]struct {
+		method  string
+		prepare []func(*http.Request) *http.Request
+		opts    []client.Option
+		want    string // "" is none, "*" a random one
+		field   string
+	}{
+		"post":                      {method: "POST", want: "*"},
+		"patch":                     {method: "PATCH", want: "*"},
+		"put":                       {method: "PUT"},
+		"delete":                    {method: "DELETE"},
+		"get":                       {method: "GET"},
+		"get, short":                {method: ""},
+		"put that is chosen":        {method: "PUT", opts: []client.Option{client.WithMethods("PUT")}, want: "*"},
+		"post that is not chosen":   {method: "POST", opts: []client.Option{client.WithMethods()}},
+		"header":                    {method: "POST", prepare: []func(*http.Request) *http.Request{set(keyField, "mine")}, want: "mine"},
+		"header of a get":           {method: "GET", prepare: []func(*http.Request) *http.Request{set(keyField, "mine")}, want: "mine"},
+		"header stays as it is":     {method: "POST", prepare: []func(*http.Request) *http.Request{set(keyField, "m;1")}, opts: []client.Option{client.WithStrictKeys()}, want: "m;1"},
+		"header before context":     {method: "POST", prepare: []func(*http.Request) *http.Request{set(keyField, "mine"), with("other")}, want: "mine"},
+		"context":                   {method: "POST", prepare: []func(*http.Request) *http.Request{with("mine")}, want: "mine"},
+		"context, quoted":           {method: "POST", prepare: []func(*http.Request) *http.Request{with(`"m,ine"`)}, want: `"m,ine"`},
+		"context of a put":          {method: "PUT", prepare: []func(*http.Request) *http.Request{with("mine")}, want: "mine"},
+		"context of a get":          {method: "GET", prepare: []func(*http.Request) *http.Request{with("mine")}},
+		"without":                   {method: "POST", prepare: []func(*http.Request) *http.Request{without}},
+		"without, but in the field": {method: "POST", prepare: []func(*http.Request) *http.Request{without, set(keyField, "mine")}, want: "mine"},
+		"strict":                    {method: "POST", prepare: []func(*http.Request) *http.Request{with(`m\ine`)}, opts: []client.Option{client.WithStrictKeys()}, want: `"m\\ine"`},
+		"strict and quoted":         {method: "POST", prepare: []func(*http.Request) *http.Request{with(`"mine"`)}, opts: []client.Option{client.WithStrictKeys()}, want: `"mine"`},
+		"other field":               {method: "POST", opts: []client.Option{client.WithHeader("x-request-key")}, field: "X-Request-Key", want: "*"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if c.field == "" {
+				c.field = keyField
+			}
+			var got []string
+			base := answering(answer{do: func(r *http.Request) (*http.Response, error) {
+				got = r.Header[c.field]
+				return answer{status: 200}.response(r), nil
+			}})
+			r := request(t.Context(), c.method, place, http.NoBody)
+			r.Method = c.method
+			for _, f := range c.prepare {
+				r = f(r)
+			}
+			before := fmt.Sprint(r.Header)
+			_, err := send(newTransport(t, base, c.opts...), r)
+			require.NoError(t, err)
+			require.Equal(t, before, fmt.Sprint(r.Header), "the caller's request was changed")
+			switch c.want {
+			case "":
+				require.Empty(t, got)
+			case "*":
+				require.Len(t, got, 1)
+				require.Len(t, got[0], 36)
+			default:
+				require.Equal(t, []string{c.want}, got)
+			}
+		})
+	}
+}
+
+func TestKeysThatCannotBeSentAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"", " ", "a,b", "a;b", "k\u00e4se", `"half`, fmt.Sprintf("%0256d", 1)} {
+		base := answering(answer{status: 200})
+		r := post(client.WithKey(t.Context(), key), place, "{}")
+		_, err := send(newTransport(t, base), r)
+		require.ErrorIs(t, err, client.ErrKeyInvalid, "%q", key)
+		require.Empty(t, base.requests())
+	}
+	for _, values := range [][]string{{}, {""}, {"a", "b"}} {
+		base := answering(answer{status: 200})
+		r := post(t.Context(), place, "{}")
+		r.Header[keyField] = values
+		_, err := send(newTransport(t, base), r)
+		require.ErrorIs(t, err, client.ErrKeyInvalid, "%q", values)
+		require.Empty(t, base.requests())
+	}
+}
+
+// The request that http.Client makes of a redirect that keeps the method is the same one.
+func TestRedirectKeepsTheKey(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]int{http.StatusTemporaryRedirect: 1, http.StatusPermanentRedirect: 1, http.StatusSeeOther: 0} {
+		var first string
+		var second []string
+		mux := http.NewServeMux()
+		mux.HandleFunc("/old", func(w http.ResponseWriter, r *http.Request) {
+			first = r.Header.Get(keyField)
+			http.Redirect(w, r, "/new", status)
+		})
+		mux.HandleFunc("/new", func(_ http.ResponseWriter, r *http.Request) { second = r.Header[keyField] })
+		s := serve(t, mux)
+		c := &http.Client{Transport: newTransport(t, newBase(t))}
+		resp, err := c.Do(post(t.Context(), s.URL+"/old", "{}"))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.NotEmpty(t, first)
+		require.Len(t, second, want, "after status %d", status)
+		if want > 0 {
+			require.Equal(t, first, second[0])
+		}
+	}
+}

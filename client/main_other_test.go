@@ -1,0 +1,7 @@
+//go:build !unix
+
+package client_test
+
+const payingClient = "CLIENT_TEST_URL"
+
+func pay(string) {}

@@ -1,0 +1,80 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+)
+
+// An EventKind names what an [Event] reports. The values are stable, and meant to be used
+// as metric labels.
+type EventKind string
+
+// The kinds of events.
+const (
+	// EventAttempt: an attempt ended. Status or Err, Verdict, Replayed and Duration
+	// describe it.
+	EventAttempt EventKind = "attempt"
+	// EventRetry: another attempt will be made after Wait.
+	EventRetry EventKind = "retry"
+	// EventGaveUp: no further attempt will be made, although the request has no definite
+	// answer. Reason says why, and Err what the caller gets, unless it gets the last
+	// answer. Duration is that of the whole request.
+	EventGaveUp EventKind = "gave-up"
+)
+
+// An Event is one thing that a [Transport] did or met. Fields that do not apply are zero.
+type Event struct {
+	Kind EventKind
+	// KeyHash tells requests apart without showing their keys; empty without a key. It is
+	// not the hash that the events of the server have, which is that of scope and key.
+	KeyHash string
+	// Method and Host of the request.
+	Method, Host string
+	// Attempt is the number of the attempt, from 1.
+	Attempt  int
+	Status   int
+	Verdict  Verdict
+	Replayed bool
+	Wait     time.Duration
+	Duration time.Duration
+	Reason   string
+	Err      error
+}
+
+// observe hands an event to the observer, and to the log if it calls for attention.
+func (c *call) observe(e Event) {
+	s := &c.t.set
+	unknown := e.Kind == EventGaveUp && errors.Is(e.Err, ErrOutcomeUnknown)
+	if s.observer == nil && !unknown {
+		return
+	}
+	if c.key.value != "" {
+		e.KeyHash = keyHash(c.key.value)
+	}
+	e.Method, e.Attempt = method(c.req), len(c.attempts)
+	if c.req.URL != nil {
+		e.Host = c.req.URL.Host
+	}
+	ctx := c.req.Context()
+	if s.observer != nil {
+		s.observer(ctx, e)
+	}
+	if unknown {
+		logUnknown(ctx, s.logger, e)
+	}
+}
+
+func logUnknown(ctx context.Context, log *slog.Logger, e Event) {
+	if log == nil {
+		log = slog.Default()
+	}
+	log.LogAttrs(ctx, slog.LevelWarn, "client: outcome of a request is unknown",
+		slog.String("key_hash", e.KeyHash),
+		slog.String("method", e.Method),
+		slog.String("host", e.Host),
+		slog.Int("attempts", e.Attempt),
+		slog.String("reason", e.Reason),
+		slog.Any("error", e.Err))
+}

@@ -1,0 +1,199 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/textproto"
+	"strings"
+	"time"
+)
+
+// Defaults and limits of the options.
+const (
+	defaultHeader         = "Idempotency-Key"
+	replayedHeader        = "Idempotent-Replayed"
+	defaultMaxBody        = 1 << 20
+	maxBodyLimit          = 1 << 30
+	defaultAttempts       = 4
+	maxAttempts           = 100
+	defaultAttemptTimeout = 30 * time.Second
+	defaultDeadline       = time.Minute
+	defaultBackoff        = 100 * time.Millisecond
+	defaultMaxBackoff     = 10 * time.Second
+	defaultBudgetRatio    = 0.2
+	defaultBudgetReserve  = 10
+	defaultTTL            = 24 * time.Hour
+)
+
+// An Option changes a setting of a [Transport]; see [New]. Of two options for the same
+// setting the later one counts.
+type Option interface{ apply(*settings) }
+
+type optionFunc func(*settings)
+
+func (f optionFunc) apply(s *settings) { f(s) }
+
+type settings struct {
+	methods                  []string
+	header                   string
+	strictKeys               bool
+	maxBody                  int64
+	attempts                 int
+	attemptTimeout, deadline time.Duration
+	backoff, maxBackoff      time.Duration
+	budgetRatio              float64
+	budgetReserve            int
+	ttl                      time.Duration
+	breaker                  Breaker
+	observer                 func(context.Context, Event)
+	logger                   *slog.Logger
+}
+
+func newSettings(opts []Option) (settings, error) {
+	s := settings{
+		methods:        []string{http.MethodPost, http.MethodPatch},
+		header:         defaultHeader,
+		maxBody:        defaultMaxBody,
+		attempts:       defaultAttempts,
+		attemptTimeout: defaultAttemptTimeout,
+		deadline:       defaultDeadline,
+		backoff:        defaultBackoff,
+		maxBackoff:     defaultMaxBackoff,
+		budgetRatio:    defaultBudgetRatio,
+		budgetReserve:  defaultBudgetReserve,
+		ttl:            defaultTTL,
+	}
+	for _, o := range opts {
+		if o != nil {
+			o.apply(&s)
+		}
+	}
+	return s, s.validate()
+}
+
+// validate reports all mistakes at once.
+func (s *settings) validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("client: "+format, args...))
+		}
+	}
+	check(isToken(s.header), "WithHeader: %q is not a field name", s.header)
+	for _, m := range s.methods {
+		check(isToken(m), "WithMethods: %q is not a method", m)
+	}
+	check(s.maxBody > 0 && s.maxBody <= maxBodyLimit, "WithMaxBody: %d is not between 1 and %d", s.maxBody, maxBodyLimit)
+	check(s.attempts >= 1 && s.attempts <= maxAttempts, "WithAttempts: %d is not between 1 and %d", s.attempts, maxAttempts)
+	check(s.attemptTimeout > 0, "WithAttemptTimeout: %v is not positive", s.attemptTimeout)
+	check(s.deadline > 0, "WithDeadline: %v is not positive", s.deadline)
+	check(s.backoff > 0 && s.backoff <= s.maxBackoff, "WithBackoff: %v and %v are not positive and in order", s.backoff, s.maxBackoff)
+	check(s.budgetRatio >= 0 && s.budgetRatio <= maxAttempts, "WithRetryBudget: ratio %v is not between 0 and %d", s.budgetRatio, maxAttempts)
+	check(s.budgetReserve >= 0, "WithRetryBudget: reserve %d is negative", s.budgetReserve)
+	check(s.ttl > 0, "WithTTL: %v is not positive", s.ttl)
+	return errors.Join(errs...)
+}
+
+func isToken(s string) bool {
+	return s != "" && strings.IndexFunc(s, func(r rune) bool {
+		return (r < '0' || r > '9') && (r|0x20 < 'a' || r|0x20 > 'z') && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+	}) < 0
+}
+
+// WithMethods sets the methods whose requests get a key. The default is POST and PATCH,
+// the two that RFC 9110 does not define as idempotent. With none, only requests for which
+// the caller has chosen a key have one.
+func WithMethods(methods ...string) Option {
+	methods = append([]string(nil), methods...)
+	return optionFunc(func(s *settings) { s.methods = methods })
+}
+
+// WithHeader sets the name of the header field that carries the key. The default is
+// Idempotency-Key.
+func WithHeader(name string) Option {
+	return optionFunc(func(s *settings) { s.header = textproto.CanonicalMIMEHeaderKey(name) })
+}
+
+// WithStrictKeys sends keys as structured-field strings, "abc" in double quotes, as
+// draft-ietf-httpapi-idempotency-key-header-07 section 2.1 demands and strict servers
+// require. By default they are sent bare, as most servers expect. A header field that
+// the caller has set itself is sent as it is.
+func WithStrictKeys() Option {
+	return optionFunc(func(s *settings) { s.strictKeys = true })
+}
+
+// WithMaxBody sets how much of a body is held in memory: of a request without GetBody, so
+// that it can be sent again, and of an answer of declared length, so that one that is cut
+// short is asked for again. The default is 1 MiB. Above it the request fails with
+// [ErrBodyTooLarge], before anything is sent, and the answer is handed on as it arrives.
+func WithMaxBody(n int64) Option {
+	return optionFunc(func(s *settings) { s.maxBody = n })
+}
+
+// WithAttempts sets how often a request is sent at most. The default is 4. 1 is right
+// above a RoundTripper that retries itself. An attempt that finds the request in flight
+// is not counted: the server is at it, and only [WithDeadline] ends the wait.
+func WithAttempts(n int) Option {
+	return optionFunc(func(s *settings) { s.attempts = n })
+}
+
+// WithAttemptTimeout sets how long an attempt may take until the header of the answer,
+// and a body that is held in memory, is there. The default is 30 seconds. A connection
+// that has fallen silent is noticed by nothing else. Requests that are sent once in any
+// event are not affected.
+func WithAttemptTimeout(d time.Duration) Option {
+	return optionFunc(func(s *settings) { s.attemptTimeout = d })
+}
+
+// WithDeadline sets how long all attempts and the pauses between them may take together.
+// The default is one minute; it should be longer than the lease of the server, so that a
+// request survives the death of a server process. The context of a request may end it
+// earlier. Requests that are sent once in any event are not affected.
+func WithDeadline(d time.Duration) Option {
+	return optionFunc(func(s *settings) { s.deadline = d })
+}
+
+// WithBackoff sets the pauses between attempts: random, between zero and a bound that is
+// first at the first retry, doubles with each further one, and does not exceed longest. The
+// defaults are 100 milliseconds and 10 seconds. What the field Retry-After of an answer
+// asks for is added to the pause.
+func WithBackoff(first, longest time.Duration) Option {
+	return optionFunc(func(s *settings) { s.backoff, s.maxBackoff = first, longest })
+}
+
+// WithRetryBudget bounds the retries of all requests of a [Transport] together, so that
+// its clients do not multiply the load of a server that fails: each request allows ratio
+// retries, and reserve more may be made at once. The reserve grows by one in a second
+// where it was used, so that a client with few requests may retry them. The defaults are
+// 0.2 and 10. A ratio that allows all attempts of all requests sets no bound.
+func WithRetryBudget(ratio float64, reserve int) Option {
+	return optionFunc(func(s *settings) { s.budgetRatio, s.budgetReserve = ratio, reserve })
+}
+
+// WithBreaker asks a circuit breaker before each attempt and tells it the result. By
+// default there is none.
+func WithBreaker(b Breaker) Option {
+	return optionFunc(func(s *settings) { s.breaker = b })
+}
+
+// WithTTL sets how long the server surely remembers a key. The default is 24 hours. A key
+// that is older is not sent any more: to the server it would be a new one.
+func WithTTL(d time.Duration) Option {
+	return optionFunc(func(s *settings) { s.ttl = d })
+}
+
+// WithObserver sets a function that is told about each attempt and each decision; see
+// [Event]. It is called in the goroutine of the request, by several at once, and should
+// return soon.
+func WithObserver(f func(ctx context.Context, e Event)) Option {
+	return optionFunc(func(s *settings) { s.observer = f })
+}
+
+// WithLogger sets the logger for what calls for attention: requests whose outcome is
+// unknown. The default, nil, is slog.Default at that time.
+func WithLogger(l *slog.Logger) Option {
+	return optionFunc(func(s *settings) { s.logger = l })
+}

@@ -1,0 +1,259 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/client"
+)
+
+// The refusals of a guard are errors of the client, with the problem document.
+func TestRefusalsOfTheServer(t *testing.T) {
+	t.Parallel()
+	broken := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	large := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/charges/1")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write(make([]byte, 1000))
+	})
+	for name, c := range map[string]struct {
+		handler http.Handler
+		opts    []idempotency.Option
+		body    string
+		want    []error
+		code    idempotency.Code
+	}{
+		"reused": {large, nil, "other", []error{client.ErrKeyReused}, idempotency.CodeKeyReused},
+		"reused, other status": {
+			large,
+			[]idempotency.Option{idempotency.WithMismatchStatus(422)},
+			"other",
+			[]error{client.ErrKeyReused},
+			idempotency.CodeKeyReused,
+		},
+		"held": {
+			broken,
+			[]idempotency.Option{idempotency.WithRecovery(idempotency.Hold)},
+			"body",
+			[]error{client.ErrHeld, client.ErrOutcomeUnknown},
+			idempotency.CodeOutcomeUnknown,
+		},
+		"not kept": {
+			large,
+			[]idempotency.Option{idempotency.WithMaxResponseBody(100)},
+			"body",
+			[]error{client.ErrAnswerLost},
+			idempotency.CodeResponseNotKept,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, newGuard(t, idempotency.NewMemoryStore(), c.opts...).Handler(c.handler))
+			base := newBase(t)
+			first := post(t.Context(), s.URL, "body")
+			first.Header.Set(keyField, "k")
+			_, err := send(base, first)
+			require.NoError(t, err)
+
+			_, err = send(newTransport(t, base, quick), post(client.WithKey(t.Context(), "k"), s.URL, c.body))
+			e := failure(t, err)
+			for _, known := range []error{client.ErrKeyReused, client.ErrHeld, client.ErrOutcomeUnknown, client.ErrAnswerLost} {
+				want := false
+				for _, w := range c.want {
+					want = want || errors.Is(w, known)
+				}
+				require.Equal(t, want, errors.Is(err, known), "%v", known)
+			}
+			require.Equal(t, string(c.code), e.Problem.Code)
+			require.NotEmpty(t, e.Problem.Title)
+			require.Equal(t, "k", e.Key)
+			require.Equal(t, client.ReasonFinal, e.Reason)
+			require.Len(t, e.Attempts, 1)
+			if c.code == idempotency.CodeResponseNotKept {
+				require.Equal(t, http.StatusCreated, e.Problem.OriginalStatus)
+				require.Equal(t, "/charges/1", e.Problem.OriginalLocation)
+			}
+		})
+	}
+}
+
+func TestReplayed(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newGuard(t, idempotency.NewMemoryStore()).Handler(http.NotFoundHandler()))
+	transport := newTransport(t, newBase(t))
+	for _, want := range []bool{false, true} {
+		got, err := send(transport, post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
+		require.NoError(t, err)
+		require.Equal(t, 404, got.status)
+		require.Equal(t, want, client.Replayed(got.resp))
+	}
+	require.False(t, client.Replayed(nil))
+}
+
+// After an attempt that may have been executed, what somebody else than the handler says
+// is no answer.
+func TestFinalAnswerThatSaysNothingOfAnEarlierAttempt(t *testing.T) {
+	t.Parallel()
+	echo := map[string]string{keyField: "k"}
+	for name, c := range map[string]struct {
+		answer answer
+		silent bool
+	}{
+		"401 of a gateway":       {answer{status: 401}, true},
+		"403 of a gateway":       {answer{status: 403}, true},
+		"407 of a proxy":         {answer{status: 407}, true},
+		"421 of a proxy":         {answer{status: 421}, true},
+		"403 of the handler":     {answer{status: 403, header: echo}, false},
+		"403, replayed":          {replayed(answer{status: 403}), false},
+		"scope-unresolved":       {problem(403, "scope-unresolved", keyField, "k"), true},
+		"replay-denied":          {problem(403, "replay-denied", keyField, "k"), true},
+		"key-invalid":            {problem(400, "key-invalid"), true},
+		"key-missing":            {problem(400, "key-missing"), true},
+		"body-too-large":         {problem(413, "body-too-large"), true},
+		"fingerprint-failed":     {problem(400, "fingerprint-failed"), true},
+		"404":                    {answer{status: 404}, false},
+		"problem of the handler": {problem(422, "sold-out"), false},
+		"201":                    {answer{status: 201}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := send(newTransport(t, answering(c.answer)), post(t.Context(), place, "{}"))
+			require.NoError(t, err, "as the only answer it is one")
+			require.Equal(t, c.answer.status, got.status)
+
+			base := answering(answer{err: errReset}, c.answer)
+			got, err = send(newTransport(t, base, quick), post(t.Context(), place, "{}"))
+			if !c.silent {
+				require.NoError(t, err)
+				require.Equal(t, c.answer.status, got.status)
+				require.Equal(t, c.answer.body, got.body)
+				return
+			}
+			require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+			require.Equal(t, c.answer.status, failure(t, err).Attempts[1].Status)
+			base.requireBodiesDone(t)
+		})
+	}
+}
+
+// What is known not to have been executed is not called unknown.
+func TestGivingUpWhenNothingWasExecuted(t *testing.T) {
+	t.Parallel()
+	base := answering(problem(503, "store-unavailable"), answer{status: 429, body: "slow down"})
+	e := new(events)
+	got, err := send(newTransport(t, base, quick, client.WithObserver(e.observe)), post(t.Context(), place, "{}"))
+	require.NoError(t, err)
+	require.Equal(t, 429, got.status)
+	require.Equal(t, "slow down", got.body)
+	require.Len(t, base.requests(), 4)
+	require.Len(t, e.of(client.EventGaveUp), 1)
+	require.Equal(t, client.ReasonAttempts, e.of(client.EventGaveUp)[0].Reason)
+
+	// Nobody listens on port 1.
+	_, err = send(newTransport(t, newBase(t), quick), post(t.Context(), "http://127.0.0.1:1/", "{}"))
+	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
+	require.Len(t, failure(t, err).Attempts, 4)
+	require.Contains(t, err.Error(), "not executed")
+}
+
+func TestErrorHasTheEvidence(t *testing.T) {
+	t.Parallel()
+	base := answering(answer{err: errReset}, answer{status: 502})
+	var logged bytes.Buffer
+	e := new(events)
+	transport := newTransport(t, base, quick, client.WithObserver(e.observe), client.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
+	before := time.Now()
+	_, err := send(transport, post(client.WithKey(t.Context(), "secret-key"), place, "{}"))
+	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+	f := failure(t, err)
+	require.Equal(t, "secret-key", f.Key)
+	require.Equal(t, client.ReasonAttempts, f.Reason)
+	require.Len(t, f.Attempts, 4)
+	for i, a := range f.Attempts {
+		require.Equal(t, client.Unknown, a.Verdict)
+		require.False(t, a.Start.Before(before))
+		if i == 0 {
+			require.ErrorIs(t, a.Err, errReset)
+		} else {
+			require.Equal(t, 502, a.Status)
+		}
+	}
+	require.Contains(t, err.Error(), "status 502")
+
+	// Neither the log, nor the events, nor the text of the error show the key.
+	require.Contains(t, logged.String(), "outcome of a request is unknown")
+	for _, text := range []string{err.Error(), logged.String()} {
+		require.NotContains(t, text, "secret-key")
+		require.Contains(t, text, e.all[0].KeyHash)
+	}
+	for _, event := range e.all {
+		require.Len(t, event.KeyHash, 8)
+		require.Equal(t, "POST", event.Method)
+		require.Equal(t, "server.test", event.Host)
+	}
+	last := e.of(client.EventGaveUp)
+	require.Len(t, last, 1)
+	require.Equal(t, err, last[0].Err)
+
+	// With that key it goes on.
+	r := post(client.WithKey(t.Context(), f.Key), place, "{}")
+	_, err = send(newTransport(t, answering(answer{status: 201})), r)
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(logged.String(), "\n"))
+}
+
+// The error comes through http.Client whole.
+func TestErrorThroughHTTPClient(t *testing.T) {
+	t.Parallel()
+	c := &http.Client{Transport: newTransport(t, answering(answer{err: errReset}), quick)}
+	resp, err := c.Do(post(t.Context(), place, "{}")) //nolint:bodyclose // there is none
+	require.Nil(t, resp)
+	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+	require.ErrorIs(t, err, errReset)
+	require.NotEmpty(t, failure(t, err).Key)
+}
+
+// With a key that has been refused, nothing is retried; with one in flight, the answer
+// comes when it is there.
+func TestDuplicateGetsTheAnswerOfTheFirst(t *testing.T) {
+	t.Parallel()
+	var runs atomic.Int64
+	begun, finish := make(chan struct{}), make(chan struct{})
+	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		runs.Add(1)
+		close(begun)
+		<-finish
+		_, _ = io.WriteString(w, "done")
+	})
+	s := serve(t, newGuard(t, idempotency.NewMemoryStore()).Handler(h))
+	base := newBase(t)
+	first, transport := make(chan error, 1), newTransport(t, base)
+	go func() {
+		_, err := send(transport, post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
+		first <- err
+	}()
+	<-begun
+	var once atomic.Bool
+	second := newTransport(t, base, client.WithObserver(func(_ context.Context, e client.Event) {
+		if e.Kind == client.EventRetry && !once.Swap(true) {
+			close(finish)
+		}
+	}))
+	got, err := send(second, post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
+	require.NoError(t, err)
+	require.NoError(t, <-first)
+	require.Equal(t, "done", got.body)
+	require.True(t, client.Replayed(got.resp))
+	require.EqualValues(t, 1, runs.Load())
+}

@@ -1,0 +1,23 @@
+package idempotency
+
+// Unseal reads a stored answer as a guard with that sealer does.
+func Unseal(sealer Sealer, stored []byte, key string, fp Fingerprint) error {
+	_, err := (&settings{sealer: sealer}).unseal(stored, key, fp, nil)
+	return err
+}
+
+// UnsealStep reads the stored value of a step likewise.
+func UnsealStep(sealer Sealer, stored []byte, key string, fp Fingerprint, name string) ([]byte, error) {
+	return (&settings{sealer: sealer}).unsealStep(stored, key, fp, name)
+}
+
+// SealStep returns the stored form of the value of a step.
+func SealStep(sealer Sealer, value []byte, key string, fp Fingerprint, name string) ([]byte, error) {
+	return (&settings{sealer: sealer}).sealStep(value, key, fp, name)
+}
+
+// Seal returns the stored form of an answer with that body.
+func Seal(sealer Sealer, body, key string, fp Fingerprint) ([]byte, error) {
+	a := &answer{kind: answerKept, status: 200, body: []byte(body)}
+	return (&settings{sealer: sealer}).seal(a, key, fp)
+}

@@ -1,0 +1,363 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+)
+
+// A mishap is a fault that the nth call of one kind suffers.
+type mishap struct {
+	op   string
+	n    int
+	kind string
+}
+
+// mishapKinds are the ways in which a call can fail, as its caller and its store see it.
+var mishapKinds = map[string]fault{
+	"refused":            refuse,
+	"reply lost":         loseReply,
+	"hangs":              hang,
+	"executed and hangs": mute,
+	"executed late":      late(5 * time.Second), // when nobody waits for it any more
+}
+
+// mute executes the call and waits for the caller to give up.
+func mute(ctx context.Context, proceed func() error) error {
+	_ = proceed()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A conduct is what the handler of a world does. run counts from 1.
+type conduct struct {
+	name string
+	run  func(w *faultWorld, rw http.ResponseWriter, run int)
+	// takes is the time of all runs together.
+	takes time.Duration
+	// ends says how the first run ends. A run after it is fast and definite.
+	ends idempotency.Outcome
+	// lost says that the first run loses its lease.
+	lost bool
+	// sent says that the answer is sent before it is whole.
+	sent bool
+}
+
+const keptBody = 100 // bytes of an answer that are kept
+
+var conducts = []conduct{
+	{name: "fast", ends: idempotency.Final, run: func(w *faultWorld, rw http.ResponseWriter, run int) {
+		w.effect()
+		w.answer(rw, run)
+	}},
+	{name: "slow", ends: idempotency.Final, takes: 7 * leaseTime / 2, run: func(w *faultWorld, rw http.ResponseWriter, run int) {
+		w.effect()
+		time.Sleep(7 * leaseTime / 2)
+		w.answer(rw, run)
+	}},
+	{name: "large", ends: idempotency.Final, sent: true, run: func(w *faultWorld, rw http.ResponseWriter, run int) {
+		w.effect()
+		w.answer(rw, run)
+		_, _ = io.WriteString(rw, strings.Repeat("!", keptBody))
+	}},
+	{name: "streaming", ends: idempotency.Final, sent: true, takes: leaseTime, run: func(w *faultWorld, rw http.ResponseWriter, run int) {
+		w.effect()
+		w.answer(rw, run)
+		_ = http.NewResponseController(rw).Flush()
+		time.Sleep(leaseTime - 100*time.Millisecond) // a renewal falls into the settling
+		_, _ = io.WriteString(rw, ", and that was all")
+	}},
+	{name: "turned away", ends: idempotency.NotExecuted, run: atFirst(func(_ *faultWorld, rw http.ResponseWriter) {
+		rw.WriteHeader(http.StatusTooManyRequests)
+	})},
+	{name: "failing", ends: idempotency.Unknown, run: atFirst(func(w *faultWorld, rw http.ResponseWriter) {
+		w.effect()
+		rw.WriteHeader(http.StatusBadGateway)
+	})},
+	{name: "panicking", ends: idempotency.Unknown, run: atFirst(func(w *faultWorld, _ http.ResponseWriter) {
+		w.effect()
+		panic(boom)
+	})},
+	{name: "exiting", ends: idempotency.Unknown, run: atFirst(func(w *faultWorld, _ http.ResponseWriter) {
+		w.effect()
+		runtime.Goexit()
+	})},
+	{name: "cut off", ends: idempotency.Final, takes: 2 * leaseTime, lost: true, run: atFirst(func(w *faultWorld, rw http.ResponseWriter) {
+		w.effect()
+		w.cutOff(2 * leaseTime)
+		w.answer(rw, 1)
+	})},
+}
+
+func atFirst(f func(w *faultWorld, rw http.ResponseWriter)) func(*faultWorld, http.ResponseWriter, int) {
+	return func(w *faultWorld, rw http.ResponseWriter, run int) {
+		if run == 1 {
+			f(w, rw)
+			return
+		}
+		w.effect()
+		w.answer(rw, run)
+	}
+}
+
+// A faultWorld is one key, two processes that share a store, and a client of each that
+// retries until it has the last word. The calls of the first process suffer the mishaps.
+type faultWorld struct {
+	t        *testing.T
+	conduct  conduct
+	recovery idempotency.Recovery
+	mishaps  []mishap
+	shared   *idempotency.MemoryStore
+	auditor  *idempotency.Guard // looks into the store past all faults
+	faulty   *process
+	started  chan struct{} // closed when the first run starts
+	begin    time.Time
+
+	mu       sync.Mutex
+	away     bool // the faulty process cannot renew
+	suffered int
+	granted  map[int]*process // who was told that an attempt is its own
+	runs     int
+	effects  int
+	attempt  int
+	words    []reply // the last ones to each client
+}
+
+func newFaultWorld(t *testing.T, c conduct, recovery idempotency.Recovery, mishaps []mishap) *faultWorld {
+	w := &faultWorld{
+		t: t, conduct: c, recovery: recovery, mishaps: mishaps,
+		shared: idempotency.NewMemoryStore(), started: make(chan struct{}), begin: time.Now(), granted: map[int]*process{},
+	}
+	w.auditor = newGuard(t, w.shared, idempotency.WithRecovery(recovery))
+	w.faulty = w.process()
+	for _, op := range storeOps {
+		w.faulty.store.on(op, func(n int) fault { return w.strike(op, n) })
+	}
+	return w
+}
+
+func (w *faultWorld) process() *process {
+	p := &process{store: &faultStore{behind: w.shared}, events: &events{}}
+	p.guard = newGuard(w.t, &grantStore{p.store, func(attempt int) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.granted[attempt] = p
+	}},
+		idempotency.WithLease(leaseTime), idempotency.WithRecovery(w.recovery),
+		idempotency.WithMaxResponseBody(keptBody), idempotency.WithObserver(p.events.observe))
+	guarded := p.guard.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		op, _ := idempotency.FromContext(r.Context())
+		w.conduct.run(w, rw, w.start(p, op.Attempt()))
+	}))
+	p.server = serveRecorder(w.t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		guarded.ServeHTTP(&witness{ResponseWriter: rw, shown: func(h http.Header, status int) { w.shown(p, h, status) }}, r)
+	}))
+	return p
+}
+
+// A grantStore reports the claims that its guard was told to have, in time.
+type grantStore struct {
+	*faultStore
+	granted func(attempt int)
+}
+
+func (s *grantStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+	rec, err := s.faultStore.Claim(ctx, key, c)
+	if err == nil && rec.Mine && ctx.Err() == nil {
+		s.granted(rec.Attempt)
+	}
+	return rec, err
+}
+
+// strike is the fault that a call of the faulty process suffers.
+func (w *faultWorld) strike(op string, n int) fault {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, m := range w.mishaps {
+		if m.op == op && m.n == n {
+			w.suffered++
+			return mishapKinds[m.kind]
+		}
+	}
+	if w.away && op == "renew" {
+		return hang
+	}
+	return nil
+}
+
+func (w *faultWorld) cutOff(d time.Duration) {
+	away := func(is bool) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.away = is
+	}
+	away(true)
+	time.Sleep(d)
+	away(false)
+}
+
+// start checks what must be true whenever a handler starts.
+func (w *faultWorld) start(p *process, attempt int) (run int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.granted[attempt] != p {
+		w.t.Errorf("attempt %d runs without a claim", attempt)
+	}
+	if attempt <= w.attempt {
+		w.t.Errorf("attempt %d runs after attempt %d", attempt, w.attempt)
+	}
+	w.attempt = attempt
+	w.runs++
+	if w.runs == 1 {
+		close(w.started)
+	}
+	return w.runs
+}
+
+func (w *faultWorld) effect() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.effects++
+}
+
+func (w *faultWorld) answer(rw http.ResponseWriter, run int) {
+	rw.Header().Set("Location", fmt.Sprintf("/charges/%d", run))
+	rw.WriteHeader(http.StatusCreated)
+	_, _ = fmt.Fprintf(rw, "charged by run %d", run)
+}
+
+// shown checks that a client sees no definite answer that is not recorded, unless the
+// store was away for longer than a client is kept waiting.
+func (w *faultWorld) shown(p *process, h http.Header, status int) {
+	if w.conduct.sent || status != http.StatusCreated || h.Get("Idempotent-Replayed") != "" {
+		return
+	}
+	info, err := w.auditor.Lookup(w.t.Context(), idempotency.Key{Scope: "acme", Value: "k"})
+	recorded := err == nil && info.State == idempotency.StateCompleted && info.Status == status
+	if !recorded && countKind(p.events, idempotency.EventRecordingDelayed) == 0 {
+		w.t.Errorf("an answer is shown before it is recorded: the key is %v, %v", info.State, err)
+	}
+}
+
+// isLast reports whether a client may stop at this answer.
+func (w *faultWorld) isLast(got reply, err error) bool {
+	switch {
+	case err != nil:
+		if !errors.Is(err, errCut) {
+			w.t.Errorf("the client: %v", err)
+		}
+		return false
+	case got.problem.Code == "":
+		return got.status == http.StatusCreated
+	case got.problem.Code == idempotency.CodeOutcomeUnknown:
+		if w.recovery != idempotency.Hold {
+			w.t.Error("a key is held")
+		}
+		return true
+	case got.problem.Code == idempotency.CodeInFlight, got.problem.Code == idempotency.CodeStoreUnavailable:
+		return false
+	case got.problem.Code == idempotency.CodeResponseNotKept:
+		return true
+	default:
+		w.t.Errorf("the client got %d %s", got.status, got.body)
+		return true
+	}
+}
+
+// retry is a client: it asks until it has the last word. pause grows up to most.
+func (w *faultWorld) retry(p *process, pause, most time.Duration) {
+	for {
+		got, err := p.tryAlone(w.t.Context(), call{key: "k"})
+		if w.isLast(got, err) {
+			w.mu.Lock()
+			w.words = append(w.words, got)
+			w.mu.Unlock()
+			return
+		}
+		// Two mishaps cost nobody a lease.
+		if time.Since(w.begin) > w.conduct.takes+leaseTime {
+			w.t.Error("a client is kept waiting")
+		}
+		if w.t.Failed() {
+			return
+		}
+		time.Sleep(pause)
+		pause = min(pause+pause/2, most)
+	}
+}
+
+// run lets the clients come to an end, checks the world, and returns how many calls of
+// each kind the faulty process has made.
+func (w *faultWorld) run() map[string]int {
+	healthy := w.process()
+	var clients sync.WaitGroup
+	clients.Go(func() {
+		w.retry(w.faulty, 100*time.Millisecond, 100*time.Millisecond)
+		time.Sleep(time.Second)
+		w.retry(w.faulty, 100*time.Millisecond, 100*time.Millisecond) // it asks again
+	})
+	clients.Go(func() {
+		<-w.started
+		time.Sleep(150 * time.Millisecond)
+		w.retry(healthy, 150*time.Millisecond, 4*time.Second)
+	})
+	clients.Wait()
+	time.Sleep(time.Minute) // what goes on in the background
+	w.check()
+	counts := map[string]int{}
+	for _, op := range storeOps {
+		counts[op] = w.faulty.store.count(op)
+	}
+	w.faulty.requireQuiet(w.t)
+	return counts
+}
+
+// check compares what has happened with what may have happened.
+func (w *faultWorld) check() {
+	held := w.recovery == idempotency.Hold
+	want := 1
+	if w.conduct.ends == idempotency.NotExecuted || !held && (w.conduct.ends == idempotency.Unknown || w.conduct.lost) {
+		want = 2
+	}
+	require.Equal(w.t, want, w.runs, "runs")
+	if w.conduct.ends == idempotency.NotExecuted {
+		want--
+	}
+	require.Equal(w.t, want, w.effects, "effects")
+
+	trap := serveRecorder(w.t, w.auditor.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		w.t.Error("the handler runs after the last word was spoken")
+	})))
+	now := trap.do(w.t, call{key: "k"})
+	for _, got := range w.words {
+		unknown := got.problem.Code == idempotency.CodeOutcomeUnknown
+		switch {
+		case unknown && w.conduct.lost: // true at that time
+		case unknown:
+			require.Equal(w.t, idempotency.Unknown, w.conduct.ends, "held although the outcome is definite")
+			require.Equal(w.t, idempotency.CodeOutcomeUnknown, now.problem.Code)
+		case now.problem.Code == idempotency.CodeResponseNotKept:
+			require.Equal(w.t, "large", w.conduct.name)
+			require.Equal(w.t, http.StatusCreated, now.problem.OriginalStatus)
+			require.Equal(w.t, "/charges/1", now.problem.OriginalLocation)
+		default:
+			require.True(w.t, now.replayed(), "a client was told %d %q, and now %d %q", got.status, got.body, now.status, now.body)
+			require.Equal(w.t, now.body, got.body)
+			require.Equal(w.t, now.status, got.status)
+			require.Equal(w.t, now.header.Get("Location"), got.header.Get("Location"))
+		}
+	}
+	require.Equal(w.t, w.conduct.lost, countKind(w.faulty.events, idempotency.EventLeaseLost) > 0, "the lease was lost")
+	require.Zero(w.t, countKind(w.faulty.events, idempotency.EventRecordingLost))
+}

@@ -1,0 +1,247 @@
+package modeltest
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+)
+
+// A modelStore does what the model does, except for its bug. It lives in a bubble.
+type modelStore struct {
+	bug
+
+	mu      sync.Mutex
+	records map[string]timedRecord
+}
+
+type timedRecord struct {
+	record
+	touched time.Time
+}
+
+// A bug changes what a modelStore does.
+type bug struct {
+	name string
+	// before changes what the model is asked, after changes what it says.
+	before func(q *question)
+	after  func(q *question, e *ending)
+	// race lets others in between looking and writing.
+	race bool
+}
+
+// A question is what a store asks the model: how this call ends, on this record.
+type question struct {
+	c call
+	r record
+
+	passed          time.Duration // since the record was touched
+	lapsed, expired bool
+}
+
+// bugs are those that the checker has to see.
+var bugs = []bug{
+	{name: "all claims have the same owner", before: func(q *question) {
+		q.c.owner = idempotency.Owner{1}
+		q.c.claim.Owner = q.c.owner
+	}},
+	{name: "a claim looks first and writes afterwards", race: true},
+	{name: "a claim does not compare the fingerprint", before: func(q *question) {
+		q.c.claim.Fingerprint = q.r.fingerprint
+	}},
+	{name: "a claim takes over before the lease has ended", before: func(q *question) {
+		q.lapsed = q.lapsed || q.c.method == claim && q.passed > q.r.lease/2
+	}},
+	{name: "a repeated claim is refused", after: func(q *question, e *ending) {
+		if e.mine && q.r.owner == q.c.owner {
+			*e = ending{next: q.r, sees: true}
+		}
+	}},
+	{name: "a repeated claim is the next attempt", after: func(q *question, e *ending) {
+		if e.mine && q.r.owner == q.c.owner {
+			e.next.attempt++
+		}
+	}},
+	{name: "a repeated claim is not protected anew", after: func(q *question, e *ending) {
+		if e.mine && q.r.owner == q.c.owner && !q.lapsed {
+			e.touched = false
+		}
+	}},
+	{name: "a repeated claim is held when its lease has ended", after: func(q *question, e *ending) {
+		if e.mine && q.r.owner == q.c.owner && q.lapsed && q.r.hold {
+			q.r.state = idempotency.StateHeld
+			*e = ending{next: q.r, sees: true}
+		}
+	}},
+	{name: "the attempt does not rise", after: func(q *question, e *ending) {
+		if e.mine && q.r.attempt > 0 {
+			e.next.attempt = q.r.attempt
+		}
+	}},
+	{name: "a takeover forgets the steps", after: func(q *question, e *ending) {
+		if e.mine && q.r.owner != q.c.owner {
+			e.next.steps = steps{}
+		}
+	}},
+	{name: "a takeover changes the origin", after: func(q *question, e *ending) {
+		if e.mine {
+			e.next.origin = q.c.owner
+		}
+	}},
+	{name: "a lapsed claim is never held", before: func(q *question) {
+		q.r.hold, q.c.claim.Hold = false, false
+	}},
+	{name: "a hold ends with the lease", before: func(q *question) {
+		if q.c.method == claim && q.r.state == idempotency.StateHeld && q.passed > q.r.lease {
+			q.r.state = idempotency.StateReleased
+		}
+	}},
+	{name: "a release forgets the record", after: func(q *question, e *ending) {
+		if q.c.method == release && e.err == nil {
+			e.next = record{}
+		}
+	}},
+	{name: "a release forgets the fingerprint", before: func(q *question) {
+		if q.c.method == claim && q.r.state == idempotency.StateReleased {
+			q.r.fingerprint = q.c.claim.Fingerprint
+		}
+	}},
+	{name: "a release forgets the attempt", after: func(q *question, e *ending) {
+		if e.mine && q.r.state == idempotency.StateReleased {
+			e.next.attempt = 1
+		}
+	}},
+	{name: "a delayed claim revives what was released", before: func(q *question) {
+		if q.c.method == claim && q.r.state == idempotency.StateReleased {
+			q.r.owner = idempotency.Owner{}
+		}
+	}},
+	strangersMay(renew),
+	strangersMay(complete),
+	strangersMay(release),
+	strangersMay(hold),
+	strangersMay(saveStep),
+	{name: "Complete is refused after the lease", after: func(q *question, e *ending) {
+		if q.c.method == complete && q.lapsed {
+			*e = ending{next: q.r, err: idempotency.ErrNotOwner}
+		}
+	}},
+	{name: "Complete is accepted after Release", before: func(q *question) {
+		if q.c.method == complete && q.r.state == idempotency.StateReleased {
+			q.r.state = idempotency.StateClaimed
+		}
+	}},
+	{name: "a second Complete overwrites the answer", after: func(q *question, e *ending) {
+		if q.c.method == complete && e.err == nil {
+			e.next.answer = q.c.answer
+		}
+	}},
+	{name: "a repeated Release is refused", after: func(q *question, e *ending) {
+		if q.c.method == release && q.r.state == idempotency.StateReleased {
+			e.err = idempotency.ErrNotOwner
+		}
+	}},
+	{name: "Renew changes nothing", after: func(q *question, e *ending) {
+		if q.c.method == renew {
+			e.touched = false
+		}
+	}},
+	{name: "an answer is served after its TTL", before: func(q *question) {
+		q.expired = q.expired && (q.r.state != idempotency.StateCompleted || q.passed > 2*q.r.kept)
+	}},
+	{name: "reading an answer prolongs it", after: func(q *question, e *ending) {
+		if e.sees && q.r.state == idempotency.StateCompleted {
+			e.touched = true
+		}
+	}},
+	{name: "Resolve does not compare the attempt", before: func(q *question) {
+		if q.c.method == resolve {
+			q.c.attempt = q.r.attempt
+		}
+	}},
+	{name: "Forget takes a live claim", before: func(q *question) {
+		q.lapsed = q.lapsed || q.c.method == forget
+	}},
+}
+
+// strangersMay is the bug that a method does not compare the owner.
+func strangersMay(m method) bug {
+	return bug{name: string(m) + " does not compare the owner", before: func(q *question) {
+		if q.c.method == m {
+			q.c.owner = q.r.owner
+		}
+	}}
+}
+
+func (s *modelStore) do(c call) reply {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.records[c.key]
+	q := &question{c: c, r: r.record, passed: time.Since(r.touched)}
+	for _, phase := range r.phases() {
+		if phase.from <= q.passed && q.passed < phase.to {
+			q.lapsed, q.expired = phase.lapsed, phase.expired
+		}
+	}
+	if s.race && c.method == claim {
+		s.mu.Unlock()
+		time.Sleep(time.Nanosecond)
+		s.mu.Lock()
+	}
+	if s.before != nil {
+		s.before(q)
+	}
+	if q.expired {
+		q.r = record{}
+	}
+	e := q.r.endings(q.c, q.lapsed)[0]
+	if s.after != nil {
+		s.after(q, &e)
+	}
+	if e.touched {
+		r.touched = time.Now()
+	}
+	s.records[c.key] = timedRecord{e.next, r.touched}
+	return e.reply(q.c, q.passed, q.lapsed)
+}
+
+// A checker that accepts everything is green, too. Each bug has to be seen in each of
+// ten tries, and no try makes more calls than the tests of the real stores do.
+func TestTheCheckerSeesEveryBug(t *testing.T) {
+	t.Parallel()
+	for _, b := range bugs {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			seed := newSeed(t)
+			rng := rand.New(rand.NewPCG(seed, 0))
+			for try := range 10 {
+				require.True(t, caught(t, b, rng), "SEED=%d: not seen in try %d", seed, try)
+			}
+		})
+	}
+}
+
+// Without a bug the store is explained, so it is the bug that is seen.
+func TestTheCheckerAcceptsTheModel(t *testing.T) {
+	t.Parallel()
+	seed := newSeed(t)
+	require.False(t, caught(t, bug{}, rand.New(rand.NewPCG(seed, 0))), "SEED=%d", seed)
+}
+
+// caught tells whether the checker rejects what clients of a store with that bug see.
+func caught(t *testing.T, b bug, rng *rand.Rand) bool {
+	t.Helper()
+	for range 20 {
+		h := runInBubble(t, rng.Uint64(), 500, func() func(call) reply {
+			return (&modelStore{bug: b, records: make(map[string]timedRecord)}).do
+		})
+		if _, ok := h.linearizable(t); !ok {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,176 @@
+package modeltest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"example.com/idempotency"
+)
+
+// A store has all optional interfaces whose methods are one step.
+type store interface {
+	idempotency.Store
+	idempotency.StepStore
+	idempotency.Inspector
+}
+
+type method string
+
+const (
+	claim    method = "Claim"
+	renew    method = "Renew"
+	complete method = "Complete"
+	release  method = "Release"
+	hold     method = "Hold"
+	saveStep method = "SaveStep"
+	get      method = "Get"
+	resolve  method = "Resolve"
+	forget   method = "Forget"
+)
+
+// A call is one call of a store's method.
+type call struct {
+	method  method
+	key     string
+	owner   idempotency.Owner
+	claim   idempotency.Claim // of Claim
+	answer  string            // of Complete and Resolve, for which it may be empty; the value of SaveStep
+	ttl     time.Duration     // of Complete and Resolve
+	step    int               // of SaveStep
+	attempt int               // of Resolve and Forget
+}
+
+// A reply is what a call returned. It has the fields of a record that are seen.
+type reply struct {
+	lost        bool  // the caller does not know whether the call has had an effect
+	err         error // nil, or a sentinel of the contract
+	state       idempotency.State
+	mine        bool
+	attempt     int
+	fingerprint idempotency.Fingerprint
+	origin      idempotency.Owner
+	lease       time.Duration
+	ttl         time.Duration
+	age         time.Duration
+	answer      string
+	steps       steps
+}
+
+// perform makes the call.
+func perform(ctx context.Context, s store, c call) reply {
+	var r idempotency.Record
+	var err error
+	switch c.method {
+	case claim:
+		r, err = s.Claim(ctx, c.key, c.claim)
+	case renew:
+		err = s.Renew(ctx, c.key, c.owner)
+	case complete:
+		err = s.Complete(ctx, c.key, c.owner, []byte(c.answer), c.ttl)
+	case release:
+		err = s.Release(ctx, c.key, c.owner)
+	case hold:
+		err = s.Hold(ctx, c.key, c.owner)
+	case saveStep:
+		err = s.SaveStep(ctx, c.key, c.owner, stepNames[c.step], []byte(c.answer))
+	case get:
+		r, err = s.Get(ctx, c.key)
+	case resolve:
+		var answer []byte
+		if c.answer != "" {
+			answer = []byte(c.answer)
+		}
+		err = s.Resolve(ctx, c.key, c.attempt, answer, c.ttl)
+	case forget:
+		err = s.Forget(ctx, c.key, c.attempt)
+	}
+	return newReply(r, err)
+}
+
+// newReply takes every error that is no sentinel for one that leaves the outcome open.
+func newReply(r idempotency.Record, err error) reply {
+	if err != nil {
+		for _, sentinel := range []error{
+			idempotency.ErrNotOwner, idempotency.ErrNotFound, idempotency.ErrChanged, idempotency.ErrCorrupt,
+		} {
+			if errors.Is(err, sentinel) {
+				return reply{err: sentinel}
+			}
+		}
+		return reply{lost: true}
+	}
+	return reply{
+		state: r.State, mine: r.Mine, attempt: r.Attempt, fingerprint: r.Fingerprint, origin: r.Origin,
+		lease: r.Lease, ttl: r.TTL, age: r.Age, answer: string(r.Answer), steps: stepsOf(r.Steps),
+	}
+}
+
+// kind says what happened, as coarsely as it takes to see that a history has something
+// of everything.
+func (got reply) kind(c call) string {
+	switch {
+	case got.lost:
+		return fmt.Sprintf("%s: lost", c.method)
+	case got.err != nil:
+		return fmt.Sprintf("%s: %s", c.method, strings.TrimPrefix(got.err.Error(), "idempotency: "))
+	case c.method == claim && c.claim.Fingerprint != got.fingerprint:
+		return "Claim: other fingerprint"
+	case got.mine && got.attempt > 1:
+		return "Claim: mine again"
+	case got.mine:
+		return "Claim: mine"
+	case c.method == claim:
+		return fmt.Sprintf("Claim: %v", got.state)
+	}
+	return fmt.Sprintf("%s: ok", c.method)
+}
+
+func (c call) String() string {
+	s := fmt.Sprintf("%s(%x", c.method, c.owner[:2])
+	switch c.method {
+	case claim:
+		s += fmt.Sprintf(", fingerprint %x", c.claim.Fingerprint[:1])
+		if c.claim.Hold {
+			s += ", hold"
+		}
+	case complete:
+		s += fmt.Sprintf(", %.9q, %v", c.answer, c.ttl)
+	case saveStep:
+		s += fmt.Sprintf(", %s, %q", stepNames[c.step], c.answer)
+	case resolve:
+		s = fmt.Sprintf("Resolve(%d, %.9q, %v", c.attempt, c.answer, c.ttl)
+	case get:
+		s = "Get("
+	case forget:
+		s = fmt.Sprintf("Forget(%d", c.attempt)
+	}
+	return s + ")"
+}
+
+func (got reply) String() string {
+	switch {
+	case got.lost:
+		return "lost"
+	case got.err != nil:
+		return strings.TrimPrefix(got.err.Error(), "idempotency: ")
+	case got.state == 0:
+		return "ok"
+	}
+	s := got.state.String()
+	if got.mine {
+		s = "mine"
+	}
+	return s + fmt.Sprintf(" attempt=%d fingerprint=%x origin=%x lease=%v ttl=%v age=%v answer=%.9q steps=%q",
+		got.attempt, got.fingerprint[:1], got.origin[:2], got.lease, got.ttl, got.age, got.answer, got.steps)
+}
+
+func (r record) String() string {
+	if r == (record{}) {
+		return "absent"
+	}
+	return fmt.Sprintf("%v attempt=%d owner=%x origin=%x fingerprint=%x hold=%t byHand=%t kept=%v answer=%.9q steps=%q",
+		r.state, r.attempt, r.owner[:2], r.origin[:2], r.fingerprint[:1], r.hold, r.byHand, r.kept, r.answer, r.steps)
+}

@@ -1,0 +1,125 @@
+package modeltest
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"example.com/idempotency"
+)
+
+// A setting is what clients make their calls in.
+type setting struct {
+	clients int
+	calls   int           // in all
+	lease   time.Duration // the other durations are multiples
+	clock   clock
+	pause   func(time.Duration)
+	large   bool // some answers are large
+
+	// perform makes a call of that client, and returns how often it may have been
+	// executed without a reply.
+	perform func(client int, rng *rand.Rand, c call) (got reply, lost int)
+}
+
+// large is more than the Redis store lets through its scripts.
+var large = strings.Repeat("large", 4<<10)
+
+// callsPerKey keeps keys short-lived: a key on which nobody has more to say than to
+// replay its answer is not interesting, and the time that a check takes grows quickly
+// with the number of calls.
+const callsPerKey = 40
+
+// run lets clients make random calls, all at once, and returns their history.
+//
+// Owners are few and everybody's: a call may come from the owner, from one that was, or
+// from a stranger, and is often a repeated one. Half of those that only the owner may
+// make come from whom every client would take for the owner, or too little would happen.
+func (s setting) run(seed uint64) *history {
+	h := &history{
+		seed: seed, clock: s.clock,
+		keys: make(map[string][]porcupine.Operation), seen: make(map[string]int),
+	}
+	var made atomic.Int64
+	var holders sync.Map // by key: the owner that was last told that it holds the claim
+	var all sync.WaitGroup
+	for client := range s.clients {
+		all.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, uint64(client)))
+			perform := func(c call) (reply, int) { return s.perform(client, rng, c) }
+			for n := int(made.Add(1)); n <= s.calls; n = int(made.Add(1)) {
+				if rng.IntN(3) == 0 {
+					s.pause(upTo(rng, 2*s.lease))
+				}
+				c := s.draw(rng, n)
+				if holder, ok := holders.Load(c.key); ok && c.method != claim && rng.IntN(2) == 0 {
+					c.owner = holder.(idempotency.Owner)
+				}
+				got := h.do(client, c, perform)
+				if got.lost && rng.IntN(2) == 0 {
+					got = h.do(client, c, perform)
+				}
+				if got.mine {
+					holders.Store(c.key, c.owner)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return h
+}
+
+// methods are drawn as often as they stand here.
+var methods = []method{
+	claim, claim, claim, claim, claim, claim, claim, claim,
+	complete, complete, release, release, hold, hold, renew, renew,
+	saveStep, get, get, resolve, resolve, forget,
+}
+
+// draw returns the nth call.
+func (s setting) draw(rng *rand.Rand, n int) call {
+	keyNumber := n/callsPerKey + rng.IntN(2)
+	c := newCall(methods[rng.IntN(len(methods))], keyOf(fmt.Sprint("key ", keyNumber)), rng.IntN(4), s.lease)
+	c.step = rng.IntN(len(stepNames))
+	c.attempt = rng.IntN(3)
+	if c.method != resolve || rng.IntN(2) == 0 {
+		c.answer = fmt.Sprint(n)
+		if s.large && rng.IntN(4) == 0 {
+			c.answer += large
+		}
+	}
+	return c
+}
+
+// newCall returns a call by one of the owners of a key. What an owner claims with is
+// always the same, as a request is: the last one has another payload, the first one
+// wants to be held.
+func newCall(m method, key string, owner int, lease time.Duration) call {
+	c := call{method: m, key: key, owner: idempotency.Owner{byte(owner + 1)}, ttl: 2 * lease}
+	copy(c.owner[1:], key)
+	c.claim = idempotency.Claim{
+		Owner: c.owner, Fingerprint: idempotency.Fingerprint{1},
+		Lease: lease, Retention: 3 * lease, Hold: owner == 0,
+	}
+	if owner == 3 {
+		c.claim.Fingerprint[0] = 2
+	}
+	return c
+}
+
+// keyOf returns a key of the form that stores are given.
+func keyOf(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+func upTo(rng *rand.Rand, d time.Duration) time.Duration {
+	return time.Duration(rng.Int64N(int64(d)))
+}

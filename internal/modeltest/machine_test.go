@@ -1,0 +1,128 @@
+package modeltest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"example.com/idempotency"
+)
+
+func TestMemoryStoreFollowsTheModel(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		synctest.Test(t, func(t *testing.T) {
+			// All checks in one bubble, and not with a *testing.T: in a bubble that has no
+			// deadline to be asked for, and the panics that rapid works with must not leave it.
+			rapid.Check(struct{ testing.TB }{t}, func(t *rapid.T) {
+				start := time.Now()
+				now := func() time.Duration { return time.Since(start) }
+				newMachine(t, idempotency.NewMemoryStore(), now, time.Sleep, time.Nanosecond).run(t)
+			})
+		})
+	}
+}
+
+func TestRedisStoreFollowsTheModel(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	s := idempotency.NewRedisStore(client)
+	rapid.Check(t, func(t *rapid.T) {
+		server.FlushAll()
+		var passed time.Duration
+		now := func() time.Duration { return passed }
+		advance := func(d time.Duration) {
+			server.FastForward(d)
+			passed += d
+		}
+		newMachine(t, s, now, advance, time.Millisecond).run(t)
+	})
+}
+
+// A machine compares a store with the model, call by call.
+type machine struct {
+	store   store
+	now     func() time.Duration
+	advance func(time.Duration)
+	lease   time.Duration
+	waits   *rapid.Generator[time.Duration]
+	keys    map[string][]candidate
+}
+
+func newMachine(t *rapid.T, s store, now func() time.Duration, advance func(time.Duration), tick time.Duration) *machine {
+	t.Helper()
+	m := &machine{
+		store: s, now: now, advance: advance, lease: 100 * tick,
+		keys: make(map[string][]candidate),
+	}
+	for i := range 2 {
+		m.keys[keyOf(fmt.Sprint("key ", i))] = []candidate{{}}
+	}
+	// Something happens where a lease (100), a TTL (200) or a retention (300) ends.
+	m.waits = rapid.Custom(func(t *rapid.T) time.Duration {
+		until := rapid.SampledFrom([]int{0, 100, 200, 300}).Draw(t, "until")
+		return time.Duration(until+rapid.IntRange(-1, 1).Draw(t, "and")) * tick
+	})
+	return m
+}
+
+// run makes the calls that t draws.
+func (m *machine) run(t *rapid.T) {
+	actions := map[string]func(*rapid.T){
+		"wait": func(t *rapid.T) {
+			if d := m.waits.Draw(t, "wait"); d > 0 {
+				m.advance(d)
+			}
+		},
+	}
+	for _, method := range methods {
+		actions[string(method)] = func(t *rapid.T) {
+			c := newCall(method, m.key(t), rapid.IntRange(0, 3).Draw(t, "owner"), m.lease)
+			switch method {
+			case saveStep:
+				c.step = rapid.IntRange(0, len(stepNames)-1).Draw(t, "step")
+				c.answer = rapid.SampledFrom([]string{"1", "2"}).Draw(t, "value")
+			case complete:
+				c.answer = rapid.SampledFrom([]string{"x", "y", large}).Draw(t, "answer")
+			case resolve:
+				c.answer = rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "answer")
+				c.attempt = rapid.IntRange(0, 3).Draw(t, "attempt")
+			case forget:
+				c.attempt = rapid.IntRange(0, 3).Draw(t, "attempt")
+			}
+			m.do(t, c)
+			m.do(t, call{method: get, key: c.key})
+		}
+	}
+	t.Repeat(actions)
+}
+
+func (m *machine) key(t *rapid.T) string {
+	return keyOf(rapid.SampledFrom([]string{"key 0", "key 1"}).Draw(t, "key"))
+}
+
+// do makes a call of the store and of the model.
+func (m *machine) do(t *rapid.T, c call) {
+	got := perform(context.Background(), m.store, c)
+	now := m.now()
+	var next []candidate
+	for _, s := range m.keys[c.key] {
+		next = append(next, s.step(c, got, moment{first: now, last: now})...)
+	}
+	if len(next) == 0 {
+		for _, s := range m.keys[c.key] {
+			t.Logf("before: %v, touched %v ago", s.record, now-s.first)
+		}
+		t.Fatalf("the contract does not let %v return: %v", c, got)
+	}
+	t.Logf("%.4s %v: %v", c.key, c, got)
+	m.keys[c.key] = next
+}

@@ -1,0 +1,241 @@
+package modeltest
+
+import (
+	"fmt"
+	"time"
+
+	"example.com/idempotency"
+)
+
+// A record is what the contract says that a store holds for one key. The zero record is
+// absent. It is comparable, and has no moments: who knows what time it is tells whether
+// the record has lapsed or expired.
+type record struct {
+	state       idempotency.State
+	attempt     int
+	fingerprint idempotency.Fingerprint
+	owner       idempotency.Owner // nobody's if an answer was recorded by hand
+	origin      idempotency.Owner
+	hold        bool
+	byHand      bool // settled by Resolve
+	lease       time.Duration
+	retention   time.Duration
+	kept        time.Duration // from when it was last touched
+	answer      string
+	steps       steps
+}
+
+// stepNames are the steps that a run may have here.
+var stepNames = [...]string{"a", "b"}
+
+// steps are the values of the steps, empty for those that there are not.
+type steps [len(stepNames)]string
+
+// stepsOf returns the steps of a record as the model has them. Steps that the model does
+// not know make them differ from any.
+func stepsOf(m map[string][]byte) steps {
+	var s steps
+	known := 0
+	for i, name := range stepNames {
+		if value, ok := m[name]; ok {
+			s[i] = string(value)
+			known++
+		}
+	}
+	if known != len(m) {
+		s[0] = fmt.Sprintf("unknown steps: %q", m)
+	}
+	return s
+}
+
+// An ending is one way in which the contract lets a call end.
+type ending struct {
+	next    record
+	err     error
+	mine    bool
+	sees    bool // the call returns the record
+	touched bool // lease, retention or TTL start anew
+}
+
+// endings returns the ways in which the call may end, given whether the lease of the
+// record has ended. Where the contract leaves no choice there is one.
+func (r record) endings(c call, lapsed bool) []ending {
+	lapsed = lapsed && r.state == idempotency.StateClaimed
+	switch c.method {
+	case claim:
+		return r.claim(c.claim, lapsed)
+	case get:
+		if r == (record{}) {
+			return r.refuse(idempotency.ErrNotFound)
+		}
+		return []ending{{next: r, sees: true}}
+	case resolve:
+		return r.resolve(c, lapsed)
+	case forget:
+		switch {
+		case r == (record{}):
+			return r.unchanged()
+		case c.attempt != 0 && c.attempt != r.attempt,
+			r.state == idempotency.StateClaimed && !lapsed:
+			return r.refuse(idempotency.ErrChanged)
+		}
+		return []ending{{}}
+	}
+	if r.owner != c.owner {
+		return r.refuse(idempotency.ErrNotOwner)
+	}
+	return r.own(c)
+}
+
+func (r record) unchanged() []ending { return []ending{{next: r}} }
+
+func (r record) refuse(err error) []ending { return []ending{{next: r, err: err}} }
+
+// to returns the record moved to a state, in which it is kept from now on.
+func (r record) to(state idempotency.State, kept time.Duration) record {
+	r.state, r.kept = state, kept
+	return r
+}
+
+func (r record) claim(c idempotency.Claim, lapsed bool) []ending {
+	grant := func(attempt int, origin idempotency.Owner) ending {
+		next := record{
+			state: idempotency.StateClaimed, attempt: attempt, fingerprint: c.Fingerprint,
+			owner: c.Owner, origin: origin, hold: c.Hold,
+			lease: c.Lease, retention: c.Retention, kept: c.Retention, steps: r.steps,
+		}
+		return ending{next: next, mine: true, sees: true, touched: true}
+	}
+	asItIs := ending{next: r, sees: true}
+	own := r.owner == c.Owner
+	switch {
+	case r == (record{}):
+		return []ending{grant(1, c.Owner)}
+	case r.fingerprint != c.Fingerprint:
+		return []ending{asItIs}
+	case r.state == idempotency.StateClaimed && own:
+		return []ending{grant(r.attempt, r.origin)}
+	case r.state == idempotency.StateReleased && own && r.byHand:
+		// A store may have forgotten who it was that somebody else has decided about.
+		return []ending{asItIs, grant(r.attempt+1, r.origin)}
+	case lapsed && (r.hold || c.Hold):
+		r.state = idempotency.StateHeld
+		return []ending{{next: r, sees: true}}
+	case lapsed, r.state == idempotency.StateReleased && !own:
+		return []ending{grant(r.attempt+1, r.origin)}
+	}
+	return []ending{asItIs}
+}
+
+// own is a call that only the owner may make, by the owner. Whether the lease has ended
+// makes no difference to any of them.
+func (r record) own(c call) []ending {
+	settle := func(state idempotency.State, kept time.Duration) []ending {
+		return []ending{{next: r.to(state, kept), touched: true}}
+	}
+	running := r.state == idempotency.StateClaimed
+	switch c.method {
+	case renew:
+		if running {
+			return settle(r.state, r.retention)
+		}
+	case complete:
+		switch r.state {
+		case idempotency.StateCompleted:
+			return r.unchanged()
+		case idempotency.StateClaimed, idempotency.StateHeld:
+			r.answer = c.answer
+			return settle(idempotency.StateCompleted, c.ttl)
+		}
+	case release:
+		switch r.state {
+		case idempotency.StateReleased:
+			if r.byHand { // as in claim
+				return append(r.unchanged(), r.refuse(idempotency.ErrNotOwner)...)
+			}
+			return r.unchanged()
+		case idempotency.StateClaimed:
+			return settle(idempotency.StateReleased, r.retention)
+		}
+	case hold:
+		switch r.state {
+		case idempotency.StateHeld:
+			return r.unchanged()
+		case idempotency.StateClaimed:
+			return settle(idempotency.StateHeld, r.retention)
+		}
+	case saveStep:
+		if running {
+			r.steps[c.step] = c.answer
+			return r.unchanged()
+		}
+	default:
+		panic(fmt.Sprintf("modeltest: no rule for %s", c.method))
+	}
+	return r.refuse(idempotency.ErrNotOwner)
+}
+
+func (r record) resolve(c call, lapsed bool) []ending {
+	state, kept := idempotency.StateCompleted, c.ttl
+	if c.answer == "" {
+		state, kept = idempotency.StateReleased, r.retention
+	}
+	switch {
+	case r == (record{}):
+		return r.refuse(idempotency.ErrNotFound)
+	case r.attempt != c.attempt:
+		return r.refuse(idempotency.ErrChanged)
+	case r.state == state && r.byHand && r.answer == c.answer:
+		return r.unchanged()
+	case r.state != idempotency.StateHeld && (!lapsed || !r.hold):
+		return r.refuse(idempotency.ErrChanged)
+	}
+	r.answer, r.byHand = c.answer, true
+	if state == idempotency.StateCompleted {
+		r.owner = idempotency.Owner{}
+	}
+	return []ending{{next: r.to(state, kept), touched: true}}
+}
+
+// reply returns what the call returns if it ends like this, so long after the record was
+// last touched.
+func (e ending) reply(c call, passed time.Duration, lapsed bool) reply {
+	if e.err != nil || !e.sees {
+		return reply{err: e.err}
+	}
+	r := e.next
+	if e.touched {
+		passed, lapsed = 0, false
+	}
+	got := reply{
+		state: r.state, mine: e.mine, attempt: r.attempt, fingerprint: r.fingerprint, origin: r.origin,
+		ttl: r.kept - passed, age: passed, answer: r.answer,
+	}
+	switch {
+	case r.state != idempotency.StateClaimed:
+	case lapsed && r.hold:
+		got.state = idempotency.StateHeld
+	case !lapsed:
+		got.lease = r.lease - passed
+	}
+	if e.mine || c.method == get {
+		got.steps = r.steps
+	}
+	return got
+}
+
+// matches tells whether the ending is what the call returned.
+func (e ending) matches(c call, got reply, lapsed bool) bool {
+	want := e.reply(c, got.age, lapsed)
+	// What the contract leaves open:
+	if lapsed && got.state == idempotency.StateClaimed {
+		got.lease = max(got.lease, 0)
+	}
+	if c.method == claim && c.claim.Fingerprint != want.fingerprint && got.answer == "" {
+		want.answer = ""
+	}
+	if c.method == claim && want.attempt == 1 && got.steps == (steps{}) {
+		want.steps = steps{}
+	}
+	return got == want
+}

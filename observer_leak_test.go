@@ -1,0 +1,174 @@
+package idempotency_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+)
+
+// What a client sends, and what is kept for it, marked so that it is found again. Key and
+// scope have what breaks lines of a log, and terminals.
+const (
+	secretKey    = "key-of-the-client\n\x1b[31mlevel=ERROR msg=forged"
+	secretScope  = "tenant-of-the-client"
+	secretBody   = "payload-of-the-client"
+	secretPath   = "path-of-the-client%0aforged"
+	secretAnswer = "answer-of-the-handler"
+	secretReason = "reason-of-the-program"
+)
+
+var errHostileBackend = errors.New("backend says\nlevel=ERROR msg=forged\x1b[31m")
+
+// A leakage is everything that a guard says to others than the client: its log, in both
+// of the usual forms, and its events; and what it says to clients instead of an answer.
+type leakage struct {
+	text, json lockedBuffer
+	events     events
+	problems   []reply
+}
+
+func (l *leakage) logger() *slog.Logger {
+	return slog.New(slog.NewMultiHandler(slog.NewTextHandler(&l.text, nil), slog.NewJSONHandler(&l.json, nil)))
+}
+
+// Neither logs nor events show a client's key, scope, path or payload, a fingerprint, or
+// an answer, and nothing that comes from outside begins a line of its own. Problem
+// documents show no error of the backend or of the program's functions.
+func TestNothingOfClientsIsLogged(t *testing.T) {
+	t.Parallel()
+	l := &leakage{}
+	provoke := func(f func(t *testing.T, p *process, ask func() reply), opts ...idempotency.Option) {
+		synctest.Test(t, func(t *testing.T) {
+			h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+				time.Sleep(time.Minute) // longer than the lease
+				_, _ = io.WriteString(w, secretAnswer)
+			}}
+			opts = append([]idempotency.Option{
+				idempotency.WithObserver(l.events.observe), idempotency.WithLogger(l.logger()),
+				idempotency.WithKeyFunc(func(*http.Request, []byte) (string, error) { return secretKey, nil }),
+			}, opts...)
+			mux := http.NewServeMux()
+			p := newProcess(t, idempotency.NewMemoryStore(), h, opts...)
+			mux.Handle("/{anything...}", p.guard.Handler(h))
+			p.server = serveRecorder(t, mux)
+			f(t, p, func() reply {
+				got := p.do(t, call{path: "/" + secretPath, tenant: secretScope, body: secretBody})
+				if got.problem.Code != "" {
+					l.problems = append(l.problems, got)
+				}
+				return got
+			})
+			_ = p.guard.Shutdown(shortly(t))
+		})
+	}
+
+	refused := func(opt idempotency.Option, codes ...idempotency.Code) {
+		provoke(func(t *testing.T, _ *process, ask func() reply) {
+			ask()
+			require.Contains(t, codes, ask().problem.Code)
+		}, opt)
+	}
+	refused(idempotency.WithKeyFunc(func(*http.Request, []byte) (string, error) { return "", errors.New(secretReason + secretKey) }),
+		idempotency.CodeKeyInvalid)
+	refused(idempotency.WithFingerprint(func(*http.Request, []byte) (idempotency.Fingerprint, error) {
+		return idempotency.Fingerprint{}, errors.New(secretReason + secretBody)
+	}), idempotency.CodeFingerprintFailed)
+	refused(idempotency.WithAuthorizeReplay(func(*http.Request, idempotency.ReplayInfo) error { return errors.New(secretReason + secretKey) }),
+		idempotency.CodeReplayDenied)
+	refused(idempotency.WithMaxResponseBody(1), idempotency.CodeResponseNotKept)
+	refused(idempotency.WithSealer(failingSealer{}), idempotency.CodeOutcomeUnknown)
+
+	for _, op := range []string{"claim", "renew", "complete"} {
+		for _, f := range []fault{failWith(errHostileBackend), failWith(idempotency.ErrCorrupt), hang} {
+			provoke(func(_ *testing.T, p *process, ask func() reply) {
+				p.store.on(op, always(f))
+				ask()
+			})
+		}
+	}
+	provoke(func(_ *testing.T, p *process, ask func() reply) {
+		p.store.on("claim", always(failWith(errHostileBackend)))
+		ask()
+	}, idempotency.WithFailOpen())
+	provoke(func(t *testing.T, p *process, ask func() reply) {
+		ask()
+		requireProblem(t, p.do(t, call{path: "/other", tenant: secretScope}), http.StatusConflict, idempotency.CodeKeyReused)
+		require.True(t, ask().replayed())
+	})
+
+	l.check(t)
+}
+
+func (l *leakage) check(t *testing.T) {
+	t.Helper()
+	kinds := map[idempotency.EventKind]bool{}
+	for _, e := range l.events.all {
+		kinds[e.Kind] = true
+		require.LessOrEqual(t, len(e.KeyHash), 8)
+		require.Contains(t, []string{"", http.MethodPost}, e.Method)
+		require.Contains(t, []string{"", "/{anything...}"}, e.Pattern)
+	}
+	for _, kind := range []idempotency.EventKind{
+		idempotency.EventRun, idempotency.EventReplay, idempotency.EventRefused, idempotency.EventFailOpen, idempotency.EventStoreError,
+		idempotency.EventLeaseLost, idempotency.EventRecordingDelayed, idempotency.EventRecordingLost, idempotency.EventCorrupt,
+	} {
+		require.True(t, kinds[kind], "%s was not provoked", kind)
+	}
+
+	fp, err := idempotency.RawFingerprint(mustRequest(secretPath), []byte(secretBody))
+	require.NoError(t, err)
+	name := idempotency.StoreKey(secretScope, secretKey)
+	said := l.text.String() + l.json.String() + fmt.Sprintf("%+v", l.events.all)
+	for what, secret := range map[string]string{
+		"key": "key-of-the-client", "scope": secretScope, "payload": secretBody, "path": "path-of-the-client", "answer": secretAnswer,
+		"reason": secretReason, "name in the store": name[8:20],
+		"fingerprint": hex.EncodeToString(fp[1:9]), "fingerprint's base64": base64.StdEncoding.EncodeToString(fp[1:10]),
+		"fingerprint's bytes": string(fp[1:9]), "fingerprint's numbers": strings.Trim(fmt.Sprint([]int{int(fp[1]), int(fp[2]), int(fp[3]), int(fp[4])}), "[]"),
+	} {
+		require.NotContains(t, said, secret, what)
+	}
+
+	for line := range strings.Lines(l.text.String()) {
+		require.True(t, strings.HasPrefix(line, "time="), "a line that the logger did not begin: %q", line)
+		require.Equal(t, -1, strings.IndexFunc(strings.TrimSuffix(line, "\n"), unicode.IsControl), "%q", line)
+	}
+	for line := range strings.Lines(l.json.String()) {
+		var record map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &record))
+		require.Regexp(t, "^idempotency: [a-z ,]+$", record["msg"], "a text of its own for each occasion")
+	}
+	require.NotEmpty(t, l.text.String())
+
+	require.Greater(t, len(l.problems), 8)
+	for _, got := range l.problems {
+		for _, secret := range []string{"backend", "forged", "down", "deadline", "timed out", "seal", secretReason, secretBody, secretAnswer, "key-of", "tenant-of"} {
+			require.NotContains(t, got.body, secret)
+			require.NotContains(t, fmt.Sprint(got.header), secret)
+		}
+	}
+}
+
+func mustRequest(path string) *http.Request {
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://recorder.test/"+path, bytes.NewReader(nil))
+	if err != nil {
+		panic(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	return r
+}

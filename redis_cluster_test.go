@@ -1,0 +1,122 @@
+package idempotency_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/redistest"
+)
+
+// The slot of a record moves to another server during a run, one stage at a time. In
+// each of them the run records a step and keeps its claim, duplicates are refused, and
+// runs can begin and end, all with the documented account.
+func TestRedisSlotMoves(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]idempotency.RedisOption{
+		"alone":    nil,
+		"replicas": {idempotency.WithReplicas(1, 5*time.Second)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := redistest.StartCluster(t, 2, opts != nil)
+			const prefix = "{slot}:"
+			account := documentedAccount(t)
+			for _, purpose := range []string{"a Cluster", "a Cluster whose slots move", "`WithReplicas`"} {
+				account = append(account, documentedAddition(t, purpose)...)
+			}
+			for i, word := range account {
+				account[i] = strings.Replace(word, "idem:", prefix, 1)
+			}
+			open := func() *idempotency.RedisStore {
+				client := redisAccount(t, append(cluster.Masters, cluster.Replicas...), account)
+				return redisStore(t, client, append(opts, idempotency.WithPrefix(prefix))...)
+			}
+			stages := []string{"before", "begun", "keys moved", "moved"}
+			reached := make(chan string)
+			done := make(chan struct{})
+			h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+				for stage := range reached {
+					_, err := idempotency.Step(r.Context(), stage, func(context.Context) (string, error) { return stage, nil })
+					if err != nil {
+						t.Error(stage, err)
+					}
+					done <- struct{}{}
+				}
+				_, _ = io.WriteString(w, "moved")
+			}}
+			small, large := answering(0, "small"), answering(0, strings.Repeat("large ", 5000))
+			p := newRedisProcess(t, open(), h)
+			answer := p.begin(t, call{key: "moving"})
+			end := sync.OnceFunc(func() { close(reached) })
+			defer end() // also when the test fails, or the run would never end
+			var move *redistest.Move
+			for _, stage := range stages {
+				switch stage {
+				case "begun":
+					move = cluster.Move(t, prefix)
+				case "keys moved":
+					move.Keys(t)
+				case "moved":
+					move.End(t)
+				}
+				reached <- stage
+				<-done
+				// A client that has learned nothing yet, and one that has seen it all.
+				for who, store := range map[string]*idempotency.RedisStore{"fresh": open(), "old": p.store} {
+					for what, h := range map[string]*counter{"small": small, "large": large} {
+						other := newRedisProcess(t, store, h)
+						requireProblem(t, other.do(t, call{key: "moving"}), http.StatusConflict, idempotency.CodeInFlight)
+						key := call{key: strings.ReplaceAll(stage+"-"+who+"-"+what, " ", "-")}
+						got := other.persist(t, key)
+						require.Equal(t, http.StatusOK, got.status, "%s, %s, %s: %s", stage, who, what, got.body)
+						other.requireReplay(t, key, got.body)
+						require.Zero(t, countKind(other.events, idempotency.EventStoreError), "%s, %s, %s", stage, who, what)
+					}
+				}
+			}
+			end()
+			require.Equal(t, "moved", (<-answer).body)
+			p.requireReplay(t, call{key: "moving"}, "moved")
+			require.EqualValues(t, 1, h.runs.Load())
+			require.Zero(t, countKind(p.events, idempotency.EventStoreError))
+			require.EqualValues(t, 2*len(stages), small.runs.Load())
+			require.EqualValues(t, 2*len(stages), large.runs.Load())
+		})
+	}
+}
+
+// The master that holds a record is killed during the run. What had reached its replica
+// goes on there: the run is recorded, and nothing runs twice.
+func TestRedisClusterFailoverDuringRun(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3, true)
+	prefix := idempotency.WithPrefix("{one slot}:")
+	holder, _ := cluster.Holder(t, "{one slot}:")
+	h := interrupt(nil)
+	p := newRedisProcess(t, redisStore(t, redisClient(t, cluster.Addrs()...), prefix), h)
+	recorded, running, later := call{key: "recorded"}, call{key: "running"}, call{key: "later"}
+	done := h.start(t, p, running)
+	require.Equal(t, "run 2", p.do(t, recorded).body)
+	// Replicas follow in order: when they have this they have the rest.
+	last := redisStore(t, redisClient(t, cluster.Addrs()...), prefix, idempotency.WithReplicas(1, redisPatience))
+	_, err := last.Claim(t.Context(), redisKey(), redisClaim())
+	require.NoError(t, err)
+
+	holder.Kill()
+	requireProblem(t, p.do(t, later), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+	h.goOn()
+	require.Equal(t, "run 1", (<-done).body)
+	require.Equal(t, "run 3", p.persist(t, later).body)
+	p.requireReplay(t, recorded, "run 2")
+	p.requireReplay(t, running, "run 1")
+	require.EqualValues(t, 3, h.runs.Load())
+	require.Zero(t, countKind(p.events, idempotency.EventLeaseLost))
+}

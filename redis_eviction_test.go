@@ -1,0 +1,68 @@
+package idempotency_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/redistest"
+)
+
+// A server that is also somebody's cache makes room for it as its policy says. Check
+// refuses every policy but one; what it costs to ignore that is counted. The figures are
+// those of docs/operations.md.
+func TestRedisEviction(t *testing.T) {
+	t.Parallel()
+	const claims, room = 500, 2 << 20
+	server := redistest.Start(t)
+	client := redisClient(t, server.Addr)
+	store := redisStore(t, client)
+	for policy, atLeast := range map[string]int{
+		"noeviction":  0,
+		"allkeys-lru": 1, "allkeys-random": 1,
+		"allkeys-lfu":  0, // a record is used twice when it is made, and this cache never
+		"volatile-lru": claims, "volatile-lfu": claims, "volatile-random": claims, "volatile-ttl": claims,
+	} {
+		ctx := t.Context()
+		server.Do(t, "FLUSHALL")
+		server.Do(t, "CONFIG", "SET", "maxmemory", "0")
+		server.Do(t, "CONFIG", "SET", "maxmemory-policy", policy)
+		if policy == "noeviction" {
+			require.NoError(t, store.Check(ctx))
+		} else {
+			require.ErrorContains(t, store.Check(ctx), policy)
+		}
+		acknowledged := make(map[string]idempotency.Claim)
+		for range claims {
+			key, c := redisKey(), redisClaim()
+			_, err := store.Claim(ctx, key, c)
+			require.NoError(t, err)
+			acknowledged[key] = c
+		}
+		used, err := strconv.Atoi(server.Info(t, "memory")["used_memory"])
+		require.NoError(t, err)
+		server.Do(t, "CONFIG", "SET", "maxmemory", used+room)
+		cached := strings.Repeat("x", 4<<10)
+		for range 4 { // four times as much as there is room for
+			pipe := client.Pipeline()
+			for range room / len(cached) {
+				pipe.Set(ctx, "cache:"+redisKey(), cached, 0)
+			}
+			_, err := pipe.Exec(ctx)
+			if err != nil {
+				require.True(t, redis.IsOOMError(err), "%v", err)
+			}
+		}
+		server.Do(t, "CONFIG", "SET", "maxmemory", "0")
+		lost := countLost(t, store, acknowledged)
+		t.Logf("%-15s %d of %d live claims would run again", policy, lost, claims)
+		require.GreaterOrEqual(t, lost, atLeast, policy)
+		if policy == "noeviction" {
+			require.Zero(t, lost)
+		}
+	}
+}

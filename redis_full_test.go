@@ -1,0 +1,93 @@
+package idempotency_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/redistest"
+)
+
+// A server that is out of memory takes no new keys. The runs that it has begun go on as
+// if nothing was: they record steps, are renewed, end in every way, and are replayed.
+func TestRedisFullDuringRuns(t *testing.T) {
+	t.Parallel()
+	const lease = 3 * time.Second
+	large := strings.Repeat("large ", 5000)
+	server := redistest.Start(t)
+	store := redisAt(t, server)
+	step := func(r *http.Request) {
+		_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) { return "ch_1", nil })
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	tests := map[string]struct {
+		end   func(w http.ResponseWriter, r *http.Request)
+		next  int // status of the next request
+		again bool
+	}{
+		"completed":       {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("small")) }, 200, false},
+		"completed large": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(large)) }, 200, false},
+		"released":        {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) }, 200, true},
+		"held":            {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }, 409, false},
+	}
+	type begun struct {
+		h    *interrupted
+		p    *redisProcess
+		done <-chan reply
+	}
+	runs := make(map[string]begun)
+	for name, test := range tests {
+		h := interrupt(func(w http.ResponseWriter, r *http.Request) {
+			step(r)
+			test.end(w, r)
+		})
+		p := newRedisProcess(t, store, h, idempotency.WithLease(lease), idempotency.WithRecovery(idempotency.Hold))
+		runs[name] = begun{h, p, h.start(t, p, call{key: strings.ReplaceAll(name, " ", "-")})}
+	}
+	server.Do(t, "CONFIG", "SET", "maxmemory", "100")
+	t.Cleanup(func() { server.Do(t, "CONFIG", "SET", "maxmemory", "0") }) // or what has failed would be tried for ever
+
+	unused := &counter{}
+	p := newRedisProcess(t, store, unused)
+	for range 3 {
+		requireProblem(t, p.do(t, call{key: "new"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+	}
+	require.Zero(t, unused.runs.Load())
+	for _, e := range p.events.all {
+		if e.Kind == idempotency.EventStoreError {
+			require.ErrorIs(t, e.Err, idempotency.ErrStoreFull)
+		}
+	}
+
+	time.Sleep(lease + lease/2) // they are kept, by nothing but their renewals
+	for name, test := range tests {
+		run := runs[name]
+		run.h.goOn()
+		first := <-run.done
+		next := run.p.do(t, call{key: strings.ReplaceAll(name, " ", "-")})
+		require.Equal(t, test.next, next.status, name)
+		if test.next == http.StatusOK && !test.again {
+			require.True(t, next.replayed(), name)
+			require.Equal(t, first.body, next.body, name)
+		}
+		want := int64(1)
+		if test.again {
+			want = 2
+		}
+		require.Equal(t, want, run.h.runs.Load(), name)
+		for _, kind := range []idempotency.EventKind{
+			idempotency.EventStoreError, idempotency.EventLeaseLost, idempotency.EventRecordingDelayed,
+		} {
+			require.Zero(t, countKind(run.p.events, kind), "%s: %s", name, kind)
+		}
+	}
+	server.Do(t, "CONFIG", "SET", "maxmemory", "0")
+	require.Equal(t, http.StatusCreated, p.do(t, call{key: "new"}).status)
+}

@@ -1,0 +1,83 @@
+package idempotency_test
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/redistest"
+)
+
+// Servers refuse commands for many reasons. Whatever the reason, nothing is run, the
+// client is told to come back, and a run that ends meanwhile is recorded as soon as the
+// server takes commands again.
+func TestRedisServerRefuses(t *testing.T) {
+	t.Parallel()
+	type refusal struct {
+		refuse, relent func(t *testing.T, s *redistest.Server, dir string)
+	}
+	sideBySide(t, map[string]refusal{
+		"READONLY, it is a replica": {
+			func(t *testing.T, s *redistest.Server, _ string) { s.Do(t, "REPLICAOF", "127.0.0.1", "1") },
+			func(t *testing.T, s *redistest.Server, _ string) { s.Do(t, "REPLICAOF", "NO", "ONE") },
+		},
+		"NOREPLICAS, its replicas are gone": {
+			func(t *testing.T, s *redistest.Server, _ string) {
+				s.Do(t, "CONFIG", "SET", "min-replicas-to-write", "1")
+			},
+			func(t *testing.T, s *redistest.Server, _ string) {
+				s.Do(t, "CONFIG", "SET", "min-replicas-to-write", "0")
+			},
+		},
+		"MISCONF, it cannot persist": {
+			func(t *testing.T, s *redistest.Server, dir string) {
+				require.NoError(t, os.Mkdir(filepath.Join(dir, "dump.rdb"), 0o700)) // in the way of the file
+				s.Do(t, "CONFIG", "SET", "save", "3600 1000")
+				s.Do(t, "BGSAVE")
+				require.Eventually(t, func() bool {
+					return s.Info(t, "persistence")["rdb_last_bgsave_status"] == "err"
+				}, redisPatience, 10*time.Millisecond)
+			},
+			func(t *testing.T, s *redistest.Server, _ string) { s.Do(t, "CONFIG", "SET", "save", "") },
+		},
+		"BUSY, a script runs": {
+			func(t *testing.T, s *redistest.Server, _ string) {
+				s.Do(t, "CONFIG", "SET", "lua-time-limit", "1")
+				client := redisClientAt(t, s.Addr, func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = -1, -1 })
+				go client.Eval(context.WithoutCancel(t.Context()), "while true do end", nil)
+				require.Eventually(t, func() bool {
+					return redis.HasErrorPrefix(redisClient(t, s.Addr).Get(t.Context(), "k").Err(), "BUSY")
+				}, redisPatience, 10*time.Millisecond)
+			},
+			func(t *testing.T, s *redistest.Server, _ string) { s.Do(t, "SCRIPT", "KILL") },
+		},
+		"silence, it waits for something": {
+			func(t *testing.T, s *redistest.Server, _ string) { s.Do(t, "CLIENT", "PAUSE", "60000", "WRITE") },
+			func(t *testing.T, s *redistest.Server, _ string) { s.Do(t, "CLIENT", "UNPAUSE") },
+		},
+	}, func(t *testing.T, test refusal) {
+		dir := t.TempDir()
+		server := redistest.Start(t, "--dir", dir)
+		h, unused := interrupt(nil), &counter{}
+		store := redisAt(t, server)
+		a, b := newRedisProcess(t, store, h), newRedisProcess(t, store, unused)
+		done := h.start(t, a, call{key: "running"})
+		test.refuse(t, server, dir)
+		requireProblem(t, b.do(t, call{key: "new"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+		require.Zero(t, unused.runs.Load())
+		h.goOn()
+		require.Equal(t, "run 1", (<-done).body)
+		require.Equal(t, 1, countKind(a.events, idempotency.EventRecordingDelayed))
+		test.relent(t, server, dir)
+		require.NoError(t, a.guard.Shutdown(t.Context()))
+		b.requireReplay(t, call{key: "running"}, "run 1")
+		require.Equal(t, http.StatusCreated, b.do(t, call{key: "new"}).status)
+	})
+}

@@ -1,0 +1,91 @@
+package idempotency_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/redistest"
+)
+
+// A server that dies during a run and comes back. What it has persisted makes no
+// difference to the run itself, as long as nobody asks for the key before it ends.
+func TestRedisRestartDuringRun(t *testing.T) {
+	t.Parallel()
+	sideBySide(t, map[string]bool{"appendonly yes": true, "appendonly no": false}, func(t *testing.T, persistent bool) {
+		var args []string
+		if persistent {
+			args = []string{"--appendonly", "yes", "--appendfsync", "always"}
+		}
+		server := redistest.Start(t, args...)
+		t.Run("the run ends afterwards", func(t *testing.T) {
+			h := interrupt(nil)
+			a, b := newRedisProcess(t, redisAt(t, server), h), newRedisProcess(t, redisAt(t, server), h)
+			done := h.start(t, a, call{key: "after"})
+			server.Kill()
+			requireProblem(t, b.do(t, call{key: "after"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+			server.Restart(t)
+			if persistent {
+				requireProblem(t, b.do(t, call{key: "after"}), http.StatusConflict, idempotency.CodeInFlight)
+			}
+			h.goOn()
+			require.Equal(t, "run 1", (<-done).body)
+			b.requireReplay(t, call{key: "after"}, "run 1")
+			require.EqualValues(t, 1, h.runs.Load())
+		})
+		t.Run("the run ends meanwhile", func(t *testing.T) {
+			h := interrupt(nil)
+			a, b := newRedisProcess(t, redisAt(t, server), h), newRedisProcess(t, redisAt(t, server), h)
+			done := h.start(t, a, call{key: "meanwhile"})
+			server.Kill()
+			h.goOn()
+			got := <-done
+			require.Equal(t, "run 1", got.body, "the client gets the answer that there is")
+			require.Equal(t, 1, countKind(a.events, idempotency.EventRecordingDelayed))
+			requireProblem(t, b.do(t, call{key: "meanwhile"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+			server.Restart(t)
+			// Without persistence the key is free until the answer has been recorded.
+			require.NoError(t, a.guard.Shutdown(t.Context()))
+			b.requireReplay(t, call{key: "meanwhile"}, "run 1")
+			require.EqualValues(t, 1, h.runs.Load())
+		})
+	})
+}
+
+// What kill -9 of a server costs: everything without an append-only file; nothing if it is
+// synced before each reply. In between the server may put off the write while a sync of
+// earlier ones is under way, and then loses what it has acknowledged meanwhile.
+func TestRedisKillUnderLoad(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		args      []string
+		all, none bool
+	}{
+		"no persistence":       {nil, true, false},
+		"appendfsync everysec": {[]string{"--appendonly", "yes", "--appendfsync", "everysec"}, false, false},
+		"appendfsync always":   {[]string{"--appendonly", "yes", "--appendfsync", "always"}, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, test.args...)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			time.AfterFunc(500*time.Millisecond, func() { server.Kill(); cancel() })
+			acknowledged := acknowledge(ctx, redisAt(t, server), -1)
+			require.NotEmpty(t, acknowledged)
+			server.Restart(t)
+			lost := countLost(t, redisAt(t, server), acknowledged)
+			t.Logf("%d of %d acknowledged claims lost", lost, len(acknowledged))
+			if test.all {
+				require.Equal(t, len(acknowledged), lost)
+			}
+			if test.none {
+				require.Zero(t, lost)
+			}
+		})
+	}
+}

@@ -1,0 +1,48 @@
+package idempotency_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/redistest"
+)
+
+// A master dies during a run, and the Sentinels put its replica in its place. With
+// WithReplicas nothing that was acknowledged is lost: the run that was in flight is
+// recorded by the new master and no key runs twice. In between requests are refused, as
+// they are while the new master has no replica of its own.
+func TestRedisSentinelFailover(t *testing.T) {
+	t.Parallel()
+	f := redistest.StartFailover(t)
+	client := redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: redistest.MasterName, SentinelAddrs: f.Addrs(), ContextTimeoutEnabled: true,
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	store := redisStore(t, client, idempotency.WithReplicas(1, time.Second))
+	require.NoError(t, store.Check(t.Context()))
+	h := interrupt(nil)
+	p := newRedisProcess(t, store, h)
+	recorded, running, later := call{key: "recorded"}, call{key: "running"}, call{key: "later"}
+	done := h.start(t, p, running)
+	require.Equal(t, "run 2", p.do(t, recorded).body)
+
+	f.Master.Kill()
+	requireProblem(t, p.do(t, later), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+	h.goOn()
+	require.Equal(t, "run 1", (<-done).body)
+	p.requireReplay(t, recorded, "run 2")
+	requireProblem(t, p.do(t, later), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+	require.EqualValues(t, 2, h.runs.Load())
+
+	redistest.StartReplica(t, f.Replica)
+	require.Equal(t, "run 3", p.persist(t, later).body)
+	p.requireReplay(t, running, "run 1")
+	require.EqualValues(t, 3, h.runs.Load())
+	require.NoError(t, p.guard.Shutdown(t.Context()))
+	require.Zero(t, countKind(p.events, idempotency.EventLeaseLost))
+}

@@ -1,0 +1,146 @@
+package idempotency_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/faultproxy"
+	"example.com/idempotency/internal/redistest"
+)
+
+// A wireFault is one message to Redis that the network loses, or its reply.
+type wireFault struct {
+	op       wireOp
+	fault    faultproxy.Fault
+	retries  int  // of the client: 0 is its default, -1 is none
+	replicas bool // the message is a pipeline with a WAIT
+}
+
+// A wireOp is a call of the store by which its message is found, and a run in which the
+// call is made.
+type wireOp struct {
+	message string
+	body    string // of the answer
+	status  int    // of the first run
+	takes   time.Duration
+	runs    int64
+}
+
+const wireLease = 6 * time.Second
+
+var wireOps = map[string]wireOp{
+	"claim":          {idempotency.RedisScripts["claim"], "small", 200, 0, 1},
+	"step":           {idempotency.RedisScripts["step"], "small", 200, 0, 1},
+	"renew":          {idempotency.RedisScripts["renew"], "small", 200, wireLease + time.Second, 1},
+	"complete":       {idempotency.RedisScripts["settle"], "small", 200, 0, 1},
+	"complete large": {"multi", strings.Repeat("large ", 5000), 200, 0, 1},
+	"release":        {idempotency.RedisScripts["settle"], "small", 429, 0, 2},
+	"hold":           {idempotency.RedisScripts["settle"], "small", 502, 0, 1},
+}
+
+// Whichever message to the server is lost, or its reply, and whether or not the client
+// library sends it again: every client that retries gets one and the same answer, no run
+// and no step is repeated, and none loses its lease. All runs are of routes where a run
+// that has begun is never repeated, so that a claim which nobody knows of, if it stayed
+// behind, would show as a key that is held.
+func TestRedisMessageLost(t *testing.T) {
+	t.Parallel()
+	master := redistest.Start(t)
+	redistest.StartReplica(t, master)
+	warmUp := newRedisProcess(t, redisAt(t, master), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
+		time.Sleep(30 * time.Millisecond)
+	}), idempotency.WithLease(30*time.Millisecond))
+	warmUp.do(t, call{key: "warm-up"}) // the server knows all scripts
+
+	cases := make(map[string]wireFault)
+	for name, op := range wireOps {
+		for what, fault := range map[string]faultproxy.Fault{
+			"request lost": faultproxy.LoseRequest,
+			"reply lost":   faultproxy.LoseReply,
+			"reply hangs":  faultproxy.HangReply,
+			"reply is cut": faultproxy.CutReply,
+		} {
+			for how, retries := range map[string]int{"resent": 0, "not resent": -1} {
+				c := wireFault{op, fault, retries, false}
+				cases[strings.Join([]string{name, what, how}, ", ")] = c
+				if name == "claim" || name == "complete" {
+					c.replicas = true
+					cases[strings.Join([]string{name, "with replicas", what, how}, ", ")] = c
+				}
+			}
+		}
+	}
+	sideBySide(t, cases, func(t *testing.T, c wireFault) { c.test(t, master) })
+}
+
+func (c wireFault) test(t *testing.T, master *redistest.Server) {
+	var charges atomic.Int64
+	h := &counter{handler: func(w http.ResponseWriter, r *http.Request, run int64) {
+		_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int64, error) { return charges.Add(1), nil })
+		if err != nil {
+			t.Error(err)
+		}
+		if run == 1 {
+			time.Sleep(c.op.takes)
+			w.WriteHeader(c.op.status)
+		}
+		_, _ = fmt.Fprintf(w, "%d %s", run, c.op.body)
+	}}
+	var opts []idempotency.RedisOption
+	if c.replicas {
+		opts = append(opts, idempotency.WithReplicas(1, 5*time.Second))
+	}
+	proxy := faultproxy.New(t, master.Addr)
+	client := redisClientAt(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = c.retries })
+	p := newRedisProcess(t, redisStore(t, client, opts...), h,
+		idempotency.WithLease(wireLease), idempotency.WithRecovery(idempotency.Hold))
+	proxy.Fail(c.fault, 1, func(message []byte) bool { return bytes.Contains(message, []byte(c.op.message)) })
+
+	key := call{key: redisKey()}
+	first := p.persist(t, key)
+	require.Equal(t, 1, proxy.Fired())
+	if c.op.message == idempotency.RedisScripts["claim"] && c.retries == 0 && c.fault != faultproxy.HangReply {
+		require.Zero(t, countKind(p.events, idempotency.EventRefused), "the client library has sent it again")
+	}
+	second := p.persist(t, key)
+	switch c.op.status {
+	case http.StatusOK:
+		require.False(t, first.replayed())
+		require.Equal(t, "1 "+c.op.body, first.body)
+		require.True(t, second.replayed())
+		require.Equal(t, first.body, second.body)
+	case http.StatusTooManyRequests:
+		require.Equal(t, http.StatusTooManyRequests, first.status)
+		require.Equal(t, "2 "+c.op.body, second.body)
+	default:
+		require.Equal(t, http.StatusBadGateway, first.status)
+		requireProblem(t, second, http.StatusConflict, idempotency.CodeOutcomeUnknown)
+	}
+	require.Equal(t, c.op.runs, h.runs.Load())
+	require.EqualValues(t, 1, charges.Load())
+	require.Zero(t, countKind(p.events, idempotency.EventLeaseLost))
+	require.NoError(t, p.guard.Shutdown(t.Context()))
+}
+
+// persist makes a request as a client that retries does: until there is an answer that
+// does not ask for it.
+func (p *redisProcess) persist(t *testing.T, c call) reply {
+	t.Helper()
+	var got reply
+	require.Eventually(t, func() bool {
+		got = p.do(t, c)
+		return got.header.Get("Retry-After") == ""
+	}, 2*redisPatience, 50*time.Millisecond)
+	return got
+}

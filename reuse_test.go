@@ -1,0 +1,94 @@
+package idempotency_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+)
+
+// Memory is used again, but never what a handler has seen: whatever it keeps after it has
+// returned stays as it was, and whatever it does to it reaches nobody else.
+func TestNothingThatAHandlerKeepsIsReused(t *testing.T) {
+	t.Parallel()
+	type kept struct {
+		key    string
+		w      http.ResponseWriter
+		r      *http.Request
+		header http.Header
+		op     *idempotency.Operation
+	}
+	var mu sync.Mutex
+	var all []kept
+	h := newGuard(t, idempotency.NewMemoryStore()).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		op, _ := idempotency.FromContext(r.Context())
+		half := make([]byte, r.ContentLength/2)
+		if _, err := io.ReadFull(r.Body, half); err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("X-Key", op.Key())
+		_, _ = w.Write(half)
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, kept{op.Key(), w, r, w.Header(), op})
+	}))
+	body := func(key string) string { return string(bytes.Repeat([]byte(key+" "), 200)) }
+	request := func(key, body string) (*http.Request, *caller) {
+		c := newCaller(load{in: []byte(body)})
+		c.r.Header.Set("Idempotency-Key", key)
+		c.body.Reset(c.load.in)
+		return c.r, c
+	}
+	const workers, keys = 4, 50
+	var wg sync.WaitGroup
+	for worker := range workers {
+		wg.Go(func() {
+			for i := range keys {
+				key := strconv.Itoa(1000*worker + 100 + i)
+				for range 3 { // a run and two replays
+					r, c := request(key, body(key))
+					h.ServeHTTP(&c.w, r)
+					if c.w.status != http.StatusOK || c.w.header.Get("X-Key") != key || c.w.n != len(body(key))/2 {
+						t.Errorf("key %s: %d %v", key, c.w.status, c.w.header)
+					}
+				}
+				r, c := request(key, body("other"))
+				h.ServeHTTP(&c.w, r)
+				if c.w.status != http.StatusConflict {
+					t.Errorf("key %s, other body: %d", key, c.w.status)
+				}
+				// The handlers that have returned long ago go on.
+				mu.Lock()
+				for _, k := range all[:len(all)/2] {
+					k.header.Set("X-Late", k.key)
+					k.w.WriteHeader(http.StatusTeapot)
+					if _, err := k.w.Write([]byte("late")); err == nil {
+						t.Error("a write after the handler returned went through")
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	require.Len(t, all, workers*keys)
+	for _, k := range all {
+		rest, err := io.ReadAll(k.r.Body)
+		require.NoError(t, err)
+		require.Equal(t, body(k.key)[len(body(k.key))/2:], string(rest))
+		require.Equal(t, k.key, k.header.Get("X-Key"))
+		require.Equal(t, k.key, k.op.Key())
+		require.Equal(t, k.key, k.r.Header.Get("Idempotency-Key"))
+		require.Error(t, k.r.Context().Err())
+		r, c := request(k.key, body(k.key))
+		h.ServeHTTP(&c.w, r)
+		require.Equal(t, "true", c.w.header.Get("Idempotent-Replayed"))
+		require.Empty(t, c.w.header.Get("X-Late"))
+	}
+}

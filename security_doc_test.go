@@ -1,0 +1,30 @@
+package idempotency_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Each test that docs/security.md names is there.
+func TestSecurityDocNamesTests(t *testing.T) {
+	t.Parallel()
+	var sources strings.Builder
+	err := fs.WalkDir(os.DirFS("."), ".", func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			sources.WriteString(readFile(t, filepath.FromSlash(path)))
+		}
+		return err
+	})
+	require.NoError(t, err)
+	names := regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z]+)`").FindAllStringSubmatch(readFile(t, "docs/security.md"), -1)
+	require.Greater(t, len(names), 40)
+	for _, name := range names {
+		require.Contains(t, sources.String(), "\nfunc "+name[1]+"(", "%s is named in docs/security.md", name[1])
+	}
+}

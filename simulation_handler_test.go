@@ -1,0 +1,217 @@
+package idempotency_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"time"
+
+	"example.com/idempotency"
+)
+
+// A simRun is one run of a handler.
+type simRun struct {
+	request *simRequest
+	ctx     context.Context
+	op      *idempotency.Operation
+	attempt int
+	conduct simConduct
+
+	// Guarded by the world's mutex.
+	outcome   idempotency.Outcome // zero while the run goes on
+	status    int
+	body      string
+	overtaken bool // another claim has taken over
+}
+
+func (r *simRun) name() string { return fmt.Sprintf("%d/%d", r.request.key.index, r.attempt) }
+
+// A simConduct is what a run does.
+type simConduct int
+
+const (
+	runKept simConduct = iota
+	runLarge
+	runStreaming
+	runRefusing
+	runTurnedAway
+	runFailing
+	runPanicking
+	runExiting
+	runShort
+)
+
+// isSent reports whether the client sees the answer before it is whole.
+func (c simConduct) isSent() bool { return c == runLarge || c == runStreaming }
+
+// draw is what the run of a key does, and how long it takes before its effect and after.
+func (d simDice) draw(lease time.Duration, calm bool) (c simConduct, before, after time.Duration) {
+	most := 200 * time.Millisecond
+	switch {
+	case calm:
+		most = shortestRun / 2
+	case d.oneIn(3):
+		most = longestRun(lease) / 2
+	case d.oneIn(3):
+		most = lease / 2
+	}
+	c = []simConduct{runKept, runLarge, runStreaming}[max(0, d.IntN(12)-9)]
+	if !calm && d.oneIn(3) {
+		c = runRefusing + simConduct(d.IntN(int(runShort-runRefusing)+1))
+	}
+	return c, d.upTo(most), d.upTo(most)
+}
+
+// longestRun and shortestRun are how long a run takes at most, among faults and when all
+// is calm.
+func longestRun(lease time.Duration) time.Duration { return 5 * lease / 2 }
+
+const shortestRun = time.Second
+
+// lastFailure is the attempt after which every run comes to a good end.
+const lastFailure = 8
+
+// handles is the handler of a process.
+func (w *simulation) handles(p *simProcess) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		op, _ := idempotency.FromContext(r.Context())
+		run := &simRun{request: requestOf(r.Context()), ctx: r.Context(), op: op, attempt: op.Attempt()}
+		d := w.dice(ofRun, run.request.key.index, run.attempt)
+		var before, after time.Duration
+		run.conduct, before, after = d.draw(w.lease, w.now() >= w.calm || run.attempt > lastFailure)
+		w.start(run)
+
+		careful := d.oneIn(3) // it looks at its context, and whether its claim is valid
+		if run.conduct == runTurnedAway {
+			p.work(before)
+			w.finish(run, rw, idempotency.NotExecuted, http.StatusTooManyRequests)
+			return
+		}
+		if !w.works(p, run, before, careful, d) || careful && !op.Valid() {
+			w.finish(run, rw, idempotency.Unknown, http.StatusServiceUnavailable)
+			return
+		}
+		body, err := w.effects(p, run, d)
+		if err != nil || !w.works(p, run, after, careful, d) {
+			w.finish(run, rw, idempotency.Unknown, http.StatusServiceUnavailable)
+			return
+		}
+		w.answer(p, run, rw, body)
+	})
+}
+
+// works lets time pass. It is false if the run has noticed that it should stop.
+func (w *simulation) works(p *simProcess, r *simRun, d time.Duration, careful bool, dice simDice) bool {
+	if careful {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-p.dead:
+		case <-r.ctx.Done():
+			return false
+		}
+	} else {
+		p.rest(d)
+	}
+	p.await(dice)
+	p.work(0)
+	return true
+}
+
+// effects are what the run does to the world: one thing, or two in steps.
+func (w *simulation) effects(p *simProcess, r *simRun, d simDice) (body string, err error) {
+	body = "charged by " + r.name()
+	if !r.request.key.steps {
+		w.effect(r, "")
+		return body, nil
+	}
+	for _, name := range []string{"reserve", "charge"} {
+		ran := false
+		took := d.upTo(100 * time.Millisecond)
+		got, err := idempotency.Step(r.ctx, name, func(context.Context) (string, error) {
+			ran = true
+			w.effect(r, name)
+			p.work(took)
+			return r.name(), nil
+		})
+		if err != nil {
+			return "", err
+		}
+		w.mu.Lock()
+		if want := r.request.key.recorded[name]; want != fmt.Sprintf("v%q", got) {
+			w.failf(r.request.key.index, "step %s returns %q, recorded is %q", name, got, want)
+		}
+		if !ran {
+			w.seen[simSteps]++
+		}
+		w.mu.Unlock()
+		body += ", " + name + " by " + got
+	}
+	return body, nil
+}
+
+// answer is how a run ends that was not told to stop.
+func (w *simulation) answer(p *simProcess, r *simRun, rw http.ResponseWriter, body string) {
+	write := func(outcome idempotency.Outcome, status int, text string) {
+		r.body = text
+		w.finish(r, rw, outcome, status)
+	}
+	switch r.conduct {
+	case runLarge:
+		write(idempotency.Final, http.StatusCreated, body+strings.Repeat("!", keptBody))
+	case runStreaming:
+		w.head(r, rw, http.StatusOK)
+		_, _ = io.WriteString(rw, body)
+		_ = http.NewResponseController(rw).Flush()
+		p.work(10 * time.Millisecond)
+		w.end(r, idempotency.Final, http.StatusOK)
+		r.body = body + " in the end"
+		_, _ = io.WriteString(rw, " in the end")
+	case runRefusing:
+		if r.ctx.Err() != nil { // a refusal by a run that was told to stop is none
+			write(idempotency.Unknown, http.StatusServiceUnavailable, body)
+			return
+		}
+		write(idempotency.Final, http.StatusUnprocessableEntity, body)
+	case runFailing:
+		write(idempotency.Unknown, http.StatusBadGateway, body)
+	case runPanicking:
+		w.end(r, idempotency.Unknown, 0)
+		panic(boom)
+	case runExiting:
+		w.end(r, idempotency.Unknown, 0)
+		runtime.Goexit()
+	case runShort:
+		rw.Header().Set("Content-Length", "1000")
+		write(idempotency.Unknown, http.StatusOK, body)
+	default:
+		write(idempotency.Final, http.StatusCreated, body)
+	}
+}
+
+// finish ends a run with an answer.
+func (w *simulation) finish(r *simRun, rw http.ResponseWriter, outcome idempotency.Outcome, status int) {
+	if outcome == idempotency.NotExecuted && r.ctx.Err() != nil {
+		outcome, status = idempotency.Unknown, http.StatusServiceUnavailable
+	}
+	w.end(r, outcome, status)
+	w.head(r, rw, status)
+	_, _ = io.WriteString(rw, r.body)
+}
+
+func (w *simulation) head(r *simRun, rw http.ResponseWriter, status int) {
+	rw.Header().Set("X-Run", r.name())
+	rw.WriteHeader(status)
+}
+
+// end says what the run has come to, before the guard knows.
+func (w *simulation) end(r *simRun, outcome idempotency.Outcome, status int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r.outcome, r.status = outcome, status
+	w.tell(r.request, "ends", r.attempt, fmt.Sprintf("%v, %d", outcome, status))
+}

@@ -1,0 +1,297 @@
+package idempotency_test
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"slices"
+	"time"
+
+	"example.com/idempotency"
+)
+
+// A simWeather is what befalls one process after another. Windows of a kind do not
+// overlap and are in order.
+type simWeather struct {
+	crashes []simWindow // the process is dead
+	pauses  []simWindow // it stands still
+	outages []simWindow // it cannot reach the store
+}
+
+type simWindow struct {
+	from, to time.Duration
+	hangs    bool // an outage in which calls hang rather than fail
+}
+
+func newSimWeather(d simDice, lease time.Duration) simWeather {
+	windows := func(n int, least, most time.Duration) (all []simWindow) {
+		at := time.Duration(0)
+		for range n {
+			from := at + d.upTo(3*lease/2)
+			at = from + d.between(least, most)
+			if at > 5*lease {
+				break
+			}
+			all = append(all, simWindow{from, at, d.oneIn(2)})
+		}
+		return all
+	}
+	return simWeather{
+		crashes: windows(d.IntN(2), lease/10, lease),
+		pauses:  windows(d.IntN(4), lease/2, 2*lease),
+		outages: windows(d.IntN(3), lease/10, 3*lease/2),
+	}
+}
+
+// in returns the window that t lies in.
+func in(windows []simWindow, t time.Duration) (simWindow, bool) {
+	for _, w := range windows {
+		if w.from <= t && t < w.to {
+			return w, true
+		}
+	}
+	return simWindow{}, false
+}
+
+// overlaps reports whether one of the windows has a part between two moments.
+func overlaps(windows []simWindow, from, to time.Duration) bool {
+	return slices.ContainsFunc(windows, func(w simWindow) bool { return w.from < to && from < w.to })
+}
+
+// A simProcess is a guard with its connection to the store.
+type simProcess struct {
+	*server
+	world   *simulation
+	index   int
+	weather *simWeather
+	guard   *idempotency.Guard
+	dead    chan struct{} // closed when it dies
+}
+
+func (w *simulation) process(i int) *simProcess {
+	p := &simProcess{world: w, index: i, weather: &w.weather[i], dead: make(chan struct{})}
+	guard, err := idempotency.New(&simLink{p}, tenantScope,
+		idempotency.WithLease(w.lease), idempotency.WithRecovery(w.recovery), idempotency.WithWait(w.wait),
+		idempotency.WithMaxResponseBody(keptBody), idempotency.WithObserver(p.observe),
+		idempotency.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p.guard = guard
+	p.server = serveRecorder(w.t, w.serves(p, guard.Handler(w.handles(p))))
+	return p
+}
+
+// die cuts the process off from everybody. What is left of it in the bubble ends.
+func (p *simProcess) die() {
+	close(p.dead)
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = p.guard.Shutdown(over)
+}
+
+func (p *simProcess) isDead() bool {
+	select {
+	case <-p.dead:
+		return true
+	default:
+		return false
+	}
+}
+
+// await lets a pause of the process pass, unless it dies.
+func (p *simProcess) await(d simDice) {
+	jitter := d.upTo(time.Millisecond)
+	if pause, ok := in(p.weather.pauses, p.world.now()); ok && p.world.now() < p.world.calm {
+		p.rest(pause.to - p.world.now() + jitter)
+	}
+}
+
+func (p *simProcess) rest(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-p.dead:
+	}
+}
+
+// work is rest for handlers, which end where their process dies.
+func (p *simProcess) work(d time.Duration) {
+	p.rest(d)
+	if p.isDead() {
+		runtime.Goexit()
+	}
+}
+
+func (p *simProcess) observe(ctx context.Context, e idempotency.Event) {
+	w, q := p.world, requestOf(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch e.Kind {
+	case idempotency.EventRecordingDelayed:
+		q.delayed = true
+	case idempotency.EventLeaseLost:
+		w.seen[simLost]++
+	case idempotency.EventReplay:
+		w.seen[simReplays]++
+	case idempotency.EventRecordingLost:
+		if !p.isDead() && !w.ending {
+			w.failf(q.key.index, "%v gives up: %v", q, e.Err)
+		}
+	case idempotency.EventCorrupt:
+		w.failf(q.key.index, "%v finds a corrupt record: %v", q, e.Err)
+	}
+}
+
+// A simLink is a process's connection to the store. It has no ability but that of
+// recording steps, and delivers a call whether or not somebody still waits for it.
+type simLink struct{ process *simProcess }
+
+func (l *simLink) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+	rec, err := l.call(ctx, "claim", key, c.Owner, func(s *idempotency.MemoryStore) (idempotency.Record, error) {
+		return s.Claim(context.WithoutCancel(ctx), key, c)
+	})
+	if err == nil && rec.Mine && ctx.Err() == nil {
+		w := l.process.world
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		requestOf(ctx).granted = rec.Attempt
+	}
+	return rec, err
+}
+
+func (l *simLink) Renew(ctx context.Context, key string, o idempotency.Owner) error {
+	return l.callAsOwner(ctx, "renew", key, o, func(s *idempotency.MemoryStore) error {
+		return s.Renew(context.WithoutCancel(ctx), key, o)
+	})
+}
+
+func (l *simLink) Complete(ctx context.Context, key string, o idempotency.Owner, answer []byte, ttl time.Duration) error {
+	return l.callAsOwner(ctx, "complete", key, o, func(s *idempotency.MemoryStore) error {
+		return s.Complete(context.WithoutCancel(ctx), key, o, answer, ttl)
+	})
+}
+
+func (l *simLink) Release(ctx context.Context, key string, o idempotency.Owner) error {
+	return l.callAsOwner(ctx, "release", key, o, func(s *idempotency.MemoryStore) error {
+		return s.Release(context.WithoutCancel(ctx), key, o)
+	})
+}
+
+func (l *simLink) Hold(ctx context.Context, key string, o idempotency.Owner) error {
+	return l.callAsOwner(ctx, "hold", key, o, func(s *idempotency.MemoryStore) error {
+		return s.Hold(context.WithoutCancel(ctx), key, o)
+	})
+}
+
+func (l *simLink) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
+	return l.callAsOwner(ctx, "step", key, o, func(s *idempotency.MemoryStore) error {
+		err := s.SaveStep(context.WithoutCancel(ctx), key, o, name, value)
+		if err == nil {
+			requestOf(ctx).key.recorded[name] = string(value) // under the world's mutex
+		}
+		return err
+	})
+}
+
+func (l *simLink) callAsOwner(ctx context.Context, op, key string, o idempotency.Owner, f func(*idempotency.MemoryStore) error) error {
+	_, err := l.call(ctx, op, key, o, func(s *idempotency.MemoryStore) (idempotency.Record, error) {
+		return idempotency.Record{}, f(s)
+	})
+	return err
+}
+
+// What can befall a call, besides the weather.
+const (
+	callRefused = iota
+	callHangs
+	callLosesReply
+	callHangsAfterwards
+	callDelayed      // on its way there
+	callReplyDelayed // on its way back
+	callSentAgain    // by the client library; the reply is the second one's
+	callComesAgain   // once more, later
+	callFaults
+)
+
+// faultyCall is one in how many calls suffers something.
+const faultyCall = 6
+
+// call is the way of a call to the store and back.
+func (l *simLink) call(ctx context.Context, op, key string, o idempotency.Owner, f func(*idempotency.MemoryStore) (idempotency.Record, error)) (idempotency.Record, error) {
+	p, q := l.process, requestOf(ctx)
+	w := p.world
+	w.mu.Lock()
+	q.calls[op]++
+	d := w.dice(ofCall, q.client, q.op, q.try, int(op[0])<<8|int(op[2]), q.calls[op])
+	sent := w.now()
+	w.mu.Unlock()
+	lost := func(wait bool) (idempotency.Record, error) {
+		if wait {
+			<-ctx.Done()
+		}
+		return idempotency.Record{}, errDown
+	}
+	deliver := func() (idempotency.Record, error) { return w.deliver(q, op, key, o, f) }
+	on := func() { time.Sleep(d.between(50*time.Microsecond, 2*time.Millisecond)) }
+
+	p.await(d)
+	if p.isDead() {
+		return lost(false)
+	}
+	fault, later := callFaults, w.later(d)
+	if later > 0 && d.oneIn(faultyCall) {
+		fault = d.IntN(callFaults)
+		w.mu.Lock()
+		q.astray = append(q.astray, sent)
+		q.copied = q.copied || fault == callSentAgain || fault == callComesAgain
+		w.mu.Unlock()
+	}
+	if outage, ok := in(p.weather.outages, w.now()); ok && w.now() < w.calm {
+		fault = callRefused
+		if outage.hangs {
+			fault = callHangs
+		}
+	}
+	on()
+	switch fault {
+	case callRefused:
+		return lost(false)
+	case callHangs:
+		return lost(true)
+	case callDelayed:
+		time.Sleep(later)
+	case callSentAgain:
+		_, _ = deliver()
+		time.Sleep(min(later, w.lease/10))
+	}
+	if p.isDead() && d.oneIn(2) {
+		return lost(false) // it was not sent yet
+	}
+	rec, err := deliver()
+	switch fault {
+	case callLosesReply:
+		return lost(false)
+	case callHangsAfterwards:
+		return lost(true)
+	case callReplyDelayed:
+		time.Sleep(later)
+	case callComesAgain:
+		go func() {
+			time.Sleep(later)
+			_, _ = deliver()
+		}()
+	}
+	on()
+	p.await(d)
+	if ctx.Err() != nil {
+		return lost(false)
+	}
+	return rec, err
+}
+
+// later is for how long a message can be under way, and not positive when all is calm.
+func (w *simulation) later(d simDice) time.Duration {
+	return min(d.upTo(w.lease/2), w.calm-w.now())
+}

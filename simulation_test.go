@@ -1,0 +1,172 @@
+package idempotency_test
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestSimulation runs random worlds: several processes with their own guards share a
+// store and serve clients that retry, while processes crash and are paused, the store is
+// away, and calls of the store are refused, lost, delayed and delivered twice. A ledger
+// at the store and at each handler checks what the library promises, at every step.
+//
+// In the first mode the faults never end, and nothing wrong may happen. In the second
+// they end, and from then on every client has to get its last word in time.
+//
+// A world is determined by its seed. SEED=n repeats one, SEEDS=n tries so many.
+func TestSimulation(t *testing.T) {
+	t.Parallel()
+	first, seeds := simSeeds(t, 1000)
+	for _, mode := range []simMode{safety, liveness} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			var seen simTotals
+			for seed := first; seed < first+seeds; seed++ {
+				seen.add(simulate(t, seed, mode).seen)
+			}
+			t.Logf("%d worlds: %v", seeds, seen)
+			for what, n := range seen { // a world in which nothing happens proves nothing
+				require.True(t, seeds < 300 || n > int(seeds)/20, "only %d %s", n, simNames[what])
+			}
+		})
+	}
+}
+
+// TestSimulationIsDeterministic is what a seed in a failure report is worth.
+func TestSimulationIsDeterministic(t *testing.T) {
+	t.Parallel()
+	first, _ := simSeeds(t, 0)
+	for seed := first; seed < first+10; seed++ {
+		for _, mode := range []simMode{safety, liveness} {
+			once := simulate(t, seed, mode).story(everyKey)
+			again := simulate(t, seed, mode).story(everyKey)
+			require.Greater(t, strings.Count(once, "\n"), 20)
+			require.Equal(t, once, again, "SEED=%d", seed)
+		}
+	}
+}
+
+// simSeeds returns the first seed, and how many to try: as many as usual, unless the
+// environment says otherwise.
+func simSeeds(t *testing.T, usual uint64) (first, seeds uint64) {
+	t.Helper()
+	from := func(name string, otherwise uint64) (n uint64, given bool) {
+		s, given := os.LookupEnv(name)
+		if !given {
+			return otherwise, false
+		}
+		n, err := strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err, name)
+		return n, true
+	}
+	first, given := from("SEED", rand.Uint64N(1e12))
+	if given {
+		usual = 1
+	}
+	seeds, _ = from("SEEDS", usual)
+	return first, seeds
+}
+
+// simulate runs one world in a bubble, whose end proves that no goroutine is left.
+func simulate(t *testing.T, seed uint64, mode simMode) (w *simulation) {
+	t.Helper()
+	defer func() {
+		if left := recover(); left != nil {
+			t.Fatalf("SEED=%d %v: %v", seed, mode, left)
+		}
+	}()
+	synctest.Test(t, func(t *testing.T) {
+		w = newSimulation(t, seed, mode)
+		w.run()
+		if t.Failed() {
+			t.Logf("SEED=%d\n%s", seed, w.story(w.suspect))
+		}
+	})
+	return w
+}
+
+type simMode string
+
+const (
+	safety   simMode = "safety"   // faults all the way
+	liveness simMode = "liveness" // faults end
+)
+
+// simTotals count what happens in a world.
+type simTotals [len(simNames)]int
+
+const (
+	simRuns = iota
+	simReplays
+	simTakeovers
+	simHeld
+	simReused
+	simGhosts
+	simCrashes
+	simPending
+	simStale
+	simLost
+	simSteps
+)
+
+var simNames = [...]string{
+	"runs", "replays", "takeovers", "told that the outcome is unknown", "told that the key is another's",
+	"claims given back", "crashes", "answers shown before they are recorded", "completions refused", "leases lost",
+	"steps found",
+}
+
+func (s *simTotals) add(o simTotals) {
+	for i := range s {
+		s[i] += o[i]
+	}
+}
+
+func (s simTotals) String() string {
+	var b strings.Builder
+	for i, n := range s {
+		fmt.Fprintf(&b, ", %d %s", n, simNames[i])
+	}
+	return b.String()[2:]
+}
+
+// A simEvent is a line of a world's story.
+type simEvent struct {
+	at      time.Duration
+	key     int
+	request string
+	what    string
+	attempt int
+	note    string
+}
+
+const everyKey = -1
+
+// story tells what has happened to a key, or to all. What happens at the same instant
+// does not depend on each other, and is put in order here.
+func (w *simulation) story(key int) string {
+	slices.SortStableFunc(w.events, func(a, b simEvent) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.key, b.key), cmp.Compare(a.request, b.request))
+	})
+	var b strings.Builder
+	fmt.Fprintf(&b, "lease %v, %v, wait %v, calm after %v\n", w.lease, w.recovery, w.wait, w.calm)
+	for _, e := range w.events {
+		if key == everyKey || e.key == everyKey || e.key == key {
+			fmt.Fprintf(&b, "%14v  key %d  %-12s %s", e.at, e.key, e.request, e.what)
+			if e.attempt > 0 {
+				fmt.Fprintf(&b, " as attempt %d", e.attempt)
+			}
+			fmt.Fprintf(&b, "  %s\n", e.note)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,330 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+)
+
+// A simulation is one world: a store, the processes that share it and their clients.
+//
+// All that is random is drawn from the seed and the name of whoever draws, so that it
+// does not depend on the order in which goroutines run; and times are drawn to the
+// nanosecond, so that no two actors act at the same instant.
+type simulation struct {
+	t        *testing.T
+	seed     uint64
+	mode     simMode
+	begin    time.Time
+	calm     time.Duration // when the faults end
+	lease    time.Duration
+	wait     time.Duration
+	recovery idempotency.Recovery
+	store    *idempotency.MemoryStore
+	weather  []simWeather // of each process and of its successors
+
+	mu        sync.Mutex
+	processes []*simProcess // alive or dead, one for each weather
+	keys      []*simKey
+	events    []simEvent
+	seen      simTotals
+	suspect   int // the key with which something is wrong
+	ending    bool
+}
+
+// A simDice is what somebody draws from.
+type simDice struct{ *rand.Rand }
+
+// dice returns those of whoever has this name.
+func (w *simulation) dice(name ...int) simDice {
+	h := w.seed
+	if w.mode == liveness { // other worlds than in the first mode
+		h = ^h
+	}
+	for _, n := range name {
+		h = (h ^ uint64(n+1)) * 0x9e3779b97f4a7c15
+		h ^= h >> 29
+	}
+	return simDice{rand.New(rand.NewPCG(w.seed, h))}
+}
+
+// What the first part of a name says.
+const (
+	ofWorld = iota
+	ofWeather
+	ofClient
+	ofRequest
+	ofCall
+	ofRun
+)
+
+func (d simDice) upTo(most time.Duration) time.Duration {
+	return time.Duration(1 + d.Int64N(int64(most)))
+}
+
+func (d simDice) between(least, most time.Duration) time.Duration { return least + d.upTo(most-least) }
+
+func (d simDice) oneIn(n int) bool { return d.IntN(n) == 0 }
+
+func newSimulation(t *testing.T, seed uint64, mode simMode) *simulation {
+	w := &simulation{t: t, seed: seed, mode: mode, begin: time.Now(), store: idempotency.NewMemoryStore()}
+	d := w.dice(ofWorld)
+	w.lease = []time.Duration{3 * time.Second, 9 * time.Second, 30 * time.Second}[d.IntN(3)]
+	w.calm = 5 * w.lease
+	if mode == safety {
+		w.calm = 24 * time.Hour
+	}
+	if d.oneIn(3) {
+		w.wait = d.upTo(w.lease)
+	}
+	if d.oneIn(2) {
+		w.recovery = idempotency.Hold
+	}
+	for range 2 + d.IntN(3) {
+		w.keys = append(w.keys, &simKey{index: len(w.keys), steps: d.oneIn(4), recorded: map[string]string{}})
+	}
+	for i := range 2 + d.IntN(2) {
+		w.weather = append(w.weather, newSimWeather(w.dice(ofWeather, i), w.lease))
+		w.processes = append(w.processes, w.process(i))
+	}
+	return w
+}
+
+func (w *simulation) now() time.Duration { return time.Since(w.begin) }
+
+// run lets the clients come to an end, and looks at what they leave behind.
+func (w *simulation) run() {
+	var actors sync.WaitGroup
+	for i := range w.weather {
+		actors.Go(func() { w.rain(i) })
+	}
+	for i := range 3 + w.dice(ofWorld, 1).IntN(3) {
+		actors.Go(func() { w.client(i) })
+	}
+	actors.Wait()
+	if w.mode == liveness {
+		time.Sleep(w.lease) // what is settled in the background
+		w.checkAllIsRecorded()
+	}
+	w.mu.Lock()
+	w.ending = true
+	alive := w.processes
+	w.mu.Unlock()
+	for _, p := range alive {
+		ctx, cancel := context.WithTimeout(context.Background(), w.lease)
+		err := p.guard.Shutdown(ctx)
+		cancel()
+		if w.mode == liveness && err != nil {
+			w.failf(everyKey, "something is left to be done at the end: %v", err)
+		}
+	}
+	time.Sleep(10 * w.lease) // what is still under way arrives
+}
+
+// failf reports what is wrong, once.
+func (w *simulation) failf(key int, format string, args ...any) {
+	if !w.t.Failed() {
+		w.suspect = key
+		w.t.Errorf("at %v, key %d: %s", w.now(), key, fmt.Sprintf(format, args...))
+	}
+}
+
+// rain crashes a process whenever its weather says so, and starts the next one.
+func (w *simulation) rain(i int) {
+	for _, c := range w.weather[i].crashes {
+		time.Sleep(c.from - w.now())
+		w.mu.Lock()
+		p := w.processes[i]
+		w.seen[simCrashes]++
+		w.events = append(w.events, simEvent{at: w.now(), key: everyKey, what: fmt.Sprintf("process %d dies", i)})
+		w.mu.Unlock()
+		p.die()
+		time.Sleep(c.to - w.now())
+		w.mu.Lock()
+		w.processes[i] = w.process(i)
+		w.mu.Unlock()
+	}
+}
+
+// A simRequest is one request of a client. It travels in the request's context, which
+// the store calls on its behalf inherit.
+type simRequest struct {
+	client, op, try int
+	key             *simKey
+	payload         int
+	process         *simProcess
+
+	// Guarded by the world's mutex.
+	calls   map[string]int  // of the store, by kind
+	astray  []time.Duration // when those were sent that a fault befell, in fair weather
+	copied  bool            // one was delivered twice
+	owner   idempotency.Owner
+	granted int // the attempt that the guard was told to have
+	run     *simRun
+	delayed bool // recording goes on in the background
+}
+
+type simRequestKey struct{}
+
+func requestOf(ctx context.Context) *simRequest { return ctx.Value(simRequestKey{}).(*simRequest) }
+
+func (q *simRequest) String() string { return fmt.Sprintf("c%d/%d/%d", q.client, q.op, q.try) }
+
+// client makes a few requests, one after the other, and retries each until it has the
+// last word; in the first mode it may lose patience.
+func (w *simulation) client(id int) {
+	d := w.dice(ofClient, id)
+	for op := range 3 + d.IntN(4) {
+		time.Sleep(d.upTo(3 * w.lease / 2))
+		key := w.keys[d.IntN(len(w.keys))]
+		payload := 0
+		if d.oneIn(12) {
+			payload = 1
+		}
+		asked := w.now()
+		pause := 50 * time.Millisecond
+		for try := 0; ; try++ {
+			last := w.send(&simRequest{client: id, op: op, try: try, key: key, payload: payload, calls: map[string]int{}})
+			if w.isTooLate(key, asked) {
+				return
+			}
+			if last {
+				break
+			}
+			time.Sleep(d.between(pause/2, pause))
+			pause = min(2*pause, w.lease/3)
+		}
+	}
+}
+
+// isTooLate reports whether a client stops asking: in the second mode, that is a failure.
+func (w *simulation) isTooLate(key *simKey, asked time.Duration) bool {
+	if w.mode == safety {
+		return w.now() > asked+4*w.lease
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if late := w.now() - max(asked, w.calm) - w.patience(); late > 0 {
+		w.failf(key.index, "a client is kept waiting")
+	}
+	return w.t.Failed()
+}
+
+// patience is how long after the end of all faults a client may have to wait: a run may
+// still be going on and end without an answer, or its process may be dead; then there is
+// one more run.
+func (w *simulation) patience() time.Duration {
+	retry := w.lease / 3
+	storeTimeout := min(2*time.Second, w.lease/3)
+	heartbeat := w.lease / 3
+	return longestRun(w.lease) + w.lease + storeTimeout + heartbeat + shortestRun + 2*retry
+}
+
+// send makes one request and reports whether its answer is the last word.
+func (w *simulation) send(q *simRequest) bool {
+	d := w.dice(ofRequest, q.client, q.op, q.try)
+	w.mu.Lock()
+	q.process = w.processes[d.IntN(len(w.processes))]
+	w.mu.Unlock()
+	p := q.process
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), simRequestKey{}, q))
+	defer cancel()
+	if d.oneIn(4) {
+		ctx, cancel = context.WithTimeout(ctx, d.upTo(w.lease)) // it hangs up and asks again
+		defer cancel()
+	}
+	type result struct {
+		reply
+		err error
+	}
+	answered := make(chan result, 1)
+	go func() {
+		got, err := p.tryAlone(ctx, call{key: fmt.Sprintf("key-%d", q.key.index), body: fmt.Sprintf(`{"amount":%d}`, q.payload)})
+		answered <- result{got, err}
+	}()
+	select {
+	case r := <-answered:
+		return w.answered(q, r.reply, r.err)
+	case <-p.dead:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// answered checks what a client was told, and reports whether it is the last word.
+func (w *simulation) answered(q *simRequest, got reply, err error) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		if !errors.Is(err, errCut) {
+			w.failf(q.key.index, "%v: %v", q, err)
+		}
+		return false
+	}
+	w.tell(q, "is answered", 0, fmt.Sprintf("%d %s %.30s", got.status, got.problem.Code, got.header.Get("X-Run")))
+	switch got.problem.Code {
+	case "":
+		return w.checkAnswer(q, got.status, got.header, got.body)
+	case idempotency.CodeInFlight, idempotency.CodeStoreUnavailable, idempotency.CodeShuttingDown:
+		return false
+	case idempotency.CodeKeyReused:
+		w.seen[simReused]++
+		if q.payload == q.key.payload {
+			w.failf(q.key.index, "%v is told that its key is another's", q)
+		}
+	case idempotency.CodeOutcomeUnknown:
+		w.seen[simHeld]++
+		if w.recovery != idempotency.Hold {
+			w.failf(q.key.index, "the key is held")
+		}
+	case idempotency.CodeResponseNotKept:
+		if c := q.key.completed; c == nil || c.conduct != runLarge {
+			w.failf(q.key.index, "%v is refused a recorded answer", q)
+		}
+	default:
+		w.failf(q.key.index, "%v gets %d %s", q, got.status, got.body)
+	}
+	return true
+}
+
+// tell adds to the story.
+func (w *simulation) tell(q *simRequest, what string, attempt int, note string) {
+	w.events = append(w.events, simEvent{w.now(), q.key.index, q.String(), what, attempt, note})
+}
+
+// checkAllIsRecorded is what has to be true a lease after all faults: an answer whose
+// process has lived on, and whose claim nobody took over, is recorded.
+func (w *simulation) checkAllIsRecorded() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, k := range w.keys {
+		for _, r := range k.runs {
+			if r.outcome == idempotency.Final && !r.overtaken && !r.request.process.isDead() && k.completed != r {
+				w.failf(k.index, "the answer of attempt %d is never recorded", r.attempt)
+			}
+		}
+		if k.completed != nil {
+			rec, err := w.store.Get(context.Background(), k.name)
+			require.NoError(w.t, err)
+			require.Equal(w.t, idempotency.StateCompleted, rec.State)
+		}
+	}
+}
+
+// serves is the process's end of the network.
+func (w *simulation) serves(p *simProcess, guarded http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		q := requestOf(r.Context())
+		p.await(w.dice(ofRequest, q.client, q.op, q.try, 1))
+		guarded.ServeHTTP(&witness{ResponseWriter: rw, shown: func(h http.Header, status int) { w.shown(q, h, status) }}, r)
+	})
+}

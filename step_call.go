@@ -1,0 +1,40 @@
+package idempotency
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+
+	"example.com/idempotency/internal/stepcall"
+)
+
+// stepCalls counts the calls of a step that package client makes a key for.
+type stepCalls struct {
+	mu    sync.Mutex
+	n     int
+	going bool
+}
+
+var _ stepcall.Step = (*stepContext)(nil)
+
+// BeginCall returns the key of the step's next call: what [DeriveKey] makes for the name
+// of the step, a number sign and the number of the call, so that a resolver can make it
+// too.
+func (c *stepContext) BeginCall() (string, error) {
+	c.calls.mu.Lock()
+	defer c.calls.mu.Unlock()
+	if c.calls.going {
+		return "", fmt.Errorf("%w: step %q: two calls at once cannot be told apart in the next attempt; give each a key of its own",
+			ErrStepMisuse, c.name)
+	}
+	c.calls.going = true
+	c.calls.n++
+	return deriveKey(c.op.lease.record.Origin, c.name+"#"+strconv.Itoa(c.calls.n)), nil
+}
+
+// EndCall lets the next call begin.
+func (c *stepContext) EndCall() {
+	c.calls.mu.Lock()
+	defer c.calls.mu.Unlock()
+	c.calls.going = false
+}

@@ -1,0 +1,241 @@
+package idempotency_test
+
+import (
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/storetest"
+)
+
+// documentedAccount is the command in docs/operations.md that makes the account, in words.
+func documentedAccount(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	for line := range strings.Lines(readFile(t, "docs/operations.md")) {
+		if strings.HasPrefix(line, "ACL SETUSER ") {
+			found = append(found, line)
+		}
+	}
+	require.Len(t, found, 1, "exactly one line makes the account")
+	return strings.Fields(found[0])
+}
+
+// documentedAddition is what the table below it adds for one purpose.
+func documentedAddition(t *testing.T, purpose string) []string {
+	t.Helper()
+	row := section(t, readFile(t, "docs/operations.md"), "\n| "+purpose+" | `", "`")
+	return strings.Fields(strings.ReplaceAll(row, `\|`, "|"))
+}
+
+// redisAccount makes an account on servers by such a command and returns a client that
+// uses it.
+func redisAccount(t testing.TB, servers []*redistest.Server, account []string) redis.UniversalClient {
+	t.Helper()
+	user := "user-" + redisKey()
+	for _, server := range servers {
+		words := make([]any, len(account))
+		for i, word := range account {
+			words[i] = strings.ReplaceAll(word, "PASSWORD", "secret")
+		}
+		words[2] = user
+		server.Do(t, words...)
+	}
+	addrs := make([]string, len(servers))
+	for i, server := range servers {
+		addrs[i] = server.Addr
+	}
+	client := redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs: addrs, Username: user, Password: "secret", ContextTimeoutEnabled: true, IsClusterMode: len(servers) > 1,
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// The whole contract of a store holds under the account that the documentation gives it.
+// Each case has an account for a prefix of its own, on one server.
+func TestRedisContractUnderTheDocumentedAccount(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	account := append(documentedAccount(t), documentedAddition(t, "`RedisStore.List`")...)
+	storetest.Run(t, storetest.Harness{New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
+		t.Helper()
+		prefix := redisKey() + ":"
+		own := slices.Clone(account)
+		for i, word := range own {
+			own[i] = strings.Replace(word, "idem:", prefix, 1)
+		}
+		client := redisAccount(t, []*redistest.Server{server}, own)
+		return redisStore(t, client, idempotency.WithPrefix(prefix)), func(d time.Duration) { server.Advance(t, prefix, d) }
+	}})
+}
+
+// Each permission is needed: without it something fails, and says why.
+func TestRedisAccountHasNothingToSpare(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	servers := []*redistest.Server{server}
+	account := documentedAccount(t)
+	for _, purpose := range []string{"`RedisStore.Check`", "`WithReplicas`", "`RedisStore.List`"} {
+		account = append(account, documentedAddition(t, purpose)...)
+	}
+	require.NoError(t, exerciseAccount(t, redisAccount(t, servers, account)))
+	for i, word := range account {
+		if strings.ContainsAny(word[:1], "+~&") {
+			less := slices.Delete(slices.Clone(account), i, i+1)
+			server.Do(t, "SCRIPT", "FLUSH") // or else no script would be sent
+			require.Error(t, exerciseAccount(t, redisAccount(t, servers, less)), "%s is not needed", word)
+		}
+	}
+}
+
+// notPermitted is in what the server says of a command outside of scripts, and in them.
+var notPermitted = regexp.MustCompile("NOPERM|The user executing the script can't|not allowed from script")
+
+// exerciseAccount does all that a store does and returns what it was not permitted.
+func exerciseAccount(t *testing.T, client redis.UniversalClient) error {
+	t.Helper()
+	var denied []error
+	try := func(err error) {
+		if err != nil && notPermitted.MatchString(err.Error()) {
+			denied = append(denied, err)
+		}
+	}
+	s, ctx := redisStore(t, client), t.Context()
+	try(s.Check(ctx))
+	key, c, waiting := redisKey(), redisClaim(), redisClaim()
+	waiting.Watch = true
+	claim := func(c idempotency.Claim) {
+		_, err := s.Claim(ctx, key, c)
+		try(err)
+	}
+	claim(c)
+	_, stop, err := s.Watch(ctx, key)
+	try(err)
+	if err == nil {
+		claim(waiting)
+		stop()
+	}
+	try(s.SaveStep(ctx, key, c.Owner, "a", []byte("1")))
+	try(s.Renew(ctx, key, c.Owner))
+	try(s.Release(ctx, key, c.Owner))
+	claim(waiting)
+	try(s.Hold(ctx, key, waiting.Owner))
+	try(s.Resolve(ctx, key, 2, nil, 0))
+	c = redisClaim()
+	claim(c)
+	try(s.Complete(ctx, key, c.Owner, largeAnswer, time.Hour))
+	claim(waiting)
+	_, err = s.Get(ctx, key)
+	try(err)
+	try(s.List(ctx, func(string, idempotency.Record) bool { return true }))
+	try(s.Forget(ctx, key, 3))
+	_, err = redisStore(t, client, idempotency.WithReplicas(1, time.Millisecond)).Claim(ctx, redisKey(), redisClaim())
+	try(err)
+	if denied != nil {
+		return errors.Join(denied...) // below, what is denied may be answered by silence
+	}
+	// What the subscription does when it has been quiet, and when nobody waits any more.
+	sub := client.Subscribe(ctx, "idem:settled")
+	defer func() { _ = sub.Close() }()
+	for _, send := range []func() error{
+		func() error { return sub.Ping(ctx) },
+		func() error { return sub.Unsubscribe(ctx, "idem:settled") },
+		func() error { return nil },
+	} {
+		if _, err = sub.ReceiveTimeout(ctx, 10*time.Second); err != nil {
+			return err
+		}
+		require.NoError(t, send())
+	}
+	return nil
+}
+
+// The account reaches no data but the records, and nothing of the server.
+func TestRedisAccountReachesNothingElse(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--acl-pubsub-default", "allchannels") // as up to 6.2
+	server.Do(t, "HSET", "session:alice", "m", "secret")
+	client := redisAccount(t, []*redistest.Server{server}, documentedAccount(t))
+	ctx, key, c := t.Context(), redisKey(), redisClaim()
+	_, err := redisStore(t, client).Claim(ctx, key, c)
+	require.NoError(t, err)
+	for _, command := range [][]any{
+		{"FLUSHALL"},
+		{"FLUSHDB"},
+		{"KEYS", "*"},
+		{"SCAN", "0"},
+		{"CONFIG", "GET", "*"},
+		{"CONFIG", "SET", "maxmemory", "1"},
+		{"ACL", "LIST"},
+		{"CLIENT", "LIST"},
+		{"SCRIPT", "FLUSH"},
+		{"FUNCTION", "FLUSH"},
+		{"SHUTDOWN"},
+		{"SAVE"},
+		{"REPLICAOF", "127.0.0.1", "1"},
+		{"MODULE", "LIST"},
+		{"MONITOR"},
+		{"INFO"},
+		{"DBSIZE"},
+		{"RENAME", "idem:" + key, "idem:x"},
+		{"GET", "idem:" + key},
+		{"SET", "idem:" + key, "x"},
+		{"HGETALL", "session:alice"},
+		{"HSET", "session:alice", "m", "x"},
+		{"DEL", "session:alice"},
+		{"DEL", "idem:" + key, "session:alice"},
+		{"PEXPIRE", "session:alice", "1"},
+		{"PUBLISH", "other", "x"},
+		{"SUBSCRIBE", "other"},
+		{"PSUBSCRIBE", "*"},
+		{"EVAL", "return redis.call('HGETALL', KEYS[1])", "1", "session:alice"},
+		{"EVAL", "return redis.call('HGETALL', 'session:alice')", "0"},
+		{"EVAL", "return redis.call('FLUSHALL')", "0"},
+		{"EVAL", "return redis.call('CONFIG', 'GET', '*')", "0"},
+		{"EVAL", "return redis.call('PUBLISH', 'other', 'x')", "0"},
+	} {
+		err := client.Do(ctx, command...).Err()
+		require.Error(t, err, "%v", command)
+		require.Regexp(t, notPermitted, err.Error(), "%v", command)
+	}
+	// Who may not listen is told so instead of waiting for ever.
+	other := redisStore(t, client, idempotency.WithPrefix("other:"))
+	_, err = other.Claim(ctx, key, c)
+	require.ErrorContains(t, err, "NOPERM")
+	_, _, err = other.Watch(ctx, key)
+	require.ErrorContains(t, err, "NOPERM")
+	require.Equal(t, "secret", server.Do(t, "HGET", "session:alice", "m"))
+}
+
+func TestRedisAccountInACluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3, false)
+	account := append(documentedAccount(t), documentedAddition(t, "a Cluster")...)
+	s := redisStore(t, redisAccount(t, cluster.Masters, account))
+	ctx := t.Context()
+	for range 30 {
+		key, c := redisKey(), redisClaim()
+		_, err := s.Claim(ctx, key, c)
+		require.NoError(t, err)
+		require.NoError(t, s.Complete(ctx, key, c.Owner, largeAnswer, time.Hour))
+		r, err := s.Claim(ctx, key, redisClaim())
+		require.NoError(t, err)
+		require.Equal(t, largeAnswer, r.Answer)
+	}
+	for i, word := range account {
+		if slices.Contains(documentedAddition(t, "a Cluster"), word) {
+			less := redisAccount(t, cluster.Masters, slices.Delete(slices.Clone(account), i, i+1))
+			_, err := redisStore(t, less).Claim(ctx, redisKey(), redisClaim())
+			require.Error(t, err, "%s is not needed", word)
+		}
+	}
+}

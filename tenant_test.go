@@ -1,0 +1,224 @@
+package idempotency_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/redistest"
+)
+
+// Tenants share a guard with all its abilities. What the handler does for acme brings the
+// key of each name into the state of that name; for any other tenant it just answers.
+type tenants struct {
+	*server
+	guard   *idempotency.Guard
+	entered chan struct{} // the run of acme that is in flight has begun
+	leave   chan struct{} // and ends
+	end     func()
+	ids     map[string]string
+}
+
+var tenantKeys = []string{"completed", "in-flight", "held", "released", "not-kept"}
+
+func newTenants(t *testing.T, store idempotency.Store, cacheBytes int64) *tenants {
+	t.Helper()
+	s := &tenants{entered: make(chan struct{}), leave: make(chan struct{}), ids: map[string]string{}}
+	s.guard = newGuard(t, store, idempotency.WithWait(5*time.Second), idempotency.WithLease(time.Hour),
+		idempotency.WithRecovery(idempotency.Hold), idempotency.WithMaxResponseBody(100), idempotency.WithReplayCache(cacheBytes))
+	s.end = sync.OnceFunc(func() { close(s.leave) })
+	t.Cleanup(s.end)
+	mux := http.NewServeMux()
+	mux.Handle("POST /charges", s.guard.Handler(http.HandlerFunc(s.charge)))
+	mux.Handle("POST /events", s.guard.With(idempotency.WithKeyFunc(idempotency.KeyFromJSON("id"))).Handler(http.HandlerFunc(s.charge)))
+	mux.Handle("/keys", s.guard.LookupHandler())
+	s.server = serveRecorder(t, mux)
+	return s
+}
+
+func (s *tenants) charge(w http.ResponseWriter, r *http.Request) {
+	op, _ := idempotency.FromContext(r.Context())
+	whose, err := idempotency.Step(r.Context(), "step", func(context.Context) (string, error) { return op.Scope(), nil })
+	if err != nil {
+		panic(err)
+	}
+	if other, ok := s.ids[op.ID()]; ok && other != whose {
+		panic("two tenants have operations of the same ID")
+	}
+	s.ids[op.ID()] = whose
+	w.Header().Set("Location", "/of/"+whose)
+	if whose == "acme" {
+		switch op.Key() {
+		case "in-flight":
+			close(s.entered)
+			<-s.leave
+		case "held":
+			w.WriteHeader(http.StatusBadGateway)
+		case "released":
+			w.WriteHeader(http.StatusTooManyRequests)
+		case "not-kept":
+			_, _ = fmt.Fprint(w, strings.Repeat("large ", 100))
+		}
+	}
+	_, _ = fmt.Fprintf(w, "step of %s, attempt %d", whose, op.Attempt())
+}
+
+// fill leaves a record of acme in each state. The run in flight ends with its reply.
+func (s *tenants) fill(t *testing.T) (inFlight <-chan reply) {
+	t.Helper()
+	done := make(chan reply, 1)
+	for _, key := range tenantKeys {
+		c := call{key: key, tenant: "acme"}
+		if key == "in-flight" {
+			go func() { done <- s.attempt(t, c) }()
+			<-s.entered
+			continue
+		}
+		s.do(t, c)
+		s.do(t, call{path: "/events", tenant: "acme", body: fmt.Sprintf(`{"id":"event-%s","by":"acme"}`, key)})
+		_, _, err := idempotency.Do(t.Context(), s.guard, idempotency.Key{Scope: "acme", Value: "job-" + key}, func(context.Context) (string, error) {
+			return "acme", nil
+		})
+		require.NoError(t, err)
+	}
+	return done
+}
+
+// states is what a tenant can look up of its keys.
+func (s *tenants) states(t *testing.T, scope string) (states []string) {
+	t.Helper()
+	for _, key := range tenantKeys {
+		info, err := s.guard.Lookup(t.Context(), idempotency.Key{Scope: scope, Value: key})
+		states = append(states, fmt.Sprintf("%s: %s attempt %d status %d steps %v, %v", key, info.State, info.Attempt, info.Status, info.Steps, err))
+	}
+	return states
+}
+
+var seconds = regexp.MustCompile(`_seconds":\d+`)
+
+// visit does all that a tenant can do with the keys, and returns all that it is told.
+func (s *tenants) visit(t *testing.T, tenant string) (told []string) {
+	t.Helper()
+	tell := func(v ...any) { told = append(told, seconds.ReplaceAllString(fmt.Sprintln(v...), "")) }
+	ask := func(c call) {
+		c.tenant = tenant
+		got := s.do(t, c)
+		tell(c.path, c.key, c.body, got.status, got.header, got.body)
+	}
+	tell(s.states(t, tenant))
+	for _, key := range tenantKeys {
+		k := idempotency.Key{Scope: tenant, Value: key}
+		look := call{method: http.MethodGet, path: "/keys", key: key, noBody: true}
+		ask(look)
+		tell(s.guard.Resolve(t.Context(), k, idempotency.Resolution{Outcome: idempotency.Final}))
+		tell(s.guard.Forget(t.Context(), k))
+		ask(call{key: key})
+		ask(call{key: key})
+		ask(call{key: key, body: "other"})
+		ask(look)
+		tell(s.guard.Resolve(t.Context(), k, idempotency.Resolution{Outcome: idempotency.NotExecuted}))
+		for _, by := range []string{"first", "first", "second"} {
+			ask(call{path: "/events", body: fmt.Sprintf(`{"id":"event-%s","by":%q}`, key, by)})
+		}
+		for _, payload := range []string{"a", "a", "b"} {
+			value, result, err := idempotency.Do(t.Context(), s.guard, idempotency.Key{Scope: tenant, Value: "job-" + key},
+				func(context.Context) (string, error) { return tenant, nil }, idempotency.WithPayload([]byte(payload)))
+			tell(value, result, err)
+		}
+		tell(s.guard.Forget(t.Context(), k))
+		ask(call{key: key})
+	}
+	tell(s.states(t, tenant))
+	return told
+}
+
+// What a tenant is told does not depend on what another has done: by replays, waits,
+// conflicts, mismatches, look-ups, jobs, steps and operators' calls it learns the same
+// whether all of its keys are taken by another or nobody else is there. And it leaves the
+// other's records as they are.
+func TestTenantCannotTellWhetherAnotherIsThere(t *testing.T) {
+	t.Parallel()
+	for name, store := range sharedStores {
+		for _, cacheBytes := range []int64{0, 1 << 20} {
+			t.Run(fmt.Sprintf("%s, cache of %d", name, cacheBytes), func(t *testing.T) {
+				t.Parallel()
+				alone := newTenants(t, store(t), cacheBytes).visit(t, "globex")
+				shared := newTenants(t, store(t), cacheBytes)
+				inFlight := shared.fill(t)
+				before := shared.states(t, "acme")
+				require.Equal(t, alone, shared.visit(t, "globex"))
+				require.Equal(t, before, shared.states(t, "acme"))
+				for i, state := range []idempotency.State{
+					idempotency.StateCompleted, idempotency.StateClaimed, idempotency.StateHeld, idempotency.StateReleased, idempotency.StateCompleted,
+				} {
+					require.Contains(t, before[i], tenantKeys[i]+": "+state.String(), "not the state that the test is about")
+				}
+				shared.end()
+				require.Equal(t, "step of acme, attempt 1", (<-inFlight).body)
+			})
+		}
+	}
+}
+
+// Scopes and keys with whatever means something to somebody.
+var hostileNames = []string{
+	"a", "b", "ab", "a:", ":a", ":", "a\x00", "\x00a", "\x00", "\x01", "\x01a", "\x01a\x01", "{x}", "{x}1", "{", "}", "*", "?", "[a-z]*",
+	"a\nb", "\r\nDEL x\r\n", "$3\r\nabc", "' or 1=1 --", "idem:", "idem:settled", "\xff", "\xc3\x28", "\u202e", "\x1b[2J", "%00", "../..",
+	idempotency.Shared, strings.Repeat("x", 127), strings.Repeat("x", 128), strings.Repeat("x", 255),
+}
+
+// Each pair of scope and key is a record of its own, whatever is in it, and its name in
+// the store has one fixed form, which shows neither. No record is outside of the prefix.
+func TestHostileNamesAreRecordsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	guard := newGuard(t, redisStore(t, redisClient(t, server.Addr)))
+	pairs := 0
+	for _, scope := range hostileNames {
+		for _, key := range hostileNames {
+			k := idempotency.Key{Scope: scope, Value: key}
+			want := fmt.Sprintf("%q %q", scope, key)
+			for i := range 2 {
+				got, result, err := idempotency.Do(t.Context(), guard, k, func(context.Context) (string, error) { return want, nil })
+				require.NoError(t, err)
+				require.Equal(t, want, got)
+				require.Equal(t, i == 1, result.Replayed, "%q", k)
+			}
+			pairs++
+		}
+	}
+	names := server.Do(t, "KEYS", "*").([]any)
+	require.Len(t, names, pairs)
+	form := regexp.MustCompile(`^idem:[A-Za-z0-9_-]{43}$`)
+	for _, name := range names {
+		require.Regexp(t, form, name)
+	}
+}
+
+// Names that would all be in one slot of a Cluster, as keys with the same hash tag are,
+// are spread over all servers.
+func TestHashTagsDoNotGatherRecords(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3, false)
+	guard := newGuard(t, redisStore(t, redisClient(t, cluster.Addrs()...)))
+	const keys = 600
+	for i := range keys {
+		k := idempotency.Key{Scope: "{x}", Value: fmt.Sprintf("{x}%d", i)}
+		_, _, err := idempotency.Do(t.Context(), guard, k, func(context.Context) (int, error) { return i, nil })
+		require.NoError(t, err)
+	}
+	var spread []int64
+	for _, master := range cluster.Masters {
+		spread = append(spread, master.Do(t, "DBSIZE").(int64))
+	}
+	require.Greater(t, slices.Min(spread), int64(keys/6), "records on each of three servers: %v", spread)
+}

@@ -1,0 +1,212 @@
+package idempotency_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+)
+
+const chunked = "Transfer-Encoding: chunked\r\n"
+
+// A message whose end two readers could see in different places is refused, and so is a
+// body that does not arrive as announced. Nothing has run, and nothing is claimed.
+func TestWireRefusesBadBodies(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		fields, body string
+		status       int
+		code         idempotency.Code // or else net/http refuses
+	}{
+		"two lengths":               {"Content-Length: 5\r\nContent-Length: 6\r\n", "hello!", 400, ""},
+		"a list of lengths":         {"Content-Length: 5, 5\r\n", "hello", 400, ""},
+		"length with a sign":        {"Content-Length: +5\r\n", "hello", 400, ""},
+		"negative length":           {"Content-Length: -5\r\n", "hello", 400, ""},
+		"hexadecimal length":        {"Content-Length: 0x5\r\n", "hello", 400, ""},
+		"empty length":              {"Content-Length:\r\n", "hello", 400, ""},
+		"length over 63 bits":       {"Content-Length: 9223372036854775808\r\n", "hello", 400, ""},
+		"length of 63 bits":         {"Content-Length: 9223372036854775807\r\n", "hello", 413, idempotency.CodeBodyTooLarge},
+		"length and other coding":   {"Content-Length: 5\r\nTransfer-Encoding: gzip\r\n", "hello", 501, ""},
+		"unknown coding":            {"Transfer-Encoding: xchunked\r\n", "0\r\n\r\n", 501, ""},
+		"two codings":               {"Transfer-Encoding: identity, chunked\r\n", "0\r\n\r\n", 501, ""},
+		"chunked twice":             {chunked + chunked, "0\r\n\r\n", 501, ""},
+		"coding with a control":     {"Transfer-Encoding:\x0bchunked\r\n", "0\r\n\r\n", 400, ""},
+		"chunk size overflows":      {chunked, "fffffffffffffffff\r\nhello\r\n0\r\n\r\n", 400, idempotency.CodeBodyUnreadable},
+		"chunk size of 63 bits":     {chunked, "7fffffffffffffff\r\nhello\r\n0\r\n\r\n", 400, idempotency.CodeBodyUnreadable},
+		"chunk size negative":       {chunked, "-1\r\nhello\r\n0\r\n\r\n", 400, idempotency.CodeBodyUnreadable},
+		"chunk size missing":        {chunked, "\r\nhello\r\n0\r\n\r\n", 400, idempotency.CodeBodyUnreadable},
+		"chunk longer than size":    {chunked, "5\r\nhelloXX\r\n0\r\n\r\n", 400, idempotency.CodeBodyUnreadable},
+		"chunks end in bare LF":     {chunked, "5\nhello\n0\n\n", 400, idempotency.CodeBodyUnreadable},
+		"huge chunk extension":      {chunked, "5;" + strings.Repeat("a", 1<<20) + "\r\nhello\r\n0\r\n\r\n", 400, idempotency.CodeBodyUnreadable},
+		"bad trailer":               {chunked, "5\r\nhello\r\n0\r\nno colon\r\n\r\n", 400, idempotency.CodeBodyUnreadable},
+		"huge trailer":              {chunked, "0\r\nX: " + strings.Repeat("a", 1<<20) + "\r\n\r\n", 400, idempotency.CodeBodyUnreadable},
+		"declared, cut short":       {"Content-Length: 6\r\n", "hello", 400, idempotency.CodeBodyUnreadable},
+		"chunked, cut in a chunk":   {chunked, "6\r\nhello", 400, idempotency.CodeBodyUnreadable},
+		"chunked, cut after one":    {chunked, "5\r\nhello\r\n", 400, idempotency.CodeBodyUnreadable},
+		"chunked, cut at the end":   {chunked, "5\r\nhello\r\n0\r\n", 400, idempotency.CodeBodyUnreadable},
+		"chunked, over the limit":   {chunked, "fffff\r\n" + strings.Repeat("x", 0xfffff) + "\r\n2\r\nxx\r\n0\r\n\r\n", 413, idempotency.CodeBodyTooLarge},
+		"other expectation":         {"Expect: 200-ok\r\nContent-Length: 5\r\n", "hello", 417, ""},
+		"many small chunks, no end": {chunked, strings.Repeat("1\r\nx\r\n", 1000), 400, idempotency.CodeBodyUnreadable},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := serveWire(t, &counter{})
+			conn := w.dial(t)
+			go func() {
+				conn.send(message("POST /charges", wireHost+wireKey+wireClose+tt.fields, tt.body))
+				_ = conn.CloseWrite() // there is no more to come, and an answer is awaited
+			}()
+			got, ok := conn.receive(t)
+			require.True(t, ok, "no answer")
+			require.Equal(t, tt.status, got.status, got.body)
+			require.Equal(t, tt.code, got.problem.Code)
+			_, more := conn.receive(t)
+			require.False(t, more, "a second answer")
+			w.requireUntouched(t)
+		})
+	}
+}
+
+// With a length and chunks net/http goes by the chunks, as RFC 9112 demands, and what
+// follows them is a request of its own. A front server that goes by the length has been
+// deceived; the record must not mix the two up.
+func TestWireLengthAndChunksAreTwoRequests(t *testing.T) {
+	t.Parallel()
+	h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+		w.WriteHeader(http.StatusCreated)
+		_, _ = fmt.Fprintf(w, "%s ", r.URL.Path)
+		_, _ = io.Copy(w, r.Body)
+	}}
+	w := serveWire(t, h)
+	smuggled := message("POST /smuggled", wireHost+"Idempotency-Key: other\r\n"+wireEmpty+wireClose, "")
+	hidden := message("POST /charges", wireHost+wireKey+fmt.Sprintf("Content-Length: %d\r\n", len("5\r\nhello\r\n0\r\n\r\n")+len(smuggled))+chunked,
+		"5\r\nhello\r\n0\r\n\r\n"+smuggled)
+	replies := w.ask(t, hidden)
+	require.Len(t, replies, 2)
+	require.Equal(t, "/charges hello", replies[0].body)
+	require.Equal(t, "/smuggled ", replies[1].body)
+	honest := w.ask(t, message("POST /charges", wireHost+wireKey+"Content-Length: 5\r\n"+wireClose, "hello"))
+	require.Len(t, honest, 1)
+	require.True(t, honest[0].replayed(), "the same body, told in another way")
+	require.Equal(t, "/charges hello", honest[0].body)
+	require.EqualValues(t, 2, h.runs.Load())
+}
+
+// A body that drips in holds no record, and one that stops half-way is never run.
+func TestWireBodyThatDrips(t *testing.T) {
+	t.Parallel()
+	w := serveWire(t, &counter{})
+	slow, broken := w.dial(t), w.dial(t)
+	slow.send(message("POST /charges", wireHost+wireKey+"Content-Length: 8\r\n"+wireClose, ""))
+	broken.send(message("POST /charges", wireHost+"Idempotency-Key: broken\r\n"+chunked+wireClose, ""))
+	for i := range 4 {
+		slow.send("x")
+		broken.send("1\r\nx\r\n")
+		// Whatever the server makes of a drop it has made by the time it has answered this.
+		w.ask(t, message("POST /charges", fmt.Sprintf("%sIdempotency-Key: %d\r\n%s%s", wireHost, i, wireEmpty, wireClose), ""))
+		require.Equal(t, i+1, w.store.Len(), "what has not arrived is claimed")
+		require.EqualValues(t, i+1, w.h.runs.Load())
+	}
+	require.NoError(t, broken.SetLinger(0))
+	require.NoError(t, broken.Close()) // a reset: nobody is left to be answered
+	slow.send("yyyy")
+	got, ok := slow.receive(t)
+	require.True(t, ok)
+	require.Equal(t, http.StatusCreated, got.status)
+	require.Equal(t, 5, w.store.Len())
+	require.EqualValues(t, 5, w.h.runs.Load())
+}
+
+// A body that is not there when the server's time for reading is over is the client's
+// timeout. It has run nothing and may be sent again.
+func TestWireBodyThatIsTooSlow(t *testing.T) {
+	t.Parallel()
+	for name, fields := range map[string]string{"declared": "Content-Length: 8\r\n", "chunked": chunked} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := &counter{}
+			w := serveWire(t, h)
+			w.serve(t, &http.Server{
+				Handler: w.guard.Handler(h), ReadHeaderTimeout: wirePatience, ReadTimeout: 50 * time.Millisecond,
+			})
+			conn := w.dial(t)
+			conn.send(message("POST /charges", wireHost+wireKey+fields, "2\r\n"))
+			got, ok := conn.receive(t)
+			require.True(t, ok)
+			requireProblem(t, got, http.StatusRequestTimeout, idempotency.CodeBodyUnreadable)
+			require.Zero(t, h.runs.Load())
+			require.Zero(t, w.store.Len())
+		})
+	}
+}
+
+// A client that asks before it sends its body is told to send it only if it is wanted.
+func TestWireExpectContinue(t *testing.T) {
+	t.Parallel()
+	const expect = "Expect: 100-continue\r\n"
+	for name, tt := range map[string]struct {
+		fields string
+		status int
+	}{
+		"too large":   {wireKey + "Content-Length: 1048577\r\n", http.StatusRequestEntityTooLarge},
+		"invalid key": {"Idempotency-Key: a,b\r\nContent-Length: 5\r\n", http.StatusBadRequest},
+		"no key":      {"Content-Length: 5\r\n", http.StatusBadRequest},
+		"no scope":    {wireKey + "X-Tenant: unknown\r\nContent-Length: 5\r\n", http.StatusForbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := serveWire(t, &counter{})
+			conn := w.dial(t)
+			conn.send(message("POST /charges", wireHost+expect+tt.fields, ""))
+			got, ok := conn.receive(t)
+			require.True(t, ok)
+			require.Equal(t, tt.status, got.status, "100 asks for a body that is refused already")
+			require.Equal(t, "close", got.header.Get("Connection"), "a body that may come all the same is no request")
+			w.requireUntouched(t)
+		})
+	}
+	t.Run("wanted", func(t *testing.T) {
+		t.Parallel()
+		w := serveWire(t, &counter{})
+		for range 2 { // a replay reads the body too: it is what the key is bound to
+			conn := w.dial(t)
+			conn.send(message("POST /charges", wireHost+expect+wireKey+wireClose+"Content-Length: 5\r\n", ""))
+			got, ok := conn.receive(t)
+			require.True(t, ok)
+			require.Equal(t, http.StatusContinue, got.status)
+			conn.send("hello")
+			got, ok = conn.receive(t)
+			require.True(t, ok)
+			require.Equal(t, http.StatusCreated, got.status)
+		}
+		require.EqualValues(t, 1, w.h.runs.Load())
+	})
+}
+
+// The trailer of a request reaches the handler and nothing else: it arrives after all
+// decisions that the header is there for.
+func TestWireTrailers(t *testing.T) {
+	t.Parallel()
+	h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+		w.WriteHeader(http.StatusCreated)
+		_, _ = fmt.Fprint(w, r.Header["Idempotency-Key"], r.Header["X-Tenant"], r.Trailer["X-Sum"], r.TransferEncoding)
+	}}
+	w := serveWire(t, h)
+	ask := func(trailer string) reply {
+		replies := w.ask(t, message("POST /charges", wireHost+wireKey+chunked+"Trailer: X-Sum\r\n"+wireClose,
+			"5\r\nhello\r\n0\r\n"+trailer+"\r\n"))
+		require.Len(t, replies, 1)
+		return replies[0]
+	}
+	const sneaked = "Idempotency-Key: other\r\nX-Tenant: bob\r\nContent-Length: 9\r\n"
+	require.Equal(t, "[k] [] [1] []", ask("X-Sum: 1\r\n"+sneaked).body)
+	require.True(t, ask("X-Sum: 2\r\n").replayed())
+	require.EqualValues(t, 1, h.runs.Load())
+}

@@ -1,0 +1,279 @@
+package idempotency_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+)
+
+// A wire is a real server that a test talks to in bytes of its own, as a client does that
+// does not keep to the rules.
+type wire struct {
+	addr  string
+	store *idempotency.MemoryStore
+	h     *counter
+	guard *idempotency.Guard
+}
+
+// wirePatience bounds what a test waits for. Nothing here is expected to take it.
+const wirePatience = time.Minute
+
+// serveWire serves a handler behind a guard that requires a key. The test fails if
+// net/http has to recover a panic.
+func serveWire(t *testing.T, h *counter, opts ...idempotency.Option) *wire {
+	t.Helper()
+	w := &wire{store: idempotency.NewMemoryStore(), h: h}
+	w.guard = newGuard(t, w.store, append([]idempotency.Option{idempotency.WithRequired()}, opts...)...)
+	w.serve(t, &http.Server{Handler: w.guard.Handler(h)})
+	return w
+}
+
+func (w *wire) serve(t *testing.T, server *http.Server) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var said lockedBuffer
+	server.ErrorLog = log.New(&said, "", 0)
+	var served sync.WaitGroup
+	served.Go(func() { _ = server.Serve(listener) })
+	t.Cleanup(func() {
+		_ = server.Close()
+		served.Wait()
+		require.NotContains(t, said.String(), "panic")
+	})
+	w.addr = listener.Addr().String()
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
+}
+
+// A wireConn is one connection to a wire.
+type wireConn struct {
+	*net.TCPConn
+	in *bufio.Reader
+}
+
+func (w *wire) dial(t testing.TB) *wireConn {
+	t.Helper()
+	conn, err := net.Dial("tcp", w.addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(wirePatience)))
+	return &wireConn{conn.(*net.TCPConn), bufio.NewReader(conn)}
+}
+
+// send writes bytes, which the server need not read to their end.
+func (c *wireConn) send(text string) { _, _ = io.WriteString(c, text) }
+
+// receive reads one answer, or returns false when there is none any more.
+func (c *wireConn) receive(t testing.TB) (reply, bool) {
+	t.Helper()
+	resp, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		require.True(t, errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || strings.Contains(err.Error(), "reset"), "%v", err)
+		return reply{}, false
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	if resp.Close {
+		resp.Header.Set("Connection", "close") // ReadResponse takes it out
+	}
+	got := reply{status: resp.StatusCode, header: resp.Header, body: string(body)}
+	if resp.Header.Get("Content-Type") == "application/problem+json" {
+		require.NoError(t, json.Unmarshal(body, &got.problem))
+	}
+	return got, true
+}
+
+// ask sends bytes on a connection of their own and returns all answers to them.
+func (w *wire) ask(t testing.TB, text string) (replies []reply) {
+	t.Helper()
+	conn := w.dial(t)
+	var sent sync.WaitGroup
+	sent.Go(func() { conn.send(text) }) // the server may answer before it has read all
+	for {
+		got, ok := conn.receive(t)
+		if !ok {
+			_ = conn.Close()
+			sent.Wait()
+			return replies
+		}
+		replies = append(replies, got)
+	}
+}
+
+// message returns a request: a request line, fields, each with its line end, and a body.
+func message(line, fields, body string) string {
+	return line + " HTTP/1.1\r\n" + fields + "\r\n" + body
+}
+
+const (
+	wireHost  = "Host: api.test\r\n"
+	wireClose = "Connection: close\r\n"
+	wireKey   = "Idempotency-Key: k\r\n"
+	wireEmpty = "Content-Length: 0\r\n"
+	// wirePlain is a complete request that is the last of its connection.
+	wirePlain = wireHost + wireKey + wireEmpty + wireClose
+)
+
+// A key that is not exactly one well-formed field value is refused by the guard, or by
+// net/http before it. The store sees nothing of it, and the connection's next user is
+// served.
+func TestWireRefusesBadKeys(t *testing.T) {
+	t.Parallel()
+	keys := map[string]struct {
+		fields string
+		code   idempotency.Code // or else net/http refuses
+	}{
+		"folded":                      {"Idempotency-Key: a\r\n b\r\n", idempotency.CodeKeyInvalid},
+		"folded with a tab":           {"Idempotency-Key: a\r\n\tb\r\n", idempotency.CodeKeyInvalid},
+		"folded to a list":            {"Idempotency-Key: a,\r\n b\r\n", idempotency.CodeKeyInvalid},
+		"eight bits":                  {"Idempotency-Key: cl\xe9\r\n", idempotency.CodeKeyInvalid},
+		"UTF-8":                       {"Idempotency-Key: clé\r\n", idempotency.CodeKeyInvalid},
+		"UTF-8 in quotes":             {"Idempotency-Key: \"clé\"\r\n", idempotency.CodeKeyInvalid},
+		"NUL":                         {"Idempotency-Key: a\x00b\r\n", ""},
+		"bare CR":                     {"Idempotency-Key: a\rb\r\n", ""},
+		"DEL":                         {"Idempotency-Key: a\x7fb\r\n", ""},
+		"ANSI escape":                 {"Idempotency-Key: \x1b[31mred\r\n", ""},
+		"two fields":                  {wireKey + "Idempotency-Key: l\r\n", idempotency.CodeKeyInvalid},
+		"two equal fields":            {wireKey + wireKey, idempotency.CodeKeyInvalid},
+		"two fields, spelled apart":   {wireKey + "IDEMPOTENCY-KEY: k\r\n", idempotency.CodeKeyInvalid},
+		"two fields, one empty":       {wireKey + "idempotency-key:\r\n", idempotency.CodeKeyInvalid},
+		"list":                        {"Idempotency-Key: k, l\r\n", idempotency.CodeKeyInvalid},
+		"empty":                       {"Idempotency-Key:\r\n", idempotency.CodeKeyInvalid},
+		"blank":                       {"Idempotency-Key: \t \r\n", idempotency.CodeKeyInvalid},
+		"blank, folded":               {"Idempotency-Key: \r\n \r\n", idempotency.CodeKeyInvalid},
+		"underscore":                  {"Idempotency_Key: k\r\n", idempotency.CodeKeyMissing},
+		"space before the colon":      {"Idempotency-Key : k\r\n", ""},
+		"no colon":                    {"Idempotency-Key\r\n", ""},
+		"256 bytes":                   {"Idempotency-Key: " + strings.Repeat("k", 256) + "\r\n", idempotency.CodeKeyInvalid},
+		"a megabyte":                  {"Idempotency-Key: " + strings.Repeat("k", 1<<20) + "\r\n", idempotency.CodeKeyInvalid},
+		"two megabytes":               {"Idempotency-Key: " + strings.Repeat("k", 2<<20) + "\r\n", ""},
+		"a thousand fields":           {strings.Repeat(wireKey, 1000), idempotency.CodeKeyInvalid},
+		"in the trailer instead":      {"Trailer: Idempotency-Key\r\n", idempotency.CodeKeyMissing},
+		"in the query instead":        {"X-Key: k\r\n", idempotency.CodeKeyMissing},
+		"hop by hop, named as option": {"Connection: idempotency-key\r\n", idempotency.CodeKeyMissing},
+	}
+	for name, tt := range keys {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := serveWire(t, &counter{})
+			replies := w.ask(t, message("POST /charges?idempotency-key=k", wireHost+tt.fields+wireEmpty+wireClose, ""))
+			require.Len(t, replies, 1)
+			if tt.code != "" {
+				requireProblem(t, replies[0], http.StatusBadRequest, tt.code)
+				require.Empty(t, replies[0].header.Values("Idempotency-Key"), "a key that is refused is not echoed")
+			} else {
+				require.GreaterOrEqual(t, replies[0].status, 400)
+				require.Less(t, replies[0].status, 500)
+			}
+			w.requireUntouched(t)
+		})
+	}
+}
+
+// requireUntouched checks that nothing has run and nothing is claimed, and that the
+// server is well.
+func (w *wire) requireUntouched(t *testing.T) {
+	t.Helper()
+	require.Zero(t, w.h.runs.Load())
+	require.Zero(t, w.store.Len())
+	require.Equal(t, http.StatusCreated, w.ask(t, message("POST /charges", wirePlain, ""))[0].status)
+}
+
+// Spellings of a key that are allowed name the same key, and what only looks like the
+// field does not get in its way.
+func TestWireKeysThatAreTheSame(t *testing.T) {
+	t.Parallel()
+	w := serveWire(t, &counter{})
+	ask := func(fields string) reply {
+		replies := w.ask(t, message("POST /charges", wireHost+fields+wireEmpty+wireClose, ""))
+		require.Len(t, replies, 1)
+		return replies[0]
+	}
+	require.False(t, ask(wireKey).replayed())
+	for _, fields := range []string{
+		"idempotency-KEY:k\r\n", "Idempotency-Key: \t k \t\r\n", "Idempotency-Key: \"k\"\r\n",
+		"Idempotency-Key: \"k\";a=1\r\n", "Idempotency-Key:\r\n k\r\n",
+		wireKey + "Idempotency_Key: l\r\n", "Idempotency_Key: l\r\n" + wireKey,
+		wireKey + "X-Idempotency-Key: l\r\n", wireKey + "Connection: idempotency-key\r\n",
+	} {
+		require.True(t, ask(fields).replayed(), "%q", fields)
+	}
+	require.EqualValues(t, 1, w.h.runs.Load())
+	require.Equal(t, 1, w.store.Len())
+}
+
+// By which name and form a retry addresses the service does not matter, and what it asks
+// of it does.
+func TestWireRequestTargets(t *testing.T) {
+	t.Parallel()
+	w := serveWire(t, &counter{})
+	ask := func(target, host string) reply {
+		replies := w.ask(t, message("POST "+target, host+wireKey+wireEmpty+wireClose, ""))
+		require.Len(t, replies, 1)
+		return replies[0]
+	}
+	require.False(t, ask("/charges?a=1", wireHost).replayed())
+	for _, target := range []string{
+		"http://other.test/charges?a=1", "https://user:secret@other.test:8443/charges?a=1", "foo://x/charges?a=1",
+	} {
+		require.True(t, ask(target, wireHost).replayed(), target)
+	}
+	require.True(t, ask("/charges?a=1", "Host: other.test:1\r\n").replayed())
+	for _, target := range []string{
+		"/charges", "/charges?a=1#", "/charges?a=2", "/Charges?a=1", "/charges/?a=1", "//charges?a=1", "/./charges?a=1",
+		"/charge%73?a=1", "//other.test/charges?a=1", "http://other.test?a=1", "*", "mailto:charges", "mailto:others",
+	} {
+		requireProblem(t, ask(target, wireHost), http.StatusConflict, idempotency.CodeKeyReused)
+	}
+	for _, host := range []string{"", wireHost + wireHost, "Host: a b\r\n", "Host: a\x00\r\n"} {
+		require.Equal(t, http.StatusBadRequest, ask("/charges?a=1", host).status, "%q", host)
+	}
+	require.EqualValues(t, 1, w.h.runs.Load())
+	require.Equal(t, 1, w.store.Len())
+}
+
+// Two duplicates in one packet on one connection are one run.
+func TestWirePipelinedDuplicates(t *testing.T) {
+	t.Parallel()
+	w := serveWire(t, &counter{})
+	one := message("POST /charges", wireHost+wireKey+"Content-Length: 2\r\n", "{}")
+	other := message("POST /charges", wireHost+wireKey+"Content-Length: 2\r\n"+wireClose, "[]")
+	replies := w.ask(t, strings.Repeat(one, 20)+other)
+	require.Len(t, replies, 21)
+	require.False(t, replies[0].replayed())
+	for _, got := range replies[1:20] {
+		requireReplay(t, replies[0], got)
+	}
+	requireProblem(t, replies[20], http.StatusConflict, idempotency.CodeKeyReused)
+	require.EqualValues(t, 1, w.h.runs.Load())
+}
