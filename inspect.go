@@ -77,7 +77,7 @@ func (g *Guard) Lookup(ctx context.Context, k Key) (KeyInfo, error) {
 // Errors: [ErrChanged] when a run is in flight, [ErrNoInspector], and those of the
 // store. A record that cannot be read is forgotten too.
 func (g *Guard) Forget(ctx context.Context, k Key) error {
-	g.set.cache.forget(k.storeKey())
+	defer g.set.cache.forget(k.storeKey()) // afterwards: a replay meanwhile keeps the answer again
 	inspector, rec, err := g.get(ctx, k)
 	switch {
 	case errors.Is(err, ErrNotFound):

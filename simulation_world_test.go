@@ -253,7 +253,8 @@ func (w *simulation) send(q *simRequest) bool {
 	}()
 	select {
 	case r := <-answered:
-		return w.answered(q, r.reply, r.err)
+		// A process that dies says so to nobody: its connections are cut.
+		return !p.isDead() && w.answered(q, r.reply, r.err)
 	case <-p.dead:
 	case <-ctx.Done():
 	}

@@ -135,7 +135,10 @@ func (h *redisHeader) record(ttl time.Duration, origin string) (Record, error) {
 // parseClaim reads what lua/claim.lua returned for the claim h. When the answer is in a
 // field of its own, its name is returned too.
 func (h *redisHeader) parseClaim(reply []string) (r Record, detached string, err error) {
-	if len(reply) == 1 {
+	if len(reply) == 2 {
+		if reply[1] != string(h.owner[:]) {
+			return r, "", errors.New("idempotency: redis: claim was answered with that of another")
+		}
 		r, err = h.record(h.lifetime, "")
 		r.Mine = true
 		return r, "", err

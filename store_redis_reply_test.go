@@ -5,7 +5,27 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
+
+// A connection that has lost its place hands out the reply to another's claim. It must not
+// start a run.
+func TestRedisReplyOfAnotherClaim(t *testing.T) {
+	t.Parallel()
+	claim, err := newRedisHeader(Claim{Owner: Owner{1}, Lease: time.Second, Retention: time.Hour})
+	require.NoError(t, err)
+	other := Owner{2}
+	for _, reply := range [][]string{{"3600000"}, {"3600000", string(other[:])}, {"3600000", ""}} {
+		r, _, err := claim.parseClaim(reply)
+		require.Error(t, err)
+		require.False(t, definite(err), "the claim may have been granted, and is given back")
+		require.False(t, r.Mine)
+	}
+	r, _, err := claim.parseClaim([]string{"3600000", string(claim.owner[:])})
+	require.NoError(t, err)
+	require.True(t, r.Mine)
+}
 
 // FuzzRedisReply: whatever a server answers to a claim, it is read as a record that makes
 // sense or as an error, and nothing but the claim's own owner makes it the caller's.
@@ -18,6 +38,7 @@ func FuzzRedisReply(f *testing.F) {
 	completed := claim
 	completed.state, completed.owner = StateCompleted, Owner{2}
 	f.Add("3600000")
+	f.Add("3600000\n" + string(claim.owner[:]))
 	f.Add("3600000\n" + own + "\n\n\nstep\nvalue")
 	f.Add("3600000\n" + string(completed.encode()) + "\n\nanswer")
 	f.Add("-1\n" + own + "\n")
@@ -33,7 +54,7 @@ func FuzzRedisReply(f *testing.F) {
 		if r.State < StateClaimed || r.State > StateHeld || r.Attempt < 1 || r.Lease < 0 || r.Age < 0 || r.TTL < 0 {
 			t.Fatalf("%q: impossible record %+v", reply, r)
 		}
-		if len(reply) == 1 {
+		if len(reply) == 2 && reply[1] == string(claim.owner[:]) {
 			return // the server has made the record for this claim
 		}
 		h, err := parseRedisHeader(reply[1])

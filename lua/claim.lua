@@ -5,10 +5,11 @@
 -- ARGV[2]  lifetime of the header in ms
 -- ARGV[3]  1 if the caller will wait for the record to settle
 --
--- Returns strings: the expiry in ms; unless the record is new also its header as it
--- is now, the owner of its first claim if the header does not tell it, and the
--- answer; then, if the caller holds the claim, names and values of the steps in turn.
--- Whose claim it is follows from state and owner of the header.
+-- Returns strings: the expiry in ms; of a new record its owner, and of another one its
+-- header as it is now, the owner of its first claim if the header does not tell it, and
+-- the answer; then, if the caller holds the claim, names and values of the steps in turn.
+-- Whose claim it is follows from state and owner of the header. That of a new record is
+-- told so that a reply to somebody else, read off the wrong connection, starts nothing.
 local key, claim = KEYS[1], ARGV[1]
 
 -- The expiry is asked for first because it is needed anyway and tells whether the
@@ -17,7 +18,7 @@ local ttl = redis.call('PTTL', key)
 if ttl == -2 then
   redis.call('HSET', key, 'm', claim)
   redis.call('PEXPIRE', key, ARGV[2])
-  return {ARGV[2]}
+  return {ARGV[2], claim:sub(49)}
 end
 
 local rec = redis.call('HMGET', key, 'm', 'o', 'r', 'w')
