@@ -189,6 +189,7 @@ func TestPendingAnswersAreBoundedByNumber(t *testing.T) {
 		h := answering(0, "done")
 		p := newProcess(t, idempotency.NewMemoryStore(), h)
 		p.store.on("complete", always(refuse))
+		defer p.store.heal() // or what waits would go on for a day
 		var wg sync.WaitGroup
 		for i := range fit + over {
 			wg.Go(func() {
