@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"runtime"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -91,4 +92,41 @@ func BenchmarkLiveKeys(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkStorm sends one new request a thousand times at once: one run, and for all
+// others a refusal or the answer.
+func BenchmarkStorm(b *testing.B) {
+	const storm = 1000
+	h := benchGuard(b, smallLoad)
+	callers := make([]*caller, storm)
+	for i := range callers {
+		callers[i] = newCaller(smallLoad)
+	}
+	for b.Loop() {
+		key := freshKey()
+		start := make(chan struct{})
+		var all sync.WaitGroup
+		var runs, refusals atomic.Int64
+		for _, c := range callers {
+			all.Go(func() {
+				<-start
+				switch c.send(h, key) {
+				case http.StatusConflict:
+					refusals.Add(1)
+				case http.StatusCreated:
+					if c.w.header.Get("Idempotent-Replayed") == "" {
+						runs.Add(1)
+					}
+				}
+			})
+		}
+		close(start)
+		all.Wait()
+		if runs.Load() != 1 {
+			b.Fatalf("%d runs", runs.Load())
+		}
+		b.ReportMetric(float64(refusals.Load()), "refusals")
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/storm, "ns/request")
 }

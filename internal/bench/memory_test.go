@@ -84,8 +84,8 @@ func each(l load, handler func() http.Handler, send func(*caller, http.Handler, 
 }
 
 // guarded is what a user writes.
-func guarded(s idempotency.Store, h http.Handler) http.Handler {
-	g, err := idempotency.New(s, idempotency.SharedScope)
+func guarded(s idempotency.Store, h http.Handler, opts ...idempotency.Option) http.Handler {
+	g, err := idempotency.New(s, idempotency.SharedScope, opts...)
 	if err != nil {
 		panic(err)
 	}

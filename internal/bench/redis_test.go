@@ -31,6 +31,7 @@ func redisRows(l load, client *redis.Client) []*row {
 	one := &row{name: "PING", prepare: ping(1)}
 	two := &row{name: "PING, twice", prepare: ping(2)}
 	shared := func() http.Handler { return guarded(store, l) }
+	cached := func() http.Handler { return guarded(store, l, idempotency.WithReplayCache(1<<20)) }
 	rows := []*row{
 		one, two,
 		{
@@ -42,6 +43,12 @@ func redisRows(l load, client *redis.Client) []*row {
 		{
 			name: "replay", floor: one,
 			prepare: each(l, shared, func(c *caller, h http.Handler, key string) bool {
+				return c.send(h, c.again(h, key)) == http.StatusCreated
+			}),
+		},
+		{
+			name: "replay from the cache", floor: one,
+			prepare: each(l, cached, func(c *caller, h http.Handler, key string) bool {
 				return c.send(h, c.again(h, key)) == http.StatusCreated
 			}),
 		},
