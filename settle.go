@@ -177,8 +177,7 @@ func (l *lease) settleLater(v verdict, failures int, cause error) error {
 		defer l.core.pending.remove(held)
 		for n := failures; ; n++ {
 			if !l.core.work.pause(backoff(n)) {
-				_ = l.giveUp(ErrShutdown)
-				return
+				return // Shutdown gives it up and reports it, before it returns
 			}
 			if _, err := l.try(v, l.timeout()); err == nil || errors.Is(err, errSuperseded) {
 				l.end()
