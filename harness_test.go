@@ -235,3 +235,15 @@ func (e *events) kinds() []idempotency.EventKind {
 	}
 	return kinds
 }
+
+func (e *events) errors() []error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var errs []error
+	for _, event := range e.all {
+		if event.Err != nil {
+			errs = append(errs, event.Err)
+		}
+	}
+	return errs
+}

@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"context"
+	"maps"
 	"testing"
 	"time"
 
@@ -65,7 +66,7 @@ func TestRedisMasterKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]idempotency.RedisOption{
 		"alone":           nil,
-		"WithReplicas(1)": {idempotency.WithReplicas(1, time.Second)},
+		"WithReplicas(1)": {idempotency.WithReplicas(1, 5*time.Second)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -75,8 +76,10 @@ func TestRedisMasterKilledUnderLoad(t *testing.T) {
 			link.Delay(faultproxy.ToClient, 10*time.Millisecond) // another data centre
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
+			store := redisAt(t, master, opts...)
+			acknowledged := acknowledge(ctx, store, 50)
 			time.AfterFunc(time.Second, func() { master.Kill(); cancel() })
-			acknowledged := acknowledge(ctx, redisAt(t, master, opts...), -1)
+			maps.Copy(acknowledged, acknowledge(ctx, store, -1))
 			replica.Do(t, "REPLICAOF", "NO", "ONE")
 			lost := countLost(t, redisAt(t, replica), acknowledged)
 			t.Logf("%d of %d acknowledged claims lost", lost, len(acknowledged))

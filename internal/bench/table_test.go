@@ -34,7 +34,7 @@ func TestTable(t *testing.T) {
 		{"Fiber v3, its memory store, 256 KiB in and out", fiberRows(large)},
 	}
 	server := redistest.Start(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
 	for _, size := range []int{512, 1 << 10, 8 << 10} {
 		l := newLoad("", size, size)
