@@ -66,8 +66,14 @@ func (s setting) run(seed uint64) *history {
 				if got.lost && rng.IntN(2) == 0 {
 					got = h.do(client, c, perform)
 				}
-				if got.mine {
-					holders.Store(c.key, c.owner)
+				if !got.mine {
+					continue
+				}
+				holders.Store(c.key, c.owner)
+				if rng.IntN(4) == 0 {
+					s.pause(s.lease)
+					c.method = late[rng.IntN(len(late))]
+					_ = h.do(client, c, perform)
 				}
 			}
 		})
@@ -82,6 +88,9 @@ var methods = []method{
 	complete, complete, release, release, hold, hold, renew, renew,
 	saveStep, get, get, resolve, resolve, forget,
 }
+
+// late are the methods that an owner may still call with success when its lease has ended.
+var late = []method{claim, claim, complete, release, hold, renew, saveStep}
 
 // draw returns the nth call.
 func (s setting) draw(rng *rand.Rand, n int) call {
