@@ -47,8 +47,8 @@ mutants: ## Take each protection out and see tests die; MUTANT=regexp selects
 	go run ./tools/mutants -run '$(MUTANT)'
 
 .PHONY: bench
-bench: ## Print the tables of docs/performance.md: ROUNDS (9) rounds of SHARE (300ms) a row
-	cd internal/bench && go test -v -timeout 60m -run TestTable -rounds $(or $(ROUNDS),9) -share $(or $(SHARE),300ms)
+bench: ## Print the tables of docs/performance.md: ROUNDS (9) of SHARE (300ms) a row
+	cd internal/bench && go test -v -timeout 60m -run TestTable -rounds $(or $(ROUNDS),9) -share $(or $(SHARE),300ms) -heap $(or $(HEAP),64) -live 1000000 -only '$(TABLE)'
 
 .PHONY: microbench
 microbench: ## Run the benchmarks BENCH (.) and summarize COUNT (6) runs of each

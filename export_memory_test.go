@@ -25,7 +25,7 @@ func (s *MemoryStore) QueuesInOrder() bool {
 			r := sh.records.at(e.slot)
 			ok = ok && e.expires == r.expires && e.slot == r.slot && int(sh.queue.places[e.slot]) == i &&
 				sh.queue.entries[max(i-1, 0)/expiryBranches].expires <= e.expires &&
-				sh.records.find(r.hash, r.key()) == r
+				sh.records.find(r.hash(s.seed), r.key()) == r
 		}
 		sh.mu.Unlock()
 		if !ok {
@@ -58,7 +58,7 @@ func (t *MemoryTable) Find(hash uint64, key string) (string, bool) {
 }
 
 // Remove removes a record that is there.
-func (t *MemoryTable) Remove(hash uint64, key string) { t.table.remove(t.table.find(hash, key)) }
+func (t *MemoryTable) Remove(hash uint64, key string) { t.table.remove(t.table.find(hash, key), hash) }
 
 // Slots returns how many slots there are.
 func (t *MemoryTable) Slots() int { return memoryChunkSize * len(t.table.chunks) }

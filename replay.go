@@ -43,13 +43,17 @@ var fieldSpaces = sync.Pool{New: func() any { return new([12]field) }}
 // replay serves the recorded answer, if it is whole and the caller may see it.
 func (g *Guard) replay(w http.ResponseWriter, r *http.Request, l *lease, rec Record) {
 	space := fieldSpaces.Get().(*[12]field)
+	used := len(space)
 	defer func() {
-		clear(space[:])
+		clear(space[:used])
 		fieldSpaces.Put(space)
 	}()
 	a, err := g.set.unseal(rec.Answer, l.key, rec.Fingerprint, space[:])
 	if err == nil && a.kind != answerKept && a.kind != answerNotKept {
 		err = fmt.Errorf("%w: it is no response", ErrCorrupt)
+	}
+	if err == nil {
+		used = min(used, len(a.header)+len(a.trailer))
 	}
 	switch {
 	case errors.Is(err, errAnswerVersion):

@@ -19,7 +19,7 @@ const (
 
 	// memoryOverhead is what a record costs besides its key, answer and steps: itself,
 	// its entry in the index and its place in the expiry queue, as measured.
-	memoryOverhead = 210
+	memoryOverhead = 194
 
 	// memoryStepOverhead is what a step costs besides its name and its value, if it is
 	// the only one; further ones cost less.
@@ -292,5 +292,5 @@ func (s *MemoryStore) expire(sh *memoryShard, now int64) bool {
 func (s *MemoryStore) remove(sh *memoryShard, r *memoryRecord) {
 	s.entries.Add(-1)
 	s.bytes.Add(-r.size())
-	sh.remove(r)
+	sh.remove(r, r.hash(s.seed))
 }

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"hash/maphash"
 	"math"
 	"sync"
 	"time"
@@ -20,27 +21,32 @@ type memoryShard struct {
 // small; the end of a lease is computed from touched. Moments are nanoseconds of the
 // store's clock. In a free slot, all but next is zero.
 //
+// It is three cache lines: among millions each that is read is a wait for the memory. A
+// stranger's key and a free slot are told by the first, and most of what a replay needs
+// is in the first two.
+//
 // Records are changed in place. The bytes of an answer or a step never are, because
 // they are handed out.
 type memoryRecord struct {
-	answer      []byte
-	rare        *memoryRare // nil if there is nothing of it
-	hash        uint64      // of the key
-	slot        int32       // where the record is
-	next        int32       // slot of another record with this hash, or of another free one
-	expires     int64
-	touched     int64 // when it was last claimed, renewed, completed, released or held
-	lease       time.Duration
-	retention   time.Duration
-	attempt     int32
+	rare     *memoryRare // nil if there is nothing of it
+	keyLen   uint8       // of shortKey
+	shortKey [43]byte
+	state    State
+	hold     bool
+	byHand   bool  // settled by Resolve
+	next     int32 // slot of another record with the same hash, or of another free one
+	attempt  int32
+
 	fingerprint Fingerprint
-	owner       Owner
-	origin      Owner
-	state       State
-	hold        bool
-	byHand      bool  // settled by Resolve
-	keyLen      uint8 // of shortKey
-	shortKey    [43]byte
+	answer      []byte
+	expires     int64
+
+	touched   int64 // when it was last claimed, renewed, completed, released or held
+	lease     time.Duration
+	retention time.Duration
+	owner     Owner
+	origin    Owner
+	slot      int32 // where the record is
 }
 
 // memoryRare is what few records have.
@@ -65,9 +71,9 @@ func (sh *memoryShard) insert(hash uint64, key string, c Claim, now int64) *memo
 	return r
 }
 
-func (sh *memoryShard) remove(r *memoryRecord) {
+func (sh *memoryShard) remove(r *memoryRecord, hash uint64) {
 	sh.queue.remove(r.slot)
-	sh.records.remove(r)
+	sh.records.remove(r, hash)
 	if sh.records.isSpacious() {
 		sh.records.init()
 		sh.queue = expiryQueue{}
@@ -191,6 +197,14 @@ func (r *memoryRecord) setKey(key string) {
 		return
 	}
 	r.keyLen = uint8(copy(r.shortKey[:], key))
+}
+
+// hash is that of the key. It is not kept: records that go are fewer than reads.
+func (r *memoryRecord) hash(seed maphash.Seed) uint64 {
+	if r.rare != nil && r.rare.longKey != "" {
+		return maphash.String(seed, r.rare.longKey)
+	}
+	return maphash.Bytes(seed, r.shortKey[:r.keyLen])
 }
 
 func (r *memoryRecord) hasKey(key string) bool {

@@ -80,23 +80,23 @@ func (t *memoryTable) insert(hash uint64, key string) *memoryRecord {
 	}
 	t.index[hash] = slot
 	r := t.at(slot)
-	r.hash, r.slot, r.next = hash, slot, next
+	r.slot, r.next = slot, next
 	r.setKey(key)
 	return r
 }
 
 // remove removes a record, and all that is reachable through it.
-func (t *memoryTable) remove(r *memoryRecord) {
-	if first := t.index[r.hash]; first != r.slot {
+func (t *memoryTable) remove(r *memoryRecord, hash uint64) {
+	if first := t.index[hash]; first != r.slot {
 		before := t.at(first)
 		for before.next != r.slot {
 			before = t.at(before.next)
 		}
 		before.next = r.next
 	} else if r.next != noSlot {
-		t.index[r.hash] = r.next
+		t.index[hash] = r.next
 	} else {
-		delete(t.index, r.hash)
+		delete(t.index, hash)
 	}
 	slot := r.slot
 	*r = memoryRecord{next: t.free}

@@ -77,7 +77,7 @@ func fiberRows(l load) []*row {
 		{name: "replay", floor: bare, bare: bare, prepare: each(protected, true, true)},
 	}
 	for _, r := range rows {
-		r.batch, r.workers = l.batch(), 1
+		r.size, r.workers = l.batch(), 1
 	}
 	return rows
 }

@@ -17,20 +17,21 @@ type row struct {
 	// prepare returns, for each worker, what makes request i of n and tells whether it
 	// was answered as it must be. It runs outside of the measurement.
 	prepare func(workers, n int) []func(i int) bool
-	batch   int // the requests of one worker between two calls of prepare
+	size    int // of a batch: the requests of one worker between two calls of prepare
 	// workers do the work side by side, each with a core; 0 is one, with all cores.
 	workers int
-	// each tells to take the time of each request, and the median of them. Otherwise
-	// it is the mean, for requests that are shorter than looking at the clock.
+	// each tells to take the time of each request, and the median of them. Otherwise it
+	// is that of the means of batches, for requests that are shorter than looking at the
+	// clock.
 	each bool
 
-	// By round: the time of a request, and what it allocates.
-	times         []time.Duration
+	// By round: the time of a request, that of one of the floor's meanwhile, and what a
+	// request allocates.
+	times, floors []time.Duration
 	allocs, bytes []float64
 }
 
-// measure gives each row its share of time, in turn, as often as there are rounds: what
-// else happens on the machine then happens to all of them.
+// measure gives each row its share of time, in turn, as often as there are rounds.
 func measure(rows []*row, rounds int, share time.Duration) error {
 	for range rounds {
 		for _, r := range rows {
@@ -42,62 +43,106 @@ func measure(rows []*row, rounds int, share time.Duration) error {
 	return nil
 }
 
-// round makes batches of requests until they have taken as long as is asked for.
+// round makes requests until they have taken as long as is asked for. They take turns
+// with those of the floor, request by request or batch by batch: what else happens on the
+// machine, and how fast it is at the moment, is then the same for both.
 func (r *row) round(share time.Duration) error {
-	if r.workers > 0 {
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(r.workers))
-	}
-	var (
-		took            time.Duration
-		each            []time.Duration
-		requests        int
-		allocs, bytes   uint64
-		before, after   runtime.MemStats
-		workers         = max(1, r.workers)
-		wrong, finished = make([]int, workers), sync.WaitGroup{}
-	)
-	for took < share {
-		calls := r.prepare(workers, r.batch)
-		latencies := make([]time.Duration, r.batch)
-		runtime.ReadMemStats(&before)
-		start := time.Now()
-		switch {
-		case r.each:
-			for i := range r.batch {
-				begin := time.Now()
-				if !calls[0](i) {
-					wrong[0]++
-				}
-				latencies[i] = time.Since(begin)
+	var times, floors []time.Duration
+	for took := time.Duration(0); took < share; {
+		mine, other := r.newBatch(), r.floor.newBatch()
+		if r.each {
+			for i := range r.size {
+				other.one(i)
+				mine.one(i)
 			}
-		case workers == 1:
-			wrong[0] += run(calls[0], r.batch)
-		default:
-			for w, call := range calls {
-				finished.Go(func() { wrong[w] += run(call, r.batch) })
+		} else {
+			other.all()
+			mine.all()
+		}
+		for _, b := range []*batch{mine, other} {
+			if b.wrong > 0 {
+				return fmt.Errorf("%s: %d requests were not answered as they must be", b.row.name, b.wrong)
 			}
-			finished.Wait()
 		}
-		took += time.Since(start)
-		runtime.ReadMemStats(&after)
-		requests += r.batch * workers
-		allocs += after.Mallocs - before.Mallocs
-		bytes += after.TotalAlloc - before.TotalAlloc
-		each = append(each, latencies...)
+		times, floors = append(times, mine.times...), append(floors, other.times...)
+		took += mine.took
 	}
-	for _, n := range wrong {
-		if n > 0 {
-			return fmt.Errorf("%s: %d of %d requests were not answered as they must be", r.name, n, requests)
-		}
+	r.times = append(r.times, median(times))
+	if r.floor != nil {
+		r.floors = append(r.floors, median(floors))
 	}
-	if r.each {
-		r.times = append(r.times, median(each))
-	} else {
-		r.times = append(r.times, took/time.Duration(requests))
-	}
-	r.allocs = append(r.allocs, float64(allocs)/float64(requests))
-	r.bytes = append(r.bytes, float64(bytes)/float64(requests))
+	r.count()
 	return nil
+}
+
+// count takes what the requests of a batch allocate.
+func (r *row) count() {
+	b := r.newBatch()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	b.all()
+	runtime.ReadMemStats(&after)
+	n := float64(r.size * len(b.calls))
+	r.allocs = append(r.allocs, float64(after.Mallocs-before.Mallocs)/n)
+	r.bytes = append(r.bytes, float64(after.TotalAlloc-before.TotalAlloc)/n)
+}
+
+// A batch is a number of requests of one row, on a store of their own.
+type batch struct {
+	row   *row
+	calls []func(i int) bool
+	took  time.Duration
+	times []time.Duration
+	wrong int
+}
+
+// newBatch returns a batch of r's requests; an empty one if r is nil.
+func (r *row) newBatch() *batch {
+	if r == nil {
+		return &batch{row: new(row)}
+	}
+	return &batch{row: r, calls: r.prepare(max(1, r.workers), r.size)}
+}
+
+// one makes request i.
+func (b *batch) one(i int) {
+	if len(b.calls) == 0 {
+		return
+	}
+	start := time.Now()
+	if !b.calls[0](i) {
+		b.wrong++
+	}
+	b.note(time.Since(start), 1)
+}
+
+// all makes all requests.
+func (b *batch) all() {
+	if len(b.calls) == 0 {
+		return
+	}
+	if b.row.workers > 0 {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(b.row.workers))
+	}
+	n := b.row.size
+	wrong := make([]int, len(b.calls))
+	var others sync.WaitGroup
+	start := time.Now()
+	for w, call := range b.calls[1:] {
+		others.Go(func() { wrong[w+1] = run(call, n) })
+	}
+	wrong[0] = run(b.calls[0], n)
+	others.Wait()
+	b.note(time.Since(start), n*len(b.calls))
+	for _, n := range wrong {
+		b.wrong += n
+	}
+}
+
+// note notes how long n requests took.
+func (b *batch) note(took time.Duration, n int) {
+	b.took += took
+	b.times = append(b.times, took/time.Duration(n))
 }
 
 // run makes n requests and returns how many were not answered as they must be.

@@ -14,11 +14,11 @@ func (l load) batch() int { return min(1000, 32<<20/len(l.out)) }
 // memoryRows are the requests to a handler of this process, protected by nothing, by the
 // memory store, and by the least that any protection must do: to hash the body.
 func memoryRows(l load) []*row {
-	bare := &row{name: "bare handler", batch: l.batch(), workers: 1}
+	bare := &row{name: "bare handler", size: l.batch(), workers: 1}
 	bare.prepare = each(l, func() http.Handler { return l }, func(c *caller, h http.Handler, _ string) bool {
 		return c.send(h, "") == http.StatusCreated
 	})
-	floor := &row{name: "bare handler and SHA-256 of the body", batch: l.batch(), workers: 1, bare: bare}
+	floor := &row{name: "bare handler and SHA-256 of the body", size: l.batch(), workers: 1, bare: bare}
 	floor.prepare = each(l, func() http.Handler { return hashing(l) }, func(c *caller, h http.Handler, _ string) bool {
 		return c.send(h, "") == http.StatusCreated
 	})
@@ -53,7 +53,7 @@ func memoryRows(l load) []*row {
 		},
 	}
 	for _, r := range rows[2:] {
-		r.batch, r.workers, r.bare = l.batch(), 1, bare
+		r.size, r.workers, r.bare = l.batch(), 1, bare
 	}
 	return rows
 }
@@ -62,8 +62,8 @@ func memoryRows(l load) []*row {
 func parallelRows(l load) []*row {
 	var rows []*row
 	for _, r := range memoryRows(l)[3:5] {
-		one := &row{name: r.name + ", one core", batch: l.batch(), workers: 1, prepare: r.prepare}
-		two := &row{name: r.name + ", two cores", batch: l.batch(), workers: 2, prepare: r.prepare, floor: one}
+		one := &row{name: r.name + ", one core", size: l.batch(), workers: 1, prepare: r.prepare}
+		two := &row{name: r.name + ", two cores", size: l.batch(), workers: 2, prepare: r.prepare, floor: one}
 		rows = append(rows, one, two)
 	}
 	return rows

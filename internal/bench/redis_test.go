@@ -54,7 +54,7 @@ func redisRows(l load, client *redis.Client) []*row {
 		},
 	}
 	for _, r := range rows {
-		r.batch, r.each, r.bare = redisBatch, true, one
+		r.size, r.each, r.bare = redisBatch, true, one
 	}
 	one.bare, two.bare = nil, nil
 	return rows

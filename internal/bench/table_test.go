@@ -17,6 +17,9 @@ import (
 var (
 	rounds = flag.Int("rounds", 1, "how often each row of the tables is measured")
 	share  = flag.Duration("share", time.Millisecond, "how long a row is measured each time")
+	heap   = flag.Int("heap", 0, "MiB that the process keeps beside: a service has more than a benchmark")
+	live   = flag.Int("live", 10_000, "live keys to compare with 1,000")
+	only   = flag.String("only", "", "measure only tables with this in their titles")
 )
 
 // TestTable prints the tables of docs/performance.md. With the default flags it only
@@ -30,6 +33,7 @@ func TestTable(t *testing.T) {
 		{"Memory store, 1 KiB in and out", memoryRows(small)},
 		{"Memory store, 256 KiB in and out", memoryRows(large)},
 		{"Memory store, 1 KiB, cores", parallelRows(small)},
+		{"Memory store, live keys, 1 KiB in and 128 B out", liveRows(small.answering(128), *live)},
 		{"Fiber v3, its memory store, 1 KiB in and out", fiberRows(small)},
 		{"Fiber v3, its memory store, 256 KiB in and out", fiberRows(large)},
 	}
@@ -41,10 +45,15 @@ func TestTable(t *testing.T) {
 		tables = append(tables, table{fmt.Sprintf("Redis on this machine, %d B in and out", size), redisRows(l, client)})
 	}
 
+	ballast := make([]byte, *heap<<20)
+	defer runtime.KeepAlive(ballast)
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s, %s/%s, %d cores, medians of %d rounds\n",
-		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), *rounds)
+	fmt.Fprintf(&out, "%s, %s/%s, %d cores, %d MiB beside, medians of %d rounds\n",
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), *heap, *rounds)
 	for _, table := range tables {
+		if !strings.Contains(table.title, *only) {
+			continue
+		}
 		require.NoError(t, measure(table.rows, *rounds, *share), table.title)
 		write(&out, table.title, table.rows)
 	}
@@ -53,24 +62,24 @@ func TestTable(t *testing.T) {
 
 // write writes a table as Markdown.
 func write(out *strings.Builder, title string, rows []*row) {
-	fmt.Fprintf(out, "\n%s\n\n| request | time | ratio | allocs above bare | bytes |\n|---|---:|---:|---:|---:|\n", title)
+	fmt.Fprintf(out, "\n%s\n\n| request | time | floor | ratio | allocs above bare | bytes |\n|---|---:|---:|---:|---:|---:|\n", title)
 	for _, r := range rows {
-		ratio, above := "", ""
+		floor, ratio, above := "", "", ""
 		if r.floor != nil {
-			ratio = fmt.Sprintf("%.2f", r.ratio())
+			floor, ratio = fmt.Sprint(median(r.floors)), fmt.Sprintf("%.2f", r.ratio())
 		}
 		if r.bare != nil {
 			above = fmt.Sprintf("%.1f", median(r.allocs)-median(r.bare.allocs))
 		}
-		fmt.Fprintf(out, "| %s | %v | %s | %s | %.0f |\n", r.name, median(r.times), ratio, above, median(r.bytes))
+		fmt.Fprintf(out, "| %s | %v | %s | %s | %s | %.0f |\n", r.name, median(r.times), floor, ratio, above, median(r.bytes))
 	}
 }
 
-// ratio is the median of the ratios of the rounds: what disturbed a round disturbed both.
+// ratio is the median of the ratios of the rounds.
 func (r *row) ratio() float64 {
 	ratios := make([]float64, len(r.times))
 	for i := range ratios {
-		ratios[i] = float64(r.times[i]) / float64(r.floor.times[i])
+		ratios[i] = float64(r.times[i]) / float64(r.floors[i])
 	}
 	return median(ratios)
 }

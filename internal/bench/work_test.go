@@ -21,6 +21,12 @@ func newLoad(name string, size, piece int) load {
 	return load{name: name, in: body, out: body, piece: piece}
 }
 
+// answering returns the load with an answer of that size.
+func (l load) answering(size int) load {
+	l.out = l.out[:size]
+	return l
+}
+
 var (
 	small = newLoad("1 KiB", 1<<10, 1<<10)
 	large = newLoad("256 KiB", 256<<10, 4<<10)
