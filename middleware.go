@@ -151,8 +151,13 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 // admit claims the key, and waits for another's answer if the settings say so. client is
 // whom the answer is for; former, if there is one, looks for a function that a record's
 // other fingerprint was made with.
-func (g *Guard) admit(client context.Context, l *lease, former func(Fingerprint) (Fingerprint, bool)) (Record, error) {
-	rec, err := l.acquire(false)
+func (g *Guard) admit(client context.Context, l *lease, former func(Fingerprint) (Fingerprint, bool)) (rec Record, err error) {
+	defer func() { // also if a function of the program panics
+		if l.uncertain && !rec.Mine {
+			l.abandon()
+		}
+	}()
+	rec, err = l.acquire(false)
 	if err == nil && rec.Fingerprint != l.claim.Fingerprint && former != nil {
 		if fp, ok := former(rec.Fingerprint); ok {
 			l.claim.Fingerprint = fp
@@ -165,9 +170,6 @@ func (g *Guard) admit(client context.Context, l *lease, former func(Fingerprint)
 	if err == nil && g.set.resolver != nil && rec.State == StateHeld && rec.Fingerprint == l.claim.Fingerprint &&
 		g.resolveHeld(client, l) {
 		rec, err = l.acquire(false)
-	}
-	if l.uncertain && !rec.Mine {
-		l.abandon()
 	}
 	return rec, err
 }

@@ -49,8 +49,21 @@ func (v verdict) lasting() bool { return v.outcome == Final || v.outcome == Unkn
 //
 // The errors are errPending and errSuperseded; with the latter comes the record that
 // stands in the way of the answer.
-func (l *lease) settle(v verdict) (Record, error) {
+func (l *lease) settle(v verdict) (rec Record, err error) {
 	l.settles()
+	returned := false
+	defer func() {
+		if !returned { // a function of the program has panicked: nobody would end it
+			l.end()
+		}
+	}()
+	rec, err = l.settleSeen(v)
+	returned = true
+	return rec, err
+}
+
+// settleSeen settles while the client waits.
+func (l *lease) settleSeen(v verdict) (Record, error) {
 	start := time.Now()
 	for n := 1; ; n++ {
 		rec, err := l.try(v, min(l.haste(n), patience-time.Since(start)))

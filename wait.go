@@ -92,43 +92,54 @@ func (l *lease) inFlight(rec Record) bool {
 // It returns the last that was seen of it, which is a record still in flight when the
 // time is over, the client has gone or the guard is shut down.
 func (l *lease) await(client context.Context, rec Record) (Record, error) {
-	room := &l.core.room
 	timeout := time.NewTimer(l.set.wait)
 	defer timeout.Stop()
 	for l.inFlight(rec) {
-		w := room.join(l.key)
+		w := l.core.room.join(l.key)
 		if w == nil {
 			return rec, nil
 		}
-		var err error
-		over := false
-		select {
-		case <-w.turn:
-			var found Record
-			found, over, err = l.lead(client, timeout.C, rec)
-			if over {
-				w.turn <- struct{}{} // somebody else leads on
-				break
-			}
-			rec = found
-			shared := found
-			shared.Mine, shared.Steps = false, nil // the claim is the leader's alone
-			room.settle(l.key, w, shared, err)
-		case <-w.settled:
-			rec, err = w.record, w.err
-		case <-timeout.C:
-			over = true
-		case <-client.Done():
-			over = true
-		case <-l.core.work.quit:
-			over = true
-		}
-		room.leave(l.key, w)
+		found, over, err := l.waitIn(client, w, timeout.C, rec)
 		if over || err != nil {
-			return rec, err
+			return found, err
 		}
+		rec = found
 	}
 	return rec, nil
+}
+
+// waitIn waits until a wait that was joined is settled, by others or by itself. over is
+// true when the time is. The place is left however that ends.
+func (l *lease) waitIn(client context.Context, w *wait, timeout <-chan time.Time, rec Record) (_ Record, over bool, err error) {
+	defer l.core.room.leave(l.key, w)
+	select {
+	case <-w.turn:
+		return l.takeTurn(client, w, timeout, rec)
+	case <-w.settled:
+		return w.record, false, w.err
+	case <-timeout:
+	case <-client.Done():
+	case <-l.core.work.quit:
+	}
+	return rec, true, nil
+}
+
+// takeTurn leads, and tells the others what it found. Somebody else leads on if it has to
+// go, or is lost because a function of the program panics in it.
+func (l *lease) takeTurn(client context.Context, w *wait, timeout <-chan time.Time, rec Record) (_ Record, over bool, err error) {
+	over = true
+	defer func() {
+		if over {
+			w.turn <- struct{}{}
+		}
+	}()
+	found, over, err := l.lead(client, timeout, rec)
+	if !over {
+		shared := found
+		shared.Mine, shared.Steps = false, nil // the claim is the leader's alone
+		l.core.room.settle(l.key, w, shared, err)
+	}
+	return found, over, err
 }
 
 // lead watches the store until the record is no longer in flight. over is true when the
