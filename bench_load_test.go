@@ -14,43 +14,43 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/load"
 )
 
 // BenchmarkParallel is to be run with -cpu 1,2,4: what one core does, two do twice,
 // unless requests get in each other's way.
 func BenchmarkParallel(b *testing.B) {
-	parallel := func(b *testing.B, send func(c *caller)) {
+	parallel := func(b *testing.B, send func(c *load.Caller)) {
 		b.Helper()
 		b.ReportAllocs()
 		defer reportCPU(b)()
 		b.RunParallel(func(pb *testing.PB) {
-			for c := newCaller(smallLoad); pb.Next(); {
+			for c := load.NewCaller(load.Small); pb.Next(); {
 				send(c)
 			}
 		})
 	}
 	b.Run("bare", func(b *testing.B) {
-		h := http.Handler(smallLoad)
-		parallel(b, func(c *caller) { c.send(h, "") })
+		h := http.Handler(load.Small)
+		parallel(b, func(c *load.Caller) { c.Send(h, "") })
 	})
 	b.Run("first", func(b *testing.B) {
-		h := benchGuard(b, smallLoad, expiring)
-		parallel(b, func(c *caller) { c.send(h, freshKey()) })
+		h := benchGuard(b, load.Small, expiring)
+		parallel(b, func(c *load.Caller) { c.Send(h, load.Key()) })
 	})
 	b.Run("replay", func(b *testing.B) {
-		h := benchGuard(b, smallLoad)
-		keys := make([]string, 1000)
+		h := benchGuard(b, load.Small)
+		keys := load.Keys(1000)
 		for i := range keys {
-			keys[i] = freshKey()
-			newCaller(smallLoad).send(h, keys[i])
+			load.NewCaller(load.Small).Send(h, keys[i])
 		}
 		var n atomic.Int64
-		parallel(b, func(c *caller) { c.send(h, keys[n.Add(1)%int64(len(keys))]) })
+		parallel(b, func(c *load.Caller) { c.Send(h, keys[n.Add(1)%int64(len(keys))]) })
 	})
 	b.Run("replay of one key", func(b *testing.B) {
-		h := benchGuard(b, smallLoad)
-		newCaller(smallLoad).send(h, "k")
-		parallel(b, func(c *caller) { c.send(h, "k") })
+		h := benchGuard(b, load.Small)
+		load.NewCaller(load.Small).Send(h, "k")
+		parallel(b, func(c *load.Caller) { c.Send(h, "k") })
 	})
 }
 
@@ -61,17 +61,16 @@ func BenchmarkLiveKeys(b *testing.B) {
 	for _, live := range []int{1_000, 10_000, 100_000, 1_000_000} {
 		guard, err := idempotency.New(idempotency.NewMemoryStore(idempotency.WithMaxEntries(2*live+10_000_000)), idempotency.SharedScope)
 		require.NoError(b, err)
-		l := smallLoad
-		l.out = l.out[:128]
-		h, c := guard.Handler(l), newCaller(l)
+		work := load.Small.Answering(128)
+		h, c := guard.Handler(work), load.NewCaller(work)
 		// Keys are made when they are sent: those of a network are in the cache too.
 		key := func(i int) string { return "live-" + strconv.Itoa(i) }
-		churn := guard.With(expiring).Handler(l)
+		churn := guard.With(expiring).Handler(work)
 		filled := false
 		fill := func() {
 			for i := range live {
 				if !filled {
-					c.send(h, key(i))
+					c.Send(h, key(i))
 				}
 			}
 			filled = true
@@ -82,7 +81,7 @@ func BenchmarkLiveKeys(b *testing.B) {
 			b.ReportAllocs()
 			defer reportCPU(b)()
 			for i := 0; b.Loop(); i++ {
-				c.send(h, key(i*7919%live))
+				c.Send(h, key(i*7919%live))
 			}
 		})
 		b.Run(fmt.Sprintf("first/live=%d", live), func(b *testing.B) {
@@ -90,7 +89,7 @@ func BenchmarkLiveKeys(b *testing.B) {
 			b.ReportAllocs()
 			defer reportCPU(b)()
 			for b.Loop() {
-				c.send(churn, freshKey())
+				c.Send(churn, load.Key())
 			}
 		})
 	}
@@ -103,26 +102,25 @@ func BenchmarkLiveKeys(b *testing.B) {
 func BenchmarkExpiries(b *testing.B) {
 	const warm = 500_000
 	store := idempotency.NewMemoryStore(idempotency.WithMaxEntries(100_000_000))
-	l := smallLoad
-	l.out = l.out[:128]
+	work := load.Small.Answering(128)
 	guard, err := idempotency.New(store, idempotency.SharedScope)
 	require.NoError(b, err)
-	c := newCaller(l)
+	c := load.NewCaller(work)
 	fill := func(ttl time.Duration) time.Duration {
-		h, start := guard.With(idempotency.WithTTL(ttl)).Handler(l), time.Now()
+		h, start := guard.With(idempotency.WithTTL(ttl)).Handler(work), time.Now()
 		for range warm {
-			c.send(h, freshKey())
+			c.Send(h, load.Key())
 		}
 		return time.Since(start)
 	}
 	ttl := fill(time.Millisecond)
 	fill(ttl)
-	h := guard.With(idempotency.WithTTL(ttl)).Handler(l)
+	h := guard.With(idempotency.WithTTL(ttl)).Handler(work)
 	var times []time.Duration
 	b.ReportAllocs()
 	for b.Loop() {
-		key, start := freshKey(), time.Now()
-		c.send(h, key)
+		key, start := load.Key(), time.Now()
+		c.Send(h, key)
 		times = append(times, time.Since(start))
 	}
 	b.ReportMetric(float64(store.Len()), "live")
@@ -136,24 +134,24 @@ func BenchmarkExpiries(b *testing.B) {
 // others a refusal or the answer.
 func BenchmarkStorm(b *testing.B) {
 	const storm = 1000
-	h := benchGuard(b, smallLoad)
-	callers := make([]*caller, storm)
+	h := benchGuard(b, load.Small)
+	callers := make([]*load.Caller, storm)
 	for i := range callers {
-		callers[i] = newCaller(smallLoad)
+		callers[i] = load.NewCaller(load.Small)
 	}
 	for b.Loop() {
-		key := freshKey()
+		key := load.Key()
 		start := make(chan struct{})
 		var all sync.WaitGroup
 		var runs, refusals atomic.Int64
 		for _, c := range callers {
 			all.Go(func() {
 				<-start
-				switch c.send(h, key) {
+				switch c.Send(h, key) {
 				case http.StatusConflict:
 					refusals.Add(1)
 				case http.StatusCreated:
-					if c.w.header.Get("Idempotent-Replayed") == "" {
+					if c.Answer.Header().Get("Idempotent-Replayed") == "" {
 						runs.Add(1)
 					}
 				}

@@ -1,155 +1,68 @@
 package idempotency_test
 
 import (
-	"bytes"
-	"context"
 	"crypto/sha256"
-	"io"
 	"net/http"
 	"runtime"
 	"slices"
-	"strconv"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/load"
 )
 
-// A sink is the smallest ResponseWriter: what it costs is what every server costs more.
-type sink struct {
-	header http.Header
-	status int
-	n      int
-}
-
-func (s *sink) Header() http.Header         { return s.header }
-func (s *sink) WriteHeader(status int)      { s.status = status }
-func (s *sink) Write(p []byte) (int, error) { s.n += len(p); return len(p), nil }
-
-// A load is the same work for all benchmarks: a body in, a body out, in pieces.
-type load struct {
-	in, out []byte
-	piece   int
-}
-
-var (
-	smallLoad = load{in: bytes.Repeat([]byte("i"), 1<<10), out: bytes.Repeat([]byte("o"), 1<<10), piece: 1 << 10}
-	largeLoad = load{in: bytes.Repeat([]byte("i"), 256<<10), out: bytes.Repeat([]byte("o"), 256<<10), piece: 4 << 10}
-)
-
-var chunks = sync.Pool{New: func() any { return new([4 << 10]byte) }}
-
-var jsonType = []string{"application/json"}
-
-func (l load) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	chunk := chunks.Get().(*[4 << 10]byte)
-	defer chunks.Put(chunk)
-	for {
-		if _, err := r.Body.Read(chunk[:]); err != nil {
-			break
-		}
-	}
-	w.Header()["Content-Type"] = jsonType
-	w.WriteHeader(http.StatusCreated)
-	for rest := l.out; len(rest) > 0; rest = rest[min(l.piece, len(rest)):] {
-		_, _ = w.Write(rest[:min(l.piece, len(rest))])
-	}
-}
-
-// A caller sends the same request again and again, with keys as wanted, and allocates
-// nothing itself once it is made.
-type caller struct {
-	load load
-	w    sink
-	r    *http.Request
-	body bytes.Reader
-	key  []string
-}
-
-func newCaller(l load) *caller {
-	c := &caller{load: l, w: sink{header: make(http.Header, 8)}, key: []string{""}}
-	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://bench.test/charges", http.NoBody)
-	if err != nil {
-		panic(err)
-	}
-	r.Header.Set("Content-Type", "application/json")
-	r.ContentLength = int64(len(l.in))
-	r.Body = io.NopCloser(&c.body)
-	c.r = r
-	return c
-}
-
-func (c *caller) send(h http.Handler, key string) int {
-	clear(c.w.header)
-	c.w.status = 0
-	c.body.Reset(c.load.in)
-	if key == "" {
-		delete(c.r.Header, "Idempotency-Key")
-	} else {
-		c.key[0] = key
-		c.r.Header["Idempotency-Key"] = c.key
-	}
-	h.ServeHTTP(&c.w, c.r)
-	return c.w.status
-}
-
-func benchGuard(tb testing.TB, l load, opts ...idempotency.Option) http.Handler {
+func benchGuard(tb testing.TB, work load.Work, opts ...idempotency.Option) http.Handler {
 	tb.Helper()
 	g, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, opts...)
 	require.NoError(tb, err)
-	return g.Handler(l)
+	return g.Handler(work)
 }
 
 // expiring lets records go as fast as they come, so that a benchmark of first runs has a
 // steady state, and pays for the end of a record too.
 var expiring = idempotency.WithTTL(time.Millisecond)
 
-var keyNumber atomic.Int64
-
-func freshKey() string { return "key-" + strconv.FormatInt(keyNumber.Add(1), 10) }
-
 func BenchmarkHandler(b *testing.B) {
-	for name, l := range map[string]load{"1KiB": smallLoad, "256KiB": largeLoad} {
+	for name, work := range map[string]load.Work{"1KiB": load.Small, "256KiB": load.Large} {
 		b.Run(name+"/bare", func(b *testing.B) {
 			b.ReportAllocs()
-			c, h := newCaller(l), http.Handler(l)
+			c, h := load.NewCaller(work), http.Handler(work)
 			for b.Loop() {
-				c.send(h, "")
+				c.Send(h, "")
 			}
 		})
 		b.Run(name+"/no key", func(b *testing.B) {
 			b.ReportAllocs()
-			c, h := newCaller(l), benchGuard(b, l)
+			c, h := load.NewCaller(work), benchGuard(b, work)
 			for b.Loop() {
-				c.send(h, "")
+				c.Send(h, "")
 			}
 		})
 		b.Run(name+"/first", func(b *testing.B) {
 			b.ReportAllocs()
-			c, h := newCaller(l), benchGuard(b, l, expiring)
+			c, h := load.NewCaller(work), benchGuard(b, work, expiring)
 			for b.Loop() {
-				c.send(h, freshKey())
+				c.Send(h, load.Key())
 			}
 		})
 		b.Run(name+"/replay", func(b *testing.B) {
 			b.ReportAllocs()
-			c, h := newCaller(l), benchGuard(b, l)
-			c.send(h, "k")
+			c, h := load.NewCaller(work), benchGuard(b, work)
+			c.Send(h, "k")
 			for b.Loop() {
-				c.send(h, "k")
+				c.Send(h, "k")
 			}
 		})
 		b.Run(name+"/mismatch", func(b *testing.B) {
 			b.ReportAllocs()
-			c, h := newCaller(l), benchGuard(b, l)
-			c.send(h, "k")
-			c.r.URL.Path = "/other"
+			c, h := load.NewCaller(work), benchGuard(b, work)
+			c.Send(h, "k")
+			c.Request.URL.Path = "/other"
 			for b.Loop() {
-				c.send(h, "k")
+				c.Send(h, "k")
 			}
 		})
 	}
@@ -160,26 +73,26 @@ func BenchmarkHandler(b *testing.B) {
 // compared: of the bare handler for a request without a key, and of the bare handler and
 // the SHA-256 of the body for the others.
 func BenchmarkAgainstFloor(b *testing.B) {
-	for name, l := range map[string]load{"1KiB": smallLoad, "256KiB": largeLoad} {
-		bare := http.Handler(l)
-		c := newCaller(l)
-		handler := func() { c.send(bare, "") }
+	for name, work := range map[string]load.Work{"1KiB": load.Small, "256KiB": load.Large} {
+		bare := http.Handler(work)
+		c := load.NewCaller(work)
+		handler := func() { c.Send(bare, "") }
 		floor := func() {
-			c.send(bare, "")
-			sha256.Sum256(l.in)
+			c.Send(bare, "")
+			sha256.Sum256(work.In)
 		}
 		b.Run(name+"/no key", func(b *testing.B) {
-			h := benchGuard(b, l)
-			compare(b, handler, func() { c.send(h, "") })
+			h := benchGuard(b, work)
+			compare(b, handler, func() { c.Send(h, "") })
 		})
 		b.Run(name+"/first", func(b *testing.B) {
-			h := benchGuard(b, l, expiring)
-			compare(b, floor, func() { c.send(h, freshKey()) })
+			h := benchGuard(b, work, expiring)
+			compare(b, floor, func() { c.Send(h, load.Key()) })
 		})
 		b.Run(name+"/replay", func(b *testing.B) {
-			h := benchGuard(b, l)
-			c.send(h, "k")
-			compare(b, floor, func() { c.send(h, "k") })
+			h := benchGuard(b, work)
+			c.Send(h, "k")
+			compare(b, floor, func() { c.Send(h, "k") })
 		})
 	}
 }
@@ -215,18 +128,14 @@ func TestAllocations(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	const runs = 2000 // the growth of the store's maps is spread as thin as in a service
-	c, bare, h := newCaller(smallLoad), http.Handler(smallLoad), benchGuard(t, smallLoad)
-	require.Zero(t, testing.AllocsPerRun(runs, func() { c.send(bare, "") }), "the bare handler")
-	require.Zero(t, testing.AllocsPerRun(runs, func() { c.send(h, "") }), "without a key")
+	c, bare, h := load.NewCaller(load.Small), http.Handler(load.Small), benchGuard(t, load.Small)
+	require.Zero(t, testing.AllocsPerRun(runs, func() { c.Send(bare, "") }), "the bare handler")
+	require.Zero(t, testing.AllocsPerRun(runs, func() { c.Send(h, "") }), "without a key")
 
-	keys := make([]string, runs+1)
-	for i := range keys {
-		keys[i] = freshKey()
-	}
-	n := 0
-	first := testing.AllocsPerRun(runs, func() { c.send(h, keys[n]); n++ })
-	c.send(h, "replayed")
-	replay := testing.AllocsPerRun(runs, func() { c.send(h, "replayed") })
+	keys, n := load.Keys(runs+1), 0
+	first := testing.AllocsPerRun(runs, func() { c.Send(h, keys[n]); n++ })
+	c.Send(h, "replayed")
+	replay := testing.AllocsPerRun(runs, func() { c.Send(h, "replayed") })
 	t.Logf("first run: %v, replay: %v", first, replay)
 	require.LessOrEqual(t, first, 8.0, "first run")
 	require.LessOrEqual(t, replay, 4.0, "replay")
@@ -239,19 +148,19 @@ func TestAllocatedBytes(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	c, h := newCaller(largeLoad), benchGuard(t, largeLoad)
+	c, h := load.NewCaller(load.Large), benchGuard(t, load.Large)
 	bytes := func(key func() string) uint64 {
 		const runs = 50
-		c.send(h, key()) // fills the pools
+		c.Send(h, key()) // fills the pools
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		for range runs {
-			c.send(h, key())
+			c.Send(h, key())
 		}
 		runtime.ReadMemStats(&after)
 		return (after.TotalAlloc - before.TotalAlloc) / runs
 	}
-	first := bytes(freshKey)
+	first := bytes(load.Key)
 	replay := bytes(func() string { return "replayed" })
 	t.Logf("256 KiB in and out: first run %d bytes, replay %d", first, replay)
 	require.LessOrEqual(t, first, uint64(620_000), "first run")

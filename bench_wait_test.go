@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/load"
 	"example.com/idempotency/internal/redistest"
 )
 
@@ -54,20 +55,19 @@ func measureWaiters(b *testing.B, store idempotency.Store, server *redistest.Ser
 	var connections int64
 	for b.Loop() {
 		runs = make(chan struct{})
-		names := make([]string, keys)
+		names := load.Keys(keys)
 		before := runtime.NumGoroutine()
 		var requests sync.WaitGroup
 		send := func(key string) {
 			requests.Go(func() {
-				if c := newCaller(smallLoad); c.send(h, key) != http.StatusOK {
-					b.Errorf("key %s: %d", key, c.w.status)
+				if c := load.NewCaller(load.Small); c.Send(h, key) != http.StatusOK {
+					b.Errorf("key %s: %d", key, c.Answer.Status)
 				}
 			})
 		}
 		ended.Add(keys)
-		for i := range names {
-			names[i] = freshKey()
-			send(names[i])
+		for _, key := range names {
+			send(key)
 		}
 		for n := range waiters {
 			send(names[n%keys])

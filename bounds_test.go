@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/load"
 )
 
 // allocated returns how many bytes f allocates in all. Not for parallel tests.
@@ -95,11 +96,11 @@ func TestLargeBodiesAreNotGathered(t *testing.T) { // not parallel: it measures
 					_, _ = w.Write(piece)
 				}
 			}))
-		c := newCaller(load{})
-		got := allocated(func() { require.Equal(t, http.StatusOK, c.send(h, "k")) })
-		require.Equal(t, huge, c.w.n, "the client gets all of it")
+		c := load.NewCaller(load.Work{})
+		got := allocated(func() { require.Equal(t, http.StatusOK, c.Send(h, "k")) })
+		require.Equal(t, huge, c.Answer.Length, "the client gets all of it")
 		require.Less(t, got, int64(16*limit))
-		require.Equal(t, http.StatusConflict, c.send(h, "k"))
+		require.Equal(t, http.StatusConflict, c.Send(h, "k"))
 	})
 }
 

@@ -45,7 +45,7 @@ type doSettings struct {
 }
 
 // WithPayload binds the key to a message: another message under the same key gets
-// [ErrKeyReused]. By default a key is bound to nothing but itself.
+// [ErrKeyReused]. By default, and with nil, a key is bound to nothing but itself.
 func WithPayload(message []byte) DoOption {
 	return doOptionFunc(func(s *doSettings) { s.payload = message })
 }
@@ -72,7 +72,8 @@ func (o CodecOption) applyDo(s *doSettings) {
 // Do runs fn once for a key, as a handler behind g runs once: for queue consumers,
 // scheduled jobs, or webhooks that are not served by net/http. Later calls with the key,
 // by any process, get the recorded value. The guard's TTL, lease, wait, recovery policy,
-// observer and sealer apply.
+// observer and sealer apply, and with [WithFailOpen] fn runs unprotected while the store is
+// away.
 //
 // A nil error of fn is [Final], and so is one marked with [Permanent]. Any other error,
 // a panic and runtime.Goexit are [Unknown], and the recovery policy decides whether the
@@ -83,11 +84,12 @@ func (o CodecOption) applyDo(s *doSettings) {
 // The error is fn's own, or one with the text of a recorded permanent error, or wraps
 // one of: [ErrKeyReused]; [ErrInFlight], which with [WithWait] comes only after waiting,
 // or when too many wait already; [ErrOutcomeUnknown]; [ErrCorrupt]; [ErrShutdown]; or an
-// error of the store, in which case fn was not run. Nor is it run if ctx is done already: the error is its cause. If
-// fn ran and its value could not be recorded at once, recording goes on in the
-// background and the value is returned. A value that cannot be encoded, or is larger than
-// [WithMaxResponseBody] allows, is an error too; its key is held, because it has
-// happened. The value is always the decoded one.
+// error of the store, in which case fn was not run. Nor is it run if k has no scope or no
+// value, or if ctx is done already: then the error is the cause of that. If fn ran and its
+// value could not be recorded at once, recording goes on in the background and the value
+// is returned. A value that cannot be encoded, or is larger than [WithMaxResponseBody]
+// allows, is an error too; its key is held, because it has happened. The value is always
+// the decoded one.
 func Do[T any](ctx context.Context, g *Guard, k Key, fn func(ctx context.Context) (T, error), opts ...DoOption) (T, Result, error) {
 	s := doSettings{codec: jsonCodec{}}
 	for _, o := range opts {
@@ -148,9 +150,9 @@ func (j *job) do(ctx context.Context, k Key, payload []byte, into any, fn func(c
 func (k Key) check() error {
 	switch {
 	case k.Scope == "":
-		return errEmptyScope
+		return errors.New("idempotency: Key without a Scope: say whose key it is, or Shared")
 	case k.Value == "" || len(k.Value) > maxKeyLen:
-		return fmt.Errorf("idempotency: a key has 1 to %d bytes, this one %d", maxKeyLen, len(k.Value))
+		return fmt.Errorf("idempotency: the Value of a Key has 1 to %d bytes, this one %d", maxKeyLen, len(k.Value))
 	}
 	return nil
 }

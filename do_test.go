@@ -135,7 +135,7 @@ func TestDoRefusals(t *testing.T) {
 	require.ErrorIs(t, do(invoiceKey, "b"), idempotency.ErrKeyReused)
 	require.NoError(t, do(idempotency.Key{Scope: "other", Value: invoiceKey.Value}, "b"))
 	require.NoError(t, do(idempotency.Key{Scope: idempotency.Shared, Value: invoiceKey.Value}, "b"))
-	require.ErrorContains(t, do(idempotency.Key{Value: "k"}, ""), "scope")
+	require.ErrorContains(t, do(idempotency.Key{Value: "k"}, ""), "Scope")
 	require.ErrorContains(t, do(idempotency.Key{Scope: "s"}, ""), "1 to 255")
 	require.ErrorContains(t, do(idempotency.Key{Scope: "s", Value: strings.Repeat("k", 256)}, ""), "1 to 255")
 

@@ -8,12 +8,16 @@ import (
 	"time"
 )
 
-// A Key names one record: the client's key and whose it is.
+// A Key names one record: a key and whose it is. To [Guard.Lookup], [Guard.Resolve],
+// [Guard.Forget] and [Do], one without a scope or a value is an error.
 type Key struct {
-	// Scope as the guard's [ScopeFunc] tells it, or [Shared]. The empty scope is an
-	// error.
+	// Scope as the guard's [ScopeFunc] tells it, or [Shared]. Choose one for [Do] that
+	// no ScopeFunc returns, "queue:orders" for example: a message and a request never
+	// are the same payload, and with the same key the later one is refused.
 	Scope string
-	// Value is the key as the client sent it, decoded.
+	// Value is the key as the client sent it, decoded: abc for both abc and "abc". For
+	// Do it is whatever names the work, a message id for example. It has 1 to 255 bytes
+	// of any kind.
 	Value string
 }
 

@@ -3,16 +3,25 @@ package idempotency
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"mime"
 	"net/http"
 	"strings"
+
+	"example.com/idempotency/internal/jcs"
 )
 
 // KeyFromHeader returns a function for [WithKeyFunc] that takes the key from a header
 // field as it is: "Webhook-Id" (Standard Webhooks), "X-GitHub-Delivery",
 // "X-Shopify-Event-Id" and the like. A request without the field has no key; one with
 // several, or an empty one, is refused.
+//
+// KeyFromHeader panics on what is no field name, as [http.ServeMux.Handle] does on an
+// invalid pattern: no request would have a key, and so none would be protected.
 func KeyFromHeader(name string) func(*http.Request, []byte) (string, error) {
+	if !isToken(name) {
+		panic(fmt.Sprintf("idempotency: KeyFromHeader: %q is not a field name", name))
+	}
 	name = http.CanonicalHeaderKey(name)
 	return func(r *http.Request, _ []byte) (string, error) { return singleField(r, name) }
 }
@@ -62,11 +71,17 @@ func KeyFromCloudEvent(r *http.Request, body []byte) (string, error) {
 }
 
 // KeyFromJSON returns a function for [WithKeyFunc] that takes the key from a field of a
-// JSON body: a string or a number, at a path of names joined by dots, "data.id" for
-// example. A body in which the field is absent, null or empty has no key; one that is
-// not a JSON object, or where the field is anything else, is refused.
+// JSON body: a string or a number, at a path of member names separated by dots, "data.id"
+// for example. A dot or a backslash in a name is written with a backslash before it, as
+// for [FieldsFingerprint]. A body in which the field is absent, null or empty has no key;
+// one that is not a JSON object, or where the field is anything else, is refused.
+//
+// KeyFromJSON panics if the path is malformed, which one with an empty name is.
 func KeyFromJSON(path string) func(*http.Request, []byte) (string, error) {
-	names := strings.Split(path, ".")
+	names, err := jcs.ParsePath(path)
+	if err != nil {
+		panic(fmt.Sprintf("idempotency: KeyFromJSON: %q is not a path of names separated by dots", path))
+	}
 	return func(_ *http.Request, body []byte) (string, error) { return jsonField(body, names...) }
 }
 

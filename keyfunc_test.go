@@ -141,9 +141,22 @@ func TestKeyFromJSON(t *testing.T) {
 			require.Equal(t, want, got)
 		})
 	}
-	got, err := idempotency.KeyFromJSON("id")(event{body: `{"id":"evt_1"}`}.request())
-	require.NoError(t, err)
-	require.Equal(t, "evt_1", got)
+	for path, body := range map[string]string{"id": `{"id":"evt_1"}`, `event\.id`: `{"event.id":"evt_1","event":{"id":"evt_2"}}`} {
+		got, err := idempotency.KeyFromJSON(path)(event{body: body}.request())
+		require.NoError(t, err)
+		require.Equal(t, "evt_1", got)
+	}
+}
+
+// A key function that could find no key in any request is a mistake that shows at start.
+func TestKeyFunctionOfNothingPanics(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"", "Webhook Id", "Webhook-Id:"} {
+		require.Panics(t, func() { idempotency.KeyFromHeader(name) }, name)
+	}
+	for _, path := range []string{"", ".", "data.", "data..id", `data\id`} {
+		require.Panics(t, func() { idempotency.KeyFromJSON(path) }, path)
+	}
 }
 
 // A key function in front of a handler: what has no key passes, what cannot be read is

@@ -27,7 +27,8 @@ type keyStatus struct {
 // attempt, age_seconds, expires_seconds and, if an answer is recorded, its status. The
 // answer itself is not shown: it is replayed to whoever repeats the request. Unknown
 // keys get 404 key-unknown. Whom the function of [WithAuthorizeReplay] would not let see
-// the answer is not told its status either, but gets 403 replay-denied.
+// the answer is not told its status either, but gets 403 replay-denied. Other refusals are
+// those that the guard gives to requests; other methods get 405.
 func (g *Guard) LookupHandler() http.Handler { return http.HandlerFunc(g.serveLookup) }
 
 func (g *Guard) serveLookup(w http.ResponseWriter, r *http.Request) {

@@ -15,9 +15,11 @@ const (
 	// EventRun: a run ended and its outcome was settled, or is being settled in the
 	// background. Outcome, Status, Attempt and Duration describe it.
 	EventRun EventKind = "run"
-	// EventReplay: a recorded answer was served; Status is its status.
+	// EventReplay: a recorded answer was served; Status is its status, and Attempt the run
+	// that it is from.
 	EventReplay EventKind = "replay"
-	// EventRefused: a request got a problem document; Code and Status say which.
+	// EventRefused: a request got a problem document; Code and Status say which. There is
+	// none for [Do], which returns an error.
 	EventRefused EventKind = "refused"
 	// EventFailOpen: the store was unavailable and the handler ran unprotected,
 	// because of [WithFailOpen]. Err is the store's error.
@@ -40,23 +42,30 @@ const (
 
 // An Event is one thing that a guard did or met. Fields that do not apply are zero.
 type Event struct {
+	// Kind says what happened.
 	Kind EventKind
 	// KeyHash is the beginning of the stored key's digest: enough to find the record in
 	// a log. It does not reveal a key that is random; of one that can be guessed, such
 	// as an order number, it confirms the guess.
 	KeyHash string
-	// Method and Pattern of the request; Pattern is that of http.ServeMux, if any.
+	// Method and Pattern are those of the request, and empty for [Do]. Pattern is
+	// http.Request.Pattern: the route, if the router outside of the guard tells it there,
+	// as http.ServeMux does.
 	Method, Pattern string
-	Attempt         int
-	Outcome         Outcome
-	Status          int
-	Code            Code
+	// Attempt is the number of the run.
+	Attempt int
+	// Outcome is how the run was judged: only of an EventRun.
+	Outcome Outcome
+	// Status is that of the answer, and Code that of the problem, if the answer is one.
+	Status int
+	Code   Code
 	// Op is what failed: a call of the store (claim, renew, step, complete, release,
 	// hold, watch, get), or resolve, which includes the function of [WithResolver].
 	Op string
 	// Duration of the run, or of the store call.
 	Duration time.Duration
-	Err      error
+	// Err says what went wrong.
+	Err error
 }
 
 // keyHashLen characters of base64url are 48 bits: unique in any log.

@@ -31,7 +31,7 @@ const (
 )
 
 // An Option changes a setting of a [Guard]; see [New] and [Guard.With]. Of two
-// options for the same setting the later one counts.
+// options for the same setting the later one counts; a nil Option changes nothing.
 type Option interface {
 	apply(*settings)
 }
@@ -97,7 +97,7 @@ func (s *settings) validate() error {
 			errs = append(errs, fmt.Errorf("idempotency: "+format, args...))
 		}
 	}
-	check(s.ttl > 0 && s.ttl <= maxTTL, "WithTTL: %v is not between 0 and %v", s.ttl, maxTTL)
+	check(s.ttl > 0 && s.ttl <= maxTTL, "WithTTL: %v is not positive and at most %v", s.ttl, maxTTL)
 	check(s.lease >= minLease && s.lease <= maxLease, "WithLease: %v is not between %v and %v", s.lease, minLease, maxLease)
 	check(s.retention == 0 || s.retention >= minRetentionInLeases*s.lease && s.retention <= maxTTL,
 		"WithRetention: %v is not at least twice the lease %v and at most %v", s.retention, s.lease, maxTTL)
@@ -164,23 +164,24 @@ func isDelimiter(c byte) bool {
 }
 
 // WithTTL sets how long a recorded answer is replayed. The default is 24 hours. It
-// must be positive. After it the key is free again: a client that retries later than
-// that runs the handler a second time, so it should be longer than any client's
-// retry window.
+// must be positive, and at most ten years. After it the key is free again: a client that
+// retries later than that runs the handler a second time, so it should be longer than
+// any client's retry window.
 func WithTTL(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.ttl = d })
 }
 
 // WithRetention sets how long a record without an answer is kept: claimed, released
-// or held. The default is the TTL, and at least twice the lease; it must be at least
-// twice the lease. Zero is the default. A held record that is not resolved within
-// its retention is forgotten, so choose it by how fast somebody looks.
+// or held. The default, also for zero, is the TTL, and at least twice the lease;
+// another value must be at least twice the lease and at most ten years. A held record
+// that is not resolved within its retention is forgotten, and its key runs again: choose
+// it by how fast somebody looks.
 func WithRetention(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.retention = d })
 }
 
 // WithLease sets how long a claim lasts without being renewed. The default is 30
-// seconds; 10 milliseconds is the least. A run of any length keeps its claim, because
+// seconds; 10 milliseconds is the least, and 24 hours the most. A run of any length keeps its claim, because
 // the lease is renewed every third of it; the lease is how long a key stays blocked
 // after its process died, and how long a run may be cut off from the store before its
 // context is cancelled with [ErrLeaseLost].
@@ -205,14 +206,16 @@ func WithRequired() Option {
 
 // WithMethods sets the protected methods. The default is POST and PATCH, the two that
 // RFC 9110 section 9.2.2 does not define as idempotent. Requests with other methods go
-// to the handler untouched. At least one must be given.
+// to the handler untouched. At least one must be given; as in HTTP, POST and post are
+// two methods.
 func WithMethods(methods ...string) Option {
 	methods = append([]string(nil), methods...)
 	return optionFunc(func(s *settings) { s.methods = methods })
 }
 
 // WithHeader sets the name of the request header field that carries the key. The
-// default is Idempotency-Key. The empty name is an error.
+// default is Idempotency-Key. What is no field name, the empty one for example, is an
+// error. Under [WithKeyFunc] the field counts for [Guard.LookupHandler] only.
 func WithHeader(name string) Option {
 	return optionFunc(func(s *settings) { s.header = textproto.CanonicalMIMEHeaderKey(name) })
 }
@@ -220,7 +223,7 @@ func WithHeader(name string) Option {
 // WithStrictKeys accepts only keys in the form of a structured-field string, as
 // draft-ietf-httpapi-idempotency-key-header-07 section 2.1 demands: "abc" in double
 // quotes. By default the raw form that most clients send is accepted too, and both
-// forms name the same key.
+// forms name the same key. It says nothing about keys of [WithKeyFunc].
 func WithStrictKeys() Option {
 	return optionFunc(func(s *settings) { s.strictKeys = true })
 }
@@ -230,6 +233,10 @@ func WithStrictKeys() Option {
 // request and its body, which it must not change or keep. An empty key means that the
 // request has none; an error is answered with 400 key-invalid and its text is not shown.
 // The key may have up to 255 bytes of any kind. Nil, the default, reads the header.
+//
+// Since a key may be in the body, the body of each request with a protected method is
+// read, and limited by [WithMaxRequestBody], whether it turns out to have a key or not,
+// and the [ScopeFunc] is asked about each. Answers do not repeat the key.
 func WithKeyFunc(f func(r *http.Request, body []byte) (string, error)) Option {
 	return optionFunc(func(s *settings) { s.keyFunc = f })
 }
@@ -238,7 +245,8 @@ func WithKeyFunc(f func(r *http.Request, body []byte) (string, error)) Option {
 // [RawFingerprint]. Records that were made with one of the former functions, or with
 // RawFingerprint or [JSONFingerprint], are compared with the function they were made
 // with, so that a deployment that changes the function does not turn retries into
-// mismatches: name the previous one for as long as its records live.
+// mismatches: name the previous one for as long as its records live. A nil function is
+// an error.
 func WithFingerprint(f FingerprintFunc, former ...FingerprintFunc) Option {
 	former = append([]FingerprintFunc(nil), former...)
 	return optionFunc(func(s *settings) { s.fingerprint, s.formerFingerprints = f, former })
@@ -246,7 +254,8 @@ func WithFingerprint(f FingerprintFunc, former ...FingerprintFunc) Option {
 
 // WithMaxRequestBody sets the largest request body, in bytes, that is accepted with a
 // key. The default is 1 MiB. A larger one is refused with 413 before anything is
-// claimed, and before a byte is read if its length is declared. It must be positive.
+// claimed, and before a byte is read if its length is declared. It must be positive, and
+// at most 1 GiB.
 func WithMaxRequestBody(n int64) Option {
 	return optionFunc(func(s *settings) { s.maxRequestBody = n })
 }
@@ -254,7 +263,7 @@ func WithMaxRequestBody(n int64) Option {
 // WithMaxResponseBody sets the largest response body, in bytes, that is kept. The
 // default is 1 MiB. A larger answer is sent in full to the client that caused it, and
 // recorded without its body: duplicates get 409 response-not-kept, never a second run.
-// It must be positive.
+// It must be positive, and at most 1 GiB.
 func WithMaxResponseBody(n int64) Option {
 	return optionFunc(func(s *settings) { s.maxResponseLen = n })
 }
@@ -275,7 +284,7 @@ func WithReplayCache(maxBytes int64) Option {
 // is [DefaultOutcome]. It is called with the status and the header of a complete
 // answer; a run that panicked, or whose answer was cut short, is [Unknown] without
 // asking. [Operation.SetOutcome] takes precedence. A result that is no Outcome counts
-// as Unknown.
+// as Unknown. A nil function is an error.
 func WithOutcome(f func(status int, h http.Header) Outcome) Option {
 	return optionFunc(func(s *settings) { s.outcome = f })
 }
@@ -287,8 +296,8 @@ func WithRecovery(r Recovery) Option {
 }
 
 // WithMismatchStatus sets the status for a key that was used with another payload. The
-// default is 409; the IETF draft says 422, and some APIs answer 400. It must be a 4xx
-// status.
+// default is 409; draft-ietf-httpapi-idempotency-key-header-07 section 2.7 says 422, and
+// some APIs answer 400. It must be a 4xx status.
 func WithMismatchStatus(status int) Option {
 	return optionFunc(func(s *settings) { s.mismatchStatus = status })
 }
@@ -296,7 +305,7 @@ func WithMismatchStatus(status int) Option {
 // WithErrorWriter sets the function that writes refusals, for APIs whose errors have
 // another form. The default writes application/problem+json (RFC 9457). When it is
 // called, Cache-Control and, where a retry makes sense, Retry-After are set on w; it
-// writes the status p.Status, the Content-Type and the body.
+// writes the status p.Status, the Content-Type and the body. A nil function is an error.
 func WithErrorWriter(f func(w http.ResponseWriter, r *http.Request, p Problem)) Option {
 	return optionFunc(func(s *settings) { s.errorWriter = f })
 }
@@ -309,9 +318,11 @@ func WithPolicyURL(url string) Option {
 	return optionFunc(func(s *settings) { s.policyURL = url })
 }
 
-// WithFailOpen runs the handler unprotected when the store is unavailable, instead of
-// refusing with 503. It trades duplicates for availability and is right only where a
-// duplicate is harmless. Each such run is an [EventFailOpen] and an error in the log.
+// WithFailOpen runs the handler, or the function of [Do], unprotected when the store is
+// unavailable or full, instead of refusing. It trades duplicates for availability and is
+// right only where a duplicate is harmless. Such a run has no [Operation], so that its
+// steps are not recorded and its derived keys are random. Each is an [EventFailOpen] and
+// an error in the log.
 func WithFailOpen() Option {
 	return optionFunc(func(s *settings) { s.failOpen = true })
 }

@@ -19,7 +19,8 @@ const (
 	Unknown
 )
 
-// String returns the outcome's name: final, not-executed or unknown.
+// String returns the outcome's name: final, not-executed or unknown, and invalid for a
+// value that is none of them, such as the zero Outcome.
 func (o Outcome) String() string {
 	switch o {
 	case Final:
@@ -70,7 +71,7 @@ const (
 	Hold
 )
 
-// String returns the policy's name: rerun or hold.
+// String returns the policy's name: rerun or hold, and invalid for a value that is neither.
 func (r Recovery) String() string {
 	switch r {
 	case Rerun:

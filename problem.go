@@ -25,8 +25,8 @@ const (
 	CodeOutcomeUnknown    Code = "outcome-unknown"    // 409: the outcome of the run is unknown and it will not run again
 	CodeResponseNotKept   Code = "response-not-kept"  // 409: it ran, but its answer was too large to keep
 	CodeAnswerUnreadable  Code = "answer-unreadable"  // 500: the recorded answer cannot be read; it will not run again
-	CodeStoreUnavailable  Code = "store-unavailable"  // 503 and Retry-After: nothing was run
-	CodeShuttingDown      Code = "shutting-down"      // 503 and Retry-After: nothing was run
+	CodeStoreUnavailable  Code = "store-unavailable"  // 503 and Retry-After: this request was not run
+	CodeShuttingDown      Code = "shutting-down"      // 503 and Retry-After: this request was not run
 )
 
 // A Problem is an RFC 9457 problem document: what a client gets instead of the
@@ -61,19 +61,19 @@ var problemTexts = map[Code]Problem{
 	},
 	CodeBodyUnreadable: {
 		Status: http.StatusBadRequest, Title: "Request body unreadable",
-		Detail: "The request body did not arrive completely. Nothing was done.",
+		Detail: "The request body did not arrive completely. This request was not run.",
 	},
 	CodeBodyTooLarge: {
 		Status: http.StatusRequestEntityTooLarge, Title: "Request body too large",
-		Detail: "The request body is larger than this operation accepts. Nothing was done.",
+		Detail: "The request body is larger than this operation accepts. This request was not run.",
 	},
 	CodeFingerprintFailed: {
 		Status: http.StatusBadRequest, Title: "Request cannot be fingerprinted",
-		Detail: "The request does not have the form that this operation identifies requests by. Nothing was done.",
+		Detail: "The request does not have the form that this operation identifies requests by. This request was not run.",
 	},
 	CodeScopeUnresolved: {
 		Status: http.StatusForbidden, Title: "Scope unresolved",
-		Detail: "It cannot be told whose idempotency key this is. Nothing was done.",
+		Detail: "It cannot be told whose idempotency key this is. This request was not run.",
 	},
 	CodeReplayDenied: {
 		Status: http.StatusForbidden, Title: "Replay denied",
@@ -105,11 +105,11 @@ var problemTexts = map[Code]Problem{
 	},
 	CodeStoreUnavailable: {
 		Status: http.StatusServiceUnavailable, Title: "Idempotency store unavailable",
-		Detail: "Nothing was done. Retry with the same idempotency key.",
+		Detail: "This request was not run; one that was sent before with the same idempotency key may have been. Retry with the same key.",
 	},
 	CodeShuttingDown: {
 		Status: http.StatusServiceUnavailable, Title: "Server shutting down",
-		Detail: "Nothing was done. Retry with the same idempotency key.",
+		Detail: "This request was not run; one that was sent before with the same idempotency key may have been. Retry with the same key.",
 	},
 }
 

@@ -23,7 +23,7 @@ type Resolution struct {
 	// were begun under [AtMostOnce] without a result; [Unknown] leaves it held.
 	Outcome Outcome
 	// Attempt is the run that this is about, as [Guard.Lookup] reported it. Zero means
-	// whichever is held when the call is made.
+	// whichever is held when the call is made; a resolver need not set it.
 	Attempt int
 	// Status, Header and Body are the answer of a Final resolution. A zero Status
 	// means 200. For a key of [Do], Body is the value as its codec encodes it.
@@ -130,10 +130,11 @@ func (g *Guard) resolveHeld(ctx context.Context, l *lease) bool {
 //
 // Errors: [ErrNotFound]; [ErrChanged] when the key is not held, or by another attempt, or
 // has been claimed before the marks were taken away: look at it again; [ErrNoInspector];
-// and those of the store.
+// those of the store; and others for a resolution that says neither Final nor NotExecuted,
+// or whose answer could not be one of the route's.
 func (g *Guard) Resolve(ctx context.Context, k Key, res Resolution) error {
 	if res.Outcome != Final && res.Outcome != NotExecuted {
-		return fmt.Errorf("idempotency: Resolve: outcome %v settles nothing", res.Outcome)
+		return fmt.Errorf("idempotency: Resolve: outcome %v settles nothing; give Final or NotExecuted", res.Outcome)
 	}
 	inspector, rec, err := g.get(ctx, k)
 	if err != nil {
@@ -223,8 +224,11 @@ func (g *Guard) resolvedAnswer(res Resolution, fp Fingerprint) (*answer, error) 
 	if a.status < 200 || a.status > 999 {
 		return nil, fmt.Errorf("idempotency: Resolve: %d is no status of an answer", res.Status)
 	}
-	if int64(len(a.body)) > g.set.maxResponseLen || len(a.body) > 0 && !bodyAllowed(a.status) {
-		return nil, errors.New("idempotency: Resolve: body is too large, or not allowed with this status")
+	if int64(len(a.body)) > g.set.maxResponseLen {
+		return nil, fmt.Errorf("idempotency: Resolve: body of %d bytes; WithMaxResponseBody allows %d", len(a.body), g.set.maxResponseLen)
+	}
+	if len(a.body) > 0 && !bodyAllowed(a.status) {
+		return nil, fmt.Errorf("idempotency: Resolve: an answer with status %d has no body", a.status)
 	}
 	header := res.Header.Clone()
 	if header == nil {

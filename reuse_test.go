@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/load"
 )
 
 // Memory is used again, but never what a handler has seen: whatever it keeps after it has
@@ -40,11 +41,10 @@ func TestNothingThatAHandlerKeepsIsReused(t *testing.T) {
 		running[op.Key()] = kept{op.Key(), w, r, w.Header(), op}
 	}))
 	body := func(key string) string { return string(bytes.Repeat([]byte(key+" "), 200)) }
-	request := func(key, body string) (*http.Request, *caller) {
-		c := newCaller(load{in: []byte(body)})
-		c.r.Header.Set("Idempotency-Key", key)
-		c.body.Reset(c.load.in)
-		return c.r, c
+	send := func(key, body string) *load.Answer {
+		c := load.NewCaller(load.Work{In: []byte(body)})
+		c.Send(h, key)
+		return &c.Answer
 	}
 	const workers, keys = 4, 50
 	var wg sync.WaitGroup
@@ -53,16 +53,12 @@ func TestNothingThatAHandlerKeepsIsReused(t *testing.T) {
 			for i := range keys {
 				key := strconv.Itoa(1000*worker + 100 + i)
 				for range 3 { // a run and two replays
-					r, c := request(key, body(key))
-					h.ServeHTTP(&c.w, r)
-					if c.w.status != http.StatusOK || c.w.header.Get("X-Key") != key || c.w.n != len(body(key))/2 {
-						t.Errorf("key %s: %d %v", key, c.w.status, c.w.header)
+					if a := send(key, body(key)); a.Status != http.StatusOK || a.Header().Get("X-Key") != key || a.Length != len(body(key))/2 {
+						t.Errorf("key %s: %d %v", key, a.Status, a.Header())
 					}
 				}
-				r, c := request(key, body("other"))
-				h.ServeHTTP(&c.w, r)
-				if c.w.status != http.StatusConflict {
-					t.Errorf("key %s, other body: %d", key, c.w.status)
+				if a := send(key, body("other")); a.Status != http.StatusConflict {
+					t.Errorf("key %s, other body: %d", key, a.Status)
 				}
 				mu.Lock()
 				all = append(all, running[key])
@@ -87,9 +83,8 @@ func TestNothingThatAHandlerKeepsIsReused(t *testing.T) {
 		require.Equal(t, k.key, k.op.Key())
 		require.Equal(t, k.key, k.r.Header.Get("Idempotency-Key"))
 		require.Error(t, k.r.Context().Err())
-		r, c := request(k.key, body(k.key))
-		h.ServeHTTP(&c.w, r)
-		require.Equal(t, "true", c.w.header.Get("Idempotent-Replayed"))
-		require.Empty(t, c.w.header.Get("X-Late"))
+		a := send(k.key, body(k.key))
+		require.Equal(t, "true", a.Header().Get("Idempotent-Replayed"))
+		require.Empty(t, a.Header().Get("X-Late"))
 	}
 }

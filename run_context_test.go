@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/load"
 )
 
 // runWith serves one request in a bubble and shows its context to f.
@@ -22,9 +23,9 @@ func runWith(client context.Context, t *testing.T, f func(ctx context.Context), 
 			f(r.Context())
 			w.WriteHeader(http.StatusNoContent) // of one that says nothing the guard looks itself
 		}))
-	c := newCaller(smallLoad)
-	c.r = c.r.WithContext(client)
-	c.send(h, "k")
+	c := load.NewCaller(load.Small)
+	c.Request = c.Request.WithContext(client)
+	c.Send(h, "k")
 }
 
 type valueKey struct{}
@@ -142,11 +143,11 @@ func TestLostLeaseIsSeenLate(t *testing.T) {
 func TestPendingRunKeepsItsAnswerOnly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newProcess(t, idempotency.NewMemoryStore(), smallLoad)
+		p := newProcess(t, idempotency.NewMemoryStore(), load.Small)
 		p.store.on("complete", always(refuse))
-		kept := func() weak.Pointer[caller] {
-			c := newCaller(smallLoad)
-			require.Equal(t, http.StatusCreated, c.send(p.guard.Handler(smallLoad), "k"))
+		kept := func() weak.Pointer[load.Caller] {
+			c := load.NewCaller(load.Small)
+			require.Equal(t, http.StatusCreated, c.Send(p.guard.Handler(load.Small), "k"))
 			return weak.Make(c)
 		}()
 		require.Equal(t, 1, countKind(p.events, idempotency.EventRecordingDelayed))

@@ -14,12 +14,15 @@ import (
 // another key answers nobody. They must be safe for concurrent use and must not keep or
 // change their arguments.
 type Sealer interface {
+	// Seal returns the form of an answer that is stored. With an error the answer is not
+	// recorded, and its key is held.
 	Seal(answer, bound []byte) ([]byte, error)
+	// Open returns what was sealed. With an error nobody is answered and nothing runs.
 	Open(sealed, bound []byte) ([]byte, error)
 }
 
 // NewSealer returns a [Sealer] that uses AES-256-GCM with random nonces. Each key has
-// 32 bytes. New answers are sealed with current; those sealed with one of the former
+// 32 bytes; any other length is an error. New answers are sealed with current; those sealed with one of the former
 // keys can still be opened, so that a key is rotated by moving it to the end for as
 // long as the longest TTL.
 func NewSealer(current []byte, former ...[]byte) (Sealer, error) {

@@ -81,7 +81,9 @@ func IsPermanent(err error) bool {
 // A Codec turns values of steps and of [Do] into bytes and back. It must be safe for
 // concurrent use.
 type Codec interface {
+	// Marshal encodes a value that a function has returned.
 	Marshal(v any) ([]byte, error)
+	// Unmarshal decodes into v, a pointer to a zero value of the type of the function.
 	Unmarshal(data []byte, v any) error
 }
 
@@ -90,7 +92,8 @@ type jsonCodec struct{}
 func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
 func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 
-// A StepOption changes how a [Step] is recorded.
+// A StepOption changes how a [Step] is recorded: [AtMostOnce] and [WithCodec]. A nil
+// StepOption changes nothing.
 type StepOption interface{ applyStep(*stepSettings) }
 
 type stepOptionFunc func(*stepSettings)
@@ -125,8 +128,9 @@ const (
 // later attempt Step returns the recorded value without running fn. So a run that made
 // two effects and died before the third makes only the third when it is retried.
 //
-// A step is found by its name, which must be the same in all attempts and unique within
-// the run; steps may run in parallel but not inside each other. Between an effect and
+// A step is found by its name, of 1 to 255 bytes, which must be the same in all attempts
+// and unique within the run; steps may run in parallel but not inside each other. Its value
+// is recorded as JSON, unless [WithCodec] says otherwise, and may have 64 KiB. Between an effect and
 // its record there is a moment in which a process can die. What covers it is either the
 // idempotency of whatever is downstream, to which fn hands the key that [DeriveKey]
 // makes, or [AtMostOnce].
@@ -137,8 +141,8 @@ const (
 // which comes with fn's own value. Otherwise the value is the decoded one, also the first
 // time, so that what does not survive its codec is noticed at once.
 //
-// Outside of an operation, see [FromContext], Step just runs fn. With a store that is no
-// [StepStore] it returns an error.
+// Outside of an operation, see [FromContext], Step just runs fn, and neither its name nor
+// its options count. With a store that is no [StepStore] it returns an error.
 func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error), opts ...StepOption) (T, error) {
 	var none T
 	op, ok := FromContext(ctx)

@@ -127,7 +127,8 @@ const (
 	StateHeld
 )
 
-// String returns the state's name in lower case.
+// String returns the state's name: claimed, released, completed or held, and invalid for a
+// value that is none of them, such as the zero State.
 func (s State) String() string {
 	switch s {
 	case StateClaimed:

@@ -6,11 +6,13 @@ import (
 	"github.com/gofiber/fiber/v3"
 	fiberidempotency "github.com/gofiber/fiber/v3/middleware/idempotency"
 	"github.com/valyala/fasthttp"
+
+	"example.com/idempotency/internal/load"
 )
 
 // A fiberCaller is what a caller is, for the server that Fiber is made for.
 type fiberCaller struct {
-	load load
+	work load.Work
 	ctx  fasthttp.RequestCtx
 }
 
@@ -23,7 +25,7 @@ func (c *fiberCaller) send(h fasthttp.RequestHandler, key string) int {
 	if key != "" {
 		r.Header.Set("X-Idempotency-Key", key)
 	}
-	r.SetBodyRaw(c.load.in)
+	r.SetBodyRaw(c.work.In)
 	c.ctx.Response.Reset()
 	h(&c.ctx)
 	return c.ctx.Response.StatusCode()
@@ -31,7 +33,7 @@ func (c *fiberCaller) send(h fasthttp.RequestHandler, key string) int {
 
 // fiberRows are the requests that Fiber's own middleware protects, in its default
 // configuration with its memory store, against its own bare handler.
-func fiberRows(l load) []*row {
+func fiberRows(work load.Work) []*row {
 	app := func(protection ...any) fasthttp.RequestHandler {
 		app := fiber.New(fiber.Config{BodyLimit: 4 << 20})
 		if len(protection) > 0 {
@@ -39,7 +41,7 @@ func fiberRows(l load) []*row {
 		}
 		app.Post("/charges", func(c fiber.Ctx) error {
 			c.Set("Content-Type", "application/json")
-			return c.Status(http.StatusCreated).Send(l.out)
+			return c.Status(http.StatusCreated).Send(work.Out)
 		})
 		return app.Handler()
 	}
@@ -48,8 +50,8 @@ func fiberRows(l load) []*row {
 			h := handler()
 			calls := make([]func(int) bool, workers)
 			for w := range calls {
-				c, keys := &fiberCaller{load: l}, freshKeys(n)
-				c.send(h, freshKeys(1)[0])
+				c, keys := &fiberCaller{work: work}, load.Keys(n)
+				c.send(h, load.Key())
 				if replay {
 					c.send(h, keys[0])
 				}
@@ -77,7 +79,7 @@ func fiberRows(l load) []*row {
 		{name: "replay", floor: bare, bare: bare, prepare: each(protected, true, true)},
 	}
 	for _, r := range rows {
-		r.size, r.workers = l.batch(), 1
+		r.size, r.workers = batchSize(work), 1
 	}
 	return rows
 }

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/load"
 )
 
 // liveRows are requests to a memory store that has many records, against the same
 // requests to one that has a thousand. What differs is the caches of the processor.
-func liveRows(l load, live int) []*row {
-	few, many := liveStore(l, 1000), liveStore(l, live)
+func liveRows(work load.Work, live int) []*row {
+	few, many := liveStore(work, 1000), liveStore(work, live)
 	var rows []*row
 	for _, r := range []*row{
 		{name: "replay", prepare: few.replays},
@@ -20,7 +21,7 @@ func liveRows(l load, live int) []*row {
 		{name: "first run", prepare: few.firstRuns},
 		{name: "first run, " + strconv.Itoa(live) + " live keys", prepare: many.firstRuns},
 	} {
-		r.size, r.workers = l.batch(), 1
+		r.size, r.workers = batchSize(work), 1
 		rows = append(rows, r)
 	}
 	rows[1].floor, rows[3].floor = rows[0], rows[2]
@@ -30,7 +31,7 @@ func liveRows(l load, live int) []*row {
 // A liveRecords is a store that has records already, which are made when they are needed
 // for the first time.
 type liveRecords struct {
-	load load
+	work load.Work
 	n    int
 
 	full  bool
@@ -39,46 +40,46 @@ type liveRecords struct {
 	sent  int
 }
 
-func liveStore(l load, n int) *liveRecords {
+func liveStore(work load.Work, n int) *liveRecords {
 	store := idempotency.NewMemoryStore(idempotency.WithMaxEntries(2*n + 1000))
 	g, err := idempotency.New(store, idempotency.SharedScope)
 	if err != nil {
 		panic(err)
 	}
 	return &liveRecords{
-		load: l, n: n,
-		kept: g.Handler(l), churn: g.With(idempotency.WithTTL(time.Millisecond)).Handler(l),
+		work: work, n: n,
+		kept: g.Handler(work), churn: g.With(idempotency.WithTTL(time.Millisecond)).Handler(work),
 	}
 }
 
-func (s *liveRecords) fill(c *caller) {
+func (s *liveRecords) fill(c *load.Caller) {
 	if s.full {
 		return
 	}
 	s.full = true
 	for i := range s.n {
-		c.send(s.kept, liveKey(i))
+		c.Send(s.kept, liveKey(i))
 	}
 	runtime.GC()
 }
 
 func (s *liveRecords) replays(_, n int) []func(int) bool {
-	c := newCaller(s.load)
+	c := load.NewCaller(s.work)
 	s.fill(c)
 	s.sent += n
 	from := s.sent
 	return []func(int) bool{func(i int) bool {
 		// All over the store: the next record is not the next in memory.
-		status := c.send(s.kept, liveKey((from+i)*7919%s.n))
-		return status == http.StatusCreated && c.w.header.Get("Idempotent-Replayed") != ""
+		status := c.Send(s.kept, liveKey((from+i)*7919%s.n))
+		return status == http.StatusCreated && c.Answer.Header().Get("Idempotent-Replayed") != ""
 	}}
 }
 
 func (s *liveRecords) firstRuns(_, n int) []func(int) bool {
-	c, keys := newCaller(s.load), freshKeys(n)
+	c, keys := load.NewCaller(s.work), load.Keys(n)
 	s.fill(c)
 	return []func(int) bool{func(i int) bool {
-		return c.send(s.churn, keys[i]) == http.StatusCreated && c.w.header.Get("Idempotent-Replayed") == ""
+		return c.Send(s.churn, keys[i]) == http.StatusCreated && c.Answer.Header().Get("Idempotent-Replayed") == ""
 	}}
 }
 

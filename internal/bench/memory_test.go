@@ -5,79 +5,76 @@ import (
 	"net/http"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/load"
 )
 
-// batch is the number of requests between two new stores: it bounds what first runs
+// batchSize is the number of requests between two new stores: it bounds what first runs
 // keep.
-func (l load) batch() int { return min(1000, 32<<20/len(l.out)) }
+func batchSize(work load.Work) int { return min(1000, 32<<20/len(work.Out)) }
 
 // memoryRows are the requests to a handler of this process, protected by nothing, by the
 // memory store, and by the least that any protection must do: to hash the body.
-func memoryRows(l load) []*row {
-	bare := &row{name: "bare handler", size: l.batch(), workers: 1}
-	bare.prepare = each(l, func() http.Handler { return l }, func(c *caller, h http.Handler, _ string) bool {
-		return c.send(h, "") == http.StatusCreated
-	})
-	floor := &row{name: "bare handler and SHA-256 of the body", size: l.batch(), workers: 1, bare: bare}
-	floor.prepare = each(l, func() http.Handler { return hashing(l) }, func(c *caller, h http.Handler, _ string) bool {
-		return c.send(h, "") == http.StatusCreated
-	})
-	fresh := func() http.Handler { return guarded(idempotency.NewMemoryStore(), l) }
+func memoryRows(work load.Work) []*row {
+	bare := &row{name: "bare handler", size: batchSize(work), workers: 1}
+	bare.prepare = each(work, func() http.Handler { return work }, keyless)
+	floor := &row{name: "bare handler and SHA-256 of the body", size: batchSize(work), workers: 1, bare: bare}
+	floor.prepare = each(work, func() http.Handler { return hashing(work) }, keyless)
+	fresh := func() http.Handler { return guarded(idempotency.NewMemoryStore(), work) }
 	rows := []*row{
 		bare, floor,
-		{
-			name: "no key", floor: bare,
-			prepare: each(l, fresh, func(c *caller, h http.Handler, _ string) bool {
-				return c.send(h, "") == http.StatusCreated
-			}),
-		},
-		{
-			name: "first run", floor: floor,
-			prepare: each(l, fresh, func(c *caller, h http.Handler, key string) bool {
-				return c.send(h, key) == http.StatusCreated
-			}),
-		},
-		{
-			name: "replay", floor: floor,
-			prepare: each(l, fresh, func(c *caller, h http.Handler, key string) bool {
-				return c.send(h, c.again(h, key)) == http.StatusCreated
-			}),
-		},
-		{
-			name: "other payload, 409", floor: floor,
-			prepare: each(l, fresh, func(c *caller, h http.Handler, key string) bool {
-				key = c.again(h, key)
-				c.r.URL.RawQuery = "other"
-				return c.send(h, key) == http.StatusConflict
-			}),
-		},
+		{name: "no key", floor: bare, prepare: each(work, fresh, keyless)},
+		{name: "first run", floor: floor, prepare: each(work, fresh, firstRun)},
+		{name: "replay", floor: floor, prepare: each(work, fresh, replay)},
+		{name: "other payload, 409", floor: floor, prepare: each(work, fresh, otherPayload)},
 	}
 	for _, r := range rows[2:] {
-		r.size, r.workers, r.bare = l.batch(), 1, bare
+		r.size, r.workers, r.bare = batchSize(work), 1, bare
 	}
 	return rows
 }
 
 // parallelRows are the same requests by one worker and by two that share a store.
-func parallelRows(l load) []*row {
+func parallelRows(work load.Work) []*row {
 	var rows []*row
-	for _, r := range memoryRows(l)[3:5] {
-		one := &row{name: r.name + ", one core", size: l.batch(), workers: 1, prepare: r.prepare}
-		two := &row{name: r.name + ", two cores", size: l.batch(), workers: 2, prepare: r.prepare, floor: one}
+	for _, r := range memoryRows(work)[3:5] {
+		one := &row{name: r.name + ", one core", size: batchSize(work), workers: 1, prepare: r.prepare}
+		two := &row{name: r.name + ", two cores", size: batchSize(work), workers: 2, prepare: r.prepare, floor: one}
 		rows = append(rows, one, two)
 	}
 	return rows
 }
 
+// A request is one of a kind, with a key that is new or with one that h has answered. It
+// tells whether it was answered as it must be.
+type request func(c *load.Caller, h http.Handler, fresh, answered string) bool
+
+func keyless(c *load.Caller, h http.Handler, _, _ string) bool {
+	return c.Send(h, "") == http.StatusCreated
+}
+
+func firstRun(c *load.Caller, h http.Handler, fresh, _ string) bool {
+	return c.Send(h, fresh) == http.StatusCreated
+}
+
+func replay(c *load.Caller, h http.Handler, _, answered string) bool {
+	return c.Send(h, answered) == http.StatusCreated
+}
+
+func otherPayload(c *load.Caller, h http.Handler, _, answered string) bool {
+	c.Request.URL.RawQuery = "other"
+	return c.Send(h, answered) == http.StatusConflict
+}
+
 // each prepares workers that share a handler and have a caller and fresh keys each.
-func each(l load, handler func() http.Handler, send func(*caller, http.Handler, string) bool) func(int, int) []func(int) bool {
+func each(work load.Work, handler func() http.Handler, send request) func(int, int) []func(int) bool {
 	return func(workers, n int) []func(int) bool {
 		h := handler()
 		calls := make([]func(int) bool, workers)
 		for w := range calls {
-			c, keys := newCaller(l), freshKeys(n)
-			calls[w] = func(i int) bool { return send(c, h, keys[i]) }
-			send(c, h, freshKeys(1)[0]) // warm
+			c, keys, answered := load.NewCaller(work), load.Keys(n), load.Key()
+			calls[w] = func(i int) bool { return send(c, h, keys[i], answered) }
+			c.Send(h, answered)
+			send(c, h, load.Key(), answered) // warm
 		}
 		return calls
 	}
@@ -93,10 +90,10 @@ func guarded(s idempotency.Store, h http.Handler, opts ...idempotency.Option) ht
 }
 
 // hashing is the floor: no protection that compares payloads can do less.
-func hashing(l load) http.Handler {
+func hashing(work load.Work) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		hashed = sha256.Sum256(l.in)
-		l.ServeHTTP(w, r)
+		hashed = sha256.Sum256(work.In)
+		work.ServeHTTP(w, r)
 	})
 }
 

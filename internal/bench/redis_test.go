@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/load"
 )
 
 // The requests of one kind between two of another.
@@ -14,7 +15,7 @@ const redisBatch = 100
 
 // redisRows are requests that are protected by a store on a Redis server, and what the
 // network alone costs: a first run is two round trips, a replay one.
-func redisRows(l load, client *redis.Client) []*row {
+func redisRows(work load.Work, client *redis.Client) []*row {
 	ctx := context.Background()
 	store := idempotency.NewRedisStore(client)
 	ping := func(times int) func(int, int) []func(int) bool {
@@ -30,28 +31,13 @@ func redisRows(l load, client *redis.Client) []*row {
 	}
 	one := &row{name: "PING", prepare: ping(1)}
 	two := &row{name: "PING, twice", prepare: ping(2)}
-	shared := func() http.Handler { return guarded(store, l) }
-	cached := func() http.Handler { return guarded(store, l, idempotency.WithReplayCache(1<<20)) }
+	shared := func() http.Handler { return guarded(store, work) }
+	cached := func() http.Handler { return guarded(store, work, idempotency.WithReplayCache(1<<20)) }
 	rows := []*row{
 		one, two,
-		{
-			name: "first run", floor: two,
-			prepare: each(l, shared, func(c *caller, h http.Handler, key string) bool {
-				return c.send(h, key) == http.StatusCreated
-			}),
-		},
-		{
-			name: "replay", floor: one,
-			prepare: each(l, shared, func(c *caller, h http.Handler, key string) bool {
-				return c.send(h, c.again(h, key)) == http.StatusCreated
-			}),
-		},
-		{
-			name: "replay from the cache", floor: one,
-			prepare: each(l, cached, func(c *caller, h http.Handler, key string) bool {
-				return c.send(h, c.again(h, key)) == http.StatusCreated
-			}),
-		},
+		{name: "first run", floor: two, prepare: each(work, shared, firstRun)},
+		{name: "replay", floor: one, prepare: each(work, shared, replay)},
+		{name: "replay from the cache", floor: one, prepare: each(work, cached, replay)},
 	}
 	for _, r := range rows {
 		r.size, r.each, r.bare = redisBatch, true, one

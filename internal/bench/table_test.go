@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency/internal/load"
 	"example.com/idempotency/internal/redistest"
 )
 
@@ -30,22 +31,22 @@ func TestTable(t *testing.T) {
 		rows  []*row
 	}
 	tables := []table{
-		{"Memory store, 1 KiB in and out", memoryRows(small)},
-		{"Memory store, 256 KiB in and out", memoryRows(large)},
-		{"Memory store, 1 KiB, cores", parallelRows(small)},
-		{"Fiber v3, its memory store, 1 KiB in and out", fiberRows(small)},
-		{"Fiber v3, its memory store, 256 KiB in and out", fiberRows(large)},
+		{"Memory store, 1 KiB in and out", memoryRows(load.Small)},
+		{"Memory store, 256 KiB in and out", memoryRows(load.Large)},
+		{"Memory store, 1 KiB, cores", parallelRows(load.Small)},
+		{"Fiber v3, its memory store, 1 KiB in and out", fiberRows(load.Small)},
+		{"Fiber v3, its memory store, 256 KiB in and out", fiberRows(load.Large)},
 	}
 	server := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
 	for _, size := range []int{512, 1 << 10, 8 << 10} {
-		l := newLoad("", size, size)
-		tables = append(tables, table{fmt.Sprintf("Redis on this machine, %d B in and out", size), redisRows(l, client)})
+		work := load.New(size, size)
+		tables = append(tables, table{fmt.Sprintf("Redis on this machine, %d B in and out", size), redisRows(work, client)})
 	}
 
 	// Last: the garbage collector would have its records to look at in all that follow.
-	tables = append(tables, table{"Memory store, live keys, 1 KiB in and 128 B out", liveRows(small.answering(128), *live)})
+	tables = append(tables, table{"Memory store, live keys, 1 KiB in and 128 B out", liveRows(load.Small.Answering(128), *live)})
 
 	ballast := make([]byte, *heap<<20)
 	defer runtime.KeepAlive(ballast)
