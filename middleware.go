@@ -152,7 +152,7 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 // whom the answer is for; former, if there is one, looks for a function that a record's
 // other fingerprint was made with.
 func (g *Guard) admit(client context.Context, l *lease, former func(Fingerprint) (Fingerprint, bool)) (rec Record, err error) {
-	defer func() { // also if a function of the program panics
+	defer func() { // also if a function of the program panics or calls runtime.Goexit
 		if l.uncertain && !rec.Mine {
 			l.abandon()
 		}

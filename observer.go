@@ -3,6 +3,7 @@ package idempotency
 import (
 	"context"
 	"log/slog"
+	"runtime/debug"
 	"time"
 )
 
@@ -74,7 +75,7 @@ const keyHashLen = 8
 // observe hands an event to the observer, and to the log if it calls for attention.
 func (s *settings) observe(ctx context.Context, e Event) {
 	if s.observer != nil {
-		s.observer(ctx, e)
+		s.tell(ctx, e)
 	}
 	var level slog.Level
 	var msg string
@@ -94,10 +95,6 @@ func (s *settings) observe(ctx context.Context, e Event) {
 	default:
 		return
 	}
-	log := s.logger
-	if log == nil {
-		log = slog.Default()
-	}
 	attrs := make([]slog.Attr, 0, 4)
 	if e.KeyHash != "" {
 		attrs = append(attrs, slog.String("key_hash", e.KeyHash))
@@ -111,7 +108,26 @@ func (s *settings) observe(ctx context.Context, e Event) {
 	if e.Err != nil {
 		attrs = append(attrs, slog.Any("error", e.Err))
 	}
-	log.LogAttrs(ctx, level, msg, attrs...)
+	s.log().LogAttrs(ctx, level, msg, attrs...)
+}
+
+// tell calls the observer. A panic of it ends here: it would keep an answer from being
+// recorded whose effect has happened, and end the process where no request is being served.
+func (s *settings) tell(ctx context.Context, e Event) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log().LogAttrs(ctx, slog.LevelError, "idempotency: observer panicked",
+				slog.String("kind", string(e.Kind)), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+		}
+	}()
+	s.observer(ctx, e)
+}
+
+func (s *settings) log() *slog.Logger {
+	if s.logger == nil {
+		return slog.Default()
+	}
+	return s.logger
 }
 
 // keyHash is the part of a stored key that events and logs show.

@@ -336,8 +336,9 @@ func WithAuthorizeReplay(f func(r *http.Request, info ReplayInfo) error) Option 
 }
 
 // WithObserver sets a function that is told each [Event], for metrics and tracing. It
-// is called synchronously, possibly from several goroutines, and must not block. Nil,
-// the default, observes nothing.
+// is called synchronously, possibly from several goroutines, and must not block. If it
+// panics, that is an error in the log and changes nothing for the request. Nil, the
+// default, observes nothing.
 func WithObserver(f func(context.Context, Event)) Option {
 	return optionFunc(func(s *settings) { s.observer = f })
 }

@@ -53,7 +53,7 @@ func (l *lease) settle(v verdict) (rec Record, err error) {
 	l.settles()
 	returned := false
 	defer func() {
-		if !returned { // a function of the program has panicked: nobody would end it
+		if !returned { // runtime.Goexit in a function of the program: nobody would end it
 			l.end()
 		}
 	}()

@@ -125,7 +125,7 @@ func (l *lease) waitIn(client context.Context, w *wait, timeout <-chan time.Time
 }
 
 // takeTurn leads, and tells the others what it found. Somebody else leads on if it has to
-// go, or is lost because a function of the program panics in it.
+// go, or is lost to a function of the program that panics or calls runtime.Goexit.
 func (l *lease) takeTurn(client context.Context, w *wait, timeout <-chan time.Time, rec Record) (_ Record, over bool, err error) {
 	over = true
 	defer func() {
