@@ -293,15 +293,21 @@ func TestDoStorm(t *testing.T) {
 			var runs [keys]atomic.Int64
 			var fresh atomic.Int64
 			var all sync.WaitGroup
-			start := make(chan struct{})
+			begin, start := time.Now(), make(chan struct{})
 			for i := range callers {
 				all.Go(func() {
 					<-start
 					k := i % keys
 					key := idempotency.Key{Scope: "queue", Value: fmt.Sprintf("message-%d", k)}
-					got, result, err := idempotency.Do(t.Context(), guards[i/keys%2], key, func(context.Context) (string, error) {
-						return fmt.Sprintf("value %d of %d", runs[k].Add(1), k), nil
-					})
+					deliver := func() (string, idempotency.Result, error) {
+						return idempotency.Do(t.Context(), guards[i/keys%2], key, func(context.Context) (string, error) {
+							return fmt.Sprintf("value %d of %d", runs[k].Add(1), k), nil
+						})
+					}
+					got, result, err := deliver()
+					for errors.Is(err, context.DeadlineExceeded) && time.Since(begin) < 5*time.Minute {
+						got, result, err = deliver() // on a busy machine a queue delivers again
+					}
 					if want := fmt.Sprintf("value 1 of %d", k); err != nil || got != want {
 						t.Errorf("caller %d got %q, %v; want %q", i, got, err, want)
 					}

@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"net/http"
@@ -274,16 +275,16 @@ func TestResolveGivesDoItsValue(t *testing.T) {
 // settlements are the ways to settle a held key by hand; next is how many further runs
 // each allows.
 var settlements = map[string]struct {
-	settle func(ctx context.Context, g *idempotency.Guard) error
+	settle func(ctx context.Context, g *idempotency.Guard, k idempotency.Key) error
 	next   int64
 }{
-	"Resolve final": {func(ctx context.Context, g *idempotency.Guard) error {
-		return g.Resolve(ctx, heldKey, idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusCreated})
+	"Resolve final": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key) error {
+		return g.Resolve(ctx, k, idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusCreated})
 	}, 0},
-	"Resolve not executed": {func(ctx context.Context, g *idempotency.Guard) error {
-		return g.Resolve(ctx, heldKey, idempotency.Resolution{Outcome: idempotency.NotExecuted})
+	"Resolve not executed": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key) error {
+		return g.Resolve(ctx, k, idempotency.Resolution{Outcome: idempotency.NotExecuted})
 	}, 1},
-	"Forget": {func(ctx context.Context, g *idempotency.Guard) error { return g.Forget(ctx, heldKey) }, 1},
+	"Forget": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key) error { return g.Forget(ctx, k) }, 1},
 }
 
 // Whoever retries while a key is being settled gets the state before or after, and
@@ -294,47 +295,50 @@ func TestSettlingAHeldKeyAgainstConcurrentRetries(t *testing.T) {
 		for name, c := range settlements {
 			t.Run(storeName+" "+name, func(t *testing.T) {
 				t.Parallel()
-				behind := store(t)
-				for range 20 {
-					retryWhileSettled(t, behind, c.settle, c.next)
-				}
+				retryWhileSettledOften(t, store(t), c.settle, c.next)
 			})
 		}
 		for outcome, next := range map[idempotency.Outcome]int64{idempotency.Final: 0, idempotency.NotExecuted: 1} {
 			t.Run(storeName+" resolver "+outcome.String(), func(t *testing.T) {
 				t.Parallel()
-				behind := store(t)
-				for range 20 {
-					retryWhileSettled(t, behind, nil, next,
-						idempotency.WithResolver(func(context.Context, *idempotency.HeldOperation) (idempotency.Resolution, error) {
-							return idempotency.Resolution{Outcome: outcome, Status: http.StatusCreated}, nil
-						}))
-				}
+				retryWhileSettledOften(t, store(t), nil, next,
+					idempotency.WithResolver(func(context.Context, *idempotency.HeldOperation) (idempotency.Resolution, error) {
+						return idempotency.Resolution{Outcome: outcome, Status: http.StatusCreated}, nil
+					}))
 			})
 		}
 	}
 }
 
-// retryWhileSettled leaves a key held, then settles it while it is retried, and forgets
-// it in the end.
+// retryWhileSettled leaves a key held, then settles it while it is retried. On a busy
+// machine any call of the store may miss its deadline. A client is then told to come back,
+// and does. Of an operator's call nobody can tell whether it was executed, or will be: the
+// round does not count.
 func retryWhileSettled(
-	t *testing.T, store idempotency.Store, settle func(context.Context, *idempotency.Guard) error,
+	t *testing.T, store idempotency.Store, settle func(context.Context, *idempotency.Guard, idempotency.Key) error,
 	next int64, opts ...idempotency.Option,
-) {
+) (counts bool) {
 	t.Helper()
+	key := idempotency.Key{Scope: "acme", Value: rand.Text()}
+	retry := call{key: key.Value}
 	h := failsFirst()
 	strict := newGuard(t, store, idempotency.WithRecovery(idempotency.Hold))
 	guard := strict.With(opts...)
-	require.Equal(t, http.StatusInternalServerError, serveRecorder(t, strict.Handler(h)).do(t, call{key: "k"}).status)
+	first := serveRecorder(t, strict.Handler(h))
+	require.Eventually(t, func() bool {
+		return first.do(t, retry).problem.Code == idempotency.CodeOutcomeUnknown
+	}, time.Minute, time.Millisecond)
+	require.EqualValues(t, 1, h.runs.Load())
 	s := serveRecorder(t, guard.Handler(h))
 
 	var fresh atomic.Int64
+	var unclear atomic.Bool
 	var all sync.WaitGroup
 	settled := make(chan struct{})
 	for range 8 {
 		all.Go(func() {
 			for done := false; ; {
-				got, err := s.try(context.Background(), call{key: "k"})
+				got, err := s.try(context.Background(), retry)
 				switch {
 				case err != nil:
 					t.Error(err)
@@ -348,7 +352,11 @@ func retryWhileSettled(
 					fresh.Add(1)
 					return
 				case got.problem.Code == idempotency.CodeInFlight:
+				case got.problem.Code == idempotency.CodeStoreUnavailable:
+					time.Sleep(10 * time.Millisecond) // the machine is busy enough
 				case got.problem.Code == idempotency.CodeOutcomeUnknown && !done:
+				case got.problem.Code == idempotency.CodeOutcomeUnknown && unclear.Load():
+					return
 				default:
 					t.Errorf("status %d, %s", got.status, got.problem.Code)
 					return
@@ -362,13 +370,32 @@ func retryWhileSettled(
 		})
 	}
 	if settle != nil {
-		require.NoError(t, settle(t.Context(), strict))
+		err := settle(t.Context(), strict, key)
+		unclear.Store(errors.Is(err, context.DeadlineExceeded))
+		require.True(t, err == nil || unclear.Load(), "%v", err)
 	}
 	close(settled)
 	all.Wait()
-	require.Equal(t, next, fresh.Load())
-	require.Equal(t, 1+next, h.runs.Load())
-	require.NoError(t, strict.Forget(t.Context(), heldKey))
+	if unclear.Load() {
+		require.LessOrEqual(t, fresh.Load(), next)
+	} else {
+		require.Equal(t, next, fresh.Load())
+	}
+	require.Equal(t, 1+fresh.Load(), h.runs.Load())
+	return !unclear.Load()
+}
+
+// retryWhileSettledOften does that until twenty rounds have counted.
+func retryWhileSettledOften(
+	t *testing.T, store idempotency.Store, settle func(context.Context, *idempotency.Guard, idempotency.Key) error,
+	next int64, opts ...idempotency.Option,
+) {
+	t.Helper()
+	for counted := 0; counted < 20; {
+		if retryWhileSettled(t, store, settle, next, opts...) {
+			counted++
+		}
+	}
 }
 
 // A step that was begun at most once, and is found not to have happened, is begun again:
