@@ -7,8 +7,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/textproto"
-	"strings"
 	"time"
+
+	"example.com/idempotency/internal/token"
 )
 
 // Defaults and limits of the options.
@@ -82,9 +83,9 @@ func (s *settings) validate() error {
 			errs = append(errs, fmt.Errorf("client: "+format, args...))
 		}
 	}
-	check(isToken(s.header), "WithHeader: %q is not a field name", s.header)
+	check(token.Is(s.header), "WithHeader: %q is not a field name", s.header)
 	for _, m := range s.methods {
-		check(isToken(m), "WithMethods: %q is not a method", m)
+		check(token.Is(m), "WithMethods: %q is not a method", m)
 	}
 	check(s.maxBody > 0 && s.maxBody <= maxBodyLimit, "WithMaxBody: %d is not between 1 and %d", s.maxBody, maxBodyLimit)
 	check(s.attempts >= 1 && s.attempts <= maxAttempts, "WithAttempts: %d is not between 1 and %d", s.attempts, maxAttempts)
@@ -95,12 +96,6 @@ func (s *settings) validate() error {
 	check(s.budgetReserve >= 0, "WithRetryBudget: reserve %d is negative", s.budgetReserve)
 	check(s.ttl > 0, "WithTTL: %v is not positive", s.ttl)
 	return errors.Join(errs...)
-}
-
-func isToken(s string) bool {
-	return s != "" && strings.IndexFunc(s, func(r rune) bool {
-		return (r < '0' || r > '9') && (r|0x20 < 'a' || r|0x20 > 'z') && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
-	}) < 0
 }
 
 // WithMethods sets the methods whose requests get a key. The default is POST and PATCH,
