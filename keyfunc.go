@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"example.com/idempotency/internal/jcs"
+	"example.com/idempotency/internal/token"
 )
 
 // KeyFromHeader returns a function for [WithKeyFunc] that takes the key from a header
@@ -19,7 +20,7 @@ import (
 // KeyFromHeader panics on what is no field name, as [http.ServeMux.Handle] does on an
 // invalid pattern: no request would have a key, and so none would be protected.
 func KeyFromHeader(name string) func(*http.Request, []byte) (string, error) {
-	if !isToken(name) {
+	if !token.Is(name) {
 		panic(fmt.Sprintf("idempotency: KeyFromHeader: %q is not a field name", name))
 	}
 	name = http.CanonicalHeaderKey(name)

@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"slices"
 	"time"
+
+	"example.com/idempotency/internal/token"
 )
 
 // Defaults and limits of the options.
@@ -104,9 +106,9 @@ func (s *settings) validate() error {
 	check(s.wait >= 0 && s.wait <= maxWait, "WithWait: %v is not between 0 and %v", s.wait, maxWait)
 	check(len(s.methods) > 0, "WithMethods: no method")
 	for _, m := range s.methods {
-		check(isToken(m), "WithMethods: %q is not a method", m)
+		check(token.Is(m), "WithMethods: %q is not a method", m)
 	}
-	check(isToken(s.header), "WithHeader: %q is not a field name", s.header)
+	check(token.Is(s.header), "WithHeader: %q is not a field name", s.header)
 	check(s.fingerprint != nil, "WithFingerprint: nil function")
 	for _, f := range s.formerFingerprints {
 		check(f != nil, "WithFingerprint: nil function")
@@ -141,26 +143,6 @@ func (s *settings) retentionOrDefault() time.Duration {
 
 func (s *settings) protects(method string) bool {
 	return slices.Contains(s.methods, method)
-}
-
-// isToken reports whether s is a token of RFC 9110 section 5.6.2, as field names and
-// methods are.
-func isToken(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if c <= ' ' || c >= 0x7f || isDelimiter(c) {
-			return false
-		}
-	}
-	return s != ""
-}
-
-func isDelimiter(c byte) bool {
-	switch c {
-	case '"', '(', ')', ',', '/', ':', ';', '<', '=', '>', '?', '@', '[', '\\', ']', '{', '}':
-		return true
-	}
-	return false
 }
 
 // WithTTL sets how long a recorded answer is replayed. The default is 24 hours. It

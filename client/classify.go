@@ -12,7 +12,7 @@ import (
 // A Verdict is what the result of an attempt says about the request.
 type Verdict int
 
-// The verdicts of [Classify].
+// The verdicts of [Classify]. The zero Verdict is none of them.
 const (
 	// Final: another attempt would change nothing, or is wrong.
 	Final Verdict = iota + 1
@@ -24,7 +24,8 @@ const (
 	Unknown
 )
 
-// String returns the verdict in lower case.
+// String returns the verdict's name: final, retry or unknown, and none for a value that is
+// no verdict.
 func (v Verdict) String() string {
 	switch v {
 	case Final:

@@ -28,7 +28,8 @@ var (
 	ErrKeyReused = errors.New("client: key was used for another request")
 
 	// ErrKeyExpired says that a key is older than the server remembers: sent again it
-	// would be a new one. See [WithTTL].
+	// would be a new one. See [WithTTL]. It comes with ErrOutcomeUnknown if the key may
+	// have been sent before.
 	ErrKeyExpired = errors.New("client: key is older than the server remembers")
 
 	// ErrKeyInvalid says that the key that the caller has chosen has no form that can be
@@ -46,7 +47,8 @@ var (
 	errNoResult       = errors.New("attempt ended without a result")
 )
 
-// An Attempt is what is known of one try to send a request and get its answer.
+// An Attempt is what is known of one try to send a request and get its answer. It is not
+// an attempt as the server counts them: those are runs, and a try may cause none.
 type Attempt struct {
 	// Start is when it began, and Duration how long it took.
 	Start    time.Time
@@ -78,7 +80,8 @@ type Error struct {
 	// Key is the key to try again with, as the header field has it: [WithKey] takes it,
 	// with the same method, URL and body. The text of the error does not show it.
 	Key string
-	// Reason is one of the constants above; it can be used as a metric label.
+	// Reason is why no further attempt was made: [ReasonFinal] or another of these
+	// constants. It can be used as a metric label.
 	Reason string
 	// Attempts are all tries, the first one first. One that a circuit breaker has refused
 	// was not sent.
@@ -100,7 +103,7 @@ func (e *Error) Error() string {
 	default:
 		b.WriteString("client: not executed")
 	}
-	fmt.Fprintf(&b, " (key hash %s, %d attempts, given up: %s)", keyHash(e.Key), len(e.Attempts), e.Reason)
+	fmt.Fprintf(&b, " (key hash %s, attempts: %d, given up: %s)", keyHash(e.Key), len(e.Attempts), e.Reason)
 	if e.Err != nil {
 		b.WriteString(": ")
 		b.WriteString(e.Err.Error())

@@ -34,8 +34,11 @@ type Journal interface {
 
 // An Entry is an intent in a [Journal].
 type Entry struct {
-	Name    string
-	Key     string
+	// Name is what the intent was begun under.
+	Name string
+	// Key is the one to send it with; [Entry.Context] does.
+	Key string
+	// Payload is what was noted with it.
 	Payload []byte
 	// Since is when the intent was begun. The server must not have forgotten the key.
 	Since time.Time

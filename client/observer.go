@@ -26,6 +26,7 @@ const (
 
 // An Event is one thing that a [Transport] did or met. Fields that do not apply are zero.
 type Event struct {
+	// Kind says what happened.
 	Kind EventKind
 	// KeyHash tells requests apart without showing their keys; empty without a key. It is
 	// not the hash that the events of the server have, which is that of scope and key.
@@ -33,14 +34,21 @@ type Event struct {
 	// Method and Host of the request.
 	Method, Host string
 	// Attempt is the number of the attempt, from 1.
-	Attempt  int
-	Status   int
-	Verdict  Verdict
+	Attempt int
+	// Status is that of the answer, if there was one, and Verdict what it means.
+	Status  int
+	Verdict Verdict
+	// Replayed says that the answer is a recorded one.
 	Replayed bool
-	Wait     time.Duration
+	// Wait is the pause before the next attempt.
+	Wait time.Duration
+	// Duration is how long the attempt, or all of the request, has taken.
 	Duration time.Duration
-	Reason   string
-	Err      error
+	// Reason is why no further attempt is made: [ReasonFinal] or another of these
+	// constants.
+	Reason string
+	// Err says what went wrong.
+	Err error
 }
 
 // observe hands an event to the observer, and to the log if it calls for attention.

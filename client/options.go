@@ -7,8 +7,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/textproto"
-	"strings"
 	"time"
+
+	"example.com/idempotency/internal/token"
 )
 
 // Defaults and limits of the options.
@@ -29,7 +30,7 @@ const (
 )
 
 // An Option changes a setting of a [Transport]; see [New]. Of two options for the same
-// setting the later one counts.
+// setting the later one counts; a nil Option changes nothing.
 type Option interface{ apply(*settings) }
 
 type optionFunc func(*settings)
@@ -82,9 +83,9 @@ func (s *settings) validate() error {
 			errs = append(errs, fmt.Errorf("client: "+format, args...))
 		}
 	}
-	check(isToken(s.header), "WithHeader: %q is not a field name", s.header)
+	check(token.Is(s.header), "WithHeader: %q is not a field name", s.header)
 	for _, m := range s.methods {
-		check(isToken(m), "WithMethods: %q is not a method", m)
+		check(token.Is(m), "WithMethods: %q is not a method", m)
 	}
 	check(s.maxBody > 0 && s.maxBody <= maxBodyLimit, "WithMaxBody: %d is not between 1 and %d", s.maxBody, maxBodyLimit)
 	check(s.attempts >= 1 && s.attempts <= maxAttempts, "WithAttempts: %d is not between 1 and %d", s.attempts, maxAttempts)
@@ -97,22 +98,16 @@ func (s *settings) validate() error {
 	return errors.Join(errs...)
 }
 
-func isToken(s string) bool {
-	return s != "" && strings.IndexFunc(s, func(r rune) bool {
-		return (r < '0' || r > '9') && (r|0x20 < 'a' || r|0x20 > 'z') && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
-	}) < 0
-}
-
 // WithMethods sets the methods whose requests get a key. The default is POST and PATCH,
-// the two that RFC 9110 does not define as idempotent. With none, only requests for which
-// the caller has chosen a key have one.
+// the two that RFC 9110 section 9.2.2 does not define as idempotent. With none, only
+// requests for which the caller has chosen a key have one.
 func WithMethods(methods ...string) Option {
 	methods = append([]string(nil), methods...)
 	return optionFunc(func(s *settings) { s.methods = methods })
 }
 
-// WithHeader sets the name of the header field that carries the key. The default is
-// Idempotency-Key.
+// WithHeader sets the name of the header field that carries the key: the one that the
+// server looks for. The default is Idempotency-Key. What is no field name is an error.
 func WithHeader(name string) Option {
 	return optionFunc(func(s *settings) { s.header = textproto.CanonicalMIMEHeaderKey(name) })
 }
@@ -127,14 +122,15 @@ func WithStrictKeys() Option {
 
 // WithMaxBody sets how much of a body is held in memory: of a request without GetBody, so
 // that it can be sent again, and of an answer of declared length, so that one that is cut
-// short is asked for again. The default is 1 MiB. Above it the request fails with
-// [ErrBodyTooLarge], before anything is sent, and the answer is handed on as it arrives.
+// short is asked for again. The default is 1 MiB; it must be positive, and at most 1 GiB.
+// Above it the request fails with [ErrBodyTooLarge], before anything is sent, and the
+// answer is handed on as it arrives.
 func WithMaxBody(n int64) Option {
 	return optionFunc(func(s *settings) { s.maxBody = n })
 }
 
-// WithAttempts sets how often a request is sent at most. The default is 4. 1 is right
-// above a RoundTripper that retries itself. An attempt that finds the request in flight
+// WithAttempts sets how often a request is sent at most. The default is 4; 1 to 100 are
+// accepted. 1 is right above a RoundTripper that retries itself. An attempt that finds the request in flight
 // is not counted: the server is at it, and only [WithDeadline] ends the wait.
 func WithAttempts(n int) Option {
 	return optionFunc(func(s *settings) { s.attempts = n })
@@ -143,7 +139,7 @@ func WithAttempts(n int) Option {
 // WithAttemptTimeout sets how long an attempt may take until the header of the answer,
 // and a body that is held in memory, is there. The default is 30 seconds. A connection
 // that has fallen silent is noticed by nothing else. Requests that are sent once in any
-// event are not affected.
+// event are not affected. It must be positive.
 func WithAttemptTimeout(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.attemptTimeout = d })
 }
@@ -151,7 +147,7 @@ func WithAttemptTimeout(d time.Duration) Option {
 // WithDeadline sets how long all attempts and the pauses between them may take together.
 // The default is one minute; it should be longer than the lease of the server, so that a
 // request survives the death of a server process. The context of a request may end it
-// earlier. Requests that are sent once in any event are not affected.
+// earlier. Requests that are sent once in any event are not affected. It must be positive.
 func WithDeadline(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.deadline = d })
 }
@@ -159,7 +155,7 @@ func WithDeadline(d time.Duration) Option {
 // WithBackoff sets the pauses between attempts: random, between zero and a bound that is
 // first at the first retry, doubles with each further one, and does not exceed longest. The
 // defaults are 100 milliseconds and 10 seconds. What the field Retry-After of an answer
-// asks for is added to the pause.
+// asks for is added to the pause. First must be positive, and not above longest.
 func WithBackoff(first, longest time.Duration) Option {
 	return optionFunc(func(s *settings) { s.backoff, s.maxBackoff = first, longest })
 }
@@ -168,26 +164,29 @@ func WithBackoff(first, longest time.Duration) Option {
 // its clients do not multiply the load of a server that fails: each request allows ratio
 // retries, and reserve more may be made at once. The reserve grows by one in a second
 // where it was used, so that a client with few requests may retry them. The defaults are
-// 0.2 and 10. A ratio that allows all attempts of all requests sets no bound.
+// 0.2 and 10. A ratio that allows all attempts of all requests sets no bound; with
+// WithRetryBudget(0, 0) nothing is sent again but what is found in flight. Neither may be
+// negative.
 func WithRetryBudget(ratio float64, reserve int) Option {
 	return optionFunc(func(s *settings) { s.budgetRatio, s.budgetReserve = ratio, reserve })
 }
 
 // WithBreaker asks a circuit breaker before each attempt and tells it the result. By
-// default there is none.
+// default, and with nil, there is none.
 func WithBreaker(b Breaker) Option {
 	return optionFunc(func(s *settings) { s.breaker = b })
 }
 
-// WithTTL sets how long the server surely remembers a key. The default is 24 hours. A key
-// that is older is not sent any more: to the server it would be a new one.
+// WithTTL sets how long the server surely remembers a key: not more than the shortest TTL
+// of the routes that are called. The default is 24 hours, as on the server. A key that is
+// older is not sent any more: to the server it would be a new one. It must be positive.
 func WithTTL(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.ttl = d })
 }
 
 // WithObserver sets a function that is told about each attempt and each decision; see
 // [Event]. It is called in the goroutine of the request, by several at once, and should
-// return soon.
+// return soon. Nil, the default, observes nothing.
 func WithObserver(f func(ctx context.Context, e Event)) Option {
 	return optionFunc(func(s *settings) { s.observer = f })
 }

@@ -11,6 +11,8 @@ import (
 // A Problem is an RFC 9457 problem document, with the members of the server side of this
 // library.
 type Problem struct {
+	// Type, Title, Status and Detail are as the server has set them; other servers of
+	// RFC 9457 may leave any of them out.
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`

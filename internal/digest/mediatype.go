@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"example.com/idempotency/internal/token"
 )
 
 // A mediaType is a parsed Content-Type (RFC 9110, section 8.3). The standard library's
@@ -32,7 +34,7 @@ func parseMediaType(value string) mediaType {
 	t := mediaType{}
 	name, rest, _ := strings.Cut(value, ";")
 	t.name = trim(name)
-	if top, sub, ok := strings.Cut(t.name, "/"); !ok || !isToken(top) || !isToken(sub) {
+	if top, sub, ok := strings.Cut(t.name, "/"); !ok || !token.Is(top) || !token.Is(sub) {
 		return mediaType{verbatim: value}
 	}
 	for rest != "" {
@@ -61,7 +63,7 @@ func parseMediaType(value string) mediaType {
 
 // cutParam consumes a parameter and the semicolon after it.
 func cutParam(s string) (p param, rest string, ok bool) {
-	if p.name, s, ok = strings.Cut(s, "="); !ok || !isToken(p.name) {
+	if p.name, s, ok = strings.Cut(s, "="); !ok || !token.Is(p.name) {
 		return p, "", false
 	}
 	if p.quoted = strings.HasPrefix(s, `"`); p.quoted {
@@ -80,7 +82,7 @@ func cutParam(s string) (p param, rest string, ok bool) {
 	}
 	p.value, rest, _ = strings.Cut(s, ";")
 	p.value = strings.TrimRight(p.value, " \t")
-	return p, rest, isToken(p.value)
+	return p, rest, token.Is(p.value)
 }
 
 // appendTo appends the canonical spelling: names in lower case, parameters in the order
@@ -185,28 +187,6 @@ func trim(s string) string {
 		s = s[:len(s)-1]
 	}
 	return s
-}
-
-// isToken reports whether s is a token of RFC 9110, section 5.6.2.
-func isToken(s string) bool {
-	for i := range len(s) {
-		if !isTokenChar(s[i]) {
-			return false
-		}
-	}
-	return s != ""
-}
-
-// isTokenChar looks c up in a set of two words, one for each half of ASCII; a shift by
-// 64 or more leaves nothing.
-func isTokenChar(c byte) bool {
-	const (
-		low = (1<<10-1)<<'0' |
-			1<<'!' | 1<<'#' | 1<<'$' | 1<<'%' | 1<<'&' | 1<<'\'' | 1<<'*' | 1<<'+' | 1<<'-' | 1<<'.'
-		high = (1<<26-1)<<('A'-64) | (1<<26-1)<<('a'-64) |
-			1<<('^'-64) | 1<<('_'-64) | 1<<('`'-64) | 1<<('|'-64) | 1<<('~'-64)
-	)
-	return uint64(1)<<c&low|uint64(1)<<(c-64)&high != 0
 }
 
 func lower(c byte) byte {

@@ -1,6 +1,10 @@
 package keyheader
 
-import "strings"
+import (
+	"strings"
+
+	"example.com/idempotency/internal/token"
+)
 
 // The functions of this file consume one element of the grammar of RFC 8941 each, and
 // return what follows it. Lengths and characters are checked, values are not kept.
@@ -104,7 +108,7 @@ func isKeyChar(c byte) bool {
 }
 
 func isTokenChar(c byte) bool {
-	return isAlphanumeric(c) || strings.IndexByte("!#$%&'*+-.^_`|~:/", c) >= 0
+	return token.IsChar(c) || c == ':' || c == '/'
 }
 
 func isBase64(c byte) bool {

@@ -1,0 +1,25 @@
+// Package token knows the tokens of RFC 9110, section 5.6.2: what methods, field names and
+// the names and values of parameters are made of.
+package token
+
+// Is reports whether s is a token. The empty string is none.
+func Is(s string) bool {
+	for i := range len(s) {
+		if !IsChar(s[i]) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// IsChar reports whether a token may contain c. It looks c up in a set of two words, one
+// for each half of ASCII; a shift by 64 or more leaves nothing.
+func IsChar(c byte) bool {
+	const (
+		low = (1<<10-1)<<'0' |
+			1<<'!' | 1<<'#' | 1<<'$' | 1<<'%' | 1<<'&' | 1<<'\'' | 1<<'*' | 1<<'+' | 1<<'-' | 1<<'.'
+		high = (1<<26-1)<<('A'-64) | (1<<26-1)<<('a'-64) |
+			1<<('^'-64) | 1<<('_'-64) | 1<<('`'-64) | 1<<('|'-64) | 1<<('~'-64)
+	)
+	return uint64(1)<<c&low|uint64(1)<<(c-64)&high != 0
+}
