@@ -101,7 +101,9 @@ func (l *lease) resume(sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lost, l.sure = false, sent.Add(l.margin())
-	if l.renewer != nil {
+	if l.renewer != nil { // it may have fired just now: what it finds out is of the past
+		l.core.freeRenewer(l.renewer)
+		l.renewer = l.core.newRenewer(l)
 		l.renewer.timer.Reset(l.claim.Lease / renewalsPerLease)
 	}
 }
@@ -192,7 +194,7 @@ func (l *lease) lose(err error) {
 // end: otherwise the last of them would outlast it although the store is back. When the
 // lease is lost the run is told, and renewing goes on unless another has taken over: as
 // long as the run lasts it should not be overtaken.
-func (l *lease) renew() {
+func (l *lease) renew(r *renewer) {
 	if !l.core.work.enter() {
 		return // shut down with this run still going: its lease is left to lapse
 	}
@@ -207,7 +209,7 @@ func (l *lease) renew() {
 	}
 
 	l.mu.Lock()
-	if l.ended {
+	if l.renewer != r {
 		l.mu.Unlock()
 		return
 	}
@@ -233,7 +235,7 @@ func (l *lease) renew() {
 		}
 	}
 	if next >= 0 {
-		l.renewer.timer.Reset(max(next, time.Millisecond))
+		r.timer.Reset(max(next, time.Millisecond))
 	}
 	l.mu.Unlock()
 
@@ -311,7 +313,7 @@ func (c *core) newRenewer(l *lease) *renewer {
 		return r
 	}
 	r := &renewer{lease: l}
-	r.timer = time.AfterFunc(math.MaxInt64, func() { r.lease.renew() })
+	r.timer = time.AfterFunc(math.MaxInt64, func() { r.lease.renew(r) })
 	return r
 }
 

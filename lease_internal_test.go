@@ -1,0 +1,31 @@
+package idempotency
+
+import (
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The timer of the renewals fires, and before it gets to run its lease is found again and
+// ended. It must not renew what its renewer is lent to next, or to nobody.
+func TestRenewalThatHasJustFiredIsOfThePast(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, err := New(NewMemoryStore(), SharedScope)
+		require.NoError(t, err)
+		for n := range 3000 { // who is first is for the scheduler to say
+			var l lease
+			l.init(t.Context(), g, Key{Shared, strconv.Itoa(n)}, Fingerprint{})
+			_, err := l.acquire(false)
+			require.NoError(t, err)
+			l.keep(new(runContext))
+			time.Sleep(l.claim.Lease / renewalsPerLease)
+			l.resume(time.Now())
+			require.True(t, l.end())
+		}
+		synctest.Wait()
+	})
+}
