@@ -1,5 +1,5 @@
-// Package idempotency makes HTTP APIs safe to retry: a request that carries an
-// Idempotency-Key runs once, and its retries get the first answer back.
+// Package idempotency makes HTTP APIs safe to retry: the retries of a request that
+// carries an Idempotency-Key get its first answer back instead of running again.
 //
 // # Guarantee
 //

@@ -14,6 +14,8 @@ func TestReadmeAgreesWithTheCode(t *testing.T) {
 	t.Parallel()
 	readme, program, doc := readFile(t, "README.md"), readFile(t, "examples/quickstart/main.go"), readFile(t, "doc.go")
 	require.Contains(t, readme, "```go\n"+program+"```", "the quick start is not examples/quickstart/main.go")
+	_, test, _ := strings.Cut(readFile(t, "examples/quickstart/main_test.go"), "\n)\n\n")
+	require.Contains(t, readme, "```go\n"+test+"```", "the test is not that of examples/quickstart")
 
 	words := func(s string) string {
 		s = strings.NewReplacer("//", " ", "*", "", "`", "").Replace(s)
