@@ -15,11 +15,17 @@ func pin(r *http.Request, limit int64) error {
 	if r.Body == nil || r.Body == http.NoBody || r.GetBody != nil {
 		return nil
 	}
-	defer r.Body.Close() //nolint:errcheck // it has been read to its end, or is given up
+	body := r.Body
+	stop := context.AfterFunc(r.Context(), func() { _ = body.Close() }) // which ends a Read that hangs
+	defer func() {
+		if stop() {
+			_ = body.Close()
+		}
+	}()
 	if r.ContentLength > limit {
 		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrBodyTooLarge, r.ContentLength, limit)
 	}
-	data, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+	data, err := io.ReadAll(io.LimitReader(body, limit+1))
 	switch n := int64(len(data)); {
 	case err != nil:
 		return fmt.Errorf("client: reading the request body: %w", err)
@@ -27,6 +33,8 @@ func pin(r *http.Request, limit int64) error {
 		return fmt.Errorf("%w: the limit is %d bytes", ErrBodyTooLarge, limit)
 	case r.ContentLength > 0 && r.ContentLength != n:
 		return fmt.Errorf("client: the request body has %d bytes, and declares %d", n, r.ContentLength)
+	case len(r.Trailer) > 0:
+		r.ContentLength = -1 // a body of known length has no trailer
 	default:
 		r.ContentLength = n
 	}
@@ -46,7 +54,8 @@ func closeBody(r *http.Request) {
 // limit. So an answer that is cut short is found out while it can still be asked for
 // again. What has no declared length may be a stream that the caller wants as it comes.
 func hold(resp *http.Response, limit int64) (held bool, err error) {
-	if resp.ContentLength < 0 || resp.ContentLength > limit || resp.Body == nil {
+	if resp.ContentLength < 0 || resp.ContentLength > limit || resp.Body == nil ||
+		resp.StatusCode == http.StatusSwitchingProtocols {
 		return false, nil
 	}
 	data, err := io.ReadAll(resp.Body)

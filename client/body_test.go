@@ -1,13 +1,14 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -59,6 +60,13 @@ func TestBodyThatCannotBeRead(t *testing.T) {
 	_, err = send(newTransport(t, base), r)
 	require.ErrorContains(t, err, "3 bytes, and declares 4")
 	require.Empty(t, base.requests())
+	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
+
+	resumed := client.Entry{Key: "k", Since: time.Now(), Resumed: true}.Context(t.Context())
+	_, err = send(newTransport(t, base), request(resumed, http.MethodPost, place, errReader{broken}))
+	require.ErrorIs(t, err, broken)
+	require.ErrorIs(t, err, client.ErrOutcomeUnknown, "the process before this one may have sent it")
+	require.Equal(t, "k", failure(t, err).Key)
 
 	base = answering(answer{err: errReset})
 	r = post(t.Context(), place, "abc")
@@ -124,36 +132,6 @@ func TestStreamIsHandedOn(t *testing.T) {
 	require.Equal(t, "ab", string(first)+string(rest))
 }
 
-// A request that an http.Transport cannot send is not tried again, and one that found no
-// connection has done nothing.
-func TestEvidenceOfAnHTTPTransport(t *testing.T) {
-	t.Parallel()
-	invalid := post(t.Context(), "http://127.0.0.1:1/", "{}")
-	invalid.Header["X"] = []string{"a\nb"}
-	for name, r := range map[string]*http.Request{
-		"scheme": post(t.Context(), "gopher://127.0.0.1/", "{}"),
-		"host":   post(t.Context(), "http:///path", "{}"),
-		"header": invalid,
-	} {
-		_, err := send(newTransport(t, newBase(t), quick), r)
-		e := failure(t, err)
-		require.NotErrorIs(t, err, client.ErrOutcomeUnknown, name)
-		require.Equal(t, client.ReasonFinal, e.Reason, name)
-		require.Len(t, e.Attempts, 1, name)
-	}
-
-	// A base of another kind may have sent it before it failed to connect.
-	base := answering(answer{err: &net.OpError{Op: "dial", Err: errors.New("refused")}})
-	_, err := send(newTransport(t, base, quick), post(t.Context(), place, "{}"))
-	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
-
-	// The certificate of the server is not known here.
-	s := serveTLS(t)
-	_, err = send(newTransport(t, newBase(t), quick), post(t.Context(), s, "{}"))
-	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
-	require.Len(t, failure(t, err).Attempts, 1)
-}
-
 // A base that breaks the contract of http.RoundTripper does not make the caller panic.
 func TestNeitherResponseNorError(t *testing.T) {
 	t.Parallel()
@@ -178,4 +156,63 @@ func TestSlowRestOfADiscardedAnswer(t *testing.T) {
 	got, err := send(newTransport(t, newBase(t), quick), post(t.Context(), s.URL, "{}"))
 	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, got.status)
+}
+
+func TestBodyThatNeverComesEndsWithTheContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		body, never := io.Pipe()
+		start := time.Now()
+		base := answering(answer{status: 201})
+		_, err := send(newTransport(t, base), request(ctx, http.MethodPost, place, body))
+		require.Equal(t, time.Second, time.Since(start))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, client.ReasonContext, failure(t, err).Reason)
+		require.Empty(t, base.requests())
+		_, err = never.Write([]byte("x"))
+		require.ErrorIs(t, err, io.ErrClosedPipe)
+	})
+}
+
+// A summedBody has a trailer that is known when it has been read.
+type summedBody struct {
+	io.Reader
+	trailer http.Header
+}
+
+func (b summedBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		b.trailer.Set("X-Sum", "42")
+	}
+	return n, err
+}
+
+func TestTrailerArrivesWithEachAttempt(t *testing.T) {
+	t.Parallel()
+	var sums []string
+	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if sums = append(sums, r.Trailer.Get("X-Sum")); len(sums) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		want []string
+	}{
+		"sent once":  {client.WithoutKey(t.Context()), []string{"42"}},
+		"sent again": {t.Context(), []string{"42", "42"}},
+	} {
+		sums = nil
+		r := request(c.ctx, http.MethodPost, s.URL, nil)
+		r.Trailer = http.Header{"X-Sum": nil}
+		r.Body = io.NopCloser(summedBody{strings.NewReader("body"), r.Trailer})
+		r.ContentLength = -1
+		_, err := send(newTransport(t, newBase(t), quick), r)
+		require.NoError(t, err)
+		require.Equal(t, c.want, sums, name)
+	}
 }

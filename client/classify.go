@@ -90,30 +90,22 @@ func classifyAnswer(resp *http.Response, p *Problem) Verdict {
 // inFlight reports whether an answer says that the request is being executed. Servers that
 // do not name the reason tell this conflict from others by Retry-After.
 func inFlight(resp *http.Response, p *Problem) bool {
-	if p != nil && p.Code == codeInFlight {
-		return true
+	if p != nil && p.Code != "" {
+		return p.Code == codeInFlight
 	}
 	return resp.StatusCode == http.StatusConflict && resp.Header.Get("Retry-After") != ""
 }
 
 func classifyError(err error) Verdict {
 	var (
-		certificate *tls.CertificateVerificationError
-		authority   x509.UnknownAuthorityError
-		hostname    x509.HostnameError
-		invalid     x509.CertificateInvalidError
-		record      tls.RecordHeaderError
-		escape      url.EscapeError
-		host        url.InvalidHostError
-		parse       *url.Error
-		op          *net.OpError
-		breaker     *refusedByBreaker
+		given   *Error
+		op      *net.OpError
+		breaker *refusedByBreaker
 	)
 	switch {
-	case errors.As(err, &certificate), errors.As(err, &authority), errors.As(err, &hostname), errors.As(err, &invalid),
-		errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch),
-		errors.As(err, &escape), errors.As(err, &host),
-		errors.As(err, &parse) && parse.Op == "parse":
+	case errors.As(err, &given):
+		return given.verdict()
+	case malformed(err), notTrusted(err):
 		return Final
 	case errors.As(err, &breaker):
 		return Retry
@@ -122,6 +114,31 @@ func classifyError(err error) Verdict {
 	default:
 		return Unknown
 	}
+}
+
+// malformed reports whether an error is one of the request itself.
+func malformed(err error) bool {
+	var (
+		escape url.EscapeError
+		host   url.InvalidHostError
+		parse  *url.Error
+	)
+	return errors.As(err, &escape) || errors.As(err, &host) || errors.As(err, &parse) && parse.Op == "parse" ||
+		errors.Is(err, ErrKeyInvalid) || errors.Is(err, ErrBodyTooLarge)
+}
+
+// notTrusted reports whether an error says that the other side is not the server, or does
+// not speak TLS.
+func notTrusted(err error) bool {
+	var (
+		certificate *tls.CertificateVerificationError
+		authority   x509.UnknownAuthorityError
+		hostname    x509.HostnameError
+		invalid     x509.CertificateInvalidError
+		record      tls.RecordHeaderError
+	)
+	return errors.As(err, &certificate) || errors.As(err, &authority) || errors.As(err, &hostname) ||
+		errors.As(err, &invalid) || errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch)
 }
 
 // refusal returns the errors that a problem means in answer to a request with a key; none

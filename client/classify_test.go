@@ -29,23 +29,27 @@ var rows = map[string][]answer{
 		replayed(answer{status: 201}), replayed(answer{status: 500}), replayed(answer{status: 429}),
 		replayed(answer{status: 409}), replayed(problem(503, "store-unavailable")),
 	},
-	"408, 425, 429":   {{status: 408}, {status: 425}, {status: 429}, problem(429, "slow-down")},
-	"409 `in-flight`": {problem(409, "in-flight"), problem(409, "in-flight", "Retry-After", "1")},
+	"408, 425, 429": {{status: 408}, {status: 425}, {status: 429}, problem(429, "slow-down")},
+	"409 `in-flight`": {
+		problem(409, "in-flight"), problem(409, "in-flight", "Retry-After", "1"),
+		{status: 409, header: map[string]string{"Content-Type": "application/problem+json"}, body: `{"status":"409","code":"in-flight"}`},
+	},
 	"409 with `Retry-After`, without a code": {
 		{status: 409, header: map[string]string{"Retry-After": "1"}},
 		{status: 409, header: map[string]string{"Retry-After": "1", "Content-Type": "application/problem+json"}, body: `{`},
 		{status: 409, header: map[string]string{"Retry-After": "1", "Content-Type": "application/problem+json"}, body: `{"title":"wait"}`},
+		{status: 409, header: map[string]string{"Retry-After": "1", "Content-Type": "application/problem+json"}, body: `"wait"`},
 	},
-	"409 without either":                       {{status: 409}, problem(409, ""), problem(409, "sold-out")},
-	"`key-reused`, with any status":            {problem(409, "key-reused"), problem(422, "key-reused"), problem(400, "key-reused"), problem(408, "key-reused")},
-	"409 `outcome-unknown`":                    {problem(409, "outcome-unknown")},
-	"409 `response-not-kept`":                  {problem(409, "response-not-kept")},
-	"500 `answer-unreadable`":                  {problem(500, "answer-unreadable")},
-	"400 or 408 `body-unreadable`":             {problem(400, "body-unreadable"), problem(408, "body-unreadable")},
-	"other 4xx":                                {{status: 400}, {status: 401}, {status: 402}, {status: 403}, {status: 404}, {status: 413}, {status: 422}, problem(403, "scope-unresolved")},
-	"503 `store-unavailable`, `shutting-down`": {problem(503, "store-unavailable"), problem(503, "shutting-down")},
-	"501, 505":                                 {{status: 501}, {status: 505}},
-	"other 5xx":                                {{status: 500}, {status: 502}, {status: 503}, {status: 504}, {status: 520}, {status: 529}, problem(500, "bug")},
+	"409 without either, or with a code of its own": {{status: 409}, problem(409, ""), problem(409, "sold-out"), problem(409, "sold-out", "Retry-After", "1")},
+	"`key-reused`, with any status":                 {problem(409, "key-reused"), problem(422, "key-reused"), problem(400, "key-reused"), problem(408, "key-reused")},
+	"409 `outcome-unknown`":                         {problem(409, "outcome-unknown")},
+	"409 `response-not-kept`":                       {problem(409, "response-not-kept")},
+	"500 `answer-unreadable`":                       {problem(500, "answer-unreadable")},
+	"400 or 408 `body-unreadable`":                  {problem(400, "body-unreadable"), problem(408, "body-unreadable")},
+	"other 4xx":                                     {{status: 400}, {status: 401}, {status: 402}, {status: 403}, {status: 404}, {status: 413}, {status: 422}, problem(403, "scope-unresolved")},
+	"503 `store-unavailable`, `shutting-down`":      {problem(503, "store-unavailable"), problem(503, "shutting-down")},
+	"501, 505":  {{status: 501}, {status: 505}},
+	"other 5xx": {{status: 500}, {status: 502}, {status: 503}, {status: 504}, {status: 520}, {status: 529}, problem(500, "bug")},
 	"no connection (dial, DNS, proxy)": {
 		{err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}},
 		{err: &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host"}}},
@@ -176,5 +180,42 @@ func TestCodesAreThoseOfTheServer(t *testing.T) {
 		resp := problem(status, string(code)).response(nil)
 		require.Equal(t, want, client.Classify(resp, nil), "%s", code)
 		require.NoError(t, resp.Body.Close())
+	}
+}
+
+// What a Transport returns is judged like any other error, also by one above it.
+func TestClassifyKnowsTheErrorsOfTheTransport(t *testing.T) {
+	t.Parallel()
+	open := &breaker{}
+	for name, c := range map[string]struct {
+		base *script
+		opts []client.Option
+		key  string
+		want client.Verdict
+	}{
+		"key reused":       {base: answering(problem(409, "key-reused")), want: client.Final},
+		"held":             {base: answering(problem(409, "outcome-unknown")), want: client.Final},
+		"answer lost":      {base: answering(problem(409, "response-not-kept")), want: client.Final},
+		"key invalid":      {base: answering(answer{status: 200}), key: "a,b", want: client.Final},
+		"body too large":   {base: answering(answer{status: 200}), opts: []client.Option{client.WithMaxBody(1)}, want: client.Final},
+		"outcome unknown":  {base: answering(answer{err: errReset}), want: client.Unknown},
+		"breaker, unknown": {base: answering(answer{do: func(*http.Request) (*http.Response, error) { open.refuse = true; return nil, errReset }}), opts: []client.Option{client.WithBreaker(open)}, want: client.Unknown},
+		"breaker":          {base: answering(answer{status: 200}), opts: []client.Option{client.WithBreaker(&breaker{refuse: true})}, want: client.Retry},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			if c.key != "" {
+				ctx = client.WithKey(ctx, c.key)
+			}
+			below := newTransport(t, c.base, append(c.opts, quick)...)
+			_, err := send(below, request(ctx, http.MethodPost, place, once("{}")))
+			require.Error(t, err)
+			require.Equal(t, c.want, client.Classify(nil, err), "%v", err)
+			require.Equal(t, c.want, client.Classify(nil, &url.Error{Op: "Post", Err: err}))
+
+			open.refuse = false
+			_, above := send(newTransport(t, below, quick, client.WithAttempts(1)), request(ctx, http.MethodPost, place, once("{}")))
+			require.Equal(t, errors.Is(err, client.ErrOutcomeUnknown), errors.Is(above, client.ErrOutcomeUnknown), "%v", above)
+		})
 	}
 }

@@ -111,6 +111,20 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
+// verdict is what the error says about the request to whoever made it.
+func (e *Error) verdict() Verdict {
+	switch {
+	case errors.Is(e, ErrKeyReused), errors.Is(e, ErrHeld), errors.Is(e, ErrAnswerLost), errors.Is(e, ErrKeyExpired):
+		return Final
+	case errors.Is(e, ErrOutcomeUnknown):
+		return Unknown
+	case e.Reason == ReasonFinal:
+		return Final
+	default:
+		return Retry
+	}
+}
+
 // Unwrap returns the errors that it matches.
 func (e *Error) Unwrap() []error {
 	if e.Err == nil {

@@ -100,14 +100,14 @@ type requestKey struct {
 
 // keyOf finds or makes the key of a request.
 func (t *Transport) keyOf(r *http.Request) (requestKey, error) {
-	if values, ok := r.Header[t.set.header]; ok {
+	if values, ok := t.keyField(r); ok {
 		if len(values) != 1 || strings.TrimSpace(values[0]) == "" {
 			return requestKey{}, fmt.Errorf("%w: the request needs one field %s with a value", ErrKeyInvalid, t.set.header)
 		}
 		return requestKey{value: values[0]}, nil
 	}
-	if key := t.redirectedKey(r); key != "" {
-		return requestKey{value: key}, nil
+	if key := t.redirectedKey(r); key.value != "" {
+		return key, nil
 	}
 	chosen, ok := r.Context().Value(chosenKeyContext{}).(chosenKey)
 	switch {
@@ -132,13 +132,42 @@ func (t *Transport) keyOf(r *http.Request) (requestKey, error) {
 	return requestKey{value: t.field(key), end: step.EndCall}, nil
 }
 
-// redirectedKey returns the key of the request that was answered with the redirect that
-// http.Client follows with this one. It is the same request at another place.
-func (t *Transport) redirectedKey(r *http.Request) string {
-	if r.Response == nil || r.Response.Request == nil || method(r.Response.Request) != method(r) {
-		return ""
+// keyField returns the values of the field that carries the key, however its name is
+// spelled in the map.
+func (t *Transport) keyField(r *http.Request) (values []string, ok bool) {
+	for name, v := range r.Header {
+		if t.isKeyField(name) {
+			values, ok = append(values, v...), true
+		}
 	}
-	return r.Response.Request.Header.Get(t.set.header)
+	return values, ok
+}
+
+func (t *Transport) isKeyField(name string) bool { return strings.EqualFold(name, t.set.header) }
+
+type historyContext struct{}
+
+// answered returns the request of an answer. With a redirect http.Client comes back, and
+// what is known of the key has to be known then.
+func (c *call) answered(resp *http.Response) *http.Request {
+	if resp.StatusCode/100 != 3 || c.key.value == "" {
+		return c.req
+	}
+	key := requestKey{value: c.key.value, since: c.key.since, resumed: c.unknown}
+	return c.req.WithContext(context.WithValue(c.req.Context(), historyContext{}, key))
+}
+
+// redirectedKey returns the key of the request that was answered with the redirect that
+// http.Client follows with this one; none if there was no such request. It is the same
+// request at another place.
+func (t *Transport) redirectedKey(r *http.Request) requestKey {
+	if r.Response == nil || r.Response.Request == nil || method(r.Response.Request) != method(r) {
+		return requestKey{}
+	}
+	if key, ok := r.Response.Request.Context().Value(historyContext{}).(requestKey); ok {
+		return key
+	}
+	return requestKey{value: r.Response.Request.Header.Get(t.set.header)}
 }
 
 // field returns the value of the header field that carries a key.

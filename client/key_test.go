@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -101,7 +104,11 @@ func TestWhichKey(t *testing.T) {
 		"without, but in the field": {method: "POST", prepare: []func(*http.Request) *http.Request{without, set(keyField, "mine")}, want: "mine"},
 		"strict":                    {method: "POST", prepare: []func(*http.Request) *http.Request{with(`m\ine`)}, opts: []client.Option{client.WithStrictKeys()}, want: `"m\\ine"`},
 		"strict and quoted":         {method: "POST", prepare: []func(*http.Request) *http.Request{with(`"mine"`)}, opts: []client.Option{client.WithStrictKeys()}, want: `"mine"`},
-		"other field":               {method: "POST", opts: []client.Option{client.WithHeader("x-request-key")}, field: "X-Request-Key", want: "*"},
+		"header in lower case": {method: "POST", prepare: []func(*http.Request) *http.Request{func(r *http.Request) *http.Request {
+			r.Header["idempotency-key"] = []string{"mine"}
+			return r
+		}}, want: "mine"},
+		"other field": {method: "POST", opts: []client.Option{client.WithHeader("x-request-key")}, field: "X-Request-Key", want: "*"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -111,6 +118,9 @@ func TestWhichKey(t *testing.T) {
 			var got []string
 			base := answering(answer{do: func(r *http.Request) (*http.Response, error) {
 				got = r.Header[c.field]
+				for name := range r.Header {
+					require.True(t, name == c.field || !strings.EqualFold(name, c.field), name)
+				}
 				return answer{status: 200}.response(r), nil
 			}})
 			r := request(t.Context(), c.method, place, http.NoBody)
@@ -177,4 +187,26 @@ func TestRedirectKeepsTheKey(t *testing.T) {
 			require.Equal(t, first, second[0])
 		}
 	}
+}
+
+// Nor does a redirect make an outcome known that was not.
+func TestRedirectKeepsTheDoubt(t *testing.T) {
+	t.Parallel()
+	redirect := answer{status: http.StatusTemporaryRedirect, header: map[string]string{"Location": "/new"}}
+	base := answering(answer{err: errReset}, redirect, answer{status: http.StatusUnauthorized})
+	c := &http.Client{Transport: newTransport(t, base, quick)}
+	_, err := c.Do(post(t.Context(), place, "{}")) //nolint:bodyclose // there is none
+	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+	base.requireOneKey(t, 3)
+
+	synctest.Test(t, func(t *testing.T) {
+		base := answering(redirect, answer{status: http.StatusCreated})
+		c := &http.Client{Transport: newTransport(t, base, client.WithTTL(time.Hour)), CheckRedirect: func(*http.Request, []*http.Request) error {
+			time.Sleep(time.Hour)
+			return nil
+		}}
+		_, err := c.Do(post(t.Context(), place, "{}")) //nolint:bodyclose // there is none
+		require.ErrorIs(t, err, client.ErrKeyExpired)
+		require.Len(t, base.requests(), 1)
+	})
 }

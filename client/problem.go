@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"mime"
 	"net/http"
@@ -62,7 +63,9 @@ func readProblem(resp *http.Response) (*Problem, error) {
 		return nil, err
 	}
 	p := new(Problem)
-	if json.Unmarshal(start, p) != nil {
+	err = json.Unmarshal(start, p)
+	var member *json.UnmarshalTypeError // of another type than it should have: it is ignored
+	if err != nil && (!errors.As(err, &member) || member.Field == "") {
 		return nil, nil //nolint:nilerr // what is no document is an answer like any other
 	}
 	return p, nil

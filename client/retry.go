@@ -61,27 +61,37 @@ func (c *call) run() (*http.Response, error) {
 	c.start, c.unknown = time.Now(), c.key.resumed
 	if c.key.since.IsZero() {
 		c.key.since = c.start
-	} else if c.start.Sub(c.key.since) >= c.t.set.ttl {
+	}
+	if c.expired(c.start) {
 		closeBody(c.req)
 		return c.giveUp(ReasonTTL, &result{})
+	}
+	err := pin(c.req, c.t.set.maxBody)
+	if gone := context.Cause(c.req.Context()); gone != nil {
+		closeBody(c.req)
+		return c.giveUp(ReasonContext, &result{err: gone})
+	}
+	if err != nil {
+		return c.giveUp(ReasonFinal, &result{err: err})
 	}
 	c.t.budget.deposit()
 	for {
 		r := c.attempt()
-		if r.verdict == Unknown {
-			c.unknown = true
-		}
 		if reason := c.ends(r); reason != "" {
 			return c.end(reason, r)
 		}
 		wait := c.t.set.pause(len(c.attempts), r.resp)
-		if reason := c.stops(wait, r); reason != "" {
+		next := time.Now().Add(wait)
+		if reason := c.stops(next, r); reason != "" {
 			return c.giveUp(reason, r)
 		}
 		r.drop()
 		c.observe(Event{Kind: EventRetry, Wait: wait})
-		if !sleep(c.req.Context(), wait) {
+		if !sleep(c.req.Context(), time.Until(next)) {
 			return c.giveUp(ReasonContext, &result{err: context.Cause(c.req.Context())})
+		}
+		if reason := c.late(time.Now()); reason != "" { // the process may have been suspended
+			return c.giveUp(reason, &result{err: errAttemptTimeout})
 		}
 	}
 }
@@ -92,11 +102,7 @@ func (c *call) attempt() *result {
 	ctx, cancel := context.WithCancelCause(c.req.Context())
 	limit := min(t.set.attemptTimeout, t.set.deadline-start.Sub(c.start))
 	r := &result{cancel: cancel, timer: time.AfterFunc(limit, func() { cancel(errAttemptTimeout) })}
-	var sent *evidence
-	if _, ok := t.base.(*http.Transport); ok {
-		sent = new(evidence)
-		ctx = sent.gather(ctx)
-	}
+	ctx, seen := t.gather(ctx)
 	c.send(c.req.WithContext(ctx), r)
 	if !r.timer.Stop() && c.req.Context().Err() == nil && (r.err != nil || !r.held) {
 		r.err = errAttemptTimeout
@@ -104,12 +110,15 @@ func (c *call) attempt() *result {
 	switch {
 	case r.verdict == Final: // nothing was sent, and will not be
 	case r.err != nil:
-		r.verdict = sent.judge(r.err)
+		var executed bool
+		r.verdict, executed = seen.judge(r.err)
+		c.unknown = c.unknown || executed
 	case c.key.value == "" && inFlight(r.resp, r.problem):
 		r.verdict = Final // without a key, a conflict is a conflict
 	default:
 		r.verdict = classifyAnswer(r.resp, r.problem)
 	}
+	c.unknown = c.unknown || r.verdict == Unknown || seen.sentBefore()
 	a := Attempt{Start: start, Duration: time.Since(start), Err: r.err, Verdict: r.verdict}
 	if r.resp != nil {
 		a.Status = r.resp.StatusCode
@@ -162,23 +171,39 @@ func (c *call) ends(r *result) string {
 	}
 }
 
-// stops tells why no further attempt can be made after a pause.
-func (c *call) stops(wait time.Duration, r *result) string {
-	set := &c.t.set
-	next := time.Now().Add(wait)
+// stops tells why no further attempt can be made at a time to come.
+func (c *call) stops(next time.Time, r *result) string {
+	if c.counted >= c.t.set.attempts {
+		return ReasonAttempts
+	}
+	if reason := c.late(next); reason != "" {
+		return reason
+	}
+	if !c.inFlight(r) && !c.t.budget.withdraw() {
+		return ReasonBudget
+	}
+	return ""
+}
+
+// late tells why a time is too late for an attempt.
+func (c *call) late(at time.Time) string {
 	deadline, limited := c.req.Context().Deadline()
 	switch {
-	case c.counted >= set.attempts:
-		return ReasonAttempts
-	case next.Sub(c.start) >= set.deadline, limited && !next.Before(deadline):
+	case at.Sub(c.start) >= c.t.set.deadline, limited && !at.Before(deadline):
 		return ReasonDeadline
-	case c.key.value != "" && next.Sub(c.key.since) >= set.ttl:
+	case c.expired(at):
 		return ReasonTTL
-	case !c.inFlight(r) && !c.t.budget.withdraw():
-		return ReasonBudget
 	default:
 		return ""
 	}
+}
+
+// expired reports whether the server may have forgotten the key by then. The clock that
+// never steps stands still while the machine sleeps, and the other one may be set back:
+// the later of the two counts.
+func (c *call) expired(at time.Time) bool {
+	age := max(at.Sub(c.key.since), at.Round(0).Sub(c.key.since))
+	return c.key.value != "" && age >= c.t.set.ttl
 }
 
 // end ends the call with its last result, which is the answer unless it is an error, a
@@ -235,7 +260,7 @@ func (c *call) failure(reason string, p *Problem, err error) *Error {
 
 // deliver hands an answer to the caller.
 func (c *call) deliver(r *result) (*http.Response, error) {
-	r.resp.Request = c.req // that of the attempt has a context of its own
+	r.resp.Request = c.answered(r.resp) // that of the attempt has a context of its own
 	switch {
 	case r.held:
 		r.cancel(nil)

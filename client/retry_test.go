@@ -305,3 +305,51 @@ func TestWithoutKeyTheLastResultIsReturned(t *testing.T) {
 	require.Equal(t, 409, got.status)
 	require.Len(t, base.requests(), 1, "nothing is in flight that has no key")
 }
+
+// A process that was suspended for a day does not send a key that the server has forgotten.
+func TestNoAttemptAfterALongSleep(t *testing.T) {
+	t.Parallel()
+	for reason, c := range map[string]struct {
+		sleep time.Duration
+		want  error
+	}{
+		client.ReasonTTL:      {25 * time.Hour, client.ErrKeyExpired},
+		client.ReasonDeadline: {49 * time.Hour, client.ErrOutcomeUnknown},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			base := answering(answer{status: 502}, answer{status: 201})
+			suspended := client.WithObserver(func(_ context.Context, e client.Event) {
+				if e.Kind == client.EventRetry {
+					time.Sleep(c.sleep)
+				}
+			})
+			_, err := send(newTransport(t, base, suspended, client.WithDeadline(48*time.Hour)), post(t.Context(), place, "{}"))
+			require.ErrorIs(t, err, c.want)
+			require.Equal(t, reason, failure(t, err).Reason)
+			require.Len(t, base.requests(), 1)
+		})
+	}
+}
+
+// The time that it takes to receive what nobody wants is part of the pause.
+func TestSlowAnswerDoesNotDelayTheNextAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		base := answering(answer{do: func(r *http.Request) (*http.Response, error) {
+			resp := answer{status: 503, chunks: true, header: map[string]string{"Retry-After": "9"}}.response(r)
+			resp.Body = io.NopCloser(readerFunc(func([]byte) (int, error) {
+				<-r.Context().Done()
+				return 0, r.Context().Err()
+			}))
+			return resp, nil
+		}}, answer{status: 201})
+		start := time.Now()
+		_, err := send(newTransport(t, base, quick), post(t.Context(), place, "{}"))
+		require.NoError(t, err)
+		require.Less(t, time.Since(start), 9500*time.Millisecond)
+	})
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"maps"
 	"net/http"
 )
 
@@ -50,6 +51,9 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 //     refuses the key;
 //   - the error of the last attempt, for a request without a key.
 //
+// A body without GetBody is read first; one that never comes is waited for as long as the
+// context of the request lasts. The trailer is sent with each attempt.
+//
 // An answer whose length is declared, up to [WithMaxBody], has been received as a whole.
 // The body of another one may break off, which is an [*Error] of its Read.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -66,13 +70,12 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if c.req.Header == nil {
 			c.req.Header = make(http.Header)
 		}
+		maps.DeleteFunc(c.req.Header, func(name string, _ []string) bool { return t.isKeyField(name) })
 		c.req.Header[t.set.header] = []string{key.value}
 	}
+	c.req.Trailer = r.Trailer // which the body fills in
 	if !c.repeatable() {
 		return c.once()
-	}
-	if err := pin(c.req, t.set.maxBody); err != nil {
-		return nil, err
 	}
 	return c.run()
 }
