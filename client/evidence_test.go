@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -101,11 +102,13 @@ func TestTryThatTheBaseHidesIsUnknown(t *testing.T) {
 func TestWrongCertificateAfterTheRequestWasSent(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int64
-	s := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		if requests.Add(1) == 2 {
 			panic(http.ErrAbortHandler)
 		}
 	}))
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	s.StartTLS()
 	t.Cleanup(s.Close)
 	base := newBase(t)
 	roots := x509.NewCertPool()
@@ -212,3 +215,23 @@ func TestRefusalOfWhatWasSentOnceIsTheAnswer(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A base that tries another way when the first has failed may have hidden that one.
+func TestBaseThatFallsBackHidesTheFirstTry(t *testing.T) {
+	t.Parallel()
+	plain := newBase(t)
+	first := answering(answer{err: errReset})
+	base := roundTripper(func(r *http.Request) (*http.Response, error) {
+		again := r.Clone(r.Context())
+		if _, err := first.RoundTrip(r); err == nil {
+			return nil, errors.New("an answer")
+		}
+		again.URL.Host = "127.0.0.1:1" // nobody listens there
+		again.Body = http.NoBody
+		return plain.RoundTrip(again)
+	})
+	_, err := send(newTransport(t, base, quick, client.WithAttempts(1)), post(t.Context(), place, "{}"))
+	require.Len(t, first.requests(), 1)
+	require.Equal(t, client.Retry, client.Classify(nil, failure(t, err).Err), "%v", err)
+	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+}
