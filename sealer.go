@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/sha256"
@@ -125,7 +126,8 @@ func bound(key string, fp Fingerprint) []byte {
 }
 
 // sealStep and unsealStep do for the value of a step what seal and unseal do for an
-// answer.
+// answer. The byte in front is none of the kinds of a step: a guard without the sealer must
+// not take what is sealed for the mark of a step that may be run again.
 func (s *settings) sealStep(value []byte, key string, fp Fingerprint, name string) ([]byte, error) {
 	if s.sealer == nil {
 		return value, nil
@@ -134,14 +136,18 @@ func (s *settings) sealStep(value []byte, key string, fp Fingerprint, name strin
 	if err != nil {
 		return nil, fmt.Errorf("idempotency: sealing a step: %w", err)
 	}
-	return sealed, nil
+	return append([]byte{sealedVersion}, sealed...), nil
 }
 
 func (s *settings) unsealStep(stored []byte, key string, fp Fingerprint, name string) ([]byte, error) {
 	value := stored
 	if s.sealer != nil {
+		sealed, ok := bytes.CutPrefix(stored, []byte{sealedVersion})
+		if !ok {
+			return nil, fmt.Errorf("%w: step %q is not sealed", ErrCorrupt, name)
+		}
 		var err error
-		if value, err = s.sealer.Open(stored, append(bound(key, fp), name...)); err != nil {
+		if value, err = s.sealer.Open(sealed, append(bound(key, fp), name...)); err != nil {
 			return nil, fmt.Errorf("%w: step %q: %w", ErrCorrupt, name, err)
 		}
 	}
