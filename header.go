@@ -46,9 +46,9 @@ func diffHeader(before, after http.Header, echo string, d *headerDiff) {
 
 // isRecorded reports whether a field of a first answer belongs to its replay. Left
 // out are what describes the connection, the moment or the length, which are made
-// anew, and what gives rights to whoever receives it.
+// anew, and what gives rights to whoever receives it, however the handler spells it.
 func isRecorded(name string) bool {
-	switch name {
+	switch textproto.CanonicalMIMEHeaderKey(name) {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Transfer-Encoding", "Upgrade",
 		"Date", "Content-Length",
 		"Set-Cookie", "Set-Cookie2", "Authorization", "Www-Authenticate", "Authentication-Info",

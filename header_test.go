@@ -1,6 +1,7 @@
 package idempotency_test
 
 import (
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -129,6 +130,7 @@ func TestFieldsThatAreNotReplayed(t *testing.T) {
 				w.Header().Set(name, value)
 			}
 			w.Header().Set("X-Kept", "1")
+			w.Header()["authentication-info"] = []string{"nextnonce=lower"}
 		}}
 		s := serve(newGuard(t, idempotency.NewMemoryStore()).Handler(h))
 		resp, err := s.client.Do(s.request(t.Context(), call{key: "k"}))
@@ -143,6 +145,7 @@ func TestFieldsThatAreNotReplayed(t *testing.T) {
 		again := s.do(t, call{key: "k"})
 		require.True(t, again.replayed())
 		require.Equal(t, "1", again.header.Get("X-Kept"))
+		require.NotContains(t, fmt.Sprint(again.header), "nextnonce=lower", "also a name in lower case")
 		for name, value := range fields {
 			require.NotEqual(t, value, again.header.Get(name), "%s, replayed", name)
 		}

@@ -272,6 +272,9 @@ func (rec *recorder) startTeeing() {
 		// The replay, which has the body, must not be cleverer.
 		rec.diff.recorded = append(rec.diff.recorded, field{name: "Content-Type"})
 	}
+	for i, f := range rec.diff.recorded { // what is sent is recorded, whatever the handler goes on to do with it
+		rec.diff.recorded[i].values = slices.Clone(f.values)
+	}
 	announce(rec.w.Header(), rec.diff.trailer)
 	rec.sendHead()
 	rec.forward(body)

@@ -315,3 +315,21 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 		require.EqualValues(t, 1, h.runs.Load())
 	})
 }
+
+// A handler that goes on to use the memory of its header changes nothing any more.
+func TestHeaderOfAStreamIsRecordedAsItWasSent(t *testing.T) {
+	t.Parallel()
+	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+		h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+			state := []string{"begun"}
+			w.Header()["X-State"] = state
+			_ = http.NewResponseController(w).Flush()
+			state[0] = "ended"
+		}}
+		s := serve(newGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		s.do(t, call{key: "k"})
+		again := s.do(t, call{key: "k"})
+		require.True(t, again.replayed())
+		require.Equal(t, "begun", again.header.Get("X-State"))
+	})
+}
