@@ -120,3 +120,33 @@ func TestRedisClusterFailoverDuringRun(t *testing.T) {
 	require.EqualValues(t, 3, h.runs.Load())
 	require.Zero(t, countKind(p.events, idempotency.EventLeaseLost))
 }
+
+// A slot that moves does not hide its records from List.
+func TestRedisListWhileASlotMoves(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2, false)
+	const prefix = "{one slot}:"
+	s := redisStore(t, redisClient(t, cluster.Addrs()...), idempotency.WithPrefix(prefix))
+	var want []string
+	for range 3 {
+		want = append(want, redisKey())
+		_, err := s.Claim(t.Context(), want[len(want)-1], redisClaim())
+		require.NoError(t, err)
+	}
+	requireListed := func(when string) {
+		t.Helper()
+		var got []string
+		require.NoError(t, s.List(t.Context(), func(key string, _ idempotency.Record) bool {
+			got = append(got, key)
+			return true
+		}), when)
+		require.ElementsMatch(t, want, got, when)
+	}
+	requireListed("before")
+	move := cluster.Move(t, prefix)
+	requireListed("begun")
+	move.Keys(t)
+	requireListed("keys moved")
+	move.End(t)
+	requireListed("moved")
+}

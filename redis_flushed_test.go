@@ -126,3 +126,40 @@ func TestRedisFlushedRunIsStopped(t *testing.T) {
 	require.EqualValues(t, 1, first.runs.Load())
 	require.EqualValues(t, 1, second.runs.Load())
 }
+
+// A run that finds its record gone claims it anew, to record its answer. Where the replicas
+// are gone too, the claim is not confirmed, but it is there: the answer follows it.
+func TestRedisFlushedWithoutReplicas(t *testing.T) {
+	t.Parallel()
+	master := redistest.Start(t)
+	replica := redistest.StartReplica(t, master)
+	_, err := redisAt(t, master, idempotency.WithReplicas(1, redisPatience)).Claim(t.Context(), redisKey(), redisClaim())
+	require.NoError(t, err, "the replica has caught up")
+	h := interrupt(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "first") })
+	t.Cleanup(h.goOn)
+	p := newRedisProcess(t, redisAt(t, master, idempotency.WithReplicas(1, 500*time.Millisecond)), h)
+	var done <-chan reply
+	for begun := false; !begun; {
+		done = p.begin(t, call{key: "k"})
+		select {
+		case <-h.begun:
+			begun = true
+		case <-done: // a busy machine confirms later than that
+		}
+	}
+	master.Do(t, "FLUSHALL")
+	replica.Pause(t)
+	h.goOn()
+	require.Equal(t, "first", (<-done).body)
+	onMaster := redisAt(t, master)
+	require.Eventually(t, func() (completed bool) {
+		err := onMaster.List(t.Context(), func(_ string, r idempotency.Record) bool {
+			completed = r.State == idempotency.StateCompleted
+			return true
+		})
+		return err == nil && completed
+	}, redisPatience, 20*time.Millisecond, "the master has the answer, whoever else has not")
+	replica.Resume(t)
+	p.requireReplay(t, call{key: "k"}, "first")
+	require.EqualValues(t, 1, h.runs.Load())
+}

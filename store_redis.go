@@ -143,10 +143,9 @@ func (s *RedisStore) Claim(ctx context.Context, key string, c Claim) (Record, er
 		case err != nil:
 			return Record{}, err
 		case r.Mine && !confirmed:
-			// The run does not begin, so nobody needs to wait for the lease to end.
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-			defer cancel()
-			return Record{}, errors.Join(errTooFewReplicas, s.Release(ctx, key, c.Owner))
+			// It is left in place: a run that has happened, and whose record was lost, gets
+			// it back so that its answer can be recorded. Whoever has not begun gives it up.
+			return Record{}, errTooFewReplicas
 		case detached == "":
 			return r, nil
 		}
@@ -168,7 +167,10 @@ func (s *RedisStore) Claim(ctx context.Context, key string, c Claim) (Record, er
 func (s *RedisStore) field(ctx context.Context, name, field string) ([]byte, error) {
 	tx := s.client.TxPipeline()
 	get := tx.HGet(ctx, name, field)
-	_, _ = tx.Exec(ctx) // the command has its error
+	_, err := tx.Exec(ctx)
+	if err != nil {
+		return nil, err
+	}
 	return get.Bytes()
 }
 
@@ -289,12 +291,14 @@ func (s *RedisStore) confirm(ctx context.Context, pipe redis.Pipeliner, cmd redi
 	_ = pipe.Process(ctx, cmd)
 	wait := redis.NewIntCmd(ctx, "wait", s.replicas, s.patience.Milliseconds())
 	_ = pipe.Process(ctx, wait)
-	_, _ = pipe.Exec(ctx) // the commands have their errors
+	_, err := pipe.Exec(ctx)
 	if err := cmd.Err(); err != nil {
 		return false, err
 	}
-	n, err := wait.Result()
-	return n >= int64(s.replicas), err
+	if err != nil { // that of WAIT, or of a hook, which leaves the commands without a result
+		return false, err
+	}
+	return wait.Val() >= int64(s.replicas), nil
 }
 
 // failure turns an error of the client into one of the store.
@@ -427,7 +431,7 @@ func (s *RedisStore) scan(
 				return s.failure(ctx, err)
 			}
 			headers, ttls := make([]*redis.SliceCmd, len(names)), make([]*redis.DurationCmd, len(names))
-			pipe := master.Pipeline()
+			pipe := s.client.Pipeline() // follows a slot that is moving, unlike that of a master
 			for i, name := range names {
 				headers[i], ttls[i] = pipe.HMGet(ctx, name, "m", "o"), pipe.PTTL(ctx, name)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -223,7 +224,8 @@ func TestRedisWithReplicas(t *testing.T) {
 			require.ErrorContains(t, err, "too few replicas", "repeated on another connection")
 			r, err = hasty.Get(ctx, key)
 			require.NoError(t, err)
-			require.Equal(t, idempotency.StateReleased, r.State, "nobody waits for the lease of a refused claim")
+			require.Equal(t, idempotency.StateClaimed, r.State, "a run that has happened may need it")
+			require.NoError(t, hasty.Release(ctx, key, c.Owner), "one that has not begun gives it up")
 
 			other, d := redisKey(), redisClaim()
 			_, err = hasty.Claim(ctx, other, d)
@@ -326,5 +328,66 @@ func TestRedisUnreachable(t *testing.T) {
 		idempotency.ErrNotOwner, idempotency.ErrStoreFull, idempotency.ErrCorrupt, idempotency.ErrNotFound,
 	} {
 		require.NotErrorIs(t, err, sentinel)
+	}
+}
+
+// A hook of the client may fail without giving the commands a result. That is a failure of
+// the store, and not what the zero of a reply would mean.
+func TestRedisHookThatRefuses(t *testing.T) {
+	t.Parallel()
+	master := redistest.Start(t)
+	redistest.StartReplica(t, master)
+	client := redis.NewClient(&redis.Options{Addr: master.Addr, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = client.Close() })
+	var hook refusingHook
+	client.AddHook(&hook)
+	plain, durable := redisStore(t, client), redisStore(t, client, idempotency.WithReplicas(1, redisPatience))
+	ctx, c := t.Context(), redisClaim()
+	key, large := redisKey(), redisKey()
+	for _, k := range []string{key, large} {
+		_, err := plain.Claim(ctx, k, c)
+		require.NoError(t, err)
+	}
+	require.NoError(t, plain.Complete(ctx, large, c.Owner, largeAnswer, time.Hour))
+
+	hook.pipelines.Store(true)
+	_, err := durable.Claim(ctx, key, redisClaim())
+	require.ErrorIs(t, err, errDown)
+	_, err = plain.Claim(ctx, large, redisClaim())
+	require.ErrorIs(t, err, errDown, "the answer is read by a command of its own")
+	require.ErrorIs(t, durable.Complete(ctx, key, c.Owner, []byte("x"), time.Hour), errDown)
+	require.ErrorIs(t, plain.Complete(ctx, key, c.Owner, largeAnswer, time.Hour), errDown)
+	_, err = plain.Get(ctx, key)
+	require.ErrorIs(t, err, errDown)
+	require.ErrorIs(t, plain.List(ctx, func(string, idempotency.Record) bool { return true }), errDown)
+
+	hook.pipelines.Store(false)
+	hook.commands.Store(true)
+	_, err = plain.Claim(ctx, key, redisClaim())
+	require.ErrorIs(t, err, errDown)
+	require.ErrorIs(t, plain.Complete(ctx, key, c.Owner, []byte("x"), time.Hour), errDown)
+	require.ErrorIs(t, plain.Renew(ctx, key, c.Owner), errDown)
+}
+
+// A refusingHook executes nothing, and says so only to who reads the error of the call.
+type refusingHook struct{ commands, pipelines atomic.Bool }
+
+func (h *refusingHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *refusingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if h.commands.Load() {
+			return errDown
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h *refusingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if h.pipelines.Load() {
+			return errDown
+		}
+		return next(ctx, cmds)
 	}
 }
