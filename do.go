@@ -135,7 +135,7 @@ func (j *job) do(ctx context.Context, k Key, payload []byte, into any, fn func(c
 	j.lease.init(ctx, j.guard, k, Fingerprint(digest.Parts(digest.VersionJob, payload)))
 	rec, err := j.guard.admit(ctx, &j.lease, nil)
 	switch {
-	case err != nil && j.guard.set.failOpen && !errors.Is(err, ErrCorrupt):
+	case err != nil && j.guard.set.failOpen && !j.lease.met && !errors.Is(err, ErrCorrupt):
 		j.lease.observe(Event{Kind: EventFailOpen, Err: err})
 		return Result{Attempt: 1}, j.unprotected(ctx, into, fn)
 	case err != nil:
@@ -171,6 +171,11 @@ func (j *job) run(parent context.Context, into any, fn func(context.Context) (an
 			_, _ = j.settle(start, verdict{outcome: Unknown}) // there is no answer to replace
 		}
 	}()
+	if parent.Err() != nil { // while the key was being claimed
+		returned = true
+		_, _ = j.settle(start, verdict{outcome: NotExecuted})
+		return Result{}, context.Cause(parent)
+	}
 	value, fnErr := fn(&j.ctx)
 	returned = true
 	j.op.endSteps()

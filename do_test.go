@@ -325,3 +325,25 @@ func TestDoStorm(t *testing.T) {
 		})
 	}
 }
+
+// A caller that has gone by the time the key is claimed gets no run, whose failure would
+// hold the key.
+func TestDoForACallerThatHasGone(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("gone")
+	store := &faultStore{behind: idempotency.NewMemoryStore()}
+	store.on("claim", first(1, func(_ context.Context, proceed func() error) error {
+		cancel(gone)
+		return proceed()
+	}))
+	g := newGuard(t, store, idempotency.WithRecovery(idempotency.Hold))
+	runs := 0
+	run := func(ctx context.Context) (int, error) { runs++; return runs, ctx.Err() }
+	_, _, err := idempotency.Do(ctx, g, invoiceKey, run)
+	require.ErrorIs(t, err, gone)
+	require.Zero(t, runs)
+	got, _, err := idempotency.Do(t.Context(), g, invoiceKey, run)
+	require.NoError(t, err)
+	require.Equal(t, 1, got)
+}

@@ -31,6 +31,8 @@ type lease struct {
 	asked  time.Time       // when the last claim was sent
 	// uncertain says that a claim was sent whose reply never came.
 	uncertain bool
+	// met says that the store has told of a record of another owner.
+	met bool
 
 	mu       sync.Mutex
 	renewer  *renewer

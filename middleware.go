@@ -138,6 +138,10 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 	switch {
 	case err != nil:
 		g.serveWithoutStore(w, r, next, in, l, err)
+	case rec.Mine && g.set.clientCancel && r.Context().Err() != nil:
+		// What a handler makes of a client that has gone already must not hold the key.
+		_, _ = l.settle(verdict{outcome: NotExecuted})
+		g.reject(w, r, l.key, newProblem(CodeInFlight))
 	case rec.Mine:
 		u := &run{guard: g, lease: l}
 		u.op.lease = l
@@ -158,6 +162,7 @@ func (g *Guard) admit(client context.Context, l *lease, former func(Fingerprint)
 		}
 	}()
 	rec, err = l.acquire(false)
+	l.met = err == nil && !rec.Mine
 	if err == nil && rec.Fingerprint != l.claim.Fingerprint && former != nil {
 		if fp, ok := former(rec.Fingerprint); ok {
 			l.claim.Fingerprint = fp
@@ -197,7 +202,7 @@ func (g *Guard) serveWithoutStore(w http.ResponseWriter, r *http.Request, next h
 	case errors.Is(err, ErrCorrupt):
 		l.observe(Event{Kind: EventCorrupt, Err: err})
 		g.reject(w, r, l.key, newProblem(CodeAnswerUnreadable))
-	case g.set.failOpen:
+	case g.set.failOpen && !l.met:
 		l.observe(Event{Kind: EventFailOpen, Method: r.Method, Pattern: r.Pattern, Err: err})
 		serveUnguarded(w, r, next, g.core.giveBody(in))
 	default:

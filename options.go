@@ -301,8 +301,9 @@ func WithPolicyURL(url string) Option {
 }
 
 // WithFailOpen runs the handler, or the function of [Do], unprotected when the store is
-// unavailable or full, instead of refusing. It trades duplicates for availability and is
-// right only where a duplicate is harmless. Such a run has no [Operation], so that its
+// unavailable or full, instead of refusing; not if the store has told of a record of the
+// key before it failed. It trades duplicates for availability and is right only where a
+// duplicate is harmless. Such a run has no [Operation], so that its
 // steps are not recorded and its derived keys are random. Each is an [EventFailOpen] and
 // an error in the log.
 func WithFailOpen() Option {

@@ -88,10 +88,10 @@ func (u *run) finish(r *http.Request, start time.Time) {
 	case errors.Is(err, errSuperseded) && !u.rec.sent():
 		// Another run's answer counts. Ours would be seen by nobody else.
 		u.guard.serveRecord(u.rec.w, r, u.lease, rec)
-	case u.cutShort && u.verdict.outcome == Unknown:
+	case u.cutShort && u.verdict.outcome != Final:
 		// The empty 200 that net/http makes of silence would be a lie.
 		code := CodeInFlight
-		if u.verdict.hold {
+		if u.verdict.lasting() {
 			code = CodeOutcomeUnknown
 		}
 		u.guard.reject(u.rec.w, r, u.lease.key, newProblem(code))

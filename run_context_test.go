@@ -158,3 +158,36 @@ func TestPendingRunKeepsItsAnswerOnly(t *testing.T) {
 		p.requireQuiet(t)
 	})
 }
+
+// A client that has gone before the run begins does not get one whose failure holds the key.
+func TestNoRunForAClientThatHasGone(t *testing.T) {
+	t.Parallel()
+	h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+		if r.Context().Err() != nil {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}}
+	p := newProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithClientCancel(), idempotency.WithRecovery(idempotency.Hold))
+	ctx, hangUp := context.WithCancel(t.Context())
+	p.store.on("claim", first(1, func(_ context.Context, proceed func() error) error {
+		hangUp()
+		return proceed()
+	}))
+	_, _ = p.try(ctx, call{key: "k"})
+	require.Zero(t, h.runs.Load())
+	require.Equal(t, http.StatusOK, p.do(t, call{key: "k"}).status)
+}
+
+// A run that was told to stop, and says that it has done nothing, has not answered.
+func TestSilenceOfARunThatDidNothingIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			op, _ := idempotency.FromContext(r.Context())
+			op.SetOutcome(idempotency.NotExecuted)
+		}), idempotency.WithRecovery(idempotency.Hold))
+		p.store.on("renew", always(refuse))
+		requireProblem(t, p.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeInFlight)
+	})
+}

@@ -315,6 +315,9 @@ func (l *lease) saveStep(name string, value []byte) error {
 		err := l.call("step", l.haste(n), func(ctx context.Context) error {
 			return store.SaveStep(ctx, l.key, l.claim.Owner, name, stored)
 		})
+		if errors.Is(err, ErrNotOwner) {
+			l.lose(err) // now, and not when the next renewal finds out
+		}
 		if err == nil || errors.Is(err, ErrNotOwner) {
 			return err
 		}

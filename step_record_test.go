@@ -416,11 +416,54 @@ func TestStepsOnRedis(t *testing.T) {
 		require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
 		require.Equal(t, http.StatusCreated, s.do(t, call{key: "k"}).status)
 		close(revive)
-		// The first run's answer counts for nobody: it is shown the one that is recorded.
-		require.Equal(t, http.StatusCreated, (<-first).status)
+		// The first run was told to stop, and its silence counts for nobody.
+		requireProblem(t, <-first, http.StatusConflict, idempotency.CodeInFlight)
+		again := s.do(t, call{key: "k"})
+		require.True(t, again.replayed())
+		require.Equal(t, http.StatusCreated, again.status)
 		mu.Lock()
 		defer mu.Unlock()
 		require.Equal(t, 1, charges)
 		require.Len(t, keys, 1)
 	})
 }
+
+// A step that the store refuses says that the run has lost its claim, and nothing waits for
+// a renewal to find out.
+func TestStepThatIsRefusedEndsTheRun(t *testing.T) {
+	t.Parallel()
+	store := newStepFaultStore()
+	store.on("step", first(1, failWith(idempotency.ErrNotOwner)))
+	s := serveRecorder(t, newGuard(t, store).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		done := func(context.Context) (int, error) { return 1, nil }
+		_, err := idempotency.Step(r.Context(), "a", done)
+		if !errors.Is(err, idempotency.ErrNotOwner) {
+			t.Error(err)
+		}
+		if cause := context.Cause(r.Context()); !errors.Is(cause, idempotency.ErrLeaseLost) {
+			t.Errorf("the run is not told: %v", cause)
+		}
+		if _, err = idempotency.Step(r.Context(), "b", done); !errors.Is(err, idempotency.ErrLeaseLost) {
+			t.Errorf("another effect is begun: %v", err)
+		}
+		panic(http.ErrAbortHandler)
+	})))
+	require.Panics(t, func() { _, _ = s.try(t.Context(), call{key: "k"}) })
+}
+
+// A sealed step says nothing to a guard without its sealer: least of all that it may be run
+// again.
+func TestSealedStepIsNoneWithoutTheSealer(t *testing.T) {
+	t.Parallel()
+	for i := range 256 { // the first byte of what a sealer makes can be any
+		sealer := prefixSealer{byte(i)}
+		stored, err := idempotency.SealStep(sealer, []byte("v1"), answerKey, idempotency.Fingerprint{}, "charge")
+		require.NoError(t, err)
+		stepOfUnknownKind(t, string(stored))
+	}
+}
+
+type prefixSealer [1]byte
+
+func (s prefixSealer) Seal(answer, _ []byte) ([]byte, error) { return append(s[:], answer...), nil }
+func (s prefixSealer) Open(sealed, _ []byte) ([]byte, error) { return sealed[1:], nil }

@@ -1,6 +1,8 @@
 package idempotency_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -334,4 +336,55 @@ func TestGhostClaimsAreBoundedByNumber(t *testing.T) {
 		synctest.Wait()
 		require.Greater(t, p.store.count("release"), before)
 	})
+}
+
+// A guard that fails open runs what nobody knows anything about. A store that has told of
+// a record before it failed has said that somebody else has run, or runs.
+func TestFailOpenDoesNotForgetWhatTheStoreHasSaid(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		opt    idempotency.Option
+		status int
+		code   idempotency.Code
+	}{
+		"waiting": {idempotency.WithWait(time.Minute), http.StatusConflict, idempotency.CodeInFlight},
+		"resolved": {idempotency.WithResolver(func(context.Context, *idempotency.HeldOperation) (idempotency.Resolution, error) {
+			return idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusCreated}, nil
+		}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				behind := idempotency.NewMemoryStore()
+				h := failsFirst()
+				if name == "waiting" {
+					h = &counter{handler: func(http.ResponseWriter, *http.Request, int64) { time.Sleep(time.Hour) }}
+				}
+				strict := serveRecorder(t, newGuard(t, behind, idempotency.WithRecovery(idempotency.Hold)).Handler(h))
+				go func() { _, _ = strict.try(t.Context(), call{key: "k"}) }()
+				synctest.Wait()
+
+				store := inspectedFaultStore{&faultStore{behind: behind}, behind}
+				store.on("claim", func(n int) fault {
+					if n > 1 {
+						return refuse
+					}
+					return nil
+				})
+				g := newGuard(t, store, idempotency.WithFailOpen(), c.opt)
+				requireProblem(t, serveRecorder(t, g.Handler(h)).do(t, call{key: "k"}), c.status, c.code)
+				_, _, err := idempotency.Do(t.Context(), g, idempotency.Key{Scope: idempotency.Shared, Value: "k"},
+					func(context.Context) (int, error) { return 0, errors.New("run unprotected") })
+				require.Error(t, err)
+				require.EqualValues(t, 1, h.runs.Load())
+				time.Sleep(2 * time.Hour)
+			})
+		})
+	}
+}
+
+// An inspectedFaultStore fails in all but its inspection.
+type inspectedFaultStore struct {
+	*faultStore
+	idempotency.Inspector
 }
