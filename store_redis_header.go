@@ -224,8 +224,9 @@ func (h *redisHeader) holdLapsed(r *Record) {
 
 // parseRedisTTL reads an expiry in milliseconds. A record always has one.
 func parseRedisTTL(s string) (time.Duration, error) {
+	const most = math.MaxInt64 / int64(time.Millisecond)
 	ms, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || ms < 0 {
+	if err != nil || ms < 0 || ms > most {
 		return 0, fmt.Errorf("%w: redis: expiry %.20q", ErrCorrupt, s)
 	}
 	return time.Duration(ms) * time.Millisecond, nil
