@@ -103,6 +103,7 @@ func TestLeaseIsLostWhenTheStoreStaysAway(t *testing.T) {
 					end := time.Now().Add(sure)
 					p.store.on("renew", func(int) fault { return f(time.Until(end)) })
 					require.Equal(t, http.StatusServiceUnavailable, p.do(t, call{key: "k"}).status)
+					synctest.Wait() // the event comes after the cancellation
 					require.Contains(t, p.events.kinds(), idempotency.EventLeaseLost)
 					p.requireQuiet(t)
 				})
