@@ -85,9 +85,9 @@ func (o CodecOption) applyDo(s *doSettings) {
 // one of: [ErrKeyReused]; [ErrInFlight], which with [WithWait] comes only after waiting,
 // or when too many wait already; [ErrOutcomeUnknown]; [ErrCorrupt]; [ErrShutdown]; or an
 // error of the store, in which case fn was not run. Nor is it run if k has no scope or no
-// value, or if ctx is done already: then the error is the cause of that. If fn ran and its
-// value could not be recorded at once, recording goes on in the background and the value
-// is returned. A value that cannot be encoded, or is larger than [WithMaxResponseBody]
+// value, or if ctx is done by the time the key is claimed: then the error is its cause.
+// If fn ran and its value could not be recorded at once, recording goes on in the
+// background and the value is returned. A value that cannot be encoded, or is larger than [WithMaxResponseBody]
 // allows, is an error too; its key is held, because it has happened. The value is always
 // the decoded one.
 func Do[T any](ctx context.Context, g *Guard, k Key, fn func(ctx context.Context) (T, error), opts ...DoOption) (T, Result, error) {

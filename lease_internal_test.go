@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"context"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -29,3 +30,33 @@ func TestRenewalThatHasJustFiredIsOfThePast(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// A renewal is under way when the claim is lost, and found again by a new one. That the old
+// claim was refused says nothing of the new one.
+func TestRefusalOfAnEarlierRenewalIsOfThePast(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowRenewals{NewMemoryStore(), make(chan error)}
+		g, err := New(store, SharedScope)
+		require.NoError(t, err)
+		var l lease
+		l.init(t.Context(), g, Key{Shared, "k"}, Fingerprint{})
+		_, err = l.acquire(false)
+		require.NoError(t, err)
+		l.keep(new(runContext))
+		time.Sleep(l.claim.Lease / renewalsPerLease)
+		l.resume(time.Now())
+		store.result <- ErrNotOwner
+		synctest.Wait()
+		require.False(t, l.isLost())
+		require.True(t, l.end())
+	})
+}
+
+// slowRenewals answers a renewal when the test says how.
+type slowRenewals struct {
+	*MemoryStore
+	result chan error
+}
+
+func (s *slowRenewals) Renew(context.Context, string, Owner) error { return <-s.result }

@@ -334,7 +334,8 @@ func WithLogger(l *slog.Logger) Option {
 }
 
 // WithClientCancel lets a client that hangs up cancel the run's context. By default a
-// run outlives its client, who must find the answer on its next try.
+// run outlives its client, who must find the answer on its next try. A client that has
+// hung up by the time its key is claimed gets no run.
 func WithClientCancel() Option {
 	return optionFunc(func(s *settings) { s.clientCancel = true })
 }

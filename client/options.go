@@ -130,8 +130,9 @@ func WithMaxBody(n int64) Option {
 }
 
 // WithAttempts sets how often a request is sent at most. The default is 4; 1 to 100 are
-// accepted. 1 is right above a RoundTripper that retries itself. An attempt that finds the request in flight
-// is not counted: the server is at it, and only [WithDeadline] ends the wait.
+// accepted. 1 is right above a RoundTripper that retries itself. An attempt that finds the
+// request in flight is not counted: the server is at it, and only [WithDeadline] ends the
+// wait.
 func WithAttempts(n int) Option {
 	return optionFunc(func(s *settings) { s.attempts = n })
 }
