@@ -88,8 +88,8 @@ func (o CodecOption) applyDo(s *doSettings) {
 // value, or if ctx is done by the time the key is claimed: then the error is its cause.
 // If fn ran and its value could not be recorded at once, recording goes on in the
 // background and the value is returned. A value that cannot be encoded, or is larger than [WithMaxResponseBody]
-// allows, is an error too; its key is held, because it has happened. The value is always
-// the decoded one.
+// allows, is an error too; its key is held, because it has happened, and also if encoding
+// it panics. The value is always the decoded one.
 func Do[T any](ctx context.Context, g *Guard, k Key, fn func(ctx context.Context) (T, error), opts ...DoOption) (T, Result, error) {
 	s := doSettings{codec: jsonCodec{}}
 	for _, o := range opts {
@@ -177,21 +177,24 @@ func (j *job) run(parent context.Context, into any, fn func(context.Context) (an
 		return Result{}, context.Cause(parent)
 	}
 	value, fnErr := fn(&j.ctx)
-	returned = true
 	j.op.endSteps()
 
 	result = Result{Attempt: j.lease.record.Attempt}
 	v := verdict{outcome: j.outcome(fnErr)}
+	if v.outcome == Final {
+		// It has happened. If it cannot be recorded, because its codec or its sealer fails
+		// or panics, nobody may run again.
+		j.op.uncertain.Store(true)
+	}
 	a, err := j.answer(value, fnErr)
 	if v.outcome == Final && err == nil {
 		v.answer, err = j.guard.set.seal(a, j.lease.key, j.lease.claim.Fingerprint)
 	}
 	if v.outcome == Final && err != nil {
-		// It has happened, and cannot be recorded: nobody may run again.
 		j.lease.observe(Event{Kind: EventRecordingLost, Err: err})
-		j.op.uncertain.Store(true)
 		v.outcome = Unknown
 	}
+	returned = true
 	rec, settleErr := j.settle(start, v)
 	switch {
 	case errors.Is(settleErr, errSuperseded):

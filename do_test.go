@@ -213,6 +213,23 @@ func TestDoHoldsWhatCannotBeRecorded(t *testing.T) {
 	require.ErrorIs(t, err, idempotency.ErrOutcomeUnknown)
 }
 
+type panicking struct{}
+
+func (panicking) MarshalJSON() ([]byte, error) { panic("expected by the test") }
+
+// So has one whose encoding panics. The claim ends with the run: it is not renewed for as
+// long as the process lives.
+func TestDoHoldsWhatPanicsInItsCodec(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, idempotency.NewMemoryStore())
+	do := func() error {
+		_, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (panicking, error) { return panicking{}, nil })
+		return err
+	}
+	require.PanicsWithValue(t, "expected by the test", func() { _ = do() })
+	require.ErrorIs(t, do(), idempotency.ErrOutcomeUnknown)
+}
+
 func TestDoKeepsTheCallersCancellation(t *testing.T) {
 	t.Parallel()
 	g := newGuard(t, idempotency.NewMemoryStore())
