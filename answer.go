@@ -254,23 +254,24 @@ func bodyAllowed(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }
 
-// lengthAllowed reports whether an answer with this header may carry its length. With a
-// trailer, be it that of an outer handler, HTTP/1.1 needs the chunked coding instead.
+// lengthAllowed reports whether an answer may carry its length, by the header of outer
+// handlers. With a trailer HTTP/1.1 needs the chunked coding instead. Under a content coding
+// that is theirs, what they send of a body has another length.
 func lengthAllowed(h http.Header, status int, method string) bool {
-	return bodyAllowed(status) && method != http.MethodHead && len(h["Trailer"]) == 0
+	return bodyAllowed(status) && method != http.MethodHead && len(h["Trailer"]) == 0 && len(h["Content-Encoding"]) == 0
 }
 
 // send replays a kept answer.
 func (a *answer) send(w http.ResponseWriter, method string) {
 	h := w.Header()
-	for _, f := range a.header {
-		setField(h, f)
-	}
-	h[replayedHeader] = replayedTrue
 	announce(h, fieldNames(a.trailer))
 	if lengthAllowed(h, a.status, method) {
 		h["Content-Length"] = a.length
 	}
+	for _, f := range a.header {
+		setField(h, f)
+	}
+	h[replayedHeader] = replayedTrue
 	w.WriteHeader(a.status)
 	if len(a.body) > 0 {
 		_, _ = w.Write(a.body) // a client that is gone can ask again

@@ -184,3 +184,57 @@ func TestMethodOverrideBelongsOutside(t *testing.T) {
 	inside.do(t, method("PATCH"))
 	require.True(t, inside.do(t, method("DELETE")).replayed(), "the wrong way")
 }
+
+// zipWriter is the compressing writer of many programs: the coding is announced before the
+// handler runs, and the status and header are those of the handler.
+type zipWriter struct {
+	http.ResponseWriter
+	zip io.Writer
+}
+
+func (w zipWriter) Write(p []byte) (int, error) { return w.zip.Write(p) }
+
+func zipped(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		zip := gzip.NewWriter(w)
+		next.ServeHTTP(zipWriter{w, zip}, r)
+		_ = zip.Close()
+	})
+}
+
+// What the guard knows is the length before compression.
+func TestCompressionThatIsAnnouncedFirst(t *testing.T) {
+	t.Parallel()
+	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+		g := newGuard(t, idempotency.NewMemoryStore())
+		mux := http.NewServeMux()
+		page := "<html>" + strings.Repeat("charged ", 1000)
+		mux.Handle("POST /", g.Handler(answering(0, page)))
+		mux.Handle("GET /", g.LookupHandler())
+		s := serve(zipped(mux))
+		for _, tt := range []struct {
+			call call
+			mime string
+			text string
+		}{
+			{call{}, "text/html; charset=utf-8", page},
+			{call{}, "text/html; charset=utf-8", page},
+			{call{body: "other"}, "application/problem+json", "key-reused"},
+			{call{method: http.MethodGet, noBody: true}, "application/json", "completed"},
+		} {
+			tt.call.header = http.Header{"Idempotency-Key": {"k"}, "Accept-Encoding": {"gzip"}} // or the client decodes it
+			resp, err := s.client.Do(s.request(t.Context(), tt.call))
+			require.NoError(t, err)
+			defer resp.Body.Close()
+			require.Equal(t, tt.mime, resp.Header.Get("Content-Type"))
+			zip, err := gzip.NewReader(resp.Body)
+			require.NoError(t, err)
+			plain, err := io.ReadAll(zip)
+			require.NoError(t, err, tt.mime)
+			require.Contains(t, string(plain), tt.text)
+			_, err = io.Copy(io.Discard, resp.Body)
+			require.NoError(t, err, "as long as it says")
+		}
+	})
+}

@@ -145,14 +145,16 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, p Problem) {
 }
 
 // writeProblem is the default of WithErrorWriter.
-func writeProblem(w http.ResponseWriter, _ *http.Request, p Problem) {
+func writeProblem(w http.ResponseWriter, r *http.Request, p Problem) {
 	body, err := json.Marshal(p)
 	if err != nil { // cannot happen: strings and an int
 		body = nil
 	}
 	h := w.Header()
 	h["Content-Type"] = []string{"application/problem+json"}
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	if lengthAllowed(h, p.Status, r.Method) {
+		h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	}
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(body) // a client that is gone needs no answer
 }

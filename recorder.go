@@ -294,9 +294,12 @@ func (rec *recorder) startPassing() {
 
 // detectType settles the Content-Type of an answer without one, as net/http would, so
 // that the first answer and its replays agree. It reports whether there is a type or
-// none is to be sent.
+// none is to be sent. A body that the handler has encoded does not show its type; one that
+// an outer handler is going to encode does.
 func (rec *recorder) detectType(body []byte) bool {
-	if _, ok := rec.header["Content-Type"]; ok || len(rec.header["Content-Encoding"]) > 0 {
+	coding := rec.header["Content-Encoding"]
+	encoded := len(coding) > 0 && !slices.Equal(coding, rec.w.Header()["Content-Encoding"])
+	if _, ok := rec.header["Content-Type"]; ok || encoded {
 		return true
 	}
 	if len(body) == 0 || !bodyAllowed(rec.status) {
