@@ -27,6 +27,7 @@ type replayCache struct {
 	mu         sync.Mutex
 	young, old map[string]cachedAnswer
 	size       int64 // of the young generation
+	forgot     time.Time
 }
 
 type cachedAnswer struct {
@@ -44,7 +45,8 @@ func newReplayCache(maxBytes int64) *replayCache {
 
 // add keeps a completed record. at is a moment not later than the one that its TTL was
 // measured at: the time that the store was asked, not the time that it answered. If it is
-// zero the store was not asked, because the record comes from here.
+// zero the store was not asked, because the record comes from here. What the store was
+// asked before a key was forgotten, be it another one, is not kept: it may be that key's.
 func (c *replayCache) add(key string, rec Record, at time.Time) {
 	if c == nil || at.IsZero() {
 		return
@@ -52,6 +54,9 @@ func (c *replayCache) add(key string, rec Record, at time.Time) {
 	rec.Steps = nil
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !at.After(c.forgot) {
+		return
+	}
 	c.drop(key)
 	c.put(key, cachedAnswer{rec, at, at.Add(min(rec.TTL, replayCacheAge))})
 }
@@ -83,7 +88,7 @@ func (c *replayCache) find(key string, fp Fingerprint) (Record, bool) {
 	return rec, true
 }
 
-// forget drops what is kept of key.
+// forget drops what is kept of key, which the store has forgotten.
 func (c *replayCache) forget(key string) {
 	if c == nil {
 		return
@@ -91,6 +96,7 @@ func (c *replayCache) forget(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.drop(key)
+	c.forgot = time.Now()
 }
 
 func (c *replayCache) drop(key string) {

@@ -1,6 +1,7 @@
 package idempotency_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -150,6 +152,57 @@ func TestReplayCacheAndForget(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Equal(t, `{"run":2}`, there.do(t, call{key: "k"}).body)
 	})
+}
+
+// A forgettingStore forgets keys while the reply to a call of that name is on its way.
+type forgettingStore struct {
+	*idempotency.MemoryStore
+	op     string
+	forget func()
+}
+
+func (s *forgettingStore) reply(op string) {
+	if s.op == op {
+		s.op = ""
+		time.Sleep(time.Millisecond)
+		s.forget()
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (s *forgettingStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+	defer s.reply("claim")
+	return s.MemoryStore.Claim(ctx, key, c)
+}
+
+func (s *forgettingStore) Complete(ctx context.Context, key string, o idempotency.Owner, answer []byte, ttl time.Duration) error {
+	defer s.reply("complete")
+	return s.MemoryStore.Complete(ctx, key, o, answer, ttl)
+}
+
+// An answer that was on its way when its key was forgotten is not kept: whoever has
+// forgotten a key may count on a run.
+func TestReplayCacheForgetsWhatIsOnItsWay(t *testing.T) {
+	t.Parallel()
+	for _, op := range []string{"claim", "complete"} {
+		t.Run(op, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := &forgettingStore{MemoryStore: idempotency.NewMemoryStore()}
+				runs := &counter{}
+				g := newGuard(t, store, idempotency.WithReplayCache(cacheBytes))
+				s, elsewhere := serveRecorder(t, g.Handler(runs)), serveRecorder(t, newGuard(t, store).Handler(runs))
+				store.forget = func() { assert.NoError(t, g.Forget(t.Context(), idempotency.Key{Scope: "acme", Value: "k"})) }
+				if op == "claim" {
+					elsewhere.do(t, call{key: "k"})
+				}
+				store.op = op
+				require.Equal(t, op == "claim", s.do(t, call{key: "k"}).replayed())
+				require.Empty(t, store.op)
+				require.False(t, s.do(t, call{key: "k"}).replayed())
+			})
+		})
+	}
 }
 
 // A cache of a route replaces the inherited one, and zero bytes are none.
