@@ -14,7 +14,7 @@ type Code string
 const (
 	CodeKeyMissing        Code = "key-missing"        // 400: the route requires a key
 	CodeKeyInvalid        Code = "key-invalid"        // 400: the key is malformed
-	CodeBodyUnreadable    Code = "body-unreadable"    // 400, or 408 on a timeout: the body did not arrive
+	CodeBodyUnreadable    Code = "body-unreadable"    // 400, or 408 on a timeout: the body did not arrive, or an outer handler has read it
 	CodeBodyTooLarge      Code = "body-too-large"     // 413: the body is over the limit
 	CodeFingerprintFailed Code = "fingerprint-failed" // 400: the fingerprint function refused the request
 	CodeScopeUnresolved   Code = "scope-unresolved"   // 403: nobody to whom the key could belong

@@ -127,10 +127,16 @@ func (c *core) readBody(r *http.Request, limit int64, in *intake) error {
 		return bodyRefusal(err)
 	case n > limit:
 		return refused(CodeBodyTooLarge)
+	case n == 0 && formParsed(r):
+		return refused(CodeBodyUnreadable)
 	}
 	in.body = buf.Bytes()
 	return nil
 }
+
+// formParsed reports whether an outer handler has parsed a form. If there is nothing left
+// of the body, what the handler reads is that form, which no fingerprint has seen.
+func formParsed(r *http.Request) bool { return len(r.PostForm) > 0 || r.MultipartForm != nil }
 
 func bodyRefusal(err error) *refusal {
 	var tooLarge *http.MaxBytesError

@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -47,6 +48,33 @@ func TestDeclaredHugeBodyIsRefusedUnread(t *testing.T) {
 	require.Zero(t, body.reads)
 	require.Zero(t, h.runs.Load())
 	require.Zero(t, store.Len())
+}
+
+// A form that an outer handler has parsed is no longer in the body: it would reach the
+// handler past the fingerprint.
+func TestBodyThatWasReadOutsideIsRefused(t *testing.T) {
+	t.Parallel()
+	const form = "amount=100"
+	store := idempotency.NewMemoryStore()
+	h := &counter{}
+	guarded := newGuard(t, store).Handler(h)
+	for name, length := range map[string]int64{"declared": int64(len(form)), "chunked": -1} {
+		for putBack, want := range map[bool]int{false: http.StatusBadRequest, true: http.StatusCreated} {
+			t.Run(fmt.Sprint(name, " put back ", putBack), func(t *testing.T) {
+				rec := post(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+					_ = r.PostFormValue("csrf")
+					if putBack {
+						r.Body = io.NopCloser(strings.NewReader(form))
+					}
+					guarded.ServeHTTP(w, r)
+				}), io.NopCloser(strings.NewReader(form)), length)
+				require.Equal(t, want, rec.Code, rec.Body)
+			})
+		}
+	}
+	require.EqualValues(t, 1, h.runs.Load())
+	require.Equal(t, 1, store.Len())
 }
 
 // The limit of an outer handler is a limit too, and not an unreadable body.
