@@ -66,6 +66,9 @@ func (g *Guard) Shutdown(ctx context.Context) error {
 
 // Handler returns a handler that protects next. Requests whose method is not protected,
 // and those without a key where none is required, go to next untouched.
+//
+// A route has one guard. Where next contains g again, or a guard that [Guard.With] made
+// from it, a request with a key panics: it would meet its own run in flight.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		panic("idempotency: Handler: nil handler")
@@ -127,6 +130,10 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 
 	l := new(lease)
 	l.init(r.Context(), g, Key{in.scope, in.key}, in.fingerprint)
+	if op, ok := FromContext(r.Context()); ok && op.lease.core == g.core && op.lease.key == l.key {
+		// The 409 that it would get from itself would be recorded as the handler's answer.
+		panic("idempotency: Handler: a guard inside a guard; give a route one guard, made with With for its own settings")
+	}
 	if rec, ok := g.set.cache.find(l.key, in.fingerprint); ok {
 		g.core.dropBody(in)
 		g.replay(w, r, l, rec)

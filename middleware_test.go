@@ -412,3 +412,17 @@ func TestHandlerReadsWhatWasFingerprinted(t *testing.T) {
 		require.Equal(t, make([]byte, 100_000), body)
 	})
 }
+
+// A guard of all routes and another of one of them: the inner one would find the run of the
+// outer one in flight, and the outer one record its 409.
+func TestGuardInsideAGuardPanics(t *testing.T) {
+	t.Parallel()
+	h := &counter{}
+	g := newGuard(t, idempotency.NewMemoryStore())
+	inner := g.With(idempotency.WithTTL(time.Hour)).Handler(h)
+	s := serveRecorder(t, g.Handler(inner))
+	require.PanicsWithValue(t, "idempotency: Handler: a guard inside a guard; give a route one guard, made with With for its own settings",
+		func() { _, _ = s.try(t.Context(), call{key: "k"}) })
+	require.Equal(t, http.StatusCreated, s.do(t, call{}).status, "without a key nothing is guarded")
+	require.Equal(t, http.StatusCreated, serveRecorder(t, inner).do(t, call{key: "k"}).status, "it was no answer")
+}
