@@ -118,7 +118,9 @@ func TestRedisFlushedRunIsStopped(t *testing.T) {
 	done := second.start(t, b, call{key: "k"})
 	first.goOn()
 	require.Equal(t, http.ErrAbortHandler, <-ended)
-	require.Equal(t, 1, countKind(a.events, idempotency.EventLeaseLost))
+	require.Eventually(t, func() bool { // the run is told first
+		return countKind(a.events, idempotency.EventLeaseLost) == 1
+	}, redisPatience, time.Millisecond)
 	requireProblem(t, a.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeInFlight)
 	second.goOn()
 	require.Equal(t, "second", (<-done).body)

@@ -17,7 +17,7 @@ import (
 // if nothing was: they record steps, are renewed, end in every way, and are replayed.
 func TestRedisFullDuringRuns(t *testing.T) {
 	t.Parallel()
-	const lease = 3 * time.Second
+	const lease = 9 * time.Second
 	large := strings.Repeat("large ", 5000)
 	server := redistest.Start(t)
 	store := redisAt(t, server)

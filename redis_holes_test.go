@@ -59,7 +59,7 @@ func TestRedisSlowNetwork(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := faultproxy.New(t, server.Addr)
-	const lease, slowness = 3 * time.Second, 100 * time.Millisecond
+	const lease, slowness = 9 * time.Second, 100 * time.Millisecond
 	h := answering(lease+time.Second, "done")
 	client := redisClient(t, proxy.Addr())
 	p := newRedisProcess(t, redisStore(t, client), h,

@@ -19,7 +19,8 @@ import (
 // A redisProcess is a process of an application whose records are in Redis. Two of them
 // that work with the same servers stand for two replicas of one application. What the
 // servers and the network do is real, and so is time: what these tests wait for has
-// generous deadlines, and nothing in them depends on being fast.
+// generous deadlines, and a run that keeps its lease by renewals has one of six seconds at
+// least: on a busy machine a turn may take more than one.
 type redisProcess struct {
 	*server
 	guard  *idempotency.Guard
