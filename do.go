@@ -83,13 +83,13 @@ func (o CodecOption) applyDo(s *doSettings) {
 //
 // The error is fn's own, or one with the text of a recorded permanent error, or wraps
 // one of: [ErrKeyReused]; [ErrInFlight], which with [WithWait] comes only after waiting,
-// or when too many wait already; [ErrOutcomeUnknown]; [ErrCorrupt]; [ErrShutdown]; or an
+// or when too many wait already, and wraps the cause of ctx too if that is done by then; [ErrOutcomeUnknown]; [ErrCorrupt]; [ErrShutdown]; or an
 // error of the store, in which case fn was not run. Nor is it run if k has no scope or no
 // value, or if ctx is done by the time the key is claimed: then the error is its cause.
 // If fn ran and its value could not be recorded at once, recording goes on in the
-// background and the value is returned. A value that cannot be encoded, or is larger than [WithMaxResponseBody]
-// allows, is an error too; its key is held, because it has happened, and also if encoding
-// it panics. The value is always the decoded one.
+// background and the value is returned. A value that cannot be encoded, or is larger than
+// [WithMaxResponseBody] allows, is an error too; its key is held, because it has happened,
+// and also if encoding it panics. The value is always the decoded one.
 func Do[T any](ctx context.Context, g *Guard, k Key, fn func(ctx context.Context) (T, error), opts ...DoOption) (T, Result, error) {
 	s := doSettings{codec: jsonCodec{}}
 	for _, o := range opts {
@@ -143,7 +143,11 @@ func (j *job) do(ctx context.Context, k Key, payload []byte, into any, fn func(c
 	case rec.Mine:
 		return j.run(ctx, into, fn)
 	default:
-		return j.replay(rec, into)
+		result, err := j.replay(rec, into)
+		if errors.Is(err, ErrInFlight) && ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", err, context.Cause(ctx))
+		}
+		return result, err
 	}
 }
 

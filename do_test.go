@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -292,6 +293,28 @@ func TestDoWaits(t *testing.T) {
 			})
 		}
 		all.Wait()
+	})
+}
+
+// Who has to stop waiting is told both: that there is a run, and why there is no waiting for
+// its end.
+func TestDoWaitsNoLongerThanItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute))
+		go func() {
+			_, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (int, error) {
+				time.Sleep(10 * time.Second)
+				return 1, nil
+			})
+			assert.NoError(t, err)
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, _, err := idempotency.Do(ctx, g, invoiceKey, func(context.Context) (int, error) { return 2, nil })
+		require.ErrorIs(t, err, idempotency.ErrInFlight)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }
 
