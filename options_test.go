@@ -1,11 +1,13 @@
 package idempotency_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -74,6 +76,19 @@ func TestRetentionIsCheckedAgainstTheLease(t *testing.T) {
 	g := newGuard(t, idempotency.NewMemoryStore(), retention)
 	require.Panics(t, func() { g.With(lease) })
 	require.NotPanics(t, func() { g.With(lease, idempotency.WithRetention(0)) })
+}
+
+// A nil option is none, so that an optional one needs no list.
+func TestNilOptions(t *testing.T) {
+	t.Parallel()
+	require.NotPanics(t, func() {
+		guard := newGuard(t, idempotency.NewMemoryStore(nil), nil).With(nil)
+		_, _, err := idempotency.Do(t.Context(), guard, invoiceKey, func(ctx context.Context) (int, error) {
+			return idempotency.Step(ctx, "step", func(context.Context) (int, error) { return 1, nil }, nil)
+		}, nil)
+		require.NoError(t, err)
+		idempotency.NewRedisStore(redis.NewClient(&redis.Options{}), nil)
+	})
 }
 
 func TestWithPanicsOnAMistake(t *testing.T) {

@@ -104,7 +104,9 @@ func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
 		maxBytes:   defaultMaxBytes,
 	}
 	for _, o := range opts {
-		o.applyMemory(s)
+		if o != nil {
+			o.applyMemory(s)
+		}
 	}
 	for i := range s.shards {
 		s.shards[i].records.init()

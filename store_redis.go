@@ -58,9 +58,7 @@ type RedisStore struct {
 
 var (
 	_ Store     = (*RedisStore)(nil)
-	_ Waiter    = (*RedisStore)(nil)
 	_ StepStore = (*RedisStore)(nil)
-	_ Inspector = (*RedisStore)(nil)
 )
 
 // NewRedisStore returns a store that keeps its records with client. The client stays
@@ -77,7 +75,9 @@ var (
 func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStore {
 	s := &RedisStore{client: client, prefix: "idem:"}
 	for _, o := range opts {
-		o.applyRedis(s)
+		if o != nil {
+			o.applyRedis(s)
+		}
 	}
 	switch client.(type) {
 	case nil:

@@ -7,6 +7,8 @@ import (
 	"time"
 )
 
+var _ Inspector = (*RedisStore)(nil)
+
 // Get implements [Inspector].
 func (s *RedisStore) Get(ctx context.Context, key string) (Record, error) {
 	ttl, fields, err := s.fields(ctx, s.prefix+key)

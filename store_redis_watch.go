@@ -7,6 +7,8 @@ import (
 	"time"
 )
 
+var _ Waiter = (*RedisStore)(nil)
+
 // A redisWatch is the registry of those who wait for records of a [RedisStore] to
 // settle. All of them share one subscription, which runs only while somebody waits,
 // and a little longer, so that a busy store does not subscribe again and again.
