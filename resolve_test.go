@@ -86,6 +86,27 @@ func TestHeldKeyNeverRunsByItself(t *testing.T) {
 	}
 }
 
+// A key was given free although its run was still going on. If the run ends before another
+// begins, its answer is recorded, and the effect is not repeated.
+func TestRunThatWasDeclaredNotExecutedComesBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := answering(2*leaseTime, "late")
+		shared := idempotency.NewMemoryStore()
+		p := newProcess(t, shared, h, idempotency.WithRecovery(idempotency.Hold))
+		p.store.on("renew", always(refuse))
+		done := p.start(t, call{key: "k"})
+		time.Sleep(leaseTime + time.Second)
+		requireProblem(t, p.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeOutcomeUnknown)
+		err := newGuard(t, shared).Resolve(t.Context(), idempotency.Key{Scope: "acme", Value: "k"},
+			idempotency.Resolution{Outcome: idempotency.NotExecuted})
+		require.NoError(t, err)
+		require.Equal(t, "late", (<-done).body)
+		require.True(t, p.do(t, call{key: "k"}).replayed())
+		require.EqualValues(t, 1, h.runs.Load())
+	})
+}
+
 func TestResolverIsToldWhatItNeeds(t *testing.T) {
 	t.Parallel()
 	var id, derived string

@@ -210,8 +210,8 @@ type Inspector interface {
 	List(ctx context.Context, visit func(key string, r Record) bool) error
 
 	// Resolve settles a held record: with an answer it becomes completed and is kept
-	// for ttl; with a nil answer it becomes released and may run again. Repeating a
-	// successful call is success.
+	// for ttl; with a nil answer it becomes released and may run again, be it by the
+	// owner that lost it. Repeating a successful call is success.
 	// Errors: [ErrNotFound]; [ErrChanged] when the record is not held or has another
 	// attempt.
 	Resolve(ctx context.Context, key string, attempt int, answer []byte, ttl time.Duration) error

@@ -123,20 +123,17 @@ func (s *MemoryStore) Resolve(ctx context.Context, key string, attempt int, answ
 		state = StateReleased
 	}
 	switch {
-	case r.state == state && r.byHand && bytes.Equal(r.answer, answer):
+	case r.state == state && r.owner == Owner{} && bytes.Equal(r.answer, answer):
 		return nil // It was resolved like this before, and the reply was lost.
 	case !r.held(now):
 		return ErrChanged
 	}
-	r.byHand = true
+	r.owner = Owner{} // by hand: its own answer comes too late
 	if answer == nil {
-		// The owner stays: its delayed claim must not get what it has lost.
 		sh.touch(r, state, now, r.retention)
 		sh.announce(key)
 		return nil
 	}
-	// No owner: its own answer comes too late.
-	r.owner = Owner{}
 	s.complete(sh, r, key, now, answer, ttl)
 	return nil
 }

@@ -33,7 +33,6 @@ type memoryRecord struct {
 	shortKey [43]byte
 	state    State
 	hold     bool
-	byHand   bool  // settled by Resolve
 	next     int32 // slot of another record with the same hash, or of another free one
 	attempt  int32
 
@@ -128,7 +127,7 @@ func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 
 // grant makes the record the caller's.
 func (r *memoryRecord) grant(sh *memoryShard, c Claim, now int64) {
-	r.owner, r.hold, r.byHand = c.Owner, c.Hold, false
+	r.owner, r.hold = c.Owner, c.Hold
 	r.lease, r.retention = c.Lease, c.Retention
 	sh.touch(r, StateClaimed, now, c.Retention)
 }

@@ -24,6 +24,7 @@ func inspectorCases() []testCase {
 		{"Resolve/of another attempt is refused", resolveFenced},
 		{"Resolve/of what is not held is refused", resolveNotHeld},
 		{"Resolve/is not overruled by the owner", resolveLateOwner},
+		{"Resolve/without an answer lets the owner claim anew", resolveOwnerClaims},
 		{"Forget/makes the key new", forgetHeld},
 		{"Forget/a completed, released or lapsed record", forgetSettled},
 		{"Forget/repeated is success", forgetAbsent},
@@ -272,6 +273,16 @@ func resolveLateOwner(e *env) {
 	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil, 0))
 	e.refused("Complete after Resolve", e.complete(alice, "alice's"), idempotency.ErrNotOwner)
 	e.mine(e.claim(key, bob), 2)
+}
+
+// The run whose key was given free was not over after all. If it is back before anybody
+// else, its answer prevents another run.
+func resolveOwnerClaims(e *env) {
+	i := e.held()
+	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil, 0))
+	e.mine(e.claim(key, alice), 2)
+	e.ok("Complete", e.complete(alice, "alice's"))
+	e.answer(e.claim(key, bob), "alice's")
 }
 
 func forgetHeld(e *env) {

@@ -151,7 +151,7 @@ func (s *naiveStore) Resolve(_ context.Context, key string, attempt int, answer 
 	}
 	s.settle(key, r, state, kept)
 	r.Answer, r.byHand = answer, true
-	if state == idempotency.StateCompleted && !s.is("Resolve leaves the owner its claim") {
+	if !s.is("Resolve leaves the owner its claim") && (answer != nil || !s.is("Resolve remembers who lost the claim")) {
 		r.owner = idempotency.Owner{}
 	}
 	return nil

@@ -158,6 +158,7 @@ var brokenStores = []struct{ bug, caughtBy string }{
 	{"Resolve takes what a run did for a repeated call", "Resolve/of what is not held is refused"},
 	{"Resolve of nothing is success", "Resolve/of what is not held is refused"},
 	{"Resolve leaves the owner its claim", "Resolve/is not overruled by the owner"},
+	{"Resolve remembers who lost the claim", "Resolve/without an answer lets the owner claim anew"},
 	{"Forget keeps the record", "Forget/makes the key new"},
 	{"Forget takes only what is held", "Forget/a completed, released or lapsed record"},
 	{"Forget of nothing is an error", "Forget/repeated is success"},

@@ -14,7 +14,7 @@ type record struct {
 	state       idempotency.State
 	attempt     int
 	fingerprint idempotency.Fingerprint
-	owner       idempotency.Owner // nobody's if an answer was recorded by hand
+	owner       idempotency.Owner // nobody's if it was settled by hand
 	origin      idempotency.Owner
 	hold        bool
 	byHand      bool // settled by Resolve
@@ -190,10 +190,7 @@ func (r record) resolve(c call, lapsed bool) []ending {
 	case r.state != idempotency.StateHeld && (!lapsed || !r.hold):
 		return r.refuse(idempotency.ErrChanged)
 	}
-	r.answer, r.byHand = c.answer, true
-	if state == idempotency.StateCompleted {
-		r.owner = idempotency.Owner{}
-	}
+	r.answer, r.byHand, r.owner = c.answer, true, idempotency.Owner{}
 	return []ending{{next: r.to(state, kept), touched: true}}
 }
 
