@@ -30,6 +30,7 @@ type core struct {
 	unsettled unsettled
 	pending   pendingAnswers
 	ghosts    pendingAnswers // claims whose reply never came
+	abandoned atomic.Int64   // calls that have outlived who made them
 }
 
 func newCore(store Store, scope ScopeFunc) *core {
@@ -47,7 +48,14 @@ func newCore(store Store, scope ScopeFunc) *core {
 	return c
 }
 
-var errStoreTimeout = errors.New("idempotency: store call timed out")
+// maxAbandoned bounds the calls in which a store that ignores its context hangs. As long
+// as so many have not come back, no other is made: each keeps a goroutine.
+const maxAbandoned = 4096
+
+var (
+	errStoreTimeout = errors.New("idempotency: store call timed out")
+	errStoreStuck   = errors.New("idempotency: the store does not come back from earlier calls")
+)
 
 // do makes one store call that returns within the timeout, whatever the store does: a
 // store that hangs must not hang the client. A store that is not known to honour its
@@ -62,27 +70,35 @@ func do[T any](ctx context.Context, c *core, timeout time.Duration, f func(conte
 	if c.inline {
 		return f(ctx)
 	}
+	var none T
+	if c.abandoned.Load() >= maxAbandoned {
+		return none, errStoreStuck
+	}
 	type result struct {
 		value T
 		err   error
 	}
 	done := make(chan result, 1)
+	var over atomic.Bool // for the one of the two who is first
 	go func() {
 		v, err := f(ctx)
 		done <- result{v, err}
+		if !over.CompareAndSwap(false, true) {
+			c.abandoned.Add(-1)
+		}
 	}()
 	select {
 	case r := <-done:
 		return r.value, r.err
 	case <-ctx.Done():
-		select {
-		case r := <-done: // both at once: the answer counts
-			return r.value, r.err
-		default:
-			var none T
-			return none, context.Cause(ctx)
-		}
 	}
+	c.abandoned.Add(1)
+	if over.CompareAndSwap(false, true) {
+		return none, context.Cause(ctx)
+	}
+	c.abandoned.Add(-1)
+	r := <-done // both at once: the answer counts
+	return r.value, r.err
 }
 
 // claim claims a key for a client. The end of the client's context does not end the call.

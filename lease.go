@@ -68,7 +68,7 @@ func (l *lease) acquire(watch bool) (Record, error) {
 	l.asked = sent
 	rec, err := l.core.claim(l.client, l.timeout(), l.key, claim)
 	if err != nil {
-		l.uncertain = l.uncertain || !definite(err)
+		l.uncertain = l.uncertain || !definite(err) && !errors.Is(err, errStoreStuck)
 		l.observe(Event{Kind: EventStoreError, Op: "claim", Duration: time.Since(sent), Err: err})
 		return Record{}, err
 	}

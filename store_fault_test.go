@@ -306,6 +306,41 @@ func TestDeafStoreHangsNobody(t *testing.T) {
 	}
 }
 
+// Each call that such a store does not come back from keeps a goroutine. When there are
+// many of them no more calls are made, of whatever kind, until it has come back.
+func TestDeafStoreIsNotCalledWithoutEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const bound, atOnce = 4096, 512
+		hearing := make(chan struct{})
+		hear := sync.OnceFunc(func() { close(hearing) })
+		defer hear()
+		p := newProcess(t, idempotency.NewMemoryStore(), answering(0, "done"))
+		p.store.fail(deaf(hearing))
+		for round := range 3 * bound / atOnce {
+			var wg sync.WaitGroup
+			for i := range atOnce {
+				wg.Go(func() {
+					got := p.attempt(t, call{key: fmt.Sprintf("%d-%d", round, i)})
+					if got.problem.Code != idempotency.CodeStoreUnavailable {
+						t.Errorf("request %d: %d %s", i, got.status, got.body)
+					}
+				})
+			}
+			wg.Wait()
+		}
+		time.Sleep(time.Minute) // claims are given back, which are calls too
+		require.GreaterOrEqual(t, p.store.total(), bound)
+		// Those that were on their way when the bound was reached come on top.
+		require.LessOrEqual(t, p.store.total(), 2*bound+atOnce)
+
+		hear()
+		synctest.Wait()
+		p.store.heal()
+		require.Equal(t, "done", p.do(t, call{key: "after"}).body)
+	})
+}
+
 // A long outage costs a bounded number of goroutines, however many requests fail in it.
 func TestGhostClaimsAreBoundedByNumber(t *testing.T) {
 	t.Parallel()
