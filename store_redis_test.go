@@ -399,3 +399,42 @@ func TestRedisLastMillisecond(t *testing.T) {
 	require.Positive(t, server.TTL("idem:"+key))
 	require.LessOrEqual(t, server.TTL("idem:"+key), time.Millisecond)
 }
+
+// A server's clock that is set back makes leases, and the time for which an answer is kept,
+// longer by as much. Whoever comes first puts an end to that: both begin anew, so that a
+// live claim stays protected and that of a dead process lapses.
+func TestRedisClockSetBack(t *testing.T) {
+	eachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b redisBackend) {
+		const back = 48 * time.Hour
+		ctx, key, first := t.Context(), redisKey(), redisClaim()
+		claim := func() idempotency.Record {
+			r, err := s.Claim(ctx, key, redisClaim())
+			require.NoError(t, err)
+			return r
+		}
+		_, err := s.Claim(ctx, key, first)
+		require.NoError(t, err)
+		b.advance(t, "idem:", -back)
+		r := claim()
+		require.Equal(t, idempotency.StateClaimed, r.State)
+		require.False(t, r.Mine)
+		require.Equal(t, first.Lease, r.Lease)
+		b.advance(t, "idem:", first.Lease/2)
+		require.False(t, claim().Mine)
+		require.NoError(t, s.Renew(ctx, key, first.Owner))
+		b.advance(t, "idem:", first.Lease/2)
+		require.False(t, claim().Mine, "it has been renewed")
+		b.advance(t, "idem:", first.Lease)
+		second := redisClaim()
+		r, err = s.Claim(ctx, key, second)
+		require.NoError(t, err)
+		require.True(t, r.Mine)
+		require.Equal(t, 2, r.Attempt)
+
+		require.NoError(t, s.Complete(ctx, key, second.Owner, []byte("done"), time.Hour))
+		b.advance(t, "idem:", -back)
+		require.Equal(t, "done", string(claim().Answer))
+		b.advance(t, "idem:", time.Hour)
+		require.True(t, claim().Mine)
+	})
+}

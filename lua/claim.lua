@@ -31,6 +31,14 @@ if origin == '' and attempt ~= 1 then
   return {ttl, m, origin} -- damaged; the caller says so
 end
 
+-- An expiry beyond the lifetime says that the clock was set back, or that this server was
+-- promoted and its clock is behind. What is left of the lease nobody knows: it begins
+-- anew, or who died with it would block the key for as long as the clock was set back.
+if ttl > uint(m, 12, 16) then
+  ttl = uint(m, 12, 16)
+  redis.call('PEXPIRE', key, ttl)
+end
+
 local function mine(expiry, header, first)
   local reply = {expiry, header, first, ''}
   local fields = redis.call('HGETALL', key)
