@@ -186,15 +186,8 @@ func (s *RedisStore) Complete(ctx context.Context, key string, o Owner, answer [
 			return err
 		}
 	}
-	cmd, confirmed, err := runScript(ctx, s, redis.NewIntCmd, settleScript, true, s.prefix+key,
-		o[:], int(StateCompleted), s.channel, ttl.Milliseconds(), redisLifetime(ttl), answer)
-	if err != nil {
-		return err
-	}
-	if err := ownerResult(o, cmd.Val()); err != nil || confirmed {
-		return err
-	}
-	return errTooFewReplicas
+	return s.owned(ctx, settleScript, true, key, o,
+		int(StateCompleted), s.channel, ttl.Milliseconds(), redisLifetime(ttl), answer)
 }
 
 // completeDetached is Complete for a large answer, which goes past the scripts into a
@@ -222,10 +215,12 @@ func (s *RedisStore) completeDetached(
 	return false, ownerResult(o, flip.Val())
 }
 
-// number runs a script that returns a number.
-func (s *RedisStore) number(ctx context.Context, script redisScript, key string, args ...any) (int64, error) {
-	cmd, _, err := runScript(ctx, s, redis.NewIntCmd, script, false, s.prefix+key, args...)
-	return cmd.Val(), err
+// number runs a script that returns a number; see runScript.
+func (s *RedisStore) number(
+	ctx context.Context, script redisScript, durable bool, key string, args ...any,
+) (n int64, confirmed bool, err error) {
+	cmd, confirmed, err := runScript(ctx, s, redis.NewIntCmd, script, durable, s.prefix+key, args...)
+	return cmd.Val(), confirmed, err
 }
 
 // runScript executes a script on the server that holds the record of that name. newCmd makes

@@ -250,6 +250,39 @@ func TestRedisWithReplicas(t *testing.T) {
 	}
 }
 
+// A step that a failover forgets is begun again, and a key that is no longer held is run
+// again: both wait for the replicas too. What a failover may undo without harm does not.
+func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
+	t.Parallel()
+	master := redistest.Start(t)
+	replica := redistest.StartReplica(t, master)
+	open := func(timeout time.Duration) *idempotency.RedisStore {
+		return redisStore(t, redisClient(t, master.Addr), idempotency.WithReplicas(1, timeout))
+	}
+	patient, hasty := open(redisPatience), open(50*time.Millisecond)
+	ctx, key, c := t.Context(), redisKey(), redisClaim()
+	_, err := patient.Claim(ctx, key, c)
+	require.NoError(t, err)
+	replica.Pause(t)
+	require.NoError(t, hasty.Renew(ctx, key, c.Owner))
+	for range 2 { // repeated on another connection, too
+		again := open(50 * time.Millisecond)
+		require.ErrorContains(t, again.SaveStep(ctx, key, c.Owner, "a", []byte("1")), "too few replicas")
+	}
+	for range 2 {
+		again := open(50 * time.Millisecond)
+		require.ErrorContains(t, again.Hold(ctx, key, c.Owner), "too few replicas")
+	}
+	replica.Resume(t)
+	require.NoError(t, patient.Hold(ctx, key, c.Owner))
+
+	other := redisStore(t, redisClient(t, replica.Addr))
+	r, err := other.Get(ctx, key)
+	require.NoError(t, err)
+	require.Equal(t, idempotency.StateHeld, r.State)
+	require.Equal(t, map[string][]byte{"a": []byte("1")}, r.Steps)
+}
+
 // After a failover of a Cluster the store asks for the new topology instead of turning
 // to the dead master until the client's next regular look, a minute later.
 func TestRedisClusterFailover(t *testing.T) {

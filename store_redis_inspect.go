@@ -56,7 +56,7 @@ func (s *RedisStore) Resolve(ctx context.Context, key string, attempt int, answe
 		}
 		args = []any{attempt, int(StateCompleted), s.channel, ttl.Milliseconds(), redisLifetime(ttl), answer}
 	}
-	n, err := s.number(ctx, resolveScript, key, args...)
+	n, _, err := s.number(ctx, resolveScript, false, key, args...)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (s *RedisStore) Resolve(ctx context.Context, key string, attempt int, answe
 
 // Forget implements [Inspector].
 func (s *RedisStore) Forget(ctx context.Context, key string, attempt int) error {
-	n, err := s.number(ctx, forgetScript, key, attempt)
+	n, _, err := s.number(ctx, forgetScript, false, key, attempt)
 	if err != nil {
 		return err
 	}

@@ -7,31 +7,35 @@ import (
 
 // Renew implements [Store].
 func (s *RedisStore) Renew(ctx context.Context, key string, o Owner) error {
-	return s.owned(ctx, renewScript, key, o)
+	return s.owned(ctx, renewScript, false, key, o)
 }
 
 // SaveStep implements [StepStore].
 func (s *RedisStore) SaveStep(ctx context.Context, key string, o Owner, name string, value []byte) error {
-	return s.owned(ctx, stepScript, key, o, "s:"+name, value)
+	return s.owned(ctx, stepScript, true, key, o, "s:"+name, value)
 }
 
 // Release implements [Store].
 func (s *RedisStore) Release(ctx context.Context, key string, o Owner) error {
-	return s.owned(ctx, settleScript, key, o, int(StateReleased), s.channel, "")
+	return s.owned(ctx, settleScript, false, key, o, int(StateReleased), s.channel, "")
 }
 
 // Hold implements [Store].
 func (s *RedisStore) Hold(ctx context.Context, key string, o Owner) error {
-	return s.owned(ctx, settleScript, key, o, int(StateHeld), s.channel, "")
+	return s.owned(ctx, settleScript, true, key, o, int(StateHeld), s.channel, "")
 }
 
-// owned runs a script whose first argument is the owner.
-func (s *RedisStore) owned(ctx context.Context, script redisScript, key string, o Owner, args ...any) error {
-	n, err := s.number(ctx, script, key, append([]any{o[:]}, args...)...)
+// owned runs a script whose first argument is the owner. With durable it waits for the
+// replicas: what it writes must not be forgotten, or a step or a run is repeated.
+func (s *RedisStore) owned(ctx context.Context, script redisScript, durable bool, key string, o Owner, args ...any) error {
+	n, confirmed, err := s.number(ctx, script, durable, key, append([]any{o[:]}, args...)...)
 	if err != nil {
 		return err
 	}
-	return ownerResult(o, n)
+	if err := ownerResult(o, n); err != nil || confirmed {
+		return err
+	}
+	return errTooFewReplicas
 }
 
 // ownerResult turns what a script returned to an owner into an error.
