@@ -178,6 +178,49 @@ func TestNoRunForAClientThatHasGone(t *testing.T) {
 	require.Equal(t, http.StatusOK, p.do(t, call{key: "k"}).status)
 }
 
+// A client that hangs up ends no call of the store, from its claim to the last. What its
+// run has done is recorded, or given back, as if it were still there.
+func TestClientThatHasGoneEndsNoCallOfTheStore(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]fate{
+		http.StatusCreated: replays, http.StatusTooManyRequests: runsNext, http.StatusBadGateway: isHeld,
+	} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				client, hangUp := context.WithCancel(t.Context())
+				defer hangUp()
+				store := newStepFaultStore()
+				for _, op := range append(storeOps, "step") {
+					store.on(op, always(func(ctx context.Context, proceed func() error) error {
+						hangUp()
+						if ctx.Err() != nil {
+							t.Errorf("%s: %v", op, ctx.Err())
+							return refuse(ctx, proceed)
+						}
+						return proceed()
+					}))
+				}
+				h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+					time.Sleep(leaseTime / 2)
+					_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
+					if err != nil {
+						t.Error(err)
+					}
+					w.WriteHeader(status)
+				}}
+				guard := newGuard(t, store, idempotency.WithLease(leaseTime), idempotency.WithRecovery(idempotency.Hold))
+				s := serveRecorder(t, guard.Handler(h))
+				_, _ = s.try(client, call{key: "k"})
+				require.NoError(t, guard.Shutdown(shortly(t)), "it was settled while the client would have waited")
+				require.Equal(t, 1, store.count("renew"))
+				s = serveRecorder(t, newGuard(t, store, idempotency.WithRecovery(idempotency.Hold)).Handler(h))
+				requireFate(t, s, h, call{key: "k"}, want)
+			})
+		})
+	}
+}
+
 // A run that was told to stop, and says that it has done nothing, has not answered.
 func TestSilenceOfARunThatDidNothingIsNoAnswer(t *testing.T) {
 	t.Parallel()
