@@ -164,33 +164,44 @@ func TestShutdownGivesGhostClaimsBack(t *testing.T) {
 // same, soon, nobody runs again, and it is recorded when the store is back.
 func TestAnswerIsRecordedWhenTheStoreIsBack(t *testing.T) {
 	t.Parallel()
-	for name, f := range map[string]fault{"refused": refuse, "hanging": hang} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				h := answering(0, "done")
-				shared := idempotency.NewMemoryStore()
-				p, other := newProcess(t, shared, h), newProcess(t, shared, h)
-				p.store.on("complete", always(f))
-				start := time.Now()
-				got := p.do(t, call{key: "k"})
-				require.Equal(t, "done", got.body)
-				require.LessOrEqual(t, time.Since(start), 4*time.Second)
-				for time.Since(start) < 5*time.Minute { // ten leases
-					requireProblem(t, other.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeInFlight)
-					time.Sleep(time.Second)
-				}
-				p.store.heal()
-				time.Sleep(5 * time.Second)
-				got = other.do(t, call{key: "k"})
-				require.True(t, got.replayed())
-				require.Equal(t, "done", got.body)
-				require.EqualValues(t, 1, h.runs.Load())
-				require.Equal(t, 1, countKind(p.events, idempotency.EventRecordingDelayed))
-				require.Zero(t, countKind(p.events, idempotency.EventRecordingLost))
-				p.requireQuiet(t)
+	tests := map[string]struct {
+		fault  fault
+		within time.Duration // of the store's return, at whatever moment between two tries that is
+	}{
+		"refused": {refuse, 2 * time.Second},
+		"hanging": {hang, 4 * time.Second}, // the try that is under way does not notice
+	}
+	for name, tt := range tests {
+		for after := range 4 * time.Second / (500 * time.Millisecond) {
+			away := 5*time.Minute + after*500*time.Millisecond // ten leases
+			t.Run(fmt.Sprint(name, " for ", away), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					h := answering(0, "done")
+					shared := idempotency.NewMemoryStore()
+					p, other := newProcess(t, shared, h), newProcess(t, shared, h)
+					p.store.on("complete", always(tt.fault))
+					start := time.Now()
+					got := p.do(t, call{key: "k"})
+					require.Equal(t, "done", got.body)
+					require.LessOrEqual(t, time.Since(start), 4*time.Second)
+					for time.Since(start) < away-time.Second {
+						requireProblem(t, other.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeInFlight)
+						time.Sleep(time.Second)
+					}
+					time.Sleep(away - time.Since(start))
+					p.store.heal()
+					time.Sleep(tt.within)
+					got = other.do(t, call{key: "k"})
+					require.True(t, got.replayed())
+					require.Equal(t, "done", got.body)
+					require.EqualValues(t, 1, h.runs.Load())
+					require.Equal(t, 1, countKind(p.events, idempotency.EventRecordingDelayed))
+					require.Zero(t, countKind(p.events, idempotency.EventRecordingLost))
+					p.requireQuiet(t)
+				})
 			})
-		})
+		}
 	}
 }
 
