@@ -93,6 +93,45 @@ func TestRedisSlotMoves(t *testing.T) {
 	}
 }
 
+// A slot that no server answers for is an outage for its keys alone: they are refused and
+// not run, and a run that has begun is recorded when the slot is served again.
+func TestRedisSlotNotServed(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2, false)
+	const prefix = "{one slot}:"
+	holder, other := cluster.Holder(t, prefix)
+	slot := holder.Do(t, "CLUSTER", "KEYSLOT", prefix)
+	open := func(prefix string) *idempotency.RedisStore {
+		return redisStore(t, redisClient(t, cluster.Addrs()...), idempotency.WithPrefix(prefix))
+	}
+	h, unused := interrupt(nil), &counter{}
+	a, b := newRedisProcess(t, open(prefix), h), newRedisProcess(t, open(prefix), unused)
+	running, later := call{key: "running"}, call{key: "later"}
+	done := h.start(t, a, running)
+
+	holder.Do(t, "CLUSTER", "DELSLOTS", slot)
+	_, err := open(prefix).Claim(t.Context(), redisKey(), redisClaim())
+	require.ErrorContains(t, err, "CLUSTERDOWN")
+	requireProblem(t, b.do(t, later), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+	require.Zero(t, unused.runs.Load())
+	for key := redisKey(); ; key = redisKey() { // one on the other server
+		if holder, _ := cluster.Holder(t, "idem:"+key); holder == other {
+			_, err := open("idem:").Claim(t.Context(), key, redisClaim())
+			require.NoError(t, err)
+			break
+		}
+	}
+	h.goOn()
+	require.Equal(t, "run 1", (<-done).body)
+	require.Equal(t, 1, countKind(a.events, idempotency.EventRecordingDelayed))
+
+	holder.Do(t, "CLUSTER", "ADDSLOTS", slot)
+	require.NoError(t, a.guard.Shutdown(t.Context()))
+	b.requireReplay(t, running, "run 1")
+	require.Equal(t, http.StatusCreated, b.persist(t, later).status)
+	require.EqualValues(t, 1, h.runs.Load())
+}
+
 // The master that holds a record is killed during the run. What had reached its replica
 // goes on there: the run is recorded, and nothing runs twice.
 func TestRedisClusterFailoverDuringRun(t *testing.T) {
