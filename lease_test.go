@@ -328,6 +328,27 @@ func TestRecordThatIsLostDuringTheRunIsMadeAnew(t *testing.T) {
 	}
 }
 
+// A client is kept waiting for two seconds and no longer, however many calls it takes to
+// record its answer, and however slow each of them is.
+func TestClientIsAnsweredInTimeByASlowStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := answering(time.Second, "done")
+		p := newProcess(t, idempotency.NewMemoryStore(), h)
+		done := p.start(t, call{key: "k"})
+		fresh := &faultStore{behind: idempotency.NewMemoryStore()} // it has lost the record
+		p.store.replace(fresh)
+		fresh.fail(late(900 * time.Millisecond))
+		start := time.Now()
+		require.Equal(t, "done", (<-done).body)
+		require.LessOrEqual(t, time.Since(start), 3*time.Second, "one of which is the run's")
+		fresh.heal()
+		time.Sleep(5 * time.Second)
+		require.True(t, p.do(t, call{key: "k"}).replayed())
+		require.EqualValues(t, 1, h.runs.Load())
+	})
+}
+
 // Making the record anew takes two calls, and each may fail: it is still one run that is
 // being recorded, and it is not in its own way.
 func TestRecordIsMadeAnewThroughFailures(t *testing.T) {

@@ -92,8 +92,9 @@ func (l *lease) settleUnseen(v verdict, failures int, cause error) (Record, erro
 	return Record{}, err
 }
 
-// try makes one attempt to settle, with calls that take no longer than the timeout.
+// try makes one attempt to settle, with calls that together take no longer than the timeout.
 func (l *lease) try(v verdict, timeout time.Duration) (Record, error) {
+	until := time.Now().Add(timeout)
 	err := l.conclude(v, timeout)
 	if !errors.Is(err, ErrNotOwner) {
 		return Record{}, err
@@ -102,11 +103,11 @@ func (l *lease) try(v verdict, timeout time.Duration) (Record, error) {
 		// Whoever has the record now decides: there is nothing of this run to be kept.
 		return Record{}, nil
 	}
-	rec, err := l.reclaim(timeout)
+	rec, err := l.reclaim(time.Until(until))
 	if err != nil {
 		return rec, err
 	}
-	err = l.conclude(v, timeout)
+	err = l.conclude(v, time.Until(until))
 	if errors.Is(err, ErrNotOwner) {
 		return rec, errSuperseded
 	}

@@ -184,7 +184,7 @@ func TestAnswerIsRecordedWhenTheStoreIsBack(t *testing.T) {
 					start := time.Now()
 					got := p.do(t, call{key: "k"})
 					require.Equal(t, "done", got.body)
-					require.LessOrEqual(t, time.Since(start), 4*time.Second)
+					require.LessOrEqual(t, time.Since(start), 2*time.Second)
 					for time.Since(start) < away-time.Second {
 						requireProblem(t, other.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeInFlight)
 						time.Sleep(time.Second)
@@ -263,7 +263,7 @@ func TestSettlingIsRepeated(t *testing.T) {
 					p.store.on(op, f)
 					start := time.Now()
 					require.Equal(t, end.status, p.do(t, call{key: "k"}).status)
-					require.LessOrEqual(t, time.Since(start), 4*time.Second)
+					require.LessOrEqual(t, time.Since(start), 2*time.Second)
 					time.Sleep(2 * time.Minute)
 					requireFate(t, p.server, h, call{key: "k"}, end.want)
 					p.requireQuiet(t)
@@ -283,9 +283,9 @@ func TestDeafStoreHangsNobody(t *testing.T) {
 	}{
 		"claim":    {http.StatusOK, http.StatusServiceUnavailable, 2 * time.Second},
 		"renew":    {http.StatusOK, http.StatusOK, 0},
-		"complete": {http.StatusOK, http.StatusOK, 4 * time.Second},
-		"release":  {http.StatusTooManyRequests, http.StatusTooManyRequests, 4 * time.Second},
-		"hold":     {http.StatusBadGateway, http.StatusBadGateway, 4 * time.Second},
+		"complete": {http.StatusOK, http.StatusOK, 2 * time.Second},
+		"release":  {http.StatusTooManyRequests, http.StatusTooManyRequests, 2 * time.Second},
+		"hold":     {http.StatusBadGateway, http.StatusBadGateway, 2 * time.Second},
 	}
 	for op, tt := range tests {
 		t.Run(op, func(t *testing.T) {
