@@ -6,9 +6,11 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -158,6 +160,50 @@ func TestRedisClusterFailoverDuringRun(t *testing.T) {
 	p.requireReplay(t, running, "run 1")
 	require.EqualValues(t, 3, h.runs.Load())
 	require.Zero(t, countKind(p.events, idempotency.EventLeaseLost))
+}
+
+// A Cluster client may be told to read from replicas. Records are read from their master
+// all the same: a replica may not have them yet.
+func TestRedisReadsTheMaster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2, true)
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: cluster.Addrs(), ReadOnly: true, ContextTimeoutEnabled: true,
+		ReadTimeout: time.Minute, // or it would turn to the master in the end
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	s := redisStore(t, client)
+	ctx, key, c := t.Context(), redisKey(), redisClaim()
+	// The client asks any node for what it knows of the Cluster and its commands, so that
+	// the replicas must not sleep yet.
+	require.Eventually(t, func() bool {
+		client.ReloadState(ctx)
+		var known atomic.Int64
+		_ = client.ForEachSlave(ctx, func(ctx context.Context, replica *redis.Client) error {
+			known.Add(1)
+			return replica.Ping(ctx).Err()
+		})
+		return known.Load() == 2
+	}, redisPatience, 100*time.Millisecond)
+	require.ErrorIs(t, s.Renew(ctx, key, c.Owner), idempotency.ErrNotOwner)
+	_ = client.Get(ctx, key).Err()
+	for _, replica := range cluster.Replicas {
+		replica.Pause(t)
+	}
+	_, err := s.Claim(ctx, key, c)
+	require.NoError(t, err)
+	require.NoError(t, s.Complete(ctx, key, c.Owner, largeAnswer, time.Hour))
+	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	defer cancel()
+	r, err := s.Claim(ctx, key, redisClaim())
+	require.NoError(t, err)
+	require.Equal(t, string(largeAnswer), string(r.Answer))
+	r, err = s.Get(ctx, key)
+	require.NoError(t, err)
+	require.Equal(t, idempotency.StateCompleted, r.State)
+	soon, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	require.Error(t, client.HLen(soon, "idem:"+key).Err(), "a read of the program's own does go to a replica")
 }
 
 // A slot that moves does not hide its records from List.
