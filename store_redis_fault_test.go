@@ -250,8 +250,43 @@ func TestRedisWithReplicas(t *testing.T) {
 	}
 }
 
-// A step that a failover forgets is begun again, and a key that is no longer held is run
-// again: both wait for the replicas too. What a failover may undo without harm does not.
+// A WAIT is about what has been written before it. Behind a call that is repeated, because
+// the reply to the first was lost, it would wait for nothing if the call found all done and
+// wrote nothing.
+func TestRedisRepeatedCallsWrite(t *testing.T) {
+	t.Parallel()
+	master := redistest.Start(t, "--repl-ping-replica-period", "3600")
+	redistest.StartReplica(t, master)
+	s := redisAt(t, master)
+	ctx := t.Context()
+	c := redisClaim()
+	claim := func(key string) error {
+		_, err := s.Claim(ctx, key, c)
+		return err
+	}
+	for name, call := range map[string]func(key string) error{
+		"Claim":          claim,
+		"SaveStep":       func(key string) error { return s.SaveStep(ctx, key, c.Owner, "a", []byte("1")) },
+		"Complete":       func(key string) error { return s.Complete(ctx, key, c.Owner, []byte("small"), time.Hour) },
+		"Complete large": func(key string) error { return s.Complete(ctx, key, c.Owner, largeAnswer, time.Hour) },
+		"Hold":           func(key string) error { return s.Hold(ctx, key, c.Owner) },
+		"Resolve":        func(key string) error { return s.Resolve(ctx, key, 1, []byte("by hand"), time.Hour) },
+	} {
+		key := redisKey()
+		require.NoError(t, claim(key))
+		if name == "Resolve" {
+			require.NoError(t, s.Hold(ctx, key, c.Owner))
+		}
+		require.NoError(t, call(key))
+		before := master.Info(t, "replication")["master_repl_offset"]
+		require.NoError(t, call(key))
+		require.NotEqual(t, before, master.Info(t, "replication")["master_repl_offset"], name)
+	}
+}
+
+// A step that a failover forgets is begun again, a key that is no longer held is run again,
+// and one that is held again has lost the answer that it was given by hand: all of them wait
+// for the replicas too. What a failover may undo without harm does not.
 func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)
@@ -281,6 +316,24 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, idempotency.StateHeld, r.State)
 	require.Equal(t, map[string][]byte{"a": []byte("1")}, r.Steps)
+
+	replica.Pause(t)
+	for range 2 {
+		again := open(50 * time.Millisecond)
+		require.ErrorContains(t, again.Resolve(ctx, key, 1, []byte("by hand"), time.Hour), "too few replicas")
+	}
+	replica.Resume(t)
+	require.NoError(t, patient.Resolve(ctx, key, 1, []byte("by hand"), time.Hour))
+	r, err = other.Get(ctx, key)
+	require.NoError(t, err)
+	require.Equal(t, "by hand", string(r.Answer))
+
+	key = redisKey()
+	_, err = patient.Claim(ctx, key, c)
+	require.NoError(t, err)
+	require.NoError(t, patient.Hold(ctx, key, c.Owner))
+	replica.Pause(t)
+	require.NoError(t, hasty.Resolve(ctx, key, 1, nil, 0))
 }
 
 // After a failover of a Cluster the store asks for the new topology instead of turning

@@ -56,11 +56,15 @@ func (s *RedisStore) Resolve(ctx context.Context, key string, attempt int, answe
 		}
 		args = []any{attempt, int(StateCompleted), s.channel, ttl.Milliseconds(), redisLifetime(ttl), answer}
 	}
-	n, _, err := s.number(ctx, resolveScript, false, key, args...)
+	durable := answer != nil // a failover that forgets a release leaves the key held
+	n, confirmed, err := s.number(ctx, resolveScript, durable, key, args...)
 	if err != nil {
 		return err
 	}
-	return attemptResult(n)
+	if err := attemptResult(n); err != nil || confirmed {
+		return err
+	}
+	return errTooFewReplicas
 }
 
 // Forget implements [Inspector].

@@ -258,6 +258,23 @@ func TestRedisForeignData(t *testing.T) {
 	})
 }
 
+// Whoever takes the expiry from a record makes it unreadable. A repeated call leaves that so:
+// it must not end the record, or the key is run again.
+func TestRedisRecordWithoutExpiryStays(t *testing.T) {
+	eachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b redisBackend) {
+		ctx, key, c := t.Context(), redisKey(), redisClaim()
+		_, err := s.Claim(ctx, key, c)
+		require.NoError(t, err)
+		require.NoError(t, s.Complete(ctx, key, c.Owner, []byte("done"), time.Hour))
+		client := redisClient(t, b.addrs...)
+		require.True(t, client.Persist(ctx, "idem:"+key).Val())
+		require.NoError(t, s.Complete(ctx, key, c.Owner, []byte("done"), time.Hour))
+		require.Equal(t, time.Duration(-1), client.PTTL(ctx, "idem:"+key).Val())
+		_, err = s.Claim(ctx, key, redisClaim())
+		require.ErrorIs(t, err, idempotency.ErrCorrupt)
+	})
+}
+
 // A store lists its own records and nothing else.
 func TestRedisList(t *testing.T) {
 	eachRedis(t, func(t *testing.T, _ *idempotency.RedisStore, b redisBackend) {

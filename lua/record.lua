@@ -51,8 +51,11 @@ local function live(m, ttl)
   return uint(m, 8, 11) > uint(m, 12, 16) - ttl
 end
 
--- touch is a write without effect that needs no memory. A ttl of 0 would delete.
+-- touch is a write without effect that needs no memory. A ttl of 0 would delete; none,
+-- which somebody else has seen to, is left.
 local function touch(key, ttl)
-  redis.call('PEXPIRE', key, math.max(ttl, 1))
+  if ttl >= 0 then
+    redis.call('PEXPIRE', key, math.max(ttl, 1))
+  end
 end
 

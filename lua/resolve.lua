@@ -27,6 +27,7 @@ end
 
 local was = m:byte(2)
 if was == state and m:sub(49) == nobody and (state ~= COMPLETED or rec[3] == ARGV[6]) then
+  touch(key, ttl) -- so that a WAIT behind the call waits for the record
   return 1
 end
 if was ~= HELD and not (was == CLAIMED and m:byte(3) % 2 == 1 and not live(m, ttl)) then
