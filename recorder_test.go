@@ -390,7 +390,8 @@ func TestDeadlinesReachTheConnection(t *testing.T) {
 			}
 			_, _ = io.WriteString(w, "recorded")
 		}}
-		s := serve(newGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		// On HTTP/2 the client hears of it while the run is still going on.
+		s := serve(newGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(h))
 		_, err := s.try(t.Context(), call{key: "k"})
 		require.Error(t, err, "the write deadline is over")
 		got := s.do(t, call{key: "k"})
