@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"context"
 	"maps"
+	"net/http"
 	"testing"
 	"time"
 
@@ -59,6 +60,39 @@ func TestRedisPartition(t *testing.T) {
 			require.Equal(t, len(during), lost)
 		})
 	}
+}
+
+// A run outlasts its lease by renewals. Those that only a master has that is cut off keep
+// nobody from the key once its replica has taken its place: the run is not sure of it any
+// more by then.
+func TestRedisPartitionDuringRun(t *testing.T) {
+	t.Parallel()
+	master := redistest.Start(t)
+	link := faultproxy.New(t, master.Addr)
+	replica := redistest.StartReplicaVia(t, link.Addr())
+	store := redisAt(t, master, idempotency.WithReplicas(1, time.Second))
+	patient, cancel := context.WithTimeout(t.Context(), redisPatience)
+	defer cancel()
+	require.NotEmpty(t, acknowledge(patient, store, 1)) // the replica answers
+	var runs [3]*idempotency.Operation
+	h := interrupt(nil)
+	pass := h.handler
+	h.handler = func(w http.ResponseWriter, r *http.Request, run int64) {
+		runs[run], _ = idempotency.FromContext(r.Context())
+		runs[run].SetOutcome(idempotency.NotExecuted) // there is no replica left to record an answer
+		pass(w, r, run)
+	}
+	lease := idempotency.WithLease(6 * time.Second)
+	a, b := newRedisProcess(t, store, h, lease), newRedisProcess(t, redisAt(t, replica), h, lease)
+	h.start(t, a, call{key: "running"})
+	require.True(t, runs[1].Valid())
+
+	link.Hole(faultproxy.ToServer)
+	link.Hole(faultproxy.ToClient)
+	replica.Do(t, "REPLICAOF", "NO", "ONE")
+	require.Equal(t, "run 2", b.persist(t, call{key: "running"}).body)
+	require.Equal(t, 2, runs[2].Attempt())
+	require.False(t, runs[1].Valid())
 }
 
 // A master dies under load, and its replica takes its place with what had reached it.

@@ -284,9 +284,9 @@ func TestRedisRepeatedCallsWrite(t *testing.T) {
 	}
 }
 
-// A step that a failover forgets is begun again, a key that is no longer held is run again,
-// and one that is held again has lost the answer that it was given by hand: all of them wait
-// for the replicas too. What a failover may undo without harm does not.
+// A lease that a failover cuts short is taken over during its run, a step that it forgets is
+// begun again, a key that is no longer held is run again, and one that is held again has lost
+// the answer that it was given by hand: all of them wait for the replicas too. What a failover may undo without harm does not.
 func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)
@@ -299,7 +299,7 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	_, err := patient.Claim(ctx, key, c)
 	require.NoError(t, err)
 	replica.Pause(t)
-	require.NoError(t, hasty.Renew(ctx, key, c.Owner))
+	require.ErrorContains(t, hasty.Renew(ctx, key, c.Owner), "too few replicas")
 	for range 2 { // repeated on another connection, too
 		again := open(50 * time.Millisecond)
 		require.ErrorContains(t, again.SaveStep(ctx, key, c.Owner, "a", []byte("1")), "too few replicas")

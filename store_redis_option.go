@@ -20,12 +20,13 @@ func WithPrefix(prefix string) RedisOption {
 	return redisOption(func(s *RedisStore) { s.prefix = prefix })
 }
 
-// WithReplicas makes Claim, SaveStep, Complete and Hold of a [RedisStore], and Resolve with
-// an answer, succeed only when n replicas have confirmed the record within timeout. When
+// WithReplicas makes Claim, Renew, SaveStep, Complete and Hold of a [RedisStore], and Resolve
+// with an answer, succeed only when n replicas have confirmed the record within timeout. When
 // fewer do, they fail, and what they wrote stays on the master: a [Guard] gives such a claim
-// up, and repeats what belongs to a run until it is confirmed. The default is 0: the
-// master's word is enough, and a failover may forget a claim, a step or an answer that it
-// gave.
+// up, and repeats what belongs to a run until it is confirmed. A run whose renewals are not
+// is told so before its lease ends where the master's word is not known. The default is 0:
+// the master's word is enough, and a failover may forget a claim, a step or an answer that
+// it gave.
 //
 // The timeout must be positive and should be well below the client's ReadTimeout.
 func WithReplicas(n int, timeout time.Duration) RedisOption {

@@ -7,7 +7,7 @@ import (
 
 // Renew implements [Store].
 func (s *RedisStore) Renew(ctx context.Context, key string, o Owner) error {
-	return s.owned(ctx, renewScript, false, key, o)
+	return s.owned(ctx, renewScript, true, key, o)
 }
 
 // SaveStep implements [StepStore].
@@ -26,7 +26,8 @@ func (s *RedisStore) Hold(ctx context.Context, key string, o Owner) error {
 }
 
 // owned runs a script whose first argument is the owner. With durable it waits for the
-// replicas: what it writes must not be forgotten, or a step or a run is repeated.
+// replicas: what it writes must not be forgotten, or a step or a run is repeated, or
+// overtaken.
 func (s *RedisStore) owned(ctx context.Context, script redisScript, durable bool, key string, o Owner, args ...any) error {
 	n, confirmed, err := s.number(ctx, script, durable, key, append([]any{o[:]}, args...)...)
 	if err != nil {
