@@ -14,8 +14,9 @@ func (o redisOption) applyRedis(s *RedisStore) { o(s) }
 
 // WithPrefix puts prefix before the name of every record and channel of a
 // [RedisStore]. The default is "idem:". Stores with the same prefix on the same
-// database share their records. The prefix may be empty; braces in it are a hash tag
-// to a Cluster and would put every record into one slot.
+// database share their records. One prefix should not be the beginning of another: List
+// of the store with the shorter one shows the records of both. The prefix may be empty;
+// braces in it are a hash tag to a Cluster and would put every record into one slot.
 func WithPrefix(prefix string) RedisOption {
 	return redisOption(func(s *RedisStore) { s.prefix = prefix })
 }
