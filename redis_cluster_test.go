@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -10,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	peer "github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -236,4 +239,45 @@ func TestRedisListWhileASlotMoves(t *testing.T) {
 	requireListed("keys moved")
 	move.End(t)
 	requireListed("moved")
+}
+
+// Redis writes an address of IPv6 without brackets where it sends a client on.
+func TestRedisSlotMovesToIPv6(t *testing.T) {
+	t.Parallel()
+	to := miniredis.NewMiniRedis()
+	if err := to.StartAddr("[::1]:0"); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(to.Close)
+	_, port, err := net.SplitHostPort(to.Addr())
+	require.NoError(t, err)
+	from := miniredis.RunT(t)
+	for server, script := range map[*miniredis.Miniredis]func(*peer.Peer) bool{
+		from: func(c *peer.Peer) bool { c.WriteError("ASK 1 ::1:" + port); return true },
+		to:   func(*peer.Peer) bool { return false },
+	} {
+		server.Server().SetPreHook(func(c *peer.Peer, cmd string, _ ...string) bool {
+			switch strings.ToUpper(cmd) {
+			case "EVAL", "EVALSHA":
+				return script(c)
+			case "ASKING":
+				c.WriteOK()
+				return true
+			case "WAIT":
+				c.WriteInt(1)
+				return true
+			}
+			return false
+		})
+	}
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: from.Addr()}}}}, nil
+		},
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	s := redisStore(t, client, idempotency.WithReplicas(1, time.Second))
+	r, err := s.Claim(t.Context(), redisKey(), redisClaim())
+	require.NoError(t, err)
+	require.True(t, r.Mine)
 }

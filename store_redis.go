@@ -271,7 +271,7 @@ func (s *RedisStore) send(ctx context.Context, cmd redis.Cmder, durable bool, na
 	// The record's slot is moving, or has moved. The client follows by itself where it
 	// chooses the server, and this pipeline was for one.
 	o := *master.Options()
-	o.Addr, o.PoolSize, o.MinIdleConns = addr, 1, 0
+	o.Addr, o.PoolSize, o.MinIdleConns = redisAddr(addr), 1, 0
 	next := redis.NewClient(&o)
 	defer func() { _ = next.Close() }()
 	pipe := next.Pipeline()

@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"fmt"
+	"net"
 	"strings"
 )
 
@@ -37,4 +38,14 @@ func redisInfo(info, field string) string {
 		}
 	}
 	return ""
+}
+
+// redisAddr returns an address that a server sends a client to as one that can be
+// dialled: Redis writes IPv6 without brackets.
+func redisAddr(addr string) string {
+	colon := strings.LastIndexByte(addr, ':')
+	if colon < 0 || addr[0] == '[' {
+		return addr
+	}
+	return net.JoinHostPort(addr[:colon], addr[colon+1:])
 }
