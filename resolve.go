@@ -160,14 +160,15 @@ func (g *Guard) Resolve(ctx context.Context, k Key, res Resolution) error {
 	if err != nil || res.Outcome == Final {
 		return err
 	}
-	return g.undoSteps(ctx, k, rec)
+	return g.undoSteps(ctx, k, rec, attempt)
 }
 
 // undoSteps replaces the marks of steps that were begun and are now known not to have
 // happened: otherwise they would hold the key again. Only an owner may change steps, so
 // the record is claimed for it. If that fails, or the process dies, a mark that is left
-// does no harm: the next run finds it, and the key is held and resolved again.
-func (g *Guard) undoSteps(ctx context.Context, k Key, rec Record) error {
+// does no harm: the next run finds it, and the key is held and resolved again. If there was
+// a run in between, the resolution says nothing of the steps that it has begun or done.
+func (g *Guard) undoSteps(ctx context.Context, k Key, rec Record, attempt int) error {
 	var begun []string
 	for name, stored := range rec.Steps {
 		value, err := g.set.unsealStep(stored, k.storeKey(), rec.Fingerprint, name)
@@ -190,6 +191,9 @@ func (g *Guard) undoSteps(ctx context.Context, k Key, rec Record) error {
 		return err
 	case !claimed.Mine:
 		return ErrChanged
+	}
+	if claimed.Attempt != attempt+1 {
+		return errors.Join(ErrChanged, l.release(l.timeout()))
 	}
 	for _, name := range begun {
 		if err = l.saveStep(name, []byte{stepUndone}); err != nil {
