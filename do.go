@@ -288,7 +288,7 @@ func (j *job) decode(data []byte, into any) error {
 
 // unprotected runs fn without a claim, and takes its value the way a recorded one goes.
 func (j *job) unprotected(ctx context.Context, into any, fn func(context.Context) (any, error)) error {
-	value, err := fn(ctx)
+	value, err := fn(unprotectedContext{ctx})
 	if err != nil {
 		return err
 	}

@@ -211,7 +211,7 @@ func (g *Guard) serveWithoutStore(w http.ResponseWriter, r *http.Request, next h
 		g.reject(w, r, l.key, newProblem(CodeAnswerUnreadable))
 	case g.set.failOpen && !l.met:
 		l.observe(Event{Kind: EventFailOpen, Method: r.Method, Pattern: r.Pattern, Err: err})
-		serveUnguarded(w, r, next, g.core.giveBody(in))
+		serveUnguarded(w, r.WithContext(unprotectedContext{r.Context()}), next, g.core.giveBody(in))
 	default:
 		g.reject(w, r, l.key, newProblem(CodeStoreUnavailable))
 	}

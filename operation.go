@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"sync/atomic"
+
+	"example.com/idempotency/internal/stepcall"
 )
 
 // An Operation is one run of a handler under a claim, as the handler sees it; see
@@ -65,4 +67,17 @@ type operationKey struct{}
 func FromContext(ctx context.Context) (*Operation, bool) {
 	o, ok := ctx.Value(operationKey{}).(*Operation)
 	return o, ok
+}
+
+// An unprotectedContext is the context of what runs without a claim. The operation, or the
+// step, that it may be called from is not its own: two that are called from one would share
+// the names of their steps and their derived keys.
+type unprotectedContext struct{ context.Context }
+
+func (c unprotectedContext) Value(key any) any {
+	switch key {
+	case operationKey{}, stepcall.ContextKey{}:
+		return nil
+	}
+	return c.Context.Value(key)
 }

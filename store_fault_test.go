@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -59,6 +60,47 @@ func TestFailOpenRunsVisibly(t *testing.T) {
 		require.Contains(t, kinds, idempotency.EventFailOpen)
 		require.NotContains(t, kinds, idempotency.EventRun)
 	})
+}
+
+// What runs unprotected within a step of another run takes part in neither: its steps would
+// be steps inside that one, and the keys that it derives the same each time.
+func TestFailOpenRunIsNoPartOfAnother(t *testing.T) {
+	t.Parallel()
+	store := &faultStore{behind: idempotency.NewMemoryStore()}
+	store.on("claim", always(refuse))
+	away := newGuard(t, store, idempotency.WithFailOpen())
+	charge := func(ctx context.Context) (string, error) {
+		if _, ok := idempotency.FromContext(ctx); ok {
+			t.Error("an unprotected run has an operation")
+		}
+		return idempotency.Step(ctx, "charge", func(ctx context.Context) (string, error) {
+			return idempotency.DeriveKey(ctx, "charge"), nil
+		})
+	}
+	var keys []string
+	collect := func(key string, err error) {
+		if err != nil || slices.Contains(keys, key) {
+			t.Errorf("key %q of %q, %v", key, keys, err)
+		}
+		keys = append(keys, key)
+	}
+	inner := away.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { collect(charge(r.Context())) }))
+	var s *server
+	s = serveRecorder(t, newGuard(t, idempotency.NewMemoryStore()).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := idempotency.Step(r.Context(), "all", func(ctx context.Context) (int, error) {
+			for _, item := range []string{"first", "second"} {
+				key, _, err := idempotency.Do(ctx, away, idempotency.Key{Scope: "item", Value: item}, charge)
+				collect(key, err)
+				inner.ServeHTTP(w, s.request(ctx, call{key: item}))
+			}
+			return 0, nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})))
+	require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
+	require.Len(t, keys, 4)
 }
 
 // What a store says is an answer and no failure, so that nothing is to be undone.
