@@ -171,14 +171,8 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 	default:
 		return none, fmt.Errorf("%w: step %q is of an unknown kind", ErrCorrupt, name)
 	}
-	if !op.Valid() {
-		op.lease.lose(nil)
-		return none, fmt.Errorf("step %q: %w", name, ErrLeaseLost)
-	}
-	if s.atMostOnce {
-		if err := op.lease.saveStep(name, []byte{stepStarted}); err != nil {
-			return none, fmt.Errorf("idempotency: step %q was not begun: %w", name, err)
-		}
+	if err := op.mayBegin(name, s.atMostOnce); err != nil {
+		return none, err
 	}
 	value, err := fn(&stepContext{Context: ctx, op: op, name: name})
 	if err != nil && !IsPermanent(err) {
@@ -276,6 +270,26 @@ func (o *Operation) beginStep(ctx context.Context, name string) ([]byte, error) 
 		o.lease.observe(Event{Kind: EventCorrupt, Op: "step", Err: err})
 	}
 	return value, err
+}
+
+// mayBegin reports whether a step may be begun: only by a run that surely holds its claim,
+// also after the mark has been recorded.
+func (o *Operation) mayBegin(name string, atMostOnce bool) error {
+	valid := o.Valid()
+	if valid && atMostOnce {
+		if err := o.lease.saveStep(name, []byte{stepStarted}); err != nil {
+			return fmt.Errorf("idempotency: step %q was not begun: %w", name, err)
+		}
+		if valid = o.Valid(); !valid {
+			// With a mark that stays, the next attempt takes the step for begun and holds the key.
+			_ = o.lease.saveStep(name, []byte{stepUndone})
+		}
+	}
+	if !valid {
+		o.lease.lose(nil)
+		return fmt.Errorf("step %q: %w", name, ErrLeaseLost)
+	}
+	return nil
 }
 
 // take notes that a name is used, or says why it must not be.
