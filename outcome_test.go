@@ -221,24 +221,27 @@ func TestRunThatDoesNotReturnIsUnknown(t *testing.T) {
 }
 
 // A function of the route that panics must not leave the key claimed for as long as the
-// process lives.
+// process lives. An answer that was found to be definite before is not made to be run again.
 func TestPanicWhileJudgingIsUnknown(t *testing.T) {
 	t.Parallel()
 	recoveries(t, func(t *testing.T, recovery idempotency.Option, unknown fate) {
-		for name, faulty := range map[string]idempotency.Option{
-			"outcome": idempotency.WithOutcome(func(int, http.Header) idempotency.Outcome { panic("judge") }),
-			"sealer":  idempotency.WithSealer(panickingSealer{}),
+		for name, faulty := range map[string]struct {
+			idempotency.Option
+			fate
+		}{
+			"outcome": {idempotency.WithOutcome(func(int, http.Header) idempotency.Outcome { panic("judge") }), unknown},
+			"sealer":  {idempotency.WithSealer(panickingSealer{}), isHeld},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				h := &counter{}
-				guarded := newGuard(t, idempotency.NewMemoryStore(), recovery, faulty).Handler(h)
+				guarded := newGuard(t, idempotency.NewMemoryStore(), recovery, faulty.Option).Handler(h)
 				s := serveRecorder(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					defer func() { _ = recover() }()
 					guarded.ServeHTTP(w, r)
 				}))
 				require.Empty(t, s.do(t, call{key: "k"}).body)
-				requireFate(t, s, h, call{key: "k"}, unknown)
+				requireFate(t, s, h, call{key: "k"}, faulty.fate)
 			})
 		}
 	})

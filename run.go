@@ -53,6 +53,8 @@ func (u *run) judge() {
 	u.cutShort = silent && u.ctx.Err() != nil
 	u.verdict = u.judgement(u.outcome())
 	if u.verdict.outcome == Final {
+		// It has happened. If its sealer panics, nobody may run again.
+		u.op.uncertain.Store(true)
 		u.verdict = u.final(&u.answer)
 	}
 	u.returned = true

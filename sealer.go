@@ -15,8 +15,8 @@ import (
 // another key answers nobody. They must be safe for concurrent use and must not keep or
 // change their arguments.
 type Sealer interface {
-	// Seal returns the form of an answer that is stored. With an error the answer is not
-	// recorded, and its key is held.
+	// Seal returns the form of an answer that is stored. With an error, or a
+	// panic, the answer is not recorded, and its key is held.
 	Seal(answer, bound []byte) ([]byte, error)
 	// Open returns what was sealed. With an error nobody is answered and nothing runs.
 	Open(sealed, bound []byte) ([]byte, error)
