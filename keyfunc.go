@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"strings"
 
@@ -45,9 +44,10 @@ func singleField(r *http.Request, name string) (string, error) {
 // in another format are refused.
 func KeyFromCloudEvent(r *http.Request, body []byte) (string, error) {
 	attribute := func(name string) (string, error) { return singleField(r, "Ce-"+name) }
-	// A type with a malformed parameter is a type all the same: taken for another one, the
+	// A type with malformed parameters is a type all the same: taken for another one, the
 	// event would have no key and run unprotected.
-	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	media, _, _ := strings.Cut(strings.ToLower(r.Header.Get("Content-Type")), ";")
+	media = strings.TrimSpace(media)
 	structured := strings.HasPrefix(media, "application/cloudevents")
 	if structured {
 		if media != "application/cloudevents+json" {

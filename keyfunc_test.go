@@ -60,9 +60,11 @@ func TestKeyFromCloudEvent(t *testing.T) {
 	got, err := key(structured(`{ "source" : "/bank", "data": {"id":"x","source":"y"}, "id" : "e1" }`))
 	require.NoError(t, err)
 	require.Equal(t, same, got, "one event, in either mode")
-	got, err = key(event{http.Header{"Content-Type": {"application/cloudevents+json; charset"}}, `{"id":"e1","source":"/bank"}`})
-	require.NoError(t, err)
-	require.Equal(t, same, got, "an event whose type has a malformed parameter would run unprotected")
+	for _, malformed := range []string{"; charset", "; a=1; a=2", " ;", ";;"} {
+		got, err = key(event{http.Header{"Content-Type": {"Application/CloudEvents+json" + malformed}}, `{"id":"e1","source":"/bank"}`})
+		require.NoError(t, err)
+		require.Equal(t, same, got, "an event whose type has malformed parameters would run unprotected")
+	}
 
 	distinct := map[string]event{same: {}}
 	for _, e := range []event{
@@ -92,6 +94,7 @@ func TestKeyFromCloudEvent(t *testing.T) {
 		"id is an object":    structured(`{"id":{},"source":"/bank"}`),
 		"half in the header": {http.Header{"Ce-Id": {"e1"}, "Content-Type": {"application/cloudevents+json"}}, `{"source":"/bank"}`},
 		"batch":              {http.Header{"Content-Type": {"application/cloudevents-batch+json"}}, `[{"id":"e1","source":"/bank"}]`},
+		"two types":          {http.Header{"Content-Type": {"application/cloudevents+json, text/plain"}}, `{"id":"e1","source":"/bank"}`},
 		"other format":       {http.Header{"Content-Type": {"application/cloudevents+avro"}}, `{"id":"e1","source":"/bank"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
