@@ -326,7 +326,7 @@ func (l *lease) saveStep(name string, value []byte) error {
 	store := l.core.store.(StepStore)
 	start := time.Now()
 	for n := 1; ; n++ {
-		err := l.call("step", l.haste(n), func(ctx context.Context) error {
+		err := l.call("step", min(l.haste(n), patience-time.Since(start)), func(ctx context.Context) error {
 			return store.SaveStep(ctx, l.key, l.claim.Owner, name, stored)
 		})
 		if errors.Is(err, ErrNotOwner) {
