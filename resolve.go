@@ -130,6 +130,7 @@ func (g *Guard) resolveHeld(ctx context.Context, l *lease) bool {
 //
 // Errors: [ErrNotFound]; [ErrChanged] when the key is not held, or by another attempt, or
 // has been claimed before the marks were taken away: look at it again; [ErrNoInspector];
+// [ErrCorrupt] when NotExecuted meets a step that cannot be read, and nothing is changed;
 // those of the store; and others for a resolution that says neither Final nor NotExecuted,
 // or whose answer could not be one of the route's.
 func (g *Guard) Resolve(ctx context.Context, k Key, res Resolution) error {
@@ -154,13 +155,32 @@ func (g *Guard) Resolve(ctx context.Context, k Key, res Resolution) error {
 			return err
 		}
 	}
+	begun, err := g.begunSteps(k, rec)
+	if err != nil && res.Outcome == NotExecuted {
+		return err // a mark that cannot be read would not be taken away
+	}
 	_, err = do(ctx, g.core, storeTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, inspector.Resolve(ctx, k.storeKey(), attempt, stored, g.set.ttl)
 	})
 	if err != nil || res.Outcome == Final {
 		return err
 	}
-	return g.undoSteps(ctx, k, rec, attempt)
+	return g.undoSteps(ctx, k, rec, begun, attempt)
+}
+
+// begunSteps are the names of the steps that have a mark and no result.
+func (g *Guard) begunSteps(k Key, rec Record) ([]string, error) {
+	var begun []string
+	for name, stored := range rec.Steps {
+		value, err := g.set.unsealStep(stored, k.storeKey(), rec.Fingerprint, name)
+		if err != nil {
+			return nil, err
+		}
+		if value[0] == stepStarted {
+			begun = append(begun, name)
+		}
+	}
+	return begun, nil
 }
 
 // undoSteps replaces the marks of steps that were begun and are now known not to have
@@ -168,17 +188,7 @@ func (g *Guard) Resolve(ctx context.Context, k Key, res Resolution) error {
 // the record is claimed for it. If that fails, or the process dies, a mark that is left
 // does no harm: the next run finds it, and the key is held and resolved again. If there was
 // a run in between, the resolution says nothing of the steps that it has begun or done.
-func (g *Guard) undoSteps(ctx context.Context, k Key, rec Record, attempt int) error {
-	var begun []string
-	for name, stored := range rec.Steps {
-		value, err := g.set.unsealStep(stored, k.storeKey(), rec.Fingerprint, name)
-		if err != nil {
-			return err
-		}
-		if value[0] == stepStarted {
-			begun = append(begun, name)
-		}
-	}
+func (g *Guard) undoSteps(ctx context.Context, k Key, rec Record, begun []string, attempt int) error {
 	if len(begun) == 0 {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,4 +59,31 @@ func TestSlowResolutionTakesNothingFromTheNextRun(t *testing.T) {
 			require.Equal(t, 2, began)
 		})
 	}
+}
+
+// A guard that cannot read the marks of steps cannot take them away, and settles nothing: the
+// next run would find them and be held again.
+func TestMarksThatCannotBeReadAreNotResolved(t *testing.T) {
+	t.Parallel()
+	sealer, err := idempotency.NewSealer([]byte(strings.Repeat("k", 32)))
+	require.NoError(t, err)
+	store := idempotency.NewMemoryStore()
+	guard := newGuard(t, store, idempotency.WithSealer(sealer))
+	s := serveRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
+			return 0, errors.New("no answer")
+		}, idempotency.AtMostOnce())
+		w.WriteHeader(http.StatusInternalServerError)
+	})))
+	s.do(t, call{key: "k"})
+	hold(t, s)
+	before, err := guard.Lookup(t.Context(), heldKey)
+	require.NoError(t, err)
+	didNotHappen := idempotency.Resolution{Outcome: idempotency.NotExecuted}
+	require.ErrorIs(t, newGuard(t, store).Resolve(t.Context(), heldKey, didNotHappen), idempotency.ErrCorrupt)
+	after, err := guard.Lookup(t.Context(), heldKey)
+	require.NoError(t, err)
+	require.Equal(t, before.State, after.State)
+	require.Equal(t, before.Attempt, after.Attempt)
+	require.NoError(t, guard.Resolve(t.Context(), heldKey, didNotHappen))
 }

@@ -151,8 +151,8 @@ func (s *settings) unsealStep(stored []byte, key string, fp Fingerprint, name st
 			return nil, fmt.Errorf("%w: step %q: %w", ErrCorrupt, name, err)
 		}
 	}
-	if len(value) == 0 {
-		return nil, fmt.Errorf("%w: step %q is empty", ErrCorrupt, name)
+	if len(value) == 0 || !bytes.Contains(stepKinds, value[:1]) {
+		return nil, fmt.Errorf("%w: step %q is of an unknown kind", ErrCorrupt, name)
 	}
 	return value, nil
 }

@@ -124,6 +124,8 @@ const (
 	stepUndone  = 'u' // was begun, and has been found not to have happened
 )
 
+var stepKinds = []byte{stepValue, stepError, stepStarted, stepUndone}
+
 // Step runs a part of a run once: its value is recorded before Step returns, and in a
 // later attempt Step returns the recorded value without running fn. So a run that made
 // two effects and died before the third makes only the third when it is retried.
@@ -168,8 +170,6 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 	case recorded[0] == stepStarted:
 		op.uncertain.Store(true)
 		return none, fmt.Errorf("step %q: %w", name, ErrUncertain)
-	default:
-		return none, fmt.Errorf("%w: step %q is of an unknown kind", ErrCorrupt, name)
 	}
 	if err := op.mayBegin(name, s.atMostOnce); err != nil {
 		return none, err

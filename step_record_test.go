@@ -91,36 +91,6 @@ func TestStepNoticesFirstThatTheLeaseIsOver(t *testing.T) {
 	})
 }
 
-// So does one whose lease ends while the mark of a step is being recorded. The mark is taken
-// away: the step was not begun.
-func TestStepIsNotBegunByAMarkThatTookTooLong(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		store := newStepFaultStore()
-		store.on("renew", always(hang))
-		store.on("step", first(1, hang))
-		ran := 0
-		s := serveRecorder(t, newGuard(t, store, idempotency.WithLease(3*time.Second)).Handler(
-			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				op, _ := idempotency.FromContext(r.Context())
-				if op.Attempt() == 1 {
-					time.Sleep(2 * time.Second)
-				}
-				_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) {
-					ran++
-					return op.Attempt(), nil
-				}, idempotency.AtMostOnce())
-				if errors.Is(err, idempotency.ErrLeaseLost) {
-					w.WriteHeader(http.StatusInternalServerError)
-				}
-			})))
-		require.Equal(t, http.StatusInternalServerError, s.do(t, call{key: "k"}).status)
-		require.Zero(t, ran)
-		require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
-		require.Equal(t, 1, ran)
-	})
-}
-
 func TestStepThatCannotBeRecordedSaysSo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -385,7 +355,8 @@ func stepOfUnknownKind(t *testing.T, value string) {
 	store := &spyStore{MemoryStore: idempotency.NewMemoryStore(), saved: map[string][]byte{}}
 	store.tell = func(map[string][]byte) map[string][]byte { return map[string][]byte{"charge": []byte(value)} }
 	ran := 0
-	s := serveRecorder(t, newGuard(t, store).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	seen := &events{}
+	s := serveRecorder(t, newGuard(t, store, idempotency.WithObserver(seen.observe)).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) {
 			ran++
 			return 0, errors.New("failed")
@@ -397,6 +368,7 @@ func stepOfUnknownKind(t *testing.T, value string) {
 	})))
 	s.do(t, call{key: "k"})
 	s.do(t, call{key: "k"})
+	require.Contains(t, seen.kinds(), idempotency.EventCorrupt)
 	require.Equal(t, 1, ran)
 }
 
