@@ -50,6 +50,7 @@ type recorder struct {
 	wroteHeader bool
 	closed      bool
 	clientGone  bool
+	typed       bool // no type is to be detected, by the header as it was sent
 	status      int
 	declared    int64 // Content-Length as declared by the handler, or -1
 	written     int64
@@ -98,6 +99,7 @@ func (rec *recorder) writeHeader(status int) {
 	rec.wroteHeader = true
 	rec.status = status
 	diffHeader(rec.w.Header(), rec.header, rec.echo, &rec.diff)
+	rec.typed = rec.hasType()
 	rec.takeDeclaredLength()
 }
 
@@ -294,12 +296,9 @@ func (rec *recorder) startPassing() {
 
 // detectType settles the Content-Type of an answer without one, as net/http would, so
 // that the first answer and its replays agree. It reports whether there is a type or
-// none is to be sent. A body that the handler has encoded does not show its type; one that
-// an outer handler is going to encode does.
+// none is to be sent.
 func (rec *recorder) detectType(body []byte) bool {
-	coding := rec.header["Content-Encoding"]
-	encoded := len(coding) > 0 && !slices.Equal(coding, rec.w.Header()["Content-Encoding"])
-	if _, ok := rec.header["Content-Type"]; ok || encoded {
+	if rec.typed {
 		return true
 	}
 	if len(body) == 0 || !bodyAllowed(rec.status) {
@@ -308,6 +307,16 @@ func (rec *recorder) detectType(body []byte) bool {
 	rec.diff.recorded = append(rec.diff.recorded,
 		field{name: "Content-Type", values: []string{http.DetectContentType(body)}})
 	return true
+}
+
+// hasType reports whether the header, as it is now, leaves no type to be detected. A body
+// that the handler has encoded does not show its type; one that an outer handler is going to
+// encode does.
+func (rec *recorder) hasType() bool {
+	coding := rec.header["Content-Encoding"]
+	encoded := len(coding) > 0 && !slices.Equal(coding, rec.w.Header()["Content-Encoding"])
+	_, ok := rec.header["Content-Type"]
+	return ok || encoded
 }
 
 // sendHead sends status and header of the first answer.

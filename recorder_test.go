@@ -133,6 +133,12 @@ func TestAnswerIsThatOfTheBareHandler(t *testing.T) {
 			_, _ = io.WriteString(w, "rest")
 			w.(http.Flusher).Flush()
 		},
+		"flush after a type that is too late": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusOK)
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.(http.Flusher).Flush()
+			_, _ = io.WriteString(w, "data: 1\n\n")
+		},
 		"flush and no body": func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusNoContent)
 			w.(http.Flusher).Flush()
