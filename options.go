@@ -313,7 +313,8 @@ func WithFailOpen() Option {
 // WithAuthorizeReplay sets a function that is asked before each replay whether this
 // request may see the recorded answer: its caller may have lost a right since the
 // answer was made. An error is answered with 403 replay-denied and its text is not
-// shown. Nil, the default, replays to everyone in the scope.
+// shown. The body of r has been read: what the decision needs of it, the form for example,
+// is not there any more. Nil, the default, replays to everyone in the scope.
 func WithAuthorizeReplay(f func(r *http.Request, info ReplayInfo) error) Option {
 	return optionFunc(func(s *settings) { s.authorizeReplay = f })
 }

@@ -24,7 +24,8 @@ var (
 	// attempt began and did not record: its effect may or may not have happened. It is
 	// not run again. The run's outcome becomes [Unknown] and its key is held, whatever
 	// the route's recovery policy, unless the handler finds out what happened and says
-	// so with [Operation.SetOutcome].
+	// so with [Operation.SetOutcome]. The mark stays: after [NotExecuted] the next attempt
+	// finds it again. Only the [Resolution] of a key that is held takes it away.
 	ErrUncertain = errors.New("idempotency: step was begun by an earlier attempt and its outcome is unknown")
 
 	// ErrStepMisuse is returned for mistakes of the program: a name that is empty, too
