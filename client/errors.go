@@ -24,7 +24,9 @@ var (
 	ErrAnswerLost = errors.New("client: executed, but the answer was not kept")
 
 	// ErrKeyReused says that the key was used before with another request. This one was
-	// not executed.
+	// not executed. It comes with ErrOutcomeUnknown if the other may be an earlier attempt:
+	// one of a program that has made other bytes of the same [Entry], or of a GetBody that
+	// does.
 	ErrKeyReused = errors.New("client: key was used for another request")
 
 	// ErrKeyExpired says that a key is older than the server remembers: sent again it

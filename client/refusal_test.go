@@ -147,6 +147,47 @@ func TestFinalAnswerThatSaysNothingOfAnEarlierAttempt(t *testing.T) {
 	}
 }
 
+// A key that was used with other bytes may have been used by an earlier attempt, of a
+// program that has made them anew.
+func TestReusedKeyAfterAnEarlierAttemptIsUnknown(t *testing.T) {
+	t.Parallel()
+	runs := 0
+	s := serve(t, newGuard(t, idempotency.NewMemoryStore()).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		runs++
+	})))
+	plain := newBase(t)
+	var loses atomic.Bool
+	base := roundTripper(func(r *http.Request) (*http.Response, error) {
+		resp, err := plain.RoundTrip(r)
+		if err == nil && loses.CompareAndSwap(true, false) {
+			_ = resp.Body.Close()
+			return nil, errReset
+		}
+		return resp, err
+	})
+	transport := newTransport(t, base, quick)
+	requireUnknown := func(err error) {
+		t.Helper()
+		require.ErrorIs(t, err, client.ErrKeyReused)
+		require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+	}
+
+	loses.Store(true)
+	r := post(t.Context(), s.URL, "at noon")
+	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("at 1 pm")), nil }
+	_, err := send(transport, r)
+	requireUnknown(err)
+
+	e := client.Entry{Key: failure(t, err).Key, Since: time.Now()}
+	_, err = send(transport, post(e.Context(t.Context()), s.URL, "at 2 pm"))
+	require.ErrorIs(t, err, client.ErrKeyReused)
+	require.NotErrorIs(t, err, client.ErrOutcomeUnknown, "this process has sent nothing else")
+	e.Resumed = true
+	_, err = send(transport, post(e.Context(t.Context()), s.URL, "at 2 pm"))
+	requireUnknown(err)
+	require.Equal(t, 1, runs)
+}
+
 // What is known not to have been executed is not called unknown.
 func TestGivingUpWhenNothingWasExecuted(t *testing.T) {
 	t.Parallel()

@@ -249,8 +249,9 @@ func (c *call) giveUp(reason string, r *result) (*http.Response, error) {
 // failure makes the error of a request with a key.
 func (c *call) failure(reason string, p *Problem, err error) *Error {
 	e := &Error{Key: c.key.value, Reason: reason, Attempts: slices.Clone(c.attempts), Problem: p, Err: err, is: refusal(p)}
-	if len(e.is) == 0 && c.unknown {
-		e.is = []error{ErrOutcomeUnknown}
+	// A key that was used with other bytes may have been so by an earlier attempt.
+	if known := slices.Contains(e.is, ErrAnswerLost) || slices.Contains(e.is, ErrOutcomeUnknown); c.unknown && !known {
+		e.is = append(e.is, ErrOutcomeUnknown)
 	}
 	if reason == ReasonTTL {
 		e.is = append(e.is, ErrKeyExpired)
