@@ -100,14 +100,18 @@ type requestKey struct {
 
 // keyOf finds or makes the key of a request.
 func (t *Transport) keyOf(r *http.Request) (requestKey, error) {
+	before := t.redirectedKey(r)
 	if values, ok := t.keyField(r); ok {
 		if len(values) != 1 || strings.TrimSpace(values[0]) == "" {
 			return requestKey{}, fmt.Errorf("%w: the request needs one field %s with a value", ErrKeyInvalid, t.set.header)
 		}
+		if before.value == values[0] {
+			return before, nil // http.Client has copied the field
+		}
 		return requestKey{value: values[0]}, nil
 	}
-	if key := t.redirectedKey(r); key.value != "" {
-		return key, nil
+	if before.value != "" {
+		return before, nil
 	}
 	chosen, ok := r.Context().Value(chosenKeyContext{}).(chosenKey)
 	switch {

@@ -189,24 +189,33 @@ func TestRedirectKeepsTheKey(t *testing.T) {
 	}
 }
 
-// Nor does a redirect make an outcome known that was not.
+// Nor does a redirect make an outcome known that was not, or an old key a new one,
+// whoever has chosen it.
 func TestRedirectKeepsTheDoubt(t *testing.T) {
 	t.Parallel()
 	redirect := answer{status: http.StatusTemporaryRedirect, header: map[string]string{"Location": "/new"}}
-	base := answering(answer{err: errReset}, redirect, answer{status: http.StatusUnauthorized})
-	c := &http.Client{Transport: newTransport(t, base, quick)}
-	_, err := c.Do(post(t.Context(), place, "{}")) //nolint:bodyclose // there is none
-	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
-	base.requireOneKey(t, 3)
+	field := post(t.Context(), place, "{}")
+	field.Header.Set(keyField, "mine")
+	for name, r := range map[string]*http.Request{
+		"random": post(t.Context(), place, "{}"), "context": post(client.WithKey(t.Context(), "mine"), place, "{}"), "field": field,
+	} {
+		base := answering(answer{err: errReset}, redirect, answer{status: http.StatusUnauthorized})
+		c := &http.Client{Transport: newTransport(t, base, quick)}
+		_, err := c.Do(r) //nolint:bodyclose // there is none
+		require.ErrorIs(t, err, client.ErrOutcomeUnknown, name)
+		base.requireOneKey(t, 3)
 
-	synctest.Test(t, func(t *testing.T) {
-		base := answering(redirect, answer{status: http.StatusCreated})
-		c := &http.Client{Transport: newTransport(t, base, client.WithTTL(time.Hour)), CheckRedirect: func(*http.Request, []*http.Request) error {
-			time.Sleep(time.Hour)
-			return nil
-		}}
-		_, err := c.Do(post(t.Context(), place, "{}")) //nolint:bodyclose // there is none
-		require.ErrorIs(t, err, client.ErrKeyExpired)
-		require.Len(t, base.requests(), 1)
-	})
+		synctest.Test(t, func(t *testing.T) {
+			base := answering(redirect, answer{status: http.StatusCreated})
+			c := &http.Client{Transport: newTransport(t, base, client.WithTTL(time.Hour)), CheckRedirect: func(*http.Request, []*http.Request) error {
+				time.Sleep(time.Hour)
+				return nil
+			}}
+			again := r.Clone(t.Context())
+			again.Body, _ = r.GetBody()
+			_, err := c.Do(again) //nolint:bodyclose // there is none
+			require.ErrorIs(t, err, client.ErrKeyExpired, name)
+			require.Len(t, base.requests(), 1)
+		})
+	}
 }
