@@ -175,7 +175,10 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 	if err := op.mayBegin(name, s.atMostOnce); err != nil {
 		return none, err
 	}
-	value, err := fn(&stepContext{Context: ctx, op: op, name: name})
+	// Under Hold there is a further attempt only after one that has done nothing, and what
+	// AtMostOnce has begun has a mark.
+	resumed := op.Attempt() > 1 && !op.lease.claim.Hold && !s.atMostOnce
+	value, err := fn(&stepContext{Context: ctx, op: op, name: name, resumed: resumed})
 	if err != nil && !IsPermanent(err) {
 		return none, err // the mark of AtMostOnce stays: it may have happened all the same
 	}
@@ -225,9 +228,10 @@ func decodeStep[T any](codec Codec, name string, data []byte) (T, error) {
 // is noticed, and that package client makes the keys of its calls from the step.
 type stepContext struct {
 	context.Context
-	op    *Operation
-	name  string
-	calls stepCalls
+	op      *Operation
+	name    string
+	resumed bool // an earlier attempt may have begun it
+	calls   stepCalls
 }
 
 func (c *stepContext) Value(key any) any {

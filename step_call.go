@@ -20,16 +20,16 @@ var _ stepcall.Step = (*stepContext)(nil)
 // BeginCall returns the key of the step's next call: what [DeriveKey] makes for the name
 // of the step, a number sign and the number of the call, so that a resolver can make it
 // too.
-func (c *stepContext) BeginCall() (string, error) {
+func (c *stepContext) BeginCall() (key string, resumed bool, err error) {
 	c.calls.mu.Lock()
 	defer c.calls.mu.Unlock()
 	if c.calls.going {
-		return "", fmt.Errorf("%w: step %q: two calls at once cannot be told apart in the next attempt; give each a key of its own",
+		return "", false, fmt.Errorf("%w: step %q: two calls at once cannot be told apart in the next attempt; give each a key of its own",
 			ErrStepMisuse, c.name)
 	}
 	c.calls.going = true
 	c.calls.n++
-	return deriveKey(c.op.lease.record.Origin, c.name+"#"+strconv.Itoa(c.calls.n)), nil
+	return deriveKey(c.op.lease.record.Origin, c.name+"#"+strconv.Itoa(c.calls.n)), c.resumed, nil
 }
 
 // EndCall lets the next call begin.

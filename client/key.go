@@ -129,11 +129,11 @@ func (t *Transport) keyOf(r *http.Request) (requestKey, error) {
 	if !ok {
 		return requestKey{value: t.field(NewKey())}, nil
 	}
-	key, err := step.BeginCall()
+	key, resumed, err := step.BeginCall()
 	if err != nil {
 		return requestKey{}, err
 	}
-	return requestKey{value: t.field(key), end: step.EndCall}, nil
+	return requestKey{value: t.field(key), resumed: resumed, end: step.EndCall}, nil
 }
 
 // keyField returns the values of the field that carries the key, however its name is

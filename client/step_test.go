@@ -83,6 +83,41 @@ func TestCallsOfAStepHaveTheSameKeysInEachAttempt(t *testing.T) {
 	}
 }
 
+// What an earlier attempt of the run has sent may have been executed, unless it is known
+// that there was none or that it did nothing.
+func TestCallOfALaterAttemptIsUnknownFromTheStart(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		guard   []idempotency.Option
+		step    []idempotency.StepOption
+		unknown bool
+	}{
+		"rerun":        {nil, nil, true},
+		"hold":         {[]idempotency.Option{idempotency.WithRecovery(idempotency.Hold)}, nil, false},
+		"at most once": {nil, []idempotency.StepOption{idempotency.AtMostOnce()}, false},
+	} {
+		g := newGuard(t, idempotency.NewMemoryStore(), c.guard...)
+		transport := newTransport(t, answering(answer{status: 401}))
+		for attempt := 1; attempt <= 2; attempt++ {
+			_, _, err := idempotency.Do(t.Context(), g, idempotency.Key{Scope: "s", Value: "job"}, func(ctx context.Context) (int, error) {
+				op, _ := idempotency.FromContext(ctx)
+				require.Equal(t, attempt, op.Attempt())
+				if attempt == 1 && c.step != nil {
+					op.SetOutcome(idempotency.NotExecuted)
+					return 0, errAgain
+				}
+				return idempotency.Step(ctx, "charge", func(ctx context.Context) (int, error) {
+					op.SetOutcome(idempotency.NotExecuted)
+					_, err := send(transport, post(ctx, place, "{}"))
+					return 0, errors.Join(err, errAgain)
+				}, c.step...)
+			})
+			require.ErrorIs(t, err, errAgain)
+			require.Equal(t, attempt == 2 && c.unknown, errors.Is(err, client.ErrOutcomeUnknown), "%s, attempt %d: %v", name, attempt, err)
+		}
+	}
+}
+
 func TestRetriesOfACallAreOneCall(t *testing.T) {
 	t.Parallel()
 	j := newJob(t, answer{err: errReset}, answer{status: 503}, answer{status: 201})

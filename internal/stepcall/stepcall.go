@@ -13,8 +13,9 @@ type ContextKey struct{}
 type Step interface {
 	// BeginCall returns the idempotency key of the next call, which is the same in all
 	// attempts of the run. It refuses a call that begins before the last one has ended:
-	// which of the two is the first would differ from attempt to attempt.
-	BeginCall() (key string, err error)
+	// which of the two is the first would differ from attempt to attempt. Resumed says
+	// that an earlier attempt may have made the call, and with what result is not known.
+	BeginCall() (key string, resumed bool, err error)
 	// EndCall ends the call that BeginCall has begun.
 	EndCall()
 }
