@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime/debug"
 	"time"
 )
 
@@ -67,17 +68,33 @@ func (c *call) observe(e Event) {
 	}
 	ctx := c.req.Context()
 	if s.observer != nil {
-		s.observer(ctx, e)
+		s.tell(ctx, e)
 	}
 	if unknown {
-		logUnknown(ctx, s.logger, e)
+		logUnknown(ctx, s.log(), e)
 	}
 }
 
-func logUnknown(ctx context.Context, log *slog.Logger, e Event) {
-	if log == nil {
-		log = slog.Default()
+// tell calls the observer. A panic of it ends here: the answer, or the key to ask for it
+// again, would be lost with it.
+func (s *settings) tell(ctx context.Context, e Event) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log().LogAttrs(ctx, slog.LevelError, "client: observer panicked",
+				slog.String("kind", string(e.Kind)), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+		}
+	}()
+	s.observer(ctx, e)
+}
+
+func (s *settings) log() *slog.Logger {
+	if s.logger == nil {
+		return slog.Default()
 	}
+	return s.logger
+}
+
+func logUnknown(ctx context.Context, log *slog.Logger, e Event) {
 	log.LogAttrs(ctx, slog.LevelWarn, "client: outcome of a request is unknown",
 		slog.String("key_hash", e.KeyHash),
 		slog.String("method", e.Method),

@@ -187,13 +187,13 @@ func WithTTL(d time.Duration) Option {
 
 // WithObserver sets a function that is told about each attempt and each decision; see
 // [Event]. It is called in the goroutine of the request, by several at once, and should
-// return soon. Nil, the default, observes nothing.
+// return soon. A panic of it is logged. Nil, the default, observes nothing.
 func WithObserver(f func(ctx context.Context, e Event)) Option {
 	return optionFunc(func(s *settings) { s.observer = f })
 }
 
 // WithLogger sets the logger for what calls for attention: requests whose outcome is
-// unknown. The default, nil, is slog.Default at that time.
+// unknown, and panics of the observer. The default, nil, is slog.Default at that time.
 func WithLogger(l *slog.Logger) Option {
 	return optionFunc(func(s *settings) { s.logger = l })
 }

@@ -254,6 +254,20 @@ func TestErrorHasTheEvidence(t *testing.T) {
 	require.Equal(t, 1, strings.Count(logged.String(), "\n"))
 }
 
+// With a panic of the observer, the answer or the key would be lost.
+func TestPanicOfTheObserverIsContained(t *testing.T) {
+	t.Parallel()
+	var logged bytes.Buffer
+	transport := newTransport(t, answering(answer{status: 503}, answer{status: 201, chunks: true}), quick,
+		client.WithObserver(func(context.Context, client.Event) { panic("expected by the test") }),
+		client.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
+	got, err := send(transport, post(t.Context(), place, "{}"))
+	require.NoError(t, err)
+	require.Equal(t, 201, got.status)
+	require.Equal(t, 3, strings.Count(logged.String(), "observer panicked"))
+	require.Contains(t, logged.String(), "expected by the test")
+}
+
 // The error comes through http.Client whole.
 func TestErrorThroughHTTPClient(t *testing.T) {
 	t.Parallel()
