@@ -56,13 +56,18 @@ type journalEntry struct {
 var _ Journal = (*FileJournal)(nil)
 
 // OpenJournal opens the journal in a file, or makes a new one that only its owner may
-// read. A second file, path with ".lock" behind it, is locked until the journal is closed
-// or its process has ended; [ErrJournalLocked] says that another process has it. Half a
-// line at the end of the file, which was never acknowledged, is removed. Entries that are
-// pending are marked as resumed.
+// read. A second file next to it, with ".lock" behind its name, is locked until the journal
+// is closed or its process has ended; [ErrJournalLocked] says that another process has it.
+// Where path is a link, both are in the place that it leads to. Half a line at the end of
+// the file, which was never acknowledged, is removed. Entries that are pending are marked
+// as resumed.
 //
 // Systems without flock (Windows, Solaris) get errors.ErrUnsupported.
 func OpenJournal(path string) (*FileJournal, error) {
+	path, err := placeOf(path)
+	if err != nil {
+		return nil, fmt.Errorf("client: opening journal: %w", err)
+	}
 	lock, err := lockFile(path + ".lock")
 	if err != nil {
 		return nil, fmt.Errorf("client: opening journal: %w", err)
@@ -75,6 +80,22 @@ func OpenJournal(path string) (*FileJournal, error) {
 }
 
 const journalMode = 0o600
+
+// placeOf returns where a file is, which is made if there is none: what is written anew
+// must not take the place of a link to it, or be in another directory than the program is
+// in by then.
+func placeOf(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, journalMode)
+	if err != nil {
+		return "", err
+	}
+	_ = file.Close()
+	return filepath.EvalSymlinks(path)
+}
 
 func (j *FileJournal) open() (err error) {
 	j.file, err = os.OpenFile(j.path, os.O_RDWR|os.O_CREATE, journalMode)

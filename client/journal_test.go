@@ -184,6 +184,41 @@ func TestJournalStaysSmall(t *testing.T) {
 	require.Equal(t, "first", entries[0].Name)
 }
 
+// The file that is written anew is the one that was opened, and locked under any name.
+func TestJournalBehindALink(t *testing.T) {
+	t.Parallel()
+	volume, link := t.TempDir(), filepath.Join(t.TempDir(), "journal")
+	path := filepath.Join(volume, "journal")
+	require.NoError(t, os.Symlink(path, link))
+	j := openJournal(t, link)
+	_, err := client.OpenJournal(path)
+	require.ErrorIs(t, err, client.ErrJournalLocked)
+	_, err = j.Begin(t.Context(), "large", make([]byte, 1<<20))
+	require.NoError(t, err)
+	require.NoError(t, j.Done(t.Context(), "large"))
+	key := begin(t, j, "a").Key
+	require.NoError(t, j.Close())
+	j = openJournal(t, path)
+	require.Equal(t, map[string]string{"a": key}, pending(t, j))
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Less(t, info.Size(), int64(1<<20), "it was to be written anew")
+}
+
+// So it is where the program has changed its directory.
+func TestJournalInARelativePlace(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	j := openJournal(t, "journal")
+	t.Chdir(t.TempDir())
+	_, err := j.Begin(t.Context(), "large", make([]byte, 1<<20))
+	require.NoError(t, err)
+	require.NoError(t, j.Done(t.Context(), "large"))
+	key := begin(t, j, "a").Key
+	require.NoError(t, j.Close())
+	require.Equal(t, map[string]string{"a": key}, pending(t, openJournal(t, filepath.Join(dir, "journal"))))
+}
+
 func TestJournalIsSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
 	j := openJournal(t, filepath.Join(t.TempDir(), "journal"))
