@@ -15,17 +15,11 @@ func pin(r *http.Request, limit int64) error {
 	if r.Body == nil || r.Body == http.NoBody || r.GetBody != nil {
 		return nil
 	}
-	body := r.Body
-	stop := context.AfterFunc(r.Context(), func() { _ = body.Close() }) // which ends a Read that hangs
-	defer func() {
-		if stop() {
-			_ = body.Close()
-		}
-	}()
 	if r.ContentLength > limit {
+		closeBody(r)
 		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrBodyTooLarge, r.ContentLength, limit)
 	}
-	data, err := io.ReadAll(io.LimitReader(body, limit+1))
+	data, err := receive(r.Context(), r.Body, limit+1)
 	switch n := int64(len(data)); {
 	case err != nil:
 		return fmt.Errorf("client: reading the request body: %w", err)
@@ -41,6 +35,28 @@ func pin(r *http.Request, limit int64) error {
 	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
 	r.Body, err = r.GetBody()
 	return err
+}
+
+// receive reads a body to its end or limit, and closes it. A Read that hangs is not waited
+// for beyond the context, whether Close ends it or not.
+func receive(ctx context.Context, body io.ReadCloser, limit int64) (data []byte, err error) {
+	defer func() { _ = body.Close() }()
+	type result struct {
+		data []byte
+		err  error
+	}
+	read := make(chan result, 1)
+	go func() {
+		r := result{err: io.ErrUnexpectedEOF} // of a Read that ends its goroutine
+		defer func() { read <- r }()
+		r.data, r.err = io.ReadAll(io.LimitReader(body, limit))
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case r := <-read:
+		return r.data, r.err
+	}
 }
 
 // closeBody closes the body of a request that is not sent.

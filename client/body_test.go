@@ -176,6 +176,62 @@ func TestBodyThatNeverComesEndsWithTheContext(t *testing.T) {
 	})
 }
 
+// Nor is one whose Close ends no Read, such as an io.TeeReader in a request.
+func TestBodyThatCannotBeInterruptedEndsWithTheContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		body, never := io.Pipe()
+		base := answering(answer{status: 201})
+		time.AfterFunc(time.Minute, func() { _ = never.Close() })
+		defer never.Close()
+		start := time.Now()
+		_, err := send(newTransport(t, base), request(ctx, http.MethodPost, place, io.TeeReader(body, io.Discard)))
+		require.Equal(t, time.Second, time.Since(start))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Empty(t, base.requests())
+	})
+}
+
+// A body that is long in coming leaves its attempts the time that they have, but makes no
+// key younger.
+func TestBodyThatComesSlowly(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		after time.Duration
+		want  error
+	}{"beyond the deadline": {2 * time.Minute, nil}, "beyond the life of the key": {time.Hour, client.ErrKeyExpired}} {
+		synctest.Test(t, func(t *testing.T) {
+			base := answering(answer{do: func(r *http.Request) (*http.Response, error) {
+				if err := sleepFor(r.Context(), time.Second); err != nil {
+					return nil, err
+				}
+				return answer{status: 201}.response(r), nil
+			}})
+			body, w := io.Pipe()
+			time.AfterFunc(c.after, func() { _ = w.Close() })
+			_, err := send(newTransport(t, base, client.WithTTL(time.Hour)), request(t.Context(), http.MethodPost, place, body))
+			require.ErrorIs(t, err, c.want, name)
+			if c.want == nil {
+				require.Len(t, base.requests(), 1)
+			} else {
+				require.Empty(t, base.requests())
+				require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
+			}
+		})
+	}
+}
+
+func sleepFor(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
 // A summedBody has a trailer that is known when it has been read.
 type summedBody struct {
 	io.Reader

@@ -74,6 +74,11 @@ func (c *call) run() (*http.Response, error) {
 	if err != nil {
 		return c.giveUp(ReasonFinal, &result{err: err})
 	}
+	c.start = time.Now() // the body may have been long in coming
+	if c.expired(c.start) {
+		closeBody(c.req)
+		return c.giveUp(ReasonTTL, &result{})
+	}
 	c.t.budget.deposit()
 	for {
 		r := c.attempt()

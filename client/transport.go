@@ -21,7 +21,8 @@ import (
 // Do not set the Timeout of the http.Client: when it expires, the client replaces the
 // error, and the key in it is lost. Use [WithDeadline] or the context of the request.
 //
-// A Transport is safe for concurrent use. It starts no goroutines.
+// A Transport is safe for concurrent use. It starts no goroutine but that which reads a
+// body without GetBody.
 type Transport struct {
 	base   http.RoundTripper
 	set    settings
@@ -52,7 +53,8 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 //   - the error of the last attempt, for a request without a key.
 //
 // A body without GetBody is read first; one that never comes is waited for as long as the
-// context of the request lasts. The trailer is sent with each attempt.
+// context of the request lasts, and [WithDeadline] counts from its end. The trailer is sent
+// with each attempt.
 //
 // An answer whose length is declared, up to [WithMaxBody], has been received as a whole.
 // The body of another one may break off, which is an [*Error] of its Read.
