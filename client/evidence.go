@@ -45,8 +45,10 @@ func (e *evidence) judge(err error) (verdict Verdict, executed bool) {
 	var breaker *refusedByBreaker
 	var below *Error
 	switch {
-	case errors.As(err, &breaker), malformed(err):
+	case errors.As(err, &breaker):
 		return verdict, false
+	case malformed(err): // of a second address, if the request has gone out to a first one
+		return verdict, e.sent.Load() > 0
 	case errors.As(err, &below): // the error of another Transport, which has looked itself
 		return verdict, errors.Is(below, ErrOutcomeUnknown)
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -135,6 +136,34 @@ func TestWrongCertificateAfterTheRequestWasSent(t *testing.T) {
 	_, err = send(newTransport(t, other, quick), post(t.Context(), place, "{}"))
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown, "what such a base did before is not known")
 	require.Len(t, other.requests(), 1)
+}
+
+// Nor does an address that is found to be malformed then.
+func TestMalformedAddressAfterTheRequestWasSent(t *testing.T) {
+	t.Parallel()
+	var requests atomic.Int64
+	s := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if requests.Add(1) == 2 {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	base := newBase(t)
+	var dials atomic.Int64
+	base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if dials.Add(1) > 1 { // the registry of addresses says something else by now
+			return nil, &url.Error{Op: "parse", URL: "http://[::1", Err: errors.New("no address")}
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	transport := newTransport(t, base, quick)
+	_, err := send(transport, post(t.Context(), s.URL, "{}"))
+	require.NoError(t, err)
+	_, err = send(transport, post(t.Context(), s.URL, "{}"))
+	require.EqualValues(t, 2, requests.Load())
+	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+	_, err = send(transport, post(t.Context(), s.URL, "{}"))
+	require.EqualValues(t, 2, requests.Load())
+	require.NotErrorIs(t, err, client.ErrOutcomeUnknown, "it was not sent")
 }
 
 // A protocol that is registered with an http.Transport need not tell of its connections.
