@@ -174,7 +174,8 @@ func (c *call) saysNothing(resp *http.Response, p *Problem) bool {
 		}
 	}
 	switch resp.StatusCode {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusMisdirectedRequest:
+	case http.StatusMovedPermanently, http.StatusFound, // which http.Client follows with a GET
+		http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusMisdirectedRequest:
 		return resp.Header.Get(c.t.set.header) == ""
 	default:
 		return false
