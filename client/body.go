@@ -74,7 +74,12 @@ func hold(resp *http.Response, limit int64) (held bool, err error) {
 		resp.StatusCode == http.StatusSwitchingProtocols {
 		return false, nil
 	}
-	data, err := io.ReadAll(resp.Body)
+	body := resp.Body
+	data, err := io.ReadAll(io.LimitReader(body, limit+1))
+	if int64(len(data)) > limit { // a RoundTripper that unpacks it has left the length as it was
+		resp.Body = &prefixedBody{Reader: io.MultiReader(bytes.NewReader(data), body), Closer: body}
+		return false, nil
+	}
 	if closeErr := resp.Body.Close(); err == nil {
 		err = closeErr
 	}

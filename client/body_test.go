@@ -110,6 +110,26 @@ func TestAnswerThatBreaksOff(t *testing.T) {
 	require.Equal(t, io.ErrUnexpectedEOF, err, "without a key it is an error like any other")
 }
 
+// What is longer than declared is held in memory no further than the limit.
+func TestAnswerThatIsLongerThanDeclaredIsHandedOn(t *testing.T) {
+	t.Parallel()
+	whole := strings.Repeat("unpacked", 1000)
+	rest := strings.NewReader(whole)
+	base := answering(answer{do: func(r *http.Request) (*http.Response, error) {
+		resp := answer{status: 200, body: "packed"}.response(r)
+		resp.Body = io.NopCloser(rest) // by a RoundTripper that leaves the length as it was
+		return resp, nil
+	}})
+	const limit = 1000
+	resp, err := newTransport(t, base, client.WithMaxBody(limit)).RoundTrip(post(t.Context(), place, "{}"))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.GreaterOrEqual(t, rest.Len(), len(whole)-limit-1, "no more than that is held in memory")
+	got, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, whole, string(got))
+}
+
 // An answer of unknown length is handed on as it comes, however long it takes.
 func TestStreamIsHandedOn(t *testing.T) {
 	t.Parallel()
