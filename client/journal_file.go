@@ -282,6 +282,7 @@ func (j *FileJournal) rewrite(path string) (_ *os.File, size int64, err error) {
 	defer func() {
 		if err != nil {
 			_ = file.Close()
+			_ = os.Remove(path) // the disk may be full
 		}
 	}()
 	moved := make(map[string]journalEntry, len(j.entries))

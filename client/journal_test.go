@@ -184,6 +184,24 @@ func TestJournalStaysSmall(t *testing.T) {
 	require.Equal(t, "first", entries[0].Name)
 }
 
+// A file that could not take the place of the old one is not left on a disk that may be
+// full, where the next intent needs the room.
+func TestJournalThatCannotBeWrittenAnew(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "journal")
+	j := openJournal(t, path)
+	a := begin(t, j, "a")
+	_, err := j.Begin(t.Context(), "large", make([]byte, 1<<20))
+	require.NoError(t, err)
+	require.NoError(t, os.Rename(path, path+".old"))
+	require.NoError(t, os.Mkdir(path, 0o700))
+	require.NoError(t, j.Done(t.Context(), "large"))
+	require.NoFileExists(t, path+".new")
+	b := begin(t, j, "b")
+	require.NoError(t, j.Close())
+	require.Equal(t, map[string]string{"a": a.Key, "b": b.Key}, pending(t, openJournal(t, path+".old")))
+}
+
 // The file that is written anew is the one that was opened, and locked under any name.
 func TestJournalBehindALink(t *testing.T) {
 	t.Parallel()
