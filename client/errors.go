@@ -80,7 +80,8 @@ const (
 // Without ErrOutcomeUnknown and [ErrAnswerLost], nothing of this request was executed.
 type Error struct {
 	// Key is the key to try again with, as the header field has it: [WithKey] takes it,
-	// with the same method, URL and body. The text of the error does not show it.
+	// with the same method, URL and body, and an [Entry] also when it was made and that it
+	// may have been sent. The text of the error does not show it.
 	Key string
 	// Reason is why no further attempt was made: [ReasonFinal] or another of these
 	// constants. It can be used as a metric label.

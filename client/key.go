@@ -80,6 +80,10 @@ type chosenKeyContext struct{}
 // request: two different ones with the same key are refused by the server. A key has the
 // form that the header field has, abc or "abc"; another one makes the request fail with
 // [ErrKeyInvalid].
+//
+// The key counts as a new one, which was never sent: the caller sees to it that it is not
+// older than the server remembers, and that a 401 now does not pass for the end of what was
+// sent before. [Entry.Context] hands on a key with its age and that doubt.
 func WithKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, chosenKeyContext{}, chosenKey{key: key})
 }

@@ -180,7 +180,9 @@ func WithBreaker(b Breaker) Option {
 
 // WithTTL sets how long the server surely remembers a key: not more than the shortest TTL
 // of the routes that are called. The default is 24 hours, as on the server. A key that is
-// older is not sent any more: to the server it would be a new one. It must be positive.
+// older is not sent any more: to the server it would be a new one. The age is known of a
+// key that the [Transport] has made, and of that of an [Entry]; any other one counts from
+// the call that it is sent with. It must be positive.
 func WithTTL(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.ttl = d })
 }
