@@ -12,7 +12,11 @@ import (
 // pin makes the body of a request one that can be sent again with the same bytes. The
 // request is the transport's own; its body is closed in any event.
 func pin(r *http.Request, limit int64) error {
-	if r.Body == nil || r.Body == http.NoBody || r.GetBody != nil {
+	if r.Body == nil || r.Body == http.NoBody {
+		r.GetBody = nil // of a body that was taken away
+		return nil
+	}
+	if r.GetBody != nil {
 		return nil
 	}
 	if r.ContentLength > limit {

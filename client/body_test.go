@@ -252,6 +252,20 @@ func sleepFor(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// A GetBody that was left over when the body was taken away does not bring it back.
+func TestNoBodyStaysNone(t *testing.T) {
+	t.Parallel()
+	for _, none := range []io.ReadCloser{nil, http.NoBody} {
+		base := answering(answer{status: 503}, answer{status: 201})
+		r := post(t.Context(), place, "{}")
+		r.Body, r.ContentLength = none, 0
+		_, err := send(newTransport(t, base, quick), r)
+		require.NoError(t, err)
+		base.requireOneKey(t, 2)
+		require.NotNil(t, r.GetBody, "the caller's request is not changed")
+	}
+}
+
 // A summedBody has a trailer that is known when it has been read.
 type summedBody struct {
 	io.Reader
