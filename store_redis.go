@@ -186,8 +186,8 @@ func (s *RedisStore) Complete(ctx context.Context, key string, o Owner, answer [
 			return err
 		}
 	}
-	return s.owned(ctx, settleScript, true, key, o,
-		int(StateCompleted), s.channel, ttl.Milliseconds(), redisLifetime(ttl), answer)
+	return o.redisResult(s.number(ctx, settleScript, true, key,
+		o[:], int(StateCompleted), s.channel, ttl.Milliseconds(), redisLifetime(ttl), answer))
 }
 
 // completeDetached is Complete for a large answer, which goes past the scripts into a
@@ -212,7 +212,7 @@ func (s *RedisStore) completeDetached(
 	if err != nil {
 		return false, s.failure(ctx, err)
 	}
-	return false, ownerResult(o, flip.Val())
+	return false, o.redisResult(flip.Val(), true, nil)
 }
 
 // number runs a script that returns a number; see runScript.

@@ -286,7 +286,8 @@ func TestRedisRepeatedCallsWrite(t *testing.T) {
 
 // A lease that a failover cuts short is taken over during its run, a step that it forgets is
 // begun again, a key that is no longer held is run again, and one that is held again has lost
-// the answer that it was given by hand: all of them wait for the replicas too. What a failover may undo without harm does not.
+// the answer that it was given by hand: all of them wait for the replicas too. What a failover
+// may undo without harm does not.
 func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)

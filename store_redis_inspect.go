@@ -57,36 +57,29 @@ func (s *RedisStore) Resolve(ctx context.Context, key string, attempt int, answe
 		args = []any{attempt, int(StateCompleted), s.channel, ttl.Milliseconds(), redisLifetime(ttl), answer}
 	}
 	durable := answer != nil // a failover that forgets a release leaves the key held
-	n, confirmed, err := s.number(ctx, resolveScript, durable, key, args...)
-	if err != nil {
-		return err
-	}
-	if err := attemptResult(n); err != nil || confirmed {
-		return err
-	}
-	return errTooFewReplicas
+	return attemptResult(s.number(ctx, resolveScript, durable, key, args...))
 }
 
 // Forget implements [Inspector].
 func (s *RedisStore) Forget(ctx context.Context, key string, attempt int) error {
-	n, _, err := s.number(ctx, forgetScript, false, key, attempt)
-	if err != nil {
-		return err
-	}
-	return attemptResult(n)
+	return attemptResult(s.number(ctx, forgetScript, false, key, attempt))
 }
 
 // attemptResult turns what a script returned to an operator into an error.
-func attemptResult(n int64) error {
-	switch n {
-	case redisDone:
-		return nil
-	case redisAbsent:
+func attemptResult(n int64, confirmed bool, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case n == redisAbsent:
 		return ErrNotFound
-	case redisUnknown:
+	case n == redisUnknown:
 		return fmt.Errorf("%w: redis: impossible header", ErrCorrupt)
-	case redisTooNew:
+	case n == redisTooNew:
 		return errRedisNewer
+	case n != redisDone:
+		return ErrChanged
+	case !confirmed:
+		return errTooFewReplicas
 	}
-	return ErrChanged
+	return nil
 }
