@@ -18,9 +18,9 @@ var (
 	// ErrJournalLocked says that another process has the journal open.
 	ErrJournalLocked = errors.New("client: journal is in use by another process")
 
-	// ErrJournalCorrupt says that the file of a journal is damaged elsewhere than at its
-	// end, where a process that died while it wrote leaves half a line. It is not opened:
-	// what is missing might be a key that was sent.
+	// ErrJournalCorrupt says that the file of a journal is damaged otherwise than at its
+	// end, where a process that died while it wrote leaves half a line, or is not a
+	// journal. It is not opened: what is missing might be a key that was sent.
 	ErrJournalCorrupt = errors.New("client: journal is corrupt")
 
 	// ErrJournalBroken says that an earlier write has failed in such a way that it is not
@@ -58,9 +58,9 @@ var _ Journal = (*FileJournal)(nil)
 // OpenJournal opens the journal in a file, or makes a new one that only its owner may
 // read. A second file next to it, with ".lock" behind its name, is locked until the journal
 // is closed or its process has ended; [ErrJournalLocked] says that another process has it.
-// Where path is a link, both are in the place that it leads to. Half a line at the end of
-// the file, which was never acknowledged, is removed. Entries that are pending are marked
-// as resumed.
+// Where path is a link, both are in the place that it leads to. What was being written at
+// the end of the file when the process died, and was never acknowledged, is removed. Entries
+// that are pending are marked as resumed.
 //
 // Systems without flock (Windows, Solaris) get errors.ErrUnsupported.
 func OpenJournal(path string) (*FileJournal, error) {
@@ -122,7 +122,7 @@ func (j *FileJournal) load() error {
 		switch {
 		case err == nil:
 			j.apply(l, int64(size), true)
-		case last && errors.Is(err, errBadLine):
+		case last && errors.Is(err, errBadLine) && torn(line):
 			return j.file.Truncate(j.size)
 		default:
 			return fmt.Errorf("%w: at byte %d: %w", ErrJournalCorrupt, j.size, err)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"hash/crc32"
+	"strings"
 	"time"
 )
 
@@ -67,6 +68,20 @@ func checksum(object []byte) []byte {
 		sum[i] = byte(crc >> (8 * (len(sum) - 1 - i)))
 	}
 	return append(hex.AppendEncode(nil, sum[:]), ' ')
+}
+
+// torn reports whether a line may be one that was being written when the machine stopped:
+// its beginning, or all of it with holes, which read as zeros. Any other was acknowledged and
+// has been altered since, or is not of a journal.
+func torn(line []byte) bool {
+	const begin = `00000000 {"v":`
+	for i, c := range line[:min(len(line), len(begin))] {
+		hexadecimal := i < checksumLen-1 && strings.IndexByte("0123456789abcdef", c) >= 0
+		if c != 0 && c != begin[i] && !hexadecimal {
+			return false
+		}
+	}
+	return bytes.IndexByte(line, 0) >= 0 || !bytes.HasSuffix(line, []byte("\n"))
 }
 
 // cutLine returns the first line, with its newline if it has one, and its length.

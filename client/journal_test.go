@@ -95,7 +95,8 @@ func TestJournalKeepsWhatIsPending(t *testing.T) {
 	}
 }
 
-// A process that dies while it writes leaves a part of the line, or garbage of its length.
+// A process that dies while it writes leaves a part of the line, and a machine also one with
+// holes. What was being written was not acknowledged.
 // None of the lines before is lost, and the next one is whole.
 func TestJournalToleratesATornEnd(t *testing.T) {
 	t.Parallel()
@@ -126,12 +127,15 @@ func TestJournalToleratesATornEnd(t *testing.T) {
 	}
 	check("cut before the newline", whole[:len(whole)-1])
 	check("zeros", append(bytes.Clone(before), make([]byte, 100)...))
-	garbled := bytes.Clone(whole)
-	garbled[len(before)+20] ^= 1
-	check("garbled", garbled)
+	for _, hole := range []int{len(before), len(before) + 20} {
+		holed := bytes.Clone(whole)
+		clear(holed[hole : hole+20])
+		check(fmt.Sprint("hole at ", hole), holed)
+	}
 }
 
-// Damage elsewhere may have taken a key that was sent.
+// Damage to anything else may have taken a key that was sent. A file that is none of ours may
+// be dear to somebody.
 func TestJournalRefusesDamage(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "journal")
@@ -142,9 +146,15 @@ func TestJournalRefusesDamage(t *testing.T) {
 	whole, err := os.ReadFile(path)
 	require.NoError(t, err)
 	for name, data := range map[string][]byte{
-		"garbled":  append([]byte("x"), whole[1:]...),
-		"newline":  append([]byte("\n"), whole...),
-		"a future": append(bytes.Clone(whole), client.EncodeLine(`{"v":2,"name":"c"}`)...),
+		"garbled":         append([]byte("x"), whole[1:]...),
+		"a hole":          append([]byte("\x00"), whole[1:]...),
+		"garbled end":     bytes.Replace(whole, []byte(`"name":"b"`), []byte(`"name":"c"`), 1),
+		"newline":         append([]byte("\n"), whole...),
+		"a future":        append(bytes.Clone(whole), client.EncodeLine(`{"v":2,"name":"c"}`)...),
+		"a line of text":  []byte("dear diary\n"),
+		"a word":          []byte("dear"),
+		"another journal": []byte(`0 {"v":`),
+		"a database":      []byte("SQLite format 3\x00\x10\x00"),
 	} {
 		require.NoError(t, os.WriteFile(path, data, 0o600))
 		_, err = client.OpenJournal(path)
