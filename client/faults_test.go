@@ -158,7 +158,7 @@ func callUnderFaults(t *testing.T, store idempotency.Store, calls int) {
 	for range workers {
 		wg.Go(func() {
 			for i := range next {
-				bodies[i] = fmt.Sprintf(`{"number":%d,"slow":%t}`, i, i%1000 == 500)
+				bodies[i] = fmt.Sprintf(`{"number":%d,"slow":%t}`, i, i%250 == 125)
 				through := transport
 				if i%5 == 1 {
 					through = impatient
