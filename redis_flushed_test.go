@@ -139,7 +139,7 @@ func TestRedisFlushedWithoutReplicas(t *testing.T) {
 	require.NoError(t, err, "the replica has caught up")
 	h := interrupt(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "first") })
 	t.Cleanup(h.goOn)
-	p := newRedisProcess(t, redisAt(t, master, idempotency.WithReplicas(1, 500*time.Millisecond)), h)
+	p := newRedisProcess(t, redisAt(t, master, idempotency.WithReplicas(1, 200*time.Millisecond)), h)
 	var done <-chan reply
 	for begun := false; !begun; {
 		done = p.begin(t, call{key: "k"})
