@@ -18,9 +18,9 @@ var (
 	// ErrInFlight says that another run holds the key. Try again later.
 	ErrInFlight = errors.New("idempotency: a run with this key is in flight")
 
-	// ErrOutcomeUnknown says that the outcome of the last run is unknown and that the
-	// key is held until it is resolved.
-	ErrOutcomeUnknown = errors.New("idempotency: outcome of the last run is unknown")
+	// ErrHeld says that the key is held: the outcome of its last run is unknown, and
+	// nobody may run until it is resolved.
+	ErrHeld = errors.New("idempotency: outcome of the last run is unknown")
 )
 
 // A Result tells what [Do] did.
@@ -83,7 +83,7 @@ func (o CodecOption) applyDo(s *doSettings) {
 //
 // The error is fn's own, or one with the text of a recorded permanent error, or wraps
 // one of: [ErrKeyReused]; [ErrInFlight], which with [WithWait] comes only after waiting,
-// or when too many wait already, and wraps the cause of ctx too if that is done by then; [ErrOutcomeUnknown]; [ErrCorrupt]; [ErrShutdown]; or an
+// or when too many wait already, and wraps the cause of ctx too if that is done by then; [ErrHeld]; [ErrCorrupt]; [ErrShutdown]; or an
 // error of the store, in which case fn was not run. Nor is it run if k has no scope or no
 // value, or if ctx is done by the time the key is claimed: then the error is its cause.
 // If fn ran and its value could not be recorded at once, recording goes on in the
@@ -259,7 +259,7 @@ func (j *job) replay(rec Record, into any) (Result, error) {
 	case rec.Fingerprint != j.lease.claim.Fingerprint:
 		return result, ErrKeyReused
 	case rec.State == StateHeld:
-		return result, ErrOutcomeUnknown
+		return result, ErrHeld
 	case rec.State != StateCompleted:
 		return result, ErrInFlight
 	}

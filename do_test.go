@@ -28,7 +28,7 @@ func TestDoRunsOnceAndReplaysTheValue(t *testing.T) {
 		got, result, err := idempotency.Do(t.Context(), g, invoiceKey, func(ctx context.Context) ([]string, error) {
 			ran++
 			op, ok := idempotency.FromContext(ctx)
-			if !ok || op.Key() != "invoice-7" || op.Scope() != "billing" || op.Attempt() != 1 || !op.Valid() {
+			if !ok || op.Key() != (idempotency.Key{Scope: "billing", Value: "invoice-7"}) || op.Attempt() != 1 || !op.Valid() {
 				t.Errorf("operation %v %v", op, ok)
 			}
 			return []string{"sent", fmt.Sprint(ran)}, nil
@@ -62,7 +62,7 @@ func TestDoErrors(t *testing.T) {
 		_, err := run(t, g, failed)
 		require.ErrorIs(t, err, failed)
 		_, err = run(t, g, nil)
-		require.ErrorIs(t, err, idempotency.ErrOutcomeUnknown)
+		require.ErrorIs(t, err, idempotency.ErrHeld)
 	})
 	t.Run("permanent ones are recorded", func(t *testing.T) {
 		t.Parallel()
@@ -97,7 +97,7 @@ func TestDoSettlesPanicAndGoexit(t *testing.T) {
 	} {
 		for recovery, want := range map[idempotency.Recovery]error{
 			idempotency.Rerun: nil,
-			idempotency.Hold:  idempotency.ErrOutcomeUnknown,
+			idempotency.Hold:  idempotency.ErrHeld,
 		} {
 			t.Run(name+" "+recovery.String(), func(t *testing.T) {
 				t.Parallel()
@@ -170,9 +170,9 @@ func TestDoWithoutItsStore(t *testing.T) {
 		runs int
 	}{
 		"away":                   {nil, errDown, 0},
-		"away, fails open":       {idempotency.WithFailOpen(), errDown, 1},
+		"away, fails open":       {idempotency.WithFailOpen(true), errDown, 1},
 		"unreadable":             {nil, idempotency.ErrCorrupt, 0},
-		"unreadable, fails open": {idempotency.WithFailOpen(), idempotency.ErrCorrupt, 0},
+		"unreadable, fails open": {idempotency.WithFailOpen(true), idempotency.ErrCorrupt, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -211,7 +211,7 @@ func TestDoHoldsWhatCannotBeRecorded(t *testing.T) {
 	_, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (func(), error) { return nil, nil })
 	require.ErrorContains(t, err, "cannot be recorded")
 	_, _, err = idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (func(), error) { return nil, nil })
-	require.ErrorIs(t, err, idempotency.ErrOutcomeUnknown)
+	require.ErrorIs(t, err, idempotency.ErrHeld)
 }
 
 type panicking struct{}
@@ -228,7 +228,7 @@ func TestDoHoldsWhatPanicsInItsCodec(t *testing.T) {
 		return err
 	}
 	require.PanicsWithValue(t, "expected by the test", func() { _ = do() })
-	require.ErrorIs(t, do(), idempotency.ErrOutcomeUnknown)
+	require.ErrorIs(t, do(), idempotency.ErrHeld)
 }
 
 func TestDoKeepsTheCallersCancellation(t *testing.T) {

@@ -175,7 +175,7 @@ func ExampleWithResolver() {
 	bank := map[string]string{} // transfers by reference
 	guard := guardFor(
 		idempotency.WithRecovery(idempotency.Hold),
-		idempotency.WithResolver(func(_ context.Context, h *idempotency.HeldOperation) (idempotency.Resolution, error) {
+		idempotency.WithResolver(func(_ context.Context, h idempotency.RecordInfo) (idempotency.Resolution, error) {
 			id, ok := bank[h.DeriveKey("transfer")]
 			if !ok {
 				return idempotency.Resolution{Outcome: idempotency.NotExecuted}, nil
@@ -204,7 +204,7 @@ func deliver(h http.Handler, header http.Header, body string) {
 }
 
 func ExampleKeyFromHeader() {
-	guard := guardFor(idempotency.WithKeyFunc(idempotency.KeyFromHeader("X-GitHub-Delivery")), idempotency.WithRequired())
+	guard := guardFor(idempotency.WithKeyFunc(idempotency.KeyFromHeader("X-GitHub-Delivery")), idempotency.WithRequired(true))
 	h := guard.Handler(http.HandlerFunc(charge))
 	push := http.Header{"X-Github-Delivery": {"72d3162e-cc78-11e3-81ab-4c9367dc0958"}}
 	deliver(h, push, `{"ref":"main"}`)

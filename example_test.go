@@ -122,7 +122,7 @@ func ExampleNew_mistakes() {
 }
 
 func ExampleGuard_With() {
-	guard := guardFor(idempotency.WithRequired())
+	guard := guardFor(idempotency.WithRequired(true))
 	mux := http.NewServeMux()
 	mux.Handle("POST /charges", guard.Handler(http.HandlerFunc(charge)))
 	mux.Handle("POST /payouts", guard.With(
@@ -280,9 +280,9 @@ func ExampleWithErrorWriter() {
 
 func ExampleWithAuthorizeReplay() {
 	suspended := false
-	guard := guardFor(idempotency.WithAuthorizeReplay(func(_ *http.Request, info idempotency.ReplayInfo) error {
+	guard := guardFor(idempotency.WithAuthorizeReplay(func(_ *http.Request, info idempotency.RecordInfo) error {
 		if suspended {
-			return fmt.Errorf("%s is suspended", info.Scope)
+			return fmt.Errorf("%s is suspended", info.Key.Scope)
 		}
 		return nil
 	}))
@@ -338,17 +338,6 @@ func ExampleNewSealer() {
 		log.Fatal(err)
 	}
 	h := guardFor(idempotency.WithSealer(sealer)).Handler(http.HandlerFunc(charge))
-	send(h, "key-1", "{}")
-	send(h, "key-1", "{}")
-	// Output:
-	// 201 charged
-	// 201 charged (replayed)
-}
-
-// Replays that are answered from memory save the round trip to a networked store.
-func ExampleWithReplayCache() {
-	const megabyte = 1 << 20
-	h := guardFor(idempotency.WithReplayCache(64 * megabyte)).Handler(http.HandlerFunc(charge))
 	send(h, "key-1", "{}")
 	send(h, "key-1", "{}")
 	// Output:

@@ -35,7 +35,7 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		store, runs := idempotency.NewMemoryStore(idempotency.WithMaxEntries(2)), 0
-		guard, err := idempotency.New(store, tenantScope, idempotency.WithRequired(), idempotency.WithMaxRequestBody(1000))
+		guard, err := idempotency.New(store, tenantScope, idempotency.WithRequired(true), idempotency.WithMaxRequestBody(1000))
 		if err != nil {
 			t.Fatal(err)
 		}

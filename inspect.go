@@ -23,26 +23,43 @@ type Key struct {
 
 func (k Key) storeKey() string { return storeKey(k.Scope, k.Value) }
 
-// KeyInfo is what is known of a key; see [Guard.Lookup].
-type KeyInfo struct {
-	// State of the record.
-	State State
+// A RecordInfo is what a guard knows of a key's record; see [Guard.Lookup],
+// [WithAuthorizeReplay] and [WithResolver]. It never contains the recorded answer itself.
+type RecordInfo struct {
+	// Key and scope of the record.
+	Key Key
 	// ID is that of [Operation.ID].
 	ID string
+	// State of the record.
+	State State
 	// Attempt is the number of the last run.
 	Attempt int
-	// Lease is how much longer a run in flight is protected from takeover; not
-	// positive if it has lapsed.
+	// Lease is how much longer a run in flight is protected from takeover. It is not
+	// positive if the lease has lapsed.
 	Lease time.Duration
 	// Age is the time since the record was last claimed, renewed, completed, released
-	// or held; TTL is how much longer it is kept.
+	// or held. TTL is how much longer it is kept.
 	Age, TTL time.Duration
 	// Status of the recorded answer, or 0 if there is none.
 	Status int
-	// Steps are the names of the steps that are recorded, or were begun under
-	// [AtMostOnce], sorted.
+	// Steps are the sorted names of the steps that are recorded, and of those that were
+	// begun under [AtMostOnce]. They are not known during a replay.
 	Steps []string
+
+	origin Owner
 }
+
+func newRecordInfo(k Key, rec Record) RecordInfo {
+	return RecordInfo{
+		Key: k, ID: operationID(rec.Origin), State: rec.State, Attempt: rec.Attempt,
+		Lease: rec.Lease, Age: rec.Age, TTL: rec.TTL,
+		Steps: slices.Sorted(maps.Keys(rec.Steps)), origin: rec.Origin,
+	}
+}
+
+// DeriveKey returns what the function [DeriveKey] returned in the run: the key under
+// which to ask a downstream service what happened.
+func (i RecordInfo) DeriveKey(purpose string) string { return deriveKey(i.origin, purpose) }
 
 // ErrNoInspector is returned by [Guard.Lookup], [Guard.Resolve] and [Guard.Forget] when
 // the guard's store is not an [Inspector].
@@ -51,20 +68,12 @@ var ErrNoInspector = errors.New("idempotency: the store cannot be inspected")
 // Lookup tells what is known of a key, without changing it.
 //
 // Errors: [ErrNotFound], [ErrCorrupt], [ErrNoInspector], and those of the store.
-func (g *Guard) Lookup(ctx context.Context, k Key) (KeyInfo, error) {
+func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
 	_, rec, err := g.get(ctx, k)
 	if err != nil {
-		return KeyInfo{}, err
+		return RecordInfo{}, err
 	}
-	info := KeyInfo{
-		State:   rec.State,
-		ID:      operationID(rec.Origin),
-		Attempt: rec.Attempt,
-		Lease:   rec.Lease,
-		Age:     rec.Age,
-		TTL:     rec.TTL,
-		Steps:   slices.Sorted(maps.Keys(rec.Steps)),
-	}
+	info := newRecordInfo(k, rec)
 	if rec.State == StateCompleted {
 		a, err := g.set.unseal(rec.Answer, k.storeKey(), rec.Fingerprint, nil)
 		if err != nil {
@@ -81,7 +90,6 @@ func (g *Guard) Lookup(ctx context.Context, k Key) (KeyInfo, error) {
 // Errors: [ErrChanged] when a run is in flight, [ErrNoInspector], and those of the
 // store. A record that cannot be read is forgotten too.
 func (g *Guard) Forget(ctx context.Context, k Key) error {
-	defer g.set.cache.forget(k.storeKey()) // afterwards: a replay meanwhile keeps the answer again
 	inspector, rec, err := g.get(ctx, k)
 	switch {
 	case errors.Is(err, ErrNotFound):

@@ -180,7 +180,7 @@ func TestKeyFunctionInAGuard(t *testing.T) {
 	require.False(t, send(`{}`).replayed())
 	require.False(t, send(`{}`).replayed())
 	require.EqualValues(t, 4, h.runs.Load())
-	s = serveRecorder(t, guard.With(idempotency.WithRequired()).Handler(h))
+	s = serveRecorder(t, guard.With(idempotency.WithRequired(true)).Handler(h))
 	requireProblem(t, send(`{}`), http.StatusBadRequest, idempotency.CodeKeyMissing)
 
 	got := send(`{"id":["secret"]}`)

@@ -28,7 +28,6 @@ type lease struct {
 	claim  Claim
 	client context.Context // of the request: its values count, not its cancellation
 	record Record          // as claimed; immutable after acquire
-	asked  time.Time       // when the last claim was sent
 	// uncertain says that a claim was sent whose reply never came.
 	uncertain bool
 	// met says that the store has told of a record of another owner.
@@ -65,7 +64,6 @@ func (l *lease) acquire(watch bool) (Record, error) {
 	claim := l.claim
 	claim.Watch = watch
 	sent := time.Now()
-	l.asked = sent
 	rec, err := l.core.claim(l.client, l.timeout(), l.key, claim)
 	if err != nil {
 		l.uncertain = l.uncertain || !definite(err) && !errors.Is(err, errStoreStuck)

@@ -57,7 +57,7 @@ func (g *Guard) serveLookup(w http.ResponseWriter, r *http.Request) {
 	k := Key{scope, key}
 	info, err := g.Lookup(r.Context(), k)
 	if err == nil {
-		err = g.authorizeLookup(r, k, info)
+		err = g.authorizeLookup(r, info)
 	}
 	if err != nil {
 		g.reject(w, r, k.storeKey(), newProblem(g.lookupRefusal(r, k, err)))
@@ -69,12 +69,11 @@ func (g *Guard) serveLookup(w http.ResponseWriter, r *http.Request) {
 var errReplayDenied = errors.New("idempotency: replay denied")
 
 // authorizeLookup asks whether the caller may see the answer that is recorded.
-func (g *Guard) authorizeLookup(r *http.Request, k Key, info KeyInfo) error {
+func (g *Guard) authorizeLookup(r *http.Request, info RecordInfo) error {
 	if info.State != StateCompleted || g.set.authorizeReplay == nil {
 		return nil
 	}
-	replay := ReplayInfo{Key: k.Value, Scope: k.Scope, Status: info.Status, Age: info.Age}
-	if err := g.set.authorizeReplay(r, replay); err != nil {
+	if err := g.set.authorizeReplay(r, info); err != nil {
 		return errReplayDenied
 	}
 	return nil
@@ -95,7 +94,7 @@ func (g *Guard) lookupRefusal(r *http.Request, k Key, err error) Code {
 	}
 }
 
-func writeKeyStatus(w http.ResponseWriter, r *http.Request, info KeyInfo) {
+func writeKeyStatus(w http.ResponseWriter, r *http.Request, info RecordInfo) {
 	status := keyStatus{
 		State: info.State.String(), Attempt: info.Attempt, Status: info.Status,
 		Age: int64(info.Age / time.Second), Expires: int64(info.TTL / time.Second),

@@ -62,7 +62,7 @@ func TestLookupTellsEachState(t *testing.T) {
 			synctest.Wait()
 			return done
 		}
-		info := func() idempotency.KeyInfo {
+		info := func() idempotency.RecordInfo {
 			info, err := guard.Lookup(t.Context(), heldKey)
 			require.NoError(t, err)
 			return info
@@ -155,8 +155,8 @@ func TestLookupRefusals(t *testing.T) {
 	store := &faultInspector{&faultStore{}, idempotency.NewMemoryStore()}
 	store.behind = store.inspected
 	denied := false
-	guard := newGuard(t, store, idempotency.WithAuthorizeReplay(func(_ *http.Request, info idempotency.ReplayInfo) error {
-		if info.Key != "k" || info.Scope != "acme" || info.Status != http.StatusCreated {
+	guard := newGuard(t, store, idempotency.WithAuthorizeReplay(func(_ *http.Request, info idempotency.RecordInfo) error {
+		if info.Key != (idempotency.Key{Scope: "acme", Value: "k"}) || info.Status != http.StatusCreated {
 			t.Errorf("asked about %+v", info)
 		}
 		if denied {

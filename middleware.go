@@ -134,11 +134,6 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 		// The 409 that it would get from itself would be recorded as the handler's answer.
 		panic("idempotency: Handler: a guard inside a guard; give a route one guard, made with With for its own settings")
 	}
-	if rec, ok := g.set.cache.find(l.key, in.fingerprint); ok {
-		g.core.dropBody(in)
-		g.replay(w, r, l, rec)
-		return
-	}
 	rec, err := g.admit(r.Context(), l, func(recorded Fingerprint) (Fingerprint, bool) {
 		return g.formerFingerprint(r, in.body, recorded)
 	})
@@ -219,7 +214,7 @@ func (g *Guard) serveWithoutStore(w http.ResponseWriter, r *http.Request, next h
 
 // reject answers with a problem and reports it.
 func (g *Guard) reject(w http.ResponseWriter, r *http.Request, storeKey string, p Problem) {
-	if g.set.observer != nil {
+	if len(g.set.observers) > 0 {
 		g.set.observe(r.Context(), Event{
 			Kind: EventRefused, KeyHash: keyHash(storeKey), Method: r.Method, Pattern: r.Pattern,
 			Status: p.Status, Code: p.Code,

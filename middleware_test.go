@@ -52,7 +52,7 @@ func TestRequiredKeyIsMissing(t *testing.T) {
 	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
 		store := idempotency.NewMemoryStore()
 		h := &counter{}
-		s := serve(newGuard(t, store, idempotency.WithRequired()).Handler(h))
+		s := serve(newGuard(t, store, idempotency.WithRequired(true)).Handler(h))
 		requireProblem(t, s.do(t, call{}), http.StatusBadRequest, idempotency.CodeKeyMissing)
 		require.Zero(t, h.runs.Load())
 		require.Zero(t, store.Len())
@@ -330,7 +330,7 @@ func TestUnknownOutcomeRunsAgainAsTheNextAttempt(t *testing.T) {
 		var ids []string
 		h := &counter{handler: func(w http.ResponseWriter, r *http.Request, run int64) {
 			op, ok := idempotency.FromContext(r.Context())
-			if !ok || !op.Valid() || op.Key() != "k" || op.Scope() != "acme" {
+			if !ok || !op.Valid() || op.Key() != (idempotency.Key{Scope: "acme", Value: "k"}) {
 				t.Errorf("operation of run %d: %v %+v", run, ok, op)
 				return
 			}

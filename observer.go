@@ -11,6 +11,14 @@ import (
 // used as metric labels.
 type EventKind string
 
+// String returns the kind's name, and none for the zero EventKind.
+func (k EventKind) String() string {
+	if k == "" {
+		return "none"
+	}
+	return string(k)
+}
+
 // The kinds of events.
 const (
 	// EventRun: a run ended and its outcome was settled, or is being settled in the
@@ -74,8 +82,8 @@ const keyHashLen = 8
 
 // observe hands an event to the observer, and to the log if it calls for attention.
 func (s *settings) observe(ctx context.Context, e Event) {
-	if s.observer != nil {
-		s.tell(ctx, e)
+	for _, f := range s.observers {
+		s.tell(ctx, f, e)
 	}
 	var level slog.Level
 	var msg string
@@ -113,14 +121,14 @@ func (s *settings) observe(ctx context.Context, e Event) {
 
 // tell calls the observer. A panic of it ends here: it would keep an answer from being
 // recorded whose effect has happened, and end the process where no request is being served.
-func (s *settings) tell(ctx context.Context, e Event) {
+func (s *settings) tell(ctx context.Context, observer func(context.Context, Event), e Event) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.log().LogAttrs(ctx, slog.LevelError, "idempotency: observer panicked",
 				slog.String("kind", string(e.Kind)), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 		}
 	}()
-	s.observer(ctx, e)
+	observer(ctx, e)
 }
 
 func (s *settings) log() *slog.Logger {

@@ -89,7 +89,7 @@ func TestNothingOfClientsIsLogged(t *testing.T) {
 	refused(idempotency.WithFingerprint(func(*http.Request, []byte) (idempotency.Fingerprint, error) {
 		return idempotency.Fingerprint{}, errors.New(secretReason + secretBody)
 	}), idempotency.CodeFingerprintFailed)
-	refused(idempotency.WithAuthorizeReplay(func(*http.Request, idempotency.ReplayInfo) error { return errors.New(secretReason + secretKey) }),
+	refused(idempotency.WithAuthorizeReplay(func(*http.Request, idempotency.RecordInfo) error { return errors.New(secretReason + secretKey) }),
 		idempotency.CodeReplayDenied)
 	refused(idempotency.WithMaxResponseBody(1), idempotency.CodeResponseNotKept)
 	refused(idempotency.WithSealer(failingSealer{}), idempotency.CodeOutcomeUnknown)
@@ -105,7 +105,7 @@ func TestNothingOfClientsIsLogged(t *testing.T) {
 	provoke(func(_ *testing.T, p *process, ask func() reply) {
 		p.store.on("claim", always(failWith(errHostileBackend)))
 		ask()
-	}, idempotency.WithFailOpen())
+	}, idempotency.WithFailOpen(true))
 	provoke(func(t *testing.T, p *process, ask func() reply) {
 		ask()
 		requireProblem(t, p.do(t, call{path: "/other", tenant: secretScope}), http.StatusConflict, idempotency.CodeKeyReused)

@@ -19,11 +19,8 @@ type Operation struct {
 	uncertain atomic.Bool // a step was found that may or may not have happened
 }
 
-// Key returns the idempotency key as the client sent it, decoded.
-func (o *Operation) Key() string { return o.lease.id.Value }
-
-// Scope returns the scope of the key, as the [ScopeFunc] told it.
-func (o *Operation) Scope() string { return o.lease.id.Scope }
+// Key returns the idempotency key, decoded, and the scope that the [ScopeFunc] gave it.
+func (o *Operation) Key() Key { return o.lease.id }
 
 // ID returns the identity of the record in 32 hexadecimal digits: random, the same in
 // all attempts, and different when the key is used anew after its record has expired.

@@ -32,8 +32,9 @@ const (
 	maxRefusalStatus      = 499
 )
 
-// An Option changes a setting of a [Guard]; see [New] and [Guard.With]. Of two
-// options for the same setting the later one counts; a nil Option changes nothing.
+// An Option changes a setting of a [Guard]; see [New] and [Guard.With]. A later option
+// overrides an earlier one for the same setting, except that each [WithObserver] adds an
+// observer. A nil Option changes nothing.
 type Option interface {
 	apply(*settings)
 }
@@ -48,7 +49,7 @@ type settings struct {
 	failOpen, clientCancel         bool
 	methods                        []string
 	header                         string
-	keyFunc                        func(*http.Request, []byte) (string, error)
+	keyFunc                        KeyFunc
 	fingerprint                    FingerprintFunc
 	formerFingerprints             []FingerprintFunc
 	maxRequestBody, maxResponseLen int64
@@ -57,13 +58,11 @@ type settings struct {
 	mismatchStatus                 int
 	errorWriter                    func(http.ResponseWriter, *http.Request, Problem)
 	policyURL                      string
-	authorizeReplay                func(*http.Request, ReplayInfo) error
-	observer                       func(context.Context, Event)
+	authorizeReplay                func(*http.Request, RecordInfo) error
+	observers                      []func(context.Context, Event)
 	logger                         *slog.Logger
 	sealer                         Sealer
-	cacheBytes                     int64
-	cache                          *replayCache
-	resolver                       func(context.Context, *HeldOperation) (Resolution, error)
+	resolver                       func(context.Context, RecordInfo) (Resolution, error)
 }
 
 func defaultSettings() settings {
@@ -117,9 +116,8 @@ func (s *settings) validate() error {
 		"WithMaxRequestBody: %d is not between 1 and %d", s.maxRequestBody, maxBodyLimit)
 	check(s.maxResponseLen > 0 && s.maxResponseLen <= maxBodyLimit,
 		"WithMaxResponseBody: %d is not between 1 and %d", s.maxResponseLen, maxBodyLimit)
-	check(s.cacheBytes >= 0, "WithReplayCache: %d is negative", s.cacheBytes)
 	check(s.outcome != nil, "WithOutcome: nil function")
-	check(s.recovery == Rerun || s.recovery == Hold, "WithRecovery: %d is no policy", s.recovery)
+	check(s.recovery == Rerun || s.recovery == Hold, "WithRecovery: %v is neither Rerun nor Hold", s.recovery)
 	check(s.mismatchStatus >= minRefusalStatus && s.mismatchStatus <= maxRefusalStatus,
 		"WithMismatchStatus: %d is not a 4xx status", s.mismatchStatus)
 	check(s.errorWriter != nil, "WithErrorWriter: nil function")
@@ -145,90 +143,93 @@ func (s *settings) protects(method string) bool {
 	return slices.Contains(s.methods, method)
 }
 
-// WithTTL sets how long a recorded answer is replayed. The default is 24 hours. It
-// must be positive, and at most ten years. After it the key is free again: a client that
-// retries later than that runs the handler a second time, so it should be longer than
-// any client's retry window.
+// WithTTL sets how long a recorded answer is replayed. The default is 24 hours. The TTL
+// must be positive and at most ten years. When it ends the key is free again: a client
+// that retries later runs the handler a second time. Choose a TTL that is longer than the
+// retry window of every client.
 func WithTTL(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.ttl = d })
 }
 
 // WithRetention sets how long a record without an answer is kept: claimed, released
-// or held. The default, also for zero, is the TTL, and at least twice the lease;
-// another value must be at least twice the lease and at most ten years. A held record
-// that is not resolved within its retention is forgotten, and its key runs again: choose
-// it by how fast somebody looks.
+// or held. Zero, the default, means the TTL, but at least two leases. Any other value must
+// be at least two leases and at most ten years. A held record that nobody resolves within
+// its retention is forgotten and its key runs again, so allow for the time that a person
+// needs to look at it.
 func WithRetention(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.retention = d })
 }
 
-// WithLease sets how long a claim lasts without being renewed. The default is 30
-// seconds; 10 milliseconds is the least, and 24 hours the most. A run of any length keeps its claim, because
-// the lease is renewed every third of it; the lease is how long a key stays blocked
-// after its process died, and how long a run may be cut off from the store before its
-// context is cancelled with [ErrLeaseLost].
+// WithLease sets how long a claim lasts unless it is renewed. The default is 30 seconds,
+// the least is 10 milliseconds and the most 24 hours. The guard renews the lease every
+// third of it, so a run of any length keeps its claim. The lease is how long a key stays
+// blocked after its process has died, and how long a run may be cut off from the store
+// before its context is cancelled with [ErrLeaseLost].
 func WithLease(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.lease = d })
 }
 
 // WithWait lets a duplicate of a request in flight wait up to d for the answer and
-// then replay it. The default, zero, answers 409 at once. Waiting requests hold their
-// connections; at most 5 minutes are accepted, and a few seconds are sensible. In one
-// process at most 1,024 requests wait for a key, and 4,096 for all keys together; those
-// above get 409 at once, as without waiting.
+// then replay it. Zero, the default, answers 409 at once. A waiting request holds its
+// connection: at most 5 minutes are accepted, and a few seconds are sensible. In one
+// process at most 1,024 requests wait for one key and 4,096 for all keys together; any
+// further one gets 409 at once.
 func WithWait(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.wait = d })
 }
 
-// WithRequired refuses requests without a key with 400 key-missing. By default they
-// go to the handler unprotected.
-func WithRequired() Option {
-	return optionFunc(func(s *settings) { s.required = true })
+// WithRequired says whether a request without a key is refused with 400 key-missing. By
+// default it is not: the handler runs unprotected.
+func WithRequired(on bool) Option {
+	return optionFunc(func(s *settings) { s.required = on })
 }
 
 // WithMethods sets the protected methods. The default is POST and PATCH, the two that
 // RFC 9110 section 9.2.2 does not define as idempotent. Requests with other methods go
-// to the handler untouched. At least one must be given; as in HTTP, POST and post are
-// two methods.
+// to the handler untouched. At least one method must be given. Methods are
+// case-sensitive, as in HTTP.
 func WithMethods(methods ...string) Option {
 	methods = append([]string(nil), methods...)
 	return optionFunc(func(s *settings) { s.methods = methods })
 }
 
 // WithHeader sets the name of the request header field that carries the key. The
-// default is Idempotency-Key. What is no field name, the empty one for example, is an
-// error. Under [WithKeyFunc] the field counts for [Guard.LookupHandler] only.
+// default is Idempotency-Key. An invalid field name is an error. With [WithKeyFunc] only
+// [Guard.LookupHandler] reads the field.
 func WithHeader(name string) Option {
 	return optionFunc(func(s *settings) { s.header = textproto.CanonicalMIMEHeaderKey(name) })
 }
 
-// WithStrictKeys accepts only keys in the form of a structured-field string, as
+// WithStrictKeys says whether keys must be structured-field strings, as
 // draft-ietf-httpapi-idempotency-key-header-07 section 2.1 demands: "abc" in double
 // quotes. By default the raw form that most clients send is accepted too, and both
-// forms name the same key. It says nothing about keys of [WithKeyFunc].
-func WithStrictKeys() Option {
-	return optionFunc(func(s *settings) { s.strictKeys = true })
+// forms name the same key. It does not apply to keys that [WithKeyFunc] returns.
+func WithStrictKeys(on bool) Option {
+	return optionFunc(func(s *settings) { s.strictKeys = on })
 }
 
-// WithKeyFunc takes the key from elsewhere than the header field: the delivery id of
-// a webhook, a field of the body. It is called after the body has been read, with the
-// request and its body, which it must not change or keep. An empty key means that the
-// request has none; an error is answered with 400 key-invalid and its text is not shown.
-// The key may have up to 255 bytes of any kind. Nil, the default, reads the header.
+// A KeyFunc returns the idempotency key of a request, or an empty string if the request
+// has none; see [WithKeyFunc]. It must not change or keep the body.
+type KeyFunc func(r *http.Request, body []byte) (string, error)
+
+// WithKeyFunc sets where the key comes from, if not from the header field: the delivery
+// id of a webhook, for example, or a member of a JSON body. Package webhook has functions
+// for common senders. The guard calls f after it has read the body. If f returns an error
+// the client gets 400 key-invalid without the error's text. A key has up to 255 bytes of
+// any value. Nil, the default, reads the header field.
 //
-// Since a key may be in the body, the body of each request with a protected method is
-// read, and limited by [WithMaxRequestBody], whether it turns out to have a key or not,
-// and the [ScopeFunc] is asked about each. Answers do not repeat the key.
-func WithKeyFunc(f func(r *http.Request, body []byte) (string, error)) Option {
+// Because the key may be in the body, the guard reads the body of every request with a
+// protected method, whether it has a key or not, and so [WithMaxRequestBody] limits all of
+// them and the [ScopeFunc] is called for each. Answers do not echo the key.
+func WithKeyFunc(f KeyFunc) Option {
 	return optionFunc(func(s *settings) { s.keyFunc = f })
 }
 
-// WithFingerprint sets what of a request its key is bound to. The default is
-// [RawFingerprint]. Records that were made with one of the former functions, or with
-// RawFingerprint or [JSONFingerprint], are compared with the function they were made
-// with, so that a deployment that changes the function does not turn retries into
-// mismatches: name the previous one for as long as its records live. A nil function is
-// an error.
+// WithFingerprint sets which parts of a request its key is bound to. The default is
+// [RawFingerprint]; a nil function is an error. A record is compared with the function
+// that made it if that is f, one of the former functions, RawFingerprint or
+// [JSONFingerprint]. When a deployment changes the function, pass the previous one as
+// former for as long as its records live, so that retries do not become mismatches.
 func WithFingerprint(f FingerprintFunc, former ...FingerprintFunc) Option {
 	former = append([]FingerprintFunc(nil), former...)
 	return optionFunc(func(s *settings) { s.fingerprint, s.formerFingerprints = f, former })
@@ -236,37 +237,25 @@ func WithFingerprint(f FingerprintFunc, former ...FingerprintFunc) Option {
 
 // WithMaxRequestBody sets the largest request body, in bytes, that is accepted with a
 // key. The default is 1 MiB. A larger one is refused with 413 before anything is
-// claimed, and before a byte is read if its length is declared. It must be positive, and
-// at most 1 GiB.
+// claimed, and before a byte is read if its length is declared. The limit must be positive
+// and at most 1 GiB.
 func WithMaxRequestBody(n int64) Option {
 	return optionFunc(func(s *settings) { s.maxRequestBody = n })
 }
 
 // WithMaxResponseBody sets the largest response body, in bytes, that is kept. The
-// default is 1 MiB. A larger answer is sent in full to the client that caused it, and
-// recorded without its body: duplicates get 409 response-not-kept, never a second run.
-// It must be positive, and at most 1 GiB.
+// default is 1 MiB. The client that caused a larger answer gets all of it. The record
+// keeps only that it ran: duplicates get 409 response-not-kept, never a second run.
+// The limit must be positive and at most 1 GiB.
 func WithMaxResponseBody(n int64) Option {
 	return optionFunc(func(s *settings) { s.maxResponseLen = n })
 }
 
-// WithReplayCache lets the guard, and those made from it by [Guard.With], answer replays
-// from up to maxBytes bytes of this process's memory, without asking the store. A
-// recorded answer never changes, so that is what the store would say, for as long as the
-// record lives; from the cache it is replayed for at most a minute after the store was
-// last asked, and never longer than the record's TTL. That minute is also how long a key
-// that [Guard.Forget] of another process or guard has removed, or that the store has
-// lost, may still answer as before. The default is zero: no cache. It does not pay in
-// front of a [MemoryStore].
-func WithReplayCache(maxBytes int64) Option {
-	return optionFunc(func(s *settings) { s.cacheBytes, s.cache = maxBytes, newReplayCache(maxBytes) })
-}
-
 // WithOutcome sets how the answer of a handler is judged; see [Outcome]. The default
-// is [DefaultOutcome]. It is called with the status and the header of a complete
-// answer; a run that panicked, or whose answer was cut short, is [Unknown] without
-// asking. [Operation.SetOutcome] takes precedence. A result that is no Outcome counts
-// as Unknown. A nil function is an error.
+// is [DefaultOutcome]; a nil function is an error. The guard calls f with the status and
+// header of a complete answer. It does not ask about a run that panicked or whose answer
+// was cut short: that run is [Unknown]. [Operation.SetOutcome] takes precedence over f. A
+// value that is not one of the three outcomes counts as Unknown.
 func WithOutcome(f func(status int, h http.Header) Outcome) Option {
 	return optionFunc(func(s *settings) { s.outcome = f })
 }
@@ -285,69 +274,89 @@ func WithMismatchStatus(status int) Option {
 }
 
 // WithErrorWriter sets the function that writes refusals, for APIs whose errors have
-// another form. The default writes application/problem+json (RFC 9457). When it is
-// called, Cache-Control and, where a retry makes sense, Retry-After are set on w; it
-// writes the status p.Status, the Content-Type and the body. A nil function is an error.
+// another format. The default writes application/problem+json (RFC 9457); a nil function
+// is an error. Before the call the guard sets Cache-Control and, if a retry can help,
+// Retry-After on w. The function writes the status p.Status, the Content-Type and the body.
 func WithErrorWriter(f func(w http.ResponseWriter, r *http.Request, p Problem)) Option {
 	return optionFunc(func(s *settings) { s.errorWriter = f })
 }
 
 // WithPolicyURL names the page that describes the API's rules for idempotency keys.
-// Problem types become that URL with the code as fragment, and refusals link to it. It
-// must be absolute and without a fragment; the default, empty, makes the type
-// about:blank.
+// The type of a problem becomes that URL with the code as fragment, and each refusal links
+// to the page. The URL must be absolute and have no fragment. By default it is empty and
+// the type is about:blank.
 func WithPolicyURL(url string) Option {
 	return optionFunc(func(s *settings) { s.policyURL = url })
 }
 
-// WithFailOpen runs the handler, or the function of [Do], unprotected when the store is
-// unavailable or full, instead of refusing; not if the store has told of a record of the
-// key before it failed. It trades duplicates for availability and is right only where a
-// duplicate is harmless. Such a run has no [Operation], so that its
-// steps are not recorded and its derived keys are random. Each is an [EventFailOpen] and
-// an error in the log.
-func WithFailOpen() Option {
-	return optionFunc(func(s *settings) { s.failOpen = true })
+// WithFailOpen says whether the handler, or the function of [Do], runs unprotected when
+// the store is unavailable or full. By default the request is refused. Failing open trades
+// duplicates for availability and is right only where a duplicate is harmless. A request
+// is refused all the same if the store reported a record of its key before it failed.
+//
+// An unprotected run has no [Operation]: its steps are not recorded and its derived keys
+// are random. Each such run is an [EventFailOpen] and an error in the log.
+func WithFailOpen(on bool) Option {
+	return optionFunc(func(s *settings) { s.failOpen = on })
 }
 
-// WithAuthorizeReplay sets a function that is asked before each replay whether this
-// request may see the recorded answer: its caller may have lost a right since the
-// answer was made. An error is answered with 403 replay-denied and its text is not
-// shown. The body of r has been read: what the decision needs of it, the form for example,
-// is not there any more. Nil, the default, replays to everyone in the scope.
-func WithAuthorizeReplay(f func(r *http.Request, info ReplayInfo) error) Option {
+// WithAuthorizeReplay sets a function that decides before each replay whether this
+// request may see the recorded answer: its caller may have lost a right since the answer
+// was made. If it returns an error the client gets 403 replay-denied without the error's
+// text. The body of r has been read, so the function cannot parse a form. Nil, the default,
+// replays to everyone in the scope.
+func WithAuthorizeReplay(f func(r *http.Request, rec RecordInfo) error) Option {
 	return optionFunc(func(s *settings) { s.authorizeReplay = f })
 }
 
-// WithObserver sets a function that is told each [Event], for metrics and tracing. It
-// is called synchronously, possibly from several goroutines, and must not block. If it
-// panics, that is an error in the log and changes nothing for the request. Nil, the
-// default, observes nothing.
+// WithObserver adds a function that receives each [Event], for metrics and tracing. A
+// guard made by [Guard.With] has the observers of the guard it was made from and its own.
+// They are called in the order in which they were added, synchronously, possibly from
+// several goroutines, and must not block. If one panics, the guard logs the panic and
+// serves the request all the same. Nil adds nothing.
 func WithObserver(f func(context.Context, Event)) Option {
-	return optionFunc(func(s *settings) { s.observer = f })
+	return optionFunc(func(s *settings) {
+		if f != nil {
+			s.observers = append(slices.Clip(s.observers), f) // guards share what is before it
+		}
+	})
 }
 
-// WithLogger sets the logger for what calls for an operator's attention: failed store
+// WithLogger sets the logger for what needs an operator's attention: failed store
 // calls, lost leases, answers that could not be recorded. Nil, the default, means
 // slog.Default at the time of the event.
 func WithLogger(l *slog.Logger) Option {
 	return optionFunc(func(s *settings) { s.logger = l })
 }
 
-// WithClientCancel lets a client that hangs up cancel the run's context. By default a
-// run outlives its client, who must find the answer on its next try. A client that has
-// hung up by the time its key is claimed gets no run.
-func WithClientCancel() Option {
-	return optionFunc(func(s *settings) { s.clientCancel = true })
+// WithClientCancel says whether a client that hangs up cancels the context of its run. By
+// default it does not: the run goes on, and the client finds the answer on its next try.
+// If it does, a client that has hung up before its key is claimed gets no run.
+func WithClientCancel(on bool) Option {
+	return optionFunc(func(s *settings) { s.clientCancel = on })
 }
 
 // WithSealer sets what encrypts answers and the values of steps before they reach the
 // store. Nil, the default, stores them as they are.
 //
-// A guard with a sealer takes nothing that is not sealed. On a service that has run
-// without one, completed keys of before are answered with 500 answer-unreadable until
-// their TTL is over. Another prefix for the records ([WithPrefix]) avoids that, and runs
-// again what is retried across the change.
+// A guard with a sealer accepts only sealed records. When a service that ran without a
+// sealer gets one, keys that were completed before are answered with 500
+// answer-unreadable until their TTL ends. Another prefix for the records ([WithPrefix])
+// avoids that, but a request that is retried across the change runs again.
 func WithSealer(sealer Sealer) Option {
 	return optionFunc(func(s *settings) { s.sealer = sealer })
+}
+
+// WithResolver sets a function that finds out what became of a run whose outcome is
+// unknown, by asking the system that the run had its effect on. The guard calls it when a
+// request meets a held key, with the request's context. In one process it is called for one
+// request at a time for each key; the others get 409 outcome-unknown meanwhile. The guard
+// settles the key with the returned [Resolution], as [Guard.Resolve] would for this
+// attempt, and the request goes on from there to a replay or to a run. An [Unknown]
+// resolution leaves the key held. So does an error, which is logged.
+//
+// It needs a store that is an [Inspector]: [New] and [Guard.With] refuse any other. Nil,
+// the default, leaves held keys to [Guard.Resolve] and [Guard.Forget].
+func WithResolver(f func(ctx context.Context, rec RecordInfo) (Resolution, error)) Option {
+	return optionFunc(func(s *settings) { s.resolver = f })
 }

@@ -24,7 +24,6 @@ var invalidOptions = map[string][]idempotency.Option{
 	"WithFingerprint:":     {idempotency.WithFingerprint(nil), idempotency.WithFingerprint(idempotency.RawFingerprint, nil)},
 	"WithMaxRequestBody:":  {idempotency.WithMaxRequestBody(0), idempotency.WithMaxRequestBody(-1), idempotency.WithMaxRequestBody(1 << 31)},
 	"WithMaxResponseBody:": {idempotency.WithMaxResponseBody(0), idempotency.WithMaxResponseBody(-1), idempotency.WithMaxResponseBody(1 << 31)},
-	"WithReplayCache:":     {idempotency.WithReplayCache(-1)},
 	"WithOutcome:":         {idempotency.WithOutcome(nil)},
 	"WithRecovery:":        {idempotency.WithRecovery(7)},
 	"WithMismatchStatus:":  {idempotency.WithMismatchStatus(0), idempotency.WithMismatchStatus(399), idempotency.WithMismatchStatus(500)},
@@ -107,10 +106,56 @@ func TestWithChangesACopy(t *testing.T) {
 	t.Parallel()
 	h := &counter{}
 	g := newGuard(t, idempotency.NewMemoryStore())
-	required := g.With(idempotency.WithRequired())
+	required := g.With(idempotency.WithRequired(true))
 	s, strict := serveRecorder(t, g.Handler(h)), serveRecorder(t, required.Handler(h))
 	requireProblem(t, strict.do(t, call{}), http.StatusBadRequest, idempotency.CodeKeyMissing)
 	require.Equal(t, http.StatusCreated, s.do(t, call{}).status)
 	require.Equal(t, http.StatusCreated, s.do(t, call{key: "k"}).status)
 	require.True(t, strict.do(t, call{key: "k"}).replayed(), "the store is shared")
+}
+
+// What one guard switches on, a guard made from it can switch off again: a service may
+// fail open while its payout route does not.
+func TestWithSwitchesOff(t *testing.T) {
+	t.Parallel()
+	h := &counter{}
+	g := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRequired(true), idempotency.WithStrictKeys(true))
+	lax := serveRecorder(t, g.With(idempotency.WithRequired(false), idempotency.WithStrictKeys(false)).Handler(h))
+	require.Equal(t, http.StatusCreated, lax.do(t, call{}).status)
+	require.Equal(t, http.StatusCreated, lax.do(t, call{key: "raw"}).status)
+
+	store := &faultStore{}
+	store.fail(refuse)
+	open := newGuard(t, store, idempotency.WithFailOpen(true))
+	require.Equal(t, http.StatusCreated, serveRecorder(t, open.Handler(h)).do(t, call{key: "k"}).status)
+	closed := serveRecorder(t, open.With(idempotency.WithFailOpen(false)).Handler(h))
+	requireProblem(t, closed.do(t, call{key: "k"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+}
+
+// A route's observer joins those of its guard, and is told nothing of other routes.
+func TestObserversAddUp(t *testing.T) {
+	t.Parallel()
+	var all, one, other events
+	g := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(all.observe), idempotency.WithObserver(nil))
+	first := serveRecorder(t, g.With(idempotency.WithObserver(one.observe)).Handler(&counter{}))
+	second := serveRecorder(t, g.With(idempotency.WithObserver(other.observe)).Handler(&counter{}))
+	first.do(t, call{key: "k"})
+	run := []idempotency.EventKind{idempotency.EventRun}
+	require.Equal(t, run, all.kinds())
+	require.Equal(t, run, one.kinds())
+	require.Empty(t, other.kinds())
+	second.do(t, call{key: "l"})
+	require.Len(t, all.kinds(), 2)
+	require.Equal(t, run, other.kinds())
+}
+
+// Names become metric labels: none of them may be empty or look like a mistake.
+func TestNamesOfZeroValues(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "none", idempotency.Outcome(0).String())
+	require.Equal(t, "none", idempotency.EventKind("").String())
+	require.Equal(t, "rerun", idempotency.Recovery(0).String())
+	require.Equal(t, "outcome(9)", idempotency.Outcome(9).String())
+	require.Equal(t, "recovery(9)", idempotency.Recovery(9).String())
+	require.Equal(t, "run", idempotency.EventRun.String())
 }

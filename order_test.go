@@ -118,7 +118,7 @@ func TestPreflightPassesUntouched(t *testing.T) {
 			w.Header().Set("Access-Control-Allow-Headers", "Idempotency-Key")
 			w.WriteHeader(http.StatusNoContent)
 		}}
-		s := serve(newGuard(t, store, idempotency.WithRequired()).Handler(h))
+		s := serve(newGuard(t, store, idempotency.WithRequired(true)).Handler(h))
 		preflight := call{method: http.MethodOptions, tenant: "unknown", noBody: true, header: http.Header{
 			"Origin": {"https://app.test"}, "Access-Control-Request-Method": {"POST"},
 			"Access-Control-Request-Headers": {"idempotency-key"},

@@ -1,6 +1,9 @@
 package idempotency
 
-import "net/http"
+import (
+	"net/http"
+	"strconv"
+)
 
 // An Outcome says how a run ended, as far as its effects are concerned. It decides
 // what the next request with the same key gets.
@@ -19,10 +22,12 @@ const (
 	Unknown
 )
 
-// String returns the outcome's name: final, not-executed or unknown, and invalid for a
-// value that is none of them, such as the zero Outcome.
+// String returns the outcome's name: final, not-executed or unknown; none for the zero
+// Outcome; and the number of any other value.
 func (o Outcome) String() string {
 	switch o {
+	case 0:
+		return "none"
 	case Final:
 		return "final"
 	case NotExecuted:
@@ -30,7 +35,7 @@ func (o Outcome) String() string {
 	case Unknown:
 		return "unknown"
 	default:
-		return "invalid"
+		return "outcome(" + strconv.Itoa(int(o)) + ")"
 	}
 }
 
@@ -71,7 +76,7 @@ const (
 	Hold
 )
 
-// String returns the policy's name: rerun or hold, and invalid for a value that is neither.
+// String returns the policy's name, rerun or hold, and the number of any other value.
 func (r Recovery) String() string {
 	switch r {
 	case Rerun:
@@ -79,6 +84,6 @@ func (r Recovery) String() string {
 	case Hold:
 		return "hold"
 	default:
-		return "invalid"
+		return "recovery(" + strconv.Itoa(int(r)) + ")"
 	}
 }

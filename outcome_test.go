@@ -295,7 +295,7 @@ func TestClientCancelEndsTheRun(t *testing.T) {
 				<-r.Context().Done()
 			}
 		}}
-		guarded := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithClientCancel()).Handler(h)
+		guarded := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithClientCancel(true)).Handler(h)
 		var once sync.Once
 		s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer once.Do(func() { close(ended) })
@@ -322,7 +322,7 @@ func TestUploadedFilesAreRemoved(t *testing.T) {
 		opt   idempotency.Option
 	}{
 		"run":       {idempotency.NewMemoryStore(), nil},
-		"fail open": {down, idempotency.WithFailOpen()},
+		"fail open": {down, idempotency.WithFailOpen(true)},
 		"no key":    {idempotency.NewMemoryStore(), noKey},
 	} {
 		for _, panics := range []bool{false, true} {

@@ -5,19 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
-	"time"
 )
-
-// ReplayInfo describes a recorded answer to the function set with
-// [WithAuthorizeReplay].
-type ReplayInfo struct {
-	// Key and Scope under which the answer is recorded.
-	Key, Scope string
-	// Status of the recorded answer.
-	Status int
-	// Age of the recorded answer.
-	Age time.Duration
-}
 
 // serveRecord answers a request that may not run from the record that stands in its
 // way.
@@ -66,9 +54,9 @@ func (g *Guard) replay(w http.ResponseWriter, r *http.Request, l *lease, rec Rec
 		g.reject(w, r, l.key, newProblem(CodeAnswerUnreadable))
 		return
 	}
-	g.set.cache.add(l.key, rec, l.asked)
 	if g.set.authorizeReplay != nil {
-		info := ReplayInfo{Key: l.id.Value, Scope: l.id.Scope, Status: a.status, Age: rec.Age}
+		info := newRecordInfo(l.id, rec)
+		info.Status = a.status
 		if err := g.set.authorizeReplay(r, info); err != nil {
 			g.reject(w, r, l.key, newProblem(CodeReplayDenied))
 			return
@@ -85,7 +73,7 @@ func (g *Guard) replay(w http.ResponseWriter, r *http.Request, l *lease, rec Rec
 		g.reject(w, r, l.key, p)
 		return
 	}
-	if g.set.observer != nil {
+	if len(g.set.observers) > 0 {
 		l.observe(Event{Kind: EventReplay, Method: r.Method, Pattern: r.Pattern, Attempt: rec.Attempt, Status: a.status})
 	}
 	a.send(w, r.Method)

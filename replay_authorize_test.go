@@ -24,12 +24,6 @@ var waysToAnAnswer = map[string]func(t *testing.T, opts ...idempotency.Option) r
 		p.do(t, call{key: "k"})
 		return p.do(t, call{key: "k"})
 	},
-	"from the cache": func(t *testing.T, opts ...idempotency.Option) reply {
-		p := newProcess(t, idempotency.NewMemoryStore(), recordedIn(time.Second), append(opts, idempotency.WithReplayCache(1<<20))...)
-		p.do(t, call{key: "k"})
-		p.store.fail(refuse)
-		return p.do(t, call{key: "k"})
-	},
 	"waited for": func(t *testing.T, opts ...idempotency.Option) reply {
 		p := newProcess(t, idempotency.NewMemoryStore(), recordedIn(time.Second), append(opts, idempotency.WithWait(time.Minute))...)
 		first := p.start(t, call{key: "k"})
@@ -67,7 +61,7 @@ var waysToAnAnswer = map[string]func(t *testing.T, opts ...idempotency.Option) r
 	},
 	"that a resolver found out": func(t *testing.T, opts ...idempotency.Option) reply {
 		opts = append(opts, idempotency.WithRecovery(idempotency.Hold),
-			idempotency.WithResolver(func(context.Context, *idempotency.HeldOperation) (idempotency.Resolution, error) {
+			idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 				return idempotency.Resolution{
 					Outcome: idempotency.Final, Status: http.StatusCreated,
 					Header: http.Header{"Location": {"/recorded"}}, Body: []byte("recorded"),
@@ -98,10 +92,10 @@ func TestEachWayToAnAnswerIsAuthorized(t *testing.T) {
 			for _, denied := range []bool{false, true} {
 				synctest.Test(t, func(t *testing.T) {
 					asked := 0
-					got := way(t, idempotency.WithAuthorizeReplay(func(_ *http.Request, info idempotency.ReplayInfo) error {
+					got := way(t, idempotency.WithAuthorizeReplay(func(_ *http.Request, info idempotency.RecordInfo) error {
 						asked++
 						require.Equal(t, http.StatusCreated, info.Status)
-						require.Equal(t, "k acme", info.Key+" "+info.Scope)
+						require.Equal(t, "k acme", info.Key.Value+" "+info.Key.Scope)
 						if denied {
 							return errors.New("suspended")
 						}

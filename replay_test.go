@@ -104,8 +104,8 @@ func TestAlteredAnswerIsNeverServed(t *testing.T) {
 func TestReplayIsAuthorized(t *testing.T) {
 	t.Parallel()
 	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
-		var asked []idempotency.ReplayInfo
-		authorize := func(r *http.Request, info idempotency.ReplayInfo) error {
+		var asked []idempotency.RecordInfo
+		authorize := func(r *http.Request, info idempotency.RecordInfo) error {
 			asked = append(asked, info)
 			if r.Header.Get("X-Role") != "admin" {
 				return errors.New("the secret reason")
@@ -132,8 +132,8 @@ func TestReplayIsAuthorized(t *testing.T) {
 			c.header = http.Header{"X-Role": {"admin"}}
 			require.NotEqual(t, idempotency.CodeReplayDenied, s.do(t, c).problem.Code)
 			require.Len(t, asked, 2)
-			require.Equal(t, path, asked[0].Key)
-			require.Equal(t, "acme", asked[0].Scope)
+			require.Equal(t, path, asked[0].Key.Value)
+			require.Equal(t, "acme", asked[0].Key.Scope)
 			require.Equal(t, http.StatusCreated, asked[0].Status)
 		}
 		require.EqualValues(t, 2, h.runs.Load())

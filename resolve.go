@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"example.com/idempotency/internal/digest"
 )
@@ -30,42 +28,6 @@ type Resolution struct {
 	Status int
 	Header http.Header
 	Body   []byte
-}
-
-// A HeldOperation is a key whose outcome is unknown, as a resolver sees it; see
-// [WithResolver].
-type HeldOperation struct {
-	// Key and Scope of the request.
-	Key, Scope string
-	// ID is that of [Operation.ID].
-	ID string
-	// Attempt is the number of the last run.
-	Attempt int
-	// Age is the time since the key was held.
-	Age time.Duration
-	// Steps are the names of the steps that are recorded, or were begun under
-	// [AtMostOnce], sorted.
-	Steps []string
-
-	origin Owner
-}
-
-// DeriveKey returns what the function [DeriveKey] returned in the run: the key under
-// which to ask the downstream what happened.
-func (h *HeldOperation) DeriveKey(purpose string) string { return deriveKey(h.origin, purpose) }
-
-// WithResolver sets a function that finds out what became of a run whose outcome is
-// unknown, by asking whatever the run had its effect on. It is called when a request
-// meets a held key, with the request's context, by one request of the process at a time
-// for each key; the others meanwhile get 409 outcome-unknown. What it returns settles the
-// key as [Guard.Resolve] would, for this attempt, and the request goes on from there: to
-// a replay, or to a run. A Resolution that is [Unknown], and an error, which is logged,
-// leave the key held.
-//
-// It needs a store that is an [Inspector]: [New] and [Guard.With] refuse another. Nil, the
-// default, leaves held keys to [Guard.Resolve] and [Guard.Forget].
-func WithResolver(f func(ctx context.Context, h *HeldOperation) (Resolution, error)) Option {
-	return optionFunc(func(s *settings) { s.resolver = f })
 }
 
 // checkStore reports what the settings need and the store cannot do.
@@ -104,10 +66,7 @@ func (g *Guard) resolveHeld(ctx context.Context, l *lease) bool {
 	if rec.State != StateHeld {
 		return true
 	}
-	res, err := g.set.resolver(ctx, &HeldOperation{
-		Key: l.id.Value, Scope: l.id.Scope, ID: operationID(rec.Origin), Attempt: rec.Attempt, Age: rec.Age,
-		Steps: slices.Sorted(maps.Keys(rec.Steps)), origin: rec.Origin,
-	})
+	res, err := g.set.resolver(ctx, newRecordInfo(l.id, rec))
 	if err != nil {
 		return failed(err)
 	}

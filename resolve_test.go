@@ -110,9 +110,9 @@ func TestRunThatWasDeclaredNotExecutedComesBack(t *testing.T) {
 func TestResolverIsToldWhatItNeeds(t *testing.T) {
 	t.Parallel()
 	var id, derived string
-	var seen *idempotency.HeldOperation
+	var seen idempotency.RecordInfo
 	guard := newGuard(t, idempotency.NewMemoryStore(),
-		idempotency.WithResolver(func(_ context.Context, h *idempotency.HeldOperation) (idempotency.Resolution, error) {
+		idempotency.WithResolver(func(_ context.Context, h idempotency.RecordInfo) (idempotency.Resolution, error) {
 			seen = h
 			return idempotency.Resolution{
 				Outcome: idempotency.Final, Status: http.StatusCreated,
@@ -130,7 +130,7 @@ func TestResolverIsToldWhatItNeeds(t *testing.T) {
 	})))
 	require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
 	require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
-	require.Nil(t, seen, "nothing was held yet")
+	require.Zero(t, seen, "nothing was held yet")
 
 	for range 2 {
 		got := s.do(t, call{key: "k"})
@@ -140,8 +140,7 @@ func TestResolverIsToldWhatItNeeds(t *testing.T) {
 		require.Equal(t, "/charges/1", got.header.Get("Location"))
 		require.Empty(t, got.header.Get("Set-Cookie"))
 	}
-	require.Equal(t, "acme", seen.Scope)
-	require.Equal(t, "k", seen.Key)
+	require.Equal(t, idempotency.Key{Scope: "acme", Value: "k"}, seen.Key)
 	require.Equal(t, id, seen.ID)
 	require.Equal(t, derived, seen.DeriveKey("wire"))
 	require.Equal(t, 2, seen.Attempt)
@@ -168,7 +167,7 @@ func TestResolverThatFindsNothingOutLeavesTheKeyHeld(t *testing.T) {
 			h := failsFirst()
 			s := serveRecorder(t, newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold),
 				idempotency.WithObserver(seen.observe),
-				idempotency.WithResolver(func(context.Context, *idempotency.HeldOperation) (idempotency.Resolution, error) {
+				idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 					return c.res, c.err
 				})).Handler(h))
 			hold(t, s)
@@ -190,7 +189,7 @@ func TestResolverIsNotAskedForAnotherPayload(t *testing.T) {
 	asked := 0
 	h := failsFirst()
 	s := serveRecorder(t, newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold),
-		idempotency.WithResolver(func(context.Context, *idempotency.HeldOperation) (idempotency.Resolution, error) {
+		idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 			asked++
 			return idempotency.Resolution{Outcome: idempotency.NotExecuted}, nil
 		})).Handler(h))
@@ -207,7 +206,7 @@ func TestResolverIsAskedOnceAtATime(t *testing.T) {
 	entered, answer := make(chan struct{}), make(chan struct{})
 	h := failsFirst()
 	s := serveRecorder(t, newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold),
-		idempotency.WithResolver(func(context.Context, *idempotency.HeldOperation) (idempotency.Resolution, error) {
+		idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 			asked.Add(1)
 			close(entered)
 			<-answer
@@ -240,7 +239,7 @@ func TestResolverSettlesOnlyTheRunItWasAskedAbout(t *testing.T) {
 	asked := 0
 	guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
 	s := serveRecorder(t, guard.With(
-		idempotency.WithResolver(func(ctx context.Context, held *idempotency.HeldOperation) (idempotency.Resolution, error) {
+		idempotency.WithResolver(func(ctx context.Context, held idempotency.RecordInfo) (idempotency.Resolution, error) {
 			if asked++; asked > 1 {
 				return idempotency.Resolution{Outcome: idempotency.Unknown}, nil
 			}
@@ -259,7 +258,7 @@ func TestResolverSettlesOnlyTheRunItWasAskedAbout(t *testing.T) {
 
 func TestResolverNeedsAnInspector(t *testing.T) {
 	t.Parallel()
-	resolver := idempotency.WithResolver(func(context.Context, *idempotency.HeldOperation) (idempotency.Resolution, error) {
+	resolver := idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 		return idempotency.Resolution{}, nil
 	})
 	plain := plainStore{idempotency.NewMemoryStore()}
@@ -283,7 +282,7 @@ func TestResolveGivesDoItsValue(t *testing.T) {
 	_, _, err := pay(io.ErrUnexpectedEOF)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	_, _, err = pay(nil)
-	require.ErrorIs(t, err, idempotency.ErrOutcomeUnknown)
+	require.ErrorIs(t, err, idempotency.ErrHeld)
 	require.NoError(t, guard.Resolve(t.Context(), invoiceKey, idempotency.Resolution{
 		Outcome: idempotency.Final, Body: []byte(`"paid by hand"`),
 	}))
@@ -323,7 +322,7 @@ func TestSettlingAHeldKeyAgainstConcurrentRetries(t *testing.T) {
 			t.Run(storeName+" resolver "+outcome.String(), func(t *testing.T) {
 				t.Parallel()
 				retryWhileSettledOften(t, store(t), nil, next,
-					idempotency.WithResolver(func(context.Context, *idempotency.HeldOperation) (idempotency.Resolution, error) {
+					idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 						return idempotency.Resolution{Outcome: outcome, Status: http.StatusCreated}, nil
 					}))
 			})
@@ -430,7 +429,7 @@ func TestStepThatDidNotHappenIsBegunAgain(t *testing.T) {
 			t.Parallel()
 			var charged, wired, began atomic.Int64
 			guard := newGuard(t, store(t), idempotency.WithSealer(sealer),
-				idempotency.WithResolver(func(_ context.Context, h *idempotency.HeldOperation) (idempotency.Resolution, error) {
+				idempotency.WithResolver(func(_ context.Context, h idempotency.RecordInfo) (idempotency.Resolution, error) {
 					if wired.Load() > 0 {
 						return idempotency.Resolution{}, errors.New("resolved after it was done")
 					}

@@ -34,11 +34,11 @@ func TestNothingThatAHandlerKeepsIsReused(t *testing.T) {
 		if _, err := io.ReadFull(r.Body, half); err != nil {
 			t.Error(err)
 		}
-		w.Header().Set("X-Key", op.Key())
+		w.Header().Set("X-Key", op.Key().Value)
 		_, _ = w.Write(half)
 		mu.Lock()
 		defer mu.Unlock()
-		running[op.Key()] = kept{op.Key(), w, r, w.Header(), op}
+		running[op.Key().Value] = kept{op.Key().Value, w, r, w.Header(), op}
 	}))
 	body := func(key string) string { return string(bytes.Repeat([]byte(key+" "), 200)) }
 	send := func(key, body string) *load.Answer {
@@ -80,7 +80,7 @@ func TestNothingThatAHandlerKeepsIsReused(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, body(k.key)[len(body(k.key))/2:], string(rest))
 		require.Equal(t, k.key, k.header.Get("X-Key"))
-		require.Equal(t, k.key, k.op.Key())
+		require.Equal(t, k.key, k.op.Key().Value)
 		require.Equal(t, k.key, k.r.Header.Get("Idempotency-Key"))
 		require.Error(t, k.r.Context().Err())
 		a := send(k.key, body(k.key))

@@ -75,10 +75,7 @@ func (u *run) finish(r *http.Request, start time.Time) {
 	}
 	duration := time.Since(start)
 	rec, err := u.lease.settle(u.verdict)
-	if err == nil && u.verdict.outcome == Final {
-		u.cache(start.Add(duration))
-	}
-	if u.guard.set.observer != nil {
+	if len(u.guard.set.observers) > 0 {
 		u.lease.observe(Event{
 			Kind: EventRun, Method: r.Method, Pattern: r.Pattern,
 			Outcome: u.verdict.outcome, Status: u.rec.status, Duration: duration,
@@ -100,14 +97,6 @@ func (u *run) finish(r *http.Request, start time.Time) {
 	default:
 		u.rec.respond(&u.answer)
 	}
-}
-
-// cache keeps the answer, which was recorded not before at, for replays.
-func (u *run) cache(at time.Time) {
-	u.guard.set.cache.add(u.lease.key, Record{
-		State: StateCompleted, Attempt: u.lease.record.Attempt, Fingerprint: u.lease.claim.Fingerprint,
-		TTL: u.guard.set.ttl, Answer: u.verdict.answer,
-	}, at)
 }
 
 // final is the verdict for a definite answer: how it is stored, or, if it cannot be

@@ -119,7 +119,7 @@ func TestRunContextFollowsTheClient(t *testing.T) {
 		hangUp(http.ErrAbortHandler)
 		require.ErrorIs(t, ctx.Err(), context.Canceled)
 		require.ErrorIs(t, context.Cause(ctx), http.ErrAbortHandler)
-	}, idempotency.WithClientCancel())
+	}, idempotency.WithClientCancel(true))
 }
 
 // A lease that is lost before the handler has looked at its context has ended it all the
@@ -167,7 +167,7 @@ func TestNoRunForAClientThatHasGone(t *testing.T) {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 	}}
-	p := newProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithClientCancel(), idempotency.WithRecovery(idempotency.Hold))
+	p := newProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithClientCancel(true), idempotency.WithRecovery(idempotency.Hold))
 	ctx, hangUp := context.WithCancel(t.Context())
 	p.store.on("claim", first(1, func(_ context.Context, proceed func() error) error {
 		hangUp()

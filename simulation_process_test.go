@@ -72,7 +72,7 @@ func (w *simulation) process(i int) *simProcess {
 	p := &simProcess{world: w, index: i, weather: &w.weather[i], dead: make(chan struct{})}
 	guard, err := idempotency.New(&simLink{p}, tenantScope,
 		idempotency.WithLease(w.lease), idempotency.WithRecovery(w.recovery), idempotency.WithWait(w.wait),
-		idempotency.WithReplayCache(w.cache), idempotency.WithMaxResponseBody(keptBody), idempotency.WithObserver(p.observe),
+		idempotency.WithMaxResponseBody(keptBody), idempotency.WithObserver(p.observe),
 		idempotency.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		w.t.Fatal(err)

@@ -28,7 +28,6 @@ type simulation struct {
 	calm     time.Duration // when the faults end
 	lease    time.Duration
 	wait     time.Duration
-	cache    int64 // bytes
 	recovery idempotency.Recovery
 	store    *idempotency.MemoryStore
 	weather  []simWeather // of each process and of its successors
@@ -89,9 +88,6 @@ func newSimulation(t *testing.T, seed uint64, mode simMode) *simulation {
 	}
 	if d.oneIn(2) {
 		w.recovery = idempotency.Hold
-	}
-	if d.oneIn(2) {
-		w.cache = 1 << 20
 	}
 	for range 2 + d.IntN(3) {
 		w.keys = append(w.keys, &simKey{index: len(w.keys), steps: d.oneIn(4), recorded: map[string]string{}})

@@ -282,7 +282,7 @@ func (w *world) send() (settled bool) {
 	if err == nil {
 		w.seen.answered++
 	}
-	return err == nil || errors.Is(err, idempotency.ErrOutcomeUnknown)
+	return err == nil || errors.Is(err, idempotency.ErrHeld)
 }
 
 func (w *world) request(p *programProcess) (string, error) {
@@ -299,7 +299,7 @@ func (w *world) request(p *programProcess) (string, error) {
 	case err != nil:
 		return "", err
 	case got.problem.Code == idempotency.CodeOutcomeUnknown:
-		return "", idempotency.ErrOutcomeUnknown
+		return "", idempotency.ErrHeld
 	case got.status != http.StatusOK:
 		return "", fmt.Errorf("status %d: %s", got.status, got.body)
 	}

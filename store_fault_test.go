@@ -48,7 +48,7 @@ func TestFailOpenRunsVisibly(t *testing.T) {
 				t.Error("an unprotected run has an operation")
 			}
 		}}
-		p := newProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithFailOpen())
+		p := newProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithFailOpen(true))
 		p.store.on("claim", always(refuse))
 		for run := 1; run <= 2; run++ {
 			got := p.do(t, call{key: "k"})
@@ -68,7 +68,7 @@ func TestFailOpenRunIsNoPartOfAnother(t *testing.T) {
 	t.Parallel()
 	store := &faultStore{behind: idempotency.NewMemoryStore()}
 	store.on("claim", always(refuse))
-	away := newGuard(t, store, idempotency.WithFailOpen())
+	away := newGuard(t, store, idempotency.WithFailOpen(true))
 	charge := func(ctx context.Context) (string, error) {
 		if _, ok := idempotency.FromContext(ctx); ok {
 			t.Error("an unprotected run has an operation")
@@ -436,7 +436,7 @@ func TestFailOpenDoesNotForgetWhatTheStoreHasSaid(t *testing.T) {
 		code   idempotency.Code
 	}{
 		"waiting": {idempotency.WithWait(time.Minute), http.StatusConflict, idempotency.CodeInFlight},
-		"resolved": {idempotency.WithResolver(func(context.Context, *idempotency.HeldOperation) (idempotency.Resolution, error) {
+		"resolved": {idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 			return idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusCreated}, nil
 		}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable},
 	} {
@@ -459,7 +459,7 @@ func TestFailOpenDoesNotForgetWhatTheStoreHasSaid(t *testing.T) {
 					}
 					return nil
 				})
-				g := newGuard(t, store, idempotency.WithFailOpen(), c.opt)
+				g := newGuard(t, store, idempotency.WithFailOpen(true), c.opt)
 				requireProblem(t, serveRecorder(t, g.Handler(h)).do(t, call{key: "k"}), c.status, c.code)
 				_, _, err := idempotency.Do(t.Context(), g, idempotency.Key{Scope: idempotency.Shared, Value: "k"},
 					func(context.Context) (int, error) { return 0, errors.New("run unprotected") })

@@ -36,7 +36,7 @@ const wirePatience = time.Minute
 func serveWire(t *testing.T, h *counter, opts ...idempotency.Option) *wire {
 	t.Helper()
 	w := &wire{store: idempotency.NewMemoryStore(), h: h}
-	w.guard = newGuard(t, w.store, append([]idempotency.Option{idempotency.WithRequired()}, opts...)...)
+	w.guard = newGuard(t, w.store, append([]idempotency.Option{idempotency.WithRequired(true)}, opts...)...)
 	w.serve(t, &http.Server{Handler: w.guard.Handler(h)})
 	return w
 }

@@ -82,7 +82,7 @@ func runShop(ctx context.Context, c shopConfig, store idempotency.Store, transpo
 		url:  c.provider,
 		http: &http.Client{Transport: transport, Timeout: c.timeout},
 	}}
-	opts := []idempotency.Option{idempotency.WithRequired(), idempotency.WithLease(c.lease)}
+	opts := []idempotency.Option{idempotency.WithRequired(true), idempotency.WithLease(c.lease)}
 	if c.resolve {
 		opts = append(opts, idempotency.WithResolver(s.resolve))
 	}

@@ -88,7 +88,7 @@ func (s *shop) place(w http.ResponseWriter, r *http.Request, mail func(context.C
 
 // resolve finds out what became of a checkout that is held. Only its mail can be
 // uncertain: if it was sent, the checkout is complete, and if not, it may go on.
-func (s *shop) resolve(ctx context.Context, h *idempotency.HeldOperation) (idempotency.Resolution, error) {
+func (s *shop) resolve(ctx context.Context, h idempotency.RecordInfo) (idempotency.Resolution, error) {
 	var done receipt
 	for _, effect := range []struct {
 		kind, step string

@@ -30,12 +30,12 @@ func newAPI(guard *idempotency.Guard, p *provider) http.Handler {
 	}
 
 	protect("POST /charges", pay(p, "charges"),
-		idempotency.WithRequired(),
+		idempotency.WithRequired(true),
 		idempotency.WithTTL(24*time.Hour))
 	// Money that has left cannot be called back: if the outcome of a payout is unknown,
 	// nobody tries again until somebody has looked.
 	protect("POST /payouts", pay(p, "payouts"),
-		idempotency.WithRequired(),
+		idempotency.WithRequired(true),
 		idempotency.WithTTL(7*24*time.Hour),
 		idempotency.WithRecovery(idempotency.Hold))
 	protect("POST /transfers", pay(p, "transfers"),

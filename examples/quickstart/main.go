@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	guard, err := idempotency.New(idempotency.NewMemoryStore(), tenant, idempotency.WithRequired())
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), tenant, idempotency.WithRequired(true))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -72,7 +72,7 @@ func newReceiver() (*receiver, error) {
 	// another does. The TTL outlasts the days for which providers redeliver.
 	guard, err := idempotency.New(idempotency.NewMemoryStore(),
 		func(r *http.Request) (string, error) { return "webhook " + r.URL.Path, nil },
-		idempotency.WithTTL(7*24*time.Hour), idempotency.WithRequired())
+		idempotency.WithTTL(7*24*time.Hour), idempotency.WithRequired(true))
 	if err != nil {
 		return nil, err
 	}

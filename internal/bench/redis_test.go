@@ -32,12 +32,10 @@ func redisRows(work load.Work, client *redis.Client) []*row {
 	one := &row{name: "PING", prepare: ping(1)}
 	two := &row{name: "PING, twice", prepare: ping(2)}
 	shared := func() http.Handler { return guarded(store, work) }
-	cached := func() http.Handler { return guarded(store, work, idempotency.WithReplayCache(1<<20)) }
 	rows := []*row{
 		one, two,
 		{name: "first run", floor: two, prepare: each(work, shared, firstRun)},
 		{name: "replay", floor: one, prepare: each(work, shared, replay)},
-		{name: "replay from the cache", floor: one, prepare: each(work, cached, replay)},
 	}
 	for _, r := range rows {
 		r.size, r.each, r.bare = redisBatch, true, one

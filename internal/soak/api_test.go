@@ -53,7 +53,7 @@ func (c config) serve(ctx context.Context, listening func(url string)) error {
 	if c.crash != "" {
 		store = crashingStore{records, a, new(atomic.Int32)}
 	}
-	guard, err := idempotency.New(store, tenant, idempotency.WithRequired(),
+	guard, err := idempotency.New(store, tenant, idempotency.WithRequired(true),
 		idempotency.WithLease(c.lease), idempotency.WithTTL(ttl))
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ type order struct {
 func (a *api) serveOrder(w http.ResponseWriter, r *http.Request) {
 	op, _ := idempotency.FromContext(r.Context())
 	effect := effect{
-		Intent:  op.Scope() + "/" + op.Key(),
+		Intent:  op.Key().Scope + "/" + op.Key().Value,
 		Process: a.name,
 		Attempt: op.Attempt(),
 		Arrived: r.Context().Value(arrivalKey{}).(time.Time),

@@ -27,7 +27,7 @@ func routes(guard *idempotency.Guard) http.Handler {
 
 	r.With(guard.Handler).Post("/charges", charge)
 	r.With(guard.With(
-		idempotency.WithRequired(),
+		idempotency.WithRequired(true),
 		idempotency.WithTTL(7*24*time.Hour),
 	).Handler).Post("/payouts", charge)
 	return r

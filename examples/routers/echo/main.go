@@ -22,7 +22,7 @@ func routes(guard *idempotency.Guard) http.Handler {
 
 	e.POST("/charges", charge, idempotent(guard))
 	e.POST("/payouts", charge, idempotent(guard.With(
-		idempotency.WithRequired(),
+		idempotency.WithRequired(true),
 		idempotency.WithTTL(7*24*time.Hour),
 	)))
 	return e

@@ -28,7 +28,7 @@ func routes(guard *idempotency.Guard) http.Handler {
 	// when the run is over, and an empty 200 recorded.
 	engine.POST("/charges", idempotent(guard), answerErrors, charge)
 	engine.POST("/payouts", idempotent(guard.With(
-		idempotency.WithRequired(),
+		idempotency.WithRequired(true),
 		idempotency.WithTTL(7*24*time.Hour),
 	)), answerErrors, charge)
 	return engine

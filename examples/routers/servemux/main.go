@@ -18,7 +18,7 @@ func routes(guard *idempotency.Guard) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /charges", guard.Handler(http.HandlerFunc(charge)))
 	mux.Handle("POST /payouts", guard.With(
-		idempotency.WithRequired(),
+		idempotency.WithRequired(true),
 		idempotency.WithTTL(7*24*time.Hour),
 	).Handler(http.HandlerFunc(charge)))
 	return authenticate(mux)
