@@ -1,5 +1,5 @@
-// Package idempotency makes HTTP APIs safe to retry: the retries of a request that
-// carries an Idempotency-Key get its first answer back instead of running again.
+// Package idempotency makes HTTP APIs safe to retry. A [Guard] runs a handler for the first
+// request with an Idempotency-Key, records the answer, and gives that answer to every retry.
 //
 // # Guarantee
 //
@@ -17,42 +17,48 @@
 //
 // And its limit: no middleware can make an external effect exactly-once. A process that
 // dies between an effect and its record leaves an unknown outcome. For that there are
-// [Hold], under which a key is never run again by itself, steps with derived keys for
-// downstream calls ([Step], [DeriveKey]), and a unique constraint on [Operation.ID] in
+// [Hold], under which a key is never run again by itself; steps with derived keys for
+// downstream calls ([Step], [DeriveKey]); and a unique constraint on [Operation.ID] in
 // your own database.
 //
 // # Use
 //
-// A [Guard] needs a [Store] and a [ScopeFunc]:
+// A [Guard] needs a [Store] and a [ScopeFunc], which tells whose key a request carries:
 //
 //	guard, err := idempotency.New(idempotency.NewMemoryStore(), scope)
 //	mux.Handle("POST /charges", guard.Handler(http.HandlerFunc(createCharge)))
 //
-// [Guard.With] changes the settings for one route, and [Guard.Shutdown] finishes what is
-// still to be recorded. Inside a run, [FromContext] tells key, attempt and more, and [Step]
-// records parts of it. [Do] protects functions that are no handlers.
+// [Guard.With] changes settings for one route. Inside a run, [FromContext] returns the
+// [Operation], with its key and its attempt, and [Step] records parts of the run. [Do]
+// protects functions that are not HTTP handlers.
+//
+// # Shutdown
+//
+// Call http.Server.Shutdown and [Guard.Shutdown] together, with one deadline. When both
+// have returned, close the store. The server lets requests in flight finish. The guard
+// refuses new keys, ends the waits for other runs, and returns when every run is recorded.
 //
 // # Pitfalls
 //
-//   - Authentication, authorization, CORS, compression, size limits and
-//     http.TimeoutHandler belong outside the guard, so that they see every request and
-//     none of them is recorded.
-//   - The scope must come from authentication. A scope that the client chooses freely
-//     lets it read the answers of others.
-//   - The TTL must outlast the retry window of all clients: a key that comes back after
+//   - Put authentication, authorization, CORS, compression, size limits and
+//     http.TimeoutHandler outside the guard. There they see every request, and the guard
+//     records nothing of what they do.
+//   - Take the scope from authentication. Clients that choose their scope freely can read
+//     each other's answers.
+//   - Choose a TTL that outlasts the retries of all clients. A key that comes back after
 //     its TTL runs again.
-//   - A store that evicts, or loses what it acknowledged, causes second runs. So does a
-//     handler that starts its effect in a goroutine and answers before it is done.
-//   - Answers that are flushed while they are written reach the client before they are
+//   - A store that evicts records, or loses what it acknowledged, causes second runs. So
+//     does a handler that starts its effect in a goroutine and answers before it is done.
+//   - The client receives a flushed answer as the handler writes it, before the answer is
 //     recorded.
 //
 // # Words
 //
-// A key is the client's name for one intent, its scope whose key it is. A record is what
-// the store holds for both; the fingerprint is the digest of the request that the key is
-// bound to. A claim is the right to run, held by an owner token under a lease. A run is
-// one execution of the handler, its number the attempt, its end the [Outcome]. A run's
-// answer is recorded for the TTL and replayed. A held record is one whose outcome is
-// unknown and that nobody may run; retention is how long a record without an answer is
-// kept.
+// A key is the client's name for one intent, and the scope says whose key it is. The store
+// holds one record for each scope and key. The fingerprint is the digest of the request that
+// the key is bound to. A claim is the right to run; an owner token holds it, under a lease.
+// A run is one execution of the handler; the attempt is its number, and the [Outcome] says
+// how it ended. The run's answer is recorded for the TTL and replayed. A held record is one
+// whose outcome is unknown; nobody may run it. Retention is how long a record without an
+// answer is kept.
 package idempotency

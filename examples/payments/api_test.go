@@ -142,9 +142,9 @@ func TestShutdownEndsTheGuard(t *testing.T) {
 	require.Equal(t, idempotency.CodeShuttingDown, got.code)
 }
 
-func TestReadmeShowsTheSameLines(t *testing.T) {
+func TestDocumentationShowsTheSameLines(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../../README.md")
+	page, err := os.ReadFile("../../docs/http.md")
 	require.NoError(t, err)
-	require.Contains(t, string(readme), tryIt("127.0.0.1:8080"))
+	require.Contains(t, string(page), "```sh\n"+tryIt("127.0.0.1:8080")+"```")
 }
