@@ -143,7 +143,10 @@ func ExampleGuard_Shutdown() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	fmt.Println(errors.Join(server.Shutdown(ctx), guard.Shutdown(ctx)))
+	recorded := make(chan error, 1)
+	go func() { recorded <- guard.Shutdown(ctx) }()
+	fmt.Println(errors.Join(server.Shutdown(ctx), <-recorded))
+	// Now close the store.
 	send(server.Handler, "key-1", "{}")
 	// Output:
 	// <nil>

@@ -42,7 +42,8 @@ func crashingShop(c *crash) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	config := parseShop(os.Args[2:])
-	err := runShop(ctx, config, crashingStore{config.store(), c}, crashingTransport{c})
+	store, _ := config.store() // nobody closes it in a process that is killed
+	err := runShop(ctx, config, crashingStore{store, c}, crashingTransport{c})
 	slog.Error("a shop that was to die has ended", "error", err)
 	os.Exit(1)
 }

@@ -34,8 +34,7 @@ func main() {
 	case len(os.Args) > 1 && os.Args[1] == "provider":
 		err = runProvider(ctx, os.Args[2:])
 	case len(os.Args) > 1 && os.Args[1] == "shop":
-		c := parseShop(os.Args[2:])
-		err = runShop(ctx, c, c.store(), http.DefaultTransport)
+		err = openShop(ctx, parseShop(os.Args[2:]))
 	default:
 		err = errors.New("usage: checkout provider|shop [flags]")
 	}
@@ -71,12 +70,28 @@ func parseShop(args []string) shopConfig {
 	return c
 }
 
-func (c shopConfig) store() *idempotency.RedisStore {
-	return idempotency.NewRedisStore(redis.NewClient(&redis.Options{Addr: c.redis, ContextTimeoutEnabled: true}))
+// store returns the store and a function that closes it.
+func (c shopConfig) store() (*idempotency.RedisStore, func()) {
+	client := redis.NewClient(&redis.Options{Addr: c.redis, ContextTimeoutEnabled: true})
+	store := idempotency.NewRedisStore(client)
+	return store, func() {
+		_ = store.Close()
+		_ = client.Close()
+	}
 }
 
-// runShop serves until ctx ends. The store, and the way to the provider, are arguments
-// so that the test can put itself in between.
+// openShop runs a shop on its store, which it closes last. A shop whose Redis may forget
+// records does not open.
+func openShop(ctx context.Context, c shopConfig) error {
+	store, closeStore := c.store()
+	defer closeStore()
+	if err := store.Check(ctx); err != nil {
+		return err
+	}
+	return runShop(ctx, c, store, http.DefaultTransport)
+}
+
+// runShop serves until ctx ends. The test passes a store and a transport that fail.
 func runShop(ctx context.Context, c shopConfig, store idempotency.Store, transport http.RoundTripper) error {
 	s := &shop{provider: providerClient{
 		url:  c.provider,
@@ -94,7 +109,8 @@ func runShop(ctx context.Context, c shopConfig, store idempotency.Store, transpo
 	return serve(ctx, c.addr, s.routes(guard), guard.Shutdown)
 }
 
-// serve says where it listens and serves until ctx ends, then finishes what has begun.
+// serve prints its address and serves until ctx ends. Then it shuts server and guard down
+// together; the caller closes the store afterwards.
 func serve(ctx context.Context, addr string, h http.Handler, finish func(context.Context) error) error {
 	var listen net.ListenConfig
 	listener, err := listen.Listen(ctx, "tcp", addr)
@@ -102,7 +118,13 @@ func serve(ctx context.Context, addr string, h http.Handler, finish func(context
 		return err
 	}
 	fmt.Printf("listening on http://%s\n", listener.Addr())
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second}
+	server := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      time.Minute, // more than all steps together take
+		IdleTimeout:       2 * time.Minute,
+	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	select {
@@ -112,5 +134,7 @@ func serve(ctx context.Context, addr string, h http.Handler, finish func(context
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 25*time.Second)
 	defer cancel()
-	return errors.Join(server.Shutdown(grace), finish(grace))
+	finished := make(chan error, 1)
+	go func() { finished <- finish(grace) }()
+	return errors.Join(server.Shutdown(grace), <-finished)
 }

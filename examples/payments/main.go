@@ -69,6 +69,7 @@ func run(ctx context.Context, c config, out io.Writer) error {
 		Handler:           newAPI(guard, newProvider(c.delay)),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      time.Minute, // more than the provider's time, maxWait and two seconds
 		IdleTimeout:       2 * time.Minute,
 	}
 	served := make(chan error, 1)
@@ -85,9 +86,9 @@ func run(ctx context.Context, c config, out io.Writer) error {
 // SIGTERM and SIGKILL.
 const gracePeriod = 25 * time.Second
 
-// shutdown ends server and guard side by side. The server lets the requests in flight
-// finish; the guard refuses new work on connections that are still open, sends those
-// home that wait for another's answer, and sees to it that every run is recorded.
+// shutdown shuts server and guard down together; the caller closes the store afterwards.
+// The server lets requests in flight finish. The guard refuses new keys on connections that
+// are still open, ends the waits for other runs, and returns when every run is recorded.
 func shutdown(server *http.Server, guard *idempotency.Guard) error {
 	ctx, cancel := context.WithTimeout(context.Background(), gracePeriod)
 	defer cancel()
