@@ -16,6 +16,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/load"
+	"example.com/idempotency/problem"
 )
 
 // allocated returns how many bytes f allocates in all. Not for parallel tests.
@@ -58,7 +59,7 @@ func TestFullStoreRefusesNewKeysAndForgetsNone(t *testing.T) {
 			refused := 0
 			for i := range 1000 {
 				if got := s.do(t, call{key: fmt.Sprint(i), tenant: "flood"}); got.status != http.StatusOK {
-					requireProblem(t, got, http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+					requireProblem(t, got, http.StatusServiceUnavailable, problem.StoreUnavailable)
 					refused++
 				}
 			}
@@ -66,9 +67,9 @@ func TestFullStoreRefusesNewKeysAndForgetsNone(t *testing.T) {
 			require.EqualValues(t, 1000-refused+3, h.runs.Load(), "a request that was refused has run")
 
 			requireReplay(t, first, s.do(t, call{key: "recorded"}))
-			requireProblem(t, s.do(t, call{key: "recorded", body: "other"}), http.StatusConflict, idempotency.CodeKeyReused)
-			requireProblem(t, s.do(t, call{key: "held", path: "/failing"}), http.StatusConflict, idempotency.CodeOutcomeUnknown)
-			requireProblem(t, s.do(t, call{key: "slow", path: "/slow"}), http.StatusConflict, idempotency.CodeInFlight)
+			requireProblem(t, s.do(t, call{key: "recorded", body: "other"}), http.StatusConflict, problem.KeyReused)
+			requireProblem(t, s.do(t, call{key: "held", path: "/failing"}), http.StatusConflict, problem.OutcomeUnknown)
+			requireProblem(t, s.do(t, call{key: "slow", path: "/slow"}), http.StatusConflict, problem.InFlight)
 			close(leave)
 			requireReplay(t, <-slow, s.do(t, call{key: "slow", path: "/slow"}))
 		})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // send makes one request in an example and prints what came back.
@@ -25,9 +26,9 @@ func send(h http.Handler, key, body string) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	text := strings.TrimSpace(w.Body.String())
-	var problem idempotency.Problem
-	if w.Header().Get("Content-Type") == "application/problem+json" && json.Unmarshal(w.Body.Bytes(), &problem) == nil {
-		text = string(problem.Code)
+	var document problem.Document
+	if w.Header().Get("Content-Type") == "application/problem+json" && json.Unmarshal(w.Body.Bytes(), &document) == nil {
+		text = string(document.Code)
 	}
 	if w.Header().Get("Idempotent-Replayed") == "true" {
 		text += " (replayed)"
@@ -266,7 +267,7 @@ func ExampleWithOutcome() {
 
 // Errors in the shape that an API's clients expect.
 func ExampleWithErrorWriter() {
-	guard := guardFor(idempotency.WithErrorWriter(func(w http.ResponseWriter, _ *http.Request, p idempotency.Problem) {
+	guard := guardFor(idempotency.WithErrorWriter(func(w http.ResponseWriter, _ *http.Request, p problem.Document) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(p.Status)
 		_ = json.NewEncoder(w).Encode(map[string]any{

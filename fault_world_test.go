@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // A mishap is a fault that the nth call of one kind suffers.
@@ -260,14 +261,14 @@ func (w *faultWorld) isLast(got reply, err error) bool {
 		return false
 	case got.problem.Code == "":
 		return got.status == http.StatusCreated
-	case got.problem.Code == idempotency.CodeOutcomeUnknown:
+	case got.problem.Code == problem.OutcomeUnknown:
 		if w.recovery != idempotency.Hold {
 			w.t.Error("a key is held")
 		}
 		return true
-	case got.problem.Code == idempotency.CodeInFlight, got.problem.Code == idempotency.CodeStoreUnavailable:
+	case got.problem.Code == problem.InFlight, got.problem.Code == problem.StoreUnavailable:
 		return false
-	case got.problem.Code == idempotency.CodeResponseNotKept:
+	case got.problem.Code == problem.ResponseNotKept:
 		return true
 	default:
 		w.t.Errorf("the client got %d %s", got.status, got.body)
@@ -341,13 +342,13 @@ func (w *faultWorld) check() {
 	})))
 	now := trap.do(w.t, call{key: "k"})
 	for _, got := range w.words {
-		unknown := got.problem.Code == idempotency.CodeOutcomeUnknown
+		unknown := got.problem.Code == problem.OutcomeUnknown
 		switch {
 		case unknown && w.conduct.lost: // true at that time
 		case unknown:
 			require.Equal(w.t, idempotency.Unknown, w.conduct.ends, "held although the outcome is definite")
-			require.Equal(w.t, idempotency.CodeOutcomeUnknown, now.problem.Code)
-		case now.problem.Code == idempotency.CodeResponseNotKept:
+			require.Equal(w.t, problem.OutcomeUnknown, now.problem.Code)
+		case now.problem.Code == problem.ResponseNotKept:
 			require.Equal(w.t, "large", w.conduct.name)
 			require.Equal(w.t, http.StatusCreated, now.problem.OriginalStatus)
 			require.Equal(w.t, "/charges/1", now.problem.OriginalLocation)

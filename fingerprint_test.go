@@ -12,6 +12,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/race"
+	"example.com/idempotency/problem"
 )
 
 // fingerprint returns what fp makes of a request with the given fields ("Name: value").
@@ -259,10 +260,10 @@ func TestRetryIsComparedByTheFunctionOfItsRecord(t *testing.T) {
 			if tt.known {
 				require.True(t, after.do(t, call{key: "k"}).replayed())
 			} else {
-				requireProblem(t, after.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeKeyReused)
+				requireProblem(t, after.do(t, call{key: "k"}), http.StatusConflict, problem.KeyReused)
 			}
 			other := call{key: "k", body: `{"amount":1000}`}
-			requireProblem(t, after.do(t, other), http.StatusConflict, idempotency.CodeKeyReused)
+			requireProblem(t, after.do(t, other), http.StatusConflict, problem.KeyReused)
 			require.EqualValues(t, 1, h.runs.Load())
 		})
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // A server is a handler behind one of the transports that a rule is checked on: only on
@@ -130,7 +131,7 @@ type reply struct {
 	status          int
 	header, trailer http.Header
 	body            string
-	problem         idempotency.Problem
+	problem         problem.Document
 }
 
 func (s *server) do(t testing.TB, c call) reply {
@@ -157,16 +158,17 @@ func (s *server) try(ctx context.Context, c call) (reply, error) {
 func (r reply) replayed() bool { return r.header.Get("Idempotent-Replayed") == "true" }
 
 // requireProblem checks a refusal: status, code, and what every refusal promises.
-func requireProblem(t testing.TB, got reply, status int, code idempotency.Code) {
+func requireProblem(t testing.TB, got reply, status int, code problem.Code) {
 	t.Helper()
 	require.Equal(t, code, got.problem.Code, "status %d, body %s", got.status, got.body)
+	require.Equal(t, string(code), got.header.Get(problem.Header))
 	require.Equal(t, status, got.status)
 	require.Equal(t, status, got.problem.Status)
 	require.NotEmpty(t, got.problem.Title)
 	require.NotEmpty(t, got.problem.Type)
 	require.Equal(t, "no-store", got.header.Get("Cache-Control"))
 	require.False(t, got.replayed())
-	retryable := code == idempotency.CodeInFlight || code == idempotency.CodeStoreUnavailable || code == idempotency.CodeShuttingDown
+	retryable := code == problem.InFlight || code == problem.StoreUnavailable || code == problem.ShuttingDown
 	require.Equal(t, retryable, got.header.Get("Retry-After") != "", "Retry-After of %s", code)
 }
 

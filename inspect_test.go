@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // inspected serves a handler whose status the path tells, on a store that can be
@@ -214,7 +215,7 @@ func TestResolveAgainstConcurrentRetries(t *testing.T) {
 				defer mu.Unlock()
 				if got.replayed() {
 					bodies[got.body] = true
-				} else if got.problem.Code != idempotency.CodeOutcomeUnknown {
+				} else if got.problem.Code != problem.OutcomeUnknown {
 					t.Errorf("got %d %s", got.status, got.body)
 				}
 			})

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // An event is a request from which a key is taken.
@@ -174,18 +175,18 @@ func TestKeyFunctionInAGuard(t *testing.T) {
 	require.False(t, send(`{"id":"evt_1"}`).replayed())
 	require.True(t, send(`{"id":"evt_1"}`).replayed())
 	require.EqualValues(t, 1, h.runs.Load())
-	requireProblem(t, send(`{"id":"evt_1","more":1}`), http.StatusConflict, idempotency.CodeKeyReused)
+	requireProblem(t, send(`{"id":"evt_1","more":1}`), http.StatusConflict, problem.KeyReused)
 	require.False(t, send(`{"id":"evt_2"}`).replayed())
 
 	require.False(t, send(`{}`).replayed())
 	require.False(t, send(`{}`).replayed())
 	require.EqualValues(t, 4, h.runs.Load())
 	s = serveRecorder(t, guard.With(idempotency.WithRequired(true)).Handler(h))
-	requireProblem(t, send(`{}`), http.StatusBadRequest, idempotency.CodeKeyMissing)
+	requireProblem(t, send(`{}`), http.StatusBadRequest, problem.KeyMissing)
 
 	got := send(`{"id":["secret"]}`)
-	requireProblem(t, got, http.StatusBadRequest, idempotency.CodeKeyInvalid)
+	requireProblem(t, got, http.StatusBadRequest, problem.KeyInvalid)
 	require.NotContains(t, got.body, "secret")
-	requireProblem(t, send(`{"id":"`+strings.Repeat("x", 256)+`"}`), http.StatusBadRequest, idempotency.CodeKeyInvalid)
+	requireProblem(t, send(`{"id":"`+strings.Repeat("x", 256)+`"}`), http.StatusBadRequest, problem.KeyInvalid)
 	require.EqualValues(t, 4, h.runs.Load())
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // Renewals that fail are tried again within the lease, so that a store that is away for
@@ -48,7 +49,7 @@ func TestRenewalIsTriedAgainWithinTheLease(t *testing.T) {
 					}
 				}()
 				for range 60 {
-					requireProblem(t, b.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeInFlight)
+					requireProblem(t, b.do(t, call{key: "k"}), http.StatusConflict, problem.InFlight)
 					time.Sleep(9 * time.Second)
 				}
 				require.Equal(t, "slow", (<-done).body)
@@ -183,7 +184,7 @@ func TestLostLeaseIsStillRenewed(t *testing.T) {
 		require.Contains(t, a.events.kinds(), idempotency.EventLeaseLost)
 		a.store.heal()
 		time.Sleep(leaseTime / 2)
-		requireProblem(t, b.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeInFlight)
+		requireProblem(t, b.do(t, call{key: "k"}), http.StatusConflict, problem.InFlight)
 		require.Equal(t, "slow", (<-done).body)
 		require.Zero(t, eager.runs.Load())
 	})
@@ -207,7 +208,7 @@ func TestRefusedRenewalTellsTheRun(t *testing.T) {
 		}))
 		done := p.start(t, call{key: "k"})
 		p.store.replace(idempotency.NewMemoryStore()) // it knows of no claim
-		requireProblem(t, <-done, http.StatusConflict, idempotency.CodeInFlight)
+		requireProblem(t, <-done, http.StatusConflict, problem.InFlight)
 		p.requireQuiet(t)
 	})
 }

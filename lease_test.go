@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // The tests of this file run in bubbles with a fake clock: ten minutes take no time, and
@@ -82,7 +83,7 @@ func TestSlowRunIsNeverOvertaken(t *testing.T) {
 		done := a.start(t, call{key: "k"})
 		end := time.Now().Add(10 * time.Minute)
 		for time.Now().Before(end) {
-			requireProblem(t, b.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeInFlight)
+			requireProblem(t, b.do(t, call{key: "k"}), http.StatusConflict, problem.InFlight)
 			time.Sleep(700 * time.Millisecond)
 		}
 		require.Equal(t, "slow", (<-done).body)
@@ -164,11 +165,11 @@ func TestClaimOfADeadProcessLapses(t *testing.T) {
 					require.ErrorIs(t, dead.guard.Shutdown(shortly(t)), context.DeadlineExceeded)
 				}()
 				time.Sleep(leaseTime - time.Nanosecond)
-				requireProblem(t, next.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeInFlight)
+				requireProblem(t, next.do(t, call{key: "k"}), http.StatusConflict, problem.InFlight)
 				time.Sleep(time.Nanosecond)
 				got := next.do(t, call{key: "k"})
 				if tt.held {
-					requireProblem(t, got, http.StatusConflict, idempotency.CodeOutcomeUnknown)
+					requireProblem(t, got, http.StatusConflict, problem.OutcomeUnknown)
 					require.Zero(t, attempt)
 				} else {
 					require.Equal(t, http.StatusOK, got.status)
@@ -247,7 +248,7 @@ func TestPausedOwnerDoesNotShowItsAnswer(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			_, other, done := pause(t, answering(time.Minute, "second"))
 			second := other.start(t, call{key: "k"})
-			requireProblem(t, <-done, http.StatusConflict, idempotency.CodeInFlight)
+			requireProblem(t, <-done, http.StatusConflict, problem.InFlight)
 			require.Equal(t, "second", (<-second).body)
 			require.Equal(t, "second", other.do(t, call{key: "k"}).body)
 		})
@@ -281,7 +282,7 @@ func TestPausedOwnerDoesNotShowItsAnswer(t *testing.T) {
 			owner, other, done := pause(t, answering(0, "second"))
 			owner.store.on("complete", first(2, hang))
 			require.Equal(t, "second", other.do(t, call{key: "k"}).body)
-			requireProblem(t, <-done, http.StatusConflict, idempotency.CodeInFlight)
+			requireProblem(t, <-done, http.StatusConflict, problem.InFlight)
 			require.Equal(t, "second", owner.do(t, call{key: "k"}).body)
 		})
 	})
@@ -289,7 +290,7 @@ func TestPausedOwnerDoesNotShowItsAnswer(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			_, other, done := pause(t, answering(0, "second"), idempotency.WithRecovery(idempotency.Hold))
-			requireProblem(t, other.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeOutcomeUnknown)
+			requireProblem(t, other.do(t, call{key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 			require.Equal(t, "first", (<-done).body, "its own outcome is no longer unknown")
 			require.Equal(t, "first", other.do(t, call{key: "k"}).body)
 		})
@@ -376,7 +377,7 @@ func TestRecordIsMadeAnewThroughFailures(t *testing.T) {
 				for range 200 {
 					got := other.do(t, call{key: "k"})
 					if !got.replayed() {
-						requireProblem(t, got, http.StatusConflict, idempotency.CodeInFlight)
+						requireProblem(t, got, http.StatusConflict, problem.InFlight)
 					}
 					time.Sleep(time.Second)
 				}

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"example.com/idempotency/problem"
 )
 
 // A keyStatus is what a client may know of its own key.
@@ -40,18 +42,18 @@ func (g *Guard) serveLookup(w http.ResponseWriter, r *http.Request) {
 	key, present, err := requestKey(r.Header, g.set.header, g.set.strictKeys)
 	switch {
 	case err != nil:
-		p := newProblem(CodeKeyInvalid)
+		p := problem.New(problem.KeyInvalid)
 		p.Detail = err.Error()
 		g.reject(w, r, "", p)
 		return
 	case !present:
-		g.reject(w, r, "", newProblem(CodeKeyMissing))
+		g.reject(w, r, "", problem.New(problem.KeyMissing))
 		return
 	}
 	w.Header()[g.set.header] = r.Header[g.set.header][:1:1]
 	scope, err := scopeOf(g.core.scope, r)
 	if err != nil {
-		g.reject(w, r, "", newProblem(CodeScopeUnresolved))
+		g.reject(w, r, "", problem.New(problem.ScopeUnresolved))
 		return
 	}
 	k := Key{scope, key}
@@ -60,7 +62,7 @@ func (g *Guard) serveLookup(w http.ResponseWriter, r *http.Request) {
 		err = g.authorizeLookup(r, info)
 	}
 	if err != nil {
-		g.reject(w, r, k.storeKey(), newProblem(g.lookupRefusal(r, k, err)))
+		g.reject(w, r, k.storeKey(), problem.New(g.lookupRefusal(r, k, err)))
 		return
 	}
 	writeKeyStatus(w, r, info)
@@ -80,17 +82,17 @@ func (g *Guard) authorizeLookup(r *http.Request, info RecordInfo) error {
 }
 
 // lookupRefusal is the code for an error, which is reported if it is one of the store.
-func (g *Guard) lookupRefusal(r *http.Request, k Key, err error) Code {
+func (g *Guard) lookupRefusal(r *http.Request, k Key, err error) problem.Code {
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return CodeKeyUnknown
+		return problem.KeyUnknown
 	case errors.Is(err, errReplayDenied):
-		return CodeReplayDenied
+		return problem.ReplayDenied
 	case errors.Is(err, ErrCorrupt):
-		return CodeAnswerUnreadable
+		return problem.AnswerUnreadable
 	default:
 		g.set.observe(r.Context(), Event{Kind: EventStoreError, Op: "get", KeyHash: keyHash(k.storeKey()), Err: err})
-		return CodeStoreUnavailable
+		return problem.StoreUnavailable
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // A route is a guarded handler on /charges and, behind the same guard, the handler that
@@ -68,7 +69,7 @@ func TestLookupTellsEachState(t *testing.T) {
 			return info
 		}
 
-		requireProblem(t, s.do(t, lookup("")), http.StatusNotFound, idempotency.CodeKeyUnknown)
+		requireProblem(t, s.do(t, lookup("")), http.StatusNotFound, problem.KeyUnknown)
 		_, err := guard.Lookup(t.Context(), heldKey)
 		require.ErrorIs(t, err, idempotency.ErrNotFound)
 
@@ -107,7 +108,7 @@ func TestLookupTellsEachState(t *testing.T) {
 
 		require.NoError(t, guard.Forget(t.Context(), heldKey))
 		require.NoError(t, guard.Forget(t.Context(), heldKey), "forgetting what is not there is success")
-		requireProblem(t, s.do(t, lookup("")), http.StatusNotFound, idempotency.CodeKeyUnknown)
+		requireProblem(t, s.do(t, lookup("")), http.StatusNotFound, problem.KeyUnknown)
 
 		s = route(t, guard.With(idempotency.WithRecovery(idempotency.Hold)), func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusInternalServerError)
@@ -168,15 +169,15 @@ func TestLookupRefusals(t *testing.T) {
 	s.do(t, call{key: "k"})
 
 	require.Equal(t, http.StatusOK, s.do(t, lookup("")).status)
-	requireProblem(t, s.do(t, lookup("globex")), http.StatusNotFound, idempotency.CodeKeyUnknown)
-	requireProblem(t, s.do(t, lookup("unknown")), http.StatusForbidden, idempotency.CodeScopeUnresolved)
-	requireProblem(t, s.do(t, lookup("empty")), http.StatusForbidden, idempotency.CodeScopeUnresolved)
+	requireProblem(t, s.do(t, lookup("globex")), http.StatusNotFound, problem.KeyUnknown)
+	requireProblem(t, s.do(t, lookup("unknown")), http.StatusForbidden, problem.ScopeUnresolved)
+	requireProblem(t, s.do(t, lookup("empty")), http.StatusForbidden, problem.ScopeUnresolved)
 	keyless := lookup("")
 	keyless.key = ""
-	requireProblem(t, s.do(t, keyless), http.StatusBadRequest, idempotency.CodeKeyMissing)
+	requireProblem(t, s.do(t, keyless), http.StatusBadRequest, problem.KeyMissing)
 	invalid := lookup("")
 	invalid.key = "a,b"
-	requireProblem(t, s.do(t, invalid), http.StatusBadRequest, idempotency.CodeKeyInvalid)
+	requireProblem(t, s.do(t, invalid), http.StatusBadRequest, problem.KeyInvalid)
 
 	head := lookup("")
 	head.method = http.MethodHead
@@ -191,15 +192,15 @@ func TestLookupRefusals(t *testing.T) {
 	require.Equal(t, "GET, HEAD", got.header.Get("Allow"))
 
 	denied = true
-	requireProblem(t, s.do(t, lookup("")), http.StatusForbidden, idempotency.CodeReplayDenied)
+	requireProblem(t, s.do(t, lookup("")), http.StatusForbidden, problem.ReplayDenied)
 	denied = false
 
 	store.on("get", always(refuse))
 	got = s.do(t, lookup(""))
-	requireProblem(t, got, http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+	requireProblem(t, got, http.StatusServiceUnavailable, problem.StoreUnavailable)
 	require.NotContains(t, got.body, errDown.Error())
 	store.on("get", always(failWith(idempotency.ErrCorrupt)))
-	requireProblem(t, s.do(t, lookup("")), http.StatusInternalServerError, idempotency.CodeAnswerUnreadable)
+	requireProblem(t, s.do(t, lookup("")), http.StatusInternalServerError, problem.AnswerUnreadable)
 }
 
 // What cannot be read can be forgotten; what runs cannot; a store that hangs does not

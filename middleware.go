@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+
+	"example.com/idempotency/problem"
 )
 
 // A Guard makes handlers safe to retry. It is made by [New], is immutable and safe for
@@ -93,12 +95,12 @@ func (h *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		key, present, err := requestKey(r.Header, g.set.header, g.set.strictKeys)
 		switch {
 		case err != nil:
-			p := newProblem(CodeKeyInvalid)
+			p := problem.New(problem.KeyInvalid)
 			p.Detail = err.Error()
 			g.reject(w, r, "", p)
 			return
 		case !present && g.set.required:
-			g.reject(w, r, "", newProblem(CodeKeyMissing))
+			g.reject(w, r, "", problem.New(problem.KeyMissing))
 			return
 		case !present:
 			h.next.ServeHTTP(w, r)
@@ -123,7 +125,7 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 		return
 	}
 	if !g.core.work.admit() {
-		g.reject(w, r, "", newProblem(CodeShuttingDown))
+		g.reject(w, r, "", problem.New(problem.ShuttingDown))
 		return
 	}
 	defer g.core.work.leave()
@@ -143,7 +145,7 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 	case rec.Mine && g.set.clientCancel && r.Context().Err() != nil:
 		// What a handler makes of a client that has gone already must not hold the key.
 		_, _ = l.settle(verdict{outcome: NotExecuted})
-		g.reject(w, r, l.key, newProblem(CodeInFlight))
+		g.reject(w, r, l.key, problem.New(problem.InFlight))
 	case rec.Mine:
 		u := &run{guard: g, lease: l}
 		u.op.lease = l
@@ -203,17 +205,17 @@ func (g *Guard) serveWithoutStore(w http.ResponseWriter, r *http.Request, next h
 	switch {
 	case errors.Is(err, ErrCorrupt):
 		l.observe(Event{Kind: EventCorrupt, Err: err})
-		g.reject(w, r, l.key, newProblem(CodeAnswerUnreadable))
+		g.reject(w, r, l.key, problem.New(problem.AnswerUnreadable))
 	case g.set.failOpen && !l.met:
 		l.observe(Event{Kind: EventFailOpen, Method: r.Method, Pattern: r.Pattern, Err: err})
 		serveUnguarded(w, r.WithContext(unprotectedContext{r.Context()}), next, g.core.giveBody(in))
 	default:
-		g.reject(w, r, l.key, newProblem(CodeStoreUnavailable))
+		g.reject(w, r, l.key, problem.New(problem.StoreUnavailable))
 	}
 }
 
 // reject answers with a problem and reports it.
-func (g *Guard) reject(w http.ResponseWriter, r *http.Request, storeKey string, p Problem) {
+func (g *Guard) reject(w http.ResponseWriter, r *http.Request, storeKey string, p problem.Document) {
 	if len(g.set.observers) > 0 {
 		g.set.observe(r.Context(), Event{
 			Kind: EventRefused, KeyHash: keyHash(storeKey), Method: r.Method, Pattern: r.Pattern,

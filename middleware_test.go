@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // Each test of this file is a row of the table of what a request gets, on every
@@ -53,7 +54,7 @@ func TestRequiredKeyIsMissing(t *testing.T) {
 		store := idempotency.NewMemoryStore()
 		h := &counter{}
 		s := serve(newGuard(t, store, idempotency.WithRequired(true)).Handler(h))
-		requireProblem(t, s.do(t, call{}), http.StatusBadRequest, idempotency.CodeKeyMissing)
+		requireProblem(t, s.do(t, call{}), http.StatusBadRequest, problem.KeyMissing)
 		require.Zero(t, h.runs.Load())
 		require.Zero(t, store.Len())
 	})
@@ -78,8 +79,8 @@ func TestMalformedKeyTouchesNothing(t *testing.T) {
 		s := serve(newGuard(t, store).Handler(h))
 		for name, values := range keys {
 			got := s.do(t, call{header: http.Header{"Idempotency-Key": values}})
-			require.Equal(t, idempotency.CodeKeyInvalid, got.problem.Code, "%s: %d %s", name, got.status, got.body)
-			requireProblem(t, got, http.StatusBadRequest, idempotency.CodeKeyInvalid)
+			require.Equal(t, problem.KeyInvalid, got.problem.Code, "%s: %d %s", name, got.status, got.body)
+			requireProblem(t, got, http.StatusBadRequest, problem.KeyInvalid)
 			require.NotEmpty(t, got.problem.Detail)
 		}
 		require.Zero(t, h.runs.Load())
@@ -104,7 +105,7 @@ func TestScopeThatCannotBeToldTouchesNothing(t *testing.T) {
 		s := serve(newGuard(t, store).Handler(h))
 		for _, tenant := range []string{"unknown", "empty"} {
 			got := s.do(t, call{key: "k", tenant: tenant})
-			requireProblem(t, got, http.StatusForbidden, idempotency.CodeScopeUnresolved)
+			requireProblem(t, got, http.StatusForbidden, problem.ScopeUnresolved)
 		}
 		require.Zero(t, h.runs.Load())
 		require.Zero(t, store.Len())
@@ -202,7 +203,7 @@ func TestOtherPayloadIsRefusedInAnyState(t *testing.T) {
 
 		refused := func(key, path string, status int) {
 			t.Helper()
-			requireProblem(t, s.do(t, call{key: key, path: path, body: `{"amount":200}`}), status, idempotency.CodeKeyReused)
+			requireProblem(t, s.do(t, call{key: key, path: path, body: `{"amount":200}`}), status, problem.KeyReused)
 		}
 
 		s.do(t, call{key: "completed"})
@@ -223,7 +224,7 @@ func TestOtherPayloadIsRefusedInAnyState(t *testing.T) {
 		<-entered
 		refused(`"in flight"`, "/charges", http.StatusConflict)
 		// The same payload on another path is another request.
-		requireProblem(t, s.do(t, call{key: "completed", path: "/payouts"}), http.StatusConflict, idempotency.CodeKeyReused)
+		requireProblem(t, s.do(t, call{key: "completed", path: "/payouts"}), http.StatusConflict, problem.KeyReused)
 		close(leave)
 		require.Equal(t, http.StatusOK, (<-done).status)
 		require.EqualValues(t, 4, h.runs.Load())
@@ -235,7 +236,7 @@ func TestDuplicateInFlightIsRefusedAtOnce(t *testing.T) {
 	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
 		h, s, first, leave := slowServer(t, serve)
 		got := s.do(t, call{key: "k"})
-		requireProblem(t, got, http.StatusConflict, idempotency.CodeInFlight)
+		requireProblem(t, got, http.StatusConflict, problem.InFlight)
 		require.Equal(t, "1", got.header.Get("Retry-After"))
 		close(leave)
 		require.Equal(t, "done", (<-first).body)
@@ -276,7 +277,7 @@ func TestWaitIsOverBeforeTheRun(t *testing.T) {
 	t.Parallel()
 	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
 		_, s, first, leave := slowServer(t, serve, idempotency.WithWait(time.Millisecond))
-		requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeInFlight)
+		requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, problem.InFlight)
 		close(leave)
 		<-first
 	})
@@ -317,7 +318,7 @@ func TestHeldKeyIsNotRunAgain(t *testing.T) {
 		s := serve(newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold)).Handler(h))
 		require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
 		for range 2 {
-			requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeOutcomeUnknown)
+			requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 		}
 		require.EqualValues(t, 1, h.runs.Load())
 	})
@@ -367,7 +368,7 @@ func TestAnswerTooLargeToKeepIsSentButNotRunAgain(t *testing.T) {
 		require.Equal(t, http.StatusCreated, first.status)
 		require.Equal(t, large, first.body)
 		got := s.do(t, call{key: "k"})
-		requireProblem(t, got, http.StatusConflict, idempotency.CodeResponseNotKept)
+		requireProblem(t, got, http.StatusConflict, problem.ResponseNotKept)
 		require.Equal(t, http.StatusCreated, got.problem.OriginalStatus)
 		require.Equal(t, "/charges/7", got.problem.OriginalLocation)
 		require.EqualValues(t, 1, h.runs.Load())

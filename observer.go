@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"time"
+
+	"example.com/idempotency/problem"
 )
 
 // An EventKind names what an [Event] reports. The values are stable, and meant to be
@@ -67,7 +69,7 @@ type Event struct {
 	Outcome Outcome
 	// Status is that of the answer, and Code that of the problem, if the answer is one.
 	Status int
-	Code   Code
+	Code   problem.Code
 	// Op is what failed: a call of the store (claim, renew, step, complete, release,
 	// hold, watch, get), or resolve, which includes the function of [WithResolver].
 	Op string

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // What a client sends, and what is kept for it, marked so that it is found again. Key and
@@ -78,21 +79,21 @@ func TestNothingOfClientsIsLogged(t *testing.T) {
 		})
 	}
 
-	refused := func(opt idempotency.Option, codes ...idempotency.Code) {
+	refused := func(opt idempotency.Option, codes ...problem.Code) {
 		provoke(func(t *testing.T, _ *process, ask func() reply) {
 			ask()
 			require.Contains(t, codes, ask().problem.Code)
 		}, opt)
 	}
 	refused(idempotency.WithKeyFunc(func(*http.Request, []byte) (string, error) { return "", errors.New(secretReason + secretKey) }),
-		idempotency.CodeKeyInvalid)
+		problem.KeyInvalid)
 	refused(idempotency.WithFingerprint(func(*http.Request, []byte) (idempotency.Fingerprint, error) {
 		return idempotency.Fingerprint{}, errors.New(secretReason + secretBody)
-	}), idempotency.CodeFingerprintFailed)
+	}), problem.FingerprintFailed)
 	refused(idempotency.WithAuthorizeReplay(func(*http.Request, idempotency.RecordInfo) error { return errors.New(secretReason + secretKey) }),
-		idempotency.CodeReplayDenied)
-	refused(idempotency.WithMaxResponseBody(1), idempotency.CodeResponseNotKept)
-	refused(idempotency.WithSealer(failingSealer{}), idempotency.CodeOutcomeUnknown)
+		problem.ReplayDenied)
+	refused(idempotency.WithMaxResponseBody(1), problem.ResponseNotKept)
+	refused(idempotency.WithSealer(failingSealer{}), problem.OutcomeUnknown)
 
 	for _, op := range []string{"claim", "renew", "complete"} {
 		for _, f := range []fault{failWith(errHostileBackend), failWith(idempotency.ErrCorrupt), hang} {
@@ -108,7 +109,7 @@ func TestNothingOfClientsIsLogged(t *testing.T) {
 	}, idempotency.WithFailOpen(true))
 	provoke(func(t *testing.T, p *process, ask func() reply) {
 		ask()
-		requireProblem(t, p.do(t, call{path: "/other", tenant: secretScope}), http.StatusConflict, idempotency.CodeKeyReused)
+		requireProblem(t, p.do(t, call{path: "/other", tenant: secretScope}), http.StatusConflict, problem.KeyReused)
 		require.True(t, ask().replayed())
 	})
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.com/idempotency/internal/token"
+	"example.com/idempotency/problem"
 )
 
 // Defaults and limits of the options.
@@ -56,7 +57,7 @@ type settings struct {
 	outcome                        func(int, http.Header) Outcome
 	recovery                       Recovery
 	mismatchStatus                 int
-	errorWriter                    func(http.ResponseWriter, *http.Request, Problem)
+	errorWriter                    func(http.ResponseWriter, *http.Request, problem.Document)
 	policyURL                      string
 	authorizeReplay                func(*http.Request, RecordInfo) error
 	observers                      []func(context.Context, Event)
@@ -277,7 +278,7 @@ func WithMismatchStatus(status int) Option {
 // another format. The default writes application/problem+json (RFC 9457); a nil function
 // is an error. Before the call the guard sets Cache-Control and, if a retry can help,
 // Retry-After on w. The function writes the status p.Status, the Content-Type and the body.
-func WithErrorWriter(f func(w http.ResponseWriter, r *http.Request, p Problem)) Option {
+func WithErrorWriter(f func(w http.ResponseWriter, r *http.Request, p problem.Document)) Option {
 	return optionFunc(func(s *settings) { s.errorWriter = f })
 }
 

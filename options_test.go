@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // invalidOptions holds, by the option that the error names, values it refuses.
@@ -108,7 +109,7 @@ func TestWithChangesACopy(t *testing.T) {
 	g := newGuard(t, idempotency.NewMemoryStore())
 	required := g.With(idempotency.WithRequired(true))
 	s, strict := serveRecorder(t, g.Handler(h)), serveRecorder(t, required.Handler(h))
-	requireProblem(t, strict.do(t, call{}), http.StatusBadRequest, idempotency.CodeKeyMissing)
+	requireProblem(t, strict.do(t, call{}), http.StatusBadRequest, problem.KeyMissing)
 	require.Equal(t, http.StatusCreated, s.do(t, call{}).status)
 	require.Equal(t, http.StatusCreated, s.do(t, call{key: "k"}).status)
 	require.True(t, strict.do(t, call{key: "k"}).replayed(), "the store is shared")
@@ -129,7 +130,7 @@ func TestWithSwitchesOff(t *testing.T) {
 	open := newGuard(t, store, idempotency.WithFailOpen(true))
 	require.Equal(t, http.StatusCreated, serveRecorder(t, open.Handler(h)).do(t, call{key: "k"}).status)
 	closed := serveRecorder(t, open.With(idempotency.WithFailOpen(false)).Handler(h))
-	requireProblem(t, closed.do(t, call{key: "k"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+	requireProblem(t, closed.do(t, call{key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 }
 
 // A route's observer joins those of its guard, and is told nothing of other routes.

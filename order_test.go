@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // The tests of this file say what each kind of middleware does outside of a guard, and
@@ -177,7 +178,7 @@ func TestMethodOverrideBelongsOutside(t *testing.T) {
 	}
 	outside := serveRecorder(t, overriding(newGuard(t, idempotency.NewMemoryStore()).Handler(&counter{})))
 	require.Equal(t, http.StatusCreated, outside.do(t, method("PATCH")).status)
-	requireProblem(t, outside.do(t, method("POST")), http.StatusConflict, idempotency.CodeKeyReused)
+	requireProblem(t, outside.do(t, method("POST")), http.StatusConflict, problem.KeyReused)
 	require.True(t, outside.do(t, method("PATCH")).replayed())
 
 	inside := serveRecorder(t, newGuard(t, idempotency.NewMemoryStore()).Handler(overriding(&counter{})))

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // A fate is what a run that ended in some way means for the requests after it.
@@ -42,7 +43,7 @@ func requireFate(t *testing.T, s *server, h *counter, c call, want fate) {
 		require.Equal(t, before+1, h.runs.Load())
 	case isHeld:
 		require.NoError(t, err)
-		requireProblem(t, got, http.StatusConflict, idempotency.CodeOutcomeUnknown)
+		requireProblem(t, got, http.StatusConflict, problem.OutcomeUnknown)
 		require.Equal(t, before, h.runs.Load())
 	}
 }
@@ -275,7 +276,7 @@ func TestSilenceAfterTheEndOfTheContextIsUnknown(t *testing.T) {
 					require.Equal(t, http.StatusAccepted, first.status)
 				} else {
 					require.Equal(t, http.StatusConflict, first.status, "an empty 200 would be a lie")
-					require.Equal(t, unknown == runsNext, first.problem.Code == idempotency.CodeInFlight)
+					require.Equal(t, unknown == runsNext, first.problem.Code == problem.InFlight)
 				}
 				requireFate(t, s, h, call{key: path, path: path}, want)
 			}

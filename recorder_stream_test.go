@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // Each event of a stream reaches the client before the handler writes the next, and the
@@ -146,7 +147,7 @@ func TestAnswerAtTheLimit(t *testing.T) {
 					require.Equal(t, bare.header.Values("Content-Type"), first.header.Values("Content-Type"))
 				}
 				runs := h.runs.Load()
-				requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeResponseNotKept)
+				requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, problem.ResponseNotKept)
 				require.Equal(t, runs, h.runs.Load())
 			})
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // onEachServer runs a test over HTTP/1.1 and HTTP/2, where an httptest.ResponseRecorder
@@ -242,7 +243,7 @@ func TestLengthDeclaredTooLongIsNoAnswer(t *testing.T) {
 		}
 		_, err := s.try(t.Context(), call{key: "held", path: "/held"})
 		require.Error(t, err)
-		requireProblem(t, s.do(t, call{key: "held", path: "/held"}), http.StatusConflict, idempotency.CodeOutcomeUnknown)
+		requireProblem(t, s.do(t, call{key: "held", path: "/held"}), http.StatusConflict, problem.OutcomeUnknown)
 	})
 }
 
@@ -272,7 +273,7 @@ func TestShortAnswerThatTheHandlerCallsFinalIsNotReplayed(t *testing.T) {
 		_, err := s.try(t.Context(), call{key: "k"})
 		require.Error(t, err)
 		got := s.do(t, call{key: "k"})
-		requireProblem(t, got, http.StatusConflict, idempotency.CodeResponseNotKept)
+		requireProblem(t, got, http.StatusConflict, problem.ResponseNotKept)
 		require.Equal(t, http.StatusCreated, got.problem.OriginalStatus)
 		require.Equal(t, "/charges/1", got.problem.OriginalLocation)
 		require.EqualValues(t, 1, h.runs.Load())

@@ -18,6 +18,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/problem"
 )
 
 // The slot of a record moves to another server during a run, one stage at a time. In
@@ -78,7 +79,7 @@ func TestRedisSlotMoves(t *testing.T) {
 				for who, store := range map[string]*idempotency.RedisStore{"fresh": open(), "old": p.store} {
 					for what, h := range map[string]*counter{"small": small, "large": large} {
 						other := newRedisProcess(t, store, h)
-						requireProblem(t, other.do(t, call{key: "moving"}), http.StatusConflict, idempotency.CodeInFlight)
+						requireProblem(t, other.do(t, call{key: "moving"}), http.StatusConflict, problem.InFlight)
 						key := call{key: strings.ReplaceAll(stage+"-"+who+"-"+what, " ", "-")}
 						got := other.persist(t, key)
 						require.Equal(t, http.StatusOK, got.status, "%s, %s, %s: %s", stage, who, what, got.body)
@@ -119,7 +120,7 @@ func TestRedisSlotNotServed(t *testing.T) {
 		_, err := open(prefix).Claim(t.Context(), redisKey(), redisClaim())
 		return err != nil && strings.Contains(err.Error(), "CLUSTERDOWN")
 	}, redisPatience, 10*time.Millisecond)
-	requireProblem(t, b.do(t, later), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+	requireProblem(t, b.do(t, later), http.StatusServiceUnavailable, problem.StoreUnavailable)
 	require.Zero(t, unused.runs.Load())
 	for key := redisKey(); ; key = redisKey() { // one on the other server
 		if holder, _ := cluster.Holder(t, "idem:"+key); holder == other {
@@ -157,7 +158,7 @@ func TestRedisClusterFailoverDuringRun(t *testing.T) {
 	require.NoError(t, err)
 
 	holder.Kill()
-	requireProblem(t, p.do(t, later), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+	requireProblem(t, p.do(t, later), http.StatusServiceUnavailable, problem.StoreUnavailable)
 	h.goOn()
 	require.Equal(t, "run 1", (<-done).body)
 	require.Equal(t, "run 3", p.persist(t, later).body)

@@ -13,6 +13,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/problem"
 )
 
 // A store that has been emptied during a run cannot keep others from running too. What
@@ -62,7 +63,7 @@ func redisFlushedDuringRun(t *testing.T, server *redistest.Server, flush, first 
 		h, a, b, done := begin(t, "k3", second)
 		other := second.start(t, b, call{key: "k3"})
 		h.goOn()
-		requireProblem(t, <-done, http.StatusConflict, idempotency.CodeInFlight)
+		requireProblem(t, <-done, http.StatusConflict, problem.InFlight)
 		second.goOn()
 		require.Equal(t, "second", (<-other).body)
 		a.requireReplay(t, call{key: "k3"}, "second")
@@ -71,7 +72,7 @@ func redisFlushedDuringRun(t *testing.T, server *redistest.Server, flush, first 
 		h, a, b, done := begin(t, "k4", answering(0, "second"))
 		require.Equal(t, "second", b.do(t, call{key: "k4", body: `{"amount":2}`}).body)
 		h.goOn()
-		requireProblem(t, <-done, http.StatusConflict, idempotency.CodeKeyReused)
+		requireProblem(t, <-done, http.StatusConflict, problem.KeyReused)
 		a.requireReplay(t, call{key: "k4", body: `{"amount":2}`}, "second")
 	})
 }
@@ -121,7 +122,7 @@ func TestRedisFlushedRunIsStopped(t *testing.T) {
 	require.Eventually(t, func() bool { // the run is told first
 		return countKind(a.events, idempotency.EventLeaseLost) == 1
 	}, redisPatience, time.Millisecond)
-	requireProblem(t, a.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeInFlight)
+	requireProblem(t, a.do(t, call{key: "k"}), http.StatusConflict, problem.InFlight)
 	second.goOn()
 	require.Equal(t, "second", (<-done).body)
 	a.requireReplay(t, call{key: "k"}, "second")

@@ -11,6 +11,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/problem"
 )
 
 // A server that is out of memory takes no new keys. The runs that it has begun go on as
@@ -57,7 +58,7 @@ func TestRedisFullDuringRuns(t *testing.T) {
 	unused := &counter{}
 	p := newRedisProcess(t, store, unused)
 	for range 3 {
-		requireProblem(t, p.do(t, call{key: "new"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+		requireProblem(t, p.do(t, call{key: "new"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 	}
 	require.Zero(t, unused.runs.Load())
 	for _, e := range p.events.all {

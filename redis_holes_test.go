@@ -13,6 +13,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/faultproxy"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/problem"
 )
 
 // A network that swallows everything in one direction. What the server has executed
@@ -33,7 +34,7 @@ func TestRedisBlackHole(t *testing.T) {
 		done := h.start(t, a, running)
 
 		proxy.Hole(way)
-		requireProblem(t, b.do(t, ghost), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+		requireProblem(t, b.do(t, ghost), http.StatusServiceUnavailable, problem.StoreUnavailable)
 		require.Zero(t, unheard.runs.Load())
 		h.goOn()
 		begin := time.Now()

@@ -15,6 +15,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/faultproxy"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/problem"
 )
 
 // A run that is longer than its lease keeps it while a storm of other requests queues
@@ -92,8 +93,8 @@ func TestRedisPoolExhausted(t *testing.T) {
 		}, redisPatience, time.Millisecond)
 		h.goOn()
 		if shared {
-			requireProblem(t, p.do(t, call{key: "new"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
-			requireProblem(t, <-done, http.StatusConflict, idempotency.CodeInFlight)
+			requireProblem(t, p.do(t, call{key: "new"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+			requireProblem(t, <-done, http.StatusConflict, problem.InFlight)
 		} else {
 			require.Equal(t, "run 1", (<-done).body)
 		}

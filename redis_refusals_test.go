@@ -13,6 +13,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/problem"
 )
 
 // Servers refuse commands for many reasons. Whatever the reason, nothing is run, the
@@ -70,7 +71,7 @@ func TestRedisServerRefuses(t *testing.T) {
 		a, b := newRedisProcess(t, store, h), newRedisProcess(t, store, unused)
 		done := h.start(t, a, call{key: "running"})
 		test.refuse(t, server, dir)
-		requireProblem(t, b.do(t, call{key: "new"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+		requireProblem(t, b.do(t, call{key: "new"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 		require.Zero(t, unused.runs.Load())
 		h.goOn()
 		require.Equal(t, "run 1", (<-done).body)

@@ -10,6 +10,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/problem"
 )
 
 // A server that dies during a run and comes back. What it has persisted makes no
@@ -27,10 +28,10 @@ func TestRedisRestartDuringRun(t *testing.T) {
 			a, b := newRedisProcess(t, redisAt(t, server), h), newRedisProcess(t, redisAt(t, server), h)
 			done := h.start(t, a, call{key: "after"})
 			server.Kill()
-			requireProblem(t, b.do(t, call{key: "after"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+			requireProblem(t, b.do(t, call{key: "after"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 			server.Restart(t)
 			if persistent {
-				requireProblem(t, b.do(t, call{key: "after"}), http.StatusConflict, idempotency.CodeInFlight)
+				requireProblem(t, b.do(t, call{key: "after"}), http.StatusConflict, problem.InFlight)
 			}
 			h.goOn()
 			require.Equal(t, "run 1", (<-done).body)
@@ -46,7 +47,7 @@ func TestRedisRestartDuringRun(t *testing.T) {
 			got := <-done
 			require.Equal(t, "run 1", got.body, "the client gets the answer that there is")
 			require.Equal(t, 1, countKind(a.events, idempotency.EventRecordingDelayed))
-			requireProblem(t, b.do(t, call{key: "meanwhile"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+			requireProblem(t, b.do(t, call{key: "meanwhile"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 			server.Restart(t)
 			// Without persistence the key is free until the answer has been recorded.
 			require.NoError(t, a.guard.Shutdown(t.Context()))

@@ -10,6 +10,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/problem"
 )
 
 // A master dies during a run, and the Sentinels put its replica in its place. With
@@ -32,11 +33,11 @@ func TestRedisSentinelFailover(t *testing.T) {
 	require.Equal(t, "run 2", p.do(t, recorded).body)
 
 	f.Master.Kill()
-	requireProblem(t, p.do(t, later), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+	requireProblem(t, p.do(t, later), http.StatusServiceUnavailable, problem.StoreUnavailable)
 	h.goOn()
 	require.Equal(t, "run 1", (<-done).body)
 	p.requireReplay(t, recorded, "run 2")
-	requireProblem(t, p.do(t, later), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+	requireProblem(t, p.do(t, later), http.StatusServiceUnavailable, problem.StoreUnavailable)
 	require.EqualValues(t, 2, h.runs.Load())
 
 	redistest.StartReplica(t, f.Replica)

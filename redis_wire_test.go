@@ -16,6 +16,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/faultproxy"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/problem"
 )
 
 // A wireFault is one message to Redis that the network loses, or its reply.
@@ -125,7 +126,7 @@ func (c wireFault) test(t *testing.T, master *redistest.Server) {
 		require.Equal(t, "2 "+c.op.body, second.body)
 	default:
 		require.Equal(t, http.StatusBadGateway, first.status)
-		requireProblem(t, second, http.StatusConflict, idempotency.CodeOutcomeUnknown)
+		requireProblem(t, second, http.StatusConflict, problem.OutcomeUnknown)
 	}
 	require.Equal(t, c.op.runs, h.runs.Load())
 	require.EqualValues(t, 1, charges.Load())

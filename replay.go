@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+
+	"example.com/idempotency/problem"
 )
 
 // serveRecord answers a request that may not run from the record that stands in its
@@ -12,15 +14,15 @@ import (
 func (g *Guard) serveRecord(w http.ResponseWriter, r *http.Request, l *lease, rec Record) {
 	switch {
 	case rec.Fingerprint != l.claim.Fingerprint:
-		p := newProblem(CodeKeyReused)
+		p := problem.New(problem.KeyReused)
 		p.Status = g.set.mismatchStatus
 		g.reject(w, r, l.key, p)
 	case rec.State == StateCompleted:
 		g.replay(w, r, l, rec)
 	case rec.State == StateHeld:
-		g.reject(w, r, l.key, newProblem(CodeOutcomeUnknown))
+		g.reject(w, r, l.key, problem.New(problem.OutcomeUnknown))
 	default:
-		g.reject(w, r, l.key, newProblem(CodeInFlight))
+		g.reject(w, r, l.key, problem.New(problem.InFlight))
 	}
 }
 
@@ -47,23 +49,23 @@ func (g *Guard) replay(w http.ResponseWriter, r *http.Request, l *lease, rec Rec
 	case errors.Is(err, errAnswerVersion):
 		// Written by a newer version of this package, which will serve it.
 		l.observe(Event{Kind: EventCorrupt, Err: err})
-		g.reject(w, r, l.key, newProblem(CodeStoreUnavailable))
+		g.reject(w, r, l.key, problem.New(problem.StoreUnavailable))
 		return
 	case err != nil:
 		l.observe(Event{Kind: EventCorrupt, Err: err})
-		g.reject(w, r, l.key, newProblem(CodeAnswerUnreadable))
+		g.reject(w, r, l.key, problem.New(problem.AnswerUnreadable))
 		return
 	}
 	if g.set.authorizeReplay != nil {
 		info := newRecordInfo(l.id, rec)
 		info.Status = a.status
 		if err := g.set.authorizeReplay(r, info); err != nil {
-			g.reject(w, r, l.key, newProblem(CodeReplayDenied))
+			g.reject(w, r, l.key, problem.New(problem.ReplayDenied))
 			return
 		}
 	}
 	if a.kind == answerNotKept {
-		p := newProblem(CodeResponseNotKept)
+		p := problem.New(problem.ResponseNotKept)
 		p.OriginalStatus = a.status
 		for _, f := range a.header {
 			if f.name == "Location" && len(f.values) > 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // A waysToAnAnswer are all the ways in which a recorded answer reaches a client who has not
@@ -107,7 +108,7 @@ func TestEachWayToAnAnswerIsAuthorized(t *testing.T) {
 						require.Equal(t, "recorded", got.body)
 						return
 					}
-					requireProblem(t, got, http.StatusForbidden, idempotency.CodeReplayDenied)
+					requireProblem(t, got, http.StatusForbidden, problem.ReplayDenied)
 					require.Empty(t, got.header.Get("Location"))
 					require.False(t, strings.Contains(got.body, "recorded\"") || strings.Contains(got.body, "201"), got.body)
 				})

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // An alteringStore hands out other answers than those recorded.
@@ -58,25 +59,25 @@ func TestAlteredAnswerIsNeverServed(t *testing.T) {
 	tests := map[string]struct {
 		opt   idempotency.Option
 		alter func([]byte) []byte
-		code  idempotency.Code
+		code  problem.Code
 	}{
-		"nothing":                 {nil, with(nil), idempotency.CodeAnswerUnreadable},
-		"cut":                     {nil, func(b []byte) []byte { return b[:len(b)-1] }, idempotency.CodeAnswerUnreadable},
-		"longer":                  {nil, func(b []byte) []byte { return append(b, 0) }, idempotency.CodeAnswerUnreadable},
-		"flipped":                 {nil, func(b []byte) []byte { b[len(b)/2] ^= 1; return b }, idempotency.CodeAnswerUnreadable},
-		"of another key":          {nil, with(storedAnswer(t, call{key: "other"})), idempotency.CodeAnswerUnreadable},
-		"of another tenant":       {nil, with(storedAnswer(t, call{key: "k", tenant: "bob"})), idempotency.CodeAnswerUnreadable},
-		"of another payload":      {nil, with(storedAnswer(t, call{key: "k", body: "other"})), idempotency.CodeAnswerUnreadable},
-		"the value of a Do":       {nil, asValue, idempotency.CodeAnswerUnreadable},
-		"newer":                   {nil, func(b []byte) []byte { b[0]++; return b }, idempotency.CodeStoreUnavailable},
-		"sealed, for one without": {nil, with(sealed), idempotency.CodeStoreUnavailable},
-		"sealed, nothing":         {sealer(1), with(nil), idempotency.CodeAnswerUnreadable},
-		"sealed, too short":       {sealer(1), func(b []byte) []byte { return b[:3] }, idempotency.CodeAnswerUnreadable},
-		"sealed, flipped":         {sealer(1), func(b []byte) []byte { b[len(b)/2] ^= 1; return b }, idempotency.CodeAnswerUnreadable},
-		"sealed, of another key":  {sealer(1), with(storedAnswer(t, call{key: "other"}, sealer(1))), idempotency.CodeAnswerUnreadable},
-		"sealed, key unknown":     {sealer(2), with(sealed), idempotency.CodeAnswerUnreadable},
-		"sealed, newer":           {sealer(1), func(b []byte) []byte { b[0]++; return b }, idempotency.CodeStoreUnavailable},
-		"plain, for a sealer":     {sealer(1), with(plain), idempotency.CodeAnswerUnreadable},
+		"nothing":                 {nil, with(nil), problem.AnswerUnreadable},
+		"cut":                     {nil, func(b []byte) []byte { return b[:len(b)-1] }, problem.AnswerUnreadable},
+		"longer":                  {nil, func(b []byte) []byte { return append(b, 0) }, problem.AnswerUnreadable},
+		"flipped":                 {nil, func(b []byte) []byte { b[len(b)/2] ^= 1; return b }, problem.AnswerUnreadable},
+		"of another key":          {nil, with(storedAnswer(t, call{key: "other"})), problem.AnswerUnreadable},
+		"of another tenant":       {nil, with(storedAnswer(t, call{key: "k", tenant: "bob"})), problem.AnswerUnreadable},
+		"of another payload":      {nil, with(storedAnswer(t, call{key: "k", body: "other"})), problem.AnswerUnreadable},
+		"the value of a Do":       {nil, asValue, problem.AnswerUnreadable},
+		"newer":                   {nil, func(b []byte) []byte { b[0]++; return b }, problem.StoreUnavailable},
+		"sealed, for one without": {nil, with(sealed), problem.StoreUnavailable},
+		"sealed, nothing":         {sealer(1), with(nil), problem.AnswerUnreadable},
+		"sealed, too short":       {sealer(1), func(b []byte) []byte { return b[:3] }, problem.AnswerUnreadable},
+		"sealed, flipped":         {sealer(1), func(b []byte) []byte { b[len(b)/2] ^= 1; return b }, problem.AnswerUnreadable},
+		"sealed, of another key":  {sealer(1), with(storedAnswer(t, call{key: "other"}, sealer(1))), problem.AnswerUnreadable},
+		"sealed, key unknown":     {sealer(2), with(sealed), problem.AnswerUnreadable},
+		"sealed, newer":           {sealer(1), func(b []byte) []byte { b[0]++; return b }, problem.StoreUnavailable},
+		"plain, for a sealer":     {sealer(1), with(plain), problem.AnswerUnreadable},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +89,7 @@ func TestAlteredAnswerIsNeverServed(t *testing.T) {
 			s.do(t, call{key: "k"})
 			store.alter = tt.alter
 			status := http.StatusInternalServerError
-			if tt.code == idempotency.CodeStoreUnavailable {
+			if tt.code == problem.StoreUnavailable {
 				status = http.StatusServiceUnavailable
 			}
 			requireProblem(t, s.do(t, call{key: "k"}), status, tt.code)
@@ -126,11 +127,11 @@ func TestReplayIsAuthorized(t *testing.T) {
 			require.Equal(t, http.StatusCreated, s.do(t, c).status, "a run is not a replay")
 			require.Empty(t, asked)
 			got := s.do(t, c)
-			requireProblem(t, got, http.StatusForbidden, idempotency.CodeReplayDenied)
+			requireProblem(t, got, http.StatusForbidden, problem.ReplayDenied)
 			require.NotContains(t, got.body, "secret")
 			require.Zero(t, got.problem.OriginalStatus)
 			c.header = http.Header{"X-Role": {"admin"}}
-			require.NotEqual(t, idempotency.CodeReplayDenied, s.do(t, c).problem.Code)
+			require.NotEqual(t, problem.ReplayDenied, s.do(t, c).problem.Code)
 			require.Len(t, asked, 2)
 			require.Equal(t, path, asked[0].Key.Value)
 			require.Equal(t, "acme", asked[0].Key.Scope)

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"os"
+
+	"example.com/idempotency/problem"
 )
 
 // An intake is what a guard finds out about a request before it asks the store.
@@ -21,18 +23,18 @@ type intake struct {
 var errNoKey = errors.New("idempotency: no key")
 
 // A refusal is an error that is answered with a problem document.
-type refusal struct{ problem Problem }
+type refusal struct{ problem problem.Document }
 
 func (e *refusal) Error() string { return string(e.problem.Code) }
 
-func refused(code Code) *refusal { return &refusal{newProblem(code)} }
+func refused(code problem.Code) *refusal { return &refusal{problem.New(code)} }
 
 // take reads the request up to its fingerprint. The cheap refusals come first, and the
 // body is read before anything is claimed: one that drips in holds no claim.
 func (g *Guard) take(r *http.Request, in *intake) error {
 	var err error
 	if in.scope, err = scopeOf(g.core.scope, r); err != nil {
-		return refused(CodeScopeUnresolved)
+		return refused(problem.ScopeUnresolved)
 	}
 	if err = g.core.readBody(r, g.set.maxRequestBody, in); err != nil {
 		return err
@@ -41,17 +43,17 @@ func (g *Guard) take(r *http.Request, in *intake) error {
 		in.key, err = g.set.keyFunc(r, in.body)
 		switch {
 		case err != nil || len(in.key) > maxKeyLen:
-			p := newProblem(CodeKeyInvalid)
+			p := problem.New(problem.KeyInvalid)
 			p.Detail = "The request does not have the form that its idempotency key is taken from."
 			return &refusal{p}
 		case in.key == "" && g.set.required:
-			return refused(CodeKeyMissing)
+			return refused(problem.KeyMissing)
 		case in.key == "":
 			return errNoKey
 		}
 	}
 	if in.fingerprint, err = g.set.fingerprint(r, in.body); err != nil {
-		return refused(CodeFingerprintFailed)
+		return refused(problem.FingerprintFailed)
 	}
 	return nil
 }
@@ -100,7 +102,7 @@ func (c *core) dropBody(in *intake) {
 // declared length is over the limit is refused without reading a byte.
 func (c *core) readBody(r *http.Request, limit int64, in *intake) error {
 	if r.ContentLength > limit {
-		return refused(CodeBodyTooLarge)
+		return refused(problem.BodyTooLarge)
 	}
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
@@ -114,7 +116,7 @@ func (c *core) readBody(r *http.Request, limit int64, in *intake) error {
 		// A caller that is not net/http's server may send more than it declares.
 		switch m, err := r.Body.Read(in.buffer.more[:]); {
 		case m > 0:
-			return refused(CodeBodyUnreadable)
+			return refused(problem.BodyUnreadable)
 		case err != nil && !errors.Is(err, io.EOF):
 			return bodyRefusal(err)
 		}
@@ -126,9 +128,9 @@ func (c *core) readBody(r *http.Request, limit int64, in *intake) error {
 	case err != nil:
 		return bodyRefusal(err)
 	case n > limit:
-		return refused(CodeBodyTooLarge)
+		return refused(problem.BodyTooLarge)
 	case n == 0 && formParsed(r):
-		return refused(CodeBodyUnreadable)
+		return refused(problem.BodyUnreadable)
 	}
 	in.body = buf.Bytes()
 	return nil
@@ -141,9 +143,9 @@ func formParsed(r *http.Request) bool { return len(r.PostForm) > 0 || r.Multipar
 func bodyRefusal(err error) *refusal {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		return refused(CodeBodyTooLarge) // the limit of an outer handler
+		return refused(problem.BodyTooLarge) // the limit of an outer handler
 	}
-	e := refused(CodeBodyUnreadable)
+	e := refused(problem.BodyUnreadable)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		e.problem.Status = http.StatusRequestTimeout
 	}

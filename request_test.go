@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // A body whose reading the test watches.
@@ -92,7 +93,7 @@ func TestOuterBodyLimitIsTooLarge(t *testing.T) {
 func requireBodyLimit(t *testing.T, s *server, store *idempotency.MemoryStore, h *counter, limit int) {
 	t.Helper()
 	got := s.do(t, call{key: "declared", body: strings.Repeat("x", limit+1)})
-	requireProblem(t, got, http.StatusRequestEntityTooLarge, idempotency.CodeBodyTooLarge)
+	requireProblem(t, got, http.StatusRequestEntityTooLarge, problem.BodyTooLarge)
 
 	r := s.request(t.Context(), call{key: "chunked"})
 	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(strings.Repeat("x", limit+1))), -1
@@ -132,7 +133,7 @@ func TestBodyThatDoesNotArriveClaimsNothing(t *testing.T) {
 			h := &counter{}
 			rec := post(newGuard(t, store).Handler(h), tt.body, tt.length)
 			require.Equal(t, tt.status, rec.Code)
-			require.Contains(t, rec.Body.String(), string(idempotency.CodeBodyUnreadable))
+			require.Contains(t, rec.Body.String(), string(problem.BodyUnreadable))
 			require.NotContains(t, rec.Body.String(), errBroken.Error())
 			require.Zero(t, h.runs.Load())
 			require.Zero(t, store.Len())

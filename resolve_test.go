@@ -17,6 +17,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/problem"
 )
 
 // sharedStores are what is tested against concurrent requests.
@@ -44,7 +45,7 @@ var heldKey = idempotency.Key{Scope: "acme", Value: "k"}
 func hold(t *testing.T, s *server) {
 	t.Helper()
 	require.Equal(t, http.StatusInternalServerError, s.do(t, call{key: "k"}).status)
-	requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeOutcomeUnknown)
+	requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 }
 
 func TestHeldKeyNeverRunsByItself(t *testing.T) {
@@ -77,7 +78,7 @@ func TestHeldKeyNeverRunsByItself(t *testing.T) {
 				}()
 				for range 23 * 60 { // the retention is a day
 					time.Sleep(time.Minute)
-					requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeOutcomeUnknown)
+					requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 				}
 				require.Equal(t, 1, runs)
 				store.heal()
@@ -97,7 +98,7 @@ func TestRunThatWasDeclaredNotExecutedComesBack(t *testing.T) {
 		p.store.on("renew", always(refuse))
 		done := p.start(t, call{key: "k"})
 		time.Sleep(leaseTime + time.Second)
-		requireProblem(t, p.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeOutcomeUnknown)
+		requireProblem(t, p.do(t, call{key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 		err := newGuard(t, shared).Resolve(t.Context(), idempotency.Key{Scope: "acme", Value: "k"},
 			idempotency.Resolution{Outcome: idempotency.NotExecuted})
 		require.NoError(t, err)
@@ -194,7 +195,7 @@ func TestResolverIsNotAskedForAnotherPayload(t *testing.T) {
 			return idempotency.Resolution{Outcome: idempotency.NotExecuted}, nil
 		})).Handler(h))
 	require.Equal(t, http.StatusInternalServerError, s.do(t, call{key: "k"}).status)
-	requireProblem(t, s.do(t, call{key: "k", body: "other"}), http.StatusConflict, idempotency.CodeKeyReused)
+	requireProblem(t, s.do(t, call{key: "k", body: "other"}), http.StatusConflict, problem.KeyReused)
 	require.Zero(t, asked)
 	require.Equal(t, http.StatusCreated, s.do(t, call{key: "k"}).status)
 	require.Equal(t, 1, asked)
@@ -220,7 +221,7 @@ func TestResolverIsAskedOnceAtATime(t *testing.T) {
 	}()
 	<-entered
 	for range 10 {
-		requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeOutcomeUnknown)
+		requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 	}
 	close(answer)
 	require.True(t, (<-first).replayed())
@@ -249,7 +250,7 @@ func TestResolverSettlesOnlyTheRunItWasAskedAbout(t *testing.T) {
 		})).Handler(h))
 	strict = serveRecorder(t, guard.Handler(h))
 	hold(t, strict)
-	requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeOutcomeUnknown)
+	requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 	info, err := guard.Lookup(t.Context(), heldKey)
 	require.NoError(t, err)
 	require.Equal(t, idempotency.StateHeld, info.State)
@@ -346,7 +347,7 @@ func retryWhileSettled(
 	guard := strict.With(opts...)
 	first := serveRecorder(t, strict.Handler(h))
 	require.Eventually(t, func() bool {
-		return first.do(t, retry).problem.Code == idempotency.CodeOutcomeUnknown
+		return first.do(t, retry).problem.Code == problem.OutcomeUnknown
 	}, time.Minute, time.Millisecond)
 	require.EqualValues(t, 1, h.runs.Load())
 	s := serveRecorder(t, guard.Handler(h))
@@ -371,11 +372,11 @@ func retryWhileSettled(
 				case got.status == http.StatusCreated:
 					fresh.Add(1)
 					return
-				case got.problem.Code == idempotency.CodeInFlight:
-				case got.problem.Code == idempotency.CodeStoreUnavailable:
+				case got.problem.Code == problem.InFlight:
+				case got.problem.Code == problem.StoreUnavailable:
 					time.Sleep(10 * time.Millisecond) // the machine is busy enough
-				case got.problem.Code == idempotency.CodeOutcomeUnknown && !done:
-				case got.problem.Code == idempotency.CodeOutcomeUnknown && unclear.Load():
+				case got.problem.Code == problem.OutcomeUnknown && !done:
+				case got.problem.Code == problem.OutcomeUnknown && unclear.Load():
 					return
 				default:
 					t.Errorf("status %d, %s", got.status, got.problem.Code)

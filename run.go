@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net/http"
 	"time"
+
+	"example.com/idempotency/problem"
 )
 
 // A run is one execution of a handler. All its parts are one allocation, and none is
@@ -89,11 +91,11 @@ func (u *run) finish(r *http.Request, start time.Time) {
 		u.guard.serveRecord(u.rec.w, r, u.lease, rec)
 	case u.cutShort && u.verdict.outcome != Final:
 		// The empty 200 that net/http makes of silence would be a lie.
-		code := CodeInFlight
+		code := problem.InFlight
 		if u.verdict.lasting() {
-			code = CodeOutcomeUnknown
+			code = problem.OutcomeUnknown
 		}
-		u.guard.reject(u.rec.w, r, u.lease.key, newProblem(code))
+		u.guard.reject(u.rec.w, r, u.lease.key, problem.New(code))
 	default:
 		u.rec.respond(&u.answer)
 	}

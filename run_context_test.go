@@ -13,6 +13,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/load"
+	"example.com/idempotency/problem"
 )
 
 // runWith serves one request in a bubble and shows its context to f.
@@ -231,6 +232,6 @@ func TestSilenceOfARunThatDidNothingIsNoAnswer(t *testing.T) {
 			op.SetOutcome(idempotency.NotExecuted)
 		}), idempotency.WithRecovery(idempotency.Hold))
 		p.store.on("renew", always(refuse))
-		requireProblem(t, p.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeInFlight)
+		requireProblem(t, p.do(t, call{key: "k"}), http.StatusConflict, problem.InFlight)
 	})
 }

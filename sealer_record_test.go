@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // A tampering is a server on whose store somebody else can write.
@@ -37,9 +38,9 @@ func (s *tampering) requireUnserved(t *testing.T, c call, stored []byte, what ..
 	before, reported := s.h.runs.Load(), countKind(s.events, idempotency.EventCorrupt)
 	got := s.do(t, c)
 	if got.status == http.StatusServiceUnavailable {
-		requireProblem(t, got, http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+		requireProblem(t, got, http.StatusServiceUnavailable, problem.StoreUnavailable)
 	} else {
-		requireProblem(t, got, http.StatusInternalServerError, idempotency.CodeAnswerUnreadable)
+		requireProblem(t, got, http.StatusInternalServerError, problem.AnswerUnreadable)
 	}
 	require.Equal(t, before, s.h.runs.Load(), what...)
 	require.Equal(t, reported+1, countKind(s.events, idempotency.EventCorrupt), what...)
@@ -113,13 +114,13 @@ func TestSealingKeysAreRotatedUnderWay(t *testing.T) {
 	for _, s := range []*server{before, accepting, after} {
 		requireReplay(t, first, s.do(t, call{key: "old"}))
 	}
-	requireProblem(t, done.do(t, call{key: "old"}), http.StatusInternalServerError, idempotency.CodeAnswerUnreadable)
+	requireProblem(t, done.do(t, call{key: "old"}), http.StatusInternalServerError, problem.AnswerUnreadable)
 
 	first = after.do(t, call{key: "new"})
 	for _, s := range []*server{accepting, after, done} {
 		requireReplay(t, first, s.do(t, call{key: "new"}))
 	}
-	requireProblem(t, before.do(t, call{key: "new"}), http.StatusInternalServerError, idempotency.CodeAnswerUnreadable)
+	requireProblem(t, before.do(t, call{key: "new"}), http.StatusInternalServerError, problem.AnswerUnreadable)
 	require.Zero(t, doneRuns.runs.Load())
 }
 
@@ -134,8 +135,8 @@ func TestSealingIsTurnedOnUnderWay(t *testing.T) {
 	old.do(t, call{key: "plain"})
 	sealing.do(t, call{key: "sealed"})
 	for range 2 {
-		requireProblem(t, sealing.do(t, call{key: "plain"}), http.StatusInternalServerError, idempotency.CodeAnswerUnreadable)
-		requireProblem(t, old.do(t, call{key: "sealed"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+		requireProblem(t, sealing.do(t, call{key: "plain"}), http.StatusInternalServerError, problem.AnswerUnreadable)
+		requireProblem(t, old.do(t, call{key: "sealed"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 		require.True(t, old.do(t, call{key: "plain"}).replayed())
 		require.True(t, sealing.do(t, call{key: "sealed"}).replayed())
 	}

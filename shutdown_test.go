@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 func TestShutdownWaitsForRuns(t *testing.T) {
@@ -127,13 +128,13 @@ func TestShutdownEndsWaitsAndRefusesKeys(t *testing.T) {
 		shut := make(chan error, 1)
 		start := time.Now()
 		go func() { shut <- p.guard.Shutdown(t.Context()) }()
-		requireProblem(t, <-waiting, http.StatusConflict, idempotency.CodeInFlight)
-		requireProblem(t, <-follower, http.StatusConflict, idempotency.CodeInFlight)
+		requireProblem(t, <-waiting, http.StatusConflict, problem.InFlight)
+		requireProblem(t, <-follower, http.StatusConflict, problem.InFlight)
 		require.Zero(t, time.Since(start))
 
-		requireProblem(t, p.do(t, call{key: "other"}), http.StatusServiceUnavailable, idempotency.CodeShuttingDown)
+		requireProblem(t, p.do(t, call{key: "other"}), http.StatusServiceUnavailable, problem.ShuttingDown)
 		sibling := serveRecorder(t, p.guard.With(idempotency.WithTTL(time.Hour)).Handler(h))
-		requireProblem(t, sibling.do(t, call{key: "other"}), http.StatusServiceUnavailable, idempotency.CodeShuttingDown)
+		requireProblem(t, sibling.do(t, call{key: "other"}), http.StatusServiceUnavailable, problem.ShuttingDown)
 		require.Equal(t, "done", p.do(t, call{}).body, "without a key there is nothing to refuse")
 
 		require.Equal(t, "done", (<-done).body)
@@ -167,7 +168,7 @@ func TestPendingAnswersAreBoundedByBytes(t *testing.T) {
 				require.Len(t, got.body, size)
 				continue
 			}
-			requireProblem(t, got, http.StatusConflict, idempotency.CodeResponseNotKept)
+			requireProblem(t, got, http.StatusConflict, problem.ResponseNotKept)
 			require.Equal(t, "/charges/1", got.problem.OriginalLocation)
 		}
 		require.EqualValues(t, fit+2, h.runs.Load())

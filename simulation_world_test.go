@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // A simulation is one world: a store, the processes that share it and their clients.
@@ -275,19 +276,19 @@ func (w *simulation) answered(q *simRequest, got reply, err error) bool {
 	switch got.problem.Code {
 	case "":
 		return w.checkAnswer(q, got.status, got.header, got.body)
-	case idempotency.CodeInFlight, idempotency.CodeStoreUnavailable, idempotency.CodeShuttingDown:
+	case problem.InFlight, problem.StoreUnavailable, problem.ShuttingDown:
 		return false
-	case idempotency.CodeKeyReused:
+	case problem.KeyReused:
 		w.seen[simReused]++
 		if q.payload == q.key.payload {
 			w.failf(q.key.index, "%v is told that its key is another's", q)
 		}
-	case idempotency.CodeOutcomeUnknown:
+	case problem.OutcomeUnknown:
 		w.seen[simHeld]++
 		if w.recovery != idempotency.Hold {
 			w.failf(q.key.index, "the key is held")
 		}
-	case idempotency.CodeResponseNotKept:
+	case problem.ResponseNotKept:
 		if c := q.key.completed; c == nil || c.conduct != runLarge {
 			w.failf(q.key.index, "%v is refused a recorded answer", q)
 		}

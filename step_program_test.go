@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // TestStepPrograms runs random programs of steps on processes that fail in all the ways
@@ -298,7 +299,7 @@ func (w *world) request(p *programProcess) (string, error) {
 	switch {
 	case err != nil:
 		return "", err
-	case got.problem.Code == idempotency.CodeOutcomeUnknown:
+	case got.problem.Code == problem.OutcomeUnknown:
 		return "", idempotency.ErrHeld
 	case got.status != http.StatusOK:
 		return "", fmt.Errorf("status %d: %s", got.status, got.body)

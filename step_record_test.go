@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // A stepFaultStore is a faultStore that can record steps; the calls are named "step".
@@ -180,7 +181,7 @@ func TestStepOfAnOvertakenRunIsRefused(t *testing.T) {
 		<-entered
 		time.Sleep(5 * time.Second)
 		require.Equal(t, http.StatusCreated, s.do(t, call{key: "k"}).status)
-		requireProblem(t, <-done, http.StatusConflict, idempotency.CodeInFlight)
+		requireProblem(t, <-done, http.StatusConflict, problem.InFlight)
 		require.True(t, s.do(t, call{key: "k"}).replayed())
 	})
 }
@@ -211,7 +212,7 @@ func TestMarkOutlivesTheOption(t *testing.T) {
 			require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
 			opts = second
 			require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
-			requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeOutcomeUnknown)
+			requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 			require.Equal(t, 1, ran)
 		})
 	}
@@ -419,7 +420,7 @@ func TestStepsOnRedis(t *testing.T) {
 		require.Equal(t, http.StatusCreated, s.do(t, call{key: "k"}).status)
 		close(revive)
 		// The first run was told to stop, and its silence counts for nobody.
-		requireProblem(t, <-first, http.StatusConflict, idempotency.CodeInFlight)
+		requireProblem(t, <-first, http.StatusConflict, problem.InFlight)
 		again := s.do(t, call{key: "k"})
 		require.True(t, again.replayed())
 		require.Equal(t, http.StatusCreated, again.status)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // stepServer serves a handler on a memory store and a recorder.
@@ -117,7 +118,7 @@ func TestAtMostOnceStepIsHeldAfterACrash(t *testing.T) {
 			_, err := s.try(t.Context(), call{key: "k"})
 			require.Error(t, err)
 			require.Equal(t, http.StatusInternalServerError, s.do(t, call{key: "k"}).status)
-			requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeOutcomeUnknown)
+			requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 			require.Equal(t, 1, ran)
 			require.Equal(t, 2, attempts)
 		})

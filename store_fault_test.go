@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 func TestStoreDownAtClaimRunsNothing(t *testing.T) {
@@ -26,7 +27,7 @@ func TestStoreDownAtClaimRunsNothing(t *testing.T) {
 				memory := idempotency.NewMemoryStore()
 				p := newProcess(t, memory, h)
 				p.store.on("claim", always(f))
-				requireProblem(t, p.do(t, call{key: "k"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+				requireProblem(t, p.do(t, call{key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 				require.Zero(t, h.runs.Load())
 				require.Zero(t, memory.Len())
 				require.Contains(t, p.events.kinds(), idempotency.EventStoreError)
@@ -109,10 +110,10 @@ func TestDefiniteRefusalsOfTheStore(t *testing.T) {
 	tests := map[string]struct {
 		err    error
 		status int
-		code   idempotency.Code
+		code   problem.Code
 	}{
-		"full":    {idempotency.ErrStoreFull, http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable},
-		"corrupt": {idempotency.ErrCorrupt, http.StatusInternalServerError, idempotency.CodeAnswerUnreadable},
+		"full":    {idempotency.ErrStoreFull, http.StatusServiceUnavailable, problem.StoreUnavailable},
+		"corrupt": {idempotency.ErrCorrupt, http.StatusInternalServerError, problem.AnswerUnreadable},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -156,7 +157,7 @@ func TestGhostClaimIsGivenBack(t *testing.T) {
 					p.store.on("claim", tt.claim)
 					p.store.on("release", tt.release)
 					start := time.Now()
-					requireProblem(t, p.do(t, call{key: "k"}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable)
+					requireProblem(t, p.do(t, call{key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 					require.LessOrEqual(t, time.Since(start), 2*time.Second)
 					time.Sleep(tt.after - time.Since(start))
 					synctest.Wait()
@@ -228,7 +229,7 @@ func TestAnswerIsRecordedWhenTheStoreIsBack(t *testing.T) {
 					require.Equal(t, "done", got.body)
 					require.LessOrEqual(t, time.Since(start), 2*time.Second)
 					for time.Since(start) < away-time.Second {
-						requireProblem(t, other.do(t, call{key: "k"}), http.StatusConflict, idempotency.CodeInFlight)
+						requireProblem(t, other.do(t, call{key: "k"}), http.StatusConflict, problem.InFlight)
 						time.Sleep(time.Second)
 					}
 					time.Sleep(away - time.Since(start))
@@ -375,7 +376,7 @@ func TestDeafStoreIsNotCalledWithoutEnd(t *testing.T) {
 			for i := range atOnce {
 				wg.Go(func() {
 					got := p.attempt(t, call{key: fmt.Sprintf("%d-%d", round, i)})
-					if got.problem.Code != idempotency.CodeStoreUnavailable {
+					if got.problem.Code != problem.StoreUnavailable {
 						t.Errorf("request %d: %d %s", i, got.status, got.body)
 					}
 				})
@@ -405,7 +406,7 @@ func TestGhostClaimsAreBoundedByNumber(t *testing.T) {
 		for i := range fit + over {
 			wg.Go(func() {
 				got := p.attempt(t, call{key: fmt.Sprint(i)})
-				if got.problem.Code != idempotency.CodeStoreUnavailable {
+				if got.problem.Code != problem.StoreUnavailable {
 					t.Errorf("request %d: %d %s", i, got.status, got.body)
 				}
 			})
@@ -433,12 +434,12 @@ func TestFailOpenDoesNotForgetWhatTheStoreHasSaid(t *testing.T) {
 	for name, c := range map[string]struct {
 		opt    idempotency.Option
 		status int
-		code   idempotency.Code
+		code   problem.Code
 	}{
-		"waiting": {idempotency.WithWait(time.Minute), http.StatusConflict, idempotency.CodeInFlight},
+		"waiting": {idempotency.WithWait(time.Minute), http.StatusConflict, problem.InFlight},
 		"resolved": {idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 			return idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusCreated}, nil
-		}), http.StatusServiceUnavailable, idempotency.CodeStoreUnavailable},
+		}), http.StatusServiceUnavailable, problem.StoreUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

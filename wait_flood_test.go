@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // How many requests of a process may wait for one key, and for all keys.
@@ -30,7 +31,7 @@ func TestFloodOfOneKeyLeavesRoomForOthers(t *testing.T) {
 		start := time.Now()
 		flood := p.waiters(t, roomPerKey, call{key: "flooded"})
 		for range 100 {
-			requireProblem(t, p.do(t, call{key: "flooded"}), http.StatusConflict, idempotency.CodeInFlight)
+			requireProblem(t, p.do(t, call{key: "flooded"}), http.StatusConflict, problem.InFlight)
 		}
 		other := p.waiters(t, 1, call{key: "other"})
 		require.Zero(t, time.Since(start))
@@ -66,11 +67,11 @@ func TestWaitingRoomIsBounded(t *testing.T) {
 		}
 		synctest.Wait()
 		start := time.Now()
-		requireProblem(t, patient.do(t, late), http.StatusConflict, idempotency.CodeInFlight)
+		requireProblem(t, patient.do(t, late), http.StatusConflict, problem.InFlight)
 		require.Zero(t, time.Since(start), "it waits where there is no room")
 
 		for range room / 2 {
-			requireProblem(t, <-replies, http.StatusConflict, idempotency.CodeInFlight)
+			requireProblem(t, <-replies, http.StatusConflict, problem.InFlight)
 		}
 		require.True(t, patient.do(t, late).replayed(), "those who gave up still take room")
 		for range room / 2 {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // A watchedStore is a faultStore that can wake waiters, and counts who watches.
@@ -139,7 +140,7 @@ func TestAnotherLeadsOn(t *testing.T) {
 		for range cap(followers) {
 			go func() { followers <- patient.attempt(t, call{key: "k"}) }()
 		}
-		requireProblem(t, <-leader, http.StatusConflict, idempotency.CodeInFlight)
+		requireProblem(t, <-leader, http.StatusConflict, problem.InFlight)
 		require.Equal(t, 5*time.Second, time.Since(start))
 		synctest.Wait()
 		require.EqualValues(t, 1, store.watching.Load())
@@ -235,7 +236,7 @@ func TestHoldEndsTheWait(t *testing.T) {
 		replies := p.waiters(t, 5, call{key: "k"})
 		require.Equal(t, http.StatusBadGateway, (<-owner).status)
 		for range 5 {
-			requireProblem(t, <-replies, http.StatusConflict, idempotency.CodeOutcomeUnknown)
+			requireProblem(t, <-replies, http.StatusConflict, problem.OutcomeUnknown)
 		}
 	})
 }
@@ -259,7 +260,7 @@ func TestClientGoneStopsWaiting(t *testing.T) {
 		start := time.Now()
 		cancel()
 		for range cap(gone) {
-			requireProblem(t, <-gone, http.StatusConflict, idempotency.CodeInFlight)
+			requireProblem(t, <-gone, http.StatusConflict, problem.InFlight)
 		}
 		require.Zero(t, time.Since(start))
 		require.Equal(t, "done", (<-owner).body)
@@ -314,7 +315,7 @@ func TestWaitEndsWithTheStoresAnswer(t *testing.T) {
 		start := time.Now()
 		p.store.on("claim", always(failWith(idempotency.ErrCorrupt)))
 		for range 3 {
-			requireProblem(t, <-replies, http.StatusInternalServerError, idempotency.CodeAnswerUnreadable)
+			requireProblem(t, <-replies, http.StatusInternalServerError, problem.AnswerUnreadable)
 		}
 		require.LessOrEqual(t, time.Since(start), time.Second)
 		<-done
@@ -334,10 +335,10 @@ func TestWaitEndsWhenTheKeyIsUsedForAnotherPayload(t *testing.T) {
 		other := p.start(t, call{key: "k", body: "other"})
 		start := time.Now()
 		for range 3 {
-			requireProblem(t, <-replies, http.StatusConflict, idempotency.CodeKeyReused)
+			requireProblem(t, <-replies, http.StatusConflict, problem.KeyReused)
 		}
 		require.LessOrEqual(t, time.Since(start), time.Second)
 		require.Equal(t, "done", (<-other).body)
-		requireProblem(t, <-owner, http.StatusConflict, idempotency.CodeKeyReused)
+		requireProblem(t, <-owner, http.StatusConflict, problem.KeyReused)
 	})
 }

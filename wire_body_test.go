@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 const chunked = "Transfer-Encoding: chunked\r\n"
@@ -22,7 +22,7 @@ func TestWireRefusesBadBodies(t *testing.T) {
 	tests := map[string]struct {
 		fields, body string
 		status       int
-		code         idempotency.Code // or else net/http refuses
+		code         problem.Code // or else net/http refuses
 	}{
 		"two lengths":               {"Content-Length: 5\r\nContent-Length: 6\r\n", "hello!", 400, ""},
 		"a list of lengths":         {"Content-Length: 5, 5\r\n", "hello", 400, ""},
@@ -31,28 +31,28 @@ func TestWireRefusesBadBodies(t *testing.T) {
 		"hexadecimal length":        {"Content-Length: 0x5\r\n", "hello", 400, ""},
 		"empty length":              {"Content-Length:\r\n", "hello", 400, ""},
 		"length over 63 bits":       {"Content-Length: 9223372036854775808\r\n", "hello", 400, ""},
-		"length of 63 bits":         {"Content-Length: 9223372036854775807\r\n", "hello", 413, idempotency.CodeBodyTooLarge},
+		"length of 63 bits":         {"Content-Length: 9223372036854775807\r\n", "hello", 413, problem.BodyTooLarge},
 		"length and other coding":   {"Content-Length: 5\r\nTransfer-Encoding: gzip\r\n", "hello", 501, ""},
 		"unknown coding":            {"Transfer-Encoding: xchunked\r\n", "0\r\n\r\n", 501, ""},
 		"two codings":               {"Transfer-Encoding: identity, chunked\r\n", "0\r\n\r\n", 501, ""},
 		"chunked twice":             {chunked + chunked, "0\r\n\r\n", 501, ""},
 		"coding with a control":     {"Transfer-Encoding:\x0bchunked\r\n", "0\r\n\r\n", 400, ""},
-		"chunk size overflows":      {chunked, "fffffffffffffffff\r\nhello\r\n0\r\n\r\n", 400, idempotency.CodeBodyUnreadable},
-		"chunk size of 63 bits":     {chunked, "7fffffffffffffff\r\nhello\r\n0\r\n\r\n", 400, idempotency.CodeBodyUnreadable},
-		"chunk size negative":       {chunked, "-1\r\nhello\r\n0\r\n\r\n", 400, idempotency.CodeBodyUnreadable},
-		"chunk size missing":        {chunked, "\r\nhello\r\n0\r\n\r\n", 400, idempotency.CodeBodyUnreadable},
-		"chunk longer than size":    {chunked, "5\r\nhelloXX\r\n0\r\n\r\n", 400, idempotency.CodeBodyUnreadable},
-		"chunks end in bare LF":     {chunked, "5\nhello\n0\n\n", 400, idempotency.CodeBodyUnreadable},
-		"huge chunk extension":      {chunked, "5;" + strings.Repeat("a", 1<<20) + "\r\nhello\r\n0\r\n\r\n", 400, idempotency.CodeBodyUnreadable},
-		"bad trailer":               {chunked, "5\r\nhello\r\n0\r\nno colon\r\n\r\n", 400, idempotency.CodeBodyUnreadable},
-		"huge trailer":              {chunked, "0\r\nX: " + strings.Repeat("a", 1<<20) + "\r\n\r\n", 400, idempotency.CodeBodyUnreadable},
-		"declared, cut short":       {"Content-Length: 6\r\n", "hello", 400, idempotency.CodeBodyUnreadable},
-		"chunked, cut in a chunk":   {chunked, "6\r\nhello", 400, idempotency.CodeBodyUnreadable},
-		"chunked, cut after one":    {chunked, "5\r\nhello\r\n", 400, idempotency.CodeBodyUnreadable},
-		"chunked, cut at the end":   {chunked, "5\r\nhello\r\n0\r\n", 400, idempotency.CodeBodyUnreadable},
-		"chunked, over the limit":   {chunked, "fffff\r\n" + strings.Repeat("x", 0xfffff) + "\r\n2\r\nxx\r\n0\r\n\r\n", 413, idempotency.CodeBodyTooLarge},
+		"chunk size overflows":      {chunked, "fffffffffffffffff\r\nhello\r\n0\r\n\r\n", 400, problem.BodyUnreadable},
+		"chunk size of 63 bits":     {chunked, "7fffffffffffffff\r\nhello\r\n0\r\n\r\n", 400, problem.BodyUnreadable},
+		"chunk size negative":       {chunked, "-1\r\nhello\r\n0\r\n\r\n", 400, problem.BodyUnreadable},
+		"chunk size missing":        {chunked, "\r\nhello\r\n0\r\n\r\n", 400, problem.BodyUnreadable},
+		"chunk longer than size":    {chunked, "5\r\nhelloXX\r\n0\r\n\r\n", 400, problem.BodyUnreadable},
+		"chunks end in bare LF":     {chunked, "5\nhello\n0\n\n", 400, problem.BodyUnreadable},
+		"huge chunk extension":      {chunked, "5;" + strings.Repeat("a", 1<<20) + "\r\nhello\r\n0\r\n\r\n", 400, problem.BodyUnreadable},
+		"bad trailer":               {chunked, "5\r\nhello\r\n0\r\nno colon\r\n\r\n", 400, problem.BodyUnreadable},
+		"huge trailer":              {chunked, "0\r\nX: " + strings.Repeat("a", 1<<20) + "\r\n\r\n", 400, problem.BodyUnreadable},
+		"declared, cut short":       {"Content-Length: 6\r\n", "hello", 400, problem.BodyUnreadable},
+		"chunked, cut in a chunk":   {chunked, "6\r\nhello", 400, problem.BodyUnreadable},
+		"chunked, cut after one":    {chunked, "5\r\nhello\r\n", 400, problem.BodyUnreadable},
+		"chunked, cut at the end":   {chunked, "5\r\nhello\r\n0\r\n", 400, problem.BodyUnreadable},
+		"chunked, over the limit":   {chunked, "fffff\r\n" + strings.Repeat("x", 0xfffff) + "\r\n2\r\nxx\r\n0\r\n\r\n", 413, problem.BodyTooLarge},
 		"other expectation":         {"Expect: 200-ok\r\nContent-Length: 5\r\n", "hello", 417, ""},
-		"many small chunks, no end": {chunked, strings.Repeat("1\r\nx\r\n", 1000), 400, idempotency.CodeBodyUnreadable},
+		"many small chunks, no end": {chunked, strings.Repeat("1\r\nx\r\n", 1000), 400, problem.BodyUnreadable},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestWireBodyThatIsTooSlow(t *testing.T) {
 			conn.send(message("POST /charges", wireHost+wireKey+fields, "2\r\n"))
 			got, ok := conn.receive(t)
 			require.True(t, ok)
-			requireProblem(t, got, http.StatusRequestTimeout, idempotency.CodeBodyUnreadable)
+			requireProblem(t, got, http.StatusRequestTimeout, problem.BodyUnreadable)
 			require.Zero(t, h.runs.Load())
 			require.Zero(t, w.store.Len())
 		})

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // A wire is a real server that a test talks to in bytes of its own, as a client does that
@@ -151,36 +152,36 @@ func TestWireRefusesBadKeys(t *testing.T) {
 	t.Parallel()
 	keys := map[string]struct {
 		fields string
-		code   idempotency.Code // or else net/http refuses
+		code   problem.Code // or else net/http refuses
 	}{
-		"folded":                      {"Idempotency-Key: a\r\n b\r\n", idempotency.CodeKeyInvalid},
-		"folded with a tab":           {"Idempotency-Key: a\r\n\tb\r\n", idempotency.CodeKeyInvalid},
-		"folded to a list":            {"Idempotency-Key: a,\r\n b\r\n", idempotency.CodeKeyInvalid},
-		"eight bits":                  {"Idempotency-Key: cl\xe9\r\n", idempotency.CodeKeyInvalid},
-		"UTF-8":                       {"Idempotency-Key: clé\r\n", idempotency.CodeKeyInvalid},
-		"UTF-8 in quotes":             {"Idempotency-Key: \"clé\"\r\n", idempotency.CodeKeyInvalid},
+		"folded":                      {"Idempotency-Key: a\r\n b\r\n", problem.KeyInvalid},
+		"folded with a tab":           {"Idempotency-Key: a\r\n\tb\r\n", problem.KeyInvalid},
+		"folded to a list":            {"Idempotency-Key: a,\r\n b\r\n", problem.KeyInvalid},
+		"eight bits":                  {"Idempotency-Key: cl\xe9\r\n", problem.KeyInvalid},
+		"UTF-8":                       {"Idempotency-Key: clé\r\n", problem.KeyInvalid},
+		"UTF-8 in quotes":             {"Idempotency-Key: \"clé\"\r\n", problem.KeyInvalid},
 		"NUL":                         {"Idempotency-Key: a\x00b\r\n", ""},
 		"bare CR":                     {"Idempotency-Key: a\rb\r\n", ""},
 		"DEL":                         {"Idempotency-Key: a\x7fb\r\n", ""},
 		"ANSI escape":                 {"Idempotency-Key: \x1b[31mred\r\n", ""},
-		"two fields":                  {wireKey + "Idempotency-Key: l\r\n", idempotency.CodeKeyInvalid},
-		"two equal fields":            {wireKey + wireKey, idempotency.CodeKeyInvalid},
-		"two fields, spelled apart":   {wireKey + "IDEMPOTENCY-KEY: k\r\n", idempotency.CodeKeyInvalid},
-		"two fields, one empty":       {wireKey + "idempotency-key:\r\n", idempotency.CodeKeyInvalid},
-		"list":                        {"Idempotency-Key: k, l\r\n", idempotency.CodeKeyInvalid},
-		"empty":                       {"Idempotency-Key:\r\n", idempotency.CodeKeyInvalid},
-		"blank":                       {"Idempotency-Key: \t \r\n", idempotency.CodeKeyInvalid},
-		"blank, folded":               {"Idempotency-Key: \r\n \r\n", idempotency.CodeKeyInvalid},
-		"underscore":                  {"Idempotency_Key: k\r\n", idempotency.CodeKeyMissing},
+		"two fields":                  {wireKey + "Idempotency-Key: l\r\n", problem.KeyInvalid},
+		"two equal fields":            {wireKey + wireKey, problem.KeyInvalid},
+		"two fields, spelled apart":   {wireKey + "IDEMPOTENCY-KEY: k\r\n", problem.KeyInvalid},
+		"two fields, one empty":       {wireKey + "idempotency-key:\r\n", problem.KeyInvalid},
+		"list":                        {"Idempotency-Key: k, l\r\n", problem.KeyInvalid},
+		"empty":                       {"Idempotency-Key:\r\n", problem.KeyInvalid},
+		"blank":                       {"Idempotency-Key: \t \r\n", problem.KeyInvalid},
+		"blank, folded":               {"Idempotency-Key: \r\n \r\n", problem.KeyInvalid},
+		"underscore":                  {"Idempotency_Key: k\r\n", problem.KeyMissing},
 		"space before the colon":      {"Idempotency-Key : k\r\n", ""},
 		"no colon":                    {"Idempotency-Key\r\n", ""},
-		"256 bytes":                   {"Idempotency-Key: " + strings.Repeat("k", 256) + "\r\n", idempotency.CodeKeyInvalid},
-		"a megabyte":                  {"Idempotency-Key: " + strings.Repeat("k", 1<<20) + "\r\n", idempotency.CodeKeyInvalid},
+		"256 bytes":                   {"Idempotency-Key: " + strings.Repeat("k", 256) + "\r\n", problem.KeyInvalid},
+		"a megabyte":                  {"Idempotency-Key: " + strings.Repeat("k", 1<<20) + "\r\n", problem.KeyInvalid},
 		"two megabytes":               {"Idempotency-Key: " + strings.Repeat("k", 2<<20) + "\r\n", ""},
-		"a thousand fields":           {strings.Repeat(wireKey, 1000), idempotency.CodeKeyInvalid},
-		"in the trailer instead":      {"Trailer: Idempotency-Key\r\n", idempotency.CodeKeyMissing},
-		"in the query instead":        {"X-Key: k\r\n", idempotency.CodeKeyMissing},
-		"hop by hop, named as option": {"Connection: idempotency-key\r\n", idempotency.CodeKeyMissing},
+		"a thousand fields":           {strings.Repeat(wireKey, 1000), problem.KeyInvalid},
+		"in the trailer instead":      {"Trailer: Idempotency-Key\r\n", problem.KeyMissing},
+		"in the query instead":        {"X-Key: k\r\n", problem.KeyMissing},
+		"hop by hop, named as option": {"Connection: idempotency-key\r\n", problem.KeyMissing},
 	}
 	for name, tt := range keys {
 		t.Run(name, func(t *testing.T) {
@@ -253,7 +254,7 @@ func TestWireRequestTargets(t *testing.T) {
 		"/charges", "/charges?a=1#", "/charges?a=2", "/Charges?a=1", "/charges/?a=1", "//charges?a=1", "/./charges?a=1",
 		"/charge%73?a=1", "//other.test/charges?a=1", "http://other.test?a=1", "*", "mailto:charges", "mailto:others",
 	} {
-		requireProblem(t, ask(target, wireHost), http.StatusConflict, idempotency.CodeKeyReused)
+		requireProblem(t, ask(target, wireHost), http.StatusConflict, problem.KeyReused)
 	}
 	for _, host := range []string{"", wireHost + wireHost, "Host: a b\r\n", "Host: a\x00\r\n"} {
 		require.Equal(t, http.StatusBadRequest, ask("/charges?a=1", host).status, "%q", host)
@@ -274,6 +275,6 @@ func TestWirePipelinedDuplicates(t *testing.T) {
 	for _, got := range replies[1:20] {
 		requireReplay(t, replies[0], got)
 	}
-	requireProblem(t, replies[20], http.StatusConflict, idempotency.CodeKeyReused)
+	requireProblem(t, replies[20], http.StatusConflict, problem.KeyReused)
 	require.EqualValues(t, 1, w.h.runs.Load())
 }

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+
+	"example.com/idempotency/problem"
 )
 
 // A Verdict is what the result of an attempt says about the request.
@@ -59,15 +61,15 @@ func Classify(resp *http.Response, err error) Verdict {
 	return classifyAnswer(resp, p)
 }
 
-func classifyAnswer(resp *http.Response, p *Problem) Verdict {
+func classifyAnswer(resp *http.Response, p *problem.Document) Verdict {
 	if Replayed(resp) {
 		return Final // the recorded answer does not change
 	}
 	if p != nil {
 		switch p.Code {
-		case codeStoreUnavailable, codeShuttingDown, codeBodyUnreadable:
+		case problem.StoreUnavailable, problem.ShuttingDown, problem.BodyUnreadable:
 			return Retry
-		case codeKeyReused, codeOutcomeUnknown, codeResponseNotKept, codeAnswerUnreadable:
+		case problem.KeyReused, problem.OutcomeUnknown, problem.ResponseNotKept, problem.AnswerUnreadable:
 			return Final
 		}
 	}
@@ -89,9 +91,9 @@ func classifyAnswer(resp *http.Response, p *Problem) Verdict {
 
 // inFlight reports whether an answer says that the request is being executed. Servers that
 // do not name the reason tell this conflict from others by Retry-After.
-func inFlight(resp *http.Response, p *Problem) bool {
+func inFlight(resp *http.Response, p *problem.Document) bool {
 	if p != nil && p.Code != "" {
-		return p.Code == codeInFlight
+		return p.Code == problem.InFlight
 	}
 	return resp.StatusCode == http.StatusConflict && resp.Header.Get("Retry-After") != ""
 }
@@ -143,16 +145,16 @@ func notTrusted(err error) bool {
 
 // refusal returns the errors that a problem means in answer to a request with a key; none
 // if it is an answer like any other.
-func refusal(p *Problem) []error {
+func refusal(p *problem.Document) []error {
 	if p == nil {
 		return nil
 	}
 	switch p.Code {
-	case codeKeyReused:
+	case problem.KeyReused:
 		return []error{ErrKeyReused}
-	case codeOutcomeUnknown:
+	case problem.OutcomeUnknown:
 		return []error{ErrHeld, ErrOutcomeUnknown}
-	case codeResponseNotKept, codeAnswerUnreadable:
+	case problem.ResponseNotKept, problem.AnswerUnreadable:
 		return []error{ErrAnswerLost}
 	default:
 		return nil
@@ -163,13 +165,13 @@ func refusal(p *Problem) []error {
 // earlier attempts: by whoever stands before the guard, such as an authentication whose
 // token has expired in the meantime, or by the guard before it has found the record.
 // Whatever comes from behind the guard carries the key again.
-func (c *call) saysNothing(resp *http.Response, p *Problem) bool {
+func (c *call) saysNothing(resp *http.Response, p *problem.Document) bool {
 	if Replayed(resp) {
 		return false
 	}
 	if p != nil {
 		switch p.Code {
-		case codeKeyMissing, codeKeyInvalid, codeBodyTooLarge, codeFingerprintFailed, codeScopeUnresolved, codeReplayDenied:
+		case problem.KeyMissing, problem.KeyInvalid, problem.BodyTooLarge, problem.FingerprintFailed, problem.ScopeUnresolved, problem.ReplayDenied:
 			return true
 		}
 	}

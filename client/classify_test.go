@@ -18,8 +18,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
 	"example.com/idempotency/client"
+	"example.com/idempotency/problem"
 )
 
 // rows are the results that the rows of the decision table in docs/client.md stand for.
@@ -27,11 +27,11 @@ var rows = map[string][]answer{
 	"1xx, 2xx, 3xx": {{status: 101}, {status: 200}, {status: 201}, {status: 204}, {status: 302}, {status: 307}},
 	"any status with `Idempotent-Replayed: true`": {
 		replayed(answer{status: 201}), replayed(answer{status: 500}), replayed(answer{status: 429}),
-		replayed(answer{status: 409}), replayed(problem(503, "store-unavailable")),
+		replayed(answer{status: 409}), replayed(refused(503, "store-unavailable")),
 	},
-	"408, 425, 429": {{status: 408}, {status: 425}, {status: 429}, problem(429, "slow-down")},
+	"408, 425, 429": {{status: 408}, {status: 425}, {status: 429}, refused(429, "slow-down")},
 	"409 `in-flight`": {
-		problem(409, "in-flight"), problem(409, "in-flight", "Retry-After", "1"),
+		refused(409, "in-flight"), refused(409, "in-flight", "Retry-After", "1"),
 		{status: 409, header: map[string]string{"Content-Type": "application/problem+json"}, body: `{"status":"409","code":"in-flight"}`},
 	},
 	"409 with `Retry-After`, without a code": {
@@ -40,16 +40,16 @@ var rows = map[string][]answer{
 		{status: 409, header: map[string]string{"Retry-After": "1", "Content-Type": "application/problem+json"}, body: `{"title":"wait"}`},
 		{status: 409, header: map[string]string{"Retry-After": "1", "Content-Type": "application/problem+json"}, body: `"wait"`},
 	},
-	"409 without either, or with a code of its own": {{status: 409}, problem(409, ""), problem(409, "sold-out"), problem(409, "sold-out", "Retry-After", "1")},
-	"`key-reused`, with any status":                 {problem(409, "key-reused"), problem(422, "key-reused"), problem(400, "key-reused"), problem(408, "key-reused")},
-	"409 `outcome-unknown`":                         {problem(409, "outcome-unknown")},
-	"409 `response-not-kept`":                       {problem(409, "response-not-kept")},
-	"500 `answer-unreadable`":                       {problem(500, "answer-unreadable")},
-	"400 or 408 `body-unreadable`":                  {problem(400, "body-unreadable"), problem(408, "body-unreadable")},
-	"other 4xx":                                     {{status: 400}, {status: 401}, {status: 402}, {status: 403}, {status: 404}, {status: 413}, {status: 422}, problem(403, "scope-unresolved")},
-	"503 `store-unavailable`, `shutting-down`":      {problem(503, "store-unavailable"), problem(503, "shutting-down")},
+	"409 without either, or with a code of its own": {{status: 409}, refused(409, ""), refused(409, "sold-out"), refused(409, "sold-out", "Retry-After", "1")},
+	"`key-reused`, with any status":                 {refused(409, "key-reused"), refused(422, "key-reused"), refused(400, "key-reused"), refused(408, "key-reused")},
+	"409 `outcome-unknown`":                         {refused(409, "outcome-unknown")},
+	"409 `response-not-kept`":                       {refused(409, "response-not-kept")},
+	"500 `answer-unreadable`":                       {refused(500, "answer-unreadable")},
+	"400 or 408 `body-unreadable`":                  {refused(400, "body-unreadable"), refused(408, "body-unreadable")},
+	"other 4xx":                                     {{status: 400}, {status: 401}, {status: 402}, {status: 403}, {status: 404}, {status: 413}, {status: 422}, refused(403, "scope-unresolved")},
+	"503 `store-unavailable`, `shutting-down`":      {refused(503, "store-unavailable"), refused(503, "shutting-down")},
 	"501, 505":  {{status: 501}, {status: 505}},
-	"other 5xx": {{status: 500}, {status: 502}, {status: 503}, {status: 504}, {status: 520}, {status: 529}, problem(500, "bug")},
+	"other 5xx": {{status: 500}, {status: 502}, {status: 503}, {status: 504}, {status: 520}, {status: 529}, refused(500, "bug")},
 	"no connection (dial, DNS, proxy)": {
 		{err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}},
 		{err: &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host"}}},
@@ -149,7 +149,7 @@ func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 // A problem document is read within bounds, and what is behind them is still there.
 func TestClassifyReadsALargeDocumentWithinBounds(t *testing.T) {
 	t.Parallel()
-	large := problem(409, "in-flight")
+	large := refused(409, "in-flight")
 	large.body = strings.TrimSuffix(large.body, "}") + `,"detail":"` + strings.Repeat("x", 1<<20) + `"}`
 	resp := large.response(nil)
 	count := &countedBody{Reader: resp.Body}
@@ -166,18 +166,18 @@ func TestClassifyReadsALargeDocumentWithinBounds(t *testing.T) {
 // The client knows the codes of the server by their text; here they are compared.
 func TestCodesAreThoseOfTheServer(t *testing.T) {
 	t.Parallel()
-	for code, want := range map[idempotency.Code]client.Verdict{
-		idempotency.CodeInFlight: client.Unknown, idempotency.CodeStoreUnavailable: client.Retry,
-		idempotency.CodeShuttingDown: client.Retry, idempotency.CodeBodyUnreadable: client.Retry,
-		idempotency.CodeKeyReused: client.Final, idempotency.CodeOutcomeUnknown: client.Final,
-		idempotency.CodeResponseNotKept: client.Final, idempotency.CodeAnswerUnreadable: client.Final,
+	for code, want := range map[problem.Code]client.Verdict{
+		problem.InFlight: client.Unknown, problem.StoreUnavailable: client.Retry,
+		problem.ShuttingDown: client.Retry, problem.BodyUnreadable: client.Retry,
+		problem.KeyReused: client.Final, problem.OutcomeUnknown: client.Final,
+		problem.ResponseNotKept: client.Final, problem.AnswerUnreadable: client.Final,
 	} {
 		// With a status that would mean the opposite by itself.
 		status := http.StatusTooManyRequests
 		if want == client.Retry || want == client.Unknown {
 			status = http.StatusTeapot
 		}
-		resp := problem(status, string(code)).response(nil)
+		resp := refused(status, string(code)).response(nil)
 		require.Equal(t, want, client.Classify(resp, nil), "%s", code)
 		require.NoError(t, resp.Body.Close())
 	}
@@ -193,9 +193,9 @@ func TestClassifyKnowsTheErrorsOfTheTransport(t *testing.T) {
 		key  string
 		want client.Verdict
 	}{
-		"key reused":       {base: answering(problem(409, "key-reused")), want: client.Final},
-		"held":             {base: answering(problem(409, "outcome-unknown")), want: client.Final},
-		"answer lost":      {base: answering(problem(409, "response-not-kept")), want: client.Final},
+		"key reused":       {base: answering(refused(409, "key-reused")), want: client.Final},
+		"held":             {base: answering(refused(409, "outcome-unknown")), want: client.Final},
+		"answer lost":      {base: answering(refused(409, "response-not-kept")), want: client.Final},
 		"key invalid":      {base: answering(answer{status: 200}), key: "a,b", want: client.Final},
 		"body too large":   {base: answering(answer{status: 200}), opts: []client.Option{client.WithMaxBody(1)}, want: client.Final},
 		"outcome unknown":  {base: answering(answer{err: errReset}), want: client.Unknown},

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"example.com/idempotency/problem"
 )
 
 // Errors of a [Transport]. Those that are about a request with a key come inside of an
@@ -20,7 +22,7 @@ var (
 	ErrHeld = errors.New("client: outcome unknown to the server and held there")
 
 	// ErrAnswerLost says that the request was executed, and that its answer cannot be had
-	// any more. The [Problem] may tell its status and location.
+	// any more. The [problem.Document] may tell its status and location.
 	ErrAnswerLost = errors.New("client: executed, but the answer was not kept")
 
 	// ErrKeyReused says that the key was used before with another request. This one was
@@ -90,7 +92,7 @@ type Error struct {
 	// was not sent.
 	Attempts []Attempt
 	// Problem is the problem document of the last answer, if it had one.
-	Problem *Problem
+	Problem *problem.Document
 	// Err is why the last attempt failed.
 	Err error
 

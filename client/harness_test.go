@@ -197,8 +197,8 @@ func failure(t testing.TB, err error) *client.Error {
 	return e
 }
 
-// problem is the answer with a problem document.
-func problem(status int, code string, header ...string) answer {
+// refused is the answer with a problem document.
+func refused(status int, code string, header ...string) answer {
 	a := answer{status: status, body: `{"title":"t","status":` + strconv.Itoa(status) + `,"code":"` + code + `"}`}
 	a.header = map[string]string{"Content-Type": "application/problem+json; charset=utf-8"}
 	for i := 0; i < len(header); i += 2 {

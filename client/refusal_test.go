@@ -16,6 +16,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/client"
+	"example.com/idempotency/problem"
 )
 
 // The refusals of a guard are errors of the client, with the problem document.
@@ -32,29 +33,29 @@ func TestRefusalsOfTheServer(t *testing.T) {
 		opts    []idempotency.Option
 		body    string
 		want    []error
-		code    idempotency.Code
+		code    problem.Code
 	}{
-		"reused": {large, nil, "other", []error{client.ErrKeyReused}, idempotency.CodeKeyReused},
+		"reused": {large, nil, "other", []error{client.ErrKeyReused}, problem.KeyReused},
 		"reused, other status": {
 			large,
 			[]idempotency.Option{idempotency.WithMismatchStatus(422)},
 			"other",
 			[]error{client.ErrKeyReused},
-			idempotency.CodeKeyReused,
+			problem.KeyReused,
 		},
 		"held": {
 			broken,
 			[]idempotency.Option{idempotency.WithRecovery(idempotency.Hold)},
 			"body",
 			[]error{client.ErrHeld, client.ErrOutcomeUnknown},
-			idempotency.CodeOutcomeUnknown,
+			problem.OutcomeUnknown,
 		},
 		"not kept": {
 			large,
 			[]idempotency.Option{idempotency.WithMaxResponseBody(100)},
 			"body",
 			[]error{client.ErrAnswerLost},
-			idempotency.CodeResponseNotKept,
+			problem.ResponseNotKept,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,12 +76,12 @@ func TestRefusalsOfTheServer(t *testing.T) {
 				}
 				require.Equal(t, want, errors.Is(err, known), "%v", known)
 			}
-			require.Equal(t, string(c.code), e.Problem.Code)
+			require.Equal(t, c.code, e.Problem.Code)
 			require.NotEmpty(t, e.Problem.Title)
 			require.Equal(t, "k", e.Key)
 			require.Equal(t, client.ReasonFinal, e.Reason)
 			require.Len(t, e.Attempts, 1)
-			if c.code == idempotency.CodeResponseNotKept {
+			if c.code == problem.ResponseNotKept {
 				require.Equal(t, http.StatusCreated, e.Problem.OriginalStatus)
 				require.Equal(t, "/charges/1", e.Problem.OriginalLocation)
 			}
@@ -120,14 +121,14 @@ func TestFinalAnswerThatSaysNothingOfAnEarlierAttempt(t *testing.T) {
 		"421 of a proxy":         {answer{status: 421}, true},
 		"403 of the handler":     {answer{status: 403, header: echo}, false},
 		"403, replayed":          {replayed(answer{status: 403}), false},
-		"scope-unresolved":       {problem(403, "scope-unresolved", keyField, "k"), true},
-		"replay-denied":          {problem(403, "replay-denied", keyField, "k"), true},
-		"key-invalid":            {problem(400, "key-invalid"), true},
-		"key-missing":            {problem(400, "key-missing"), true},
-		"body-too-large":         {problem(413, "body-too-large"), true},
-		"fingerprint-failed":     {problem(400, "fingerprint-failed"), true},
+		"scope-unresolved":       {refused(403, "scope-unresolved", keyField, "k"), true},
+		"replay-denied":          {refused(403, "replay-denied", keyField, "k"), true},
+		"key-invalid":            {refused(400, "key-invalid"), true},
+		"key-missing":            {refused(400, "key-missing"), true},
+		"body-too-large":         {refused(413, "body-too-large"), true},
+		"fingerprint-failed":     {refused(400, "fingerprint-failed"), true},
 		"404":                    {answer{status: 404}, false},
-		"problem of the handler": {problem(422, "sold-out"), false},
+		"problem of the handler": {refused(422, "sold-out"), false},
 		"201":                    {answer{status: 201}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -195,7 +196,7 @@ func TestReusedKeyAfterAnEarlierAttemptIsUnknown(t *testing.T) {
 // What is known not to have been executed is not called unknown.
 func TestGivingUpWhenNothingWasExecuted(t *testing.T) {
 	t.Parallel()
-	base := answering(problem(503, "store-unavailable"), answer{status: 429, body: "slow down"})
+	base := answering(refused(503, "store-unavailable"), answer{status: 429, body: "slow down"})
 	e := new(events)
 	got, err := send(newTransport(t, base, quick, client.WithObserver(e.observe)), post(t.Context(), place, "{}"))
 	require.NoError(t, err)

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"example.com/idempotency/problem"
 )
 
 // A call is one logical request: all of its attempts carry the same key and bytes.
@@ -23,7 +25,7 @@ type call struct {
 // A result is what an attempt has brought.
 type result struct {
 	resp    *http.Response
-	problem *Problem
+	problem *problem.Document
 	err     error
 	verdict Verdict
 	held    bool // the body is in memory
@@ -252,7 +254,7 @@ func (c *call) giveUp(reason string, r *result) (*http.Response, error) {
 }
 
 // failure makes the error of a request with a key.
-func (c *call) failure(reason string, p *Problem, err error) *Error {
+func (c *call) failure(reason string, p *problem.Document, err error) *Error {
 	e := &Error{Key: c.key.value, Reason: reason, Attempts: slices.Clone(c.attempts), Problem: p, Err: err, is: refusal(p)}
 	// A key that was used with other bytes may have been so by an earlier attempt.
 	if known := slices.Contains(e.is, ErrAnswerLost) || slices.Contains(e.is, ErrOutcomeUnknown); c.unknown && !known {

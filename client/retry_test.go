@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/client"
+	"example.com/idempotency/problem"
 )
 
 // The tests of this file run in bubbles with a fake clock.
@@ -33,7 +34,7 @@ func TestOneKeyAndOneBodyForAllAttempts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				base := answering(answer{err: errReset}, answer{status: 503, body: "busy"}, problem(409, "in-flight", "Retry-After", "1"),
+				base := answering(answer{err: errReset}, answer{status: 503, body: "busy"}, refused(409, "in-flight", "Retry-After", "1"),
 					answer{status: 429, body: strings.Repeat("x", 200<<10), chunks: true}, answer{status: 201, body: "done"})
 				e := new(events)
 				r := request(t.Context(), http.MethodPost, place, body())
@@ -166,7 +167,7 @@ func TestInFlightIsWaitedForUntilTheDeadline(t *testing.T) {
 		end := time.Now().Add(40 * time.Second) // a pause is eleven seconds at most
 		base := answering(answer{do: func(r *http.Request) (*http.Response, error) {
 			if time.Now().Before(end) {
-				return problem(409, "in-flight", "Retry-After", "1").response(r), nil
+				return refused(409, "in-flight", "Retry-After", "1").response(r), nil
 			}
 			return answer{status: 201}.response(r), nil
 		}})
@@ -181,7 +182,7 @@ func TestInFlightIsWaitedForUntilTheDeadline(t *testing.T) {
 		require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 		e := failure(t, err)
 		require.Equal(t, client.ReasonDeadline, e.Reason)
-		require.Equal(t, "in-flight", e.Problem.Code)
+		require.Equal(t, problem.InFlight, e.Problem.Code)
 		require.Less(t, time.Since(start), time.Minute)
 	})
 }
@@ -253,7 +254,7 @@ func TestAttemptThatFallsSilentIsGivenUp(t *testing.T) {
 
 func TestWithoutKeyAnUnsafeRequestIsSentOnce(t *testing.T) {
 	t.Parallel()
-	for _, a := range []answer{{err: errReset}, {err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}, {status: 503}, {status: 429}, problem(409, "in-flight")} {
+	for _, a := range []answer{{err: errReset}, {err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}, {status: 503}, {status: 429}, refused(409, "in-flight")} {
 		base := answering(a, answer{status: 201})
 		body := once("body")
 		got, err := send(newTransport(t, base, quick), request(client.WithoutKey(t.Context()), http.MethodPost, place, body))

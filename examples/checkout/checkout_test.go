@@ -20,8 +20,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/problem"
 )
 
 // lease is short, because a key stays blocked that long after each crash.
@@ -81,7 +81,7 @@ type reply struct {
 	status   int
 	body     string
 	replayed bool
-	code     idempotency.Code
+	code     problem.Code
 	err      error
 }
 
@@ -106,9 +106,9 @@ func (c client) send(ctx context.Context, p *process) (r reply) {
 		replayed: resp.Header.Get("Idempotent-Replayed") == "true",
 	}
 	if resp.Header.Get("Content-Type") == "application/problem+json" {
-		var problem idempotency.Problem
-		r.err = errors.Join(err, json.Unmarshal(text, &problem))
-		r.code = problem.Code
+		var document problem.Document
+		r.err = errors.Join(err, json.Unmarshal(text, &document))
+		r.code = document.Code
 	}
 	return r
 }
@@ -120,7 +120,7 @@ func (c client) retry(t *testing.T, p *process) reply {
 	defer cancel()
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, lease/2) {
 		got := c.send(ctx, p)
-		retryable := got.err != nil || got.status >= http.StatusInternalServerError || got.code == idempotency.CodeInFlight
+		retryable := got.err != nil || got.status >= http.StatusInternalServerError || got.code == problem.InFlight
 		if !retryable {
 			return got
 		}
@@ -336,7 +336,7 @@ func TestKilledBetweenMarkAndRecordIsHeldAndResolved(t *testing.T) {
 			}
 			for range 3 {
 				require.Equal(t, http.StatusConflict, got.status)
-				require.Equal(t, idempotency.CodeOutcomeUnknown, got.code)
+				require.Equal(t, problem.OutcomeUnknown, got.code)
 				got = client.send(t.Context(), unresolved)
 			}
 			got = client.retry(t, resolving)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // An inProcess API is called without a network, so that its time can be a test's.
@@ -76,7 +77,7 @@ func TestRefusals(t *testing.T) {
 	for _, path := range []string{"/charges", "/payouts"} {
 		missing := api.pay(t, path, "Bearer alice", "", hundredEuros)
 		require.Equal(t, http.StatusBadRequest, missing.status)
-		require.Equal(t, idempotency.CodeKeyMissing, missing.code)
+		require.Equal(t, problem.KeyMissing, missing.code)
 	}
 	require.Equal(t, newProvider(0).counts(), api.provider.counts(), "nothing was done")
 }
@@ -139,7 +140,7 @@ func TestShutdownEndsTheGuard(t *testing.T) {
 	require.NoError(t, shutdown(&http.Server{}, api.guard))
 	got := api.pay(t, "/charges", "Bearer alice", "order-1", hundredEuros)
 	require.Equal(t, http.StatusServiceUnavailable, got.status)
-	require.Equal(t, idempotency.CodeShuttingDown, got.code)
+	require.Equal(t, problem.ShuttingDown, got.code)
 }
 
 func TestDocumentationShowsTheSameLines(t *testing.T) {

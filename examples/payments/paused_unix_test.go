@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/problem"
 )
 
 // A process that stands still for longer than its lease, in the middle of a payment,
@@ -27,7 +27,7 @@ func TestPausedProcess(t *testing.T) {
 	var taken answer
 	require.Eventually(t, func() bool {
 		taken = other.pay(t, "/charges", "order-1", hundredEuros)
-		return taken.code != idempotency.CodeInFlight
+		return taken.code != problem.InFlight
 	}, 10*time.Second, 10*time.Millisecond)
 	requirePaid(t, taken, 2)
 

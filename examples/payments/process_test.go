@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // runMain in the environment makes this test binary be the program that it tests: the
@@ -75,7 +75,7 @@ type answer struct {
 	header   http.Header
 	body     string
 	replayed bool
-	code     idempotency.Code // of a refusal by the guard
+	code     problem.Code // of a refusal by the guard
 	payment  payment
 }
 
@@ -119,9 +119,9 @@ func readAnswer(resp *http.Response) (answer, error) {
 	}
 	switch {
 	case resp.Header.Get("Content-Type") == "application/problem+json":
-		var problem idempotency.Problem
-		err = json.Unmarshal(body, &problem)
-		a.code = problem.Code
+		var document problem.Document
+		err = json.Unmarshal(body, &document)
+		a.code = document.Code
 	case a.status == http.StatusCreated:
 		err = json.Unmarshal(body, &a.payment)
 	}
@@ -158,7 +158,7 @@ func (p *process) begin(t *testing.T, path, key string) <-chan result {
 	}
 	refused := <-results
 	require.NoError(t, refused.err)
-	require.Equal(t, idempotency.CodeInFlight, refused.code, refused.body)
+	require.Equal(t, problem.InFlight, refused.code, refused.body)
 	require.Equal(t, "1", refused.header.Get("Retry-After"))
 	return results
 }

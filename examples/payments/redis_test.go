@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/problem"
 )
 
 func TestProcessesShareOneKey(t *testing.T) {
@@ -47,7 +47,7 @@ func TestProcessesShareOneKey(t *testing.T) {
 			requireReplay(t, ran[0], got.answer)
 		case got.status != http.StatusCreated:
 			require.Equal(t, http.StatusConflict, got.status, got.body)
-			require.Equal(t, idempotency.CodeInFlight, got.code)
+			require.Equal(t, problem.InFlight, got.code)
 		}
 	}
 	charges := 0
@@ -81,7 +81,7 @@ func TestKilledProcess(t *testing.T) {
 		defer poll.Stop()
 		for refused := 0; ; refused++ {
 			got := survivor.pay(t, path, key, hundredEuros)
-			if got.code != idempotency.CodeInFlight {
+			if got.code != problem.InFlight {
 				require.Positive(t, refused, "the lease outlives its process")
 				return got
 			}
@@ -102,7 +102,7 @@ func TestKilledProcess(t *testing.T) {
 		t.Parallel()
 		held := settled(t, "/payouts", "order-2")
 		require.Equal(t, http.StatusConflict, held.status)
-		require.Equal(t, idempotency.CodeOutcomeUnknown, held.code)
+		require.Equal(t, problem.OutcomeUnknown, held.code)
 		require.Empty(t, held.header.Get("Retry-After"))
 		require.Zero(t, survivor.count(t)["payouts"])
 	})

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 func TestPaymentsAreSafeToRetry(t *testing.T) {
@@ -24,7 +24,7 @@ func TestPaymentsAreSafeToRetry(t *testing.T) {
 
 	other := p.pay(t, "/charges", "order-1", `{"amount":999,"currency":"eur"}`)
 	require.Equal(t, http.StatusConflict, other.status)
-	require.Equal(t, idempotency.CodeKeyReused, other.code)
+	require.Equal(t, problem.KeyReused, other.code)
 	require.Empty(t, other.header.Get("Retry-After"), "sending it again will not help")
 
 	running := p.begin(t, "/charges", "order-2") // one of two at once is refused as in flight
@@ -35,11 +35,11 @@ func TestPaymentsAreSafeToRetry(t *testing.T) {
 
 	bad := p.pay(t, "/charges", "bad,key", hundredEuros)
 	require.Equal(t, http.StatusBadRequest, bad.status)
-	require.Equal(t, idempotency.CodeKeyInvalid, bad.code)
+	require.Equal(t, problem.KeyInvalid, bad.code)
 
 	missing := p.pay(t, "/charges", "", hundredEuros)
 	require.Equal(t, http.StatusBadRequest, missing.status)
-	require.Equal(t, idempotency.CodeKeyMissing, missing.code)
+	require.Equal(t, problem.KeyMissing, missing.code)
 
 	require.Equal(t, map[string]int{"charges": 2, "payouts": 0, "transfers": 0}, p.count(t))
 }

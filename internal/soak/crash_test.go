@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/problem"
 )
 
 // crashLease is how long a key stays blocked after its process was killed. On a busy
@@ -75,7 +75,7 @@ func TestKilledAtEveryMomentOfARun(t *testing.T) {
 				got := in.retry(t, survivor)
 				blocked := time.Since(sent)
 				if c.held {
-					require.Equal(t, idempotency.CodeOutcomeUnknown, got.code, got)
+					require.Equal(t, problem.OutcomeUnknown, got.code, got)
 					require.Empty(t, got.header.Get("Retry-After"))
 				} else {
 					require.Equal(t, http.StatusCreated, got.status, got)

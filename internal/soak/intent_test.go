@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // An intent is what a client wants to happen once: it sends the same request, with the
@@ -60,7 +60,7 @@ type reply struct {
 	status int
 	header http.Header
 	body   []byte
-	code   idempotency.Code // of a refusal by the guard
+	code   problem.Code // of a refusal by the guard
 	err    error
 }
 
@@ -109,9 +109,9 @@ func (in *intent) send(ctx context.Context, client *http.Client, p *process, bod
 	got.status, got.header = resp.StatusCode, resp.Header
 	got.body, got.err = io.ReadAll(resp.Body)
 	if got.err == nil && got.header.Get("Content-Type") == "application/problem+json" {
-		var problem idempotency.Problem
-		got.err = json.Unmarshal(got.body, &problem)
-		got.code = problem.Code
+		var document problem.Document
+		got.err = json.Unmarshal(got.body, &document)
+		got.code = document.Code
 	}
 	return got
 }
@@ -140,15 +140,15 @@ func (in *intent) take(p *process, got reply) (verdict, error) {
 		return again, fmt.Errorf("cut off: %w", got.err)
 	case got.status == http.StatusCreated:
 		return settled, in.compare(p, got)
-	case got.code == idempotency.CodeInFlight,
-		got.code == idempotency.CodeStoreUnavailable:
+	case got.code == problem.InFlight,
+		got.code == problem.StoreUnavailable:
 		if got.header.Get("Retry-After") == "" {
 			return again, errors.New("without Retry-After")
 		}
 		return again, nil
-	case got.code == idempotency.CodeShuttingDown && disturbed:
+	case got.code == problem.ShuttingDown && disturbed:
 		return again, nil
-	case got.code == idempotency.CodeOutcomeUnknown:
+	case got.code == problem.OutcomeUnknown:
 		return settled, in.hold()
 	case got.code != "":
 		return again, errors.New("unexpected refusal")

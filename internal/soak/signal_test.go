@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/faultproxy"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/problem"
 )
 
 // A pair is two processes that share a Redis. The first is the one that something
@@ -112,7 +112,7 @@ func TestTerminatedProcessLosesNothing(t *testing.T) {
 	terminated := time.Now()
 	told := receive(t, duplicate)
 	require.Less(t, time.Since(terminated), waiting*2/3)
-	require.Equal(t, idempotency.CodeInFlight, told.code, told)
+	require.Equal(t, problem.InFlight, told.code, told)
 	require.Equal(t, "1", told.header.Get("Retry-After"))
 	close(lastGate.open)
 	lastAnswer := receive(t, lastDone)
@@ -172,7 +172,7 @@ func TestTerminatedProcessWithoutStoreEndsInTime(t *testing.T) {
 	requireOwn(t, second)
 	require.Equal(t, "2", second.header.Get("X-Attempt"))
 	require.NotEqual(t, answers[0].digest(), second.digest())
-	require.Equal(t, idempotency.CodeOutcomeUnknown, held.retry(t, p.other).code)
+	require.Equal(t, problem.OutcomeUnknown, held.retry(t, p.other).code)
 	require.Len(t, p.ledger.of(again.name()), 2)
 	require.Len(t, p.ledger.of(held.name()), 1)
 }
@@ -198,7 +198,7 @@ func TestStoppedProcessShowsNoSecondAnswer(t *testing.T) {
 	second := taken.retry(t, p.other)
 	requireOwn(t, second)
 	require.Equal(t, "2", second.header.Get("X-Attempt"))
-	require.Equal(t, idempotency.CodeOutcomeUnknown, held.retry(t, p.other).code)
+	require.Equal(t, problem.OutcomeUnknown, held.retry(t, p.other).code)
 
 	// The runs go on when the process does, and not when its renewals have succeeded.
 	for _, g := range gates {

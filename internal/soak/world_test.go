@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/faultproxy"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/problem"
 )
 
 // A world is what a soak takes place in: one Redis, some places in which api processes
@@ -286,7 +286,7 @@ func (w *world) contradict(rng *rand.Rand, in *intent) {
 	p := w.places[rng.IntN(len(w.places))].process()
 	got := w.send(in, p, append([]byte(" "), in.body...), patience)
 	switch {
-	case got.code == idempotency.CodeKeyReused, got.code == idempotency.CodeStoreUnavailable:
+	case got.code == problem.KeyReused, got.code == problem.StoreUnavailable:
 	case p.disturbed(got.sent):
 	default:
 		w.fail(in, "another payload got %v", got)

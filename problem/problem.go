@@ -1,0 +1,143 @@
+// Package problem defines how a guard refuses a request: the codes, the RFC 9457 problem
+// document, and the header field that names the code. Server and client share it, and it
+// imports nothing but the standard library.
+package problem
+
+import "net/http"
+
+// Header is the response header field in which a guard names the code of its refusal, for
+// example "Idempotency-Error: in-flight". The guard sets it on each refusal, also where the
+// application writes the body in a format of its own. An answer without the field comes
+// from the application, or from somebody in front of the guard. A browser shows the field to
+// scripts of other origins only if Access-Control-Expose-Headers lists it.
+const Header = "Idempotency-Error"
+
+// ContentType is the media type of a [Document] in JSON.
+const ContentType = "application/problem+json"
+
+// A Code tells a client program why its request was refused. It is the value of [Header],
+// and the member "code" of the problem document.
+type Code string
+
+// The codes of refusals, with the status of each.
+const (
+	KeyMissing        Code = "key-missing"        // 400: the route requires a key
+	KeyInvalid        Code = "key-invalid"        // 400: the key is malformed
+	BodyUnreadable    Code = "body-unreadable"    // 400, or 408 on a timeout: the body did not arrive, or an outer handler has read it
+	BodyTooLarge      Code = "body-too-large"     // 413: the body is over the limit
+	FingerprintFailed Code = "fingerprint-failed" // 400: the fingerprint function refused the request
+	ScopeUnresolved   Code = "scope-unresolved"   // 403: nobody to whom the key could belong
+	ReplayDenied      Code = "replay-denied"      // 403: the caller may no longer see the recorded answer
+	KeyUnknown        Code = "key-unknown"        // 404, only of LookupHandler: nothing is known of the key
+	KeyReused         Code = "key-reused"         // 409: the key was used for another payload
+	InFlight          Code = "in-flight"          // 409 and Retry-After: the first request is still running
+	OutcomeUnknown    Code = "outcome-unknown"    // 409: the outcome of the run is unknown and it will not run again
+	ResponseNotKept   Code = "response-not-kept"  // 409: it ran, but its answer was too large to keep
+	AnswerUnreadable  Code = "answer-unreadable"  // 500: the recorded answer cannot be read; it will not run again
+	StoreUnavailable  Code = "store-unavailable"  // 503 and Retry-After: this request was not run
+	ShuttingDown      Code = "shutting-down"      // 503 and Retry-After: this request was not run
+)
+
+// Retryable reports whether sending the same request again, with the same key, can
+// succeed. Only refusals with these codes carry Retry-After.
+func (c Code) Retryable() bool {
+	return c == InFlight || c == StoreUnavailable || c == ShuttingDown
+}
+
+// Known reports whether c is one of the codes of this package.
+func (c Code) Known() bool {
+	_, ok := texts[c]
+	return ok
+}
+
+// A Document is an RFC 9457 problem document: what a client gets instead of the handler's
+// answer. A guard never puts a stored payload, a backend's error text or anything of
+// another caller into it.
+type Document struct {
+	// Type is a URI for the kind of problem: the policy URL with the code as fragment, or
+	// about:blank if the guard has no policy URL.
+	Type string `json:"type"`
+	// Title is the same short text for every problem of this code.
+	Title string `json:"title"`
+	// Status is the HTTP status of the answer.
+	Status int `json:"status"`
+	// Detail says in a sentence what to do about it.
+	Detail string `json:"detail,omitempty"`
+	// Code is the stable name of the problem.
+	Code Code `json:"code"`
+	// OriginalStatus is the status of the run's own answer, and OriginalLocation its
+	// Location header, where the answer itself was too large to keep.
+	OriginalStatus   int    `json:"original_status,omitempty"`
+	OriginalLocation string `json:"original_location,omitempty"`
+}
+
+// New returns the document for a code, with its status, title and default detail. For a
+// code that this package does not know, only the code is set.
+func New(c Code) Document {
+	d := texts[c]
+	d.Code = c
+	return d
+}
+
+// texts holds status, title and default detail of each code.
+var texts = map[Code]Document{
+	KeyMissing: {
+		Status: http.StatusBadRequest, Title: "Idempotency key missing",
+		Detail: "This operation requires an idempotency key.",
+	},
+	KeyInvalid: {
+		Status: http.StatusBadRequest, Title: "Idempotency key invalid",
+	},
+	BodyUnreadable: {
+		Status: http.StatusBadRequest, Title: "Request body unreadable",
+		Detail: "The request body did not arrive completely. This request was not run.",
+	},
+	BodyTooLarge: {
+		Status: http.StatusRequestEntityTooLarge, Title: "Request body too large",
+		Detail: "The request body is larger than this operation accepts. This request was not run.",
+	},
+	FingerprintFailed: {
+		Status: http.StatusBadRequest, Title: "Request cannot be fingerprinted",
+		Detail: "The request does not have the form that this operation identifies requests by. This request was not run.",
+	},
+	ScopeUnresolved: {
+		Status: http.StatusForbidden, Title: "Scope unresolved",
+		Detail: "It cannot be told whose idempotency key this is. This request was not run.",
+	},
+	ReplayDenied: {
+		Status: http.StatusForbidden, Title: "Replay denied",
+		Detail: "The recorded answer may not be shown to this caller.",
+	},
+	KeyUnknown: {
+		Status: http.StatusNotFound, Title: "Idempotency key unknown",
+		Detail: "No request with this idempotency key is known.",
+	},
+	KeyReused: {
+		Status: http.StatusConflict, Title: "Idempotency key reused",
+		Detail: "This idempotency key was used before with a different request. Use a new key for a new request.",
+	},
+	InFlight: {
+		Status: http.StatusConflict, Title: "Request in flight",
+		Detail: "A request with this idempotency key is still being processed. Retry to get its answer.",
+	},
+	OutcomeUnknown: {
+		Status: http.StatusConflict, Title: "Outcome unknown",
+		Detail: "An earlier request with this idempotency key ended without a definite outcome and will not be run again. Its outcome has to be settled first.",
+	},
+	ResponseNotKept: {
+		Status: http.StatusConflict, Title: "Response not kept",
+		Detail: "The request with this idempotency key was processed, but its answer was too large to be kept. It will not be run again.",
+	},
+	AnswerUnreadable: {
+		Status: http.StatusInternalServerError, Title: "Recorded answer unreadable",
+		Detail: "The answer recorded for this idempotency key cannot be read. The request will not be run again.",
+	},
+	StoreUnavailable: {
+		Status: http.StatusServiceUnavailable, Title: "Idempotency store unavailable",
+		Detail: "This request was not run; one that was sent before with the same idempotency key may have been. Retry with the same key.",
+	},
+	ShuttingDown: {
+		Status: http.StatusServiceUnavailable, Title: "Server shutting down",
+		Detail: "This request was not run; one that was sent before with the same idempotency key may have been. Retry with the same key.",
+	},
+}

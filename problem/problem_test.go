@@ -1,0 +1,52 @@
+package problem_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/internal/token"
+	"example.com/idempotency/problem"
+)
+
+var codes = map[problem.Code]int{
+	problem.KeyMissing:        http.StatusBadRequest,
+	problem.KeyInvalid:        http.StatusBadRequest,
+	problem.BodyUnreadable:    http.StatusBadRequest,
+	problem.BodyTooLarge:      http.StatusRequestEntityTooLarge,
+	problem.FingerprintFailed: http.StatusBadRequest,
+	problem.ScopeUnresolved:   http.StatusForbidden,
+	problem.ReplayDenied:      http.StatusForbidden,
+	problem.KeyUnknown:        http.StatusNotFound,
+	problem.KeyReused:         http.StatusConflict,
+	problem.InFlight:          http.StatusConflict,
+	problem.OutcomeUnknown:    http.StatusConflict,
+	problem.ResponseNotKept:   http.StatusConflict,
+	problem.AnswerUnreadable:  http.StatusInternalServerError,
+	problem.StoreUnavailable:  http.StatusServiceUnavailable,
+	problem.ShuttingDown:      http.StatusServiceUnavailable,
+}
+
+func TestEachCodeHasADocument(t *testing.T) {
+	t.Parallel()
+	for code, status := range codes {
+		require.True(t, code.Known(), code)
+		require.True(t, token.Is(string(code)), "%s is the value of a header field", code)
+		got := problem.New(code)
+		require.Equal(t, code, got.Code)
+		require.Equal(t, status, got.Status, code)
+		require.NotEmpty(t, got.Title, code)
+		retryable := code == problem.InFlight || status == http.StatusServiceUnavailable
+		require.Equal(t, retryable, code.Retryable(), code)
+	}
+}
+
+func TestOtherCodesAreNotKnown(t *testing.T) {
+	t.Parallel()
+	for _, code := range []problem.Code{"", "sold-out"} {
+		require.False(t, code.Known())
+		require.False(t, code.Retryable())
+		require.Equal(t, problem.Document{Code: code}, problem.New(code))
+	}
+}
