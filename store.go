@@ -44,7 +44,7 @@ import (
 // not modified later by the caller, and slices handed out must not be modified by it.
 //
 // Package storetest is this contract as tests. Further abilities are the optional
-// interfaces [Waiter], [StepStore] and [Inspector], found by type assertion; the
+// interfaces [Watcher], [StepStore] and [Inspector], found by type assertion; the
 // stores of this package have all of them.
 type Store interface {
 	// Claim asks for the right to run. It is the atomic set-if-absent, and one call
@@ -106,7 +106,7 @@ type Claim struct {
 	// made it or the claim that finds it says so.
 	Hold bool
 	// Watch says that the caller will wait for the record to settle, so that a store
-	// need only announce what somebody waits for. See [Waiter].
+	// need only announce what somebody waits for. See [Watcher].
 	Watch bool
 }
 
@@ -175,9 +175,9 @@ type Record struct {
 	Steps map[string][]byte
 }
 
-// A Waiter is a [Store] that can wake a caller when a record settles. Without it a
+// A Watcher is a [Store] that can wake a caller when a record settles. Without it a
 // waiting request asks again at growing intervals.
-type Waiter interface {
+type Watcher interface {
 	// Watch registers interest in a key. From its return on, each completion,
 	// release or hold of the record, by any process, is followed by a value on the
 	// channel, provided that a Claim with Watch set saw the record in flight

@@ -43,7 +43,7 @@ const (
 // give way at once when their room is needed. Their answers are given back then, the
 // rest of their room is kept for new records until a part of the store is empty.
 //
-// A MemoryStore is also a [Waiter], a [StepStore] and an [Inspector]. Answers and
+// A MemoryStore is also a [Watcher], a [StepStore] and an [Inspector]. Answers and
 // steps are kept and handed out without being copied.
 type MemoryStore struct {
 	seed       maphash.Seed
@@ -59,7 +59,7 @@ type MemoryStore struct {
 
 var (
 	_ Store     = (*MemoryStore)(nil)
-	_ Waiter    = (*MemoryStore)(nil)
+	_ Watcher   = (*MemoryStore)(nil)
 	_ StepStore = (*MemoryStore)(nil)
 	_ Inspector = (*MemoryStore)(nil)
 )

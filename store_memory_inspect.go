@@ -9,7 +9,7 @@ import (
 
 // The optional interfaces of a MemoryStore.
 
-// Watch implements [Waiter].
+// Watch implements [Watcher].
 func (s *MemoryStore) Watch(ctx context.Context, key string) (settled <-chan struct{}, stop func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err

@@ -338,7 +338,7 @@ func (s *RedisStore) reloadAfter(ctx context.Context, err error) {
 	}
 }
 
-// Watch implements [Waiter]. All watches of a store share one connection.
+// Watch implements [Watcher]. All watches of a store share one connection.
 func (s *RedisStore) Watch(ctx context.Context, key string) (<-chan struct{}, func(), error) {
 	return s.watch.add(ctx, s.prefix+key)
 }

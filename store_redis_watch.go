@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-var _ Waiter = (*RedisStore)(nil)
+var _ Watcher = (*RedisStore)(nil)
 
 // A redisWatch is the registry of those who wait for records of a [RedisStore] to
 // settle. All of them share one subscription, which runs only while somebody waits,

@@ -146,8 +146,8 @@ func (l *lease) takeTurn(client context.Context, w *wait, timeout <-chan time.Ti
 // leader itself has to go.
 func (l *lease) lead(client context.Context, timeout <-chan time.Time, rec Record) (_ Record, over bool, err error) {
 	var settled <-chan struct{}
-	if waiter, ok := l.core.store.(Waiter); ok {
-		watched, stop, err := l.watch(waiter)
+	if watcher, ok := l.core.store.(Watcher); ok {
+		watched, stop, err := l.watch(watcher)
 		if err == nil {
 			defer stop()
 			settled = watched
@@ -195,9 +195,9 @@ type watching struct {
 	stop    func()
 }
 
-func (l *lease) watch(waiter Waiter) (<-chan struct{}, func(), error) {
+func (l *lease) watch(watcher Watcher) (<-chan struct{}, func(), error) {
 	w, err := do(context.WithoutCancel(l.client), l.core, l.timeout(), func(ctx context.Context) (watching, error) {
-		settled, stop, err := waiter.Watch(ctx, l.key)
+		settled, stop, err := watcher.Watch(ctx, l.key)
 		if err == nil && ctx.Err() != nil {
 			stop() // nobody is left to do it
 			err = ctx.Err()

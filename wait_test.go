@@ -32,7 +32,7 @@ func (s *watchedStore) Watch(ctx context.Context, key string) (<-chan struct{}, 
 	if err := s.watchFault.Load(); err != nil {
 		return nil, nil, *err
 	}
-	settled, stop, err := s.behind.(idempotency.Waiter).Watch(ctx, key)
+	settled, stop, err := s.behind.(idempotency.Watcher).Watch(ctx, key)
 	s.watching.Add(1)
 	return settled, func() { s.watching.Add(-1); stop() }, err
 }

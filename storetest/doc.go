@@ -20,7 +20,7 @@
 // deadline that it has stored.
 //
 // Each behaviour is a subtest, named for it. The optional interfaces
-// ([idempotency.Waiter], [idempotency.StepStore], [idempotency.Inspector]) are tested
+// ([idempotency.Watcher], [idempotency.StepStore], [idempotency.Inspector]) are tested
 // when the store has them and skipped, visibly, when it has not.
 //
 // The cases tell moments apart by two seconds and more, so that the time that passes

@@ -218,7 +218,7 @@ func TestOptionalInterfacesAreSkipped(t *testing.T) {
 	}
 	h.Bubble = synctest.Test
 	Run(t, h) // A skip inside a bubble is no failure either.
-	if want := len(stepCases()) + len(waiterCases()) + len(inspectorCases()); skipped != want {
+	if want := len(stepCases()) + len(watcherCases()) + len(inspectorCases()); skipped != want {
 		t.Errorf("%d cases are skipped, want %d", skipped, want)
 	}
 }

@@ -60,7 +60,7 @@ func allCases() []testCase {
 		answerCases(),
 		contextCases(),
 		stepCases(),
-		waiterCases(),
+		watcherCases(),
 		inspectorCases(),
 	)
 }

@@ -8,7 +8,7 @@ import (
 	"example.com/idempotency"
 )
 
-func waiterCases() []testCase {
+func watcherCases() []testCase {
 	return []testCase{
 		{"Watch/is woken by Complete", watchComplete},
 		{"Watch/is woken by Release", watchRelease},
@@ -25,9 +25,9 @@ func waiterCases() []testCase {
 // watch watches the key until the case ends. It skips the case if the store cannot.
 func (e *env) watch(key string) (settled <-chan struct{}, stop func()) {
 	e.t.Helper()
-	w, ok := e.store.(idempotency.Waiter)
+	w, ok := e.store.(idempotency.Watcher)
 	if !ok {
-		e.t.Skip("the store is no idempotency.Waiter")
+		e.t.Skip("the store is not an idempotency.Watcher")
 	}
 	settled, stop, err := w.Watch(e.ctx, key)
 	e.ok("Watch", err)
@@ -166,7 +166,7 @@ func watchStop(e *env) {
 // the claim sees it settled or the watcher is woken.
 func watchRace(e *env) {
 	e.watch(key)
-	w := e.store.(idempotency.Waiter)
+	w := e.store.(idempotency.Watcher)
 	const n = 100
 	for i := range n {
 		e.mine(e.claim(keyOf(fmt.Sprint(i)), alice), 1)
