@@ -18,8 +18,8 @@ type core struct {
 	store Store
 	scope ScopeFunc
 
-	// inline says that store calls return at once, or by their context's deadline.
-	local, inline bool
+	local  bool // the store is in this process, and its calls return at once
+	inline bool // the store's calls end when their context ends; see ContextStore
 
 	bodies    sync.Pool // of *bodyBuffer
 	buffers   sync.Pool // of *[]byte, for answers being captured
@@ -35,11 +35,9 @@ type core struct {
 
 func newCore(store Store, scope ScopeFunc) *core {
 	c := &core{store: store, scope: scope}
-	switch s := store.(type) {
-	case *MemoryStore:
-		c.local, c.inline = true, true
-	case interface{ obeysContext() bool }:
-		c.inline = s.obeysContext()
+	_, c.local = store.(*MemoryStore)
+	if s, ok := store.(ContextStore); ok {
+		c.inline = s.ObeysContext()
 	}
 	c.bodies.New = func() any { return new(bodyBuffer) }
 	c.buffers.New = func() any { return new([]byte) }

@@ -101,9 +101,9 @@ func (s *faultStore) Renew(ctx context.Context, key string, o idempotency.Owner)
 	return s.call(ctx, "renew", func(behind idempotency.Store) error { return behind.Renew(context.WithoutCancel(ctx), key, o) })
 }
 
-func (s *faultStore) Complete(ctx context.Context, key string, o idempotency.Owner, answer []byte, ttl time.Duration) error {
+func (s *faultStore) Complete(ctx context.Context, key string, o idempotency.Owner, c idempotency.Completion) error {
 	return s.call(ctx, "complete", func(behind idempotency.Store) error {
-		return behind.Complete(context.WithoutCancel(ctx), key, o, answer, ttl)
+		return behind.Complete(context.WithoutCancel(ctx), key, o, c)
 	})
 }
 

@@ -143,8 +143,10 @@ func (s *faultInspector) List(ctx context.Context, visit func(string, idempotenc
 	return s.inspected.List(ctx, visit)
 }
 
-func (s *faultInspector) Resolve(ctx context.Context, key string, attempt int, answer []byte, ttl time.Duration) error {
-	return s.call(ctx, "resolve", func(idempotency.Store) error { return s.inspected.Resolve(ctx, key, attempt, answer, ttl) })
+func (s *faultInspector) Resolve(ctx context.Context, key string, attempt int, c *idempotency.Completion) error {
+	return s.call(ctx, "resolve", func(idempotency.Store) error {
+		return s.inspected.Resolve(ctx, key, attempt, c)
+	})
 }
 
 func (s *faultInspector) Forget(ctx context.Context, key string, attempt int) error {

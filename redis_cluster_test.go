@@ -198,7 +198,7 @@ func TestRedisReadsTheMaster(t *testing.T) {
 	}
 	_, err := s.Claim(ctx, key, c)
 	require.NoError(t, err)
-	require.NoError(t, s.Complete(ctx, key, c.Owner, largeAnswer, time.Hour))
+	require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour}))
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
 	r, err := s.Claim(ctx, key, redisClaim())

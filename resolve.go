@@ -104,22 +104,24 @@ func (g *Guard) Resolve(ctx context.Context, k Key, res Resolution) error {
 	if res.Attempt != 0 {
 		attempt = res.Attempt
 	}
-	var stored []byte
+	var settled *Completion
 	if res.Outcome == Final {
 		a, err := g.resolvedAnswer(res, rec.Fingerprint)
 		if err != nil {
 			return err
 		}
-		if stored, err = g.sealAgain(a, k.storeKey(), rec); err != nil {
+		sealed, err := g.sealAgain(a, k.storeKey(), rec)
+		if err != nil {
 			return err
 		}
+		settled = &Completion{Answer: sealed, TTL: g.set.ttl}
 	}
 	begun, err := g.begunSteps(k, rec)
 	if err != nil && res.Outcome == NotExecuted {
 		return err // a mark that cannot be read would not be taken away
 	}
 	_, err = do(ctx, g.core, storeTimeout, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, inspector.Resolve(ctx, k.storeKey(), attempt, stored, g.set.ttl)
+		return struct{}{}, inspector.Resolve(ctx, k.storeKey(), attempt, settled)
 	})
 	if err != nil || res.Outcome == Final {
 		return err

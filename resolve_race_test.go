@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,8 +18,8 @@ type resolveStore struct {
 	then func()
 }
 
-func (s *resolveStore) Resolve(ctx context.Context, key string, attempt int, answer []byte, ttl time.Duration) error {
-	err := s.MemoryStore.Resolve(ctx, key, attempt, answer, ttl)
+func (s *resolveStore) Resolve(ctx context.Context, key string, attempt int, c *idempotency.Completion) error {
+	err := s.MemoryStore.Resolve(ctx, key, attempt, c)
 	if then := s.then; then != nil {
 		s.then = nil
 		then()

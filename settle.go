@@ -129,11 +129,12 @@ func (l *lease) conclude(v verdict, timeout time.Duration) error {
 }
 
 func (l *lease) complete(answer []byte, timeout time.Duration) error {
+	c := Completion{Answer: answer, TTL: l.set.ttl}
 	if l.core.local {
-		return l.core.store.Complete(context.Background(), l.key, l.claim.Owner, answer, l.set.ttl)
+		return l.core.store.Complete(context.Background(), l.key, l.claim.Owner, c)
 	}
 	return l.call("complete", timeout, func(ctx context.Context) error {
-		return l.core.store.Complete(ctx, l.key, l.claim.Owner, answer, l.set.ttl)
+		return l.core.store.Complete(ctx, l.key, l.claim.Owner, c)
 	})
 }
 

@@ -167,9 +167,9 @@ func (l *simLink) Renew(ctx context.Context, key string, o idempotency.Owner) er
 	})
 }
 
-func (l *simLink) Complete(ctx context.Context, key string, o idempotency.Owner, answer []byte, ttl time.Duration) error {
+func (l *simLink) Complete(ctx context.Context, key string, o idempotency.Owner, c idempotency.Completion) error {
 	return l.callAsOwner(ctx, "complete", key, o, func(s *idempotency.MemoryStore) error {
-		return s.Complete(context.WithoutCancel(ctx), key, o, answer, ttl)
+		return s.Complete(context.WithoutCancel(ctx), key, o, c)
 	})
 }
 

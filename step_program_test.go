@@ -209,7 +209,7 @@ func (deadStore) Claim(context.Context, string, idempotency.Claim) (idempotency.
 	return idempotency.Record{}, errDown
 }
 func (deadStore) Renew(context.Context, string, idempotency.Owner) error { return errDown }
-func (deadStore) Complete(context.Context, string, idempotency.Owner, []byte, time.Duration) error {
+func (deadStore) Complete(context.Context, string, idempotency.Owner, idempotency.Completion) error {
 	return errDown
 }
 func (deadStore) Release(context.Context, string, idempotency.Owner) error { return errDown }

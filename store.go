@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -44,8 +45,8 @@ import (
 // not modified later by the caller, and slices handed out must not be modified by it.
 //
 // Package storetest is this contract as tests. Further abilities are the optional
-// interfaces [Watcher], [StepStore] and [Inspector], found by type assertion; the
-// stores of this package have all of them.
+// interfaces [ContextStore], [Watcher], [StepStore] and [Inspector], which a [Guard]
+// finds by type assertion. The stores of this package have all of them.
 type Store interface {
 	// Claim asks for the right to run. It is the atomic set-if-absent, and one call
 	// tells everything: the returned [Record] says whether the claim is the caller's
@@ -66,10 +67,10 @@ type Store interface {
 	// took over. Errors: [ErrNotOwner].
 	Renew(ctx context.Context, key string, o Owner) error
 
-	// Complete records the answer of the run and keeps it for ttl. It is accepted
-	// from the owner in state claimed (lapsed or not) and held, and again, without
-	// effect, in state completed. Errors: [ErrNotOwner].
-	Complete(ctx context.Context, key string, o Owner, answer []byte, ttl time.Duration) error
+	// Complete records how the run ended. It is accepted from the owner in state
+	// claimed (lapsed or not) and held, and again, without effect, in state completed.
+	// Errors: [ErrNotOwner].
+	Complete(ctx context.Context, key string, o Owner, c Completion) error
 
 	// Release gives the claim back: the next Claim with the same fingerprint gets it
 	// as the next attempt. Attempt, fingerprint and steps are kept for the retention,
@@ -110,10 +111,21 @@ type Claim struct {
 	Watch bool
 }
 
+// A Completion is what [Store.Complete] records. It may get more fields, whose zero value
+// will mean what their absence means today: name the fields in a composite literal.
+type Completion struct {
+	// Answer is what the guard replays. A store keeps it as it is, and must tell an
+	// empty answer from none.
+	Answer []byte
+	// TTL is how long the record is kept from now on. Always positive; stores may
+	// round it up to a millisecond.
+	TTL time.Duration
+}
+
 // A State is what a record is in, as seen at one moment by the store's clock.
 type State uint8
 
-// The states of a [Record]. The zero State is none of them.
+// The states of a [Record]. The zero State stands for the lack of a record.
 const (
 	// StateClaimed: a run is in flight. Its lease may have ended (Record.Lease is
 	// not positive): then the next Claim takes it over.
@@ -127,8 +139,8 @@ const (
 	StateHeld
 )
 
-// String returns the state's name: claimed, released, completed or held, and invalid for a
-// value that is none of them, such as the zero State.
+// String returns the state's name: claimed, released, completed or held. The zero State
+// is "none", and any other value is "unknown" with its number.
 func (s State) String() string {
 	switch s {
 	case StateClaimed:
@@ -139,8 +151,10 @@ func (s State) String() string {
 		return "completed"
 	case StateHeld:
 		return "held"
+	case 0:
+		return "none"
 	default:
-		return "invalid"
+		return fmt.Sprintf("unknown(%d)", uint8(s))
 	}
 }
 
@@ -173,6 +187,22 @@ type Record struct {
 	// Steps are the values saved with [StepStore], by name. Set by Claim when Mine
 	// and Attempt is above 1, and by Get. Nil if there are none.
 	Steps map[string][]byte
+}
+
+// A ContextStore is a [Store] that can say that none of its calls outlives the deadline
+// of its context. A [Guard] makes the calls of such a store directly. It calls any
+// other store in a goroutine of its own, so that a call that hangs does not hang a
+// client, and stops calling while too many of these goroutines have not come back.
+//
+// A type that embeds a ContextStore is one too: if its own methods can block for longer,
+// it must have an ObeysContext that returns false.
+type ContextStore interface {
+	// ObeysContext reports whether each call of the store returns by the deadline of its
+	// context, with an error if it must. That includes the time that the call waits for
+	// a lock or a connection. A call may return sooner when its context is cancelled,
+	// but need not: a guard gives each call a deadline. The result must not change
+	// during the store's life.
+	ObeysContext() bool
 }
 
 // A Watcher is a [Store] that can wake a caller when a record settles. Without it a
@@ -209,12 +239,12 @@ type Inspector interface {
 	// Answer and Steps may be left out, and what cannot be read is passed over.
 	List(ctx context.Context, visit func(key string, r Record) bool) error
 
-	// Resolve settles a held record: with an answer it becomes completed and is kept
-	// for ttl; with a nil answer it becomes released and may run again, be it by the
-	// owner that lost it. Repeating a successful call is success.
+	// Resolve settles a held record. With a completion the record becomes completed, as
+	// by [Store.Complete]. With nil it becomes released, and anybody may claim it,
+	// including the owner that lost it. Repeating a successful call is success.
 	// Errors: [ErrNotFound]; [ErrChanged] when the record is not held or has another
 	// attempt.
-	Resolve(ctx context.Context, key string, attempt int, answer []byte, ttl time.Duration) error
+	Resolve(ctx context.Context, key string, attempt int, c *Completion) error
 
 	// Forget removes a record in any state but a live claim. Attempt 0 stands for any
 	// attempt: what cannot be read has none to be told. Forgetting what is not there is

@@ -43,7 +43,7 @@ const (
 // give way at once when their room is needed. Their answers are given back then, the
 // rest of their room is kept for new records until a part of the store is empty.
 //
-// A MemoryStore is also a [Watcher], a [StepStore] and an [Inspector]. Answers and
+// A MemoryStore is also a [ContextStore], a [Watcher], a [StepStore] and an [Inspector]. Answers and
 // steps are kept and handed out without being copied.
 type MemoryStore struct {
 	seed       maphash.Seed
@@ -58,10 +58,11 @@ type MemoryStore struct {
 }
 
 var (
-	_ Store     = (*MemoryStore)(nil)
-	_ Watcher   = (*MemoryStore)(nil)
-	_ StepStore = (*MemoryStore)(nil)
-	_ Inspector = (*MemoryStore)(nil)
+	_ Store        = (*MemoryStore)(nil)
+	_ ContextStore = (*MemoryStore)(nil)
+	_ Watcher      = (*MemoryStore)(nil)
+	_ StepStore    = (*MemoryStore)(nil)
+	_ Inspector    = (*MemoryStore)(nil)
 )
 
 // A MemoryOption changes a limit of a [MemoryStore].
@@ -117,6 +118,10 @@ func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
 // Len returns the number of records, expired ones that are not yet removed included.
 func (s *MemoryStore) Len() int { return int(s.entries.Load()) }
 
+// ObeysContext implements [ContextStore]. It returns true: no call waits for anything but
+// other calls of the store.
+func (s *MemoryStore) ObeysContext() bool { return true }
+
 // Claim implements [Store].
 func (s *MemoryStore) Claim(ctx context.Context, key string, c Claim) (Record, error) {
 	if err := ctx.Err(); err != nil {
@@ -153,13 +158,13 @@ func (s *MemoryStore) Renew(ctx context.Context, key string, o Owner) error {
 }
 
 // Complete implements [Store].
-func (s *MemoryStore) Complete(ctx context.Context, key string, o Owner, answer []byte, ttl time.Duration) error {
+func (s *MemoryStore) Complete(ctx context.Context, key string, o Owner, c Completion) error {
 	return s.asOwner(ctx, key, o, func(sh *memoryShard, r *memoryRecord, now int64) error {
 		switch r.state {
 		case StateCompleted:
 			return nil
 		case StateClaimed, StateHeld:
-			s.complete(sh, r, key, now, answer, ttl)
+			s.complete(sh, r, key, now, c)
 			return nil
 		default:
 			return ErrNotOwner
@@ -194,10 +199,10 @@ func (s *MemoryStore) giveUp(ctx context.Context, key string, o Owner, state Sta
 }
 
 // complete records the answer, whoever has the right to do so.
-func (s *MemoryStore) complete(sh *memoryShard, r *memoryRecord, key string, now int64, answer []byte, ttl time.Duration) {
-	r.answer = trim(answer)
-	s.bytes.Add(int64(len(answer)))
-	sh.touch(r, StateCompleted, now, ttl)
+func (s *MemoryStore) complete(sh *memoryShard, r *memoryRecord, key string, now int64, c Completion) {
+	r.answer = trim(c.Answer)
+	s.bytes.Add(int64(len(c.Answer)))
+	sh.touch(r, StateCompleted, now, c.TTL)
 	sh.announce(key)
 }
 

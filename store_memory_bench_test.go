@@ -38,7 +38,7 @@ func BenchmarkMemoryStore(b *testing.B) {
 				if _, err := s.Claim(b.Context(), key, c); err != nil {
 					b.Fatal(err)
 				}
-				if err := s.Complete(b.Context(), key, c.Owner, answer, 24*time.Hour); err != nil {
+				if err := s.Complete(b.Context(), key, c.Owner, idempotency.Completion{Answer: answer, TTL: 24 * time.Hour}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -54,7 +54,7 @@ func BenchmarkMemoryStore(b *testing.B) {
 			if r, err := s.Claim(b.Context(), key, c); err != nil || !r.Mine {
 				b.Fatal(r, err)
 			}
-			if err := s.Complete(b.Context(), key, c.Owner, answer, 24*time.Hour); err != nil {
+			if err := s.Complete(b.Context(), key, c.Owner, idempotency.Completion{Answer: answer, TTL: 24 * time.Hour}); err != nil {
 				b.Fatal(err)
 			}
 			if err := s.Forget(b.Context(), old, 1); err != nil {

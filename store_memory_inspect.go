@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"slices"
-	"time"
 )
 
 // The optional interfaces of a MemoryStore.
@@ -105,7 +104,7 @@ func (s *MemoryStore) List(ctx context.Context, visit func(key string, r Record)
 }
 
 // Resolve implements [Inspector].
-func (s *MemoryStore) Resolve(ctx context.Context, key string, attempt int, answer []byte, ttl time.Duration) error {
+func (s *MemoryStore) Resolve(ctx context.Context, key string, attempt int, c *Completion) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -118,9 +117,9 @@ func (s *MemoryStore) Resolve(ctx context.Context, key string, attempt int, answ
 	if int(r.attempt) != attempt {
 		return ErrChanged
 	}
-	state := StateCompleted
-	if answer == nil {
-		state = StateReleased
+	state, answer := StateReleased, []byte(nil)
+	if c != nil {
+		state, answer = StateCompleted, c.Answer
 	}
 	switch {
 	case r.state == state && r.owner == Owner{} && bytes.Equal(r.answer, answer):
@@ -129,12 +128,12 @@ func (s *MemoryStore) Resolve(ctx context.Context, key string, attempt int, answ
 		return ErrChanged
 	}
 	r.owner = Owner{} // by hand: its own answer comes too late
-	if answer == nil {
+	if c == nil {
 		sh.touch(r, state, now, r.retention)
 		sh.announce(key)
 		return nil
 	}
-	s.complete(sh, r, key, now, answer, ttl)
+	s.complete(sh, r, key, now, *c)
 	return nil
 }
 

@@ -69,10 +69,10 @@ func TestMemoryStoreFullRefusesOnlyNewKeys(t *testing.T) {
 
 			require.NoError(t, s.Renew(ctx, keys[0], owners[0]))
 			require.NoError(t, s.SaveStep(ctx, keys[0], owners[0], "step", make([]byte, 1<<10)))
-			require.NoError(t, s.Complete(ctx, keys[0], owners[0], make([]byte, 1<<10), time.Hour))
+			require.NoError(t, s.Complete(ctx, keys[0], owners[0], idempotency.Completion{Answer: make([]byte, 1<<10), TTL: time.Hour}))
 			require.NoError(t, s.Release(ctx, keys[1], owners[1]))
 			require.NoError(t, s.Hold(ctx, keys[2], owners[2]))
-			require.NoError(t, s.Resolve(ctx, keys[2], 1, []byte("answer"), time.Hour))
+			require.NoError(t, s.Resolve(ctx, keys[2], 1, &idempotency.Completion{Answer: []byte("answer"), TTL: time.Hour}))
 			claimMemory(t, s, keys[1], 10)
 			for _, key := range keys[:6] {
 				_, err := s.Get(ctx, key)
@@ -137,7 +137,7 @@ func TestMemoryStoreRemovesInOrderOfExpiry(t *testing.T) {
 		keys, others := keys[:n], keys[n:]
 		for i, key := range keys {
 			owner := claimMemory(t, s, key, uint64(i))
-			require.NoError(t, s.Complete(t.Context(), key, owner, nil, time.Duration(1+random.IntN(n))*time.Minute))
+			require.NoError(t, s.Complete(t.Context(), key, owner, idempotency.Completion{TTL: time.Duration(1+random.IntN(n)) * time.Minute}))
 		}
 		for _, i := range random.Perm(n)[:n/2] {
 			require.NoError(t, s.Forget(t.Context(), keys[i], 1))
@@ -171,7 +171,7 @@ func TestMemoryStoreKeepsItsQueuesInOrder(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for i, key := range keys {
 		owner := claimMemory(t, s, key, uint64(i))
-		require.NoError(t, s.Complete(t.Context(), key, owner, nil, time.Duration(1+random.IntN(48))*time.Hour))
+		require.NoError(t, s.Complete(t.Context(), key, owner, idempotency.Completion{TTL: time.Duration(1+random.IntN(48)) * time.Hour}))
 	}
 	require.True(t, s.QueuesInOrder())
 	for _, i := range random.Perm(len(keys))[:len(keys)/2] {
@@ -191,9 +191,9 @@ func TestMemoryStoreGivesBackItsBytes(t *testing.T) {
 	require.GreaterOrEqual(t, withStep-empty, int64(104))
 	require.NoError(t, s.SaveStep(ctx, "key", owner, "step", make([]byte, 50)))
 	require.Equal(t, int64(50), withStep-s.Bytes())
-	require.NoError(t, s.Complete(ctx, "key", owner, make([]byte, 1000), time.Hour))
+	require.NoError(t, s.Complete(ctx, "key", owner, idempotency.Completion{Answer: make([]byte, 1000), TTL: time.Hour}))
 	require.Equal(t, int64(1000), s.Bytes()-withStep+50)
-	require.NoError(t, s.Complete(ctx, "key", owner, make([]byte, 5000), time.Hour))
+	require.NoError(t, s.Complete(ctx, "key", owner, idempotency.Completion{Answer: make([]byte, 5000), TTL: time.Hour}))
 	require.NoError(t, s.Forget(ctx, "key", 1))
 	require.Zero(t, s.Bytes())
 	require.Zero(t, s.Len())
@@ -222,7 +222,7 @@ func TestMemoryStoreConcurrentCalls(t *testing.T) {
 				case 1:
 					_ = s.Hold(ctx, key, c.Owner)
 				case 2:
-					_ = s.Complete(ctx, key, c.Owner, make([]byte, random.IntN(100)), time.Millisecond)
+					_ = s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: make([]byte, random.IntN(100)), TTL: time.Millisecond})
 				case 3:
 					_ = s.SaveStep(ctx, key, c.Owner, "step", make([]byte, random.IntN(100)))
 				case 4:
@@ -263,7 +263,7 @@ func TestMemoryStoreSharesAnswers(t *testing.T) {
 	t.Parallel()
 	s, answer := idempotency.NewMemoryStore(), make([]byte, 1<<10)
 	owner := claimMemory(t, s, "key", 1)
-	require.NoError(t, s.Complete(t.Context(), "key", owner, answer, time.Hour))
+	require.NoError(t, s.Complete(t.Context(), "key", owner, idempotency.Completion{Answer: answer, TTL: time.Hour}))
 	r, err := s.Claim(t.Context(), "key", memoryClaim(2))
 	require.NoError(t, err)
 	require.Same(t, unsafe.SliceData(answer), unsafe.SliceData(r.Answer))
@@ -275,7 +275,7 @@ func TestMemoryStoreKeepsNoSpareRoom(t *testing.T) {
 	t.Parallel()
 	s := idempotency.NewMemoryStore()
 	owner := claimMemory(t, s, "key", 1)
-	require.NoError(t, s.Complete(t.Context(), "key", owner, make([]byte, 10, 1<<20), time.Hour))
+	require.NoError(t, s.Complete(t.Context(), "key", owner, idempotency.Completion{Answer: make([]byte, 10, 1<<20), TTL: time.Hour}))
 	r, err := s.Get(t.Context(), "key")
 	require.NoError(t, err)
 	require.LessOrEqual(t, cap(r.Answer), 16)
@@ -288,7 +288,7 @@ func TestMemoryStoreLetsGoOfAnswers(t *testing.T) {
 	owner := claimMemory(t, s, "key", 1)
 	answer := make([]byte, 1<<10)
 	kept := weak.Make(&answer[0])
-	require.NoError(t, s.Complete(t.Context(), "key", owner, answer, time.Hour))
+	require.NoError(t, s.Complete(t.Context(), "key", owner, idempotency.Completion{Answer: answer, TTL: time.Hour}))
 	runtime.GC()
 	require.NotNil(t, kept.Value())
 	require.NoError(t, s.Forget(t.Context(), "key", 1))
@@ -342,7 +342,7 @@ func TestMemoryStoreKeepsForEver(t *testing.T) {
 		s := idempotency.NewMemoryStore()
 		time.Sleep(time.Hour)
 		owner := claimMemory(t, s, "key", 1)
-		require.NoError(t, s.Complete(t.Context(), "key", owner, nil, math.MaxInt64))
+		require.NoError(t, s.Complete(t.Context(), "key", owner, idempotency.Completion{TTL: math.MaxInt64}))
 		time.Sleep(time.Hour)
 		r, err := s.Get(t.Context(), "key")
 		require.NoError(t, err)
@@ -395,7 +395,7 @@ func TestMemoryStoreAllocations(t *testing.T) {
 	}), 0.0, "claim of a new key")
 	i = 0
 	require.Zero(t, testing.AllocsPerRun(n-1, func() {
-		_ = s.Complete(ctx, keys[i], memoryClaim(uint64(i)).Owner, answer, time.Hour)
+		_ = s.Complete(ctx, keys[i], memoryClaim(uint64(i)).Owner, idempotency.Completion{Answer: answer, TTL: time.Hour})
 		i++
 	}), "complete")
 	i = 0

@@ -57,8 +57,9 @@ type RedisStore struct {
 }
 
 var (
-	_ Store     = (*RedisStore)(nil)
-	_ StepStore = (*RedisStore)(nil)
+	_ Store        = (*RedisStore)(nil)
+	_ ContextStore = (*RedisStore)(nil)
+	_ StepStore    = (*RedisStore)(nil)
 )
 
 // NewRedisStore returns a store that keeps its records with client. The client stays
@@ -96,9 +97,9 @@ func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStor
 	return s
 }
 
-// obeysContext tells whether calls return by the deadline of their context. Otherwise
-// whoever needs that has to watch the clock.
-func (s *RedisStore) obeysContext() bool {
+// ObeysContext implements [ContextStore]. It reports whether the client was made with
+// ContextTimeoutEnabled.
+func (s *RedisStore) ObeysContext() bool {
 	switch c := s.client.(type) {
 	case *redis.Client:
 		return c.Options().ContextTimeoutEnabled
@@ -175,19 +176,19 @@ func (s *RedisStore) field(ctx context.Context, name, field string) ([]byte, err
 }
 
 // Complete implements [Store].
-func (s *RedisStore) Complete(ctx context.Context, key string, o Owner, answer []byte, ttl time.Duration) error {
-	ttl, err := redisTTL(ttl)
+func (s *RedisStore) Complete(ctx context.Context, key string, o Owner, c Completion) error {
+	ttl, err := redisTTL(c.TTL)
 	if err != nil {
 		return err
 	}
-	if len(answer) > redisDetach && s.replicas == 0 {
-		discarded, err := s.completeDetached(ctx, key, o, answer, ttl)
+	if len(c.Answer) > redisDetach && s.replicas == 0 {
+		discarded, err := s.completeDetached(ctx, key, o, c.Answer, ttl)
 		if !discarded {
 			return err
 		}
 	}
 	return o.redisResult(s.number(ctx, settleScript, true, key,
-		o[:], int(StateCompleted), s.channel, ttl.Milliseconds(), redisLifetime(ttl), answer))
+		o[:], int(StateCompleted), s.channel, ttl.Milliseconds(), redisLifetime(ttl), c.Answer))
 }
 
 // completeDetached is Complete for a large answer, which goes past the scripts into a

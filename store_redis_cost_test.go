@@ -35,7 +35,7 @@ func TestRedisRoundTrips(t *testing.T) {
 				_, err := s.Claim(ctx, key, c)
 				require.NoError(t, err)
 				require.NoError(t, s.Renew(ctx, key, c.Owner))
-				require.NoError(t, s.Complete(ctx, key, c.Owner, nil, time.Hour))
+				require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{TTL: time.Hour}))
 			}
 			// On the way are connections that a server has just been found by.
 			ours := func() map[string]int {
@@ -73,10 +73,14 @@ func TestRedisRoundTrips(t *testing.T) {
 				func() error { return s.Renew(ctx, key, c.Owner) })
 			measure("first run: complete",
 				map[string]int{"evalsha": 1, "hmget": 1, "pexpire": 1, "hset": 2},
-				func() error { return s.Complete(ctx, key, c.Owner, []byte("answer"), time.Hour) })
+				func() error {
+					return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("answer"), TTL: time.Hour})
+				})
 			measure("complete repeated: writes, for servers whose WAIT counts only writes",
 				map[string]int{"evalsha": 1, "hmget": 1, "pttl": 1, "pexpire": 1},
-				func() error { return s.Complete(ctx, key, c.Owner, []byte("answer"), time.Hour) })
+				func() error {
+					return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("answer"), TTL: time.Hour})
+				})
 			measure("replay",
 				map[string]int{"evalsha": 1, "pttl": 1, "hmget": 1},
 				claim(key, d))
@@ -97,7 +101,9 @@ func TestRedisRoundTrips(t *testing.T) {
 					"multi": 1, "hsetnx": 1, "eval": 1, "exec": 1,
 					"hmget": 1, "pexpire": 1, "hset": 1, "hdel": 1, "publish": 1,
 				},
-				func() error { return s.Complete(ctx, key, c.Owner, largeAnswer, time.Hour) })
+				func() error {
+					return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour})
+				})
 			measure("replay of a large answer",
 				map[string]int{"evalsha": 1, "pttl": 1, "hmget": 1, "multi": 1, "hget": 1, "exec": 1},
 				claim(key, d))
@@ -136,12 +142,12 @@ func TestRedisAllocations(t *testing.T) {
 	cycle := measure(func(key string, c idempotency.Claim) {
 		_, err := s.Claim(ctx, key, c)
 		require.NoError(t, err)
-		require.NoError(t, s.Complete(ctx, key, c.Owner, answer, time.Hour))
+		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: answer, TTL: time.Hour}))
 	})
 	key, c := redisKey(), redisClaim()
 	_, err := s.Claim(ctx, key, c)
 	require.NoError(t, err)
-	require.NoError(t, s.Complete(ctx, key, c.Owner, answer, time.Hour))
+	require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: answer, TTL: time.Hour}))
 	replay := measure(func(_ string, c idempotency.Claim) {
 		_, err := s.Claim(ctx, key, c)
 		require.NoError(t, err)
@@ -165,7 +171,7 @@ func BenchmarkRedis(b *testing.B) {
 		if _, err := s.Claim(ctx, key, c); err != nil {
 			b.Fatal(err)
 		}
-		if err := s.Complete(ctx, key, c.Owner, answer, time.Hour); err != nil {
+		if err := s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: answer, TTL: time.Hour}); err != nil {
 			b.Fatal(err)
 		}
 	}

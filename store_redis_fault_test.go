@@ -36,13 +36,13 @@ func TestRedisScriptsForgotten(t *testing.T) {
 		forget()
 		require.NoError(t, s.Renew(ctx, key, c.Owner), name)
 		forget()
-		require.NoError(t, s.Complete(ctx, key, c.Owner, largeAnswer, time.Hour), name)
+		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour}), name)
 		forget()
-		require.NoError(t, s.Complete(ctx, key, c.Owner, []byte("small"), time.Hour), name)
+		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("small"), TTL: time.Hour}), name)
 		forget()
 		require.NoError(t, s.Forget(ctx, key, 1), name)
 		forget()
-		require.ErrorIs(t, s.Resolve(ctx, key, 1, nil, 0), idempotency.ErrNotFound, name)
+		require.ErrorIs(t, s.Resolve(ctx, key, 1, nil), idempotency.ErrNotFound, name)
 	}
 }
 
@@ -63,7 +63,7 @@ func TestRedisServerRestarted(t *testing.T) {
 	r, err := s.Get(ctx, key)
 	require.NoError(t, err)
 	require.Equal(t, idempotency.StateClaimed, r.State)
-	require.NoError(t, s.Complete(ctx, key, c.Owner, largeAnswer, time.Hour))
+	require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour}))
 	r, err = s.Claim(ctx, key, redisClaim())
 	require.NoError(t, err)
 	require.Equal(t, string(largeAnswer), string(r.Answer))
@@ -99,7 +99,7 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 	lapsed, _ := claim("lapsed")
 	lapsedHold, _ := claim("lapsed and held")
 	done, doneOwner := claim("done")
-	require.NoError(t, s.Complete(ctx, done, doneOwner, []byte("done"), time.Hour))
+	require.NoError(t, s.Complete(ctx, done, doneOwner, idempotency.Completion{Answer: []byte("done"), TTL: time.Hour}))
 	for _, server := range servers {
 		server.Advance(t, "idem:"+lapsed, 30*time.Second)
 		server.Advance(t, "idem:"+lapsedHold, 30*time.Second)
@@ -129,11 +129,11 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 	require.Equal(t, idempotency.StateHeld, r.State)
 	require.NoError(t, s.Renew(ctx, renewed, renewedOwner))
 	require.NoError(t, s.SaveStep(ctx, renewed, renewedOwner, "a", []byte("1")))
-	require.NoError(t, s.Complete(ctx, small, smallOwner, []byte("small"), time.Hour))
-	require.NoError(t, s.Complete(ctx, large, largeOwner, largeAnswer, time.Hour))
+	require.NoError(t, s.Complete(ctx, small, smallOwner, idempotency.Completion{Answer: []byte("small"), TTL: time.Hour}))
+	require.NoError(t, s.Complete(ctx, large, largeOwner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour}))
 	require.NoError(t, s.Release(ctx, released, releasedOwner))
 	require.NoError(t, s.Hold(ctx, held, heldOwner))
-	require.NoError(t, s.Resolve(ctx, held, 1, []byte("resolved"), time.Hour))
+	require.NoError(t, s.Resolve(ctx, held, 1, &idempotency.Completion{Answer: []byte("resolved"), TTL: time.Hour}))
 
 	for _, server := range servers {
 		server.Do(t, "CONFIG", "SET", "maxmemory", "0")
@@ -237,15 +237,15 @@ func TestRedisWithReplicas(t *testing.T) {
 			require.Equal(t, 2, r.Attempt)
 			test.replica.Pause(t)
 			for range 2 {
-				require.ErrorContains(t, hasty.Complete(ctx, key, d.Owner, []byte("answer"), time.Hour), "too few replicas")
-				require.ErrorContains(t, elsewhere.Complete(ctx, key, d.Owner, largeAnswer, time.Hour),
+				require.ErrorContains(t, hasty.Complete(ctx, key, d.Owner, idempotency.Completion{Answer: []byte("answer"), TTL: time.Hour}), "too few replicas")
+				require.ErrorContains(t, elsewhere.Complete(ctx, key, d.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour}),
 					"too few replicas", "repeated on another connection")
 			}
 			r, err = hasty.Claim(ctx, key, redisClaim())
 			require.NoError(t, err)
 			require.Equal(t, "answer", string(r.Answer), "a replay gives nothing that has to be confirmed")
 			test.replica.Resume(t)
-			require.NoError(t, patient.Complete(ctx, key, d.Owner, []byte("answer"), time.Hour))
+			require.NoError(t, patient.Complete(ctx, key, d.Owner, idempotency.Completion{Answer: []byte("answer"), TTL: time.Hour}))
 		})
 	}
 }
@@ -265,12 +265,18 @@ func TestRedisRepeatedCallsWrite(t *testing.T) {
 		return err
 	}
 	for name, call := range map[string]func(key string) error{
-		"Claim":          claim,
-		"SaveStep":       func(key string) error { return s.SaveStep(ctx, key, c.Owner, "a", []byte("1")) },
-		"Complete":       func(key string) error { return s.Complete(ctx, key, c.Owner, []byte("small"), time.Hour) },
-		"Complete large": func(key string) error { return s.Complete(ctx, key, c.Owner, largeAnswer, time.Hour) },
-		"Hold":           func(key string) error { return s.Hold(ctx, key, c.Owner) },
-		"Resolve":        func(key string) error { return s.Resolve(ctx, key, 1, []byte("by hand"), time.Hour) },
+		"Claim":    claim,
+		"SaveStep": func(key string) error { return s.SaveStep(ctx, key, c.Owner, "a", []byte("1")) },
+		"Complete": func(key string) error {
+			return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("small"), TTL: time.Hour})
+		},
+		"Complete large": func(key string) error {
+			return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour})
+		},
+		"Hold": func(key string) error { return s.Hold(ctx, key, c.Owner) },
+		"Resolve": func(key string) error {
+			return s.Resolve(ctx, key, 1, &idempotency.Completion{Answer: []byte("by hand"), TTL: time.Hour})
+		},
 	} {
 		key := redisKey()
 		require.NoError(t, claim(key))
@@ -321,10 +327,10 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	replica.Pause(t)
 	for range 2 {
 		again := open(50 * time.Millisecond)
-		require.ErrorContains(t, again.Resolve(ctx, key, 1, []byte("by hand"), time.Hour), "too few replicas")
+		require.ErrorContains(t, again.Resolve(ctx, key, 1, &idempotency.Completion{Answer: []byte("by hand"), TTL: time.Hour}), "too few replicas")
 	}
 	replica.Resume(t)
-	require.NoError(t, patient.Resolve(ctx, key, 1, []byte("by hand"), time.Hour))
+	require.NoError(t, patient.Resolve(ctx, key, 1, &idempotency.Completion{Answer: []byte("by hand"), TTL: time.Hour}))
 	r, err = other.Get(ctx, key)
 	require.NoError(t, err)
 	require.Equal(t, "by hand", string(r.Answer))
@@ -334,7 +340,7 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, patient.Hold(ctx, key, c.Owner))
 	replica.Pause(t)
-	require.NoError(t, hasty.Resolve(ctx, key, 1, nil, 0))
+	require.NoError(t, hasty.Resolve(ctx, key, 1, nil))
 }
 
 // After a failover of a Cluster the store asks for the new topology instead of turning
@@ -382,14 +388,18 @@ func TestRedisDeadline(t *testing.T) {
 	server.Pause(t)
 	defer server.Resume(t)
 	for name, call := range map[string]func(context.Context) error{
-		"Claim":    func(ctx context.Context) error { _, err := s.Claim(ctx, key, c); return err },
-		"Renew":    func(ctx context.Context) error { return s.Renew(ctx, key, c.Owner) },
-		"Complete": func(ctx context.Context) error { return s.Complete(ctx, key, c.Owner, nil, time.Hour) },
-		"large":    func(ctx context.Context) error { return s.Complete(ctx, key, c.Owner, largeAnswer, time.Hour) },
-		"Release":  func(ctx context.Context) error { return s.Release(ctx, key, c.Owner) },
-		"Hold":     func(ctx context.Context) error { return s.Hold(ctx, key, c.Owner) },
-		"Get":      func(ctx context.Context) error { _, err := s.Get(ctx, key); return err },
-		"Watch":    func(ctx context.Context) error { _, _, err := s.Watch(ctx, key); return err },
+		"Claim": func(ctx context.Context) error { _, err := s.Claim(ctx, key, c); return err },
+		"Renew": func(ctx context.Context) error { return s.Renew(ctx, key, c.Owner) },
+		"Complete": func(ctx context.Context) error {
+			return s.Complete(ctx, key, c.Owner, idempotency.Completion{TTL: time.Hour})
+		},
+		"large": func(ctx context.Context) error {
+			return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour})
+		},
+		"Release": func(ctx context.Context) error { return s.Release(ctx, key, c.Owner) },
+		"Hold":    func(ctx context.Context) error { return s.Hold(ctx, key, c.Owner) },
+		"Get":     func(ctx context.Context) error { _, err := s.Get(ctx, key); return err },
+		"Watch":   func(ctx context.Context) error { _, _, err := s.Watch(ctx, key); return err },
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		begin := time.Now()
@@ -435,15 +445,15 @@ func TestRedisHookThatRefuses(t *testing.T) {
 		_, err := plain.Claim(ctx, k, c)
 		require.NoError(t, err)
 	}
-	require.NoError(t, plain.Complete(ctx, large, c.Owner, largeAnswer, time.Hour))
+	require.NoError(t, plain.Complete(ctx, large, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour}))
 
 	hook.pipelines.Store(true)
 	_, err := durable.Claim(ctx, key, redisClaim())
 	require.ErrorIs(t, err, errDown)
 	_, err = plain.Claim(ctx, large, redisClaim())
 	require.ErrorIs(t, err, errDown, "the answer is read by a command of its own")
-	require.ErrorIs(t, durable.Complete(ctx, key, c.Owner, []byte("x"), time.Hour), errDown)
-	require.ErrorIs(t, plain.Complete(ctx, key, c.Owner, largeAnswer, time.Hour), errDown)
+	require.ErrorIs(t, durable.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("x"), TTL: time.Hour}), errDown)
+	require.ErrorIs(t, plain.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour}), errDown)
 	_, err = plain.Get(ctx, key)
 	require.ErrorIs(t, err, errDown)
 	require.ErrorIs(t, plain.List(ctx, func(string, idempotency.Record) bool { return true }), errDown)
@@ -452,7 +462,7 @@ func TestRedisHookThatRefuses(t *testing.T) {
 	hook.commands.Store(true)
 	_, err = plain.Claim(ctx, key, redisClaim())
 	require.ErrorIs(t, err, errDown)
-	require.ErrorIs(t, plain.Complete(ctx, key, c.Owner, []byte("x"), time.Hour), errDown)
+	require.ErrorIs(t, plain.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("x"), TTL: time.Hour}), errDown)
 	require.ErrorIs(t, plain.Renew(ctx, key, c.Owner), errDown)
 }
 

@@ -65,7 +65,7 @@ func TestRedisObeysContext(t *testing.T) {
 				Addrs: []string{"127.0.0.1:1"}, ContextTimeoutEnabled: obeys, IsClusterMode: cluster,
 			})
 			t.Cleanup(func() { _ = client.Close() })
-			require.Equal(t, obeys, NewRedisStore(client).obeysContext())
+			require.Equal(t, obeys, NewRedisStore(client).ObeysContext())
 		}
 	}
 }
@@ -103,7 +103,7 @@ func FuzzRedisHeader(f *testing.F) {
 			return
 		}
 		h.holdLapsed(&r)
-		if r.Attempt < 1 || r.State.String() == "invalid" || r.Age < 0 || r.Lease < 0 || r.Lease > h.lease ||
+		if r.Attempt < 1 || r.State < StateClaimed || r.State > StateHeld || r.Age < 0 || r.Lease < 0 || r.Lease > h.lease ||
 			(r.Lease > 0 && r.State != StateClaimed) {
 			t.Fatalf("%x: impossible record %+v", header, r)
 		}

@@ -47,16 +47,16 @@ func redisLiteral(s string) string {
 }
 
 // Resolve implements [Inspector].
-func (s *RedisStore) Resolve(ctx context.Context, key string, attempt int, answer []byte, ttl time.Duration) error {
+func (s *RedisStore) Resolve(ctx context.Context, key string, attempt int, c *Completion) error {
 	args := []any{attempt, int(StateReleased), s.channel, ""}
-	if answer != nil {
-		ttl, err := redisTTL(ttl)
+	if c != nil {
+		ttl, err := redisTTL(c.TTL)
 		if err != nil {
 			return err
 		}
-		args = []any{attempt, int(StateCompleted), s.channel, ttl.Milliseconds(), redisLifetime(ttl), answer}
+		args = []any{attempt, int(StateCompleted), s.channel, ttl.Milliseconds(), redisLifetime(ttl), c.Answer}
 	}
-	durable := answer != nil // a failover that forgets a release leaves the key held
+	durable := c != nil // a failover that forgets a release leaves the key held
 	return attemptResult(s.number(ctx, resolveScript, durable, key, args...))
 }
 

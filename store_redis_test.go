@@ -120,7 +120,7 @@ func TestRedisLargeAnswer(t *testing.T) {
 		large := []byte(strings.Repeat("large ", 5000))
 		other := []byte(strings.Repeat("other ", 5000))
 
-		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, large, time.Hour), idempotency.ErrNotOwner)
+		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, idempotency.Completion{Answer: large, TTL: time.Hour}), idempotency.ErrNotOwner)
 		require.Zero(t, client.Exists(ctx, "idem:"+key).Val(), "an owner without a record left one")
 
 		_, err := s.Claim(ctx, key, first)
@@ -130,12 +130,12 @@ func TestRedisLargeAnswer(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 2, r.Attempt)
 
-		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, large, time.Hour), idempotency.ErrNotOwner)
+		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, idempotency.Completion{Answer: large, TTL: time.Hour}), idempotency.ErrNotOwner)
 		require.ElementsMatch(t, []string{"m", "o"}, client.HKeys(ctx, "idem:"+key).Val())
 
-		require.NoError(t, s.Complete(ctx, key, second.Owner, large, time.Hour))
-		require.NoError(t, s.Complete(ctx, key, second.Owner, other, time.Hour))
-		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, other, time.Hour), idempotency.ErrNotOwner)
+		require.NoError(t, s.Complete(ctx, key, second.Owner, idempotency.Completion{Answer: large, TTL: time.Hour}))
+		require.NoError(t, s.Complete(ctx, key, second.Owner, idempotency.Completion{Answer: other, TTL: time.Hour}))
+		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, idempotency.Completion{Answer: other, TTL: time.Hour}), idempotency.ErrNotOwner)
 		for range 2 {
 			r, err = s.Claim(ctx, key, redisClaim())
 			require.NoError(t, err)
@@ -157,8 +157,8 @@ func TestRedisLargeAnswerAfterSmall(t *testing.T) {
 		ctx, key, c := t.Context(), redisKey(), redisClaim()
 		_, err := s.Claim(ctx, key, c)
 		require.NoError(t, err)
-		require.NoError(t, s.Complete(ctx, key, c.Owner, []byte("small"), time.Hour))
-		require.NoError(t, s.Complete(ctx, key, c.Owner, make([]byte, 20_000), time.Hour))
+		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("small"), TTL: time.Hour}))
+		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: make([]byte, 20_000), TTL: time.Hour}))
 		r, err := s.Claim(ctx, key, redisClaim())
 		require.NoError(t, err)
 		require.Equal(t, "small", string(r.Answer))
@@ -229,13 +229,13 @@ func TestRedisForeignData(t *testing.T) {
 					require.Equal(t, test.corrupt, errors.Is(err, idempotency.ErrCorrupt), "Get: %v", err)
 				}
 				for what, err := range map[string]error{
-					"Complete": s.Complete(ctx, key, c.Owner, nil, time.Hour),
-					"large":    s.Complete(ctx, key, c.Owner, largeAnswer, time.Hour),
+					"Complete": s.Complete(ctx, key, c.Owner, idempotency.Completion{TTL: time.Hour}),
+					"large":    s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour}),
 					"Release":  s.Release(ctx, key, c.Owner),
 					"Hold":     s.Hold(ctx, key, c.Owner),
 					"Renew":    s.Renew(ctx, key, c.Owner),
 					"SaveStep": s.SaveStep(ctx, key, c.Owner, "a", nil),
-					"Resolve":  s.Resolve(ctx, key, 7, nil, 0),
+					"Resolve":  s.Resolve(ctx, key, 7, nil),
 				} {
 					require.Error(t, err, what)
 					if test.ownerless {
@@ -265,10 +265,10 @@ func TestRedisRecordWithoutExpiryStays(t *testing.T) {
 		ctx, key, c := t.Context(), redisKey(), redisClaim()
 		_, err := s.Claim(ctx, key, c)
 		require.NoError(t, err)
-		require.NoError(t, s.Complete(ctx, key, c.Owner, []byte("done"), time.Hour))
+		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("done"), TTL: time.Hour}))
 		client := redisClient(t, b.addrs...)
 		require.True(t, client.Persist(ctx, "idem:"+key).Val())
-		require.NoError(t, s.Complete(ctx, key, c.Owner, []byte("done"), time.Hour))
+		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("done"), TTL: time.Hour}))
 		require.Equal(t, time.Duration(-1), client.PTTL(ctx, "idem:"+key).Val())
 		_, err = s.Claim(ctx, key, redisClaim())
 		require.ErrorIs(t, err, idempotency.ErrCorrupt)
@@ -340,8 +340,8 @@ func TestRedisImpossibleClaims(t *testing.T) {
 	key, c := redisKey(), redisClaim()
 	_, err := s.Claim(t.Context(), key, c)
 	require.NoError(t, err)
-	require.Error(t, s.Complete(t.Context(), key, c.Owner, nil, 0))
-	require.NoError(t, s.Complete(t.Context(), key, c.Owner, nil, 1), "rounded up to a millisecond")
+	require.Error(t, s.Complete(t.Context(), key, c.Owner, idempotency.Completion{TTL: 0}))
+	require.NoError(t, s.Complete(t.Context(), key, c.Owner, idempotency.Completion{TTL: 1}), "rounded up to a millisecond")
 }
 
 // Only the decision that stands may be repeated: neither another answer nor the state
@@ -358,22 +358,22 @@ func TestRedisResolveAgain(t *testing.T) {
 		held, owner := claim()
 		require.NoError(t, s.Hold(ctx, held, owner))
 		for range 2 {
-			require.NoError(t, s.Resolve(ctx, held, 1, []byte("a"), time.Hour))
-			require.ErrorIs(t, s.Resolve(ctx, held, 1, []byte("b"), time.Hour), idempotency.ErrChanged)
-			require.ErrorIs(t, s.Resolve(ctx, held, 1, nil, 0), idempotency.ErrChanged)
+			require.NoError(t, s.Resolve(ctx, held, 1, &idempotency.Completion{Answer: []byte("a"), TTL: time.Hour}))
+			require.ErrorIs(t, s.Resolve(ctx, held, 1, &idempotency.Completion{Answer: []byte("b"), TTL: time.Hour}), idempotency.ErrChanged)
+			require.ErrorIs(t, s.Resolve(ctx, held, 1, nil), idempotency.ErrChanged)
 		}
-		require.ErrorIs(t, s.Complete(ctx, held, idempotency.Owner{}, nil, time.Hour), idempotency.ErrNotOwner)
+		require.ErrorIs(t, s.Complete(ctx, held, idempotency.Owner{}, idempotency.Completion{TTL: time.Hour}), idempotency.ErrNotOwner)
 		r, err := s.Get(ctx, held)
 		require.NoError(t, err)
 		require.Equal(t, "a", string(r.Answer))
 
 		completed, owner := claim()
-		require.NoError(t, s.Complete(ctx, completed, owner, []byte("a"), time.Hour))
-		require.ErrorIs(t, s.Resolve(ctx, completed, 1, []byte("a"), time.Hour), idempotency.ErrChanged)
+		require.NoError(t, s.Complete(ctx, completed, owner, idempotency.Completion{Answer: []byte("a"), TTL: time.Hour}))
+		require.ErrorIs(t, s.Resolve(ctx, completed, 1, &idempotency.Completion{Answer: []byte("a"), TTL: time.Hour}), idempotency.ErrChanged)
 
 		released, owner := claim()
 		require.NoError(t, s.Release(ctx, released, owner))
-		require.ErrorIs(t, s.Resolve(ctx, released, 1, nil, 0), idempotency.ErrChanged)
+		require.ErrorIs(t, s.Resolve(ctx, released, 1, nil), idempotency.ErrChanged)
 	})
 }
 
@@ -448,7 +448,7 @@ func TestRedisClockSetBack(t *testing.T) {
 		require.True(t, r.Mine)
 		require.Equal(t, 2, r.Attempt)
 
-		require.NoError(t, s.Complete(ctx, key, second.Owner, []byte("done"), time.Hour))
+		require.NoError(t, s.Complete(ctx, key, second.Owner, idempotency.Completion{Answer: []byte("done"), TTL: time.Hour}))
 		b.advance(t, "idem:", -back)
 		require.Equal(t, "done", string(claim().Answer))
 		b.advance(t, "idem:", time.Hour)

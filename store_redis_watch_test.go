@@ -50,9 +50,9 @@ func TestRedisNoLostWakeup(t *testing.T) {
 			var settling sync.WaitGroup
 			settling.Go(func() {
 				if i%2 == 0 {
-					require.NoError(t, s.Complete(ctx, key, c.Owner, nil, time.Hour))
+					require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{TTL: time.Hour}))
 				} else {
-					require.NoError(t, s.Complete(ctx, key, c.Owner, largeAnswer, time.Hour))
+					require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour}))
 				}
 			})
 			r, err := other.Claim(ctx, key, d)
@@ -84,7 +84,7 @@ func TestRedisWatchIsQuiet(t *testing.T) {
 		c, d := redisClaim(), redisClaim()
 		_, err = s.Claim(ctx, watched, c)
 		require.NoError(t, err)
-		require.NoError(t, s.Complete(ctx, watched, c.Owner, nil, time.Hour))
+		require.NoError(t, s.Complete(ctx, watched, c.Owner, idempotency.Completion{TTL: time.Hour}))
 		_, err = s.Claim(ctx, announced, c)
 		require.NoError(t, err)
 		d.Watch = true
@@ -116,7 +116,7 @@ func TestRedisWatchReconnects(t *testing.T) {
 	r, err := s.Claim(ctx, key, d)
 	require.NoError(t, err)
 	require.Equal(t, idempotency.StateClaimed, r.State)
-	require.NoError(t, s.Complete(ctx, key, c.Owner, nil, time.Hour))
+	require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{TTL: time.Hour}))
 	requireWoken(t, settled)
 
 	server.Kill()

@@ -162,9 +162,9 @@ func claimKeysApart(e *env) {
 		e.t.Errorf("the record of one key has the fingerprint or the origin of another's")
 	}
 
-	e.ok("Complete", e.store.Complete(e.ctx, key, alice, []byte("alice's"), ttl))
+	e.ok("Complete", e.store.Complete(e.ctx, key, alice, completion("alice's")))
 	e.notMine(e.claim(other, carol, mismatching), idempotency.StateClaimed, 1)
-	e.refused("Complete of another's key", e.store.Complete(e.ctx, other, alice, []byte("alice's"), ttl), idempotency.ErrNotOwner)
+	e.refused("Complete of another's key", e.store.Complete(e.ctx, other, alice, completion("alice's")), idempotency.ErrNotOwner)
 
 	e.ok("Release", e.store.Release(e.ctx, other, bob))
 	e.answer(e.claim(key, carol), "alice's")
@@ -179,7 +179,7 @@ func claimManyKeys(e *env) {
 	}
 	for i := range n {
 		name := fmt.Sprint("key ", i)
-		e.ok("Complete", e.store.Complete(e.ctx, keyOf(name), ownerOf(name), []byte(name), ttl))
+		e.ok("Complete", e.store.Complete(e.ctx, keyOf(name), ownerOf(name), completion(name)))
 	}
 	for i := range n {
 		name := fmt.Sprint("key ", i)

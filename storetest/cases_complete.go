@@ -23,7 +23,7 @@ func completeCases() []testCase {
 
 // complete completes the key as o.
 func (e *env) complete(o idempotency.Owner, answer string) error {
-	return e.store.Complete(e.ctx, key, o, []byte(answer), ttl)
+	return e.store.Complete(e.ctx, key, o, completion(answer))
 }
 
 // From now on every request gets this answer, the owner's own resent claim included.

@@ -54,7 +54,7 @@ func expiryFromComplete(e *env) {
 
 func expiryShortTTL(e *env) {
 	e.claimed()
-	e.ok("Complete", e.store.Complete(e.ctx, key, alice, []byte("answer"), time.Minute))
+	e.ok("Complete", e.store.Complete(e.ctx, key, alice, idempotency.Completion{Answer: []byte("answer"), TTL: time.Minute}))
 	e.near("TTL", e.claim(key, bob).TTL, time.Minute)
 	e.advance(time.Minute - margin)
 	e.answer(e.claim(key, bob), "answer")
@@ -105,7 +105,7 @@ func expiryMany(e *env) {
 	for i := range n {
 		key := keyOf(fmt.Sprint(i))
 		e.mine(e.claim(key, alice), 1)
-		e.ok("Complete", e.store.Complete(e.ctx, key, alice, []byte("answer"), ttl))
+		e.ok("Complete", e.store.Complete(e.ctx, key, alice, completion("answer")))
 	}
 	e.advance(ttl + margin)
 	for i := range n {

@@ -151,7 +151,7 @@ func listAll(e *env) {
 			e.ok("Hold", e.store.Hold(e.ctx, key, owner))
 		case 3:
 			want[key] = idempotency.StateCompleted
-			e.ok("Complete", e.store.Complete(e.ctx, key, owner, []byte(name), ttl))
+			e.ok("Complete", e.store.Complete(e.ctx, key, owner, completion(name)))
 		}
 	}
 	e.ok("List", i.List(e.ctx, func(key string, r idempotency.Record) bool {
@@ -183,7 +183,7 @@ func listStops(e *env) {
 
 func resolveCompletes(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, 1, []byte("resolved"), ttl))
+	e.ok("Resolve", i.Resolve(e.ctx, key, 1, resolution("resolved")))
 	r := e.claim(key, bob)
 	e.answer(r, "resolved")
 	e.identity(r)
@@ -193,13 +193,13 @@ func resolveCompletes(e *env) {
 // An answer of no bytes is an answer; only nil is none.
 func resolveEmpty(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, 1, []byte{}, ttl))
+	e.ok("Resolve", i.Resolve(e.ctx, key, 1, resolution("")))
 	e.answer(e.claim(key, bob), "")
 }
 
 func resolveReleases(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil, 0))
+	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil))
 	e.notMine(e.get(), idempotency.StateReleased, 1)
 	r := e.claim(key, bob)
 	e.mine(r, 2)
@@ -211,52 +211,52 @@ func resolveReleases(e *env) {
 func resolveLapsed(e *env) {
 	i := e.inspector()
 	e.claimed(holding)
-	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, 1, []byte("resolved"), ttl), idempotency.ErrChanged)
+	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, 1, resolution("resolved")), idempotency.ErrChanged)
 	e.advance(lease + margin)
-	e.ok("Resolve", i.Resolve(e.ctx, key, 1, []byte("resolved"), ttl))
+	e.ok("Resolve", i.Resolve(e.ctx, key, 1, resolution("resolved")))
 	e.answer(e.claim(key, bob), "resolved")
 }
 
 func resolveRepeated(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil, 0))
-	e.ok("repeated Resolve", i.Resolve(e.ctx, key, 1, nil, 0))
+	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil))
+	e.ok("repeated Resolve", i.Resolve(e.ctx, key, 1, nil))
 	e.mine(e.claim(key, bob), 2)
 	e.ok("Hold", e.store.Hold(e.ctx, key, bob))
-	e.ok("Resolve", i.Resolve(e.ctx, key, 2, []byte("resolved"), ttl))
-	e.ok("repeated Resolve", i.Resolve(e.ctx, key, 2, []byte("resolved"), ttl))
+	e.ok("Resolve", i.Resolve(e.ctx, key, 2, resolution("resolved")))
+	e.ok("repeated Resolve", i.Resolve(e.ctx, key, 2, resolution("resolved")))
 	e.answer(e.claim(key, carol), "resolved")
 }
 
 // The operator decided about the run that she saw. Another has failed since.
 func resolveFenced(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil, 0))
+	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil))
 	e.mine(e.claim(key, bob), 2)
 	e.ok("Hold", e.store.Hold(e.ctx, key, bob))
 	for _, attempt := range []int{0, 1, 3} {
-		e.refused("Resolve of another attempt", i.Resolve(e.ctx, key, attempt, []byte("resolved"), ttl), idempotency.ErrChanged)
-		e.refused("Resolve of another attempt", i.Resolve(e.ctx, key, attempt, nil, 0), idempotency.ErrChanged)
+		e.refused("Resolve of another attempt", i.Resolve(e.ctx, key, attempt, resolution("resolved")), idempotency.ErrChanged)
+		e.refused("Resolve of another attempt", i.Resolve(e.ctx, key, attempt, nil), idempotency.ErrChanged)
 	}
 	e.notMine(e.claim(key, carol), idempotency.StateHeld, 2)
 }
 
 func resolveNotHeld(e *env) {
 	i := e.inspector()
-	e.refused("Resolve of an absent record", i.Resolve(e.ctx, key, 1, []byte("resolved"), ttl), idempotency.ErrNotFound)
+	e.refused("Resolve of an absent record", i.Resolve(e.ctx, key, 1, resolution("resolved")), idempotency.ErrNotFound)
 	e.claimed()
-	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, 1, []byte("resolved"), ttl), idempotency.ErrChanged)
-	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, 1, nil, 0), idempotency.ErrChanged)
+	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, 1, resolution("resolved")), idempotency.ErrChanged)
+	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, 1, nil), idempotency.ErrChanged)
 	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
 
 	e.ok("Release", e.store.Release(e.ctx, key, alice))
-	e.refused("Resolve of a released record", i.Resolve(e.ctx, key, 1, []byte("resolved"), ttl), idempotency.ErrChanged)
-	e.refused("Resolve of what was released", i.Resolve(e.ctx, key, 1, nil, 0), idempotency.ErrChanged)
+	e.refused("Resolve of a released record", i.Resolve(e.ctx, key, 1, resolution("resolved")), idempotency.ErrChanged)
+	e.refused("Resolve of what was released", i.Resolve(e.ctx, key, 1, nil), idempotency.ErrChanged)
 	e.mine(e.claim(key, bob), 2)
 	e.ok("Complete", e.complete(bob, "answer"))
-	e.refused("Resolve of a completed record", i.Resolve(e.ctx, key, 2, []byte("resolved"), ttl), idempotency.ErrChanged)
-	e.refused("Resolve of a completed record", i.Resolve(e.ctx, key, 2, nil, 0), idempotency.ErrChanged)
-	e.refused("Resolve with the answer of the run", i.Resolve(e.ctx, key, 2, []byte("answer"), ttl), idempotency.ErrChanged)
+	e.refused("Resolve of a completed record", i.Resolve(e.ctx, key, 2, resolution("resolved")), idempotency.ErrChanged)
+	e.refused("Resolve of a completed record", i.Resolve(e.ctx, key, 2, nil), idempotency.ErrChanged)
+	e.refused("Resolve with the answer of the run", i.Resolve(e.ctx, key, 2, resolution("answer")), idempotency.ErrChanged)
 	e.answer(e.claim(key, carol), "answer")
 }
 
@@ -264,13 +264,13 @@ func resolveNotHeld(e *env) {
 // tell them something else.
 func resolveLateOwner(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, 1, []byte("resolved"), ttl))
+	e.ok("Resolve", i.Resolve(e.ctx, key, 1, resolution("resolved")))
 	e.refused("Complete after Resolve", e.complete(alice, "alice's"), idempotency.ErrNotOwner)
 	e.answer(e.claim(key, bob), "resolved")
 
 	e.ok("Forget", i.Forget(e.ctx, key, 1))
 	i = e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil, 0))
+	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil))
 	e.refused("Complete after Resolve", e.complete(alice, "alice's"), idempotency.ErrNotOwner)
 	e.mine(e.claim(key, bob), 2)
 }
@@ -279,7 +279,7 @@ func resolveLateOwner(e *env) {
 // else, its answer prevents another run.
 func resolveOwnerClaims(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil, 0))
+	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil))
 	e.mine(e.claim(key, alice), 2)
 	e.ok("Complete", e.complete(alice, "alice's"))
 	e.answer(e.claim(key, bob), "alice's")

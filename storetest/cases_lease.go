@@ -134,7 +134,7 @@ func renewRetention(e *env) {
 		e.ok("Renew", e.store.Renew(e.ctx, key, alice))
 	}
 	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
-	e.ok("Complete", e.store.Complete(e.ctx, key, alice, []byte("answer"), ttl))
+	e.ok("Complete", e.store.Complete(e.ctx, key, alice, completion("answer")))
 }
 
 // A paused process, or one whose store was away, comes back late. As long as nobody

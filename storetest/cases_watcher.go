@@ -90,13 +90,13 @@ func watchHold(e *env) {
 // is a completion, or a release, like any other.
 func watchResolve(e *env) {
 	i := e.inspector()
-	for _, answer := range [][]byte{[]byte("resolved"), nil} {
-		key := keyOf(fmt.Sprintf("resolved with %q", answer))
+	for name, c := range map[string]*idempotency.Completion{"completed": resolution("resolved"), "released": nil} {
+		key := keyOf(name + " by hand")
 		settled, _ := e.watch(key)
 		e.mine(e.claim(key, alice, holding), 1)
 		e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
 		e.advance(lease + margin)
-		e.ok("Resolve", i.Resolve(e.ctx, key, 1, answer, ttl))
+		e.ok("Resolve", i.Resolve(e.ctx, key, 1, c))
 		e.wakes("Resolve", settled)
 	}
 }
@@ -196,7 +196,7 @@ func watchRace(e *env) {
 			}()
 		})
 		wg.Go(func() {
-			if err := e.store.Complete(e.ctx, key, alice, []byte("answer"), ttl); err != nil {
+			if err := e.store.Complete(e.ctx, key, alice, completion("answer")); err != nil {
 				e.t.Errorf("Complete: unexpected error: %v", err)
 			}
 		})

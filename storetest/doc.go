@@ -20,8 +20,9 @@
 // deadline that it has stored.
 //
 // Each behaviour is a subtest, named for it. The optional interfaces
-// ([idempotency.Watcher], [idempotency.StepStore], [idempotency.Inspector]) are tested
-// when the store has them and skipped, visibly, when it has not.
+// ([idempotency.ContextStore], [idempotency.Watcher], [idempotency.StepStore],
+// [idempotency.Inspector]) are tested when the store has them and skipped, visibly, when
+// it has not.
 //
 // The cases tell moments apart by two seconds and more, so that the time that passes
 // on a real server while a case runs does not matter. They do not test what a store

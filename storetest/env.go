@@ -68,11 +68,11 @@ func newEnv(t testing.TB, h Harness) *env {
 	return &env{t: t, ctx: t.Context(), store: store, advance: advance}
 }
 
-// claim claims with the durations and the payload of the kit, changed by edits, and
-// fails the case if the store returns an error.
+// claim makes the claim of claimOf, changed by edits, and fails the case if the store
+// returns an error.
 func (e *env) claim(key string, o idempotency.Owner, edits ...func(*idempotency.Claim)) idempotency.Record {
 	e.t.Helper()
-	c := idempotency.Claim{Owner: o, Fingerprint: payload, Lease: lease, Retention: retention}
+	c := claimOf(o)
 	for _, edit := range edits {
 		edit(&c)
 	}
@@ -81,6 +81,11 @@ func (e *env) claim(key string, o idempotency.Owner, edits ...func(*idempotency.
 		e.t.Fatalf("Claim: unexpected error: %v", err)
 	}
 	return r
+}
+
+// claimOf is a claim of the owner with the durations and the payload of the kit.
+func claimOf(o idempotency.Owner) idempotency.Claim {
+	return idempotency.Claim{Owner: o, Fingerprint: payload, Lease: lease, Retention: retention}
 }
 
 // Edits of a claim.
@@ -98,7 +103,18 @@ func (e *env) claimed(edits ...func(*idempotency.Claim)) {
 func (e *env) completed(answer string) {
 	e.t.Helper()
 	e.claimed()
-	e.ok("Complete", e.store.Complete(e.ctx, key, alice, []byte(answer), ttl))
+	e.ok("Complete", e.store.Complete(e.ctx, key, alice, completion(answer)))
+}
+
+// completion is what a run with that answer gives to Complete.
+func completion(answer string) idempotency.Completion {
+	return idempotency.Completion{Answer: []byte(answer), TTL: ttl}
+}
+
+// resolution is what an operator with that answer gives to Resolve.
+func resolution(answer string) *idempotency.Completion {
+	c := completion(answer)
+	return &c
 }
 
 // mine fails the case unless the claim is the caller's, as the given attempt, and

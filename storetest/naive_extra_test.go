@@ -12,6 +12,7 @@ import (
 // The optional interfaces of a naiveStore.
 
 func (s *naiveStore) Watch(ctx context.Context, key string) (<-chan struct{}, func(), error) {
+	s.hang(ctx, "Watch")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -44,6 +45,7 @@ func (s *naiveStore) Watch(ctx context.Context, key string) (<-chan struct{}, fu
 }
 
 func (s *naiveStore) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
+	s.hang(ctx, "SaveStep")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, err := s.owned(ctx, "SaveStep", key, o, idempotency.StateClaimed)
@@ -71,7 +73,8 @@ func (s *naiveStore) SaveStep(ctx context.Context, key string, o idempotency.Own
 	return nil
 }
 
-func (s *naiveStore) Get(_ context.Context, key string) (idempotency.Record, error) {
+func (s *naiveStore) Get(ctx context.Context, key string) (idempotency.Record, error) {
+	s.hang(ctx, "Get")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.find(key)
@@ -97,7 +100,8 @@ func (s *naiveStore) Get(_ context.Context, key string) (idempotency.Record, err
 	return out, nil
 }
 
-func (s *naiveStore) List(_ context.Context, visit func(string, idempotency.Record) bool) error {
+func (s *naiveStore) List(ctx context.Context, visit func(string, idempotency.Record) bool) error {
+	s.hang(ctx, "List")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, r := range s.records {
@@ -114,7 +118,8 @@ func (s *naiveStore) List(_ context.Context, visit func(string, idempotency.Reco
 	return nil
 }
 
-func (s *naiveStore) Resolve(_ context.Context, key string, attempt int, answer []byte, ttl time.Duration) error {
+func (s *naiveStore) Resolve(ctx context.Context, key string, attempt int, c *idempotency.Completion) error {
+	s.hang(ctx, "Resolve")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.find(key)
@@ -127,9 +132,9 @@ func (s *naiveStore) Resolve(_ context.Context, key string, attempt int, answer 
 	if r.Attempt != attempt && !s.is("Resolve does not look at the attempt") {
 		return idempotency.ErrChanged
 	}
-	state, kept := idempotency.StateCompleted, ttl
-	if answer == nil || len(answer) == 0 && s.is("Resolve takes an empty answer for none") {
-		state, kept = idempotency.StateReleased, r.retention
+	state, kept, answer := idempotency.StateReleased, r.retention, []byte(nil)
+	if c != nil && (len(c.Answer) > 0 || !s.is("Resolve takes an empty answer for none")) {
+		state, kept, answer = idempotency.StateCompleted, c.TTL, c.Answer
 	}
 	byHand := r.byHand || s.is("Resolve takes what a run did for a repeated call")
 	if r.State == state && byHand && bytes.Equal(r.Answer, answer) && !s.is("Resolve cannot be repeated") {
@@ -139,11 +144,11 @@ func (s *naiveStore) Resolve(_ context.Context, key string, attempt int, answer 
 	if !held && !s.is("Resolve does not look at the state") {
 		return idempotency.ErrChanged
 	}
-	if s.is("completing by hand fails") && answer != nil || s.is("releasing by hand fails") && answer == nil {
+	if s.is("completing by hand fails") && c != nil || s.is("releasing by hand fails") && c == nil {
 		return idempotency.ErrChanged
 	}
-	if s.is("Resolve with an answer wakes nobody") && answer != nil ||
-		s.is("Resolve without an answer wakes nobody") && answer == nil {
+	if s.is("Resolve with an answer wakes nobody") && c != nil ||
+		s.is("Resolve without an answer wakes nobody") && c == nil {
 		delete(s.watchers, key)
 	}
 	if s.is("a resolution forgets the steps") {
@@ -151,13 +156,14 @@ func (s *naiveStore) Resolve(_ context.Context, key string, attempt int, answer 
 	}
 	s.settle(key, r, state, kept)
 	r.Answer, r.byHand = answer, true
-	if !s.is("Resolve leaves the owner its claim") && (answer != nil || !s.is("Resolve remembers who lost the claim")) {
+	if !s.is("Resolve leaves the owner its claim") && (c != nil || !s.is("Resolve remembers who lost the claim")) {
 		r.owner = idempotency.Owner{}
 	}
 	return nil
 }
 
-func (s *naiveStore) Forget(_ context.Context, key string, attempt int) error {
+func (s *naiveStore) Forget(ctx context.Context, key string, attempt int) error {
+	s.hang(ctx, "Forget")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.find(key)

@@ -124,6 +124,7 @@ func (s *naiveStore) mine(r *naiveRecord) idempotency.Record {
 }
 
 func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+	s.hang(ctx, "Claim")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.is("a claim ignores its context") {
@@ -185,6 +186,16 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 		s.yield(time.Nanosecond)
 	}
 	return s.takeOver(r, c), nil
+}
+
+// ObeysContext is true of a naive store unless one of its methods hangs. Then it is a lie.
+func (s *naiveStore) ObeysContext() bool { return true }
+
+// hang keeps a call that has a deadline for an hour, if that is the bug of the store.
+func (s *naiveStore) hang(ctx context.Context, method string) {
+	if _, ok := ctx.Deadline(); ok && s.is(hangs(method)) {
+		time.Sleep(time.Hour)
+	}
 }
 
 // yield lets other goroutines in at a moment at which a store must not.
@@ -294,6 +305,7 @@ func (s *naiveStore) owned(ctx context.Context, method, key string, o idempotenc
 }
 
 func (s *naiveStore) Renew(ctx context.Context, key string, o idempotency.Owner) error {
+	s.hang(ctx, "Renew")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, err := s.owned(ctx, "Renew", key, o, idempotency.StateClaimed)
@@ -309,7 +321,8 @@ func (s *naiveStore) Renew(ctx context.Context, key string, o idempotency.Owner)
 	return nil
 }
 
-func (s *naiveStore) Complete(ctx context.Context, key string, o idempotency.Owner, answer []byte, ttl time.Duration) error {
+func (s *naiveStore) Complete(ctx context.Context, key string, o idempotency.Owner, c idempotency.Completion) error {
+	s.hang(ctx, "Complete")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, err := s.owned(ctx, "Complete", key, o, idempotency.StateClaimed, idempotency.StateHeld, idempotency.StateCompleted)
@@ -318,13 +331,14 @@ func (s *naiveStore) Complete(ctx context.Context, key string, o idempotency.Own
 	}
 	if r.State == idempotency.StateCompleted {
 		if s.is("a second Complete restarts the TTL") {
-			r.expires = time.Now().Add(ttl)
+			r.expires = time.Now().Add(c.TTL)
 		}
 		if s.is("a second Complete overwrites the answer") {
-			r.Answer = answer
+			r.Answer = c.Answer
 		}
 		return nil
 	}
+	answer, ttl := c.Answer, c.TTL
 	if s.is("the TTL runs from the claim") {
 		ttl -= time.Since(r.leaseEnd.Add(-r.lease))
 	}
@@ -354,6 +368,7 @@ func (s *naiveStore) Complete(ctx context.Context, key string, o idempotency.Own
 }
 
 func (s *naiveStore) Release(ctx context.Context, key string, o idempotency.Owner) error {
+	s.hang(ctx, "Release")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, err := s.owned(ctx, "Release", key, o, idempotency.StateClaimed, idempotency.StateReleased)
@@ -373,6 +388,7 @@ func (s *naiveStore) Release(ctx context.Context, key string, o idempotency.Owne
 }
 
 func (s *naiveStore) Hold(ctx context.Context, key string, o idempotency.Owner) error {
+	s.hang(ctx, "Hold")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, err := s.owned(ctx, "Hold", key, o, idempotency.StateClaimed, idempotency.StateHeld)

@@ -128,6 +128,9 @@ var brokenStores = []struct{ bug, caughtBy string }{
 	{"steps outlive their record", "Step/ends with its record"},
 	{"a step renews the lease", "Step/does not prolong the lease"},
 
+	{hangs("Claim"), "ContextStore/calls after their deadline return"},
+	{hangs("Claim"), "ContextStore/calls return by their deadline"},
+
 	{"completed wakes nobody", "Watch/is woken by Complete"},
 	{"a wakeup is lost unless it is waited for", "Watch/is woken by Complete"},
 	{"released wakes nobody", "Watch/is woken by Release"},
@@ -165,6 +168,40 @@ var brokenStores = []struct{ bug, caughtBy string }{
 	{"Forget takes a live claim", "Forget/of a live claim is refused"},
 	{"Forget does not look at the attempt", "Forget/of another attempt is refused"},
 }
+
+// hangs is the bug that calls of a method outlive the deadline of their context.
+func hangs(method string) string { return method + " hangs" }
+
+// A store says for all of its methods that they obey their contexts, so one that does
+// not is enough to fail.
+func TestEveryMethodMustKeepItsDeadline(t *testing.T) {
+	t.Parallel()
+	for method := range (&env{store: &naiveStore{}}).calls() {
+		for _, c := range contextStoreCases() {
+			if !fails(t, c.name, naive(hangs(method))) {
+				t.Errorf("a store whose %s hangs passes the case %q", method, c.name)
+			}
+		}
+	}
+}
+
+// A store that does not obey contexts, and says so, need not keep deadlines.
+func TestStoreMayDisobeyContexts(t *testing.T) {
+	t.Parallel()
+	for _, c := range contextStoreCases() {
+		h := naive(hangs("Claim"))
+		if fails(t, c.name, Harness{New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
+			store, advance := h.New(t)
+			return disobedient{store.(*naiveStore)}, advance
+		}}) {
+			t.Errorf("a store that says that it does not obey contexts fails the case %q", c.name)
+		}
+	}
+}
+
+type disobedient struct{ *naiveStore }
+
+func (disobedient) ObeysContext() bool { return false }
 
 // Without a bug the naive store passes, so it is the bug that a case finds.
 func TestNaiveStorePasses(t *testing.T) {
@@ -218,7 +255,7 @@ func TestOptionalInterfacesAreSkipped(t *testing.T) {
 	}
 	h.Bubble = synctest.Test
 	Run(t, h) // A skip inside a bubble is no failure either.
-	if want := len(stepCases()) + len(watcherCases()) + len(inspectorCases()); skipped != want {
+	if want := len(contextStoreCases()) + len(stepCases()) + len(watcherCases()) + len(inspectorCases()); skipped != want {
 		t.Errorf("%d cases are skipped, want %d", skipped, want)
 	}
 }

@@ -59,6 +59,7 @@ func allCases() []testCase {
 		expiryCases(),
 		answerCases(),
 		contextCases(),
+		contextStoreCases(),
 		stepCases(),
 		watcherCases(),
 		inspectorCases(),

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"example.com/idempotency"
 )
@@ -91,8 +90,8 @@ func (s crashingStore) SaveStep(ctx context.Context, key string, o idempotency.O
 	return s.crash.around("save "+name, func() error { return s.RedisStore.SaveStep(ctx, key, o, name, value) })
 }
 
-func (s crashingStore) Complete(ctx context.Context, key string, o idempotency.Owner, answer []byte, ttl time.Duration) error {
-	return s.crash.around("complete", func() error { return s.RedisStore.Complete(ctx, key, o, answer, ttl) })
+func (s crashingStore) Complete(ctx context.Context, key string, o idempotency.Owner, c idempotency.Completion) error {
+	return s.crash.around("complete", func() error { return s.RedisStore.Complete(ctx, key, o, c) })
 }
 
 // A crashingTransport is the shop's way to the provider.

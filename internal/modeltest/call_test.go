@@ -69,7 +69,7 @@ func perform(ctx context.Context, s store, c call) reply {
 	case renew:
 		err = s.Renew(ctx, c.key, c.owner)
 	case complete:
-		err = s.Complete(ctx, c.key, c.owner, []byte(c.answer), c.ttl)
+		err = s.Complete(ctx, c.key, c.owner, idempotency.Completion{Answer: []byte(c.answer), TTL: c.ttl})
 	case release:
 		err = s.Release(ctx, c.key, c.owner)
 	case hold:
@@ -79,11 +79,11 @@ func perform(ctx context.Context, s store, c call) reply {
 	case get:
 		r, err = s.Get(ctx, c.key)
 	case resolve:
-		var answer []byte
+		var settled *idempotency.Completion
 		if c.answer != "" {
-			answer = []byte(c.answer)
+			settled = &idempotency.Completion{Answer: []byte(c.answer), TTL: c.ttl}
 		}
-		err = s.Resolve(ctx, c.key, c.attempt, answer, c.ttl)
+		err = s.Resolve(ctx, c.key, c.attempt, settled)
 	case forget:
 		err = s.Forget(ctx, c.key, c.attempt)
 	}

@@ -290,9 +290,9 @@ func (s crashingStore) SaveStep(ctx context.Context, key string, o idempotency.O
 }
 
 func (s crashingStore) Complete(
-	ctx context.Context, key string, o idempotency.Owner, answer []byte, ttl time.Duration,
+	ctx context.Context, key string, o idempotency.Owner, c idempotency.Completion,
 ) error {
-	err := s.RedisStore.Complete(ctx, key, o, answer, ttl)
+	err := s.RedisStore.Complete(ctx, key, o, c)
 	s.api.dieAt(afterRecord)
 	return err
 }
