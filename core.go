@@ -22,7 +22,6 @@ type core struct {
 	inline bool // the store's calls end when their context ends; see ContextStore
 
 	bodies    sync.Pool // of *bodyBuffer
-	buffers   sync.Pool // of *[]byte, for answers being captured
 	renewers  sync.Pool // of *renewer
 	room      waitingRoom
 	resolving resolving
@@ -40,7 +39,6 @@ func newCore(store Store, scope ScopeFunc) *core {
 		c.inline = s.ObeysContext()
 	}
 	c.bodies.New = func() any { return new(bodyBuffer) }
-	c.buffers.New = func() any { return new([]byte) }
 	c.work.init()
 	c.room.init()
 	return c

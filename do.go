@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/idempotency/internal/digest"
+	"example.com/idempotency/internal/response"
 )
 
 // Errors of [Do] for keys that may not run now.
@@ -208,7 +209,7 @@ func (j *job) run(parent context.Context, into any, fn func(context.Context) (an
 	case err != nil:
 		return result, err
 	default:
-		return result, j.decode(a.body, into)
+		return result, j.decode(a.Body, into)
 	}
 }
 
@@ -235,16 +236,16 @@ func (j *job) outcome(err error) Outcome {
 }
 
 // answer is how a value is recorded, or, if there is one, an error that is final.
-func (j *job) answer(value any, final error) (*answer, error) {
-	a := &answer{kind: answerValue, status: http.StatusOK}
+func (j *job) answer(value any, final error) (*response.Answer, error) {
+	a := &response.Answer{Kind: response.KindValue, Status: http.StatusOK}
 	var err error
 	if final != nil {
-		a.kind, a.status, a.body = answerError, http.StatusInternalServerError, []byte(final.Error())
+		a.Kind, a.Status, a.Body = response.KindError, http.StatusInternalServerError, []byte(final.Error())
 	} else {
-		a.body, err = j.codec.Marshal(value)
+		a.Body, err = j.codec.Marshal(value)
 	}
-	if limit := j.guard.set.maxResponseLen; err == nil && int64(len(a.body)) > limit {
-		err = fmt.Errorf("it has %d bytes, at most %d are kept", len(a.body), limit)
+	if limit := j.guard.set.maxResponseLen; err == nil && int64(len(a.Body)) > limit {
+		err = fmt.Errorf("it has %d bytes, at most %d are kept", len(a.Body), limit)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("idempotency: the result of a run cannot be recorded: %w", err)
@@ -264,7 +265,7 @@ func (j *job) replay(rec Record, into any) (Result, error) {
 		return result, ErrInFlight
 	}
 	a, err := j.guard.set.unseal(rec.Answer, j.lease.key, rec.Fingerprint, nil)
-	if err == nil && a.kind != answerValue && a.kind != answerError {
+	if err == nil && a.Kind != response.KindValue && a.Kind != response.KindError {
 		err = fmt.Errorf("%w: it is no value", ErrCorrupt)
 	}
 	if err != nil {
@@ -272,11 +273,11 @@ func (j *job) replay(rec Record, into any) (Result, error) {
 		return result, err
 	}
 	result.Replayed = true
-	j.lease.observe(Event{Kind: EventReplay, Attempt: rec.Attempt, Status: a.status})
-	if a.kind == answerError {
-		return result, Permanent(errors.New(string(a.body)))
+	j.lease.observe(Event{Kind: EventReplay, Attempt: rec.Attempt, Status: a.Status})
+	if a.Kind == response.KindError {
+		return result, Permanent(errors.New(string(a.Body)))
 	}
-	return result, j.decode(a.body, into)
+	return result, j.decode(a.Body, into)
 }
 
 func (j *job) decode(data []byte, into any) error {
@@ -296,5 +297,5 @@ func (j *job) unprotected(ctx context.Context, into any, fn func(context.Context
 	if err != nil {
 		return err
 	}
-	return j.decode(a.body, into)
+	return j.decode(a.Body, into)
 }

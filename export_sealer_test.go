@@ -1,5 +1,7 @@
 package idempotency
 
+import "example.com/idempotency/internal/response"
+
 // Unseal reads a stored answer as a guard with that sealer does.
 func Unseal(sealer Sealer, stored []byte, key string, fp Fingerprint) error {
 	_, err := (&settings{sealer: sealer}).unseal(stored, key, fp, nil)
@@ -18,6 +20,6 @@ func SealStep(sealer Sealer, value []byte, key string, fp Fingerprint, name stri
 
 // Seal returns the stored form of an answer with that body.
 func Seal(sealer Sealer, body, key string, fp Fingerprint) ([]byte, error) {
-	a := &answer{kind: answerKept, status: 200, body: []byte(body)}
+	a := &response.Answer{Kind: response.KindKept, Status: 200, Body: []byte(body)}
 	return (&settings{sealer: sealer}).seal(a, key, fp)
 }

@@ -15,6 +15,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/jcs"
+	"example.com/idempotency/internal/response"
 )
 
 // FuzzRequest sends what net/http can read as a request to a guard, twice: the handler
@@ -155,7 +156,8 @@ func FuzzSealed(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	plain := idempotency.EncodeAnswer(idempotency.StoredAnswer{Status: 200, Body: "body"}, answerKey, answerFingerprint)
+	answer := response.Answer{Kind: response.KindKept, Status: http.StatusOK, Body: []byte("body")}
+	plain := answer.Encode(answerKey, answerFingerprint)
 	otherKey, err := idempotency.Seal(sealer, "body", "other", answerFingerprint)
 	if err != nil {
 		f.Fatal(err)
@@ -171,14 +173,14 @@ func FuzzSealed(f *testing.F) {
 			}
 			return
 		}
-		if !errors.Is(err, idempotency.ErrCorrupt) && !errors.Is(err, idempotency.ErrAnswerVersion) {
+		if !errors.Is(err, idempotency.ErrCorrupt) && !errors.Is(err, response.ErrVersion) {
 			t.Errorf("an answer that was not sealed: %v", err)
 		}
 		if value, err := idempotency.UnsealStep(sealer, stored, answerKey, answerFingerprint, "step"); !errors.Is(err, idempotency.ErrCorrupt) || value != nil {
 			t.Errorf("a step that was not sealed: %q, %v", value, err)
 		}
 		if len(stored) > 0 && stored[0]&0x80 != 0 {
-			if err := idempotency.Unseal(nil, stored, answerKey, answerFingerprint); !errors.Is(err, idempotency.ErrAnswerVersion) {
+			if err := idempotency.Unseal(nil, stored, answerKey, answerFingerprint); !errors.Is(err, response.ErrVersion) {
 				t.Errorf("a sealed answer, read without a sealer: %v", err)
 			}
 		}

@@ -57,6 +57,18 @@ func TestFieldsOfTheAnswerAreReplayed(t *testing.T) {
 	})
 }
 
+// Whatever a handler sets can be read again.
+func TestAnswerWithManyFieldsIsReplayed(t *testing.T) {
+	t.Parallel()
+	twice(t, func(h http.Handler) *server { return serveRecorder(t, h) }, func(w http.ResponseWriter, _ *http.Request) {
+		for i := range 5000 {
+			w.Header().Set("X-"+strconv.Itoa(i), "1")
+			w.Header().Add("X-All", strconv.Itoa(i))
+		}
+		_, _ = io.WriteString(w, "many")
+	})
+}
+
 // What outer handlers set belongs to the request that is answered, not to the one that
 // was recorded, and appears once.
 func TestFieldsOfOuterHandlersAreFresh(t *testing.T) {

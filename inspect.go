@@ -79,7 +79,7 @@ func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
 		if err != nil {
 			return info, err
 		}
-		info.Status = a.status
+		info.Status = a.Status
 	}
 	return info, nil
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
 
@@ -111,7 +112,7 @@ func writeKeyStatus(w http.ResponseWriter, r *http.Request, info RecordInfo) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
-	if len(h["Content-Encoding"]) == 0 { // that of an outer handler, which sends another length
+	if response.LengthAllowed(h, http.StatusOK, http.MethodGet) { // HEAD tells the length that GET has
 		h.Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	w.WriteHeader(http.StatusOK)

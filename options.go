@@ -25,7 +25,6 @@ const (
 	maxBodyLimit          = 1 << 30
 	minRetentionInLeases  = 2
 	defaultMismatchStatus = http.StatusConflict
-	replayedHeader        = "Idempotent-Replayed"
 	maxWait               = 5 * time.Minute
 	maxLease              = 24 * time.Hour
 	maxTTL                = 10 * 365 * 24 * time.Hour

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
 
@@ -36,7 +37,7 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p problem.Document) {
 	}
 	h := w.Header()
 	h["Content-Type"] = []string{problem.ContentType}
-	if lengthAllowed(h, p.Status, r.Method) {
+	if response.LengthAllowed(h, p.Status, r.Method) {
 		h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	}
 	w.WriteHeader(p.Status)

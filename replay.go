@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"sync"
 
+	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
 
@@ -28,25 +29,25 @@ func (g *Guard) serveRecord(w http.ResponseWriter, r *http.Request, l *lease, re
 
 // fieldSpaces are for the fields of answers, from the time they are read until they are
 // sent. Few answers have more.
-var fieldSpaces = sync.Pool{New: func() any { return new([12]field) }}
+var fieldSpaces = sync.Pool{New: func() any { return new([12]response.Field) }}
 
 // replay serves the recorded answer, if it is whole and the caller may see it.
 func (g *Guard) replay(w http.ResponseWriter, r *http.Request, l *lease, rec Record) {
-	space := fieldSpaces.Get().(*[12]field)
+	space := fieldSpaces.Get().(*[12]response.Field)
 	used := len(space)
 	defer func() {
 		clear(space[:used])
 		fieldSpaces.Put(space)
 	}()
 	a, err := g.set.unseal(rec.Answer, l.key, rec.Fingerprint, space[:])
-	if err == nil && a.kind != answerKept && a.kind != answerNotKept {
+	if err == nil && a.Kind != response.KindKept && a.Kind != response.KindNotKept {
 		err = fmt.Errorf("%w: it is no response", ErrCorrupt)
 	}
 	if err == nil {
-		used = min(used, len(a.header)+len(a.trailer))
+		used = min(used, len(a.Header)+len(a.Trailer))
 	}
 	switch {
-	case errors.Is(err, errAnswerVersion):
+	case errors.Is(err, response.ErrVersion):
 		// Written by a newer version of this package, which will serve it.
 		l.observe(Event{Kind: EventCorrupt, Err: err})
 		g.reject(w, r, l.key, problem.New(problem.StoreUnavailable))
@@ -58,25 +59,21 @@ func (g *Guard) replay(w http.ResponseWriter, r *http.Request, l *lease, rec Rec
 	}
 	if g.set.authorizeReplay != nil {
 		info := newRecordInfo(l.id, rec)
-		info.Status = a.status
+		info.Status = a.Status
 		if err := g.set.authorizeReplay(r, info); err != nil {
 			g.reject(w, r, l.key, problem.New(problem.ReplayDenied))
 			return
 		}
 	}
-	if a.kind == answerNotKept {
+	if a.Kind == response.KindNotKept {
 		p := problem.New(problem.ResponseNotKept)
-		p.OriginalStatus = a.status
-		for _, f := range a.header {
-			if f.name == "Location" && len(f.values) > 0 {
-				p.OriginalLocation = f.values[0]
-			}
-		}
+		p.OriginalStatus = a.Status
+		p.OriginalLocation = a.Location()
 		g.reject(w, r, l.key, p)
 		return
 	}
 	if len(g.set.observers) > 0 {
-		l.observe(Event{Kind: EventReplay, Method: r.Method, Pattern: r.Pattern, Attempt: rec.Attempt, Status: a.status})
+		l.observe(Event{Kind: EventReplay, Method: r.Method, Pattern: r.Pattern, Attempt: rec.Attempt, Status: a.Status})
 	}
-	a.send(w, r.Method)
+	a.Send(w, r.Method)
 }

@@ -2,7 +2,9 @@ package idempotency_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"io"
 	"net/http"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
 
@@ -53,8 +56,9 @@ func TestAlteredAnswerIsNeverServed(t *testing.T) {
 	sealed := storedAnswer(t, call{key: "k"}, sealer(1))
 	with := func(b []byte) func([]byte) []byte { return func([]byte) []byte { return b } }
 	asValue := func(b []byte) []byte {
-		b[1] = 3 // the kind
-		return []byte(withChecksum(string(b[:len(b)-4])))
+		b[1] = byte(response.KindValue)
+		b = b[:len(b)-crc32.Size]
+		return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 	}
 	tests := map[string]struct {
 		opt   idempotency.Option

@@ -92,7 +92,7 @@ func (c *core) giveBody(in *intake) []byte {
 
 // dropBody is called when nobody reads the body any more.
 func (c *core) dropBody(in *intake) {
-	if in.buffer != nil && cap(in.buffer.memory) <= maxPooledBuffer {
+	if in.buffer != nil && cap(in.buffer.memory) <= maxPooledBody {
 		c.bodies.Put(in.buffer)
 	}
 	in.buffer, in.body = nil, nil
@@ -151,6 +151,9 @@ func bodyRefusal(err error) *refusal {
 	}
 	return e
 }
+
+// maxPooledBody keeps a few large bodies from pinning their memory forever.
+const maxPooledBody = 2 << 20
 
 // A bodyReader is the request body that the handler reads: the very bytes that were
 // fingerprinted.

@@ -6,11 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
-	"strings"
 	"sync"
 
 	"example.com/idempotency/internal/digest"
+	"example.com/idempotency/internal/response"
 )
 
 // A Resolution settles a key whose outcome is unknown; see [Guard.Resolve] and
@@ -177,10 +176,10 @@ func (g *Guard) undoSteps(ctx context.Context, k Key, rec Record, begun []string
 // sealAgain returns the stored form of an answer, and the one that is recorded already if
 // it is that of the same answer: a store tells a call that is repeated by its bytes, and
 // a sealer makes others each time.
-func (g *Guard) sealAgain(a *answer, key string, rec Record) ([]byte, error) {
+func (g *Guard) sealAgain(a *response.Answer, key string, rec Record) ([]byte, error) {
 	if rec.State == StateCompleted {
 		recorded, err := g.set.unseal(rec.Answer, key, rec.Fingerprint, nil)
-		if err == nil && bytes.Equal(recorded.encode(key, rec.Fingerprint), a.encode(key, rec.Fingerprint)) {
+		if err == nil && bytes.Equal(recorded.Encode(key, rec.Fingerprint), a.Encode(key, rec.Fingerprint)) {
 			return rec.Answer, nil
 		}
 	}
@@ -188,33 +187,30 @@ func (g *Guard) sealAgain(a *answer, key string, rec Record) ([]byte, error) {
 }
 
 // resolvedAnswer is the answer of a Final resolution for a record, which may be one of Do.
-func (g *Guard) resolvedAnswer(res Resolution, fp Fingerprint) (*answer, error) {
-	a := &answer{kind: answerKept, status: res.Status, body: res.Body}
+func (g *Guard) resolvedAnswer(res Resolution, fp Fingerprint) (*response.Answer, error) {
+	a := &response.Answer{Kind: response.KindKept, Status: res.Status, Body: res.Body}
 	if fp[0] == digest.VersionJob {
-		a.kind = answerValue
+		a.Kind = response.KindValue
 	}
-	if a.status == 0 {
-		a.status = http.StatusOK
+	if a.Status == 0 {
+		a.Status = http.StatusOK
 	}
-	if a.status < 200 || a.status > 999 {
+	if a.Status < 200 || a.Status > 999 {
 		return nil, fmt.Errorf("idempotency: Resolve: %d is no status of an answer", res.Status)
 	}
-	if int64(len(a.body)) > g.set.maxResponseLen {
-		return nil, fmt.Errorf("idempotency: Resolve: body of %d bytes; WithMaxResponseBody allows %d", len(a.body), g.set.maxResponseLen)
+	if int64(len(a.Body)) > g.set.maxResponseLen {
+		return nil, fmt.Errorf("idempotency: Resolve: body of %d bytes; WithMaxResponseBody allows %d", len(a.Body), g.set.maxResponseLen)
 	}
-	if len(a.body) > 0 && !bodyAllowed(a.status) {
-		return nil, fmt.Errorf("idempotency: Resolve: an answer with status %d has no body", a.status)
+	if len(a.Body) > 0 && !response.BodyAllowed(a.Status) {
+		return nil, fmt.Errorf("idempotency: Resolve: an answer with status %d has no body", a.Status)
 	}
 	header := res.Header.Clone()
 	if header == nil {
 		header = http.Header{}
 	}
-	if _, ok := header["Content-Type"]; !ok && len(a.body) > 0 && a.kind == answerKept {
-		header.Set("Content-Type", http.DetectContentType(a.body))
+	if _, ok := header["Content-Type"]; !ok && len(a.Body) > 0 && a.Kind == response.KindKept {
+		header.Set("Content-Type", http.DetectContentType(a.Body))
 	}
-	var d headerDiff
-	diffHeader(nil, header, "", &d)
-	a.header = d.recorded
-	slices.SortFunc(a.header, func(f, g field) int { return strings.Compare(f.name, g.name) })
+	a.Header = response.Recorded(header)
 	return a, nil
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
 
@@ -17,14 +18,14 @@ type run struct {
 	op    Operation
 	lease *lease
 	ctx   runContext
-	rec   recorder
+	rec   response.Recorder
 	req   http.Request
 	body  bodyReader
 
 	// Set by judge, when the handler has returned.
 	returned bool
 	cutShort bool // it said nothing, because it was told to stop
-	answer   answer
+	answer   response.Answer
 	verdict  verdict
 }
 
@@ -35,12 +36,12 @@ func (u *run) serve(w http.ResponseWriter, r *http.Request, next http.Handler, b
 	defer u.ctx.end()
 	u.req = *r.WithContext(&u.ctx)
 	setBody(&u.req, &u.body, body)
-	u.rec.init(w, r.Method, u.guard.set.header, u.guard.set.maxResponseLen, &u.guard.core.buffers)
+	u.rec.Init(w, r.Method, u.guard.set.header, u.guard.set.maxResponseLen)
 	u.lease.keep(&u.ctx)
 
 	// A panic and runtime.Goexit pass through here on their way out. They are not
 	// recovered: net/http, and the log, see the panic where it happened.
-	defer u.finish(r, start)
+	defer u.finish(w, r, start)
 	next.ServeHTTP(&u.rec, &u.req)
 	u.judge()
 }
@@ -49,9 +50,9 @@ func (u *run) serve(w http.ResponseWriter, r *http.Request, next http.Handler, b
 // the route that it calls are part of the run: if one panics, the handler has.
 func (u *run) judge() {
 	u.op.endSteps()
-	silent := u.rec.silent()
-	u.rec.close(true)
-	u.answer = u.rec.answer()
+	silent := u.rec.Silent()
+	u.rec.Close(true)
+	u.answer = u.rec.Answer()
 	u.cutShort = silent && u.ctx.Err() != nil
 	u.verdict = u.judgement(u.outcome())
 	if u.verdict.outcome == Final {
@@ -67,12 +68,12 @@ func (u *run) judgement(outcome Outcome) verdict {
 }
 
 // finish settles the run, then lets the answer out.
-func (u *run) finish(r *http.Request, start time.Time) {
-	defer u.rec.dropBuffer()
+func (u *run) finish(w http.ResponseWriter, r *http.Request, start time.Time) {
+	defer u.rec.DropBuffer()
 	removeForm(&u.req, r)
 	if !u.returned {
 		u.op.endSteps()
-		u.rec.close(false)
+		u.rec.Close(false)
 		u.verdict = u.judgement(Unknown) // a panic or Goexit
 	}
 	duration := time.Since(start)
@@ -80,34 +81,35 @@ func (u *run) finish(r *http.Request, start time.Time) {
 	if len(u.guard.set.observers) > 0 {
 		u.lease.observe(Event{
 			Kind: EventRun, Method: r.Method, Pattern: r.Pattern,
-			Outcome: u.verdict.outcome, Status: u.rec.status, Duration: duration,
+			Outcome: u.verdict.outcome, Status: u.rec.Status(), Duration: duration,
 		})
 	}
 	switch {
 	case !u.returned:
 		// The connection is about to be cut by net/http; there is no answer.
-	case errors.Is(err, errSuperseded) && !u.rec.sent():
+	case errors.Is(err, errSuperseded) && !u.rec.Sent():
 		// Another run's answer counts. Ours would be seen by nobody else.
-		u.guard.serveRecord(u.rec.w, r, u.lease, rec)
+		u.guard.serveRecord(w, r, u.lease, rec)
 	case u.cutShort && u.verdict.outcome != Final:
 		// The empty 200 that net/http makes of silence would be a lie.
 		code := problem.InFlight
 		if u.verdict.lasting() {
 			code = problem.OutcomeUnknown
 		}
-		u.guard.reject(u.rec.w, r, u.lease.key, problem.New(code))
+		u.guard.reject(w, r, u.lease.key, problem.New(code))
 	default:
-		u.rec.respond(&u.answer)
+		u.rec.Respond(&u.answer)
 	}
 }
 
 // final is the verdict for a definite answer: how it is stored, or, if it cannot be
 // sealed and so cannot be stored, that nobody may run again.
-func (u *run) final(a *answer) verdict {
-	if u.rec.short() {
+func (u *run) final(a *response.Answer) verdict {
+	if u.rec.Short() {
 		// By the handler's own word the run counts, but half an answer must not be
 		// replayed as a whole one.
-		a = notKept(u.rec.status, u.rec.header)
+		short := u.rec.NotKept()
+		a = &short
 	}
 	stored, err := u.seal(a)
 	if err != nil {
@@ -120,14 +122,15 @@ func (u *run) final(a *answer) verdict {
 // notKept is what is stored in place of the answer where there is no room for it: that it
 // ran is the most important thing, and takes a few bytes. Nil if it cannot be sealed.
 func (u *run) notKept() []byte {
-	stored, err := u.seal(notKept(u.rec.status, u.rec.header))
+	a := u.rec.NotKept()
+	stored, err := u.seal(&a)
 	if err != nil {
 		return nil
 	}
 	return stored
 }
 
-func (u *run) seal(a *answer) ([]byte, error) {
+func (u *run) seal(a *response.Answer) ([]byte, error) {
 	return u.guard.set.seal(a, u.lease.key, u.lease.claim.Fingerprint)
 }
 
@@ -141,13 +144,13 @@ func (u *run) outcome() Outcome {
 	}
 	// An answer that is not whole, or none because the run was cut short, is not an
 	// answer. Nor is a refusal by a run that was told to stop in the middle.
-	if u.rec.short() || u.cutShort {
+	if u.rec.Short() || u.cutShort {
 		return Unknown
 	}
-	if u.rec.status >= http.StatusBadRequest && u.lease.isLost() {
+	if u.rec.Status() >= http.StatusBadRequest && u.lease.isLost() {
 		return Unknown
 	}
-	outcome := u.guard.set.outcome(u.rec.status, u.rec.header)
+	outcome := u.guard.set.outcome(u.rec.Status(), u.rec.Header())
 	if outcome < Final || outcome > Unknown {
 		return Unknown
 	}

@@ -7,6 +7,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+
+	"example.com/idempotency/internal/response"
 )
 
 // A Sealer encrypts and authenticates answers before they reach the store; see
@@ -80,16 +82,16 @@ func (s *gcmSealer) Open(sealed, bound []byte) ([]byte, error) {
 	return nil, errUnknownSealingKey
 }
 
-// sealedVersion is the first byte of a sealed answer, in place of answerVersion.
+// sealedVersion is the first byte of a sealed answer, in place of response.Version.
 const (
 	sealedBit     = 0x80
-	sealedVersion = sealedBit | answerVersion
+	sealedVersion = sealedBit | response.Version
 )
 
 // seal returns the stored form of an answer. The plain form is bound to key and
 // fingerprint by what is inside it, the sealed one by its sealer.
-func (s *settings) seal(a *answer, key string, fp Fingerprint) ([]byte, error) {
-	plain := a.encode(key, fp)
+func (s *settings) seal(a *response.Answer, key string, fp Fingerprint) ([]byte, error) {
+	plain := a.Encode(key, fp)
 	if s.sealer == nil {
 		return plain, nil
 	}
@@ -103,21 +105,25 @@ func (s *settings) seal(a *answer, key string, fp Fingerprint) ([]byte, error) {
 // unseal reads a stored answer. A guard with a sealer accepts nothing else: whoever can
 // write to the store could otherwise make up answers.
 // The fields are put into space if they fit.
-func (s *settings) unseal(stored []byte, key string, fp Fingerprint, space []field) (answer, error) {
+func (s *settings) unseal(stored []byte, key string, fp Fingerprint, space []response.Field) (response.Answer, error) {
 	if s.sealer != nil {
 		switch {
 		case len(stored) == 0 || stored[0]&sealedBit == 0:
-			return answer{}, fmt.Errorf("%w: not sealed", ErrCorrupt)
+			return response.Answer{}, fmt.Errorf("%w: not sealed", ErrCorrupt)
 		case stored[0] != sealedVersion:
-			return answer{}, fmt.Errorf("%w: %d", errAnswerVersion, stored[0])
+			return response.Answer{}, fmt.Errorf("%w: %d", response.ErrVersion, stored[0])
 		}
 		plain, err := s.sealer.Open(stored[1:], bound(key, fp))
 		if err != nil {
-			return answer{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
+			return response.Answer{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
 		stored = plain
 	}
-	return decodeAnswer(stored, key, fp, space)
+	a, err := response.Decode(stored, key, fp, space)
+	if errors.Is(err, response.ErrCorrupt) {
+		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return a, err
 }
 
 func bound(key string, fp Fingerprint) []byte {

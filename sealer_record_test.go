@@ -183,6 +183,11 @@ func TestNoBitOfASealedStepCanBeAltered(t *testing.T) {
 	require.Equal(t, corrupt, countKind(seen, idempotency.EventCorrupt), "an operator is not told")
 }
 
+// The key and the fingerprint that the sealed forms in tests belong to.
+const answerKey = "key"
+
+var answerFingerprint = idempotency.Fingerprint([]byte("0123456789abcdefghijklmnopqrstuv"))
+
 // The seal itself is bound to key and payload, and does not leave that to what is inside.
 func TestSealIsBoundToKeyAndPayload(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,161 @@
+package response
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+)
+
+// A Recorder is the [http.ResponseWriter] of a run. It keeps the answer back, which lets the
+// caller record it before the client sees it. A handler cannot get past it to the connection:
+// it has no Unwrap method, and offers what [http.ResponseController] can do itself.
+//
+// A handler may keep its Recorder and write to it after it has returned, so a Recorder is
+// never reused. This file is the caller's side: Init, then the handler runs, then Close,
+// Answer, Respond and DropBuffer. The handler's side is in writer.go.
+type Recorder struct {
+	mu     sync.Mutex
+	w      http.ResponseWriter
+	method string
+	echo   string // a field of w that the handler does not see
+	limit  int64
+
+	header      http.Header // the handler's view, with copies of the outer handlers' fields
+	mode        mode
+	wroteHeader bool
+	closed      bool
+	clientGone  bool
+	typed       bool // the header, as it was written, leaves no type to detect
+	status      int
+	declared    int64 // the handler's Content-Length, or -1
+	written     int64
+	buf         *[]byte
+	diff        headerDiff
+	fields      [6]Field  // room for the first of diff.recorded, without an allocation
+	length      [1]string // room for the Content-Length that is sent, likewise
+}
+
+// A mode is what a Recorder does with the bytes it is given.
+type mode uint8
+
+const (
+	// buffering keeps header and body back until the caller responds.
+	buffering mode = iota
+	// teeing sends bytes as they come and keeps a copy. Flush starts it.
+	teeing
+	// passing only sends. It starts when the answer outgrows the limit.
+	passing
+)
+
+// Init makes the Recorder ready for a handler that answers a request with this method
+// through w. It keeps bodies of up to limit bytes. The field echo of w's header, which the
+// caller has set for the client, is hidden from the handler.
+func (rec *Recorder) Init(w http.ResponseWriter, method, echo string, limit int64) {
+	rec.w, rec.method, rec.echo, rec.limit = w, method, echo, limit
+	rec.declared = -1
+	rec.diff.recorded = rec.fields[:0]
+	outer := w.Header()
+	rec.header = make(http.Header, len(outer)+2)
+	for name, values := range outer {
+		if name != echo {
+			rec.header[name] = append([]string(nil), values...)
+		}
+	}
+}
+
+// Close ends the recording: whatever the handler does to its writer from now on has no
+// effect. A handler that has returned without writing anything has answered 200.
+func (rec *Recorder) Close(returned bool) {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	if returned && !rec.wroteHeader {
+		rec.writeHeader(http.StatusOK)
+	}
+	rec.closed = true
+}
+
+// Silent reports whether the handler has neither set a status nor written a byte. It must be
+// called before Close.
+func (rec *Recorder) Silent() bool {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	return !rec.wroteHeader
+}
+
+// Short reports whether the body is shorter than the handler declared.
+func (rec *Recorder) Short() bool { return rec.declared >= 0 && rec.written < rec.declared }
+
+// Sent reports whether the client has seen a part of the answer already.
+func (rec *Recorder) Sent() bool { return rec.mode != buffering }
+
+// Status returns the status of the answer, or 0 before there is one.
+func (rec *Recorder) Status() int { return rec.status }
+
+// Answer returns the answer to record. It must be called after Close. The body is valid
+// until DropBuffer is called.
+func (rec *Recorder) Answer() Answer {
+	if rec.mode == passing {
+		return rec.NotKept()
+	}
+	if rec.mode == buffering {
+		rec.detectType(rec.body())
+	}
+	return Answer{
+		Kind:    KindKept,
+		Status:  rec.status,
+		Header:  rec.diff.recorded,
+		Trailer: trailerFields(rec.header, rec.diff.trailer),
+		Body:    rec.body(),
+	}
+}
+
+// NotKept returns the answer to record in place of one that is too large, or not whole. It
+// tells that the handler ran, with which status, and where its result is.
+func (rec *Recorder) NotKept() Answer {
+	a := Answer{Kind: KindNotKept, Status: rec.status}
+	if location, ok := rec.header["Location"]; ok {
+		a.Header = []Field{{Name: "Location", Values: location}}
+	}
+	return a
+}
+
+// Respond sends the client a, which Answer has returned, or what is left of it to send.
+func (rec *Recorder) Respond(a *Answer) {
+	h := rec.w.Header()
+	if rec.mode != buffering {
+		rec.sendTrailer(h)
+		return
+	}
+	announce(h, fieldNames(a.Trailer))
+	if rec.declared < 0 && LengthAllowed(h, rec.status, rec.method) {
+		rec.length[0] = strconv.Itoa(len(a.Body))
+		h["Content-Length"] = rec.length[:]
+	}
+	rec.sendHead()
+	rec.forward(a.Body)
+	for _, f := range a.Trailer {
+		setField(h, f)
+	}
+}
+
+// buffers holds the memory of bodies, as *[]byte.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// maxPooledBuffer keeps a few large answers from pinning their memory forever.
+const maxPooledBuffer = 2 << 20
+
+// DropBuffer gives the memory of the body back.
+func (rec *Recorder) DropBuffer() {
+	if rec.buf != nil && cap(*rec.buf) <= maxPooledBuffer {
+		*rec.buf = (*rec.buf)[:0]
+		buffers.Put(rec.buf)
+	}
+	rec.buf = nil
+}
+
+func (rec *Recorder) body() []byte {
+	if rec.buf == nil {
+		return nil
+	}
+	return *rec.buf
+}

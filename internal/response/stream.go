@@ -1,0 +1,71 @@
+package response
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// What a Recorder sends to the client, and when it begins to do so before the handler has
+// returned.
+
+// startTeeing sends the header and the buffered bytes before the end of the answer is known.
+func (rec *Recorder) startTeeing() {
+	rec.mode = teeing
+	body := rec.body()
+	if !rec.detectType(body) && BodyAllowed(rec.status) {
+		// There is no body yet that net/http could detect a type from, so the header goes
+		// out without one. The replay, which has the body, must not add one.
+		rec.diff.recorded = append(rec.diff.recorded, Field{Name: "Content-Type"})
+	}
+	// The handler may go on to change the memory of its header. What was sent is recorded.
+	for i, f := range rec.diff.recorded {
+		rec.diff.recorded[i].Values = slices.Clone(f.Values)
+	}
+	announce(rec.w.Header(), rec.diff.trailer)
+	rec.sendHead()
+	rec.forward(body)
+}
+
+// startPassing gives up the copy of the answer and sends what has not been sent. The
+// Content-Type is left to net/http: without a replay there is nothing to agree with.
+func (rec *Recorder) startPassing() {
+	if rec.mode == buffering {
+		announce(rec.w.Header(), rec.diff.trailer)
+		rec.sendHead()
+		rec.forward(rec.body())
+	}
+	rec.mode = passing
+	rec.DropBuffer()
+}
+
+// sendHead sends status and header of the first answer.
+func (rec *Recorder) sendHead() {
+	h := rec.w.Header()
+	for _, f := range rec.diff.recorded {
+		setField(h, f)
+	}
+	for _, f := range rec.diff.live {
+		setField(h, f)
+	}
+	rec.w.WriteHeader(rec.status)
+}
+
+// sendTrailer ends an answer of which the header is out. It keeps the prefix of names that
+// have one, because they could not be announced without it.
+func (rec *Recorder) sendTrailer(h http.Header) {
+	for name, values := range rec.header {
+		if strings.HasPrefix(name, http.TrailerPrefix) || slices.Contains(rec.diff.trailer, name) {
+			h[name] = values
+		}
+	}
+}
+
+func (rec *Recorder) forward(p []byte) {
+	if rec.clientGone || len(p) == 0 {
+		return
+	}
+	if _, err := rec.w.Write(p); err != nil {
+		rec.clientGone = true
+	}
+}

@@ -1,0 +1,213 @@
+package response
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// The handler's side of a Recorder: the methods of http.ResponseWriter, and those that
+// http.ResponseController and package io look for.
+
+// errHandlerReturned is returned for writes after the handler has returned. By then its
+// answer has been recorded or given up.
+var errHandlerReturned = errors.New("idempotency: write after the handler returned")
+
+// Header implements [http.ResponseWriter].
+func (rec *Recorder) Header() http.Header { return rec.header }
+
+// WriteHeader implements [http.ResponseWriter]. Informational answers pass through at once
+// and do not count as the answer.
+func (rec *Recorder) WriteHeader(status int) {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	rec.writeHeader(status)
+}
+
+func (rec *Recorder) writeHeader(status int) {
+	if rec.closed || rec.wroteHeader {
+		return
+	}
+	if status < 100 || status > 999 {
+		// The same panic as net/http's, at the same place of the handler.
+		panic(fmt.Sprintf("invalid WriteHeader code %v", status))
+	}
+	if status < 200 && status != http.StatusSwitchingProtocols {
+		rec.inform(status)
+		return
+	}
+	rec.wroteHeader = true
+	rec.status = status
+	diffHeader(rec.w.Header(), rec.header, rec.echo, &rec.diff)
+	rec.typed = rec.hasType()
+	rec.takeDeclaredLength()
+}
+
+// inform sends a 1xx answer with the header as it is now. Then it takes the handler's fields
+// out again: the final answer is compared with what outer handlers have set.
+func (rec *Recorder) inform(status int) {
+	outer := rec.w.Header()
+	saved := outer.Clone()
+	maps.Copy(outer, rec.header)
+	rec.w.WriteHeader(status)
+	clear(outer)
+	maps.Copy(outer, saved)
+}
+
+// takeDeclaredLength reads the length that the handler promises. An answer that is sent
+// without a body keeps it as a field, because nothing else tells it. With 204 it means
+// nothing, and is not a promise.
+func (rec *Recorder) takeDeclaredLength() {
+	values := rec.header["Content-Length"]
+	if len(values) == 0 {
+		return
+	}
+	n, err := strconv.ParseInt(values[0], 10, 64)
+	if err != nil || n < 0 {
+		return
+	}
+	switch {
+	case rec.method == http.MethodHead || rec.status == http.StatusNotModified:
+		rec.diff.recorded = append(rec.diff.recorded, Field{Name: "Content-Length", Values: values})
+	case BodyAllowed(rec.status):
+		rec.declared = n
+	}
+}
+
+// Write implements [http.ResponseWriter]. It fails only for mistakes of the handler: an
+// error of the client's connection must not stop a run half-way through its answer.
+func (rec *Recorder) Write(p []byte) (int, error) {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	if err := rec.accept(len(p)); err != nil {
+		return 0, err
+	}
+	rec.take(p)
+	return len(p), nil
+}
+
+// WriteString implements [io.StringWriter]. It does not copy s twice while the answer is
+// buffered.
+func (rec *Recorder) WriteString(s string) (int, error) {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	if err := rec.accept(len(s)); err != nil {
+		return 0, err
+	}
+	if rec.mode == buffering && rec.method != http.MethodHead {
+		*rec.buf = append(*rec.buf, s...)
+	} else {
+		rec.take([]byte(s))
+	}
+	return len(s), nil
+}
+
+// accept checks a write of n bytes and makes room for it.
+func (rec *Recorder) accept(n int) error {
+	if rec.closed {
+		return errHandlerReturned
+	}
+	if !rec.wroteHeader {
+		rec.writeHeader(http.StatusOK)
+	}
+	if !BodyAllowed(rec.status) {
+		return http.ErrBodyNotAllowed
+	}
+	if rec.declared >= 0 && rec.written+int64(n) > rec.declared {
+		return http.ErrContentLength
+	}
+	rec.written += int64(n)
+	if rec.mode != passing && rec.method != http.MethodHead {
+		if rec.written > rec.limit || rec.declared > rec.limit {
+			rec.startPassing()
+			return nil
+		}
+		if rec.buf == nil {
+			rec.buf = buffers.Get().(*[]byte)
+		}
+	}
+	return nil
+}
+
+// take keeps and sends p as the mode demands.
+func (rec *Recorder) take(p []byte) {
+	if rec.method == http.MethodHead {
+		return
+	}
+	if rec.mode != passing {
+		*rec.buf = append(*rec.buf, p...)
+	}
+	if rec.mode != buffering {
+		rec.forward(p)
+	}
+}
+
+// ReadFrom implements [io.ReaderFrom] with Write. The writer behind would send what it reads
+// without recording it.
+func (rec *Recorder) ReadFrom(r io.Reader) (int64, error) {
+	chunk := copyBuffers.Get().(*[copyBufferSize]byte)
+	defer copyBuffers.Put(chunk)
+	return io.CopyBuffer(struct{ io.Writer }{rec}, struct{ io.Reader }{r}, chunk[:])
+}
+
+const copyBufferSize = 32 << 10
+
+var copyBuffers = sync.Pool{New: func() any { return new([copyBufferSize]byte) }}
+
+// Flush implements [http.Flusher].
+func (rec *Recorder) Flush() { _ = rec.FlushError() }
+
+// FlushError sends what has been written so far. From then on bytes go out as they are
+// written. They are still kept: the answer is recorded when the run ends.
+func (rec *Recorder) FlushError() error {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	if rec.closed {
+		return errHandlerReturned
+	}
+	flusher := http.NewResponseController(rec.w)
+	if !rec.wroteHeader {
+		rec.writeHeader(http.StatusOK)
+	}
+	if rec.mode == buffering {
+		rec.startTeeing()
+	}
+	if rec.clientGone {
+		return nil
+	}
+	if err := flusher.Flush(); err != nil {
+		if errors.Is(err, http.ErrNotSupported) {
+			return err
+		}
+		rec.clientGone = true
+	}
+	return nil
+}
+
+// Hijack returns [http.ErrNotSupported]: an answer sent on a bare connection cannot be
+// recorded.
+func (rec *Recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return nil, nil, http.ErrNotSupported
+}
+
+// SetReadDeadline serves [http.ResponseController].
+func (rec *Recorder) SetReadDeadline(t time.Time) error {
+	return http.NewResponseController(rec.w).SetReadDeadline(t)
+}
+
+// SetWriteDeadline serves [http.ResponseController].
+func (rec *Recorder) SetWriteDeadline(t time.Time) error {
+	return http.NewResponseController(rec.w).SetWriteDeadline(t)
+}
+
+// EnableFullDuplex serves [http.ResponseController].
+func (rec *Recorder) EnableFullDuplex() error {
+	return http.NewResponseController(rec.w).EnableFullDuplex()
+}
