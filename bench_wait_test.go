@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/load"
 	"example.com/idempotency/internal/redistest"
 )
@@ -26,7 +27,7 @@ func BenchmarkWaiters(b *testing.B) {
 		"memory": func(*testing.B) idempotency.Store { return idempotency.NewMemoryStore() },
 		"redis": func(b *testing.B) idempotency.Store {
 			b.Helper()
-			return redisStore(b, redisClient(b, server.Addr))
+			return guardtest.RedisStore(b, guardtest.RedisClient(b, server.Addr))
 		},
 	} {
 		for _, keys := range []int{1, 1000} {
@@ -42,7 +43,7 @@ func measureWaiters(b *testing.B, store idempotency.Store, server *redistest.Ser
 	const waiters = 1000
 	runs := make(chan struct{})
 	var ended sync.WaitGroup
-	guard := newGuard(b, store, idempotency.WithWait(time.Minute))
+	guard := guardtest.NewGuard(b, store, idempotency.WithWait(time.Minute))
 	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		<-runs
 		_, _ = io.WriteString(w, "done")

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/load"
 	"example.com/idempotency/problem"
 )
@@ -39,7 +40,7 @@ func TestFullStoreRefusesNewKeysAndForgetsNone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			entered, leave := make(chan struct{}), make(chan struct{})
-			h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 				switch r.URL.Path {
 				case "/slow":
 					close(entered)
@@ -49,29 +50,29 @@ func TestFullStoreRefusesNewKeysAndForgetsNone(t *testing.T) {
 				}
 				_, _ = io.WriteString(w, strings.Repeat("x", 500))
 			}}
-			s := serveRecorder(t, newGuard(t, idempotency.NewMemoryStore(limit), idempotency.WithRecovery(idempotency.Hold)).Handler(h))
-			first := s.do(t, call{key: "recorded"})
-			require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "held", path: "/failing"}).status)
-			slow := make(chan reply, 1)
-			go func() { slow <- s.attempt(t, call{key: "slow", path: "/slow"}) }()
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(limit), idempotency.WithRecovery(idempotency.Hold)).Handler(h))
+			first := s.Do(t, guardtest.Call{Key: "recorded"})
+			require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "held", Path: "/failing"}).Status)
+			slow := make(chan guardtest.Reply, 1)
+			go func() { slow <- s.Attempt(t, guardtest.Call{Key: "slow", Path: "/slow"}) }()
 			<-entered
 
 			refused := 0
 			for i := range 1000 {
-				if got := s.do(t, call{key: fmt.Sprint(i), tenant: "flood"}); got.status != http.StatusOK {
-					requireProblem(t, got, http.StatusServiceUnavailable, problem.StoreUnavailable)
+				if got := s.Do(t, guardtest.Call{Key: fmt.Sprint(i), Tenant: "flood"}); got.Status != http.StatusOK {
+					guardtest.RequireProblem(t, got, http.StatusServiceUnavailable, problem.StoreUnavailable)
 					refused++
 				}
 			}
 			require.Greater(t, refused, 900)
-			require.EqualValues(t, 1000-refused+3, h.runs.Load(), "a request that was refused has run")
+			require.EqualValues(t, 1000-refused+3, h.Runs.Load(), "a request that was refused has run")
 
-			requireReplay(t, first, s.do(t, call{key: "recorded"}))
-			requireProblem(t, s.do(t, call{key: "recorded", body: "other"}), http.StatusConflict, problem.KeyReused)
-			requireProblem(t, s.do(t, call{key: "held", path: "/failing"}), http.StatusConflict, problem.OutcomeUnknown)
-			requireProblem(t, s.do(t, call{key: "slow", path: "/slow"}), http.StatusConflict, problem.InFlight)
+			guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "recorded"}))
+			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "recorded", Body: "other"}), http.StatusConflict, problem.KeyReused)
+			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "held", Path: "/failing"}), http.StatusConflict, problem.OutcomeUnknown)
+			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "slow", Path: "/slow"}), http.StatusConflict, problem.InFlight)
 			close(leave)
-			requireReplay(t, <-slow, s.do(t, call{key: "slow", path: "/slow"}))
+			guardtest.RequireReplay(t, <-slow, s.Do(t, guardtest.Call{Key: "slow", Path: "/slow"}))
 		})
 	}
 }
@@ -81,7 +82,7 @@ func TestFullStoreRefusesNewKeysAndForgetsNone(t *testing.T) {
 func TestLargeBodiesAreNotGathered(t *testing.T) { // not parallel: it measures
 	const huge, limit = 256 << 20, 1 << 20
 	t.Run("request", func(t *testing.T) {
-		h := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxRequestBody(limit)).Handler(&counter{})
+		h := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxRequestBody(limit)).Handler(&guardtest.Counter{})
 		for _, length := range []int64{-1, huge} {
 			body := &countedBody{left: huge}
 			got := allocated(func() { require.Equal(t, http.StatusRequestEntityTooLarge, post(h, body, length).Code) })
@@ -91,7 +92,7 @@ func TestLargeBodiesAreNotGathered(t *testing.T) { // not parallel: it measures
 	})
 	t.Run("answer", func(t *testing.T) {
 		piece := bytes.Repeat([]byte("x"), 64<<10)
-		h := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxResponseBody(limit)).Handler(
+		h := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxResponseBody(limit)).Handler(
 			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				for range huge / len(piece) {
 					_, _ = w.Write(piece)
@@ -131,16 +132,16 @@ func TestCompressedBodyIsNotDecompressed(t *testing.T) { // not parallel: it mea
 	for name, fp := range map[string]idempotency.FingerprintFunc{
 		"raw": idempotency.RawFingerprint, "JSON": idempotency.JSONFingerprint, "fields": idempotency.FieldsFingerprint("a"),
 	} {
-		h := &counter{handler: func(_ http.ResponseWriter, r *http.Request, _ int64) {
+		h := &guardtest.Counter{Handler: func(_ http.ResponseWriter, r *http.Request, _ int64) {
 			got, err := io.ReadAll(r.Body)
 			require.NoError(t, err)
 			require.True(t, bytes.Equal(bomb.Bytes(), got), name)
 		}}
-		s := serveRecorder(t, newGuard(t, idempotency.NewMemoryStore(), idempotency.WithFingerprint(fp)).Handler(h))
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithFingerprint(fp)).Handler(h))
 		got := allocated(func() {
-			s.do(t, call{key: "k", body: bomb.String(), header: http.Header{"Content-Encoding": {"gzip"}}})
+			s.Do(t, guardtest.Call{Key: "k", Body: bomb.String(), Header: http.Header{"Content-Encoding": {"gzip"}}})
 		})
-		require.EqualValues(t, 1, h.runs.Load())
+		require.EqualValues(t, 1, h.Runs.Load())
 		require.Less(t, got, int64(4<<20), name)
 	}
 }
@@ -152,7 +153,7 @@ func TestThousandWaitersOnAServer(t *testing.T) { // not parallel: it measures
 	leave := make(chan struct{})
 	var entered sync.WaitGroup
 	entered.Add(keys)
-	h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 		entered.Done()
 		<-leave
 		_, _ = io.WriteString(w, "done")
@@ -184,9 +185,9 @@ func TestThousandWaitersOnAServer(t *testing.T) { // not parallel: it measures
 	for _, conn := range conns {
 		got, ok := conn.receive(t)
 		require.True(t, ok)
-		require.Equal(t, "done", got.body)
+		require.Equal(t, "done", got.Body)
 	}
-	require.EqualValues(t, keys, h.runs.Load())
+	require.EqualValues(t, keys, h.Runs.Load())
 	require.Zero(t, w.guard.Waiting())
 }
 

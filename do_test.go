@@ -16,13 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 )
 
 var invoiceKey = idempotency.Key{Scope: "billing", Value: "invoice-7"}
 
 func TestDoRunsOnceAndReplaysTheValue(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, idempotency.NewMemoryStore())
+	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	ran := 0
 	for i := range 3 {
 		got, result, err := idempotency.Do(t.Context(), g, invoiceKey, func(ctx context.Context) ([]string, error) {
@@ -49,7 +50,7 @@ func TestDoErrors(t *testing.T) {
 	}
 	t.Run("are not recorded and run again", func(t *testing.T) {
 		t.Parallel()
-		g := newGuard(t, idempotency.NewMemoryStore())
+		g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 		for attempt := 1; attempt <= 3; attempt++ {
 			result, err := run(t, g, failed)
 			require.ErrorIs(t, err, failed)
@@ -58,7 +59,7 @@ func TestDoErrors(t *testing.T) {
 	})
 	t.Run("hold the key", func(t *testing.T) {
 		t.Parallel()
-		g := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
+		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
 		_, err := run(t, g, failed)
 		require.ErrorIs(t, err, failed)
 		_, err = run(t, g, nil)
@@ -66,7 +67,7 @@ func TestDoErrors(t *testing.T) {
 	})
 	t.Run("permanent ones are recorded", func(t *testing.T) {
 		t.Parallel()
-		g := newGuard(t, idempotency.NewMemoryStore())
+		g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 		_, err := run(t, g, idempotency.Permanent(failed))
 		require.ErrorIs(t, err, failed)
 		result, err := run(t, g, nil)
@@ -76,7 +77,7 @@ func TestDoErrors(t *testing.T) {
 	})
 	t.Run("SetOutcome overrides", func(t *testing.T) {
 		t.Parallel()
-		g := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
+		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
 		_, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(ctx context.Context) (int, error) {
 			op, _ := idempotency.FromContext(ctx)
 			op.SetOutcome(idempotency.NotExecuted)
@@ -101,7 +102,7 @@ func TestDoSettlesPanicAndGoexit(t *testing.T) {
 		} {
 			t.Run(name+" "+recovery.String(), func(t *testing.T) {
 				t.Parallel()
-				g := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(recovery))
+				g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(recovery))
 				var recovered any
 				done := make(chan struct{})
 				go func() {
@@ -126,7 +127,7 @@ func TestDoSettlesPanicAndGoexit(t *testing.T) {
 func TestDoRefusals(t *testing.T) {
 	t.Parallel()
 	ok := func(context.Context) (string, error) { return "done", nil }
-	g := newGuard(t, idempotency.NewMemoryStore())
+	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	do := func(k idempotency.Key, payload string) error {
 		_, _, err := idempotency.Do(t.Context(), g, k, ok, idempotency.WithPayload([]byte(payload)))
 		return err
@@ -169,18 +170,18 @@ func TestDoWithoutItsStore(t *testing.T) {
 		err  error
 		runs int
 	}{
-		"away":                   {nil, errDown, 0},
-		"away, fails open":       {idempotency.WithFailOpen(true), errDown, 1},
+		"away":                   {nil, guardtest.ErrDown, 0},
+		"away, fails open":       {idempotency.WithFailOpen(true), guardtest.ErrDown, 1},
 		"unreadable":             {nil, idempotency.ErrCorrupt, 0},
 		"unreadable, fails open": {idempotency.WithFailOpen(true), idempotency.ErrCorrupt, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{behind: idempotency.NewMemoryStore()}
-				store.on("claim", always(failWith(tt.err)))
-				seen := &events{}
-				g := newGuard(t, store, tt.opt, idempotency.WithObserver(seen.observe))
+				store := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+				store.On("claim", guardtest.Always(guardtest.FailWith(tt.err)))
+				seen := &guardtest.Events{}
+				g := guardtest.NewGuard(t, store, tt.opt, idempotency.WithObserver(seen.Observe))
 				runs := 0
 				got, result, err := idempotency.Do(t.Context(), g, invoiceKey, func(ctx context.Context) (string, error) {
 					runs++
@@ -198,7 +199,7 @@ func TestDoWithoutItsStore(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, "done", got)
 				require.Equal(t, idempotency.Result{Attempt: 1}, result)
-				require.Contains(t, seen.kinds(), idempotency.EventFailOpen)
+				require.Contains(t, seen.Kinds(), idempotency.EventFailOpen)
 			})
 		})
 	}
@@ -207,7 +208,7 @@ func TestDoWithoutItsStore(t *testing.T) {
 // A value whose type cannot be encoded has happened all the same.
 func TestDoHoldsWhatCannotBeRecorded(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, idempotency.NewMemoryStore())
+	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	_, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (func(), error) { return nil, nil })
 	require.ErrorContains(t, err, "cannot be recorded")
 	_, _, err = idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (func(), error) { return nil, nil })
@@ -222,7 +223,7 @@ func (panicking) MarshalJSON() ([]byte, error) { panic("expected by the test") }
 // long as the process lives.
 func TestDoHoldsWhatPanicsInItsCodec(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, idempotency.NewMemoryStore())
+	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	do := func() error {
 		_, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (panicking, error) { return panicking{}, nil })
 		return err
@@ -233,7 +234,7 @@ func TestDoHoldsWhatPanicsInItsCodec(t *testing.T) {
 
 func TestDoKeepsTheCallersCancellation(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, idempotency.NewMemoryStore())
+	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	ctx, cancel := context.WithCancel(t.Context())
 	_, _, err := idempotency.Do(ctx, g, invoiceKey, func(ctx context.Context) (int, error) {
 		cancel()
@@ -249,7 +250,7 @@ func TestDoKeepsTheCallersCancellation(t *testing.T) {
 // Nothing is run for a caller that has given up, and so nothing is held.
 func TestDoOfACancelledCallerRunsNothing(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
+	g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stopped := errors.New("consumer is stopped")
 	cancel(stopped)
@@ -266,7 +267,7 @@ func TestDoOfACancelledCallerRunsNothing(t *testing.T) {
 func TestDoOfAnotherTypeReturnsNothing(t *testing.T) {
 	t.Parallel()
 	type pair struct{ A, B any }
-	g := newGuard(t, idempotency.NewMemoryStore())
+	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	_, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (pair, error) { return pair{1, "x"}, nil })
 	require.NoError(t, err)
 	type other struct{ A, B int }
@@ -278,7 +279,7 @@ func TestDoOfAnotherTypeReturnsNothing(t *testing.T) {
 func TestDoWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute))
+		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute))
 		var runs atomic.Int32
 		var all sync.WaitGroup
 		for range 50 {
@@ -301,7 +302,7 @@ func TestDoWaits(t *testing.T) {
 func TestDoWaitsNoLongerThanItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute))
+		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute))
 		go func() {
 			_, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (int, error) {
 				time.Sleep(10 * time.Second)
@@ -322,13 +323,13 @@ func TestDoWaitsNoLongerThanItsContext(t *testing.T) {
 func TestDoStorm(t *testing.T) {
 	t.Parallel()
 	const callers, keys = 1000, 50
-	for name, store := range sharedStores {
+	for name, store := range guardtest.SharedStores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			behind := store(t)
 			guards := []*idempotency.Guard{
-				newGuard(t, behind, idempotency.WithWait(time.Minute)),
-				newGuard(t, behind, idempotency.WithWait(time.Minute)),
+				guardtest.NewGuard(t, behind, idempotency.WithWait(time.Minute)),
+				guardtest.NewGuard(t, behind, idempotency.WithWait(time.Minute)),
 			}
 			var runs [keys]atomic.Int64
 			var fresh atomic.Int64
@@ -372,12 +373,12 @@ func TestDoForACallerThatHasGone(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("gone")
-	store := &faultStore{behind: idempotency.NewMemoryStore()}
-	store.on("claim", first(1, func(_ context.Context, proceed func() error) error {
+	store := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+	store.On("claim", guardtest.First(1, func(_ context.Context, proceed func() error) error {
 		cancel(gone)
 		return proceed()
 	}))
-	g := newGuard(t, store, idempotency.WithRecovery(idempotency.Hold))
+	g := guardtest.NewGuard(t, store, idempotency.WithRecovery(idempotency.Hold))
 	runs := 0
 	run := func(ctx context.Context) (int, error) { runs++; return runs, ctx.Err() }
 	_, _, err := idempotency.Do(ctx, g, invoiceKey, run)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 )
 
 // TestFaultMatrix lets each of the first calls of each kind that a process makes to its
@@ -88,7 +89,7 @@ func (m *matrix) try(t *testing.T, mishaps ...mishap) (calls map[string]int) {
 // reachable are the mishaps that a world with these calls can suffer: the first or the
 // second call of each kind fails.
 func reachable(calls map[string]int) (all []mishap) {
-	for _, op := range storeOps {
+	for _, op := range guardtest.StoreOps {
 		for n := range min(calls[op], 2) {
 			for _, kind := range slices.Sorted(maps.Keys(mishapKinds)) {
 				all = append(all, mishap{op, n + 1, kind})

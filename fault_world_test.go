@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
@@ -26,12 +27,12 @@ type mishap struct {
 }
 
 // mishapKinds are the ways in which a call can fail, as its caller and its store see it.
-var mishapKinds = map[string]fault{
-	"refused":            refuse,
-	"reply lost":         loseReply,
-	"hangs":              hang,
+var mishapKinds = map[string]guardtest.Fault{
+	"refused":            guardtest.Refuse,
+	"reply lost":         guardtest.LoseReply,
+	"hangs":              guardtest.Hang,
 	"executed and hangs": mute,
-	"executed late":      late(5 * time.Second), // when nobody waits for it any more
+	"executed late":      guardtest.Late(5 * time.Second), // when nobody waits for it any more
 }
 
 // mute executes the call and waits for the caller to give up.
@@ -62,9 +63,9 @@ var conducts = []conduct{
 		w.effect()
 		w.answer(rw, run)
 	}},
-	{name: "slow", ends: idempotency.Final, takes: 7 * leaseTime / 2, run: func(w *faultWorld, rw http.ResponseWriter, run int) {
+	{name: "slow", ends: idempotency.Final, takes: 7 * guardtest.LeaseTime / 2, run: func(w *faultWorld, rw http.ResponseWriter, run int) {
 		w.effect()
-		time.Sleep(7 * leaseTime / 2)
+		time.Sleep(7 * guardtest.LeaseTime / 2)
 		w.answer(rw, run)
 	}},
 	{name: "large", ends: idempotency.Final, sent: true, run: func(w *faultWorld, rw http.ResponseWriter, run int) {
@@ -72,11 +73,11 @@ var conducts = []conduct{
 		w.answer(rw, run)
 		_, _ = io.WriteString(rw, strings.Repeat("!", keptBody))
 	}},
-	{name: "streaming", ends: idempotency.Final, sent: true, takes: leaseTime, run: func(w *faultWorld, rw http.ResponseWriter, run int) {
+	{name: "streaming", ends: idempotency.Final, sent: true, takes: guardtest.LeaseTime, run: func(w *faultWorld, rw http.ResponseWriter, run int) {
 		w.effect()
 		w.answer(rw, run)
 		_ = http.NewResponseController(rw).Flush()
-		time.Sleep(leaseTime - 100*time.Millisecond) // a renewal falls into the settling
+		time.Sleep(guardtest.LeaseTime - 100*time.Millisecond) // a renewal falls into the settling
 		_, _ = io.WriteString(rw, ", and that was all")
 	}},
 	{name: "turned away", ends: idempotency.NotExecuted, run: atFirst(func(_ *faultWorld, rw http.ResponseWriter) {
@@ -88,15 +89,15 @@ var conducts = []conduct{
 	})},
 	{name: "panicking", ends: idempotency.Unknown, run: atFirst(func(w *faultWorld, _ http.ResponseWriter) {
 		w.effect()
-		panic(boom)
+		panic(guardtest.Boom)
 	})},
 	{name: "exiting", ends: idempotency.Unknown, run: atFirst(func(w *faultWorld, _ http.ResponseWriter) {
 		w.effect()
 		runtime.Goexit()
 	})},
-	{name: "cut off", ends: idempotency.Final, takes: 2 * leaseTime, lost: true, run: atFirst(func(w *faultWorld, rw http.ResponseWriter) {
+	{name: "cut off", ends: idempotency.Final, takes: 2 * guardtest.LeaseTime, lost: true, run: atFirst(func(w *faultWorld, rw http.ResponseWriter) {
 		w.effect()
-		w.cutOff(2 * leaseTime)
+		w.cutOff(2 * guardtest.LeaseTime)
 		w.answer(rw, 1)
 	})},
 }
@@ -121,60 +122,60 @@ type faultWorld struct {
 	mishaps  []mishap
 	shared   *idempotency.MemoryStore
 	auditor  *idempotency.Guard // looks into the store past all faults
-	faulty   *process
+	faulty   *guardtest.Process
 	started  chan struct{} // closed when the first run starts
 	begin    time.Time
 
 	mu       sync.Mutex
 	away     bool // the faulty process cannot renew
 	suffered int
-	granted  map[int]*process // who was told that an attempt is its own
+	granted  map[int]*guardtest.Process // who was told that an attempt is its own
 	runs     int
 	effects  int
 	attempt  int
-	words    []reply // the last ones to each client
+	words    []guardtest.Reply // the last ones to each client
 }
 
 func newFaultWorld(t *testing.T, c conduct, recovery idempotency.Recovery, mishaps []mishap) *faultWorld {
 	w := &faultWorld{
 		t: t, conduct: c, recovery: recovery, mishaps: mishaps,
-		shared: idempotency.NewMemoryStore(), started: make(chan struct{}), begin: time.Now(), granted: map[int]*process{},
+		shared: idempotency.NewMemoryStore(), started: make(chan struct{}), begin: time.Now(), granted: map[int]*guardtest.Process{},
 	}
-	w.auditor = newGuard(t, w.shared, idempotency.WithRecovery(recovery))
+	w.auditor = guardtest.NewGuard(t, w.shared, idempotency.WithRecovery(recovery))
 	w.faulty = w.process()
-	for _, op := range storeOps {
-		w.faulty.store.on(op, func(n int) fault { return w.strike(op, n) })
+	for _, op := range guardtest.StoreOps {
+		w.faulty.Store.On(op, func(n int) guardtest.Fault { return w.strike(op, n) })
 	}
 	return w
 }
 
-func (w *faultWorld) process() *process {
-	p := &process{store: &faultStore{behind: w.shared}, events: &events{}}
-	p.guard = newGuard(w.t, &grantStore{p.store, func(attempt int) {
+func (w *faultWorld) process() *guardtest.Process {
+	p := &guardtest.Process{Store: &guardtest.FaultStore{Behind: w.shared}, Events: &guardtest.Events{}}
+	p.Guard = guardtest.NewGuard(w.t, &grantStore{p.Store, func(attempt int) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.granted[attempt] = p
 	}},
-		idempotency.WithLease(leaseTime), idempotency.WithRecovery(w.recovery),
-		idempotency.WithMaxResponseBody(keptBody), idempotency.WithObserver(p.events.observe))
-	guarded := p.guard.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		idempotency.WithLease(guardtest.LeaseTime), idempotency.WithRecovery(w.recovery),
+		idempotency.WithMaxResponseBody(keptBody), idempotency.WithObserver(p.Events.Observe))
+	guarded := p.Guard.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		op, _ := idempotency.FromContext(r.Context())
 		w.conduct.run(w, rw, w.start(p, op.Attempt()))
 	}))
-	p.server = serveRecorder(w.t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		guarded.ServeHTTP(&witness{ResponseWriter: rw, shown: func(h http.Header, status int) { w.shown(p, h, status) }}, r)
+	p.Server = guardtest.ServeRecorder(w.t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		guarded.ServeHTTP(&guardtest.Witness{ResponseWriter: rw, Shown: func(h http.Header, status int) { w.shown(p, h, status) }}, r)
 	}))
 	return p
 }
 
 // A grantStore reports the claims that its guard was told to have, in time.
 type grantStore struct {
-	*faultStore
+	*guardtest.FaultStore
 	granted func(attempt int)
 }
 
 func (s *grantStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
-	rec, err := s.faultStore.Claim(ctx, key, c)
+	rec, err := s.FaultStore.Claim(ctx, key, c)
 	if err == nil && rec.Mine && ctx.Err() == nil {
 		s.granted(rec.Attempt)
 	}
@@ -182,7 +183,7 @@ func (s *grantStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 }
 
 // strike is the fault that a call of the faulty process suffers.
-func (w *faultWorld) strike(op string, n int) fault {
+func (w *faultWorld) strike(op string, n int) guardtest.Fault {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, m := range w.mishaps {
@@ -192,7 +193,7 @@ func (w *faultWorld) strike(op string, n int) fault {
 		}
 	}
 	if w.away && op == "renew" {
-		return hang
+		return guardtest.Hang
 	}
 	return nil
 }
@@ -209,7 +210,7 @@ func (w *faultWorld) cutOff(d time.Duration) {
 }
 
 // start checks what must be true whenever a handler starts.
-func (w *faultWorld) start(p *process, attempt int) (run int) {
+func (w *faultWorld) start(p *guardtest.Process, attempt int) (run int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.granted[attempt] != p {
@@ -240,46 +241,46 @@ func (w *faultWorld) answer(rw http.ResponseWriter, run int) {
 
 // shown checks that a client sees no definite answer that is not recorded, unless the
 // store was away for longer than a client is kept waiting.
-func (w *faultWorld) shown(p *process, h http.Header, status int) {
+func (w *faultWorld) shown(p *guardtest.Process, h http.Header, status int) {
 	if w.conduct.sent || status != http.StatusCreated || h.Get("Idempotent-Replayed") != "" {
 		return
 	}
 	info, err := w.auditor.Lookup(w.t.Context(), idempotency.Key{Scope: "acme", Value: "k"})
 	recorded := err == nil && info.State == idempotency.StateCompleted && info.Status == status
-	if !recorded && countKind(p.events, idempotency.EventRecordingDelayed) == 0 {
+	if !recorded && p.Events.Count(idempotency.EventRecordingDelayed) == 0 {
 		w.t.Errorf("an answer is shown before it is recorded: the key is %v, %v", info.State, err)
 	}
 }
 
 // isLast reports whether a client may stop at this answer.
-func (w *faultWorld) isLast(got reply, err error) bool {
+func (w *faultWorld) isLast(got guardtest.Reply, err error) bool {
 	switch {
 	case err != nil:
-		if !errors.Is(err, errCut) {
+		if !errors.Is(err, guardtest.ErrCut) {
 			w.t.Errorf("the client: %v", err)
 		}
 		return false
-	case got.problem.Code == "":
-		return got.status == http.StatusCreated
-	case got.problem.Code == problem.OutcomeUnknown:
+	case got.Problem.Code == "":
+		return got.Status == http.StatusCreated
+	case got.Problem.Code == problem.OutcomeUnknown:
 		if w.recovery != idempotency.Hold {
 			w.t.Error("a key is held")
 		}
 		return true
-	case got.problem.Code == problem.InFlight, got.problem.Code == problem.StoreUnavailable:
+	case got.Problem.Code == problem.InFlight, got.Problem.Code == problem.StoreUnavailable:
 		return false
-	case got.problem.Code == problem.ResponseNotKept:
+	case got.Problem.Code == problem.ResponseNotKept:
 		return true
 	default:
-		w.t.Errorf("the client got %d %s", got.status, got.body)
+		w.t.Errorf("the client got %d %s", got.Status, got.Body)
 		return true
 	}
 }
 
 // retry is a client: it asks until it has the last word. pause grows up to most.
-func (w *faultWorld) retry(p *process, pause, most time.Duration) {
+func (w *faultWorld) retry(p *guardtest.Process, pause, most time.Duration) {
 	for {
-		got, err := p.tryAlone(w.t.Context(), call{key: "k"})
+		got, err := p.TryAlone(w.t.Context(), guardtest.Call{Key: "k"})
 		if w.isLast(got, err) {
 			w.mu.Lock()
 			w.words = append(w.words, got)
@@ -287,7 +288,7 @@ func (w *faultWorld) retry(p *process, pause, most time.Duration) {
 			return
 		}
 		// Two mishaps cost nobody a lease.
-		if time.Since(w.begin) > w.conduct.takes+leaseTime {
+		if time.Since(w.begin) > w.conduct.takes+guardtest.LeaseTime {
 			w.t.Error("a client is kept waiting")
 		}
 		if w.t.Failed() {
@@ -317,10 +318,10 @@ func (w *faultWorld) run() map[string]int {
 	time.Sleep(time.Minute) // what goes on in the background
 	w.check()
 	counts := map[string]int{}
-	for _, op := range storeOps {
-		counts[op] = w.faulty.store.count(op)
+	for _, op := range guardtest.StoreOps {
+		counts[op] = w.faulty.Store.Count(op)
 	}
-	w.faulty.requireQuiet(w.t)
+	w.faulty.RequireQuiet(w.t)
 	return counts
 }
 
@@ -337,28 +338,28 @@ func (w *faultWorld) check() {
 	}
 	require.Equal(w.t, want, w.effects, "effects")
 
-	trap := serveRecorder(w.t, w.auditor.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	trap := guardtest.ServeRecorder(w.t, w.auditor.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		w.t.Error("the handler runs after the last word was spoken")
 	})))
-	now := trap.do(w.t, call{key: "k"})
+	now := trap.Do(w.t, guardtest.Call{Key: "k"})
 	for _, got := range w.words {
-		unknown := got.problem.Code == problem.OutcomeUnknown
+		unknown := got.Problem.Code == problem.OutcomeUnknown
 		switch {
 		case unknown && w.conduct.lost: // true at that time
 		case unknown:
 			require.Equal(w.t, idempotency.Unknown, w.conduct.ends, "held although the outcome is definite")
-			require.Equal(w.t, problem.OutcomeUnknown, now.problem.Code)
-		case now.problem.Code == problem.ResponseNotKept:
+			require.Equal(w.t, problem.OutcomeUnknown, now.Problem.Code)
+		case now.Problem.Code == problem.ResponseNotKept:
 			require.Equal(w.t, "large", w.conduct.name)
-			require.Equal(w.t, http.StatusCreated, now.problem.OriginalStatus)
-			require.Equal(w.t, "/charges/1", now.problem.OriginalLocation)
+			require.Equal(w.t, http.StatusCreated, now.Problem.OriginalStatus)
+			require.Equal(w.t, "/charges/1", now.Problem.OriginalLocation)
 		default:
-			require.True(w.t, now.replayed(), "a client was told %d %q, and now %d %q", got.status, got.body, now.status, now.body)
-			require.Equal(w.t, now.body, got.body)
-			require.Equal(w.t, now.status, got.status)
-			require.Equal(w.t, now.header.Get("Location"), got.header.Get("Location"))
+			require.True(w.t, now.Replayed(), "a client was told %d %q, and now %d %q", got.Status, got.Body, now.Status, now.Body)
+			require.Equal(w.t, now.Body, got.Body)
+			require.Equal(w.t, now.Status, got.Status)
+			require.Equal(w.t, now.Header.Get("Location"), got.Header.Get("Location"))
 		}
 	}
-	require.Equal(w.t, w.conduct.lost, countKind(w.faulty.events, idempotency.EventLeaseLost) > 0, "the lease was lost")
-	require.Zero(w.t, countKind(w.faulty.events, idempotency.EventRecordingLost))
+	require.Equal(w.t, w.conduct.lost, w.faulty.Events.Count(idempotency.EventLeaseLost) > 0, "the lease was lost")
+	require.Zero(w.t, w.faulty.Events.Count(idempotency.EventRecordingLost))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/race"
 	"example.com/idempotency/problem"
 )
@@ -253,18 +254,18 @@ func TestRetryIsComparedByTheFunctionOfItsRecord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store, h := idempotency.NewMemoryStore(), &counter{}
-			before := serveRecorder(t, newGuard(t, store, idempotency.WithFingerprint(tt.before)).Handler(h))
-			after := serveRecorder(t, newGuard(t, store, tt.after).Handler(h))
-			before.do(t, call{key: "k"})
+			store, h := idempotency.NewMemoryStore(), &guardtest.Counter{}
+			before := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithFingerprint(tt.before)).Handler(h))
+			after := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, tt.after).Handler(h))
+			before.Do(t, guardtest.Call{Key: "k"})
 			if tt.known {
-				require.True(t, after.do(t, call{key: "k"}).replayed())
+				require.True(t, after.Do(t, guardtest.Call{Key: "k"}).Replayed())
 			} else {
-				requireProblem(t, after.do(t, call{key: "k"}), http.StatusConflict, problem.KeyReused)
+				guardtest.RequireProblem(t, after.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.KeyReused)
 			}
-			other := call{key: "k", body: `{"amount":1000}`}
-			requireProblem(t, after.do(t, other), http.StatusConflict, problem.KeyReused)
-			require.EqualValues(t, 1, h.runs.Load())
+			other := guardtest.Call{Key: "k", Body: `{"amount":1000}`}
+			guardtest.RequireProblem(t, after.Do(t, other), http.StatusConflict, problem.KeyReused)
+			require.EqualValues(t, 1, h.Runs.Load())
 		})
 	}
 }

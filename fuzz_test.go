@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/jcs"
 	"example.com/idempotency/internal/response"
 )
@@ -36,7 +37,7 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		store, runs := idempotency.NewMemoryStore(idempotency.WithMaxEntries(2)), 0
-		guard, err := idempotency.New(store, tenantScope, idempotency.WithRequired(true), idempotency.WithMaxRequestBody(1000))
+		guard, err := idempotency.New(store, guardtest.TenantScope, idempotency.WithRequired(true), idempotency.WithMaxRequestBody(1000))
 		if err != nil {
 			t.Fatal(err)
 		}

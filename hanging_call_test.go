@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 )
 
 // A single call that is swallowed, as by one connection that a firewall has forgotten,
@@ -19,32 +20,32 @@ func TestOneHangingCallIsRepeatedInTime(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		status int
-		want   fate
+		want   guardtest.Fate
 	}{
-		"step":     {http.StatusCreated, replays},
-		"complete": {http.StatusCreated, replays},
-		"release":  {http.StatusTooManyRequests, runsNext},
-		"hold":     {http.StatusBadGateway, isHeld},
+		"step":     {http.StatusCreated, guardtest.Replays},
+		"complete": {http.StatusCreated, guardtest.Replays},
+		"release":  {http.StatusTooManyRequests, guardtest.RunsNext},
+		"hold":     {http.StatusBadGateway, guardtest.IsHeld},
 	}
 	for op, test := range tests {
 		t.Run(op, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				store, seen := newStepFaultStore(), &events{}
-				store.on(op, first(1, hang))
-				guard := newGuard(t, store, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(seen.observe))
-				h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+				store, seen := guardtest.NewStepFaultStore(), &guardtest.Events{}
+				store.On(op, guardtest.First(1, guardtest.Hang))
+				guard := guardtest.NewGuard(t, store, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(seen.Observe))
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 					if _, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil }); err != nil {
 						t.Error(err)
 					}
 					w.WriteHeader(test.status)
 				}}
-				s := serveRecorder(t, guard.Handler(h))
+				s := guardtest.ServeRecorder(t, guard.Handler(h))
 				start := time.Now()
-				require.Equal(t, test.status, s.do(t, call{key: "k"}).status)
+				require.Equal(t, test.status, s.Do(t, guardtest.Call{Key: "k"}).Status)
 				require.Less(t, time.Since(start), 1500*time.Millisecond)
-				require.Zero(t, countKind(seen, idempotency.EventRecordingDelayed))
-				requireFate(t, s, h, call{key: "k"}, test.want)
+				require.Zero(t, seen.Count(idempotency.EventRecordingDelayed))
+				guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, test.want)
 			})
 		})
 	}
@@ -55,17 +56,17 @@ func TestOneHangingCallIsRepeatedInTime(t *testing.T) {
 func TestSettledRunHasNotLostItsLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newProcess(t, idempotency.NewMemoryStore(), answering(0, "done"))
-		p.store.on("complete", always(func(ctx context.Context, proceed func() error) error {
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
+		p.Store.On("complete", guardtest.Always(func(ctx context.Context, proceed func() error) error {
 			_ = proceed()
-			return hang(ctx, proceed)
+			return guardtest.Hang(ctx, proceed)
 		}))
-		require.Equal(t, "done", p.do(t, call{key: "k"}).body)
-		time.Sleep(leaseTime / 2)
-		require.Equal(t, 1, p.store.count("renew"))
-		p.store.heal()
-		require.NoError(t, p.guard.Shutdown(t.Context()))
-		require.Zero(t, countKind(p.events, idempotency.EventLeaseLost))
-		require.Equal(t, 1, countKind(p.events, idempotency.EventRecordingDelayed))
+		require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
+		time.Sleep(guardtest.LeaseTime / 2)
+		require.Equal(t, 1, p.Store.Count("renew"))
+		p.Store.Heal()
+		require.NoError(t, p.Guard.Shutdown(t.Context()))
+		require.Zero(t, p.Events.Count(idempotency.EventLeaseLost))
+		require.Equal(t, 1, p.Events.Count(idempotency.EventRecordingDelayed))
 	})
 }

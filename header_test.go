@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 )
 
 // outside is what stands between a guard and the client in most services: fields of its
@@ -45,14 +46,14 @@ func TestFieldsOfTheAnswerAreReplayed(t *testing.T) {
 		"X-Empty":         {""},
 		"X-Internal-Utf8": {"grün"},
 	}
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
-		first, again := twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		first, again := guardtest.Twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
 			maps.Copy(w.Header(), fields)
 			_, _ = io.WriteString(w, "{}")
 		})
 		for name, values := range fields {
-			require.Equal(t, values, first.header.Values(name), name)
-			require.Equal(t, values, again.header.Values(name), name)
+			require.Equal(t, values, first.Header.Values(name), name)
+			require.Equal(t, values, again.Header.Values(name), name)
 		}
 	})
 }
@@ -60,7 +61,7 @@ func TestFieldsOfTheAnswerAreReplayed(t *testing.T) {
 // Whatever a handler sets can be read again.
 func TestAnswerWithManyFieldsIsReplayed(t *testing.T) {
 	t.Parallel()
-	twice(t, func(h http.Handler) *server { return serveRecorder(t, h) }, func(w http.ResponseWriter, _ *http.Request) {
+	guardtest.Twice(t, func(h http.Handler) *guardtest.Server { return guardtest.ServeRecorder(t, h) }, func(w http.ResponseWriter, _ *http.Request) {
 		for i := range 5000 {
 			w.Header().Set("X-"+strconv.Itoa(i), "1")
 			w.Header().Add("X-All", strconv.Itoa(i))
@@ -73,44 +74,44 @@ func TestAnswerWithManyFieldsIsReplayed(t *testing.T) {
 // was recorded, and appears once.
 func TestFieldsOfOuterHandlersAreFresh(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
-		h := &counter{}
-		s := serve(outside(newGuard(t, idempotency.NewMemoryStore()).Handler(h)))
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{}
+		s := serve(outside(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h)))
 		for i := 1; i <= 3; i++ {
 			origin := "https://" + strconv.Itoa(i) + ".example"
-			got := s.do(t, call{key: "k", header: http.Header{"Origin": {origin}}})
-			require.Equal(t, i > 1, got.replayed())
-			require.Equal(t, []string{strconv.Itoa(i)}, got.header.Values("X-Request-Id"))
-			require.Equal(t, []string{origin}, got.header.Values("Access-Control-Allow-Origin"))
-			require.Equal(t, []string{"Origin"}, got.header.Values("Vary"))
-			require.Equal(t, []string{"outside"}, got.header.Values("X-Powered-By"))
-			require.Equal(t, []string{"outside=" + strconv.Itoa(i)}, got.header.Values("Set-Cookie"))
-			require.Equal(t, []string{"k"}, got.header.Values("Idempotency-Key"))
+			got := s.Do(t, guardtest.Call{Key: "k", Header: http.Header{"Origin": {origin}}})
+			require.Equal(t, i > 1, got.Replayed())
+			require.Equal(t, []string{strconv.Itoa(i)}, got.Header.Values("X-Request-Id"))
+			require.Equal(t, []string{origin}, got.Header.Values("Access-Control-Allow-Origin"))
+			require.Equal(t, []string{"Origin"}, got.Header.Values("Vary"))
+			require.Equal(t, []string{"outside"}, got.Header.Values("X-Powered-By"))
+			require.Equal(t, []string{"outside=" + strconv.Itoa(i)}, got.Header.Values("Set-Cookie"))
+			require.Equal(t, []string{"k"}, got.Header.Values("Idempotency-Key"))
 		}
-		require.EqualValues(t, 1, h.runs.Load())
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
 
 func TestHandlerChangesFieldsOfOuterHandlers(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
-		h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.Header().Add("Vary", "Accept")
 			w.Header().Del("X-Powered-By")
 			w.Header().Set("Access-Control-Allow-Origin", "*")
 			w.Header()["X-Request-Id"][0] += "!" // a field's values are the handler's own
 		}}
-		s := serve(outside(newGuard(t, idempotency.NewMemoryStore()).Handler(h)))
-		first, again := s.do(t, call{key: "k"}), s.do(t, call{key: "k"})
-		require.True(t, again.replayed())
-		for _, got := range []reply{first, again} {
-			require.Equal(t, []string{"Origin", "Accept"}, got.header.Values("Vary"))
-			require.Empty(t, got.header.Values("X-Powered-By"))
-			require.Equal(t, []string{"*"}, got.header.Values("Access-Control-Allow-Origin"))
-			require.Equal(t, []string{"1!"}, got.header.Values("X-Request-Id"))
+		s := serve(outside(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h)))
+		first, again := s.Do(t, guardtest.Call{Key: "k"}), s.Do(t, guardtest.Call{Key: "k"})
+		require.True(t, again.Replayed())
+		for _, got := range []guardtest.Reply{first, again} {
+			require.Equal(t, []string{"Origin", "Accept"}, got.Header.Values("Vary"))
+			require.Empty(t, got.Header.Values("X-Powered-By"))
+			require.Equal(t, []string{"*"}, got.Header.Values("Access-Control-Allow-Origin"))
+			require.Equal(t, []string{"1!"}, got.Header.Values("X-Request-Id"))
 		}
-		require.Equal(t, "outside=1", first.header.Get("Set-Cookie"))
-		require.Equal(t, "outside=2", again.header.Get("Set-Cookie"))
+		require.Equal(t, "outside=1", first.Header.Get("Set-Cookie"))
+		require.Equal(t, "outside=2", again.Header.Get("Set-Cookie"))
 	})
 }
 
@@ -136,16 +137,16 @@ func TestFieldsThatAreNotReplayed(t *testing.T) {
 		"X-Other":             "1",
 	}
 	connection := []string{"Keep-Alive", "Proxy-Connection", "Upgrade", "Connection"}
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
-		h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			for name, value := range fields {
 				w.Header().Set(name, value)
 			}
 			w.Header().Set("X-Kept", "1")
 			w.Header()["authentication-info"] = []string{"nextnonce=lower"}
 		}}
-		s := serve(newGuard(t, idempotency.NewMemoryStore()).Handler(h))
-		resp, err := s.client.Do(s.request(t.Context(), call{key: "k"}))
+		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		resp, err := s.Client.Do(s.Request(t.Context(), guardtest.Call{Key: "k"}))
 		require.NoError(t, err)
 		resp.Body.Close()
 		for name, value := range fields {
@@ -154,34 +155,34 @@ func TestFieldsThatAreNotReplayed(t *testing.T) {
 			}
 			require.Equal(t, value, resp.Header.Get(name), "%s, live", name)
 		}
-		again := s.do(t, call{key: "k"})
-		require.True(t, again.replayed())
-		require.Equal(t, "1", again.header.Get("X-Kept"))
-		require.NotContains(t, fmt.Sprint(again.header), "nextnonce=lower", "also a name in lower case")
+		again := s.Do(t, guardtest.Call{Key: "k"})
+		require.True(t, again.Replayed())
+		require.Equal(t, "1", again.Header.Get("X-Kept"))
+		require.NotContains(t, fmt.Sprint(again.Header), "nextnonce=lower", "also a name in lower case")
 		for name, value := range fields {
-			require.NotEqual(t, value, again.header.Get(name), "%s, replayed", name)
+			require.NotEqual(t, value, again.Header.Get(name), "%s, replayed", name)
 		}
-		require.Equal(t, s.real(), again.header.Get("Date") != "")
+		require.Equal(t, s.Real(), again.Header.Get("Date") != "")
 	})
 }
 
 func TestSuppressedFieldsStaySuppressed(t *testing.T) {
 	t.Parallel()
-	onEachServer(t, func(t *testing.T, serve func(http.Handler) *server) {
-		h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.Header()["Date"] = nil
 			w.Header()["Content-Type"] = nil
 			w.Header()["X-Powered-By"] = nil
 			_, _ = io.WriteString(w, "<!DOCTYPE html>")
 		}}
-		s := serve(outside(newGuard(t, idempotency.NewMemoryStore()).Handler(h)))
-		first, again := s.do(t, call{key: "k"}), s.do(t, call{key: "k"})
-		require.True(t, again.replayed())
-		require.NotContains(t, first.header, "Date")
-		require.Contains(t, again.header, "Date", "a replay has a date of its own")
-		for _, got := range []reply{first, again} {
-			require.NotContains(t, got.header, "Content-Type")
-			require.NotContains(t, got.header, "X-Powered-By")
+		s := serve(outside(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h)))
+		first, again := s.Do(t, guardtest.Call{Key: "k"}), s.Do(t, guardtest.Call{Key: "k"})
+		require.True(t, again.Replayed())
+		require.NotContains(t, first.Header, "Date")
+		require.Contains(t, again.Header, "Date", "a replay has a date of its own")
+		for _, got := range []guardtest.Reply{first, again} {
+			require.NotContains(t, got.Header, "Content-Type")
+			require.NotContains(t, got.Header, "X-Powered-By")
 		}
 	})
 }
@@ -189,24 +190,24 @@ func TestSuppressedFieldsStaySuppressed(t *testing.T) {
 // Whether an answer may be cached is the handler's to say, also of its replay.
 func TestReplayMayBeCachedLikeTheAnswer(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for _, values := range [][]string{nil, {"max-age=1"}} {
-			first, again := twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
+			first, again := guardtest.Twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
 				w.Header()["Cache-Control"] = values
 			})
-			require.Equal(t, values, first.header.Values("Cache-Control"))
-			require.Equal(t, values, again.header.Values("Cache-Control"))
+			require.Equal(t, values, first.Header.Values("Cache-Control"))
+			require.Equal(t, values, again.Header.Values("Cache-Control"))
 		}
-		first, again := twice(t, serve, func(http.ResponseWriter, *http.Request) {})
-		require.Empty(t, first.header.Values("Cache-Control"))
-		require.Empty(t, again.header.Values("Cache-Control"))
+		first, again := guardtest.Twice(t, serve, func(http.ResponseWriter, *http.Request) {})
+		require.Empty(t, first.Header.Values("Cache-Control"))
+		require.Empty(t, again.Header.Values("Cache-Control"))
 	})
 }
 
 func TestEveryAnswerToAKeyEchoesIt(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
-		h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			if r.URL.Path == "/own" {
 				w.Header().Set("Idempotency-Key", "the handler's")
 			}
@@ -214,29 +215,29 @@ func TestEveryAnswerToAKeyEchoesIt(t *testing.T) {
 				t.Error("the handler sees the echo")
 			}
 		}}
-		g := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxRequestBody(100))
+		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxRequestBody(100))
 		s := serve(g.Handler(h))
 		for _, key := range []string{"k", `"quoted"`, `"quoted"`, "k"} {
-			require.Equal(t, []string{key}, s.do(t, call{key: key}).header.Values("Idempotency-Key"))
+			require.Equal(t, []string{key}, s.Do(t, guardtest.Call{Key: key}).Header.Values("Idempotency-Key"))
 		}
-		refusals := []call{
-			{key: "k", body: "other"},
-			{key: "k", tenant: "unknown"},
-			{key: "k", body: string(make([]byte, 101))},
+		refusals := []guardtest.Call{
+			{Key: "k", Body: "other"},
+			{Key: "k", Tenant: "unknown"},
+			{Key: "k", Body: string(make([]byte, 101))},
 		}
 		for _, c := range refusals {
-			got := s.do(t, c)
-			require.NotEmpty(t, got.problem.Code)
-			require.Equal(t, []string{"k"}, got.header.Values("Idempotency-Key"))
+			got := s.Do(t, c)
+			require.NotEmpty(t, got.Problem.Code)
+			require.Equal(t, []string{"k"}, got.Header.Values("Idempotency-Key"))
 		}
 		for range 2 {
-			got := s.do(t, call{key: "own", path: "/own"})
-			require.Equal(t, []string{"the handler's"}, got.header.Values("Idempotency-Key"))
+			got := s.Do(t, guardtest.Call{Key: "own", Path: "/own"})
+			require.Equal(t, []string{"the handler's"}, got.Header.Values("Idempotency-Key"))
 		}
 		other := serve(g.With(idempotency.WithHeader("X-Request-Key")).Handler(h))
-		got := other.do(t, call{path: "/x", header: http.Header{"X-Request-Key": {"other"}}})
-		require.Equal(t, []string{"other"}, got.header.Values("X-Request-Key"))
-		require.Empty(t, s.do(t, call{}).header.Values("Idempotency-Key"))
+		got := other.Do(t, guardtest.Call{Path: "/x", Header: http.Header{"X-Request-Key": {"other"}}})
+		require.Equal(t, []string{"other"}, got.Header.Values("X-Request-Key"))
+		require.Empty(t, s.Do(t, guardtest.Call{}).Header.Values("Idempotency-Key"))
 	})
 }
 
@@ -278,15 +279,15 @@ func TestTrailersAreReplayed(t *testing.T) {
 			w.Header()[http.TrailerPrefix+"X-Cost"] = []string{"1", "2"}
 		},
 	}
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for name, h := range handlers {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				first, again := twice(t, serve, h)
-				for _, got := range []reply{first, again} {
-					require.Equal(t, want, got.trailer)
-					require.Empty(t, got.header.Values("X-Checksum"))
-					require.Empty(t, got.header.Values("X-Cost"))
+				first, again := guardtest.Twice(t, serve, h)
+				for _, got := range []guardtest.Reply{first, again} {
+					require.Equal(t, want, got.Trailer)
+					require.Empty(t, got.Header.Values("X-Checksum"))
+					require.Empty(t, got.Header.Values("X-Cost"))
 				}
 			})
 		}
@@ -311,11 +312,11 @@ func TestTrailersOfOuterHandlersAreFresh(t *testing.T) {
 			w.Header().Set("X-Checksum", "123")
 		},
 	}
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for name, h := range handlers {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				guarded := newGuard(t, idempotency.NewMemoryStore()).Handler(h)
+				guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h)
 				var requests atomic.Int64
 				s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					w.Header().Set("Trailer", "X-Timing")
@@ -323,12 +324,12 @@ func TestTrailersOfOuterHandlersAreFresh(t *testing.T) {
 					w.Header().Set("X-Timing", strconv.FormatInt(requests.Add(1), 10))
 				}))
 				for i := 1; i <= 2; i++ {
-					got := s.do(t, call{key: "k"})
-					require.Equal(t, i == 2, got.replayed())
-					require.Equal(t, "body", got.body)
-					require.Equal(t, []string{strconv.Itoa(i)}, got.trailer.Values("X-Timing"))
+					got := s.Do(t, guardtest.Call{Key: "k"})
+					require.Equal(t, i == 2, got.Replayed())
+					require.Equal(t, "body", got.Body)
+					require.Equal(t, []string{strconv.Itoa(i)}, got.Trailer.Values("X-Timing"))
 					if name != "plain" {
-						require.Equal(t, []string{"123"}, got.trailer.Values("X-Checksum"))
+						require.Equal(t, []string{"123"}, got.Trailer.Values("X-Checksum"))
 					}
 				}
 			})

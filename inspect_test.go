@@ -13,14 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
 // inspected serves a handler whose status the path tells, on a store that can be
 // inspected, under Hold.
-func inspected(t *testing.T, opts ...idempotency.Option) (*idempotency.Guard, *server, *counter) {
+func inspected(t *testing.T, opts ...idempotency.Option) (*idempotency.Guard, *guardtest.Server, *guardtest.Counter) {
 	t.Helper()
-	h := &counter{handler: func(w http.ResponseWriter, r *http.Request, run int64) {
+	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
 		if r.URL.Path == "/fails" && run == 1 {
 			w.WriteHeader(http.StatusBadGateway)
 			return
@@ -29,8 +30,8 @@ func inspected(t *testing.T, opts ...idempotency.Option) (*idempotency.Guard, *s
 		op, _ := idempotency.FromContext(r.Context())
 		_, _ = fmt.Fprintf(w, "%s %d", op.ID(), op.Attempt())
 	}}
-	g := newGuard(t, idempotency.NewMemoryStore(), append([]idempotency.Option{idempotency.WithRecovery(idempotency.Hold)}, opts...)...)
-	return g, serveRecorder(t, g.Handler(h)), h
+	g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), append([]idempotency.Option{idempotency.WithRecovery(idempotency.Hold)}, opts...)...)
+	return g, guardtest.ServeRecorder(t, g.Handler(h)), h
 }
 
 var inspectedKey = idempotency.Key{Scope: "acme", Value: "k"}
@@ -38,7 +39,7 @@ var inspectedKey = idempotency.Key{Scope: "acme", Value: "k"}
 func TestLookup(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]idempotency.Option{
-		"plain": nil, "sealed": {idempotency.WithSealer(newSealer(t, 1))},
+		"plain": nil, "sealed": {idempotency.WithSealer(guardtest.NewSealer(t, 1))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -47,14 +48,14 @@ func TestLookup(t *testing.T) {
 				_, err := g.Lookup(t.Context(), inspectedKey)
 				require.ErrorIs(t, err, idempotency.ErrNotFound)
 
-				created := s.do(t, call{key: "k"})
+				created := s.Do(t, guardtest.Call{Key: "k"})
 				time.Sleep(time.Hour)
 				info, err := g.Lookup(t.Context(), inspectedKey)
 				require.NoError(t, err)
 				require.Equal(t, idempotency.StateCompleted, info.State)
 				require.Equal(t, http.StatusCreated, info.Status)
 				require.Equal(t, 1, info.Attempt)
-				require.Equal(t, created.body, info.ID+" 1")
+				require.Equal(t, created.Body, info.ID+" 1")
 				require.Equal(t, time.Hour, info.Age)
 				require.Equal(t, 23*time.Hour, info.TTL)
 
@@ -69,8 +70,8 @@ func TestLookupOfASharedScope(t *testing.T) {
 	t.Parallel()
 	g, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope)
 	require.NoError(t, err)
-	s := serveRecorder(t, g.Handler(&counter{}))
-	s.do(t, call{key: "k"})
+	s := guardtest.ServeRecorder(t, g.Handler(&guardtest.Counter{}))
+	s.Do(t, guardtest.Call{Key: "k"})
 	info, err := g.Lookup(t.Context(), idempotency.Key{Scope: idempotency.Shared, Value: "k"})
 	require.NoError(t, err)
 	require.Equal(t, idempotency.StateCompleted, info.State)
@@ -79,14 +80,14 @@ func TestLookupOfASharedScope(t *testing.T) {
 func TestResolveWithAnAnswer(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]idempotency.Option{
-		"plain": nil, "sealed": {idempotency.WithSealer(newSealer(t, 1))},
+		"plain": nil, "sealed": {idempotency.WithSealer(guardtest.NewSealer(t, 1))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g, s, h := inspected(t, opts...)
-			c := call{key: "k", path: "/fails"}
-			s.do(t, c)
-			requireFate(t, s, h, c, isHeld)
+			c := guardtest.Call{Key: "k", Path: "/fails"}
+			s.Do(t, c)
+			guardtest.RequireFate(t, s, h, c, guardtest.IsHeld)
 			info, err := g.Lookup(t.Context(), inspectedKey)
 			require.NoError(t, err)
 			require.Equal(t, idempotency.StateHeld, info.State)
@@ -98,14 +99,14 @@ func TestResolveWithAnAnswer(t *testing.T) {
 			for range 10 { // repeating it is success
 				require.NoError(t, g.Resolve(t.Context(), inspectedKey, resolution))
 			}
-			got := s.do(t, c)
-			require.True(t, got.replayed())
-			require.Equal(t, http.StatusAccepted, got.status)
-			require.Equal(t, "settled", got.body)
-			require.Equal(t, "/charges/1", got.header.Get("Location"))
-			require.Equal(t, "text/plain; charset=utf-8", got.header.Get("Content-Type"))
-			require.Empty(t, got.header.Get("Set-Cookie"))
-			require.EqualValues(t, 1, h.runs.Load())
+			got := s.Do(t, c)
+			require.True(t, got.Replayed())
+			require.Equal(t, http.StatusAccepted, got.Status)
+			require.Equal(t, "settled", got.Body)
+			require.Equal(t, "/charges/1", got.Header.Get("Location"))
+			require.Equal(t, "text/plain; charset=utf-8", got.Header.Get("Content-Type"))
+			require.Empty(t, got.Header.Get("Set-Cookie"))
+			require.EqualValues(t, 1, h.Runs.Load())
 			require.Equal(t, []string{"/charges/1"}, resolution.Header["Location"], "the caller's header was changed")
 			require.NotContains(t, resolution.Header, "Content-Type")
 		})
@@ -115,13 +116,13 @@ func TestResolveWithAnAnswer(t *testing.T) {
 func TestResolveAsNotExecuted(t *testing.T) {
 	t.Parallel()
 	g, s, h := inspected(t)
-	c := call{key: "k", path: "/fails"}
-	s.do(t, c)
+	c := guardtest.Call{Key: "k", Path: "/fails"}
+	s.Do(t, c)
 	require.NoError(t, g.Resolve(t.Context(), inspectedKey, idempotency.Resolution{Outcome: idempotency.NotExecuted}))
-	got := s.do(t, c)
-	require.Equal(t, http.StatusCreated, got.status)
-	require.Contains(t, got.body, " 2")
-	require.EqualValues(t, 2, h.runs.Load())
+	got := s.Do(t, c)
+	require.Equal(t, http.StatusCreated, got.Status)
+	require.Contains(t, got.Body, " 2")
+	require.EqualValues(t, 2, h.Runs.Load())
 }
 
 func TestResolveRefusesWhatItCannotSettle(t *testing.T) {
@@ -130,8 +131,8 @@ func TestResolveRefusesWhatItCannotSettle(t *testing.T) {
 	final := idempotency.Resolution{Outcome: idempotency.Final}
 	require.ErrorIs(t, g.Resolve(t.Context(), inspectedKey, final), idempotency.ErrNotFound)
 
-	c := call{key: "k", path: "/fails"}
-	s.do(t, c)
+	c := guardtest.Call{Key: "k", Path: "/fails"}
+	s.Do(t, c)
 	for name, resolution := range map[string]idempotency.Resolution{
 		"no outcome":          {},
 		"unknown":             {Outcome: idempotency.Unknown},
@@ -144,34 +145,34 @@ func TestResolveRefusesWhatItCannotSettle(t *testing.T) {
 	}
 	final.Attempt = 2
 	require.ErrorIs(t, g.Resolve(t.Context(), inspectedKey, final), idempotency.ErrChanged)
-	requireFate(t, s, h, c, isHeld)
+	guardtest.RequireFate(t, s, h, c, guardtest.IsHeld)
 
-	done := call{key: "done"}
-	s.do(t, done)
+	done := guardtest.Call{Key: "done"}
+	s.Do(t, done)
 	err := g.Resolve(t.Context(), idempotency.Key{Scope: "acme", Value: "done"}, idempotency.Resolution{Outcome: idempotency.NotExecuted})
 	require.ErrorIs(t, err, idempotency.ErrChanged)
-	requireFate(t, s, h, done, replays)
+	guardtest.RequireFate(t, s, h, done, guardtest.Replays)
 }
 
 func TestForget(t *testing.T) {
 	t.Parallel()
 	g, s, h := inspected(t)
 	require.NoError(t, g.Forget(t.Context(), inspectedKey), "forgetting what is not known")
-	s.do(t, call{key: "k"})
+	s.Do(t, guardtest.Call{Key: "k"})
 	require.NoError(t, g.Forget(t.Context(), inspectedKey))
 	_, err := g.Lookup(t.Context(), inspectedKey)
 	require.ErrorIs(t, err, idempotency.ErrNotFound)
-	require.False(t, s.do(t, call{key: "k", body: "another payload"}).replayed())
-	require.EqualValues(t, 2, h.runs.Load())
+	require.False(t, s.Do(t, guardtest.Call{Key: "k", Body: "another payload"}).Replayed())
+	require.EqualValues(t, 2, h.Runs.Load())
 }
 
 func TestForgetLeavesARunInFlightAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithLease(leaseTime))
-		h := answering(time.Minute, "done")
-		s := serveRecorder(t, g.Handler(h))
-		done := s.start(t, call{key: "k"})
+		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithLease(guardtest.LeaseTime))
+		h := guardtest.Answering(time.Minute, "done")
+		s := guardtest.ServeRecorder(t, g.Handler(h))
+		done := s.Start(t, guardtest.Call{Key: "k"})
 		for range 50 {
 			require.ErrorIs(t, g.Forget(t.Context(), inspectedKey), idempotency.ErrChanged)
 			info, err := g.Lookup(t.Context(), inspectedKey)
@@ -180,14 +181,14 @@ func TestForgetLeavesARunInFlightAlone(t *testing.T) {
 			require.Positive(t, info.Lease)
 			time.Sleep(time.Second)
 		}
-		require.Equal(t, "done", (<-done).body)
-		require.True(t, s.do(t, call{key: "k"}).replayed())
+		require.Equal(t, "done", (<-done).Body)
+		require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
 	})
 }
 
 func TestStoreThatCannotBeInspected(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, &faultStore{behind: idempotency.NewMemoryStore()})
+	g := guardtest.NewGuard(t, &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()})
 	_, err := g.Lookup(t.Context(), inspectedKey)
 	require.ErrorIs(t, err, idempotency.ErrNoInspector)
 	require.ErrorIs(t, g.Forget(t.Context(), inspectedKey), idempotency.ErrNoInspector)
@@ -200,23 +201,23 @@ func TestResolveAgainstConcurrentRetries(t *testing.T) {
 	t.Parallel()
 	for range 50 {
 		g, s, h := inspected(t)
-		c := call{key: "k", path: "/fails"}
-		s.do(t, c)
+		c := guardtest.Call{Key: "k", Path: "/fails"}
+		s.Do(t, c)
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		bodies := map[string]bool{}
 		for i := range 4 {
 			wg.Go(func() {
-				got, err := s.try(context.Background(), c)
+				got, err := s.Try(context.Background(), c)
 				if err != nil {
 					t.Error(err)
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				if got.replayed() {
-					bodies[got.body] = true
-				} else if got.problem.Code != problem.OutcomeUnknown {
-					t.Errorf("got %d %s", got.status, got.body)
+				if got.Replayed() {
+					bodies[got.Body] = true
+				} else if got.Problem.Code != problem.OutcomeUnknown {
+					t.Errorf("got %d %s", got.Status, got.Body)
 				}
 			})
 			wg.Go(func() {
@@ -226,9 +227,9 @@ func TestResolveAgainstConcurrentRetries(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		bodies[s.do(t, c).body] = true
+		bodies[s.Do(t, c).Body] = true
 		require.Len(t, bodies, 1)
-		require.EqualValues(t, 1, h.runs.Load())
+		require.EqualValues(t, 1, h.Runs.Load())
 	}
 }
 
@@ -238,7 +239,7 @@ func TestResolutionIsForOneAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		leave := make(chan struct{})
-		h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
 			if run == 1 {
 				w.WriteHeader(http.StatusBadGateway)
 				return
@@ -246,17 +247,17 @@ func TestResolutionIsForOneAttempt(t *testing.T) {
 			<-leave
 			_, _ = io.WriteString(w, "second")
 		}}
-		g := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
-		s := serveRecorder(t, g.Handler(h))
-		s.do(t, call{key: "k"})
+		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
+		s := guardtest.ServeRecorder(t, g.Handler(h))
+		s.Do(t, guardtest.Call{Key: "k"})
 		require.NoError(t, g.Resolve(t.Context(), inspectedKey, idempotency.Resolution{Outcome: idempotency.NotExecuted, Attempt: 1}))
-		done := s.start(t, call{key: "k"})
+		done := s.Start(t, guardtest.Call{Key: "k"})
 		for _, attempt := range []int{0, 1} {
 			err := g.Resolve(t.Context(), inspectedKey, idempotency.Resolution{Outcome: idempotency.Final, Attempt: attempt, Body: []byte("made up")})
 			require.ErrorIs(t, err, idempotency.ErrChanged)
 		}
 		close(leave)
-		require.Equal(t, "second", (<-done).body)
-		require.Equal(t, "second", s.do(t, call{key: "k"}).body)
+		require.Equal(t, "second", (<-done).Body)
+		require.Equal(t, "second", s.Do(t, guardtest.Call{Key: "k"}).Body)
 	})
 }

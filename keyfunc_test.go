@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
@@ -167,26 +168,26 @@ func TestKeyFunctionOfNothingPanics(t *testing.T) {
 // refused, and neither the key nor the reason is shown.
 func TestKeyFunctionInAGuard(t *testing.T) {
 	t.Parallel()
-	h := &counter{}
-	guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithKeyFunc(idempotency.KeyFromJSON("id")))
-	s := serveRecorder(t, guard.Handler(h))
-	send := func(body string) reply { return s.do(t, call{body: body}) }
+	h := &guardtest.Counter{}
+	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithKeyFunc(idempotency.KeyFromJSON("id")))
+	s := guardtest.ServeRecorder(t, guard.Handler(h))
+	send := func(body string) guardtest.Reply { return s.Do(t, guardtest.Call{Body: body}) }
 
-	require.False(t, send(`{"id":"evt_1"}`).replayed())
-	require.True(t, send(`{"id":"evt_1"}`).replayed())
-	require.EqualValues(t, 1, h.runs.Load())
-	requireProblem(t, send(`{"id":"evt_1","more":1}`), http.StatusConflict, problem.KeyReused)
-	require.False(t, send(`{"id":"evt_2"}`).replayed())
+	require.False(t, send(`{"id":"evt_1"}`).Replayed())
+	require.True(t, send(`{"id":"evt_1"}`).Replayed())
+	require.EqualValues(t, 1, h.Runs.Load())
+	guardtest.RequireProblem(t, send(`{"id":"evt_1","more":1}`), http.StatusConflict, problem.KeyReused)
+	require.False(t, send(`{"id":"evt_2"}`).Replayed())
 
-	require.False(t, send(`{}`).replayed())
-	require.False(t, send(`{}`).replayed())
-	require.EqualValues(t, 4, h.runs.Load())
-	s = serveRecorder(t, guard.With(idempotency.WithRequired(true)).Handler(h))
-	requireProblem(t, send(`{}`), http.StatusBadRequest, problem.KeyMissing)
+	require.False(t, send(`{}`).Replayed())
+	require.False(t, send(`{}`).Replayed())
+	require.EqualValues(t, 4, h.Runs.Load())
+	s = guardtest.ServeRecorder(t, guard.With(idempotency.WithRequired(true)).Handler(h))
+	guardtest.RequireProblem(t, send(`{}`), http.StatusBadRequest, problem.KeyMissing)
 
 	got := send(`{"id":["secret"]}`)
-	requireProblem(t, got, http.StatusBadRequest, problem.KeyInvalid)
-	require.NotContains(t, got.body, "secret")
-	requireProblem(t, send(`{"id":"`+strings.Repeat("x", 256)+`"}`), http.StatusBadRequest, problem.KeyInvalid)
-	require.EqualValues(t, 4, h.runs.Load())
+	guardtest.RequireProblem(t, got, http.StatusBadRequest, problem.KeyInvalid)
+	require.NotContains(t, got.Body, "secret")
+	guardtest.RequireProblem(t, send(`{"id":"`+strings.Repeat("x", 256)+`"}`), http.StatusBadRequest, problem.KeyInvalid)
+	require.EqualValues(t, 4, h.Runs.Load())
 }

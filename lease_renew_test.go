@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
@@ -19,13 +20,13 @@ import (
 // less than that costs nobody the claim.
 func TestRenewalIsTriedAgainWithinTheLease(t *testing.T) {
 	t.Parallel()
-	for name, f := range map[string]fault{"refused": refuse, "reply lost": loseReply, "hanging": hang} {
+	for name, f := range map[string]guardtest.Fault{"refused": guardtest.Refuse, "reply lost": guardtest.LoseReply, "hanging": guardtest.Hang} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				shared := idempotency.NewMemoryStore()
 				var valid, invalid int
-				a := newProcess(t, shared, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				a := guardtest.NewProcess(t, shared, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					op, _ := idempotency.FromContext(r.Context())
 					for range 600 {
 						if op.Valid() && r.Context().Err() == nil {
@@ -37,25 +38,25 @@ func TestRenewalIsTriedAgainWithinTheLease(t *testing.T) {
 					}
 					_, _ = io.WriteString(w, "slow")
 				}))
-				b := newProcess(t, shared, answering(0, "overtaken"))
-				done := a.start(t, call{key: "k"})
+				b := guardtest.NewProcess(t, shared, guardtest.Answering(0, "overtaken"))
+				done := a.Start(t, guardtest.Call{Key: "k"})
 				go func() { // down for 12 seconds of each half minute, from before a renewal is due
 					for range 18 {
 						time.Sleep(9 * time.Second)
-						a.store.on("renew", always(f))
+						a.Store.On("renew", guardtest.Always(f))
 						time.Sleep(12 * time.Second)
-						a.store.heal()
+						a.Store.Heal()
 						time.Sleep(9 * time.Second)
 					}
 				}()
 				for range 60 {
-					requireProblem(t, b.do(t, call{key: "k"}), http.StatusConflict, problem.InFlight)
+					guardtest.RequireProblem(t, b.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
 					time.Sleep(9 * time.Second)
 				}
-				require.Equal(t, "slow", (<-done).body)
+				require.Equal(t, "slow", (<-done).Body)
 				require.Zero(t, invalid)
 				require.Equal(t, 600, valid)
-				require.NotContains(t, a.events.kinds(), idempotency.EventLeaseLost)
+				require.NotContains(t, a.Events.Kinds(), idempotency.EventLeaseLost)
 			})
 		})
 	}
@@ -66,22 +67,22 @@ func TestRenewalIsTriedAgainWithinTheLease(t *testing.T) {
 // another can have taken over.
 func TestLeaseIsLostWhenTheStoreStaysAway(t *testing.T) {
 	t.Parallel()
-	for name, f := range map[string]func(left time.Duration) fault{
-		"refused": func(time.Duration) fault { return refuse },
-		"hanging": func(time.Duration) fault { return hang },
-		"refused, and hanging in the end": func(left time.Duration) fault {
+	for name, f := range map[string]func(left time.Duration) guardtest.Fault{
+		"refused": func(time.Duration) guardtest.Fault { return guardtest.Refuse },
+		"hanging": func(time.Duration) guardtest.Fault { return guardtest.Hang },
+		"refused, and hanging in the end": func(left time.Duration) guardtest.Fault {
 			if left > 0 {
-				return refuse
+				return guardtest.Refuse
 			}
-			return hang
+			return guardtest.Hang
 		},
 	} {
-		for _, lease := range []time.Duration{100 * time.Millisecond, 3 * time.Second, leaseTime, time.Hour} {
+		for _, lease := range []time.Duration{100 * time.Millisecond, 3 * time.Second, guardtest.LeaseTime, time.Hour} {
 			t.Run(name+" "+lease.String(), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					sure := lease - lease/10
-					p := newProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						op, _ := idempotency.FromContext(r.Context())
 						start := time.Now()
 						time.Sleep(sure - time.Nanosecond)
@@ -102,11 +103,11 @@ func TestLeaseIsLostWhenTheStoreStaysAway(t *testing.T) {
 						w.WriteHeader(http.StatusServiceUnavailable)
 					}), idempotency.WithLease(lease))
 					end := time.Now().Add(sure)
-					p.store.on("renew", func(int) fault { return f(time.Until(end)) })
-					require.Equal(t, http.StatusServiceUnavailable, p.do(t, call{key: "k"}).status)
+					p.Store.On("renew", func(int) guardtest.Fault { return f(time.Until(end)) })
+					require.Equal(t, http.StatusServiceUnavailable, p.Do(t, guardtest.Call{Key: "k"}).Status)
 					synctest.Wait() // the event comes after the cancellation
-					require.Contains(t, p.events.kinds(), idempotency.EventLeaseLost)
-					p.requireQuiet(t)
+					require.Contains(t, p.Events.Kinds(), idempotency.EventLeaseLost)
+					p.RequireQuiet(t)
 				})
 			})
 		}
@@ -117,15 +118,15 @@ func TestLeaseIsLostWhenTheStoreStaysAway(t *testing.T) {
 // grow over the time that is left.
 func TestLeaseIsKeptWhenTheStoreComesBackInTime(t *testing.T) {
 	t.Parallel()
-	for _, lease := range []time.Duration{100 * time.Millisecond, 3 * time.Second, 6 * time.Second, leaseTime, time.Hour} {
+	for _, lease := range []time.Duration{100 * time.Millisecond, 3 * time.Second, 6 * time.Second, guardtest.LeaseTime, time.Hour} {
 		t.Run(lease.String(), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p := newProcess(t, idempotency.NewMemoryStore(), answering(2*lease, "done"), idempotency.WithLease(lease))
-				p.store.on("renew", always(refuse))
-				time.AfterFunc(lease-lease/10-lease/20, p.store.heal)
-				require.Equal(t, "done", p.do(t, call{key: "k"}).body)
-				require.NotContains(t, p.events.kinds(), idempotency.EventLeaseLost)
+				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(2*lease, "done"), idempotency.WithLease(lease))
+				p.Store.On("renew", guardtest.Always(guardtest.Refuse))
+				time.AfterFunc(lease-lease/10-lease/20, p.Store.Heal)
+				require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
+				require.NotContains(t, p.Events.Kinds(), idempotency.EventLeaseLost)
 			})
 		})
 	}
@@ -140,12 +141,12 @@ func TestSureTimeIsCountedFromSending(t *testing.T) {
 		time.Sleep(time.Second)
 		return err
 	}
-	for op, sent := range map[string]time.Duration{"claim": 0, "renew": leaseTime / 3} {
+	for op, sent := range map[string]time.Duration{"claim": 0, "renew": guardtest.LeaseTime / 3} {
 		t.Run(op, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				end := time.Now().Add(sent + leaseTime - leaseTime/10)
-				p := newProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				end := time.Now().Add(sent + guardtest.LeaseTime - guardtest.LeaseTime/10)
+				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					op, _ := idempotency.FromContext(r.Context())
 					w.WriteHeader(http.StatusCreated)
 					time.Sleep(time.Until(end) - time.Nanosecond)
@@ -157,14 +158,14 @@ func TestSureTimeIsCountedFromSending(t *testing.T) {
 						t.Error("valid in the last tenth of the lease")
 					}
 				}))
-				p.store.on("renew", always(refuse))
-				p.store.on(op, func(n int) fault {
+				p.Store.On("renew", guardtest.Always(guardtest.Refuse))
+				p.Store.On(op, func(n int) guardtest.Fault {
 					if n == 1 {
 						return slow
 					}
-					return refuse
+					return guardtest.Refuse
 				})
-				require.Equal(t, http.StatusCreated, p.do(t, call{key: "k"}).status)
+				require.Equal(t, http.StatusCreated, p.Do(t, guardtest.Call{Key: "k"}).Status)
 			})
 		})
 	}
@@ -176,17 +177,17 @@ func TestLostLeaseIsStillRenewed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		shared := idempotency.NewMemoryStore()
-		eager := answering(0, "eager")
-		a, b := newProcess(t, shared, answering(2*leaseTime, "slow")), newProcess(t, shared, eager)
-		a.store.on("renew", always(refuse))
-		done := a.start(t, call{key: "k"})
-		time.Sleep(leaseTime - leaseTime/10 + 100*time.Millisecond)
-		require.Contains(t, a.events.kinds(), idempotency.EventLeaseLost)
-		a.store.heal()
-		time.Sleep(leaseTime / 2)
-		requireProblem(t, b.do(t, call{key: "k"}), http.StatusConflict, problem.InFlight)
-		require.Equal(t, "slow", (<-done).body)
-		require.Zero(t, eager.runs.Load())
+		eager := guardtest.Answering(0, "eager")
+		a, b := guardtest.NewProcess(t, shared, guardtest.Answering(2*guardtest.LeaseTime, "slow")), guardtest.NewProcess(t, shared, eager)
+		a.Store.On("renew", guardtest.Always(guardtest.Refuse))
+		done := a.Start(t, guardtest.Call{Key: "k"})
+		time.Sleep(guardtest.LeaseTime - guardtest.LeaseTime/10 + 100*time.Millisecond)
+		require.Contains(t, a.Events.Kinds(), idempotency.EventLeaseLost)
+		a.Store.Heal()
+		time.Sleep(guardtest.LeaseTime / 2)
+		guardtest.RequireProblem(t, b.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+		require.Equal(t, "slow", (<-done).Body)
+		require.Zero(t, eager.Runs.Load())
 	})
 }
 
@@ -195,20 +196,20 @@ func TestLostLeaseIsStillRenewed(t *testing.T) {
 func TestRefusedRenewalTellsTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			op, _ := idempotency.FromContext(r.Context())
 			start := time.Now()
 			<-r.Context().Done()
 			if cause := context.Cause(r.Context()); !errors.Is(cause, idempotency.ErrLeaseLost) {
 				t.Errorf("cause %v", cause)
 			}
-			if took := time.Since(start); took != leaseTime/3 || op.Valid() {
+			if took := time.Since(start); took != guardtest.LeaseTime/3 || op.Valid() {
 				t.Errorf("told after %v, valid %v", took, op.Valid())
 			}
 		}))
-		done := p.start(t, call{key: "k"})
-		p.store.replace(idempotency.NewMemoryStore()) // it knows of no claim
-		requireProblem(t, <-done, http.StatusConflict, problem.InFlight)
-		p.requireQuiet(t)
+		done := p.Start(t, guardtest.Call{Key: "k"})
+		p.Store.Replace(idempotency.NewMemoryStore()) // it knows of no claim
+		guardtest.RequireProblem(t, <-done, http.StatusConflict, problem.InFlight)
+		p.RequireQuiet(t)
 	})
 }

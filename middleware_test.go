@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
@@ -20,42 +21,42 @@ import (
 
 func TestMethodThatIsNotProtectedPassesThrough(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		store := idempotency.NewMemoryStore()
-		h := &counter{}
-		s := serve(newGuard(t, store).Handler(h))
+		h := &guardtest.Counter{}
+		s := serve(guardtest.NewGuard(t, store).Handler(h))
 		for range 2 {
-			got := s.do(t, call{method: http.MethodPut, key: "k"})
-			require.Equal(t, http.StatusCreated, got.status)
-			require.False(t, got.replayed())
-			require.Empty(t, got.header.Get("Idempotency-Key"))
+			got := s.Do(t, guardtest.Call{Method: http.MethodPut, Key: "k"})
+			require.Equal(t, http.StatusCreated, got.Status)
+			require.False(t, got.Replayed())
+			require.Empty(t, got.Header.Get("Idempotency-Key"))
 		}
-		require.EqualValues(t, 2, h.runs.Load())
+		require.EqualValues(t, 2, h.Runs.Load())
 		require.Zero(t, store.Len())
 	})
 }
 
 func TestRequestWithoutKeyPassesThrough(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		store := idempotency.NewMemoryStore()
-		h := &counter{}
-		s := serve(newGuard(t, store).Handler(h))
-		require.False(t, s.do(t, call{}).replayed())
-		require.False(t, s.do(t, call{}).replayed())
-		require.EqualValues(t, 2, h.runs.Load())
+		h := &guardtest.Counter{}
+		s := serve(guardtest.NewGuard(t, store).Handler(h))
+		require.False(t, s.Do(t, guardtest.Call{}).Replayed())
+		require.False(t, s.Do(t, guardtest.Call{}).Replayed())
+		require.EqualValues(t, 2, h.Runs.Load())
 		require.Zero(t, store.Len())
 	})
 }
 
 func TestRequiredKeyIsMissing(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		store := idempotency.NewMemoryStore()
-		h := &counter{}
-		s := serve(newGuard(t, store, idempotency.WithRequired(true)).Handler(h))
-		requireProblem(t, s.do(t, call{}), http.StatusBadRequest, problem.KeyMissing)
-		require.Zero(t, h.runs.Load())
+		h := &guardtest.Counter{}
+		s := serve(guardtest.NewGuard(t, store, idempotency.WithRequired(true)).Handler(h))
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{}), http.StatusBadRequest, problem.KeyMissing)
+		require.Zero(t, h.Runs.Load())
 		require.Zero(t, store.Len())
 	})
 }
@@ -73,78 +74,78 @@ func TestMalformedKeyTouchesNothing(t *testing.T) {
 		"quoted empty":   {`""`},
 		"bad parameters": {`"abc";`},
 	}
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		store := idempotency.NewMemoryStore()
-		h := &counter{}
-		s := serve(newGuard(t, store).Handler(h))
+		h := &guardtest.Counter{}
+		s := serve(guardtest.NewGuard(t, store).Handler(h))
 		for name, values := range keys {
-			got := s.do(t, call{header: http.Header{"Idempotency-Key": values}})
-			require.Equal(t, problem.KeyInvalid, got.problem.Code, "%s: %d %s", name, got.status, got.body)
-			requireProblem(t, got, http.StatusBadRequest, problem.KeyInvalid)
-			require.NotEmpty(t, got.problem.Detail)
+			got := s.Do(t, guardtest.Call{Header: http.Header{"Idempotency-Key": values}})
+			require.Equal(t, problem.KeyInvalid, got.Problem.Code, "%s: %d %s", name, got.Status, got.Body)
+			guardtest.RequireProblem(t, got, http.StatusBadRequest, problem.KeyInvalid)
+			require.NotEmpty(t, got.Problem.Detail)
 		}
-		require.Zero(t, h.runs.Load())
+		require.Zero(t, h.Runs.Load())
 		require.Zero(t, store.Len())
 	})
 }
 
 func TestBodyOverTheLimitTouchesNothing(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		store := idempotency.NewMemoryStore()
-		h := &counter{}
-		requireBodyLimit(t, serve(newGuard(t, store, idempotency.WithMaxRequestBody(16)).Handler(h)), store, h, 16)
+		h := &guardtest.Counter{}
+		requireBodyLimit(t, serve(guardtest.NewGuard(t, store, idempotency.WithMaxRequestBody(16)).Handler(h)), store, h, 16)
 	})
 }
 
 func TestScopeThatCannotBeToldTouchesNothing(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		store := idempotency.NewMemoryStore()
-		h := &counter{}
-		s := serve(newGuard(t, store).Handler(h))
+		h := &guardtest.Counter{}
+		s := serve(guardtest.NewGuard(t, store).Handler(h))
 		for _, tenant := range []string{"unknown", "empty"} {
-			got := s.do(t, call{key: "k", tenant: tenant})
-			requireProblem(t, got, http.StatusForbidden, problem.ScopeUnresolved)
+			got := s.Do(t, guardtest.Call{Key: "k", Tenant: tenant})
+			guardtest.RequireProblem(t, got, http.StatusForbidden, problem.ScopeUnresolved)
 		}
-		require.Zero(t, h.runs.Load())
+		require.Zero(t, h.Runs.Load())
 		require.Zero(t, store.Len())
 	})
 }
 
 func TestDuplicateGetsTheFirstAnswer(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
-		h := &counter{}
-		s := serve(newGuard(t, idempotency.NewMemoryStore()).Handler(h))
-		first := s.do(t, call{key: "k"})
-		require.Equal(t, http.StatusCreated, first.status)
-		require.False(t, first.replayed())
-		require.Equal(t, "k", first.header.Get("Idempotency-Key"))
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{}
+		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		first := s.Do(t, guardtest.Call{Key: "k"})
+		require.Equal(t, http.StatusCreated, first.Status)
+		require.False(t, first.Replayed())
+		require.Equal(t, "k", first.Header.Get("Idempotency-Key"))
 		for range 3 {
-			again := s.do(t, call{key: "k"})
-			require.True(t, again.replayed())
-			require.Equal(t, first.status, again.status)
-			require.Equal(t, first.body, again.body)
-			requireSameHeader(t, first.header, again.header)
+			again := s.Do(t, guardtest.Call{Key: "k"})
+			require.True(t, again.Replayed())
+			require.Equal(t, first.Status, again.Status)
+			require.Equal(t, first.Body, again.Body)
+			guardtest.RequireSameHeader(t, first.Header, again.Header)
 		}
 		// The structured-field form names the same key.
-		require.True(t, s.do(t, call{key: `"k"`}).replayed())
-		require.EqualValues(t, 1, h.runs.Load())
+		require.True(t, s.Do(t, guardtest.Call{Key: `"k"`}).Replayed())
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
 
 // A client that has seen the first byte of an answer can rely on the rest of it.
 func TestAnswerIsRecordedBeforeItIsShown(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, idempotency.NewMemoryStore())
-	guarded := g.Handler(&counter{})
+	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
+	guarded := g.Handler(&guardtest.Counter{})
 	w := &beforeShown{ResponseWriter: httptest.NewRecorder(), check: func() {
 		info, err := g.Lookup(t.Context(), idempotency.Key{Scope: "acme", Value: "k"})
 		require.NoError(t, err)
 		require.Equal(t, idempotency.StateCompleted, info.State)
 	}}
-	r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader(defaultBody))
+	r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader(guardtest.DefaultBody))
 	r.Header.Set("Idempotency-Key", "k")
 	guarded.ServeHTTP(w, r)
 	require.Equal(t, 2, w.shown, "status and body")
@@ -169,23 +170,12 @@ func (w *beforeShown) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// requireSameHeader compares all fields but those that are made anew for each answer.
-func requireSameHeader(t testing.TB, first, again http.Header) {
-	t.Helper()
-	first, again = first.Clone(), again.Clone()
-	for _, name := range []string{"Date", "Idempotent-Replayed"} {
-		first.Del(name)
-		again.Del(name)
-	}
-	require.Equal(t, first, again)
-}
-
 func TestOtherPayloadIsRefusedInAnyState(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		entered, leave := make(chan struct{}), make(chan struct{})
-		h := &counter{}
-		h.handler = func(w http.ResponseWriter, r *http.Request, _ int64) {
+		h := &guardtest.Counter{}
+		h.Handler = func(w http.ResponseWriter, r *http.Request, _ int64) {
 			switch r.Header.Get("X-Do") {
 			case "wait":
 				close(entered)
@@ -194,7 +184,7 @@ func TestOtherPayloadIsRefusedInAnyState(t *testing.T) {
 				w.WriteHeader(http.StatusInternalServerError)
 			}
 		}
-		g := newGuard(t, idempotency.NewMemoryStore())
+		g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 		mux := http.NewServeMux()
 		mux.Handle("/charges", g.Handler(h))
 		mux.Handle("/refunds", g.With(idempotency.WithMismatchStatus(http.StatusUnprocessableEntity)).Handler(h))
@@ -203,81 +193,81 @@ func TestOtherPayloadIsRefusedInAnyState(t *testing.T) {
 
 		refused := func(key, path string, status int) {
 			t.Helper()
-			requireProblem(t, s.do(t, call{key: key, path: path, body: `{"amount":200}`}), status, problem.KeyReused)
+			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: key, Path: path, Body: `{"amount":200}`}), status, problem.KeyReused)
 		}
 
-		s.do(t, call{key: "completed"})
+		s.Do(t, guardtest.Call{Key: "completed"})
 		refused("completed", "/charges", http.StatusConflict)
 		refused("completed", "/refunds", http.StatusUnprocessableEntity)
 
-		s.do(t, call{key: "released", header: http.Header{"X-Do": {"fail"}}})
+		s.Do(t, guardtest.Call{Key: "released", Header: http.Header{"X-Do": {"fail"}}})
 		refused("released", "/charges", http.StatusConflict)
 
-		s.do(t, call{key: "held", path: "/payouts", header: http.Header{"X-Do": {"fail"}}})
+		s.Do(t, guardtest.Call{Key: "held", Path: "/payouts", Header: http.Header{"X-Do": {"fail"}}})
 		refused("held", "/payouts", http.StatusConflict)
 
-		done := make(chan reply, 1)
+		done := make(chan guardtest.Reply, 1)
 		go func() {
-			got, _ := s.try(t.Context(), call{key: "in flight", header: http.Header{"X-Do": {"wait"}, "Idempotency-Key": {`"in flight"`}}})
+			got, _ := s.Try(t.Context(), guardtest.Call{Key: "in flight", Header: http.Header{"X-Do": {"wait"}, "Idempotency-Key": {`"in flight"`}}})
 			done <- got
 		}()
 		<-entered
 		refused(`"in flight"`, "/charges", http.StatusConflict)
 		// The same payload on another path is another request.
-		requireProblem(t, s.do(t, call{key: "completed", path: "/payouts"}), http.StatusConflict, problem.KeyReused)
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "completed", Path: "/payouts"}), http.StatusConflict, problem.KeyReused)
 		close(leave)
-		require.Equal(t, http.StatusOK, (<-done).status)
-		require.EqualValues(t, 4, h.runs.Load())
+		require.Equal(t, http.StatusOK, (<-done).Status)
+		require.EqualValues(t, 4, h.Runs.Load())
 	})
 }
 
 func TestDuplicateInFlightIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h, s, first, leave := slowServer(t, serve)
-		got := s.do(t, call{key: "k"})
-		requireProblem(t, got, http.StatusConflict, problem.InFlight)
-		require.Equal(t, "1", got.header.Get("Retry-After"))
+		got := s.Do(t, guardtest.Call{Key: "k"})
+		guardtest.RequireProblem(t, got, http.StatusConflict, problem.InFlight)
+		require.Equal(t, "1", got.Header.Get("Retry-After"))
 		close(leave)
-		require.Equal(t, "done", (<-first).body)
-		again := s.do(t, call{key: "k"})
-		require.True(t, again.replayed())
-		require.Equal(t, "done", again.body)
-		require.EqualValues(t, 1, h.runs.Load())
+		require.Equal(t, "done", (<-first).Body)
+		again := s.Do(t, guardtest.Call{Key: "k"})
+		require.True(t, again.Replayed())
+		require.Equal(t, "done", again.Body)
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
 
 func TestDuplicateInFlightWaitsAndReplays(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		const duplicates = 20
 		h, s, first, leave := slowServer(t, serve, idempotency.WithWait(time.Minute))
-		replies := make(chan reply, duplicates)
+		replies := make(chan guardtest.Reply, duplicates)
 		for range duplicates {
 			go func() {
-				got, err := s.try(t.Context(), call{key: "k"})
+				got, err := s.Try(t.Context(), guardtest.Call{Key: "k"})
 				if err != nil {
-					got.body = err.Error()
+					got.Body = err.Error()
 				}
 				replies <- got
 			}()
 		}
 		close(leave)
-		require.Equal(t, "done", (<-first).body)
+		require.Equal(t, "done", (<-first).Body)
 		for range duplicates {
 			got := <-replies
-			require.Equal(t, "done", got.body)
-			require.True(t, got.replayed())
+			require.Equal(t, "done", got.Body)
+			require.True(t, got.Replayed())
 		}
-		require.EqualValues(t, 1, h.runs.Load())
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
 
 func TestWaitIsOverBeforeTheRun(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		_, s, first, leave := slowServer(t, serve, idempotency.WithWait(time.Millisecond))
-		requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, problem.InFlight)
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
 		close(leave)
 		<-first
 	})
@@ -285,23 +275,23 @@ func TestWaitIsOverBeforeTheRun(t *testing.T) {
 
 // slowServer serves a handler that is in the middle of a run with key "k", which ends
 // when leave is closed.
-func slowServer(t *testing.T, serve func(http.Handler) *server, opts ...idempotency.Option) (
-	h *counter, s *server, first <-chan reply, leave chan struct{},
+func slowServer(t *testing.T, serve func(http.Handler) *guardtest.Server, opts ...idempotency.Option) (
+	h *guardtest.Counter, s *guardtest.Server, first <-chan guardtest.Reply, leave chan struct{},
 ) {
 	t.Helper()
 	entered := make(chan struct{})
 	leave = make(chan struct{})
-	h = &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+	h = &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 		close(entered)
 		<-leave
 		_, _ = io.WriteString(w, "done")
 	}}
-	s = serve(newGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
-	replies := make(chan reply, 1)
+	s = serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
+	replies := make(chan guardtest.Reply, 1)
 	go func() {
-		got, err := s.try(t.Context(), call{key: "k"})
+		got, err := s.Try(t.Context(), guardtest.Call{Key: "k"})
 		if err != nil {
-			got.body = err.Error()
+			got.Body = err.Error()
 		}
 		replies <- got
 	}()
@@ -311,25 +301,25 @@ func slowServer(t *testing.T, serve func(http.Handler) *server, opts ...idempote
 
 func TestHeldKeyIsNotRunAgain(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
-		h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.WriteHeader(http.StatusBadGateway)
 		}}
-		s := serve(newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold)).Handler(h))
-		require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
+		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold)).Handler(h))
+		require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		for range 2 {
-			requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 		}
-		require.EqualValues(t, 1, h.runs.Load())
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
 
 func TestUnknownOutcomeRunsAgainAsTheNextAttempt(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		var attempts []int
 		var ids []string
-		h := &counter{handler: func(w http.ResponseWriter, r *http.Request, run int64) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
 			op, ok := idempotency.FromContext(r.Context())
 			if !ok || !op.Valid() || op.Key() != (idempotency.Key{Scope: "acme", Value: "k"}) {
 				t.Errorf("operation of run %d: %v %+v", run, ok, op)
@@ -340,11 +330,11 @@ func TestUnknownOutcomeRunsAgainAsTheNextAttempt(t *testing.T) {
 				w.WriteHeader(http.StatusInternalServerError)
 			}
 		}}
-		s := serve(newGuard(t, idempotency.NewMemoryStore()).Handler(h))
-		require.Equal(t, http.StatusInternalServerError, s.do(t, call{key: "k"}).status)
-		require.Equal(t, http.StatusInternalServerError, s.do(t, call{key: "k"}).status)
-		require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
-		require.True(t, s.do(t, call{key: "k"}).replayed())
+		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
 		require.Equal(t, []int{1, 2, 3}, attempts)
 		require.Equal(t, ids[0], ids[1])
 		require.Equal(t, ids[1], ids[2])
@@ -354,58 +344,58 @@ func TestUnknownOutcomeRunsAgainAsTheNextAttempt(t *testing.T) {
 
 func TestAnswerTooLargeToKeepIsSentButNotRunAgain(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		large := strings.Repeat("0123456789", 10)
-		h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.Header().Set("Location", "/charges/7")
 			w.WriteHeader(http.StatusCreated)
 			for i := 0; i < len(large); i += 7 {
 				_, _ = io.WriteString(w, large[i:min(i+7, len(large))])
 			}
 		}}
-		s := serve(newGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxResponseBody(99)).Handler(h))
-		first := s.do(t, call{key: "k"})
-		require.Equal(t, http.StatusCreated, first.status)
-		require.Equal(t, large, first.body)
-		got := s.do(t, call{key: "k"})
-		requireProblem(t, got, http.StatusConflict, problem.ResponseNotKept)
-		require.Equal(t, http.StatusCreated, got.problem.OriginalStatus)
-		require.Equal(t, "/charges/7", got.problem.OriginalLocation)
-		require.EqualValues(t, 1, h.runs.Load())
+		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxResponseBody(99)).Handler(h))
+		first := s.Do(t, guardtest.Call{Key: "k"})
+		require.Equal(t, http.StatusCreated, first.Status)
+		require.Equal(t, large, first.Body)
+		got := s.Do(t, guardtest.Call{Key: "k"})
+		guardtest.RequireProblem(t, got, http.StatusConflict, problem.ResponseNotKept)
+		require.Equal(t, http.StatusCreated, got.Problem.OriginalStatus)
+		require.Equal(t, "/charges/7", got.Problem.OriginalLocation)
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
 
 func TestTenantsDoNotMeet(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
-		h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			_, _ = io.WriteString(w, "for "+r.Header.Get("X-Tenant"))
 		}}
-		s := serve(newGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
 		for range 2 {
-			require.Equal(t, "for alice", s.do(t, call{key: "k", tenant: "alice"}).body)
-			require.Equal(t, "for bob", s.do(t, call{key: "k", tenant: "bob"}).body)
+			require.Equal(t, "for alice", s.Do(t, guardtest.Call{Key: "k", Tenant: "alice"}).Body)
+			require.Equal(t, "for bob", s.Do(t, guardtest.Call{Key: "k", Tenant: "bob"}).Body)
 		}
-		require.EqualValues(t, 2, h.runs.Load())
+		require.EqualValues(t, 2, h.Runs.Load())
 	})
 }
 
 func TestHandlerReadsWhatWasFingerprinted(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
-		h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			body, err := io.ReadAll(r.Body)
 			if err != nil || r.ContentLength != int64(len(body)) {
 				t.Errorf("read %d bytes of %d: %v", len(body), r.ContentLength, err)
 			}
 			_, _ = w.Write(body)
 		}}
-		s := serve(newGuard(t, idempotency.NewMemoryStore()).Handler(h))
-		require.Equal(t, "hello", s.do(t, call{key: "a", body: "hello"}).body)
+		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		require.Equal(t, "hello", s.Do(t, guardtest.Call{Key: "a", Body: "hello"}).Body)
 
-		r := s.request(t.Context(), call{key: "b"})
+		r := s.Request(t.Context(), guardtest.Call{Key: "b"})
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(make([]byte, 100_000))), -1
-		resp, err := s.client.Do(r)
+		resp, err := s.Client.Do(r)
 		require.NoError(t, err)
 		defer resp.Body.Close()
 		body, err := io.ReadAll(resp.Body)
@@ -418,12 +408,12 @@ func TestHandlerReadsWhatWasFingerprinted(t *testing.T) {
 // outer one in flight, and the outer one record its 409.
 func TestGuardInsideAGuardPanics(t *testing.T) {
 	t.Parallel()
-	h := &counter{}
-	g := newGuard(t, idempotency.NewMemoryStore())
+	h := &guardtest.Counter{}
+	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	inner := g.With(idempotency.WithTTL(time.Hour)).Handler(h)
-	s := serveRecorder(t, g.Handler(inner))
+	s := guardtest.ServeRecorder(t, g.Handler(inner))
 	require.PanicsWithValue(t, "idempotency: Handler: a guard inside a guard; give a route one guard, made with With for its own settings",
-		func() { _, _ = s.try(t.Context(), call{key: "k"}) })
-	require.Equal(t, http.StatusCreated, s.do(t, call{}).status, "without a key nothing is guarded")
-	require.Equal(t, http.StatusCreated, serveRecorder(t, inner).do(t, call{key: "k"}).status, "it was no answer")
+		func() { _, _ = s.Try(t.Context(), guardtest.Call{Key: "k"}) })
+	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{}).Status, "without a key nothing is guarded")
+	require.Equal(t, http.StatusCreated, guardtest.ServeRecorder(t, inner).Do(t, guardtest.Call{Key: "k"}).Status, "it was no answer")
 }

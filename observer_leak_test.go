@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
@@ -39,9 +40,9 @@ var errHostileBackend = errors.New("backend says\nlevel=ERROR msg=forged\x1b[31m
 // A leakage is everything that a guard says to others than the client: its log, in both
 // of the usual forms, and its events; and what it says to clients instead of an answer.
 type leakage struct {
-	text, json lockedBuffer
-	events     events
-	problems   []reply
+	text, json guardtest.LockedBuffer
+	events     guardtest.Events
+	problems   []guardtest.Reply
 }
 
 func (l *leakage) logger() *slog.Logger {
@@ -54,35 +55,35 @@ func (l *leakage) logger() *slog.Logger {
 func TestNothingOfClientsIsLogged(t *testing.T) {
 	t.Parallel()
 	l := &leakage{}
-	provoke := func(f func(t *testing.T, p *process, ask func() reply), opts ...idempotency.Option) {
+	provoke := func(f func(t *testing.T, p *guardtest.Process, ask func() guardtest.Reply), opts ...idempotency.Option) {
 		synctest.Test(t, func(t *testing.T) {
-			h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 				time.Sleep(time.Minute) // longer than the lease
 				_, _ = io.WriteString(w, secretAnswer)
 			}}
 			opts = append([]idempotency.Option{
-				idempotency.WithObserver(l.events.observe), idempotency.WithLogger(l.logger()),
+				idempotency.WithObserver(l.events.Observe), idempotency.WithLogger(l.logger()),
 				idempotency.WithKeyFunc(func(*http.Request, []byte) (string, error) { return secretKey, nil }),
 			}, opts...)
 			mux := http.NewServeMux()
-			p := newProcess(t, idempotency.NewMemoryStore(), h, opts...)
-			mux.Handle("/{anything...}", p.guard.Handler(h))
-			p.server = serveRecorder(t, mux)
-			f(t, p, func() reply {
-				got := p.do(t, call{path: "/" + secretPath, tenant: secretScope, body: secretBody})
-				if got.problem.Code != "" {
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, opts...)
+			mux.Handle("/{anything...}", p.Guard.Handler(h))
+			p.Server = guardtest.ServeRecorder(t, mux)
+			f(t, p, func() guardtest.Reply {
+				got := p.Do(t, guardtest.Call{Path: "/" + secretPath, Tenant: secretScope, Body: secretBody})
+				if got.Problem.Code != "" {
 					l.problems = append(l.problems, got)
 				}
 				return got
 			})
-			_ = p.guard.Shutdown(shortly(t))
+			_ = p.Guard.Shutdown(guardtest.Shortly(t))
 		})
 	}
 
 	refused := func(opt idempotency.Option, codes ...problem.Code) {
-		provoke(func(t *testing.T, _ *process, ask func() reply) {
+		provoke(func(t *testing.T, _ *guardtest.Process, ask func() guardtest.Reply) {
 			ask()
-			require.Contains(t, codes, ask().problem.Code)
+			require.Contains(t, codes, ask().Problem.Code)
 		}, opt)
 	}
 	refused(idempotency.WithKeyFunc(func(*http.Request, []byte) (string, error) { return "", errors.New(secretReason + secretKey) }),
@@ -93,24 +94,24 @@ func TestNothingOfClientsIsLogged(t *testing.T) {
 	refused(idempotency.WithAuthorizeReplay(func(*http.Request, idempotency.RecordInfo) error { return errors.New(secretReason + secretKey) }),
 		problem.ReplayDenied)
 	refused(idempotency.WithMaxResponseBody(1), problem.ResponseNotKept)
-	refused(idempotency.WithSealer(failingSealer{}), problem.OutcomeUnknown)
+	refused(idempotency.WithSealer(guardtest.FailingSealer{}), problem.OutcomeUnknown)
 
 	for _, op := range []string{"claim", "renew", "complete"} {
-		for _, f := range []fault{failWith(errHostileBackend), failWith(idempotency.ErrCorrupt), hang} {
-			provoke(func(_ *testing.T, p *process, ask func() reply) {
-				p.store.on(op, always(f))
+		for _, f := range []guardtest.Fault{guardtest.FailWith(errHostileBackend), guardtest.FailWith(idempotency.ErrCorrupt), guardtest.Hang} {
+			provoke(func(_ *testing.T, p *guardtest.Process, ask func() guardtest.Reply) {
+				p.Store.On(op, guardtest.Always(f))
 				ask()
 			})
 		}
 	}
-	provoke(func(_ *testing.T, p *process, ask func() reply) {
-		p.store.on("claim", always(failWith(errHostileBackend)))
+	provoke(func(_ *testing.T, p *guardtest.Process, ask func() guardtest.Reply) {
+		p.Store.On("claim", guardtest.Always(guardtest.FailWith(errHostileBackend)))
 		ask()
 	}, idempotency.WithFailOpen(true))
-	provoke(func(t *testing.T, p *process, ask func() reply) {
+	provoke(func(t *testing.T, p *guardtest.Process, ask func() guardtest.Reply) {
 		ask()
-		requireProblem(t, p.do(t, call{path: "/other", tenant: secretScope}), http.StatusConflict, problem.KeyReused)
-		require.True(t, ask().replayed())
+		guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Path: "/other", Tenant: secretScope}), http.StatusConflict, problem.KeyReused)
+		require.True(t, ask().Replayed())
 	})
 
 	l.check(t)
@@ -119,7 +120,7 @@ func TestNothingOfClientsIsLogged(t *testing.T) {
 func (l *leakage) check(t *testing.T) {
 	t.Helper()
 	kinds := map[idempotency.EventKind]bool{}
-	for _, e := range l.events.all {
+	for _, e := range l.events.All() {
 		kinds[e.Kind] = true
 		require.LessOrEqual(t, len(e.KeyHash), 8)
 		require.Contains(t, []string{"", http.MethodPost}, e.Method)
@@ -135,7 +136,7 @@ func (l *leakage) check(t *testing.T) {
 	fp, err := idempotency.RawFingerprint(mustRequest(secretPath), []byte(secretBody))
 	require.NoError(t, err)
 	name := idempotency.StoreKey(secretScope, secretKey)
-	said := l.text.String() + l.json.String() + fmt.Sprintf("%+v", l.events.all)
+	said := l.text.String() + l.json.String() + fmt.Sprintf("%+v", l.events.All())
 	for what, secret := range map[string]string{
 		"key": "key-of-the-client", "scope": secretScope, "payload": secretBody, "path": "path-of-the-client", "answer": secretAnswer,
 		"reason": secretReason, "name in the store": name[8:20],
@@ -159,8 +160,8 @@ func (l *leakage) check(t *testing.T) {
 	require.Greater(t, len(l.problems), 8)
 	for _, got := range l.problems {
 		for _, secret := range []string{"backend", "forged", "down", "deadline", "timed out", "seal", secretReason, secretBody, secretAnswer, "key-of", "tenant-of"} {
-			require.NotContains(t, got.body, secret)
-			require.NotContains(t, fmt.Sprint(got.header), secret)
+			require.NotContains(t, got.Body, secret)
+			require.NotContains(t, fmt.Sprint(got.Header), secret)
 		}
 	}
 }

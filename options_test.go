@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
@@ -73,7 +74,7 @@ func TestRetentionIsCheckedAgainstTheLease(t *testing.T) {
 		_, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, options...)
 		require.ErrorContains(t, err, "WithRetention:")
 	}
-	g := newGuard(t, idempotency.NewMemoryStore(), retention)
+	g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), retention)
 	require.Panics(t, func() { g.With(lease) })
 	require.NotPanics(t, func() { g.With(lease, idempotency.WithRetention(0)) })
 }
@@ -82,7 +83,7 @@ func TestRetentionIsCheckedAgainstTheLease(t *testing.T) {
 func TestNilOptions(t *testing.T) {
 	t.Parallel()
 	require.NotPanics(t, func() {
-		guard := newGuard(t, idempotency.NewMemoryStore(nil), nil).With(nil)
+		guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(nil), nil).With(nil)
 		_, _, err := idempotency.Do(t.Context(), guard, invoiceKey, func(ctx context.Context) (int, error) {
 			return idempotency.Step(ctx, "step", func(context.Context) (int, error) { return 1, nil }, nil)
 		}, nil)
@@ -93,9 +94,9 @@ func TestNilOptions(t *testing.T) {
 
 func TestWithPanicsOnAMistake(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t, idempotency.NewMemoryStore())
+	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	for name, options := range invalidOptions {
-		err, ok := panicOf(func() { g.With(options[0]) }).(error)
+		err, ok := guardtest.PanicOf(func() { g.With(options[0]) }).(error)
 		require.True(t, ok, name)
 		require.ErrorContains(t, err, name)
 	}
@@ -105,49 +106,49 @@ func TestWithPanicsOnAMistake(t *testing.T) {
 // A guard made with With has its own settings and leaves those of the other alone.
 func TestWithChangesACopy(t *testing.T) {
 	t.Parallel()
-	h := &counter{}
-	g := newGuard(t, idempotency.NewMemoryStore())
+	h := &guardtest.Counter{}
+	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	required := g.With(idempotency.WithRequired(true))
-	s, strict := serveRecorder(t, g.Handler(h)), serveRecorder(t, required.Handler(h))
-	requireProblem(t, strict.do(t, call{}), http.StatusBadRequest, problem.KeyMissing)
-	require.Equal(t, http.StatusCreated, s.do(t, call{}).status)
-	require.Equal(t, http.StatusCreated, s.do(t, call{key: "k"}).status)
-	require.True(t, strict.do(t, call{key: "k"}).replayed(), "the store is shared")
+	s, strict := guardtest.ServeRecorder(t, g.Handler(h)), guardtest.ServeRecorder(t, required.Handler(h))
+	guardtest.RequireProblem(t, strict.Do(t, guardtest.Call{}), http.StatusBadRequest, problem.KeyMissing)
+	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{}).Status)
+	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	require.True(t, strict.Do(t, guardtest.Call{Key: "k"}).Replayed(), "the store is shared")
 }
 
 // What one guard switches on, a guard made from it can switch off again: a service may
 // fail open while its payout route does not.
 func TestWithSwitchesOff(t *testing.T) {
 	t.Parallel()
-	h := &counter{}
-	g := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRequired(true), idempotency.WithStrictKeys(true))
-	lax := serveRecorder(t, g.With(idempotency.WithRequired(false), idempotency.WithStrictKeys(false)).Handler(h))
-	require.Equal(t, http.StatusCreated, lax.do(t, call{}).status)
-	require.Equal(t, http.StatusCreated, lax.do(t, call{key: "raw"}).status)
+	h := &guardtest.Counter{}
+	g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRequired(true), idempotency.WithStrictKeys(true))
+	lax := guardtest.ServeRecorder(t, g.With(idempotency.WithRequired(false), idempotency.WithStrictKeys(false)).Handler(h))
+	require.Equal(t, http.StatusCreated, lax.Do(t, guardtest.Call{}).Status)
+	require.Equal(t, http.StatusCreated, lax.Do(t, guardtest.Call{Key: "raw"}).Status)
 
-	store := &faultStore{}
-	store.fail(refuse)
-	open := newGuard(t, store, idempotency.WithFailOpen(true))
-	require.Equal(t, http.StatusCreated, serveRecorder(t, open.Handler(h)).do(t, call{key: "k"}).status)
-	closed := serveRecorder(t, open.With(idempotency.WithFailOpen(false)).Handler(h))
-	requireProblem(t, closed.do(t, call{key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+	store := &guardtest.FaultStore{}
+	store.Fail(guardtest.Refuse)
+	open := guardtest.NewGuard(t, store, idempotency.WithFailOpen(true))
+	require.Equal(t, http.StatusCreated, guardtest.ServeRecorder(t, open.Handler(h)).Do(t, guardtest.Call{Key: "k"}).Status)
+	closed := guardtest.ServeRecorder(t, open.With(idempotency.WithFailOpen(false)).Handler(h))
+	guardtest.RequireProblem(t, closed.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 }
 
 // A route's observer joins those of its guard, and is told nothing of other routes.
 func TestObserversAddUp(t *testing.T) {
 	t.Parallel()
-	var all, one, other events
-	g := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(all.observe), idempotency.WithObserver(nil))
-	first := serveRecorder(t, g.With(idempotency.WithObserver(one.observe)).Handler(&counter{}))
-	second := serveRecorder(t, g.With(idempotency.WithObserver(other.observe)).Handler(&counter{}))
-	first.do(t, call{key: "k"})
+	var all, one, other guardtest.Events
+	g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(all.Observe), idempotency.WithObserver(nil))
+	first := guardtest.ServeRecorder(t, g.With(idempotency.WithObserver(one.Observe)).Handler(&guardtest.Counter{}))
+	second := guardtest.ServeRecorder(t, g.With(idempotency.WithObserver(other.Observe)).Handler(&guardtest.Counter{}))
+	first.Do(t, guardtest.Call{Key: "k"})
 	run := []idempotency.EventKind{idempotency.EventRun}
-	require.Equal(t, run, all.kinds())
-	require.Equal(t, run, one.kinds())
-	require.Empty(t, other.kinds())
-	second.do(t, call{key: "l"})
-	require.Len(t, all.kinds(), 2)
-	require.Equal(t, run, other.kinds())
+	require.Equal(t, run, all.Kinds())
+	require.Equal(t, run, one.Kinds())
+	require.Empty(t, other.Kinds())
+	second.Do(t, guardtest.Call{Key: "l"})
+	require.Len(t, all.Kinds(), 2)
+	require.Equal(t, run, other.Kinds())
 }
 
 // Names become metric labels: none of them may be empty or look like a mistake.

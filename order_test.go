@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
@@ -46,64 +47,64 @@ func (w *gzipWriter) Write(p []byte) (int, error) { return w.zip.Write(p) }
 // Each client gets the encoding that it asked for, whoever came first.
 func TestCompressionOutside(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
-		h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.WriteHeader(http.StatusCreated)
 			_, _ = io.WriteString(w, "charged")
 		}}
-		s := serve(gzipped(newGuard(t, idempotency.NewMemoryStore()).Handler(h)))
+		s := serve(gzipped(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h)))
 		for _, key := range []string{"gzip first", "identity first"} {
 			for i := range 4 {
 				encoding := "identity"
 				if (i%2 == 0) == strings.HasPrefix(key, "gzip") {
 					encoding = "gzip"
 				}
-				got := s.do(t, call{header: http.Header{"Idempotency-Key": {`"` + key + `"`}, "Accept-Encoding": {encoding}}})
-				require.Equal(t, http.StatusCreated, got.status)
-				require.Equal(t, i > 0, got.replayed())
-				require.Equal(t, "Accept-Encoding", got.header.Get("Vary"))
-				body := got.body
+				got := s.Do(t, guardtest.Call{Header: http.Header{"Idempotency-Key": {`"` + key + `"`}, "Accept-Encoding": {encoding}}})
+				require.Equal(t, http.StatusCreated, got.Status)
+				require.Equal(t, i > 0, got.Replayed())
+				require.Equal(t, "Accept-Encoding", got.Header.Get("Vary"))
+				body := got.Body
 				if encoding == "gzip" {
-					require.Equal(t, "gzip", got.header.Get("Content-Encoding"))
+					require.Equal(t, "gzip", got.Header.Get("Content-Encoding"))
 					zip, err := gzip.NewReader(strings.NewReader(body))
 					require.NoError(t, err)
 					plain, err := io.ReadAll(zip)
 					require.NoError(t, err)
 					body = string(plain)
 				} else {
-					require.Empty(t, got.header.Get("Content-Encoding"))
+					require.Empty(t, got.Header.Get("Content-Encoding"))
 				}
 				require.Equal(t, "charged", body)
 			}
 		}
-		require.EqualValues(t, 2, h.runs.Load())
+		require.EqualValues(t, 2, h.Runs.Load())
 	})
 }
 
 // The wrong way: the compressed bytes are the answer that is recorded.
 func TestCompressionInsideIsReplayedToAll(t *testing.T) {
 	t.Parallel()
-	s := serveRecorder(t, newGuard(t, idempotency.NewMemoryStore()).Handler(gzipped(&counter{})))
-	first := s.do(t, call{key: "k", header: http.Header{"Accept-Encoding": {"gzip"}}})
-	again := s.do(t, call{key: "k", header: http.Header{"Accept-Encoding": {"identity"}}})
-	require.Equal(t, "gzip", again.header.Get("Content-Encoding"))
-	require.Equal(t, first.body, again.body)
+	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(gzipped(&guardtest.Counter{})))
+	first := s.Do(t, guardtest.Call{Key: "k", Header: http.Header{"Accept-Encoding": {"gzip"}}})
+	again := s.Do(t, guardtest.Call{Key: "k", Header: http.Header{"Accept-Encoding": {"identity"}}})
+	require.Equal(t, "gzip", again.Header.Get("Content-Encoding"))
+	require.Equal(t, first.Body, again.Body)
 }
 
 // The wrong way: the 503 of a timeout inside says that the run has ended, although the
 // handler goes on, so that the next request runs beside it.
 func TestTimeoutHandlerInsideRunsBesideItself(t *testing.T) {
 	t.Parallel()
-	onEachServer(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		running, leave := make(chan struct{}, 2), make(chan struct{})
 		slow := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			running <- struct{}{}
 			<-leave
 		})
 		defer close(leave)
-		s := serve(newGuard(t, idempotency.NewMemoryStore()).Handler(http.TimeoutHandler(slow, 1, "")))
+		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(http.TimeoutHandler(slow, 1, "")))
 		for range 2 {
-			require.Equal(t, http.StatusServiceUnavailable, s.do(t, call{key: "k"}).status)
+			require.Equal(t, http.StatusServiceUnavailable, s.Do(t, guardtest.Call{Key: "k"}).Status)
 			<-running
 		}
 	})
@@ -113,24 +114,24 @@ func TestTimeoutHandlerInsideRunsBesideItself(t *testing.T) {
 // a scope: browsers send neither.
 func TestPreflightPassesUntouched(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		store := idempotency.NewMemoryStore()
-		h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.Header().Set("Access-Control-Allow-Headers", "Idempotency-Key")
 			w.WriteHeader(http.StatusNoContent)
 		}}
-		s := serve(newGuard(t, store, idempotency.WithRequired(true)).Handler(h))
-		preflight := call{method: http.MethodOptions, tenant: "unknown", noBody: true, header: http.Header{
+		s := serve(guardtest.NewGuard(t, store, idempotency.WithRequired(true)).Handler(h))
+		preflight := guardtest.Call{Method: http.MethodOptions, Tenant: "unknown", NoBody: true, Header: http.Header{
 			"Origin": {"https://app.test"}, "Access-Control-Request-Method": {"POST"},
 			"Access-Control-Request-Headers": {"idempotency-key"},
 		}}
 		for range 2 {
-			got := s.do(t, preflight)
-			require.Equal(t, http.StatusNoContent, got.status)
-			require.Equal(t, "Idempotency-Key", got.header.Get("Access-Control-Allow-Headers"))
-			require.False(t, got.replayed())
+			got := s.Do(t, preflight)
+			require.Equal(t, http.StatusNoContent, got.Status)
+			require.Equal(t, "Idempotency-Key", got.Header.Get("Access-Control-Allow-Headers"))
+			require.False(t, got.Replayed())
 		}
-		require.EqualValues(t, 2, h.runs.Load())
+		require.EqualValues(t, 2, h.Runs.Load())
 		require.Zero(t, store.Len())
 	})
 }
@@ -138,9 +139,9 @@ func TestPreflightPassesUntouched(t *testing.T) {
 // A replay is behind the same door as the run: who is not let in is not served one.
 func TestChecksOutsideRunBeforeReplays(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
-		h := &counter{}
-		guarded := newGuard(t, idempotency.NewMemoryStore()).Handler(h)
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{}
+		guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h)
 		signedIn := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Authorization") != "Bearer alice" {
 				http.Error(w, "who are you?", http.StatusUnauthorized)
@@ -149,14 +150,14 @@ func TestChecksOutsideRunBeforeReplays(t *testing.T) {
 			guarded.ServeHTTP(w, r)
 		})
 		s := serve(http.NewCrossOriginProtection().Handler(signedIn))
-		from := func(site, authorization string) reply {
-			return s.do(t, call{key: "k", header: http.Header{"Sec-Fetch-Site": {site}, "Authorization": {authorization}}})
+		from := func(site, authorization string) guardtest.Reply {
+			return s.Do(t, guardtest.Call{Key: "k", Header: http.Header{"Sec-Fetch-Site": {site}, "Authorization": {authorization}}})
 		}
-		require.Equal(t, http.StatusCreated, from("same-origin", "Bearer alice").status)
-		require.Equal(t, http.StatusUnauthorized, from("same-origin", "Bearer revoked").status)
-		require.Equal(t, http.StatusForbidden, from("cross-site", "Bearer alice").status)
-		require.True(t, from("same-origin", "Bearer alice").replayed())
-		require.EqualValues(t, 1, h.runs.Load())
+		require.Equal(t, http.StatusCreated, from("same-origin", "Bearer alice").Status)
+		require.Equal(t, http.StatusUnauthorized, from("same-origin", "Bearer revoked").Status)
+		require.Equal(t, http.StatusForbidden, from("cross-site", "Bearer alice").Status)
+		require.True(t, from("same-origin", "Bearer alice").Replayed())
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
 
@@ -173,17 +174,17 @@ func overriding(next http.Handler) http.Handler {
 // Outside, the effective method is part of what the key is bound to. Inside it is not.
 func TestMethodOverrideBelongsOutside(t *testing.T) {
 	t.Parallel()
-	method := func(name string) call {
-		return call{key: "k", header: http.Header{"X-Http-Method-Override": {name}}}
+	method := func(name string) guardtest.Call {
+		return guardtest.Call{Key: "k", Header: http.Header{"X-Http-Method-Override": {name}}}
 	}
-	outside := serveRecorder(t, overriding(newGuard(t, idempotency.NewMemoryStore()).Handler(&counter{})))
-	require.Equal(t, http.StatusCreated, outside.do(t, method("PATCH")).status)
-	requireProblem(t, outside.do(t, method("POST")), http.StatusConflict, problem.KeyReused)
-	require.True(t, outside.do(t, method("PATCH")).replayed())
+	outside := guardtest.ServeRecorder(t, overriding(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(&guardtest.Counter{})))
+	require.Equal(t, http.StatusCreated, outside.Do(t, method("PATCH")).Status)
+	guardtest.RequireProblem(t, outside.Do(t, method("POST")), http.StatusConflict, problem.KeyReused)
+	require.True(t, outside.Do(t, method("PATCH")).Replayed())
 
-	inside := serveRecorder(t, newGuard(t, idempotency.NewMemoryStore()).Handler(overriding(&counter{})))
-	inside.do(t, method("PATCH"))
-	require.True(t, inside.do(t, method("DELETE")).replayed(), "the wrong way")
+	inside := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(overriding(&guardtest.Counter{})))
+	inside.Do(t, method("PATCH"))
+	require.True(t, inside.Do(t, method("DELETE")).Replayed(), "the wrong way")
 }
 
 // zipWriter is the compressing writer of many programs: the coding is announced before the
@@ -207,25 +208,25 @@ func zipped(next http.Handler) http.Handler {
 // What the guard knows is the length before compression.
 func TestCompressionThatIsAnnouncedFirst(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
-		g := newGuard(t, idempotency.NewMemoryStore())
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 		mux := http.NewServeMux()
 		page := "<html>" + strings.Repeat("charged ", 1000)
-		mux.Handle("POST /", g.Handler(answering(0, page)))
+		mux.Handle("POST /", g.Handler(guardtest.Answering(0, page)))
 		mux.Handle("GET /", g.LookupHandler())
 		s := serve(zipped(mux))
 		for _, tt := range []struct {
-			call call
+			call guardtest.Call
 			mime string
 			text string
 		}{
-			{call{}, "text/html; charset=utf-8", page},
-			{call{}, "text/html; charset=utf-8", page},
-			{call{body: "other"}, "application/problem+json", "key-reused"},
-			{call{method: http.MethodGet, noBody: true}, "application/json", "completed"},
+			{guardtest.Call{}, "text/html; charset=utf-8", page},
+			{guardtest.Call{}, "text/html; charset=utf-8", page},
+			{guardtest.Call{Body: "other"}, "application/problem+json", "key-reused"},
+			{guardtest.Call{Method: http.MethodGet, NoBody: true}, "application/json", "completed"},
 		} {
-			tt.call.header = http.Header{"Idempotency-Key": {"k"}, "Accept-Encoding": {"gzip"}} // or the client decodes it
-			resp, err := s.client.Do(s.request(t.Context(), tt.call))
+			tt.call.Header = http.Header{"Idempotency-Key": {"k"}, "Accept-Encoding": {"gzip"}} // or the client decodes it
+			resp, err := s.Client.Do(s.Request(t.Context(), tt.call))
 			require.NoError(t, err)
 			defer resp.Body.Close()
 			require.Equal(t, tt.mime, resp.Header.Get("Content-Type"))

@@ -17,68 +17,33 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
-
-// A fate is what a run that ended in some way means for the requests after it.
-type fate string
-
-const (
-	replays  fate = "replays"   // the answer is recorded
-	runsNext fate = "runs next" // as the next attempt
-	isHeld   fate = "is held"   // 409 outcome-unknown
-)
-
-// requireFate sends the request again and checks what it gets.
-func requireFate(t *testing.T, s *server, h *counter, c call, want fate) {
-	t.Helper()
-	before := h.runs.Load()
-	got, err := s.try(t.Context(), c)
-	switch want {
-	case replays:
-		require.NoError(t, err)
-		require.True(t, got.replayed(), "status %d, body %s", got.status, got.body)
-		require.Equal(t, before, h.runs.Load())
-	case runsNext:
-		require.Equal(t, before+1, h.runs.Load())
-	case isHeld:
-		require.NoError(t, err)
-		requireProblem(t, got, http.StatusConflict, problem.OutcomeUnknown)
-		require.Equal(t, before, h.runs.Load())
-	}
-}
-
-// recoveries runs a test under each recovery policy, with the fate of an unknown outcome.
-func recoveries(t *testing.T, f func(t *testing.T, recovery idempotency.Option, unknown fate)) {
-	t.Helper()
-	for recovery, unknown := range map[idempotency.Recovery]fate{idempotency.Rerun: runsNext, idempotency.Hold: isHeld} {
-		t.Run(recovery.String(), func(t *testing.T) { f(t, idempotency.WithRecovery(recovery), unknown) })
-	}
-}
 
 func TestStatusDecides(t *testing.T) {
 	t.Parallel()
 	notExecuted := map[int]bool{401: true, 407: true, 408: true, 421: true, 425: true, 429: true}
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
-		recoveries(t, func(t *testing.T, recovery idempotency.Option, unknown fate) {
-			h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 				status, _ := strconv.Atoi(r.URL.Path[1:])
 				w.WriteHeader(status)
 			}}
-			s := serve(newGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h))
+			s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h))
 			for status := 200; status <= 599; status++ {
-				c := call{key: strconv.Itoa(status), path: "/" + strconv.Itoa(status)}
-				if status == http.StatusRequestTimeout && s.real() {
+				c := guardtest.Call{Key: strconv.Itoa(status), Path: "/" + strconv.Itoa(status)}
+				if status == http.StatusRequestTimeout && s.Real() {
 					continue // the client of net/http retries these by itself
 				}
-				require.Equal(t, status, s.do(t, c).status)
+				require.Equal(t, status, s.Do(t, c).Status)
 				switch {
 				case notExecuted[status]:
-					requireFate(t, s, h, c, runsNext)
+					guardtest.RequireFate(t, s, h, c, guardtest.RunsNext)
 				case status >= 500:
-					requireFate(t, s, h, c, unknown)
+					guardtest.RequireFate(t, s, h, c, unknown)
 				default:
-					requireFate(t, s, h, c, replays)
+					guardtest.RequireFate(t, s, h, c, guardtest.Replays)
 				}
 			}
 		})
@@ -87,9 +52,9 @@ func TestStatusDecides(t *testing.T) {
 
 func TestHandlerDecides(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
-		recoveries(t, func(t *testing.T, recovery idempotency.Option, unknown fate) {
-			h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 				op, _ := idempotency.FromContext(r.Context())
 				switch r.URL.Path {
 				case "/final":
@@ -106,13 +71,13 @@ func TestHandlerDecides(t *testing.T) {
 					op.SetOutcome(77)
 				}
 			}}
-			s := serve(newGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h))
-			for path, want := range map[string]fate{
-				"/final": replays, "/not-executed": runsNext, "/unknown": unknown, "/nonsense": replays,
+			s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h))
+			for path, want := range map[string]guardtest.Fate{
+				"/final": guardtest.Replays, "/not-executed": guardtest.RunsNext, "/unknown": unknown, "/nonsense": guardtest.Replays,
 			} {
-				c := call{key: path, path: path}
-				s.do(t, c)
-				requireFate(t, s, h, c, want)
+				c := guardtest.Call{Key: path, Path: path}
+				s.Do(t, c)
+				guardtest.RequireFate(t, s, h, c, want)
 			}
 		})
 	})
@@ -120,9 +85,9 @@ func TestHandlerDecides(t *testing.T) {
 
 func TestRouteDecides(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
-		recoveries(t, func(t *testing.T, recovery idempotency.Option, unknown fate) {
-			h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 				w.Header().Set("X-Path", r.URL.Path)
 				w.WriteHeader(http.StatusAccepted)
 				if r.URL.Path == "/overridden" {
@@ -144,13 +109,13 @@ func TestRouteDecides(t *testing.T) {
 				}
 				return 0
 			}
-			s := serve(newGuard(t, idempotency.NewMemoryStore(), recovery, idempotency.WithOutcome(judge)).Handler(h))
-			for path, want := range map[string]fate{
-				"/final": replays, "/overridden": replays, "/not-executed": runsNext, "/nonsense": unknown, "/zero": unknown,
+			s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery, idempotency.WithOutcome(judge)).Handler(h))
+			for path, want := range map[string]guardtest.Fate{
+				"/final": guardtest.Replays, "/overridden": guardtest.Replays, "/not-executed": guardtest.RunsNext, "/nonsense": unknown, "/zero": unknown,
 			} {
-				c := call{key: path, path: path}
-				s.do(t, c)
-				requireFate(t, s, h, c, want)
+				c := guardtest.Call{Key: path, Path: path}
+				s.Do(t, c)
+				guardtest.RequireFate(t, s, h, c, want)
 			}
 		})
 	})
@@ -163,19 +128,19 @@ var panics = []any{"a string", errors.New("an error"), http.ErrAbortHandler, 42}
 // through: the value is the same and the stack is still that of the handler.
 func TestPanicPassesThrough(t *testing.T) {
 	t.Parallel()
-	recoveries(t, func(t *testing.T, recovery idempotency.Option, unknown fate) {
+	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 		for _, value := range panics {
-			h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 				op, _ := idempotency.FromContext(r.Context())
 				op.SetOutcome(idempotency.Final)
 				w.WriteHeader(http.StatusCreated)
 				_, _ = io.WriteString(w, "half an answer")
 				panickingHandler(value)
 			}}
-			guarded := newGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h)
+			guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h)
 			var got any
 			var stack []byte
-			s := serveRecorder(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s := guardtest.ServeRecorder(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				defer func() {
 					if got = recover(); got != nil {
 						stack = debug.Stack()
@@ -183,11 +148,11 @@ func TestPanicPassesThrough(t *testing.T) {
 				}()
 				guarded.ServeHTTP(w, r)
 			}))
-			first := s.do(t, call{key: "k"})
+			first := s.Do(t, guardtest.Call{Key: "k"})
 			require.Equal(t, value, got)
 			require.Contains(t, string(stack), "panickingHandler")
-			require.Empty(t, first.body, "nothing of it is shown")
-			requireFate(t, s, h, call{key: "k"}, unknown)
+			require.Empty(t, first.Body, "nothing of it is shown")
+			guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, unknown)
 		}
 	})
 }
@@ -205,16 +170,16 @@ func TestRunThatDoesNotReturnIsUnknown(t *testing.T) {
 		"Goexit":                  func(http.ResponseWriter) { runtime.Goexit() },
 		"Goexit after a write":    func(w http.ResponseWriter) { _, _ = io.WriteString(w, "x"); runtime.Goexit() },
 	}
-	onEachServer(t, func(t *testing.T, serve func(http.Handler) *server) {
-		recoveries(t, func(t *testing.T, recovery idempotency.Option, unknown fate) {
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 			for name, end := range ends {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
-					h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { end(w) }}
-					s := serve(newGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h))
-					_, err := s.try(t.Context(), call{key: "k"})
+					h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { end(w) }}
+					s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h))
+					_, err := s.Try(t.Context(), guardtest.Call{Key: "k"})
 					require.Error(t, err, "the connection is cut")
-					requireFate(t, s, h, call{key: "k"}, unknown)
+					guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, unknown)
 				})
 			}
 		})
@@ -225,24 +190,24 @@ func TestRunThatDoesNotReturnIsUnknown(t *testing.T) {
 // process lives. An answer that was found to be definite before is not made to be run again.
 func TestPanicWhileJudgingIsUnknown(t *testing.T) {
 	t.Parallel()
-	recoveries(t, func(t *testing.T, recovery idempotency.Option, unknown fate) {
+	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 		for name, faulty := range map[string]struct {
 			idempotency.Option
-			fate
+			guardtest.Fate
 		}{
 			"outcome": {idempotency.WithOutcome(func(int, http.Header) idempotency.Outcome { panic("judge") }), unknown},
-			"sealer":  {idempotency.WithSealer(panickingSealer{}), isHeld},
+			"sealer":  {idempotency.WithSealer(panickingSealer{}), guardtest.IsHeld},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				h := &counter{}
-				guarded := newGuard(t, idempotency.NewMemoryStore(), recovery, faulty.Option).Handler(h)
-				s := serveRecorder(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := &guardtest.Counter{}
+				guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery, faulty.Option).Handler(h)
+				s := guardtest.ServeRecorder(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					defer func() { _ = recover() }()
 					guarded.ServeHTTP(w, r)
 				}))
-				require.Empty(t, s.do(t, call{key: "k"}).body)
-				requireFate(t, s, h, call{key: "k"}, faulty.fate)
+				require.Empty(t, s.Do(t, guardtest.Call{Key: "k"}).Body)
+				guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, faulty.Fate)
 			})
 		}
 	})
@@ -256,29 +221,29 @@ func (panickingSealer) Seal([]byte, []byte) ([]byte, error) { panic("seal") }
 // answer.
 func TestSilenceAfterTheEndOfTheContextIsUnknown(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
-		recoveries(t, func(t *testing.T, recovery idempotency.Option, unknown fate) {
-			h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 				<-r.Context().Done()
 				if r.URL.Path == "/answered" {
 					w.WriteHeader(http.StatusAccepted)
 				}
 			}}
-			guarded := newGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h)
+			guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h)
 			s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				ctx, cancel := context.WithTimeout(r.Context(), 1)
 				defer cancel()
 				guarded.ServeHTTP(w, r.WithContext(ctx))
 			}))
-			for path, want := range map[string]fate{"/silent": unknown, "/answered": replays} {
-				first := s.do(t, call{key: path, path: path})
+			for path, want := range map[string]guardtest.Fate{"/silent": unknown, "/answered": guardtest.Replays} {
+				first := s.Do(t, guardtest.Call{Key: path, Path: path})
 				if path == "/answered" {
-					require.Equal(t, http.StatusAccepted, first.status)
+					require.Equal(t, http.StatusAccepted, first.Status)
 				} else {
-					require.Equal(t, http.StatusConflict, first.status, "an empty 200 would be a lie")
-					require.Equal(t, unknown == runsNext, first.problem.Code == problem.InFlight)
+					require.Equal(t, http.StatusConflict, first.Status, "an empty 200 would be a lie")
+					require.Equal(t, unknown == guardtest.RunsNext, first.Problem.Code == problem.InFlight)
 				}
-				requireFate(t, s, h, call{key: path, path: path}, want)
+				guardtest.RequireFate(t, s, h, guardtest.Call{Key: path, Path: path}, want)
 			}
 		})
 	})
@@ -286,27 +251,27 @@ func TestSilenceAfterTheEndOfTheContextIsUnknown(t *testing.T) {
 
 func TestClientCancelEndsTheRun(t *testing.T) {
 	t.Parallel()
-	onEachServer(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		ended := make(chan struct{})
-		h := &counter{handler: func(_ http.ResponseWriter, r *http.Request, run int64) {
+		h := &guardtest.Counter{Handler: func(_ http.ResponseWriter, r *http.Request, run int64) {
 			if run == 1 {
 				cancel()
 				<-r.Context().Done()
 			}
 		}}
-		guarded := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithClientCancel(true)).Handler(h)
+		guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithClientCancel(true)).Handler(h)
 		var once sync.Once
 		s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer once.Do(func() { close(ended) })
 			guarded.ServeHTTP(w, r)
 		}))
-		_, err := s.try(ctx, call{key: "k"})
+		_, err := s.Try(ctx, guardtest.Call{Key: "k"})
 		require.ErrorIs(t, err, context.Canceled)
 		<-ended
-		requireFate(t, s, h, call{key: "k"}, runsNext)
-		requireFate(t, s, h, call{key: "k"}, replays)
+		guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, guardtest.RunsNext)
+		guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, guardtest.Replays)
 	})
 }
 
@@ -315,8 +280,8 @@ func TestClientCancelEndsTheRun(t *testing.T) {
 func TestUploadedFilesAreRemoved(t *testing.T) {
 	t.Parallel()
 	form, contentType := upload(t)
-	down := &faultStore{behind: idempotency.NewMemoryStore()}
-	down.on("claim", always(refuse))
+	down := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+	down.On("claim", guardtest.Always(guardtest.Refuse))
 	noKey := idempotency.WithKeyFunc(func(*http.Request, []byte) (string, error) { return "", nil })
 	for name, set := range map[string]struct {
 		store idempotency.Store
@@ -346,12 +311,12 @@ func TestUploadedFilesAreRemoved(t *testing.T) {
 					panic("expected by the test")
 				}
 			})
-			guarded := newGuard(t, set.store, set.opt).Handler(h)
-			s := serveRecorder(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			guarded := guardtest.NewGuard(t, set.store, set.opt).Handler(h)
+			s := guardtest.ServeRecorder(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				defer func() { _ = recover() }()
 				guarded.ServeHTTP(w, r)
 			}))
-			s.do(t, call{key: strconv.FormatBool(panics), body: form, header: http.Header{"Content-Type": {contentType}}})
+			s.Do(t, guardtest.Call{Key: strconv.FormatBool(panics), Body: form, Header: http.Header{"Content-Type": {contentType}}})
 			require.NotEmpty(t, path, "%s: the upload fitted into memory", name)
 			require.NoFileExists(t, path, name)
 		}

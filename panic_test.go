@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 )
 
 // The tests of this file let an observer get in the way: by a panic, or by runtime.Goexit,
@@ -42,13 +43,13 @@ func TestPanicOfTheObserverIsContained(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		h := answering(0, "done")
-		p := newProcess(t, idempotency.NewMemoryStore(), h, disturb("complete", func() { panic("expected by the test") }),
+		h := guardtest.Answering(0, "done")
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, disturb("complete", func() { panic("expected by the test") }),
 			idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-		p.store.on("complete", first(1, refuse))
-		require.Equal(t, "done", p.do(t, call{key: "k"}).body)
-		time.Sleep(leaseTime)
-		require.Equal(t, "true", p.do(t, call{key: "k"}).header.Get("Idempotent-Replayed"))
+		p.Store.On("complete", guardtest.First(1, guardtest.Refuse))
+		require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
+		time.Sleep(guardtest.LeaseTime)
+		require.Equal(t, "true", p.Do(t, guardtest.Call{Key: "k"}).Header.Get("Idempotent-Replayed"))
 		require.Contains(t, log.String(), "observer panicked")
 		require.Contains(t, log.String(), "expected by the test")
 		require.Contains(t, log.String(), "disturb", "the stack")
@@ -60,26 +61,26 @@ func TestPanicOfTheObserverIsContained(t *testing.T) {
 func TestLeaderThatIsLostIsReplaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := answering(20*time.Second, "done")
-		p, store := newWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute),
+		h := guardtest.Answering(20*time.Second, "done")
+		p, store := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute),
 			disturb("watch", runtime.Goexit))
-		err := error(errDown)
-		store.watchFault.Store(&err)
+		err := error(guardtest.ErrDown)
+		store.WatchFault.Store(&err)
 		allThere := make(chan struct{})
-		store.beforeWatch = func() { <-allThere }
+		store.BeforeWatch = func() { <-allThere }
 
-		owner := p.start(t, call{key: "k"})
-		unwound(func() { _, _ = p.try(t.Context(), call{key: "k"}) })
-		replies := p.waiters(t, 3, call{key: "k"})
+		owner := p.Start(t, guardtest.Call{Key: "k"})
+		unwound(func() { _, _ = p.Try(t.Context(), guardtest.Call{Key: "k"}) })
+		replies := p.Waiters(t, 3, guardtest.Call{Key: "k"})
 		close(allThere)
 		start := time.Now()
-		require.Equal(t, "done", (<-owner).body)
+		require.Equal(t, "done", (<-owner).Body)
 		for range 3 {
-			require.Equal(t, "done", (<-replies).body)
+			require.Equal(t, "done", (<-replies).Body)
 		}
 		require.LessOrEqual(t, time.Since(start), 21*time.Second)
 		synctest.Wait()
-		require.Zero(t, p.guard.Waiting())
+		require.Zero(t, p.Guard.Waiting())
 	})
 }
 
@@ -87,11 +88,11 @@ func TestLeaderThatIsLostIsReplaced(t *testing.T) {
 func TestClaimOfALostRequestIsGivenBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := answering(0, "done")
-		p := newProcess(t, idempotency.NewMemoryStore(), h, disturb("claim", runtime.Goexit))
-		p.store.on("claim", first(1, loseReply))
-		unwound(func() { _, _ = p.try(t.Context(), call{key: "k"}) })
-		require.Equal(t, "done", p.do(t, call{key: "k"}).body)
+		h := guardtest.Answering(0, "done")
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, disturb("claim", runtime.Goexit))
+		p.Store.On("claim", guardtest.First(1, guardtest.LoseReply))
+		unwound(func() { _, _ = p.Try(t.Context(), guardtest.Call{Key: "k"}) })
+		require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
 	})
 }
 
@@ -99,12 +100,12 @@ func TestClaimOfALostRequestIsGivenBack(t *testing.T) {
 func TestKeyOfALostRunLapses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := answering(0, "done")
-		p := newProcess(t, idempotency.NewMemoryStore(), h, disturb("complete", runtime.Goexit))
-		p.store.on("complete", first(1, refuse))
-		unwound(func() { _, _ = p.try(t.Context(), call{key: "k"}) })
-		time.Sleep(leaseTime)
-		require.Equal(t, "done", p.do(t, call{key: "k"}).body)
-		p.requireQuiet(t)
+		h := guardtest.Answering(0, "done")
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, disturb("complete", runtime.Goexit))
+		p.Store.On("complete", guardtest.First(1, guardtest.Refuse))
+		unwound(func() { _, _ = p.Try(t.Context(), guardtest.Call{Key: "k"}) })
+		time.Sleep(guardtest.LeaseTime)
+		require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
+		p.RequireQuiet(t)
 	})
 }

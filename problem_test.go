@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
@@ -14,25 +15,25 @@ import (
 // body; no other answer has the field.
 func TestRefusalNamesItsCodeUnderAnErrorWriter(t *testing.T) {
 	t.Parallel()
-	guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRequired(true),
+	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRequired(true),
 		idempotency.WithErrorWriter(func(w http.ResponseWriter, _ *http.Request, _ problem.Document) {
 			http.Error(w, "no", http.StatusTeapot)
 		}))
 	s := route(t, guard, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
 	for _, c := range []struct {
-		call call
+		call guardtest.Call
 		want problem.Code
 	}{
-		{call{}, problem.KeyMissing},
+		{guardtest.Call{}, problem.KeyMissing},
 		{lookup(""), problem.KeyUnknown},
-		{call{key: "k"}, ""},
-		{call{key: "k"}, ""},
-		{call{key: "k", body: "other"}, problem.KeyReused},
-		{call{key: "a,b"}, problem.KeyInvalid},
+		{guardtest.Call{Key: "k"}, ""},
+		{guardtest.Call{Key: "k"}, ""},
+		{guardtest.Call{Key: "k", Body: "other"}, problem.KeyReused},
+		{guardtest.Call{Key: "a,b"}, problem.KeyInvalid},
 		{lookup(""), ""},
 	} {
-		got := s.do(t, c.call)
-		require.Equal(t, string(c.want), got.header.Get(problem.Header))
-		require.Equal(t, c.want != "", got.status == http.StatusTeapot)
+		got := s.Do(t, c.call)
+		require.Equal(t, string(c.want), got.Header.Get(problem.Header))
+		require.Equal(t, c.want != "", got.Status == http.StatusTeapot)
 	}
 }

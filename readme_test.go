@@ -1,22 +1,23 @@
 package idempotency_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/internal/guardtest"
 )
 
 // The quick start and the test that the README shows are those of examples/quickstart,
 // which compile.
 func TestReadmeShowsTheQuickStart(t *testing.T) {
 	t.Parallel()
-	readme, program := readFile(t, "README.md"), readFile(t, "examples/quickstart/main.go")
+	readme, program := guardtest.ReadFile(t, "README.md"), guardtest.ReadFile(t, "examples/quickstart/main.go")
 	_, start, ok := strings.Cut(program, "\nfunc main() {")
 	require.True(t, ok)
 	require.Contains(t, readme, "```go\nfunc main() {"+start+"```")
-	test := section(t, readFile(t, "examples/quickstart/main_test.go"), "\nfunc TestRetryOfACharge(", "\n}\n")
+	test := guardtest.Section(t, guardtest.ReadFile(t, "examples/quickstart/main_test.go"), "\nfunc TestRetryOfACharge(", "\n}\n")
 	require.Contains(t, readme, "```go\nfunc TestRetryOfACharge("+test+"\n}\n```")
 }
 
@@ -24,8 +25,8 @@ func TestReadmeShowsTheQuickStart(t *testing.T) {
 // a shutdown in the same words, and so do the other places that mention the shutdown.
 func TestGuaranteeIsStatedInTheSameWords(t *testing.T) {
 	t.Parallel()
-	readme, doc := readFile(t, "README.md"), plainWords(readFile(t, "doc.go"))
-	guarantee := section(t, readme, "For one scope and key", "\n## ")
+	readme, doc := guardtest.ReadFile(t, "README.md"), plainWords(guardtest.ReadFile(t, "doc.go"))
+	guarantee := guardtest.Section(t, readme, "For one scope and key", "\n## ")
 	for sentence := range strings.SplitSeq(guarantee, "\n") {
 		_, promise, _ := strings.Cut(sentence, ". ")
 		require.Contains(t, doc, plainWords(promise))
@@ -38,7 +39,7 @@ func TestGuaranteeIsStatedInTheSameWords(t *testing.T) {
 		"When both have returned, close the store.")
 	require.Contains(t, plainWords(readme), shutdown)
 	require.Contains(t, doc, shutdown)
-	require.Contains(t, plainWords(readFile(t, "docs/operations.md")), shutdown)
+	require.Contains(t, plainWords(guardtest.ReadFile(t, "docs/operations.md")), shutdown)
 }
 
 // plainWords removes everything from a text that is not a word or punctuation: the marks of
@@ -46,20 +47,4 @@ func TestGuaranteeIsStatedInTheSameWords(t *testing.T) {
 func plainWords(s string) string {
 	s = strings.NewReplacer("//", " ", "*", "", "`", "", "[", "", "]", "").Replace(s)
 	return strings.Join(strings.Fields(s), " ")
-}
-
-func readFile(t *testing.T, name string) string {
-	t.Helper()
-	b, err := os.ReadFile(name)
-	require.NoError(t, err)
-	return string(b)
-}
-
-func section(t *testing.T, text, from, to string) string {
-	t.Helper()
-	_, text, ok := strings.Cut(text, from)
-	require.True(t, ok, from)
-	text, _, ok = strings.Cut(text, to)
-	require.True(t, ok, to)
-	return text
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
@@ -22,10 +23,10 @@ import (
 // replay is the whole stream.
 func TestStreamIsLiveAndReplayedWhole(t *testing.T) {
 	t.Parallel()
-	onEachServer(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		const events = 3
 		seen := make(chan struct{})
-		h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			c := http.NewResponseController(w)
 			for range events {
@@ -36,8 +37,8 @@ func TestStreamIsLiveAndReplayedWhole(t *testing.T) {
 				<-seen
 			}
 		}}
-		s := serve(newGuard(t, idempotency.NewMemoryStore()).Handler(h))
-		resp, err := s.client.Do(s.request(t.Context(), call{key: "k"}))
+		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		resp, err := s.Client.Do(s.Request(t.Context(), guardtest.Call{Key: "k"}))
 		require.NoError(t, err)
 		defer resp.Body.Close()
 		event := make([]byte, len("data: event\n\n"))
@@ -51,11 +52,11 @@ func TestStreamIsLiveAndReplayedWhole(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, rest)
 
-		again := s.do(t, call{key: "k"})
-		require.True(t, again.replayed())
-		require.Equal(t, strings.Repeat("data: event\n\n", events), again.body)
-		require.Equal(t, "text/event-stream", again.header.Get("Content-Type"))
-		require.EqualValues(t, 1, h.runs.Load())
+		again := s.Do(t, guardtest.Call{Key: "k"})
+		require.True(t, again.Replayed())
+		require.Equal(t, strings.Repeat("data: event\n\n", events), again.Body)
+		require.Equal(t, "text/event-stream", again.Header.Get("Content-Type"))
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
 
@@ -63,10 +64,10 @@ func TestStreamIsLiveAndReplayedWhole(t *testing.T) {
 // small. The handler sees neither.
 func TestStreamIsRecordedWhenTheClientIsGone(t *testing.T) {
 	t.Parallel()
-	onEachServer(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for _, size := range []int{10, 10_000} {
 			gone := make(chan struct{})
-			h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 				for i := range 50 {
 					_, err := w.Write(make([]byte, size))
 					err = errors.Join(err, http.NewResponseController(w).Flush())
@@ -78,19 +79,19 @@ func TestStreamIsRecordedWhenTheClientIsGone(t *testing.T) {
 					}
 				}
 			}}
-			guarded := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(h)
+			guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(h)
 			s := serve(noticing(gone, guarded))
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			resp, err := s.client.Do(s.request(ctx, call{key: "k"}))
+			resp, err := s.Client.Do(s.Request(ctx, guardtest.Call{Key: "k"}))
 			require.NoError(t, err)
 			cancel()
 			resp.Body.Close()
 
-			got := s.do(t, call{key: "k"})
-			require.True(t, got.replayed())
-			require.Equal(t, string(make([]byte, 50*size)), got.body)
-			require.EqualValues(t, 1, h.runs.Load())
+			got := s.Do(t, guardtest.Call{Key: "k"})
+			require.True(t, got.Replayed())
+			require.Equal(t, string(make([]byte, 50*size)), got.Body)
+			require.EqualValues(t, 1, h.Runs.Load())
 		}
 	})
 }
@@ -127,28 +128,28 @@ func TestAnswerAtTheLimit(t *testing.T) {
 			flush(w)
 		},
 	}
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for name, write := range writers {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				body := "<!DOCTYPE html>" + strings.Repeat("x", limit-len("<!DOCTYPE html>"))
-				first, _ := twice(t, serve, func(w http.ResponseWriter, _ *http.Request) { write(w, body) },
+				first, _ := guardtest.Twice(t, serve, func(w http.ResponseWriter, _ *http.Request) { write(w, body) },
 					idempotency.WithMaxResponseBody(limit))
-				require.Equal(t, body, first.body)
+				require.Equal(t, body, first.Body)
 
 				body += "y"
-				h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { write(w, body) }}
-				s := serve(newGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxResponseBody(limit)).Handler(h))
-				first = s.do(t, call{key: "k"})
-				require.Equal(t, http.StatusOK, first.status)
-				require.Equal(t, body, first.body)
-				if s.real() {
-					bare := serve(h).do(t, call{})
-					require.Equal(t, bare.header.Values("Content-Type"), first.header.Values("Content-Type"))
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { write(w, body) }}
+				s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxResponseBody(limit)).Handler(h))
+				first = s.Do(t, guardtest.Call{Key: "k"})
+				require.Equal(t, http.StatusOK, first.Status)
+				require.Equal(t, body, first.Body)
+				if s.Real() {
+					bare := serve(h).Do(t, guardtest.Call{})
+					require.Equal(t, bare.Header.Values("Content-Type"), first.Header.Values("Content-Type"))
 				}
-				runs := h.runs.Load()
-				requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, problem.ResponseNotKept)
-				require.Equal(t, runs, h.runs.Load())
+				runs := h.Runs.Load()
+				guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.ResponseNotKept)
+				require.Equal(t, runs, h.Runs.Load())
 			})
 		}
 	})
@@ -157,15 +158,15 @@ func TestAnswerAtTheLimit(t *testing.T) {
 // Limits are about what is taken in. What is recorded already is answered for.
 func TestLowerLimitsDoNotTouchWhatIsRecorded(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		store := idempotency.NewMemoryStore()
-		h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			_, _ = io.WriteString(w, strings.Repeat("x", 1000))
 		}}
-		first := serve(newGuard(t, store).Handler(h)).do(t, call{key: "k"})
-		s := serve(newGuard(t, store, idempotency.WithMaxResponseBody(1), idempotency.WithTTL(time.Second)).Handler(h))
-		requireReplay(t, first, s.do(t, call{key: "k"}))
-		require.EqualValues(t, 1, h.runs.Load())
+		first := serve(guardtest.NewGuard(t, store).Handler(h)).Do(t, guardtest.Call{Key: "k"})
+		s := serve(guardtest.NewGuard(t, store, idempotency.WithMaxResponseBody(1), idempotency.WithTTL(time.Second)).Handler(h))
+		guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "k"}))
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
 
@@ -202,22 +203,22 @@ func proxyTo(t *testing.T, h http.Handler) *httputil.ReverseProxy {
 
 func TestReverseProxyRunsOnce(t *testing.T) {
 	t.Parallel()
-	onEachServer(t, func(t *testing.T, serve func(http.Handler) *server) {
-		hits := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) { upstream(w, r) }}
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		hits := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) { upstream(w, r) }}
 		proxy := proxyTo(t, hits)
-		bare := serve(proxy).do(t, call{key: "bare"})
-		require.Equal(t, defaultBody+defaultBody, bare.body)
-		require.Equal(t, http.Header{"X-Checksum": {"12345"}, "X-Unannounced": {"1"}}, bare.trailer)
+		bare := serve(proxy).Do(t, guardtest.Call{Key: "bare"})
+		require.Equal(t, guardtest.DefaultBody+guardtest.DefaultBody, bare.Body)
+		require.Equal(t, http.Header{"X-Checksum": {"12345"}, "X-Unannounced": {"1"}}, bare.Trailer)
 
-		s := serve(newGuard(t, idempotency.NewMemoryStore()).Handler(proxy))
-		first := s.do(t, call{key: "k"})
-		requireReplay(t, first, s.do(t, call{key: "k"}))
-		require.Equal(t, bare.status, first.status)
-		require.Equal(t, bare.body, first.body)
-		require.Equal(t, bare.trailer, first.trailer)
-		first.header.Del("Idempotency-Key")
-		requireSameHeader(t, bare.header, first.header)
-		require.EqualValues(t, 2, hits.runs.Load())
+		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(proxy))
+		first := s.Do(t, guardtest.Call{Key: "k"})
+		guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "k"}))
+		require.Equal(t, bare.Status, first.Status)
+		require.Equal(t, bare.Body, first.Body)
+		require.Equal(t, bare.Trailer, first.Trailer)
+		first.Header.Del("Idempotency-Key")
+		guardtest.RequireSameHeader(t, bare.Header, first.Header)
+		require.EqualValues(t, 2, hits.Runs.Load())
 	})
 }
 
@@ -225,48 +226,48 @@ func TestReverseProxyRunsOnce(t *testing.T) {
 // informational answer makes the proxy forget the header it was given.
 func TestReverseProxyToAGuardedService(t *testing.T) {
 	t.Parallel()
-	onEachServer(t, func(t *testing.T, serve func(http.Handler) *server) {
-		hits := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		hits := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			if r.URL.Path == "/hints" {
 				w.WriteHeader(http.StatusEarlyHints)
 			}
 			_, _ = io.WriteString(w, "charged")
 		}}
-		proxy := proxyTo(t, newGuard(t, idempotency.NewMemoryStore()).Handler(hits))
-		s := serve(newGuard(t, idempotency.NewMemoryStore()).Handler(proxy))
+		proxy := proxyTo(t, guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(hits))
+		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(proxy))
 		for _, path := range []string{"/plain", "/hints"} {
-			first, again := s.do(t, call{key: path, path: path}), s.do(t, call{key: path, path: path})
-			requireReplay(t, first, again)
-			for _, got := range []reply{first, again} {
-				require.Equal(t, []string{path}, got.header.Values("Idempotency-Key"))
+			first, again := s.Do(t, guardtest.Call{Key: path, Path: path}), s.Do(t, guardtest.Call{Key: path, Path: path})
+			guardtest.RequireReplay(t, first, again)
+			for _, got := range []guardtest.Reply{first, again} {
+				require.Equal(t, []string{path}, got.Header.Values("Idempotency-Key"))
 			}
 		}
-		require.EqualValues(t, 2, hits.runs.Load())
+		require.EqualValues(t, 2, hits.Runs.Load())
 	})
 }
 
 func TestReverseProxyOutlivesItsClient(t *testing.T) {
 	t.Parallel()
-	onEachServer(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		gone := make(chan struct{})
-		hits := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		hits := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			_, _ = io.WriteString(w, "one ")
 			w.(http.Flusher).Flush()
 			<-gone
 			_, _ = io.WriteString(w, "two")
 		}}
-		guarded := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(proxyTo(t, hits))
+		guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(proxyTo(t, hits))
 		s := serve(noticing(gone, guarded))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		resp, err := s.client.Do(s.request(ctx, call{key: "k"}))
+		resp, err := s.Client.Do(s.Request(ctx, guardtest.Call{Key: "k"}))
 		require.NoError(t, err)
 		cancel()
 		resp.Body.Close()
-		got := s.do(t, call{key: "k"})
-		require.True(t, got.replayed())
-		require.Equal(t, "one two", got.body)
-		require.EqualValues(t, 1, hits.runs.Load())
+		got := s.Do(t, guardtest.Call{Key: "k"})
+		require.True(t, got.Replayed())
+		require.Equal(t, "one two", got.Body)
+		require.EqualValues(t, 1, hits.Runs.Load())
 	})
 }
 
@@ -274,21 +275,21 @@ func TestReverseProxyOutlivesItsClient(t *testing.T) {
 // half an answer is not an answer.
 func TestReverseProxyThatIsCutShortIsUnknown(t *testing.T) {
 	t.Parallel()
-	onEachServer(t, func(t *testing.T, serve func(http.Handler) *server) {
-		hits := &counter{handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		hits := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
 			_, _ = io.WriteString(w, "half")
 			if run == 1 {
 				w.(http.Flusher).Flush()
 				panic(http.ErrAbortHandler)
 			}
 		}}
-		s := serve(newGuard(t, idempotency.NewMemoryStore()).Handler(proxyTo(t, hits)))
-		_, err := s.try(t.Context(), call{key: "k"})
+		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(proxyTo(t, hits)))
+		_, err := s.Try(t.Context(), guardtest.Call{Key: "k"})
 		require.Error(t, err)
-		second := s.do(t, call{key: "k"})
-		require.False(t, second.replayed())
-		requireReplay(t, second, s.do(t, call{key: "k"}))
-		require.EqualValues(t, 2, hits.runs.Load())
+		second := s.Do(t, guardtest.Call{Key: "k"})
+		require.False(t, second.Replayed())
+		guardtest.RequireReplay(t, second, s.Do(t, guardtest.Call{Key: "k"}))
+		require.EqualValues(t, 2, hits.Runs.Load())
 	})
 }
 
@@ -296,41 +297,41 @@ func TestReverseProxyThatIsCutShortIsUnknown(t *testing.T) {
 // the retry gets what it came to.
 func TestTimeoutHandlerOutside(t *testing.T) {
 	t.Parallel()
-	onEachServer(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		leave := make(chan struct{})
-		h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			<-r.Context().Done() // the deadline of the request is kept
 			<-leave
 			_, _ = io.WriteString(w, "charged")
 		}}
-		guarded := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(h)
+		guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(h)
 		mux := http.NewServeMux()
 		mux.Handle("/{path...}", guarded)
 		mux.Handle("/timeout/", http.StripPrefix("/timeout", http.TimeoutHandler(guarded, time.Millisecond, "")))
 		s := serve(mux)
-		require.Equal(t, http.StatusServiceUnavailable, s.do(t, call{key: "k", path: "/timeout/charges"}).status)
+		require.Equal(t, http.StatusServiceUnavailable, s.Do(t, guardtest.Call{Key: "k", Path: "/timeout/charges"}).Status)
 		close(leave)
-		got := s.do(t, call{key: "k"})
-		require.True(t, got.replayed())
-		require.Equal(t, "charged", got.body)
-		require.EqualValues(t, 1, h.runs.Load())
+		got := s.Do(t, guardtest.Call{Key: "k"})
+		require.True(t, got.Replayed())
+		require.Equal(t, "charged", got.Body)
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
 
 // A handler that goes on to use the memory of its header changes nothing any more.
 func TestHeaderOfAStreamIsRecordedAsItWasSent(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
-		h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			state := []string{"begun"}
 			w.Header()["X-State"] = state
 			_ = http.NewResponseController(w).Flush()
 			state[0] = "ended"
 		}}
-		s := serve(newGuard(t, idempotency.NewMemoryStore()).Handler(h))
-		s.do(t, call{key: "k"})
-		again := s.do(t, call{key: "k"})
-		require.True(t, again.replayed())
-		require.Equal(t, "begun", again.header.Get("X-State"))
+		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		s.Do(t, guardtest.Call{Key: "k"})
+		again := s.Do(t, guardtest.Call{Key: "k"})
+		require.True(t, again.Replayed())
+		require.Equal(t, "begun", again.Header.Get("X-State"))
 	})
 }

@@ -16,52 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
-
-// onEachServer runs a test over HTTP/1.1 and HTTP/2, where an httptest.ResponseRecorder
-// is too unlike a connection.
-func onEachServer(t *testing.T, f func(t *testing.T, serve func(http.Handler) *server)) {
-	t.Helper()
-	for name, serve := range map[string]func(testing.TB, http.Handler) *server{"http1": serveHTTP1, "http2": serveHTTP2} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f(t, func(h http.Handler) *server { return serve(t, h) })
-		})
-	}
-}
-
-// real reports whether there is a connection between client and handler.
-func (s *server) real() bool { return s.url != "http://recorder.test" }
-
-// twice sends the same request twice and checks that the handler ran once and that the
-// second answer is the replay of the first.
-func twice(t *testing.T, serve func(http.Handler) *server, h http.HandlerFunc, opts ...idempotency.Option) (first, again reply) {
-	t.Helper()
-	runs := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) { h(w, r) }}
-	s := serve(newGuard(t, idempotency.NewMemoryStore(), opts...).Handler(runs))
-	first, again = s.do(t, call{key: "k"}), s.do(t, call{key: "k"})
-	require.EqualValues(t, 1, runs.runs.Load())
-	require.False(t, first.replayed())
-	requireReplay(t, first, again)
-	return first, again
-}
-
-// requireReplay checks that again is first, told a second time.
-func requireReplay(t *testing.T, first, again reply) {
-	t.Helper()
-	require.True(t, again.replayed(), "status %d, body %s", again.status, again.body)
-	require.Equal(t, first.status, again.status)
-	require.Equal(t, first.body, again.body)
-	require.Equal(t, first.trailer, again.trailer)
-	a, b := first, again
-	a.header, b.header = a.header.Clone(), b.header.Clone()
-	for _, name := range []string{"Content-Length", "Trailer"} { // how it is sent, which a stream tells too late
-		a.header.Del(name)
-		b.header.Del(name)
-	}
-	requireSameHeader(t, a.header, b.header)
-}
 
 // A handler must not be able to tell, by what arrives at the client, that it runs under
 // a guard, and neither must the client that retries.
@@ -145,23 +102,23 @@ func TestAnswerIsThatOfTheBareHandler(t *testing.T) {
 			w.(http.Flusher).Flush()
 		},
 	}
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for name, h := range handlers {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				first, _ := twice(t, serve, h)
+				first, _ := guardtest.Twice(t, serve, h)
 				s := serve(h)
-				if !s.real() {
+				if !s.Real() {
 					return // httptest's recorder has its own idea of Content-Type
 				}
-				bare := s.do(t, call{key: "k"})
-				require.Equal(t, bare.status, first.status)
-				require.Equal(t, bare.body, first.body)
+				bare := s.Do(t, guardtest.Call{Key: "k"})
+				require.Equal(t, bare.Status, first.Status)
+				require.Equal(t, bare.Body, first.Body)
 				// The guard knows the length of a whole answer where net/http may not.
-				bare.header.Del("Content-Length")
-				first.header.Del("Content-Length")
-				first.header.Del("Idempotency-Key")
-				requireSameHeader(t, bare.header, first.header)
+				bare.Header.Del("Content-Length")
+				first.Header.Del("Content-Length")
+				first.Header.Del("Idempotency-Key")
+				guardtest.RequireSameHeader(t, bare.Header, first.Header)
 			})
 		}
 	})
@@ -169,10 +126,10 @@ func TestAnswerIsThatOfTheBareHandler(t *testing.T) {
 
 func TestMistakesOfTheHandlerAreErrors(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for _, status := range []int{http.StatusNoContent, http.StatusNotModified} {
 			var errs []error
-			twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
+			guardtest.Twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(status)
 				_, err := io.WriteString(w, "body")
 				errs = append(errs, err)
@@ -185,72 +142,66 @@ func TestMistakesOfTheHandlerAreErrors(t *testing.T) {
 
 		var n int
 		var err error
-		first, _ := twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
+		first, _ := guardtest.Twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "3")
 			_, _ = io.WriteString(w, "123")
 			n, err = io.WriteString(w, "4")
 		})
 		require.Zero(t, n)
 		require.ErrorIs(t, err, http.ErrContentLength)
-		require.Equal(t, "123", first.body)
+		require.Equal(t, "123", first.Body)
 	})
 }
 
 func TestInvalidStatusPanicsAsInNetHTTP(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{-1, 0, 99, 1000} {
-		want := panicOf(func() { httptest.NewRecorder().WriteHeader(status) })
+		want := guardtest.PanicOf(func() { httptest.NewRecorder().WriteHeader(status) })
 		require.NotNil(t, want)
 		var runs []any
 		h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			runs = append(runs, panicOf(func() { w.WriteHeader(status) }))
+			runs = append(runs, guardtest.PanicOf(func() { w.WriteHeader(status) }))
 			w.WriteHeader(http.StatusAccepted) // the handler recovered: its answer still counts
 		})
-		s := serveRecorder(t, newGuard(t, idempotency.NewMemoryStore()).Handler(h))
-		require.Equal(t, http.StatusAccepted, s.do(t, call{key: "k"}).status)
-		require.True(t, s.do(t, call{key: "k"}).replayed())
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		require.Equal(t, http.StatusAccepted, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
 		require.Equal(t, []any{want}, runs)
 	}
 }
 
-func panicOf(f func()) (value any) {
-	defer func() { value = recover() }()
-	f()
-	return nil
-}
-
 func TestLengthDeclaredTooLongIsNoAnswer(t *testing.T) {
 	t.Parallel()
-	onEachServer(t, func(t *testing.T, serve func(http.Handler) *server) {
-		h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			w.Header().Set("Content-Length", "10")
 			_, _ = io.WriteString(w, "12345")
 			if r.URL.Path == "/streamed" {
 				w.(http.Flusher).Flush()
 			}
 		}}
-		g := newGuard(t, idempotency.NewMemoryStore())
+		g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 		mux := http.NewServeMux()
 		mux.Handle("/", g.Handler(h))
 		mux.Handle("/held", g.With(idempotency.WithRecovery(idempotency.Hold)).Handler(h))
 		s := serve(mux)
 		for i, path := range []string{"/buffered", "/streamed"} {
 			for attempt := 1; attempt <= 2; attempt++ {
-				_, err := s.try(t.Context(), call{key: path, path: path})
+				_, err := s.Try(t.Context(), guardtest.Call{Key: path, Path: path})
 				require.Error(t, err, "a short answer must not look whole")
-				require.EqualValues(t, 2*i+attempt, h.runs.Load())
+				require.EqualValues(t, 2*i+attempt, h.Runs.Load())
 			}
 		}
-		_, err := s.try(t.Context(), call{key: "held", path: "/held"})
+		_, err := s.Try(t.Context(), guardtest.Call{Key: "held", Path: "/held"})
 		require.Error(t, err)
-		requireProblem(t, s.do(t, call{key: "held", path: "/held"}), http.StatusConflict, problem.OutcomeUnknown)
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "held", Path: "/held"}), http.StatusConflict, problem.OutcomeUnknown)
 	})
 }
 
 // With 204 a length promises nothing, and over HTTP/1.1 nobody minds it.
 func TestLengthOfNoContentIsNoPromise(t *testing.T) {
 	t.Parallel()
-	twice(t, func(h http.Handler) *server { return serveHTTP1(t, h) }, func(w http.ResponseWriter, _ *http.Request) {
+	guardtest.Twice(t, func(h http.Handler) *guardtest.Server { return guardtest.ServeHTTP1(t, h) }, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "5")
 		w.WriteHeader(http.StatusNoContent)
 	})
@@ -260,8 +211,8 @@ func TestLengthOfNoContentIsNoPromise(t *testing.T) {
 // cannot be replayed as a whole one.
 func TestShortAnswerThatTheHandlerCallsFinalIsNotReplayed(t *testing.T) {
 	t.Parallel()
-	onEachServer(t, func(t *testing.T, serve func(http.Handler) *server) {
-		h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			w.Header().Set("Content-Length", "10")
 			w.Header().Set("Location", "/charges/1")
 			w.WriteHeader(http.StatusCreated)
@@ -269,21 +220,21 @@ func TestShortAnswerThatTheHandlerCallsFinalIsNotReplayed(t *testing.T) {
 			op, _ := idempotency.FromContext(r.Context())
 			op.SetOutcome(idempotency.Final)
 		}}
-		s := serve(newGuard(t, idempotency.NewMemoryStore()).Handler(h))
-		_, err := s.try(t.Context(), call{key: "k"})
+		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		_, err := s.Try(t.Context(), guardtest.Call{Key: "k"})
 		require.Error(t, err)
-		got := s.do(t, call{key: "k"})
-		requireProblem(t, got, http.StatusConflict, problem.ResponseNotKept)
-		require.Equal(t, http.StatusCreated, got.problem.OriginalStatus)
-		require.Equal(t, "/charges/1", got.problem.OriginalLocation)
-		require.EqualValues(t, 1, h.runs.Load())
+		got := s.Do(t, guardtest.Call{Key: "k"})
+		guardtest.RequireProblem(t, got, http.StatusConflict, problem.ResponseNotKept)
+		require.Equal(t, http.StatusCreated, got.Problem.OriginalStatus)
+		require.Equal(t, "/charges/1", got.Problem.OriginalLocation)
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
 
 func TestHeadHasTheHeaderAndNoBody(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
-		h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.Header().Set("Content-Length", "2000000") // over the limit, but nothing is kept
 			w.Header().Set("Content-Type", "text/plain")
 			n, err := io.WriteString(w, "body")
@@ -291,25 +242,25 @@ func TestHeadHasTheHeaderAndNoBody(t *testing.T) {
 				t.Errorf("wrote %d, %v", n, err)
 			}
 		}}
-		s := serve(newGuard(t, idempotency.NewMemoryStore(), idempotency.WithMethods(http.MethodHead)).Handler(h))
-		c := call{method: http.MethodHead, key: "k", noBody: true}
-		first, again := s.do(t, c), s.do(t, c)
-		requireReplay(t, first, again)
-		if s.real() { // httptest's recorder keeps the body of a HEAD
-			require.Empty(t, first.body)
+		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithMethods(http.MethodHead)).Handler(h))
+		c := guardtest.Call{Method: http.MethodHead, Key: "k", NoBody: true}
+		first, again := s.Do(t, c), s.Do(t, c)
+		guardtest.RequireReplay(t, first, again)
+		if s.Real() { // httptest's recorder keeps the body of a HEAD
+			require.Empty(t, first.Body)
 		}
-		for _, got := range []reply{first, again} {
-			require.Equal(t, http.StatusOK, got.status)
-			require.Equal(t, "2000000", got.header.Get("Content-Length"))
+		for _, got := range []guardtest.Reply{first, again} {
+			require.Equal(t, http.StatusOK, got.Status)
+			require.Equal(t, "2000000", got.Header.Get("Content-Length"))
 		}
-		require.EqualValues(t, 1, h.runs.Load())
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
 
 func TestInformationalAnswersPassAndDoNotCount(t *testing.T) {
 	t.Parallel()
-	onEachServer(t, func(t *testing.T, serve func(http.Handler) *server) {
-		h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.Header().Set("X-Both", "1") // in the hint and in the answer
 			w.Header().Set("Link", "</style.css>; rel=preload")
 			w.WriteHeader(http.StatusEarlyHints)
@@ -325,7 +276,7 @@ func TestInformationalAnswersPassAndDoNotCount(t *testing.T) {
 				next.ServeHTTP(w, r)
 			})
 		}
-		s := serve(outer(newGuard(t, idempotency.NewMemoryStore()).Handler(h)))
+		s := serve(outer(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h)))
 
 		var mu sync.Mutex
 		var hints []textproto.MIMEHeader
@@ -340,29 +291,29 @@ func TestInformationalAnswersPassAndDoNotCount(t *testing.T) {
 				return nil
 			},
 		})
-		first, err := s.try(ctx, call{key: "k"})
+		first, err := s.Try(ctx, guardtest.Call{Key: "k"})
 		require.NoError(t, err)
 		require.Len(t, hints, 1)
 		require.Equal(t, "</style.css>; rel=preload", hints[0].Get("Link"))
 		require.Equal(t, "1", hints[0].Get("X-Outer"))
 
-		again, err := s.try(ctx, call{key: "k"})
+		again, err := s.Try(ctx, guardtest.Call{Key: "k"})
 		require.NoError(t, err)
 		require.Len(t, hints, 1, "a replay has nothing to hint at")
-		requireReplay(t, first, again)
-		require.Equal(t, http.StatusCreated, first.status)
-		require.Equal(t, "created", first.body)
-		require.Empty(t, first.header.Get("Link"))
-		require.Equal(t, "1", first.header.Get("X-Outer"))
-		require.Equal(t, "1", first.header.Get("X-Final"))
-		require.Equal(t, "1", first.header.Get("X-Both"))
+		guardtest.RequireReplay(t, first, again)
+		require.Equal(t, http.StatusCreated, first.Status)
+		require.Equal(t, "created", first.Body)
+		require.Empty(t, first.Header.Get("Link"))
+		require.Equal(t, "1", first.Header.Get("X-Outer"))
+		require.Equal(t, "1", first.Header.Get("X-Final"))
+		require.Equal(t, "1", first.Header.Get("X-Both"))
 	})
 }
 
 func TestHijackIsRefusedAndTheRunRecorded(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
-		first, _ := twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		first, _ := guardtest.Twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
 			for _, hijack := range []func() error{
 				func() error { _, _, err := http.NewResponseController(w).Hijack(); return err },
 				func() error {
@@ -379,14 +330,14 @@ func TestHijackIsRefusedAndTheRunRecorded(t *testing.T) {
 			}
 			_, _ = io.WriteString(w, "not hijacked")
 		})
-		require.Equal(t, "not hijacked", first.body)
+		require.Equal(t, "not hijacked", first.Body)
 	})
 }
 
 func TestDeadlinesReachTheConnection(t *testing.T) {
 	t.Parallel()
-	onEachServer(t, func(t *testing.T, serve func(http.Handler) *server) {
-		h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			c := http.NewResponseController(w)
 			for _, err := range []error{
 				c.SetReadDeadline(time.Now().Add(time.Hour)), c.EnableFullDuplex(), c.SetWriteDeadline(time.Now()),
@@ -398,13 +349,13 @@ func TestDeadlinesReachTheConnection(t *testing.T) {
 			_, _ = io.WriteString(w, "recorded")
 		}}
 		// On HTTP/2 the client hears of it while the run is still going on.
-		s := serve(newGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(h))
-		_, err := s.try(t.Context(), call{key: "k"})
+		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(h))
+		_, err := s.Try(t.Context(), guardtest.Call{Key: "k"})
 		require.Error(t, err, "the write deadline is over")
-		got := s.do(t, call{key: "k"})
-		require.True(t, got.replayed())
-		require.Equal(t, "recorded", got.body)
-		require.EqualValues(t, 1, h.runs.Load())
+		got := s.Do(t, guardtest.Call{Key: "k"})
+		require.True(t, got.Replayed())
+		require.Equal(t, "recorded", got.Body)
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
 
@@ -412,9 +363,9 @@ func TestDeadlinesReachTheConnection(t *testing.T) {
 // when the handler returned. The race detector watches.
 func TestWriteAfterReturnIsAnError(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		stray := make(chan error, 4)
-		h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			_, _ = io.WriteString(w, "answer")
 			started := make(chan struct{})
 			go func() {
@@ -435,13 +386,13 @@ func TestWriteAfterReturnIsAnError(t *testing.T) {
 			}()
 			<-started
 		}}
-		s := serve(newGuard(t, idempotency.NewMemoryStore()).Handler(h))
-		first := s.do(t, call{key: "k"})
+		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		first := s.Do(t, guardtest.Call{Key: "k"})
 		for range cap(stray) {
 			require.Error(t, <-stray)
 		}
-		require.Equal(t, "answer", first.body)
-		requireReplay(t, first, s.do(t, call{key: "k"}))
+		require.Equal(t, "answer", first.Body)
+		guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "k"}))
 	})
 }
 
@@ -458,11 +409,11 @@ func noticing(gone chan struct{}, next http.Handler) http.Handler {
 // The run goes on when its client has gone, and the answer waits for the next try.
 func TestClientGoneDuringTheRunFindsTheAnswer(t *testing.T) {
 	t.Parallel()
-	onEachServer(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		entered, gone := make(chan struct{}), make(chan struct{})
-		h := &counter{}
+		h := &guardtest.Counter{}
 		disconnect := make(chan struct{})
-		h.handler = func(w http.ResponseWriter, r *http.Request, _ int64) {
+		h.Handler = func(w http.ResponseWriter, r *http.Request, _ int64) {
 			close(entered)
 			<-disconnect
 			if err := r.Context().Err(); err != nil {
@@ -470,19 +421,19 @@ func TestClientGoneDuringTheRunFindsTheAnswer(t *testing.T) {
 			}
 			_, _ = io.WriteString(w, "done")
 		}
-		guarded := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(h)
+		guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(h)
 		s := serve(noticing(gone, guarded))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() { <-entered; cancel() }()
-		_, err := s.try(ctx, call{key: "k"})
+		_, err := s.Try(ctx, guardtest.Call{Key: "k"})
 		require.ErrorIs(t, err, context.Canceled)
 		<-gone // the server has noticed
 		close(disconnect)
-		got := s.do(t, call{key: "k"})
-		require.Equal(t, "done", got.body)
-		require.True(t, got.replayed())
-		require.EqualValues(t, 1, h.runs.Load())
+		got := s.Do(t, guardtest.Call{Key: "k"})
+		require.Equal(t, "done", got.Body)
+		require.True(t, got.Replayed())
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
 

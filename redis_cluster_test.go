@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
 )
@@ -43,12 +44,12 @@ func TestRedisSlotMoves(t *testing.T) {
 			}
 			open := func() *idempotency.RedisStore {
 				client := redisAccount(t, append(cluster.Masters, cluster.Replicas...), account)
-				return redisStore(t, client, append(opts, idempotency.WithPrefix(prefix))...)
+				return guardtest.RedisStore(t, client, append(opts, idempotency.WithPrefix(prefix))...)
 			}
 			stages := []string{"before", "begun", "keys moved", "moved"}
 			reached := make(chan string)
 			done := make(chan struct{})
-			h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 				for stage := range reached {
 					_, err := idempotency.Step(r.Context(), stage, func(context.Context) (string, error) { return stage, nil })
 					if err != nil {
@@ -58,9 +59,9 @@ func TestRedisSlotMoves(t *testing.T) {
 				}
 				_, _ = io.WriteString(w, "moved")
 			}}
-			small, large := answering(0, "small"), answering(0, strings.Repeat("large ", 5000))
+			small, large := guardtest.Answering(0, "small"), guardtest.Answering(0, strings.Repeat("large ", 5000))
 			p := newRedisProcess(t, open(), h)
-			answer := p.begin(t, call{key: "moving"})
+			answer := p.Begin(t, guardtest.Call{Key: "moving"})
 			end := sync.OnceFunc(func() { close(reached) })
 			defer end() // also when the test fails, or the run would never end
 			var move *redistest.Move
@@ -77,24 +78,24 @@ func TestRedisSlotMoves(t *testing.T) {
 				<-done
 				// A client that has learned nothing yet, and one that has seen it all.
 				for who, store := range map[string]*idempotency.RedisStore{"fresh": open(), "old": p.store} {
-					for what, h := range map[string]*counter{"small": small, "large": large} {
+					for what, h := range map[string]*guardtest.Counter{"small": small, "large": large} {
 						other := newRedisProcess(t, store, h)
-						requireProblem(t, other.do(t, call{key: "moving"}), http.StatusConflict, problem.InFlight)
-						key := call{key: strings.ReplaceAll(stage+"-"+who+"-"+what, " ", "-")}
+						guardtest.RequireProblem(t, other.Do(t, guardtest.Call{Key: "moving"}), http.StatusConflict, problem.InFlight)
+						key := guardtest.Call{Key: strings.ReplaceAll(stage+"-"+who+"-"+what, " ", "-")}
 						got := other.persist(t, key)
-						require.Equal(t, http.StatusOK, got.status, "%s, %s, %s: %s", stage, who, what, got.body)
-						other.requireReplay(t, key, got.body)
-						require.Zero(t, countKind(other.events, idempotency.EventStoreError), "%s, %s, %s", stage, who, what)
+						require.Equal(t, http.StatusOK, got.Status, "%s, %s, %s: %s", stage, who, what, got.Body)
+						other.requireReplay(t, key, got.Body)
+						require.Zero(t, other.events.Count(idempotency.EventStoreError), "%s, %s, %s", stage, who, what)
 					}
 				}
 			}
 			end()
-			require.Equal(t, "moved", (<-answer).body)
-			p.requireReplay(t, call{key: "moving"}, "moved")
-			require.EqualValues(t, 1, h.runs.Load())
-			require.Zero(t, countKind(p.events, idempotency.EventStoreError))
-			require.EqualValues(t, 2*len(stages), small.runs.Load())
-			require.EqualValues(t, 2*len(stages), large.runs.Load())
+			require.Equal(t, "moved", (<-answer).Body)
+			p.requireReplay(t, guardtest.Call{Key: "moving"}, "moved")
+			require.EqualValues(t, 1, h.Runs.Load())
+			require.Zero(t, p.events.Count(idempotency.EventStoreError))
+			require.EqualValues(t, 2*len(stages), small.Runs.Load())
+			require.EqualValues(t, 2*len(stages), large.Runs.Load())
 		})
 	}
 }
@@ -108,36 +109,36 @@ func TestRedisSlotNotServed(t *testing.T) {
 	holder, other := cluster.Holder(t, prefix)
 	slot := holder.Do(t, "CLUSTER", "KEYSLOT", prefix)
 	open := func(prefix string) *idempotency.RedisStore {
-		return redisStore(t, redisClient(t, cluster.Addrs()...), idempotency.WithPrefix(prefix))
+		return guardtest.RedisStore(t, guardtest.RedisClient(t, cluster.Addrs()...), idempotency.WithPrefix(prefix))
 	}
-	h, unused := interrupt(nil), &counter{}
+	h, unused := interrupt(nil), &guardtest.Counter{}
 	a, b := newRedisProcess(t, open(prefix), h), newRedisProcess(t, open(prefix), unused)
-	running, later := call{key: "running"}, call{key: "later"}
+	running, later := guardtest.Call{Key: "running"}, guardtest.Call{Key: "later"}
 	done := h.start(t, a, running)
 
 	holder.Do(t, "CLUSTER", "DELSLOTS", slot)
 	require.Eventually(t, func() bool { // the other server goes on sending clients to this one
-		_, err := open(prefix).Claim(t.Context(), redisKey(), redisClaim())
+		_, err := open(prefix).Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
 		return err != nil && strings.Contains(err.Error(), "CLUSTERDOWN")
-	}, redisPatience, 10*time.Millisecond)
-	requireProblem(t, b.do(t, later), http.StatusServiceUnavailable, problem.StoreUnavailable)
-	require.Zero(t, unused.runs.Load())
-	for key := redisKey(); ; key = redisKey() { // one on the other server
+	}, guardtest.RedisPatience, 10*time.Millisecond)
+	guardtest.RequireProblem(t, b.Do(t, later), http.StatusServiceUnavailable, problem.StoreUnavailable)
+	require.Zero(t, unused.Runs.Load())
+	for key := guardtest.RedisKey(); ; key = guardtest.RedisKey() { // one on the other server
 		if holder, _ := cluster.Holder(t, "idem:"+key); holder == other {
-			_, err := open("idem:").Claim(t.Context(), key, redisClaim())
+			_, err := open("idem:").Claim(t.Context(), key, guardtest.RedisClaim())
 			require.NoError(t, err)
 			break
 		}
 	}
 	h.goOn()
-	require.Equal(t, "run 1", (<-done).body)
-	require.Equal(t, 1, countKind(a.events, idempotency.EventRecordingDelayed))
+	require.Equal(t, "run 1", (<-done).Body)
+	require.Equal(t, 1, a.events.Count(idempotency.EventRecordingDelayed))
 
 	holder.Do(t, "CLUSTER", "ADDSLOTS", slot)
 	require.NoError(t, a.guard.Shutdown(t.Context()))
 	b.requireReplay(t, running, "run 1")
-	require.Equal(t, http.StatusCreated, b.persist(t, later).status)
-	require.EqualValues(t, 1, h.runs.Load())
+	require.Equal(t, http.StatusCreated, b.persist(t, later).Status)
+	require.EqualValues(t, 1, h.Runs.Load())
 }
 
 // The master that holds a record is killed during the run. What had reached its replica
@@ -148,24 +149,24 @@ func TestRedisClusterFailoverDuringRun(t *testing.T) {
 	prefix := idempotency.WithPrefix("{one slot}:")
 	holder, _ := cluster.Holder(t, "{one slot}:")
 	h := interrupt(nil)
-	p := newRedisProcess(t, redisStore(t, redisClient(t, cluster.Addrs()...), prefix), h)
-	recorded, running, later := call{key: "recorded"}, call{key: "running"}, call{key: "later"}
+	p := newRedisProcess(t, guardtest.RedisStore(t, guardtest.RedisClient(t, cluster.Addrs()...), prefix), h)
+	recorded, running, later := guardtest.Call{Key: "recorded"}, guardtest.Call{Key: "running"}, guardtest.Call{Key: "later"}
 	done := h.start(t, p, running)
-	require.Equal(t, "run 2", p.do(t, recorded).body)
+	require.Equal(t, "run 2", p.Do(t, recorded).Body)
 	// Replicas follow in order: when they have this they have the rest.
-	last := redisStore(t, redisClient(t, cluster.Addrs()...), prefix, idempotency.WithReplicas(1, redisPatience))
-	_, err := last.Claim(t.Context(), redisKey(), redisClaim())
+	last := guardtest.RedisStore(t, guardtest.RedisClient(t, cluster.Addrs()...), prefix, idempotency.WithReplicas(1, guardtest.RedisPatience))
+	_, err := last.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
 	require.NoError(t, err)
 
 	holder.Kill()
-	requireProblem(t, p.do(t, later), http.StatusServiceUnavailable, problem.StoreUnavailable)
+	guardtest.RequireProblem(t, p.Do(t, later), http.StatusServiceUnavailable, problem.StoreUnavailable)
 	h.goOn()
-	require.Equal(t, "run 1", (<-done).body)
-	require.Equal(t, "run 3", p.persist(t, later).body)
+	require.Equal(t, "run 1", (<-done).Body)
+	require.Equal(t, "run 3", p.persist(t, later).Body)
 	p.requireReplay(t, recorded, "run 2")
 	p.requireReplay(t, running, "run 1")
-	require.EqualValues(t, 3, h.runs.Load())
-	require.Zero(t, countKind(p.events, idempotency.EventLeaseLost))
+	require.EqualValues(t, 3, h.Runs.Load())
+	require.Zero(t, p.events.Count(idempotency.EventLeaseLost))
 }
 
 // A Cluster client may be told to read from replicas. Records are read from their master
@@ -178,8 +179,8 @@ func TestRedisReadsTheMaster(t *testing.T) {
 		ReadTimeout: time.Minute, // or it would turn to the master in the end
 	})
 	t.Cleanup(func() { _ = client.Close() })
-	s := redisStore(t, client)
-	ctx, key, c := t.Context(), redisKey(), redisClaim()
+	s := guardtest.RedisStore(t, client)
+	ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
 	// The client asks any node for what it knows of the Cluster and its commands, so that
 	// the replicas must not sleep yet.
 	require.Eventually(t, func() bool {
@@ -190,7 +191,7 @@ func TestRedisReadsTheMaster(t *testing.T) {
 			return replica.Ping(ctx).Err()
 		})
 		return known.Load() == 2
-	}, redisPatience, 100*time.Millisecond)
+	}, guardtest.RedisPatience, 100*time.Millisecond)
 	require.ErrorIs(t, s.Renew(ctx, key, c.Owner), idempotency.ErrNotOwner)
 	_ = client.Get(ctx, key).Err()
 	for _, replica := range cluster.Replicas {
@@ -198,12 +199,12 @@ func TestRedisReadsTheMaster(t *testing.T) {
 	}
 	_, err := s.Claim(ctx, key, c)
 	require.NoError(t, err)
-	require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour}))
-	ctx, cancel := context.WithTimeout(ctx, redisPatience)
+	require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
+	ctx, cancel := context.WithTimeout(ctx, guardtest.RedisPatience)
 	defer cancel()
-	r, err := s.Claim(ctx, key, redisClaim())
+	r, err := s.Claim(ctx, key, guardtest.RedisClaim())
 	require.NoError(t, err)
-	require.Equal(t, string(largeAnswer), string(r.Answer))
+	require.Equal(t, string(guardtest.LargeAnswer), string(r.Answer))
 	r, err = s.Get(ctx, key)
 	require.NoError(t, err)
 	require.Equal(t, idempotency.StateCompleted, r.State)
@@ -217,11 +218,11 @@ func TestRedisListWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2, false)
 	const prefix = "{one slot}:"
-	s := redisStore(t, redisClient(t, cluster.Addrs()...), idempotency.WithPrefix(prefix))
+	s := guardtest.RedisStore(t, guardtest.RedisClient(t, cluster.Addrs()...), idempotency.WithPrefix(prefix))
 	var want []string
 	for range 3 {
-		want = append(want, redisKey())
-		_, err := s.Claim(t.Context(), want[len(want)-1], redisClaim())
+		want = append(want, guardtest.RedisKey())
+		_, err := s.Claim(t.Context(), want[len(want)-1], guardtest.RedisClaim())
 		require.NoError(t, err)
 	}
 	requireListed := func(when string) {
@@ -277,8 +278,8 @@ func TestRedisSlotMovesToIPv6(t *testing.T) {
 		},
 	})
 	t.Cleanup(func() { _ = client.Close() })
-	s := redisStore(t, client, idempotency.WithReplicas(1, time.Second))
-	r, err := s.Claim(t.Context(), redisKey(), redisClaim())
+	s := guardtest.RedisStore(t, client, idempotency.WithReplicas(1, time.Second))
+	r, err := s.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
 	require.NoError(t, err)
 	require.True(t, r.Mine)
 }

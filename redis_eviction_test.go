@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 )
 
@@ -19,8 +20,8 @@ func TestRedisEviction(t *testing.T) {
 	t.Parallel()
 	const claims, room = 500, 2 << 20
 	server := redistest.Start(t)
-	client := redisClient(t, server.Addr)
-	store := redisStore(t, client)
+	client := guardtest.RedisClient(t, server.Addr)
+	store := guardtest.RedisStore(t, client)
 	for policy, atLeast := range map[string]int{
 		"noeviction":  0,
 		"allkeys-lru": 1, "allkeys-random": 1,
@@ -38,7 +39,7 @@ func TestRedisEviction(t *testing.T) {
 		}
 		acknowledged := make(map[string]idempotency.Claim)
 		for range claims {
-			key, c := redisKey(), redisClaim()
+			key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 			_, err := store.Claim(ctx, key, c)
 			require.NoError(t, err)
 			acknowledged[key] = c
@@ -50,7 +51,7 @@ func TestRedisEviction(t *testing.T) {
 		for range 4 { // four times as much as there is room for
 			pipe := client.Pipeline()
 			for range room / len(cached) {
-				pipe.Set(ctx, "cache:"+redisKey(), cached, 0)
+				pipe.Set(ctx, "cache:"+guardtest.RedisKey(), cached, 0)
 			}
 			_, err := pipe.Exec(ctx)
 			if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
 )
@@ -34,46 +35,46 @@ func TestRedisFlushedDuringRun(t *testing.T) {
 }
 
 func redisFlushedDuringRun(t *testing.T, server *redistest.Server, flush, first string) {
-	begin := func(t *testing.T, key string, then http.Handler) (h *interrupted, a, b *redisProcess, done <-chan reply) {
+	begin := func(t *testing.T, key string, then http.Handler) (h *interrupted, a, b *redisProcess, done <-chan guardtest.Reply) {
 		h = interrupt(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, first) })
-		store := redisAt(t, server)
+		store := guardtest.RedisAt(t, server)
 		a = newRedisProcess(t, store, h)
 		b = newRedisProcess(t, store, then)
-		done = h.start(t, a, call{key: key})
+		done = h.start(t, a, guardtest.Call{Key: key})
 		server.Do(t, flush)
 		return h, a, b, done
 	}
 	t.Run("nobody came", func(t *testing.T) {
 		h, _, b, done := begin(t, "k1", http.NotFoundHandler())
 		h.goOn()
-		require.Equal(t, first, (<-done).body)
-		b.requireReplay(t, call{key: "k1"}, first)
+		require.Equal(t, first, (<-done).Body)
+		b.requireReplay(t, guardtest.Call{Key: "k1"}, first)
 	})
 	t.Run("another run is completed", func(t *testing.T) {
-		h, a, b, done := begin(t, "k2", answering(0, "second"))
-		require.Equal(t, "second", b.do(t, call{key: "k2"}).body, "not guaranteed after a flush: a second run")
+		h, a, b, done := begin(t, "k2", guardtest.Answering(0, "second"))
+		require.Equal(t, "second", b.Do(t, guardtest.Call{Key: "k2"}).Body, "not guaranteed after a flush: a second run")
 		h.goOn()
 		got := <-done
-		require.Equal(t, "second", got.body, "one answer for all")
-		require.True(t, got.replayed())
-		a.requireReplay(t, call{key: "k2"}, "second")
+		require.Equal(t, "second", got.Body, "one answer for all")
+		require.True(t, got.Replayed())
+		a.requireReplay(t, guardtest.Call{Key: "k2"}, "second")
 	})
 	t.Run("another run is in flight", func(t *testing.T) {
 		second := interrupt(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "second") })
 		h, a, b, done := begin(t, "k3", second)
-		other := second.start(t, b, call{key: "k3"})
+		other := second.start(t, b, guardtest.Call{Key: "k3"})
 		h.goOn()
-		requireProblem(t, <-done, http.StatusConflict, problem.InFlight)
+		guardtest.RequireProblem(t, <-done, http.StatusConflict, problem.InFlight)
 		second.goOn()
-		require.Equal(t, "second", (<-other).body)
-		a.requireReplay(t, call{key: "k3"}, "second")
+		require.Equal(t, "second", (<-other).Body)
+		a.requireReplay(t, guardtest.Call{Key: "k3"}, "second")
 	})
 	t.Run("another payload has the key", func(t *testing.T) {
-		h, a, b, done := begin(t, "k4", answering(0, "second"))
-		require.Equal(t, "second", b.do(t, call{key: "k4", body: `{"amount":2}`}).body)
+		h, a, b, done := begin(t, "k4", guardtest.Answering(0, "second"))
+		require.Equal(t, "second", b.Do(t, guardtest.Call{Key: "k4", Body: `{"amount":2}`}).Body)
 		h.goOn()
-		requireProblem(t, <-done, http.StatusConflict, problem.KeyReused)
-		a.requireReplay(t, call{key: "k4", body: `{"amount":2}`}, "second")
+		guardtest.RequireProblem(t, <-done, http.StatusConflict, problem.KeyReused)
+		a.requireReplay(t, guardtest.Call{Key: "k4", Body: `{"amount":2}`}, "second")
 	})
 }
 
@@ -82,7 +83,7 @@ func redisFlushedDuringRun(t *testing.T, server *redistest.Server, flush, first 
 func TestRedisFlushedRunIsStopped(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	store := redisAt(t, server)
+	store := guardtest.RedisAt(t, server)
 	second := interrupt(func(w http.ResponseWriter, r *http.Request) {
 		_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 2, nil })
 		if err != nil {
@@ -100,7 +101,7 @@ func TestRedisFlushedRunIsStopped(t *testing.T) {
 		}
 		select {
 		case <-r.Context().Done():
-		case <-time.After(redisPatience):
+		case <-time.After(guardtest.RedisPatience):
 			t.Error("the run is not stopped")
 		}
 		if err := context.Cause(r.Context()); !errors.Is(err, idempotency.ErrLeaseLost) {
@@ -112,22 +113,22 @@ func TestRedisFlushedRunIsStopped(t *testing.T) {
 	ended := make(chan any, 1)
 	go func() {
 		defer func() { ended <- recover() }()
-		_, _ = a.try(t.Context(), call{key: "k"})
+		_, _ = a.Try(t.Context(), guardtest.Call{Key: "k"})
 	}()
 	<-first.begun
 	server.Do(t, "FLUSHALL")
-	done := second.start(t, b, call{key: "k"})
+	done := second.start(t, b, guardtest.Call{Key: "k"})
 	first.goOn()
 	require.Equal(t, http.ErrAbortHandler, <-ended)
 	require.Eventually(t, func() bool { // the run is told first
-		return countKind(a.events, idempotency.EventLeaseLost) == 1
-	}, redisPatience, time.Millisecond)
-	requireProblem(t, a.do(t, call{key: "k"}), http.StatusConflict, problem.InFlight)
+		return a.events.Count(idempotency.EventLeaseLost) == 1
+	}, guardtest.RedisPatience, time.Millisecond)
+	guardtest.RequireProblem(t, a.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
 	second.goOn()
-	require.Equal(t, "second", (<-done).body)
-	a.requireReplay(t, call{key: "k"}, "second")
-	require.EqualValues(t, 1, first.runs.Load())
-	require.EqualValues(t, 1, second.runs.Load())
+	require.Equal(t, "second", (<-done).Body)
+	a.requireReplay(t, guardtest.Call{Key: "k"}, "second")
+	require.EqualValues(t, 1, first.Runs.Load())
+	require.EqualValues(t, 1, second.Runs.Load())
 }
 
 // A run that finds its record gone claims it anew, to record its answer. Where the replicas
@@ -136,14 +137,14 @@ func TestRedisFlushedWithoutReplicas(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)
 	replica := redistest.StartReplica(t, master)
-	_, err := redisAt(t, master, idempotency.WithReplicas(1, redisPatience)).Claim(t.Context(), redisKey(), redisClaim())
+	_, err := guardtest.RedisAt(t, master, idempotency.WithReplicas(1, guardtest.RedisPatience)).Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
 	require.NoError(t, err, "the replica has caught up")
 	h := interrupt(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "first") })
 	t.Cleanup(h.goOn)
-	p := newRedisProcess(t, redisAt(t, master, idempotency.WithReplicas(1, 200*time.Millisecond)), h)
-	var done <-chan reply
+	p := newRedisProcess(t, guardtest.RedisAt(t, master, idempotency.WithReplicas(1, 200*time.Millisecond)), h)
+	var done <-chan guardtest.Reply
 	for begun := false; !begun; {
-		done = p.begin(t, call{key: "k"})
+		done = p.Begin(t, guardtest.Call{Key: "k"})
 		select {
 		case <-h.begun:
 			begun = true
@@ -153,16 +154,16 @@ func TestRedisFlushedWithoutReplicas(t *testing.T) {
 	master.Do(t, "FLUSHALL")
 	replica.Pause(t)
 	h.goOn()
-	require.Equal(t, "first", (<-done).body)
-	onMaster := redisAt(t, master)
+	require.Equal(t, "first", (<-done).Body)
+	onMaster := guardtest.RedisAt(t, master)
 	require.Eventually(t, func() (completed bool) {
 		err := onMaster.List(t.Context(), func(_ string, r idempotency.Record) bool {
 			completed = r.State == idempotency.StateCompleted
 			return true
 		})
 		return err == nil && completed
-	}, redisPatience, 20*time.Millisecond, "the master has the answer, whoever else has not")
+	}, guardtest.RedisPatience, 20*time.Millisecond, "the master has the answer, whoever else has not")
 	replica.Resume(t)
-	p.requireReplay(t, call{key: "k"}, "first")
-	require.EqualValues(t, 1, h.runs.Load())
+	p.requireReplay(t, guardtest.Call{Key: "k"}, "first")
+	require.EqualValues(t, 1, h.Runs.Load())
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
 )
@@ -21,7 +22,7 @@ func TestRedisFullDuringRuns(t *testing.T) {
 	const lease = 9 * time.Second
 	large := strings.Repeat("large ", 5000)
 	server := redistest.Start(t)
-	store := redisAt(t, server)
+	store := guardtest.RedisAt(t, server)
 	step := func(r *http.Request) {
 		_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) { return "ch_1", nil })
 		if err != nil {
@@ -41,7 +42,7 @@ func TestRedisFullDuringRuns(t *testing.T) {
 	type begun struct {
 		h    *interrupted
 		p    *redisProcess
-		done <-chan reply
+		done <-chan guardtest.Reply
 	}
 	runs := make(map[string]begun)
 	for name, test := range tests {
@@ -50,18 +51,18 @@ func TestRedisFullDuringRuns(t *testing.T) {
 			test.end(w, r)
 		})
 		p := newRedisProcess(t, store, h, idempotency.WithLease(lease), idempotency.WithRecovery(idempotency.Hold))
-		runs[name] = begun{h, p, h.start(t, p, call{key: strings.ReplaceAll(name, " ", "-")})}
+		runs[name] = begun{h, p, h.start(t, p, guardtest.Call{Key: strings.ReplaceAll(name, " ", "-")})}
 	}
 	server.Do(t, "CONFIG", "SET", "maxmemory", "100")
 	t.Cleanup(func() { server.Do(t, "CONFIG", "SET", "maxmemory", "0") }) // or what has failed would be tried for ever
 
-	unused := &counter{}
+	unused := &guardtest.Counter{}
 	p := newRedisProcess(t, store, unused)
 	for range 3 {
-		requireProblem(t, p.do(t, call{key: "new"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+		guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "new"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 	}
-	require.Zero(t, unused.runs.Load())
-	for _, e := range p.events.all {
+	require.Zero(t, unused.Runs.Load())
+	for _, e := range p.events.All() {
 		if e.Kind == idempotency.EventStoreError {
 			require.ErrorIs(t, e.Err, idempotency.ErrStoreFull)
 		}
@@ -72,23 +73,23 @@ func TestRedisFullDuringRuns(t *testing.T) {
 		run := runs[name]
 		run.h.goOn()
 		first := <-run.done
-		next := run.p.do(t, call{key: strings.ReplaceAll(name, " ", "-")})
-		require.Equal(t, test.next, next.status, name)
+		next := run.p.Do(t, guardtest.Call{Key: strings.ReplaceAll(name, " ", "-")})
+		require.Equal(t, test.next, next.Status, name)
 		if test.next == http.StatusOK && !test.again {
-			require.True(t, next.replayed(), name)
-			require.Equal(t, first.body, next.body, name)
+			require.True(t, next.Replayed(), name)
+			require.Equal(t, first.Body, next.Body, name)
 		}
 		want := int64(1)
 		if test.again {
 			want = 2
 		}
-		require.Equal(t, want, run.h.runs.Load(), name)
+		require.Equal(t, want, run.h.Runs.Load(), name)
 		for _, kind := range []idempotency.EventKind{
 			idempotency.EventStoreError, idempotency.EventLeaseLost, idempotency.EventRecordingDelayed,
 		} {
-			require.Zero(t, countKind(run.p.events, kind), "%s: %s", name, kind)
+			require.Zero(t, run.p.events.Count(kind), "%s: %s", name, kind)
 		}
 	}
 	server.Do(t, "CONFIG", "SET", "maxmemory", "0")
-	require.Equal(t, http.StatusCreated, p.do(t, call{key: "new"}).status)
+	require.Equal(t, http.StatusCreated, p.Do(t, guardtest.Call{Key: "new"}).Status)
 }

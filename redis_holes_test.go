@@ -12,6 +12,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/faultproxy"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
 )
@@ -26,31 +27,31 @@ func TestRedisBlackHole(t *testing.T) {
 		"to the server": faultproxy.ToServer, "to the client": faultproxy.ToClient,
 	}, func(t *testing.T, way faultproxy.Direction) {
 		proxy := faultproxy.New(t, server.Addr)
-		store := redisStore(t, redisClient(t, proxy.Addr()))
-		h, unheard := interrupt(nil), answering(0, "unheard")
+		store := guardtest.RedisStore(t, guardtest.RedisClient(t, proxy.Addr()))
+		h, unheard := interrupt(nil), guardtest.Answering(0, "unheard")
 		hold := idempotency.WithRecovery(idempotency.Hold)
 		a, b := newRedisProcess(t, store, h, hold), newRedisProcess(t, store, unheard, hold)
-		running, ghost := call{key: redisKey()}, call{key: redisKey()}
+		running, ghost := guardtest.Call{Key: guardtest.RedisKey()}, guardtest.Call{Key: guardtest.RedisKey()}
 		done := h.start(t, a, running)
 
 		proxy.Hole(way)
-		requireProblem(t, b.do(t, ghost), http.StatusServiceUnavailable, problem.StoreUnavailable)
-		require.Zero(t, unheard.runs.Load())
+		guardtest.RequireProblem(t, b.Do(t, ghost), http.StatusServiceUnavailable, problem.StoreUnavailable)
+		require.Zero(t, unheard.Runs.Load())
 		h.goOn()
 		begin := time.Now()
-		require.Equal(t, "run 1", (<-done).body)
+		require.Equal(t, "run 1", (<-done).Body)
 		require.Less(t, time.Since(begin), 10*time.Second)
-		require.Equal(t, 1, countKind(a.events, idempotency.EventRecordingDelayed))
+		require.Equal(t, 1, a.events.Count(idempotency.EventRecordingDelayed))
 
 		proxy.Heal()
 		b.requireReplay(t, running, "run 1")
-		require.EqualValues(t, 1, h.runs.Load())
+		require.EqualValues(t, 1, h.Runs.Load())
 		got := b.persist(t, ghost) // it is given back, and neither held nor blocked for a lease
-		require.Equal(t, "unheard", got.body)
-		require.EqualValues(t, 1, unheard.runs.Load())
+		require.Equal(t, "unheard", got.Body)
+		require.EqualValues(t, 1, unheard.Runs.Load())
 		for _, p := range []*redisProcess{a, b} {
 			require.NoError(t, p.guard.Shutdown(t.Context()))
-			require.Zero(t, countKind(p.events, idempotency.EventLeaseLost))
+			require.Zero(t, p.events.Count(idempotency.EventLeaseLost))
 		}
 	})
 }
@@ -61,22 +62,22 @@ func TestRedisSlowNetwork(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := faultproxy.New(t, server.Addr)
 	const lease, slowness = 9 * time.Second, 100 * time.Millisecond
-	h := answering(lease+time.Second, "done")
-	client := redisClient(t, proxy.Addr())
-	p := newRedisProcess(t, redisStore(t, client), h,
-		idempotency.WithLease(lease), idempotency.WithWait(redisPatience))
+	h := guardtest.Answering(lease+time.Second, "done")
+	client := guardtest.RedisClient(t, proxy.Addr())
+	p := newRedisProcess(t, guardtest.RedisStore(t, client), h,
+		idempotency.WithLease(lease), idempotency.WithWait(guardtest.RedisPatience))
 	require.NoError(t, client.Ping(t.Context()).Err()) // there is a connection
 	proxy.Delay(faultproxy.ToServer, slowness)
 	proxy.Delay(faultproxy.ToClient, slowness)
-	key := call{key: "k"}
-	first, second := p.begin(t, key), p.begin(t, key)
+	key := guardtest.Call{Key: "k"}
+	first, second := p.Begin(t, key), p.Begin(t, key)
 	a, b := <-first, <-second
-	require.Equal(t, "done", a.body)
-	require.Equal(t, "done", b.body)
-	require.NotEqual(t, a.replayed(), b.replayed(), "one has run, and one has waited")
-	require.EqualValues(t, 1, h.runs.Load())
-	require.Zero(t, countKind(p.events, idempotency.EventLeaseLost))
-	require.Zero(t, countKind(p.events, idempotency.EventStoreError))
+	require.Equal(t, "done", a.Body)
+	require.Equal(t, "done", b.Body)
+	require.NotEqual(t, a.Replayed(), b.Replayed(), "one has run, and one has waited")
+	require.EqualValues(t, 1, h.Runs.Load())
+	require.Zero(t, p.events.Count(idempotency.EventLeaseLost))
+	require.Zero(t, p.events.Count(idempotency.EventStoreError))
 }
 
 // Idle connections that have died are not found out by requests: those that were reset
@@ -105,28 +106,28 @@ func TestRedisStaleConnections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			proxy := faultproxy.New(t, server.Addr)
-			client := redisClientAt(t, proxy.Addr(), func(o *redis.Options) {
+			client := guardtest.RedisClientAt(t, proxy.Addr(), func(o *redis.Options) {
 				o.MinIdleConns, o.PoolSize = connections, connections
 				test.change(o)
 			})
-			h := &counter{}
-			p := newRedisProcess(t, redisStore(t, client), h)
-			p.do(t, call{key: redisKey()}) // the server knows the scripts
+			h := &guardtest.Counter{}
+			p := newRedisProcess(t, guardtest.RedisStore(t, client), h)
+			p.Do(t, guardtest.Call{Key: guardtest.RedisKey()}) // the server knows the scripts
 			require.Eventually(t, func() bool {
 				return client.PoolStats().IdleConns >= connections
-			}, redisPatience, time.Millisecond)
+			}, guardtest.RedisPatience, time.Millisecond)
 			test.kill(proxy)
 			var requests sync.WaitGroup
 			for range connections {
 				requests.Go(func() {
-					if got := p.attempt(t, call{key: redisKey()}); got.status != http.StatusCreated {
-						t.Errorf("%d: %s", got.status, got.body)
+					if got := p.Attempt(t, guardtest.Call{Key: guardtest.RedisKey()}); got.Status != http.StatusCreated {
+						t.Errorf("%d: %s", got.Status, got.Body)
 					}
 				})
 			}
 			requests.Wait()
-			require.EqualValues(t, 1+connections, h.runs.Load())
-			require.Zero(t, countKind(p.events, idempotency.EventStoreError))
+			require.EqualValues(t, 1+connections, h.Runs.Load())
+			require.Zero(t, p.events.Count(idempotency.EventStoreError))
 		})
 	}
 }

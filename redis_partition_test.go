@@ -11,6 +11,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/faultproxy"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 )
 
@@ -33,8 +34,8 @@ func TestRedisPartition(t *testing.T) {
 			master := redistest.Start(t, test.args...)
 			link := faultproxy.New(t, master.Addr)
 			replica := redistest.StartReplicaVia(t, link.Addr())
-			store := redisAt(t, master, test.opts...)
-			patient, cancel := context.WithTimeout(t.Context(), redisPatience)
+			store := guardtest.RedisAt(t, master, test.opts...)
+			patient, cancel := context.WithTimeout(t.Context(), guardtest.RedisPatience)
 			defer cancel()
 			before := acknowledge(patient, store, 200)
 			require.NotEmpty(t, before)
@@ -46,7 +47,7 @@ func TestRedisPartition(t *testing.T) {
 			during := acknowledge(apart, store, -1)
 			replica.Do(t, "REPLICAOF", "NO", "ONE")
 
-			successor := redisAt(t, replica)
+			successor := guardtest.RedisAt(t, replica)
 			lost := countLost(t, successor, before)
 			t.Logf("acknowledged before the partition: %d lost of %d", lost, len(before))
 			if test.opts != nil {
@@ -70,27 +71,27 @@ func TestRedisPartitionDuringRun(t *testing.T) {
 	master := redistest.Start(t)
 	link := faultproxy.New(t, master.Addr)
 	replica := redistest.StartReplicaVia(t, link.Addr())
-	store := redisAt(t, master, idempotency.WithReplicas(1, time.Second))
-	patient, cancel := context.WithTimeout(t.Context(), redisPatience)
+	store := guardtest.RedisAt(t, master, idempotency.WithReplicas(1, time.Second))
+	patient, cancel := context.WithTimeout(t.Context(), guardtest.RedisPatience)
 	defer cancel()
 	require.NotEmpty(t, acknowledge(patient, store, 1)) // the replica answers
 	var runs [3]*idempotency.Operation
 	h := interrupt(nil)
-	pass := h.handler
-	h.handler = func(w http.ResponseWriter, r *http.Request, run int64) {
+	pass := h.Handler
+	h.Handler = func(w http.ResponseWriter, r *http.Request, run int64) {
 		runs[run], _ = idempotency.FromContext(r.Context())
 		runs[run].SetOutcome(idempotency.NotExecuted) // there is no replica left to record an answer
 		pass(w, r, run)
 	}
 	lease := idempotency.WithLease(6 * time.Second)
-	a, b := newRedisProcess(t, store, h, lease), newRedisProcess(t, redisAt(t, replica), h, lease)
-	h.start(t, a, call{key: "running"})
+	a, b := newRedisProcess(t, store, h, lease), newRedisProcess(t, guardtest.RedisAt(t, replica), h, lease)
+	h.start(t, a, guardtest.Call{Key: "running"})
 	require.True(t, runs[1].Valid())
 
 	link.Hole(faultproxy.ToServer)
 	link.Hole(faultproxy.ToClient)
 	replica.Do(t, "REPLICAOF", "NO", "ONE")
-	require.Equal(t, "run 2", b.persist(t, call{key: "running"}).body)
+	require.Equal(t, "run 2", b.persist(t, guardtest.Call{Key: "running"}).Body)
 	require.Equal(t, 2, runs[2].Attempt())
 	require.False(t, runs[1].Valid())
 }
@@ -110,12 +111,12 @@ func TestRedisMasterKilledUnderLoad(t *testing.T) {
 			link.Delay(faultproxy.ToClient, 10*time.Millisecond) // another data centre
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			store := redisAt(t, master, opts...)
+			store := guardtest.RedisAt(t, master, opts...)
 			acknowledged := acknowledge(ctx, store, 50)
 			time.AfterFunc(time.Second, func() { master.Kill(); cancel() })
 			maps.Copy(acknowledged, acknowledge(ctx, store, -1))
 			replica.Do(t, "REPLICAOF", "NO", "ONE")
-			lost := countLost(t, redisAt(t, replica), acknowledged)
+			lost := countLost(t, guardtest.RedisAt(t, replica), acknowledged)
 			t.Logf("%d of %d acknowledged claims lost", lost, len(acknowledged))
 			require.NotEmpty(t, acknowledged)
 			if opts != nil {

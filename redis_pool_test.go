@@ -14,6 +14,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/faultproxy"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
 )
@@ -26,10 +27,10 @@ func TestRedisRenewalsSurviveAStorm(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := faultproxy.New(t, server.Addr)
 	proxy.Delay(faultproxy.ToServer, 5*time.Millisecond)
-	client := redisClientAt(t, proxy.Addr(), func(o *redis.Options) { o.PoolSize = 2 })
+	client := guardtest.RedisClientAt(t, proxy.Addr(), func(o *redis.Options) { o.PoolSize = 2 })
 	h := interrupt(nil)
-	p := newRedisProcess(t, redisStore(t, client), h, idempotency.WithLease(lease))
-	done := h.start(t, p, call{key: "long"})
+	p := newRedisProcess(t, guardtest.RedisStore(t, client), h, idempotency.WithLease(lease))
+	done := h.start(t, p, guardtest.Call{Key: "long"})
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*lease)
 	defer cancel()
@@ -37,15 +38,15 @@ func TestRedisRenewalsSurviveAStorm(t *testing.T) {
 	for range 30 {
 		storm.Go(func() {
 			for ctx.Err() == nil {
-				_, _ = p.try(ctx, call{key: "long"})
+				_, _ = p.Try(ctx, guardtest.Call{Key: "long"})
 			}
 		})
 	}
 	storm.Wait()
 	h.goOn()
-	require.Equal(t, "run 1", (<-done).body)
-	require.Zero(t, countKind(p.events, idempotency.EventLeaseLost))
-	require.EqualValues(t, 1, h.runs.Load())
+	require.Equal(t, "run 1", (<-done).Body)
+	require.Zero(t, p.events.Count(idempotency.EventLeaseLost))
+	require.EqualValues(t, 1, h.Runs.Load())
 }
 
 // An application that keeps all connections of the client that it shares with the store
@@ -58,11 +59,11 @@ func TestRedisPoolExhausted(t *testing.T) {
 	const lease = 6 * time.Second
 	server := redistest.Start(t)
 	sideBySide(t, map[string]bool{"shared client": true, "own client": false}, func(t *testing.T, shared bool) {
-		key := redisKey()
-		application := redisClientAt(t, server.Addr, func(o *redis.Options) { o.PoolSize = 2 })
-		store := redisStore(t, application)
+		key := guardtest.RedisKey()
+		application := guardtest.RedisClientAt(t, server.Addr, func(o *redis.Options) { o.PoolSize = 2 })
+		store := guardtest.RedisStore(t, application)
 		if !shared {
-			store = redisAt(t, server)
+			store = guardtest.RedisAt(t, server)
 		}
 		h := interrupt(func(w http.ResponseWriter, r *http.Request) {
 			op, _ := idempotency.FromContext(r.Context())
@@ -80,7 +81,7 @@ func TestRedisPoolExhausted(t *testing.T) {
 			_, _ = io.WriteString(w, "run 1")
 		})
 		p := newRedisProcess(t, store, h, idempotency.WithLease(lease))
-		done := h.start(t, p, call{key: key})
+		done := h.start(t, p, guardtest.Call{Key: key})
 
 		var taken sync.WaitGroup
 		giveBack := sync.OnceFunc(func() { server.Do(t, "RPUSH", "queue of "+key, "one", "two") })
@@ -90,21 +91,21 @@ func TestRedisPoolExhausted(t *testing.T) {
 		}
 		require.Eventually(t, func() bool {
 			return application.PoolStats().TotalConns-application.PoolStats().IdleConns >= 2
-		}, redisPatience, time.Millisecond)
+		}, guardtest.RedisPatience, time.Millisecond)
 		h.goOn()
 		if shared {
-			requireProblem(t, p.do(t, call{key: "new"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
-			requireProblem(t, <-done, http.StatusConflict, problem.InFlight)
+			guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "new"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+			guardtest.RequireProblem(t, <-done, http.StatusConflict, problem.InFlight)
 		} else {
-			require.Equal(t, "run 1", (<-done).body)
+			require.Equal(t, "run 1", (<-done).Body)
 		}
 		giveBack()
 		taken.Wait()
 		require.NoError(t, p.guard.Shutdown(t.Context()))
-		other := newRedisProcess(t, redisAt(t, server), h)
-		other.requireReplay(t, call{key: key}, "run 1")
-		require.EqualValues(t, 1, h.runs.Load())
-		lost := countKind(p.events, idempotency.EventLeaseLost)
+		other := newRedisProcess(t, guardtest.RedisAt(t, server), h)
+		other.requireReplay(t, guardtest.Call{Key: key}, "run 1")
+		require.EqualValues(t, 1, h.Runs.Load())
+		lost := p.events.Count(idempotency.EventLeaseLost)
 		require.Equal(t, shared, lost == 1, "leases lost: %d", lost)
 	})
 }

@@ -9,11 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
-	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/internal/guardtest"
 )
 
 // A redisProcess is a process of an application whose records are in Redis. Two of them
@@ -22,20 +21,20 @@ import (
 // generous deadlines, and a run that keeps its lease by renewals has one of six seconds at
 // least: on a busy machine a turn may take more than one.
 type redisProcess struct {
-	*server
+	*guardtest.Server
 	guard  *idempotency.Guard
 	store  *idempotency.RedisStore
-	events *events
+	events *guardtest.Events
 }
 
 func newRedisProcess(t testing.TB, store *idempotency.RedisStore, h http.Handler, opts ...idempotency.Option) *redisProcess {
 	t.Helper()
-	p := &redisProcess{store: store, events: &events{}}
-	p.guard = newGuard(t, store, append([]idempotency.Option{idempotency.WithObserver(p.events.observe)}, opts...)...)
-	p.server = serveRecorder(t, p.guard.Handler(h))
+	p := &redisProcess{store: store, events: &guardtest.Events{}}
+	p.guard = guardtest.NewGuard(t, store, append([]idempotency.Option{idempotency.WithObserver(p.events.Observe)}, opts...)...)
+	p.Server = guardtest.ServeRecorder(t, p.guard.Handler(h))
 	// A test that has failed while its servers are away must not wait for them.
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), redisPatience)
+		ctx, cancel := context.WithTimeout(context.Background(), guardtest.RedisPatience)
 		defer cancel()
 		_ = p.guard.Shutdown(ctx)
 	})
@@ -53,18 +52,10 @@ func sideBySide[T any](t *testing.T, cases map[string]T, test func(t *testing.T,
 	}
 }
 
-// begin makes a request that the test does not wait for.
-func (s *server) begin(t *testing.T, c call) <-chan reply {
-	t.Helper()
-	done := make(chan reply, 1)
-	go func() { done <- s.attempt(t, c) }()
-	return done
-}
-
 // An interrupted handler answers with the number of its run. Its first run stops in the
 // middle, for the test to do something meanwhile; the others pass.
 type interrupted struct {
-	counter
+	guardtest.Counter
 	begun chan struct{} // closed when the first run has got to the middle
 	goOn  func()        // lets it go on from there
 	then  func(w http.ResponseWriter, r *http.Request)
@@ -75,7 +66,7 @@ type interrupted struct {
 func interrupt(then func(w http.ResponseWriter, r *http.Request)) *interrupted {
 	wait := make(chan struct{})
 	h := &interrupted{begun: make(chan struct{}), goOn: sync.OnceFunc(func() { close(wait) }), then: then}
-	h.handler = func(w http.ResponseWriter, r *http.Request, run int64) {
+	h.Handler = func(w http.ResponseWriter, r *http.Request, run int64) {
 		if run == 1 {
 			close(h.begun)
 			<-wait
@@ -90,24 +81,24 @@ func interrupt(then func(w http.ResponseWriter, r *http.Request)) *interrupted {
 }
 
 // start begins the first run and returns when it has got to the middle.
-func (h *interrupted) start(t *testing.T, p *redisProcess, c call) <-chan reply {
+func (h *interrupted) start(t *testing.T, p *redisProcess, c guardtest.Call) <-chan guardtest.Reply {
 	t.Helper()
 	t.Cleanup(h.goOn) // also when the test has failed
-	done := p.begin(t, c)
+	done := p.Begin(t, c)
 	<-h.begun
 	return done
 }
 
 // requireReplay asks until the answer is a replay, and that of no other run.
-func (p *redisProcess) requireReplay(t *testing.T, c call, body string) {
+func (p *redisProcess) requireReplay(t *testing.T, c guardtest.Call, body string) {
 	t.Helper()
-	var got reply
+	var got guardtest.Reply
 	require.Eventually(t, func() bool {
-		got = p.do(t, c)
-		return got.status == http.StatusOK
-	}, redisPatience, 20*time.Millisecond)
-	require.True(t, got.replayed())
-	require.Equal(t, body, got.body)
+		got = p.Do(t, c)
+		return got.Status == http.StatusOK
+	}, guardtest.RedisPatience, 20*time.Millisecond)
+	require.True(t, got.Replayed())
+	require.Equal(t, body, got.Body)
 }
 
 // acknowledge claims keys of its own from several goroutines at once, until ctx is done or
@@ -121,7 +112,7 @@ func acknowledge(ctx context.Context, s *idempotency.RedisStore, enough int) map
 	for range 8 {
 		clients.Go(func() {
 			for ctx.Err() == nil {
-				key, c := redisKey(), redisClaim()
+				key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 				each, cancel := context.WithTimeout(ctx, time.Second)
 				if r, err := s.Claim(each, key, c); err == nil && r.Mine {
 					mu.Lock()
@@ -149,7 +140,7 @@ func countLost(t *testing.T, s *idempotency.RedisStore, acknowledged map[string]
 	for range 8 {
 		clients.Go(func() {
 			for key := range keys {
-				r, err := s.Claim(t.Context(), key, redisClaim())
+				r, err := s.Claim(t.Context(), key, guardtest.RedisClaim())
 				if err != nil {
 					t.Error(err)
 				}
@@ -165,20 +156,4 @@ func countLost(t *testing.T, s *idempotency.RedisStore, acknowledged map[string]
 	close(keys)
 	clients.Wait()
 	return int(lost.Load())
-}
-
-// redisAt is a store on one server, with a client of its own.
-func redisAt(t testing.TB, server *redistest.Server, opts ...idempotency.RedisOption) *idempotency.RedisStore {
-	t.Helper()
-	return redisStore(t, redisClient(t, server.Addr), opts...)
-}
-
-// redisClientAt is redisClient for one address, with further options.
-func redisClientAt(t testing.TB, addr string, change func(*redis.Options)) redis.UniversalClient {
-	t.Helper()
-	o := &redis.Options{Addr: addr, ContextTimeoutEnabled: true}
-	change(o)
-	client := redis.NewClient(o)
-	t.Cleanup(func() { _ = client.Close() })
-	return client
 }

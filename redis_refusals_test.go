@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
 )
@@ -44,18 +45,18 @@ func TestRedisServerRefuses(t *testing.T) {
 				s.Do(t, "BGSAVE")
 				require.Eventually(t, func() bool {
 					return s.Info(t, "persistence")["rdb_last_bgsave_status"] == "err"
-				}, redisPatience, 10*time.Millisecond)
+				}, guardtest.RedisPatience, 10*time.Millisecond)
 			},
 			func(t *testing.T, s *redistest.Server, _ string) { s.Do(t, "CONFIG", "SET", "save", "") },
 		},
 		"BUSY, a script runs": {
 			func(t *testing.T, s *redistest.Server, _ string) {
 				s.Do(t, "CONFIG", "SET", "lua-time-limit", "1")
-				client := redisClientAt(t, s.Addr, func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = -1, -1 })
+				client := guardtest.RedisClientAt(t, s.Addr, func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = -1, -1 })
 				go client.Eval(context.WithoutCancel(t.Context()), "while true do end", nil)
 				require.Eventually(t, func() bool {
-					return redis.HasErrorPrefix(redisClient(t, s.Addr).Get(t.Context(), "k").Err(), "BUSY")
-				}, redisPatience, 10*time.Millisecond)
+					return redis.HasErrorPrefix(guardtest.RedisClient(t, s.Addr).Get(t.Context(), "k").Err(), "BUSY")
+				}, guardtest.RedisPatience, 10*time.Millisecond)
 			},
 			func(t *testing.T, s *redistest.Server, _ string) { s.Do(t, "SCRIPT", "KILL") },
 		},
@@ -66,19 +67,19 @@ func TestRedisServerRefuses(t *testing.T) {
 	}, func(t *testing.T, test refusal) {
 		dir := t.TempDir()
 		server := redistest.Start(t, "--dir", dir)
-		h, unused := interrupt(nil), &counter{}
-		store := redisAt(t, server)
+		h, unused := interrupt(nil), &guardtest.Counter{}
+		store := guardtest.RedisAt(t, server)
 		a, b := newRedisProcess(t, store, h), newRedisProcess(t, store, unused)
-		done := h.start(t, a, call{key: "running"})
+		done := h.start(t, a, guardtest.Call{Key: "running"})
 		test.refuse(t, server, dir)
-		requireProblem(t, b.do(t, call{key: "new"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
-		require.Zero(t, unused.runs.Load())
+		guardtest.RequireProblem(t, b.Do(t, guardtest.Call{Key: "new"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+		require.Zero(t, unused.Runs.Load())
 		h.goOn()
-		require.Equal(t, "run 1", (<-done).body)
-		require.Equal(t, 1, countKind(a.events, idempotency.EventRecordingDelayed))
+		require.Equal(t, "run 1", (<-done).Body)
+		require.Equal(t, 1, a.events.Count(idempotency.EventRecordingDelayed))
 		test.relent(t, server, dir)
 		require.NoError(t, a.guard.Shutdown(t.Context()))
-		b.requireReplay(t, call{key: "running"}, "run 1")
-		require.Equal(t, http.StatusCreated, b.do(t, call{key: "new"}).status)
+		b.requireReplay(t, guardtest.Call{Key: "running"}, "run 1")
+		require.Equal(t, http.StatusCreated, b.Do(t, guardtest.Call{Key: "new"}).Status)
 	})
 }

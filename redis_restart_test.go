@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
 )
@@ -25,34 +26,34 @@ func TestRedisRestartDuringRun(t *testing.T) {
 		server := redistest.Start(t, args...)
 		t.Run("the run ends afterwards", func(t *testing.T) {
 			h := interrupt(nil)
-			a, b := newRedisProcess(t, redisAt(t, server), h), newRedisProcess(t, redisAt(t, server), h)
-			done := h.start(t, a, call{key: "after"})
+			a, b := newRedisProcess(t, guardtest.RedisAt(t, server), h), newRedisProcess(t, guardtest.RedisAt(t, server), h)
+			done := h.start(t, a, guardtest.Call{Key: "after"})
 			server.Kill()
-			requireProblem(t, b.do(t, call{key: "after"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+			guardtest.RequireProblem(t, b.Do(t, guardtest.Call{Key: "after"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 			server.Restart(t)
 			if persistent {
-				requireProblem(t, b.do(t, call{key: "after"}), http.StatusConflict, problem.InFlight)
+				guardtest.RequireProblem(t, b.Do(t, guardtest.Call{Key: "after"}), http.StatusConflict, problem.InFlight)
 			}
 			h.goOn()
-			require.Equal(t, "run 1", (<-done).body)
-			b.requireReplay(t, call{key: "after"}, "run 1")
-			require.EqualValues(t, 1, h.runs.Load())
+			require.Equal(t, "run 1", (<-done).Body)
+			b.requireReplay(t, guardtest.Call{Key: "after"}, "run 1")
+			require.EqualValues(t, 1, h.Runs.Load())
 		})
 		t.Run("the run ends meanwhile", func(t *testing.T) {
 			h := interrupt(nil)
-			a, b := newRedisProcess(t, redisAt(t, server), h), newRedisProcess(t, redisAt(t, server), h)
-			done := h.start(t, a, call{key: "meanwhile"})
+			a, b := newRedisProcess(t, guardtest.RedisAt(t, server), h), newRedisProcess(t, guardtest.RedisAt(t, server), h)
+			done := h.start(t, a, guardtest.Call{Key: "meanwhile"})
 			server.Kill()
 			h.goOn()
 			got := <-done
-			require.Equal(t, "run 1", got.body, "the client gets the answer that there is")
-			require.Equal(t, 1, countKind(a.events, idempotency.EventRecordingDelayed))
-			requireProblem(t, b.do(t, call{key: "meanwhile"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+			require.Equal(t, "run 1", got.Body, "the client gets the answer that there is")
+			require.Equal(t, 1, a.events.Count(idempotency.EventRecordingDelayed))
+			guardtest.RequireProblem(t, b.Do(t, guardtest.Call{Key: "meanwhile"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 			server.Restart(t)
 			// Without persistence the key is free until the answer has been recorded.
 			require.NoError(t, a.guard.Shutdown(t.Context()))
-			b.requireReplay(t, call{key: "meanwhile"}, "run 1")
-			require.EqualValues(t, 1, h.runs.Load())
+			b.requireReplay(t, guardtest.Call{Key: "meanwhile"}, "run 1")
+			require.EqualValues(t, 1, h.Runs.Load())
 		})
 	})
 }
@@ -76,10 +77,10 @@ func TestRedisKillUnderLoad(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			time.AfterFunc(500*time.Millisecond, func() { server.Kill(); cancel() })
-			acknowledged := acknowledge(ctx, redisAt(t, server), -1)
+			acknowledged := acknowledge(ctx, guardtest.RedisAt(t, server), -1)
 			require.NotEmpty(t, acknowledged)
 			server.Restart(t)
-			lost := countLost(t, redisAt(t, server), acknowledged)
+			lost := countLost(t, guardtest.RedisAt(t, server), acknowledged)
 			t.Logf("%d of %d acknowledged claims lost", lost, len(acknowledged))
 			if test.all {
 				require.Equal(t, len(acknowledged), lost)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 )
 
@@ -28,21 +29,21 @@ func TestRedisScriptsForgottenUnderLoad(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := &counter{handler: func(w http.ResponseWriter, r *http.Request, run int64) {
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
 				_, _ = fmt.Fprint(w, run, " ")
 				_, _ = io.WriteString(w, answers[run%2])
 			}}
-			p := newRedisProcess(t, redisAt(t, master, opts...), h)
+			p := newRedisProcess(t, guardtest.RedisAt(t, master, opts...), h)
 			const clients, each = 4, 50
 			ended := make(chan struct{})
 			var traffic, flushes sync.WaitGroup
 			for n := range clients {
 				traffic.Go(func() {
 					for i := range each {
-						c := call{key: fmt.Sprintf("%s-%d-%d", name, n, i)}
-						first, again := p.attempt(t, c), p.attempt(t, c)
-						if first.status != http.StatusOK || first.replayed() || !again.replayed() || again.body != first.body {
-							t.Errorf("%s: %d, then %d, replayed: %v", c.key, first.status, again.status, again.replayed())
+						c := guardtest.Call{Key: fmt.Sprintf("%s-%d-%d", name, n, i)}
+						first, again := p.Attempt(t, c), p.Attempt(t, c)
+						if first.Status != http.StatusOK || first.Replayed() || !again.Replayed() || again.Body != first.Body {
+							t.Errorf("%s: %d, then %d, replayed: %v", c.Key, first.Status, again.Status, again.Replayed())
 						}
 					}
 				})
@@ -60,8 +61,8 @@ func TestRedisScriptsForgottenUnderLoad(t *testing.T) {
 			traffic.Wait()
 			close(ended)
 			flushes.Wait()
-			require.EqualValues(t, clients*each, h.runs.Load())
-			for _, err := range p.events.errors() {
+			require.EqualValues(t, clients*each, h.Runs.Load())
+			for _, err := range p.events.Errors() {
 				require.NotContains(t, err.Error(), "NOSCRIPT")
 			}
 		})

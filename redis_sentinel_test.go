@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
 )
@@ -24,26 +25,26 @@ func TestRedisSentinelFailover(t *testing.T) {
 		MasterName: redistest.MasterName, SentinelAddrs: f.Addrs(), ContextTimeoutEnabled: true,
 	})
 	t.Cleanup(func() { _ = client.Close() })
-	store := redisStore(t, client, idempotency.WithReplicas(1, time.Second))
+	store := guardtest.RedisStore(t, client, idempotency.WithReplicas(1, time.Second))
 	require.NoError(t, store.Check(t.Context()))
 	h := interrupt(nil)
 	p := newRedisProcess(t, store, h)
-	recorded, running, later := call{key: "recorded"}, call{key: "running"}, call{key: "later"}
+	recorded, running, later := guardtest.Call{Key: "recorded"}, guardtest.Call{Key: "running"}, guardtest.Call{Key: "later"}
 	done := h.start(t, p, running)
-	require.Equal(t, "run 2", p.do(t, recorded).body)
+	require.Equal(t, "run 2", p.Do(t, recorded).Body)
 
 	f.Master.Kill()
-	requireProblem(t, p.do(t, later), http.StatusServiceUnavailable, problem.StoreUnavailable)
+	guardtest.RequireProblem(t, p.Do(t, later), http.StatusServiceUnavailable, problem.StoreUnavailable)
 	h.goOn()
-	require.Equal(t, "run 1", (<-done).body)
+	require.Equal(t, "run 1", (<-done).Body)
 	p.requireReplay(t, recorded, "run 2")
-	requireProblem(t, p.do(t, later), http.StatusServiceUnavailable, problem.StoreUnavailable)
-	require.EqualValues(t, 2, h.runs.Load())
+	guardtest.RequireProblem(t, p.Do(t, later), http.StatusServiceUnavailable, problem.StoreUnavailable)
+	require.EqualValues(t, 2, h.Runs.Load())
 
 	redistest.StartReplica(t, f.Replica)
-	require.Equal(t, "run 3", p.persist(t, later).body)
+	require.Equal(t, "run 3", p.persist(t, later).Body)
 	p.requireReplay(t, running, "run 1")
-	require.EqualValues(t, 3, h.runs.Load())
+	require.EqualValues(t, 3, h.Runs.Load())
 	require.NoError(t, p.guard.Shutdown(t.Context()))
-	require.Zero(t, countKind(p.events, idempotency.EventLeaseLost))
+	require.Zero(t, p.events.Count(idempotency.EventLeaseLost))
 }

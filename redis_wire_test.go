@@ -15,6 +15,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/faultproxy"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
 )
@@ -58,11 +59,11 @@ func TestRedisMessageLost(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)
 	redistest.StartReplica(t, master)
-	warmUp := newRedisProcess(t, redisAt(t, master), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	warmUp := newRedisProcess(t, guardtest.RedisAt(t, master), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
 		time.Sleep(30 * time.Millisecond)
 	}), idempotency.WithLease(30*time.Millisecond))
-	warmUp.do(t, call{key: "warm-up"}) // the server knows all scripts
+	warmUp.Do(t, guardtest.Call{Key: "warm-up"}) // the server knows all scripts
 
 	cases := make(map[string]wireFault)
 	for name, op := range wireOps {
@@ -87,7 +88,7 @@ func TestRedisMessageLost(t *testing.T) {
 
 func (c wireFault) test(t *testing.T, master *redistest.Server) {
 	var charges atomic.Int64
-	h := &counter{handler: func(w http.ResponseWriter, r *http.Request, run int64) {
+	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
 		_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int64, error) { return charges.Add(1), nil })
 		if err != nil {
 			t.Error(err)
@@ -103,45 +104,45 @@ func (c wireFault) test(t *testing.T, master *redistest.Server) {
 		opts = append(opts, idempotency.WithReplicas(1, 5*time.Second))
 	}
 	proxy := faultproxy.New(t, master.Addr)
-	client := redisClientAt(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = c.retries })
-	p := newRedisProcess(t, redisStore(t, client, opts...), h,
+	client := guardtest.RedisClientAt(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = c.retries })
+	p := newRedisProcess(t, guardtest.RedisStore(t, client, opts...), h,
 		idempotency.WithLease(wireLease), idempotency.WithRecovery(idempotency.Hold))
 	proxy.Fail(c.fault, 1, func(message []byte) bool { return bytes.Contains(message, []byte(c.op.message)) })
 
-	key := call{key: redisKey()}
+	key := guardtest.Call{Key: guardtest.RedisKey()}
 	first := p.persist(t, key)
 	require.Equal(t, 1, proxy.Fired())
 	if c.op.message == idempotency.RedisScripts["claim"] && c.retries == 0 && c.fault != faultproxy.HangReply {
-		require.Zero(t, countKind(p.events, idempotency.EventRefused), "the client library has sent it again")
+		require.Zero(t, p.events.Count(idempotency.EventRefused), "the client library has sent it again")
 	}
 	second := p.persist(t, key)
 	switch c.op.status {
 	case http.StatusOK:
-		require.False(t, first.replayed())
-		require.Equal(t, "1 "+c.op.body, first.body)
-		require.True(t, second.replayed())
-		require.Equal(t, first.body, second.body)
+		require.False(t, first.Replayed())
+		require.Equal(t, "1 "+c.op.body, first.Body)
+		require.True(t, second.Replayed())
+		require.Equal(t, first.Body, second.Body)
 	case http.StatusTooManyRequests:
-		require.Equal(t, http.StatusTooManyRequests, first.status)
-		require.Equal(t, "2 "+c.op.body, second.body)
+		require.Equal(t, http.StatusTooManyRequests, first.Status)
+		require.Equal(t, "2 "+c.op.body, second.Body)
 	default:
-		require.Equal(t, http.StatusBadGateway, first.status)
-		requireProblem(t, second, http.StatusConflict, problem.OutcomeUnknown)
+		require.Equal(t, http.StatusBadGateway, first.Status)
+		guardtest.RequireProblem(t, second, http.StatusConflict, problem.OutcomeUnknown)
 	}
-	require.Equal(t, c.op.runs, h.runs.Load())
+	require.Equal(t, c.op.runs, h.Runs.Load())
 	require.EqualValues(t, 1, charges.Load())
-	require.Zero(t, countKind(p.events, idempotency.EventLeaseLost))
+	require.Zero(t, p.events.Count(idempotency.EventLeaseLost))
 	require.NoError(t, p.guard.Shutdown(t.Context()))
 }
 
 // persist makes a request as a client that retries does: until there is an answer that
 // does not ask for it.
-func (p *redisProcess) persist(t *testing.T, c call) reply {
+func (p *redisProcess) persist(t *testing.T, c guardtest.Call) guardtest.Reply {
 	t.Helper()
-	var got reply
+	var got guardtest.Reply
 	require.Eventually(t, func() bool {
-		got = p.do(t, c)
-		return got.header.Get("Retry-After") == ""
-	}, 2*redisPatience, 50*time.Millisecond)
+		got = p.Do(t, c)
+		return got.Header.Get("Retry-After") == ""
+	}, 2*guardtest.RedisPatience, 50*time.Millisecond)
 	return got
 }

@@ -13,54 +13,55 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
 // A waysToAnAnswer are all the ways in which a recorded answer reaches a client who has not
 // caused it, or not seen it yet. Each returns what that client got. The recorded answer is
 // "recorded", with a Location.
-var waysToAnAnswer = map[string]func(t *testing.T, opts ...idempotency.Option) reply{
-	"repeated": func(t *testing.T, opts ...idempotency.Option) reply {
-		p := newProcess(t, idempotency.NewMemoryStore(), recordedIn(time.Second), opts...)
-		p.do(t, call{key: "k"})
-		return p.do(t, call{key: "k"})
+var waysToAnAnswer = map[string]func(t *testing.T, opts ...idempotency.Option) guardtest.Reply{
+	"repeated": func(t *testing.T, opts ...idempotency.Option) guardtest.Reply {
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), recordedIn(time.Second), opts...)
+		p.Do(t, guardtest.Call{Key: "k"})
+		return p.Do(t, guardtest.Call{Key: "k"})
 	},
-	"waited for": func(t *testing.T, opts ...idempotency.Option) reply {
-		p := newProcess(t, idempotency.NewMemoryStore(), recordedIn(time.Second), append(opts, idempotency.WithWait(time.Minute))...)
-		first := p.start(t, call{key: "k"})
+	"waited for": func(t *testing.T, opts ...idempotency.Option) guardtest.Reply {
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), recordedIn(time.Second), append(opts, idempotency.WithWait(time.Minute))...)
+		first := p.Start(t, guardtest.Call{Key: "k"})
 		defer func() { <-first }()
-		return p.do(t, call{key: "k"})
+		return p.Do(t, guardtest.Call{Key: "k"})
 	},
-	"by another process, waited for": func(t *testing.T, opts ...idempotency.Option) reply {
+	"by another process, waited for": func(t *testing.T, opts ...idempotency.Option) guardtest.Reply {
 		shared := idempotency.NewMemoryStore()
-		other := newProcess(t, shared, recordedIn(time.Second))
-		p, _ := newWatchingProcess(t, shared, recordedIn(0), append(opts, idempotency.WithWait(time.Minute))...)
-		first := other.start(t, call{key: "k"})
+		other := guardtest.NewProcess(t, shared, recordedIn(time.Second))
+		p, _ := guardtest.NewWatchingProcess(t, shared, recordedIn(0), append(opts, idempotency.WithWait(time.Minute))...)
+		first := other.Start(t, guardtest.Call{Key: "k"})
 		defer func() { <-first }()
-		return p.do(t, call{key: "k"})
+		return p.Do(t, guardtest.Call{Key: "k"})
 	},
-	"of the run that took over": func(t *testing.T, opts ...idempotency.Option) reply {
+	"of the run that took over": func(t *testing.T, opts ...idempotency.Option) guardtest.Reply {
 		shared := idempotency.NewMemoryStore()
 		asleep := make(chan struct{})
-		owner := newProcess(t, shared, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		owner := guardtest.NewProcess(t, shared, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			<-asleep
 			_, _ = io.WriteString(w, "its own")
 		}), opts...)
-		owner.store.on("renew", always(deaf(asleep)))
-		done := owner.start(t, call{key: "k"})
-		time.Sleep(leaseTime)
-		newProcess(t, shared, recordedIn(0)).do(t, call{key: "k"})
+		owner.Store.On("renew", guardtest.Always(guardtest.Deaf(asleep)))
+		done := owner.Start(t, guardtest.Call{Key: "k"})
+		time.Sleep(guardtest.LeaseTime)
+		guardtest.NewProcess(t, shared, recordedIn(0)).Do(t, guardtest.Call{Key: "k"})
 		close(asleep)
 		return <-done
 	},
-	"recorded in the background": func(t *testing.T, opts ...idempotency.Option) reply {
-		p := newProcess(t, idempotency.NewMemoryStore(), recordedIn(0), opts...)
-		p.store.on("complete", first(20, refuse))
-		require.Equal(t, "recorded", p.do(t, call{key: "k"}).body, "a run is not a replay")
+	"recorded in the background": func(t *testing.T, opts ...idempotency.Option) guardtest.Reply {
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), recordedIn(0), opts...)
+		p.Store.On("complete", guardtest.First(20, guardtest.Refuse))
+		require.Equal(t, "recorded", p.Do(t, guardtest.Call{Key: "k"}).Body, "a run is not a replay")
 		time.Sleep(time.Hour)
-		return p.do(t, call{key: "k"})
+		return p.Do(t, guardtest.Call{Key: "k"})
 	},
-	"that a resolver found out": func(t *testing.T, opts ...idempotency.Option) reply {
+	"that a resolver found out": func(t *testing.T, opts ...idempotency.Option) guardtest.Reply {
 		opts = append(opts, idempotency.WithRecovery(idempotency.Hold),
 			idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 				return idempotency.Resolution{
@@ -68,9 +69,9 @@ var waysToAnAnswer = map[string]func(t *testing.T, opts ...idempotency.Option) r
 					Header: http.Header{"Location": {"/recorded"}}, Body: []byte("recorded"),
 				}, nil
 			}))
-		s := serveRecorder(t, newGuard(t, idempotency.NewMemoryStore(), opts...).Handler(failsFirst()))
-		require.Equal(t, http.StatusInternalServerError, s.do(t, call{key: "k"}).status)
-		return s.do(t, call{key: "k"})
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(guardtest.FailsFirst()))
+		require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		return s.Do(t, guardtest.Call{Key: "k"})
 	},
 }
 
@@ -104,13 +105,13 @@ func TestEachWayToAnAnswerIsAuthorized(t *testing.T) {
 					}))
 					require.Equal(t, 1, asked)
 					if !denied {
-						require.True(t, got.replayed(), "no replay, so that the case proves nothing: %+v", got)
-						require.Equal(t, "recorded", got.body)
+						require.True(t, got.Replayed(), "no replay, so that the case proves nothing: %+v", got)
+						require.Equal(t, "recorded", got.Body)
 						return
 					}
-					requireProblem(t, got, http.StatusForbidden, problem.ReplayDenied)
-					require.Empty(t, got.header.Get("Location"))
-					require.False(t, strings.Contains(got.body, "recorded\"") || strings.Contains(got.body, "201"), got.body)
+					guardtest.RequireProblem(t, got, http.StatusForbidden, problem.ReplayDenied)
+					require.Empty(t, got.Header.Get("Location"))
+					require.False(t, strings.Contains(got.Body, "recorded\"") || strings.Contains(got.Body, "201"), got.Body)
 				})
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
@@ -42,12 +43,12 @@ func post(h http.Handler, body io.ReadCloser, length int64) *httptest.ResponseRe
 func TestDeclaredHugeBodyIsRefusedUnread(t *testing.T) {
 	t.Parallel()
 	store := idempotency.NewMemoryStore()
-	h := &counter{}
+	h := &guardtest.Counter{}
 	body := &watchedBody{Reader: strings.NewReader("x")}
-	rec := post(newGuard(t, store).Handler(h), body, 1<<30)
+	rec := post(guardtest.NewGuard(t, store).Handler(h), body, 1<<30)
 	require.Equal(t, http.StatusRequestEntityTooLarge, rec.Code)
 	require.Zero(t, body.reads)
-	require.Zero(t, h.runs.Load())
+	require.Zero(t, h.Runs.Load())
 	require.Zero(t, store.Len())
 }
 
@@ -57,8 +58,8 @@ func TestBodyThatWasReadOutsideIsRefused(t *testing.T) {
 	t.Parallel()
 	const form = "amount=100"
 	store := idempotency.NewMemoryStore()
-	h := &counter{}
-	guarded := newGuard(t, store).Handler(h)
+	h := &guardtest.Counter{}
+	guarded := guardtest.NewGuard(t, store).Handler(h)
 	for name, length := range map[string]int64{"declared": int64(len(form)), "chunked": -1} {
 		for putBack, want := range map[bool]int{false: http.StatusBadRequest, true: http.StatusCreated} {
 			t.Run(fmt.Sprint(name, " put back ", putBack), func(t *testing.T) {
@@ -74,37 +75,37 @@ func TestBodyThatWasReadOutsideIsRefused(t *testing.T) {
 			})
 		}
 	}
-	require.EqualValues(t, 1, h.runs.Load())
+	require.EqualValues(t, 1, h.Runs.Load())
 	require.Equal(t, 1, store.Len())
 }
 
 // The limit of an outer handler is a limit too, and not an unreadable body.
 func TestOuterBodyLimitIsTooLarge(t *testing.T) {
 	t.Parallel()
-	onEachTransport(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		store := idempotency.NewMemoryStore()
-		h := &counter{}
-		requireBodyLimit(t, serve(http.MaxBytesHandler(newGuard(t, store).Handler(h), 10)), store, h, 10)
+		h := &guardtest.Counter{}
+		requireBodyLimit(t, serve(http.MaxBytesHandler(guardtest.NewGuard(t, store).Handler(h), 10)), store, h, 10)
 	})
 }
 
 // requireBodyLimit checks that a body over the limit is refused, whether or not its length
 // is declared, and touches nothing, and that one at the limit is not.
-func requireBodyLimit(t *testing.T, s *server, store *idempotency.MemoryStore, h *counter, limit int) {
+func requireBodyLimit(t *testing.T, s *guardtest.Server, store *idempotency.MemoryStore, h *guardtest.Counter, limit int) {
 	t.Helper()
-	got := s.do(t, call{key: "declared", body: strings.Repeat("x", limit+1)})
-	requireProblem(t, got, http.StatusRequestEntityTooLarge, problem.BodyTooLarge)
+	got := s.Do(t, guardtest.Call{Key: "declared", Body: strings.Repeat("x", limit+1)})
+	guardtest.RequireProblem(t, got, http.StatusRequestEntityTooLarge, problem.BodyTooLarge)
 
-	r := s.request(t.Context(), call{key: "chunked"})
+	r := s.Request(t.Context(), guardtest.Call{Key: "chunked"})
 	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(strings.Repeat("x", limit+1))), -1
-	resp, err := s.client.Do(r)
+	resp, err := s.Client.Do(r)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode)
 
-	require.Zero(t, h.runs.Load())
+	require.Zero(t, h.Runs.Load())
 	require.Zero(t, store.Len())
-	require.Equal(t, http.StatusCreated, s.do(t, call{key: "fits", body: strings.Repeat("x", limit)}).status)
+	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "fits", Body: strings.Repeat("x", limit)}).Status)
 }
 
 func TestBodyThatDoesNotArriveClaimsNothing(t *testing.T) {
@@ -130,12 +131,12 @@ func TestBodyThatDoesNotArriveClaimsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			store := idempotency.NewMemoryStore()
-			h := &counter{}
-			rec := post(newGuard(t, store).Handler(h), tt.body, tt.length)
+			h := &guardtest.Counter{}
+			rec := post(guardtest.NewGuard(t, store).Handler(h), tt.body, tt.length)
 			require.Equal(t, tt.status, rec.Code)
 			require.Contains(t, rec.Body.String(), string(problem.BodyUnreadable))
 			require.NotContains(t, rec.Body.String(), errBroken.Error())
-			require.Zero(t, h.runs.Load())
+			require.Zero(t, h.Runs.Load())
 			require.Zero(t, store.Len())
 		})
 	}
@@ -148,40 +149,40 @@ func (r errReader) Read([]byte) (int, error) { return 0, r.err }
 // A body that drips in holds no claim: another request with the key is served meanwhile.
 func TestSlowBodyHoldsNoClaim(t *testing.T) {
 	t.Parallel()
-	onEachServer(t, func(t *testing.T, serve func(http.Handler) *server) {
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		store := idempotency.NewMemoryStore()
-		h := &counter{}
-		s := serve(newGuard(t, store).Handler(h))
+		h := &guardtest.Counter{}
+		s := serve(guardtest.NewGuard(t, store).Handler(h))
 		in, out := io.Pipe()
-		r := s.request(t.Context(), call{key: "k"})
+		r := s.Request(t.Context(), guardtest.Call{Key: "k"})
 		r.Body, r.ContentLength = in, -1
-		slow := make(chan reply, 1)
+		slow := make(chan guardtest.Reply, 1)
 		go func() {
-			resp, err := s.client.Do(r)
+			resp, err := s.Client.Do(r)
 			if err != nil {
-				slow <- reply{body: err.Error()}
+				slow <- guardtest.Reply{Body: err.Error()}
 				return
 			}
 			defer resp.Body.Close()
 			body, _ := io.ReadAll(resp.Body)
-			slow <- reply{status: resp.StatusCode, header: resp.Header, trailer: resp.Trailer, body: string(body)}
+			slow <- guardtest.Reply{Status: resp.StatusCode, Header: resp.Header, Trailer: resp.Trailer, Body: string(body)}
 		}()
-		_, err := io.WriteString(out, defaultBody[:5]) // returns when the transport has taken it
+		_, err := io.WriteString(out, guardtest.DefaultBody[:5]) // returns when the transport has taken it
 		require.NoError(t, err)
 		require.Zero(t, store.Len())
-		fast := s.do(t, call{key: "k"})
-		require.Equal(t, http.StatusCreated, fast.status)
-		_, err = io.WriteString(out, defaultBody[5:])
+		fast := s.Do(t, guardtest.Call{Key: "k"})
+		require.Equal(t, http.StatusCreated, fast.Status)
+		_, err = io.WriteString(out, guardtest.DefaultBody[5:])
 		require.NoError(t, err)
 		require.NoError(t, out.Close())
-		requireReplay(t, fast, <-slow)
-		require.EqualValues(t, 1, h.runs.Load())
+		guardtest.RequireReplay(t, fast, <-slow)
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
 
 func TestCallersRequestIsNotChanged(t *testing.T) {
 	t.Parallel()
-	guarded := newGuard(t, idempotency.NewMemoryStore()).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.ReadAll(r.Body)
 		r.Method, r.Pattern, r.ContentLength, r.Form = "CHANGED", "/changed", 99, nil
 	}))

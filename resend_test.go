@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 )
 
 // An answer can be lost on its way: the handler has run, its answer is recorded, and the
@@ -56,8 +57,8 @@ func TestGoClientSendsAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var listener cutter
-			charge := &counter{}
-			charge.handler = func(w http.ResponseWriter, _ *http.Request, run int64) {
+			charge := &guardtest.Counter{}
+			charge.Handler = func(w http.ResponseWriter, _ *http.Request, run int64) {
 				if run == 1 {
 					listener.next.Store(int32(c.cut))
 				}
@@ -70,7 +71,7 @@ func TestGoClientSendsAgain(t *testing.T) {
 			if c.http2 {
 				opts = append(opts, idempotency.WithWait(10*time.Second))
 			}
-			guarded := newGuard(t, idempotency.NewMemoryStore(), opts...).Handler(charge)
+			guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(charge)
 			var sent atomic.Int64
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodPost {
@@ -90,7 +91,7 @@ func TestGoClientSendsAgain(t *testing.T) {
 			client := server.Client()
 
 			pay := func() (*http.Response, string, error) {
-				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, strings.NewReader(defaultBody))
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, strings.NewReader(guardtest.DefaultBody))
 				require.NoError(t, err)
 				if c.header != "" {
 					r.Header.Set(c.header, "order-1")
@@ -123,11 +124,11 @@ func TestGoClientSendsAgain(t *testing.T) {
 			require.Equal(t, http.StatusCreated, resp.StatusCode)
 			require.Equal(t, strings.Repeat("charged ", 20), body)
 			if c.header == "" {
-				require.EqualValues(t, 2, charge.runs.Load(), "this is what keys are for")
+				require.EqualValues(t, 2, charge.Runs.Load(), "this is what keys are for")
 				return
 			}
 			require.Equal(t, "true", resp.Header.Get("Idempotent-Replayed"))
-			require.EqualValues(t, 1, charge.runs.Load())
+			require.EqualValues(t, 1, charge.Runs.Load())
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 )
 
 // A resolveStore lets a test do something right after a key has been settled by hand.
@@ -35,9 +36,9 @@ func TestSlowResolutionTakesNothingFromTheNextRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			store := &resolveStore{MemoryStore: idempotency.NewMemoryStore()}
-			guard := newGuard(t, store)
+			guard := guardtest.NewGuard(t, store)
 			began := 0
-			s := serveRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_, _ = idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
 					if began++; began == 1 {
 						return 0, errors.New("no answer")
@@ -46,15 +47,15 @@ func TestSlowResolutionTakesNothingFromTheNextRun(t *testing.T) {
 				}, idempotency.AtMostOnce())
 				w.WriteHeader(http.StatusInternalServerError)
 			})))
-			s.do(t, call{key: "k"})
+			s.Do(t, guardtest.Call{Key: "k"})
 			hold(t, s)
 			didNotHappen := idempotency.Resolution{Outcome: idempotency.NotExecuted}
 			store.then = func() {
-				require.NoError(t, guard.Resolve(t.Context(), heldKey, didNotHappen))
-				s.do(t, call{key: "k"})
+				require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, didNotHappen))
+				s.Do(t, guardtest.Call{Key: "k"})
 			}
-			require.ErrorIs(t, guard.Resolve(t.Context(), heldKey, didNotHappen), idempotency.ErrChanged)
-			s.do(t, call{key: "k"})
+			require.ErrorIs(t, guard.Resolve(t.Context(), guardtest.HeldKey, didNotHappen), idempotency.ErrChanged)
+			s.Do(t, guardtest.Call{Key: "k"})
 			require.Equal(t, 2, began)
 		})
 	}
@@ -67,22 +68,22 @@ func TestMarksThatCannotBeReadAreNotResolved(t *testing.T) {
 	sealer, err := idempotency.NewSealer([]byte(strings.Repeat("k", 32)))
 	require.NoError(t, err)
 	store := idempotency.NewMemoryStore()
-	guard := newGuard(t, store, idempotency.WithSealer(sealer))
-	s := serveRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	guard := guardtest.NewGuard(t, store, idempotency.WithSealer(sealer))
+	s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
 			return 0, errors.New("no answer")
 		}, idempotency.AtMostOnce())
 		w.WriteHeader(http.StatusInternalServerError)
 	})))
-	s.do(t, call{key: "k"})
+	s.Do(t, guardtest.Call{Key: "k"})
 	hold(t, s)
-	before, err := guard.Lookup(t.Context(), heldKey)
+	before, err := guard.Lookup(t.Context(), guardtest.HeldKey)
 	require.NoError(t, err)
 	didNotHappen := idempotency.Resolution{Outcome: idempotency.NotExecuted}
-	require.ErrorIs(t, newGuard(t, store).Resolve(t.Context(), heldKey, didNotHappen), idempotency.ErrCorrupt)
-	after, err := guard.Lookup(t.Context(), heldKey)
+	require.ErrorIs(t, guardtest.NewGuard(t, store).Resolve(t.Context(), guardtest.HeldKey, didNotHappen), idempotency.ErrCorrupt)
+	after, err := guard.Lookup(t.Context(), guardtest.HeldKey)
 	require.NoError(t, err)
 	require.Equal(t, before.State, after.State)
 	require.Equal(t, before.Attempt, after.Attempt)
-	require.NoError(t, guard.Resolve(t.Context(), heldKey, didNotHappen))
+	require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, didNotHappen))
 }

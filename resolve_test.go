@@ -16,36 +16,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
-	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
-// sharedStores are what is tested against concurrent requests.
-var sharedStores = map[string]func(testing.TB) idempotency.Store{
-	"memory": func(testing.TB) idempotency.Store { return idempotency.NewMemoryStore() },
-	"redis": func(t testing.TB) idempotency.Store {
-		return redisStore(t, redisClient(t, redistest.Start(t).Addr))
-	},
-}
-
-// failsFirst is a handler whose first run fails after its effect.
-func failsFirst() *counter {
-	return &counter{handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
-		if run == 1 {
-			w.WriteHeader(http.StatusInternalServerError)
-			return
-		}
-		w.WriteHeader(http.StatusCreated)
-	}}
-}
-
-var heldKey = idempotency.Key{Scope: "acme", Value: "k"}
-
 // hold leaves a key held.
-func hold(t *testing.T, s *server) {
+func hold(t *testing.T, s *guardtest.Server) {
 	t.Helper()
-	require.Equal(t, http.StatusInternalServerError, s.do(t, call{key: "k"}).status)
-	requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+	require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 }
 
 func TestHeldKeyNeverRunsByItself(t *testing.T) {
@@ -60,28 +39,28 @@ func TestHeldKeyNeverRunsByItself(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{behind: idempotency.NewMemoryStore()}
+				store := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
 				if name == "died" {
-					store.on("renew", always(hang))
-					store.on("hold", always(hang))
-					store.on("complete", always(hang))
+					store.On("renew", guardtest.Always(guardtest.Hang))
+					store.On("hold", guardtest.Always(guardtest.Hang))
+					store.On("complete", guardtest.Always(guardtest.Hang))
 				}
 				runs := 0
-				s := serveRecorder(t, newGuard(t, store, idempotency.WithRecovery(idempotency.Hold)).Handler(
+				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithRecovery(idempotency.Hold)).Handler(
 					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						runs++
 						fail(w, r)
 					})))
 				go func() {
 					defer func() { _ = recover() }()
-					_, _ = s.try(context.Background(), call{key: "k"})
+					_, _ = s.Try(context.Background(), guardtest.Call{Key: "k"})
 				}()
 				for range 23 * 60 { // the retention is a day
 					time.Sleep(time.Minute)
-					requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+					guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 				}
 				require.Equal(t, 1, runs)
-				store.heal()
+				store.Heal()
 			})
 		})
 	}
@@ -92,19 +71,19 @@ func TestHeldKeyNeverRunsByItself(t *testing.T) {
 func TestRunThatWasDeclaredNotExecutedComesBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := answering(2*leaseTime, "late")
+		h := guardtest.Answering(2*guardtest.LeaseTime, "late")
 		shared := idempotency.NewMemoryStore()
-		p := newProcess(t, shared, h, idempotency.WithRecovery(idempotency.Hold))
-		p.store.on("renew", always(refuse))
-		done := p.start(t, call{key: "k"})
-		time.Sleep(leaseTime + time.Second)
-		requireProblem(t, p.do(t, call{key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
-		err := newGuard(t, shared).Resolve(t.Context(), idempotency.Key{Scope: "acme", Value: "k"},
+		p := guardtest.NewProcess(t, shared, h, idempotency.WithRecovery(idempotency.Hold))
+		p.Store.On("renew", guardtest.Always(guardtest.Refuse))
+		done := p.Start(t, guardtest.Call{Key: "k"})
+		time.Sleep(guardtest.LeaseTime + time.Second)
+		guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+		err := guardtest.NewGuard(t, shared).Resolve(t.Context(), idempotency.Key{Scope: "acme", Value: "k"},
 			idempotency.Resolution{Outcome: idempotency.NotExecuted})
 		require.NoError(t, err)
-		require.Equal(t, "late", (<-done).body)
-		require.True(t, p.do(t, call{key: "k"}).replayed())
-		require.EqualValues(t, 1, h.runs.Load())
+		require.Equal(t, "late", (<-done).Body)
+		require.True(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
 
@@ -112,7 +91,7 @@ func TestResolverIsToldWhatItNeeds(t *testing.T) {
 	t.Parallel()
 	var id, derived string
 	var seen idempotency.RecordInfo
-	guard := newGuard(t, idempotency.NewMemoryStore(),
+	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(),
 		idempotency.WithResolver(func(_ context.Context, h idempotency.RecordInfo) (idempotency.Resolution, error) {
 			seen = h
 			return idempotency.Resolution{
@@ -120,7 +99,7 @@ func TestResolverIsToldWhatItNeeds(t *testing.T) {
 				Header: http.Header{"Location": {"/charges/1"}, "Set-Cookie": {"no=1"}}, Body: []byte(`{"id":1}`),
 			}, nil
 		}))
-	s := serveRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		op, _ := idempotency.FromContext(r.Context())
 		id, derived = op.ID(), idempotency.DeriveKey(r.Context(), "wire")
 		_, _ = idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
@@ -129,17 +108,17 @@ func TestResolverIsToldWhatItNeeds(t *testing.T) {
 		}, idempotency.AtMostOnce())
 		http.Error(w, err.Error(), http.StatusBadGateway)
 	})))
-	require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
-	require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
+	require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
 	require.Zero(t, seen, "nothing was held yet")
 
 	for range 2 {
-		got := s.do(t, call{key: "k"})
-		require.True(t, got.replayed())
-		require.Equal(t, http.StatusCreated, got.status)
-		require.Equal(t, `{"id":1}`, got.body)
-		require.Equal(t, "/charges/1", got.header.Get("Location"))
-		require.Empty(t, got.header.Get("Set-Cookie"))
+		got := s.Do(t, guardtest.Call{Key: "k"})
+		require.True(t, got.Replayed())
+		require.Equal(t, http.StatusCreated, got.Status)
+		require.Equal(t, `{"id":1}`, got.Body)
+		require.Equal(t, "/charges/1", got.Header.Get("Location"))
+		require.Empty(t, got.Header.Get("Set-Cookie"))
 	}
 	require.Equal(t, idempotency.Key{Scope: "acme", Value: "k"}, seen.Key)
 	require.Equal(t, id, seen.ID)
@@ -164,22 +143,22 @@ func TestResolverThatFindsNothingOutLeavesTheKeyHeld(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var seen events
-			h := failsFirst()
-			s := serveRecorder(t, newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold),
-				idempotency.WithObserver(seen.observe),
+			var seen guardtest.Events
+			h := guardtest.FailsFirst()
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold),
+				idempotency.WithObserver(seen.Observe),
 				idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 					return c.res, c.err
 				})).Handler(h))
 			hold(t, s)
 			failed := 0
-			for _, kind := range seen.kinds() {
+			for _, kind := range seen.Kinds() {
 				if kind == idempotency.EventStoreError {
 					failed++
 				}
 			}
 			require.Equal(t, c.events, failed)
-			require.EqualValues(t, 1, h.runs.Load())
+			require.EqualValues(t, 1, h.Runs.Load())
 		})
 	}
 }
@@ -188,16 +167,16 @@ func TestResolverThatFindsNothingOutLeavesTheKeyHeld(t *testing.T) {
 func TestResolverIsNotAskedForAnotherPayload(t *testing.T) {
 	t.Parallel()
 	asked := 0
-	h := failsFirst()
-	s := serveRecorder(t, newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold),
+	h := guardtest.FailsFirst()
+	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold),
 		idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 			asked++
 			return idempotency.Resolution{Outcome: idempotency.NotExecuted}, nil
 		})).Handler(h))
-	require.Equal(t, http.StatusInternalServerError, s.do(t, call{key: "k"}).status)
-	requireProblem(t, s.do(t, call{key: "k", body: "other"}), http.StatusConflict, problem.KeyReused)
+	require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k", Body: "other"}), http.StatusConflict, problem.KeyReused)
 	require.Zero(t, asked)
-	require.Equal(t, http.StatusCreated, s.do(t, call{key: "k"}).status)
+	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
 	require.Equal(t, 1, asked)
 }
 
@@ -205,53 +184,53 @@ func TestResolverIsAskedOnceAtATime(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	entered, answer := make(chan struct{}), make(chan struct{})
-	h := failsFirst()
-	s := serveRecorder(t, newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold),
+	h := guardtest.FailsFirst()
+	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold),
 		idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 			asked.Add(1)
 			close(entered)
 			<-answer
 			return idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusOK}, nil
 		})).Handler(h))
-	require.Equal(t, http.StatusInternalServerError, s.do(t, call{key: "k"}).status)
-	first := make(chan reply)
+	require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	first := make(chan guardtest.Reply)
 	go func() {
-		got, _ := s.try(context.Background(), call{key: "k"})
+		got, _ := s.Try(context.Background(), guardtest.Call{Key: "k"})
 		first <- got
 	}()
 	<-entered
 	for range 10 {
-		requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 	}
 	close(answer)
-	require.True(t, (<-first).replayed())
-	require.True(t, s.do(t, call{key: "k"}).replayed())
+	require.True(t, (<-first).Replayed())
+	require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
 	require.EqualValues(t, 1, asked.Load())
-	require.EqualValues(t, 1, h.runs.Load())
+	require.EqualValues(t, 1, h.Runs.Load())
 }
 
 // What a resolver found out about one run must not settle a later one.
 func TestResolverSettlesOnlyTheRunItWasAskedAbout(t *testing.T) {
 	t.Parallel()
-	h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 		w.WriteHeader(http.StatusInternalServerError)
 	}}
-	var strict *server
+	var strict *guardtest.Server
 	asked := 0
-	guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
-	s := serveRecorder(t, guard.With(
+	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
+	s := guardtest.ServeRecorder(t, guard.With(
 		idempotency.WithResolver(func(ctx context.Context, held idempotency.RecordInfo) (idempotency.Resolution, error) {
 			if asked++; asked > 1 {
 				return idempotency.Resolution{Outcome: idempotency.Unknown}, nil
 			}
-			require.NoError(t, guard.Resolve(ctx, heldKey, idempotency.Resolution{Outcome: idempotency.NotExecuted}))
-			require.Equal(t, http.StatusInternalServerError, strict.do(t, call{key: "k"}).status)
+			require.NoError(t, guard.Resolve(ctx, guardtest.HeldKey, idempotency.Resolution{Outcome: idempotency.NotExecuted}))
+			require.Equal(t, http.StatusInternalServerError, strict.Do(t, guardtest.Call{Key: "k"}).Status)
 			return idempotency.Resolution{Outcome: idempotency.Final, Attempt: 2}, nil
 		})).Handler(h))
-	strict = serveRecorder(t, guard.Handler(h))
+	strict = guardtest.ServeRecorder(t, guard.Handler(h))
 	hold(t, strict)
-	requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
-	info, err := guard.Lookup(t.Context(), heldKey)
+	guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+	info, err := guard.Lookup(t.Context(), guardtest.HeldKey)
 	require.NoError(t, err)
 	require.Equal(t, idempotency.StateHeld, info.State)
 	require.Equal(t, 2, info.Attempt)
@@ -262,21 +241,21 @@ func TestResolverNeedsAnInspector(t *testing.T) {
 	resolver := idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 		return idempotency.Resolution{}, nil
 	})
-	plain := plainStore{idempotency.NewMemoryStore()}
-	_, err := idempotency.New(plain, tenantScope, resolver)
+	plain := guardtest.PlainStore{Store: idempotency.NewMemoryStore()}
+	_, err := idempotency.New(plain, guardtest.TenantScope, resolver)
 	require.ErrorIs(t, err, idempotency.ErrNoInspector)
-	g := newGuard(t, plain)
+	g := guardtest.NewGuard(t, plain)
 	require.Panics(t, func() { g.With(resolver) })
-	require.ErrorIs(t, g.Resolve(t.Context(), heldKey, idempotency.Resolution{Outcome: idempotency.NotExecuted}), idempotency.ErrNoInspector)
-	require.ErrorIs(t, g.Forget(t.Context(), heldKey), idempotency.ErrNoInspector)
-	_, err = g.Lookup(t.Context(), heldKey)
+	require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, idempotency.Resolution{Outcome: idempotency.NotExecuted}), idempotency.ErrNoInspector)
+	require.ErrorIs(t, g.Forget(t.Context(), guardtest.HeldKey), idempotency.ErrNoInspector)
+	_, err = g.Lookup(t.Context(), guardtest.HeldKey)
 	require.ErrorIs(t, err, idempotency.ErrNoInspector)
 }
 
 // A key of Do is resolved with a value, and is not mixed up with one of a request.
 func TestResolveGivesDoItsValue(t *testing.T) {
 	t.Parallel()
-	guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
+	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
 	pay := func(err error) (string, idempotency.Result, error) {
 		return idempotency.Do(t.Context(), guard, invoiceKey, func(context.Context) (string, error) { return "paid", err })
 	}
@@ -312,7 +291,7 @@ var settlements = map[string]struct {
 // what may run once more runs once more.
 func TestSettlingAHeldKeyAgainstConcurrentRetries(t *testing.T) {
 	t.Parallel()
-	for storeName, store := range sharedStores {
+	for storeName, store := range guardtest.SharedStores {
 		for name, c := range settlements {
 			t.Run(storeName+" "+name, func(t *testing.T) {
 				t.Parallel()
@@ -341,16 +320,16 @@ func retryWhileSettled(
 ) (counts bool) {
 	t.Helper()
 	key := idempotency.Key{Scope: "acme", Value: rand.Text()}
-	retry := call{key: key.Value}
-	h := failsFirst()
-	strict := newGuard(t, store, idempotency.WithRecovery(idempotency.Hold))
+	retry := guardtest.Call{Key: key.Value}
+	h := guardtest.FailsFirst()
+	strict := guardtest.NewGuard(t, store, idempotency.WithRecovery(idempotency.Hold))
 	guard := strict.With(opts...)
-	first := serveRecorder(t, strict.Handler(h))
+	first := guardtest.ServeRecorder(t, strict.Handler(h))
 	require.Eventually(t, func() bool {
-		return first.do(t, retry).problem.Code == problem.OutcomeUnknown
+		return first.Do(t, retry).Problem.Code == problem.OutcomeUnknown
 	}, time.Minute, time.Millisecond)
-	require.EqualValues(t, 1, h.runs.Load())
-	s := serveRecorder(t, guard.Handler(h))
+	require.EqualValues(t, 1, h.Runs.Load())
+	s := guardtest.ServeRecorder(t, guard.Handler(h))
 
 	var fresh atomic.Int64
 	var unclear atomic.Bool
@@ -359,27 +338,27 @@ func retryWhileSettled(
 	for range 8 {
 		all.Go(func() {
 			for done := false; ; {
-				got, err := s.try(context.Background(), retry)
+				got, err := s.Try(context.Background(), retry)
 				switch {
 				case err != nil:
 					t.Error(err)
 					return
-				case got.replayed():
-					if got.status != http.StatusCreated {
-						t.Errorf("replay of %d", got.status)
+				case got.Replayed():
+					if got.Status != http.StatusCreated {
+						t.Errorf("replay of %d", got.Status)
 					}
 					return
-				case got.status == http.StatusCreated:
+				case got.Status == http.StatusCreated:
 					fresh.Add(1)
 					return
-				case got.problem.Code == problem.InFlight:
-				case got.problem.Code == problem.StoreUnavailable:
+				case got.Problem.Code == problem.InFlight:
+				case got.Problem.Code == problem.StoreUnavailable:
 					time.Sleep(10 * time.Millisecond) // the machine is busy enough
-				case got.problem.Code == problem.OutcomeUnknown && !done:
-				case got.problem.Code == problem.OutcomeUnknown && unclear.Load():
+				case got.Problem.Code == problem.OutcomeUnknown && !done:
+				case got.Problem.Code == problem.OutcomeUnknown && unclear.Load():
 					return
 				default:
-					t.Errorf("status %d, %s", got.status, got.problem.Code)
+					t.Errorf("status %d, %s", got.Status, got.Problem.Code)
 					return
 				}
 				select {
@@ -402,7 +381,7 @@ func retryWhileSettled(
 	} else {
 		require.Equal(t, next, fresh.Load())
 	}
-	require.Equal(t, 1+fresh.Load(), h.runs.Load())
+	require.Equal(t, 1+fresh.Load(), h.Runs.Load())
 	return !unclear.Load()
 }
 
@@ -425,18 +404,18 @@ func TestStepThatDidNotHappenIsBegunAgain(t *testing.T) {
 	t.Parallel()
 	sealer, err := idempotency.NewSealer([]byte(strings.Repeat("k", 32)))
 	require.NoError(t, err)
-	for storeName, store := range sharedStores {
+	for storeName, store := range guardtest.SharedStores {
 		t.Run(storeName, func(t *testing.T) {
 			t.Parallel()
 			var charged, wired, began atomic.Int64
-			guard := newGuard(t, store(t), idempotency.WithSealer(sealer),
+			guard := guardtest.NewGuard(t, store(t), idempotency.WithSealer(sealer),
 				idempotency.WithResolver(func(_ context.Context, h idempotency.RecordInfo) (idempotency.Resolution, error) {
 					if wired.Load() > 0 {
 						return idempotency.Resolution{}, errors.New("resolved after it was done")
 					}
 					return idempotency.Resolution{Outcome: idempotency.NotExecuted}, nil
 				}))
-			s := serveRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int64, error) {
 					return charged.Add(1), nil
 				})
@@ -458,8 +437,8 @@ func TestStepThatDidNotHappenIsBegunAgain(t *testing.T) {
 			for range 8 {
 				all.Go(func() {
 					for end := time.Now().Add(time.Minute); time.Now().Before(end); {
-						got, err := s.try(context.Background(), call{key: "k"})
-						if err != nil || got.status == http.StatusCreated {
+						got, err := s.Try(context.Background(), guardtest.Call{Key: "k"})
+						if err != nil || got.Status == http.StatusCreated {
 							return
 						}
 						time.Sleep(time.Millisecond) // on a busy machine the others need the processor
@@ -471,7 +450,7 @@ func TestStepThatDidNotHappenIsBegunAgain(t *testing.T) {
 			require.EqualValues(t, 1, charged.Load())
 			require.EqualValues(t, 1, wired.Load())
 			require.EqualValues(t, 3, began.Load())
-			require.True(t, s.do(t, call{key: "k"}).replayed())
+			require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/load"
 )
 
@@ -28,7 +29,7 @@ func TestNothingThatAHandlerKeepsIsReused(t *testing.T) {
 	var mu sync.Mutex
 	running := make(map[string]kept)
 	var all []kept // by handlers that have returned
-	h := newGuard(t, idempotency.NewMemoryStore()).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		op, _ := idempotency.FromContext(r.Context())
 		half := make([]byte, r.ContentLength/2)
 		if _, err := io.ReadFull(r.Body, half); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/load"
 	"example.com/idempotency/problem"
 )
@@ -19,7 +20,7 @@ import (
 // runWith serves one request in a bubble and shows its context to f.
 func runWith(client context.Context, t *testing.T, f func(ctx context.Context), opts ...idempotency.Option) {
 	t.Helper()
-	h := newGuard(t, idempotency.NewMemoryStore(), opts...).Handler(
+	h := guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			f(r.Context())
 			w.WriteHeader(http.StatusNoContent) // of one that says nothing the guard looks itself
@@ -129,12 +130,12 @@ func TestLostLeaseIsSeenLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var err, cause error
-		p := newProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			time.Sleep(2 * leaseTime)
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			time.Sleep(2 * guardtest.LeaseTime)
 			err, cause = r.Context().Err(), context.Cause(r.Context())
 		}))
-		p.store.on("renew", always(failWith(idempotency.ErrNotOwner)))
-		p.do(t, call{key: "k"})
+		p.Store.On("renew", guardtest.Always(guardtest.FailWith(idempotency.ErrNotOwner)))
+		p.Do(t, guardtest.Call{Key: "k"})
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, cause, idempotency.ErrLeaseLost)
 	})
@@ -144,79 +145,79 @@ func TestLostLeaseIsSeenLate(t *testing.T) {
 func TestPendingRunKeepsItsAnswerOnly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newProcess(t, idempotency.NewMemoryStore(), load.Small)
-		p.store.on("complete", always(refuse))
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), load.Small)
+		p.Store.On("complete", guardtest.Always(guardtest.Refuse))
 		kept := func() weak.Pointer[load.Caller] {
 			c := load.NewCaller(load.Small)
-			require.Equal(t, http.StatusCreated, c.Send(p.guard.Handler(load.Small), "k"))
+			require.Equal(t, http.StatusCreated, c.Send(p.Guard.Handler(load.Small), "k"))
 			return weak.Make(c)
 		}()
-		require.Equal(t, 1, countKind(p.events, idempotency.EventRecordingDelayed))
+		require.Equal(t, 1, p.Events.Count(idempotency.EventRecordingDelayed))
 		runtime.GC()
 		require.Nil(t, kept.Value())
-		p.store.heal()
+		p.Store.Heal()
 		time.Sleep(2 * time.Second) // the longest pause between two tries
-		p.requireQuiet(t)
+		p.RequireQuiet(t)
 	})
 }
 
 // A client that has gone before the run begins does not get one whose failure holds the key.
 func TestNoRunForAClientThatHasGone(t *testing.T) {
 	t.Parallel()
-	h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 		if r.Context().Err() != nil {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 	}}
-	p := newProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithClientCancel(true), idempotency.WithRecovery(idempotency.Hold))
+	p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithClientCancel(true), idempotency.WithRecovery(idempotency.Hold))
 	ctx, hangUp := context.WithCancel(t.Context())
-	p.store.on("claim", first(1, func(_ context.Context, proceed func() error) error {
+	p.Store.On("claim", guardtest.First(1, func(_ context.Context, proceed func() error) error {
 		hangUp()
 		return proceed()
 	}))
-	_, _ = p.try(ctx, call{key: "k"})
-	require.Zero(t, h.runs.Load())
-	require.Equal(t, http.StatusOK, p.do(t, call{key: "k"}).status)
+	_, _ = p.Try(ctx, guardtest.Call{Key: "k"})
+	require.Zero(t, h.Runs.Load())
+	require.Equal(t, http.StatusOK, p.Do(t, guardtest.Call{Key: "k"}).Status)
 }
 
 // A client that hangs up ends no call of the store, from its claim to the last. What its
 // run has done is recorded, or given back, as if it were still there.
 func TestClientThatHasGoneEndsNoCallOfTheStore(t *testing.T) {
 	t.Parallel()
-	for status, want := range map[int]fate{
-		http.StatusCreated: replays, http.StatusTooManyRequests: runsNext, http.StatusBadGateway: isHeld,
+	for status, want := range map[int]guardtest.Fate{
+		http.StatusCreated: guardtest.Replays, http.StatusTooManyRequests: guardtest.RunsNext, http.StatusBadGateway: guardtest.IsHeld,
 	} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				client, hangUp := context.WithCancel(t.Context())
 				defer hangUp()
-				store := newStepFaultStore()
-				for _, op := range append(storeOps, "step") {
-					store.on(op, always(func(ctx context.Context, proceed func() error) error {
+				store := guardtest.NewStepFaultStore()
+				for _, op := range append(guardtest.StoreOps, "step") {
+					store.On(op, guardtest.Always(func(ctx context.Context, proceed func() error) error {
 						hangUp()
 						if ctx.Err() != nil {
 							t.Errorf("%s: %v", op, ctx.Err())
-							return refuse(ctx, proceed)
+							return guardtest.Refuse(ctx, proceed)
 						}
 						return proceed()
 					}))
 				}
-				h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-					time.Sleep(leaseTime / 2)
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+					time.Sleep(guardtest.LeaseTime / 2)
 					_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
 					if err != nil {
 						t.Error(err)
 					}
 					w.WriteHeader(status)
 				}}
-				guard := newGuard(t, store, idempotency.WithLease(leaseTime), idempotency.WithRecovery(idempotency.Hold))
-				s := serveRecorder(t, guard.Handler(h))
-				_, _ = s.try(client, call{key: "k"})
-				require.NoError(t, guard.Shutdown(shortly(t)), "it was settled while the client would have waited")
-				require.Equal(t, 1, store.count("renew"))
-				s = serveRecorder(t, newGuard(t, store, idempotency.WithRecovery(idempotency.Hold)).Handler(h))
-				requireFate(t, s, h, call{key: "k"}, want)
+				guard := guardtest.NewGuard(t, store, idempotency.WithLease(guardtest.LeaseTime), idempotency.WithRecovery(idempotency.Hold))
+				s := guardtest.ServeRecorder(t, guard.Handler(h))
+				_, _ = s.Try(client, guardtest.Call{Key: "k"})
+				require.NoError(t, guard.Shutdown(guardtest.Shortly(t)), "it was settled while the client would have waited")
+				require.Equal(t, 1, store.Count("renew"))
+				s = guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithRecovery(idempotency.Hold)).Handler(h))
+				guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, want)
 			})
 		})
 	}
@@ -226,12 +227,12 @@ func TestClientThatHasGoneEndsNoCallOfTheStore(t *testing.T) {
 func TestSilenceOfARunThatDidNothingIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			op, _ := idempotency.FromContext(r.Context())
 			op.SetOutcome(idempotency.NotExecuted)
 		}), idempotency.WithRecovery(idempotency.Hold))
-		p.store.on("renew", always(refuse))
-		requireProblem(t, p.do(t, call{key: "k"}), http.StatusConflict, problem.InFlight)
+		p.Store.On("renew", guardtest.Always(guardtest.Refuse))
+		guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
 	})
 }

@@ -11,55 +11,56 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
 // A tampering is a server on whose store somebody else can write.
 type tampering struct {
-	*server
-	store  *alteringStore
-	h      *counter
-	events *events
+	*guardtest.Server
+	store  *guardtest.AlteringStore
+	h      *guardtest.Counter
+	events *guardtest.Events
 }
 
 func newTampering(t *testing.T, opts ...idempotency.Option) *tampering {
 	t.Helper()
-	s := &tampering{store: &alteringStore{Store: idempotency.NewMemoryStore()}, h: &counter{}, events: &events{}}
-	guard := newGuard(t, s.store, append(opts, idempotency.WithObserver(s.events.observe))...)
-	s.server = serveRecorder(t, guard.Handler(s.h))
+	s := &tampering{store: &guardtest.AlteringStore{Store: idempotency.NewMemoryStore()}, h: &guardtest.Counter{}, events: &guardtest.Events{}}
+	guard := guardtest.NewGuard(t, s.store, append(opts, idempotency.WithObserver(s.events.Observe))...)
+	s.Server = guardtest.ServeRecorder(t, guard.Handler(s.h))
 	return s
 }
 
 // requireUnserved checks that nobody is served a record in place of the recorded one, and
 // that the handler does not run over it.
-func (s *tampering) requireUnserved(t *testing.T, c call, stored []byte, what ...any) {
+func (s *tampering) requireUnserved(t *testing.T, c guardtest.Call, stored []byte, what ...any) {
 	t.Helper()
-	s.store.alter = func([]byte) []byte { return bytes.Clone(stored) }
-	before, reported := s.h.runs.Load(), countKind(s.events, idempotency.EventCorrupt)
-	got := s.do(t, c)
-	if got.status == http.StatusServiceUnavailable {
-		requireProblem(t, got, http.StatusServiceUnavailable, problem.StoreUnavailable)
+	s.store.Alter = func([]byte) []byte { return bytes.Clone(stored) }
+	before, reported := s.h.Runs.Load(), s.events.Count(idempotency.EventCorrupt)
+	got := s.Do(t, c)
+	if got.Status == http.StatusServiceUnavailable {
+		guardtest.RequireProblem(t, got, http.StatusServiceUnavailable, problem.StoreUnavailable)
 	} else {
-		requireProblem(t, got, http.StatusInternalServerError, problem.AnswerUnreadable)
+		guardtest.RequireProblem(t, got, http.StatusInternalServerError, problem.AnswerUnreadable)
 	}
-	require.Equal(t, before, s.h.runs.Load(), what...)
-	require.Equal(t, reported+1, countKind(s.events, idempotency.EventCorrupt), what...)
-	s.store.alter = nil
+	require.Equal(t, before, s.h.Runs.Load(), what...)
+	require.Equal(t, reported+1, s.events.Count(idempotency.EventCorrupt), what...)
+	s.store.Alter = nil
 }
 
 // Every single bit of a stored answer counts, and every byte has to be there, with a
 // sealer and without.
 func TestNoBitOfAStoredAnswerCanBeAltered(t *testing.T) {
 	t.Parallel()
-	for name, opt := range map[string]idempotency.Option{"plain": nil, "sealed": idempotency.WithSealer(newSealer(t, 1))} {
+	for name, opt := range map[string]idempotency.Option{"plain": nil, "sealed": idempotency.WithSealer(guardtest.NewSealer(t, 1))} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := call{key: "k"}
+			c := guardtest.Call{Key: "k"}
 			s := newTampering(t, opt)
-			s.do(t, c)
+			s.Do(t, c)
 			var stored []byte
-			s.store.alter = func(b []byte) []byte { stored = bytes.Clone(b); return b }
-			require.True(t, s.do(t, c).replayed())
+			s.store.Alter = func(b []byte) []byte { stored = bytes.Clone(b); return b }
+			require.True(t, s.Do(t, c).Replayed())
 			for n := range stored {
 				s.requireUnserved(t, c, stored[:n], "cut to %d bytes", n)
 				for bit := range 8 {
@@ -70,7 +71,7 @@ func TestNoBitOfAStoredAnswerCanBeAltered(t *testing.T) {
 			}
 			s.requireUnserved(t, c, append(bytes.Clone(stored), 0), "longer")
 			s.requireUnserved(t, c, append(bytes.Clone(stored), stored...), "twice")
-			require.True(t, s.do(t, c).replayed(), "what is recorded is as it was")
+			require.True(t, s.Do(t, c).Replayed(), "what is recorded is as it was")
 		})
 	}
 }
@@ -80,16 +81,16 @@ func TestNoBitOfAStoredAnswerCanBeAltered(t *testing.T) {
 // acceptable.
 func TestStoredAnswerCannotBeMoved(t *testing.T) {
 	t.Parallel()
-	for name, opt := range map[string]idempotency.Option{"plain": nil, "sealed": idempotency.WithSealer(newSealer(t, 1))} {
+	for name, opt := range map[string]idempotency.Option{"plain": nil, "sealed": idempotency.WithSealer(guardtest.NewSealer(t, 1))} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			calls := []call{{key: "a"}, {key: "a", body: "other"}, {key: "b"}, {key: "a", tenant: "bob"}, {key: "a", tenant: "eve", body: "other"}, {key: "c", path: "/refunds"}}
+			calls := []guardtest.Call{{Key: "a"}, {Key: "a", Body: "other"}, {Key: "b"}, {Key: "a", Tenant: "bob"}, {Key: "a", Tenant: "eve", Body: "other"}, {Key: "c", Path: "/refunds"}}
 			for i, to := range calls {
 				s := newTampering(t, opt)
-				require.Equal(t, http.StatusCreated, s.do(t, to).status)
+				require.Equal(t, http.StatusCreated, s.Do(t, to).Status)
 				for j, from := range calls {
 					if i != j {
-						s.requireUnserved(t, to, storedAnswer(t, from, opt), "%+v for %+v", from, to)
+						s.requireUnserved(t, to, guardtest.StoredAnswer(t, from, opt), "%+v for %+v", from, to)
 					}
 				}
 			}
@@ -102,26 +103,26 @@ func TestStoredAnswerCannotBeMoved(t *testing.T) {
 func TestSealingKeysAreRotatedUnderWay(t *testing.T) {
 	t.Parallel()
 	store := idempotency.NewMemoryStore()
-	process := func(sealer idempotency.Sealer) (*server, *counter) {
-		h := &counter{}
-		return serveRecorder(t, newGuard(t, store, idempotency.WithSealer(sealer)).Handler(h)), h
+	process := func(sealer idempotency.Sealer) (*guardtest.Server, *guardtest.Counter) {
+		h := &guardtest.Counter{}
+		return guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithSealer(sealer)).Handler(h)), h
 	}
-	before, _ := process(newSealer(t, 1))
-	accepting, _ := process(newSealer(t, 1, 2)) // opens the new one, seals with the old one
-	after, _ := process(newSealer(t, 2, 1))
-	done, doneRuns := process(newSealer(t, 2))
-	first := before.do(t, call{key: "old"})
-	for _, s := range []*server{before, accepting, after} {
-		requireReplay(t, first, s.do(t, call{key: "old"}))
+	before, _ := process(guardtest.NewSealer(t, 1))
+	accepting, _ := process(guardtest.NewSealer(t, 1, 2)) // opens the new one, seals with the old one
+	after, _ := process(guardtest.NewSealer(t, 2, 1))
+	done, doneRuns := process(guardtest.NewSealer(t, 2))
+	first := before.Do(t, guardtest.Call{Key: "old"})
+	for _, s := range []*guardtest.Server{before, accepting, after} {
+		guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "old"}))
 	}
-	requireProblem(t, done.do(t, call{key: "old"}), http.StatusInternalServerError, problem.AnswerUnreadable)
+	guardtest.RequireProblem(t, done.Do(t, guardtest.Call{Key: "old"}), http.StatusInternalServerError, problem.AnswerUnreadable)
 
-	first = after.do(t, call{key: "new"})
-	for _, s := range []*server{accepting, after, done} {
-		requireReplay(t, first, s.do(t, call{key: "new"}))
+	first = after.Do(t, guardtest.Call{Key: "new"})
+	for _, s := range []*guardtest.Server{accepting, after, done} {
+		guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "new"}))
 	}
-	requireProblem(t, before.do(t, call{key: "new"}), http.StatusInternalServerError, problem.AnswerUnreadable)
-	require.Zero(t, doneRuns.runs.Load())
+	guardtest.RequireProblem(t, before.Do(t, guardtest.Call{Key: "new"}), http.StatusInternalServerError, problem.AnswerUnreadable)
+	require.Zero(t, doneRuns.Runs.Load())
 }
 
 // Sealing is turned on while processes without it still run. They cannot read what is
@@ -129,28 +130,28 @@ func TestSealingKeysAreRotatedUnderWay(t *testing.T) {
 func TestSealingIsTurnedOnUnderWay(t *testing.T) {
 	t.Parallel()
 	store := idempotency.NewMemoryStore()
-	h := &counter{}
-	old := serveRecorder(t, newGuard(t, store).Handler(h))
-	sealing := serveRecorder(t, newGuard(t, store, idempotency.WithSealer(newSealer(t, 1))).Handler(h))
-	old.do(t, call{key: "plain"})
-	sealing.do(t, call{key: "sealed"})
+	h := &guardtest.Counter{}
+	old := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store).Handler(h))
+	sealing := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithSealer(guardtest.NewSealer(t, 1))).Handler(h))
+	old.Do(t, guardtest.Call{Key: "plain"})
+	sealing.Do(t, guardtest.Call{Key: "sealed"})
 	for range 2 {
-		requireProblem(t, sealing.do(t, call{key: "plain"}), http.StatusInternalServerError, problem.AnswerUnreadable)
-		requireProblem(t, old.do(t, call{key: "sealed"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
-		require.True(t, old.do(t, call{key: "plain"}).replayed())
-		require.True(t, sealing.do(t, call{key: "sealed"}).replayed())
+		guardtest.RequireProblem(t, sealing.Do(t, guardtest.Call{Key: "plain"}), http.StatusInternalServerError, problem.AnswerUnreadable)
+		guardtest.RequireProblem(t, old.Do(t, guardtest.Call{Key: "sealed"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+		require.True(t, old.Do(t, guardtest.Call{Key: "plain"}).Replayed())
+		require.True(t, sealing.Do(t, guardtest.Call{Key: "sealed"}).Replayed())
 	}
-	require.EqualValues(t, 2, h.runs.Load())
+	require.EqualValues(t, 2, h.Runs.Load())
 }
 
 // Of a sealed step, too, every bit counts, and it belongs to its record. What is wrong
 // with one is reported, and it is not run again.
 func TestNoBitOfASealedStepCanBeAltered(t *testing.T) {
 	t.Parallel()
-	store := &spyStore{MemoryStore: idempotency.NewMemoryStore(), saved: map[string][]byte{}}
-	seen := &events{}
+	store := &guardtest.SpyStore{MemoryStore: idempotency.NewMemoryStore(), Saved: map[string][]byte{}}
+	seen := &guardtest.Events{}
 	runs, corrupt := 0, 0
-	s := serveRecorder(t, newGuard(t, store, idempotency.WithSealer(newSealer(t, 1)), idempotency.WithObserver(seen.observe)).Handler(
+	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithSealer(guardtest.NewSealer(t, 1)), idempotency.WithObserver(seen.Observe)).Handler(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) {
 				runs++
@@ -161,10 +162,10 @@ func TestNoBitOfASealedStepCanBeAltered(t *testing.T) {
 			}
 			w.WriteHeader(http.StatusInternalServerError)
 		})))
-	s.do(t, call{key: "other"})
-	moved := store.saved["charge"]
-	s.do(t, call{key: "k"})
-	stored := store.saved["charge"]
+	s.Do(t, guardtest.Call{Key: "other"})
+	moved := store.Saved["charge"]
+	s.Do(t, guardtest.Call{Key: "k"})
+	stored := store.Saved["charge"]
 	tampered := [][]byte{moved}
 	for n := range stored {
 		tampered = append(tampered, stored[:n])
@@ -175,12 +176,12 @@ func TestNoBitOfASealedStepCanBeAltered(t *testing.T) {
 		}
 	}
 	for _, b := range tampered {
-		store.tell = func(map[string][]byte) map[string][]byte { return map[string][]byte{"charge": b} }
-		s.do(t, call{key: "k"})
+		store.Tell = func(map[string][]byte) map[string][]byte { return map[string][]byte{"charge": b} }
+		s.Do(t, guardtest.Call{Key: "k"})
 	}
 	require.Equal(t, 2, runs)
 	require.Equal(t, len(tampered), corrupt)
-	require.Equal(t, corrupt, countKind(seen, idempotency.EventCorrupt), "an operator is not told")
+	require.Equal(t, corrupt, seen.Count(idempotency.EventCorrupt), "an operator is not told")
 }
 
 // The key and the fingerprint that the sealed forms in tests belong to.
@@ -191,7 +192,7 @@ var answerFingerprint = idempotency.Fingerprint([]byte("0123456789abcdefghijklmn
 // The seal itself is bound to key and payload, and does not leave that to what is inside.
 func TestSealIsBoundToKeyAndPayload(t *testing.T) {
 	t.Parallel()
-	spy := &spySealer{Sealer: newSealer(t, 1)}
+	spy := &spySealer{Sealer: guardtest.NewSealer(t, 1)}
 	other := answerFingerprint
 	other[31]++
 	for _, key := range []string{answerKey, "other"} {

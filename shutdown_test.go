@@ -14,19 +14,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
 func TestShutdownWaitsForRuns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newProcess(t, idempotency.NewMemoryStore(), answering(time.Minute, "done"))
-		done := p.start(t, call{key: "k"})
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(time.Minute, "done"))
+		done := p.Start(t, guardtest.Call{Key: "k"})
 		start := time.Now()
-		require.NoError(t, p.guard.Shutdown(t.Context()))
+		require.NoError(t, p.Guard.Shutdown(t.Context()))
 		require.Equal(t, time.Minute, time.Since(start))
-		require.Equal(t, "done", (<-done).body)
-		require.NoError(t, p.guard.Shutdown(t.Context()), "it may be called again")
+		require.Equal(t, "done", (<-done).Body)
+		require.NoError(t, p.Guard.Shutdown(t.Context()), "it may be called again")
 		require.Equal(t, time.Minute, time.Since(start))
 	})
 }
@@ -34,16 +35,16 @@ func TestShutdownWaitsForRuns(t *testing.T) {
 func TestShutdownWaitsForPendingRecordings(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := answering(0, "done")
+		h := guardtest.Answering(0, "done")
 		shared := idempotency.NewMemoryStore()
-		p, other := newProcess(t, shared, h), newProcess(t, shared, h)
-		p.store.on("complete", always(refuse))
-		p.do(t, call{key: "k"})
-		time.AfterFunc(time.Minute, p.store.heal)
-		require.NoError(t, p.guard.Shutdown(t.Context()))
-		require.True(t, other.do(t, call{key: "k"}).replayed())
-		require.Zero(t, countKind(p.events, idempotency.EventRecordingLost))
-		p.requireQuiet(t)
+		p, other := guardtest.NewProcess(t, shared, h), guardtest.NewProcess(t, shared, h)
+		p.Store.On("complete", guardtest.Always(guardtest.Refuse))
+		p.Do(t, guardtest.Call{Key: "k"})
+		time.AfterFunc(time.Minute, p.Store.Heal)
+		require.NoError(t, p.Guard.Shutdown(t.Context()))
+		require.True(t, other.Do(t, guardtest.Call{Key: "k"}).Replayed())
+		require.Zero(t, p.Events.Count(idempotency.EventRecordingLost))
+		p.RequireQuiet(t)
 	})
 }
 
@@ -54,20 +55,20 @@ func TestShutdownGivesUpAtItsDeadline(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				hearing := make(chan struct{})
-				p := newProcess(t, idempotency.NewMemoryStore(), answering(0, "done"))
-				p.store.on("complete", always(map[string]fault{"refused": refuse, "hanging": hang, "deaf": deaf(hearing)}[name]))
-				p.do(t, call{key: "k"})
+				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
+				p.Store.On("complete", guardtest.Always(map[string]guardtest.Fault{"refused": guardtest.Refuse, "hanging": guardtest.Hang, "deaf": guardtest.Deaf(hearing)}[name]))
+				p.Do(t, guardtest.Call{Key: "k"})
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
 				start := time.Now()
-				require.ErrorIs(t, p.guard.Shutdown(ctx), context.DeadlineExceeded)
+				require.ErrorIs(t, p.Guard.Shutdown(ctx), context.DeadlineExceeded)
 				require.Equal(t, 10*time.Second, time.Since(start))
-				require.Equal(t, 1, countKind(p.events, idempotency.EventRecordingLost), "the process may end now")
+				require.Equal(t, 1, p.Events.Count(idempotency.EventRecordingLost), "the process may end now")
 				time.Sleep(2 * time.Second) // a call that hangs is waited for, in the background
 				synctest.Wait()
-				require.Equal(t, 1, countKind(p.events, idempotency.EventRecordingLost))
+				require.Equal(t, 1, p.Events.Count(idempotency.EventRecordingLost))
 				close(hearing)
-				p.requireQuiet(t)
+				p.RequireQuiet(t)
 			})
 		})
 	}
@@ -78,14 +79,14 @@ func TestShutdownGivesUpAtItsDeadline(t *testing.T) {
 func TestShutdownGivesUpWhileAClientWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newProcess(t, idempotency.NewMemoryStore(), answering(0, "done"))
-		p.store.on("complete", always(refuse))
-		done := p.start(t, call{key: "k"})
-		require.ErrorIs(t, p.guard.Shutdown(shortly(t)), context.DeadlineExceeded)
-		require.Equal(t, 1, countKind(p.events, idempotency.EventRecordingLost))
-		require.Equal(t, "done", (<-done).body)
-		p.requireQuiet(t)
-		require.Equal(t, 1, countKind(p.events, idempotency.EventRecordingLost))
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
+		p.Store.On("complete", guardtest.Always(guardtest.Refuse))
+		done := p.Start(t, guardtest.Call{Key: "k"})
+		require.ErrorIs(t, p.Guard.Shutdown(guardtest.Shortly(t)), context.DeadlineExceeded)
+		require.Equal(t, 1, p.Events.Count(idempotency.EventRecordingLost))
+		require.Equal(t, "done", (<-done).Body)
+		p.RequireQuiet(t)
+		require.Equal(t, 1, p.Events.Count(idempotency.EventRecordingLost))
 	})
 }
 
@@ -93,25 +94,25 @@ func TestShutdownGivesUpWhileAClientWaits(t *testing.T) {
 // is there, in one try.
 func TestRunThatOutlivesTheShutdown(t *testing.T) {
 	t.Parallel()
-	for name, f := range map[string]fault{"recorded": nil, "lost": refuse} {
+	for name, f := range map[string]guardtest.Fault{"recorded": nil, "lost": guardtest.Refuse} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				h := answering(20*time.Second, "done")
+				h := guardtest.Answering(20*time.Second, "done")
 				shared := idempotency.NewMemoryStore()
-				p, other := newProcess(t, shared, h), newProcess(t, shared, h)
-				p.store.on("complete", always(f))
-				done := p.start(t, call{key: "k"})
-				require.ErrorIs(t, p.guard.Shutdown(shortly(t)), context.DeadlineExceeded)
+				p, other := guardtest.NewProcess(t, shared, h), guardtest.NewProcess(t, shared, h)
+				p.Store.On("complete", guardtest.Always(f))
+				done := p.Start(t, guardtest.Call{Key: "k"})
+				require.ErrorIs(t, p.Guard.Shutdown(guardtest.Shortly(t)), context.DeadlineExceeded)
 				start := time.Now()
-				require.Equal(t, "done", (<-done).body)
+				require.Equal(t, "done", (<-done).Body)
 				require.Equal(t, 19*time.Second, time.Since(start))
 				if f == nil {
-					require.True(t, other.do(t, call{key: "k"}).replayed())
+					require.True(t, other.Do(t, guardtest.Call{Key: "k"}).Replayed())
 				} else {
-					require.Equal(t, 1, countKind(p.events, idempotency.EventRecordingLost))
+					require.Equal(t, 1, p.Events.Count(idempotency.EventRecordingLost))
 				}
-				p.requireQuiet(t)
+				p.RequireQuiet(t)
 			})
 		})
 	}
@@ -120,26 +121,26 @@ func TestRunThatOutlivesTheShutdown(t *testing.T) {
 func TestShutdownEndsWaitsAndRefusesKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := answering(time.Minute, "done")
-		p := newProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(2*time.Minute))
-		done := p.start(t, call{key: "k"})
-		waiting := p.start(t, call{key: "k"})
-		follower := p.start(t, call{key: "k"})
+		h := guardtest.Answering(time.Minute, "done")
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(2*time.Minute))
+		done := p.Start(t, guardtest.Call{Key: "k"})
+		waiting := p.Start(t, guardtest.Call{Key: "k"})
+		follower := p.Start(t, guardtest.Call{Key: "k"})
 		shut := make(chan error, 1)
 		start := time.Now()
-		go func() { shut <- p.guard.Shutdown(t.Context()) }()
-		requireProblem(t, <-waiting, http.StatusConflict, problem.InFlight)
-		requireProblem(t, <-follower, http.StatusConflict, problem.InFlight)
+		go func() { shut <- p.Guard.Shutdown(t.Context()) }()
+		guardtest.RequireProblem(t, <-waiting, http.StatusConflict, problem.InFlight)
+		guardtest.RequireProblem(t, <-follower, http.StatusConflict, problem.InFlight)
 		require.Zero(t, time.Since(start))
 
-		requireProblem(t, p.do(t, call{key: "other"}), http.StatusServiceUnavailable, problem.ShuttingDown)
-		sibling := serveRecorder(t, p.guard.With(idempotency.WithTTL(time.Hour)).Handler(h))
-		requireProblem(t, sibling.do(t, call{key: "other"}), http.StatusServiceUnavailable, problem.ShuttingDown)
-		require.Equal(t, "done", p.do(t, call{}).body, "without a key there is nothing to refuse")
+		guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "other"}), http.StatusServiceUnavailable, problem.ShuttingDown)
+		sibling := guardtest.ServeRecorder(t, p.Guard.With(idempotency.WithTTL(time.Hour)).Handler(h))
+		guardtest.RequireProblem(t, sibling.Do(t, guardtest.Call{Key: "other"}), http.StatusServiceUnavailable, problem.ShuttingDown)
+		require.Equal(t, "done", p.Do(t, guardtest.Call{}).Body, "without a key there is nothing to refuse")
 
-		require.Equal(t, "done", (<-done).body)
+		require.Equal(t, "done", (<-done).Body)
 		require.NoError(t, <-shut)
-		require.EqualValues(t, 2, h.runs.Load())
+		require.EqualValues(t, 2, h.Runs.Load())
 	})
 }
 
@@ -150,35 +151,35 @@ func TestPendingAnswersAreBoundedByBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size, fit = 8 << 20, 7 // of 64 MiB: the eighth has a header as well
 		body := strings.Repeat("x", size)
-		h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.Header().Set("Location", "/charges/1")
 			_, _ = io.WriteString(w, body)
 		}}
-		p := newProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithMaxResponseBody(size))
-		p.store.on("complete", always(refuse))
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithMaxResponseBody(size))
+		p.Store.On("complete", guardtest.Always(guardtest.Refuse))
 		for i := range fit + 2 {
-			require.Len(t, p.do(t, call{key: fmt.Sprint(i)}).body, size)
+			require.Len(t, p.Do(t, guardtest.Call{Key: fmt.Sprint(i)}).Body, size)
 		}
-		p.store.heal()
+		p.Store.Heal()
 		time.Sleep(5 * time.Second)
 		for i := range fit + 2 {
-			got := p.do(t, call{key: fmt.Sprint(i)})
+			got := p.Do(t, guardtest.Call{Key: fmt.Sprint(i)})
 			if i < fit {
-				require.True(t, got.replayed())
-				require.Len(t, got.body, size)
+				require.True(t, got.Replayed())
+				require.Len(t, got.Body, size)
 				continue
 			}
-			requireProblem(t, got, http.StatusConflict, problem.ResponseNotKept)
-			require.Equal(t, "/charges/1", got.problem.OriginalLocation)
+			guardtest.RequireProblem(t, got, http.StatusConflict, problem.ResponseNotKept)
+			require.Equal(t, "/charges/1", got.Problem.OriginalLocation)
 		}
-		require.EqualValues(t, fit+2, h.runs.Load())
-		require.Zero(t, countKind(p.events, idempotency.EventRecordingLost))
+		require.EqualValues(t, fit+2, h.Runs.Load())
+		require.Zero(t, p.Events.Count(idempotency.EventRecordingLost))
 
 		// The room is given back.
-		p.store.on("complete", between(1, p.store.count("complete")+20, refuse))
-		p.do(t, call{key: "after"})
+		p.Store.On("complete", guardtest.Between(1, p.Store.Count("complete")+20, guardtest.Refuse))
+		p.Do(t, guardtest.Call{Key: "after"})
 		time.Sleep(2 * time.Minute)
-		require.True(t, p.do(t, call{key: "after"}).replayed())
+		require.True(t, p.Do(t, guardtest.Call{Key: "after"}).Replayed())
 	})
 }
 
@@ -187,26 +188,26 @@ func TestPendingAnswersAreBoundedByNumber(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const fit, over = 4096, 3
-		h := answering(0, "done")
-		p := newProcess(t, idempotency.NewMemoryStore(), h)
-		p.store.on("complete", always(refuse))
-		defer p.store.heal() // or what waits would go on for a day
+		h := guardtest.Answering(0, "done")
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
+		p.Store.On("complete", guardtest.Always(guardtest.Refuse))
+		defer p.Store.Heal() // or what waits would go on for a day
 		var wg sync.WaitGroup
 		for i := range fit + over {
 			wg.Go(func() {
-				if got := p.attempt(t, call{key: fmt.Sprint(i)}); got.body != "done" {
-					t.Errorf("request %d: %d %s", i, got.status, got.body)
+				if got := p.Attempt(t, guardtest.Call{Key: fmt.Sprint(i)}); got.Body != "done" {
+					t.Errorf("request %d: %d %s", i, got.Status, got.Body)
 				}
 			})
 		}
 		wg.Wait()
-		require.Equal(t, fit, countKind(p.events, idempotency.EventRecordingDelayed))
-		require.Equal(t, over, countKind(p.events, idempotency.EventRecordingLost))
-		p.store.heal()
+		require.Equal(t, fit, p.Events.Count(idempotency.EventRecordingDelayed))
+		require.Equal(t, over, p.Events.Count(idempotency.EventRecordingLost))
+		p.Store.Heal()
 		time.Sleep(5 * time.Second)
 		replayed := 0
 		for i := range fit + over {
-			if p.do(t, call{key: fmt.Sprint(i)}).replayed() {
+			if p.Do(t, guardtest.Call{Key: fmt.Sprint(i)}).Replayed() {
 				replayed++
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 )
 
 // A simRun is one run of a handler.
@@ -181,7 +182,7 @@ func (w *simulation) answer(p *simProcess, r *simRun, rw http.ResponseWriter, bo
 		write(idempotency.Unknown, http.StatusBadGateway, body)
 	case runPanicking:
 		w.end(r, idempotency.Unknown, 0)
-		panic(boom)
+		panic(guardtest.Boom)
 	case runExiting:
 		w.end(r, idempotency.Unknown, 0)
 		runtime.Goexit()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 )
 
 // A simWeather is what befalls one process after another. Windows of a kind do not
@@ -60,7 +61,7 @@ func overlaps(windows []simWindow, from, to time.Duration) bool {
 
 // A simProcess is a guard with its connection to the store.
 type simProcess struct {
-	*server
+	*guardtest.Server
 	world   *simulation
 	index   int
 	weather *simWeather
@@ -70,7 +71,7 @@ type simProcess struct {
 
 func (w *simulation) process(i int) *simProcess {
 	p := &simProcess{world: w, index: i, weather: &w.weather[i], dead: make(chan struct{})}
-	guard, err := idempotency.New(&simLink{p}, tenantScope,
+	guard, err := idempotency.New(&simLink{p}, guardtest.TenantScope,
 		idempotency.WithLease(w.lease), idempotency.WithRecovery(w.recovery), idempotency.WithWait(w.wait),
 		idempotency.WithMaxResponseBody(keptBody), idempotency.WithObserver(p.observe),
 		idempotency.WithLogger(slog.New(slog.DiscardHandler)))
@@ -78,7 +79,7 @@ func (w *simulation) process(i int) *simProcess {
 		w.t.Fatal(err)
 	}
 	p.guard = guard
-	p.server = serveRecorder(w.t, w.serves(p, guard.Handler(w.handles(p))))
+	p.Server = guardtest.ServeRecorder(w.t, w.serves(p, guard.Handler(w.handles(p))))
 	return p
 }
 
@@ -231,7 +232,7 @@ func (l *simLink) call(ctx context.Context, op, key string, o idempotency.Owner,
 		if wait {
 			<-ctx.Done()
 		}
-		return idempotency.Record{}, errDown
+		return idempotency.Record{}, guardtest.ErrDown
 	}
 	deliver := func() (idempotency.Record, error) { return w.deliver(q, op, key, o, f) }
 	on := func() { time.Sleep(d.between(50*time.Microsecond, 2*time.Millisecond)) }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
@@ -244,18 +245,18 @@ func (w *simulation) send(q *simRequest) bool {
 		defer cancel()
 	}
 	type result struct {
-		reply
+		guardtest.Reply
 		err error
 	}
 	answered := make(chan result, 1)
 	go func() {
-		got, err := p.tryAlone(ctx, call{key: fmt.Sprintf("key-%d", q.key.index), body: fmt.Sprintf(`{"amount":%d}`, q.payload)})
+		got, err := p.TryAlone(ctx, guardtest.Call{Key: fmt.Sprintf("key-%d", q.key.index), Body: fmt.Sprintf(`{"amount":%d}`, q.payload)})
 		answered <- result{got, err}
 	}()
 	select {
 	case r := <-answered:
 		// A process that dies says so to nobody: its connections are cut.
-		return !p.isDead() && w.answered(q, r.reply, r.err)
+		return !p.isDead() && w.answered(q, r.Reply, r.err)
 	case <-p.dead:
 	case <-ctx.Done():
 	}
@@ -263,19 +264,19 @@ func (w *simulation) send(q *simRequest) bool {
 }
 
 // answered checks what a client was told, and reports whether it is the last word.
-func (w *simulation) answered(q *simRequest, got reply, err error) bool {
+func (w *simulation) answered(q *simRequest, got guardtest.Reply, err error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
-		if !errors.Is(err, errCut) {
+		if !errors.Is(err, guardtest.ErrCut) {
 			w.failf(q.key.index, "%v: %v", q, err)
 		}
 		return false
 	}
-	w.tell(q, "is answered", 0, fmt.Sprintf("%d %s %.30s", got.status, got.problem.Code, got.header.Get("X-Run")))
-	switch got.problem.Code {
+	w.tell(q, "is answered", 0, fmt.Sprintf("%d %s %.30s", got.Status, got.Problem.Code, got.Header.Get("X-Run")))
+	switch got.Problem.Code {
 	case "":
-		return w.checkAnswer(q, got.status, got.header, got.body)
+		return w.checkAnswer(q, got.Status, got.Header, got.Body)
 	case problem.InFlight, problem.StoreUnavailable, problem.ShuttingDown:
 		return false
 	case problem.KeyReused:
@@ -293,7 +294,7 @@ func (w *simulation) answered(q *simRequest, got reply, err error) bool {
 			w.failf(q.key.index, "%v is refused a recorded answer", q)
 		}
 	default:
-		w.failf(q.key.index, "%v gets %d %s", q, got.status, got.body)
+		w.failf(q.key.index, "%v gets %d %s", q, got.Status, got.Body)
 	}
 	return true
 }
@@ -327,6 +328,6 @@ func (w *simulation) serves(p *simProcess, guarded http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		q := requestOf(r.Context())
 		p.await(w.dice(ofRequest, q.client, q.op, q.try, 1))
-		guarded.ServeHTTP(&witness{ResponseWriter: rw, shown: func(h http.Header, status int) { w.shown(q, h, status) }}, r)
+		guarded.ServeHTTP(&guardtest.Witness{ResponseWriter: rw, Shown: func(h http.Header, status int) { w.shown(q, h, status) }}, r)
 	})
 }

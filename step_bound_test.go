@@ -11,16 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 )
 
 // A store that hangs keeps a step no longer than it keeps the end of a run.
 func TestStepThatCannotBeRecordedEndsInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := newStepFaultStore()
-		store.on("step", always(hang))
+		store := guardtest.NewStepFaultStore()
+		store.On("step", guardtest.Always(guardtest.Hang))
 		var took time.Duration
-		s := serveRecorder(t, newGuard(t, store).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			start := time.Now()
 			_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
 			took = time.Since(start)
@@ -29,9 +30,9 @@ func TestStepThatCannotBeRecordedEndsInTime(t *testing.T) {
 				t.Error(err)
 			}
 		})))
-		s.do(t, call{key: "k"})
+		s.Do(t, guardtest.Call{Key: "k"})
 		require.LessOrEqual(t, took, 2*time.Second)
-		require.Equal(t, 2, store.count("step"))
+		require.Equal(t, 2, store.Count("step"))
 	})
 }
 
@@ -40,11 +41,11 @@ func TestStepThatCannotBeRecordedEndsInTime(t *testing.T) {
 func TestStepIsNotBegunByAMarkThatTookTooLong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := newStepFaultStore()
-		store.on("renew", always(hang))
-		store.on("step", first(1, hang))
+		store := guardtest.NewStepFaultStore()
+		store.On("renew", guardtest.Always(guardtest.Hang))
+		store.On("step", guardtest.First(1, guardtest.Hang))
 		ran := 0
-		s := serveRecorder(t, newGuard(t, store, idempotency.WithLease(3*time.Second)).Handler(
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithLease(3*time.Second)).Handler(
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				op, _ := idempotency.FromContext(r.Context())
 				if op.Attempt() == 1 {
@@ -58,9 +59,9 @@ func TestStepIsNotBegunByAMarkThatTookTooLong(t *testing.T) {
 					w.WriteHeader(http.StatusInternalServerError)
 				}
 			})))
-		require.Equal(t, http.StatusInternalServerError, s.do(t, call{key: "k"}).status)
+		require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		require.Zero(t, ran)
-		require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
+		require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		require.Equal(t, 1, ran)
 	})
 }

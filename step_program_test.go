@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
@@ -119,7 +120,7 @@ type world struct {
 }
 
 type programProcess struct {
-	store stepFaultStore
+	store guardtest.StepFaultStore
 	guard *idempotency.Guard
 	dead  bool
 }
@@ -181,8 +182,8 @@ func (w *world) process() *programProcess {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.current == nil || w.current.dead {
-		store := stepFaultStore{&faultStore{behind: ledgerStore{w.store, w}}}
-		guard, err := idempotency.New(store, tenantScope,
+		store := guardtest.StepFaultStore{FaultStore: &guardtest.FaultStore{Behind: ledgerStore{w.store, w}}}
+		guard, err := idempotency.New(store, guardtest.TenantScope,
 			idempotency.WithLease(programLease), idempotency.WithLogger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			w.t.Fatal(err)
@@ -198,7 +199,7 @@ func (w *world) crash(p *programProcess) {
 	w.mu.Lock()
 	p.dead = true
 	w.mu.Unlock()
-	p.store.replace(deadStore{})
+	p.store.Replace(deadStore{})
 	runtime.Goexit()
 }
 
@@ -206,16 +207,16 @@ func (w *world) crash(p *programProcess) {
 type deadStore struct{}
 
 func (deadStore) Claim(context.Context, string, idempotency.Claim) (idempotency.Record, error) {
-	return idempotency.Record{}, errDown
+	return idempotency.Record{}, guardtest.ErrDown
 }
-func (deadStore) Renew(context.Context, string, idempotency.Owner) error { return errDown }
+func (deadStore) Renew(context.Context, string, idempotency.Owner) error { return guardtest.ErrDown }
 func (deadStore) Complete(context.Context, string, idempotency.Owner, idempotency.Completion) error {
-	return errDown
+	return guardtest.ErrDown
 }
-func (deadStore) Release(context.Context, string, idempotency.Owner) error { return errDown }
-func (deadStore) Hold(context.Context, string, idempotency.Owner) error    { return errDown }
+func (deadStore) Release(context.Context, string, idempotency.Owner) error { return guardtest.ErrDown }
+func (deadStore) Hold(context.Context, string, idempotency.Owner) error    { return guardtest.ErrDown }
 func (deadStore) SaveStep(context.Context, string, idempotency.Owner, string, []byte) error {
-	return errDown
+	return guardtest.ErrDown
 }
 
 // run lets two clients retry until each has a final answer or learns that there is none.
@@ -287,7 +288,7 @@ func (w *world) send() (settled bool) {
 }
 
 func (w *world) request(p *programProcess) (string, error) {
-	s := serveRecorder(w.t, p.guard.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	s := guardtest.ServeRecorder(w.t, p.guard.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		answer, err := w.handle(r.Context(), p)
 		if err != nil {
 			http.Error(rw, err.Error(), http.StatusInternalServerError)
@@ -295,16 +296,16 @@ func (w *world) request(p *programProcess) (string, error) {
 		}
 		_, _ = rw.Write([]byte(answer))
 	})))
-	got, err := s.try(context.Background(), call{key: w.key.Value})
+	got, err := s.Try(context.Background(), guardtest.Call{Key: w.key.Value})
 	switch {
 	case err != nil:
 		return "", err
-	case got.problem.Code == problem.OutcomeUnknown:
+	case got.Problem.Code == problem.OutcomeUnknown:
 		return "", idempotency.ErrHeld
-	case got.status != http.StatusOK:
-		return "", fmt.Errorf("status %d: %s", got.status, got.body)
+	case got.Status != http.StatusOK:
+		return "", fmt.Errorf("status %d: %s", got.Status, got.Body)
 	}
-	return got.body, nil
+	return got.Body, nil
 }
 
 // handle is the program: its steps one after another, in some programs the first two at
@@ -365,9 +366,9 @@ func (w *world) act(attempt, step int) int {
 
 // nap is a pause for longer than the lease, in which nothing is renewed.
 func (w *world) nap(p *programProcess) {
-	p.store.on("renew", always(hang))
+	p.store.On("renew", guardtest.Always(guardtest.Hang))
 	time.Sleep(programLease + 2*time.Second)
-	p.store.on("renew", nil)
+	p.store.On("renew", nil)
 }
 
 func (w *world) step(ctx context.Context, p *programProcess, i, act int) (string, error) {
@@ -385,7 +386,7 @@ func (w *world) step(ctx context.Context, p *programProcess, i, act int) (string
 		return w.effect(ctx, p, name, act)
 	}, opts...)
 	if act == actDrop {
-		p.store.on("step", nil)
+		p.store.On("step", nil)
 	}
 	w.check(name, ran, got, err)
 	if act == actCrashAfter {
@@ -428,11 +429,11 @@ func (w *world) effect(ctx context.Context, p *programProcess, name string, act 
 	case actNap:
 		w.nap(p)
 	case actRefuse, actLoseReply, actDrop:
-		hit := map[int]func(int) fault{
-			actRefuse: first(p.store.count("step")+2, refuse), actLoseReply: first(p.store.count("step")+2, loseReply),
-			actDrop: always(refuse),
+		hit := map[int]func(int) guardtest.Fault{
+			actRefuse: guardtest.First(p.store.Count("step")+2, guardtest.Refuse), actLoseReply: guardtest.First(p.store.Count("step")+2, guardtest.LoseReply),
+			actDrop: guardtest.Always(guardtest.Refuse),
 		}
-		p.store.on("step", hit[act])
+		p.store.On("step", hit[act])
 	}
 	return value, nil
 }

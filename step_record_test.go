@@ -14,36 +14,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
-
-// A stepFaultStore is a faultStore that can record steps; the calls are named "step".
-type stepFaultStore struct{ *faultStore }
-
-func (s stepFaultStore) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
-	return s.call(ctx, "step", func(behind idempotency.Store) error {
-		return behind.(idempotency.StepStore).SaveStep(ctx, key, o, name, value)
-	})
-}
-
-func newStepFaultStore() stepFaultStore {
-	return stepFaultStore{&faultStore{behind: idempotency.NewMemoryStore()}}
-}
 
 // A run that may have been overtaken begins no further effect, and what it answers
 // because of that is not the answer to the request.
 func TestStepIsNotBegunWithoutALease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := newStepFaultStore()
-		guard := newGuard(t, store, idempotency.WithLease(3*time.Second))
+		store := guardtest.NewStepFaultStore()
+		guard := guardtest.NewGuard(t, store, idempotency.WithLease(3*time.Second))
 		ran := 0
-		s := serveRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			op, _ := idempotency.FromContext(r.Context())
 			if op.Attempt() == 1 {
-				store.on("renew", always(hang))
+				store.On("renew", guardtest.Always(guardtest.Hang))
 				time.Sleep(4 * time.Second)
-				store.heal()
+				store.Heal()
 			}
 			_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) {
 				ran++
@@ -56,9 +44,9 @@ func TestStepIsNotBegunWithoutALease(t *testing.T) {
 				w.WriteHeader(http.StatusConflict)
 			}
 		})))
-		require.Equal(t, http.StatusConflict, s.do(t, call{key: "k"}).status)
+		require.Equal(t, http.StatusConflict, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		require.Zero(t, ran)
-		require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
+		require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		require.Equal(t, 1, ran)
 	})
 }
@@ -68,14 +56,14 @@ func TestStepIsNotBegunWithoutALease(t *testing.T) {
 func TestStepNoticesFirstThatTheLeaseIsOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := newStepFaultStore()
-		store.on("renew", always(refuse))
-		guard := newGuard(t, store, idempotency.WithLease(3*time.Second), idempotency.WithObserver(func(_ context.Context, e idempotency.Event) {
+		store := guardtest.NewStepFaultStore()
+		store.On("renew", guardtest.Always(guardtest.Refuse))
+		guard := guardtest.NewGuard(t, store, idempotency.WithLease(3*time.Second), idempotency.WithObserver(func(_ context.Context, e idempotency.Event) {
 			if e.Op == "renew" {
 				time.Sleep(10 * time.Second)
 			}
 		}))
-		s := serveRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if op, _ := idempotency.FromContext(r.Context()); op.Attempt() == 1 {
 				time.Sleep(4 * time.Second)
 			}
@@ -87,38 +75,38 @@ func TestStepNoticesFirstThatTheLeaseIsOver(t *testing.T) {
 				w.WriteHeader(http.StatusConflict) // which must not become the answer
 			}
 		})))
-		require.Equal(t, http.StatusConflict, s.do(t, call{key: "k"}).status)
-		require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
+		require.Equal(t, http.StatusConflict, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
 	})
 }
 
 func TestStepThatCannotBeRecordedSaysSo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := newStepFaultStore()
-		guard := newGuard(t, store)
+		store := guardtest.NewStepFaultStore()
+		guard := guardtest.NewGuard(t, store)
 		ran := 0
-		s := serveRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			store.on("step", always(refuse))
+		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			store.On("step", guardtest.Always(guardtest.Refuse))
 			got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) {
 				ran++
 				return "ch_1", nil
 			})
 			var lost *idempotency.NotRecordedError
-			if !errors.As(err, &lost) || lost.Step != "charge" || !errors.Is(err, errDown) || got != "ch_1" {
+			if !errors.As(err, &lost) || lost.Step != "charge" || !errors.Is(err, guardtest.ErrDown) || got != "ch_1" {
 				t.Errorf("%q, %v", got, err)
 			}
 			_, err = idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
 				t.Error("a step at most once runs without its mark")
 				return 0, nil
 			}, idempotency.AtMostOnce())
-			if !errors.Is(err, errDown) || errors.As(err, &lost) {
+			if !errors.Is(err, guardtest.ErrDown) || errors.As(err, &lost) {
 				t.Errorf("error %v", err)
 			}
 			w.WriteHeader(http.StatusInternalServerError)
 		})))
-		s.do(t, call{key: "k"})
-		s.do(t, call{key: "k"})
+		s.Do(t, guardtest.Call{Key: "k"})
+		s.Do(t, guardtest.Call{Key: "k"})
 		require.Equal(t, 2, ran, "what is not recorded is run again")
 	})
 }
@@ -126,21 +114,21 @@ func TestStepThatCannotBeRecordedSaysSo(t *testing.T) {
 // A store that comes back in time, and a reply that is lost, go unnoticed.
 func TestStepIsRecordedWhenTheStoreComesBack(t *testing.T) {
 	t.Parallel()
-	for name, hit := range map[string]fault{"refused": refuse, "reply lost": loseReply, "hangs": hang} {
+	for name, hit := range map[string]guardtest.Fault{"refused": guardtest.Refuse, "reply lost": guardtest.LoseReply, "hangs": guardtest.Hang} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				store := newStepFaultStore()
-				store.on("step", first(1, hit))
-				s := serveRecorder(t, newGuard(t, store, idempotency.WithLease(3*time.Second)).Handler(
+				store := guardtest.NewStepFaultStore()
+				store.On("step", guardtest.First(1, hit))
+				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithLease(3*time.Second)).Handler(
 					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) { return "ch_1", nil })
 						if err != nil || got != "ch_1" {
 							t.Errorf("%q, %v", got, err)
 						}
 					})))
-				require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
-				require.Equal(t, 2, store.count("step"))
+				require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
+				require.Equal(t, 2, store.Count("step"))
 			})
 		})
 	}
@@ -150,14 +138,14 @@ func TestStepIsRecordedWhenTheStoreComesBack(t *testing.T) {
 func TestStepOfAnOvertakenRunIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := newStepFaultStore()
-		guard := newGuard(t, store, idempotency.WithLease(3*time.Second))
+		store := guardtest.NewStepFaultStore()
+		guard := guardtest.NewGuard(t, store, idempotency.WithLease(3*time.Second))
 		entered := make(chan struct{})
-		s := serveRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			op, _ := idempotency.FromContext(r.Context())
 			got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) {
 				if op.Attempt() == 1 {
-					store.on("renew", always(hang))
+					store.On("renew", guardtest.Always(guardtest.Hang))
 					close(entered)
 					time.Sleep(10 * time.Second)
 				}
@@ -168,7 +156,7 @@ func TestStepOfAnOvertakenRunIsRefused(t *testing.T) {
 				t.Errorf("overtaken: %d, %v", got, err)
 			}
 			if op.Attempt() == 2 {
-				store.heal()
+				store.Heal()
 				if err != nil || got != 2 {
 					t.Errorf("%d, %v", got, err)
 				}
@@ -176,13 +164,13 @@ func TestStepOfAnOvertakenRunIsRefused(t *testing.T) {
 			}
 			w.WriteHeader(http.StatusCreated)
 		})))
-		done := make(chan reply)
-		go func() { done <- s.attempt(t, call{key: "k"}) }()
+		done := make(chan guardtest.Reply)
+		go func() { done <- s.Attempt(t, guardtest.Call{Key: "k"}) }()
 		<-entered
 		time.Sleep(5 * time.Second)
-		require.Equal(t, http.StatusCreated, s.do(t, call{key: "k"}).status)
-		requireProblem(t, <-done, http.StatusConflict, problem.InFlight)
-		require.True(t, s.do(t, call{key: "k"}).replayed())
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		guardtest.RequireProblem(t, <-done, http.StatusConflict, problem.InFlight)
+		require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
 	})
 }
 
@@ -209,10 +197,10 @@ func TestMarkOutlivesTheOption(t *testing.T) {
 				}
 				w.WriteHeader(http.StatusBadGateway)
 			})
-			require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
+			require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
 			opts = second
-			require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
-			requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+			require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 			require.Equal(t, 1, ran)
 		})
 	}
@@ -232,15 +220,15 @@ func TestUncertainRunMayDecideItself(t *testing.T) {
 		op, _ := idempotency.FromContext(r.Context())
 		op.SetOutcome(idempotency.Final) // the bank was asked
 	})
-	require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
-	require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
-	require.True(t, s.do(t, call{key: "k"}).replayed())
+	require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
 }
 
 // An operation inside a step is another operation, with steps and keys of its own.
 func TestStepMayContainAnotherOperation(t *testing.T) {
 	t.Parallel()
-	jobs := newGuard(t, idempotency.NewMemoryStore())
+	jobs := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	s := stepServer(t, func(_ http.ResponseWriter, r *http.Request) {
 		outer := idempotency.DeriveKey(r.Context(), "charge")
 		got, err := idempotency.Step(r.Context(), "charge", func(ctx context.Context) (string, error) {
@@ -256,16 +244,13 @@ func TestStepMayContainAnotherOperation(t *testing.T) {
 			t.Errorf("%q, %v", got, err)
 		}
 	})
-	require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
+	require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
 }
-
-// A plainStore has none of the optional abilities.
-type plainStore struct{ idempotency.Store }
 
 func TestStepNeedsAStoreThatCanRecordIt(t *testing.T) {
 	t.Parallel()
-	guard := newGuard(t, plainStore{idempotency.NewMemoryStore()})
-	s := serveRecorder(t, guard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	guard := guardtest.NewGuard(t, guardtest.PlainStore{Store: idempotency.NewMemoryStore()})
+	s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, err := idempotency.Step(r.Context(), "s", func(context.Context) (int, error) {
 			t.Error("an effect that cannot be recorded")
 			return 0, nil
@@ -274,27 +259,7 @@ func TestStepNeedsAStoreThatCanRecordIt(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	})))
-	require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
-}
-
-// A spyStore shows, and changes, what is recorded of steps.
-type spyStore struct {
-	*idempotency.MemoryStore
-	saved map[string][]byte
-	tell  func(map[string][]byte) map[string][]byte
-}
-
-func (s *spyStore) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
-	s.saved[name] = value
-	return s.MemoryStore.SaveStep(ctx, key, o, name, value)
-}
-
-func (s *spyStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
-	rec, err := s.MemoryStore.Claim(ctx, key, c)
-	if rec.Mine && rec.Attempt > 1 && s.tell != nil {
-		rec.Steps = s.tell(rec.Steps)
-	}
-	return rec, err
+	require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
 }
 
 // Whoever can read the store learns nothing, and whoever can write to it cannot make a
@@ -316,9 +281,9 @@ func TestSealedSteps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := &spyStore{MemoryStore: idempotency.NewMemoryStore(), saved: map[string][]byte{}, tell: c.tell}
+			store := &guardtest.SpyStore{MemoryStore: idempotency.NewMemoryStore(), Saved: map[string][]byte{}, Tell: c.tell}
 			charged := 0
-			s := serveRecorder(t, newGuard(t, store, idempotency.WithSealer(sealer)).Handler(
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithSealer(sealer)).Handler(
 				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					op, _ := idempotency.FromContext(r.Context())
 					got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) {
@@ -331,11 +296,11 @@ func TestSealedSteps(t *testing.T) {
 					_, _ = idempotency.Step(r.Context(), "ship", func(context.Context) (string, error) { return "sh_1", nil })
 					w.WriteHeader(http.StatusInternalServerError)
 				})))
-			s.do(t, call{key: "k"})
-			s.do(t, call{key: "k"})
+			s.Do(t, guardtest.Call{Key: "k"})
+			s.Do(t, guardtest.Call{Key: "k"})
 			require.Equal(t, 1, charged)
-			require.NotEmpty(t, store.saved["charge"])
-			require.NotContains(t, string(store.saved["charge"]), "secret")
+			require.NotEmpty(t, store.Saved["charge"])
+			require.NotContains(t, string(store.Saved["charge"]), "secret")
 		})
 	}
 }
@@ -353,11 +318,11 @@ func TestStepOfUnknownKindIsNotRunAgain(t *testing.T) {
 
 func stepOfUnknownKind(t *testing.T, value string) {
 	t.Helper()
-	store := &spyStore{MemoryStore: idempotency.NewMemoryStore(), saved: map[string][]byte{}}
-	store.tell = func(map[string][]byte) map[string][]byte { return map[string][]byte{"charge": []byte(value)} }
+	store := &guardtest.SpyStore{MemoryStore: idempotency.NewMemoryStore(), Saved: map[string][]byte{}}
+	store.Tell = func(map[string][]byte) map[string][]byte { return map[string][]byte{"charge": []byte(value)} }
 	ran := 0
-	seen := &events{}
-	s := serveRecorder(t, newGuard(t, store, idempotency.WithObserver(seen.observe)).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	seen := &guardtest.Events{}
+	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithObserver(seen.Observe)).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) {
 			ran++
 			return 0, errors.New("failed")
@@ -367,21 +332,21 @@ func stepOfUnknownKind(t *testing.T, value string) {
 		}
 		w.WriteHeader(http.StatusInternalServerError)
 	})))
-	s.do(t, call{key: "k"})
-	s.do(t, call{key: "k"})
-	require.Contains(t, seen.kinds(), idempotency.EventCorrupt)
+	s.Do(t, guardtest.Call{Key: "k"})
+	s.Do(t, guardtest.Call{Key: "k"})
+	require.Contains(t, seen.Kinds(), idempotency.EventCorrupt)
 	require.Equal(t, 1, ran)
 }
 
 func TestStepsOnRedis(t *testing.T) {
-	eachRedis(t, func(t *testing.T, store *idempotency.RedisStore, b redisBackend) {
+	guardtest.OnEachRedis(t, func(t *testing.T, store *idempotency.RedisStore, b guardtest.RedisBackend) {
 		const lease = time.Minute
 		died := make(chan struct{})
 		revive := make(chan struct{})
-		guard := newGuard(t, store, idempotency.WithLease(lease))
+		guard := guardtest.NewGuard(t, store, idempotency.WithLease(lease))
 		var mu sync.Mutex
 		charges, keys := 0, map[string]bool{}
-		s := serveHTTP1(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := guardtest.ServeHTTP1(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			op, _ := idempotency.FromContext(r.Context())
 			mu.Lock()
 			keys[idempotency.DeriveKey(r.Context(), "charge")] = true
@@ -409,21 +374,21 @@ func TestStepsOnRedis(t *testing.T) {
 				w.WriteHeader(http.StatusCreated)
 			}
 		})))
-		first := make(chan reply, 1)
+		first := make(chan guardtest.Reply, 1)
 		go func() {
-			got, _ := s.try(context.WithoutCancel(t.Context()), call{key: "k"})
+			got, _ := s.Try(context.WithoutCancel(t.Context()), guardtest.Call{Key: "k"})
 			first <- got
 		}()
 		<-died
-		b.advance(t, "idem:", lease)
-		require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
-		require.Equal(t, http.StatusCreated, s.do(t, call{key: "k"}).status)
+		b.Advance(t, "idem:", lease)
+		require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		close(revive)
 		// The first run was told to stop, and its silence counts for nobody.
-		requireProblem(t, <-first, http.StatusConflict, problem.InFlight)
-		again := s.do(t, call{key: "k"})
-		require.True(t, again.replayed())
-		require.Equal(t, http.StatusCreated, again.status)
+		guardtest.RequireProblem(t, <-first, http.StatusConflict, problem.InFlight)
+		again := s.Do(t, guardtest.Call{Key: "k"})
+		require.True(t, again.Replayed())
+		require.Equal(t, http.StatusCreated, again.Status)
 		mu.Lock()
 		defer mu.Unlock()
 		require.Equal(t, 1, charges)
@@ -435,9 +400,9 @@ func TestStepsOnRedis(t *testing.T) {
 // a renewal to find out.
 func TestStepThatIsRefusedEndsTheRun(t *testing.T) {
 	t.Parallel()
-	store := newStepFaultStore()
-	store.on("step", first(1, failWith(idempotency.ErrNotOwner)))
-	s := serveRecorder(t, newGuard(t, store).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	store := guardtest.NewStepFaultStore()
+	store.On("step", guardtest.First(1, guardtest.FailWith(idempotency.ErrNotOwner)))
+	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		done := func(context.Context) (int, error) { return 1, nil }
 		_, err := idempotency.Step(r.Context(), "a", done)
 		if !errors.Is(err, idempotency.ErrNotOwner) {
@@ -451,7 +416,7 @@ func TestStepThatIsRefusedEndsTheRun(t *testing.T) {
 		}
 		panic(http.ErrAbortHandler)
 	})))
-	require.Panics(t, func() { _, _ = s.try(t.Context(), call{key: "k"}) })
+	require.Panics(t, func() { _, _ = s.Try(t.Context(), guardtest.Call{Key: "k"}) })
 }
 
 // A sealed step says nothing to a guard without its sealer: least of all that it may be run

@@ -13,13 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
 // stepServer serves a handler on a memory store and a recorder.
-func stepServer(t *testing.T, h http.HandlerFunc, opts ...idempotency.Option) *server {
+func stepServer(t *testing.T, h http.HandlerFunc, opts ...idempotency.Option) *guardtest.Server {
 	t.Helper()
-	return serveRecorder(t, newGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
+	return guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
 }
 
 func TestStepIsNotRunAgainByTheNextAttempt(t *testing.T) {
@@ -45,9 +46,9 @@ func TestStepIsNotRunAgainByTheNextAttempt(t *testing.T) {
 			w.WriteHeader(http.StatusBadGateway)
 		}
 	})
-	require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
-	require.Equal(t, http.StatusBadGateway, s.do(t, call{key: "k"}).status)
-	require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
+	require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
 	require.Equal(t, map[string]int{"charge": 1, "ship": 3}, ran)
 }
 
@@ -65,7 +66,7 @@ func TestStepHandsBackTheDecodedValue(t *testing.T) {
 			t.Errorf("first run: %+v, %v", got, err)
 		}
 	})
-	require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
+	require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
 }
 
 func TestPermanentErrorIsRecorded(t *testing.T) {
@@ -86,8 +87,8 @@ func TestPermanentErrorIsRecorded(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusInternalServerError)
 	})
-	s.do(t, call{key: "k"})
-	s.do(t, call{key: "k"})
+	s.Do(t, guardtest.Call{Key: "k"})
+	s.Do(t, guardtest.Call{Key: "k"})
 	require.Equal(t, 1, ran)
 	require.Equal(t, 2, attempts)
 	require.NoError(t, idempotency.Permanent(nil))
@@ -102,8 +103,8 @@ func TestAtMostOnceStepIsHeldAfterACrash(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ran, attempts := 0, 0
-			guard := newGuard(t, idempotency.NewMemoryStore())
-			s := serveHTTP1(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			guard := guardtest.NewGuard(t, idempotency.NewMemoryStore())
+			s := guardtest.ServeHTTP1(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				attempts++
 				_, err := idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
 					ran++
@@ -115,10 +116,10 @@ func TestAtMostOnceStepIsHeldAfterACrash(t *testing.T) {
 				}
 				w.WriteHeader(http.StatusInternalServerError)
 			})))
-			_, err := s.try(t.Context(), call{key: "k"})
+			_, err := s.Try(t.Context(), guardtest.Call{Key: "k"})
 			require.Error(t, err)
-			require.Equal(t, http.StatusInternalServerError, s.do(t, call{key: "k"}).status)
-			requireProblem(t, s.do(t, call{key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+			require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 			require.Equal(t, 1, ran)
 			require.Equal(t, 2, attempts)
 		})
@@ -167,7 +168,7 @@ func TestStepMisuse(t *testing.T) {
 		_, err = idempotency.Step(ctx, "not JSON", func(context.Context) (func(), error) { return nil, nil })
 		misused(t, err, "unsupported type")
 	})
-	require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
+	require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
 	_, err := idempotency.Step(late, "late", ok)
 	misused(t, err, "ended")
 }
@@ -192,8 +193,8 @@ func TestRecordedValueThatCannotBeDecoded(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusInternalServerError)
 	})
-	s.do(t, call{key: "k"})
-	s.do(t, call{key: "k"})
+	s.Do(t, guardtest.Call{Key: "k"})
+	s.Do(t, guardtest.Call{Key: "k"})
 	require.Equal(t, 2, attempt)
 }
 
@@ -217,8 +218,8 @@ func TestStepsRunInParallel(t *testing.T) {
 		all.Wait()
 		w.WriteHeader(http.StatusInternalServerError)
 	})
-	s.do(t, call{key: "k"})
-	s.do(t, call{key: "k"})
+	s.Do(t, guardtest.Call{Key: "k"})
+	s.Do(t, guardtest.Call{Key: "k"})
 	for i := range ran {
 		require.Equal(t, 1, ran[i])
 	}
@@ -250,8 +251,8 @@ func TestDerivedKeysAreStableAndDistinct(t *testing.T) {
 		w.WriteHeader(http.StatusInternalServerError)
 	})
 	for range 3 {
-		s.do(t, call{key: "k1"})
-		s.do(t, call{key: "k2"})
+		s.Do(t, guardtest.Call{Key: "k1"})
+		s.Do(t, guardtest.Call{Key: "k2"})
 	}
 	distinct := map[string]bool{}
 	for _, key := range seen {

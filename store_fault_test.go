@@ -14,28 +14,29 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
 func TestStoreDownAtClaimRunsNothing(t *testing.T) {
 	t.Parallel()
-	for name, f := range map[string]fault{"refused": refuse, "hanging": hang} {
+	for name, f := range map[string]guardtest.Fault{"refused": guardtest.Refuse, "hanging": guardtest.Hang} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				h := answering(0, "done")
+				h := guardtest.Answering(0, "done")
 				memory := idempotency.NewMemoryStore()
-				p := newProcess(t, memory, h)
-				p.store.on("claim", always(f))
-				requireProblem(t, p.do(t, call{key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
-				require.Zero(t, h.runs.Load())
+				p := guardtest.NewProcess(t, memory, h)
+				p.Store.On("claim", guardtest.Always(f))
+				guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+				require.Zero(t, h.Runs.Load())
 				require.Zero(t, memory.Len())
-				require.Contains(t, p.events.kinds(), idempotency.EventStoreError)
+				require.Contains(t, p.Events.Kinds(), idempotency.EventStoreError)
 
-				p.store.heal()
-				require.Equal(t, "done", p.do(t, call{key: "k"}).body)
-				require.NoError(t, p.guard.Shutdown(shortly(t)))
-				p.requireQuiet(t)
+				p.Store.Heal()
+				require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
+				require.NoError(t, p.Guard.Shutdown(guardtest.Shortly(t)))
+				p.RequireQuiet(t)
 			})
 		})
 	}
@@ -44,20 +45,20 @@ func TestStoreDownAtClaimRunsNothing(t *testing.T) {
 func TestFailOpenRunsVisibly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := &counter{handler: func(_ http.ResponseWriter, r *http.Request, _ int64) {
+		h := &guardtest.Counter{Handler: func(_ http.ResponseWriter, r *http.Request, _ int64) {
 			if _, ok := idempotency.FromContext(r.Context()); ok {
 				t.Error("an unprotected run has an operation")
 			}
 		}}
-		p := newProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithFailOpen(true))
-		p.store.on("claim", always(refuse))
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithFailOpen(true))
+		p.Store.On("claim", guardtest.Always(guardtest.Refuse))
 		for run := 1; run <= 2; run++ {
-			got := p.do(t, call{key: "k"})
-			require.Equal(t, http.StatusOK, got.status)
-			require.False(t, got.replayed())
-			require.EqualValues(t, run, h.runs.Load())
+			got := p.Do(t, guardtest.Call{Key: "k"})
+			require.Equal(t, http.StatusOK, got.Status)
+			require.False(t, got.Replayed())
+			require.EqualValues(t, run, h.Runs.Load())
 		}
-		kinds := p.events.kinds()
+		kinds := p.Events.Kinds()
 		require.Contains(t, kinds, idempotency.EventFailOpen)
 		require.NotContains(t, kinds, idempotency.EventRun)
 	})
@@ -67,9 +68,9 @@ func TestFailOpenRunsVisibly(t *testing.T) {
 // be steps inside that one, and the keys that it derives the same each time.
 func TestFailOpenRunIsNoPartOfAnother(t *testing.T) {
 	t.Parallel()
-	store := &faultStore{behind: idempotency.NewMemoryStore()}
-	store.on("claim", always(refuse))
-	away := newGuard(t, store, idempotency.WithFailOpen(true))
+	store := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+	store.On("claim", guardtest.Always(guardtest.Refuse))
+	away := guardtest.NewGuard(t, store, idempotency.WithFailOpen(true))
 	charge := func(ctx context.Context) (string, error) {
 		if _, ok := idempotency.FromContext(ctx); ok {
 			t.Error("an unprotected run has an operation")
@@ -86,13 +87,13 @@ func TestFailOpenRunIsNoPartOfAnother(t *testing.T) {
 		keys = append(keys, key)
 	}
 	inner := away.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { collect(charge(r.Context())) }))
-	var s *server
-	s = serveRecorder(t, newGuard(t, idempotency.NewMemoryStore()).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	var s *guardtest.Server
+	s = guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, err := idempotency.Step(r.Context(), "all", func(ctx context.Context) (int, error) {
 			for _, item := range []string{"first", "second"} {
 				key, _, err := idempotency.Do(ctx, away, idempotency.Key{Scope: "item", Value: item}, charge)
 				collect(key, err)
-				inner.ServeHTTP(w, s.request(ctx, call{key: item}))
+				inner.ServeHTTP(w, s.Request(ctx, guardtest.Call{Key: item}))
 			}
 			return 0, nil
 		})
@@ -100,7 +101,7 @@ func TestFailOpenRunIsNoPartOfAnother(t *testing.T) {
 			t.Error(err)
 		}
 	})))
-	require.Equal(t, http.StatusOK, s.do(t, call{key: "k"}).status)
+	require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
 	require.Len(t, keys, 4)
 }
 
@@ -119,15 +120,15 @@ func TestDefiniteRefusalsOfTheStore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				h := answering(0, "done")
-				p := newProcess(t, idempotency.NewMemoryStore(), h)
-				p.store.on("claim", always(failWith(tt.err)))
+				h := guardtest.Answering(0, "done")
+				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
+				p.Store.On("claim", guardtest.Always(guardtest.FailWith(tt.err)))
 				for range 3 {
-					requireProblem(t, p.do(t, call{key: "k"}), tt.status, tt.code)
+					guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), tt.status, tt.code)
 				}
-				require.Zero(t, h.runs.Load())
-				p.requireQuiet(t)
-				require.Zero(t, p.store.count("release"))
+				require.Zero(t, h.Runs.Load())
+				p.RequireQuiet(t)
+				require.Zero(t, p.Store.Count("release"))
 			})
 		})
 	}
@@ -138,32 +139,32 @@ func TestDefiniteRefusalsOfTheStore(t *testing.T) {
 func TestGhostClaimIsGivenBack(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		claim, release func(int) fault
+		claim, release func(int) guardtest.Fault
 		after          time.Duration // the key is free by then
 	}{
-		"reply lost":                  {first(1, loseReply), nil, 0},
-		"reply lost, release refused": {first(1, loseReply), first(5, refuse), time.Second},
-		"reply lost, release hangs":   {first(1, loseReply), first(1, hang), 3 * time.Second},
-		"executed late":               {first(1, late(5*time.Second)), nil, 7 * time.Second},
-		"executed very late":          {first(1, late(20*time.Second)), nil, 22 * time.Second},
+		"reply lost":                  {guardtest.First(1, guardtest.LoseReply), nil, 0},
+		"reply lost, release refused": {guardtest.First(1, guardtest.LoseReply), guardtest.First(5, guardtest.Refuse), time.Second},
+		"reply lost, release hangs":   {guardtest.First(1, guardtest.LoseReply), guardtest.First(1, guardtest.Hang), 3 * time.Second},
+		"executed late":               {guardtest.First(1, guardtest.Late(5*time.Second)), nil, 7 * time.Second},
+		"executed very late":          {guardtest.First(1, guardtest.Late(20*time.Second)), nil, 22 * time.Second},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			recoveries(t, func(t *testing.T, recovery idempotency.Option, _ fate) {
+			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
 				synctest.Test(t, func(t *testing.T) {
-					h := answering(0, "done")
-					p := newProcess(t, idempotency.NewMemoryStore(), h, recovery)
-					p.store.on("claim", tt.claim)
-					p.store.on("release", tt.release)
+					h := guardtest.Answering(0, "done")
+					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery)
+					p.Store.On("claim", tt.claim)
+					p.Store.On("release", tt.release)
 					start := time.Now()
-					requireProblem(t, p.do(t, call{key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+					guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 					require.LessOrEqual(t, time.Since(start), 2*time.Second)
 					time.Sleep(tt.after - time.Since(start))
 					synctest.Wait()
-					require.Equal(t, "done", p.do(t, call{key: "k"}).body)
-					require.EqualValues(t, 1, h.runs.Load())
-					p.requireQuiet(t)
+					require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
+					require.EqualValues(t, 1, h.Runs.Load())
+					p.RequireQuiet(t)
 				})
 			})
 		})
@@ -178,26 +179,26 @@ func TestShutdownGivesGhostClaimsBack(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			shared := idempotency.NewMemoryStore()
-			p := newProcess(t, shared, answering(0, "done"), idempotency.WithRecovery(idempotency.Hold))
-			p.store.on("claim", always(loseReply))
-			p.store.on("release", always(refuse))
-			p.do(t, call{key: "k"})
-			time.AfterFunc(5*time.Second, p.store.heal)
+			p := guardtest.NewProcess(t, shared, guardtest.Answering(0, "done"), idempotency.WithRecovery(idempotency.Hold))
+			p.Store.On("claim", guardtest.Always(guardtest.LoseReply))
+			p.Store.On("release", guardtest.Always(guardtest.Refuse))
+			p.Do(t, guardtest.Call{Key: "k"})
+			time.AfterFunc(5*time.Second, p.Store.Heal)
 			start := time.Now()
-			require.NoError(t, p.guard.Shutdown(t.Context()))
+			require.NoError(t, p.Guard.Shutdown(t.Context()))
 			require.Less(t, time.Since(start), 8*time.Second)
-			next := newProcess(t, shared, answering(0, "next"))
-			require.Equal(t, "next", next.do(t, call{key: "k"}).body)
+			next := guardtest.NewProcess(t, shared, guardtest.Answering(0, "next"))
+			require.Equal(t, "next", next.Do(t, guardtest.Call{Key: "k"}).Body)
 		})
 	})
 	t.Run("the store never saw it", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			p := newProcess(t, idempotency.NewMemoryStore(), answering(0, "done"))
-			p.store.on("claim", always(refuse))
-			p.do(t, call{key: "k"})
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
+			p.Store.On("claim", guardtest.Always(guardtest.Refuse))
+			p.Do(t, guardtest.Call{Key: "k"})
 			start := time.Now()
-			require.NoError(t, p.guard.Shutdown(t.Context()))
+			require.NoError(t, p.Guard.Shutdown(t.Context()))
 			require.Zero(t, time.Since(start))
 		})
 	})
@@ -208,11 +209,11 @@ func TestShutdownGivesGhostClaimsBack(t *testing.T) {
 func TestAnswerIsRecordedWhenTheStoreIsBack(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		fault  fault
+		fault  guardtest.Fault
 		within time.Duration // of the store's return, at whatever moment between two tries that is
 	}{
-		"refused": {refuse, 2 * time.Second},
-		"hanging": {hang, 4 * time.Second}, // the try that is under way does not notice
+		"refused": {guardtest.Refuse, 2 * time.Second},
+		"hanging": {guardtest.Hang, 4 * time.Second}, // the try that is under way does not notice
 	}
 	for name, tt := range tests {
 		for after := range 4 * time.Second / (500 * time.Millisecond) {
@@ -220,61 +221,52 @@ func TestAnswerIsRecordedWhenTheStoreIsBack(t *testing.T) {
 			t.Run(fmt.Sprint(name, " for ", away), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					h := answering(0, "done")
+					h := guardtest.Answering(0, "done")
 					shared := idempotency.NewMemoryStore()
-					p, other := newProcess(t, shared, h), newProcess(t, shared, h)
-					p.store.on("complete", always(tt.fault))
+					p, other := guardtest.NewProcess(t, shared, h), guardtest.NewProcess(t, shared, h)
+					p.Store.On("complete", guardtest.Always(tt.fault))
 					start := time.Now()
-					got := p.do(t, call{key: "k"})
-					require.Equal(t, "done", got.body)
+					got := p.Do(t, guardtest.Call{Key: "k"})
+					require.Equal(t, "done", got.Body)
 					require.LessOrEqual(t, time.Since(start), 2*time.Second)
 					for time.Since(start) < away-time.Second {
-						requireProblem(t, other.do(t, call{key: "k"}), http.StatusConflict, problem.InFlight)
+						guardtest.RequireProblem(t, other.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
 						time.Sleep(time.Second)
 					}
 					time.Sleep(away - time.Since(start))
-					p.store.heal()
+					p.Store.Heal()
 					time.Sleep(tt.within)
-					got = other.do(t, call{key: "k"})
-					require.True(t, got.replayed())
-					require.Equal(t, "done", got.body)
-					require.EqualValues(t, 1, h.runs.Load())
-					require.Equal(t, 1, countKind(p.events, idempotency.EventRecordingDelayed))
-					require.Zero(t, countKind(p.events, idempotency.EventRecordingLost))
-					p.requireQuiet(t)
+					got = other.Do(t, guardtest.Call{Key: "k"})
+					require.True(t, got.Replayed())
+					require.Equal(t, "done", got.Body)
+					require.EqualValues(t, 1, h.Runs.Load())
+					require.Equal(t, 1, p.Events.Count(idempotency.EventRecordingDelayed))
+					require.Zero(t, p.Events.Count(idempotency.EventRecordingLost))
+					p.RequireQuiet(t)
 				})
 			})
 		}
 	}
 }
 
-func countKind(e *events, kind idempotency.EventKind) (n int) {
-	for _, k := range e.kinds() {
-		if k == kind {
-			n++
-		}
-	}
-	return n
-}
-
 // The whole store is away, for less than the lease.
 func TestOutageShorterThanTheLeaseRunsNothingTwice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := answering(15*time.Second, "done")
-		p := newProcess(t, idempotency.NewMemoryStore(), h)
-		done := p.start(t, call{key: "k"})
+		h := guardtest.Answering(15*time.Second, "done")
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
+		done := p.Start(t, guardtest.Call{Key: "k"})
 		time.Sleep(14 * time.Second)
-		p.store.fail(refuse)
-		time.AfterFunc(20*time.Second, p.store.heal)
-		require.Equal(t, "done", (<-done).body)
+		p.Store.Fail(guardtest.Refuse)
+		time.AfterFunc(20*time.Second, p.Store.Heal)
+		require.Equal(t, "done", (<-done).Body)
 		for range 300 {
-			got := p.do(t, call{key: "k"})
-			require.True(t, got.replayed() || got.status != http.StatusOK)
+			got := p.Do(t, guardtest.Call{Key: "k"})
+			require.True(t, got.Replayed() || got.Status != http.StatusOK)
 			time.Sleep(100 * time.Millisecond)
 		}
-		require.True(t, p.do(t, call{key: "k"}).replayed())
-		require.EqualValues(t, 1, h.runs.Load())
+		require.True(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
 
@@ -282,34 +274,34 @@ func TestOutageShorterThanTheLeaseRunsNothingTwice(t *testing.T) {
 // happened.
 func TestSettlingIsRepeated(t *testing.T) {
 	t.Parallel()
-	faults := map[string]func(int) fault{
-		"refused":          first(3, refuse),
-		"reply lost":       first(3, loseReply),
-		"hanging":          first(1, hang),
-		"refused for long": first(30, refuse),
+	faults := map[string]func(int) guardtest.Fault{
+		"refused":          guardtest.First(3, guardtest.Refuse),
+		"reply lost":       guardtest.First(3, guardtest.LoseReply),
+		"hanging":          guardtest.First(1, guardtest.Hang),
+		"refused for long": guardtest.First(30, guardtest.Refuse),
 	}
 	for name, f := range faults {
 		for op, end := range map[string]struct {
 			status   int
 			recovery idempotency.Recovery
-			want     fate
+			want     guardtest.Fate
 		}{
-			"complete": {http.StatusCreated, idempotency.Rerun, replays},
-			"release":  {http.StatusBadGateway, idempotency.Rerun, runsNext},
-			"hold":     {http.StatusBadGateway, idempotency.Hold, isHeld},
+			"complete": {http.StatusCreated, idempotency.Rerun, guardtest.Replays},
+			"release":  {http.StatusBadGateway, idempotency.Rerun, guardtest.RunsNext},
+			"hold":     {http.StatusBadGateway, idempotency.Hold, guardtest.IsHeld},
 		} {
 			t.Run(op+" "+name, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(end.status) }}
-					p := newProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithRecovery(end.recovery))
-					p.store.on(op, f)
+					h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(end.status) }}
+					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithRecovery(end.recovery))
+					p.Store.On(op, f)
 					start := time.Now()
-					require.Equal(t, end.status, p.do(t, call{key: "k"}).status)
+					require.Equal(t, end.status, p.Do(t, guardtest.Call{Key: "k"}).Status)
 					require.LessOrEqual(t, time.Since(start), 2*time.Second)
 					time.Sleep(2 * time.Minute)
-					requireFate(t, p.server, h, call{key: "k"}, end.want)
-					p.requireQuiet(t)
+					guardtest.RequireFate(t, p.Server, h, guardtest.Call{Key: "k"}, end.want)
+					p.RequireQuiet(t)
 				})
 			})
 		}
@@ -335,26 +327,26 @@ func TestDeafStoreHangsNobody(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				hearing := make(chan struct{})
-				h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 					time.Sleep(time.Minute)
 					w.WriteHeader(tt.status)
 				}}
 				if op == "claim" {
-					h = answering(0, "")
+					h = guardtest.Answering(0, "")
 				}
-				p := newProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithRecovery(idempotency.Hold))
-				p.store.on(op, always(deaf(hearing)))
+				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithRecovery(idempotency.Hold))
+				p.Store.On(op, guardtest.Always(guardtest.Deaf(hearing)))
 				start := time.Now()
-				got := p.do(t, call{key: "k"})
+				got := p.Do(t, guardtest.Call{Key: "k"})
 				took := time.Since(start)
 				if op != "claim" {
 					took -= time.Minute
 				}
-				require.Equal(t, tt.want, got.status)
+				require.Equal(t, tt.want, got.Status)
 				require.LessOrEqual(t, took, tt.within)
-				_ = p.guard.Shutdown(shortly(t))
+				_ = p.Guard.Shutdown(guardtest.Shortly(t))
 				close(hearing)
-				p.requireQuiet(t)
+				p.RequireQuiet(t)
 			})
 		})
 	}
@@ -369,29 +361,29 @@ func TestDeafStoreIsNotCalledWithoutEnd(t *testing.T) {
 		hearing := make(chan struct{})
 		hear := sync.OnceFunc(func() { close(hearing) })
 		defer hear()
-		p := newProcess(t, idempotency.NewMemoryStore(), answering(0, "done"))
-		p.store.fail(deaf(hearing))
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
+		p.Store.Fail(guardtest.Deaf(hearing))
 		for round := range 3 * bound / atOnce {
 			var wg sync.WaitGroup
 			for i := range atOnce {
 				wg.Go(func() {
-					got := p.attempt(t, call{key: fmt.Sprintf("%d-%d", round, i)})
-					if got.problem.Code != problem.StoreUnavailable {
-						t.Errorf("request %d: %d %s", i, got.status, got.body)
+					got := p.Attempt(t, guardtest.Call{Key: fmt.Sprintf("%d-%d", round, i)})
+					if got.Problem.Code != problem.StoreUnavailable {
+						t.Errorf("request %d: %d %s", i, got.Status, got.Body)
 					}
 				})
 			}
 			wg.Wait()
 		}
 		time.Sleep(time.Minute) // claims are given back, which are calls too
-		require.GreaterOrEqual(t, p.store.total(), bound)
+		require.GreaterOrEqual(t, p.Store.Total(), bound)
 		// Those that were on their way when the bound was reached come on top.
-		require.LessOrEqual(t, p.store.total(), 2*bound+atOnce)
+		require.LessOrEqual(t, p.Store.Total(), 2*bound+atOnce)
 
 		hear()
 		synctest.Wait()
-		p.store.heal()
-		require.Equal(t, "done", p.do(t, call{key: "after"}).body)
+		p.Store.Heal()
+		require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "after"}).Body)
 	})
 }
 
@@ -400,30 +392,30 @@ func TestGhostClaimsAreBoundedByNumber(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const fit, over = 4096, 3
-		p := newProcess(t, idempotency.NewMemoryStore(), answering(0, "done"))
-		p.store.fail(hang)
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
+		p.Store.Fail(guardtest.Hang)
 		var wg sync.WaitGroup
 		for i := range fit + over {
 			wg.Go(func() {
-				got := p.attempt(t, call{key: fmt.Sprint(i)})
-				if got.problem.Code != problem.StoreUnavailable {
-					t.Errorf("request %d: %d %s", i, got.status, got.body)
+				got := p.Attempt(t, guardtest.Call{Key: fmt.Sprint(i)})
+				if got.Problem.Code != problem.StoreUnavailable {
+					t.Errorf("request %d: %d %s", i, got.Status, got.Body)
 				}
 			})
 		}
 		wg.Wait()
 		synctest.Wait()
-		require.Equal(t, fit, p.store.count("release"))
-		p.store.heal()
+		require.Equal(t, fit, p.Store.Count("release"))
+		p.Store.Heal()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 
 		// The room is given back.
-		p.store.on("claim", first(p.store.count("claim")+1, refuse))
-		before := p.store.count("release")
-		p.do(t, call{key: "after"})
+		p.Store.On("claim", guardtest.First(p.Store.Count("claim")+1, guardtest.Refuse))
+		before := p.Store.Count("release")
+		p.Do(t, guardtest.Call{Key: "after"})
 		synctest.Wait()
-		require.Greater(t, p.store.count("release"), before)
+		require.Greater(t, p.Store.Count("release"), before)
 	})
 }
 
@@ -445,27 +437,27 @@ func TestFailOpenDoesNotForgetWhatTheStoreHasSaid(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				behind := idempotency.NewMemoryStore()
-				h := failsFirst()
+				h := guardtest.FailsFirst()
 				if name == "waiting" {
-					h = &counter{handler: func(http.ResponseWriter, *http.Request, int64) { time.Sleep(time.Hour) }}
+					h = &guardtest.Counter{Handler: func(http.ResponseWriter, *http.Request, int64) { time.Sleep(time.Hour) }}
 				}
-				strict := serveRecorder(t, newGuard(t, behind, idempotency.WithRecovery(idempotency.Hold)).Handler(h))
-				go func() { _, _ = strict.try(t.Context(), call{key: "k"}) }()
+				strict := guardtest.ServeRecorder(t, guardtest.NewGuard(t, behind, idempotency.WithRecovery(idempotency.Hold)).Handler(h))
+				go func() { _, _ = strict.Try(t.Context(), guardtest.Call{Key: "k"}) }()
 				synctest.Wait()
 
-				store := inspectedFaultStore{&faultStore{behind: behind}, behind}
-				store.on("claim", func(n int) fault {
+				store := inspectedFaultStore{&guardtest.FaultStore{Behind: behind}, behind}
+				store.On("claim", func(n int) guardtest.Fault {
 					if n > 1 {
-						return refuse
+						return guardtest.Refuse
 					}
 					return nil
 				})
-				g := newGuard(t, store, idempotency.WithFailOpen(true), c.opt)
-				requireProblem(t, serveRecorder(t, g.Handler(h)).do(t, call{key: "k"}), c.status, c.code)
+				g := guardtest.NewGuard(t, store, idempotency.WithFailOpen(true), c.opt)
+				guardtest.RequireProblem(t, guardtest.ServeRecorder(t, g.Handler(h)).Do(t, guardtest.Call{Key: "k"}), c.status, c.code)
 				_, _, err := idempotency.Do(t.Context(), g, idempotency.Key{Scope: idempotency.Shared, Value: "k"},
 					func(context.Context) (int, error) { return 0, errors.New("run unprotected") })
 				require.Error(t, err)
-				require.EqualValues(t, 1, h.runs.Load())
+				require.EqualValues(t, 1, h.Runs.Load())
 				time.Sleep(2 * time.Hour)
 			})
 		})
@@ -474,6 +466,6 @@ func TestFailOpenDoesNotForgetWhatTheStoreHasSaid(t *testing.T) {
 
 // An inspectedFaultStore fails in all but its inspection.
 type inspectedFaultStore struct {
-	*faultStore
+	*guardtest.FaultStore
 	idempotency.Inspector
 }

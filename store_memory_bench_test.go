@@ -1,9 +1,6 @@
 package idempotency_test
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -11,30 +8,21 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 )
-
-// memoryKeys returns n keys of the form that stores are given.
-func memoryKeys(n int) []string {
-	keys := make([]string, n)
-	for i := range keys {
-		sum := sha256.Sum256(binary.BigEndian.AppendUint64(nil, uint64(i)))
-		keys[i] = base64.RawURLEncoding.EncodeToString(sum[:])
-	}
-	return keys
-}
 
 // BenchmarkMemoryStore shows that the cost of a call does not depend on the number of
 // keys that are alive.
 func BenchmarkMemoryStore(b *testing.B) {
 	for _, live := range []int{1_000, 10_000, 100_000, 1_000_000} {
-		keys := memoryKeys(2 * live)
+		keys := guardtest.MemoryKeys(2 * live)
 		answer := make([]byte, 512)
 		// filled returns a store in which the first half of the keys is completed.
 		filled := func(b *testing.B) *idempotency.MemoryStore {
 			b.Helper()
 			s := idempotency.NewMemoryStore(idempotency.WithMaxEntries(4*live), idempotency.WithMaxBytes(1<<40))
 			for i, key := range keys[:live] {
-				c := memoryClaim(uint64(i))
+				c := guardtest.MemoryClaim(uint64(i))
 				if _, err := s.Claim(b.Context(), key, c); err != nil {
 					b.Fatal(err)
 				}
@@ -50,7 +38,7 @@ func BenchmarkMemoryStore(b *testing.B) {
 		// run claims a new key, completes it, and forgets an old one in its place.
 		run := func(b *testing.B, s *idempotency.MemoryStore, i int) {
 			b.Helper()
-			c, key, old := memoryClaim(uint64(i)), keys[(live+i)%len(keys)], keys[i%len(keys)]
+			c, key, old := guardtest.MemoryClaim(uint64(i)), keys[(live+i)%len(keys)], keys[i%len(keys)]
 			if r, err := s.Claim(b.Context(), key, c); err != nil || !r.Mine {
 				b.Fatal(r, err)
 			}
@@ -63,7 +51,7 @@ func BenchmarkMemoryStore(b *testing.B) {
 		}
 		replay := func(b *testing.B, s *idempotency.MemoryStore, i int) {
 			b.Helper()
-			r, err := s.Claim(b.Context(), keys[i%live], memoryClaim(1<<40))
+			r, err := s.Claim(b.Context(), keys[i%live], guardtest.MemoryClaim(1<<40))
 			if err != nil || r.State != idempotency.StateCompleted {
 				b.Fatal(r, err)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 )
 
 // Against a map: keys of all lengths, of which many have the same hash, come and go in
@@ -58,7 +59,7 @@ func TestMemoryTable(t *testing.T) {
 func TestMemoryStoreGivesBackItsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 50_000
-		keys := memoryKeys(n)
+		keys := guardtest.MemoryKeys(n)
 		s := idempotency.NewMemoryStore()
 		before := heapBytes()
 		for i, key := range keys {

@@ -2,7 +2,6 @@ package idempotency_test
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -17,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/storetest"
 )
 
@@ -33,7 +33,7 @@ func TestMemoryStoreKeepsTheContract(t *testing.T) {
 // claimMemory claims the key as the nth owner, who must get it.
 func claimMemory(t testing.TB, s *idempotency.MemoryStore, key string, n uint64) idempotency.Owner {
 	t.Helper()
-	c := memoryClaim(n)
+	c := guardtest.MemoryClaim(n)
 	r, err := s.Claim(t.Context(), key, c)
 	require.NoError(t, err)
 	require.True(t, r.Mine)
@@ -43,7 +43,7 @@ func claimMemory(t testing.TB, s *idempotency.MemoryStore, key string, n uint64)
 // refuseMemory claims a new key, which must be refused.
 func refuseMemory(t testing.TB, s *idempotency.MemoryStore, key string) {
 	t.Helper()
-	_, err := s.Claim(t.Context(), key, memoryClaim(1<<40))
+	_, err := s.Claim(t.Context(), key, guardtest.MemoryClaim(1<<40))
 	require.ErrorIs(t, err, idempotency.ErrStoreFull)
 }
 
@@ -59,7 +59,7 @@ func TestMemoryStoreFullRefusesOnlyNewKeys(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, s := t.Context(), idempotency.NewMemoryStore(limit)
-			keys := memoryKeys(7)
+			keys := guardtest.MemoryKeys(7)
 			var owners []idempotency.Owner
 			for i, key := range keys[:6] {
 				owners = append(owners, claimMemory(t, s, key, uint64(i)))
@@ -91,7 +91,7 @@ func TestMemoryStoreFullOfExpiredTakesNewKeysAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
 		s := idempotency.NewMemoryStore(idempotency.WithMaxEntries(n))
-		keys := memoryKeys(2*n + 1)
+		keys := guardtest.MemoryKeys(2*n + 1)
 		for i, key := range keys[:n] {
 			claimMemory(t, s, key, uint64(i))
 		}
@@ -111,7 +111,7 @@ func TestMemoryStoreRemovesExpiredInPassing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 50_000
 		s := idempotency.NewMemoryStore()
-		keys := memoryKeys(2 * n)
+		keys := guardtest.MemoryKeys(2 * n)
 		for i, key := range keys[:n] {
 			claimMemory(t, s, key, uint64(i))
 		}
@@ -133,7 +133,7 @@ func TestMemoryStoreRemovesInOrderOfExpiry(t *testing.T) {
 		const n = 500
 		s := idempotency.NewMemoryStore(idempotency.WithMaxEntries(n))
 		random := rand.New(rand.NewPCG(1, 2))
-		keys := memoryKeys(20 * n)
+		keys := guardtest.MemoryKeys(20 * n)
 		keys, others := keys[:n], keys[n:]
 		for i, key := range keys {
 			owner := claimMemory(t, s, key, uint64(i))
@@ -167,7 +167,7 @@ func TestMemoryStoreRemovesInOrderOfExpiry(t *testing.T) {
 // Records leave the queue from anywhere in it, and their ends move both ways.
 func TestMemoryStoreKeepsItsQueuesInOrder(t *testing.T) {
 	t.Parallel()
-	s, keys := idempotency.NewMemoryStore(), memoryKeys(10_000)
+	s, keys := idempotency.NewMemoryStore(), guardtest.MemoryKeys(10_000)
 	random := rand.New(rand.NewPCG(1, 2))
 	for i, key := range keys {
 		owner := claimMemory(t, s, key, uint64(i))
@@ -204,13 +204,13 @@ func TestMemoryStoreConcurrentCalls(t *testing.T) {
 	t.Parallel()
 	const limit = 20
 	ctx, s := t.Context(), idempotency.NewMemoryStore(idempotency.WithMaxEntries(limit))
-	keys := memoryKeys(2 * limit)
+	keys := guardtest.MemoryKeys(2 * limit)
 	var wg sync.WaitGroup
 	for worker := range uint64(8) {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(1, worker))
 			for range 5000 {
-				key, c := keys[random.IntN(len(keys))], memoryClaim(worker)
+				key, c := keys[random.IntN(len(keys))], guardtest.MemoryClaim(worker)
 				c.Lease, c.Retention = time.Millisecond, 10*time.Millisecond
 				_, err := s.Claim(ctx, key, c)
 				if err != nil && !errors.Is(err, idempotency.ErrStoreFull) {
@@ -264,7 +264,7 @@ func TestMemoryStoreSharesAnswers(t *testing.T) {
 	s, answer := idempotency.NewMemoryStore(), make([]byte, 1<<10)
 	owner := claimMemory(t, s, "key", 1)
 	require.NoError(t, s.Complete(t.Context(), "key", owner, idempotency.Completion{Answer: answer, TTL: time.Hour}))
-	r, err := s.Claim(t.Context(), "key", memoryClaim(2))
+	r, err := s.Claim(t.Context(), "key", guardtest.MemoryClaim(2))
 	require.NoError(t, err)
 	require.Same(t, unsafe.SliceData(answer), unsafe.SliceData(r.Answer))
 }
@@ -300,7 +300,7 @@ func TestMemoryStoreLetsGoOfAnswers(t *testing.T) {
 // A visitor may do what operators do: look, and settle what it sees.
 func TestMemoryStoreListLetsVisitorsCall(t *testing.T) {
 	t.Parallel()
-	s, keys := idempotency.NewMemoryStore(), memoryKeys(10_000)
+	s, keys := idempotency.NewMemoryStore(), guardtest.MemoryKeys(10_000)
 	for i, key := range keys {
 		owner := claimMemory(t, s, key, uint64(i))
 		require.NoError(t, s.Hold(t.Context(), key, owner))
@@ -359,7 +359,7 @@ func TestMemoryStoreLimitsMustBePositive(t *testing.T) {
 // Not parallel: it measures the heap of the process.
 func TestMemoryStoreBytesPerRecord(t *testing.T) {
 	const n, limit = 200_000, 350
-	keys := memoryKeys(n)
+	keys := guardtest.MemoryKeys(n)
 	s := idempotency.NewMemoryStore()
 	before := heapBytes()
 	for i, key := range keys {
@@ -386,31 +386,24 @@ func heapBytes() uint64 {
 // Not parallel: it counts the allocations of the process.
 func TestMemoryStoreAllocations(t *testing.T) {
 	const n = 10_000
-	ctx, s, keys := t.Context(), idempotency.NewMemoryStore(), memoryKeys(n)
+	ctx, s, keys := t.Context(), idempotency.NewMemoryStore(), guardtest.MemoryKeys(n)
 	answer := make([]byte, 512)
 	i := 0
 	require.LessOrEqual(t, testing.AllocsPerRun(n-1, func() {
-		_, _ = s.Claim(ctx, keys[i], memoryClaim(uint64(i)))
+		_, _ = s.Claim(ctx, keys[i], guardtest.MemoryClaim(uint64(i)))
 		i++
 	}), 0.0, "claim of a new key")
 	i = 0
 	require.Zero(t, testing.AllocsPerRun(n-1, func() {
-		_ = s.Complete(ctx, keys[i], memoryClaim(uint64(i)).Owner, idempotency.Completion{Answer: answer, TTL: time.Hour})
+		_ = s.Complete(ctx, keys[i], guardtest.MemoryClaim(uint64(i)).Owner, idempotency.Completion{Answer: answer, TTL: time.Hour})
 		i++
 	}), "complete")
 	i = 0
 	require.Zero(t, testing.AllocsPerRun(n-1, func() {
-		r, _ := s.Claim(ctx, keys[i], memoryClaim(n))
+		r, _ := s.Claim(ctx, keys[i], guardtest.MemoryClaim(n))
 		if r.State != idempotency.StateCompleted {
 			t.Error("not completed")
 		}
 		i++
 	}), "claim of a completed key")
-}
-
-// memoryClaim returns the claim of the nth owner.
-func memoryClaim(n uint64) idempotency.Claim {
-	c := idempotency.Claim{Lease: 30 * time.Second, Retention: 24 * time.Hour}
-	binary.BigEndian.PutUint64(c.Owner[:], n+1)
-	return c
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/storetest"
 )
@@ -20,7 +21,7 @@ import (
 func documentedAccount(t *testing.T) []string {
 	t.Helper()
 	var found []string
-	for line := range strings.Lines(readFile(t, "docs/operations.md")) {
+	for line := range strings.Lines(guardtest.ReadFile(t, "docs/operations.md")) {
 		if strings.HasPrefix(line, "ACL SETUSER ") {
 			found = append(found, line)
 		}
@@ -32,7 +33,7 @@ func documentedAccount(t *testing.T) []string {
 // documentedAddition is what the table below it adds for one purpose.
 func documentedAddition(t *testing.T, purpose string) []string {
 	t.Helper()
-	row := section(t, readFile(t, "docs/operations.md"), "\n| "+purpose+" | `", "`")
+	row := guardtest.Section(t, guardtest.ReadFile(t, "docs/operations.md"), "\n| "+purpose+" | `", "`")
 	return strings.Fields(strings.ReplaceAll(row, `\|`, "|"))
 }
 
@@ -40,7 +41,7 @@ func documentedAddition(t *testing.T, purpose string) []string {
 // uses it.
 func redisAccount(t testing.TB, servers []*redistest.Server, account []string) redis.UniversalClient {
 	t.Helper()
-	user := "user-" + redisKey()
+	user := "user-" + guardtest.RedisKey()
 	for _, server := range servers {
 		words := make([]any, len(account))
 		for i, word := range account {
@@ -68,13 +69,13 @@ func TestRedisContractUnderTheDocumentedAccount(t *testing.T) {
 	account := append(documentedAccount(t), documentedAddition(t, "`RedisStore.List`")...)
 	storetest.Run(t, storetest.Harness{New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
 		t.Helper()
-		prefix := redisKey() + ":"
+		prefix := guardtest.RedisKey() + ":"
 		own := slices.Clone(account)
 		for i, word := range own {
 			own[i] = strings.Replace(word, "idem:", prefix, 1)
 		}
 		client := redisAccount(t, []*redistest.Server{server}, own)
-		return redisStore(t, client, idempotency.WithPrefix(prefix)), func(d time.Duration) { server.Advance(t, prefix, d) }
+		return guardtest.RedisStore(t, client, idempotency.WithPrefix(prefix)), func(d time.Duration) { server.Advance(t, prefix, d) }
 	}})
 }
 
@@ -109,9 +110,9 @@ func exerciseAccount(t *testing.T, client redis.UniversalClient) error {
 			denied = append(denied, err)
 		}
 	}
-	s, ctx := redisStore(t, client), t.Context()
+	s, ctx := guardtest.RedisStore(t, client), t.Context()
 	try(s.Check(ctx))
-	key, c, waiting := redisKey(), redisClaim(), redisClaim()
+	key, c, waiting := guardtest.RedisKey(), guardtest.RedisClaim(), guardtest.RedisClaim()
 	waiting.Watch = true
 	claim := func(c idempotency.Claim) {
 		_, err := s.Claim(ctx, key, c)
@@ -130,15 +131,15 @@ func exerciseAccount(t *testing.T, client redis.UniversalClient) error {
 	claim(waiting)
 	try(s.Hold(ctx, key, waiting.Owner))
 	try(s.Resolve(ctx, key, 2, nil))
-	c = redisClaim()
+	c = guardtest.RedisClaim()
 	claim(c)
-	try(s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour}))
+	try(s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 	claim(waiting)
 	_, err = s.Get(ctx, key)
 	try(err)
 	try(s.List(ctx, func(string, idempotency.Record) bool { return true }))
 	try(s.Forget(ctx, key, 3))
-	_, err = redisStore(t, client, idempotency.WithReplicas(1, time.Millisecond)).Claim(ctx, redisKey(), redisClaim())
+	_, err = guardtest.RedisStore(t, client, idempotency.WithReplicas(1, time.Millisecond)).Claim(ctx, guardtest.RedisKey(), guardtest.RedisClaim())
 	try(err)
 	if denied != nil {
 		return errors.Join(denied...) // below, what is denied may be answered by silence
@@ -165,8 +166,8 @@ func TestRedisAccountReachesNothingElse(t *testing.T) {
 	server := redistest.Start(t, "--acl-pubsub-default", "allchannels") // as up to 6.2
 	server.Do(t, "HSET", "session:alice", "m", "secret")
 	client := redisAccount(t, []*redistest.Server{server}, documentedAccount(t))
-	ctx, key, c := t.Context(), redisKey(), redisClaim()
-	_, err := redisStore(t, client).Claim(ctx, key, c)
+	ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
+	_, err := guardtest.RedisStore(t, client).Claim(ctx, key, c)
 	require.NoError(t, err)
 	for _, command := range [][]any{
 		{"FLUSHALL"},
@@ -208,7 +209,7 @@ func TestRedisAccountReachesNothingElse(t *testing.T) {
 		require.Regexp(t, notPermitted, err.Error(), "%v", command)
 	}
 	// Who may not listen is told so instead of waiting for ever.
-	other := redisStore(t, client, idempotency.WithPrefix("other:"))
+	other := guardtest.RedisStore(t, client, idempotency.WithPrefix("other:"))
 	_, err = other.Claim(ctx, key, c)
 	require.ErrorContains(t, err, "NOPERM")
 	_, _, err = other.Watch(ctx, key)
@@ -220,21 +221,21 @@ func TestRedisAccountInACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, false)
 	account := append(documentedAccount(t), documentedAddition(t, "a Cluster")...)
-	s := redisStore(t, redisAccount(t, cluster.Masters, account))
+	s := guardtest.RedisStore(t, redisAccount(t, cluster.Masters, account))
 	ctx := t.Context()
 	for range 30 {
-		key, c := redisKey(), redisClaim()
+		key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 		_, err := s.Claim(ctx, key, c)
 		require.NoError(t, err)
-		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour}))
-		r, err := s.Claim(ctx, key, redisClaim())
+		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
+		r, err := s.Claim(ctx, key, guardtest.RedisClaim())
 		require.NoError(t, err)
-		require.Equal(t, largeAnswer, r.Answer)
+		require.Equal(t, guardtest.LargeAnswer, r.Answer)
 	}
 	for i, word := range account {
 		if slices.Contains(documentedAddition(t, "a Cluster"), word) {
 			less := redisAccount(t, cluster.Masters, slices.Delete(slices.Clone(account), i, i+1))
-			_, err := redisStore(t, less).Claim(ctx, redisKey(), redisClaim())
+			_, err := guardtest.RedisStore(t, less).Claim(ctx, guardtest.RedisKey(), guardtest.RedisClaim())
 			require.Error(t, err, "%s is not needed", word)
 		}
 	}

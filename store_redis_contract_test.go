@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/storetest"
 )
@@ -16,7 +17,7 @@ import (
 // to travel outside of the scripts.
 func TestRedisContract(t *testing.T) {
 	t.Parallel()
-	for name, start := range redisBackends {
+	for name, start := range guardtest.RedisBackends {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := start(t)
@@ -24,17 +25,17 @@ func TestRedisContract(t *testing.T) {
 				storetest.Run(t, storetest.Harness{New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
 					t.Helper()
 					b := start(t)
-					return redisStore(t, redisClient(t, b.addrs...)), func(d time.Duration) { b.advance(t, "", d) }
+					return guardtest.RedisStore(t, guardtest.RedisClient(t, b.Addrs...)), func(d time.Duration) { b.Advance(t, "", d) }
 				}})
 				return
 			}
-			redisContract(t, b, redisClient(t, b.addrs...))
+			redisContract(t, b, guardtest.RedisClient(t, b.Addrs...))
 		})
 	}
 	t.Run("resent", func(t *testing.T) {
 		t.Parallel()
-		b := redisBackends["server"](t)
-		client := redisClient(t, b.addrs...)
+		b := guardtest.RedisBackends["server"](t)
+		client := guardtest.RedisClient(t, b.Addrs...)
 		client.AddHook(redisResend{})
 		redisContract(t, b, client)
 	})
@@ -42,17 +43,17 @@ func TestRedisContract(t *testing.T) {
 		t.Parallel()
 		master := redistest.Start(t)
 		redistest.StartReplica(t, master)
-		b := redisBackend{[]string{master.Addr}, master.Advance}
-		redisContract(t, b, redisClient(t, b.addrs...), idempotency.WithReplicas(1, 10*time.Second))
+		b := guardtest.RedisBackend{Addrs: []string{master.Addr}, Advance: master.Advance}
+		redisContract(t, b, guardtest.RedisClient(t, b.Addrs...), idempotency.WithReplicas(1, 10*time.Second))
 	})
 }
 
 // redisContract runs the kit with a prefix of its own for each case.
-func redisContract(t *testing.T, b redisBackend, client redis.UniversalClient, opts ...idempotency.RedisOption) {
+func redisContract(t *testing.T, b guardtest.RedisBackend, client redis.UniversalClient, opts ...idempotency.RedisOption) {
 	storetest.Run(t, storetest.Harness{New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
 		t.Helper()
-		prefix := redisKey() + ":"
-		store := redisStore(t, client, append(opts, idempotency.WithPrefix(prefix))...)
-		return store, func(d time.Duration) { b.advance(t, prefix, d) }
+		prefix := guardtest.RedisKey() + ":"
+		store := guardtest.RedisStore(t, client, append(opts, idempotency.WithPrefix(prefix))...)
+		return store, func(d time.Duration) { b.Advance(t, prefix, d) }
 	}})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 )
 
@@ -29,9 +30,9 @@ func TestRedisRoundTrips(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
-			s := redisStore(t, redisClient(t, b.addrs...))
+			s := guardtest.RedisStore(t, guardtest.RedisClient(t, b.addrs...))
 			for range 20 { // all masters get to know the scripts
-				key, c := redisKey(), redisClaim()
+				key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 				_, err := s.Claim(ctx, key, c)
 				require.NoError(t, err)
 				require.NoError(t, s.Renew(ctx, key, c.Owner))
@@ -58,7 +59,7 @@ func TestRedisRoundTrips(t *testing.T) {
 				return func() error { _, err := s.Claim(ctx, key, c); return err }
 			}
 
-			key, c, d := redisKey(), redisClaim(), redisClaim()
+			key, c, d := guardtest.RedisKey(), guardtest.RedisClaim(), guardtest.RedisClaim()
 			measure("first run: claim",
 				map[string]int{"evalsha": 1, "pttl": 1, "hset": 1, "pexpire": 1},
 				claim(key, c))
@@ -85,7 +86,7 @@ func TestRedisRoundTrips(t *testing.T) {
 				map[string]int{"evalsha": 1, "pttl": 1, "hmget": 1},
 				claim(key, d))
 
-			key = redisKey()
+			key = guardtest.RedisKey()
 			measure("first run: claim",
 				map[string]int{"evalsha": 1, "pttl": 1, "hset": 1, "pexpire": 1},
 				claim(key, c))
@@ -102,7 +103,7 @@ func TestRedisRoundTrips(t *testing.T) {
 					"hmget": 1, "pexpire": 1, "hset": 1, "hdel": 1, "publish": 1,
 				},
 				func() error {
-					return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour})
+					return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour})
 				})
 			measure("replay of a large answer",
 				map[string]int{"evalsha": 1, "pttl": 1, "hmget": 1, "multi": 1, "hget": 1, "exec": 1},
@@ -115,8 +116,8 @@ func TestRedisRoundTrips(t *testing.T) {
 func TestRedisRecordIsCompact(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := redisStore(t, redisClient(t, server.Addr))
-	key, c := redisKey(), redisClaim()
+	s := guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr))
+	key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 	_, err := s.Claim(t.Context(), key, c)
 	require.NoError(t, err)
 	require.Equal(t, "listpack", server.Do(t, "OBJECT", "ENCODING", "idem:"+key))
@@ -126,14 +127,14 @@ func TestRedisRecordIsCompact(t *testing.T) {
 // The budget is what the client library needs for the same commands, and a little.
 func TestRedisAllocations(t *testing.T) {
 	server := redistest.Start(t)
-	client := redisClient(t, server.Addr)
-	s := redisStore(t, client)
+	client := guardtest.RedisClient(t, server.Addr)
+	s := guardtest.RedisStore(t, client)
 	ctx := context.Background()
 	measure := func(f func(key string, c idempotency.Claim)) float64 {
 		const runs = 200
 		keys, claims := make([]string, runs+1), make([]idempotency.Claim, runs+1)
 		for i := range keys {
-			keys[i], claims[i] = redisKey(), redisClaim()
+			keys[i], claims[i] = guardtest.RedisKey(), guardtest.RedisClaim()
 		}
 		i := -1
 		return testing.AllocsPerRun(runs, func() { i++; f(keys[i], claims[i]) })
@@ -144,7 +145,7 @@ func TestRedisAllocations(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: answer, TTL: time.Hour}))
 	})
-	key, c := redisKey(), redisClaim()
+	key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 	_, err := s.Claim(ctx, key, c)
 	require.NoError(t, err)
 	require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: answer, TTL: time.Hour}))
@@ -163,11 +164,11 @@ func TestRedisAllocations(t *testing.T) {
 // operation exceeds that of as many pings in between.
 func BenchmarkRedis(b *testing.B) {
 	server := redistest.Start(b)
-	client := redisClient(b, server.Addr)
-	s := redisStore(b, client)
+	client := guardtest.RedisClient(b, server.Addr)
+	s := guardtest.RedisStore(b, client)
 	ctx := context.Background()
 	run := func(key string, answer []byte) {
-		c := redisClaim()
+		c := guardtest.RedisClaim()
 		if _, err := s.Claim(ctx, key, c); err != nil {
 			b.Fatal(err)
 		}
@@ -180,7 +181,7 @@ func BenchmarkRedis(b *testing.B) {
 			b.ReportAllocs()
 			var times, pings []time.Duration
 			for b.Loop() {
-				key := redisKey()
+				key := guardtest.RedisKey()
 				begin := time.Now()
 				f(key)
 				middle := time.Now()
@@ -198,14 +199,14 @@ func BenchmarkRedis(b *testing.B) {
 		})
 	}
 	measure("set", 1, func(key string) { client.Set(ctx, "idem:"+key, "x", time.Minute) })
-	measure("claim", 1, func(key string) { _, _ = s.Claim(ctx, key, redisClaim()) })
-	taken := redisKey()
-	_, _ = s.Claim(ctx, taken, redisClaim())
-	measure("conflict", 1, func(string) { _, _ = s.Claim(ctx, taken, redisClaim()) })
+	measure("claim", 1, func(key string) { _, _ = s.Claim(ctx, key, guardtest.RedisClaim()) })
+	taken := guardtest.RedisKey()
+	_, _ = s.Claim(ctx, taken, guardtest.RedisClaim())
+	measure("conflict", 1, func(string) { _, _ = s.Claim(ctx, taken, guardtest.RedisClaim()) })
 	for _, size := range []int{512, 8 << 10, 64 << 10, 1 << 20} {
 		answer := make([]byte, size)
 		measure(fmt.Sprintf("run/%d", size), 2, func(key string) { run(key, answer) })
-		done, c := redisKey(), redisClaim()
+		done, c := guardtest.RedisKey(), guardtest.RedisClaim()
 		run(done, answer)
 		measure(fmt.Sprintf("replay/%d", size), 1, func(string) {
 			if r, err := s.Claim(ctx, done, c); err != nil || len(r.Answer) != size {

@@ -3,7 +3,6 @@ package idempotency_test
 import (
 	"context"
 	"net"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,10 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 )
-
-var largeAnswer = []byte(strings.Repeat("large ", 5000))
 
 // A server that has lost its scripts is given them again by every call.
 func TestRedisScriptsForgotten(t *testing.T) {
@@ -23,10 +21,10 @@ func TestRedisScriptsForgotten(t *testing.T) {
 	master := redistest.Start(t)
 	redistest.StartReplica(t, master)
 	for name, s := range map[string]*idempotency.RedisStore{
-		"alone":    redisStore(t, redisClient(t, master.Addr)),
-		"replicas": redisStore(t, redisClient(t, master.Addr), idempotency.WithReplicas(1, 5*time.Second)),
+		"alone":    guardtest.RedisStore(t, guardtest.RedisClient(t, master.Addr)),
+		"replicas": guardtest.RedisStore(t, guardtest.RedisClient(t, master.Addr), idempotency.WithReplicas(1, 5*time.Second)),
 	} {
-		ctx, key, c := t.Context(), redisKey(), redisClaim()
+		ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
 		forget := func() { master.Do(t, "SCRIPT", "FLUSH") }
 		forget()
 		_, err := s.Claim(ctx, key, c)
@@ -36,7 +34,7 @@ func TestRedisScriptsForgotten(t *testing.T) {
 		forget()
 		require.NoError(t, s.Renew(ctx, key, c.Owner), name)
 		forget()
-		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour}), name)
+		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}), name)
 		forget()
 		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("small"), TTL: time.Hour}), name)
 		forget()
@@ -49,24 +47,24 @@ func TestRedisScriptsForgotten(t *testing.T) {
 func TestRedisServerRestarted(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "yes")
-	s := redisStore(t, redisClient(t, server.Addr))
-	ctx, key, c := t.Context(), redisKey(), redisClaim()
+	s := guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr))
+	ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
 	_, err := s.Claim(ctx, key, c)
 	require.NoError(t, err)
 	require.NoError(t, s.SaveStep(ctx, key, c.Owner, "a", []byte("1")))
 
 	server.Kill()
-	_, err = s.Claim(ctx, key, redisClaim())
+	_, err = s.Claim(ctx, key, guardtest.RedisClaim())
 	require.Error(t, err)
 	server.Restart(t)
 
 	r, err := s.Get(ctx, key)
 	require.NoError(t, err)
 	require.Equal(t, idempotency.StateClaimed, r.State)
-	require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour}))
-	r, err = s.Claim(ctx, key, redisClaim())
+	require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
+	r, err = s.Claim(ctx, key, guardtest.RedisClaim())
 	require.NoError(t, err)
-	require.Equal(t, string(largeAnswer), string(r.Answer))
+	require.Equal(t, string(guardtest.LargeAnswer), string(r.Answer))
 }
 
 // A server that is out of memory takes no new keys, and settles those that it has.
@@ -83,10 +81,10 @@ func TestRedisOutOfMemory(t *testing.T) {
 }
 
 func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server) {
-	s := redisStore(t, redisClient(t, addrs...))
+	s := guardtest.RedisStore(t, guardtest.RedisClient(t, addrs...))
 	ctx := t.Context()
 	claim := func(name string) (string, idempotency.Owner) {
-		key, c := redisKey(), redisClaim()
+		key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 		_, err := s.Claim(ctx, key, c)
 		require.NoError(t, err, name)
 		return key, c.Owner
@@ -106,23 +104,23 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 		server.Do(t, "CONFIG", "SET", "maxmemory", "100")
 	}
 
-	_, err := s.Claim(ctx, redisKey(), redisClaim())
+	_, err := s.Claim(ctx, guardtest.RedisKey(), guardtest.RedisClaim())
 	require.ErrorIs(t, err, idempotency.ErrStoreFull)
 
-	r, err := s.Claim(ctx, done, redisClaim())
+	r, err := s.Claim(ctx, done, guardtest.RedisClaim())
 	require.NoError(t, err)
 	require.Equal(t, "done", string(r.Answer))
-	waiting := redisClaim()
+	waiting := guardtest.RedisClaim()
 	waiting.Watch = true
 	r, err = s.Claim(ctx, small, waiting)
 	require.NoError(t, err)
 	require.Equal(t, idempotency.StateClaimed, r.State)
 	require.False(t, r.Mine)
-	r, err = s.Claim(ctx, lapsed, redisClaim())
+	r, err = s.Claim(ctx, lapsed, guardtest.RedisClaim())
 	require.NoError(t, err)
 	require.True(t, r.Mine)
 	require.Equal(t, 2, r.Attempt)
-	holding := redisClaim()
+	holding := guardtest.RedisClaim()
 	holding.Hold = true
 	r, err = s.Claim(ctx, lapsedHold, holding)
 	require.NoError(t, err)
@@ -130,7 +128,7 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 	require.NoError(t, s.Renew(ctx, renewed, renewedOwner))
 	require.NoError(t, s.SaveStep(ctx, renewed, renewedOwner, "a", []byte("1")))
 	require.NoError(t, s.Complete(ctx, small, smallOwner, idempotency.Completion{Answer: []byte("small"), TTL: time.Hour}))
-	require.NoError(t, s.Complete(ctx, large, largeOwner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour}))
+	require.NoError(t, s.Complete(ctx, large, largeOwner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 	require.NoError(t, s.Release(ctx, released, releasedOwner))
 	require.NoError(t, s.Hold(ctx, held, heldOwner))
 	require.NoError(t, s.Resolve(ctx, held, 1, &idempotency.Completion{Answer: []byte("resolved"), TTL: time.Hour}))
@@ -138,8 +136,8 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 	for _, server := range servers {
 		server.Do(t, "CONFIG", "SET", "maxmemory", "0")
 	}
-	for key, answer := range map[string]string{small: "small", large: string(largeAnswer), held: "resolved"} {
-		r, err := s.Claim(ctx, key, redisClaim())
+	for key, answer := range map[string]string{small: "small", large: string(guardtest.LargeAnswer), held: "resolved"} {
+		r, err := s.Claim(ctx, key, guardtest.RedisClaim())
 		require.NoError(t, err)
 		require.Equal(t, answer, string(r.Answer))
 	}
@@ -156,8 +154,8 @@ func TestRedisReadOnlyReplica(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)
 	replica := redistest.StartReplica(t, master)
-	s := redisStore(t, redisClient(t, replica.Addr))
-	_, err := s.Claim(t.Context(), redisKey(), redisClaim())
+	s := guardtest.RedisStore(t, guardtest.RedisClient(t, replica.Addr))
+	_, err := s.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
 	require.ErrorContains(t, err, "READONLY")
 	require.NotErrorIs(t, err, idempotency.ErrStoreFull)
 }
@@ -166,20 +164,20 @@ func TestRedisCheck(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	server := redistest.Start(t)
-	require.NoError(t, redisStore(t, redisClient(t, server.Addr)).Check(ctx))
+	require.NoError(t, guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr)).Check(ctx))
 	for _, policy := range []string{"allkeys-lru", "volatile-lru", "volatile-ttl", "allkeys-random"} {
 		server.Do(t, "CONFIG", "SET", "maxmemory-policy", policy)
-		require.ErrorContains(t, redisStore(t, redisClient(t, server.Addr)).Check(ctx), policy)
+		require.ErrorContains(t, guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr)).Check(ctx), policy)
 	}
 
 	cluster := redistest.StartCluster(t, 3, false)
-	s := redisStore(t, redisClient(t, cluster.Addrs()...))
+	s := guardtest.RedisStore(t, guardtest.RedisClient(t, cluster.Addrs()...))
 	require.NoError(t, s.Check(ctx))
 	cluster.Masters[2].Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	require.ErrorContains(t, s.Check(ctx), "allkeys-lru")
 
 	server.Kill()
-	require.Error(t, redisStore(t, redisClient(t, server.Addr)).Check(ctx))
+	require.Error(t, guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr)).Check(ctx))
 }
 
 // A claim or an answer counts only when a replica has it: when the replica does not
@@ -205,11 +203,11 @@ func TestRedisWithReplicas(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
 			open := func(timeout time.Duration) *idempotency.RedisStore {
-				return redisStore(t, redisClient(t, test.addrs...),
+				return guardtest.RedisStore(t, guardtest.RedisClient(t, test.addrs...),
 					idempotency.WithPrefix(prefix), idempotency.WithReplicas(1, timeout))
 			}
 			patient, hasty, elsewhere := open(10*time.Second), open(50*time.Millisecond), open(50*time.Millisecond)
-			key, c := redisKey(), redisClaim()
+			key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 			// A Cluster client asks any node for the list of commands at first, which
 			// must not be the one that sleeps.
 			for _, s := range []*idempotency.RedisStore{hasty, elsewhere} {
@@ -227,7 +225,7 @@ func TestRedisWithReplicas(t *testing.T) {
 			require.Equal(t, idempotency.StateClaimed, r.State, "a run that has happened may need it")
 			require.NoError(t, hasty.Release(ctx, key, c.Owner), "one that has not begun gives it up")
 
-			other, d := redisKey(), redisClaim()
+			other, d := guardtest.RedisKey(), guardtest.RedisClaim()
 			_, err = hasty.Claim(ctx, other, d)
 			require.ErrorContains(t, err, "too few replicas")
 			test.replica.Resume(t)
@@ -238,10 +236,10 @@ func TestRedisWithReplicas(t *testing.T) {
 			test.replica.Pause(t)
 			for range 2 {
 				require.ErrorContains(t, hasty.Complete(ctx, key, d.Owner, idempotency.Completion{Answer: []byte("answer"), TTL: time.Hour}), "too few replicas")
-				require.ErrorContains(t, elsewhere.Complete(ctx, key, d.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour}),
+				require.ErrorContains(t, elsewhere.Complete(ctx, key, d.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}),
 					"too few replicas", "repeated on another connection")
 			}
-			r, err = hasty.Claim(ctx, key, redisClaim())
+			r, err = hasty.Claim(ctx, key, guardtest.RedisClaim())
 			require.NoError(t, err)
 			require.Equal(t, "answer", string(r.Answer), "a replay gives nothing that has to be confirmed")
 			test.replica.Resume(t)
@@ -257,9 +255,9 @@ func TestRedisRepeatedCallsWrite(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t, "--repl-ping-replica-period", "3600")
 	redistest.StartReplica(t, master)
-	s := redisAt(t, master)
+	s := guardtest.RedisAt(t, master)
 	ctx := t.Context()
-	c := redisClaim()
+	c := guardtest.RedisClaim()
 	claim := func(key string) error {
 		_, err := s.Claim(ctx, key, c)
 		return err
@@ -271,14 +269,14 @@ func TestRedisRepeatedCallsWrite(t *testing.T) {
 			return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("small"), TTL: time.Hour})
 		},
 		"Complete large": func(key string) error {
-			return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour})
+			return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour})
 		},
 		"Hold": func(key string) error { return s.Hold(ctx, key, c.Owner) },
 		"Resolve": func(key string) error {
 			return s.Resolve(ctx, key, 1, &idempotency.Completion{Answer: []byte("by hand"), TTL: time.Hour})
 		},
 	} {
-		key := redisKey()
+		key := guardtest.RedisKey()
 		require.NoError(t, claim(key))
 		if name == "Resolve" {
 			require.NoError(t, s.Hold(ctx, key, c.Owner))
@@ -299,10 +297,10 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	master := redistest.Start(t)
 	replica := redistest.StartReplica(t, master)
 	open := func(timeout time.Duration) *idempotency.RedisStore {
-		return redisStore(t, redisClient(t, master.Addr), idempotency.WithReplicas(1, timeout))
+		return guardtest.RedisStore(t, guardtest.RedisClient(t, master.Addr), idempotency.WithReplicas(1, timeout))
 	}
-	patient, hasty := open(redisPatience), open(50*time.Millisecond)
-	ctx, key, c := t.Context(), redisKey(), redisClaim()
+	patient, hasty := open(guardtest.RedisPatience), open(50*time.Millisecond)
+	ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
 	_, err := patient.Claim(ctx, key, c)
 	require.NoError(t, err)
 	replica.Pause(t)
@@ -318,7 +316,7 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	replica.Resume(t)
 	require.NoError(t, patient.Hold(ctx, key, c.Owner))
 
-	other := redisStore(t, redisClient(t, replica.Addr))
+	other := guardtest.RedisStore(t, guardtest.RedisClient(t, replica.Addr))
 	r, err := other.Get(ctx, key)
 	require.NoError(t, err)
 	require.Equal(t, idempotency.StateHeld, r.State)
@@ -335,7 +333,7 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "by hand", string(r.Answer))
 
-	key = redisKey()
+	key = guardtest.RedisKey()
 	_, err = patient.Claim(ctx, key, c)
 	require.NoError(t, err)
 	require.NoError(t, patient.Hold(ctx, key, c.Owner))
@@ -354,8 +352,8 @@ func TestRedisClusterFailover(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cluster := redistest.StartCluster(t, 3, true)
-			key, s := redisKey(), redisStore(t, redisClient(t, cluster.Addrs()...))
-			_, err := s.Claim(t.Context(), key, redisClaim())
+			key, s := guardtest.RedisKey(), guardtest.RedisStore(t, guardtest.RedisClient(t, cluster.Addrs()...))
+			_, err := s.Claim(t.Context(), key, guardtest.RedisClaim())
 			require.NoError(t, err)
 			for _, master := range cluster.Masters {
 				slot := master.Do(t, "CLUSTER", "KEYSLOT", "idem:"+key)
@@ -367,7 +365,7 @@ func TestRedisClusterFailover(t *testing.T) {
 				// Too short for the client to see for itself that nobody is there.
 				ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
 				defer cancel()
-				_, err := s.Claim(ctx, key, redisClaim())
+				_, err := s.Claim(ctx, key, guardtest.RedisClaim())
 				return err == nil
 			}, 40*time.Second, 100*time.Millisecond)
 		})
@@ -381,8 +379,8 @@ func TestRedisDeadline(t *testing.T) {
 	// A client that tries once reports the deadline as it comes from the network.
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true, MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
-	s := redisStore(t, client)
-	c, key := redisClaim(), redisKey()
+	s := guardtest.RedisStore(t, client)
+	c, key := guardtest.RedisClaim(), guardtest.RedisKey()
 	_, err := s.Claim(t.Context(), key, c)
 	require.NoError(t, err)
 	server.Pause(t)
@@ -394,7 +392,7 @@ func TestRedisDeadline(t *testing.T) {
 			return s.Complete(ctx, key, c.Owner, idempotency.Completion{TTL: time.Hour})
 		},
 		"large": func(ctx context.Context) error {
-			return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour})
+			return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour})
 		},
 		"Release": func(ctx context.Context) error { return s.Release(ctx, key, c.Owner) },
 		"Hold":    func(ctx context.Context) error { return s.Hold(ctx, key, c.Owner) },
@@ -418,8 +416,8 @@ func TestRedisUnreachable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
-	s := redisStore(t, redisClient(t, l.Addr().String()))
-	_, err = s.Claim(t.Context(), redisKey(), redisClaim())
+	s := guardtest.RedisStore(t, guardtest.RedisClient(t, l.Addr().String()))
+	_, err = s.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
 	require.Error(t, err)
 	for _, sentinel := range []error{
 		idempotency.ErrNotOwner, idempotency.ErrStoreFull, idempotency.ErrCorrupt, idempotency.ErrNotFound,
@@ -438,32 +436,32 @@ func TestRedisHookThatRefuses(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	var hook refusingHook
 	client.AddHook(&hook)
-	plain, durable := redisStore(t, client), redisStore(t, client, idempotency.WithReplicas(1, redisPatience))
-	ctx, c := t.Context(), redisClaim()
-	key, large := redisKey(), redisKey()
+	plain, durable := guardtest.RedisStore(t, client), guardtest.RedisStore(t, client, idempotency.WithReplicas(1, guardtest.RedisPatience))
+	ctx, c := t.Context(), guardtest.RedisClaim()
+	key, large := guardtest.RedisKey(), guardtest.RedisKey()
 	for _, k := range []string{key, large} {
 		_, err := plain.Claim(ctx, k, c)
 		require.NoError(t, err)
 	}
-	require.NoError(t, plain.Complete(ctx, large, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour}))
+	require.NoError(t, plain.Complete(ctx, large, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 
 	hook.pipelines.Store(true)
-	_, err := durable.Claim(ctx, key, redisClaim())
-	require.ErrorIs(t, err, errDown)
-	_, err = plain.Claim(ctx, large, redisClaim())
-	require.ErrorIs(t, err, errDown, "the answer is read by a command of its own")
-	require.ErrorIs(t, durable.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("x"), TTL: time.Hour}), errDown)
-	require.ErrorIs(t, plain.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour}), errDown)
+	_, err := durable.Claim(ctx, key, guardtest.RedisClaim())
+	require.ErrorIs(t, err, guardtest.ErrDown)
+	_, err = plain.Claim(ctx, large, guardtest.RedisClaim())
+	require.ErrorIs(t, err, guardtest.ErrDown, "the answer is read by a command of its own")
+	require.ErrorIs(t, durable.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("x"), TTL: time.Hour}), guardtest.ErrDown)
+	require.ErrorIs(t, plain.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}), guardtest.ErrDown)
 	_, err = plain.Get(ctx, key)
-	require.ErrorIs(t, err, errDown)
-	require.ErrorIs(t, plain.List(ctx, func(string, idempotency.Record) bool { return true }), errDown)
+	require.ErrorIs(t, err, guardtest.ErrDown)
+	require.ErrorIs(t, plain.List(ctx, func(string, idempotency.Record) bool { return true }), guardtest.ErrDown)
 
 	hook.pipelines.Store(false)
 	hook.commands.Store(true)
-	_, err = plain.Claim(ctx, key, redisClaim())
-	require.ErrorIs(t, err, errDown)
-	require.ErrorIs(t, plain.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("x"), TTL: time.Hour}), errDown)
-	require.ErrorIs(t, plain.Renew(ctx, key, c.Owner), errDown)
+	_, err = plain.Claim(ctx, key, guardtest.RedisClaim())
+	require.ErrorIs(t, err, guardtest.ErrDown)
+	require.ErrorIs(t, plain.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("x"), TTL: time.Hour}), guardtest.ErrDown)
+	require.ErrorIs(t, plain.Renew(ctx, key, c.Owner), guardtest.ErrDown)
 }
 
 // A refusingHook executes nothing, and says so only to who reads the error of the call.
@@ -474,7 +472,7 @@ func (h *refusingHook) DialHook(next redis.DialHook) redis.DialHook { return nex
 func (h *refusingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if h.commands.Load() {
-			return errDown
+			return guardtest.ErrDown
 		}
 		return next(ctx, cmd)
 	}
@@ -483,7 +481,7 @@ func (h *refusingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (h *refusingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		if h.pipelines.Load() {
-			return errDown
+			return guardtest.ErrDown
 		}
 		return next(ctx, cmds)
 	}

@@ -2,7 +2,6 @@ package idempotency_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"strings"
 	"testing"
@@ -10,81 +9,11 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
-	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/internal/guardtest"
 )
-
-// The client logs every failed connection, and these tests break many.
-func init() { logging.Disable() }
-
-// redisBackend is something that a RedisStore works on.
-type redisBackend struct {
-	addrs   []string
-	advance func(t testing.TB, prefix string, d time.Duration)
-}
-
-// redisBackends are all that the tests of behaviour run on.
-var redisBackends = map[string]func(testing.TB) redisBackend{
-	"miniredis": func(t testing.TB) redisBackend {
-		t.Helper()
-		server := miniredis.RunT(t)
-		return redisBackend{
-			[]string{server.Addr()},
-			func(_ testing.TB, _ string, d time.Duration) { server.FastForward(d) },
-		}
-	},
-	"server": func(t testing.TB) redisBackend {
-		t.Helper()
-		server := redistest.Start(t)
-		return redisBackend{[]string{server.Addr}, server.Advance}
-	},
-	"cluster": func(t testing.TB) redisBackend {
-		t.Helper()
-		cluster := redistest.StartCluster(t, 3, false)
-		return redisBackend{cluster.Addrs(), cluster.Advance}
-	},
-}
-
-// redisClient returns a client that obeys the context, as the store asks for.
-func redisClient(t testing.TB, addrs ...string) redis.UniversalClient {
-	t.Helper()
-	client := redis.NewUniversalClient(&redis.UniversalOptions{
-		Addrs: addrs, ContextTimeoutEnabled: true, IsClusterMode: len(addrs) > 1,
-	})
-	t.Cleanup(func() { _ = client.Close() })
-	return client
-}
-
-func redisStore(t testing.TB, client redis.UniversalClient, opts ...idempotency.RedisOption) *idempotency.RedisStore {
-	t.Helper()
-	store := idempotency.NewRedisStore(client, opts...)
-	t.Cleanup(func() { _ = store.Close() })
-	return store
-}
-
-// eachRedis runs a test on all backends.
-func eachRedis(t *testing.T, test func(t *testing.T, s *idempotency.RedisStore, b redisBackend)) {
-	t.Parallel()
-	for name, start := range redisBackends {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := start(t)
-			test(t, redisStore(t, redisClient(t, b.addrs...)), b)
-		})
-	}
-}
-
-// redisKey has the form of the keys that a store is given.
-func redisKey() string { return strings.Repeat(rand.Text(), 2)[:43] }
-
-func redisClaim() idempotency.Claim {
-	c := idempotency.Claim{Lease: 30 * time.Second, Retention: time.Hour}
-	_, _ = rand.Read(c.Owner[:])
-	return c
-}
 
 // redisResend is a client whose every command is executed twice, as when the first
 // reply is lost and the client sends the command again.
@@ -113,10 +42,10 @@ func (redisResend) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 // An answer above the size that travels through scripts goes into a field named by
 // its owner. Neither an owner that comes too late nor a repeated call may leave one.
 func TestRedisLargeAnswer(t *testing.T) {
-	eachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b redisBackend) {
-		ctx, key := t.Context(), redisKey()
-		client := redisClient(t, b.addrs...)
-		first, second := redisClaim(), redisClaim()
+	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
+		ctx, key := t.Context(), guardtest.RedisKey()
+		client := guardtest.RedisClient(t, b.Addrs...)
+		first, second := guardtest.RedisClaim(), guardtest.RedisClaim()
 		large := []byte(strings.Repeat("large ", 5000))
 		other := []byte(strings.Repeat("other ", 5000))
 
@@ -125,7 +54,7 @@ func TestRedisLargeAnswer(t *testing.T) {
 
 		_, err := s.Claim(ctx, key, first)
 		require.NoError(t, err)
-		b.advance(t, "idem:", first.Lease)
+		b.Advance(t, "idem:", first.Lease)
 		r, err := s.Claim(ctx, key, second)
 		require.NoError(t, err)
 		require.Equal(t, 2, r.Attempt)
@@ -137,7 +66,7 @@ func TestRedisLargeAnswer(t *testing.T) {
 		require.NoError(t, s.Complete(ctx, key, second.Owner, idempotency.Completion{Answer: other, TTL: time.Hour}))
 		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, idempotency.Completion{Answer: other, TTL: time.Hour}), idempotency.ErrNotOwner)
 		for range 2 {
-			r, err = s.Claim(ctx, key, redisClaim())
+			r, err = s.Claim(ctx, key, guardtest.RedisClaim())
 			require.NoError(t, err)
 			require.Equal(t, idempotency.StateCompleted, r.State)
 			require.Equal(t, string(large), string(r.Answer))
@@ -153,16 +82,16 @@ func TestRedisLargeAnswer(t *testing.T) {
 
 // A small answer that is there stays, also when a large one comes after it.
 func TestRedisLargeAnswerAfterSmall(t *testing.T) {
-	eachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b redisBackend) {
-		ctx, key, c := t.Context(), redisKey(), redisClaim()
+	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
+		ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
 		_, err := s.Claim(ctx, key, c)
 		require.NoError(t, err)
 		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("small"), TTL: time.Hour}))
 		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: make([]byte, 20_000), TTL: time.Hour}))
-		r, err := s.Claim(ctx, key, redisClaim())
+		r, err := s.Claim(ctx, key, guardtest.RedisClaim())
 		require.NoError(t, err)
 		require.Equal(t, "small", string(r.Answer))
-		require.ElementsMatch(t, []string{"m", "r"}, redisClient(t, b.addrs...).HKeys(ctx, "idem:"+key).Val())
+		require.ElementsMatch(t, []string{"m", "r"}, guardtest.RedisClient(t, b.Addrs...).HKeys(ctx, "idem:"+key).Val())
 	})
 }
 
@@ -203,11 +132,11 @@ func TestRedisForeignData(t *testing.T) {
 		"version 2":       {set(header(2, 1, 0)), false, true},
 		"version 2, long": {set(header(2, 1, 0) + "x"), false, true},
 	}
-	eachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b redisBackend) {
-		client := redisClient(t, b.addrs...)
+	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
+		client := guardtest.RedisClient(t, b.Addrs...)
 		for name, test := range cases {
 			t.Run(name, func(t *testing.T) {
-				ctx, key, c := t.Context(), redisKey(), redisClaim()
+				ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
 				for i := range c.Fingerprint {
 					c.Fingerprint[i] = 1
 				}
@@ -230,7 +159,7 @@ func TestRedisForeignData(t *testing.T) {
 				}
 				for what, err := range map[string]error{
 					"Complete": s.Complete(ctx, key, c.Owner, idempotency.Completion{TTL: time.Hour}),
-					"large":    s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour}),
+					"large":    s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}),
 					"Release":  s.Release(ctx, key, c.Owner),
 					"Hold":     s.Hold(ctx, key, c.Owner),
 					"Renew":    s.Renew(ctx, key, c.Owner),
@@ -261,34 +190,34 @@ func TestRedisForeignData(t *testing.T) {
 // Whoever takes the expiry from a record makes it unreadable. A repeated call leaves that so:
 // it must not end the record, or the key is run again.
 func TestRedisRecordWithoutExpiryStays(t *testing.T) {
-	eachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b redisBackend) {
-		ctx, key, c := t.Context(), redisKey(), redisClaim()
+	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
+		ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
 		_, err := s.Claim(ctx, key, c)
 		require.NoError(t, err)
 		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("done"), TTL: time.Hour}))
-		client := redisClient(t, b.addrs...)
+		client := guardtest.RedisClient(t, b.Addrs...)
 		require.True(t, client.Persist(ctx, "idem:"+key).Val())
 		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("done"), TTL: time.Hour}))
 		require.Equal(t, time.Duration(-1), client.PTTL(ctx, "idem:"+key).Val())
-		_, err = s.Claim(ctx, key, redisClaim())
+		_, err = s.Claim(ctx, key, guardtest.RedisClaim())
 		require.ErrorIs(t, err, idempotency.ErrCorrupt)
 	})
 }
 
 // A store lists its own records and nothing else.
 func TestRedisList(t *testing.T) {
-	eachRedis(t, func(t *testing.T, _ *idempotency.RedisStore, b redisBackend) {
-		ctx, client := t.Context(), redisClient(t, b.addrs...)
-		s := redisStore(t, client, idempotency.WithPrefix("a[b*]?:"))
-		other := redisStore(t, client, idempotency.WithPrefix("abb:"))
+	guardtest.OnEachRedis(t, func(t *testing.T, _ *idempotency.RedisStore, b guardtest.RedisBackend) {
+		ctx, client := t.Context(), guardtest.RedisClient(t, b.Addrs...)
+		s := guardtest.RedisStore(t, client, idempotency.WithPrefix("a[b*]?:"))
+		other := guardtest.RedisStore(t, client, idempotency.WithPrefix("abb:"))
 		want := make(map[string]idempotency.Owner)
 		for range 1200 {
-			key, c := redisKey(), redisClaim()
+			key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 			_, err := s.Claim(ctx, key, c)
 			require.NoError(t, err)
 			want[key] = c.Owner
 		}
-		_, err := other.Claim(ctx, redisKey(), redisClaim())
+		_, err := other.Claim(ctx, guardtest.RedisKey(), guardtest.RedisClaim())
 		require.NoError(t, err)
 		require.NoError(t, client.Set(ctx, "a[b*]?:string", "x", time.Hour).Err())
 		require.NoError(t, client.HSet(ctx, "a[b*]?:hash", "x", "y").Err())
@@ -309,7 +238,7 @@ func TestRedisList(t *testing.T) {
 
 func TestNewRedisStorePanics(t *testing.T) {
 	t.Parallel()
-	client := redisClient(t, "127.0.0.1:1")
+	client := guardtest.RedisClient(t, "127.0.0.1:1")
 	require.Panics(t, func() { idempotency.NewRedisStore(nil) })
 	require.Panics(t, func() { idempotency.NewRedisStore(redis.NewRing(&redis.RingOptions{})) })
 	require.Panics(t, func() { idempotency.NewRedisStore(client, idempotency.WithReplicas(-1, time.Second)) })
@@ -321,7 +250,7 @@ func TestNewRedisStorePanics(t *testing.T) {
 func TestRedisImpossibleClaims(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
-	s := redisStore(t, redisClient(t, server.Addr()))
+	s := guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr()))
 	for name, change := range map[string]func(*idempotency.Claim){
 		"no owner":       func(c *idempotency.Claim) { c.Owner = idempotency.Owner{} },
 		"no lease":       func(c *idempotency.Claim) { c.Lease = 0 },
@@ -330,14 +259,14 @@ func TestRedisImpossibleClaims(t *testing.T) {
 		"long retention": func(c *idempotency.Claim) { c.Retention = 35 * 366 * 24 * time.Hour },
 		"lease outlives": func(c *idempotency.Claim) { c.Lease = 2 * c.Retention },
 	} {
-		c := redisClaim()
+		c := guardtest.RedisClaim()
 		change(&c)
-		_, err := s.Claim(t.Context(), redisKey(), c)
+		_, err := s.Claim(t.Context(), guardtest.RedisKey(), c)
 		require.Error(t, err, name)
 	}
 	require.Empty(t, server.Keys())
 
-	key, c := redisKey(), redisClaim()
+	key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 	_, err := s.Claim(t.Context(), key, c)
 	require.NoError(t, err)
 	require.Error(t, s.Complete(t.Context(), key, c.Owner, idempotency.Completion{TTL: 0}))
@@ -347,10 +276,10 @@ func TestRedisImpossibleClaims(t *testing.T) {
 // Only the decision that stands may be repeated: neither another answer nor the state
 // that a run has reached by itself passes for it.
 func TestRedisResolveAgain(t *testing.T) {
-	eachRedis(t, func(t *testing.T, s *idempotency.RedisStore, _ redisBackend) {
+	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, _ guardtest.RedisBackend) {
 		ctx := t.Context()
 		claim := func() (string, idempotency.Owner) {
-			key, c := redisKey(), redisClaim()
+			key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 			_, err := s.Claim(ctx, key, c)
 			require.NoError(t, err)
 			return key, c.Owner
@@ -379,12 +308,12 @@ func TestRedisResolveAgain(t *testing.T) {
 
 // Whoever only looks at a lapsed claim that says hold is told the same as who claims.
 func TestRedisLapsedHoldIsHeld(t *testing.T) {
-	eachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b redisBackend) {
-		ctx, key, c, d := t.Context(), redisKey(), redisClaim(), redisClaim()
+	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
+		ctx, key, c, d := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim(), guardtest.RedisClaim()
 		c.Hold, d.Fingerprint[0] = true, 1
 		_, err := s.Claim(ctx, key, c)
 		require.NoError(t, err)
-		b.advance(t, "idem:", c.Lease)
+		b.Advance(t, "idem:", c.Lease)
 		got, err := s.Get(ctx, key)
 		require.NoError(t, err)
 		mismatch, err := s.Claim(ctx, key, d)
@@ -404,13 +333,13 @@ func TestRedisLapsedHoldIsHeld(t *testing.T) {
 func TestRedisLastMillisecond(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
-	s := redisStore(t, redisClient(t, server.Addr()))
-	ctx, key, c := t.Context(), redisKey(), redisClaim()
+	s := guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr()))
+	ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
 	c.Hold = true
 	_, err := s.Claim(ctx, key, c)
 	require.NoError(t, err)
 	server.FastForward(c.Retention - time.Millisecond/2)
-	r, err := s.Claim(ctx, key, redisClaim())
+	r, err := s.Claim(ctx, key, guardtest.RedisClaim())
 	require.NoError(t, err)
 	require.Equal(t, idempotency.StateHeld, r.State)
 	require.Positive(t, server.TTL("idem:"+key))
@@ -421,37 +350,37 @@ func TestRedisLastMillisecond(t *testing.T) {
 // longer by as much. Whoever comes first puts an end to that: both begin anew, so that a
 // live claim stays protected and that of a dead process lapses.
 func TestRedisClockSetBack(t *testing.T) {
-	eachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b redisBackend) {
+	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
 		const back = 48 * time.Hour
-		ctx, key, first := t.Context(), redisKey(), redisClaim()
+		ctx, key, first := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
 		claim := func() idempotency.Record {
-			r, err := s.Claim(ctx, key, redisClaim())
+			r, err := s.Claim(ctx, key, guardtest.RedisClaim())
 			require.NoError(t, err)
 			return r
 		}
 		_, err := s.Claim(ctx, key, first)
 		require.NoError(t, err)
-		b.advance(t, "idem:", -back)
+		b.Advance(t, "idem:", -back)
 		r := claim()
 		require.Equal(t, idempotency.StateClaimed, r.State)
 		require.False(t, r.Mine)
 		require.Equal(t, first.Lease, r.Lease)
-		b.advance(t, "idem:", first.Lease/2)
+		b.Advance(t, "idem:", first.Lease/2)
 		require.False(t, claim().Mine)
 		require.NoError(t, s.Renew(ctx, key, first.Owner))
-		b.advance(t, "idem:", first.Lease/2)
+		b.Advance(t, "idem:", first.Lease/2)
 		require.False(t, claim().Mine, "it has been renewed")
-		b.advance(t, "idem:", first.Lease)
-		second := redisClaim()
+		b.Advance(t, "idem:", first.Lease)
+		second := guardtest.RedisClaim()
 		r, err = s.Claim(ctx, key, second)
 		require.NoError(t, err)
 		require.True(t, r.Mine)
 		require.Equal(t, 2, r.Attempt)
 
 		require.NoError(t, s.Complete(ctx, key, second.Owner, idempotency.Completion{Answer: []byte("done"), TTL: time.Hour}))
-		b.advance(t, "idem:", -back)
+		b.Advance(t, "idem:", -back)
 		require.Equal(t, "done", string(claim().Answer))
-		b.advance(t, "idem:", time.Hour)
+		b.Advance(t, "idem:", time.Hour)
 		require.True(t, claim().Mine)
 	})
 }

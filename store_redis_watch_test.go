@@ -9,17 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 )
-
-// redisPatience is how long a test waits for what must come.
-const redisPatience = 20 * time.Second
 
 func requireWoken(t *testing.T, settled <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-settled:
-	case <-time.After(redisPatience):
+	case <-time.After(guardtest.RedisPatience):
 		t.Fatal("not woken")
 	}
 }
@@ -36,12 +34,12 @@ func requireNotWoken(t *testing.T, settled <-chan struct{}) {
 // Who saw the record in flight is woken, however close together that and the end of
 // the run are.
 func TestRedisNoLostWakeup(t *testing.T) {
-	eachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b redisBackend) {
+	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
 		ctx := t.Context()
-		other := redisStore(t, redisClient(t, b.addrs...)) // another process
+		other := guardtest.RedisStore(t, guardtest.RedisClient(t, b.Addrs...)) // another process
 		asleep := 0
 		for i := range 200 {
-			key, c, d := redisKey(), redisClaim(), redisClaim()
+			key, c, d := guardtest.RedisKey(), guardtest.RedisClaim(), guardtest.RedisClaim()
 			d.Watch = true
 			_, err := s.Claim(ctx, key, c)
 			require.NoError(t, err)
@@ -52,7 +50,7 @@ func TestRedisNoLostWakeup(t *testing.T) {
 				if i%2 == 0 {
 					require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{TTL: time.Hour}))
 				} else {
-					require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: largeAnswer, TTL: time.Hour}))
+					require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 				}
 			})
 			r, err := other.Claim(ctx, key, d)
@@ -70,9 +68,9 @@ func TestRedisNoLostWakeup(t *testing.T) {
 
 // Nobody is told what nobody waits for, nor what others wait for.
 func TestRedisWatchIsQuiet(t *testing.T) {
-	eachRedis(t, func(t *testing.T, s *idempotency.RedisStore, _ redisBackend) {
+	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, _ guardtest.RedisBackend) {
 		ctx := t.Context()
-		watched, announced := redisKey(), redisKey()
+		watched, announced := guardtest.RedisKey(), guardtest.RedisKey()
 		settled, stop, err := s.Watch(ctx, watched)
 		require.NoError(t, err)
 		defer stop()
@@ -81,7 +79,7 @@ func TestRedisWatchIsQuiet(t *testing.T) {
 		defer stopLast()
 
 		// No claim has asked to be told about the first.
-		c, d := redisClaim(), redisClaim()
+		c, d := guardtest.RedisClaim(), guardtest.RedisClaim()
 		_, err = s.Claim(ctx, watched, c)
 		require.NoError(t, err)
 		require.NoError(t, s.Complete(ctx, watched, c.Owner, idempotency.Completion{TTL: time.Hour}))
@@ -101,8 +99,8 @@ func TestRedisWatchIsQuiet(t *testing.T) {
 func TestRedisWatchReconnects(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := redisStore(t, redisClient(t, server.Addr))
-	ctx, key, c, d := t.Context(), redisKey(), redisClaim(), redisClaim()
+	s := guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr))
+	ctx, key, c, d := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim(), guardtest.RedisClaim()
 	d.Watch = true
 	_, err := s.Claim(ctx, key, c)
 	require.NoError(t, err)
@@ -128,7 +126,7 @@ func TestRedisWatchReconnects(t *testing.T) {
 			stop()
 		}
 		return err != nil
-	}, redisPatience, 10*time.Millisecond, "watching where nobody listens")
+	}, guardtest.RedisPatience, 10*time.Millisecond, "watching where nobody listens")
 	server.Restart(t)
 	requireWoken(t, settled)
 	_, stop, err = s.Watch(ctx, key)
@@ -143,8 +141,8 @@ func TestRedisWatchSilence(t *testing.T) {
 	}
 	t.Parallel()
 	server := redistest.Start(t)
-	s := redisStore(t, redisClient(t, server.Addr))
-	settled, stop, err := s.Watch(t.Context(), redisKey())
+	s := guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr))
+	settled, stop, err := s.Watch(t.Context(), guardtest.RedisKey())
 	require.NoError(t, err)
 	defer stop()
 	server.Pause(t)
@@ -161,18 +159,18 @@ func TestRedisWatchSilence(t *testing.T) {
 func TestRedisWatchConnections(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := redisStore(t, redisClient(t, server.Addr))
+	s := guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr))
 	listeners := func() int64 {
 		return server.Do(t, "PUBSUB", "NUMSUB", "idem:settled").([]any)[1].(int64)
 	}
-	_, err := s.Claim(t.Context(), redisKey(), redisClaim())
+	_, err := s.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
 	require.NoError(t, err)
 	require.Zero(t, listeners(), "a store that nobody waits at listens")
 
 	var watching sync.WaitGroup
 	for range 50 {
 		watching.Go(func() {
-			_, stop, err := s.Watch(t.Context(), redisKey())
+			_, stop, err := s.Watch(t.Context(), guardtest.RedisKey())
 			require.NoError(t, err)
 			stop()
 			stop()
@@ -181,15 +179,15 @@ func TestRedisWatchConnections(t *testing.T) {
 	watching.Wait()
 	require.EqualValues(t, 1, listeners())
 
-	settled, stop, err := s.Watch(t.Context(), redisKey())
+	settled, stop, err := s.Watch(t.Context(), guardtest.RedisKey())
 	require.NoError(t, err)
 	defer stop()
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Close())
 	requireWoken(t, settled)
-	require.Eventually(t, func() bool { return listeners() == 0 }, redisPatience, 10*time.Millisecond)
-	_, _, err = s.Watch(t.Context(), redisKey())
+	require.Eventually(t, func() bool { return listeners() == 0 }, guardtest.RedisPatience, 10*time.Millisecond)
+	_, _, err = s.Watch(t.Context(), guardtest.RedisKey())
 	require.ErrorContains(t, err, "closed")
-	_, err = s.Claim(t.Context(), redisKey(), redisClaim())
+	_, err = s.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
 	require.NoError(t, err, "the client stays open")
 }

@@ -14,13 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 )
 
 // Tenants share a guard with all its abilities. What the handler does for acme brings the
 // key of each name into the state of that name; for any other tenant it just answers.
 type tenants struct {
-	*server
+	*guardtest.Server
 	guard   *idempotency.Guard
 	entered chan struct{} // the run of acme that is in flight has begun
 	leave   chan struct{} // and ends
@@ -33,7 +34,7 @@ var tenantKeys = []string{"completed", "in-flight", "held", "released", "not-kep
 func newTenants(t *testing.T, store idempotency.Store) *tenants {
 	t.Helper()
 	s := &tenants{entered: make(chan struct{}), leave: make(chan struct{}), ids: map[string]string{}}
-	s.guard = newGuard(t, store, idempotency.WithWait(5*time.Second), idempotency.WithLease(time.Hour),
+	s.guard = guardtest.NewGuard(t, store, idempotency.WithWait(5*time.Second), idempotency.WithLease(time.Hour),
 		idempotency.WithRecovery(idempotency.Hold), idempotency.WithMaxResponseBody(100))
 	s.end = sync.OnceFunc(func() { close(s.leave) })
 	t.Cleanup(s.end)
@@ -41,7 +42,7 @@ func newTenants(t *testing.T, store idempotency.Store) *tenants {
 	mux.Handle("POST /charges", s.guard.Handler(http.HandlerFunc(s.charge)))
 	mux.Handle("POST /events", s.guard.With(idempotency.WithKeyFunc(idempotency.KeyFromJSON("id"))).Handler(http.HandlerFunc(s.charge)))
 	mux.Handle("/keys", s.guard.LookupHandler())
-	s.server = serveRecorder(t, mux)
+	s.Server = guardtest.ServeRecorder(t, mux)
 	return s
 }
 
@@ -73,18 +74,18 @@ func (s *tenants) charge(w http.ResponseWriter, r *http.Request) {
 }
 
 // fill leaves a record of acme in each state. The run in flight ends with its reply.
-func (s *tenants) fill(t *testing.T) (inFlight <-chan reply) {
+func (s *tenants) fill(t *testing.T) (inFlight <-chan guardtest.Reply) {
 	t.Helper()
-	done := make(chan reply, 1)
+	done := make(chan guardtest.Reply, 1)
 	for _, key := range tenantKeys {
-		c := call{key: key, tenant: "acme"}
+		c := guardtest.Call{Key: key, Tenant: "acme"}
 		if key == "in-flight" {
-			go func() { done <- s.attempt(t, c) }()
+			go func() { done <- s.Attempt(t, c) }()
 			<-s.entered
 			continue
 		}
-		s.do(t, c)
-		s.do(t, call{path: "/events", tenant: "acme", body: fmt.Sprintf(`{"id":"event-%s","by":"acme"}`, key)})
+		s.Do(t, c)
+		s.Do(t, guardtest.Call{Path: "/events", Tenant: "acme", Body: fmt.Sprintf(`{"id":"event-%s","by":"acme"}`, key)})
 		_, _, err := idempotency.Do(t.Context(), s.guard, idempotency.Key{Scope: "acme", Value: "job-" + key}, func(context.Context) (string, error) {
 			return "acme", nil
 		})
@@ -109,25 +110,25 @@ var seconds = regexp.MustCompile(`_seconds":\d+`)
 func (s *tenants) visit(t *testing.T, tenant string) (told []string) {
 	t.Helper()
 	tell := func(v ...any) { told = append(told, seconds.ReplaceAllString(fmt.Sprintln(v...), "")) }
-	ask := func(c call) {
-		c.tenant = tenant
-		got := s.do(t, c)
-		tell(c.path, c.key, c.body, got.status, got.header, got.body)
+	ask := func(c guardtest.Call) {
+		c.Tenant = tenant
+		got := s.Do(t, c)
+		tell(c.Path, c.Key, c.Body, got.Status, got.Header, got.Body)
 	}
 	tell(s.states(t, tenant))
 	for _, key := range tenantKeys {
 		k := idempotency.Key{Scope: tenant, Value: key}
-		look := call{method: http.MethodGet, path: "/keys", key: key, noBody: true}
+		look := guardtest.Call{Method: http.MethodGet, Path: "/keys", Key: key, NoBody: true}
 		ask(look)
 		tell(s.guard.Resolve(t.Context(), k, idempotency.Resolution{Outcome: idempotency.Final}))
 		tell(s.guard.Forget(t.Context(), k))
-		ask(call{key: key})
-		ask(call{key: key})
-		ask(call{key: key, body: "other"})
+		ask(guardtest.Call{Key: key})
+		ask(guardtest.Call{Key: key})
+		ask(guardtest.Call{Key: key, Body: "other"})
 		ask(look)
 		tell(s.guard.Resolve(t.Context(), k, idempotency.Resolution{Outcome: idempotency.NotExecuted}))
 		for _, by := range []string{"first", "first", "second"} {
-			ask(call{path: "/events", body: fmt.Sprintf(`{"id":"event-%s","by":%q}`, key, by)})
+			ask(guardtest.Call{Path: "/events", Body: fmt.Sprintf(`{"id":"event-%s","by":%q}`, key, by)})
 		}
 		for _, payload := range []string{"a", "a", "b"} {
 			value, result, err := idempotency.Do(t.Context(), s.guard, idempotency.Key{Scope: tenant, Value: "job-" + key},
@@ -135,7 +136,7 @@ func (s *tenants) visit(t *testing.T, tenant string) (told []string) {
 			tell(value, result, err)
 		}
 		tell(s.guard.Forget(t.Context(), k))
-		ask(call{key: key})
+		ask(guardtest.Call{Key: key})
 	}
 	tell(s.states(t, tenant))
 	return told
@@ -147,7 +148,7 @@ func (s *tenants) visit(t *testing.T, tenant string) (told []string) {
 // other's records as they are.
 func TestTenantCannotTellWhetherAnotherIsThere(t *testing.T) {
 	t.Parallel()
-	for name, store := range sharedStores {
+	for name, store := range guardtest.SharedStores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			alone := newTenants(t, store(t)).visit(t, "globex")
@@ -162,7 +163,7 @@ func TestTenantCannotTellWhetherAnotherIsThere(t *testing.T) {
 				require.Contains(t, before[i], tenantKeys[i]+": "+state.String(), "not the state that the test is about")
 			}
 			shared.end()
-			require.Equal(t, "step of acme, attempt 1", (<-inFlight).body)
+			require.Equal(t, "step of acme, attempt 1", (<-inFlight).Body)
 		})
 	}
 }
@@ -179,7 +180,7 @@ var hostileNames = []string{
 func TestHostileNamesAreRecordsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	guard := newGuard(t, redisStore(t, redisClient(t, server.Addr)))
+	guard := guardtest.NewGuard(t, guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr)))
 	pairs := 0
 	for _, scope := range hostileNames {
 		for _, key := range hostileNames {
@@ -207,7 +208,7 @@ func TestHostileNamesAreRecordsOfTheirOwn(t *testing.T) {
 func TestHashTagsDoNotGatherRecords(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, false)
-	guard := newGuard(t, redisStore(t, redisClient(t, cluster.Addrs()...)))
+	guard := guardtest.NewGuard(t, guardtest.RedisStore(t, guardtest.RedisClient(t, cluster.Addrs()...)))
 	const keys = 600
 	for i := range keys {
 		k := idempotency.Key{Scope: "{x}", Value: fmt.Sprintf("{x}%d", i)}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
@@ -24,22 +25,22 @@ const (
 func TestFloodOfOneKeyLeavesRoomForOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := answering(20*time.Second, "done")
-		p, _ := newWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
-		p.start(t, call{key: "flooded"})
-		p.start(t, call{key: "other"})
+		h := guardtest.Answering(20*time.Second, "done")
+		p, _ := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
+		p.Start(t, guardtest.Call{Key: "flooded"})
+		p.Start(t, guardtest.Call{Key: "other"})
 		start := time.Now()
-		flood := p.waiters(t, roomPerKey, call{key: "flooded"})
+		flood := p.Waiters(t, roomPerKey, guardtest.Call{Key: "flooded"})
 		for range 100 {
-			requireProblem(t, p.do(t, call{key: "flooded"}), http.StatusConflict, problem.InFlight)
+			guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "flooded"}), http.StatusConflict, problem.InFlight)
 		}
-		other := p.waiters(t, 1, call{key: "other"})
+		other := p.Waiters(t, 1, guardtest.Call{Key: "other"})
 		require.Zero(t, time.Since(start))
-		require.True(t, (<-other).replayed())
+		require.True(t, (<-other).Replayed())
 		for range roomPerKey {
-			require.True(t, (<-flood).replayed())
+			require.True(t, (<-flood).Replayed())
 		}
-		require.EqualValues(t, 2, h.runs.Load())
+		require.EqualValues(t, 2, h.Runs.Load())
 	})
 }
 
@@ -48,35 +49,35 @@ func TestFloodOfOneKeyLeavesRoomForOthers(t *testing.T) {
 func TestWaitingRoomIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := answering(20*time.Second, "done")
-		p, _ := newWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(10*time.Second))
-		patient := serveRecorder(t, p.guard.With(idempotency.WithWait(time.Minute)).Handler(h))
-		late := call{key: "late"}
-		p.start(t, late)
-		replies := make(chan reply, room)
+		h := guardtest.Answering(20*time.Second, "done")
+		p, _ := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(10*time.Second))
+		patient := guardtest.ServeRecorder(t, p.Guard.With(idempotency.WithWait(time.Minute)).Handler(h))
+		late := guardtest.Call{Key: "late"}
+		p.Start(t, late)
+		replies := make(chan guardtest.Reply, room)
 		for i := range room / roomPerKey {
-			c := call{key: fmt.Sprintf("key-%d", i)}
-			p.start(t, c)
-			server := p.server
+			c := guardtest.Call{Key: fmt.Sprintf("key-%d", i)}
+			p.Start(t, c)
+			server := p.Server
 			if i%2 == 0 {
 				server = patient
 			}
 			for range roomPerKey {
-				go func() { replies <- server.attempt(t, c) }()
+				go func() { replies <- server.Attempt(t, c) }()
 			}
 		}
 		synctest.Wait()
 		start := time.Now()
-		requireProblem(t, patient.do(t, late), http.StatusConflict, problem.InFlight)
+		guardtest.RequireProblem(t, patient.Do(t, late), http.StatusConflict, problem.InFlight)
 		require.Zero(t, time.Since(start), "it waits where there is no room")
 
 		for range room / 2 {
-			requireProblem(t, <-replies, http.StatusConflict, problem.InFlight)
+			guardtest.RequireProblem(t, <-replies, http.StatusConflict, problem.InFlight)
 		}
-		require.True(t, patient.do(t, late).replayed(), "those who gave up still take room")
+		require.True(t, patient.Do(t, late).Replayed(), "those who gave up still take room")
 		for range room / 2 {
-			require.True(t, (<-replies).replayed())
+			require.True(t, (<-replies).Replayed())
 		}
-		require.EqualValues(t, room/roomPerKey+1, h.runs.Load())
+		require.EqualValues(t, room/roomPerKey+1, h.Runs.Load())
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"runtime"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,50 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
-
-// A watchedStore is a faultStore that can wake waiters, and counts who watches.
-type watchedStore struct {
-	*faultStore
-	watches, watching atomic.Int64
-	watchFault        atomic.Pointer[error]
-	beforeWatch       func() // called first, if there is one
-}
-
-func (s *watchedStore) Watch(ctx context.Context, key string) (<-chan struct{}, func(), error) {
-	s.watches.Add(1)
-	if s.beforeWatch != nil {
-		s.beforeWatch()
-	}
-	if err := s.watchFault.Load(); err != nil {
-		return nil, nil, *err
-	}
-	settled, stop, err := s.behind.(idempotency.Watcher).Watch(ctx, key)
-	s.watching.Add(1)
-	return settled, func() { s.watching.Add(-1); stop() }, err
-}
-
-// newWatchingProcess is a process whose store wakes its waiters.
-func newWatchingProcess(t *testing.T, shared idempotency.Store, h http.Handler, opts ...idempotency.Option) (*process, *watchedStore) {
-	t.Helper()
-	p := newProcess(t, shared, h, opts...)
-	store := &watchedStore{faultStore: p.store}
-	opts = append([]idempotency.Option{idempotency.WithLease(leaseTime), idempotency.WithObserver(p.events.observe)}, opts...)
-	p.guard = newGuard(t, store, opts...)
-	p.server = serveRecorder(t, p.guard.Handler(h))
-	return p, store
-}
-
-// waiters starts n duplicates of a request and returns when all are waiting.
-func (p *process) waiters(t *testing.T, n int, c call) <-chan reply {
-	replies := make(chan reply, n)
-	for range n {
-		go func() { replies <- p.attempt(t, c) }()
-	}
-	synctest.Wait()
-	return replies
-}
 
 // A thousand duplicates cost the store one claim each, as any request does, and a handful
 // of calls for all of them together, however long they wait. They cost the process the
@@ -66,33 +24,33 @@ func TestWaitersShareOneWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) { // not parallel: it counts goroutines
 			synctest.Test(t, func(t *testing.T) {
 				const n = 1000
-				h := answering(20*time.Second, "done")
+				h := guardtest.Answering(20*time.Second, "done")
 				opt := idempotency.WithWait(time.Minute)
-				p := newProcess(t, idempotency.NewMemoryStore(), h, opt)
+				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, opt)
 				if watch {
-					p, _ = newWatchingProcess(t, idempotency.NewMemoryStore(), h, opt)
+					p, _ = guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, opt)
 				}
-				owner := p.start(t, call{key: "k"})
+				owner := p.Start(t, guardtest.Call{Key: "k"})
 				before := runtime.NumGoroutine()
-				replies := p.waiters(t, n, call{key: "k"})
+				replies := p.Waiters(t, n, guardtest.Call{Key: "k"})
 				require.LessOrEqual(t, runtime.NumGoroutine()-before, n+2)
-				require.Equal(t, 1+n+boolInt(watch), p.store.count("claim"), "the leader's claim after watching says that it waits")
+				require.Equal(t, 1+n+boolInt(watch), p.Store.Count("claim"), "the leader's claim after watching says that it waits")
 
 				start := time.Now()
-				require.Equal(t, "done", (<-owner).body)
+				require.Equal(t, "done", (<-owner).Body)
 				for range n {
 					got := <-replies
-					require.True(t, got.replayed())
-					require.Equal(t, "done", got.body)
+					require.True(t, got.Replayed())
+					require.Equal(t, "done", got.Body)
 				}
 				late := time.Second // the longest pause of one who asks
 				if watch {
 					late = 0
 				}
 				require.LessOrEqual(t, time.Since(start)-20*time.Second, late)
-				require.Less(t, p.store.count("claim"), 1+n+30)
-				require.EqualValues(t, 1, h.runs.Load())
-				p.requireQuiet(t)
+				require.Less(t, p.Store.Count("claim"), 1+n+30)
+				require.EqualValues(t, 1, h.Runs.Load())
+				p.RequireQuiet(t)
 			})
 		})
 	}
@@ -111,15 +69,15 @@ func TestEndBeforeTheWatchIsNoticed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		leave := make(chan struct{})
-		h := &counter{handler: func(http.ResponseWriter, *http.Request, int64) { <-leave }}
-		p, store := newWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
-		owner := p.start(t, call{key: "k"})
-		store.beforeWatch = func() {
+		h := &guardtest.Counter{Handler: func(http.ResponseWriter, *http.Request, int64) { <-leave }}
+		p, store := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
+		owner := p.Start(t, guardtest.Call{Key: "k"})
+		store.BeforeWatch = func() {
 			close(leave)
 			synctest.Wait()
 		}
 		start := time.Now()
-		require.True(t, p.do(t, call{key: "k"}).replayed())
+		require.True(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
 		require.Zero(t, time.Since(start))
 		<-owner
 	})
@@ -130,28 +88,28 @@ func TestEndBeforeTheWatchIsNoticed(t *testing.T) {
 func TestAnotherLeadsOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := answering(20*time.Second, "done")
-		p, store := newWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(5*time.Second))
-		patient := serveRecorder(t, p.guard.With(idempotency.WithWait(time.Minute)).Handler(h))
+		h := guardtest.Answering(20*time.Second, "done")
+		p, store := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(5*time.Second))
+		patient := guardtest.ServeRecorder(t, p.Guard.With(idempotency.WithWait(time.Minute)).Handler(h))
 		start := time.Now()
-		owner := p.start(t, call{key: "k"})
-		leader := p.start(t, call{key: "k"})
-		followers := make(chan reply, 3)
+		owner := p.Start(t, guardtest.Call{Key: "k"})
+		leader := p.Start(t, guardtest.Call{Key: "k"})
+		followers := make(chan guardtest.Reply, 3)
 		for range cap(followers) {
-			go func() { followers <- patient.attempt(t, call{key: "k"}) }()
+			go func() { followers <- patient.Attempt(t, guardtest.Call{Key: "k"}) }()
 		}
-		requireProblem(t, <-leader, http.StatusConflict, problem.InFlight)
+		guardtest.RequireProblem(t, <-leader, http.StatusConflict, problem.InFlight)
 		require.Equal(t, 5*time.Second, time.Since(start))
 		synctest.Wait()
-		require.EqualValues(t, 1, store.watching.Load())
-		require.EqualValues(t, 2, store.watches.Load())
+		require.EqualValues(t, 1, store.Watching.Load())
+		require.EqualValues(t, 2, store.Watches.Load())
 
 		<-owner
 		for range cap(followers) {
-			require.Equal(t, "done", (<-followers).body)
+			require.Equal(t, "done", (<-followers).Body)
 		}
 		require.Equal(t, 20*time.Second, time.Since(start))
-		require.Zero(t, store.watching.Load(), "a watch is left behind")
+		require.Zero(t, store.Watching.Load(), "a watch is left behind")
 	})
 }
 
@@ -165,36 +123,36 @@ func TestLeaderTakesOverAndOthersWaitOn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				shared := idempotency.NewMemoryStore()
 				leave := make(chan struct{})
-				dead := newProcess(t, shared, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
-				owner := dead.start(t, call{key: "k"})
-				dead.store.fail(refuse)
+				dead := guardtest.NewProcess(t, shared, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
+				owner := dead.Start(t, guardtest.Call{Key: "k"})
+				dead.Store.Fail(guardtest.Refuse)
 
-				h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 					op, _ := idempotency.FromContext(r.Context())
 					time.Sleep(time.Minute)
 					_, _ = io.WriteString(w, string(rune('0'+op.Attempt())))
 				}}
 				opt := idempotency.WithWait(5 * time.Minute)
-				p := newProcess(t, shared, h, opt)
+				p := guardtest.NewProcess(t, shared, h, opt)
 				if watch {
-					p, _ = newWatchingProcess(t, shared, h, opt)
+					p, _ = guardtest.NewWatchingProcess(t, shared, h, opt)
 				}
 				start := time.Now()
-				replies := p.waiters(t, 10, call{key: "k"})
+				replies := p.Waiters(t, 10, guardtest.Call{Key: "k"})
 				replayed := 0
 				for range 10 {
 					got := <-replies
-					require.Equal(t, "2", got.body)
-					if got.replayed() {
+					require.Equal(t, "2", got.Body)
+					if got.Replayed() {
 						replayed++
 					}
 				}
 				require.Equal(t, 9, replayed)
-				require.EqualValues(t, 1, h.runs.Load())
-				require.LessOrEqual(t, time.Since(start), leaseTime+time.Minute+time.Second)
+				require.EqualValues(t, 1, h.Runs.Load())
+				require.LessOrEqual(t, time.Since(start), guardtest.LeaseTime+time.Minute+time.Second)
 				close(leave)
 				<-owner
-				_ = dead.guard.Shutdown(shortly(t))
+				_ = dead.Guard.Shutdown(guardtest.Shortly(t))
 			})
 		})
 	}
@@ -204,21 +162,21 @@ func TestLeaderTakesOverAndOthersWaitOn(t *testing.T) {
 func TestReleaseLetsOneOfTheWaitingRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
 			time.Sleep(time.Second)
 			if run < 3 {
 				w.WriteHeader(http.StatusTooManyRequests)
 			}
 		}}
-		p, _ := newWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
+		p, _ := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
 		start := time.Now()
-		replies := p.waiters(t, 10, call{key: "k"})
+		replies := p.Waiters(t, 10, guardtest.Call{Key: "k"})
 		statuses := map[int]int{}
 		for range 10 {
-			statuses[(<-replies).status]++
+			statuses[(<-replies).Status]++
 		}
 		require.Equal(t, map[int]int{http.StatusTooManyRequests: 2, http.StatusOK: 8}, statuses)
-		require.EqualValues(t, 3, h.runs.Load())
+		require.EqualValues(t, 3, h.Runs.Load())
 		require.Equal(t, 3*time.Second, time.Since(start))
 	})
 }
@@ -226,17 +184,17 @@ func TestReleaseLetsOneOfTheWaitingRun(t *testing.T) {
 func TestHoldEndsTheWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := &counter{handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			time.Sleep(time.Second)
 			w.WriteHeader(http.StatusBadGateway)
 		}}
-		p, _ := newWatchingProcess(t, idempotency.NewMemoryStore(), h,
+		p, _ := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h,
 			idempotency.WithWait(time.Minute), idempotency.WithRecovery(idempotency.Hold))
-		owner := p.start(t, call{key: "k"})
-		replies := p.waiters(t, 5, call{key: "k"})
-		require.Equal(t, http.StatusBadGateway, (<-owner).status)
+		owner := p.Start(t, guardtest.Call{Key: "k"})
+		replies := p.Waiters(t, 5, guardtest.Call{Key: "k"})
+		require.Equal(t, http.StatusBadGateway, (<-owner).Status)
 		for range 5 {
-			requireProblem(t, <-replies, http.StatusConflict, problem.OutcomeUnknown)
+			guardtest.RequireProblem(t, <-replies, http.StatusConflict, problem.OutcomeUnknown)
 		}
 	})
 }
@@ -244,30 +202,30 @@ func TestHoldEndsTheWait(t *testing.T) {
 func TestClientGoneStopsWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := answering(20*time.Second, "done")
-		p, store := newWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
-		owner := p.start(t, call{key: "k"})
+		h := guardtest.Answering(20*time.Second, "done")
+		p, store := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
+		owner := p.Start(t, guardtest.Call{Key: "k"})
 		ctx, cancel := context.WithCancel(t.Context())
-		gone := make(chan reply, 2)
+		gone := make(chan guardtest.Reply, 2)
 		for range cap(gone) { // one of them leads
 			go func() {
-				got, _ := p.try(ctx, call{key: "k"})
+				got, _ := p.Try(ctx, guardtest.Call{Key: "k"})
 				gone <- got
 			}()
 		}
 		synctest.Wait()
-		stays := p.waiters(t, 1, call{key: "k"})
+		stays := p.Waiters(t, 1, guardtest.Call{Key: "k"})
 		start := time.Now()
 		cancel()
 		for range cap(gone) {
-			requireProblem(t, <-gone, http.StatusConflict, problem.InFlight)
+			guardtest.RequireProblem(t, <-gone, http.StatusConflict, problem.InFlight)
 		}
 		require.Zero(t, time.Since(start))
-		require.Equal(t, "done", (<-owner).body)
-		require.Equal(t, "done", (<-stays).body)
+		require.Equal(t, "done", (<-owner).Body)
+		require.Equal(t, "done", (<-stays).Body)
 		require.Equal(t, 20*time.Second, time.Since(start))
-		require.Zero(t, store.watching.Load())
-		require.EqualValues(t, 1, h.runs.Load())
+		require.Zero(t, store.Watching.Load())
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
 
@@ -275,28 +233,28 @@ func TestClientGoneStopsWaiting(t *testing.T) {
 // is replaced by asking.
 func TestWaitSurvivesTheStore(t *testing.T) {
 	t.Parallel()
-	for name, f := range map[string]fault{"refused": refuse, "reply lost": loseReply, "hanging": hang} {
+	for name, f := range map[string]guardtest.Fault{"refused": guardtest.Refuse, "reply lost": guardtest.LoseReply, "hanging": guardtest.Hang} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				shared := idempotency.NewMemoryStore()
-				h := answering(40*time.Second, "done")
-				owner := newProcess(t, shared, h)
-				p, store := newWatchingProcess(t, shared, h, idempotency.WithWait(2*time.Minute))
-				err := error(errDown)
-				store.watchFault.Store(&err)
-				done := owner.start(t, call{key: "k"})
-				replies := p.waiters(t, 5, call{key: "k"})
-				p.store.on("claim", always(f))
+				h := guardtest.Answering(40*time.Second, "done")
+				owner := guardtest.NewProcess(t, shared, h)
+				p, store := guardtest.NewWatchingProcess(t, shared, h, idempotency.WithWait(2*time.Minute))
+				err := error(guardtest.ErrDown)
+				store.WatchFault.Store(&err)
+				done := owner.Start(t, guardtest.Call{Key: "k"})
+				replies := p.Waiters(t, 5, guardtest.Call{Key: "k"})
+				p.Store.On("claim", guardtest.Always(f))
 				time.Sleep(30 * time.Second)
-				p.store.heal()
+				p.Store.Heal()
 				start := time.Now()
-				require.Equal(t, "done", (<-done).body)
+				require.Equal(t, "done", (<-done).Body)
 				for range 5 {
-					require.Equal(t, "done", (<-replies).body)
+					require.Equal(t, "done", (<-replies).Body)
 				}
 				require.LessOrEqual(t, time.Since(start), 14*time.Second)
-				require.EqualValues(t, 1, h.runs.Load())
+				require.EqualValues(t, 1, h.Runs.Load())
 			})
 		})
 	}
@@ -306,16 +264,16 @@ func TestWaitSurvivesTheStore(t *testing.T) {
 func TestWaitEndsWithTheStoresAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := answering(20*time.Second, "done")
+		h := guardtest.Answering(20*time.Second, "done")
 		shared := idempotency.NewMemoryStore()
-		owner := newProcess(t, shared, h)
-		p := newProcess(t, shared, h, idempotency.WithWait(time.Minute))
-		done := owner.start(t, call{key: "k"})
-		replies := p.waiters(t, 3, call{key: "k"})
+		owner := guardtest.NewProcess(t, shared, h)
+		p := guardtest.NewProcess(t, shared, h, idempotency.WithWait(time.Minute))
+		done := owner.Start(t, guardtest.Call{Key: "k"})
+		replies := p.Waiters(t, 3, guardtest.Call{Key: "k"})
 		start := time.Now()
-		p.store.on("claim", always(failWith(idempotency.ErrCorrupt)))
+		p.Store.On("claim", guardtest.Always(guardtest.FailWith(idempotency.ErrCorrupt)))
 		for range 3 {
-			requireProblem(t, <-replies, http.StatusInternalServerError, problem.AnswerUnreadable)
+			guardtest.RequireProblem(t, <-replies, http.StatusInternalServerError, problem.AnswerUnreadable)
 		}
 		require.LessOrEqual(t, time.Since(start), time.Second)
 		<-done
@@ -327,18 +285,18 @@ func TestWaitEndsWithTheStoresAnswer(t *testing.T) {
 func TestWaitEndsWhenTheKeyIsUsedForAnotherPayload(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := answering(20*time.Second, "done")
-		p := newProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
-		owner := p.start(t, call{key: "k"})
-		replies := p.waiters(t, 3, call{key: "k"})
-		p.store.replace(idempotency.NewMemoryStore())
-		other := p.start(t, call{key: "k", body: "other"})
+		h := guardtest.Answering(20*time.Second, "done")
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
+		owner := p.Start(t, guardtest.Call{Key: "k"})
+		replies := p.Waiters(t, 3, guardtest.Call{Key: "k"})
+		p.Store.Replace(idempotency.NewMemoryStore())
+		other := p.Start(t, guardtest.Call{Key: "k", Body: "other"})
 		start := time.Now()
 		for range 3 {
-			requireProblem(t, <-replies, http.StatusConflict, problem.KeyReused)
+			guardtest.RequireProblem(t, <-replies, http.StatusConflict, problem.KeyReused)
 		}
 		require.LessOrEqual(t, time.Since(start), time.Second)
-		require.Equal(t, "done", (<-other).body)
-		requireProblem(t, <-owner, http.StatusConflict, problem.KeyReused)
+		require.Equal(t, "done", (<-other).Body)
+		guardtest.RequireProblem(t, <-owner, http.StatusConflict, problem.KeyReused)
 	})
 }

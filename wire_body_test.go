@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/problem"
+
+	"example.com/idempotency/internal/guardtest"
 )
 
 const chunked = "Transfer-Encoding: chunked\r\n"
@@ -57,7 +59,7 @@ func TestWireRefusesBadBodies(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := serveWire(t, &counter{})
+			w := serveWire(t, &guardtest.Counter{})
 			conn := w.dial(t)
 			go func() {
 				conn.send(message("POST /charges", wireHost+wireKey+wireClose+tt.fields, tt.body))
@@ -65,8 +67,8 @@ func TestWireRefusesBadBodies(t *testing.T) {
 			}()
 			got, ok := conn.receive(t)
 			require.True(t, ok, "no answer")
-			require.Equal(t, tt.status, got.status, got.body)
-			require.Equal(t, tt.code, got.problem.Code)
+			require.Equal(t, tt.status, got.Status, got.Body)
+			require.Equal(t, tt.code, got.Problem.Code)
 			_, more := conn.receive(t)
 			require.False(t, more, "a second answer")
 			w.requireUntouched(t)
@@ -79,7 +81,7 @@ func TestWireRefusesBadBodies(t *testing.T) {
 // deceived; the record must not mix the two up.
 func TestWireLengthAndChunksAreTwoRequests(t *testing.T) {
 	t.Parallel()
-	h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = fmt.Fprintf(w, "%s ", r.URL.Path)
 		_, _ = io.Copy(w, r.Body)
@@ -90,19 +92,19 @@ func TestWireLengthAndChunksAreTwoRequests(t *testing.T) {
 		"5\r\nhello\r\n0\r\n\r\n"+smuggled)
 	replies := w.ask(t, hidden)
 	require.Len(t, replies, 2)
-	require.Equal(t, "/charges hello", replies[0].body)
-	require.Equal(t, "/smuggled ", replies[1].body)
+	require.Equal(t, "/charges hello", replies[0].Body)
+	require.Equal(t, "/smuggled ", replies[1].Body)
 	honest := w.ask(t, message("POST /charges", wireHost+wireKey+"Content-Length: 5\r\n"+wireClose, "hello"))
 	require.Len(t, honest, 1)
-	require.True(t, honest[0].replayed(), "the same body, told in another way")
-	require.Equal(t, "/charges hello", honest[0].body)
-	require.EqualValues(t, 2, h.runs.Load())
+	require.True(t, honest[0].Replayed(), "the same body, told in another way")
+	require.Equal(t, "/charges hello", honest[0].Body)
+	require.EqualValues(t, 2, h.Runs.Load())
 }
 
 // A body that drips in holds no record, and one that stops half-way is never run.
 func TestWireBodyThatDrips(t *testing.T) {
 	t.Parallel()
-	w := serveWire(t, &counter{})
+	w := serveWire(t, &guardtest.Counter{})
 	slow, broken := w.dial(t), w.dial(t)
 	slow.send(message("POST /charges", wireHost+wireKey+"Content-Length: 8\r\n"+wireClose, ""))
 	broken.send(message("POST /charges", wireHost+"Idempotency-Key: broken\r\n"+chunked+wireClose, ""))
@@ -112,16 +114,16 @@ func TestWireBodyThatDrips(t *testing.T) {
 		// Whatever the server makes of a drop it has made by the time it has answered this.
 		w.ask(t, message("POST /charges", fmt.Sprintf("%sIdempotency-Key: %d\r\n%s%s", wireHost, i, wireEmpty, wireClose), ""))
 		require.Equal(t, i+1, w.store.Len(), "what has not arrived is claimed")
-		require.EqualValues(t, i+1, w.h.runs.Load())
+		require.EqualValues(t, i+1, w.h.Runs.Load())
 	}
 	require.NoError(t, broken.SetLinger(0))
 	require.NoError(t, broken.Close()) // a reset: nobody is left to be answered
 	slow.send("yyyy")
 	got, ok := slow.receive(t)
 	require.True(t, ok)
-	require.Equal(t, http.StatusCreated, got.status)
+	require.Equal(t, http.StatusCreated, got.Status)
 	require.Equal(t, 5, w.store.Len())
-	require.EqualValues(t, 5, w.h.runs.Load())
+	require.EqualValues(t, 5, w.h.Runs.Load())
 }
 
 // A body that is not there when the server's time for reading is over is the client's
@@ -131,7 +133,7 @@ func TestWireBodyThatIsTooSlow(t *testing.T) {
 	for name, fields := range map[string]string{"declared": "Content-Length: 8\r\n", "chunked": chunked} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := &counter{}
+			h := &guardtest.Counter{}
 			w := serveWire(t, h)
 			w.serve(t, &http.Server{
 				Handler: w.guard.Handler(h), ReadHeaderTimeout: wirePatience, ReadTimeout: 50 * time.Millisecond,
@@ -140,8 +142,8 @@ func TestWireBodyThatIsTooSlow(t *testing.T) {
 			conn.send(message("POST /charges", wireHost+wireKey+fields, "2\r\n"))
 			got, ok := conn.receive(t)
 			require.True(t, ok)
-			requireProblem(t, got, http.StatusRequestTimeout, problem.BodyUnreadable)
-			require.Zero(t, h.runs.Load())
+			guardtest.RequireProblem(t, got, http.StatusRequestTimeout, problem.BodyUnreadable)
+			require.Zero(t, h.Runs.Load())
 			require.Zero(t, w.store.Len())
 		})
 	}
@@ -162,31 +164,31 @@ func TestWireExpectContinue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := serveWire(t, &counter{})
+			w := serveWire(t, &guardtest.Counter{})
 			conn := w.dial(t)
 			conn.send(message("POST /charges", wireHost+expect+tt.fields, ""))
 			got, ok := conn.receive(t)
 			require.True(t, ok)
-			require.Equal(t, tt.status, got.status, "100 asks for a body that is refused already")
-			require.Equal(t, "close", got.header.Get("Connection"), "a body that may come all the same is no request")
+			require.Equal(t, tt.status, got.Status, "100 asks for a body that is refused already")
+			require.Equal(t, "close", got.Header.Get("Connection"), "a body that may come all the same is no request")
 			w.requireUntouched(t)
 		})
 	}
 	t.Run("wanted", func(t *testing.T) {
 		t.Parallel()
-		w := serveWire(t, &counter{})
+		w := serveWire(t, &guardtest.Counter{})
 		for range 2 { // a replay reads the body too: it is what the key is bound to
 			conn := w.dial(t)
 			conn.send(message("POST /charges", wireHost+expect+wireKey+wireClose+"Content-Length: 5\r\n", ""))
 			got, ok := conn.receive(t)
 			require.True(t, ok)
-			require.Equal(t, http.StatusContinue, got.status)
+			require.Equal(t, http.StatusContinue, got.Status)
 			conn.send("hello")
 			got, ok = conn.receive(t)
 			require.True(t, ok)
-			require.Equal(t, http.StatusCreated, got.status)
+			require.Equal(t, http.StatusCreated, got.Status)
 		}
-		require.EqualValues(t, 1, w.h.runs.Load())
+		require.EqualValues(t, 1, w.h.Runs.Load())
 	})
 }
 
@@ -194,19 +196,19 @@ func TestWireExpectContinue(t *testing.T) {
 // decisions that the header is there for.
 func TestWireTrailers(t *testing.T) {
 	t.Parallel()
-	h := &counter{handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = fmt.Fprint(w, r.Header["Idempotency-Key"], r.Header["X-Tenant"], r.Trailer["X-Sum"], r.TransferEncoding)
 	}}
 	w := serveWire(t, h)
-	ask := func(trailer string) reply {
+	ask := func(trailer string) guardtest.Reply {
 		replies := w.ask(t, message("POST /charges", wireHost+wireKey+chunked+"Trailer: X-Sum\r\n"+wireClose,
 			"5\r\nhello\r\n0\r\n"+trailer+"\r\n"))
 		require.Len(t, replies, 1)
 		return replies[0]
 	}
 	const sneaked = "Idempotency-Key: other\r\nX-Tenant: bob\r\nContent-Length: 9\r\n"
-	require.Equal(t, "[k] [] [1] []", ask("X-Sum: 1\r\n"+sneaked).body)
-	require.True(t, ask("X-Sum: 2\r\n").replayed())
-	require.EqualValues(t, 1, h.runs.Load())
+	require.Equal(t, "[k] [] [1] []", ask("X-Sum: 1\r\n"+sneaked).Body)
+	require.True(t, ask("X-Sum: 2\r\n").Replayed())
+	require.EqualValues(t, 1, h.Runs.Load())
 }

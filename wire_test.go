@@ -2,7 +2,6 @@ package idempotency_test
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
@@ -25,7 +25,7 @@ import (
 type wire struct {
 	addr  string
 	store *idempotency.MemoryStore
-	h     *counter
+	h     *guardtest.Counter
 	guard *idempotency.Guard
 }
 
@@ -34,10 +34,10 @@ const wirePatience = time.Minute
 
 // serveWire serves a handler behind a guard that requires a key. The test fails if
 // net/http has to recover a panic.
-func serveWire(t *testing.T, h *counter, opts ...idempotency.Option) *wire {
+func serveWire(t *testing.T, h *guardtest.Counter, opts ...idempotency.Option) *wire {
 	t.Helper()
 	w := &wire{store: idempotency.NewMemoryStore(), h: h}
-	w.guard = newGuard(t, w.store, append([]idempotency.Option{idempotency.WithRequired(true)}, opts...)...)
+	w.guard = guardtest.NewGuard(t, w.store, append([]idempotency.Option{idempotency.WithRequired(true)}, opts...)...)
 	w.serve(t, &http.Server{Handler: w.guard.Handler(h)})
 	return w
 }
@@ -46,7 +46,7 @@ func (w *wire) serve(t *testing.T, server *http.Server) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	var said lockedBuffer
+	var said guardtest.LockedBuffer
 	server.ErrorLog = log.New(&said, "", 0)
 	var served sync.WaitGroup
 	served.Go(func() { _ = server.Serve(listener) })
@@ -56,23 +56,6 @@ func (w *wire) serve(t *testing.T, server *http.Server) {
 		require.NotContains(t, said.String(), "panic")
 	})
 	w.addr = listener.Addr().String()
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.String()
 }
 
 // A wireConn is one connection to a wire.
@@ -94,12 +77,12 @@ func (w *wire) dial(t testing.TB) *wireConn {
 func (c *wireConn) send(text string) { _, _ = io.WriteString(c, text) }
 
 // receive reads one answer, or returns false when there is none any more.
-func (c *wireConn) receive(t testing.TB) (reply, bool) {
+func (c *wireConn) receive(t testing.TB) (guardtest.Reply, bool) {
 	t.Helper()
 	resp, err := http.ReadResponse(c.in, nil)
 	if err != nil {
 		require.True(t, errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || strings.Contains(err.Error(), "reset"), "%v", err)
-		return reply{}, false
+		return guardtest.Reply{}, false
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
@@ -107,15 +90,15 @@ func (c *wireConn) receive(t testing.TB) (reply, bool) {
 	if resp.Close {
 		resp.Header.Set("Connection", "close") // ReadResponse takes it out
 	}
-	got := reply{status: resp.StatusCode, header: resp.Header, body: string(body)}
+	got := guardtest.Reply{Status: resp.StatusCode, Header: resp.Header, Body: string(body)}
 	if resp.Header.Get("Content-Type") == "application/problem+json" {
-		require.NoError(t, json.Unmarshal(body, &got.problem))
+		require.NoError(t, json.Unmarshal(body, &got.Problem))
 	}
 	return got, true
 }
 
 // ask sends bytes on a connection of their own and returns all answers to them.
-func (w *wire) ask(t testing.TB, text string) (replies []reply) {
+func (w *wire) ask(t testing.TB, text string) (replies []guardtest.Reply) {
 	t.Helper()
 	conn := w.dial(t)
 	var sent sync.WaitGroup
@@ -186,15 +169,15 @@ func TestWireRefusesBadKeys(t *testing.T) {
 	for name, tt := range keys {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := serveWire(t, &counter{})
+			w := serveWire(t, &guardtest.Counter{})
 			replies := w.ask(t, message("POST /charges?idempotency-key=k", wireHost+tt.fields+wireEmpty+wireClose, ""))
 			require.Len(t, replies, 1)
 			if tt.code != "" {
-				requireProblem(t, replies[0], http.StatusBadRequest, tt.code)
-				require.Empty(t, replies[0].header.Values("Idempotency-Key"), "a key that is refused is not echoed")
+				guardtest.RequireProblem(t, replies[0], http.StatusBadRequest, tt.code)
+				require.Empty(t, replies[0].Header.Values("Idempotency-Key"), "a key that is refused is not echoed")
 			} else {
-				require.GreaterOrEqual(t, replies[0].status, 400)
-				require.Less(t, replies[0].status, 500)
+				require.GreaterOrEqual(t, replies[0].Status, 400)
+				require.Less(t, replies[0].Status, 500)
 			}
 			w.requireUntouched(t)
 		})
@@ -205,31 +188,31 @@ func TestWireRefusesBadKeys(t *testing.T) {
 // server is well.
 func (w *wire) requireUntouched(t *testing.T) {
 	t.Helper()
-	require.Zero(t, w.h.runs.Load())
+	require.Zero(t, w.h.Runs.Load())
 	require.Zero(t, w.store.Len())
-	require.Equal(t, http.StatusCreated, w.ask(t, message("POST /charges", wirePlain, ""))[0].status)
+	require.Equal(t, http.StatusCreated, w.ask(t, message("POST /charges", wirePlain, ""))[0].Status)
 }
 
 // Spellings of a key that are allowed name the same key, and what only looks like the
 // field does not get in its way.
 func TestWireKeysThatAreTheSame(t *testing.T) {
 	t.Parallel()
-	w := serveWire(t, &counter{})
-	ask := func(fields string) reply {
+	w := serveWire(t, &guardtest.Counter{})
+	ask := func(fields string) guardtest.Reply {
 		replies := w.ask(t, message("POST /charges", wireHost+fields+wireEmpty+wireClose, ""))
 		require.Len(t, replies, 1)
 		return replies[0]
 	}
-	require.False(t, ask(wireKey).replayed())
+	require.False(t, ask(wireKey).Replayed())
 	for _, fields := range []string{
 		"idempotency-KEY:k\r\n", "Idempotency-Key: \t k \t\r\n", "Idempotency-Key: \"k\"\r\n",
 		"Idempotency-Key: \"k\";a=1\r\n", "Idempotency-Key:\r\n k\r\n",
 		wireKey + "Idempotency_Key: l\r\n", "Idempotency_Key: l\r\n" + wireKey,
 		wireKey + "X-Idempotency-Key: l\r\n", wireKey + "Connection: idempotency-key\r\n",
 	} {
-		require.True(t, ask(fields).replayed(), "%q", fields)
+		require.True(t, ask(fields).Replayed(), "%q", fields)
 	}
-	require.EqualValues(t, 1, w.h.runs.Load())
+	require.EqualValues(t, 1, w.h.Runs.Load())
 	require.Equal(t, 1, w.store.Len())
 }
 
@@ -237,44 +220,44 @@ func TestWireKeysThatAreTheSame(t *testing.T) {
 // of it does.
 func TestWireRequestTargets(t *testing.T) {
 	t.Parallel()
-	w := serveWire(t, &counter{})
-	ask := func(target, host string) reply {
+	w := serveWire(t, &guardtest.Counter{})
+	ask := func(target, host string) guardtest.Reply {
 		replies := w.ask(t, message("POST "+target, host+wireKey+wireEmpty+wireClose, ""))
 		require.Len(t, replies, 1)
 		return replies[0]
 	}
-	require.False(t, ask("/charges?a=1", wireHost).replayed())
+	require.False(t, ask("/charges?a=1", wireHost).Replayed())
 	for _, target := range []string{
 		"http://other.test/charges?a=1", "https://user:secret@other.test:8443/charges?a=1", "foo://x/charges?a=1",
 	} {
-		require.True(t, ask(target, wireHost).replayed(), target)
+		require.True(t, ask(target, wireHost).Replayed(), target)
 	}
-	require.True(t, ask("/charges?a=1", "Host: other.test:1\r\n").replayed())
+	require.True(t, ask("/charges?a=1", "Host: other.test:1\r\n").Replayed())
 	for _, target := range []string{
 		"/charges", "/charges?a=1#", "/charges?a=2", "/Charges?a=1", "/charges/?a=1", "//charges?a=1", "/./charges?a=1",
 		"/charge%73?a=1", "//other.test/charges?a=1", "http://other.test?a=1", "*", "mailto:charges", "mailto:others",
 	} {
-		requireProblem(t, ask(target, wireHost), http.StatusConflict, problem.KeyReused)
+		guardtest.RequireProblem(t, ask(target, wireHost), http.StatusConflict, problem.KeyReused)
 	}
 	for _, host := range []string{"", wireHost + wireHost, "Host: a b\r\n", "Host: a\x00\r\n"} {
-		require.Equal(t, http.StatusBadRequest, ask("/charges?a=1", host).status, "%q", host)
+		require.Equal(t, http.StatusBadRequest, ask("/charges?a=1", host).Status, "%q", host)
 	}
-	require.EqualValues(t, 1, w.h.runs.Load())
+	require.EqualValues(t, 1, w.h.Runs.Load())
 	require.Equal(t, 1, w.store.Len())
 }
 
 // Two duplicates in one packet on one connection are one run.
 func TestWirePipelinedDuplicates(t *testing.T) {
 	t.Parallel()
-	w := serveWire(t, &counter{})
+	w := serveWire(t, &guardtest.Counter{})
 	one := message("POST /charges", wireHost+wireKey+"Content-Length: 2\r\n", "{}")
 	other := message("POST /charges", wireHost+wireKey+"Content-Length: 2\r\n"+wireClose, "[]")
 	replies := w.ask(t, strings.Repeat(one, 20)+other)
 	require.Len(t, replies, 21)
-	require.False(t, replies[0].replayed())
+	require.False(t, replies[0].Replayed())
 	for _, got := range replies[1:20] {
-		requireReplay(t, replies[0], got)
+		guardtest.RequireReplay(t, replies[0], got)
 	}
-	requireProblem(t, replies[20], http.StatusConflict, problem.KeyReused)
-	require.EqualValues(t, 1, w.h.runs.Load())
+	guardtest.RequireProblem(t, replies[20], http.StatusConflict, problem.KeyReused)
+	require.EqualValues(t, 1, w.h.Runs.Load())
 }

@@ -1,0 +1,54 @@
+package guardtest
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/problem"
+)
+
+// A Fate is what a run that ended in some way means for the requests after it.
+type Fate string
+
+// What may become of a request that is sent again.
+const (
+	// Replays: the answer is recorded, and is told again.
+	Replays Fate = "replays"
+	// RunsNext: the handler runs, as the next attempt.
+	RunsNext Fate = "runs next"
+	// IsHeld: nobody knows the outcome, and the request is refused.
+	IsHeld Fate = "is held"
+)
+
+// RequireFate sends the request again and checks what it gets.
+func RequireFate(t *testing.T, s *Server, h *Counter, c Call, want Fate) {
+	t.Helper()
+	before := h.Runs.Load()
+	got, err := s.Try(t.Context(), c)
+	switch want {
+	case Replays:
+		require.NoError(t, err)
+		require.True(t, got.Replayed(), "status %d, body %s", got.Status, got.Body)
+		require.Equal(t, before, h.Runs.Load())
+	case RunsNext:
+		require.Equal(t, before+1, h.Runs.Load())
+	case IsHeld:
+		require.NoError(t, err)
+		RequireProblem(t, got, http.StatusConflict, problem.OutcomeUnknown)
+		require.Equal(t, before, h.Runs.Load())
+	}
+}
+
+// OnEachRecovery runs a test under each recovery policy, with the fate of an unknown outcome.
+func OnEachRecovery(t *testing.T, f func(t *testing.T, recovery idempotency.Option, unknown Fate)) {
+	t.Helper()
+	for recovery, unknown := range map[idempotency.Recovery]Fate{idempotency.Rerun: RunsNext, idempotency.Hold: IsHeld} {
+		t.Run(recovery.String(), func(t *testing.T) { f(t, idempotency.WithRecovery(recovery), unknown) })
+	}
+}
+
+// HeldKey is the key of a [Call] whose Key is "k".
+var HeldKey = idempotency.Key{Scope: "acme", Value: "k"}

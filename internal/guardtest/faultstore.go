@@ -1,0 +1,163 @@
+package guardtest
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"example.com/idempotency"
+)
+
+// A FaultStore passes the calls of one process on to a store, counts them, and lets a
+// test get in their way. It has none of the optional abilities of the store behind it,
+// which is called without the caller's deadline: what is on the wire is executed,
+// whether or not somebody still waits for it.
+type FaultStore struct {
+	// Behind is the store that calls are passed on to. Once there are calls, only
+	// Replace may change it.
+	Behind idempotency.Store
+
+	mu     sync.Mutex
+	counts map[string]int
+	faults map[string]func(n int) Fault
+}
+
+// On sets what happens to the calls of one kind: claim, renew, complete, release or
+// hold. f is asked with the number of the call, from 1; a nil fault lets it pass.
+func (s *FaultStore) On(op string, f func(n int) Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.faults == nil {
+		s.faults = make(map[string]func(int) Fault)
+	}
+	s.faults[op] = f
+}
+
+// StoreOps are the kinds of calls that each store has.
+var StoreOps = []string{"claim", "renew", "complete", "release", "hold"}
+
+// Fail sets what happens to all calls from now on.
+func (s *FaultStore) Fail(f Fault) {
+	for _, op := range StoreOps {
+		s.On(op, Always(f))
+	}
+}
+
+// Replace puts another store behind, as if this one had lost all it knew.
+func (s *FaultStore) Replace(behind idempotency.Store) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Behind = behind
+}
+
+// Heal lets all calls pass from now on.
+func (s *FaultStore) Heal() { s.Fail(nil) }
+
+// Count returns the number of calls of one kind.
+func (s *FaultStore) Count(op string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts[op]
+}
+
+// Total returns the number of calls of all kinds.
+func (s *FaultStore) Total() (n int) {
+	for _, op := range StoreOps {
+		n += s.Count(op)
+	}
+	return n
+}
+
+// Call makes one call of a kind: proceed executes it on a store.
+func (s *FaultStore) Call(ctx context.Context, op string, proceed func(idempotency.Store) error) error {
+	s.mu.Lock()
+	if s.counts == nil {
+		s.counts = make(map[string]int)
+	}
+	s.counts[op]++
+	var hit Fault
+	if f := s.faults[op]; f != nil {
+		hit = f(s.counts[op])
+	}
+	behind := s.Behind
+	s.mu.Unlock()
+	if hit == nil {
+		return proceed(behind)
+	}
+	return hit(ctx, func() error { return proceed(behind) })
+}
+
+// Claim is the call "claim".
+func (s *FaultStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+	var rec idempotency.Record
+	err := s.Call(ctx, "claim", func(behind idempotency.Store) (err error) {
+		rec, err = behind.Claim(context.WithoutCancel(ctx), key, c)
+		return err
+	})
+	if err != nil {
+		return idempotency.Record{}, err
+	}
+	return rec, nil
+}
+
+// Renew is the call "renew".
+func (s *FaultStore) Renew(ctx context.Context, key string, o idempotency.Owner) error {
+	return s.Call(ctx, "renew", func(behind idempotency.Store) error { return behind.Renew(context.WithoutCancel(ctx), key, o) })
+}
+
+// Complete is the call "complete".
+func (s *FaultStore) Complete(ctx context.Context, key string, o idempotency.Owner, c idempotency.Completion) error {
+	return s.Call(ctx, "complete", func(behind idempotency.Store) error {
+		return behind.Complete(context.WithoutCancel(ctx), key, o, c)
+	})
+}
+
+// Release is the call "release".
+func (s *FaultStore) Release(ctx context.Context, key string, o idempotency.Owner) error {
+	return s.Call(ctx, "release", func(behind idempotency.Store) error { return behind.Release(context.WithoutCancel(ctx), key, o) })
+}
+
+// Hold is the call "hold".
+func (s *FaultStore) Hold(ctx context.Context, key string, o idempotency.Owner) error {
+	return s.Call(ctx, "hold", func(behind idempotency.Store) error { return behind.Hold(context.WithoutCancel(ctx), key, o) })
+}
+
+// A StepFaultStore is a [FaultStore] that can record steps; the calls are named "step".
+type StepFaultStore struct{ *FaultStore }
+
+// SaveStep is the call "step".
+func (s StepFaultStore) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
+	return s.Call(ctx, "step", func(behind idempotency.Store) error {
+		return behind.(idempotency.StepStore).SaveStep(ctx, key, o, name, value)
+	})
+}
+
+// NewStepFaultStore returns one before a memory store.
+func NewStepFaultStore() StepFaultStore {
+	return StepFaultStore{&FaultStore{Behind: idempotency.NewMemoryStore()}}
+}
+
+// A WatchedStore is a [FaultStore] that can wake waiters, and counts who watches.
+type WatchedStore struct {
+	*FaultStore
+	// Watches counts the watches that were asked for, Watching those that go on.
+	Watches, Watching atomic.Int64
+	// WatchFault is what they fail with, if it is set.
+	WatchFault atomic.Pointer[error]
+	// BeforeWatch is called first, if it is set.
+	BeforeWatch func()
+}
+
+// Watch counts the watch, and fails with WatchFault if that is set.
+func (s *WatchedStore) Watch(ctx context.Context, key string) (<-chan struct{}, func(), error) {
+	s.Watches.Add(1)
+	if s.BeforeWatch != nil {
+		s.BeforeWatch()
+	}
+	if err := s.WatchFault.Load(); err != nil {
+		return nil, nil, *err
+	}
+	settled, stop, err := s.Behind.(idempotency.Watcher).Watch(ctx, key)
+	s.Watching.Add(1)
+	return settled, func() { s.Watching.Add(-1); stop() }, err
+}

@@ -1,0 +1,56 @@
+package guardtest
+
+import (
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// A Counter is a handler that counts its runs and answers with their number.
+type Counter struct {
+	// Runs is the number of runs that have begun.
+	Runs atomic.Int64
+	// Handler answers in place of the counter, if it is set; run counts from 1.
+	Handler func(w http.ResponseWriter, r *http.Request, run int64)
+}
+
+// ServeHTTP counts the run and lets Handler answer, if there is one.
+func (c *Counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	n := c.Runs.Add(1)
+	if c.Handler != nil {
+		c.Handler(w, r, n)
+		return
+	}
+	_, _ = io.Copy(io.Discard, r.Body)
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Location", "/charges/1")
+	w.WriteHeader(http.StatusCreated)
+	_, _ = io.WriteString(w, `{"run":`+string(rune('0'+n))+`}`)
+}
+
+// Answering returns a handler that takes d and then answers body.
+func Answering(d time.Duration, body string) *Counter {
+	return &Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		time.Sleep(d)
+		_, _ = io.WriteString(w, body)
+	}}
+}
+
+// PanicOf returns the value that f panics with, or nil.
+func PanicOf(f func()) (value any) {
+	defer func() { value = recover() }()
+	f()
+	return nil
+}
+
+// FailsFirst returns a handler whose first run fails after its effect.
+func FailsFirst() *Counter {
+	return &Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
+		if run == 1 {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+	}}
+}

@@ -1,0 +1,72 @@
+package guardtest
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+)
+
+// LeaseTime is the lease of each [Process].
+const LeaseTime = 30 * time.Second
+
+// A Process is a guard with a handler of its own on a store that others share, and that
+// can be cut off from it.
+type Process struct {
+	*Server
+	Store  *FaultStore
+	Guard  *idempotency.Guard
+	Events *Events
+}
+
+// NewProcess returns a process that shares a store with others.
+func NewProcess(t *testing.T, shared idempotency.Store, h http.Handler, opts ...idempotency.Option) *Process {
+	t.Helper()
+	p := &Process{Store: &FaultStore{Behind: shared}, Events: &Events{}}
+	opts = append([]idempotency.Option{idempotency.WithLease(LeaseTime), idempotency.WithObserver(p.Events.Observe)}, opts...)
+	p.Guard = NewGuard(t, p.Store, opts...)
+	p.Server = ServeRecorder(t, p.Guard.Handler(h))
+	return p
+}
+
+// RequireQuiet checks that no timer is left that would call the store.
+func (p *Process) RequireQuiet(t *testing.T) {
+	t.Helper()
+	synctest.Wait()
+	before := p.Store.Total()
+	time.Sleep(24 * time.Hour)
+	require.Equal(t, before, p.Store.Total(), "the store is still being called")
+}
+
+// Shortly returns a context that gives a shutdown a second.
+func Shortly(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Waiters starts n duplicates of a request and returns when all are waiting.
+func (p *Process) Waiters(t *testing.T, n int, c Call) <-chan Reply {
+	replies := make(chan Reply, n)
+	for range n {
+		go func() { replies <- p.Attempt(t, c) }()
+	}
+	synctest.Wait()
+	return replies
+}
+
+// NewWatchingProcess is a process whose store wakes its waiters.
+func NewWatchingProcess(t *testing.T, shared idempotency.Store, h http.Handler, opts ...idempotency.Option) (*Process, *WatchedStore) {
+	t.Helper()
+	p := NewProcess(t, shared, h, opts...)
+	store := &WatchedStore{FaultStore: p.Store}
+	opts = append([]idempotency.Option{idempotency.WithLease(LeaseTime), idempotency.WithObserver(p.Events.Observe)}, opts...)
+	p.Guard = NewGuard(t, store, opts...)
+	p.Server = ServeRecorder(t, p.Guard.Handler(h))
+	return p, store
+}

@@ -1,0 +1,106 @@
+package guardtest
+
+import (
+	"crypto/rand"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/redistest"
+)
+
+// RedisAt returns a store on one server, with a client of its own.
+func RedisAt(t testing.TB, server *redistest.Server, opts ...idempotency.RedisOption) *idempotency.RedisStore {
+	t.Helper()
+	return RedisStore(t, RedisClient(t, server.Addr), opts...)
+}
+
+// RedisClientAt is [RedisClient] for one address, with further options.
+func RedisClientAt(t testing.TB, addr string, change func(*redis.Options)) redis.UniversalClient {
+	t.Helper()
+	o := &redis.Options{Addr: addr, ContextTimeoutEnabled: true}
+	change(o)
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// LargeAnswer is one that a [idempotency.RedisStore] keeps apart from its record.
+var LargeAnswer = []byte(strings.Repeat("large ", 5000))
+
+// A RedisBackend is something that a RedisStore works on.
+type RedisBackend struct {
+	// Addrs are the addresses of its servers.
+	Addrs []string
+	// Advance lets the records whose names begin with prefix grow older by d.
+	Advance func(t testing.TB, prefix string, d time.Duration)
+}
+
+// RedisBackends are all that the tests of behaviour run on.
+var RedisBackends = map[string]func(testing.TB) RedisBackend{
+	"miniredis": func(t testing.TB) RedisBackend {
+		t.Helper()
+		server := miniredis.RunT(t)
+		return RedisBackend{
+			[]string{server.Addr()},
+			func(_ testing.TB, _ string, d time.Duration) { server.FastForward(d) },
+		}
+	},
+	"server": func(t testing.TB) RedisBackend {
+		t.Helper()
+		server := redistest.Start(t)
+		return RedisBackend{[]string{server.Addr}, server.Advance}
+	},
+	"cluster": func(t testing.TB) RedisBackend {
+		t.Helper()
+		cluster := redistest.StartCluster(t, 3, false)
+		return RedisBackend{cluster.Addrs(), cluster.Advance}
+	},
+}
+
+// RedisClient returns a client that obeys the context, as the store asks for.
+func RedisClient(t testing.TB, addrs ...string) redis.UniversalClient {
+	t.Helper()
+	client := redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs: addrs, ContextTimeoutEnabled: true, IsClusterMode: len(addrs) > 1,
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// RedisStore returns a store that is closed when the test ends.
+func RedisStore(t testing.TB, client redis.UniversalClient, opts ...idempotency.RedisOption) *idempotency.RedisStore {
+	t.Helper()
+	store := idempotency.NewRedisStore(client, opts...)
+	t.Cleanup(func() { _ = store.Close() })
+	return store
+}
+
+// OnEachRedis runs a test on all backends.
+func OnEachRedis(t *testing.T, test func(t *testing.T, s *idempotency.RedisStore, b RedisBackend)) {
+	t.Parallel()
+	for name, start := range RedisBackends {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := start(t)
+			test(t, RedisStore(t, RedisClient(t, b.Addrs...)), b)
+		})
+	}
+}
+
+// RedisKey returns a new key of the form of the keys that a store is given.
+func RedisKey() string { return strings.Repeat(rand.Text(), 2)[:43] }
+
+// RedisClaim returns the claim of a new owner.
+func RedisClaim() idempotency.Claim {
+	c := idempotency.Claim{Lease: 30 * time.Second, Retention: time.Hour}
+	_, _ = rand.Read(c.Owner[:])
+	return c
+}
+
+// RedisPatience is how long a test waits for what must come.
+const RedisPatience = 20 * time.Second

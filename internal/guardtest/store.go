@@ -1,0 +1,94 @@
+package guardtest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/redistest"
+)
+
+// An AlteringStore hands out other answers than those recorded.
+type AlteringStore struct {
+	idempotency.Store
+	// Alter makes what is handed out from what is recorded.
+	Alter func(answer []byte) []byte
+}
+
+// Claim alters the answer in the record.
+func (s *AlteringStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+	rec, err := s.Store.Claim(ctx, key, c)
+	if rec.State == idempotency.StateCompleted && s.Alter != nil {
+		rec.Answer = s.Alter(slices.Clone(rec.Answer))
+	}
+	return rec, err
+}
+
+// StoredAnswer returns what a guard with the options records for a request.
+func StoredAnswer(t *testing.T, c Call, opts ...idempotency.Option) (stored []byte) {
+	t.Helper()
+	store := &AlteringStore{Store: idempotency.NewMemoryStore(), Alter: func(b []byte) []byte { stored = b; return b }}
+	s := ServeRecorder(t, NewGuard(t, store, opts...).Handler(&Counter{}))
+	s.Do(t, c)
+	require.True(t, s.Do(t, c).Replayed())
+	return stored
+}
+
+// SharedStores are the stores that tests of concurrent requests run on.
+var SharedStores = map[string]func(testing.TB) idempotency.Store{
+	"memory": func(testing.TB) idempotency.Store { return idempotency.NewMemoryStore() },
+	"redis": func(t testing.TB) idempotency.Store {
+		return RedisStore(t, RedisClient(t, redistest.Start(t).Addr))
+	},
+}
+
+// A PlainStore has none of the optional abilities.
+type PlainStore struct{ idempotency.Store }
+
+// A SpyStore shows, and changes, what is recorded of steps.
+type SpyStore struct {
+	*idempotency.MemoryStore
+	// Saved holds what was recorded, by the names of the steps.
+	Saved map[string][]byte
+	// Tell makes what a later attempt is told from what is recorded, if it is set.
+	Tell func(map[string][]byte) map[string][]byte
+}
+
+// SaveStep remembers the value and records it.
+func (s *SpyStore) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
+	s.Saved[name] = value
+	return s.MemoryStore.SaveStep(ctx, key, o, name, value)
+}
+
+// Claim tells of other steps than those recorded.
+func (s *SpyStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+	rec, err := s.MemoryStore.Claim(ctx, key, c)
+	if rec.Mine && rec.Attempt > 1 && s.Tell != nil {
+		rec.Steps = s.Tell(rec.Steps)
+	}
+	return rec, err
+}
+
+// MemoryKeys returns n keys of the form that stores are given.
+func MemoryKeys(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		sum := sha256.Sum256(binary.BigEndian.AppendUint64(nil, uint64(i)))
+		keys[i] = base64.RawURLEncoding.EncodeToString(sum[:])
+	}
+	return keys
+}
+
+// MemoryClaim returns the claim of the nth owner.
+func MemoryClaim(n uint64) idempotency.Claim {
+	c := idempotency.Claim{Lease: 30 * time.Second, Retention: 24 * time.Hour}
+	binary.BigEndian.PutUint64(c.Owner[:], n+1)
+	return c
+}
