@@ -11,7 +11,6 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 
 	"example.com/idempotency"
 )
@@ -192,60 +191,6 @@ func ExampleWithResolver() {
 	// Output:
 	// 504
 	// 201 tr_1 (replayed)
-}
-
-// deliver makes one delivery of a webhook and prints what came back.
-func deliver(h http.Handler, header http.Header, body string) {
-	r := httptest.NewRequest(http.MethodPost, "/hooks", strings.NewReader(body))
-	r.Header = header
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	fmt.Printf("%d replayed=%t\n", w.Code, w.Header().Get("Idempotent-Replayed") == "true")
-}
-
-func ExampleKeyFromHeader() {
-	guard := guardFor(idempotency.WithKeyFunc(idempotency.KeyFromHeader("X-GitHub-Delivery")), idempotency.WithRequired(true))
-	h := guard.Handler(http.HandlerFunc(charge))
-	push := http.Header{"X-Github-Delivery": {"72d3162e-cc78-11e3-81ab-4c9367dc0958"}}
-	deliver(h, push, `{"ref":"main"}`)
-	deliver(h, push, `{"ref":"main"}`)
-	deliver(h, http.Header{}, `{"ref":"main"}`)
-	// Output:
-	// 201 replayed=false
-	// 201 replayed=true
-	// 400 replayed=false
-}
-
-// The same event in both modes of CloudEvents over HTTP. Only what the event says
-// counts here, because the two requests differ in form.
-func ExampleKeyFromCloudEvent() {
-	guard := guardFor(
-		idempotency.WithKeyFunc(idempotency.KeyFromCloudEvent),
-		idempotency.WithFingerprint(func(*http.Request, []byte) (idempotency.Fingerprint, error) {
-			return idempotency.NewFingerprint(1), nil // source and id say it all
-		}),
-	)
-	h := guard.Handler(http.HandlerFunc(charge))
-	deliver(h, http.Header{"Ce-Id": {"e1"}, "Ce-Source": {"/bank"}}, `{"amount":100}`)
-	deliver(h, http.Header{"Content-Type": {"application/cloudevents+json"}},
-		`{"specversion":"1.0","id":"e1","source":"/bank","type":"paid","data":{"amount":100}}`)
-	deliver(h, http.Header{"Ce-Id": {"e1"}, "Ce-Source": {"/shop"}}, `{"amount":100}`)
-	// Output:
-	// 201 replayed=false
-	// 201 replayed=true
-	// 201 replayed=false
-}
-
-func ExampleKeyFromJSON() {
-	guard := guardFor(idempotency.WithKeyFunc(idempotency.KeyFromJSON("event.id")))
-	h := guard.Handler(http.HandlerFunc(charge))
-	deliver(h, http.Header{}, `{"event":{"id":"evt_1"}}`)
-	deliver(h, http.Header{}, `{"event":{"id":"evt_1"}}`)
-	deliver(h, http.Header{}, `{"event":{"id":"evt_2"}}`)
-	// Output:
-	// 201 replayed=false
-	// 201 replayed=true
-	// 201 replayed=false
 }
 
 // A client that has lost track looks before it sends again.

@@ -7,15 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
-	"example.com/idempotency/internal/jcs"
 	"example.com/idempotency/internal/response"
 )
 
@@ -69,79 +66,6 @@ func FuzzRequest(f *testing.F) {
 			t.Errorf("refused with %d %s", a.Code, a.Body)
 		}
 	})
-}
-
-// FuzzKeyFunctions compares the functions that take keys from webhooks with what
-// encoding/json makes of the body.
-func FuzzKeyFunctions(f *testing.F) {
-	const binary, structured = "application/json", "application/cloudevents+json"
-	f.Add("data.id", `{"data":{"id":"evt_1"}}`, binary, "a", "b")
-	f.Add("id", `{"id":"a","source":"b"}`, structured, "", "")
-	f.Fuzz(func(t *testing.T, path, body, contentType, id, source string) {
-		r := httptest.NewRequest(http.MethodPost, "/hook", nil)
-		r.Header.Set("Content-Type", contentType)
-		var key string
-		names, err := jcs.ParsePath(path)
-		if err == nil {
-			key, err = idempotency.KeyFromJSON(path)(r, []byte(body))
-			want, ok := jsonAt(body, names)
-			if ok != (err == nil) || key != want {
-				t.Errorf("%s in %q: got %q, %v, want %q, %v", path, body, key, err, want, ok)
-			}
-		}
-
-		if id != "" {
-			r.Header["Ce-Id"] = []string{id}
-		}
-		if source != "" {
-			r.Header["Ce-Source"] = []string{source}
-		}
-		media, _, _ := mime.ParseMediaType(contentType)
-		key, err = idempotency.KeyFromCloudEvent(r, []byte(body))
-		switch {
-		case err != nil && key != "":
-			t.Errorf("%q with %v", key, err)
-		case err != nil || key == "":
-		case len(key) != 43:
-			t.Errorf("the key of an event is %q", key)
-		case !strings.HasPrefix(media, "application/cloudevents"):
-			if key != idempotency.StoreKey(source, id) {
-				t.Errorf("event %q of %q has the key %q", id, source, key)
-			}
-		default:
-			id, _ := jsonAt(body, []string{"id"})
-			source, _ := jsonAt(body, []string{"source"})
-			if key != idempotency.StoreKey(source, id) {
-				t.Errorf("event %q of %q has the key %q", id, source, key)
-			}
-		}
-	})
-}
-
-// jsonAt is the string or number at a path; ok is false where that is not what is there.
-func jsonAt(body string, path []string) (text string, ok bool) {
-	decoder := json.NewDecoder(strings.NewReader(body))
-	decoder.UseNumber()
-	var value any
-	if !json.Valid([]byte(body)) || decoder.Decode(&value) != nil {
-		return "", false
-	}
-	for depth, name := range path {
-		object, isObject := value.(map[string]any)
-		if !isObject && (value != nil || depth == 0) {
-			return "", false
-		}
-		value = object[name] // null has no members
-	}
-	switch value := value.(type) {
-	case nil:
-		return "", true
-	case string:
-		return value, true
-	case json.Number:
-		return value.String(), true
-	}
-	return "", false
 }
 
 // FuzzSealed: a guard with a sealer takes nothing that the sealer has not made for this

@@ -15,6 +15,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/webhook"
 )
 
 // A body whose reading the test watches.
@@ -195,4 +196,32 @@ func TestCallersRequestIsNotChanged(t *testing.T) {
 	require.Equal(t, before.ContentLength, r.ContentLength)
 	require.Equal(t, before.Context(), r.Context())
 	require.Equal(t, before.Body, r.Body)
+}
+
+// With a key function, a request without a key passes, one that cannot be read is refused,
+// and the refusal shows neither the key nor the reason.
+func TestKeyFunction(t *testing.T) {
+	t.Parallel()
+	h := &guardtest.Counter{}
+	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithKeyFunc(webhook.JSONKey("id")))
+	s := guardtest.ServeRecorder(t, guard.Handler(h))
+	send := func(body string) guardtest.Reply { return s.Do(t, guardtest.Call{Body: body}) }
+
+	require.False(t, send(`{"id":"evt_1"}`).Replayed())
+	require.True(t, send(`{"id":"evt_1"}`).Replayed())
+	require.EqualValues(t, 1, h.Runs.Load())
+	guardtest.RequireProblem(t, send(`{"id":"evt_1","more":1}`), http.StatusConflict, problem.KeyReused)
+	require.False(t, send(`{"id":"evt_2"}`).Replayed())
+
+	require.False(t, send(`{}`).Replayed())
+	require.False(t, send(`{}`).Replayed())
+	require.EqualValues(t, 4, h.Runs.Load())
+	s = guardtest.ServeRecorder(t, guard.With(idempotency.WithRequired(true)).Handler(h))
+	guardtest.RequireProblem(t, send(`{}`), http.StatusBadRequest, problem.KeyMissing)
+
+	got := send(`{"id":["secret"]}`)
+	guardtest.RequireProblem(t, got, http.StatusBadRequest, problem.KeyInvalid)
+	require.NotContains(t, got.Body, "secret")
+	guardtest.RequireProblem(t, send(`{"id":"`+strings.Repeat("x", 256)+`"}`), http.StatusBadRequest, problem.KeyInvalid)
+	require.EqualValues(t, 4, h.Runs.Load())
 }

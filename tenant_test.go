@@ -16,6 +16,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/webhook"
 )
 
 // Tenants share a guard with all its abilities. What the handler does for acme brings the
@@ -40,7 +41,7 @@ func newTenants(t *testing.T, store idempotency.Store) *tenants {
 	t.Cleanup(s.end)
 	mux := http.NewServeMux()
 	mux.Handle("POST /charges", s.guard.Handler(http.HandlerFunc(s.charge)))
-	mux.Handle("POST /events", s.guard.With(idempotency.WithKeyFunc(idempotency.KeyFromJSON("id"))).Handler(http.HandlerFunc(s.charge)))
+	mux.Handle("POST /events", s.guard.With(idempotency.WithKeyFunc(webhook.JSONKey("id"))).Handler(http.HandlerFunc(s.charge)))
 	mux.Handle("/keys", s.guard.LookupHandler())
 	s.Server = guardtest.ServeRecorder(t, mux)
 	return s

@@ -12,28 +12,29 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/webhook"
 )
 
 // An endpoint is where one provider delivers. Providers name their deliveries in
 // different places, and two may choose the same name.
 type endpoint struct {
 	path string
-	key  func(r *http.Request, body []byte) (string, error)
+	key  idempotency.KeyFunc
 	// name puts the name of an event where the provider has it.
 	name func(h http.Header, e *event)
 }
 
 var endpoints = []endpoint{
 	{
-		"/hooks/code", idempotency.KeyFromHeader("X-GitHub-Delivery"),
+		"/hooks/code", webhook.HeaderKey("X-GitHub-Delivery"),
 		func(h http.Header, e *event) { h.Set("X-Github-Delivery", e.ID); e.ID = "" },
 	},
 	{
-		"/hooks/payments", idempotency.KeyFromJSON("id"),
+		"/hooks/payments", webhook.JSONKey("id"),
 		func(http.Header, *event) {},
 	},
 	{
-		"/hooks/events", idempotency.KeyFromCloudEvent,
+		"/hooks/events", webhook.CloudEventKey,
 		func(h http.Header, e *event) {
 			h.Set("Ce-Id", e.ID)
 			h.Set("Ce-Source", "/bank")

@@ -1,0 +1,94 @@
+package webhook_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"mime"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"example.com/idempotency/internal/digest"
+	"example.com/idempotency/internal/jcs"
+	"example.com/idempotency/webhook"
+)
+
+// FuzzKeys compares the keys that the functions find with what encoding/json makes of the
+// body.
+func FuzzKeys(f *testing.F) {
+	const binary, structured = "application/json", "application/cloudevents+json"
+	f.Add("data.id", `{"data":{"id":"evt_1"}}`, binary, "a", "b")
+	f.Add("id", `{"id":"a","source":"b"}`, structured, "", "")
+	f.Fuzz(func(t *testing.T, path, body, contentType, id, source string) {
+		r := httptest.NewRequest(http.MethodPost, "/hook", nil)
+		r.Header.Set("Content-Type", contentType)
+		var key string
+		names, err := jcs.ParsePath(path)
+		if err == nil {
+			key, err = webhook.JSONKey(path)(r, []byte(body))
+			want, ok := jsonAt(body, names)
+			if ok != (err == nil) || key != want {
+				t.Errorf("%s in %q: got %q, %v, want %q, %v", path, body, key, err, want, ok)
+			}
+		}
+
+		if id != "" {
+			r.Header["Ce-Id"] = []string{id}
+		}
+		if source != "" {
+			r.Header["Ce-Source"] = []string{source}
+		}
+		media, _, _ := mime.ParseMediaType(contentType)
+		key, err = webhook.CloudEventKey(r, []byte(body))
+		switch {
+		case err != nil && key != "":
+			t.Errorf("%q with %v", key, err)
+		case err != nil || key == "":
+		case len(key) != 43:
+			t.Errorf("the key of an event is %q", key)
+		case !strings.HasPrefix(media, "application/cloudevents"):
+			if key != eventKey(source, id) {
+				t.Errorf("event %q of %q has the key %q", id, source, key)
+			}
+		default:
+			id, _ := jsonAt(body, []string{"id"})
+			source, _ := jsonAt(body, []string{"source"})
+			if key != eventKey(source, id) {
+				t.Errorf("event %q of %q has the key %q", id, source, key)
+			}
+		}
+	})
+}
+
+// eventKey is the key of a CloudEvent.
+func eventKey(source, id string) string {
+	key := digest.Key(source, id)
+	return base64.RawURLEncoding.EncodeToString(key[:])
+}
+
+// jsonAt returns the string or number at a path. Ok is false if something else is there.
+func jsonAt(body string, path []string) (text string, ok bool) {
+	decoder := json.NewDecoder(strings.NewReader(body))
+	decoder.UseNumber()
+	var value any
+	if !json.Valid([]byte(body)) || decoder.Decode(&value) != nil {
+		return "", false
+	}
+	for depth, name := range path {
+		object, isObject := value.(map[string]any)
+		if !isObject && (value != nil || depth == 0) {
+			return "", false
+		}
+		value = object[name] // null has no members
+	}
+	switch value := value.(type) {
+	case nil:
+		return "", true
+	case string:
+		return value, true
+	case json.Number:
+		return value.String(), true
+	}
+	return "", false
+}

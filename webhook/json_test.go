@@ -1,0 +1,62 @@
+package webhook_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/webhook"
+)
+
+func TestJSONKey(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`{"data":{"id":"evt_1"}}`:                       "evt_1",
+		` { "data" : { "id" : "evt_1" , "x" : 1 } , } `: "!",
+		"{ \"data\" :\n{ \"id\" :\t\"evt_1\" } }":       "evt_1",
+		`{"data":{"id":42}}`:                            "42",
+		`{"data":{"id": 18446744073709551617 }}`:        "18446744073709551617",
+		`{"data":{"id":"\u0065vt \"1\""}}`:              `evt "1"`,
+		`{"data":{"ID":"evt_1"}}`:                       "",
+		`{"data":{"id":null}}`:                          "",
+		`{"data":{"id":""}}`:                            "",
+		`{"data":{}}`:                                   "",
+		`{"data":null}`:                                 "",
+		`{"id":"evt_1"}`:                                "",
+		`{"data":"evt_1"}`:                              "!",
+		`{"data":[{"id":"evt_1"}]}`:                     "!",
+		`{"data":{"id":true}}`:                          "!",
+		`{"data":{"id":["evt_1"]}}`:                     "!",
+		`{"data":{"id":{"id":"evt_1"}}}`:                "!",
+		`["evt_1"]`:                                     "!",
+		`null`:                                          "!",
+		`"evt_1"`:                                       "!",
+		`{"data":{"id":"evt_1"}`:                        "!",
+		``:                                              "!",
+	} {
+		t.Run(body, func(t *testing.T) {
+			t.Parallel()
+			got, err := webhook.JSONKey("data.id")(event{body: body}.request())
+			if want == "!" {
+				require.Error(t, err)
+				require.Empty(t, got)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		})
+	}
+	for path, body := range map[string]string{"id": `{"id":"evt_1"}`, `event\.id`: `{"event.id":"evt_1","event":{"id":"evt_2"}}`} {
+		got, err := webhook.JSONKey(path)(event{body: body}.request())
+		require.NoError(t, err)
+		require.Equal(t, "evt_1", got)
+	}
+}
+
+// A function that finds no key in any request is a mistake that must show at start.
+func TestJSONKeyPanicsWithoutAPath(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"", ".", "data.", "data..id", `data\id`} {
+		require.Panics(t, func() { webhook.JSONKey(path) }, path)
+	}
+}
