@@ -1,4 +1,4 @@
-package idempotency_test
+package redisfaults
 
 import (
 	"bytes"
@@ -87,6 +87,7 @@ func TestRedisStaleConnections(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	const connections = 4
+	claim := []byte(storeScripts(t, server)["claim"])
 	for name, test := range map[string]struct {
 		change func(*redis.Options)
 		kill   func(*faultproxy.Proxy)
@@ -99,7 +100,7 @@ func TestRedisStaleConnections(t *testing.T) {
 			func(o *redis.Options) { o.ReadTimeout = 200 * time.Millisecond },
 			func(p *faultproxy.Proxy) {
 				p.Fail(faultproxy.HangReply, connections, func(message []byte) bool {
-					return bytes.Contains(message, []byte(idempotency.RedisScripts["claim"]))
+					return bytes.Contains(message, claim)
 				})
 			},
 		},

@@ -1,7 +1,8 @@
-package idempotency_test
+package redisfaults
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -23,31 +24,31 @@ import (
 // A wireFault is one message to Redis that the network loses, or its reply.
 type wireFault struct {
 	op       wireOp
+	contains string // by which the message is known
 	fault    faultproxy.Fault
 	retries  int  // of the client: 0 is its default, -1 is none
 	replicas bool // the message is a pipeline with a WAIT
 }
 
-// A wireOp is a call of the store by which its message is found, and a run in which the
-// call is made.
+// A wireOp is a call of the store, and a run in which the call is made.
 type wireOp struct {
-	message string
-	body    string // of the answer
-	status  int    // of the first run
-	takes   time.Duration
-	runs    int64
+	call   string // that executes a script, see storeScripts, or a command
+	body   string // of the answer
+	status int    // of the first run
+	takes  time.Duration
+	runs   int64
 }
 
 const wireLease = 6 * time.Second
 
 var wireOps = map[string]wireOp{
-	"claim":          {idempotency.RedisScripts["claim"], "small", 200, 0, 1},
-	"step":           {idempotency.RedisScripts["step"], "small", 200, 0, 1},
-	"renew":          {idempotency.RedisScripts["renew"], "small", 200, wireLease + time.Second, 1},
-	"complete":       {idempotency.RedisScripts["settle"], "small", 200, 0, 1},
+	"claim":          {"claim", "small", 200, 0, 1},
+	"step":           {"step", "small", 200, 0, 1},
+	"renew":          {"renew", "small", 200, wireLease + time.Second, 1},
+	"complete":       {"settle", "small", 200, 0, 1},
 	"complete large": {"multi", strings.Repeat("large ", 5000), 200, 0, 1},
-	"release":        {idempotency.RedisScripts["settle"], "small", 429, 0, 2},
-	"hold":           {idempotency.RedisScripts["settle"], "small", 502, 0, 1},
+	"release":        {"settle", "small", 429, 0, 2},
+	"hold":           {"settle", "small", 502, 0, 1},
 }
 
 // Whichever message to the server is lost, or its reply, and whether or not the client
@@ -65,6 +66,8 @@ func TestRedisMessageLost(t *testing.T) {
 	}), idempotency.WithLease(30*time.Millisecond))
 	warmUp.Do(t, guardtest.Call{Key: "warm-up"}) // the server knows all scripts
 
+	scripts := storeScripts(t, master)
+
 	cases := make(map[string]wireFault)
 	for name, op := range wireOps {
 		for what, fault := range map[string]faultproxy.Fault{
@@ -74,7 +77,7 @@ func TestRedisMessageLost(t *testing.T) {
 			"reply is cut": faultproxy.CutReply,
 		} {
 			for how, retries := range map[string]int{"resent": 0, "not resent": -1} {
-				c := wireFault{op, fault, retries, false}
+				c := wireFault{op, cmp.Or(scripts[op.call], op.call), fault, retries, false}
 				cases[strings.Join([]string{name, what, how}, ", ")] = c
 				if name == "claim" || name == "complete" {
 					c.replicas = true
@@ -107,12 +110,12 @@ func (c wireFault) test(t *testing.T, master *redistest.Server) {
 	client := guardtest.RedisClientAt(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = c.retries })
 	p := newRedisProcess(t, guardtest.RedisStore(t, client, opts...), h,
 		idempotency.WithLease(wireLease), idempotency.WithRecovery(idempotency.Hold))
-	proxy.Fail(c.fault, 1, func(message []byte) bool { return bytes.Contains(message, []byte(c.op.message)) })
+	proxy.Fail(c.fault, 1, func(message []byte) bool { return bytes.Contains(message, []byte(c.contains)) })
 
 	key := guardtest.Call{Key: guardtest.RedisKey()}
 	first := p.persist(t, key)
 	require.Equal(t, 1, proxy.Fired())
-	if c.op.message == idempotency.RedisScripts["claim"] && c.retries == 0 && c.fault != faultproxy.HangReply {
+	if c.op.call == "claim" && c.retries == 0 && c.fault != faultproxy.HangReply {
 		require.Zero(t, p.events.Count(idempotency.EventRefused), "the client library has sent it again")
 	}
 	second := p.persist(t, key)
