@@ -1,4 +1,4 @@
-package idempotency_test
+package security
 
 import (
 	"bytes"
@@ -135,7 +135,7 @@ func (l *leakage) check(t *testing.T) {
 
 	fp, err := idempotency.RawFingerprint(mustRequest(secretPath), []byte(secretBody))
 	require.NoError(t, err)
-	name := idempotency.StoreKey(secretScope, secretKey)
+	name := nameOfTheRecord(t)
 	said := l.text.String() + l.json.String() + fmt.Sprintf("%+v", l.events.All())
 	for what, secret := range map[string]string{
 		"key": "key-of-the-client", "scope": secretScope, "payload": secretBody, "path": "path-of-the-client", "answer": secretAnswer,
@@ -173,4 +173,20 @@ func mustRequest(path string) *http.Request {
 	}
 	r.Header.Set("Content-Type", "application/json")
 	return r
+}
+
+// nameOfTheRecord returns the key that a store is given for the client's.
+func nameOfTheRecord(t *testing.T) (name string) {
+	t.Helper()
+	store := idempotency.NewMemoryStore()
+	guard := guardtest.NewGuard(t, store)
+	_, _, err := idempotency.Do(t.Context(), guard, idempotency.Key{Scope: secretScope, Value: secretKey},
+		func(context.Context) (int, error) { return 0, nil })
+	require.NoError(t, err)
+	require.NoError(t, store.List(t.Context(), func(key string, _ idempotency.Record) bool {
+		name = key
+		return true
+	}))
+	require.Len(t, name, 43)
+	return name
 }
