@@ -31,22 +31,12 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 
 func (b *watchedBody) Close() error { return nil }
 
-// post makes a request whose body and declared length are the test's own.
-func post(h http.Handler, body io.ReadCloser, length int64) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, "/charges", nil)
-	r.Header.Set("Idempotency-Key", "k")
-	r.Body, r.ContentLength = body, length
-	rec := httptest.NewRecorder()
-	h.ServeHTTP(rec, r)
-	return rec
-}
-
 func TestDeclaredHugeBodyIsRefusedUnread(t *testing.T) {
 	t.Parallel()
 	store := idempotency.NewMemoryStore()
 	h := &guardtest.Counter{}
 	body := &watchedBody{Reader: strings.NewReader("x")}
-	rec := post(guardtest.NewGuard(t, store).Handler(h), body, 1<<30)
+	rec := guardtest.Post(guardtest.NewGuard(t, store).Handler(h), body, 1<<30)
 	require.Equal(t, http.StatusRequestEntityTooLarge, rec.Code)
 	require.Zero(t, body.reads)
 	require.Zero(t, h.Runs.Load())
@@ -64,7 +54,7 @@ func TestBodyThatWasReadOutsideIsRefused(t *testing.T) {
 	for name, length := range map[string]int64{"declared": int64(len(form)), "chunked": -1} {
 		for putBack, want := range map[bool]int{false: http.StatusBadRequest, true: http.StatusCreated} {
 			t.Run(fmt.Sprint(name, " put back ", putBack), func(t *testing.T) {
-				rec := post(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				rec := guardtest.Post(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 					_ = r.PostFormValue("csrf")
 					if putBack {
@@ -133,7 +123,7 @@ func TestBodyThatDoesNotArriveClaimsNothing(t *testing.T) {
 			t.Parallel()
 			store := idempotency.NewMemoryStore()
 			h := &guardtest.Counter{}
-			rec := post(guardtest.NewGuard(t, store).Handler(h), tt.body, tt.length)
+			rec := guardtest.Post(guardtest.NewGuard(t, store).Handler(h), tt.body, tt.length)
 			require.Equal(t, tt.status, rec.Code)
 			require.Contains(t, rec.Body.String(), string(problem.BodyUnreadable))
 			require.NotContains(t, rec.Body.String(), errBroken.Error())

@@ -2,6 +2,9 @@ package idempotency_test
 
 import (
 	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -11,6 +14,8 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/response"
+	"example.com/idempotency/problem"
 )
 
 func TestSealerOpensOnlyWhatItSealed(t *testing.T) {
@@ -133,5 +138,245 @@ func TestAnswerThatCannotBeSealedHoldsTheKey(t *testing.T) {
 		require.Equal(t, http.StatusCreated, got.Status)
 		guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, guardtest.IsHeld)
 		require.Contains(t, seen.Kinds(), idempotency.EventRecordingLost)
+	})
+}
+
+// A tampering is a server on whose store somebody else can write.
+type tampering struct {
+	*guardtest.Server
+	store  *guardtest.AlteringStore
+	h      *guardtest.Counter
+	events *guardtest.Events
+}
+
+func newTampering(t *testing.T, opts ...idempotency.Option) *tampering {
+	t.Helper()
+	s := &tampering{store: &guardtest.AlteringStore{Store: idempotency.NewMemoryStore()}, h: &guardtest.Counter{}, events: &guardtest.Events{}}
+	guard := guardtest.NewGuard(t, s.store, append(opts, idempotency.WithObserver(s.events.Observe))...)
+	s.Server = guardtest.ServeRecorder(t, guard.Handler(s.h))
+	return s
+}
+
+// requireUnserved checks that nobody is served a record in place of the recorded one, and
+// that the handler does not run over it.
+func (s *tampering) requireUnserved(t *testing.T, c guardtest.Call, stored []byte, what ...any) {
+	t.Helper()
+	s.store.Alter = func([]byte) []byte { return bytes.Clone(stored) }
+	before, reported := s.h.Runs.Load(), s.events.Count(idempotency.EventCorrupt)
+	got := s.Do(t, c)
+	if got.Status == http.StatusServiceUnavailable {
+		guardtest.RequireProblem(t, got, http.StatusServiceUnavailable, problem.StoreUnavailable)
+	} else {
+		guardtest.RequireProblem(t, got, http.StatusInternalServerError, problem.AnswerUnreadable)
+	}
+	require.Equal(t, before, s.h.Runs.Load(), what...)
+	require.Equal(t, reported+1, s.events.Count(idempotency.EventCorrupt), what...)
+	s.store.Alter = nil
+}
+
+// Every single bit of a stored answer counts, and every byte has to be there, with a
+// sealer and without.
+func TestNoBitOfAStoredAnswerCanBeAltered(t *testing.T) {
+	t.Parallel()
+	for name, opt := range map[string]idempotency.Option{"plain": nil, "sealed": idempotency.WithSealer(guardtest.NewSealer(t, 1))} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := guardtest.Call{Key: "k"}
+			s := newTampering(t, opt)
+			s.Do(t, c)
+			var stored []byte
+			s.store.Alter = func(b []byte) []byte { stored = bytes.Clone(b); return b }
+			require.True(t, s.Do(t, c).Replayed())
+			for n := range stored {
+				s.requireUnserved(t, c, stored[:n], "cut to %d bytes", n)
+				for bit := range 8 {
+					altered := bytes.Clone(stored)
+					altered[n] ^= 1 << bit
+					s.requireUnserved(t, c, altered, "bit %d of byte %d", bit, n)
+				}
+			}
+			s.requireUnserved(t, c, append(bytes.Clone(stored), 0), "longer")
+			s.requireUnserved(t, c, append(bytes.Clone(stored), stored...), "twice")
+			require.True(t, s.Do(t, c).Replayed(), "what is recorded is as it was")
+		})
+	}
+}
+
+// A record that is put in the place of another one answers nobody: not under another key,
+// not for another tenant, not for another payload. Sealing does not make it any more
+// acceptable.
+func TestStoredAnswerCannotBeMoved(t *testing.T) {
+	t.Parallel()
+	for name, opt := range map[string]idempotency.Option{"plain": nil, "sealed": idempotency.WithSealer(guardtest.NewSealer(t, 1))} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			calls := []guardtest.Call{{Key: "a"}, {Key: "a", Body: "other"}, {Key: "b"}, {Key: "a", Tenant: "bob"}, {Key: "a", Tenant: "eve", Body: "other"}, {Key: "c", Path: "/refunds"}}
+			for i, to := range calls {
+				s := newTampering(t, opt)
+				require.Equal(t, http.StatusCreated, s.Do(t, to).Status)
+				for j, from := range calls {
+					if i != j {
+						s.requireUnserved(t, to, guardtest.StoredAnswer(t, from, opt), "%+v for %+v", from, to)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A deployment that rotates the key goes through three kinds of processes. All that know
+// the key of an answer serve it; one that does not serves nobody, and does not run.
+func TestSealingKeysAreRotatedUnderWay(t *testing.T) {
+	t.Parallel()
+	store := idempotency.NewMemoryStore()
+	process := func(sealer idempotency.Sealer) (*guardtest.Server, *guardtest.Counter) {
+		h := &guardtest.Counter{}
+		return guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithSealer(sealer)).Handler(h)), h
+	}
+	before, _ := process(guardtest.NewSealer(t, 1))
+	accepting, _ := process(guardtest.NewSealer(t, 1, 2)) // opens the new one, seals with the old one
+	after, _ := process(guardtest.NewSealer(t, 2, 1))
+	done, doneRuns := process(guardtest.NewSealer(t, 2))
+	first := before.Do(t, guardtest.Call{Key: "old"})
+	for _, s := range []*guardtest.Server{before, accepting, after} {
+		guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "old"}))
+	}
+	guardtest.RequireProblem(t, done.Do(t, guardtest.Call{Key: "old"}), http.StatusInternalServerError, problem.AnswerUnreadable)
+
+	first = after.Do(t, guardtest.Call{Key: "new"})
+	for _, s := range []*guardtest.Server{accepting, after, done} {
+		guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "new"}))
+	}
+	guardtest.RequireProblem(t, before.Do(t, guardtest.Call{Key: "new"}), http.StatusInternalServerError, problem.AnswerUnreadable)
+	require.Zero(t, doneRuns.Runs.Load())
+}
+
+// Sealing is turned on while processes without it still run. They cannot read what is
+// sealed and say that the others can; those with a sealer take nothing that is not.
+func TestSealingIsTurnedOnUnderWay(t *testing.T) {
+	t.Parallel()
+	store := idempotency.NewMemoryStore()
+	h := &guardtest.Counter{}
+	old := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store).Handler(h))
+	sealing := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithSealer(guardtest.NewSealer(t, 1))).Handler(h))
+	old.Do(t, guardtest.Call{Key: "plain"})
+	sealing.Do(t, guardtest.Call{Key: "sealed"})
+	for range 2 {
+		guardtest.RequireProblem(t, sealing.Do(t, guardtest.Call{Key: "plain"}), http.StatusInternalServerError, problem.AnswerUnreadable)
+		guardtest.RequireProblem(t, old.Do(t, guardtest.Call{Key: "sealed"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+		require.True(t, old.Do(t, guardtest.Call{Key: "plain"}).Replayed())
+		require.True(t, sealing.Do(t, guardtest.Call{Key: "sealed"}).Replayed())
+	}
+	require.EqualValues(t, 2, h.Runs.Load())
+}
+
+// Of a sealed step, too, every bit counts, and it belongs to its record. What is wrong
+// with one is reported, and it is not run again.
+func TestNoBitOfASealedStepCanBeAltered(t *testing.T) {
+	t.Parallel()
+	store := &guardtest.SpyStore{MemoryStore: idempotency.NewMemoryStore(), Saved: map[string][]byte{}}
+	seen := &guardtest.Events{}
+	runs, corrupt := 0, 0
+	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithSealer(guardtest.NewSealer(t, 1)), idempotency.WithObserver(seen.Observe)).Handler(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) {
+				runs++
+				return "ch_1", nil
+			})
+			if errors.Is(err, idempotency.ErrCorrupt) {
+				corrupt++
+			}
+			w.WriteHeader(http.StatusInternalServerError)
+		})))
+	s.Do(t, guardtest.Call{Key: "other"})
+	moved := store.Saved["charge"]
+	s.Do(t, guardtest.Call{Key: "k"})
+	stored := store.Saved["charge"]
+	tampered := [][]byte{moved}
+	for n := range stored {
+		tampered = append(tampered, stored[:n])
+		for bit := range 8 {
+			altered := bytes.Clone(stored)
+			altered[n] ^= 1 << bit
+			tampered = append(tampered, altered)
+		}
+	}
+	for _, b := range tampered {
+		store.Tell = func(map[string][]byte) map[string][]byte { return map[string][]byte{"charge": b} }
+		s.Do(t, guardtest.Call{Key: "k"})
+	}
+	require.Equal(t, 2, runs)
+	require.Equal(t, len(tampered), corrupt)
+	require.Equal(t, corrupt, seen.Count(idempotency.EventCorrupt), "an operator is not told")
+}
+
+// The key and the fingerprint that the sealed forms in tests belong to.
+const answerKey = "key"
+
+var answerFingerprint = idempotency.Fingerprint([]byte("0123456789abcdefghijklmnopqrstuv"))
+
+// The seal itself is bound to key and payload, and does not leave that to what is inside.
+func TestSealIsBoundToKeyAndPayload(t *testing.T) {
+	t.Parallel()
+	spy := &spySealer{Sealer: guardtest.NewSealer(t, 1)}
+	other := answerFingerprint
+	other[31]++
+	for _, key := range []string{answerKey, "other"} {
+		for _, fp := range []idempotency.Fingerprint{answerFingerprint, other} {
+			_, err := idempotency.Seal(spy, "body", key, fp)
+			require.NoError(t, err)
+			for _, step := range []string{"charge", "ship"} {
+				stored, err := idempotency.SealStep(spy, []byte("v1"), key, fp, step)
+				require.NoError(t, err)
+				_, err = idempotency.UnsealStep(spy, stored, key, fp, step)
+				require.NoError(t, err)
+			}
+		}
+	}
+	slices.Sort(spy.sealed)
+	require.Len(t, slices.Compact(spy.sealed), 12)
+}
+
+// FuzzSealed: a guard with a sealer takes nothing that the sealer has not made for this
+// record, be it an answer or a step, and one without takes nothing that is sealed.
+func FuzzSealed(f *testing.F) {
+	key := make([]byte, 32) // of this process: what another one has sealed is not to be opened
+	_, _ = rand.Read(key)
+	sealer, err := idempotency.NewSealer(key)
+	if err != nil {
+		f.Fatal(err)
+	}
+	sealed, err := idempotency.Seal(sealer, "body", answerKey, answerFingerprint)
+	if err != nil {
+		f.Fatal(err)
+	}
+	answer := response.Answer{Kind: response.KindKept, Status: http.StatusOK, Body: []byte("body")}
+	plain := answer.Encode(answerKey, answerFingerprint)
+	otherKey, err := idempotency.Seal(sealer, "body", "other", answerFingerprint)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, stored := range [][]byte{sealed, plain, otherKey, sealed[1:], append([]byte{0x81}, plain...), nil} {
+		f.Add(stored)
+	}
+	f.Fuzz(func(t *testing.T, stored []byte) {
+		err := idempotency.Unseal(sealer, stored, answerKey, answerFingerprint)
+		if bytes.Equal(stored, sealed) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+		if !errors.Is(err, idempotency.ErrCorrupt) && !errors.Is(err, response.ErrVersion) {
+			t.Errorf("an answer that was not sealed: %v", err)
+		}
+		if value, err := idempotency.UnsealStep(sealer, stored, answerKey, answerFingerprint, "step"); !errors.Is(err, idempotency.ErrCorrupt) || value != nil {
+			t.Errorf("a step that was not sealed: %q, %v", value, err)
+		}
+		if len(stored) > 0 && stored[0]&0x80 != 0 {
+			if err := idempotency.Unseal(nil, stored, answerKey, answerFingerprint); !errors.Is(err, response.ErrVersion) {
+				t.Errorf("a sealed answer, read without a sealer: %v", err)
+			}
+		}
 	})
 }

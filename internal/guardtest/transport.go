@@ -200,3 +200,13 @@ func (s *Server) TryAlone(ctx context.Context, c Call) (got Reply, err error) {
 	<-ended
 	return got, err
 }
+
+// Post makes a request on a handler with a body and a declared length, which need not fit.
+func Post(h http.Handler, body io.ReadCloser, length int64) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, "/charges", nil)
+	r.Header.Set("Idempotency-Key", "k")
+	r.Body, r.ContentLength = body, length
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, r)
+	return rec
+}

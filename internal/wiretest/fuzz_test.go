@@ -1,11 +1,9 @@
-package idempotency_test
+package wiretest
 
 import (
 	"bufio"
 	"bytes"
-	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +11,6 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
-	"example.com/idempotency/internal/response"
 )
 
 // FuzzRequest sends what net/http can read as a request to a guard, twice: the handler
@@ -64,50 +61,6 @@ func FuzzRequest(f *testing.F) {
 		}
 		if runs == 0 && (a.Code < 400 || !json.Valid(a.Body.Bytes())) {
 			t.Errorf("refused with %d %s", a.Code, a.Body)
-		}
-	})
-}
-
-// FuzzSealed: a guard with a sealer takes nothing that the sealer has not made for this
-// record, be it an answer or a step, and one without takes nothing that is sealed.
-func FuzzSealed(f *testing.F) {
-	key := make([]byte, 32) // of this process: what another one has sealed is not to be opened
-	_, _ = rand.Read(key)
-	sealer, err := idempotency.NewSealer(key)
-	if err != nil {
-		f.Fatal(err)
-	}
-	sealed, err := idempotency.Seal(sealer, "body", answerKey, answerFingerprint)
-	if err != nil {
-		f.Fatal(err)
-	}
-	answer := response.Answer{Kind: response.KindKept, Status: http.StatusOK, Body: []byte("body")}
-	plain := answer.Encode(answerKey, answerFingerprint)
-	otherKey, err := idempotency.Seal(sealer, "body", "other", answerFingerprint)
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, stored := range [][]byte{sealed, plain, otherKey, sealed[1:], append([]byte{0x81}, plain...), nil} {
-		f.Add(stored)
-	}
-	f.Fuzz(func(t *testing.T, stored []byte) {
-		err := idempotency.Unseal(sealer, stored, answerKey, answerFingerprint)
-		if bytes.Equal(stored, sealed) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			return
-		}
-		if !errors.Is(err, idempotency.ErrCorrupt) && !errors.Is(err, response.ErrVersion) {
-			t.Errorf("an answer that was not sealed: %v", err)
-		}
-		if value, err := idempotency.UnsealStep(sealer, stored, answerKey, answerFingerprint, "step"); !errors.Is(err, idempotency.ErrCorrupt) || value != nil {
-			t.Errorf("a step that was not sealed: %q, %v", value, err)
-		}
-		if len(stored) > 0 && stored[0]&0x80 != 0 {
-			if err := idempotency.Unseal(nil, stored, answerKey, answerFingerprint); !errors.Is(err, response.ErrVersion) {
-				t.Errorf("a sealed answer, read without a sealer: %v", err)
-			}
 		}
 	})
 }
