@@ -24,7 +24,7 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// lease is short, because a key stays blocked that long after each crash.
+// lease is short, because each crash blocks its key for that long.
 const lease = time.Second
 
 // A process is a running provider or shop.
@@ -33,8 +33,8 @@ type process struct {
 	url string
 }
 
-// start starts a process on a free port and returns when it listens. It is killed at
-// the end of the test.
+// start starts a process on a free port and returns when it listens. The end of the test
+// kills it.
 func start(t *testing.T, point string, args ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(os.Args[0], append(args, "-addr", "127.0.0.1:0")...)}
@@ -57,7 +57,7 @@ func (p *process) kill() {
 	_ = p.cmd.Wait()
 }
 
-// A backend is what shops share, and survives them.
+// A backend is shared by shops and survives them.
 type backend struct {
 	redis    *redistest.Server
 	provider *process
@@ -67,7 +67,7 @@ func newBackend(t *testing.T) backend {
 	return backend{redistest.Start(t), start(t, "", "provider")}
 }
 
-// shop starts a shop that dies at a point, or does not if it is empty.
+// shop starts a shop that dies at a point. With an empty point it does not die.
 func (b backend) shop(t *testing.T, point string, args ...string) *process {
 	t.Helper()
 	return start(t, point, append([]string{
@@ -76,7 +76,7 @@ func (b backend) shop(t *testing.T, point string, args ...string) *process {
 	}, args...)...)
 }
 
-// A reply is an answer that has been read to its end, or why there is none.
+// A reply is the whole answer that a client got, or the error that it got instead.
 type reply struct {
 	status   int
 	body     string
@@ -85,7 +85,7 @@ type reply struct {
 	err      error
 }
 
-// An order's client: it knows the route and the key, and sends the same request again.
+// A client sends the same order to one route with one key, as often as it is told to.
 type client struct{ path, key string }
 
 func (c client) send(ctx context.Context, p *process) (r reply) {
@@ -132,7 +132,7 @@ func (c client) retry(t *testing.T, p *process) reply {
 	}
 }
 
-// order tells what the provider did for the client's order.
+// order returns what the provider did for the client's order.
 func (b backend) order(t *testing.T, c client) tally {
 	t.Helper()
 	resp, err := http.Get(b.provider.url + "/orders/" + c.key)
@@ -152,7 +152,7 @@ func (b backend) fault(t *testing.T, c client, kind, fault string) {
 	resp.Body.Close()
 }
 
-// crashAt sends a request to a shop that dies of it.
+// crashAt sends a request to a shop that dies while it serves the request.
 func (b backend) crashAt(t *testing.T, c client, point string) {
 	t.Helper()
 	victim := b.shop(t, point, "-resolve=false")
@@ -165,8 +165,8 @@ func (b backend) crashAt(t *testing.T, c client, point string) {
 
 var onceEach = map[string]int{"charges": 1, "shipments": 1, "mails": 1}
 
-// requireDone checks that the client has its one answer, and the world one of each
-// effect, the ones that the answer names.
+// requireDone checks that the client has its one answer, that a retry gets it again, and that
+// the provider made each effect once.
 func (b backend) requireDone(t *testing.T, c client, got reply, p *process) {
 	t.Helper()
 	require.Equal(t, http.StatusCreated, got.status, got.body)
@@ -181,8 +181,8 @@ func (b backend) requireDone(t *testing.T, c client, got reply, p *process) {
 	require.Equal(t, onceEach, b.order(t, c).Done)
 }
 
-// A crashCase is a moment at which the shop dies, the row of docs/durable-runs.md that
-// tells what comes of it, and how often the provider is asked for each effect.
+// A crashCase is a moment at which the shop dies, the row of docs/durable-runs.md about it,
+// and how often the provider is asked for each effect.
 type crashCase struct {
 	point, row               string
 	charges, shipments, mail int
@@ -269,7 +269,7 @@ func TestKilledManyTimesEndsInOneOfEach(t *testing.T) {
 	require.Equal(t, map[string]int{"charges": 3, "shipments": 2, "mails": 2}, b.order(t, c).Asked)
 }
 
-// The provider fails, or acts and does not answer: the same request is sent again.
+// The provider fails, or acts and does not answer. The client sends the same request again.
 func TestFaultsOfTheProvider(t *testing.T) {
 	t.Parallel()
 	b := newBackend(t)
@@ -303,14 +303,14 @@ func TestFaultsOfTheProvider(t *testing.T) {
 	})
 }
 
-// The mail of the other route goes through a service without idempotency keys. Where
-// nobody can know whether it was sent the key is held, and the resolver finds out.
+// On the other route the mail goes through a service without idempotency keys. If nobody
+// knows whether the mail was sent, the key is held, and the resolver finds out.
 func TestKilledBetweenMarkAndRecordIsHeldAndResolved(t *testing.T) {
 	t.Parallel()
 	b := newBackend(t)
 	unresolved := b.shop(t, "", "-resolve=false")
 	resolving := b.shop(t, "")
-	// The first that is saved of the mail is its mark, the second its record.
+	// The step "mail" is saved twice: first its mark, then its result.
 	for _, c := range []struct {
 		point, row string
 		held, sent bool

@@ -11,20 +11,20 @@ import (
 	"example.com/idempotency"
 )
 
-// A providerClient is how the shop talks to the provider.
+// A providerClient sends the shop's requests to the provider.
 type providerClient struct {
 	url  string
 	http *http.Client
 }
 
-// Whether the provider is given the reference as idempotency key.
+// The values of keyed: whether the provider gets the reference as idempotency key.
 const (
 	withKey    = true
 	withoutKey = false
 )
 
-// act has one effect, known to the provider by a reference. A refusal is permanent: the
-// same card will be declined again.
+// act makes one effect, which the provider remembers by the reference. A refusal is
+// permanent, because the same card will be declined again.
 func (c providerClient) act(ctx context.Context, kind string, o order, reference string, keyed bool) (string, error) {
 	body, err := json.Marshal(instruction{o.ID, o.Amount, reference})
 	if err != nil {
@@ -44,7 +44,7 @@ func (c providerClient) act(ctx context.Context, kind string, o order, reference
 	return done.ID, err
 }
 
-// find looks for the effect with a reference.
+// find asks the provider for the effect with a reference.
 func (c providerClient) find(ctx context.Context, kind, reference string) (id string, found bool, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+"/"+kind+"/"+reference, http.NoBody)
 	if err != nil {

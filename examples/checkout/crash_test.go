@@ -17,8 +17,8 @@ import (
 	"example.com/idempotency"
 )
 
-// The environment of the processes that the tests start. runMain makes this test binary
-// be the program, and crashPoint names the moment at which that kills itself.
+// The environment of the processes that the tests start. runMain makes this test binary run
+// the program, and crashPoint names the moment at which the program kills itself.
 const (
 	runMain    = "CHECKOUT_TEST_RUN_MAIN"
 	crashPoint = "CHECKOUT_TEST_CRASH"
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// crashingShop is main for a shop that dies on the way.
+// crashingShop is the main function of a shop that dies at a chosen moment.
 func crashingShop(c *crash) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -47,8 +47,8 @@ func crashingShop(c *crash) {
 	os.Exit(1)
 }
 
-// A crash is the moment at which a process dies, "before effect charges 1" for example:
-// before the first request for a charge.
+// A crash is the moment at which a process dies. For example, "before effect charges 1" is
+// the moment before the first request for a charge.
 type crash struct {
 	point string
 
@@ -56,7 +56,7 @@ type crash struct {
 	count map[string]int
 }
 
-// around makes a call, and dies before or after it if that is the moment.
+// around makes a call. It dies before or after the call if that is the moment.
 func (c *crash) around(what string, call func() error) error {
 	c.mu.Lock()
 	if c.count == nil {
@@ -71,7 +71,7 @@ func (c *crash) around(what string, call func() error) error {
 	return err
 }
 
-// die ends the process as kill -9 does: nothing is deferred, flushed or finished.
+// die ends the process as kill -9 does: no deferred call runs, and nothing is flushed.
 func (c *crash) die(moment string) {
 	if moment == c.point {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -79,8 +79,8 @@ func (c *crash) die(moment string) {
 	}
 }
 
-// A crashingStore is the shop's store. A step marked with AtMostOnce is saved twice: the
-// first time it is its mark.
+// A crashingStore is the shop's store. A step marked with AtMostOnce is saved twice: first
+// its mark, then its result.
 type crashingStore struct {
 	*idempotency.RedisStore
 	crash *crash
@@ -94,7 +94,7 @@ func (s crashingStore) Complete(ctx context.Context, key string, o idempotency.O
 	return s.crash.around("complete", func() error { return s.RedisStore.Complete(ctx, key, o, c) })
 }
 
-// A crashingTransport is the shop's way to the provider.
+// A crashingTransport is the shop's connection to the provider.
 type crashingTransport struct{ crash *crash }
 
 func (t crashingTransport) RoundTrip(r *http.Request) (resp *http.Response, err error) {

@@ -1,5 +1,5 @@
-// Command checkout is a shop whose checkout has three effects, charge, shipment and
-// mail, and is safe to retry even if the shop dies between any two of them.
+// Command checkout is a shop whose checkout has three effects: charge, shipment and mail. A
+// retry is safe even if the shop dies between any two of them.
 //
 //	go run ./examples/checkout provider -addr 127.0.0.1:9090
 //	go run ./examples/checkout shop -addr 127.0.0.1:8080 -provider http://127.0.0.1:9090 -redis 127.0.0.1:6379

@@ -8,9 +8,8 @@ import (
 	"sync"
 )
 
-// A provider stands in for whatever a shop has its effects on: it charges, ships and
-// mails. It honours idempotency keys where it is given one, and can be told to fail, or
-// to act and not to answer.
+// A provider stands in for the services that a shop depends on: it charges, ships and mails.
+// It honours idempotency keys. Tests can tell it to fail, or to act and not to answer.
 type provider struct {
 	mux http.ServeMux
 
@@ -28,13 +27,13 @@ type effect struct {
 	key       string
 }
 
-// The faults that a provider can be told. Each happens once.
+// The faults of a provider. Each happens once.
 const (
 	faultFail = "fail" // 503, and nothing is done
-	faultHang = "hang" // it is done, and no answer comes
+	faultHang = "hang" // the effect is made, and no answer comes
 )
 
-// declinedAbove is the most that any card is good for.
+// declinedAbove is the largest amount that a card pays.
 const declinedAbove = 10_000
 
 func newProvider() *provider {
@@ -48,7 +47,7 @@ func newProvider() *provider {
 
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.mux.ServeHTTP(w, r) }
 
-// An instruction is what the provider is asked to do.
+// An instruction is the body of a request to the provider.
 type instruction struct {
 	Order     string `json:"order"`
 	Amount    int64  `json:"amount"`
@@ -75,8 +74,8 @@ func (p *provider) serveAct(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// act returns the effect, which is an earlier one if the key says so, and nil if it is
-// declined.
+// act makes an effect and returns it. It returns the earlier effect if the key is known, and
+// nil if the card is declined.
 func (p *provider) act(kind, key string, in instruction) (*effect, string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +118,7 @@ func (p *provider) serveFault(_ http.ResponseWriter, r *http.Request) {
 	p.faults[r.PathValue("kind")+"/"+r.PathValue("order")] = string(fault)
 }
 
-// A tally is what the provider did for an order, and how often it was asked to.
+// A tally counts what the provider did for an order, and how often it was asked.
 type tally struct {
 	Done  map[string]int `json:"done"`
 	Asked map[string]int `json:"asked"`

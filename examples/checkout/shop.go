@@ -8,13 +8,13 @@ import (
 	"example.com/idempotency"
 )
 
-// An order is what a client asks for.
+// An order is the body of a request.
 type order struct {
 	ID     string `json:"id"`
 	Amount int64  `json:"amount"`
 }
 
-// A receipt is what it gets: the provider's name for each effect.
+// A receipt is the answer to an order: the provider's ID of each effect.
 type receipt struct {
 	Charge   string `json:"charge"`
 	Shipment string `json:"shipment"`
@@ -31,9 +31,9 @@ func (s *shop) routes(guard *idempotency.Guard) http.Handler {
 	return mux
 }
 
-// checkout makes three effects. Each step hands the provider a key that is the same in
-// all attempts: a shop that dies after an effect and before its record repeats the call,
-// and the provider does not repeat the effect.
+// checkout makes three effects. Each step passes the provider a key that is the same in all
+// attempts. If the shop dies after an effect and before its record, the next attempt repeats
+// the call, and the provider does not repeat the effect.
 func (s *shop) checkout(w http.ResponseWriter, r *http.Request) {
 	s.place(w, r, func(ctx context.Context, o order) (string, error) {
 		return idempotency.Step(ctx, "mail", func(ctx context.Context) (string, error) {
@@ -42,10 +42,9 @@ func (s *shop) checkout(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// checkoutPlainMail sends its mail through a service that takes no idempotency key, so
-// that nothing but the mark of AtMostOnce keeps a second mail from being sent. Where it
-// cannot be told whether the first one was, the key is held. The reference is only good
-// for asking afterwards: see resolve.
+// checkoutPlainMail sends its mail through a service that accepts no idempotency key. Only
+// the mark of AtMostOnce prevents a second mail: if nobody knows whether the first one was
+// sent, the key is held. The reference serves only to ask afterwards; see resolve.
 func (s *shop) checkoutPlainMail(w http.ResponseWriter, r *http.Request) {
 	s.place(w, r, func(ctx context.Context, o order) (string, error) {
 		return idempotency.Step(ctx, "mail", func(ctx context.Context) (string, error) {
@@ -75,9 +74,9 @@ func (s *shop) place(w http.ResponseWriter, r *http.Request, mail func(context.C
 		done.Mail, err = mail(ctx, o)
 	}
 	switch {
-	case idempotency.IsPermanent(err): // a refusal is an answer, and is recorded
+	case idempotency.IsPermanent(err): // a definite answer, which the guard records
 		http.Error(w, err.Error(), http.StatusPaymentRequired)
-	case err != nil: // not below 500: it is not known how far it went
+	case err != nil: // 500 or above, because nobody knows how far it went
 		http.Error(w, "not finished, send it again", http.StatusBadGateway)
 	default:
 		w.Header().Set("Content-Type", "application/json")
@@ -86,8 +85,8 @@ func (s *shop) place(w http.ResponseWriter, r *http.Request, mail func(context.C
 	}
 }
 
-// resolve finds out what became of a checkout that is held. Only its mail can be
-// uncertain: if it was sent, the checkout is complete, and if not, it may go on.
+// resolve finds out what became of a held checkout. Only its mail can be uncertain. If the
+// mail was sent, the checkout is complete; if not, the next attempt may go on.
 func (s *shop) resolve(ctx context.Context, h idempotency.RecordInfo) (idempotency.Resolution, error) {
 	var done receipt
 	for _, effect := range []struct {

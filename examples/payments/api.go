@@ -16,13 +16,13 @@ import (
 // maxWait is how long a duplicate of a transfer waits for the answer of the first.
 const maxWait = 10 * time.Second
 
-// newGuard returns the guard of all routes: keys are their caller's own.
+// newGuard returns the guard of all routes. Each caller has keys of its own.
 func newGuard(store idempotency.Store, opts ...idempotency.Option) (*idempotency.Guard, error) {
 	return idempotency.New(store, callerScope, opts...)
 }
 
-// newAPI returns the routes. Authentication is outside the guard: the scope of a key is
-// the caller, who has to be known first, and a stranger is shown no recorded answer.
+// newAPI returns the routes. Authentication is outside the guard: the caller is the scope of
+// a key and must be known first, and a stranger must not see a recorded answer.
 func newAPI(guard *idempotency.Guard, p *provider) http.Handler {
 	mux := http.NewServeMux()
 	protect := func(pattern string, pay http.Handler, opts ...idempotency.Option) {
@@ -32,8 +32,8 @@ func newAPI(guard *idempotency.Guard, p *provider) http.Handler {
 	protect("POST /charges", pay(p, "charges"),
 		idempotency.WithRequired(true),
 		idempotency.WithTTL(24*time.Hour))
-	// Money that has left cannot be called back: if the outcome of a payout is unknown,
-	// nobody tries again until somebody has looked.
+	// A payout cannot be called back. If its outcome is unknown, it is held until somebody
+	// has looked.
 	protect("POST /payouts", pay(p, "payouts"),
 		idempotency.WithRequired(true),
 		idempotency.WithTTL(7*24*time.Hour),
@@ -49,8 +49,8 @@ func newAPI(guard *idempotency.Guard, p *provider) http.Handler {
 
 type callerKey struct{}
 
-// authenticate lets known callers in, and tells the handlers behind it who calls. The
-// tokens of this example are the callers' names.
+// authenticate lets known callers in and puts the caller's name into the request's context.
+// In this example the token is the name. examples/quickstart compares secrets.
 func authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -63,7 +63,7 @@ func authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// callerScope is the scope of every key: whoever authenticate has let in.
+// callerScope returns the caller that authenticate has let in.
 func callerScope(r *http.Request) (string, error) {
 	caller, ok := r.Context().Value(callerKey{}).(string)
 	if !ok {
@@ -72,17 +72,17 @@ func callerScope(r *http.Request) (string, error) {
 	return caller, nil
 }
 
-// An order is what a client asks for.
+// An order is the body of a request.
 type order struct {
 	Amount   int64  `json:"amount"`
 	Currency string `json:"currency"`
 }
 
-// A payment is what a client gets.
+// A payment is the answer to an order.
 type payment struct {
 	ID string `json:"id"`
 	order
-	// Attempt is above 1 when an earlier run with the same key came to no end.
+	// Attempt is above 1 when an earlier run with the same key ended without an answer.
 	Attempt int `json:"attempt"`
 }
 
@@ -106,8 +106,8 @@ func pay(p *provider, kind string) http.Handler {
 	})
 }
 
-// readOrder returns the order, or the status that refuses it. Refusals are answers like
-// any other: they are recorded, and a retry gets the same one.
+// readOrder returns the order, or the status that refuses it. A refusal is an answer like
+// any other: the guard records it, and a retry gets the same one.
 func readOrder(body io.Reader) (o order, status int, err error) {
 	decoder := json.NewDecoder(body)
 	decoder.DisallowUnknownFields()

@@ -18,7 +18,7 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// An inProcess API is called without a network, so that its time can be a test's.
+// An inProcess API is called without a network, so it can run on the time of a test.
 type inProcess struct {
 	handler  http.Handler
 	guard    *idempotency.Guard
@@ -69,7 +69,7 @@ func TestRefusals(t *testing.T) {
 		key := strings.ReplaceAll(name, " ", "-")
 		first := api.pay(t, "/charges", c.authorization, key, c.body)
 		require.Equal(t, c.status, first.status, name)
-		// The handler's refusals are answers. A stranger does not get so far.
+		// The handler's refusals are recorded. A stranger does not reach the handler.
 		retry := api.pay(t, "/charges", c.authorization, key, c.body)
 		require.Equal(t, first.body, retry.body)
 		require.Equal(t, c.status != http.StatusUnauthorized, retry.replayed, name)
@@ -108,15 +108,14 @@ func TestRoutesHaveTheirOwnTTL(t *testing.T) {
 	}
 }
 
-// A cutOffStore can be claimed from, but no claim can be renewed.
+// A cutOffStore grants claims, but renews none.
 type cutOffStore struct{ idempotency.Store }
 
 func (cutOffStore) Renew(context.Context, string, idempotency.Owner) error {
 	return errors.New("store is away")
 }
 
-// A run that loses its lease pays nothing and says so, which lets even a payout run
-// again.
+// A run that loses its lease pays nothing and says so. Then even a payout may run again.
 func TestNothingIsPaidWithoutAClaim(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/charges", "/payouts"} {

@@ -32,7 +32,7 @@ func main() {
 	flag.DurationVar(&c.lease, "lease", 30*time.Second, "how long a key stays blocked after its process died")
 	flag.Parse()
 
-	// The first signal asks for an orderly end, a second one kills.
+	// The first signal starts the shutdown, a second one kills.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	if err := run(ctx, c, os.Stdout); err != nil {
@@ -46,7 +46,7 @@ type config struct {
 	delay, lease time.Duration
 }
 
-// run serves until ctx ends, then finishes what has begun.
+// run serves until ctx ends, then shuts down.
 func run(ctx context.Context, c config, out io.Writer) error {
 	store, closeStore, err := openStore(ctx, c.redis)
 	if err != nil {
@@ -97,14 +97,14 @@ func shutdown(server *http.Server, guard *idempotency.Guard) error {
 	return errors.Join(server.Shutdown(ctx), <-guarded)
 }
 
-// openStore returns the store and what closes it.
+// openStore returns the store and a function that closes it.
 func openStore(ctx context.Context, redisAddr string) (idempotency.Store, func(), error) {
 	if redisAddr == "" {
 		return idempotency.NewMemoryStore(), func() {}, nil
 	}
 	client := redis.NewClient(&redis.Options{
 		Addr: redisAddr,
-		// Without it go-redis ignores the deadlines of the calls that it is given.
+		// Without this, go-redis ignores the deadlines of contexts.
 		ContextTimeoutEnabled: true,
 	})
 	store := idempotency.NewRedisStore(client)
@@ -112,7 +112,7 @@ func openStore(ctx context.Context, redisAddr string) (idempotency.Store, func()
 		_ = store.Close()
 		_ = client.Close()
 	}
-	// A Redis that evicts keys forgets payments. Better not to start.
+	// A Redis that evicts keys forgets payments. Do not start with one.
 	if err := store.Check(ctx); err != nil {
 		closeStore()
 		return nil, nil, fmt.Errorf("redis at %s: %w", redisAddr, err)
@@ -120,7 +120,7 @@ func openStore(ctx context.Context, redisAddr string) (idempotency.Store, func()
 	return store, closeStore, nil
 }
 
-// tryIt is what to paste into a shell while the server runs.
+// tryIt returns the commands to paste into a shell while the server runs.
 func tryIt(addr string) string {
 	return strings.ReplaceAll(`pay() { curl -si http://ADDR/$1 -H 'Authorization: Bearer alice' -H "Idempotency-Key: $2" -d '{"amount":'$3',"currency":"eur"}'; echo; }
 

@@ -14,8 +14,8 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// A process that stands still for longer than its lease, in the middle of a payment,
-// finds when it goes on that another has taken over, and pays nothing.
+// A process is paused in the middle of a payment for longer than its lease. When it goes on,
+// it finds that another one has taken over, and pays nothing.
 func TestPausedProcess(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -16,8 +16,8 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// runMain in the environment makes this test binary be the program that it tests: the
-// processes of the tests are built, with or without the race detector, as the tests are.
+// runMain in the environment makes this test binary run the program that it tests. So the
+// race detector watches the processes if it watches the tests.
 const runMain = "PAYMENTS_TEST_RUN_MAIN"
 
 func TestMain(m *testing.M) {
@@ -69,7 +69,7 @@ func start(t *testing.T, args ...string) *process {
 	return p
 }
 
-// An answer is what a client got, read to its end.
+// An answer is the whole answer that a client got.
 type answer struct {
 	status   int
 	header   http.Header
@@ -128,7 +128,7 @@ func readAnswer(resp *http.Response) (answer, error) {
 	return a, err
 }
 
-// count returns what the process has really done.
+// count returns how many payments of each kind the process has made.
 func (p *process) count(t *testing.T) map[string]int {
 	t.Helper()
 	resp, err := p.client.Get(p.url + "/count")
@@ -139,14 +139,14 @@ func (p *process) count(t *testing.T) map[string]int {
 	return counts
 }
 
-// A result is an answer, or what a client got in its place.
+// A result is an answer, or the error that a client got instead.
 type result struct {
 	answer
 	err error
 }
 
-// begin sends the same payment twice at once and returns when one of them was refused as
-// a duplicate. Then the other is being processed; its result comes later.
+// begin sends the same payment twice at once and returns when one of them is refused as a
+// duplicate. The other one is then in flight, and its result comes later.
 func (p *process) begin(t *testing.T, path, key string) <-chan result {
 	t.Helper()
 	results := make(chan result, 2)
@@ -172,8 +172,8 @@ func requirePaid(t *testing.T, a answer, attempt int) {
 	require.True(t, strings.HasSuffix(a.header.Get("Location"), "/"+a.payment.ID), a.header.Get("Location"))
 }
 
-// requireReplay checks that a is first again, but for its mark and the Date, which is made
-// anew.
+// requireReplay checks that a repeats first, except for the mark of a replay and for the
+// Date, which is fresh.
 func requireReplay(t *testing.T, first, a answer) {
 	t.Helper()
 	require.True(t, a.replayed, a.body)

@@ -11,8 +11,8 @@ import (
 	"example.com/idempotency"
 )
 
-// A provider stands in for the payment provider: it takes its time, and then the money
-// has moved. It counts what it has done, which is what retries must not multiply.
+// A provider stands in for a payment provider. It takes its time, and then the money has
+// moved. It counts its payments, which retries must not multiply.
 type provider struct {
 	delay time.Duration
 
@@ -51,8 +51,8 @@ func (p *provider) pay(ctx context.Context, kind string, o order) (payment, erro
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	// Ask right before what cannot be undone: a process that was paused for longer than
-	// its lease may find that another one has taken over.
+	// Check the claim right before the effect. While a process is paused for longer than
+	// its lease, another one may take over.
 	if err == nil && protected && !op.Valid() {
 		err = errClaimLost
 	}

@@ -58,7 +58,7 @@ func TestProcessesShareOneKey(t *testing.T) {
 	require.Equal(t, 1, charges)
 }
 
-// What becomes of a key when the process that runs it is killed.
+// When the process that holds a key is killed, a charge runs again and a payout is held.
 func TestKilledProcess(t *testing.T) {
 	t.Parallel()
 	const lease = time.Second
@@ -68,8 +68,8 @@ func TestKilledProcess(t *testing.T) {
 	}
 	survivor := start(t, "0s")
 
-	// settled kills a process in the middle of a payment and sends it to the survivor
-	// until the key is no longer in flight.
+	// settled kills a process in the middle of a payment, and sends the payment to the
+	// survivor until its key is no longer in flight.
 	settled := func(t *testing.T, path, key string) answer {
 		victim := start(t, "1h")
 		running := victim.begin(t, path, key)

@@ -75,7 +75,7 @@ func TestTransfersWaitForTheAnswer(t *testing.T) {
 	require.Equal(t, 2, p.count(t)["transfers"])
 }
 
-// The lines that the program prints do in a shell what their comments say.
+// In a shell, the lines that the program prints do what their comments say.
 func TestPrintedCommands(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"sh", "curl"} {

@@ -19,7 +19,7 @@ import (
 
 var programs = []string{"servemux", "chi", "gin", "echo"}
 
-// bin is where the programs are built.
+// bin is the directory with the programs.
 var bin string
 
 func TestMain(m *testing.M) {
@@ -71,8 +71,8 @@ type answer struct {
 	replayed bool
 }
 
-// client opens a connection for each request. On one that it has used before, Go's
-// client sends a request with a key a second time by itself when it is cut off.
+// client opens a connection for each request. Go's client repeats a request with a key by
+// itself when a connection that it has used before is cut.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 func send(t *testing.T, url string, c call) (answer, error) {
@@ -143,7 +143,7 @@ func TestRetries(t *testing.T) {
 				require.Equal(t, want, bare.body, c.what)
 			}
 
-			// A run that is cut off leaves no answer. The retry is its second attempt.
+			// A run whose connection is cut leaves no answer. The retry is its second attempt.
 			cut := call{path: "/charges", key: "key-of-cut", body: fmt.Sprintf(`{"amount":%d}`, shop.Cut)}
 			_, err := send(t, url, cut)
 			require.Error(t, err)
@@ -157,7 +157,7 @@ func TestRetries(t *testing.T) {
 			require.NoError(t, err)
 			requireReplay(t, second, third)
 
-			// Who calls is settled before the guard, and a key is the caller's own.
+			// Authentication stands before the guard, and each caller has its own keys.
 			charge := call{path: "/charges", key: "key-of-success", body: `{"amount":100}`}
 			charge.caller = "mallory"
 			stranger, err := send(t, url, charge)
@@ -169,7 +169,7 @@ func TestRetries(t *testing.T) {
 			runs++
 			require.JSONEq(t, fmt.Sprintf(`{"run":%d,"attempt":1}`, runs), bob.body)
 
-			// The guard's own answers end the request: no handler runs behind them.
+			// The guard's own answers end the request, and no handler runs after them.
 			missing, err := send(t, url, call{path: "/payouts", body: `{"amount":100}`})
 			require.NoError(t, err)
 			require.Equal(t, http.StatusBadRequest, missing.status)
@@ -182,15 +182,15 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// requireReplay checks that got is first again. Cache-Control is the one header that a
-// replay adds besides its mark, and Date the one that is made anew.
+// requireReplay checks that got repeats first, except for the mark of a replay and for the
+// Date, which is fresh.
 func requireReplay(t *testing.T, first, got answer) {
 	t.Helper()
 	require.True(t, got.replayed)
 	require.Equal(t, first.status, got.status)
 	require.Equal(t, first.body, got.body)
 	want, have := first.header.Clone(), got.header.Clone()
-	for _, name := range []string{"Date", "Idempotent-Replayed", "Cache-Control"} {
+	for _, name := range []string{"Date", "Idempotent-Replayed"} {
 		want.Del(name)
 		have.Del(name)
 	}

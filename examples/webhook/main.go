@@ -1,10 +1,9 @@
-// Command webhook receives webhooks from three providers, which deliver their events
-// more than once and in any order, and applies each event once.
+// Command webhook receives webhooks from three providers. They deliver their events more than
+// once and in any order, and the receiver applies each event once.
 //
 //	go run ./examples/webhook
 //
-// It starts the receiver and, against it, the deliveries of the providers, and prints
-// what came of them.
+// It starts the receiver, delivers the events of the providers to it, and prints the result.
 package main
 
 import (
@@ -23,7 +22,7 @@ func main() {
 	}
 }
 
-// run delivers a hundred events of each provider, in an order that the seed decides.
+// run delivers a hundred events of each provider. The seed decides their order.
 func run(ctx context.Context, out io.Writer, seed uint64) error {
 	receiver, err := newReceiver()
 	if err != nil {

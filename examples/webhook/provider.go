@@ -11,9 +11,9 @@ import (
 	"sync"
 )
 
-// deliver sends the events 1 to n of a provider, each one to four times, in random
-// order and several at once, and each until it is accepted. It returns how many
-// deliveries that took.
+// deliver sends the events 1 to n of a provider in random order, several at once. It delivers
+// each event one to four times, and repeats each delivery until it is accepted. It returns
+// the number of requests.
 func deliver(ctx context.Context, url string, e endpoint, n int, random *rand.Rand) (int, error) {
 	var queue []int
 	for version := 1; version <= n; version++ {
@@ -49,8 +49,8 @@ func deliver(ctx context.Context, url string, e endpoint, n int, random *rand.Ra
 	return sent, failed
 }
 
-// deliverOne sends an event until it is accepted. Whatever is not 2xx is sent again, as
-// providers do; a refusal because the same event is in flight is one of those.
+// deliverOne sends an event until it is accepted. As providers do, it repeats the request
+// after every status other than 2xx, including the refusal of an event that is in flight.
 func deliverOne(ctx context.Context, url string, e endpoint, version int) (tries int, err error) {
 	for tries = 1; tries <= 1000; tries++ {
 		var resp *http.Response
@@ -69,7 +69,7 @@ func deliverOne(ctx context.Context, url string, e endpoint, version int) (tries
 	return tries, fmt.Errorf("event %d of %s is never accepted", version, e.path)
 }
 
-// delivery is one attempt to deliver an event. All providers number theirs alike.
+// delivery returns one attempt to deliver an event. All providers number their events alike.
 func delivery(ctx context.Context, url string, e endpoint, version, try int) (*http.Request, error) {
 	header := http.Header{"Content-Type": {"application/json"}}
 	event := event{ID: fmt.Sprintf("evt_%d", version), Amount: version, Version: version}
@@ -83,7 +83,7 @@ func delivery(ctx context.Context, url string, e endpoint, version, try int) (*h
 		return nil, err
 	}
 	r.Header = header
-	timestamp := strconv.Itoa(try) // another one for each attempt
+	timestamp := strconv.Itoa(try) // differs in each attempt
 	header.Set("Webhook-Timestamp", timestamp)
 	header.Set("Webhook-Signature", sign(timestamp, body))
 	return r, nil

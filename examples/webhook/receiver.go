@@ -15,12 +15,12 @@ import (
 	"example.com/idempotency/webhook"
 )
 
-// An endpoint is where one provider delivers. Providers name their deliveries in
+// An endpoint receives the deliveries of one provider. Providers put the name of a delivery in
 // different places, and two may choose the same name.
 type endpoint struct {
 	path string
 	key  idempotency.KeyFunc
-	// name puts the name of an event where the provider has it.
+	// name puts the name of an event where the provider puts it.
 	name func(h http.Header, e *event)
 }
 
@@ -61,16 +61,16 @@ type receiver struct {
 	states map[string]*account
 }
 
-// An account is what the events of one provider are about.
+// An account is the state that the events of one provider change.
 type account struct {
 	applied int // events
 	balance int // the sum of all amounts
-	version int // of the latest event, which is not the last one to arrive
+	version int // of the latest event, which may not be the last one to arrive
 }
 
 func newReceiver() (*receiver, error) {
-	// Each endpoint is a scope of its own: what one provider sends never meets what
-	// another does. The TTL outlasts the days for which providers redeliver.
+	// Each endpoint is a scope of its own, so keys of two providers never meet. The TTL
+	// outlasts the days for which providers redeliver.
 	guard, err := idempotency.New(idempotency.NewMemoryStore(),
 		func(r *http.Request) (string, error) { return "webhook " + r.URL.Path, nil },
 		idempotency.WithTTL(7*24*time.Hour), idempotency.WithRequired(true))
@@ -80,7 +80,7 @@ func newReceiver() (*receiver, error) {
 	rec := &receiver{states: make(map[string]*account)}
 	for _, e := range endpoints {
 		rec.states[e.path] = &account{}
-		// The signature is checked outside: a forged delivery must claim no key.
+		// verify is outside the guard: a forged delivery must not claim a key.
 		rec.mux.Handle("POST "+e.path, verify(guard.With(idempotency.WithKeyFunc(e.key)).Handler(http.HandlerFunc(rec.apply))))
 	}
 	return rec, nil
@@ -94,9 +94,9 @@ func (rec *receiver) state(path string) account {
 	return *rec.states[path]
 }
 
-// apply runs once for each event. That is enough for what can be added up in any order.
-// For the rest the event must say which of two is the later one: a key makes an event
-// count once, and says nothing of order.
+// apply runs once for each event. That is enough for amounts, which add up in any order. A
+// key makes an event count once, but says nothing about order. So where order matters, the
+// event itself must say which of two is the later one.
 func (rec *receiver) apply(w http.ResponseWriter, r *http.Request) {
 	var e event
 	if err := json.NewDecoder(r.Body).Decode(&e); err != nil {
@@ -112,9 +112,8 @@ func (rec *receiver) apply(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// verify lets signed deliveries in. Providers sign each attempt anew, so the signature
-// is in a header field, which does not count when a delivery is compared with an earlier
-// one of the same name.
+// verify lets signed deliveries in. Providers sign each attempt anew. The signature is in a
+// header field, which is not part of the fingerprint, so a redelivery is not a mismatch.
 func verify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))

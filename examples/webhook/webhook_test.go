@@ -47,7 +47,7 @@ func TestEndpointsDoNotShareNames(t *testing.T) {
 	}
 }
 
-// A delivery that cannot be told from others is refused, not applied unprotected.
+// The receiver refuses a delivery without a name or a valid signature, and does not apply it.
 func TestRefusedDeliveries(t *testing.T) {
 	t.Parallel()
 	rec, err := newReceiver()

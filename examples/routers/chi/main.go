@@ -1,6 +1,6 @@
 // Command chi protects routes of a chi router, each with its own TTL.
 //
-// [idempotency.Guard.Handler] is a chi middleware as it is: it needs no adapter.
+// [idempotency.Guard.Handler] is a chi middleware and needs no adapter.
 package main
 
 import (
@@ -21,8 +21,8 @@ func main() { shop.Serve(routes) }
 
 func routes(guard *idempotency.Guard) http.Handler {
 	r := chi.NewRouter()
-	// Outside the guard is what has to see every answer, replays included, and what
-	// says who calls.
+	// Outside the guard: authentication, and middleware that must see every answer,
+	// including replays.
 	r.Use(middleware.Recoverer, authenticate)
 
 	r.With(guard.Handler).Post("/charges", charge)

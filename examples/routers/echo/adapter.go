@@ -8,13 +8,13 @@ import (
 	"example.com/idempotency"
 )
 
-// idempotent makes a guard an echo middleware.
+// idempotent turns a guard into an echo middleware.
 //
-// echo.WrapMiddleware is not enough. It gives the handler a response that writes into
-// the guard's, but a handler that fails returns its error, and echo makes an answer of
-// it when all middleware has returned. To the guard such a handler has said nothing: an
-// empty 200 is recorded and sent, and the error comes too late. So the error has to
-// become an answer inside the run.
+// echo.WrapMiddleware is not enough. It gives the handler a response that writes into the
+// guard's. But a handler that fails returns an error, which echo turns into an answer after
+// all middleware has returned. The guard sees a handler that wrote nothing: it records and
+// sends an empty 200, and the error comes too late. So this adapter answers the error inside
+// the run.
 func idempotent(guard *idempotency.Guard) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
@@ -22,8 +22,8 @@ func idempotent(guard *idempotency.Guard) echo.MiddlewareFunc {
 			guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				c.SetResponse(echo.NewResponse(w, c.Echo()))
 				c.SetRequest(r)
-				// Deferred, because after a panic an outer middleware answers, and
-				// because outer middleware reads status and size off its own response.
+				// Deferred, because after a panic an outer middleware answers. Outer
+				// middleware also reads status and size from its own response.
 				defer func() {
 					c.SetResponse(outer)
 					c.SetRequest(request)
@@ -32,7 +32,7 @@ func idempotent(guard *idempotency.Guard) echo.MiddlewareFunc {
 					c.Error(err)
 				}
 			})).ServeHTTP(outer, request)
-			// Not the handler's error: it is answered, and would be answered again.
+			// The handler's error has been answered. echo would answer it again.
 			return nil
 		}
 	}

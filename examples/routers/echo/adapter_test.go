@@ -16,7 +16,7 @@ func TestRoutesHaveTheirOwnTTL(t *testing.T) {
 	shoptest.RequireTTLs(t, routes)
 }
 
-// server serves one route with the given middleware, the first of it outermost.
+// server serves one route with the given middleware, outermost first.
 func server(handler echo.HandlerFunc, adapters ...echo.MiddlewareFunc) *echo.Echo {
 	e := echo.New()
 	e.Logger.SetOutput(io.Discard)
@@ -25,15 +25,15 @@ func server(handler echo.HandlerFunc, adapters ...echo.MiddlewareFunc) *echo.Ech
 	return e
 }
 
-// Why echo.WrapMiddleware is not enough: the error of a handler comes too late, and its
-// client is told that all is well.
+// With echo.WrapMiddleware the error of a handler comes too late, and its client gets an
+// empty 200.
 func TestWrapMiddlewareRecordsErrorsAsEmpty200(t *testing.T) {
 	e := server(charge, echo.WrapMiddleware(shoptest.NewGuard(t).Handler))
 	require.Equal(t, shoptest.Answer{Status: http.StatusOK}, shoptest.Post(t, e, "/charges", "key", 0))
 	require.Equal(t, shoptest.Answer{Status: http.StatusOK, Replayed: true}, shoptest.Post(t, e, "/charges", "key", 0))
 }
 
-// Middleware outside the guard sees the answer, and no error to answer again.
+// Middleware outside the guard sees the answer, and no error that it would answer again.
 func TestOuterMiddlewareSeesTheAnswer(t *testing.T) {
 	var statuses []int
 	var sizes []int64
@@ -48,7 +48,7 @@ func TestOuterMiddlewareSeesTheAnswer(t *testing.T) {
 		}
 	}
 	e := server(charge, observe, idempotent(shoptest.NewGuard(t)))
-	// An error handler that does not look whether there is an answer already.
+	// This error handler does not check whether there is an answer already.
 	answered := 0
 	e.HTTPErrorHandler = func(_ error, c echo.Context) {
 		answered++
@@ -62,7 +62,7 @@ func TestOuterMiddlewareSeesTheAnswer(t *testing.T) {
 	require.Equal(t, []int64{2, 2}, sizes)
 }
 
-// A panic leaves the context as outer middleware knows it.
+// After a panic, outer middleware finds its own response and can answer.
 func TestPanicIsAnsweredOutside(t *testing.T) {
 	recoverer := func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) (err error) {

@@ -11,13 +11,13 @@ import (
 	"example.com/idempotency"
 )
 
-// idempotent makes a guard a gin middleware.
+// idempotent turns a guard into a gin middleware.
 //
-// gin's handlers write to c.Writer and know nothing of the ResponseWriter that a
-// net/http middleware hands down. An adapter that only calls c.Next in the guard's
-// handler lets them write past the guard: their answer goes out at once, the guard sees
-// a handler that said nothing, and records an empty 200. So for the length of the run
-// c.Writer has to be one that writes into the guard's.
+// gin's handlers write to c.Writer, not to the ResponseWriter that a net/http middleware
+// passes down. With an adapter that only calls c.Next in the guard's handler, they write past
+// the guard: their answer goes out at once, the guard sees a handler that wrote nothing, and
+// records an empty 200. So during the run this adapter replaces c.Writer by a writer on top of
+// the guard's.
 func idempotent(guard *idempotency.Guard) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		outer, request := c.Writer, c.Request
@@ -29,18 +29,18 @@ func idempotent(guard *idempotency.Guard) gin.HandlerFunc {
 			// Deferred, because after a panic an outer middleware answers.
 			defer func() { c.Writer, c.Request = outer, request }()
 			c.Next()
-			// A handler may set no more than a status. gin does this too, but for its
-			// own writer.
+			// A handler may have set only a status. gin does this too, but for its own
+			// writer.
 			inner.WriteHeaderNow()
 		})).ServeHTTP(outer, request)
 		if !ran {
-			// The guard has answered. gin would go on with the next handler.
+			// The guard has answered. Without this, gin would call the next handler.
 			c.Abort()
 		}
 	}
 }
 
-// A writer is a gin.ResponseWriter on top of the guard's: like gin's own, it keeps the
+// A writer is a gin.ResponseWriter on top of the guard's writer. Like gin's own, it holds the
 // status back until there is something to write.
 type writer struct {
 	http.ResponseWriter
@@ -90,14 +90,14 @@ func (w *writer) Flush() {
 // Unwrap serves http.ResponseController.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Hijack refuses in the guard's name: what goes out on a bare connection cannot be
-// recorded.
+// Hijack returns the guard's refusal, because nothing records what goes out on a bare
+// connection.
 func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
 
-// Pusher returns none: a recorded answer cannot push.
+// Pusher returns nil, because a recorded answer cannot push.
 func (w *writer) Pusher() http.Pusher { return nil }
 
-// CloseNotify never fires: a run outlives its client.
+// CloseNotify never fires, because a run outlives its client.
 func (w *writer) CloseNotify() <-chan bool { return nil }

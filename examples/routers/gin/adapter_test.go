@@ -31,7 +31,7 @@ func naive(guard *idempotency.Guard) gin.HandlerFunc {
 	}
 }
 
-// naiveWithAbort does not run the handler behind a replay, at least.
+// naiveWithAbort at least does not run the handler after a replay.
 func naiveWithAbort(guard *idempotency.Guard) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		naive(guard)(c)
@@ -47,7 +47,7 @@ func engine(handlers ...gin.HandlerFunc) http.Handler {
 	return e
 }
 
-// Why the adapter calls c.Abort: without it the handler runs behind every replay.
+// The adapter calls c.Abort, because otherwise the handler runs after every replay.
 func TestNaiveAdapterRunsTwice(t *testing.T) {
 	runs := 0
 	handler := engine(naive(shoptest.NewGuard(t)), func(c *gin.Context) {
@@ -59,7 +59,7 @@ func TestNaiveAdapterRunsTwice(t *testing.T) {
 	require.Equal(t, 2, runs)
 }
 
-// Why the adapter replaces c.Writer: without that the answer goes past the guard.
+// The adapter replaces c.Writer, because otherwise the answer goes past the guard.
 func TestNaiveAdapterRecordsNothing(t *testing.T) {
 	handler := engine(naiveWithAbort(shoptest.NewGuard(t)), charge)
 	require.Equal(t, http.StatusCreated, shoptest.Post(t, handler, "/charges", "key", 100).Status)
@@ -67,8 +67,8 @@ func TestNaiveAdapterRecordsNothing(t *testing.T) {
 		shoptest.Post(t, handler, "/charges", "key", 100))
 }
 
-// Why answerErrors is inside the guard: outside it the error is not part of the answer
-// that is recorded.
+// answerErrors is inside the guard, because outside it the error is not part of the recorded
+// answer.
 func TestErrorsAnsweredOutsideAreNotRecorded(t *testing.T) {
 	handler := engine(answerErrors, idempotent(shoptest.NewGuard(t)), charge)
 	shoptest.Post(t, handler, "/charges", "key", 0)
@@ -76,14 +76,14 @@ func TestErrorsAnsweredOutsideAreNotRecorded(t *testing.T) {
 		shoptest.Post(t, handler, "/charges", "key", 0))
 }
 
-// Why there is no gin.Recovery: the client of a run that was cut off is told 200.
+// There is no gin.Recovery, because it answers 200 for a run that cut its connection.
 func TestRecoveryAnswersForACutRun(t *testing.T) {
 	handler := engine(gin.RecoveryWithWriter(nil), idempotent(shoptest.NewGuard(t)), charge)
 	require.Equal(t, shoptest.Answer{Status: http.StatusOK}, shoptest.Post(t, handler, "/charges", "key", shop.Cut))
 }
 
-// Middleware outside the guard finds its own request and writer again, and can answer for
-// a handler that panicked.
+// Middleware outside the guard keeps its own request and writer, and can answer for a handler
+// that panicked.
 func TestOuterMiddlewareSeesTheAnswer(t *testing.T) {
 	var statuses, sizes []int
 	observe := func(c *gin.Context) {
@@ -113,7 +113,7 @@ func TestOuterMiddlewareSeesTheAnswer(t *testing.T) {
 	require.Equal(t, []int{5, 4, 4}, sizes)
 }
 
-// The guard's writer is behind everything that gin and its middleware can ask for.
+// A handler gets the same from the adapter's writer as from gin's own.
 func TestWriterBehavesAsGins(t *testing.T) {
 	for name, handler := range map[string]gin.HandlerFunc{
 		"nothing":      func(*gin.Context) {},

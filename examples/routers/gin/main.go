@@ -20,12 +20,12 @@ func main() {
 
 func routes(guard *idempotency.Guard) http.Handler {
 	engine := gin.New()
-	// No gin.Recovery: it turns a handler that cuts the connection, by panicking with
-	// http.ErrAbortHandler, into an empty 200. net/http recovers panics by itself.
+	// No gin.Recovery: a handler that panics with http.ErrAbortHandler wants to cut the
+	// connection, and gin.Recovery would answer an empty 200. net/http recovers panics itself.
 	engine.Use(authenticate)
 
-	// What makes an answer of errors is inside the guard. From outside it would answer
-	// when the run is over, and an empty 200 recorded.
+	// answerErrors is inside the guard. Outside, it would answer when the run is over and
+	// an empty 200 is recorded.
 	engine.POST("/charges", idempotent(guard), answerErrors, charge)
 	engine.POST("/payouts", idempotent(guard.With(
 		idempotency.WithRequired(true),
@@ -57,7 +57,7 @@ func charge(c *gin.Context) {
 		c.AbortWithStatusJSON(http.StatusBadRequest, gin.H{"error": err.Error()})
 		return
 	}
-	// The run is in the request's context, not in gin's.
+	// The request's context has the run; gin's does not.
 	receipt, err := shop.Charge(c.Request.Context(), order)
 	switch {
 	case errors.Is(err, shop.ErrDeclined):

@@ -1,5 +1,5 @@
-// Package shop is what the router examples have in common: callers, a guard for their
-// keys, and charges to make. What differs, the routes, is in the programs.
+// Package shop holds the parts that the router examples share: callers, a guard for their
+// keys, and charges. The programs hold the routes.
 package shop
 
 import (
@@ -17,8 +17,8 @@ import (
 	"example.com/idempotency"
 )
 
-// Serve runs the routes on the address of the flag -addr. A program with more to lose
-// also shuts down in order, as examples/payments does.
+// Serve serves the routes on the address of the flag -addr. Unlike a program in production,
+// it does not shut down in order; see examples/payments for that.
 func Serve(routes func(*idempotency.Guard) http.Handler) {
 	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
 	flag.Parse()
@@ -31,7 +31,13 @@ func Serve(routes func(*idempotency.Guard) http.Handler) {
 		log.Fatal(err)
 	}
 	fmt.Printf("listening on http://%s\n", listener.Addr())
-	server := &http.Server{Handler: routes(guard), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{
+		Handler:           routes(guard),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+	}
 	log.Fatal(server.Serve(listener))
 }
 
@@ -48,12 +54,11 @@ func NewGuard() (*idempotency.Guard, error) {
 
 type callerKey struct{}
 
-// ErrUnknownCaller is for requests without a known bearer token.
+// ErrUnknownCaller says that a request has no known bearer token.
 var ErrUnknownCaller = errors.New("unknown caller")
 
-// Authenticate returns the request with its caller in the context, where the guard's
-// scope looks for it. The values that a router keeps in its own context are not seen
-// from there.
+// Authenticate returns the request with its caller in the context, where the guard's scope
+// function looks for it. That function does not see the values in a router's own context.
 func Authenticate(r *http.Request) (*http.Request, error) {
 	caller, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok || caller != "alice" && caller != "bob" {
@@ -67,9 +72,9 @@ type Order struct {
 	Amount int `json:"amount"`
 }
 
-// A Receipt is the answer to it.
+// A Receipt is the answer to an Order.
 type Receipt struct {
-	Run     int64 `json:"run"`     // how many runs there have been, this one included
+	Run     int64 `json:"run"`     // the number of runs so far, including this one
 	Attempt int   `json:"attempt"` // the attempt of the key
 }
 

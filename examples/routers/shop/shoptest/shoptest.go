@@ -16,14 +16,14 @@ import (
 	"example.com/idempotency/examples/routers/shop"
 )
 
-// An Answer is what a client got.
+// An Answer is the answer that a client got.
 type Answer struct {
 	Status   int
 	Body     string
 	Replayed bool
 }
 
-// Post sends a charge of alice to a handler.
+// Post sends a charge for alice to a handler.
 func Post(t *testing.T, h http.Handler, path, key string, amount int) Answer {
 	t.Helper()
 	body := fmt.Sprintf(`{"amount":%d}`, amount)
@@ -45,8 +45,8 @@ func NewGuard(t *testing.T) *idempotency.Guard {
 	return guard
 }
 
-// RequireTTLs checks that an answer of /charges is replayed for a day, one of /payouts
-// for a week.
+// RequireTTLs checks that an answer of /charges is replayed for a day, and one of /payouts for
+// a week.
 func RequireTTLs(t *testing.T, routes func(*idempotency.Guard) http.Handler) {
 	t.Helper()
 	for path, ttl := range map[string]time.Duration{"/charges": 24 * time.Hour, "/payouts": 7 * 24 * time.Hour} {
