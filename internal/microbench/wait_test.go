@@ -1,12 +1,14 @@
-package idempotency_test
+package microbench
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,9 +25,9 @@ import (
 // the waiting takes beside those that claims use. No goroutine may be left over.
 func BenchmarkWaiters(b *testing.B) {
 	server := redistest.Start(b)
-	for name, store := range map[string]func(b *testing.B) idempotency.Store{
-		"memory": func(*testing.B) idempotency.Store { return idempotency.NewMemoryStore() },
-		"redis": func(b *testing.B) idempotency.Store {
+	for name, store := range map[string]func(b *testing.B) watchedStore{
+		"memory": func(*testing.B) watchedStore { return idempotency.NewMemoryStore() },
+		"redis": func(b *testing.B) watchedStore {
 			b.Helper()
 			return guardtest.RedisStore(b, guardtest.RedisClient(b, server.Addr))
 		},
@@ -38,11 +40,29 @@ func BenchmarkWaiters(b *testing.B) {
 	}
 }
 
-func measureWaiters(b *testing.B, store idempotency.Store, server *redistest.Server, keys int) {
+// A countedStore counts claims.
+type countedStore struct {
+	watchedStore
+	claims atomic.Int64
+}
+
+type watchedStore interface {
+	idempotency.Store
+	idempotency.Watcher
+	ObeysContext() bool
+}
+
+func (s *countedStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+	s.claims.Add(1)
+	return s.watchedStore.Claim(ctx, key, c)
+}
+
+func measureWaiters(b *testing.B, shared watchedStore, server *redistest.Server, keys int) {
 	b.Helper()
 	const waiters = 1000
 	runs := make(chan struct{})
 	var ended sync.WaitGroup
+	store := &countedStore{watchedStore: shared}
 	guard := guardtest.NewGuard(b, store, idempotency.WithWait(time.Minute))
 	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		<-runs
@@ -57,6 +77,7 @@ func measureWaiters(b *testing.B, store idempotency.Store, server *redistest.Ser
 	for b.Loop() {
 		runs = make(chan struct{})
 		names := load.Keys(keys)
+		claimed := store.claims.Load()
 		before := runtime.NumGoroutine()
 		var requests sync.WaitGroup
 		send := func(key string) {
@@ -73,7 +94,10 @@ func measureWaiters(b *testing.B, store idempotency.Store, server *redistest.Ser
 		for n := range waiters {
 			send(names[n%keys])
 		}
-		require.Eventually(b, func() bool { return guard.Waiting() >= waiters }, time.Minute, time.Millisecond)
+		// Each has claimed, and of those who wait for a key one has claimed again since it
+		// watches.
+		want := claimed + int64(waiters+2*keys)
+		require.Eventually(b, func() bool { return store.claims.Load() >= want }, time.Minute, time.Millisecond)
 		connections = max(connections, listeners())
 		close(runs)
 		ended.Wait()

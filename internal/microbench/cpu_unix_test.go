@@ -1,6 +1,6 @@
 //go:build unix
 
-package idempotency_test
+package microbench
 
 import (
 	"syscall"

@@ -1,4 +1,4 @@
-package idempotency_test
+package microbench
 
 import (
 	"crypto/sha256"
@@ -12,6 +12,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/load"
+	"example.com/idempotency/internal/race"
 )
 
 func benchGuard(tb testing.TB, work load.Work, opts ...idempotency.Option) http.Handler {
@@ -124,7 +125,7 @@ func compare(b *testing.B, floor, f func()) {
 
 // What a request costs in allocations is part of what the README promises.
 func TestAllocations(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	const runs = 2000 // the growth of the store's maps is spread as thin as in a service
@@ -145,7 +146,7 @@ func TestAllocations(t *testing.T) {
 // body of the request while it runs, and its answer. A replay keeps neither; what it does
 // allocate is what the garbage collector has taken out of the pools.
 func TestAllocatedBytes(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	c, h := load.NewCaller(load.Large), benchGuard(t, load.Large)
