@@ -87,13 +87,14 @@ func (e *env) keepsDeadline(timeout time.Duration) {
 	returned := make(map[string]chan struct{})
 	const callers = 5
 	for name, call := range e.calls() {
-		returned[name] = make(chan struct{}, callers)
+		calls := make(chan struct{}, callers)
 		for range callers {
 			go func() {
 				call(ctx)
-				returned[name] <- struct{}{}
+				calls <- struct{}{}
 			}()
 		}
+		returned[name] = calls
 	}
 	late := time.After(patience)
 	for name, calls := range returned {
