@@ -51,8 +51,8 @@ func ExampleStep() {
 	// 201 ch_1 (replayed)
 }
 
-// A mail service that takes no idempotency key. After a run that broke off in between,
-// nobody knows whether the mail was sent, and it is not sent again.
+// A mail service accepts no idempotency key. After a run that broke off in the middle, nobody
+// knows whether the mail was sent, so it is not sent again.
 func ExampleAtMostOnce() {
 	h := guardFor().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, err := idempotency.Step(r.Context(), "mail", func(context.Context) (string, error) {
@@ -75,7 +75,7 @@ func ExampleAtMostOnce() {
 	// 409 outcome-unknown
 }
 
-// The provider sees the same key in each attempt, and so charges once.
+// The provider sees the same key in each attempt, so it charges once.
 func ExampleDeriveKey() {
 	charged := map[string]bool{} // what the provider knows
 	h := guardFor().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -113,7 +113,7 @@ func ExampleDo() {
 	// 1001 true <nil>
 }
 
-// The key is bound to what the message says.
+// The key is bound to the content of the message.
 func ExampleWithPayload() {
 	guard := guardFor()
 	for _, message := range []string{"pay 100", "pay 100", "pay 999"} {
@@ -129,7 +129,7 @@ func ExampleWithPayload() {
 	// idempotency: key was used with another payload
 }
 
-// gobCodec keeps values that JSON does not.
+// gobCodec keeps values that JSON cannot encode.
 type gobCodec struct{}
 
 func (gobCodec) Marshal(v any) ([]byte, error) {
@@ -152,7 +152,7 @@ func ExampleWithCodec() {
 	// (1+2i) <nil>
 }
 
-// A declined card will be declined again: that is a result, and is recorded.
+// A declined card will be declined again. That is a result, and Step records it.
 func ExamplePermanent() {
 	guard := guardFor()
 	for range 2 {
@@ -169,7 +169,7 @@ func ExamplePermanent() {
 	// card declined true true
 }
 
-// The bank knows what became of a transfer whose answer never came.
+// The answer to a transfer never came. The resolver asks the bank what became of it.
 func ExampleWithResolver() {
 	bank := map[string]string{} // transfers by reference
 	guard := guardFor(
@@ -193,7 +193,7 @@ func ExampleWithResolver() {
 	// 201 tr_1 (replayed)
 }
 
-// A client that has lost track looks before it sends again.
+// A client that has lost track looks up its key before it sends the request again.
 func ExampleGuard_LookupHandler() {
 	guard := guardFor()
 	mux := http.NewServeMux()

@@ -76,8 +76,8 @@ func Example() {
 	// 201 charge 2
 }
 
-// The wrong way: a timeout inside the guard answers for a handler that goes on. Its 503
-// looks like the end of the run, and the effect comes after it.
+// This is the wrong way. A timeout inside the guard answers for a handler that goes on: its
+// 503 looks like the end of the run, and the effect comes afterwards.
 func Example_incorrectTimeoutInside() {
 	guard := guardFor()
 	bank, charged := make(chan struct{}), make(chan struct{})
@@ -95,7 +95,8 @@ func Example_incorrectTimeoutInside() {
 	// charged all the same
 }
 
-// The right way: outside, the client is told to come back, and finds the answer.
+// This is the right way. A timeout outside the guard sends the client away, and the client
+// finds the answer when it comes back.
 func Example_timeoutOutside() {
 	guard := guardFor(idempotency.WithWait(time.Second))
 	bank := make(chan struct{})
@@ -154,7 +155,7 @@ func ExampleGuard_Shutdown() {
 	// 503 shutting-down
 }
 
-// A held key is settled by somebody who has looked.
+// An operator settles a held key after looking at what happened.
 func ExampleGuard_Resolve() {
 	guard := guardFor(idempotency.WithRecovery(idempotency.Hold))
 	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -198,8 +199,7 @@ func ExampleGuard_Forget() {
 	// 201 charged
 }
 
-// A handler that is run again can tell, and hands on an identity that is the same in
-// all attempts.
+// A handler can see that it runs again. It can pass on an ID that is the same in all attempts.
 func ExampleFromContext() {
 	guard := guardFor()
 	var ids []string
@@ -223,7 +223,7 @@ func ExampleFromContext() {
 	// 200 attempt 2, same id: true
 }
 
-// A handler that knows better than its status says so.
+// A handler overrides the judgement of its status.
 func ExampleOperation_SetOutcome() {
 	guard := guardFor(idempotency.WithRecovery(idempotency.Hold))
 	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -242,7 +242,7 @@ func ExampleOperation_SetOutcome() {
 }
 
 func ExampleWithOutcome() {
-	// An API whose conflicts come from locks, before anything is done.
+	// In this API a conflict comes from a lock, before anything is done.
 	guard := guardFor(idempotency.WithOutcome(func(status int, h http.Header) idempotency.Outcome {
 		if status == http.StatusConflict {
 			return idempotency.NotExecuted
@@ -265,7 +265,7 @@ func ExampleWithOutcome() {
 	// 201 charged
 }
 
-// Errors in the shape that an API's clients expect.
+// An API writes refusals in the format of its other errors.
 func ExampleWithErrorWriter() {
 	guard := guardFor(idempotency.WithErrorWriter(func(w http.ResponseWriter, _ *http.Request, p problem.Document) {
 		w.Header().Set("Content-Type", "application/json")
@@ -299,7 +299,7 @@ func ExampleWithAuthorizeReplay() {
 	// 403 replay-denied
 }
 
-// The delivery id of a webhook as its key.
+// The delivery ID of a webhook is its key.
 func ExampleWithKeyFunc() {
 	guard := guardFor(idempotency.WithKeyFunc(func(_ *http.Request, body []byte) (string, error) {
 		var event struct{ ID string }
