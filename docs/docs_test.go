@@ -1,0 +1,145 @@
+// Package docs_test compares the documentation with the code and with itself. Pages that
+// promise something about one package are compared by that package's tests.
+package docs_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// root is the directory of the module.
+const root = ".."
+
+func TestReadmeShowsTheQuickStart(t *testing.T) {
+	t.Parallel()
+	readme, program := read(t, "README.md"), read(t, "examples/quickstart/main.go")
+	_, start, ok := strings.Cut(program, "\nfunc main() {")
+	require.True(t, ok)
+	require.Contains(t, readme, "```go\nfunc main() {"+start+"```")
+	test := between(t, read(t, "examples/quickstart/main_test.go"), "\nfunc TestRetryOfACharge(", "\n}\n")
+	require.Contains(t, readme, "```go\nfunc TestRetryOfACharge("+test+"\n}\n```")
+}
+
+// The README and the package documentation state the guarantee and its limit in the same
+// words. The order of a shutdown has the same words wherever it is explained.
+func TestGuaranteeIsStatedInTheSameWords(t *testing.T) {
+	t.Parallel()
+	readme, doc := read(t, "README.md"), plainWords(read(t, "doc.go"))
+	guarantee := between(t, readme, "For one scope and key", "\n## ")
+	for sentence := range strings.SplitSeq(guarantee, "\n") {
+		_, promise, _ := strings.Cut(sentence, ". ")
+		require.Contains(t, doc, plainWords(promise))
+	}
+	_, limit, ok := strings.Cut(guarantee, "**And its limit:**")
+	require.True(t, ok)
+	require.Contains(t, doc, plainWords(limit))
+
+	shutdown := plainWords("Call `http.Server.Shutdown` and `Guard.Shutdown` together, with one deadline. " +
+		"When both have returned, close the store.")
+	for _, text := range []string{readme, doc, read(t, "docs/operations.md")} {
+		require.Contains(t, plainWords(text), shutdown)
+	}
+}
+
+// Every test and benchmark that a page names exists.
+func TestNamedTestsExist(t *testing.T) {
+	t.Parallel()
+	var sources strings.Builder
+	err := fs.WalkDir(os.DirFS(root), ".", func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			sources.WriteString(read(t, path))
+		}
+		return err
+	})
+	require.NoError(t, err)
+	name := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Za-z]+)[`/]")
+	for page, least := range map[string]int{
+		"docs/http.md": 9, "docs/security.md": 45, "docs/operations.md": 10, "docs/performance.md": 10, "docs/design.md": 1,
+	} {
+		found := name.FindAllStringSubmatch(read(t, page), -1)
+		require.GreaterOrEqual(t, len(found), least, page)
+		for _, f := range found {
+			require.Contains(t, sources.String(), "\nfunc "+f[1]+"(", page)
+		}
+	}
+}
+
+// Every relative link of a page leads to a file, and to a heading if it names one.
+func TestLinksLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	require.NoError(t, err)
+	top, err := filepath.Glob(filepath.Join(root, "*.md"))
+	require.NoError(t, err)
+	pages = append(pages, top...)
+	require.Greater(t, len(pages), 10)
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	links := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, found := range link.FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(found[1], "://") {
+				continue
+			}
+			links++
+			file, anchor, _ := strings.Cut(found[1], "#")
+			target := page
+			if file != "" {
+				target = filepath.Join(filepath.Dir(page), file)
+				_, err := os.Stat(target)
+				require.NoError(t, err, "%s links to %s", page, found[1])
+			}
+			if anchor != "" {
+				require.Contains(t, anchors(t, target), anchor, "%s links to %s", page, found[1])
+			}
+		}
+	}
+	require.Greater(t, links, 50)
+}
+
+// anchors returns the names of a page's headings, as the usual hosts of repositories make
+// them: lower case, spaces as hyphens, without punctuation.
+func anchors(t *testing.T, page string) []string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	punctuation := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	var names []string
+	for line := range strings.Lines(string(text)) {
+		if title := strings.TrimLeft(line, "#"); title != line && strings.HasPrefix(title, " ") {
+			title = punctuation.ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), "")
+			names = append(names, strings.ReplaceAll(title, " ", "-"))
+		}
+	}
+	return names
+}
+
+// plainWords removes everything from a text that is not a word or its punctuation: the marks
+// of Markdown, of comments and of doc links, and line ends.
+func plainWords(s string) string {
+	s = strings.NewReplacer("//", " ", "*", "", "`", "", "[", "", "]", "").Replace(s)
+	return strings.Join(strings.Fields(s), " ")
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, name))
+	require.NoError(t, err)
+	return string(b)
+}
+
+func between(t *testing.T, text, from, to string) string {
+	t.Helper()
+	_, text, ok := strings.Cut(text, from)
+	require.True(t, ok, from)
+	text, _, ok = strings.Cut(text, to)
+	require.True(t, ok, to)
+	return text
+}
