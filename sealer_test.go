@@ -380,3 +380,64 @@ func FuzzSealed(f *testing.F) {
 		}
 	})
 }
+
+// Whoever can read the store learns nothing, and whoever can write to it cannot make a
+// step return what it did not: not a value of another step, nor one that is made up.
+func TestSealedSteps(t *testing.T) {
+	t.Parallel()
+	sealer, err := idempotency.NewSealer(bytes.Repeat([]byte{1}, 32))
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		tell func(map[string][]byte) map[string][]byte
+		want error
+	}{
+		"untouched": {nil, nil},
+		"swapped": {func(steps map[string][]byte) map[string][]byte {
+			return map[string][]byte{"charge": steps["ship"], "ship": steps["charge"]}
+		}, idempotency.ErrCorrupt},
+		"cut":     {func(map[string][]byte) map[string][]byte { return map[string][]byte{"charge": {}} }, idempotency.ErrCorrupt},
+		"made up": {func(map[string][]byte) map[string][]byte { return map[string][]byte{"charge": []byte(`v"free"`)} }, idempotency.ErrCorrupt},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := &guardtest.SpyStore{MemoryStore: idempotency.NewMemoryStore(), Saved: map[string][]byte{}, Tell: c.tell}
+			charged := 0
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithSealer(sealer)).Handler(
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					op, _ := idempotency.FromContext(r.Context())
+					got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) {
+						charged++
+						return "secret", nil
+					})
+					if op.Attempt() == 2 && !errors.Is(err, c.want) || err == nil && got != "secret" {
+						t.Errorf("attempt %d: %q, %v", op.Attempt(), got, err)
+					}
+					_, _ = idempotency.Step(r.Context(), "ship", func(context.Context) (string, error) { return "sh_1", nil })
+					w.WriteHeader(http.StatusInternalServerError)
+				})))
+			s.Do(t, guardtest.Call{Key: "k"})
+			s.Do(t, guardtest.Call{Key: "k"})
+			require.Equal(t, 1, charged)
+			require.NotEmpty(t, store.Saved["charge"])
+			require.NotContains(t, string(store.Saved["charge"]), "secret")
+		})
+	}
+}
+
+// A sealed step says nothing to a guard without its sealer: least of all that it may be run
+// again.
+func TestSealedStepIsNoneWithoutTheSealer(t *testing.T) {
+	t.Parallel()
+	for i := range 256 { // the first byte of what a sealer makes can be any
+		sealer := prefixSealer{byte(i)}
+		stored, err := idempotency.SealStep(sealer, []byte("v1"), answerKey, idempotency.Fingerprint{}, "charge")
+		require.NoError(t, err)
+		stepOfUnknownKind(t, string(stored))
+	}
+}
+
+type prefixSealer [1]byte
+
+func (s prefixSealer) Seal(answer, _ []byte) ([]byte, error) { return append(s[:], answer...), nil }
+
+func (s prefixSealer) Open(sealed, _ []byte) ([]byte, error) { return sealed[1:], nil }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -262,4 +263,183 @@ func TestDerivedKeysAreStableAndDistinct(t *testing.T) {
 	require.Len(t, distinct, 8)
 	first, second := idempotency.DeriveKey(t.Context(), "a"), idempotency.DeriveKey(t.Context(), "a")
 	require.NotEqual(t, first, second, "outside of an operation")
+}
+
+// The mark of a step that must not run twice outlasts the program that made it.
+func TestMarkOutlivesTheOption(t *testing.T) {
+	t.Parallel()
+	for name, second := range map[string][]idempotency.StepOption{
+		"kept":    {idempotency.AtMostOnce()},
+		"dropped": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			failed := errors.New("no answer")
+			opts := []idempotency.StepOption{idempotency.AtMostOnce()}
+			ran, attempts := 0, 0
+			s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
+				_, err := idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
+					ran++
+					return 0, failed
+				}, opts...)
+				attempts++
+				if want := []error{failed, idempotency.ErrUncertain}[min(attempts, 2)-1]; !errors.Is(err, want) {
+					t.Errorf("got %v, want %v", err, want)
+				}
+				w.WriteHeader(http.StatusBadGateway)
+			})
+			require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			opts = second
+			require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+			require.Equal(t, 1, ran)
+		})
+	}
+}
+
+// What a handler has found out by itself counts more than the mark.
+func TestUncertainRunMayDecideItself(t *testing.T) {
+	t.Parallel()
+	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
+		_, err := idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
+			return 0, errors.New("no answer")
+		}, idempotency.AtMostOnce())
+		if !errors.Is(err, idempotency.ErrUncertain) {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		op, _ := idempotency.FromContext(r.Context())
+		op.SetOutcome(idempotency.Final) // the bank was asked
+	})
+	require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
+}
+
+// An operation inside a step is another operation, with steps and keys of its own.
+func TestStepMayContainAnotherOperation(t *testing.T) {
+	t.Parallel()
+	jobs := guardtest.NewGuard(t, idempotency.NewMemoryStore())
+	s := stepServer(t, func(_ http.ResponseWriter, r *http.Request) {
+		outer := idempotency.DeriveKey(r.Context(), "charge")
+		got, err := idempotency.Step(r.Context(), "charge", func(ctx context.Context) (string, error) {
+			value, _, err := idempotency.Do(ctx, jobs, invoiceKey, func(ctx context.Context) (string, error) {
+				if idempotency.DeriveKey(ctx, "charge") == outer {
+					t.Error("derived keys of two operations collide")
+				}
+				return idempotency.Step(ctx, "charge", func(context.Context) (string, error) { return "inner", nil })
+			})
+			return value, err
+		})
+		if err != nil || got != "inner" {
+			t.Errorf("%q, %v", got, err)
+		}
+	})
+	require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
+}
+
+func TestStepNeedsAStoreThatCanRecordIt(t *testing.T) {
+	t.Parallel()
+	guard := guardtest.NewGuard(t, guardtest.PlainStore{Store: idempotency.NewMemoryStore()})
+	s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, err := idempotency.Step(r.Context(), "s", func(context.Context) (int, error) {
+			t.Error("an effect that cannot be recorded")
+			return 0, nil
+		})
+		if !errors.Is(err, idempotency.ErrStepMisuse) {
+			t.Errorf("error %v", err)
+		}
+	})))
+	require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
+}
+
+// What cannot be understood is not run over.
+func TestStepOfUnknownKindIsNotRunAgain(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{"", "?"} {
+		t.Run(value, func(t *testing.T) {
+			t.Parallel()
+			stepOfUnknownKind(t, value)
+		})
+	}
+}
+
+func stepOfUnknownKind(t *testing.T, value string) {
+	t.Helper()
+	store := &guardtest.SpyStore{MemoryStore: idempotency.NewMemoryStore(), Saved: map[string][]byte{}}
+	store.Tell = func(map[string][]byte) map[string][]byte { return map[string][]byte{"charge": []byte(value)} }
+	ran := 0
+	seen := &guardtest.Events{}
+	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithObserver(seen.Observe)).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) {
+			ran++
+			return 0, errors.New("failed")
+		})
+		if op, _ := idempotency.FromContext(r.Context()); op.Attempt() == 2 && !errors.Is(err, idempotency.ErrCorrupt) {
+			t.Errorf("error %v", err)
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+	})))
+	s.Do(t, guardtest.Call{Key: "k"})
+	s.Do(t, guardtest.Call{Key: "k"})
+	require.Contains(t, seen.Kinds(), idempotency.EventCorrupt)
+	require.Equal(t, 1, ran)
+}
+
+func TestStepsOnRedis(t *testing.T) {
+	guardtest.OnEachRedis(t, func(t *testing.T, store *idempotency.RedisStore, b guardtest.RedisBackend) {
+		const lease = time.Minute
+		died := make(chan struct{})
+		revive := make(chan struct{})
+		guard := guardtest.NewGuard(t, store, idempotency.WithLease(lease))
+		var mu sync.Mutex
+		charges, keys := 0, map[string]bool{}
+		s := guardtest.ServeHTTP1(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			op, _ := idempotency.FromContext(r.Context())
+			mu.Lock()
+			keys[idempotency.DeriveKey(r.Context(), "charge")] = true
+			mu.Unlock()
+			got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				charges++
+				return strings.Repeat("ch_1\r\n\x00", 4000), nil
+			})
+			if err != nil || len(got) != 7*4000 {
+				t.Errorf("attempt %d: %d bytes, %v", op.Attempt(), len(got), err)
+			}
+			switch op.Attempt() {
+			case 1: // as good as dead: its lease lapses while it does nothing
+				close(died)
+				<-revive
+				_, err = idempotency.Step(r.Context(), "ship", func(context.Context) (int, error) { return 1, nil })
+				if err == nil {
+					t.Error("an overtaken run records a step")
+				}
+			case 2:
+				w.WriteHeader(http.StatusBadGateway) // released
+			default:
+				w.WriteHeader(http.StatusCreated)
+			}
+		})))
+		first := make(chan guardtest.Reply, 1)
+		go func() {
+			got, _ := s.Try(context.WithoutCancel(t.Context()), guardtest.Call{Key: "k"})
+			first <- got
+		}()
+		<-died
+		b.Advance(t, "idem:", lease)
+		require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		close(revive)
+		// The first run was told to stop, and its silence counts for nobody.
+		guardtest.RequireProblem(t, <-first, http.StatusConflict, problem.InFlight)
+		again := s.Do(t, guardtest.Call{Key: "k"})
+		require.True(t, again.Replayed())
+		require.Equal(t, http.StatusCreated, again.Status)
+		mu.Lock()
+		defer mu.Unlock()
+		require.Equal(t, 1, charges)
+		require.Len(t, keys, 1)
+	})
 }

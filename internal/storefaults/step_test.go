@@ -1,0 +1,247 @@
+package storefaults
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
+)
+
+// A store that hangs keeps a step no longer than it keeps the end of a run.
+func TestStepThatCannotBeRecordedEndsInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := guardtest.NewStepFaultStore()
+		store.On("step", guardtest.Always(guardtest.Hang))
+		var took time.Duration
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			start := time.Now()
+			_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
+			took = time.Since(start)
+			var lost *idempotency.NotRecordedError
+			if !errors.As(err, &lost) {
+				t.Error(err)
+			}
+		})))
+		s.Do(t, guardtest.Call{Key: "k"})
+		require.LessOrEqual(t, took, 2*time.Second)
+		require.Equal(t, 2, store.Count("step"))
+	})
+}
+
+// A step whose lease ends while its mark is being recorded is not begun, and the mark is taken
+// away.
+func TestStepIsNotBegunByAMarkThatTookTooLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := guardtest.NewStepFaultStore()
+		store.On("renew", guardtest.Always(guardtest.Hang))
+		store.On("step", guardtest.First(1, guardtest.Hang))
+		ran := 0
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithLease(3*time.Second)).Handler(
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				op, _ := idempotency.FromContext(r.Context())
+				if op.Attempt() == 1 {
+					time.Sleep(2 * time.Second)
+				}
+				_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) {
+					ran++
+					return op.Attempt(), nil
+				}, idempotency.AtMostOnce())
+				if errors.Is(err, idempotency.ErrLeaseLost) {
+					w.WriteHeader(http.StatusInternalServerError)
+				}
+			})))
+		require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Zero(t, ran)
+		require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Equal(t, 1, ran)
+	})
+}
+
+// A run that may have been overtaken begins no further effect, and what it answers
+// because of that is not the answer to the request.
+func TestStepIsNotBegunWithoutALease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := guardtest.NewStepFaultStore()
+		guard := guardtest.NewGuard(t, store, idempotency.WithLease(3*time.Second))
+		ran := 0
+		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			op, _ := idempotency.FromContext(r.Context())
+			if op.Attempt() == 1 {
+				store.On("renew", guardtest.Always(guardtest.Hang))
+				time.Sleep(4 * time.Second)
+				store.Heal()
+			}
+			_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) {
+				ran++
+				return 0, nil
+			})
+			if errors.Is(err, idempotency.ErrLeaseLost) {
+				if cause := context.Cause(r.Context()); !errors.Is(cause, idempotency.ErrLeaseLost) {
+					t.Errorf("the run is not told: %v", cause)
+				}
+				w.WriteHeader(http.StatusConflict)
+			}
+		})))
+		require.Equal(t, http.StatusConflict, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Zero(t, ran)
+		require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Equal(t, 1, ran)
+	})
+}
+
+// A process that was paused finds its lease over before its own renewals do. Here they
+// are late because they are being reported.
+func TestStepNoticesFirstThatTheLeaseIsOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := guardtest.NewStepFaultStore()
+		store.On("renew", guardtest.Always(guardtest.Refuse))
+		guard := guardtest.NewGuard(t, store, idempotency.WithLease(3*time.Second), idempotency.WithObserver(func(_ context.Context, e idempotency.Event) {
+			if e.Op == "renew" {
+				time.Sleep(10 * time.Second)
+			}
+		}))
+		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if op, _ := idempotency.FromContext(r.Context()); op.Attempt() == 1 {
+				time.Sleep(4 * time.Second)
+			}
+			_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
+			if errors.Is(err, idempotency.ErrLeaseLost) {
+				if cause := context.Cause(r.Context()); !errors.Is(cause, idempotency.ErrLeaseLost) {
+					t.Errorf("the run is not told: %v", cause)
+				}
+				w.WriteHeader(http.StatusConflict) // which must not become the answer
+			}
+		})))
+		require.Equal(t, http.StatusConflict, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	})
+}
+
+func TestStepThatCannotBeRecordedSaysSo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := guardtest.NewStepFaultStore()
+		guard := guardtest.NewGuard(t, store)
+		ran := 0
+		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			store.On("step", guardtest.Always(guardtest.Refuse))
+			got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) {
+				ran++
+				return "ch_1", nil
+			})
+			var lost *idempotency.NotRecordedError
+			if !errors.As(err, &lost) || lost.Step != "charge" || !errors.Is(err, guardtest.ErrDown) || got != "ch_1" {
+				t.Errorf("%q, %v", got, err)
+			}
+			_, err = idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
+				t.Error("a step at most once runs without its mark")
+				return 0, nil
+			}, idempotency.AtMostOnce())
+			if !errors.Is(err, guardtest.ErrDown) || errors.As(err, &lost) {
+				t.Errorf("error %v", err)
+			}
+			w.WriteHeader(http.StatusInternalServerError)
+		})))
+		s.Do(t, guardtest.Call{Key: "k"})
+		s.Do(t, guardtest.Call{Key: "k"})
+		require.Equal(t, 2, ran, "what is not recorded is run again")
+	})
+}
+
+// A store that comes back in time, and a reply that is lost, go unnoticed.
+func TestStepIsRecordedWhenTheStoreComesBack(t *testing.T) {
+	t.Parallel()
+	for name, hit := range map[string]guardtest.Fault{"refused": guardtest.Refuse, "reply lost": guardtest.LoseReply, "hangs": guardtest.Hang} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := guardtest.NewStepFaultStore()
+				store.On("step", guardtest.First(1, hit))
+				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithLease(3*time.Second)).Handler(
+					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) { return "ch_1", nil })
+						if err != nil || got != "ch_1" {
+							t.Errorf("%q, %v", got, err)
+						}
+					})))
+				require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
+				require.Equal(t, 2, store.Count("step"))
+			})
+		})
+	}
+}
+
+// A run that was overtaken without noticing must not record over its successor.
+func TestStepOfAnOvertakenRunIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := guardtest.NewStepFaultStore()
+		guard := guardtest.NewGuard(t, store, idempotency.WithLease(3*time.Second))
+		entered := make(chan struct{})
+		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			op, _ := idempotency.FromContext(r.Context())
+			got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) {
+				if op.Attempt() == 1 {
+					store.On("renew", guardtest.Always(guardtest.Hang))
+					close(entered)
+					time.Sleep(10 * time.Second)
+				}
+				return op.Attempt(), nil
+			})
+			var lost *idempotency.NotRecordedError
+			if op.Attempt() == 1 && (!errors.As(err, &lost) || !errors.Is(err, idempotency.ErrNotOwner)) {
+				t.Errorf("overtaken: %d, %v", got, err)
+			}
+			if op.Attempt() == 2 {
+				store.Heal()
+				if err != nil || got != 2 {
+					t.Errorf("%d, %v", got, err)
+				}
+				time.Sleep(20 * time.Second)
+			}
+			w.WriteHeader(http.StatusCreated)
+		})))
+		done := make(chan guardtest.Reply)
+		go func() { done <- s.Attempt(t, guardtest.Call{Key: "k"}) }()
+		<-entered
+		time.Sleep(5 * time.Second)
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		guardtest.RequireProblem(t, <-done, http.StatusConflict, problem.InFlight)
+		require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
+	})
+}
+
+// A step that the store refuses says that the run has lost its claim, and nothing waits for
+// a renewal to find out.
+func TestStepThatIsRefusedEndsTheRun(t *testing.T) {
+	t.Parallel()
+	store := guardtest.NewStepFaultStore()
+	store.On("step", guardtest.First(1, guardtest.FailWith(idempotency.ErrNotOwner)))
+	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		done := func(context.Context) (int, error) { return 1, nil }
+		_, err := idempotency.Step(r.Context(), "a", done)
+		if !errors.Is(err, idempotency.ErrNotOwner) {
+			t.Error(err)
+		}
+		if cause := context.Cause(r.Context()); !errors.Is(cause, idempotency.ErrLeaseLost) {
+			t.Errorf("the run is not told: %v", cause)
+		}
+		if _, err = idempotency.Step(r.Context(), "b", done); !errors.Is(err, idempotency.ErrLeaseLost) {
+			t.Errorf("another effect is begun: %v", err)
+		}
+		panic(http.ErrAbortHandler)
+	})))
+	require.Panics(t, func() { _, _ = s.Try(t.Context(), guardtest.Call{Key: "k"}) })
+}
