@@ -2,6 +2,16 @@ package idempotency
 
 import "example.com/idempotency/internal/response"
 
+// This file shows the external tests of the package what they need of its inside: first
+// keys and fingerprints, then what is sealed, then what waits.
+
+// The functions that make keys and fingerprints from what a request says.
+var (
+	RequestKey    = requestKey
+	StoreKey      = storeKey
+	FingerprintOf = fingerprintOf
+)
+
 // Unseal reads a stored answer as a guard with that sealer does.
 func Unseal(sealer Sealer, stored []byte, key string, fp Fingerprint) error {
 	_, err := (&settings{sealer: sealer}).unseal(stored, key, fp, nil)
@@ -22,4 +32,11 @@ func SealStep(sealer Sealer, value []byte, key string, fp Fingerprint, name stri
 func Seal(sealer Sealer, body, key string, fp Fingerprint) ([]byte, error) {
 	a := &response.Answer{Kind: response.KindKept, Status: 200, Body: []byte(body)}
 	return (&settings{sealer: sealer}).seal(a, key, fp)
+}
+
+// Waiting returns how many requests wait for the answer of another.
+func (g *Guard) Waiting() int {
+	g.core.room.mu.Lock()
+	defer g.core.room.mu.Unlock()
+	return g.core.room.n
 }

@@ -1,8 +1,0 @@
-package idempotency
-
-// What the tests of keys and fingerprints see of the inside.
-var (
-	RequestKey    = requestKey
-	StoreKey      = storeKey
-	FingerprintOf = fingerprintOf
-)
