@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/race"
 )
 
@@ -113,4 +116,41 @@ func TestStoreKeyAllocatesOnce(t *testing.T) {
 	if got := testing.AllocsPerRun(100, func() { idempotency.StoreKey("scope", "key") }); got > 1 {
 		t.Errorf("%v allocations", got)
 	}
+}
+
+func TestEveryAnswerToAKeyEchoesIt(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			if r.URL.Path == "/own" {
+				w.Header().Set("Idempotency-Key", "the handler's")
+			}
+			if _, ok := w.Header()["Idempotency-Key"]; ok && r.URL.Path != "/own" {
+				t.Error("the handler sees the echo")
+			}
+		}}
+		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxRequestBody(100))
+		s := serve(g.Handler(h))
+		for _, key := range []string{"k", `"quoted"`, `"quoted"`, "k"} {
+			require.Equal(t, []string{key}, s.Do(t, guardtest.Call{Key: key}).Header.Values("Idempotency-Key"))
+		}
+		refusals := []guardtest.Call{
+			{Key: "k", Body: "other"},
+			{Key: "k", Tenant: "unknown"},
+			{Key: "k", Body: string(make([]byte, 101))},
+		}
+		for _, c := range refusals {
+			got := s.Do(t, c)
+			require.NotEmpty(t, got.Problem.Code)
+			require.Equal(t, []string{"k"}, got.Header.Values("Idempotency-Key"))
+		}
+		for range 2 {
+			got := s.Do(t, guardtest.Call{Key: "own", Path: "/own"})
+			require.Equal(t, []string{"the handler's"}, got.Header.Values("Idempotency-Key"))
+		}
+		other := serve(g.With(idempotency.WithHeader("X-Request-Key")).Handler(h))
+		got := other.Do(t, guardtest.Call{Path: "/x", Header: http.Header{"X-Request-Key": {"other"}}})
+		require.Equal(t, []string{"other"}, got.Header.Values("X-Request-Key"))
+		require.Empty(t, s.Do(t, guardtest.Call{}).Header.Values("Idempotency-Key"))
+	})
 }

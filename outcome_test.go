@@ -335,3 +335,55 @@ func upload(t *testing.T) (body, contentType string) {
 	require.NoError(t, w.Close())
 	return b.String(), w.FormDataContentType()
 }
+
+func TestLengthDeclaredTooLongIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			w.Header().Set("Content-Length", "10")
+			_, _ = io.WriteString(w, "12345")
+			if r.URL.Path == "/streamed" {
+				w.(http.Flusher).Flush()
+			}
+		}}
+		g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
+		mux := http.NewServeMux()
+		mux.Handle("/", g.Handler(h))
+		mux.Handle("/held", g.With(idempotency.WithRecovery(idempotency.Hold)).Handler(h))
+		s := serve(mux)
+		for i, path := range []string{"/buffered", "/streamed"} {
+			for attempt := 1; attempt <= 2; attempt++ {
+				_, err := s.Try(t.Context(), guardtest.Call{Key: path, Path: path})
+				require.Error(t, err, "a short answer must not look whole")
+				require.EqualValues(t, 2*i+attempt, h.Runs.Load())
+			}
+		}
+		_, err := s.Try(t.Context(), guardtest.Call{Key: "held", Path: "/held"})
+		require.Error(t, err)
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "held", Path: "/held"}), http.StatusConflict, problem.OutcomeUnknown)
+	})
+}
+
+// The handler's own word decides whether it runs again, but half an answer cannot be replayed
+// as a whole one.
+func TestShortAnswerThatTheHandlerCallsFinalIsNotReplayed(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			w.Header().Set("Content-Length", "10")
+			w.Header().Set("Location", "/charges/1")
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, "12345")
+			op, _ := idempotency.FromContext(r.Context())
+			op.SetOutcome(idempotency.Final)
+		}}
+		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		_, err := s.Try(t.Context(), guardtest.Call{Key: "k"})
+		require.Error(t, err)
+		got := s.Do(t, guardtest.Call{Key: "k"})
+		guardtest.RequireProblem(t, got, http.StatusConflict, problem.ResponseNotKept)
+		require.Equal(t, http.StatusCreated, got.Problem.OriginalStatus)
+		require.Equal(t, "/charges/1", got.Problem.OriginalLocation)
+		require.EqualValues(t, 1, h.Runs.Load())
+	})
+}

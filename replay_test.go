@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,5 +134,20 @@ func TestAnswerIsReplayedForItsTTL(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		require.False(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
 		require.EqualValues(t, 2, h.Runs.Load())
+	})
+}
+
+// Limits hold for what is recorded from now on. What is recorded already is still replayed.
+func TestLowerLimitsDoNotTouchWhatIsRecorded(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		store := idempotency.NewMemoryStore()
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+			_, _ = io.WriteString(w, strings.Repeat("x", 1000))
+		}}
+		first := serve(guardtest.NewGuard(t, store).Handler(h)).Do(t, guardtest.Call{Key: "k"})
+		s := serve(guardtest.NewGuard(t, store, idempotency.WithMaxResponseBody(1), idempotency.WithTTL(time.Second)).Handler(h))
+		guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "k"}))
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }

@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"runtime"
 	"testing"
@@ -234,5 +235,36 @@ func TestSilenceOfARunThatDidNothingIsNoAnswer(t *testing.T) {
 		}), idempotency.WithRecovery(idempotency.Hold))
 		p.Store.On("renew", guardtest.Always(guardtest.Refuse))
 		guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+	})
+}
+
+// The run goes on when its client has gone, and the answer waits for the next try.
+func TestClientGoneDuringTheRunFindsTheAnswer(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		entered, gone := make(chan struct{}), make(chan struct{})
+		h := &guardtest.Counter{}
+		disconnect := make(chan struct{})
+		h.Handler = func(w http.ResponseWriter, r *http.Request, _ int64) {
+			close(entered)
+			<-disconnect
+			if err := r.Context().Err(); err != nil {
+				t.Errorf("the run's context ended with its client: %v", err)
+			}
+			_, _ = io.WriteString(w, "done")
+		}
+		guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(h)
+		s := serve(guardtest.Noticing(gone, guarded))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { <-entered; cancel() }()
+		_, err := s.Try(ctx, guardtest.Call{Key: "k"})
+		require.ErrorIs(t, err, context.Canceled)
+		<-gone // the server has noticed
+		close(disconnect)
+		got := s.Do(t, guardtest.Call{Key: "k"})
+		require.Equal(t, "done", got.Body)
+		require.True(t, got.Replayed())
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }

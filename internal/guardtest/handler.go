@@ -1,8 +1,10 @@
 package guardtest
 
 import (
+	"context"
 	"io"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -53,4 +55,15 @@ func FailsFirst() *Counter {
 		}
 		w.WriteHeader(http.StatusCreated)
 	}}
+}
+
+// Noticing returns a handler that closes gone when the server notices that the client of
+// the first request has gone.
+func Noticing(gone chan struct{}, next http.Handler) http.Handler {
+	var once sync.Once
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		stop := context.AfterFunc(r.Context(), func() { once.Do(func() { close(gone) }) })
+		defer stop()
+		next.ServeHTTP(w, r)
+	})
 }

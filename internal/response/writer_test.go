@@ -1,9 +1,7 @@
-package idempotency_test
+package response_test
 
 import (
-	"context"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
@@ -15,13 +13,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
-	"example.com/idempotency/problem"
 )
 
-// A handler must not be able to tell, by what arrives at the client, that it runs under
-// a guard, and neither must the client that retries.
+// What arrives at the client must not tell whether the handler writes to a Recorder, and
+// neither must the replay.
 func TestAnswerIsThatOfTheBareHandler(t *testing.T) {
 	t.Parallel()
 	handlers := map[string]http.HandlerFunc{
@@ -106,7 +102,7 @@ func TestAnswerIsThatOfTheBareHandler(t *testing.T) {
 		for name, h := range handlers {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				first, _ := guardtest.Twice(t, serve, h)
+				first, _ := twice(t, serve, h)
 				s := serve(h)
 				if !s.Real() {
 					return // httptest's recorder has its own idea of Content-Type
@@ -114,7 +110,7 @@ func TestAnswerIsThatOfTheBareHandler(t *testing.T) {
 				bare := s.Do(t, guardtest.Call{Key: "k"})
 				require.Equal(t, bare.Status, first.Status)
 				require.Equal(t, bare.Body, first.Body)
-				// The guard knows the length of a whole answer where net/http may not.
+				// The Recorder knows the length of a whole answer where net/http may not.
 				bare.Header.Del("Content-Length")
 				first.Header.Del("Content-Length")
 				first.Header.Del("Idempotency-Key")
@@ -129,7 +125,7 @@ func TestMistakesOfTheHandlerAreErrors(t *testing.T) {
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for _, status := range []int{http.StatusNoContent, http.StatusNotModified} {
 			var errs []error
-			guardtest.Twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
+			twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(status)
 				_, err := io.WriteString(w, "body")
 				errs = append(errs, err)
@@ -142,7 +138,7 @@ func TestMistakesOfTheHandlerAreErrors(t *testing.T) {
 
 		var n int
 		var err error
-		first, _ := guardtest.Twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
+		first, _ := twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "3")
 			_, _ = io.WriteString(w, "123")
 			n, err = io.WriteString(w, "4")
@@ -163,71 +159,19 @@ func TestInvalidStatusPanicsAsInNetHTTP(t *testing.T) {
 			runs = append(runs, guardtest.PanicOf(func() { w.WriteHeader(status) }))
 			w.WriteHeader(http.StatusAccepted) // the handler recovered: its answer still counts
 		})
-		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		s := guardtest.ServeRecorder(t, record(h))
 		require.Equal(t, http.StatusAccepted, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
 		require.Equal(t, []any{want}, runs)
 	}
 }
 
-func TestLengthDeclaredTooLongIsNoAnswer(t *testing.T) {
-	t.Parallel()
-	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
-		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-			w.Header().Set("Content-Length", "10")
-			_, _ = io.WriteString(w, "12345")
-			if r.URL.Path == "/streamed" {
-				w.(http.Flusher).Flush()
-			}
-		}}
-		g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
-		mux := http.NewServeMux()
-		mux.Handle("/", g.Handler(h))
-		mux.Handle("/held", g.With(idempotency.WithRecovery(idempotency.Hold)).Handler(h))
-		s := serve(mux)
-		for i, path := range []string{"/buffered", "/streamed"} {
-			for attempt := 1; attempt <= 2; attempt++ {
-				_, err := s.Try(t.Context(), guardtest.Call{Key: path, Path: path})
-				require.Error(t, err, "a short answer must not look whole")
-				require.EqualValues(t, 2*i+attempt, h.Runs.Load())
-			}
-		}
-		_, err := s.Try(t.Context(), guardtest.Call{Key: "held", Path: "/held"})
-		require.Error(t, err)
-		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "held", Path: "/held"}), http.StatusConflict, problem.OutcomeUnknown)
-	})
-}
-
-// With 204 a length promises nothing, and over HTTP/1.1 nobody minds it.
+// With 204 a length promises nothing, and HTTP/1.1 servers do not mind it.
 func TestLengthOfNoContentIsNoPromise(t *testing.T) {
 	t.Parallel()
-	guardtest.Twice(t, func(h http.Handler) *guardtest.Server { return guardtest.ServeHTTP1(t, h) }, func(w http.ResponseWriter, _ *http.Request) {
+	twice(t, func(h http.Handler) *guardtest.Server { return guardtest.ServeHTTP1(t, h) }, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "5")
 		w.WriteHeader(http.StatusNoContent)
-	})
-}
-
-// What the handler says of its run decides whether it runs again, but half an answer
-// cannot be replayed as a whole one.
-func TestShortAnswerThatTheHandlerCallsFinalIsNotReplayed(t *testing.T) {
-	t.Parallel()
-	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
-		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-			w.Header().Set("Content-Length", "10")
-			w.Header().Set("Location", "/charges/1")
-			w.WriteHeader(http.StatusCreated)
-			_, _ = io.WriteString(w, "12345")
-			op, _ := idempotency.FromContext(r.Context())
-			op.SetOutcome(idempotency.Final)
-		}}
-		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
-		_, err := s.Try(t.Context(), guardtest.Call{Key: "k"})
-		require.Error(t, err)
-		got := s.Do(t, guardtest.Call{Key: "k"})
-		guardtest.RequireProblem(t, got, http.StatusConflict, problem.ResponseNotKept)
-		require.Equal(t, http.StatusCreated, got.Problem.OriginalStatus)
-		require.Equal(t, "/charges/1", got.Problem.OriginalLocation)
-		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
 
@@ -242,7 +186,7 @@ func TestHeadHasTheHeaderAndNoBody(t *testing.T) {
 				t.Errorf("wrote %d, %v", n, err)
 			}
 		}}
-		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithMethods(http.MethodHead)).Handler(h))
+		s := serve(record(h))
 		c := guardtest.Call{Method: http.MethodHead, Key: "k", NoBody: true}
 		first, again := s.Do(t, c), s.Do(t, c)
 		guardtest.RequireReplay(t, first, again)
@@ -276,7 +220,7 @@ func TestInformationalAnswersPassAndDoNotCount(t *testing.T) {
 				next.ServeHTTP(w, r)
 			})
 		}
-		s := serve(outer(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h)))
+		s := serve(outer(record(h)))
 
 		var mu sync.Mutex
 		var hints []textproto.MIMEHeader
@@ -313,7 +257,7 @@ func TestInformationalAnswersPassAndDoNotCount(t *testing.T) {
 func TestHijackIsRefusedAndTheRunRecorded(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
-		first, _ := guardtest.Twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
+		first, _ := twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
 			for _, hijack := range []func() error{
 				func() error { _, _, err := http.NewResponseController(w).Hijack(); return err },
 				func() error {
@@ -349,7 +293,7 @@ func TestDeadlinesReachTheConnection(t *testing.T) {
 			_, _ = io.WriteString(w, "recorded")
 		}}
 		// On HTTP/2 the client hears of it while the run is still going on.
-		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(h))
+		s := serve(record(h))
 		_, err := s.Try(t.Context(), guardtest.Call{Key: "k"})
 		require.Error(t, err, "the write deadline is over")
 		got := s.Do(t, guardtest.Call{Key: "k"})
@@ -359,8 +303,8 @@ func TestDeadlinesReachTheConnection(t *testing.T) {
 	})
 }
 
-// A goroutine that the handler left behind gets errors, and the answer stays what it was
-// when the handler returned. The race detector watches.
+// A goroutine that the handler has left behind gets errors. The answer stays what it was when
+// the handler returned. The race detector watches.
 func TestWriteAfterReturnIsAnError(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
@@ -386,7 +330,7 @@ func TestWriteAfterReturnIsAnError(t *testing.T) {
 			}()
 			<-started
 		}}
-		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		s := serve(record(h))
 		first := s.Do(t, guardtest.Call{Key: "k"})
 		for range cap(stray) {
 			require.Error(t, <-stray)
@@ -395,47 +339,3 @@ func TestWriteAfterReturnIsAnError(t *testing.T) {
 		guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "k"}))
 	})
 }
-
-// noticing closes gone when the server notices that the first client has gone.
-func noticing(gone chan struct{}, next http.Handler) http.Handler {
-	var once sync.Once
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		stop := context.AfterFunc(r.Context(), func() { once.Do(func() { close(gone) }) })
-		defer stop()
-		next.ServeHTTP(w, r)
-	})
-}
-
-// The run goes on when its client has gone, and the answer waits for the next try.
-func TestClientGoneDuringTheRunFindsTheAnswer(t *testing.T) {
-	t.Parallel()
-	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
-		entered, gone := make(chan struct{}), make(chan struct{})
-		h := &guardtest.Counter{}
-		disconnect := make(chan struct{})
-		h.Handler = func(w http.ResponseWriter, r *http.Request, _ int64) {
-			close(entered)
-			<-disconnect
-			if err := r.Context().Err(); err != nil {
-				t.Errorf("the run's context ended with its client: %v", err)
-			}
-			_, _ = io.WriteString(w, "done")
-		}
-		guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(h)
-		s := serve(noticing(gone, guarded))
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go func() { <-entered; cancel() }()
-		_, err := s.Try(ctx, guardtest.Call{Key: "k"})
-		require.ErrorIs(t, err, context.Canceled)
-		<-gone // the server has noticed
-		close(disconnect)
-		got := s.Do(t, guardtest.Call{Key: "k"})
-		require.Equal(t, "done", got.Body)
-		require.True(t, got.Replayed())
-		require.EqualValues(t, 1, h.Runs.Load())
-	})
-}
-
-// discard keeps expected panics and proxy errors out of the test's output.
-var discard = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)

@@ -1,4 +1,4 @@
-package idempotency_test
+package response_test
 
 import (
 	"fmt"
@@ -12,12 +12,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 )
 
-// outside is what stands between a guard and the client in most services: fields of its
-// own on each answer, different each time.
+// outside is an outer handler like those of most services. It sets fields of its own on each
+// answer, with other values each time.
 func outside(next http.Handler) http.Handler {
 	var requests atomic.Int64
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -47,7 +46,7 @@ func TestFieldsOfTheAnswerAreReplayed(t *testing.T) {
 		"X-Internal-Utf8": {"grün"},
 	}
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
-		first, again := guardtest.Twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
+		first, again := twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
 			maps.Copy(w.Header(), fields)
 			_, _ = io.WriteString(w, "{}")
 		})
@@ -58,10 +57,10 @@ func TestFieldsOfTheAnswerAreReplayed(t *testing.T) {
 	})
 }
 
-// Whatever a handler sets can be read again.
+// An answer can have more fields than any handler sets.
 func TestAnswerWithManyFieldsIsReplayed(t *testing.T) {
 	t.Parallel()
-	guardtest.Twice(t, func(h http.Handler) *guardtest.Server { return guardtest.ServeRecorder(t, h) }, func(w http.ResponseWriter, _ *http.Request) {
+	twice(t, func(h http.Handler) *guardtest.Server { return guardtest.ServeRecorder(t, h) }, func(w http.ResponseWriter, _ *http.Request) {
 		for i := range 5000 {
 			w.Header().Set("X-"+strconv.Itoa(i), "1")
 			w.Header().Add("X-All", strconv.Itoa(i))
@@ -70,13 +69,13 @@ func TestAnswerWithManyFieldsIsReplayed(t *testing.T) {
 	})
 }
 
-// What outer handlers set belongs to the request that is answered, not to the one that
-// was recorded, and appears once.
+// Fields of outer handlers belong to the request that is answered and not to the recorded
+// one, and appear once.
 func TestFieldsOfOuterHandlersAreFresh(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{}
-		s := serve(outside(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h)))
+		s := serve(outside(record(h)))
 		for i := 1; i <= 3; i++ {
 			origin := "https://" + strconv.Itoa(i) + ".example"
 			got := s.Do(t, guardtest.Call{Key: "k", Header: http.Header{"Origin": {origin}}})
@@ -101,7 +100,7 @@ func TestHandlerChangesFieldsOfOuterHandlers(t *testing.T) {
 			w.Header().Set("Access-Control-Allow-Origin", "*")
 			w.Header()["X-Request-Id"][0] += "!" // a field's values are the handler's own
 		}}
-		s := serve(outside(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h)))
+		s := serve(outside(record(h)))
 		first, again := s.Do(t, guardtest.Call{Key: "k"}), s.Do(t, guardtest.Call{Key: "k"})
 		require.True(t, again.Replayed())
 		for _, got := range []guardtest.Reply{first, again} {
@@ -115,8 +114,8 @@ func TestHandlerChangesFieldsOfOuterHandlers(t *testing.T) {
 	})
 }
 
-// What describes the connection or the moment, and what gives rights, is for the client
-// that caused the run alone.
+// Fields that describe the connection or the moment, or give rights, are for the client that
+// caused the run alone.
 func TestFieldsThatAreNotReplayed(t *testing.T) {
 	t.Parallel()
 	fields := map[string]string{
@@ -145,7 +144,7 @@ func TestFieldsThatAreNotReplayed(t *testing.T) {
 			w.Header().Set("X-Kept", "1")
 			w.Header()["authentication-info"] = []string{"nextnonce=lower"}
 		}}
-		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		s := serve(record(h))
 		resp, err := s.Client.Do(s.Request(t.Context(), guardtest.Call{Key: "k"}))
 		require.NoError(t, err)
 		resp.Body.Close()
@@ -175,7 +174,7 @@ func TestSuppressedFieldsStaySuppressed(t *testing.T) {
 			w.Header()["X-Powered-By"] = nil
 			_, _ = io.WriteString(w, "<!DOCTYPE html>")
 		}}
-		s := serve(outside(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h)))
+		s := serve(outside(record(h)))
 		first, again := s.Do(t, guardtest.Call{Key: "k"}), s.Do(t, guardtest.Call{Key: "k"})
 		require.True(t, again.Replayed())
 		require.NotContains(t, first.Header, "Date")
@@ -187,152 +186,19 @@ func TestSuppressedFieldsStaySuppressed(t *testing.T) {
 	})
 }
 
-// Whether an answer may be cached is the handler's to say, also of its replay.
+// The handler decides whether its answer may be cached, and so whether the replay may.
 func TestReplayMayBeCachedLikeTheAnswer(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for _, values := range [][]string{nil, {"max-age=1"}} {
-			first, again := guardtest.Twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
+			first, again := twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
 				w.Header()["Cache-Control"] = values
 			})
 			require.Equal(t, values, first.Header.Values("Cache-Control"))
 			require.Equal(t, values, again.Header.Values("Cache-Control"))
 		}
-		first, again := guardtest.Twice(t, serve, func(http.ResponseWriter, *http.Request) {})
+		first, again := twice(t, serve, func(http.ResponseWriter, *http.Request) {})
 		require.Empty(t, first.Header.Values("Cache-Control"))
 		require.Empty(t, again.Header.Values("Cache-Control"))
-	})
-}
-
-func TestEveryAnswerToAKeyEchoesIt(t *testing.T) {
-	t.Parallel()
-	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
-		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-			if r.URL.Path == "/own" {
-				w.Header().Set("Idempotency-Key", "the handler's")
-			}
-			if _, ok := w.Header()["Idempotency-Key"]; ok && r.URL.Path != "/own" {
-				t.Error("the handler sees the echo")
-			}
-		}}
-		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxRequestBody(100))
-		s := serve(g.Handler(h))
-		for _, key := range []string{"k", `"quoted"`, `"quoted"`, "k"} {
-			require.Equal(t, []string{key}, s.Do(t, guardtest.Call{Key: key}).Header.Values("Idempotency-Key"))
-		}
-		refusals := []guardtest.Call{
-			{Key: "k", Body: "other"},
-			{Key: "k", Tenant: "unknown"},
-			{Key: "k", Body: string(make([]byte, 101))},
-		}
-		for _, c := range refusals {
-			got := s.Do(t, c)
-			require.NotEmpty(t, got.Problem.Code)
-			require.Equal(t, []string{"k"}, got.Header.Values("Idempotency-Key"))
-		}
-		for range 2 {
-			got := s.Do(t, guardtest.Call{Key: "own", Path: "/own"})
-			require.Equal(t, []string{"the handler's"}, got.Header.Values("Idempotency-Key"))
-		}
-		other := serve(g.With(idempotency.WithHeader("X-Request-Key")).Handler(h))
-		got := other.Do(t, guardtest.Call{Path: "/x", Header: http.Header{"X-Request-Key": {"other"}}})
-		require.Equal(t, []string{"other"}, got.Header.Values("X-Request-Key"))
-		require.Empty(t, s.Do(t, guardtest.Call{}).Header.Values("Idempotency-Key"))
-	})
-}
-
-func TestTrailersAreReplayed(t *testing.T) {
-	t.Parallel()
-	want := http.Header{"X-Checksum": {"123"}, "X-Cost": {"1", "2"}}
-	handlers := map[string]http.HandlerFunc{
-		"announced": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Trailer", "X-Checksum, x-cost")
-			w.Header().Add("Trailer", "Content-Length") // forbidden, and ignored
-			_, _ = io.WriteString(w, "body")
-			w.Header().Set("X-Checksum", "123")
-			w.Header()["X-Cost"] = []string{"1", "2"}
-		},
-		"announced and set before the body": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header()["Trailer"] = []string{"X-Checksum", "X-Cost"}
-			w.Header().Set("X-Checksum", "wrong")
-			w.Header()["X-Cost"] = []string{"1", "2"}
-			_, _ = io.WriteString(w, "body")
-			w.Header().Set("X-Checksum", "123")
-		},
-		"with the prefix": func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, "body")
-			w.Header().Set(http.TrailerPrefix+"X-Checksum", "123")
-			w.Header()[http.TrailerPrefix+"X-Cost"] = []string{"1", "2"}
-		},
-		"without a body": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Trailer", "X-Checksum")
-			w.WriteHeader(http.StatusCreated)
-			w.Header().Set("X-Checksum", "123")
-			w.Header()[http.TrailerPrefix+"X-Cost"] = []string{"1", "2"}
-		},
-		"after a flush": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Trailer", "X-Checksum")
-			_, _ = io.WriteString(w, "bo")
-			w.(http.Flusher).Flush()
-			_, _ = io.WriteString(w, "dy")
-			w.Header().Set("X-Checksum", "123")
-			w.Header()[http.TrailerPrefix+"X-Cost"] = []string{"1", "2"}
-		},
-	}
-	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
-		for name, h := range handlers {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				first, again := guardtest.Twice(t, serve, h)
-				for _, got := range []guardtest.Reply{first, again} {
-					require.Equal(t, want, got.Trailer)
-					require.Empty(t, got.Header.Values("X-Checksum"))
-					require.Empty(t, got.Header.Values("X-Cost"))
-				}
-			})
-		}
-	})
-}
-
-// A trailer of an outer handler, a server timing for example, is added to first answers
-// and replays alike.
-func TestTrailersOfOuterHandlersAreFresh(t *testing.T) {
-	t.Parallel()
-	handlers := map[string]http.HandlerFunc{
-		"plain": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "body") },
-		"with a trailer": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Add("Trailer", "X-Checksum")
-			_, _ = io.WriteString(w, "body")
-			w.Header().Set("X-Checksum", "123")
-		},
-		"streamed with a trailer": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Add("Trailer", "X-Checksum")
-			w.(http.Flusher).Flush()
-			_, _ = io.WriteString(w, "body")
-			w.Header().Set("X-Checksum", "123")
-		},
-	}
-	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
-		for name, h := range handlers {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h)
-				var requests atomic.Int64
-				s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					w.Header().Set("Trailer", "X-Timing")
-					guarded.ServeHTTP(w, r)
-					w.Header().Set("X-Timing", strconv.FormatInt(requests.Add(1), 10))
-				}))
-				for i := 1; i <= 2; i++ {
-					got := s.Do(t, guardtest.Call{Key: "k"})
-					require.Equal(t, i == 2, got.Replayed())
-					require.Equal(t, "body", got.Body)
-					require.Equal(t, []string{strconv.Itoa(i)}, got.Trailer.Values("X-Timing"))
-					if name != "plain" {
-						require.Equal(t, []string{"123"}, got.Trailer.Values("X-Checksum"))
-					}
-				}
-			})
-		}
 	})
 }

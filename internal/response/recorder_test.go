@@ -1,0 +1,118 @@
+package response_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/internal/response"
+)
+
+// recorder returns a Recorder for a POST, in front of what a client receives.
+func recorder(limit int64) (*response.Recorder, *httptest.ResponseRecorder) {
+	client := httptest.NewRecorder()
+	rec := new(response.Recorder)
+	rec.Init(client, http.MethodPost, "X-Echo", limit)
+	return rec, client
+}
+
+func TestRecorderKeepsTheAnswerBack(t *testing.T) {
+	t.Parallel()
+	rec, client := recorder(100)
+	require.True(t, rec.Silent())
+	require.Zero(t, rec.Status())
+	rec.Header().Set("X-State", "done")
+	rec.WriteHeader(http.StatusCreated)
+	_, err := io.WriteString(rec, "body")
+	require.NoError(t, err)
+	require.False(t, rec.Silent())
+	require.Equal(t, http.StatusCreated, rec.Status())
+	rec.Close(true)
+	a := rec.Answer()
+	require.False(t, rec.Sent())
+	require.Empty(t, client.Body.String())
+	require.Empty(t, client.Header())
+
+	rec.Respond(&a)
+	require.Equal(t, http.StatusCreated, client.Code)
+	require.Equal(t, "done", client.Header().Get("X-State"))
+	require.Equal(t, "body", client.Body.String())
+}
+
+func TestSilentHandlerAnswers200OnlyIfItReturns(t *testing.T) {
+	t.Parallel()
+	for returned, status := range map[bool]int{true: http.StatusOK, false: 0} {
+		rec, _ := recorder(100)
+		rec.Close(returned)
+		require.Equal(t, status, rec.Status())
+	}
+}
+
+// An answer is short if the handler wrote less than it declared, whether or not the bytes
+// are out or kept.
+func TestShortAnswer(t *testing.T) {
+	t.Parallel()
+	for name, limit := range map[string]int64{"kept": 100, "too large": 4} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rec, _ := recorder(limit)
+			require.False(t, rec.Short())
+			rec.Header().Set("Content-Length", "5")
+			_, _ = io.WriteString(rec, "123")
+			require.True(t, rec.Short())
+			rec.Flush()
+			require.True(t, rec.Short())
+			_, _ = io.WriteString(rec, "45")
+			require.False(t, rec.Short())
+		})
+	}
+}
+
+func TestAnswerThatIsTooLargeIsNotKept(t *testing.T) {
+	t.Parallel()
+	rec, client := recorder(3)
+	rec.Header().Set("Location", "/charges/1")
+	rec.Header().Set("X-State", "done")
+	rec.WriteHeader(http.StatusCreated)
+	_, _ = io.WriteString(rec, "1234")
+	require.True(t, rec.Sent())
+	require.Equal(t, "1234", client.Body.String())
+	rec.Close(true)
+	a := rec.Answer()
+	require.Equal(t, response.KindNotKept, a.Kind)
+	require.Equal(t, http.StatusCreated, a.Status)
+	require.Equal(t, []response.Field{{Name: "Location", Values: []string{"/charges/1"}}}, a.Header)
+	require.Equal(t, "/charges/1", a.Location())
+	require.Equal(t, rec.NotKept(), a)
+}
+
+// The field that echoes the key is the caller's. The handler does not see it and so cannot
+// remove it, but may set one of its own.
+func TestEchoIsHiddenFromTheHandler(t *testing.T) {
+	t.Parallel()
+	for name, own := range map[string][]string{"echo": nil, "of the handler": {"own"}} {
+		client := httptest.NewRecorder()
+		client.Header().Set("X-Echo", "key")
+		rec := new(response.Recorder)
+		rec.Init(client, http.MethodPost, "X-Echo", 100)
+		require.NotContains(t, rec.Header(), "X-Echo")
+		want := "key"
+		if own != nil {
+			rec.Header()["X-Echo"], want = own, own[0]
+		}
+		rec.Close(true)
+		a := rec.Answer()
+		rec.Respond(&a)
+		require.Equal(t, []string{want}, client.Header().Values("X-Echo"), name)
+		require.Len(t, a.Header, len(own), name)
+	}
+}
+
+func TestRecordedFieldsAreSorted(t *testing.T) {
+	t.Parallel()
+	got := response.Recorded(http.Header{"Vary": {"Origin", "Accept"}, "Set-Cookie": {"a=b"}, "Etag": {`"1"`}, "Content-Length": {"5"}})
+	require.Equal(t, []response.Field{{"Etag", []string{`"1"`}}, {"Vary", []string{"Origin", "Accept"}}}, got)
+}

@@ -1,0 +1,166 @@
+package response_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/internal/guardtest"
+)
+
+// Each event of a stream reaches the client before the handler writes the next one. The
+// replay is the whole stream.
+func TestStreamIsLiveAndReplayedWhole(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		const events = 3
+		seen := make(chan struct{})
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			c := http.NewResponseController(w)
+			for range events {
+				_, _ = io.WriteString(w, "data: event\n\n")
+				if err := c.Flush(); err != nil {
+					t.Errorf("flush: %v", err)
+				}
+				<-seen
+			}
+		}}
+		s := serve(record(h))
+		resp, err := s.Client.Do(s.Request(t.Context(), guardtest.Call{Key: "k"}))
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		event := make([]byte, len("data: event\n\n"))
+		for range events {
+			_, err := io.ReadFull(resp.Body, event)
+			require.NoError(t, err)
+			require.Equal(t, "data: event\n\n", string(event))
+			seen <- struct{}{}
+		}
+		rest, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Empty(t, rest)
+
+		again := s.Do(t, guardtest.Call{Key: "k"})
+		require.True(t, again.Replayed())
+		require.Equal(t, strings.Repeat("data: event\n\n", events), again.Body)
+		require.Equal(t, "text/event-stream", again.Header.Get("Content-Type"))
+		require.EqualValues(t, 1, h.Runs.Load())
+	})
+}
+
+// With large pieces a write fails first, and with small ones a flush. The handler sees
+// neither.
+func TestStreamIsRecordedWhenTheClientIsGone(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		for _, size := range []int{10, 10_000} {
+			gone := make(chan struct{})
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+				for i := range 50 {
+					_, err := w.Write(make([]byte, size))
+					err = errors.Join(err, http.NewResponseController(w).Flush())
+					if err != nil {
+						t.Errorf("write %d: %v", i, err)
+					}
+					if i == 0 {
+						<-gone
+					}
+				}
+			}}
+			s := serve(guardtest.Noticing(gone, record(h)))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			resp, err := s.Client.Do(s.Request(ctx, guardtest.Call{Key: "k"}))
+			require.NoError(t, err)
+			cancel()
+			resp.Body.Close()
+
+			got := s.Do(t, guardtest.Call{Key: "k"})
+			require.True(t, got.Replayed())
+			require.Equal(t, string(make([]byte, 50*size)), got.Body)
+			require.EqualValues(t, 1, h.Runs.Load())
+		}
+	})
+}
+
+// The limit counts the bytes that the handler writes: in one piece, in many, streamed before
+// or after the body has grown too large.
+func TestAnswerAtTheLimit(t *testing.T) {
+	t.Parallel()
+	const limit = 100
+	flush := func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }
+	writers := map[string]func(w http.ResponseWriter, body string){
+		"one write": func(w http.ResponseWriter, body string) { _, _ = io.WriteString(w, body) },
+		"many writes": func(w http.ResponseWriter, body string) {
+			for i := range body {
+				_, _ = io.WriteString(w, body[i:i+1])
+			}
+		},
+		"io.Copy": func(w http.ResponseWriter, body string) {
+			_, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader(body)})
+		},
+		"flush first": func(w http.ResponseWriter, body string) {
+			flush(w)
+			_, _ = io.WriteString(w, body)
+		},
+		"flush in the middle": func(w http.ResponseWriter, body string) {
+			_, _ = io.WriteString(w, body[:50])
+			flush(w)
+			_, _ = io.WriteString(w, body[50:])
+			flush(w)
+		},
+		"flush at the end": func(w http.ResponseWriter, body string) {
+			_, _ = io.WriteString(w, body[:50])
+			_, _ = io.WriteString(w, body[50:])
+			flush(w)
+		},
+	}
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		for name, write := range writers {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				body := "<!DOCTYPE html>" + strings.Repeat("x", limit-len("<!DOCTYPE html>"))
+				h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { write(w, body) })
+				s := serve(&recording{handler: h, limit: limit})
+				first, again := s.Do(t, guardtest.Call{Key: "k"}), s.Do(t, guardtest.Call{Key: "k"})
+				guardtest.RequireReplay(t, first, again)
+				require.Equal(t, body, first.Body)
+
+				body += "y"
+				s = serve(&recording{handler: h, limit: limit})
+				first = s.Do(t, guardtest.Call{Key: "k"})
+				require.Equal(t, http.StatusOK, first.Status)
+				require.Equal(t, body, first.Body)
+				if s.Real() {
+					bare := serve(h).Do(t, guardtest.Call{})
+					require.Equal(t, bare.Header.Values("Content-Type"), first.Header.Values("Content-Type"))
+				}
+				require.Equal(t, notKept, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			})
+		}
+	})
+}
+
+// A handler may go on to use the memory of its header. What was sent is recorded.
+func TestHeaderOfAStreamIsRecordedAsItWasSent(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+			state := []string{"begun"}
+			w.Header()["X-State"] = state
+			_ = http.NewResponseController(w).Flush()
+			state[0] = "ended"
+		}}
+		s := serve(record(h))
+		s.Do(t, guardtest.Call{Key: "k"})
+		again := s.Do(t, guardtest.Call{Key: "k"})
+		require.True(t, again.Replayed())
+		require.Equal(t, "begun", again.Header.Get("X-State"))
+	})
+}

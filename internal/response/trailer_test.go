@@ -1,0 +1,109 @@
+package response_test
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/internal/guardtest"
+)
+
+func TestTrailersAreReplayed(t *testing.T) {
+	t.Parallel()
+	want := http.Header{"X-Checksum": {"123"}, "X-Cost": {"1", "2"}}
+	handlers := map[string]http.HandlerFunc{
+		"announced": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Trailer", "X-Checksum, x-cost")
+			w.Header().Add("Trailer", "Content-Length") // forbidden, and ignored
+			_, _ = io.WriteString(w, "body")
+			w.Header().Set("X-Checksum", "123")
+			w.Header()["X-Cost"] = []string{"1", "2"}
+		},
+		"announced and set before the body": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Trailer"] = []string{"X-Checksum", "X-Cost"}
+			w.Header().Set("X-Checksum", "wrong")
+			w.Header()["X-Cost"] = []string{"1", "2"}
+			_, _ = io.WriteString(w, "body")
+			w.Header().Set("X-Checksum", "123")
+		},
+		"with the prefix": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "body")
+			w.Header().Set(http.TrailerPrefix+"X-Checksum", "123")
+			w.Header()[http.TrailerPrefix+"X-Cost"] = []string{"1", "2"}
+		},
+		"without a body": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Trailer", "X-Checksum")
+			w.WriteHeader(http.StatusCreated)
+			w.Header().Set("X-Checksum", "123")
+			w.Header()[http.TrailerPrefix+"X-Cost"] = []string{"1", "2"}
+		},
+		"after a flush": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Trailer", "X-Checksum")
+			_, _ = io.WriteString(w, "bo")
+			w.(http.Flusher).Flush()
+			_, _ = io.WriteString(w, "dy")
+			w.Header().Set("X-Checksum", "123")
+			w.Header()[http.TrailerPrefix+"X-Cost"] = []string{"1", "2"}
+		},
+	}
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		for name, h := range handlers {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				first, again := twice(t, serve, h)
+				for _, got := range []guardtest.Reply{first, again} {
+					require.Equal(t, want, got.Trailer)
+					require.Empty(t, got.Header.Values("X-Checksum"))
+					require.Empty(t, got.Header.Values("X-Cost"))
+				}
+			})
+		}
+	})
+}
+
+// First answers and replays alike get the trailer of an outer handler, for example a server
+// timing.
+func TestTrailersOfOuterHandlersAreFresh(t *testing.T) {
+	t.Parallel()
+	handlers := map[string]http.HandlerFunc{
+		"plain": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "body") },
+		"with a trailer": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Add("Trailer", "X-Checksum")
+			_, _ = io.WriteString(w, "body")
+			w.Header().Set("X-Checksum", "123")
+		},
+		"streamed with a trailer": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Add("Trailer", "X-Checksum")
+			w.(http.Flusher).Flush()
+			_, _ = io.WriteString(w, "body")
+			w.Header().Set("X-Checksum", "123")
+		},
+	}
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		for name, h := range handlers {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				guarded := record(h)
+				var requests atomic.Int64
+				s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					w.Header().Set("Trailer", "X-Timing")
+					guarded.ServeHTTP(w, r)
+					w.Header().Set("X-Timing", strconv.FormatInt(requests.Add(1), 10))
+				}))
+				for i := 1; i <= 2; i++ {
+					got := s.Do(t, guardtest.Call{Key: "k"})
+					require.Equal(t, i == 2, got.Replayed())
+					require.Equal(t, "body", got.Body)
+					require.Equal(t, []string{strconv.Itoa(i)}, got.Trailer.Values("X-Timing"))
+					if name != "plain" {
+						require.Equal(t, []string{"123"}, got.Trailer.Values("X-Checksum"))
+					}
+				}
+			})
+		}
+	})
+}
