@@ -8,7 +8,7 @@ func (s *MemoryStore) Watched() int {
 	n := 0
 	for i := range s.shards {
 		s.shards[i].mu.Lock()
-		n += len(s.shards[i].watchers)
+		n += s.shards[i].watchers.Len()
 		s.shards[i].mu.Unlock()
 	}
 	return n

@@ -190,7 +190,7 @@ func (s *MemoryStore) giveUp(ctx context.Context, key string, o Owner, state Sta
 			return nil
 		case StateClaimed:
 			sh.touch(r, state, now, r.retention)
-			sh.announce(key)
+			sh.watchers.Wake(key)
 			return nil
 		default:
 			return ErrNotOwner
@@ -203,7 +203,7 @@ func (s *MemoryStore) complete(sh *memoryShard, r *memoryRecord, key string, now
 	r.answer = trim(c.Answer)
 	s.bytes.Add(int64(len(c.Answer)))
 	sh.touch(r, StateCompleted, now, c.TTL)
-	sh.announce(key)
+	sh.watchers.Wake(key)
 }
 
 // trim returns b, or a copy of it if much of its memory would be kept for nothing.

@@ -13,24 +13,13 @@ func (s *MemoryStore) Watch(ctx context.Context, key string) (settled <-chan str
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	// One place is enough: a value says only that it is worth asking again.
-	c := make(chan struct{}, 1)
 	sh, _, _ := s.lock(key)
 	defer sh.mu.Unlock()
-	if sh.watchers == nil {
-		sh.watchers = make(map[string]map[chan struct{}]struct{})
-	}
-	if sh.watchers[key] == nil {
-		sh.watchers[key] = make(map[chan struct{}]struct{})
-	}
-	sh.watchers[key][c] = struct{}{}
-	return c, func() {
+	wake := sh.watchers.Add(key)
+	return wake, func() {
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
-		delete(sh.watchers[key], c)
-		if len(sh.watchers[key]) == 0 {
-			delete(sh.watchers, key)
-		}
+		sh.watchers.Remove(key, wake)
 	}, nil
 }
 
@@ -130,7 +119,7 @@ func (s *MemoryStore) Resolve(ctx context.Context, key string, attempt int, c *C
 	r.owner = Owner{} // by hand: its own answer comes too late
 	if c == nil {
 		sh.touch(r, state, now, r.retention)
-		sh.announce(key)
+		sh.watchers.Wake(key)
 		return nil
 	}
 	s.complete(sh, r, key, now, *c)

@@ -5,6 +5,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"example.com/idempotency/internal/watch"
 )
 
 // A memoryShard is one part of a [MemoryStore]. All of it, the records included, is
@@ -13,7 +15,7 @@ type memoryShard struct {
 	mu       sync.Mutex
 	records  memoryTable
 	queue    expiryQueue
-	watchers map[string]map[chan struct{}]struct{}
+	watchers watch.Registry
 	_        [24]byte // fills cache lines: neighbours do not slow each other down
 }
 
@@ -84,16 +86,6 @@ func (sh *memoryShard) touch(r *memoryRecord, state State, now int64, kept time.
 	r.state, r.touched = state, now
 	r.expires = now + min(int64(kept), math.MaxInt64-now)
 	sh.queue.fix(r.slot, r.expires)
-}
-
-// announce wakes those who watch the key.
-func (sh *memoryShard) announce(key string) {
-	for c := range sh.watchers[key] {
-		select {
-		case c <- struct{}{}:
-		default: // It has a value already that it has not seen.
-		}
-	}
 }
 
 // claim gives the claim to the caller if it may have it, and tells what stands there.
