@@ -1,13 +1,18 @@
 package idempotency
 
+// What operators do with the records of a RedisStore, and its Check of the servers.
+
 import (
 	"context"
-	"fmt"
+	"errors"
 	"strings"
+	"sync"
 	"time"
-)
 
-var _ Inspector = (*RedisStore)(nil)
+	"github.com/redis/go-redis/v9"
+
+	"example.com/idempotency/internal/redisproto"
+)
 
 // Get implements [Inspector].
 func (s *RedisStore) Get(ctx context.Context, key string) (Record, error) {
@@ -18,26 +23,29 @@ func (s *RedisStore) Get(ctx context.Context, key string) (Record, error) {
 	if len(fields) == 0 {
 		return Record{}, ErrNotFound
 	}
-	if ttl < 0 {
-		return Record{}, fmt.Errorf("%w: redis: it does not expire", ErrCorrupt)
+	r, err := redisproto.ParseRecord(ttl, fields)
+	if err != nil {
+		return Record{}, redisError(err)
 	}
-	return parseRedisRecord(ttl, fields)
+	return redisRecord(r), nil
+}
+
+// fields reads a whole record and its expiry. Both are empty when there is none.
+func (s *RedisStore) fields(ctx context.Context, name string) (time.Duration, map[string]string, error) {
+	tx := s.client.TxPipeline()
+	ttl, fields := tx.PTTL(ctx, name), tx.HGetAll(ctx, name)
+	if _, err := tx.Exec(ctx); err != nil {
+		return 0, nil, s.failure(ctx, err)
+	}
+	return ttl.Val(), fields.Val(), nil
 }
 
 // List implements [Inspector]. It leaves out answers and steps. In a Cluster it goes
 // through the masters one after another.
 func (s *RedisStore) List(ctx context.Context, visit func(key string, r Record) bool) error {
 	return s.scan(ctx, redisLiteral(s.prefix)+"*", func(name string, ttl time.Duration, header, origin string) bool {
-		h, err := parseRedisHeader(header)
-		if err != nil || ttl < 0 {
-			return true
-		}
-		r, err := h.record(ttl, origin)
-		if err != nil {
-			return true
-		}
-		h.holdLapsed(&r)
-		return visit(strings.TrimPrefix(name, s.prefix), r)
+		r, err := redisproto.ParseSummary(ttl, header, origin)
+		return err != nil || visit(strings.TrimPrefix(name, s.prefix), redisRecord(r))
 	})
 }
 
@@ -46,40 +54,104 @@ func redisLiteral(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
 }
 
+// scan visits the records of all masters, until visit returns false. What it tells of
+// a record is read by two commands, between which the record may change: a moment
+// earlier or later makes no difference to a survey.
+func (s *RedisStore) scan(
+	ctx context.Context, pattern string, visit func(name string, ttl time.Duration, header, origin string) bool,
+) error {
+	masters, err := s.masters(ctx)
+	if err != nil {
+		return s.failure(ctx, err)
+	}
+	for _, master := range masters {
+		for cursor := uint64(0); ; {
+			var names []string
+			if names, cursor, err = master.Scan(ctx, cursor, pattern, 500).Result(); err != nil {
+				return s.failure(ctx, err)
+			}
+			headers, ttls := make([]*redis.SliceCmd, len(names)), make([]*redis.DurationCmd, len(names))
+			pipe := s.client.Pipeline() // follows a slot that is moving, unlike that of a master
+			for i, name := range names {
+				headers[i], ttls[i] = pipe.HMGet(ctx, name, redisproto.FieldHeader, redisproto.FieldOrigin), pipe.PTTL(ctx, name)
+			}
+			// What is not a hash fails its command only.
+			if _, err := pipe.Exec(ctx); err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+				return s.failure(ctx, err)
+			}
+			for i, name := range names {
+				var header, origin string
+				if v := headers[i].Val(); len(v) == 2 {
+					header, _ = v[0].(string)
+					origin, _ = v[1].(string)
+				}
+				if !visit(name, ttls[i].Val(), header, origin) {
+					return nil
+				}
+			}
+			if cursor == 0 {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// masters returns the servers that records are on.
+func (s *RedisStore) masters(ctx context.Context) ([]redis.UniversalClient, error) {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return []redis.UniversalClient{s.client}, nil
+	}
+	var mu sync.Mutex
+	var masters []redis.UniversalClient
+	err := cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		masters = append(masters, master)
+		return nil
+	})
+	return masters, err
+}
+
 // Resolve implements [Inspector].
 func (s *RedisStore) Resolve(ctx context.Context, key string, attempt int, c *Completion) error {
-	args := []any{attempt, int(StateReleased), s.channel, ""}
-	if c != nil {
-		ttl, err := redisTTL(c.TTL)
-		if err != nil {
-			return err
-		}
-		args = []any{attempt, int(StateCompleted), s.channel, ttl.Milliseconds(), redisLifetime(ttl), c.Answer}
+	name := s.prefix + key
+	if c == nil { // A failover that forgets this leaves the key held: it need not be durable.
+		return s.settle(ctx, redisproto.ResolveReleased(name, attempt, s.channel), false, ErrChanged)
 	}
-	durable := c != nil // a failover that forgets a release leaves the key held
-	return attemptResult(s.number(ctx, resolveScript, durable, key, args...))
+	ttl, err := redisproto.RoundTTL(c.TTL)
+	if err != nil {
+		return redisError(err)
+	}
+	return s.settle(ctx, redisproto.ResolveCompleted(name, attempt, s.channel, ttl, c.Answer), true, ErrChanged)
 }
 
 // Forget implements [Inspector].
 func (s *RedisStore) Forget(ctx context.Context, key string, attempt int) error {
-	return attemptResult(s.number(ctx, forgetScript, false, key, attempt))
+	return s.settle(ctx, redisproto.Forget(s.prefix+key, attempt), false, ErrChanged)
 }
 
-// attemptResult turns what a script returned to an operator into an error.
-func attemptResult(n int64, confirmed bool, err error) error {
-	switch {
-	case err != nil:
-		return err
-	case n == redisAbsent:
-		return ErrNotFound
-	case n == redisUnknown:
-		return fmt.Errorf("%w: redis: impossible header", ErrCorrupt)
-	case n == redisTooNew:
-		return errRedisNewer
-	case n != redisDone:
-		return ErrChanged
-	case !confirmed:
-		return errTooFewReplicas
+// Check asks the servers whether they can be trusted with records, and returns all
+// reasons why not: a version below 6.2, or a maxmemory-policy other than noeviction.
+// Call it at start-up.
+func (s *RedisStore) Check(ctx context.Context) error {
+	masters, err := s.masters(ctx)
+	if err != nil {
+		return s.failure(ctx, err)
 	}
-	return nil
+	var faults []error
+	for _, master := range masters {
+		info, err := master.Info(ctx, "server").Result()
+		if err == nil {
+			faults = append(faults, redisError(redisproto.CheckVersion(info)))
+			info, err = master.Info(ctx, "memory").Result()
+		}
+		if err != nil {
+			faults = append(faults, s.failure(ctx, err))
+			continue
+		}
+		faults = append(faults, redisError(redisproto.CheckPolicy(info)))
+	}
+	return errors.Join(faults...)
 }

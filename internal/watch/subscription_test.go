@@ -1,4 +1,4 @@
-package idempotency
+package watch
 
 import (
 	"context"
@@ -12,54 +12,53 @@ import (
 
 // A subscription that nobody uses ends by itself, and the next watcher starts another.
 // The bubble sees to it that no goroutine stays.
-func TestRedisWatchRetires(t *testing.T) {
+func TestSubscriptionRetires(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var w redisWatch
+		var s *Subscription
 		var runs int
 		var ended time.Time
-		w.listen = func(context.Context) error {
+		s = NewSubscription(func(context.Context) error {
 			runs++
-			w.confirmed()
-			for !w.retire() {
+			s.Confirmed()
+			for !s.Retire() {
 				time.Sleep(time.Second)
 			}
 			ended = time.Now()
 			return nil
-		}
-		_, stop, err := w.add(t.Context(), "a")
+		})
+		_, stop, err := s.Watch(t.Context(), "a")
 		require.NoError(t, err)
 		time.Sleep(time.Hour) // somebody waits
 		stop()
-		time.Sleep(redisWatchIdle / 2)
-		_, stop, err = w.add(t.Context(), "b")
+		time.Sleep(idle / 2)
+		_, stop, err = s.Watch(t.Context(), "b")
 		require.NoError(t, err)
 		synctest.Wait()
 		require.Equal(t, 1, runs)
 		stop()
 		stopped := time.Now()
-		time.Sleep(2 * redisWatchIdle)
+		time.Sleep(2 * idle)
 		synctest.Wait()
-		require.Equal(t, redisWatchIdle, ended.Sub(stopped))
-		require.Empty(t, w.waiting)
+		require.Equal(t, idle, ended.Sub(stopped))
+		require.Empty(t, s.waiting.waiting)
 
-		_, stop, err = w.add(t.Context(), "c")
+		_, stop, err = s.Watch(t.Context(), "c")
 		require.NoError(t, err)
 		stop()
 		synctest.Wait()
 		require.Equal(t, 2, runs)
-		time.Sleep(2 * redisWatchIdle)
+		time.Sleep(2 * idle)
 	})
 }
 
 // Watch returns when the server listens and not before, and not at all if it cannot.
-func TestRedisWatchConfirmation(t *testing.T) {
+func TestSubscriptionIsConfirmed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var w redisWatch
 		say := make(chan func())
 		refused := errors.New("refused")
-		w.listen = func(ctx context.Context) error {
+		s := NewSubscription(func(ctx context.Context) error {
 			for {
 				select {
 				case f := <-say:
@@ -71,52 +70,44 @@ func TestRedisWatchConfirmation(t *testing.T) {
 					return ctx.Err()
 				}
 			}
-		}
+		})
 		watch := func(name string) (settled <-chan struct{}, err error) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			settled, _, err = w.add(ctx, name)
+			settled, _, err = s.Watch(ctx, name)
 			return settled, err
-		}
-		woken := func(c <-chan struct{}) bool {
-			select {
-			case <-c:
-				return true
-			default:
-				return false
-			}
 		}
 		tell := func(f func()) {
 			say <- f
 			synctest.Wait()
 		}
-		defer w.close()
+		defer s.Close()
 
 		_, err := watch("a")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Empty(t, w.waiting)
+		require.Empty(t, s.waiting.waiting)
 
-		tell(w.confirmed)
+		tell(s.Confirmed)
 		a, err := watch("a")
 		require.NoError(t, err)
 		b, err := watch("b")
 		require.NoError(t, err)
 		require.False(t, woken(a))
-		tell(func() { w.settled("a"); w.settled("a") })
+		tell(func() { s.Wake("a"); s.Wake("a") })
 		require.True(t, woken(a))
 		require.False(t, woken(a), "merged")
 		require.False(t, woken(b))
 
-		tell(w.lost)
+		tell(s.Lost)
 		_, err = watch("c")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		tell(w.confirmed)
+		tell(s.Confirmed)
 		require.True(t, woken(a))
 		require.True(t, woken(b))
 
 		// A second confirmation without a loss in between comes from a client that
 		// reconnects by itself.
-		tell(w.confirmed)
+		tell(s.Confirmed)
 		require.True(t, woken(a))
 
 		tell(nil)
@@ -126,15 +117,15 @@ func TestRedisWatchConfirmation(t *testing.T) {
 		require.ErrorIs(t, err, refused)
 
 		// The next subscription makes up for what was missed without one.
-		time.AfterFunc(time.Second/2, func() { say <- w.confirmed })
+		time.AfterFunc(time.Second/2, func() { say <- s.Confirmed })
 		_, err = watch("e")
 		require.NoError(t, err)
 		require.True(t, woken(a))
 
-		w.close()
-		w.close()
+		s.Close()
+		s.Close()
 		require.True(t, woken(a))
 		_, err = watch("f")
-		require.ErrorIs(t, err, errRedisClosed)
+		require.ErrorIs(t, err, ErrClosed)
 	})
 }

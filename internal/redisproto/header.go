@@ -1,0 +1,156 @@
+package redisproto
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// The states of a record, with the numbers of idempotency.State.
+const (
+	Claimed byte = iota + 1
+	Released
+	Completed
+	Held
+)
+
+// A Header is what the field m of a record says: everything but the answer, the steps
+// and the first owner. lua/record.lua describes its stored form.
+type Header struct {
+	State       byte
+	Hold        bool // the claim becomes held when its lease ends
+	Detached    bool // the answer is in the field AnswerField
+	Attempt     uint32
+	Lease       time.Duration
+	Lifetime    time.Duration // what the expiry was last set to
+	Fingerprint [32]byte
+	Owner       [16]byte
+}
+
+const (
+	headerVersion = 1
+	// headerSize is also the longest value that Redis keeps in a listpack by default,
+	// so that a record without an answer is one small allocation of the server.
+	headerSize = 64
+
+	flagHold     = 1
+	flagDetached = 2
+
+	maxLease    = math.MaxUint32 * time.Millisecond // 49 days
+	maxLifetime = (1<<40 - 1) * time.Millisecond    // 34 years
+)
+
+// NewClaim returns the header of a first claim. The durations are rounded up to a
+// millisecond.
+func NewClaim(owner [16]byte, fingerprint [32]byte, hold bool, lease, retention time.Duration) (Header, error) {
+	lifetime, err := RoundTTL(retention)
+	if err != nil {
+		return Header{}, err
+	}
+	rounded, err := RoundTTL(lease)
+	if err != nil || rounded > maxLease || rounded > lifetime {
+		return Header{}, fmt.Errorf("impossible lease %v within %v", lease, retention)
+	}
+	if owner == [16]byte{} {
+		return Header{}, errors.New("claim without an owner")
+	}
+	return Header{
+		State: Claimed, Hold: hold, Attempt: 1, Lease: rounded, Lifetime: lifetime,
+		Fingerprint: fingerprint, Owner: owner,
+	}, nil
+}
+
+// RoundTTL returns d in whole milliseconds. It rounds up: an expiry of zero would delete
+// the record.
+func RoundTTL(d time.Duration) (time.Duration, error) {
+	if d <= 0 || d > maxLifetime {
+		return 0, fmt.Errorf("cannot keep a record for %v", d)
+	}
+	if whole := d.Truncate(time.Millisecond); whole < d {
+		return whole + time.Millisecond, nil
+	}
+	return d, nil
+}
+
+// Encode returns the stored form.
+func (h *Header) Encode() []byte {
+	b := make([]byte, 0, headerSize)
+	var flags byte
+	if h.Hold {
+		flags |= flagHold
+	}
+	if h.Detached {
+		flags |= flagDetached
+	}
+	b = append(b, headerVersion, h.State, flags)
+	b = binary.BigEndian.AppendUint32(b, h.Attempt)
+	b = binary.BigEndian.AppendUint32(b, uint32(h.Lease.Milliseconds()))
+	b = append(b, encodeLifetime(h.Lifetime)...)
+	b = append(b, h.Fingerprint[:]...)
+	return append(b, h.Owner[:]...)
+}
+
+// encodeLifetime returns the five bytes of a lifetime in a header.
+func encodeLifetime(d time.Duration) []byte {
+	return binary.BigEndian.AppendUint64(nil, uint64(d.Milliseconds()))[3:]
+}
+
+// parseHeader reads the stored form.
+func parseHeader(s string) (Header, error) {
+	if len(s) > 0 && s[0] > headerVersion {
+		return Header{}, ErrNewer
+	}
+	if len(s) != headerSize || s[0] != headerVersion {
+		return Header{}, damagef("header of %d bytes", len(s))
+	}
+	b := []byte(s)
+	h := Header{
+		State:    b[1],
+		Hold:     b[2]&flagHold != 0,
+		Detached: b[2]&flagDetached != 0,
+		Attempt:  binary.BigEndian.Uint32(b[3:]),
+		Lease:    time.Duration(binary.BigEndian.Uint32(b[7:])) * time.Millisecond,
+		// The first three of the eight bytes belong to the lease.
+		Lifetime:    time.Duration(binary.BigEndian.Uint64(b[8:])&(1<<40-1)) * time.Millisecond,
+		Fingerprint: [32]byte(b[16:]),
+		Owner:       [16]byte(b[48:]),
+	}
+	if h.State < Claimed || h.State > Held || b[2] > flagHold|flagDetached || h.Attempt == 0 {
+		return Header{}, damagef("impossible header")
+	}
+	return h, nil
+}
+
+// record returns what the header says about a record that expires in ttl. origin is the
+// field of that name. It is empty as long as the header tells the first owner.
+func (h *Header) record(ttl time.Duration, origin string) (Record, error) {
+	r := Record{
+		State:       h.State,
+		Attempt:     int(h.Attempt),
+		Fingerprint: h.Fingerprint,
+		Origin:      h.Owner,
+		TTL:         ttl,
+		// If the server's clock was set back, ttl is above the lifetime.
+		Age: max(h.Lifetime-ttl, 0),
+	}
+	switch {
+	case len(origin) == len(r.Origin):
+		r.Origin = [16]byte([]byte(origin))
+	case origin != "" || h.Attempt != 1:
+		return Record{}, damagef("origin of %d bytes", len(origin))
+	}
+	if h.State == Claimed {
+		r.Lease = max(h.Lease-r.Age, 0)
+	}
+	return r, nil
+}
+
+// holdLapsed reports a lapsed claim that says hold as held. The script that claims writes
+// that down. All other readers only see it.
+func (h *Header) holdLapsed(r *Record) {
+	if h.State == Claimed && h.Hold && r.Lease == 0 {
+		r.State = Held
+	}
+}

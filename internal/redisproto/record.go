@@ -1,0 +1,135 @@
+package redisproto
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Record is what a reply says about a record. Its fields are those of
+// idempotency.Record.
+type Record struct {
+	State       byte
+	Mine        bool
+	Attempt     int
+	Fingerprint [32]byte
+	Origin      [16]byte
+	Lease       time.Duration
+	TTL         time.Duration
+	Age         time.Duration
+	Answer      []byte
+	Steps       map[string][]byte
+}
+
+// ParseClaim reads the reply of the script that claims. h is the header of the claim. If
+// the answer has to be read from a field of its own, ParseClaim returns the name of it.
+func (h *Header) ParseClaim(reply []string) (r Record, detached string, err error) {
+	if len(reply) == 2 {
+		if reply[1] != string(h.Owner[:]) {
+			return r, "", errors.New("claim was answered with that of another")
+		}
+		r, err = h.record(h.Lifetime, "")
+		r.Mine = true
+		return r, "", err
+	}
+	if len(reply) < 3 {
+		return r, "", fmt.Errorf("claim was answered with %d values", len(reply))
+	}
+	found, err := parseHeader(reply[1])
+	if err != nil {
+		return r, "", err
+	}
+	ttl, err := parseTTL(reply[0])
+	if err != nil {
+		return r, "", err
+	}
+	if r, err = found.record(ttl, reply[2]); err != nil {
+		return r, "", err
+	}
+	if r.Fingerprint != h.Fingerprint {
+		found.holdLapsed(&r)
+		return r, "", nil
+	}
+	switch {
+	case found.State == Completed && found.Detached:
+		detached = AnswerField(found.Owner)
+	case found.State == Completed && len(reply) > 3:
+		r.Answer = []byte(reply[3])
+	case found.State == Claimed && found.Owner == h.Owner:
+		r.Mine = true
+		for i := 5; i < len(reply); i += 2 {
+			if r.Steps == nil {
+				r.Steps = make(map[string][]byte, (len(reply)-4)/2)
+			}
+			r.Steps[reply[i-1]] = []byte(reply[i])
+		}
+	}
+	return r, detached, nil
+}
+
+// parseTTL reads an expiry in milliseconds. Every record has one.
+func parseTTL(s string) (time.Duration, error) {
+	const most = math.MaxInt64 / int64(time.Millisecond)
+	ms, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || ms < 0 || ms > most {
+		return 0, damagef("expiry %.20q", s)
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}
+
+// ParseRecord reads a whole record, given what is left of its expiry and all its fields.
+func ParseRecord(ttl time.Duration, fields map[string]string) (Record, error) {
+	h, r, err := parse(ttl, fields[FieldHeader], fields[FieldOrigin])
+	if err != nil {
+		return Record{}, err
+	}
+	if h.State == Completed {
+		field := fieldAnswer
+		if h.Detached {
+			field = AnswerField(h.Owner)
+		}
+		answer, ok := fields[field]
+		if !ok {
+			return Record{}, MissingAnswer
+		}
+		r.Answer = []byte(answer)
+	}
+	for field, value := range fields {
+		if name, ok := strings.CutPrefix(field, fieldStep); ok {
+			if r.Steps == nil {
+				r.Steps = make(map[string][]byte)
+			}
+			r.Steps[name] = []byte(value)
+		}
+	}
+	return r, nil
+}
+
+// MissingAnswer is the damage of a completed record without an answer.
+const MissingAnswer Damage = "answer is missing"
+
+// ParseSummary reads a record without its answer and its steps, given what is left of its
+// expiry and the fields [FieldHeader] and [FieldOrigin].
+func ParseSummary(ttl time.Duration, header, origin string) (Record, error) {
+	_, r, err := parse(ttl, header, origin)
+	return r, err
+}
+
+func parse(ttl time.Duration, header, origin string) (Header, Record, error) {
+	h, err := parseHeader(header)
+	if err != nil {
+		return Header{}, Record{}, err
+	}
+	if ttl < 0 {
+		return Header{}, Record{}, Damage("it does not expire")
+	}
+	r, err := h.record(ttl, origin)
+	if err != nil {
+		return Header{}, Record{}, err
+	}
+	h.holdLapsed(&r)
+	return h, r, nil
+}

@@ -1,0 +1,123 @@
+package redisproto
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A connection that has lost its place hands out the reply to another's claim. It must not
+// start a run.
+func TestRedisReplyOfAnotherClaim(t *testing.T) {
+	t.Parallel()
+	claim, err := NewClaim([16]byte{1}, [32]byte{}, false, time.Second, time.Hour)
+	require.NoError(t, err)
+	other := [16]byte{2}
+	for _, reply := range [][]string{{"3600000"}, {"3600000", string(other[:])}, {"3600000", ""}} {
+		r, _, err := claim.ParseClaim(reply)
+		require.Error(t, err)
+		require.NotErrorAs(t, err, new(Damage), "the record may be sound, and the claim may have been granted")
+		require.False(t, r.Mine)
+	}
+	r, _, err := claim.ParseClaim([]string{"3600000", string(claim.Owner[:])})
+	require.NoError(t, err)
+	require.True(t, r.Mine)
+}
+
+// FuzzRedisReply: whatever a server answers to a claim, it is read as a record that makes
+// sense or as an error, and nothing but the claim's own owner makes it the caller's.
+func FuzzRedisReply(f *testing.F) {
+	claim, err := NewClaim([16]byte{1}, [32]byte{}, false, time.Second, time.Hour)
+	if err != nil {
+		f.Fatal(err)
+	}
+	own := string(claim.Encode())
+	completed := claim
+	completed.State, completed.Owner = Completed, [16]byte{2}
+	f.Add("3600000")
+	f.Add("3600000\n" + string(claim.Owner[:]))
+	f.Add("3600000\n" + own + "\n\n\nstep\nvalue")
+	f.Add("3600000\n" + string(completed.Encode()) + "\n\nanswer")
+	f.Add("-1\n" + own + "\n")
+	f.Fuzz(func(t *testing.T, lines string) {
+		reply := strings.Split(lines, "\n")
+		r, detached, err := claim.ParseClaim(reply)
+		if err != nil {
+			if r.Mine || r.Answer != nil || r.Steps != nil {
+				t.Fatalf("%q: %+v with %v", reply, r, err)
+			}
+			return
+		}
+		if r.State < Claimed || r.State > Held || r.Attempt < 1 || r.Lease < 0 || r.Age < 0 || r.TTL < 0 {
+			t.Fatalf("%q: impossible record %+v", reply, r)
+		}
+		if len(reply) == 2 && reply[1] == string(claim.Owner[:]) {
+			return // the server has made the record for this claim
+		}
+		h, err := parseHeader(reply[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Mine && (h.Owner != claim.Owner || h.Fingerprint != claim.Fingerprint || h.State != Claimed) {
+			t.Fatalf("%q: another's claim is the caller's", reply)
+		}
+		if (r.Answer != nil || detached != "") && (h.State != Completed || h.Fingerprint != claim.Fingerprint) {
+			t.Fatalf("%q: an answer of %+v", reply, r)
+		}
+		if r.Steps != nil && !r.Mine {
+			t.Fatalf("%q: steps of another's claim", reply)
+		}
+	})
+}
+
+// What is read without the answer is what is read with it, and what is damaged is neither
+// absent nor a record.
+func TestRedisRecords(t *testing.T) {
+	t.Parallel()
+	h, err := NewClaim([16]byte{1}, [32]byte{2}, true, time.Second, time.Hour)
+	require.NoError(t, err)
+	claimed := map[string]string{"m": string(h.Encode()), "s:charge": "paid", "s:": "nameless", "w": ""}
+	r, err := ParseRecord(time.Hour, claimed)
+	require.NoError(t, err)
+	require.Equal(t, map[string][]byte{"charge": []byte("paid"), "": []byte("nameless")}, r.Steps)
+	r.Steps = nil
+	summary, err := ParseSummary(time.Hour, claimed["m"], "")
+	require.NoError(t, err)
+	require.Equal(t, summary, r)
+	require.Equal(t, time.Second, r.Lease)
+
+	lapsed, err := ParseSummary(time.Minute, claimed["m"], "")
+	require.NoError(t, err)
+	require.Equal(t, Held, lapsed.State)
+
+	h.State = Completed
+	whole := string(h.Encode())
+	h.Detached = true
+	detached := string(h.Encode())
+	for name, fields := range map[string]map[string]string{
+		"in the record": {"m": whole, "r": "answer", "r:" + string(h.Owner[:]): "of a call that came too late"},
+		"detached":      {"m": detached, "r": "of an earlier owner", "r:" + string(h.Owner[:]): "answer"},
+	} {
+		r, err := ParseRecord(time.Minute, fields)
+		require.NoError(t, err, name)
+		require.Equal(t, "answer", string(r.Answer), name)
+	}
+
+	for name, fields := range map[string]map[string]string{
+		"no header":          {"r": "answer"},
+		"a header cut off":   {"m": whole[:63], "r": "answer"},
+		"no answer":          {"m": whole},
+		"no detached answer": {"m": detached, "r": "answer"},
+		"half an origin":     {"m": whole, "r": "answer", "o": "half"},
+	} {
+		_, err := ParseRecord(time.Minute, fields)
+		require.ErrorAs(t, err, new(Damage), name)
+	}
+	_, err = ParseRecord(-1, claimed)
+	require.ErrorAs(t, err, new(Damage), "a record that never expires is not ours")
+	_, err = ParseRecord(time.Hour, map[string]string{"m": "\x02 and more"})
+	require.ErrorIs(t, err, ErrNewer)
+	require.NotErrorAs(t, err, new(Damage))
+}

@@ -1,0 +1,34 @@
+// Package redisproto is what the Redis store and its scripts agree on: the stored form of
+// a record, the scripts with their arguments and results, and the form of their replies.
+// It also reads what a server says about itself. It sends nothing: the store does.
+package redisproto
+
+import (
+	"errors"
+	"fmt"
+)
+
+// A Damage is an error that says what is wrong with a stored record. It never means that
+// there is no record.
+type Damage string
+
+func (d Damage) Error() string { return string(d) }
+
+func damagef(format string, args ...any) error { return Damage(fmt.Sprintf(format, args...)) }
+
+// ErrNewer says that the record is in a form that this version does not know. It is not
+// a [Damage]: the record is sound, and a process with the newer version can read it.
+var ErrNewer = errors.New("record was written by a newer version of this package")
+
+// The names of the fields of a record that are read on their own.
+const (
+	FieldHeader = "m"
+	FieldOrigin = "o"
+
+	fieldAnswer = "r"
+	fieldStep   = "s:" // and the name of the step
+)
+
+// AnswerField returns the name of the field that a detached answer is in: one that the
+// owner has stored there itself, because it is too large to travel through a script.
+func AnswerField(owner [16]byte) string { return fieldAnswer + ":" + string(owner[:]) }

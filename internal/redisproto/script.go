@@ -1,0 +1,157 @@
+package redisproto
+
+import (
+	"crypto/sha1" //nolint:gosec // names a script to the server, protects nothing
+	_ "embed"     // the scripts
+	"encoding/hex"
+	"time"
+)
+
+// A script is one atomic step of the Redis store. A server that has seen its source knows
+// it by its digest.
+type script struct {
+	source string
+	digest any // a string, as an argument of a command
+}
+
+func newScript(source string) script {
+	source = recordLua + source
+	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
+	return script{source, hex.EncodeToString(sum[:])}
+}
+
+var (
+	//go:embed lua/record.lua
+	recordLua string
+	//go:embed lua/claim.lua
+	claimLua string
+	//go:embed lua/settle.lua
+	settleLua string
+	//go:embed lua/renew.lua
+	renewLua string
+	//go:embed lua/step.lua
+	stepLua string
+	//go:embed lua/resolve.lua
+	resolveLua string
+	//go:embed lua/forget.lua
+	forgetLua string
+
+	claimScript   = newScript(claimLua)
+	settleScript  = newScript(settleLua)
+	renewScript   = newScript(renewLua)
+	stepScript    = newScript(stepLua)
+	resolveScript = newScript(resolveLua)
+	forgetScript  = newScript(forgetLua)
+)
+
+// Digests returns the digests by the names of the scripts. A message to a server that
+// executes a script contains its digest, by which a test finds it.
+func Digests() map[string]string {
+	digests := make(map[string]string)
+	for name, s := range map[string]script{
+		"claim": claimScript, "settle": settleScript, "renew": renewScript,
+		"step": stepScript, "resolve": resolveScript, "forget": forgetScript,
+	} {
+		digests[name], _ = s.digest.(string)
+	}
+	return digests
+}
+
+// What the scripts that return a number return. [Call] says for each what it means.
+const (
+	Done    = 1
+	Refused = 0
+	Absent  = -1
+	Damaged = -2 // there is no header, or one that cannot be read
+	Newer   = -3 // see ErrNewer
+)
+
+// A Call is the execution of a script on one record.
+type Call struct {
+	script *script
+	line   []any
+}
+
+// newCall returns a call of the script on the record of that name.
+func newCall(s *script, name string, args ...any) Call {
+	line := make([]any, 0, 4+len(args))
+	return Call{s, append(append(line, "evalsha", s.digest, "1", name), args...)}
+}
+
+// Name returns the name of the record.
+func (c Call) Name() string { return c.line[3].(string) }
+
+// ByDigest returns the command that a server which knows the script executes. The others
+// answer NOSCRIPT.
+func (c Call) ByDigest() []any { return c.line }
+
+// BySource returns the command that every server executes. It replaces the one that
+// ByDigest has returned.
+func (c Call) BySource() []any {
+	c.line[0], c.line[1] = "eval", c.script.source
+	return c.line
+}
+
+// Claim returns the call that asks for the right to run, with h as the header of a first
+// claim. [Header.ParseClaim] reads its reply. With watch the caller will wait for the
+// record to settle.
+func (h *Header) Claim(name string, watch bool) Call {
+	flag := "0"
+	if watch {
+		flag = "1"
+	}
+	return newCall(&claimScript, name, h.Encode(), h.Lifetime.Milliseconds(), flag)
+}
+
+// Renew returns the call that starts lease and lifetime anew. Refused: the owner does not
+// hold the claim.
+func Renew(name string, owner [16]byte) Call {
+	return newCall(&renewScript, name, owner[:])
+}
+
+// SaveStep returns the call that records a step. Refused: the owner does not hold the
+// claim.
+func SaveStep(name string, owner [16]byte, step string, value []byte) Call {
+	return newCall(&stepScript, name, owner[:], fieldStep+step, value)
+}
+
+// Settle returns the call that ends a claim without an answer: state is [Released] or
+// [Held]. Those who wait are told on the channel. Refused: the owner does not hold the
+// claim.
+func Settle(name string, owner [16]byte, state byte, channel string) Call {
+	return newCall(&settleScript, name, owner[:], int(state), channel, "")
+}
+
+// Complete returns the call that records an answer and keeps it for ttl, which is one
+// that [RoundTTL] has returned. Refused: the owner does not hold the claim.
+func Complete(name string, owner [16]byte, channel string, ttl time.Duration, answer []byte) Call {
+	return newCall(&settleScript, name,
+		owner[:], int(Completed), channel, ttl.Milliseconds(), encodeLifetime(ttl), answer)
+}
+
+// CompleteDetached is [Complete] for an answer that an HSETNX in the same transaction has
+// put into [AnswerField]. When the call is refused it takes that field away again.
+func CompleteDetached(name string, owner [16]byte, channel string, ttl time.Duration) Call {
+	return newCall(&settleScript, name,
+		owner[:], int(Completed), channel, ttl.Milliseconds(), encodeLifetime(ttl), "", "1")
+}
+
+// ResolveReleased returns the call that makes a held record claimable. Refused: the record
+// is not held or has another attempt.
+func ResolveReleased(name string, attempt int, channel string) Call {
+	return newCall(&resolveScript, name, attempt, int(Released), channel, "")
+}
+
+// ResolveCompleted returns the call that gives a held record an answer and keeps it for
+// ttl, which is one that [RoundTTL] has returned. Refused: the record is not held or has
+// another attempt.
+func ResolveCompleted(name string, attempt int, channel string, ttl time.Duration, answer []byte) Call {
+	return newCall(&resolveScript, name,
+		attempt, int(Completed), channel, ttl.Milliseconds(), encodeLifetime(ttl), answer)
+}
+
+// Forget returns the call that removes a record. Attempt 0 stands for any. Refused: the
+// record has another attempt or its lease has not ended.
+func Forget(name string, attempt int) Call {
+	return newCall(&forgetScript, name, attempt)
+}

@@ -1,0 +1,43 @@
+package redisproto
+
+import (
+	"crypto/sha1" //nolint:gosec // names a script to the server, protects nothing
+	"encoding/hex"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Every call is one script on one key, and the source that a server is given when it does
+// not know the digest is the source of that digest.
+func TestRedisCalls(t *testing.T) {
+	t.Parallel()
+	owner, ttl := [16]byte{1}, time.Minute
+	claim, err := NewClaim(owner, [32]byte{}, false, time.Second, time.Hour)
+	require.NoError(t, err)
+	for script, calls := range map[string][]Call{
+		"claim": {claim.Claim("name", false), claim.Claim("name", true)},
+		"renew": {Renew("name", owner)},
+		"step":  {SaveStep("name", owner, "step", []byte("value"))},
+		"settle": {
+			Settle("name", owner, Released, "channel"), Settle("name", owner, Held, "channel"),
+			Complete("name", owner, "channel", ttl, []byte("answer")), CompleteDetached("name", owner, "channel", ttl),
+		},
+		"resolve": {ResolveReleased("name", 1, "channel"), ResolveCompleted("name", 1, "channel", ttl, []byte("answer"))},
+		"forget":  {Forget("name", 0)},
+	} {
+		for _, call := range calls {
+			require.Equal(t, "name", call.Name())
+			byDigest := append([]any(nil), call.ByDigest()...)
+			require.Equal(t, []any{"evalsha", Digests()[script], "1", "name"}, byDigest[:4])
+			bySource := call.BySource()
+			source, ok := bySource[1].(string)
+			require.True(t, ok)
+			sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
+			require.Equal(t, byDigest[1], hex.EncodeToString(sum[:]))
+			require.Equal(t, "eval", bySource[0])
+			require.Equal(t, byDigest[2:], bySource[2:])
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package idempotency
+
+// How the calls of a RedisStore reach the server: scripts by their digests, answers past
+// the scripts, WAIT for the replicas, slots that move, and what errors mean.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/idempotency/internal/redisproto"
+)
+
+// errTooFewReplicas is what [WithReplicas] is about.
+var errTooFewReplicas = errors.New("idempotency: redis: too few replicas have confirmed the record")
+
+// settle makes a call that returns a number, and returns what the number means. refused
+// is what it means if the script has refused.
+func (s *RedisStore) settle(ctx context.Context, call redisproto.Call, durable bool, refused error) error {
+	cmd, confirmed, err := runScript(ctx, s, redis.NewIntCmd, call, durable)
+	if err != nil {
+		return err
+	}
+	if err := redisResult(cmd.Val(), refused); err != nil {
+		return err
+	}
+	if !confirmed {
+		return errTooFewReplicas
+	}
+	return nil
+}
+
+// redisResult returns what the number means that a script has returned.
+func redisResult(n int64, refused error) error {
+	switch n {
+	case redisproto.Done:
+		return nil
+	case redisproto.Absent:
+		return ErrNotFound
+	case redisproto.Damaged:
+		return redisError(redisproto.Damage("impossible header"))
+	case redisproto.Newer:
+		return redisError(redisproto.ErrNewer)
+	default:
+		return refused
+	}
+}
+
+// redisError turns an error of redisproto into one of the store.
+func redisError(err error) error {
+	if err == nil {
+		return nil
+	}
+	var damage redisproto.Damage
+	if errors.As(err, &damage) {
+		return fmt.Errorf("%w: redis: %w", ErrCorrupt, err)
+	}
+	return fmt.Errorf("idempotency: redis: %w", err)
+}
+
+// runScript makes a call on the server that holds the record. newCmd makes the command
+// that reads the reply. With durable, the call waits for as many replicas as the store
+// asks for, and confirmed tells whether they have what the script wrote.
+func runScript[C redis.Cmder](
+	ctx context.Context, s *RedisStore, newCmd func(context.Context, ...any) C, call redisproto.Call, durable bool,
+) (cmd C, confirmed bool, err error) {
+	cmd = newCmd(ctx, call.ByDigest()...)
+	durable = durable && s.replicas > 0
+	confirmed, err = s.send(ctx, cmd, durable, call.Name())
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		cmd = newCmd(ctx, call.BySource()...)
+		confirmed, err = s.send(ctx, cmd, durable, call.Name())
+	}
+	if err != nil {
+		return cmd, false, s.failure(ctx, err)
+	}
+	return cmd, confirmed, nil
+}
+
+// send sends one command, and with durable a WAIT behind it.
+func (s *RedisStore) send(ctx context.Context, cmd redis.Cmder, durable bool, name string) (confirmed bool, err error) {
+	if !durable {
+		_ = s.client.Process(ctx, cmd)
+		return true, cmd.Err()
+	}
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return s.confirm(ctx, s.client.Pipeline(), cmd)
+	}
+	master, err := cluster.MasterForKey(ctx, name) // WAIT has no key to follow
+	if err != nil {
+		return false, err
+	}
+	confirmed, err = s.confirm(ctx, master.Pipeline(), cmd)
+	addr, moving := redis.IsAskError(err)
+	if !moving {
+		if addr, moving = redis.IsMovedError(err); !moving {
+			return confirmed, err
+		}
+		s.reloadAfter(ctx, err)
+	}
+	// The record's slot is moving, or has moved. The client follows by itself where it
+	// chooses the server, and this pipeline was for one.
+	o := *master.Options()
+	o.Addr, o.PoolSize, o.MinIdleConns = redisproto.DialAddr(addr), 1, 0
+	next := redis.NewClient(&o)
+	defer func() { _ = next.Close() }()
+	pipe := next.Pipeline()
+	_ = pipe.Process(ctx, redis.NewCmd(ctx, "asking")) // without effect where the slot belongs
+	return s.confirm(ctx, pipe, cmd)
+}
+
+// confirm sends a command with a WAIT behind it. WAIT speaks of the writes of its own
+// connection: elsewhere it says that all is well although nothing has arrived. So both
+// travel in one pipeline.
+func (s *RedisStore) confirm(ctx context.Context, pipe redis.Pipeliner, cmd redis.Cmder) (bool, error) {
+	_ = pipe.Process(ctx, cmd)
+	wait := redis.NewIntCmd(ctx, "wait", s.replicas, s.patience.Milliseconds())
+	_ = pipe.Process(ctx, wait)
+	_, err := pipe.Exec(ctx)
+	if err := cmd.Err(); err != nil {
+		return false, err
+	}
+	if err != nil { // that of WAIT, or of a hook, which leaves the commands without a result
+		return false, err
+	}
+	return wait.Val() >= int64(s.replicas), nil
+}
+
+// failure turns an error of the client into one of the store.
+func (s *RedisStore) failure(ctx context.Context, err error) error {
+	s.reloadAfter(ctx, err)
+	var reply redis.Error
+	if errors.As(err, &reply) {
+		switch text := reply.Error(); {
+		case strings.Contains(text, "WRONGTYPE"):
+			return redisError(redisproto.Damage("not a hash"))
+		case strings.Contains(text, "OOM command not allowed"):
+			return fmt.Errorf("%w: redis: %w", ErrStoreFull, err)
+		}
+	}
+	// A client that obeys the context reports the deadline as a timeout of the network.
+	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) && !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("idempotency: redis: %w: %w", context.DeadlineExceeded, err)
+	}
+	return fmt.Errorf("idempotency: redis: %w", err)
+}
+
+// redisReload is how often a store asks a Cluster client at most to renew its view.
+const redisReload = time.Second
+
+// reloadAfter makes a Cluster client ask again who is master of what when err suggests
+// that its view is out of date: there was no reply, or one of a server that is not
+// master. By itself the client turns to a dead master until its regular look, up to a
+// minute later.
+func (s *RedisStore) reloadAfter(ctx context.Context, err error) {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok || errors.Is(err, context.Canceled) {
+		return
+	}
+	var reply redis.Error
+	_, moved := redis.IsMovedError(err)
+	if errors.As(err, &reply) && !moved && !redis.IsReadOnlyError(err) && !redis.IsClusterDownError(err) {
+		return
+	}
+	now, last := time.Now().UnixMilli(), s.reloaded.Load()
+	if now-last >= redisReload.Milliseconds() && s.reloaded.CompareAndSwap(last, now) {
+		cluster.ReloadState(ctx)
+	}
+}

@@ -1,0 +1,149 @@
+package idempotency
+
+// The calls of a run: Claim, and those of the owner of the claim. A call is durable, which
+// means that it waits for the replicas that the store asks for, when forgetting it would
+// let a run or a step happen twice.
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/idempotency/internal/redisproto"
+)
+
+// redisDetach is the size above which an answer goes past the scripts, because Redis
+// copies and hashes every string that enters or leaves one. On loopback, that costs as
+// much as a transaction (and a second command for a replay) at 12 to 16 KiB, and three
+// times as much at 1 MiB.
+const redisDetach = 16 << 10
+
+// Claim implements [Store].
+func (s *RedisStore) Claim(ctx context.Context, key string, c Claim) (Record, error) {
+	name := s.prefix + key
+	h, err := redisproto.NewClaim(c.Owner, c.Fingerprint, c.Hold, c.Lease, c.Retention)
+	if err != nil {
+		return Record{}, redisError(err)
+	}
+	for range 3 {
+		cmd, confirmed, err := runScript(ctx, s, redis.NewStringSliceCmd, h.Claim(name, c.Watch), true)
+		if err != nil {
+			return Record{}, err
+		}
+		r, detached, err := h.ParseClaim(cmd.Val())
+		switch {
+		case err != nil:
+			return Record{}, redisError(err)
+		case r.Mine && !confirmed:
+			// The claim stays in place. A run that has happened, and whose record was lost,
+			// gets it back this way and can record its answer. A run that has not begun
+			// releases it.
+			return Record{}, errTooFewReplicas
+		case detached == "":
+			return redisRecord(r), nil
+		}
+		r.Answer, err = s.field(ctx, name, detached)
+		if err == nil {
+			return redisRecord(r), nil
+		}
+		if !errors.Is(err, redis.Nil) {
+			return Record{}, s.failure(ctx, err)
+		}
+		// The record has expired since the claim: ask again.
+	}
+	return Record{}, redisError(redisproto.MissingAnswer)
+}
+
+// redisRecord returns a record as it was read.
+func redisRecord(r redisproto.Record) Record {
+	return Record{
+		State: State(r.State), Mine: r.Mine, Attempt: r.Attempt, Fingerprint: r.Fingerprint, Origin: r.Origin,
+		Lease: r.Lease, TTL: r.TTL, Age: r.Age, Answer: r.Answer, Steps: r.Steps,
+	}
+}
+
+// field reads one field from the master. A transaction never goes to a replica, where
+// a Cluster client may send plain reads and the field may not have arrived yet.
+func (s *RedisStore) field(ctx context.Context, name, field string) ([]byte, error) {
+	tx := s.client.TxPipeline()
+	get := tx.HGet(ctx, name, field)
+	_, err := tx.Exec(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return get.Bytes()
+}
+
+// asOwner makes a call of an owner. Nobody owns a record that was settled by hand: its
+// owner is zero.
+func (s *RedisStore) asOwner(ctx context.Context, o Owner, call redisproto.Call, durable bool) error {
+	if o == (Owner{}) {
+		return ErrNotOwner
+	}
+	return s.settle(ctx, call, durable, ErrNotOwner)
+}
+
+// Renew implements [Store].
+func (s *RedisStore) Renew(ctx context.Context, key string, o Owner) error {
+	return s.asOwner(ctx, o, redisproto.Renew(s.prefix+key, o), true)
+}
+
+// SaveStep implements [StepStore].
+func (s *RedisStore) SaveStep(ctx context.Context, key string, o Owner, name string, value []byte) error {
+	return s.asOwner(ctx, o, redisproto.SaveStep(s.prefix+key, o, name, value), true)
+}
+
+// Release implements [Store]. It does not wait for replicas: a failover that forgets it costs
+// a lease, and runs nothing twice.
+func (s *RedisStore) Release(ctx context.Context, key string, o Owner) error {
+	return s.asOwner(ctx, o, redisproto.Settle(s.prefix+key, o, redisproto.Released, s.channel), false)
+}
+
+// Hold implements [Store].
+func (s *RedisStore) Hold(ctx context.Context, key string, o Owner) error {
+	return s.asOwner(ctx, o, redisproto.Settle(s.prefix+key, o, redisproto.Held, s.channel), true)
+}
+
+// Complete implements [Store].
+func (s *RedisStore) Complete(ctx context.Context, key string, o Owner, c Completion) error {
+	ttl, err := redisproto.RoundTTL(c.TTL)
+	if err != nil {
+		return redisError(err)
+	}
+	if len(c.Answer) > redisDetach && s.replicas == 0 {
+		discarded, err := s.completeDetached(ctx, key, o, c.Answer, ttl)
+		if !discarded {
+			return err
+		}
+	}
+	return s.asOwner(ctx, o, redisproto.Complete(s.prefix+key, o, s.channel, ttl, c.Answer), true)
+}
+
+// completeDetached is Complete for a large answer, which goes past the scripts into a
+// field of its owner. It is one round trip and one atomic step. A server that is out of
+// memory discards the whole transaction, because HSETNX is the first write in it.
+func (s *RedisStore) completeDetached(
+	ctx context.Context, key string, o Owner, answer []byte, ttl time.Duration,
+) (discarded bool, err error) {
+	if o == (Owner{}) {
+		return false, ErrNotOwner
+	}
+	name := s.prefix + key
+	tx := s.client.TxPipeline()
+	// HSETNX, because a repeated call must not change a completed record.
+	tx.HSetNX(ctx, name, redisproto.AnswerField(o), answer)
+	// The source and not the digest: if the server did not know the script, the field
+	// would stay there.
+	flip := redis.NewIntCmd(ctx, redisproto.CompleteDetached(name, o, s.channel, ttl).BySource()...)
+	_ = tx.Process(ctx, flip)
+	_, err = tx.Exec(ctx)
+	if redis.IsExecAbortError(err) || redis.IsOOMError(err) {
+		return true, err
+	}
+	if err != nil {
+		return false, s.failure(ctx, err)
+	}
+	return false, redisResult(flip.Val(), ErrNotOwner)
+}
