@@ -45,23 +45,6 @@ func TestSealerOpensOnlyWhatItSealed(t *testing.T) {
 	}
 }
 
-func TestSealerRotatesKeys(t *testing.T) {
-	t.Parallel()
-	old, err := guardtest.NewSealer(t, 1).Seal([]byte("answer"), nil)
-	require.NoError(t, err)
-	rotated := guardtest.NewSealer(t, 2, 1)
-	opened, err := rotated.Open(old, nil)
-	require.NoError(t, err)
-	require.Equal(t, "answer", string(opened))
-
-	fresh, err := rotated.Seal([]byte("answer"), nil)
-	require.NoError(t, err)
-	_, err = guardtest.NewSealer(t, 1).Open(fresh, nil)
-	require.Error(t, err, "sealed with the former key")
-	_, err = guardtest.NewSealer(t, 2).Open(fresh, nil)
-	require.NoError(t, err)
-}
-
 func TestSealerRefusesKeysOfAnotherSize(t *testing.T) {
 	t.Parallel()
 	for _, key := range [][]byte{nil, make([]byte, 16), make([]byte, 31), make([]byte, 33)} {

@@ -13,5 +13,4 @@
 //   - events.go: what a guard reports
 //   - redis.go: clients, stores and servers of Redis
 //   - main.go: the check for goroutines that are left behind
-//   - docs.go: the files of the module that tests compare with the code
 package guardtest

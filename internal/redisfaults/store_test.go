@@ -44,29 +44,6 @@ func TestRedisScriptsForgotten(t *testing.T) {
 	}
 }
 
-func TestRedisServerRestarted(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, "--appendonly", "yes")
-	s := guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr))
-	ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
-	_, err := s.Claim(ctx, key, c)
-	require.NoError(t, err)
-	require.NoError(t, s.SaveStep(ctx, key, c.Owner, "a", []byte("1")))
-
-	server.Kill()
-	_, err = s.Claim(ctx, key, guardtest.RedisClaim())
-	require.Error(t, err)
-	server.Restart(t)
-
-	r, err := s.Get(ctx, key)
-	require.NoError(t, err)
-	require.Equal(t, idempotency.StateClaimed, r.State)
-	require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
-	r, err = s.Claim(ctx, key, guardtest.RedisClaim())
-	require.NoError(t, err)
-	require.Equal(t, string(guardtest.LargeAnswer), string(r.Answer))
-}
-
 // A server that is out of memory takes no new keys, and settles those that it has.
 func TestRedisOutOfMemory(t *testing.T) {
 	t.Parallel()
@@ -147,17 +124,6 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 	r, err = s.Get(ctx, renewed)
 	require.NoError(t, err)
 	require.Equal(t, map[string][]byte{"a": []byte("1")}, r.Steps)
-}
-
-// A replica takes no claims, and does not hand one out either.
-func TestRedisReadOnlyReplica(t *testing.T) {
-	t.Parallel()
-	master := redistest.Start(t)
-	replica := redistest.StartReplica(t, master)
-	s := guardtest.RedisStore(t, guardtest.RedisClient(t, replica.Addr))
-	_, err := s.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
-	require.ErrorContains(t, err, "READONLY")
-	require.NotErrorIs(t, err, idempotency.ErrStoreFull)
 }
 
 func TestRedisCheck(t *testing.T) {
