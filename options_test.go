@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -126,12 +127,14 @@ func TestWithSwitchesOff(t *testing.T) {
 	require.Equal(t, http.StatusCreated, lax.Do(t, guardtest.Call{}).Status)
 	require.Equal(t, http.StatusCreated, lax.Do(t, guardtest.Call{Key: "raw"}).Status)
 
-	store := &guardtest.FaultStore{}
-	store.Fail(guardtest.Refuse)
-	open := guardtest.NewGuard(t, store, idempotency.WithFailOpen(true))
-	require.Equal(t, http.StatusCreated, guardtest.ServeRecorder(t, open.Handler(h)).Do(t, guardtest.Call{Key: "k"}).Status)
-	closed := guardtest.ServeRecorder(t, open.With(idempotency.WithFailOpen(false)).Handler(h))
-	guardtest.RequireProblem(t, closed.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+	synctest.Test(t, func(t *testing.T) { // the guard goes on to give its claims back
+		store := &guardtest.FaultStore{}
+		store.Fail(guardtest.Refuse)
+		open := guardtest.NewGuard(t, store, idempotency.WithFailOpen(true))
+		require.Equal(t, http.StatusCreated, guardtest.ServeRecorder(t, open.Handler(h)).Do(t, guardtest.Call{Key: "k"}).Status)
+		closed := guardtest.ServeRecorder(t, open.With(idempotency.WithFailOpen(false)).Handler(h))
+		guardtest.RequireProblem(t, closed.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+	})
 }
 
 // A route's observer joins those of its guard, and is told nothing of other routes.
