@@ -2,94 +2,52 @@ package idempotency
 
 import (
 	"bytes"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 
+	"example.com/idempotency/internal/aesgcm"
 	"example.com/idempotency/internal/response"
 )
 
-// A Sealer encrypts and authenticates answers before they reach the store; see
-// [WithSealer] and [NewSealer]. Both methods are given data that the sealed answer must
-// be bound to: opening with other data must fail, so that an answer that is moved to
-// another key answers nobody. They must be safe for concurrent use and must not keep or
-// change their arguments.
+// How answers and steps are sealed before they reach the store. What is inside the seal is
+// the business of package response and of step.go; the cipher is in package aesgcm.
+
+// A Sealer encrypts and authenticates answers before they reach the store; see [WithSealer]
+// and [NewSealer]. Both methods get data to which a sealed answer must be bound. Open must
+// fail if it gets other data than Seal got. An answer that somebody moves to another key then
+// answers nobody.
+//
+// The methods must be safe for concurrent use, and must not keep or change their arguments.
 type Sealer interface {
-	// Seal returns the form of an answer that is stored. With an error, or a
-	// panic, the answer is not recorded, and its key is held.
+	// Seal returns the form of an answer to store. If it returns an error or panics, the
+	// answer is not recorded and its key is held.
 	Seal(answer, bound []byte) ([]byte, error)
-	// Open returns what was sealed. With an error nobody is answered and nothing runs.
+	// Open returns the answer from its sealed form. If it returns an error, the client gets
+	// no answer and nothing runs.
 	Open(sealed, bound []byte) ([]byte, error)
 }
 
-// NewSealer returns a [Sealer] that uses AES-256-GCM with random nonces. Each key has
-// 32 bytes; any other length is an error. New answers are sealed with current; those sealed with one of the former
-// keys can still be opened, so that a key is rotated by moving it to the end for as
-// long as the longest TTL.
+// NewSealer returns a [Sealer] that uses AES-256-GCM with random nonces. A key has 32 bytes;
+// any other length is an error. The sealer seals new answers with current. It still opens
+// answers that were sealed with one of the former keys. To rotate a key, pass it as the last
+// of the former keys for as long as the longest TTL.
 func NewSealer(current []byte, former ...[]byte) (Sealer, error) {
-	s := &gcmSealer{}
-	for _, key := range append([][]byte{current}, former...) {
-		if len(key) != 32 {
-			return nil, fmt.Errorf("idempotency: NewSealer: key of %d bytes, want 32", len(key))
-		}
-		block, err := aes.NewCipher(key)
-		if err != nil {
-			return nil, fmt.Errorf("idempotency: NewSealer: %w", err)
-		}
-		aead, err := cipher.NewGCMWithRandomNonce(block)
-		if err != nil {
-			return nil, fmt.Errorf("idempotency: NewSealer: %w", err)
-		}
-		sum := sha256.Sum256(append([]byte("idempotency sealer key id\x00"), key...))
-		s.keys = append(s.keys, sealingKey{id: [keyIDLen]byte(sum[:]), aead: aead})
+	s, err := aesgcm.New(current, former...)
+	if err != nil {
+		return nil, fmt.Errorf("idempotency: NewSealer: %w", err)
 	}
 	return s, nil
 }
 
-// keyIDLen bytes of a digest of the key stand before each sealed answer and tell which
-// key opens it.
-const keyIDLen = 4
-
-type sealingKey struct {
-	id   [keyIDLen]byte
-	aead cipher.AEAD
-}
-
-type gcmSealer struct{ keys []sealingKey }
-
-func (s *gcmSealer) Seal(answer, bound []byte) ([]byte, error) {
-	k := s.keys[0]
-	dst := make([]byte, 0, keyIDLen+len(answer)+k.aead.Overhead())
-	return k.aead.Seal(append(dst, k.id[:]...), nil, answer, bound), nil
-}
-
-var errUnknownSealingKey = errors.New("idempotency: answer is sealed with an unknown key")
-
-func (s *gcmSealer) Open(sealed, bound []byte) ([]byte, error) {
-	if len(sealed) < keyIDLen {
-		return nil, ErrCorrupt
-	}
-	for _, k := range s.keys {
-		if k.id != [keyIDLen]byte(sealed) {
-			continue
-		}
-		if answer, err := k.aead.Open(nil, nil, sealed[keyIDLen:], bound); err == nil {
-			return answer, nil
-		}
-	}
-	return nil, errUnknownSealingKey
-}
-
-// sealedVersion is the first byte of a sealed answer, in place of response.Version.
+// sealedVersion is the first byte of a sealed answer or step. The first byte of a plain
+// answer is response.Version, which does not have the bit.
 const (
 	sealedBit     = 0x80
 	sealedVersion = sealedBit | response.Version
 )
 
-// seal returns the stored form of an answer. The plain form is bound to key and
-// fingerprint by what is inside it, the sealed one by its sealer.
+// seal returns the stored form of an answer. A plain form contains the key and fingerprint
+// that it belongs to. The sealer binds a sealed form to them.
 func (s *settings) seal(a *response.Answer, key string, fp Fingerprint) ([]byte, error) {
 	plain := a.Encode(key, fp)
 	if s.sealer == nil {
@@ -102,9 +60,9 @@ func (s *settings) seal(a *response.Answer, key string, fp Fingerprint) ([]byte,
 	return append([]byte{sealedVersion}, sealed...), nil
 }
 
-// unseal reads a stored answer. A guard with a sealer accepts nothing else: whoever can
-// write to the store could otherwise make up answers.
-// The fields are put into space if they fit.
+// unseal reads a stored answer, and puts its fields into space if they fit. With a sealer it
+// accepts nothing that is not sealed: anybody who can write to the store could otherwise make
+// up answers. Its errors wrap ErrCorrupt or response.ErrVersion.
 func (s *settings) unseal(stored []byte, key string, fp Fingerprint, space []response.Field) (response.Answer, error) {
 	if s.sealer != nil {
 		switch {
@@ -126,14 +84,9 @@ func (s *settings) unseal(stored []byte, key string, fp Fingerprint, space []res
 	return a, err
 }
 
-func bound(key string, fp Fingerprint) []byte {
-	b := append([]byte{sealedVersion}, key...)
-	return append(b, fp[:]...)
-}
-
-// sealStep and unsealStep do for the value of a step what seal and unseal do for an
-// answer. The byte in front is none of the kinds of a step: a guard without the sealer must
-// not take what is sealed for the mark of a step that may be run again.
+// sealStep returns the stored form of a step. A sealed one begins with a byte that is not one
+// of stepKinds. A guard without the sealer therefore never takes it for the mark of a step
+// that may run again.
 func (s *settings) sealStep(value []byte, key string, fp Fingerprint, name string) ([]byte, error) {
 	if s.sealer == nil {
 		return value, nil
@@ -145,6 +98,7 @@ func (s *settings) sealStep(value []byte, key string, fp Fingerprint, name strin
 	return append([]byte{sealedVersion}, sealed...), nil
 }
 
+// unsealStep reads a stored step. With a sealer it accepts nothing that is not sealed.
 func (s *settings) unsealStep(stored []byte, key string, fp Fingerprint, name string) ([]byte, error) {
 	value := stored
 	if s.sealer != nil {
@@ -161,4 +115,10 @@ func (s *settings) unsealStep(stored []byte, key string, fp Fingerprint, name st
 		return nil, fmt.Errorf("%w: step %q is of an unknown kind", ErrCorrupt, name)
 	}
 	return value, nil
+}
+
+// bound returns the data that a sealed answer is bound to. For a step, its name follows.
+func bound(key string, fp Fingerprint) []byte {
+	b := append([]byte{sealedVersion}, key...)
+	return append(b, fp[:]...)
 }
