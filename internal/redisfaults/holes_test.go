@@ -13,6 +13,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/faultproxy"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/redisproto"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
 )
@@ -87,7 +88,7 @@ func TestRedisStaleConnections(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	const connections = 4
-	claim := []byte(storeScripts(t, server)["claim"])
+	claim := []byte(redisproto.Digests()["claim"])
 	for name, test := range map[string]struct {
 		change func(*redis.Options)
 		kill   func(*faultproxy.Proxy)

@@ -17,6 +17,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/faultproxy"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/redisproto"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
 )
@@ -32,7 +33,7 @@ type wireFault struct {
 
 // A wireOp is a call of the store, and a run in which the call is made.
 type wireOp struct {
-	call   string // that executes a script, see storeScripts, or a command
+	call   string // that executes the script of that name, or a command
 	body   string // of the answer
 	status int    // of the first run
 	takes  time.Duration
@@ -66,7 +67,7 @@ func TestRedisMessageLost(t *testing.T) {
 	}), idempotency.WithLease(30*time.Millisecond))
 	warmUp.Do(t, guardtest.Call{Key: "warm-up"}) // the server knows all scripts
 
-	scripts := storeScripts(t, master)
+	scripts := redisproto.Digests()
 
 	cases := make(map[string]wireFault)
 	for name, op := range wireOps {
