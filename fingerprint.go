@@ -7,72 +7,74 @@ import (
 	"example.com/idempotency/internal/digest"
 )
 
-// A Fingerprint is the digest of the request that a key is bound to. Its first byte
-// names the algorithm and its version; the rest is the digest.
-//
-// To a [Store] it is 32 opaque bytes.
+// What a key is bound to: the functions that make a fingerprint of a request. How they hash it
+// is in internal/digest.
+
+// A Fingerprint is the digest of the request that a key is bound to. Its first byte names the
+// algorithm and its version. To a [Store] it is 32 opaque bytes.
 type Fingerprint [32]byte
 
-// A FingerprintFunc decides what of a request its key is bound to: requests with the
-// same key are retries of one intent if their fingerprints are equal, and a mistake of
-// the client if not. The body is what the handler will read; it must not be changed or
-// kept. With an error, the request is refused and no key is claimed.
+// A FingerprintFunc returns the fingerprint of a request, and so decides which parts of the
+// request its key is bound to. Two requests with the same key and equal fingerprints are
+// attempts of one intent. If the fingerprints differ, the client has used the key twice by
+// mistake. The body is what the handler will read. The function must not change or keep it.
+// If the function returns an error, the guard refuses the request and claims no key.
 //
-// The functions of this package are [RawFingerprint], which is the default,
-// [JSONFingerprint], and those made by [FieldsFingerprint]. Others use
-// [NewFingerprint]. What varies between attempts, such as a signature or the time of
-// sending, must not count, and what makes it another intent must.
+// This package has [RawFingerprint], which is the default, [JSONFingerprint] and
+// [FieldsFingerprint]. A function of your own makes its fingerprints with [NewFingerprint].
+// It must count everything that would make the request another intent. It must not count
+// anything that varies between attempts, such as a signature or the time of sending.
 type FingerprintFunc func(r *http.Request, body []byte) (Fingerprint, error)
 
-// RawFingerprint is the default [FingerprintFunc]. All of these count: method, path,
-// query, Content-Type, Content-Encoding, and each byte of the body. The spelling of the
-// two fields does not: not the case of names, not white space, not the order of the
-// parameters.
+// RawFingerprint is the default [FingerprintFunc]. It counts the method, the path, the query,
+// Content-Type, Content-Encoding and every byte of the body. The spelling of the two fields
+// does not count: neither the case of names, nor white space, nor the order of parameters.
 //
-// The boundary of a well-formed multipart body does not count either, because clients
-// draw another one for each attempt. Host and all other fields do not count: a retry
-// may reach the service by another name, and with another trace. What distinguishes
-// callers is the scope of their keys.
+// The boundary of a well-formed multipart body does not count, because clients choose a new
+// one for each attempt. Host and all other fields do not count, because a retry may reach the
+// service under another name and with another trace. The scope, and not the fingerprint,
+// distinguishes callers.
 //
-// It returns no errors, and does not allocate unless the path has characters to escape.
+// RawFingerprint never returns an error. It allocates only if the path has characters to
+// escape.
 func RawFingerprint(r *http.Request, body []byte) (Fingerprint, error) {
 	q := digestRequest(r, body)
 	return digest.Raw(&q), nil
 }
 
-// JSONFingerprint is a [FingerprintFunc] like [RawFingerprint] for clients that build
-// the body anew for each attempt: of a JSON body only the meaning counts, not the order
-// of members, white space, or the spelling of strings and numbers.
+// JSONFingerprint is a [FingerprintFunc] like [RawFingerprint], for clients that build the
+// body anew for each attempt. Only the meaning of a JSON body counts, and not the order of its
+// members, white space, or the spelling of strings and numbers.
 //
-// JSON is what says so, with the type application/json or one with the suffix +json.
-// The canonical form is that of RFC 8785, except that a number with more digits than
-// an IEEE double holds keeps them: different amounts never have the same fingerprint.
-// Any other body counts byte for byte, as does JSON that parsers read in different ways:
-// with a name twice in one object, with text that is not valid Unicode, or nested more
-// than 1,000 levels deep.
+// A body is JSON if its type is application/json or has the suffix +json. Its canonical form
+// is that of RFC 8785, with one exception: a number with more digits than an IEEE double holds
+// keeps them, so that different amounts never have the same fingerprint. Any other body counts
+// byte for byte. So does JSON that parsers read in different ways: with a name twice in one
+// object, with text that is not valid Unicode, or nested more than 1,000 levels deep.
 //
-// It returns no errors.
+// JSONFingerprint never returns an error.
 func JSONFingerprint(r *http.Request, body []byte) (Fingerprint, error) {
 	q := digestRequest(r, body)
 	return digest.JSON(&q), nil
 }
 
-// FieldsFingerprint returns a [FingerprintFunc] for which only some fields of a JSON
-// body count, besides method, path and query. It is for requests in which anything
-// else may change between attempts, such as the time of sending.
+// FieldsFingerprint returns a [FingerprintFunc] that counts only some fields of a JSON body,
+// besides the method, the path and the query. It is for requests in which something else may
+// change between attempts, such as the time of sending.
 //
-// A field is a path of member names, separated by dots: "customer.id". A dot or a
-// backslash in a name is written with a backslash before it. Where a path meets an
-// array, it goes on in each element: "items.sku" is the list of all. A field counts
-// with all that it contains, in the form that [JSONFingerprint] uses. A field that is
-// absent differs from one that is null.
+// A field is a path of member names separated by dots, for example "customer.id". Write a
+// backslash before a dot or a backslash that is part of a name. Where a path meets an array, it
+// continues in each element: "items.sku" selects the sku of every item. A field counts with all
+// that it contains, in the form that [JSONFingerprint] uses. A field that is absent differs
+// from one that is null.
 //
-// The names of the fields count, too: requests that were recorded with another list do
-// not match. Where JSONFingerprint would count the body byte for byte, everything
-// counts that does for [RawFingerprint].
+// The names of the fields count too, so requests that were recorded with another list do not
+// match. If JSONFingerprint would count the body byte for byte, the function counts what
+// [RawFingerprint] counts.
 //
-// FieldsFingerprint panics if no field is given or a path is malformed, as
-// [http.ServeMux.Handle] does for patterns. The function it returns has no errors.
+// FieldsFingerprint panics if there are no fields or if a path is malformed, as
+// [http.ServeMux.Handle] does for an invalid pattern. The function that it returns never
+// returns an error.
 func FieldsFingerprint(fields ...string) FingerprintFunc {
 	f, err := digest.ParseFields(fields...)
 	if err != nil {
@@ -84,21 +86,19 @@ func FieldsFingerprint(fields ...string) FingerprintFunc {
 	}
 }
 
-// NewFingerprint returns the fingerprint of the parts, for a [FingerprintFunc] of your
-// own. Each part is hashed with its length, so that parts cannot run into each other,
-// and with the version.
+// NewFingerprint returns the fingerprint of the parts, for a [FingerprintFunc] of your own. It
+// hashes the version, and each part with its length, so that parts cannot run into each other.
 //
-// The version is that of your function: change it when the function comes to hash
-// other parts, or the same ones in another order. It becomes the first byte of the
-// fingerprint. Versions below 128 are those of this package, and so 128 is added to
-// such a version.
+// The version is that of your function. Change it when the function begins to hash other parts,
+// or the same parts in another order. It becomes the first byte of the fingerprint. Versions
+// below 128 belong to this package, so NewFingerprint adds 128 to a version below that.
 func NewFingerprint(version byte, parts ...[]byte) Fingerprint {
 	return digest.Parts(version|0x80, parts...)
 }
 
-// fingerprintOf returns the function of this package that makes fingerprints of a
-// version, with which a record is compared that was made when another function was
-// configured. It is nil if the version alone does not tell.
+// fingerprintOf returns the function of this package that makes fingerprints of a version, or
+// nil if the version alone does not tell. A guard compares a record with the function that made
+// it, even if another one is configured now.
 func fingerprintOf(version byte) FingerprintFunc {
 	switch version {
 	case digest.VersionRaw:
@@ -113,7 +113,7 @@ func fingerprintOf(version byte) FingerprintFunc {
 func digestRequest(r *http.Request, body []byte) digest.Request {
 	path := r.URL.EscapedPath()
 	if r.URL.Opaque != "" {
-		// "POST mailto:a@b HTTP/1.1": net/http takes it, and it has no path.
+		// net/http accepts a target without a path, as in "POST mailto:a@b HTTP/1.1".
 		path = r.URL.Scheme + ":" + r.URL.Opaque
 	}
 	return digest.Request{

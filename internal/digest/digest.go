@@ -1,33 +1,33 @@
-// Package digest makes the digests that the library keeps instead of what they stand
-// for: fingerprints of requests, and the names of records.
+// Package digest makes the digests that the library keeps in place of data that clients send:
+// the fingerprints of requests, the names of records, and the keys that clients derive.
 //
 // # Layout
 //
-// A digest is the SHA-256 of a sequence of parts. Each part is written as its length,
-// a varint as of encoding/binary, and its bytes. So no two sequences of parts are
-// written alike: nothing can be moved from the end of one part to the start of the
-// next. The first part is a tag that names the rest.
+// A digest is the SHA-256 of a sequence of parts. Each part is written as its length, a varint
+// of encoding/binary, followed by its bytes. No two sequences of parts are written alike:
+// bytes cannot move from the end of one part to the start of the next. The first part is a tag
+// that names the rest.
 //
 //	record name       "idem-key" 0x01
 //	                  scope, key
 //	client's key      "idem-intent" 0x01
-//	                  what identifies the intent
+//	                  the parts that identify the intent
 //	raw request       "idem-fp" version 'r'
 //	                  method, path, query, content type, content codings, body
 //	multipart request "idem-fp" version 'm'
 //	                  method, path, query, content type without the boundary,
-//	                  content codings, then what is before, between and after the
-//	                  occurrences of two hyphens and the boundary in the body
+//	                  content codings, then the pieces of the body before, between
+//	                  and after the occurrences of two hyphens and the boundary
 //	JSON request      "idem-fp" version 'j'
 //	                  method, path, query, content type, content codings, canonical body
 //	fields            "idem-fp" version 'f'
 //	                  method, path, query, the sorted names of the fields,
-//	                  what they are in the body
+//	                  their values in the body
 //	caller's parts    "idem-fp" version 'p'
 //	                  the parts
 //
-// In a fingerprint, the version takes the place of the first byte of the SHA-256.
-// Records outlive deployments: whatever changes a digest needs a new version.
+// In a fingerprint, the version replaces the first byte of the SHA-256. Records outlive
+// deployments, so every change to a digest needs a new version.
 package digest
 
 import (
@@ -41,12 +41,12 @@ import (
 // A Sum is a digest.
 type Sum = [sha256.Size]byte
 
-// Versions of fingerprints: which function made them.
+// The versions of fingerprints name the function that made them.
 const (
 	VersionRaw    = 1
 	VersionJSON   = 2
 	VersionFields = 3
-	VersionJob    = 4 // of what a function is called with, by Parts
+	VersionJob    = 4 // of the arguments of a function, made by Parts
 )
 
 // Key returns the digest that names the record of a scope and key.
@@ -59,7 +59,7 @@ func Key(scope, key string) Sum {
 	return h.sum()
 }
 
-// Intent returns the digest from which a client makes the key of what it intends.
+// Intent returns the digest that a client makes the key of an intent from.
 func Intent(parts ...string) Sum {
 	h := newHasher()
 	defer h.free()
@@ -70,7 +70,7 @@ func Intent(parts ...string) Sum {
 	return h.sum()
 }
 
-// Parts returns the fingerprint of parts that a caller has chosen.
+// Parts returns the fingerprint of parts that the caller has chosen.
 func Parts(version byte, parts ...[]byte) Sum {
 	h := newHasher()
 	defer h.free()
@@ -81,17 +81,17 @@ func Parts(version byte, parts ...[]byte) Sum {
 	return h.fingerprint(version)
 }
 
-// A hasher hashes a sequence of parts. Short ones are gathered first, because SHA-256
-// works on 64 bytes at a time.
+// A hasher hashes a sequence of parts. It gathers short ones first, because SHA-256 works on
+// 64 bytes at a time.
 type hasher struct {
 	sha      hash.Hash
 	gathered []byte
 	result   Sum
-	// scratch is where a part is built that takes more than one step.
+	// scratch holds a part that takes more than one step to build.
 	scratch []byte
 }
 
-// hashers keeps the memory of hashers for the next digests.
+// hashers keeps the memory of hashers for further digests.
 var hashers = sync.Pool{New: func() any { return &hasher{sha: sha256.New()} }}
 
 func newHasher() *hasher {
@@ -101,8 +101,8 @@ func newHasher() *hasher {
 	return h
 }
 
-// free gives the hasher back to the pool, unless it has become so large that it is
-// better left to the garbage collector.
+// free gives the hasher back to the pool, unless it has become so large that the garbage
+// collector should have it.
 func (h *hasher) free() {
 	const maxKept = 1 << 20
 	if cap(h.gathered)+cap(h.scratch) <= maxKept {
@@ -138,7 +138,7 @@ func (h *hasher) length(n int) {
 	h.gathered = binary.AppendUvarint(h.gathered, uint64(n))
 }
 
-// endPart makes a part of what has been gathered since start.
+// endPart makes the bytes gathered since start a part.
 func (h *hasher) endPart(start int) {
 	var length [binary.MaxVarintLen64]byte
 	n := binary.PutUvarint(length[:], uint64(len(h.gathered)-start))

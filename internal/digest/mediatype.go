@@ -8,27 +8,27 @@ import (
 	"example.com/idempotency/internal/token"
 )
 
-// A mediaType is a parsed Content-Type (RFC 9110, section 8.3). The standard library's
-// parser would do, but for a map and several strings on each request.
+// A mediaType is a parsed Content-Type (RFC 9110, section 8.3). The parser of the standard
+// library would allocate a map and several strings for each request.
 type mediaType struct {
 	name   string // type/subtype
 	params [maxParams]param
 	n      int
-	// verbatim is the whole value if it is not well-formed; nothing else is set then.
+	// verbatim is the whole value if it is not well-formed. The other fields are empty then.
 	verbatim string
 }
 
-// maxParams is how many parameters are told apart. No registered type has as many.
+// maxParams is how many parameters a well-formed type may have. No registered type has as many.
 const maxParams = 8
 
-// A param is a parameter. The value of a quoted one is what is between the quotes,
-// with its backslashes.
+// A param is a parameter. The value of a quoted one is the text between the quotes, with its
+// backslashes.
 type param struct {
 	name, value string
 	quoted      bool
 }
 
-// parseMediaType parses a field value. Parameters are sorted by name.
+// parseMediaType parses a field value. It sorts the parameters by name.
 func parseMediaType(value string) mediaType {
 	value = trim(value)
 	t := mediaType{}
@@ -85,10 +85,10 @@ func cutParam(s string) (p param, rest string, ok bool) {
 	return p, rest, token.Is(p.value)
 }
 
-// appendTo appends the canonical spelling: names in lower case, parameters in the order
-// of their names and quoted, no white space. It leaves out the parameter named omit.
+// appendTo appends the canonical spelling: names in lower case, parameters quoted and in the
+// order of their names, no white space. It leaves out the parameter named omit.
 //
-// The spelling is itself well-formed and so never that of a malformed value.
+// The canonical spelling is itself well-formed, so it never equals a malformed value.
 func (t *mediaType) appendTo(dst []byte, omit string) []byte {
 	dst = append(dst, t.verbatim...)
 	dst = appendLower(dst, t.name)
@@ -110,7 +110,7 @@ func (t *mediaType) appendTo(dst []byte, omit string) []byte {
 	return dst
 }
 
-// appendValue appends the value with backslashes only where they are needed.
+// appendValue appends the value, with backslashes only where it needs them.
 func (p *param) appendValue(dst []byte) []byte {
 	if !p.quoted || strings.IndexByte(p.value, '\\') < 0 {
 		return append(dst, p.value...)
@@ -134,7 +134,7 @@ func (t *mediaType) isJSON() bool {
 		len(t.name) > len(suffix) && strings.EqualFold(t.name[len(t.name)-len(suffix):], suffix)
 }
 
-// boundary returns the boundary of a multipart type, "" if there is none to be used.
+// boundary returns the boundary of a multipart type, or "" if there is no usable one.
 func (t *mediaType) boundary() string {
 	const prefix = "multipart/"
 	if len(t.name) < len(prefix) || !strings.EqualFold(t.name[:len(prefix)], prefix) {
@@ -150,8 +150,8 @@ func (t *mediaType) boundary() string {
 
 const boundaryParam = "boundary"
 
-// isBoundary reports whether s has the length of a boundary (RFC 2046, section 5.1.1)
-// and only visible characters that mean the same in quotes and without.
+// isBoundary reports whether s has the length of a boundary (RFC 2046, section 5.1.1) and
+// consists of visible characters that mean the same with and without quotes.
 func isBoundary(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c <= ' ' || c >= 0x7F || c == '"' || c == '\\' {
@@ -161,8 +161,8 @@ func isBoundary(s string) bool {
 	return 1 <= len(s) && len(s) <= 70
 }
 
-// appendCodings appends the content codings (RFC 9110, section 8.4) in lower case and
-// without white space. The identity coding is none.
+// appendCodings appends the content codings (RFC 9110, section 8.4) in lower case and without
+// white space. It leaves out the identity coding, which changes nothing.
 func appendCodings(dst []byte, value string) []byte {
 	start := len(dst)
 	for coding := range strings.SplitSeq(value, ",") {
@@ -178,7 +178,7 @@ func appendCodings(dst []byte, value string) []byte {
 	return dst
 }
 
-// trim removes optional white space; strings.Trim takes several times as long.
+// trim removes optional white space. strings.Trim takes several times as long.
 func trim(s string) string {
 	for s != "" && (s[0] == ' ' || s[0] == '\t') {
 		s = s[1:]
@@ -209,7 +209,7 @@ func appendLower(dst []byte, s string) []byte {
 	return dst
 }
 
-// compareFold compares two strings without regard to the case of ASCII letters.
+// compareFold compares two strings and ignores the case of ASCII letters.
 func compareFold(a, b string) int {
 	for i := range min(len(a), len(b)) {
 		if c := cmp.Compare(lower(a[i]), lower(b[i])); c != 0 {

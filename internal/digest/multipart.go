@@ -2,13 +2,13 @@ package digest
 
 import "bytes"
 
-// isMultipart reports whether each occurrence of the delimiter, which is two hyphens
-// and the boundary, in body is what RFC 2046, section 5.1.1, makes of it: it is at the
-// start of the body or of a line and ends that line, and the last one, and no other,
-// has two more hyphens.
+// isMultipart reports whether every occurrence of the delimiter in body really delimits parts,
+// as RFC 2046, section 5.1.1, defines it. The delimiter is two hyphens and the boundary. Each
+// occurrence must be at the start of the body or of a line, and must end that line. The last
+// one, and no other, must have two more hyphens.
 //
-// This is stricter than the RFC, and stricter than any parser. What it accepts falls
-// into the same pieces in each parser, and would do so with any other boundary.
+// This is stricter than the RFC and any parser. All parsers split a body that it accepts into
+// the same pieces, and would do so with any other boundary.
 func isMultipart(body, delimiter []byte) bool {
 	closed := false
 	for first := true; ; first = false {
@@ -30,7 +30,7 @@ func isMultipart(body, delimiter []byte) bool {
 	}
 }
 
-// pieces writes what is between the delimiters of body as one part each.
+// pieces writes each piece of body between two delimiters as a part.
 func (h *hasher) pieces(body, delimiter []byte) {
 	for found := true; found; {
 		var piece []byte

@@ -8,19 +8,18 @@ import (
 	"example.com/idempotency/internal/jcs"
 )
 
-// A Request is what fingerprints are made from. It need not have come by HTTP.
+// A Request is the input of a fingerprint. It need not have come over HTTP.
 type Request struct {
 	Method string
-	// Path is escaped, Query is not decoded.
+	// Path is escaped, and Query is not decoded.
 	Path, Query string
-	// ContentType and ContentEncoding are field values as they were sent.
+	// ContentType and ContentEncoding are the field values as they were sent.
 	ContentType, ContentEncoding string
 	Body                         []byte
 }
 
-// Raw returns the fingerprint of everything in the request. The body counts byte for
-// byte, but for the boundary of a multipart body, which clients draw at random for
-// each attempt.
+// Raw returns the fingerprint of the whole request. The body counts byte for byte, except for
+// the boundary of a multipart body, which clients choose at random for each attempt.
 func Raw(r *Request) Sum {
 	h := newHasher()
 	defer h.free()
@@ -28,8 +27,8 @@ func Raw(r *Request) Sum {
 	return h.raw(VersionRaw, r, &t)
 }
 
-// JSON returns a fingerprint like that of Raw, in which a JSON body counts in its
-// canonical form, if it has one.
+// JSON returns a fingerprint like that of Raw, but a JSON body counts in its canonical form if
+// it has one.
 func JSON(r *Request) Sum {
 	h := newHasher()
 	defer h.free()
@@ -51,7 +50,7 @@ func (h *hasher) json(r *Request) Sum {
 	return h.fingerprint(VersionJSON)
 }
 
-// Fields are the parts of a JSON body that [Fields.Fingerprint] looks at.
+// Fields are the parts of a JSON body that [Fields.Fingerprint] counts.
 type Fields struct {
 	names []string
 	paths []jcs.Path
@@ -74,8 +73,8 @@ func ParseFields(names ...string) (*Fields, error) {
 	return f, nil
 }
 
-// Fingerprint returns the fingerprint of method, path, query and the fields in the
-// body. If the body is not JSON, it is like Raw.
+// Fingerprint returns the fingerprint of method, path, query and the fields in the body. For a
+// body that is not JSON it counts what Raw counts.
 func (f *Fields) Fingerprint(r *Request) Sum {
 	h := newHasher()
 	defer h.free()
@@ -116,7 +115,7 @@ func (h *hasher) raw(version byte, r *Request, t *mediaType) Sum {
 	return h.fingerprint(version)
 }
 
-// head writes what all fingerprints of requests begin with.
+// head writes the parts that all fingerprints of requests begin with.
 func (h *hasher) head(version, form byte, r *Request) {
 	h.tag(version, form)
 	h.text(r.Method)
@@ -124,10 +123,8 @@ func (h *hasher) head(version, form byte, r *Request) {
 	h.text(r.Query)
 }
 
-// content writes what says how to read the body, without one parameter of its type.
-//
-// The codings belong to it: the same bytes mean one thing compressed and another as
-// they are.
+// content writes the parts that say how to read the body: its type, without the parameter
+// named omit, and its codings. The same bytes mean something else if they are compressed.
 func (h *hasher) content(r *Request, t *mediaType, omit string) {
 	start := len(h.gathered)
 	h.gathered = t.appendTo(h.gathered, omit)
@@ -137,7 +134,7 @@ func (h *hasher) content(r *Request, t *mediaType, omit string) {
 	h.endPart(start)
 }
 
-// hasJSON reports whether the body says that it is JSON, and not compressed.
+// hasJSON reports whether the body is declared as JSON that is not compressed.
 func (h *hasher) hasJSON(r *Request, t *mediaType) bool {
 	if !t.isJSON() {
 		return false

@@ -5,18 +5,18 @@ import (
 	"slices"
 )
 
-// A document is a parsed text, flat: one node for each value and each member name,
-// in the order of the text, so that a large document costs a few large pieces of
-// memory instead of many small ones.
+// A document is a parsed text. It is flat: it has one node for each value and each member name,
+// in the order of the text. A large document therefore costs a few large pieces of memory
+// instead of many small ones.
 type document struct {
 	nodes []node
-	// text holds the decoded strings and the canonical numbers that nodes refer to.
+	// text holds the decoded strings and canonical numbers that nodes refer to.
 	text []byte
 	// members holds, for each object, the nodes of its names in canonical order.
 	members []int32
 	// open is the stack of names of the objects that are not closed yet.
 	open []int32
-	// scratch holds the digits of the number that is being read.
+	// scratch holds the digits of the number being read.
 	scratch []byte
 }
 
@@ -32,13 +32,13 @@ const (
 	kindObject
 )
 
-// A node is a value or a member's name. The value of a name is the node after it.
+// A node is a value or the name of a member. The value of a name is the node after it.
 type node struct {
 	kind kind
 	// start and end are a range of document.text for a string or a number, and of
 	// document.members for an object.
 	start, end int32
-	// next is the node after this value and all that it contains.
+	// next is the node after this value and everything in it.
 	next int32
 }
 
@@ -47,7 +47,7 @@ func (d *document) bytes(n node) []byte {
 	return d.text[n.start:n.end]
 }
 
-// closeObject makes the members on the stack from mark on those of object i.
+// closeObject gives object i the members that are on the stack from mark on.
 func (d *document) closeObject(i int32, mark int) error {
 	names := d.open[mark:]
 	d.open = d.open[:mark]
@@ -68,8 +68,8 @@ func (d *document) closeObject(i int32, mark int) error {
 	return nil
 }
 
-// append appends the canonical form of the value at node i. Its recursion is as deep
-// as the text is nested, which parse has limited.
+// append appends the canonical form of the value at node i. It recurses as deep as the text is
+// nested, which parse has limited.
 func (d *document) append(dst []byte, i int32) []byte {
 	switch n := d.nodes[i]; n.kind {
 	case kindNull:

@@ -1,18 +1,18 @@
-// Package jcs writes JSON in its canonical form, as RFC 8785 defines it: members
-// sorted by name, no white space, one spelling for each string and number. Two texts
+// Package jcs writes JSON in its canonical form, the JSON Canonicalization Scheme of RFC 8785:
+// members sorted by name, no white space, one spelling for each string and number. Two texts
 // have the same canonical form only if they have the same meaning.
 //
-// Three things set it apart from a canonical form made by way of encoding/json:
+// It differs in three ways from a canonical form made with encoding/json:
 //
-//   - Different numbers stay different. RFC 8785 reads numbers as IEEE doubles, and
-//     so 12345678901234567890 and 12345678901234567891 would become one. Here the
-//     form is made from the exact decimal value. It is that of RFC 8785, byte for
-//     byte, for every number that is the shortest decimal of its double, which
-//     includes all with 15 digits or fewer; other numbers keep all their digits.
-//   - What has more than one meaning is refused: a name that occurs twice in an
-//     object, a lone surrogate, bytes that are not UTF-8. Parsers disagree on them.
-//   - Time and memory are linear in the size of the text, but for the sorting, and
-//     nesting is limited.
+//   - Different numbers stay different. RFC 8785 reads numbers as IEEE doubles, in which
+//     12345678901234567890 and 12345678901234567891 are one number. This package works on the
+//     exact decimal value. A number that is the shortest decimal of its double, as all with at
+//     most 15 digits are, gets the form of RFC 8785, byte for byte. Other numbers keep all
+//     their digits.
+//   - It refuses texts that parsers read in different ways: with a name that occurs twice in an
+//     object, a lone surrogate, or bytes that are not UTF-8.
+//   - Its time and memory, apart from sorting, are linear in the size of the text, and it
+//     limits nesting.
 package jcs
 
 import (
@@ -20,7 +20,7 @@ import (
 	"sync"
 )
 
-// Limits of what is read as JSON.
+// Limits of the texts that this package reads.
 const (
 	// MaxDepth is how deep arrays and objects may be nested.
 	MaxDepth = 1000
@@ -28,7 +28,7 @@ const (
 	MaxSize = 1 << 28
 )
 
-// Reasons why a text has no canonical form.
+// The reasons why a text has no canonical form.
 var (
 	ErrSyntax    = errors.New("jcs: not a JSON text")
 	ErrDepth     = errors.New("jcs: nested too deep")
@@ -38,8 +38,8 @@ var (
 	ErrExponent  = errors.New("jcs: exponent of a number out of range")
 )
 
-// Canonical appends the canonical form of the JSON text src to dst. On an error it
-// returns dst as it was.
+// Canonical appends the canonical form of the JSON text src to dst. If it returns an error, dst
+// is as it was.
 func Canonical(dst, src []byte) ([]byte, error) {
 	d := documents.Get().(*document)
 	defer d.free()
@@ -49,11 +49,11 @@ func Canonical(dst, src []byte) ([]byte, error) {
 	return d.append(dst, 0), nil
 }
 
-// documents keeps the memory of parsed documents for the next ones.
+// documents keeps the memory of parsed documents for further ones.
 var documents = sync.Pool{New: func() any { return new(document) }}
 
-// maxKept is the size above which the memory of a document is left to the garbage
-// collector, so that one huge text does not occupy memory for long.
+// maxKept is the most memory that a document in the pool may hold. The garbage collector gets
+// larger ones, so that a single huge text does not occupy memory for long.
 const maxKept = 1 << 20
 
 // free gives the document back to the pool.

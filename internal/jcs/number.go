@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// maxExponent is the largest exponent that a canonical form has, far above that of any
-// double. maxWritten is the largest that a number may be written with: larger, so that
-// each canonical form can be read again, and small enough for the arithmetic.
+// maxExponent is the largest exponent of a canonical form, far above that of any double.
+// maxWritten is the largest exponent that a number may be written with. It is larger, so that
+// every canonical form can be read again, and small enough for the arithmetic.
 const (
 	maxExponent = 100_000_000
 	maxWritten  = 10 * maxExponent
@@ -15,9 +15,9 @@ const (
 
 // number reads a number and keeps its canonical form.
 //
-// The form is made from the decimal digits alone, never by way of a double. A number
-// is ±0.DDD × 10^point, where DDD neither begins nor ends with 0. That is unique, so
-// numbers are equal exactly if their forms are.
+// It makes the form from the decimal digits, without a double. A number is ±0.DDD × 10^point,
+// where DDD neither begins nor ends with 0. There is one such form for each number, so two
+// numbers are equal exactly if their forms are equal.
 func (p *parser) number() error {
 	negative := p.accept('-')
 	whole := p.digits()
@@ -49,7 +49,7 @@ func (p *parser) number() error {
 	return nil
 }
 
-// digits consumes the decimal digits that come next.
+// digits consumes the decimal digits at the current position.
 func (p *parser) digits() []byte {
 	from := p.pos
 	for p.pos < len(p.src) && '0' <= p.src[p.pos] && p.src[p.pos] <= '9' {
@@ -58,7 +58,7 @@ func (p *parser) digits() []byte {
 	return p.src[from:p.pos]
 }
 
-// exponent reads the exponent of a number, 0 if it has none.
+// exponent reads the exponent of a number. Without one it returns 0.
 func (p *parser) exponent() (int, error) {
 	if !p.accept('e') && !p.accept('E') {
 		return 0, nil
@@ -83,8 +83,8 @@ func (p *parser) exponent() (int, error) {
 	return e, nil
 }
 
-// appendDecimal appends ±0.DDD × 10^point, where DDD are the digits, in the notation
-// of ECMAScript's Number::toString. No digits are zero, which has no sign.
+// appendDecimal appends ±0.DDD × 10^point, where DDD are the digits, in the notation of
+// ECMAScript's Number::toString. Without digits it appends zero, which has no sign.
 func appendDecimal(dst []byte, negative bool, digits []byte, point int) []byte {
 	if len(digits) == 0 {
 		return append(dst, '0')
@@ -117,7 +117,7 @@ func appendDecimal(dst []byte, negative bool, digits []byte, point int) []byte {
 	return strconv.AppendInt(dst, int64(point-1), 10)
 }
 
-// appendZeros appends n zeros; n is at most 20.
+// appendZeros appends n zeros, at most 20.
 func appendZeros(dst []byte, n int) []byte {
 	return append(dst, "00000000000000000000"[:n]...)
 }

@@ -1,6 +1,6 @@
 package jcs
 
-// parse reads src, and fills the document with it.
+// parse fills the document with the text src.
 func (d *document) parse(src []byte) error {
 	d.nodes, d.text, d.members, d.open = d.nodes[:0], d.text[:0], d.members[:0], d.open[:0]
 	if len(src) > MaxSize {
@@ -18,14 +18,14 @@ func (d *document) parse(src []byte) error {
 	return nil
 }
 
-// A parser reads a text from front to back and appends what it finds to a document.
+// A parser reads a text from front to back and appends the values it finds to a document.
 type parser struct {
 	*document
 	src []byte
 	pos int
 }
 
-// peek returns the next byte, or 0, which begins nothing in JSON, at the end.
+// peek returns the next byte. At the end it returns 0, with which nothing in JSON begins.
 func (p *parser) peek() byte {
 	if p.pos == len(p.src) {
 		return 0

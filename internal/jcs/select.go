@@ -11,8 +11,8 @@ var ErrPath = errors.New("jcs: malformed path")
 // A Path names values in a document by the member names that lead to them.
 type Path []string
 
-// ParsePath reads a path: member names separated by dots. In a name, a backslash
-// stands before each dot and each backslash. No name may be empty.
+// ParsePath reads a path: member names separated by dots. Inside a name, a backslash precedes
+// each dot and each backslash. A name must not be empty.
 func ParsePath(s string) (Path, error) {
 	var (
 		path Path
@@ -38,14 +38,14 @@ func ParsePath(s string) (Path, error) {
 	return path, nil
 }
 
-// Select appends to dst what the paths find in the JSON text src, one line for each
-// path. On an error it returns dst as it was.
+// Select appends to dst the values that the paths find in the JSON text src, one line for each
+// path. If it returns an error, dst is as it was.
 //
-// A value is written as '=' and its canonical form, and the lack of a value as '-',
-// so that null differs from nothing. A path that meets an array goes on in each of
-// its elements, and the line has their results in brackets, each followed by a comma:
-// the path a.b finds [=1,-,] in {"a":[{"b":1},{}]}. Canonical forms have no line
-// breaks, so no two different results are written alike.
+// A value is written as '=' and its canonical form, and an absent one as '-', so that null
+// differs from nothing. A path that meets an array continues in each of its elements. The line
+// then has the results in brackets, each followed by a comma: the path a.b finds [=1,-,] in
+// {"a":[{"b":1},{}]}. Canonical forms have no line breaks, so different results are never
+// written alike.
 func Select(dst, src []byte, paths []Path) ([]byte, error) {
 	d := documents.Get().(*document)
 	defer d.free()
@@ -59,7 +59,7 @@ func Select(dst, src []byte, paths []Path) ([]byte, error) {
 	return dst, nil
 }
 
-// appendPath appends what path finds from the value at node i on.
+// appendPath appends what path finds in the value at node i.
 func (d *document) appendPath(dst []byte, i int32, path Path) []byte {
 	if len(path) == 0 {
 		return d.append(append(dst, '='), i)

@@ -5,12 +5,12 @@ import (
 	"unicode/utf8"
 )
 
-// string reads a string, whose opening quote is next, and keeps it decoded.
+// string reads the string whose opening quote is next, and keeps it decoded.
 func (p *parser) string() error {
 	start := len(p.text)
 	p.pos++
 	for {
-		// What needs no decoding is copied in one piece.
+		// Text that needs no decoding is copied in one piece.
 		from := p.pos
 		for p.pos < len(p.src) && p.src[p.pos] != '"' && p.src[p.pos] != '\\' && p.src[p.pos] >= ' ' {
 			p.pos++
@@ -58,8 +58,8 @@ func (p *parser) escape() error {
 	return nil
 }
 
-// unicodeEscape reads the four digits after \u, and a second such sequence if the
-// first is one half of a surrogate pair.
+// unicodeEscape reads the four digits after \u. If they are one half of a surrogate pair, it
+// reads the other half too.
 func (p *parser) unicodeEscape() error {
 	r, ok := p.hex4()
 	if !ok {
@@ -102,7 +102,7 @@ func (p *parser) hex4() (r rune, ok bool) {
 	return r, true
 }
 
-// appendString appends s as ECMAScript writes it: only what must be escaped is.
+// appendString appends s as ECMAScript writes it. It escapes only what must be escaped.
 func appendString(dst, s []byte) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')

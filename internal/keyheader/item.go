@@ -6,11 +6,11 @@ import (
 	"example.com/idempotency/internal/token"
 )
 
-// The functions of this file consume one element of the grammar of RFC 8941 each, and
-// return what follows it. Lengths and characters are checked, values are not kept.
+// Each function of this file consumes one element of the grammar of RFC 8941 and returns the
+// rest. They check lengths and characters, and do not keep values.
 
-// cutString consumes a String, whose opening quote is next, and returns what is
-// between the quotes, with its escape sequences (section 4.2.5).
+// cutString consumes the String whose opening quote is next, and returns the text between the
+// quotes with its escape sequences (section 4.2.5).
 func cutString(s string) (inner string, escaped bool, rest string, ok bool) {
 	for i := 1; i < len(s); i++ {
 		switch c := s[i]; {
@@ -89,7 +89,7 @@ func skipNumber(s string) (rest string, ok bool) {
 	return rest, whole <= 12 && 1 <= fraction && fraction <= 3
 }
 
-// skip consumes the characters that come next and are of one kind.
+// skip consumes characters as long as they are of one kind.
 func skip(s string, kind func(byte) bool) string {
 	for s != "" && kind(s[0]) {
 		s = s[1:]

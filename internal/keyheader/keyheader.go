@@ -1,23 +1,23 @@
 // Package keyheader reads the value of an Idempotency-Key field.
 //
-// The IETF draft (draft-ietf-httpapi-idempotency-key-header-07, section 2.1) makes it
-// a String of RFC 8941, as in "abc"; nearly all clients send the bare abc. Both name
-// the same key.
+// The IETF draft (draft-ietf-httpapi-idempotency-key-header-07, section 2.1) defines it as a
+// String of RFC 8941, as in "abc". Nearly all clients send the bare abc. Both name the same
+// key.
 package keyheader
 
 import "strings"
 
-// MaxLen is how many bytes a key may have.
+// MaxLen is the length of the longest key, in bytes.
 const MaxLen = 255
 
-// An Error says what is wrong with a field. It is one sentence for the client to
-// read, and never contains any of what the client sent.
+// An Error says what is wrong with a field, in one sentence for the client. It never contains
+// anything that the client sent.
 type Error string
 
 // Error returns the sentence.
 func (e Error) Error() string { return string(e) }
 
-// Reasons to refuse a field.
+// The reasons to refuse a field.
 const (
 	ErrEmpty     Error = "The idempotency key is empty."
 	ErrTooLong   Error = "The idempotency key is longer than 255 bytes."
@@ -29,20 +29,18 @@ const (
 	ErrParameter Error = "The idempotency key is followed by malformed parameters."
 )
 
-// Parse returns the key that a field value names. White space around the value is
-// ignored.
+// Parse returns the key that a field value names. It ignores white space around the value.
 //
-// A value that begins with a double quote is a String of RFC 8941: printable ASCII,
-// in which \" and \\ stand for a quote and a backslash. Every space between the quotes
-// is part of the key. Parameters may follow; they must be well-formed, and are ignored
-// because none are defined.
+// A value that begins with a double quote is a String of RFC 8941: printable ASCII, in which
+// \" and \\ stand for a quote and a backslash. Every space between the quotes is part of the
+// key. Parameters may follow. They must be well-formed, and are ignored because none are
+// defined.
 //
-// Any other value is the key as it stands, unless strict is set. It consists of
-// visible ASCII characters but comma, quote and semicolon. Two fields that a proxy has
-// joined are told by the comma. A semicolon could begin parameters: whether a;b=1 is
-// the key a or the key a;b=1 is anybody's guess, and a wrong guess makes two keys out
-// of one, or one out of two. No usual kind of identifier has any of the three, and
-// between quotes all are allowed.
+// Any other value is the key itself, or an error if strict is set. It consists of visible ASCII
+// characters except comma, quote and semicolon. A comma means that a proxy has joined two
+// fields. A semicolon could begin parameters: a;b=1 may mean the key a or the key a;b=1, and a
+// wrong guess makes two keys of one, or one of two. Common identifiers contain none of the
+// three, and between quotes all are allowed.
 //
 // Every error is an [Error]. Parse allocates only to resolve backslashes.
 func Parse(value string, strict bool) (key string, err error) {
@@ -75,7 +73,7 @@ func parseBare(value string) (string, error) {
 	return value, nil
 }
 
-// parseItem parses an item of RFC 8941, section 4.2.3, that is a String.
+// parseItem parses a String with parameters, an item of RFC 8941, section 4.2.3.
 func parseItem(value string) (string, error) {
 	key, escaped, rest, ok := cutString(value)
 	if !ok {

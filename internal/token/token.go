@@ -1,8 +1,8 @@
-// Package token knows the tokens of RFC 9110, section 5.6.2: what methods, field names and
-// the names and values of parameters are made of.
+// Package token recognizes the tokens of RFC 9110, section 5.6.2: methods, field names, and the
+// names and values of parameters.
 package token
 
-// Is reports whether s is a token. The empty string is none.
+// Is reports whether s is a token. The empty string is not a token.
 func Is(s string) bool {
 	for i := range len(s) {
 		if !IsChar(s[i]) {
@@ -12,8 +12,8 @@ func Is(s string) bool {
 	return s != ""
 }
 
-// IsChar reports whether a token may contain c. It looks c up in a set of two words, one
-// for each half of ASCII; a shift by 64 or more leaves nothing.
+// IsChar reports whether a token may contain c. It looks c up in two words, one for each half
+// of ASCII. A shift by 64 or more leaves no bit set.
 func IsChar(c byte) bool {
 	const (
 		low = (1<<10-1)<<'0' |
