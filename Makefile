@@ -13,6 +13,12 @@ help: ## Show the targets
 check: ## Run everything that CI runs
 	.ci/run
 
+.PHONY: quick
+quick: ## Run the checks that find most mistakes, while you work
+	scripts/check-sources.sh
+	go vet work
+	go test -short . ./docs ./client/...
+
 .PHONY: test
 test: ## Run the tests of all modules
 	go test work
