@@ -5,31 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/response"
 )
 
-// Errors of [Do] for keys that may not run now.
-var (
-	// ErrKeyReused says that the key was used before with another payload.
-	ErrKeyReused = errors.New("idempotency: key was used with another payload")
-
-	// ErrInFlight says that another run holds the key. Try again later.
-	ErrInFlight = errors.New("idempotency: a run with this key is in flight")
-
-	// ErrHeld says that the key is held: the outcome of its last run is unknown, and
-	// nobody may run until it is resolved.
-	ErrHeld = errors.New("idempotency: outcome of the last run is unknown")
-)
-
-// A Result tells what [Do] did.
+// A Result says what [Do] did.
 type Result struct {
-	// Replayed is true when the value, or the permanent error, is that of an earlier
-	// run.
+	// Replayed is true when the value, or the permanent error, comes from an earlier run.
 	Replayed bool
-	// Attempt is the number of the run that the value is from.
+	// Attempt is the number of the run that the value comes from.
 	Attempt int
 }
 
@@ -46,7 +31,7 @@ type doSettings struct {
 }
 
 // WithPayload binds the key to a message: another message under the same key gets
-// [ErrKeyReused]. By default, and with nil, a key is bound to nothing but itself.
+// [ErrKeyReused]. By default, and with nil, a key is not bound to a message.
 func WithPayload(message []byte) DoOption {
 	return doOptionFunc(func(s *doSettings) { s.payload = message })
 }
@@ -54,8 +39,8 @@ func WithPayload(message []byte) DoOption {
 // A CodecOption is an option of both [Step] and [Do]; see [WithCodec].
 type CodecOption struct{ codec Codec }
 
-// WithCodec sets how values are encoded. The default, also for nil, is JSON. It must not
-// change while records live that were made with it.
+// WithCodec sets how values are encoded. The default, also for nil, is JSON. Do not change
+// the codec while records live that were made with it.
 func WithCodec(c Codec) CodecOption { return CodecOption{c} }
 
 func (o CodecOption) applyStep(s *stepSettings) {
@@ -71,26 +56,27 @@ func (o CodecOption) applyDo(s *doSettings) {
 }
 
 // Do runs fn once for a key, as a handler behind g runs once: for queue consumers,
-// scheduled jobs, or webhooks that are not served by net/http. Later calls with the key,
-// by any process, get the recorded value. The guard's TTL, lease, wait, recovery policy,
-// observer and sealer apply, and with [WithFailOpen] fn runs unprotected while the store is
-// away.
+// scheduled jobs, or webhooks that net/http does not serve. Later calls with the key, by any
+// process, get the recorded value. The guard's TTL, lease, wait, recovery policy, observers
+// and sealer apply. With [WithFailOpen] fn runs unprotected while the store is away.
 //
-// A nil error of fn is [Final], and so is one marked with [Permanent]. Any other error,
-// a panic and runtime.Goexit are [Unknown], and the recovery policy decides whether the
-// next call runs again. fn can override that with [Operation.SetOutcome], and can use
-// [Step] and [DeriveKey]. Its context is ctx, cancelled with [ErrLeaseLost] as cause
-// when the lease is lost.
+// If fn returns a nil error, or one marked with [Permanent], the outcome is [Final]. After
+// any other error, a panic or runtime.Goexit it is [Unknown], and the recovery policy
+// decides whether the next call runs again. fn can override that with
+// [Operation.SetOutcome], and can use [Step] and [DeriveKey]. Its context is ctx, cancelled
+// with [ErrLeaseLost] as cause when the lease is lost.
 //
-// The error is fn's own, or one with the text of a recorded permanent error, or wraps
-// one of: [ErrKeyReused]; [ErrInFlight], which with [WithWait] comes only after waiting,
-// or when too many wait already, and wraps the cause of ctx too if that is done by then; [ErrHeld]; [ErrCorrupt]; [ErrShutdown]; or an
-// error of the store, in which case fn was not run. Nor is it run if k has no scope or no
-// value, or if ctx is done by the time the key is claimed: then the error is its cause.
-// If fn ran and its value could not be recorded at once, recording goes on in the
-// background and the value is returned. A value that cannot be encoded, or is larger than
-// [WithMaxResponseBody] allows, is an error too; its key is held, because it has happened,
-// and also if encoding it panics. The value is always the decoded one.
+// If fn ran, Do returns its error, or the value as its codec decodes it. If the value could
+// not be recorded at once, recording goes on in the background. A value that cannot be
+// encoded, or is larger than [WithMaxResponseBody] allows, is an error; its key is held,
+// because fn has happened. The same holds if encoding panics.
+//
+// If an earlier run's permanent error is recorded, Do returns an error with its text.
+// Otherwise the error wraps one of [ErrKeyReused]; [ErrInFlight]; [ErrHeld]; [ErrCorrupt];
+// [ErrShutdown]; or an error of the store. fn was not run then. Nor is it run if k has no
+// scope or value, or if ctx is done before the key is claimed: then the error is the cause.
+// With [WithWait], ErrInFlight comes after waiting, or at once if too many wait already;
+// if ctx ended meanwhile, it wraps the cause too.
 func Do[T any](ctx context.Context, g *Guard, k Key, fn func(ctx context.Context) (T, error), opts ...DoOption) (T, Result, error) {
 	s := doSettings{codec: jsonCodec{}}
 	for _, o := range opts {
@@ -99,52 +85,62 @@ func Do[T any](ctx context.Context, g *Guard, k Key, fn func(ctx context.Context
 		}
 	}
 	var value T
-	j := &job{guard: g, codec: s.codec}
-	result, err := j.do(ctx, k, s.payload, &value, func(ctx context.Context) (any, error) { return fn(ctx) })
+	j := &job{codec: s.codec, fn: func(ctx context.Context) (any, error) { return fn(ctx) }}
+	result, err := j.do(ctx, g, k, s.payload, &value)
 	if err != nil {
-		var none T // nothing, rather than what was decoded before the mistake
+		var none T // not what was decoded before the mistake
 		return none, result, err
 	}
 	return value, result, nil
 }
 
-// A job is a run of Do.
+// A job is the run of a function of Do.
 type job struct {
-	guard *Guard
-	codec Codec
-	op    Operation
-	lease lease
-	ctx   runContext
+	run
+	claimed lease
+	fn      func(context.Context) (any, error)
+	codec   Codec
+
+	// Set by execute.
+	value any
+	err   error
+	// Set by answer.
+	encoded   *response.Answer
+	encodeErr error
 }
 
-// do decodes the value into the pointer into, so that all that is not the type of the
-// value is compiled once.
-func (j *job) do(ctx context.Context, k Key, payload []byte, into any, fn func(context.Context) (any, error)) (Result, error) {
+// do decodes the value into the pointer into, so that everything that does not depend on
+// the type of the value is compiled once.
+func (j *job) do(ctx context.Context, g *Guard, k Key, payload []byte, into any) (Result, error) {
 	if err := k.check(); err != nil {
 		return Result{}, err
 	}
 	if ctx.Err() != nil { // what fn would make of it must not hold the key
 		return Result{}, context.Cause(ctx)
 	}
-	core := j.guard.core
-	if !core.work.admit() {
+	if !g.core.work.admit() {
 		return Result{}, ErrShutdown
 	}
-	defer core.work.leave()
+	defer g.core.work.leave()
 
-	j.op.lease = &j.lease
-	j.lease.init(ctx, j.guard, k, Fingerprint(digest.Parts(digest.VersionJob, payload)))
-	rec, err := j.guard.admit(ctx, &j.lease, nil)
+	j.claimed.init(access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx},
+		Fingerprint(digest.Parts(digest.VersionJob, payload)))
+	j.init(g, &j.claimed, ctx, true)
+	c := claiming{guard: g, lease: j.lease, client: ctx}
+	rec, err := c.claim()
 	switch {
-	case err != nil && j.guard.set.failOpen && !j.lease.met && !errors.Is(err, ErrCorrupt):
+	case err != nil && g.set.failOpen && !c.met && !errors.Is(err, ErrCorrupt):
 		j.lease.observe(Event{Kind: EventFailOpen, Err: err})
-		return Result{Attempt: 1}, j.unprotected(ctx, into, fn)
+		return Result{Attempt: 1}, j.runUnprotected(ctx, into)
 	case err != nil:
 		return Result{}, fmt.Errorf("idempotency: claiming the key: %w", err)
+	case rec.Mine && ctx.Err() != nil: // while the key was being claimed
+		j.lease.giveBack()
+		return Result{}, context.Cause(ctx)
 	case rec.Mine:
-		return j.run(ctx, into, fn)
+		return j.runProtected(into)
 	default:
-		result, err := j.replay(rec, into)
+		result, err := j.answerFrom(rec, into)
 		if errors.Is(err, ErrInFlight) && ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", err, context.Cause(ctx))
 		}
@@ -152,97 +148,54 @@ func (j *job) do(ctx context.Context, k Key, payload []byte, into any, fn func(c
 	}
 }
 
-func (k Key) check() error {
+func (j *job) runProtected(into any) (Result, error) {
+	_, e := j.perform(j)
+	result := Result{Attempt: j.lease.record.Attempt}
 	switch {
-	case k.Scope == "":
-		return errors.New("idempotency: Key without a Scope: say whose key it is, or Shared")
-	case k.Value == "" || len(k.Value) > maxKeyLen:
-		return fmt.Errorf("idempotency: the Value of a Key has 1 to %d bytes, this one %d", maxKeyLen, len(k.Value))
+	case e.fate == overtaken:
+		return j.answerFrom(e.record, into)
+	case j.err != nil:
+		return result, j.err
 	}
-	return nil
-}
-
-// run executes fn under the claim and settles the outcome. A panic and Goexit pass
-// through after that.
-func (j *job) run(parent context.Context, into any, fn func(context.Context) (any, error)) (result Result, err error) {
-	start := time.Now()
-	j.ctx.init(parent, &j.op, true)
-	defer j.ctx.end()
-	j.lease.keep(&j.ctx)
-
-	returned := false
-	defer func() {
-		if !returned {
-			_, _ = j.settle(start, verdict{outcome: Unknown}) // there is no answer to replace
-		}
-	}()
-	if parent.Err() != nil { // while the key was being claimed
-		returned = true
-		_, _ = j.settle(start, verdict{outcome: NotExecuted})
-		return Result{}, context.Cause(parent)
-	}
-	value, fnErr := fn(&j.ctx)
-	j.op.endSteps()
-
-	result = Result{Attempt: j.lease.record.Attempt}
-	v := verdict{outcome: j.outcome(fnErr)}
-	if v.outcome == Final {
-		// It has happened. If it cannot be recorded, because its codec or its sealer fails
-		// or panics, nobody may run again.
-		j.op.uncertain.Store(true)
-	}
-	a, err := j.answer(value, fnErr)
-	if v.outcome == Final && err == nil {
-		v.answer, err = j.guard.set.seal(a, j.lease.key, j.lease.claim.Fingerprint)
-	}
-	if v.outcome == Final && err != nil {
-		j.lease.observe(Event{Kind: EventRecordingLost, Err: err})
-		v.outcome = Unknown
-	}
-	returned = true
-	rec, settleErr := j.settle(start, v)
-	switch {
-	case errors.Is(settleErr, errSuperseded):
-		return j.replay(rec, into)
-	case fnErr != nil:
-		return result, fnErr
-	case err != nil:
+	a, err := j.answer()
+	if err != nil {
 		return result, err
-	default:
-		return result, j.decode(a.Body, into)
 	}
+	return result, j.decode(a.Body, into)
 }
 
-func (j *job) settle(start time.Time, v verdict) (Record, error) {
-	j.op.endSteps()
-	v.hold = j.guard.set.recovery == Hold || j.op.uncertain.Load()
-	rec, err := j.lease.settle(v)
-	j.lease.observe(Event{Kind: EventRun, Outcome: v.outcome, Duration: time.Since(start)})
-	return rec, err
-}
-
-func (j *job) outcome(err error) Outcome {
-	set := Outcome(j.op.outcome.Load())
-	switch {
-	case set != 0:
-		return set
-	case j.op.uncertain.Load():
-		return Unknown
-	case err == nil || IsPermanent(err):
-		return Final
-	default:
-		return Unknown
+// runUnprotected runs fn without a claim. The value is encoded and decoded as a recorded
+// one is.
+func (j *job) runUnprotected(ctx context.Context, into any) error {
+	if j.value, j.err = j.fn(unprotectedContext{ctx}); j.err != nil {
+		return j.err
 	}
+	a, err := j.answer()
+	if err != nil {
+		return err
+	}
+	return j.decode(a.Body, into)
 }
 
-// answer is how a value is recorded, or, if there is one, an error that is final.
-func (j *job) answer(value any, final error) (*response.Answer, error) {
+func (j *job) execute(ctx *runContext) { j.value, j.err = j.fn(ctx) }
+
+func (j *job) close(bool) {}
+
+// answer encodes the value, or the error if there is one, once.
+func (j *job) answer() (*response.Answer, error) {
+	if j.encoded == nil && j.encodeErr == nil {
+		j.encoded, j.encodeErr = j.encode()
+	}
+	return j.encoded, j.encodeErr
+}
+
+func (j *job) encode() (*response.Answer, error) {
 	a := &response.Answer{Kind: response.KindValue, Status: http.StatusOK}
 	var err error
-	if final != nil {
-		a.Kind, a.Status, a.Body = response.KindError, http.StatusInternalServerError, []byte(final.Error())
+	if j.err != nil {
+		a.Kind, a.Status, a.Body = response.KindError, http.StatusInternalServerError, []byte(j.err.Error())
 	} else {
-		a.Body, err = j.codec.Marshal(value)
+		a.Body, err = j.codec.Marshal(j.value)
 	}
 	if limit := j.guard.set.maxResponseLen; err == nil && int64(len(a.Body)) > limit {
 		err = fmt.Errorf("it has %d bytes, at most %d are kept", len(a.Body), limit)
@@ -253,10 +206,16 @@ func (j *job) answer(value any, final error) (*response.Answer, error) {
 	return a, nil
 }
 
-// replay returns what an earlier run recorded, or why there is nothing.
-func (j *job) replay(rec Record, into any) (Result, error) {
+func (j *job) summary() summary { return summary{} }
+
+func (j *job) report(*Event) {}
+
+// answerFrom returns what an earlier run recorded, or why there is nothing.
+func (j *job) answerFrom(rec Record, into any) (Result, error) {
 	result := Result{Attempt: rec.Attempt}
 	switch {
+	case rec.State == 0: // the store could not tell
+		return Result{Attempt: j.lease.record.Attempt}, ErrInFlight
 	case rec.Fingerprint != j.lease.claim.Fingerprint:
 		return result, ErrKeyReused
 	case rec.State == StateHeld:
@@ -266,7 +225,7 @@ func (j *job) replay(rec Record, into any) (Result, error) {
 	}
 	a, err := j.guard.set.unseal(rec.Answer, j.lease.key, rec.Fingerprint, nil)
 	if err == nil && a.Kind != response.KindValue && a.Kind != response.KindError {
-		err = fmt.Errorf("%w: it is no value", ErrCorrupt)
+		err = fmt.Errorf("%w: it is not a value", ErrCorrupt)
 	}
 	if err != nil {
 		j.lease.observe(Event{Kind: EventCorrupt, Err: err})
@@ -285,17 +244,4 @@ func (j *job) decode(data []byte, into any) error {
 		return fmt.Errorf("%w: recorded value cannot be decoded: %w", ErrCorrupt, err)
 	}
 	return nil
-}
-
-// unprotected runs fn without a claim, and takes its value the way a recorded one goes.
-func (j *job) unprotected(ctx context.Context, into any, fn func(context.Context) (any, error)) error {
-	value, err := fn(unprotectedContext{ctx})
-	if err != nil {
-		return err
-	}
-	a, err := j.answer(value, nil)
-	if err != nil {
-		return err
-	}
-	return j.decode(a.Body, into)
 }

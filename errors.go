@@ -2,6 +2,8 @@ package idempotency
 
 import "errors"
 
+// This file has all sentinel errors. Match them with errors.Is.
+
 // Errors of stores. Every [Store] returns these, wrapped or not; match them with
 // errors.Is. Any other error of a store means that the outcome of the call is not
 // known.
@@ -36,3 +38,38 @@ var ErrLeaseLost = errors.New("idempotency: lease lost")
 // ErrShutdown is returned for work that a [Guard] refuses because
 // [Guard.Shutdown] was called.
 var ErrShutdown = errors.New("idempotency: shut down")
+
+// Errors of [Do] for keys that may not run now.
+var (
+	// ErrKeyReused says that the key was used before with another payload.
+	ErrKeyReused = errors.New("idempotency: key was used with another payload")
+
+	// ErrInFlight says that another run holds the key. Try again later.
+	ErrInFlight = errors.New("idempotency: a run with this key is in flight")
+
+	// ErrHeld says that the key is held: the outcome of its last run is unknown, and
+	// nobody may run until it is resolved.
+	ErrHeld = errors.New("idempotency: outcome of the last run is unknown")
+)
+
+// Errors of [Step].
+var (
+	// ErrUncertain says that an earlier attempt began the step under [AtMostOnce] and
+	// recorded no result: the effect may or may not have happened. The step is not run
+	// again. The run's outcome becomes [Unknown] and its key is held, whatever the route's
+	// recovery policy, unless the handler finds out what happened and says so with
+	// [Operation.SetOutcome]. The mark stays: after [NotExecuted] the next attempt finds it
+	// again. Only the [Resolution] of a held key takes it away.
+	ErrUncertain = errors.New("idempotency: an earlier attempt began this step and its outcome is unknown")
+
+	// ErrStepMisuse says that the program uses steps wrongly: a name that is empty, too
+	// long or used twice in a run, a step inside a step, a step after its run has
+	// ended, a value that cannot be encoded, is larger than 64 KiB, or was recorded
+	// in a form that cannot be decoded. Only an error about the value comes after the
+	// function has run.
+	ErrStepMisuse = errors.New("idempotency: step misused")
+)
+
+// ErrNoInspector says that the guard's store is not an [Inspector]. [Guard.Lookup],
+// [Guard.Resolve] and [Guard.Forget] need one.
+var ErrNoInspector = errors.New("idempotency: the store cannot be inspected")

@@ -7,10 +7,12 @@ import "example.com/idempotency/internal/response"
 
 // The functions that make keys and fingerprints from what a request says.
 var (
-	RequestKey    = requestKey
-	StoreKey      = storeKey
+	KeyFromHeader = keyFromHeader
 	FingerprintOf = fingerprintOf
 )
+
+// StoreKey returns the name under which a store keeps a key's record.
+func StoreKey(scope, value string) string { return Key{scope, value}.storeKey() }
 
 // Unseal reads a stored answer as a guard with that sealer does.
 func Unseal(sealer Sealer, stored []byte, key string, fp Fingerprint) error {

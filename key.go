@@ -2,20 +2,61 @@ package idempotency
 
 import (
 	"encoding/base64"
+	"errors"
+	"fmt"
 	"net/http"
 
 	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/keyheader"
 )
 
-// requestKey returns the key of a request, and whether the request has the field at
-// all. The name is in canonical form. An error is a sentence for the client, in which
-// nothing of the request appears.
+// This file says what names a record: the key, whose key it is, and how both are read off a
+// request.
+
+// A Key names one record: a client's key and whose it is. [Guard.Lookup], [Guard.Resolve],
+// [Guard.Forget] and [Do] refuse a Key without a scope or a value.
+type Key struct {
+	// Scope is what the guard's [ScopeFunc] returns, or [Shared]. For [Do], choose a scope
+	// that no ScopeFunc returns, "queue:orders" for example: a message and a request are
+	// never the same payload, so if they had a key in common the later one would be refused.
+	Scope string
+	// Value is the key as the client sent it, decoded: abc for both abc and "abc". For
+	// Do it is whatever names the work, a message id for example. It has 1 to 255 bytes
+	// of any value.
+	Value string
+}
+
+// maxKeyLen is the longest key, in bytes. Longer ones do not fit the index of any system
+// that keys are handed on to.
+const maxKeyLen = 255
+
+func (k Key) check() error {
+	switch {
+	case k.Scope == "":
+		return errors.New("idempotency: Key without a Scope: say whose key it is, or Shared")
+	case k.Value == "" || len(k.Value) > maxKeyLen:
+		return fmt.Errorf("idempotency: the Value of a Key must have 1 to %d bytes, and this one has %d", maxKeyLen, len(k.Value))
+	}
+	return nil
+}
+
+// storeKey returns the name under which a [Store] keeps the record: base64url of a digest
+// of scope and value. It has the same length for every key, reveals nothing of it, and
+// means nothing to any backend.
+func (k Key) storeKey() string {
+	sum := digest.Key(k.Scope, k.Value)
+	var name [43]byte
+	base64.RawURLEncoding.Encode(name[:], sum[:])
+	return string(name[:])
+}
+
+// keyFromHeader returns the key of a request, and whether the request has the field at
+// all. The name must be in canonical form. The text of an error is a sentence for the
+// client, in which nothing of the request appears.
 //
-// Two fields are an error even if they are equal: clients must not send them, so
-// something on the way has added one, and which of the two is the client's is not
-// known.
-func requestKey(h http.Header, name string, strict bool) (key string, present bool, err error) {
+// Two fields are an error even if they are equal: a client must not send them, so
+// something on the way has added one, and it is not known which.
+func keyFromHeader(h http.Header, name string, strict bool) (key string, present bool, err error) {
 	switch values := h[name]; len(values) {
 	case 0:
 		return "", false, nil
@@ -27,12 +68,36 @@ func requestKey(h http.Header, name string, strict bool) (key string, present bo
 	}
 }
 
-// storeKey returns the name under which a [Store] keeps the record of a scope and key:
-// base64url of a digest of both. It has the same length for all, reveals neither, and
-// contains nothing that could mean something to a backend.
-func storeKey(scope, key string) string {
-	sum := digest.Key(scope, key)
-	var name [43]byte
-	base64.RawURLEncoding.Encode(name[:], sum[:])
-	return string(name[:])
+// A ScopeFunc returns whose key a request carries: the tenant, account or principal
+// that was authenticated before the guard ran. Keys of different scopes never meet,
+// so one caller cannot read another's answers or block another's keys.
+//
+// It sees only the *http.Request. A framework that keeps the authenticated principal in a
+// context of its own must put it into the request's context before the guard runs.
+//
+// An error, or an empty scope, refuses the request with 403 before anything is read
+// or claimed. Take the scope from what authentication has established, typically a
+// context value, and never from a header that the client fills in freely. The guard calls
+// the function once for each protected request that carries a key.
+type ScopeFunc func(*http.Request) (string, error)
+
+// Shared is the scope that [SharedScope] returns, for use in a [Key]. It cannot be
+// mistaken for an authenticated name: no principal contains NUL.
+const Shared = "\x00shared"
+
+// SharedScope is the [ScopeFunc] that puts the keys of all callers into one
+// namespace. It is right only where every caller may see every other caller's
+// answers: a service with a single client, or webhooks of a single provider.
+func SharedScope(*http.Request) (string, error) { return Shared, nil }
+
+var errEmptyScope = errors.New("idempotency: the scope function returned an empty scope")
+
+// scopeOf calls a ScopeFunc and refuses an empty scope: an "anonymous" namespace would be
+// shared by all callers that fail to authenticate.
+func scopeOf(f ScopeFunc, r *http.Request) (string, error) {
+	scope, err := f(r)
+	if err == nil && scope == "" {
+		err = errEmptyScope
+	}
+	return scope, err
 }

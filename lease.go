@@ -1,7 +1,6 @@
 package idempotency
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"math"
@@ -9,53 +8,42 @@ import (
 	"time"
 )
 
-func newOwner() (o Owner) {
-	_, _ = rand.Read(o[:]) // never fails: crypto/rand ends the program instead
-	return o
-}
-
-// renewalsPerLease leaves room for a failed renewal and its retries within a lease.
-const renewalsPerLease = 3
-
-// A lease is one request's claim on a record, from the first call of the store to the
-// last. Between begin and end it is kept alive by a timer, so that a short run costs no
-// goroutine.
+// A lease is one request's claim on a record: how it is granted, kept alive and lost.
+// A timer renews it, so a short run costs no goroutine.
 type lease struct {
-	core   *core
-	set    *settings
-	id     Key
-	key    string // id as the store sees it
+	access
 	claim  Claim
-	client context.Context // of the request: its values count, not its cancellation
-	record Record          // as claimed; immutable after acquire
-	// uncertain says that a claim was sent whose reply never came.
-	uncertain bool
-	// met says that the store has told of a record of another owner.
-	met bool
+	record Record // as granted; it does not change after acquire
 
 	mu       sync.Mutex
 	renewer  *renewer
 	run      *runContext
 	sure     time.Time // until then the claim is ours by the local clock
-	failures int
+	failures int       // of renewals, in a row
 	lost     bool
-	settling bool // the run is over, and nobody is left to be told of a loss
+	runOver  bool // a loss concerns nobody any more
 	ended    bool
-	// unsettled says that the run has ended and could not be settled so far.
-	unsettled bool
 }
+
+// renewalsPerLease leaves room for a failed renewal and its retries within a lease.
+const renewalsPerLease = 3
 
 // init prepares a lease for its claim. The owner is made here, once: a claim that is
 // sent again must be recognised as the same.
-func (l *lease) init(client context.Context, g *Guard, id Key, fp Fingerprint) {
-	l.core, l.set, l.id, l.key, l.client = g.core, &g.set, id, id.storeKey(), client
+func (l *lease) init(a access, fp Fingerprint) {
+	l.access = a
 	l.claim = Claim{
 		Owner:       newOwner(),
 		Fingerprint: fp,
-		Lease:       g.set.lease,
-		Retention:   g.set.retentionOrDefault(),
-		Hold:        g.set.recovery == Hold,
+		Lease:       a.set.lease,
+		Retention:   a.set.retentionOrDefault(),
+		Hold:        a.set.recovery == Hold,
 	}
+}
+
+func newOwner() (o Owner) {
+	_, _ = rand.Read(o[:]) // never fails: crypto/rand ends the program instead
+	return o
 }
 
 // acquire asks the store for the claim. It can be called again, as the same owner, until
@@ -64,22 +52,12 @@ func (l *lease) acquire(watch bool) (Record, error) {
 	claim := l.claim
 	claim.Watch = watch
 	sent := time.Now()
-	rec, err := l.core.claim(l.client, l.timeout(), l.key, claim)
-	if err != nil {
-		l.uncertain = l.uncertain || !definite(err) && !errors.Is(err, errStoreStuck)
-		l.observe(Event{Kind: EventStoreError, Op: "claim", Duration: time.Since(sent), Err: err})
-		return Record{}, err
-	}
-	if rec.Mine {
-		l.record = rec
+	rec, err := l.requestClaim(claim, l.timeout())
+	if err == nil && rec.Mine {
+		l.record, l.attempt = rec, rec.Attempt
 		l.sure = sent.Add(l.margin())
 	}
-	return rec, nil
-}
-
-// definite reports whether an error of Claim says that the claim was not granted.
-func definite(err error) bool {
-	return errors.Is(err, ErrStoreFull) || errors.Is(err, ErrCorrupt)
+	return rec, err
 }
 
 // margin is how long after sending a claim or a renewal the lease is surely ours: a
@@ -95,21 +73,36 @@ func (l *lease) keep(run *runContext) {
 	l.renewer.timer.Reset(l.claim.Lease / renewalsPerLease)
 }
 
-// resume starts the renewals again, after the claim was lost and found by a claim that
-// was sent at that time.
+// resume starts the renewals again, after the claim was lost and granted again by a claim
+// that was sent at that time.
 func (l *lease) resume(sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lost, l.sure = false, sent.Add(l.margin())
-	if l.renewer != nil { // it may have fired just now: what it finds out is of the past
+	if l.renewer != nil { // it may have fired just now, for the claim that was lost
 		l.core.freeRenewer(l.renewer)
 		l.renewer = l.core.newRenewer(l)
 		l.renewer.timer.Reset(l.claim.Lease / renewalsPerLease)
 	}
 }
 
-// end stops the renewals, and tells whether it was the first to do so. What a renewal
-// under way reports no longer matters.
+// outliveRun says that the run is over. A renewal that is refused from now on may have been
+// refused because the run is settled already, by a call whose reply was lost.
+func (l *lease) outliveRun() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.runOver = true
+}
+
+// forgetRun lets go of the run's memory, which the lease may have to outlive.
+func (l *lease) forgetRun() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.run = nil
+}
+
+// end stops the renewals and reports whether this call was the first to do so. The result
+// of a renewal under way no longer matters.
 func (l *lease) end() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,29 +114,10 @@ func (l *lease) end() bool {
 		l.core.freeRenewer(l.renewer)
 		l.renewer = nil
 	}
-	if l.unsettled {
-		l.core.unsettled.remove(l)
-	}
 	return true
 }
 
-// fail notes that the store has failed to settle the run.
-func (l *lease) fail() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.ended && !l.unsettled {
-		l.unsettled = true
-		l.core.unsettled.add(l)
-	}
-}
-
-// forgetRun is called when the run is over and its lease is not.
-func (l *lease) forgetRun() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.run = nil
-}
-
+// valid reports whether the claim is surely ours, and not given up.
 func (l *lease) valid() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,18 +138,10 @@ func (l *lease) isLost() bool {
 	return l.lost
 }
 
-// settles says that the run is over. A renewal that is refused from now on may have been
-// refused because the run is settled already, by a call whose reply was lost.
-func (l *lease) settles() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.settling = true
-}
-
 // lose tells the run, once, that its claim is not sure any more.
 func (l *lease) lose(err error) {
 	l.mu.Lock()
-	tell := !l.lost && !l.settling && !l.ended
+	tell := !l.lost && !l.runOver && !l.ended
 	l.lost = true
 	run := l.run
 	l.mu.Unlock()
@@ -188,24 +154,22 @@ func (l *lease) lose(err error) {
 	l.observe(Event{Kind: EventLeaseLost, Err: err})
 }
 
-// renew runs when the timer fires. A renewal that fails is tried again soon, with
-// growing pauses, and not at the next regular time: at a third of the lease, two
-// failures in a row would lose it. The pauses shrink again when the lease draws to its
-// end: otherwise the last of them would outlast it although the store is back. When the
-// lease is lost the run is told, and renewing goes on unless another has taken over: as
-// long as the run lasts it should not be overtaken.
+// renew runs when the timer fires. It tries a renewal that failed again soon, with growing
+// pauses, and does not wait for the next regular time: at a third of the lease, two
+// failures in a row would lose it. Near the end of the lease the pauses shrink again, so
+// that the last of them does not outlast a lease whose store is back. When the lease is
+// lost the run is told. Renewing then goes on unless another has taken over: as long as
+// the run lasts it should not be overtaken.
 func (l *lease) renew(r *renewer) {
 	if !l.core.work.enter() {
-		return // shut down with this run still going: its lease is left to lapse
+		return // shut down while the run goes on: its lease is left to lapse
 	}
 	defer l.core.work.leave()
 
 	sent := time.Now()
 	err := errStoreTimeout
 	if timeout := l.renewalTimeout(sent); timeout > 0 {
-		err = l.call("renew", timeout, func(ctx context.Context) error {
-			return l.core.store.Renew(ctx, l.key, l.claim.Owner)
-		})
+		err = l.requestRenewal(l.claim.Owner, timeout)
 	}
 
 	l.mu.Lock()
@@ -244,10 +208,10 @@ func (l *lease) renew(r *renewer) {
 	}
 }
 
-// renewalTimeout bounds a renewal, and is not positive when it is too late for one: a run
-// whose renewals fail is to be told at the moment its claim is no longer sure, and not
-// when the call that it hangs in is over. A first renewal that comes late, because the
-// process was paused, may still find the claim in place.
+// renewalTimeout bounds a renewal. It is not positive when it is too late for one: a run
+// whose renewals fail must be told at the moment its claim is no longer sure, even while a
+// call hangs. A first renewal that comes late, because the process was paused, may still
+// find the claim in place.
 func (l *lease) renewalTimeout(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -258,46 +222,19 @@ func (l *lease) renewalTimeout(now time.Time) time.Duration {
 	return min(l.timeout(), left)
 }
 
-// call makes a store call for this lease and reports its failure, unless it is one of
-// the answers that every store may give.
-func (l *lease) call(op string, timeout time.Duration, f func(context.Context) error) error {
-	start := time.Now()
-	_, err := do(context.WithoutCancel(l.client), l.core, timeout, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, f(ctx)
-	})
-	if err != nil && !errors.Is(err, ErrNotOwner) {
-		l.observe(Event{Kind: EventStoreError, Op: op, Duration: time.Since(start), Err: err})
-	}
-	return err
-}
-
-// timeout bounds a single store call. It is a third of the lease at most, so that a
-// call that hangs leaves time for another within the lease.
+// timeout bounds a single store call. It is at most a third of the lease, so that a call
+// that hangs leaves time for another within the lease.
 func (l *lease) timeout() time.Duration {
 	return min(storeTimeout, l.claim.Lease/renewalsPerLease)
 }
 
-// haste is timeout for the nth try of a call that somebody waits for. The first leaves
-// time for another: what has swallowed it may be a single connection.
+// haste is timeout for the nth try of a call that somebody waits for. The first try leaves
+// time for another, because a single broken connection may have swallowed it.
 func (l *lease) haste(n int) time.Duration {
 	if n == 1 {
 		return min(l.timeout(), patience/2)
 	}
 	return l.timeout()
-}
-
-func (l *lease) observe(e Event) {
-	e.KeyHash = keyHash(l.key)
-	if e.Attempt == 0 {
-		e.Attempt = l.record.Attempt
-	}
-	l.set.observe(context.WithoutCancel(l.client), e)
-}
-
-// backoff is the pause after the nth failure in a row: short at first, because most
-// failures are a lost connection, and never more than two seconds.
-func backoff(n int) time.Duration {
-	return min(20*time.Millisecond<<min(n-1, 10), 2*time.Second)
 }
 
 // A renewer is a timer that fires into the lease it is lent to. Timers are reused:
@@ -317,7 +254,7 @@ func (c *core) newRenewer(l *lease) *renewer {
 	return r
 }
 
-// freeRenewer stops the timer. One that has fired already may still be about to call
+// freeRenewer stops the timer. A renewer that has fired already may still be about to call
 // its lease, and is left to the garbage collector.
 func (c *core) freeRenewer(r *renewer) {
 	if r.timer.Stop() {

@@ -19,7 +19,7 @@ func TestRenewalThatHasJustFiredIsOfThePast(t *testing.T) {
 		require.NoError(t, err)
 		for n := range 3000 { // who is first is for the scheduler to say
 			var l lease
-			l.init(t.Context(), g, Key{Shared, strconv.Itoa(n)}, Fingerprint{})
+			l.init(accessOf(t, g, strconv.Itoa(n)), Fingerprint{})
 			_, err := l.acquire(false)
 			require.NoError(t, err)
 			l.keep(new(runContext))
@@ -40,7 +40,7 @@ func TestRefusalOfAnEarlierRenewalIsOfThePast(t *testing.T) {
 		g, err := New(store, SharedScope)
 		require.NoError(t, err)
 		var l lease
-		l.init(t.Context(), g, Key{Shared, "k"}, Fingerprint{})
+		l.init(accessOf(t, g, "k"), Fingerprint{})
 		_, err = l.acquire(false)
 		require.NoError(t, err)
 		l.keep(new(runContext))
@@ -60,3 +60,8 @@ type slowRenewals struct {
 }
 
 func (s *slowRenewals) Renew(context.Context, string, Owner) error { return <-s.result }
+
+func accessOf(t *testing.T, g *Guard, value string) access {
+	k := Key{Shared, value}
+	return access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: t.Context()}
+}

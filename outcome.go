@@ -87,3 +87,43 @@ func (r Recovery) String() string {
 		return "recovery(" + strconv.Itoa(int(r)) + ")"
 	}
 }
+
+// outcome judges a run whose task has returned. The program's own word comes first, then a
+// step that may or may not have happened. A refusal by a run that has lost its lease says
+// nothing: the run was told to stop in the middle.
+func (u *run) outcome(t task) Outcome {
+	if set := Outcome(u.op.outcome.Load()); set != 0 {
+		return set
+	}
+	if u.op.uncertain.Load() || u.lease.isLost() && t.refused() {
+		return Unknown
+	}
+	return t.judge()
+}
+
+// refused reports whether the handler has answered with an error status.
+func (h *handlerRun) refused() bool { return h.rec.Status() >= http.StatusBadRequest }
+
+// judge asks the route's function about a complete answer. An answer that is shorter than
+// declared, or silence because the handler was told to stop, is not an answer.
+func (h *handlerRun) judge() Outcome {
+	if h.rec.Short() || h.cutShort {
+		return Unknown
+	}
+	outcome := h.guard.set.outcome(h.rec.Status(), h.rec.Header())
+	if outcome < Final || outcome > Unknown {
+		return Unknown
+	}
+	return outcome
+}
+
+// refused reports whether the function has returned an error.
+func (j *job) refused() bool { return j.err != nil }
+
+// judge takes a value, and an error marked with Permanent, for definite.
+func (j *job) judge() Outcome {
+	if j.err == nil || IsPermanent(j.err) {
+		return Final
+	}
+	return Unknown
+}

@@ -13,8 +13,16 @@ import (
 // can end. One second is the smallest value that every client understands.
 var retryAfterSeconds = []string{strconv.Itoa(1)}
 
-// refuse answers a request with a problem instead of a run.
-func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, p problem.Document) {
+// refuse answers a request with a problem and reports it. Every refusal of a guard goes
+// through here.
+func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, d *decision) {
+	p := d.problem
+	if len(g.set.observers) > 0 {
+		g.set.observe(r.Context(), Event{
+			Kind: EventRefused, KeyHash: keyHash(d.key), Method: r.Method, Pattern: r.Pattern,
+			Status: p.Status, Code: p.Code,
+		})
+	}
 	h := w.Header()
 	h["Cache-Control"] = []string{"no-store"}
 	h[problem.Header] = []string{string(p.Code)}

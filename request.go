@@ -6,69 +6,32 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"sync"
 
 	"example.com/idempotency/problem"
 )
 
-// An intake is what a guard finds out about a request before it asks the store.
-// Nothing has been claimed, and nothing needs undoing, if it fails.
-type intake struct {
-	key, scope  string
-	body        []byte
-	buffer      *bodyBuffer // the memory of body, if it is to be reused
-	fingerprint Fingerprint
+// This file reads a request's body before the key is claimed, and puts it back for the
+// handler: the very bytes that were fingerprinted.
+
+// A requestBody is the body of one request, and owns the pooled memory that it is in. One
+// of give and drop must be called at the end.
+type requestBody struct {
+	bytes  []byte
+	pool   *sync.Pool  // of *bodyBuffer
+	buffer *bodyBuffer // nil if the memory of bytes is not pooled
 }
 
-// errNoKey says that a request carries no key and needs none.
-var errNoKey = errors.New("idempotency: no key")
-
-// A refusal is an error that is answered with a problem document.
-type refusal struct{ problem problem.Document }
-
-func (e *refusal) Error() string { return string(e.problem.Code) }
-
-func refused(code problem.Code) *refusal { return &refusal{problem.New(code)} }
-
-// take reads the request up to its fingerprint. The cheap refusals come first, and the
-// body is read before anything is claimed: one that drips in holds no claim.
-func (g *Guard) take(r *http.Request, in *intake) error {
-	var err error
-	if in.scope, err = scopeOf(g.core.scope, r); err != nil {
-		return refused(problem.ScopeUnresolved)
-	}
-	if err = g.core.readBody(r, g.set.maxRequestBody, in); err != nil {
-		return err
-	}
-	if g.set.keyFunc != nil {
-		in.key, err = g.set.keyFunc(r, in.body)
-		switch {
-		case err != nil || len(in.key) > maxKeyLen:
-			p := problem.New(problem.KeyInvalid)
-			p.Detail = "The request does not have the form that its idempotency key is taken from."
-			return &refusal{p}
-		case in.key == "" && g.set.required:
-			return refused(problem.KeyMissing)
-		case in.key == "":
-			return errNoKey
-		}
-	}
-	if in.fingerprint, err = g.set.fingerprint(r, in.body); err != nil {
-		return refused(problem.FingerprintFailed)
-	}
-	return nil
-}
-
-// maxKeyLen is the longest key, in bytes; longer ones do not fit the index of any of
-// the systems that keys are handed on to.
-const maxKeyLen = 255
-
-// A bodyBuffer is memory for the bodies of requests. A handler may keep the body that it
-// is given, so that a run takes the memory with it. All other requests, replays above
-// all, are done with it before they are answered.
+// A bodyBuffer is pooled memory for a body. A handler may keep the body that it is given, so
+// a run takes the memory with it. All other requests, above all replays, are done with it
+// before they are answered.
 type bodyBuffer struct {
 	memory []byte
 	more   [1]byte // where one byte too many would go
 }
+
+// maxPooledBody keeps a few large bodies from pinning their memory forever.
+const maxPooledBody = 2 << 20
 
 // fit makes room for n bytes. Memory that is much larger is left to the garbage
 // collector, because a run would keep all of it.
@@ -77,86 +40,108 @@ func (b *bodyBuffer) fit(n int64) []byte {
 	if c := int64(cap(b.memory)); c < n || c > 2*n+slack {
 		b.memory = make([]byte, n)
 	}
-	return b.memory[:n:n] // what is behind it was of others
+	return b.memory[:n:n] // the rest holds bytes of other requests
 }
 
-// giveBody hands the body to a handler, for good.
-func (c *core) giveBody(in *intake) []byte {
-	body := in.body
-	if in.buffer != nil {
-		in.buffer.memory = nil
-		c.dropBody(in)
+// give hands the bytes over for good.
+func (b *requestBody) give() []byte {
+	body := b.bytes
+	if b.buffer != nil {
+		b.buffer.memory = nil
 	}
+	b.drop()
 	return body
 }
 
-// dropBody is called when nobody reads the body any more.
-func (c *core) dropBody(in *intake) {
-	if in.buffer != nil && cap(in.buffer.memory) <= maxPooledBody {
-		c.bodies.Put(in.buffer)
+// drop gives the memory back: nobody reads the body any more.
+func (b *requestBody) drop() {
+	if b.buffer != nil && cap(b.buffer.memory) <= maxPooledBody {
+		b.pool.Put(b.buffer)
 	}
-	in.buffer, in.body = nil, nil
+	b.buffer, b.bytes = nil, nil
 }
 
-// readBody reads the body into memory of its size if it is declared. A body whose
-// declared length is over the limit is refused without reading a byte.
-func (c *core) readBody(r *http.Request, limit int64, in *intake) error {
-	if r.ContentLength > limit {
+// read reads the body into memory of its declared size. If the declared length is over the
+// limit it refuses the body without reading a byte. Its errors are refusals.
+func (b *requestBody) read(r *http.Request, limit int64) *refusal {
+	switch {
+	case r.ContentLength > limit:
 		return refused(problem.BodyTooLarge)
-	}
-	if r.Body == nil || r.Body == http.NoBody {
+	case r.Body == nil || r.Body == http.NoBody:
 		return nil
+	case r.ContentLength >= 0:
+		return b.readDeclared(r)
+	default:
+		return b.readUndeclared(r, limit)
 	}
-	if r.ContentLength >= 0 {
-		in.buffer = c.bodies.Get().(*bodyBuffer)
-		in.body = in.buffer.fit(r.ContentLength)
-		if _, err := io.ReadFull(r.Body, in.body); err != nil {
-			return bodyRefusal(err)
-		}
-		// A caller that is not net/http's server may send more than it declares.
-		switch m, err := r.Body.Read(in.buffer.more[:]); {
-		case m > 0:
-			return refused(problem.BodyUnreadable)
-		case err != nil && !errors.Is(err, io.EOF):
-			return bodyRefusal(err)
-		}
-		return nil
+}
+
+func (b *requestBody) readDeclared(r *http.Request) *refusal {
+	b.buffer = b.pool.Get().(*bodyBuffer)
+	b.bytes = b.buffer.fit(r.ContentLength)
+	if _, err := io.ReadFull(r.Body, b.bytes); err != nil {
+		return unreadableBody(err)
 	}
+	// A caller that is not net/http's server may send more than it declares.
+	switch n, err := r.Body.Read(b.buffer.more[:]); {
+	case n > 0:
+		return refused(problem.BodyUnreadable)
+	case err != nil && !errors.Is(err, io.EOF):
+		return unreadableBody(err)
+	}
+	return nil
+}
+
+func (b *requestBody) readUndeclared(r *http.Request, limit int64) *refusal {
 	var buf bytes.Buffer
 	n, err := buf.ReadFrom(io.LimitReader(r.Body, limit+1))
 	switch {
 	case err != nil:
-		return bodyRefusal(err)
+		return unreadableBody(err)
 	case n > limit:
 		return refused(problem.BodyTooLarge)
 	case n == 0 && formParsed(r):
 		return refused(problem.BodyUnreadable)
 	}
-	in.body = buf.Bytes()
+	b.bytes = buf.Bytes()
 	return nil
 }
 
-// formParsed reports whether an outer handler has parsed a form. If there is nothing left
-// of the body, what the handler reads is that form, which no fingerprint has seen.
+// formParsed reports whether an outer handler has parsed a form. If it has left nothing of
+// the body, the handler reads that form, which no fingerprint has seen.
 func formParsed(r *http.Request) bool { return len(r.PostForm) > 0 || r.MultipartForm != nil }
 
-func bodyRefusal(err error) *refusal {
+func unreadableBody(err error) *refusal {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return refused(problem.BodyTooLarge) // the limit of an outer handler
 	}
-	e := refused(problem.BodyUnreadable)
+	refusal := refused(problem.BodyUnreadable)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		e.problem.Status = http.StatusRequestTimeout
+		refusal.Status = http.StatusRequestTimeout
 	}
-	return e
+	return refusal
 }
 
-// maxPooledBody keeps a few large bodies from pinning their memory forever.
-const maxPooledBody = 2 << 20
-
-// A bodyReader is the request body that the handler reads: the very bytes that were
-// fingerprinted.
+// A bodyReader is the request body that a handler reads.
 type bodyReader struct{ bytes.Reader }
 
 func (*bodyReader) Close() error { return nil }
+
+// putBack makes body the body of r, which must be the guard's own copy of a request.
+func putBack(r *http.Request, reader *bodyReader, body []byte) {
+	r.ContentLength, r.TransferEncoding = int64(len(body)), nil
+	r.Body = http.NoBody
+	if len(body) > 0 {
+		reader.Reset(body)
+		r.Body = reader
+	}
+}
+
+// removeForm deletes the temporary files of a form that was parsed on a copy of r:
+// net/http cleans up after its own request only.
+func removeForm(clone, r *http.Request) {
+	if form := clone.MultipartForm; form != nil && r.MultipartForm == nil {
+		_ = form.RemoveAll()
+	}
+}

@@ -119,7 +119,7 @@ func (g *Guard) Resolve(ctx context.Context, k Key, res Resolution) error {
 	if err != nil && res.Outcome == NotExecuted {
 		return err // a mark that cannot be read would not be taken away
 	}
-	_, err = do(ctx, g.core, storeTimeout, func(ctx context.Context) (struct{}, error) {
+	_, err = bounded(ctx, g.core, storeTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, inspector.Resolve(ctx, k.storeKey(), attempt, settled)
 	})
 	if err != nil || res.Outcome == Final {
@@ -152,25 +152,27 @@ func (g *Guard) undoSteps(ctx context.Context, k Key, rec Record, begun []string
 	if len(begun) == 0 {
 		return nil
 	}
-	var l lease
-	l.init(ctx, g, k, rec.Fingerprint)
-	claimed, err := l.acquire(false)
+	l := new(lease)
+	l.init(access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx}, rec.Fingerprint)
+	c := claiming{guard: g, lease: l, client: ctx}
+	claimed, err := c.ask(false)
 	switch {
 	case err != nil:
-		l.abandon()
+		c.releaseGhost()
 		return err
 	case !claimed.Mine:
 		return ErrChanged
 	}
+	release := func() error { return l.release(l.claim.Owner, l.timeout()) }
 	if claimed.Attempt != attempt+1 {
-		return errors.Join(ErrChanged, l.release(l.timeout()))
+		return errors.Join(ErrChanged, release())
 	}
 	for _, name := range begun {
-		if err = l.saveStep(name, []byte{stepUndone}); err != nil {
+		if err = l.recordStep(name, []byte{stepUndone}); err != nil {
 			break
 		}
 	}
-	return errors.Join(err, l.release(l.timeout()))
+	return errors.Join(err, release())
 }
 
 // sealAgain returns the stored form of an answer, and the one that is recorded already if
@@ -213,4 +215,23 @@ func (g *Guard) resolvedAnswer(res Resolution, fp Fingerprint) (*response.Answer
 	}
 	a.Header = response.Recorded(header)
 	return a, nil
+}
+
+// Forget removes what is known of a key, in any state but a run in flight: the next
+// request with it runs as the first. Forgetting what is not known is success.
+//
+// Errors: [ErrChanged] when a run is in flight, [ErrNoInspector], and those of the
+// store. A record that cannot be read is forgotten too.
+func (g *Guard) Forget(ctx context.Context, k Key) error {
+	inspector, rec, err := g.get(ctx, k)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil
+	case err != nil && !errors.Is(err, ErrCorrupt):
+		return err
+	}
+	_, err = bounded(ctx, g.core, storeTimeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, inspector.Forget(ctx, k.storeKey(), rec.Attempt)
+	})
+	return err
 }

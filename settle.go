@@ -1,147 +1,143 @@
 package idempotency
 
 import (
-	"context"
 	"errors"
-	"maps"
-	"slices"
-	"sync"
 	"time"
+
+	"example.com/idempotency/internal/response"
 )
 
-// patience is how long a client waits for its run to be settled before it gets its
-// answer anyway and settling goes on in the background.
-const patience = 2 * time.Second
-
-// Bounds of what waits in the background for the store to come back. New requests are
-// refused while the store is away, so that only runs that were in flight at that
-// moment get here.
-const (
-	maxPendingBytes = 64 << 20
-	maxPending      = 4096
-)
-
-var (
-	// errSuperseded says that the run's answer must not be shown: another run's answer
-	// is recorded, or another run is in flight, or may be. The record comes with it.
-	errSuperseded = errors.New("idempotency: another run has taken over")
-
-	// errPending says that settling goes on in the background.
-	errPending = errors.New("idempotency: settling goes on in the background")
-
-	errRetentionEnded = errors.New("idempotency: retention ended")
-	errTooManyPending = errors.New("idempotency: too many runs wait to be settled")
-)
-
-// A verdict is how a run is settled in the store.
+// A verdict is what a run leaves in the store.
 type verdict struct {
 	outcome Outcome
-	hold    bool   // for an Unknown outcome: Hold rather than Release
-	answer  []byte // for a Final outcome, as stored
-	run     *run   // whose answer it is, or nil
+	hold    bool    // for an Unknown outcome: Hold rather than Release
+	answer  []byte  // for a Final outcome: the answer in its stored form
+	summary summary // for a Final outcome: what to keep of it if there is no room for all
+}
+
+// A summary is what can be told of an answer that is not kept. The zero summary is none.
+type summary struct {
+	status   int
+	location []string
 }
 
 // lasting reports whether the verdict says something that must not be forgotten.
 func (v verdict) lasting() bool { return v.outcome == Final || v.outcome == Unknown && v.hold }
 
-// settle brings the end of a run to the store. It tries for as long as a client can be
-// expected to wait, then hands over to the background.
-//
-// The errors are errPending and errSuperseded; with the latter comes the record that
-// stands in the way of the answer.
-func (l *lease) settle(v verdict) (rec Record, err error) {
-	l.settles()
+// An ending is how a run was settled, as far as its client is concerned.
+type ending struct {
+	fate fate
+	// record is what stands in the way of an overtaken run. It is the zero Record if the
+	// store could not tell.
+	record Record
+}
+
+type fate uint8
+
+const (
+	settled   fate = iota // the store has the verdict
+	pending               // settling goes on in the background
+	overtaken             // another run's answer is recorded, or another run is or may be in flight
+)
+
+var (
+	errRetentionEnded = errors.New("idempotency: retention ended")
+	errTooManyPending = errors.New("idempotency: too many runs wait to be settled")
+)
+
+// A settlement brings the verdict on a run to the store. It tries for as long as a client
+// can be expected to wait, then goes on in the background.
+type settlement struct {
+	lease   *lease
+	verdict verdict
+	failed  bool // the store has failed to take the verdict so far
+}
+
+// giveBack gives up a claim under which nothing has run.
+func (l *lease) giveBack() {
+	s := settlement{lease: l, verdict: verdict{outcome: NotExecuted}}
+	s.settle()
+}
+
+// settle settles the run while its client waits.
+func (s *settlement) settle() ending {
+	s.lease.outliveRun()
 	returned := false
 	defer func() {
-		if !returned { // runtime.Goexit in a function of the program: nobody would end it
-			l.end()
+		if !returned { // runtime.Goexit in a function of the program: nobody else would end it
+			s.end()
 		}
 	}()
-	rec, err = l.settleSeen(v)
+	e := s.tryWhileClientWaits()
 	returned = true
-	return rec, err
+	return e
 }
 
-// settleSeen settles while the client waits.
-func (l *lease) settleSeen(v verdict) (Record, error) {
+func (s *settlement) tryWhileClientWaits() ending {
 	start := time.Now()
 	for n := 1; ; n++ {
-		rec, err := l.try(v, min(l.haste(n), patience-time.Since(start)))
-		if err == nil || errors.Is(err, errSuperseded) {
-			l.end()
-			return rec, err
+		e, err := s.try(min(s.lease.haste(n), patience-time.Since(start)))
+		if err == nil {
+			s.end()
+			return e
 		}
-		l.fail()
+		s.fail()
 		pause := backoff(n)
-		if time.Since(start)+pause >= patience || !l.core.work.pause(pause) {
-			return l.settleUnseen(v, n, err)
+		if time.Since(start)+pause >= patience || !s.lease.core.work.pause(pause) {
+			return s.leaveToBackground(n, err)
 		}
 	}
 }
 
-// settleUnseen hands over to the background. The client gets the run's answer before it
-// is recorded, because an effect has happened and only this answer tells of it. But if the
-// claim has lapsed meanwhile, another run may have ended with another answer, which is
-// the one that counts: then the client has to ask again.
-func (l *lease) settleUnseen(v verdict, failures int, cause error) (Record, error) {
-	sure := l.undisputed()
-	err := l.settleLater(v, failures, cause)
-	if v.outcome == Final && !sure && !l.claim.Hold {
-		return Record{State: StateClaimed, Fingerprint: l.claim.Fingerprint}, errSuperseded
+// leaveToBackground lets the client go. It gets the run's answer before that is recorded,
+// because an effect has happened and only this answer tells of it. But if the claim has
+// lapsed meanwhile, another run may have ended with another answer, which is the one that
+// counts: then the client has to ask again.
+func (s *settlement) leaveToBackground(failures int, cause error) ending {
+	sure := s.lease.undisputed()
+	s.goOn(failures, cause)
+	if s.verdict.outcome == Final && !sure && !s.lease.claim.Hold {
+		return ending{fate: overtaken}
 	}
-	return Record{}, err
+	return ending{fate: pending}
 }
 
-// try makes one attempt to settle, with calls that together take no longer than the timeout.
-func (l *lease) try(v verdict, timeout time.Duration) (Record, error) {
+// try makes one attempt to settle, with calls that together take no longer than the
+// timeout. Its errors are those of the store.
+func (s *settlement) try(timeout time.Duration) (ending, error) {
 	until := time.Now().Add(timeout)
-	err := l.conclude(v, timeout)
+	err := s.conclude(timeout)
 	if !errors.Is(err, ErrNotOwner) {
-		return Record{}, err
+		return ending{}, err
 	}
-	if !v.lasting() {
-		// Whoever has the record now decides: there is nothing of this run to be kept.
-		return Record{}, nil
+	if !s.verdict.lasting() {
+		return ending{}, nil // this run leaves nothing that must be kept
 	}
-	rec, err := l.reclaim(time.Until(until))
+	rec, err := s.reclaim(time.Until(until))
 	if err != nil {
-		return rec, err
+		return ending{}, err
 	}
-	err = l.conclude(v, time.Until(until))
+	if !rec.Mine {
+		return ending{overtaken, rec}, nil
+	}
+	err = s.conclude(time.Until(until))
 	if errors.Is(err, ErrNotOwner) {
-		return rec, errSuperseded
+		return ending{fate: overtaken}, nil // the claim has just been ours, so whose it is now is not known
 	}
-	return Record{}, err
+	return ending{}, err
 }
 
-// conclude makes the store call that a verdict stands for.
-func (l *lease) conclude(v verdict, timeout time.Duration) error {
+// conclude makes the store call that the verdict stands for.
+func (s *settlement) conclude(timeout time.Duration) error {
+	owner := s.lease.claim.Owner
 	switch {
-	case v.outcome == Final:
-		return l.complete(v.answer, timeout)
-	case v.lasting():
-		return l.call("hold", timeout, func(ctx context.Context) error {
-			return l.core.store.Hold(ctx, l.key, l.claim.Owner)
-		})
+	case s.verdict.outcome == Final:
+		return s.lease.complete(owner, s.verdict.answer, timeout)
+	case s.verdict.lasting():
+		return s.lease.hold(owner, timeout)
 	default:
-		return l.release(timeout)
+		return s.lease.release(owner, timeout)
 	}
-}
-
-func (l *lease) complete(answer []byte, timeout time.Duration) error {
-	c := Completion{Answer: answer, TTL: l.set.ttl}
-	if l.core.local {
-		return l.core.store.Complete(context.Background(), l.key, l.claim.Owner, c)
-	}
-	return l.call("complete", timeout, func(ctx context.Context) error {
-		return l.core.store.Complete(ctx, l.key, l.claim.Owner, c)
-	})
-}
-
-func (l *lease) release(timeout time.Duration) error {
-	return l.call("release", timeout, func(ctx context.Context) error {
-		return l.core.store.Release(ctx, l.key, l.claim.Owner)
-	})
 }
 
 // reclaim gets the claim back for a run that has lost it, where that is still possible:
@@ -150,176 +146,103 @@ func (l *lease) release(timeout time.Duration) error {
 // has happened, and recording it is what prevents the next one. The owner is the same,
 // so that a claim whose reply is lost does not stand in the way of the next try, and the
 // lease is renewed again until the run is settled.
-func (l *lease) reclaim(timeout time.Duration) (Record, error) {
+func (s *settlement) reclaim(timeout time.Duration) (Record, error) {
 	sent := time.Now()
-	rec, err := l.core.claim(l.client, timeout, l.key, l.claim)
-	if err != nil {
-		l.observe(Event{Kind: EventStoreError, Op: "claim", Err: err})
-		return Record{}, err
+	rec, err := s.lease.requestClaim(s.lease.claim, timeout)
+	if err == nil && rec.Mine {
+		s.lease.resume(sent)
 	}
-	if !rec.Mine {
-		return rec, errSuperseded
-	}
-	l.resume(sent)
-	return rec, nil
+	return rec, err
 }
 
-// settleLater goes on settling in the background until it succeeds, another run's
-// answer stands in its place, the retention ends or the guard is shut down. Giving up
-// any earlier is what makes duplicates: a store that is away for a minute would come
-// back with a claim that lapses. Meanwhile the lease is renewed.
-func (l *lease) settleLater(v verdict, failures int, cause error) error {
-	held := int64(len(v.answer))
-	if !l.core.pending.add(held) {
-		if v.run != nil {
-			v.answer = v.run.notKept()
-			held = int64(len(v.answer))
-		}
-		if !l.core.pending.add(held) {
-			return l.giveUp(errTooManyPending)
+// goOn settles in the background until that succeeds, another run's answer stands in the
+// way, the retention ends or the guard is shut down. Giving up any earlier is what makes
+// duplicates: a store that is away for a minute would come back with a claim that lapses.
+// Meanwhile the lease is renewed.
+func (s *settlement) goOn(failures int, cause error) {
+	core := s.lease.core
+	held := int64(len(s.verdict.answer))
+	if !core.pending.add(held) {
+		s.shrink()
+		held = int64(len(s.verdict.answer))
+		if !core.pending.add(held) {
+			s.giveUp(errTooManyPending)
+			return
 		}
 	}
-	if !l.core.work.enter() {
-		l.core.pending.remove(held)
-		return l.giveUp(ErrShutdown)
+	if !core.work.enter() {
+		core.pending.remove(held)
+		s.giveUp(ErrShutdown)
+		return
 	}
-	v.run = nil // the answer is all that is kept
-	l.forgetRun()
-	l.observe(Event{Kind: EventRecordingDelayed, Outcome: v.outcome, Err: cause})
-	until := time.Now().Add(l.claim.Retention)
+	s.lease.forgetRun() // the answer is all that is kept
+	s.lease.observe(Event{Kind: EventRecordingDelayed, Outcome: s.verdict.outcome, Err: cause})
+	until := time.Now().Add(s.lease.claim.Retention)
+	background := *s
 	go func() {
-		defer l.core.work.leave()
-		defer l.core.pending.remove(held)
-		for n := failures; ; n++ {
-			if !l.core.work.pause(backoff(n)) {
-				return // Shutdown gives it up and reports it, before it returns
-			}
-			if _, err := l.try(v, l.timeout()); err == nil || errors.Is(err, errSuperseded) {
-				l.end()
-				return
-			}
-			if time.Now().After(until) {
-				_ = l.giveUp(errRetentionEnded)
-				return
-			}
-		}
+		defer core.work.leave()
+		defer core.pending.remove(held)
+		background.tryUntil(until, failures)
 	}()
-	return errPending
 }
 
-// giveUp leaves the record to its lease, and says so, once. The client has its answer
-// all the same.
-func (l *lease) giveUp(err error) error {
+func (s *settlement) tryUntil(until time.Time, failures int) {
+	for n := failures; ; n++ {
+		if !s.lease.core.work.pause(backoff(n)) {
+			return // Shutdown gives it up and reports it, before it returns
+		}
+		if _, err := s.try(s.lease.timeout()); err == nil {
+			s.end()
+			return
+		}
+		if time.Now().After(until) {
+			s.giveUp(errRetentionEnded)
+			return
+		}
+	}
+}
+
+// shrink replaces an answer that there is no room for by the fact that the run has
+// happened: that is what matters most, and takes a few bytes.
+func (s *settlement) shrink() {
+	brief := s.verdict.summary
+	if s.verdict.outcome != Final || brief.status == 0 {
+		return
+	}
+	a := response.NotKept(brief.status, brief.location)
+	stored, err := s.lease.set.seal(&a, s.lease.key, s.lease.claim.Fingerprint)
+	if err == nil {
+		s.verdict.answer = stored
+	}
+}
+
+// fail notes, once, that the store has failed to take the verdict.
+func (s *settlement) fail() {
+	if !s.failed {
+		s.failed = true
+		s.lease.core.unsettled.add(s.lease)
+	}
+}
+
+// end ends the lease: there is nothing left to do.
+func (s *settlement) end() {
+	if s.failed {
+		s.lease.core.unsettled.remove(s.lease)
+	}
+	s.lease.end()
+}
+
+func (s *settlement) giveUp(err error) {
+	if s.failed {
+		s.lease.core.unsettled.remove(s.lease)
+	}
+	giveUp(s.lease, err)
+}
+
+// giveUp leaves a run that could not be settled to its lease, and reports that once. The
+// client has its answer all the same.
+func giveUp(l *lease, err error) {
 	if l.end() {
 		l.observe(Event{Kind: EventRecordingLost, Err: err})
 	}
-	return errPending
-}
-
-// abandon gives back a claim whose reply never came, in the background: it may have
-// been granted, and would then block the key for a whole lease, or, under Hold, make it
-// look like a run of unknown outcome. A store that answers "not the owner" may yet
-// execute the claim, which is still on its way, so that the release is repeated for as
-// long as the claim could last. A shutdown does not wait for that, but it does wait for
-// the store to answer. Of the claims of a long outage as many as of runs are given back;
-// the others end with their leases.
-func (l *lease) abandon() {
-	if !l.core.ghosts.add(0) {
-		return
-	}
-	if !l.core.work.enter() {
-		l.core.ghosts.remove(0)
-		return
-	}
-	until := time.Now().Add(l.claim.Lease)
-	go func() {
-		defer l.core.work.leave()
-		defer l.core.ghosts.remove(0)
-		for n := 1; ; n++ {
-			err := l.release(l.timeout())
-			if err == nil {
-				return
-			}
-			end := l.core.work.abort
-			if errors.Is(err, ErrNotOwner) {
-				end = l.core.work.quit
-			}
-			pause := backoff(n)
-			if time.Now().Add(pause).After(until) || !sleep(pause, end) {
-				return
-			}
-		}
-	}()
-}
-
-// pause sleeps in the background. It is false when a shutdown has run out of time.
-func (w *work) pause(d time.Duration) bool { return sleep(d, w.abort) }
-
-func sleep(d time.Duration, end <-chan struct{}) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-end:
-		return false
-	}
-}
-
-// unsettled are the runs that the store has failed to settle so far. A shutdown that has
-// run out of time reports them itself: the process may end as soon as it returns, and
-// whoever tries to settle them then may hang in a call of the store.
-type unsettled struct {
-	mu     sync.Mutex
-	leases map[*lease]struct{}
-}
-
-func (u *unsettled) add(l *lease) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.leases == nil {
-		u.leases = make(map[*lease]struct{})
-	}
-	u.leases[l] = struct{}{}
-}
-
-func (u *unsettled) remove(l *lease) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.leases, l)
-}
-
-// giveUp gives all of them up.
-func (u *unsettled) giveUp(err error) {
-	u.mu.Lock()
-	leases := slices.Collect(maps.Keys(u.leases))
-	u.mu.Unlock()
-	for _, l := range leases {
-		_ = l.giveUp(err)
-	}
-}
-
-// pendingAnswers bounds the number and the memory of what waits for the store.
-type pendingAnswers struct {
-	mu    sync.Mutex
-	n     int
-	bytes int64
-}
-
-func (p *pendingAnswers) add(bytes int64) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.n >= maxPending || p.bytes+bytes > maxPendingBytes {
-		return false
-	}
-	p.n++
-	p.bytes += bytes
-	return true
-}
-
-func (p *pendingAnswers) remove(bytes int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.n--
-	p.bytes -= bytes
 }

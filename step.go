@@ -18,24 +18,6 @@ const maxStepValue = 64 << 10
 // maxStepName keeps names usable as parts of backends' field names.
 const maxStepName = 255
 
-// Errors of [Step].
-var (
-	// ErrUncertain is returned by a step marked with [AtMostOnce] that an earlier
-	// attempt began and did not record: its effect may or may not have happened. It is
-	// not run again. The run's outcome becomes [Unknown] and its key is held, whatever
-	// the route's recovery policy, unless the handler finds out what happened and says
-	// so with [Operation.SetOutcome]. The mark stays: after [NotExecuted] the next attempt
-	// finds it again. Only the [Resolution] of a key that is held takes it away.
-	ErrUncertain = errors.New("idempotency: step was begun by an earlier attempt and its outcome is unknown")
-
-	// ErrStepMisuse is returned for mistakes of the program: a name that is empty, too
-	// long or used twice in a run, a step inside a step, a step after its run has
-	// ended, a value that cannot be encoded, is larger than 64 KiB, or was recorded
-	// in a form that cannot be decoded. Nothing is run, except where it is the value
-	// that is at fault.
-	ErrStepMisuse = errors.New("idempotency: step misused")
-)
-
 // A NotRecordedError says that the effect of a step has happened and could not be
 // recorded: the store was away, or the run has lost its claim. The next attempt will
 // run the step again, unless it is marked with [AtMostOnce]; what is downstream tells
@@ -184,7 +166,7 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 	}
 	stored, saveErr := encodeStep(s.codec, value, err)
 	if saveErr == nil {
-		saveErr = op.lease.saveStep(name, stored)
+		saveErr = op.lease.recordStep(name, stored)
 	}
 	switch {
 	case saveErr != nil:
@@ -282,12 +264,12 @@ func (o *Operation) beginStep(ctx context.Context, name string) ([]byte, error) 
 func (o *Operation) mayBegin(name string, atMostOnce bool) error {
 	valid := o.Valid()
 	if valid && atMostOnce {
-		if err := o.lease.saveStep(name, []byte{stepStarted}); err != nil {
+		if err := o.lease.recordStep(name, []byte{stepStarted}); err != nil {
 			return fmt.Errorf("idempotency: step %q was not begun: %w", name, err)
 		}
 		if valid = o.Valid(); !valid {
 			// With a mark that stays, the next attempt takes the step for begun and holds the key.
-			_ = o.lease.saveStep(name, []byte{stepUndone})
+			_ = o.lease.recordStep(name, []byte{stepUndone})
 		}
 	}
 	if !valid {
@@ -321,19 +303,16 @@ func (o *Operation) endSteps() {
 	o.steps.ended = true
 }
 
-// saveStep records a step for the owner. It tries as long as for the end of a run: a step
+// recordStep records a step for the owner. It tries as long as for the end of a run: a step
 // that cannot be recorded is an effect that the next attempt repeats.
-func (l *lease) saveStep(name string, value []byte) error {
+func (l *lease) recordStep(name string, value []byte) error {
 	stored, err := l.set.sealStep(value, l.key, l.claim.Fingerprint, name)
 	if err != nil {
 		return err
 	}
-	store := l.core.store.(StepStore)
 	start := time.Now()
 	for n := 1; ; n++ {
-		err := l.call("step", min(l.haste(n), patience-time.Since(start)), func(ctx context.Context) error {
-			return store.SaveStep(ctx, l.key, l.claim.Owner, name, stored)
-		})
+		err := l.saveStep(l.claim.Owner, name, stored, min(l.haste(n), patience-time.Since(start)))
 		if errors.Is(err, ErrNotOwner) {
 			l.lose(err) // now, and not when the next renewal finds out
 		}

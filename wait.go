@@ -71,8 +71,8 @@ func (room *waitingRoom) leave(key string, w *wait) {
 	}
 }
 
-// settle tells all members what the leader found, and makes room for a new wait.
-func (room *waitingRoom) settle(key string, w *wait, rec Record, err error) {
+// announce tells all members what the leader found, and makes room for a new wait.
+func (room *waitingRoom) announce(key string, w *wait, rec Record, err error) {
 	room.mu.Lock()
 	defer room.mu.Unlock()
 	if room.waits[key] == w {
@@ -82,24 +82,19 @@ func (room *waitingRoom) settle(key string, w *wait, rec Record, err error) {
 	close(w.settled)
 }
 
-// inFlight reports whether a record is what a duplicate waits for: a run of the same
-// request, by another.
-func (l *lease) inFlight(rec Record) bool {
-	return rec.State == StateClaimed && !rec.Mine && rec.Fingerprint == l.claim.Fingerprint
-}
-
 // await waits for the record, which is in flight, to settle or to become the caller's.
 // It returns the last that was seen of it, which is a record still in flight when the
 // time is over, the client has gone or the guard is shut down.
-func (l *lease) await(client context.Context, rec Record) (Record, error) {
-	timeout := time.NewTimer(l.set.wait)
+func (c *claiming) await(rec Record) (Record, error) {
+	core := c.guard.core
+	timeout := time.NewTimer(c.guard.set.wait)
 	defer timeout.Stop()
-	for l.inFlight(rec) {
-		w := l.core.room.join(l.key)
+	for c.inFlight(rec) {
+		w := core.room.join(c.lease.key)
 		if w == nil {
 			return rec, nil
 		}
-		found, over, err := l.waitIn(client, w, timeout.C, rec)
+		found, over, err := c.waitIn(w, timeout.C, rec)
 		if over || err != nil {
 			return found, err
 		}
@@ -110,44 +105,44 @@ func (l *lease) await(client context.Context, rec Record) (Record, error) {
 
 // waitIn waits until a wait that was joined is settled, by others or by itself. over is
 // true when the time is. The place is left however that ends.
-func (l *lease) waitIn(client context.Context, w *wait, timeout <-chan time.Time, rec Record) (_ Record, over bool, err error) {
-	defer l.core.room.leave(l.key, w)
+func (c *claiming) waitIn(w *wait, timeout <-chan time.Time, rec Record) (_ Record, over bool, err error) {
+	defer c.guard.core.room.leave(c.lease.key, w)
 	select {
 	case <-w.turn:
-		return l.takeTurn(client, w, timeout, rec)
+		return c.takeTurn(w, timeout, rec)
 	case <-w.settled:
 		return w.record, false, w.err
 	case <-timeout:
-	case <-client.Done():
-	case <-l.core.work.quit:
+	case <-c.client.Done():
+	case <-c.guard.core.work.quit:
 	}
 	return rec, true, nil
 }
 
 // takeTurn leads, and tells the others what it found. Somebody else leads on if it has to
 // go, or is lost to a function of the program that panics or calls runtime.Goexit.
-func (l *lease) takeTurn(client context.Context, w *wait, timeout <-chan time.Time, rec Record) (_ Record, over bool, err error) {
+func (c *claiming) takeTurn(w *wait, timeout <-chan time.Time, rec Record) (_ Record, over bool, err error) {
 	over = true
 	defer func() {
 		if over {
 			w.turn <- struct{}{}
 		}
 	}()
-	found, over, err := l.lead(client, timeout, rec)
+	found, over, err := c.lead(timeout, rec)
 	if !over {
 		shared := found
 		shared.Mine, shared.Steps = false, nil // the claim is the leader's alone
-		l.core.room.settle(l.key, w, shared, err)
+		c.guard.core.room.announce(c.lease.key, w, shared, err)
 	}
 	return found, over, err
 }
 
 // lead watches the store until the record is no longer in flight. over is true when the
 // leader itself has to go.
-func (l *lease) lead(client context.Context, timeout <-chan time.Time, rec Record) (_ Record, over bool, err error) {
+func (c *claiming) lead(timeout <-chan time.Time, rec Record) (_ Record, over bool, err error) {
 	var settled <-chan struct{}
-	if watcher, ok := l.core.store.(Watcher); ok {
-		watched, stop, err := l.watch(watcher)
+	if watcher, ok := c.guard.core.store.(Watcher); ok {
+		watched, stop, err := c.watch(watcher)
 		if err == nil {
 			defer stop()
 			settled = watched
@@ -165,19 +160,19 @@ func (l *lease) lead(client context.Context, timeout <-chan time.Time, rec Recor
 		case <-timer.C:
 		case <-timeout:
 			return rec, true, nil
-		case <-client.Done():
+		case <-c.client.Done():
 			return rec, true, nil
-		case <-l.core.work.quit:
+		case <-c.guard.core.work.quit:
 			return rec, true, nil
 		}
 		// The first claim after watching also tells the store that somebody waits.
-		seen, err := l.acquire(true)
-		if err != nil && !definite(err) {
+		seen, err := c.ask(true)
+		if err != nil && !refusedClaim(err) {
 			// The run that is waited for goes on; so does the waiting.
 			timer.Reset(max(backoff(n), pollPause))
 			continue
 		}
-		if err != nil || !l.inFlight(seen) {
+		if err != nil || !c.inFlight(seen) {
 			return seen, false, err
 		}
 		rec = seen
@@ -195,8 +190,9 @@ type watching struct {
 	stop    func()
 }
 
-func (l *lease) watch(watcher Watcher) (<-chan struct{}, func(), error) {
-	w, err := do(context.WithoutCancel(l.client), l.core, l.timeout(), func(ctx context.Context) (watching, error) {
+func (c *claiming) watch(watcher Watcher) (<-chan struct{}, func(), error) {
+	l := c.lease
+	w, err := bounded(context.WithoutCancel(l.client), l.core, l.timeout(), func(ctx context.Context) (watching, error) {
 		settled, stop, err := watcher.Watch(ctx, l.key)
 		if err == nil && ctx.Err() != nil {
 			stop() // nobody is left to do it

@@ -28,6 +28,16 @@ type Answer struct {
 	length []string // the values of Content-Length; set by Decode, for Send
 }
 
+// NotKept returns the answer that stands for one that is not kept. It tells that the handler
+// ran, with which status, and in the values of Location where its result is.
+func NotKept(status int, location []string) Answer {
+	a := Answer{Kind: KindNotKept, Status: status}
+	if location != nil {
+		a.Header = []Field{{Name: "Location", Values: location}}
+	}
+	return a
+}
+
 // Location returns the value of the answer's Location field, or the empty string.
 func (a *Answer) Location() string {
 	for _, f := range a.Header {

@@ -109,15 +109,8 @@ func (rec *Recorder) Answer() Answer {
 	}
 }
 
-// NotKept returns the answer to record in place of one that is too large, or not whole. It
-// tells that the handler ran, with which status, and where its result is.
-func (rec *Recorder) NotKept() Answer {
-	a := Answer{Kind: KindNotKept, Status: rec.status}
-	if location, ok := rec.header["Location"]; ok {
-		a.Header = []Field{{Name: "Location", Values: location}}
-	}
-	return a
-}
+// NotKept returns the answer to record in place of one that is too large, or not whole.
+func (rec *Recorder) NotKept() Answer { return NotKept(rec.status, rec.header["Location"]) }
 
 // Respond sends the client a, which Answer has returned, or what is left of it to send.
 func (rec *Recorder) Respond(a *Answer) {

@@ -1,0 +1,125 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+)
+
+// A claiming is how one request finds out whether it may run: it claims the key, and if
+// another stands in the way it compares, waits or asks the resolver, as the settings say.
+type claiming struct {
+	guard *Guard
+	lease *lease
+	// client is the context of the caller that the answer is for. Waiting ends with it.
+	client context.Context
+
+	// request and body are what former fingerprint functions need. A key of Do has none.
+	request *http.Request
+	body    []byte
+
+	// met says that the store has reported a record of another owner.
+	met bool
+	// replyLost says that a claim was sent whose reply never came.
+	replyLost bool
+}
+
+// claim returns the record of the key. If it is not Mine, it is what the request is to be
+// answered from. The caller gives up if there is an error.
+func (c *claiming) claim() (rec Record, err error) {
+	defer func() { // also if a function of the program panics or calls runtime.Goexit
+		if c.replyLost && !rec.Mine {
+			c.releaseGhost()
+		}
+	}()
+	l, set := c.lease, &c.guard.set
+	rec, err = c.ask(false)
+	c.met = err == nil && !rec.Mine
+	if err == nil && rec.Fingerprint != l.claim.Fingerprint && c.recognise(rec.Fingerprint) {
+		rec, err = c.ask(false)
+	}
+	if err == nil && set.wait > 0 && c.inFlight(rec) {
+		rec, err = c.await(rec)
+	}
+	if err == nil && set.resolver != nil && rec.State == StateHeld && rec.Fingerprint == l.claim.Fingerprint &&
+		c.guard.resolveHeld(c.client, l) {
+		rec, err = c.ask(false)
+	}
+	return rec, err
+}
+
+// ask makes one call.
+func (c *claiming) ask(watch bool) (Record, error) {
+	earlier := c.replyLost
+	c.replyLost = true // as long as the observer has not returned, which may call runtime.Goexit
+	rec, err := c.lease.acquire(watch)
+	c.replyLost = earlier || err != nil && !refusedClaim(err)
+	return rec, err
+}
+
+// inFlight reports whether a record is what a duplicate waits for: another's run of the
+// same request.
+func (c *claiming) inFlight(rec Record) bool {
+	return rec.State == StateClaimed && !rec.Mine && rec.Fingerprint == c.lease.claim.Fingerprint
+}
+
+// recognise looks for the function that made a record's fingerprint, and claims with it
+// from then on if it says the same of this request. So after a deployment that changed the
+// function, retries of earlier requests are still compared with their own.
+func (c *claiming) recognise(recorded Fingerprint) bool {
+	if c.request == nil {
+		return false
+	}
+	same := func(f FingerprintFunc) bool {
+		fp, err := f(c.request, c.body)
+		return err == nil && fp == recorded
+	}
+	for _, f := range c.guard.set.formerFingerprints {
+		if same(f) {
+			c.lease.claim.Fingerprint = recorded
+			return true
+		}
+	}
+	if f := fingerprintOf(recorded[0]); f != nil && same(f) {
+		c.lease.claim.Fingerprint = recorded
+		return true
+	}
+	return false
+}
+
+// releaseGhost gives back, in the background, a claim whose reply never came. It may have
+// been granted, and would then block the key for a whole lease or, under Hold, make it look
+// like a run of unknown outcome. The release is repeated for as long as the claim could
+// last, even if the store answers "not the owner", because the claim may still be on its
+// way. A shutdown does not wait for that, but it does wait for the store to answer. At most
+// maxPending claims are released; the rest lapse.
+func (c *claiming) releaseGhost() {
+	l := c.lease
+	if !l.core.ghosts.add(0) {
+		return
+	}
+	if !l.core.work.enter() {
+		l.core.ghosts.remove(0)
+		return
+	}
+	until := time.Now().Add(l.claim.Lease)
+	go func() {
+		defer l.core.work.leave()
+		defer l.core.ghosts.remove(0)
+		for n := 1; ; n++ {
+			err := l.release(l.claim.Owner, l.timeout())
+			if err == nil {
+				return
+			}
+			end := l.core.work.abort
+			if errors.Is(err, ErrNotOwner) {
+				end = l.core.work.quit
+			}
+			pause := backoff(n)
+			if time.Now().Add(pause).After(until) || !sleep(pause, end) {
+				return
+			}
+		}
+	}()
+}

@@ -1,0 +1,226 @@
+package idempotency
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"example.com/idempotency/internal/response"
+	"example.com/idempotency/problem"
+)
+
+// A decision is what a request gets, and what acting on it needs. It is made without a
+// ResponseWriter. The zero decision lets the request pass.
+type decision struct {
+	kind kind
+	// echo is the field that every answer to a valid key repeats.
+	echo []string
+	// id is the key, as far as it is known, and key its name in the store, once the store
+	// is asked.
+	id  Key
+	key string
+	// body is that of a request whose handler will run.
+	body []byte
+	// lease is the request's claim, once the store has been asked.
+	lease *lease
+	// problem is what a refused request gets.
+	problem refusal
+	// answer is what is replayed, attempt the run that it is from.
+	answer  response.Answer
+	attempt int
+	fields  *fieldSpace // memory of the answer's fields
+	// admitted says that the request counts as work until it is answered.
+	admitted bool
+}
+
+type kind uint8
+
+const (
+	pass     kind = iota // to the handler, untouched
+	passRead             // to the handler, with its body put back
+	failOpen             // to the handler, unprotected because the store is away
+	refuse               // with a problem
+	replay               // the recorded answer
+	execute              // the handler, under the claim
+)
+
+// A refusal is the problem that a request is refused with.
+type refusal = problem.Document
+
+func refused(code problem.Code) *refusal {
+	p := problem.New(code)
+	return &p
+}
+
+func (d *decision) refuse(code problem.Code) { d.kind, d.problem = refuse, problem.New(code) }
+
+func (d *decision) refuseWith(p *refusal) { d.kind, d.problem = refuse, *p }
+
+// leave is called when the request has been answered.
+func (d *decision) leave(c *core) {
+	d.fields.free(&d.answer)
+	if d.admitted {
+		c.work.leave()
+	}
+}
+
+// decide finds out what a request gets. The cheap refusals come first. The body is read
+// before anything is claimed, so a body that drips in holds no claim.
+func (g *Guard) decide(r *http.Request, d *decision) {
+	fromHeader := g.set.keyFunc == nil
+	if fromHeader {
+		switch present := g.readKey(r, d); {
+		case d.kind == refuse:
+			return
+		case !present && g.set.required:
+			d.refuse(problem.KeyMissing)
+			return
+		case !present:
+			return
+		}
+	}
+	if g.readScope(r, d); d.kind == refuse {
+		return
+	}
+	body := requestBody{pool: &g.core.bodies}
+	defer body.drop()
+	if p := body.read(r, g.set.maxRequestBody); p != nil {
+		d.refuseWith(p)
+		return
+	}
+	if !fromHeader {
+		switch g.deriveKey(r, body.bytes, d); {
+		case d.kind == refuse:
+			return
+		case d.id.Value == "":
+			d.kind, d.body = passRead, body.give()
+			return
+		}
+	}
+	fingerprint, err := g.set.fingerprint(r, body.bytes)
+	if err != nil {
+		d.refuse(problem.FingerprintFailed)
+		return
+	}
+	if d.admitted = g.core.work.admit(); !d.admitted {
+		d.refuse(problem.ShuttingDown)
+		return
+	}
+	g.claim(r, &body, fingerprint, d)
+}
+
+// readKey reads the key from its header field. It reports whether there is one.
+func (g *Guard) readKey(r *http.Request, d *decision) (present bool) {
+	key, present, err := keyFromHeader(r.Header, g.set.header, g.set.strictKeys)
+	switch {
+	case err != nil:
+		d.refuse(problem.KeyInvalid)
+		d.problem.Detail = err.Error()
+	case present:
+		d.id.Value = key
+		d.echo = r.Header[g.set.header][:1:1]
+	}
+	return present
+}
+
+func (g *Guard) readScope(r *http.Request, d *decision) {
+	var err error
+	if d.id.Scope, err = scopeOf(g.core.scope, r); err != nil {
+		d.refuse(problem.ScopeUnresolved)
+	}
+}
+
+// deriveKey asks the route's KeyFunc.
+func (g *Guard) deriveKey(r *http.Request, body []byte, d *decision) {
+	key, err := g.set.keyFunc(r, body)
+	switch {
+	case err != nil || len(key) > maxKeyLen:
+		d.refuse(problem.KeyInvalid)
+		d.problem.Detail = "The request does not have the form that its idempotency key is taken from."
+	case key == "" && g.set.required:
+		d.refuse(problem.KeyMissing)
+	default:
+		d.id.Value = key
+	}
+}
+
+// claim asks the store for the key, and decides by what it says.
+func (g *Guard) claim(r *http.Request, body *requestBody, fp Fingerprint, d *decision) {
+	d.key = d.id.storeKey()
+	l := new(lease)
+	l.init(access{core: g.core, set: &g.set, id: d.id, key: d.key, client: r.Context()}, fp)
+	d.lease = l
+	if op, ok := FromContext(r.Context()); ok && op.lease.core == g.core && op.lease.key == l.key {
+		// The 409 that it would get from itself would be recorded as the handler's answer.
+		panic("idempotency: Handler: a guard inside a guard; give a route one guard, made with With for its own settings")
+	}
+	c := claiming{guard: g, lease: l, client: r.Context(), request: r, body: body.bytes}
+	rec, err := c.claim()
+	switch {
+	case errors.Is(err, ErrCorrupt):
+		l.observe(Event{Kind: EventCorrupt, Err: err})
+		d.refuse(problem.AnswerUnreadable)
+	case err != nil && g.set.failOpen && !c.met:
+		l.observe(Event{Kind: EventFailOpen, Method: r.Method, Pattern: r.Pattern, Err: err})
+		d.kind, d.body = failOpen, body.give()
+	case err != nil:
+		d.refuse(problem.StoreUnavailable)
+	case rec.Mine && g.set.clientCancel && r.Context().Err() != nil:
+		// What a handler makes of a client that has gone already must not hold the key.
+		l.giveBack()
+		d.refuse(problem.InFlight)
+	case rec.Mine:
+		d.kind, d.body = execute, body.give()
+	default:
+		g.answerFrom(rec, r, d)
+	}
+}
+
+// answerFrom decides by the record that stands in the way of a run.
+func (g *Guard) answerFrom(rec Record, r *http.Request, d *decision) {
+	switch {
+	case rec.State == 0: // the store could not tell
+		d.refuse(problem.InFlight)
+	case rec.Fingerprint != d.lease.claim.Fingerprint:
+		d.refuse(problem.KeyReused)
+		d.problem.Status = g.set.mismatchStatus
+	case rec.State == StateCompleted:
+		g.answerRecorded(rec, r, d)
+	case rec.State == StateHeld:
+		d.refuse(problem.OutcomeUnknown)
+	default:
+		d.refuse(problem.InFlight)
+	}
+}
+
+// answerRecorded replays the recorded answer, if it is whole and the caller may see it.
+func (g *Guard) answerRecorded(rec Record, r *http.Request, d *decision) {
+	l := d.lease
+	d.fields = newFieldSpace()
+	a, err := g.set.unseal(rec.Answer, l.key, rec.Fingerprint, d.fields[:])
+	if err == nil && a.Kind != response.KindKept && a.Kind != response.KindNotKept {
+		err = fmt.Errorf("%w: it is not a response", ErrCorrupt)
+	}
+	if err != nil {
+		l.observe(Event{Kind: EventCorrupt, Err: err})
+		d.refuse(problem.AnswerUnreadable)
+		if errors.Is(err, response.ErrVersion) { // a newer process has written it, and will serve it
+			d.refuse(problem.StoreUnavailable)
+		}
+		return
+	}
+	if g.set.authorizeReplay != nil {
+		info := newRecordInfo(l.id, rec)
+		info.Status = a.Status
+		if err := g.set.authorizeReplay(r, info); err != nil {
+			d.refuse(problem.ReplayDenied)
+			return
+		}
+	}
+	if a.Kind == response.KindNotKept {
+		d.refuse(problem.ResponseNotKept)
+		d.problem.OriginalStatus, d.problem.OriginalLocation = a.Status, a.Location()
+		return
+	}
+	d.kind, d.answer, d.attempt = replay, a, rec.Attempt
+}

@@ -1,0 +1,184 @@
+package idempotency
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"example.com/idempotency/internal/response"
+	"example.com/idempotency/problem"
+)
+
+// This file looks at records without changing them, for operators and for clients.
+
+// A RecordInfo is what a guard knows of a key's record; see [Guard.Lookup],
+// [WithAuthorizeReplay] and [WithResolver]. It never contains the recorded answer itself.
+type RecordInfo struct {
+	// Key and scope of the record.
+	Key Key
+	// ID is that of [Operation.ID].
+	ID string
+	// State of the record.
+	State State
+	// Attempt is the number of the last run.
+	Attempt int
+	// Lease is how much longer a run in flight is protected from takeover. It is not
+	// positive if the lease has lapsed.
+	Lease time.Duration
+	// Age is the time since the record was last claimed, renewed, completed, released
+	// or held. TTL is how much longer it is kept.
+	Age, TTL time.Duration
+	// Status of the recorded answer, or 0 if there is none.
+	Status int
+	// Steps are the sorted names of the steps that are recorded, and of those that were
+	// begun under [AtMostOnce]. They are not known during a replay.
+	Steps []string
+
+	origin Owner
+}
+
+func newRecordInfo(k Key, rec Record) RecordInfo {
+	return RecordInfo{
+		Key: k, ID: operationID(rec.Origin), State: rec.State, Attempt: rec.Attempt,
+		Lease: rec.Lease, Age: rec.Age, TTL: rec.TTL,
+		Steps: slices.Sorted(maps.Keys(rec.Steps)), origin: rec.Origin,
+	}
+}
+
+// DeriveKey returns what the function [DeriveKey] returned in the run: the key under
+// which to ask a downstream service what happened.
+func (i RecordInfo) DeriveKey(purpose string) string { return deriveKey(i.origin, purpose) }
+
+// Lookup returns what is known of a key. It changes nothing.
+//
+// Errors: [ErrNotFound], [ErrCorrupt], [ErrNoInspector], and those of the store.
+func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
+	_, rec, err := g.get(ctx, k)
+	if err != nil {
+		return RecordInfo{}, err
+	}
+	info := newRecordInfo(k, rec)
+	if rec.State == StateCompleted {
+		a, err := g.set.unseal(rec.Answer, k.storeKey(), rec.Fingerprint, nil)
+		if err != nil {
+			return info, err
+		}
+		info.Status = a.Status
+	}
+	return info, nil
+}
+
+// get reads a record.
+func (g *Guard) get(ctx context.Context, k Key) (Inspector, Record, error) {
+	inspector, ok := g.core.store.(Inspector)
+	if !ok {
+		return nil, Record{}, ErrNoInspector
+	}
+	if err := k.check(); err != nil {
+		return nil, Record{}, err
+	}
+	rec, err := bounded(ctx, g.core, storeTimeout, func(ctx context.Context) (Record, error) {
+		return inspector.Get(ctx, k.storeKey())
+	})
+	return inspector, rec, err
+}
+
+// A keyStatus is what a client may know of its own key.
+type keyStatus struct {
+	State   string `json:"state"`
+	Attempt int    `json:"attempt"`
+	// Age and expiry in whole seconds.
+	Age     int64 `json:"age_seconds"`
+	Expires int64 `json:"expires_seconds"`
+	Status  int   `json:"status,omitempty"`
+}
+
+// LookupHandler returns a handler that tells clients the state of their own keys, so that
+// a client that has lost track can look before it sends again. It answers GET and HEAD
+// requests that carry the key in the guard's header field, for the scope that the
+// guard's [ScopeFunc] returns. Put it behind the same authentication as the guard.
+//
+// The answer is a JSON object with state (claimed, lapsed, released, completed or held),
+// attempt, age_seconds, expires_seconds and, if an answer is recorded, its status. The
+// answer itself is not shown: a client that repeats the request gets it replayed. An unknown
+// key gets 404 key-unknown. A caller to whom [WithAuthorizeReplay] denies the answer gets 403
+// replay-denied. Other refusals are those that the guard gives to requests; other methods
+// get 405.
+func (g *Guard) LookupHandler() http.Handler { return http.HandlerFunc(g.serveLookup) }
+
+func (g *Guard) serveLookup(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, http.StatusText(http.StatusMethodNotAllowed), http.StatusMethodNotAllowed)
+		return
+	}
+	var d decision
+	rec, ok := g.lookUp(r, &d)
+	if d.echo != nil {
+		w.Header()[g.set.header] = d.echo
+	}
+	if !ok {
+		g.refuse(w, r, &d)
+		return
+	}
+	writeKeyStatus(w, r, rec)
+}
+
+// lookUp identifies the key as for a request that may run, and looks at its record. If it
+// reports false, the request is to be refused.
+func (g *Guard) lookUp(r *http.Request, d *decision) (rec RecordInfo, ok bool) {
+	if present := g.readKey(r, d); !present && d.kind != refuse {
+		d.refuse(problem.KeyMissing)
+	}
+	if d.kind == refuse {
+		return rec, false
+	}
+	if g.readScope(r, d); d.kind == refuse {
+		return rec, false
+	}
+	d.key = d.id.storeKey()
+	rec, err := g.Lookup(r.Context(), d.id)
+	switch {
+	case err == nil && rec.State == StateCompleted && g.set.authorizeReplay != nil && g.set.authorizeReplay(r, rec) != nil:
+		d.refuse(problem.ReplayDenied)
+	case err == nil:
+		return rec, true
+	case errors.Is(err, ErrNotFound):
+		d.refuse(problem.KeyUnknown)
+	case errors.Is(err, ErrCorrupt):
+		d.refuse(problem.AnswerUnreadable)
+	default:
+		g.set.observe(r.Context(), Event{Kind: EventStoreError, Op: "get", KeyHash: keyHash(d.key), Err: err})
+		d.refuse(problem.StoreUnavailable)
+	}
+	return rec, false
+}
+
+func writeKeyStatus(w http.ResponseWriter, r *http.Request, info RecordInfo) {
+	status := keyStatus{
+		State: info.State.String(), Attempt: info.Attempt, Status: info.Status,
+		Age: int64(info.Age / time.Second), Expires: int64(info.TTL / time.Second),
+	}
+	if info.State == StateClaimed && info.Lease <= 0 {
+		status.State = "lapsed"
+	}
+	body, err := json.Marshal(status)
+	if err != nil { // cannot happen: strings and integers
+		body = nil
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	if response.LengthAllowed(h, http.StatusOK, http.MethodGet) { // HEAD tells the length that GET has
+		h.Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	w.WriteHeader(http.StatusOK)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // a client that is gone can ask again
+	}
+}

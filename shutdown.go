@@ -1,0 +1,181 @@
+package idempotency
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// This file holds what outlives requests, and how it ends.
+
+// Shutdown ends the guard, and all guards made from it by [Guard.With]. It refuses new
+// requests with a key with 503, and answers those that wait for another's answer with 409.
+// It returns when the runs in flight have ended and are settled, or when ctx ends. In the
+// second case it gives up the runs that the store has failed to settle, reports each as
+// [EventRecordingLost], and returns the context's error.
+//
+// Call it beside http.Server.Shutdown, before the store's connection is closed. It may
+// be called more than once.
+func (g *Guard) Shutdown(ctx context.Context) error {
+	err := g.core.work.shutdown(ctx)
+	if err != nil {
+		g.core.unsettled.giveUp(ErrShutdown)
+	}
+	return err
+}
+
+// work counts what must be finished before a shutdown is complete: runs, renewals and
+// background recordings. It is a WaitGroup that can be closed, and costs a request two
+// atomic additions.
+type work struct {
+	n atomic.Int64 // pieces of work, plus workClosed once new requests are refused
+
+	idle   chan struct{} // closed when the last piece of work ends after the close
+	isIdle sync.Once
+	// quit is closed when new requests are refused. abort is closed when a shutdown's
+	// time is over and the background has to give up.
+	quit, abort chan struct{}
+	closing     sync.Once
+	aborting    sync.Once
+}
+
+const workClosed = 1 << 62
+
+func (w *work) init() {
+	w.idle = make(chan struct{})
+	w.quit = make(chan struct{})
+	w.abort = make(chan struct{})
+}
+
+// admit begins a request, unless new ones are refused.
+func (w *work) admit() bool {
+	if w.n.Add(1) >= workClosed {
+		w.leave()
+		return false
+	}
+	return true
+}
+
+// enter begins a piece of work on behalf of a request that was admitted. It fails only
+// when a shutdown has run out of time.
+func (w *work) enter() bool {
+	w.n.Add(1)
+	select {
+	case <-w.abort:
+		w.leave()
+		return false
+	default:
+		return true
+	}
+}
+
+func (w *work) leave() {
+	if w.n.Add(-1) == workClosed {
+		w.isIdle.Do(func() { close(w.idle) })
+	}
+}
+
+// pause sleeps in the background. It reports false when a shutdown has run out of time.
+func (w *work) pause(d time.Duration) bool { return sleep(d, w.abort) }
+
+func sleep(d time.Duration, end <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-end:
+		return false
+	}
+}
+
+// shutdown refuses new requests, and waits until all work is done or ctx ends.
+func (w *work) shutdown(ctx context.Context) error {
+	w.closing.Do(func() {
+		w.n.Add(workClosed + 1) // its own piece of work, so that a last one ends
+		close(w.quit)
+		w.leave()
+	})
+	select {
+	case <-w.idle:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-w.idle:
+		return nil
+	default:
+	}
+	w.aborting.Do(func() { close(w.abort) })
+	return context.Cause(ctx)
+}
+
+// unsettled holds the leases of the runs that the store has failed to settle so far. A
+// shutdown that runs out of time reports them itself: the process may end as soon as it
+// returns, and the goroutine that settles a run may hang in a call of the store by then.
+type unsettled struct {
+	mu     sync.Mutex
+	leases map[*lease]struct{}
+}
+
+func (u *unsettled) add(l *lease) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.leases == nil {
+		u.leases = make(map[*lease]struct{})
+	}
+	u.leases[l] = struct{}{}
+}
+
+func (u *unsettled) remove(l *lease) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.leases, l)
+}
+
+// giveUp gives all of them up.
+func (u *unsettled) giveUp(err error) {
+	u.mu.Lock()
+	leases := slices.Collect(maps.Keys(u.leases))
+	clear(u.leases)
+	u.mu.Unlock()
+	for _, l := range leases {
+		giveUp(l, err)
+	}
+}
+
+// Bounds of what waits in the background for the store to come back. New requests are
+// refused while the store is away, so only runs that were in flight at that moment get
+// here.
+const (
+	maxPendingBytes = 64 << 20
+	maxPending      = 4096
+)
+
+// A backlog bounds the number and the memory of what waits for the store.
+type backlog struct {
+	mu    sync.Mutex
+	n     int
+	bytes int64
+}
+
+func (b *backlog) add(bytes int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.n >= maxPending || b.bytes+bytes > maxPendingBytes {
+		return false
+	}
+	b.n++
+	b.bytes += bytes
+	return true
+}
+
+func (b *backlog) remove(bytes int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.n--
+	b.bytes -= bytes
+}

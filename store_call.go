@@ -1,0 +1,169 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// This file holds every call of a store: how long one may take, what its failure is worth,
+// and who hears of it.
+
+// storeTimeout bounds one call of the store. A store that answers later than this is
+// as good as gone for a request that somebody is waiting for.
+const storeTimeout = 2 * time.Second
+
+// patience is how long a client waits for the store after its run: for a step to be
+// recorded, or for the run to be settled.
+const patience = 2 * time.Second
+
+// maxAbandoned bounds the calls in which a store that ignores its context hangs. When so
+// many have not come back, no further call is made: each keeps a goroutine.
+const maxAbandoned = 4096
+
+var (
+	errStoreTimeout = errors.New("idempotency: store call timed out")
+	errStoreStuck   = errors.New("idempotency: too many earlier store calls have not returned")
+)
+
+// backoff is the pause after the nth failure in a row: short at first, because most
+// failures are a lost connection, and never more than two seconds.
+func backoff(n int) time.Duration {
+	return min(20*time.Millisecond<<min(n-1, 10), 2*time.Second)
+}
+
+// bounded makes one store call that returns within the timeout, whatever the store does: a
+// store that hangs must not hang the client. Unless the store is known to honour its
+// context, the call is made in a goroutine. When the time is over that goroutine is
+// abandoned, and it ends when the store returns.
+func bounded[T any](ctx context.Context, c *core, timeout time.Duration, f func(context.Context) (T, error)) (T, error) {
+	if c.local {
+		return f(ctx)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errStoreTimeout)
+	defer cancel()
+	if c.inline {
+		return f(ctx)
+	}
+	var none T
+	if c.abandoned.Load() >= maxAbandoned {
+		return none, errStoreStuck
+	}
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	var over atomic.Bool // set by the caller or the goroutine, whichever is first
+	go func() {
+		v, err := f(ctx)
+		done <- result{v, err}
+		if !over.CompareAndSwap(false, true) {
+			c.abandoned.Add(-1)
+		}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+	}
+	c.abandoned.Add(1)
+	if over.CompareAndSwap(false, true) {
+		return none, context.Cause(ctx)
+	}
+	c.abandoned.Add(-1)
+	r := <-done // both at once: the answer counts
+	return r.value, r.err
+}
+
+// An access makes the store calls of one request for one record, and reports those that
+// fail.
+type access struct {
+	core *core
+	set  *settings
+	id   Key
+	key  string // id as the store sees it
+	// client is the request's context. Its values count, its cancellation does not: a
+	// client that hangs up must find its run settled when it comes back.
+	client  context.Context
+	attempt int // of the claim, once it is granted
+}
+
+// call makes a bounded call and reports its failure. ErrNotOwner is an answer, and not a
+// failure.
+func (a *access) call(op string, timeout time.Duration, f func(context.Context) error) error {
+	start := time.Now()
+	_, err := bounded(context.WithoutCancel(a.client), a.core, timeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, f(ctx)
+	})
+	if err != nil && !errors.Is(err, ErrNotOwner) {
+		a.observe(Event{Kind: EventStoreError, Op: op, Duration: time.Since(start), Err: err})
+	}
+	return err
+}
+
+func (a *access) requestClaim(c Claim, timeout time.Duration) (rec Record, err error) {
+	start := time.Now()
+	if a.core.local { // without the context and the closure that bounded needs
+		rec, err = a.core.store.Claim(context.Background(), a.key, c)
+	} else {
+		rec, err = bounded(context.WithoutCancel(a.client), a.core, timeout, func(ctx context.Context) (Record, error) {
+			return a.core.store.Claim(ctx, a.key, c)
+		})
+	}
+	if err != nil {
+		a.observe(Event{Kind: EventStoreError, Op: "claim", Duration: time.Since(start), Err: err})
+	}
+	return rec, err
+}
+
+// refusedClaim reports whether an error of Claim says that the claim was not granted. After
+// any other error it may have been.
+func refusedClaim(err error) bool {
+	return errors.Is(err, ErrStoreFull) || errors.Is(err, ErrCorrupt) || errors.Is(err, errStoreStuck)
+}
+
+func (a *access) requestRenewal(o Owner, timeout time.Duration) error {
+	return a.call("renew", timeout, func(ctx context.Context) error {
+		return a.core.store.Renew(ctx, a.key, o)
+	})
+}
+
+func (a *access) complete(o Owner, answer []byte, timeout time.Duration) error {
+	c := Completion{Answer: answer, TTL: a.set.ttl}
+	if a.core.local {
+		return a.core.store.Complete(context.Background(), a.key, o, c)
+	}
+	return a.call("complete", timeout, func(ctx context.Context) error {
+		return a.core.store.Complete(ctx, a.key, o, c)
+	})
+}
+
+func (a *access) release(o Owner, timeout time.Duration) error {
+	return a.call("release", timeout, func(ctx context.Context) error {
+		return a.core.store.Release(ctx, a.key, o)
+	})
+}
+
+func (a *access) hold(o Owner, timeout time.Duration) error {
+	return a.call("hold", timeout, func(ctx context.Context) error {
+		return a.core.store.Hold(ctx, a.key, o)
+	})
+}
+
+func (a *access) saveStep(o Owner, name string, stored []byte, timeout time.Duration) error {
+	store := a.core.store.(StepStore) // beginStep has refused any other
+	return a.call("step", timeout, func(ctx context.Context) error {
+		return store.SaveStep(ctx, a.key, o, name, stored)
+	})
+}
+
+// observe reports an event of this record.
+func (a *access) observe(e Event) {
+	e.KeyHash = keyHash(a.key)
+	if e.Attempt == 0 {
+		e.Attempt = a.attempt
+	}
+	a.set.observe(context.WithoutCancel(a.client), e)
+}
