@@ -7,8 +7,8 @@ import (
 	"example.com/idempotency/internal/digest"
 )
 
-// What a key is bound to: the functions that make a fingerprint of a request. How they hash it
-// is in internal/digest.
+// The functions that make the fingerprint of a request. Package digest defines how they hash
+// it.
 
 // A Fingerprint is the digest of the request that a key is bound to. Its first byte names the
 // algorithm and its version. To a [Store] it is 32 opaque bytes.

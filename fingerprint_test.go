@@ -67,7 +67,7 @@ func TestFingerprintsCountTheRequest(t *testing.T) {
 	}
 }
 
-// A target without a path, which net/http accepts too, counts all the same.
+// net/http accepts a target without a path. It counts too.
 func TestFingerprintsCountATargetWithoutPath(t *testing.T) {
 	t.Parallel()
 	seen := map[idempotency.Fingerprint]string{}
@@ -202,7 +202,7 @@ func TestRawFingerprintDoesNotAllocate(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/charges?expand=customer", nil)
 	r.Header.Set("Content-Type", "application/json; charset=utf-8")
 	body := make([]byte, 1<<10)
-	// Less than one, not none: the garbage collector may empty the pool.
+	// The limit is not zero, because the garbage collector may empty the pool.
 	if got := testing.AllocsPerRun(200, func() { _, _ = idempotency.RawFingerprint(r, body) }); got >= 1 {
 		t.Errorf("%v allocations", got)
 	}
@@ -229,8 +229,8 @@ func BenchmarkFingerprint(b *testing.B) {
 	}
 }
 
-// A deployment that changes the function makes no mismatches of the retries of earlier
-// requests, and no retries of other requests.
+// When a deployment changes the function, retries of earlier requests do not become mismatches,
+// and other requests do not become retries.
 func TestRetryIsComparedByTheFunctionOfItsRecord(t *testing.T) {
 	t.Parallel()
 	own := func(_ *http.Request, body []byte) (idempotency.Fingerprint, error) {

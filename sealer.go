@@ -9,8 +9,8 @@ import (
 	"example.com/idempotency/internal/response"
 )
 
-// How answers and steps are sealed before they reach the store. What is inside the seal is
-// the business of package response and of step.go; the cipher is in package aesgcm.
+// How answers and steps are sealed before they reach the store. Package response and step.go
+// define what is sealed, and package aesgcm has the cipher.
 
 // A Sealer encrypts and authenticates answers before they reach the store; see [WithSealer]
 // and [NewSealer]. Both methods get data to which a sealed answer must be bound. Open must

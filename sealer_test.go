@@ -43,7 +43,7 @@ func TestSealedAnswerIsReplayedAndUnreadableInTheStore(t *testing.T) {
 	require.Contains(t, string(guardtest.StoredAnswer(t, guardtest.Call{Key: "k"})), "charges")
 }
 
-// What a sealer is to bind an answer to differs with the key, the tenant and the payload,
+// The data that a sealer binds an answer to differs with the key, the tenant and the payload,
 // and is the same when the answer is opened.
 func TestSealerIsToldWhatTheAnswerBelongsTo(t *testing.T) {
 	t.Parallel()
@@ -81,8 +81,8 @@ func (s *spySealer) Open(sealed, bound []byte) ([]byte, error) {
 	return s.Sealer.Open(sealed, bound)
 }
 
-// A definite answer that cannot be sealed cannot be recorded, and must not be run again
-// either. The client still gets it.
+// If a definite answer cannot be sealed, it cannot be recorded, and the handler must not run
+// again. The client still gets the answer.
 func TestAnswerThatCannotBeSealedHoldsTheKey(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
@@ -97,7 +97,7 @@ func TestAnswerThatCannotBeSealedHoldsTheKey(t *testing.T) {
 	})
 }
 
-// A tampering is a server on whose store somebody else can write.
+// A tampering is a server with a store that somebody else can write to.
 type tampering struct {
 	*guardtest.Server
 	store  *guardtest.AlteringStore
@@ -113,8 +113,8 @@ func newTampering(t *testing.T, opts ...idempotency.Option) *tampering {
 	return s
 }
 
-// requireUnserved checks that nobody is served a record in place of the recorded one, and
-// that the handler does not run over it.
+// requireUnserved checks that a client does not get the answer stored, put in the place of the
+// recorded one, and that the handler does not run.
 func (s *tampering) requireUnserved(t *testing.T, c guardtest.Call, stored []byte, what ...any) {
 	t.Helper()
 	s.store.Alter = func([]byte) []byte { return bytes.Clone(stored) }
@@ -130,8 +130,7 @@ func (s *tampering) requireUnserved(t *testing.T, c guardtest.Call, stored []byt
 	s.store.Alter = nil
 }
 
-// Every single bit of a stored answer counts, and every byte has to be there, with a
-// sealer and without.
+// Every bit of a stored answer counts, and every byte must be there, with a sealer and without.
 func TestNoBitOfAStoredAnswerCanBeAltered(t *testing.T) {
 	t.Parallel()
 	for name, opt := range map[string]idempotency.Option{"plain": nil, "sealed": idempotency.WithSealer(guardtest.NewSealer(t, 1))} {
@@ -158,9 +157,8 @@ func TestNoBitOfAStoredAnswerCanBeAltered(t *testing.T) {
 	}
 }
 
-// A record that is put in the place of another one answers nobody: not under another key,
-// not for another tenant, not for another payload. Sealing does not make it any more
-// acceptable.
+// A record that is put in the place of another one answers nobody: not under another key, not
+// for another tenant, not for another payload. A sealed one is no more acceptable.
 func TestStoredAnswerCannotBeMoved(t *testing.T) {
 	t.Parallel()
 	for name, opt := range map[string]idempotency.Option{"plain": nil, "sealed": idempotency.WithSealer(guardtest.NewSealer(t, 1))} {
@@ -180,8 +178,9 @@ func TestStoredAnswerCannotBeMoved(t *testing.T) {
 	}
 }
 
-// A deployment that rotates the key goes through three kinds of processes. All that know
-// the key of an answer serve it; one that does not serves nobody, and does not run.
+// A deployment that rotates the key goes through three kinds of processes. All processes that
+// know the key of an answer serve it. One that does not know the key serves nobody and does not
+// run.
 func TestSealingKeysAreRotatedUnderWay(t *testing.T) {
 	t.Parallel()
 	store := idempotency.NewMemoryStore()
@@ -207,8 +206,8 @@ func TestSealingKeysAreRotatedUnderWay(t *testing.T) {
 	require.Zero(t, doneRuns.Runs.Load())
 }
 
-// Sealing is turned on while processes without it still run. They cannot read what is
-// sealed and say that the others can; those with a sealer take nothing that is not.
+// Sealing is turned on while processes without a sealer still run. Those cannot read sealed
+// answers, and tell clients to come back. Processes with a sealer accept only sealed answers.
 func TestSealingIsTurnedOnUnderWay(t *testing.T) {
 	t.Parallel()
 	store := idempotency.NewMemoryStore()
@@ -226,8 +225,8 @@ func TestSealingIsTurnedOnUnderWay(t *testing.T) {
 	require.EqualValues(t, 2, h.Runs.Load())
 }
 
-// Of a sealed step, too, every bit counts, and it belongs to its record. What is wrong
-// with one is reported, and it is not run again.
+// Every bit of a sealed step counts too, and the step belongs to its record. The guard reports
+// an altered step, and does not run it again.
 func TestNoBitOfASealedStepCanBeAltered(t *testing.T) {
 	t.Parallel()
 	store := &guardtest.SpyStore{MemoryStore: idempotency.NewMemoryStore(), Saved: map[string][]byte{}}
@@ -271,7 +270,7 @@ const answerKey = "key"
 
 var answerFingerprint = idempotency.Fingerprint([]byte("0123456789abcdefghijklmnopqrstuv"))
 
-// The seal itself is bound to key and payload, and does not leave that to what is inside.
+// The seal itself is bound to key and payload, whatever the sealed answer contains.
 func TestSealIsBoundToKeyAndPayload(t *testing.T) {
 	t.Parallel()
 	spy := &spySealer{Sealer: guardtest.NewSealer(t, 1)}
@@ -293,8 +292,8 @@ func TestSealIsBoundToKeyAndPayload(t *testing.T) {
 	require.Len(t, slices.Compact(spy.sealed), 12)
 }
 
-// FuzzSealed: a guard with a sealer takes nothing that the sealer has not made for this
-// record, be it an answer or a step, and one without takes nothing that is sealed.
+// FuzzSealed checks that a guard with a sealer accepts only answers and steps that the sealer
+// has made for this record, and that a guard without one accepts nothing that is sealed.
 func FuzzSealed(f *testing.F) {
 	key := make([]byte, 32) // of this process: what another one has sealed is not to be opened
 	_, _ = rand.Read(key)
@@ -337,8 +336,8 @@ func FuzzSealed(f *testing.F) {
 	})
 }
 
-// Whoever can read the store learns nothing, and whoever can write to it cannot make a
-// step return what it did not: not a value of another step, nor one that is made up.
+// Somebody who can read the store learns nothing. Somebody who can write to it cannot make a
+// step return a value of another step, or one that is made up.
 func TestSealedSteps(t *testing.T) {
 	t.Parallel()
 	sealer, err := idempotency.NewSealer(bytes.Repeat([]byte{1}, 32))
@@ -380,8 +379,8 @@ func TestSealedSteps(t *testing.T) {
 	}
 }
 
-// A sealed step says nothing to a guard without its sealer: least of all that it may be run
-// again.
+// A guard without the sealer cannot read a sealed step, and above all does not take it for one
+// that may run again.
 func TestSealedStepIsNoneWithoutTheSealer(t *testing.T) {
 	t.Parallel()
 	for i := range 256 { // the first byte of what a sealer makes can be any

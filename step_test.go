@@ -297,7 +297,7 @@ func TestMarkOutlivesTheOption(t *testing.T) {
 	}
 }
 
-// What a handler has found out by itself counts more than the mark.
+// An outcome that the handler has found out itself counts more than the mark.
 func TestUncertainRunMayDecideItself(t *testing.T) {
 	t.Parallel()
 	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -353,7 +353,7 @@ func TestStepNeedsAStoreThatCanRecordIt(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
 }
 
-// What cannot be understood is not run over.
+// A step with an unreadable record does not run.
 func TestStepOfUnknownKindIsNotRunAgain(t *testing.T) {
 	t.Parallel()
 	for _, value := range []string{"", "?"} {
@@ -432,7 +432,7 @@ func TestStepsOnRedis(t *testing.T) {
 		require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		close(revive)
-		// The first run was told to stop, and its silence counts for nobody.
+		// The first run was told to stop, so its silence is not an answer.
 		guardtest.RequireProblem(t, <-first, http.StatusConflict, problem.InFlight)
 		again := s.Do(t, guardtest.Call{Key: "k"})
 		require.True(t, again.Replayed())

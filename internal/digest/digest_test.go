@@ -29,9 +29,9 @@ func fields(tb testing.TB, names ...string) *digest.Fields {
 	return f
 }
 
-// TestLayout pins every byte that is hashed. Records outlive deployments: if this test
-// fails, the change needs a new version, or the retries of all clients that are under
-// way at the next deployment are refused.
+// TestLayout pins every byte that is hashed. Records outlive deployments. If this test fails,
+// the change needs a new version. Otherwise the next deployment refuses the retries of all
+// clients that are under way.
 func TestLayout(t *testing.T) {
 	t.Parallel()
 	request := func(contentType, coding string, body []byte) *digest.Request {
@@ -362,8 +362,8 @@ func TestRequestsThatDiffer(t *testing.T) {
 	}
 }
 
-// TestVersionsDiffer shows that no version's fingerprint is that of another, even
-// where they hash the same content.
+// TestVersionsDiffer shows that two versions never make the same fingerprint, even if they hash
+// the same content.
 func TestVersionsDiffer(t *testing.T) {
 	t.Parallel()
 	r := &digest.Request{Method: "POST", Body: []byte("x")}
@@ -411,7 +411,7 @@ func TestAllocations(t *testing.T) {
 			{Method: "POST", Path: "/a", Query: "q", ContentType: "Application/JSON; charset=UTF-8", Body: []byte(`{"b":"` + strings.Repeat("x", 1000) + `","a":1}`)},
 			{ContentType: "multipart/form-data; boundary=b", ContentEncoding: "identity", Body: parcel("b")},
 		} {
-			// Less than one, not none: the garbage collector may empty a pool.
+			// The limit is not zero, because the garbage collector may empty a pool.
 			if got := testing.AllocsPerRun(200, func() { hash(r) }); got >= 1 {
 				t.Errorf("%s, %s: %v allocations", name, r.ContentType, got)
 			}
@@ -422,8 +422,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestLargeRequestIsNotKept fingerprints something large, and then something small
-// with what may be the same memory.
+// TestLargeRequestIsNotKept fingerprints a large request, and then a small one that may get the
+// same memory.
 func TestLargeRequestIsNotKept(t *testing.T) {
 	t.Parallel()
 	small := &digest.Request{Method: "POST", ContentType: "application/json", Body: []byte(`{"a":1}`)}

@@ -44,7 +44,7 @@ func NormalizeType(value string) (string, bool) {
 	return string(t.appendTo(nil, "")), t.verbatim == "" && t.name != ""
 }
 
-// Boundary returns the boundary in a Content-Type, if it is one to be used.
+// Boundary returns the boundary in a Content-Type, or "" if there is no usable one.
 func Boundary(value string) string {
 	t := parseMediaType(value)
 	return t.boundary()

@@ -16,9 +16,9 @@ import (
 	"example.com/idempotency/internal/jcs"
 )
 
-// FuzzFingerprint reads back what is hashed. That each part of the request can be told
-// from it means that no two requests, but those that are meant to be the same, have
-// the same fingerprint; and no request is written as one of another form is.
+// FuzzFingerprint reads back the bytes that are hashed. If every part of the request can be told
+// from them, only requests that are meant to be the same have the same fingerprint, and
+// requests of different forms never do.
 func FuzzFingerprint(f *testing.F) {
 	add := func(contentType, coding string, body []byte) {
 		f.Add("POST", "/v1/charges", "a=1", contentType, coding, body, "other")
@@ -67,8 +67,8 @@ func FuzzFingerprint(f *testing.F) {
 	})
 }
 
-// decodeParts takes a sequence of parts apart, and fails if there is another way to
-// write it.
+// decodeParts takes a sequence of parts apart. It fails if the sequence could be written in
+// another way.
 func decodeParts(t *testing.T, written []byte) []string {
 	t.Helper()
 	var parts []string
@@ -111,9 +111,9 @@ func checkRaw(t *testing.T, r *digest.Request, version byte, parts []string) {
 	}
 }
 
-// checkBoundary exchanges the boundary of a multipart request. If it is one by our
-// reading, then the fingerprint stays, and mime/multipart, which accepts far more,
-// finds the same in both.
+// checkBoundary replaces the boundary of a multipart request. If this package takes the body for
+// multipart, the fingerprint stays the same, and mime/multipart, which accepts far more, finds
+// the same in both bodies.
 func checkBoundary(t *testing.T, r *digest.Request, boundary string) {
 	t.Helper()
 	old := digest.Boundary(r.ContentType)

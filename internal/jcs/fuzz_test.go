@@ -10,8 +10,9 @@ import (
 	"example.com/idempotency/internal/jcs"
 )
 
-// FuzzCanonicalJSON compares with encoding/json: what it refuses is refused, what is
-// accepted means the same to it in canonical form, and the form is a fixed point.
+// FuzzCanonicalJSON compares Canonical with encoding/json. Canonical refuses every text that
+// encoding/json refuses. A text that it accepts means the same to encoding/json in canonical
+// form, and the canonical form is a fixed point.
 func FuzzCanonicalJSON(f *testing.F) {
 	for _, seed := range []string{
 		`{"b":[1,2.50,-0],"a":{"\u0041":"\ud83d\ude00","\n":null}}`,

@@ -96,7 +96,7 @@ func TestNumbers(t *testing.T) {
 		{"0.000001", "0.000001"},
 		{"0.0000001", "1e-7"},
 		{"-12e-8", "-1.2e-7"},
-		// What is not the shortest form of a double keeps its digits.
+		// A number that is not the shortest form of its double keeps its digits.
 		{"12345678901234567890", "12345678901234567890"},
 		{"12345678901234567891", "12345678901234567891"},
 		{"333333333.33333329", "333333333.33333329"},
@@ -262,9 +262,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestHostileTexts are inputs that make careless parsers slow, or end them. Each is
-// about a megabyte; the limit is generous even for a loaded machine, and far below
-// what anything quadratic takes.
+// TestHostileTexts parses inputs that make careless parsers slow, or crash them. Each is about a
+// megabyte. The limit is generous even for a loaded machine, and far below the time of any
+// quadratic algorithm.
 func TestHostileTexts(t *testing.T) {
 	const limit = 10 * time.Second
 	var names, sorted []string
@@ -299,7 +299,7 @@ func TestHostileTexts(t *testing.T) {
 	}
 }
 
-// TestTooLarge needs no memory to speak of: pages that are never touched do not exist.
+// TestTooLarge needs hardly any memory, because it never touches the pages of its text.
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
 	if _, err := jcs.Canonical(nil, make([]byte, jcs.MaxSize+1)); !errors.Is(err, jcs.ErrSize) {

@@ -189,9 +189,9 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-// FuzzKey checks what holds for every value: a key that is accepted is within the
-// limits, can be sent again in quotes, and does not depend on white space or
-// strictness; an error is one of a few fixed sentences.
+// FuzzKey checks the rules that hold for every value. An accepted key is within the limits, can
+// be sent again in quotes, and does not depend on white space or strictness. An error is one of
+// a few fixed sentences.
 func FuzzKey(f *testing.F) {
 	for _, seed := range []string{
 		"", "abc", " abc\t", `"abc"`, `"a b";c=1;d`, `"\"\\"`, "a,b", `"a", "b"`, "a;b=1",

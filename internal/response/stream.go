@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// What a Recorder sends to the client, and when it begins to do so before the handler has
-// returned.
+// How a Recorder sends the answer to the client, and when it begins to do so before the handler
+// has returned.
 
 // startTeeing sends the header and the buffered bytes before the end of the answer is known.
 func (rec *Recorder) startTeeing() {
@@ -18,7 +18,8 @@ func (rec *Recorder) startTeeing() {
 		// out without one. The replay, which has the body, must not add one.
 		rec.diff.recorded = append(rec.diff.recorded, Field{Name: "Content-Type"})
 	}
-	// The handler may go on to change the memory of its header. What was sent is recorded.
+	// The handler may go on to change the memory of its header. The record must have the
+	// values that are sent.
 	for i, f := range rec.diff.recorded {
 		rec.diff.recorded[i].Values = slices.Clone(f.Values)
 	}
@@ -51,8 +52,9 @@ func (rec *Recorder) sendHead() {
 	rec.w.WriteHeader(rec.status)
 }
 
-// sendTrailer ends an answer of which the header is out. It keeps the prefix of names that
-// have one, because they could not be announced without it.
+// sendTrailer ends an answer whose header is out. It keeps the names that have
+// http.TrailerPrefix as they are: a trailer without the prefix must be announced, and the
+// header has gone.
 func (rec *Recorder) sendTrailer(h http.Header) {
 	for name, values := range rec.header {
 		if strings.HasPrefix(name, http.TrailerPrefix) || slices.Contains(rec.diff.trailer, name) {

@@ -147,7 +147,8 @@ func TestAnswerAtTheLimit(t *testing.T) {
 	})
 }
 
-// A handler may go on to use the memory of its header. What was sent is recorded.
+// A handler may go on to use the memory of its header. The record has the values that were
+// sent.
 func TestHeaderOfAStreamIsRecordedAsItWasSent(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {

@@ -16,8 +16,8 @@ import (
 	"example.com/idempotency/internal/guardtest"
 )
 
-// What arrives at the client must not tell whether the handler writes to a Recorder, and
-// neither must the replay.
+// The client must not be able to tell whether the handler writes to a Recorder, neither from
+// the first answer nor from the replay.
 func TestAnswerIsThatOfTheBareHandler(t *testing.T) {
 	t.Parallel()
 	handlers := map[string]http.HandlerFunc{
