@@ -11,21 +11,24 @@ import (
 	"example.com/idempotency/internal/stepcall"
 )
 
-// maxStepValue is the largest value of a step, encoded. A step remembers what the next
-// attempt needs, which is a reference rather than a document.
+// Steps: the recorded parts of a run, their stored form, and their errors. The keys of calls
+// inside a step are in step_call.go.
+
+// maxStepValue is the size of the largest encoded value of a step. A step records what the
+// next attempt needs, and that is a reference rather than a document.
 const maxStepValue = 64 << 10
 
-// maxStepName keeps names usable as parts of backends' field names.
+// maxStepName is short enough for names to be part of a backend's field names.
 const maxStepName = 255
 
-// A NotRecordedError says that the effect of a step has happened and could not be
-// recorded: the store was away, or the run has lost its claim. The next attempt will
-// run the step again, unless it is marked with [AtMostOnce]; what is downstream tells
-// the repetition by the derived key, see [DeriveKey].
+// A NotRecordedError says that the effect of a step has happened but could not be recorded,
+// because the store was away or the run had lost its claim. The next attempt runs the step
+// again, unless it is marked with [AtMostOnce]. A service downstream recognizes the repetition
+// by the derived key; see [DeriveKey].
 type NotRecordedError struct {
 	// Step is the name of the step.
 	Step string
-	// Err says why it could not be recorded.
+	// Err says why the step could not be recorded.
 	Err error
 }
 
@@ -37,16 +40,16 @@ func (e *NotRecordedError) Error() string {
 // Unwrap returns Err.
 func (e *NotRecordedError) Unwrap() error { return e.Err }
 
-// permanentError is an error that is recorded as the result of its step or function.
+// A permanentError is recorded as the result of its step or function.
 type permanentError struct{ err error }
 
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
-// Permanent marks an error as the definite result of a step, or of the function of
-// [Do]: a declined card will be declined again. It is recorded, and found by the next
-// attempt, which gets an error with the same text. Other errors are not recorded.
-// Permanent(nil) is nil.
+// Permanent marks an error as the definite result of a step or of the function of [Do]: a
+// declined card will be declined again. Such an error is recorded. Later attempts do not run
+// the function, and get an error with the same text. Other errors are not recorded.
+// Permanent(nil) returns nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -54,19 +57,20 @@ func Permanent(err error) error {
 	return &permanentError{err}
 }
 
-// IsPermanent reports whether err was marked with [Permanent], in this run or, as found
-// in the record, in an earlier one.
+// IsPermanent reports whether err was marked with [Permanent], in this run or in an earlier one
+// that recorded it.
 func IsPermanent(err error) bool {
 	var p *permanentError
 	return errors.As(err, &p)
 }
 
-// A Codec turns values of steps and of [Do] into bytes and back. It must be safe for
-// concurrent use.
+// A Codec encodes and decodes the values of steps and of [Do]. It must be safe for concurrent
+// use.
 type Codec interface {
 	// Marshal encodes a value that a function has returned.
 	Marshal(v any) ([]byte, error)
-	// Unmarshal decodes into v, a pointer to a zero value of the type of the function.
+	// Unmarshal decodes into v, a pointer to a zero value of the type that the function
+	// returns.
 	Unmarshal(data []byte, v any) error
 }
 
@@ -88,46 +92,46 @@ type stepSettings struct {
 	codec      Codec
 }
 
-// AtMostOnce marks a step that must not be run twice even if it is not known whether it
-// happened: a mark is recorded before it begins. A later attempt that finds the mark and
-// no result gets [ErrUncertain], also if its program has dropped the option since, and
-// so the mark outlasts a crash as well as an error of the function that is not
-// [Permanent]. What takes the mark away is a [Resolution] that is [NotExecuted]. It costs
-// a second call of the store.
+// AtMostOnce makes a step run at most once, even if nobody knows whether its effect has
+// happened. Step records a mark before the function runs, which costs a second call of the
+// store. The mark survives a crash, and an error of the function that is not [Permanent]. A
+// later attempt that finds the mark and no result gets [ErrUncertain], even if its program no
+// longer uses the option. Only a [Resolution] with the outcome [NotExecuted] removes the mark.
 func AtMostOnce() StepOption {
 	return stepOptionFunc(func(s *stepSettings) { s.atMostOnce = true })
 }
 
-// The stored form of a step: one of these bytes, followed by the encoded value or the
-// text of the error.
+// The stored form of a step is one of these bytes, followed by the encoded value or the text of
+// the error.
 const (
 	stepValue   = 'v'
 	stepError   = 'e'
-	stepStarted = 's' // under AtMostOnce, no result yet
-	stepUndone  = 'u' // was begun, and has been found not to have happened
+	stepStarted = 's' // begun under AtMostOnce, without a result so far
+	stepUndone  = 'u' // begun, but found not to have happened
 )
 
 var stepKinds = []byte{stepValue, stepError, stepStarted, stepUndone}
 
-// Step runs a part of a run once: its value is recorded before Step returns, and in a
-// later attempt Step returns the recorded value without running fn. So a run that made
-// two effects and died before the third makes only the third when it is retried.
+// Step runs a part of a run once. It records the value of fn before it returns. In a later
+// attempt it returns the recorded value and does not run fn. A run that had two effects and died
+// before the third makes only the third when it is retried.
 //
-// A step is found by its name, of 1 to 255 bytes, which must be the same in all attempts
-// and unique within the run; steps may run in parallel but not inside each other. Its value
-// is recorded as JSON, unless [WithCodec] says otherwise, and may have 64 KiB. Between an effect and
-// its record there is a moment in which a process can die. What covers it is either the
-// idempotency of whatever is downstream, to which fn hands the key that [DeriveKey]
-// makes, or [AtMostOnce].
+// The name identifies the step. It has 1 to 255 bytes, must be the same in all attempts, and
+// must be unique within the run. Steps may run in parallel but not inside each other. The value
+// is recorded as JSON, unless [WithCodec] sets another codec, and has at most 64 KiB.
 //
-// Errors of fn are returned and not recorded, except those marked with [Permanent].
-// Further errors: [ErrUncertain]; [ErrStepMisuse]; [ErrCorrupt]; [ErrLeaseLost], before
-// fn is run, if the run does not surely hold its claim any more; and [NotRecordedError],
-// which comes with fn's own value. Otherwise the value is the decoded one, also the first
-// time, so that what does not survive its codec is noticed at once.
+// A process can die between the effect of a step and its record. The next attempt then runs fn
+// again. Make the repetition harmless: give the service downstream the key that [DeriveKey]
+// returns. If it does not accept keys, use [AtMostOnce].
 //
-// Outside of an operation, see [FromContext], Step just runs fn, and neither its name nor
-// its options count. With a store that is no [StepStore] it returns an error.
+// Step returns the errors of fn and does not record them, except those marked with [Permanent].
+// It returns [ErrLeaseLost] without running fn if the run may have lost its claim, and
+// [NotRecordedError] together with the value of fn. Its other errors are [ErrUncertain],
+// [ErrStepMisuse] and [ErrCorrupt]. The value that it returns has been encoded and decoded, even
+// the first time, so a value that does not survive its codec shows at once.
+//
+// Outside of an operation, see [FromContext], Step only runs fn and ignores the name and the
+// options. If the store is not a [StepStore], Step returns an error.
 func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error), opts ...StepOption) (T, error) {
 	var none T
 	op, ok := FromContext(ctx)
@@ -157,12 +161,12 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 	if err := op.mayBegin(name, s.atMostOnce); err != nil {
 		return none, err
 	}
-	// Under Hold there is a further attempt only after one that has done nothing, and what
-	// AtMostOnce has begun has a mark.
+	// Under Hold, another attempt follows only one that has done nothing. A step under
+	// AtMostOnce that an earlier attempt has begun has a mark.
 	resumed := op.Attempt() > 1 && !op.lease.claim.Hold && !s.atMostOnce
 	value, err := fn(&stepContext{Context: ctx, op: op, name: name, resumed: resumed})
 	if err != nil && !IsPermanent(err) {
-		return none, err // the mark of AtMostOnce stays: it may have happened all the same
+		return none, err // the mark of AtMostOnce stays: the effect may have happened all the same
 	}
 	stored, saveErr := encodeStep(s.codec, value, err)
 	if saveErr == nil {
@@ -178,7 +182,7 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 	}
 }
 
-// encodeStep returns the stored form of a value, or of a permanent error if there is one.
+// encodeStep returns the stored form of a permanent error, or of the value if there is none.
 func encodeStep(codec Codec, value any, permanent error) ([]byte, error) {
 	stored := []byte{stepValue}
 	if permanent != nil {
@@ -192,7 +196,7 @@ func encodeStep(codec Codec, value any, permanent error) ([]byte, error) {
 		stored = append(stored, data...)
 	}
 	if n := len(stored) - 1; n > maxStepValue {
-		return nil, fmt.Errorf("%w: result of %d bytes, at most %d are kept", ErrStepMisuse, n, maxStepValue)
+		return nil, fmt.Errorf("%w: result of %d bytes, want at most %d", ErrStepMisuse, n, maxStepValue)
 	}
 	return stored, nil
 }
@@ -201,18 +205,18 @@ func decodeStep[T any](codec Codec, name string, data []byte) (T, error) {
 	var v T
 	if err := codec.Unmarshal(data, &v); err != nil {
 		var none T
-		return none, fmt.Errorf("%w: recorded value of step %q cannot be decoded: %w", ErrStepMisuse, name, err)
+		return none, fmt.Errorf("%w: cannot decode the recorded value of step %q: %w", ErrStepMisuse, name, err)
 	}
 	return v, nil
 }
 
-// A stepContext is the context of a step's function. It tells the step, so that nesting
-// is noticed, and that package client makes the keys of its calls from the step.
+// A stepContext is the context of a step's function. It holds the step: Step needs it to notice
+// nesting, and package client to make the keys of its calls.
 type stepContext struct {
 	context.Context
 	op      *Operation
 	name    string
-	resumed bool // an earlier attempt may have begun it
+	resumed bool // an earlier attempt may have begun the step
 	calls   stepCalls
 }
 
@@ -230,7 +234,7 @@ type stepsTaken struct {
 	ended bool
 }
 
-// beginStep checks a step and returns what an earlier attempt recorded of it, or nil.
+// beginStep checks a step and returns the value that an earlier attempt recorded, or nil.
 func (o *Operation) beginStep(ctx context.Context, name string) ([]byte, error) {
 	misuse := func(what string) error {
 		return fmt.Errorf("%w: step %q: %s", ErrStepMisuse, name, what)
@@ -259,8 +263,8 @@ func (o *Operation) beginStep(ctx context.Context, name string) ([]byte, error) 
 	return value, err
 }
 
-// mayBegin reports whether a step may be begun: only by a run that surely holds its claim,
-// also after the mark has been recorded.
+// mayBegin returns nil if the step may begin. The run must surely hold its claim, even after the
+// mark of AtMostOnce has been recorded.
 func (o *Operation) mayBegin(name string, atMostOnce bool) error {
 	valid := o.Valid()
 	if valid && atMostOnce {
@@ -268,7 +272,7 @@ func (o *Operation) mayBegin(name string, atMostOnce bool) error {
 			return fmt.Errorf("idempotency: step %q was not begun: %w", name, err)
 		}
 		if valid = o.Valid(); !valid {
-			// With a mark that stays, the next attempt takes the step for begun and holds the key.
+			// If the mark stayed, the next attempt would take the step for begun and hold the key.
 			_ = o.lease.recordStep(name, []byte{stepUndone})
 		}
 	}
@@ -279,7 +283,7 @@ func (o *Operation) mayBegin(name string, atMostOnce bool) error {
 	return nil
 }
 
-// take notes that a name is used, or says why it must not be.
+// take notes that the run uses a name, or returns why it must not.
 func (s *stepsTaken) take(name string) (why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -296,15 +300,15 @@ func (s *stepsTaken) take(name string) (why string) {
 	return ""
 }
 
-// endSteps refuses further steps: the run is being settled.
+// endSteps refuses further steps, because the run is being settled.
 func (o *Operation) endSteps() {
 	o.steps.mu.Lock()
 	defer o.steps.mu.Unlock()
 	o.steps.ended = true
 }
 
-// recordStep records a step for the owner. It tries as long as for the end of a run: a step
-// that cannot be recorded is an effect that the next attempt repeats.
+// recordStep records a step for the owner. It tries for as long as a run tries to record its
+// answer, because the next attempt repeats the effect of a step that is not recorded.
 func (l *lease) recordStep(name string, value []byte) error {
 	stored, err := l.set.sealStep(value, l.key, l.claim.Fingerprint, name)
 	if err != nil {

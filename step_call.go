@@ -8,6 +8,8 @@ import (
 	"example.com/idempotency/internal/stepcall"
 )
 
+// The idempotency keys of the calls that package client makes inside a step.
+
 // stepCalls counts the calls of a step that package client makes a key for.
 type stepCalls struct {
 	mu    sync.Mutex
@@ -17,14 +19,13 @@ type stepCalls struct {
 
 var _ stepcall.Step = (*stepContext)(nil)
 
-// BeginCall returns the key of the step's next call: what [DeriveKey] makes for the name
-// of the step, a number sign and the number of the call, so that a resolver can make it
-// too.
+// BeginCall returns the key of the step's next call. It is the key that [DeriveKey] returns for
+// the name of the step, a number sign and the number of the call, so a resolver can make it too.
 func (c *stepContext) BeginCall() (key string, resumed bool, err error) {
 	c.calls.mu.Lock()
 	defer c.calls.mu.Unlock()
 	if c.calls.going {
-		return "", false, fmt.Errorf("%w: step %q: two calls at once cannot be told apart in the next attempt; give each a key of its own",
+		return "", false, fmt.Errorf("%w: step %q: the next attempt cannot tell two calls at once apart; give each a key of its own",
 			ErrStepMisuse, c.name)
 	}
 	c.calls.going = true
