@@ -3,7 +3,7 @@ package idempotency
 import "example.com/idempotency/internal/response"
 
 // This file shows the external tests of the package what they need of its inside: first
-// keys and fingerprints, then what is sealed, then what waits.
+// keys and fingerprints, then what is sealed, then what waits, then the memory store.
 
 // The functions that make keys and fingerprints from what a request says.
 var (
@@ -42,3 +42,66 @@ func (g *Guard) Waiting() int {
 	defer g.core.room.mu.Unlock()
 	return g.core.room.n
 }
+
+// Bytes returns what the records count for in the limit of bytes.
+func (s *MemoryStore) Bytes() int64 { return s.bytes.Load() }
+
+// Watched returns how many keys are watched.
+func (s *MemoryStore) Watched() int {
+	n := 0
+	for i := range s.shards {
+		s.shards[i].mu.Lock()
+		n += s.shards[i].watchers.Len()
+		s.shards[i].mu.Unlock()
+	}
+	return n
+}
+
+// QueuesInOrder reports whether each shard's expiry queue has the records of the shard,
+// with the moments at which they expire.
+func (s *MemoryStore) QueuesInOrder() bool {
+	n := 0
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		ok := true
+		for slot, expires := range sh.queue.All() {
+			r := sh.records.at(slot)
+			ok = ok && expires == r.expires && slot == r.slot && sh.records.find(r.hash(s.seed), r.key()) == r
+		}
+		n += sh.queue.Len()
+		sh.mu.Unlock()
+		if !ok {
+			return false
+		}
+	}
+	return n == s.Len()
+}
+
+// A MemoryTable is the table of a shard, whose hashes a test can choose.
+type MemoryTable struct{ table memoryTable }
+
+// NewMemoryTable returns an empty table.
+func NewMemoryTable() *MemoryTable {
+	t := &MemoryTable{}
+	t.table.init()
+	return t
+}
+
+// Insert adds a record.
+func (t *MemoryTable) Insert(hash uint64, key string) { t.table.insert(hash, key) }
+
+// Find returns the key of the record that is found, and whether there is one.
+func (t *MemoryTable) Find(hash uint64, key string) (string, bool) {
+	r := t.table.find(hash, key)
+	if r == nil {
+		return "", false
+	}
+	return r.key(), true
+}
+
+// Remove removes a record that is there.
+func (t *MemoryTable) Remove(hash uint64, key string) { t.table.remove(t.table.find(hash, key), hash) }
+
+// Slots returns how many slots there are.
+func (t *MemoryTable) Slots() int { return memoryChunkSize * len(t.table.chunks) }

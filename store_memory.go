@@ -1,5 +1,8 @@
 package idempotency
 
+// The memory store, its options, and the calls of a run. See store_memory_inspect.go for
+// the optional interfaces, and store_memory_shard.go for what happens to one record.
+
 import (
 	"context"
 	"hash/maphash"
@@ -8,49 +11,49 @@ import (
 )
 
 const (
-	// memoryShards is how many parts, each with its own lock, a MemoryStore has. It
-	// is a power of two well above the number of cores of common machines, so that
-	// two requests seldom meet at one lock.
+	// memoryShards is how many parts a MemoryStore has. Each has its own lock. The
+	// number is a power of two well above the number of cores of common machines, so
+	// that two requests seldom meet at one lock.
 	memoryShards = 64
 
-	// memoryExpirePerCall is how many expired records a call removes in passing. With
-	// more than one, expired records go faster than new ones can come.
+	// memoryExpirePerCall is how many expired records a call removes at most. It is
+	// above one, so that expired records go faster than new ones can come.
 	memoryExpirePerCall = 2
 
-	// memoryOverhead is what a record costs besides its key, answer and steps: itself,
-	// its entry in the index and its place in the expiry queue, as measured.
+	// memoryOverhead is the measured cost of a record without its key, answer and steps:
+	// the record itself, its entry in the index, and its place in the expiry queue.
 	memoryOverhead = 194
 
-	// memoryStepOverhead is what a step costs besides its name and its value, if it is
-	// the only one; further ones cost less.
+	// memoryStepOverhead is the cost of the first step of a record without its name and
+	// its value. Further steps cost less.
 	memoryStepOverhead = 96
 
 	defaultMaxEntries = 1_000_000
 	defaultMaxBytes   = 1 << 30
 )
 
-// A MemoryStore is a [Store] in the memory of one process. It is the store for tests,
-// for programs that run as a single process, and for trying things out: its records
-// are gone when the process is, so a key that was answered before a restart runs again
-// after it, and a second process knows nothing of the first one's claims.
+// A MemoryStore is a [Store] in the memory of one process. Use it for tests, for trying
+// things out, and for programs that run as a single process. Its records end with the
+// process: a key that was answered before a restart runs again after it, and a second
+// process knows nothing of the first one's claims.
 //
-// It is bounded (see [WithMaxEntries] and [WithMaxBytes]). When it is full it refuses
-// new keys with [ErrStoreFull] and goes on serving those that it has; it never drops a
-// record before its time, because that would let a request run twice.
+// It is bounded (see [WithMaxEntries] and [WithMaxBytes]). When it is full it refuses new
+// keys with [ErrStoreFull] and goes on serving the keys that it has. It never drops a
+// record before its time, because the request would run again.
 //
-// It starts no goroutine and needs no closing. Expired records are removed a few at a
-// time by the calls that come in, so they stay in memory while there are none, and
-// give way at once when their room is needed. Their answers are given back then, the
-// rest of their room is kept for new records until a part of the store is empty.
+// It starts no goroutine and needs no closing. Each call removes a few expired records, so
+// they stay in memory while there are no calls, but give way at once when their room is
+// needed. The memory of their answers becomes free then. The rest of their memory is kept
+// for new records until a part of the store is empty.
 //
-// A MemoryStore is also a [ContextStore], a [Watcher], a [StepStore] and an [Inspector]. Answers and
-// steps are kept and handed out without being copied.
+// A MemoryStore is also a [ContextStore], a [Watcher], a [StepStore] and an [Inspector]. It
+// keeps answers and steps, and hands them out, without copying them.
 type MemoryStore struct {
 	seed       maphash.Seed
 	start      time.Time
 	maxEntries int64
 	maxBytes   int64
-	_          [64]byte // what never changes is not on a cache line with what always does
+	_          [64]byte // keeps what never changes and what always changes on separate cache lines
 	entries    atomic.Int64
 	bytes      atomic.Int64
 	_          [64]byte
@@ -83,12 +86,12 @@ func WithMaxEntries(n int) MemoryOption {
 	return memoryOption(func(s *MemoryStore) { s.maxEntries = int64(n) })
 }
 
-// WithMaxBytes limits a [MemoryStore] to about n bytes of memory: keys, answers, steps
-// and what the store itself needs for a record. The default is 1 GiB. It panics if n
-// is not positive.
+// WithMaxBytes limits a [MemoryStore] to about n bytes of memory, which counts keys,
+// answers, steps, and what the store itself needs for a record. The default is 1 GiB. It
+// panics if n is not positive.
 //
-// Once the limit is reached no new key is taken, but the runs in flight still record
-// their answers. Leave room for these: as many answers as there are runs at once.
+// At the limit the store takes no new keys, but runs in flight still record their
+// answers. Leave room for as many answers as there are runs at once.
 func WithMaxBytes(n int64) MemoryOption {
 	if n <= 0 {
 		panic("idempotency: WithMaxBytes: the limit must be positive")
@@ -115,10 +118,10 @@ func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
 	return s
 }
 
-// Len returns the number of records, expired ones that are not yet removed included.
+// Len returns the number of records, including expired ones that are not yet removed.
 func (s *MemoryStore) Len() int { return int(s.entries.Load()) }
 
-// ObeysContext implements [ContextStore]. It returns true: no call waits for anything but
+// ObeysContext implements [ContextStore]. It returns true: a call waits for nothing but
 // other calls of the store.
 func (s *MemoryStore) ObeysContext() bool { return true }
 
@@ -198,7 +201,7 @@ func (s *MemoryStore) giveUp(ctx context.Context, key string, o Owner, state Sta
 	})
 }
 
-// complete records the answer, whoever has the right to do so.
+// complete records the answer of a record that the caller may complete.
 func (s *MemoryStore) complete(sh *memoryShard, r *memoryRecord, key string, now int64, c Completion) {
 	r.answer = trim(c.Answer)
 	s.bytes.Add(int64(len(c.Answer)))
@@ -206,7 +209,7 @@ func (s *MemoryStore) complete(sh *memoryShard, r *memoryRecord, key string, now
 	sh.watchers.Wake(key)
 }
 
-// trim returns b, or a copy of it if much of its memory would be kept for nothing.
+// trim returns b, or a copy of b if keeping b would keep much memory that nobody uses.
 func trim(b []byte) []byte {
 	if cap(b)-len(b) > len(b)/8 {
 		return append(make([]byte, 0, len(b)), b...)
@@ -214,8 +217,8 @@ func trim(b []byte) []byte {
 	return b
 }
 
-// asOwner calls f with the key's record if o is its owner. The shard is locked
-// meanwhile. In which states f is allowed is for f to say.
+// asOwner calls f with the key's record if o is its owner, and holds the lock of the shard
+// meanwhile. f decides in which states of the record it does something.
 func (s *MemoryStore) asOwner(ctx context.Context, key string, o Owner, f func(sh *memoryShard, r *memoryRecord, now int64) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -229,8 +232,8 @@ func (s *MemoryStore) asOwner(ctx context.Context, key string, o Owner, f func(s
 	return f(sh, r, now)
 }
 
-// lock locks the shard of the key, and removes a few expired records from it. The
-// time is read under the lock, so that within a shard it never goes back.
+// lock locks the shard of the key and removes a few expired records from it. It reads the
+// time under the lock, so that the time of a shard never goes back.
 func (s *MemoryStore) lock(key string) (sh *memoryShard, hash uint64, now int64) {
 	hash = maphash.String(s.seed, key)
 	sh = &s.shards[hash%memoryShards]
@@ -244,7 +247,7 @@ func (s *MemoryStore) lock(key string) (sh *memoryShard, hash uint64, now int64)
 // so setting the machine's clock neither ends nor prolongs anything.
 func (s *MemoryStore) now() int64 { return int64(time.Since(s.start)) }
 
-// find returns the key's record, or nil if there is none that has not expired.
+// find returns the key's record, or nil if there is none or it has expired.
 func (s *MemoryStore) find(sh *memoryShard, hash uint64, key string, now int64) *memoryRecord {
 	r := sh.records.find(hash, key)
 	if r != nil && r.expires <= now {
@@ -266,8 +269,7 @@ func (s *MemoryStore) reserve(key string) bool {
 	return false
 }
 
-// makeRoom removes some expired records, wherever they are. It reports whether there
-// were any.
+// makeRoom removes a few expired records of any shard. It reports whether there were any.
 func (s *MemoryStore) makeRoom() bool {
 	for i := range s.shards {
 		sh := &s.shards[i]
@@ -286,10 +288,11 @@ func (s *MemoryStore) makeRoom() bool {
 func (s *MemoryStore) expire(sh *memoryShard, now int64) bool {
 	removed := false
 	for range memoryExpirePerCall {
-		if len(sh.queue.entries) == 0 || sh.queue.entries[0].expires > now {
+		slot, ok := sh.queue.Expired(now)
+		if !ok {
 			break
 		}
-		s.remove(sh, sh.records.at(sh.queue.entries[0].slot))
+		s.remove(sh, sh.records.at(slot))
 		removed = true
 	}
 	return removed

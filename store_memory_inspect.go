@@ -1,5 +1,8 @@
 package idempotency
 
+// The optional interfaces of the memory store: watching, recording steps, and what an
+// operator does.
+
 import (
 	"bytes"
 	"context"
@@ -62,22 +65,25 @@ func (s *MemoryStore) Get(ctx context.Context, key string) (Record, error) {
 	return out, nil
 }
 
-// List implements [Inspector]. It holds no lock while it calls visit, and the lock of
-// a part of the store only to note which records that part has.
+// List implements [Inspector]. It locks a part of the store only to note which records the
+// part has, and it holds no lock while it calls visit.
 func (s *MemoryStore) List(ctx context.Context, visit func(key string, r Record) bool) error {
-	var noted []expiryEntry
+	var noted []int32
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		noted = append(noted[:0], sh.queue.entries...)
+		noted = noted[:0]
+		for slot := range sh.queue.All() {
+			noted = append(noted, slot)
+		}
 		sh.mu.Unlock()
-		for _, entry := range noted {
+		for _, slot := range noted {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
 			sh.mu.Lock()
 			now := s.now()
-			r := sh.records.inSlot(entry.slot) // by now perhaps another
+			r := sh.records.inSlot(slot) // perhaps another record by now
 			if r == nil || r.expires <= now {
 				sh.mu.Unlock()
 				continue
@@ -112,11 +118,11 @@ func (s *MemoryStore) Resolve(ctx context.Context, key string, attempt int, c *C
 	}
 	switch {
 	case r.state == state && r.owner == Owner{} && bytes.Equal(r.answer, answer):
-		return nil // It was resolved like this before, and the reply was lost.
+		return nil // An earlier call did the same, and its reply was lost.
 	case !r.held(now):
 		return ErrChanged
 	}
-	r.owner = Owner{} // by hand: its own answer comes too late
+	r.owner = Owner{} // The run that lost the claim can no longer record its own answer.
 	if c == nil {
 		sh.touch(r, state, now, r.retention)
 		sh.watchers.Wake(key)

@@ -1,36 +1,40 @@
 package idempotency
 
+// A part of the memory store, and a record in it: what each call does to a record under
+// the lock of its shard.
+
 import (
 	"hash/maphash"
 	"math"
 	"sync"
 	"time"
 
+	"example.com/idempotency/internal/expiry"
 	"example.com/idempotency/internal/watch"
 )
 
-// A memoryShard is one part of a [MemoryStore]. All of it, the records included, is
-// guarded by mu.
+// A memoryShard is one part of a [MemoryStore]. mu guards all of it, including the
+// records.
 type memoryShard struct {
 	mu       sync.Mutex
 	records  memoryTable
-	queue    expiryQueue
+	queue    expiry.Queue
 	watchers watch.Registry
-	_        [24]byte // fills cache lines: neighbours do not slow each other down
+	_        [24]byte // fills the last cache line, so that shards do not share one
 }
 
-// A memoryRecord is what is kept for one key. There may be millions, so it is kept
-// small; the end of a lease is computed from touched. Moments are nanoseconds of the
-// store's clock. In a free slot, all but next is zero.
+// A memoryRecord is what the store keeps for one key. There may be millions of records, so
+// a record is small: the end of a lease, for one, is computed from touched. Moments are
+// nanoseconds of the store's clock. In a free slot, every field but next is zero.
 //
-// It is three cache lines: among millions each that is read is a wait for the memory. A
-// stranger's key and a free slot are told by the first, and most of what a replay needs
-// is in the first two.
+// A record is three cache lines. Among millions of records, each line that is read is a
+// wait for the memory. The first line is enough to recognise another key or a free slot,
+// and the first two hold most of what a replay needs.
 //
-// Records are changed in place. The bytes of an answer or a step never are, because
-// they are handed out.
+// Records change in place. The bytes of an answer or a step never change, because the
+// store hands them out.
 type memoryRecord struct {
-	rare     *memoryRare // nil if there is nothing of it
+	rare     *memoryRare // nil in most records
 	keyLen   uint8       // of shortKey
 	shortKey [43]byte
 	state    State
@@ -50,14 +54,14 @@ type memoryRecord struct {
 	slot      int32 // where the record is
 }
 
-// memoryRare is what few records have.
+// A memoryRare is the part of a record that few records have.
 type memoryRare struct {
 	longKey string // if it does not fit into shortKey
 	steps   []memoryStep
 }
 
-// A memoryStep is a recorded part of a run. There are few in a record, and a map would
-// cost 400 bytes for the first.
+// A memoryStep is a recorded part of a run. A record has few of them, and a map would cost
+// 400 bytes for the first.
 type memoryStep struct {
 	name  string
 	value []byte
@@ -67,36 +71,36 @@ type memoryStep struct {
 func (sh *memoryShard) insert(hash uint64, key string, c Claim, now int64) *memoryRecord {
 	r := sh.records.insert(hash, key)
 	r.fingerprint, r.origin, r.attempt = c.Fingerprint, c.Owner, 1
-	sh.queue.push(r.slot, math.MaxInt64) // at the end, where a new record mostly stays
+	sh.queue.Push(r.slot, math.MaxInt64) // where a new record mostly stays
 	r.grant(sh, c, now)
 	return r
 }
 
 func (sh *memoryShard) remove(r *memoryRecord, hash uint64) {
-	sh.queue.remove(r.slot)
+	sh.queue.Remove(r.slot)
 	sh.records.remove(r, hash)
 	if sh.records.isSpacious() {
 		sh.records.init()
-		sh.queue = expiryQueue{}
+		sh.queue = expiry.Queue{}
 	}
 }
 
-// touch moves the record to the state, and its end to kept from now.
+// touch puts the record into the state and lets it expire after kept.
 func (sh *memoryShard) touch(r *memoryRecord, state State, now int64, kept time.Duration) {
 	r.state, r.touched = state, now
 	r.expires = now + min(int64(kept), math.MaxInt64-now)
-	sh.queue.fix(r.slot, r.expires)
+	sh.queue.Move(r.slot, r.expires)
 }
 
-// claim gives the claim to the caller if it may have it, and tells what stands there.
+// claim gives the claim to the caller if the caller may have it, and returns the record.
 func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 	lapsed := r.lapsed(now)
 	switch {
 	case r.fingerprint != c.Fingerprint:
 		return r.see(now)
 	case r.state == StateClaimed && r.owner == c.Owner:
-		// The record was made for this claim, or the claim was sent again, perhaps because
-		// the first one had no reply: its caller counts the lease from this one.
+		// Either the record was made for this claim, or the claim was sent again, perhaps
+		// because the first reply was lost. Its caller counts the lease from this call.
 		if now != r.touched {
 			r.grant(sh, c, now)
 		}
@@ -117,7 +121,7 @@ func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 	return out
 }
 
-// grant makes the record the caller's.
+// grant makes the caller the owner of the record.
 func (r *memoryRecord) grant(sh *memoryShard, c Claim, now int64) {
 	r.owner, r.hold = c.Owner, c.Hold
 	r.lease, r.retention = c.Lease, c.Retention
@@ -149,12 +153,12 @@ func (r *memoryRecord) see(now int64) Record {
 	return out
 }
 
-// held reports whether the record is held, or will be as soon as a claim finds it.
+// held reports whether the record is held, or will be when the next claim finds it.
 func (r *memoryRecord) held(now int64) bool {
 	return r.state == StateHeld || r.lapsed(now) && r.hold
 }
 
-// size returns what the record counts for in the store's limit of bytes.
+// size returns how much of the store's limit of bytes the record takes.
 func (r *memoryRecord) size() int64 {
 	n := memoryOverhead + int(r.keyLen) + len(r.answer)
 	if r.rare != nil {
@@ -168,7 +172,7 @@ func (r *memoryRecord) size() int64 {
 
 func (s memoryStep) size() int { return memoryStepOverhead + len(s.name) + len(s.value) }
 
-// stepsByName returns the steps as a map of the caller's own.
+// stepsByName returns the steps as a new map.
 func (r *memoryRecord) stepsByName() map[string][]byte {
 	if r.rare == nil || len(r.rare.steps) == 0 {
 		return nil
@@ -180,8 +184,8 @@ func (r *memoryRecord) stepsByName() map[string][]byte {
 	return steps
 }
 
-// setKey is called once. A key of the length that guards make stands in the record
-// itself, so that comparing it with another follows no pointer.
+// setKey sets the key of a new record. A key of the length that guards make is stored in
+// the record itself, so that comparing it follows no pointer.
 func (r *memoryRecord) setKey(key string) {
 	if len(key) > len(r.shortKey) {
 		r.rare = &memoryRare{longKey: key}
@@ -190,7 +194,8 @@ func (r *memoryRecord) setKey(key string) {
 	r.keyLen = uint8(copy(r.shortKey[:], key))
 }
 
-// hash is that of the key. It is not kept: records that go are fewer than reads.
+// hash computes the hash of the key. The record does not keep it, because reads are more
+// frequent than removals.
 func (r *memoryRecord) hash(seed maphash.Seed) uint64 {
 	if r.rare != nil && r.rare.longKey != "" {
 		return maphash.String(seed, r.rare.longKey)

@@ -1,14 +1,14 @@
 package idempotency
 
-// A memoryTable holds the records of a shard by their keys. It is made for millions of
-// them: records stand in chunks, in slots that have numbers, and the index from hashes to
-// slots has no pointers, so that the garbage collector has a chunk to look at and not a
-// record, a key and two maps for each.
+// A memoryTable finds the records of a shard by their keys. It is made for millions of
+// records. They are stored in numbered slots, in chunks, and the index from hashes to slots
+// has no pointers. So the garbage collector looks at chunks, and not at a record, a key and
+// two maps for each key.
 //
-// Room is not given back record by record but used again for those that come, and given
-// back as a whole when no record is left.
+// A slot that becomes free is used again for the next record. The memory is given back as
+// a whole when no record is left.
 type memoryTable struct {
-	index  map[uint64]int32 // by hash of the key: the first slot of a chain, mostly of one
+	index  map[uint64]int32 // by the hash of the key: the first slot of a chain, mostly of one
 	chunks []*memoryChunk
 	free   int32 // the first of the free slots
 	used   int32 // slots below that number have been used
@@ -16,8 +16,8 @@ type memoryTable struct {
 
 type memoryChunk [memoryChunkSize]memoryRecord
 
-// memoryChunkSize is small, because each shard of each store has a chunk that is not
-// full, and leaves little of a size of the allocator unused.
+// memoryChunkSize is small, because each shard of each store has a chunk that is not full.
+// With this size, a chunk fills a size class of the allocator almost completely.
 const memoryChunkSize = 32
 
 // noSlot ends a chain.
@@ -35,7 +35,7 @@ func (t *memoryTable) at(slot int32) *memoryRecord {
 	return &t.chunks[slot/memoryChunkSize][slot%memoryChunkSize]
 }
 
-// inSlot returns the record that is in a slot by now, or nil.
+// inSlot returns the record in a slot, or nil if the slot is free.
 func (t *memoryTable) inSlot(slot int32) *memoryRecord {
 	if slot >= t.used {
 		return nil
@@ -85,7 +85,7 @@ func (t *memoryTable) insert(hash uint64, key string) *memoryRecord {
 	return r
 }
 
-// remove removes a record, and all that is reachable through it.
+// remove removes a record and clears its slot.
 func (t *memoryTable) remove(r *memoryRecord, hash uint64) {
 	if first := t.index[hash]; first != r.slot {
 		before := t.at(first)
