@@ -5,27 +5,26 @@ import "errors"
 // This file has all sentinel errors. Match them with errors.Is.
 
 // Errors of stores. Every [Store] returns these, wrapped or not; match them with
-// errors.Is. Any other error of a store means that the outcome of the call is not
-// known.
+// errors.Is. Any other error of a store means that the outcome of the call is unknown.
 var (
 	// ErrNotOwner says that the caller does not hold the claim now: it never did, it
-	// gave it back, another owner took it over, or the record is gone.
+	// gave the claim back, another owner took over, or the record is gone.
 	ErrNotOwner = errors.New("idempotency: not the owner of the claim")
 
-	// ErrStoreFull says that a store has no room for a new key. Keys that it holds
-	// already are not affected.
+	// ErrStoreFull says that a store has no room for a new key. Keys that it already
+	// holds are not affected.
 	ErrStoreFull = errors.New("idempotency: store is full")
 
 	// ErrNotFound says that there is no record for a key.
 	ErrNotFound = errors.New("idempotency: no such record")
 
-	// ErrChanged says that a record is no longer, or not yet, in the state or at the
-	// attempt that the caller decided about. Look at it again.
+	// ErrChanged says that the record is not in the state, or not at the attempt, that
+	// the caller has decided about. Look at it again.
 	ErrChanged = errors.New("idempotency: record has changed")
 
-	// ErrCorrupt says that what is stored for a key cannot be read: it was cut or
-	// altered, belongs to another key, or was written by something else. It is never
-	// served, and the handler is never run over it.
+	// ErrCorrupt says that the record of a key cannot be read: it was cut or altered,
+	// belongs to another key, or was written by something else. Such a record is never
+	// served, and the handler never runs over it.
 	ErrCorrupt = errors.New("idempotency: stored record is corrupt")
 )
 

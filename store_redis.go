@@ -1,5 +1,8 @@
 package idempotency
 
+// The Redis store, its promises, and its options. The calls of a run are in
+// store_redis_claim.go, and the way to the server is in store_redis_call.go.
+
 import (
 	"sync/atomic"
 	"time"
@@ -15,39 +18,41 @@ import (
 //
 // # What it promises
 //
-// As much as the server keeps of what it acknowledged. Configure it for that:
+// The store keeps a record for as long as the server keeps what it has acknowledged.
+// Configure the server for that:
 //
-//   - maxmemory-policy noeviction. Every other policy may silently drop a live record,
-//     and the handler runs again. [RedisStore.Check] refuses a server with another.
-//   - Persistence (appendonly yes), or a restart forgets every record. With appendfsync
-//     everysec it may still forget those of the last two seconds.
+//   - Set maxmemory-policy to noeviction. With any other policy the server may silently
+//     drop a live record, and the handler runs again. [RedisStore.Check] reports such a
+//     server.
+//   - Turn persistence on (appendonly yes), or a restart forgets every record. With
+//     appendfsync everysec it may still forget the last two seconds.
 //   - Replication is asynchronous: a failover forgets the records that had not reached
-//     the new master. [WithReplicas] narrows that. It does not close it: no option
-//     makes Redis with failover linearizable.
+//     the new master. [WithReplicas] makes that window smaller but does not close it. No
+//     option makes Redis with failover linearizable.
 //
-// A server that is out of memory refuses new keys with [ErrStoreFull]; records that
-// are there already can be claimed, completed, released and held.
+// A server that is out of memory refuses new keys with [ErrStoreFull]. Records that it
+// already has can be claimed, completed, released and held.
 //
 // # What it costs
 //
-// A first run takes two round trips, a replay or a conflict takes one; replaying an
-// answer above 16 KiB takes two. A record is one hash with an expiry, named by the
-// prefix and the key: no two keys are ever used in one command, so a Cluster spreads
-// the records over all its slots.
+// A first run takes two round trips. A replay or a conflict takes one, and the replay of an
+// answer above 16 KiB takes two. A record is one hash with an expiry, named by the prefix
+// and the key. No command uses two keys, so a Cluster spreads the records over all its
+// slots.
 //
 // # Permissions
 //
-// The account needs the records (~idem:*), the channel (&idem:settled), and the
-// commands EVAL, EVALSHA, PTTL, PEXPIRE, HGET, HMGET, HGETALL, HSET, HSETNX, HDEL, DEL,
-// PUBLISH, SUBSCRIBE, UNSUBSCRIBE, MULTI and EXEC; WAIT for [WithReplicas], INFO for
-// [RedisStore.Check], SCAN for [RedisStore.List]; besides what the client itself
-// sends, such as HELLO, PING, and COMMAND and CLUSTER in a Cluster.
+// The account needs the records (~idem:*), the channel (&idem:settled), and the commands
+// EVAL, EVALSHA, PTTL, PEXPIRE, HGET, HMGET, HGETALL, HSET, HSETNX, HDEL, DEL, PUBLISH,
+// SUBSCRIBE, UNSUBSCRIBE, MULTI and EXEC. It needs WAIT for [WithReplicas], INFO for
+// [RedisStore.Check], and SCAN for [RedisStore.List]. The client itself sends others, such
+// as HELLO and PING, and COMMAND and CLUSTER in a Cluster.
 type RedisStore struct {
 	client   redis.UniversalClient
 	prefix   string
 	channel  string
 	replicas int
-	patience time.Duration // how long to wait for them
+	patience time.Duration // how long to wait for the replicas
 	watch    *watch.Subscription
 	reloaded atomic.Int64 // when the view of the cluster was last renewed, in Unix ms
 }
@@ -60,17 +65,17 @@ var (
 	_ Inspector    = (*RedisStore)(nil)
 )
 
-// NewRedisStore returns a store that keeps its records with client. The client stays
-// the caller's to configure and to close, after [RedisStore.Close].
+// NewRedisStore returns a store that keeps its records with client. The caller configures
+// the client, and closes it after [RedisStore.Close].
 //
-// Set ContextTimeoutEnabled in the client's options: a client without it ignores the
+// Set ContextTimeoutEnabled in the client's options. Without it, the client ignores the
 // deadlines of contexts and returns only when its own timeouts end. Do not share the
-// client with commands that keep connections for long: while its pool is exhausted no
-// run can be claimed or renewed.
+// client with commands that keep connections for long: while its pool is exhausted, no run
+// can be claimed or renewed.
 //
-// NewRedisStore panics on a nil client, on a [redis.Ring], which moves keys to other
-// servers when one fails and so forgets who runs, and on an invalid option. It does
-// not talk to the server; call [RedisStore.Check] at start-up.
+// NewRedisStore panics on a nil client and on an invalid option. It also panics on a
+// [redis.Ring], which moves keys to other servers when one fails and so forgets who runs.
+// It does not talk to the server: call [RedisStore.Check] at start-up.
 func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStore {
 	s := &RedisStore{client: client, prefix: "idem:"}
 	for _, o := range opts {
@@ -87,9 +92,10 @@ func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStor
 	if s.replicas < 0 || (s.replicas > 0 && s.patience < time.Millisecond) {
 		panic("idempotency: WithReplicas: needs a count that is not negative and a timeout of at least 1ms")
 	}
-	// One channel for all records: who waits listens once, not with two more round
-	// trips for each key. Only records that somebody waits for are announced, so there
-	// is little to overhear, and a Cluster passes every message to all nodes anyway.
+	// There is one channel for all records, so that a process subscribes once, and not
+	// with two round trips for each key. The messages for others are few, because only
+	// records that somebody waits for are announced, and a Cluster passes every message
+	// to all its nodes anyway.
 	s.channel = s.prefix + "settled"
 	s.watch = watch.NewSubscription(s.listen)
 	return s
@@ -107,8 +113,8 @@ func (s *RedisStore) ObeysContext() bool {
 	return false
 }
 
-// Close ends the subscription that [RedisStore.Watch] shares; Watch fails from then
-// on. It leaves the client open and may be called more than once.
+// Close ends the subscription that all calls of [RedisStore.Watch] share. Watch fails from
+// then on. Close leaves the client open and may be called more than once.
 func (s *RedisStore) Close() error {
 	s.watch.Close()
 	return nil
@@ -121,24 +127,27 @@ type redisOption func(*RedisStore)
 
 func (o redisOption) applyRedis(s *RedisStore) { o(s) }
 
-// WithPrefix puts prefix before the name of every record and channel of a
-// [RedisStore]. The default is "idem:". Stores with the same prefix on the same
-// database share their records. One prefix should not be the beginning of another: List
-// of the store with the shorter one shows the records of both. The prefix may be empty;
-// braces in it are a hash tag to a Cluster and would put every record into one slot.
+// WithPrefix puts prefix before the name of every record and of the channel of a
+// [RedisStore]. The default is "idem:". Stores with the same prefix on the same database
+// share their records. A prefix should not be the beginning of another one: List of the
+// store with the shorter prefix shows the records of both. The prefix may be empty. Do not
+// use braces in it: to a Cluster they are a hash tag, which puts every record into one slot.
 func WithPrefix(prefix string) RedisOption {
 	return redisOption(func(s *RedisStore) { s.prefix = prefix })
 }
 
-// WithReplicas makes Claim, Renew, SaveStep, Complete and Hold of a [RedisStore], and Resolve
-// with an answer, succeed only when n replicas have confirmed the record within timeout. When
-// fewer do, they fail, and what they wrote stays on the master: a [Guard] gives such a claim
-// up, and repeats what belongs to a run until it is confirmed. A run whose renewals are not
-// is told so before its lease ends where the master's word is not known. The default is 0:
-// the master's word is enough, and a failover may forget a claim, a step or an answer that
-// it gave.
+// WithReplicas makes the calls of a [RedisStore] wait for replicas. Claim, Renew, SaveStep,
+// Complete and Hold, and Resolve with an answer, succeed only when n replicas have
+// confirmed the record within timeout.
 //
-// The timeout must be positive and should be well below the client's ReadTimeout.
+// When fewer do, the call fails, although its writes stay on the master. A [Guard] gives
+// up such a claim before the run begins. It repeats the calls of a run until they are
+// confirmed, and tells a run that its lease is lost when no renewal was confirmed in time.
+// The default is 0: the master's word is enough, and a failover may forget a claim, a step
+// or an answer.
+//
+// The timeout must be at least a millisecond, and should be well below the client's
+// ReadTimeout.
 func WithReplicas(n int, timeout time.Duration) RedisOption {
 	return redisOption(func(s *RedisStore) { s.replicas, s.patience = n, timeout })
 }

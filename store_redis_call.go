@@ -1,7 +1,7 @@
 package idempotency
 
-// How the calls of a RedisStore reach the server: scripts by their digests, answers past
-// the scripts, WAIT for the replicas, slots that move, and what errors mean.
+// How a call of the Redis store reaches the server: as a script by its digest, with a WAIT
+// for the replicas, to a slot that may be moving. Also what results and errors mean.
 
 import (
 	"context"
@@ -15,12 +15,13 @@ import (
 	"example.com/idempotency/internal/redisproto"
 )
 
-// errTooFewReplicas is what [WithReplicas] is about.
+// errTooFewReplicas is returned for a durable call that not enough replicas have confirmed.
+// What it wrote stays on the master.
 var errTooFewReplicas = errors.New("idempotency: redis: too few replicas have confirmed the record")
 
-// settle makes a call that returns a number, and returns what the number means. refused
-// is what it means if the script has refused.
-func (s *RedisStore) settle(ctx context.Context, call redisproto.Call, durable bool, refused error) error {
+// update makes a call whose script returns a number, and returns the error that the number
+// stands for. If the script has refused, that is refused.
+func (s *RedisStore) update(ctx context.Context, call redisproto.Call, durable bool, refused error) error {
 	cmd, confirmed, err := runScript(ctx, s, redis.NewIntCmd, call, durable)
 	if err != nil {
 		return err
@@ -34,7 +35,7 @@ func (s *RedisStore) settle(ctx context.Context, call redisproto.Call, durable b
 	return nil
 }
 
-// redisResult returns what the number means that a script has returned.
+// redisResult returns the error that the result of a script stands for.
 func redisResult(n int64, refused error) error {
 	switch n {
 	case redisproto.Done:
@@ -63,8 +64,8 @@ func redisError(err error) error {
 }
 
 // runScript makes a call on the server that holds the record. newCmd makes the command
-// that reads the reply. With durable, the call waits for as many replicas as the store
-// asks for, and confirmed tells whether they have what the script wrote.
+// that reads the reply. A durable call waits for as many replicas as the store asks for,
+// and confirmed reports whether they have what the script wrote.
 func runScript[C redis.Cmder](
 	ctx context.Context, s *RedisStore, newCmd func(context.Context, ...any) C, call redisproto.Call, durable bool,
 ) (cmd C, confirmed bool, err error) {
@@ -81,7 +82,7 @@ func runScript[C redis.Cmder](
 	return cmd, confirmed, nil
 }
 
-// send sends one command, and with durable a WAIT behind it.
+// send sends one command, and a WAIT behind it if the call is durable.
 func (s *RedisStore) send(ctx context.Context, cmd redis.Cmder, durable bool, name string) (confirmed bool, err error) {
 	if !durable {
 		_ = s.client.Process(ctx, cmd)
@@ -103,20 +104,20 @@ func (s *RedisStore) send(ctx context.Context, cmd redis.Cmder, durable bool, na
 		}
 		s.reloadAfter(ctx, err)
 	}
-	// The record's slot is moving, or has moved. The client follows by itself where it
-	// chooses the server, and this pipeline was for one.
+	// The record's slot is moving or has moved. The client would follow if it had chosen
+	// the server, but this pipeline is bound to one server.
 	o := *master.Options()
 	o.Addr, o.PoolSize, o.MinIdleConns = redisproto.DialAddr(addr), 1, 0
 	next := redis.NewClient(&o)
 	defer func() { _ = next.Close() }()
 	pipe := next.Pipeline()
-	_ = pipe.Process(ctx, redis.NewCmd(ctx, "asking")) // without effect where the slot belongs
+	_ = pipe.Process(ctx, redis.NewCmd(ctx, "asking")) // without effect if the slot has moved there
 	return s.confirm(ctx, pipe, cmd)
 }
 
-// confirm sends a command with a WAIT behind it. WAIT speaks of the writes of its own
-// connection: elsewhere it says that all is well although nothing has arrived. So both
-// travel in one pipeline.
+// confirm sends a command with a WAIT behind it. Both travel in one pipeline, because WAIT
+// counts the writes of its own connection. On another one it would report success although
+// no replica has the record.
 func (s *RedisStore) confirm(ctx context.Context, pipe redis.Pipeliner, cmd redis.Cmder) (bool, error) {
 	_ = pipe.Process(ctx, cmd)
 	wait := redis.NewIntCmd(ctx, "wait", s.replicas, s.patience.Milliseconds())
@@ -125,7 +126,7 @@ func (s *RedisStore) confirm(ctx context.Context, pipe redis.Pipeliner, cmd redi
 	if err := cmd.Err(); err != nil {
 		return false, err
 	}
-	if err != nil { // that of WAIT, or of a hook, which leaves the commands without a result
+	if err != nil { // of WAIT, or of a hook, which leaves the commands without a result
 		return false, err
 	}
 	return wait.Val() >= int64(s.replicas), nil
@@ -143,20 +144,20 @@ func (s *RedisStore) failure(ctx context.Context, err error) error {
 			return fmt.Errorf("%w: redis: %w", ErrStoreFull, err)
 		}
 	}
-	// A client that obeys the context reports the deadline as a timeout of the network.
+	// A client that obeys the context reports a passed deadline as a network timeout.
 	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) && !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("idempotency: redis: %w: %w", context.DeadlineExceeded, err)
 	}
 	return fmt.Errorf("idempotency: redis: %w", err)
 }
 
-// redisReload is how often a store asks a Cluster client at most to renew its view.
+// redisReload is the shortest time between two renewals of a Cluster client's view.
 const redisReload = time.Second
 
-// reloadAfter makes a Cluster client ask again who is master of what when err suggests
-// that its view is out of date: there was no reply, or one of a server that is not
-// master. By itself the client turns to a dead master until its regular look, up to a
-// minute later.
+// reloadAfter makes a Cluster client ask again which server is master of which slots, if
+// err suggests that its view is out of date: there was no reply, or the server was not the
+// master. By itself, the client keeps calling a dead master until it renews its view, which
+// it does once a minute.
 func (s *RedisStore) reloadAfter(ctx context.Context, err error) {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok || errors.Is(err, context.Canceled) {

@@ -1,8 +1,8 @@
 package idempotency
 
-// The calls of a run: Claim, and those of the owner of the claim. A call is durable, which
-// means that it waits for the replicas that the store asks for, when forgetting it would
-// let a run or a step happen twice.
+// The calls of a run: Claim, and those of the owner of the claim. A call is durable if a
+// failover that forgets it would let a run or a step happen twice. It then waits for the
+// replicas that the store asks for.
 
 import (
 	"context"
@@ -64,8 +64,8 @@ func redisRecord(r redisproto.Record) Record {
 	}
 }
 
-// field reads one field from the master. A transaction never goes to a replica, where
-// a Cluster client may send plain reads and the field may not have arrived yet.
+// field reads one field from the master. A Cluster client may send plain reads to a
+// replica, where the field may not have arrived yet. It never sends a transaction there.
 func (s *RedisStore) field(ctx context.Context, name, field string) ([]byte, error) {
 	tx := s.client.TxPipeline()
 	get := tx.HGet(ctx, name, field)
@@ -82,7 +82,7 @@ func (s *RedisStore) asOwner(ctx context.Context, o Owner, call redisproto.Call,
 	if o == (Owner{}) {
 		return ErrNotOwner
 	}
-	return s.settle(ctx, call, durable, ErrNotOwner)
+	return s.update(ctx, call, durable, ErrNotOwner)
 }
 
 // Renew implements [Store].
@@ -95,8 +95,8 @@ func (s *RedisStore) SaveStep(ctx context.Context, key string, o Owner, name str
 	return s.asOwner(ctx, o, redisproto.SaveStep(s.prefix+key, o, name, value), true)
 }
 
-// Release implements [Store]. It does not wait for replicas: a failover that forgets it costs
-// a lease, and runs nothing twice.
+// Release implements [Store]. It is not durable: when a failover forgets it, the next claim
+// has to wait for the end of the lease, and nothing runs twice.
 func (s *RedisStore) Release(ctx context.Context, key string, o Owner) error {
 	return s.asOwner(ctx, o, redisproto.Settle(s.prefix+key, o, redisproto.Released, s.channel), false)
 }

@@ -30,7 +30,7 @@ func (s *RedisStore) Get(ctx context.Context, key string) (Record, error) {
 	return redisRecord(r), nil
 }
 
-// fields reads a whole record and its expiry. Both are empty when there is none.
+// fields reads a whole record and its expiry. There are no fields if there is no record.
 func (s *RedisStore) fields(ctx context.Context, name string) (time.Duration, map[string]string, error) {
 	tx := s.client.TxPipeline()
 	ttl, fields := tx.PTTL(ctx, name), tx.HGetAll(ctx, name)
@@ -40,8 +40,8 @@ func (s *RedisStore) fields(ctx context.Context, name string) (time.Duration, ma
 	return ttl.Val(), fields.Val(), nil
 }
 
-// List implements [Inspector]. It leaves out answers and steps. In a Cluster it goes
-// through the masters one after another.
+// List implements [Inspector]. It leaves out answers and steps. In a Cluster it lists one
+// master after another.
 func (s *RedisStore) List(ctx context.Context, visit func(key string, r Record) bool) error {
 	return s.scan(ctx, redisLiteral(s.prefix)+"*", func(name string, ttl time.Duration, header, origin string) bool {
 		r, err := redisproto.ParseSummary(ttl, header, origin)
@@ -54,9 +54,8 @@ func redisLiteral(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
 }
 
-// scan visits the records of all masters, until visit returns false. What it tells of
-// a record is read by two commands, between which the record may change: a moment
-// earlier or later makes no difference to a survey.
+// scan visits the records of all masters until visit returns false. It reads a record with
+// two commands, and the record may change between them. In a survey that does not matter.
 func (s *RedisStore) scan(
 	ctx context.Context, pattern string, visit func(name string, ttl time.Duration, header, origin string) bool,
 ) error {
@@ -71,11 +70,11 @@ func (s *RedisStore) scan(
 				return s.failure(ctx, err)
 			}
 			headers, ttls := make([]*redis.SliceCmd, len(names)), make([]*redis.DurationCmd, len(names))
-			pipe := s.client.Pipeline() // follows a slot that is moving, unlike that of a master
+			pipe := s.client.Pipeline() // unlike the pipeline of a master, it follows a slot that is moving
 			for i, name := range names {
 				headers[i], ttls[i] = pipe.HMGet(ctx, name, redisproto.FieldHeader, redisproto.FieldOrigin), pipe.PTTL(ctx, name)
 			}
-			// What is not a hash fails its command only.
+			// A key that is not a hash fails only its own command.
 			if _, err := pipe.Exec(ctx); err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
 				return s.failure(ctx, err)
 			}
@@ -117,24 +116,24 @@ func (s *RedisStore) masters(ctx context.Context) ([]redis.UniversalClient, erro
 // Resolve implements [Inspector].
 func (s *RedisStore) Resolve(ctx context.Context, key string, attempt int, c *Completion) error {
 	name := s.prefix + key
-	if c == nil { // A failover that forgets this leaves the key held: it need not be durable.
-		return s.settle(ctx, redisproto.ResolveReleased(name, attempt, s.channel), false, ErrChanged)
+	if c == nil { // Not durable: when a failover forgets it, the key stays held.
+		return s.update(ctx, redisproto.ResolveReleased(name, attempt, s.channel), false, ErrChanged)
 	}
 	ttl, err := redisproto.RoundTTL(c.TTL)
 	if err != nil {
 		return redisError(err)
 	}
-	return s.settle(ctx, redisproto.ResolveCompleted(name, attempt, s.channel, ttl, c.Answer), true, ErrChanged)
+	return s.update(ctx, redisproto.ResolveCompleted(name, attempt, s.channel, ttl, c.Answer), true, ErrChanged)
 }
 
 // Forget implements [Inspector].
 func (s *RedisStore) Forget(ctx context.Context, key string, attempt int) error {
-	return s.settle(ctx, redisproto.Forget(s.prefix+key, attempt), false, ErrChanged)
+	return s.update(ctx, redisproto.Forget(s.prefix+key, attempt), false, ErrChanged)
 }
 
-// Check asks the servers whether they can be trusted with records, and returns all
-// reasons why not: a version below 6.2, or a maxmemory-policy other than noeviction.
-// Call it at start-up.
+// Check asks the servers whether they can be trusted with records. It returns all reasons
+// why they cannot: a version below 6.2, or a maxmemory-policy other than noeviction. Call
+// it at start-up.
 func (s *RedisStore) Check(ctx context.Context) error {
 	masters, err := s.masters(ctx)
 	if err != nil {

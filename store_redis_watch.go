@@ -1,7 +1,7 @@
 package idempotency
 
-// How requests that wait are woken: one connection that is subscribed to one channel, on
-// which the scripts announce the records that have settled.
+// How the Redis store wakes the requests that wait: one connection is subscribed to one
+// channel, on which the scripts announce the records that have settled.
 
 import (
 	"context"
@@ -34,8 +34,8 @@ func (s *RedisStore) Watch(ctx context.Context, key string) (<-chan struct{}, fu
 	return settled, stop, err
 }
 
-// listen keeps the channel subscribed until nobody waits any more, or until the server
-// refuses.
+// listen keeps the channel subscribed until nobody has waited for a while, or until the
+// server refuses.
 func (s *RedisStore) listen(ctx context.Context) error {
 	pause := redisPause
 	for heard := false; ; {
@@ -58,7 +58,7 @@ func (s *RedisStore) listen(ctx context.Context) error {
 	}
 }
 
-// receive listens on one connection. It returns nil when nobody waits any more.
+// receive listens on one connection. It returns nil when nobody has waited for a while.
 func (s *RedisStore) receive(ctx context.Context, heard func()) error {
 	sub := s.client.Subscribe(ctx, s.channel)
 	hangUp := sync.OnceFunc(func() { _ = sub.Close() })
