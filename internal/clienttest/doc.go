@@ -1,4 +1,4 @@
-// Package clienttest has the tests of package client together with the retrying clients
-// and the circuit breaker that it is made to work with, in a module of its own so that
-// nobody else depends on them.
+// Package clienttest tests package client together with the retrying clients and the circuit
+// breaker that it is made to work with. It is a module of its own, so that nobody else depends
+// on them.
 package clienttest

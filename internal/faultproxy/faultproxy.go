@@ -1,9 +1,9 @@
-// Package faultproxy stands between a client and a server on a network and misbehaves
-// as networks do, but on demand: it loses exactly the reply of a message that the server
-// has executed, it lets one direction fall silent, it delays, it resets.
+// Package faultproxy is a proxy that stands between a client and a server and misbehaves on
+// demand, as networks do by chance. It loses exactly the reply of a message that the server has
+// executed, silences one direction, delays, and resets.
 //
-// It knows no protocol. A message is what one read from the client returns, which for
-// requests of a few kilobytes on a loopback connection is the whole request, or the
+// It does not know the protocol. A message is the data that one read from the client returns.
+// For requests of a few kilobytes on a loopback connection that is the whole request, or the
 // whole pipeline of requests.
 package faultproxy
 

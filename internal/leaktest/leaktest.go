@@ -1,4 +1,4 @@
-// Package leaktest finds goroutines that tests have left behind.
+// Package leaktest finds goroutines that tests leave behind.
 package leaktest
 
 import (

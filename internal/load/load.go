@@ -1,6 +1,6 @@
-// Package load makes the requests that the benchmarks and allocation tests of this
-// repository measure, and the handler that answers them. Both allocate nothing once they
-// are made, so that all that is measured is what stands between them.
+// Package load makes the requests that benchmarks and allocation tests measure, and the handler
+// that answers them. Once made, neither allocates, so a test measures only the code between
+// them.
 package load
 
 import (

@@ -1,8 +1,8 @@
-// Package microbench holds the benchmarks of single parts: a request, the stores' calls,
-// requests that wait, load from several cores. make microbench runs them. Its tests hold
-// what is exact, the allocations, against what the documentation promises.
+// Package microbench holds the benchmarks of single parts: a request, the calls of the stores,
+// requests that wait, load from several cores. Run them with make microbench. Its tests compare
+// the allocations, which are exact, with the promises of the documentation.
 //
-// The tables in docs/performance.md, which compare the library with others, come from
-// [example.com/idempotency/internal/bench], a module of its own because of what it compares
-// with. What needs nothing but the library is here, where go test ./... reaches it.
+// The tables in docs/performance.md compare the library with others. They come from
+// [example.com/idempotency/internal/bench], which is a module of its own because of its
+// requirements. Benchmarks that need only the library are here, where go test ./... builds them.
 package microbench

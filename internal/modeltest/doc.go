@@ -1,22 +1,21 @@
 // Package modeltest compares the stores with a model of their contract.
 //
-// Package storetest has a test for each rule of [idempotency.Store], found by thinking.
-// Here the rules are one small function from a record and a call to what the call may
-// return and leave behind, and calls are made at random. That finds what follows from
-// two rules together and nobody has thought of, in two ways:
+// Package storetest has a test for each rule of [idempotency.Store] that somebody thought of.
+// Here the rules are one small function. It takes a record and a call, and returns the results
+// that the call may have. The tests make random calls, and so find consequences of several
+// rules together that nobody thought of. They do so in two ways:
 //
-//   - One caller, a controlled clock: after each call, and to the nanosecond, the store
-//     has to show what the model shows. A failing sequence is cut down to a short one.
-//   - Many callers at once, calls that are lost on the way there or back and sent again:
-//     what they saw has to be linearizable, that is, explained by the model making the
-//     calls in some order that fits the moments at which they began and ended. The
-//     moments also bound which leases may have ended.
+//   - With one caller and a controlled clock, the store must show what the model shows after
+//     each call, to the nanosecond. A failing sequence is cut down to a short one.
+//   - With many callers at once, calls are lost on the way there or back and sent again. Their
+//     results must be linearizable: the model must give the same results in some order that
+//     fits the moments at which the calls began and ended. The moments also bound which leases
+//     may have ended.
 //
-// What finds nothing has to prove that it would: stores with a known bug must be caught,
-// every time.
+// The tests also prove that they find bugs: they must catch stores with a known bug every time.
 //
-// All of it is tests; the module exists so that nobody who imports the library
-// inherits what they need. A failure prints its seed. SEED=n in the environment makes
-// the same choices again; that repeats a failure exactly where there is one caller, and
-// likely enough elsewhere.
+// The package has only tests. It is a module of its own, so that nobody who imports the library
+// inherits its requirements. A failure prints its seed. SEED=n in the environment makes the same
+// choices again. That repeats a failure of one caller exactly, and a failure of many callers
+// with some luck.
 package modeltest

@@ -1,4 +1,4 @@
-// Package response keeps the answer of a handler and gives it again.
+// Package response records the answer of a handler and replays it.
 //
 // A [Recorder] is the http.ResponseWriter that a handler writes to. It holds the answer
 // back until the caller has stored it, or, once the handler flushes, sends it on and keeps

@@ -1,4 +1,4 @@
-// Package security proves what callers cannot do to each other and cannot learn: tenants
-// that share a guard, floods that fill the waiting room, answers for those who may not see
-// them, secrets in logs, events and refusals, and memory that is used again.
+// Package security proves that callers cannot harm each other or learn each other's data. Its
+// tests are about tenants that share a guard, floods that fill the waiting room, callers that
+// may not see an answer, secrets in logs, events and refusals, and memory that is reused.
 package security

@@ -1,6 +1,10 @@
-// Package simulation proves the guarantee in worlds that a test makes up, in fake time: a
-// fault matrix, in which each of the first calls of a store fails in each way, alone and in
-// pairs; random worlds of processes that crash and pause over a store that loses messages,
-// judged by a ledger of what has happened; and random programs of steps. A random world
-// that fails prints its seed, and SEED=n repeats it.
+// Package simulation proves the guarantee in simulated worlds, in fake time:
+//
+//   - a fault matrix, in which each of the first calls of a store fails in each way, alone and in
+//     pairs
+//   - random worlds of processes that crash and pause over a store that loses messages, judged by
+//     a ledger of all effects
+//   - random programs of steps
+//
+// A random world that fails prints its seed. SEED=n repeats it.
 package simulation

@@ -1,6 +1,6 @@
-// Package stepcall is how a step of a run gives keys to the HTTP client that is called inside
-// it. It is a package of its own because a program that is only a client must not have to link
-// the library with its stores.
+// Package stepcall connects a step of a run with the HTTP client that its function calls: the
+// step gives the client the keys of its requests. It is a package of its own so that a program
+// that is only a client does not link the library with its stores.
 package stepcall
 
 import "context"

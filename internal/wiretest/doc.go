@@ -1,5 +1,5 @@
-// Package wiretest proves what a guard does behind net/http with what clients and
-// middleware really do: bytes that keep to no rule, keys and targets in all spellings,
-// bodies that drip, lie or are huge, a thousand connections that wait, Go's own client,
-// which sends requests again, and middleware on both sides of the guard.
+// Package wiretest proves how a guard behind net/http handles real clients and middleware: bytes
+// that break every rule, keys and targets in all spellings, bodies that drip, lie or are huge, a
+// thousand connections that wait, Go's own client, which sends requests again, and middleware
+// and proxies on both sides of the guard.
 package wiretest
