@@ -17,8 +17,8 @@ import (
 // second case it gives up the runs that the store has failed to settle, reports each as
 // [EventRecordingLost], and returns the context's error.
 //
-// Call it beside http.Server.Shutdown, before the store's connection is closed. It may
-// be called more than once.
+// Call http.Server.Shutdown and Guard.Shutdown together, with one deadline. When both have
+// returned, close the store. Shutdown may be called more than once.
 func (g *Guard) Shutdown(ctx context.Context) error {
 	err := g.core.work.shutdown(ctx)
 	if err != nil {

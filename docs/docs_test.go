@@ -42,7 +42,7 @@ func TestGuaranteeIsStatedInTheSameWords(t *testing.T) {
 
 	shutdown := plainWords("Call `http.Server.Shutdown` and `Guard.Shutdown` together, with one deadline. " +
 		"When both have returned, close the store.")
-	for _, text := range []string{readme, doc, read(t, "docs/operations.md")} {
+	for _, text := range []string{readme, doc, read(t, "shutdown.go"), read(t, "docs/operations.md")} {
 		require.Contains(t, plainWords(text), shutdown)
 	}
 }
