@@ -12,6 +12,7 @@ import (
 // there is no record.
 type Damage string
 
+// Error returns what is wrong.
 func (d Damage) Error() string { return string(d) }
 
 func damagef(format string, args ...any) error { return Damage(fmt.Sprintf(format, args...)) }
