@@ -27,16 +27,17 @@ type Fingerprint [32]byte
 type FingerprintFunc func(r *http.Request, body []byte) (Fingerprint, error)
 
 // RawFingerprint is the default [FingerprintFunc]. It counts the method, the path, the query,
-// Content-Type, Content-Encoding and every byte of the body. The spelling of the two fields
-// does not count: neither the case of names, nor white space, nor the order of parameters.
+// Content-Type, Content-Encoding and every byte of the body. Path and query are those that the
+// client has sent: http.StripPrefix, routers and other outer handlers do not change what a key is
+// bound to. The spelling of Content-Type
+// and Content-Encoding does not count: neither the case of names, nor white space, nor the order of parameters.
 //
 // The boundary of a well-formed multipart body does not count, because clients choose a new
 // one for each attempt. Host and all other fields do not count, because a retry may reach the
 // service under another name and with another trace. The scope, and not the fingerprint,
 // distinguishes callers.
 //
-// RawFingerprint never returns an error. It allocates only if the path has characters to
-// escape.
+// RawFingerprint never returns an error. It allocates nothing for a request that a server has read.
 func RawFingerprint(r *http.Request, body []byte) (Fingerprint, error) {
 	q := digestRequest(r, body)
 	return digest.Raw(&q), nil
@@ -111,17 +112,37 @@ func fingerprintOf(version byte) FingerprintFunc {
 }
 
 func digestRequest(r *http.Request, body []byte) digest.Request {
-	path := r.URL.EscapedPath()
-	if r.URL.Opaque != "" {
-		// net/http accepts a target without a path, as in "POST mailto:a@b HTTP/1.1".
-		path = r.URL.Scheme + ":" + r.URL.Opaque
-	}
+	path, query := target(r)
 	return digest.Request{
 		Method:          r.Method,
 		Path:            path,
-		Query:           r.URL.RawQuery,
+		Query:           query,
 		ContentType:     strings.Join(r.Header["Content-Type"], ","),
 		ContentEncoding: strings.Join(r.Header["Content-Encoding"], ","),
 		Body:            body,
+	}
+}
+
+// target returns what the client has asked for, as a path and a query. r.RequestURI has that as
+// it was sent. r.URL is what outer handlers have made of it: http.StripPrefix and mounted
+// routers cut /billing/orders/1 and /shipping/orders/1 down to the same path, and one of these
+// services would be answered from a record of the other.
+//
+// A request that no server has read, such as one that a test builds, has only r.URL.
+func target(r *http.Request) (path, query string) {
+	switch {
+	case r.RequestURI != "":
+		path, query, _ = strings.Cut(r.RequestURI, "?")
+		// The absolute form (RFC 9112, section 3.2.2) names the service too.
+		if scheme, rest, ok := strings.Cut(path, "://"); ok && !strings.ContainsAny(scheme, ":/") {
+			authority, _, _ := strings.Cut(rest, "/")
+			path = rest[len(authority):]
+		}
+		return path, query
+	case r.URL.Opaque != "":
+		// net/http accepts a target without a path, as in "POST mailto:a@b HTTP/1.1".
+		return r.URL.Scheme + ":" + r.URL.Opaque, r.URL.RawQuery
+	default:
+		return r.URL.EscapedPath(), r.URL.RawQuery
 	}
 }

@@ -80,6 +80,34 @@ func TestFingerprintsCountATargetWithoutPath(t *testing.T) {
 	}
 }
 
+// The target is the client's own, whatever outer handlers have made of the URL. A request that
+// no server has read has only its URL.
+func TestFingerprintsCountTheTargetThatWasSent(t *testing.T) {
+	t.Parallel()
+	of := func(requestURI, url string) idempotency.Fingerprint {
+		r := httptest.NewRequestWithContext(t.Context(), "POST", url, nil)
+		r.RequestURI = requestURI
+		fp, err := idempotency.RawFingerprint(r, nil)
+		require.NoError(t, err)
+		return fp
+	}
+	want := of("/billing/orders/1?a=1", "/billing/orders/1?a=1")
+	for _, uri := range []string{
+		"/billing/orders/1?a=1", "http://a.test/billing/orders/1?a=1", "HTTPS://u:p@a.test:8443/billing/orders/1?a=1",
+	} {
+		for _, url := range []string{"/orders/1?a=1", "/billing/orders/1", "/"} {
+			require.Equal(t, want, of(uri, url), "%s, made %s", uri, url)
+		}
+	}
+	require.Equal(t, want, of("", "http://a.test/billing/orders/1?a=1"), "no server has read it")
+	for _, uri := range []string{
+		"/shipping/orders/1?a=1", "/billing/orders/1?a=2", "/billing/orders/1", "//a.test/billing/orders/1?a=1",
+		"/http://a.test/billing/orders/1?a=1", "x:y://a.test/billing/orders/1?a=1", "http://a.test?a=1", "*",
+	} {
+		require.NotEqual(t, want, of(uri, "/billing/orders/1?a=1"), uri)
+	}
+}
+
 // TestFingerprintsStayTheSame pins one fingerprint of each function. Records outlive
 // deployments: a change needs a new version. Package digest has the layout.
 func TestFingerprintsStayTheSame(t *testing.T) {

@@ -187,6 +187,26 @@ func TestMethodOverrideBelongsOutside(t *testing.T) {
 	require.True(t, inside.Do(t, method("DELETE")).Replayed(), "the wrong way")
 }
 
+// Two services behind one router have their own records, although both see the same path.
+func TestStrippedPrefixCounts(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		guard := guardtest.NewGuard(t, idempotency.NewMemoryStore())
+		mux := http.NewServeMux()
+		services := map[string]*guardtest.Counter{"/billing": {}, "/shipping": {}}
+		for prefix, service := range services {
+			mux.Handle(prefix+"/", http.StripPrefix(prefix, guard.Handler(service)))
+		}
+		s := serve(mux)
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k", Path: "/billing/orders/1"}).Status)
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k", Path: "/shipping/orders/1"}),
+			http.StatusConflict, problem.KeyReused)
+		require.True(t, s.Do(t, guardtest.Call{Key: "k", Path: "/billing/orders/1"}).Replayed())
+		require.EqualValues(t, 1, services["/billing"].Runs.Load())
+		require.Zero(t, services["/shipping"].Runs.Load())
+	})
+}
+
 // zipWriter is the compressing writer of many programs: the coding is announced before the
 // handler runs, and the status and header are those of the handler.
 type zipWriter struct {

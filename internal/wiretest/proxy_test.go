@@ -157,11 +157,16 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 			_, _ = io.WriteString(w, "charged")
 		}}
 		guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(h)
-		mux := http.NewServeMux()
-		mux.Handle("/{path...}", guarded)
-		mux.Handle("/timeout/", http.StripPrefix("/timeout", http.TimeoutHandler(guarded, time.Millisecond, "")))
-		s := serve(mux)
-		require.Equal(t, http.StatusServiceUnavailable, s.Do(t, guardtest.Call{Key: "k", Path: "/timeout/charges"}).Status)
+		hurried := http.TimeoutHandler(guarded, time.Millisecond, "")
+		s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Hurry") != "" {
+				hurried.ServeHTTP(w, r)
+				return
+			}
+			guarded.ServeHTTP(w, r)
+		}))
+		inHurry := guardtest.Call{Key: "k", Header: http.Header{"X-Hurry": {"1"}}}
+		require.Equal(t, http.StatusServiceUnavailable, s.Do(t, inHurry).Status)
 		close(leave)
 		got := s.Do(t, guardtest.Call{Key: "k"})
 		require.True(t, got.Replayed())
