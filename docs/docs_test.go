@@ -121,6 +121,41 @@ func anchors(t *testing.T, page string) []string {
 	return names
 }
 
+// The map in CONTRIBUTING.md has a place for every source file of the root, for every package
+// of the module and for nothing else.
+func TestMapIsComplete(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for row := range strings.Lines(between(t, read(t, "CONTRIBUTING.md"), "\n## The map\n", "\n## ")) {
+		if place, _, ok := strings.Cut(strings.TrimPrefix(row, "| "), " | "); ok {
+			for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(place, -1) {
+				names = append(names, name[1])
+				found, err := filepath.Glob(filepath.Join(root, name[1]))
+				require.NoError(t, err)
+				require.NotEmpty(t, found, "%s is on the map only", name[1])
+			}
+		}
+	}
+	onMap := func(path string) bool {
+		for _, name := range names {
+			matched, err := filepath.Match(name, path)
+			require.NoError(t, err)
+			if matched || strings.HasPrefix(path, name+"/") {
+				return true
+			}
+		}
+		return false
+	}
+	err := fs.WalkDir(os.DirFS(root), ".", func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+			require.True(t, onMap(path), "%s is not on the map", path)
+		}
+		return err
+	})
+	require.NoError(t, err)
+	require.Greater(t, len(names), 40)
+}
+
 // plainWords removes everything from a text that is not a word or its punctuation: the marks
 // of Markdown, of comments and of doc links, and line ends.
 func plainWords(s string) string {
