@@ -5,15 +5,17 @@
 -- ARGV[2]  lifetime of the header in ms
 -- ARGV[3]  1 if the caller will wait for the record to settle
 --
--- Returns strings: the expiry in ms; of a new record its owner, and of another one its
--- header as it is now, the owner of its first claim if the header does not tell it, and
--- the answer; then, if the caller holds the claim, names and values of the steps in turn.
--- Whose claim it is follows from state and owner of the header. That of a new record is
--- told so that a reply to somebody else, read off the wrong connection, starts nothing.
+-- Returns a list of strings. For a new record: the expiry in ms, and the owner. For any
+-- other record: the expiry in ms, the header as it is now, the owner of the first claim
+-- (empty while the header tells it), and the answer. If the caller holds the claim, the
+-- names and values of the steps follow in turn.
+--
+-- The state and the owner in the header tell whose claim it is. The owner of a new record
+-- is returned so that a reply that was read off the wrong connection starts no run.
 local key, claim = KEYS[1], ARGV[1]
 
--- The expiry is asked for first because it is needed anyway and tells whether the
--- record is there. HSETNX would tell too, but not on a server that is out of memory.
+-- The expiry is needed anyway, and it tells whether there is a record. HSETNX would tell
+-- that too, but not on a server that is out of memory.
 local ttl = redis.call('PTTL', key)
 if ttl == -2 then
   redis.call('HSET', key, 'm', claim)
@@ -28,12 +30,12 @@ if ttl < 0 or not readable(m) or m:sub(17, 48) ~= claim:sub(17, 48) then
 end
 local attempt = uint(m, 4, 7)
 if origin == '' and attempt ~= 1 then
-  return {ttl, m, origin} -- damaged; the caller says so
+  return {ttl, m, origin} -- damaged: the caller reports it
 end
 
--- An expiry beyond the lifetime says that the clock was set back, or that this server was
--- promoted and its clock is behind. What is left of the lease nobody knows: it begins
--- anew, or who died with it would block the key for as long as the clock was set back.
+-- If the expiry is beyond the lifetime, the clock was set back, or this server was promoted
+-- and its clock is behind. Nobody knows how much of the lease is left, so the lease starts
+-- anew. Otherwise a dead owner would block the key for as long as the clock was set back.
 if ttl > uint(m, 12, 16) then
   ttl = uint(m, 12, 16)
   redis.call('PEXPIRE', key, ttl)
@@ -54,8 +56,8 @@ end
 local state, own = m:byte(2), m:sub(49) == claim:sub(49)
 if state == CLAIMED then
   if own then
-    -- A repeated call. The claim is protected again if its lease has ended, and a
-    -- WAIT behind the call has a write to wait for.
+    -- A repeated call. It starts the lease anew, which also gives a WAIT behind the call
+    -- a write to wait for.
     local lifetime = uint(m, 12, 16)
     redis.call('PEXPIRE', key, lifetime)
     return mine(lifetime, m, origin)
@@ -74,7 +76,7 @@ if state == CLAIMED then
     return {ttl, m, origin}
   end
 elseif state ~= RELEASED or own then
-  -- An owner that released its claim does not get it back.
+  -- An owner that has released its claim does not get it back.
   return {ttl, m, origin, rec[3] or ''}
 end
 

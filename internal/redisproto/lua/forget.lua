@@ -3,9 +3,9 @@
 -- KEYS[1]  record
 -- ARGV[1]  attempt, or 0 for any
 --
--- Returns 1, also when there is none, or when what there is cannot be read; 0 when the
--- record has another attempt or its lease has not ended; -3 when a newer version wrote
--- it.
+-- Returns 1 when there is no record any more, also if there was none or it could not be
+-- read; 0 when the record has another attempt or its lease has not ended; -3 when a newer
+-- version wrote it.
 local key = KEYS[1]
 local ttl = redis.call('PTTL', key)
 if ttl == -2 then

@@ -1,9 +1,9 @@
--- record: what all scripts share; it stands in front of each of them.
+-- record is the beginning of every script: the form of a record, and how to read it.
 --
 -- A record is one hash. Its fields:
---   m           the header, 64 bytes, so that a small record stays a listpack
---   o           the owner of the first claim, written when m stops telling it
---   w           there while somebody waits for the record to settle
+--   m           the header: 64 bytes, so that Redis keeps a small record as a listpack
+--   o           the owner of the first claim, written when m no longer tells it
+--   w           exists while somebody waits for the record to settle
 --   r           the answer, or r:<owner> if it did not travel through a script
 --   s:<name>    the value of a step
 --
@@ -17,12 +17,12 @@
 --   17-48  fingerprint
 --   49-64  owner
 --
--- The hash always expires. What is left of the lease follows from what is left of
--- the lifetime, so only the server's expiry clock counts and nobody asks for the time.
+-- The hash always has an expiry. The rest of the lease is computed from the rest of the
+-- lifetime, so only the server's expiry clock counts and no script asks for the time.
 --
--- A server that is out of memory refuses the first command of a script that may need
--- more of it, but lets a script that has already written go on to its end. Scripts
--- that must succeed then begin with a write that needs no memory.
+-- A server that is out of memory refuses a script's first write if it may need memory. A
+-- script that has already written may go on to its end. So the scripts that must succeed
+-- on such a server begin with a write that needs no memory.
 local CLAIMED, RELEASED, COMPLETED, HELD = 1, 2, 3, 4
 
 local function uint(s, first, last)
@@ -33,12 +33,12 @@ local function uint(s, first, last)
   return n
 end
 
--- readable tells whether m is a header of this version.
+-- readable reports whether m is a header of this version.
 local function readable(m)
   return #m == 64 and m:byte(1) == 1
 end
 
--- unreadable is what a script returns for any other m.
+-- unreadable returns the result of a script for any other m.
 local function unreadable(m)
   if #m > 0 and m:byte(1) > 1 then
     return -3
@@ -46,13 +46,14 @@ local function unreadable(m)
   return -2
 end
 
--- live tells whether the lease of a claimed record has not ended.
+-- live reports whether the lease of a claimed record has not ended.
 local function live(m, ttl)
   return uint(m, 8, 11) > uint(m, 12, 16) - ttl
 end
 
--- touch is a write without effect that needs no memory. A ttl of 0 would delete; none,
--- which somebody else has seen to, is left.
+-- touch is a write that changes nothing and needs no memory. An expiry of 0 would delete
+-- the record, so it becomes 1. A record without an expiry is left alone: something else
+-- has taken the expiry away.
 local function touch(key, ttl)
   if ttl >= 0 then
     redis.call('PEXPIRE', key, math.max(ttl, 1))

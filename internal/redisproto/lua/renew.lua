@@ -1,9 +1,9 @@
--- renew starts lease and lifetime of a claim anew, in one atomic step.
+-- renew starts the lease and the lifetime of a claim anew, in one atomic step.
 --
 -- KEYS[1]  record
 -- ARGV[1]  owner
 --
--- Returns 1; 0 when the owner does not hold the claim; -2, -3 when m is unreadable.
+-- Returns 1 when it has; 0 when the owner does not hold the claim; -2, -3 when m is unreadable.
 local m = redis.call('HGET', KEYS[1], 'm')
 if not m then
   return 0

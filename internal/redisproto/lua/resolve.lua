@@ -1,15 +1,15 @@
--- resolve settles a held record by hand, in one atomic step. The owner is blanked, so
--- that a late answer of the run that was decided about is refused.
+-- resolve settles a held record for an operator, in one atomic step. It blanks the owner,
+-- so that a late answer of the last run is refused.
 --
 -- KEYS[1]  record
 -- ARGV[1]  attempt
 -- ARGV[2]  new state
--- ARGV[3]  channel on which those who wait are told
--- ARGV[4]  new lifetime in ms; empty: the one it has, anew
--- ARGV[5]  new lifetime as the header holds it
+-- ARGV[3]  channel on which the settled record is announced
+-- ARGV[4]  new lifetime in ms, or empty to start the old one anew
+-- ARGV[5]  new lifetime in the form of the header
 -- ARGV[6]  answer
 --
--- Returns 1, also for a repeated call; 0 when the record is not held or has another
+-- Returns 1 when it has, now or by an earlier call; 0 when the record is not held or has another
 -- attempt; -1 when there is none; -2, -3 when m is unreadable.
 local key, state = KEYS[1], tonumber(ARGV[2])
 local ttl = redis.call('PTTL', key)
@@ -27,7 +27,7 @@ end
 
 local was = m:byte(2)
 if was == state and m:sub(49) == nobody and (state ~= COMPLETED or rec[3] == ARGV[6]) then
-  touch(key, ttl) -- so that a WAIT behind the call waits for the record
+  touch(key, ttl) -- so that a WAIT behind the call has a write to wait for
   return 1
 end
 if was ~= HELD and not (was == CLAIMED and m:byte(3) % 2 == 1 and not live(m, ttl)) then

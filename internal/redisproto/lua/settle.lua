@@ -1,16 +1,16 @@
--- settle ends the claim of its owner: the record becomes completed, released or held.
--- One atomic step, which works on a server that is out of memory too.
+-- settle ends a claim for its owner: the record becomes completed, released or held. It is
+-- one atomic step, which also works on a server that is out of memory.
 --
 -- KEYS[1]  record
 -- ARGV[1]  owner
 -- ARGV[2]  new state
--- ARGV[3]  channel on which those who wait are told
--- ARGV[4]  new lifetime in ms; empty: the one it has, anew
--- ARGV[5]  new lifetime as the header holds it
+-- ARGV[3]  channel on which the settled record is announced
+-- ARGV[4]  new lifetime in ms, or empty to start the old one anew
+-- ARGV[5]  new lifetime in the form of the header
 -- ARGV[6]  answer
--- ARGV[7]  1 if the answer is in r:<owner> already, by an HSETNX in the same MULTI
+-- ARGV[7]  1 if an HSETNX in the same MULTI has put the answer into r:<owner>
 --
--- Returns 1 when the record is in that state by this owner, now or by an earlier
+-- Returns 1 when the owner has put the record into that state, now or by an earlier
 -- call; 0 when the owner does not hold the claim; -2, -3 when m is unreadable.
 local key, owner, state, detached = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[7] == '1'
 local rec = redis.call('HMGET', key, 'm', 'w')
@@ -22,7 +22,7 @@ if m and not readable(m) then
 elseif m and m:sub(49) == owner then
   local was = m:byte(2)
   if was == state then
-    -- A repeated call. It writes, so that a WAIT behind it waits for the record.
+    -- A repeated call. It writes, so that a WAIT behind it has a write to wait for.
     touch(key, redis.call('PTTL', key))
     detached = detached and m:byte(3) < 2
     result = 1
@@ -47,7 +47,7 @@ elseif m and m:sub(49) == owner then
   end
 end
 
--- The answer of an owner that came too late must not stay.
+-- The field of an owner that came too late must not stay.
 if detached then
   redis.call('HDEL', key, 'r:' .. owner)
 end

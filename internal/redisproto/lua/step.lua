@@ -1,12 +1,12 @@
--- step records a part of a run for its owner. One atomic step, which works on a
--- server that is out of memory too.
+-- step records a part of a run for its owner. It is one atomic step, which also works on a
+-- server that is out of memory.
 --
 -- KEYS[1]  record
 -- ARGV[1]  owner
 -- ARGV[2]  field of the step
 -- ARGV[3]  value
 --
--- Returns 1; 0 when the owner does not hold the claim; -2, -3 when m is unreadable.
+-- Returns 1 when it has; 0 when the owner does not hold the claim; -2, -3 when m is unreadable.
 local m = redis.call('HGET', KEYS[1], 'm')
 if not m then
   return 0
