@@ -14,9 +14,9 @@ func answerCases() []testCase {
 	}
 }
 
-// roundTrip returns a case that fails unless the answer is replayed byte by byte. An
-// answer is opaque: it may look like the end of a string or of a line to whatever
-// carries it, and it may be empty without being missing.
+// roundTrip returns a case that fails unless the answer is replayed byte by byte. An answer
+// is opaque. It may contain what ends a string or a line in some protocol, and an empty
+// answer is not a missing one.
 func roundTrip(answer string) func(*env) {
 	return func(e *env) {
 		e.claimed()
@@ -27,8 +27,8 @@ func roundTrip(answer string) func(*env) {
 	}
 }
 
-// A store may hand out what it keeps without copying, but what one reader holds must
-// not change when the record ends and its memory is used for another.
+// A store may hand out an answer without copying it. But the bytes that a reader has must
+// not change when the record ends and its memory is used again.
 func answerShared(e *env) {
 	e.completed("answer")
 	first, second := e.claim(key, bob), e.claim(key, carol)

@@ -35,8 +35,8 @@ func claimNewKey(e *env) {
 	}
 }
 
-// Look first and write afterwards lets two handlers run at once. Nothing else in the
-// contract matters if this does not hold.
+// A store that looks first and writes afterwards lets two handlers run at once. If this
+// case fails, nothing else in the contract matters.
 func claimRaceNew(e *env) {
 	records := e.race()
 	winners := 0
@@ -56,14 +56,14 @@ func claimRaceNew(e *env) {
 	}
 }
 
-// Clients whose server died retry together, and all of them find the lapsed claim.
+// When a server dies its clients retry together, and all of them find the lapsed claim.
 func claimRaceLapsed(e *env) {
 	e.claimed()
 	e.advance(lease + margin)
 	e.oneTakesOver(e.race())
 }
 
-// Clients that wait for a run are woken together when it gives the claim back.
+// Clients that wait for a run are woken together when the run gives the claim back.
 func claimRaceReleased(e *env) {
 	e.claimed()
 	e.ok("Release", e.store.Release(e.ctx, key, alice))
@@ -80,8 +80,8 @@ func (e *env) race() []idempotency.Record {
 	})
 }
 
-// oneTakesOver fails the case unless one of the callers has attempt 2 and all others
-// see it in flight.
+// oneTakesOver fails the case unless one of the callers has attempt 2 and all others see
+// that attempt in flight.
 func (e *env) oneTakesOver(records []idempotency.Record) {
 	e.t.Helper()
 	winners := 0
@@ -100,8 +100,8 @@ func (e *env) oneTakesOver(records []idempotency.Record) {
 }
 
 // A client library resends a claim whose reply was lost. If the store said "in
-// flight", the request would lock itself out; if it counted another attempt, the
-// handler would believe that it runs for the second time.
+// flight", the request would lock itself out. If it counted another attempt, the handler
+// would believe that it runs for the second time.
 func claimAgain(e *env) {
 	e.claimed()
 	e.mine(e.claim(key, alice), 1)
@@ -113,8 +113,8 @@ func claimAgain(e *env) {
 	e.mine(e.claim(key, bob), 2)
 }
 
-// A request whose earlier claims had no reply counts its lease from the one that had. The
-// store must not end it any sooner: two would run.
+// A request may claim several times until it gets a reply. It counts its lease from that
+// last claim. If the store ended the lease sooner, two handlers would run.
 func claimAgainLease(e *env) {
 	e.claimed()
 	e.advance(20 * time.Second)
@@ -126,8 +126,8 @@ func claimAgainLease(e *env) {
 	e.near("TTL", r.TTL, retention-20*time.Second)
 }
 
-// The lease may end before the resent claim arrives. Nobody has taken over, so the
-// claim is still its owner's, and again protected.
+// The lease may end before the resent claim arrives. Nobody has taken over, so the owner
+// still has the claim, with a new lease.
 func claimAgainLapsed(e *env) {
 	for name, edits := range map[string][]func(*idempotency.Claim){"key": nil, "held": {holding}} {
 		k := keyOf(name)
@@ -138,8 +138,8 @@ func claimAgainLapsed(e *env) {
 	}
 }
 
-// The client is told when to come back by what is left of the lease, which the store
-// measures by its own clock.
+// The rest of the lease tells the client when to come back. The store measures it by its
+// own clock.
 func claimInFlight(e *env) {
 	e.claimed()
 	e.advance(10 * time.Second)
@@ -151,15 +151,15 @@ func claimInFlight(e *env) {
 	e.near("Age", r.Age, 10*time.Second)
 }
 
-// A store that keeps several keys in one place must not let the claim, the release or
-// the end of one show through in another.
+// A store may keep several keys in one place. What happens to one of them must not show in
+// another.
 func claimKeysApart(e *env) {
 	e.claimed()
 	other := keyOf("another key")
 	r := e.claim(other, bob, mismatching)
 	e.mine(r, 1)
 	if r.Fingerprint != otherPayload || r.Origin != bob {
-		e.t.Errorf("the record of one key has the fingerprint or the origin of another's")
+		e.t.Errorf("the record of one key has the fingerprint or the origin of another")
 	}
 
 	e.ok("Complete", e.store.Complete(e.ctx, key, alice, completion("alice's")))

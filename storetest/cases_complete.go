@@ -26,7 +26,7 @@ func (e *env) complete(o idempotency.Owner, answer string) error {
 	return e.store.Complete(e.ctx, key, o, completion(answer))
 }
 
-// From now on every request gets this answer, the owner's own resent claim included.
+// From now on every request gets this answer, and so does a resent claim of the owner.
 func completeRecords(e *env) {
 	e.claimed()
 	e.ok("Complete", e.complete(alice, "answer"))
@@ -40,8 +40,8 @@ func completeRecords(e *env) {
 	}
 }
 
-// The reply to a completion was lost, and it was sent again, perhaps much later. It
-// must not fail, and must not start the TTL anew.
+// The reply to a completion was lost, and the completion is sent again, perhaps much later.
+// It must not fail, and must not start the TTL anew.
 func completeRepeated(e *env) {
 	e.completed("answer")
 	e.ok("repeated Complete", e.complete(alice, "answer"))
@@ -60,8 +60,8 @@ func completeOther(e *env) {
 	e.answer(e.claim(key, bob), "alice's")
 }
 
-// The effect has happened. A store that refuses its record because the lease has
-// ended turns it into a second effect.
+// The effect has happened. A store that refuses its answer because the lease has ended
+// turns it into a second effect.
 func completeLapsed(e *env) {
 	e.claimed()
 	e.advance(retention - time.Minute)
@@ -69,8 +69,8 @@ func completeLapsed(e *env) {
 	e.answer(e.claim(key, bob), "answer")
 }
 
-// Two runs have happened. Only the answer of the one that holds the claim counts, or
-// two clients would get two answers.
+// Two runs have happened. Only the answer of the run that holds the claim counts.
+// Otherwise two clients would get two answers.
 func completeTakenOver(e *env) {
 	e.claimed()
 	e.advance(lease + margin)
@@ -82,7 +82,7 @@ func completeTakenOver(e *env) {
 	e.answer(e.claim(key, carol), "bob's")
 }
 
-// The owner said that it does not know, and then found out.
+// The owner did not know the outcome, and then found out.
 func completeHeld(e *env) {
 	e.claimed()
 	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
@@ -91,7 +91,7 @@ func completeHeld(e *env) {
 	e.answer(e.claim(key, bob), "answer")
 }
 
-// Nobody has run since, so the late answer of the only run is the answer.
+// Nobody has run since, so the late answer of the only run counts.
 func completeLapsedHeld(e *env) {
 	e.claimed(holding)
 	e.advance(lease + margin)
@@ -115,7 +115,7 @@ func completeAbsent(e *env) {
 	e.mine(e.claim(key, bob), 1)
 }
 
-// One answer, for as long as it is kept, whatever a confused or delayed caller sends.
+// There is one answer until its TTL ends, no matter what a confused or late caller sends.
 func completedImmutable(e *env) {
 	e.completed("answer")
 	for _, o := range []idempotency.Owner{alice, bob} {

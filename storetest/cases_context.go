@@ -7,7 +7,7 @@ import (
 	"example.com/idempotency"
 )
 
-// The cases of contexts: what every store does with one that is over, and what a
+// The cases of contexts: what every store does with a context that is over, and what an
 // [idempotency.ContextStore] promises beyond that.
 
 func contextCases() []testCase {
@@ -32,9 +32,9 @@ func (e *env) cancelled() context.Context {
 	return ctx
 }
 
-// unknown fails the case if err is nil: a caller whose context is over must not go on
-// as if nothing had happened. Whether the call took effect is left open, as it is when
-// a server is cut off in the middle of it.
+// unknown fails the case if err is nil, because a caller whose context is over must not go
+// on as if nothing had happened. The call may have taken effect or not, as when a server is
+// cut off in the middle of it.
 func (e *env) unknown(call string, err error) {
 	e.t.Helper()
 	if err == nil {
@@ -73,9 +73,9 @@ func deadlinePassed(e *env) { e.keepsDeadline(-time.Second) }
 // call waits for a lock or for a connection.
 func deadlinePasses(e *env) { e.keepsDeadline(time.Millisecond) }
 
-// keepsDeadline makes several calls of each method at once. It fails the case unless all
-// of them return, with or without an error, and the store is of use afterwards. It skips
-// the case if the store does not promise that.
+// keepsDeadline makes several calls of each method at once. It fails the case unless all of
+// them return, with or without an error, and the store still works afterwards. It skips the
+// case if the store does not promise that.
 func (e *env) keepsDeadline(timeout time.Duration) {
 	e.t.Helper()
 	if s, ok := e.store.(idempotency.ContextStore); !ok || !s.ObeysContext() {

@@ -31,7 +31,7 @@ func (e *env) absent() {
 	}
 }
 
-// Until the TTL ends there is one answer; then the key is as good as new.
+// Until the TTL ends there is one answer. After that the key is as good as new.
 func expiryTTL(e *env) {
 	e.completed("answer")
 	e.advance(ttl - margin)
@@ -40,8 +40,8 @@ func expiryTTL(e *env) {
 	e.absent()
 }
 
-// A run may take long. The client is promised the TTL from the moment that there is
-// something to replay.
+// A run may take long. The TTL that the client was promised begins when there is an answer
+// to replay.
 func expiryFromComplete(e *env) {
 	e.claimed()
 	e.advance(retention - time.Minute)
@@ -73,8 +73,8 @@ func expiryReading(e *env) {
 	e.absent()
 }
 
-// A run that nobody takes over and nobody ends does not block its key for ever, and
-// has no right to a record that is gone.
+// A run that nobody takes over and nobody ends must not block its key for ever. It also has
+// no right to a record that is gone.
 func expiryClaimed(e *env) {
 	e.claimed()
 	e.advance(retention - margin)
@@ -99,7 +99,7 @@ func expiryHeld(e *env) {
 	e.absent()
 }
 
-// A store may remove expired records when it likes, but none is served until then.
+// A store may remove expired records when it likes, but it must not serve them until then.
 func expiryMany(e *env) {
 	const n = 1000
 	for i := range n {
@@ -113,7 +113,7 @@ func expiryMany(e *env) {
 	}
 }
 
-// What a record says of its times is the store's clock, not the caller's.
+// The times of a record come from the store's clock, not from the caller's.
 func expiryReports(e *env) {
 	e.completed("answer")
 	e.advance(20 * time.Minute)

@@ -22,7 +22,7 @@ func inspectorCases() []testCase {
 		{"Resolve/of a lapsed claim that says Hold", resolveLapsed},
 		{"Resolve/repeated is success", resolveRepeated},
 		{"Resolve/of another attempt is refused", resolveFenced},
-		{"Resolve/of what is not held is refused", resolveNotHeld},
+		{"Resolve/unless held is refused", resolveNotHeld},
 		{"Resolve/is not overruled by the owner", resolveLateOwner},
 		{"Resolve/without an answer lets the owner claim anew", resolveOwnerClaims},
 		{"Forget/makes the key new", forgetHeld},
@@ -38,12 +38,12 @@ func (e *env) inspector() idempotency.Inspector {
 	e.t.Helper()
 	i, ok := e.store.(idempotency.Inspector)
 	if !ok {
-		e.t.Skip("the store is no idempotency.Inspector")
+		e.t.Skip("the store is not an idempotency.Inspector")
 	}
 	return i
 }
 
-// get returns the record of the key, which must be there.
+// get returns the record of the key. It fails the case if there is none.
 func (e *env) get() idempotency.Record {
 	e.t.Helper()
 	r, err := e.inspector().Get(e.ctx, key)
@@ -90,8 +90,8 @@ func getTells(e *env) {
 	e.near("TTL", r.TTL, ttl)
 }
 
-// Whoever looks at a record, a dashboard for example, does not run anything: it must
-// not take over, nor hold, nor keep alive.
+// A dashboard that looks at a record runs nothing. Looking must not take the record over,
+// hold it, or keep it alive.
 func getChangesNothing(e *env) {
 	e.claimed()
 	e.advance(lease + margin)
@@ -131,7 +131,7 @@ func getSteps(e *env) {
 	e.steps(e.get(), "charge", "ch_1", "mail", "sent")
 }
 
-// What an operator cannot see, nobody resolves.
+// Nobody resolves a record that no operator can see.
 func listAll(e *env) {
 	i := e.inspector()
 	const n = 100
@@ -190,7 +190,7 @@ func resolveCompletes(e *env) {
 	e.near("TTL", r.TTL, ttl)
 }
 
-// An answer of no bytes is an answer; only nil is none.
+// An answer of no bytes is an answer.
 func resolveEmpty(e *env) {
 	i := e.held()
 	e.ok("Resolve", i.Resolve(e.ctx, key, 1, resolution("")))
@@ -206,8 +206,8 @@ func resolveReleases(e *env) {
 	e.identity(r)
 }
 
-// The process died and nobody has come back since, so the record is held only in the
-// eye of whoever looks. An operator can settle it all the same.
+// The process died and nobody has claimed since, so the stored record is not yet held: it
+// is only reported as held. An operator can settle it all the same.
 func resolveLapsed(e *env) {
 	i := e.inspector()
 	e.claimed(holding)
@@ -228,7 +228,7 @@ func resolveRepeated(e *env) {
 	e.answer(e.claim(key, carol), "resolved")
 }
 
-// The operator decided about the run that she saw. Another has failed since.
+// The operator has decided about the run that she saw, but another run has failed since.
 func resolveFenced(e *env) {
 	i := e.held()
 	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil))
@@ -251,7 +251,7 @@ func resolveNotHeld(e *env) {
 
 	e.ok("Release", e.store.Release(e.ctx, key, alice))
 	e.refused("Resolve of a released record", i.Resolve(e.ctx, key, 1, resolution("resolved")), idempotency.ErrChanged)
-	e.refused("Resolve of what was released", i.Resolve(e.ctx, key, 1, nil), idempotency.ErrChanged)
+	e.refused("Resolve of a released record", i.Resolve(e.ctx, key, 1, nil), idempotency.ErrChanged)
 	e.mine(e.claim(key, bob), 2)
 	e.ok("Complete", e.complete(bob, "answer"))
 	e.refused("Resolve of a completed record", i.Resolve(e.ctx, key, 2, resolution("resolved")), idempotency.ErrChanged)
@@ -260,8 +260,8 @@ func resolveNotHeld(e *env) {
 	e.answer(e.claim(key, carol), "answer")
 }
 
-// Once resolved, clients have been told. The run that comes back after all must not
-// tell them something else.
+// Once a record is resolved, clients have been told. If the run comes back after all, it
+// must not tell them something else.
 func resolveLateOwner(e *env) {
 	i := e.held()
 	e.ok("Resolve", i.Resolve(e.ctx, key, 1, resolution("resolved")))
@@ -275,8 +275,8 @@ func resolveLateOwner(e *env) {
 	e.mine(e.claim(key, bob), 2)
 }
 
-// The run whose key was given free was not over after all. If it is back before anybody
-// else, its answer prevents another run.
+// The record was released although its run was not over. If that run comes back before
+// anybody else, its answer prevents another run.
 func resolveOwnerClaims(e *env) {
 	i := e.held()
 	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil))
@@ -316,7 +316,7 @@ func forgetAbsent(e *env) {
 	e.absent()
 }
 
-// A run that is in flight cannot be forgotten: the next request would run beside it.
+// If a run in flight could be forgotten, the next request would run beside it.
 func forgetLive(e *env) {
 	i := e.inspector()
 	e.claimed()

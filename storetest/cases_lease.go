@@ -34,8 +34,8 @@ func leaseProtects(e *env) {
 	}
 }
 
-// The process of the first run died. Its client's retry must get through when the
-// lease ends, long before the retention does, and must know that it is the second.
+// The process of the first run died. The client's retry must get through when the lease
+// ends, long before the retention ends, and must learn that it is the second attempt.
 func leaseTakeover(e *env) {
 	e.claimed()
 	e.advance(lease + margin)
@@ -49,8 +49,8 @@ func leaseTakeover(e *env) {
 	e.notMine(e.claim(key, alice), idempotency.StateClaimed, 2)
 }
 
-// Lease and retention belong to the claim: a deploy that changes them must not leave
-// the old ones on the records that it takes over.
+// Lease and retention belong to the claim. When a deploy changes them, the records that are
+// taken over must not keep the old ones.
 func leaseOwnDurations(e *env) {
 	e.claimed()
 	e.advance(lease + margin)
@@ -69,8 +69,8 @@ func leaseOwnDurations(e *env) {
 	e.mine(e.claim(key, carol), 3)
 }
 
-// Attempt doubles as a fencing number: it must rise with each claim of the record,
-// whichever way the one before ended, and the record must stay the same record.
+// The attempt can serve as a fencing number. It must rise with each claim of the record,
+// however the last claim ended, and the record must stay the same record.
 func leaseAttempt(e *env) {
 	e.claimed()
 	for attempt := 2; attempt < 8; attempt += 2 {
@@ -85,8 +85,8 @@ func leaseAttempt(e *env) {
 	}
 }
 
-// The run may have had its effect before its process died. A claim that says Hold
-// forbids a second run for that case, whoever finds it.
+// The run may have had its effect before its process died. A claim that says Hold forbids a
+// second run in that case, no matter which request finds it.
 func leaseHoldByRecord(e *env) {
 	e.claimed(holding)
 	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
@@ -100,8 +100,8 @@ func leaseHoldByRecord(e *env) {
 	e.notMine(e.claim(key, carol), idempotency.StateHeld, 1)
 }
 
-// While a route is being switched to Hold, claims of both kinds are about. The
-// stricter one wins, and stays.
+// While a route is switched to Hold, there are claims of both kinds. The stricter one wins,
+// and stays.
 func leaseHoldByFinder(e *env) {
 	e.claimed()
 	e.notMine(e.claim(key, bob, holding), idempotency.StateClaimed, 1)
@@ -137,7 +137,7 @@ func renewRetention(e *env) {
 	e.ok("Complete", e.store.Complete(e.ctx, key, alice, completion("answer")))
 }
 
-// A paused process, or one whose store was away, comes back late. As long as nobody
+// A process that was paused, or that had lost its store, comes back late. As long as nobody
 // took over, stopping its run would help nobody.
 func renewLapsed(e *env) {
 	e.claimed()
@@ -148,8 +148,8 @@ func renewLapsed(e *env) {
 	e.near("Lease", r.Lease, lease)
 }
 
-// Whoever does not hold the claim must not prolong it either: a dead run would block
-// its key for as long as others ask for it.
+// Another owner must not prolong the claim. Otherwise a dead run would block its key for as
+// long as others ask for it.
 func renewOther(e *env) {
 	e.claimed()
 	e.advance(lease - margin)

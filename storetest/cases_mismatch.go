@@ -4,9 +4,9 @@ import (
 	"example.com/idempotency"
 )
 
-// A request that reuses a key for another payload must find out, and must not change
-// anything: otherwise anybody who guesses or recycles a key could keep the honest
-// client's record alive, take its claim, or end it.
+// A request that reuses a key for another payload must learn that, and must change nothing.
+// Otherwise anybody who guesses or reuses a key could keep the record of the honest client
+// alive, take its claim, or end it.
 func mismatchCases() []testCase {
 	return []testCase{
 		{"Mismatch/changes nothing in flight", mismatchClaimed},
@@ -18,8 +18,8 @@ func mismatchCases() []testCase {
 	}
 }
 
-// mismatch claims the key for another payload and fails the case unless the record
-// comes back as it is.
+// mismatch claims the key for another payload. It fails the case unless the record comes
+// back unchanged.
 func (e *env) mismatch(s idempotency.State, attempt int, edits ...func(*idempotency.Claim)) {
 	e.t.Helper()
 	r := e.claim(key, carol, append(edits, mismatching)...)
@@ -27,7 +27,7 @@ func (e *env) mismatch(s idempotency.State, attempt int, edits ...func(*idempote
 	e.identity(r)
 }
 
-// The lease ends when it would have ended, and the claim stays its owner's.
+// The lease ends when it would have ended anyway, and the owner keeps the claim.
 func mismatchClaimed(e *env) {
 	e.claimed()
 	e.advance(lease - margin)
@@ -60,7 +60,7 @@ func mismatchLapsedHolding(e *env) {
 	e.mine(e.claim(key, bob), 2)
 }
 
-// The retention ends when it would have ended.
+// The retention ends when it would have ended anyway.
 func mismatchReleased(e *env) {
 	e.claimed()
 	e.ok("Release", e.store.Release(e.ctx, key, alice))

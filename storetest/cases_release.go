@@ -17,7 +17,7 @@ func releaseCases() []testCase {
 	}
 }
 
-// The run did nothing, and the client's retry need not wait for the lease.
+// The run has done nothing, so the client's retry need not wait for the end of the lease.
 func releaseNext(e *env) {
 	e.claimed()
 	e.ok("Release", e.store.Release(e.ctx, key, alice))
@@ -27,8 +27,8 @@ func releaseNext(e *env) {
 	e.near("Lease", r.Lease, lease)
 }
 
-// The second call has no effect: not on the record, nor on the claim that the next
-// owner may have by then (see releaseTakenOver).
+// The second call changes neither the record nor the claim that the next owner may have by
+// then (see releaseTakenOver).
 func releaseRepeated(e *env) {
 	e.claimed()
 	e.ok("Release", e.store.Release(e.ctx, key, alice))
@@ -50,8 +50,8 @@ func releaseOther(e *env) {
 	e.ok("Complete", e.complete(alice, "answer"))
 }
 
-// A paused run comes back and cleans up. It must not open the key while its successor
-// runs.
+// A paused run comes back and cleans up. It must not release the key while another run is
+// in flight.
 func releaseTakenOver(e *env) {
 	e.claimed()
 	e.advance(lease + margin)
@@ -67,8 +67,8 @@ func releaseAbsent(e *env) {
 	e.mine(e.claim(key, bob), 1)
 }
 
-// The request gave up, its claim still on the wire, and released. If the claim that
-// arrives afterwards took effect, nobody would be left to end it.
+// The request gave up while its claim was on the wire, and released. If the claim took
+// effect when it arrives, nobody would be left to end it.
 func releaseDelayedClaim(e *env) {
 	e.claimed()
 	e.ok("Release", e.store.Release(e.ctx, key, alice))
@@ -76,8 +76,8 @@ func releaseDelayedClaim(e *env) {
 	e.mine(e.claim(key, bob), 2)
 }
 
-// What is known of the record outlives its release: attempts must not start again
-// from 1, nor another payload slip in, while the client still retries.
+// A record outlives its release. While the client still retries, the attempts must not
+// start again from 1, and another payload must not get the key.
 func releaseRetention(e *env) {
 	e.claimed()
 	e.advance(retention - margin)
@@ -101,8 +101,8 @@ func holdCases() []testCase {
 	}
 }
 
-// The effect may have happened. Time does not make it known, and the owner itself
-// cannot open the key again.
+// The effect may have happened. Waiting does not tell, and even the owner cannot release
+// the key.
 func holdBlocks(e *env) {
 	e.claimed()
 	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
@@ -134,8 +134,8 @@ func holdOther(e *env) {
 	e.notMine(e.claim(key, carol), idempotency.StateClaimed, 1)
 }
 
-// A paused run comes back, not knowing what it did. Its successor already runs and
-// will record what happened.
+// A paused run comes back and does not know what it did. Another run is already in flight
+// and will record what happens.
 func holdTakenOver(e *env) {
 	e.claimed()
 	e.advance(lease + margin)
@@ -151,7 +151,7 @@ func holdReleased(e *env) {
 	e.mine(e.claim(key, bob), 2)
 }
 
-// As with a release: the request is over, and its delayed claim finds that out.
+// The request is over, as after a release, and its delayed claim must not start a run.
 func holdDelayedClaim(e *env) {
 	e.claimed()
 	e.ok("Hold", e.store.Hold(e.ctx, key, alice))

@@ -37,13 +37,13 @@ func (e *env) stepStore() idempotency.StepStore {
 	e.t.Helper()
 	s, ok := e.store.(idempotency.StepStore)
 	if !ok {
-		e.t.Skip("the store is no idempotency.StepStore")
+		e.t.Skip("the store is not an idempotency.StepStore")
 	}
 	return s
 }
 
-// steps fails the case unless the record has exactly the steps, given as name, value,
-// name, value and so on.
+// steps fails the case unless the record has exactly these steps, given as names and
+// values in turn.
 func (e *env) steps(r idempotency.Record, want ...string) {
 	e.t.Helper()
 	got := make(map[string]string)
@@ -59,8 +59,8 @@ func (e *env) steps(r idempotency.Record, want ...string) {
 	}
 }
 
-// Steps exist for this moment: the run has died after its charge, and the next one
-// must not charge again.
+// This is what steps are for: the run died after its charge, and the next run must not
+// charge again.
 func stepTakeover(e *env) {
 	e.claimed()
 	e.ok("SaveStep", e.save(alice, "charge", "ch_1"))
@@ -86,8 +86,8 @@ func stepRelease(e *env) {
 	e.steps(r, "charge", "ch_1")
 }
 
-// Whoever resolves a hold decides about the step that was in doubt. The others have
-// happened.
+// The operator who resolves a held record decides about the step that was in doubt. The
+// other steps have happened.
 func stepResolve(e *env) {
 	e.claimed()
 	e.ok("SaveStep", e.save(alice, "charge", "ch_1"))
@@ -107,7 +107,7 @@ func stepParallel(e *env) {
 	for i := range 50 {
 		want = append(want, fmt.Sprintf("step %d", i), fmt.Sprintf("value %d", i))
 	}
-	e.ok("SaveStep", e.save(alice, "first", "")) // where there are no steps it skips here, and not elsewhere
+	e.ok("SaveStep", e.save(alice, "first", "")) // skips here if the store has no steps, and not in another goroutine
 	e.concurrently(50, func(i int) (idempotency.Record, error) {
 		return idempotency.Record{}, e.save(alice, want[2*i], want[2*i+1])
 	})
@@ -115,7 +115,7 @@ func stepParallel(e *env) {
 	e.steps(e.claim(key, bob), append(want, "first", "")...)
 }
 
-// The reply that told the steps may be the one that was lost.
+// The lost reply may be the one with the steps.
 func stepClaimAgain(e *env) {
 	e.claimed()
 	e.ok("SaveStep", e.save(alice, "charge", "ch_1"))
@@ -135,8 +135,8 @@ func stepReplaced(e *env) {
 	e.steps(e.claim(key, bob), "charge", "ch_1")
 }
 
-// Neither name nor value means anything to a store, not even if it looks like the name
-// that the store itself uses for something.
+// Names and values mean nothing to a store, even if they look like names that the store
+// itself uses.
 func stepOpaque(e *env) {
 	e.claimed()
 	want := []string{
@@ -153,7 +153,7 @@ func stepOpaque(e *env) {
 	e.steps(r, want...)
 }
 
-// As with Complete: what has happened is worth recording as long as nobody else runs.
+// As long as nobody else runs, what has happened is worth recording, as with Complete.
 func stepLapsed(e *env) {
 	e.claimed()
 	e.advance(lease + margin)
@@ -161,7 +161,7 @@ func stepLapsed(e *env) {
 	e.steps(e.claim(key, bob), "charge", "ch_1")
 }
 
-// A paused run comes back and saves what it did long ago, over the newer run's step.
+// A paused run comes back and saves a step of long ago over the step of the newer run.
 func stepTakenOver(e *env) {
 	e.claimed()
 	e.ok("SaveStep", e.save(alice, "charge", "ch_1"))
@@ -180,7 +180,7 @@ func stepOther(e *env) {
 	e.steps(e.claim(key, carol))
 }
 
-// Its run is over: whatever comes after was decided without the step.
+// The run is over. What follows was decided without the step.
 func stepNotClaimed(e *env) {
 	e.refused("SaveStep of an absent record", e.save(alice, "charge", "ch_1"), idempotency.ErrNotOwner)
 	e.claimed()
@@ -196,8 +196,8 @@ func stepNotClaimed(e *env) {
 	e.answer(e.claim(key, carol), "answer")
 }
 
-// The next record of the key is another intent. A step of the one before would make
-// it skip its own charge.
+// The next record of the key is another intent. A step of the earlier record would make
+// its run skip its own charge.
 func stepExpiry(e *env) {
 	e.claimed()
 	e.ok("SaveStep", e.save(alice, "charge", "ch_1"))
@@ -209,7 +209,7 @@ func stepExpiry(e *env) {
 	e.steps(r)
 }
 
-// Only Renew moves the lease: the run counts its own deadline from there.
+// Only Renew moves the lease, because the run counts its own deadline from a renewal.
 func stepLease(e *env) {
 	e.claimed()
 	e.advance(lease - margin)
@@ -218,7 +218,7 @@ func stepLease(e *env) {
 	e.mine(e.claim(key, bob), 2)
 }
 
-// As with the other calls, see contextCases.
+// See contextCases for the same with other calls.
 func stepCancelled(e *env) {
 	s := e.stepStore()
 	e.claimed()

@@ -22,7 +22,7 @@ func watcherCases() []testCase {
 	}
 }
 
-// watch watches the key until the case ends. It skips the case if the store cannot.
+// watch watches the key until the case ends, or skips the case if the store cannot.
 func (e *env) watch(key string) (settled <-chan struct{}, stop func()) {
 	e.t.Helper()
 	w, ok := e.store.(idempotency.Watcher)
@@ -57,8 +57,8 @@ func (e *env) wakes(after string, settled ...<-chan struct{}) {
 	}
 }
 
-// The watcher looks at its channel only after the record has settled: a value that is
-// sent only to whoever is receiving at that moment is lost.
+// The watcher looks at its channel only after the record has settled. A value that is sent
+// only to those who are receiving at that moment would be lost.
 func watchComplete(e *env) {
 	settled, _ := e.watch(key)
 	e.claimed()
@@ -86,8 +86,8 @@ func watchHold(e *env) {
 	e.notMine(e.claim(key, bob, watching), idempotency.StateHeld, 1)
 }
 
-// The run has died while others wait for it, and an operator settles the record: that
-// is a completion, or a release, like any other.
+// The run died while others wait for it, and an operator settles the record. That is a
+// completion or a release like any other.
 func watchResolve(e *env) {
 	i := e.inspector()
 	for name, c := range map[string]*idempotency.Completion{"completed": resolution("resolved"), "released": nil} {
@@ -101,8 +101,8 @@ func watchResolve(e *env) {
 	}
 }
 
-// Of several that wait, one gets a released key. The others wait on, with the
-// registration that they have.
+// One of several that wait gets the released key. The others go on waiting, with the same
+// registration.
 func watchEachTime(e *env) {
 	settled, _ := e.watch(key)
 	e.claimed()
@@ -115,8 +115,8 @@ func watchEachTime(e *env) {
 	e.wakes("Complete by the next owner", settled)
 }
 
-// A watcher may be slow, or its request over and its stop yet to come. Values that it
-// has not seen are merged; the run that settles does not wait for it.
+// A watcher may be slow, or it may not have called stop yet although its request is over.
+// Values that it has not seen are merged, and the run that settles does not wait for it.
 func watchIdle(e *env) {
 	e.watch(key)
 	e.claimed()
@@ -148,8 +148,8 @@ func watchAll(e *env) {
 	e.wakes("Complete", first, second, third)
 }
 
-// Stopping twice is allowed (once by a defer, once by hand), and concerns only the
-// watcher that stops.
+// A watcher may stop twice, once by a defer and once by hand. That must not stop another
+// watcher.
 func watchStop(e *env) {
 	e.claimed()
 	before, _ := e.watch(key)
@@ -162,8 +162,8 @@ func watchStop(e *env) {
 	e.wakes("Complete", before, after)
 }
 
-// Watch first, then claim: whatever the moment at which the record settles, either
-// the claim sees it settled or the watcher is woken.
+// Watch first, then claim. No matter when the record settles, either the claim sees that it
+// has, or the watcher is woken.
 func watchRace(e *env) {
 	e.watch(key)
 	w := e.store.(idempotency.Watcher)

@@ -1,8 +1,7 @@
 // Package storetest is the contract of [idempotency.Store] as tests.
 //
-// A store that passes [Run] is a store. Whoever writes one calls Run from a test and
-// says in a [Harness] how to make a fresh store and how to let time pass on the
-// store's clock:
+// What passes [Run] is a store. To test your own, call Run with a [Harness] that says how
+// to make a fresh store and how to let time pass on its clock:
 //
 //	func TestMyStore(t *testing.T) {
 //		storetest.Run(t, storetest.Harness{
@@ -13,19 +12,17 @@
 //		})
 //	}
 //
-// A store that lives in this process and reads the time with the time package runs
-// inside a bubble of testing/synctest, as above, where an hour passes at once. A store
-// that talks to a server over a network cannot: it leaves Bubble unset and lets time
-// pass on its server, by moving the server's clock or by bringing forward every
-// deadline that it has stored.
+// A store that lives in this process and uses the time package runs inside a bubble of
+// testing/synctest, as above, where an hour passes at once. A store that talks to a server
+// over a network cannot do that. Leave Bubble unset, and let time pass on the server: move
+// the server's clock, or make every stored deadline earlier.
 //
-// Each behaviour is a subtest, named for it. The optional interfaces
+// Each behaviour is a subtest with its name. The kit tests the optional interfaces
 // ([idempotency.ContextStore], [idempotency.Watcher], [idempotency.StepStore],
-// [idempotency.Inspector]) are tested when the store has them and skipped, visibly, when
-// it has not.
+// [idempotency.Inspector]) that the store has, and reports the cases of the others as
+// skipped.
 //
-// The cases tell moments apart by two seconds and more, so that the time that passes
-// on a real server while a case runs does not matter. They do not test what a store
-// does when it is full, loses its connection, or is restarted: a store's own tests
-// do.
+// The cases tell moments apart by two seconds or more. The time that passes on a real
+// server while a case runs does not matter. The kit does not test what a store does when
+// it is full, loses its connection, or is restarted. Test that in the store's own tests.
 package storetest

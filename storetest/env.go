@@ -13,19 +13,20 @@ import (
 	"example.com/idempotency"
 )
 
-// The durations of the cases. They lie far apart, so that a case can tell by the
-// moment alone which of them a store has used.
+// The durations of the cases. They lie far apart, so that the moment alone tells which of
+// them a store has used.
 const (
 	lease     = 30 * time.Second
 	retention = 10 * time.Minute
 	ttl       = time.Hour
 
-	// margin is what two moments may differ by and still count as the same: real time
-	// passes on a server while a case runs.
+	// margin is how much two moments may differ and still count as the same, because real
+	// time passes on a server while a case runs.
 	margin = 2 * time.Second
 
-	// patience is how long a case waits for what must happen without any clock being
-	// moved. In a bubble it costs nothing; elsewhere only a failing case waits so long.
+	// patience is how long a case waits for something that must happen although the case
+	// moves no clock. In a bubble it costs nothing. Elsewhere only a failing case waits
+	// that long.
 	patience = 10 * time.Second
 )
 
@@ -42,8 +43,7 @@ var (
 // key is the key of the cases that need only one.
 var key = keyOf("key")
 
-// keyOf returns a key of the form that stores are given: the digest of something, in
-// printable ASCII.
+// keyOf returns a key in the form that stores are given: a digest in printable ASCII.
 func keyOf(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return base64.RawURLEncoding.EncodeToString(sum[:])
@@ -54,7 +54,7 @@ func ownerOf(name string) idempotency.Owner {
 	return idempotency.Owner(sum[:16])
 }
 
-// An env is what one case runs in: a fresh store, its clock, and what to report to.
+// An env is what one case runs with: a fresh store, its clock, and where to report.
 type env struct {
 	t       testing.TB
 	ctx     context.Context
@@ -117,8 +117,8 @@ func resolution(answer string) *idempotency.Completion {
 	return &c
 }
 
-// mine fails the case unless the claim is the caller's, as the given attempt, and
-// protected from takeover.
+// mine fails the case unless the caller holds the claim, as the given attempt, and the
+// claim is protected from takeover.
 func (e *env) mine(r idempotency.Record, attempt int) {
 	e.t.Helper()
 	if !r.Mine || r.State != idempotency.StateClaimed || r.Attempt != attempt {
@@ -129,8 +129,8 @@ func (e *env) mine(r idempotency.Record, attempt int) {
 	}
 }
 
-// notMine fails the case unless the record is in the given state and attempt, and not
-// the caller's.
+// notMine fails the case unless the record has the given state and attempt, and the
+// caller does not hold it.
 func (e *env) notMine(r idempotency.Record, s idempotency.State, attempt int) {
 	e.t.Helper()
 	if r.Mine || r.State != s || r.Attempt != attempt {
@@ -139,7 +139,7 @@ func (e *env) notMine(r idempotency.Record, s idempotency.State, attempt int) {
 }
 
 // identity fails the case unless the record has the fingerprint and the origin of the
-// first claim, which alice makes in every case that checks it.
+// first claim. In every case that checks that, the first claim is alice's.
 func (e *env) identity(r idempotency.Record) {
 	e.t.Helper()
 	if r.Fingerprint != payload {
@@ -177,7 +177,7 @@ func (e *env) refused(call string, err, want error) {
 	}
 }
 
-// near fails the case unless the two durations are the same but for the time that the
+// near fails the case unless the two durations are the same, apart from the time that the
 // case itself may take.
 func (e *env) near(what string, got, want time.Duration) {
 	e.t.Helper()
@@ -205,7 +205,7 @@ func (e *env) concurrently(n int, f func(i int) (idempotency.Record, error)) []i
 	return records
 }
 
-// show prints what most failures turn on.
+// show prints the fields that most failures are about.
 func show(r idempotency.Record) string {
 	return fmt.Sprintf("{%v mine=%t attempt=%d lease=%v ttl=%v}", r.State, r.Mine, r.Attempt, r.Lease, r.TTL)
 }

@@ -11,14 +11,14 @@ import (
 	"example.com/idempotency"
 )
 
-// A naiveStore keeps the contract in the plainest way there is, except where its bug
-// says otherwise. It is what the kit's own test breaks.
+// A naiveStore keeps the contract in the plainest way, apart from its bug. The kit's own
+// test runs the cases on it.
 type naiveStore struct {
 	bug      string
 	mu       sync.Mutex
 	records  map[string]*naiveRecord
 	watchers map[string][]chan struct{}
-	reused   []byte // the memory of an answer that one bug uses for the next
+	reused   []byte // the memory of an answer, which one bug uses again
 }
 
 type naiveRecord struct {
@@ -188,7 +188,7 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 	return s.takeOver(r, c), nil
 }
 
-// ObeysContext is true of a naive store unless one of its methods hangs. Then it is a lie.
+// ObeysContext promises what a store with the bug that a method hangs does not keep.
 func (s *naiveStore) ObeysContext() bool { return true }
 
 // hang keeps a call that has a deadline for an hour, if that is the bug of the store.
@@ -198,7 +198,7 @@ func (s *naiveStore) hang(ctx context.Context, method string) {
 	}
 }
 
-// yield lets other goroutines in at a moment at which a store must not.
+// yield lets other goroutines in at a moment when a store must not.
 func (s *naiveStore) yield(d time.Duration) {
 	s.mu.Unlock()
 	time.Sleep(d)
@@ -239,8 +239,8 @@ func (s *naiveStore) takeOver(r *naiveRecord, c idempotency.Claim) idempotency.R
 	return s.grant(r, c)
 }
 
-// mismatch answers a claim with another fingerprint. It reports false if the claim is
-// to be treated as any other.
+// mismatch answers a claim with another fingerprint. It reports false if the bug is that
+// the store treats such a claim like any other.
 func (s *naiveStore) mismatch(r *naiveRecord, c idempotency.Claim) (idempotency.Record, bool) {
 	switch {
 	case s.is("a mismatch takes over when lapsed") && r.lapsed(),
@@ -270,8 +270,8 @@ func (s *naiveStore) keepOwner(o idempotency.Owner) idempotency.Owner {
 	return o
 }
 
-// owned returns the record if o is its owner and it is in one of the states. The name
-// is that of the method that asks.
+// owned returns the record if o is its owner and it is in one of the states. method is the
+// name of the method that asks.
 func (s *naiveStore) owned(ctx context.Context, method, key string, o idempotency.Owner, states ...idempotency.State) (*naiveRecord, error) {
 	if err := ctx.Err(); err != nil && !s.is(method+" ignores its context") {
 		return nil, err
@@ -403,8 +403,7 @@ func (s *naiveStore) Hold(ctx context.Context, key string, o idempotency.Owner) 
 	return nil
 }
 
-// settle moves the record to a state in which no run is in flight, and wakes those
-// that wait.
+// settle puts the record into a state in which no run is in flight, and wakes the watchers.
 func (s *naiveStore) settle(key string, r *naiveRecord, state idempotency.State, kept time.Duration) {
 	r.State, r.touched, r.expires = state, time.Now(), time.Now().Add(kept)
 	if s.is(state.String() + " wakes nobody") {

@@ -11,8 +11,7 @@ import (
 	"example.com/idempotency"
 )
 
-// brokenStores lists, for each bug that a naiveStore can have, a case that is there to
-// find it.
+// brokenStores lists the bugs that a naiveStore can have, each with a case that finds it.
 var brokenStores = []struct{ bug, caughtBy string }{
 	{"claim looks first and writes afterwards", "Claim/one of a hundred gets a new key"},
 	{"takeover looks first and writes afterwards", "Claim/one of a hundred takes over a lapsed claim"},
@@ -157,9 +156,9 @@ var brokenStores = []struct{ bug, caughtBy string }{
 	{"Resolve does not see a lapsed hold", "Resolve/of a lapsed claim that says Hold"},
 	{"Resolve cannot be repeated", "Resolve/repeated is success"},
 	{"Resolve does not look at the attempt", "Resolve/of another attempt is refused"},
-	{"Resolve does not look at the state", "Resolve/of what is not held is refused"},
-	{"Resolve takes what a run did for a repeated call", "Resolve/of what is not held is refused"},
-	{"Resolve of nothing is success", "Resolve/of what is not held is refused"},
+	{"Resolve does not look at the state", "Resolve/unless held is refused"},
+	{"Resolve takes what a run did for a repeated call", "Resolve/unless held is refused"},
+	{"Resolve of nothing is success", "Resolve/unless held is refused"},
 	{"Resolve leaves the owner its claim", "Resolve/is not overruled by the owner"},
 	{"Resolve remembers who lost the claim", "Resolve/without an answer lets the owner claim anew"},
 	{"Forget keeps the record", "Forget/makes the key new"},
@@ -172,8 +171,7 @@ var brokenStores = []struct{ bug, caughtBy string }{
 // hangs is the bug that calls of a method outlive the deadline of their context.
 func hangs(method string) string { return method + " hangs" }
 
-// A store says for all of its methods that they obey their contexts, so one that does
-// not is enough to fail.
+// ObeysContext is about all methods of a store. One method that hangs is enough to fail.
 func TestEveryMethodMustKeepItsDeadline(t *testing.T) {
 	t.Parallel()
 	for method := range (&env{store: &naiveStore{}}).calls() {
@@ -185,7 +183,7 @@ func TestEveryMethodMustKeepItsDeadline(t *testing.T) {
 	}
 }
 
-// A store that does not obey contexts, and says so, need not keep deadlines.
+// A store whose ObeysContext returns false need not keep deadlines.
 func TestStoreMayDisobeyContexts(t *testing.T) {
 	t.Parallel()
 	for _, c := range contextStoreCases() {
@@ -194,7 +192,7 @@ func TestStoreMayDisobeyContexts(t *testing.T) {
 			store, advance := h.New(t)
 			return disobedient{store.(*naiveStore)}, advance
 		}}) {
-			t.Errorf("a store that says that it does not obey contexts fails the case %q", c.name)
+			t.Errorf("a store that does not promise to obey contexts fails the case %q", c.name)
 		}
 	}
 }
@@ -203,7 +201,7 @@ type disobedient struct{ *naiveStore }
 
 func (disobedient) ObeysContext() bool { return false }
 
-// Without a bug the naive store passes, so it is the bug that a case finds.
+// The naive store passes without a bug. So what a case finds in the others is the bug.
 func TestNaiveStorePasses(t *testing.T) {
 	t.Parallel()
 	h := naive("")
@@ -217,13 +215,13 @@ func TestBrokenStoresFail(t *testing.T) {
 		t.Run(broken.bug+"/"+broken.caughtBy, func(t *testing.T) {
 			t.Parallel()
 			if !fails(t, broken.caughtBy, naive(broken.bug)) {
-				t.Errorf("a store of which it is true that %q passes the case %q", broken.bug, broken.caughtBy)
+				t.Errorf("a store with the bug %q passes the case %q", broken.bug, broken.caughtBy)
 			}
 		})
 	}
 }
 
-// A case that nothing fails proves nothing.
+// A case that no store fails proves nothing.
 func TestEveryCaseCatchesSomething(t *testing.T) {
 	t.Parallel()
 	for _, c := range allCases() {
@@ -233,8 +231,7 @@ func TestEveryCaseCatchesSomething(t *testing.T) {
 	}
 }
 
-// A store without the optional interfaces is a store. Their cases are skipped, and
-// say so.
+// A store need not have the optional interfaces. Their cases are then reported as skipped.
 func TestOptionalInterfacesAreSkipped(t *testing.T) {
 	t.Parallel()
 	type plain struct{ idempotency.Store }
@@ -254,7 +251,7 @@ func TestOptionalInterfacesAreSkipped(t *testing.T) {
 		}
 	}
 	h.Bubble = synctest.Test
-	Run(t, h) // A skip inside a bubble is no failure either.
+	Run(t, h) // A skip inside a bubble is not a failure either.
 	if want := len(contextStoreCases()) + len(stepCases()) + len(watcherCases()) + len(inspectorCases()); skipped != want {
 		t.Errorf("%d cases are skipped, want %d", skipped, want)
 	}

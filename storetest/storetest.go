@@ -10,19 +10,18 @@ import (
 
 // A Harness tells [Run] how to test one kind of store.
 type Harness struct {
-	// New returns a fresh, empty store and a function that lets time pass on that
-	// store's clock. It is called once for each case, inside the bubble if there is
-	// one, and registers with t.Cleanup whatever has to be closed. Required.
+	// New returns a fresh, empty store and a function that lets time pass on the clock
+	// of that store. Run calls it once for each case, inside the bubble if there is one.
+	// If something has to be closed, New registers that with t.Cleanup. Required.
 	New func(t testing.TB) (store idempotency.Store, advance func(time.Duration))
 
-	// Bubble, if set, wraps each case inside its own subtest. [testing/synctest.Test]
-	// fits. Nil runs the cases as they are.
+	// Bubble, if set, runs the body of each subtest. [testing/synctest.Test] fits.
 	Bubble func(t *testing.T, f func(t *testing.T))
 }
 
-// Run tests the store of the harness against the contract of [idempotency.Store],
-// and of each optional interface that the store has. The cases run in parallel with
-// each other, each on a store of its own.
+// Run tests the store of the harness against the contract of [idempotency.Store] and of
+// each optional interface that the store has. The cases run in parallel, each with its own
+// store.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	if h.New == nil {
@@ -34,14 +33,14 @@ func Run(t *testing.T, h Harness) {
 	}
 	for _, c := range allCases() {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel() // Not allowed inside a bubble, so it stands outside.
+			t.Parallel() // before the bubble, which does not allow it
 			bubble(t, func(t *testing.T) { c.run(newEnv(t, h)) })
 		})
 	}
 }
 
-// A testCase is one behaviour. It reports to a testing.TB, not to a *testing.T, so
-// that the kit's own test can watch it fail.
+// A testCase is one behaviour. It reports to a testing.TB and not to a *testing.T, so that
+// the kit's own test can see it fail.
 type testCase struct {
 	name string
 	run  func(e *env)
