@@ -11,7 +11,7 @@ import (
 	"example.com/idempotency"
 )
 
-// A modelStore does what the model does, except for its bug. It lives in a bubble.
+// A modelStore does what the model does, apart from its bug. It lives in a bubble.
 type modelStore struct {
 	bug
 
@@ -27,14 +27,14 @@ type timedRecord struct {
 // A bug changes what a modelStore does.
 type bug struct {
 	name string
-	// before changes what the model is asked, after changes what it says.
+	// before changes the question to the model, and after changes the answer.
 	before func(q *question)
 	after  func(q *question, e *ending)
-	// race lets others in between looking and writing.
+	// race lets other calls in between looking and writing.
 	race bool
 }
 
-// A question is what a store asks the model: how this call ends, on this record.
+// A question is what a store asks the model: how does this call end on this record?
 type question struct {
 	c call
 	r record
@@ -43,7 +43,7 @@ type question struct {
 	lapsed, expired bool
 }
 
-// bugs are those that the checker has to see.
+// bugs are the bugs that the checker must see.
 var bugs = []bug{
 	{name: "all claims have the same owner", before: func(q *question) {
 		q.c.owner = idempotency.Owner{1}
@@ -209,10 +209,10 @@ func (s *modelStore) do(c call) reply {
 	return e.reply(q.c, q.passed, q.lapsed)
 }
 
-// A checker that accepts everything is green, too. Each bug has to be seen in each of
-// ten tries. The rarest shows in one of four histories of a try, so that a try with a
-// hundred of them misses it once in 10^12; the 10,000 calls of a test of a real store are
-// twenty such histories.
+// A checker that accepts everything is green too, so the checker must see each bug in each
+// of ten tries. The rarest bug shows in one of four histories. A try has a hundred
+// histories, and misses such a bug once in 10^12. The 10,000 calls of a test of a real
+// store are as many as twenty histories.
 func TestTheCheckerSeesEveryBug(t *testing.T) {
 	t.Parallel()
 	for _, b := range bugs {
@@ -227,14 +227,14 @@ func TestTheCheckerSeesEveryBug(t *testing.T) {
 	}
 }
 
-// Without a bug the store is explained, so it is the bug that is seen.
+// The model explains the store without a bug. So what the checker sees is the bug.
 func TestTheCheckerAcceptsTheModel(t *testing.T) {
 	t.Parallel()
 	seed := newSeed(t)
 	require.False(t, caught(t, bug{}, rand.New(rand.NewPCG(seed, 0))), "SEED=%d", seed)
 }
 
-// caught tells whether the checker rejects what clients of a store with that bug see.
+// caught reports whether the checker rejects what clients of a store with that bug see.
 func caught(t *testing.T, b bug, rng *rand.Rand) bool {
 	t.Helper()
 	for range 100 {

@@ -10,7 +10,7 @@ import (
 	"example.com/idempotency"
 )
 
-// A store has all optional interfaces whose methods are one step.
+// A store has the optional interfaces whose methods are one step each.
 type store interface {
 	idempotency.Store
 	idempotency.StepStore
@@ -37,15 +37,15 @@ type call struct {
 	key     string
 	owner   idempotency.Owner
 	claim   idempotency.Claim // of Claim
-	answer  string            // of Complete and Resolve, for which it may be empty; the value of SaveStep
+	answer  string            // of Complete; of Resolve, where empty means no completion; the value of SaveStep
 	ttl     time.Duration     // of Complete and Resolve
 	step    int               // of SaveStep
 	attempt int               // of Resolve and Forget
 }
 
-// A reply is what a call returned. It has the fields of a record that are seen.
+// A reply is what a call returned, with the fields of the record that the caller sees.
 type reply struct {
-	lost        bool  // the caller does not know whether the call has had an effect
+	lost        bool  // the caller does not know whether the call took effect
 	err         error // nil, or a sentinel of the contract
 	state       idempotency.State
 	mine        bool
@@ -90,7 +90,7 @@ func perform(ctx context.Context, s store, c call) reply {
 	return newReply(r, err)
 }
 
-// newReply takes every error that is no sentinel for one that leaves the outcome open.
+// newReply returns what the caller knows. Every error but a sentinel leaves the outcome open.
 func newReply(r idempotency.Record, err error) reply {
 	if err != nil {
 		for _, sentinel := range []error{
@@ -108,8 +108,8 @@ func newReply(r idempotency.Record, err error) reply {
 	}
 }
 
-// kind says what happened, as coarsely as it takes to see that a history has something
-// of everything.
+// kind says what happened, in few enough words to count: a history must have something of
+// every kind.
 func (got reply) kind(c call) string {
 	switch {
 	case got.lost:

@@ -7,31 +7,31 @@ import (
 	"example.com/idempotency"
 )
 
-// A candidate is a state that a record may be in after the calls so far, with what is
-// known of when it was last touched. Moments are those of the store's clock.
+// A candidate is a state that a record may be in after the calls so far, and the time in
+// which it was last touched. Moments are those of the store's clock.
 type candidate struct {
 	record
 
 	first, last time.Duration // it was touched in between
 	now         time.Duration // the last call was not earlier
-	over        bool          // what is lost and has had no effect has none
+	over        bool          // the lost calls that have had no effect will have none
 }
 
-// never is later than every moment, and leaves room to add to it.
+// never is later than every moment. Adding a duration to it does not overflow.
 const never = time.Duration(math.MaxInt64 / 4)
 
 // A moment is when a call had its effect, as far as its caller can tell.
 type moment struct {
 	first, last time.Duration
-	slack       time.Duration // by how much the store may err in measuring what passes
+	slack       time.Duration // how much the store may err in measuring a duration
 }
 
 // step returns the candidates after the call, which had its effect at that moment and
-// returned got. There are none if the contract does not let it end like that, or if the
-// call was lost and has no effect: when that was makes no difference, so it need not be
-// tried.
+// returned got. There are none if the contract does not let the call end like that. There
+// are also none if the call was lost and has no effect: it makes no difference when that
+// was, so other moments need not be tried.
 func (s candidate) step(c call, got reply, at moment) []candidate {
-	// Calls are made in this order, so the moment lies between those of its neighbours.
+	// The calls happen in this order, so the moment lies between those of its neighbours.
 	s.now = max(s.now, at.first)
 	s.last = min(s.last, at.last)
 	var next []candidate
@@ -70,7 +70,7 @@ func (s candidate) step(c call, got reply, at moment) []candidate {
 	return next
 }
 
-// A phase is what a record becomes while time passes and nobody touches it.
+// A phase is what a record is for a while if nobody touches it.
 type phase struct {
 	span
 	lapsed, expired bool
@@ -93,7 +93,7 @@ func (r record) phases() []phase {
 	}
 }
 
-// A span is from one duration up to, and without, another.
+// A span begins with one duration and ends before another.
 type span struct{ from, to time.Duration }
 
 func (s span) and(o span) span { return span{max(s.from, o.from), min(s.to, o.to)} }

@@ -15,7 +15,7 @@ import (
 	"example.com/idempotency"
 )
 
-// A setting is what clients make their calls in.
+// A setting is what clients make their calls with.
 type setting struct {
 	clients int
 	calls   int           // in all
@@ -24,24 +24,23 @@ type setting struct {
 	pause   func(time.Duration)
 	large   bool // some answers are large
 
-	// perform makes a call of that client, and returns how often it may have been
-	// executed without a reply.
+	// perform makes a call of that client. It also returns how often the call may have
+	// been executed without a reply.
 	perform func(client int, rng *rand.Rand, c call) (got reply, lost int)
 }
 
-// large is more than the Redis store lets through its scripts.
+// large is larger than an answer that the Redis store sends through a script.
 var large = strings.Repeat("large", 4<<10)
 
-// callsPerKey keeps keys short-lived: a key on which nobody has more to say than to
-// replay its answer is not interesting, and the time that a check takes grows quickly
-// with the number of calls.
+// callsPerKey keeps keys short-lived. Once a key is only replayed it is not interesting
+// any more, and the time that a check takes grows quickly with the number of calls.
 const callsPerKey = 40
 
 // run lets clients make random calls, all at once, and returns their history.
 //
-// Owners are few and everybody's: a call may come from the owner, from one that was, or
-// from a stranger, and is often a repeated one. Half of those that only the owner may
-// make come from whom every client would take for the owner, or too little would happen.
+// All clients share a few owners. So a call comes from the owner, from an earlier owner, or
+// from a stranger, and is often a repeated one. Half of the calls that only an owner may
+// make come from the owner that was last told so. Otherwise too little would happen.
 func (s setting) run(seed uint64) *history {
 	h := &history{
 		seed: seed, clock: s.clock,
@@ -82,14 +81,14 @@ func (s setting) run(seed uint64) *history {
 	return h
 }
 
-// methods are drawn as often as they stand here.
+// methods lists each method as often as it is drawn.
 var methods = []method{
 	claim, claim, claim, claim, claim, claim, claim, claim,
 	complete, complete, release, release, hold, hold, renew, renew,
 	saveStep, get, get, resolve, resolve, forget,
 }
 
-// late are the methods that an owner may still call with success when its lease has ended.
+// late are the methods that succeed for an owner even when its lease has ended.
 var late = []method{claim, claim, complete, release, hold, renew, saveStep}
 
 // draw returns the nth call.
@@ -107,9 +106,9 @@ func (s setting) draw(rng *rand.Rand, n int) call {
 	return c
 }
 
-// newCall returns a call by one of the owners of a key. What an owner claims with is
-// always the same, as a request is: the last one has another payload, the first one
-// wants to be held.
+// newCall returns a call by one of the owners of a key. An owner always claims with the
+// same arguments, as a request does. The last owner has another payload, and the first one
+// claims with Hold.
 func newCall(m method, key string, owner int, lease time.Duration) call {
 	c := call{method: m, key: key, owner: idempotency.Owner{byte(owner + 1)}, ttl: 2 * lease}
 	copy(c.owner[1:], key)
@@ -123,7 +122,7 @@ func newCall(m method, key string, owner int, lease time.Duration) call {
 	return c
 }
 
-// keyOf returns a key of the form that stores are given.
+// keyOf returns a key in the form that stores are given.
 func keyOf(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return base64.RawURLEncoding.EncodeToString(sum[:])

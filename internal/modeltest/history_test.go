@@ -20,21 +20,21 @@ import (
 type history struct {
 	seed  uint64
 	clock clock
-	order atomic.Int64 // of beginnings and ends, which may share a moment
+	order atomic.Int64 // counts beginnings and ends, which may share a moment
 
 	mu   sync.Mutex
 	keys map[string][]porcupine.Operation
 	seen map[string]int // kinds of replies
 }
 
-// A clock is what the clients know of the store's clock: two moments between which it
-// is. For a clock that they can read the two are the same.
+// A clock is what the clients know of the store's clock: it is between two moments. If they
+// can read the clock, the two are the same.
 type clock struct {
 	early, late func() time.Duration
 	slack       time.Duration
 }
 
-// since is a clock that everybody can read, from now on.
+// since is a clock that starts now and that everybody can read.
 func since(slack time.Duration) clock {
 	start := time.Now()
 	read := func() time.Duration { return time.Since(start) }
@@ -47,8 +47,8 @@ type input struct {
 	at moment
 }
 
-// do makes a call and notes what came of it. send also returns how often the call may
-// have been executed without a reply: a client library that gets none sends it again.
+// do makes a call and notes how it ended. send also returns how often the call may have
+// been executed without a reply, because a client library that gets no reply sends it again.
 func (h *history) do(client int, c call, send func(call) (got reply, lost int)) reply {
 	at := moment{first: h.clock.early(), slack: h.clock.slack}
 	began := h.order.Add(1)
@@ -64,7 +64,7 @@ func (h *history) do(client int, c call, send func(call) (got reply, lost int)) 
 			ClientId: client, Input: input{c, at}, Output: got, Call: began, Return: ended,
 		})
 	}
-	// What was lost may have its effect at any time from now on, or never.
+	// A lost call may have its effect at any time from now on, or never.
 	at.last = never
 	for range lost {
 		h.keys[c.key] = append(h.keys[c.key], porcupine.Operation{
@@ -74,11 +74,11 @@ func (h *history) do(client int, c call, send func(call) (got reply, lost int)) 
 	return got
 }
 
-// end is what comes after all calls of a history but those that were lost and have had
-// no effect until then.
+// end comes after all calls of a history. The calls that were lost and have had no effect
+// by then come after it.
 var end input
 
-// operations returns what the checker is to explain.
+// operations returns what the checker has to explain.
 func (h *history) operations(key string) []porcupine.Operation {
 	last := h.order.Load()
 	return append(h.keys[key], porcupine.Operation{Input: end, Output: reply{}, Call: last + 1, Return: last + 2})
@@ -87,8 +87,8 @@ func (h *history) operations(key string) []porcupine.Operation {
 // patience is how long a check may take before it counts as undecided.
 const patience = 2 * time.Minute
 
-// linearizable tells whether the contract explains the history. If not, it returns the
-// key that it does not explain.
+// linearizable reports whether the contract explains the history. If it does not,
+// linearizable returns the key that it does not explain.
 func (h *history) linearizable(t testing.TB) (key string, ok bool) {
 	t.Helper()
 	for key, calls := range h.keys {
@@ -101,8 +101,8 @@ func (h *history) linearizable(t testing.TB) (key string, ok bool) {
 	return "", true
 }
 
-// requireLinearizable fails the test, with a picture of what happened, if the contract
-// does not explain the history, or if it lacks what it is there for.
+// requireLinearizable fails the test if the contract does not explain the history, of which
+// it then draws a picture, or if the history lacks one of the kinds.
 func (h *history) requireLinearizable(t *testing.T, kinds ...string) {
 	t.Helper()
 	t.Logf("SEED=%d: %d keys, %v", h.seed, len(h.keys), h.seen)
@@ -114,8 +114,8 @@ func (h *history) requireLinearizable(t *testing.T, kinds ...string) {
 	}
 }
 
-// draw writes the history of a key to a file that outlives the test, and returns its
-// name.
+// draw writes the history of a key to a file that outlives the test. It returns the name of
+// the file.
 func (h *history) draw(t *testing.T, key string) string {
 	t.Helper()
 	_, info := porcupine.CheckOperationsVerbose(model, h.operations(key), patience)
@@ -134,7 +134,7 @@ var model = (&porcupine.NondeterministicModel{
 			s.over = true
 			return []any{s}
 		case s.over:
-			return []any{s} // only what was lost is left
+			return []any{s} // only lost calls are left
 		}
 		var next []any
 		for _, after := range s.step(c.call, r, c.at) {

@@ -18,8 +18,8 @@ func TestMemoryStoreFollowsTheModel(t *testing.T) {
 	t.Parallel()
 	for range 5 {
 		synctest.Test(t, func(t *testing.T) {
-			// All checks in one bubble, and not with a *testing.T: in a bubble that has no
-			// deadline to be asked for, and the panics that rapid works with must not leave it.
+			// All checks run in one bubble, and not with a *testing.T. In a bubble it has no
+			// deadline that rapid could ask for, and rapid's panics must not leave the bubble.
 			rapid.Check(struct{ testing.TB }{t}, func(t *rapid.T) {
 				start := time.Now()
 				now := func() time.Duration { return time.Since(start) }

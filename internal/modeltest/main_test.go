@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 		settings["rapid.seed"] = seed
 	}
 	for name, value := range settings {
-		// What the command line says stands.
+		// The command line takes precedence.
 		if f := flag.Lookup(name); f.Value.String() == f.DefValue {
 			if err := f.Value.Set(value); err != nil {
 				panic(err)

@@ -12,8 +12,8 @@ import (
 	"example.com/idempotency"
 )
 
-// A history that has nothing of something proves nothing about it. These kinds of
-// replies every history has to have.
+// A history without a kind of reply proves nothing about that kind. Every history must have
+// these kinds.
 var common = []string{
 	"Claim: mine", "Claim: mine again", "Claim: claimed", "Claim: completed", "Claim: held",
 	"Claim: other fingerprint",
@@ -26,10 +26,10 @@ var common = []string{
 	"Forget: ok", "Forget: record has changed",
 }
 
-// everything adds those that a long history has, too.
+// everything adds the kinds that a long history must have.
 var everything = append([]string{"Claim: released", "SaveStep: ok", "Get: no such record", "Resolve: ok"}, common...)
 
-// Callers that meet in the store, with the real clock.
+// The callers meet in the store, with the real clock.
 func TestMemoryStoreIsLinearizable(t *testing.T) {
 	t.Parallel()
 	s := idempotency.NewMemoryStore()
@@ -40,7 +40,7 @@ func TestMemoryStoreIsLinearizable(t *testing.T) {
 	}.run(newSeed(t)).requireLinearizable(t, everything...)
 }
 
-// Calls that are lost, or come late, in a bubble where leases end to the nanosecond.
+// Calls are lost or come late, in a bubble where leases end to the nanosecond.
 func TestMemoryStoreIsLinearizableWhenCallsAreLost(t *testing.T) {
 	t.Parallel()
 	runInBubble(t, newSeed(t), 10_000, func() func(call) reply {

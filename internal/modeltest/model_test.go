@@ -7,20 +7,20 @@ import (
 	"example.com/idempotency"
 )
 
-// A record is what the contract says that a store holds for one key. The zero record is
-// absent. It is comparable, and has no moments: who knows what time it is tells whether
-// the record has lapsed or expired.
+// A record is what a store holds for one key, according to the contract. The zero record is
+// absent. A record is comparable and has no moments: the caller, who knows the time, says
+// whether it has lapsed or expired.
 type record struct {
 	state       idempotency.State
 	attempt     int
 	fingerprint idempotency.Fingerprint
-	owner       idempotency.Owner // nobody's if it was settled by hand
+	owner       idempotency.Owner // zero if it was settled by hand
 	origin      idempotency.Owner
 	hold        bool
 	byHand      bool // settled by Resolve
 	lease       time.Duration
 	retention   time.Duration
-	kept        time.Duration // from when it was last touched
+	kept        time.Duration // from the moment that it was last touched
 	answer      string
 	steps       steps
 }
@@ -28,11 +28,11 @@ type record struct {
 // stepNames are the steps that a run may have here.
 var stepNames = [...]string{"a", "b"}
 
-// steps are the values of the steps, empty for those that there are not.
+// steps are the values of the steps, or empty where there is no step.
 type steps [len(stepNames)]string
 
-// stepsOf returns the steps of a record as the model has them. Steps that the model does
-// not know make them differ from any.
+// stepsOf returns the steps of a record in the model's form. If the model does not know
+// one of them, the result differs from all that the model can have.
 func stepsOf(m map[string][]byte) steps {
 	var s steps
 	known := 0
@@ -58,7 +58,7 @@ type ending struct {
 }
 
 // endings returns the ways in which the call may end, given whether the lease of the
-// record has ended. Where the contract leaves no choice there is one.
+// record has ended. There is only one where the contract leaves no choice.
 func (r record) endings(c call, lapsed bool) []ending {
 	lapsed = lapsed && r.state == idempotency.StateClaimed
 	switch c.method {
@@ -91,7 +91,7 @@ func (r record) unchanged() []ending { return []ending{{next: r}} }
 
 func (r record) refuse(err error) []ending { return []ending{{next: r, err: err}} }
 
-// to returns the record moved to a state, in which it is kept from now on.
+// to returns the record in another state, in which it is kept from now on.
 func (r record) to(state idempotency.State, kept time.Duration) record {
 	r.state, r.kept = state, kept
 	return r
@@ -116,7 +116,7 @@ func (r record) claim(c idempotency.Claim, lapsed bool) []ending {
 	case r.state == idempotency.StateClaimed && own:
 		return []ending{grant(r.attempt, r.origin)}
 	case r.state == idempotency.StateReleased && own && r.byHand:
-		// A store may have forgotten who it was that somebody else has decided about.
+		// A store may have forgotten the owner that an operator has decided about.
 		return []ending{asItIs, grant(r.attempt+1, r.origin)}
 	case lapsed && (r.hold || c.Hold):
 		r.state = idempotency.StateHeld
@@ -127,8 +127,8 @@ func (r record) claim(c idempotency.Claim, lapsed bool) []ending {
 	return []ending{asItIs}
 }
 
-// own is a call that only the owner may make, by the owner. Whether the lease has ended
-// makes no difference to any of them.
+// own is a call by the owner that only the owner may make. None of these depends on whether
+// the lease has ended.
 func (r record) own(c call) []ending {
 	settle := func(state idempotency.State, kept time.Duration) []ending {
 		return []ending{{next: r.to(state, kept), touched: true}}
@@ -194,8 +194,8 @@ func (r record) resolve(c call, lapsed bool) []ending {
 	return []ending{{next: r.to(state, kept), touched: true}}
 }
 
-// reply returns what the call returns if it ends like this, so long after the record was
-// last touched.
+// reply returns what the call returns if it ends like this. passed is the time since the
+// record was last touched.
 func (e ending) reply(c call, passed time.Duration, lapsed bool) reply {
 	if e.err != nil || !e.sees {
 		return reply{err: e.err}
@@ -221,7 +221,7 @@ func (e ending) reply(c call, passed time.Duration, lapsed bool) reply {
 	return got
 }
 
-// matches tells whether the ending is what the call returned.
+// matches reports whether the call returned what it returns with this ending.
 func (e ending) matches(c call, got reply, lapsed bool) bool {
 	want := e.reply(c, got.age, lapsed)
 	// What the contract leaves open:

@@ -17,12 +17,12 @@ import (
 	"example.com/idempotency/internal/redistest"
 )
 
-// The clock of miniredis stands still unless it is moved, so leases end to the
-// millisecond, however busy the machine is.
+// The clock of miniredis moves only when a test moves it, so leases end to the millisecond,
+// however busy the machine is.
 func TestRedisStoreIsLinearizableOnMiniredis(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
-	// A moment is in between: clients move the clock while others make calls.
+	// The clock is between two moments, because clients move it while others make calls.
 	var begun, done atomic.Int64
 	read := func(passed *atomic.Int64) func() time.Duration {
 		return func() time.Duration { return time.Duration(passed.Load()) }
@@ -39,7 +39,7 @@ func TestRedisStoreIsLinearizableOnMiniredis(t *testing.T) {
 	s.run(newSeed(t)).requireLinearizable(t, common...)
 }
 
-// Clients that share nothing but the server, as those of several processes.
+// The clients share nothing but the server, like those of several processes.
 func TestRedisStoreIsLinearizable(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -56,7 +56,7 @@ func TestRedisStoreIsLinearizableWhenCallsAreLost(t *testing.T) {
 			s := redisSetting(t, proxy.Addr(), 5, func(o *redis.Options) { o.MaxRetries = retries })
 			reliable := s.perform
 			s.perform = func(client int, rng *rand.Rand, c call) (reply, int) {
-				// Whose message it will be is left to chance.
+				// Chance decides whose message it is.
 				switch rng.IntN(100) {
 				case 0:
 					proxy.Reset()
@@ -75,7 +75,7 @@ func TestRedisStoreIsLinearizableWhenCallsAreLost(t *testing.T) {
 	}
 }
 
-// redisSetting is a setting of clients with a store and connections of their own.
+// redisSetting is a setting whose clients each have a store and connections of their own.
 func redisSetting(t *testing.T, addr string, clients int, edits ...func(*redis.Options)) setting {
 	t.Helper()
 	stores := make([]store, clients)
@@ -98,7 +98,7 @@ func redisSetting(t *testing.T, addr string, clients int, edits ...func(*redis.O
 	}
 	return setting{
 		clients: clients, calls: 2500, lease: 20 * time.Millisecond, large: true,
-		// Redis counts whole milliseconds, and not those of our clock.
+		// Redis counts whole milliseconds, which do not begin with those of our clock.
 		clock: since(3 * time.Millisecond), pause: time.Sleep,
 		perform: func(client int, _ *rand.Rand, c call) (got reply, again int) {
 			before := lost[client].Load()
@@ -112,8 +112,8 @@ func redisSetting(t *testing.T, addr string, clients int, edits ...func(*redis.O
 	}
 }
 
-// dialer makes connections that count those of them that fail. A client that sends a
-// command again does so because the connection has failed.
+// dialer makes connections and counts those that fail. A client sends a command again
+// because its connection has failed.
 func dialer(failed *atomic.Int64) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, network, addr)
