@@ -8,20 +8,20 @@ import (
 	"example.com/idempotency"
 )
 
-// Events collects what a guard reports.
+// Events collects the events of a guard.
 type Events struct {
 	mu  sync.Mutex
 	all []idempotency.Event
 }
 
-// Observe is to be given to [idempotency.WithObserver].
+// Observe collects an event: it is the argument of [idempotency.WithObserver].
 func (e *Events) Observe(_ context.Context, event idempotency.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.all = append(e.all, event)
 }
 
-// All returns what was reported, in order.
+// All returns the events in order.
 func (e *Events) All() []idempotency.Event {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -10,10 +10,10 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// A Fate is what a run that ended in some way means for the requests after it.
+// A Fate is what a request meets that is sent again after a run has ended.
 type Fate string
 
-// What may become of a request that is sent again.
+// The fates of a request that is sent again.
 const (
 	// Replays: the answer is recorded, and is told again.
 	Replays Fate = "replays"
@@ -23,7 +23,7 @@ const (
 	IsHeld Fate = "is held"
 )
 
-// RequireFate sends the request again and checks what it gets.
+// RequireFate sends the request again and checks its fate.
 func RequireFate(t *testing.T, s *Server, h *Counter, c Call, want Fate) {
 	t.Helper()
 	before := h.Runs.Load()

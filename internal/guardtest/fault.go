@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Fault decides what becomes of one call, which proceed makes.
+// A Fault decides what happens to one call; proceed makes the call.
 type Fault func(ctx context.Context, proceed func() error) error
 
 // Always returns the same fault for every call.
@@ -43,7 +43,7 @@ func Hang(ctx context.Context, _ func() error) error {
 	return ctx.Err()
 }
 
-// Late returns a fault that executes the call after d, whatever has become of the caller.
+// Late returns a fault that executes the call after d, even if the caller has given up.
 func Late(d time.Duration) Fault {
 	return func(_ context.Context, proceed func() error) error {
 		time.Sleep(d)
@@ -51,8 +51,8 @@ func Late(d time.Duration) Fault {
 	}
 }
 
-// Deaf returns a fault that does not come back before the channel is closed, whatever has become of the
-// caller.
+// Deaf returns a fault that returns only when the channel is closed, even if the caller has
+// given up.
 func Deaf(until <-chan struct{}) Fault {
 	return func(context.Context, func() error) error {
 		<-until

@@ -10,11 +10,10 @@ import (
 
 // A FaultStore passes the calls of one process on to a store, counts them, and lets a
 // test get in their way. It has none of the optional abilities of the store behind it,
-// which is called without the caller's deadline: what is on the wire is executed,
-// whether or not somebody still waits for it.
+// which is called without the caller's deadline: a call on the wire is executed, whether
+// or not the caller still waits.
 type FaultStore struct {
-	// Behind is the store that calls are passed on to. Once there are calls, only
-	// Replace may change it.
+	// Behind executes the calls. Once there are calls, only Replace may change it.
 	Behind idempotency.Store
 
 	mu     sync.Mutex
@@ -43,7 +42,7 @@ func (s *FaultStore) Fail(f Fault) {
 	}
 }
 
-// Replace puts another store behind, as if this one had lost all it knew.
+// Replace puts another store behind, as if the first had lost all its records.
 func (s *FaultStore) Replace(behind idempotency.Store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

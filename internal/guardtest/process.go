@@ -15,8 +15,8 @@ import (
 // LeaseTime is the lease of each [Process].
 const LeaseTime = 30 * time.Second
 
-// A Process is a guard with a handler of its own on a store that others share, and that
-// can be cut off from it.
+// A Process is a guard with its own handler on a store that it shares with others. A test
+// can cut it off from that store.
 type Process struct {
 	*Server
 	Store  *FaultStore
@@ -34,7 +34,7 @@ func NewProcess(t *testing.T, shared idempotency.Store, h http.Handler, opts ...
 	return p
 }
 
-// RequireQuiet checks that no timer is left that would call the store.
+// RequireQuiet checks that no timer is left to call the store.
 func (p *Process) RequireQuiet(t *testing.T) {
 	t.Helper()
 	synctest.Wait()
@@ -60,7 +60,7 @@ func (p *Process) Waiters(t *testing.T, n int, c Call) <-chan Reply {
 	return replies
 }
 
-// NewWatchingProcess is a process whose store wakes its waiters.
+// NewWatchingProcess returns a process whose store wakes its waiters, and that store.
 func NewWatchingProcess(t *testing.T, shared idempotency.Store, h http.Handler, opts ...idempotency.Option) (*Process, *WatchedStore) {
 	t.Helper()
 	p := NewProcess(t, shared, h, opts...)

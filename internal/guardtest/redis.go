@@ -29,10 +29,10 @@ func RedisClientAt(t testing.TB, addr string, change func(*redis.Options)) redis
 	return client
 }
 
-// LargeAnswer is one that a [idempotency.RedisStore] keeps apart from its record.
+// LargeAnswer is so large that an [idempotency.RedisStore] does not send it through a script.
 var LargeAnswer = []byte(strings.Repeat("large ", 5000))
 
-// A RedisBackend is something that a RedisStore works on.
+// A RedisBackend is one or more servers below a RedisStore.
 type RedisBackend struct {
 	// Addrs are the addresses of its servers.
 	Addrs []string
@@ -40,7 +40,7 @@ type RedisBackend struct {
 	Advance func(t testing.TB, prefix string, d time.Duration)
 }
 
-// RedisBackends are all that the tests of behaviour run on.
+// RedisBackends are the servers that tests of behaviour run on.
 var RedisBackends = map[string]func(testing.TB) RedisBackend{
 	"miniredis": func(t testing.TB) RedisBackend {
 		t.Helper()
@@ -92,7 +92,7 @@ func OnEachRedis(t *testing.T, test func(t *testing.T, s *idempotency.RedisStore
 	}
 }
 
-// RedisKey returns a new key of the form of the keys that a store is given.
+// RedisKey returns a new key in the form that stores get.
 func RedisKey() string { return strings.Repeat(rand.Text(), 2)[:43] }
 
 // RedisClaim returns the claim of a new owner.
@@ -102,5 +102,5 @@ func RedisClaim() idempotency.Claim {
 	return c
 }
 
-// RedisPatience is how long a test waits for what must come.
+// RedisPatience bounds the wait for something that must come.
 const RedisPatience = 20 * time.Second

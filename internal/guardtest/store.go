@@ -15,10 +15,10 @@ import (
 	"example.com/idempotency/internal/redistest"
 )
 
-// An AlteringStore hands out other answers than those recorded.
+// An AlteringStore returns other answers than the recorded ones.
 type AlteringStore struct {
 	idempotency.Store
-	// Alter makes what is handed out from what is recorded.
+	// Alter makes the returned answer from the recorded one.
 	Alter func(answer []byte) []byte
 }
 
@@ -52,12 +52,12 @@ var SharedStores = map[string]func(testing.TB) idempotency.Store{
 // A PlainStore has none of the optional abilities.
 type PlainStore struct{ idempotency.Store }
 
-// A SpyStore shows, and changes, what is recorded of steps.
+// A SpyStore shows the recorded steps, and can change them.
 type SpyStore struct {
 	*idempotency.MemoryStore
 	// Saved holds what was recorded, by the names of the steps.
 	Saved map[string][]byte
-	// Tell makes what a later attempt is told from what is recorded, if it is set.
+	// Tell makes the steps that a later attempt sees from the recorded ones, if it is set.
 	Tell func(map[string][]byte) map[string][]byte
 }
 
@@ -67,7 +67,7 @@ func (s *SpyStore) SaveStep(ctx context.Context, key string, o idempotency.Owner
 	return s.MemoryStore.SaveStep(ctx, key, o, name, value)
 }
 
-// Claim tells of other steps than those recorded.
+// Claim returns a record with the steps that Tell makes.
 func (s *SpyStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
 	rec, err := s.MemoryStore.Claim(ctx, key, c)
 	if rec.Mine && rec.Attempt > 1 && s.Tell != nil {
@@ -76,7 +76,7 @@ func (s *SpyStore) Claim(ctx context.Context, key string, c idempotency.Claim) (
 	return rec, err
 }
 
-// MemoryKeys returns n keys of the form that stores are given.
+// MemoryKeys returns n keys in the form that stores get.
 func MemoryKeys(n int) []string {
 	keys := make([]string, n)
 	for i := range keys {

@@ -11,9 +11,9 @@ var ErrCut = errors.New("the connection was cut")
 // Boom is what handlers panic with. Any other panic is a bug, and is not caught.
 const Boom = "boom"
 
-// A Witness is a client's end of the connection. It reports the moment at which the
-// client sees the first byte of an answer, which is later than any promise about what
-// has happened before.
+// A Witness is the client's end of a connection. It reports the moment at which the client
+// sees the first byte of an answer. All that the guard promises to do first must have
+// happened by then.
 type Witness struct {
 	http.ResponseWriter
 	// Shown is called at that moment.

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// reportCPU returns a function that reports how much time of a processor each operation
-// since then has taken, the garbage collector's included. On a machine that has other
-// things to do it says more than the time on the clock.
+// reportCPU returns a function that reports the processor time of each operation since
+// then, including that of the garbage collector. On a busy machine it says more than the
+// time on the clock.
 func reportCPU(b *testing.B) func() {
 	b.Helper()
 	before := cpuTime(b)

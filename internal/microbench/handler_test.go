@@ -22,7 +22,7 @@ func benchGuard(tb testing.TB, work load.Work, opts ...idempotency.Option) http.
 	return g.Handler(work)
 }
 
-// expiring lets records go as fast as they come, so that a benchmark of first runs has a
+// expiring removes records as fast as they come. A benchmark of first runs then has a
 // steady state, and pays for the end of a record too.
 var expiring = idempotency.WithTTL(time.Millisecond)
 
@@ -69,10 +69,9 @@ func BenchmarkHandler(b *testing.B) {
 	}
 }
 
-// BenchmarkAgainstFloor tells how many times the least possible a request costs. The
-// machine may be busy, so each is timed in turn with its floor, and the medians are
-// compared: of the bare handler for a request without a key, and of the bare handler and
-// the SHA-256 of the body for the others.
+// BenchmarkAgainstFloor compares a request with its floor: the bare handler for a request
+// without a key, and the bare handler plus a SHA-256 of the body for the others. It times
+// both in turn and compares the medians, because the machine may be busy.
 func BenchmarkAgainstFloor(b *testing.B) {
 	for name, work := range map[string]load.Work{"1KiB": load.Small, "256KiB": load.Large} {
 		bare := http.Handler(work)
@@ -98,8 +97,8 @@ func BenchmarkAgainstFloor(b *testing.B) {
 	}
 }
 
-// compare reports the median times of floor and f and how many times the one the other
-// is. Both take turns, in batches that are long for the clock and short for the scheduler.
+// compare reports the median times of floor and f, and their ratio. Both take turns, in
+// batches that are long for the clock and short for the scheduler.
 func compare(b *testing.B, floor, f func()) {
 	b.Helper()
 	const batch = 16
@@ -123,7 +122,7 @@ func compare(b *testing.B, floor, f func()) {
 	b.ReportMetric(0, "ns/op") // of a batch of both: it says nothing
 }
 
-// What a request costs in allocations is part of what the README promises.
+// The README promises how many allocations a request costs.
 func TestAllocations(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
@@ -142,9 +141,9 @@ func TestAllocations(t *testing.T) {
 	require.LessOrEqual(t, replay, 4.0, "replay")
 }
 
-// How many bytes a request allocates is bounded by the size of what is kept of it: the
-// body of the request while it runs, and its answer. A replay keeps neither; what it does
-// allocate is what the garbage collector has taken out of the pools.
+// A request allocates no more bytes than the guard keeps of it: the body of the request
+// while it runs, and its answer. A replay keeps neither; it allocates only what the garbage
+// collector has taken out of the pools.
 func TestAllocatedBytes(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

@@ -17,8 +17,8 @@ import (
 	"example.com/idempotency/internal/load"
 )
 
-// BenchmarkParallel is to be run with -cpu 1,2,4: what one core does, two do twice,
-// unless requests get in each other's way.
+// BenchmarkParallel is for -cpu 1,2,4: two cores do twice the work of one, unless requests
+// get in each other's way.
 func BenchmarkParallel(b *testing.B) {
 	parallel := func(b *testing.B, send func(c *load.Caller)) {
 		b.Helper()
@@ -54,16 +54,17 @@ func BenchmarkParallel(b *testing.B) {
 	})
 }
 
-// BenchmarkLiveKeys shows what a request costs among many records: what differs is the
-// caches of the processor, which hold few of them, and the garbage collector, which has
-// to look at all.
+// BenchmarkLiveKeys measures a request among many records. Their number matters to the
+// caches of the processor, which hold few of them, and to the garbage collector, which has
+// to look at all of them.
 func BenchmarkLiveKeys(b *testing.B) {
 	for _, live := range []int{1_000, 10_000, 100_000, 1_000_000} {
 		guard, err := idempotency.New(idempotency.NewMemoryStore(idempotency.WithMaxEntries(2*live+10_000_000)), idempotency.SharedScope)
 		require.NoError(b, err)
 		work := load.Small.Answering(128)
 		h, c := guard.Handler(work), load.NewCaller(work)
-		// Keys are made when they are sent: those of a network are in the cache too.
+		// The benchmark makes each key when it sends it: a key from the network is in the
+		// cache too.
 		key := func(i int) string { return "live-" + strconv.Itoa(i) }
 		churn := guard.With(expiring).Handler(work)
 		filled := false
@@ -95,10 +96,10 @@ func BenchmarkLiveKeys(b *testing.B) {
 	}
 }
 
-// BenchmarkExpiries is the steady state of a service whose records come, stay for their
-// time and go: each first run finds one that has just expired and is the oldest of all.
-// The time is as long as half a million requests take, so that as many are live. What is
-// to be seen is not the mean but the longest: nothing may stop for a sweep.
+// BenchmarkExpiries is the steady state of a service. Records come, stay for their time and
+// go, and each first run finds that the oldest has just expired. A record stays for as long
+// as half a million requests take. The longest request counts here and not the mean:
+// nothing may stop for a sweep.
 func BenchmarkExpiries(b *testing.B) {
 	const warm = 500_000
 	store := idempotency.NewMemoryStore(idempotency.WithMaxEntries(100_000_000))
@@ -130,8 +131,8 @@ func BenchmarkExpiries(b *testing.B) {
 	}
 }
 
-// BenchmarkStorm sends one new request a thousand times at once: one run, and for all
-// others a refusal or the answer.
+// BenchmarkStorm sends one new request a thousand times at once. One of them runs, and the
+// others get a refusal or the answer.
 func BenchmarkStorm(b *testing.B) {
 	const storm = 1000
 	h := benchGuard(b, load.Small)

@@ -11,8 +11,8 @@ import (
 	"example.com/idempotency/internal/guardtest"
 )
 
-// BenchmarkMemoryStore shows that the cost of a call does not depend on the number of
-// keys that are alive.
+// BenchmarkMemoryStore shows that the number of live keys does not change the cost of a
+// call.
 func BenchmarkMemoryStore(b *testing.B) {
 	for _, live := range []int{1_000, 10_000, 100_000, 1_000_000} {
 		keys := guardtest.MemoryKeys(2 * live)

@@ -12,9 +12,9 @@ import (
 	"example.com/idempotency/internal/redistest"
 )
 
-// BenchmarkRedis compares the store with the least that its round trips can cost:
-// beside the time, which includes them, it reports by how much the median of an
-// operation exceeds that of as many pings in between.
+// BenchmarkRedis compares the store with the least that its round trips can cost. Beside
+// the time of an operation it reports the ratio of its median to that of as many pings in
+// between.
 func BenchmarkRedis(b *testing.B) {
 	server := redistest.Start(b)
 	client := guardtest.RedisClient(b, server.Addr)

@@ -20,9 +20,9 @@ import (
 	"example.com/idempotency/internal/redistest"
 )
 
-// BenchmarkWaiters holds a thousand duplicates until their runs end, and reports the
-// median time from the end of the last run to the last answer, and the connections that
-// the waiting takes beside those that claims use. No goroutine may be left over.
+// BenchmarkWaiters holds a thousand duplicates until their runs end. It reports the median
+// time from the end of the last run to the last answer, and the connections that waiting
+// needs beside those of the claims. No goroutine may be left over.
 func BenchmarkWaiters(b *testing.B) {
 	server := redistest.Start(b)
 	for name, store := range map[string]func(b *testing.B) watchedStore{
@@ -94,8 +94,8 @@ func measureWaiters(b *testing.B, shared watchedStore, server *redistest.Server,
 		for n := range waiters {
 			send(names[n%keys])
 		}
-		// Each has claimed, and of those who wait for a key one has claimed again since it
-		// watches.
+		// Every request has claimed once. For each key, the one that leads the wait has
+		// claimed again since it watches.
 		want := claimed + int64(waiters+2*keys)
 		require.Eventually(b, func() bool { return store.claims.Load() >= want }, time.Minute, time.Millisecond)
 		connections = max(connections, listeners())
@@ -104,7 +104,7 @@ func measureWaiters(b *testing.B, shared watchedStore, server *redistest.Server,
 		start := time.Now()
 		requests.Wait()
 		times = append(times, time.Since(start))
-		// What remains are the connections of the client and the subscription.
+		// The connections of the client and the subscription remain.
 		require.Eventually(b, func() bool { return runtime.NumGoroutine() <= before+2 }, time.Minute, time.Millisecond)
 	}
 	slices.Sort(times)

@@ -18,7 +18,7 @@ import (
 	"example.com/idempotency/storetest"
 )
 
-// operations is docs/operations.md.
+// operations returns the text of docs/operations.md.
 func operations(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("../../docs/operations.md")
@@ -26,7 +26,8 @@ func operations(t *testing.T) string {
 	return string(b)
 }
 
-// documentedAccount is the command in docs/operations.md that makes the account, in words.
+// documentedAccount returns the words of the command in docs/operations.md that creates the
+// account.
 func documentedAccount(t *testing.T) []string {
 	t.Helper()
 	var found []string
@@ -39,7 +40,8 @@ func documentedAccount(t *testing.T) []string {
 	return strings.Fields(found[0])
 }
 
-// documentedAddition is what the table below it adds for one purpose.
+// documentedAddition returns the words that the table below that command adds for one
+// purpose.
 func documentedAddition(t *testing.T, purpose string) []string {
 	t.Helper()
 	_, row, ok := strings.Cut(operations(t), "\n| "+purpose+" | `")
@@ -48,8 +50,8 @@ func documentedAddition(t *testing.T, purpose string) []string {
 	return strings.Fields(strings.ReplaceAll(row, `\|`, "|"))
 }
 
-// redisAccount makes an account on servers by such a command and returns a client that
-// uses it.
+// redisAccount creates an account on the servers with such a command and returns a client
+// that uses it.
 func redisAccount(t testing.TB, servers []*redistest.Server, account []string) redis.UniversalClient {
 	t.Helper()
 	user := "user-" + guardtest.RedisKey()
@@ -72,8 +74,8 @@ func redisAccount(t testing.TB, servers []*redistest.Server, account []string) r
 	return client
 }
 
-// The whole contract of a store holds under the account that the documentation gives it.
-// Each case has an account for a prefix of its own, on one server.
+// A store passes the whole contract with the account from the documentation. Each case has
+// its own account, with its own prefix, on one shared server.
 func TestRedisContractUnderTheDocumentedAccount(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -90,7 +92,8 @@ func TestRedisContractUnderTheDocumentedAccount(t *testing.T) {
 	}})
 }
 
-// Each permission is needed: without it something fails, and says why.
+// The account needs each of its permissions. Without one of them some call fails and names
+// it.
 func TestRedisAccountHasNothingToSpare(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -109,10 +112,12 @@ func TestRedisAccountHasNothingToSpare(t *testing.T) {
 	}
 }
 
-// notPermitted is in what the server says of a command outside of scripts, and in them.
+// notPermitted occurs in what the server says about a forbidden command, inside a script or
+// outside.
 var notPermitted = regexp.MustCompile("NOPERM|The user executing the script can't|not allowed from script")
 
-// exerciseAccount does all that a store does and returns what it was not permitted.
+// exerciseAccount makes every kind of call that a store makes and returns those that the
+// server refused.
 func exerciseAccount(t *testing.T, client redis.UniversalClient) error {
 	t.Helper()
 	var denied []error
@@ -155,7 +160,7 @@ func exerciseAccount(t *testing.T, client redis.UniversalClient) error {
 	if denied != nil {
 		return errors.Join(denied...) // below, what is denied may be answered by silence
 	}
-	// What the subscription does when it has been quiet, and when nobody waits any more.
+	// The subscription sends these when it has been quiet, and when nobody waits any more.
 	sub := client.Subscribe(ctx, "idem:settled")
 	defer func() { _ = sub.Close() }()
 	for _, send := range []func() error{
@@ -171,7 +176,7 @@ func exerciseAccount(t *testing.T, client redis.UniversalClient) error {
 	return nil
 }
 
-// The account reaches no data but the records, and nothing of the server.
+// The account reaches the records and no other data, and it cannot administer the server.
 func TestRedisAccountReachesNothingElse(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--acl-pubsub-default", "allchannels") // as up to 6.2
@@ -219,7 +224,7 @@ func TestRedisAccountReachesNothingElse(t *testing.T) {
 		require.Error(t, err, "%v", command)
 		require.Regexp(t, notPermitted, err.Error(), "%v", command)
 	}
-	// Who may not listen is told so instead of waiting for ever.
+	// A store that may not listen says so and does not wait for ever.
 	other := guardtest.RedisStore(t, client, idempotency.WithPrefix("other:"))
 	_, err = other.Claim(ctx, key, c)
 	require.ErrorContains(t, err, "NOPERM")

@@ -22,9 +22,9 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// The slot of a record moves to another server during a run, one stage at a time. In
-// each of them the run records a step and keeps its claim, duplicates are refused, and
-// runs can begin and end, all with the documented account.
+// The slot of a record moves to another server during a run, one stage at a time. At each
+// stage the run records a step and keeps its claim, the guard refuses duplicates, and other
+// runs begin and end. The store uses the documented account.
 func TestRedisSlotMoves(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]idempotency.RedisOption{
@@ -76,7 +76,8 @@ func TestRedisSlotMoves(t *testing.T) {
 				}
 				reached <- stage
 				<-done
-				// A client that has learned nothing yet, and one that has seen it all.
+				// One client that has learned nothing yet, and one that has seen every
+				// stage.
 				for who, store := range map[string]*idempotency.RedisStore{"fresh": open(), "old": p.store} {
 					for what, h := range map[string]*guardtest.Counter{"small": small, "large": large} {
 						other := newRedisProcess(t, store, h)
@@ -100,8 +101,8 @@ func TestRedisSlotMoves(t *testing.T) {
 	}
 }
 
-// A slot that no server answers for is an outage for its keys alone: they are refused and
-// not run, and a run that has begun is recorded when the slot is served again.
+// When no server answers for a slot, only its keys suffer: the guard refuses them and runs
+// nothing. A run that had begun is recorded when a server answers for the slot again.
 func TestRedisSlotNotServed(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2, false)
@@ -141,8 +142,8 @@ func TestRedisSlotNotServed(t *testing.T) {
 	require.EqualValues(t, 1, h.Runs.Load())
 }
 
-// The master that holds a record is killed during the run. What had reached its replica
-// goes on there: the run is recorded, and nothing runs twice.
+// The master that holds a record is killed during the run. Its replica continues with
+// everything it had received: the run is recorded, and nothing runs twice.
 func TestRedisClusterFailoverDuringRun(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, true)
@@ -153,7 +154,7 @@ func TestRedisClusterFailoverDuringRun(t *testing.T) {
 	recorded, running, later := guardtest.Call{Key: "recorded"}, guardtest.Call{Key: "running"}, guardtest.Call{Key: "later"}
 	done := h.start(t, p, running)
 	require.Equal(t, "run 2", p.Do(t, recorded).Body)
-	// Replicas follow in order: when they have this they have the rest.
+	// A replica applies writes in order: when it has this one, it has the others too.
 	last := guardtest.RedisStore(t, guardtest.RedisClient(t, cluster.Addrs()...), prefix, idempotency.WithReplicas(1, guardtest.RedisPatience))
 	_, err := last.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
 	require.NoError(t, err)
@@ -169,8 +170,8 @@ func TestRedisClusterFailoverDuringRun(t *testing.T) {
 	require.Zero(t, p.events.Count(idempotency.EventLeaseLost))
 }
 
-// A Cluster client may be told to read from replicas. Records are read from their master
-// all the same: a replica may not have them yet.
+// An application may let its Cluster client read from replicas. The store still reads
+// records from their master, because a replica may not have them yet.
 func TestRedisReadsTheMaster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2, true)
@@ -181,8 +182,8 @@ func TestRedisReadsTheMaster(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	s := guardtest.RedisStore(t, client)
 	ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
-	// The client asks any node for what it knows of the Cluster and its commands, so that
-	// the replicas must not sleep yet.
+	// The client asks an arbitrary node about the Cluster and its commands, so the replicas
+	// must not sleep yet.
 	require.Eventually(t, func() bool {
 		client.ReloadState(ctx)
 		var known atomic.Int64
@@ -213,7 +214,7 @@ func TestRedisReadsTheMaster(t *testing.T) {
 	require.Error(t, client.HLen(soon, "idem:"+key).Err(), "a read of the program's own does go to a replica")
 }
 
-// A slot that moves does not hide its records from List.
+// List finds the records of a slot that is moving.
 func TestRedisListWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2, false)
@@ -243,7 +244,7 @@ func TestRedisListWhileASlotMoves(t *testing.T) {
 	requireListed("moved")
 }
 
-// Redis writes an address of IPv6 without brackets where it sends a client on.
+// In a redirection, Redis writes an IPv6 address without brackets.
 func TestRedisSlotMovesToIPv6(t *testing.T) {
 	t.Parallel()
 	to := miniredis.NewMiniRedis()

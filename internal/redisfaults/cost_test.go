@@ -12,8 +12,8 @@ import (
 	"example.com/idempotency/internal/redistest"
 )
 
-// A first run costs two commands, a replay and a conflict one each: what a server
-// receives is counted, what its scripts call in turn is listed beside it.
+// A first run costs two commands; a replay and a conflict cost one each. The test counts
+// every command that a server receives, and lists the ones that its scripts call in turn.
 func TestRedisRoundTrips(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -36,7 +36,7 @@ func TestRedisRoundTrips(t *testing.T) {
 				require.NoError(t, s.Renew(ctx, key, c.Owner))
 				require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{TTL: time.Hour}))
 			}
-			// On the way are connections that a server has just been found by.
+			// A client that discovers a server sends these, at any time.
 			ours := func() map[string]int {
 				calls := b.calls(t)
 				for _, other := range []string{
@@ -122,7 +122,7 @@ func TestRedisRecordIsCompact(t *testing.T) {
 	require.Less(t, server.Do(t, "MEMORY", "USAGE", "idem:"+key), int64(250))
 }
 
-// The budget is what the client library needs for the same commands, and a little.
+// The budget is what the client library allocates for the same commands, plus a little.
 func TestRedisAllocations(t *testing.T) {
 	server := redistest.Start(t)
 	client := guardtest.RedisClient(t, server.Addr)

@@ -13,9 +13,9 @@ import (
 	"example.com/idempotency/internal/redistest"
 )
 
-// A server that is also somebody's cache makes room for it as its policy says. Check
-// refuses every policy but one; what it costs to ignore that is counted. The figures are
-// those of docs/operations.md.
+// A server that also serves as a cache evicts records as its policy says. Check refuses
+// every policy but one. This test counts the records that each of the others loses;
+// docs/operations.md shows its figures.
 func TestRedisEviction(t *testing.T) {
 	t.Parallel()
 	const claims, room = 500, 2 << 20

@@ -17,10 +17,10 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// A store that has been emptied during a run cannot keep others from running too. What
-// remains is that nobody is told something that is not so: a run finds its answer
-// recorded if nobody came in between, and otherwise it neither changes the record of the
-// other run nor shows an answer that nobody else will see.
+// A store that was emptied during a run cannot prevent a second run. It can still keep both
+// from lying to their clients. If nobody came in between, the first run finds its answer
+// recorded. Otherwise it does not touch the record of the other run, and does not show an
+// answer that no other client will see.
 func TestRedisFlushedDuringRun(t *testing.T) {
 	t.Parallel()
 	answers := map[string]string{"small": "first", "large": strings.Repeat("first ", 5000)}
@@ -78,8 +78,8 @@ func redisFlushedDuringRun(t *testing.T, server *redistest.Server, flush, first 
 	})
 }
 
-// A run whose record is gone is told so by its next renewal or step, and what it gives
-// back is not the claim of another.
+// The next renewal or step tells a run that its record is gone. The run does not release
+// the claim of another.
 func TestRedisFlushedRunIsStopped(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -131,8 +131,9 @@ func TestRedisFlushedRunIsStopped(t *testing.T) {
 	require.EqualValues(t, 1, second.Runs.Load())
 }
 
-// A run that finds its record gone claims it anew, to record its answer. Where the replicas
-// are gone too, the claim is not confirmed, but it is there: the answer follows it.
+// A run that finds its record gone claims the key anew in order to record its answer. If
+// the replicas are gone too, nobody confirms the claim, but it exists: the answer follows
+// it.
 func TestRedisFlushedWithoutReplicas(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)

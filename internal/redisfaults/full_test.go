@@ -15,8 +15,8 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// A server that is out of memory takes no new keys. The runs that it has begun go on as
-// if nothing was: they record steps, are renewed, end in every way, and are replayed.
+// A server that is out of memory accepts no new keys. Runs that have begun continue
+// undisturbed: they record steps, renew their leases, end in every way, and are replayed.
 func TestRedisFullDuringRuns(t *testing.T) {
 	t.Parallel()
 	const lease = 9 * time.Second

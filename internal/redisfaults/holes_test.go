@@ -18,9 +18,10 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// A network that swallows everything in one direction. What the server has executed
-// unheard is a claim without an owner in one of them, and an answer that is recorded
-// without its run knowing; in the other nothing has happened. Nobody can tell which.
+// The network swallows everything in one direction. In one direction, the server executes
+// calls whose replies nobody hears: a claim without an owner, and a recorded answer that
+// its run does not know about. In the other direction, nothing has happened. No client can
+// tell the two apart.
 func TestRedisBlackHole(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -57,7 +58,8 @@ func TestRedisBlackHole(t *testing.T) {
 	})
 }
 
-// Every message takes a tenth of a second each way: all is slow, and all is right.
+// Every message takes a tenth of a second each way: everything is slow, and everything is
+// right.
 func TestRedisSlowNetwork(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -81,9 +83,9 @@ func TestRedisSlowNetwork(t *testing.T) {
 	require.Zero(t, p.events.Count(idempotency.EventStoreError))
 }
 
-// Idle connections that have died are not found out by requests: those that were reset
-// are not used, and those that are silent are given up in time for another try, if the
-// client's ReadTimeout leaves any.
+// A request does not have to discover that an idle connection has died. The client does not
+// use connections that were reset. It gives up silent ones in time for another try, if its
+// ReadTimeout leaves any.
 func TestRedisStaleConnections(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

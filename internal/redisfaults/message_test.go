@@ -52,11 +52,10 @@ var wireOps = map[string]wireOp{
 	"hold":           {"settle", "small", 502, 0, 1},
 }
 
-// Whichever message to the server is lost, or its reply, and whether or not the client
-// library sends it again: every client that retries gets one and the same answer, no run
-// and no step is repeated, and none loses its lease. All runs are of routes where a run
-// that has begun is never repeated, so that a claim which nobody knows of, if it stayed
-// behind, would show as a key that is held.
+// One message to the server is lost, or its reply, and the client library sends it again or
+// does not. In every case all clients that retry get one and the same answer, no run and no
+// step is repeated, and no run loses its lease. The routes never repeat a run that has
+// begun. An orphaned claim would therefore show as a held key.
 func TestRedisMessageLost(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)
@@ -139,8 +138,7 @@ func (c wireFault) test(t *testing.T, master *redistest.Server) {
 	require.NoError(t, p.guard.Shutdown(t.Context()))
 }
 
-// persist makes a request as a client that retries does: until there is an answer that
-// does not ask for it.
+// persist sends a request again until the answer does not ask for a retry.
 func (p *redisProcess) persist(t *testing.T, c guardtest.Call) guardtest.Reply {
 	t.Helper()
 	var got guardtest.Reply

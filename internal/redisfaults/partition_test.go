@@ -15,10 +15,10 @@ import (
 	"example.com/idempotency/internal/redistest"
 )
 
-// A master that is cut off from its replica goes on answering the clients on its side,
-// until they hear that the replica has taken its place. What it acknowledged in between
-// is lost, unless the acknowledgement waited for the replica. The figures are those of
-// docs/operations.md.
+// A master that is cut off from its replica goes on answering the clients on its side until
+// they learn that the replica has replaced it. Whatever it acknowledged in between is lost,
+// unless the acknowledgement waited for the replica. docs/operations.md shows the figures
+// of this test.
 func TestRedisPartition(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -63,9 +63,9 @@ func TestRedisPartition(t *testing.T) {
 	}
 }
 
-// A run outlasts its lease by renewals. Those that only a master has that is cut off keep
-// nobody from the key once its replica has taken its place: the run is not sure of it any
-// more by then.
+// A run outlasts its lease by renewals. Renewals that only a cut-off master knows about
+// protect nothing once the replica has replaced it. By then the run is no longer sure of
+// its lease.
 func TestRedisPartitionDuringRun(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)
@@ -96,7 +96,7 @@ func TestRedisPartitionDuringRun(t *testing.T) {
 	require.False(t, runs[1].Valid())
 }
 
-// A master dies under load, and its replica takes its place with what had reached it.
+// A master dies under load, and its replica replaces it with everything it had received.
 func TestRedisMasterKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]idempotency.RedisOption{

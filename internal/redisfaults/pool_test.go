@@ -19,8 +19,9 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// A run that is longer than its lease keeps it while a storm of other requests queues
-// for the few connections of the store's client: each takes one for one round trip only.
+// A run that is longer than its lease keeps it while a storm of other requests queues for
+// the few connections of the store's client: each request takes a connection for one round
+// trip only.
 func TestRedisRenewalsSurviveAStorm(t *testing.T) {
 	t.Parallel()
 	const lease = 9 * time.Second
@@ -49,11 +50,10 @@ func TestRedisRenewalsSurviveAStorm(t *testing.T) {
 	require.EqualValues(t, 1, h.Runs.Load())
 }
 
-// An application that keeps all connections of the client that it shares with the store
-// keeps the store from renewing. The run is told before anybody else can have its claim,
-// nothing new is run, and the answer is recorded all the same as soon as there is a
-// connection; until then nobody sees it. With a client of its own the store does not
-// notice.
+// An application that uses up the connections of a client which it shares with the store
+// keeps the store from renewing. The guard tells the run before another can take its claim,
+// and starts nothing new. It records the answer as soon as there is a connection; until
+// then nobody sees it. A store with its own client does not notice.
 func TestRedisPoolExhausted(t *testing.T) {
 	t.Parallel()
 	const lease = 6 * time.Second

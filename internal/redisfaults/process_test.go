@@ -15,11 +15,11 @@ import (
 	"example.com/idempotency/internal/guardtest"
 )
 
-// A redisProcess is a process of an application whose records are in Redis. Two of them
-// that work with the same servers stand for two replicas of one application. What the
-// servers and the network do is real, and so is time: what these tests wait for has
-// generous deadlines, and a run that keeps its lease by renewals has one of six seconds at
-// least: on a busy machine a turn may take more than one.
+// A redisProcess is a process of an application that keeps its records in Redis. Two of
+// them on the same servers are two replicas of one application. Servers, network and time
+// are real, so deadlines in these tests are generous. A run that keeps its lease by
+// renewals has at least six seconds of lease, because a busy machine may be late by more
+// than one.
 type redisProcess struct {
 	*guardtest.Server
 	guard  *idempotency.Guard
@@ -32,7 +32,7 @@ func newRedisProcess(t testing.TB, store *idempotency.RedisStore, h http.Handler
 	p := &redisProcess{store: store, events: &guardtest.Events{}}
 	p.guard = guardtest.NewGuard(t, store, append([]idempotency.Option{idempotency.WithObserver(p.events.Observe)}, opts...)...)
 	p.Server = guardtest.ServeRecorder(t, p.guard.Handler(h))
-	// A test that has failed while its servers are away must not wait for them.
+	// A failed test must not wait for servers that are away.
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), guardtest.RedisPatience)
 		defer cancel()
@@ -41,8 +41,8 @@ func newRedisProcess(t testing.TB, store *idempotency.RedisStore, h http.Handler
 	return p
 }
 
-// sideBySide runs a subtest for each case, all at the same time. They wait more than they
-// work, which is not what the -parallel flag reckons with.
+// sideBySide runs a subtest for each case, all at the same time. The subtests wait more
+// than they work, so -parallel does not limit them.
 func sideBySide[T any](t *testing.T, cases map[string]T, test func(t *testing.T, c T)) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -53,7 +53,7 @@ func sideBySide[T any](t *testing.T, cases map[string]T, test func(t *testing.T,
 }
 
 // An interrupted handler answers with the number of its run. Its first run stops in the
-// middle, for the test to do something meanwhile; the others pass.
+// middle until the test lets it continue; later runs do not stop.
 type interrupted struct {
 	guardtest.Counter
 	begun chan struct{} // closed when the first run has got to the middle
@@ -61,8 +61,8 @@ type interrupted struct {
 	then  func(w http.ResponseWriter, r *http.Request)
 }
 
-// interrupt returns a handler whose first run does then, if that is not nil, when it
-// goes on.
+// interrupt returns a handler whose first run calls then, unless that is nil, when it
+// continues.
 func interrupt(then func(w http.ResponseWriter, r *http.Request)) *interrupted {
 	wait := make(chan struct{})
 	h := &interrupted{begun: make(chan struct{}), goOn: sync.OnceFunc(func() { close(wait) }), then: then}
@@ -80,7 +80,7 @@ func interrupt(then func(w http.ResponseWriter, r *http.Request)) *interrupted {
 	return h
 }
 
-// start begins the first run and returns when it has got to the middle.
+// start begins the first run and returns when it has reached the middle.
 func (h *interrupted) start(t *testing.T, p *redisProcess, c guardtest.Call) <-chan guardtest.Reply {
 	t.Helper()
 	t.Cleanup(h.goOn) // also when the test has failed
@@ -89,7 +89,7 @@ func (h *interrupted) start(t *testing.T, p *redisProcess, c guardtest.Call) <-c
 	return done
 }
 
-// requireReplay asks until the answer is a replay, and that of no other run.
+// requireReplay asks until it gets an answer, which must be the replay of that body.
 func (p *redisProcess) requireReplay(t *testing.T, c guardtest.Call, body string) {
 	t.Helper()
 	var got guardtest.Reply
@@ -101,8 +101,8 @@ func (p *redisProcess) requireReplay(t *testing.T, c guardtest.Call, body string
 	require.Equal(t, body, got.Body)
 }
 
-// acknowledge claims keys of its own from several goroutines at once, until ctx is done or
-// the store has acknowledged enough of them, and returns those that it has.
+// acknowledge claims new keys from several goroutines until ctx is done or the store has
+// acknowledged enough of them, and returns the acknowledged ones.
 func acknowledge(ctx context.Context, s *idempotency.RedisStore, enough int) map[string]idempotency.Claim {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -130,8 +130,8 @@ func acknowledge(ctx context.Context, s *idempotency.RedisStore, enough int) map
 	return acknowledged
 }
 
-// countLost returns how many of the claims, none of which has ended, the store would
-// grant to somebody else.
+// countLost returns how many of these claims, which are all still live, the store would
+// grant to another owner.
 func countLost(t *testing.T, s *idempotency.RedisStore, acknowledged map[string]idempotency.Claim) int {
 	t.Helper()
 	var lost atomic.Int64

@@ -17,9 +17,9 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// Servers refuse commands for many reasons. Whatever the reason, nothing is run, the
-// client is told to come back, and a run that ends meanwhile is recorded as soon as the
-// server takes commands again.
+// A server refuses commands for many reasons. For each of them the guard runs nothing and
+// tells the client to come back. A run that ends meanwhile is recorded as soon as the
+// server accepts commands again.
 func TestRedisServerRefuses(t *testing.T) {
 	t.Parallel()
 	type refusal struct {

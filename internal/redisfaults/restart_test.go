@@ -14,8 +14,8 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// A server that dies during a run and comes back. What it has persisted makes no
-// difference to the run itself, as long as nobody asks for the key before it ends.
+// A server dies during a run and comes back. Whether it had persisted anything makes no
+// difference to that run, as long as nobody asks for the key before it ends.
 func TestRedisRestartDuringRun(t *testing.T) {
 	t.Parallel()
 	sideBySide(t, map[string]bool{"appendonly yes": true, "appendonly no": false}, func(t *testing.T, persistent bool) {
@@ -58,9 +58,9 @@ func TestRedisRestartDuringRun(t *testing.T) {
 	})
 }
 
-// What kill -9 of a server costs: everything without an append-only file; nothing if it is
-// synced before each reply. In between the server may put off the write while a sync of
-// earlier ones is under way, and then loses what it has acknowledged meanwhile.
+// What kill -9 of a server costs. Without an append-only file it loses everything. With one
+// that is synced before each reply it loses nothing. In between, a server may postpone a
+// write while it syncs earlier ones, and then it loses writes that it has acknowledged.
 func TestRedisKillUnderLoad(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

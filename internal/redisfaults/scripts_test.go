@@ -16,8 +16,8 @@ import (
 	"example.com/idempotency/internal/redistest"
 )
 
-// A server may forget the scripts at any moment, between any two commands: requests do
-// not notice, and none runs twice.
+// A server may forget its scripts between any two commands. Requests do not notice, and
+// nothing runs twice.
 func TestRedisScriptsForgottenUnderLoad(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)

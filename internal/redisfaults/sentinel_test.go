@@ -14,10 +14,10 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// A master dies during a run, and the Sentinels put its replica in its place. With
-// WithReplicas nothing that was acknowledged is lost: the run that was in flight is
-// recorded by the new master and no key runs twice. In between requests are refused, as
-// they are while the new master has no replica of its own.
+// A master dies during a run, and the Sentinels replace it with its replica. With
+// WithReplicas no acknowledged record is lost: the new master records the run that was in
+// flight, and no key runs twice. The guard refuses requests in between, and until the new
+// master has a replica of its own.
 func TestRedisSentinelFailover(t *testing.T) {
 	t.Parallel()
 	f := redistest.StartFailover(t)

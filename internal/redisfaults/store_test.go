@@ -15,7 +15,7 @@ import (
 	"example.com/idempotency/internal/redistest"
 )
 
-// A server that has lost its scripts is given them again by every call.
+// Each call gives the scripts again to a server that has lost them.
 func TestRedisScriptsForgotten(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)
@@ -44,7 +44,7 @@ func TestRedisScriptsForgotten(t *testing.T) {
 	}
 }
 
-// A server that is out of memory takes no new keys, and settles those that it has.
+// A server that is out of memory accepts no new keys and settles the ones that it has.
 func TestRedisOutOfMemory(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, false)
@@ -146,13 +146,13 @@ func TestRedisCheck(t *testing.T) {
 	require.Error(t, guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr)).Check(ctx))
 }
 
-// A claim or an answer counts only when a replica has it: when the replica does not
-// confirm, the caller hears so, from whatever connection it asks again.
+// A claim or an answer counts only when a replica has it. If no replica confirms it, the
+// caller gets an error, whichever connection its next try uses.
 func TestRedisWithReplicas(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)
 	replica := redistest.StartReplica(t, master)
-	// A WAIT that went to the other master would be answered at once.
+	// The other master would answer a WAIT at once.
 	cluster := redistest.StartCluster(t, 2, true)
 	const prefix = "{one slot}:"
 	holder := 0
@@ -174,7 +174,7 @@ func TestRedisWithReplicas(t *testing.T) {
 			}
 			patient, hasty, elsewhere := open(10*time.Second), open(50*time.Millisecond), open(50*time.Millisecond)
 			key, c := guardtest.RedisKey(), guardtest.RedisClaim()
-			// A Cluster client asks any node for the list of commands at first, which
+			// A Cluster client first asks an arbitrary node for the list of commands, which
 			// must not be the one that sleeps.
 			for _, s := range []*idempotency.RedisStore{hasty, elsewhere} {
 				require.ErrorIs(t, s.Renew(ctx, key, c.Owner), idempotency.ErrNotOwner)
@@ -214,9 +214,9 @@ func TestRedisWithReplicas(t *testing.T) {
 	}
 }
 
-// A WAIT is about what has been written before it. Behind a call that is repeated, because
-// the reply to the first was lost, it would wait for nothing if the call found all done and
-// wrote nothing.
+// WAIT waits for the writes before it. A store repeats a call when it lost the first reply.
+// If the second call found everything done and wrote nothing, its WAIT would confirm
+// nothing.
 func TestRedisRepeatedCallsWrite(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t, "--repl-ping-replica-period", "3600")
@@ -254,10 +254,11 @@ func TestRedisRepeatedCallsWrite(t *testing.T) {
 	}
 }
 
-// A lease that a failover cuts short is taken over during its run, a step that it forgets is
-// begun again, a key that is no longer held is run again, and one that is held again has lost
-// the answer that it was given by hand: all of them wait for the replicas too. What a failover
-// may undo without harm does not.
+// A failover must not cut a lease short, or another takes over during the run. It must not
+// forget a step, or the step begins again. It must not free a held key, or the key runs
+// again, and it must not hold a resolved key again, or the answer by hand is lost. Calls
+// that do these things wait for the replicas. Calls that a failover can undo without harm
+// do not.
 func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)
@@ -307,8 +308,8 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	require.NoError(t, hasty.Resolve(ctx, key, 1, nil))
 }
 
-// After a failover of a Cluster the store asks for the new topology instead of turning
-// to the dead master until the client's next regular look, a minute later.
+// After a Cluster failover the store asks for the new topology. It does not turn to the
+// dead master until the client's next regular look, a minute later.
 func TestRedisClusterFailover(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*redistest.Server){
@@ -328,7 +329,7 @@ func TestRedisClusterFailover(t *testing.T) {
 				}
 			}
 			require.Eventually(t, func() bool {
-				// Too short for the client to see for itself that nobody is there.
+				// Too short for the client to find out by itself that the server is gone.
 				ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
 				defer cancel()
 				_, err := s.Claim(ctx, key, guardtest.RedisClaim())
@@ -342,7 +343,7 @@ func TestRedisClusterFailover(t *testing.T) {
 func TestRedisDeadline(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	// A client that tries once reports the deadline as it comes from the network.
+	// A client that tries only once reports the deadline as the network does.
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true, MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
 	s := guardtest.RedisStore(t, client)
@@ -376,7 +377,7 @@ func TestRedisDeadline(t *testing.T) {
 	}
 }
 
-// No outcome is made up for a server that cannot be reached.
+// The store invents no outcome when it cannot reach the server.
 func TestRedisUnreachable(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -392,8 +393,8 @@ func TestRedisUnreachable(t *testing.T) {
 	}
 }
 
-// A hook of the client may fail without giving the commands a result. That is a failure of
-// the store, and not what the zero of a reply would mean.
+// A hook of the client may fail and leave the commands without a result. That is a failure
+// of the store; the zero value of the reply must not be taken for an answer.
 func TestRedisHookThatRefuses(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)
@@ -430,7 +431,7 @@ func TestRedisHookThatRefuses(t *testing.T) {
 	require.ErrorIs(t, plain.Renew(ctx, key, c.Owner), guardtest.ErrDown)
 }
 
-// A refusingHook executes nothing, and says so only to who reads the error of the call.
+// A refusingHook executes nothing. Only the error of the call says so.
 type refusingHook struct{ commands, pipelines atomic.Bool }
 
 func (h *refusingHook) DialHook(next redis.DialHook) redis.DialHook { return next }

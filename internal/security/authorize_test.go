@@ -17,9 +17,9 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// A waysToAnAnswer are all the ways in which a recorded answer reaches a client who has not
-// caused it, or not seen it yet. Each returns what that client got. The recorded answer is
-// "recorded", with a Location.
+// waysToAnAnswer are all the ways in which a recorded answer reaches a client who has not
+// caused it, or has not seen it yet. Each returns the reply to that client. The recorded
+// answer is "recorded", with a Location.
 var waysToAnAnswer = map[string]func(t *testing.T, opts ...idempotency.Option) guardtest.Reply{
 	"repeated": func(t *testing.T, opts ...idempotency.Option) guardtest.Reply {
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), recordedIn(time.Second), opts...)
@@ -75,7 +75,7 @@ var waysToAnAnswer = map[string]func(t *testing.T, opts ...idempotency.Option) g
 	},
 }
 
-// recordedIn answers what waysToAnAnswer promises, after d.
+// recordedIn returns a handler that gives that answer after d.
 func recordedIn(d time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		time.Sleep(d)
@@ -85,7 +85,8 @@ func recordedIn(d time.Duration) http.Handler {
 	})
 }
 
-// Whoever may not see an answer does not get it in any way, nor what it would tell.
+// A client who may not see an answer gets neither the answer nor anything it would reveal,
+// in any of these ways.
 func TestEachWayToAnAnswerIsAuthorized(t *testing.T) {
 	t.Parallel()
 	for name, way := range waysToAnAnswer {

@@ -14,7 +14,7 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// How many requests of a process may wait for one key, and for all keys.
+// The numbers of requests of one process that may wait for one key, and for all keys.
 const (
 	roomPerKey = 1024
 	room       = 4096

@@ -13,9 +13,9 @@ import (
 	"example.com/idempotency/internal/guardtest"
 )
 
-// A single call that is swallowed, as by one connection that a firewall has forgotten,
-// costs somebody who waits for it half of the time that there is. The next one succeeds:
-// a step is recorded, and a run is settled in the foreground.
+// A single call disappears, for example on a connection that a firewall has forgotten. It
+// costs half of the time that the caller has. The next try succeeds: the step is recorded,
+// or the run is settled in the foreground.
 func TestOneHangingCallIsRepeatedInTime(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -51,8 +51,8 @@ func TestOneHangingCallIsRepeatedInTime(t *testing.T) {
 	}
 }
 
-// A run that is settled without hearing of it is refused its renewals. That is not the
-// loss of a lease, which somebody would be alarmed by.
+// The store has settled a run, but the reply was lost, so it refuses the next renewal. That
+// is not a lost lease and must not be reported as one.
 func TestSettledRunHasNotLostItsLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

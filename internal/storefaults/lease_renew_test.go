@@ -16,8 +16,8 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// Renewals that fail are tried again within the lease, so that a store that is away for
-// less than that costs nobody the claim.
+// A guard repeats failed renewals within the lease. A store that is away for less than that
+// costs nobody the claim.
 func TestRenewalIsTriedAgainWithinTheLease(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]guardtest.Fault{"refused": guardtest.Refuse, "reply lost": guardtest.LoseReply, "hanging": guardtest.Hang} {
@@ -62,9 +62,9 @@ func TestRenewalIsTriedAgainWithinTheLease(t *testing.T) {
 	}
 }
 
-// A run that cannot reach the store learns in time that its claim is no longer sure:
-// Valid is false a tenth before the lease ends, and the context is cancelled before
-// another can have taken over.
+// A run that cannot reach the store learns in time that it may lose its claim: Valid turns
+// false a tenth of the lease before its end, and the context is cancelled before another
+// run can take over.
 func TestLeaseIsLostWhenTheStoreStaysAway(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]func(left time.Duration) guardtest.Fault{
@@ -114,8 +114,8 @@ func TestLeaseIsLostWhenTheStoreStaysAway(t *testing.T) {
 	}
 }
 
-// As long as the lease is sure it is worth trying: the pauses between the tries do not
-// grow over the time that is left.
+// Another try is worthwhile as long as the lease is sure. The pauses between tries stay
+// shorter than the time that is left.
 func TestLeaseIsKeptWhenTheStoreComesBackInTime(t *testing.T) {
 	t.Parallel()
 	for _, lease := range []time.Duration{100 * time.Millisecond, 3 * time.Second, 6 * time.Second, guardtest.LeaseTime, time.Hour} {
@@ -132,8 +132,8 @@ func TestLeaseIsKeptWhenTheStoreComesBackInTime(t *testing.T) {
 	}
 }
 
-// A reply that comes late says only that the lease began at some time since the call was
-// sent. What is sure is counted from there.
+// A late reply only proves that the lease began some time after the call was sent. The
+// guard counts from the moment of sending.
 func TestSureTimeIsCountedFromSending(t *testing.T) {
 	t.Parallel()
 	slow := func(_ context.Context, proceed func() error) error {
@@ -171,8 +171,8 @@ func TestSureTimeIsCountedFromSending(t *testing.T) {
 	}
 }
 
-// A run that was told to stop and goes on all the same is still not overtaken if the store
-// comes back while the lease lasts.
+// A run that was told to stop may go on. If the store comes back before the lease ends,
+// nobody overtakes that run.
 func TestLostLeaseIsStillRenewed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -191,8 +191,8 @@ func TestLostLeaseIsStillRenewed(t *testing.T) {
 	})
 }
 
-// A renewal that the store refuses says for certain that the claim is another's, or nobody's:
-// the run is told at once, and not when its lease would have ended.
+// A refused renewal proves that the claim belongs to another run, or to none. The guard
+// tells the run at once and does not wait until the lease would have ended.
 func TestRefusedRenewalTellsTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// A store that hangs keeps a step no longer than it keeps the end of a run.
+// A hanging store delays a step no longer than it delays the end of a run.
 func TestStepThatCannotBeRecordedEndsInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -37,8 +37,8 @@ func TestStepThatCannotBeRecordedEndsInTime(t *testing.T) {
 	})
 }
 
-// A step whose lease ends while its mark is being recorded is not begun, and the mark is taken
-// away.
+// If the lease ends while the mark of a step is being recorded, the step does not begin,
+// and the mark is removed.
 func TestStepIsNotBegunByAMarkThatTookTooLong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -67,8 +67,8 @@ func TestStepIsNotBegunByAMarkThatTookTooLong(t *testing.T) {
 	})
 }
 
-// A run that may have been overtaken begins no further effect, and what it answers
-// because of that is not the answer to the request.
+// A run that may have been overtaken starts no further effect. An answer that it gives for
+// that reason is not the answer to the request.
 func TestStepIsNotBegunWithoutALease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -100,8 +100,8 @@ func TestStepIsNotBegunWithoutALease(t *testing.T) {
 	})
 }
 
-// A process that was paused finds its lease over before its own renewals do. Here they
-// are late because they are being reported.
+// A process that was paused finds its lease over before its own renewals do. Here they are
+// late because the observer is slow.
 func TestStepNoticesFirstThatTheLeaseIsOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -160,7 +160,8 @@ func TestStepThatCannotBeRecordedSaysSo(t *testing.T) {
 	})
 }
 
-// A store that comes back in time, and a reply that is lost, go unnoticed.
+// A run does not notice that the store was away, if it comes back in time, or that a reply
+// was lost.
 func TestStepIsRecordedWhenTheStoreComesBack(t *testing.T) {
 	t.Parallel()
 	for name, hit := range map[string]guardtest.Fault{"refused": guardtest.Refuse, "reply lost": guardtest.LoseReply, "hangs": guardtest.Hang} {
@@ -183,7 +184,7 @@ func TestStepIsRecordedWhenTheStoreComesBack(t *testing.T) {
 	}
 }
 
-// A run that was overtaken without noticing must not record over its successor.
+// A run that was overtaken without noticing must not change the record of its successor.
 func TestStepOfAnOvertakenRunIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -223,8 +224,8 @@ func TestStepOfAnOvertakenRunIsRefused(t *testing.T) {
 	})
 }
 
-// A step that the store refuses says that the run has lost its claim, and nothing waits for
-// a renewal to find out.
+// When the store refuses a step, the run has lost its claim. The guard says so without
+// waiting for a renewal.
 func TestStepThatIsRefusedEndsTheRun(t *testing.T) {
 	t.Parallel()
 	store := guardtest.NewStepFaultStore()

@@ -64,8 +64,8 @@ func TestFailOpenRunsVisibly(t *testing.T) {
 	})
 }
 
-// What runs unprotected within a step of another run takes part in neither: its steps would
-// be steps inside that one, and the keys that it derives the same each time.
+// A run without protection inside a step of another run takes part in neither record. Its
+// steps would be steps inside that step, and it would derive the same keys each time.
 func TestFailOpenRunIsNoPartOfAnother(t *testing.T) {
 	t.Parallel()
 	store := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
@@ -105,7 +105,7 @@ func TestFailOpenRunIsNoPartOfAnother(t *testing.T) {
 	require.Len(t, keys, 4)
 }
 
-// What a store says is an answer and no failure, so that nothing is to be undone.
+// A refusal by the store is an answer and not a failure, so the guard undoes nothing.
 func TestDefiniteRefusalsOfTheStore(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -134,8 +134,8 @@ func TestDefiniteRefusalsOfTheStore(t *testing.T) {
 	}
 }
 
-// A ghost: the claim was executed and its reply lost. Nobody runs, and the key would
-// stay blocked for a lease, or be held under Hold, if the guard did not give it back.
+// A ghost is a claim that was executed but whose reply was lost. Nobody runs under it. If
+// the guard did not release it, it would block the key for a lease, or hold it under Hold.
 func TestGhostClaimIsGivenBack(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -171,8 +171,8 @@ func TestGhostClaimIsGivenBack(t *testing.T) {
 	}
 }
 
-// A shutdown does not leave a ghost behind if the store comes back in time, and does not
-// wait for one that was probably never there.
+// A shutdown releases a ghost if the store comes back in time. It does not wait for a claim
+// that probably never existed.
 func TestShutdownGivesGhostClaimsBack(t *testing.T) {
 	t.Parallel()
 	t.Run("the store is away", func(t *testing.T) {
@@ -204,8 +204,8 @@ func TestShutdownGivesGhostClaimsBack(t *testing.T) {
 	})
 }
 
-// The effect has happened and the answer cannot be recorded: the client gets it all the
-// same, soon, nobody runs again, and it is recorded when the store is back.
+// The effect has happened, and the store cannot record the answer. The client still gets
+// the answer soon, nobody runs again, and the guard records it when the store is back.
 func TestAnswerIsRecordedWhenTheStoreIsBack(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -249,7 +249,7 @@ func TestAnswerIsRecordedWhenTheStoreIsBack(t *testing.T) {
 	}
 }
 
-// The whole store is away, for less than the lease.
+// The whole store is away for less than a lease.
 func TestOutageShorterThanTheLeaseRunsNothingTwice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -270,8 +270,8 @@ func TestOutageShorterThanTheLeaseRunsNothingTwice(t *testing.T) {
 	})
 }
 
-// Each kind of settling is repeated until it is acknowledged, which may be after it has
-// happened.
+// A guard repeats each kind of settling until the store acknowledges it, even if it had
+// already happened.
 func TestSettlingIsRepeated(t *testing.T) {
 	t.Parallel()
 	faults := map[string]func(int) guardtest.Fault{
@@ -308,7 +308,7 @@ func TestSettlingIsRepeated(t *testing.T) {
 	}
 }
 
-// A store that ignores deadlines hangs in its own goroutine, and hangs nobody else.
+// A store that ignores deadlines hangs in its own goroutine and delays nobody else.
 func TestDeafStoreHangsNobody(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -352,8 +352,8 @@ func TestDeafStoreHangsNobody(t *testing.T) {
 	}
 }
 
-// Each call that such a store does not come back from keeps a goroutine. When there are
-// many of them no more calls are made, of whatever kind, until it has come back.
+// Each call to such a store costs a goroutine until it returns. When there are many of
+// them, the guard makes no more calls of any kind until some return.
 func TestDeafStoreIsNotCalledWithoutEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -377,7 +377,7 @@ func TestDeafStoreIsNotCalledWithoutEnd(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // claims are given back, which are calls too
 		require.GreaterOrEqual(t, p.Store.Total(), bound)
-		// Those that were on their way when the bound was reached come on top.
+		// Calls that had begun when the bound was reached come on top.
 		require.LessOrEqual(t, p.Store.Total(), 2*bound+atOnce)
 
 		hear()
@@ -387,7 +387,7 @@ func TestDeafStoreIsNotCalledWithoutEnd(t *testing.T) {
 	})
 }
 
-// A long outage costs a bounded number of goroutines, however many requests fail in it.
+// A long outage costs a bounded number of goroutines, however many requests fail.
 func TestGhostClaimsAreBoundedByNumber(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -410,7 +410,7 @@ func TestGhostClaimsAreBoundedByNumber(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 
-		// The room is given back.
+		// The guard has room again.
 		p.Store.On("claim", guardtest.First(p.Store.Count("claim")+1, guardtest.Refuse))
 		before := p.Store.Count("release")
 		p.Do(t, guardtest.Call{Key: "after"})
@@ -419,8 +419,8 @@ func TestGhostClaimsAreBoundedByNumber(t *testing.T) {
 	})
 }
 
-// A guard that fails open runs what nobody knows anything about. A store that has told of
-// a record before it failed has said that somebody else has run, or runs.
+// A guard that fails open may run a key that it knows nothing about. If the store told it
+// of a record before it failed, another run exists or existed, and the guard refuses.
 func TestFailOpenDoesNotForgetWhatTheStoreHasSaid(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -464,7 +464,7 @@ func TestFailOpenDoesNotForgetWhatTheStoreHasSaid(t *testing.T) {
 	}
 }
 
-// An inspectedFaultStore fails in all but its inspection.
+// An inspectedFaultStore fails in everything except its inspection.
 type inspectedFaultStore struct {
 	*guardtest.FaultStore
 	idempotency.Inspector

@@ -17,8 +17,8 @@ import (
 
 const chunked = "Transfer-Encoding: chunked\r\n"
 
-// A message whose end two readers could see in different places is refused, and so is a
-// body that does not arrive as announced. Nothing has run, and nothing is claimed.
+// The server or the guard refuses a message whose end two readers could place differently,
+// and a body that does not arrive as announced. Nothing runs, and nothing is claimed.
 func TestWireRefusesBadBodies(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -76,9 +76,9 @@ func TestWireRefusesBadBodies(t *testing.T) {
 	}
 }
 
-// With a length and chunks net/http goes by the chunks, as RFC 9112 demands, and what
-// follows them is a request of its own. A front server that goes by the length has been
-// deceived; the record must not mix the two up.
+// If a message has both a length and chunks, net/http reads the chunks, as RFC 9112
+// demands, and treats the rest as another request. A front server that used the length has
+// been deceived; the record must not mix up the two requests.
 func TestWireLengthAndChunksAreTwoRequests(t *testing.T) {
 	t.Parallel()
 	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
@@ -101,7 +101,7 @@ func TestWireLengthAndChunksAreTwoRequests(t *testing.T) {
 	require.EqualValues(t, 2, h.Runs.Load())
 }
 
-// A body that drips in holds no record, and one that stops half-way is never run.
+// A body that drips in claims nothing, and a body that stops half-way is never run.
 func TestWireBodyThatDrips(t *testing.T) {
 	t.Parallel()
 	w := serveWire(t, &guardtest.Counter{})
@@ -111,7 +111,7 @@ func TestWireBodyThatDrips(t *testing.T) {
 	for i := range 4 {
 		slow.send("x")
 		broken.send("1\r\nx\r\n")
-		// Whatever the server makes of a drop it has made by the time it has answered this.
+		// When the server has answered this, it has dealt with the drop too.
 		w.ask(t, message("POST /charges", fmt.Sprintf("%sIdempotency-Key: %d\r\n%s%s", wireHost, i, wireEmpty, wireClose), ""))
 		require.Equal(t, i+1, w.store.Len(), "what has not arrived is claimed")
 		require.EqualValues(t, i+1, w.h.Runs.Load())
@@ -126,8 +126,8 @@ func TestWireBodyThatDrips(t *testing.T) {
 	require.EqualValues(t, 5, w.h.Runs.Load())
 }
 
-// A body that is not there when the server's time for reading is over is the client's
-// timeout. It has run nothing and may be sent again.
+// A body that is late for the server's read timeout is the client's timeout. Nothing has
+// run, and the client may send the request again.
 func TestWireBodyThatIsTooSlow(t *testing.T) {
 	t.Parallel()
 	for name, fields := range map[string]string{"declared": "Content-Length: 8\r\n", "chunked": chunked} {
@@ -149,7 +149,8 @@ func TestWireBodyThatIsTooSlow(t *testing.T) {
 	}
 }
 
-// A client that asks before it sends its body is told to send it only if it is wanted.
+// A client that asks before it sends its body is told to send it only if the server wants
+// it.
 func TestWireExpectContinue(t *testing.T) {
 	t.Parallel()
 	const expect = "Expect: 100-continue\r\n"
@@ -192,8 +193,8 @@ func TestWireExpectContinue(t *testing.T) {
 	})
 }
 
-// The trailer of a request reaches the handler and nothing else: it arrives after all
-// decisions that the header is there for.
+// The trailer of a request reaches the handler and decides nothing: it arrives after every
+// decision that the header takes part in.
 func TestWireTrailers(t *testing.T) {
 	t.Parallel()
 	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {

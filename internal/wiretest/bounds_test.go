@@ -20,7 +20,7 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// allocated returns how many bytes f allocates in all. Not for parallel tests.
+// allocated returns how many bytes f allocates. It is not for parallel tests.
 func allocated(f func()) int64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -29,9 +29,9 @@ func allocated(f func()) int64 {
 	return int64(after.TotalAlloc - before.TotalAlloc)
 }
 
-// A client that sends one key after another fills the store. It is refused then, and
-// nobody else loses anything: what is recorded is replayed, what runs is recorded, and
-// what is held stays held.
+// A client that sends ever new keys fills the store. The store then refuses that client,
+// and no other client loses anything: recorded answers are replayed, runs in flight are
+// recorded, and held keys stay held.
 func TestFullStoreRefusesNewKeysAndForgetsNone(t *testing.T) {
 	t.Parallel()
 	for name, limit := range map[string]idempotency.MemoryOption{
@@ -77,8 +77,8 @@ func TestFullStoreRefusesNewKeysAndForgetsNone(t *testing.T) {
 	}
 }
 
-// What is kept of a request or an answer is bounded, and what is over the bound is not
-// gathered first.
+// The guard keeps a bounded part of a request or an answer, and does not gather the excess
+// first.
 func TestLargeBodiesAreNotGathered(t *testing.T) { // not parallel: it measures
 	const huge, limit = 256 << 20, 1 << 20
 	t.Run("request", func(t *testing.T) {
@@ -120,8 +120,8 @@ func (b *countedBody) Read(p []byte) (int, error) {
 
 func (b *countedBody) Close() error { return nil }
 
-// Nothing is decompressed: what would be 8 MiB reaches the handler as the few KiB
-// that were sent, and is limited as that.
+// The guard decompresses nothing. A few KiB that would grow to 8 MiB reach the handler as
+// sent, and the limits count them as sent.
 func TestCompressedBodyIsNotDecompressed(t *testing.T) { // not parallel: it measures
 	var bomb bytes.Buffer
 	zip := gzip.NewWriter(&bomb)
@@ -146,8 +146,8 @@ func TestCompressedBodyIsNotDecompressed(t *testing.T) { // not parallel: it mea
 	}
 }
 
-// A thousand connections that wait cost what net/http needs for them and no goroutine of
-// ours, and all of them are answered.
+// A thousand waiting connections cost what net/http needs for them and not one goroutine of
+// the library, and each gets its answer.
 func TestThousandWaitersOnAServer(t *testing.T) { // not parallel: it measures
 	const waiters, keys = 1000, 20
 	leave := make(chan struct{})
@@ -177,11 +177,12 @@ func TestThousandWaitersOnAServer(t *testing.T) { // not parallel: it measures
 	for i := range waiters {
 		conns = append(conns, send(i%keys))
 	}
-	// Each has claimed, and of those who wait for a key one has claimed again since it watches.
+	// Every request has claimed once. For each key, the one that leads the wait has claimed
+	// again since it watches.
 	require.Eventually(t, func() bool { return store.Count("claim") == waiters+2*keys }, wirePatience, 10*time.Millisecond)
 	goroutines, memory := runtime.NumGoroutine()-idle, liveMemory()-memory
 	t.Logf("%d waiters: %d goroutines, %d KiB each", waiters, goroutines, memory/waiters>>10)
-	// Two of net/http for each connection, and a watch for each key.
+	// Two goroutines of net/http for each connection, and a watch for each key.
 	require.LessOrEqual(t, goroutines, 2*waiters+2*keys)
 	require.Less(t, memory/waiters, int64(64<<10))
 
@@ -194,7 +195,7 @@ func TestThousandWaitersOnAServer(t *testing.T) { // not parallel: it measures
 	require.EqualValues(t, keys, h.Runs.Load())
 }
 
-// liveMemory is what heap and stacks take after a collection.
+// liveMemory returns the size of heap and stacks after a collection.
 func liveMemory() int64 {
 	runtime.GC()
 	var m runtime.MemStats

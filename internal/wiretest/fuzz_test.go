@@ -13,9 +13,9 @@ import (
 	"example.com/idempotency/internal/guardtest"
 )
 
-// FuzzRequest sends what net/http can read as a request to a guard, twice: the handler
-// runs at most once, reads what the client sent, and runs for nobody whose key is not
-// recorded; and the second answer is that of the first.
+// FuzzRequest sends each request that net/http can read to a guard, twice. The handler runs
+// at most once, reads exactly what the client sent, and runs only under a recorded key. The
+// second answer equals the first.
 func FuzzRequest(f *testing.F) {
 	f.Add([]byte(message("POST /charges", wirePlain, "")))
 	f.Fuzz(func(t *testing.T, raw []byte) {

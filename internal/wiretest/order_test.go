@@ -14,8 +14,8 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// The tests of this file say what each kind of middleware does outside of a guard, and
-// what goes wrong inside, where that is not obvious.
+// The tests of this file show what each kind of middleware does outside of a guard and,
+// where that is not obvious, what goes wrong inside.
 
 // gzipped compresses answers for clients that accept it.
 func gzipped(next http.Handler) http.Handler {
@@ -44,7 +44,7 @@ func (w *gzipWriter) WriteHeader(status int) {
 
 func (w *gzipWriter) Write(p []byte) (int, error) { return w.zip.Write(p) }
 
-// Each client gets the encoding that it asked for, whoever came first.
+// Each client gets the encoding that it asked for, whichever client came first.
 func TestCompressionOutside(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
@@ -136,7 +136,8 @@ func TestPreflightPassesUntouched(t *testing.T) {
 	})
 }
 
-// A replay is behind the same door as the run: who is not let in is not served one.
+// The authorization in front of the guard covers replays too: a client who is not let in
+// gets none.
 func TestChecksOutsideRunBeforeReplays(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
@@ -171,7 +172,8 @@ func overriding(next http.Handler) http.Handler {
 	})
 }
 
-// Outside, the effective method is part of what the key is bound to. Inside it is not.
+// Outside of the guard, the effective method becomes part of the fingerprint. Inside it
+// does not.
 func TestMethodOverrideBelongsOutside(t *testing.T) {
 	t.Parallel()
 	method := func(name string) guardtest.Call {
@@ -207,8 +209,8 @@ func TestStrippedPrefixCounts(t *testing.T) {
 	})
 }
 
-// zipWriter is the compressing writer of many programs: the coding is announced before the
-// handler runs, and the status and header are those of the handler.
+// zipWriter compresses as many programs do: it announces the coding before the handler runs
+// and leaves status and header to the handler.
 type zipWriter struct {
 	http.ResponseWriter
 	zip io.Writer
@@ -225,7 +227,7 @@ func zipped(next http.Handler) http.Handler {
 	})
 }
 
-// What the guard knows is the length before compression.
+// The guard knows the length before compression.
 func TestCompressionThatIsAnnouncedFirst(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {

@@ -20,8 +20,8 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// A wire is a real server that a test talks to in bytes of its own, as a client does that
-// does not keep to the rules.
+// A wire is a real server to which a test sends arbitrary bytes, like a client that breaks
+// the rules.
 type wire struct {
 	addr  string
 	store *idempotency.MemoryStore
@@ -29,7 +29,7 @@ type wire struct {
 	guard *idempotency.Guard
 }
 
-// wirePatience bounds what a test waits for. Nothing here is expected to take it.
+// wirePatience is the longest that a test waits. Nothing here should take that long.
 const wirePatience = time.Minute
 
 // serveWire serves a handler behind a guard that requires a key. The test fails if
@@ -73,10 +73,10 @@ func (w *wire) dial(t testing.TB) *wireConn {
 	return &wireConn{conn.(*net.TCPConn), bufio.NewReader(conn)}
 }
 
-// send writes bytes, which the server need not read to their end.
+// send writes bytes. The server may stop reading before their end.
 func (c *wireConn) send(text string) { _, _ = io.WriteString(c, text) }
 
-// receive reads one answer, or returns false when there is none any more.
+// receive reads one answer. It returns false when no answer follows.
 func (c *wireConn) receive(t testing.TB) (guardtest.Reply, bool) {
 	t.Helper()
 	resp, err := http.ReadResponse(c.in, nil)
@@ -97,7 +97,7 @@ func (c *wireConn) receive(t testing.TB) (guardtest.Reply, bool) {
 	return got, true
 }
 
-// ask sends bytes on a connection of their own and returns all answers to them.
+// ask sends bytes on a new connection and returns all answers to them.
 func (w *wire) ask(t testing.TB, text string) (replies []guardtest.Reply) {
 	t.Helper()
 	conn := w.dial(t)
@@ -114,7 +114,8 @@ func (w *wire) ask(t testing.TB, text string) (replies []guardtest.Reply) {
 	}
 }
 
-// message returns a request: a request line, fields, each with its line end, and a body.
+// message returns a request made of a request line, fields with their line ends, and a
+// body.
 func message(line, fields, body string) string {
 	return line + " HTTP/1.1\r\n" + fields + "\r\n" + body
 }
@@ -128,8 +129,8 @@ const (
 	wirePlain = wireHost + wireKey + wireEmpty + wireClose
 )
 
-// A key that is not exactly one well-formed field value is refused by the guard, or by
-// net/http before it. The store sees nothing of it, and the connection's next user is
+// A key must be exactly one well-formed field value. Otherwise net/http or the guard
+// refuses the request, the store sees nothing of it, and the next user of the connection is
 // served.
 func TestWireRefusesBadKeys(t *testing.T) {
 	t.Parallel()
@@ -184,8 +185,8 @@ func TestWireRefusesBadKeys(t *testing.T) {
 	}
 }
 
-// requireUntouched checks that nothing has run and nothing is claimed, and that the
-// server is well.
+// requireUntouched checks that nothing has run, that nothing is claimed, and that the
+// server still works.
 func (w *wire) requireUntouched(t *testing.T) {
 	t.Helper()
 	require.Zero(t, w.h.Runs.Load())
@@ -193,8 +194,8 @@ func (w *wire) requireUntouched(t *testing.T) {
 	require.Equal(t, http.StatusCreated, w.ask(t, message("POST /charges", wirePlain, ""))[0].Status)
 }
 
-// Spellings of a key that are allowed name the same key, and what only looks like the
-// field does not get in its way.
+// All valid spellings name the same key, and fields that merely look similar do not
+// interfere.
 func TestWireKeysThatAreTheSame(t *testing.T) {
 	t.Parallel()
 	w := serveWire(t, &guardtest.Counter{})
@@ -216,8 +217,8 @@ func TestWireKeysThatAreTheSame(t *testing.T) {
 	require.Equal(t, 1, w.store.Len())
 }
 
-// By which name and form a retry addresses the service does not matter, and what it asks
-// of it does.
+// It does not matter by which name and in which form a retry addresses the service. Its
+// path and query do matter.
 func TestWireRequestTargets(t *testing.T) {
 	t.Parallel()
 	w := serveWire(t, &guardtest.Counter{})
