@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# What a program that uses the root module links: the standard library and go-redis,
-# and go-redis only because of store_redis*.go. Tests may import more.
+# Checks what a program links that uses the root module: the standard library and go-redis,
+# and go-redis only through store_redis*.go. Tests may import more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 redis=github.com/redis/go-redis/v9
 module=$(GOWORK=off go list -m)
 failed=0
 
-# The packages that a user can import or run, and those of the module that they are
-# made of. What only tests use, a helper in internal/ for example, is not among them.
+# The packages that a user can import or run, and the packages of the module that these
+# import. Packages that only tests use are not among them.
 public=$(go list ./... | grep -v /internal/)
 # shellcheck disable=SC2086 # one argument for each package
 linked=$(go list -deps $public | grep -E "^$module(/|\$)")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the workspace hides: that modules.txt, go.work and the go.mod files agree, and
-# that each module is tidy, builds and vets by itself.
+# Checks what the workspace hides: modules.txt, go.work and the go.mod files agree, and each
+# module is tidy, builds and vets by itself.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=0
@@ -15,8 +15,8 @@ if [ "$there" != "$listed" ] || [ "$there" != "$used" ]; then
 	failed=1
 fi
 
-# Users of the module inherit what it requires, but a program cannot be installed by
-# version from a module with replacements, and tools belong to the tools module.
+# Users of a module inherit its requirements. A program cannot be installed by version from a
+# module with replacements, and tools belong to the tools module.
 if grep -E '^(replace|exclude|tool|toolchain)\b' go.mod; then
 	echo "go.mod: the root module has no such lines"
 	failed=1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the command that README.md gives for the tests, as it stands there, with nothing
-# but Go on the PATH: that is the machine the README promises it for.
+# Runs the test command of README.md exactly as it stands there, with only Go on the PATH,
+# because the README promises that Go is enough.
 #
 # The command is the code block after the line <!-- test-command -->.
 set -euo pipefail

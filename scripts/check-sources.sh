@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What can be told from the files alone: Go files are formatted and have at most 500
-# lines, scripts pass shellcheck where it is installed, the table of mutants and
-# docs/guarantees.md fit the source.
+# Checks the files alone: Go files are formatted and have at most 500 lines, the table of
+# mutants and docs/guarantees.md match the source, and scripts pass shellcheck if that is
+# installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=0

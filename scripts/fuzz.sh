@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fuzzes every fuzz target of every module for a while, 20 s unless told.
+# Fuzzes every fuzz target of every module, each for 20 s by default.
 #   fuzz.sh [duration]
-# A failing input is written below the package's testdata/fuzz and shown: commit it.
+# It prints a failing input and writes it below the package's testdata/fuzz. Commit it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 budget=${1:-20s}

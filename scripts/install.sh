@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs, on Debian and Ubuntu, what the checks need beside Go and git: Redis (the
-# tests start servers of their own), a C compiler for the race detector, shellcheck.
+# Installs, on Debian and Ubuntu, what the checks need besides Go and git: Redis (the tests
+# start servers of their own), a C compiler for the race detector, shellcheck.
 set -euo pipefail
 
 missing=()
@@ -28,8 +28,8 @@ apt update -qq
 # shellcheck disable=SC2068,SC2086 # an entry may be two packages
 apt install -y -qq --no-install-recommends ${missing[@]}
 
-# The packages start services of their own unless RUNLEVEL (above) or a policy of the
-# machine keeps them from it, and systemd asks neither.
+# The packages start services unless RUNLEVEL (above) or a policy of the machine prevents it,
+# and systemd asks neither.
 if [ -d /run/systemd/system ] && [[ ${missing[*]} == *redis* ]]; then
 	"${as_root[@]}" systemctl disable --now redis-server redis-sentinel || true
 fi

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs golangci-lint over all modules, in the one version that .golangci.yml is written
-# for. A binary of that version on the PATH is used; otherwise one is built, once, into
-# the user's cache. It is no tool of the tools module because its two hundred
-# dependencies would then be resolved together with the library's.
+# Runs golangci-lint over all modules, in the version that .golangci.yml is written for. The
+# script uses a binary of that version from the PATH, or builds one into the user's cache,
+# once. The linter is not in the tools module, because its two hundred dependencies would then
+# be resolved together with those of the library.
 #   lint.sh            runs it; arguments go to golangci-lint run
-#   lint.sh install    only sees to it that it is there
+#   lint.sh install    only makes sure that it is there
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,8 +13,8 @@ version=2.12.2
 go=$(go env GOVERSION)
 go=${go%.*}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/idempotency-tools/golangci-lint-$version-$go
-# Results are kept by what a file contains, and name it by where it was: those of another
-# clone would not match the exclusions, which go by path.
+# The cache finds results by the content of a file, and the results contain its path. Results
+# from another clone would not match the exclusions, which are paths.
 export GOLANGCI_LINT_CACHE=$cache/results$PWD
 
 fits() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the directories of the repository's modules, one a line.
+# Prints the directories of the repository's modules, one on each line.
 #   modules.sh            all of them
 #   modules.sh released   those that are tagged and imported by others
 set -euo pipefail

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Gives the module another path, and with it every module of the repository:
+# Gives every module of the repository another path:
 #   scripts/rename-module.sh [--force] NEW/PATH
-# The path is rewritten in go.mod files, imports, documentation and settings, that is in
-# every text file that git does not ignore. A URL whose host and path happen to read the
-# same (https://example.com/…) is left alone.
+# It rewrites the path in go.mod files, imports, documentation and settings: in every text
+# file that git does not ignore. It leaves alone a URL with the same host and path
+# (https://example.com/…).
 #
-# It refuses to work on uncommitted changes, unless forced, so that what it does can be
-# looked at and undone. Doing it twice changes nothing more.
+# It refuses to work on uncommitted changes unless it is forced, so you can review and undo
+# its changes. A second run changes nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

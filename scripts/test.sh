@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs the tests of all modules with the race detector, in random order. Further
-# arguments go to go test.
+# Runs the tests of all modules with the race detector, in random order. It passes its
+# arguments to go test.
 #
-# With REDIS_REQUIRED=1 tests that need redis-server fail where it is missing, and none
-# of them may be skipped.
+# With REDIS_REQUIRED=1, tests that need redis-server fail if it is missing, and none of them
+# may skip.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

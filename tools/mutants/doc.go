@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Between these lines of the document stands the table that is generated.
+// The generated table stands between these lines of the document.
 const (
 	tableBegin = "<!-- mutants: what follows is written by go run ./tools/mutants -write -->"
 	tableEnd   = "<!-- mutants: end -->"
@@ -56,7 +56,7 @@ func withTable(doc, table string) (string, error) {
 	return before + tableBegin + "\n\n" + table + "\n" + tableEnd + "\n" + after, nil
 }
 
-// testFunc matches the name of what the testing package runs, in prose too.
+// testFunc matches the names of tests, benchmarks, fuzz targets and examples, also in prose.
 var testFunc = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark|Example)[A-Z]\w*`)
 
 // declaredTests returns the names of the tests, benchmarks, fuzz targets and examples of

@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// testMain is the name under which a package fails whose tests have all passed: by the
-// exit status that its TestMain chose, or by a crash between two tests.
+// testMain is the name for the failure of a package whose tests have all passed. Its TestMain
+// chose the exit status, or it crashed between two tests.
 const testMain = "TestMain"
 
-// A report is what one run of go test showed.
+// A report is the result of one run of go test.
 type report struct {
 	broken   bool // something did not compile
 	timedOut bool
@@ -37,7 +37,7 @@ func goTest(ctx context.Context, root, overlay, pattern string, timeout time.Dur
 	if overlay != "" {
 		line = append(line, "-overlay="+overlay)
 	}
-	// The time-out of go test begins when the test does; compiling may take a while too.
+	// The time-out of go test begins with the test. Compiling may take a while too.
 	ctx, cancel := context.WithTimeout(ctx, timeout+10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", append(line, args...)...)
@@ -98,8 +98,8 @@ func readReport(in io.Reader) *report {
 	}
 }
 
-// endPackage accounts for a package that has failed, with the tests that it had begun. If
-// it crashed or was stopped, those that were running have no result of their own.
+// endPackage records the failure of a package and of the tests that it had begun. If it
+// crashed or was stopped, running tests have no result of their own.
 func (r *report) endPackage(begun []string) {
 	explained := false
 	for _, name := range begun {
@@ -113,7 +113,7 @@ func (r *report) endPackage(begun []string) {
 	}
 }
 
-// dead returns the tests that failed, without those that only have a subtest that did.
+// dead returns the tests that failed. It leaves out a test if only a subtest of it failed.
 func (r *report) dead() []string {
 	var dead []string
 	names := slices.Sorted(maps.Keys(r.tests))

@@ -1,16 +1,16 @@
-// Command mutants takes the protections of the library out, one at a time, and demands
-// that the tests notice.
+// Command mutants takes out the protections of the library, one at a time, and demands that
+// the tests notice.
 //
 //	go run ./tools/mutants                run all mutants of the table
-//	go run ./tools/mutants -run regexp    those whose names match
-//	go run ./tools/mutants -list          name them
-//	go run ./tools/mutants -check         only see whether table and document fit the source
+//	go run ./tools/mutants -run regexp    run the mutants whose names match
+//	go run ./tools/mutants -list          list their names
+//	go run ./tools/mutants -check         only check that table and document match the source
 //	go run ./tools/mutants -write         write the table into the document
 //
-// It is run in the root of the repository. A mutant is an entry of the table: a text of
-// the source, what stands in its place when the protection is taken out, and the tests
-// that must die of it. It exits with status 1 if a mutant survives them, does not
-// compile, or hangs without being expected to.
+// Run it in the root of the repository. A mutant is an entry of the table: a text of the
+// source, the text that replaces it to take the protection out, and the tests that must fail
+// then. The command exits with status 1 if a mutant survives, does not compile, or hangs
+// unexpectedly.
 package main
 
 import (
@@ -85,7 +85,7 @@ func readTable(root string) ([]*mutant, error) {
 	return mutants, nil
 }
 
-// choose returns the mutants whose names match.
+// choose returns the mutants whose names match the pattern.
 func choose(mutants []*mutant, pattern string) ([]*mutant, error) {
 	re, err := regexp.Compile(pattern)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// A runner tries mutants on the tree at root, which it never changes: the compiler is
-// given the changed files in place of those that are there.
+// A runner tries mutants on the tree at root. It never changes the tree: the compiler gets
+// changed copies of the files.
 type runner struct {
 	root     string
 	parallel int           // how many at a time
@@ -24,8 +24,8 @@ type runner struct {
 	out      io.Writer
 }
 
-// run tries the mutants and prints a line for each. It fails if a test that must die does
-// not, first of all because it does not pass on the tree as it is.
+// run tries the mutants and prints a line for each. It fails if a test that must fail does not
+// fail, or does not pass on the unchanged tree.
 func (r *runner) run(ctx context.Context, mutants []*mutant) error {
 	start := time.Now()
 	if err := r.baseline(ctx, mutants); err != nil {
@@ -61,7 +61,7 @@ func (r *runner) line(verdict, name string, took time.Duration, detail string) {
 	fmt.Fprintln(r.out, strings.TrimRight(line, " "))
 }
 
-// A trial is what became of a mutant.
+// A trial is the result of trying a mutant.
 type trial struct {
 	m      *mutant
 	report *report
@@ -69,8 +69,8 @@ type trial struct {
 	took   time.Duration
 }
 
-// trials tries the mutants, as many at a time as the runner may, and yields them in the
-// order in which they end.
+// trials tries the mutants, several at a time, and yields the trials in the order in which
+// they end.
 func (r *runner) trials(ctx context.Context, mutants []*mutant) <-chan trial {
 	next := make(chan *mutant, len(mutants))
 	for _, m := range mutants {
@@ -95,8 +95,8 @@ func (r *runner) trials(ctx context.Context, mutants []*mutant) <-chan trial {
 	return ended
 }
 
-// baseline runs all that the mutants run on the tree as it is. A test that fails without
-// a mutant, or is skipped, would prove nothing with one.
+// baseline runs the tests of all mutants on the unchanged tree. A test that fails or skips
+// there would prove nothing with a mutant.
 func (r *runner) baseline(ctx context.Context, mutants []*mutant) error {
 	type job struct {
 		patterns, dies []string
@@ -163,7 +163,7 @@ func writeOverlay(dir, root string, files map[string]string) (string, error) {
 	}
 	replace := map[string]string{}
 	for name, text := range files {
-		// The name is kept at its end: the go command and the compiler look at it.
+		// The name ends as before, because the go command and the compiler look at its end.
 		there := filepath.Join(dir, fmt.Sprint(len(replace)), filepath.Base(name))
 		if err := errors.Join(os.MkdirAll(filepath.Dir(there), 0o700), os.WriteFile(there, []byte(text), 0o600)); err != nil {
 			return "", err
@@ -181,7 +181,7 @@ func writeOverlay(dir, root string, files map[string]string) (string, error) {
 // killed is the only good verdict.
 const killed = "killed"
 
-// judge tells what the trial of a mutant means.
+// judge returns the verdict on a trial.
 func judge(m *mutant, rep *report, err error) (verdict, detail string) {
 	if err != nil {
 		return "error", err.Error()
@@ -213,8 +213,8 @@ func judge(m *mutant, rep *report, err error) (verdict, detail string) {
 	return killed, detail
 }
 
-// explain prints what the tests said. Unless all of it is asked for, that is what stands
-// before the stacks of a crash, without the names of tests that come and go.
+// explain prints the output of the tests. Unless the user asks for all of it, it leaves out the
+// stacks of a crash and the names of tests that start and end.
 func (r *runner) explain(rep *report) {
 	const most = 40 // lines
 	said, _, _ := strings.Cut(rep.output, "\ngoroutine ")

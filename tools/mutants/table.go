@@ -106,7 +106,7 @@ func parseTable(text string) ([]*mutant, error) {
 	return mutants, errors.Join(errs...)
 }
 
-// complete ends the reading of a mutant and says what it lacks.
+// complete ends the reading of a mutant and reports what is missing.
 func (m *mutant) complete() error {
 	for i := range m.edits {
 		e := &m.edits[i]
@@ -124,7 +124,7 @@ func (m *mutant) complete() error {
 	return nil
 }
 
-// apply returns the files that the mutant changes, by path, as it leaves them.
+// apply returns, by path, the changed content of the files that the mutant changes.
 func (m *mutant) apply(root string) (map[string]string, error) {
 	files := map[string]string{}
 	for _, e := range m.edits {
@@ -144,7 +144,8 @@ func (m *mutant) apply(root string) (map[string]string, error) {
 	return files, nil
 }
 
-// pattern is the argument of -run: what the table says, or exactly the tests that die.
+// pattern returns the argument of -run: the one in the table, or exactly the tests that must
+// fail.
 func (m *mutant) pattern() string {
 	if m.run != "" {
 		return m.run

@@ -1,12 +1,12 @@
-// Command testsum turns the output of go test -json on its standard input into what a
-// person reads: the closing line of each package, everything about what failed, the
-// reason of each skip, and a last line with the totals.
+// Command testsum summarizes the output of go test -json on its standard input for a person: the
+// closing line of each package, everything about failures, the reason of each skip, and a last
+// line with the totals.
 //
 //	go test -json ./... | go run ./tools/testsum -forbid-skip 'redis-server'
 //
-// It exits with status 1 if a test or a package failed, if no test ran, or if a test
-// was skipped with a message that matches -forbid-skip: a machine that is supposed to
-// have everything the tests need must not pass by leaving tests out.
+// It exits with status 1 if a test or a package failed, if no test ran, or if a test skipped
+// with a message that matches -forbid-skip. A machine that should have everything the tests need
+// must not pass by skipping tests.
 package main
 
 import (
@@ -60,7 +60,7 @@ type event struct {
 	Action, Package, Test, Output string
 }
 
-// summary is what is known after the events read so far.
+// summary is the state after the events read so far.
 type summary struct {
 	w    io.Writer
 	open map[string]map[string][]string // output by package and test, "" being the package itself
@@ -75,7 +75,7 @@ type skip struct{ test, message string }
 func (s *summary) line(line string) {
 	var e event
 	if json.Unmarshal([]byte(line), &e) != nil || e.Action == "build-output" {
-		// What the compiler says, and what is no event at all.
+		// Output of the compiler, or a line that is not an event.
 		if e.Output != "" {
 			line = e.Output
 		}
@@ -114,9 +114,9 @@ func (s *summary) endTest(e event) {
 	}
 }
 
-// endPackage prints the package's closing line, and before it, if it failed, the
-// output of everything in it that did not pass: failed tests, and those that a panic
-// or a time-out left unfinished.
+// endPackage prints the package's closing line. If the package failed, it first prints the
+// output of every test that did not pass: failed tests, and tests that a panic or a time-out
+// left unfinished.
 func (s *summary) endPackage(e event) {
 	output := s.open[e.Package]
 	delete(s.open, e.Package)
