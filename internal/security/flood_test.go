@@ -20,8 +20,9 @@ const (
 	room       = 4096
 )
 
-// A client that repeats a request without end fills its own share of the room: the
-// duplicates above it are told at once to come back, and those of other keys wait.
+// A client that repeats a request without end fills only its own share of the room. The
+// guard tells the duplicates above it at once to come back, and requests with other keys
+// still wait.
 func TestFloodOfOneKeyLeavesRoomForOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -44,8 +45,8 @@ func TestFloodOfOneKeyLeavesRoomForOthers(t *testing.T) {
 	})
 }
 
-// Requests that wait hold a connection each, so that their number is bounded, and the
-// places are given back: by those who got their answer, and by those who gave up.
+// Each waiting request holds a connection, so their number is bounded. A request gives its
+// place back when it gets its answer, and when it gives up.
 func TestWaitingRoomIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -24,8 +24,8 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// What a client sends, and what is kept for it, marked so that it is found again. Key and
-// scope have what breaks lines of a log, and terminals.
+// A client sends these, and the guard keeps them, marked so that the test can find them
+// again. Key and scope contain sequences that break lines of a log, and terminals.
 const (
 	secretKey    = "key-of-the-client\n\x1b[31mlevel=ERROR msg=forged"
 	secretScope  = "tenant-of-the-client"
@@ -37,8 +37,8 @@ const (
 
 var errHostileBackend = errors.New("backend says\nlevel=ERROR msg=forged\x1b[31m")
 
-// A leakage is everything that a guard says to others than the client: its log, in both
-// of the usual forms, and its events; and what it says to clients instead of an answer.
+// A leakage is everything that a guard tells others: its log in both usual forms, its
+// events, and its refusals.
 type leakage struct {
 	text, json guardtest.LockedBuffer
 	events     guardtest.Events
@@ -49,9 +49,9 @@ func (l *leakage) logger() *slog.Logger {
 	return slog.New(slog.NewMultiHandler(slog.NewTextHandler(&l.text, nil), slog.NewJSONHandler(&l.json, nil)))
 }
 
-// Neither logs nor events show a client's key, scope, path or payload, a fingerprint, or
-// an answer, and nothing that comes from outside begins a line of its own. Problem
-// documents show no error of the backend or of the program's functions.
+// Neither logs nor events show a client's key, scope, path or payload, a fingerprint, or an
+// answer, and no text from outside begins a line of its own. Problem documents show no
+// error of the backend or of the application's functions.
 func TestNothingOfClientsIsLogged(t *testing.T) {
 	t.Parallel()
 	l := &leakage{}
@@ -175,7 +175,7 @@ func mustRequest(path string) *http.Request {
 	return r
 }
 
-// nameOfTheRecord returns the key that a store is given for the client's.
+// nameOfTheRecord returns the key that a store gets for the key of the client.
 func nameOfTheRecord(t *testing.T) (name string) {
 	t.Helper()
 	store := idempotency.NewMemoryStore()

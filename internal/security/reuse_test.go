@@ -15,8 +15,8 @@ import (
 	"example.com/idempotency/internal/load"
 )
 
-// Memory is used again, but never what a handler has seen: whatever it keeps after it has
-// returned stays as it was, and whatever it does to it reaches nobody else.
+// The guard reuses memory, but never memory that a handler has seen. Anything that a
+// handler keeps after it has returned stays as it was, and changes to it reach nobody else.
 func TestNothingThatAHandlerKeepsIsReused(t *testing.T) {
 	t.Parallel()
 	type kept struct {

@@ -19,8 +19,8 @@ import (
 	"example.com/idempotency/webhook"
 )
 
-// Tenants share a guard with all its abilities. What the handler does for acme brings the
-// key of each name into the state of that name; for any other tenant it just answers.
+// Tenants share a guard with all its abilities. For acme, the handler brings the key of
+// each name into the state of that name. Every other tenant gets a plain answer.
 type tenants struct {
 	*guardtest.Server
 	guard   *idempotency.Guard
@@ -74,7 +74,7 @@ func (s *tenants) charge(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, "step of %s, attempt %d", whose, op.Attempt())
 }
 
-// fill leaves a record of acme in each state. The run in flight ends with its reply.
+// fill leaves a record of acme in each state. The run in flight ends with the reply.
 func (s *tenants) fill(t *testing.T) (inFlight <-chan guardtest.Reply) {
 	t.Helper()
 	done := make(chan guardtest.Reply, 1)
@@ -95,7 +95,7 @@ func (s *tenants) fill(t *testing.T) (inFlight <-chan guardtest.Reply) {
 	return done
 }
 
-// states is what a tenant can look up of its keys.
+// states returns what a tenant can look up about its keys.
 func (s *tenants) states(t *testing.T, scope string) (states []string) {
 	t.Helper()
 	for _, key := range tenantKeys {
@@ -107,7 +107,8 @@ func (s *tenants) states(t *testing.T, scope string) (states []string) {
 
 var seconds = regexp.MustCompile(`_seconds":\d+`)
 
-// visit does all that a tenant can do with the keys, and returns all that it is told.
+// visit does everything that a tenant can do with the keys, and returns everything that it
+// is told.
 func (s *tenants) visit(t *testing.T, tenant string) (told []string) {
 	t.Helper()
 	tell := func(v ...any) { told = append(told, seconds.ReplaceAllString(fmt.Sprintln(v...), "")) }
@@ -143,10 +144,9 @@ func (s *tenants) visit(t *testing.T, tenant string) (told []string) {
 	return told
 }
 
-// What a tenant is told does not depend on what another has done: by replays, waits,
-// conflicts, mismatches, look-ups, jobs, steps and operators' calls it learns the same
-// whether all of its keys are taken by another or nobody else is there. And it leaves the
-// other's records as they are.
+// A tenant learns nothing about the others. Replays, waits, conflicts, mismatches,
+// look-ups, jobs, steps and operators' calls tell it the same whether another tenant uses
+// all of its keys or nobody does. It also leaves the records of the others as they are.
 func TestTenantCannotTellWhetherAnotherIsThere(t *testing.T) {
 	t.Parallel()
 	for name, store := range guardtest.SharedStores {
@@ -169,15 +169,16 @@ func TestTenantCannotTellWhetherAnotherIsThere(t *testing.T) {
 	}
 }
 
-// Scopes and keys with whatever means something to somebody.
+// Scopes and keys that mean something to a store, a parser or a terminal.
 var hostileNames = []string{
 	"a", "b", "ab", "a:", ":a", ":", "a\x00", "\x00a", "\x00", "\x01", "\x01a", "\x01a\x01", "{x}", "{x}1", "{", "}", "*", "?", "[a-z]*",
 	"a\nb", "\r\nDEL x\r\n", "$3\r\nabc", "' or 1=1 --", "idem:", "idem:settled", "\xff", "\xc3\x28", "\u202e", "\x1b[2J", "%00", "../..",
 	idempotency.Shared, strings.Repeat("x", 127), strings.Repeat("x", 128), strings.Repeat("x", 255),
 }
 
-// Each pair of scope and key is a record of its own, whatever is in it, and its name in
-// the store has one fixed form, which shows neither. No record is outside of the prefix.
+// Each pair of scope and key has its own record, whatever characters it contains. The name
+// in the store has one fixed form, which shows neither, and no record is outside of the
+// prefix.
 func TestHostileNamesAreRecordsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -204,8 +205,8 @@ func TestHostileNamesAreRecordsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Names that would all be in one slot of a Cluster, as keys with the same hash tag are,
-// are spread over all servers.
+// Keys with the same hash tag would all land in one slot of a Cluster. Their records are
+// spread over all servers.
 func TestHashTagsDoNotGatherRecords(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, false)
