@@ -1,12 +1,16 @@
 package idempotency_test
 
 import (
+	"net/http/httptest"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 )
 
 // The name of a state becomes the label of a metric and a word in a log, also where there
@@ -36,5 +40,33 @@ func TestRedisObeysContext(t *testing.T) {
 			t.Cleanup(func() { _ = client.Close() })
 			require.Equal(t, obeys, idempotency.NewRedisStore(client).ObeysContext())
 		}
+	}
+}
+
+// A promisingStore says that it obeys contexts, or that it does not. It does not.
+type promisingStore struct {
+	*guardtest.FaultStore
+	promises bool
+}
+
+func (s promisingStore) ObeysContext() bool { return s.promises }
+
+// A guard takes a store at its word: it waits for the calls of one that promises to obey
+// contexts, and watches the clock for one that does not.
+func TestContextStoreIsTakenAtItsWord(t *testing.T) {
+	t.Parallel()
+	for _, promises := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := promisingStore{guardtest.NewStepFaultStore().FaultStore, promises}
+			store.On("claim", guardtest.First(1, guardtest.Late(time.Hour)))
+			guard := guardtest.NewGuard(t, store)
+			r := httptest.NewRequest("POST", "/", nil)
+			r.Header.Set("Idempotency-Key", "k")
+			start := time.Now()
+			guard.Handler(guardtest.Answering(0, "done")).ServeHTTP(httptest.NewRecorder(), r)
+			waited := time.Since(start) >= time.Hour
+			time.Sleep(time.Hour) // The call that was left behind comes back.
+			require.Equal(t, promises, waited)
+		})
 	}
 }

@@ -51,10 +51,10 @@ func NewClaim(owner [16]byte, fingerprint [32]byte, hold bool, lease, retention 
 	}
 	rounded, err := RoundTTL(lease)
 	if err != nil || rounded > maxLease || rounded > lifetime {
-		return Header{}, fmt.Errorf("impossible lease %v within %v", lease, retention)
+		return Header{}, fmt.Errorf("cannot keep a lease of %v with a retention of %v", lease, retention)
 	}
 	if owner == [16]byte{} {
-		return Header{}, errors.New("claim without an owner")
+		return Header{}, errors.New("claim has no owner")
 	}
 	return Header{
 		State: Claimed, Hold: hold, Attempt: 1, Lease: rounded, Lifetime: lifetime,

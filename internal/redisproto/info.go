@@ -15,7 +15,7 @@ func CheckVersion(info string) error {
 		return fmt.Errorf("cannot read the server's version %.20q", version)
 	}
 	if major < 6 || major == 6 && minor < 2 {
-		return fmt.Errorf("the server has version %s, and 6.2 is needed", version)
+		return fmt.Errorf("the server has version %s, but the store needs 6.2 or later", version)
 	}
 	return nil
 }
@@ -25,8 +25,8 @@ func CheckVersion(info string) error {
 func CheckPolicy(info string) error {
 	policy := infoField(info, "maxmemory_policy")
 	if policy != "noeviction" {
-		return fmt.Errorf("maxmemory-policy is %q: the server may drop live records, and their requests would "+
-			"run again; set it to noeviction", policy)
+		return fmt.Errorf("maxmemory-policy is %q: the server may drop live records, and their requests "+
+			"would run again; set it to noeviction", policy)
 	}
 	return nil
 }

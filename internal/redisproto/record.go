@@ -29,14 +29,14 @@ type Record struct {
 func (h *Header) ParseClaim(reply []string) (r Record, detached string, err error) {
 	if len(reply) == 2 {
 		if reply[1] != string(h.Owner[:]) {
-			return r, "", errors.New("claim was answered with that of another")
+			return r, "", errors.New("the reply belongs to another claim")
 		}
 		r, err = h.record(h.Lifetime, "")
 		r.Mine = true
 		return r, "", err
 	}
 	if len(reply) < 3 {
-		return r, "", fmt.Errorf("claim was answered with %d values", len(reply))
+		return r, "", fmt.Errorf("the reply to a claim has %d values", len(reply))
 	}
 	found, err := parseHeader(reply[1])
 	if err != nil {
@@ -124,7 +124,7 @@ func parse(ttl time.Duration, header, origin string) (Header, Record, error) {
 		return Header{}, Record{}, err
 	}
 	if ttl < 0 {
-		return Header{}, Record{}, Damage("it does not expire")
+		return Header{}, Record{}, Damage("record does not expire")
 	}
 	r, err := h.record(ttl, origin)
 	if err != nil {
