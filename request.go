@@ -33,14 +33,38 @@ type bodyBuffer struct {
 // maxPooledBody keeps a few large bodies from pinning their memory forever.
 const maxPooledBody = 2 << 20
 
-// fit makes room for n bytes. Memory that is much larger is left to the garbage
-// collector, because a run would keep all of it.
-func (b *bodyBuffer) fit(n int64) []byte {
+// firstRoom is the most memory that is made for a body before any of it has arrived. Most
+// bodies fit it. More is made as they arrive: a client that declares a long body and sends
+// nothing must not cost the memory that it declares.
+const firstRoom = 16 << 10
+
+// read returns the next n bytes of a body, or those before the error that ended it.
+func (b *bodyBuffer) read(body io.Reader, n int64) ([]byte, error) {
+	memory := b.room(n)
+	for have := 0; ; {
+		if int64(have) == n {
+			return memory[:n:n], nil // the rest holds bytes of other requests
+		}
+		if have == len(memory) {
+			memory = make([]byte, min(n, 2*int64(have)))
+			copy(memory, b.memory)
+			b.memory = memory
+		}
+		k, err := body.Read(memory[have:])
+		if have += k; err != nil && int64(have) < n {
+			return memory[:have:have], err
+		}
+	}
+}
+
+// room returns memory for the first of n bytes, or for all of them. Memory that is much larger
+// than n is left to the garbage collector, because a run would keep all of it.
+func (b *bodyBuffer) room(n int64) []byte {
 	const slack = 512
 	if c := int64(cap(b.memory)); c < n || c > 2*n+slack {
-		b.memory = make([]byte, n)
+		b.memory = make([]byte, min(n, firstRoom))
 	}
-	return b.memory[:n:n] // the rest holds bytes of other requests
+	return b.memory[:min(n, int64(len(b.memory)))]
 }
 
 // give hands the bytes over for good.
@@ -61,8 +85,8 @@ func (b *requestBody) drop() {
 	b.buffer, b.bytes = nil, nil
 }
 
-// read reads the body into memory of its declared size. If the declared length is over the
-// limit it refuses the body without reading a byte. Its errors are refusals.
+// read reads the body. If the declared length is over the limit it refuses the body without
+// reading a byte. Its errors are refusals.
 func (b *requestBody) read(r *http.Request, limit int64) *refusal {
 	switch {
 	case r.ContentLength > limit:
@@ -78,8 +102,8 @@ func (b *requestBody) read(r *http.Request, limit int64) *refusal {
 
 func (b *requestBody) readDeclared(r *http.Request) *refusal {
 	b.buffer = b.pool.Get().(*bodyBuffer)
-	b.bytes = b.buffer.fit(r.ContentLength)
-	if _, err := io.ReadFull(r.Body, b.bytes); err != nil {
+	var err error
+	if b.bytes, err = b.buffer.read(r.Body, r.ContentLength); err != nil {
 		return unreadableBody(err)
 	}
 	// A caller that is not net/http's server may send more than it declares.

@@ -43,6 +43,44 @@ func TestDeclaredHugeBodyIsRefusedUnread(t *testing.T) {
 	require.Zero(t, store.Len())
 }
 
+// Memory for a body grows with what arrives of it, and not with what is announced.
+func TestBodyTakesMemoryAsItArrives(t *testing.T) {
+	t.Parallel()
+	const length = 1 << 20
+	sent := strings.Repeat("0123456789abcde\n", length/16)
+	body := &steppingBody{rest: sent}
+	h := &guardtest.Counter{Handler: func(_ http.ResponseWriter, r *http.Request, _ int64) {
+		got, err := io.ReadAll(r.Body)
+		require.NoError(t, err)
+		require.Equal(t, sent, string(got))
+	}}
+	rec := guardtest.Post(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h), body, length)
+	require.Equal(t, http.StatusOK, rec.Code)
+	require.EqualValues(t, 1, h.Runs.Load())
+	for _, s := range body.steps {
+		require.LessOrEqual(t, s.room, max(32<<10, s.arrived+2), "after %d bytes", s.arrived)
+	}
+}
+
+// A steppingBody arrives in pieces, and notes how much room there was for each.
+type steppingBody struct {
+	rest    string
+	arrived int
+	steps   []struct{ arrived, room int }
+}
+
+func (b *steppingBody) Read(p []byte) (int, error) {
+	b.steps = append(b.steps, struct{ arrived, room int }{b.arrived, len(p)})
+	if b.rest == "" {
+		return 0, io.EOF
+	}
+	n := copy(p, b.rest[:min(1000, len(b.rest))])
+	b.rest, b.arrived = b.rest[n:], b.arrived+n
+	return n, nil
+}
+
+func (b *steppingBody) Close() error { return nil }
+
 // A form that an outer handler has parsed is no longer in the body: it would reach the
 // handler past the fingerprint.
 func TestBodyThatWasReadOutsideIsRefused(t *testing.T) {

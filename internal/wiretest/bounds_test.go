@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,6 +76,46 @@ func TestFullStoreRefusesNewKeysAndForgetsNone(t *testing.T) {
 			guardtest.RequireReplay(t, <-slow, s.Do(t, guardtest.Call{Key: "slow", Path: "/slow"}))
 		})
 	}
+}
+
+// Clients that declare long bodies and send nothing pin no memory for them.
+func TestWireDeclaredBodiesThatNeverComePinNothing(t *testing.T) { // not parallel: it measures
+	const clients, declared = 100, 1 << 20
+	w := serveWire(t, &guardtest.Counter{})
+	var reading atomic.Int64
+	w.serve(t, &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		r.Body = &announcedBody{r.Body, &reading}
+		w.guard.Handler(w.h).ServeHTTP(rw, r)
+	})})
+	before := heap()
+	for range clients {
+		w.dial(t).send(message("POST /charges", fmt.Sprintf("%s%sContent-Length: %d\r\n", wireHost, wireKey, declared), ""))
+	}
+	require.Eventually(t, func() bool { return reading.Load() == clients }, wirePatience, time.Millisecond)
+	require.Less(t, heap()-before, int64(clients*declared/8))
+	require.Zero(t, w.store.Len())
+}
+
+// An announcedBody counts itself when it is first read.
+type announcedBody struct {
+	io.ReadCloser
+	reading *atomic.Int64
+}
+
+func (b *announcedBody) Read(p []byte) (int, error) {
+	if b.reading != nil {
+		b.reading.Add(1)
+		b.reading = nil
+	}
+	return b.ReadCloser.Read(p)
+}
+
+// heap returns how many bytes live. Not for parallel tests.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 // The guard keeps a bounded part of a request or an answer, and does not gather the excess
