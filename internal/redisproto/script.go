@@ -57,7 +57,8 @@ func Digests() map[string]string {
 	return digests
 }
 
-// What the scripts that return a number return. [Call] says for each what it means.
+// The results of the scripts that return a number. The constructor of each [Call] says what
+// Refused means.
 const (
 	Done    = 1
 	Refused = 0
@@ -116,8 +117,8 @@ func SaveStep(name string, owner [16]byte, step string, value []byte) Call {
 }
 
 // Settle returns the call that ends a claim without an answer: state is [Released] or
-// [Held]. Those who wait are told on the channel. Refused: the owner does not hold the
-// claim.
+// [Held]. The script announces it on the channel if somebody waits. Refused: the owner does
+// not hold the claim.
 func Settle(name string, owner [16]byte, state byte, channel string) Call {
 	return newCall(&settleScript, name, owner[:], int(state), channel, "")
 }

@@ -1,15 +1,15 @@
-// Package watch knows who waits for which key of a store, and wakes them. [Registry] is
-// the list of those who wait. [Subscription] is such a list that hears from a server.
+// Package watch keeps lists of those who wait for keys of a store, and wakes them. A
+// [Registry] is such a list. A [Subscription] is a list that a server's messages wake.
 package watch
 
-// A Registry is the list of those who wait for a key. The zero Registry is empty. It has
-// no lock: it belongs to what the lock of its owner guards.
+// A Registry is a list of those who wait, by key. The zero Registry is empty. It has no
+// lock of its own: its owner must guard it.
 type Registry struct {
 	waiting map[string]map[chan struct{}]struct{}
 }
 
-// Add adds one who waits for the key. Wakeups arrive as values on the channel. Those that
-// nobody has looked at are merged into one.
+// Add adds one who waits for the key. A value on the channel is a wakeup. Wakeups that
+// nobody has received are merged into one.
 func (r *Registry) Add(key string) chan struct{} {
 	if r.waiting == nil {
 		r.waiting = make(map[string]map[chan struct{}]struct{})
@@ -22,7 +22,7 @@ func (r *Registry) Add(key string) chan struct{} {
 	return wake
 }
 
-// Remove removes the one that Add has returned the channel to. It may be called again.
+// Remove removes the one who waits on that channel. It may be called again.
 func (r *Registry) Remove(key string, wake chan struct{}) {
 	delete(r.waiting[key], wake)
 	if len(r.waiting[key]) == 0 {

@@ -13,9 +13,9 @@ var ErrClosed = errors.New("store is closed")
 // idle is how long a listener outlives the last one who waited.
 const idle = time.Minute
 
-// A Subscription is shared by all who wait for the records of a store. Its listener runs
-// only while somebody waits, and a little longer, so that a busy store does not subscribe
-// again and again.
+// A Subscription serves all who wait for the records of a store. Its listener runs while
+// somebody waits, and a little longer, so that a busy store does not subscribe again and
+// again.
 type Subscription struct {
 	listen func(context.Context) error
 
