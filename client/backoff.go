@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -12,8 +11,7 @@ import (
 
 // pause returns how long to wait before the retry with the given number, from 1. It is
 // random over the whole range, because clients that failed together would otherwise come
-// back together. That goes for what the server asks for too: it is the least, and the
-// random pause is added.
+// back together. The server may ask for a least pause, and the random one is added to it.
 func (s *settings) pause(retry int, resp *http.Response) time.Duration {
 	bound := s.maxBackoff
 	if doublings := retry - 1; doublings < 32 && s.backoff <= s.maxBackoff>>doublings {
@@ -54,14 +52,14 @@ func retryAfter(resp *http.Response) time.Duration {
 	return max(0, at.Sub(now))
 }
 
-// sleep waits, and reports whether ctx has lasted that long.
-func sleep(ctx context.Context, d time.Duration) bool {
+// sleep waits, and reports whether the request has lasted that long.
+func sleep(r *http.Request, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-ctx.Done():
-		return false
+	case <-r.Context().Done():
+	case <-r.Cancel: //nolint:staticcheck // net/http still obeys it, and so does the client
 	case <-timer.C:
-		return ctx.Err() == nil
 	}
+	return ended(r) == nil
 }

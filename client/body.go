@@ -9,10 +9,12 @@ import (
 	"net/http"
 )
 
+// This file deals with the bodies of requests. Those of answers are in response_body.go.
+
 // pin makes the body of a request one that can be sent again with the same bytes. The
 // request is the transport's own; its body is closed in any event.
 func pin(r *http.Request, limit int64) error {
-	if r.Body == nil || r.Body == http.NoBody {
+	if noBody(r) {
 		r.GetBody = nil // of a body that was taken away
 		return nil
 	}
@@ -23,7 +25,7 @@ func pin(r *http.Request, limit int64) error {
 		closeBody(r)
 		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrBodyTooLarge, r.ContentLength, limit)
 	}
-	data, err := receive(r.Context(), r.Body, limit+1)
+	data, err := receive(r, limit+1)
 	switch n := int64(len(data)); {
 	case err != nil:
 		return fmt.Errorf("client: reading the request body: %w", err)
@@ -41,9 +43,12 @@ func pin(r *http.Request, limit int64) error {
 	return err
 }
 
-// receive reads a body to its end or limit, and closes it. A Read that hangs is not waited
-// for beyond the context, whether Close ends it or not.
-func receive(ctx context.Context, body io.ReadCloser, limit int64) (data []byte, err error) {
+func noBody(r *http.Request) bool { return r.Body == nil || r.Body == http.NoBody }
+
+// receive reads the body of a request to its end or limit, and closes it. A Read that hangs
+// is not waited for once the request has ended, whether Close ends it or not.
+func receive(r *http.Request, limit int64) (data []byte, err error) {
+	body := r.Body
 	defer func() { _ = body.Close() }()
 	type result struct {
 		data []byte
@@ -56,12 +61,30 @@ func receive(ctx context.Context, body io.ReadCloser, limit int64) (data []byte,
 		r.data, r.err = io.ReadAll(io.LimitReader(body, limit))
 	}()
 	select {
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	case <-r.Context().Done():
+		return nil, context.Cause(r.Context())
+	case <-r.Cancel: //nolint:staticcheck // net/http still obeys it, and so does the client
+		return nil, errCanceled
 	case r := <-read:
 		return r.data, r.err
 	}
 }
+
+// ended returns why a request has been ended by its caller; nil if it has not.
+func ended(r *http.Request) error {
+	if err := context.Cause(r.Context()); err != nil {
+		return err
+	}
+	select {
+	case <-r.Cancel: //nolint:staticcheck // net/http still obeys it, and so does the client
+		return errCanceled
+	default:
+		return nil
+	}
+}
+
+// errCanceled is what the closed channel Request.Cancel says.
+var errCanceled = errors.New("request canceled")
 
 // closeBody closes the body of a request that is not sent.
 func closeBody(r *http.Request) {
@@ -70,60 +93,12 @@ func closeBody(r *http.Request) {
 	}
 }
 
-// hold reads the body of an answer into memory if its length is declared and within the
-// limit. So an answer that is cut short is found out while it can still be asked for
-// again. What has no declared length may be a stream that the caller wants as it comes.
-func hold(resp *http.Response, limit int64) (held bool, err error) {
-	if resp.ContentLength < 0 || resp.ContentLength > limit || resp.Body == nil ||
-		resp.StatusCode == http.StatusSwitchingProtocols {
-		return false, nil
+// unrepeatable makes an attempt one that an *http.Transport does not repeat by itself. It
+// takes the field Idempotency-Key for the promise that a repetition is safe, which is wrong
+// at a server that ignores keys, and it needs GetBody to repeat a body.
+func unrepeatable(r *http.Request) {
+	r.GetBody = nil
+	if noBody(r) {
+		r.Body = io.NopCloser(bytes.NewReader(nil))
 	}
-	body := resp.Body
-	data, err := io.ReadAll(io.LimitReader(body, limit+1))
-	if int64(len(data)) > limit { // a RoundTripper that unpacks it has left the length as it was
-		resp.Body = &prefixedBody{Reader: io.MultiReader(bytes.NewReader(data), body), Closer: body}
-		return false, nil
-	}
-	if closeErr := resp.Body.Close(); err == nil {
-		err = closeErr
-	}
-	resp.Body = io.NopCloser(bytes.NewReader(data))
-	return true, err
-}
-
-// discard reads what is left of an answer that nobody will read, so that its connection
-// can be used again, unless that takes longer than a new connection.
-func discard(resp *http.Response) {
-	if resp == nil || resp.Body == nil {
-		return
-	}
-	const worthReading = 256 << 10
-	_, _ = io.CopyN(io.Discard, resp.Body, worthReading)
-	_ = resp.Body.Close()
-}
-
-// A streamedBody is the body of an answer that the caller reads from the connection. It
-// ends the context of the attempt when it has been read or is closed, and names the key
-// when it breaks off.
-type streamedBody struct {
-	io.ReadCloser
-	cancel context.CancelCauseFunc
-	broken func(error) error
-}
-
-func (b *streamedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err == nil {
-		return n, nil
-	}
-	b.cancel(nil)
-	if !errors.Is(err, io.EOF) {
-		err = b.broken(err)
-	}
-	return n, err
-}
-
-func (b *streamedBody) Close() error {
-	defer b.cancel(nil)
-	return b.ReadCloser.Close()
 }

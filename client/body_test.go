@@ -62,7 +62,7 @@ func TestBodyThatCannotBeRead(t *testing.T) {
 	require.Empty(t, base.requests())
 	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
 
-	resumed := client.Entry{Key: "k", Since: time.Now(), Resumed: true}.Context(t.Context())
+	resumed := client.Intent{Key: "k", Since: time.Now(), Resumed: true}.Context(t.Context())
 	_, err = send(newTransport(t, base), request(resumed, http.MethodPost, place, errReader{broken}))
 	require.ErrorIs(t, err, broken)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown, "the process before this one may have sent it")

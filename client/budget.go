@@ -1,15 +1,17 @@
 package client
 
 import (
+	"strings"
 	"sync"
 	"time"
 )
 
-// A budget is a bucket of tokens, each of which allows a retry. It is bounded: what a
-// quiet hour has saved is no storm later.
+// This file bounds the retries of all requests to a host.
+
+// A budget is a bucket of tokens, each of which allows a retry. It is bounded: the savings
+// of a quiet hour do not become a storm later.
 type budget struct {
 	ratio, reserve float64
-	unbounded      bool
 
 	mu     sync.Mutex
 	tokens float64
@@ -18,10 +20,37 @@ type budget struct {
 
 func newBudget(s *settings) *budget {
 	reserve := float64(s.budgetReserve)
-	return &budget{
-		ratio: s.budgetRatio, reserve: reserve, unbounded: s.budgetRatio >= float64(s.attempts-1),
-		tokens: reserve, filled: time.Now(),
+	return &budget{ratio: s.budgetRatio, reserve: reserve, tokens: reserve, filled: time.Now()}
+}
+
+// maxBudgets is how many hosts have a budget at a time.
+const maxBudgets = 1024
+
+// budgets are the budgets of hosts. A host that fails does not use up the retries of others.
+type budgets struct {
+	mu    sync.Mutex
+	known map[string]*budget
+}
+
+func (b *budgets) of(host string, s *settings) *budget {
+	host = strings.ToLower(host)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if found, ok := b.known[host]; ok {
+		return found
 	}
+	if b.known == nil {
+		b.known = make(map[string]*budget)
+	}
+	if len(b.known) >= maxBudgets {
+		for other := range b.known { // it starts anew when it is called again
+			delete(b.known, other)
+			break
+		}
+	}
+	made := newBudget(s)
+	b.known[host] = made
+	return made
 }
 
 // refillPerSecond lets a client that makes a request now and then retry all of them.
@@ -34,9 +63,10 @@ func (b *budget) deposit() {
 	b.tokens = min(max(b.reserve, b.ratio, 1), b.tokens+b.ratio)
 }
 
-// withdraw takes the token for a retry, if there is one.
-func (b *budget) withdraw() bool {
-	if b.unbounded {
+// withdraw takes the token for a retry, if there is one. A ratio that allows all attempts of
+// all requests sets no bound.
+func (b *budget) withdraw(attempts int) bool {
+	if b.ratio >= float64(attempts-1) {
 		return true
 	}
 	b.mu.Lock()

@@ -8,94 +8,105 @@ import (
 	"net/http"
 	"net/url"
 
-	"example.com/idempotency/problem"
+	"example.com/idempotency/client/profile"
 )
+
+// This file judges the result of one attempt. What earlier attempts leave open is in
+// doubt.go.
 
 // A Verdict is what the result of an attempt says about the request.
 type Verdict int
 
 // The verdicts of [Classify]. The zero Verdict is none of them.
 const (
-	// Final: another attempt would change nothing, or is wrong.
-	Final Verdict = iota + 1
+	// Settled: another attempt would change nothing, or is wrong.
+	Settled Verdict = iota + 1
 	// Retry: this attempt did nothing; another one may succeed.
 	Retry
-	// Unknown: the request may have been executed, or is being executed. Another attempt
-	// is right with the same key, or with a method that is idempotent by definition, and
-	// a second effect otherwise.
-	Unknown
+	// InDoubt: the request may have been executed, or is being executed. Another attempt is
+	// right with the same key at a server that honours keys, or with a method that is
+	// idempotent by definition. Otherwise it is a second effect.
+	InDoubt
 )
 
-// String returns the verdict's name: final, retry or unknown, and none for a value that is
-// no verdict.
+// String returns the verdict's name: settled, retry or in-doubt, and none for any other
+// value.
 func (v Verdict) String() string {
 	switch v {
-	case Final:
-		return "final"
+	case Settled:
+		return "settled"
 	case Retry:
 		return "retry"
-	case Unknown:
-		return "unknown"
+	case InDoubt:
+		return "in-doubt"
 	default:
 		return "none"
 	}
 }
 
-// Classify judges the result of one attempt, as a [Transport] does: a response or an error
-// of an http.RoundTripper or http.Client. To tell the kinds of refusal apart it reads the
-// beginning of a problem document; the body of the response can be read as before.
+// Classify judges the result of the only attempt of a request: a response or an error of an
+// http.RoundTripper or http.Client. It knows the refusals of this library's server half; see
+// [ClassifyBy] for other servers. It may read the beginning of an error document, and the
+// body of the response can be read as before.
 //
-// That an error to connect is Retry holds for a RoundTripper that makes one attempt: what
-// went before the last attempt of one that retries cannot be told.
+// An error to connect is Retry only for a RoundTripper that makes one attempt: nobody can
+// tell from the last error of several attempts what became of the others.
 func Classify(resp *http.Response, err error) Verdict {
+	return ClassifyBy(profile.Guard(), resp, err)
+}
+
+// ClassifyBy is [Classify] for the answers of the server that a profile describes.
+func ClassifyBy(server profile.Server, resp *http.Response, err error) Verdict {
 	if err != nil {
 		return classifyError(err)
 	}
 	if resp == nil {
-		return Unknown
+		return InDoubt
 	}
-	p, err := readProblem(resp)
+	a, err := readAnswer(resp, &server)
 	if err != nil {
 		return classifyError(err)
 	}
-	return classifyAnswer(resp, p)
+	return a.verdict()
 }
 
-func classifyAnswer(resp *http.Response, p *problem.Document) Verdict {
-	if Replayed(resp) {
-		return Final // the recorded answer does not change
+// verdict judges an answer by itself, as if it were the first.
+func (a *answer) verdict() Verdict {
+	if a.replayed {
+		return Settled // the recorded answer does not change
 	}
-	if p != nil {
-		switch p.Code {
-		case problem.StoreUnavailable, problem.ShuttingDown, problem.BodyUnreadable:
-			return Retry
-		case problem.KeyReused, problem.OutcomeUnknown, problem.ResponseNotKept, problem.AnswerUnreadable:
-			return Final
-		}
-	}
-	if inFlight(resp, p) {
-		return Unknown
-	}
-	switch status := resp.StatusCode; status {
-	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+	switch a.meaning {
+	case profile.NotRun:
 		return Retry
-	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
-		return Final
+	case profile.InFlight:
+		return InDoubt
+	case profile.Own, profile.Refused, profile.Reused, profile.Held, profile.Lost:
+		return Settled
+	}
+	if a.hinted && !a.again {
+		return Settled
+	}
+	switch {
+	case a.inFlight():
+		return InDoubt
+	case a.status == http.StatusRequestTimeout, a.status == http.StatusTooEarly, a.status == http.StatusTooManyRequests:
+		return Retry
+	case a.status == http.StatusNotImplemented, a.status == http.StatusHTTPVersionNotSupported:
+		return Settled
+	case a.status >= http.StatusInternalServerError, a.hinted:
+		return InDoubt
 	default:
-		if status >= http.StatusInternalServerError {
-			return Unknown
-		}
-		return Final
+		return Settled
 	}
 }
 
 // inFlight reports whether an answer says that the request is being executed. Servers that
 // do not name the reason tell this conflict from others by Retry-After.
-func inFlight(resp *http.Response, p *problem.Document) bool {
-	if p != nil && p.Code != "" {
-		return p.Code == problem.InFlight
+func (a *answer) inFlight() bool {
+	if a.meaning != profile.Silent || a.coded {
+		return a.meaning == profile.InFlight
 	}
-	return resp.StatusCode == http.StatusConflict && resp.Header.Get("Retry-After") != ""
+	return a.status == http.StatusConflict && a.retryAfter
 }
 
 func classifyError(err error) Verdict {
@@ -108,13 +119,13 @@ func classifyError(err error) Verdict {
 	case errors.As(err, &given):
 		return given.verdict()
 	case malformed(err), notTrusted(err):
-		return Final
+		return Settled
 	case errors.As(err, &breaker):
 		return Retry
-	case errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect"):
+	case notSent(err), errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect"):
 		return Retry
 	default:
-		return Unknown
+		return InDoubt
 	}
 }
 
@@ -143,49 +154,10 @@ func notTrusted(err error) bool {
 		errors.As(err, &invalid) || errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch)
 }
 
-// refusal returns the errors that a problem means in answer to a request with a key; none
-// if it is an answer like any other.
-func refusal(p *problem.Document) []error {
-	if p == nil {
-		return nil
-	}
-	switch p.Code {
-	case problem.KeyReused:
-		return []error{ErrKeyReused}
-	case problem.OutcomeUnknown:
-		return []error{ErrHeld, ErrOutcomeUnknown}
-	case problem.ResponseNotKept, problem.AnswerUnreadable:
-		return []error{ErrAnswerLost}
-	default:
-		return nil
-	}
-}
-
-// saysNothing reports whether a final answer was given without looking at what became of
-// earlier attempts: by whoever stands before the guard, such as an authentication whose
-// token has expired in the meantime, or by the guard before it has found the record.
-// Whatever comes from behind the guard carries the key again.
-func (c *call) saysNothing(resp *http.Response, p *problem.Document) bool {
-	if Replayed(resp) {
-		return false
-	}
-	if p != nil {
-		switch p.Code {
-		case problem.KeyMissing, problem.KeyInvalid, problem.BodyTooLarge, problem.FingerprintFailed, problem.ScopeUnresolved, problem.ReplayDenied:
-			return true
-		}
-	}
-	switch resp.StatusCode {
-	case http.StatusMovedPermanently, http.StatusFound, // which http.Client follows with a GET
-		http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusMisdirectedRequest:
-		return resp.Header.Get(c.t.set.header) == ""
-	default:
-		return false
-	}
-}
-
-// Replayed reports whether a response is a recorded one: the request had been executed
-// before, and the server has repeated the answer of that time.
+// Replayed reports whether a response is a recorded one of this library's server half: the
+// request had been executed before, and the server has repeated the answer of that time.
 func Replayed(resp *http.Response) bool {
-	return resp != nil && resp.Header.Get(replayedHeader) == "true"
+	return resp != nil && guardProfile.IsReplay(resp)
 }
+
+var guardProfile = profile.Guard()

@@ -138,7 +138,7 @@ func TestDecisionTableIsWhatClassifySays(t *testing.T) {
 	for row := range rows {
 		require.True(t, seen[row], "the table has no row %q", row)
 	}
-	require.Equal(t, client.Unknown, client.Classify(nil, nil))
+	require.Equal(t, client.InDoubt, client.Classify(nil, nil))
 	require.Equal(t, "none", client.Verdict(0).String())
 }
 
@@ -154,7 +154,7 @@ func TestClassifyReadsALargeDocumentWithinBounds(t *testing.T) {
 	resp := large.response(nil)
 	count := &countedBody{Reader: resp.Body}
 	resp.Body = count
-	require.Equal(t, client.Final, client.Classify(resp, nil), "a document that is too large is none")
+	require.Equal(t, client.Settled, client.Classify(resp, nil), "a document that is too large is none")
 	require.False(t, count.drained.Load())
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
@@ -167,14 +167,14 @@ func TestClassifyReadsALargeDocumentWithinBounds(t *testing.T) {
 func TestCodesAreThoseOfTheServer(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[problem.Code]client.Verdict{
-		problem.InFlight: client.Unknown, problem.StoreUnavailable: client.Retry,
+		problem.InFlight: client.InDoubt, problem.StoreUnavailable: client.Retry,
 		problem.ShuttingDown: client.Retry, problem.BodyUnreadable: client.Retry,
-		problem.KeyReused: client.Final, problem.OutcomeUnknown: client.Final,
-		problem.ResponseNotKept: client.Final, problem.AnswerUnreadable: client.Final,
+		problem.KeyReused: client.Settled, problem.OutcomeUnknown: client.Settled,
+		problem.ResponseNotKept: client.Settled, problem.AnswerUnreadable: client.Settled,
 	} {
 		// With a status that would mean the opposite by itself.
 		status := http.StatusTooManyRequests
-		if want == client.Retry || want == client.Unknown {
+		if want == client.Retry || want == client.InDoubt {
 			status = http.StatusTeapot
 		}
 		resp := refused(status, string(code)).response(nil)
@@ -193,13 +193,13 @@ func TestClassifyKnowsTheErrorsOfTheTransport(t *testing.T) {
 		key  string
 		want client.Verdict
 	}{
-		"key reused":       {base: answering(refused(409, "key-reused")), want: client.Final},
-		"held":             {base: answering(refused(409, "outcome-unknown")), want: client.Final},
-		"answer lost":      {base: answering(refused(409, "response-not-kept")), want: client.Final},
-		"key invalid":      {base: answering(answer{status: 200}), key: "a,b", want: client.Final},
-		"body too large":   {base: answering(answer{status: 200}), opts: []client.Option{client.WithMaxBody(1)}, want: client.Final},
-		"outcome unknown":  {base: answering(answer{err: errReset}), want: client.Unknown},
-		"breaker, unknown": {base: answering(answer{do: func(*http.Request) (*http.Response, error) { open.refuse = true; return nil, errReset }}), opts: []client.Option{client.WithBreaker(open)}, want: client.Unknown},
+		"key reused":       {base: answering(refused(409, "key-reused")), want: client.Settled},
+		"held":             {base: answering(refused(409, "outcome-unknown")), want: client.Settled},
+		"answer lost":      {base: answering(refused(409, "response-not-kept")), want: client.Settled},
+		"key invalid":      {base: answering(answer{status: 200}), key: "a,b", want: client.Settled},
+		"body too large":   {base: answering(answer{status: 200}), opts: []client.Option{client.WithMaxBody(1)}, want: client.Settled},
+		"outcome unknown":  {base: answering(answer{err: errReset}), want: client.InDoubt},
+		"breaker, unknown": {base: answering(answer{do: func(*http.Request) (*http.Response, error) { open.refuse = true; return nil, errReset }}), opts: []client.Option{client.WithBreaker(open)}, want: client.InDoubt},
 		"breaker":          {base: answering(answer{status: 200}), opts: []client.Option{client.WithBreaker(&breaker{refuse: true})}, want: client.Retry},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,16 +1,17 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
 	"example.com/idempotency/problem"
 )
 
-// Errors of a [Transport]. Those that are about a request with a key come inside of an
-// [*Error].
+// Errors of a [Transport]. The [*Error] of a request with a key matches them.
 var (
 	// ErrOutcomeUnknown says that the request may or may not have been executed. Only
 	// another request with the same key and the same bytes finds out; one with a new key
@@ -22,13 +23,13 @@ var (
 	ErrHeld = errors.New("client: outcome unknown to the server and held there")
 
 	// ErrAnswerLost says that the request was executed, and that its answer cannot be had
-	// any more. The [problem.Document] may tell its status and location.
+	// any more. [Error.Problem] or [Error.Answer] may tell where its result is.
 	ErrAnswerLost = errors.New("client: executed, but the answer was not kept")
 
 	// ErrKeyReused says that the key was used before with another request. This one was
 	// not executed. It comes with ErrOutcomeUnknown if the other may be an earlier attempt:
-	// one of a program that has made other bytes of the same [Entry], or of a GetBody that
-	// does.
+	// one of a program that has made other bytes for the same [Intent], or of a GetBody that
+	// returns others.
 	ErrKeyReused = errors.New("client: key was used for another request")
 
 	// ErrKeyExpired says that a key is older than the server remembers: sent again it
@@ -36,8 +37,8 @@ var (
 	// have been sent before.
 	ErrKeyExpired = errors.New("client: key is older than the server remembers")
 
-	// ErrKeyInvalid says that the key that the caller has chosen has no form that can be
-	// sent. Nothing was sent.
+	// ErrKeyInvalid says that the key that the caller has chosen is not a valid value of the
+	// header field, or not the key in the body. Nothing was sent.
 	ErrKeyInvalid = errors.New("client: invalid key")
 
 	// ErrBodyTooLarge says that the body of a request would have to be held in memory to
@@ -47,12 +48,19 @@ var (
 
 // Errors of attempts.
 var (
-	errAttemptTimeout = errors.New("no answer in time")
-	errNoResult       = errors.New("attempt ended without a result")
+	errAttemptTimeout error = attemptTimeout{}
+	errNoResult             = errors.New("attempt ended without a result")
 )
 
-// An Attempt is what is known of one try to send a request and get its answer. It is not
-// an attempt as the server counts them: those are runs, and a try may cause none.
+// An attemptTimeout is the end of an attempt that took too long. It is a net.Error.
+type attemptTimeout struct{}
+
+func (attemptTimeout) Error() string   { return "no answer in time" }
+func (attemptTimeout) Timeout() bool   { return true }
+func (attemptTimeout) Temporary() bool { return true }
+
+// An Attempt is one try to send a request and get its answer. The server counts otherwise:
+// its attempts are runs of the handler, and a try may cause none.
 type Attempt struct {
 	// Start is when it began, and Duration how long it took.
 	Start    time.Time
@@ -65,34 +73,52 @@ type Attempt struct {
 	Verdict Verdict
 }
 
-// Reasons to give up; see [Error].
+// A Reason says why no further attempt was made. The values are stable, and meant to be used
+// as metric labels.
+type Reason string
+
+// The reasons to give up.
 const (
-	ReasonFinal    = "final"    // the answer or error is one that no retry changes
-	ReasonAttempts = "attempts" // the last attempt has been made
-	ReasonDeadline = "deadline" // the next attempt would come too late, for the transport or for the context
-	ReasonContext  = "context"  // the context of the request has ended
-	ReasonBudget   = "budget"   // the retry budget is used up
-	ReasonBreaker  = "breaker"  // the circuit breaker refuses
-	ReasonTTL      = "ttl"      // the server may have forgotten the key
+	ReasonSettled  Reason = "settled"  // the answer or error is one that no retry changes
+	ReasonAttempts Reason = "attempts" // the last attempt has been made
+	ReasonTimeout  Reason = "timeout"  // the next attempt would come too late, for the transport or for the context
+	ReasonContext  Reason = "context"  // the context of the request has ended
+	ReasonBudget   Reason = "budget"   // the retry budget is used up
+	ReasonBreaker  Reason = "breaker"  // the circuit breaker refuses
+	ReasonTTL      Reason = "ttl"      // the server may have forgotten the key
+	ReasonUnproven Reason = "unproven" // it may have been executed, and nothing says that the server honours keys
 )
+
+// String returns the reason as text, and "none" for the zero value.
+func (r Reason) String() string { return orNone(string(r)) }
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
 
 // An Error is the end of a request with a key that got no answer, or an answer that says
 // nothing about the request. It matches, with errors.Is, [ErrOutcomeUnknown] if the request
 // may have been executed, what else of the errors of this package applies, and Err.
 // Without ErrOutcomeUnknown and [ErrAnswerLost], nothing of this request was executed.
 type Error struct {
-	// Key is the key to try again with, as the header field has it: [WithKey] takes it,
-	// with the same method, URL and body, and an [Entry] also when it was made and that it
-	// may have been sent. The text of the error does not show it.
+	// Key is the key to try again with, as it was sent, for a request with the same method,
+	// URL and body. [Error.Context] hands it on. The text of the error does not show it.
 	Key string
-	// Reason is why no further attempt was made: [ReasonFinal] or another of these
-	// constants. It can be used as a metric label.
-	Reason string
-	// Attempts are all tries, the first one first. One that a circuit breaker has refused
-	// was not sent.
+	// Since is when the key was made, as far as that is known.
+	Since time.Time
+	// Reason is why no further attempt was made.
+	Reason Reason
+	// Attempts are all tries, the first one first. An attempt that a circuit breaker has
+	// refused was not sent.
 	Attempts []Attempt
 	// Problem is the problem document of the last answer, if it had one.
 	Problem *problem.Document
+	// Answer is the beginning of the body of the last answer, if it was a document that the
+	// client has looked into. The text of the error does not show it.
+	Answer []byte
 	// Err is why the last attempt failed.
 	Err error
 
@@ -116,15 +142,32 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// verdict is what the error says about the request to whoever made it.
+// Context returns a context for the same request at a later time. It has the same key, its
+// age is known, and if it may have been executed, that is not forgotten: a 401 does not pass
+// for the end of it, and a key that is too old is not sent.
+func (e *Error) Context(ctx context.Context) context.Context {
+	return Intent{Key: e.Key, Since: e.Since, Resumed: errors.Is(e, ErrOutcomeUnknown)}.Context(ctx)
+}
+
+// Timeout reports whether time has run out: for the request as a whole, or for its last
+// attempt. With Temporary, it makes the error a net.Error.
+func (e *Error) Timeout() bool {
+	var last net.Error
+	return e.Reason == ReasonTimeout || errors.As(e.Err, &last) && last.Timeout()
+}
+
+// Temporary is the same as Timeout.
+func (e *Error) Temporary() bool { return e.Timeout() }
+
+// verdict is what the error says about the request to a caller that classifies it.
 func (e *Error) verdict() Verdict {
 	switch {
 	case errors.Is(e, ErrKeyReused), errors.Is(e, ErrHeld), errors.Is(e, ErrAnswerLost), errors.Is(e, ErrKeyExpired):
-		return Final
+		return Settled
 	case errors.Is(e, ErrOutcomeUnknown):
-		return Unknown
-	case e.Reason == ReasonFinal:
-		return Final
+		return InDoubt
+	case e.Reason == ReasonSettled:
+		return Settled
 	default:
 		return Retry
 	}

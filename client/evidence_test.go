@@ -34,7 +34,7 @@ func TestEvidenceOfAnHTTPTransport(t *testing.T) {
 		_, err := send(newTransport(t, newBase(t), quick), r)
 		e := failure(t, err)
 		require.NotErrorIs(t, err, client.ErrOutcomeUnknown, name)
-		require.Equal(t, client.ReasonFinal, e.Reason, name)
+		require.Equal(t, client.ReasonSettled, e.Reason, name)
 		require.Len(t, e.Attempts, 1, name)
 	}
 
@@ -194,7 +194,7 @@ func TestSwitchingProtocols(t *testing.T) {
 	r := request(t.Context(), http.MethodGet, s.URL, http.NoBody)
 	r.Header.Set("Connection", "Upgrade")
 	r.Header.Set("Upgrade", "echo")
-	resp, err := newTransport(t, newBase(t), client.WithAttempts(1), client.WithDeadline(5e9)).RoundTrip(r)
+	resp, err := newTransport(t, newBase(t), client.WithAttempts(1), client.WithTimeout(5e9)).RoundTrip(r)
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	conn, ok := resp.Body.(io.ReadWriteCloser)

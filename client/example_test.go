@@ -4,16 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"example.com/idempotency"
 	"example.com/idempotency/client"
+	"example.com/idempotency/client/profile"
 )
 
 // A gateway loses the answer to the first request. The client asks again, with the same
@@ -39,7 +37,7 @@ func Example() {
 	}))
 	defer server.Close()
 
-	transport, err := client.New(nil)
+	transport, err := client.New(nil, client.WithServer(profile.Guard(), "127.0.0.1")) // it honours keys
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -53,7 +51,7 @@ func Example() {
 	// Output: 201 replayed: true charges: 1
 }
 
-// Whoever tries to charge for an order uses the same key, from whichever process.
+// Every process that tries to charge for an order uses the same key.
 func ExampleKeyFor() {
 	ctx := client.WithKey(context.Background(), client.KeyFor("charge", "order-17"))
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://psp.example/charges", strings.NewReader(`{"amount":100}`))
@@ -71,7 +69,7 @@ func ExampleError() {
 		w.WriteHeader(http.StatusBadGateway)
 	}))
 	defer down.Close()
-	transport, err := client.New(nil, client.WithAttempts(2))
+	transport, err := client.New(nil, client.WithServer(profile.Guard(), "127.0.0.1"), client.WithAttempts(2))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -85,67 +83,4 @@ func ExampleError() {
 		fmt.Println("keep the key:", len(unknown.Key) > 0, "attempts:", len(unknown.Attempts))
 	}
 	// Output: keep the key: true attempts: 2
-}
-
-// An intent is noted with its key before it is sent, and found again by the process that
-// is started after this one was killed.
-func ExampleJournal() {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(w, r.Body)
-	}))
-	defer server.Close()
-	dir, err := os.MkdirTemp("", "journal")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	transport, err := client.New(nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	c := &http.Client{Transport: transport}
-	ctx := context.Background()
-
-	journal, err := client.OpenJournal(filepath.Join(dir, "intents"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer journal.Close()
-	settle := func(e client.Entry) error {
-		r, err := http.NewRequestWithContext(e.Context(ctx), http.MethodPost, server.URL, strings.NewReader(string(e.Payload)))
-		if err != nil {
-			return err
-		}
-		resp, err := c.Do(r)
-		if err != nil {
-			return err // the entry stays pending
-		}
-		defer resp.Body.Close()
-		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			return err
-		}
-		fmt.Println(e.Name, "->", string(body)) // keep the answer, and then:
-		return journal.Done(ctx, e.Name)
-	}
-
-	// At the start: what the process before this one has not settled.
-	pending, err := journal.Pending(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, e := range pending {
-		if err := settle(e); err != nil {
-			log.Fatal(err)
-		}
-	}
-	// And then what is new.
-	e, err := journal.Begin(ctx, "charge order-17", []byte(`{"amount":100}`))
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := settle(e); err != nil {
-		log.Fatal(err)
-	}
-	// Output: charge order-17 -> {"amount":100}
 }

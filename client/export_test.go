@@ -1,6 +1,6 @@
 package client
 
-// EncodeLine returns a line of the file of a journal with any object.
-func EncodeLine(object string) []byte {
-	return append(append(checksum([]byte(object)), object...), '\n')
+// Remembered returns how many routes and budgets a transport remembers.
+func Remembered(t *Transport) (routes, budgets int) {
+	return len(t.routes.known), len(t.budgets.known)
 }

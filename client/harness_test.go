@@ -19,6 +19,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/client"
+	"example.com/idempotency/client/profile"
 )
 
 const (
@@ -148,8 +149,14 @@ func (s *script) requireBodiesDone(t testing.TB) {
 	}
 }
 
-// newTransport returns a transport that logs nothing.
+// newTransport returns a transport that logs nothing, to servers of this library.
 func newTransport(t testing.TB, base http.RoundTripper, opts ...client.Option) *client.Transport {
+	t.Helper()
+	return newStranger(t, base, append([]client.Option{client.WithServer(profile.Guard(), "*")}, opts...)...)
+}
+
+// newStranger returns a transport that logs nothing and knows no server.
+func newStranger(t testing.TB, base http.RoundTripper, opts ...client.Option) *client.Transport {
 	t.Helper()
 	transport, err := client.New(base, append([]client.Option{client.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
 	require.NoError(t, err)

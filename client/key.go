@@ -5,12 +5,15 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	"example.com/idempotency/client/profile"
 	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/keyheader"
 	"example.com/idempotency/internal/stepcall"
@@ -40,9 +43,9 @@ func NewKey() string {
 //
 //	client.KeyFor("charge", order.ID)
 //
-// Whoever intends the same computes the same key, also after a crash, in another process
-// and on another machine. The parts are told apart, whatever is in them: ("ab", "c") and
-// ("a", "bc") have different keys. So have ("charge", id) and ("refund", id), and with a
+// A program that intends the same computes the same key, also after a crash, in another
+// process and on another machine. The parts are told apart, whatever is in them: ("ab", "c")
+// and ("a", "bc") have different keys. So have ("charge", id) and ("refund", id), and with a
 // further part a second charge on purpose has another key than the first.
 //
 // The key has 43 characters: base64url of a SHA-256 of the parts, each behind its length.
@@ -64,55 +67,75 @@ func keyHash(value string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:bytesOf8Characters])
 }
 
+// An Intent is a key with its history: what a later request has to know so that it is not
+// taken for a new one. An [*Error] has one, and so has an entry of package journal.
+type Intent struct {
+	// Key is the key, as the header field has it.
+	Key string
+	// Since is when the key was made. The zero Time stands for now.
+	Since time.Time
+	// Resumed says that the key may have been sent before. An answer that says nothing about
+	// that, such as a 401, then ends the call with [ErrOutcomeUnknown].
+	Resumed bool
+}
+
+// Context returns a context for the one request that carries out the intent. A [Transport]
+// sends it with the key, and not at all if the key is older than the server remembers
+// ([WithTTL]).
+func (i Intent) Context(ctx context.Context) context.Context {
+	return context.WithValue(ctx, chosenKeyContext{}, chosenKey{Intent: i})
+}
+
 // A chosenKey is what the caller has decided about the key of its requests.
 type chosenKey struct {
-	key   string
-	none  bool
-	since time.Time // when the key was made, if it is known
-	// resumed: it may have been sent before, by a process that has ended.
-	resumed bool
+	Intent
+	none bool
 }
 
 type chosenKeyContext struct{}
 
 // WithKey returns a context whose request is sent with the given key, whatever its method
-// is, as long as that is not a safe one (GET, HEAD, OPTIONS, TRACE). It is for one
-// request: two different ones with the same key are refused by the server. A key has the
-// form that the header field has, abc or "abc"; another one makes the request fail with
+// is, unless the method is safe (GET, HEAD, OPTIONS, TRACE). It is for one request: the
+// server refuses two different ones with the same key. A key has the form that the header
+// field has, abc or "abc"; a key in another form makes the request fail with
 // [ErrKeyInvalid].
 //
-// The key counts as a new one, which was never sent: the caller sees to it that it is not
-// older than the server remembers, and that a 401 now does not pass for the end of what was
-// sent before. [Entry.Context] hands on a key with its age and that doubt.
+// The key counts as a new one that was never sent. For a key that was, use
+// [Error.Context] or [Intent.Context], which hand on its age and the doubt.
 func WithKey(ctx context.Context, key string) context.Context {
-	return context.WithValue(ctx, chosenKeyContext{}, chosenKey{key: key})
+	return Intent{Key: key}.Context(ctx)
 }
 
-// WithoutKey returns a context whose requests get no key. Such a request is sent once, if
-// its method is not an idempotent one.
+// WithoutKey returns a context whose requests get no key. Such a request is sent once,
+// unless its method is idempotent.
 func WithoutKey(ctx context.Context) context.Context {
 	return context.WithValue(ctx, chosenKeyContext{}, chosenKey{none: true})
 }
 
 // A requestKey is the key of one logical request.
 type requestKey struct {
-	value   string    // of the header field; empty if there is none
+	value   string    // empty if there is none
+	field   string    // the header field that carries it; empty if the body does
 	since   time.Time // when it was made; zero: now
 	resumed bool      // it may have been sent before
 	end     func()    // ends the call of a step; nil outside
 }
 
 // keyOf finds or makes the key of a request.
-func (t *Transport) keyOf(r *http.Request) (requestKey, error) {
-	before := t.redirectedKey(r)
-	if values, ok := t.keyField(r); ok {
+func (t *Transport) keyOf(r *http.Request, server *profile.Server) (requestKey, error) {
+	if server.KeyMember != "" {
+		return t.keyInBody(r, server)
+	}
+	field := server.KeyHeader
+	before := redirectedKey(r, field)
+	if values, ok := keyField(r.Header, field); ok {
 		if len(values) != 1 || strings.TrimSpace(values[0]) == "" {
-			return requestKey{}, fmt.Errorf("%w: the request needs one field %s with a value", ErrKeyInvalid, t.set.header)
+			return requestKey{}, fmt.Errorf("%w: the request needs one field %s with a value", ErrKeyInvalid, field)
 		}
 		if before.value == values[0] {
 			return before, nil // http.Client has copied the field
 		}
-		return requestKey{value: values[0]}, nil
+		return requestKey{value: values[0], field: field}, nil
 	}
 	if before.value != "" {
 		return before, nil
@@ -122,71 +145,103 @@ func (t *Transport) keyOf(r *http.Request) (requestKey, error) {
 	case ok && chosen.none:
 		return requestKey{}, nil
 	case ok && !isSafe(r.Method):
-		if _, err := keyheader.Parse(chosen.key, false); err != nil {
+		if _, err := keyheader.Parse(chosen.Key, false); err != nil {
 			return requestKey{}, fmt.Errorf("%w: %w", ErrKeyInvalid, err)
 		}
-		return requestKey{value: t.field(chosen.key), since: chosen.since, resumed: chosen.resumed}, nil
+		return requestKey{value: t.quoted(chosen.Key), field: field, since: chosen.Since, resumed: chosen.Resumed}, nil
 	case !slices.Contains(t.set.methods, method(r)):
 		return requestKey{}, nil
 	}
 	step, ok := stepcall.From(r.Context())
 	if !ok {
-		return requestKey{value: t.field(NewKey())}, nil
+		return requestKey{value: t.quoted(NewKey()), field: field}, nil
 	}
 	key, resumed, err := step.BeginCall()
 	if err != nil {
 		return requestKey{}, err
 	}
-	return requestKey{value: t.field(key), resumed: resumed, end: step.EndCall}, nil
+	return requestKey{value: t.quoted(key), field: field, resumed: resumed, end: step.EndCall}, nil
+}
+
+// keyInBody finds the key in the JSON body of a request. One without it has no key.
+func (t *Transport) keyInBody(r *http.Request, server *profile.Server) (requestKey, error) {
+	chosen, ok := r.Context().Value(chosenKeyContext{}).(chosenKey)
+	if noBody(r) || isSafe(r.Method) || ok && chosen.none {
+		return requestKey{}, nil
+	}
+	if err := pin(r, t.set.maxBody); err != nil {
+		return requestKey{}, err
+	}
+	body, err := r.GetBody()
+	if err != nil {
+		return requestKey{}, fmt.Errorf("client: reading the request body: %w", err)
+	}
+	defer func() { _ = body.Close() }()
+	var object map[string]json.RawMessage
+	var value string
+	if err := json.NewDecoder(io.LimitReader(body, t.set.maxBody)).Decode(&object); err == nil {
+		if err := json.Unmarshal(object[server.KeyMember], &value); err != nil {
+			value = "" // a member of another type is no key
+		}
+	}
+	key := requestKey{value: value}
+	if ok && chosen.Key != value {
+		return requestKey{}, fmt.Errorf("%w: %s reads it from the member %s of the body, which has another one",
+			ErrKeyInvalid, server.Name, server.KeyMember)
+	}
+	if ok {
+		key.since, key.resumed = chosen.Since, chosen.Resumed
+	}
+	return key, nil
 }
 
 // keyField returns the values of the field that carries the key, however its name is
 // spelled in the map.
-func (t *Transport) keyField(r *http.Request) (values []string, ok bool) {
-	for name, v := range r.Header {
-		if t.isKeyField(name) {
+func keyField(h http.Header, field string) (values []string, ok bool) {
+	for name, v := range h {
+		if strings.EqualFold(name, field) {
 			values, ok = append(values, v...), true
 		}
 	}
 	return values, ok
 }
 
-func (t *Transport) isKeyField(name string) bool { return strings.EqualFold(name, t.set.header) }
-
 type historyContext struct{}
 
-// answered returns the request of an answer. With a redirect http.Client comes back, and
-// what is known of the key has to be known then.
+// answered returns the request of an answer. With a redirect http.Client comes back, and the
+// history of the key has to be known then.
 func (c *call) answered(resp *http.Response) *http.Request {
 	if resp.StatusCode/100 != 3 || c.key.value == "" {
 		return c.req
 	}
-	key := requestKey{value: c.key.value, since: c.key.since, resumed: c.unknown}
+	key := requestKey{value: c.key.value, field: c.key.field, since: c.key.since, resumed: c.doubt}
 	return c.req.WithContext(context.WithValue(c.req.Context(), historyContext{}, key))
 }
 
 // redirectedKey returns the key of the request that was answered with the redirect that
 // http.Client follows with this one; none if there was no such request. It is the same
-// request at another place.
-func (t *Transport) redirectedKey(r *http.Request) requestKey {
+// request at another place, which may expect the key in another field.
+func redirectedKey(r *http.Request, field string) requestKey {
 	if r.Response == nil || r.Response.Request == nil || method(r.Response.Request) != method(r) {
 		return requestKey{}
 	}
-	if key, ok := r.Response.Request.Context().Value(historyContext{}).(requestKey); ok {
-		return key
+	key, ok := r.Response.Request.Context().Value(historyContext{}).(requestKey)
+	if !ok {
+		key.value = r.Response.Request.Header.Get(field)
 	}
-	return requestKey{value: r.Response.Request.Header.Get(t.set.header)}
+	key.field = field
+	return key
 }
 
-// field returns the value of the header field that carries a key.
-func (t *Transport) field(key string) string {
+// quoted returns the value of the header field that carries a key.
+func (t *Transport) quoted(key string) string {
 	if !t.set.strictKeys || strings.HasPrefix(strings.TrimSpace(key), `"`) {
 		return key
 	}
 	return `"` + strings.ReplaceAll(key, `\`, `\\`) + `"`
 }
 
-// method returns the method of a request, of which net/http allows the short form of GET.
+// method returns the method of a request. In net/http, the empty one is short for GET.
 func method(r *http.Request) string {
 	if r.Method == "" {
 		return http.MethodGet

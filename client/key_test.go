@@ -1,7 +1,9 @@
 package client_test
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -94,7 +96,7 @@ func TestWhichKey(t *testing.T) {
 		"post that is not chosen":   {method: "POST", opts: []client.Option{client.WithMethods()}},
 		"header":                    {method: "POST", prepare: []func(*http.Request) *http.Request{set(keyField, "mine")}, want: "mine"},
 		"header of a get":           {method: "GET", prepare: []func(*http.Request) *http.Request{set(keyField, "mine")}, want: "mine"},
-		"header stays as it is":     {method: "POST", prepare: []func(*http.Request) *http.Request{set(keyField, "m;1")}, opts: []client.Option{client.WithStrictKeys()}, want: "m;1"},
+		"header stays as it is":     {method: "POST", prepare: []func(*http.Request) *http.Request{set(keyField, "m;1")}, opts: []client.Option{client.WithStrictKeys(true)}, want: "m;1"},
 		"header before context":     {method: "POST", prepare: []func(*http.Request) *http.Request{set(keyField, "mine"), with("other")}, want: "mine"},
 		"context":                   {method: "POST", prepare: []func(*http.Request) *http.Request{with("mine")}, want: "mine"},
 		"context, quoted":           {method: "POST", prepare: []func(*http.Request) *http.Request{with(`"m,ine"`)}, want: `"m,ine"`},
@@ -102,8 +104,8 @@ func TestWhichKey(t *testing.T) {
 		"context of a get":          {method: "GET", prepare: []func(*http.Request) *http.Request{with("mine")}},
 		"without":                   {method: "POST", prepare: []func(*http.Request) *http.Request{without}},
 		"without, but in the field": {method: "POST", prepare: []func(*http.Request) *http.Request{without, set(keyField, "mine")}, want: "mine"},
-		"strict":                    {method: "POST", prepare: []func(*http.Request) *http.Request{with(`m\ine`)}, opts: []client.Option{client.WithStrictKeys()}, want: `"m\\ine"`},
-		"strict and quoted":         {method: "POST", prepare: []func(*http.Request) *http.Request{with(`"mine"`)}, opts: []client.Option{client.WithStrictKeys()}, want: `"mine"`},
+		"strict":                    {method: "POST", prepare: []func(*http.Request) *http.Request{with(`m\ine`)}, opts: []client.Option{client.WithStrictKeys(true)}, want: `"m\\ine"`},
+		"strict and quoted":         {method: "POST", prepare: []func(*http.Request) *http.Request{with(`"mine"`)}, opts: []client.Option{client.WithStrictKeys(true)}, want: `"mine"`},
 		"header in lower case": {method: "POST", prepare: []func(*http.Request) *http.Request{func(r *http.Request) *http.Request {
 			r.Header["idempotency-key"] = []string{"mine"}
 			return r
@@ -129,7 +131,7 @@ func TestWhichKey(t *testing.T) {
 				r = f(r)
 			}
 			before := fmt.Sprint(r.Header)
-			_, err := send(newTransport(t, base, c.opts...), r)
+			_, err := send(newStranger(t, base, c.opts...), r)
 			require.NoError(t, err)
 			require.Equal(t, before, fmt.Sprint(r.Header), "the caller's request was changed")
 			switch c.want {
@@ -189,9 +191,8 @@ func TestRedirectKeepsTheKey(t *testing.T) {
 	}
 }
 
-// Nor does a redirect make an outcome known that was not, or an old key a new one,
-// whoever has chosen it.
-func TestRedirectKeepsTheDoubt(t *testing.T) {
+// Nor does a redirect make an old key a new one, whoever has chosen it.
+func TestRedirectKeepsTheAge(t *testing.T) {
 	t.Parallel()
 	redirect := answer{status: http.StatusTemporaryRedirect, header: map[string]string{"Location": "/new"}}
 	field := post(t.Context(), place, "{}")
@@ -199,12 +200,6 @@ func TestRedirectKeepsTheDoubt(t *testing.T) {
 	for name, r := range map[string]*http.Request{
 		"random": post(t.Context(), place, "{}"), "context": post(client.WithKey(t.Context(), "mine"), place, "{}"), "field": field,
 	} {
-		base := answering(answer{err: errReset}, redirect, answer{status: http.StatusUnauthorized})
-		c := &http.Client{Transport: newTransport(t, base, quick)}
-		_, err := c.Do(r) //nolint:bodyclose // there is none
-		require.ErrorIs(t, err, client.ErrOutcomeUnknown, name)
-		base.requireOneKey(t, 3)
-
 		synctest.Test(t, func(t *testing.T) {
 			base := answering(redirect, answer{status: http.StatusCreated})
 			c := &http.Client{Transport: newTransport(t, base, client.WithTTL(time.Hour)), CheckRedirect: func(*http.Request, []*http.Request) error {
@@ -217,5 +212,38 @@ func TestRedirectKeepsTheDoubt(t *testing.T) {
 			require.ErrorIs(t, err, client.ErrKeyExpired, name)
 			require.Len(t, base.requests(), 1)
 		})
+	}
+}
+
+// A redirect is no answer once the request may have been executed where it was sent first,
+// whether http.Client would follow it or not.
+func TestRedirectInDoubtIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		redirect := answer{status: status, header: map[string]string{"Location": "/new", keyField: "k"}}
+		for name, c := range map[string]struct {
+			follow func(*http.Request, []*http.Request) error
+			body   func() io.Reader
+		}{
+			"followed":            {nil, func() io.Reader { return strings.NewReader("{}") }},
+			"without GetBody":     {nil, func() io.Reader { return once("{}") }},
+			"use last response":   {func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, func() io.Reader { return strings.NewReader("{}") }},
+			"CheckRedirect fails": {func(*http.Request, []*http.Request) error { return errors.New("not there") }, func() io.Reader { return strings.NewReader("{}") }},
+		} {
+			base := answering(answer{err: errReset}, redirect, answer{status: http.StatusCreated})
+			hc := &http.Client{Transport: newTransport(t, base, quick), CheckRedirect: c.follow}
+			_, err := hc.Do(request(client.WithKey(t.Context(), "k"), http.MethodPost, place, c.body())) //nolint:bodyclose // there is none
+			require.ErrorIs(t, err, client.ErrOutcomeUnknown, name)
+			require.ErrorContains(t, err, "/new", "%s: the error tells where to", name)
+			base.requireOneKey(t, 2)
+
+			base = answering(redirect, answer{status: http.StatusCreated})
+			hc = &http.Client{Transport: newTransport(t, base, quick)}
+			resp, err := hc.Do(request(client.WithKey(t.Context(), "k"), http.MethodPost, place, strings.NewReader("{}")))
+			require.NoError(t, err, "without doubt, a redirect is followed with the key")
+			require.Equal(t, http.StatusCreated, resp.StatusCode)
+			require.NoError(t, resp.Body.Close())
+			base.requireOneKey(t, 2)
+		}
 	}
 }

@@ -12,6 +12,9 @@ import (
 // as metric labels.
 type EventKind string
 
+// String returns the kind as text, and "none" for the zero value.
+func (k EventKind) String() string { return orNone(string(k)) }
+
 // The kinds of events.
 const (
 	// EventAttempt: an attempt ended. Status or Err, Verdict, Replayed and Duration
@@ -45,9 +48,8 @@ type Event struct {
 	Wait time.Duration
 	// Duration is how long the attempt, or all of the request, has taken.
 	Duration time.Duration
-	// Reason is why no further attempt is made: [ReasonFinal] or another of these
-	// constants.
-	Reason string
+	// Reason is why no further attempt is made.
+	Reason Reason
 	// Err says what went wrong.
 	Err error
 }
@@ -56,7 +58,7 @@ type Event struct {
 func (c *call) observe(e Event) {
 	s := &c.t.set
 	unknown := e.Kind == EventGaveUp && errors.Is(e.Err, ErrOutcomeUnknown)
-	if s.observer == nil && !unknown {
+	if len(s.observers) == 0 && !unknown {
 		return
 	}
 	if c.key.value != "" {
@@ -67,24 +69,24 @@ func (c *call) observe(e Event) {
 		e.Host = c.req.URL.Host
 	}
 	ctx := c.req.Context()
-	if s.observer != nil {
-		s.tell(ctx, e)
+	for _, f := range s.observers {
+		s.tell(ctx, f, e)
 	}
 	if unknown {
 		logUnknown(ctx, s.log(), e)
 	}
 }
 
-// tell calls the observer. A panic of it ends here: the answer, or the key to ask for it
+// tell calls an observer. A panic of it ends here: the answer, or the key to ask for it
 // again, would be lost with it.
-func (s *settings) tell(ctx context.Context, e Event) {
+func (s *settings) tell(ctx context.Context, observer func(context.Context, Event), e Event) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.log().LogAttrs(ctx, slog.LevelError, "client: observer panicked",
-				slog.String("kind", string(e.Kind)), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+				slog.String("kind", e.Kind.String()), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 		}
 	}()
-	s.observer(ctx, e)
+	observer(ctx, e)
 }
 
 func (s *settings) log() *slog.Logger {
@@ -100,6 +102,6 @@ func logUnknown(ctx context.Context, log *slog.Logger, e Event) {
 		slog.String("method", e.Method),
 		slog.String("host", e.Host),
 		slog.Int("attempts", e.Attempt),
-		slog.String("reason", e.Reason),
+		slog.String("reason", e.Reason.String()),
 		slog.Any("error", e.Err))
 }

@@ -9,19 +9,19 @@ import (
 	"net/textproto"
 	"time"
 
+	"example.com/idempotency/client/profile"
 	"example.com/idempotency/internal/token"
 )
 
 // Defaults and limits of the options.
 const (
 	defaultHeader         = "Idempotency-Key"
-	replayedHeader        = "Idempotent-Replayed"
 	defaultMaxBody        = 1 << 20
 	maxBodyLimit          = 1 << 30
 	defaultAttempts       = 4
 	maxAttempts           = 100
 	defaultAttemptTimeout = 30 * time.Second
-	defaultDeadline       = time.Minute
+	defaultTimeout        = time.Minute
 	defaultBackoff        = 100 * time.Millisecond
 	defaultMaxBackoff     = 10 * time.Second
 	defaultBudgetRatio    = 0.2
@@ -38,19 +38,21 @@ type optionFunc func(*settings)
 func (f optionFunc) apply(s *settings) { f(s) }
 
 type settings struct {
-	methods                  []string
-	header                   string
-	strictKeys               bool
-	maxBody                  int64
-	attempts                 int
-	attemptTimeout, deadline time.Duration
-	backoff, maxBackoff      time.Duration
-	budgetRatio              float64
-	budgetReserve            int
-	ttl                      time.Duration
-	breaker                  Breaker
-	observer                 func(context.Context, Event)
-	logger                   *slog.Logger
+	methods                 []string
+	header                  string
+	strictKeys              bool
+	servers                 []declaration
+	undeclared              profile.Server // of hosts that no declaration names
+	maxBody                 int64
+	attempts                int
+	attemptTimeout, timeout time.Duration
+	backoff, maxBackoff     time.Duration
+	budgetRatio             float64
+	budgetReserve           int
+	ttl                     time.Duration
+	breaker                 Breaker
+	observers               []func(context.Context, Event)
+	logger                  *slog.Logger
 }
 
 func newSettings(opts []Option) (settings, error) {
@@ -60,7 +62,7 @@ func newSettings(opts []Option) (settings, error) {
 		maxBody:        defaultMaxBody,
 		attempts:       defaultAttempts,
 		attemptTimeout: defaultAttemptTimeout,
-		deadline:       defaultDeadline,
+		timeout:        defaultTimeout,
 		backoff:        defaultBackoff,
 		maxBackoff:     defaultMaxBackoff,
 		budgetRatio:    defaultBudgetRatio,
@@ -72,6 +74,8 @@ func newSettings(opts []Option) (settings, error) {
 			o.apply(&s)
 		}
 	}
+	s.undeclared = profile.Guard()
+	s.undeclared.KeyHeader, s.undeclared.Echo = s.header, s.header
 	return s, s.validate()
 }
 
@@ -84,13 +88,18 @@ func (s *settings) validate() error {
 		}
 	}
 	check(token.Is(s.header), "WithHeader: %q is not a field name", s.header)
+	for i := range s.servers {
+		if err := s.servers[i].validate(); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	for _, m := range s.methods {
 		check(token.Is(m), "WithMethods: %q is not a method", m)
 	}
 	check(s.maxBody > 0 && s.maxBody <= maxBodyLimit, "WithMaxBody: %d is not between 1 and %d", s.maxBody, maxBodyLimit)
 	check(s.attempts >= 1 && s.attempts <= maxAttempts, "WithAttempts: %d is not between 1 and %d", s.attempts, maxAttempts)
 	check(s.attemptTimeout > 0, "WithAttemptTimeout: %v is not positive", s.attemptTimeout)
-	check(s.deadline > 0, "WithDeadline: %v is not positive", s.deadline)
+	check(s.timeout > 0, "WithTimeout: %v is not positive", s.timeout)
 	check(s.backoff > 0 && s.backoff <= s.maxBackoff, "WithBackoff: %v and %v are not positive and in order", s.backoff, s.maxBackoff)
 	check(s.budgetRatio >= 0 && s.budgetRatio <= maxAttempts, "WithRetryBudget: ratio %v is not between 0 and %d", s.budgetRatio, maxAttempts)
 	check(s.budgetReserve >= 0, "WithRetryBudget: reserve %d is negative", s.budgetReserve)
@@ -106,18 +115,32 @@ func WithMethods(methods ...string) Option {
 	return optionFunc(func(s *settings) { s.methods = methods })
 }
 
-// WithHeader sets the name of the header field that carries the key: the one that the
-// server looks for. The default is Idempotency-Key. What is no field name is an error.
+// WithServer says that hosts honour idempotency keys, and how they speak about them. After
+// an attempt that may have been executed, a request is sent again only to such a host, or to
+// a route that has shown that it honours keys: everywhere else, another attempt might be a
+// second effect.
+//
+// A host is a name, a name with a port, "*.example.com" for all names below example.com, or
+// "*" for all hosts. The profile is one of package profile, or one that describes another
+// server. The option may be given several times; the last one that names a host counts. At
+// least one host must be given, and the profile must be valid.
+func WithServer(server profile.Server, hosts ...string) Option {
+	d := declaration{server: server.Clone(), hosts: append([]string(nil), hosts...)}
+	return optionFunc(func(s *settings) { s.servers = append(s.servers, d) })
+}
+
+// WithHeader sets the name of the header field that carries the key, for hosts that no
+// [WithServer] names. The default is Idempotency-Key. An invalid field name is an error.
 func WithHeader(name string) Option {
 	return optionFunc(func(s *settings) { s.header = textproto.CanonicalMIMEHeaderKey(name) })
 }
 
 // WithStrictKeys sends keys as structured-field strings, "abc" in double quotes, as
 // draft-ietf-httpapi-idempotency-key-header-07 section 2.1 demands and strict servers
-// require. By default they are sent bare, as most servers expect. A header field that
-// the caller has set itself is sent as it is.
-func WithStrictKeys() Option {
-	return optionFunc(func(s *settings) { s.strictKeys = true })
+// require. The default is false: keys are sent bare, as most servers expect. A header field
+// that the caller has set itself is sent as it is.
+func WithStrictKeys(strict bool) Option {
+	return optionFunc(func(s *settings) { s.strictKeys = strict })
 }
 
 // WithMaxBody sets how much of a body is held in memory: of a request without GetBody, so
@@ -131,43 +154,42 @@ func WithMaxBody(n int64) Option {
 
 // WithAttempts sets how often a request is sent at most. The default is 4; 1 to 100 are
 // accepted. 1 is right above a RoundTripper that retries itself. An attempt that finds the
-// request in flight is not counted: the server is at it, and only [WithDeadline] ends the
-// wait.
+// request in flight is not counted: the server is at it, and only [WithTimeout] ends the
+// wait. [WithLimits] sets it for one request.
 func WithAttempts(n int) Option {
 	return optionFunc(func(s *settings) { s.attempts = n })
 }
 
-// WithAttemptTimeout sets how long an attempt may take until the header of the answer,
-// and a body that is held in memory, is there. The default is 30 seconds. A connection
-// that has fallen silent is noticed by nothing else. Requests that are sent once in any
-// event are not affected. It must be positive.
+// WithAttemptTimeout sets how long an attempt may take until the header of the answer has
+// arrived, and a body that is held in memory. The default is 30 seconds. Nothing else
+// notices a connection that has fallen silent. Requests that are sent once in any event are
+// not affected. It must be positive.
 func WithAttemptTimeout(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.attemptTimeout = d })
 }
 
-// WithDeadline sets how long all attempts and the pauses between them may take together.
+// WithTimeout sets how long all attempts and the pauses between them may take together.
 // The default is one minute; it should be longer than the lease of the server, so that a
 // request survives the death of a server process. The context of a request may end it
 // earlier. Requests that are sent once in any event are not affected. It must be positive.
-func WithDeadline(d time.Duration) Option {
-	return optionFunc(func(s *settings) { s.deadline = d })
+func WithTimeout(d time.Duration) Option {
+	return optionFunc(func(s *settings) { s.timeout = d })
 }
 
 // WithBackoff sets the pauses between attempts: random, between zero and a bound that is
 // first at the first retry, doubles with each further one, and does not exceed longest. The
-// defaults are 100 milliseconds and 10 seconds. What the field Retry-After of an answer
-// asks for is added to the pause. First must be positive, and not above longest.
+// defaults are 100 milliseconds and 10 seconds. The time that an answer asks for with
+// Retry-After is added to the pause. First must be positive, and not above longest.
 func WithBackoff(first, longest time.Duration) Option {
 	return optionFunc(func(s *settings) { s.backoff, s.maxBackoff = first, longest })
 }
 
-// WithRetryBudget bounds the retries of all requests of a [Transport] together, so that
+// WithRetryBudget bounds the retries of all requests of a [Transport] to one host, so that
 // its clients do not multiply the load of a server that fails: each request allows ratio
-// retries, and reserve more may be made at once. The reserve grows by one in a second
-// where it was used, so that a client with few requests may retry them. The defaults are
-// 0.2 and 10. A ratio that allows all attempts of all requests sets no bound; with
-// WithRetryBudget(0, 0) nothing is sent again but what is found in flight. Neither may be
-// negative.
+// retries, and reserve more may be made at once. A used reserve grows by one in a second, so
+// that a client with few requests may retry them. The defaults are 0.2 and 10. A ratio that
+// allows all attempts of all requests sets no bound. With WithRetryBudget(0, 0) only a
+// request that is found in flight is sent again. Neither may be negative.
 func WithRetryBudget(ratio float64, reserve int) Option {
 	return optionFunc(func(s *settings) { s.budgetRatio, s.budgetReserve = ratio, reserve })
 }
@@ -178,24 +200,29 @@ func WithBreaker(b Breaker) Option {
 	return optionFunc(func(s *settings) { s.breaker = b })
 }
 
-// WithTTL sets how long the server surely remembers a key: not more than the shortest TTL
-// of the routes that are called. The default is 24 hours, as on the server. A key that is
-// older is not sent any more: to the server it would be a new one. The age is known of a
-// key that the [Transport] has made, and of that of an [Entry]; any other one counts from
-// the call that it is sent with. It must be positive.
+// WithTTL sets how long a server surely remembers a key, where its profile does not say: not
+// more than the shortest TTL of the routes that are called. The default is 24 hours, as on
+// the server. A key that is older is not sent any more: to the server it would be a new one.
+// The age of a key counts from when the [Transport] made it, or from the Since of an
+// [Intent]. The age of any other key counts from the call that it is sent with. It must be
+// positive.
 func WithTTL(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.ttl = d })
 }
 
-// WithObserver sets a function that is told about each attempt and each decision; see
+// WithObserver adds a function that is told about each attempt and each decision; see
 // [Event]. It is called in the goroutine of the request, by several at once, and should
-// return soon. A panic of it is logged. Nil, the default, observes nothing.
+// return soon. A panic of it is logged. Nil adds nothing.
 func WithObserver(f func(ctx context.Context, e Event)) Option {
-	return optionFunc(func(s *settings) { s.observer = f })
+	return optionFunc(func(s *settings) {
+		if f != nil {
+			s.observers = append(s.observers, f)
+		}
+	})
 }
 
-// WithLogger sets the logger for what calls for attention: requests whose outcome is
-// unknown, and panics of the observer. The default, nil, is slog.Default at that time.
+// WithLogger sets the logger for requests whose outcome is unknown, and for panics of an
+// observer. The default, nil, is slog.Default at that time.
 func WithLogger(l *slog.Logger) Option {
 	return optionFunc(func(s *settings) { s.logger = l })
 }

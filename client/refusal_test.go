@@ -79,7 +79,7 @@ func TestRefusalsOfTheServer(t *testing.T) {
 			require.Equal(t, c.code, e.Problem.Code)
 			require.NotEmpty(t, e.Problem.Title)
 			require.Equal(t, "k", e.Key)
-			require.Equal(t, client.ReasonFinal, e.Reason)
+			require.Equal(t, client.ReasonSettled, e.Reason)
 			require.Len(t, e.Attempts, 1)
 			if c.code == problem.ResponseNotKept {
 				require.Equal(t, http.StatusCreated, e.Problem.OriginalStatus)
@@ -102,44 +102,78 @@ func TestReplayed(t *testing.T) {
 	require.False(t, client.Replayed(nil))
 }
 
-// After an attempt that may have been executed, what somebody else than the handler says
-// is no answer.
-func TestFinalAnswerThatSaysNothingOfAnEarlierAttempt(t *testing.T) {
+// After an attempt that may have been executed, only the one who executed it may speak.
+// Answers of anybody else are asked again where that can help, and are never handed out.
+func TestOnlyTheOneWhoRanItMaySpeakAfterDoubt(t *testing.T) {
 	t.Parallel()
-	echo := map[string]string{keyField: "k"}
+	echo := func(status int) answer { return answer{status: status, header: map[string]string{keyField: "k"}} }
+	problemOf := func(status int, title string) answer {
+		return answer{status: status, header: map[string]string{"Content-Type": "application/problem+json"}, body: `{"title":"` + title + `"}`}
+	}
+	const (
+		definite = 2 // it is the answer
+		foreign  = 2 // nothing else would come
+		unsure   = 4 // asked again, to the last attempt
+	)
 	for name, c := range map[string]struct {
-		answer answer
-		silent bool
+		answer   answer
+		accepted bool
+		requests int
 	}{
-		"401 of a gateway":       {answer{status: 401}, true},
-		"403 of a gateway":       {answer{status: 403}, true},
-		"407 of a proxy":         {answer{status: 407}, true},
-		"302 to a login":         {answer{status: 302, header: map[string]string{"Location": "/login"}}, true},
-		"302 of the handler":     {answer{status: 302, header: map[string]string{"Location": "/1", keyField: "k"}}, false},
-		"303":                    {answer{status: 303, header: map[string]string{"Location": "/1"}}, false},
-		"307":                    {answer{status: 307, header: map[string]string{"Location": "/1"}}, false},
-		"421 of a proxy":         {answer{status: 421}, true},
-		"403 of the handler":     {answer{status: 403, header: echo}, false},
-		"403, replayed":          {replayed(answer{status: 403}), false},
-		"scope-unresolved":       {refused(403, "scope-unresolved", keyField, "k"), true},
-		"replay-denied":          {refused(403, "replay-denied", keyField, "k"), true},
-		"key-invalid":            {refused(400, "key-invalid"), true},
-		"key-missing":            {refused(400, "key-missing"), true},
-		"body-too-large":         {refused(413, "body-too-large"), true},
-		"fingerprint-failed":     {refused(400, "fingerprint-failed"), true},
-		"404":                    {answer{status: 404}, false},
-		"problem of the handler": {refused(422, "sold-out"), false},
-		"201":                    {answer{status: 201}, false},
+		"201":                          {answer{status: 201}, true, definite},
+		"303":                          {answer{status: 303, header: map[string]string{"Location": "/1"}}, true, definite},
+		"302 of the handler":           {echo(302), true, definite},
+		"400 of the handler":           {echo(400), true, definite},
+		"402 of the handler":           {echo(402), true, definite},
+		"403 of the handler":           {echo(403), true, definite},
+		"404 of the handler":           {echo(404), true, definite},
+		"403, replayed":                {replayed(answer{status: 403}), true, definite},
+		"409, replayed":                {replayed(answer{status: 409}), true, definite},
+		"500, replayed":                {replayed(answer{status: 500}), true, definite},
+		"401 of a gateway":             {answer{status: 401}, false, foreign},
+		"403 of a gateway":             {answer{status: 403}, false, foreign},
+		"407 of a proxy":               {answer{status: 407}, false, foreign},
+		"421 of a proxy":               {answer{status: 421}, false, foreign},
+		"302 to a login":               {answer{status: 302, header: map[string]string{"Location": "/login"}}, false, foreign},
+		"307":                          {answer{status: 307, header: map[string]string{"Location": "/1"}}, false, foreign},
+		"308, with the key":            {echo(308), false, foreign},
+		"scope-unresolved":             {refused(403, "scope-unresolved", keyField, "k"), false, foreign},
+		"replay-denied":                {refused(403, "replay-denied", keyField, "k"), false, foreign},
+		"key-invalid":                  {refused(400, "key-invalid"), false, foreign},
+		"key-missing":                  {refused(400, "key-missing"), false, foreign},
+		"body-too-large":               {refused(413, "body-too-large"), false, foreign},
+		"fingerprint-failed":           {refused(400, "fingerprint-failed"), false, foreign},
+		"400 of a proxy":               {answer{status: 400}, false, unsure},
+		"404 of a proxy":               {answer{status: 404}, false, unsure},
+		"405 of a proxy":               {answer{status: 405}, false, unsure},
+		"413 of a proxy":               {answer{status: 413}, false, unsure},
+		"431 of a proxy":               {answer{status: 431}, false, unsure},
+		"501 of a proxy":               {answer{status: 501}, false, unsure},
+		"505 of a proxy":               {answer{status: 505}, false, unsure},
+		"409":                          {answer{status: 409}, false, unsure},
+		"409, with the key":            {echo(409), false, unsure},
+		"409 of the IETF draft":        {problemOf(409, "A request is outstanding for this Idempotency-Key"), false, unsure},
+		"409 of another vendor":        {answer{status: 409, header: map[string]string{"Content-Type": "application/json"}, body: `{"error":{"code":"idempotency_key_in_use"}}`}, false, unsure},
+		"409, some code":               {refused(409, "sold-out"), false, unsure},
+		"422 of another vendor":        {answer{status: 422, header: map[string]string{"Content-Type": "application/json"}, body: `{"errorCode":"704"}`}, false, unsure},
+		"422, with the key":            {echo(422), false, unsure},
+		"423":                          {answer{status: 423}, false, unsure},
+		"425":                          {answer{status: 425}, false, unsure},
+		"the key of somebody else":     {answer{status: 404, header: map[string]string{keyField: "other"}}, false, unsure},
+		"a word of another middleware": {answer{status: 404, header: map[string]string{"Idempotent-Replayed": "false"}}, false, unsure},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := send(newTransport(t, answering(c.answer)), post(t.Context(), place, "{}"))
-			require.NoError(t, err, "as the only answer it is one")
-			require.Equal(t, c.answer.status, got.status)
-
+			ctx := client.WithKey(t.Context(), "k")
+			if c.answer.status != 425 {
+				got, err := send(newTransport(t, answering(c.answer)), post(ctx, place, "{}"))
+				require.NoError(t, err, "as the only answer it is one")
+				require.Equal(t, c.answer.status, got.status)
+			}
 			base := answering(answer{err: errReset}, c.answer)
-			got, err = send(newTransport(t, base, quick), post(t.Context(), place, "{}"))
-			if !c.silent {
+			got, err := send(newTransport(t, base, quick), post(ctx, place, "{}"))
+			require.Len(t, base.requests(), c.requests)
+			if c.accepted {
 				require.NoError(t, err)
 				require.Equal(t, c.answer.status, got.status)
 				require.Equal(t, c.answer.body, got.body)
@@ -148,8 +182,52 @@ func TestFinalAnswerThatSaysNothingOfAnEarlierAttempt(t *testing.T) {
 			require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 			require.Equal(t, c.answer.status, failure(t, err).Attempts[1].Status)
 			base.requireBodiesDone(t)
+
+			// What is asked again ends in the answer when that is there.
+			if c.requests == unsure {
+				base = answering(answer{err: errReset}, c.answer, replayed(answer{status: 201}))
+				got, err = send(newTransport(t, base, quick), post(ctx, place, "{}"))
+				require.NoError(t, err)
+				require.Equal(t, 201, got.status)
+			}
 		})
 	}
+}
+
+// With an error writer of its own, the guard still says what its refusal is, and the client
+// hears it.
+func TestRefusalUnderAnErrorWriterIsHeard(t *testing.T) {
+	t.Parallel()
+	begun, leave := make(chan struct{}), make(chan struct{})
+	writer := idempotency.WithErrorWriter(func(w http.ResponseWriter, _ *http.Request, p problem.Document) {
+		http.Error(w, "sorry", p.Status)
+	})
+	s := serve(t, newGuard(t, idempotency.NewMemoryStore(), writer).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(begun)
+		<-leave
+		w.WriteHeader(http.StatusCreated)
+	})))
+	base := newBase(t)
+	first := make(chan error, 1)
+	go func() {
+		_, err := send(newTransport(t, base), post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
+		first <- err
+	}()
+	<-begun
+	var once atomic.Bool
+	got, err := send(newTransport(t, base, quick, client.WithObserver(func(_ context.Context, e client.Event) {
+		if e.Kind == client.EventRetry && !once.Swap(true) {
+			close(leave)
+		}
+	})), post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
+	require.NoError(t, err)
+	require.NoError(t, <-first)
+	require.Equal(t, http.StatusCreated, got.status)
+	require.True(t, once.Load(), "the second was to find the first in flight")
+
+	_, err = send(newTransport(t, base, quick), post(client.WithKey(t.Context(), "k"), s.URL, "other"))
+	require.ErrorIs(t, err, client.ErrKeyReused)
+	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
 }
 
 // A key that was used with other bytes may have been used by an earlier attempt, of a
@@ -183,7 +261,7 @@ func TestReusedKeyAfterAnEarlierAttemptIsUnknown(t *testing.T) {
 	_, err := send(transport, r)
 	requireUnknown(err)
 
-	e := client.Entry{Key: failure(t, err).Key, Since: time.Now()}
+	e := client.Intent{Key: failure(t, err).Key, Since: time.Now()}
 	_, err = send(transport, post(e.Context(t.Context()), s.URL, "at 2 pm"))
 	require.ErrorIs(t, err, client.ErrKeyReused)
 	require.NotErrorIs(t, err, client.ErrOutcomeUnknown, "this process has sent nothing else")
@@ -227,7 +305,7 @@ func TestErrorHasTheEvidence(t *testing.T) {
 	require.Equal(t, client.ReasonAttempts, f.Reason)
 	require.Len(t, f.Attempts, 4)
 	for i, a := range f.Attempts {
-		require.Equal(t, client.Unknown, a.Verdict)
+		require.Equal(t, client.InDoubt, a.Verdict)
 		require.False(t, a.Start.Before(before))
 		if i == 0 {
 			require.ErrorIs(t, a.Err, errReset)

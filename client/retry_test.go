@@ -130,12 +130,12 @@ func TestNoRetryThatWouldComeTooLate(t *testing.T) {
 		after  string
 		opts   []client.Option
 		ctx    time.Duration
-		reason string
+		reason client.Reason
 	}{
-		"deadline":            {"60", nil, time.Hour, client.ReasonDeadline},
-		"deadline, absurd":    {"99999999999999999999", nil, time.Hour, client.ReasonDeadline},
-		"deadline, very far":  {strconv.FormatInt(1<<62, 10), nil, time.Hour, client.ReasonDeadline},
-		"context":             {"30", nil, 20 * time.Second, client.ReasonDeadline},
+		"deadline":            {"60", nil, time.Hour, client.ReasonTimeout},
+		"deadline, absurd":    {"99999999999999999999", nil, time.Hour, client.ReasonTimeout},
+		"deadline, very far":  {strconv.FormatInt(1<<62, 10), nil, time.Hour, client.ReasonTimeout},
+		"context":             {"30", nil, 20 * time.Second, client.ReasonTimeout},
 		"life of the key":     {"30", []client.Option{client.WithTTL(20 * time.Second)}, time.Hour, client.ReasonTTL},
 		"longer life is fine": {"30", []client.Option{client.WithTTL(40 * time.Second), client.WithAttempts(2)}, time.Hour, client.ReasonAttempts},
 	} {
@@ -181,7 +181,7 @@ func TestInFlightIsWaitedForUntilTheDeadline(t *testing.T) {
 		_, err = send(transport, post(t.Context(), place, "{}"))
 		require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 		e := failure(t, err)
-		require.Equal(t, client.ReasonDeadline, e.Reason)
+		require.Equal(t, client.ReasonTimeout, e.Reason)
 		require.Equal(t, problem.InFlight, e.Problem.Code)
 		require.Less(t, time.Since(start), time.Minute)
 	})
@@ -275,7 +275,7 @@ func TestIdempotentMethodsAreRetriedWithoutAKey(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{"GET", "HEAD", "OPTIONS", "PUT", "DELETE"} {
 		base := answering(answer{err: errReset}, answer{status: 503}, answer{status: 200})
-		got, err := send(newTransport(t, base, quick), request(t.Context(), method, place, once("body")))
+		got, err := send(newTransport(t, base, quick), request(t.Context(), method, place, strings.NewReader("body")))
 		require.NoError(t, err)
 		require.Equal(t, 200, got.status)
 		for _, r := range base.requests() {
@@ -310,12 +310,12 @@ func TestWithoutKeyTheLastResultIsReturned(t *testing.T) {
 // A process that was suspended for a day does not send a key that the server has forgotten.
 func TestNoAttemptAfterALongSleep(t *testing.T) {
 	t.Parallel()
-	for reason, c := range map[string]struct {
+	for reason, c := range map[client.Reason]struct {
 		sleep time.Duration
 		want  error
 	}{
-		client.ReasonTTL:      {25 * time.Hour, client.ErrKeyExpired},
-		client.ReasonDeadline: {49 * time.Hour, client.ErrOutcomeUnknown},
+		client.ReasonTTL:     {25 * time.Hour, client.ErrKeyExpired},
+		client.ReasonTimeout: {49 * time.Hour, client.ErrOutcomeUnknown},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			base := answering(answer{status: 502}, answer{status: 201})
@@ -324,7 +324,7 @@ func TestNoAttemptAfterALongSleep(t *testing.T) {
 					time.Sleep(c.sleep)
 				}
 			})
-			_, err := send(newTransport(t, base, suspended, client.WithDeadline(48*time.Hour)), post(t.Context(), place, "{}"))
+			_, err := send(newTransport(t, base, suspended, client.WithTimeout(48*time.Hour)), post(t.Context(), place, "{}"))
 			require.ErrorIs(t, err, c.want)
 			require.Equal(t, reason, failure(t, err).Reason)
 			require.Len(t, base.requests(), 1)

@@ -1,0 +1,102 @@
+package client
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+
+	"example.com/idempotency/client/profile"
+)
+
+// This file knows which servers honour keys: those that the program has named, and those
+// that have shown it.
+
+// A declaration is what [WithServer] says about hosts.
+type declaration struct {
+	server profile.Server
+	hosts  []string
+}
+
+func (d *declaration) validate() error {
+	if len(d.hosts) == 0 {
+		return fmt.Errorf("client: WithServer: %s has no host", d.server.Name)
+	}
+	for _, host := range d.hosts {
+		if name := strings.TrimPrefix(host, "*."); host == "" || host != "*" && strings.ContainsAny(name, "*/ ") {
+			return fmt.Errorf("client: WithServer: %q is not a host", host)
+		}
+	}
+	return d.server.Validate()
+}
+
+// names reports whether a declaration is about the host of a URL.
+func (d *declaration) names(u *url.URL) bool {
+	for _, host := range d.hosts {
+		name := u.Hostname()
+		if _, _, err := net.SplitHostPort(host); err == nil {
+			name = u.Host
+		}
+		suffix, wild := strings.CutPrefix(host, "*")
+		if wild && len(name) > len(suffix) && strings.EqualFold(name[len(name)-len(suffix):], suffix) || strings.EqualFold(name, host) {
+			return true
+		}
+	}
+	return false
+}
+
+// serverOf returns the profile of the server that a request goes to, and whether the program
+// has said that it honours keys.
+func (t *Transport) serverOf(r *http.Request) (server *profile.Server, declared bool) {
+	if r.URL != nil {
+		for i := len(t.set.servers) - 1; i >= 0; i-- {
+			if d := &t.set.servers[i]; d.names(r.URL) {
+				return &d.server, true
+			}
+		}
+	}
+	return &t.set.undeclared, false
+}
+
+// maxRoutes is how many routes a transport remembers.
+const maxRoutes = 4096
+
+// routes are the routes that have shown that they honour keys. A server may protect one
+// route and not its neighbour, so method and path belong to it.
+type routes struct {
+	mu    sync.Mutex
+	known map[string]struct{}
+}
+
+func routeOf(r *http.Request) string {
+	if r.URL == nil {
+		return ""
+	}
+	return method(r) + " " + r.URL.Scheme + "://" + strings.ToLower(r.URL.Host) + r.URL.EscapedPath()
+}
+
+// learn remembers that a route honours keys. When there is no room left, it forgets any
+// other, whose requests are then sent once in doubt.
+func (k *routes) learn(route string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.known == nil {
+		k.known = make(map[string]struct{})
+	}
+	if _, ok := k.known[route]; !ok && len(k.known) >= maxRoutes {
+		for other := range k.known {
+			delete(k.known, other)
+			break
+		}
+	}
+	k.known[route] = struct{}{}
+}
+
+func (k *routes) has(route string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, ok := k.known[route]
+	return ok
+}

@@ -1,0 +1,265 @@
+package client_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/client"
+	"example.com/idempotency/client/profile"
+)
+
+// A server that ignores keys has an effect for each request that reaches it, so that a
+// request that may have been executed is not sent again.
+func TestServerThatIgnoresKeysHasOneEffect(t *testing.T) {
+	t.Parallel()
+	for name, a := range map[string]answer{
+		"reset":   {err: errReset},
+		"timeout": {err: io.ErrUnexpectedEOF},
+		"500":     {status: 500},
+		"502":     {status: 502},
+		"503":     {status: 503, header: map[string]string{"Retry-After": "0"}},
+		"409":     {status: 409, header: map[string]string{"Retry-After": "0"}},
+	} {
+		for body, r := range map[string]*http.Request{
+			"body": post(t.Context(), place, "{}"), "none": request(t.Context(), http.MethodPost, place, http.NoBody),
+			"chosen key": post(client.WithKey(t.Context(), "k"), place, "{}"),
+		} {
+			base := answering(a, answer{status: 201})
+			_, err := send(newStranger(t, base, quick), r)
+			require.ErrorIs(t, err, client.ErrOutcomeUnknown, "%s, %s", name, body)
+			require.Equal(t, client.ReasonUnproven, failure(t, err).Reason)
+			require.NotEmpty(t, failure(t, err).Key)
+			base.requireOneKey(t, 1)
+		}
+	}
+}
+
+// A request that was surely not executed is sent again to any server.
+func TestNotExecutedIsSentAgainToAnyServer(t *testing.T) {
+	t.Parallel()
+	for name, a := range map[string]answer{
+		"429":               {status: 429},
+		"425":               {status: 425},
+		"408":               {status: 408},
+		"store-unavailable": refused(503, "store-unavailable"),
+		"dial":              {err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}},
+	} {
+		base := answering(a, answer{status: 201})
+		var transport http.RoundTripper = newStranger(t, base, quick)
+		if a.err != nil {
+			transport = newStranger(t, client.AsSingleTrip(base), quick)
+		}
+		got, err := send(transport, post(t.Context(), place, "{}"))
+		require.NoError(t, err, name)
+		require.Equal(t, 201, got.status)
+		base.requireOneKey(t, 2)
+	}
+	// An idempotent method is safe at any server.
+	base := answering(answer{err: errReset}, answer{status: 201})
+	_, err := send(newStranger(t, base, quick), request(client.WithKey(t.Context(), "k"), http.MethodPut, place, strings.NewReader("{}")))
+	require.NoError(t, err)
+	base.requireOneKey(t, 2)
+}
+
+// A route that has shown that it honours keys is trusted, and its neighbours are not.
+func TestRouteShowsThatItHonoursKeys(t *testing.T) {
+	t.Parallel()
+	var lose atomic.Bool
+	plain := newBase(t)
+	base := client.AsSingleTrip(roundTripper(func(r *http.Request) (*http.Response, error) {
+		resp, err := plain.RoundTrip(r)
+		if err == nil && lose.CompareAndSwap(true, false) {
+			_ = resp.Body.Close()
+			return nil, errReset
+		}
+		return resp, err
+	}))
+	effects := make(map[string]int)
+	var mu sync.Mutex
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		effects[r.URL.Path]++
+		w.WriteHeader(http.StatusCreated)
+	})
+	mux := http.NewServeMux()
+	mux.Handle("/guarded", newGuard(t, idempotency.NewMemoryStore()).Handler(h))
+	mux.Handle("/", h)
+	s := serve(t, mux)
+	transport := newStranger(t, base, quick)
+	try := func(path string) error {
+		_, err := send(transport, post(t.Context(), s.URL+path, "{}"))
+		return err
+	}
+	lose.Store(true)
+	require.ErrorIs(t, try("/guarded"), client.ErrOutcomeUnknown, "nothing is known of the route")
+	require.NoError(t, try("/guarded"))
+	lose.Store(true)
+	require.NoError(t, try("/guarded"), "it has repeated a key")
+	require.NoError(t, try("/open"))
+	lose.Store(true)
+	require.ErrorIs(t, try("/open"), client.ErrOutcomeUnknown, "a neighbour has shown nothing")
+	lose.Store(true)
+	require.ErrorIs(t, try("/guarded/other"), client.ErrOutcomeUnknown)
+	require.Equal(t, map[string]int{"/guarded": 3, "/open": 2, "/guarded/other": 1}, effects)
+
+	// In the same call, too: the refusal of a guard proves that there is one.
+	one := answering(refused(409, "in-flight"), answer{err: errReset}, answer{status: 201})
+	got, err := send(newStranger(t, one, quick), post(t.Context(), place, "{}"))
+	require.NoError(t, err)
+	require.Equal(t, 201, got.status)
+}
+
+// An http.Transport sends a request with the field Idempotency-Key again by itself when an
+// old connection breaks, which is a second effect at a server that ignores keys.
+func TestBaseDoesNotRepeatByItselfEither(t *testing.T) {
+	t.Parallel()
+	for name, declared := range map[string][]client.Option{
+		"declared": {client.WithServer(profile.Guard(), "127.0.0.1")}, "stranger": nil,
+	} {
+		for _, body := range []string{"", "{}"} {
+			var effects atomic.Int64
+			s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodGet {
+					return
+				}
+				if effects.Add(1) == 1 {
+					panic(http.ErrAbortHandler) // executed, and the connection breaks
+				}
+				w.WriteHeader(http.StatusCreated)
+			}))
+			transport := newStranger(t, newBase(t), append(declared, quick)...)
+			_, err := send(transport, request(t.Context(), http.MethodGet, s.URL, http.NoBody)) // the connection is an old one
+			require.NoError(t, err)
+			reused := false
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = reused || i.Reused }})
+			_, err = send(transport, request(ctx, http.MethodPost, s.URL, strings.NewReader(body)))
+			require.True(t, reused)
+			if declared != nil {
+				require.NoError(t, err)
+				require.EqualValues(t, 2, effects.Load(), "%s, %q", name, body)
+				continue
+			}
+			require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+			require.EqualValues(t, 1, effects.Load(), "%s, %q", name, body)
+		}
+	}
+}
+
+func TestHostsOfADeclaration(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		host, url string
+		want      bool
+	}{
+		{"*", "http://any.test/", true},
+		{"pay.test", "http://pay.test/", true},
+		{"pay.test", "http://PAY.test:8080/", true},
+		{"pay.test:8080", "http://pay.test:8080/", true},
+		{"pay.test:8080", "http://pay.test/", false},
+		{"pay.test", "http://other.test/", false},
+		{"pay.test", "http://api.pay.test/", false},
+		{"*.pay.test", "http://api.pay.test/", true},
+		{"*.pay.test", "http://eu.api.pay.test/", true},
+		{"*.pay.test", "http://pay.test/", false},
+		{"*.pay.test", "http://evilpay.test/", false},
+		{"127.0.0.1", "http://127.0.0.1:80/", true},
+		{"::1", "http://[::1]/", true},
+		{"[::1]:80", "http://[::1]:80/", true},
+	} {
+		base := answering(answer{status: 502}, answer{status: 201})
+		_, err := send(newStranger(t, base, quick, client.WithServer(profile.Guard(), "unused.test", c.host)), post(t.Context(), c.url, "{}"))
+		require.Equal(t, c.want, err == nil, "%s, %s", c.host, c.url)
+	}
+}
+
+func TestDeclarationsThatAreInvalid(t *testing.T) {
+	t.Parallel()
+	broken := profile.Guard()
+	broken.KeyHeader = "a b"
+	nowhere := profile.Guard()
+	nowhere.KeyHeader = ""
+	for name, o := range map[string]client.Option{
+		"has no host":             client.WithServer(profile.Guard()),
+		`"" is not a host`:        client.WithServer(profile.Guard(), ""),
+		`"http://a" is not a`:     client.WithServer(profile.Guard(), "http://a"),
+		`"a.*" is not a host`:     client.WithServer(profile.Guard(), "a.*"),
+		`"a b" is not a field`:    client.WithServer(broken, "*"),
+		"either KeyHeader or":     client.WithServer(nowhere, "*"),
+		"rule 1 matches every":    client.WithServer(profile.Server{KeyHeader: "K", Rules: []profile.Rule{{Means: profile.Own}}}, "*"),
+		"TTL -1ns is negative":    client.WithServer(profile.Server{KeyHeader: "K", TTL: -1}, "*"),
+		"Replayed: \"\\n\" is no": client.WithServer(profile.Server{KeyHeader: "K", Replayed: profile.Field{Name: "\n"}}, "*"),
+	} {
+		_, err := client.New(nil, o)
+		require.ErrorContains(t, err, name)
+	}
+}
+
+// Of two declarations, the last one that names a host counts; each host has its own field.
+func TestEachHostHasItsOwnProfile(t *testing.T) {
+	t.Parallel()
+	var fields []string
+	base := answering(answer{do: func(r *http.Request) (*http.Response, error) {
+		for _, name := range []string{keyField, "Paypal-Request-Id"} {
+			if r.Header.Get(name) != "" {
+				fields = append(fields, r.URL.Host+" "+name)
+			}
+		}
+		return answer{status: 201}.response(r), nil
+	}})
+	transport := newStranger(t, base, client.WithServer(profile.Guard(), "*"), client.WithServer(profile.PayPal(), "*.paypal.test"))
+	for _, host := range []string{"shop.test", "api.paypal.test"} {
+		_, err := send(transport, post(t.Context(), "http://"+host+"/", "{}"))
+		require.NoError(t, err)
+	}
+	require.Equal(t, []string{"shop.test " + keyField, "api.paypal.test Paypal-Request-Id"}, fields)
+}
+
+// The transport remembers a bounded number of routes and of budgets.
+func TestManyRoutes(t *testing.T) {
+	t.Parallel()
+	base := answering(answer{status: 201, header: map[string]string{keyField: "k"}})
+	transport := newStranger(t, base)
+	for i := range 5000 {
+		_, err := send(transport, post(client.WithKey(t.Context(), "k"), fmt.Sprintf("http://host%d.test/%d", i, i), "{}"))
+		require.NoError(t, err)
+	}
+	routes, budgets := client.Remembered(transport)
+	require.Equal(t, 4096, routes)
+	require.Equal(t, 1024, budgets)
+}
+
+// A key in the body is the program's; without it, the request has none.
+func TestKeyInTheBody(t *testing.T) {
+	t.Parallel()
+	square := client.WithServer(profile.Square(), "*")
+	for body, attempts := range map[string]int{
+		`{"idempotency_key":"k","amount":1}`: 2, `{"amount":1}`: 1, `{"idempotency_key":7}`: 1, `[1]`: 1, `{`: 1,
+	} {
+		base := answering(answer{err: errReset}, answer{status: 200})
+		_, err := send(newStranger(t, base, square, quick), request(t.Context(), http.MethodPost, place, once(body)))
+		require.Len(t, base.requests(), attempts, body)
+		for _, r := range base.requests() {
+			require.Empty(t, r.key)
+			require.Equal(t, body, r.body)
+		}
+		require.Equal(t, attempts == 1, errors.Is(err, errReset), body)
+	}
+	base := answering(answer{err: errReset})
+	_, err := send(newStranger(t, base, square, quick), post(client.WithKey(t.Context(), "k"), place, `{"idempotency_key":"k"}`))
+	require.Equal(t, "k", failure(t, err).Key)
+	_, err = send(newStranger(t, base, square, quick), post(client.WithKey(t.Context(), "other"), place, `{"idempotency_key":"k"}`))
+	require.ErrorIs(t, err, client.ErrKeyInvalid)
+}
