@@ -1,0 +1,387 @@
+//go:build unix
+
+package journal_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/client/journal"
+)
+
+// keysOf opens a file with the given content and returns the keys of all names, finished ones
+// among them.
+func keysOf(t testing.TB, path string, data []byte, names []string) (map[string]string, error) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, data, 0o600))
+	j, err := journal.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer j.Close()
+	keys := make(map[string]string)
+	for _, name := range names {
+		keys[name] = begin(t, j, name).Key
+	}
+	return keys, nil
+}
+
+// Whatever single thing happens to a file, no name gets a new key: the journal opens with the
+// keys that it had, or refuses and names the line.
+func TestEveryTruncationAndBitFlip(t *testing.T) {
+	t.Parallel()
+	const entries = 50
+	dir := t.TempDir()
+	path := filepath.Join(dir, "whole")
+	j := open(t, path)
+	want := make(map[string]string)
+	var names []string
+	for i := range entries {
+		name := fmt.Sprint("order ", i)
+		want[name], names = begin(t, j, name).Key, append(names, name)
+		if i%3 == 0 {
+			require.NoError(t, j.Done(t.Context(), name, []byte("result")))
+		}
+	}
+	require.NoError(t, j.Close())
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	used := len(bytes.TrimRight(whole, "\x00"))
+	require.Greater(t, used, 10_000)
+
+	resumed, refused := 0, 0
+	check := func(what string, data []byte) {
+		keys, err := keysOf(t, filepath.Join(dir, "damaged"), data, names)
+		if err != nil {
+			refused++
+			require.ErrorIs(t, err, journal.ErrCorrupt, what)
+			require.Regexp(t, `line \d+`, err.Error(), what)
+			return
+		}
+		resumed++
+		require.Equal(t, want, keys, what)
+	}
+	// All of the lines, and some of the zeros behind them, which are all alike.
+	step := 1
+	if testing.Short() || !exhaustive {
+		step = 37
+	}
+	for n := 0; n < len(whole); n += step {
+		if n > used+1000 && n%997 != 0 {
+			continue
+		}
+		check(fmt.Sprintf("cut at byte %d", n), whole[:n])
+	}
+	check("cut by a byte", whole[:len(whole)-1])
+	lastLine := bytes.LastIndexByte(whole[:used-1], '\n')
+	for bit := 0; bit < 8*len(whole); bit++ {
+		at := bit / 8
+		switch {
+		case at >= lastLine && at < used+64: // what may pass for a torn line
+		case at > used+64 && at%997 != 0 && at%512 > 1, at < lastLine && at%step != 0:
+			continue
+		}
+		damaged := bytes.Clone(whole)
+		damaged[at] ^= 1 << (bit % 8)
+		check(fmt.Sprintf("bit %d of byte %d flipped", bit%8, at), damaged)
+	}
+	t.Logf("%d bytes of lines: %d damaged files resumed with the same keys, %d were refused with the line", used, resumed, refused)
+	require.Positive(t, resumed)
+}
+
+var exhaustive = os.Getenv("CLIENT_EXHAUSTIVE") != ""
+
+// A process that dies while it writes leaves a part of the line, and a machine also one with
+// holes of whole sectors. What was being written was not acknowledged. None of the lines
+// before is lost, and the next one is whole.
+func TestJournalToleratesATornEnd(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "whole")
+	j := open(t, path)
+	a := begin(t, j, "a")
+	before, err := os.ReadFile(path)
+	require.NoError(t, err)
+	long := requestOf("b")
+	long.Body = []byte(strings.Repeat("long body ", 200))
+	b, err := j.Begin(t.Context(), "b", long)
+	require.NoError(t, err)
+	require.NoError(t, j.Close())
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	from, to := len(bytes.TrimRight(before, "\x00")), len(bytes.TrimRight(whole, "\x00"))
+	check := func(name string, data []byte, want map[string]string) {
+		t.Helper()
+		torn := filepath.Join(dir, "torn")
+		require.NoError(t, os.WriteFile(torn, data, 0o600))
+		j := open(t, torn)
+		entries, err := j.Pending(t.Context())
+		require.NoError(t, err, name)
+		got := make(map[string]string)
+		for _, e := range entries {
+			got[e.Name] = e.Key
+		}
+		require.Equal(t, want, got, name)
+		want["c"] = begin(t, j, "c").Key
+		j = reopen(t, j, torn)
+		require.Equal(t, want["c"], begin(t, j, "c").Key, name)
+		require.NoError(t, j.Close())
+	}
+	for n := from; n < to-1; n += 13 {
+		data := bytes.Clone(whole)
+		clear(data[n:])
+		check(fmt.Sprint("cut at ", n), data, map[string]string{"a": a.Key})
+	}
+	data := bytes.Clone(whole)
+	clear(data[to-1:])
+	check("only the newline is missing", data, map[string]string{"a": a.Key, "b": b.Key})
+	for sector := from / 512; sector <= (to-1)/512; sector++ {
+		data := bytes.Clone(whole)
+		clear(data[max(from, sector*512):min(to, sector*512+512)])
+		if sector*512 <= to-1 && to-1 < sector*512+1 {
+			continue // the case above
+		}
+		check(fmt.Sprint("without sector ", sector), data, map[string]string{"a": a.Key})
+	}
+}
+
+// A file that is no journal may be dear to somebody.
+func TestJournalLeavesOtherFilesAlone(t *testing.T) {
+	t.Parallel()
+	path := inDir(t)
+	j := open(t, path)
+	begin(t, j, "a")
+	begin(t, j, "b")
+	require.NoError(t, j.Close())
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	used := len(bytes.TrimRight(whole, "\x00"))
+	with := func(line []byte) []byte {
+		data := bytes.Clone(whole)
+		copy(data[used:], line)
+		return data
+	}
+	for name, c := range map[string]struct {
+		data []byte
+		want string
+	}{
+		"empty":            {nil, "line 1"},
+		"a line of text":   {[]byte("dear diary\n"), "line 1"},
+		"a word":           {[]byte("dear"), "line 1"},
+		"a database":       {[]byte("SQLite format 3\x00\x10\x00"), "line 1"},
+		"another version":  {journal.EncodeLine(`{"journal":2,"size":65536}`), "version 2"},
+		"unknown member":   {with(journal.EncodeLine(`{"name":"c","key":"k","more":1}`)), "line 4"},
+		"altered":          {bytes.Replace(whole, []byte(`"name":"b"`), []byte(`"name":"c"`), 1), "line 3"},
+		"a line of others": {with([]byte("dear diary\n")), "line 4"},
+		"something behind": {append(bytes.Clone(whole), "more"...), "should have"},
+		"a line is gone":   {append(bytes.Clone(whole[:used-2]), make([]byte, len(whole)-used)...), "should have"},
+	} {
+		require.NoError(t, os.WriteFile(path, c.data, 0o600))
+		_, err = journal.Open(path)
+		require.ErrorIs(t, err, journal.ErrCorrupt, name)
+		require.ErrorContains(t, err, c.want, name)
+		after, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(c.data, after), "%s: a file that is refused is left alone", name)
+	}
+}
+
+func TestJournalStaysSmall(t *testing.T) {
+	t.Parallel()
+	path := inDir(t)
+	j := open(t, path)
+	keep := map[string]string{"first": begin(t, j, "first").Key}
+	body := []byte(strings.Repeat("x", 100<<10))
+	for i := range 40 {
+		name := fmt.Sprint("order ", i)
+		_, err := j.Begin(t.Context(), name, journal.Request{Body: body})
+		require.NoError(t, err)
+		require.NoError(t, j.Done(t.Context(), name, nil))
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.Less(t, info.Size(), int64(1<<20))
+	}
+	keep["last"] = begin(t, j, "last").Key
+	_, err := journal.Open(path)
+	require.ErrorIs(t, err, journal.ErrLocked, "also after the file was replaced")
+	left, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	require.Len(t, left, 1, "and nothing is left behind")
+	j = reopen(t, j, path)
+	require.Equal(t, keep, pending(t, j))
+	require.True(t, begin(t, j, "order 39").Done())
+}
+
+// Nobody else can read what is in the file, whoever made it.
+func TestJournalTakesPermissionsAway(t *testing.T) {
+	t.Parallel()
+	path := inDir(t)
+	j := open(t, path)
+	begin(t, j, "a")
+	require.NoError(t, j.Close())
+	require.NoError(t, os.Chmod(path, 0o644))
+	j = open(t, path)
+	for range 2 {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+		_, err = j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
+		require.NoError(t, err)
+	}
+}
+
+// No second name of the file lets a second writer in, and nobody else's removal does.
+func TestJournalHasOneWriterUnderAnyName(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, second := filepath.Join(dir, "journal"), filepath.Join(dir, "second")
+	j := open(t, path)
+	key := begin(t, j, "a").Key
+	require.NoError(t, os.Link(path, second))
+	_, err := journal.Open(second)
+	require.ErrorIs(t, err, journal.ErrLocked)
+	for _, leftover := range []string{path + ".lock", path + ".new"} {
+		_ = os.Remove(leftover)
+	}
+	_, err = journal.Open(path)
+	require.ErrorIs(t, err, journal.ErrLocked)
+	_, err = j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
+	require.ErrorIs(t, err, journal.ErrMoved, "a new file would not be the one of the other name")
+	require.NoError(t, j.Close())
+	_, err = journal.Open(second)
+	require.ErrorIs(t, err, journal.ErrMoved)
+	require.NoError(t, os.Remove(second))
+	j = open(t, path)
+	require.Equal(t, map[string]string{"a": key}, pending(t, j))
+
+	// A name that the old file has when a new one replaces it leads to nothing.
+	old, err := os.Open(path)
+	require.NoError(t, err)
+	defer old.Close()
+	_, err = j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
+	require.NoError(t, err)
+	retired := make([]byte, 60)
+	_, err = old.ReadAt(retired, 0)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(second, retired, 0o600))
+	_, err = journal.Open(second)
+	require.ErrorIs(t, err, journal.ErrMoved)
+}
+
+// What nobody would find again is not acknowledged.
+func TestJournalThatIsMovedAwayIsBroken(t *testing.T) {
+	t.Parallel()
+	for name, move := range map[string]func(path string) error{
+		"moved":    func(path string) error { return os.Rename(path, path+".old") },
+		"removed":  os.Remove,
+		"replaced": func(path string) error { return errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)) },
+	} {
+		for what, r := range map[string]journal.Request{"small": {}, "large": {Body: make([]byte, 1<<20)}} {
+			path := inDir(t)
+			j := open(t, path)
+			begin(t, j, "a")
+			require.NoError(t, move(path))
+			_, err := j.Begin(t.Context(), "b", r)
+			require.ErrorIs(t, err, journal.ErrMoved, "%s, %s", name, what)
+			_, err = j.Begin(t.Context(), "a", r)
+			require.ErrorIs(t, err, journal.ErrBroken, "%s, %s", name, what)
+		}
+	}
+}
+
+// A file that cannot be written anew is an error of the call that needs the room. The old
+// file is whole, nothing is left behind, and what fits is still taken.
+func TestJournalThatCannotBeWrittenAnew(t *testing.T) {
+	t.Parallel()
+	path := inDir(t)
+	j := open(t, path)
+	a := begin(t, j, "a")
+	require.NoError(t, os.Mkdir(path+".new", 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(path+".new", "in the way"), nil, 0o600))
+	_, err := j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
+	require.ErrorContains(t, err, "anew")
+	b := begin(t, j, "b")
+	require.Equal(t, map[string]string{"a": a.Key, "b": b.Key}, pending(t, j))
+	require.NoError(t, os.RemoveAll(path+".new"))
+	_, err = j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
+	require.NoError(t, err)
+	require.NoError(t, j.Done(t.Context(), "large", nil))
+	require.Equal(t, map[string]string{"a": a.Key, "b": b.Key}, pending(t, reopen(t, j, path)))
+}
+
+// A disk that is full takes no new file, and the journal says so. The room that the file has
+// already is its own.
+func TestJournalOnAFullDisk(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the limit on the size of files is that of Linux")
+	}
+	path := inDir(t)
+	j := open(t, path)
+	a := begin(t, j, "a")
+	var old syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old))
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 100 << 10, Max: old.Max}))
+	_, err := j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
+	limited := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old)
+	require.NoError(t, limited)
+	require.ErrorIs(t, err, syscall.EFBIG)
+	require.NoFileExists(t, path+".new")
+	b := begin(t, j, "b")
+	require.Equal(t, map[string]string{"a": a.Key, "b": b.Key}, pending(t, reopen(t, j, path)))
+}
+
+// The file that is written anew is the one that was opened, and locked under any name.
+func TestJournalBehindALink(t *testing.T) {
+	t.Parallel()
+	link := inDir(t)
+	path := inDir(t)
+	require.NoError(t, os.Symlink(path, link))
+	j := open(t, link)
+	_, err := journal.Open(path)
+	require.ErrorIs(t, err, journal.ErrLocked)
+	_, err = j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
+	require.NoError(t, err)
+	require.NoError(t, j.Done(t.Context(), "large", nil))
+	key := begin(t, j, "a").Key
+	require.NoError(t, j.Close())
+	require.Equal(t, map[string]string{"a": key}, pending(t, open(t, path)))
+	info, err := os.Lstat(link)
+	require.NoError(t, err)
+	require.Equal(t, os.ModeSymlink, info.Mode().Type(), "the link is still one")
+}
+
+// So it is where the program has changed its directory.
+func TestJournalInARelativePlace(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	j := open(t, "journal")
+	t.Chdir(t.TempDir())
+	_, err := j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
+	require.NoError(t, err)
+	require.NoError(t, j.Done(t.Context(), "large", nil))
+	key := begin(t, j, "a").Key
+	require.NoError(t, j.Close())
+	require.Equal(t, map[string]string{"a": key}, pending(t, open(t, filepath.Join(dir, "journal"))))
+}
+
+// What a process that was killed while it made a file has left is removed.
+func TestJournalRemovesLeftovers(t *testing.T) {
+	t.Parallel()
+	path := inDir(t)
+	for _, leftover := range []string{".new", ".new-123", ".new-old.txt"} {
+		require.NoError(t, os.WriteFile(path+leftover, []byte("half"), 0o600))
+	}
+	open(t, path)
+	require.NoFileExists(t, path+".new")
+	require.NoFileExists(t, path+".new-123")
+	require.FileExists(t, path+".new-old.txt", "which is somebody else's")
+}

@@ -1,0 +1,217 @@
+package journal
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"example.com/idempotency/client"
+)
+
+// This file has the journal as its callers see it. How it is stored is in file.go.
+
+// Errors of a [Journal].
+var (
+	// ErrLocked says that somebody else has the journal open.
+	ErrLocked = errors.New("journal: in use by another process or journal")
+
+	// ErrCorrupt says that the file is damaged elsewhere than in the line that was being
+	// written last, or is not a journal. It is left as it is: what is missing might be a key
+	// that was sent. The text of the error names the line.
+	ErrCorrupt = errors.New("journal: corrupt")
+
+	// ErrBroken says that the journal is closed, or that an earlier write has failed in such
+	// a way that nobody knows what the file contains. Open it anew.
+	ErrBroken = errors.New("journal: closed or broken")
+
+	// ErrMoved says that the file was moved, removed or replaced while it was open, or that
+	// it has a second name (a hard link). What is written to it might not be found again.
+	ErrMoved = errors.New("journal: the file is not the only one of its name")
+)
+
+// A Journal keeps intents in a file of one process. Its methods may be called by several
+// goroutines.
+type Journal struct {
+	path      string
+	retention time.Duration
+
+	mu      sync.Mutex
+	lock    *os.File // beside the file, where the file itself cannot be locked
+	file    *os.File
+	size    int64 // of the file
+	used    int64 // bytes of it that are lines
+	entries map[string]*entry
+	next    int64 // order of the next entry
+	broken  error
+}
+
+// An entry is one in memory.
+type entry struct {
+	Entry
+	order int64 // rises from entry to entry
+}
+
+// An Option changes a setting of a [Journal]; see [Open].
+type Option func(*Journal) error
+
+const defaultRetention = 30 * 24 * time.Hour
+
+// WithRetention sets for how long a finished name is known. After that, beginning it again
+// makes a new key, and the intent is carried out again. The default is 30 days. It must be
+// positive.
+func WithRetention(d time.Duration) Option {
+	return func(j *Journal) error {
+		if d <= 0 {
+			return fmt.Errorf("journal: WithRetention: %v is not positive", d)
+		}
+		j.retention = d
+		return nil
+	}
+}
+
+// Open opens the journal in a file, or makes a new one. Only the owner of the file may read
+// and write it: other permissions are taken away. The file is locked until the journal is
+// closed or its process has ended; [ErrLocked] says that somebody else has it. Where path is
+// a symbolic link, the file is the one that it leads to; a file with a second hard link is
+// refused with [ErrMoved].
+//
+// The line that was being written when the last process died, and that was never
+// acknowledged, is removed. Entries that are pending are marked as resumed.
+//
+// On systems where Go's standard library has no file locks (AIX, Plan 9, Solaris,
+// WebAssembly) the error is errors.ErrUnsupported.
+func Open(path string, opts ...Option) (*Journal, error) {
+	j := &Journal{retention: defaultRetention, entries: make(map[string]*entry)}
+	var errs []error
+	for _, o := range opts {
+		if o != nil {
+			errs = append(errs, o(j))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	if err := j.open(path); err != nil {
+		return nil, errors.Join(fmt.Errorf("journal: opening %s: %w", path, err), j.Close())
+	}
+	return j, nil
+}
+
+// Begin notes an intent with a new key. When it returns, the entry is durable; before,
+// nothing may be sent. An intent that is pending or finished is returned as it was noted
+// then, with its key and request, and a pending one is marked as resumed.
+func (j *Journal) Begin(_ context.Context, name string, r Request) (Entry, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.broken != nil {
+		return Entry{}, j.broken
+	}
+	if e, ok := j.entries[name]; ok && !j.forgotten(e, time.Now()) {
+		known := e.clone()
+		known.Resumed = !known.Done()
+		return known, nil
+	}
+	if name == "" || !utf8.ValidString(name) || !utf8.ValidString(r.Method+r.URL+r.ContentType) {
+		return Entry{}, fmt.Errorf("journal: %q cannot be noted: its name is empty, or a text in it is not UTF-8", name)
+	}
+	// The wall clock counts: the monotonic one stands still while the machine is suspended.
+	l := line{Name: name, Key: client.NewKey(), Since: time.Now().Round(0), Method: r.Method, URL: r.URL, Type: r.ContentType, Body: r.Body}
+	if err := j.append(l); err != nil {
+		return Entry{}, err
+	}
+	return j.entries[name].clone(), nil
+}
+
+// Done finishes an intent: its answer is kept, or not needed. The journal notes the result,
+// and Begin returns it as long as the name is known. Finishing an intent that is finished or
+// unknown does nothing.
+func (j *Journal) Done(_ context.Context, name string, result []byte) error {
+	_, err := j.finish(name, result)
+	return err
+}
+
+func (j *Journal) finish(name string, result []byte) (Entry, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.broken != nil {
+		return Entry{}, j.broken
+	}
+	e, ok := j.entries[name]
+	if !ok {
+		return Entry{}, nil
+	}
+	if !e.Done() {
+		if err := j.append(line{Name: name, Finished: time.Now().Round(0), Result: result}); err != nil {
+			return e.clone(), err
+		}
+	}
+	return j.entries[name].clone(), nil
+}
+
+// Pending returns the entries that are not finished, the oldest first.
+func (j *Journal) Pending(context.Context) ([]Entry, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.broken != nil {
+		return nil, j.broken
+	}
+	var pending []Entry
+	for _, e := range j.ordered() {
+		if !e.Done() {
+			e := e.clone()
+			e.Resumed = true
+			pending = append(pending, e)
+		}
+	}
+	return pending, nil
+}
+
+// Close releases the file for other processes. Pending entries stay pending.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var errs []error
+	if j.file != nil {
+		errs = append(errs, release(j.file))
+	}
+	if j.lock != nil {
+		errs = append(errs, release(j.lock))
+	}
+	j.file, j.lock, j.broken = nil, nil, ErrBroken
+	return errors.Join(errs...)
+}
+
+// forgotten reports whether a finished entry has been known for long enough.
+func (j *Journal) forgotten(e *entry, now time.Time) bool {
+	return e.Done() && now.Sub(e.Finished) >= j.retention
+}
+
+func (j *Journal) ordered() []*entry {
+	entries := make([]*entry, 0, len(j.entries))
+	for _, e := range j.entries {
+		entries = append(entries, e)
+	}
+	slices.SortFunc(entries, func(a, b *entry) int { return cmp.Compare(a.order, b.order) })
+	return entries
+}
+
+// apply does what a line says. Its bytes must be nobody else's.
+func (j *Journal) apply(l line, resumed bool) {
+	if l.Key != "" { // the intent; in a file that was written anew, finished ones have it too
+		j.entries[l.Name] = &entry{order: j.next, Entry: Entry{
+			Name: l.Name, Key: l.Key, Since: l.Since, Resumed: resumed,
+			Request: Request{Method: l.Method, URL: l.URL, ContentType: l.Type, Body: l.Body},
+		}}
+		j.next++
+	}
+	if e, ok := j.entries[l.Name]; ok && !l.Finished.IsZero() {
+		e.Finished, e.Result, e.Resumed = l.Finished, l.Result, false
+		e.Request.Body = nil
+	}
+}

@@ -1,0 +1,190 @@
+//go:build unix || windows
+
+package journal_test
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/client/journal"
+)
+
+func open(t testing.TB, path string, opts ...journal.Option) *journal.Journal {
+	t.Helper()
+	j, err := journal.Open(path, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = j.Close() })
+	return j
+}
+
+// reopen closes a journal and opens it as the next process does.
+func reopen(t testing.TB, j *journal.Journal, path string, opts ...journal.Option) *journal.Journal {
+	t.Helper()
+	require.NoError(t, j.Close())
+	return open(t, path, opts...)
+}
+
+func inDir(t testing.TB) string { return filepath.Join(t.TempDir(), "journal") }
+
+func requestOf(name string) journal.Request {
+	return journal.Request{Method: http.MethodPost, URL: "http://server.test/" + name, ContentType: "text/plain", Body: []byte("body of " + name)}
+}
+
+func begin(t testing.TB, j *journal.Journal, name string) journal.Entry {
+	t.Helper()
+	e, err := j.Begin(t.Context(), name, requestOf(name))
+	require.NoError(t, err)
+	return e
+}
+
+// pending returns the keys of what is pending, by name.
+func pending(t testing.TB, j *journal.Journal) map[string]string {
+	t.Helper()
+	entries, err := j.Pending(t.Context())
+	require.NoError(t, err)
+	keys := make(map[string]string)
+	for _, e := range entries {
+		require.True(t, e.Resumed)
+		require.False(t, e.Done())
+		require.Equal(t, requestOf(e.Name), e.Request)
+		keys[e.Name] = e.Key
+	}
+	return keys
+}
+
+func TestJournalKeepsWhatIsPending(t *testing.T) {
+	t.Parallel()
+	path := inDir(t)
+	j := open(t, path)
+	a, b := begin(t, j, "a"), begin(t, j, "b")
+	require.NotEqual(t, a.Key, b.Key)
+	require.False(t, a.Resumed)
+	again, err := j.Begin(t.Context(), "a", journal.Request{Method: "PUT", Body: []byte("other bytes")})
+	require.NoError(t, err)
+	require.True(t, again.Resumed)
+	require.Equal(t, a.Key, again.Key)
+	require.Equal(t, requestOf("a"), again.Request, "what was sent is sent again")
+	require.NoError(t, j.Done(t.Context(), "b", nil))
+	require.NoError(t, j.Done(t.Context(), "b", nil))
+	require.NoError(t, j.Done(t.Context(), "never begun", nil))
+	require.Equal(t, map[string]string{"a": a.Key}, pending(t, j))
+
+	_, err = journal.Open(path)
+	require.ErrorIs(t, err, journal.ErrLocked, "also in the same process")
+	require.NoError(t, j.Close())
+	require.NoError(t, j.Close())
+	_, err = j.Begin(t.Context(), "c", journal.Request{})
+	require.ErrorIs(t, err, journal.ErrBroken)
+	_, err = j.Begin(t.Context(), "a", journal.Request{})
+	require.ErrorIs(t, err, journal.ErrBroken)
+	require.ErrorIs(t, j.Done(t.Context(), "a", nil), journal.ErrBroken)
+	_, err = j.Pending(t.Context())
+	require.ErrorIs(t, err, journal.ErrBroken)
+
+	j = open(t, path)
+	c := begin(t, j, "c")
+	require.Equal(t, map[string]string{"a": a.Key, "c": c.Key}, pending(t, j))
+	entries, err := j.Pending(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "c"}, []string{entries[0].Name, entries[1].Name}, "the oldest first")
+	require.True(t, a.Since.Equal(entries[0].Since))
+	entries[0].Request.Body[0] = 'X'
+	require.Equal(t, a.Key, pending(t, j)["a"], "what is handed out is a copy")
+	for _, name := range []string{"", "\xff"} {
+		_, err = j.Begin(t.Context(), name, journal.Request{})
+		require.ErrorContains(t, err, "cannot be noted")
+	}
+}
+
+// Running the program again after Done charges nobody twice.
+func TestFinishedNameStaysKnown(t *testing.T) {
+	t.Parallel()
+	path := inDir(t)
+	j := open(t, path)
+	a := begin(t, j, "a")
+	require.NoError(t, j.Done(t.Context(), "a", []byte("charge 1")))
+	check := func(j *journal.Journal) {
+		t.Helper()
+		e := begin(t, j, "a")
+		require.True(t, e.Done())
+		require.Equal(t, a.Key, e.Key)
+		require.Equal(t, "charge 1", string(e.Result))
+		require.Empty(t, pending(t, j))
+		_, err := e.HTTPRequest(t.Context())
+		require.ErrorIs(t, err, journal.ErrDone)
+		require.NoError(t, j.Done(t.Context(), "a", []byte("charge 2")))
+		require.Equal(t, "charge 1", string(begin(t, j, "a").Result), "the first result counts")
+	}
+	check(j)
+	j = reopen(t, j, path)
+	check(j)
+	_, err := j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)}) // a new file
+	require.NoError(t, err)
+	require.NoError(t, j.Done(t.Context(), "large", nil))
+	check(j)
+	check(reopen(t, j, path))
+}
+
+func TestFinishedNameIsForgottenAfterItsRetention(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		path := inDir(t)
+		j := open(t, path, journal.WithRetention(time.Hour))
+		a := begin(t, j, "a")
+		time.Sleep(3 * time.Hour)
+		require.Equal(t, a.Key, begin(t, j, "a").Key, "what is pending is never forgotten")
+		require.NoError(t, j.Done(t.Context(), "a", nil))
+		time.Sleep(time.Hour - time.Second)
+		require.Equal(t, a.Key, begin(t, j, "a").Key)
+		time.Sleep(time.Second)
+		next := begin(t, j, "a")
+		require.NotEqual(t, a.Key, next.Key)
+		require.False(t, next.Done())
+		require.Equal(t, map[string]string{"a": next.Key}, pending(t, reopen(t, j, path)))
+	})
+	_, err := journal.Open(inDir(t), journal.WithRetention(0))
+	require.ErrorContains(t, err, "not positive")
+}
+
+func TestJournalIsSafeForConcurrentUse(t *testing.T) {
+	t.Parallel()
+	path := inDir(t)
+	j := open(t, path)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	keys := make(map[string]string)
+	for i := range 64 {
+		wg.Go(func() {
+			name := fmt.Sprint("order ", i%8)
+			e, err := j.Begin(t.Context(), name, requestOf(name))
+			mu.Lock()
+			defer mu.Unlock()
+			if old, ok := keys[name]; err != nil || ok && old != e.Key {
+				t.Errorf("%s has the keys %s and %s: %v", name, old, e.Key, err)
+			}
+			keys[name] = e.Key
+		})
+	}
+	wg.Wait()
+	require.Equal(t, keys, pending(t, j))
+	require.Equal(t, keys, pending(t, reopen(t, j, path)))
+}
+
+// The body that the caller changes later is not the one that was noted.
+func TestJournalKeepsItsOwnBytes(t *testing.T) {
+	t.Parallel()
+	j := open(t, inDir(t))
+	r := requestOf("a")
+	_, err := j.Begin(t.Context(), "a", r)
+	require.NoError(t, err)
+	copy(r.Body, strings.Repeat("X", len(r.Body)))
+	pending(t, j)
+}
