@@ -38,8 +38,13 @@ const (
 	// EventStoreError: a call of the store failed or timed out; Op and Err say which
 	// and how.
 	EventStoreError EventKind = "store-error"
-	// EventLeaseLost: a run could not keep its claim; its context was cancelled.
+	// EventLeaseLost: a run could not keep its claim, and its context was cancelled; or
+	// it had lost the claim, as it turned out, when it was to be settled.
 	EventLeaseLost EventKind = "lease-lost"
+	// EventOvertaken: another run took the key while this one went on, so that both may
+	// have had their effect. Outcome and Status describe this run, and Digest its answer.
+	// The client is shown what is recorded and never an answer that contradicts it.
+	EventOvertaken EventKind = "overtaken"
 	// EventRecordingDelayed: the store stayed away when a run was to be settled. The
 	// client has its answer, and settling goes on in the background.
 	EventRecordingDelayed EventKind = "recording-delayed"
@@ -70,6 +75,9 @@ type Event struct {
 	// Status is that of the answer, and Code that of the problem, if the answer is one.
 	Status int
 	Code   problem.Code
+	// Digest is the SHA-256 of the body of an answer, in hexadecimal: only of an
+	// EventOvertaken.
+	Digest string
 	// Op is what failed: a call of the store (claim, renew, step, complete, release,
 	// hold, watch, get), or resolve, which includes the function of [WithResolver].
 	Op string
@@ -94,6 +102,8 @@ func (s *settings) observe(ctx context.Context, e Event) {
 		level, msg = slog.LevelWarn, "idempotency: store call failed"
 	case EventLeaseLost:
 		level, msg = slog.LevelWarn, "idempotency: lease lost"
+	case EventOvertaken:
+		level, msg = slog.LevelError, "idempotency: another run came between"
 	case EventRecordingDelayed:
 		level, msg = slog.LevelWarn, "idempotency: settling a run goes on in the background"
 	case EventFailOpen:
@@ -105,12 +115,18 @@ func (s *settings) observe(ctx context.Context, e Event) {
 	default:
 		return
 	}
-	attrs := make([]slog.Attr, 0, 4)
+	attrs := make([]slog.Attr, 0, 6)
 	if e.KeyHash != "" {
 		attrs = append(attrs, slog.String("key_hash", e.KeyHash))
 	}
 	if e.Attempt > 0 {
 		attrs = append(attrs, slog.Int("attempt", e.Attempt))
+	}
+	if e.Kind == EventOvertaken {
+		attrs = append(attrs, slog.String("outcome", e.Outcome.String()))
+	}
+	if e.Digest != "" {
+		attrs = append(attrs, slog.String("digest", e.Digest))
 	}
 	if e.Op != "" {
 		attrs = append(attrs, slog.String("op", e.Op))

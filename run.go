@@ -109,7 +109,7 @@ func (u *run) final(t task) verdict {
 		u.lease.observe(Event{Kind: EventRecordingLost, Err: err})
 		return u.unknown()
 	}
-	return verdict{outcome: Final, answer: stored, summary: t.summary()}
+	return verdict{outcome: Final, answer: stored, summary: t.summary(), refusal: t.refused()}
 }
 
 // unknown is the verdict for a run of unknown outcome.

@@ -1,6 +1,8 @@
 package idempotency
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"time"
 
@@ -13,6 +15,7 @@ type verdict struct {
 	hold    bool    // for an Unknown outcome: Hold rather than Release
 	answer  []byte  // for a Final outcome: the answer in its stored form
 	summary summary // for a Final outcome: what to keep of it if there is no room for all
+	refusal bool    // for a Final outcome: the answer says that nothing was done
 }
 
 // A summary is what can be told of an answer that is not kept. The zero summary is none.
@@ -41,8 +44,9 @@ const (
 )
 
 var (
-	errRetentionEnded = errors.New("idempotency: retention ended")
-	errTooManyPending = errors.New("idempotency: too many runs wait to be settled")
+	errAnotherInFlight = errors.New("idempotency: another run is in flight")
+	errRetentionEnded  = errors.New("idempotency: retention ended")
+	errTooManyPending  = errors.New("idempotency: too many runs wait to be settled")
 )
 
 // A settlement brings the verdict on a run to the store. It tries for as long as a client
@@ -51,6 +55,9 @@ type settlement struct {
 	lease   *lease
 	verdict verdict
 	failed  bool // the store has failed to take the verdict so far
+	// fate is what the client learns once the store has the verdict. A run that gives way
+	// to another is overtaken although the store takes its release.
+	fate fate
 }
 
 // giveBack gives up a claim under which nothing has run.
@@ -82,6 +89,10 @@ func (s *settlement) tryWhileClientWaits() ending {
 			return e
 		}
 		s.fail()
+		if errors.Is(err, errAnotherInFlight) {
+			s.goOn(n, err)
+			return e
+		}
 		pause := backoff(n)
 		if time.Since(start)+pause >= patience || !s.lease.core.work.pause(pause) {
 			return s.leaveToBackground(n, err)
@@ -103,28 +114,83 @@ func (s *settlement) leaveToBackground(failures int, cause error) ending {
 }
 
 // try makes one attempt to settle, with calls that together take no longer than the
-// timeout. Its errors are those of the store.
+// timeout. Its errors are those of the store, and errAnotherInFlight: then the client is
+// answered by the ending, and settling goes on.
 func (s *settlement) try(timeout time.Duration) (ending, error) {
 	until := time.Now().Add(timeout)
 	err := s.conclude(timeout)
-	if !errors.Is(err, ErrNotOwner) {
-		return ending{}, err
+	if errors.Is(err, ErrNotOwner) {
+		return s.takeBack(until)
 	}
-	if !s.verdict.lasting() {
-		return ending{}, nil // this run leaves nothing that must be kept
-	}
+	return ending{fate: s.fate}, err
+}
+
+// takeBack settles a run that has lost its claim. It looks at what became of the record,
+// and gets the claim back where nobody else has it.
+func (s *settlement) takeBack(until time.Time) (ending, error) {
+	s.reportLoss()
 	rec, err := s.reclaim(time.Until(until))
 	if err != nil {
 		return ending{}, err
 	}
 	if !rec.Mine {
-		return ending{overtaken, rec}, nil
+		return s.giveWay(rec)
+	}
+	if rec.Attempt > 1 {
+		s.comeAfter()
 	}
 	err = s.conclude(time.Until(until))
 	if errors.Is(err, ErrNotOwner) {
-		return ending{fate: overtaken}, nil // the claim has just been ours, so whose it is now is not known
+		return ending{fate: overtaken}, nil // another run was faster; the client has to ask again
 	}
-	return ending{}, err
+	return ending{fate: s.fate}, err
+}
+
+// reportLoss reports, unless the run has been told already, that the claim was lost. A
+// release that is repeated may be refused because the first one was executed.
+func (s *settlement) reportLoss() {
+	if s.lease.isLost() || s.failed && !s.verdict.lasting() {
+		return
+	}
+	s.lease.observe(Event{Kind: EventLeaseLost, Outcome: s.verdict.outcome, Err: ErrNotOwner})
+}
+
+// comeAfter is called when another run came between the loss of the claim and its return,
+// and left no answer. An answer that says what was done is still worth recording. A
+// refusal is not: the other run may have done what this one refused. Then the record is
+// left as the other run left it.
+func (s *settlement) comeAfter() {
+	s.reportOvertaken()
+	switch {
+	case s.verdict.outcome == Final && s.verdict.refusal:
+		s.verdict, s.fate = verdict{outcome: NotExecuted}, overtaken
+	case !s.verdict.lasting():
+		s.fate = overtaken
+	}
+}
+
+// giveWay settles a run whose record another one has. A recorded answer is final. While
+// another run is in flight, what must not be forgotten waits for its chance.
+func (s *settlement) giveWay(rec Record) (ending, error) {
+	e := ending{overtaken, rec}
+	if rec.State == StateClaimed && rec.Fingerprint == s.lease.claim.Fingerprint && s.verdict.lasting() && !s.verdict.refusal {
+		return e, errAnotherInFlight
+	}
+	s.reportOvertaken()
+	return e, nil
+}
+
+// reportOvertaken reports that another run came in the way of this one.
+func (s *settlement) reportOvertaken() {
+	e := Event{Kind: EventOvertaken, Outcome: s.verdict.outcome, Status: s.verdict.summary.status}
+	if s.verdict.outcome == Final {
+		a, err := s.lease.set.unseal(s.verdict.answer, s.lease.key, s.lease.claim.Fingerprint, nil)
+		if err == nil {
+			sum := sha256.Sum256(a.Body)
+			e.Digest = hex.EncodeToString(sum[:])
+		}
+	}
+	s.lease.observe(e)
 }
 
 // conclude makes the store call that the verdict stands for.
@@ -140,12 +206,10 @@ func (s *settlement) conclude(timeout time.Duration) error {
 	}
 }
 
-// reclaim gets the claim back for a run that has lost it, where that is still possible:
-// the record may be gone, because the store lost it or its retention ended, or be free
-// again, because the run that took over ended without an answer. The effect of this run
-// has happened, and recording it is what prevents the next one. The owner is the same,
-// so that a claim whose reply is lost does not stand in the way of the next try, and the
-// lease is renewed again until the run is settled.
+// reclaim asks for the claim again. It is granted if the record is gone, because the store
+// lost it or its retention ended, or if it is free again, because the run that took over
+// ended without an answer. The owner is the same, so that a claim whose reply is lost does
+// not stand in the way of the next try. The lease is renewed again until the run is settled.
 func (s *settlement) reclaim(timeout time.Duration) (Record, error) {
 	sent := time.Now()
 	rec, err := s.lease.requestClaim(s.lease.claim, timeout)

@@ -432,11 +432,11 @@ func TestStepsOnRedis(t *testing.T) {
 		require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		close(revive)
-		// The first run was told to stop, so its silence is not an answer.
-		guardtest.RequireProblem(t, <-first, http.StatusConflict, problem.InFlight)
-		again := s.Do(t, guardtest.Call{Key: "k"})
-		require.True(t, again.Replayed())
-		require.Equal(t, http.StatusCreated, again.Status)
+		// The first run was told to stop, so its silence is not an answer. Another's is recorded.
+		for _, got := range []guardtest.Reply{<-first, s.Do(t, guardtest.Call{Key: "k"})} {
+			require.True(t, got.Replayed())
+			require.Equal(t, http.StatusCreated, got.Status)
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		require.Equal(t, 1, charges)
