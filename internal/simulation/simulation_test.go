@@ -36,7 +36,9 @@ func TestSimulation(t *testing.T) {
 			}
 			t.Logf("%d worlds: %v", seeds, seen)
 			for what, n := range seen { // a world in which nothing happens proves nothing
-				require.True(t, seeds < 300 || n > int(seeds)/20, "only %d %s", n, simNames[what])
+				// About one in twenty worlds has the rarest of them. The floor is far below that, so
+				// that the choice of the first seed does not decide the test.
+				require.True(t, seeds < 300 || n > int(seeds)/100, "SEED=%d SEEDS=%d: only %d %s", first, seeds, n, simNames[what])
 			}
 		})
 	}
@@ -86,11 +88,13 @@ func simulate(t *testing.T, seed uint64, mode simMode) (w *simulation) {
 		}
 	}()
 	synctest.Test(t, func(t *testing.T) {
+		defer func() { // also if a check has ended the world
+			if t.Failed() {
+				t.Logf("%s\n%v: SEED=%d", w.story(w.suspect), mode, seed)
+			}
+		}()
 		w = newSimulation(t, seed, mode)
 		w.run()
-		if t.Failed() {
-			t.Logf("SEED=%d\n%s", seed, w.story(w.suspect))
-		}
 	})
 	return w
 }
