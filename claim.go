@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -75,17 +76,14 @@ func (c *claiming) recognise(recorded Fingerprint) bool {
 		fp, err := f(c.request, c.body)
 		return err == nil && fp == recorded
 	}
-	for _, f := range c.guard.set.formerFingerprints {
-		if same(f) {
-			c.lease.claim.Fingerprint = recorded
-			return true
-		}
+	former := slices.ContainsFunc(c.guard.set.formerFingerprints, same)
+	if f := fingerprintOf(recorded[0]); !former && f != nil {
+		former = same(f)
 	}
-	if f := fingerprintOf(recorded[0]); f != nil && same(f) {
+	if former {
 		c.lease.claim.Fingerprint = recorded
-		return true
 	}
-	return false
+	return former
 }
 
 // releaseGhost gives back, in the background, a claim whose reply never came. It may have

@@ -125,7 +125,7 @@ func (j *job) do(ctx context.Context, g *Guard, k Key, payload []byte, into any)
 
 	j.claimed.init(access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx},
 		Fingerprint(digest.Parts(digest.VersionJob, payload)))
-	j.init(g, &j.claimed, ctx, true)
+	j.init(ctx, g, &j.claimed, true)
 	c := claiming{guard: g, lease: j.lease, client: ctx}
 	rec, err := c.claim()
 	switch {

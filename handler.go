@@ -25,7 +25,7 @@ type handlerRun struct {
 // runHandler runs the handler under the claim that was decided on, and answers.
 func (g *Guard) runHandler(w http.ResponseWriter, r *http.Request, next http.Handler, d *decision) {
 	h := &handlerRun{next: next, original: r}
-	h.init(g, d.lease, r.Context(), g.set.clientCancel)
+	h.init(r.Context(), g, d.lease, g.set.clientCancel)
 	h.req = *r.WithContext(&h.ctx)
 	putBack(&h.req, &h.body, d.body)
 	h.rec.Init(w, r.Method, g.set.header, g.set.maxResponseLen)

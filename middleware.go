@@ -119,9 +119,9 @@ func (h *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case pass:
 		h.next.ServeHTTP(w, r)
 	case passRead:
-		servePutBack(w, r, r.Context(), h.next, d.body)
+		servePutBack(r.Context(), w, r, h.next, d.body)
 	case failOpen:
-		servePutBack(w, r, unprotectedContext{r.Context()}, h.next, d.body)
+		servePutBack(unprotectedContext{r.Context()}, w, r, h.next, d.body)
 	case execute:
 		g.runHandler(w, r, h.next, &d)
 	default:
@@ -140,7 +140,7 @@ func (g *Guard) respond(w http.ResponseWriter, r *http.Request, d *decision) {
 
 // servePutBack runs a handler without a claim, with a copy of r that has the body, which
 // has been read, and the given context.
-func servePutBack(w http.ResponseWriter, r *http.Request, ctx context.Context, next http.Handler, body []byte) {
+func servePutBack(ctx context.Context, w http.ResponseWriter, r *http.Request, next http.Handler, body []byte) {
 	clone := r.WithContext(ctx)
 	putBack(clone, new(bodyReader), body)
 	defer removeForm(clone, r)

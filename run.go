@@ -47,7 +47,7 @@ type run struct {
 //
 // parent is the context of the caller. follow says whether its cancellation is that of the
 // run.
-func (u *run) init(g *Guard, l *lease, parent context.Context, follow bool) {
+func (u *run) init(parent context.Context, g *Guard, l *lease, follow bool) {
 	u.guard, u.lease = g, l
 	u.op.lease = l
 	u.ctx.init(parent, &u.op, follow)

@@ -55,6 +55,10 @@ type settlement struct {
 	lease   *lease
 	verdict verdict
 	failed  bool // the store has failed to take the verdict so far
+	// displaced says that the claim was lost. Then each try begins with a look at the record:
+	// the claim may be ours again by a call whose reply was lost.
+	displaced bool
+	reported  bool // that another run came in the way
 	// fate is what the client learns once the store has the verdict. A run that gives way
 	// to another is overtaken although the store takes its release.
 	fate fate
@@ -105,9 +109,9 @@ func (s *settlement) tryWhileClientWaits() ending {
 // lapsed meanwhile, another run may have ended with another answer, which is the one that
 // counts: then the client has to ask again.
 func (s *settlement) leaveToBackground(failures int, cause error) ending {
-	sure := s.lease.undisputed()
+	sure := s.lease.undisputed() || s.lease.claim.Hold
 	s.goOn(failures, cause)
-	if s.verdict.outcome == Final && !sure && !s.lease.claim.Hold {
+	if !sure {
 		return ending{fate: overtaken}
 	}
 	return ending{fate: pending}
@@ -118,17 +122,20 @@ func (s *settlement) leaveToBackground(failures int, cause error) ending {
 // answered by the ending, and settling goes on.
 func (s *settlement) try(timeout time.Duration) (ending, error) {
 	until := time.Now().Add(timeout)
-	err := s.conclude(timeout)
-	if errors.Is(err, ErrNotOwner) {
-		return s.takeBack(until)
+	if !s.displaced {
+		err := s.conclude(timeout)
+		if !errors.Is(err, ErrNotOwner) {
+			return ending{fate: s.fate}, err
+		}
+		s.displaced = true
+		s.reportLoss()
 	}
-	return ending{fate: s.fate}, err
+	return s.takeBack(until)
 }
 
 // takeBack settles a run that has lost its claim. It looks at what became of the record,
 // and gets the claim back where nobody else has it.
 func (s *settlement) takeBack(until time.Time) (ending, error) {
-	s.reportLoss()
 	rec, err := s.reclaim(time.Until(until))
 	if err != nil {
 		return ending{}, err
@@ -180,8 +187,12 @@ func (s *settlement) giveWay(rec Record) (ending, error) {
 	return e, nil
 }
 
-// reportOvertaken reports that another run came in the way of this one.
+// reportOvertaken reports, once, that another run came in the way of this one.
 func (s *settlement) reportOvertaken() {
+	if s.reported {
+		return
+	}
+	s.reported = true
 	e := Event{Kind: EventOvertaken, Outcome: s.verdict.outcome, Status: s.verdict.summary.status}
 	if s.verdict.outcome == Final {
 		a, err := s.lease.set.unseal(s.verdict.answer, s.lease.key, s.lease.claim.Fingerprint, nil)

@@ -43,13 +43,15 @@ const (
 	runPanicking
 	runExiting
 	runShort
+	runInsisting // on a refusal, whatever it has been told
 )
 
 // isSent reports whether the client sees the answer before it is whole.
 func (c simConduct) isSent() bool { return c == runLarge || c == runStreaming }
 
 // draw is what the run of a key does, and how long it takes before its effect and after.
-func (d simDice) draw(lease time.Duration, calm bool) (c simConduct, before, after time.Duration) {
+// In a disputed world most runs refuse or fail.
+func (d simDice) draw(lease time.Duration, calm, disputed bool) (c simConduct, before, after time.Duration) {
 	most := 200 * time.Millisecond
 	switch {
 	case calm:
@@ -62,6 +64,12 @@ func (d simDice) draw(lease time.Duration, calm bool) (c simConduct, before, aft
 	c = []simConduct{runKept, runLarge, runStreaming}[max(0, d.IntN(12)-9)]
 	if !calm && d.oneIn(3) {
 		c = runRefusing + simConduct(d.IntN(int(runShort-runRefusing)+1))
+	}
+	if !calm && disputed && !d.oneIn(4) {
+		if d.oneIn(2) {
+			return runInsisting, d.upTo(lease / 2), d.upTo(lease / 2)
+		}
+		return runFailing, d.upTo(lease / 10), d.upTo(lease / 10)
 	}
 	return c, d.upTo(most), d.upTo(most)
 }
@@ -82,7 +90,7 @@ func (w *simulation) handles(p *simProcess) http.Handler {
 		run := &simRun{request: requestOf(r.Context()), ctx: r.Context(), op: op, attempt: op.Attempt()}
 		d := w.dice(ofRun, run.request.key.index, run.attempt)
 		var before, after time.Duration
-		run.conduct, before, after = d.draw(w.lease, w.now() >= w.calm || run.attempt > lastFailure)
+		run.conduct, before, after = d.draw(w.lease, w.now() >= w.calm || run.attempt > lastFailure, w.disputed)
 		w.start(run)
 
 		careful := d.oneIn(3) // it looks at its context, and whether its claim is valid
@@ -177,6 +185,9 @@ func (w *simulation) answer(p *simProcess, r *simRun, rw http.ResponseWriter, bo
 			write(idempotency.Unknown, http.StatusServiceUnavailable, body)
 			return
 		}
+		write(idempotency.Final, http.StatusUnprocessableEntity, body)
+	case runInsisting:
+		r.op.SetOutcome(idempotency.Final)
 		write(idempotency.Final, http.StatusUnprocessableEntity, body)
 	case runFailing:
 		write(idempotency.Unknown, http.StatusBadGateway, body)

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
@@ -48,6 +49,10 @@ func (w *simulation) deliver(q *simRequest, op, name string, o idempotency.Owner
 	w.tell(q, op, rec.Attempt, note)
 	if op == "complete" && err != nil {
 		w.seen[simStale]++
+	}
+	if settles := op == "complete" || op == "release" || op == "hold"; settles && q.run != nil {
+		q.settled = q.settled || err == nil
+		q.displaced = q.displaced || errors.Is(err, idempotency.ErrNotOwner)
 	}
 	switch {
 	case op == "claim" && err != nil:
@@ -172,6 +177,9 @@ func (w *simulation) owned(k *simKey, q *simRequest, op string) {
 		if r.outcome != idempotency.Final {
 			w.failf(k.index, "%v is completed, but %v", q, r.outcome)
 		}
+		if k.cameAfter(r) && r.status >= http.StatusBadRequest && k.completed == nil {
+			w.failf(k.index, "%v has the last word with a refusal, and attempt %d came after it", q, k.attempt-1)
+		}
 		k.state, k.completed = idempotency.StateCompleted, r
 	case "hold":
 		if !unknown || !hold {
@@ -181,12 +189,17 @@ func (w *simulation) owned(k *simKey, q *simRequest, op string) {
 	case "release":
 		if r == nil {
 			w.seen[simGhosts]++
+		} else if r.outcome == idempotency.Final && r.status >= http.StatusBadRequest && k.cameAfter(r) {
+			w.seen[simGaveWay]++
 		} else if r.outcome != idempotency.NotExecuted && (!unknown || hold) {
 			w.failf(k.index, "%v is released, but %v", q, r.outcome)
 		}
 		k.state = idempotency.StateReleased
 	}
 }
+
+// cameAfter reports whether the key was claimed again after the claim of a run.
+func (k *simKey) cameAfter(r *simRun) bool { return k.attempt > r.attempt }
 
 // holds reports whether the store protects the claim of a request from all others.
 func (w *simulation) holds(q *simRequest) bool {
@@ -250,12 +263,19 @@ func definite(status int, h http.Header) bool {
 // recorded by then, unless it is sent while the run goes on, or the store was away for
 // longer than clients are kept waiting, and even then nobody has taken over.
 func (w *simulation) shown(q *simRequest, h http.Header, status int) {
-	if !definite(status, h) || q.process.isDead() {
+	if q.process.isDead() {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	k := q.key
+	if q.run != nil && h.Get("X-Run") == q.run.name() && q.displaced && !q.settled && k.completed != nil && k.completed != q.run &&
+		!q.run.conduct.isSent() {
+		w.failf(k.index, "%v is shown %d of its own, and the answer of attempt %d is recorded", q, status, k.completed.attempt)
+	}
+	if !definite(status, h) {
+		return
+	}
 	switch {
 	case k.completed != nil && k.completed.name() == h.Get("X-Run"):
 	case q.run == nil || q.run.name() != h.Get("X-Run"):

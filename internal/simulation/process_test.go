@@ -24,7 +24,7 @@ type simWindow struct {
 	hangs    bool // an outage in which calls hang rather than fail
 }
 
-func newSimWeather(d simDice, lease time.Duration) simWeather {
+func newSimWeather(d simDice, lease time.Duration, disputed bool) simWeather {
 	windows := func(n int, least, most time.Duration) (all []simWindow) {
 		at := time.Duration(0)
 		for range n {
@@ -36,6 +36,9 @@ func newSimWeather(d simDice, lease time.Duration) simWeather {
 			all = append(all, simWindow{from, at, d.oneIn(2)})
 		}
 		return all
+	}
+	if disputed { // the processes live, and stand still again and again
+		return simWeather{pauses: windows(6, lease/2, 2*lease)}
 	}
 	return simWeather{
 		crashes: windows(d.IntN(2), lease/10, lease),

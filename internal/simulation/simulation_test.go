@@ -38,7 +38,11 @@ func TestSimulation(t *testing.T) {
 			for what, n := range seen { // a world in which nothing happens proves nothing
 				// About one in twenty worlds has the rarest of them. The floor is far below that, so
 				// that the choice of the first seed does not decide the test.
-				require.True(t, seeds < 300 || n > int(seeds)/100, "SEED=%d SEEDS=%d: only %d %s", first, seeds, n, simNames[what])
+				floor := int(seeds) / 100
+				if what == simGaveWay {
+					floor = int(seeds) / 5000 // it takes three coincidences
+				}
+				require.True(t, seeds < 300 || n >= floor, "SEED=%d SEEDS=%d: only %d %s", first, seeds, n, simNames[what])
 			}
 		})
 	}
@@ -121,12 +125,13 @@ const (
 	simStale
 	simLost
 	simSteps
+	simGaveWay
 )
 
 var simNames = [...]string{
 	"runs", "replays", "takeovers", "told that the outcome is unknown", "told that the key is another's",
 	"claims given back", "crashes", "answers shown before they are recorded", "completions refused", "leases lost",
-	"steps found",
+	"steps found", "refusals that gave way",
 }
 
 func (s *simTotals) add(o simTotals) {

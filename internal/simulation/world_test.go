@@ -31,6 +31,7 @@ type simulation struct {
 	lease    time.Duration
 	wait     time.Duration
 	recovery idempotency.Recovery
+	disputed bool // its runs refuse and fail, and its processes stand still
 	store    *idempotency.MemoryStore
 	weather  []simWeather // of each process and of its successors
 
@@ -91,11 +92,15 @@ func newSimulation(t *testing.T, seed uint64, mode simMode) *simulation {
 	if d.oneIn(2) {
 		w.recovery = idempotency.Hold
 	}
-	for range 2 + d.IntN(3) {
+	keys := 2 + d.IntN(3)
+	if w.disputed = d.oneIn(4); w.disputed {
+		keys, w.recovery, w.wait = 1, idempotency.Rerun, 0
+	}
+	for range keys {
 		w.keys = append(w.keys, &simKey{index: len(w.keys), steps: d.oneIn(4), recorded: map[string]string{}})
 	}
 	for i := range 2 + d.IntN(2) {
-		w.weather = append(w.weather, newSimWeather(w.dice(ofWeather, i), w.lease))
+		w.weather = append(w.weather, newSimWeather(w.dice(ofWeather, i), w.lease, w.disputed))
 		w.processes = append(w.processes, w.process(i))
 	}
 	return w
@@ -173,6 +178,8 @@ type simRequest struct {
 	granted int // the attempt that the guard was told to have
 	run     *simRun
 	delayed bool // recording goes on in the background
+	// The store has taken what the run left, or has said that another has the key.
+	settled, displaced bool
 }
 
 type simRequestKey struct{}
@@ -194,6 +201,9 @@ func (w *simulation) client(id int) {
 		}
 		asked := w.now()
 		pause := 50 * time.Millisecond
+		if w.disputed { // the record is free for a while
+			pause = w.lease / 3
+		}
 		for try := 0; ; try++ {
 			last := w.send(&simRequest{client: id, op: op, try: try, key: key, payload: payload, calls: map[string]int{}})
 			if w.isTooLate(key, asked) {

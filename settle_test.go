@@ -1,0 +1,227 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
+)
+
+// This file has the runs that lose their claim: a process that is stopped for longer than
+// its lease, notices nothing and comes back after others have had the key.
+
+const overtakenLease = 30 * time.Second
+
+// An attempt is a run whose handler answers when the test says how.
+type attempt struct {
+	answer chan func(http.ResponseWriter)
+	reply  chan guardtest.Reply
+}
+
+// An overtaking is a route on which a test conducts each attempt.
+type overtaking struct {
+	guard    *idempotency.Guard
+	server   *guardtest.Server
+	events   guardtest.Events
+	attempts chan *attempt
+	lapse    func()
+}
+
+func newOvertaking(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend, opts ...idempotency.Option) *overtaking {
+	o := &overtaking{attempts: make(chan *attempt), lapse: func() { b.Advance(t, "idem:", overtakenLease) }}
+	opts = append(opts, idempotency.WithLease(overtakenLease), idempotency.WithObserver(o.events.Observe))
+	o.guard = guardtest.NewGuard(t, s, opts...)
+	o.server = guardtest.ServeHTTP1(t, o.guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a := &attempt{answer: make(chan func(http.ResponseWriter))}
+		o.attempts <- a
+		(<-a.answer)(w)
+	})))
+	return o
+}
+
+// begin sends a request and waits until its handler runs.
+func (o *overtaking) begin(t *testing.T) *attempt {
+	t.Helper()
+	reply := make(chan guardtest.Reply, 1)
+	go func() {
+		got, _ := o.server.Try(context.WithoutCancel(t.Context()), guardtest.Call{Key: "k"})
+		reply <- got
+	}()
+	a := <-o.attempts
+	a.reply = reply
+	return a
+}
+
+// end lets the handler answer, and returns what its client gets.
+func (a *attempt) end(status int, body string) guardtest.Reply {
+	a.answer <- func(w http.ResponseWriter) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+	return <-a.reply
+}
+
+func (o *overtaking) requireReplay(t *testing.T, status int, body string) {
+	t.Helper()
+	got := o.server.Do(t, guardtest.Call{Key: "k"})
+	require.True(t, got.Replayed(), got.Body)
+	require.Equal(t, status, got.Status)
+	require.Equal(t, body, got.Body)
+}
+
+// The second attempt charges and fails. The first, which wakes up and refuses, must not
+// have the last word: its refusal says nothing of what the second has done.
+func TestRefusalOfAnOvertakenRunIsNotFinal(t *testing.T) {
+	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
+		o := newOvertaking(t, s, b)
+		first := o.begin(t)
+		o.lapse()
+		require.Equal(t, http.StatusInternalServerError, o.begin(t).end(http.StatusInternalServerError, "charged").Status)
+		guardtest.RequireProblem(t, first.end(http.StatusUnprocessableEntity, "refused"), http.StatusConflict, problem.InFlight)
+		require.Contains(t, o.events.Kinds(), idempotency.EventOvertaken)
+		require.Equal(t, http.StatusCreated, o.begin(t).end(http.StatusCreated, "charged").Status, "the retry runs")
+		o.requireReplay(t, http.StatusCreated, "charged")
+	})
+}
+
+// The claim that the overtaken run asks for again is granted, and the reply is lost. The run
+// owns the record by then, and must still not record its refusal.
+func TestDisplacedRefusalAfterALostReply(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := idempotency.NewMemoryStore()
+		asleep := make(chan struct{})
+		first := guardtest.NewProcess(t, shared, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			<-asleep // and does not look at its context
+			op, _ := idempotency.FromContext(r.Context())
+			op.SetOutcome(idempotency.Final)
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		}))
+		first.Store.On("renew", guardtest.Always(guardtest.Deaf(asleep)))
+		second := guardtest.NewProcess(t, shared, guardtest.FailsFirst())
+		done := first.Start(t, guardtest.Call{Key: "k"})
+		time.Sleep(guardtest.LeaseTime)
+		require.Equal(t, http.StatusInternalServerError, second.Do(t, guardtest.Call{Key: "k"}).Status)
+		first.Store.On("claim", guardtest.Between(2, 2, guardtest.LoseReply))
+		close(asleep)
+		guardtest.RequireProblem(t, <-done, http.StatusConflict, problem.InFlight)
+		got := second.Do(t, guardtest.Call{Key: "k"})
+		require.False(t, got.Replayed())
+		require.Less(t, got.Status, 300)
+	})
+}
+
+// A refusal is as final as any answer when nobody came between: the record was lost, and
+// with it the claim.
+func TestRefusalOfARunWhoseRecordWasLostIsFinal(t *testing.T) {
+	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
+		o := newOvertaking(t, s, b)
+		first := o.begin(t)
+		b.Advance(t, "idem:", 48*time.Hour)
+		require.Equal(t, http.StatusUnprocessableEntity, first.end(http.StatusUnprocessableEntity, "refused").Status)
+		require.Contains(t, o.events.Kinds(), idempotency.EventLeaseLost)
+		o.requireReplay(t, http.StatusUnprocessableEntity, "refused")
+	})
+}
+
+// The first attempt has charged. That another is in flight just now is no reason to forget
+// it: the other ends with nothing done, and the next retry would charge again.
+func TestAnswerOfAnOvertakenRunWaitsForItsChance(t *testing.T) {
+	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
+		o := newOvertaking(t, s, b)
+		first := o.begin(t)
+		o.lapse()
+		second := o.begin(t)
+		guardtest.RequireProblem(t, first.end(http.StatusCreated, "charged"), http.StatusConflict, problem.InFlight)
+		require.Equal(t, http.StatusTooManyRequests, second.end(http.StatusTooManyRequests, "nothing done").Status)
+		require.Eventually(t, func() bool {
+			k := idempotency.Key{Scope: "acme", Value: "k"}
+			rec, err := o.guard.Lookup(t.Context(), k)
+			return err == nil && rec.State == idempotency.StateCompleted
+		}, guardtest.RedisPatience, 10*time.Millisecond)
+		o.requireReplay(t, http.StatusCreated, "charged")
+	})
+}
+
+// Another's answer is recorded. However the overtaken run ends, its client is shown that
+// answer, and the loss that nobody had noticed is reported.
+func TestClientOfAnOvertakenRunGetsTheRecordedAnswer(t *testing.T) {
+	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
+		for _, status := range []int{
+			http.StatusCreated, http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusInternalServerError,
+		} {
+			o := newOvertaking(t, s, b)
+			first := o.begin(t)
+			o.lapse()
+			require.Equal(t, "theirs", o.begin(t).end(http.StatusCreated, "theirs").Body)
+			got := first.end(status, "mine")
+			require.Equal(t, "theirs", got.Body, "%d", status)
+			require.True(t, got.Replayed())
+			require.Contains(t, o.events.Kinds(), idempotency.EventLeaseLost)
+			require.Contains(t, o.events.Kinds(), idempotency.EventOvertaken)
+			require.NoError(t, o.guard.Forget(t.Context(), idempotency.Key{Scope: "acme", Value: "k"}))
+		}
+	})
+}
+
+// An operator has settled what was held. The run that comes back shows what was decided,
+// and what it had to say itself is in an event.
+func TestOvertakenRunDoesNotContradictAnOperator(t *testing.T) {
+	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
+		o := newOvertaking(t, s, b, idempotency.WithRecovery(idempotency.Hold))
+		first := o.begin(t)
+		o.lapse()
+		guardtest.RequireProblem(t, o.server.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+		require.NoError(t, o.guard.Resolve(t.Context(), idempotency.Key{Scope: "acme", Value: "k"},
+			idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusOK, Body: []byte("decided")}))
+		got := first.end(http.StatusCreated, "mine")
+		require.Equal(t, "decided", got.Body)
+		require.True(t, got.Replayed())
+		digest := ""
+		for _, e := range o.events.All() {
+			if e.Kind == idempotency.EventOvertaken {
+				digest = e.Digest
+			}
+		}
+		require.Len(t, digest, 64)
+		o.requireReplay(t, http.StatusOK, "decided")
+	})
+}
+
+// Do follows the same rule: a permanent error is a refusal.
+func TestPermanentErrorOfAnOvertakenFunctionIsNotFinal(t *testing.T) {
+	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
+		guard := guardtest.NewGuard(t, s, idempotency.WithLease(overtakenLease))
+		key := idempotency.Key{Scope: "jobs", Value: "k"}
+		begun, wake := make(chan struct{}), make(chan struct{})
+		first := make(chan error, 1)
+		go func() {
+			_, _, err := idempotency.Do(t.Context(), guard, key, func(context.Context) (string, error) {
+				close(begun)
+				<-wake
+				return "", idempotency.Permanent(errors.New("refused"))
+			})
+			first <- err
+		}()
+		<-begun
+		b.Advance(t, "idem:", overtakenLease)
+		down := errors.New("charged, and then the line broke")
+		_, _, err := idempotency.Do(t.Context(), guard, key, func(context.Context) (string, error) { return "", down })
+		require.ErrorIs(t, err, down)
+		close(wake)
+		require.ErrorIs(t, <-first, idempotency.ErrInFlight)
+		got, result, err := idempotency.Do(t.Context(), guard, key, func(context.Context) (string, error) { return "charged", nil })
+		require.NoError(t, err)
+		require.Equal(t, "charged", got)
+		require.False(t, result.Replayed)
+	})
+}
