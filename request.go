@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 
 	"example.com/idempotency/problem"
@@ -92,12 +93,19 @@ func (b *requestBody) read(r *http.Request, limit int64) *refusal {
 	case r.ContentLength > limit:
 		return refused(problem.BodyTooLarge)
 	case r.Body == nil || r.Body == http.NoBody:
-		return nil
 	case r.ContentLength >= 0:
-		return b.readDeclared(r)
+		if p := b.readDeclared(r); p != nil {
+			return p
+		}
 	default:
-		return b.readUndeclared(r, limit)
+		if p := b.readUndeclared(r, limit); p != nil {
+			return p
+		}
 	}
+	if len(b.bytes) == 0 && cameWithBody(r) {
+		return consumedBody()
+	}
+	return nil
 }
 
 func (b *requestBody) readDeclared(r *http.Request) *refusal {
@@ -106,10 +114,10 @@ func (b *requestBody) readDeclared(r *http.Request) *refusal {
 	if b.bytes, err = b.buffer.read(r.Body, r.ContentLength); err != nil {
 		return unreadableBody(err)
 	}
-	// A caller that is not net/http's server may send more than it declares.
+	// net/http's server ends a body at its declared length. Another reader may have more.
 	switch n, err := r.Body.Read(b.buffer.more[:]); {
 	case n > 0:
-		return refused(problem.BodyUnreadable)
+		return consumedBody()
 	case err != nil && !errors.Is(err, io.EOF):
 		return unreadableBody(err)
 	}
@@ -124,21 +132,56 @@ func (b *requestBody) readUndeclared(r *http.Request, limit int64) *refusal {
 		return unreadableBody(err)
 	case n > limit:
 		return refused(problem.BodyTooLarge)
-	case n == 0 && formParsed(r):
-		return refused(problem.BodyUnreadable)
 	}
 	b.bytes = buf.Bytes()
 	return nil
 }
 
-// formParsed reports whether an outer handler has parsed a form. If it has left nothing of
-// the body, the handler reads that form, which no fingerprint has seen.
-func formParsed(r *http.Request) bool { return len(r.PostForm) > 0 || r.MultipartForm != nil }
+// cameWithBody reports whether a request whose body is empty was sent with one. Then an outer
+// handler has read it, and the handler may act on what that one found in it. No fingerprint
+// would have seen that, so all requests with the key would count as equal.
+func cameWithBody(r *http.Request) bool {
+	if len(r.PostForm) > 0 || r.MultipartForm != nil || r.ContentLength > 0 {
+		return true
+	}
+	// The field is as it was sent. net/http does not let it through if it is not a number.
+	if strings.Trim(r.Header.Get("Content-Length"), "0") != "" {
+		return true
+	}
+	// A body of undeclared length may really have been empty, but not as a JSON text, and hardly
+	// as a form.
+	undeclared := r.ContentLength < 0 || len(r.TransferEncoding) > 0
+	return undeclared && isParsedOutside(r.Header.Get("Content-Type"))
+}
+
+// isParsedOutside reports whether a type is one of those that outer handlers parse.
+func isParsedOutside(contentType string) bool {
+	name, _, _ := strings.Cut(contentType, ";")
+	switch name = strings.ToLower(strings.TrimSpace(name)); name {
+	case "application/json", "application/x-www-form-urlencoded", "multipart/form-data":
+		return true
+	default:
+		return strings.HasSuffix(name, "+json")
+	}
+}
+
+// consumedBody refuses a body that is not as it was sent. Its detail is for the programmer: no
+// client can do anything about it.
+func consumedBody() *refusal {
+	p := refused(problem.BodyUnreadable)
+	p.Detail = "The request body is not as long as it was declared to be: a handler in front of the guard" +
+		" has read it, or decompressed it. That handler has to put back what the next one should read," +
+		" and to set ContentLength. This request was not run."
+	return p
+}
 
 func unreadableBody(err error) *refusal {
 	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	switch {
+	case errors.As(err, &tooLarge):
 		return refused(problem.BodyTooLarge) // the limit of an outer handler
+	case errors.Is(err, io.EOF), errors.Is(err, http.ErrBodyReadAfterClose):
+		return consumedBody() // net/http has another error for a client that sends too little
 	}
 	refusal := refused(problem.BodyUnreadable)
 	if errors.Is(err, os.ErrDeadlineExceeded) {

@@ -1,11 +1,15 @@
 package idempotency_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -81,31 +85,130 @@ func (b *steppingBody) Read(p []byte) (int, error) {
 
 func (b *steppingBody) Close() error { return nil }
 
-// A form that an outer handler has parsed is no longer in the body: it would reach the
-// handler past the fingerprint.
+// A body that an outer handler has read would reach the handler past the fingerprint, in a form
+// or a context. The refusal says so, however the outer handler has left the request. What was put
+// back is served.
 func TestBodyThatWasReadOutsideIsRefused(t *testing.T) {
 	t.Parallel()
-	const form = "amount=100"
-	store := idempotency.NewMemoryStore()
-	h := &guardtest.Counter{}
-	guarded := guardtest.NewGuard(t, store).Handler(h)
-	for name, length := range map[string]int64{"declared": int64(len(form)), "chunked": -1} {
-		for putBack, want := range map[bool]int{false: http.StatusBadRequest, true: http.StatusCreated} {
-			t.Run(fmt.Sprint(name, " put back ", putBack), func(t *testing.T) {
-				rec := guardtest.Post(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-					_ = r.PostFormValue("csrf")
-					if putBack {
-						r.Body = io.NopCloser(strings.NewReader(form))
+	const form, text = "application/x-www-form-urlencoded", "application/json; charset=utf-8"
+	parseForm := func(r *http.Request) { _ = r.PostFormValue("csrf") }
+	readAll := func(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
+	for name, tt := range map[string]struct {
+		contentType string
+		outer       func(r *http.Request)
+	}{
+		"form parsed":              {form, parseForm},
+		"form parsed, and no body": {form, func(r *http.Request) { parseForm(r); r.Body, r.ContentLength = http.NoBody, 0 }},
+		"form read":                {form, readAll},
+		"JSON read":                {text, readAll},
+		"JSON read, and closed":    {text, func(r *http.Request) { readAll(r); _ = r.Body.Close() }},
+		"JSON read, and no body":   {text, func(r *http.Request) { readAll(r); r.Body = http.NoBody }},
+		"JSON with a suffix read":  {"application/merge-patch+JSON", readAll},
+		"multipart by its reader":  {"multipart/form-data; boundary=x", func(r *http.Request) { _, _ = r.MultipartReader(); readAll(r) }},
+	} {
+		for _, declared := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, ", declared ", declared), func(t *testing.T) {
+				t.Parallel()
+				guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+					store := idempotency.NewMemoryStore()
+					h := &guardtest.Counter{}
+					guarded := guardtest.NewGuard(t, store).Handler(h)
+					s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						if r.Header.Get("X-Put-Back") == "" {
+							tt.outer(r)
+						} else if body, err := io.ReadAll(r.Body); err == nil {
+							r.Body = io.NopCloser(bytes.NewReader(body))
+						}
+						guarded.ServeHTTP(w, r)
+					}))
+					send := func(body string, header http.Header) guardtest.Reply {
+						return sendBody(t, s, body, declared, http.Header{"Content-Type": {tt.contentType}}, header)
 					}
-					guarded.ServeHTTP(w, r)
-				}), io.NopCloser(strings.NewReader(form)), length)
-				require.Equal(t, want, rec.Code, rec.Body)
+					got := send("amount=100", nil)
+					guardtest.RequireProblem(t, got, http.StatusBadRequest, problem.BodyUnreadable)
+					require.Contains(t, got.Problem.Detail, "a handler in front of the guard has read it")
+					require.Zero(t, store.Len())
+					require.Zero(t, h.Runs.Load())
+					require.Equal(t, http.StatusCreated, send("amount=100", http.Header{"X-Put-Back": {"1"}}).Status)
+					guardtest.RequireProblem(t, send("amount=999", http.Header{"X-Put-Back": {"1"}}), http.StatusConflict, problem.KeyReused)
+				})
 			})
 		}
 	}
-	require.EqualValues(t, 1, h.Runs.Load())
-	require.Equal(t, 1, store.Len())
+}
+
+// sendBody sends a keyed request whose body is declared or not.
+func sendBody(t *testing.T, s *guardtest.Server, body string, declared bool, headers ...http.Header) guardtest.Reply {
+	t.Helper()
+	c := guardtest.Call{Key: "k", Body: body, Header: http.Header{}}
+	for _, h := range headers {
+		maps.Copy(c.Header, h)
+	}
+	r := s.Request(t.Context(), c)
+	if !declared {
+		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), -1
+	}
+	resp, err := s.Client.Do(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	got := guardtest.Reply{Status: resp.StatusCode, Header: resp.Header, Body: string(answer)}
+	if resp.Header.Get("Content-Type") == problem.ContentType {
+		require.NoError(t, json.Unmarshal(answer, &got.Problem))
+	}
+	return got
+}
+
+// A handler that decompresses a body and leaves its declared length is noticed too, whether the
+// body has become longer or shorter.
+func TestBodyOfAnotherLengthThanDeclaredIsRefused(t *testing.T) {
+	t.Parallel()
+	h := &guardtest.Counter{}
+	guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h)
+	for key, replaced := range map[string]string{"shorter": "{}", "longer": guardtest.DefaultBody + "\n"} {
+		for _, corrected := range []bool{false, true} {
+			s := guardtest.ServeHTTP1(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				r.Body = io.NopCloser(strings.NewReader(replaced))
+				if corrected {
+					r.ContentLength = -1
+				}
+				guarded.ServeHTTP(w, r)
+			}))
+			got := s.Do(t, guardtest.Call{Key: key})
+			if corrected {
+				require.Equal(t, http.StatusCreated, got.Status)
+				continue
+			}
+			guardtest.RequireProblem(t, got, http.StatusBadRequest, problem.BodyUnreadable)
+			require.Contains(t, got.Problem.Detail, "decompressed")
+		}
+	}
+	require.EqualValues(t, 2, h.Runs.Load())
+}
+
+// A request without a body is one, however it says so.
+func TestEmptyBodyIsServed(t *testing.T) {
+	t.Parallel()
+	for name, r := range map[string]*http.Request{
+		"declared":                {ContentLength: 0, Header: http.Header{"Content-Length": {"0"}, "Content-Type": {"application/json"}}},
+		"no length, no body":      {ContentLength: 0, Header: http.Header{"Content-Type": {"application/json"}}, Body: http.NoBody},
+		"undeclared, no type":     {ContentLength: -1, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(""))},
+		"undeclared, may be none": {ContentLength: -1, Header: http.Header{"Content-Type": {"application/proto"}}, Body: io.NopCloser(strings.NewReader(""))},
+		"a form of no fields":     {ContentLength: 0, Header: http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}, PostForm: url.Values{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := &guardtest.Counter{}
+			in := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/charges", nil)
+			in.Header, in.Body, in.ContentLength, in.PostForm = r.Header, r.Body, r.ContentLength, r.PostForm
+			in.Header.Set("Idempotency-Key", "k")
+			rec := httptest.NewRecorder()
+			guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h).ServeHTTP(rec, in)
+			require.Equal(t, http.StatusCreated, rec.Code, rec.Body)
+			require.EqualValues(t, 1, h.Runs.Load())
+		})
+	}
 }
 
 // The limit of an outer handler is a limit too, and not an unreadable body.
