@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -160,63 +159,18 @@ func (j *Journal) load() error {
 	if err != nil {
 		return err
 	}
-	corrupt := func(line int, offset int64, why any) error {
-		return fmt.Errorf("%w: line %d, at byte %d: %v", ErrCorrupt, line, offset, why)
+	c, err := read(data)
+	if err != nil {
+		return err
 	}
-	var h header
-	if err := decode(cutLine(data), &h); err != nil {
-		return corrupt(1, 0, "this is not the beginning of a journal")
+	for _, l := range c.lines {
+		j.apply(l, true)
 	}
-	if h.Version != version {
-		return corrupt(1, 0, fmt.Sprintf("it has version %d", h.Version))
+	j.size, j.used = c.size, c.used
+	if len(c.mend) > 0 {
+		_, err = j.file.WriteAt(c.mend, c.mendAt)
 	}
-	if h.Replaced {
-		return fmt.Errorf("%w: another file has taken the place of this one", ErrMoved)
-	}
-	j.size, j.used = h.Size, int64(len(cutLine(data)))
-	n := 2
-	for ; ; n++ {
-		rest := data[j.used:]
-		text := cutLine(rest)
-		var l line
-		err := decode(text, &l)
-		if err == nil {
-			j.apply(l, true)
-			j.used += int64(len(text))
-			continue
-		}
-		if int64(len(data)) != h.Size {
-			return corrupt(n, j.used, fmt.Sprintf("the file has %d bytes, and should have %d", len(data), h.Size))
-		}
-		rest = bytes.TrimRight(rest, "\x00")
-		switch {
-		case len(rest) == 0:
-			return nil
-		case whole(rest): // all but the newline, which was behind the end of a sector
-			err = decode(append(slices.Clone(rest), '\n'), &l)
-			if err != nil {
-				return corrupt(n, j.used, err)
-			}
-			j.apply(l, true)
-			if _, err := j.file.WriteAt([]byte{'\n'}, j.used+int64(len(rest))); err != nil {
-				return err
-			}
-			j.used += int64(len(rest)) + 1
-		case len(text) < len(rest) && text[len(text)-1] == '\n', !errors.Is(err, errAltered), !torn(rest, j.used):
-			return corrupt(n, j.used, err)
-		default:
-			_, err := j.file.WriteAt(make([]byte, len(rest)), j.used)
-			return err
-		}
-	}
-}
-
-// cutLine returns the first line, with its newline if it has one.
-func cutLine(data []byte) []byte {
-	if i := bytes.IndexByte(data, '\n'); i >= 0 {
-		return data[:i+1]
-	}
-	return data
+	return err
 }
 
 // append makes a line durable, and then does what it says.
