@@ -15,7 +15,7 @@ import (
 // This file reads an answer: what its header says, and the beginning of its body where that
 // tells more.
 
-// An answer is what is known of a response.
+// An answer is a response as the client understands it.
 type answer struct {
 	status     int
 	meaning    profile.Meaning

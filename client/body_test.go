@@ -110,7 +110,7 @@ func TestAnswerThatBreaksOff(t *testing.T) {
 	require.Equal(t, io.ErrUnexpectedEOF, err, "without a key it is an error like any other")
 }
 
-// What is longer than declared is held in memory no further than the limit.
+// Of an answer that is longer than declared, the limit bounds how much is held in memory.
 func TestAnswerThatIsLongerThanDeclaredIsHandedOn(t *testing.T) {
 	t.Parallel()
 	whole := strings.Repeat("unpacked", 1000)
@@ -196,7 +196,7 @@ func TestBodyThatNeverComesEndsWithTheContext(t *testing.T) {
 	})
 }
 
-// Nor is one whose Close ends no Read, such as an io.TeeReader in a request.
+// The same goes for a body whose Close ends no Read, such as an io.TeeReader in a request.
 func TestBodyThatCannotBeInterruptedEndsWithTheContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

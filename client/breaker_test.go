@@ -83,7 +83,7 @@ func TestBreakerThatRefusesEndsTheCall(t *testing.T) {
 	}
 }
 
-// What an attempt before has left unknown is not forgotten because the breaker opens.
+// The doubt that an attempt has left is not forgotten because the breaker opens.
 func TestBreakerThatOpensInBetween(t *testing.T) {
 	t.Parallel()
 	b := &breaker{}

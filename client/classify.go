@@ -83,10 +83,9 @@ func (a *answer) verdict() Verdict {
 	case profile.Own, profile.Refused, profile.Reused, profile.Held, profile.Lost:
 		return Settled
 	}
-	if a.hinted && !a.again {
-		return Settled
-	}
 	switch {
+	case a.useless() && a.status < http.StatusInternalServerError:
+		return Settled
 	case a.inFlight():
 		return InDoubt
 	case a.status == http.StatusRequestTimeout, a.status == http.StatusTooEarly, a.status == http.StatusTooManyRequests:
@@ -99,6 +98,10 @@ func (a *answer) verdict() Verdict {
 		return Settled
 	}
 }
+
+// useless reports whether the server says that another attempt makes no sense. That does not
+// tell what a server error has done.
+func (a *answer) useless() bool { return a.hinted && !a.again }
 
 // inFlight reports whether an answer says that the request is being executed. Servers that
 // do not name the reason tell this conflict from others by Retry-After.

@@ -183,7 +183,7 @@ func TestCodesAreThoseOfTheServer(t *testing.T) {
 	}
 }
 
-// What a Transport returns is judged like any other error, also by one above it.
+// The errors of a Transport are judged like any other, also by a Transport above it.
 func TestClassifyKnowsTheErrorsOfTheTransport(t *testing.T) {
 	t.Parallel()
 	open := &breaker{}

@@ -30,7 +30,7 @@ func (a *answer) voiceOf() voice {
 	switch {
 	case a.replayed:
 		return definite
-	case a.status < http.StatusMultipleChoices, a.status == http.StatusSeeOther:
+	case a.status < http.StatusMultipleChoices:
 		return definite
 	case a.status == http.StatusTemporaryRedirect, a.status == http.StatusPermanentRedirect:
 		// A client that follows it asks another place, and one that does not takes it for
@@ -38,7 +38,7 @@ func (a *answer) voiceOf() voice {
 		return foreign
 	case ambiguous(a.status):
 		return a.orForeign(unsure)
-	case a.echoes && a.declared:
+	case a.echoes && (a.declared || a.status == http.StatusSeeOther):
 		return definite
 	case a.echoes: // perhaps in a refusal of the key, in words that nobody has told
 		return a.orForeign(unsure)
@@ -52,7 +52,7 @@ func (a *answer) voiceOf() voice {
 
 // orForeign spares the next attempt if the server says that it is of no use.
 func (a *answer) orForeign(v voice) voice {
-	if a.hinted && !a.again {
+	if a.useless() {
 		return foreign
 	}
 	return v

@@ -125,7 +125,7 @@ type Error struct {
 	is []error
 }
 
-// Error says what is known, what was tried and what came last.
+// Error tells the outcome, the number of attempts and the last failure.
 func (e *Error) Error() string {
 	var b strings.Builder
 	switch {

@@ -66,9 +66,9 @@ func notSent(err error) bool {
 	return errors.As(err, &says) && says.NotSent()
 }
 
-// An evidence is what is seen of an attempt from below: an *http.Transport tells of its
-// connections, and of each time that it sends the key. It does so also under another
-// RoundTripper, unless that keeps the context to itself.
+// An evidence is what an *http.Transport tells about an attempt: its connections, and each
+// time that it sends the key. It does so also under another RoundTripper, unless that keeps
+// the context to itself.
 type evidence struct {
 	direct                bool // whatever is sent is seen
 	askedForConn, gotConn atomic.Bool
@@ -94,8 +94,8 @@ func (c *call) gather(ctx context.Context) (context.Context, *evidence) {
 // connection was an old one.
 func (e *evidence) sentBefore() bool { return e.sent.Load() > 1 }
 
-// judge corrects the verdict on an error by what is known of how it came about, and tells
-// whether the request may have been executed, be it by an earlier try of base.
+// judge corrects the verdict on an error by the evidence, and reports whether the request may
+// have been executed, be it by an earlier try of base.
 func (e *evidence) judge(err error) (verdict Verdict, executed bool) {
 	verdict = classifyError(err)
 	var breaker *refusedByBreaker

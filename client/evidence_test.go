@@ -138,7 +138,7 @@ func TestWrongCertificateAfterTheRequestWasSent(t *testing.T) {
 	require.Len(t, other.requests(), 1)
 }
 
-// Nor does an address that is found to be malformed then.
+// The same goes for an address that turns out to be malformed then.
 func TestMalformedAddressAfterTheRequestWasSent(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int64
@@ -207,7 +207,7 @@ func TestSwitchingProtocols(t *testing.T) {
 	require.Equal(t, "ping", string(echo))
 }
 
-// What is sent once is not taken for more: neither over HTTP/2, nor when the base asks for
+// A request that is sent once does not count twice: neither over HTTP/2, nor when the base asks for
 // a token first.
 func TestRefusalOfWhatWasSentOnceIsTheAnswer(t *testing.T) {
 	t.Parallel()

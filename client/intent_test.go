@@ -29,7 +29,7 @@ func TestIntentThatIsTooOldIsNotSent(t *testing.T) {
 	require.Equal(t, "k", base.requireOneKey(t, 1))
 }
 
-// What an earlier process has sent counts as an attempt that may have been executed.
+// A request of an earlier process counts as an attempt that may have been executed.
 func TestResumedIntentIsInDoubtFromTheStart(t *testing.T) {
 	t.Parallel()
 	for _, resumed := range []bool{false, true} {

@@ -38,8 +38,7 @@ func NewKey() string {
 	return string(b)
 }
 
-// KeyFor returns the key of an intent that has an identity of its own: what is intended,
-// and which one, as in
+// KeyFor returns the key of an intent that has an identity of its own, as in
 //
 //	client.KeyFor("charge", order.ID)
 //
@@ -67,8 +66,7 @@ func keyHash(value string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:bytesOf8Characters])
 }
 
-// An Intent is a key with its history: what a later request has to know so that it is not
-// taken for a new one. An [*Error] has one, and so has an entry of package journal.
+// An Intent is a key with its history. A later request needs it to count as the same one. An [*Error] has one, and so has an entry of package journal.
 type Intent struct {
 	// Key is the key, as the header field has it.
 	Key string
@@ -181,7 +179,7 @@ func (t *Transport) keyInBody(r *http.Request, server *profile.Server) (requestK
 	var value string
 	if err := json.NewDecoder(io.LimitReader(body, t.set.maxBody)).Decode(&object); err == nil {
 		if err := json.Unmarshal(object[server.KeyMember], &value); err != nil {
-			value = "" // a member of another type is no key
+			value = "" // a member of another type is not a key
 		}
 	}
 	key := requestKey{value: value}

@@ -191,7 +191,7 @@ func TestRedirectKeepsTheKey(t *testing.T) {
 	}
 }
 
-// Nor does a redirect make an old key a new one, whoever has chosen it.
+// A redirect does not make an old key a new one, be it random or chosen.
 func TestRedirectKeepsTheAge(t *testing.T) {
 	t.Parallel()
 	redirect := answer{status: http.StatusTemporaryRedirect, header: map[string]string{"Location": "/new"}}

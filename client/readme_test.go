@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the README shows of the client is in the example that compiles.
+// The README shows lines of the example that compiles.
 func TestReadmeShowsTheExample(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../README.md")

@@ -121,7 +121,8 @@ func TestOnlyTheOneWhoRanItMaySpeakAfterDoubt(t *testing.T) {
 		requests int
 	}{
 		"201":                          {answer{status: 201}, true, definite},
-		"303":                          {answer{status: 303, header: map[string]string{"Location": "/1"}}, true, definite},
+		"303 of the handler":           {answer{status: 303, header: map[string]string{"Location": "/1", keyField: "k"}}, true, definite},
+		"303 to a login":               {answer{status: 303, header: map[string]string{"Location": "/login"}}, false, foreign},
 		"302 of the handler":           {echo(302), true, definite},
 		"400 of the handler":           {echo(400), true, definite},
 		"402 of the handler":           {echo(402), true, definite},
@@ -271,7 +272,7 @@ func TestReusedKeyAfterAnEarlierAttemptIsUnknown(t *testing.T) {
 	require.Equal(t, 1, runs)
 }
 
-// What is known not to have been executed is not called unknown.
+// A request that was surely not executed is not called unknown.
 func TestGivingUpWhenNothingWasExecuted(t *testing.T) {
 	t.Parallel()
 	base := answering(refused(503, "store-unavailable"), answer{status: 429, body: "slow down"})

@@ -14,8 +14,8 @@ import (
 // This file receives the bodies of answers.
 
 // hold reads the body of an answer into memory if its length is declared and within the
-// limit, so that an answer that is cut short is found out while it can still be asked for
-// again. A body without a declared length may be a stream that the caller wants as it comes.
+// limit. An answer that is cut short is then noticed while it can still be asked for again. A
+// body without a declared length may be a stream that the caller wants as it comes.
 func hold(resp *http.Response, limit int64) (held bool, err error) {
 	if resp.ContentLength < 0 || resp.ContentLength > limit || resp.Body == nil ||
 		resp.StatusCode == http.StatusSwitchingProtocols {
@@ -74,8 +74,8 @@ func (b *unpackedBody) Read(p []byte) (n int, err error) {
 
 func (b *unpackedBody) Close() error { return b.packed.Close() }
 
-// discard reads what is left of an answer that nobody will read, so that its connection
-// can be used again, unless that takes longer than a new connection.
+// discard reads the rest of an answer that nobody wants. The connection can then be used
+// again. A rest that is long costs more than a new connection, and is not read.
 func discard(resp *http.Response) {
 	if resp == nil || resp.Body == nil {
 		return

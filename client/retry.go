@@ -37,7 +37,7 @@ type result struct {
 	answer  answer
 	err     error
 	verdict Verdict
-	foreign bool // the answer says nothing about an earlier attempt, nor would another one
+	foreign bool // the answer leaves the doubt, and so would another one
 	held    bool // the body is in memory
 	timer   *time.Timer
 	cancel  context.CancelCauseFunc
@@ -58,7 +58,7 @@ func (c *call) repeatable() bool {
 	return c.key.value != "" || isIdempotent(method(c.req)) && (noBody(c.req) || c.req.GetBody != nil)
 }
 
-// safeInDoubt reports whether another attempt is no second effect, if an earlier one was
+// safeInDoubt reports whether another attempt has no effect of its own if an earlier one was
 // executed.
 func (c *call) safeInDoubt() bool {
 	return c.key.value == "" || isIdempotent(method(c.req)) || c.declared || c.proven
@@ -187,11 +187,12 @@ func (c *call) judge(r *result, seen *evidence) {
 				r.foreign = true
 			}
 		}
+		r.foreign = r.foreign || r.verdict == InDoubt && r.answer.useless() && !r.answer.inFlight()
 	}
 	c.doubt = c.doubt || r.verdict == InDoubt || seen.sentBefore()
 }
 
-// send makes an attempt and receives what is to be received before it is judged.
+// send makes an attempt and receives as much of the answer as the verdict needs.
 func (c *call) send(req *http.Request, r *result) {
 	if len(c.attempts) > 0 && req.GetBody != nil {
 		if req.Body, r.err = req.GetBody(); r.err != nil {
@@ -237,7 +238,7 @@ func (c *call) ends(r *result) Reason {
 		return ReasonContext
 	case errors.As(r.err, &breaker):
 		return ReasonBreaker
-	case r.verdict == Settled:
+	case r.verdict == Settled, r.foreign:
 		return ReasonSettled
 	default:
 		return ""

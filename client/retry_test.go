@@ -123,7 +123,7 @@ func TestRetryAfterIsTheLeast(t *testing.T) {
 	}
 }
 
-// What cannot be in time is not waited for.
+// A retry that cannot be in time is not waited for.
 func TestNoRetryThatWouldComeTooLate(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -83,7 +83,7 @@ func TestCallsOfAStepHaveTheSameKeysInEachAttempt(t *testing.T) {
 	}
 }
 
-// What an earlier attempt of the run has sent may have been executed, unless it is known
+// A request of an earlier attempt of the run may have been executed, unless it is known
 // that there was none or that it did nothing.
 func TestCallOfALaterAttemptIsUnknownFromTheStart(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,7 @@ import (
 // the header field or by [WithKey].
 //
 // A request that was surely not executed is sent again. After an attempt that may have been
-// executed, a request is sent again only if that is no second effect: its server honours
+// executed, a request is sent again only if that cannot be a second effect: its server honours
 // keys, because the program says so ([WithServer]) or because an earlier answer of the route
 // has shown it, or its method is idempotent by definition. A request without a key is sent
 // again only if its method is idempotent and its body can be sent twice.

@@ -278,7 +278,7 @@ func TestVendorsThatAreStrangers(t *testing.T) {
 	}
 }
 
-// What a server says about another attempt is obeyed.
+// The client obeys the server that says whether another attempt makes sense.
 func TestRetryHints(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -287,7 +287,7 @@ func TestRetryHints(t *testing.T) {
 		unknown  bool
 		doubt    bool
 	}{
-		"false for a 500":                  {jsonAnswer(500, "", "Stripe-Should-Retry", "false"), 1, false, false},
+		"false for a 500":                  {jsonAnswer(500, "", "Stripe-Should-Retry", "false"), 1, true, false},
 		"false for a 429":                  {jsonAnswer(429, "", "Stripe-Should-Retry", "false"), 1, false, false},
 		"true for a 400":                   {jsonAnswer(400, "", "Stripe-Should-Retry", "true"), 4, true, false},
 		"true for a 500":                   {jsonAnswer(500, "", "Stripe-Should-Retry", "true"), 4, true, false},

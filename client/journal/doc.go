@@ -13,7 +13,7 @@
 // stays known for [WithRetention]: doing it again returns what is known and sends nothing.
 //
 // A key that can be computed again (client.KeyFor) needs no journal if something else
-// remembers what is to be done. A table in the program's own database is often better than a
+// remembers the work to do. A table in the program's own database is often better than a
 // file, because the intent and its cause are then one transaction.
 //
 // # What the file promises

@@ -12,7 +12,7 @@ import (
 )
 
 // This file opens, reads and writes the file of a journal. The file has its final length from
-// the beginning, with zeros behind the last line, so that a cut is noticed and a full disk is
+// the beginning, with zeros behind the last line. A cut is then noticed, and a full disk is
 // met when the file is made. When a line does not fit, a new file takes the place of the old
 // one, at once or not at all.
 
@@ -21,8 +21,8 @@ const (
 	chunk = 64 << 10 // the length of a file is a multiple of it
 )
 
-// placeOf returns where the file is, or would be: where a link leads to, so that a new file
-// does not take the place of the link, and whatever directory the program is in later.
+// placeOf returns where the file is, or would be. It follows links, because a new file must
+// not take the place of a link, and does not depend on the directory of the program.
 func placeOf(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -208,7 +208,7 @@ func TestJournalStaysSmall(t *testing.T) {
 	require.True(t, begin(t, j, "order 39").Done())
 }
 
-// Nobody else can read what is in the file, whoever made it.
+// Only the owner can read the file, also if another program made it.
 func TestJournalTakesPermissionsAway(t *testing.T) {
 	t.Parallel()
 	path := inDir(t)
@@ -264,7 +264,7 @@ func TestJournalHasOneWriterUnderAnyName(t *testing.T) {
 	require.ErrorIs(t, err, journal.ErrMoved)
 }
 
-// What nobody would find again is not acknowledged.
+// A journal does not acknowledge a line that the next process would not find.
 func TestJournalThatIsMovedAwayIsBroken(t *testing.T) {
 	t.Parallel()
 	for name, move := range map[string]func(path string) error{
@@ -360,7 +360,7 @@ func TestJournalInARelativePlace(t *testing.T) {
 	require.Equal(t, map[string]string{"a": key}, pending(t, open(t, filepath.Join(dir, "journal"))))
 }
 
-// What a process that was killed while it made a file has left is removed.
+// The next process removes the files that a killed one has left half made.
 func TestJournalRemovesLeftovers(t *testing.T) {
 	t.Parallel()
 	path := inDir(t)

@@ -22,8 +22,8 @@ var (
 	ErrLocked = errors.New("journal: in use by another process or journal")
 
 	// ErrCorrupt says that the file is damaged elsewhere than in the line that was being
-	// written last, or is not a journal. It is left as it is: what is missing might be a key
-	// that was sent. The text of the error names the line.
+	// written last, or is not a journal. It is left as it is: a missing line might be a key that
+	// was sent. The text of the error names the line.
 	ErrCorrupt = errors.New("journal: corrupt")
 
 	// ErrBroken says that the journal is closed, or that an earlier write has failed in such
@@ -31,7 +31,7 @@ var (
 	ErrBroken = errors.New("journal: closed or broken")
 
 	// ErrMoved says that the file was moved, removed or replaced while it was open, or that
-	// it has a second name (a hard link). What is written to it might not be found again.
+	// it has a second name (a hard link). A line that is written to it might not be found again.
 	ErrMoved = errors.New("journal: the file is not the only one of its name")
 )
 
