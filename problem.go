@@ -2,8 +2,10 @@ package idempotency
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
@@ -23,6 +25,9 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, d *decision) {
 			Status: p.Status, Code: p.Code,
 		})
 	}
+	if p.Code == problem.BodyTooLarge || d.lease == nil && r.Header.Get("Expect") != "" {
+		leaveBody(w, r)
+	}
 	h := w.Header()
 	h["Cache-Control"] = []string{"no-store"}
 	h[problem.Header] = []string{string(p.Code)}
@@ -35,6 +40,26 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, d *decision) {
 		h.Add("Link", "<"+g.set.policyURL+`>; rel="describedby"`)
 	}
 	g.set.errorWriter(w, r, p)
+}
+
+// leaveBody tells net/http that the rest of the body will not be read, so that the client can
+// read the refusal while it still sends. Without it, net/http waits for up to 256 KiB of the body
+// before it answers, or closes the connection at once and the reset overtakes the answer. Only
+// http.MaxBytesReader can tell it, and only to net/http's own writer.
+func leaveBody(w http.ResponseWriter, r *http.Request) {
+	inner := w
+	for {
+		u, ok := inner.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			break
+		}
+		inner = u.Unwrap()
+	}
+	overLimit := http.MaxBytesReader(inner, io.NopCloser(strings.NewReader("x")), 0)
+	_, _ = overLimit.Read(make([]byte, 1))
+	if r.ProtoMajor == 1 { // in case that is a writer without Unwrap
+		w.Header()["Connection"] = []string{"close"}
+	}
 }
 
 // writeProblem is the default of WithErrorWriter.

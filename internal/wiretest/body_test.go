@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency"
 	"example.com/idempotency/problem"
 
 	"example.com/idempotency/internal/guardtest"
@@ -191,6 +192,71 @@ func TestWireExpectContinue(t *testing.T) {
 		}
 		require.EqualValues(t, 1, w.h.Runs.Load())
 	})
+}
+
+// A client that waits for an answer in the middle of its body gets it, and not only after it has
+// sent the rest.
+func TestWireTooLargeIsToldInTheMiddleOfABody(t *testing.T) {
+	t.Parallel()
+	const limit = 10 << 10
+	over := strings.Repeat("x", limit+1)
+	for name, tt := range map[string]struct{ fields, body string }{
+		"declared":            {"Content-Length: 200000\r\n", ""},
+		"declared, over":      {"Content-Length: 200000\r\n", over},
+		"declared, expecting": {"Expect: 100-continue\r\nContent-Length: 200000\r\n", over},
+		"chunked":             {chunked, "30000\r\n" + over},
+	} {
+		for _, wrapped := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", wrapped ", wrapped), func(t *testing.T) {
+				t.Parallel()
+				w := serveWire(t, &guardtest.Counter{}, idempotency.WithMaxRequestBody(limit))
+				if wrapped {
+					w.serve(t, &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+						w.guard.Handler(w.h).ServeHTTP(unwrapper{rw}, r)
+					})})
+				}
+				conn := w.dial(t)
+				require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+				conn.send(message("POST /charges", wireHost+wireKey+tt.fields, tt.body))
+				got, ok := conn.receive(t)
+				require.True(t, ok, "no answer")
+				guardtest.RequireProblem(t, got, http.StatusRequestEntityTooLarge, problem.BodyTooLarge)
+				require.Equal(t, "close", got.Header.Get("Connection"), "the rest of the body is no request")
+				w.requireUntouched(t)
+			})
+		}
+	}
+}
+
+// An unwrapper is the writer of a handler that stands in front of the guard.
+type unwrapper struct{ http.ResponseWriter }
+
+func (w unwrapper) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// A client that sends its body without waiting can read the refusal. Go's own gives up when the
+// connection is reset while it writes.
+func TestClientReadsThatItsBodyIsTooLarge(t *testing.T) {
+	t.Parallel()
+	w := serveWire(t, &guardtest.Counter{}, idempotency.WithMaxRequestBody(10<<10))
+	for _, expect := range []string{"", "100-continue"} {
+		for _, size := range []int{11 << 10, 200 << 10, 8 << 20} {
+			for range 10 {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+w.addr+"/charges", strings.NewReader(strings.Repeat("x", size)))
+				require.NoError(t, err)
+				r.Header.Set("Idempotency-Key", "k")
+				if expect != "" {
+					r.Header.Set("Expect", expect)
+				}
+				transport := &http.Transport{ExpectContinueTimeout: 0}
+				resp, err := transport.RoundTrip(r)
+				require.NoError(t, err, "expect %q, %d bytes", expect, size)
+				require.NoError(t, resp.Body.Close())
+				require.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode)
+				transport.CloseIdleConnections()
+			}
+		}
+	}
+	w.requireUntouched(t)
 }
 
 // The trailer of a request reaches the handler and decides nothing: it arrives after every
