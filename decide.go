@@ -210,7 +210,7 @@ func (g *Guard) answerRecorded(rec Record, r *http.Request, d *decision) {
 		return
 	}
 	if g.set.authorizeReplay != nil {
-		info := newRecordInfo(l.id, rec)
+		info := g.set.recordInfo(l.id, rec)
 		info.Status = a.Status
 		if err := g.set.authorizeReplay(r, info); err != nil {
 			d.refuse(problem.ReplayDenied)

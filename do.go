@@ -167,7 +167,7 @@ func (j *job) runProtected(into any) (Result, error) {
 // runUnprotected runs fn without a claim. The value is encoded and decoded as a recorded
 // one is.
 func (j *job) runUnprotected(ctx context.Context, into any) error {
-	if j.value, j.err = j.fn(unprotectedContext{ctx}); j.err != nil {
+	if j.value, j.err = j.fn(unprotectedContext{ctx, j.guard.set.intent(j.lease.id, j.lease.claim.Fingerprint)}); j.err != nil {
 		return j.err
 	}
 	a, err := j.answer()

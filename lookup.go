@@ -39,20 +39,21 @@ type RecordInfo struct {
 	// begun under [AtMostOnce]. They are not known during a replay.
 	Steps []string
 
-	origin Owner
+	intent intent
 }
 
-func newRecordInfo(k Key, rec Record) RecordInfo {
+func (s *settings) recordInfo(k Key, rec Record) RecordInfo {
+	i := s.intent(k, rec.Fingerprint)
 	return RecordInfo{
-		Key: k, ID: operationID(rec.Origin), State: rec.State, Attempt: rec.Attempt,
+		Key: k, ID: i.id(), State: rec.State, Attempt: rec.Attempt,
 		Lease: rec.Lease, Age: rec.Age, TTL: rec.TTL,
-		Steps: slices.Sorted(maps.Keys(rec.Steps)), origin: rec.Origin,
+		Steps: slices.Sorted(maps.Keys(rec.Steps)), intent: i,
 	}
 }
 
 // DeriveKey returns what the function [DeriveKey] returned in the run: the key under
 // which to ask a downstream service what happened.
-func (i RecordInfo) DeriveKey(purpose string) string { return deriveKey(i.origin, purpose) }
+func (i RecordInfo) DeriveKey(purpose string) string { return i.intent.deriveKey(purpose) }
 
 // Lookup returns what is known of a key. It changes nothing.
 //
@@ -62,7 +63,7 @@ func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
 	if err != nil {
 		return RecordInfo{}, err
 	}
-	info := newRecordInfo(k, rec)
+	info := g.set.recordInfo(k, rec)
 	if rec.State == StateCompleted {
 		a, err := g.set.unseal(rec.Answer, k.storeKey(), rec.Fingerprint, nil)
 		if err != nil {

@@ -121,7 +121,7 @@ func (h *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case passRead:
 		servePutBack(r.Context(), w, r, h.next, d.body)
 	case failOpen:
-		servePutBack(unprotectedContext{r.Context()}, w, r, h.next, d.body)
+		servePutBack(unprotectedContext{r.Context(), g.set.intent(d.id, d.lease.claim.Fingerprint)}, w, r, h.next, d.body)
 	case execute:
 		g.runHandler(w, r, h.next, &d)
 	default:

@@ -2,10 +2,6 @@ package idempotency
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"sync/atomic"
 
 	"example.com/idempotency/internal/stepcall"
@@ -18,22 +14,24 @@ type Operation struct {
 	lease     *lease
 	outcome   atomic.Uint32
 	steps     stepsTaken
-	uncertain atomic.Bool // a step was found that may or may not have happened
+	uncertain atomic.Bool  // a step was found that may or may not have happened
+	effects   atomic.Int32 // of steps that this run has begun and that may have happened
 }
 
 // Key returns the idempotency key, decoded, and the scope that the [ScopeFunc] gave it.
 func (o *Operation) Key() Key { return o.lease.id }
 
-// ID returns the identity of the record in 32 hexadecimal digits: random, the same in
-// all attempts, and different when the key is used anew after its record has expired.
-// It reveals nothing of the key, so it can be logged and handed on.
-func (o *Operation) ID() string { return operationID(o.lease.record.Origin) }
+// ID returns a name for what this run is to do, in 32 hexadecimal digits: a digest of scope,
+// key and the request that the key is bound to, and of what [WithDerivation] adds. It is the
+// same in every attempt and whatever the store forgets, as [DeriveKey] explains. A unique
+// constraint on it in your own database stops a second effect.
+//
+// It can be logged and handed on. A key that can be guessed, such as an order number, can be
+// confirmed by whoever knows the request too, unless WithDerivation sets a secret.
+func (o *Operation) ID() string { return o.intent().id() }
 
-// operationID is a digest, because the origin is also the owner token of the first
-// attempt.
-func operationID(origin Owner) string {
-	sum := sha256.Sum256(append([]byte("idempotency operation id\x00"), origin[:]...))
-	return hex.EncodeToString(sum[:16])
+func (o *Operation) intent() intent {
+	return o.lease.set.intent(o.lease.id, o.lease.claim.Fingerprint)
 }
 
 // Attempt returns the number of this run: 1, or more if earlier runs with this key
@@ -68,41 +66,20 @@ func FromContext(ctx context.Context) (*Operation, bool) {
 	return o, ok
 }
 
-// DeriveKey returns an idempotency key for something downstream: 32 hexadecimal digits
-// that are the same in all attempts of the operation that ctx belongs to, and different
-// for each purpose and each operation. With it the downstream's own idempotency makes an
-// effect exactly-once that a retry repeats.
-//
-// Purposes that end in a number sign and a number, "charge#1", are those of package client:
-// the first request that the step "charge" sends without a key of its own.
-//
-// Outside of an operation it returns a new random key each time.
-func DeriveKey(ctx context.Context, purpose string) string {
-	op, ok := FromContext(ctx)
-	if !ok {
-		var random [16]byte
-		_, _ = rand.Read(random[:]) // never fails: crypto/rand ends the program instead
-		return hex.EncodeToString(random[:])
-	}
-	return deriveKey(op.lease.record.Origin, purpose)
-}
-
-func deriveKey(origin Owner, purpose string) string {
-	b := append([]byte("idempotency derived key\x00"), origin[:]...)
-	b = binary.BigEndian.AppendUint64(b, uint64(len(purpose)))
-	sum := sha256.Sum256(append(b, purpose...))
-	return hex.EncodeToString(sum[:16])
-}
-
 // An unprotectedContext is the context of what runs without a claim. The operation, or the
-// step, that it may be called from is not its own: two that are called from one would share
-// the names of their steps and their derived keys.
-type unprotectedContext struct{ context.Context }
+// step, that it may be called from is not its own. It has an intent, so that downstream
+// services recognise a repetition all the same.
+type unprotectedContext struct {
+	context.Context
+	intent intent
+}
 
 func (c unprotectedContext) Value(key any) any {
 	switch key {
 	case operationKey{}, stepcall.ContextKey{}:
 		return nil
+	case intentKey{}:
+		return c.intent
 	}
 	return c.Context.Value(key)
 }

@@ -54,6 +54,7 @@ type settings struct {
 	formerFingerprints             []FingerprintFunc
 	maxRequestBody, maxResponseLen int64
 	outcome                        func(int, http.Header) Outcome
+	outcomeChosen                  bool // by WithOutcome
 	recovery                       Recovery
 	mismatchStatus                 int
 	errorWriter                    func(http.ResponseWriter, *http.Request, problem.Document)
@@ -62,6 +63,8 @@ type settings struct {
 	observers                      []func(context.Context, Event)
 	logger                         *slog.Logger
 	sealer                         Sealer
+	namespace                      string
+	secret                         []byte
 	resolver                       func(context.Context, RecordInfo) (Resolution, error)
 }
 
@@ -257,7 +260,7 @@ func WithMaxResponseBody(n int64) Option {
 // was cut short: that run is [Unknown]. [Operation.SetOutcome] takes precedence over f. A
 // value that is not one of the three outcomes counts as Unknown.
 func WithOutcome(f func(status int, h http.Header) Outcome) Option {
-	return optionFunc(func(s *settings) { s.outcome = f })
+	return optionFunc(func(s *settings) { s.outcome, s.outcomeChosen = f, true })
 }
 
 // WithRecovery sets what happens to a key whose run ended with [Unknown] outcome. The
@@ -294,8 +297,9 @@ func WithPolicyURL(url string) Option {
 // duplicates for availability and is right only where a duplicate is harmless. A request
 // is refused all the same if the store reported a record of its key before it failed.
 //
-// An unprotected run has no [Operation]: its steps are not recorded and its derived keys
-// are random. Each such run is an [EventFailOpen] and an error in the log.
+// An unprotected run has no [Operation] and its steps are not recorded. Its derived keys are
+// those that a protected run has, so that downstream services recognise a repetition. Each
+// such run is an [EventFailOpen] and an error in the log.
 func WithFailOpen(on bool) Option {
 	return optionFunc(func(s *settings) { s.failOpen = on })
 }
@@ -345,6 +349,19 @@ func WithClientCancel(on bool) Option {
 // avoids that, but a request that is retried across the change runs again.
 func WithSealer(sealer Sealer) Option {
 	return optionFunc(func(s *settings) { s.sealer = sealer })
+}
+
+// WithDerivation sets what [Operation.ID] and [DeriveKey] are derived from besides scope, key
+// and request. By default that is nothing, and both arguments may be zero. Two services that
+// share a downstream account and could see the same scope and key need different namespaces.
+// With a secret, a caller who knows a key cannot compute what is derived from it. The secret
+// is copied. To change either is to change all derived keys: a retry across the change is
+// a new effect for downstream services.
+func WithDerivation(namespace string, secret []byte) Option {
+	if secret != nil {
+		secret = append([]byte{}, secret...)
+	}
+	return optionFunc(func(s *settings) { s.namespace, s.secret = namespace, secret })
 }
 
 // WithResolver sets a function that finds out what became of a run whose outcome is

@@ -43,7 +43,8 @@ func (o Outcome) String() string {
 // 500 is [Final], except 401, 407, 408, 421, 425 and 429, which say that the request
 // was turned away before anything was done and are [NotExecuted]; 500 and above is
 // [Unknown], because a handler that fails may fail after its effect. It ignores the
-// header.
+// header. A guard without WithOutcome takes NotExecuted for Unknown if the run has begun a
+// [Step]: the step may have had an effect.
 func DefaultOutcome(status int, _ http.Header) Outcome {
 	switch {
 	case status >= http.StatusInternalServerError:
@@ -98,7 +99,11 @@ func (u *run) outcome(t task) Outcome {
 	if u.op.uncertain.Load() || u.lease.isLost() && t.refused() {
 		return Unknown
 	}
-	return t.judge()
+	outcome := t.judge()
+	if outcome == NotExecuted && u.op.effects.Load() > 0 && !u.guard.set.outcomeChosen {
+		return Unknown // a step says otherwise than the status
+	}
+	return outcome
 }
 
 // refused reports whether the handler has answered with an error status.

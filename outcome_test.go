@@ -387,3 +387,34 @@ func TestShortAnswerThatTheHandlerCallsFinalIsNotReplayed(t *testing.T) {
 		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
+
+// A status says that nothing was done, and a step says otherwise. The step is believed: the
+// key of a route under Hold is held.
+func TestStepOutvotesTheStatus(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		step func(context.Context) (int, error)
+		opts []idempotency.Option
+		want guardtest.Fate
+	}{
+		"done":      {func(context.Context) (int, error) { return 1, nil }, nil, guardtest.IsHeld},
+		"failed":    {func(context.Context) (int, error) { return 0, errors.New("no answer") }, nil, guardtest.IsHeld},
+		"not done":  {func(context.Context) (int, error) { return 0, idempotency.NotDone(errors.New("refused")) }, nil, guardtest.RunsNext},
+		"own rule":  {func(context.Context) (int, error) { return 1, nil }, []idempotency.Option{idempotency.WithOutcome(idempotency.DefaultOutcome)}, guardtest.RunsNext},
+		"not begun": {nil, nil, guardtest.RunsNext},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+				if c.step != nil {
+					_, _ = idempotency.Step(r.Context(), "charge", c.step)
+				}
+				w.WriteHeader(http.StatusTooManyRequests)
+			}}
+			opts := append(c.opts, idempotency.WithRecovery(idempotency.Hold))
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
+			s.Do(t, guardtest.Call{Key: "k"})
+			guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, c.want)
+		})
+	}
+}

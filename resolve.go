@@ -65,7 +65,7 @@ func (g *Guard) resolveHeld(ctx context.Context, l *lease) bool {
 	if rec.State != StateHeld {
 		return true
 	}
-	res, err := g.set.resolver(ctx, newRecordInfo(l.id, rec))
+	res, err := g.set.resolver(ctx, g.set.recordInfo(l.id, rec))
 	if err != nil {
 		return failed(err)
 	}

@@ -93,6 +93,8 @@ func (c *runContext) Value(key any) any {
 		return c.op
 	case stepcall.ContextKey{}:
 		return nil // a step around this run is not a step of it
+	case intentKey{}:
+		return nil // the operation has its own
 	}
 	return c.asked().Value(key)
 }

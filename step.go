@@ -64,6 +64,28 @@ func IsPermanent(err error) bool {
 	return errors.As(err, &p)
 }
 
+// A notDoneError is the error of a step whose effect did not happen.
+type notDoneError struct{ err error }
+
+func (e *notDoneError) Error() string { return e.err.Error() }
+func (e *notDoneError) Unwrap() error { return e.err }
+
+// NotDone marks an error of a step's function as proof that its effect did not happen: the
+// connection was refused, for example, or the downstream service rejected the whole request.
+// The step counts as not begun, so a later attempt may begin it, also under [AtMostOnce].
+// NotDone(nil) returns nil.
+func NotDone(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &notDoneError{err}
+}
+
+func isNotDone(err error) bool {
+	var e *notDoneError
+	return errors.As(err, &e)
+}
+
 // A Codec encodes and decodes the values of steps and of [Do]. It must be safe for concurrent
 // use.
 type Codec interface {
@@ -136,7 +158,7 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 	var none T
 	op, ok := FromContext(ctx)
 	if !ok {
-		return fn(ctx)
+		return fn(unrecordedStep(ctx, name))
 	}
 	s := stepSettings{codec: jsonCodec{}}
 	for _, o := range opts {
@@ -164,8 +186,13 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 	// Under Hold, another attempt follows only one that has done nothing. A step under
 	// AtMostOnce that an earlier attempt has begun has a mark.
 	resumed := op.Attempt() > 1 && !op.lease.claim.Hold && !s.atMostOnce
-	value, err := fn(&stepContext{Context: ctx, op: op, name: name, resumed: resumed})
-	if err != nil && !IsPermanent(err) {
+	op.effects.Add(1) // one that may happen
+	value, err := fn(&stepContext{Context: ctx, op: op, intent: op.intent(), name: name, resumed: resumed})
+	switch {
+	case isNotDone(err):
+		op.effects.Add(-1)
+		return none, errors.Join(err, op.unmark(name, s.atMostOnce))
+	case err != nil && !IsPermanent(err):
 		return none, err // the mark of AtMostOnce stays: the effect may have happened all the same
 	}
 	stored, saveErr := encodeStep(s.codec, value, err)
@@ -180,6 +207,24 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 	default:
 		return decodeStep[T](s.codec, name, stored[1:])
 	}
+}
+
+// unrecordedStep returns the context of a step of a run that has no claim: its calls still
+// have derived keys. Outside of a run it is ctx itself.
+func unrecordedStep(ctx context.Context, name string) context.Context {
+	i, ok := intentOf(ctx)
+	if !ok {
+		return ctx
+	}
+	return &stepContext{Context: ctx, intent: i, name: name, resumed: true} // nobody knows of earlier attempts
+}
+
+// unmark takes away the mark of a step that has not happened.
+func (o *Operation) unmark(name string, atMostOnce bool) error {
+	if !atMostOnce {
+		return nil
+	}
+	return o.lease.recordStep(name, []byte{stepUndone})
 }
 
 // encodeStep returns the stored form of a permanent error, or of the value if there is none.
@@ -214,7 +259,8 @@ func decodeStep[T any](codec Codec, name string, data []byte) (T, error) {
 // nesting, and package client to make the keys of its calls.
 type stepContext struct {
 	context.Context
-	op      *Operation
+	op      *Operation // nil if the step is not recorded
+	intent  intent
 	name    string
 	resumed bool // an earlier attempt may have begun the step
 	calls   stepCalls

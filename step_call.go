@@ -30,7 +30,7 @@ func (c *stepContext) BeginCall() (key string, resumed bool, err error) {
 	}
 	c.calls.going = true
 	c.calls.n++
-	return deriveKey(c.op.lease.record.Origin, c.name+"#"+strconv.Itoa(c.calls.n)), c.resumed, nil
+	return c.intent.deriveKey(c.name + "#" + strconv.Itoa(c.calls.n)), c.resumed, nil
 }
 
 // EndCall lets the next call begin.

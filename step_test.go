@@ -443,3 +443,30 @@ func TestStepsOnRedis(t *testing.T) {
 		require.Len(t, keys, 1)
 	})
 }
+
+// A refused connection does not block a step under AtMostOnce for ever: the function has
+// proof that nothing happened, and the mark goes.
+func TestStepThatWasNotDoneMayBeBegunAgain(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("connection refused")
+	runs := 0
+	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
+		_, err := idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
+			if runs++; run == 1 {
+				return 0, idempotency.NotDone(fmt.Errorf("dialling: %w", refused))
+			}
+			return 1, nil
+		}, idempotency.AtMostOnce())
+		if run == 1 && !errors.Is(err, refused) || run == 2 && err != nil {
+			t.Errorf("run %d: %v", run, err)
+		}
+		if err != nil {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}}
+	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
+	s.Do(t, guardtest.Call{Key: "k"})
+	require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	require.Equal(t, 2, runs)
+	require.NoError(t, idempotency.NotDone(nil))
+}
