@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -205,11 +206,11 @@ func (c *call) send(req *http.Request, r *result) {
 	}
 	packed := c.t.wantsGzip(req)
 	if packed {
-		req.Header = req.Header.Clone()
+		req.Header = maps.Clone(req.Header) // that of the call is shown to the caller
 		if req.Header == nil {
 			req.Header = make(http.Header)
 		}
-		req.Header.Set("Accept-Encoding", "gzip")
+		req.Header["Accept-Encoding"] = acceptGzip
 	}
 	r.resp, r.err = c.t.throughBreaker(req) //nolint:bodyclose // drop closes it, or the caller
 	if r.err == nil {

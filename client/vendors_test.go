@@ -6,7 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -226,8 +226,12 @@ func TestVendors(t *testing.T) {
 				t.Parallel()
 				e := new(effect)
 				base := answering(c.script(e)...)
-				transport := newStranger(t, base, client.WithServer(v.profile, "*"), client.WithTimeout(50*time.Millisecond), client.WithBackoff(time.Millisecond, time.Millisecond))
-				got, err := send(transport, post(client.WithKey(t.Context(), "k"), place, body))
+				var got reply
+				var err error
+				synctest.Test(t, func(t *testing.T) { // so that "for ever" takes no time
+					transport := newStranger(t, base, client.WithServer(v.profile, "*"))
+					got, err = send(transport, post(client.WithKey(t.Context(), "k"), place, body))
+				})
 				requireAgreement(t, got, err, e.count)
 				switch c.status {
 				case 0:
@@ -271,8 +275,9 @@ func TestVendorsThatAreStrangers(t *testing.T) {
 			require.Len(t, base.requests(), 1)
 
 			// Resumed by a later process, it is in doubt from the start.
-			base = answering(a)
-			_, err = send(newStranger(t, base, quick, client.WithTimeout(20*time.Millisecond)), post(client.Intent{Key: "k", Resumed: true}.Context(t.Context()), place, "{}"))
+			synctest.Test(t, func(t *testing.T) {
+				_, err = send(newStranger(t, answering(a)), post(client.Intent{Key: "k", Resumed: true}.Context(t.Context()), place, "{}"))
+			})
 			require.ErrorIs(t, err, client.ErrOutcomeUnknown, "%s, %s", v.profile.Name, name)
 		}
 	}
@@ -288,6 +293,7 @@ func TestRetryHints(t *testing.T) {
 		doubt    bool
 	}{
 		"false for a 500":                  {jsonAnswer(500, "", "Stripe-Should-Retry", "false"), 1, true, false},
+		"false for a 409":                  {jsonAnswer(409, "", "Stripe-Should-Retry", "false"), 1, false, false},
 		"false for a 429":                  {jsonAnswer(429, "", "Stripe-Should-Retry", "false"), 1, false, false},
 		"true for a 400":                   {jsonAnswer(400, "", "Stripe-Should-Retry", "true"), 4, true, false},
 		"true for a 500":                   {jsonAnswer(500, "", "Stripe-Should-Retry", "true"), 4, true, false},

@@ -24,7 +24,7 @@ import (
 
 // Whatever single thing happens to a file, no name gets a new key: the journal opens with the
 // keys that it had, or refuses and names the line. CLIENT_EXHAUSTIVE tries each truncation and
-// each bit; otherwise a sample is tried, with all that is around the end of the last line.
+// each bit; otherwise a sample is tried, with all that is around the ends of the last line.
 func TestEveryTruncationAndBitFlip(t *testing.T) {
 	t.Parallel()
 	const entries = 50
@@ -46,7 +46,8 @@ func TestEveryTruncationAndBitFlip(t *testing.T) {
 	require.Greater(t, used, 10_000)
 	require.Less(t, used, len(whole))
 	tried := func(at int) bool {
-		return exhaustive || at >= last && at < used+16 || at%61 == 0 || at > used && at%512 == 0
+		ends := at >= last && at < last+12 || at >= used-12 && at < used+4
+		return exhaustive || ends || at%509 == 0 || at > used && at%2048 == 0
 	}
 	named := regexp.MustCompile(`line \d+, at byte \d+`)
 	var resumed, refused atomic.Int64

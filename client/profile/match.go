@@ -71,7 +71,7 @@ func (r *Rule) matches(resp *http.Response, document any) bool {
 	if r.Header.Name != "" && !r.Header.in(resp.Header) {
 		return false
 	}
-	return r.Member == "" || has(document, strings.Split(r.Member, "."), r.Value)
+	return r.Member == "" || document != nil && has(document, strings.Split(r.Member, "."), r.Value)
 }
 
 // has reports whether a JSON value has a member at a path that is like value.

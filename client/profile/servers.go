@@ -99,6 +99,7 @@ func Stripe() Server {
 			{Member: "error.type", Value: "idempotency_error", Means: Reused},
 			{Member: "error.type", Value: "card_error", Means: Own},
 			{Status: []int{400, 402, 404}, Member: "error.type", Value: "invalid_request_error", Means: Own},
+			{Status: []int{http.StatusConflict}, Header: Field{"Stripe-Should-Retry", "false"}, Means: Silent},
 			{Status: []int{http.StatusConflict}, Means: InFlight},
 		},
 	}
