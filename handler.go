@@ -81,7 +81,17 @@ func (h *handlerRun) respond(w http.ResponseWriter, v verdict, e ending) {
 			d.refuse(problem.OutcomeUnknown)
 		}
 		h.guard.respond(w, h.original, &d)
+	case v.outcome == Unknown && v.lasting() && h.invitesRetry() && !h.rec.Sent():
+		// The guard behind this one says that a retry can help. While the key is held, none can.
+		d.refuse(problem.OutcomeUnknown)
+		h.guard.respond(w, h.original, &d)
 	default:
 		h.rec.Respond(&h.recorded)
 	}
+}
+
+// invitesRetry reports whether the answer is the refusal of another guard that the client
+// would answer with a retry.
+func (h *handlerRun) invitesRetry() bool {
+	return problem.Code(h.rec.Header().Get(problem.Header)).Retryable()
 }

@@ -3,6 +3,8 @@ package idempotency
 import (
 	"net/http"
 	"strconv"
+
+	"example.com/idempotency/problem"
 )
 
 // An Outcome says how a run ended, as far as its effects are concerned. It decides
@@ -39,15 +41,29 @@ func (o Outcome) String() string {
 	}
 }
 
-// DefaultOutcome is the rule used without [WithOutcome]. It judges by status: below
-// 500 is [Final], except 401, 407, 408, 421, 425 and 429, which say that the request
-// was turned away before anything was done and are [NotExecuted]; 500 and above is
-// [Unknown], because a handler that fails may fail after its effect. It ignores the
-// header. A guard without WithOutcome takes NotExecuted for Unknown if the run has begun a
-// [Step]: the step may have had an effect.
-func DefaultOutcome(status int, _ http.Header) Outcome {
+// DefaultOutcome is the rule used without [WithOutcome]. It judges by status. Below 500 is
+// [Final], except 401, 407, 408, 421, 425 and 429: they say that the request was turned away
+// before anything was done, and are [NotExecuted]. 500 and above is [Unknown], because a
+// handler that fails may fail after its effect. So is 409 with the field Retry-After, which
+// promises another answer.
+//
+// The refusal of another guard, which the handler passes on from a service behind it, is
+// never Final. [problem.Header] gives it away. It is NotExecuted if its code says that the
+// other guard had not looked at the key yet, and Unknown if another run may be involved.
+//
+// A guard without WithOutcome takes NotExecuted for Unknown if the run has begun a [Step]: the
+// step may have had an effect.
+func DefaultOutcome(status int, h http.Header) Outcome {
+	if code := problem.Code(h.Get(problem.Header)); code != "" {
+		if code.NotRun() {
+			return NotExecuted
+		}
+		return Unknown
+	}
 	switch {
 	case status >= http.StatusInternalServerError:
+		return Unknown
+	case status == http.StatusConflict && h.Get("Retry-After") != "":
 		return Unknown
 	case status == http.StatusUnauthorized,
 		status == http.StatusProxyAuthRequired,

@@ -50,6 +50,59 @@ func TestStatusDecides(t *testing.T) {
 	})
 }
 
+// A refusal that the handler passes on from another guard is not an answer. What it is depends
+// on whether the other guard had looked at the key.
+func TestRefusalOfAnotherGuardIsNotAnAnswer(t *testing.T) {
+	t.Parallel()
+	notRun := map[problem.Code]bool{
+		problem.KeyMissing: true, problem.KeyInvalid: true, problem.BodyUnreadable: true, problem.BodyTooLarge: true,
+		problem.FingerprintFailed: true, problem.ScopeUnresolved: true, problem.ShuttingDown: true,
+	}
+	codes := []problem.Code{
+		problem.KeyMissing, problem.KeyInvalid, problem.BodyUnreadable, problem.BodyTooLarge, problem.FingerprintFailed,
+		problem.ScopeUnresolved, problem.ReplayDenied, problem.KeyUnknown, problem.KeyReused, problem.InFlight,
+		problem.OutcomeUnknown, problem.ResponseNotKept, problem.AnswerUnreadable, problem.StoreUnavailable,
+		problem.ShuttingDown, "a-code-of-the-future",
+	}
+	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			code := problem.Code(r.URL.Path[1:])
+			w.Header().Set(problem.Header, string(code))
+			w.WriteHeader(max(http.StatusBadRequest, problem.New(code).Status))
+		}}
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h))
+		for _, code := range codes {
+			c := guardtest.Call{Key: string(code), Path: "/" + string(code)}
+			got := s.Do(t, c)
+			shown := code
+			if unknown == guardtest.IsHeld && code.Retryable() && !notRun[code] {
+				shown = problem.OutcomeUnknown // a retry cannot help while the key is held
+			}
+			require.Equal(t, string(shown), got.Header.Get(problem.Header))
+			want := unknown
+			if notRun[code] {
+				want = guardtest.RunsNext
+			}
+			guardtest.RequireFate(t, s, h, c, want)
+		}
+	})
+}
+
+// 409 with Retry-After is how other libraries say that the first request is still running.
+func TestConflictThatInvitesARetryIsNotAnAnswer(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusConflict)
+		}}
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h))
+		c := guardtest.Call{Key: "k"}
+		s.Do(t, c)
+		guardtest.RequireFate(t, s, h, c, unknown)
+	})
+}
+
 func TestHandlerDecides(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {

@@ -44,6 +44,17 @@ func (c Code) Retryable() bool {
 	return c == InFlight || c == StoreUnavailable || c == ShuttingDown
 }
 
+// NotRun reports whether a guard refuses with this code before it looks at the key: the
+// request surely did not run. Any other code may say that an earlier request with the key is
+// running, has run, or may have run.
+func (c Code) NotRun() bool {
+	switch c {
+	case KeyMissing, KeyInvalid, BodyUnreadable, BodyTooLarge, FingerprintFailed, ScopeUnresolved, ShuttingDown:
+		return true
+	}
+	return false
+}
+
 // Known reports whether c is one of the codes of this package.
 func (c Code) Known() bool {
 	_, ok := texts[c]

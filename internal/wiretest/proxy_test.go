@@ -43,10 +43,15 @@ func proxyTo(t *testing.T, h http.Handler) *httputil.ReverseProxy {
 	s.Config.ErrorLog = quiet
 	s.Start()
 	t.Cleanup(s.Close)
+	return proxyToServer(t, &guardtest.Server{URL: s.URL, Client: s.Client()})
+}
+
+func proxyToServer(t *testing.T, s *guardtest.Server) *httputil.ReverseProxy {
+	t.Helper()
 	target, err := url.Parse(s.URL)
 	require.NoError(t, err)
 	return &httputil.ReverseProxy{
-		Transport:     s.Client().Transport,
+		Transport:     s.Client.Transport,
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		FlushInterval: -1,
 		ErrorLog:      quiet,
