@@ -51,7 +51,8 @@ func RawFingerprint(r *http.Request, body []byte) (Fingerprint, error) {
 // is that of RFC 8785, with one exception: a number with more digits than an IEEE double holds
 // keeps them, so that different amounts never have the same fingerprint. Any other body counts
 // byte for byte. So does JSON that parsers read in different ways: with a name twice in one
-// object, with text that is not valid Unicode, or nested more than 1,000 levels deep.
+// object, be it in another case, with text that is not valid Unicode, or nested more than 1,000
+// levels deep.
 //
 // JSONFingerprint never returns an error.
 func JSONFingerprint(r *http.Request, body []byte) (Fingerprint, error) {
@@ -68,6 +69,9 @@ func JSONFingerprint(r *http.Request, body []byte) (Fingerprint, error) {
 // continues in each element: "items.sku" selects the sku of every item. A field counts with all
 // that it contains, in the form that [JSONFingerprint] uses. A field that is absent differs
 // from one that is null.
+//
+// The case of names counts. A body in which a field has its name in another case counts byte for
+// byte, because encoding/json would read that field.
 //
 // The names of the fields count too, so requests that were recorded with another list do not
 // match. If JSONFingerprint would count the body byte for byte, the function counts what

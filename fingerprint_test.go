@@ -2,7 +2,9 @@ package idempotency_test
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -141,6 +143,35 @@ func TestJSONFingerprintIgnoresSpelling(t *testing.T) {
 	three := fingerprint(t, idempotency.JSONFingerprint, "POST", "/", `{ "to": "A", "amount": 100.01 }`, isJSON)
 	if one == three {
 		t.Error("two amounts have the same fingerprint")
+	}
+}
+
+// encoding/json reads amount and Amount into one field, and the last member wins. Requests whose
+// members have the same names in another order, or other names in another case, are not the same.
+func TestNamesThatDifferInCaseAreNotMixedUp(t *testing.T) {
+	t.Parallel()
+	for name, fp := range map[string]idempotency.FingerprintFunc{
+		"JSON": idempotency.JSONFingerprint, "fields": idempotency.FieldsFingerprint("amount"),
+	} {
+		for _, bodies := range [][]string{
+			{`{"amount":1,"Amount":999}`, `{"Amount":999,"amount":1}`},
+			{`{"Amount":1}`, `{"Amount":999}`},
+			{`{"amount":1,"AMOUNT":1}`, `{"amount":1,"AMOUNT":999}`},
+		} {
+			t.Run(name+" "+bodies[0], func(t *testing.T) {
+				t.Parallel()
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+					var charge struct{ Amount int }
+					require.NoError(t, json.NewDecoder(r.Body).Decode(&charge))
+					_, _ = fmt.Fprint(w, charge.Amount)
+				}}
+				guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithFingerprint(fp))
+				s := guardtest.ServeRecorder(t, guard.Handler(h))
+				require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k", Body: bodies[0]}).Status)
+				guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k", Body: bodies[1]}), http.StatusConflict, problem.KeyReused)
+				require.True(t, s.Do(t, guardtest.Call{Key: "k", Body: bodies[0]}).Replayed())
+			})
+		}
 	}
 }
 

@@ -1,9 +1,6 @@
 package jcs
 
-import (
-	"bytes"
-	"slices"
-)
+import "slices"
 
 // A document is a parsed text. It is flat: it has one node for each value and each member name,
 // in the order of the text. A large document therefore costs a few large pieces of memory
@@ -57,14 +54,26 @@ func (d *document) closeObject(i int32, mark int) error {
 	if !slices.IsSortedFunc(names, compare) {
 		slices.SortFunc(names, compare)
 	}
-	for k := 1; k < len(names); k++ {
-		if bytes.Equal(d.bytes(d.nodes[names[k-1]]), d.bytes(d.nodes[names[k]])) {
-			return ErrDuplicate
-		}
-	}
 	d.nodes[i].start = int32(len(d.members))
 	d.members = append(d.members, names...)
 	d.nodes[i].end = int32(len(d.members))
+	return d.checkNames(names)
+}
+
+// checkNames reports whether an object has a name twice. names is in canonical order, and
+// checkNames may change that.
+func (d *document) checkNames(names []int32) error {
+	compare := func(a, b int32) int {
+		return compareFold(d.bytes(d.nodes[a]), d.bytes(d.nodes[b]))
+	}
+	if !slices.IsSortedFunc(names, compare) {
+		slices.SortFunc(names, compare)
+	}
+	for k := 1; k < len(names); k++ {
+		if compare(names[k-1], names[k]) == 0 {
+			return ErrDuplicate
+		}
+	}
 	return nil
 }
 

@@ -9,8 +9,9 @@
 //     exact decimal value. A number that is the shortest decimal of its double, as all with at
 //     most 15 digits are, gets the form of RFC 8785, byte for byte. Other numbers keep all
 //     their digits.
-//   - It refuses texts that parsers read in different ways: with a name that occurs twice in an
-//     object, a lone surrogate, or bytes that are not UTF-8.
+//   - It refuses texts that parsers read in different ways: with a lone surrogate, bytes that are
+//     not UTF-8, or a name that occurs twice in an object. Names that differ only in case count
+//     as one, because encoding/json reads both into the same field of a struct.
 //   - Its time and memory, apart from sorting, are linear in the size of the text, and it
 //     limits nesting.
 package jcs
@@ -33,7 +34,7 @@ var (
 	ErrSyntax    = errors.New("jcs: not a JSON text")
 	ErrDepth     = errors.New("jcs: nested too deep")
 	ErrSize      = errors.New("jcs: text too large")
-	ErrDuplicate = errors.New("jcs: a name occurs twice in an object")
+	ErrDuplicate = errors.New("jcs: a name occurs twice in an object, perhaps in another case")
 	ErrUnicode   = errors.New("jcs: a string is not valid Unicode")
 	ErrExponent  = errors.New("jcs: exponent of a number out of range")
 )

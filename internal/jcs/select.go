@@ -1,6 +1,7 @@
 package jcs
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 )
@@ -38,6 +39,10 @@ func ParsePath(s string) (Path, error) {
 	return path, nil
 }
 
+// ErrCase says that an object has a name of a path only in another case. encoding/json reads such a
+// member into the field that the path means, and other parsers do not.
+var ErrCase = errors.New("jcs: a name of a path occurs in another case")
+
 // Select appends to dst the values that the paths find in the JSON text src, one line for each
 // path. If it returns an error, dst is as it was.
 //
@@ -52,32 +57,42 @@ func Select(dst, src []byte, paths []Path) ([]byte, error) {
 	if err := d.parse(src); err != nil {
 		return dst, err
 	}
+	selected := dst
 	for _, path := range paths {
-		dst = d.appendPath(dst, 0, path)
-		dst = append(dst, '\n')
+		var err error
+		if selected, err = d.appendPath(selected, 0, path); err != nil {
+			return dst, err
+		}
+		selected = append(selected, '\n')
 	}
-	return dst, nil
+	return selected, nil
 }
 
 // appendPath appends what path finds in the value at node i.
-func (d *document) appendPath(dst []byte, i int32, path Path) []byte {
+func (d *document) appendPath(dst []byte, i int32, path Path) ([]byte, error) {
 	if len(path) == 0 {
-		return d.append(append(dst, '='), i)
+		return d.append(append(dst, '='), i), nil
 	}
+	var err error
 	switch n := d.nodes[i]; n.kind {
 	case kindArray:
 		dst = append(dst, '[')
 		for e := i + 1; e < n.next; e = d.nodes[e].next {
-			dst = d.appendPath(dst, e, path)
+			if dst, err = d.appendPath(dst, e, path); err != nil {
+				return dst, err
+			}
 			dst = append(dst, ',')
 		}
-		return append(dst, ']')
+		return append(dst, ']'), nil
 	case kindObject:
 		for _, name := range d.members[n.start:n.end] {
-			if string(d.bytes(d.nodes[name])) == path[0] {
+			switch found := d.bytes(d.nodes[name]); {
+			case string(found) == path[0]:
 				return d.appendPath(dst, name+1, path[1:])
+			case bytes.EqualFold(found, []byte(path[0])):
+				return dst, ErrCase
 			}
 		}
 	}
-	return append(dst, '-')
+	return append(dst, '-'), nil
 }

@@ -93,7 +93,7 @@ func TestSelectInArray(t *testing.T) {
 
 func TestSelectRefuses(t *testing.T) {
 	t.Parallel()
-	for _, src := range []string{"", "{", `{"a":1,"a":2}`, `{"a":1,"b":"\ud800"}`} {
+	for _, src := range []string{"", "{", `{"a":1,"a":2}`, `{"a":1,"b":"\ud800"}`, `{"A":1}`, `[{"a":1},{"A":1}]`} {
 		got, err := jcs.Select([]byte("before"), []byte(src), []jcs.Path{{"a"}})
 		if err == nil || string(got) != "before" {
 			t.Errorf("Select(%q) = %q, %v", src, got, err)
