@@ -32,8 +32,8 @@ type FingerprintFunc func(r *http.Request, body []byte) (Fingerprint, error)
 // bound to. The spelling of Content-Type
 // and Content-Encoding does not count: neither the case of names, nor white space, nor the order of parameters.
 //
-// The boundary of a well-formed multipart body does not count, because clients choose a new
-// one for each attempt. Host and all other fields do not count, because a retry may reach the
+// The boundary of a well-formed multipart/form-data body does not count, because clients choose a
+// new one for each attempt. Host and all other fields do not count, because a retry may reach the
 // service under another name and with another trace. The scope, and not the fingerprint,
 // distinguishes callers.
 //

@@ -146,6 +146,32 @@ func TestJSONFingerprintIgnoresSpelling(t *testing.T) {
 	}
 }
 
+// net/http splits a form by the parameter boundary* and not by boundary. The bytes that stand in for
+// the boundary of the one are the payee of the other.
+func TestEncodedBoundaryDoesNotHideThePayee(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			_, _ = fmt.Fprint(w, strings.TrimSpace(r.FormValue("payee")))
+		}}
+		var s *guardtest.Server
+		pay := func(payee, boundary string) guardtest.Reply {
+			return s.Do(t, guardtest.Call{
+				Key:    "k",
+				Header: http.Header{"Content-Type": {"multipart/form-data; boundary=" + payee + boundary}},
+				Body: "--x\r\nContent-Disposition: form-data; name=\"payee\"\r\n\r\n" +
+					"\r\n--" + payee + "--\r\n--x--\r\n",
+			})
+		}
+		for _, boundary := range []string{"; boundary*=us-ascii''x", "; boundary*0=x", "; Boundary*0*=us-ascii''x"} {
+			s = serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
+			require.Equal(t, "--alice--", pay("alice", boundary).Body)
+			guardtest.RequireProblem(t, pay("bob", boundary), http.StatusConflict, problem.KeyReused)
+			require.True(t, pay("alice", boundary).Replayed())
+		}
+	})
+}
+
 // encoding/json reads amount and Amount into one field, and the last member wins. Requests whose
 // members have the same names in another order, or other names in another case, are not the same.
 func TestNamesThatDifferInCaseAreNotMixedUp(t *testing.T) {

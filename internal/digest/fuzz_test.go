@@ -30,8 +30,8 @@ func FuzzFingerprint(f *testing.F) {
 	add("application/vnd.a+json", "br", []byte(`[]`))
 	add("multipart/form-data; boundary=zz", "", parcel("zz"))
 	add("multipart/form-data; boundary=zz", "", []byte("--zz\n\n--zz--"))
-	add("multipart/mixed; boundary=\"a-\"; x=\"\\y\"", "", []byte("pre\r\n--a-\r\n\r\n\r\n--a---"))
-	add("multipart/mixed; boundary=-", "", []byte("---\r\n---\r\n-----"))
+	add("multipart/form-data; boundary=\"a-\"; x=\"\\y\"", "", []byte("pre\r\n--a-\r\n\r\n\r\n--a---"))
+	add("multipart/form-data; boundary=-", "", []byte("---\r\n---\r\n-----"))
 	selected := fields(f, "b", "a.b")
 	paths := []jcs.Path{{"a", "b"}, {"b"}}
 
@@ -117,7 +117,7 @@ func checkRaw(t *testing.T, r *digest.Request, version byte, parts []string) {
 func checkBoundary(t *testing.T, r *digest.Request, boundary string) {
 	t.Helper()
 	old := digest.Boundary(r.ContentType)
-	contentType := `multipart/mixed; boundary="` + boundary + `"`
+	contentType := `multipart/form-data; boundary="` + boundary + `"`
 	if old == "" || digest.Boundary(contentType) != boundary || bytes.Contains(r.Body, []byte("--"+boundary)) {
 		return
 	}
@@ -125,7 +125,7 @@ func checkBoundary(t *testing.T, r *digest.Request, boundary string) {
 		return
 	}
 	one, two := *r, *r
-	one.ContentType = `multipart/mixed; boundary="` + old + `"`
+	one.ContentType = `multipart/form-data; boundary="` + old + `"`
 	two.ContentType = contentType
 	two.Body = bytes.ReplaceAll(r.Body, []byte("--"+old), []byte("--"+boundary))
 	if decodeForm := form(decodeParts(t, digest.RawPreimage(&two))); decodeForm != 'm' {

@@ -134,18 +134,24 @@ func (t *mediaType) isJSON() bool {
 		len(t.name) > len(suffix) && strings.EqualFold(t.name[len(t.name)-len(suffix):], suffix)
 }
 
-// boundary returns the boundary of a multipart type, or "" if there is no usable one.
-func (t *mediaType) boundary() string {
-	const prefix = "multipart/"
-	if len(t.name) < len(prefix) || !strings.EqualFold(t.name[:len(prefix)], prefix) {
+// boundary returns the boundary of a form in multipart/form-data, or "" if there is no usable one.
+// Other multipart types are not forms that clients build anew for each attempt.
+//
+// A parameter with an asterisk in its name is encoded or continued as RFC 2231 says. It may stand
+// for one without: the parser of net/http takes boundary* in place of boundary.
+func (t *mediaType) boundary() (boundary string) {
+	if !strings.EqualFold(t.name, "multipart/form-data") {
 		return ""
 	}
 	for _, p := range t.params[:t.n] {
-		if strings.EqualFold(p.name, boundaryParam) && isBoundary(p.value) {
-			return p.value
+		switch {
+		case strings.Contains(p.name, "*"):
+			return ""
+		case strings.EqualFold(p.name, boundaryParam) && isBoundary(p.value):
+			boundary = p.value
 		}
 	}
-	return ""
+	return boundary
 }
 
 const boundaryParam = "boundary"

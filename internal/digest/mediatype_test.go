@@ -49,18 +49,22 @@ func TestBoundary(t *testing.T) {
 	t.Parallel()
 	longest := strings.Repeat("b", 70)
 	for _, tt := range []struct{ value, want string }{
-		{"multipart/mixed; boundary=b", "b"},
-		{"MULTIPART/MIXED; a=b; BOUNDARY=\"B:'()+_,-./:=?\"", "B:'()+_,-./:=?"},
-		{"multipart/mixed; boundary=" + longest, longest},
-		{"multipart/mixed; boundary=" + longest + "b", ""},
-		{"multipart/mixed", ""},
-		{"multipart/mixed; boundary", ""},
-		{`multipart/mixed; boundary=""`, ""},
-		{`multipart/mixed; boundary="a b"`, ""},
-		{`multipart/mixed; boundary="a\b"`, ""},
-		{"multipart/mixed; boundary=\"\x7f\"", ""},
+		{"multipart/form-data; boundary=b", "b"},
+		{"MULTIPART/FORM-DATA; a=b; BOUNDARY=\"B:'()+_,-./:=?\"", "B:'()+_,-./:=?"},
+		{"multipart/form-data; boundary=" + longest, longest},
+		{"multipart/form-data; boundary=" + longest + "b", ""},
+		{"multipart/form-data", ""},
+		{"multipart/form-data; boundary", ""},
+		{`multipart/form-data; boundary=""`, ""},
+		{`multipart/form-data; boundary="a b"`, ""},
+		{`multipart/form-data; boundary="a\b"`, ""},
+		{"multipart/form-data; boundary=\"\x7f\"", ""},
+		{"multipart/form-data; boundary=b; boundary*=us-ascii''c", ""},
+		{"multipart/form-data; boundary*0=b; boundary=b", ""},
+		{"multipart/form-data; boundary=b; x*=us-ascii''c", ""},
+		{"multipart/mixed; boundary=b", ""},
 		{"multipart; boundary=b", ""},
-		{"multiparts/mixed; boundary=b", ""},
+		{"multiparts/form-data; boundary=b", ""},
 		{"text/plain; boundary=b", ""},
 	} {
 		if got := digest.Boundary(tt.value); got != tt.want {
