@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/client"
+	"example.com/idempotency/client/profile"
 )
 
 // A server answers 503 to the first requests, cuts the connection of the next, and then
@@ -68,6 +69,7 @@ func newBase(t *testing.T) *http.Transport {
 func newClient(t *testing.T, base http.RoundTripper, opts ...client.Option) *http.Client {
 	t.Helper()
 	opts = append([]client.Option{
+		client.WithServer(profile.Guard(), "127.0.0.1"),
 		client.WithLogger(slog.New(slog.DiscardHandler)), client.WithBackoff(time.Millisecond, time.Millisecond),
 	}, opts...)
 	transport, err := client.New(base, opts...)
