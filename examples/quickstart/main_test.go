@@ -18,22 +18,22 @@ func TestRetryOfACharge(t *testing.T) {
 		guard, err := idempotency.New(idempotency.NewMemoryStore(), tenant)
 		require.NoError(t, err)
 		api := authenticate(guard.Handler(http.HandlerFunc(createCharge)))
-		require.Empty(t, charge(t, api, "alice's token").Header.Get("Idempotent-Replayed"))
-		require.Equal(t, "true", charge(t, api, "alice's token").Header.Get("Idempotent-Replayed"))
+		require.Empty(t, charge(t, api, "alice's token").Header().Get("Idempotent-Replayed"))
+		require.Equal(t, "true", charge(t, api, "alice's token").Header().Get("Idempotent-Replayed"))
 		time.Sleep(24 * time.Hour) // the TTL
-		require.Empty(t, charge(t, api, "alice's token").Header.Get("Idempotent-Replayed"))
+		require.Empty(t, charge(t, api, "alice's token").Header().Get("Idempotent-Replayed"))
 	})
 }
 
 // charge sends the same order each time.
-func charge(t *testing.T, api http.Handler, token string) *http.Response {
+func charge(t *testing.T, api http.Handler, token string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/charges", strings.NewReader(`{"amount":100}`))
 	r.SetBasicAuth("alice", token)
 	r.Header.Set("Idempotency-Key", "order-1")
 	w := httptest.NewRecorder()
 	api.ServeHTTP(w, r)
-	return w.Result()
+	return w
 }
 
 // A stranger gets 401, also where an answer is recorded.
@@ -42,11 +42,11 @@ func TestStrangersGetNoAnswer(t *testing.T) {
 	guard, err := idempotency.New(idempotency.NewMemoryStore(), tenant)
 	require.NoError(t, err)
 	api := authenticate(guard.Handler(http.HandlerFunc(createCharge)))
-	require.Equal(t, http.StatusCreated, charge(t, api, "alice's token").StatusCode)
+	require.Equal(t, http.StatusCreated, charge(t, api, "alice's token").Code)
 	for _, token := range []string{"", "another token"} {
 		got := charge(t, api, token)
-		require.Equal(t, http.StatusUnauthorized, got.StatusCode, token)
-		require.Empty(t, got.Header.Get("Idempotent-Replayed"))
+		require.Equal(t, http.StatusUnauthorized, got.Code, token)
+		require.Empty(t, got.Header().Get("Idempotent-Replayed"))
 	}
 
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/charges", http.NoBody)
