@@ -368,7 +368,11 @@ func TestJournalRemovesLeftovers(t *testing.T) {
 	for _, leftover := range []string{".new", ".new-123", ".new-old.txt"} {
 		require.NoError(t, os.WriteFile(path+leftover, []byte("half"), 0o600))
 	}
+	j := open(t, path)
+	require.NoError(t, j.Close())
+	require.NoError(t, os.Link(path, path+".new-77")) // killed between two steps of making it
 	open(t, path)
+	require.NoFileExists(t, path+".new-77")
 	require.NoFileExists(t, path+".new")
 	require.NoFileExists(t, path+".new-123")
 	require.FileExists(t, path+".new-old.txt", "which is somebody else's")
