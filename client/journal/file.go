@@ -237,7 +237,8 @@ func (j *Journal) rewrite(room int64) error {
 	}
 	size := (2*(int64(len(lines))+room) + 2*chunk - 1) / chunk * chunk
 	path := j.path + ".new"
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, mode)
+	_ = os.Remove(path) // of a process that was killed
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 	if err == nil {
 		if err = fill(file, size, lines); err == nil {
 			file, err = j.replace(file, path)

@@ -273,15 +273,18 @@ func TestJournalThatIsMovedAwayIsBroken(t *testing.T) {
 		"removed":  os.Remove,
 		"replaced": func(path string) error { return errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)) },
 	} {
-		for what, r := range map[string]journal.Request{"small": {}, "large": {Body: make([]byte, 1<<20)}} {
+		for what, call := range map[string]func(*journal.Journal) error{
+			"begin":       func(j *journal.Journal) error { _, err := j.Begin(t.Context(), "b", journal.Request{}); return err },
+			"begin again": func(j *journal.Journal) error { _, err := j.Begin(t.Context(), "a", journal.Request{}); return err },
+			"done":        func(j *journal.Journal) error { return j.Done(t.Context(), "a", nil) },
+			"pending":     func(j *journal.Journal) error { _, err := j.Pending(t.Context()); return err },
+		} {
 			path := inDir(t)
 			j := open(t, path)
 			begin(t, j, "a")
 			require.NoError(t, move(path))
-			_, err := j.Begin(t.Context(), "b", r)
-			require.ErrorIs(t, err, journal.ErrMoved, "%s, %s", name, what)
-			_, err = j.Begin(t.Context(), "a", r)
-			require.ErrorIs(t, err, journal.ErrBroken, "%s, %s", name, what)
+			require.ErrorIs(t, call(j), journal.ErrMoved, "%s, %s", name, what)
+			require.ErrorIs(t, call(j), journal.ErrBroken, "%s, %s", name, what)
 		}
 	}
 }

@@ -109,8 +109,8 @@ func Open(path string, opts ...Option) (*Journal, error) {
 func (j *Journal) Begin(_ context.Context, name string, r Request) (Entry, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.broken != nil {
-		return Entry{}, j.broken
+	if err := j.usable(); err != nil {
+		return Entry{}, err
 	}
 	if e, ok := j.entries[name]; ok && !j.forgotten(e, time.Now()) {
 		known := e.clone()
@@ -139,8 +139,8 @@ func (j *Journal) Done(_ context.Context, name string, result []byte) error {
 func (j *Journal) finish(name string, result []byte) (Entry, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.broken != nil {
-		return Entry{}, j.broken
+	if err := j.usable(); err != nil {
+		return Entry{}, err
 	}
 	e, ok := j.entries[name]
 	if !ok {
@@ -158,8 +158,8 @@ func (j *Journal) finish(name string, result []byte) (Entry, error) {
 func (j *Journal) Pending(context.Context) ([]Entry, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.broken != nil {
-		return nil, j.broken
+	if err := j.usable(); err != nil {
+		return nil, err
 	}
 	var pending []Entry
 	for _, e := range j.ordered() {
@@ -185,6 +185,15 @@ func (j *Journal) Close() error {
 	}
 	j.file, j.lock, j.broken = nil, nil, ErrBroken
 	return errors.Join(errs...)
+}
+
+// usable reports why nothing can be said. What the journal tells about a file that has been
+// moved away would be unknown to the next process.
+func (j *Journal) usable() error {
+	if j.broken == nil && !isAt(j.file, j.path) {
+		return j.breakOff(ErrMoved)
+	}
+	return j.broken
 }
 
 // forgotten reports whether a finished entry has been known for long enough.

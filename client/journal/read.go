@@ -2,7 +2,6 @@ package journal
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 )
@@ -37,38 +36,41 @@ func read(data []byte) (content, error) {
 		return content{}, fmt.Errorf("%w: another file has taken the place of this one", ErrMoved)
 	}
 	c := content{size: h.Size, used: int64(len(first))}
-	for n := 2; ; n++ {
-		rest := data[c.used:]
-		text := cutLine(rest)
-		var l line
-		err := decode(text, &l)
-		if err == nil {
-			c.lines = append(c.lines, l)
-			c.used += int64(len(text))
-			continue
+	var texts [][]byte
+	for {
+		text := cutLine(data[c.used:])
+		if object, ok := bytes.CutSuffix(text, []byte("\n")); !ok || !whole(object) {
+			break
 		}
-		if int64(len(data)) != h.Size {
-			return corrupt(n, c.used, fmt.Sprintf("the file has %d bytes, and should have %d", len(data), h.Size))
-		}
-		rest = bytes.TrimRight(rest, "\x00")
-		switch {
-		case len(rest) == 0:
-			return c, nil
-		case whole(rest): // all but the newline, which is in the next sector
-			if err := decode(append(slices.Clone(rest), '\n'), &l); err != nil {
-				return corrupt(n, c.used, err)
-			}
-			c.lines = append(c.lines, l)
-			c.used += int64(len(rest)) + 1
-			c.mend, c.mendAt = []byte{'\n'}, c.used-1
-			return c, nil
-		case !errors.Is(err, errAltered), !torn(rest, c.used):
-			return corrupt(n, c.used, err)
-		default:
-			c.mend, c.mendAt = make([]byte, len(rest)), c.used
-			return c, nil
-		}
+		texts = append(texts, text)
+		c.used += int64(len(text))
 	}
+	// The rest is zeros, or what was being written.
+	n := len(texts) + 2
+	rest := bytes.TrimRight(data[c.used:], "\x00")
+	switch {
+	case int64(len(data)) != h.Size:
+		return corrupt(n, c.used, fmt.Sprintf("the file has %d bytes, and should have %d", len(data), h.Size))
+	case len(rest) == 0:
+	case whole(rest): // all but the newline, which is in the next sector
+		texts = append(texts, append(slices.Clone(rest), '\n'))
+		c.mend, c.mendAt = []byte{'\n'}, c.used+int64(len(rest))
+		c.used = c.mendAt + 1
+	case torn(rest, c.used):
+		c.mend, c.mendAt = make([]byte, len(rest)), c.used
+	default:
+		return corrupt(n, c.used, errAltered)
+	}
+	at := int64(len(first))
+	for i, text := range texts {
+		var l line
+		if err := decode(text, &l); err != nil {
+			return corrupt(i+2, at, err)
+		}
+		c.lines = append(c.lines, l)
+		at += int64(len(text))
+	}
+	return c, nil
 }
 
 // cutLine returns the first line, with its newline if it has one.
