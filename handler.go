@@ -28,7 +28,7 @@ func (g *Guard) runHandler(w http.ResponseWriter, r *http.Request, next http.Han
 	h.init(r.Context(), g, d.lease, g.set.clientCancel)
 	h.req = *r.WithContext(&h.ctx)
 	putBack(&h.req, &h.body, d.body)
-	h.rec.Init(w, r.Method, g.set.header, g.set.maxResponseLen)
+	h.rec.Init(w, r.Method, g.set.header, g.set.maxResponseLen, h)
 	defer h.rec.DropBuffer()
 	v, e := h.perform(h)
 	h.respond(w, v, e)
@@ -38,11 +38,10 @@ func (h *handlerRun) execute(*runContext) { h.next.ServeHTTP(&h.rec, &h.req) }
 
 func (h *handlerRun) close(returned bool) {
 	removeForm(&h.req, h.original)
-	silent := h.rec.Silent()
 	h.rec.Close(returned)
 	if returned {
 		h.recorded = h.rec.Answer()
-		h.cutShort = silent && h.ctx.Err() != nil
+		h.cutShort = h.rec.Silent() && h.ctx.Err() != nil
 	}
 }
 
@@ -85,6 +84,9 @@ func (h *handlerRun) respond(w http.ResponseWriter, v verdict, e ending) {
 		// The guard behind this one says that a retry can help. While the key is held, none can.
 		d.refuse(problem.OutcomeUnknown)
 		h.guard.respond(w, h.original, &d)
+	case h.rec.Silent() && v.outcome != Final:
+		// Somebody else may have answered, or be about to.
+		h.rec.Yield()
 	default:
 		h.rec.Respond(&h.recorded)
 	}

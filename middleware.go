@@ -29,6 +29,7 @@ type core struct {
 	renewers  sync.Pool // of *renewer
 	room      waitingRoom
 	resolving resolving
+	silences  silences
 	work      work
 	unsettled unsettled
 	pending   backlog      // runs that wait to be settled

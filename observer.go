@@ -52,6 +52,10 @@ const (
 	// bounded memory for pending answers was exhausted, or the guard was shut down.
 	// Err says which. The key is settled by its lease and recovery policy.
 	EventRecordingLost EventKind = "recording-lost"
+	// EventSilent: a handler returned without a status and without a byte, or wrote after
+	// that; Err says which, and the usual cause. It is reported once for each Method and
+	// Pattern; see [WithSilence].
+	EventSilent EventKind = "silent"
 	// EventCorrupt: a stored record failed its own check and was not served.
 	EventCorrupt EventKind = "corrupt"
 )
@@ -110,6 +114,8 @@ func (s *settings) observe(ctx context.Context, e Event) {
 		level, msg = slog.LevelError, "idempotency: store unavailable, handler runs unprotected"
 	case EventRecordingLost:
 		level, msg = slog.LevelError, "idempotency: run could not be settled"
+	case EventSilent:
+		level, msg = slog.LevelWarn, "idempotency: handler said nothing"
 	case EventCorrupt:
 		level, msg = slog.LevelError, "idempotency: stored record is unreadable"
 	default:
@@ -127,6 +133,9 @@ func (s *settings) observe(ctx context.Context, e Event) {
 	}
 	if e.Digest != "" {
 		attrs = append(attrs, slog.String("digest", e.Digest))
+	}
+	if e.Kind == EventSilent {
+		attrs = append(attrs, slog.String("method", e.Method), slog.String("pattern", e.Pattern))
 	}
 	if e.Op != "" {
 		attrs = append(attrs, slog.String("op", e.Op))

@@ -55,6 +55,7 @@ type settings struct {
 	maxRequestBody, maxResponseLen int64
 	outcome                        func(int, http.Header) Outcome
 	outcomeChosen                  bool // by WithOutcome
+	silence                        Outcome
 	recovery                       Recovery
 	mismatchStatus                 int
 	errorWriter                    func(http.ResponseWriter, *http.Request, problem.Document)
@@ -120,6 +121,7 @@ func (s *settings) validate() error {
 	check(s.maxResponseLen > 0 && s.maxResponseLen <= maxBodyLimit,
 		"WithMaxResponseBody: %d is not between 1 and %d", s.maxResponseLen, maxBodyLimit)
 	check(s.outcome != nil, "WithOutcome: nil function")
+	check(s.silence <= Unknown, "WithSilence: %v is not an Outcome", s.silence)
 	check(s.recovery == Rerun || s.recovery == Hold, "WithRecovery: %v is neither Rerun nor Hold", s.recovery)
 	check(s.mismatchStatus >= minRefusalStatus && s.mismatchStatus <= maxRefusalStatus,
 		"WithMismatchStatus: %d is not a 4xx status", s.mismatchStatus)
@@ -261,6 +263,21 @@ func WithMaxResponseBody(n int64) Option {
 // value that is not one of the three outcomes counts as Unknown.
 func WithOutcome(f func(status int, h http.Header) Outcome) Option {
 	return optionFunc(func(s *settings) { s.outcome, s.outcomeChosen = f, true })
+}
+
+// WithSilence sets what it means that a handler returns without a status and without a byte.
+// net/http makes an empty 200 of it. More often than not, the real answer went past the guard:
+// an adapter gave the framework another writer, or the handler left the answer to a goroutine.
+//
+// By default, and with the zero Outcome, the empty 200 is judged as any other answer, and the
+// first such run of a route is an [EventSilent] and a warning in the log. [Final] says that
+// the route means it, and ends the warning. With [NotExecuted] and [Unknown] nothing is
+// recorded, and the guard leaves the answer to the handlers outside.
+//
+// If the handler writes after such a return, and the run is not judged yet, its outcome is
+// Unknown, and the guard reports that too. [Operation.SetOutcome] takes precedence.
+func WithSilence(o Outcome) Option {
+	return optionFunc(func(s *settings) { s.silence = o })
 }
 
 // WithRecovery sets what happens to a key whose run ended with [Unknown] outcome. The

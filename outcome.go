@@ -131,8 +131,14 @@ func (h *handlerRun) judge() Outcome {
 	if h.rec.Short() || h.cutShort {
 		return Unknown
 	}
-	outcome := h.guard.set.outcome(h.rec.Status(), h.rec.Header())
-	if outcome < Final || outcome > Unknown {
+	var outcome Outcome
+	if h.rec.Silent() {
+		outcome = h.silence()
+	}
+	if outcome == 0 {
+		outcome = h.guard.set.outcome(h.rec.Status(), h.rec.Header())
+	}
+	if outcome < Final || outcome > Unknown || h.rec.Late() {
 		return Unknown
 	}
 	return outcome

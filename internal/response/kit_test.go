@@ -37,7 +37,7 @@ func (s *recording) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()[echo] = r.Header[echo]
 	if s.stored == nil {
 		rec := new(response.Recorder)
-		rec.Init(w, r.Method, echo, s.limit)
+		rec.Init(w, r.Method, echo, s.limit, nil)
 		defer rec.DropBuffer()
 		s.handler.ServeHTTP(rec, r)
 		rec.Close(true)

@@ -14,16 +14,19 @@ import (
 // never reused. This file is the caller's side: Init, then the handler runs, then Close,
 // Answer, Respond and DropBuffer. The handler's side is in writer.go.
 type Recorder struct {
-	mu     sync.Mutex
-	w      http.ResponseWriter
-	method string
-	echo   string // a field of w that the handler does not see
-	limit  int64
+	mu      sync.Mutex
+	w       http.ResponseWriter
+	method  string
+	echo    string // a field of w that the handler does not see
+	limit   int64
+	witness Witness
 
 	header      http.Header // the handler's view, with copies of the outer handlers' fields
 	mode        mode
 	wroteHeader bool
 	closed      bool
+	silent      bool // the handler has returned without an answer
+	late        bool // and has written since
 	clientGone  bool
 	typed       bool // the header, as it was written, leaves no type to detect
 	status      int
@@ -47,11 +50,15 @@ const (
 	passing
 )
 
+// A Witness is told, once, that a handler has written after it had returned without an
+// answer, from the goroutine that writes.
+type Witness interface{ WroteLate() }
+
 // Init makes the Recorder ready for a handler that answers a request with this method
 // through w. It keeps bodies of up to limit bytes. The field echo of w's header, which the
-// caller has set for the client, is hidden from the handler.
-func (rec *Recorder) Init(w http.ResponseWriter, method, echo string, limit int64) {
-	rec.w, rec.method, rec.echo, rec.limit = w, method, echo, limit
+// caller has set for the client, is hidden from the handler. The witness may be nil.
+func (rec *Recorder) Init(w http.ResponseWriter, method, echo string, limit int64, late Witness) {
+	rec.w, rec.method, rec.echo, rec.limit, rec.witness = w, method, echo, limit, late
 	rec.declared = -1
 	rec.diff.recorded = rec.fields[:0]
 	outer := w.Header()
@@ -69,17 +76,21 @@ func (rec *Recorder) Close(returned bool) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
 	if returned && !rec.wroteHeader {
+		rec.silent = true
 		rec.writeHeader(http.StatusOK)
 	}
 	rec.closed = true
 }
 
-// Silent reports whether the handler has neither set a status nor written a byte. It must be
-// called before Close.
-func (rec *Recorder) Silent() bool {
+// Silent reports whether the handler has returned without a status and without a byte. It
+// must be called after Close.
+func (rec *Recorder) Silent() bool { return rec.silent }
+
+// Late reports whether a handler that was silent has written since.
+func (rec *Recorder) Late() bool {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
-	return !rec.wroteHeader
+	return rec.late
 }
 
 // Short reports whether the body is shorter than the handler declared.
@@ -130,6 +141,9 @@ func (rec *Recorder) Respond(a *Answer) {
 		setField(h, f)
 	}
 }
+
+// Yield leaves the answer to outer handlers, with the fields that the handler has set.
+func (rec *Recorder) Yield() { rec.setFields(rec.w.Header()) }
 
 // buffers holds the memory of bodies, as *[]byte.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}

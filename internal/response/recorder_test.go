@@ -15,22 +15,21 @@ import (
 func recorder(limit int64) (*response.Recorder, *httptest.ResponseRecorder) {
 	client := httptest.NewRecorder()
 	rec := new(response.Recorder)
-	rec.Init(client, http.MethodPost, "X-Echo", limit)
+	rec.Init(client, http.MethodPost, "X-Echo", limit, nil)
 	return rec, client
 }
 
 func TestRecorderKeepsTheAnswerBack(t *testing.T) {
 	t.Parallel()
 	rec, client := recorder(100)
-	require.True(t, rec.Silent())
 	require.Zero(t, rec.Status())
 	rec.Header().Set("X-State", "done")
 	rec.WriteHeader(http.StatusCreated)
 	_, err := io.WriteString(rec, "body")
 	require.NoError(t, err)
-	require.False(t, rec.Silent())
 	require.Equal(t, http.StatusCreated, rec.Status())
 	rec.Close(true)
+	require.False(t, rec.Silent())
 	a := rec.Answer()
 	require.False(t, rec.Sent())
 	require.Empty(t, client.Body.String())
@@ -48,6 +47,37 @@ func TestSilentHandlerAnswers200OnlyIfItReturns(t *testing.T) {
 		rec, _ := recorder(100)
 		rec.Close(returned)
 		require.Equal(t, status, rec.Status())
+		require.Equal(t, returned, rec.Silent())
+	}
+}
+
+type witness struct{ told int }
+
+func (w *witness) WroteLate() { w.told++ }
+
+// What a silent handler writes after its return is noticed, and told once.
+func TestLateWriteIsNoticed(t *testing.T) {
+	t.Parallel()
+	writes := map[string]func(*response.Recorder){
+		"WriteHeader": func(rec *response.Recorder) { rec.WriteHeader(http.StatusCreated) },
+		"Write":       func(rec *response.Recorder) { _, _ = rec.Write([]byte("late")) },
+		"WriteString": func(rec *response.Recorder) { _, _ = rec.WriteString("late") },
+	}
+	for name, write := range writes {
+		for _, silent := range []bool{true, false} {
+			var w witness
+			rec := new(response.Recorder)
+			rec.Init(httptest.NewRecorder(), http.MethodPost, "X-Echo", 100, &w)
+			if !silent {
+				rec.WriteHeader(http.StatusOK)
+			}
+			rec.Close(true)
+			require.False(t, rec.Late(), name)
+			write(rec)
+			write(rec)
+			require.Equal(t, silent, rec.Late(), name)
+			require.Equal(t, silent, w.told == 1, name)
+		}
 	}
 }
 
@@ -97,7 +127,7 @@ func TestEchoIsHiddenFromTheHandler(t *testing.T) {
 		client := httptest.NewRecorder()
 		client.Header().Set("X-Echo", "key")
 		rec := new(response.Recorder)
-		rec.Init(client, http.MethodPost, "X-Echo", 100)
+		rec.Init(client, http.MethodPost, "X-Echo", 100, nil)
 		require.NotContains(t, rec.Header(), "X-Echo")
 		want := "key"
 		if own != nil {

@@ -42,14 +42,17 @@ func (rec *Recorder) startPassing() {
 
 // sendHead sends status and header of the first answer.
 func (rec *Recorder) sendHead() {
-	h := rec.w.Header()
+	rec.setFields(rec.w.Header())
+	rec.w.WriteHeader(rec.status)
+}
+
+func (rec *Recorder) setFields(h http.Header) {
 	for _, f := range rec.diff.recorded {
 		setField(h, f)
 	}
 	for _, f := range rec.diff.live {
 		setField(h, f)
 	}
-	rec.w.WriteHeader(rec.status)
 }
 
 // sendTrailer ends an answer whose header is out. It keeps the names that have

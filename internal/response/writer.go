@@ -32,7 +32,11 @@ func (rec *Recorder) WriteHeader(status int) {
 }
 
 func (rec *Recorder) writeHeader(status int) {
-	if rec.closed || rec.wroteHeader {
+	if rec.closed {
+		rec.comeLate()
+		return
+	}
+	if rec.wroteHeader {
 		return
 	}
 	if status < 100 || status > 999 {
@@ -48,6 +52,18 @@ func (rec *Recorder) writeHeader(status int) {
 	diffHeader(rec.w.Header(), rec.header, rec.echo, &rec.diff)
 	rec.typed = rec.hasType()
 	rec.takeDeclaredLength()
+}
+
+// comeLate notes a write after the return of a handler that had said nothing before. The
+// witness is called without the lock, because it may take its time.
+func (rec *Recorder) comeLate() {
+	if !rec.silent || rec.late || rec.witness == nil {
+		return
+	}
+	rec.late = true
+	rec.mu.Unlock()
+	defer rec.mu.Lock()
+	rec.witness.WroteLate()
 }
 
 // inform sends a 1xx answer with the header as it is now. Then it takes the handler's fields
@@ -112,6 +128,7 @@ func (rec *Recorder) WriteString(s string) (int, error) {
 // accept checks a write of n bytes and makes room for it.
 func (rec *Recorder) accept(n int) error {
 	if rec.closed {
+		rec.comeLate()
 		return errHandlerReturned
 	}
 	if !rec.wroteHeader {

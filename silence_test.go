@@ -1,0 +1,126 @@
+package idempotency_test
+
+import (
+	"crypto/rand"
+	"io"
+	"log/slog"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+)
+
+// An adapter that hands a framework the writer from outside the guard lets every answer go
+// past it. Nobody would know from the record, which is an empty 200.
+func TestSilentHandlerIsReportedOncePerRoute(t *testing.T) {
+	t.Parallel()
+	var events guardtest.Events
+	var log guardtest.LockedBuffer
+	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(),
+		idempotency.WithObserver(events.Observe), idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	mux := http.NewServeMux()
+	for _, pattern := range []string{"POST /charges/{id}", "POST /transfers"} {
+		mux.Handle(pattern, http.HandlerFunc(func(real http.ResponseWriter, r *http.Request) {
+			framework := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				real.WriteHeader(http.StatusCreated)
+				_, _ = io.WriteString(real, "charged")
+			})
+			guard.Handler(framework).ServeHTTP(real, r) // made for each request, as such adapters do
+		}))
+	}
+	s := guardtest.ServeHTTP1(t, mux)
+	for _, path := range []string{"/charges/1", "/charges/2", "/transfers"} {
+		got := s.Do(t, guardtest.Call{Key: path, Path: path})
+		require.Equal(t, http.StatusCreated, got.Status)
+		require.Equal(t, "charged", got.Body)
+	}
+	require.Equal(t, 2, events.Count(idempotency.EventSilent))
+	for _, e := range events.All() {
+		if e.Kind == idempotency.EventSilent {
+			require.ErrorContains(t, e.Err, "adapter")
+			require.Equal(t, http.MethodPost, e.Method)
+			require.NotEmpty(t, e.Pattern)
+		}
+	}
+	require.Contains(t, log.String(), "POST /charges/{id}")
+	require.Contains(t, log.String(), "POST /transfers")
+	require.NotContains(t, log.String(), "/charges/1")
+}
+
+// A router inside the guard tells the routes apart, too.
+func TestSilentHandlerInsideARouter(t *testing.T) {
+	t.Parallel()
+	var events guardtest.Events
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /quiet", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("POST /quiet/{id}", func(http.ResponseWriter, *http.Request) {})
+	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.Observe)).Handler(mux))
+	for _, path := range []string{"/quiet", "/quiet", "/quiet/1", "/quiet/2"} {
+		s.Do(t, guardtest.Call{Path: path, Header: http.Header{"Idempotency-Key": {rand.Text()}}})
+	}
+	require.Equal(t, 2, events.Count(idempotency.EventSilent))
+}
+
+// The route decides what it means that its handler says nothing.
+func TestSilenceMeansWhatTheRouteSays(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+			fates := map[idempotency.Outcome]guardtest.Fate{
+				0: guardtest.Replays, idempotency.Final: guardtest.Replays,
+				idempotency.NotExecuted: guardtest.RunsNext, idempotency.Unknown: unknown,
+			}
+			for silence, want := range fates {
+				var events guardtest.Events
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+					w.Header().Set("X-Field", "set")
+				}}
+				s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery,
+					idempotency.WithSilence(silence), idempotency.WithObserver(events.Observe)).Handler(h))
+				first := s.Do(t, guardtest.Call{Key: "k"})
+				require.Equal(t, http.StatusOK, first.Status)
+				require.Equal(t, "set", first.Header.Get("X-Field"))
+				require.Equal(t, silence != idempotency.Final, events.Count(idempotency.EventSilent) == 1)
+				guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, want)
+			}
+		})
+	})
+}
+
+// Where silence is not an answer, the framework outside can still give one.
+func TestSilenceLeavesTheAnswerToOuterHandlers(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithSilence(idempotency.Unknown)).
+			Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			guarded.ServeHTTP(w, r)
+			http.Error(w, "no such account", http.StatusNotFound) // the error that the handler returned
+		}))
+		require.Equal(t, http.StatusNotFound, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	})
+}
+
+// A handler that leaves its answer to a goroutine says nothing by the time it returns. The
+// route's function is asked after that, so it can wait here for the goroutine.
+func TestWriteAfterSilenceIsUnknown(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+		var events guardtest.Events
+		var writer http.ResponseWriter
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { writer = w }}
+		guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery, idempotency.WithObserver(events.Observe),
+			idempotency.WithOutcome(func(status int, h http.Header) idempotency.Outcome {
+				_, err := io.WriteString(writer, "charged")
+				require.Error(t, err)
+				return idempotency.DefaultOutcome(status, h)
+			}))
+		s := guardtest.ServeRecorder(t, guard.Handler(h))
+		s.Do(t, guardtest.Call{Key: "k"})
+		require.Equal(t, 2, events.Count(idempotency.EventSilent), "silence, and the write after it")
+		guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, unknown)
+	})
+}
