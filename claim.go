@@ -22,6 +22,8 @@ type claiming struct {
 
 	// met says that the store has reported a record of another owner.
 	met bool
+	// lapses is when the lease ends of the run that was last seen in flight, unless it is renewed.
+	lapses time.Time
 	// replyLost says that a claim was sent whose reply never came.
 	replyLost bool
 }
@@ -53,9 +55,13 @@ func (c *claiming) claim() (rec Record, err error) {
 // ask makes one call.
 func (c *claiming) ask(watch bool) (Record, error) {
 	earlier := c.replyLost
+	sent := time.Now()
 	c.replyLost = true // as long as the observer has not returned, which may call runtime.Goexit
 	rec, err := c.lease.acquire(watch)
 	c.replyLost = earlier || err != nil && !refusedClaim(err)
+	if err == nil && c.inFlight(rec) {
+		c.lapses = sent.Add(rec.Lease)
+	}
 	return rec, err
 }
 

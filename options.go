@@ -179,6 +179,9 @@ func WithLease(d time.Duration) Option {
 // connection: at most 5 minutes are accepted, and a few seconds are sensible. In one
 // process at most 1,024 requests wait for one key and 4,096 for all keys together; any
 // further one gets 409 at once.
+//
+// If the run that is waited for ends without an answer, the waiting requests get 409 too, and none
+// of them runs: no client has retried. If its process died, one of them runs.
 func WithWait(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.wait = d })
 }

@@ -172,6 +172,10 @@ func (c *claiming) lead(timeout <-chan time.Time, rec Record) (_ Record, over bo
 			timer.Reset(max(backoff(n), pollPause))
 			continue
 		}
+		if err == nil && c.endedWithoutAnswer(seen) {
+			c.lease.giveBack()
+			seen.State, seen.Mine, seen.Steps = StateReleased, false, nil
+		}
 		if err != nil || !c.inFlight(seen) {
 			return seen, false, err
 		}
@@ -183,6 +187,15 @@ func (c *claiming) lead(timeout <-chan time.Time, rec Record) (_ Record, over bo
 		// A lease that lapses is announced by nobody.
 		timer.Reset(max(min(pause, rec.Lease), time.Millisecond))
 	}
+}
+
+// endedWithoutAnswer reports whether a claim was granted because the run that was waited for has
+// given the key back. A request waits for an answer: if there is none, its client decides whether to
+// try again. Otherwise ten duplicates of a request that fails would be ten runs in a row, although
+// nobody has retried. A run whose process has died is another matter: nobody was told of its
+// failure, and one of those who wait takes the record over.
+func (c *claiming) endedWithoutAnswer(rec Record) bool {
+	return rec.Mine && rec.Attempt > 1 && time.Now().Before(c.lapses)
 }
 
 type watching struct {

@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"runtime"
@@ -158,27 +159,45 @@ func TestLeaderTakesOverAndOthersWaitOn(t *testing.T) {
 	}
 }
 
-// The run that is waited for ends without an answer: one of the waiting runs.
-func TestReleaseLetsOneOfTheWaitingRun(t *testing.T) {
+// The run that is waited for ends without an answer. Nobody has retried, so nothing runs again until
+// somebody does.
+func TestWaitersDoNotRepeatAFailure(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
-			time.Sleep(time.Second)
-			if run < 3 {
-				w.WriteHeader(http.StatusTooManyRequests)
-			}
-		}}
-		p, _ := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
-		start := time.Now()
-		replies := p.Waiters(t, 10, guardtest.Call{Key: "k"})
-		statuses := map[int]int{}
-		for range 10 {
-			statuses[(<-replies).Status]++
+	for _, status := range []int{http.StatusInternalServerError, http.StatusTooManyRequests} {
+		for name, watch := range map[string]bool{"woken": true, "asking": false} {
+			t.Run(fmt.Sprint(status, " ", name), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
+						time.Sleep(time.Minute) // longer than a lease
+						if run == 1 {
+							w.WriteHeader(status)
+						}
+					}}
+					shared, opt := idempotency.NewMemoryStore(), idempotency.WithWait(5*time.Minute)
+					p, other := guardtest.NewProcess(t, shared, h, opt), guardtest.NewProcess(t, shared, h, opt)
+					if watch {
+						p, _ = guardtest.NewWatchingProcess(t, shared, h, opt)
+						other, _ = guardtest.NewWatchingProcess(t, shared, h, opt)
+					}
+					start := time.Now()
+					owner := p.Start(t, guardtest.Call{Key: "k"})
+					here := p.Waiters(t, 5, guardtest.Call{Key: "k"})
+					there := other.Waiters(t, 5, guardtest.Call{Key: "k"})
+					require.Equal(t, status, (<-owner).Status)
+					for range 5 {
+						guardtest.RequireProblem(t, <-here, http.StatusConflict, problem.InFlight)
+						guardtest.RequireProblem(t, <-there, http.StatusConflict, problem.InFlight)
+					}
+					require.LessOrEqual(t, time.Since(start), time.Minute+2*time.Second)
+					require.EqualValues(t, 1, h.Runs.Load())
+					require.Equal(t, http.StatusOK, p.Do(t, guardtest.Call{Key: "k"}).Status)
+					require.True(t, other.Do(t, guardtest.Call{Key: "k"}).Replayed())
+					require.EqualValues(t, 2, h.Runs.Load())
+				})
+			})
 		}
-		require.Equal(t, map[int]int{http.StatusTooManyRequests: 2, http.StatusOK: 8}, statuses)
-		require.EqualValues(t, 3, h.Runs.Load())
-		require.Equal(t, 3*time.Second, time.Since(start))
-	})
+	}
 }
 
 func TestHoldEndsTheWait(t *testing.T) {
