@@ -73,7 +73,7 @@ func (o CodecOption) applyDo(s *doSettings) {
 //
 // If an earlier run's permanent error is recorded, Do returns an error with its text.
 // Otherwise the error wraps one of [ErrKeyReused]; [ErrInFlight]; [ErrHeld]; [ErrCorrupt];
-// [ErrShutdown]; or an error of the store. fn was not run then. Nor is it run if k has no
+// [ErrNested]; [ErrShutdown]; or an error of the store. fn was not run then. Nor is it run if k has no
 // scope or value, or if ctx is done before the key is claimed: then the error is the cause.
 // With [WithWait], ErrInFlight comes after waiting, or at once if too many wait already;
 // if ctx ended meanwhile, it wraps the cause too.
@@ -126,6 +126,9 @@ func (j *job) do(ctx context.Context, g *Guard, k Key, payload []byte, into any)
 	j.claimed.init(access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx},
 		Fingerprint(digest.Parts(digest.VersionJob, payload)))
 	j.init(ctx, g, &j.claimed, true)
+	if g.core.holds(ctx, j.lease.key) {
+		return Result{}, ErrNested
+	}
 	c := claiming{guard: g, lease: j.lease, client: ctx}
 	rec, err := c.claim()
 	switch {

@@ -388,3 +388,17 @@ func TestDoForACallerThatHasGone(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, got)
 }
+
+// A function that asks for its own key would wait for its own end.
+func TestDoInsideItsOwnRunIsRefused(t *testing.T) {
+	t.Parallel()
+	store := idempotency.NewMemoryStore()
+	guard := guardtest.NewGuard(t, store, idempotency.WithWait(time.Minute))
+	other := guardtest.NewGuard(t, store, idempotency.WithWait(time.Minute))
+	key := idempotency.Key{Scope: "jobs", Value: "k"}
+	_, _, err := idempotency.Do(t.Context(), guard, key, func(ctx context.Context) (int, error) {
+		_, _, err := idempotency.Do(ctx, other, key, func(context.Context) (int, error) { return 2, nil })
+		return 1, err
+	})
+	require.ErrorIs(t, err, idempotency.ErrNested)
+}

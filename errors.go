@@ -46,6 +46,10 @@ var (
 	// ErrInFlight says that another run holds the key. Try again later.
 	ErrInFlight = errors.New("idempotency: a run with this key is in flight")
 
+	// ErrNested says that the run that calls Do holds the key itself: it would wait for its
+	// own end.
+	ErrNested = errors.New("idempotency: the calling run holds this key itself")
+
 	// ErrHeld says that the key is held: the outcome of its last run is unknown, and
 	// nobody may run until it is resolved.
 	ErrHeld = errors.New("idempotency: outcome of the last run is unknown")

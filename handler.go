@@ -41,7 +41,7 @@ func (h *handlerRun) close(returned bool) {
 	h.rec.Close(returned)
 	if returned {
 		h.recorded = h.rec.Answer()
-		h.cutShort = h.rec.Silent() && h.ctx.Err() != nil
+		h.cutShort = h.rec.Silent() && h.ctx.toldToStop()
 	}
 }
 
@@ -75,7 +75,7 @@ func (h *handlerRun) respond(w http.ResponseWriter, v verdict, e ending) {
 		h.guard.respond(w, h.original, &d)
 	case h.cutShort && v.outcome != Final:
 		// The empty 200 that net/http makes of silence would be a lie.
-		d.refuse(problem.InFlight)
+		d.refuse(problem.NoAnswer)
 		if v.lasting() {
 			d.refuse(problem.OutcomeUnknown)
 		}

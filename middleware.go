@@ -89,8 +89,9 @@ func (g *Guard) With(opts ...Option) *Guard {
 // Handler returns a handler that protects next. Requests whose method is not protected,
 // and those without a key where none is required, go to next untouched.
 //
-// A route has one guard. Where next contains g again, or a guard that [Guard.With] made
-// from it, a request with a key panics: it would meet its own run in flight.
+// A route needs one guard. Where next contains another guard on the same store, a request
+// whose scope and key are the same for both passes through the inner one: it is protected
+// already. That is reported as [EventNested].
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		panic("idempotency: Handler: nil handler")

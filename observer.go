@@ -45,6 +45,9 @@ const (
 	// have had their effect. Outcome and Status describe this run, and Digest its answer.
 	// The client is shown what is recorded and never an answer that contradicts it.
 	EventOvertaken EventKind = "overtaken"
+	// EventNested: a request met a second guard on the same store inside its own run, and
+	// passed through. Its settings did not apply.
+	EventNested EventKind = "nested"
 	// EventRecordingDelayed: the store stayed away when a run was to be settled. The
 	// client has its answer, and settling goes on in the background.
 	EventRecordingDelayed EventKind = "recording-delayed"
@@ -106,6 +109,8 @@ func (s *settings) observe(ctx context.Context, e Event) {
 		level, msg = slog.LevelWarn, "idempotency: store call failed"
 	case EventLeaseLost:
 		level, msg = slog.LevelWarn, "idempotency: lease lost"
+	case EventNested:
+		level, msg = slog.LevelWarn, "idempotency: a guard inside a guard, the inner one does nothing"
 	case EventOvertaken:
 		level, msg = slog.LevelError, "idempotency: another run came between"
 	case EventRecordingDelayed:

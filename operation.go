@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"context"
+	"reflect"
 	"sync/atomic"
 
 	"example.com/idempotency/internal/stepcall"
@@ -12,6 +13,7 @@ import (
 // ended.
 type Operation struct {
 	lease     *lease
+	outer     *Operation // that it runs in, or nil
 	outcome   atomic.Uint32
 	steps     stepsTaken
 	uncertain atomic.Bool  // a step was found that may or may not have happened
@@ -55,6 +57,20 @@ func (o *Operation) SetOutcome(outcome Outcome) {
 		o.outcome.Store(uint32(outcome))
 	}
 }
+
+// holds reports whether a run that ctx belongs to holds the key.
+func (c *core) holds(ctx context.Context, key string) bool {
+	op, _ := FromContext(ctx)
+	for ; op != nil; op = op.outer {
+		if op.lease.key == key && sameStore(op.lease.core.store, c.store) {
+			return true
+		}
+	}
+	return false
+}
+
+// sameStore compares stores, of which some cannot be compared.
+func sameStore(a, b Store) bool { return reflect.TypeOf(a).Comparable() && a == b }
 
 type operationKey struct{}
 

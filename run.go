@@ -50,6 +50,7 @@ type run struct {
 func (u *run) init(parent context.Context, g *Guard, l *lease, follow bool) {
 	u.guard, u.lease = g, l
 	u.op.lease = l
+	u.op.outer, _ = FromContext(parent)
 	u.ctx.init(parent, &u.op, follow)
 }
 

@@ -19,6 +19,8 @@ type runContext struct {
 	parent context.Context
 	follow bool // whether the end of parent is the end of the run
 
+	watched atomic.Bool // somebody has asked whether it has ended
+
 	mu    sync.Mutex
 	made  atomic.Bool // set last, under mu: ctx and stop are set
 	ctx   context.Context
@@ -80,10 +82,20 @@ func (c *runContext) end() {
 func (c *runContext) Deadline() (time.Time, bool) { return c.parent.Deadline() }
 
 // Done implements context.Context.
-func (c *runContext) Done() <-chan struct{} { return c.asked().Done() }
+func (c *runContext) Done() <-chan struct{} {
+	c.watched.Store(true)
+	return c.asked().Done()
+}
 
 // Err implements context.Context.
-func (c *runContext) Err() error { return c.asked().Err() }
+func (c *runContext) Err() error {
+	c.watched.Store(true)
+	return c.asked().Err()
+}
+
+// toldToStop reports whether the context has ended and somebody has watched it. A run that
+// has detached from its context cannot have been stopped by it.
+func (c *runContext) toldToStop() bool { return c.watched.Load() && c.asked().Err() != nil }
 
 // Value implements context.Context. The keys of the context package itself, by which
 // [context.Cause] finds the cause, are keys like others.

@@ -238,7 +238,7 @@ func TestSilenceOfARunThatDidNothingIsNoAnswer(t *testing.T) {
 			op.SetOutcome(idempotency.NotExecuted)
 		}), idempotency.WithRecovery(idempotency.Hold))
 		p.Store.On("renew", guardtest.Always(guardtest.Refuse))
-		guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+		guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.NoAnswer)
 	})
 }
 

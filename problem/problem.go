@@ -33,6 +33,7 @@ const (
 	InFlight          Code = "in-flight"          // 409 and Retry-After: the first request is still running
 	OutcomeUnknown    Code = "outcome-unknown"    // 409: the outcome of the run is unknown and it will not run again
 	ResponseNotKept   Code = "response-not-kept"  // 409: it ran, but its answer was too large to keep
+	NoAnswer          Code = "no-answer"          // 503 and Retry-After: the run was stopped before it answered
 	AnswerUnreadable  Code = "answer-unreadable"  // 500: the recorded answer cannot be read; it will not run again
 	StoreUnavailable  Code = "store-unavailable"  // 503 and Retry-After: this request was not run
 	ShuttingDown      Code = "shutting-down"      // 503 and Retry-After: this request was not run
@@ -41,7 +42,7 @@ const (
 // Retryable reports whether sending the same request again, with the same key, can
 // succeed. Only refusals with these codes carry Retry-After.
 func (c Code) Retryable() bool {
-	return c == InFlight || c == StoreUnavailable || c == ShuttingDown
+	return c == InFlight || c == NoAnswer || c == StoreUnavailable || c == ShuttingDown
 }
 
 // NotRun reports whether a guard refuses with this code before it looks at the key: the
@@ -138,6 +139,10 @@ var texts = map[Code]Document{
 	ResponseNotKept: {
 		Status: http.StatusConflict, Title: "Response not kept",
 		Detail: "The request with this idempotency key was processed, but its answer was too large to be kept. It will not be run again.",
+	},
+	NoAnswer: {
+		Status: http.StatusServiceUnavailable, Title: "No answer",
+		Detail: "The request was stopped before it had an answer. Retry with the same key.",
 	},
 	AnswerUnreadable: {
 		Status: http.StatusInternalServerError, Title: "Recorded answer unreadable",

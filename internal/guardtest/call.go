@@ -47,8 +47,7 @@ func RequireProblem(t testing.TB, got Reply, status int, code problem.Code) {
 	require.NotEmpty(t, got.Problem.Type)
 	require.Equal(t, "no-store", got.Header.Get("Cache-Control"))
 	require.False(t, got.Replayed())
-	retryable := code == problem.InFlight || code == problem.StoreUnavailable || code == problem.ShuttingDown
-	require.Equal(t, retryable, got.Header.Get("Retry-After") != "", "Retry-After of %s", code)
+	require.Equal(t, code.Retryable(), got.Header.Get("Retry-After") != "", "Retry-After of %s", code)
 }
 
 // RequireSameHeader compares all fields but those that are made anew for each answer.

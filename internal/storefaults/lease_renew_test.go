@@ -209,7 +209,7 @@ func TestRefusedRenewalTellsTheRun(t *testing.T) {
 		}))
 		done := p.Start(t, guardtest.Call{Key: "k"})
 		p.Store.Replace(idempotency.NewMemoryStore()) // it knows of no claim
-		guardtest.RequireProblem(t, <-done, http.StatusConflict, problem.InFlight)
+		guardtest.RequireProblem(t, <-done, http.StatusServiceUnavailable, problem.NoAnswer)
 		p.RequireQuiet(t)
 	})
 }
