@@ -9,6 +9,8 @@ import (
 	"time"
 )
 
+// This file says how long the client waits between attempts.
+
 // pause returns how long to wait before the retry with the given number, from 1. It is
 // random over the whole range, because clients that failed together would otherwise come
 // back together. The server may ask for a least pause, and the random one is added to it.

@@ -5,6 +5,8 @@ import (
 	"net/http"
 )
 
+// This file sends attempts through a circuit breaker.
+
 // A Breaker is a circuit breaker: it refuses requests to a server that is known to fail.
 // The TwoStepCircuitBreaker of github.com/sony/gobreaker/v2 is one as it stands.
 type Breaker interface {

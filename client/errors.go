@@ -11,6 +11,8 @@ import (
 	"example.com/idempotency/problem"
 )
 
+// This file has the errors that the client returns, and the reasons in them.
+
 // Errors of a [Transport]. The [*Error] of a request with a key matches them.
 var (
 	// ErrOutcomeUnknown says that the request may or may not have been executed. Only

@@ -19,6 +19,8 @@ import (
 	"example.com/idempotency/internal/stepcall"
 )
 
+// This file makes keys, and finds the key of a request.
+
 // NewKey returns a new random key: a UUID of version 4. A [Transport] makes one for each
 // request that has none; a caller that wants to keep the key makes it itself and hands it
 // on with [WithKey].

@@ -5,6 +5,8 @@ import (
 	"time"
 )
 
+// This file lets one request have limits of its own.
+
 // Limits are those of one request, in place of the settings of its [Transport]. A zero
 // member leaves the setting as it is.
 type Limits struct {

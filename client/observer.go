@@ -8,6 +8,8 @@ import (
 	"time"
 )
 
+// This file tells observers and the log what the client does.
+
 // An EventKind names what an [Event] reports. The values are stable, and meant to be used
 // as metric labels.
 type EventKind string

@@ -13,6 +13,8 @@ import (
 	"example.com/idempotency/internal/token"
 )
 
+// This file has the options of [New], their defaults and their validation.
+
 // Defaults and limits of the options.
 const (
 	defaultHeader         = "Idempotency-Key"
@@ -41,7 +43,7 @@ type settings struct {
 	methods                 []string
 	header                  string
 	strictKeys              bool
-	servers                 []declaration
+	servers                 []*declaration
 	undeclared              profile.Server // of hosts that no declaration names
 	maxBody                 int64
 	attempts                int
@@ -88,8 +90,8 @@ func (s *settings) validate() error {
 		}
 	}
 	check(token.Is(s.header), "WithHeader: %q is not a field name", s.header)
-	for i := range s.servers {
-		if err := s.servers[i].validate(); err != nil {
+	for _, d := range s.servers {
+		if err := d.validate(); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -125,7 +127,7 @@ func WithMethods(methods ...string) Option {
 // server. The option may be given several times; the last one that names a host counts. At
 // least one host must be given, and the profile must be valid.
 func WithServer(server profile.Server, hosts ...string) Option {
-	d := declaration{server: server.Clone(), hosts: append([]string(nil), hosts...)}
+	d := &declaration{server: server.Clone(), hosts: append([]string(nil), hosts...)}
 	return optionFunc(func(s *settings) { s.servers = append(s.servers, d) })
 }
 

@@ -209,9 +209,9 @@ func TestRefusalUnderAnErrorWriterIsHeard(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 	})))
 	base := newBase(t)
-	first := make(chan error, 1)
+	first, transport := make(chan error, 1), newTransport(t, base)
 	go func() {
-		_, err := send(newTransport(t, base), post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
+		_, err := send(transport, post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
 		first <- err
 	}()
 	<-begun

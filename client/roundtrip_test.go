@@ -107,12 +107,12 @@ func TestCutGzipAnswerIsAskedForAgain(t *testing.T) {
 		}
 		w.Header().Set("Content-Encoding", "gzip")
 		data := packed.Bytes()
-		switch {
-		case r.URL.Path == "/empty":
+		switch r.URL.Path {
+		case "/empty":
 			w.Header().Set("Content-Length", "0")
 			return
-		case r.URL.Path == "/stream":
-		case r.URL.Path == "/damaged":
+		case "/stream":
+		case "/damaged":
 			data = bytes.Clone(data)
 			data[len(data)-1] ^= 1
 			fallthrough
@@ -206,7 +206,7 @@ func TestReadAfterTheEndIsNotUnknown(t *testing.T) {
 		require.Error(t, err)
 		require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
 		var own *client.Error
-		require.False(t, errors.As(err, &own))
+		require.NotErrorAs(t, err, &own)
 	}
 }
 
@@ -319,7 +319,7 @@ func TestSingleTripIsBelieved(t *testing.T) {
 	plain := newBase(t)
 	wrapped := roundTripper(plain.RoundTrip)
 	noToken := roundTripper(func(r *http.Request) (*http.Response, error) {
-		_, err := plain.RoundTrip(request(context.Background(), http.MethodPost, nobody, http.NoBody)) //nolint:bodyclose // there is none
+		_, err := plain.RoundTrip(request(context.Background(), http.MethodPost, nobody, http.NoBody))
 		_ = r.Body.Close()
 		return nil, err
 	})

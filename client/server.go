@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 
@@ -51,8 +52,8 @@ func (d *declaration) names(u *url.URL) bool {
 // has said that it honours keys.
 func (t *Transport) serverOf(r *http.Request) (server *profile.Server, declared bool) {
 	if r.URL != nil {
-		for i := len(t.set.servers) - 1; i >= 0; i-- {
-			if d := &t.set.servers[i]; d.names(r.URL) {
+		for _, d := range slices.Backward(t.set.servers) {
+			if d.names(r.URL) {
 				return &d.server, true
 			}
 		}

@@ -6,6 +6,8 @@ import (
 	"strings"
 )
 
+// This file has the RoundTripper and its way into a call; retry.go goes on.
+
 // A Transport sends each request with one idempotency key, however often it has to be
 // sent. It is an http.RoundTripper on top of another one, for use in an http.Client:
 //
