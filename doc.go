@@ -59,6 +59,6 @@
 // the key is bound to. A claim is the right to run; an owner token holds it, under a lease.
 // A run is one execution of the handler; the attempt is its number, and the [Outcome] says
 // how it ended. The run's answer is recorded for the TTL and replayed. A held record is one
-// whose outcome is unknown; nobody may run it. Retention is how long a record without an
-// answer is kept.
+// whose outcome is unknown; nobody may run it, for as long as nobody resolves or forgets it.
+// Retention is how long any other record without an answer is kept.
 package idempotency

@@ -38,6 +38,7 @@ func (l *lease) init(a access, fp Fingerprint) {
 		Lease:       a.set.lease,
 		Retention:   a.set.retentionOrDefault(),
 		Hold:        a.set.recovery == Hold,
+		HoldEnds:    a.set.retention > 0,
 	}
 }
 
@@ -45,6 +46,9 @@ func newOwner() (o Owner) {
 	_, _ = rand.Read(o[:]) // never fails: crypto/rand ends the program instead
 	return o
 }
+
+// recordEnds reports whether the record becomes free with time although nobody settles it.
+func (l *lease) recordEnds() bool { return !l.claim.Hold || l.claim.HoldEnds }
 
 // acquire asks the store for the claim. It can be called again, as the same owner, until
 // the claim is granted.

@@ -31,7 +31,8 @@ type RecordInfo struct {
 	// positive if the lease has lapsed.
 	Lease time.Duration
 	// Age is the time since the record was last claimed, renewed, completed, released
-	// or held. TTL is how much longer it is kept.
+	// or held. TTL is how much longer it is kept. It is [Forever] for a record that is kept
+	// until somebody resolves or forgets it.
 	Age, TTL time.Duration
 	// Status of the recorded answer, or 0 if there is none.
 	Status int
@@ -93,10 +94,10 @@ func (g *Guard) get(ctx context.Context, k Key) (Inspector, Record, error) {
 type keyStatus struct {
 	State   string `json:"state"`
 	Attempt int    `json:"attempt"`
-	// Age and expiry in whole seconds.
-	Age     int64 `json:"age_seconds"`
-	Expires int64 `json:"expires_seconds"`
-	Status  int   `json:"status,omitempty"`
+	// Age and expiry in whole seconds. A record that has no end has no expiry.
+	Age     int64  `json:"age_seconds"`
+	Expires *int64 `json:"expires_seconds,omitempty"`
+	Status  int    `json:"status,omitempty"`
 }
 
 // LookupHandler returns a handler that tells clients the state of their own keys, so that
@@ -105,8 +106,8 @@ type keyStatus struct {
 // guard's [ScopeFunc] returns. Put it behind the same authentication as the guard.
 //
 // The answer is a JSON object with state (claimed, lapsed, released, completed or held),
-// attempt, age_seconds, expires_seconds and, if an answer is recorded, its status. The
-// answer itself is not shown: a client that repeats the request gets it replayed. An unknown
+// attempt, age_seconds, expires_seconds unless the record has no end, and, if an answer is
+// recorded, its status. The answer itself is not shown: a client that repeats the request gets it replayed. An unknown
 // key gets 404 key-unknown. A caller to whom [WithAuthorizeReplay] denies the answer gets 403
 // replay-denied. Other refusals are those that the guard gives to requests; other methods
 // get 405.
@@ -163,7 +164,11 @@ func (g *Guard) lookUp(r *http.Request, d *decision) (rec RecordInfo, ok bool) {
 func writeKeyStatus(w http.ResponseWriter, r *http.Request, info RecordInfo) {
 	status := keyStatus{
 		State: info.State.String(), Attempt: info.Attempt, Status: info.Status,
-		Age: int64(info.Age / time.Second), Expires: int64(info.TTL / time.Second),
+		Age: int64(info.Age / time.Second),
+	}
+	if info.TTL != Forever {
+		expires := int64(info.TTL / time.Second)
+		status.Expires = &expires
 	}
 	if info.State == StateClaimed && info.Lease <= 0 {
 		status.State = "lapsed"

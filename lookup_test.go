@@ -119,7 +119,7 @@ func TestLookupTellsEachState(t *testing.T) {
 		})
 		s.Do(t, guardtest.Call{Key: "k"})
 		requireStatus(t, s.Do(t, lookup("")), map[string]any{
-			"state": "held", "attempt": 1.0, "age_seconds": 0.0, "expires_seconds": 3600.0,
+			"state": "held", "attempt": 1.0, "age_seconds": 0.0,
 		})
 		require.Equal(t, id, info().ID, "the same intent, although the record is another")
 	})

@@ -156,11 +156,14 @@ func WithTTL(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.ttl = d })
 }
 
-// WithRetention sets how long a record without an answer is kept: claimed, released
-// or held. Zero, the default, means the TTL, but at least two leases. Any other value must
-// be at least two leases and at most ten years. A held record that nobody resolves within
-// its retention is forgotten and its key runs again, so allow for the time that a person
-// needs to look at it.
+// WithRetention sets how long a record without an answer is kept: claimed, released or
+// held. It must be at least two leases and at most ten years. A held record that nobody
+// resolves within its retention is forgotten and its key runs again, so allow for the time
+// that a person needs to look at it.
+//
+// Zero is the default. Then a record that is held, or claimed under [Hold], has no end: it is
+// kept until somebody resolves or forgets it. All other records without an answer are kept
+// for the TTL, but for at least two leases.
 func WithRetention(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.retention = d })
 }

@@ -88,8 +88,9 @@ const (
 	// can tell from the attempt number, its steps or a downstream idempotency key
 	// what has been done already.
 	Rerun Recovery = iota
-	// Hold lets nobody run again until the record is resolved or forgotten: the
-	// choice for effects that cannot be repeated and cannot be looked up.
+	// Hold lets nobody run again until the record is resolved or forgotten. It is the
+	// choice for effects that cannot be repeated and cannot be looked up. A held record
+	// has no end of its own unless [WithRetention] sets one.
 	Hold
 )
 

@@ -55,8 +55,8 @@ func TestHeldKeyNeverRunsByItself(t *testing.T) {
 					defer func() { _ = recover() }()
 					_, _ = s.Try(context.Background(), guardtest.Call{Key: "k"})
 				}()
-				for range 23 * 60 { // the retention is a day
-					time.Sleep(time.Minute)
+				for range 10 * 24 { // the retention is a day
+					time.Sleep(time.Hour)
 					guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 				}
 				require.Equal(t, 1, runs)
@@ -64,6 +64,21 @@ func TestHeldKeyNeverRunsByItself(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Time frees a held key only where the program has said so.
+func TestRetentionEndsAHold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(),
+			idempotency.WithRecovery(idempotency.Hold), idempotency.WithRetention(time.Hour)).Handler(
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })))
+		hold(t, s)
+		time.Sleep(time.Hour - time.Second)
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+		time.Sleep(time.Second)
+		hold(t, s)
+	})
 }
 
 // A key was given free although its run was still going on. If the run ends before another

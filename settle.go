@@ -270,7 +270,7 @@ func (s *settlement) tryUntil(until time.Time, failures int) {
 			s.end()
 			return
 		}
-		if time.Now().After(until) {
+		if s.lease.recordEnds() && time.Now().After(until) {
 			s.giveUp(errRetentionEnded)
 			return
 		}

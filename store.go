@@ -6,6 +6,7 @@ package idempotency
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -24,7 +25,7 @@ import (
 //	claimed   --Hold-->     held     (nobody may run)
 //	claimed   --lease ends, Claim--> claimed, attempt n+1, or held if either claim says Hold
 //	released  --Claim-->    claimed, attempt n+1
-//	any       --TTL or retention ends--> absent
+//	any       --TTL or retention ends--> absent  (held: see Claim.HoldEnds)
 //
 // # What every implementation must promise
 //
@@ -88,8 +89,8 @@ type Store interface {
 	Release(ctx context.Context, key string, o Owner) error
 
 	// Hold marks the outcome of the run as unknown. Nobody may run until the record is
-	// resolved or forgotten, or until its retention ends, which starts anew.
-	// Errors: [ErrNotOwner].
+	// resolved or forgotten. It has no other end, unless the claim says HoldEnds: then it
+	// is kept for the retention, which starts anew. Errors: [ErrNotOwner].
 	Hold(ctx context.Context, key string, o Owner) error
 }
 
@@ -107,13 +108,18 @@ type Claim struct {
 	// Lease is how long the claim lasts unless it is renewed. It is positive. A store
 	// may round it up to a millisecond.
 	Lease time.Duration
-	// Retention is how long the record is kept while it has no answer. It is at least
-	// twice the lease.
+	// Retention is how long the record is kept while it has no answer and is not held. It
+	// is at least twice the lease.
 	Retention time.Duration
 	// Hold says that the claim becomes held when its lease ends, and is not taken over.
 	// The store keeps it with the record. A claim that finds a lapsed record and says
 	// Hold makes that record held too.
 	Hold bool
+	// HoldEnds says that the record ends with its retention even while it is held, or
+	// claimed by a claim that says Hold. Otherwise such a record has no end of its own: a
+	// key whose outcome is unknown does not become free because time has passed. The
+	// store keeps it with the record.
+	HoldEnds bool
 	// Watch says that the caller will wait for the record to settle. A store need only
 	// announce records that somebody waits for. See [Watcher].
 	Watch bool
@@ -166,6 +172,9 @@ func (s State) String() string {
 	}
 }
 
+// Forever is the TTL of a [Record] that is kept until somebody resolves or forgets it.
+const Forever time.Duration = math.MaxInt64
+
 // A Record is what a store holds for one key, as seen by one call.
 type Record struct {
 	// State is the state of the record. A lapsed claim that says Hold is reported as
@@ -185,7 +194,8 @@ type Record struct {
 	// Lease is how much longer a claimed record is protected from takeover. It is zero
 	// in every other state.
 	Lease time.Duration
-	// TTL is how much longer the record is kept.
+	// TTL is how much longer the record is kept. It is [Forever] for a record that has no
+	// end of its own.
 	TTL time.Duration
 	// Age is the time since the record was last claimed, renewed, completed, released
 	// or held.

@@ -39,7 +39,9 @@ const (
 //
 // It is bounded (see [WithMaxEntries] and [WithMaxBytes]). When it is full it refuses new
 // keys with [ErrStoreFull] and goes on serving the keys that it has. It never drops a
-// record before its time, because the request would run again.
+// record before its time, because the request would run again. That holds for held records
+// too, which have no end of their own: when they fill the store, it takes no new key until
+// somebody resolves or forgets some of them.
 //
 // It starts no goroutine and needs no closing. Each call removes a few expired records, so
 // they stay in memory while there are no calls, but give way at once when their room is
@@ -155,7 +157,7 @@ func (s *MemoryStore) Renew(ctx context.Context, key string, o Owner) error {
 		if r.state != StateClaimed {
 			return ErrNotOwner
 		}
-		sh.touch(r, StateClaimed, now, r.retention)
+		sh.touch(r, StateClaimed, now, r.unanswered(StateClaimed))
 		return nil
 	})
 }
@@ -192,7 +194,7 @@ func (s *MemoryStore) giveUp(ctx context.Context, key string, o Owner, state Sta
 		case state:
 			return nil
 		case StateClaimed:
-			sh.touch(r, state, now, r.retention)
+			sh.touch(r, state, now, r.unanswered(state))
 			sh.watchers.Wake(key)
 			return nil
 		default:

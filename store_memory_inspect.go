@@ -124,7 +124,7 @@ func (s *MemoryStore) Resolve(ctx context.Context, key string, attempt int, c *C
 	}
 	r.owner = Owner{} // The run that lost the claim can no longer record its own answer.
 	if c == nil {
-		sh.touch(r, state, now, r.retention)
+		sh.touch(r, state, now, r.unanswered(state))
 		sh.watchers.Wake(key)
 		return nil
 	}

@@ -39,6 +39,7 @@ type memoryRecord struct {
 	shortKey [43]byte
 	state    State
 	hold     bool
+	holdEnds bool
 	next     int32 // slot of another record with the same hash, or of another free one
 	attempt  int32
 
@@ -60,6 +61,9 @@ type memoryRare struct {
 	steps   []memoryStep
 }
 
+// never is the moment at which a record ends that has no end of its own.
+const never = math.MaxInt64
+
 // A memoryStep is a recorded part of a run. A record has few of them, and a map would cost
 // 400 bytes for the first.
 type memoryStep struct {
@@ -71,7 +75,7 @@ type memoryStep struct {
 func (sh *memoryShard) insert(hash uint64, key string, c Claim, now int64) *memoryRecord {
 	r := sh.records.insert(hash, key)
 	r.fingerprint, r.origin, r.attempt = c.Fingerprint, c.Owner, 1
-	sh.queue.Push(r.slot, math.MaxInt64) // where a new record mostly stays
+	sh.queue.Push(r.slot, never) // where a new record mostly stays
 	r.grant(sh, c, now)
 	return r
 }
@@ -88,7 +92,7 @@ func (sh *memoryShard) remove(r *memoryRecord, hash uint64) {
 // touch puts the record into the state and lets it expire after kept.
 func (sh *memoryShard) touch(r *memoryRecord, state State, now int64, kept time.Duration) {
 	r.state, r.touched = state, now
-	r.expires = now + min(int64(kept), math.MaxInt64-now)
+	r.expires = now + min(int64(kept), never-now)
 	sh.queue.Move(r.slot, r.expires)
 }
 
@@ -106,6 +110,10 @@ func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 		}
 	case lapsed && (r.hold || c.Hold):
 		r.state = StateHeld
+		if !r.holdEnds {
+			r.expires = never
+			sh.queue.Move(r.slot, r.expires)
+		}
 		return r.see(now)
 	case lapsed, r.state == StateReleased && r.owner != c.Owner:
 		r.attempt++
@@ -123,9 +131,18 @@ func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 
 // grant makes the caller the owner of the record.
 func (r *memoryRecord) grant(sh *memoryShard, c Claim, now int64) {
-	r.owner, r.hold = c.Owner, c.Hold
+	r.owner, r.hold, r.holdEnds = c.Owner, c.Hold, c.HoldEnds
 	r.lease, r.retention = c.Lease, c.Retention
-	sh.touch(r, StateClaimed, now, c.Retention)
+	sh.touch(r, StateClaimed, now, r.unanswered(StateClaimed))
+}
+
+// unanswered is how long the record is kept without an answer in that state. What is held,
+// or will be when its lease ends, has no end of its own unless its claim has asked for one.
+func (r *memoryRecord) unanswered(state State) time.Duration {
+	if !r.holdEnds && (state == StateHeld || state == StateClaimed && r.hold) {
+		return Forever
+	}
+	return r.retention
 }
 
 // lapsed reports whether the record is claimed and its lease has ended.
@@ -143,6 +160,9 @@ func (r *memoryRecord) see(now int64) Record {
 		TTL:         time.Duration(r.expires - now),
 		Age:         time.Duration(now - r.touched),
 		Answer:      r.answer,
+	}
+	if r.expires == never {
+		out.TTL = Forever
 	}
 	switch {
 	case r.lapsed(now) && r.hold:

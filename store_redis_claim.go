@@ -23,7 +23,10 @@ const redisDetach = 16 << 10
 // Claim implements [Store].
 func (s *RedisStore) Claim(ctx context.Context, key string, c Claim) (Record, error) {
 	name := s.prefix + key
-	h, err := redisproto.NewClaim(c.Owner, c.Fingerprint, c.Hold, c.Lease, c.Retention)
+	h, err := redisproto.NewClaim(redisproto.Header{
+		Hold: c.Hold, HoldEnds: c.HoldEnds, Lease: c.Lease, Lifetime: c.Retention,
+		Fingerprint: c.Fingerprint, Owner: c.Owner,
+	})
 	if err != nil {
 		return Record{}, redisError(err)
 	}

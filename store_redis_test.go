@@ -130,7 +130,7 @@ func TestRedisForeignData(t *testing.T) {
 		"long header":     {set(header(1, 1, 0) + "x"), true, true},
 		"version 0":       {set(header(0, 1, 0)), true, true},
 		"unknown state":   {set(header(1, 9, 0)), true, false},
-		"unknown flag":    {set(header(1, 3, 4)), true, false},
+		"unknown flag":    {set(header(1, 3, 8)), true, false},
 		"version 2":       {set(header(2, 1, 0)), false, true},
 		"version 2, long": {set(header(2, 1, 0) + "x"), false, true},
 	}
@@ -337,7 +337,7 @@ func TestRedisLastMillisecond(t *testing.T) {
 	server := miniredis.RunT(t)
 	s := guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr()))
 	ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
-	c.Hold = true
+	c.Hold, c.HoldEnds = true, true
 	_, err := s.Claim(ctx, key, c)
 	require.NoError(t, err)
 	server.FastForward(c.Retention - time.Millisecond/2)

@@ -15,7 +15,11 @@ func expiryCases() []testCase {
 		{"Expiry/reading does not prolong it", expiryReading},
 		{"Expiry/a claimed record ends with its retention", expiryClaimed},
 		{"Expiry/a released record ends with its retention", expiryReleased},
-		{"Expiry/a held record ends with its retention", expiryHeld},
+		{"Expiry/a held record has no end", expiryHeld},
+		{"Expiry/a claim that says Hold has no end", expiryHolding},
+		{"Expiry/a lapsed claim found by a Hold has no end", expiryHoldByFinder},
+		{"Expiry/a claim that says Hold ends once it is released", expiryHoldingReleased},
+		{"Expiry/a held record ends with its retention if its claim says so", expiryHoldEnds},
 		{"Expiry/many records end at once", expiryMany},
 		{"Expiry/a record reports its times", expiryReports},
 	}
@@ -92,11 +96,83 @@ func expiryReleased(e *env) {
 	e.absent()
 }
 
+// Nobody may run until somebody has looked. Time alone tells nothing about the outcome.
 func expiryHeld(e *env) {
 	e.claimed()
 	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
+	e.advance(100 * retention)
+	r := e.claim(key, bob)
+	e.notMine(r, idempotency.StateHeld, 1)
+	e.endless(r)
+	e.near("Age", r.Age, 100*retention)
+	e.ok("Complete", e.complete(alice, "answer"))
+	r = e.claim(key, bob)
+	e.near("TTL", r.TTL, ttl)
+	e.advance(ttl + margin)
+	e.absent()
+}
+
+// The process died. Whether anybody asks for the key soon after makes no difference.
+func expiryHolding(e *env) {
+	e.claimed(holding)
+	r := e.claim(key, bob)
+	e.notMine(r, idempotency.StateClaimed, 1)
+	e.near("Lease", r.Lease, lease)
+	e.endless(r)
+	e.advance(100 * retention)
+	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+	e.advance(100 * retention)
+	r = e.claim(key, bob)
+	e.notMine(r, idempotency.StateHeld, 1)
+	e.endless(r)
+	e.near("Age", r.Age, 200*retention)
+}
+
+func expiryHoldByFinder(e *env) {
+	e.claimed()
+	e.advance(lease + margin)
+	r := e.claim(key, bob, holding, holdEnding) // only the record's own claim can set its end
+	e.notMine(r, idempotency.StateHeld, 1)
+	e.near("Age", r.Age, lease+margin)
+	e.endless(r)
+	e.advance(100 * retention)
+	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+}
+
+// Once it is known that nothing has happened, the record is one like any other.
+func expiryHoldingReleased(e *env) {
+	e.claimed(holding)
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	r := e.claim(key, alice)
+	e.notMine(r, idempotency.StateReleased, 1)
+	e.near("TTL", r.TTL, retention)
 	e.advance(retention + margin)
 	e.absent()
+}
+
+func expiryHoldEnds(e *env) {
+	e.claimed(holdEnding)
+	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
+	e.near("TTL of a held record", e.claim(key, bob).TTL, retention)
+	e.advance(retention + margin)
+	e.absent()
+
+	other := keyOf("other key")
+	e.mine(e.claim(other, alice, holding, holdEnding), 1)
+	e.advance(lease + margin)
+	r := e.claim(other, bob)
+	e.notMine(r, idempotency.StateHeld, 1)
+	e.near("TTL of a lapsed claim", r.TTL, retention-lease-margin)
+	e.advance(retention - lease)
+	e.mine(e.claim(other, bob), 1)
+}
+
+// endless fails the case unless the record has no end of its own.
+func (e *env) endless(r idempotency.Record) {
+	e.t.Helper()
+	if r.TTL != idempotency.Forever {
+		e.t.Errorf("TTL: got %v of a record that has no end", r.TTL)
+	}
 }
 
 // A store may remove expired records when it likes, but it must not serve them until then.

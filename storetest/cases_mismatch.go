@@ -82,7 +82,7 @@ func mismatchCompleted(e *env) {
 }
 
 func mismatchHeld(e *env) {
-	e.claimed()
+	e.claimed(holdEnding)
 	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
 	e.mismatch(idempotency.StateHeld, 1)
 	e.advance(retention - margin)

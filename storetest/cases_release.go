@@ -109,7 +109,6 @@ func holdBlocks(e *env) {
 	r := e.claim(key, bob)
 	e.notMine(r, idempotency.StateHeld, 1)
 	e.identity(r)
-	e.near("TTL", r.TTL, retention)
 	e.near("Age", r.Age, 0)
 	if r.Lease != 0 {
 		e.t.Errorf("Lease: got %v of a held record, want 0", r.Lease)
@@ -159,7 +158,7 @@ func holdDelayedClaim(e *env) {
 }
 
 func holdRetention(e *env) {
-	e.claimed()
+	e.claimed(holdEnding)
 	e.advance(retention - margin)
 	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
 	e.advance(retention - margin)

@@ -90,6 +90,7 @@ func claimOf(o idempotency.Owner) idempotency.Claim {
 
 // Edits of a claim.
 func holding(c *idempotency.Claim)     { c.Hold = true }
+func holdEnding(c *idempotency.Claim)  { c.HoldEnds = true }
 func watching(c *idempotency.Claim)    { c.Watch = true }
 func mismatching(c *idempotency.Claim) { c.Fingerprint = otherPayload }
 

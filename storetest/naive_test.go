@@ -28,6 +28,7 @@ type naiveRecord struct {
 	lease     time.Duration
 	retention time.Duration
 	hold      bool
+	holdEnds  bool
 	byHand    bool // settled by Resolve
 	touched   time.Time
 	leaseEnd  time.Time
@@ -66,10 +67,18 @@ func (r *naiveRecord) expired(s *naiveStore) bool {
 		s.is("the TTL never ends") && r.State == idempotency.StateCompleted,
 		s.is("a claim never expires") && r.State == idempotency.StateClaimed,
 		s.is("a release never expires") && r.State == idempotency.StateReleased,
-		s.is("a hold never expires") && r.State == idempotency.StateHeld:
+		s.is("a released claim never expires") && r.State == idempotency.StateReleased && r.hold:
 		return false
+	case r.endless():
+		return (s.is("a lapsed hold ends") && r.hold || s.is("a hold by the finder ends") && !r.hold) &&
+			time.Since(r.touched) >= r.retention
 	}
 	return !time.Now().Before(r.expires)
+}
+
+// endless reports whether the record has no end of its own.
+func (r *naiveRecord) endless() bool {
+	return !r.holdEnds && (r.State == idempotency.StateHeld || r.State == idempotency.StateClaimed && r.hold)
 }
 
 func (r *naiveRecord) lapsed() bool {
@@ -87,6 +96,9 @@ func (s *naiveStore) see(r *naiveRecord) idempotency.Record {
 		out.Lease = r.leaseEnd.Sub(now)
 	}
 	out.TTL, out.Age = r.expires.Sub(now), now.Sub(r.touched)
+	if r.endless() {
+		out.TTL = idempotency.Forever
+	}
 	if s.is("times are not reported") {
 		out.TTL, out.Age = 0, 0
 	}
@@ -107,6 +119,7 @@ func (s *naiveStore) grant(r *naiveRecord, c idempotency.Claim) idempotency.Reco
 		r.lease, r.retention = c.Lease, c.Retention
 	}
 	r.State, r.owner, r.hold, r.byHand = idempotency.StateClaimed, c.Owner, c.Hold, false
+	r.holdEnds = c.HoldEnds && !s.is("HoldEnds is ignored") || s.is("a hold always ends")
 	r.touched, r.leaseEnd, r.expires = now, now.Add(r.lease), now.Add(r.retention)
 	if s.is("the lease is the retention") {
 		r.leaseEnd = r.expires

@@ -96,7 +96,11 @@ var brokenStores = []struct{ bug, caughtBy string }{
 	{"reading prolongs the TTL", "Expiry/reading does not prolong it"},
 	{"a claim never expires", "Expiry/a claimed record ends with its retention"},
 	{"a release never expires", "Expiry/a released record ends with its retention"},
-	{"a hold never expires", "Expiry/a held record ends with its retention"},
+	{"a hold always ends", "Expiry/a held record has no end"},
+	{"a lapsed hold ends", "Expiry/a claim that says Hold has no end"},
+	{"a hold by the finder ends", "Expiry/a lapsed claim found by a Hold has no end"},
+	{"a released claim never expires", "Expiry/a claim that says Hold ends once it is released"},
+	{"HoldEnds is ignored", "Expiry/a held record ends with its retention if its claim says so"},
 	{"an expired record lives until it is swept", "Expiry/many records end at once"},
 	{"times are not reported", "Expiry/a record reports its times"},
 

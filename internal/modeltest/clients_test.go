@@ -114,7 +114,7 @@ func newCall(m method, key string, owner int, lease time.Duration) call {
 	copy(c.owner[1:], key)
 	c.claim = idempotency.Claim{
 		Owner: c.owner, Fingerprint: idempotency.Fingerprint{1},
-		Lease: lease, Retention: 3 * lease, Hold: owner == 0,
+		Lease: lease, Retention: 3 * lease, Hold: owner == 0, HoldEnds: owner == 1,
 	}
 	if owner == 3 {
 		c.claim.Fingerprint[0] = 2

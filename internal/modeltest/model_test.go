@@ -17,6 +17,7 @@ type record struct {
 	owner       idempotency.Owner // zero if it was settled by hand
 	origin      idempotency.Owner
 	hold        bool
+	holdEnds    bool
 	byHand      bool // settled by Resolve
 	lease       time.Duration
 	retention   time.Duration
@@ -97,13 +98,22 @@ func (r record) to(state idempotency.State, kept time.Duration) record {
 	return r
 }
 
+// unanswered is how long the record is kept if it has just been touched and has no answer.
+func (r record) unanswered() time.Duration {
+	if !r.holdEnds && (r.state == idempotency.StateHeld || r.state == idempotency.StateClaimed && r.hold) {
+		return never
+	}
+	return r.retention
+}
+
 func (r record) claim(c idempotency.Claim, lapsed bool) []ending {
 	grant := func(attempt int, origin idempotency.Owner) ending {
 		next := record{
 			state: idempotency.StateClaimed, attempt: attempt, fingerprint: c.Fingerprint,
-			owner: c.Owner, origin: origin, hold: c.Hold,
-			lease: c.Lease, retention: c.Retention, kept: c.Retention, steps: r.steps,
+			owner: c.Owner, origin: origin, hold: c.Hold, holdEnds: c.HoldEnds,
+			lease: c.Lease, retention: c.Retention, steps: r.steps,
 		}
+		next.kept = next.unanswered()
 		return ending{next: next, mine: true, sees: true, touched: true}
 	}
 	asItIs := ending{next: r, sees: true}
@@ -120,6 +130,9 @@ func (r record) claim(c idempotency.Claim, lapsed bool) []ending {
 		return []ending{asItIs, grant(r.attempt+1, r.origin)}
 	case lapsed && (r.hold || c.Hold):
 		r.state = idempotency.StateHeld
+		if !r.holdEnds {
+			r.kept = never
+		}
 		return []ending{{next: r, sees: true}}
 	case lapsed, r.state == idempotency.StateReleased && !own:
 		return []ending{grant(r.attempt+1, r.origin)}
@@ -133,11 +146,16 @@ func (r record) own(c call) []ending {
 	settle := func(state idempotency.State, kept time.Duration) []ending {
 		return []ending{{next: r.to(state, kept), touched: true}}
 	}
+	giveUp := func(state idempotency.State) []ending {
+		next := r.to(state, 0)
+		next.kept = next.unanswered()
+		return []ending{{next: next, touched: true}}
+	}
 	running := r.state == idempotency.StateClaimed
 	switch c.method {
 	case renew:
 		if running {
-			return settle(r.state, r.retention)
+			return giveUp(r.state)
 		}
 	case complete:
 		switch r.state {
@@ -155,14 +173,14 @@ func (r record) own(c call) []ending {
 			}
 			return r.unchanged()
 		case idempotency.StateClaimed:
-			return settle(idempotency.StateReleased, r.retention)
+			return giveUp(idempotency.StateReleased)
 		}
 	case hold:
 		switch r.state {
 		case idempotency.StateHeld:
 			return r.unchanged()
 		case idempotency.StateClaimed:
-			return settle(idempotency.StateHeld, r.retention)
+			return giveUp(idempotency.StateHeld)
 		}
 	case saveStep:
 		if running {
@@ -207,6 +225,9 @@ func (e ending) reply(c call, passed time.Duration, lapsed bool) reply {
 	got := reply{
 		state: r.state, mine: e.mine, attempt: r.attempt, fingerprint: r.fingerprint, origin: r.origin,
 		ttl: r.kept - passed, age: passed, answer: r.answer,
+	}
+	if r.kept == never {
+		got.ttl = idempotency.Forever
 	}
 	switch {
 	case r.state != idempotency.StateClaimed:

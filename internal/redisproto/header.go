@@ -23,8 +23,9 @@ type Header struct {
 	Hold        bool // the claim becomes held when its lease ends
 	Detached    bool // the answer is in the field AnswerField
 	Attempt     uint32
+	HoldEnds    bool // a held record ends with its lifetime
 	Lease       time.Duration
-	Lifetime    time.Duration // what the expiry was last set to
+	Lifetime    time.Duration // what the expiry is set to, unless the record is endless
 	Fingerprint [32]byte
 	Owner       [16]byte
 }
@@ -37,29 +38,45 @@ const (
 
 	flagHold     = 1
 	flagDetached = 2
+	flagHoldEnds = 4
 
 	maxLease    = math.MaxUint32 * time.Millisecond // 49 days
 	maxLifetime = (1<<40 - 1) * time.Millisecond    // 34 years
+
+	// Forever is the TTL of a record that has no end of its own.
+	Forever time.Duration = math.MaxInt64
 )
 
-// NewClaim returns the header of a first claim. The durations are rounded up to a
+// NewClaim returns h as the header of a first claim. The durations are rounded up to a
 // millisecond.
-func NewClaim(owner [16]byte, fingerprint [32]byte, hold bool, lease, retention time.Duration) (Header, error) {
-	lifetime, err := RoundTTL(retention)
+func NewClaim(h Header) (Header, error) {
+	lifetime, err := RoundTTL(h.Lifetime)
 	if err != nil {
 		return Header{}, err
 	}
-	rounded, err := RoundTTL(lease)
-	if err != nil || rounded > maxLease || rounded > lifetime {
-		return Header{}, fmt.Errorf("cannot keep a lease of %v with a retention of %v", lease, retention)
+	lease, err := RoundTTL(h.Lease)
+	if err != nil || lease > maxLease || lease > lifetime {
+		return Header{}, fmt.Errorf("cannot keep a lease of %v with a retention of %v", h.Lease, h.Lifetime)
 	}
-	if owner == [16]byte{} {
+	if h.Owner == [16]byte{} {
 		return Header{}, errors.New("claim has no owner")
 	}
-	return Header{
-		State: Claimed, Hold: hold, Attempt: 1, Lease: rounded, Lifetime: lifetime,
-		Fingerprint: fingerprint, Owner: owner,
-	}, nil
+	h.State, h.Attempt, h.Lease, h.Lifetime = Claimed, 1, lease, lifetime
+	return h, nil
+}
+
+// endless reports whether the record has no end of its own.
+func (h *Header) endless() bool {
+	return !h.HoldEnds && (h.State == Held || h.State == Claimed && h.Hold)
+}
+
+// expiry is what the expiry was last set to. An endless record has one too, so that the rest
+// of its lease can be computed.
+func (h *Header) expiry() time.Duration {
+	if h.endless() {
+		return maxLifetime
+	}
+	return h.Lifetime
 }
 
 // RoundTTL returns d in whole milliseconds. It rounds up: an expiry of zero would delete
@@ -83,6 +100,9 @@ func (h *Header) Encode() []byte {
 	}
 	if h.Detached {
 		flags |= flagDetached
+	}
+	if h.HoldEnds {
+		flags |= flagHoldEnds
 	}
 	b = append(b, headerVersion, h.State, flags)
 	b = binary.BigEndian.AppendUint32(b, h.Attempt)
@@ -110,6 +130,7 @@ func parseHeader(s string) (Header, error) {
 		State:    b[1],
 		Hold:     b[2]&flagHold != 0,
 		Detached: b[2]&flagDetached != 0,
+		HoldEnds: b[2]&flagHoldEnds != 0,
 		Attempt:  binary.BigEndian.Uint32(b[3:]),
 		Lease:    time.Duration(binary.BigEndian.Uint32(b[7:])) * time.Millisecond,
 		// The first three of the eight bytes belong to the lease.
@@ -117,7 +138,7 @@ func parseHeader(s string) (Header, error) {
 		Fingerprint: [32]byte(b[16:]),
 		Owner:       [16]byte(b[48:]),
 	}
-	if h.State < Claimed || h.State > Held || b[2] > flagHold|flagDetached || h.Attempt == 0 {
+	if h.State < Claimed || h.State > Held || b[2] > flagHold|flagDetached|flagHoldEnds || h.Attempt == 0 {
 		return Header{}, damagef("impossible header")
 	}
 	return h, nil
@@ -133,7 +154,10 @@ func (h *Header) record(ttl time.Duration, origin string) (Record, error) {
 		Origin:      h.Owner,
 		TTL:         ttl,
 		// If the server's clock was set back, ttl is above the lifetime.
-		Age: max(h.Lifetime-ttl, 0),
+		Age: max(h.expiry()-ttl, 0),
+	}
+	if h.endless() {
+		r.TTL = Forever
 	}
 	switch {
 	case len(origin) == len(r.Origin):

@@ -30,7 +30,7 @@ func TestRedisHeaderForm(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, h, got)
 
-	longest, err := NewClaim(h.Owner, [32]byte{}, false, maxLease, maxLifetime)
+	longest, err := NewClaim(Header{Owner: h.Owner, Lease: maxLease, Lifetime: maxLifetime})
 	require.NoError(t, err)
 	got, err = parseHeader(string(longest.Encode()))
 	require.NoError(t, err)
@@ -39,7 +39,7 @@ func TestRedisHeaderForm(t *testing.T) {
 
 func TestRedisHeaderRoundsUp(t *testing.T) {
 	t.Parallel()
-	h, err := NewClaim([16]byte{1}, [32]byte{}, false, 1, time.Millisecond+1)
+	h, err := NewClaim(Header{Owner: [16]byte{1}, Lease: 1, Lifetime: time.Millisecond + 1})
 	require.NoError(t, err)
 	require.Equal(t, time.Millisecond, h.Lease)
 	require.Equal(t, 2*time.Millisecond, h.Lifetime)
@@ -58,7 +58,7 @@ func TestRedisHeaderClockSetBack(t *testing.T) {
 
 // Whatever is stored, reading it ends in a record that makes sense or in an error.
 func FuzzRedisHeader(f *testing.F) {
-	h, _ := NewClaim([16]byte{1}, [32]byte{}, false, time.Second, time.Hour)
+	h, _ := NewClaim(Header{Owner: [16]byte{1}, Lease: time.Second, Lifetime: time.Hour})
 	f.Add(string(h.Encode()), "", int64(1000))
 	f.Add(string(h.Encode()), "0123456789abcdef", int64(-1))
 	f.Add("\x02", "", int64(0))

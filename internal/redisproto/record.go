@@ -31,7 +31,7 @@ func (h *Header) ParseClaim(reply []string) (r Record, detached string, err erro
 		if reply[1] != string(h.Owner[:]) {
 			return r, "", errors.New("the reply belongs to another claim")
 		}
-		r, err = h.record(h.Lifetime, "")
+		r, err = h.record(h.expiry(), "")
 		r.Mine = true
 		return r, "", err
 	}

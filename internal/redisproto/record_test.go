@@ -12,7 +12,7 @@ import (
 // start a run.
 func TestRedisReplyOfAnotherClaim(t *testing.T) {
 	t.Parallel()
-	claim, err := NewClaim([16]byte{1}, [32]byte{}, false, time.Second, time.Hour)
+	claim, err := NewClaim(Header{Owner: [16]byte{1}, Lease: time.Second, Lifetime: time.Hour})
 	require.NoError(t, err)
 	other := [16]byte{2}
 	for _, reply := range [][]string{{"3600000"}, {"3600000", string(other[:])}, {"3600000", ""}} {
@@ -29,7 +29,7 @@ func TestRedisReplyOfAnotherClaim(t *testing.T) {
 // FuzzRedisReply: whatever a server answers to a claim, it is read as a record that makes
 // sense or as an error, and nothing but the claim's own owner makes it the caller's.
 func FuzzRedisReply(f *testing.F) {
-	claim, err := NewClaim([16]byte{1}, [32]byte{}, false, time.Second, time.Hour)
+	claim, err := NewClaim(Header{Owner: [16]byte{1}, Lease: time.Second, Lifetime: time.Hour})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func FuzzRedisReply(f *testing.F) {
 // absent nor a record.
 func TestRedisRecords(t *testing.T) {
 	t.Parallel()
-	h, err := NewClaim([16]byte{1}, [32]byte{2}, true, time.Second, time.Hour)
+	h, err := NewClaim(Header{Owner: [16]byte{1}, Fingerprint: [32]byte{2}, Hold: true, HoldEnds: true, Lease: time.Second, Lifetime: time.Hour})
 	require.NoError(t, err)
 	claimed := map[string]string{"m": string(h.Encode()), "s:charge": "paid", "s:": "nameless", "w": ""}
 	r, err := ParseRecord(time.Hour, claimed)

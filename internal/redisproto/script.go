@@ -101,7 +101,7 @@ func (h *Header) Claim(name string, watch bool) Call {
 	if watch {
 		flag = "1"
 	}
-	return newCall(&claimScript, name, h.Encode(), h.Lifetime.Milliseconds(), flag)
+	return newCall(&claimScript, name, h.Encode(), h.expiry().Milliseconds(), flag)
 }
 
 // Renew returns the call that starts lease and lifetime anew. Refused: the owner does not
@@ -127,14 +127,14 @@ func Settle(name string, owner [16]byte, state byte, channel string) Call {
 // that [RoundTTL] has returned. Refused: the owner does not hold the claim.
 func Complete(name string, owner [16]byte, channel string, ttl time.Duration, answer []byte) Call {
 	return newCall(&settleScript, name,
-		owner[:], int(Completed), channel, ttl.Milliseconds(), encodeLifetime(ttl), answer)
+		owner[:], int(Completed), channel, encodeLifetime(ttl), answer)
 }
 
 // CompleteDetached is [Complete] for an answer that an HSETNX in the same transaction has
 // put into [AnswerField]. When the call is refused it takes that field away again.
 func CompleteDetached(name string, owner [16]byte, channel string, ttl time.Duration) Call {
 	return newCall(&settleScript, name,
-		owner[:], int(Completed), channel, ttl.Milliseconds(), encodeLifetime(ttl), "", "1")
+		owner[:], int(Completed), channel, encodeLifetime(ttl), "", "1")
 }
 
 // ResolveReleased returns the call that makes a held record claimable. Refused: the record
@@ -148,7 +148,7 @@ func ResolveReleased(name string, attempt int, channel string) Call {
 // another attempt.
 func ResolveCompleted(name string, attempt int, channel string, ttl time.Duration, answer []byte) Call {
 	return newCall(&resolveScript, name,
-		attempt, int(Completed), channel, ttl.Milliseconds(), encodeLifetime(ttl), answer)
+		attempt, int(Completed), channel, encodeLifetime(ttl), answer)
 }
 
 // Forget returns the call that removes a record. Attempt 0 stands for any. Refused: the

@@ -14,7 +14,7 @@ import (
 func TestRedisCalls(t *testing.T) {
 	t.Parallel()
 	owner, ttl := [16]byte{1}, time.Minute
-	claim, err := NewClaim(owner, [32]byte{}, false, time.Second, time.Hour)
+	claim, err := NewClaim(Header{Owner: owner, Lease: time.Second, Lifetime: time.Hour})
 	require.NoError(t, err)
 	for script, calls := range map[string][]Call{
 		"claim": {claim.Claim("name", false), claim.Claim("name", true)},

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  record
 -- ARGV[1]  header of the claim: attempt 1, state claimed
--- ARGV[2]  lifetime of the header in ms
+-- ARGV[2]  expiry in ms: the lifetime of the header, or ENDLESS
 -- ARGV[3]  1 if the caller will wait for the record to settle
 --
 -- Returns a list of strings. For a new record: the expiry in ms, and the owner. For any
@@ -36,8 +36,8 @@ end
 -- If the expiry is beyond the lifetime, the clock was set back, or this server was promoted
 -- and its clock is behind. Nobody knows how much of the lease is left, so the lease starts
 -- anew. Otherwise a dead owner would block the key for as long as the clock was set back.
-if ttl > uint(m, 12, 16) then
-  ttl = uint(m, 12, 16)
+if ttl > lifetime(m) then
+  ttl = lifetime(m)
   redis.call('PEXPIRE', key, ttl)
 end
 
@@ -58,9 +58,9 @@ if state == CLAIMED then
   if own then
     -- A repeated call. It starts the lease anew, which also gives a WAIT behind the call
     -- a write to wait for.
-    local lifetime = uint(m, 12, 16)
-    redis.call('PEXPIRE', key, lifetime)
-    return mine(lifetime, m, origin)
+    ttl = lifetime(m)
+    redis.call('PEXPIRE', key, ttl)
+    return mine(ttl, m, origin)
   end
   if live(m, ttl) then
     if ARGV[3] == '1' and not rec[4] then
@@ -70,7 +70,9 @@ if state == CLAIMED then
     return {ttl, m, origin}
   end
   if m:byte(3) % 2 == 1 or claim:byte(3) % 2 == 1 then
+    local age = lifetime(m) - ttl
     m = m:sub(1, 1) .. string.char(HELD) .. m:sub(3)
+    ttl = lifetime(m) - age -- later than before if the record has become endless
     touch(key, ttl)
     redis.call('HSET', key, 'm', m)
     return {ttl, m, origin}

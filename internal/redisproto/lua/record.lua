@@ -10,20 +10,25 @@
 -- The header, numbers big-endian:
 --   1      format version, 1
 --   2      state
---   3      flags: 1 = hold when the lease ends, 2 = the answer is in r:<owner>
+--   3      flags: 1 = hold when the lease ends, 2 = the answer is in r:<owner>,
+--          4 = a record that is held ends with its lifetime
 --   4-7    attempt
 --   8-11   lease in ms
---   12-16  lifetime in ms: what the expiry of the hash was last set to
+--   12-16  lifetime in ms: what the expiry of the hash is set to, unless the record is endless
 --   17-48  fingerprint
 --   49-64  owner
 --
 -- The hash always has an expiry. The rest of the lease is computed from the rest of the
--- lifetime, so only the server's expiry clock counts and no script asks for the time.
+-- lifetime, so only the server's expiry clock counts and no script asks for the time. A
+-- record that has no end of its own needs an expiry for that too: it gets ENDLESS.
 --
 -- A server that is out of memory refuses a script's first write if it may need memory. A
 -- script that has already written may go on to its end. So the scripts that must succeed
 -- on such a server begin with a write that needs no memory.
 local CLAIMED, RELEASED, COMPLETED, HELD = 1, 2, 3, 4
+
+-- ENDLESS is the largest lifetime that a header can hold: 34 years.
+local ENDLESS = 1099511627775
 
 local function uint(s, first, last)
   local n = 0
@@ -46,9 +51,19 @@ local function unreadable(m)
   return -2
 end
 
+-- lifetime returns what the expiry of the record was last set to. What is held, or will be
+-- when its lease ends, has no end of its own unless its claim has asked for one.
+local function lifetime(m)
+  local state, flags = m:byte(2), m:byte(3)
+  if flags % 8 < 4 and (state == HELD or (state == CLAIMED and flags % 2 == 1)) then
+    return ENDLESS
+  end
+  return uint(m, 12, 16)
+end
+
 -- live reports whether the lease of a claimed record has not ended.
 local function live(m, ttl)
-  return uint(m, 8, 11) > uint(m, 12, 16) - ttl
+  return uint(m, 8, 11) > lifetime(m) - ttl
 end
 
 -- touch is a write that changes nothing and needs no memory. An expiry of 0 would delete

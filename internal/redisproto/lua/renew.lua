@@ -14,5 +14,5 @@ end
 if m:byte(2) ~= CLAIMED or m:sub(49) ~= ARGV[1] then
   return 0
 end
-redis.call('PEXPIRE', KEYS[1], uint(m, 12, 16))
+redis.call('PEXPIRE', KEYS[1], lifetime(m))
 return 1

@@ -5,9 +5,8 @@
 -- ARGV[1]  attempt
 -- ARGV[2]  new state
 -- ARGV[3]  channel on which the settled record is announced
--- ARGV[4]  new lifetime in ms, or empty to start the old one anew
--- ARGV[5]  new lifetime in the form of the header
--- ARGV[6]  answer
+-- ARGV[4]  new lifetime in the form of the header, or empty to start the old one anew
+-- ARGV[5]  answer
 --
 -- Returns 1 when it has, now or by an earlier call; 0 when the record is not held or has another
 -- attempt; -1 when there is none; -2, -3 when m is unreadable.
@@ -26,7 +25,7 @@ if uint(m, 4, 7) ~= tonumber(ARGV[1]) then
 end
 
 local was = m:byte(2)
-if was == state and m:sub(49) == nobody and (state ~= COMPLETED or rec[3] == ARGV[6]) then
+if was == state and m:sub(49) == nobody and (state ~= COMPLETED or rec[3] == ARGV[5]) then
   touch(key, ttl) -- so that a WAIT behind the call has a write to wait for
   return 1
 end
@@ -34,15 +33,16 @@ if was ~= HELD and not (was == CLAIMED and m:byte(3) % 2 == 1 and not live(m, tt
   return 0
 end
 
-local lifetime, span = ARGV[4], ARGV[5]
-if lifetime == '' then
-  lifetime, span = uint(m, 12, 16), m:sub(12, 16)
+local owner, span = m:sub(49), ARGV[4]
+if span == '' then
+  span = m:sub(12, 16)
 end
-redis.call('PEXPIRE', key, lifetime)
-redis.call('HSETNX', key, 'o', m:sub(49))
-redis.call('HSET', key, 'm', m:sub(1, 1) .. string.char(state, m:byte(3) % 2) .. m:sub(4, 11) .. span .. m:sub(17, 48) .. nobody)
+m = m:sub(1, 1) .. string.char(state) .. m:sub(3, 11) .. span .. m:sub(17, 48) .. nobody
+redis.call('PEXPIRE', key, lifetime(m))
+redis.call('HSETNX', key, 'o', owner)
+redis.call('HSET', key, 'm', m)
 if state == COMPLETED then
-  redis.call('HSET', key, 'r', ARGV[6])
+  redis.call('HSET', key, 'r', ARGV[5])
 end
 if rec[2] then
   redis.call('HDEL', key, 'w')

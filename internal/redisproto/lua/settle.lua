@@ -5,14 +5,13 @@
 -- ARGV[1]  owner
 -- ARGV[2]  new state
 -- ARGV[3]  channel on which the settled record is announced
--- ARGV[4]  new lifetime in ms, or empty to start the old one anew
--- ARGV[5]  new lifetime in the form of the header
--- ARGV[6]  answer
--- ARGV[7]  1 if an HSETNX in the same MULTI has put the answer into r:<owner>
+-- ARGV[4]  new lifetime in the form of the header, or empty to start the old one anew
+-- ARGV[5]  answer
+-- ARGV[6]  1 if an HSETNX in the same MULTI has put the answer into r:<owner>
 --
 -- Returns 1 when the owner has put the record into that state, now or by an earlier
 -- call; 0 when the owner does not hold the claim; -2, -3 when m is unreadable.
-local key, owner, state, detached = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[7] == '1'
+local key, owner, state, detached = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[6] == '1'
 local rec = redis.call('HMGET', key, 'm', 'w')
 local m = rec[1]
 local result = 0
@@ -24,20 +23,21 @@ elseif m and m:sub(49) == owner then
   if was == state then
     -- A repeated call. It writes, so that a WAIT behind it has a write to wait for.
     touch(key, redis.call('PTTL', key))
-    detached = detached and m:byte(3) < 2
+    detached = detached and m:byte(3) % 4 < 2
     result = 1
   elseif was == CLAIMED or (was == HELD and state == COMPLETED) then
-    local flags, ttl, span = m:byte(3) % 2, ARGV[4], ARGV[5]
-    if ttl == '' then
-      ttl, span = uint(m, 12, 16), m:sub(12, 16)
+    local flags, span = m:byte(3), ARGV[4]
+    if span == '' then
+      span = m:sub(12, 16)
     end
     if detached then
       flags = flags + 2
     end
-    redis.call('PEXPIRE', key, ttl)
-    redis.call('HSET', key, 'm', m:sub(1, 1) .. string.char(state, flags) .. m:sub(4, 11) .. span .. m:sub(17))
+    m = m:sub(1, 1) .. string.char(state, flags) .. m:sub(4, 11) .. span .. m:sub(17)
+    redis.call('PEXPIRE', key, lifetime(m))
+    redis.call('HSET', key, 'm', m)
     if state == COMPLETED and not detached then
-      redis.call('HSET', key, 'r', ARGV[6])
+      redis.call('HSET', key, 'r', ARGV[5])
     end
     if rec[2] then
       redis.call('HDEL', key, 'w')
