@@ -23,8 +23,10 @@ type decision struct {
 	body []byte
 	// lease is the request's claim, once the store has been asked.
 	lease *lease
-	// problem is what a refused request gets.
+	// problem is what a refused request gets. cause is the error of the route's function
+	// that it comes from, if it does.
 	problem refusal
+	cause   error
 	// answer is what is replayed, attempt the run that it is from.
 	answer  response.Answer
 	attempt int
@@ -55,6 +57,16 @@ func refused(code problem.Code) *refusal {
 func (d *decision) refuse(code problem.Code) { d.kind, d.problem = refuse, problem.New(code) }
 
 func (d *decision) refuseWith(p *refusal) { d.kind, d.problem = refuse, *p }
+
+// refuseFor refuses a request because a function of the route returned an error. The code is
+// for an error of no special kind.
+func (d *decision) refuseFor(cause error, code problem.Code) {
+	if errors.Is(cause, ErrTryLater) {
+		code = problem.TryLater
+	}
+	d.refuse(code)
+	d.cause = cause
+}
 
 // leave is called when the request has been answered.
 func (d *decision) leave(c *core) {
@@ -99,7 +111,7 @@ func (g *Guard) decide(r *http.Request, d *decision) {
 	}
 	fingerprint, err := g.set.fingerprint(r, body.bytes)
 	if err != nil {
-		d.refuse(problem.FingerprintFailed)
+		d.refuseFor(err, problem.FingerprintFailed)
 		return
 	}
 	if d.admitted = g.core.work.admit(); !d.admitted {
@@ -125,22 +137,32 @@ func (g *Guard) readKey(r *http.Request, d *decision) (present bool) {
 
 func (g *Guard) readScope(r *http.Request, d *decision) {
 	var err error
-	if d.id.Scope, err = scopeOf(g.core.scope, r); err != nil {
-		d.refuse(problem.ScopeUnresolved)
+	d.id.Scope, err = scopeOf(g.core.scope, r)
+	switch {
+	case errors.Is(err, ErrUnauthenticated):
+		d.refuseFor(err, problem.Unauthenticated)
+	case err != nil:
+		d.refuseFor(err, problem.ScopeUnresolved)
 	}
 }
+
+var errLongKey = fmt.Errorf("idempotency: the key function returned a key of more than %d bytes", maxKeyLen)
 
 // deriveKey asks the route's KeyFunc.
 func (g *Guard) deriveKey(r *http.Request, body []byte, d *decision) {
 	key, err := g.set.keyFunc(r, body)
 	switch {
-	case err != nil || len(key) > maxKeyLen:
-		d.refuse(problem.KeyInvalid)
-		d.problem.Detail = "The request does not have the form that its idempotency key is taken from."
+	case err != nil:
+		d.refuseFor(err, problem.KeyInvalid)
+	case len(key) > maxKeyLen:
+		d.refuseFor(errLongKey, problem.KeyInvalid)
 	case key == "" && g.set.required:
 		d.refuse(problem.KeyMissing)
 	default:
 		d.id.Value = key
+	}
+	if d.problem.Code == problem.KeyInvalid {
+		d.problem.Detail = "The request does not have the form that its idempotency key is taken from."
 	}
 }
 
@@ -215,7 +237,7 @@ func (g *Guard) answerRecorded(rec Record, r *http.Request, d *decision) {
 		info := g.set.recordInfo(l.id, rec)
 		info.Status = a.Status
 		if err := g.set.authorizeReplay(r, info); err != nil {
-			d.refuse(problem.ReplayDenied)
+			d.refuseFor(err, problem.ReplayDenied)
 			return
 		}
 	}

@@ -38,6 +38,20 @@ var ErrLeaseLost = errors.New("idempotency: lease lost")
 // [Guard.Shutdown] was called.
 var ErrShutdown = errors.New("idempotency: shut down")
 
+// Errors that the functions of a route return to say why they cannot do their work. Return
+// them wrapped, with the cause.
+var (
+	// ErrUnauthenticated says that the caller of a request is not authenticated. A
+	// [ScopeFunc] returns it; the request is refused with 401 unauthenticated.
+	ErrUnauthenticated = errors.New("idempotency: caller is not authenticated")
+
+	// ErrTryLater says that the question cannot be answered now, because the service that
+	// knows is away for example. A [ScopeFunc], a [KeyFunc], a [FingerprintFunc] and the
+	// function of [WithAuthorizeReplay] return it; the request is refused with 503 try-later,
+	// which invites a retry.
+	ErrTryLater = errors.New("idempotency: cannot be told now")
+)
+
 // Errors of [Do] for keys that may not run now.
 var (
 	// ErrKeyReused says that the key was used before with another payload.

@@ -18,7 +18,8 @@ type Fingerprint [32]byte
 // request its key is bound to. Two requests with the same key and equal fingerprints are
 // attempts of one intent. If the fingerprints differ, the client has used the key twice by
 // mistake. The body is what the handler will read. The function must not change or keep it.
-// If the function returns an error, the guard refuses the request and claims no key.
+// If the function returns an error, the guard refuses the request with 400, or with 503 for
+// [ErrTryLater], and claims no key.
 //
 // This package has [RawFingerprint], which is the default, [JSONFingerprint] and
 // [FieldsFingerprint]. A function of your own makes its fingerprints with [NewFingerprint].

@@ -76,7 +76,12 @@ func keyFromHeader(h http.Header, name string, strict bool) (key string, present
 // context of its own must put it into the request's context before the guard runs.
 //
 // An error, or an empty scope, refuses the request with 403 before anything is read
-// or claimed. Take the scope from what authentication has established, typically a
+// or claimed. An error that wraps [ErrUnauthenticated] refuses it with 401, and one that
+// wraps [ErrTryLater] with 503. The client does not see the text of the error, which is in
+// the log and in Err of the [Event]. A 401 needs the field WWW-Authenticate: a handler outside
+// the guard, or the function of [WithErrorWriter], sets it.
+//
+// Take the scope from what authentication has established, typically a
 // context value, and never from a header that the client fills in freely. The guard calls
 // the function once for each protected request that carries a key.
 type ScopeFunc func(*http.Request) (string, error)

@@ -146,8 +146,11 @@ func (g *Guard) lookUp(r *http.Request, d *decision) (rec RecordInfo, ok bool) {
 	d.key = d.id.storeKey()
 	rec, err := g.Lookup(r.Context(), d.id)
 	switch {
-	case err == nil && rec.State == StateCompleted && g.set.authorizeReplay != nil && g.set.authorizeReplay(r, rec) != nil:
-		d.refuse(problem.ReplayDenied)
+	case err == nil && rec.State == StateCompleted && g.set.authorizeReplay != nil:
+		if err := g.set.authorizeReplay(r, rec); err != nil {
+			d.refuseFor(err, problem.ReplayDenied)
+		}
+		return rec, d.kind != refuse
 	case err == nil:
 		return rec, true
 	case errors.Is(err, ErrNotFound):

@@ -29,8 +29,9 @@ const (
 	// EventReplay: a recorded answer was served; Status is its status, and Attempt the run
 	// that it is from.
 	EventReplay EventKind = "replay"
-	// EventRefused: a request got a problem document; Code and Status say which. There is
-	// none for [Do], which returns an error.
+	// EventRefused: a request got a problem document; Code and Status say which. Err is the
+	// error of the route's function that caused it, if one did: of a [ScopeFunc], for
+	// example. There is no such event for [Do], which returns an error.
 	EventRefused EventKind = "refused"
 	// EventFailOpen: the store was unavailable and the handler ran unprotected,
 	// because of [WithFailOpen]. Err is the store's error.
@@ -105,6 +106,14 @@ func (s *settings) observe(ctx context.Context, e Event) {
 	var level slog.Level
 	var msg string
 	switch e.Kind {
+	case EventRefused:
+		if e.Err == nil { // the client's doing
+			return
+		}
+		level, msg = slog.LevelWarn, "idempotency: a function of the route refused a request"
+		if e.Code == problem.Unauthenticated {
+			level = slog.LevelInfo
+		}
 	case EventStoreError:
 		level, msg = slog.LevelWarn, "idempotency: store call failed"
 	case EventLeaseLost:
@@ -139,7 +148,10 @@ func (s *settings) observe(ctx context.Context, e Event) {
 	if e.Digest != "" {
 		attrs = append(attrs, slog.String("digest", e.Digest))
 	}
-	if e.Kind == EventSilent {
+	if e.Kind == EventRefused {
+		attrs = append(attrs, slog.String("code", string(e.Code)))
+	}
+	if e.Kind == EventSilent || e.Kind == EventRefused {
 		attrs = append(attrs, slog.String("method", e.Method), slog.String("pattern", e.Pattern))
 	}
 	if e.Op != "" {

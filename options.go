@@ -226,7 +226,7 @@ type KeyFunc func(r *http.Request, body []byte) (string, error)
 // WithKeyFunc sets where the key comes from, if not from the header field: the delivery
 // id of a webhook, for example, or a member of a JSON body. Package webhook has functions
 // for common senders. The guard calls f after it has read the body. If f returns an error
-// the client gets 400 key-invalid without the error's text. A key has up to 255 bytes of
+// the client gets 400 key-invalid, or 503 for [ErrTryLater], without the error's text. A key has up to 255 bytes of
 // any value. Nil, the default, reads the header field.
 //
 // Because the key may be in the body, the guard reads the body of every request with a
@@ -329,8 +329,8 @@ func WithFailOpen(on bool) Option {
 
 // WithAuthorizeReplay sets a function that decides before each replay whether this
 // request may see the recorded answer: its caller may have lost a right since the answer
-// was made. If it returns an error the client gets 403 replay-denied without the error's
-// text. The body of r has been read, so the function cannot parse a form. Nil, the default,
+// was made. If it returns an error the client gets 403 replay-denied, or 503 for
+// [ErrTryLater], without the error's text. The body of r has been read, so the function cannot parse a form. Nil, the default,
 // replays to everyone in the scope.
 func WithAuthorizeReplay(f func(r *http.Request, rec RecordInfo) error) Option {
 	return optionFunc(func(s *settings) { s.authorizeReplay = f })
@@ -350,7 +350,7 @@ func WithObserver(f func(context.Context, Event)) Option {
 }
 
 // WithLogger sets the logger for what needs an operator's attention: failed store
-// calls, lost leases, answers that could not be recorded. Nil, the default, means
+// calls, lost leases, answers that could not be recorded, errors of the route's functions. Nil, the default, means
 // slog.Default at the time of the event.
 func WithLogger(l *slog.Logger) Option {
 	return optionFunc(func(s *settings) { s.logger = l })

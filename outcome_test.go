@@ -58,12 +58,13 @@ func TestRefusalOfAnotherGuardIsNotAnAnswer(t *testing.T) {
 	notRun := map[problem.Code]bool{
 		problem.KeyMissing: true, problem.KeyInvalid: true, problem.BodyUnreadable: true, problem.BodyTooLarge: true,
 		problem.FingerprintFailed: true, problem.ScopeUnresolved: true, problem.ShuttingDown: true,
+		problem.Unauthenticated: true,
 	}
 	codes := []problem.Code{
 		problem.KeyMissing, problem.KeyInvalid, problem.BodyUnreadable, problem.BodyTooLarge, problem.FingerprintFailed,
 		problem.ScopeUnresolved, problem.ReplayDenied, problem.KeyUnknown, problem.KeyReused, problem.InFlight,
 		problem.OutcomeUnknown, problem.ResponseNotKept, problem.AnswerUnreadable, problem.StoreUnavailable,
-		problem.ShuttingDown, "a-code-of-the-future",
+		problem.ShuttingDown, problem.Unauthenticated, problem.TryLater, problem.NoAnswer, "a-code-of-the-future",
 	}
 	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {

@@ -19,10 +19,10 @@ var retryAfterSeconds = []string{strconv.Itoa(1)}
 // through here.
 func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, d *decision) {
 	p := d.problem
-	if len(g.set.observers) > 0 {
+	if len(g.set.observers) > 0 || d.cause != nil {
 		g.set.observe(r.Context(), Event{
 			Kind: EventRefused, KeyHash: keyHash(d.key), Method: r.Method, Pattern: r.Pattern,
-			Status: p.Status, Code: p.Code,
+			Status: p.Status, Code: p.Code, Err: d.cause,
 		})
 	}
 	if p.Code == problem.BodyTooLarge || d.lease == nil && r.Header.Get("Expect") != "" {

@@ -1,7 +1,11 @@
 package idempotency_test
 
 import (
+	"errors"
+	"fmt"
+	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,4 +40,94 @@ func TestRefusalNamesItsCodeUnderAnErrorWriter(t *testing.T) {
 		require.Equal(t, string(c.want), got.Header.Get(problem.Header))
 		require.Equal(t, c.want != "", got.Status == http.StatusTeapot)
 	}
+}
+
+// A request that a function of the route refuses tells the operator why, and the client only
+// what it can do about it.
+func TestCauseOfARefusalIsReported(t *testing.T) {
+	t.Parallel()
+	away := errors.New("jwks.internal: connection refused")
+	tests := map[string]struct {
+		cause  error
+		status int
+		code   problem.Code // 0 stands for the code of the function
+	}{
+		"no reason":         {away, 0, ""},
+		"try later":         {fmt.Errorf("%w: %w", idempotency.ErrTryLater, away), http.StatusServiceUnavailable, problem.TryLater},
+		"not authenticated": {fmt.Errorf("%w: %w", idempotency.ErrUnauthenticated, away), http.StatusUnauthorized, problem.Unauthenticated},
+	}
+	functions := map[string]struct {
+		code    problem.Code
+		options func(err error) (idempotency.ScopeFunc, idempotency.Option)
+	}{
+		"scope": {problem.ScopeUnresolved, func(err error) (idempotency.ScopeFunc, idempotency.Option) {
+			return func(*http.Request) (string, error) { return "", err }, nil
+		}},
+		"key": {problem.KeyInvalid, func(err error) (idempotency.ScopeFunc, idempotency.Option) {
+			return guardtest.TenantScope, idempotency.WithKeyFunc(func(*http.Request, []byte) (string, error) { return "", err })
+		}},
+		"fingerprint": {problem.FingerprintFailed, func(err error) (idempotency.ScopeFunc, idempotency.Option) {
+			return guardtest.TenantScope, idempotency.WithFingerprint(func(*http.Request, []byte) (idempotency.Fingerprint, error) {
+				return idempotency.Fingerprint{}, err
+			})
+		}},
+		"replay": {problem.ReplayDenied, func(err error) (idempotency.ScopeFunc, idempotency.Option) {
+			return guardtest.TenantScope, idempotency.WithAuthorizeReplay(func(*http.Request, idempotency.RecordInfo) error { return err })
+		}},
+	}
+	for what, tt := range tests {
+		for name, f := range functions {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				t.Parallel()
+				code, status := tt.code, tt.status
+				if code == "" || code == problem.Unauthenticated && name != "scope" {
+					code, status = f.code, problem.New(f.code).Status
+				}
+				var events guardtest.Events
+				var log guardtest.LockedBuffer
+				scope, opt := f.options(tt.cause)
+				g, err := idempotency.New(idempotency.NewMemoryStore(), scope, opt, idempotency.WithObserver(events.Observe),
+					idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+				require.NoError(t, err)
+				s := guardtest.ServeRecorder(t, g.Handler(new(guardtest.Counter)))
+				if name == "replay" {
+					s.Do(t, guardtest.Call{Key: "k"})
+				}
+				got := s.Do(t, guardtest.Call{Key: "k"})
+				guardtest.RequireProblem(t, got, status, code)
+				require.NotContains(t, got.Body, "jwks")
+				require.Len(t, events.Errors(), 1)
+				require.ErrorIs(t, events.Errors()[0], away)
+				require.Contains(t, log.String(), "connection refused")
+				require.Contains(t, log.String(), "code="+string(code))
+				require.Equal(t, code == problem.Unauthenticated, !strings.Contains(log.String(), "level=WARN"))
+			})
+		}
+	}
+}
+
+// The status handler asks the same functions.
+func TestCauseOfADeniedLookupIsReported(t *testing.T) {
+	t.Parallel()
+	var events guardtest.Events
+	away := errors.New("policy service is away")
+	g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.Observe),
+		idempotency.WithAuthorizeReplay(func(*http.Request, idempotency.RecordInfo) error {
+			return fmt.Errorf("%w: %w", idempotency.ErrTryLater, away)
+		}))
+	guardtest.ServeRecorder(t, g.Handler(new(guardtest.Counter))).Do(t, guardtest.Call{Key: "k"})
+	got := guardtest.ServeRecorder(t, g.LookupHandler()).Do(t, guardtest.Call{Method: http.MethodGet, Key: "k", NoBody: true})
+	guardtest.RequireProblem(t, got, http.StatusServiceUnavailable, problem.TryLater)
+	require.Len(t, events.Errors(), 1)
+	require.ErrorIs(t, events.Errors()[0], away)
+}
+
+// A refusal that is the client's doing alone is not in the log.
+func TestRefusalWithoutACauseIsNotLogged(t *testing.T) {
+	t.Parallel()
+	var log guardtest.LockedBuffer
+	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(),
+		idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))).Handler(new(guardtest.Counter)))
+	guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "bad,key"}), http.StatusBadRequest, problem.KeyInvalid)
+	require.Empty(t, log.String())
 }

@@ -58,7 +58,7 @@ func TestSilentHandlerInsideARouter(t *testing.T) {
 	mux.HandleFunc("POST /quiet", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("POST /quiet/{id}", func(http.ResponseWriter, *http.Request) {})
 	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.Observe)).Handler(mux))
-	for _, path := range []string{"/quiet", "/quiet", "/quiet/1", "/quiet/2"} {
+	for _, path := range []string{"/quiet", "/quiet", "/quiet", "/quiet/1", "/quiet/2"} {
 		s.Do(t, guardtest.Call{Path: path, Header: http.Header{"Idempotency-Key": {rand.Text()}}})
 	}
 	require.Equal(t, 2, events.Count(idempotency.EventSilent))

@@ -26,6 +26,7 @@ const (
 	BodyUnreadable    Code = "body-unreadable"    // 400, or 408 on a timeout: the body did not arrive, or an outer handler has read it
 	BodyTooLarge      Code = "body-too-large"     // 413: the body is over the limit
 	FingerprintFailed Code = "fingerprint-failed" // 400: the fingerprint function refused the request
+	Unauthenticated   Code = "unauthenticated"    // 401: the scope function knows no caller
 	ScopeUnresolved   Code = "scope-unresolved"   // 403: nobody to whom the key could belong
 	ReplayDenied      Code = "replay-denied"      // 403: the caller may no longer see the recorded answer
 	KeyUnknown        Code = "key-unknown"        // 404, only of LookupHandler: nothing is known of the key
@@ -36,13 +37,14 @@ const (
 	NoAnswer          Code = "no-answer"          // 503 and Retry-After: the run was stopped before it answered
 	AnswerUnreadable  Code = "answer-unreadable"  // 500: the recorded answer cannot be read; it will not run again
 	StoreUnavailable  Code = "store-unavailable"  // 503 and Retry-After: this request was not run
+	TryLater          Code = "try-later"          // 503 and Retry-After: a function of the route cannot tell now
 	ShuttingDown      Code = "shutting-down"      // 503 and Retry-After: this request was not run
 )
 
 // Retryable reports whether sending the same request again, with the same key, can
 // succeed. Only refusals with these codes carry Retry-After.
 func (c Code) Retryable() bool {
-	return c == InFlight || c == NoAnswer || c == StoreUnavailable || c == ShuttingDown
+	return c == InFlight || c == NoAnswer || c == StoreUnavailable || c == TryLater || c == ShuttingDown
 }
 
 // NotRun reports whether a guard refuses with this code before it looks at the key: the
@@ -50,7 +52,8 @@ func (c Code) Retryable() bool {
 // running, has run, or may have run.
 func (c Code) NotRun() bool {
 	switch c {
-	case KeyMissing, KeyInvalid, BodyUnreadable, BodyTooLarge, FingerprintFailed, ScopeUnresolved, ShuttingDown:
+	case KeyMissing, KeyInvalid, BodyUnreadable, BodyTooLarge, FingerprintFailed,
+		Unauthenticated, ScopeUnresolved, ShuttingDown:
 		return true
 	}
 	return false
@@ -112,6 +115,10 @@ var texts = map[Code]Document{
 		Status: http.StatusBadRequest, Title: "Request cannot be fingerprinted",
 		Detail: "The request does not have the form that this operation identifies requests by. This request was not run.",
 	},
+	Unauthenticated: {
+		Status: http.StatusUnauthorized, Title: "Not authenticated",
+		Detail: "The caller is not authenticated. This request was not run.",
+	},
 	ScopeUnresolved: {
 		Status: http.StatusForbidden, Title: "Scope unresolved",
 		Detail: "It cannot be told whose idempotency key this is. This request was not run.",
@@ -151,6 +158,10 @@ var texts = map[Code]Document{
 	StoreUnavailable: {
 		Status: http.StatusServiceUnavailable, Title: "Idempotency store unavailable",
 		Detail: "This request was not run; one that was sent before with the same idempotency key may have been. Retry with the same key.",
+	},
+	TryLater: {
+		Status: http.StatusServiceUnavailable, Title: "Try again later",
+		Detail: "The server cannot tell at the moment whether this request may run. This request was not run; one that was sent before with the same idempotency key may have been. Retry with the same key.",
 	},
 	ShuttingDown: {
 		Status: http.StatusServiceUnavailable, Title: "Server shutting down",

@@ -16,6 +16,7 @@ var codes = map[problem.Code]int{
 	problem.BodyUnreadable:    http.StatusBadRequest,
 	problem.BodyTooLarge:      http.StatusRequestEntityTooLarge,
 	problem.FingerprintFailed: http.StatusBadRequest,
+	problem.Unauthenticated:   http.StatusUnauthorized,
 	problem.ScopeUnresolved:   http.StatusForbidden,
 	problem.ReplayDenied:      http.StatusForbidden,
 	problem.KeyUnknown:        http.StatusNotFound,
@@ -25,6 +26,7 @@ var codes = map[problem.Code]int{
 	problem.ResponseNotKept:   http.StatusConflict,
 	problem.AnswerUnreadable:  http.StatusInternalServerError,
 	problem.StoreUnavailable:  http.StatusServiceUnavailable,
+	problem.TryLater:          http.StatusServiceUnavailable,
 	problem.ShuttingDown:      http.StatusServiceUnavailable,
 }
 

@@ -25,6 +25,7 @@ var meanings = []struct {
 	{problem.BodyUnreadable, NotRun},
 	{problem.BodyTooLarge, Refused},
 	{problem.FingerprintFailed, Refused},
+	{problem.Unauthenticated, Refused},
 	{problem.ScopeUnresolved, Refused},
 	{problem.ReplayDenied, Refused},
 	{problem.KeyReused, Reused},
@@ -33,6 +34,7 @@ var meanings = []struct {
 	{problem.ResponseNotKept, Lost},
 	{problem.AnswerUnreadable, Lost},
 	{problem.StoreUnavailable, NotRun},
+	{problem.TryLater, NotRun},
 	{problem.ShuttingDown, NotRun},
 }
 

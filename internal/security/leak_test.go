@@ -51,7 +51,8 @@ func (l *leakage) logger() *slog.Logger {
 
 // Neither logs nor events show a client's key, scope, path or payload, a fingerprint, or an
 // answer, and no text from outside begins a line of its own. Problem documents show no
-// error of the backend or of the application's functions.
+// error of the backend or of the application's functions. The errors of these functions are
+// logged as they are: what they say of the client is the application's choice.
 func TestNothingOfClientsIsLogged(t *testing.T) {
 	t.Parallel()
 	l := &leakage{}
@@ -86,12 +87,12 @@ func TestNothingOfClientsIsLogged(t *testing.T) {
 			require.Contains(t, codes, ask().Problem.Code)
 		}, opt)
 	}
-	refused(idempotency.WithKeyFunc(func(*http.Request, []byte) (string, error) { return "", errors.New(secretReason + secretKey) }),
+	refused(idempotency.WithKeyFunc(func(*http.Request, []byte) (string, error) { return "", errors.New(secretReason) }),
 		problem.KeyInvalid)
 	refused(idempotency.WithFingerprint(func(*http.Request, []byte) (idempotency.Fingerprint, error) {
-		return idempotency.Fingerprint{}, errors.New(secretReason + secretBody)
+		return idempotency.Fingerprint{}, errors.New(secretReason)
 	}), problem.FingerprintFailed)
-	refused(idempotency.WithAuthorizeReplay(func(*http.Request, idempotency.RecordInfo) error { return errors.New(secretReason + secretKey) }),
+	refused(idempotency.WithAuthorizeReplay(func(*http.Request, idempotency.RecordInfo) error { return errors.New(secretReason) }),
 		problem.ReplayDenied)
 	refused(idempotency.WithMaxResponseBody(1), problem.ResponseNotKept)
 	refused(idempotency.WithSealer(guardtest.FailingSealer{}), problem.OutcomeUnknown)
@@ -139,7 +140,7 @@ func (l *leakage) check(t *testing.T) {
 	said := l.text.String() + l.json.String() + fmt.Sprintf("%+v", l.events.All())
 	for what, secret := range map[string]string{
 		"key": "key-of-the-client", "scope": secretScope, "payload": secretBody, "path": "path-of-the-client", "answer": secretAnswer,
-		"reason": secretReason, "name in the store": name[8:20],
+		"name in the store": name[8:20],
 		"fingerprint": hex.EncodeToString(fp[1:9]), "fingerprint's base64": base64.StdEncoding.EncodeToString(fp[1:10]),
 		"fingerprint's bytes": string(fp[1:9]), "fingerprint's numbers": strings.Trim(fmt.Sprint([]int{int(fp[1]), int(fp[2]), int(fp[3]), int(fp[4])}), "[]"),
 	} {
@@ -155,7 +156,7 @@ func (l *leakage) check(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(line), &record))
 		require.Regexp(t, "^idempotency: [a-z ,]+$", record["msg"], "a text of its own for each occasion")
 	}
-	require.NotEmpty(t, l.text.String())
+	require.Contains(t, l.text.String(), secretReason, "the operator learns why")
 
 	require.Greater(t, len(l.problems), 8)
 	for _, got := range l.problems {
