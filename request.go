@@ -34,38 +34,59 @@ type bodyBuffer struct {
 // maxPooledBody keeps a few large bodies from pinning their memory forever.
 const maxPooledBody = 2 << 20
 
-// firstRoom is the most memory that is made for a body before any of it has arrived. Most
-// bodies fit it. More is made as they arrive: a client that declares a long body and sends
-// nothing must not cost the memory that it declares.
-const firstRoom = 16 << 10
+// firstRoom is the most memory that is set aside for a body before any of it has arrived.
+// More is made as it arrives, growth times as much at a time: a client that declares a long
+// body and sends nothing must not cost the memory that it declares.
+const (
+	firstRoom = 64 << 10
+	growth    = 8
+)
 
-// read returns the next n bytes of a body, or those before the error that ended it.
+// firstRooms holds the memory for the beginning of long bodies, as *[firstRoom]byte.
+var firstRooms = sync.Pool{New: func() any { return new([firstRoom]byte) }}
+
+// read returns the next n bytes of a body.
 func (b *bodyBuffer) read(body io.Reader, n int64) ([]byte, error) {
-	memory := b.room(n)
-	for have := 0; ; {
-		if int64(have) == n {
-			return memory[:n:n], nil // the rest holds bytes of other requests
-		}
-		if have == len(memory) {
-			memory = make([]byte, min(n, 2*int64(have)))
-			copy(memory, b.memory)
-			b.memory = memory
-		}
-		k, err := body.Read(memory[have:])
-		if have += k; err != nil && int64(have) < n {
-			return memory[:have:have], err
+	// Memory that is much larger than n is left to the garbage collector, because a run would
+	// keep all of it.
+	const slack = 512
+	if c := int64(cap(b.memory)); c >= n && c <= 2*n+slack {
+		b.memory = b.memory[:n]
+		err := readFull(body, b.memory)
+		return b.memory[:n:n], err // the rest holds bytes of other requests
+	}
+	if n <= firstRoom {
+		b.memory = make([]byte, n)
+		err := readFull(body, b.memory)
+		return b.memory, err
+	}
+	first := firstRooms.Get().(*[firstRoom]byte)
+	defer firstRooms.Put(first)
+	if err := readFull(body, first[:]); err != nil {
+		return nil, err
+	}
+	memory := first[:]
+	for have := int64(firstRoom); have < n; have = int64(len(memory)) {
+		b.memory = make([]byte, min(n, growth*have))
+		copy(b.memory, memory)
+		memory = b.memory
+		if err := readFull(body, memory[have:]); err != nil {
+			return nil, err
 		}
 	}
+	return memory, nil
 }
 
-// room returns memory for the first of n bytes, or for all of them. Memory that is much larger
-// than n is left to the garbage collector, because a run would keep all of it.
-func (b *bodyBuffer) room(n int64) []byte {
-	const slack = 512
-	if c := int64(cap(b.memory)); c < n || c > 2*n+slack {
-		b.memory = make([]byte, min(n, firstRoom))
+// readFull fills p. Unlike io.ReadFull it returns the reader's own error, because net/http has
+// another than io.EOF for a client that sends too little.
+func readFull(r io.Reader, p []byte) error {
+	for len(p) > 0 {
+		n, err := r.Read(p)
+		if p = p[n:]; err != nil && len(p) > 0 {
+			return err
+		}
 	}
-	return b.memory[:min(n, int64(len(b.memory)))]
+	return nil
 }
 
 // give hands the bytes over for good.

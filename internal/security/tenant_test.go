@@ -66,6 +66,7 @@ func (s *tenants) charge(w http.ResponseWriter, r *http.Request) {
 		case "held":
 			w.WriteHeader(http.StatusBadGateway)
 		case "released":
+			op.SetOutcome(idempotency.NotExecuted) // otherwise the step would outvote the status
 			w.WriteHeader(http.StatusTooManyRequests)
 		case "not-kept":
 			_, _ = fmt.Fprint(w, strings.Repeat("large ", 100))
