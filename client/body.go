@@ -92,13 +92,3 @@ func closeBody(r *http.Request) {
 		_ = r.Body.Close()
 	}
 }
-
-// unrepeatable makes an attempt one that an *http.Transport does not repeat by itself. It
-// takes the field Idempotency-Key for the promise that a repetition is safe, which is wrong
-// at a server that ignores keys, and it needs GetBody to repeat a body.
-func unrepeatable(r *http.Request) {
-	r.GetBody = nil
-	if noBody(r) {
-		r.Body = io.NopCloser(bytes.NewReader(nil))
-	}
-}

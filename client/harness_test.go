@@ -57,7 +57,7 @@ type answer struct {
 func answering(answers ...answer) *script { return &script{answers: answers} }
 
 func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
-	got := sent{method: r.Method, key: r.Header[keyField], length: r.ContentLength}
+	got := sent{method: r.Method, key: append(r.Header[keyField], r.Header[strings.ToLower(keyField)]...), length: r.ContentLength}
 	if r.Body != nil {
 		b, err := io.ReadAll(r.Body)
 		_ = r.Body.Close()

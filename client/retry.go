@@ -202,7 +202,7 @@ func (c *call) send(req *http.Request, r *result) {
 		}
 	}
 	if !c.safeInDoubt() {
-		unrepeatable(req)
+		unrepeatable(req, c.t.base)
 	}
 	packed := c.t.wantsGzip(req)
 	if packed {

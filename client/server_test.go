@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -126,8 +127,15 @@ func TestRouteShowsThatItHonoursKeys(t *testing.T) {
 // old connection breaks, which is a second effect at a server that ignores keys.
 func TestBaseDoesNotRepeatByItselfEither(t *testing.T) {
 	t.Parallel()
-	for name, declared := range map[string][]client.Option{
-		"declared": {client.WithServer(profile.Guard(), "127.0.0.1")}, "stranger": nil,
+	for name, c := range map[string]struct {
+		declared []client.Option
+		wrap     func(*http.Transport) http.RoundTripper
+	}{
+		"declared":             {[]client.Option{client.WithServer(profile.Guard(), "127.0.0.1")}, func(base *http.Transport) http.RoundTripper { return base }},
+		"stranger":             {nil, func(base *http.Transport) http.RoundTripper { return base }},
+		"stranger, wrapped":    {nil, func(base *http.Transport) http.RoundTripper { return roundTripper(base.RoundTrip) }},
+		"stranger, single":     {nil, func(base *http.Transport) http.RoundTripper { return client.AsSingleTrip(base) }},
+		"another field's name": {[]client.Option{client.WithHeader("X-Idempotency-Key")}, func(base *http.Transport) http.RoundTripper { return base }},
 	} {
 		for _, body := range []string{"", "{}"} {
 			var effects atomic.Int64
@@ -140,14 +148,14 @@ func TestBaseDoesNotRepeatByItselfEither(t *testing.T) {
 				}
 				w.WriteHeader(http.StatusCreated)
 			}))
-			transport := newStranger(t, newBase(t), append(declared, quick)...)
+			transport := newStranger(t, c.wrap(newBase(t)), append(c.declared, quick)...)
 			_, err := send(transport, request(t.Context(), http.MethodGet, s.URL, http.NoBody)) // the connection is an old one
 			require.NoError(t, err)
 			reused := false
 			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = reused || i.Reused }})
 			_, err = send(transport, request(ctx, http.MethodPost, s.URL, strings.NewReader(body)))
 			require.True(t, reused)
-			if declared != nil {
+			if name == "declared" {
 				require.NoError(t, err)
 				require.EqualValues(t, 2, effects.Load(), "%s, %q", name, body)
 				continue
@@ -156,6 +164,48 @@ func TestBaseDoesNotRepeatByItselfEither(t *testing.T) {
 			require.EqualValues(t, 1, effects.Load(), "%s, %q", name, body)
 		}
 	}
+}
+
+// A connection that has died in the pool has sent nothing, so that the request is sent again
+// to any server, as an http.Transport does with requests of any kind.
+func TestDeadConnectionOfThePoolHasSentNothing(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{"", "{}", strings.Repeat("x", 2000)} {
+		var effects atomic.Int64
+		s := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				_, _ = io.Copy(io.Discard, r.Body)
+				effects.Add(1)
+			}
+		}))
+		var dead atomic.Bool
+		base := newBase(t)
+		base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return &mortal{Conn: conn, dead: &dead}, err
+		}
+		transport := newStranger(t, base, quick)
+		_, err := send(transport, request(t.Context(), http.MethodGet, s.URL, http.NoBody))
+		require.NoError(t, err)
+		dead.Store(true)
+		_, err = send(transport, request(t.Context(), http.MethodPost, s.URL, strings.NewReader(body)))
+		require.NoError(t, err, "%d bytes", len(body))
+		require.EqualValues(t, 1, effects.Load())
+		require.False(t, dead.Load())
+	}
+}
+
+// A mortal connection fails at its next Write after its death, once.
+type mortal struct {
+	net.Conn
+	dead *atomic.Bool
+}
+
+func (m *mortal) Write(p []byte) (int, error) {
+	if m.dead.CompareAndSwap(true, false) {
+		return 0, errReset
+	}
+	return m.Conn.Write(p)
 }
 
 func TestHostsOfADeclaration(t *testing.T) {
