@@ -49,6 +49,15 @@ func (c *claiming) claim() (rec Record, err error) {
 		c.guard.resolveHeld(c.client, l) {
 		rec, err = c.ask(false)
 	}
+	if err == nil && rec.Mine {
+		if err = set.stepsUnreadableHere(rec, l.key); err != nil {
+			// The handler would fail at the first of them, and its client could not try elsewhere.
+			c.met = true
+			l.observe(Event{Kind: EventCorrupt, Op: "step", Err: err})
+			l.giveBack()
+			rec = Record{}
+		}
+	}
 	return rec, err
 }
 
@@ -80,6 +89,9 @@ func (c *claiming) recognise(recorded Fingerprint) bool {
 	}
 	same := func(f FingerprintFunc) bool {
 		fp, err := f(c.request, c.body)
+		if err == nil {
+			c.lease.core.versions.add(fp[0])
+		}
 		return err == nil && fp == recorded
 	}
 	former := slices.ContainsFunc(c.guard.set.formerFingerprints, same)

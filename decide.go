@@ -114,6 +114,7 @@ func (g *Guard) decide(r *http.Request, d *decision) {
 		d.refuseFor(err, problem.FingerprintFailed)
 		return
 	}
+	g.core.versions.add(fingerprint[0])
 	if d.admitted = g.core.work.admit(); !d.admitted {
 		d.refuse(problem.ShuttingDown)
 		return
@@ -205,6 +206,9 @@ func (g *Guard) answerFrom(rec Record, r *http.Request, d *decision) {
 	switch {
 	case rec.State == 0: // the store could not tell
 		d.refuse(problem.InFlight)
+	case rec.Fingerprint != d.lease.claim.Fingerprint && !g.core.versions.knows(rec.Fingerprint[0]):
+		d.lease.observe(Event{Kind: EventCorrupt, Err: unknownVersion(rec.Fingerprint)})
+		d.refuse(problem.StoreUnavailable)
 	case rec.Fingerprint != d.lease.claim.Fingerprint:
 		d.refuse(problem.KeyReused)
 		d.problem.Status = g.set.mismatchStatus
@@ -228,7 +232,7 @@ func (g *Guard) answerRecorded(rec Record, r *http.Request, d *decision) {
 	if err != nil {
 		l.observe(Event{Kind: EventCorrupt, Err: err})
 		d.refuse(problem.AnswerUnreadable)
-		if errors.Is(err, response.ErrVersion) { // a newer process has written it, and will serve it
+		if errors.Is(err, ErrUnreadableHere) { // another process has written it, and will serve it
 			d.refuse(problem.StoreUnavailable)
 		}
 		return

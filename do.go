@@ -73,8 +73,9 @@ func (o CodecOption) applyDo(s *doSettings) {
 //
 // If an earlier run's permanent error is recorded, Do returns an error with its text.
 // Otherwise the error wraps one of [ErrKeyReused]; [ErrInFlight]; [ErrHeld]; [ErrCorrupt];
-// [ErrNested]; [ErrShutdown]; or an error of the store. fn was not run then. Nor is it run if k has no
-// scope or value, or if ctx is done before the key is claimed: then the error is the cause.
+// [ErrUnreadableHere]; [ErrNested]; [ErrShutdown]; or an error of the store. fn was not run then.
+// Nor is it run if k has no scope or value, or if ctx is done before the key is claimed: then the
+// error is the cause.
 // With [WithWait], ErrInFlight comes after waiting, or at once if too many wait already;
 // if ctx ended meanwhile, it wraps the cause too.
 func Do[T any](ctx context.Context, g *Guard, k Key, fn func(ctx context.Context) (T, error), opts ...DoOption) (T, Result, error) {
@@ -219,6 +220,8 @@ func (j *job) answerFrom(rec Record, into any) (Result, error) {
 	switch {
 	case rec.State == 0: // the store could not tell
 		return Result{Attempt: j.lease.record.Attempt}, ErrInFlight
+	case rec.Fingerprint[0] > digest.VersionJob && rec.Fingerprint[0] < firstOwnVersion:
+		return result, unknownVersion(rec.Fingerprint) // of a newer version of this package
 	case rec.Fingerprint != j.lease.claim.Fingerprint:
 		return result, ErrKeyReused
 	case rec.State == StateHeld:

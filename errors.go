@@ -28,6 +28,12 @@ var (
 	ErrCorrupt = errors.New("idempotency: stored record is corrupt")
 )
 
+// ErrUnreadableHere says that this process cannot read a record, and that another one may: the
+// record was made with a fingerprint function, a version or a sealing key that is configured
+// elsewhere, as during a deployment. A guard answers 503, and nothing runs. [Sealer.Open] returns
+// it for a key that it does not know.
+var ErrUnreadableHere = errors.New("idempotency: this process cannot read the record")
+
 // ErrLeaseLost is the cause ([context.Cause]) of the cancellation of a run's context
 // when the run no longer holds its claim: the store could not be reached for as long
 // as the lease lasts, or said that another run has taken over. A handler that sees it

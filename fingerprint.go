@@ -1,8 +1,10 @@
 package idempotency
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	"example.com/idempotency/internal/digest"
 )
@@ -99,8 +101,11 @@ func FieldsFingerprint(fields ...string) FingerprintFunc {
 // or the same parts in another order. It becomes the first byte of the fingerprint. Versions
 // below 128 belong to this package, so NewFingerprint adds 128 to a version below that.
 func NewFingerprint(version byte, parts ...[]byte) Fingerprint {
-	return digest.Parts(version|0x80, parts...)
+	return digest.Parts(version|firstOwnVersion, parts...)
 }
+
+// firstOwnVersion is the lowest version of functions that are not of this package.
+const firstOwnVersion = 0x80
 
 // fingerprintOf returns the function of this package that makes fingerprints of a version, or
 // nil if the version alone does not tell. A guard compares a record with the function that made
@@ -126,6 +131,27 @@ func digestRequest(r *http.Request, body []byte) digest.Request {
 		ContentEncoding: strings.Join(r.Header["Content-Encoding"], ","),
 		Body:            body,
 	}
+}
+
+// A versionSet is a set of versions of fingerprints.
+type versionSet [256]atomic.Bool
+
+func (s *versionSet) add(version byte) {
+	if !s[version].Load() { // so that processors need not hand the memory around
+		s[version].Store(true)
+	}
+}
+
+// knows reports whether a fingerprint of a version can be told from that of another request. The
+// functions of this package make versions that every process knows, but for those with parameters.
+// Any other version is known if a route of this process makes it. If not, the record is from a
+// process with another configuration, and may well be that of the same request.
+func (s *versionSet) knows(version byte) bool {
+	return fingerprintOf(version) != nil || version == digest.VersionJob || s[version].Load()
+}
+
+func unknownVersion(fp Fingerprint) error {
+	return fmt.Errorf("%w: its fingerprint has version %d; name the function that makes it in WithFingerprint", ErrUnreadableHere, fp[0])
 }
 
 // target returns what the client has asked for, as a path and a query. r.RequestURI has that as

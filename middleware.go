@@ -25,8 +25,9 @@ type core struct {
 	// that they return at once.
 	local, inline bool
 
-	bodies    sync.Pool // of *bodyBuffer
-	renewers  sync.Pool // of *renewer
+	versions  versionSet // of the fingerprints that functions of the program make
+	bodies    sync.Pool  // of *bodyBuffer
+	renewers  sync.Pool  // of *renewer
 	room      waitingRoom
 	resolving resolving
 	silences  silences

@@ -60,7 +60,8 @@ const (
 	// that; Err says which, and the usual cause. It is reported once for each Method and
 	// Pattern; see [WithSilence].
 	EventSilent EventKind = "silent"
-	// EventCorrupt: a stored record failed its own check and was not served.
+	// EventCorrupt: a stored record failed its own check and was not served, or this process
+	// cannot read it; Err wraps [ErrCorrupt] or [ErrUnreadableHere].
 	EventCorrupt EventKind = "corrupt"
 )
 

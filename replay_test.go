@@ -55,9 +55,9 @@ func TestAlteredAnswerIsNeverServed(t *testing.T) {
 		"sealed, too short":       {sealer(1), func(b []byte) []byte { return b[:3] }, problem.AnswerUnreadable},
 		"sealed, flipped":         {sealer(1), func(b []byte) []byte { b[len(b)/2] ^= 1; return b }, problem.AnswerUnreadable},
 		"sealed, of another key":  {sealer(1), with(guardtest.StoredAnswer(t, guardtest.Call{Key: "other"}, sealer(1))), problem.AnswerUnreadable},
-		"sealed, key unknown":     {sealer(2), with(sealed), problem.AnswerUnreadable},
+		"sealed, key unknown":     {sealer(2), with(sealed), problem.StoreUnavailable},
 		"sealed, newer":           {sealer(1), func(b []byte) []byte { b[0]++; return b }, problem.StoreUnavailable},
-		"plain, for a sealer":     {sealer(1), with(plain), problem.AnswerUnreadable},
+		"plain, for a sealer":     {sealer(1), with(plain), problem.StoreUnavailable},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

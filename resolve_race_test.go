@@ -80,7 +80,7 @@ func TestMarksThatCannotBeReadAreNotResolved(t *testing.T) {
 	before, err := guard.Lookup(t.Context(), guardtest.HeldKey)
 	require.NoError(t, err)
 	didNotHappen := idempotency.Resolution{Outcome: idempotency.NotExecuted}
-	require.ErrorIs(t, guardtest.NewGuard(t, store).Resolve(t.Context(), guardtest.HeldKey, didNotHappen), idempotency.ErrCorrupt)
+	require.ErrorIs(t, guardtest.NewGuard(t, store).Resolve(t.Context(), guardtest.HeldKey, didNotHappen), idempotency.ErrUnreadableHere)
 	after, err := guard.Lookup(t.Context(), guardtest.HeldKey)
 	require.NoError(t, err)
 	require.Equal(t, before.State, after.State)

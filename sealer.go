@@ -23,7 +23,8 @@ type Sealer interface {
 	// answer is not recorded and its key is held.
 	Seal(answer, bound []byte) ([]byte, error)
 	// Open returns the answer from its sealed form. If it returns an error, the client gets
-	// no answer and nothing runs.
+	// no answer and nothing runs. An error that wraps [ErrUnreadableHere] says that another
+	// process may have the key: the client is told to try again.
 	Open(sealed, bound []byte) ([]byte, error)
 }
 
@@ -36,7 +37,25 @@ func NewSealer(current []byte, former ...[]byte) (Sealer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("idempotency: NewSealer: %w", err)
 	}
-	return s, nil
+	return keyring{s}, nil
+}
+
+type keyring struct{ *aesgcm.Sealer }
+
+func (k keyring) Open(sealed, bound []byte) ([]byte, error) {
+	answer, err := k.Sealer.Open(sealed, bound)
+	if errors.Is(err, aesgcm.ErrUnknownKey) {
+		err = fmt.Errorf("%w: %w", ErrUnreadableHere, err)
+	}
+	return answer, err
+}
+
+// opened says what the error of a sealer means for the record.
+func opened(err error) error {
+	if errors.Is(err, ErrUnreadableHere) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrCorrupt, err)
 }
 
 // sealedVersion is the first byte of a sealed answer or step. The first byte of a plain
@@ -62,23 +81,28 @@ func (s *settings) seal(a *response.Answer, key string, fp Fingerprint) ([]byte,
 
 // unseal reads a stored answer, and puts its fields into space if they fit. With a sealer it
 // accepts nothing that is not sealed: anybody who can write to the store could otherwise make
-// up answers. Its errors wrap ErrCorrupt or response.ErrVersion.
+// up answers. Its errors wrap ErrCorrupt or ErrUnreadableHere.
 func (s *settings) unseal(stored []byte, key string, fp Fingerprint, space []response.Field) (response.Answer, error) {
 	if s.sealer != nil {
 		switch {
-		case len(stored) == 0 || stored[0]&sealedBit == 0:
-			return response.Answer{}, fmt.Errorf("%w: not sealed", ErrCorrupt)
+		case len(stored) == 0:
+			return response.Answer{}, fmt.Errorf("%w: it is empty", ErrCorrupt)
+		case stored[0]&sealedBit == 0:
+			return response.Answer{}, fmt.Errorf("%w: it is not sealed", ErrUnreadableHere)
 		case stored[0] != sealedVersion:
-			return response.Answer{}, fmt.Errorf("%w: %d", response.ErrVersion, stored[0])
+			return response.Answer{}, fmt.Errorf("%w: version %d", ErrUnreadableHere, stored[0])
 		}
 		plain, err := s.sealer.Open(stored[1:], bound(key, fp))
 		if err != nil {
-			return response.Answer{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
+			return response.Answer{}, opened(err)
 		}
 		stored = plain
 	}
 	a, err := response.Decode(stored, key, fp, space)
-	if errors.Is(err, response.ErrCorrupt) {
+	switch {
+	case errors.Is(err, response.ErrVersion):
+		err = fmt.Errorf("%w: %w", ErrUnreadableHere, err)
+	case err != nil:
 		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	return a, err
@@ -104,17 +128,30 @@ func (s *settings) unsealStep(stored []byte, key string, fp Fingerprint, name st
 	if s.sealer != nil {
 		sealed, ok := bytes.CutPrefix(stored, []byte{sealedVersion})
 		if !ok {
-			return nil, fmt.Errorf("%w: step %q is not sealed", ErrCorrupt, name)
+			return nil, fmt.Errorf("%w: step %q is not sealed", ErrUnreadableHere, name)
 		}
 		var err error
 		if value, err = s.sealer.Open(sealed, append(bound(key, fp), name...)); err != nil {
-			return nil, fmt.Errorf("%w: step %q: %w", ErrCorrupt, name, err)
+			return nil, fmt.Errorf("step %q: %w", name, opened(err))
 		}
+	}
+	if s.sealer == nil && bytes.HasPrefix(value, []byte{sealedVersion}) {
+		return nil, fmt.Errorf("%w: step %q is sealed", ErrUnreadableHere, name)
 	}
 	if len(value) == 0 || !bytes.Contains(stepKinds, value[:1]) {
 		return nil, fmt.Errorf("%w: step %q is of an unknown kind", ErrCorrupt, name)
 	}
 	return value, nil
+}
+
+// stepsUnreadableHere returns the error of a step that another process can read and this one cannot.
+func (s *settings) stepsUnreadableHere(rec Record, key string) error {
+	for name, stored := range rec.Steps {
+		if _, err := s.unsealStep(stored, key, rec.Fingerprint, name); errors.Is(err, ErrUnreadableHere) {
+			return err
+		}
+	}
+	return nil
 }
 
 // bound returns the data that a sealed answer is bound to. For a step, its name follows.

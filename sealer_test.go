@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -179,8 +180,8 @@ func TestStoredAnswerCannotBeMoved(t *testing.T) {
 }
 
 // A deployment that rotates the key goes through three kinds of processes. All processes that
-// know the key of an answer serve it. One that does not know the key serves nobody and does not
-// run.
+// know the key of an answer serve it. One that does not know the key does not run, and tells clients
+// to come back: another process can serve them.
 func TestSealingKeysAreRotatedUnderWay(t *testing.T) {
 	t.Parallel()
 	store := idempotency.NewMemoryStore()
@@ -196,18 +197,63 @@ func TestSealingKeysAreRotatedUnderWay(t *testing.T) {
 	for _, s := range []*guardtest.Server{before, accepting, after} {
 		guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "old"}))
 	}
-	guardtest.RequireProblem(t, done.Do(t, guardtest.Call{Key: "old"}), http.StatusInternalServerError, problem.AnswerUnreadable)
+	guardtest.RequireProblem(t, done.Do(t, guardtest.Call{Key: "old"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 
 	first = after.Do(t, guardtest.Call{Key: "new"})
 	for _, s := range []*guardtest.Server{accepting, after, done} {
 		guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "new"}))
 	}
-	guardtest.RequireProblem(t, before.Do(t, guardtest.Call{Key: "new"}), http.StatusInternalServerError, problem.AnswerUnreadable)
+	guardtest.RequireProblem(t, before.Do(t, guardtest.Call{Key: "new"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 	require.Zero(t, doneRuns.Runs.Load())
 }
 
+// A run ends without an answer and leaves a step, and the retry meets a process that does not know
+// the key of that step. The handler does not run there, and another process goes on from the step.
+func TestStepSealedWithAnUnknownKeyIsLeftToAnotherProcess(t *testing.T) {
+	t.Parallel()
+	store := idempotency.NewMemoryStore()
+	var charges, runs atomic.Int64
+	process := func(opts ...idempotency.Option) (*guardtest.Server, *idempotency.Guard) {
+		guard := guardtest.NewGuard(t, store, opts...)
+		return guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int64, error) { return charges.Add(1), nil })
+			if err != nil || runs.Add(1) == 1 {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		}))), guard
+	}
+	knows, _ := process(idempotency.WithSealer(guardtest.NewSealer(t, 1)))
+	require.Equal(t, http.StatusInternalServerError, knows.Do(t, guardtest.Call{Key: "k"}).Status)
+	for name, opts := range map[string][]idempotency.Option{
+		"another key": {idempotency.WithSealer(guardtest.NewSealer(t, 2)), idempotency.WithFailOpen(true)}, "no sealer": nil,
+	} {
+		s, _ := process(opts...)
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+		require.EqualValues(t, 1, runs.Load(), name)
+	}
+	require.Equal(t, http.StatusOK, knows.Do(t, guardtest.Call{Key: "k"}).Status)
+	require.EqualValues(t, 1, charges.Load())
+}
+
+// Do tells its caller to come back, too.
+func TestValueSealedWithAnUnknownKeyIsLeftToAnotherProcess(t *testing.T) {
+	t.Parallel()
+	store := idempotency.NewMemoryStore()
+	do := func(sealer idempotency.Sealer) error {
+		guard := guardtest.NewGuard(t, store, idempotency.WithSealer(sealer))
+		_, _, err := idempotency.Do(t.Context(), guard, idempotency.Key{Scope: "jobs", Value: "k"},
+			func(context.Context) (int, error) { return 1, nil })
+		return err
+	}
+	require.NoError(t, do(guardtest.NewSealer(t, 1)))
+	err := do(guardtest.NewSealer(t, 2))
+	require.ErrorIs(t, err, idempotency.ErrUnreadableHere)
+	require.NotErrorIs(t, err, idempotency.ErrCorrupt)
+	require.NoError(t, do(guardtest.NewSealer(t, 2, 1)))
+}
+
 // Sealing is turned on while processes without a sealer still run. Those cannot read sealed
-// answers, and tell clients to come back. Processes with a sealer accept only sealed answers.
+// answers, and processes with a sealer accept only sealed answers. Both tell clients to come back.
 func TestSealingIsTurnedOnUnderWay(t *testing.T) {
 	t.Parallel()
 	store := idempotency.NewMemoryStore()
@@ -217,7 +263,7 @@ func TestSealingIsTurnedOnUnderWay(t *testing.T) {
 	old.Do(t, guardtest.Call{Key: "plain"})
 	sealing.Do(t, guardtest.Call{Key: "sealed"})
 	for range 2 {
-		guardtest.RequireProblem(t, sealing.Do(t, guardtest.Call{Key: "plain"}), http.StatusInternalServerError, problem.AnswerUnreadable)
+		guardtest.RequireProblem(t, sealing.Do(t, guardtest.Call{Key: "plain"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 		guardtest.RequireProblem(t, old.Do(t, guardtest.Call{Key: "sealed"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 		require.True(t, old.Do(t, guardtest.Call{Key: "plain"}).Replayed())
 		require.True(t, sealing.Do(t, guardtest.Call{Key: "sealed"}).Replayed())
@@ -256,13 +302,16 @@ func TestNoBitOfASealedStepCanBeAltered(t *testing.T) {
 			tampered = append(tampered, altered)
 		}
 	}
+	elsewhere := 0
 	for _, b := range tampered {
 		store.Tell = func(map[string][]byte) map[string][]byte { return map[string][]byte{"charge": b} }
-		s.Do(t, guardtest.Call{Key: "k"})
+		if s.Do(t, guardtest.Call{Key: "k"}).Problem.Code == problem.StoreUnavailable {
+			elsewhere++ // the name of the key was altered, or the mark of what is sealed
+		}
 	}
 	require.Equal(t, 2, runs)
-	require.Equal(t, len(tampered), corrupt)
-	require.Equal(t, corrupt, seen.Count(idempotency.EventCorrupt), "an operator is not told")
+	require.Equal(t, len(tampered), corrupt+elsewhere)
+	require.Equal(t, len(tampered), seen.Count(idempotency.EventCorrupt), "an operator is not told")
 }
 
 // The key and the fingerprint that the sealed forms in tests belong to.
@@ -322,10 +371,11 @@ func FuzzSealed(f *testing.F) {
 			}
 			return
 		}
-		if !errors.Is(err, idempotency.ErrCorrupt) && !errors.Is(err, response.ErrVersion) {
+		if !errors.Is(err, idempotency.ErrCorrupt) && !errors.Is(err, idempotency.ErrUnreadableHere) {
 			t.Errorf("an answer that was not sealed: %v", err)
 		}
-		if value, err := idempotency.UnsealStep(sealer, stored, answerKey, answerFingerprint, "step"); !errors.Is(err, idempotency.ErrCorrupt) || value != nil {
+		value, err := idempotency.UnsealStep(sealer, stored, answerKey, answerFingerprint, "step")
+		if !errors.Is(err, idempotency.ErrCorrupt) && !errors.Is(err, idempotency.ErrUnreadableHere) || value != nil {
 			t.Errorf("a step that was not sealed: %q, %v", value, err)
 		}
 		if len(stored) > 0 && stored[0]&0x80 != 0 {

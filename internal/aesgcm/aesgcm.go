@@ -16,9 +16,12 @@ const KeySize = 32
 // opens it.
 const keyIDLen = 4
 
+// ErrUnknownKey says that a message names a key that the Sealer does not have.
+var ErrUnknownKey = errors.New("sealed with an unknown key")
+
 var (
-	errShort      = errors.New("sealed message is too short")
-	errUnknownKey = errors.New("sealed with an unknown key, or altered")
+	errShort   = errors.New("sealed message is too short")
+	errAltered = errors.New("sealed message was altered, or is bound to other data")
 )
 
 // A Sealer seals with one key, and opens what any of its keys has sealed. It is safe for
@@ -64,6 +67,7 @@ func (s *Sealer) Open(sealed, bound []byte) ([]byte, error) {
 	if len(sealed) < keyIDLen {
 		return nil, errShort
 	}
+	err := ErrUnknownKey
 	for _, k := range s.keys {
 		if k.id != [keyIDLen]byte(sealed) {
 			continue
@@ -71,6 +75,7 @@ func (s *Sealer) Open(sealed, bound []byte) ([]byte, error) {
 		if message, err := k.aead.Open(nil, nil, sealed[keyIDLen:], bound); err == nil {
 			return message, nil
 		}
+		err = errAltered
 	}
-	return nil, errUnknownKey
+	return nil, err
 }
