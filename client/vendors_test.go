@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -347,7 +349,10 @@ func TestProfileOfOnesOwn(t *testing.T) {
 
 func TestProfilesAreValid(t *testing.T) {
 	t.Parallel()
+	doc, err := os.ReadFile("../docs/client.md")
+	require.NoError(t, err)
 	for _, s := range profile.All() {
+		require.Contains(t, strings.ToLower(string(doc)), "\n| `"+strings.ToLower(s.Name)+"`", "a row of the table of profiles")
 		require.NoError(t, s.Validate())
 		require.NotEmpty(t, s.Sources, s.Name)
 		changed := s.Clone()
