@@ -138,7 +138,7 @@ func (g *Guard) readKey(r *http.Request, d *decision) (present bool) {
 
 func (g *Guard) readScope(r *http.Request, d *decision) {
 	var err error
-	d.id.Scope, err = scopeOf(g.core.scope, r)
+	d.id.Scope, err = g.core.scopeOf(r)
 	switch {
 	case errors.Is(err, ErrUnauthenticated):
 		d.refuseFor(err, problem.Unauthenticated)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 
 	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/keyheader"
@@ -86,8 +87,8 @@ func keyFromHeader(h http.Header, name string, strict bool) (key string, present
 // the function once for each protected request that carries a key.
 type ScopeFunc func(*http.Request) (string, error)
 
-// Shared is the scope that [SharedScope] returns, for use in a [Key]. It cannot be
-// mistaken for an authenticated name: no principal contains NUL.
+// Shared is the scope that [SharedScope] returns, for use in a [Key]. A guard refuses it from
+// any other ScopeFunc: a caller could have chosen it as a user name.
 const Shared = "\x00shared"
 
 // SharedScope is the [ScopeFunc] that puts the keys of all callers into one
@@ -95,14 +96,28 @@ const Shared = "\x00shared"
 // answers: a service with a single client, or webhooks of a single provider.
 func SharedScope(*http.Request) (string, error) { return Shared, nil }
 
-var errEmptyScope = errors.New("idempotency: the scope function returned an empty scope")
+var (
+	errEmptyScope  = errors.New("idempotency: the scope function returned an empty scope")
+	errSharedScope = errors.New("idempotency: a scope function other than SharedScope returned Shared")
+)
 
-// scopeOf calls a ScopeFunc and refuses an empty scope: an "anonymous" namespace would be
-// shared by all callers that fail to authenticate.
-func scopeOf(f ScopeFunc, r *http.Request) (string, error) {
-	scope, err := f(r)
-	if err == nil && scope == "" {
-		err = errEmptyScope
+// isSharedScope reports whether f is SharedScope itself.
+func isSharedScope(f ScopeFunc) bool {
+	return reflect.ValueOf(f).Pointer() == reflect.ValueOf(SharedScope).Pointer()
+}
+
+// scopeOf calls the guard's ScopeFunc. It refuses an empty scope, because an "anonymous"
+// namespace would be shared by all callers that fail to authenticate, and the shared one from
+// a function that was not chosen for it.
+func (c *core) scopeOf(r *http.Request) (string, error) {
+	scope, err := c.scope(r)
+	switch {
+	case err != nil:
+		return "", err
+	case scope == "":
+		return "", errEmptyScope
+	case scope == Shared && !c.shared:
+		return "", errSharedScope
 	}
-	return scope, err
+	return scope, nil
 }

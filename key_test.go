@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -153,4 +154,29 @@ func TestEveryAnswerToAKeyEchoesIt(t *testing.T) {
 		require.Equal(t, []string{"other"}, got.Header.Values("X-Request-Key"))
 		require.Empty(t, s.Do(t, guardtest.Call{}).Header.Values("Idempotency-Key"))
 	})
+}
+
+// A scope that is taken from a user name could be that of SharedScope, by accident or not.
+func TestSharedScopeByAccidentIsRefused(t *testing.T) {
+	t.Parallel()
+	byName := func(r *http.Request) (string, error) {
+		user, _, _ := r.BasicAuth()
+		return user, nil
+	}
+	for name, scope := range map[string]idempotency.ScopeFunc{"by name": byName, "shared": idempotency.SharedScope} {
+		h := &guardtest.Counter{}
+		guard, err := idempotency.New(idempotency.NewMemoryStore(), scope)
+		require.NoError(t, err)
+		r := httptest.NewRequest(http.MethodPost, "/charges", http.NoBody)
+		r.SetBasicAuth(idempotency.Shared, "any")
+		r.Header.Set("Idempotency-Key", "k")
+		rec := httptest.NewRecorder()
+		guard.Handler(h).ServeHTTP(rec, r)
+		if name == "shared" {
+			require.Equal(t, http.StatusCreated, rec.Code)
+			continue
+		}
+		require.Equal(t, http.StatusForbidden, rec.Code)
+		require.Zero(t, h.Runs.Load())
+	}
 }

@@ -20,6 +20,8 @@ type Guard struct {
 type core struct {
 	store Store
 	scope ScopeFunc
+	// shared says that scope is SharedScope.
+	shared bool
 
 	// inline says that store calls return at once, or when their context ends. local says
 	// that they return at once.
@@ -39,7 +41,7 @@ type core struct {
 }
 
 func newCore(store Store, scope ScopeFunc) *core {
-	c := &core{store: store, scope: scope}
+	c := &core{store: store, scope: scope, shared: isSharedScope(scope)}
 	switch s := store.(type) {
 	case *MemoryStore:
 		c.local, c.inline = true, true

@@ -141,7 +141,7 @@ func (l *leakage) check(t *testing.T) {
 	for what, secret := range map[string]string{
 		"key": "key-of-the-client", "scope": secretScope, "payload": secretBody, "path": "path-of-the-client", "answer": secretAnswer,
 		"name in the store": name[8:20],
-		"fingerprint": hex.EncodeToString(fp[1:9]), "fingerprint's base64": base64.StdEncoding.EncodeToString(fp[1:10]),
+		"fingerprint":       hex.EncodeToString(fp[1:9]), "fingerprint's base64": base64.StdEncoding.EncodeToString(fp[1:10]),
 		"fingerprint's bytes": string(fp[1:9]), "fingerprint's numbers": strings.Trim(fmt.Sprint([]int{int(fp[1]), int(fp[2]), int(fp[3]), int(fp[4])}), "[]"),
 	} {
 		require.NotContains(t, said, secret, what)
