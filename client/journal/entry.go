@@ -53,6 +53,10 @@ func (e Entry) Context(ctx context.Context) context.Context {
 // ErrDone says that an entry is finished, and has no request any more.
 var ErrDone = errors.New("journal: the intent is finished")
 
+// ErrNoKey says that an http.Client does not send the keys of entries: its transport is not a
+// client.Transport. Nothing was sent.
+var ErrNoKey = errors.New("journal: the http.Client has no client.Transport, and would send no key")
+
 // HTTPRequest returns the request of a pending entry, under its [Entry.Context]. The caller
 // may add to it what the server does not compare, such as credentials.
 func (e Entry) HTTPRequest(ctx context.Context) (*http.Request, error) {
@@ -79,7 +83,7 @@ type KeepFunc func(ctx context.Context, e Entry, answer *http.Response) (result 
 // Do carries out an intent: it begins it, sends its request, hands the answer to keep, and
 // finishes it. An intent that is pending already is sent with the request that was noted
 // then. One that is finished is not sent: Do returns what is known. The transport of c must
-// be a client.Transport.
+// be a client.Transport, or have one below; [ErrNoKey] says that it cannot.
 //
 // With an error, the intent is pending unless nothing was begun, and [Journal.Resume] or the
 // same call continues it.
@@ -108,6 +112,10 @@ func (j *Journal) Resume(ctx context.Context, c *http.Client, keep KeepFunc) err
 }
 
 func (j *Journal) send(ctx context.Context, c *http.Client, e Entry, keep KeepFunc) (Entry, error) {
+	switch c.Transport.(type) {
+	case nil, *http.Transport:
+		return e, ErrNoKey
+	}
 	r, err := e.HTTPRequest(ctx)
 	if err != nil {
 		return e, err

@@ -3,6 +3,8 @@
 package journal_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency/client"
 	"example.com/idempotency/client/journal"
 )
 
@@ -188,3 +191,56 @@ func TestJournalKeepsItsOwnBytes(t *testing.T) {
 	copy(r.Body, strings.Repeat("X", len(r.Body)))
 	pending(t, j)
 }
+
+// A client that would send the request without its key sends nothing.
+func TestIntentIsNotSentWithoutItsKey(t *testing.T) {
+	t.Parallel()
+	j := open(t, inDir(t))
+	keep := func(context.Context, journal.Entry, *http.Response) ([]byte, error) { return nil, nil }
+	r := journal.Request{Method: http.MethodPost, URL: "http://127.0.0.1:1/"} // nobody listens there
+	for name, c := range map[string]*http.Client{"default": {}, "plain": {Transport: new(http.Transport)}} {
+		_, err := j.Do(t.Context(), c, name, r, keep)
+		require.ErrorIs(t, err, journal.ErrNoKey)
+		require.ErrorIs(t, j.Resume(t.Context(), c, keep), journal.ErrNoKey)
+	}
+	entries, err := j.Pending(t.Context())
+	require.NoError(t, err)
+	require.Len(t, entries, 2, "the intents stay pending")
+}
+
+// An answer that could not be kept is asked for again, and one intent that fails does not
+// hold up the others.
+func TestAnswerThatIsNotKeptIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	j := open(t, inDir(t))
+	base := roundTripper(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 201, Header: make(http.Header), Body: http.NoBody, Request: r}, nil
+	})
+	transport, err := client.New(base)
+	require.NoError(t, err)
+	c := &http.Client{Transport: transport}
+	full := errors.New("disk full")
+	_, err = j.Do(t.Context(), c, "a", requestOf("a"), func(context.Context, journal.Entry, *http.Response) ([]byte, error) { return nil, full })
+	require.ErrorIs(t, err, full)
+	begin(t, j, "b")
+	var kept []string
+	keep := func(_ context.Context, e journal.Entry, answer *http.Response) ([]byte, error) {
+		kept = append(kept, e.Name)
+		require.Equal(t, e.Key, answer.Request.Header.Get("Idempotency-Key"))
+		require.Equal(t, "text/plain", answer.Request.Header.Get("Content-Type"))
+		if e.Name == "a" {
+			return nil, full
+		}
+		return []byte("kept"), nil
+	}
+	err = j.Resume(t.Context(), c, keep)
+	require.ErrorIs(t, err, full)
+	require.ErrorContains(t, err, "a: ")
+	require.Equal(t, []string{"a", "b"}, kept)
+	require.Equal(t, "kept", string(begin(t, j, "b").Result))
+	require.Len(t, pending(t, j), 1)
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
