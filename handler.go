@@ -28,7 +28,7 @@ func (g *Guard) runHandler(w http.ResponseWriter, r *http.Request, next http.Han
 	h.init(r.Context(), g, d.lease, g.set.clientCancel)
 	h.req = *r.WithContext(&h.ctx)
 	putBack(&h.req, &h.body, d.body)
-	h.rec.Init(w, r.Method, g.set.header, g.set.maxResponseLen, h)
+	h.rec.Init(w, r.Method, response.Settings{Echo: g.set.header, Limit: g.set.maxResponseLen, Drop: g.set.dropped}, h)
 	defer h.rec.DropBuffer()
 	v, e := h.perform(h)
 	h.respond(w, v, e)
@@ -88,7 +88,7 @@ func (h *handlerRun) respond(w http.ResponseWriter, v verdict, e ending) {
 		// Somebody else may have answered, or be about to.
 		h.rec.Yield()
 	default:
-		h.rec.Respond(&h.recorded)
+		h.rec.Respond()
 	}
 }
 

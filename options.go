@@ -53,6 +53,7 @@ type settings struct {
 	fingerprint                    FingerprintFunc
 	formerFingerprints             []FingerprintFunc
 	maxRequestBody, maxResponseLen int64
+	dropped                        []string
 	outcome                        func(int, http.Header) Outcome
 	outcomeChosen                  bool // by WithOutcome
 	silence                        Outcome
@@ -120,6 +121,9 @@ func (s *settings) validate() error {
 		"WithMaxRequestBody: %d is not between 1 and %d", s.maxRequestBody, maxBodyLimit)
 	check(s.maxResponseLen > 0 && s.maxResponseLen <= maxBodyLimit,
 		"WithMaxResponseBody: %d is not between 1 and %d", s.maxResponseLen, maxBodyLimit)
+	for _, name := range s.dropped {
+		check(token.Is(name), "WithUnrecorded: %q is not a field name", name)
+	}
 	check(s.outcome != nil, "WithOutcome: nil function")
 	check(s.silence <= Unknown, "WithSilence: %v is not an Outcome", s.silence)
 	check(s.recovery == Rerun || s.recovery == Hold, "WithRecovery: %v is neither Rerun nor Hold", s.recovery)
@@ -254,12 +258,27 @@ func WithMaxRequestBody(n int64) Option {
 	return optionFunc(func(s *settings) { s.maxRequestBody = n })
 }
 
-// WithMaxResponseBody sets the largest response body, in bytes, that is kept. The
-// default is 1 MiB. The client that caused a larger answer gets all of it. The record
-// keeps only that it ran: duplicates get 409 response-not-kept, never a second run.
-// The limit must be positive and at most 1 GiB.
+// WithMaxResponseBody sets the largest response, in bytes, that is kept: its body, and the
+// header and trailer fields that are recorded with it. The default is 1 MiB. The client that
+// caused a larger answer gets all of it. The record keeps only that it ran, with its status and
+// a Location of at most 2 KiB: duplicates get 409 response-not-kept, never a second run. The
+// limit must be positive and at most 1 GiB.
 func WithMaxResponseBody(n int64) Option {
 	return optionFunc(func(s *settings) { s.maxResponseLen = n })
+}
+
+// WithUnrecorded names further header and trailer fields that are sent with the first answer
+// only, and neither recorded nor replayed. By default, and in any case, those are left out that
+// describe the connection or the moment, and those that give rights to the client that receives
+// them: Set-Cookie, Authorization, WWW-Authenticate, Authentication-Info and their like, and
+// token fields such as X-Auth-Token, X-Access-Token, X-Refresh-Token, X-Api-Key and
+// X-CSRF-Token. Name the fields of your own that do so. An invalid field name is an error.
+func WithUnrecorded(names ...string) Option {
+	canonical := make([]string, len(names))
+	for i, name := range names {
+		canonical[i] = textproto.CanonicalMIMEHeaderKey(name)
+	}
+	return optionFunc(func(s *settings) { s.dropped = canonical })
 }
 
 // WithOutcome sets how the answer of a handler is judged; see [Outcome]. The default

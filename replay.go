@@ -32,7 +32,7 @@ func (s *fieldSpace) free(a *response.Answer) {
 	}
 	used := len(s)
 	if a.Kind != 0 { // decoded: it is known how many there are
-		used = min(used, len(a.Header)+len(a.Trailer))
+		used = min(used, len(a.Header)+len(a.Added)+len(a.Trailer))
 	}
 	clear(s[:used])
 	fieldSpaces.Put(s)

@@ -200,9 +200,6 @@ func (g *Guard) resolvedAnswer(res Resolution, fp Fingerprint) (*response.Answer
 	if a.Status < 200 || a.Status > 999 {
 		return nil, fmt.Errorf("idempotency: Resolve: %d is no status of an answer", res.Status)
 	}
-	if int64(len(a.Body)) > g.set.maxResponseLen {
-		return nil, fmt.Errorf("idempotency: Resolve: body of %d bytes; WithMaxResponseBody allows %d", len(a.Body), g.set.maxResponseLen)
-	}
 	if len(a.Body) > 0 && !response.BodyAllowed(a.Status) {
 		return nil, fmt.Errorf("idempotency: Resolve: an answer with status %d has no body", a.Status)
 	}
@@ -213,7 +210,10 @@ func (g *Guard) resolvedAnswer(res Resolution, fp Fingerprint) (*response.Answer
 	if _, ok := header["Content-Type"]; !ok && len(a.Body) > 0 && a.Kind == response.KindKept {
 		header.Set("Content-Type", http.DetectContentType(a.Body))
 	}
-	a.Header = response.Recorded(header)
+	a.Header = response.Recorded(header, g.set.dropped)
+	if a.Size() > g.set.maxResponseLen {
+		return nil, fmt.Errorf("idempotency: Resolve: answer of %d bytes; WithMaxResponseBody allows %d", a.Size(), g.set.maxResponseLen)
+	}
 	return a, nil
 }
 

@@ -284,7 +284,7 @@ func (s *settlement) shrink() {
 	if s.verdict.outcome != Final || brief.status == 0 {
 		return
 	}
-	a := response.NotKept(brief.status, brief.location)
+	a := response.NotKept(brief.status, brief.location, s.lease.set.maxResponseLen)
 	stored, err := s.lease.set.seal(&a, s.lease.key, s.lease.claim.Fingerprint)
 	if err == nil {
 		s.verdict.answer = stored

@@ -155,7 +155,7 @@ func TestPendingAnswersAreBoundedByBytes(t *testing.T) {
 			w.Header().Set("Location", "/charges/1")
 			_, _ = io.WriteString(w, body)
 		}}
-		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithMaxResponseBody(size))
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithMaxResponseBody(size+100))
 		p.Store.On("complete", guardtest.Always(guardtest.Refuse))
 		for i := range fit + 2 {
 			require.Len(t, p.Do(t, guardtest.Call{Key: fmt.Sprint(i)}).Body, size)

@@ -18,25 +18,39 @@ type Field struct {
 	Values []string
 }
 
-// An Answer is what a run answered, as it is recorded and replayed.
+// An Answer is what a run answered, as it is recorded and replayed. A replay sets the fields
+// of Header, and adds the values of Added to those that outer handlers have set.
 type Answer struct {
-	Kind            Kind
-	Status          int
-	Header, Trailer []Field
-	Body            []byte
+	Kind                   Kind
+	Status                 int
+	Header, Added, Trailer []Field
+	Body                   []byte
 
 	length []string // the values of Content-Length; set by Decode, for Send
 }
 
+// maxLocation is how long the Location of an answer may be that is not kept itself. No URL
+// that clients rely on is longer.
+const maxLocation = 2 << 10
+
 // NotKept returns the answer that stands for one that is not kept. It tells that the handler
-// ran, with which status, and in the values of Location where its result is.
-func NotKept(status int, location []string) Answer {
+// ran, with which status, and in the values of Location where its result is, if they fit the
+// limit.
+func NotKept(status int, location []string, limit int64) Answer {
 	a := Answer{Kind: KindNotKept, Status: status}
-	if location != nil {
-		a.Header = []Field{{Name: "Location", Values: location}}
+	header := []Field{{Name: "Location", Values: location}}
+	if location != nil && fieldsSize(header) <= min(limit, maxLocation) {
+		a.Header = header
 	}
 	return a
 }
+
+// Size is what the answer counts for in a limit: its body, and its fields as they are stored.
+func (a *Answer) Size() int64 {
+	return fieldsSize(a.Header) + fieldsSize(a.Added) + fieldsSize(a.Trailer) + int64(len(a.Body))
+}
+
+func fieldsSize(fields []Field) int64 { return int64(fieldsLen(fields) - uvarintLen(len(fields))) }
 
 // Location returns the value of the answer's Location field, or the empty string.
 func (a *Answer) Location() string {

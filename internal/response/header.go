@@ -12,73 +12,113 @@ import (
 
 // A headerDiff is what a handler did to the header it was given.
 type headerDiff struct {
-	recorded []Field  // set or changed: kept with the answer
+	rules    rules
+	recorded []Field  // set, changed or removed: kept with the answer
+	added    []Field  // put behind the values of outer handlers: kept without theirs
 	live     []Field  // set or changed, for the first answer only
 	trailer  []string // names announced in the field Trailer
 }
 
-// diffHeader compares the header as the handler leaves it with what outer handlers had set
-// before it ran. Only the difference belongs to the answer: outer handlers set their CORS,
+// take compares the header as the handler leaves it with what outer handlers had set before
+// it ran. Only the difference belongs to the answer: outer handlers set their CORS,
 // request-id and tracing fields anew for each request. The handler has not seen the field
 // echo and so cannot have removed it.
-func diffHeader(before, after http.Header, echo string, d *headerDiff) {
-	dropped := after["Connection"]
+//
+// After an informational answer, a field that is missing is not one that was removed:
+// httputil.ReverseProxy clears the header then, and means only what it had added.
+func (d *headerDiff) take(before, after http.Header, echo string, informed bool) {
+	d.rules.readConnection(after)
 	d.trailer = trailerNames(after["Trailer"])
 	for name, values := range after {
-		if slices.Equal(values, before[name]) {
-			if _, ok := before[name]; ok {
-				continue
-			}
+		outer, ok := before[name]
+		if ok && slices.Equal(values, outer) || isReplayMark(name) {
+			continue
 		}
 		if strings.HasPrefix(name, http.TrailerPrefix) || name == "Trailer" || slices.Contains(d.trailer, name) {
 			continue
 		}
-		f := Field{Name: name, Values: values}
-		if isRecorded(name) && !nominated(dropped, name) {
-			d.recorded = append(d.recorded, f)
-		} else {
-			d.live = append(d.live, f)
+		n := len(outer)
+		switch {
+		case !d.rules.record(name):
+			d.live = append(d.live, Field{Name: name, Values: values})
+		case n > 0 && len(values) > n && slices.Equal(values[:n], outer):
+			d.added = append(d.added, Field{Name: name, Values: values[n:]})
+		default:
+			d.recorded = append(d.recorded, Field{Name: name, Values: values})
 		}
 	}
 	for name := range before {
-		if _, ok := after[name]; !ok && name != echo {
+		if _, ok := after[name]; !ok && name != echo && !informed {
 			d.recorded = append(d.recorded, Field{Name: name})
 		}
 	}
 }
 
-// Recorded returns the fields of h that a replay may repeat, sorted by name.
-func Recorded(h http.Header) []Field {
-	var d headerDiff
-	diffHeader(nil, h, "", &d)
+// own makes the recorded values independent of the handler's header.
+func (d *headerDiff) own() {
+	for _, fields := range [][]Field{d.recorded, d.added} {
+		for i, f := range fields {
+			fields[i].Values = slices.Clone(f.Values)
+		}
+	}
+}
+
+// Recorded returns the fields of h that a replay may repeat, sorted by name. The names in drop
+// are left out.
+func Recorded(h http.Header, drop []string) []Field {
+	d := headerDiff{rules: rules{drop: drop}}
+	d.take(nil, h, "", false)
 	slices.SortFunc(d.recorded, func(f, g Field) int { return strings.Compare(f.Name, g.Name) })
 	return d.recorded
 }
 
-// isRecorded reports whether a field of a first answer belongs to its replay. Fields that
-// describe the connection, the moment or the length are made anew. Fields that give rights
-// to the client that receives them are left out, however the handler spells their names.
-func isRecorded(name string) bool {
-	switch textproto.CanonicalMIMEHeaderKey(name) {
-	case "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Transfer-Encoding", "Upgrade",
+// rules say which fields of a first answer belong to its replay, in its header and in its
+// trailer, however the handler spells their names.
+type rules struct {
+	drop       []string // further names that are left out, in canonical form
+	connection []string // the values of Connection
+}
+
+// readConnection takes the values of Connection from h.
+func (r *rules) readConnection(h http.Header) {
+	for name, values := range h {
+		if strings.EqualFold(name, "Connection") {
+			r.connection = append(r.connection, values...)
+		}
+	}
+}
+
+// record reports whether a field is recorded. Fields that describe the connection, the moment
+// or the length are made anew. Fields that give rights to the client that receives them are
+// left out.
+func (r *rules) record(name string) bool {
+	name = textproto.CanonicalMIMEHeaderKey(name)
+	switch name {
+	case "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 		"Date", "Content-Length",
 		"Set-Cookie", "Set-Cookie2", "Authorization", "Www-Authenticate", "Authentication-Info",
 		"Proxy-Authenticate", "Proxy-Authorization", "Proxy-Authentication-Info",
-		ReplayedHeader:
+		"Access-Token", "Refresh-Token", "Dpop-Nonce", "Replay-Nonce",
+		"X-Access-Token", "X-Api-Key", "X-Auth-Token", "X-Csrf-Token", "X-Id-Token", "X-Refresh-Token",
+		"X-Session-Token", "X-Subject-Token", "X-Xsrf-Token":
 		return false
 	}
-	return true
+	return !slices.Contains(r.drop, name) && !r.nominated(name)
 }
 
 // nominated reports whether a Connection field makes name hop-by-hop
 // (RFC 9110 section 7.6.1).
-func nominated(connection []string, name string) bool {
-	for _, line := range connection {
+func (r *rules) nominated(name string) bool {
+	for _, line := range r.connection {
 		for option := range strings.SplitSeq(line, ",") {
-			if textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(option)) == name {
+			if strings.EqualFold(strings.TrimSpace(option), name) {
 				return true
 			}
 		}
 	}
 	return false
 }
+
+// isReplayMark reports whether a field is the one by which a guard marks a replay. A handler
+// may pass it on from a service behind it, and it says nothing of this answer.
+func isReplayMark(name string) bool { return strings.EqualFold(name, ReplayedHeader) }

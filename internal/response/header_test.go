@@ -114,6 +114,57 @@ func TestHandlerChangesFieldsOfOuterHandlers(t *testing.T) {
 	})
 }
 
+// What a handler adds to a field of an outer handler is added to the value that the outer
+// handler has for each answer, and not to the one that was recorded.
+func TestAddedValuesFollowThoseOfOuterHandlers(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		for _, flush := range []bool{false, true} {
+			h := record(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Add("Server-Timing", "charge;dur=7")
+				if flush {
+					_ = http.NewResponseController(w).Flush()
+				}
+				_, _ = io.WriteString(w, "charged")
+			}))
+			var requests atomic.Int64
+			s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Server-Timing", "outside;dur="+strconv.FormatInt(requests.Add(1), 10))
+				h.ServeHTTP(w, r)
+			}))
+			for i := 1; i <= 2; i++ {
+				got := s.Do(t, guardtest.Call{Key: "k"})
+				require.Equal(t, i == 2, got.Replayed())
+				require.Equal(t, []string{"outside;dur=" + strconv.Itoa(i), "charge;dur=7"}, got.Header.Values("Server-Timing"))
+			}
+		}
+	})
+}
+
+// httputil.ReverseProxy clears the header after each informational answer. That is not a wish
+// to remove what outer handlers have set.
+func TestClearingAfterAnInformationalAnswerRemovesNothing(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+			w.Header().Add("Link", "</style.css>; rel=preload")
+			w.WriteHeader(http.StatusEarlyHints)
+			clear(w.Header())
+			w.Header().Set("Etag", `"1"`)
+		}}
+		s := serve(outside(record(h)))
+		for i := 1; i <= 2; i++ {
+			got := s.Do(t, guardtest.Call{Key: "k"})
+			require.Equal(t, i == 2, got.Replayed())
+			require.Equal(t, strconv.Itoa(i), got.Header.Get("X-Request-Id"))
+			require.Equal(t, "outside", got.Header.Get("X-Powered-By"))
+			require.Equal(t, "outside="+strconv.Itoa(i), got.Header.Get("Set-Cookie"))
+			require.Equal(t, `"1"`, got.Header.Get("Etag"))
+			require.Empty(t, got.Header.Get("Link"))
+		}
+	})
+}
+
 // Fields that describe the connection or the moment, or give rights, are for the client that
 // caused the run alone.
 func TestFieldsThatAreNotReplayed(t *testing.T) {
@@ -134,6 +185,10 @@ func TestFieldsThatAreNotReplayed(t *testing.T) {
 		"Connection":          "X-Nominated , x-other",
 		"X-Nominated":         "1",
 		"X-Other":             "1",
+		"X-Auth-Token":        "secret",
+		"X-Api-Key":           "secret",
+		"Dpop-Nonce":          "secret",
+		"X-Of-The-Route":      "secret",
 	}
 	connection := []string{"Keep-Alive", "Proxy-Connection", "Upgrade", "Connection"}
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
@@ -143,8 +198,12 @@ func TestFieldsThatAreNotReplayed(t *testing.T) {
 			}
 			w.Header().Set("X-Kept", "1")
 			w.Header()["authentication-info"] = []string{"nextnonce=lower"}
+			w.Header()["connection"] = []string{"x-lower"}
+			w.Header()["x-lower"] = []string{"hop-by-hop=lower"}
+			w.Header()["x-other"] = []string{"hop-by-hop=lower"}
+			w.Header()["idempotent-replayed"] = []string{"false"}
 		}}
-		s := serve(record(h))
+		s := serve(&recording{handler: h, limit: 1 << 20, drop: []string{"X-Of-The-Route"}})
 		resp, err := s.Client.Do(s.Request(t.Context(), guardtest.Call{Key: "k"}))
 		require.NoError(t, err)
 		resp.Body.Close()
@@ -152,12 +211,17 @@ func TestFieldsThatAreNotReplayed(t *testing.T) {
 			if resp.ProtoMajor == 2 && slices.Contains(connection, name) {
 				continue // HTTP/2 forbids them
 			}
+			if name == "Idempotent-Replayed" {
+				value = "" // it would say that this answer is a replay
+			}
 			require.Equal(t, value, resp.Header.Get(name), "%s, live", name)
 		}
 		again := s.Do(t, guardtest.Call{Key: "k"})
 		require.True(t, again.Replayed())
 		require.Equal(t, "1", again.Header.Get("X-Kept"))
-		require.NotContains(t, fmt.Sprint(again.Header), "nextnonce=lower", "also a name in lower case")
+		for _, value := range []string{"nextnonce=lower", "hop-by-hop=lower"} {
+			require.NotContains(t, fmt.Sprint(again.Header), value, "also a name in lower case")
+		}
 		for name, value := range fields {
 			require.NotEqual(t, value, again.Header.Get(name), "%s, replayed", name)
 		}

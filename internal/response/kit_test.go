@@ -18,7 +18,8 @@ func TestMain(m *testing.M) { os.Exit(guardtest.Main(m)) }
 // which wait for it. It is what a guard does, without keys, claims and stores.
 type recording struct {
 	handler http.Handler
-	limit   int64 // of the body
+	limit   int64 // of the answer
+	drop    []string
 
 	mu     sync.Mutex
 	stored []byte
@@ -37,13 +38,13 @@ func (s *recording) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()[echo] = r.Header[echo]
 	if s.stored == nil {
 		rec := new(response.Recorder)
-		rec.Init(w, r.Method, echo, s.limit, nil)
+		rec.Init(w, r.Method, response.Settings{Echo: echo, Limit: s.limit, Drop: s.drop}, nil)
 		defer rec.DropBuffer()
 		s.handler.ServeHTTP(rec, r)
 		rec.Close(true)
 		a := rec.Answer()
 		s.stored = a.Encode(storedKey, storedFingerprint)
-		rec.Respond(&a)
+		rec.Respond()
 		return
 	}
 	a, err := response.Decode(s.stored, storedKey, storedFingerprint, nil)

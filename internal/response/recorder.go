@@ -17,13 +17,14 @@ type Recorder struct {
 	mu      sync.Mutex
 	w       http.ResponseWriter
 	method  string
-	echo    string // a field of w that the handler does not see
-	limit   int64
+	set     Settings
+	room    int64 // what the header leaves of the limit
 	witness Witness
 
 	header      http.Header // the handler's view, with copies of the outer handlers' fields
 	mode        mode
 	wroteHeader bool
+	informed    bool // an informational answer was sent
 	closed      bool
 	silent      bool // the handler has returned without an answer
 	late        bool // and has written since
@@ -54,17 +55,28 @@ const (
 // answer, from the goroutine that writes.
 type Witness interface{ WroteLate() }
 
+// Settings say what a Recorder keeps.
+type Settings struct {
+	// Echo is a field of the client's header that the caller has set and the handler does not
+	// see.
+	Echo string
+	// Limit is the largest answer that is kept: body, header and trailer.
+	Limit int64
+	// Drop has the canonical names of further fields that are not recorded.
+	Drop []string
+}
+
 // Init makes the Recorder ready for a handler that answers a request with this method
-// through w. It keeps bodies of up to limit bytes. The field echo of w's header, which the
-// caller has set for the client, is hidden from the handler. The witness may be nil.
-func (rec *Recorder) Init(w http.ResponseWriter, method, echo string, limit int64, late Witness) {
-	rec.w, rec.method, rec.echo, rec.limit, rec.witness = w, method, echo, limit, late
+// through w. The witness may be nil.
+func (rec *Recorder) Init(w http.ResponseWriter, method string, set Settings, late Witness) {
+	rec.w, rec.method, rec.set, rec.witness = w, method, set, late
 	rec.declared = -1
+	rec.diff.rules.drop = set.Drop
 	rec.diff.recorded = rec.fields[:0]
 	outer := w.Header()
 	rec.header = make(http.Header, len(outer)+2)
 	for name, values := range outer {
-		if name != echo {
+		if name != set.Echo {
 			rec.header[name] = append([]string(nil), values...)
 		}
 	}
@@ -102,8 +114,8 @@ func (rec *Recorder) Sent() bool { return rec.mode != buffering }
 // Status returns the status of the answer, or 0 before there is one.
 func (rec *Recorder) Status() int { return rec.status }
 
-// Answer returns the answer to record. It must be called after Close. The body is valid
-// until DropBuffer is called.
+// Answer returns the answer to record: its own, or NotKept if that is too large. It must be
+// called after Close. The body is valid until DropBuffer is called.
 func (rec *Recorder) Answer() Answer {
 	if rec.mode == passing {
 		return rec.NotKept()
@@ -111,33 +123,42 @@ func (rec *Recorder) Answer() Answer {
 	if rec.mode == buffering {
 		rec.detectType(rec.body())
 	}
-	return Answer{
+	a := Answer{
 		Kind:    KindKept,
 		Status:  rec.status,
 		Header:  rec.diff.recorded,
-		Trailer: trailerFields(rec.header, rec.diff.trailer),
+		Added:   rec.diff.added,
+		Trailer: rec.trailer(true),
 		Body:    rec.body(),
 	}
+	if a.Size() > rec.set.Limit {
+		return rec.NotKept()
+	}
+	return a
 }
 
 // NotKept returns the answer to record in place of one that is too large, or not whole.
-func (rec *Recorder) NotKept() Answer { return NotKept(rec.status, rec.header["Location"]) }
+func (rec *Recorder) NotKept() Answer {
+	return NotKept(rec.status, rec.header["Location"], rec.set.Limit)
+}
 
-// Respond sends the client a, which Answer has returned, or what is left of it to send.
-func (rec *Recorder) Respond(a *Answer) {
+// Respond sends the client the handler's answer, or what is left of it to send. It must be
+// called after Answer, whether or not that is what is recorded.
+func (rec *Recorder) Respond() {
 	h := rec.w.Header()
 	if rec.mode != buffering {
 		rec.sendTrailer(h)
 		return
 	}
-	announce(h, fieldNames(a.Trailer))
+	trailer, body := rec.trailer(false), rec.body()
+	announce(h, fieldNames(trailer))
 	if rec.declared < 0 && LengthAllowed(h, rec.status, rec.method) {
-		rec.length[0] = strconv.Itoa(len(a.Body))
+		rec.length[0] = strconv.Itoa(len(body))
 		h["Content-Length"] = rec.length[:]
 	}
 	rec.sendHead()
-	rec.forward(a.Body)
-	for _, f := range a.Trailer {
+	rec.forward(body)
+	for _, f := range trailer {
 		setField(h, f)
 	}
 }

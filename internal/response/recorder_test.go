@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,7 +16,7 @@ import (
 func recorder(limit int64) (*response.Recorder, *httptest.ResponseRecorder) {
 	client := httptest.NewRecorder()
 	rec := new(response.Recorder)
-	rec.Init(client, http.MethodPost, "X-Echo", limit, nil)
+	rec.Init(client, http.MethodPost, response.Settings{Echo: "X-Echo", Limit: limit}, nil)
 	return rec, client
 }
 
@@ -30,12 +31,12 @@ func TestRecorderKeepsTheAnswerBack(t *testing.T) {
 	require.Equal(t, http.StatusCreated, rec.Status())
 	rec.Close(true)
 	require.False(t, rec.Silent())
-	a := rec.Answer()
+	require.Equal(t, "body", string(rec.Answer().Body))
 	require.False(t, rec.Sent())
 	require.Empty(t, client.Body.String())
 	require.Empty(t, client.Header())
 
-	rec.Respond(&a)
+	rec.Respond()
 	require.Equal(t, http.StatusCreated, client.Code)
 	require.Equal(t, "done", client.Header().Get("X-State"))
 	require.Equal(t, "body", client.Body.String())
@@ -67,7 +68,7 @@ func TestLateWriteIsNoticed(t *testing.T) {
 		for _, silent := range []bool{true, false} {
 			var w witness
 			rec := new(response.Recorder)
-			rec.Init(httptest.NewRecorder(), http.MethodPost, "X-Echo", 100, &w)
+			rec.Init(httptest.NewRecorder(), http.MethodPost, response.Settings{Echo: "X-Echo", Limit: 100}, &w)
 			if !silent {
 				rec.WriteHeader(http.StatusOK)
 			}
@@ -103,7 +104,7 @@ func TestShortAnswer(t *testing.T) {
 
 func TestAnswerThatIsTooLargeIsNotKept(t *testing.T) {
 	t.Parallel()
-	rec, client := recorder(3)
+	rec, client := recorder(int64(len("Location/charges/1X-Statedone") + 6 + 3))
 	rec.Header().Set("Location", "/charges/1")
 	rec.Header().Set("X-State", "done")
 	rec.WriteHeader(http.StatusCreated)
@@ -127,7 +128,7 @@ func TestEchoIsHiddenFromTheHandler(t *testing.T) {
 		client := httptest.NewRecorder()
 		client.Header().Set("X-Echo", "key")
 		rec := new(response.Recorder)
-		rec.Init(client, http.MethodPost, "X-Echo", 100, nil)
+		rec.Init(client, http.MethodPost, response.Settings{Echo: "X-Echo", Limit: 100}, nil)
 		require.NotContains(t, rec.Header(), "X-Echo")
 		want := "key"
 		if own != nil {
@@ -135,7 +136,7 @@ func TestEchoIsHiddenFromTheHandler(t *testing.T) {
 		}
 		rec.Close(true)
 		a := rec.Answer()
-		rec.Respond(&a)
+		rec.Respond()
 		require.Equal(t, []string{want}, client.Header().Values("X-Echo"), name)
 		require.Len(t, a.Header, len(own), name)
 	}
@@ -143,6 +144,63 @@ func TestEchoIsHiddenFromTheHandler(t *testing.T) {
 
 func TestRecordedFieldsAreSorted(t *testing.T) {
 	t.Parallel()
-	got := response.Recorded(http.Header{"Vary": {"Origin", "Accept"}, "Set-Cookie": {"a=b"}, "Etag": {`"1"`}, "Content-Length": {"5"}})
+	got := response.Recorded(http.Header{"Vary": {"Origin", "Accept"}, "Set-Cookie": {"a=b"}, "Etag": {`"1"`}, "Content-Length": {"5"}, "X-Own": {"1"}}, []string{"X-Own"})
 	require.Equal(t, []response.Field{{"Etag", []string{`"1"`}}, {"Vary", []string{"Origin", "Accept"}}}, got)
+}
+
+// All that is recorded counts in the limit, and the Location that stands for the rest does so
+// too.
+func TestFieldsCountInTheLimit(t *testing.T) {
+	t.Parallel()
+	const limit = 4 << 10
+	large := strings.Repeat("x", limit)
+	handlers := map[string]func(w http.ResponseWriter){
+		"header":   func(w http.ResponseWriter) { w.Header().Set("X-Large", large) },
+		"added":    func(w http.ResponseWriter) { w.Header().Add("X-Outer", large) },
+		"location": func(w http.ResponseWriter) { w.Header().Set("Location", "/"+large) },
+		"trailer": func(w http.ResponseWriter) {
+			_, _ = io.WriteString(w, "body")
+			w.Header().Set(http.TrailerPrefix+"X-Large", large)
+		},
+		"type of the body": func(w http.ResponseWriter) { _, _ = io.WriteString(w, large[1:]) },
+		"streamed": func(w http.ResponseWriter) {
+			w.Header().Set("X-Large", large)
+			w.(http.Flusher).Flush()
+			_, _ = io.WriteString(w, "body")
+		},
+	}
+	for name, h := range handlers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bare := httptest.NewRecorder()
+			bare.Header().Set("X-Outer", "1")
+			h(bare)
+			client := httptest.NewRecorder()
+			client.Header().Set("X-Outer", "1")
+			rec := new(response.Recorder)
+			rec.Init(client, http.MethodPost, response.Settings{Limit: limit}, nil)
+			h(rec)
+			rec.Close(true)
+			a := rec.Answer()
+			rec.Respond()
+			require.Equal(t, response.KindNotKept, a.Kind)
+			require.Less(t, len(a.Encode("key", [32]byte{})), 100)
+			require.Equal(t, bare.Body.String(), client.Body.String(), "the client gets all of it")
+			require.Equal(t, bare.Result().Trailer, client.Result().Trailer)
+			for _, name := range []string{"X-Large", "X-Outer", "Location"} {
+				require.Equal(t, bare.Result().Header.Values(name), client.Result().Header.Values(name), name)
+			}
+		})
+	}
+}
+
+func TestLocationOfAnAnswerThatIsNotKeptIsBounded(t *testing.T) {
+	t.Parallel()
+	for length, kept := range map[int]bool{10: true, 80: true, 100: false, 2000: false} {
+		a := response.NotKept(http.StatusCreated, []string{strings.Repeat("x", length)}, 100)
+		require.Equal(t, kept, a.Location() != "", length)
+	}
+	long := []string{strings.Repeat("x", 3<<10)}
+	a := response.NotKept(http.StatusCreated, long, 1<<20)
+	require.Empty(t, a.Location())
 }

@@ -1,6 +1,9 @@
 package response
 
-import "net/http"
+import (
+	"net/http"
+	"slices"
+)
 
 // How an answer goes out: its replay, and the rules of HTTP that hold for every answer
 // that this library writes.
@@ -19,6 +22,9 @@ func (a *Answer) Send(w http.ResponseWriter, method string) {
 	}
 	for _, f := range a.Header {
 		setField(h, f)
+	}
+	for _, f := range a.Added {
+		addField(h, f)
 	}
 	h[ReplayedHeader] = replayedTrue
 	w.WriteHeader(a.Status)
@@ -39,6 +45,9 @@ func setField(h http.Header, f Field) {
 	}
 	h[f.Name] = f.Values
 }
+
+// addField puts values behind those of outer handlers.
+func addField(h http.Header, f Field) { h[f.Name] = append(slices.Clip(h[f.Name]), f.Values...) }
 
 // BodyAllowed reports whether an answer with this status may have a body
 // (RFC 9110 section 6.4.1).

@@ -16,6 +16,7 @@ import (
 //	n  key: length (varint) and bytes
 //	32 fingerprint
 //	n  header:  count (varint), then fields
+//	n  added:   count (varint), then fields
 //	n  trailer: count (varint), then fields
 //	n  body: length (varint) and bytes
 //	4  CRC-32C of all of the above
@@ -43,13 +44,14 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // allocation.
 func (a *Answer) Encode(key string, fingerprint [32]byte) []byte {
 	size := 4 + stringLen(key) + len(fingerprint) +
-		fieldsLen(a.Header) + fieldsLen(a.Trailer) + uvarintLen(len(a.Body)) + len(a.Body) + crc32.Size
+		fieldsLen(a.Header) + fieldsLen(a.Added) + fieldsLen(a.Trailer) + uvarintLen(len(a.Body)) + len(a.Body) + crc32.Size
 	b := make([]byte, 0, size)
 	b = append(b, Version, byte(a.Kind))
 	b = binary.BigEndian.AppendUint16(b, uint16(a.Status))
 	b = appendString(b, key)
 	b = append(b, fingerprint[:]...)
 	b = appendFields(b, a.Header)
+	b = appendFields(b, a.Added)
 	b = appendFields(b, a.Trailer)
 	b = binary.AppendUvarint(b, uint64(len(a.Body)))
 	b = append(b, a.Body...)
@@ -75,7 +77,8 @@ func Decode(b []byte, key string, fingerprint [32]byte, space []Field) (a Answer
 	a.Kind, a.Status = Kind(d.take(1)[0]), int(binary.BigEndian.Uint16(d.take(2)))
 	storedKey := d.take(d.length())
 	storedFingerprint := d.take(len(fingerprint))
-	a.Header, a.Trailer, a.length = d.fields(space)
+	lists, length := d.fields(space)
+	a.Header, a.Added, a.Trailer, a.length = lists[0], lists[1], lists[2], length
 	a.Body = d.take(d.length())
 	switch {
 	case d.bad || len(d.rest) != 0:
@@ -121,15 +124,15 @@ func (d *decoder) length() int {
 	return int(v)
 }
 
-// fields reads header and trailer. It also reads ahead to the length of the body, which a
+// fields reads the header, the added fields and the trailer. It also reads ahead to the length of the body, which a
 // replay sends as a field.
 //
 // It walks over all of them twice: once to count them and find their end, and once to cut
 // strings and values from two allocations. A count is believed only after as many entries
 // have been seen, so a hostile record costs no more than a small multiple of its own size.
-func (d *decoder) fields(space []Field) (header, trailer []Field, length []string) {
+func (d *decoder) fields(space []Field) (lists [3][]Field, length []string) {
 	walk := *d
-	var counts [2]int
+	var counts [3]int
 	values := 1
 	for i := range counts {
 		counts[i] = walk.length()
@@ -149,7 +152,7 @@ func (d *decoder) fields(space []Field) (header, trailer []Field, length []strin
 	bodyLen := walk.length()
 	if walk.bad {
 		d.bad = true
-		return nil, nil, nil
+		return lists, nil
 	}
 	size := len(d.rest) - end
 	var onStack [512]byte
@@ -161,12 +164,13 @@ func (d *decoder) fields(space []Field) (header, trailer []Field, length []strin
 		return region[from : from+n]
 	}
 	all := space[:0]
-	if n := counts[0] + counts[1]; n > cap(all) {
+	if n := counts[0] + counts[1] + counts[2]; n > cap(all) {
 		all = make([]Field, 0, n)
 	}
 	vals := make([]string, 0, values)
 	for i := range counts {
 		d.length()
+		from := len(all)
 		for range counts[i] {
 			f := Field{Name: text()}
 			n := d.length()
@@ -177,9 +181,10 @@ func (d *decoder) fields(space []Field) (header, trailer []Field, length []strin
 			f.Values = vals[first:len(vals):len(vals)]
 			all = append(all, f)
 		}
+		lists[i] = all[from:len(all):len(all)]
 	}
 	vals = append(vals, region[size:])
-	return all[:counts[0]:counts[0]], all[counts[0]:], vals[len(vals)-1:]
+	return lists, vals[len(vals)-1:]
 }
 
 func uvarintLen(n int) int {

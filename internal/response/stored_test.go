@@ -31,7 +31,7 @@ func decode(b []byte, key string, fingerprint [32]byte) (response.Answer, error)
 	}
 	return response.Answer{
 		Kind: a.Kind, Status: a.Status,
-		Header: slices.Concat(a.Header), Trailer: slices.Concat(a.Trailer), Body: slices.Concat(a.Body),
+		Header: slices.Concat(a.Header), Added: slices.Concat(a.Added), Trailer: slices.Concat(a.Trailer), Body: slices.Concat(a.Body),
 	}, nil
 }
 
@@ -45,16 +45,19 @@ func TestStoredFormOfAnAnswer(t *testing.T) {
 		"\x08Location\x01\x0a/charges/1" +
 		"\x04Vary\x02\x06Accept\x06Origin" +
 		"\x0cX-Powered-By\x00" +
+		"\x01" + // added
+		"\x04Link\x01\x03</>" +
 		"\x01" + // trailer
 		"\x0aX-Checksum\x01\x03123" +
 		"\x05hello"
-	const tombstone = "\x01\x02\x00\xc8" + "\x03key" + "0123456789abcdefghijklmnopqrstuv" + "\x00\x00\x00"
+	const tombstone = "\x01\x02\x00\xc8" + "\x03key" + "0123456789abcdefghijklmnopqrstuv" + "\x00\x00\x00\x00"
 	for stored, answer := range map[string]response.Answer{
 		withChecksum(kept): {
 			Kind: response.KindKept, Status: http.StatusCreated,
 			Header: []response.Field{
 				{"Location", []string{"/charges/1"}}, {"Vary", []string{"Accept", "Origin"}}, {"X-Powered-By", []string{}},
 			},
+			Added:   []response.Field{{"Link", []string{"</>"}}},
 			Trailer: []response.Field{{"X-Checksum", []string{"123"}}},
 			Body:    []byte("hello"),
 		},
@@ -65,7 +68,7 @@ func TestStoredFormOfAnAnswer(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, answer, got)
 	}
-	require.Equal(t, "\xd1\xe3\xd2\x16", withChecksum(kept)[len(kept):], "CRC-32C, big endian")
+	require.Equal(t, "\xcf\x4c\x33\x4f", withChecksum(kept)[len(kept):], "CRC-32C, big endian")
 }
 
 func withChecksum(s string) string {
@@ -94,7 +97,7 @@ func randomAnswer(r *rand.Rand) response.Answer {
 	}
 	return response.Answer{
 		Kind: response.KindKept + response.Kind(r.IntN(4)), Status: 100 + r.IntN(900),
-		Header: fields(), Trailer: fields(), Body: slices.Concat([]byte(text(1 << r.IntN(18)))),
+		Header: fields(), Added: fields(), Trailer: fields(), Body: slices.Concat([]byte(text(1 << r.IntN(18)))),
 	}
 }
 
@@ -155,17 +158,17 @@ func TestWellSummedNonsenseIsRefused(t *testing.T) {
 	t.Parallel()
 	const head = "\x01\x01\x00\xc9\x03key0123456789abcdefghijklmnopqrstuv"
 	for name, stored := range map[string]string{
-		"kind 0":               "\x01\x00" + head[2:] + "\x00\x00\x00",
-		"kind 5":               "\x01\x05" + head[2:] + "\x00\x00\x00",
-		"status 99":            "\x01\x01\x00\x63" + head[4:] + "\x00\x00\x00",
-		"status 1000":          "\x01\x01\x03\xe8" + head[4:] + "\x00\x00\x00",
-		"no body":              head + "\x00\x00",
-		"bytes after the body": head + "\x00\x00\x00\x00",
-		"body too short":       head + "\x00\x00\x02x",
+		"kind 0":               "\x01\x00" + head[2:] + "\x00\x00\x00\x00",
+		"kind 5":               "\x01\x05" + head[2:] + "\x00\x00\x00\x00",
+		"status 99":            "\x01\x01\x00\x63" + head[4:] + "\x00\x00\x00\x00",
+		"status 1000":          "\x01\x01\x03\xe8" + head[4:] + "\x00\x00\x00\x00",
+		"no body":              head + "\x00\x00\x00",
+		"bytes after the body": head + "\x00\x00\x00\x00\x00",
+		"body too short":       head + "\x00\x00\x00\x02x",
 		"more fields than any": head + "\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
 		"length over 64 bits":  head + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
-		"length written long":  head + "\x80\x00\x00\x00",
-		"length not ended":     head + "\x00\x00\x80",
+		"length written long":  head + "\x80\x00\x00\x00\x00",
+		"length not ended":     head + "\x00\x00\x00\x80",
 		"field without values": head + "\x01\x01A",
 		"value too short":      head + "\x01\x01A\x01\x05x",
 		"key longer than all":  "\x01\x01\x00\xc9\x7fkey",
@@ -183,7 +186,7 @@ func TestDecodingAllocatesInProportion(t *testing.T) { // not parallel: it measu
 	for name, stored := range map[string]string{
 		"a count for nothing":   head + many(1<<40),
 		"a field's count":       head + "\x01\x01A" + many(1<<40),
-		"counts that all match": head + "\x01\x01A" + many(100_000) + strings.Repeat("\x00", 100_000) + "\x00\x00",
+		"counts that all match": head + "\x01\x01A" + many(100_000) + strings.Repeat("\x00", 100_000) + "\x00\x00\x00",
 		"as many as bytes left": head + "\x01\x01A" + many(100_000) + strings.Repeat("\x01", 100_000),
 	} {
 		b := []byte(withChecksum(stored))

@@ -20,9 +20,7 @@ func (rec *Recorder) startTeeing() {
 	}
 	// The handler may go on to change the memory of its header. The record must have the
 	// values that are sent.
-	for i, f := range rec.diff.recorded {
-		rec.diff.recorded[i].Values = slices.Clone(f.Values)
-	}
+	rec.diff.own()
 	announce(rec.w.Header(), rec.diff.trailer)
 	rec.sendHead()
 	rec.forward(body)
@@ -49,6 +47,9 @@ func (rec *Recorder) sendHead() {
 func (rec *Recorder) setFields(h http.Header) {
 	for _, f := range rec.diff.recorded {
 		setField(h, f)
+	}
+	for _, f := range rec.diff.added {
+		addField(h, f)
 	}
 	for _, f := range rec.diff.live {
 		setField(h, f)

@@ -45,18 +45,23 @@ func fieldNames(fields []Field) []string {
 	return names
 }
 
-// trailerFields collects the trailer that a handler has set by the time it returns: the
-// announced names, and those set with http.TrailerPrefix.
-func trailerFields(h http.Header, announced []string) []Field {
+// trailer collects the trailer that the handler has set by the time it returns: the announced
+// names, and those set with http.TrailerPrefix. All of it is sent, and not all is recorded.
+func (rec *Recorder) trailer(recorded bool) []Field {
 	var fields []Field
-	for _, name := range announced {
-		if values, ok := h[name]; ok {
+	add := func(name string, values []string) {
+		if !recorded || rec.diff.rules.record(name) {
 			fields = append(fields, Field{Name: name, Values: values})
 		}
 	}
-	for name, values := range h {
+	for _, name := range rec.diff.trailer {
+		if values, ok := rec.header[name]; ok {
+			add(name, values)
+		}
+	}
+	for name, values := range rec.header {
 		if plain, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
-			fields = append(fields, Field{Name: textproto.CanonicalMIMEHeaderKey(plain), Values: values})
+			add(textproto.CanonicalMIMEHeaderKey(plain), values)
 		}
 	}
 	return fields

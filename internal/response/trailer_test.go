@@ -65,6 +65,33 @@ func TestTrailersAreReplayed(t *testing.T) {
 	})
 }
 
+// A trailer is no way around what a header may not repeat.
+func TestTrailersThatAreNotReplayed(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		for _, flush := range []bool{false, true} {
+			h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Trailer", "Authentication-Info, X-Checksum")
+				_, _ = io.WriteString(w, "body")
+				if flush {
+					_ = http.NewResponseController(w).Flush()
+				}
+				w.Header().Set("Authentication-Info", "nextnonce=secret")
+				w.Header().Set("X-Checksum", "123")
+				w.Header().Set(http.TrailerPrefix+"Set-Cookie", "session=secret")
+				w.Header().Set(http.TrailerPrefix+"X-Of-The-Route", "secret")
+			})
+			s := serve(&recording{handler: h, limit: 1 << 20, drop: []string{"X-Of-The-Route"}})
+			first, again := s.Do(t, guardtest.Call{Key: "k"}), s.Do(t, guardtest.Call{Key: "k"})
+			require.True(t, again.Replayed())
+			require.Equal(t, "nextnonce=secret", first.Trailer.Get("Authentication-Info"))
+			require.Equal(t, "session=secret", first.Trailer.Get("Set-Cookie"))
+			require.Equal(t, "secret", first.Trailer.Get("X-Of-The-Route"))
+			require.Equal(t, http.Header{"X-Checksum": {"123"}}, again.Trailer)
+		}
+	})
+}
+
 // First answers and replays alike get the trailer of an outer handler, for example a server
 // timing.
 func TestTrailersOfOuterHandlersAreFresh(t *testing.T) {

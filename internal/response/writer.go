@@ -49,7 +49,8 @@ func (rec *Recorder) writeHeader(status int) {
 	}
 	rec.wroteHeader = true
 	rec.status = status
-	diffHeader(rec.w.Header(), rec.header, rec.echo, &rec.diff)
+	rec.diff.take(rec.w.Header(), rec.header, rec.set.Echo, rec.informed)
+	rec.room = rec.set.Limit - fieldsSize(rec.diff.recorded) - fieldsSize(rec.diff.added)
 	rec.typed = rec.hasType()
 	rec.takeDeclaredLength()
 }
@@ -69,6 +70,7 @@ func (rec *Recorder) comeLate() {
 // inform sends a 1xx answer with the header as it is now. Then it takes the handler's fields
 // out again: the final answer is compared with what outer handlers have set.
 func (rec *Recorder) inform(status int) {
+	rec.informed = true
 	outer := rec.w.Header()
 	saved := outer.Clone()
 	maps.Copy(outer, rec.header)
@@ -142,7 +144,7 @@ func (rec *Recorder) accept(n int) error {
 	}
 	rec.written += int64(n)
 	if rec.mode != passing && rec.method != http.MethodHead {
-		if rec.written > rec.limit || rec.declared > rec.limit {
+		if rec.written > rec.room || rec.declared > rec.room {
 			rec.startPassing()
 			return nil
 		}

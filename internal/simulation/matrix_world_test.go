@@ -56,7 +56,7 @@ type conduct struct {
 	sent bool
 }
 
-const keptBody = 100 // bytes of an answer that are kept
+const keptBody = 200 // bytes of an answer that are kept
 
 var conducts = []conduct{
 	{name: "fast", ends: idempotency.Final, run: func(w *faultWorld, rw http.ResponseWriter, run int) {
