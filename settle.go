@@ -55,8 +55,8 @@ type settlement struct {
 	lease   *lease
 	verdict verdict
 	failed  bool // the store has failed to take the verdict so far
-	// displaced says that the claim was lost. Then each try begins with a look at the record:
-	// the claim may be ours again by a call whose reply was lost.
+	// displaced says that the claim was lost. Then a refusal looks at the record before each
+	// try: the claim may be ours again by a call whose reply was lost.
 	displaced bool
 	reported  bool // that another run came in the way
 	// fate is what the client learns once the store has the verdict. A run that gives way
@@ -111,7 +111,7 @@ func (s *settlement) tryWhileClientWaits() ending {
 func (s *settlement) leaveToBackground(failures int, cause error) ending {
 	sure := s.lease.undisputed() || s.lease.claim.Hold
 	s.goOn(failures, cause)
-	if !sure {
+	if !sure || s.fate == overtaken {
 		return ending{fate: overtaken}
 	}
 	return ending{fate: pending}
@@ -122,13 +122,15 @@ func (s *settlement) leaveToBackground(failures int, cause error) ending {
 // answered by the ending, and settling goes on.
 func (s *settlement) try(timeout time.Duration) (ending, error) {
 	until := time.Now().Add(timeout)
-	if !s.displaced {
+	if !s.displaced || s.verdict.lasting() && !s.verdict.refusal {
 		err := s.conclude(timeout)
 		if !errors.Is(err, ErrNotOwner) {
 			return ending{fate: s.fate}, err
 		}
-		s.displaced = true
-		s.reportLoss()
+		if !s.displaced {
+			s.displaced = true
+			s.reportLoss()
+		}
 	}
 	return s.takeBack(until)
 }

@@ -36,7 +36,7 @@ func TestRedisFullDuringRuns(t *testing.T) {
 	}{
 		"completed":       {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("small")) }, 200, false},
 		"completed large": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(large)) }, 200, false},
-		"released":        {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) }, 200, true},
+		"released":        {turnAway, 200, true},
 		"held":            {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }, 409, false},
 	}
 	type begun struct {
@@ -92,4 +92,13 @@ func TestRedisFullDuringRuns(t *testing.T) {
 	}
 	server.Do(t, "CONFIG", "SET", "maxmemory", "0")
 	require.Equal(t, http.StatusCreated, p.Do(t, guardtest.Call{Key: "new"}).Status)
+}
+
+// turnAway answers that nothing was done, and says so: otherwise the step would outvote the
+// status.
+func turnAway(w http.ResponseWriter, r *http.Request) {
+	if op, ok := idempotency.FromContext(r.Context()); ok {
+		op.SetOutcome(idempotency.NotExecuted)
+	}
+	w.WriteHeader(http.StatusTooManyRequests)
 }

@@ -98,7 +98,11 @@ func (c wireFault) test(t *testing.T, master *redistest.Server) {
 		}
 		if run == 1 {
 			time.Sleep(c.op.takes)
-			w.WriteHeader(c.op.status)
+			if c.op.status == http.StatusTooManyRequests {
+				turnAway(w, r)
+			} else {
+				w.WriteHeader(c.op.status)
+			}
 		}
 		_, _ = fmt.Fprintf(w, "%d %s", run, c.op.body)
 	}}
