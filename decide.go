@@ -81,6 +81,9 @@ func (d *decision) leave(c *core) {
 func (g *Guard) decide(r *http.Request, d *decision) {
 	fromHeader := g.set.keyFunc == nil
 	if fromHeader {
+		if g.isNested(r) {
+			return
+		}
 		switch present := g.readKey(r, d); {
 		case d.kind == refuse:
 			return
@@ -107,6 +110,9 @@ func (g *Guard) decide(r *http.Request, d *decision) {
 		case d.id.Value == "":
 			d.kind, d.body = passRead, body.give()
 			return
+		case g.passesNested(r, d.id):
+			d.kind, d.body = passRead, body.give()
+			return
 		}
 	}
 	fingerprint, err := g.set.fingerprint(r, body.bytes)
@@ -120,6 +126,35 @@ func (g *Guard) decide(r *http.Request, d *decision) {
 		return
 	}
 	g.claim(r, &body, fingerprint, d)
+}
+
+// isNested reports whether a request meets this guard inside its own run, which holds its key
+// already. It comes before every refusal: by what this guard demands besides, the run would
+// be refused in the middle.
+func (g *Guard) isNested(r *http.Request) bool {
+	if _, ok := FromContext(r.Context()); !ok {
+		return false
+	}
+	value, present, err := keyFromHeader(r.Header, g.set.header, false)
+	if err != nil || !present {
+		return false
+	}
+	scope, err := g.core.scopeOf(r)
+	return err == nil && g.passesNested(r, Key{scope, value})
+}
+
+// passesNested reports whether a run that the request belongs to holds the key, and says so.
+func (g *Guard) passesNested(r *http.Request, id Key) bool {
+	op, ok := FromContext(r.Context())
+	if !ok {
+		return false
+	}
+	key := id.storeKey()
+	if !g.core.holds(op, key) {
+		return false
+	}
+	g.set.observe(r.Context(), Event{Kind: EventNested, KeyHash: keyHash(key), Method: r.Method, Pattern: r.Pattern})
+	return true
 }
 
 // readKey reads the key from its header field. It reports whether there is one.
@@ -173,12 +208,6 @@ func (g *Guard) claim(r *http.Request, body *requestBody, fp Fingerprint, d *dec
 	l := new(lease)
 	l.init(access{core: g.core, set: &g.set, id: d.id, key: d.key, client: r.Context()}, fp)
 	d.lease = l
-	if g.core.holds(r.Context(), d.key) {
-		// It would meet its own run in flight. That run protects the handler already.
-		l.observe(Event{Kind: EventNested, Method: r.Method, Pattern: r.Pattern})
-		d.kind, d.body = passRead, body.give()
-		return
-	}
 	c := claiming{guard: g, lease: l, client: r.Context(), request: r, body: body.bytes}
 	rec, err := c.claim()
 	switch {

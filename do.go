@@ -127,7 +127,7 @@ func (j *job) do(ctx context.Context, g *Guard, k Key, payload []byte, into any)
 	j.claimed.init(access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx},
 		Fingerprint(digest.Parts(digest.VersionJob, payload)))
 	j.init(ctx, g, &j.claimed, true)
-	if g.core.holds(ctx, j.lease.key) {
+	if op, _ := FromContext(ctx); g.core.holds(op, j.lease.key) {
 		return Result{}, ErrNested
 	}
 	c := claiming{guard: g, lease: j.lease, client: ctx}

@@ -2,7 +2,6 @@ package idempotency_test
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -403,44 +402,4 @@ func TestHandlerReadsWhatWasFingerprinted(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, make([]byte, 100_000), body)
 	})
-}
-
-// A guard of all routes and another of one of them, of one New or of two: the inner one would
-// find the run of the outer one in flight, and the outer one would record its 409.
-func TestGuardInsideAGuardLetsItsRunPass(t *testing.T) {
-	t.Parallel()
-	store := idempotency.NewMemoryStore()
-	for name, inner := range map[string]func(outer *idempotency.Guard, seen *guardtest.Events) *idempotency.Guard{
-		"same": func(outer *idempotency.Guard, seen *guardtest.Events) *idempotency.Guard {
-			return outer.With(idempotency.WithTTL(time.Hour), idempotency.WithObserver(seen.Observe))
-		},
-		"another": func(_ *idempotency.Guard, seen *guardtest.Events) *idempotency.Guard {
-			return guardtest.NewGuard(t, store, idempotency.WithObserver(seen.Observe))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h, seen := &guardtest.Counter{}, &guardtest.Events{}
-			outer := guardtest.NewGuard(t, store)
-			middle := func(next http.Handler) http.Handler { // a run of another key in between
-				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					_, _, err := idempotency.Do(r.Context(), outer, idempotency.Key{Scope: "jobs", Value: name}, func(ctx context.Context) (int, error) {
-						next.ServeHTTP(w, r.WithContext(ctx))
-						return 0, nil
-					})
-					if err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			s := guardtest.ServeRecorder(t, outer.Handler(middle(inner(outer, seen).Handler(h))))
-			first := s.Do(t, guardtest.Call{Key: name})
-			require.Equal(t, http.StatusCreated, first.Status)
-			again := s.Do(t, guardtest.Call{Key: name})
-			require.True(t, again.Replayed())
-			require.Equal(t, first.Body, again.Body)
-			require.EqualValues(t, 1, h.Runs.Load())
-			require.Equal(t, []idempotency.EventKind{idempotency.EventNested}, seen.Kinds())
-		})
-	}
 }

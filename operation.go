@@ -58,11 +58,11 @@ func (o *Operation) SetOutcome(outcome Outcome) {
 	}
 }
 
-// holds reports whether a run that ctx belongs to holds the key.
-func (c *core) holds(ctx context.Context, key string) bool {
-	op, _ := FromContext(ctx)
+// holds reports whether op, or a run that it runs in, holds the key. A run that has ended
+// holds nothing, although its context may live on.
+func (c *core) holds(op *Operation, key string) bool {
 	for ; op != nil; op = op.outer {
-		if op.lease.key == key && sameStore(op.lease.core.store, c.store) {
+		if op.lease.key == key && sameStore(op.lease.core.store, c.store) && !op.hasEnded() {
 			return true
 		}
 	}

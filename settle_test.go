@@ -120,6 +120,31 @@ func TestDisplacedRefusalAfterALostReply(t *testing.T) {
 	})
 }
 
+// The overtaken run has the claim back, gives way, and the store goes away before the release
+// is acknowledged. Its client is still not shown the refusal.
+func TestRefusalThatGaveWayIsNotShown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := idempotency.NewMemoryStore()
+		asleep := make(chan struct{})
+		first := guardtest.NewProcess(t, shared, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			<-asleep // and does not look at its context
+			op, _ := idempotency.FromContext(r.Context())
+			op.SetOutcome(idempotency.Final)
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		}))
+		first.Store.On("renew", guardtest.Always(guardtest.Deaf(asleep)))
+		second := guardtest.NewProcess(t, shared, guardtest.FailsFirst())
+		done := first.Start(t, guardtest.Call{Key: "k"})
+		time.Sleep(guardtest.LeaseTime)
+		require.Equal(t, http.StatusInternalServerError, second.Do(t, guardtest.Call{Key: "k"}).Status)
+		first.Store.On("release", guardtest.Always(guardtest.Refuse))
+		close(asleep)
+		guardtest.RequireProblem(t, <-done, http.StatusConflict, problem.InFlight)
+		first.Store.Heal()
+	})
+}
+
 // A refusal is as final as any answer when nobody came between: the record was lost, and
 // with it the claim.
 func TestRefusalOfARunWhoseRecordWasLostIsFinal(t *testing.T) {

@@ -346,6 +346,13 @@ func (s *stepsTaken) take(name string) (why string) {
 	return ""
 }
 
+// hasEnded reports whether the run has ended.
+func (o *Operation) hasEnded() bool {
+	o.steps.mu.Lock()
+	defer o.steps.mu.Unlock()
+	return o.steps.ended
+}
+
 // endSteps refuses further steps, because the run is being settled.
 func (o *Operation) endSteps() {
 	o.steps.mu.Lock()

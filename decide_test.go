@@ -1,0 +1,117 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+)
+
+// Nothing that the inner guard demands refuses a request in the middle of its own run: the
+// handler may have had its effect, and the refusal says that nothing was done.
+func TestGuardInsideAGuardRefusesNothing(t *testing.T) {
+	t.Parallel()
+	for name, opt := range map[string]idempotency.Option{
+		"strict-keys": idempotency.WithStrictKeys(true),
+		"small-body":  idempotency.WithMaxRequestBody(1),
+		"fingerprint": idempotency.WithFingerprint(func(*http.Request, []byte) (fp idempotency.Fingerprint, err error) {
+			return fp, errors.New("no")
+		}),
+		"shut-down": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := &guardtest.Counter{}
+			g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
+			inner := g.With(opt).Handler(h)
+			begun := make(chan struct{})
+			s := guardtest.ServeRecorder(t, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				close(begun)
+				for name == "shut-down" { // until the guard refuses new requests
+					_, _, err := idempotency.Do(r.Context(), g, idempotency.Key{Scope: "jobs", Value: "other"},
+						func(context.Context) (int, error) { return 0, nil })
+					if errors.Is(err, idempotency.ErrShutdown) {
+						break
+					}
+				}
+				inner.ServeHTTP(w, r)
+			})))
+			if name == "shut-down" {
+				go func() {
+					<-begun
+					_ = g.Shutdown(context.WithoutCancel(t.Context()))
+				}()
+			}
+			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			require.EqualValues(t, 1, h.Runs.Load())
+		})
+	}
+}
+
+// A run that has ended holds nothing, although its context is still around: what is sent with
+// it later is another request.
+func TestContextOfAnEndedRunIsNotTheRun(t *testing.T) {
+	t.Parallel()
+	var kept context.Context
+	h := &guardtest.Counter{}
+	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
+	guarded := g.Handler(h)
+	s := guardtest.ServeRecorder(t, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		kept = context.WithoutCancel(r.Context())
+		h.ServeHTTP(w, r)
+	})))
+	first := s.Do(t, guardtest.Call{Key: "k"})
+	require.Equal(t, http.StatusCreated, first.Status)
+	s = guardtest.ServeRecorder(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		guarded.ServeHTTP(w, r.WithContext(kept))
+	}))
+	again := s.Do(t, guardtest.Call{Key: "k"})
+	require.True(t, again.Replayed())
+	require.EqualValues(t, 1, h.Runs.Load())
+}
+
+// A guard of all routes and another of one of them, of one New or of two: the inner one would
+// find the run of the outer one in flight, and the outer one would record its 409.
+func TestGuardInsideAGuardLetsItsRunPass(t *testing.T) {
+	t.Parallel()
+	store := idempotency.NewMemoryStore()
+	for name, inner := range map[string]func(outer *idempotency.Guard, seen *guardtest.Events) *idempotency.Guard{
+		"same": func(outer *idempotency.Guard, seen *guardtest.Events) *idempotency.Guard {
+			return outer.With(idempotency.WithTTL(time.Hour), idempotency.WithObserver(seen.Observe))
+		},
+		"another": func(_ *idempotency.Guard, seen *guardtest.Events) *idempotency.Guard {
+			return guardtest.NewGuard(t, store, idempotency.WithObserver(seen.Observe))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, seen := &guardtest.Counter{}, &guardtest.Events{}
+			outer := guardtest.NewGuard(t, store)
+			middle := func(next http.Handler) http.Handler { // a run of another key in between
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					_, _, err := idempotency.Do(r.Context(), outer, idempotency.Key{Scope: "jobs", Value: name}, func(ctx context.Context) (int, error) {
+						next.ServeHTTP(w, r.WithContext(ctx))
+						return 0, nil
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			s := guardtest.ServeRecorder(t, outer.Handler(middle(inner(outer, seen).Handler(h))))
+			first := s.Do(t, guardtest.Call{Key: name})
+			require.Equal(t, http.StatusCreated, first.Status)
+			again := s.Do(t, guardtest.Call{Key: name})
+			require.True(t, again.Replayed())
+			require.Equal(t, first.Body, again.Body)
+			require.EqualValues(t, 1, h.Runs.Load())
+			require.Equal(t, []idempotency.EventKind{idempotency.EventNested}, seen.Kinds())
+		})
+	}
+}
