@@ -112,13 +112,13 @@ func (j *Journal) create() error {
 	if err != nil {
 		return err
 	}
-	err = fill(file, chunk, nil)
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = publish(file.Name(), j.path)
+	defer func() { _ = os.Remove(file.Name()) }()
+	if err := errors.Join(fill(file, chunk, nil), file.Close()); err != nil {
+		return err
 	}
-	_ = os.Remove(file.Name())
-	if errors.Is(err, fs.ErrExist) {
-		return nil // somebody else was faster
+	err = publish(file.Name(), j.path)
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
+		return nil // somebody else was faster, and may have removed this one as a leftover
 	}
 	return err
 }

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -379,4 +380,57 @@ func TestJournalRemovesLeftovers(t *testing.T) {
 	require.NoFileExists(t, path+".new")
 	require.NoFileExists(t, path+".new-123")
 	require.FileExists(t, path+".new-old.txt", "which is somebody else's")
+}
+
+// Many who open the same path at once, while the file is made and replaced, are writers one
+// after the other, and none of them loses what another has noted.
+func TestManyOpenersAreWritersInTurn(t *testing.T) {
+	t.Parallel()
+	path := inDir(t)
+	var writers atomic.Int32
+	var mu sync.Mutex
+	want := make(map[string]string)
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for n := 0; n < 4; {
+				j, err := journal.Open(path)
+				if errors.Is(err, journal.ErrLocked) {
+					time.Sleep(time.Millisecond) // nobody tells when the lock is free
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if writers.Add(1) != 1 {
+					t.Error("two writers at once")
+				}
+				name := fmt.Sprintf("order %d of %d", n, i)
+				e, err := j.Begin(t.Context(), name, journal.Request{Body: make([]byte, n*20<<10)})
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				want[name] = e.Key
+				mu.Unlock()
+				writers.Add(-1)
+				if err := j.Close(); err != nil {
+					t.Error(err)
+				}
+				n++
+			}
+		})
+	}
+	wg.Wait()
+	entries, err := open(t, path).Pending(t.Context())
+	require.NoError(t, err)
+	got := make(map[string]string)
+	for _, e := range entries {
+		got[e.Name] = e.Key
+	}
+	require.Equal(t, want, got)
+	left, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	require.Len(t, left, 1)
 }
