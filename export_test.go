@@ -40,7 +40,7 @@ func Seal(sealer Sealer, body, key string, fp Fingerprint) ([]byte, error) {
 func (g *Guard) Waiting() int {
 	g.core.room.mu.Lock()
 	defer g.core.room.mu.Unlock()
-	return g.core.room.n
+	return g.core.room.all.n
 }
 
 // Bytes returns what the records count for in the limit of bytes.

@@ -221,7 +221,9 @@ func (g *Guard) resolvedAnswer(res Resolution, fp Fingerprint) (*response.Answer
 // request with it runs as the first. Forgetting what is not known is success.
 //
 // Errors: [ErrChanged] when a run is in flight, [ErrNoInspector], and those of the
-// store. A record that cannot be read is forgotten too.
+// store. A record that cannot be read ([ErrCorrupt]) is forgotten too. A record that a newer
+// version of this package has made, in a form that this one does not know, is not: that is an
+// error of the store, and a process of the newer version can forget it.
 func (g *Guard) Forget(ctx context.Context, k Key) error {
 	inspector, rec, err := g.get(ctx, k)
 	switch {

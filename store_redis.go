@@ -4,6 +4,7 @@ package idempotency
 // store_redis_claim.go, and the way to the server is in store_redis_call.go.
 
 import (
+	"reflect"
 	"sync/atomic"
 	"time"
 
@@ -83,10 +84,10 @@ func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStor
 			o.applyRedis(s)
 		}
 	}
-	switch client.(type) {
-	case nil:
+	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		panic("idempotency: NewRedisStore: client is nil")
-	case *redis.Ring:
+	}
+	if _, ok := client.(*redis.Ring); ok {
 		panic("idempotency: NewRedisStore: a Ring cannot keep records")
 	}
 	if s.replicas < 0 || (s.replicas > 0 && s.patience < time.Millisecond) {

@@ -242,6 +242,8 @@ func TestNewRedisStorePanics(t *testing.T) {
 	t.Parallel()
 	client := guardtest.RedisClient(t, "127.0.0.1:1")
 	require.Panics(t, func() { idempotency.NewRedisStore(nil) })
+	require.Panics(t, func() { idempotency.NewRedisStore((*redis.Client)(nil)) })
+	require.Panics(t, func() { idempotency.NewRedisStore((*redis.ClusterClient)(nil)) })
 	require.Panics(t, func() { idempotency.NewRedisStore(redis.NewRing(&redis.RingOptions{})) })
 	require.Panics(t, func() { idempotency.NewRedisStore(client, idempotency.WithReplicas(-1, time.Second)) })
 	require.Panics(t, func() { idempotency.NewRedisStore(client, idempotency.WithReplicas(1, 0)) })

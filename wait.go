@@ -6,13 +6,15 @@ import (
 	"time"
 )
 
-// Bounds of the requests of a process that wait for another's answer, for one key and
-// for all. Each holds a connection and a goroutine; the ones above a bound get 409 at
-// once. One key gets a quarter of the room at most: what fills that is a client that repeats
-// itself without end, and all others need the rest.
+// Bounds of the requests of a process that wait for another's answer, and of the bytes of
+// their bodies. Each holds a connection and a goroutine; the ones above a bound get 409 at
+// once. One key gets a quarter of the room at most, and one scope a half: a client that repeats
+// itself without end fills that, and all others need the rest. The scope that all callers
+// share may fill the room.
 const (
 	maxWaitingPerKey = 1024
 	maxWaiting       = 4 * maxWaitingPerKey
+	maxWaitingBytes  = 64 << 20
 )
 
 // pollPause is how often a store is asked that cannot wake a waiter, and rewatchPause
@@ -27,9 +29,28 @@ const (
 // of them, the leader, watches the store on behalf of all: a thousand duplicates cost
 // the store as much as one.
 type waitingRoom struct {
-	mu    sync.Mutex
+	mu     sync.Mutex
+	all    occupancy
+	scopes map[string]occupancy
+	waits  map[string]*wait
+}
+
+// An occupancy is how much of the room is taken.
+type occupancy struct {
 	n     int
-	waits map[string]*wait
+	bytes int64
+}
+
+// admits reports whether another waiter fits into a half or all of the room.
+func (o occupancy) admits(bytes int64, part int) bool {
+	return o.n < maxWaiting/part && o.bytes+bytes <= int64(maxWaitingBytes/part)
+}
+
+// A place is what a waiter takes: for which record, at whose expense, and how much memory it
+// keeps while it waits.
+type place struct {
+	key, scope string
+	bytes      int64
 }
 
 // A wait is the leader's place, and what the leader found out.
@@ -41,33 +62,48 @@ type wait struct {
 	members int
 }
 
-func (room *waitingRoom) init() { room.waits = make(map[string]*wait) }
+func (room *waitingRoom) init() {
+	room.waits, room.scopes = make(map[string]*wait), make(map[string]occupancy)
+}
 
-// join takes a place in the wait for a key, or returns nil if there is none.
-func (room *waitingRoom) join(key string) *wait {
+// join takes a place, or returns nil if there is none.
+func (room *waitingRoom) join(p place) *wait {
 	room.mu.Lock()
 	defer room.mu.Unlock()
-	w := room.waits[key]
-	if room.n >= maxWaiting || w != nil && w.members >= maxWaitingPerKey {
+	w := room.waits[p.key]
+	if !room.all.admits(p.bytes, 1) || w != nil && w.members >= maxWaitingPerKey ||
+		p.scope != Shared && !room.scopes[p.scope].admits(p.bytes, 2) {
 		return nil
 	}
-	room.n++
+	room.occupy(p.scope, 1, p.bytes)
 	if w == nil {
 		w = &wait{turn: make(chan struct{}, 1), settled: make(chan struct{})}
 		w.turn <- struct{}{}
-		room.waits[key] = w
+		room.waits[p.key] = w
 	}
 	w.members++
 	return w
 }
 
-func (room *waitingRoom) leave(key string, w *wait) {
+func (room *waitingRoom) leave(p place, w *wait) {
 	room.mu.Lock()
 	defer room.mu.Unlock()
-	room.n--
+	room.occupy(p.scope, -1, -p.bytes)
 	w.members--
-	if w.members == 0 && room.waits[key] == w {
-		delete(room.waits, key)
+	if w.members == 0 && room.waits[p.key] == w {
+		delete(room.waits, p.key)
+	}
+}
+
+func (room *waitingRoom) occupy(scope string, n int, bytes int64) {
+	room.all.n += n
+	room.all.bytes += bytes
+	o := room.scopes[scope]
+	o.n += n
+	o.bytes += bytes
+	room.scopes[scope] = o
+	if o.n == 0 {
+		delete(room.scopes, scope)
 	}
 }
 
@@ -90,7 +126,7 @@ func (c *claiming) await(rec Record) (Record, error) {
 	timeout := time.NewTimer(c.guard.set.wait)
 	defer timeout.Stop()
 	for c.inFlight(rec) {
-		w := core.room.join(c.lease.key)
+		w := core.room.join(c.place())
 		if w == nil {
 			return rec, nil
 		}
@@ -103,10 +139,15 @@ func (c *claiming) await(rec Record) (Record, error) {
 	return rec, nil
 }
 
+// place is what the request takes of the waiting room.
+func (c *claiming) place() place {
+	return place{key: c.lease.key, scope: c.lease.id.Scope, bytes: int64(len(c.body))}
+}
+
 // waitIn waits until a wait that was joined is settled, by others or by itself. over is
 // true when the time is. The place is left however that ends.
 func (c *claiming) waitIn(w *wait, timeout <-chan time.Time, rec Record) (_ Record, over bool, err error) {
-	defer c.guard.core.room.leave(c.lease.key, w)
+	defer c.guard.core.room.leave(c.place(), w)
 	select {
 	case <-w.turn:
 		return c.takeTurn(w, timeout, rec)

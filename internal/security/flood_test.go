@@ -3,6 +3,7 @@ package security
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,6 +46,52 @@ func TestFloodOfOneKeyLeavesRoomForOthers(t *testing.T) {
 	})
 }
 
+// A client that repeats requests with many keys fills the share of its scope, and other
+// tenants still wait.
+func TestFloodOfOneScopeLeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := guardtest.Answering(20*time.Second, "done")
+		p, _ := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
+		flooding := make([]<-chan guardtest.Reply, 0, room/roomPerKey)
+		for i := range cap(flooding) {
+			c := guardtest.Call{Key: fmt.Sprintf("key-%d", i), Tenant: "flooding"}
+			p.Start(t, c)
+			flooding = append(flooding, p.Waiters(t, roomPerKey/2, c))
+			if i == cap(flooding)-1 {
+				guardtest.RequireProblem(t, p.Do(t, c), http.StatusConflict, problem.InFlight)
+			}
+		}
+		other := guardtest.Call{Key: "k", Tenant: "other"}
+		p.Start(t, other)
+		require.True(t, (<-p.Waiters(t, 1, other)).Replayed())
+		for _, replies := range flooding {
+			for range roomPerKey / 2 {
+				require.True(t, (<-replies).Replayed())
+			}
+		}
+	})
+}
+
+// A waiting request keeps its body. Those of one scope take 32 MiB at most.
+func TestWaitingBodiesAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := guardtest.Answering(20*time.Second, "done")
+		p, _ := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
+		large := guardtest.Call{Key: "k", Tenant: "flooding", Body: strings.Repeat("x", 1<<20)}
+		p.Start(t, large)
+		replies := p.Waiters(t, 32, large)
+		guardtest.RequireProblem(t, p.Do(t, large), http.StatusConflict, problem.InFlight)
+		other := guardtest.Call{Key: "k", Tenant: "other", Body: large.Body}
+		p.Start(t, other)
+		require.True(t, (<-p.Waiters(t, 1, other)).Replayed())
+		for range 32 {
+			require.True(t, (<-replies).Replayed())
+		}
+	})
+}
+
 // Each waiting request holds a connection, so their number is bounded. A request gives its
 // place back when it gets its answer, and when it gives up.
 func TestWaitingRoomIsBounded(t *testing.T) {
@@ -57,7 +104,7 @@ func TestWaitingRoomIsBounded(t *testing.T) {
 		p.Start(t, late)
 		replies := make(chan guardtest.Reply, room)
 		for i := range room / roomPerKey {
-			c := guardtest.Call{Key: fmt.Sprintf("key-%d", i)}
+			c := guardtest.Call{Key: fmt.Sprintf("key-%d", i), Tenant: fmt.Sprintf("tenant-%d", i)}
 			p.Start(t, c)
 			server := p.Server
 			if i%2 == 0 {
