@@ -61,6 +61,10 @@ microbench: ## Run the benchmarks BENCH (.) and summarize COUNT (6) runs of each
 	go test -run='^$$' -bench='$(or $(BENCH),.)' -benchmem -count=$(or $(COUNT),6) ./... | tee bench.out
 	go tool benchstat bench.out
 
+.PHONY: platforms
+platforms: ## Vet the root module on Windows, macOS and FreeBSD, and vet and test it on linux/386
+	scripts/check-platforms.sh
+
 .PHONY: tidy
 tidy: ## Tidy the go.mod file of each module
 	for dir in $(MODULES); do (cd $$dir && GOWORK=off go mod tidy) || exit; done

@@ -182,7 +182,7 @@ func TestWellSummedNonsenseIsRefused(t *testing.T) {
 // its counts and lengths say.
 func TestDecodingAllocatesInProportion(t *testing.T) { // not parallel: it measures
 	const head = "\x01\x01\x00\xc9\x03key0123456789abcdefghijklmnopqrstuv"
-	many := func(n int) string { return string(binary.AppendUvarint(nil, uint64(n))) }
+	many := func(n uint64) string { return string(binary.AppendUvarint(nil, n)) }
 	for name, stored := range map[string]string{
 		"a count for nothing":   head + many(1<<40),
 		"a field's count":       head + "\x01\x01A" + many(1<<40),
