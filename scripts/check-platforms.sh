@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Checks the root module on platforms other than this one. On linux/386, where an int has 32 bits
-# and atomic access needs alignment, the tests are vetted and run. For the others, the tests are
-# compiled by vet, because nothing here can run them.
+# Checks the root module on platforms other than this one. Vet compiles the library and its tests
+# on each. On linux/386, where an int has 32 bits, the tests of stored forms run too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CGO_ENABLED=0
