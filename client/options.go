@@ -154,10 +154,13 @@ func WithMaxBody(n int64) Option {
 	return optionFunc(func(s *settings) { s.maxBody = n })
 }
 
-// WithAttempts sets how often a request is sent at most. The default is 4; 1 to 100 are
-// accepted. 1 is right above a RoundTripper that retries itself. An attempt that finds the
-// request in flight is not counted: the server is at it, and only [WithTimeout] ends the
-// wait. [WithLimits] sets it for one request.
+// WithAttempts sets how many attempts a request gets at most. An [http.Transport] may send one
+// attempt twice: where a connection that it has used before breaks before the answer, and a
+// repetition is safe.
+//
+// The default is 4; 1 to 100 are accepted. 1 is right above a RoundTripper that retries itself.
+// An attempt that finds the request in flight is not counted: the server is at it, and only
+// [WithTimeout] ends the wait. [WithLimits] sets it for one request.
 func WithAttempts(n int) Option {
 	return optionFunc(func(s *settings) { s.attempts = n })
 }

@@ -26,7 +26,7 @@ func markdown(mutants []*mutant) string {
 	for _, m := range mutants {
 		if m.group != group {
 			group = m.group
-			fmt.Fprintf(&b, "\n### %s\n\n| protection | stands in | tests that die without it |\n|---|---|---|\n", group)
+			fmt.Fprintf(&b, "\n### %s\n\n| protection | file | tests that fail without it |\n|---|---|---|\n", group)
 		}
 		var files []string
 		for _, e := range m.edits {
