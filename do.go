@@ -30,8 +30,9 @@ type doSettings struct {
 	codec   Codec
 }
 
-// WithPayload binds the key to a message: another message under the same key gets
-// [ErrKeyReused]. By default, and with nil, a key is not bound to a message.
+// WithPayload binds the key to a message: a call with another message under the same key gets
+// [ErrKeyReused], and so does a call without one. By default, and with an empty message, a key
+// is bound to none.
 func WithPayload(message []byte) DoOption {
 	return doOptionFunc(func(s *doSettings) { s.payload = message })
 }

@@ -7,8 +7,12 @@
 //
 //  1. One run at a time. At most one handler run holds the key.
 //  2. One answer. Once a run's answer is recorded, every request with that key and that
-//     payload gets exactly that answer until the record expires. A buffered answer is
-//     recorded before the client sees its first byte.
+//     payload gets that answer until the record expires: its handler's status, header, body
+//     and trailers, without the fields that belong to one connection, moment or client
+//     (hop-by-hop fields, Date, Set-Cookie, authentication and token fields, those of
+//     [WithUnrecorded]). Of an answer above [WithMaxResponseBody] only the fact is recorded,
+//     and later requests are told so. A buffered answer is recorded before the client sees
+//     its first byte.
 //  3. No silent second run. A handler runs again only when its previous run is known to
 //     have done nothing, or ended with no definite answer and the route's recovery
 //     policy says so; the new run knows that it is attempt 2 and which steps are
@@ -36,7 +40,8 @@
 //
 // Call http.Server.Shutdown and [Guard.Shutdown] together, with one deadline. When both
 // have returned, close the store. The server lets requests in flight finish. The guard
-// refuses new keys, ends the waits for other runs, and returns when every run is recorded.
+// refuses every further request that has a key, also where an answer is recorded. It ends the
+// waits for other runs, and returns when every run is recorded.
 //
 // # Pitfalls
 //
@@ -59,6 +64,7 @@
 // the key is bound to. A claim is the right to run; an owner token holds it, under a lease.
 // A run is one execution of the handler; the attempt is its number, and the [Outcome] says
 // how it ended. The run's answer is recorded for the TTL and replayed. A held record is one
-// whose outcome is unknown; nobody may run it, for as long as nobody resolves or forgets it.
-// Retention is how long any other record without an answer is kept.
+// whose outcome is unknown; nobody may run it. What is held, or claimed under [Hold], has no
+// end of its own: it is kept until somebody resolves or forgets it, unless [WithRetention]
+// sets an end. Retention is how long any other record without an answer is kept.
 package idempotency

@@ -40,8 +40,8 @@ var ErrUnreadableHere = errors.New("idempotency: this process cannot read the re
 // should stop before its next side effect.
 var ErrLeaseLost = errors.New("idempotency: lease lost")
 
-// ErrShutdown is returned for work that a [Guard] refuses because
-// [Guard.Shutdown] was called.
+// ErrShutdown is returned for work that a [Guard] refuses because [Guard.Shutdown] was called:
+// by [Do], also inside a run that is still in flight.
 var ErrShutdown = errors.New("idempotency: shut down")
 
 // Errors that the functions of a route return to say why they cannot do their work. Return
@@ -60,7 +60,8 @@ var (
 
 // Errors of [Do] for keys that may not run now.
 var (
-	// ErrKeyReused says that the key was used before with another payload.
+	// ErrKeyReused says that the key was used before with another payload, or that only one of
+	// the two calls has a payload.
 	ErrKeyReused = errors.New("idempotency: key was used with another payload")
 
 	// ErrInFlight says that another run holds the key. Try again later.
@@ -81,7 +82,8 @@ var (
 	// recorded no result: the effect may or may not have happened. The step is not run
 	// again. The run's outcome becomes [Unknown] and its key is held, whatever the route's
 	// recovery policy, unless the handler finds out what happened and says so with
-	// [Operation.SetOutcome]. The mark stays: after [NotExecuted] the next attempt finds it
+	// [Operation.SetOutcome]. A handler that ignores the error and answers all the same has its
+	// answer sent to its client; the answer is not recorded and the key is held. The mark stays: after [NotExecuted] the next attempt finds it
 	// again. Only the [Resolution] of a held key takes it away.
 	ErrUncertain = errors.New("idempotency: an earlier attempt began this step and its outcome is unknown")
 

@@ -93,8 +93,8 @@ func (g *Guard) With(opts ...Option) *Guard {
 // and those without a key where none is required, go to next untouched.
 //
 // A route needs one guard. Where next contains another guard on the same store, a request
-// whose scope and key are the same for both passes through the inner one: it is protected
-// already. That is reported as [EventNested].
+// whose scope and key are the same for both passes through the inner one, because it is
+// protected already, whatever its path and payload. That is reported as [EventNested].
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		panic("idempotency: Handler: nil handler")

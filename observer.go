@@ -24,7 +24,8 @@ func (k EventKind) String() string {
 // The kinds of events.
 const (
 	// EventRun: a run ended and its outcome was settled, or is being settled in the
-	// background. Outcome, Status, Attempt and Duration describe it.
+	// background. Outcome, Status, Attempt and Duration describe it. A run of [Do] has
+	// Status 0.
 	EventRun EventKind = "run"
 	// EventReplay: a recorded answer was served; Status is its status, and Attempt the run
 	// that it is from.
@@ -43,7 +44,8 @@ const (
 	// it had lost the claim, as it turned out, when it was to be settled.
 	EventLeaseLost EventKind = "lease-lost"
 	// EventOvertaken: another run took the key while this one went on, so that both may
-	// have had their effect. Outcome and Status describe this run, and Digest its answer.
+	// have had their effect; or an operator or a resolver has settled the key in between.
+	// Outcome and Status describe this run, and Digest its answer.
 	// The client is shown what is recorded and never an answer that contradicts it.
 	EventOvertaken EventKind = "overtaken"
 	// EventNested: a request met a second guard on the same store inside its own run, and
@@ -52,9 +54,11 @@ const (
 	// EventRecordingDelayed: the store stayed away when a run was to be settled. The
 	// client has its answer, and settling goes on in the background.
 	EventRecordingDelayed EventKind = "recording-delayed"
-	// EventRecordingLost: a run could not be settled: its retention ended first, the
-	// bounded memory for pending answers was exhausted, or the guard was shut down.
-	// Err says which. The key is settled by its lease and recovery policy.
+	// EventRecordingLost: a run could not be recorded; Err says why. If the store was away
+	// until the retention ended or the guard was shut down, or if too many runs waited for it
+	// already, the lease and the recovery policy settle the key. If the sealer failed, or the
+	// result of a [Do] could not be encoded or was larger than [WithMaxResponseBody] allows,
+	// the key is held, because the run has happened.
 	EventRecordingLost EventKind = "recording-lost"
 	// EventSilent: a handler returned without a status and without a byte, or wrote after
 	// that; Err says which, and the usual cause. It is reported once for each Method and
@@ -79,7 +83,8 @@ type Event struct {
 	Method, Pattern string
 	// Attempt is the number of the run.
 	Attempt int
-	// Outcome is how the run was judged: only of an EventRun.
+	// Outcome is how the run was judged: of an EventRun, and where a run could not be settled
+	// at once or lost its claim.
 	Outcome Outcome
 	// Status is that of the answer, and Code that of the problem, if the answer is one.
 	Status int

@@ -161,13 +161,13 @@ func WithTTL(d time.Duration) Option {
 }
 
 // WithRetention sets how long a record without an answer is kept: claimed, released or
-// held. It must be at least two leases and at most ten years. A held record that nobody
-// resolves within its retention is forgotten and its key runs again, so allow for the time
-// that a person needs to look at it.
+// held. It must be at least two leases and at most ten years. When it ends, the key is free
+// and the next request runs as the first, also if the key was held: allow for the time that a
+// person needs to look at it.
 //
-// Zero is the default. Then a record that is held, or claimed under [Hold], has no end: it is
-// kept until somebody resolves or forgets it. All other records without an answer are kept
-// for the TTL, but for at least two leases.
+// Zero is the default. What is held, or claimed under [Hold], has no end of its own: it is kept
+// until somebody resolves or forgets it, unless WithRetention sets an end. By default, other
+// records without an answer are kept for the TTL, and for at least two leases.
 func WithRetention(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.retention = d })
 }
@@ -387,8 +387,8 @@ func WithClientCancel(on bool) Option {
 // store. Nil, the default, stores them as they are.
 //
 // A guard with a sealer accepts only sealed records. When a service that ran without a
-// sealer gets one, keys that were completed before are answered with 500
-// answer-unreadable until their TTL ends. Another prefix for the records ([WithPrefix])
+// sealer gets one, keys that were completed before are answered with 503
+// store-unavailable until their TTL ends. Another prefix for the records ([WithPrefix])
 // avoids that, but a request that is retried across the change runs again.
 func WithSealer(sealer Sealer) Option {
 	return optionFunc(func(s *settings) { s.sealer = sealer })
@@ -413,7 +413,8 @@ func WithDerivation(namespace string, secret []byte) Option {
 // request at a time for each key; the others get 409 outcome-unknown meanwhile. The guard
 // settles the key with the returned [Resolution], as [Guard.Resolve] would for this
 // attempt, and the request goes on from there to a replay or to a run. An [Unknown]
-// resolution leaves the key held. So does an error, which is logged.
+// resolution leaves the key held. So does an error, which is logged. The function should bound
+// its own time: [Guard.Shutdown] waits for it as for a run.
 //
 // It needs a store that is an [Inspector]: [New] and [Guard.With] refuse any other. Nil,
 // the default, leaves held keys to [Guard.Resolve] and [Guard.Forget].

@@ -11,9 +11,13 @@ import (
 
 // This file holds what outlives requests, and how it ends.
 
-// Shutdown ends the guard, and all guards made from it by [Guard.With]. It refuses new
-// requests with a key with 503, and answers those that wait for another's answer with 409.
-// It returns when the runs in flight have ended and are settled, or when ctx ends. In the
+// Shutdown ends the guard, and all guards made from it by [Guard.With]. From then on every
+// request with a key gets 503, also where an answer is recorded, and those that wait for
+// another's answer get 409. [Do] returns [ErrShutdown], also inside a run that is still in
+// flight. Steps of such a run go on.
+//
+// Shutdown returns when the runs in flight have ended and are settled, and the functions of
+// [WithResolver] that were called have returned; or when ctx ends. In the
 // second case it gives up the runs that the store has failed to settle, reports each as
 // [EventRecordingLost], and returns the context's error.
 //
