@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 )
 
 // Steps: the recorded parts of a run, their stored form, and their errors. The keys of calls
-// inside a step are in step_call.go.
+// inside a step are at the end.
 
 // maxStepValue is the size of the largest encoded value of a step. A step records what the
 // next attempt needs, and that is a reference rather than a document.
@@ -381,4 +382,34 @@ func (l *lease) recordStep(name string, value []byte) error {
 			return err
 		}
 	}
+}
+
+// stepCalls counts the calls of a step that package client makes a key for.
+type stepCalls struct {
+	mu    sync.Mutex
+	n     int
+	going bool
+}
+
+var _ stepcall.Step = (*stepContext)(nil)
+
+// BeginCall returns the key of the step's next call. It is the key that [DeriveKey] returns for
+// the name of the step, a number sign and the number of the call, so a resolver can make it too.
+func (c *stepContext) BeginCall() (key string, resumed bool, err error) {
+	c.calls.mu.Lock()
+	defer c.calls.mu.Unlock()
+	if c.calls.going {
+		return "", false, fmt.Errorf("%w: step %q: the next attempt cannot tell two calls at once apart; give each a key of its own",
+			ErrStepMisuse, c.name)
+	}
+	c.calls.going = true
+	c.calls.n++
+	return c.intent.deriveKey(c.name + "#" + strconv.Itoa(c.calls.n)), c.resumed, nil
+}
+
+// EndCall lets the next call begin.
+func (c *stepContext) EndCall() {
+	c.calls.mu.Lock()
+	defer c.calls.mu.Unlock()
+	c.calls.going = false
 }
