@@ -108,8 +108,9 @@ func (c *claiming) recognise(recorded Fingerprint) bool {
 // been granted, and would then block the key for a whole lease or, under Hold, make it look
 // like a run of unknown outcome. The release is repeated for as long as the claim could
 // last, even if the store answers "not the owner", because the claim may still be on its
-// way. A shutdown does not wait for that, but it does wait for the store to answer. At most
-// maxPending claims are released; the rest lapse.
+// way. Under Hold a lapsed claim holds its key: then the release goes on for the retention
+// until the store answers, and from then on for a lease. A shutdown does not wait for that, but it does wait for the store to
+// answer. At most maxPending claims are released; the rest lapse.
 func (c *claiming) releaseGhost() {
 	l := c.lease
 	if !l.core.ghosts.add(0) {
@@ -120,6 +121,10 @@ func (c *claiming) releaseGhost() {
 		return
 	}
 	until := time.Now().Add(l.claim.Lease)
+	if l.claim.Hold {
+		until = time.Now().Add(l.claim.Retention)
+	}
+	answered := false
 	go func() {
 		defer l.core.work.leave()
 		defer l.core.ghosts.remove(0)
@@ -131,6 +136,9 @@ func (c *claiming) releaseGhost() {
 			end := l.core.work.abort
 			if errors.Is(err, ErrNotOwner) {
 				end = l.core.work.quit
+				if !answered {
+					answered, until = true, time.Now().Add(l.claim.Lease)
+				}
 			}
 			pause := backoff(n)
 			if time.Now().Add(pause).After(until) || !sleep(pause, end) {

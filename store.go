@@ -81,7 +81,9 @@ type Store interface {
 
 	// Release gives the claim back. The next Claim with the same fingerprint gets it as
 	// the next attempt. Attempt, fingerprint and steps are kept for the retention, which
-	// starts anew.
+	// starts anew. The owner may also release what became held because its lease ended: it
+	// knows that nothing has happened, and the store only knew that it was silent. What the
+	// owner itself has held stays held.
 	//
 	// Errors: [ErrNotOwner]. It says only that the caller does not hold the claim now.
 	// An earlier call whose reply was lost may have released it, and another owner may

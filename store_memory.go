@@ -190,12 +190,12 @@ func (s *MemoryStore) Hold(ctx context.Context, key string, o Owner) error {
 // giveUp ends a claim without an answer.
 func (s *MemoryStore) giveUp(ctx context.Context, key string, o Owner, state State) error {
 	return s.asOwner(ctx, key, o, func(sh *memoryShard, r *memoryRecord, now int64) error {
-		switch r.state {
-		case state:
-			return nil
-		case StateClaimed:
+		switch {
+		case r.state == StateClaimed, r.byLapse:
 			sh.touch(r, state, now, r.unanswered(state))
 			sh.watchers.Wake(key)
+			return nil
+		case r.state == state:
 			return nil
 		default:
 			return ErrNotOwner

@@ -40,6 +40,7 @@ type memoryRecord struct {
 	state    State
 	hold     bool
 	holdEnds bool
+	byLapse  bool  // held because the lease ended, and not by its owner
 	next     int32 // slot of another record with the same hash, or of another free one
 	attempt  int32
 
@@ -91,7 +92,7 @@ func (sh *memoryShard) remove(r *memoryRecord, hash uint64) {
 
 // touch puts the record into the state and lets it expire after kept.
 func (sh *memoryShard) touch(r *memoryRecord, state State, now int64, kept time.Duration) {
-	r.state, r.touched = state, now
+	r.state, r.byLapse, r.touched = state, false, now
 	r.expires = now + min(int64(kept), never-now)
 	sh.queue.Move(r.slot, r.expires)
 }
@@ -109,7 +110,7 @@ func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 			r.grant(sh, c, now)
 		}
 	case lapsed && (r.hold || c.Hold):
-		r.state = StateHeld
+		r.state, r.byLapse = StateHeld, true
 		if !r.holdEnds {
 			r.expires = never
 			sh.queue.Move(r.slot, r.expires)

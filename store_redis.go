@@ -138,7 +138,7 @@ func WithPrefix(prefix string) RedisOption {
 }
 
 // WithReplicas makes the calls of a [RedisStore] wait for replicas. Claim, Renew, SaveStep,
-// Complete and Hold, and Resolve with an answer, succeed only when n replicas have
+// Complete, Release and Hold, and Resolve with an answer, succeed only when n replicas have
 // confirmed the record within timeout.
 //
 // When fewer do, the call fails, although its writes stay on the master. A [Guard] gives

@@ -98,10 +98,10 @@ func (s *RedisStore) SaveStep(ctx context.Context, key string, o Owner, name str
 	return s.asOwner(ctx, o, redisproto.SaveStep(s.prefix+key, o, name, value), true)
 }
 
-// Release implements [Store]. It is not durable: when a failover forgets it, the next claim
-// has to wait for the end of the lease, and nothing runs twice.
+// Release implements [Store]. It is durable too: if a failover forgot the release of a claim
+// that says Hold, the claim would lapse and hold a key of which nothing has run.
 func (s *RedisStore) Release(ctx context.Context, key string, o Owner) error {
-	return s.asOwner(ctx, o, redisproto.Settle(s.prefix+key, o, redisproto.Released, s.channel), false)
+	return s.asOwner(ctx, o, redisproto.Settle(s.prefix+key, o, redisproto.Released, s.channel), true)
 }
 
 // Hold implements [Store].

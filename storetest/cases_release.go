@@ -14,6 +14,8 @@ func releaseCases() []testCase {
 		{"Release/of an absent record is refused", releaseAbsent},
 		{"Release/a delayed claim does not come alive", releaseDelayedClaim},
 		{"Release/starts the retention anew", releaseRetention},
+		{"Release/of what became held by lapse is accepted", releaseHeldByLapse},
+		{"Release/of what the owner has held after the lapse is refused", releaseHeldTwice},
 	}
 }
 
@@ -87,6 +89,38 @@ func releaseRetention(e *env) {
 	r := e.claim(key, bob)
 	e.mine(r, 2)
 	e.identity(r)
+}
+
+// Nothing has happened, but the store was away when the run said so. Meanwhile another request
+// has found the lapsed claim. If the key stayed held, somebody would have to look into a run
+// that never was.
+func releaseHeldByLapse(e *env) {
+	e.claimed(holding)
+	e.advance(lease + margin)
+	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+	e.refused("Release by another owner", e.store.Release(e.ctx, key, bob), idempotency.ErrNotOwner)
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("repeated Release", e.store.Release(e.ctx, key, alice))
+	r := e.claim(key, bob, holding)
+	e.mine(r, 2)
+	e.identity(r)
+
+	other := keyOf("other key")
+	e.mine(e.claim(other, alice), 1)
+	e.advance(lease + margin)
+	e.notMine(e.claim(other, bob, holding), idempotency.StateHeld, 1)
+	e.ok("Release", e.store.Release(e.ctx, other, alice))
+	e.mine(e.claim(other, bob, holding), 2)
+}
+
+// The owner has said that the outcome is unknown, and cannot take that back.
+func releaseHeldTwice(e *env) {
+	e.claimed(holding)
+	e.advance(lease + margin)
+	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
+	e.refused("Release after Hold", e.store.Release(e.ctx, key, alice), idempotency.ErrNotOwner)
+	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
 }
 
 func holdCases() []testCase {

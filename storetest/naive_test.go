@@ -30,6 +30,7 @@ type naiveRecord struct {
 	hold      bool
 	holdEnds  bool
 	byHand    bool // settled by Resolve
+	byLapse   bool // held because the lease ended
 	touched   time.Time
 	leaseEnd  time.Time
 	expires   time.Time
@@ -182,7 +183,7 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 		return s.grant(r, c), nil
 	}
 	if r.lapsed() && s.holds(r, c) {
-		r.State, r.owner = idempotency.StateHeld, s.keepOwner(r.owner)
+		r.State, r.owner, r.byLapse = idempotency.StateHeld, s.keepOwner(r.owner), true
 	}
 	if s.is("held lapses") && r.State == idempotency.StateHeld && time.Since(r.touched) > r.lease {
 		r.State = idempotency.StateReleased
@@ -306,6 +307,9 @@ func (s *naiveStore) owned(ctx context.Context, method, key string, o idempotenc
 	if s.is(method+" is refused after the lease") && r.lapsed() {
 		return nil, idempotency.ErrNotOwner
 	}
+	if (method == "Release" || method == "Hold") && r.byLapse && !s.is("what lapsed stays held") {
+		return r, nil
+	}
 	for _, state := range states {
 		if r.State == state && !s.is(method+" is refused when "+state.String()) {
 			return r, nil
@@ -419,6 +423,7 @@ func (s *naiveStore) Hold(ctx context.Context, key string, o idempotency.Owner) 
 // settle puts the record into a state in which no run is in flight, and wakes the watchers.
 func (s *naiveStore) settle(key string, r *naiveRecord, state idempotency.State, kept time.Duration) {
 	r.State, r.touched, r.expires = state, time.Now(), time.Now().Add(kept)
+	r.byLapse = r.byLapse && s.is("a lapsed hold stays one of nobody") && state == idempotency.StateHeld
 	if s.is(state.String() + " wakes nobody") {
 		return
 	}

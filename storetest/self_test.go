@@ -77,6 +77,8 @@ var brokenStores = []struct{ bug, caughtBy string }{
 	{"Release is accepted when completed", "Completed/does not change"},
 	{"a delayed claim revives a release", "Release/a delayed claim does not come alive"},
 	{"Release leaves the retention", "Release/starts the retention anew"},
+	{"what lapsed stays held", "Release/of what became held by lapse is accepted"},
+	{"a lapsed hold stays one of nobody", "Release/of what the owner has held after the lapse is refused"},
 	{"Release ignores its context", "Context/a cancelled Release can be repeated"},
 
 	{"held lapses", "Hold/nobody may run"},

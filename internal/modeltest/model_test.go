@@ -19,6 +19,7 @@ type record struct {
 	hold        bool
 	holdEnds    bool
 	byHand      bool // settled by Resolve
+	byLapse     bool // held because the lease ended, and not by its owner
 	lease       time.Duration
 	retention   time.Duration
 	kept        time.Duration // from the moment that it was last touched
@@ -94,7 +95,7 @@ func (r record) refuse(err error) []ending { return []ending{{next: r, err: err}
 
 // to returns the record in another state, in which it is kept from now on.
 func (r record) to(state idempotency.State, kept time.Duration) record {
-	r.state, r.kept = state, kept
+	r.state, r.kept, r.byLapse = state, kept, false
 	return r
 }
 
@@ -129,7 +130,7 @@ func (r record) claim(c idempotency.Claim, lapsed bool) []ending {
 		// A store may have forgotten the owner that an operator has decided about.
 		return []ending{asItIs, grant(r.attempt+1, r.origin)}
 	case lapsed && (r.hold || c.Hold):
-		r.state = idempotency.StateHeld
+		r.state, r.byLapse = idempotency.StateHeld, true
 		if !r.holdEnds {
 			r.kept = never
 		}
@@ -174,10 +175,17 @@ func (r record) own(c call) []ending {
 			return r.unchanged()
 		case idempotency.StateClaimed:
 			return giveUp(idempotency.StateReleased)
+		case idempotency.StateHeld:
+			if r.byLapse {
+				return giveUp(idempotency.StateReleased)
+			}
 		}
 	case hold:
 		switch r.state {
 		case idempotency.StateHeld:
+			if r.byLapse {
+				return giveUp(idempotency.StateHeld)
+			}
 			return r.unchanged()
 		case idempotency.StateClaimed:
 			return giveUp(idempotency.StateHeld)

@@ -92,6 +92,10 @@ func TestRedisMessageLost(t *testing.T) {
 func (c wireFault) test(t *testing.T, master *redistest.Server) {
 	var charges atomic.Int64
 	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
+		if run == 1 && c.op.status == http.StatusTooManyRequests { // before any step: after one it would be Unknown
+			w.WriteHeader(c.op.status)
+			return
+		}
 		_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int64, error) { return charges.Add(1), nil })
 		if err != nil {
 			t.Error(err)

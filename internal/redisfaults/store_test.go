@@ -189,7 +189,7 @@ func TestRedisWithReplicas(t *testing.T) {
 			r, err = hasty.Get(ctx, key)
 			require.NoError(t, err)
 			require.Equal(t, idempotency.StateClaimed, r.State, "a run that has happened may need it")
-			require.NoError(t, hasty.Release(ctx, key, c.Owner), "one that has not begun gives it up")
+			require.ErrorContains(t, hasty.Release(ctx, key, c.Owner), "too few replicas", "one that has not begun gives it up")
 
 			other, d := guardtest.RedisKey(), guardtest.RedisClaim()
 			_, err = hasty.Claim(ctx, other, d)
@@ -452,4 +452,26 @@ func (h *refusingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis
 		}
 		return next(ctx, cmds)
 	}
+}
+
+// A failover that forgets a release under Hold holds a key of which nothing has run.
+func TestRedisWithReplicasConfirmsReleases(t *testing.T) {
+	t.Parallel()
+	master := redistest.Start(t)
+	replica := redistest.StartReplica(t, master)
+	patient := guardtest.RedisAt(t, master, idempotency.WithReplicas(1, guardtest.RedisPatience))
+	ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
+	c.Hold = true
+	_, err := patient.Claim(ctx, key, c)
+	require.NoError(t, err)
+	replica.Pause(t)
+	for range 2 { // repeated on another connection, too
+		hasty := guardtest.RedisAt(t, master, idempotency.WithReplicas(1, 50*time.Millisecond))
+		require.ErrorContains(t, hasty.Release(ctx, key, c.Owner), "too few replicas")
+	}
+	replica.Resume(t)
+	require.NoError(t, patient.Release(ctx, key, c.Owner))
+	r, err := guardtest.RedisAt(t, replica).Get(ctx, key)
+	require.NoError(t, err)
+	require.Equal(t, idempotency.StateReleased, r.State)
 }

@@ -24,6 +24,7 @@ type Header struct {
 	Detached    bool // the answer is in the field AnswerField
 	Attempt     uint32
 	HoldEnds    bool // a held record ends with its lifetime
+	Lapsed      bool // held because the lease ended, and not by its owner
 	Lease       time.Duration
 	Lifetime    time.Duration // what the expiry is set to, unless the record is endless
 	Fingerprint [32]byte
@@ -39,6 +40,7 @@ const (
 	flagHold     = 1
 	flagDetached = 2
 	flagHoldEnds = 4
+	flagLapsed   = 8
 
 	maxLease    = math.MaxUint32 * time.Millisecond // 49 days
 	maxLifetime = (1<<40 - 1) * time.Millisecond    // 34 years
@@ -104,6 +106,9 @@ func (h *Header) Encode() []byte {
 	if h.HoldEnds {
 		flags |= flagHoldEnds
 	}
+	if h.Lapsed {
+		flags |= flagLapsed
+	}
 	b = append(b, headerVersion, h.State, flags)
 	b = binary.BigEndian.AppendUint32(b, h.Attempt)
 	b = binary.BigEndian.AppendUint32(b, uint32(h.Lease.Milliseconds()))
@@ -131,6 +136,7 @@ func parseHeader(s string) (Header, error) {
 		Hold:     b[2]&flagHold != 0,
 		Detached: b[2]&flagDetached != 0,
 		HoldEnds: b[2]&flagHoldEnds != 0,
+		Lapsed:   b[2]&flagLapsed != 0,
 		Attempt:  binary.BigEndian.Uint32(b[3:]),
 		Lease:    time.Duration(binary.BigEndian.Uint32(b[7:])) * time.Millisecond,
 		// The first three of the eight bytes belong to the lease.
@@ -138,7 +144,7 @@ func parseHeader(s string) (Header, error) {
 		Fingerprint: [32]byte(b[16:]),
 		Owner:       [16]byte(b[48:]),
 	}
-	if h.State < Claimed || h.State > Held || b[2] > flagHold|flagDetached|flagHoldEnds || h.Attempt == 0 {
+	if h.State < Claimed || h.State > Held || b[2] > flagHold|flagDetached|flagHoldEnds|flagLapsed || h.Attempt == 0 {
 		return Header{}, damagef("impossible header")
 	}
 	return h, nil

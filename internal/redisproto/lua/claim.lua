@@ -71,7 +71,7 @@ if state == CLAIMED then
   end
   if m:byte(3) % 2 == 1 or claim:byte(3) % 2 == 1 then
     local age = lifetime(m) - ttl
-    m = m:sub(1, 1) .. string.char(HELD) .. m:sub(3)
+    m = m:sub(1, 1) .. string.char(HELD, m:byte(3) + 8) .. m:sub(4)
     ttl = lifetime(m) - age -- later than before if the record has become endless
     touch(key, ttl)
     redis.call('HSET', key, 'm', m)

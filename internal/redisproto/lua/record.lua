@@ -11,7 +11,8 @@
 --   1      format version, 1
 --   2      state
 --   3      flags: 1 = hold when the lease ends, 2 = the answer is in r:<owner>,
---          4 = a record that is held ends with its lifetime
+--          4 = a record that is held ends with its lifetime,
+--          8 = held because the lease ended, and not by its owner
 --   4-7    attempt
 --   8-11   lease in ms
 --   12-16  lifetime in ms: what the expiry of the hash is set to, unless the record is endless
@@ -59,6 +60,12 @@ local function lifetime(m)
     return ENDLESS
   end
   return uint(m, 12, 16)
+end
+
+-- lapsed reports whether a record is held because its lease ended. The owner has not said
+-- that the outcome is unknown, and may still say that nothing has happened.
+local function lapsed(m)
+  return m:byte(2) == HELD and m:byte(3) >= 8
 end
 
 -- live reports whether the lease of a claimed record has not ended.

@@ -20,13 +20,13 @@ if m and not readable(m) then
   result = unreadable(m)
 elseif m and m:sub(49) == owner then
   local was = m:byte(2)
-  if was == state then
+  if was == state and not lapsed(m) then
     -- A repeated call. It writes, so that a WAIT behind it has a write to wait for.
     touch(key, redis.call('PTTL', key))
     detached = detached and m:byte(3) % 4 < 2
     result = 1
-  elseif was == CLAIMED or (was == HELD and state == COMPLETED) then
-    local flags, span = m:byte(3), ARGV[4]
+  elseif was == CLAIMED or lapsed(m) or (was == HELD and state == COMPLETED) then
+    local flags, span = m:byte(3) % 8, ARGV[4]
     if span == '' then
       span = m:sub(12, 16)
     end
