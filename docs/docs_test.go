@@ -27,7 +27,8 @@ func TestReadmeShowsTheQuickStart(t *testing.T) {
 }
 
 // The README and the package documentation state the guarantee and its limit in the same
-// words. The order of a shutdown has the same words wherever it is explained.
+// words. The order of a shutdown, and how long a key is held, have the same words wherever
+// they are explained.
 func TestGuaranteeIsStatedInTheSameWords(t *testing.T) {
 	t.Parallel()
 	readme, doc := read(t, "README.md"), plainWords(read(t, "doc.go"))
@@ -45,6 +46,13 @@ func TestGuaranteeIsStatedInTheSameWords(t *testing.T) {
 	for _, text := range []string{readme, doc, read(t, "shutdown.go"), read(t, "docs/operations.md")} {
 		require.Contains(t, plainWords(text), shutdown)
 	}
+
+	held := plainWords("What is held, or claimed under `Hold`, has no end of its own: it is kept until somebody " +
+		"resolves or forgets it, unless `WithRetention` sets an end.")
+	for _, page := range []string{"README.md", "doc.go", "options.go", "docs/durable-runs.md", "docs/guarantees.md"} {
+		require.Contains(t, plainWords(read(t, page)), held, page)
+	}
+	require.Contains(t, plainWords(read(t, "docs/http.md")), strings.TrimSuffix(held, "."))
 }
 
 // Every test and benchmark that a page names exists.
