@@ -140,7 +140,7 @@ func (s *settlement) try(timeout time.Duration) (ending, error) {
 func (s *settlement) takeBack(until time.Time) (ending, error) {
 	rec, err := s.reclaim(time.Until(until))
 	if err != nil {
-		return ending{fate: s.fate}, s.concludeUnseen(until, err)
+		return ending{fate: s.fate}, err
 	}
 	if !rec.Mine {
 		return s.giveWay(rec)
@@ -153,18 +153,6 @@ func (s *settlement) takeBack(until time.Time) (ending, error) {
 		return ending{fate: overtaken}, nil // another run was faster; the client has to ask again
 	}
 	return ending{fate: s.fate}, err
-}
-
-// concludeUnseen is called when the store does not confirm a claim that it may have granted,
-// because too few replicas have it. What must not be forgotten is brought to the store all
-// the same, which takes it only from the owner. A refusal waits for a look at the record.
-func (s *settlement) concludeUnseen(until time.Time, cause error) error {
-	if s.verdict.lasting() && !s.verdict.refusal {
-		if err := s.conclude(time.Until(until)); !errors.Is(err, ErrNotOwner) {
-			return err
-		}
-	}
-	return cause
 }
 
 // reportLoss reports, unless the run has been told already, that the claim was lost. A

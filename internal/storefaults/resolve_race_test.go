@@ -1,4 +1,4 @@
-package idempotency_test
+package storefaults
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
 )
 
 // A resolveStore lets a test do something right after a key has been settled by hand.
@@ -86,4 +87,11 @@ func TestMarksThatCannotBeReadAreNotResolved(t *testing.T) {
 	require.Equal(t, before.State, after.State)
 	require.Equal(t, before.Attempt, after.Attempt)
 	require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, didNotHappen))
+}
+
+// hold leaves a key held.
+func hold(t *testing.T, s *guardtest.Server) {
+	t.Helper()
+	require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 }

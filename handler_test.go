@@ -23,12 +23,12 @@ func TestSilentHandlerIsReportedOncePerRoute(t *testing.T) {
 		idempotency.WithObserver(events.Observe), idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	mux := http.NewServeMux()
 	for _, pattern := range []string{"POST /charges/{id}", "POST /transfers"} {
-		mux.Handle(pattern, http.HandlerFunc(func(real http.ResponseWriter, r *http.Request) {
+		mux.Handle(pattern, http.HandlerFunc(func(outer http.ResponseWriter, r *http.Request) {
 			framework := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-				real.WriteHeader(http.StatusCreated)
-				_, _ = io.WriteString(real, "charged")
+				outer.WriteHeader(http.StatusCreated)
+				_, _ = io.WriteString(outer, "charged")
 			})
-			guard.Handler(framework).ServeHTTP(real, r) // made for each request, as such adapters do
+			guard.Handler(framework).ServeHTTP(outer, r) // made for each request, as such adapters do
 		}))
 	}
 	s := guardtest.ServeHTTP1(t, mux)
