@@ -1,11 +1,14 @@
 package idempotency_test
 
 import (
+	"context"
 	"crypto/rand"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -123,4 +126,57 @@ func TestWriteAfterSilenceIsUnknown(t *testing.T) {
 		require.Equal(t, 2, events.Count(idempotency.EventSilent), "silence, and the write after it")
 		guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, unknown)
 	})
+}
+
+// A run that detaches from its context cannot have been stopped by it: its empty answer is
+// an answer, and is not run a second time because an outer timeout has passed.
+func TestSilenceOfADetachedRunIsAnAnswer(t *testing.T) {
+	t.Parallel()
+	h := &guardtest.Counter{Handler: func(_ http.ResponseWriter, r *http.Request, _ int64) {
+		<-time.After(20 * time.Millisecond)
+		_ = context.WithoutCancel(r.Context()).Err()
+	}}
+	guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h)
+	s := guardtest.ServeHTTP1(t, http.TimeoutHandler(guarded, time.Millisecond, "too slow"))
+	require.Equal(t, http.StatusServiceUnavailable, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	s = guardtest.ServeHTTP1(t, guarded)
+	require.Eventually(t, func() bool { return s.Do(t, guardtest.Call{Key: "k"}).Replayed() }, 10*time.Second, time.Millisecond)
+	require.EqualValues(t, 1, h.Runs.Load())
+}
+
+// chi's Timeout writes 504 after a handler whose deadline has passed. Around a guard it finds
+// the answer written; inside, the 504 is the handler's and leaves the outcome open.
+func TestTimeoutThatAnswersAfterTheHandler(t *testing.T) {
+	t.Parallel()
+	timeout := func(next http.Handler) http.Handler { // as chi's middleware.Timeout does it
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), time.Millisecond)
+			defer func() {
+				cancel()
+				if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+					w.WriteHeader(http.StatusGatewayTimeout)
+				}
+			}()
+			next.ServeHTTP(w, r.WithContext(ctx))
+		})
+	}
+	for name, wrap := range map[string]func(*idempotency.Guard, http.Handler) http.Handler{
+		"around": func(g *idempotency.Guard, h http.Handler) http.Handler { return timeout(g.Handler(h)) },
+		"inside": func(g *idempotency.Guard, h http.Handler) http.Handler { return g.Handler(timeout(h)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
+				if run == 1 {
+					<-r.Context().Done()
+					return
+				}
+				w.WriteHeader(http.StatusCreated)
+			}}
+			s := guardtest.ServeHTTP1(t, wrap(guardtest.NewGuard(t, idempotency.NewMemoryStore()), h))
+			require.GreaterOrEqual(t, s.Do(t, guardtest.Call{Key: "k"}).Status, http.StatusServiceUnavailable)
+			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
+		})
+	}
 }

@@ -93,26 +93,33 @@ func TestRefusalOfAnOvertakenRunIsNotFinal(t *testing.T) {
 	})
 }
 
+// refusesOvertaken begins a run in a first process that is asleep for longer than its lease. A
+// second process has run meanwhile, and failed. When the first wakes up it insists on a refusal.
+func refusesOvertaken(t *testing.T) (first, second *guardtest.Process, done <-chan guardtest.Reply, wake func()) {
+	shared := idempotency.NewMemoryStore()
+	asleep := make(chan struct{})
+	first = guardtest.NewProcess(t, shared, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		<-asleep // and does not look at its context
+		op, _ := idempotency.FromContext(r.Context())
+		op.SetOutcome(idempotency.Final)
+		w.WriteHeader(http.StatusUnprocessableEntity)
+	}))
+	first.Store.On("renew", guardtest.Always(guardtest.Deaf(asleep)))
+	second = guardtest.NewProcess(t, shared, guardtest.FailsFirst())
+	done = first.Start(t, guardtest.Call{Key: "k"})
+	time.Sleep(guardtest.LeaseTime)
+	require.Equal(t, http.StatusInternalServerError, second.Do(t, guardtest.Call{Key: "k"}).Status)
+	return first, second, done, func() { close(asleep) }
+}
+
 // The claim that the overtaken run asks for again is granted, and the reply is lost. The run
 // owns the record by then, and must still not record its refusal.
 func TestDisplacedRefusalAfterALostReply(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		shared := idempotency.NewMemoryStore()
-		asleep := make(chan struct{})
-		first := guardtest.NewProcess(t, shared, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			<-asleep // and does not look at its context
-			op, _ := idempotency.FromContext(r.Context())
-			op.SetOutcome(idempotency.Final)
-			w.WriteHeader(http.StatusUnprocessableEntity)
-		}))
-		first.Store.On("renew", guardtest.Always(guardtest.Deaf(asleep)))
-		second := guardtest.NewProcess(t, shared, guardtest.FailsFirst())
-		done := first.Start(t, guardtest.Call{Key: "k"})
-		time.Sleep(guardtest.LeaseTime)
-		require.Equal(t, http.StatusInternalServerError, second.Do(t, guardtest.Call{Key: "k"}).Status)
+		first, second, done, wake := refusesOvertaken(t)
 		first.Store.On("claim", guardtest.Between(2, 2, guardtest.LoseReply))
-		close(asleep)
+		wake()
 		guardtest.RequireProblem(t, <-done, http.StatusConflict, problem.InFlight)
 		got := second.Do(t, guardtest.Call{Key: "k"})
 		require.False(t, got.Replayed())
@@ -125,21 +132,9 @@ func TestDisplacedRefusalAfterALostReply(t *testing.T) {
 func TestRefusalThatGaveWayIsNotShown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		shared := idempotency.NewMemoryStore()
-		asleep := make(chan struct{})
-		first := guardtest.NewProcess(t, shared, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			<-asleep // and does not look at its context
-			op, _ := idempotency.FromContext(r.Context())
-			op.SetOutcome(idempotency.Final)
-			w.WriteHeader(http.StatusUnprocessableEntity)
-		}))
-		first.Store.On("renew", guardtest.Always(guardtest.Deaf(asleep)))
-		second := guardtest.NewProcess(t, shared, guardtest.FailsFirst())
-		done := first.Start(t, guardtest.Call{Key: "k"})
-		time.Sleep(guardtest.LeaseTime)
-		require.Equal(t, http.StatusInternalServerError, second.Do(t, guardtest.Call{Key: "k"}).Status)
+		first, _, done, wake := refusesOvertaken(t)
 		first.Store.On("release", guardtest.Always(guardtest.Refuse))
-		close(asleep)
+		wake()
 		guardtest.RequireProblem(t, <-done, http.StatusConflict, problem.InFlight)
 		first.Store.Heal()
 	})
