@@ -132,11 +132,14 @@ func (g *Guard) decide(r *http.Request, d *decision) {
 // already. It comes before every refusal: by what this guard demands besides, the run would
 // be refused in the middle.
 func (g *Guard) isNested(r *http.Request) bool {
+	if len(r.Header[g.set.header]) == 0 {
+		return false // and no look at the context, for requests without a key
+	}
 	if _, ok := FromContext(r.Context()); !ok {
 		return false
 	}
-	value, present, err := keyFromHeader(r.Header, g.set.header, false)
-	if err != nil || !present {
+	value, _, err := keyFromHeader(r.Header, g.set.header, false)
+	if err != nil {
 		return false
 	}
 	scope, err := g.core.scopeOf(r)
