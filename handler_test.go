@@ -132,13 +132,15 @@ func TestWriteAfterSilenceIsUnknown(t *testing.T) {
 // an answer, and is not run a second time because an outer timeout has passed.
 func TestSilenceOfADetachedRunIsAnAnswer(t *testing.T) {
 	t.Parallel()
+	tooSlow := make(chan struct{})
 	h := &guardtest.Counter{Handler: func(_ http.ResponseWriter, r *http.Request, _ int64) {
-		<-time.After(20 * time.Millisecond)
+		<-tooSlow
 		_ = context.WithoutCancel(r.Context()).Err()
 	}}
 	guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h)
 	s := guardtest.ServeHTTP1(t, http.TimeoutHandler(guarded, time.Millisecond, "too slow"))
 	require.Equal(t, http.StatusServiceUnavailable, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	close(tooSlow) // the deadline has passed by now
 	s = guardtest.ServeHTTP1(t, guarded)
 	require.Eventually(t, func() bool { return s.Do(t, guardtest.Call{Key: "k"}).Replayed() }, 10*time.Second, time.Millisecond)
 	require.EqualValues(t, 1, h.Runs.Load())

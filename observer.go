@@ -45,7 +45,7 @@ const (
 	EventLeaseLost EventKind = "lease-lost"
 	// EventOvertaken: another run took the key while this one went on, so that both may
 	// have had their effect; or an operator or a resolver has settled the key in between.
-	// Outcome and Status describe this run, and Digest its answer.
+	// Outcome describes this run; Status and Digest describe its answer if that was definite.
 	// The client is shown what is recorded and never an answer that contradicts it.
 	EventOvertaken EventKind = "overtaken"
 	// EventNested: a request met a second guard on the same store inside its own run, and
