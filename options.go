@@ -9,6 +9,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"example.com/idempotency/internal/token"
@@ -30,6 +31,7 @@ const (
 	maxTTL                = 10 * 365 * 24 * time.Hour
 	minRefusalStatus      = 400
 	maxRefusalStatus      = 499
+	maxRouteLen           = 64
 )
 
 // An Option changes a setting of a [Guard]; see [New] and [Guard.With]. A later option
@@ -58,6 +60,7 @@ type settings struct {
 	outcomeChosen                  bool // by WithOutcome
 	silence                        Outcome
 	recovery                       Recovery
+	route                          string
 	mismatchStatus                 int
 	errorWriter                    func(http.ResponseWriter, *http.Request, problem.Document)
 	policyURL                      string
@@ -130,6 +133,7 @@ func (s *settings) validate() error {
 	check(s.mismatchStatus >= minRefusalStatus && s.mismatchStatus <= maxRefusalStatus,
 		"WithMismatchStatus: %d is not a 4xx status", s.mismatchStatus)
 	check(s.errorWriter != nil, "WithErrorWriter: nil function")
+	check(len(s.route) <= maxRouteLen && isLabel(s.route), "WithRoute: %q is not a label of at most %d printable bytes", s.route, maxRouteLen)
 	if s.policyURL != "" {
 		u, err := url.Parse(s.policyURL)
 		check(err == nil && u.IsAbs() && u.Fragment == "", "WithPolicyURL: %q is not an absolute URL without fragment", s.policyURL)
@@ -354,6 +358,18 @@ func WithFailOpen(on bool) Option {
 // replays to everyone in the scope.
 func WithAuthorizeReplay(f func(r *http.Request, rec RecordInfo) error) Option {
 	return optionFunc(func(s *settings) { s.authorizeReplay = f })
+}
+
+// WithRoute names the route, for events, logs and operators: "POST /charges", for example, or
+// the name of a job of [Do]. The label has at most 64 bytes of printable ASCII. It must not
+// depend on the request, because metrics have a series for each. By default it is empty, and
+// the route is http.Request.Pattern.
+func WithRoute(label string) Option {
+	return optionFunc(func(s *settings) { s.route = label })
+}
+
+func isLabel(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
 // WithObserver adds a function that receives each [Event], for metrics and tracing. A
