@@ -190,9 +190,6 @@ type Record struct {
 	Attempt int
 	// Fingerprint is that of the first claim. It never changes.
 	Fingerprint Fingerprint
-	// Origin is the owner of the first claim: a random identity of the record that
-	// stays the same over all its attempts.
-	Origin Owner
 	// Lease is how much longer a claimed record is protected from takeover. It is zero
 	// in every other state.
 	Lease time.Duration

@@ -52,8 +52,8 @@ type memoryRecord struct {
 	lease     time.Duration
 	retention time.Duration
 	owner     Owner
-	origin    Owner
-	slot      int32 // where the record is
+	slot      int32    // where the record is
+	_         [16]byte // the rest of the third cache line
 }
 
 // A memoryRare is the part of a record that few records have.
@@ -75,7 +75,7 @@ type memoryStep struct {
 // insert adds a record that c has claimed.
 func (sh *memoryShard) insert(hash uint64, key string, c Claim, now int64) *memoryRecord {
 	r := sh.records.insert(hash, key)
-	r.fingerprint, r.origin, r.attempt = c.Fingerprint, c.Owner, 1
+	r.fingerprint, r.attempt = c.Fingerprint, 1
 	sh.queue.Push(r.slot, never) // where a new record mostly stays
 	r.grant(sh, c, now)
 	return r
@@ -157,7 +157,6 @@ func (r *memoryRecord) see(now int64) Record {
 		State:       r.state,
 		Attempt:     int(r.attempt),
 		Fingerprint: r.fingerprint,
-		Origin:      r.origin,
 		TTL:         time.Duration(r.expires - now),
 		Age:         time.Duration(now - r.touched),
 		Answer:      r.answer,

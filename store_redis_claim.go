@@ -62,7 +62,7 @@ func (s *RedisStore) Claim(ctx context.Context, key string, c Claim) (Record, er
 // redisRecord returns a record as it was read.
 func redisRecord(r redisproto.Record) Record {
 	return Record{
-		State: State(r.State), Mine: r.Mine, Attempt: r.Attempt, Fingerprint: r.Fingerprint, Origin: r.Origin,
+		State: State(r.State), Mine: r.Mine, Attempt: r.Attempt, Fingerprint: r.Fingerprint,
 		Lease: r.Lease, TTL: r.TTL, Age: r.Age, Answer: r.Answer, Steps: r.Steps,
 	}
 }

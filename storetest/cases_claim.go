@@ -26,7 +26,7 @@ func claimCases() []testCase {
 func claimNewKey(e *env) {
 	r := e.claim(key, alice)
 	e.mine(r, 1)
-	e.identity(r)
+	e.bound(r)
 	e.near("Lease", r.Lease, lease)
 	e.near("TTL", r.TTL, retention)
 	e.near("Age", r.Age, 0)
@@ -46,9 +46,6 @@ func claimRaceNew(e *env) {
 			e.mine(r, 1)
 		} else {
 			e.notMine(r, idempotency.StateClaimed, 1)
-		}
-		if r.Origin != records[0].Origin {
-			e.t.Errorf("two callers saw records of different origin")
 		}
 	}
 	if winners != 1 {
@@ -92,7 +89,7 @@ func (e *env) oneTakesOver(records []idempotency.Record) {
 		} else {
 			e.notMine(r, idempotency.StateClaimed, 2)
 		}
-		e.identity(r)
+		e.bound(r)
 	}
 	if winners != 1 {
 		e.t.Errorf("%d of %d callers hold the claim, want 1", winners, len(records))
@@ -145,7 +142,7 @@ func claimInFlight(e *env) {
 	e.advance(10 * time.Second)
 	r := e.claim(key, bob)
 	e.notMine(r, idempotency.StateClaimed, 1)
-	e.identity(r)
+	e.bound(r)
 	e.near("Lease", r.Lease, lease-10*time.Second)
 	e.near("TTL", r.TTL, retention-10*time.Second)
 	e.near("Age", r.Age, 10*time.Second)
@@ -158,8 +155,8 @@ func claimKeysApart(e *env) {
 	other := keyOf("another key")
 	r := e.claim(other, bob, mismatching)
 	e.mine(r, 1)
-	if r.Fingerprint != otherPayload || r.Origin != bob {
-		e.t.Errorf("the record of one key has the fingerprint or the origin of another")
+	if r.Fingerprint != otherPayload {
+		e.t.Errorf("the record of one key has the fingerprint of another")
 	}
 
 	e.ok("Complete", e.store.Complete(e.ctx, key, alice, completion("alice's")))

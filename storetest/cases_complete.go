@@ -33,7 +33,7 @@ func completeRecords(e *env) {
 	for _, o := range []idempotency.Owner{bob, carol, alice} {
 		r := e.claim(key, o)
 		e.answer(r, "answer")
-		e.identity(r)
+		e.bound(r)
 		if r.Attempt != 1 || r.Lease != 0 {
 			e.t.Errorf("record: got %s, want attempt 1 and no lease", show(r))
 		}

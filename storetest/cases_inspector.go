@@ -73,7 +73,7 @@ func getTells(e *env) {
 	e.advance(10 * time.Second)
 	r := e.get()
 	e.notMine(r, idempotency.StateClaimed, 1)
-	e.identity(r)
+	e.bound(r)
 	e.near("Lease", r.Lease, lease-10*time.Second)
 	e.near("TTL", r.TTL, retention-10*time.Second)
 	e.near("Age", r.Age, 10*time.Second)
@@ -86,7 +86,7 @@ func getTells(e *env) {
 	e.ok("Complete", e.complete(bob, "answer"))
 	r = e.get()
 	e.answer(r, "answer")
-	e.identity(r)
+	e.bound(r)
 	e.near("TTL", r.TTL, ttl)
 }
 
@@ -186,7 +186,7 @@ func resolveCompletes(e *env) {
 	e.ok("Resolve", i.Resolve(e.ctx, key, 1, resolution("resolved")))
 	r := e.claim(key, bob)
 	e.answer(r, "resolved")
-	e.identity(r)
+	e.bound(r)
 	e.near("TTL", r.TTL, ttl)
 }
 
@@ -203,7 +203,7 @@ func resolveReleases(e *env) {
 	e.notMine(e.get(), idempotency.StateReleased, 1)
 	r := e.claim(key, bob)
 	e.mine(r, 2)
-	e.identity(r)
+	e.bound(r)
 }
 
 // The process died and nobody has claimed since, so the stored record is not yet held: it

@@ -41,7 +41,7 @@ func leaseTakeover(e *env) {
 	e.advance(lease + margin)
 	r := e.claim(key, bob)
 	e.mine(r, 2)
-	e.identity(r)
+	e.bound(r)
 	e.near("Lease", r.Lease, lease)
 	e.near("TTL", r.TTL, retention)
 	e.near("Age", r.Age, 0)
@@ -77,11 +77,11 @@ func leaseAttempt(e *env) {
 		e.advance(lease + margin)
 		r := e.claim(key, bob)
 		e.mine(r, attempt)
-		e.identity(r)
+		e.bound(r)
 		e.ok("Release", e.store.Release(e.ctx, key, bob))
 		r = e.claim(key, carol)
 		e.mine(r, attempt+1)
-		e.identity(r)
+		e.bound(r)
 	}
 }
 
@@ -93,7 +93,7 @@ func leaseHoldByRecord(e *env) {
 	e.advance(lease + margin)
 	r := e.claim(key, bob)
 	e.notMine(r, idempotency.StateHeld, 1)
-	e.identity(r)
+	e.bound(r)
 	if r.Lease != 0 {
 		e.t.Errorf("Lease: got %v of a held record, want 0", r.Lease)
 	}

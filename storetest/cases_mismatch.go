@@ -24,7 +24,7 @@ func (e *env) mismatch(s idempotency.State, attempt int, edits ...func(*idempote
 	e.t.Helper()
 	r := e.claim(key, carol, append(edits, mismatching)...)
 	e.notMine(r, s, attempt)
-	e.identity(r)
+	e.bound(r)
 }
 
 // The lease ends when it would have ended anyway, and the owner keeps the claim.
@@ -44,13 +44,13 @@ func mismatchLapsed(e *env) {
 	e.advance(lease + margin)
 	r := e.claim(key, carol, mismatching)
 	e.notMine(r, idempotency.StateClaimed, 1)
-	e.identity(r)
+	e.bound(r)
 	if r.Lease > 0 {
 		e.t.Errorf("Lease: got %v of a lapsed claim", r.Lease)
 	}
 	r = e.claim(key, bob)
 	e.mine(r, 2)
-	e.identity(r)
+	e.bound(r)
 }
 
 func mismatchLapsedHolding(e *env) {

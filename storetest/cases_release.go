@@ -25,7 +25,7 @@ func releaseNext(e *env) {
 	e.ok("Release", e.store.Release(e.ctx, key, alice))
 	r := e.claim(key, bob)
 	e.mine(r, 2)
-	e.identity(r)
+	e.bound(r)
 	e.near("Lease", r.Lease, lease)
 }
 
@@ -88,7 +88,7 @@ func releaseRetention(e *env) {
 	e.mismatch(idempotency.StateReleased, 1)
 	r := e.claim(key, bob)
 	e.mine(r, 2)
-	e.identity(r)
+	e.bound(r)
 }
 
 // Nothing has happened, but the store was away when the run said so. Meanwhile another request
@@ -103,7 +103,7 @@ func releaseHeldByLapse(e *env) {
 	e.ok("repeated Release", e.store.Release(e.ctx, key, alice))
 	r := e.claim(key, bob, holding)
 	e.mine(r, 2)
-	e.identity(r)
+	e.bound(r)
 
 	other := keyOf("other key")
 	e.mine(e.claim(other, alice), 1)
@@ -142,7 +142,7 @@ func holdBlocks(e *env) {
 	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
 	r := e.claim(key, bob)
 	e.notMine(r, idempotency.StateHeld, 1)
-	e.identity(r)
+	e.bound(r)
 	e.near("Age", r.Age, 0)
 	if r.Lease != 0 {
 		e.t.Errorf("Lease: got %v of a held record, want 0", r.Lease)

@@ -25,6 +25,7 @@ type naiveRecord struct {
 	idempotency.Record // Mine, Lease, TTL and Age are filled in by see.
 
 	owner     idempotency.Owner
+	first     idempotency.Owner // the owner of the first claim
 	lease     time.Duration
 	retention time.Duration
 	hold      bool
@@ -224,7 +225,7 @@ func (s *naiveStore) insert(key string, c idempotency.Claim) idempotency.Record 
 		key = ""
 	}
 	r := &naiveRecord{}
-	r.Attempt, r.Fingerprint, r.Origin = 1, c.Fingerprint, c.Owner
+	r.Attempt, r.Fingerprint, r.first = 1, c.Fingerprint, c.Owner
 	if old := s.records[key]; old != nil && s.is("steps outlive their record") {
 		r.Steps = old.Steps
 	}
@@ -243,9 +244,6 @@ func (s *naiveStore) takeOver(r *naiveRecord, c idempotency.Claim) idempotency.R
 	released := r.State == idempotency.StateReleased
 	if !s.is("the attempt is constant") && (!s.is("a release does not count as an attempt") || !released) {
 		r.Attempt++
-	}
-	if s.is("takeover changes the origin") {
-		r.Origin = c.Owner
 	}
 	if s.is("takeover forgets the steps") && !released || s.is("a release forgets the steps") && released {
 		r.Steps = nil
@@ -300,7 +298,7 @@ func (s *naiveStore) owned(ctx context.Context, method, key string, o idempotenc
 		}
 	}
 	trusted := s.is(method+" does not look at the owner") ||
-		s.is(method+" trusts an owner of the past") && r.Origin == o
+		s.is(method+" trusts an owner of the past") && r.first == o
 	if r.owner != o && !trusted {
 		return nil, idempotency.ErrNotOwner
 	}

@@ -36,7 +36,6 @@ var brokenStores = []struct{ bug, caughtBy string }{
 
 	{"takeover a moment early", "Lease/protects until its end"},
 	{"the lease is the retention", "Lease/a lapsed claim is taken over"},
-	{"takeover changes the origin", "Lease/a lapsed claim is taken over"},
 	{"a takeover keeps the old durations", "Lease/each claim brings its own durations"},
 	{"the attempt is constant", "Lease/attempt rises over lapse and release"},
 	{"a release does not count as an attempt", "Lease/attempt rises over lapse and release"},

@@ -87,11 +87,6 @@ var bugs = []bug{
 			e.next.steps = steps{}
 		}
 	}},
-	{name: "a takeover changes the origin", after: func(q *question, e *ending) {
-		if e.mine {
-			e.next.origin = q.c.owner
-		}
-	}},
 	{name: "a lapsed claim is never held", before: func(q *question) {
 		q.r.hold, q.c.claim.Hold = false, false
 	}},

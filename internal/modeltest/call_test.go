@@ -51,7 +51,6 @@ type reply struct {
 	mine        bool
 	attempt     int
 	fingerprint idempotency.Fingerprint
-	origin      idempotency.Owner
 	lease       time.Duration
 	ttl         time.Duration
 	age         time.Duration
@@ -103,7 +102,7 @@ func newReply(r idempotency.Record, err error) reply {
 		return reply{lost: true}
 	}
 	return reply{
-		state: r.State, mine: r.Mine, attempt: r.Attempt, fingerprint: r.Fingerprint, origin: r.Origin,
+		state: r.State, mine: r.Mine, attempt: r.Attempt, fingerprint: r.Fingerprint,
 		lease: r.Lease, ttl: r.TTL, age: r.Age, answer: string(r.Answer), steps: stepsOf(r.Steps),
 	}
 }
@@ -163,14 +162,14 @@ func (got reply) String() string {
 	if got.mine {
 		s = "mine"
 	}
-	return s + fmt.Sprintf(" attempt=%d fingerprint=%x origin=%x lease=%v ttl=%v age=%v answer=%.9q steps=%q",
-		got.attempt, got.fingerprint[:1], got.origin[:2], got.lease, got.ttl, got.age, got.answer, got.steps)
+	return s + fmt.Sprintf(" attempt=%d fingerprint=%x lease=%v ttl=%v age=%v answer=%.9q steps=%q",
+		got.attempt, got.fingerprint[:1], got.lease, got.ttl, got.age, got.answer, got.steps)
 }
 
 func (r record) String() string {
 	if r == (record{}) {
 		return "absent"
 	}
-	return fmt.Sprintf("%v attempt=%d owner=%x origin=%x fingerprint=%x hold=%t byHand=%t kept=%v answer=%.9q steps=%q",
-		r.state, r.attempt, r.owner[:2], r.origin[:2], r.fingerprint[:1], r.hold, r.byHand, r.kept, r.answer, r.steps)
+	return fmt.Sprintf("%v attempt=%d owner=%x fingerprint=%x hold=%t byHand=%t kept=%v answer=%.9q steps=%q",
+		r.state, r.attempt, r.owner[:2], r.fingerprint[:1], r.hold, r.byHand, r.kept, r.answer, r.steps)
 }

@@ -15,7 +15,6 @@ type record struct {
 	attempt     int
 	fingerprint idempotency.Fingerprint
 	owner       idempotency.Owner // zero if it was settled by hand
-	origin      idempotency.Owner
 	hold        bool
 	holdEnds    bool
 	byHand      bool // settled by Resolve
@@ -108,10 +107,10 @@ func (r record) unanswered() time.Duration {
 }
 
 func (r record) claim(c idempotency.Claim, lapsed bool) []ending {
-	grant := func(attempt int, origin idempotency.Owner) ending {
+	grant := func(attempt int) ending {
 		next := record{
 			state: idempotency.StateClaimed, attempt: attempt, fingerprint: c.Fingerprint,
-			owner: c.Owner, origin: origin, hold: c.Hold, holdEnds: c.HoldEnds,
+			owner: c.Owner, hold: c.Hold, holdEnds: c.HoldEnds,
 			lease: c.Lease, retention: c.Retention, steps: r.steps,
 		}
 		next.kept = next.unanswered()
@@ -121,14 +120,14 @@ func (r record) claim(c idempotency.Claim, lapsed bool) []ending {
 	own := r.owner == c.Owner
 	switch {
 	case r == (record{}):
-		return []ending{grant(1, c.Owner)}
+		return []ending{grant(1)}
 	case r.fingerprint != c.Fingerprint:
 		return []ending{asItIs}
 	case r.state == idempotency.StateClaimed && own:
-		return []ending{grant(r.attempt, r.origin)}
+		return []ending{grant(r.attempt)}
 	case r.state == idempotency.StateReleased && own && r.byHand:
 		// A store may have forgotten the owner that an operator has decided about.
-		return []ending{asItIs, grant(r.attempt+1, r.origin)}
+		return []ending{asItIs, grant(r.attempt + 1)}
 	case lapsed && (r.hold || c.Hold):
 		r.state, r.byLapse = idempotency.StateHeld, true
 		if !r.holdEnds {
@@ -136,7 +135,7 @@ func (r record) claim(c idempotency.Claim, lapsed bool) []ending {
 		}
 		return []ending{{next: r, sees: true}}
 	case lapsed, r.state == idempotency.StateReleased && !own:
-		return []ending{grant(r.attempt+1, r.origin)}
+		return []ending{grant(r.attempt + 1)}
 	}
 	return []ending{asItIs}
 }
@@ -231,7 +230,7 @@ func (e ending) reply(c call, passed time.Duration, lapsed bool) reply {
 		passed, lapsed = 0, false
 	}
 	got := reply{
-		state: r.state, mine: e.mine, attempt: r.attempt, fingerprint: r.fingerprint, origin: r.origin,
+		state: r.state, mine: e.mine, attempt: r.attempt, fingerprint: r.fingerprint,
 		ttl: r.kept - passed, age: passed, answer: r.answer,
 	}
 	if r.kept == never {

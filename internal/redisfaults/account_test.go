@@ -150,6 +150,8 @@ func exerciseAccount(t *testing.T, client redis.UniversalClient) error {
 	c = guardtest.RedisClaim()
 	claim(c)
 	try(s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
+	// Without this command a large answer goes through the script, and no error says so.
+	try(client.HSetNX(ctx, "idem:"+key, "r:", "large").Err())
 	claim(waiting)
 	_, err = s.Get(ctx, key)
 	try(err)

@@ -16,8 +16,8 @@ const (
 	Held
 )
 
-// A Header is what the field m of a record says: everything but the answer, the steps
-// and the first owner. lua/record.lua describes its stored form.
+// A Header is what the field m of a record says: everything but the answer and the steps.
+// lua/record.lua describes its stored form.
 type Header struct {
 	State       byte
 	Hold        bool // the claim becomes held when its lease ends
@@ -150,14 +150,12 @@ func parseHeader(s string) (Header, error) {
 	return h, nil
 }
 
-// record returns what the header says about a record that expires in ttl. origin is the
-// field of that name. It is empty as long as the header tells the first owner.
-func (h *Header) record(ttl time.Duration, origin string) (Record, error) {
+// record returns what the header says about a record that expires in ttl.
+func (h *Header) record(ttl time.Duration) Record {
 	r := Record{
 		State:       h.State,
 		Attempt:     int(h.Attempt),
 		Fingerprint: h.Fingerprint,
-		Origin:      h.Owner,
 		TTL:         ttl,
 		// If the server's clock was set back, ttl is above the lifetime.
 		Age: max(h.expiry()-ttl, 0),
@@ -165,16 +163,10 @@ func (h *Header) record(ttl time.Duration, origin string) (Record, error) {
 	if h.endless() {
 		r.TTL = Forever
 	}
-	switch {
-	case len(origin) == len(r.Origin):
-		r.Origin = [16]byte([]byte(origin))
-	case origin != "" || h.Attempt != 1:
-		return Record{}, damagef("origin of %d bytes", len(origin))
-	}
 	if h.State == Claimed {
 		r.Lease = max(h.Lease-r.Age, 0)
 	}
-	return r, nil
+	return r
 }
 
 // holdLapsed reports a lapsed claim that says hold as held. The script that claims writes

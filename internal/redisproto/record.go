@@ -16,7 +16,6 @@ type Record struct {
 	Mine        bool
 	Attempt     int
 	Fingerprint [32]byte
-	Origin      [16]byte
 	Lease       time.Duration
 	TTL         time.Duration
 	Age         time.Duration
@@ -31,9 +30,9 @@ func (h *Header) ParseClaim(reply []string) (r Record, detached string, err erro
 		if reply[1] != string(h.Owner[:]) {
 			return r, "", errors.New("the reply belongs to another claim")
 		}
-		r, err = h.record(h.expiry(), "")
+		r = h.record(h.expiry())
 		r.Mine = true
-		return r, "", err
+		return r, "", nil
 	}
 	if len(reply) < 3 {
 		return r, "", fmt.Errorf("the reply to a claim has %d values", len(reply))
@@ -46,9 +45,7 @@ func (h *Header) ParseClaim(reply []string) (r Record, detached string, err erro
 	if err != nil {
 		return r, "", err
 	}
-	if r, err = found.record(ttl, reply[2]); err != nil {
-		return r, "", err
-	}
+	r = found.record(ttl)
 	if r.Fingerprint != h.Fingerprint {
 		found.holdLapsed(&r)
 		return r, "", nil
@@ -56,13 +53,13 @@ func (h *Header) ParseClaim(reply []string) (r Record, detached string, err erro
 	switch {
 	case found.State == Completed && found.Detached:
 		detached = AnswerField(found.Owner)
-	case found.State == Completed && len(reply) > 3:
-		r.Answer = []byte(reply[3])
+	case found.State == Completed:
+		r.Answer = []byte(reply[2])
 	case found.State == Claimed && found.Owner == h.Owner:
 		r.Mine = true
-		for i := 5; i < len(reply); i += 2 {
+		for i := 4; i < len(reply); i += 2 {
 			if r.Steps == nil {
-				r.Steps = make(map[string][]byte, (len(reply)-4)/2)
+				r.Steps = make(map[string][]byte, (len(reply)-3)/2)
 			}
 			r.Steps[reply[i-1]] = []byte(reply[i])
 		}
@@ -82,7 +79,7 @@ func parseTTL(s string) (time.Duration, error) {
 
 // ParseRecord reads a whole record, given what is left of its expiry and all its fields.
 func ParseRecord(ttl time.Duration, fields map[string]string) (Record, error) {
-	h, r, err := parse(ttl, fields[FieldHeader], fields[FieldOrigin])
+	h, r, err := parse(ttl, fields[FieldHeader])
 	if err != nil {
 		return Record{}, err
 	}
@@ -112,13 +109,13 @@ func ParseRecord(ttl time.Duration, fields map[string]string) (Record, error) {
 const MissingAnswer Damage = "answer is missing"
 
 // ParseSummary reads a record without its answer and its steps, given what is left of its
-// expiry and the fields [FieldHeader] and [FieldOrigin].
-func ParseSummary(ttl time.Duration, header, origin string) (Record, error) {
-	_, r, err := parse(ttl, header, origin)
+// expiry and the field [FieldHeader].
+func ParseSummary(ttl time.Duration, header string) (Record, error) {
+	_, r, err := parse(ttl, header)
 	return r, err
 }
 
-func parse(ttl time.Duration, header, origin string) (Header, Record, error) {
+func parse(ttl time.Duration, header string) (Header, Record, error) {
 	h, err := parseHeader(header)
 	if err != nil {
 		return Header{}, Record{}, err
@@ -126,10 +123,7 @@ func parse(ttl time.Duration, header, origin string) (Header, Record, error) {
 	if ttl < 0 {
 		return Header{}, Record{}, Damage("record does not expire")
 	}
-	r, err := h.record(ttl, origin)
-	if err != nil {
-		return Header{}, Record{}, err
-	}
+	r := h.record(ttl)
 	h.holdLapsed(&r)
 	return h, r, nil
 }

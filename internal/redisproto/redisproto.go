@@ -21,10 +21,9 @@ func damagef(format string, args ...any) error { return Damage(fmt.Sprintf(forma
 // a [Damage]: the record is sound, and a process with the newer version can read it.
 var ErrNewer = errors.New("record was written by a newer version of this package")
 
-// The names of the fields of a record that are read on their own.
 const (
+	// FieldHeader is the name of the field that is read on its own.
 	FieldHeader = "m"
-	FieldOrigin = "o"
 
 	fieldAnswer = "r"
 	fieldStep   = "s:" // and the name of the step

@@ -6,9 +6,8 @@
 -- ARGV[3]  1 if the caller will wait for the record to settle
 --
 -- Returns a list of strings. For a new record: the expiry in ms, and the owner. For any
--- other record: the expiry in ms, the header as it is now, the owner of the first claim
--- (empty while the header tells it), and the answer. If the caller holds the claim, the
--- names and values of the steps follow in turn.
+-- other record: the expiry in ms, the header as it is now, and the answer or an empty
+-- string. If the caller holds the claim, the names and values of the steps follow in turn.
 --
 -- The state and the owner in the header tell whose claim it is. The owner of a new record
 -- is returned so that a reply that was read off the wrong connection starts no run.
@@ -23,14 +22,14 @@ if ttl == -2 then
   return {ARGV[2], claim:sub(49)}
 end
 
-local rec = redis.call('HMGET', key, 'm', 'o', 'r', 'w')
-local m, origin = rec[1] or '', rec[2] or ''
+local rec = redis.call('HMGET', key, 'm', 'r', 'w')
+local m = rec[1] or ''
 if ttl < 0 or not readable(m) or m:sub(17, 48) ~= claim:sub(17, 48) then
-  return {ttl, m, origin}
+  return {ttl, m, ''}
 end
 local attempt = uint(m, 4, 7)
-if origin == '' and attempt ~= 1 then
-  return {ttl, m, origin} -- damaged: the caller reports it
+if attempt == 0 then
+  return {ttl, m, ''} -- damaged: the caller reports it
 end
 
 -- If the expiry is beyond the lifetime, the clock was set back, or this server was promoted
@@ -41,8 +40,8 @@ if ttl > lifetime(m) then
   redis.call('PEXPIRE', key, ttl)
 end
 
-local function mine(expiry, header, first)
-  local reply = {expiry, header, first, ''}
+local function mine(expiry, header)
+  local reply = {expiry, header, ''}
   local fields = redis.call('HGETALL', key)
   for i = 1, #fields, 2 do
     if fields[i]:sub(1, 2) == 's:' then
@@ -60,14 +59,14 @@ if state == CLAIMED then
     -- a write to wait for.
     ttl = lifetime(m)
     redis.call('PEXPIRE', key, ttl)
-    return mine(ttl, m, origin)
+    return mine(ttl, m)
   end
   if live(m, ttl) then
-    if ARGV[3] == '1' and not rec[4] then
+    if ARGV[3] == '1' and not rec[3] then
       touch(key, ttl)
       redis.call('HSET', key, 'w', '')
     end
-    return {ttl, m, origin}
+    return {ttl, m, ''}
   end
   if m:byte(3) % 2 == 1 or claim:byte(3) % 2 == 1 then
     local age = lifetime(m) - ttl
@@ -75,11 +74,11 @@ if state == CLAIMED then
     ttl = lifetime(m) - age -- later than before if the record has become endless
     touch(key, ttl)
     redis.call('HSET', key, 'm', m)
-    return {ttl, m, origin}
+    return {ttl, m, ''}
   end
 elseif state ~= RELEASED or own then
   -- An owner that has released its claim does not get it back.
-  return {ttl, m, origin, rec[3] or ''}
+  return {ttl, m, rec[2] or ''}
 end
 
 attempt = attempt + 1
@@ -88,8 +87,4 @@ local header = claim:sub(1, 3) .. string.char(
   math.floor(attempt / 256) % 256, attempt % 256) .. claim:sub(8)
 redis.call('PEXPIRE', key, ARGV[2])
 redis.call('HSET', key, 'm', header)
-if origin == '' then
-  origin = m:sub(49)
-  redis.call('HSET', key, 'o', origin)
-end
-return mine(ARGV[2], header, origin)
+return mine(ARGV[2], header)

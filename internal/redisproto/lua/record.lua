@@ -2,7 +2,6 @@
 --
 -- A record is one hash. Its fields:
 --   m           the header: 64 bytes, so that Redis keeps a small record as a listpack
---   o           the owner of the first claim, written when m no longer tells it
 --   w           exists while somebody waits for the record to settle
 --   r           the answer, or r:<owner> if it did not travel through a script
 --   s:<name>    the value of a step

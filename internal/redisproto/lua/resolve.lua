@@ -33,13 +33,12 @@ if was ~= HELD and not (was == CLAIMED and m:byte(3) % 2 == 1 and not live(m, tt
   return 0
 end
 
-local owner, span = m:sub(49), ARGV[4]
+local span = ARGV[4]
 if span == '' then
   span = m:sub(12, 16)
 end
 m = m:sub(1, 1) .. string.char(state, m:byte(3) % 8) .. m:sub(4, 11) .. span .. m:sub(17, 48) .. nobody
 redis.call('PEXPIRE', key, lifetime(m))
-redis.call('HSETNX', key, 'o', owner)
 redis.call('HSET', key, 'm', m)
 if state == COMPLETED then
   redis.call('HSET', key, 'r', ARGV[5])
