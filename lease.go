@@ -17,6 +17,7 @@ type lease struct {
 
 	mu       sync.Mutex
 	renewer  *renewer
+	owner    Owner // under which it is renewed: the claim's, or that of a claim made later
 	run      *runContext
 	sure     time.Time // until then the claim is ours by the local clock
 	failures int       // of renewals, in a row
@@ -72,16 +73,17 @@ func (l *lease) margin() time.Duration { return l.claim.Lease - l.claim.Lease/10
 func (l *lease) keep(run *runContext) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.run = run
+	l.run, l.owner = run, l.claim.Owner
 	l.renewer = l.core.newRenewer(l)
 	l.renewer.timer.Reset(l.claim.Lease / renewalsPerLease)
 }
 
-// resume starts the renewals again, after the claim was lost and granted again by a claim
-// that was sent at that time.
-func (l *lease) resume(sent time.Time) {
+// resume starts the renewals again, after the claim was lost and granted to the new owner by a
+// claim that was sent at that time.
+func (l *lease) resume(owner Owner, sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.owner = owner
 	l.lost, l.sure = false, sent.Add(l.margin())
 	if l.renewer != nil { // it may have fired just now, for the claim that was lost
 		l.core.freeRenewer(l.renewer)
@@ -172,8 +174,8 @@ func (l *lease) renew(r *renewer) {
 
 	sent := time.Now()
 	err := errStoreTimeout
-	if timeout := l.renewalTimeout(sent); timeout > 0 {
-		err = l.requestRenewal(l.claim.Owner, timeout)
+	if owner, timeout := l.nextRenewal(sent); timeout > 0 {
+		err = l.requestRenewal(owner, timeout)
 	}
 
 	l.mu.Lock()
@@ -212,18 +214,18 @@ func (l *lease) renew(r *renewer) {
 	}
 }
 
-// renewalTimeout bounds a renewal. It is not positive when it is too late for one: a run
-// whose renewals fail must be told at the moment its claim is no longer sure, even while a
-// call hangs. A first renewal that comes late, because the process was paused, may still
-// find the claim in place.
-func (l *lease) renewalTimeout(now time.Time) time.Duration {
+// nextRenewal returns who renews, and how long that may take. The timeout is not positive when
+// it is too late: a run whose renewals fail must be told at the moment its claim is no longer
+// sure, even while a call hangs. A first renewal that comes late, because the process was
+// paused, may still find the claim in place.
+func (l *lease) nextRenewal(now time.Time) (owner Owner, timeout time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	left := l.sure.Sub(now)
 	if l.lost || left <= 0 && l.failures == 0 {
-		return l.timeout()
+		return l.owner, l.timeout()
 	}
-	return min(l.timeout(), left)
+	return l.owner, min(l.timeout(), left)
 }
 
 // timeout bounds a single store call. It is at most a third of the lease, so that a call

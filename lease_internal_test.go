@@ -24,7 +24,7 @@ func TestRenewalThatHasJustFiredIsOfThePast(t *testing.T) {
 			require.NoError(t, err)
 			l.keep(new(runContext))
 			time.Sleep(l.claim.Lease / renewalsPerLease)
-			l.resume(time.Now())
+			l.resume(l.claim.Owner, time.Now())
 			require.True(t, l.end())
 		}
 		synctest.Wait()
@@ -45,7 +45,7 @@ func TestRefusalOfAnEarlierRenewalIsOfThePast(t *testing.T) {
 		require.NoError(t, err)
 		l.keep(new(runContext))
 		time.Sleep(l.claim.Lease / renewalsPerLease)
-		l.resume(time.Now())
+		l.resume(l.claim.Owner, time.Now())
 		store.result <- ErrNotOwner
 		synctest.Wait()
 		require.False(t, l.isLost())

@@ -121,7 +121,7 @@ func (u *run) unknown() verdict {
 // settle brings the verdict to the store, and reports the run.
 func (u *run) settle(t task, v verdict) ending {
 	duration := time.Since(u.start)
-	s := settlement{lease: u.lease, verdict: v}
+	s := settlement{lease: u.lease, verdict: v, owner: u.lease.claim.Owner}
 	e := s.settle()
 	if len(u.guard.set.observers) > 0 {
 		event := Event{Kind: EventRun, Outcome: v.outcome, Duration: duration}

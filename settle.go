@@ -54,7 +54,8 @@ var (
 type settlement struct {
 	lease   *lease
 	verdict verdict
-	failed  bool // the store has failed to take the verdict so far
+	owner   Owner // under which the run is settled
+	failed  bool  // the store has failed to take the verdict so far
 	// displaced says that the claim was lost. Then a refusal looks at the record before each
 	// try: the claim may be ours again by a call whose reply was lost.
 	displaced bool
@@ -66,7 +67,7 @@ type settlement struct {
 
 // giveBack gives up a claim under which nothing has run.
 func (l *lease) giveBack() {
-	s := settlement{lease: l, verdict: verdict{outcome: NotExecuted}}
+	s := settlement{lease: l, verdict: verdict{outcome: NotExecuted}, owner: l.claim.Owner}
 	s.settle()
 }
 
@@ -129,6 +130,7 @@ func (s *settlement) try(timeout time.Duration) (ending, error) {
 		}
 		if !s.displaced {
 			s.displaced = true
+			s.owner = newOwner()
 			s.reportLoss()
 		}
 	}
@@ -208,26 +210,30 @@ func (s *settlement) reportOvertaken() {
 
 // conclude makes the store call that the verdict stands for.
 func (s *settlement) conclude(timeout time.Duration) error {
-	owner := s.lease.claim.Owner
 	switch {
 	case s.verdict.outcome == Final:
-		return s.lease.complete(owner, s.verdict.answer, timeout)
+		return s.lease.complete(s.owner, s.verdict.answer, timeout)
 	case s.verdict.lasting():
-		return s.lease.hold(owner, timeout)
+		return s.lease.hold(s.owner, timeout)
 	default:
-		return s.lease.release(owner, timeout)
+		return s.lease.release(s.owner, timeout)
 	}
 }
 
 // reclaim asks for the claim again. It is granted if the record is gone, because the store
 // lost it or its retention ended, or if it is free again, because the run that took over
-// ended without an answer. The owner is the same, so that a claim whose reply is lost does
-// not stand in the way of the next try. The lease is renewed again until the run is settled.
+// ended without an answer. The lease is renewed again until the run is settled.
+//
+// The claim has an owner of its own. A call of the first owner may still be on its way, and
+// its verdict may no longer be the one to record. All tries have the same new owner, so that
+// a claim whose reply is lost does not stand in the way of the next try.
 func (s *settlement) reclaim(timeout time.Duration) (Record, error) {
+	claim := s.lease.claim
+	claim.Owner = s.owner
 	sent := time.Now()
-	rec, err := s.lease.requestClaim(s.lease.claim, timeout)
+	rec, err := s.lease.requestClaim(claim, timeout)
 	if err == nil && rec.Mine {
-		s.lease.resume(sent)
+		s.lease.resume(s.owner, sent)
 	}
 	return rec, err
 }

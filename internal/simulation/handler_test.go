@@ -121,6 +121,9 @@ func (w *simulation) works(p *simProcess, r *simRun, d time.Duration, careful bo
 		case <-timer.C:
 		case <-p.dead:
 		case <-r.ctx.Done():
+		}
+		p.work(0) // of all that has happened, death comes first
+		if r.ctx.Err() != nil {
 			return false
 		}
 	} else {

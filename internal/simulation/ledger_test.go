@@ -33,10 +33,10 @@ func (w *simulation) deliver(q *simRequest, op, name string, o idempotency.Owner
 	if k.name == "" {
 		k.name = name
 	}
-	if q.owner == (idempotency.Owner{}) {
-		q.owner = o
+	if q.isNewOwner(o) && (len(q.owners) == 0 || len(q.owners) == 1 && q.displaced) {
+		q.owners = append(q.owners, o)
 	}
-	if k.name != name || q.owner != o {
+	if k.name != name || q.isNewOwner(o) {
 		w.failf(k.index, "%v goes by another name or owner", q)
 	}
 	rec, err := f(w.store)
@@ -50,7 +50,7 @@ func (w *simulation) deliver(q *simRequest, op, name string, o idempotency.Owner
 	if op == "complete" && err != nil {
 		w.seen[simStale]++
 	}
-	if settles := op == "complete" || op == "release" || op == "hold"; settles && q.run != nil {
+	if settles := op == "complete" || op == "release" || op == "hold"; settles {
 		q.settled = q.settled || err == nil
 		q.displaced = q.displaced || errors.Is(err, idempotency.ErrNotOwner)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -174,7 +175,7 @@ type simRequest struct {
 	calls   map[string]int  // of the store, by kind
 	astray  []time.Duration // when those were sent that a fault befell, in fair weather
 	copied  bool            // one was delivered twice
-	owner   idempotency.Owner
+	owners  []idempotency.Owner // its own, and the one under which it asks for a lost claim again
 	granted int // the attempt that the guard was told to have
 	run     *simRun
 	delayed bool // recording goes on in the background
@@ -185,6 +186,8 @@ type simRequest struct {
 type simRequestKey struct{}
 
 func requestOf(ctx context.Context) *simRequest { return ctx.Value(simRequestKey{}).(*simRequest) }
+
+func (q *simRequest) isNewOwner(o idempotency.Owner) bool { return !slices.Contains(q.owners, o) }
 
 func (q *simRequest) String() string { return fmt.Sprintf("c%d/%d/%d", q.client, q.op, q.try) }
 
@@ -265,8 +268,9 @@ func (w *simulation) send(q *simRequest) bool {
 	}()
 	select {
 	case r := <-answered:
-		// A process that dies says so to nobody: its connections are cut.
-		return !p.isDead() && w.answered(q, r.Reply, r.err)
+		// A process that dies says so to nobody: its connections are cut. Of an answer and the
+		// end of the client's patience at one instant, the latter counts.
+		return !p.isDead() && ctx.Err() == nil && w.answered(q, r.Reply, r.err)
 	case <-p.dead:
 	case <-ctx.Done():
 	}

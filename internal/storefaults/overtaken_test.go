@@ -127,6 +127,29 @@ func TestDisplacedRefusalAfterALostReply(t *testing.T) {
 	})
 }
 
+// A copy of the first completion is still on its way. It arrives when the overtaken run has
+// the claim back, and before that gives way. It is a call of an owner that has no claim.
+func TestLateCopyOfADisplacedRefusalIsNotRecorded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		first, second, done, wake := refusesOvertaken(t)
+		var arrives func() error
+		first.Store.On("complete", guardtest.First(1, func(_ context.Context, proceed func() error) error {
+			arrives = proceed
+			return proceed()
+		}))
+		first.Store.On("release", guardtest.First(1, func(_ context.Context, proceed func() error) error {
+			require.ErrorIs(t, arrives(), idempotency.ErrNotOwner)
+			return proceed()
+		}))
+		wake()
+		guardtest.RequireProblem(t, <-done, http.StatusConflict, problem.InFlight)
+		got := second.Do(t, guardtest.Call{Key: "k"})
+		require.False(t, got.Replayed())
+		require.Less(t, got.Status, 300)
+	})
+}
+
 // The overtaken run has the claim back, gives way, and the store goes away before the release
 // is acknowledged. Its client is still not shown the refusal.
 func TestRefusalThatGaveWayIsNotShown(t *testing.T) {
