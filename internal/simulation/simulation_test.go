@@ -51,8 +51,8 @@ func TestSimulation(t *testing.T) {
 // TestSimulationIsDeterministic is what a seed in a failure report is worth.
 func TestSimulationIsDeterministic(t *testing.T) {
 	t.Parallel()
-	first, _ := simSeeds(t, 0)
-	for seed := first; seed < first+10; seed++ {
+	first, seeds := simSeeds(t, 25)
+	for seed := first; seed < first+seeds; seed++ {
 		for _, mode := range []simMode{safety, liveness} {
 			once := simulate(t, seed, mode).story(everyKey)
 			again := simulate(t, seed, mode).story(everyKey)
