@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
@@ -31,6 +32,8 @@ type decision struct {
 	answer  response.Answer
 	attempt int
 	fields  *fieldSpace // memory of the answer's fields
+	// goodFor is how much longer the key is good, as far as the client is told: zero if not.
+	goodFor time.Duration
 	// admitted says that the request counts as work until it is answered.
 	admitted bool
 }
@@ -248,8 +251,10 @@ func (g *Guard) answerFrom(rec Record, r *http.Request, d *decision) {
 		g.answerRecorded(rec, r, d)
 	case rec.State == StateHeld:
 		d.refuse(problem.OutcomeUnknown)
+		d.goodFor = rec.TTL
 	default:
 		d.refuse(problem.InFlight)
+		d.goodFor = g.set.goodFor(rec)
 	}
 }
 
@@ -277,6 +282,7 @@ func (g *Guard) answerRecorded(rec Record, r *http.Request, d *decision) {
 			return
 		}
 	}
+	d.goodFor = rec.TTL
 	if a.Kind == response.KindNotKept {
 		d.refuse(problem.ResponseNotKept)
 		d.problem.OriginalStatus, d.problem.OriginalLocation = a.Status, a.Location()

@@ -30,7 +30,7 @@ func (g *Guard) runHandler(w http.ResponseWriter, r *http.Request, next http.Han
 	h.init(r.Context(), g, d.lease, g.set.clientCancel)
 	h.req = *r.WithContext(&h.ctx)
 	putBack(&h.req, &h.body, d.body)
-	h.rec.Init(w, r.Method, response.Settings{Echo: g.set.header, Limit: g.set.maxResponseLen, Drop: g.set.dropped}, h)
+	h.rec.Init(w, r.Method, response.Settings{Echo: g.set.header, Limit: g.set.maxResponseLen, Drop: g.set.drop}, h)
 	defer h.rec.DropBuffer()
 	v, e := h.perform(h)
 	h.respond(w, v, e)
@@ -90,6 +90,9 @@ func (h *handlerRun) respond(w http.ResponseWriter, v verdict, e ending) {
 		// Somebody else may have answered, or be about to.
 		h.rec.Yield()
 	default:
+		if g := h.guard; v.outcome == Final && e.fate == settled && g.set.tellsExpiry(g.set.ttl) {
+			h.rec.Tell(g.set.expiryField(g.set.ttl))
+		}
 		h.rec.Respond()
 	}
 }

@@ -55,7 +55,7 @@ type settings struct {
 	fingerprint                    FingerprintFunc
 	formerFingerprints             []FingerprintFunc
 	maxRequestBody, maxResponseLen int64
-	dropped                        []string
+	dropped, drop                  []string // by WithUnrecorded; and with the guard's own field
 	outcome                        func(int, http.Header) Outcome
 	outcomeChosen                  bool // by WithOutcome
 	silence                        Outcome
@@ -64,6 +64,7 @@ type settings struct {
 	mismatchStatus                 int
 	errorWriter                    func(http.ResponseWriter, *http.Request, problem.Document)
 	policyURL                      string
+	expiryHeader                   string
 	authorizeReplay                func(*http.Request, RecordInfo) error
 	observers                      []func(context.Context, Event)
 	logger                         *slog.Logger
@@ -95,6 +96,10 @@ func (s settings) with(opts []Option) (settings, error) {
 		if o != nil {
 			o.apply(&s)
 		}
+	}
+	s.drop = s.dropped
+	if s.expiryHeader != "" {
+		s.drop = append(slices.Clip(s.dropped), s.expiryHeader)
 	}
 	return s, s.validate()
 }
@@ -133,6 +138,8 @@ func (s *settings) validate() error {
 	check(s.mismatchStatus >= minRefusalStatus && s.mismatchStatus <= maxRefusalStatus,
 		"WithMismatchStatus: %d is not a 4xx status", s.mismatchStatus)
 	check(s.errorWriter != nil, "WithErrorWriter: nil function")
+	check(s.expiryHeader == "" || token.Is(s.expiryHeader) && s.expiryHeader != s.header && !slices.Contains(ownFields, s.expiryHeader),
+		"WithExpiryHeader: %q is not a field name, or one that the guard uses for something else", s.expiryHeader)
 	check(len(s.route) <= maxRouteLen && isLabel(s.route), "WithRoute: %q is not a label of at most %d printable bytes", s.route, maxRouteLen)
 	if s.policyURL != "" {
 		u, err := url.Parse(s.policyURL)
@@ -337,6 +344,19 @@ func WithErrorWriter(f func(w http.ResponseWriter, r *http.Request, p problem.Do
 // the type is about:blank.
 func WithPolicyURL(url string) Option {
 	return optionFunc(func(s *settings) { s.policyURL = url })
+}
+
+// WithExpiryHeader names the field in which answers say for how long the key is good, in whole
+// seconds: that long, a request with the key gets the recorded answer, or is refused, and does
+// not run as the first. [ExpiryHeader] is a good name. By default it is empty, and there is no
+// such field. It must not be the name of a field that the guard uses for something else.
+//
+// The field is in the answer of a run that is recorded before its answer is sent, in each replay,
+// and in the refusals in-flight, outcome-unknown and response-not-kept, unless the record has no
+// end. An answer that the handler flushes goes out before it is recorded, without the field. The
+// guard neither records nor replays a field of this name that a handler has set.
+func WithExpiryHeader(name string) Option {
+	return optionFunc(func(s *settings) { s.expiryHeader = textproto.CanonicalMIMEHeaderKey(name) })
 }
 
 // WithFailOpen says whether the handler, or the function of [Do], runs unprotected when

@@ -31,8 +31,12 @@ var invalidOptions = map[string][]idempotency.Option{
 	"WithRecovery:":        {idempotency.WithRecovery(7)},
 	"WithMismatchStatus:":  {idempotency.WithMismatchStatus(0), idempotency.WithMismatchStatus(399), idempotency.WithMismatchStatus(500)},
 	"WithErrorWriter:":     {idempotency.WithErrorWriter(nil)},
-	"WithRoute:":           {idempotency.WithRoute(strings.Repeat("x", 65)), idempotency.WithRoute("POST\n/charges"), idempotency.WithRoute("größe")},
-	"WithPolicyURL:":       {idempotency.WithPolicyURL("/keys"), idempotency.WithPolicyURL("https://api.example/keys#x"), idempotency.WithPolicyURL("https://%zz")},
+	"WithExpiryHeader:": {
+		idempotency.WithExpiryHeader("Good For"), idempotency.WithExpiryHeader("idempotency-key"),
+		idempotency.WithExpiryHeader("Retry-After"), idempotency.WithExpiryHeader("idempotency-error"),
+	},
+	"WithRoute:":     {idempotency.WithRoute(strings.Repeat("x", 65)), idempotency.WithRoute("POST\n/charges"), idempotency.WithRoute("größe")},
+	"WithPolicyURL:": {idempotency.WithPolicyURL("/keys"), idempotency.WithPolicyURL("https://api.example/keys#x"), idempotency.WithPolicyURL("https://%zz")},
 }
 
 func TestInvalidOptionsAreNamed(t *testing.T) {

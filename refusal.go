@@ -34,6 +34,7 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, d *decision) {
 	if p.Code.Retryable() {
 		h["Retry-After"] = retryAfterSeconds
 	}
+	g.set.setExpiry(h, d.goodFor)
 	p.Type = "about:blank"
 	if g.set.policyURL != "" {
 		p.Type = g.set.policyURL + "#" + string(p.Code)

@@ -14,6 +14,7 @@ func (g *Guard) sendReplay(w http.ResponseWriter, r *http.Request, d *decision) 
 			Kind: EventReplay, Method: r.Method, Pattern: r.Pattern, Attempt: d.attempt, Status: d.answer.Status,
 		})
 	}
+	g.set.addExpiry(&d.answer, d.goodFor)
 	d.answer.Send(w, r.Method)
 }
 

@@ -210,7 +210,7 @@ func (g *Guard) resolvedAnswer(res Resolution, fp Fingerprint) (*response.Answer
 	if _, ok := header["Content-Type"]; !ok && len(a.Body) > 0 && a.Kind == response.KindKept {
 		header.Set("Content-Type", http.DetectContentType(a.Body))
 	}
-	a.Header = response.Recorded(header, g.set.dropped)
+	a.Header = response.Recorded(header, g.set.drop)
 	if a.Size() > g.set.maxResponseLen {
 		return nil, fmt.Errorf("idempotency: Resolve: answer of %d bytes; WithMaxResponseBody allows %d", a.Size(), g.set.maxResponseLen)
 	}

@@ -95,7 +95,7 @@ func (r *rules) record(name string) bool {
 	name = textproto.CanonicalMIMEHeaderKey(name)
 	switch name {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
-		"Date", "Content-Length",
+		"Date", "Content-Length", "Idempotency-Ttl",
 		"Set-Cookie", "Set-Cookie2", "Authorization", "Www-Authenticate", "Authentication-Info",
 		"Proxy-Authenticate", "Proxy-Authorization", "Proxy-Authentication-Info",
 		"Access-Token", "Refresh-Token", "Dpop-Nonce", "Replay-Nonce",

@@ -163,6 +163,10 @@ func (rec *Recorder) Respond() {
 	}
 }
 
+// Tell adds a field that the client gets with this answer, in place of the handler's, and no
+// replay has. It has no effect once a part of the answer is out.
+func (rec *Recorder) Tell(f Field) { rec.diff.live = append(rec.diff.live, f) }
+
 // Yield leaves the answer to outer handlers, with the fields that the handler has set.
 func (rec *Recorder) Yield() { rec.setFields(rec.w.Header()) }
 
