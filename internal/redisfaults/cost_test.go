@@ -2,6 +2,7 @@ package redisfaults
 
 import (
 	"context"
+	"net/http"
 	"testing"
 	"time"
 
@@ -120,6 +121,40 @@ func TestRedisRecordIsCompact(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "listpack", server.Do(t, "OBJECT", "ENCODING", "idem:"+key))
 	require.Less(t, server.Do(t, "MEMORY", "USAGE", "idem:"+key), int64(250))
+}
+
+// A server needs at most 500 bytes for a record, and 1.3 times its stored answer. The answer is
+// stored as its body, its fields and a hundred bytes.
+func TestRedisMemoryOfARecord(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := guardtest.RedisClient(t, server.Addr)
+	g := guardtest.NewGuard(t, guardtest.RedisStore(t, client), idempotency.WithMaxResponseBody(2<<20))
+	for _, size := range []int{0, 200, 512, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 1 << 20} {
+		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Location", "/charges/ch_0123456789abcdef")
+			w.WriteHeader(http.StatusCreated)
+			_, _ = w.Write(make([]byte, size))
+		}))
+		server.Do(t, "FLUSHALL")
+		require.Equal(t, http.StatusCreated, guardtest.ServeRecorder(t, h).Do(t, guardtest.Call{Key: "k"}).Status)
+		names, err := client.Keys(t.Context(), "*").Result()
+		require.NoError(t, err)
+		require.Len(t, names, 1)
+		fields, err := client.HGetAll(t.Context(), names[0]).Result()
+		require.NoError(t, err)
+		var stored int
+		for name, value := range fields {
+			if name[0] == 'r' {
+				stored = len(value)
+			}
+		}
+		used := server.Do(t, "MEMORY", "USAGE", names[0]).(int64)
+		t.Logf("body %d bytes: stored %d, used %d", size, stored, used)
+		require.InDelta(t, size+120, stored, 80)
+		require.LessOrEqual(t, float64(used), 500+1.3*float64(stored))
+	}
 }
 
 // The budget is what the client library allocates for the same commands, plus a little.

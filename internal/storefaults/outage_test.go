@@ -1,10 +1,12 @@
 package storefaults
 
-// Outages that last longer than a lease, on routes where a lapsed claim holds its key.
+// Outages that last longer than a lease.
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -57,5 +59,77 @@ func TestOutageUnderHoldHoldsNothing(t *testing.T) {
 				}, guardtest.RedisPatience, 20*time.Millisecond, "a key is held of which nothing ever ran")
 			})
 		}
+	}
+}
+
+// A run ends while the store is away for longer than its lease. Its client has the answer.
+// The claim has lapsed when the store is back, and a retry that comes before the guard's next
+// try finds it. Under Rerun that retry runs as attempt 2, and its answer counts from then on:
+// docs/operations.md says so, and to choose the lease accordingly. Under Hold it is refused,
+// and the first answer is recorded all the same.
+func TestOutageLongerThanTheLease(t *testing.T) {
+	t.Parallel()
+	for recovery, want := range map[idempotency.Recovery]struct {
+		runs             int64
+		atOnce, recorded string
+	}{
+		idempotency.Rerun: {2, "charge 2", "charge 2"},
+		idempotency.Hold:  {1, "", "charge 1"},
+	} {
+		t.Run(recovery.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
+					time.Sleep(time.Second)
+					_, _ = fmt.Fprint(w, "charge ", run)
+				}}
+				shared, call := idempotency.NewMemoryStore(), guardtest.Call{Key: "k"}
+				a := guardtest.NewProcess(t, shared, h, idempotency.WithRecovery(recovery))
+				b := guardtest.NewProcess(t, shared, h, idempotency.WithRecovery(recovery))
+				done := a.Start(t, call)
+				synctest.Wait()
+				a.Store.Fail(guardtest.Refuse)
+				require.Equal(t, "charge 1", (<-done).Body)
+
+				time.Sleep(40 * time.Second)
+				got := b.Do(t, call) // the store is back, and a has not tried again yet
+				if want.atOnce == "" {
+					guardtest.RequireProblem(t, got, http.StatusConflict, problem.OutcomeUnknown)
+				} else {
+					require.Equal(t, want.atOnce, got.Body)
+				}
+				a.Store.Heal()
+				time.Sleep(2 * time.Second)
+				for _, p := range []*guardtest.Process{a, b} {
+					got := p.Do(t, call)
+					require.True(t, got.Replayed())
+					require.Equal(t, want.recorded, got.Body)
+				}
+				require.Equal(t, want.runs, h.Runs.Load())
+				require.Equal(t, want.runs > 1, a.Events.Count(idempotency.EventOvertaken) > 0)
+			})
+		})
+	}
+}
+
+// The context of a run ends between 17 and 27 s after the store has gone away, if the lease
+// is 30 s: a tenth of the lease before it would lapse, which depends on when it was renewed.
+func TestRunIsToldHowLongAfterTheStoreHasGone(t *testing.T) {
+	t.Parallel()
+	for begins, told := range map[time.Duration]time.Duration{
+		guardtest.LeaseTime/3 + time.Millisecond:   27*time.Second - time.Millisecond,
+		guardtest.LeaseTime*2/3 - time.Millisecond: 17*time.Second + time.Millisecond,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				start := time.Now()
+				<-r.Context().Done()
+				require.InDelta(t, begins+told, time.Since(start), float64(time.Millisecond))
+			}))
+			time.AfterFunc(begins, func() { p.Store.Fail(guardtest.Refuse) })
+			p.Do(t, guardtest.Call{Key: "k"})
+			p.Store.Heal()
+			require.NoError(t, p.Guard.Shutdown(t.Context()))
+		})
 	}
 }

@@ -1,0 +1,81 @@
+package redisfaults
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/problem"
+)
+
+// Records may be renamed to another prefix, or copied to another server, while no process
+// uses them: docs/operations.md says how. Answers, held keys, attempts and leases survive.
+func TestRedisRecordsMayBeRenamed(t *testing.T) {
+	t.Parallel()
+	for how, move := range map[string]func(t *testing.T, from, to redis.UniversalClient, name, newName string){
+		"RENAME": func(t *testing.T, from, _ redis.UniversalClient, name, newName string) {
+			t.Helper()
+			require.NoError(t, from.Rename(t.Context(), name, newName).Err())
+		},
+		"DUMP and RESTORE": func(t *testing.T, from, to redis.UniversalClient, name, newName string) {
+			t.Helper()
+			left := from.PTTL(t.Context(), name).Val()
+			dump := from.Dump(t.Context(), name).Val()
+			require.NoError(t, to.Restore(t.Context(), newName, left, dump).Err())
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			from := guardtest.RedisClient(t, redistest.Start(t).Addr)
+			to := from
+			if how != "RENAME" {
+				to = guardtest.RedisClient(t, redistest.Start(t).Addr)
+			}
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+				switch r.Header.Get("Idempotency-Key") {
+				case "held":
+					w.WriteHeader(http.StatusBadGateway)
+				case "large":
+					_, _ = w.Write(guardtest.LargeAnswer)
+				default:
+					_, _ = w.Write([]byte("small"))
+				}
+			}}
+			process := func(client redis.UniversalClient, prefix string) (*idempotency.RedisStore, *guardtest.Server) {
+				store := guardtest.RedisStore(t, client, idempotency.WithPrefix(prefix))
+				g := guardtest.NewGuard(t, store, idempotency.WithRecovery(idempotency.Hold))
+				return store, guardtest.ServeRecorder(t, g.Handler(h))
+			}
+			store, before := process(from, "old:")
+			small, large := before.Do(t, guardtest.Call{Key: "small"}), before.Do(t, guardtest.Call{Key: "large"})
+			before.Do(t, guardtest.Call{Key: "held"})
+			running, claim := guardtest.RedisKey(), guardtest.RedisClaim()
+			_, err := store.Claim(t.Context(), running, claim)
+			require.NoError(t, err)
+
+			names, err := from.Keys(t.Context(), "old:*").Result()
+			require.NoError(t, err)
+			require.Len(t, names, 4)
+			for _, name := range names {
+				move(t, from, to, name, "new:"+name[len("old:"):])
+			}
+
+			store, after := process(to, "new:")
+			guardtest.RequireReplay(t, small, after.Do(t, guardtest.Call{Key: "small"}))
+			guardtest.RequireReplay(t, large, after.Do(t, guardtest.Call{Key: "large"}))
+			guardtest.RequireProblem(t, after.Do(t, guardtest.Call{Key: "held"}), http.StatusConflict, problem.OutcomeUnknown)
+			require.EqualValues(t, 3, h.Runs.Load())
+			rec, err := store.Claim(t.Context(), running, guardtest.RedisClaim())
+			require.NoError(t, err)
+			require.Equal(t, idempotency.StateClaimed, rec.State)
+			require.False(t, rec.Mine)
+			require.InDelta(t, claim.Lease, rec.Lease, float64(5*time.Second))
+		})
+	}
+}
