@@ -7,12 +7,13 @@
 //
 //  1. One run at a time. At most one handler run holds the key.
 //  2. One answer. Once a run's answer is recorded, every request with that key and that
-//     payload gets that answer until the record expires: its handler's status, header, body
-//     and trailers, without the fields that belong to one connection, moment or client
-//     (hop-by-hop fields, Date, Set-Cookie, authentication and token fields, those of
+//     payload gets that answer or a refusal, until the record expires: its handler's status,
+//     header, body and trailers, without the fields that belong to one connection, moment or
+//     client (hop-by-hop fields, Date, Set-Cookie, authentication and token fields, those of
 //     [WithUnrecorded]). Of an answer above [WithMaxResponseBody] only the fact is recorded,
 //     and later requests are told so. A buffered answer is recorded before the client sees
-//     its first byte.
+//     its first byte, unless the store does not take it within two seconds: then the client
+//     has it first, and recording goes on.
 //  3. No silent second run. A handler runs again only when its previous run is known to
 //     have done nothing, or ended with no definite answer and the route's recovery
 //     policy says so; the new run knows that it is attempt 2 and which steps are
@@ -20,7 +21,7 @@
 //  4. No cross-talk. A record answers no other scope, key or payload.
 //
 // And its limit: no middleware can make an external effect exactly-once. A process that
-// dies between an effect and its record leaves an unknown outcome. For that there are
+// dies between an effect and its record leaves an unknown outcome. Three things help:
 // [Hold], under which a key is never run again by itself; steps with derived keys for
 // downstream calls ([Step], [DeriveKey]); and a unique constraint on [Operation.ID] in
 // your own database.
@@ -39,9 +40,19 @@
 // # Shutdown
 //
 // Call http.Server.Shutdown and [Guard.Shutdown] together, with one deadline. When both
-// have returned, close the store. The server lets requests in flight finish. The guard
-// refuses every further request that has a key, also where an answer is recorded. It ends the
-// waits for other runs, and returns when every run is recorded.
+// have returned, close the store. This function does both shutdowns:
+//
+//	func shutdown(server *http.Server, guard *idempotency.Guard) error {
+//		ctx, cancel := context.WithTimeout(context.Background(), 25*time.Second)
+//		defer cancel()
+//		recorded := make(chan error, 1)
+//		go func() { recorded <- guard.Shutdown(ctx) }()
+//		return errors.Join(server.Shutdown(ctx), <-recorded)
+//	}
+//
+// The server lets requests in flight finish. The guard refuses every further request that
+// has a key, also where an answer is recorded. It ends the waits for other runs, and returns
+// when every run is recorded.
 //
 // # Pitfalls
 //
@@ -54,8 +65,8 @@
 //     its TTL runs again.
 //   - A store that evicts records, or loses what it acknowledged, causes second runs. So
 //     does a handler that starts its effect in a goroutine and answers before it is done.
-//   - The client receives a flushed answer as the handler writes it, before the answer is
-//     recorded.
+//   - The client receives a flushed answer, and one above [WithMaxResponseBody], as the
+//     handler writes it, before it is recorded.
 //
 // # Words
 //

@@ -3,7 +3,6 @@ package idempotency_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -137,22 +136,6 @@ func ExampleGuard_With() {
 	// Output:
 	// 400 key-missing
 	// 201 charged
-}
-
-func ExampleGuard_Shutdown() {
-	guard := guardFor()
-	server := &http.Server{Handler: guard.Handler(http.HandlerFunc(charge))}
-
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	recorded := make(chan error, 1)
-	go func() { recorded <- guard.Shutdown(ctx) }()
-	fmt.Println(errors.Join(server.Shutdown(ctx), <-recorded))
-	// Now close the store.
-	send(server.Handler, "key-1", "{}")
-	// Output:
-	// <nil>
-	// 503 shutting-down
 }
 
 // An operator settles a held key after looking at what happened.

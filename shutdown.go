@@ -22,7 +22,8 @@ import (
 // [EventRecordingLost], and returns the context's error.
 //
 // Call http.Server.Shutdown and Guard.Shutdown together, with one deadline. When both have
-// returned, close the store. Shutdown may be called more than once.
+// returned, close the store. The example is a function for that. Shutdown may be called more
+// than once.
 func (g *Guard) Shutdown(ctx context.Context) error {
 	err := g.core.work.shutdown(ctx)
 	if err != nil {

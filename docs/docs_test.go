@@ -55,6 +55,30 @@ func TestGuaranteeIsStatedInTheSameWords(t *testing.T) {
 	require.Contains(t, plainWords(read(t, "docs/http.md")), strings.TrimSuffix(held, "."))
 }
 
+// A shutdown is shown with the same function wherever it is shown, and done with it wherever
+// an example listens.
+func TestShutdownIsShownInOneWay(t *testing.T) {
+	t.Parallel()
+	shown := "func shutdown(" + between(t, read(t, "example_shutdown_test.go"), "\nfunc shutdown(", "\n}\n") + "\n}\n"
+	require.Contains(t, strings.ReplaceAll(read(t, "doc.go"), "\n//\t", "\n"), shown)
+	for _, page := range []string{"README.md", "docs/operations.md"} {
+		require.Contains(t, read(t, page), shown, page)
+	}
+	listening := 0
+	err := fs.WalkDir(os.DirFS(root), "examples", func(path string, _ fs.DirEntry, err error) error {
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		if program := read(t, path); strings.Contains(program, "&http.Server{") {
+			listening++
+			require.Contains(t, program, shown, path)
+		}
+		return err
+	})
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, listening, 4)
+}
+
 // Every test and benchmark that a page names exists.
 func TestNamedTestsExist(t *testing.T) {
 	t.Parallel()

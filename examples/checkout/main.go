@@ -48,7 +48,11 @@ func runProvider(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("provider", flag.ExitOnError)
 	addr := flags.String("addr", "127.0.0.1:9090", "`address` to listen on")
 	_ = flags.Parse(args) // it exits on an error
-	return serve(ctx, *addr, newProvider(), func(context.Context) error { return nil })
+	return serve(ctx, *addr, newProvider(), func(server *http.Server) error {
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 25*time.Second)
+		defer cancel()
+		return server.Shutdown(grace)
+	})
 }
 
 type shopConfig struct {
@@ -106,12 +110,20 @@ func runShop(ctx context.Context, c shopConfig, store idempotency.Store, transpo
 	if err != nil {
 		return err
 	}
-	return serve(ctx, c.addr, s.routes(guard), guard.Shutdown)
+	return serve(ctx, c.addr, s.routes(guard), func(server *http.Server) error { return shutdown(server, guard) })
 }
 
-// serve prints its address and serves until ctx ends. Then it shuts server and guard down
-// together; the caller closes the store afterwards.
-func serve(ctx context.Context, addr string, h http.Handler, finish func(context.Context) error) error {
+// shutdown ends server and guard together. The caller closes the store afterwards.
+func shutdown(server *http.Server, guard *idempotency.Guard) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 25*time.Second)
+	defer cancel()
+	recorded := make(chan error, 1)
+	go func() { recorded <- guard.Shutdown(ctx) }()
+	return errors.Join(server.Shutdown(ctx), <-recorded)
+}
+
+// serve prints its address and serves until ctx ends. Then it calls finish.
+func serve(ctx context.Context, addr string, h http.Handler, finish func(*http.Server) error) error {
 	var listen net.ListenConfig
 	listener, err := listen.Listen(ctx, "tcp", addr)
 	if err != nil {
@@ -132,9 +144,5 @@ func serve(ctx context.Context, addr string, h http.Handler, finish func(context
 		return err
 	case <-ctx.Done():
 	}
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 25*time.Second)
-	defer cancel()
-	finished := make(chan error, 1)
-	go func() { finished <- finish(grace) }()
-	return errors.Join(server.Shutdown(grace), <-finished)
+	return finish(server)
 }

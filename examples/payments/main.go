@@ -82,19 +82,15 @@ func run(ctx context.Context, c config, out io.Writer) error {
 	return shutdown(server, guard)
 }
 
-// gracePeriod is shorter than the 30 seconds that orchestrators usually leave between
-// SIGTERM and SIGKILL.
-const gracePeriod = 25 * time.Second
-
-// shutdown shuts server and guard down together; the caller closes the store afterwards.
-// The server lets requests in flight finish. The guard refuses new keys on connections that
-// are still open, ends the waits for other runs, and returns when every run is recorded.
+// shutdown ends server and guard together. The 25 seconds are fewer than the 30 that
+// orchestrators usually leave between SIGTERM and SIGKILL. The caller closes the store
+// afterwards.
 func shutdown(server *http.Server, guard *idempotency.Guard) error {
-	ctx, cancel := context.WithTimeout(context.Background(), gracePeriod)
+	ctx, cancel := context.WithTimeout(context.Background(), 25*time.Second)
 	defer cancel()
-	guarded := make(chan error, 1)
-	go func() { guarded <- guard.Shutdown(ctx) }()
-	return errors.Join(server.Shutdown(ctx), <-guarded)
+	recorded := make(chan error, 1)
+	go func() { recorded <- guard.Shutdown(ctx) }()
+	return errors.Join(server.Shutdown(ctx), <-recorded)
 }
 
 // openStore returns the store and a function that closes it.

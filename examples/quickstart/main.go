@@ -1,5 +1,5 @@
-// Command quickstart is the smallest program that makes a route safe to retry and is fit
-// to be copied: it verifies its callers and bounds the time of each connection.
+// Command quickstart is the smallest program to copy that makes a route safe to retry: it
+// verifies its callers, bounds the time of each connection and shuts down in order.
 package main
 
 import (
@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"log"
 	"net/http"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"example.com/idempotency"
@@ -36,12 +38,30 @@ func main() {
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 		WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
 	}
-	log.Fatal(server.ListenAndServe())
+	stopped, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	done := make(chan error, 1)
+	go func() { <-stopped.Done(); done <- shutdown(server, guard) }()
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		log.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		log.Fatal(err)
+	}
+}
+
+// shutdown ends server and guard together. Close the store when it has returned.
+func shutdown(server *http.Server, guard *idempotency.Guard) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 25*time.Second)
+	defer cancel()
+	recorded := make(chan error, 1)
+	go func() { recorded <- guard.Shutdown(ctx) }()
+	return errors.Join(server.Shutdown(ctx), <-recorded)
 }
 
 type tenantKey struct{}
 
-// authenticate stands outside the guard, so that it verifies the caller of every replay too.
+// authenticate stands outside the guard and so verifies the caller of every replay too.
 func authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, token, _ := r.BasicAuth()

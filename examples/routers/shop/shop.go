@@ -10,15 +10,16 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"os/signal"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"example.com/idempotency"
 )
 
-// Serve serves the routes on the address of the flag -addr. Unlike a program in production,
-// it does not shut down in order; see examples/payments for that.
+// Serve serves the routes on the address of the flag -addr until a signal ends the program.
 func Serve(routes func(*idempotency.Guard) http.Handler) {
 	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
 	flag.Parse()
@@ -38,7 +39,25 @@ func Serve(routes func(*idempotency.Guard) http.Handler) {
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 	}
-	log.Fatal(server.Serve(listener))
+	stopped, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	done := make(chan error, 1)
+	go func() { <-stopped.Done(); done <- shutdown(server, guard) }()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		log.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		log.Fatal(err)
+	}
+}
+
+// shutdown ends server and guard together. Close the store when it has returned.
+func shutdown(server *http.Server, guard *idempotency.Guard) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 25*time.Second)
+	defer cancel()
+	recorded := make(chan error, 1)
+	go func() { recorded <- guard.Shutdown(ctx) }()
+	return errors.Join(server.Shutdown(ctx), <-recorded)
 }
 
 // NewGuard returns a guard whose scope is the caller.
