@@ -24,6 +24,8 @@ type claiming struct {
 	met bool
 	// lapses is when the lease ends of the run that was last seen in flight, unless it is renewed.
 	lapses time.Time
+	// waited is how long the request waited for another run.
+	waited time.Duration
 	// replyLost says that a claim was sent whose reply never came.
 	replyLost bool
 }
@@ -43,7 +45,9 @@ func (c *claiming) claim() (rec Record, err error) {
 		rec, err = c.ask(false)
 	}
 	if err == nil && set.wait > 0 && c.inFlight(rec) {
+		start := time.Now()
 		rec, err = c.await(rec)
+		c.waited = time.Since(start)
 	}
 	if err == nil && set.resolver != nil && rec.State == StateHeld && rec.Fingerprint == l.claim.Fingerprint &&
 		c.guard.resolveHeld(c.client, l) {

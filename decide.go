@@ -28,10 +28,14 @@ type decision struct {
 	// that it comes from, if it does.
 	problem refusal
 	cause   error
-	// answer is what is replayed, attempt the run that it is from.
-	answer  response.Answer
+	// answer is what is replayed.
+	answer response.Answer
+	// attempt and age are those of the record that the request is answered from.
 	attempt int
-	fields  *fieldSpace // memory of the answer's fields
+	age     time.Duration
+	// waited is how long the request waited for another run.
+	waited time.Duration
+	fields *fieldSpace // memory of the answer's fields
 	// goodFor is how much longer the key is good, as far as the client is told: zero if not.
 	goodFor time.Duration
 	// admitted says that the request counts as work until it is answered.
@@ -94,6 +98,7 @@ func (g *Guard) decide(r *http.Request, d *decision) {
 			d.refuse(problem.KeyMissing)
 			return
 		case !present:
+			g.reportBypass(r)
 			return
 		}
 	}
@@ -111,6 +116,7 @@ func (g *Guard) decide(r *http.Request, d *decision) {
 		case d.kind == refuse:
 			return
 		case d.id.Value == "":
+			g.reportBypass(r)
 			d.kind, d.body = passRead, body.give()
 			return
 		case g.passesNested(r, d.id):
@@ -159,8 +165,17 @@ func (g *Guard) passesNested(r *http.Request, id Key) bool {
 	if !g.core.holds(op, key) {
 		return false
 	}
-	g.set.observe(r.Context(), Event{Kind: EventNested, KeyHash: keyHash(key), Method: r.Method, Pattern: r.Pattern})
+	g.set.observe(r.Context(), Event{
+		Kind: EventNested, Record: key, Scope: id.Scope, OperationID: op.ID(), Method: r.Method, Route: g.set.routeOf(r),
+	})
 	return true
+}
+
+// reportBypass reports a request without a key, on a route that does not require one.
+func (g *Guard) reportBypass(r *http.Request) {
+	if g.set.heard() {
+		g.set.observe(r.Context(), Event{Kind: EventBypassed, Method: r.Method, Route: g.set.routeOf(r)})
+	}
 }
 
 // readKey reads the key from its header field. It reports whether there is one.
@@ -212,16 +227,19 @@ func (g *Guard) deriveKey(r *http.Request, body []byte, d *decision) {
 func (g *Guard) claim(r *http.Request, body *requestBody, fp Fingerprint, d *decision) {
 	d.key = d.id.storeKey()
 	l := new(lease)
-	l.init(access{core: g.core, set: &g.set, id: d.id, key: d.key, client: r.Context()}, fp)
+	l.init(access{
+		core: g.core, set: &g.set, id: d.id, key: d.key, client: r.Context(), method: r.Method, route: g.set.routeOf(r),
+	}, fp)
 	d.lease = l
 	c := claiming{guard: g, lease: l, client: r.Context(), request: r, body: body.bytes}
 	rec, err := c.claim()
+	d.waited = c.waited
 	switch {
 	case errors.Is(err, ErrCorrupt):
 		l.observe(Event{Kind: EventCorrupt, Err: err})
 		d.refuse(problem.AnswerUnreadable)
 	case err != nil && g.set.failOpen && !c.met:
-		l.observe(Event{Kind: EventFailOpen, Method: r.Method, Pattern: r.Pattern, Err: err})
+		l.observe(Event{Kind: EventFailOpen, Err: err})
 		d.kind, d.body = failOpen, body.give()
 	case err != nil:
 		d.refuse(problem.StoreUnavailable)
@@ -238,6 +256,7 @@ func (g *Guard) claim(r *http.Request, body *requestBody, fp Fingerprint, d *dec
 
 // answerFrom decides by the record that stands in the way of a run.
 func (g *Guard) answerFrom(rec Record, r *http.Request, d *decision) {
+	d.attempt, d.age = rec.Attempt, rec.Age
 	switch {
 	case rec.State == 0: // the store could not tell
 		d.refuse(problem.InFlight)
@@ -250,6 +269,7 @@ func (g *Guard) answerFrom(rec Record, r *http.Request, d *decision) {
 	case rec.State == StateCompleted:
 		g.answerRecorded(rec, r, d)
 	case rec.State == StateHeld:
+		d.lease.reportHeld(rec.Attempt, rec.Age)
 		d.refuse(problem.OutcomeUnknown)
 		d.goodFor = rec.TTL
 	default:
@@ -288,5 +308,5 @@ func (g *Guard) answerRecorded(rec Record, r *http.Request, d *decision) {
 		d.problem.OriginalStatus, d.problem.OriginalLocation = a.Status, a.Location()
 		return
 	}
-	d.kind, d.answer, d.attempt = replay, a, rec.Attempt
+	d.kind, d.answer = replay, a
 }

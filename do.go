@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/response"
+	"example.com/idempotency/problem"
 )
 
 // A Result says what [Do] did.
@@ -102,6 +104,7 @@ type job struct {
 	claimed lease
 	fn      func(context.Context) (any, error)
 	codec   Codec
+	waited  time.Duration // for another run
 
 	// Set by execute.
 	value any
@@ -120,25 +123,29 @@ func (j *job) do(ctx context.Context, g *Guard, k Key, payload []byte, into any)
 	if ctx.Err() != nil { // what fn would make of it must not hold the key
 		return Result{}, context.Cause(ctx)
 	}
-	if !g.core.work.admit() {
-		return Result{}, ErrShutdown
-	}
-	defer g.core.work.leave()
-
-	j.claimed.init(access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx},
+	j.claimed.init(access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx, route: g.set.route},
 		Fingerprint(digest.Parts(digest.VersionJob, payload)))
 	j.init(ctx, g, &j.claimed, true)
+	if !g.core.work.admit() {
+		return Result{}, j.refuse(problem.ShuttingDown, Record{}, ErrShutdown)
+	}
+	defer g.core.work.leave()
 	if op, _ := FromContext(ctx); g.core.holds(op, j.lease.key) {
-		return Result{}, ErrNested
+		return Result{}, j.refuse(problem.InFlight, Record{}, ErrNested)
 	}
 	c := claiming{guard: g, lease: j.lease, client: ctx}
 	rec, err := c.claim()
+	j.waited = c.waited
 	switch {
 	case err != nil && g.set.failOpen && !c.met && !errors.Is(err, ErrCorrupt):
 		j.lease.observe(Event{Kind: EventFailOpen, Err: err})
 		return Result{Attempt: 1}, j.runUnprotected(ctx, into)
 	case err != nil:
-		return Result{}, fmt.Errorf("idempotency: claiming the key: %w", err)
+		code := problem.StoreUnavailable
+		if errors.Is(err, ErrCorrupt) {
+			code = problem.AnswerUnreadable
+		}
+		return Result{}, j.refuse(code, Record{}, fmt.Errorf("idempotency: claiming the key: %w", err))
 	case rec.Mine && ctx.Err() != nil: // while the key was being claimed
 		j.lease.giveBack()
 		return Result{}, context.Cause(ctx)
@@ -213,22 +220,41 @@ func (j *job) encode() (*response.Answer, error) {
 
 func (j *job) summary() summary { return summary{} }
 
-func (j *job) report(*Event) {}
+func (j *job) report(e *Event) {
+	e.Waited = j.waited
+	if j.encoded != nil {
+		e.Size = int64(len(j.encoded.Body))
+	}
+}
+
+// refuse reports that fn was not run, or that another run's result counts and there is none to
+// return. It returns err.
+func (j *job) refuse(code problem.Code, rec Record, err error) error {
+	if j.guard.set.heard() {
+		j.lease.observe(Event{
+			Kind: EventRefused, Code: code, Attempt: rec.Attempt, Age: rec.Age, Waited: j.waited,
+			Held: code == problem.OutcomeUnknown, Err: err,
+		})
+	}
+	return err
+}
 
 // answerFrom returns what an earlier run recorded, or why there is nothing.
 func (j *job) answerFrom(rec Record, into any) (Result, error) {
 	result := Result{Attempt: rec.Attempt}
 	switch {
 	case rec.State == 0: // the store could not tell
-		return Result{Attempt: j.lease.record.Attempt}, ErrInFlight
+		return Result{Attempt: j.lease.record.Attempt}, j.refuse(problem.InFlight, rec, ErrInFlight)
 	case rec.Fingerprint[0] > digest.VersionJob && rec.Fingerprint[0] < firstOwnVersion:
-		return result, unknownVersion(rec.Fingerprint) // of a newer version of this package
+		err := unknownVersion(rec.Fingerprint) // of a newer version of this package
+		return result, j.refuse(problem.StoreUnavailable, rec, err)
 	case rec.Fingerprint != j.lease.claim.Fingerprint:
-		return result, ErrKeyReused
+		return result, j.refuse(problem.KeyReused, rec, ErrKeyReused)
 	case rec.State == StateHeld:
-		return result, ErrHeld
+		j.lease.reportHeld(rec.Attempt, rec.Age)
+		return result, j.refuse(problem.OutcomeUnknown, rec, ErrHeld)
 	case rec.State != StateCompleted:
-		return result, ErrInFlight
+		return result, j.refuse(problem.InFlight, rec, ErrInFlight)
 	}
 	a, err := j.guard.set.unseal(rec.Answer, j.lease.key, rec.Fingerprint, nil)
 	if err == nil && a.Kind != response.KindValue && a.Kind != response.KindError {
@@ -236,10 +262,12 @@ func (j *job) answerFrom(rec Record, into any) (Result, error) {
 	}
 	if err != nil {
 		j.lease.observe(Event{Kind: EventCorrupt, Err: err})
-		return result, err
+		return result, j.refuse(problem.AnswerUnreadable, rec, err)
 	}
 	result.Replayed = true
-	j.lease.observe(Event{Kind: EventReplay, Attempt: rec.Attempt, Status: a.Status})
+	j.lease.observe(Event{
+		Kind: EventReplay, Attempt: rec.Attempt, Size: int64(len(a.Body)), Age: rec.Age, Waited: j.waited,
+	})
 	if a.Kind == response.KindError {
 		return result, Permanent(errors.New(string(a.Body)))
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"time"
 
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
@@ -17,6 +18,7 @@ type handlerRun struct {
 	req      http.Request // the handler's copy
 	body     bodyReader
 	rec      response.Recorder
+	waited   time.Duration // for another run, before this one
 
 	// Set by close, if the handler has returned.
 	recorded response.Answer
@@ -26,7 +28,7 @@ type handlerRun struct {
 
 // runHandler runs the handler under the claim that was decided on, and answers.
 func (g *Guard) runHandler(w http.ResponseWriter, r *http.Request, next http.Handler, d *decision) {
-	h := &handlerRun{next: next, original: r}
+	h := &handlerRun{next: next, original: r, waited: d.waited}
 	h.init(r.Context(), g, d.lease, g.set.clientCancel)
 	h.req = *r.WithContext(&h.ctx)
 	putBack(&h.req, &h.body, d.body)
@@ -63,7 +65,7 @@ func (h *handlerRun) summary() summary {
 }
 
 func (h *handlerRun) report(e *Event) {
-	e.Method, e.Pattern, e.Status = h.original.Method, h.original.Pattern, h.rec.Status()
+	e.Status, e.Size, e.Waited = h.rec.Status(), int64(len(h.recorded.Body)), h.waited
 }
 
 // respond lets the answer out, after the run was settled.
@@ -117,8 +119,8 @@ type silences struct{ reported sync.Map }
 
 // A silentRoute is a route, as far as requests tell it, and what was wrong with it.
 type silentRoute struct {
-	method, pattern string
-	err             error
+	method, route string
+	err           error
 }
 
 func (s *silences) isNew(r silentRoute) bool {
@@ -141,12 +143,11 @@ func (h *handlerRun) silence() Outcome {
 func (h *handlerRun) WroteLate() { h.reportSilence(errLate) }
 
 func (h *handlerRun) reportSilence(err error) {
-	pattern := h.req.Pattern // a router inside the guard may have set it
-	if pattern == "" {
-		pattern = h.original.Pattern
+	r := silentRoute{h.lease.method, h.lease.route, err}
+	if r.route == "" {
+		r.route = h.req.Pattern // a router inside the guard may have set it
 	}
-	r := silentRoute{h.original.Method, pattern, err}
 	if h.guard.core.silences.isNew(r) {
-		h.lease.observe(Event{Kind: EventSilent, Method: r.method, Pattern: r.pattern, Err: err})
+		h.lease.observe(Event{Kind: EventSilent, Route: r.route, Err: err})
 	}
 }

@@ -45,7 +45,7 @@ func TestSilentHandlerIsReportedOncePerRoute(t *testing.T) {
 		if e.Kind == idempotency.EventSilent {
 			require.ErrorContains(t, e.Err, "adapter")
 			require.Equal(t, http.MethodPost, e.Method)
-			require.NotEmpty(t, e.Pattern)
+			require.NotEmpty(t, e.Route)
 		}
 	}
 	require.Contains(t, log.String(), "POST /charges/{id}")

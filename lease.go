@@ -43,6 +43,14 @@ func (l *lease) init(a access, fp Fingerprint) {
 	}
 }
 
+// observe reports an event of the operation that the claim is for.
+func (l *lease) observe(e Event) {
+	if e.OperationID == "" && (l.set.heard() || e.Kind.logged()) {
+		e.OperationID = l.set.intent(l.id, l.claim.Fingerprint).id()
+	}
+	l.access.observe(e)
+}
+
 func newOwner() (o Owner) {
 	_, _ = rand.Read(o[:]) // never fails: crypto/rand ends the program instead
 	return o

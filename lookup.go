@@ -160,7 +160,9 @@ func (g *Guard) lookUp(r *http.Request, d *decision) (rec RecordInfo, ok bool) {
 	case errors.Is(err, ErrCorrupt):
 		d.refuse(problem.AnswerUnreadable)
 	default:
-		g.set.observe(r.Context(), Event{Kind: EventStoreError, Op: "get", KeyHash: keyHash(d.key), Err: err})
+		g.set.observe(r.Context(), Event{
+			Kind: EventStoreError, Op: "get", Record: d.key, Scope: d.id.Scope, Method: r.Method, Route: g.set.routeOf(r), Err: err,
+		})
 		d.refuse(problem.StoreUnavailable)
 	}
 	return rec, false

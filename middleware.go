@@ -33,6 +33,7 @@ type core struct {
 	room      waitingRoom
 	resolving resolving
 	silences  silences
+	reports   reports
 	work      work
 	unsettled unsettled
 	pending   backlog      // runs that wait to be settled

@@ -3,170 +3,83 @@ package idempotency
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"example.com/idempotency/problem"
 )
 
-// An EventKind names what an [Event] reports. The values are stable, and meant to be
-// used as metric labels.
-type EventKind string
+// This file brings events to observers and to the log.
 
-// String returns the kind's name, and none for the zero EventKind.
-func (k EventKind) String() string {
-	if k == "" {
-		return "none"
+// routeOf returns what events call the route of a request.
+func (s *settings) routeOf(r *http.Request) string {
+	if s.route != "" {
+		return s.route
 	}
-	return string(k)
+	return r.Pattern
 }
 
-// The kinds of events.
-const (
-	// EventRun: a run ended and its outcome was settled, or is being settled in the
-	// background. Outcome, Status, Attempt and Duration describe it. A run of [Do] has
-	// Status 0.
-	EventRun EventKind = "run"
-	// EventReplay: a recorded answer was served; Status is its status, and Attempt the run
-	// that it is from.
-	EventReplay EventKind = "replay"
-	// EventRefused: a request got a problem document; Code and Status say which. Err is the
-	// error of the route's function that caused it, if one did: of a [ScopeFunc], for
-	// example. There is no such event for [Do], which returns an error.
-	EventRefused EventKind = "refused"
-	// EventFailOpen: the store was unavailable and the handler ran unprotected,
-	// because of [WithFailOpen]. Err is the store's error.
-	EventFailOpen EventKind = "fail-open"
-	// EventStoreError: a call of the store failed or timed out; Op and Err say which
-	// and how.
-	EventStoreError EventKind = "store-error"
-	// EventLeaseLost: a run could not keep its claim, and its context was cancelled; or
-	// it had lost the claim, as it turned out, when it was to be settled.
-	EventLeaseLost EventKind = "lease-lost"
-	// EventOvertaken: another run took the key while this one went on, so that both may
-	// have had their effect; or an operator or a resolver has settled the key in between.
-	// Outcome describes this run; Status and Digest describe its answer if that was definite.
-	// The client is shown what is recorded and never an answer that contradicts it.
-	EventOvertaken EventKind = "overtaken"
-	// EventNested: a request met a second guard on the same store inside its own run, and
-	// passed through. Its settings did not apply.
-	EventNested EventKind = "nested"
-	// EventRecordingDelayed: the store stayed away when a run was to be settled. The
-	// client has its answer, and settling goes on in the background.
-	EventRecordingDelayed EventKind = "recording-delayed"
-	// EventRecordingLost: a run could not be recorded; Err says why. If the store was away
-	// until the retention ended or the guard was shut down, or if too many runs waited for it
-	// already, the lease and the recovery policy settle the key. If the sealer failed, or the
-	// result of a [Do] could not be encoded or was larger than [WithMaxResponseBody] allows,
-	// the key is held, because the run has happened.
-	EventRecordingLost EventKind = "recording-lost"
-	// EventSilent: a handler returned without a status and without a byte, or wrote after
-	// that; Err says which, and the usual cause. It is reported once for each Method and
-	// Pattern; see [WithSilence].
-	EventSilent EventKind = "silent"
-	// EventCorrupt: a stored record failed its own check and was not served, or this process
-	// cannot read it; Err wraps [ErrCorrupt] or [ErrUnreadableHere].
-	EventCorrupt EventKind = "corrupt"
-)
+// heard reports whether somebody hears of an event that is not logged.
+func (s *settings) heard() bool { return len(s.observers) > 0 }
 
-// An Event is one thing that a guard did or met. Fields that do not apply are zero.
-type Event struct {
-	// Kind says what happened.
-	Kind EventKind
-	// KeyHash is the beginning of the stored key's digest: enough to find the record in
-	// a log. It does not reveal a key that is random; of one that can be guessed, such
-	// as an order number, it confirms the guess.
-	KeyHash string
-	// Method and Pattern are those of the request, and empty for [Do]. Pattern is
-	// http.Request.Pattern: the route, if the router outside of the guard tells it there,
-	// as http.ServeMux does.
-	Method, Pattern string
-	// Attempt is the number of the run.
-	Attempt int
-	// Outcome is how the run was judged: of an EventRun, and where a run could not be settled
-	// at once or lost its claim.
-	Outcome Outcome
-	// Status is that of the answer, and Code that of the problem, if the answer is one.
-	Status int
-	Code   problem.Code
-	// Digest is the SHA-256 of the body of an answer, in hexadecimal: only of an
-	// EventOvertaken.
-	Digest string
-	// Op is what failed: a call of the store (claim, renew, step, complete, release,
-	// hold, watch, get), or resolve, which includes the function of [WithResolver].
-	Op string
-	// Duration of the run, or of the store call.
-	Duration time.Duration
-	// Err says what went wrong.
-	Err error
-}
-
-// keyHashLen characters of base64url are 48 bits: unique in any log.
-const keyHashLen = 8
-
-// observe hands an event to the observer, and to the log if it calls for attention.
+// observe hands an event to the observers, and to the log if it calls for attention.
 func (s *settings) observe(ctx context.Context, e Event) {
 	for _, f := range s.observers {
 		s.tell(ctx, f, e)
 	}
-	var level slog.Level
-	var msg string
-	switch e.Kind {
-	case EventRefused:
-		if e.Err == nil { // the client's doing
-			return
-		}
-		level, msg = slog.LevelWarn, "idempotency: a function of the route refused a request"
-		if e.Code == problem.Unauthenticated {
-			level = slog.LevelInfo
-		}
-	case EventStoreError:
-		level, msg = slog.LevelWarn, "idempotency: store call failed"
-	case EventLeaseLost:
-		level, msg = slog.LevelWarn, "idempotency: lease lost"
-	case EventNested:
-		level, msg = slog.LevelWarn, "idempotency: a guard inside a guard, the inner one does nothing"
-	case EventOvertaken:
-		level, msg = slog.LevelError, "idempotency: another run came between"
-	case EventRecordingDelayed:
-		level, msg = slog.LevelWarn, "idempotency: settling a run goes on in the background"
-	case EventFailOpen:
-		level, msg = slog.LevelError, "idempotency: store unavailable, handler runs unprotected"
-	case EventRecordingLost:
-		level, msg = slog.LevelError, "idempotency: run could not be settled"
-	case EventSilent:
-		level, msg = slog.LevelWarn, "idempotency: handler said nothing"
-	case EventCorrupt:
-		level, msg = slog.LevelError, "idempotency: stored record is unreadable"
-	default:
-		return
+	about := kinds[e.Kind]
+	if !e.Kind.logged() || e.Kind == EventRefused && (e.Err == nil || e.Method == "") {
+		return // the client's doing, or an error that the caller of Do has
 	}
-	attrs := make([]slog.Attr, 0, 6)
-	if e.KeyHash != "" {
-		attrs = append(attrs, slog.String("key_hash", e.KeyHash))
+	if e.Code == problem.Unauthenticated {
+		about.level = slog.LevelInfo
 	}
+	if logger := s.log(); logger.Enabled(ctx, about.level) {
+		logger.LogAttrs(ctx, about.level, about.message, e.attrs()...)
+	}
+}
+
+// attrs are what the log says of an event: all of it but the scope, which can be a person's
+// name.
+func (e *Event) attrs() []slog.Attr {
+	attrs := make([]slog.Attr, 0, 8)
+	text := func(name, value string) {
+		if value != "" {
+			attrs = append(attrs, slog.String(name, value))
+		}
+	}
+	duration := func(name string, d time.Duration) {
+		if d != 0 {
+			attrs = append(attrs, slog.Duration(name, d))
+		}
+	}
+	text("record", e.Record)
+	text("operation", e.OperationID)
+	text("method", e.Method)
+	text("route", e.Route)
 	if e.Attempt > 0 {
 		attrs = append(attrs, slog.Int("attempt", e.Attempt))
 	}
-	if e.Kind == EventOvertaken {
-		attrs = append(attrs, slog.String("outcome", e.Outcome.String()))
+	if e.Outcome != 0 {
+		text("outcome", e.Outcome.String())
 	}
-	if e.Digest != "" {
-		attrs = append(attrs, slog.String("digest", e.Digest))
+	if e.Status > 0 {
+		attrs = append(attrs, slog.Int("status", e.Status))
 	}
-	if e.Kind == EventRefused {
-		attrs = append(attrs, slog.String("code", string(e.Code)))
-	}
-	if e.Kind == EventSilent || e.Kind == EventRefused {
-		attrs = append(attrs, slog.String("method", e.Method), slog.String("pattern", e.Pattern))
-	}
-	if e.Op != "" {
-		attrs = append(attrs, slog.String("op", e.Op))
-	}
+	text("code", string(e.Code))
+	duration("age", e.Age)
+	text("digest", e.Digest)
+	text("step", e.Step)
+	text("actor", e.Actor)
+	text("reason", e.Reason)
+	text("op", e.Op)
+	duration("duration", e.Duration)
 	if e.Err != nil {
 		attrs = append(attrs, slog.Any("error", e.Err))
 	}
-	s.log().LogAttrs(ctx, level, msg, attrs...)
+	return attrs
 }
 
 // tell calls the observer. A panic of it ends here: it would keep an answer from being
@@ -188,7 +101,39 @@ func (s *settings) log() *slog.Logger {
 	return s.logger
 }
 
-// keyHash is the part of a stored key that events and logs show.
-func keyHash(storeKey string) string {
-	return storeKey[:min(keyHashLen, len(storeKey))]
+// maxReports bounds the runs that a process remembers to have reported.
+const maxReports = 10_000
+
+// reports remembers what was reported of a run, so that a client that retries does not repeat
+// the report. When it is full it forgets everything: to repeat a report is better than to
+// swallow one.
+type reports struct {
+	mu   sync.Mutex
+	made map[report]struct{}
+}
+
+type report struct {
+	kind    EventKind
+	key     string
+	attempt int
+}
+
+func (r *reports) isNew(one report) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.made[one]; known {
+		return false
+	}
+	if r.made == nil || len(r.made) >= maxReports {
+		r.made = make(map[report]struct{})
+	}
+	r.made[one] = struct{}{}
+	return true
+}
+
+// reportHeld reports, once for each run, that nobody may run until the key is resolved.
+func (l *lease) reportHeld(attempt int, age time.Duration) {
+	if l.core.reports.isNew(report{EventHeld, l.key, attempt}) {
+		l.observe(Event{Kind: EventHeld, Attempt: attempt, Held: true, Age: age})
+	}
 }

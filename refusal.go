@@ -19,11 +19,17 @@ var retryAfterSeconds = []string{strconv.Itoa(1)}
 // through here.
 func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, d *decision) {
 	p := d.problem
-	if len(g.set.observers) > 0 || d.cause != nil {
-		g.set.observe(r.Context(), Event{
-			Kind: EventRefused, KeyHash: keyHash(d.key), Method: r.Method, Pattern: r.Pattern,
+	if g.set.heard() || d.cause != nil {
+		e := Event{
+			Kind: EventRefused, Attempt: d.attempt, Age: d.age, Waited: d.waited, Held: p.Code == problem.OutcomeUnknown,
 			Status: p.Status, Code: p.Code, Err: d.cause,
-		})
+		}
+		if d.lease != nil {
+			d.lease.observe(e)
+		} else {
+			e.Record, e.Scope, e.Method, e.Route = d.key, d.id.Scope, r.Method, g.set.routeOf(r)
+			g.set.observe(r.Context(), e)
+		}
 	}
 	if p.Code == problem.BodyTooLarge || d.lease == nil && r.Header.Get("Expect") != "" {
 		leaveBody(w, r)

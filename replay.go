@@ -9,9 +9,10 @@ import (
 
 // sendReplay sends the recorded answer that was decided on, and reports it.
 func (g *Guard) sendReplay(w http.ResponseWriter, r *http.Request, d *decision) {
-	if len(g.set.observers) > 0 {
+	if g.set.heard() {
 		d.lease.observe(Event{
-			Kind: EventReplay, Method: r.Method, Pattern: r.Pattern, Attempt: d.attempt, Status: d.answer.Status,
+			Kind: EventReplay, Attempt: d.attempt, Status: d.answer.Status, Size: int64(len(d.answer.Body)),
+			Age: d.age, Waited: d.waited,
 		})
 	}
 	g.set.addExpiry(&d.answer, d.goodFor)

@@ -153,7 +153,7 @@ func (g *Guard) undoSteps(ctx context.Context, k Key, rec Record, begun []string
 		return nil
 	}
 	l := new(lease)
-	l.init(access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx}, rec.Fingerprint)
+	l.init(access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx, route: g.set.route}, rec.Fingerprint)
 	c := claiming{guard: g, lease: l, client: ctx}
 	claimed, err := c.ask(false)
 	switch {

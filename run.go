@@ -123,8 +123,12 @@ func (u *run) settle(t task, v verdict) ending {
 	duration := time.Since(u.start)
 	s := settlement{lease: u.lease, verdict: v, owner: u.lease.claim.Owner}
 	e := s.settle()
-	if len(u.guard.set.observers) > 0 {
-		event := Event{Kind: EventRun, Outcome: v.outcome, Duration: duration}
+	held := v.outcome == Unknown && v.hold && e.fate != overtaken
+	if held {
+		u.lease.reportHeld(u.lease.attempt, 0)
+	}
+	if u.guard.set.heard() {
+		event := Event{Kind: EventRun, Outcome: v.outcome, Held: held, Duration: duration}
 		t.report(&event)
 		u.lease.observe(event)
 	}

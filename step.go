@@ -156,7 +156,6 @@ var stepKinds = []byte{stepValue, stepError, stepStarted, stepUndone}
 // Outside of an operation, see [FromContext], Step only runs fn and ignores the name and the
 // options. If the store is not a [StepStore], Step returns an error.
 func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error), opts ...StepOption) (T, error) {
-	var none T
 	op, ok := FromContext(ctx)
 	if !ok {
 		return fn(unrecordedStep(ctx, name))
@@ -167,9 +166,23 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 			o.applyStep(&s)
 		}
 	}
+	report := stepReport{op: op, name: name, start: time.Now(), result: StepNotBegun}
+	defer report.send()
+	value, err := recordedStep(ctx, op, fn, s, &report)
+	report.err = err
+	return value, err
+}
+
+// recordedStep is Step inside of an operation. It notes in the report how far it came.
+func recordedStep[T any](ctx context.Context, op *Operation, fn func(ctx context.Context) (T, error), s stepSettings, report *stepReport) (T, error) {
+	var none T
+	name := report.name
 	recorded, err := op.beginStep(ctx, name)
 	if err != nil {
 		return none, err
+	}
+	if recorded != nil && recorded[0] != stepUndone {
+		report.result = StepFound
 	}
 	switch {
 	case recorded == nil || recorded[0] == stepUndone:
@@ -178,6 +191,7 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 	case recorded[0] == stepError:
 		return none, Permanent(errors.New(string(recorded[1:])))
 	case recorded[0] == stepStarted:
+		report.result = StepUncertain
 		op.uncertain.Store(true)
 		return none, fmt.Errorf("step %q: %w", name, ErrUncertain)
 	}
@@ -188,25 +202,43 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 	// AtMostOnce that an earlier attempt has begun has a mark.
 	resumed := op.Attempt() > 1 && !op.lease.claim.Hold && !s.atMostOnce
 	op.effects.Add(1) // one that may happen
+	report.result = StepFailed
 	value, err := fn(&stepContext{Context: ctx, op: op, intent: op.intent(), name: name, resumed: resumed})
 	switch {
 	case isNotDone(err):
 		op.effects.Add(-1)
+		report.result = StepNotDone
 		return none, errors.Join(err, op.unmark(name, s.atMostOnce))
 	case err != nil && !IsPermanent(err):
 		return none, err // the mark of AtMostOnce stays: the effect may have happened all the same
 	}
+	report.result = StepNotRecorded
 	stored, saveErr := encodeStep(s.codec, value, err)
 	if saveErr == nil {
 		saveErr = op.lease.recordStep(name, stored)
 	}
-	switch {
-	case saveErr != nil:
+	if saveErr != nil {
 		return value, &NotRecordedError{name, errors.Join(saveErr, err)}
-	case err != nil:
+	}
+	report.result = StepRecorded
+	if err != nil {
 		return none, err
-	default:
-		return decodeStep[T](s.codec, name, stored[1:])
+	}
+	return decodeStep[T](s.codec, name, stored[1:])
+}
+
+// A stepReport is what an [EventStep] says.
+type stepReport struct {
+	op     *Operation
+	name   string
+	start  time.Time
+	result StepResult
+	err    error
+}
+
+func (r *stepReport) send() {
+	if l := r.op.lease; l.set.heard() {
+		l.observe(Event{Kind: EventStep, Step: r.name, Result: r.result, Duration: time.Since(r.start), Err: r.err})
 	}
 }
 

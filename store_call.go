@@ -84,6 +84,8 @@ type access struct {
 	set  *settings
 	id   Key
 	key  string // id as the store sees it
+	// method and route are what events say of the request.
+	method, route string
 	// client is the request's context. Its values count, its cancellation does not: a
 	// client that hangs up must find its run settled when it comes back.
 	client  context.Context
@@ -159,9 +161,12 @@ func (a *access) saveStep(o Owner, name string, stored []byte, timeout time.Dura
 	})
 }
 
-// observe reports an event of this record.
+// observe reports an event of this record, and of no run in particular.
 func (a *access) observe(e Event) {
-	e.KeyHash = keyHash(a.key)
+	e.Record, e.Scope, e.Method = a.key, a.id.Scope, a.method
+	if e.Route == "" {
+		e.Route = a.route
+	}
 	if e.Attempt == 0 {
 		e.Attempt = a.attempt
 	}

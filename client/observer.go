@@ -35,7 +35,7 @@ type Event struct {
 	// Kind says what happened.
 	Kind EventKind
 	// KeyHash tells requests apart without showing their keys; empty without a key. It is
-	// not the hash that the events of the server have, which is that of scope and key.
+	// not the name of the record in the events of the server, which is a digest of scope and key.
 	KeyHash string
 	// Method and Host of the request.
 	Method, Host string

@@ -1,0 +1,204 @@
+package idempotency
+
+import (
+	"log/slog"
+	"time"
+
+	"example.com/idempotency/problem"
+)
+
+// This file holds what a guard reports: the kinds of events, which of them need somebody, and
+// what an event says.
+
+// An EventKind names what an [Event] reports. The values are stable, and meant to be
+// used as metric labels.
+type EventKind string
+
+// String returns the kind's name, and none for the zero EventKind.
+func (k EventKind) String() string {
+	if k == "" {
+		return "none"
+	}
+	return string(k)
+}
+
+// Incident reports whether somebody should look at each event of this kind: a promise may be
+// broken, or is kept only because the guard stepped in. Count incidents and alert on them.
+func (k EventKind) Incident() bool { return kinds[k].incident }
+
+// logged reports whether events of this kind are in the log.
+func (k EventKind) logged() bool { return kinds[k].message != "" }
+
+// Incidents returns the kinds of events that are incidents, in no order. A counter that starts
+// at zero for each of them shows the first one as an increase.
+func Incidents() []EventKind {
+	var all []EventKind
+	for k, about := range kinds {
+		if about.incident {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+// The kinds of events.
+const (
+	// EventRun: a run ended and its outcome was settled, or is being settled in the
+	// background. Outcome, Held, Status, Size, Attempt, Waited and Duration describe it. A
+	// run of [Do] has Status 0.
+	EventRun EventKind = "run"
+	// EventReplay: a recorded answer was served. Status and Size are the answer's, Attempt is
+	// the run that it is from, Age is how old it is, and Waited how long the request waited
+	// for it.
+	EventReplay EventKind = "replay"
+	// EventRefused: a request got a problem document, or [Do] an error that stands for one.
+	// Code and Status say which; Status is 0 for Do. Err is the error of the route's function
+	// that caused it, if one did: of a [ScopeFunc], for example. Attempt, Age and Held
+	// describe the record that stood in the way, if one did.
+	EventRefused EventKind = "refused"
+	// EventBypassed: a request with a protected method had no key, and its handler ran
+	// unprotected because the route does not require one.
+	EventBypassed EventKind = "bypassed"
+	// EventStep: a [Step] ended. Step, Result, Duration and Err describe it.
+	EventStep EventKind = "step"
+	// EventHeld: the outcome of a run is unknown, and nobody may run with its key until it is
+	// resolved or forgotten. A process reports each such run once: when it ended that way
+	// there, or when a request met it.
+	EventHeld EventKind = "held"
+	// EventResolved: a held key was settled, by [Guard.Resolve] or by the function of
+	// [WithResolver]. Outcome, Attempt, Actor and Reason describe the decision.
+	EventResolved EventKind = "resolved"
+	// EventForgotten: [Guard.Forget] removed a record. Attempt, Actor and Reason describe the
+	// decision.
+	EventForgotten EventKind = "forgotten"
+	// EventFailOpen: the store was unavailable and the handler ran unprotected,
+	// because of [WithFailOpen]. Err is the store's error.
+	EventFailOpen EventKind = "fail-open"
+	// EventStoreError: a call of the store failed or timed out; Op and Err say which
+	// and how.
+	EventStoreError EventKind = "store-error"
+	// EventLeaseLost: a run could not keep its claim, and its context was cancelled; or
+	// it had lost the claim, as it turned out, when it was to be settled.
+	EventLeaseLost EventKind = "lease-lost"
+	// EventOvertaken: another run took the key while this one went on, so that both may
+	// have had their effect; or an operator or a resolver has settled the key in between.
+	// Outcome describes this run; Status and Digest describe its answer if that was definite.
+	// The client is shown what is recorded and never an answer that contradicts it.
+	EventOvertaken EventKind = "overtaken"
+	// EventNested: a request met a second guard on the same store inside its own run, and
+	// passed through. Its settings did not apply.
+	EventNested EventKind = "nested"
+	// EventRecordingDelayed: the store stayed away when a run was to be settled. The
+	// client has its answer, and settling goes on in the background.
+	EventRecordingDelayed EventKind = "recording-delayed"
+	// EventRecordingLost: a run could not be recorded; Err says why. If the store was away
+	// until the retention ended or the guard was shut down, or if too many runs waited for it
+	// already, the lease and the recovery policy settle the key. If the sealer failed, or the
+	// result of a [Do] could not be encoded or was larger than [WithMaxResponseBody] allows,
+	// the key is held, because the run has happened.
+	EventRecordingLost EventKind = "recording-lost"
+	// EventSilent: a handler returned without a status and without a byte, or wrote after
+	// that; Err says which, and the usual cause. It is reported once for each Method and
+	// Route; see [WithSilence].
+	EventSilent EventKind = "silent"
+	// EventCorrupt: a stored record failed its own check and was not served, or this process
+	// cannot read it; Err wraps [ErrCorrupt] or [ErrUnreadableHere].
+	EventCorrupt EventKind = "corrupt"
+)
+
+// A kindInfo is what the package knows of an EventKind. The zero kindInfo is not logged.
+type kindInfo struct {
+	incident bool
+	level    slog.Level
+	message  string // of the log; empty if the event is not logged
+}
+
+var kinds = map[EventKind]kindInfo{
+	EventRun: {}, EventReplay: {}, EventBypassed: {}, EventStep: {},
+	EventRefused:          {false, slog.LevelWarn, "idempotency: a function of the route refused a request"},
+	EventHeld:             {true, slog.LevelError, "idempotency: outcome unknown, key held until it is resolved"},
+	EventResolved:         {false, slog.LevelInfo, "idempotency: held key resolved"},
+	EventForgotten:        {false, slog.LevelInfo, "idempotency: record forgotten"},
+	EventFailOpen:         {true, slog.LevelError, "idempotency: store unavailable, handler runs unprotected"},
+	EventStoreError:       {false, slog.LevelWarn, "idempotency: store call failed"},
+	EventLeaseLost:        {true, slog.LevelWarn, "idempotency: lease lost"},
+	EventOvertaken:        {true, slog.LevelError, "idempotency: another run came between"},
+	EventNested:           {false, slog.LevelWarn, "idempotency: a guard inside a guard, the inner one does nothing"},
+	EventRecordingDelayed: {true, slog.LevelWarn, "idempotency: settling a run goes on in the background"},
+	EventRecordingLost:    {true, slog.LevelError, "idempotency: run could not be settled"},
+	EventSilent:           {true, slog.LevelWarn, "idempotency: handler said nothing"},
+	EventCorrupt:          {true, slog.LevelError, "idempotency: stored record is unreadable"},
+}
+
+// A StepResult is how a [Step] ended.
+type StepResult string
+
+// The results of steps.
+const (
+	// StepRecorded: the function ran, and its value or permanent error was recorded.
+	StepRecorded StepResult = "recorded"
+	// StepFound: an earlier attempt had recorded the step, and the function did not run.
+	StepFound StepResult = "found"
+	// StepFailed: the function returned an error, which is not recorded.
+	StepFailed StepResult = "failed"
+	// StepNotDone: the function returned an error marked with [NotDone].
+	StepNotDone StepResult = "not-done"
+	// StepNotRecorded: the function ran, and its result could not be recorded.
+	StepNotRecorded StepResult = "not-recorded"
+	// StepNotBegun: the function did not run; see the errors of [Step].
+	StepNotBegun StepResult = "not-begun"
+	// StepUncertain: the mark of an earlier attempt was found, and the function did not run.
+	StepUncertain StepResult = "uncertain"
+)
+
+// An Event is one thing that a guard did or met. Fields that do not apply are zero. No event
+// holds a client's key or payload.
+type Event struct {
+	// Kind says what happened.
+	Kind EventKind
+	// Record is the name of the record in the store, under which an [Inspector] finds it. It
+	// does not reveal a key that is random. It confirms the guess of a key that can be
+	// guessed, such as an order number.
+	Record string
+	// Scope is whose key it is. It can be a name, and there can be as many as there are
+	// callers: keep it out of the attributes of metrics.
+	Scope string
+	// OperationID is the [Operation.ID] that the request's run has or would have. It is empty
+	// for a request that was refused or passed before its key was claimed.
+	OperationID string
+	// Method is that of the request, and empty for [Do].
+	Method string
+	// Route is the label that [WithRoute] gave, or else http.Request.Pattern, if the router
+	// outside of the guard sets it there, as http.ServeMux does.
+	Route string
+	// Attempt is the number of the run.
+	Attempt int
+	// Outcome is how the run was judged, or what a decision by hand said.
+	Outcome Outcome
+	// Held says that nobody may run with the key until it is resolved or forgotten.
+	Held bool
+	// Status is that of the answer, and Code that of the problem, if the answer is one.
+	Status int
+	Code   problem.Code
+	// Size is the number of bytes in the body of the answer.
+	Size int64
+	// Age is the time since the record was last claimed, renewed or settled.
+	Age time.Duration
+	// Waited is how long the request waited for another run.
+	Waited time.Duration
+	// Digest is the SHA-256 of the body of an answer, in hexadecimal: only of an
+	// EventOvertaken.
+	Digest string
+	// Step is the name of a step, and Result how it ended.
+	Step   string
+	Result StepResult
+	// Actor and Reason are those of a decision by hand.
+	Actor, Reason string
+	// Op is what failed: a call of the store (claim, renew, step, complete, release,
+	// hold, watch, get), or resolve, which includes the function of [WithResolver].
+	Op string
+	// Duration of the run, of the step, or of the store call.
+	Duration time.Duration
+	// Err says what went wrong.
+	Err error
+}

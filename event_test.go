@@ -1,0 +1,238 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
+)
+
+// only returns the events of a kind.
+func only(events *guardtest.Events, kind idempotency.EventKind) []idempotency.Event {
+	return slices.DeleteFunc(events.All(), func(e idempotency.Event) bool { return e.Kind != kind })
+}
+
+// Each event names record, scope, operation and route, so that an alert can.
+func TestEventsSayWhoseAndWhere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var id string
+		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			op, _ := idempotency.FromContext(r.Context())
+			id = op.ID()
+			time.Sleep(time.Second)
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, "done")
+		})
+		seen := &guardtest.Events{}
+		guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(seen.Observe),
+			idempotency.WithRoute("POST /charges"), idempotency.WithWait(time.Minute))
+		p := guardtest.ServeRecorder(t, guard.Handler(h))
+		call := guardtest.Call{Key: "k", Tenant: "acme"}
+		first := p.Start(t, call)
+		time.Sleep(300 * time.Millisecond)
+		require.True(t, p.Do(t, call).Replayed())
+		<-first
+		time.Sleep(time.Minute)
+		p.Do(t, call)
+		guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k", Tenant: "acme", Body: "other"}), http.StatusConflict, problem.KeyReused)
+
+		events := seen.All()
+		require.Len(t, events, 4)
+		for _, e := range events {
+			require.Equal(t, "acme", e.Scope)
+			require.Equal(t, "POST /charges", e.Route)
+			require.Equal(t, http.MethodPost, e.Method)
+			require.Len(t, e.Record, 43)
+			require.Equal(t, events[0].Record, e.Record)
+			require.Equal(t, 1, e.Attempt)
+			if e.Kind != idempotency.EventRefused {
+				require.Equal(t, id, e.OperationID)
+				require.EqualValues(t, 4, e.Size)
+				require.Equal(t, http.StatusCreated, e.Status)
+			}
+		}
+		replays := only(seen, idempotency.EventReplay)
+		require.Equal(t, 700*time.Millisecond, replays[0].Waited)
+		require.Zero(t, replays[0].Age)
+		require.Zero(t, replays[1].Waited)
+		require.Equal(t, time.Minute, replays[1].Age)
+		require.Equal(t, time.Second, only(seen, idempotency.EventRun)[0].Duration)
+	})
+}
+
+// Without a label the route is the pattern of the router outside of the guard.
+func TestRouteIsThePatternByDefault(t *testing.T) {
+	t.Parallel()
+	events := &guardtest.Events{}
+	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.Observe))
+	mux := http.NewServeMux()
+	mux.Handle("POST /orders/{id}", guard.Handler(guardtest.Answering(0, "done")))
+	mux.Handle("POST /payouts", guard.With(idempotency.WithRoute("payouts")).Handler(guardtest.Answering(0, "done")))
+	s := guardtest.ServeRecorder(t, mux)
+	s.Do(t, guardtest.Call{Key: "a", Path: "/orders/7"})
+	s.Do(t, guardtest.Call{Key: "b", Path: "/payouts"})
+	require.Equal(t, "POST /orders/{id}", events.All()[0].Route)
+	require.Equal(t, "payouts", events.All()[1].Route)
+}
+
+// The share of requests without a key is how the adoption of keys is measured.
+func TestRequestWithoutAKeyIsReported(t *testing.T) {
+	t.Parallel()
+	p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"), idempotency.WithRoute("r"))
+	p.Do(t, guardtest.Call{})
+	require.Equal(t, []idempotency.Event{{Kind: idempotency.EventBypassed, Method: http.MethodPost, Route: "r"}}, p.Events.All())
+	p.Server.Do(t, guardtest.Call{Method: http.MethodGet})
+	require.Len(t, p.Events.All(), 1, "the method is not protected")
+}
+
+// A key that becomes held is an incident, whether or not a client asks for it again. It is
+// reported once for each run in each process.
+func TestHeldKeyIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	store := idempotency.NewMemoryStore()
+	fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+	p := guardtest.NewProcess(t, store, fails, idempotency.WithRecovery(idempotency.Hold))
+	other := guardtest.NewProcess(t, store, fails, idempotency.WithRecovery(idempotency.Hold))
+	call := guardtest.Call{Key: "k"}
+	p.Do(t, call)
+	for range 3 {
+		guardtest.RequireProblem(t, p.Do(t, call), http.StatusConflict, problem.OutcomeUnknown)
+		guardtest.RequireProblem(t, other.Do(t, call), http.StatusConflict, problem.OutcomeUnknown)
+	}
+	for _, events := range []*guardtest.Events{p.Events, other.Events} {
+		require.Equal(t, 1, events.Count(idempotency.EventHeld))
+		e := only(events, idempotency.EventHeld)[0]
+		require.True(t, e.Held)
+		require.Equal(t, 1, e.Attempt)
+		require.NotEmpty(t, e.OperationID)
+	}
+	require.True(t, only(p.Events, idempotency.EventRun)[0].Held)
+	require.True(t, only(p.Events, idempotency.EventRefused)[0].Held)
+}
+
+func TestStepsAreReported(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("downstream is away")
+	steps := func(ctx context.Context, attempt int) {
+		value := func(context.Context) (int, error) { return 1, nil }
+		fail := func(err error) func(context.Context) (int, error) {
+			return func(context.Context) (int, error) { return 0, err }
+		}
+		_, _ = idempotency.Step(ctx, "recorded", value)
+		_, _ = idempotency.Step(ctx, "declined", fail(idempotency.Permanent(failed)))
+		_, _ = idempotency.Step(ctx, "failed", fail(failed))
+		_, _ = idempotency.Step(ctx, "not done", fail(idempotency.NotDone(failed)))
+		_, _ = idempotency.Step(ctx, "once", fail(failed), idempotency.AtMostOnce())
+		_, _ = idempotency.Step(ctx, "once", value)
+		_, _ = idempotency.Step(ctx, "unencodable", func(context.Context) (func(), error) { return func() {}, nil })
+		if attempt == 2 {
+			_, _ = idempotency.Step(ctx, "", value)
+		}
+	}
+	events := &guardtest.Events{}
+	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.Observe))
+	s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		op, _ := idempotency.FromContext(r.Context())
+		steps(r.Context(), op.Attempt())
+		w.WriteHeader(http.StatusBadGateway)
+	})))
+	type said struct {
+		attempt int
+		step    string
+		result  idempotency.StepResult
+	}
+	told := func() (all []said) {
+		for _, e := range only(events, idempotency.EventStep) {
+			all = append(all, said{e.Attempt, e.Step, e.Result})
+			require.Equal(t, e.Err == nil, e.Result == idempotency.StepRecorded && e.Step != "declined" || e.Result == idempotency.StepFound && e.Step != "declined",
+				"%s: %v", e.Step, e.Err)
+		}
+		return all
+	}
+	s.Do(t, guardtest.Call{Key: "k"})
+	require.Equal(t, []said{
+		{1, "recorded", idempotency.StepRecorded}, {1, "declined", idempotency.StepRecorded}, {1, "failed", idempotency.StepFailed},
+		{1, "not done", idempotency.StepNotDone}, {1, "once", idempotency.StepFailed}, {1, "once", idempotency.StepNotBegun},
+		{1, "unencodable", idempotency.StepNotRecorded},
+	}, told())
+	s.Do(t, guardtest.Call{Key: "k"})
+	require.Equal(t, []said{
+		{2, "recorded", idempotency.StepFound}, {2, "declined", idempotency.StepFound}, {2, "failed", idempotency.StepFailed},
+		{2, "not done", idempotency.StepNotDone}, {2, "once", idempotency.StepUncertain}, {2, "once", idempotency.StepNotBegun},
+		{2, "unencodable", idempotency.StepNotRecorded}, {2, "", idempotency.StepNotBegun},
+	}, told()[7:])
+}
+
+// A consumer's refusals are events like a client's, although it has an error in hand. They
+// are not logged a second time.
+func TestRefusalsOfDoAreReported(t *testing.T) {
+	t.Parallel()
+	var log guardtest.LockedBuffer
+	events := &guardtest.Events{}
+	store := idempotency.NewMemoryStore()
+	guard := guardtest.NewGuard(t, store, idempotency.WithObserver(events.Observe), idempotency.WithRoute("payouts"),
+		idempotency.WithRecovery(idempotency.Hold), idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	do := func(value string, fail error, payload string) (idempotency.Result, error) {
+		_, result, err := idempotency.Do(t.Context(), guard, idempotency.Key{Scope: "acme", Value: value},
+			func(context.Context) (string, error) { return "done", fail }, idempotency.WithPayload([]byte(payload)))
+		return result, err
+	}
+	_, err := do("a", nil, "1")
+	require.NoError(t, err)
+	_, err = do("a", nil, "2")
+	require.ErrorIs(t, err, idempotency.ErrKeyReused)
+	result, err := do("a", nil, "1")
+	require.NoError(t, err)
+	require.True(t, result.Replayed)
+	_, err = do("b", errors.New("no answer"), "1")
+	require.Error(t, err)
+	require.NotContains(t, log.String(), "no answer")
+	_, err = do("b", nil, "1")
+	require.ErrorIs(t, err, idempotency.ErrHeld)
+	require.NoError(t, guard.Shutdown(t.Context()))
+	_, err = do("a", nil, "1")
+	require.ErrorIs(t, err, idempotency.ErrShutdown)
+
+	var told []any
+	for _, e := range events.All() {
+		require.Equal(t, "payouts", e.Route)
+		require.Equal(t, "acme", e.Scope)
+		require.Zero(t, e.Status)
+		if e.Kind == idempotency.EventRefused {
+			told = append(told, e.Code)
+		} else {
+			told = append(told, e.Kind)
+		}
+	}
+	require.Equal(t, []any{
+		idempotency.EventRun, problem.KeyReused, idempotency.EventReplay, idempotency.EventHeld, idempotency.EventRun,
+		problem.OutcomeUnknown, problem.ShuttingDown,
+	}, told)
+	require.NotContains(t, log.String(), "refused")
+}
+
+// Each kind has a name of its own, and each incident is in the log.
+func TestIncidents(t *testing.T) {
+	t.Parallel()
+	incidents := idempotency.Incidents()
+	require.Contains(t, incidents, idempotency.EventHeld)
+	require.Contains(t, incidents, idempotency.EventRecordingLost)
+	require.NotContains(t, incidents, idempotency.EventRun)
+	for _, kind := range incidents {
+		require.True(t, kind.Incident())
+	}
+	require.False(t, idempotency.EventReplay.Incident())
+	require.False(t, idempotency.EventKind("other").Incident())
+}
