@@ -40,7 +40,7 @@ func (c *claiming) claim() (rec Record, err error) {
 	}()
 	l, set := c.lease, &c.guard.set
 	rec, err = c.ask(false)
-	c.met = err == nil && !rec.Mine
+	c.met = c.met || err == nil && !rec.Mine
 	if err == nil && rec.Fingerprint != l.claim.Fingerprint && c.recognise(rec.Fingerprint) {
 		rec, err = c.ask(false)
 	}
@@ -72,6 +72,10 @@ func (c *claiming) ask(watch bool) (Record, error) {
 	c.replyLost = true // as long as the observer has not returned, which may call runtime.Goexit
 	rec, err := c.lease.acquire(watch)
 	c.replyLost = earlier || err != nil && !refusedClaim(err)
+	if errors.Is(err, ErrUnreadableHere) { // there is a record: the store is not away
+		c.met = true
+		c.lease.observe(Event{Kind: EventCorrupt, Op: "claim", Err: err})
+	}
 	if err == nil && c.inFlight(rec) {
 		c.lapses = sent.Add(rec.Lease)
 	}

@@ -58,9 +58,9 @@ func (i RecordInfo) DeriveKey(purpose string) string { return i.intent.deriveKey
 
 // Lookup returns what is known of a key. It changes nothing.
 //
-// Errors: [ErrNotFound], [ErrCorrupt], [ErrNoInspector], and those of the store. A record that a
-// newer version of this package has made, in a form that this one does not know, is an error
-// that is not ErrCorrupt: look with the newer version.
+// Errors: [ErrNotFound], [ErrCorrupt], [ErrNoInspector], and those of the store. A record in a
+// form that only a newer version of this package knows is [ErrUnreadableHere]: look with the
+// newer version.
 func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
 	_, rec, err := g.get(ctx, k)
 	if err != nil {

@@ -66,7 +66,8 @@ type Store interface {
 	// claim may succeed, and ends with its lease.
 	//
 	// Errors: [ErrStoreFull] when the key is new and there is no room for it;
-	// [ErrCorrupt] when the stored record cannot be read.
+	// [ErrCorrupt] when the stored record cannot be read; [ErrUnreadableHere] when a newer
+	// version of the store can read it.
 	Claim(ctx context.Context, key string, c Claim) (Record, error)
 
 	// Renew starts the lease and the retention of the claim anew, with the durations

@@ -123,7 +123,8 @@ func (a *access) requestClaim(c Claim, timeout time.Duration) (rec Record, err e
 // refusedClaim reports whether an error of Claim says that the claim was not granted. After
 // any other error it may have been.
 func refusedClaim(err error) bool {
-	return errors.Is(err, ErrStoreFull) || errors.Is(err, ErrCorrupt) || errors.Is(err, errStoreStuck)
+	return errors.Is(err, ErrStoreFull) || errors.Is(err, ErrCorrupt) || errors.Is(err, ErrUnreadableHere) ||
+		errors.Is(err, errStoreStuck)
 }
 
 func (a *access) requestRenewal(o Owner, timeout time.Duration) error {

@@ -57,8 +57,11 @@ func redisError(err error) error {
 		return nil
 	}
 	var damage redisproto.Damage
-	if errors.As(err, &damage) {
+	switch {
+	case errors.As(err, &damage):
 		return fmt.Errorf("%w: redis: %w", ErrCorrupt, err)
+	case errors.Is(err, redisproto.ErrNewer):
+		return fmt.Errorf("%w: redis: %w", ErrUnreadableHere, err)
 	}
 	return fmt.Errorf("idempotency: redis: %w", err)
 }

@@ -1,6 +1,7 @@
 package redisfaults
 
 import (
+	"context"
 	"net/http"
 	"testing"
 	"time"
@@ -77,5 +78,37 @@ func TestRedisRecordsMayBeRenamed(t *testing.T) {
 			require.False(t, rec.Mine)
 			require.InDelta(t, claim.Lease, rec.Lease, float64(5*time.Second))
 		})
+	}
+}
+
+// An older process leaves a record of a newer version alone: it does not run, not even where
+// it may fail open, and gives back no claim.
+func TestRedisRecordOfANewerVersionIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	client := guardtest.RedisClient(t, redistest.Start(t).Addr)
+	store := guardtest.RedisStore(t, client)
+	h := guardtest.Answering(0, "done")
+	p := guardtest.NewProcess(t, store, h, idempotency.WithFailOpen(true))
+	call := guardtest.Call{Key: "k"}
+	require.Equal(t, "done", p.Do(t, call).Body)
+	names, err := client.Keys(t.Context(), "idem:*").Result()
+	require.NoError(t, err)
+	require.Len(t, names, 1)
+	header, err := client.HGet(t.Context(), names[0], "m").Result()
+	require.NoError(t, err)
+	require.NoError(t, client.HSet(t.Context(), names[0], "m", "\xf0"+header[1:]).Err())
+
+	for range 3 {
+		guardtest.RequireProblem(t, p.Do(t, call), http.StatusServiceUnavailable, problem.StoreUnavailable)
+	}
+	require.EqualValues(t, 1, h.Runs.Load())
+	_, _, err = idempotency.Do(t.Context(), p.Guard, idempotency.Key{Scope: "acme", Value: "k"},
+		func(context.Context) (int, error) { return 0, nil })
+	require.ErrorIs(t, err, idempotency.ErrUnreadableHere)
+	require.NoError(t, p.Guard.Shutdown(t.Context()))
+	require.Zero(t, p.Store.Count("release"))
+	require.Equal(t, 4, p.Events.Count(idempotency.EventCorrupt))
+	for _, err := range p.Events.Errors() {
+		require.ErrorIs(t, err, idempotency.ErrUnreadableHere)
 	}
 }
