@@ -35,6 +35,7 @@ type core struct {
 	silences  silences
 	reports   reports
 	work      work
+	running   atomic.Int64 // runs in flight
 	unsettled unsettled
 	pending   backlog      // runs that wait to be settled
 	ghosts    backlog      // claims whose reply never came

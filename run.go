@@ -59,6 +59,9 @@ func (u *run) init(parent context.Context, g *Guard, l *lease, follow bool) {
 // and the log, see the panic where it happened. They pass through after the run is settled.
 func (u *run) perform(t task) (verdict, ending) {
 	u.start = time.Now()
+	running := &u.lease.core.running
+	running.Add(1)
+	defer running.Add(-1)
 	defer u.ctx.end()
 	u.lease.keep(&u.ctx)
 	judged := false
