@@ -396,3 +396,17 @@ func TestDuplicateGetsTheAnswerOfTheFirst(t *testing.T) {
 	require.True(t, client.Replayed(got.resp))
 	require.EqualValues(t, 1, runs.Load())
 }
+
+// A record that cannot be read does not tell whether anything has run. It may even be a
+// foreign value under a key that was never used.
+func TestUnreadableRecordIsNotAnExecutedRequest(t *testing.T) {
+	t.Parallel()
+	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(problem.Header, string(problem.AnswerUnreadable))
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	_, err := send(newTransport(t, newBase(t), quick), post(client.WithKey(t.Context(), "k"), s.URL, "body"))
+	require.ErrorIs(t, err, client.ErrHeld)
+	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+	require.NotErrorIs(t, err, client.ErrAnswerLost)
+}

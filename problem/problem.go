@@ -35,7 +35,7 @@ const (
 	OutcomeUnknown    Code = "outcome-unknown"    // 409: the outcome of the run is unknown and it will not run again
 	ResponseNotKept   Code = "response-not-kept"  // 409: it ran, but its answer was too large to keep
 	NoAnswer          Code = "no-answer"          // 503 and Retry-After: the run was stopped before it answered
-	AnswerUnreadable  Code = "answer-unreadable"  // 500: the recorded answer cannot be read; it will not run again
+	AnswerUnreadable  Code = "answer-unreadable"  // 500: what is stored under the key cannot be read; nothing will run
 	StoreUnavailable  Code = "store-unavailable"  // 503 and Retry-After: this request was not run
 	TryLater          Code = "try-later"          // 503 and Retry-After: a function of the route cannot tell now
 	ShuttingDown      Code = "shutting-down"      // 503 and Retry-After: this request was not run
@@ -152,8 +152,8 @@ var texts = map[Code]Document{
 		Detail: "The request was stopped before it had an answer. Retry with the same key.",
 	},
 	AnswerUnreadable: {
-		Status: http.StatusInternalServerError, Title: "Recorded answer unreadable",
-		Detail: "The answer recorded for this idempotency key cannot be read. The request will not be run again.",
+		Status: http.StatusInternalServerError, Title: "Record unreadable",
+		Detail: "The record of this idempotency key cannot be read. It does not tell whether a request with the key was run, and none will be.",
 	},
 	StoreUnavailable: {
 		Status: http.StatusServiceUnavailable, Title: "Idempotency store unavailable",

@@ -32,7 +32,7 @@ var meanings = []struct {
 	{problem.InFlight, InFlight},
 	{problem.OutcomeUnknown, Held},
 	{problem.ResponseNotKept, Lost},
-	{problem.AnswerUnreadable, Lost},
+	{problem.AnswerUnreadable, Held}, // the record does not tell whether anything has run
 	{problem.StoreUnavailable, NotRun},
 	{problem.TryLater, NotRun},
 	{problem.ShuttingDown, NotRun},

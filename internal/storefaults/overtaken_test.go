@@ -216,6 +216,20 @@ func TestClientOfAnOvertakenRunGetsTheRecordedAnswer(t *testing.T) {
 	})
 }
 
+// Another's answer is recorded, and cannot be shown at the moment. The client of the overtaken
+// run is told to try again, and not that its request was not run.
+func TestClientOfAnOvertakenRunIsNotToldThatNothingRan(t *testing.T) {
+	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
+		o := newOvertaking(t, s, b, idempotency.WithAuthorizeReplay(func(*http.Request, idempotency.RecordInfo) error {
+			return idempotency.ErrTryLater
+		}))
+		first := o.begin(t)
+		o.lapse()
+		require.Equal(t, "theirs", o.begin(t).end(http.StatusCreated, "theirs").Body)
+		guardtest.RequireProblem(t, first.end(http.StatusCreated, "mine"), http.StatusConflict, problem.InFlight)
+	})
+}
+
 // An operator has settled what was held. The run that comes back shows what was decided,
 // and what it had to say itself is in an event.
 func TestOvertakenRunDoesNotContradictAnOperator(t *testing.T) {
