@@ -70,12 +70,14 @@ func (o CodecOption) applyDo(s *doSettings) {
 // with [ErrLeaseLost] as cause when the lease is lost.
 //
 // If fn ran, Do returns its error, or the value as its codec decodes it. If the value could
-// not be recorded at once, recording goes on in the background. A value that cannot be
-// encoded, or is larger than [WithMaxResponseBody] allows, is an error; its key is held,
-// because fn has happened. The same holds if encoding panics.
+// not be recorded at once, recording goes on in the background. A value that is larger than
+// [WithMaxResponseBody] allows, or than the store takes, is returned too, but not kept: later
+// calls get [ErrResultNotKept]. Of the text of a permanent error that is too large, the beginning
+// is kept. A value that cannot be encoded is an error; its key is held, because fn has happened.
+// The same holds if encoding panics.
 //
 // If an earlier run's permanent error is recorded, Do returns an error with its text.
-// Otherwise the error wraps one of [ErrKeyReused]; [ErrInFlight]; [ErrHeld]; [ErrCorrupt];
+// Otherwise the error wraps one of [ErrResultNotKept]; [ErrKeyReused]; [ErrInFlight]; [ErrHeld]; [ErrCorrupt];
 // [ErrUnreadableHere]; [ErrNested]; [ErrShutdown]; or an error of the store. fn was not run then.
 // Nor is it run if k has no scope or value, or if ctx is done before the key is claimed: then the
 // error is the cause.
@@ -109,7 +111,7 @@ type job struct {
 	// Set by execute.
 	value any
 	err   error
-	// Set by answer.
+	// Set by result.
 	encoded   *response.Answer
 	encodeErr error
 }
@@ -169,7 +171,7 @@ func (j *job) runProtected(into any) (Result, error) {
 	case j.err != nil:
 		return result, j.err
 	}
-	a, err := j.answer()
+	a, err := j.result()
 	if err != nil {
 		return result, err
 	}
@@ -182,7 +184,7 @@ func (j *job) runUnprotected(ctx context.Context, into any) error {
 	if j.value, j.err = j.fn(unprotectedContext{ctx, j.guard.set.intent(j.lease.id, j.lease.claim.Fingerprint)}); j.err != nil {
 		return j.err
 	}
-	a, err := j.answer()
+	a, err := j.result()
 	if err != nil {
 		return err
 	}
@@ -193,8 +195,18 @@ func (j *job) execute(ctx *runContext) { j.value, j.err = j.fn(ctx) }
 
 func (j *job) close(bool) {}
 
-// answer encodes the value, or the error if there is one, once.
+// answer returns the result, or what stands for it if it is too large to be kept.
 func (j *job) answer() (*response.Answer, error) {
+	a, err := j.result()
+	if limit := j.guard.set.maxResponseLen; err == nil && int64(len(a.Body)) > limit {
+		brief := a.Brief(limit)
+		a = &brief
+	}
+	return a, err
+}
+
+// result encodes the value, or the error if there is one, once.
+func (j *job) result() (*response.Answer, error) {
 	if j.encoded == nil && j.encodeErr == nil {
 		j.encoded, j.encodeErr = j.encode()
 	}
@@ -209,16 +221,11 @@ func (j *job) encode() (*response.Answer, error) {
 	} else {
 		a.Body, err = j.codec.Marshal(j.value)
 	}
-	if limit := j.guard.set.maxResponseLen; err == nil && int64(len(a.Body)) > limit {
-		err = fmt.Errorf("it has %d bytes, at most %d are kept", len(a.Body), limit)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("idempotency: the result of a run cannot be recorded: %w", err)
 	}
 	return a, nil
 }
-
-func (j *job) summary() summary { return summary{} }
 
 func (j *job) report(e *Event) {
 	e.Waited = j.waited
@@ -257,12 +264,15 @@ func (j *job) answerFrom(rec Record, into any) (Result, error) {
 		return result, j.refuse(problem.InFlight, rec, ErrInFlight)
 	}
 	a, err := j.guard.set.unseal(rec.Answer, j.lease.key, rec.Fingerprint, nil)
-	if err == nil && a.Kind != response.KindValue && a.Kind != response.KindError {
+	if err == nil && a.Kind != response.KindValue && a.Kind != response.KindError && a.Kind != response.KindNotKept {
 		err = fmt.Errorf("%w: it is not a value", ErrCorrupt)
 	}
 	if err != nil {
 		j.lease.observe(Event{Kind: EventCorrupt, Err: err})
 		return result, j.refuse(problem.AnswerUnreadable, rec, err)
+	}
+	if a.Kind == response.KindNotKept {
+		return result, j.refuse(problem.ResponseNotKept, rec, ErrResultNotKept)
 	}
 	result.Replayed = true
 	j.lease.observe(Event{

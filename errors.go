@@ -15,6 +15,10 @@ var (
 	// holds are not affected.
 	ErrStoreFull = errors.New("idempotency: store is full")
 
+	// ErrTooLarge says that a store can never take a value of that size, and that nothing was
+	// changed. A [Guard] then records that the run has happened, without its answer.
+	ErrTooLarge = errors.New("idempotency: value is too large for the store")
+
 	// ErrNotFound says that there is no record for a key.
 	ErrNotFound = errors.New("idempotency: no such record")
 
@@ -70,6 +74,10 @@ var (
 	// ErrNested says that the run that calls Do holds the key itself: it would wait for its
 	// own end.
 	ErrNested = errors.New("idempotency: the calling run holds this key itself")
+
+	// ErrResultNotKept says that the function has run to its end, and that its result was too
+	// large to be kept: for [WithMaxResponseBody] or for the store.
+	ErrResultNotKept = errors.New("idempotency: the run has happened, but its result was not kept")
 
 	// ErrHeld says that the key is held: the outcome of its last run is unknown, and
 	// nobody may run until it is resolved.

@@ -94,9 +94,13 @@ const (
 	// EventRecordingLost: a run could not be recorded; Err says why. If the store was away
 	// until the retention ended or the guard was shut down, or if too many runs waited for it
 	// already, the lease and the recovery policy settle the key. If the sealer failed, or the
-	// result of a [Do] could not be encoded or was larger than [WithMaxResponseBody] allows,
-	// the key is held, because the run has happened.
+	// result of a [Do] could not be encoded, the key is held, because the run has happened.
 	EventRecordingLost EventKind = "recording-lost"
+	// EventNotKept: a run is recorded without its answer, because the store does not take an
+	// answer of that size, or because too many answers wait for it; Err says which. Status and
+	// Size are those of the answer. Duplicates are told that the run has happened. There is no
+	// such event for an answer that is larger than [WithMaxResponseBody] allows.
+	EventNotKept EventKind = "not-kept"
 	// EventSilent: a handler returned without a status and without a byte, or wrote after
 	// that; Err says which, and the usual cause. It is reported once for each Method and
 	// Route; see [WithSilence].
@@ -126,6 +130,7 @@ var kinds = map[EventKind]kindInfo{
 	EventNested:           {false, slog.LevelWarn, "idempotency: a guard inside a guard, the inner one does nothing"},
 	EventRecordingDelayed: {true, slog.LevelWarn, "idempotency: settling a run goes on in the background"},
 	EventRecordingLost:    {true, slog.LevelError, "idempotency: run could not be settled"},
+	EventNotKept:          {true, slog.LevelWarn, "idempotency: run is recorded without its answer"},
 	EventSilent:           {true, slog.LevelWarn, "idempotency: handler said nothing"},
 	EventCorrupt:          {true, slog.LevelError, "idempotency: stored record is unreadable"},
 }

@@ -60,10 +60,6 @@ func (h *handlerRun) answer() (*response.Answer, error) {
 	return &h.recorded, nil
 }
 
-func (h *handlerRun) summary() summary {
-	return summary{h.rec.Status(), h.rec.Header()["Location"]}
-}
-
 func (h *handlerRun) report(e *Event) {
 	e.Status, e.Size, e.Waited = h.rec.Status(), int64(len(h.recorded.Body)), h.waited
 }

@@ -65,7 +65,7 @@ func (l *lease) acquire(watch bool) (Record, error) {
 	claim := l.claim
 	claim.Watch = watch
 	sent := time.Now()
-	rec, err := l.requestClaim(claim, l.timeout())
+	rec, err := l.requestClaim(claim, l.claimTimeout())
 	if err == nil && rec.Mine {
 		l.record, l.attempt = rec, rec.Attempt
 		l.sure = sent.Add(l.margin())
@@ -242,13 +242,25 @@ func (l *lease) timeout() time.Duration {
 	return min(storeTimeout, l.claim.Lease/renewalsPerLease)
 }
 
-// haste is timeout for the nth try of a call that somebody waits for. The first try leaves
-// time for another, because a single broken connection may have swallowed it.
-func (l *lease) haste(n int) time.Duration {
+// claimTimeout bounds a claim, which may have to read a recorded answer. It is at most a
+// third of the lease too, because the lease runs meanwhile.
+func (l *lease) claimTimeout() time.Duration {
+	return min(storeTimeout+sizeTime(l.set.maxResponseLen), l.claim.Lease/renewalsPerLease)
+}
+
+// sendTimeout bounds a call that sends a value of n bytes. It may exceed the lease, which is
+// renewed meanwhile.
+func (l *lease) sendTimeout(n int) time.Duration { return l.timeout() + sizeTime(int64(n)) }
+
+// haste is timeout for the nth try of a call that somebody waits for, and has waited for so
+// long. The first try leaves time for another, because a single broken connection may have
+// swallowed it. A value of size bytes is given the time that it takes besides.
+func (l *lease) haste(n int, waited time.Duration, size int) time.Duration {
+	timeout := min(l.timeout(), patience-waited)
 	if n == 1 {
-		return min(l.timeout(), patience/2)
+		timeout = min(timeout, patience/2)
 	}
-	return l.timeout()
+	return timeout + sizeTime(int64(size))
 }
 
 // A renewer is a timer that fires into the lease it is lent to. Timers are reused:

@@ -86,7 +86,7 @@ func (g *Guard) get(ctx context.Context, k Key) (Inspector, Record, error) {
 	if err := k.check(); err != nil {
 		return nil, Record{}, err
 	}
-	rec, err := bounded(ctx, g.core, storeTimeout, func(ctx context.Context) (Record, error) {
+	rec, err := bounded(ctx, g.core, storeTimeout+sizeTime(g.set.maxResponseLen), func(ctx context.Context) (Record, error) {
 		return inspector.Get(ctx, k.storeKey())
 	})
 	return inspector, rec, err

@@ -119,7 +119,11 @@ func (g *Guard) Resolve(ctx context.Context, k Key, res Resolution) error {
 	if err != nil && res.Outcome == NotExecuted {
 		return err // a mark that cannot be read would not be taken away
 	}
-	_, err = bounded(ctx, g.core, storeTimeout, func(ctx context.Context) (struct{}, error) {
+	timeout := storeTimeout
+	if settled != nil {
+		timeout += sizeTime(int64(len(settled.Answer)))
+	}
+	_, err = bounded(ctx, g.core, timeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, inspector.Resolve(ctx, k.storeKey(), attempt, settled)
 	})
 	if err != nil || res.Outcome == Final {

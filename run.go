@@ -20,8 +20,6 @@ type task interface {
 	judge() Outcome
 	// answer returns what is recorded for a Final outcome.
 	answer() (*response.Answer, error)
-	// summary returns what is recorded if there is no room for the answer.
-	summary() summary
 	// report adds to the event that the run has ended.
 	report(e *Event)
 }
@@ -113,7 +111,7 @@ func (u *run) final(t task) verdict {
 		u.lease.observe(Event{Kind: EventRecordingLost, Err: err})
 		return u.unknown()
 	}
-	return verdict{outcome: Final, answer: stored, summary: t.summary(), refusal: t.refused()}
+	return verdict{outcome: Final, answer: stored, refusal: t.refused()}
 }
 
 // unknown is the verdict for a run of unknown outcome.

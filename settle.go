@@ -6,22 +6,16 @@ import (
 	"errors"
 	"time"
 
+	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/response"
 )
 
 // A verdict is what a run leaves in the store.
 type verdict struct {
 	outcome Outcome
-	hold    bool    // for an Unknown outcome: Hold rather than Release
-	answer  []byte  // for a Final outcome: the answer in its stored form
-	summary summary // for a Final outcome: what to keep of it if there is no room for all
-	refusal bool    // for a Final outcome: the answer says that nothing was done
-}
-
-// A summary is what can be told of an answer that is not kept. The zero summary is none.
-type summary struct {
-	status   int
-	location []string
+	hold    bool   // for an Unknown outcome: Hold rather than Release
+	answer  []byte // for a Final outcome: the answer in its stored form
+	refusal bool   // for a Final outcome: the answer says that nothing was done
 }
 
 // lasting reports whether the verdict says something that must not be forgotten.
@@ -60,6 +54,10 @@ type settlement struct {
 	// try: the claim may be ours again by a call whose reply was lost.
 	displaced bool
 	reported  bool // that another run came in the way
+	// unrecorded is why Complete failed in the last try, and nil if something else did.
+	unrecorded error
+	strikes    int  // failures of Complete in a row while the store answered another call
+	brief      bool // the answer has been given up for the fact that the run has happened
 	// fate is what the client learns once the store has the verdict. A run that gives way
 	// to another is overtaken although the store takes its release.
 	fate fate
@@ -88,12 +86,18 @@ func (s *settlement) settle() ending {
 func (s *settlement) tryWhileClientWaits() ending {
 	start := time.Now()
 	for n := 1; ; n++ {
-		e, err := s.try(min(s.lease.haste(n), patience-time.Since(start)))
+		timeout, sent := s.lease.haste(n, time.Since(start), len(s.verdict.answer)), time.Now()
+		e, err := s.try(timeout)
 		if err == nil {
 			s.end()
 			return e
 		}
 		s.fail()
+		if s.isTooLarge(timeout - time.Since(sent)) {
+			s.shrink(s.unrecorded)
+			start = time.Now()
+			continue
+		}
 		if errors.Is(err, errAnotherInFlight) {
 			s.goOn(n, err)
 			return e
@@ -123,6 +127,7 @@ func (s *settlement) leaveToBackground(failures int, cause error) ending {
 // answered by the ending, and settling goes on.
 func (s *settlement) try(timeout time.Duration) (ending, error) {
 	until := time.Now().Add(timeout)
+	s.unrecorded = nil
 	if !s.displaced || s.verdict.lasting() && !s.verdict.refusal {
 		err := s.conclude(timeout)
 		if !errors.Is(err, ErrNotOwner) {
@@ -197,22 +202,42 @@ func (s *settlement) reportOvertaken() {
 		return
 	}
 	s.reported = true
-	e := Event{Kind: EventOvertaken, Outcome: s.verdict.outcome, Status: s.verdict.summary.status}
-	if s.verdict.outcome == Final {
-		a, err := s.lease.set.unseal(s.verdict.answer, s.lease.key, s.lease.claim.Fingerprint, nil)
-		if err == nil {
-			sum := sha256.Sum256(a.Body)
-			e.Digest = hex.EncodeToString(sum[:])
-		}
+	e := Event{Kind: EventOvertaken, Outcome: s.verdict.outcome}
+	if a, err := s.answer(); err == nil {
+		e.Status = eventStatus(&a, s.lease.claim.Fingerprint)
+		sum := sha256.Sum256(a.Body)
+		e.Digest = hex.EncodeToString(sum[:])
 	}
 	s.lease.observe(e)
+}
+
+var errNoAnswer = errors.New("idempotency: the verdict has no answer")
+
+// answer reads the answer of the verdict.
+func (s *settlement) answer() (response.Answer, error) {
+	if s.verdict.outcome != Final {
+		return response.Answer{}, errNoAnswer
+	}
+	return s.lease.set.unseal(s.verdict.answer, s.lease.key, s.lease.claim.Fingerprint, nil)
+}
+
+// eventStatus is the status of an answer in an event. The result of a function has none.
+func eventStatus(a *response.Answer, fp Fingerprint) int {
+	if fp[0] == digest.VersionJob {
+		return 0
+	}
+	return a.Status
 }
 
 // conclude makes the store call that the verdict stands for.
 func (s *settlement) conclude(timeout time.Duration) error {
 	switch {
 	case s.verdict.outcome == Final:
-		return s.lease.complete(s.owner, s.verdict.answer, timeout)
+		err := s.lease.complete(s.owner, s.verdict.answer, timeout)
+		if !errors.Is(err, ErrNotOwner) {
+			s.unrecorded = err
+		}
+		return err
 	case s.verdict.lasting():
 		return s.lease.hold(s.owner, timeout)
 	default:
@@ -246,7 +271,7 @@ func (s *settlement) goOn(failures int, cause error) {
 	core := s.lease.core
 	held := int64(len(s.verdict.answer))
 	if !core.pending.add(held) {
-		s.shrink()
+		s.shrink(errTooManyPending)
 		held = int64(len(s.verdict.answer))
 		if !core.pending.add(held) {
 			s.giveUp(errTooManyPending)
@@ -274,9 +299,13 @@ func (s *settlement) tryUntil(until time.Time, failures int) {
 		if !s.lease.core.work.pause(backoff(n)) {
 			return // Shutdown gives it up and reports it, before it returns
 		}
-		if _, err := s.try(s.lease.timeout()); err == nil {
+		if _, err := s.try(s.lease.sendTimeout(len(s.verdict.answer))); err == nil {
 			s.end()
 			return
+		}
+		if s.isTooLarge(s.lease.timeout()) {
+			s.shrink(s.unrecorded)
+			n = 0
 		}
 		if s.lease.recordEnds() && time.Now().After(until) {
 			s.giveUp(errRetentionEnded)
@@ -285,18 +314,54 @@ func (s *settlement) tryUntil(until time.Time, failures int) {
 	}
 }
 
+const (
+	// smallAnswer is the size up to which an answer is not worth giving up: the store is not
+	// away because of its size.
+	smallAnswer = 4 << 10
+
+	// maxStrikes is how often a store may fail to take an answer, and answer another call at
+	// once, before the size of the answer is to blame. One time may be the end of an outage.
+	maxStrikes = 3
+)
+
+// isTooLarge reports whether the last try has failed because the store does not take an
+// answer of that size. It need not say so: it may be too slow, or close the connection. So
+// it is asked to renew the claim, within the timeout.
+func (s *settlement) isTooLarge(timeout time.Duration) bool {
+	switch {
+	case s.unrecorded == nil || s.brief:
+		return false
+	case errors.Is(s.unrecorded, ErrTooLarge):
+		return true
+	case len(s.verdict.answer) <= smallAnswer || timeout <= 0:
+		return false
+	}
+	if err := s.lease.requestRenewal(s.owner, timeout); err != nil && !errors.Is(err, ErrNotOwner) {
+		s.strikes = 0
+		return false
+	}
+	s.strikes++
+	return s.strikes >= maxStrikes
+}
+
 // shrink replaces an answer that there is no room for by the fact that the run has
-// happened: that is what matters most, and takes a few bytes.
-func (s *settlement) shrink() {
-	brief := s.verdict.summary
-	if s.verdict.outcome != Final || brief.status == 0 {
+// happened.
+func (s *settlement) shrink(cause error) {
+	s.brief = true
+	a, err := s.answer()
+	if err != nil {
+		return // an unknown outcome, or a sealer that fails: there is nothing to give up
+	}
+	e := Event{
+		Kind: EventNotKept, Status: eventStatus(&a, s.lease.claim.Fingerprint), Size: int64(len(a.Body)), Err: cause,
+	}
+	a = a.Brief(s.lease.set.maxResponseLen)
+	stored, err := s.lease.set.seal(&a, s.lease.key, s.lease.claim.Fingerprint)
+	if err != nil || len(stored) >= len(s.verdict.answer) {
 		return
 	}
-	a := response.NotKept(brief.status, brief.location, s.lease.set.maxResponseLen)
-	stored, err := s.lease.set.seal(&a, s.lease.key, s.lease.claim.Fingerprint)
-	if err == nil {
-		s.verdict.answer = stored
-	}
+	s.verdict.answer = stored
+	s.lease.observe(e)
 }
 
 // fail notes, once, that the store has failed to take the verdict.

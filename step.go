@@ -402,11 +402,11 @@ func (l *lease) recordStep(name string, value []byte) error {
 	}
 	start := time.Now()
 	for n := 1; ; n++ {
-		err := l.saveStep(l.claim.Owner, name, stored, min(l.haste(n), patience-time.Since(start)))
+		err := l.saveStep(l.claim.Owner, name, stored, l.haste(n, time.Since(start), len(stored)))
 		if errors.Is(err, ErrNotOwner) {
 			l.lose(err) // now, and not when the next renewal finds out
 		}
-		if err == nil || errors.Is(err, ErrNotOwner) {
+		if err == nil || errors.Is(err, ErrNotOwner) || errors.Is(err, ErrTooLarge) {
 			return err
 		}
 		pause := backoff(n)

@@ -77,7 +77,9 @@ type Store interface {
 
 	// Complete records how the run ended. The owner may complete a record that is
 	// claimed (lapsed or not) or held. Completing it again is success and changes
-	// nothing. Errors: [ErrNotOwner].
+	// nothing. Errors: [ErrNotOwner]; [ErrTooLarge] when the store can never take an answer of
+	// that size. Then nothing was changed, and the owner may complete the record with a smaller
+	// one.
 	Complete(ctx context.Context, key string, o Owner, c Completion) error
 
 	// Release gives the claim back. The next Claim with the same fingerprint gets it as
@@ -242,7 +244,8 @@ type Watcher interface {
 type StepStore interface {
 	// SaveStep records value under name, and replaces an earlier value of that name. The
 	// owner of a claimed record may save steps, whether or not its lease has ended.
-	// Errors: [ErrNotOwner].
+	// Errors: [ErrNotOwner]; [ErrTooLarge] when the store can never take a value of that size.
+	// Then nothing was changed.
 	SaveStep(ctx context.Context, key string, o Owner, name string, value []byte) error
 }
 
@@ -264,7 +267,7 @@ type Inspector interface {
 	// by [Store.Complete]. With nil it becomes released, and anybody may claim it,
 	// including the owner that lost it. Repeating a successful call is success.
 	// Errors: [ErrNotFound]; [ErrChanged] when the record is not held or has another
-	// attempt.
+	// attempt; [ErrTooLarge], as from Store.Complete.
 	Resolve(ctx context.Context, key string, attempt int, c *Completion) error
 
 	// Forget removes a record in any state, unless its lease has not ended. Attempt 0

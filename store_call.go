@@ -18,6 +18,19 @@ const storeTimeout = 2 * time.Second
 // recorded, or for the run to be settled.
 const patience = 2 * time.Second
 
+// freeSize and sizePerSecond say how much longer a call may take for what it sends or reads:
+// a second for each MiB above the first. A store that takes a few MiB in a second is slow,
+// but it works.
+const (
+	freeSize      = 1 << 20
+	sizePerSecond = 1 << 20
+)
+
+// sizeTime is how much longer a call may take, or be waited for, because of a value of n bytes.
+func sizeTime(n int64) time.Duration {
+	return time.Duration(max(0, n-freeSize)) * time.Second / sizePerSecond
+}
+
 // maxAbandoned bounds the calls in which a store that ignores its context hangs. When so
 // many have not come back, no further call is made: each keeps a goroutine.
 const maxAbandoned = 4096

@@ -95,7 +95,8 @@ func WithMaxEntries(n int) MemoryOption {
 // panics if n is not positive.
 //
 // At the limit the store takes no new keys, but runs in flight still record their
-// answers. Leave room for as many answers as there are runs at once.
+// answers. Leave room for as many answers as there are runs at once. An answer that alone is
+// larger than the limit is refused with [ErrTooLarge].
 func WithMaxBytes(n int64) MemoryOption {
 	if n <= 0 {
 		panic("idempotency: WithMaxBytes: the limit must be positive")
@@ -171,12 +172,20 @@ func (s *MemoryStore) Complete(ctx context.Context, key string, o Owner, c Compl
 		case StateCompleted:
 			return nil
 		case StateClaimed, StateHeld:
+			if s.neverFits(key, c.Answer) {
+				return ErrTooLarge
+			}
 			s.complete(sh, r, key, now, c)
 			return nil
 		default:
 			return ErrNotOwner
 		}
 	})
+}
+
+// neverFits reports whether a record with the value would be larger than the whole store.
+func (s *MemoryStore) neverFits(key string, value []byte) bool {
+	return int64(memoryOverhead+len(key)+len(value)) > s.maxBytes
 }
 
 // Release implements [Store].
@@ -332,6 +341,9 @@ func (s *MemoryStore) SaveStep(ctx context.Context, key string, o Owner, name st
 		if r.state != StateClaimed {
 			return ErrNotOwner
 		}
+		if s.neverFits(key, value) {
+			return ErrTooLarge
+		}
 		step := memoryStep{name, trim(value)}
 		s.bytes.Add(int64(step.size()))
 		if r.rare == nil {
@@ -421,6 +433,9 @@ func (s *MemoryStore) Resolve(ctx context.Context, key string, attempt int, c *C
 		return nil // An earlier call did the same, and its reply was lost.
 	case !r.held(now):
 		return ErrChanged
+	}
+	if c != nil && s.neverFits(key, c.Answer) {
+		return ErrTooLarge
 	}
 	r.owner = Owner{} // The run that lost the claim can no longer record its own answer.
 	if c == nil {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"net/http"
 	"runtime"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
 	"example.com/idempotency/storetest"
 )
 
@@ -351,6 +353,30 @@ func TestMemoryStoreKeepsForEver(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, idempotency.StateCompleted, r.State)
 	})
+}
+
+// A value that alone is larger than the store is refused, and changes nothing. The guard then
+// records that the run has happened.
+func TestMemoryStoreRefusesWhatNeverFits(t *testing.T) {
+	t.Parallel()
+	ctx, store, key, c := t.Context(), idempotency.NewMemoryStore(idempotency.WithMaxBytes(10_000)), guardtest.MemoryKeys(1)[0], guardtest.MemoryClaim(0)
+	_, err := store.Claim(ctx, key, c)
+	require.NoError(t, err)
+	large := idempotency.Completion{Answer: make([]byte, 10_000), TTL: time.Hour}
+	require.ErrorIs(t, store.Complete(ctx, key, c.Owner, large), idempotency.ErrTooLarge)
+	require.ErrorIs(t, store.SaveStep(ctx, key, c.Owner, "step", large.Answer), idempotency.ErrTooLarge)
+	require.NoError(t, store.Hold(ctx, key, c.Owner))
+	require.ErrorIs(t, store.Resolve(ctx, key, 1, &large), idempotency.ErrTooLarge)
+	rec, _ := store.Get(ctx, key)
+	require.Equal(t, idempotency.StateHeld, rec.State)
+	require.Empty(t, rec.Steps)
+	require.NoError(t, store.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: make([]byte, 5_000), TTL: time.Hour}))
+
+	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(large.Answer)
+	})))
+	require.Len(t, s.Do(t, guardtest.Call{Key: "k"}).Body, 10_000)
+	guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.ResponseNotKept)
 }
 
 func TestMemoryStoreLimitsMustBePositive(t *testing.T) {

@@ -143,6 +143,8 @@ func (s *RedisStore) failure(ctx context.Context, err error) error {
 		switch text := reply.Error(); {
 		case strings.Contains(text, "WRONGTYPE"):
 			return redisError(redisproto.Damage("not a hash"))
+		case refusesSize(text):
+			return fmt.Errorf("%w: redis: %w", ErrTooLarge, err)
 		case strings.Contains(text, "OOM command not allowed"):
 			return fmt.Errorf("%w: redis: %w", ErrStoreFull, err)
 		}
@@ -152,6 +154,13 @@ func (s *RedisStore) failure(ctx context.Context, err error) error {
 		return fmt.Errorf("idempotency: redis: %w: %w", context.DeadlineExceeded, err)
 	}
 	return fmt.Errorf("idempotency: redis: %w", err)
+}
+
+// refusesSize reports whether a server says that an argument is longer than its
+// proto-max-bulk-len. It closes the connection after that, so its reply may be lost.
+func refusesSize(reply string) bool {
+	return strings.HasPrefix(reply, "ERR Protocol error: invalid bulk length") ||
+		strings.HasPrefix(reply, "ERR string exceeds maximum allowed size")
 }
 
 // redisReload is the shortest time between two renewals of a Cluster client's view.

@@ -5,6 +5,7 @@ package idempotency
 // replicas that the store asks for.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -79,6 +80,17 @@ func (s *RedisStore) field(ctx context.Context, name, field string) ([]byte, err
 	return get.Bytes()
 }
 
+// notQueued returns what the server has replied to a command of a transaction if it refused to
+// queue it. The transaction itself may have another error: after a protocol error the server
+// closes the connection.
+func notQueued(cmd redis.Cmder) error {
+	var reply redis.Error
+	if errors.As(cmd.Err(), &reply) {
+		return cmd.Err()
+	}
+	return nil
+}
+
 // asOwner makes a call of an owner. Nobody owns a record that was settled by hand: its
 // owner is zero.
 func (s *RedisStore) asOwner(ctx context.Context, o Owner, call redisproto.Call, durable bool) error {
@@ -136,7 +148,7 @@ func (s *RedisStore) completeDetached(
 	name := s.prefix + key
 	tx := s.client.TxPipeline()
 	// HSETNX, because a repeated call must not change a completed record.
-	tx.HSetNX(ctx, name, redisproto.AnswerField(o), answer)
+	put := tx.HSetNX(ctx, name, redisproto.AnswerField(o), answer)
 	// The source and not the digest: if the server did not know the script, the field
 	// would stay there.
 	flip := redis.NewIntCmd(ctx, redisproto.CompleteDetached(name, o, s.channel, ttl).BySource()...)
@@ -146,7 +158,7 @@ func (s *RedisStore) completeDetached(
 		return true, err
 	}
 	if err != nil {
-		return false, s.failure(ctx, err)
+		return false, s.failure(ctx, cmp.Or(notQueued(put), err))
 	}
 	return false, redisResult(flip.Val(), ErrNotOwner)
 }

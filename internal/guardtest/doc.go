@@ -7,6 +7,7 @@
 //   - handler.go: handlers that count their runs
 //   - guard.go, process.go: a guard; a guard that shares a store with others
 //   - faultstore.go, fault.go: a store that stands before another one, and its faults
+//   - limits.go: a store that works, but slowly, or not for values of every size
 //   - store.go, sealer.go: stores and sealers that alter, spy or fail
 //   - fate.go: how the end of one run decides the next request
 //   - witness.go: the bytes that a client sees, and when

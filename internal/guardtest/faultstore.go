@@ -19,6 +19,7 @@ type FaultStore struct {
 	mu     sync.Mutex
 	counts map[string]int
 	faults map[string]func(n int) Fault
+	limits limits
 }
 
 // On sets what happens to the calls of one kind: claim, renew, complete, release or
@@ -91,6 +92,9 @@ func (s *FaultStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 	var rec idempotency.Record
 	err := s.Call(ctx, "claim", func(behind idempotency.Store) (err error) {
 		rec, err = behind.Claim(context.WithoutCancel(ctx), key, c)
+		if err == nil {
+			err = s.transfer(ctx, len(rec.Answer))
+		}
 		return err
 	})
 	if err != nil {
@@ -107,6 +111,9 @@ func (s *FaultStore) Renew(ctx context.Context, key string, o idempotency.Owner)
 // Complete is the call "complete".
 func (s *FaultStore) Complete(ctx context.Context, key string, o idempotency.Owner, c idempotency.Completion) error {
 	return s.Call(ctx, "complete", func(behind idempotency.Store) error {
+		if err := s.take(ctx, len(c.Answer)); err != nil {
+			return err
+		}
 		return behind.Complete(context.WithoutCancel(ctx), key, o, c)
 	})
 }
@@ -127,6 +134,9 @@ type StepFaultStore struct{ *FaultStore }
 // SaveStep is the call "step".
 func (s StepFaultStore) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
 	return s.Call(ctx, "step", func(behind idempotency.Store) error {
+		if err := s.take(ctx, len(value)); err != nil {
+			return err
+		}
 		return behind.(idempotency.StepStore).SaveStep(ctx, key, o, name, value)
 	})
 }

@@ -1,5 +1,7 @@
 package response
 
+import "bytes"
+
 // A Kind says what an [Answer] stands for.
 type Kind byte
 
@@ -43,6 +45,25 @@ func NotKept(status int, location []string, limit int64) Answer {
 		a.Header = header
 	}
 	return a
+}
+
+// maxFailure is how much is kept of the text of an error that is not kept whole.
+const maxFailure = 2 << 10
+
+// Brief returns the answer that stands for a where there is no room for a itself. What
+// matters most is that the run has happened, and that takes a few bytes.
+func (a *Answer) Brief(limit int64) Answer {
+	if a.Kind == KindError {
+		text := a.Body[:min(int64(len(a.Body)), limit, maxFailure)]
+		return Answer{Kind: KindError, Status: a.Status, Body: bytes.ToValidUTF8(text, nil)}
+	}
+	var location []string
+	for _, f := range a.Header {
+		if f.Name == "Location" {
+			location = f.Values
+		}
+	}
+	return NotKept(a.Status, location, limit)
 }
 
 // Size is what the answer counts for in a limit: its body, and its fields as they are stored.

@@ -1,0 +1,210 @@
+package storefaults
+
+// Stores that work, but are slow, or do not take values of every size.
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
+)
+
+const mebibyte = 1 << 20
+
+// answeringBytes is a handler whose answer has n bytes.
+func answeringBytes(n int) *guardtest.Counter {
+	return &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		w.Header().Set("Location", "/charges/1")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write([]byte(strings.Repeat("x", n)))
+	}}
+}
+
+// A store that takes 4 MiB in a second records an answer of 20 MiB while its client waits, and
+// replays it.
+func TestSlowStoreRecordsLargeAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := answeringBytes(20 * mebibyte)
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithMaxResponseBody(32*mebibyte))
+		p.Store.Throttle(4 * mebibyte)
+		start := time.Now()
+		require.Len(t, p.Do(t, guardtest.Call{Key: "k"}).Body, 20*mebibyte)
+		require.Equal(t, 5*time.Second, time.Since(start).Truncate(time.Millisecond))
+		require.Equal(t, []idempotency.EventKind{idempotency.EventRun}, p.Events.Kinds())
+
+		again := p.Do(t, guardtest.Call{Key: "k"})
+		require.True(t, again.Replayed(), "status %d, %s", again.Status, again.Body)
+		require.Len(t, again.Body, 20*mebibyte)
+		require.EqualValues(t, 1, h.Runs.Load())
+		p.RequireQuiet(t)
+	})
+}
+
+// Of an answer that the store does not take, it is recorded that the run has happened. The
+// handler must not run again when the retention of a claim ends that nobody settles.
+func TestAnswerThatTheStoreDoesNotTakeIsNotKept(t *testing.T) {
+	t.Parallel()
+	down := errors.New("connection reset by peer")
+	tests := map[string]struct {
+		limit  func(s *guardtest.FaultStore)
+		within time.Duration // the client has its answer
+		calls  int           // of Complete, at most
+		cause  error
+	}{
+		"too large":                {func(s *guardtest.FaultStore) { s.RefuseAbove(mebibyte, idempotency.ErrTooLarge) }, 0, 2, idempotency.ErrTooLarge},
+		"refused without a reason": {func(s *guardtest.FaultStore) { s.RefuseAbove(mebibyte, down) }, time.Second, 4, down},
+		"too slow":                 {func(s *guardtest.FaultStore) { s.Throttle(64 << 10) }, 5 * time.Second, 8, nil},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+				synctest.Test(t, func(t *testing.T) {
+					h := answeringBytes(2 * mebibyte)
+					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery,
+						idempotency.WithMaxResponseBody(4*mebibyte), idempotency.WithTTL(48*time.Hour), idempotency.WithRetention(time.Hour))
+					tt.limit(p.Store)
+					start := time.Now()
+					first := p.Do(t, guardtest.Call{Key: "k"})
+					require.Len(t, first.Body, 2*mebibyte, "the client of the run gets all of it")
+					require.LessOrEqual(t, time.Since(start), tt.within)
+
+					time.Sleep(2 * time.Hour)
+					again := p.Do(t, guardtest.Call{Key: "k"})
+					require.EqualValues(t, 1, h.Runs.Load(), "the handler ran again after the retention")
+					guardtest.RequireProblem(t, again, http.StatusConflict, problem.ResponseNotKept)
+					require.Equal(t, http.StatusCreated, again.Problem.OriginalStatus)
+					require.Equal(t, "/charges/1", again.Problem.OriginalLocation)
+					require.LessOrEqual(t, p.Store.Count("complete"), tt.calls)
+					require.Equal(t, 1, p.Events.Count(idempotency.EventNotKept))
+					for _, e := range p.Events.All() {
+						if e.Kind == idempotency.EventNotKept {
+							require.Error(t, e.Err)
+							require.True(t, tt.cause == nil || errors.Is(e.Err, tt.cause), "%v", e.Err)
+							require.Equal(t, http.StatusCreated, e.Status)
+							require.EqualValues(t, 2*mebibyte, e.Size)
+						}
+					}
+					p.RequireQuiet(t)
+				})
+			})
+		})
+	}
+}
+
+// While the store is away altogether, an answer of any size is kept whole. Its size is not to
+// blame, also if the store comes back between two tries.
+func TestAnswerOfAnySizeOutlivesAnOutage(t *testing.T) {
+	t.Parallel()
+	for name, away := range map[string]guardtest.Fault{"refused": guardtest.Refuse, "hanging": guardtest.Hang} {
+		for _, outage := range []time.Duration{time.Second, 3 * time.Second, 10 * time.Second, time.Minute} {
+			t.Run(name+" for "+outage.String(), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					h := answeringBytes(mebibyte / 2)
+					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
+					for _, op := range []string{"renew", "complete"} {
+						p.Store.On(op, guardtest.Always(away))
+					}
+					time.AfterFunc(outage, p.Store.Heal)
+					p.Do(t, guardtest.Call{Key: "k"})
+					time.Sleep(2 * time.Minute)
+					require.True(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
+					require.Zero(t, p.Events.Count(idempotency.EventNotKept))
+					p.RequireQuiet(t)
+				})
+			})
+		}
+	}
+}
+
+// A small answer is not worth giving up: it is recorded as soon as Complete works again.
+func TestSmallAnswerIsKeptWhole(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), answeringBytes(1000))
+		p.Store.On("complete", guardtest.First(50, guardtest.Refuse))
+		p.Do(t, guardtest.Call{Key: "k"})
+		time.Sleep(10 * time.Minute)
+		require.True(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
+		require.Zero(t, p.Events.Count(idempotency.EventNotKept))
+	})
+}
+
+// A function has run whose result is larger than the store or the guard keeps. Its caller gets
+// the result, and later callers learn that it has run.
+func TestResultThatIsNotKept(t *testing.T) {
+	t.Parallel()
+	large := strings.Repeat("x", mebibyte/2)
+	for name, tt := range map[string]struct {
+		limit func(s *guardtest.FaultStore)
+		opts  []idempotency.Option
+		event int
+	}{
+		"by the store": {func(s *guardtest.FaultStore) { s.RefuseAbove(mebibyte/4, idempotency.ErrTooLarge) }, nil, 1},
+		"by the guard": {func(*guardtest.FaultStore) {}, []idempotency.Option{idempotency.WithMaxResponseBody(mebibyte / 4)}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+				synctest.Test(t, func(t *testing.T) {
+					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{}, append(tt.opts, recovery)...)
+					tt.limit(p.Store)
+					runs, invoice := 0, idempotency.Key{Scope: "acme", Value: "invoice"}
+					do := func(failure error) (string, idempotency.Result, error) {
+						return idempotency.Do(t.Context(), p.Guard, invoice, func(context.Context) (string, error) {
+							runs++
+							return large, failure
+						})
+					}
+					got, result, err := do(nil)
+					require.NoError(t, err)
+					require.Equal(t, large, got)
+					require.Equal(t, idempotency.Result{Attempt: 1}, result)
+					require.Equal(t, tt.event, p.Events.Count(idempotency.EventNotKept))
+
+					got, result, err = do(nil)
+					require.ErrorIs(t, err, idempotency.ErrResultNotKept)
+					require.Empty(t, got)
+					require.Equal(t, idempotency.Result{Attempt: 1}, result)
+					require.Equal(t, 1, runs)
+
+					// Of a permanent error, the beginning of the text is kept.
+					invoice.Value = "declined"
+					_, _, err = do(idempotency.Permanent(errors.New("declined: " + large)))
+					require.ErrorContains(t, err, large)
+					_, _, err = do(nil)
+					require.ErrorContains(t, err, "declined: xxx")
+					require.Less(t, len(err.Error()), 8<<10)
+					require.True(t, idempotency.IsPermanent(err))
+					require.Equal(t, 2, runs)
+				})
+			})
+		})
+	}
+}
+
+// A step that the store can never take is not tried again: nothing would change.
+func TestStepThatIsTooLargeIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	store := guardtest.NewStepFaultStore()
+	store.RefuseAbove(100, idempotency.ErrTooLarge)
+	g := guardtest.NewGuard(t, store)
+	_, _, err := idempotency.Do(t.Context(), g, idempotency.Key{Scope: "acme", Value: "k"}, func(ctx context.Context) (string, error) {
+		return idempotency.Step(ctx, "charge", func(context.Context) (string, error) { return strings.Repeat("x", 200), nil })
+	})
+	var lost *idempotency.NotRecordedError
+	require.ErrorAs(t, err, &lost)
+	require.ErrorIs(t, err, idempotency.ErrTooLarge)
+	require.Equal(t, 1, store.Count("step"))
+}
