@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"io"
@@ -47,19 +48,27 @@ func newAPI(guard *idempotency.Guard, p *provider) http.Handler {
 	return mux
 }
 
+// callers has the name of each caller by the SHA-256 of the caller's token. Yours are in a
+// database.
+var callers = map[[sha256.Size]byte]string{
+	sha256.Sum256([]byte("token-of-alice")): "alice",
+	sha256.Sum256([]byte("token-of-bob")):   "bob",
+}
+
 type callerKey struct{}
 
-// authenticate lets known callers in and puts the caller's name into the request's context.
-// In this example the token is the name. examples/quickstart compares secrets.
+// authenticate lets callers in whose token is known, and puts the caller's name into the
+// request's context.
 func authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if !ok || token != "alice" && token != "bob" {
+		caller := callers[sha256.Sum256([]byte(token))]
+		if !ok || caller == "" {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			writeError(w, http.StatusUnauthorized, "unknown caller")
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, token)))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller)))
 	})
 }
 

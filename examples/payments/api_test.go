@@ -56,15 +56,15 @@ func TestRefusals(t *testing.T) {
 		status              int
 	}{
 		"no caller":        {"", hundredEuros, http.StatusUnauthorized},
-		"unknown caller":   {"Bearer mallory", hundredEuros, http.StatusUnauthorized},
-		"other scheme":     {"Basic alice", hundredEuros, http.StatusUnauthorized},
-		"no body":          {"Bearer alice", "", http.StatusBadRequest},
-		"no JSON":          {"Bearer alice", "amount=100", http.StatusBadRequest},
-		"unknown member":   {"Bearer alice", `{"amount":100,"currency":"eur","to":"me"}`, http.StatusBadRequest},
-		"two objects":      {"Bearer alice", hundredEuros + hundredEuros, http.StatusBadRequest},
-		"no amount":        {"Bearer alice", `{"currency":"eur"}`, http.StatusUnprocessableEntity},
-		"negative amount":  {"Bearer alice", `{"amount":-1,"currency":"eur"}`, http.StatusUnprocessableEntity},
-		"unknown currency": {"Bearer alice", `{"amount":100,"currency":"gold"}`, http.StatusUnprocessableEntity},
+		"unknown caller":   {"Bearer token-of-mallory", hundredEuros, http.StatusUnauthorized},
+		"other scheme":     {"Basic token-of-alice", hundredEuros, http.StatusUnauthorized},
+		"no body":          {"Bearer token-of-alice", "", http.StatusBadRequest},
+		"no JSON":          {"Bearer token-of-alice", "amount=100", http.StatusBadRequest},
+		"unknown member":   {"Bearer token-of-alice", `{"amount":100,"currency":"eur","to":"me"}`, http.StatusBadRequest},
+		"two objects":      {"Bearer token-of-alice", hundredEuros + hundredEuros, http.StatusBadRequest},
+		"no amount":        {"Bearer token-of-alice", `{"currency":"eur"}`, http.StatusUnprocessableEntity},
+		"negative amount":  {"Bearer token-of-alice", `{"amount":-1,"currency":"eur"}`, http.StatusUnprocessableEntity},
+		"unknown currency": {"Bearer token-of-alice", `{"amount":100,"currency":"gold"}`, http.StatusUnprocessableEntity},
 	} {
 		key := strings.ReplaceAll(name, " ", "-")
 		first := api.pay(t, "/charges", c.authorization, key, c.body)
@@ -75,7 +75,7 @@ func TestRefusals(t *testing.T) {
 		require.Equal(t, c.status != http.StatusUnauthorized, retry.replayed, name)
 	}
 	for _, path := range []string{"/charges", "/payouts"} {
-		missing := api.pay(t, path, "Bearer alice", "", hundredEuros)
+		missing := api.pay(t, path, "Bearer token-of-alice", "", hundredEuros)
 		require.Equal(t, http.StatusBadRequest, missing.status)
 		require.Equal(t, problem.KeyMissing, missing.code)
 	}
@@ -85,8 +85,8 @@ func TestRefusals(t *testing.T) {
 func TestCallersDoNotShareKeys(t *testing.T) {
 	t.Parallel()
 	api := newInProcess(t, idempotency.NewMemoryStore(), 0)
-	alice := api.pay(t, "/charges", "Bearer alice", "order-1", hundredEuros)
-	bob := api.pay(t, "/charges", "Bearer bob", "order-1", hundredEuros)
+	alice := api.pay(t, "/charges", "Bearer token-of-alice", "order-1", hundredEuros)
+	bob := api.pay(t, "/charges", "Bearer token-of-bob", "order-1", hundredEuros)
 	requirePaid(t, alice, 1)
 	requirePaid(t, bob, 1)
 	require.NotEqual(t, alice.payment.ID, bob.payment.ID)
@@ -98,12 +98,12 @@ func TestRoutesHaveTheirOwnTTL(t *testing.T) {
 	for path, ttl := range map[string]time.Duration{"/charges": 24 * time.Hour, "/payouts": 7 * 24 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			api := newInProcess(t, idempotency.NewMemoryStore(), 0)
-			first := api.pay(t, path, "Bearer alice", "order-1", hundredEuros)
+			first := api.pay(t, path, "Bearer token-of-alice", "order-1", hundredEuros)
 			requirePaid(t, first, 1)
 			time.Sleep(ttl - time.Second)
-			requireReplay(t, first, api.pay(t, path, "Bearer alice", "order-1", hundredEuros))
+			requireReplay(t, first, api.pay(t, path, "Bearer token-of-alice", "order-1", hundredEuros))
 			time.Sleep(time.Second)
-			requirePaid(t, api.pay(t, path, "Bearer alice", "order-1", hundredEuros), 1)
+			requirePaid(t, api.pay(t, path, "Bearer token-of-alice", "order-1", hundredEuros), 1)
 		})
 	}
 }
@@ -122,13 +122,13 @@ func TestNothingIsPaidWithoutAClaim(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := idempotency.NewMemoryStore()
 			slow := newInProcess(t, cutOffStore{store}, time.Hour)
-			got := slow.pay(t, path, "Bearer alice", "order-1", hundredEuros)
+			got := slow.pay(t, path, "Bearer token-of-alice", "order-1", hundredEuros)
 			require.Equal(t, http.StatusServiceUnavailable, got.status)
 			require.Equal(t, "1", got.header.Get("Retry-After"))
 			require.Equal(t, newProvider(0).counts(), slow.provider.counts())
 
 			quick := newInProcess(t, store, 0)
-			requirePaid(t, quick.pay(t, path, "Bearer alice", "order-1", hundredEuros), 2)
+			requirePaid(t, quick.pay(t, path, "Bearer token-of-alice", "order-1", hundredEuros), 2)
 		})
 	}
 }
@@ -137,7 +137,7 @@ func TestShutdownEndsTheGuard(t *testing.T) {
 	t.Parallel()
 	api := newInProcess(t, idempotency.NewMemoryStore(), 0)
 	require.NoError(t, shutdown(&http.Server{}, api.guard))
-	got := api.pay(t, "/charges", "Bearer alice", "order-1", hundredEuros)
+	got := api.pay(t, "/charges", "Bearer token-of-alice", "order-1", hundredEuros)
 	require.Equal(t, http.StatusServiceUnavailable, got.status)
 	require.Equal(t, problem.ShuttingDown, got.code)
 }

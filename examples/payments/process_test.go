@@ -94,7 +94,7 @@ func (p *process) try(ctx context.Context, path, key, body string) (answer, erro
 	if err != nil {
 		return answer{}, err
 	}
-	r.Header.Set("Authorization", "Bearer alice")
+	r.Header.Set("Authorization", "Bearer token-of-alice")
 	if key != "" {
 		r.Header.Set("Idempotency-Key", key)
 	}

@@ -82,7 +82,7 @@ func send(t *testing.T, url string, c call) (answer, error) {
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+c.path, strings.NewReader(c.body))
 	require.NoError(t, err)
-	r.Header.Set("Authorization", "Bearer "+c.caller)
+	r.Header.Set("Authorization", "Bearer token-of-"+c.caller)
 	r.Header.Set("Content-Type", "application/json")
 	if c.key != "" {
 		r.Header.Set("Idempotency-Key", c.key)

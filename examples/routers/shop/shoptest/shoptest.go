@@ -28,7 +28,7 @@ func Post(t *testing.T, h http.Handler, path, key string, amount int) Answer {
 	t.Helper()
 	body := fmt.Sprintf(`{"amount":%d}`, amount)
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body))
-	r.Header.Set("Authorization", "Bearer alice")
+	r.Header.Set("Authorization", "Bearer token-of-alice")
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Idempotency-Key", key)
 	w := httptest.NewRecorder()
