@@ -12,8 +12,8 @@
 //     client (hop-by-hop fields, Date, Set-Cookie, authentication and token fields, those of
 //     [WithUnrecorded]). Of an answer above [WithMaxResponseBody] only the fact is recorded,
 //     and later requests are told so. A buffered answer is recorded before the client sees
-//     its first byte, unless the store does not take it within two seconds: then the client
-//     has it first, and recording goes on.
+//     its first byte, unless the store does not take it in time: then the client has it
+//     first, and recording goes on.
 //  3. No silent second run. A handler runs again only when its previous run is known to
 //     have done nothing, or ended with no definite answer and the route's recovery
 //     policy says so; the new run knows that it is attempt 2 and which steps are

@@ -355,4 +355,11 @@ func TestKeyFunction(t *testing.T) {
 	require.NotContains(t, got.Body, "secret")
 	guardtest.RequireProblem(t, send(`{"id":"`+strings.Repeat("x", 256)+`"}`), http.StatusBadRequest, problem.KeyInvalid)
 	require.EqualValues(t, 4, h.Runs.Load())
+
+	// The key may be in the body. So a request without one is read and limited too, and must
+	// have a scope.
+	s = guardtest.ServeRecorder(t, guard.With(idempotency.WithMaxRequestBody(1)).Handler(h))
+	guardtest.RequireProblem(t, send(`{}`), http.StatusRequestEntityTooLarge, problem.BodyTooLarge)
+	stranger := guardtest.Call{Body: "1", Tenant: "unknown"}
+	guardtest.RequireProblem(t, s.Do(t, stranger), http.StatusForbidden, problem.ScopeUnresolved)
 }

@@ -262,3 +262,45 @@ func TestCompressionThatIsAnnouncedFirst(t *testing.T) {
 		}
 	})
 }
+
+// An upgrade is a GET request, so it passes a guard untouched. In a run nobody may take the
+// connection over, because nobody would record what goes over it.
+func TestUpgradePassesUntouched(t *testing.T) {
+	t.Parallel()
+	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusNotImplemented)
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
+		_ = conn.Close()
+	})
+	s := guardtest.ServeHTTP1(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRequired(true)).Handler(h))
+	upgrade := http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}}
+	require.Equal(t, http.StatusSwitchingProtocols,
+		s.Do(t, guardtest.Call{Method: http.MethodGet, Key: "k", Header: upgrade, NoBody: true}).Status)
+	require.Equal(t, http.StatusNotImplemented, s.Do(t, guardtest.Call{Key: "k", Header: upgrade}).Status)
+}
+
+// The wrong way: a router inside a guard answers 404 for a route that it does not have, and
+// the 404 is the recorded answer also after the route was added.
+func TestNotFoundInsideIsRecorded(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		charge := guardtest.Answering(0, "charged")
+		store := idempotency.NewMemoryStore()
+		inside, outside := http.NewServeMux(), http.NewServeMux()
+		s := serve(guardtest.NewGuard(t, store).Handler(inside))
+		require.Equal(t, http.StatusNotFound, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		inside.Handle("/", charge)
+		again := s.Do(t, guardtest.Call{Key: "k"})
+		require.Equal(t, http.StatusNotFound, again.Status)
+		require.True(t, again.Replayed())
+
+		s = serve(outside)
+		require.Equal(t, http.StatusNotFound, s.Do(t, guardtest.Call{Key: "k2"}).Status)
+		outside.Handle("/", guardtest.NewGuard(t, store).Handler(charge))
+		require.Equal(t, "charged", s.Do(t, guardtest.Call{Key: "k2"}).Body)
+	})
+}
