@@ -1,13 +1,11 @@
 package idempotency
 
 // How a call of the Redis store reaches the server: as a script by its digest, with a WAIT
-// for the replicas, to a slot that may be moving. Also what results and errors mean.
+// for the replicas, to a slot that may be moving. Also what the results of scripts mean.
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -49,21 +47,6 @@ func redisResult(n int64, refused error) error {
 	default:
 		return refused
 	}
-}
-
-// redisError turns an error of redisproto into one of the store.
-func redisError(err error) error {
-	if err == nil {
-		return nil
-	}
-	var damage redisproto.Damage
-	switch {
-	case errors.As(err, &damage):
-		return fmt.Errorf("%w: redis: %w", ErrCorrupt, err)
-	case errors.Is(err, redisproto.ErrNewer):
-		return fmt.Errorf("%w: redis: %w", ErrUnreadableHere, err)
-	}
-	return fmt.Errorf("idempotency: redis: %w", err)
 }
 
 // runScript makes a call on the server that holds the record. newCmd makes the command
@@ -133,34 +116,6 @@ func (s *RedisStore) confirm(ctx context.Context, pipe redis.Pipeliner, cmd redi
 		return false, err
 	}
 	return wait.Val() >= int64(s.replicas), nil
-}
-
-// failure turns an error of the client into one of the store.
-func (s *RedisStore) failure(ctx context.Context, err error) error {
-	s.reloadAfter(ctx, err)
-	var reply redis.Error
-	if errors.As(err, &reply) {
-		switch text := reply.Error(); {
-		case strings.Contains(text, "WRONGTYPE"):
-			return redisError(redisproto.Damage("not a hash"))
-		case refusesSize(text):
-			return fmt.Errorf("%w: redis: %w", ErrTooLarge, err)
-		case strings.Contains(text, "OOM command not allowed"):
-			return fmt.Errorf("%w: redis: %w", ErrStoreFull, err)
-		}
-	}
-	// A client that obeys the context reports a passed deadline as a network timeout.
-	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) && !errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("idempotency: redis: %w: %w", context.DeadlineExceeded, err)
-	}
-	return fmt.Errorf("idempotency: redis: %w", err)
-}
-
-// refusesSize reports whether a server says that an argument is longer than its
-// proto-max-bulk-len. It closes the connection after that, so its reply may be lost.
-func refusesSize(reply string) bool {
-	return strings.HasPrefix(reply, "ERR Protocol error: invalid bulk length") ||
-		strings.HasPrefix(reply, "ERR string exceeds maximum allowed size")
 }
 
 // redisReload is the shortest time between two renewals of a Cluster client's view.

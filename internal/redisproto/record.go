@@ -72,7 +72,7 @@ func parseTTL(s string) (time.Duration, error) {
 	const most = math.MaxInt64 / int64(time.Millisecond)
 	ms, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || ms < 0 || ms > most {
-		return 0, damagef("expiry %.20q", s)
+		return 0, Damage("impossible expiry")
 	}
 	return time.Duration(ms) * time.Millisecond, nil
 }
