@@ -154,9 +154,8 @@ func ExampleGuard_Resolve() {
 		log.Fatal(err)
 	}
 	fmt.Println(info.State, info.Attempt)
-	err = guard.Resolve(ctx, key, idempotency.Resolution{
-		Outcome: idempotency.Final, Attempt: info.Attempt,
-		Status: http.StatusCreated, Body: []byte("charged"),
+	err = guard.Resolve(ctx, key, info.Seen(), idempotency.Resolution{
+		Outcome: idempotency.Final, Status: http.StatusCreated, Body: []byte("charged"),
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -173,12 +172,21 @@ func ExampleGuard_Forget() {
 	guard := guardFor()
 	h := guard.Handler(http.HandlerFunc(charge))
 	send(h, "key-1", "{}")
-	if err := guard.Forget(context.Background(), idempotency.Key{Scope: "customer-1", Value: "key-1"}); err != nil {
+	ctx := context.Background()
+	key := idempotency.Key{Scope: "customer-1", Value: "key-1"}
+	info, err := guard.Lookup(ctx, key)
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Forget removes only what was seen, and refuses when that has changed.
+	fmt.Println(info.State, info.Attempt)
+	if err := guard.Forget(ctx, key, info.Seen()); err != nil {
 		log.Fatal(err)
 	}
 	send(h, "key-1", "{}")
 	// Output:
 	// 201 charged
+	// completed 1
 	// 201 charged
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -37,7 +36,7 @@ type RecordInfo struct {
 	// Status of the recorded answer, or 0 if there is none.
 	Status int
 	// Steps are the sorted names of the steps that are recorded, and of those that were
-	// begun under [AtMostOnce]. They are not known during a replay.
+	// begun under [AtMostOnce] and may have happened. They are not known during a replay.
 	Steps []string
 
 	intent intent
@@ -48,21 +47,42 @@ func (s *settings) recordInfo(k Key, rec Record) RecordInfo {
 	return RecordInfo{
 		Key: k, ID: i.id(), State: rec.State, Attempt: rec.Attempt,
 		Lease: rec.Lease, Age: rec.Age, TTL: rec.TTL,
-		Steps: slices.Sorted(maps.Keys(rec.Steps)), intent: i,
+		Steps: s.stepNames(k, rec), intent: i,
 	}
 }
+
+// stepNames returns the sorted names of the steps, without those that are known not to have
+// happened. A step that cannot be read may have happened.
+func (s *settings) stepNames(k Key, rec Record) []string {
+	var names []string
+	for name, stored := range rec.Steps {
+		value, err := s.unsealStep(stored, k.storeKey(), rec.Fingerprint, name)
+		if err != nil || value[0] != stepUndone {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Seen returns what a decision about the key carries; see [Guard.Resolve] and [Guard.Forget].
+func (i RecordInfo) Seen() Seen { return Seen{Attempt: i.Attempt, State: i.State} }
 
 // DeriveKey returns what the function [DeriveKey] returned in the run: the key under
 // which to ask a downstream service what happened.
 func (i RecordInfo) DeriveKey(purpose string) string { return i.intent.deriveKey(purpose) }
 
-// Lookup returns what is known of a key. It changes nothing.
+// Lookup returns what is known of a key. It changes nothing. Of a record that cannot be read
+// nothing is known but that: its state is [StateCorrupt], and the error is [ErrCorrupt].
 //
 // Errors: [ErrNotFound], [ErrCorrupt], [ErrNoInspector], and those of the store. A record in a
 // form that only a newer version of this package knows is [ErrUnreadableHere]: look with the
 // newer version.
 func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
 	_, rec, err := g.get(ctx, k)
+	if errors.Is(err, ErrCorrupt) {
+		return RecordInfo{Key: k, State: StateCorrupt}, err
+	}
 	if err != nil {
 		return RecordInfo{}, err
 	}
@@ -77,13 +97,19 @@ func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
 	return info, nil
 }
 
-// get reads a record.
-func (g *Guard) get(ctx context.Context, k Key) (Inspector, Record, error) {
+// inspect returns the store in which an operator looks at a key.
+func (g *Guard) inspect(k Key) (Inspector, error) {
 	inspector, ok := g.core.store.(Inspector)
 	if !ok {
-		return nil, Record{}, ErrNoInspector
+		return nil, ErrNoInspector
 	}
-	if err := k.check(); err != nil {
+	return inspector, k.check()
+}
+
+// get reads a record.
+func (g *Guard) get(ctx context.Context, k Key) (Inspector, Record, error) {
+	inspector, err := g.inspect(k)
+	if err != nil {
 		return nil, Record{}, err
 	}
 	rec, err := bounded(ctx, g.core, storeTimeout+sizeTime(g.set.maxResponseLen), func(ctx context.Context) (Record, error) {

@@ -110,8 +110,9 @@ func TestLookupTellsEachState(t *testing.T) {
 		require.Equal(t, http.StatusCreated, info().Status)
 		require.Equal(t, id, info().ID, "the same over all attempts")
 
-		require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey))
-		require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey), "forgetting what is not there is success")
+		seen := info().Seen()
+		require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey, seen))
+		require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey, seen), "forgetting what is not there is success")
 		guardtest.RequireProblem(t, s.Do(t, lookup("")), http.StatusNotFound, problem.KeyUnknown)
 
 		s = route(t, guard.With(idempotency.WithRecovery(idempotency.Hold)), func(w http.ResponseWriter, _ *http.Request) {
@@ -147,14 +148,14 @@ func (s *faultInspector) List(ctx context.Context, visit func(string, idempotenc
 	return s.inspected.List(ctx, visit)
 }
 
-func (s *faultInspector) Resolve(ctx context.Context, key string, attempt int, c *idempotency.Completion) error {
+func (s *faultInspector) Resolve(ctx context.Context, key string, seen idempotency.Seen, settled idempotency.Settlement) error {
 	return s.Call(ctx, "resolve", func(idempotency.Store) error {
-		return s.inspected.Resolve(ctx, key, attempt, c)
+		return s.inspected.Resolve(ctx, key, seen, settled)
 	})
 }
 
-func (s *faultInspector) Forget(ctx context.Context, key string, attempt int) error {
-	return s.Call(ctx, "forget", func(idempotency.Store) error { return s.inspected.Forget(ctx, key, attempt) })
+func (s *faultInspector) Forget(ctx context.Context, key string, seen idempotency.Seen) error {
+	return s.Call(ctx, "forget", func(idempotency.Store) error { return s.inspected.Forget(ctx, key, seen) })
 }
 
 func TestLookupRefusals(t *testing.T) {
@@ -209,8 +210,7 @@ func TestLookupRefusals(t *testing.T) {
 	guardtest.RequireProblem(t, s.Do(t, lookup("")), http.StatusInternalServerError, problem.AnswerUnreadable)
 }
 
-// What cannot be read can be forgotten; what runs cannot; a store that hangs does not
-// make the caller hang.
+// What runs cannot be forgotten, and a store that hangs does not make the caller hang.
 func TestForgetOnAStoreThatFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -220,7 +220,7 @@ func TestForgetOnAStoreThatFails(t *testing.T) {
 		guard := guardtest.NewGuard(t, store)
 		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if h.Runs.Load() == 0 {
-				if err := guard.Forget(r.Context(), guardtest.HeldKey); !errors.Is(err, idempotency.ErrChanged) {
+				if err := guard.Forget(r.Context(), guardtest.HeldKey, guardtest.Seen(t, guard)); !errors.Is(err, idempotency.ErrChanged) {
 					t.Errorf("a run in flight is forgotten: %v", err)
 				}
 			}
@@ -228,26 +228,17 @@ func TestForgetOnAStoreThatFails(t *testing.T) {
 		})))
 		s.Do(t, guardtest.Call{Key: "k"})
 
+		seen := guardtest.Seen(t, guard)
 		store.On("forget", guardtest.Always(guardtest.Hang))
 		start := time.Now()
-		require.Error(t, guard.Forget(t.Context(), guardtest.HeldKey))
+		require.Error(t, guard.Forget(t.Context(), guardtest.HeldKey, seen))
 		require.Less(t, time.Since(start), 10*time.Second)
-		store.Heal()
+		store.On("forget", guardtest.Always(guardtest.Refuse))
+		require.ErrorIs(t, guard.Forget(t.Context(), guardtest.HeldKey, seen), guardtest.ErrDown)
 		store.On("forget", nil)
-		store.On("get", guardtest.Always(guardtest.Refuse))
-		require.ErrorIs(t, guard.Forget(t.Context(), guardtest.HeldKey), guardtest.ErrDown)
-		store.On("get", nil)
 		require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
 
-		store.On("get", guardtest.Always(guardtest.FailWith(idempotency.ErrCorrupt)))
-		store.On("forget", guardtest.Always(guardtest.FailWith(nil)))
-		before := store.Count("forget")
-		require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey))
-		require.Equal(t, before+1, store.Count("forget"))
-		store.On("get", nil)
-		store.On("forget", nil)
-
-		require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey))
+		require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey, seen))
 		require.False(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
 		require.EqualValues(t, 2, h.Runs.Load())
 	})
@@ -327,11 +318,11 @@ func TestResolveWithAnAnswer(t *testing.T) {
 			require.Equal(t, idempotency.StateHeld, info.State)
 
 			resolution := idempotency.Resolution{
-				Outcome: idempotency.Final, Attempt: info.Attempt,
-				Status: http.StatusAccepted, Header: http.Header{"Location": {"/charges/1"}, "Set-Cookie": {"secret"}}, Body: []byte("settled"),
+				Outcome: idempotency.Final,
+				Status:  http.StatusAccepted, Header: http.Header{"Location": {"/charges/1"}, "Set-Cookie": {"secret"}}, Body: []byte("settled"),
 			}
 			for range 10 { // repeating it is success
-				require.NoError(t, g.Resolve(t.Context(), guardtest.HeldKey, resolution))
+				require.NoError(t, g.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), resolution))
 			}
 			got := s.Do(t, c)
 			require.True(t, got.Replayed())
@@ -351,7 +342,7 @@ func TestResolveRefusesWhatItCannotSettle(t *testing.T) {
 	t.Parallel()
 	g, s, h := inspected(t, idempotency.WithMaxResponseBody(100))
 	final := idempotency.Resolution{Outcome: idempotency.Final}
-	require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, final), idempotency.ErrNotFound)
+	require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldAs(1), final), idempotency.ErrNotFound)
 
 	c := guardtest.Call{Key: "k", Path: "/fails"}
 	s.Do(t, c)
@@ -363,15 +354,15 @@ func TestResolveRefusesWhatItCannotSettle(t *testing.T) {
 		"body too large":      {Outcome: idempotency.Final, Body: make([]byte, 101)},
 		"body with no status": {Outcome: idempotency.Final, Status: http.StatusNoContent, Body: []byte("x")},
 	} {
-		require.Error(t, g.Resolve(t.Context(), guardtest.HeldKey, resolution), name)
+		require.Error(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldAs(1), resolution), name)
 	}
-	final.Attempt = 2
-	require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, final), idempotency.ErrChanged)
+	require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldAs(2), final), idempotency.ErrChanged)
+	require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, idempotency.Seen{}, final), idempotency.ErrChanged)
 	guardtest.RequireFate(t, s, h, c, guardtest.IsHeld)
 
 	done := guardtest.Call{Key: "done"}
 	s.Do(t, done)
-	err := g.Resolve(t.Context(), idempotency.Key{Scope: "acme", Value: "done"}, idempotency.Resolution{Outcome: idempotency.NotExecuted})
+	err := g.Resolve(t.Context(), idempotency.Key{Scope: "acme", Value: "done"}, guardtest.HeldAs(1), idempotency.Resolution{Outcome: idempotency.NotExecuted})
 	require.ErrorIs(t, err, idempotency.ErrChanged)
 	guardtest.RequireFate(t, s, h, done, guardtest.Replays)
 }
@@ -384,9 +375,9 @@ func TestForgetLeavesARunInFlightAlone(t *testing.T) {
 		s := guardtest.ServeRecorder(t, g.Handler(h))
 		done := s.Start(t, guardtest.Call{Key: "k"})
 		for range 50 {
-			require.ErrorIs(t, g.Forget(t.Context(), guardtest.HeldKey), idempotency.ErrChanged)
 			info, err := g.Lookup(t.Context(), guardtest.HeldKey)
 			require.NoError(t, err)
+			require.ErrorIs(t, g.Forget(t.Context(), guardtest.HeldKey, info.Seen()), idempotency.ErrChanged)
 			require.Equal(t, idempotency.StateClaimed, info.State)
 			require.Positive(t, info.Lease)
 			time.Sleep(time.Second)
@@ -422,8 +413,8 @@ func TestResolveAgainstConcurrentRetries(t *testing.T) {
 				}
 			})
 			wg.Go(func() {
-				_ = g.Resolve(t.Context(), guardtest.HeldKey, idempotency.Resolution{
-					Outcome: idempotency.Final, Attempt: 1, Body: fmt.Appendf(nil, "resolution %d", i),
+				_ = g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldAs(1), idempotency.Resolution{
+					Outcome: idempotency.Final, Body: fmt.Appendf(nil, "resolution %d", i),
 				})
 			})
 		}
@@ -451,10 +442,10 @@ func TestResolutionIsForOneAttempt(t *testing.T) {
 		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
 		s := guardtest.ServeRecorder(t, g.Handler(h))
 		s.Do(t, guardtest.Call{Key: "k"})
-		require.NoError(t, g.Resolve(t.Context(), guardtest.HeldKey, idempotency.Resolution{Outcome: idempotency.NotExecuted, Attempt: 1}))
+		require.NoError(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldAs(1), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
 		done := s.Start(t, guardtest.Call{Key: "k"})
-		for _, attempt := range []int{0, 1} {
-			err := g.Resolve(t.Context(), guardtest.HeldKey, idempotency.Resolution{Outcome: idempotency.Final, Attempt: attempt, Body: []byte("made up")})
+		for _, attempt := range []int{0, 1, 2} {
+			err := g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldAs(attempt), idempotency.Resolution{Outcome: idempotency.Final, Body: []byte("made up")})
 			require.ErrorIs(t, err, idempotency.ErrChanged)
 		}
 		close(leave)

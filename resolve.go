@@ -19,9 +19,6 @@ type Resolution struct {
 	// requests; [NotExecuted] lets the next request run, and begin again the steps that
 	// were begun under [AtMostOnce] without a result; [Unknown] leaves it held.
 	Outcome Outcome
-	// Attempt is the run that this is about, as [Guard.Lookup] reported it. Zero means
-	// whichever is held when the call is made; a resolver need not set it.
-	Attempt int
 	// Status, Header and Body are the answer of a Final resolution. A zero Status
 	// means 200. For a key of [Do], Body is the value as its codec encodes it.
 	Status int
@@ -72,26 +69,27 @@ func (g *Guard) resolveHeld(ctx context.Context, l *lease) bool {
 	if res.Outcome == Unknown {
 		return false
 	}
-	res.Attempt = rec.Attempt
-	if err := g.Resolve(ctx, l.id, res); err != nil && !errors.Is(err, ErrChanged) {
+	if err := g.Resolve(ctx, l.id, rec.Seen(), res); err != nil && !errors.Is(err, ErrChanged) {
 		return failed(err)
 	}
 	return true
 }
 
 // Resolve settles a held key by hand, when it has been found out what became of its
-// run. The guard must have the sealer, and should have the TTL, of the key's route.
-// Requests that arrive meanwhile get either the state before or the state after.
+// run. seen is what was seen of the key, usually by [Guard.Lookup], when that was found out;
+// see [RecordInfo.Seen]. The guard must have the sealer, and should have the TTL, of the
+// key's route.
 //
-// Repeating a successful call is success, except where NotExecuted has taken away the
-// marks of steps: that is done under a claim, and so raises the attempt by one.
+// It is one step of the store: a request that arrives meanwhile meets either the held key or
+// the settled one, and never a key that is being settled. So a client that retries without a
+// pause keeps nobody from resolving. Repeating a successful call is success.
 //
-// Errors: [ErrNotFound]; [ErrChanged] when the key is not held, or by another attempt, or
-// has been claimed before the marks were taken away: look at it again; [ErrNoInspector];
-// [ErrCorrupt] when NotExecuted meets a step that cannot be read, and nothing is changed;
-// those of the store; and others for a resolution that says neither Final nor NotExecuted,
-// or whose answer could not be one of the route's.
-func (g *Guard) Resolve(ctx context.Context, k Key, res Resolution) error {
+// Errors: [ErrNotFound]; [ErrChanged] when the key is not held any more, or by another
+// attempt, and nothing is changed: look at it again; [ErrNoInspector]; [ErrCorrupt] when
+// NotExecuted meets a step that cannot be read, and nothing is changed; those of the store;
+// and others for a resolution that says neither Final nor NotExecuted, or whose answer could
+// not be one of the route's.
+func (g *Guard) Resolve(ctx context.Context, k Key, seen Seen, res Resolution) error {
 	if res.Outcome != Final && res.Outcome != NotExecuted {
 		return fmt.Errorf("idempotency: Resolve: outcome %v settles nothing; give Final or NotExecuted", res.Outcome)
 	}
@@ -99,84 +97,56 @@ func (g *Guard) Resolve(ctx context.Context, k Key, res Resolution) error {
 	if err != nil {
 		return err
 	}
-	attempt := rec.Attempt
-	if res.Attempt != 0 {
-		attempt = res.Attempt
-	}
-	var settled *Completion
+	var s Settlement
 	if res.Outcome == Final {
-		a, err := g.resolvedAnswer(res, rec.Fingerprint)
-		if err != nil {
-			return err
-		}
-		sealed, err := g.sealAgain(a, k.storeKey(), rec)
-		if err != nil {
-			return err
-		}
-		settled = &Completion{Answer: sealed, TTL: g.set.ttl}
+		s.Completion, err = g.resolvedCompletion(res, k, rec)
+	} else {
+		s.Undone, err = g.begunSteps(k, rec)
 	}
-	begun, err := g.begunSteps(k, rec)
-	if err != nil && res.Outcome == NotExecuted {
-		return err // a mark that cannot be read would not be taken away
-	}
-	timeout := storeTimeout
-	if settled != nil {
-		timeout += sizeTime(int64(len(settled.Answer)))
-	}
-	_, err = bounded(ctx, g.core, timeout, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, inspector.Resolve(ctx, k.storeKey(), attempt, settled)
-	})
-	if err != nil || res.Outcome == Final {
+	if err != nil {
 		return err
 	}
-	return g.undoSteps(ctx, k, rec, begun, attempt)
+	timeout := storeTimeout
+	if s.Completion != nil {
+		timeout += sizeTime(int64(len(s.Completion.Answer)))
+	}
+	_, err = bounded(ctx, g.core, timeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, inspector.Resolve(ctx, k.storeKey(), seen, s)
+	})
+	return err
 }
 
-// begunSteps are the names of the steps that have a mark and no result.
-func (g *Guard) begunSteps(k Key, rec Record) ([]string, error) {
-	var begun []string
+// begunSteps are the steps that have a mark and no result: the marks would hold the key
+// again. A mark that cannot be read could not be told from a result.
+func (g *Guard) begunSteps(k Key, rec Record) (map[string][]byte, error) {
+	var begun map[string][]byte
 	for name, stored := range rec.Steps {
 		value, err := g.set.unsealStep(stored, k.storeKey(), rec.Fingerprint, name)
 		if err != nil {
 			return nil, err
 		}
-		if value[0] == stepStarted {
-			begun = append(begun, name)
+		if value[0] != stepStarted {
+			continue
 		}
+		if begun == nil {
+			begun = make(map[string][]byte)
+		}
+		begun[name] = stored
 	}
 	return begun, nil
 }
 
-// undoSteps replaces the marks of steps that were begun and are now known not to have
-// happened: otherwise they would hold the key again. Only an owner may change steps, so
-// the record is claimed for it. If that fails, or the process dies, a mark that is left
-// does no harm: the next run finds it, and the key is held and resolved again. If there was
-// a run in between, the resolution says nothing of the steps that it has begun or done.
-func (g *Guard) undoSteps(ctx context.Context, k Key, rec Record, begun []string, attempt int) error {
-	if len(begun) == 0 {
-		return nil
+// resolvedCompletion is what a Final resolution records.
+func (g *Guard) resolvedCompletion(res Resolution, k Key, rec Record) (*Completion, error) {
+	a, err := g.resolvedAnswer(res, rec.Fingerprint)
+	if err != nil {
+		return nil, err
 	}
-	l := new(lease)
-	l.init(access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx, route: g.set.route}, rec.Fingerprint)
-	c := claiming{guard: g, lease: l, client: ctx}
-	claimed, err := c.ask(false)
-	switch {
-	case err != nil:
-		c.releaseGhost()
-		return err
-	case !claimed.Mine:
-		return ErrChanged
+	sealed, err := g.sealAgain(a, k.storeKey(), rec)
+	if err != nil {
+		return nil, err
 	}
-	release := func() error { return l.release(l.claim.Owner, l.timeout()) }
-	if claimed.Attempt != attempt+1 {
-		return errors.Join(ErrChanged, release())
-	}
-	for _, name := range begun {
-		if err = l.recordStep(name, []byte{stepUndone}); err != nil {
-			break
-		}
-	}
-	return errors.Join(err, release())
+	return &Completion{Answer: sealed, TTL: g.set.ttl}, nil
 }
 
 // sealAgain returns the stored form of an answer, and the one that is recorded already if
@@ -222,22 +192,23 @@ func (g *Guard) resolvedAnswer(res Resolution, fp Fingerprint) (*response.Answer
 }
 
 // Forget removes what is known of a key, in any state but a run in flight: the next
-// request with it runs as the first. Forgetting what is not known is success.
+// request with it runs as the first. seen is what was seen of the key, usually by
+// [Guard.Lookup]; see [RecordInfo.Seen]. A record that cannot be read ([ErrCorrupt]) is
+// forgotten if that is what was seen: Seen{State: StateCorrupt}. Forgetting what is not known
+// is success.
 //
-// Errors: [ErrChanged] when a run is in flight, [ErrNoInspector], and those of the
-// store. A record that cannot be read ([ErrCorrupt]) is forgotten too. A record that a newer
-// version of this package has made, in a form that this one does not know, is not: that is an
+// Errors: [ErrChanged] when the key is another attempt or in another state by now, or a run
+// is in flight: look at it again; [ErrCorrupt] when the record cannot be read and another
+// state was seen; [ErrNoInspector]; and those of the store. A record that a newer version of
+// this package has made, in a form that this one does not know, is not forgotten: that is an
 // error of the store, and a process of the newer version can forget it.
-func (g *Guard) Forget(ctx context.Context, k Key) error {
-	inspector, rec, err := g.get(ctx, k)
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return nil
-	case err != nil && !errors.Is(err, ErrCorrupt):
+func (g *Guard) Forget(ctx context.Context, k Key, seen Seen) error {
+	inspector, err := g.inspect(k)
+	if err != nil {
 		return err
 	}
 	_, err = bounded(ctx, g.core, storeTimeout, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, inspector.Forget(ctx, k.storeKey(), rec.Attempt)
+		return struct{}{}, inspector.Forget(ctx, k.storeKey(), seen)
 	})
 	return err
 }

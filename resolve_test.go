@@ -93,7 +93,7 @@ func TestRunThatWasDeclaredNotExecutedComesBack(t *testing.T) {
 		done := p.Start(t, guardtest.Call{Key: "k"})
 		time.Sleep(guardtest.LeaseTime + time.Second)
 		guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
-		err := guardtest.NewGuard(t, shared).Resolve(t.Context(), idempotency.Key{Scope: "acme", Value: "k"},
+		err := guardtest.NewGuard(t, shared).Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldAs(1),
 			idempotency.Resolution{Outcome: idempotency.NotExecuted})
 		require.NoError(t, err)
 		require.Equal(t, "late", (<-done).Body)
@@ -238,9 +238,9 @@ func TestResolverSettlesOnlyTheRunItWasAskedAbout(t *testing.T) {
 			if asked++; asked > 1 {
 				return idempotency.Resolution{Outcome: idempotency.Unknown}, nil
 			}
-			require.NoError(t, guard.Resolve(ctx, guardtest.HeldKey, idempotency.Resolution{Outcome: idempotency.NotExecuted}))
+			require.NoError(t, guard.Resolve(ctx, guardtest.HeldKey, held.Seen(), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
 			require.Equal(t, http.StatusInternalServerError, strict.Do(t, guardtest.Call{Key: "k"}).Status)
-			return idempotency.Resolution{Outcome: idempotency.Final, Attempt: 2}, nil
+			return idempotency.Resolution{Outcome: idempotency.Final}, nil
 		})).Handler(h))
 	strict = guardtest.ServeRecorder(t, guard.Handler(h))
 	hold(t, strict)
@@ -261,8 +261,8 @@ func TestResolverNeedsAnInspector(t *testing.T) {
 	require.ErrorIs(t, err, idempotency.ErrNoInspector)
 	g := guardtest.NewGuard(t, plain)
 	require.Panics(t, func() { g.With(resolver) })
-	require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, idempotency.Resolution{Outcome: idempotency.NotExecuted}), idempotency.ErrNoInspector)
-	require.ErrorIs(t, g.Forget(t.Context(), guardtest.HeldKey), idempotency.ErrNoInspector)
+	require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldAs(1), idempotency.Resolution{Outcome: idempotency.NotExecuted}), idempotency.ErrNoInspector)
+	require.ErrorIs(t, g.Forget(t.Context(), guardtest.HeldKey, guardtest.HeldAs(1)), idempotency.ErrNoInspector)
 	_, err = g.Lookup(t.Context(), guardtest.HeldKey)
 	require.ErrorIs(t, err, idempotency.ErrNoInspector)
 }
@@ -278,7 +278,7 @@ func TestResolveGivesDoItsValue(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	_, _, err = pay(nil)
 	require.ErrorIs(t, err, idempotency.ErrHeld)
-	require.NoError(t, guard.Resolve(t.Context(), invoiceKey, idempotency.Resolution{
+	require.NoError(t, guard.Resolve(t.Context(), invoiceKey, guardtest.HeldAs(1), idempotency.Resolution{
 		Outcome: idempotency.Final, Body: []byte(`"paid by hand"`),
 	}))
 	got, result, err := pay(nil)
@@ -294,12 +294,14 @@ var settlements = map[string]struct {
 	next   int64
 }{
 	"Resolve final": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key) error {
-		return g.Resolve(ctx, k, idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusCreated})
+		return g.Resolve(ctx, k, guardtest.HeldAs(1), idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusCreated})
 	}, 0},
 	"Resolve not executed": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key) error {
-		return g.Resolve(ctx, k, idempotency.Resolution{Outcome: idempotency.NotExecuted})
+		return g.Resolve(ctx, k, guardtest.HeldAs(1), idempotency.Resolution{Outcome: idempotency.NotExecuted})
 	}, 1},
-	"Forget": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key) error { return g.Forget(ctx, k) }, 1},
+	"Forget": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key) error {
+		return g.Forget(ctx, k, guardtest.HeldAs(1))
+	}, 1},
 }
 
 // Whoever retries while a key is being settled gets the state before or after, and

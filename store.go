@@ -156,10 +156,13 @@ const (
 	StateCompleted
 	// StateHeld means that the outcome of the last run is unknown and nobody may run.
 	StateHeld
+	// StateCorrupt means that there is a record and the store cannot read it. No Record has
+	// this state, because a store returns [ErrCorrupt] instead. A [Seen] may have it.
+	StateCorrupt
 )
 
-// String returns the name of the state: claimed, released, completed or held. The zero
-// State is "none", and any other value is "unknown" with its number.
+// String returns the name of the state: claimed, released, completed, held or corrupt. The
+// zero State is "none", and any other value is "unknown" with its number.
 func (s State) String() string {
 	switch s {
 	case StateClaimed:
@@ -170,6 +173,8 @@ func (s State) String() string {
 		return "completed"
 	case StateHeld:
 		return "held"
+	case StateCorrupt:
+		return "corrupt"
 	case 0:
 		return "none"
 	default:
@@ -211,6 +216,21 @@ type Record struct {
 	Steps map[string][]byte
 }
 
+// Seen returns what a caller that has got this record has seen of it.
+func (r Record) Seen() Seen { return Seen{Attempt: r.Attempt, State: r.State} }
+
+// A Seen is what an operator, or a program in an operator's place, has seen of a record. A
+// decision carries it, and the store refuses the decision with [ErrChanged] if the record is
+// another attempt or in another state by then. The zero Seen fits no record.
+type Seen struct {
+	// Attempt is that of the record. It counts from 1 again when a record was forgotten or
+	// has expired.
+	Attempt int
+	// State is that of the record. StateCorrupt stands for a record that cannot be read,
+	// and so does not tell its attempt.
+	State State
+}
+
 // A ContextStore is a [Store] that can say that none of its calls outlives the deadline of
 // its context. A [Guard] calls such a store directly. It calls any other store in a
 // goroutine of its own, so that a call that hangs does not hang a client. When too many of
@@ -249,10 +269,22 @@ type StepStore interface {
 	SaveStep(ctx context.Context, key string, o Owner, name string, value []byte) error
 }
 
+// A Settlement is what [Inspector.Resolve] makes of a held record.
+type Settlement struct {
+	// Completion is recorded as by [Store.Complete]. If it is nil, the record becomes
+	// released.
+	Completion *Completion
+	// Undone are the steps that are known not to have happened, with their values as the
+	// caller saw them. A record that becomes released loses them; one that becomes completed
+	// keeps all its steps.
+	Undone map[string][]byte
+}
+
 // An Inspector is a [Store] whose records an operator can look at and settle.
 //
-// The methods that change a record take the attempt that the caller saw, so that a
-// decision about one run never settles a later one.
+// The methods that change a record take what the caller has seen of it. So a decision about
+// one run does not settle a later one, and a decision about a held record does not remove an
+// answer that was recorded meanwhile.
 type Inspector interface {
 	// Get returns the record. It changes nothing, not even a lapsed lease.
 	// Errors: [ErrNotFound], [ErrCorrupt].
@@ -264,15 +296,21 @@ type Inspector interface {
 	List(ctx context.Context, visit func(key string, r Record) bool) error
 
 	// Resolve settles a held record. With a completion the record becomes completed, as
-	// by [Store.Complete]. With nil it becomes released, and anybody may claim it,
-	// including the owner that lost it. Repeating a successful call is success.
-	// Errors: [ErrNotFound]; [ErrChanged] when the record is not held or has another
-	// attempt; [ErrTooLarge], as from Store.Complete.
-	Resolve(ctx context.Context, key string, attempt int, c *Completion) error
+	// by [Store.Complete]. Without one it becomes released and loses the steps that are
+	// undone, in one atomic step. Then anybody may claim it, including the owner that lost
+	// it. Repeating a successful call is success.
+	//
+	// Errors: [ErrNotFound]; [ErrCorrupt]; [ErrChanged] when the record is not held, or is
+	// not what was seen, or when a step that is undone is not there or has another value;
+	// [ErrTooLarge], as from Store.Complete. Then nothing has changed.
+	Resolve(ctx context.Context, key string, seen Seen, s Settlement) error
 
-	// Forget removes a record in any state, unless its lease has not ended. Attempt 0
-	// stands for any attempt, because a record that cannot be read does not tell its
-	// attempt. Forgetting an absent record is success. Errors: [ErrChanged] when the
-	// record has another attempt or its lease has not ended.
-	Forget(ctx context.Context, key string, attempt int) error
+	// Forget removes the record that was seen, in any state, unless its lease has not
+	// ended. A record that cannot be read is removed if the caller has seen StateCorrupt,
+	// and a record that can be read is not removed then. Forgetting an absent record is
+	// success.
+	//
+	// Errors: [ErrChanged] when the record is not what was seen or its lease has not ended;
+	// [ErrCorrupt] when it cannot be read and the caller has seen another state.
+	Forget(ctx context.Context, key string, seen Seen) error
 }

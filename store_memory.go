@@ -1,10 +1,9 @@
 package idempotency
 
-// The memory store, its options, and the calls of a run. See store_memory_inspect.go for
-// the optional interfaces, and store_memory_shard.go for what happens to one record.
+// The memory store: its options, the calls of a run, and the optional interfaces. See
+// store_memory_shard.go for what happens to one record.
 
 import (
-	"bytes"
 	"context"
 	"hash/maphash"
 	"slices"
@@ -346,17 +345,15 @@ func (s *MemoryStore) SaveStep(ctx context.Context, key string, o Owner, name st
 		}
 		step := memoryStep{name, trim(value)}
 		s.bytes.Add(int64(step.size()))
+		if old := r.step(name); old != nil {
+			s.bytes.Add(-int64(old.size()))
+			*old = step
+			return nil
+		}
 		if r.rare == nil {
 			r.rare = new(memoryRare)
 		}
-		steps := r.rare.steps
-		i := slices.IndexFunc(steps, func(old memoryStep) bool { return old.name == name })
-		if i < 0 {
-			r.rare.steps = append(steps, step)
-			return nil
-		}
-		s.bytes.Add(-int64(steps[i].size()))
-		steps[i] = step
+		r.rare.steps = append(r.rare.steps, step)
 		return nil
 	})
 }
@@ -411,44 +408,57 @@ func (s *MemoryStore) List(ctx context.Context, visit func(key string, r Record)
 }
 
 // Resolve implements [Inspector].
-func (s *MemoryStore) Resolve(ctx context.Context, key string, attempt int, c *Completion) error {
+func (s *MemoryStore) Resolve(ctx context.Context, key string, seen Seen, settled Settlement) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	sh, hash, now := s.lock(key)
 	defer sh.mu.Unlock()
 	r := s.find(sh, hash, key, now)
-	if r == nil {
-		return ErrNotFound
-	}
-	if int(r.attempt) != attempt {
-		return ErrChanged
-	}
-	state, answer := StateReleased, []byte(nil)
-	if c != nil {
-		state, answer = StateCompleted, c.Answer
-	}
 	switch {
-	case r.state == state && r.owner == Owner{} && bytes.Equal(r.answer, answer):
+	case r == nil:
+		return ErrNotFound
+	case seen != Seen{int(r.attempt), StateHeld}:
+		return ErrChanged
+	case r.resolvedTo(settled):
 		return nil // An earlier call did the same, and its reply was lost.
-	case !r.held(now):
+	case r.stateAt(now) != StateHeld:
 		return ErrChanged
 	}
-	if c != nil && s.neverFits(key, c.Answer) {
+	c := settled.Completion
+	switch {
+	case c != nil && s.neverFits(key, c.Answer):
 		return ErrTooLarge
+	case c == nil && !r.hasSteps(settled.Undone):
+		return ErrChanged
 	}
 	r.owner = Owner{} // The run that lost the claim can no longer record its own answer.
-	if c == nil {
-		sh.touch(r, state, now, r.unanswered(state))
-		sh.watchers.Wake(key)
+	if c != nil {
+		s.complete(sh, r, key, now, *c)
 		return nil
 	}
-	s.complete(sh, r, key, now, *c)
+	s.dropSteps(r, settled.Undone)
+	sh.touch(r, StateReleased, now, r.unanswered(StateReleased))
+	sh.watchers.Wake(key)
 	return nil
 }
 
+// dropSteps removes the steps of these names.
+func (s *MemoryStore) dropSteps(r *memoryRecord, undone map[string][]byte) {
+	if len(undone) == 0 {
+		return
+	}
+	r.rare.steps = slices.DeleteFunc(r.rare.steps, func(step memoryStep) bool {
+		_, drop := undone[step.name]
+		if drop {
+			s.bytes.Add(-int64(step.size()))
+		}
+		return drop
+	})
+}
+
 // Forget implements [Inspector].
-func (s *MemoryStore) Forget(ctx context.Context, key string, attempt int) error {
+func (s *MemoryStore) Forget(ctx context.Context, key string, seen Seen) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -458,7 +468,7 @@ func (s *MemoryStore) Forget(ctx context.Context, key string, attempt int) error
 	switch {
 	case r == nil:
 		return nil
-	case attempt != 0 && int(r.attempt) != attempt,
+	case seen != Seen{int(r.attempt), r.stateAt(now)},
 		r.state == StateClaimed && !r.lapsed(now):
 		return ErrChanged
 	}

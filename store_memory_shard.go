@@ -4,6 +4,7 @@ package idempotency
 // the lock of its shard.
 
 import (
+	"bytes"
 	"hash/maphash"
 	"math"
 	"sync"
@@ -154,7 +155,7 @@ func (r *memoryRecord) lapsed(now int64) bool {
 // see returns the record as it is at the moment, without its steps.
 func (r *memoryRecord) see(now int64) Record {
 	out := Record{
-		State:       r.state,
+		State:       r.stateAt(now),
 		Attempt:     int(r.attempt),
 		Fingerprint: r.fingerprint,
 		TTL:         time.Duration(r.expires - now),
@@ -164,18 +165,58 @@ func (r *memoryRecord) see(now int64) Record {
 	if r.expires == never {
 		out.TTL = Forever
 	}
-	switch {
-	case r.lapsed(now) && r.hold:
-		out.State = StateHeld
-	case r.state == StateClaimed:
+	if out.State == StateClaimed {
 		out.Lease = r.lease - out.Age
 	}
 	return out
 }
 
-// held reports whether the record is held, or will be when the next claim finds it.
-func (r *memoryRecord) held(now int64) bool {
-	return r.state == StateHeld || r.lapsed(now) && r.hold
+// stateAt returns the state that callers see. A lapsed claim that says Hold is held, although
+// only the next claim that finds it notes that.
+func (r *memoryRecord) stateAt(now int64) State {
+	if r.hold && r.lapsed(now) {
+		return StateHeld
+	}
+	return r.state
+}
+
+// resolvedTo reports whether the record is as Resolve leaves it.
+func (r *memoryRecord) resolvedTo(s Settlement) bool {
+	switch {
+	case r.owner != Owner{}:
+		return false
+	case s.Completion != nil:
+		return r.state == StateCompleted && bytes.Equal(r.answer, s.Completion.Answer)
+	}
+	for name := range s.Undone {
+		if r.step(name) != nil {
+			return false
+		}
+	}
+	return r.state == StateReleased
+}
+
+// hasSteps reports whether the record has these steps with these values.
+func (r *memoryRecord) hasSteps(steps map[string][]byte) bool {
+	for name, value := range steps {
+		if step := r.step(name); step == nil || !bytes.Equal(step.value, value) {
+			return false
+		}
+	}
+	return true
+}
+
+// step returns the step of that name, or nil.
+func (r *memoryRecord) step(name string) *memoryStep {
+	if r.rare == nil {
+		return nil
+	}
+	for i := range r.rare.steps {
+		if r.rare.steps[i].name == name {
+			return &r.rare.steps[i]
+		}
+	}
+	return nil
 }
 
 // size returns how much of the store's limit of bytes the record takes.

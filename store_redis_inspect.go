@@ -114,10 +114,15 @@ func (s *RedisStore) masters(ctx context.Context) ([]redis.UniversalClient, erro
 }
 
 // Resolve implements [Inspector].
-func (s *RedisStore) Resolve(ctx context.Context, key string, attempt int, c *Completion) error {
+func (s *RedisStore) Resolve(ctx context.Context, key string, seen Seen, settled Settlement) error {
 	name := s.prefix + key
+	attempt := seen.Attempt
+	if seen.State != StateHeld {
+		attempt = 0 // which no record has
+	}
+	c := settled.Completion
 	if c == nil { // Not durable: when a failover forgets it, the key stays held.
-		return s.update(ctx, redisproto.ResolveReleased(name, attempt, s.channel), false, ErrChanged)
+		return s.update(ctx, redisproto.ResolveReleased(name, attempt, s.channel, settled.Undone), false, ErrChanged)
 	}
 	ttl, err := redisproto.RoundTTL(c.TTL)
 	if err != nil {
@@ -127,8 +132,25 @@ func (s *RedisStore) Resolve(ctx context.Context, key string, attempt int, c *Co
 }
 
 // Forget implements [Inspector].
-func (s *RedisStore) Forget(ctx context.Context, key string, attempt int) error {
-	return s.update(ctx, redisproto.Forget(s.prefix+key, attempt), false, ErrChanged)
+func (s *RedisStore) Forget(ctx context.Context, key string, seen Seen) error {
+	name := s.prefix + key
+	call := redisproto.Forget(name, seen.Attempt, byte(seen.State))
+	if seen.State == StateCorrupt {
+		// The script knows only headers. Whether a record can be read is found out here.
+		ttl, fields, err := s.fields(ctx, name)
+		if err != nil || len(fields) == 0 {
+			return err
+		}
+		_, err = redisproto.ParseRecord(ttl, fields)
+		switch err := redisError(err); {
+		case err == nil:
+			return ErrChanged
+		case !errors.Is(err, ErrCorrupt):
+			return err
+		}
+		call = redisproto.ForgetUnread(name, fields[redisproto.FieldHeader])
+	}
+	return s.update(ctx, call, false, ErrChanged)
 }
 
 // Check asks the servers whether they can be trusted with records. It returns all reasons

@@ -135,8 +135,8 @@ func (e *env) calls() map[string]func(context.Context) {
 		calls["List"] = func(ctx context.Context) {
 			_ = s.List(ctx, func(string, idempotency.Record) bool { return true })
 		}
-		calls["Resolve"] = func(ctx context.Context) { _ = s.Resolve(ctx, key, 1, resolution("resolved")) }
-		calls["Forget"] = func(ctx context.Context) { _ = s.Forget(ctx, key, 1) }
+		calls["Resolve"] = func(ctx context.Context) { _ = s.Resolve(ctx, key, heldAs(1), answered("resolved")) }
+		calls["Forget"] = func(ctx context.Context) { _ = s.Forget(ctx, key, heldAs(1)) }
 	}
 	return calls
 }

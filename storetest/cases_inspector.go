@@ -22,6 +22,10 @@ func inspectorCases() []testCase {
 		{"Resolve/of a lapsed claim that says Hold", resolveLapsed},
 		{"Resolve/repeated is success", resolveRepeated},
 		{"Resolve/of another attempt is refused", resolveFenced},
+		{"Resolve/of another state is refused", resolveUnseen},
+		{"Resolve/takes the undone steps away", resolveUndoes},
+		{"Resolve/repeated with its undone steps is success", resolveUndoneRepeated},
+		{"Resolve/of steps that have changed is refused", resolveChangedSteps},
 		{"Resolve/unless held is refused", resolveNotHeld},
 		{"Resolve/is not overruled by the owner", resolveLateOwner},
 		{"Resolve/without an answer lets the owner claim anew", resolveOwnerClaims},
@@ -30,6 +34,8 @@ func inspectorCases() []testCase {
 		{"Forget/repeated is success", forgetAbsent},
 		{"Forget/of a live claim is refused", forgetLive},
 		{"Forget/of another attempt is refused", forgetFenced},
+		{"Forget/of another state is refused", forgetUnseen},
+		{"Forget/as corrupt of what can be read is refused", forgetSound},
 	}
 }
 
@@ -183,7 +189,7 @@ func listStops(e *env) {
 
 func resolveCompletes(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, 1, resolution("resolved")))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), answered("resolved")))
 	r := e.claim(key, bob)
 	e.answer(r, "resolved")
 	e.bound(r)
@@ -193,13 +199,13 @@ func resolveCompletes(e *env) {
 // An answer of no bytes is an answer.
 func resolveEmpty(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, 1, resolution("")))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), answered("")))
 	e.answer(e.claim(key, bob), "")
 }
 
 func resolveReleases(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), released))
 	e.notMine(e.get(), idempotency.StateReleased, 1)
 	r := e.claim(key, bob)
 	e.mine(r, 2)
@@ -211,52 +217,52 @@ func resolveReleases(e *env) {
 func resolveLapsed(e *env) {
 	i := e.inspector()
 	e.claimed(holding)
-	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, 1, resolution("resolved")), idempotency.ErrChanged)
+	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, heldAs(1), answered("resolved")), idempotency.ErrChanged)
 	e.advance(lease + margin)
-	e.ok("Resolve", i.Resolve(e.ctx, key, 1, resolution("resolved")))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), answered("resolved")))
 	e.answer(e.claim(key, bob), "resolved")
 }
 
 func resolveRepeated(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil))
-	e.ok("repeated Resolve", i.Resolve(e.ctx, key, 1, nil))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), released))
+	e.ok("repeated Resolve", i.Resolve(e.ctx, key, heldAs(1), released))
 	e.mine(e.claim(key, bob), 2)
 	e.ok("Hold", e.store.Hold(e.ctx, key, bob))
-	e.ok("Resolve", i.Resolve(e.ctx, key, 2, resolution("resolved")))
-	e.ok("repeated Resolve", i.Resolve(e.ctx, key, 2, resolution("resolved")))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(2), answered("resolved")))
+	e.ok("repeated Resolve", i.Resolve(e.ctx, key, heldAs(2), answered("resolved")))
 	e.answer(e.claim(key, carol), "resolved")
 }
 
 // The operator has decided about the run that she saw, but another run has failed since.
 func resolveFenced(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), released))
 	e.mine(e.claim(key, bob), 2)
 	e.ok("Hold", e.store.Hold(e.ctx, key, bob))
 	for _, attempt := range []int{0, 1, 3} {
-		e.refused("Resolve of another attempt", i.Resolve(e.ctx, key, attempt, resolution("resolved")), idempotency.ErrChanged)
-		e.refused("Resolve of another attempt", i.Resolve(e.ctx, key, attempt, nil), idempotency.ErrChanged)
+		e.refused("Resolve of another attempt", i.Resolve(e.ctx, key, heldAs(attempt), answered("resolved")), idempotency.ErrChanged)
+		e.refused("Resolve of another attempt", i.Resolve(e.ctx, key, heldAs(attempt), released), idempotency.ErrChanged)
 	}
 	e.notMine(e.claim(key, carol), idempotency.StateHeld, 2)
 }
 
 func resolveNotHeld(e *env) {
 	i := e.inspector()
-	e.refused("Resolve of an absent record", i.Resolve(e.ctx, key, 1, resolution("resolved")), idempotency.ErrNotFound)
+	e.refused("Resolve of an absent record", i.Resolve(e.ctx, key, heldAs(1), answered("resolved")), idempotency.ErrNotFound)
 	e.claimed()
-	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, 1, resolution("resolved")), idempotency.ErrChanged)
-	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, 1, nil), idempotency.ErrChanged)
+	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, heldAs(1), answered("resolved")), idempotency.ErrChanged)
+	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, heldAs(1), released), idempotency.ErrChanged)
 	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
 
 	e.ok("Release", e.store.Release(e.ctx, key, alice))
-	e.refused("Resolve of a released record", i.Resolve(e.ctx, key, 1, resolution("resolved")), idempotency.ErrChanged)
-	e.refused("Resolve of a released record", i.Resolve(e.ctx, key, 1, nil), idempotency.ErrChanged)
+	e.refused("Resolve of a released record", i.Resolve(e.ctx, key, heldAs(1), answered("resolved")), idempotency.ErrChanged)
+	e.refused("Resolve of a released record", i.Resolve(e.ctx, key, heldAs(1), released), idempotency.ErrChanged)
 	e.mine(e.claim(key, bob), 2)
 	e.ok("Complete", e.complete(bob, "answer"))
-	e.refused("Resolve of a completed record", i.Resolve(e.ctx, key, 2, resolution("resolved")), idempotency.ErrChanged)
-	e.refused("Resolve of a completed record", i.Resolve(e.ctx, key, 2, nil), idempotency.ErrChanged)
-	e.refused("Resolve with the answer of the run", i.Resolve(e.ctx, key, 2, resolution("answer")), idempotency.ErrChanged)
+	e.refused("Resolve of a completed record", i.Resolve(e.ctx, key, heldAs(2), answered("resolved")), idempotency.ErrChanged)
+	e.refused("Resolve of a completed record", i.Resolve(e.ctx, key, heldAs(2), released), idempotency.ErrChanged)
+	e.refused("Resolve with the answer of the run", i.Resolve(e.ctx, key, heldAs(2), answered("answer")), idempotency.ErrChanged)
 	e.answer(e.claim(key, carol), "answer")
 }
 
@@ -264,13 +270,13 @@ func resolveNotHeld(e *env) {
 // must not tell them something else.
 func resolveLateOwner(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, 1, resolution("resolved")))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), answered("resolved")))
 	e.refused("Complete after Resolve", e.complete(alice, "alice's"), idempotency.ErrNotOwner)
 	e.answer(e.claim(key, bob), "resolved")
 
-	e.ok("Forget", i.Forget(e.ctx, key, 1))
+	e.ok("Forget", i.Forget(e.ctx, key, e.get().Seen()))
 	i = e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), released))
 	e.refused("Complete after Resolve", e.complete(alice, "alice's"), idempotency.ErrNotOwner)
 	e.mine(e.claim(key, bob), 2)
 }
@@ -279,15 +285,90 @@ func resolveLateOwner(e *env) {
 // anybody else, its answer prevents another run.
 func resolveOwnerClaims(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, 1, nil))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), released))
 	e.mine(e.claim(key, alice), 2)
 	e.ok("Complete", e.complete(alice, "alice's"))
 	e.answer(e.claim(key, bob), "alice's")
 }
 
+// The operator has looked before the record was held, or after it was released. Nothing that
+// she saw then speaks of an unknown outcome.
+func resolveUnseen(e *env) {
+	i := e.held()
+	for _, state := range []idempotency.State{
+		0, idempotency.StateClaimed, idempotency.StateReleased, idempotency.StateCompleted, idempotency.StateCorrupt,
+	} {
+		seen := idempotency.Seen{Attempt: 1, State: state}
+		e.refused("Resolve of another state", i.Resolve(e.ctx, key, seen, answered("resolved")), idempotency.ErrChanged)
+		e.refused("Resolve of another state", i.Resolve(e.ctx, key, seen, released), idempotency.ErrChanged)
+	}
+	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+}
+
+// heldWithSteps makes a held record with the steps charge, mail and wire.
+func (e *env) heldWithSteps() idempotency.Inspector {
+	e.t.Helper()
+	i := e.inspector()
+	e.claimed()
+	e.ok("SaveStep", e.save(alice, "charge", "ch_1"))
+	e.ok("SaveStep", e.save(alice, "mail", "begun"))
+	e.ok("SaveStep", e.save(alice, "wire", "begun"))
+	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
+	return i
+}
+
+// A mark that stayed would hold the key at the next run. A step that has happened must not
+// happen again.
+func resolveUndoes(e *env) {
+	i := e.heldWithSteps()
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), undoing("mail", "begun", "wire", "begun")))
+	r := e.get()
+	e.notMine(r, idempotency.StateReleased, 1)
+	e.steps(r, "charge", "ch_1")
+	r = e.claim(key, bob)
+	e.mine(r, 2)
+	e.steps(r, "charge", "ch_1")
+
+	e.ok("SaveStep", e.save(bob, "mail", "begun"))
+	e.ok("Hold", e.store.Hold(e.ctx, key, bob))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(2), answered("resolved")))
+	e.steps(e.get(), "charge", "ch_1", "mail", "begun")
+}
+
+// The steps are gone when the call is repeated. That is what the first call did.
+func resolveUndoneRepeated(e *env) {
+	i := e.heldWithSteps()
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), undoing("wire", "begun")))
+	e.ok("repeated Resolve", i.Resolve(e.ctx, key, heldAs(1), undoing("wire", "begun")))
+	e.steps(e.get(), "charge", "ch_1", "mail", "begun")
+	e.refused("Resolve that undoes another step", i.Resolve(e.ctx, key, heldAs(1), undoing("charge", "ch_1")), idempotency.ErrChanged)
+	e.steps(e.claim(key, bob), "charge", "ch_1", "mail", "begun")
+}
+
+// The process was only slow, and recorded the result of the step before it lost its claim.
+// The operator saw the mark and believes that the step did not happen.
+func resolveChangedSteps(e *env) {
+	i := e.heldWithSteps()
+	for _, s := range []idempotency.Settlement{
+		undoing("charge", "begun"), undoing("wire", "begun", "charge", "begun"), undoing("refund", "begun"), undoing("refund", ""),
+	} {
+		e.refused("Resolve of a step that has changed", i.Resolve(e.ctx, key, heldAs(1), s), idempotency.ErrChanged)
+	}
+	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+	e.steps(e.get(), "charge", "ch_1", "mail", "begun", "wire", "begun")
+
+	e.ok("Forget", i.Forget(e.ctx, key, heldAs(1)))
+	e.claimed(holding)
+	e.ok("SaveStep", e.save(alice, "wire", "begun"))
+	e.advance(lease + margin)
+	e.ok("SaveStep", e.save(alice, "wire", "w_1"))
+	e.refused("Resolve of a step that has happened", i.Resolve(e.ctx, key, heldAs(1), undoing("wire", "begun")), idempotency.ErrChanged)
+	e.steps(e.get(), "wire", "w_1")
+}
+
 func forgetHeld(e *env) {
 	i := e.held()
-	e.ok("Forget", i.Forget(e.ctx, key, 1))
+	e.ok("Forget", i.Forget(e.ctx, key, heldAs(1)))
 	_, err := i.Get(e.ctx, key)
 	e.refused("Get after Forget", err, idempotency.ErrNotFound)
 	e.refused("Complete after Forget", e.complete(alice, "answer"), idempotency.ErrNotOwner)
@@ -297,22 +378,27 @@ func forgetHeld(e *env) {
 func forgetSettled(e *env) {
 	i := e.inspector()
 	e.completed("answer")
-	e.ok("Forget of a completed record", i.Forget(e.ctx, key, 1))
+	e.ok("Forget of a completed record", i.Forget(e.ctx, key, e.get().Seen()))
 	e.claimed()
 	e.ok("Release", e.store.Release(e.ctx, key, alice))
-	e.ok("Forget of a released record", i.Forget(e.ctx, key, 1))
+	e.ok("Forget of a released record", i.Forget(e.ctx, key, e.get().Seen()))
 	e.claimed()
 	e.advance(lease + margin)
-	e.ok("Forget of a lapsed record", i.Forget(e.ctx, key, 1))
+	e.ok("Forget of a lapsed record", i.Forget(e.ctx, key, e.get().Seen()))
+	e.claimed(holding)
+	e.advance(lease + margin)
+	e.ok("Forget of a lapsed claim that says Hold", i.Forget(e.ctx, key, e.get().Seen()))
 	e.absent()
 }
 
 func forgetAbsent(e *env) {
 	i := e.inspector()
-	e.ok("Forget of an absent record", i.Forget(e.ctx, key, 1))
+	e.ok("Forget of an absent record", i.Forget(e.ctx, key, heldAs(1)))
+	e.ok("Forget of an absent record", i.Forget(e.ctx, key, corrupt))
 	e.completed("answer")
-	e.ok("Forget", i.Forget(e.ctx, key, 1))
-	e.ok("repeated Forget", i.Forget(e.ctx, key, 1))
+	seen := e.get().Seen()
+	e.ok("Forget", i.Forget(e.ctx, key, seen))
+	e.ok("repeated Forget", i.Forget(e.ctx, key, seen))
 	e.absent()
 }
 
@@ -320,7 +406,7 @@ func forgetAbsent(e *env) {
 func forgetLive(e *env) {
 	i := e.inspector()
 	e.claimed()
-	e.refused("Forget of a live claim", i.Forget(e.ctx, key, 1), idempotency.ErrChanged)
+	e.refused("Forget of a live claim", i.Forget(e.ctx, key, e.get().Seen()), idempotency.ErrChanged)
 	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
 	e.ok("Complete", e.complete(alice, "answer"))
 }
@@ -331,10 +417,37 @@ func forgetFenced(e *env) {
 	e.ok("Release", e.store.Release(e.ctx, key, alice))
 	e.mine(e.claim(key, bob), 2)
 	e.ok("Complete", e.complete(bob, "answer"))
-	for _, attempt := range []int{1, 3} {
-		e.refused("Forget of another attempt", i.Forget(e.ctx, key, attempt), idempotency.ErrChanged)
+	seen := e.get().Seen()
+	for _, attempt := range []int{0, 1, 3} {
+		seen.Attempt = attempt
+		e.refused("Forget of another attempt", i.Forget(e.ctx, key, seen), idempotency.ErrChanged)
 	}
 	e.answer(e.claim(key, carol), "answer")
-	e.ok("Forget of any attempt", i.Forget(e.ctx, key, 0))
-	e.absent()
+}
+
+// The operator has looked at a held record. Its run has come back since and recorded its
+// answer, which is not the operator's to remove.
+func forgetUnseen(e *env) {
+	i := e.held()
+	seen := e.get().Seen()
+	e.ok("Complete", e.complete(alice, "answer"))
+	e.refused("Forget of another state", i.Forget(e.ctx, key, seen), idempotency.ErrChanged)
+	e.refused("Forget of nothing that was seen", i.Forget(e.ctx, key, idempotency.Seen{}), idempotency.ErrChanged)
+	e.refused("Forget of no state", i.Forget(e.ctx, key, idempotency.Seen{Attempt: 1}), idempotency.ErrChanged)
+	e.answer(e.claim(key, bob), "answer")
+}
+
+// corrupt is what somebody has seen of a record that cannot be read.
+var corrupt = idempotency.Seen{State: idempotency.StateCorrupt}
+
+// That a record cannot be read is something to have seen, too, and not a way around looking.
+func forgetSound(e *env) {
+	i := e.inspector()
+	e.completed("answer")
+	for _, attempt := range []int{0, 1} {
+		seen := corrupt
+		seen.Attempt = attempt
+		e.refused("Forget as corrupt", i.Forget(e.ctx, key, seen), idempotency.ErrChanged)
+	}
+	e.answer(e.claim(key, bob), "answer")
 }

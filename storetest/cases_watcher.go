@@ -90,13 +90,13 @@ func watchHold(e *env) {
 // completion or a release like any other.
 func watchResolve(e *env) {
 	i := e.inspector()
-	for name, c := range map[string]*idempotency.Completion{"completed": resolution("resolved"), "released": nil} {
+	for name, settlement := range map[string]idempotency.Settlement{"completed": answered("resolved"), "released": released} {
 		key := keyOf(name + " by hand")
 		settled, _ := e.watch(key)
 		e.mine(e.claim(key, alice, holding), 1)
 		e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
 		e.advance(lease + margin)
-		e.ok("Resolve", i.Resolve(e.ctx, key, 1, c))
+		e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), settlement))
 		e.wakes("Resolve", settled)
 	}
 }

@@ -112,10 +112,28 @@ func completion(answer string) idempotency.Completion {
 	return idempotency.Completion{Answer: []byte(answer), TTL: ttl}
 }
 
-// resolution is what an operator with that answer gives to Resolve.
-func resolution(answer string) *idempotency.Completion {
+// answered is what an operator with that answer gives to Resolve.
+func answered(answer string) idempotency.Settlement {
 	c := completion(answer)
-	return &c
+	return idempotency.Settlement{Completion: &c}
+}
+
+// released is what an operator without an answer gives to Resolve.
+var released idempotency.Settlement
+
+// undoing is what an operator gives to Resolve who knows that steps did not happen. names
+// and values of the steps take turns.
+func undoing(steps ...string) idempotency.Settlement {
+	undone := make(map[string][]byte)
+	for i := 0; i < len(steps); i += 2 {
+		undone[steps[i]] = []byte(steps[i+1])
+	}
+	return idempotency.Settlement{Undone: undone}
+}
+
+// heldAs is what somebody has seen of a held record.
+func heldAs(attempt int) idempotency.Seen {
+	return idempotency.Seen{Attempt: attempt, State: idempotency.StateHeld}
 }
 
 // mine fails the case unless the caller holds the claim, as the given attempt, and the

@@ -118,7 +118,7 @@ func (s *naiveStore) List(ctx context.Context, visit func(string, idempotency.Re
 	return nil
 }
 
-func (s *naiveStore) Resolve(ctx context.Context, key string, attempt int, c *idempotency.Completion) error {
+func (s *naiveStore) Resolve(ctx context.Context, key string, seen idempotency.Seen, settled idempotency.Settlement) error {
 	s.hang(ctx, "Resolve")
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,15 +129,17 @@ func (s *naiveStore) Resolve(ctx context.Context, key string, attempt int, c *id
 	if r == nil {
 		return idempotency.ErrNotFound
 	}
-	if r.Attempt != attempt && !s.is("Resolve does not look at the attempt") {
+	if r.Attempt != seen.Attempt && !s.is("Resolve does not look at the attempt") ||
+		seen.State != idempotency.StateHeld && !s.is("Resolve does not look at what was seen") {
 		return idempotency.ErrChanged
 	}
+	c := settled.Completion
 	state, kept, answer := idempotency.StateReleased, r.retention, []byte(nil)
 	if c != nil && (len(c.Answer) > 0 || !s.is("Resolve takes an empty answer for none")) {
 		state, kept, answer = idempotency.StateCompleted, c.TTL, c.Answer
 	}
 	byHand := r.byHand || s.is("Resolve takes what a run did for a repeated call")
-	if r.State == state && byHand && bytes.Equal(r.Answer, answer) && !s.is("Resolve cannot be repeated") {
+	if r.State == state && byHand && bytes.Equal(r.Answer, answer) && s.undone(r, settled.Undone) && !s.is("Resolve cannot be repeated") {
 		return nil
 	}
 	held := r.State == idempotency.StateHeld || r.lapsed() && r.hold && !s.is("Resolve does not see a lapsed hold")
@@ -151,8 +153,11 @@ func (s *naiveStore) Resolve(ctx context.Context, key string, attempt int, c *id
 		s.is("Resolve without an answer wakes nobody") && c == nil {
 		delete(s.watchers, key)
 	}
-	if s.is("a resolution forgets the steps") {
+	if s.is("a resolution forgets the steps") || s.is("Resolve undoes all steps") && settled.Undone != nil {
 		r.Steps = nil
+	}
+	if !s.undo(r, settled.Undone) {
+		return idempotency.ErrChanged
 	}
 	s.settle(key, r, state, kept)
 	r.Answer, r.byHand = answer, true
@@ -162,17 +167,54 @@ func (s *naiveStore) Resolve(ctx context.Context, key string, attempt int, c *id
 	return nil
 }
 
-func (s *naiveStore) Forget(ctx context.Context, key string, attempt int) error {
+// undone reports whether the record has none of these steps.
+func (s *naiveStore) undone(r *naiveRecord, steps map[string][]byte) bool {
+	for name := range steps {
+		if r.Steps[name] != nil && !s.is("Resolve does not look for the steps when it is repeated") {
+			return false
+		}
+	}
+	return !s.is("Resolve cannot be repeated without its steps") || len(steps) == 0
+}
+
+// undo takes the steps away if all of them are what the caller saw.
+func (s *naiveStore) undo(r *naiveRecord, steps map[string][]byte) bool {
+	for name, value := range steps {
+		old, ok := r.Steps[name]
+		switch {
+		case s.is("Resolve leaves the undone steps"), s.is("Resolve does not compare the steps"):
+		case s.is("Resolve takes a missing step for an empty one") && !ok && len(value) == 0:
+		case s.is("Resolve is half done") && bytes.Equal(old, value):
+			delete(r.Steps, name)
+		case !ok, !bytes.Equal(old, value):
+			return false
+		}
+	}
+	for name := range steps {
+		if !s.is("Resolve leaves the undone steps") {
+			delete(r.Steps, name)
+		}
+	}
+	return true
+}
+
+func (s *naiveStore) Forget(ctx context.Context, key string, seen idempotency.Seen) error {
 	s.hang(ctx, "Forget")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.find(key)
-	switch {
-	case r == nil && s.is("Forget of nothing is an error"):
+	if r == nil && s.is("Forget of nothing is an error") {
 		return idempotency.ErrNotFound
-	case r == nil:
+	}
+	if r == nil {
 		return nil
-	case attempt != 0 && r.Attempt != attempt && !s.is("Forget does not look at the attempt"),
+	}
+	state := s.see(r).State
+	asCorrupt := seen.State == idempotency.StateCorrupt && s.is("Forget takes everything for corrupt")
+	switch {
+	case asCorrupt:
+	case r.Attempt != seen.Attempt && !s.is("Forget does not look at the attempt"),
+		seen.State != state && !s.is("Forget does not look at the state"),
 		r.State == idempotency.StateClaimed && !r.lapsed() && !s.is("Forget takes a live claim"),
 		r.State != idempotency.StateHeld && s.is("Forget takes only what is held"):
 		return idempotency.ErrChanged

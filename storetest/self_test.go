@@ -161,6 +161,14 @@ var brokenStores = []struct{ bug, caughtBy string }{
 	{"Resolve does not see a lapsed hold", "Resolve/of a lapsed claim that says Hold"},
 	{"Resolve cannot be repeated", "Resolve/repeated is success"},
 	{"Resolve does not look at the attempt", "Resolve/of another attempt is refused"},
+	{"Resolve does not look at what was seen", "Resolve/of another state is refused"},
+	{"Resolve leaves the undone steps", "Resolve/takes the undone steps away"},
+	{"Resolve undoes all steps", "Resolve/takes the undone steps away"},
+	{"Resolve cannot be repeated without its steps", "Resolve/repeated with its undone steps is success"},
+	{"Resolve does not look for the steps when it is repeated", "Resolve/repeated with its undone steps is success"},
+	{"Resolve does not compare the steps", "Resolve/of steps that have changed is refused"},
+	{"Resolve takes a missing step for an empty one", "Resolve/of steps that have changed is refused"},
+	{"Resolve is half done", "Resolve/of steps that have changed is refused"},
 	{"Resolve does not look at the state", "Resolve/unless held is refused"},
 	{"Resolve takes what a run did for a repeated call", "Resolve/unless held is refused"},
 	{"Resolve of nothing is success", "Resolve/unless held is refused"},
@@ -171,6 +179,8 @@ var brokenStores = []struct{ bug, caughtBy string }{
 	{"Forget of nothing is an error", "Forget/repeated is success"},
 	{"Forget takes a live claim", "Forget/of a live claim is refused"},
 	{"Forget does not look at the attempt", "Forget/of another attempt is refused"},
+	{"Forget does not look at the state", "Forget/of another state is refused"},
+	{"Forget takes everything for corrupt", "Forget/as corrupt of what can be read is refused"},
 }
 
 // hangs is the bug that calls of a method outlive the deadline of their context.

@@ -52,3 +52,16 @@ func OnEachRecovery(t *testing.T, f func(t *testing.T, recovery idempotency.Opti
 
 // HeldKey is the key of a [Call] whose Key is "k".
 var HeldKey = idempotency.Key{Scope: "acme", Value: "k"}
+
+// HeldAs is what an operator has seen of a held record.
+func HeldAs(attempt int) idempotency.Seen {
+	return idempotency.Seen{Attempt: attempt, State: idempotency.StateHeld}
+}
+
+// Seen is what an operator who looks sees of HeldKey.
+func Seen(t testing.TB, g *idempotency.Guard) idempotency.Seen {
+	t.Helper()
+	info, err := g.Lookup(t.Context(), HeldKey)
+	require.NoError(t, err)
+	return info.Seen()
+}

@@ -45,7 +45,7 @@ func BenchmarkMemoryStore(b *testing.B) {
 			if err := s.Complete(b.Context(), key, c.Owner, idempotency.Completion{Answer: answer, TTL: 24 * time.Hour}); err != nil {
 				b.Fatal(err)
 			}
-			if err := s.Forget(b.Context(), old, 1); err != nil {
+			if err := s.Forget(b.Context(), old, idempotency.Seen{Attempt: 1, State: idempotency.StateCompleted}); err != nil {
 				b.Fatal(err)
 			}
 		}

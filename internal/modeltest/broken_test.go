@@ -155,7 +155,31 @@ var bugs = []bug{
 	}},
 	{name: "Resolve does not compare the attempt", before: func(q *question) {
 		if q.c.method == resolve {
-			q.c.attempt = q.r.attempt
+			q.c.seen.Attempt = q.r.attempt
+		}
+	}},
+	{name: "Resolve leaves the undone steps", after: func(q *question, e *ending) {
+		if q.c.method == resolve {
+			e.next.steps = q.r.steps
+		}
+	}},
+	{name: "Resolve does not compare the undone steps", before: func(q *question) {
+		if q.c.method == resolve {
+			for i := range q.c.undone {
+				if q.c.undone[i] != "" {
+					q.c.undone[i] = q.r.steps[i]
+				}
+			}
+		}
+	}},
+	{name: "Forget does not compare the state", before: func(q *question) {
+		if q.c.method == forget {
+			q.c.seen.State = q.r.seen(q.lapsed).State
+		}
+	}},
+	{name: "Forget does not compare the attempt", before: func(q *question) {
+		if q.c.method == forget {
+			q.c.seen.Attempt = q.r.attempt
 		}
 	}},
 	{name: "Forget takes a live claim", before: func(q *question) {

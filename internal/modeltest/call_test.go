@@ -33,14 +33,15 @@ const (
 
 // A call is one call of a store's method.
 type call struct {
-	method  method
-	key     string
-	owner   idempotency.Owner
-	claim   idempotency.Claim // of Claim
-	answer  string            // of Complete; of Resolve, where empty means no completion; the value of SaveStep
-	ttl     time.Duration     // of Complete and Resolve
-	step    int               // of SaveStep
-	attempt int               // of Resolve and Forget
+	method method
+	key    string
+	owner  idempotency.Owner
+	claim  idempotency.Claim // of Claim
+	answer string            // of Complete; of Resolve, where empty means no completion; the value of SaveStep
+	ttl    time.Duration     // of Complete and Resolve
+	step   int               // of SaveStep
+	seen   idempotency.Seen  // of Resolve and Forget
+	undone steps             // of Resolve without a completion
 }
 
 // A reply is what a call returned, with the fields of the record that the caller sees.
@@ -78,13 +79,13 @@ func perform(ctx context.Context, s store, c call) reply {
 	case get:
 		r, err = s.Get(ctx, c.key)
 	case resolve:
-		var settled *idempotency.Completion
+		settled := idempotency.Settlement{Undone: c.undone.byName()}
 		if c.answer != "" {
-			settled = &idempotency.Completion{Answer: []byte(c.answer), TTL: c.ttl}
+			settled.Completion = &idempotency.Completion{Answer: []byte(c.answer), TTL: c.ttl}
 		}
-		err = s.Resolve(ctx, c.key, c.attempt, settled)
+		err = s.Resolve(ctx, c.key, c.seen, settled)
 	case forget:
-		err = s.Forget(ctx, c.key, c.attempt)
+		err = s.Forget(ctx, c.key, c.seen)
 	}
 	return newReply(r, err)
 }
@@ -140,11 +141,11 @@ func (c call) String() string {
 	case saveStep:
 		s += fmt.Sprintf(", %s, %q", stepNames[c.step], c.answer)
 	case resolve:
-		s = fmt.Sprintf("Resolve(%d, %.9q, %v", c.attempt, c.answer, c.ttl)
+		s = fmt.Sprintf("Resolve(%v, %.9q, %v, %q", c.seen, c.answer, c.ttl, c.undone)
 	case get:
 		s = "Get("
 	case forget:
-		s = fmt.Sprintf("Forget(%d", c.attempt)
+		s = fmt.Sprintf("Forget(%v", c.seen)
 	}
 	return s + ")"
 }

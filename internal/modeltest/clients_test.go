@@ -48,6 +48,7 @@ func (s setting) run(seed uint64) *history {
 	}
 	var made atomic.Int64
 	var holders sync.Map // by key: the owner that was last told that it holds the claim
+	var looks sync.Map   // by key: the last reply that showed the record
 	var all sync.WaitGroup
 	for client := range s.clients {
 		all.Go(func() {
@@ -61,14 +62,25 @@ func (s setting) run(seed uint64) *history {
 				if holder, ok := holders.Load(c.key); ok && c.method != claim && rng.IntN(2) == 0 {
 					c.owner = holder.(idempotency.Owner)
 				}
+				if look, ok := looks.Load(c.key); ok && rng.IntN(3) > 0 {
+					c.decideBy(look.(reply), rng)
+				}
 				got := h.do(client, c, perform)
 				if got.lost && rng.IntN(2) == 0 {
 					got = h.do(client, c, perform)
+				}
+				if got.state != 0 {
+					looks.Store(c.key, got)
 				}
 				if !got.mine {
 					continue
 				}
 				holders.Store(c.key, c.owner)
+				if rng.IntN(8) == 0 {
+					for _, next := range c.inDoubt(got) {
+						_ = h.do(client, next, perform)
+					}
+				}
 				if rng.IntN(4) == 0 {
 					s.pause(s.lease)
 					c.method = late[rng.IntN(len(late))]
@@ -96,7 +108,7 @@ func (s setting) draw(rng *rand.Rand, n int) call {
 	keyNumber := n/callsPerKey + rng.IntN(2)
 	c := newCall(methods[rng.IntN(len(methods))], keyOf(fmt.Sprint("key ", keyNumber)), rng.IntN(4), s.lease)
 	c.step = rng.IntN(len(stepNames))
-	c.attempt = rng.IntN(3)
+	c.seen = idempotency.Seen{Attempt: rng.IntN(3), State: states[rng.IntN(len(states))]}
 	if c.method != resolve || rng.IntN(2) == 0 {
 		c.answer = fmt.Sprint(n)
 		if s.large && rng.IntN(4) == 0 {
@@ -104,6 +116,33 @@ func (s setting) draw(rng *rand.Rand, n int) call {
 		}
 	}
 	return c
+}
+
+// inDoubt returns the calls of a run that begins a step and ends in doubt, and of an operator
+// who finds out that the step did not happen.
+func (c call) inDoubt(granted reply) []call {
+	calls := []call{c, c, c, c}
+	for i, m := range []method{saveStep, hold, resolve, get} {
+		calls[i].method, calls[i].answer = m, ""
+	}
+	calls[0].answer = "begun"
+	calls[2].seen = idempotency.Seen{Attempt: granted.attempt, State: idempotency.StateHeld}
+	calls[2].undone = steps{}
+	calls[2].undone[c.step] = "begun"
+	return calls
+}
+
+// decideBy makes the caller decide by what it has seen of the record, and undo a step that it
+// has seen, or one with another value.
+func (c *call) decideBy(look reply, rng *rand.Rand) {
+	c.seen = idempotency.Seen{Attempt: look.attempt, State: look.state}
+	if c.method == resolve {
+		c.seen.State = idempotency.StateHeld
+		i := rng.IntN(len(c.undone))
+		if c.undone[i] = look.steps[i]; rng.IntN(4) == 0 {
+			c.undone[i] = "another value"
+		}
+	}
 }
 
 // newCall returns a call by one of the owners of a key. An owner always claims with the

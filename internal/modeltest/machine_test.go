@@ -94,15 +94,35 @@ func (m *machine) run(t *rapid.T) {
 				c.answer = rapid.SampledFrom([]string{"x", "y", large}).Draw(t, "answer")
 			case resolve:
 				c.answer = rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "answer")
-				c.attempt = rapid.IntRange(0, 3).Draw(t, "attempt")
+				c.seen = m.seen(t, idempotency.StateHeld)
+				for i := range c.undone {
+					c.undone[i] = rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, "undone")
+				}
 			case forget:
-				c.attempt = rapid.IntRange(0, 3).Draw(t, "attempt")
+				c.seen = m.seen(t, states...)
 			}
 			m.do(t, c)
 			m.do(t, call{method: get, key: c.key})
 		}
 	}
 	t.Repeat(actions)
+}
+
+// states are what a caller may have seen.
+var states = []idempotency.State{
+	idempotency.StateClaimed, idempotency.StateReleased, idempotency.StateCompleted, idempotency.StateHeld,
+	idempotency.StateCorrupt, 0,
+}
+
+// seen returns what a caller has seen, mostly one of the likely states.
+func (m *machine) seen(t *rapid.T, likely ...idempotency.State) idempotency.Seen {
+	if rapid.IntRange(0, 5).Draw(t, "unlikely") == 0 {
+		likely = states
+	}
+	return idempotency.Seen{
+		Attempt: rapid.IntRange(0, 3).Draw(t, "attempt"),
+		State:   rapid.SampledFrom(likely).Draw(t, "state"),
+	}
 }
 
 func (m *machine) key(t *rapid.T) string {

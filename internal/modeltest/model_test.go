@@ -49,6 +49,21 @@ func stepsOf(m map[string][]byte) steps {
 	return s
 }
 
+// byName returns the steps in the form of a settlement.
+func (s steps) byName() map[string][]byte {
+	var m map[string][]byte
+	for i, value := range s {
+		if value == "" {
+			continue
+		}
+		if m == nil {
+			m = make(map[string][]byte)
+		}
+		m[stepNames[i]] = []byte(value)
+	}
+	return m
+}
+
 // An ending is one way in which the contract lets a call end.
 type ending struct {
 	next    record
@@ -76,8 +91,7 @@ func (r record) endings(c call, lapsed bool) []ending {
 		switch {
 		case r == (record{}):
 			return r.unchanged()
-		case c.attempt != 0 && c.attempt != r.attempt,
-			r.state == idempotency.StateClaimed && !lapsed:
+		case c.seen != r.seen(lapsed), r.state == idempotency.StateClaimed && !lapsed:
 			return r.refuse(idempotency.ErrChanged)
 		}
 		return []ending{{}}
@@ -91,6 +105,15 @@ func (r record) endings(c call, lapsed bool) []ending {
 func (r record) unchanged() []ending { return []ending{{next: r}} }
 
 func (r record) refuse(err error) []ending { return []ending{{next: r, err: err}} }
+
+// seen returns what a caller sees.
+func (r record) seen(lapsed bool) idempotency.Seen {
+	seen := idempotency.Seen{Attempt: r.attempt, State: r.state}
+	if lapsed && r.hold {
+		seen.State = idempotency.StateHeld
+	}
+	return seen
+}
 
 // to returns the record in another state, in which it is kept from now on.
 func (r record) to(state idempotency.State, kept time.Duration) record {
@@ -205,15 +228,30 @@ func (r record) resolve(c call, lapsed bool) []ending {
 	if c.answer == "" {
 		state, kept = idempotency.StateReleased, r.retention
 	}
+	held := idempotency.Seen{Attempt: r.attempt, State: idempotency.StateHeld}
+	gone, same := true, true
+	if c.answer == "" {
+		for i, value := range c.undone {
+			gone = gone && (value == "" || r.steps[i] == "")
+			same = same && (value == "" || r.steps[i] == value)
+		}
+	}
 	switch {
 	case r == (record{}):
 		return r.refuse(idempotency.ErrNotFound)
-	case r.attempt != c.attempt:
+	case c.seen != held:
 		return r.refuse(idempotency.ErrChanged)
-	case r.state == state && r.byHand && r.answer == c.answer:
+	case r.state == state && r.byHand && r.answer == c.answer && gone:
 		return r.unchanged()
-	case r.state != idempotency.StateHeld && (!lapsed || !r.hold):
+	case r.seen(lapsed) != held, !same:
 		return r.refuse(idempotency.ErrChanged)
+	}
+	if c.answer == "" {
+		for i, value := range c.undone {
+			if value != "" {
+				r.steps[i] = ""
+			}
+		}
 	}
 	r.answer, r.byHand, r.owner = c.answer, true, idempotency.Owner{}
 	return []ending{{next: r.to(state, kept), touched: true}}

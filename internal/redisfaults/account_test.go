@@ -146,7 +146,7 @@ func exerciseAccount(t *testing.T, client redis.UniversalClient) error {
 	try(s.Release(ctx, key, c.Owner))
 	claim(waiting)
 	try(s.Hold(ctx, key, waiting.Owner))
-	try(s.Resolve(ctx, key, 2, nil))
+	try(s.Resolve(ctx, key, guardtest.HeldAs(2), idempotency.Settlement{}))
 	c = guardtest.RedisClaim()
 	claim(c)
 	try(s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
@@ -156,7 +156,7 @@ func exerciseAccount(t *testing.T, client redis.UniversalClient) error {
 	_, err = s.Get(ctx, key)
 	try(err)
 	try(s.List(ctx, func(string, idempotency.Record) bool { return true }))
-	try(s.Forget(ctx, key, 3))
+	try(s.Forget(ctx, key, idempotency.Seen{Attempt: 3, State: idempotency.StateCompleted}))
 	_, err = guardtest.RedisStore(t, client, idempotency.WithReplicas(1, time.Millisecond)).Claim(ctx, guardtest.RedisKey(), guardtest.RedisClaim())
 	try(err)
 	if denied != nil {

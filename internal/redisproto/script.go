@@ -137,10 +137,15 @@ func CompleteDetached(name string, owner [16]byte, channel string, ttl time.Dura
 		owner[:], int(Completed), channel, encodeLifetime(ttl), "", "1")
 }
 
-// ResolveReleased returns the call that makes a held record claimable. Refused: the record
-// is not held or has another attempt.
-func ResolveReleased(name string, attempt int, channel string) Call {
-	return newCall(&resolveScript, name, attempt, int(Released), channel, "")
+// ResolveReleased returns the call that makes a held record claimable and takes away the
+// steps that are undone. Refused: the record is not held, has another attempt, or one of
+// the steps has another value.
+func ResolveReleased(name string, attempt int, channel string, undone map[string][]byte) Call {
+	args := []any{attempt, int(Released), channel, "", ""}
+	for step, value := range undone {
+		args = append(args, fieldStep+step, value)
+	}
+	return newCall(&resolveScript, name, args...)
 }
 
 // ResolveCompleted returns the call that gives a held record an answer and keeps it for
@@ -151,8 +156,14 @@ func ResolveCompleted(name string, attempt int, channel string, ttl time.Duratio
 		attempt, int(Completed), channel, encodeLifetime(ttl), answer)
 }
 
-// Forget returns the call that removes a record. Attempt 0 stands for any. Refused: the
-// record has another attempt or its lease has not ended.
-func Forget(name string, attempt int) Call {
-	return newCall(&forgetScript, name, attempt)
+// Forget returns the call that removes a record. Refused: the record has another attempt or
+// state, or its lease has not ended.
+func Forget(name string, attempt int, state byte) Call {
+	return newCall(&forgetScript, name, attempt, int(state))
+}
+
+// ForgetUnread returns the call that removes a record which cannot be read. Refused: the
+// record has another header by now.
+func ForgetUnread(name, header string) Call {
+	return newCall(&forgetScript, name, 0, 0, header)
 }

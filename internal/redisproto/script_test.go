@@ -24,8 +24,8 @@ func TestRedisCalls(t *testing.T) {
 			Settle("name", owner, Released, "channel"), Settle("name", owner, Held, "channel"),
 			Complete("name", owner, "channel", ttl, []byte("answer")), CompleteDetached("name", owner, "channel", ttl),
 		},
-		"resolve": {ResolveReleased("name", 1, "channel"), ResolveCompleted("name", 1, "channel", ttl, []byte("answer"))},
-		"forget":  {Forget("name", 0)},
+		"resolve": {ResolveReleased("name", 1, "channel", nil), ResolveReleased("name", 1, "channel", map[string][]byte{"step": nil}), ResolveCompleted("name", 1, "channel", ttl, []byte("answer"))},
+		"forget":  {Forget("name", 1, Held), ForgetUnread("name", "header")},
 	} {
 		for _, call := range calls {
 			require.Equal(t, "name", call.Name())

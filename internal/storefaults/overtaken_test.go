@@ -211,7 +211,7 @@ func TestClientOfAnOvertakenRunGetsTheRecordedAnswer(t *testing.T) {
 			require.True(t, got.Replayed())
 			require.Contains(t, o.events.Kinds(), idempotency.EventLeaseLost)
 			require.Contains(t, o.events.Kinds(), idempotency.EventOvertaken)
-			require.NoError(t, o.guard.Forget(t.Context(), idempotency.Key{Scope: "acme", Value: "k"}))
+			require.NoError(t, o.guard.Forget(t.Context(), guardtest.HeldKey, guardtest.Seen(t, o.guard)))
 		}
 	})
 }
@@ -238,7 +238,7 @@ func TestOvertakenRunDoesNotContradictAnOperator(t *testing.T) {
 		first := o.begin(t)
 		o.lapse()
 		guardtest.RequireProblem(t, o.server.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
-		require.NoError(t, o.guard.Resolve(t.Context(), idempotency.Key{Scope: "acme", Value: "k"},
+		require.NoError(t, o.guard.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldAs(1),
 			idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusOK, Body: []byte("decided")}))
 		got := first.end(http.StatusCreated, "mine")
 		require.Equal(t, "decided", got.Body)

@@ -1,26 +1,29 @@
 -- forget removes a record that nobody runs under, in one atomic step.
 --
 -- KEYS[1]  record
--- ARGV[1]  attempt, or 0 for any
+-- ARGV[1]  attempt that the caller has seen
+-- ARGV[2]  state that the caller has seen
+-- ARGV[3]  header that the caller could not read, instead of the other two
 --
--- Returns 1 when there is no record any more, also if there was none or it could not be
--- read; 0 when the record has another attempt or its lease has not ended; -3 when a newer
--- version wrote it.
-local key = KEYS[1]
+-- Returns 1 when there is no record any more, also if there was none; 0 when the record is
+-- another one than the caller has seen, or its lease has not ended; -2, -3 when it cannot be
+-- read, and the caller has seen something else.
+local key, unread = KEYS[1], ARGV[3]
 local ttl = redis.call('PTTL', key)
 if ttl == -2 then
   return 1
 end
 local m = redis.call('HGET', key, 'm') or ''
-if not readable(m) then
-  if unreadable(m) == -3 then
-    return -3
+if unread then
+  if m ~= unread then
+    return 0
   end
-  redis.call('DEL', key)
-  return 1
-end
-local attempt = tonumber(ARGV[1])
-if (attempt ~= 0 and uint(m, 4, 7) ~= attempt) or (m:byte(2) == CLAIMED and live(m, ttl)) then
+elseif not readable(m) then
+  return unreadable(m)
+elseif ttl < 0 then
+  return -2
+elseif uint(m, 4, 7) ~= tonumber(ARGV[1]) or shown(m, ttl) ~= tonumber(ARGV[2]) or
+  (m:byte(2) == CLAIMED and live(m, ttl)) then
   return 0
 end
 redis.call('DEL', key)

@@ -72,6 +72,15 @@ local function live(m, ttl)
   return uint(m, 8, 11) > lifetime(m) - ttl
 end
 
+-- shown returns the state that callers see. A lapsed claim that says hold is held, although
+-- only the next claim that finds it writes that down.
+local function shown(m, ttl)
+  if m:byte(2) == CLAIMED and m:byte(3) % 2 == 1 and not live(m, ttl) then
+    return HELD
+  end
+  return m:byte(2)
+end
+
 -- touch is a write that changes nothing and needs no memory. An expiry of 0 would delete
 -- the record, so it becomes 1. A record without an expiry is left alone: something else
 -- has taken the expiry away.

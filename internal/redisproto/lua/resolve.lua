@@ -1,15 +1,17 @@
 -- resolve settles a held record for an operator, in one atomic step. It blanks the owner,
 -- so that a late answer of the last run is refused.
 --
--- KEYS[1]  record
--- ARGV[1]  attempt
--- ARGV[2]  new state
--- ARGV[3]  channel on which the settled record is announced
--- ARGV[4]  new lifetime in the form of the header, or empty to start the old one anew
--- ARGV[5]  answer
+-- KEYS[1]   record
+-- ARGV[1]   attempt
+-- ARGV[2]   new state
+-- ARGV[3]   channel on which the settled record is announced
+-- ARGV[4]   new lifetime in the form of the header, or empty to start the old one anew
+-- ARGV[5]   answer
+-- ARGV[6…]  fields of the steps that did not happen, each followed by its value
 --
--- Returns 1 when it has, now or by an earlier call; 0 when the record is not held or has another
--- attempt; -1 when there is none; -2, -3 when m is unreadable.
+-- Returns 1 when it has, now or by an earlier call; 0 when the record is not held, has another
+-- attempt, or one of the steps has another value; -1 when there is none; -2, -3 when m is
+-- unreadable.
 local key, state = KEYS[1], tonumber(ARGV[2])
 local ttl = redis.call('PTTL', key)
 if ttl == -2 then
@@ -24,12 +26,17 @@ if uint(m, 4, 7) ~= tonumber(ARGV[1]) then
   return 0
 end
 
-local was = m:byte(2)
-if was == state and m:sub(49) == nobody and (state ~= COMPLETED or rec[3] == ARGV[5]) then
+local gone, same = true, true
+for i = 6, #ARGV, 2 do
+  local value = redis.call('HGET', key, ARGV[i])
+  gone, same = gone and not value, same and value == ARGV[i + 1]
+end
+
+if m:byte(2) == state and m:sub(49) == nobody and gone and (state ~= COMPLETED or rec[3] == ARGV[5]) then
   touch(key, ttl) -- so that a WAIT behind the call has a write to wait for
   return 1
 end
-if was ~= HELD and not (was == CLAIMED and m:byte(3) % 2 == 1 and not live(m, ttl)) then
+if shown(m, ttl) ~= HELD or not same then
   return 0
 end
 
@@ -42,6 +49,9 @@ redis.call('PEXPIRE', key, lifetime(m))
 redis.call('HSET', key, 'm', m)
 if state == COMPLETED then
   redis.call('HSET', key, 'r', ARGV[5])
+end
+for i = 6, #ARGV, 2 do
+  redis.call('HDEL', key, ARGV[i])
 end
 if rec[2] then
   redis.call('HDEL', key, 'w')

@@ -1,0 +1,99 @@
+package storefaults
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+)
+
+// One operator has looked at a held key, and goes on to forget it. Another has found its
+// answer meanwhile. What the first one has seen does not remove the answer.
+func TestForgetRemovesOnlyWhatWasSeen(t *testing.T) {
+	guardtest.OnEachRedis(t, func(t *testing.T, store *idempotency.RedisStore, _ guardtest.RedisBackend) {
+		h := guardtest.FailsFirst()
+		guard := guardtest.NewGuard(t, store, idempotency.WithRecovery(idempotency.Hold))
+		s := guardtest.ServeRecorder(t, guard.Handler(h))
+		hold(t, s)
+		seen := guardtest.Seen(t, guard)
+		require.Equal(t, guardtest.HeldAs(1), seen)
+		require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, seen,
+			idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusCreated}))
+
+		for _, stale := range []idempotency.Seen{seen, {}, {State: idempotency.StateCorrupt}, {Attempt: 2, State: idempotency.StateCompleted}} {
+			require.ErrorIs(t, guard.Forget(t.Context(), guardtest.HeldKey, stale), idempotency.ErrChanged, "%v", stale)
+		}
+		got := s.Do(t, guardtest.Call{Key: "k"})
+		require.True(t, got.Replayed())
+		require.Equal(t, http.StatusCreated, got.Status)
+
+		require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey, guardtest.Seen(t, guard)))
+		require.False(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
+		require.EqualValues(t, 2, h.Runs.Load())
+	})
+}
+
+// A record that cannot be read tells neither attempt nor state. That it cannot be read is
+// what an operator has seen of it, and nothing else removes it.
+func TestForgetOfWhatCannotBeRead(t *testing.T) {
+	guardtest.OnEachRedis(t, func(t *testing.T, store *idempotency.RedisStore, b guardtest.RedisBackend) {
+		h := &guardtest.Counter{}
+		guard := guardtest.NewGuard(t, store)
+		s := guardtest.ServeRecorder(t, guard.Handler(h))
+		s.Do(t, guardtest.Call{Key: "k"})
+		before := guardtest.Seen(t, guard)
+		client := guardtest.RedisClient(t, b.Addrs...)
+		require.NoError(t, store.List(t.Context(), func(key string, _ idempotency.Record) bool {
+			require.NoError(t, client.HSet(t.Context(), "idem:"+key, "m", "\x01 damaged").Err())
+			return true
+		}))
+
+		info, err := guard.Lookup(t.Context(), guardtest.HeldKey)
+		require.ErrorIs(t, err, idempotency.ErrCorrupt)
+		require.Equal(t, idempotency.RecordInfo{Key: guardtest.HeldKey, State: idempotency.StateCorrupt}, info)
+		require.ErrorIs(t, guard.Forget(t.Context(), guardtest.HeldKey, before), idempotency.ErrCorrupt)
+		require.ErrorIs(t, guard.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), didNotHappen), idempotency.ErrCorrupt)
+		require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey, info.Seen()))
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.EqualValues(t, 2, h.Runs.Load())
+	})
+}
+
+// A step that is known not to have happened is not listed as one that may have.
+func TestUndoneStepsAreNotListed(t *testing.T) {
+	sealer, err := idempotency.NewSealer([]byte(strings.Repeat("k", 32)))
+	require.NoError(t, err)
+	guardtest.OnEachRedis(t, func(t *testing.T, store *idempotency.RedisStore, _ guardtest.RedisBackend) {
+		guard := guardtest.NewGuard(t, store, idempotency.WithSealer(sealer))
+		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx := r.Context()
+			_, _ = idempotency.Step(ctx, "charge", func(context.Context) (int, error) { return 1, nil })
+			_, _ = idempotency.Step(ctx, "mail", func(context.Context) (int, error) {
+				return 0, idempotency.NotDone(errors.New("refused"))
+			}, idempotency.AtMostOnce())
+			_, _ = idempotency.Step(ctx, "wire", func(context.Context) (int, error) {
+				return 0, errors.New("no answer")
+			}, idempotency.AtMostOnce())
+			w.WriteHeader(http.StatusInternalServerError)
+		})))
+		s.Do(t, guardtest.Call{Key: "k"})
+		hold(t, s)
+		info, err := guard.Lookup(t.Context(), guardtest.HeldKey)
+		require.NoError(t, err)
+		require.Equal(t, []string{"charge", "wire"}, info.Steps)
+		require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), didNotHappen))
+		require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), didNotHappen), "a repeated call")
+		info, err = guard.Lookup(t.Context(), guardtest.HeldKey)
+		require.NoError(t, err)
+		require.Equal(t, idempotency.StateReleased, info.State)
+		require.Equal(t, 2, info.Attempt)
+		require.Equal(t, []string{"charge"}, info.Steps)
+	})
+}
