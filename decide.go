@@ -257,6 +257,7 @@ func (g *Guard) claim(r *http.Request, body *requestBody, fp Fingerprint, d *dec
 // answerFrom decides by the record that stands in the way of a run.
 func (g *Guard) answerFrom(rec Record, r *http.Request, d *decision) {
 	d.attempt, d.age = rec.Attempt, rec.Age
+	g.core.reportHoldEnding(d.lease.key, rec, d.lease.observe)
 	switch {
 	case rec.State == 0: // the store could not tell
 		d.refuse(problem.InFlight)

@@ -65,6 +65,11 @@ const (
 	// resolved or forgotten. A process reports each such run once: when it ended that way
 	// there, or when a request met it.
 	EventHeld EventKind = "held"
+	// EventHoldEnding: a request or a [Guard.Lookup] met a held key that becomes free soon,
+	// because [WithRetention] ends the hold: a tenth of its retention is left, or an hour. Then
+	// the next request runs, whatever the last run did. Duration is the time that is left. A
+	// process reports each such run once.
+	EventHoldEnding EventKind = "hold-ending"
 	// EventResolved: a held key was settled, by [Guard.Resolve] or by the function of
 	// [WithResolver]. Outcome, Attempt, Actor and Reason describe the decision.
 	EventResolved EventKind = "resolved"
@@ -121,6 +126,7 @@ var kinds = map[EventKind]kindInfo{
 	EventRun: {}, EventReplay: {}, EventBypassed: {}, EventStep: {},
 	EventRefused:          {false, slog.LevelWarn, "idempotency: a function of the route refused a request"},
 	EventHeld:             {true, slog.LevelError, "idempotency: outcome unknown, key held until it is resolved"},
+	EventHoldEnding:       {true, slog.LevelError, "idempotency: held key becomes free unresolved"},
 	EventResolved:         {false, slog.LevelInfo, "idempotency: held key resolved"},
 	EventForgotten:        {false, slog.LevelInfo, "idempotency: record forgotten"},
 	EventFailOpen:         {true, slog.LevelError, "idempotency: store unavailable, handler runs unprotected"},
@@ -202,7 +208,8 @@ type Event struct {
 	// Op is what failed: a call of the store (claim, renew, step, complete, release,
 	// hold, watch, get), or resolve, which includes the function of [WithResolver].
 	Op string
-	// Duration of the run, of the step, or of the store call.
+	// Duration of the run, of the step, or of the store call. Of an EventHoldEnding, it is
+	// the time that is left.
 	Duration time.Duration
 	// Err says what went wrong.
 	Err error

@@ -122,6 +122,66 @@ func TestHeldKeyIsReportedOnce(t *testing.T) {
 	require.True(t, only(p.Events, idempotency.EventRefused)[0].Held)
 }
 
+// A hold that ends by itself is reported before its end, whoever meets the key.
+func TestEndOfAHoldIsReportedBefore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(http.StatusBadGateway) }}
+		shared := idempotency.NewMemoryStore()
+		ends := []idempotency.Option{idempotency.WithRecovery(idempotency.Hold), idempotency.WithRetention(50 * time.Hour)}
+		a, b := guardtest.NewProcess(t, shared, h, ends...), guardtest.NewProcess(t, shared, h, ends...)
+		events := &guardtest.Events{}
+		operator := guardtest.NewGuard(t, shared, idempotency.WithObserver(events.Observe))
+		call, key := guardtest.Call{Key: "k"}, guardtest.HeldKey
+		a.Do(t, call)
+		time.Sleep(44 * time.Hour)
+		guardtest.RequireProblem(t, a.Do(t, call), http.StatusConflict, problem.OutcomeUnknown)
+		_, err := operator.Lookup(t.Context(), key)
+		require.NoError(t, err)
+		require.Zero(t, a.Events.Count(idempotency.EventHoldEnding))
+		require.Empty(t, events.All())
+
+		time.Sleep(2 * time.Hour)
+		for range 3 {
+			a.Do(t, call)
+			b.Do(t, guardtest.Call{Key: "k", Body: "another"})
+			_, err := operator.Lookup(t.Context(), key)
+			require.NoError(t, err)
+		}
+		for _, seen := range []*guardtest.Events{a.Events, b.Events, events} {
+			ending := only(seen, idempotency.EventHoldEnding)
+			require.Len(t, ending, 1)
+			require.Equal(t, 4*time.Hour, ending[0].Duration)
+			require.Equal(t, 1, ending[0].Attempt)
+			require.Equal(t, "acme", ending[0].Scope)
+		}
+		require.True(t, idempotency.EventHoldEnding.Incident())
+		time.Sleep(4 * time.Hour)
+		a.Do(t, call)
+		require.EqualValues(t, 2, h.Runs.Load())
+
+		// Without an end there is nothing to report.
+		endless := guardtest.NewProcess(t, shared, h, idempotency.WithRecovery(idempotency.Hold))
+		endless.Do(t, guardtest.Call{Key: "endless"})
+		time.Sleep(10 * 365 * 24 * time.Hour)
+		guardtest.RequireProblem(t, endless.Do(t, guardtest.Call{Key: "endless"}), http.StatusConflict, problem.OutcomeUnknown)
+		require.Zero(t, endless.Events.Count(idempotency.EventHoldEnding))
+	})
+}
+
+// So is one of a function of Do, however short its retention is.
+func TestEndOfAShortHoldIsReported(t *testing.T) {
+	t.Parallel()
+	events := &guardtest.Events{}
+	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.Observe),
+		idempotency.WithRecovery(idempotency.Hold), idempotency.WithRetention(10*time.Minute))
+	for range 3 {
+		_, _, err := idempotency.Do(t.Context(), guard, guardtest.HeldKey, func(context.Context) (int, error) { return 0, io.ErrUnexpectedEOF })
+		require.Error(t, err)
+	}
+	require.Equal(t, 1, events.Count(idempotency.EventHoldEnding))
+}
+
 func TestStepsAreReported(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("downstream is away")

@@ -86,6 +86,8 @@ func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
 	if err != nil {
 		return RecordInfo{}, err
 	}
+	a := access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx}
+	g.core.reportHoldEnding(a.key, rec, a.observe)
 	info := g.set.recordInfo(k, rec)
 	if rec.State == StateCompleted {
 		a, err := g.set.unseal(rec.Answer, k.storeKey(), rec.Fingerprint, nil)

@@ -131,6 +131,22 @@ func (r *reports) isNew(one report) bool {
 	return true
 }
 
+// holdEndingSoon is how long before the end of a hold somebody should have heard of it, where
+// a tenth of the retention is less.
+const holdEndingSoon = time.Hour
+
+// reportHoldEnding reports, once for each run, that a held key becomes free soon although
+// nobody has resolved it.
+func (c *core) reportHoldEnding(key string, rec Record, observe func(Event)) {
+	if rec.State != StateHeld || rec.TTL == Forever {
+		return
+	}
+	retention := rec.Age + rec.TTL
+	if rec.TTL <= max(retention/10, holdEndingSoon) && c.reports.isNew(report{EventHoldEnding, key, rec.Attempt}) {
+		observe(Event{Kind: EventHoldEnding, Attempt: rec.Attempt, Held: true, Age: rec.Age, Duration: rec.TTL})
+	}
+}
+
 // reportHeld reports, once for each run, that nobody may run until the key is resolved.
 func (l *lease) reportHeld(attempt int, age time.Duration) {
 	if l.core.reports.isNew(report{EventHeld, l.key, attempt}) {

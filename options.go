@@ -179,6 +179,9 @@ func WithTTL(d time.Duration) Option {
 // Zero is the default. What is held, or claimed under [Hold], has no end of its own: it is kept
 // until somebody resolves or forgets it, unless WithRetention sets an end. By default, other
 // records without an answer are kept for the TTL, and for at least two leases.
+//
+// If an end is set, an [EventHoldEnding] is reported before it, when a request or a
+// [Guard.Lookup] meets the key.
 func WithRetention(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.retention = d })
 }
