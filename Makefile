@@ -36,6 +36,10 @@ cover: ## Tell how much of the root module the tests reach
 lint: ## Run golangci-lint; builds it first if it is not there
 	scripts/lint.sh
 
+.PHONY: openapi
+openapi: ## Lint the OpenAPI documents of package policy
+	scripts/check-openapi.sh
+
 .PHONY: fmt
 fmt: ## Format all Go files
 	go tool gofumpt -w .

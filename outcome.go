@@ -137,9 +137,18 @@ func (h *handlerRun) judge() Outcome {
 		outcome = h.silence()
 	}
 	if outcome == 0 {
-		outcome = h.guard.set.outcome(h.rec.Status(), h.rec.Header())
+		outcome = h.guard.set.judge(h.rec.Status(), h.rec.Header())
 	}
-	if outcome < Final || outcome > Unknown || h.rec.Late() {
+	if h.rec.Late() {
+		return Unknown
+	}
+	return outcome
+}
+
+// judge asks the route's function about an answer.
+func (s *settings) judge(status int, h http.Header) Outcome {
+	outcome := s.outcome(status, h)
+	if outcome < Final || outcome > Unknown {
 		return Unknown
 	}
 	return outcome

@@ -196,6 +196,9 @@ func consumedBody() *refusal {
 	return p
 }
 
+// statusBodyLate is the status of a request whose body was cut off by a deadline.
+const statusBodyLate = http.StatusRequestTimeout
+
 func unreadableBody(err error) *refusal {
 	var tooLarge *http.MaxBytesError
 	switch {
@@ -206,7 +209,7 @@ func unreadableBody(err error) *refusal {
 	}
 	refusal := refused(problem.BodyUnreadable)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		refusal.Status = http.StatusRequestTimeout
+		refusal.Status = statusBodyLate
 	}
 	return refusal
 }

@@ -3,7 +3,13 @@
 // imports nothing but the standard library.
 package problem
 
-import "net/http"
+import (
+	"cmp"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+)
 
 // Header is the response header field in which a guard names the code of its refusal, for
 // example "Idempotency-Error: in-flight". The guard sets it on each refusal, also where the
@@ -59,6 +65,13 @@ func (c Code) NotRun() bool {
 	return false
 }
 
+// Codes returns the codes of this package, by status and name.
+func Codes() []Code {
+	return slices.SortedFunc(maps.Keys(texts), func(a, b Code) int {
+		return cmp.Or(cmp.Compare(texts[a].Status, texts[b].Status), strings.Compare(string(a), string(b)))
+	})
+}
+
 // Known reports whether c is one of the codes of this package.
 func (c Code) Known() bool {
 	_, ok := texts[c]
@@ -102,6 +115,7 @@ var texts = map[Code]Document{
 	},
 	KeyInvalid: {
 		Status: http.StatusBadRequest, Title: "Idempotency key invalid",
+		Detail: "The idempotency key is malformed. This request was not run.",
 	},
 	BodyUnreadable: {
 		Status: http.StatusBadRequest, Title: "Request body unreadable",

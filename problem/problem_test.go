@@ -1,7 +1,9 @@
 package problem_test
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,10 +26,18 @@ var codes = map[problem.Code]int{
 	problem.InFlight:          http.StatusConflict,
 	problem.OutcomeUnknown:    http.StatusConflict,
 	problem.ResponseNotKept:   http.StatusConflict,
+	problem.NoAnswer:          http.StatusServiceUnavailable,
 	problem.AnswerUnreadable:  http.StatusInternalServerError,
 	problem.StoreUnavailable:  http.StatusServiceUnavailable,
 	problem.TryLater:          http.StatusServiceUnavailable,
 	problem.ShuttingDown:      http.StatusServiceUnavailable,
+}
+
+func TestCodesAreInOrder(t *testing.T) {
+	t.Parallel()
+	got := problem.Codes()
+	require.True(t, slices.IsSortedFunc(got, func(a, b problem.Code) int { return problem.New(a).Status - problem.New(b).Status }))
+	require.ElementsMatch(t, slices.Collect(maps.Keys(codes)), got)
 }
 
 func TestEachCodeHasADocument(t *testing.T) {
@@ -39,6 +49,7 @@ func TestEachCodeHasADocument(t *testing.T) {
 		require.Equal(t, code, got.Code)
 		require.Equal(t, status, got.Status, code)
 		require.NotEmpty(t, got.Title, code)
+		require.NotEmpty(t, got.Detail, code)
 		retryable := code == problem.InFlight || status == http.StatusServiceUnavailable
 		require.Equal(t, retryable, code.Retryable(), code)
 	}

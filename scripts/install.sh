@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs, on Debian and Ubuntu, what the checks need besides Go and git: Redis (the tests
-# start servers of their own), a C compiler for the race detector, shellcheck.
+# start servers of their own), a C compiler for the race detector, shellcheck, and Node.js for
+# the linter of OpenAPI documents.
 set -euo pipefail
 
 missing=()
@@ -10,6 +11,8 @@ have redis-cli redis-tools
 have redis-sentinel redis-sentinel
 have shellcheck shellcheck
 have perl perl
+have node nodejs
+have npm npm
 have "${CC:-gcc}" "gcc libc6-dev"
 if [ ${#missing[@]} -eq 0 ]; then
 	exit

@@ -1,0 +1,118 @@
+package policytest
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/policy"
+	"example.com/idempotency/problem"
+)
+
+// everyPolicy calls f with a policy for each combination of what its fields can be: set or not
+// set, and each binding.
+func everyPolicy(f func(p policy.Policy)) {
+	var p policy.Policy
+	vary(reflect.ValueOf(&p).Elem(), func() { f(p) })
+}
+
+// vary calls f with each value of v.
+func vary(v reflect.Value, f func()) {
+	values := []any{reflect.Zero(v.Type()).Interface()}
+	switch v.Interface().(type) {
+	case policy.Binding:
+		values = []any{policy.Exact, policy.JSON, policy.Own}
+	case bool:
+		values = append(values, true)
+	case string:
+		values = append(values, "X")
+	case time.Duration:
+		values = append(values, time.Hour)
+	case policy.Key:
+		varyFields(v, 0, f)
+		return
+	case policy.Policy:
+		varyFields(v, 0, f)
+		return
+	}
+	for _, value := range values {
+		v.Set(reflect.ValueOf(value))
+		f()
+	}
+}
+
+func varyFields(v reflect.Value, i int, f func()) {
+	if i == v.NumField() {
+		f()
+		return
+	}
+	vary(v.Field(i), func() { varyFields(v, i+1, f) })
+}
+
+// No sentence can be published that has no proof, and no proof is of a sentence that nobody
+// publishes.
+func TestEachSentenceHasAProof(t *testing.T) {
+	t.Parallel()
+	published := make(map[string]bool)
+	everyPolicy(func(p policy.Policy) {
+		seen := make(map[string]bool)
+		for _, r := range p.Rules() {
+			if seen[r.ID] || strings.Contains(r.Text, "%!") {
+				t.Errorf("%s is there twice, or not a sentence: %s", r.ID, r.Text)
+			}
+			seen[r.ID], published[r.ID] = true, true
+		}
+	})
+	require.ElementsMatch(t, slices.Collect(maps.Keys(published)), slices.Collect(maps.Keys(allRules())))
+}
+
+// provenBy tells, for each field of a policy, which sentences or tests hold it against a guard.
+var provenBy = map[string]string{
+	"Route": "TestFieldsOfThePolicy", "URL": "TestProblemsLeadToTheirExplanations",
+	"Methods": "methods", "Required": "key-required", "Key": "key", "Shared": "shared", "Binding": "binding-exact",
+	"MaxRequestBody": "max-request", "TTL": "end", "MaxResponseBody": "max-response", "Wait": "wait",
+	"Answers": "TestAnswers", "Hold": "hold", "HeldFor": "hold-ends", "FailOpen": "fail-open",
+	"ReplayedHeader": "replay", "ErrorHeader": "problems", "ExpiryHeader": "expiry", "Problems": "own-errors",
+	"Refusals": "TestRefusals",
+}
+
+func TestFieldsOfThePolicy(t *testing.T) {
+	t.Parallel()
+	typ := reflect.TypeFor[policy.Policy]()
+	for i := range typ.NumField() {
+		name := typ.Field(i).Name
+		by := provenBy[name]
+		require.NotEmpty(t, by, "the field %s has no proof", name)
+		if _, rule := allRules()[by]; !rule {
+			require.Regexp(t, "^Test", by)
+		}
+	}
+	require.Len(t, provenBy, typ.NumField())
+	require.Equal(t, "POST /charges", newAPI(t, false, idempotency.WithRoute("POST /charges")).policy.Route)
+}
+
+// No code can be published with a status that has no proof.
+func TestEachRefusalHasAProof(t *testing.T) {
+	t.Parallel()
+	proven := map[problem.Code][]int{lateBody.code: {lateBody.status}}
+	for _, r := range slices.Concat(refusals, ofScope) {
+		proven[r.code] = append(proven[r.code], r.status)
+	}
+	everything := newAPI(t, false, idempotency.WithRequired(true), idempotency.WithAuthorizeReplay(refuseReplay),
+		idempotency.WithFingerprint(refuseFingerprint))
+	var published []problem.Code
+	for _, r := range everything.policy.Refusals {
+		published = append(published, r.Code)
+		for _, status := range r.Statuses {
+			require.Contains(t, proven[r.Code], status, r.Code)
+		}
+	}
+	published = append(published, problem.KeyUnknown) // of LookupHandler
+	require.ElementsMatch(t, problem.Codes(), published)
+}

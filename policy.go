@@ -1,0 +1,156 @@
+package idempotency
+
+import (
+	"net/http"
+	"reflect"
+	"slices"
+
+	"example.com/idempotency/internal/response"
+	"example.com/idempotency/policy"
+	"example.com/idempotency/problem"
+)
+
+// This file tells clients the rules of a guard. They are made from the settings and the functions
+// that the guard itself goes by.
+
+// Policy returns what the settings of the guard mean for clients. Which answers count is found
+// out by asking the function of [WithOutcome] about each status from 200 to 599, without a header
+// and with Retry-After; a function that looks at other fields may judge otherwise in a single
+// case, and so may [Operation.SetOutcome].
+func (g *Guard) Policy() policy.Policy {
+	s := &g.set
+	p := policy.Policy{
+		Route: s.route, URL: s.policyURL,
+		Methods:         slices.Clone(s.methods),
+		Required:        s.required,
+		Key:             policy.Key{Header: s.header, Strict: s.strictKeys, MaxBytes: maxKeyLen},
+		Shared:          g.core.shared,
+		Binding:         s.binding(),
+		MaxRequestBody:  s.maxRequestBody,
+		TTL:             s.ttl,
+		MaxResponseBody: s.maxResponseLen,
+		Wait:            s.wait,
+		Answers:         s.answers(),
+		Hold:            s.recovery == Hold,
+		HeldFor:         s.retention,
+		FailOpen:        s.failOpen,
+		ReplayedHeader:  response.ReplayedHeader,
+		ErrorHeader:     problem.Header,
+		ExpiryHeader:    s.expiryHeader,
+		Problems:        sameFunc(s.errorWriter, writeProblem),
+	}
+	if s.keyFunc != nil {
+		p.Key.Header, p.Key.Strict = "", false
+	}
+	for _, code := range problem.Codes() {
+		if g.refusesWith(code) {
+			p.Refusals = append(p.Refusals, s.refusal(code))
+		}
+	}
+	return p
+}
+
+// PolicyHandler returns a handler that publishes the policies of guards, as a page and in JSON:
+// the draft of the IETF asks a resource to publish its rules for idempotency keys, with the time
+// after which a key expires. Mount it where [WithPolicyURL] points to, and the type of each
+// problem leads to its explanation. If there are several guards, each needs a label of its own
+// ([WithRoute]); otherwise PolicyHandler panics.
+//
+// It shows the settings, and nothing about requests or records.
+func PolicyHandler(guards ...*Guard) http.Handler {
+	var policies []policy.Policy
+	for _, g := range guards {
+		policies = append(policies, g.Policy())
+	}
+	return policy.Handler(policies...)
+}
+
+// refusesWith reports whether a request can get a problem with this code.
+func (g *Guard) refusesWith(code problem.Code) bool {
+	s := &g.set
+	switch code {
+	case problem.KeyMissing:
+		return s.required
+	case problem.KeyUnknown: // LookupHandler only
+		return false
+	case problem.Unauthenticated, problem.ScopeUnresolved:
+		return !g.core.shared
+	case problem.FingerprintFailed:
+		return s.binding() == policy.Own
+	case problem.ReplayDenied:
+		return s.authorizeReplay != nil
+	case problem.TryLater: // of the functions that can say so
+		return !g.core.shared || s.keyFunc != nil || s.binding() == policy.Own || s.authorizeReplay != nil
+	default:
+		return true
+	}
+}
+
+func (s *settings) refusal(code problem.Code) policy.Refusal {
+	r := policy.NewRefusal(code)
+	switch code {
+	case problem.KeyReused:
+		r.Statuses = []int{s.mismatchStatus}
+	case problem.BodyUnreadable:
+		r.Statuses = append(r.Statuses, statusBodyLate)
+	}
+	return r
+}
+
+func (s *settings) binding() policy.Binding {
+	switch {
+	case sameFunc(s.fingerprint, RawFingerprint):
+		return policy.Exact
+	case sameFunc(s.fingerprint, JSONFingerprint):
+		return policy.JSON
+	default:
+		return policy.Own
+	}
+}
+
+// sameFunc reports whether f is the function g of this package, which must not be a closure.
+func sameFunc(f, g any) bool { return reflect.ValueOf(f).Pointer() == reflect.ValueOf(g).Pointer() }
+
+// answers returns which answers have which outcome.
+func (s *settings) answers() []policy.Answers {
+	all := s.answersWith(make(http.Header), "")
+	return append(all, s.answersWith(http.Header{"Retry-After": retryAfterSeconds}, "Retry-After")...)
+}
+
+// answersWith returns the answers with these fields, or those of them that the fields make a
+// difference for.
+func (s *settings) answersWith(h http.Header, field string) []policy.Answers {
+	var all []policy.Answers
+	for _, outcome := range []Outcome{Final, NotExecuted, Unknown} {
+		var statuses []policy.Range
+		for status := http.StatusOK; status <= maxStatus; status++ {
+			got := s.judge(status, h.Clone())
+			if got != outcome || field != "" && got == s.judge(status, make(http.Header)) {
+				continue
+			}
+			if last := len(statuses) - 1; last >= 0 && statuses[last].To == status-1 {
+				statuses[last].To = status
+			} else {
+				statuses = append(statuses, policy.Range{From: status, To: status})
+			}
+		}
+		if statuses != nil {
+			all = append(all, policy.Answers{Outcome: outcome.String(), Next: s.next(outcome), With: field, Statuses: statuses})
+		}
+	}
+	return all
+}
+
+const maxStatus = 599
+
+// next returns what the request after a run with that outcome gets.
+func (s *settings) next(o Outcome) policy.Next {
+	switch {
+	case o == Final:
+		return policy.Replay
+	case o == Unknown && s.recovery == Hold:
+		return policy.Refused
+	default:
+		return policy.Run
+	}
+}

@@ -1,0 +1,114 @@
+package policy_test
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/xml"
+	"errors"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/policy"
+	"example.com/idempotency/problem"
+)
+
+// elements calls f for each element of a page, which must be well-formed XML but for those that
+// never have an end.
+func elements(t *testing.T, page string, f func(name string, attributes map[string]string)) {
+	t.Helper()
+	d := xml.NewDecoder(strings.NewReader(page))
+	d.Strict, d.AutoClose = false, []string{"meta", "!DOCTYPE"}
+	depth := 0
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		switch e := token.(type) {
+		case xml.StartElement:
+			depth++
+			attributes := make(map[string]string)
+			for _, a := range e.Attr {
+				attributes[a.Name.Local] = a.Value
+			}
+			f(e.Name.Local, attributes)
+		case xml.EndElement:
+			depth--
+		}
+	}
+	require.Zero(t, depth)
+}
+
+func TestPageCanBeReadByEveryone(t *testing.T) {
+	t.Parallel()
+	payouts := charges
+	payouts.Route = "POST /payouts"
+	w := get(policy.Handler(charges, payouts), http.MethodGet)
+	page := w.Body.String()
+	require.True(t, strings.HasPrefix(page, "<!DOCTYPE html>\n<html lang=\"en\">"))
+	require.Contains(t, page, "<title>")
+	ids, links, headings := make(map[string]bool), []string{}, []string{}
+	elements(t, page, func(name string, a map[string]string) {
+		require.NotContains(t, []string{"script", "img", "iframe", "form", "link", "object"}, name)
+		for attribute := range a {
+			require.False(t, strings.HasPrefix(attribute, "on") || attribute == "style", attribute)
+		}
+		if id := a["id"]; id != "" {
+			require.False(t, ids[id], "%s is there twice", id)
+			ids[id] = true
+		}
+		for _, attribute := range []string{"href", "aria-labelledby"} {
+			if to, ok := a[attribute]; ok {
+				links = append(links, strings.TrimPrefix(to, "#"))
+			}
+		}
+		if name == "th" {
+			require.NotEmpty(t, a["scope"])
+		}
+		if regexp.MustCompile(`^h\d$`).MatchString(name) {
+			headings = append(headings, name)
+		}
+	})
+	for _, to := range links {
+		require.True(t, ids[to], "the link to %q leads nowhere", to)
+	}
+	for _, code := range problem.Codes() {
+		require.True(t, ids[string(code)], "no anchor for %s", code)
+	}
+	require.Equal(t, "h1", headings[0])
+	require.Equal(t, 1, strings.Count(strings.Join(headings, " "), "h1"))
+	require.Equal(t, strings.Count(page, "<table>"), strings.Count(page, "<caption>"))
+
+	_, style, _ := strings.Cut(page, "<style>")
+	style, _, _ = strings.Cut(style, "</style>")
+	sum := sha256.Sum256([]byte(style))
+	policy := w.Header().Get("Content-Security-Policy")
+	require.Contains(t, policy, "style-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'")
+	require.Contains(t, policy, "default-src 'none'")
+}
+
+// A label, a method or the name of a field is text, whatever is in it.
+func TestTextIsNotMarkup(t *testing.T) {
+	t.Parallel()
+	const attack = `"><script>alert('%s')</script><b onclick=x>&lt;`
+	p := charges
+	p.Route, p.Methods, p.ExpiryHeader, p.ReplayedHeader, p.ErrorHeader, p.Key.Header = attack, []string{attack, attack}, attack, attack, attack, attack
+	p.Answers = []policy.Answers{{With: attack, Statuses: []policy.Range{{From: 200, To: 299}}}}
+	p.Refusals = []policy.Refusal{{Code: attack, Title: attack, Meaning: attack, Statuses: []int{400}}}
+	w := get(policy.Handler(p), http.MethodGet)
+	require.NotContains(t, w.Body.String(), "<script")
+	require.NotContains(t, w.Body.String(), "<b ")
+	require.NotContains(t, w.Body.String(), "%!")
+	elements(t, w.Body.String(), func(name string, _ map[string]string) {
+		require.NotContains(t, []string{"script", "b"}, name)
+	})
+	document := get(policy.Handler(p), http.MethodGet, "Accept", "application/json").Body.String()
+	require.NotContains(t, document, "<script")
+	require.NotContains(t, string(p.OpenAPI()), "<script")
+}
