@@ -227,11 +227,12 @@ func (j *job) encode() (*response.Answer, error) {
 	return a, nil
 }
 
-func (j *job) report(e *Event) {
+func (j *job) report(e Event) Event {
 	e.Waited = j.waited
 	if j.encoded != nil {
 		e.Size = int64(len(j.encoded.Body))
 	}
+	return e
 }
 
 // refuse reports that fn was not run, or that another run's result counts and there is none to

@@ -60,8 +60,9 @@ func (h *handlerRun) answer() (*response.Answer, error) {
 	return &h.recorded, nil
 }
 
-func (h *handlerRun) report(e *Event) {
+func (h *handlerRun) report(e Event) Event {
 	e.Status, e.Size, e.Waited = h.rec.Status(), int64(len(h.recorded.Body)), h.waited
+	return e
 }
 
 // respond lets the answer out, after the run was settled.

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -13,9 +14,13 @@ import (
 // computed and never stored, so it survives whatever a store forgets.
 type intent [sha256.Size]byte
 
+// shortIntent is the memory on the stack in which intents are put together. The longest key and
+// a usual scope fit in.
+const shortIntent = 512
+
 // intent returns the intent of a key that is bound to a fingerprint.
-func (s *settings) intent(k Key, fp Fingerprint) (i intent) {
-	b := []byte("idempotency intent\x01")
+func (s *settings) intent(k Key, fp Fingerprint) intent {
+	b := append(make([]byte, 0, shortIntent), "idempotency intent\x01"...)
 	for _, part := range []string{s.namespace, k.Scope, k.Value} {
 		b = binary.BigEndian.AppendUint64(b, uint64(len(part)))
 		b = append(b, part...)
@@ -25,9 +30,8 @@ func (s *settings) intent(k Key, fp Fingerprint) (i intent) {
 		return sha256.Sum256(b)
 	}
 	mac := hmac.New(sha256.New, s.secret)
-	mac.Write(b)
-	mac.Sum(i[:0])
-	return i
+	mac.Write(bytes.Clone(b)) // b itself stays off the heap
+	return intent(mac.Sum(nil))
 }
 
 // id is what [Operation.ID] returns.
@@ -37,9 +41,12 @@ func (i intent) id() string { return i.digest("operation id", "") }
 func (i intent) deriveKey(purpose string) string { return i.digest("derived key", purpose) }
 
 func (i intent) digest(kind, purpose string) string {
-	b := append([]byte("idempotency "+kind+"\x00"), i[:]...)
+	b := append(make([]byte, 0, shortIntent), "idempotency "...)
+	b = append(append(append(b, kind...), 0), i[:]...)
 	sum := sha256.Sum256(append(b, purpose...))
-	return hex.EncodeToString(sum[:16])
+	var digits [32]byte
+	hex.Encode(digits[:], sum[:16])
+	return string(digits[:])
 }
 
 // DeriveKey returns an idempotency key for a downstream service: 32 hexadecimal digits

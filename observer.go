@@ -94,6 +94,15 @@ func (s *settings) tell(ctx context.Context, observer func(context.Context, Even
 	observer(ctx, e)
 }
 
+// uncancelled is a context with the values of another, that does not end. Unlike that of
+// context.WithoutCancel it costs no memory for each value that is looked up, and observers look
+// up the trace again and again.
+type uncancelled struct{ context.Context }
+
+func (*uncancelled) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (*uncancelled) Done() <-chan struct{}       { return nil }
+func (*uncancelled) Err() error                  { return nil }
+
 func (s *settings) log() *slog.Logger {
 	if s.logger == nil {
 		return slog.Default()

@@ -20,8 +20,8 @@ type task interface {
 	judge() Outcome
 	// answer returns what is recorded for a Final outcome.
 	answer() (*response.Answer, error)
-	// report adds to the event that the run has ended.
-	report(e *Event)
+	// report returns the event that the run has ended, with what the task adds to it.
+	report(e Event) Event
 }
 
 // A run executes a task under a claim and settles it, however the task ends. None of its
@@ -130,8 +130,7 @@ func (u *run) settle(t task, v verdict) ending {
 	}
 	if u.guard.set.heard() {
 		event := Event{Kind: EventRun, Outcome: v.outcome, Held: held, Duration: duration}
-		t.report(&event)
-		u.lease.observe(event)
+		u.lease.observe(t.report(event))
 	}
 	return e
 }
