@@ -1,0 +1,106 @@
+package otelidempotency_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/otelidempotency"
+)
+
+func (b *bench) watch(t testing.TB, opts ...otelidempotency.Option) {
+	t.Helper()
+	reg, err := otelidempotency.ObserveGuard(b.guard, append(opts, otelidempotency.WithMeterProvider(b.meters))...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, reg.Unregister()) })
+}
+
+func TestGaugesOfAGuard(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, deaf{idempotency.NewMemoryStore()})
+		b.watch(t)
+		h := b.guard.With(idempotency.WithWait(time.Minute)).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }))
+		for range 3 {
+			go b.serve(t, h, "k", "")
+		}
+		synctest.Wait()
+		require.EqualValues(t, 1, b.values(t, "idempotency.runs.active")[""])
+		require.EqualValues(t, 2, b.values(t, "idempotency.requests.waiting")[""])
+		time.Sleep(10 * time.Second)
+		require.EqualValues(t, 0, b.values(t, "idempotency.runs.active")[""])
+		require.EqualValues(t, 1, b.values(t, "idempotency.pending.recordings")[""])
+		require.EqualValues(t, 0, b.values(t, "idempotency.store.abandoned")[""])
+		soon, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.Error(t, b.guard.Shutdown(soon))
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 0, b.values(t, "idempotency.pending.recordings")[""])
+	})
+}
+
+func TestGaugesOfAStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := idempotency.NewMemoryStore()
+		b := newBench(t, store)
+		b.watch(t, otelidempotency.WithStore(store))
+		require.EqualValues(t, 0, b.values(t, "idempotency.records")["idempotency.state=held"], "it begins at zero")
+		require.NotContains(t, b.metrics(t), "idempotency.held.expires_in")
+
+		dies := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+		for key, end := range map[string]time.Duration{"a": 0, "b": 3 * time.Hour, "c": 2 * time.Hour} {
+			h := b.guard.With(idempotency.WithRecovery(idempotency.Hold), idempotency.WithRetention(end)).Handler(dies)
+			require.Panics(t, func() { b.serve(t, h, key, "") })
+		}
+		b.serve(t, b.guard.Handler(answering(http.StatusOK, "")), "d", "")
+		require.EqualValues(t, 0, b.values(t, "idempotency.records")["idempotency.state=held"], "it is not counted for each scrape")
+		time.Sleep(time.Minute)
+		records := b.values(t, "idempotency.records")
+		require.EqualValues(t, 3, records["idempotency.state=held"])
+		require.EqualValues(t, 1, records["idempotency.state=completed"])
+		require.EqualValues(t, 119*60, b.values(t, "idempotency.held.expires_in")[""])
+		time.Sleep(30 * time.Second)
+		require.EqualValues(t, 119*60-30, b.values(t, "idempotency.held.expires_in")[""])
+	})
+}
+
+// endless is a store with more records than can be visited.
+type endless struct{ *idempotency.MemoryStore }
+
+func (endless) List(ctx context.Context, visit func(string, idempotency.Record) bool) error {
+	for visit("", idempotency.Record{State: idempotency.StateHeld}) {
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}
+
+// A count that is not complete would say that nothing is held.
+func TestStoreThatCannotBeCountedHasNoGauge(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := endless{idempotency.NewMemoryStore()}
+		b := newBench(t, store)
+		b.watch(t, otelidempotency.WithStore(store))
+		start := time.Now()
+		all, err := tryCollect(t, b.reader)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.LessOrEqual(t, time.Since(start), 6*time.Second)
+		require.NotContains(t, all, "idempotency.records")
+		require.Contains(t, all, "idempotency.runs.active", "the other gauges are there")
+	})
+}
+
+func TestObserveGuardSaysWhatItCannot(t *testing.T) {
+	t.Parallel()
+	_, err := otelidempotency.ObserveGuard(nil)
+	require.Error(t, err)
+	b := newBench(t, idempotency.NewMemoryStore())
+	_, err = otelidempotency.ObserveGuard(b.guard, otelidempotency.WithStore(deaf{idempotency.NewMemoryStore()}))
+	require.ErrorIs(t, err, idempotency.ErrNoInspector)
+}
