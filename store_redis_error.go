@@ -43,12 +43,6 @@ func (s *RedisStore) failure(ctx context.Context, err error) error {
 			return fmt.Errorf("%w: redis: %w", ErrTooLarge, err)
 		case strings.Contains(text, "OOM command not allowed"):
 			return fmt.Errorf("%w: redis: %w", ErrStoreFull, err)
-		default:
-			// The server repeats the arguments of a command that it does not know. They are
-			// data of clients, and errors are logged.
-			if text, _, repeats := strings.Cut(text, ", with args beginning with:"); repeats {
-				return fmt.Errorf("idempotency: redis: %s", text)
-			}
 		}
 	}
 	// A client that obeys the context reports a passed deadline as a network timeout.

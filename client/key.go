@@ -107,7 +107,10 @@ func WithKey(ctx context.Context, key string) context.Context {
 }
 
 // WithoutKey returns a context whose requests get no key. Such a request is sent once,
-// unless its method is idempotent.
+// unless its method is idempotent. A function for CheckRedirect of http.Client withholds the
+// key from another host with
+//
+//	*r = *r.WithContext(client.WithoutKey(r.Context()))
 func WithoutKey(ctx context.Context) context.Context {
 	return context.WithValue(ctx, chosenKeyContext{}, chosenKey{none: true})
 }
@@ -137,13 +140,12 @@ func (t *Transport) keyOf(r *http.Request, server *profile.Server) (requestKey, 
 		}
 		return requestKey{value: values[0], field: field}, nil
 	}
-	if before.value != "" {
-		return before, nil
-	}
 	chosen, ok := r.Context().Value(chosenKeyContext{}).(chosenKey)
 	switch {
-	case ok && chosen.none:
+	case ok && chosen.none: // also by CheckRedirect, for another host
 		return requestKey{}, nil
+	case before.value != "":
+		return before, nil
 	case ok && !isSafe(r.Method):
 		if _, err := keyheader.Parse(chosen.Key, false); err != nil {
 			return requestKey{}, fmt.Errorf("%w: %w", ErrKeyInvalid, err)

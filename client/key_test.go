@@ -191,6 +191,35 @@ func TestRedirectKeepsTheKey(t *testing.T) {
 	}
 }
 
+// A redirect may lead to a host that should not see the key. CheckRedirect can withhold it.
+func TestRedirectWithoutTheKey(t *testing.T) {
+	t.Parallel()
+	var there http.Header
+	other := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { there = r.Header }))
+	here := serve(t, http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
+	for _, key := range []string{"", "chosen"} {
+		ctx := t.Context()
+		if key != "" {
+			ctx = client.WithKey(ctx, key)
+		}
+		c := &http.Client{
+			Transport: newTransport(t, newBase(t)),
+			CheckRedirect: func(r *http.Request, via []*http.Request) error {
+				if r.URL.Host != via[0].URL.Host {
+					*r = *r.WithContext(client.WithoutKey(r.Context()))
+				}
+				return nil
+			},
+		}
+		resp, err := c.Do(post(ctx, here.URL, "{}"))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.NotNil(t, there)
+		require.Empty(t, there[keyField])
+		there = nil
+	}
+}
+
 // A redirect does not make an old key a new one, be it random or chosen.
 func TestRedirectKeepsTheAge(t *testing.T) {
 	t.Parallel()

@@ -17,20 +17,6 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// A server that does not know a command repeats its arguments in the error, which is logged.
-func TestRedisErrorsHoldNoArguments(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, "--rename-command", "EVALSHA", "")
-	p := guardtest.NewProcess(t, guardtest.RedisAt(t, server), guardtest.Answering(0, "done"))
-	guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
-	require.Error(t, p.Guard.Shutdown(guardtest.Shortly(t)), "the claim may have been executed, and nobody can give it back")
-	require.NotEmpty(t, p.Events.Errors())
-	for _, err := range p.Events.Errors() {
-		require.ErrorContains(t, err, "unknown command 'evalsha'")
-		require.NotContains(t, err.Error(), "idem:")
-	}
-}
-
 // A server refuses commands for many reasons. For each of them the guard runs nothing and
 // tells the client to come back. A run that ends meanwhile is recorded as soon as the
 // server accepts commands again.
