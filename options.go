@@ -198,9 +198,9 @@ func WithLease(d time.Duration) Option {
 // WithWait lets a duplicate of a request in flight wait up to d for the answer and
 // then replay it. Zero, the default, answers 409 at once. A waiting request holds its
 // connection: at most 5 minutes are accepted, and a few seconds are sensible. In one
-// process at most 4,096 requests wait, with bodies of 64 MiB together. One key gets a quarter
-// of that and one scope a half, but the scope of [SharedScope] all of it. Any further request gets 409 at
-// once.
+// process at most 4,096 requests wait, with bodies of 64 MiB together. One scope gets a half of
+// both, but that of [SharedScope] all of it, and one key 1,024 places. Any further request gets
+// 409 at once.
 //
 // If the run that is waited for ends without an answer, the waiting requests get 409 too, and none
 // of them runs: no client has retried. If its process died, one of them runs.

@@ -29,9 +29,15 @@ type Sealer interface {
 }
 
 // NewSealer returns a [Sealer] that uses AES-256-GCM with random nonces. A key has 32 bytes;
-// any other length is an error. The sealer seals new answers with current. It still opens
-// answers that were sealed with one of the former keys. To rotate a key, pass it as the last
-// of the former keys for as long as the longest TTL.
+// any other length is an error. The sealer seals with current, and opens what was sealed with
+// any of its keys.
+//
+// Rotate a key in three deployments, each complete before the next: NewSealer(old, new), by
+// which all processes can read both; NewSealer(new, old); and NewSealer(new), when the longest
+// TTL and the longest retention have passed since the second, and no key is held from before
+// it. Rotate before a key has sealed 2³² messages, because beyond that two may share a nonce,
+// which breaks AES-GCM. Each recorded answer, value of a step and mark of [AtMostOnce] is one:
+// at a thousand a second, a key lasts for 49 days.
 func NewSealer(current []byte, former ...[]byte) (Sealer, error) {
 	s, err := aesgcm.New(current, former...)
 	if err != nil {

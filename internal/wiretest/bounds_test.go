@@ -243,3 +243,31 @@ func liveMemory() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapInuse + m.StackInuse)
 }
+
+// A client that does not read a streamed answer keeps the handler in a write, and its key in
+// flight, until the server's WriteTimeout. Then the run goes on without the client and is
+// recorded.
+func TestClientThatDoesNotReadHoldsItsKeyUntilTheWriteTimeout(t *testing.T) {
+	t.Parallel()
+	const pieces, piece = 64, 1 << 20 // more than sockets hold
+	stuck := make(chan struct{}, pieces)
+	w := serveWire(t, &guardtest.Counter{Handler: func(rw http.ResponseWriter, _ *http.Request, _ int64) {
+		for range pieces {
+			_, _ = rw.Write(make([]byte, piece))
+			_ = http.NewResponseController(rw).Flush()
+			stuck <- struct{}{}
+		}
+	}})
+	w.serve(t, &http.Server{Handler: w.guard.Handler(w.h), WriteTimeout: 300 * time.Millisecond})
+	w.dial(t).send(message("POST /charges", wirePlain, ""))
+	<-stuck
+	key := idempotency.Key{Scope: "acme", Value: "k"}
+	state := func() idempotency.State {
+		info, err := w.guard.Lookup(t.Context(), key)
+		require.NoError(t, err)
+		return info.State
+	}
+	require.Equal(t, idempotency.StateClaimed, state())
+	require.Eventually(t, func() bool { return state() == idempotency.StateCompleted }, wirePatience, 10*time.Millisecond)
+	require.Len(t, stuck, pieces-1, "the handler does not learn that the client is gone")
+}
