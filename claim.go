@@ -114,11 +114,13 @@ func (c *claiming) recognise(recorded Fingerprint) bool {
 
 // releaseGhost gives back, in the background, a claim whose reply never came. It may have
 // been granted, and would then block the key for a whole lease or, under Hold, make it look
-// like a run of unknown outcome. The release is repeated for as long as the claim could
-// last, even if the store answers "not the owner", because the claim may still be on its
-// way. Under Hold a lapsed claim holds its key: then the release goes on for the retention
-// until the store answers, and from then on for a lease. A shutdown does not wait for that, but it does wait for the store to
-// answer. At most maxPending claims are released; the rest lapse.
+// like a run of unknown outcome.
+//
+// The claim may still be on its way when the store answers "not the owner". So the release is
+// repeated until the store says that a lease after it has said so first. The end is that of the
+// lease, because the claim has lapsed by then. Under Hold a lapsed claim holds its key, and the
+// end is that of the retention. A shutdown waits for the store to answer, and for no more. At
+// most maxPending claims are released; the rest lapse.
 func (c *claiming) releaseGhost() {
 	l := c.lease
 	if !l.core.ghosts.add(0) {
@@ -128,14 +130,14 @@ func (c *claiming) releaseGhost() {
 		l.core.ghosts.remove(0)
 		return
 	}
-	until := time.Now().Add(l.claim.Lease)
+	until := time.Now().Add(2 * l.claim.Lease)
 	if l.claim.Hold {
 		until = time.Now().Add(l.claim.Retention)
 	}
-	answered := false
 	go func() {
 		defer l.core.work.leave()
 		defer l.core.ghosts.remove(0)
+		var arrived time.Time // by then the claim has, if it ever does
 		for n := 1; ; n++ {
 			err := l.release(l.claim.Owner, l.timeout())
 			if err == nil {
@@ -144,8 +146,11 @@ func (c *claiming) releaseGhost() {
 			end := l.core.work.abort
 			if errors.Is(err, ErrNotOwner) {
 				end = l.core.work.quit
-				if !answered {
-					answered, until = true, time.Now().Add(l.claim.Lease)
+				switch now := time.Now(); {
+				case arrived.IsZero():
+					arrived = now.Add(l.claim.Lease)
+				case now.After(arrived):
+					return
 				}
 			}
 			pause := backoff(n)

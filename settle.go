@@ -111,10 +111,10 @@ func (s *settlement) tryWhileClientWaits() ending {
 
 // leaveToBackground lets the client go. It gets the run's answer before that is recorded,
 // because an effect has happened and only this answer tells of it. But if the claim has
-// lapsed meanwhile, another run may have ended with another answer, which is the one that
-// counts: then the client has to ask again.
+// lapsed meanwhile, another run may have ended with another answer, or somebody may have
+// settled what was held. That answer is the one that counts: then the client has to ask again.
 func (s *settlement) leaveToBackground(failures int, cause error) ending {
-	sure := s.lease.undisputed() || s.lease.claim.Hold
+	sure := s.lease.undisputed()
 	s.goOn(failures, cause)
 	if !sure || s.fate == overtaken {
 		return ending{fate: overtaken}

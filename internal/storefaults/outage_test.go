@@ -33,7 +33,7 @@ func TestOutageUnderHoldHoldsNothing(t *testing.T) {
 		"a run that did nothing": {func(s *guardtest.FaultStore) {
 			s.Fail(guardtest.Refuse)
 			s.On("claim", nil)
-		}, http.StatusTooManyRequests},
+		}, http.StatusConflict}, // its lease has ended meanwhile, and somebody may have settled the key
 	}
 	for kind, start := range guardtest.SharedStores {
 		for name, outage := range outages {
@@ -132,4 +132,25 @@ func TestRunIsToldHowLongAfterTheStoreHasGone(t *testing.T) {
 			require.NoError(t, p.Guard.Shutdown(t.Context()))
 		})
 	}
+}
+
+// The claim is still on its way when its release is refused for the first time. Then the store
+// is away for longer than the lease, and the claim has lapsed when it comes back.
+func TestOutageAfterALateClaimHoldsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := guardtest.Answering(0, "done")
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithRecovery(idempotency.Hold))
+		p.Store.On("claim", guardtest.First(1, guardtest.Late(10*time.Second)))
+		guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+		time.Sleep(time.Second)
+		require.NotZero(t, p.Store.Count("release"))
+		p.Store.On("release", guardtest.Always(guardtest.Refuse))
+		time.Sleep(2 * guardtest.LeaseTime)
+		guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+		p.Store.Heal()
+		time.Sleep(3 * time.Second)
+		require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
+		require.EqualValues(t, 1, h.Runs.Load())
+	})
 }

@@ -254,6 +254,35 @@ func TestOvertakenRunDoesNotContradictAnOperator(t *testing.T) {
 	})
 }
 
+// The same, but the store is away from the run that comes back, so that it cannot know what was
+// decided. It does know that its lease has ended.
+func TestRunThatIsCutOffDoesNotContradictAnOperator(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := idempotency.NewMemoryStore()
+		hold := idempotency.WithRecovery(idempotency.Hold)
+		work := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+			time.Sleep(2 * guardtest.LeaseTime)
+			w.WriteHeader(http.StatusCreated)
+		}}
+		first := guardtest.NewProcess(t, shared, work, hold)
+		second := guardtest.NewProcess(t, shared, work, hold)
+		done := first.Start(t, guardtest.Call{Key: "k"})
+		first.Store.Fail(guardtest.Hang)
+		time.Sleep(guardtest.LeaseTime)
+		guardtest.RequireProblem(t, second.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+		desk := guardtest.NewGuard(t, shared)
+		seen, err := desk.Lookup(t.Context(), guardtest.HeldKey)
+		require.NoError(t, err)
+		require.NoError(t, desk.Resolve(t.Context(), guardtest.HeldKey, seen.Seen(),
+			idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusOK, Body: []byte("decided")}))
+		guardtest.RequireProblem(t, <-done, http.StatusConflict, problem.InFlight)
+		first.Store.Heal()
+		require.Equal(t, "decided", first.Do(t, guardtest.Call{Key: "k"}).Body)
+		require.EqualValues(t, 1, work.Runs.Load())
+	})
+}
+
 // Do follows the same rule: a permanent error is a refusal.
 func TestPermanentErrorOfAnOvertakenFunctionIsNotFinal(t *testing.T) {
 	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
