@@ -19,6 +19,7 @@ type simRun struct {
 	ctx     context.Context
 	op      *idempotency.Operation
 	attempt int
+	life    int // of the key, in which the claim was granted
 	conduct simConduct
 
 	// Guarded by the world's mutex.
@@ -26,9 +27,15 @@ type simRun struct {
 	status    int
 	body      string
 	overtaken bool // another claim has taken over
+	cleared   bool // somebody has found out that it did nothing
 }
 
-func (r *simRun) name() string { return fmt.Sprintf("%d/%d", r.request.key.index, r.attempt) }
+func (r *simRun) name() string {
+	if r.op == nil {
+		return "decided by " + r.request.String()
+	}
+	return fmt.Sprintf("%d/%d/%d", r.request.key.index, r.life, r.attempt)
+}
 
 // A simConduct is what a run does.
 type simConduct int
@@ -86,11 +93,15 @@ const lastFailure = 8
 // handles is the handler of a process.
 func (w *simulation) handles(p *simProcess) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		op, _ := idempotency.FromContext(r.Context())
+		op, ok := idempotency.FromContext(r.Context())
+		if !ok {
+			w.unprotected(rw, r)
+			return
+		}
 		run := &simRun{request: requestOf(r.Context()), ctx: r.Context(), op: op, attempt: op.Attempt()}
 		d := w.dice(ofRun, run.request.key.index, run.attempt)
 		var before, after time.Duration
-		run.conduct, before, after = d.draw(w.lease, w.now() >= w.calm || run.attempt > lastFailure, w.disputed)
+		run.conduct, before, after = d.draw(w.lease, w.now() >= w.calm || run.attempt > lastFailure, w.kind == disputed)
 		w.start(run)
 
 		careful := d.oneIn(3) // it looks at its context, and whether its claim is valid
@@ -137,11 +148,11 @@ func (w *simulation) works(p *simProcess, r *simRun, d time.Duration, careful bo
 // effects are what the run does to the world: one thing, or two in steps.
 func (w *simulation) effects(p *simProcess, r *simRun, d simDice) (body string, err error) {
 	body = "charged by " + r.name()
-	if !r.request.key.steps {
+	if !r.request.key.inSteps {
 		w.effect(r, "")
 		return body, nil
 	}
-	for _, name := range []string{"reserve", "charge"} {
+	for _, name := range r.request.key.steps() {
 		ran := false
 		took := d.upTo(100 * time.Millisecond)
 		got, err := idempotency.Step(r.ctx, name, func(context.Context) (string, error) {
@@ -154,7 +165,7 @@ func (w *simulation) effects(p *simProcess, r *simRun, d simDice) (body string, 
 			return "", err
 		}
 		w.mu.Lock()
-		if want := r.request.key.recorded[name]; want != fmt.Sprintf("v%q", got) {
+		if want := r.request.key.recorded[name]; want != fmt.Sprintf("v%q", got) && r.life == r.request.key.life {
 			w.failf(r.request.key.index, "step %s returns %q, recorded is %q", name, got, want)
 		}
 		if !ran {

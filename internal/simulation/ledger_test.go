@@ -2,22 +2,35 @@ package simulation
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"example.com/idempotency"
 )
 
-// A simKey is the ledger of one key: what the store must hold for it, as told by the
-// calls that it has executed, and who has run. It is guarded by the world's mutex.
+// A simKey is the ledger of one key, guarded by the world's mutex.
 type simKey struct {
-	index    int
-	steps    bool   // its handler works in steps
-	name     string // as the store knows it
-	payload  int    // that it is bound to
+	index   int
+	inSteps bool            // its handler works in steps
+	name    string          // as guards know it
+	answers map[string]bool // the runs whose answer has been recorded, by name
+	all     []*simRun
+	life    int // counts the records that have vanished
+	simRecord
+}
+
+// A simRecord is what the store must hold for a key, as told by the calls that it has
+// executed, and who has run under it. The zero State means that there is none.
+type simRecord struct {
+	payload  int // that it is bound to
 	state    idempotency.State
 	attempt  int
 	owner    *simRequest
+	token    idempotency.Owner // as which it has claimed
+	lease    time.Duration     // of its last claim
+	hold     bool          // its last claim says so
 	until    time.Duration // end of the lease
 	runs     []*simRun
 	recorded map[string]string // steps, as stored
@@ -25,76 +38,129 @@ type simKey struct {
 	completed *simRun
 }
 
+// A simCall is a call of the store on its way.
+type simCall struct {
+	op, key string
+	owner   idempotency.Owner // not of an operator's call
+	claim   idempotency.Claim // of a claim
+	// resolution is what an operator has decided, as a run with that answer.
+	resolution *simRun
+	execute    func(s *idempotency.MemoryStore, key string) (idempotency.Record, error)
+}
+
+func newSimKey(index int, inSteps bool) *simKey {
+	k := &simKey{index: index, inSteps: inSteps, answers: map[string]bool{}}
+	k.vanish()
+	return k
+}
+
+// vanish makes the ledger one of a key that has no record. Each record of a key has a name of
+// its own in the store.
+func (k *simKey) vanish() {
+	k.life++
+	k.simRecord = simRecord{recorded: map[string]string{}}
+}
+
+// steps are the effects of a run.
+func (k *simKey) steps() []string {
+	if k.inSteps {
+		return []string{"reserve", "charge"}
+	}
+	return []string{""}
+}
+
+func (k *simKey) stored() string { return fmt.Sprintf("%s#%d", k.name, k.life) }
+
+// lapsed reports whether the record is claimed and its lease has ended.
+func (k *simKey) lapsed(now time.Duration) bool {
+	return k.state == idempotency.StateClaimed && now >= k.until
+}
+
+// held reports whether the record is held, or will be when the next claim finds it.
+func (k *simKey) held(now time.Duration) bool {
+	return k.state == idempotency.StateHeld || k.hold && k.lapsed(now)
+}
+
 // deliver executes a call and enters it into the ledger.
-func (w *simulation) deliver(q *simRequest, op, name string, o idempotency.Owner, f func(*idempotency.MemoryStore) (idempotency.Record, error)) (idempotency.Record, error) {
+func (w *simulation) deliver(q *simRequest, c *simCall) (idempotency.Record, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	k := q.key
 	if k.name == "" {
-		k.name = name
+		k.name = c.key
 	}
-	if q.isNewOwner(o) && (len(q.owners) == 0 || len(q.owners) == 1 && q.displaced) {
-		q.owners = append(q.owners, o)
-	}
-	if k.name != name || q.isNewOwner(o) {
+	if k.name != c.key || c.owner != (idempotency.Owner{}) && !q.goesBy(c.owner) {
 		w.failf(k.index, "%v goes by another name or owner", q)
 	}
-	rec, err := f(w.store)
+	rec, err := c.execute(w.store, k.stored())
 	note := "ok"
 	if err != nil {
 		note = err.Error()
-	} else if op == "claim" {
+	} else if c.op == "claim" || c.op == "get" {
 		note = rec.State.String()
 	}
-	w.tell(q, op, rec.Attempt, note)
-	if op == "complete" && err != nil {
+	w.tell(q, c.op, rec.Attempt, note)
+	if c.op == "complete" && err != nil {
 		w.seen[simStale]++
 	}
-	if settles := op == "complete" || op == "release" || op == "hold"; settles {
+	if settles := c.op == "complete" || c.op == "release" || c.op == "hold"; settles {
 		q.settled = q.settled || err == nil
 		q.displaced = q.displaced || errors.Is(err, idempotency.ErrNotOwner)
 	}
 	switch {
-	case op == "claim" && err != nil:
+	case c.op == "claim" && err != nil:
 		w.failf(k.index, "a claim fails: %v", err)
-	case op == "claim":
-		w.claimed(k, q, rec)
-	case err == nil:
-		w.owned(k, q, op)
+	case c.op == "claim":
+		w.claimed(k, q, c, rec)
+	case c.op == "get" || err != nil:
+	case c.op == "resolve" || c.op == "forget":
+		w.decided(k, q, c)
+	default:
+		w.owned(k, q, c)
 	}
 	return rec, err
 }
 
+// goesBy reports whether a request may make a call as that owner: it is always the same one,
+// until the request asks for a claim again that it has lost.
+func (q *simRequest) goesBy(o idempotency.Owner) bool {
+	known := slices.Contains(q.owners, o)
+	if !known && (len(q.owners) == 0 || len(q.owners) == 1 && q.displaced) {
+		q.owners = append(q.owners, o)
+		return true
+	}
+	return known
+}
+
 // claimed checks what a claim was told, and enters it.
-func (w *simulation) claimed(k *simKey, q *simRequest, rec idempotency.Record) {
-	lapsed := k.state == idempotency.StateClaimed && w.now() >= k.until
-	hold := w.recovery == idempotency.Hold
-	switch {
-	case k.owner == nil:
+func (w *simulation) claimed(k *simKey, q *simRequest, c *simCall, rec idempotency.Record) {
+	q.reused = q.reused || k.state != 0 && q.payload != k.payload
+	switch lapsed := k.lapsed(w.now()); {
+	case k.state == 0:
 		k.payload = q.payload
-		w.granted(k, q, rec)
-	case q.payload != k.payload:
+		w.granted(k, q, c, rec)
+	case q.payload != k.payload || rec.Fingerprint != c.claim.Fingerprint:
 		if rec.Mine {
 			w.failf(k.index, "%v has the claim with another payload", q)
 		}
-	case k.owner == q && k.state == idempotency.StateClaimed:
+	case k.token == c.owner && k.state == idempotency.StateClaimed:
 		if !rec.Mine {
 			w.failf(k.index, "%v is refused its own claim", q)
 		}
-		w.protects(k)
-	case lapsed && hold:
+		w.protects(k, c)
+	case lapsed && (k.hold || c.claim.Hold):
 		w.lapses(k)
 		k.state = idempotency.StateHeld
 	case lapsed:
 		w.lapses(k)
-		w.granted(k, q, rec)
-	case rec.Mine && k.state == idempotency.StateReleased && k.owner != q:
-		w.granted(k, q, rec)
+		w.granted(k, q, c, rec)
+	case rec.Mine && k.state == idempotency.StateReleased && k.token != c.owner:
+		w.granted(k, q, c, rec)
 	case rec.Mine:
 		w.failf(k.index, "%v has the claim, and so has %v", q, k.owner)
 	}
 	state := k.state
-	if state == idempotency.StateClaimed && w.now() >= k.until && hold {
+	if k.held(w.now()) {
 		state = idempotency.StateHeld // also to those who may not touch it
 	}
 	if rec.State != state || rec.Attempt != k.attempt {
@@ -102,21 +168,27 @@ func (w *simulation) claimed(k *simKey, q *simRequest, rec idempotency.Record) {
 	}
 }
 
-func (w *simulation) granted(k *simKey, q *simRequest, rec idempotency.Record) {
+func (w *simulation) granted(k *simKey, q *simRequest, c *simCall, rec idempotency.Record) {
 	if !rec.Mine {
 		w.failf(k.index, "%v is refused a free key", q)
 	}
-	k.owner, k.state = q, idempotency.StateClaimed
+	k.owner, k.token, k.state, q.life = q, c.owner, idempotency.StateClaimed, k.life
 	k.attempt++
-	w.protects(k)
+	w.protects(k, c)
 }
 
-// protects starts a lease anew, and checks at its end that a run which could not renew it
+// protects starts the lease of a claim.
+func (w *simulation) protects(k *simKey, c *simCall) {
+	k.lease, k.hold = c.claim.Lease, c.claim.Hold
+	w.renews(k)
+}
+
+// renews starts a lease anew, and checks at its end that a run which could not renew it
 // knows that by then.
-func (w *simulation) protects(k *simKey) {
-	until, q := w.now()+w.lease, k.owner
+func (w *simulation) renews(k *simKey) {
+	until, q := w.now()+k.lease, k.owner
 	k.until = until
-	time.AfterFunc(w.lease, func() {
+	time.AfterFunc(k.lease, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		r := q.run
@@ -133,23 +205,23 @@ func (w *simulation) protects(k *simKey) {
 // died, or was cut off until it was too late for another try, or two calls went astray.
 func (w *simulation) lapses(k *simKey) {
 	q := k.owner
-	if q.granted != k.attempt && (q.copied || q.granted > 0) {
+	if q.settled || q.granted != k.attempt && (q.copied || q.granted > 0) {
 		return // a claim came alive after its request was over: nobody knows of it
 	}
 	if q.run != nil {
 		q.run.overtaken = true
 		w.seen[simTakeovers]++
 	}
-	begin, astray := k.until-w.lease, 0
+	begin, astray := k.until-k.lease, 0
 	for _, at := range q.astray {
 		if at >= begin {
 			astray++
 		}
 	}
 	const pauseAndTimeout = 2*time.Second + 2*time.Second + 10*time.Millisecond
-	tooLate := max(begin, k.until-w.lease/10-pauseAndTimeout)
+	tooLate := max(begin, k.until-k.lease/10-pauseAndTimeout)
 	if q.granted != k.attempt {
-		tooLate = begin - 2*w.lease // it was held up, and its guard has given up on it
+		tooLate = begin - 2*k.lease // it was held up, and its guard has given up on it
 	}
 	weather := q.process.weather
 	if !q.process.isDead() && astray < 2 &&
@@ -159,20 +231,20 @@ func (w *simulation) lapses(k *simKey) {
 }
 
 // owned checks and enters a call that the store has accepted from an owner.
-func (w *simulation) owned(k *simKey, q *simRequest, op string) {
+func (w *simulation) owned(k *simKey, q *simRequest, c *simCall) {
 	if k.owner != q {
-		w.failf(k.index, "%s is accepted from %v, and %v has the claim", op, q, k.owner)
+		w.failf(k.index, "%s is accepted from %v, and %v has the claim", c.op, q, k.owner)
 	}
 	r := q.run
-	if r == nil && op != "release" {
-		w.failf(k.index, "%s for %v, which has never run", op, q)
+	if r == nil && c.op != "release" {
+		w.failf(k.index, "%s for %v, which has never run", c.op, q)
 		return
 	}
 	unknown := r != nil && r.outcome == idempotency.Unknown
-	hold := w.recovery == idempotency.Hold
-	switch op {
+	hold := q.process.recovery == idempotency.Hold
+	switch c.op {
 	case "renew":
-		w.protects(k)
+		w.renews(k)
 	case "complete":
 		if r.outcome != idempotency.Final {
 			w.failf(k.index, "%v is completed, but %v", q, r.outcome)
@@ -180,7 +252,7 @@ func (w *simulation) owned(k *simKey, q *simRequest, op string) {
 		if k.cameAfter(r) && r.status >= http.StatusBadRequest && k.completed == nil {
 			w.failf(k.index, "%v has the last word with a refusal, and attempt %d came after it", q, k.attempt-1)
 		}
-		k.state, k.completed = idempotency.StateCompleted, r
+		k.completes(r)
 	case "hold":
 		if !unknown || !hold {
 			w.failf(k.index, "%v is held, but %v", q, r.outcome)
@@ -198,13 +270,26 @@ func (w *simulation) owned(k *simKey, q *simRequest, op string) {
 	}
 }
 
-// cameAfter reports whether the key was claimed again after the claim of a run.
-func (k *simKey) cameAfter(r *simRun) bool { return k.attempt > r.attempt }
+// completes enters the answer of a run.
+func (k *simKey) completes(r *simRun) {
+	k.state, k.completed = idempotency.StateCompleted, r
+	k.answers[r.name()] = true
+}
 
-// holds reports whether the store protects the claim of a request from all others.
+// cameAfter reports whether the key was claimed by others after the claim of a run, as far as
+// the record tells.
+func (k *simKey) cameAfter(r *simRun) bool {
+	if k.life != r.life {
+		return k.attempt > 1
+	}
+	return k.attempt > r.attempt
+}
+
+// holds reports whether the store protects the claim of a request from all others, as far as
+// anybody can know: nobody is told that a record has vanished.
 func (w *simulation) holds(q *simRequest) bool {
 	k := q.key
-	return k.owner == q && k.state == idempotency.StateClaimed && w.now() < k.until
+	return q.life != k.life || k.owner == q && k.state == idempotency.StateClaimed && w.now() < k.until
 }
 
 // start checks what must be true whenever a handler starts.
@@ -214,8 +299,14 @@ func (w *simulation) start(r *simRun) {
 	q, k := r.request, r.request.key
 	w.tell(q, "starts", r.attempt, "")
 	w.seen[simRuns]++
+	r.life = q.life
 	if q.granted != r.attempt || q.run != nil || !w.holds(q) {
 		w.failf(k.index, "%v runs without a claim", q)
+	}
+	k.all = append(k.all, r)
+	q.run = r
+	if q.life != k.life {
+		return // its record has vanished meanwhile, and it cannot know
 	}
 	if q.payload != k.payload {
 		w.failf(k.index, "%v runs with a payload that the key is not bound to", q)
@@ -227,8 +318,8 @@ func (w *simulation) start(r *simRun) {
 		switch {
 		case before.attempt >= r.attempt:
 			w.failf(k.index, "attempt %d runs after attempt %d", r.attempt, before.attempt)
-		case before.outcome == idempotency.NotExecuted:
-		case w.recovery == idempotency.Hold:
+		case before.outcome == idempotency.NotExecuted || before.cleared:
+		case before.request.process.recovery == idempotency.Hold:
 			w.failf(k.index, "%v runs although the outcome of attempt %d is unknown", q, before.attempt)
 		case before.outcome != idempotency.Unknown && !before.overtaken:
 			w.failf(k.index, "%v runs although attempt %d is %v", q, before.attempt, before.outcome)
@@ -236,7 +327,6 @@ func (w *simulation) start(r *simRun) {
 			w.failf(k.index, "%v runs and attempt %d was not told to stop", q, before.attempt)
 		}
 	}
-	q.run = r
 	k.runs = append(k.runs, r)
 }
 
@@ -246,10 +336,11 @@ func (w *simulation) effect(r *simRun, step string) {
 	defer w.mu.Unlock()
 	k := r.request.key
 	w.tell(r.request, "effect", r.attempt, step)
+	w.bank.book(w, k, r.request.payload, r.op.ID(), idempotency.DeriveKey(r.ctx, "charge "+step), step)
 	if (r.op.Valid() || r.ctx.Err() == nil) && !w.holds(r.request) {
 		w.failf(k.index, "attempt %d believes that it has the claim", r.attempt)
 	}
-	if value, ok := k.recorded[step]; ok {
+	if value, ok := k.recorded[step]; ok && r.life == k.life {
 		w.failf(k.index, "step %s runs again, recorded is %s", step, value)
 	}
 }
@@ -270,7 +361,7 @@ func (w *simulation) shown(q *simRequest, h http.Header, status int) {
 	defer w.mu.Unlock()
 	k := q.key
 	if q.run != nil && h.Get("X-Run") == q.run.name() && q.displaced && !q.settled && k.completed != nil && k.completed != q.run &&
-		!q.run.conduct.isSent() {
+		!q.run.conduct.isSent() && q.run.life == k.life {
 		w.failf(k.index, "%v is shown %d of its own, and the answer of attempt %d is recorded", q, status, k.completed.attempt)
 	}
 	if !definite(status, h) {
@@ -278,10 +369,11 @@ func (w *simulation) shown(q *simRequest, h http.Header, status int) {
 	}
 	switch {
 	case k.completed != nil && k.completed.name() == h.Get("X-Run"):
+	case q.life != k.life && k.answers[h.Get("X-Run")]: // it was recorded, and vanished on the way
 	case q.run == nil || q.run.name() != h.Get("X-Run"):
 		w.failf(k.index, "%v is shown an answer of %s", q, h.Get("X-Run"))
 	case q.run.conduct.isSent() || q.run.conduct == runShort:
-	case q.delayed && k.owner == q:
+	case q.delayed && (k.owner == q || k.life != q.life): // nobody is told that a record has vanished
 		w.seen[simPending]++
 	default:
 		w.failf(k.index, "%v is shown an answer that is not recorded", q)
@@ -294,7 +386,7 @@ func (w *simulation) checkAnswer(q *simRequest, status int, h http.Header, body 
 		return false
 	}
 	k := q.key
-	for _, r := range k.runs {
+	for _, r := range k.all {
 		if r.name() != h.Get("X-Run") {
 			continue
 		}

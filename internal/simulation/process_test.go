@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -24,7 +25,7 @@ type simWindow struct {
 	hangs    bool // an outage in which calls hang rather than fail
 }
 
-func newSimWeather(d simDice, lease time.Duration, disputed bool) simWeather {
+func newSimWeather(d simDice, lease time.Duration, kind simKind) simWeather {
 	windows := func(n int, least, most time.Duration) (all []simWindow) {
 		at := time.Duration(0)
 		for range n {
@@ -37,7 +38,7 @@ func newSimWeather(d simDice, lease time.Duration, disputed bool) simWeather {
 		}
 		return all
 	}
-	if disputed { // the processes live, and stand still again and again
+	if kind == disputed { // the processes live, and stand still again and again
 		return simWeather{pauses: windows(6, lease/2, 2*lease)}
 	}
 	return simWeather{
@@ -65,6 +66,7 @@ func overlaps(windows []simWindow, from, to time.Duration) bool {
 // A simProcess is a guard with its connection to the store.
 type simProcess struct {
 	*guardtest.Server
+	simVersion
 	world   *simulation
 	index   int
 	weather *simWeather
@@ -72,17 +74,39 @@ type simProcess struct {
 	dead    chan struct{} // closed when it dies
 }
 
+// A simVersion is what a deployment may change about a process.
+type simVersion struct {
+	lease    time.Duration
+	wait     time.Duration
+	recovery idempotency.Recovery
+	kept     int64 // bytes of an answer
+	options  []idempotency.Option
+}
+
 func (w *simulation) process(i int) *simProcess {
-	p := &simProcess{world: w, index: i, weather: &w.weather[i], dead: make(chan struct{})}
-	guard, err := idempotency.New(&simLink{p}, guardtest.TenantScope,
-		idempotency.WithLease(w.lease), idempotency.WithRecovery(w.recovery), idempotency.WithWait(w.wait),
-		idempotency.WithMaxResponseBody(keptBody), idempotency.WithObserver(p.observe),
+	p := &simProcess{simVersion: w.versions[i], world: w, index: i, weather: &w.weather[i], dead: make(chan struct{})}
+	options := append(p.options[:len(p.options):len(p.options)],
+		idempotency.WithLease(p.lease), idempotency.WithRecovery(p.recovery), idempotency.WithWait(p.wait),
+		idempotency.WithMaxResponseBody(p.kept), idempotency.WithObserver(p.observe),
 		idempotency.WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		w.t.Fatal(err)
+	var store idempotency.Store = &simLink{p}
+	if w.kind == operated {
+		store = &simDesk{simLink{p}}
+		options = append(options, idempotency.WithResolver(p.resolve))
 	}
-	p.guard = guard
-	p.Server = guardtest.ServeRecorder(w.t, w.serves(p, guard.Handler(w.handles(p))))
+	guard := func() *idempotency.Guard {
+		g, err := idempotency.New(store, guardtest.TenantScope, options...)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return g
+	}
+	p.guard = guard()
+	h := w.handles(p)
+	if w.kind == nested {
+		h = guard().Handler(h)
+	}
+	p.Server = guardtest.ServeRecorder(w.t, w.serves(p, p.guard.Handler(h)))
 	return p
 }
 
@@ -102,6 +126,9 @@ func (p *simProcess) isDead() bool {
 		return false
 	}
 }
+
+// isConnected reports whether a process lives and reaches the store without faults.
+func (p *simProcess) isConnected() bool { return !p.isDead() && p.world.now() >= p.world.calm }
 
 // await lets a pause of the process pass, unless it dies.
 func (p *simProcess) await(d simDice) {
@@ -144,6 +171,10 @@ func (p *simProcess) observe(ctx context.Context, e idempotency.Event) {
 			w.failf(q.key.index, "%v gives up: %v", q, e.Err)
 		}
 	case idempotency.EventCorrupt:
+		if w.kind == mixed && errors.Is(e.Err, idempotency.ErrUnreadableHere) {
+			w.seen[simForeign]++
+			return
+		}
 		w.failf(q.key.index, "%v finds a corrupt record: %v", q, e.Err)
 	}
 }
@@ -153,9 +184,9 @@ func (p *simProcess) observe(ctx context.Context, e idempotency.Event) {
 type simLink struct{ process *simProcess }
 
 func (l *simLink) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
-	rec, err := l.call(ctx, "claim", key, c.Owner, func(s *idempotency.MemoryStore) (idempotency.Record, error) {
+	rec, err := l.call(ctx, &simCall{op: "claim", key: key, owner: c.Owner, claim: c, execute: func(s *idempotency.MemoryStore, key string) (idempotency.Record, error) {
 		return s.Claim(context.WithoutCancel(ctx), key, c)
-	})
+	}})
 	if err == nil && rec.Mine && ctx.Err() == nil {
 		w := l.process.world
 		w.mu.Lock()
@@ -166,31 +197,31 @@ func (l *simLink) Claim(ctx context.Context, key string, c idempotency.Claim) (i
 }
 
 func (l *simLink) Renew(ctx context.Context, key string, o idempotency.Owner) error {
-	return l.callAsOwner(ctx, "renew", key, o, func(s *idempotency.MemoryStore) error {
+	return l.callAsOwner(ctx, "renew", key, o, func(s *idempotency.MemoryStore, key string) error {
 		return s.Renew(context.WithoutCancel(ctx), key, o)
 	})
 }
 
 func (l *simLink) Complete(ctx context.Context, key string, o idempotency.Owner, c idempotency.Completion) error {
-	return l.callAsOwner(ctx, "complete", key, o, func(s *idempotency.MemoryStore) error {
+	return l.callAsOwner(ctx, "complete", key, o, func(s *idempotency.MemoryStore, key string) error {
 		return s.Complete(context.WithoutCancel(ctx), key, o, c)
 	})
 }
 
 func (l *simLink) Release(ctx context.Context, key string, o idempotency.Owner) error {
-	return l.callAsOwner(ctx, "release", key, o, func(s *idempotency.MemoryStore) error {
+	return l.callAsOwner(ctx, "release", key, o, func(s *idempotency.MemoryStore, key string) error {
 		return s.Release(context.WithoutCancel(ctx), key, o)
 	})
 }
 
 func (l *simLink) Hold(ctx context.Context, key string, o idempotency.Owner) error {
-	return l.callAsOwner(ctx, "hold", key, o, func(s *idempotency.MemoryStore) error {
+	return l.callAsOwner(ctx, "hold", key, o, func(s *idempotency.MemoryStore, key string) error {
 		return s.Hold(context.WithoutCancel(ctx), key, o)
 	})
 }
 
 func (l *simLink) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
-	return l.callAsOwner(ctx, "step", key, o, func(s *idempotency.MemoryStore) error {
+	return l.callAsOwner(ctx, "step", key, o, func(s *idempotency.MemoryStore, key string) error {
 		err := s.SaveStep(context.WithoutCancel(ctx), key, o, name, value)
 		if err == nil {
 			requestOf(ctx).key.recorded[name] = string(value) // under the world's mutex
@@ -199,10 +230,10 @@ func (l *simLink) SaveStep(ctx context.Context, key string, o idempotency.Owner,
 	})
 }
 
-func (l *simLink) callAsOwner(ctx context.Context, op, key string, o idempotency.Owner, f func(*idempotency.MemoryStore) error) error {
-	_, err := l.call(ctx, op, key, o, func(s *idempotency.MemoryStore) (idempotency.Record, error) {
-		return idempotency.Record{}, f(s)
-	})
+func (l *simLink) callAsOwner(ctx context.Context, op, key string, o idempotency.Owner, f func(*idempotency.MemoryStore, string) error) error {
+	_, err := l.call(ctx, &simCall{op: op, key: key, owner: o, execute: func(s *idempotency.MemoryStore, key string) (idempotency.Record, error) {
+		return idempotency.Record{}, f(s, key)
+	}})
 	return err
 }
 
@@ -223,12 +254,12 @@ const (
 const faultyCall = 6
 
 // call is the way of a call to the store and back.
-func (l *simLink) call(ctx context.Context, op, key string, o idempotency.Owner, f func(*idempotency.MemoryStore) (idempotency.Record, error)) (idempotency.Record, error) {
+func (l *simLink) call(ctx context.Context, c *simCall) (idempotency.Record, error) {
 	p, q := l.process, requestOf(ctx)
 	w := p.world
 	w.mu.Lock()
-	q.calls[op]++
-	d := w.dice(ofCall, q.client, q.op, q.try, int(op[0])<<8|int(op[2]), q.calls[op])
+	q.calls[c.op]++
+	d := w.dice(ofCall, q.client, q.op, q.try, int(c.op[0])<<8|int(c.op[2]), q.calls[c.op])
 	sent := w.now()
 	w.mu.Unlock()
 	lost := func(wait bool) (idempotency.Record, error) {
@@ -237,7 +268,7 @@ func (l *simLink) call(ctx context.Context, op, key string, o idempotency.Owner,
 		}
 		return idempotency.Record{}, guardtest.ErrDown
 	}
-	deliver := func() (idempotency.Record, error) { return w.deliver(q, op, key, o, f) }
+	deliver := func() (idempotency.Record, error) { return w.deliver(q, c) }
 	on := func() { time.Sleep(d.between(50*time.Microsecond, 2*time.Millisecond)) }
 
 	p.await(d)

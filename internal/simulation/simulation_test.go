@@ -126,12 +126,21 @@ const (
 	simLost
 	simSteps
 	simGaveWay
+	simVanished
+	simRecognised
+	simUnprotected
+	simDecided
+	simPassedOn
+	simForeign
+	simHeldForever
 )
 
 var simNames = [...]string{
 	"runs", "replays", "takeovers", "told that the outcome is unknown", "told that the key is another's",
 	"claims given back", "crashes", "answers shown before they are recorded", "completions refused", "leases lost",
 	"steps found", "refusals that gave way",
+	"records that vanished", "effects that came again and were recognised", "unprotected runs", "decisions", "requests passed on",
+	"records of another version", "keys held for a year",
 }
 
 func (s *simTotals) add(o simTotals) {
@@ -167,7 +176,8 @@ func (w *simulation) story(key int) string {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.key, b.key), cmp.Compare(a.request, b.request))
 	})
 	var b strings.Builder
-	fmt.Fprintf(&b, "lease %v, %v, wait %v, calm after %v\n", w.lease, w.recovery, w.wait, w.calm)
+	v := w.versions[0]
+	fmt.Fprintf(&b, "%s, lease %v, %v, wait %v, calm after %v\n", w.kind, v.lease, v.recovery, v.wait, w.calm)
 	for _, e := range w.events {
 		if key == everyKey || e.key == everyKey || e.key == key {
 			fmt.Fprintf(&b, "%14v  key %d  %-12s %s", e.at, e.key, e.request, e.what)

@@ -29,12 +29,13 @@ type simulation struct {
 	mode     simMode
 	begin    time.Time
 	calm     time.Duration // when the faults end
-	lease    time.Duration
-	wait     time.Duration
-	recovery idempotency.Recovery
-	disputed bool // its runs refuse and fail, and its processes stand still
+	kind     simKind
+	lease    time.Duration // the longest of its processes
 	store    *idempotency.MemoryStore
+	bank     simBank
+	gateway  *simGateway  // of a gated world
 	weather  []simWeather // of each process and of its successors
+	versions []simVersion // likewise
 
 	mu        sync.Mutex
 	processes []*simProcess // alive or dead, one for each weather
@@ -69,6 +70,9 @@ const (
 	ofRequest
 	ofCall
 	ofRun
+	ofLoss
+	ofOperator
+	ofVersion
 )
 
 func (d simDice) upTo(most time.Duration) time.Duration {
@@ -82,27 +86,33 @@ func (d simDice) oneIn(n int) bool { return d.IntN(n) == 0 }
 func newSimulation(t *testing.T, seed uint64, mode simMode) *simulation {
 	w := &simulation{t: t, seed: seed, mode: mode, begin: time.Now(), store: idempotency.NewMemoryStore()}
 	d := w.dice(ofWorld)
+	w.kind = simKinds[d.IntN(len(simKinds))]
 	w.lease = []time.Duration{3 * time.Second, 9 * time.Second, 30 * time.Second}[d.IntN(3)]
 	w.calm = 5 * w.lease
 	if mode == safety {
 		w.calm = 24 * time.Hour
 	}
+	v := simVersion{lease: w.lease, kept: keptBody}
 	if d.oneIn(3) {
-		w.wait = d.upTo(w.lease)
+		v.wait = d.upTo(w.lease)
 	}
 	if d.oneIn(2) {
-		w.recovery = idempotency.Hold
+		v.recovery = idempotency.Hold
 	}
 	keys := 2 + d.IntN(3)
-	if w.disputed = d.oneIn(4); w.disputed {
-		keys, w.recovery, w.wait = 1, idempotency.Rerun, 0
+	if w.kind == disputed {
+		keys, v.recovery, v.wait = 1, idempotency.Rerun, 0
 	}
 	for range keys {
-		w.keys = append(w.keys, &simKey{index: len(w.keys), steps: d.oneIn(4), recorded: map[string]string{}})
+		w.keys = append(w.keys, newSimKey(len(w.keys), d.oneIn(4)))
 	}
 	for i := range 2 + d.IntN(2) {
-		w.weather = append(w.weather, newSimWeather(w.dice(ofWeather, i), w.lease, w.disputed))
+		w.weather = append(w.weather, newSimWeather(w.dice(ofWeather, i), w.lease, w.kind))
+		w.versions = append(w.versions, w.version(i, v))
 		w.processes = append(w.processes, w.process(i))
+	}
+	if w.kind == gated {
+		w.gateway = w.newGateway()
 	}
 	return w
 }
@@ -118,10 +128,12 @@ func (w *simulation) run() {
 	for i := range 3 + w.dice(ofWorld, 1).IntN(3) {
 		actors.Go(func() { w.client(i) })
 	}
+	w.intervene(&actors)
 	actors.Wait()
 	if w.mode == liveness {
 		time.Sleep(w.lease) // what is settled in the background
 		w.checkAllIsRecorded()
+		w.checkNothingIsHeldForNothing()
 	}
 	w.mu.Lock()
 	w.ending = true
@@ -136,6 +148,10 @@ func (w *simulation) run() {
 		}
 	}
 	time.Sleep(10 * w.lease) // what is still under way arrives
+	if w.kind != operated && !w.t.Failed() {
+		time.Sleep(max(0, w.calm-w.now()))
+		w.lookLater()
+	}
 }
 
 // failf reports what is wrong, once.
@@ -172,22 +188,25 @@ type simRequest struct {
 	process         *simProcess
 
 	// Guarded by the world's mutex.
-	calls   map[string]int  // of the store, by kind
-	astray  []time.Duration // when those were sent that a fault befell, in fair weather
-	copied  bool            // one was delivered twice
-	owners  []idempotency.Owner // its own, and the one under which it asks for a lost claim again
-	granted int // the attempt that the guard was told to have
+	calls   map[string]int      // of the store, by kind
+	astray  []time.Duration     // when those were sent that a fault befell, in fair weather
+	copied  bool                // one was delivered twice
+	reused  bool                // it met another payload
+	owners  []idempotency.Owner // its own, and the one as which it asks for a lost claim again
+	life    int                 // of the key, in which its claim was granted
+	granted int                 // the attempt that the guard was told to have
 	run     *simRun
 	delayed bool // recording goes on in the background
 	// The store has taken what the run left, or has said that another has the key.
 	settled, displaced bool
+	// saw is what an operator or a resolver knows of the key, and decision its answer.
+	saw      *idempotency.RecordInfo
+	decision *simRun
 }
 
 type simRequestKey struct{}
 
 func requestOf(ctx context.Context) *simRequest { return ctx.Value(simRequestKey{}).(*simRequest) }
-
-func (q *simRequest) isNewOwner(o idempotency.Owner) bool { return !slices.Contains(q.owners, o) }
 
 func (q *simRequest) String() string { return fmt.Sprintf("c%d/%d/%d", q.client, q.op, q.try) }
 
@@ -204,7 +223,7 @@ func (w *simulation) client(id int) {
 		}
 		asked := w.now()
 		pause := 50 * time.Millisecond
-		if w.disputed { // the record is free for a while
+		if w.kind == disputed { // the record is free for a while
 			pause = w.lease / 3
 		}
 		for try := 0; ; try++ {
@@ -247,47 +266,65 @@ func (w *simulation) patience() time.Duration {
 // send makes one request and reports whether its answer is the last word.
 func (w *simulation) send(q *simRequest) bool {
 	d := w.dice(ofRequest, q.client, q.op, q.try)
-	w.mu.Lock()
-	q.process = w.processes[d.IntN(len(w.processes))]
-	w.mu.Unlock()
-	p := q.process
-	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), simRequestKey{}, q))
+	q.process = w.anyProcess(d)
+	if w.gateway != nil && d.oneIn(2) {
+		q.process = w.gateway.simProcess
+	}
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if d.oneIn(4) {
 		ctx, cancel = context.WithTimeout(ctx, d.upTo(w.lease)) // it hangs up and asks again
 		defer cancel()
 	}
+	got, ok := w.ask(ctx, q)
+	return ok && w.answered(q, got)
+}
+
+func (w *simulation) anyProcess(d simDice) *simProcess {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.processes[d.IntN(len(w.processes))]
+}
+
+// ask sends a request to its process. It reports false if there is no answer: if the process
+// dies, or if the client hangs up. At one instant, both come before an answer.
+func (w *simulation) ask(ctx context.Context, q *simRequest) (guardtest.Reply, bool) {
+	p := q.process
 	type result struct {
 		guardtest.Reply
 		err error
 	}
 	answered := make(chan result, 1)
 	go func() {
+		ctx := context.WithValue(ctx, simRequestKey{}, q)
 		got, err := p.TryAlone(ctx, guardtest.Call{Key: fmt.Sprintf("key-%d", q.key.index), Body: fmt.Sprintf(`{"amount":%d}`, q.payload)})
 		answered <- result{got, err}
 	}()
+	var r result
 	select {
-	case r := <-answered:
-		// A process that dies says so to nobody: its connections are cut. Of an answer and the
-		// end of the client's patience at one instant, the latter counts.
-		return !p.isDead() && ctx.Err() == nil && w.answered(q, r.Reply, r.err)
+	case r = <-answered:
 	case <-p.dead:
 	case <-ctx.Done():
 	}
-	return false
+	if p.isDead() || ctx.Err() != nil {
+		return guardtest.Reply{}, false
+	}
+	if r.err != nil && !errors.Is(r.err, guardtest.ErrCut) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.failf(q.key.index, "%v: %v", q, r.err)
+	}
+	return r.Reply, r.err == nil
 }
 
 // answered checks what a client was told, and reports whether it is the last word.
-func (w *simulation) answered(q *simRequest, got guardtest.Reply, err error) bool {
+func (w *simulation) answered(q *simRequest, got guardtest.Reply) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err != nil {
-		if !errors.Is(err, guardtest.ErrCut) {
-			w.failf(q.key.index, "%v: %v", q, err)
-		}
-		return false
-	}
 	w.tell(q, "is answered", 0, fmt.Sprintf("%d %s %.30s", got.Status, got.Problem.Code, got.Header.Get("X-Run")))
+	if got.Problem.Code != "" && got.Replayed() {
+		w.failf(q.key.index, "%v gets a refusal for a recorded answer: %s", q, got.Problem.Code)
+	}
 	switch got.Problem.Code {
 	case "":
 		return w.checkAnswer(q, got.Status, got.Header, got.Body)
@@ -295,22 +332,32 @@ func (w *simulation) answered(q *simRequest, got guardtest.Reply, err error) boo
 		return false
 	case problem.KeyReused:
 		w.seen[simReused]++
-		if q.payload == q.key.payload {
+		if !q.reused && q.process.world.gateway == nil {
 			w.failf(q.key.index, "%v is told that its key is another's", q)
 		}
 	case problem.OutcomeUnknown:
 		w.seen[simHeld]++
-		if w.recovery != idempotency.Hold {
+		if !w.mayHold() {
 			w.failf(q.key.index, "the key is held")
 		}
 	case problem.ResponseNotKept:
-		if c := q.key.completed; c == nil || c.conduct != runLarge {
+		if !q.key.hasLarge() {
 			w.failf(q.key.index, "%v is refused a recorded answer", q)
 		}
 	default:
 		w.failf(q.key.index, "%v gets %d %s", q, got.Status, got.Body)
 	}
 	return true
+}
+
+// mayHold reports whether there are processes that hold keys.
+func (w *simulation) mayHold() bool {
+	return slices.ContainsFunc(w.versions, func(v simVersion) bool { return v.recovery == idempotency.Hold })
+}
+
+// hasLarge reports whether an answer was recorded that may have been too large to be kept.
+func (k *simKey) hasLarge() bool {
+	return slices.ContainsFunc(k.all, func(r *simRun) bool { return r.conduct == runLarge && k.answers[r.name()] })
 }
 
 // tell adds to the story.
@@ -325,12 +372,12 @@ func (w *simulation) checkAllIsRecorded() {
 	defer w.mu.Unlock()
 	for _, k := range w.keys {
 		for _, r := range k.runs {
-			if r.outcome == idempotency.Final && !r.overtaken && !r.request.process.isDead() && k.completed != r {
+			if r.outcome == idempotency.Final && !r.overtaken && !r.request.process.isDead() && !k.answers[r.name()] {
 				w.failf(k.index, "the answer of attempt %d is never recorded", r.attempt)
 			}
 		}
 		if k.completed != nil {
-			rec, err := w.store.Get(context.Background(), k.name)
+			rec, err := w.store.Get(context.Background(), k.stored())
 			require.NoError(w.t, err)
 			require.Equal(w.t, idempotency.StateCompleted, rec.State)
 		}

@@ -1,0 +1,50 @@
+package simulation
+
+import (
+	"sync"
+
+	"example.com/idempotency"
+)
+
+// A simKind is what a world has besides crashes, pauses, outages and lost messages. Each kind
+// has a file of its own.
+type simKind string
+
+const (
+	plain       simKind = "plain"
+	disputed    simKind = "disputed"     // its runs refuse and fail, and its processes stand still
+	forgetful   simKind = "forgetful"    // the store loses records
+	failingOpen simKind = "failing open" // the store loses records, and its guards let requests pass
+	operated    simKind = "operated"     // a resolver and an operator settle what is held
+	mixed       simKind = "mixed"        // a deployment is under way
+	nested      simKind = "nested"       // each process has a guard within a guard
+	gated       simKind = "gated"        // some clients come through a gateway that has a guard
+)
+
+// simKinds has each kind as often as it is drawn.
+var simKinds = [...]simKind{
+	plain, plain, plain, disputed, disputed, forgetful, failingOpen, operated, operated, mixed, mixed, nested, gated,
+}
+
+// version is how the ith process is deployed, if the first of them are as v says.
+func (w *simulation) version(i int, v simVersion) simVersion {
+	switch {
+	case w.kind == failingOpen:
+		v.options = append(v.options, idempotency.WithFailOpen(true))
+	case w.kind == mixed && i == 1:
+		return w.otherVersion(v)
+	case w.kind == mixed:
+		v.options = w.formerOptions()
+	}
+	return v
+}
+
+// intervene starts whoever acts in a world of its kind besides clients and weather.
+func (w *simulation) intervene(actors *sync.WaitGroup) {
+	switch w.kind {
+	case forgetful, failingOpen:
+		actors.Go(w.lose)
+	case operated:
+		actors.Go(w.operate)
+	}
+}

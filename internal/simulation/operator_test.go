@@ -1,0 +1,151 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"example.com/idempotency"
+)
+
+// A simDesk is the connection of a process that can also look at records and settle them.
+type simDesk struct{ simLink }
+
+func (l *simDesk) Get(ctx context.Context, key string) (idempotency.Record, error) {
+	return l.call(ctx, &simCall{op: "get", key: key, execute: func(s *idempotency.MemoryStore, key string) (idempotency.Record, error) {
+		return s.Get(context.WithoutCancel(ctx), key)
+	}})
+}
+
+func (l *simDesk) List(context.Context, func(string, idempotency.Record) bool) error { return nil }
+
+func (l *simDesk) Resolve(ctx context.Context, key string, seen idempotency.Seen, settlement idempotency.Settlement) error {
+	c := &simCall{op: "resolve", key: key, execute: func(s *idempotency.MemoryStore, key string) (idempotency.Record, error) {
+		return idempotency.Record{}, s.Resolve(context.WithoutCancel(ctx), key, seen, settlement)
+	}}
+	if settlement.Completion != nil {
+		c.resolution = requestOf(ctx).decision
+	}
+	_, err := l.call(ctx, c)
+	return err
+}
+
+func (l *simDesk) Forget(ctx context.Context, key string, seen idempotency.Seen) error {
+	_, err := l.call(ctx, &simCall{op: "forget", key: key, execute: func(s *idempotency.MemoryStore, key string) (idempotency.Record, error) {
+		return idempotency.Record{}, s.Forget(context.WithoutCancel(ctx), key, seen)
+	}})
+	return err
+}
+
+// operate is somebody who looks at keys, thinks, and decides. Anything may happen to a key
+// meanwhile.
+func (w *simulation) operate() {
+	const operator = 50
+	d := w.dice(ofOperator)
+	for n := range 3 + d.IntN(6) {
+		time.Sleep(d.upTo(w.lease))
+		k := w.keys[d.IntN(len(w.keys))]
+		w.mu.Lock()
+		p := w.processes[d.IntN(len(w.processes))]
+		w.mu.Unlock()
+		q := &simRequest{client: operator, op: n, key: k, process: p, calls: map[string]int{}}
+		ctx := context.WithValue(context.Background(), simRequestKey{}, q)
+		key := idempotency.Key{Scope: "acme", Value: fmt.Sprintf("key-%d", k.index)}
+		info, err := p.guard.Lookup(ctx, key)
+		if err != nil {
+			continue
+		}
+		w.mu.Lock()
+		q.saw = &info
+		w.mu.Unlock()
+		time.Sleep(d.upTo(w.lease / 2))
+		res := w.decide(q, d.oneIn(2))
+		switch held := info.State == idempotency.StateHeld; {
+		case d.oneIn(4):
+			err = p.guard.Forget(ctx, key, info.Seen())
+		case held && res.Outcome != idempotency.Unknown:
+			err = p.guard.Resolve(ctx, key, info.Seen(), res)
+		}
+		if err != nil && !errors.Is(err, idempotency.ErrChanged) && !errors.Is(err, idempotency.ErrNotFound) && p.isConnected() {
+			w.mu.Lock()
+			w.failf(k.index, "%v cannot decide: %v", q, err)
+			w.mu.Unlock()
+		}
+	}
+}
+
+// resolve is the function of WithResolver: it asks the bank.
+func (p *simProcess) resolve(ctx context.Context, rec idempotency.RecordInfo) (idempotency.Resolution, error) {
+	q := requestOf(ctx)
+	p.world.mu.Lock()
+	q.saw = &rec
+	p.world.mu.Unlock()
+	return p.world.decide(q, false), nil
+}
+
+// decide says what has become of a held key. Somebody rash takes an effect for granted.
+// Otherwise the bank is asked, and nobody knows as long as a run goes on that may have its
+// effect yet.
+func (w *simulation) decide(q *simRequest, rash bool) idempotency.Resolution {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	k := q.key
+	goesOn := false
+	for _, r := range k.all {
+		goesOn = goesOn || r.outcome == 0 && !r.request.process.isDead()
+	}
+	switch {
+	case rash, !goesOn && w.bank.has(k, k.payload):
+		r := &simRun{request: q, outcome: idempotency.Final, status: http.StatusOK}
+		r.body = r.name()
+		q.decision = r
+		return idempotency.Resolution{
+			Outcome: idempotency.Final, Status: r.status, Header: http.Header{"X-Run": {r.name()}}, Body: []byte(r.body),
+		}
+	case goesOn:
+		return idempotency.Resolution{Outcome: idempotency.Unknown}
+	default:
+		return idempotency.Resolution{Outcome: idempotency.NotExecuted}
+	}
+}
+
+// decided checks and enters a decision that the store has accepted. It applies only to what
+// was seen.
+func (w *simulation) decided(k *simKey, q *simRequest, c *simCall) {
+	released := k.state == idempotency.StateReleased && k.owner == nil
+	switch {
+	case c.op == "forget" && k.state == 0,
+		c.op == "resolve" && c.resolution != nil && k.completed == c.resolution,
+		c.op == "resolve" && c.resolution == nil && released:
+		return // it is repeated
+	}
+	state := k.state
+	if k.held(w.now()) {
+		state = idempotency.StateHeld
+	}
+	if state != q.saw.State || k.attempt != q.saw.Attempt {
+		w.failf(k.index, "%v has seen %v and %d, and decides about %v and %d", q, q.saw.State, q.saw.Attempt, state, k.attempt)
+	}
+	w.seen[simDecided]++
+	switch {
+	case c.op == "forget":
+		if state == idempotency.StateClaimed && !k.lapsed(w.now()) {
+			w.failf(k.index, "%v has a run forgotten that goes on", q)
+		}
+		k.vanish()
+	case state != idempotency.StateHeld:
+		w.failf(k.index, "%v settles a record that is %v", q, state)
+	case c.resolution != nil:
+		k.owner, k.token = nil, idempotency.Owner{}
+		c.resolution.life = k.life
+		k.all = append(k.all, c.resolution)
+		k.completes(c.resolution)
+	default:
+		k.owner, k.token, k.state = nil, idempotency.Owner{}, idempotency.StateReleased
+		for _, r := range k.runs {
+			r.cleared = true
+		}
+	}
+}
