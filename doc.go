@@ -74,8 +74,9 @@
 // holds one record for each scope and key. The fingerprint is the digest of the request that
 // the key is bound to. A claim is the right to run; an owner token holds it, under a lease.
 // A run is one execution of the handler; the attempt is its number, and the [Outcome] says
-// how it ended. The run's answer is recorded for the TTL and replayed. A held record is one
-// whose outcome is unknown; nobody may run it. What is held, or claimed under [Hold], has no
-// end of its own: it is kept until somebody resolves or forgets it, unless [WithRetention]
-// sets an end. Retention is how long any other record without an answer is kept.
+// how it ended. The run's answer is recorded for the TTL and replayed. A key is held when the
+// outcome of its run is unknown and nobody may run. A held key, and one claimed under [Hold],
+// has no end of its own: it is kept until somebody resolves or forgets it, unless
+// [WithRetention] sets an end. Retention is how long any other record without an answer is
+// kept.
 package idempotency

@@ -39,8 +39,8 @@ var (
 var ErrUnreadableHere = errors.New("idempotency: this process cannot read the record")
 
 // ErrLeaseLost is the cause ([context.Cause]) of the cancellation of a run's context
-// when the run no longer holds its claim: the store could not be reached for as long
-// as the lease lasts, or said that another run has taken over. A handler that sees it
+// when the run no longer surely holds its claim: the lease could not be renewed until a tenth
+// before its end, or the store said that another run has taken over. A handler that sees it
 // should stop before its next side effect.
 var ErrLeaseLost = errors.New("idempotency: lease lost")
 

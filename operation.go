@@ -29,7 +29,7 @@ func (o *Operation) Key() Key { return o.lease.id }
 // constraint on it in your own database stops a second effect.
 //
 // It can be logged and handed on. A key that can be guessed, such as an order number, can be
-// confirmed by whoever knows the request too, unless WithDerivation sets a secret.
+// confirmed by anyone who knows the request too, unless WithDerivation sets a secret.
 func (o *Operation) ID() string { return o.intent().id() }
 
 func (o *Operation) intent() intent {
@@ -50,8 +50,8 @@ func (o *Operation) Valid() bool { return o.lease.valid() }
 
 // SetOutcome overrides how this run is judged, whatever its status. It has no effect
 // once the handler has returned, or when the handler panics, in which case the outcome
-// is [Unknown] in any event. The last call counts; a value that is no Outcome is
-// ignored.
+// is [Unknown] in any event. The last call counts; a value that is not an Outcome
+// is ignored.
 func (o *Operation) SetOutcome(outcome Outcome) {
 	if outcome >= Final && outcome <= Unknown {
 		o.outcome.Store(uint32(outcome))

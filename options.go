@@ -176,9 +176,9 @@ func WithTTL(d time.Duration) Option {
 // and the next request runs as the first, also if the key was held: allow for the time that a
 // person needs to look at it.
 //
-// Zero is the default. What is held, or claimed under [Hold], has no end of its own: it is kept
-// until somebody resolves or forgets it, unless WithRetention sets an end. By default, other
-// records without an answer are kept for the TTL, and for at least two leases.
+// Zero is the default. A held key, and one claimed under [Hold], has no end of its own: it is
+// kept until somebody resolves or forgets it, unless WithRetention sets an end. By default,
+// other records without an answer are kept for the TTL, and for at least two leases.
 //
 // If an end is set, an [EventHoldEnding] is reported before it, when a request or a
 // [Guard.Lookup] meets the key.
@@ -188,9 +188,12 @@ func WithRetention(d time.Duration) Option {
 
 // WithLease sets how long a claim lasts unless it is renewed. The default is 30 seconds,
 // the least is 10 milliseconds and the most 24 hours. The guard renews the lease every
-// third of it, so a run of any length keeps its claim. The lease is how long a key stays
-// blocked after its process has died, and how long a run may be cut off from the store
-// before its context is cancelled with [ErrLeaseLost].
+// third of it, so a run of any length keeps its claim while the store can be reached.
+//
+// A key stays blocked for up to a lease after its process has died. A run that is cut off from
+// the store has its context cancelled with [ErrLeaseLost] after just over a half to nine
+// tenths of the lease, and may be overtaken after two thirds of it or later. Make the lease at
+// least twice as long as the longest failover of the store that runs should survive.
 func WithLease(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.lease = d })
 }
@@ -283,11 +286,14 @@ func WithMaxResponseBody(n int64) Option {
 }
 
 // WithUnrecorded names further header and trailer fields that are sent with the first answer
-// only, and neither recorded nor replayed. By default, and in any case, those are left out that
-// describe the connection or the moment, and those that give rights to the client that receives
-// them: Set-Cookie, Authorization, WWW-Authenticate, Authentication-Info and their like, and
-// token fields such as X-Auth-Token, X-Access-Token, X-Refresh-Token, X-Api-Key and
-// X-CSRF-Token. Name the fields of your own that do so. An invalid field name is an error.
+// only, and neither recorded nor replayed. An invalid field name is an error. The default is
+// none.
+//
+// Two kinds of fields are never recorded. The first describes the connection or the moment. The
+// second gives rights to the client that receives it: Set-Cookie, Authorization,
+// WWW-Authenticate, Authentication-Info and their like, and token fields such as X-Auth-Token,
+// X-Access-Token, X-Refresh-Token, X-Api-Key and X-CSRF-Token. Name the fields of your own that
+// give rights.
 func WithUnrecorded(names ...string) Option {
 	canonical := make([]string, len(names))
 	for i, name := range names {

@@ -172,7 +172,7 @@ func (g *Guard) resolvedAnswer(res Resolution, fp Fingerprint) (*response.Answer
 		a.Status = http.StatusOK
 	}
 	if a.Status < 200 || a.Status > 999 {
-		return nil, fmt.Errorf("idempotency: Resolve: %d is no status of an answer", res.Status)
+		return nil, fmt.Errorf("idempotency: Resolve: %d is not the status of an answer", res.Status)
 	}
 	if len(a.Body) > 0 && !response.BodyAllowed(a.Status) {
 		return nil, fmt.Errorf("idempotency: Resolve: an answer with status %d has no body", a.Status)

@@ -47,7 +47,7 @@ func TestGuaranteeIsStatedInTheSameWords(t *testing.T) {
 		require.Contains(t, plainWords(text), shutdown)
 	}
 
-	held := plainWords("What is held, or claimed under `Hold`, has no end of its own: it is kept until somebody " +
+	held := plainWords("A held key, and one claimed under `Hold`, has no end of its own: it is kept until somebody " +
 		"resolves or forgets it, unless `WithRetention` sets an end.")
 	for _, page := range []string{"README.md", "doc.go", "options.go", "docs/durable-runs.md", "docs/guarantees.md"} {
 		require.Contains(t, plainWords(read(t, page)), held, page)
