@@ -40,6 +40,10 @@ lint: ## Run golangci-lint; builds it first if it is not there
 openapi: ## Lint the OpenAPI documents of package policy
 	scripts/check-openapi.sh
 
+.PHONY: rules
+rules: ## Check and test the Prometheus rules with promtool
+	scripts/promtool.sh
+
 .PHONY: fmt
 fmt: ## Format all Go files
 	go tool gofumpt -w .

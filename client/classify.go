@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"time"
 
 	"example.com/idempotency/client/profile"
 )
@@ -161,6 +162,18 @@ func notTrusted(err error) bool {
 // request had been executed before, and the server has repeated the answer of that time.
 func Replayed(resp *http.Response) bool {
 	return resp != nil && guardProfile.IsReplay(resp)
+}
+
+// Expires returns when the server forgets the key of the request that a [Transport] has sent for
+// this response; ok is false if no answer has said so. From then on, the same request with the
+// same key would be a new one. The time is by the clock of this machine, and rather too early
+// than too late: it counts from when the request was sent.
+func Expires(resp *http.Response) (at time.Time, ok bool) {
+	if resp == nil || resp.Request == nil {
+		return time.Time{}, false
+	}
+	key, _ := resp.Request.Context().Value(historyContext{}).(requestKey)
+	return key.expires, !key.expires.IsZero()
 }
 
 var guardProfile = profile.Guard()

@@ -111,6 +111,8 @@ type Error struct {
 	Key string
 	// Since is when the key was made, as far as that is known.
 	Since time.Time
+	// Expires is when the server forgets the key, as far as it has said; see [Expires].
+	Expires time.Time
 	// Reason is why no further attempt was made.
 	Reason Reason
 	// Attempts are all tries, the first one first. An attempt that a circuit breaker has
@@ -148,7 +150,7 @@ func (e *Error) Error() string {
 // age is known, and if it may have been executed, that is not forgotten: a 401 does not pass
 // for the end of it, and a key that is too old is not sent.
 func (e *Error) Context(ctx context.Context) context.Context {
-	return Intent{Key: e.Key, Since: e.Since, Resumed: errors.Is(e, ErrOutcomeUnknown)}.Context(ctx)
+	return Intent{Key: e.Key, Since: e.Since, Expires: e.Expires, Resumed: errors.Is(e, ErrOutcomeUnknown)}.Context(ctx)
 }
 
 // Timeout reports whether time has run out: for the request as a whole, or for its last

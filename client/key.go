@@ -74,6 +74,9 @@ type Intent struct {
 	Key string
 	// Since is when the key was made. The zero Time stands for now.
 	Since time.Time
+	// Expires is when the server forgets the key, as far as it has said. A key that is past it
+	// is not sent. The zero Time stands for a time that is not known.
+	Expires time.Time
 	// Resumed says that the key may have been sent before. An answer that says nothing about
 	// that, such as a 401, then ends the call with [ErrOutcomeUnknown].
 	Resumed bool
@@ -120,6 +123,7 @@ type requestKey struct {
 	value   string    // empty if there is none
 	field   string    // the header field that carries it; empty if the body does
 	since   time.Time // when it was made; zero: now
+	expires time.Time // when the server forgets it, as far as it has said
 	resumed bool      // it may have been sent before
 	end     func()    // ends the call of a step; nil outside
 }
@@ -150,7 +154,7 @@ func (t *Transport) keyOf(r *http.Request, server *profile.Server) (requestKey, 
 		if _, err := keyheader.Parse(chosen.Key, false); err != nil {
 			return requestKey{}, fmt.Errorf("%w: %w", ErrKeyInvalid, err)
 		}
-		return requestKey{value: t.quoted(chosen.Key), field: field, since: chosen.Since, resumed: chosen.Resumed}, nil
+		return requestKey{value: t.quoted(chosen.Key), field: field, since: chosen.Since, expires: chosen.Expires, resumed: chosen.Resumed}, nil
 	case !slices.Contains(t.set.methods, method(r)):
 		return requestKey{}, nil
 	}
@@ -192,7 +196,7 @@ func (t *Transport) keyInBody(r *http.Request, server *profile.Server) (requestK
 			ErrKeyInvalid, server.Name, server.KeyMember)
 	}
 	if ok {
-		key.since, key.resumed = chosen.Since, chosen.Resumed
+		key.since, key.expires, key.resumed = chosen.Since, chosen.Expires, chosen.Resumed
 	}
 	return key, nil
 }
@@ -211,12 +215,12 @@ func keyField(h http.Header, field string) (values []string, ok bool) {
 type historyContext struct{}
 
 // answered returns the request of an answer. With a redirect http.Client comes back, and the
-// history of the key has to be known then.
+// history of the key has to be known then. [Expires] asks for it too.
 func (c *call) answered(resp *http.Response) *http.Request {
-	if resp.StatusCode/100 != 3 || c.key.value == "" {
+	if c.key.value == "" || resp.StatusCode/100 != 3 && c.key.expires.IsZero() {
 		return c.req
 	}
-	key := requestKey{value: c.key.value, field: c.key.field, since: c.key.since, resumed: c.doubt}
+	key := requestKey{value: c.key.value, field: c.key.field, since: c.key.since, expires: c.key.expires, resumed: c.doubt}
 	return c.req.WithContext(context.WithValue(c.req.Context(), historyContext{}, key))
 }
 

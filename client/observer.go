@@ -46,6 +46,9 @@ type Event struct {
 	Verdict Verdict
 	// Replayed says that the answer is a recorded one.
 	Replayed bool
+	// Expires is when the server forgets the key, as far as it has said by the end of the
+	// attempt; see [Expires].
+	Expires time.Time
 	// Wait is the pause before the next attempt.
 	Wait time.Duration
 	// Duration is how long the attempt, or all of the request, has taken.

@@ -145,6 +145,7 @@ func (c *call) attempt() *result {
 		r.err = errAttemptTimeout
 	}
 	c.judge(r, seen)
+	c.learnExpiry(r, start)
 	a := Attempt{Start: start, Duration: time.Since(start), Err: r.err, Verdict: r.verdict}
 	if r.resp != nil {
 		a.Status = r.resp.StatusCode
@@ -155,7 +156,7 @@ func (c *call) attempt() *result {
 	}
 	c.observe(Event{
 		Kind: EventAttempt, Status: a.Status, Err: a.Err, Verdict: a.Verdict,
-		Replayed: r.answer.replayed, Duration: a.Duration,
+		Replayed: r.answer.replayed, Duration: a.Duration, Expires: c.key.expires,
 	})
 	return r
 }
@@ -284,8 +285,19 @@ func (c *call) expired(at time.Time) bool {
 	if c.server.TTL > 0 {
 		ttl = c.server.TTL
 	}
-	age := max(at.Sub(c.key.since), at.Round(0).Sub(c.key.since))
-	return c.key.value != "" && age >= ttl
+	age := func(since time.Time) time.Duration { return max(at.Sub(since), at.Round(0).Sub(since)) }
+	return c.key.value != "" && (age(c.key.since) >= ttl || !c.key.expires.IsZero() && age(c.key.expires) >= 0)
+}
+
+// learnExpiry notes what an answer says about the life of the key. The server counts from later
+// than the start of the attempt, so the time is never too late, and the last word counts.
+func (c *call) learnExpiry(r *result, start time.Time) {
+	if r.resp == nil || c.key.value == "" {
+		return
+	}
+	if d, ok := c.server.GoodFor(r.resp); ok {
+		c.key.expires = start.Add(d)
+	}
 }
 
 // end ends the call with its last result, which is the answer unless it is an error, a
@@ -330,7 +342,7 @@ func (c *call) giveUp(reason Reason, r *result) (*http.Response, error) {
 // failure makes the error of a request with a key.
 func (c *call) failure(reason Reason, a *answer, err error) *Error {
 	e := &Error{
-		Key: c.key.value, Since: c.key.since, Reason: reason, Attempts: slices.Clone(c.attempts),
+		Key: c.key.value, Since: c.key.since, Expires: c.key.expires, Reason: reason, Attempts: slices.Clone(c.attempts),
 		Problem: a.problem, Answer: a.document, Err: err, is: errorsOf(a.meaning),
 	}
 	// A key that was used with other bytes may have been so by an earlier attempt.

@@ -13,8 +13,9 @@ import (
 // This file reports the state of a guard whenever metrics are collected.
 
 // ObserveGuard reports how busy a guard is in this process (see Guard.Stats), together with all
-// guards made from it by Guard.With. With [WithStore] it also reports what is held. Call it once
-// for each guard that New has made. Unregister the result when the guard is shut down.
+// guards made from it by Guard.With, and the TTL of its answers. With [WithStore] it also reports
+// what is held, and with [WithRoutes] the TTL of each route. Call it once for each guard that New
+// has made. Unregister the result when the guard is shut down.
 //
 // The error is that of the meter, or says that there is no guard, or that the records of the
 // store cannot be counted.
@@ -28,6 +29,13 @@ func ObserveGuard(g *idempotency.Guard, opts ...Option) (metric.Registration, er
 	w := &watch{gauges: newGauges(&f), guard: g}
 	if err := f.err(); err != nil {
 		return nil, err
+	}
+	if len(c.routes) == 0 {
+		c.routes = []*idempotency.Guard{g}
+	}
+	for _, r := range c.routes {
+		p := r.Policy()
+		w.ttls = append(w.ttls, ttl{p.TTL.Seconds(), w.made.of(labels{route: routeOf(p.Route)})})
 	}
 	if c.store != nil {
 		inspector, ok := c.store.(idempotency.Inspector)
@@ -50,12 +58,32 @@ func WithStore(s idempotency.Store) Option {
 	return optionFunc(func(c *config) { c.store = s })
 }
 
+// WithRoutes makes [ObserveGuard] report the TTL of these guards, each under the label that
+// idempotency.WithRoute gave it, instead of that of the guard itself. Give it the guards that
+// serve routes.
+func WithRoutes(guards ...*idempotency.Guard) Option {
+	return optionFunc(func(c *config) {
+		for _, g := range guards {
+			if g != nil {
+				c.routes = append(c.routes, g)
+			}
+		}
+	})
+}
+
 // A watch reports the state of one guard.
 type watch struct {
 	gauges
 	guard  *idempotency.Guard
+	ttls   []ttl
 	census *census // nil without a store
 	made   measurements
+}
+
+// A ttl is that of a route, which does not change.
+type ttl struct {
+	seconds float64
+	of      *measurement
 }
 
 func (w *watch) observe(ctx context.Context, o metric.Observer) error {
@@ -64,5 +92,8 @@ func (w *watch) observe(ctx context.Context, o metric.Observer) error {
 	o.ObserveInt64(w.waiting, int64(stats.Waiting))
 	o.ObserveInt64(w.pending, int64(stats.Pending))
 	o.ObserveInt64(w.abandoned, int64(stats.Abandoned))
+	for _, t := range w.ttls {
+		o.ObserveFloat64(w.ttl, t.seconds, t.of.observe...)
+	}
 	return w.observeRecords(ctx, o)
 }

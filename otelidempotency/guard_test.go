@@ -96,6 +96,19 @@ func TestStoreThatCannotBeCountedHasNoGauge(t *testing.T) {
 	})
 }
 
+func TestGaugesOfRoutes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, idempotency.NewMemoryStore())
+	b.watch(t)
+	require.Equal(t, map[string]int64{"": 24 * 3600}, b.values(t, "idempotency.policy.ttl"))
+
+	b = newBench(t, idempotency.NewMemoryStore())
+	charge := b.guard.With(idempotency.WithRoute("POST /charges"), idempotency.WithTTL(time.Hour))
+	payout := b.guard.With(idempotency.WithRoute("payout"), idempotency.WithTTL(72*time.Hour))
+	b.watch(t, otelidempotency.WithRoutes(charge, nil, payout))
+	require.Equal(t, map[string]int64{"http.route=/charges": 3600, "http.route=payout": 72 * 3600}, b.values(t, "idempotency.policy.ttl"))
+}
+
 func TestObserveGuardSaysWhatItCannot(t *testing.T) {
 	t.Parallel()
 	_, err := otelidempotency.ObserveGuard(nil)

@@ -103,7 +103,7 @@ func newClientCounters(f *factory) clientCounters {
 // gauges are the instruments of a guard's state.
 type gauges struct {
 	records, running, waiting, pending, abandoned metric.Int64ObservableGauge
-	expires                                       metric.Float64ObservableGauge
+	expires, ttl                                  metric.Float64ObservableGauge
 }
 
 func newGauges(f *factory) gauges {
@@ -114,10 +114,11 @@ func newGauges(f *factory) gauges {
 		pending:   f.gauge("idempotency.pending.recordings", "{run}", "Runs that have ended here and that the store could not be told about yet."),
 		abandoned: f.gauge("idempotency.store.abandoned", "{call}", "Calls of the store that have outlived their time."),
 		expires:   f.secondsGauge("idempotency.held.expires_in", "Time until the first held record is deleted unresolved."),
+		ttl:       f.secondsGauge("idempotency.policy.ttl", "How long an answer is replayed."),
 	}
 }
 
 // all are the instruments that a callback reports.
 func (g *gauges) all() []metric.Observable {
-	return []metric.Observable{g.records, g.running, g.waiting, g.pending, g.abandoned, g.expires}
+	return []metric.Observable{g.records, g.running, g.waiting, g.pending, g.abandoned, g.expires, g.ttl}
 }

@@ -28,6 +28,7 @@ type config struct {
 	tracer trace.Tracer
 	scopes func(string) string
 	store  idempotency.Store
+	routes []*idempotency.Guard
 }
 
 func newConfig(opts []Option) config {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,6 +38,9 @@ type Server struct {
 	// Echo is the response header field that repeats the key, for a server that does so on
 	// every answer of its own.
 	Echo string
+	// Expiry is the response header field in which the server says for how many seconds it
+	// remembers the key, counted from when the request was sent.
+	Expiry string
 	// RetryHint is the response header field by which the server says "true" or "false" to
 	// whether another attempt makes sense.
 	RetryHint string
@@ -117,6 +121,7 @@ func (s *Server) Validate() error {
 	field("KeyHeader", s.KeyHeader)
 	field("Replayed", s.Replayed.Name)
 	field("Echo", s.Echo)
+	field("Expiry", s.Expiry)
 	field("RetryHint", s.RetryHint)
 	if (s.KeyHeader == "") == (s.KeyMember == "") {
 		errs = append(errs, fmt.Errorf("profile %s: either KeyHeader or KeyMember must be set", s.Name))
@@ -162,6 +167,20 @@ func (s *Server) Hint(resp *http.Response) (again, ok bool) {
 	default:
 		return false, false
 	}
+}
+
+// GoodFor returns for how long the server remembers the key, counted from when the request was
+// sent; ok is false if it does not say. A value that is not a number of seconds says nothing.
+func (s *Server) GoodFor(resp *http.Response) (d time.Duration, ok bool) {
+	if s.Expiry == "" {
+		return 0, false
+	}
+	const most = 100 * 365 * 24 * 60 * 60 // more would not fit a time.Duration for long
+	seconds, err := strconv.ParseUint(strings.TrimSpace(resp.Header.Get(s.Expiry)), 10, 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		return 0, false
+	}
+	return time.Duration(min(seconds, most)) * time.Second, true
 }
 
 // Echoes reports whether an answer repeats the key as it was sent.

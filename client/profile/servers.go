@@ -48,6 +48,7 @@ func Guard() Server {
 		KeyHeader: keyField,
 		Replayed:  Field{"Idempotent-Replayed", "true"},
 		Echo:      keyField,
+		Expiry:    "Idempotency-TTL",
 		MediaType: problem.ContentType,
 	}
 	for _, m := range meanings {

@@ -1,0 +1,189 @@
+package client_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/client"
+	"example.com/idempotency/client/profile"
+)
+
+const expiryField = "Idempotency-TTL"
+
+// patient makes a transport that goes on for a day, with a try each minute.
+func patient(t testing.TB, base http.RoundTripper, opts ...client.Option) *client.Transport {
+	t.Helper()
+	return newTransport(t, base, append([]client.Option{
+		client.WithTimeout(24 * time.Hour), client.WithAttempts(100), client.WithRetryBudget(100, 100), quick,
+	}, opts...)...)
+}
+
+// A key is not sent again once the server has forgotten it, as it has said itself.
+func TestKeyIsNotSentAgainPastItsExpiry(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		told     []string // by one answer after the other
+		options  []client.Option
+		want     time.Duration // until the client gives up
+		requests int
+	}{
+		"told":                       {[]string{"150", ""}, nil, 2 * time.Minute, 3},
+		"the moment counts":          {[]string{"120", ""}, nil, time.Minute, 2},
+		"forgotten already":          {[]string{"0"}, nil, 0, 1},
+		"the last word counts":       {[]string{"600", "30", ""}, nil, time.Minute, 2},
+		"it may be a longer one":     {[]string{"90", "600", ""}, nil, 10 * time.Minute, 11},
+		"no more than the program's": {[]string{"3600"}, []client.Option{client.WithTTL(90 * time.Second)}, time.Minute, 2},
+		"not a number":               {[]string{"Sun, 22 Nov 2026 02:00:00 GMT"}, []client.Option{client.WithTTL(90 * time.Second)}, time.Minute, 2},
+		"negative":                   {[]string{"-1"}, []client.Option{client.WithTTL(90 * time.Second)}, time.Minute, 2},
+		"huge":                       {[]string{strings.Repeat("9", 30)}, []client.Option{client.WithTTL(90 * time.Second)}, time.Minute, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var answers []answer
+				for _, told := range tt.told {
+					a := refused(http.StatusConflict, "in-flight", "Retry-After", "60")
+					if told != "" {
+						a.header[expiryField] = told
+					}
+					answers = append(answers, a)
+				}
+				base := answering(answers...)
+				start := time.Now()
+				_, err := send(patient(t, base, tt.options...), post(t.Context(), place, "{}"))
+				require.ErrorIs(t, err, client.ErrKeyExpired)
+				require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+				require.Equal(t, client.ReasonTTL, failure(t, err).Reason)
+				require.Less(t, time.Since(start)-tt.want, time.Second)
+				require.Len(t, base.requests(), tt.requests)
+			})
+		})
+	}
+}
+
+// The time goes with the key: from the error to the next request, and from the answer to the
+// program.
+func TestExpiryGoesWithTheKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var seen events
+		base := answering(answer{status: 502, header: map[string]string{expiryField: "600"}})
+		transport := newTransport(t, base, quick, client.WithAttempts(1), client.WithObserver(seen.observe))
+		sent := time.Now()
+		_, err := send(transport, post(t.Context(), place, "{}"))
+		failed := failure(t, err)
+		require.Equal(t, sent.Add(10*time.Minute), failed.Expires)
+		require.Equal(t, failed.Expires, seen.of(client.EventAttempt)[0].Expires)
+
+		base.answers = []answer{{status: 201}}
+		time.Sleep(10*time.Minute - time.Second)
+		got, err := send(transport, post(failed.Context(t.Context()), place, "{}"))
+		require.NoError(t, err)
+		at, ok := client.Expires(got.resp)
+		require.True(t, ok, "what is known of the key stays known")
+		require.Equal(t, failed.Expires, at)
+		time.Sleep(time.Second)
+		_, err = send(transport, post(failed.Context(t.Context()), place, "{}"))
+		require.ErrorIs(t, err, client.ErrKeyExpired)
+		_, err = send(transport, post(client.Intent{Key: "k", Expires: time.Now()}.Context(t.Context()), place, "{}"))
+		require.ErrorIs(t, err, client.ErrKeyExpired)
+		require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
+		require.Len(t, base.requests(), 2)
+	})
+}
+
+func TestResponseTellsWhenItsKeyExpires(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		stranger := profile.Guard()
+		stranger.Expiry = "X-Good-For"
+		for _, c := range []struct {
+			header string
+			server profile.Server
+			want   bool
+		}{
+			{expiryField, profile.Guard(), true},
+			{"X-Good-For", stranger, true},
+			{expiryField, stranger, false},
+			{"Etag", profile.Guard(), false},
+		} {
+			base := answering(answer{do: func(r *http.Request) (*http.Response, error) {
+				time.Sleep(time.Second) // on the way
+				return answer{status: 201, header: map[string]string{c.header: "60"}}.response(r), nil
+			}})
+			httpClient := &http.Client{Transport: newTransport(t, base, client.WithServer(c.server, "*"))}
+			sent := time.Now()
+			resp, err := httpClient.Post(place, "application/json", strings.NewReader("{}"))
+			require.NoError(t, err)
+			resp.Body.Close()
+			at, ok := client.Expires(resp)
+			require.Equal(t, c.want, ok)
+			if ok {
+				require.Equal(t, sent.Add(time.Minute), at, "it counts from when the request was sent")
+			}
+		}
+		for _, resp := range []*http.Response{nil, {}, {Request: httptest.NewRequest(http.MethodPost, place, nil)}} {
+			_, ok := client.Expires(resp)
+			require.False(t, ok)
+		}
+	})
+}
+
+// A guard and a client: the first answer breaks off, and nobody reaches the server until it has
+// forgotten the key. The program expected a longer life of the key.
+func TestNoSecondEffectAfterAnExpiryThatTheGuardHasTold(t *testing.T) {
+	t.Parallel()
+	for _, told := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			options := []idempotency.Option{idempotency.WithTTL(time.Hour)}
+			if told {
+				options = append(options, idempotency.WithExpiryHeader(idempotency.ExpiryHeader))
+			}
+			effects := 0
+			h := newGuard(t, idempotency.NewMemoryStore(), options...).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				effects++
+				_, _ = io.WriteString(w, "charged")
+			}))
+			start := time.Now()
+			base := answering(answer{do: func(r *http.Request) (*http.Response, error) {
+				switch {
+				case time.Since(start) > 0 && time.Since(start) < 2*time.Hour:
+					time.Sleep(time.Minute)
+					return nil, &net.OpError{Op: "dial", Err: errors.New("no route")}
+				default:
+					r.Body, _ = r.GetBody() // the script has read it
+					w := httptest.NewRecorder()
+					h.ServeHTTP(w, r)
+					resp := w.Result()
+					if time.Since(start) == 0 {
+						resp.Body = io.NopCloser(io.MultiReader(strings.NewReader("cha"), broken{}))
+					}
+					return resp, nil
+				}
+			}})
+			_, err := send(patient(t, base, client.WithAttemptTimeout(time.Hour), client.WithAttempts(100), client.WithBackoff(time.Minute, 2*time.Minute)), post(t.Context(), place, "{}"))
+			if told {
+				require.ErrorIs(t, err, client.ErrKeyExpired)
+				require.Equal(t, 1, effects)
+			} else {
+				require.NoError(t, err)
+				require.Equal(t, 2, effects, "this is what the field is for")
+			}
+		})
+	}
+}
+
+// A broken reader is a connection that breaks.
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
