@@ -4,54 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 
 	"example.com/idempotency"
 	"example.com/idempotency/policy"
 )
-
-// A tree is a JSON object, as encoding/json reads it.
-type tree = map[string]any
-
-// child returns the object that is a member of another one, and makes it if it is not there.
-func child(object tree, name string) tree {
-	if object[name] == nil {
-		object[name] = tree{}
-	}
-	return object[name].(tree)
-}
-
-// add adds the members that an object does not have yet.
-func add(object tree, members any) {
-	for name, value := range members.(tree) {
-		if object[name] == nil {
-			object[name] = value
-		}
-	}
-}
-
-// describe adds a policy to one operation of an OpenAPI document.
-func describe(document tree, path, method string, p policy.Policy) {
-	var fragment tree
-	if err := json.Unmarshal(p.OpenAPI(), &fragment); err != nil {
-		log.Fatal(err)
-	}
-	for kind, components := range fragment["components"].(tree) {
-		add(child(child(document, "components"), kind), components)
-	}
-	operation := child(child(child(document, "paths"), path), method)
-	for _, response := range child(operation, "responses") { // the operation's own
-		add(child(response.(tree), "headers"), fragment["headers"])
-	}
-	more := fragment["operation"].(tree)
-	if parameters := more["parameters"].([]any); len(parameters) > 0 { // none for a key in the body
-		own, _ := operation["parameters"].([]any)
-		operation["parameters"] = append(own, parameters...)
-	}
-	add(child(operation, "responses"), more["responses"])
-}
 
 const document = `{
 	"openapi": "3.1.0",
@@ -60,27 +21,31 @@ const document = `{
 }`
 
 // A document that a tool has made is completed with the policy of each route.
-func ExamplePolicy_OpenAPI() {
+func ExamplePolicy_Describe() {
 	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithRequired(true))
 	if err != nil {
 		log.Fatal(err)
 	}
-	var api tree
-	if err := json.Unmarshal([]byte(document), &api); err != nil {
+	charges := guard.Policy()
+	described, err := charges.Describe([]byte(document), "POST /charges")
+	if err != nil {
 		log.Fatal(err)
 	}
-	describe(api, "/charges", "post", guard.Policy())
-
-	operation := api["paths"].(tree)["/charges"].(tree)["post"].(tree)
-	fmt.Println(operation["parameters"])
-	for _, status := range []string{"201", "409", "503"} {
-		fmt.Println(status, operation["responses"].(tree)[status] != nil)
+	var api struct {
+		Paths map[string]map[string]struct {
+			Parameters []map[string]string
+			Responses  map[string]json.RawMessage
+		}
 	}
+	if err := json.Unmarshal(described, &api); err != nil {
+		log.Fatal(err)
+	}
+	operation := api.Paths["/charges"]["post"]
+	fmt.Println(operation.Parameters[0]["$ref"])
+	fmt.Println(slices.Sorted(maps.Keys(operation.Responses)))
 	// Output:
-	// [map[$ref:#/components/parameters/IdempotencyKey]]
-	// 201 true
-	// 409 true
-	// 503 true
+	// #/components/parameters/IdempotencyKey
+	// [201 400 408 409 413 500 503]
 }
 
 // The policy is a page for people, and JSON for programs.

@@ -25,11 +25,13 @@ type object map[string]any
 //     "responses" by status, all of them references to the components.
 //   - "headers" belongs to each response of the operation's own.
 //
+// It has nothing that OpenAPI 3.0 does not know.
+//
 // The names of the parameter and of the responses end with the route, in characters that
 // OpenAPI allows there, so that the fragments of several routes can be merged: what else they
 // have in common is the same.
-func (p *Policy) OpenAPI() []byte {
-	d := describer{policy: p}
+func (p Policy) OpenAPI() []byte {
+	d := describer{policy: &p}
 	fragment, err := json.MarshalIndent(object{
 		"components": object{
 			"parameters": d.parameters(),
@@ -180,7 +182,7 @@ func (d describer) content(status int, refusals []Refusal) object {
 	return object{
 		"schema": object{"allOf": []object{
 			reference("schemas", problemSchema),
-			{"properties": object{"status": object{"const": status}, "code": object{"enum": codes}}},
+			{"properties": object{"status": object{"enum": []int{status}}, "code": object{"enum": codes}}},
 		}},
 		"examples": examples,
 	}

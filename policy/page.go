@@ -58,7 +58,7 @@ func renderPage(policies []Policy, problems []Refusal) []byte {
 	return w.Bytes()
 }
 
-func (p *Policy) heading() string {
+func (p Policy) heading() string {
 	if p.Route == "" {
 		return "Rules"
 	}

@@ -9,7 +9,7 @@
 //   - rule.go: the same data as sentences
 //   - handler.go: the page and its JSON form, over HTTP
 //   - page.go: the page
-//   - openapi.go: the fragment of an OpenAPI document
+//   - openapi.go, describe.go: the fragment of an OpenAPI document, and how it is added to one
 package policy
 
 import (

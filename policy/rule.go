@@ -22,7 +22,7 @@ type Rule struct {
 }
 
 // Rules returns the policy in sentences.
-func (p *Policy) Rules() []Rule {
+func (p Policy) Rules() []Rule {
 	var rules []Rule
 	add := func(id, format string, args ...any) { rules = append(rules, Rule{id, fmt.Sprintf(format, args...)}) }
 	choose := func(first bool, id, text, otherID, otherText string) {
@@ -69,7 +69,7 @@ func (p *Policy) Rules() []Rule {
 	return rules
 }
 
-func (p *Policy) keyRules(add func(id, format string, args ...any)) {
+func (p Policy) keyRules(add func(id, format string, args ...any)) {
 	switch {
 	case p.Key.Header == "":
 		add("key-elsewhere", "The key is taken from the content of the request. It has at most %d bytes.", p.Key.MaxBytes)
@@ -86,7 +86,7 @@ func (p *Policy) keyRules(add func(id, format string, args ...any)) {
 	add("echo", "Each answer to a request with a valid key repeats the field.")
 }
 
-func (p *Policy) unknownRules(add func(id, format string, args ...any)) {
+func (p Policy) unknownRules(add func(id, format string, args ...any)) {
 	switch {
 	case !p.Hold:
 		add("rerun", "If it is not known whether a request had its effect, the next one with the key runs again. The operation may rule that out for what it had begun: then a repetition is refused with %s.", problem.OutcomeUnknown)
