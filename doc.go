@@ -7,17 +7,17 @@
 //
 //  1. One run at a time. At most one handler run holds the key.
 //  2. One answer. Once a run's answer is recorded, every request with that key and that
-//     payload gets that answer or a refusal, until the record expires: its handler's status,
-//     header, body and trailers, without the fields that belong to one connection, moment or
-//     client (hop-by-hop fields, Date, Set-Cookie, authentication and token fields, those of
-//     [WithUnrecorded]). Of an answer above [WithMaxResponseBody] only the fact is recorded,
-//     and later requests are told so. A buffered answer is recorded before the client sees
-//     its first byte, unless the store does not take it in time: then the client has it
-//     first, and recording goes on.
+//     payload gets that answer or a refusal, until the record expires. The answer is the
+//     handler's status, header, body and trailers, without the fields that belong to one
+//     connection, moment or client: hop-by-hop fields, Date, Set-Cookie, authentication and
+//     token fields, and those of [WithUnrecorded]. Of an answer above [WithMaxResponseBody],
+//     or one that the store does not take, only the fact is recorded, and later requests are
+//     told so. A buffered answer is recorded before the client sees its first byte, unless
+//     the store does not take it in time: then the client has it first, and recording goes
+//     on.
 //  3. No silent second run. A handler runs again only when its previous run is known to
-//     have done nothing, or ended with no definite answer and the route's recovery
-//     policy says so; the new run knows that it is attempt 2 and which steps are
-//     already done.
+//     have done nothing, or has left no recorded answer and the route's recovery policy
+//     says so; the new run knows that it is attempt 2 and which steps are already done.
 //  4. No cross-talk. A record answers no other scope, key or payload.
 //
 // And its limit: no middleware can make an external effect exactly-once. A process that
