@@ -351,6 +351,43 @@ func TestJournalBehindALink(t *testing.T) {
 	require.Equal(t, os.ModeSymlink, info.Mode().Type(), "the link is still one")
 }
 
+// The name of the file that takes the place of a journal can be guessed. Whoever plants a link
+// there, before or in the middle, has nothing written through it.
+func TestJournalWritesThroughNoPlantedLink(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	victim := filepath.Join(dir, "victim")
+	require.NoError(t, os.WriteFile(victim, []byte("not yours"), 0o600))
+	for i := range 40 {
+		path := filepath.Join(dir, fmt.Sprint("journal", i))
+		j := open(t, path)
+		key := begin(t, j, "a").Key
+		require.NoError(t, os.Symlink(victim, path+".new"))
+		var planting sync.WaitGroup
+		stop := make(chan struct{})
+		planting.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_ = os.Symlink(victim, path+".new")
+				}
+			}
+		})
+		_, err := j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 100<<10)})
+		close(stop)
+		planting.Wait()
+		if err != nil { // the link was there again; the journal is as it was
+			require.ErrorIs(t, err, os.ErrExist)
+		}
+		require.Equal(t, key, begin(t, reopen(t, j, path), "a").Key)
+		content, err := os.ReadFile(victim)
+		require.NoError(t, err)
+		require.Equal(t, "not yours", string(content))
+	}
+}
+
 // So it is where the program has changed its directory.
 func TestJournalInARelativePlace(t *testing.T) {
 	dir := t.TempDir()
