@@ -110,10 +110,14 @@ func WithKey(ctx context.Context, key string) context.Context {
 }
 
 // WithoutKey returns a context whose requests get no key. Such a request is sent once,
-// unless its method is idempotent. A function for CheckRedirect of http.Client withholds the
-// key from another host with
+// unless its method is idempotent.
 //
-//	*r = *r.WithContext(client.WithoutKey(r.Context()))
+// A request that http.Client sends because of a redirect has the key of the first one, also at
+// another host. CheckRedirect can withhold it:
+//
+//	if req.URL.Host != via[0].URL.Host {
+//		*req = *req.WithContext(client.WithoutKey(req.Context()))
+//	}
 func WithoutKey(ctx context.Context) context.Context {
 	return context.WithValue(ctx, chosenKeyContext{}, chosenKey{none: true})
 }
@@ -126,6 +130,11 @@ type requestKey struct {
 	expires time.Time // when the server forgets it, as far as it has said
 	resumed bool      // it may have been sent before
 	end     func()    // ends the call of a step; nil outside
+
+	// given says that the caller has put the key into the header field itself.
+	given bool
+	// withheld says that the caller's CheckRedirect has taken the key away.
+	withheld bool
 }
 
 // keyOf finds or makes the key of a request.
@@ -135,21 +144,26 @@ func (t *Transport) keyOf(r *http.Request, server *profile.Server) (requestKey, 
 	}
 	field := server.KeyHeader
 	before := redirectedKey(r, field)
-	if values, ok := keyField(r.Header, field); ok {
+	values, ok := keyField(r.Header, field)
+	if before.isWithheld(r, values, ok) {
+		return requestKey{withheld: true}, nil
+	}
+	if ok {
 		if len(values) != 1 || strings.TrimSpace(values[0]) == "" {
 			return requestKey{}, fmt.Errorf("%w: the request needs one field %s with a value", ErrKeyInvalid, field)
 		}
 		if before.value == values[0] {
 			return before, nil // http.Client has copied the field
 		}
-		return requestKey{value: values[0], field: field}, nil
+		return requestKey{value: values[0], field: field, given: true}, nil
+	}
+	if before.value != "" {
+		return before, nil
 	}
 	chosen, ok := r.Context().Value(chosenKeyContext{}).(chosenKey)
 	switch {
-	case ok && chosen.none: // also by CheckRedirect, for another host
+	case ok && chosen.none:
 		return requestKey{}, nil
-	case before.value != "":
-		return before, nil
 	case ok && !isSafe(r.Method):
 		if _, err := keyheader.Parse(chosen.Key, false); err != nil {
 			return requestKey{}, fmt.Errorf("%w: %w", ErrKeyInvalid, err)
@@ -217,10 +231,12 @@ type historyContext struct{}
 // answered returns the request of an answer. With a redirect http.Client comes back, and the
 // history of the key has to be known then. [Expires] asks for it too.
 func (c *call) answered(resp *http.Response) *http.Request {
-	if c.key.value == "" || resp.StatusCode/100 != 3 && c.key.expires.IsZero() {
+	isRedirect := resp.StatusCode/100 == 3
+	if c.key.value == "" && !c.key.withheld || !isRedirect && c.key.expires.IsZero() {
 		return c.req
 	}
-	key := requestKey{value: c.key.value, field: c.key.field, since: c.key.since, expires: c.key.expires, resumed: c.doubt}
+	key := c.key
+	key.resumed, key.end = c.doubt, nil
 	return c.req.WithContext(context.WithValue(c.req.Context(), historyContext{}, key))
 }
 
@@ -237,6 +253,17 @@ func redirectedKey(r *http.Request, field string) requestKey {
 	}
 	key.field = field
 	return key
+}
+
+// isWithheld reports whether the caller's CheckRedirect does not want the key to go where a
+// redirect leads: it has put the request under WithoutKey, emptied the field, or removed one
+// that http.Client had copied from the first request.
+func (k requestKey) isWithheld(r *http.Request, values []string, present bool) bool {
+	if k.value == "" {
+		return k.withheld
+	}
+	chosen, _ := r.Context().Value(chosenKeyContext{}).(chosenKey)
+	return chosen.none || present && len(values) == 0 || k.given && !present
 }
 
 // quoted returns the value of the header field that carries a key.

@@ -72,6 +72,9 @@ func (c *call) once() (*http.Response, error) {
 	e := Event{Kind: EventAttempt, Err: err, Duration: time.Since(start)}
 	if resp != nil {
 		e.Status, e.Replayed = resp.StatusCode, c.server.IsReplay(resp)
+		if c.key.withheld {
+			resp.Request = c.answered(resp) // further on it is withheld too
+		}
 	}
 	c.attempts = make([]Attempt, 1)
 	c.observe(e)

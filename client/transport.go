@@ -79,17 +79,25 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if c.key.end != nil {
 		defer c.key.end()
 	}
+	if c.key.withheld { // http.Client may have copied it
+		removeField(c.req.Header, server.KeyHeader)
+	}
 	if c.key.field != "" && c.key.value != "" {
 		if c.req.Header == nil {
 			c.req.Header = make(http.Header)
 		}
-		maps.DeleteFunc(c.req.Header, func(name string, _ []string) bool { return strings.EqualFold(name, c.key.field) })
+		removeField(c.req.Header, c.key.field)
 		c.req.Header[http.CanonicalHeaderKey(c.key.field)] = []string{c.key.value}
 	}
 	if !c.repeatable() {
 		return c.once()
 	}
 	return c.run()
+}
+
+// removeField removes a field, however its name is spelled in the map.
+func removeField(h http.Header, field string) {
+	maps.DeleteFunc(h, func(name string, _ []string) bool { return strings.EqualFold(name, field) })
 }
 
 // CloseIdleConnections closes those of base, if it has the method, as http.Client expects.
