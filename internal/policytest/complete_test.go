@@ -85,8 +85,8 @@ var provenBy = map[string]string{
 func TestFieldsOfThePolicy(t *testing.T) {
 	t.Parallel()
 	typ := reflect.TypeFor[policy.Policy]()
-	for i := range typ.NumField() {
-		name := typ.Field(i).Name
+	for field := range typ.Fields() {
+		name := field.Name
 		by := provenBy[name]
 		require.NotEmpty(t, by, "the field %s has no proof", name)
 		if _, rule := allRules()[by]; !rule {

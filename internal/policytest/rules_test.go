@@ -181,7 +181,7 @@ func requireBinding(t *testing.T, a *api, different []guardtest.Call) {
 		begin()
 		for _, c := range different {
 			got := a.refuses(t, c, problem.KeyReused)
-			require.Equal(t, a.refusal(t, problem.KeyReused).Statuses, []int{got.Status}, "%s: %+v", name, c)
+			require.Equal(t, []int{got.Status}, a.refusal(t, problem.KeyReused).Statuses, "%s: %+v", name, c)
 		}
 	}
 	require.Equal(t, len(first), n)
