@@ -93,13 +93,15 @@ const (
 	// EventNested: a request met a second guard on the same store inside its own run, and
 	// passed through. Its settings did not apply.
 	EventNested EventKind = "nested"
-	// EventRecordingDelayed: the store stayed away when a run was to be settled. The
-	// client has its answer, and settling goes on in the background.
+	// EventRecordingDelayed: a run could not be settled while its client waited, and settling
+	// goes on in the background. If the store stayed away the client has the run's answer,
+	// unless the lease is over; if another run is in flight it was told to ask again.
 	EventRecordingDelayed EventKind = "recording-delayed"
-	// EventRecordingLost: a run could not be recorded; Err says why. If the store was away
-	// until the retention ended or the guard was shut down, or if too many runs waited for it
-	// already, the lease and the recovery policy settle the key. If the sealer failed, or the
-	// result of a [Do] could not be encoded, the key is held, because the run has happened.
+	// EventRecordingLost: a run could not be recorded; Err says why. Its effect may have
+	// happened, and its client may have the answer. If the store was away until the guard was
+	// shut down, or if too many runs waited for it already, the lease and the recovery policy
+	// decide about the key. If it was away until the retention ended, the key is free. If the
+	// sealer failed, or the result of a [Do] could not be encoded, the key is held.
 	EventRecordingLost EventKind = "recording-lost"
 	// EventNotKept: a run is recorded without its answer, because the store does not take an
 	// answer of that size, or because too many answers wait for it; Err says which. Status and

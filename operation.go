@@ -37,7 +37,7 @@ func (o *Operation) intent() intent {
 }
 
 // Attempt returns the number of this run: 1, or more if earlier runs with this key
-// ended without a definite answer. It rises with each run, and so serves as a fencing
+// left no recorded answer. It rises with each run, and so serves as a fencing
 // number.
 func (o *Operation) Attempt() int { return o.lease.record.Attempt }
 

@@ -1,6 +1,6 @@
 // Package storetest is the contract of [idempotency.Store] as tests.
 //
-// What passes [Run] is a store. To test your own, call Run with a [Harness] that says how
+// A type that passes [Run] is a store. To test your own, call Run with a [Harness] that says how
 // to make a fresh store and how to let time pass on its clock:
 //
 //	func TestMyStore(t *testing.T) {
