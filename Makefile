@@ -41,7 +41,7 @@ openapi: ## Lint the OpenAPI documents of package policy
 	scripts/check-openapi.sh
 
 .PHONY: rules
-rules: ## Check and test the Prometheus rules with promtool
+rules: ## Check the Prometheus rules and the dashboard, and test the rules, with promtool
 	scripts/promtool.sh
 
 .PHONY: fmt

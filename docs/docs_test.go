@@ -79,6 +79,24 @@ func TestShutdownIsShownInOneWay(t *testing.T) {
 	require.GreaterOrEqual(t, listening, 4)
 }
 
+// The code of the runbook is compiled and run, and its log lines are those of the code.
+func TestRunbookShowsWhatWorks(t *testing.T) {
+	t.Parallel()
+	runbook, examples, events := read(t, "docs/runbook.md"), read(t, "example_runbook_test.go"), read(t, "event.go")
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(runbook, -1)
+	require.Len(t, blocks, 3)
+	for _, block := range blocks {
+		require.Contains(t, examples, block[1])
+	}
+	lines := regexp.MustCompile(`"(idempotency: [^"]+)"`).FindAllStringSubmatch(runbook, -1)
+	require.NotEmpty(t, lines)
+	for _, line := range lines {
+		if line[1] != "idempotency: " {
+			require.Contains(t, events, line[0])
+		}
+	}
+}
+
 // Every test and benchmark that a page names exists.
 func TestNamedTestsExist(t *testing.T) {
 	t.Parallel()

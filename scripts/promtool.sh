@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Checks the Prometheus rules and runs their tests with promtool. It uses the promtool of the
-# PATH. Otherwise it takes the one of Debian's package prometheus, without installing the
-# package, which would start a server, and keeps it in the user's cache.
+# Checks the Prometheus rules and the queries of the Grafana dashboard with promtool, and runs
+# the tests of the rules. It uses the promtool of the PATH. Otherwise it takes the one of
+# Debian's package prometheus and keeps it in the user's cache. It does not install the package,
+# which would start a server.
 #   promtool.sh            checks and tests
 #   promtool.sh install    only makes sure that promtool is there
 set -euo pipefail
@@ -44,3 +45,13 @@ fi
 cd otelidempotency/prometheus
 "$promtool" check rules rules.yml
 "$promtool" test rules rules_test.yml
+
+# promtool reads queries only as rules. The variables of Grafana get values.
+queries=$(mktemp --suffix=.yml)
+trap 'rm -f "$queries"' EXIT
+# shellcheck disable=SC2016 # the variables are Grafana's
+sed -nE 's/^ *"expr": "(.*)",?$/\1/p' ../grafana/dashboard.json |
+	sed -E 's/\\"/"/g; s/\$__[a-z_]+/5m/g; s/\$[a-z]+/.*/g' |
+	awk 'BEGIN { print "groups:\n- name: dashboard\n  rules:" }
+		{ printf "  - record: panel:%d\n    expr: |-\n      %s\n", NR, $0 }' >"$queries"
+"$promtool" check rules "$queries"

@@ -1,0 +1,60 @@
+// Package clientgolang exports what a guard does with client_golang alone, under the names that
+// module otelidempotency has in Prometheus. Copy it: the alerts and the dashboard work with it.
+package clientgolang
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"example.com/idempotency"
+)
+
+// Observe returns the option of a guard that counts its events.
+func Observe(reg prometheus.Registerer) idempotency.Option {
+	make := promauto.With(reg)
+	counter := func(name string, labels ...string) *prometheus.CounterVec {
+		return make.NewCounterVec(prometheus.CounterOpts{Name: name}, labels)
+	}
+	requests := counter("idempotency_requests_total", "http_route", "http_request_method", "idempotency_result")
+	incidents := counter("idempotency_incidents_total", "idempotency_incident")
+	storeErrors := counter("idempotency_store_errors_total", "idempotency_operation")
+	runs := make.NewHistogramVec(prometheus.HistogramOpts{Name: "idempotency_run_duration_seconds"},
+		[]string{"http_route", "idempotency_outcome", "idempotency_rerun"})
+	ages := make.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "idempotency_replay_age_seconds", Buckets: []float64{1, 60, 3600, 6 * 3600, 12 * 3600, 24 * 3600, 7 * 24 * 3600},
+	}, []string{"http_route"})
+	for _, kind := range idempotency.Incidents() {
+		incidents.WithLabelValues(string(kind)) // an increase from nothing would not be seen
+	}
+	return idempotency.WithObserver(func(_ context.Context, e idempotency.Event) {
+		if e.Kind.Incident() {
+			incidents.WithLabelValues(string(e.Kind)).Inc()
+		}
+		switch result := string(e.Kind); e.Kind {
+		case idempotency.EventStoreError:
+			storeErrors.WithLabelValues(e.Op).Inc()
+		case idempotency.EventRefused:
+			result = string(e.Code)
+			fallthrough
+		case idempotency.EventRun, idempotency.EventReplay, idempotency.EventBypassed, idempotency.EventFailOpen, idempotency.EventNested:
+			requests.WithLabelValues(e.Route, e.Method, result).Inc()
+		}
+		switch e.Kind {
+		case idempotency.EventRun:
+			runs.WithLabelValues(e.Route, e.Outcome.String(), strconv.FormatBool(e.Attempt > 1)).Observe(e.Duration.Seconds())
+		case idempotency.EventReplay:
+			ages.WithLabelValues(e.Route).Observe(e.Age.Seconds())
+		}
+	})
+}
+
+// Watch exports what waits for the store in this process.
+func Watch(reg prometheus.Registerer, g *idempotency.Guard) {
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{Name: "idempotency_pending_recordings"},
+		func() float64 { return float64(g.Stats().Pending) })
+	promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{Name: "idempotency_policy_ttl_seconds"}, []string{"http_route"}).
+		WithLabelValues(g.Policy().Route).Set(g.Policy().TTL.Seconds())
+}
