@@ -261,8 +261,11 @@ func WithKeyFunc(f KeyFunc) Option {
 // WithFingerprint sets which parts of a request its key is bound to. The default is
 // [RawFingerprint]; a nil function is an error. A record is compared with the function
 // that made it if that is f, one of the former functions, RawFingerprint or
-// [JSONFingerprint]. When a deployment changes the function, pass the previous one as
-// former for as long as its records live, so that retries do not become mismatches.
+// [JSONFingerprint].
+//
+// To change the function without turning retries into mismatches, deploy
+// WithFingerprint(old, new) everywhere, then WithFingerprint(new, old), and drop the old one
+// when its records have expired.
 func WithFingerprint(f FingerprintFunc, former ...FingerprintFunc) Option {
 	former = append([]FingerprintFunc(nil), former...)
 	return optionFunc(func(s *settings) { s.fingerprint, s.formerFingerprints = f, former })
