@@ -33,8 +33,11 @@ type RecordInfo struct {
 	// or held. TTL is how much longer it is kept. It is [Forever] for a record that is kept
 	// until somebody resolves or forgets it.
 	Age, TTL time.Duration
-	// Status of the recorded answer, or 0 if there is none.
+	// Status of the recorded answer, or 0 if there is none or it is the result of [Do]. A
+	// sealer does not protect it, except where [WithAuthorizeReplay] is asked about a replay.
 	Status int
+	// Size of the recorded answer in bytes, as it is stored.
+	Size int64
 	// Steps are the sorted names of the steps that are recorded, and of those that were
 	// begun under [AtMostOnce] and may have happened. They are not known during a replay.
 	Steps []string
@@ -46,7 +49,7 @@ func (s *settings) recordInfo(k Key, rec Record) RecordInfo {
 	i := s.intent(k, rec.Fingerprint)
 	return RecordInfo{
 		Key: k, ID: i.id(), State: rec.State, Attempt: rec.Attempt,
-		Lease: rec.Lease, Age: rec.Age, TTL: rec.TTL,
+		Lease: rec.Lease, Age: rec.Age, TTL: rec.TTL, Status: rec.Status, Size: rec.Size,
 		Steps: s.stepNames(k, rec), intent: i,
 	}
 }
@@ -72,7 +75,8 @@ func (i RecordInfo) Seen() Seen { return Seen{Attempt: i.Attempt, State: i.State
 // which to ask a downstream service what happened.
 func (i RecordInfo) DeriveKey(purpose string) string { return i.intent.deriveKey(purpose) }
 
-// Lookup returns what is known of a key. It changes nothing. Of a record that cannot be read
+// Lookup returns what is known of a key. It changes nothing, and does not read the recorded
+// answer, which may be large or in the seal of another process. Of a record that cannot be read
 // nothing is known but that: its state is [StateCorrupt], and the error is [ErrCorrupt].
 //
 // Errors: [ErrNotFound], [ErrCorrupt], [ErrNoInspector], and those of the store. A record in a
@@ -88,15 +92,7 @@ func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
 	}
 	a := access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx}
 	g.core.reportHoldEnding(a.key, rec, a.observe)
-	info := g.set.recordInfo(k, rec)
-	if rec.State == StateCompleted {
-		a, err := g.set.unseal(rec.Answer, k.storeKey(), rec.Fingerprint, nil)
-		if err != nil {
-			return info, err
-		}
-		info.Status = a.Status
-	}
-	return info, nil
+	return g.set.recordInfo(k, rec), nil
 }
 
 // inspect returns the store in which an operator looks at a key.
@@ -108,14 +104,21 @@ func (g *Guard) inspect(k Key) (Inspector, error) {
 	return inspector, k.check()
 }
 
-// get reads a record.
+// get reads a record without its answer.
 func (g *Guard) get(ctx context.Context, k Key) (Inspector, Record, error) {
+	return g.read(ctx, k, storeTimeout, Inspector.Get)
+}
+
+// read reads a record with one of the methods for that.
+func (g *Guard) read(
+	ctx context.Context, k Key, timeout time.Duration, method func(Inspector, context.Context, string) (Record, error),
+) (Inspector, Record, error) {
 	inspector, err := g.inspect(k)
 	if err != nil {
 		return nil, Record{}, err
 	}
-	rec, err := bounded(ctx, g.core, storeTimeout+sizeTime(g.set.maxResponseLen), func(ctx context.Context) (Record, error) {
-		return inspector.Get(ctx, k.storeKey())
+	rec, err := bounded(ctx, g.core, timeout, func(ctx context.Context) (Record, error) {
+		return method(inspector, ctx, k.storeKey())
 	})
 	return inspector, rec, err
 }

@@ -144,6 +144,14 @@ func (s *faultInspector) Get(ctx context.Context, key string) (rec idempotency.R
 	return rec, err
 }
 
+func (s *faultInspector) GetAnswer(ctx context.Context, key string) (rec idempotency.Record, err error) {
+	err = s.Call(ctx, "get-answer", func(idempotency.Store) error {
+		rec, err = s.inspected.GetAnswer(ctx, key)
+		return err
+	})
+	return rec, err
+}
+
 func (s *faultInspector) List(ctx context.Context, visit func(string, idempotency.Record) bool) error {
 	return s.inspected.List(ctx, visit)
 }

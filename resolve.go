@@ -99,7 +99,7 @@ func (g *Guard) Resolve(ctx context.Context, k Key, seen Seen, res Resolution) e
 	}
 	var s Settlement
 	if res.Outcome == Final {
-		s.Completion, err = g.resolvedCompletion(res, k, rec)
+		s.Completion, err = g.resolvedCompletion(ctx, res, k, rec)
 	} else {
 		s.Undone, err = g.begunSteps(k, rec)
 	}
@@ -137,23 +137,28 @@ func (g *Guard) begunSteps(k Key, rec Record) (map[string][]byte, error) {
 }
 
 // resolvedCompletion is what a Final resolution records.
-func (g *Guard) resolvedCompletion(res Resolution, k Key, rec Record) (*Completion, error) {
+func (g *Guard) resolvedCompletion(ctx context.Context, res Resolution, k Key, rec Record) (*Completion, error) {
 	a, err := g.resolvedAnswer(res, rec.Fingerprint)
 	if err != nil {
 		return nil, err
 	}
-	sealed, err := g.sealAgain(a, k.storeKey(), rec)
+	sealed, err := g.sealAgain(ctx, a, k, rec)
 	if err != nil {
 		return nil, err
 	}
-	return &Completion{Answer: sealed, TTL: g.set.ttl}, nil
+	return &Completion{Answer: sealed, Status: toldStatus(a, rec.Fingerprint), TTL: g.set.ttl}, nil
 }
 
 // sealAgain returns the stored form of an answer, and the one that is recorded already if
 // it is that of the same answer: a store tells a call that is repeated by its bytes, and
 // a sealer makes others each time.
-func (g *Guard) sealAgain(a *response.Answer, key string, rec Record) ([]byte, error) {
-	if rec.State == StateCompleted {
+func (g *Guard) sealAgain(ctx context.Context, a *response.Answer, k Key, rec Record) ([]byte, error) {
+	key := k.storeKey()
+	if rec.State == StateCompleted && g.set.sealer != nil {
+		_, rec, err := g.read(ctx, k, storeTimeout+sizeTime(rec.Size), Inspector.GetAnswer)
+		if err != nil {
+			return nil, err
+		}
 		recorded, err := g.set.unseal(rec.Answer, key, rec.Fingerprint, nil)
 		if err == nil && bytes.Equal(recorded.Encode(key, rec.Fingerprint), a.Encode(key, rec.Fingerprint)) {
 			return rec.Answer, nil

@@ -111,7 +111,7 @@ func (u *run) final(t task) verdict {
 		u.lease.observe(Event{Kind: EventRecordingLost, Err: err})
 		return u.unknown()
 	}
-	return verdict{outcome: Final, answer: stored, refusal: t.refused()}
+	return verdict{outcome: Final, answer: stored, status: toldStatus(a, u.lease.claim.Fingerprint), refusal: t.refused()}
 }
 
 // unknown is the verdict for a run of unknown outcome.

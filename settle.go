@@ -15,6 +15,7 @@ type verdict struct {
 	outcome Outcome
 	hold    bool   // for an Unknown outcome: Hold rather than Release
 	answer  []byte // for a Final outcome: the answer in its stored form
+	status  int    // for a Final outcome: what is told of the answer without reading it
 	refusal bool   // for a Final outcome: the answer says that nothing was done
 }
 
@@ -204,7 +205,7 @@ func (s *settlement) reportOvertaken() {
 	s.reported = true
 	e := Event{Kind: EventOvertaken, Outcome: s.verdict.outcome}
 	if a, err := s.answer(); err == nil {
-		e.Status = eventStatus(&a, s.lease.claim.Fingerprint)
+		e.Status = s.verdict.status
 		sum := sha256.Sum256(a.Body)
 		e.Digest = hex.EncodeToString(sum[:])
 	}
@@ -221,8 +222,9 @@ func (s *settlement) answer() (response.Answer, error) {
 	return s.lease.set.unseal(s.verdict.answer, s.lease.key, s.lease.claim.Fingerprint, nil)
 }
 
-// eventStatus is the status of an answer in an event. The result of a function has none.
-func eventStatus(a *response.Answer, fp Fingerprint) int {
+// toldStatus is the status of an answer in events and lookups. The result of a function has
+// none.
+func toldStatus(a *response.Answer, fp Fingerprint) int {
 	if fp[0] == digest.VersionJob {
 		return 0
 	}
@@ -233,7 +235,7 @@ func eventStatus(a *response.Answer, fp Fingerprint) int {
 func (s *settlement) conclude(timeout time.Duration) error {
 	switch {
 	case s.verdict.outcome == Final:
-		err := s.lease.complete(s.owner, s.verdict.answer, timeout)
+		err := s.lease.complete(s.owner, s.verdict.answer, s.verdict.status, timeout)
 		if !errors.Is(err, ErrNotOwner) {
 			s.unrecorded = err
 		}
@@ -353,7 +355,7 @@ func (s *settlement) shrink(cause error) {
 		return // an unknown outcome, or a sealer that fails: there is nothing to give up
 	}
 	e := Event{
-		Kind: EventNotKept, Status: eventStatus(&a, s.lease.claim.Fingerprint), Size: int64(len(a.Body)), Err: cause,
+		Kind: EventNotKept, Status: s.verdict.status, Size: int64(len(a.Body)), Err: cause,
 	}
 	a = a.Brief(s.lease.set.maxResponseLen)
 	stored, err := s.lease.set.seal(&a, s.lease.key, s.lease.claim.Fingerprint)

@@ -136,6 +136,9 @@ type Completion struct {
 	// Answer is what the guard replays. A store returns it byte by byte, and must tell an
 	// empty answer from a missing one.
 	Answer []byte
+	// Status is what lookups tell of the answer: the HTTP status, at most 999, or 0 if the
+	// answer is the result of [Do]. A store keeps it beside the answer.
+	Status int
 	// TTL is how long the record is kept from now on. It is positive. A store may round
 	// it up to a millisecond.
 	TTL time.Duration
@@ -207,8 +210,12 @@ type Record struct {
 	// Age is the time since the record was last claimed, renewed, completed, released
 	// or held.
 	Age time.Duration
-	// Answer is what Complete recorded. It is set only in StateCompleted, and Claim may
-	// leave it out when the fingerprints differ.
+	// Status is that of the [Completion], and Size the length of its Answer. Both are set
+	// only in StateCompleted.
+	Status int
+	Size   int64
+	// Answer is what Complete recorded. It is set only in StateCompleted. Claim may leave it
+	// out when the fingerprints differ. Of an [Inspector], only GetAnswer returns it.
 	Answer []byte
 	// Steps are the values saved with [StepStore], by name. Get sets them, and so does
 	// a Claim whose Mine is true and whose Attempt is above 1. Steps is nil if there
@@ -286,13 +293,17 @@ type Settlement struct {
 // one run does not settle a later one, and a decision about a held record does not remove an
 // answer that was recorded meanwhile.
 type Inspector interface {
-	// Get returns the record. It changes nothing, not even a lapsed lease.
-	// Errors: [ErrNotFound], [ErrCorrupt].
+	// Get returns the record without its answer, which may be a thousand times larger than
+	// the rest and is not worth moving for a look. It changes nothing, not even a lapsed
+	// lease. Errors: [ErrNotFound], [ErrCorrupt].
 	Get(ctx context.Context, key string) (Record, error)
 
+	// GetAnswer is Get with the answer.
+	GetAnswer(ctx context.Context, key string) (Record, error)
+
 	// List calls visit for the records of the store, in no order, until visit returns
-	// false. It may miss records that come or go meanwhile, or visit them twice. It may
-	// leave out Answer and Steps, and it passes over records that cannot be read.
+	// false. It may miss records that come or go meanwhile, or visit them twice. It leaves
+	// out Answer, may leave out Steps, and passes over records that cannot be read.
 	List(ctx context.Context, visit func(key string, r Record) bool) error
 
 	// Resolve settles a held record. With a completion the record becomes completed, as

@@ -146,8 +146,8 @@ func (a *access) requestRenewal(o Owner, timeout time.Duration) error {
 	})
 }
 
-func (a *access) complete(o Owner, answer []byte, timeout time.Duration) error {
-	c := Completion{Answer: answer, TTL: a.set.ttl}
+func (a *access) complete(o Owner, answer []byte, status int, timeout time.Duration) error {
+	c := Completion{Answer: answer, Status: status, TTL: a.set.ttl}
 	if a.core.local {
 		return a.core.store.Complete(context.Background(), a.key, o, c)
 	}

@@ -215,7 +215,7 @@ func (s *MemoryStore) giveUp(ctx context.Context, key string, o Owner, state Sta
 
 // complete records the answer of a record that the caller may complete.
 func (s *MemoryStore) complete(sh *memoryShard, r *memoryRecord, key string, now int64, c Completion) {
-	r.answer = trim(c.Answer)
+	r.answer, r.status = trim(c.Answer), uint16(c.Status)
 	s.bytes.Add(int64(len(c.Answer)))
 	sh.touch(r, StateCompleted, now, c.TTL)
 	sh.watchers.Wake(key)
@@ -358,8 +358,8 @@ func (s *MemoryStore) SaveStep(ctx context.Context, key string, o Owner, name st
 	})
 }
 
-// Get implements [Inspector].
-func (s *MemoryStore) Get(ctx context.Context, key string) (Record, error) {
+// GetAnswer implements [Inspector].
+func (s *MemoryStore) GetAnswer(ctx context.Context, key string) (Record, error) {
 	if err := ctx.Err(); err != nil {
 		return Record{}, err
 	}
@@ -372,6 +372,13 @@ func (s *MemoryStore) Get(ctx context.Context, key string) (Record, error) {
 	out := r.see(now)
 	out.Steps = r.stepsByName()
 	return out, nil
+}
+
+// Get implements [Inspector].
+func (s *MemoryStore) Get(ctx context.Context, key string) (Record, error) {
+	out, err := s.GetAnswer(ctx, key)
+	out.Answer = nil
+	return out, err
 }
 
 // List implements [Inspector]. It locks a part of the store only to note which records the
@@ -399,6 +406,7 @@ func (s *MemoryStore) List(ctx context.Context, visit func(key string, r Record)
 			}
 			key, out := r.key(), r.see(now)
 			sh.mu.Unlock()
+			out.Answer = nil
 			if !visit(key, out) {
 				return nil
 			}

@@ -54,6 +54,7 @@ type memoryRecord struct {
 	retention time.Duration
 	owner     Owner
 	slot      int32    // where the record is
+	status    uint16   // of the answer
 	_         [16]byte // the rest of the third cache line
 }
 
@@ -160,6 +161,8 @@ func (r *memoryRecord) see(now int64) Record {
 		Fingerprint: r.fingerprint,
 		TTL:         time.Duration(r.expires - now),
 		Age:         time.Duration(now - r.touched),
+		Status:      int(r.status),
+		Size:        int64(len(r.answer)),
 		Answer:      r.answer,
 	}
 	if r.expires == never {

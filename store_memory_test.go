@@ -293,7 +293,7 @@ func TestMemoryStoreKeepsNoSpareRoom(t *testing.T) {
 	s := idempotency.NewMemoryStore()
 	owner := claimMemory(t, s, "key", 1)
 	require.NoError(t, s.Complete(t.Context(), "key", owner, idempotency.Completion{Answer: make([]byte, 10, 1<<20), TTL: time.Hour}))
-	r, err := s.Get(t.Context(), "key")
+	r, err := s.GetAnswer(t.Context(), "key")
 	require.NoError(t, err)
 	require.LessOrEqual(t, cap(r.Answer), 16)
 }

@@ -48,7 +48,7 @@ import (
 // # Permissions
 //
 // The account needs the records (~idem:*), the channel (&idem:settled), and the commands
-// EVAL, EVALSHA, PTTL, PEXPIRE, HGET, HMGET, HGETALL, HSET, HSETNX, HDEL, DEL, PUBLISH,
+// EVAL, EVALSHA, PTTL, PEXPIRE, HGET, HMGET, HKEYS, HGETALL, HSET, HSETNX, HDEL, DEL, PUBLISH,
 // SUBSCRIBE, UNSUBSCRIBE, MULTI and EXEC. It needs WAIT for [WithReplicas], INFO for
 // [RedisStore.Check], and SCAN for [RedisStore.List]. The client itself sends others, such
 // as HELLO and PING, and COMMAND and CLUSTER in a Cluster.

@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -64,7 +63,8 @@ func (s *RedisStore) Claim(ctx context.Context, key string, c Claim) (Record, er
 func redisRecord(r redisproto.Record) Record {
 	return Record{
 		State: State(r.State), Mine: r.Mine, Attempt: r.Attempt, Fingerprint: r.Fingerprint,
-		Lease: r.Lease, TTL: r.TTL, Age: r.Age, Answer: r.Answer, Steps: r.Steps,
+		Lease: r.Lease, TTL: r.TTL, Age: r.Age, Status: r.About.Status, Size: r.About.Size,
+		Answer: r.Answer, Steps: r.Steps,
 	}
 }
 
@@ -123,24 +123,30 @@ func (s *RedisStore) Hold(ctx context.Context, key string, o Owner) error {
 
 // Complete implements [Store].
 func (s *RedisStore) Complete(ctx context.Context, key string, o Owner, c Completion) error {
-	ttl, err := redisproto.RoundTTL(c.TTL)
+	a, err := redisAnswer(c)
 	if err != nil {
-		return redisError(err)
+		return err
 	}
 	if len(c.Answer) > redisDetach && s.replicas == 0 {
-		discarded, err := s.completeDetached(ctx, key, o, c.Answer, ttl)
+		discarded, err := s.completeDetached(ctx, key, o, a)
 		if !discarded {
 			return err
 		}
 	}
-	return s.asOwner(ctx, o, redisproto.Complete(s.prefix+key, o, s.channel, ttl, c.Answer), true)
+	return s.asOwner(ctx, o, redisproto.Complete(s.prefix+key, o, s.channel, a), true)
+}
+
+// redisAnswer returns a completion as it is recorded.
+func redisAnswer(c Completion) (redisproto.Answer, error) {
+	ttl, err := redisproto.RoundTTL(c.TTL)
+	return redisproto.Answer{Status: c.Status, Bytes: c.Answer, TTL: ttl}, redisError(err)
 }
 
 // completeDetached is Complete for a large answer, which goes past the scripts into a
 // field of its owner. It is one round trip and one atomic step. A server that is out of
 // memory discards the whole transaction, because HSETNX is the first write in it.
 func (s *RedisStore) completeDetached(
-	ctx context.Context, key string, o Owner, answer []byte, ttl time.Duration,
+	ctx context.Context, key string, o Owner, a redisproto.Answer,
 ) (discarded bool, err error) {
 	if o == (Owner{}) {
 		return false, ErrNotOwner
@@ -148,10 +154,10 @@ func (s *RedisStore) completeDetached(
 	name := s.prefix + key
 	tx := s.client.TxPipeline()
 	// HSETNX, because a repeated call must not change a completed record.
-	put := tx.HSetNX(ctx, name, redisproto.AnswerField(o), answer)
+	put := tx.HSetNX(ctx, name, redisproto.AnswerField(o), a.Bytes)
 	// The source and not the digest: if the server did not know the script, the field
 	// would stay there.
-	flip := redis.NewIntCmd(ctx, redisproto.CompleteDetached(name, o, s.channel, ttl).BySource()...)
+	flip := redis.NewIntCmd(ctx, redisproto.CompleteDetached(name, o, s.channel, a).BySource()...)
 	_ = tx.Process(ctx, flip)
 	_, err = tx.Exec(ctx)
 	if redis.IsExecAbortError(err) || redis.IsOOMError(err) {

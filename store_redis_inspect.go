@@ -16,6 +16,25 @@ import (
 
 // Get implements [Inspector].
 func (s *RedisStore) Get(ctx context.Context, key string) (Record, error) {
+	r, _, err := s.look(ctx, s.prefix+key)
+	return r, err
+}
+
+// look reads a record without its answer, and its header even if the rest cannot be read.
+func (s *RedisStore) look(ctx context.Context, name string) (r Record, header string, err error) {
+	cmd, _, err := runScript(ctx, s, redis.NewStringSliceCmd, redisproto.Get(name), false)
+	if err != nil {
+		return r, "", err
+	}
+	found, header, err := redisproto.ParseGet(cmd.Val())
+	if errors.Is(err, redisproto.ErrAbsent) {
+		return r, "", ErrNotFound
+	}
+	return redisRecord(found), header, redisError(err)
+}
+
+// GetAnswer implements [Inspector]. It goes past the scripts, which would copy the answer.
+func (s *RedisStore) GetAnswer(ctx context.Context, key string) (Record, error) {
 	ttl, fields, err := s.fields(ctx, s.prefix+key)
 	if err != nil {
 		return Record{}, err
@@ -124,11 +143,11 @@ func (s *RedisStore) Resolve(ctx context.Context, key string, seen Seen, settled
 	if c == nil { // Not durable: when a failover forgets it, the key stays held.
 		return s.update(ctx, redisproto.ResolveReleased(name, attempt, s.channel, settled.Undone), false, ErrChanged)
 	}
-	ttl, err := redisproto.RoundTTL(c.TTL)
+	a, err := redisAnswer(*c)
 	if err != nil {
-		return redisError(err)
+		return err
 	}
-	return s.update(ctx, redisproto.ResolveCompleted(name, attempt, s.channel, ttl, c.Answer), true, ErrChanged)
+	return s.update(ctx, redisproto.ResolveCompleted(name, attempt, s.channel, a), true, ErrChanged)
 }
 
 // Forget implements [Inspector].
@@ -137,18 +156,16 @@ func (s *RedisStore) Forget(ctx context.Context, key string, seen Seen) error {
 	call := redisproto.Forget(name, seen.Attempt, byte(seen.State))
 	if seen.State == StateCorrupt {
 		// The script knows only headers. Whether a record can be read is found out here.
-		ttl, fields, err := s.fields(ctx, name)
-		if err != nil || len(fields) == 0 {
-			return err
-		}
-		_, err = redisproto.ParseRecord(ttl, fields)
-		switch err := redisError(err); {
+		_, header, err := s.look(ctx, name)
+		switch {
 		case err == nil:
 			return ErrChanged
+		case errors.Is(err, ErrNotFound):
+			return nil
 		case !errors.Is(err, ErrCorrupt):
 			return err
 		}
-		call = redisproto.ForgetUnread(name, fields[redisproto.FieldHeader])
+		call = redisproto.ForgetUnread(name, header)
 	}
 	return s.update(ctx, call, false, ErrChanged)
 }

@@ -73,7 +73,7 @@ func TestRedisLargeAnswer(t *testing.T) {
 			require.Equal(t, idempotency.StateCompleted, r.State)
 			require.Equal(t, string(large), string(r.Answer))
 		}
-		r, err = s.Get(ctx, key)
+		r, err = s.GetAnswer(ctx, key)
 		require.NoError(t, err)
 		require.Equal(t, string(large), string(r.Answer))
 		require.ElementsMatch(t, []string{"m", "r:" + string(second.Owner[:])},
@@ -100,7 +100,11 @@ func TestRedisLargeAnswerAfterSmall(t *testing.T) {
 func TestRedisForeignData(t *testing.T) {
 	// header is that of a first attempt, with the fingerprint of the claim below.
 	header := func(start ...byte) string {
-		return string(start) + "\x00\x00\x00\x01" + strings.Repeat("\x01", 64-len(start)-4)
+		size := 64
+		if start[1] == 3 { // completed
+			size = 70
+		}
+		return string(start) + "\x00\x00\x00\x01" + strings.Repeat("\x01", size-len(start)-4)
 	}
 	type spoil = func(ctx context.Context, c redis.UniversalClient, name string)
 	set := func(header string) spoil {
@@ -125,6 +129,7 @@ func TestRedisForeignData(t *testing.T) {
 		"no attempt":      {set("\x01\x01\x00\x00\x00\x00\x00" + strings.Repeat("\x01", 57)), true, false},
 		"empty header":    {set(""), true, true},
 		"short header":    {set("\x01\x01"), true, true},
+		"no status":       {set(header(1, 3, 0)[:64]), true, true},
 		"long header":     {set(header(1, 1, 0) + "x"), true, true},
 		"version 0":       {set(header(0, 1, 0)), true, true},
 		"unknown state":   {set(header(1, 9, 0)), true, false},
@@ -153,9 +158,11 @@ func TestRedisForeignData(t *testing.T) {
 					_, err := s.Claim(ctx, key, c)
 					require.Error(t, err)
 					require.Equal(t, test.corrupt, errors.Is(err, idempotency.ErrCorrupt), "Claim: %v", err)
-					_, err = s.Get(ctx, key)
-					require.Error(t, err)
-					require.Equal(t, test.corrupt, errors.Is(err, idempotency.ErrCorrupt), "Get: %v", err)
+					for _, get := range []func(context.Context, string) (idempotency.Record, error){s.Get, s.GetAnswer} {
+						_, err = get(ctx, key)
+						require.Error(t, err)
+						require.Equal(t, test.corrupt, errors.Is(err, idempotency.ErrCorrupt), "Get: %v", err)
+					}
 				}
 				for what, err := range map[string]error{
 					"Complete": s.Complete(ctx, key, c.Owner, idempotency.Completion{TTL: time.Hour}),
@@ -296,7 +303,7 @@ func TestRedisResolveAgain(t *testing.T) {
 			require.ErrorIs(t, s.Resolve(ctx, held, guardtest.HeldAs(1), idempotency.Settlement{}), idempotency.ErrChanged)
 		}
 		require.ErrorIs(t, s.Complete(ctx, held, idempotency.Owner{}, idempotency.Completion{TTL: time.Hour}), idempotency.ErrNotOwner)
-		r, err := s.Get(ctx, held)
+		r, err := s.GetAnswer(ctx, held)
 		require.NoError(t, err)
 		require.Equal(t, "a", string(r.Answer))
 

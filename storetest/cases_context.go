@@ -136,6 +136,7 @@ func (e *env) calls() map[string]func(context.Context) {
 			_ = s.List(ctx, func(string, idempotency.Record) bool { return true })
 		}
 		calls["Resolve"] = func(ctx context.Context) { _ = s.Resolve(ctx, key, heldAs(1), answered("resolved")) }
+		calls["GetAnswer"] = func(ctx context.Context) { _, _ = s.GetAnswer(ctx, key) }
 		calls["Forget"] = func(ctx context.Context) { _ = s.Forget(ctx, key, heldAs(1)) }
 	}
 	return calls

@@ -1,21 +1,9 @@
 package storetest
 
-import (
-	"fmt"
-	"time"
-
-	"example.com/idempotency"
-)
+import "example.com/idempotency"
 
 func inspectorCases() []testCase {
-	return []testCase{
-		{"Get/of an absent record", getAbsent},
-		{"Get/tells what a claim tells", getTells},
-		{"Get/changes nothing", getChangesNothing},
-		{"Get/a lapsed claim that says Hold is held", getLapsedHolding},
-		{"Get/returns the steps", getSteps},
-		{"List/visits every record", listAll},
-		{"List/stops when told", listStops},
+	return append(lookupCases(), []testCase{
 		{"Resolve/with an answer completes", resolveCompletes},
 		{"Resolve/with an empty answer completes", resolveEmpty},
 		{"Resolve/without an answer releases", resolveReleases},
@@ -36,7 +24,7 @@ func inspectorCases() []testCase {
 		{"Forget/of another attempt is refused", forgetFenced},
 		{"Forget/of another state is refused", forgetUnseen},
 		{"Forget/as corrupt of what can be read is refused", forgetSound},
-	}
+	}...)
 }
 
 // inspector returns the store as an Inspector, or skips the case.
@@ -49,142 +37,12 @@ func (e *env) inspector() idempotency.Inspector {
 	return i
 }
 
-// get returns the record of the key. It fails the case if there is none.
-func (e *env) get() idempotency.Record {
-	e.t.Helper()
-	r, err := e.inspector().Get(e.ctx, key)
-	e.ok("Get", err)
-	return r
-}
-
 // held makes a record that alice has held.
 func (e *env) held() idempotency.Inspector {
 	e.t.Helper()
 	e.claimed()
 	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
 	return e.inspector()
-}
-
-func getAbsent(e *env) {
-	_, err := e.inspector().Get(e.ctx, key)
-	e.refused("Get", err, idempotency.ErrNotFound)
-	e.completed("answer")
-	e.advance(ttl + margin)
-	_, err = e.inspector().Get(e.ctx, key)
-	e.refused("Get of an expired record", err, idempotency.ErrNotFound)
-}
-
-func getTells(e *env) {
-	e.claimed()
-	e.advance(10 * time.Second)
-	r := e.get()
-	e.notMine(r, idempotency.StateClaimed, 1)
-	e.bound(r)
-	e.near("Lease", r.Lease, lease-10*time.Second)
-	e.near("TTL", r.TTL, retention-10*time.Second)
-	e.near("Age", r.Age, 10*time.Second)
-
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
-	e.notMine(e.get(), idempotency.StateReleased, 1)
-	e.mine(e.claim(key, bob), 2)
-	e.ok("Hold", e.store.Hold(e.ctx, key, bob))
-	e.notMine(e.get(), idempotency.StateHeld, 2)
-	e.ok("Complete", e.complete(bob, "answer"))
-	r = e.get()
-	e.answer(r, "answer")
-	e.bound(r)
-	e.near("TTL", r.TTL, ttl)
-}
-
-// A dashboard that looks at a record runs nothing. Looking must not take the record over,
-// hold it, or keep it alive.
-func getChangesNothing(e *env) {
-	e.claimed()
-	e.advance(lease + margin)
-	r := e.get()
-	e.notMine(r, idempotency.StateClaimed, 1)
-	if r.Lease > 0 {
-		e.t.Errorf("Lease: got %v of a lapsed claim", r.Lease)
-	}
-	e.ok("Renew", e.store.Renew(e.ctx, key, alice))
-	e.advance(lease + margin)
-	e.get()
-	e.mine(e.claim(key, bob), 2)
-	e.advance(retention - margin)
-	e.get()
-	e.advance(2 * margin)
-	e.absent()
-}
-
-func getLapsedHolding(e *env) {
-	e.claimed(holding)
-	e.notMine(e.get(), idempotency.StateClaimed, 1)
-	e.advance(lease + margin)
-	r := e.get()
-	e.notMine(r, idempotency.StateHeld, 1)
-	if r.Lease != 0 {
-		e.t.Errorf("Lease: got %v of a held record, want 0", r.Lease)
-	}
-}
-
-func getSteps(e *env) {
-	e.inspector()
-	e.claimed()
-	e.ok("SaveStep", e.save(alice, "charge", "ch_1"))
-	e.steps(e.get(), "charge", "ch_1")
-	e.ok("SaveStep", e.save(alice, "mail", "sent"))
-	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
-	e.steps(e.get(), "charge", "ch_1", "mail", "sent")
-}
-
-// Nobody resolves a record that no operator can see.
-func listAll(e *env) {
-	i := e.inspector()
-	const n = 100
-	want := make(map[string]idempotency.State)
-	for k := range n {
-		name := fmt.Sprint("key ", k)
-		key, owner := keyOf(name), ownerOf(name)
-		e.mine(e.claim(key, owner), 1)
-		switch k % 4 {
-		case 0:
-			want[key] = idempotency.StateClaimed
-		case 1:
-			want[key] = idempotency.StateReleased
-			e.ok("Release", e.store.Release(e.ctx, key, owner))
-		case 2:
-			want[key] = idempotency.StateHeld
-			e.ok("Hold", e.store.Hold(e.ctx, key, owner))
-		case 3:
-			want[key] = idempotency.StateCompleted
-			e.ok("Complete", e.store.Complete(e.ctx, key, owner, completion(name)))
-		}
-	}
-	e.ok("List", i.List(e.ctx, func(key string, r idempotency.Record) bool {
-		if r.State != want[key] || r.Attempt != 1 || r.Fingerprint != payload {
-			e.t.Errorf("List: got %s, want %v", show(r), want[key])
-		}
-		delete(want, key)
-		return true
-	}))
-	if len(want) != 0 {
-		e.t.Errorf("List missed %d of %d records", len(want), n)
-	}
-}
-
-func listStops(e *env) {
-	i := e.inspector()
-	for k := range 20 {
-		e.mine(e.claim(keyOf(fmt.Sprint(k)), alice), 1)
-	}
-	visits := 0
-	e.ok("List", i.List(e.ctx, func(string, idempotency.Record) bool {
-		visits++
-		return visits < 3
-	}))
-	if visits != 3 {
-		e.t.Errorf("List: %d visits, want 3", visits)
-	}
 }
 
 func resolveCompletes(e *env) {

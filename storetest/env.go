@@ -20,6 +20,9 @@ const (
 	retention = 10 * time.Minute
 	ttl       = time.Hour
 
+	// status is that of all answers.
+	status = 201
+
 	// margin is how much two moments may differ and still count as the same, because real
 	// time passes on a server while a case runs.
 	margin = 2 * time.Second
@@ -109,7 +112,7 @@ func (e *env) completed(answer string) {
 
 // completion is what a run with that answer gives to Complete.
 func completion(answer string) idempotency.Completion {
-	return idempotency.Completion{Answer: []byte(answer), TTL: ttl}
+	return idempotency.Completion{Answer: []byte(answer), Status: status, TTL: ttl}
 }
 
 // answered is what an operator with that answer gives to Resolve.

@@ -75,6 +75,27 @@ func (s *naiveStore) SaveStep(ctx context.Context, key string, o idempotency.Own
 
 func (s *naiveStore) Get(ctx context.Context, key string) (idempotency.Record, error) {
 	s.hang(ctx, "Get")
+	r, err := s.look(key)
+	if !s.is("Get carries the answer") {
+		r.Answer = nil
+	}
+	return r, err
+}
+
+func (s *naiveStore) GetAnswer(ctx context.Context, key string) (idempotency.Record, error) {
+	s.hang(ctx, "GetAnswer")
+	r, err := s.look(key)
+	if s.is("GetAnswer is Get") {
+		r.Answer = nil
+	}
+	if err != nil && s.is("GetAnswer of nothing is success") {
+		return r, nil
+	}
+	return r, err
+}
+
+// look reads a record with its answer.
+func (s *naiveStore) look(key string) (idempotency.Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.find(key)
@@ -94,9 +115,6 @@ func (s *naiveStore) Get(ctx context.Context, key string) (idempotency.Record, e
 	if !s.is("Get leaves out the steps") {
 		out.Steps = maps.Clone(r.Steps)
 	}
-	if s.is("Get leaves out the answer") {
-		out.Answer = nil
-	}
 	return out, nil
 }
 
@@ -111,7 +129,11 @@ func (s *naiveStore) List(ctx context.Context, visit func(string, idempotency.Re
 		if r.expired(s) {
 			continue
 		}
-		if !visit(key, s.see(r)) && !s.is("List does not stop") {
+		seen := s.see(r)
+		if !s.is("List carries the answers") {
+			seen.Answer = nil
+		}
+		if !visit(key, seen) && !s.is("List does not stop") {
 			break
 		}
 	}
@@ -161,6 +183,9 @@ func (s *naiveStore) Resolve(ctx context.Context, key string, seen idempotency.S
 	}
 	s.settle(key, r, state, kept)
 	r.Answer, r.byHand = answer, true
+	if c != nil && !s.is("Resolve forgets the status") {
+		r.Status = c.Status
+	}
 	if !s.is("Resolve leaves the owner its claim") && (c != nil || !s.is("Resolve remembers who lost the claim")) {
 		r.owner = idempotency.Owner{}
 	}

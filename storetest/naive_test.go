@@ -107,9 +107,12 @@ func (s *naiveStore) see(r *naiveRecord) idempotency.Record {
 	if s.is("in flight reports the whole lease") && out.Lease > 0 {
 		out.Lease = r.lease
 	}
-	out.Answer, out.Steps = nil, nil
+	out.Answer, out.Steps, out.Status = nil, nil, 0
 	if out.State == idempotency.StateCompleted {
-		out.Answer = r.Answer
+		out.Answer, out.Status, out.Size = r.Answer, r.Status, int64(len(r.Answer))
+	}
+	if s.is("the size is not told") {
+		out.Size = 0
 	}
 	return out
 }
@@ -361,7 +364,10 @@ func (s *naiveStore) Complete(ctx context.Context, key string, o idempotency.Own
 		ttl = max(ttl, r.retention)
 	}
 	s.settle(key, r, idempotency.StateCompleted, ttl)
-	r.Answer = answer
+	r.Answer, r.Status = answer, c.Status
+	if s.is("Complete forgets the status") {
+		r.Status = 0
+	}
 	switch {
 	case s.is("an empty answer is none") && len(answer) == 0:
 		r.State = idempotency.StateReleased

@@ -158,6 +158,16 @@ var bugs = []bug{
 			q.c.seen.Attempt = q.r.attempt
 		}
 	}},
+	{name: "a lookup returns no answer", before: func(q *question) {
+		if q.c.method == answer {
+			q.c.method = get
+		}
+	}},
+	{name: "every lookup returns the answer", before: func(q *question) {
+		if q.c.method == get {
+			q.c.method = answer
+		}
+	}},
 	{name: "Resolve leaves the undone steps", after: func(q *question, e *ending) {
 		if q.c.method == resolve {
 			e.next.steps = q.r.steps

@@ -27,6 +27,7 @@ const (
 	hold     method = "Hold"
 	saveStep method = "SaveStep"
 	get      method = "Get"
+	answer   method = "GetAnswer"
 	resolve  method = "Resolve"
 	forget   method = "Forget"
 )
@@ -55,6 +56,8 @@ type reply struct {
 	lease       time.Duration
 	ttl         time.Duration
 	age         time.Duration
+	status      int
+	size        int64
 	answer      string
 	steps       steps
 }
@@ -69,7 +72,7 @@ func perform(ctx context.Context, s store, c call) reply {
 	case renew:
 		err = s.Renew(ctx, c.key, c.owner)
 	case complete:
-		err = s.Complete(ctx, c.key, c.owner, idempotency.Completion{Answer: []byte(c.answer), TTL: c.ttl})
+		err = s.Complete(ctx, c.key, c.owner, completion(c.answer, c.ttl))
 	case release:
 		err = s.Release(ctx, c.key, c.owner)
 	case hold:
@@ -78,10 +81,13 @@ func perform(ctx context.Context, s store, c call) reply {
 		err = s.SaveStep(ctx, c.key, c.owner, stepNames[c.step], []byte(c.answer))
 	case get:
 		r, err = s.Get(ctx, c.key)
+	case answer:
+		r, err = s.GetAnswer(ctx, c.key)
 	case resolve:
 		settled := idempotency.Settlement{Undone: c.undone.byName()}
 		if c.answer != "" {
-			settled.Completion = &idempotency.Completion{Answer: []byte(c.answer), TTL: c.ttl}
+			completion := completion(c.answer, c.ttl)
+			settled.Completion = &completion
 		}
 		err = s.Resolve(ctx, c.key, c.seen, settled)
 	case forget:
@@ -89,6 +95,13 @@ func perform(ctx context.Context, s store, c call) reply {
 	}
 	return newReply(r, err)
 }
+
+// completion is what a record is completed with. The status follows from the answer.
+func completion(answer string, ttl time.Duration) idempotency.Completion {
+	return idempotency.Completion{Answer: []byte(answer), Status: statusOf(answer), TTL: ttl}
+}
+
+func statusOf(answer string) int { return 200 + len(answer)%100 }
 
 // newReply returns what the caller knows. Every error but a sentinel leaves the outcome open.
 func newReply(r idempotency.Record, err error) reply {
@@ -104,7 +117,7 @@ func newReply(r idempotency.Record, err error) reply {
 	}
 	return reply{
 		state: r.State, mine: r.Mine, attempt: r.Attempt, fingerprint: r.Fingerprint,
-		lease: r.Lease, ttl: r.TTL, age: r.Age, answer: string(r.Answer), steps: stepsOf(r.Steps),
+		lease: r.Lease, ttl: r.TTL, age: r.Age, status: r.Status, size: r.Size, answer: string(r.Answer), steps: stepsOf(r.Steps),
 	}
 }
 
@@ -142,8 +155,8 @@ func (c call) String() string {
 		s += fmt.Sprintf(", %s, %q", stepNames[c.step], c.answer)
 	case resolve:
 		s = fmt.Sprintf("Resolve(%v, %.9q, %v, %q", c.seen, c.answer, c.ttl, c.undone)
-	case get:
-		s = "Get("
+	case get, answer:
+		s = string(c.method) + "("
 	case forget:
 		s = fmt.Sprintf("Forget(%v", c.seen)
 	}

@@ -97,7 +97,7 @@ func (s setting) run(seed uint64) *history {
 var methods = []method{
 	claim, claim, claim, claim, claim, claim, claim, claim,
 	complete, complete, release, release, hold, hold, renew, renew,
-	saveStep, get, get, resolve, resolve, forget,
+	saveStep, get, answer, resolve, resolve, forget,
 }
 
 // late are the methods that succeed for an owner even when its lease has ended.

@@ -80,7 +80,7 @@ func (r record) endings(c call, lapsed bool) []ending {
 	switch c.method {
 	case claim:
 		return r.claim(c.claim, lapsed)
-	case get:
+	case get, answer:
 		if r == (record{}) {
 			return r.refuse(idempotency.ErrNotFound)
 		}
@@ -274,6 +274,12 @@ func (e ending) reply(c call, passed time.Duration, lapsed bool) reply {
 	if r.kept == never {
 		got.ttl = idempotency.Forever
 	}
+	if r.state == idempotency.StateCompleted {
+		got.status, got.size = statusOf(r.answer), int64(len(r.answer))
+	}
+	if c.method == get {
+		got.answer = ""
+	}
 	switch {
 	case r.state != idempotency.StateClaimed:
 	case lapsed && r.hold:
@@ -281,7 +287,7 @@ func (e ending) reply(c call, passed time.Duration, lapsed bool) reply {
 	case !lapsed:
 		got.lease = r.lease - passed
 	}
-	if e.mine || c.method == get {
+	if e.mine || c.method == get || c.method == answer {
 		got.steps = r.steps
 	}
 	return got

@@ -155,6 +155,8 @@ func exerciseAccount(t *testing.T, client redis.UniversalClient) error {
 	claim(waiting)
 	_, err = s.Get(ctx, key)
 	try(err)
+	_, err = s.GetAnswer(ctx, key)
+	try(err)
 	try(s.List(ctx, func(string, idempotency.Record) bool { return true }))
 	try(s.Forget(ctx, key, idempotency.Seen{Attempt: 3, State: idempotency.StateCompleted}))
 	_, err = guardtest.RedisStore(t, client, idempotency.WithReplicas(1, time.Millisecond)).Claim(ctx, guardtest.RedisKey(), guardtest.RedisClaim())

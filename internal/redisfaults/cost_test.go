@@ -36,6 +36,8 @@ func TestRedisRoundTrips(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, s.Renew(ctx, key, c.Owner))
 				require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{TTL: time.Hour}))
+				_, err = s.Get(ctx, key)
+				require.NoError(t, err)
 			}
 			// A client that discovers a server sends these, at any time.
 			ours := func() map[string]int {
@@ -104,6 +106,8 @@ func TestRedisRoundTrips(t *testing.T) {
 				func() error {
 					return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour})
 				})
+			measure("lookup", map[string]int{"evalsha": 1, "pttl": 1, "hget": 1, "hkeys": 1},
+				func() error { _, err := s.Get(ctx, key); return err })
 			measure("replay of a large answer",
 				map[string]int{"evalsha": 1, "pttl": 1, "hmget": 1, "multi": 1, "hget": 1, "exec": 1},
 				claim(key, d))

@@ -296,7 +296,7 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	}
 	replica.Resume(t)
 	require.NoError(t, patient.Resolve(ctx, key, guardtest.HeldAs(1), guardtest.Answered("by hand")))
-	r, err = other.Get(ctx, key)
+	r, err = other.GetAnswer(ctx, key)
 	require.NoError(t, err)
 	require.Equal(t, "by hand", string(r.Answer))
 
@@ -361,10 +361,11 @@ func TestRedisDeadline(t *testing.T) {
 		"large": func(ctx context.Context) error {
 			return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour})
 		},
-		"Release": func(ctx context.Context) error { return s.Release(ctx, key, c.Owner) },
-		"Hold":    func(ctx context.Context) error { return s.Hold(ctx, key, c.Owner) },
-		"Get":     func(ctx context.Context) error { _, err := s.Get(ctx, key); return err },
-		"Watch":   func(ctx context.Context) error { _, _, err := s.Watch(ctx, key); return err },
+		"Release":   func(ctx context.Context) error { return s.Release(ctx, key, c.Owner) },
+		"Hold":      func(ctx context.Context) error { return s.Hold(ctx, key, c.Owner) },
+		"Get":       func(ctx context.Context) error { _, err := s.Get(ctx, key); return err },
+		"GetAnswer": func(ctx context.Context) error { _, err := s.GetAnswer(ctx, key); return err },
+		"Watch":     func(ctx context.Context) error { _, _, err := s.Watch(ctx, key); return err },
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		begin := time.Now()
@@ -419,7 +420,7 @@ func TestRedisHookThatRefuses(t *testing.T) {
 	require.ErrorIs(t, err, guardtest.ErrDown, "the answer is read by a command of its own")
 	require.ErrorIs(t, durable.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("x"), TTL: time.Hour}), guardtest.ErrDown)
 	require.ErrorIs(t, plain.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}), guardtest.ErrDown)
-	_, err = plain.Get(ctx, key)
+	_, err = plain.GetAnswer(ctx, key)
 	require.ErrorIs(t, err, guardtest.ErrDown)
 	require.ErrorIs(t, plain.List(ctx, func(string, idempotency.Record) bool { return true }), guardtest.ErrDown)
 
@@ -429,6 +430,8 @@ func TestRedisHookThatRefuses(t *testing.T) {
 	require.ErrorIs(t, err, guardtest.ErrDown)
 	require.ErrorIs(t, plain.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("x"), TTL: time.Hour}), guardtest.ErrDown)
 	require.ErrorIs(t, plain.Renew(ctx, key, c.Owner), guardtest.ErrDown)
+	_, err = plain.Get(ctx, key)
+	require.ErrorIs(t, err, guardtest.ErrDown)
 }
 
 // A refusingHook executes nothing. Only the error of the call says so.

@@ -29,6 +29,13 @@ type Header struct {
 	Lifetime    time.Duration // what the expiry is set to, unless the record is endless
 	Fingerprint [32]byte
 	Owner       [16]byte
+	About       About // zero unless the record is completed
+}
+
+// An About is what a header tells of the answer of its record.
+type About struct {
+	Status int
+	Size   int64
 }
 
 const (
@@ -36,6 +43,8 @@ const (
 	// headerSize is also the longest value that Redis keeps in a listpack by default,
 	// so that a record without an answer is one small allocation of the server.
 	headerSize = 64
+	// aboutSize is how much longer the header of a completed record is.
+	aboutSize = 6
 
 	flagHold     = 1
 	flagDetached = 2
@@ -95,7 +104,11 @@ func RoundTTL(d time.Duration) (time.Duration, error) {
 
 // Encode returns the stored form.
 func (h *Header) Encode() []byte {
-	b := make([]byte, 0, headerSize)
+	size := headerSize
+	if h.State == Completed {
+		size += aboutSize
+	}
+	b := make([]byte, 0, size)
 	var flags byte
 	if h.Hold {
 		flags |= flagHold
@@ -114,12 +127,23 @@ func (h *Header) Encode() []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(h.Lease.Milliseconds()))
 	b = append(b, encodeLifetime(h.Lifetime)...)
 	b = append(b, h.Fingerprint[:]...)
-	return append(b, h.Owner[:]...)
+	b = append(b, h.Owner[:]...)
+	if h.State == Completed {
+		b = h.About.append(b)
+	}
+	return b
 }
 
-// encodeLifetime returns the five bytes of a lifetime in a header.
+func (a About) append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint16(b, uint16(a.Status))
+	return binary.BigEndian.AppendUint32(b, uint32(a.Size))
+}
+
+// encodeLifetime returns the five bytes of a lifetime in a header. The result has room for an
+// [About].
 func encodeLifetime(d time.Duration) []byte {
-	return binary.BigEndian.AppendUint64(nil, uint64(d.Milliseconds()))[3:]
+	b := make([]byte, 0, 8+aboutSize)
+	return binary.BigEndian.AppendUint64(b, uint64(d.Milliseconds()))[3:]
 }
 
 // parseHeader reads the stored form.
@@ -127,7 +151,11 @@ func parseHeader(s string) (Header, error) {
 	if len(s) > 0 && s[0] > headerVersion {
 		return Header{}, ErrNewer
 	}
-	if len(s) != headerSize || s[0] != headerVersion {
+	size := headerSize
+	if len(s) > 1 && s[1] == Completed {
+		size += aboutSize
+	}
+	if len(s) != size || s[0] != headerVersion {
 		return Header{}, damagef("header of %d bytes", len(s))
 	}
 	b := []byte(s)
@@ -147,6 +175,10 @@ func parseHeader(s string) (Header, error) {
 	if h.State < Claimed || h.State > Held || b[2] > flagHold|flagDetached|flagHoldEnds|flagLapsed || h.Attempt == 0 {
 		return Header{}, damagef("impossible header")
 	}
+	if h.State == Completed {
+		h.About.Status = int(binary.BigEndian.Uint16(b[64:]))
+		h.About.Size = int64(binary.BigEndian.Uint32(b[66:]))
+	}
 	return h, nil
 }
 
@@ -156,6 +188,7 @@ func (h *Header) record(ttl time.Duration) Record {
 		State:       h.State,
 		Attempt:     int(h.Attempt),
 		Fingerprint: h.Fingerprint,
+		About:       h.About,
 		TTL:         ttl,
 		// If the server's clock was set back, ttl is above the lifetime.
 		Age: max(h.expiry()-ttl, 0),

@@ -30,6 +30,14 @@ func TestRedisHeaderForm(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, h, got)
 
+	h.State, h.About = Completed, About{Status: 0x0304, Size: 0x05060708}
+	require.Equal(t, "0103"+form[4:]+"0304"+"05060708", hex.EncodeToString(h.Encode()))
+	got, err = parseHeader(string(h.Encode()))
+	require.NoError(t, err)
+	require.Equal(t, h, got)
+	_, err = parseHeader(string(h.Encode()[:64]))
+	require.ErrorAs(t, err, new(Damage), "a completed record tells status and size")
+
 	longest, err := NewClaim(Header{Owner: h.Owner, Lease: maxLease, Lifetime: maxLifetime})
 	require.NoError(t, err)
 	got, err = parseHeader(string(longest.Encode()))

@@ -16,6 +16,7 @@ type Record struct {
 	Mine        bool
 	Attempt     int
 	Fingerprint [32]byte
+	About       About
 	Lease       time.Duration
 	TTL         time.Duration
 	Age         time.Duration
@@ -56,13 +57,7 @@ func (h *Header) ParseClaim(reply []string) (r Record, detached string, err erro
 	case found.State == Completed:
 		r.Answer = []byte(reply[2])
 	case found.State == Claimed && found.Owner == h.Owner:
-		r.Mine = true
-		for i := 4; i < len(reply); i += 2 {
-			if r.Steps == nil {
-				r.Steps = make(map[string][]byte, (len(reply)-3)/2)
-			}
-			r.Steps[reply[i-1]] = []byte(reply[i])
-		}
+		r.Mine, r.Steps = true, pairs(reply[3:])
 	}
 	return r, detached, nil
 }
@@ -75,6 +70,45 @@ func parseTTL(s string) (time.Duration, error) {
 		return 0, Damage("impossible expiry")
 	}
 	return time.Duration(ms) * time.Millisecond, nil
+}
+
+// ErrAbsent says that there is no record.
+var ErrAbsent = errors.New("no record")
+
+// ParseGet reads the reply of the script that reads a record without its answer. The header is
+// returned as it is stored, also with an error.
+func ParseGet(reply []string) (r Record, header string, err error) {
+	if len(reply) == 1 && reply[0] == "-2" {
+		return r, "", ErrAbsent
+	}
+	if len(reply) < 3 {
+		return r, "", fmt.Errorf("the reply to a lookup has %d values", len(reply))
+	}
+	header = reply[1]
+	ttl, ttlErr := parseTTL(reply[0])
+	h, r, err := parse(ttl, header)
+	switch {
+	case err != nil: // first, because a newer version may have records without an expiry
+		return Record{}, header, err
+	case ttlErr != nil:
+		return Record{}, header, ttlErr
+	case h.State == Completed && reply[2] == "":
+		return Record{}, header, MissingAnswer
+	}
+	r.Steps = pairs(reply[3:])
+	return r, header, nil
+}
+
+// pairs reads the names and values of steps. They are nil if there are none.
+func pairs(reply []string) map[string][]byte {
+	if len(reply) < 2 {
+		return nil
+	}
+	steps := make(map[string][]byte, len(reply)/2)
+	for i := 1; i < len(reply); i += 2 {
+		steps[reply[i-1]] = []byte(reply[i])
+	}
+	return steps
 }
 
 // ParseRecord reads a whole record, given what is left of its expiry and all its fields.

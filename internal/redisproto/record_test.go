@@ -114,6 +114,33 @@ func TestRedisRecords(t *testing.T) {
 		_, err := ParseRecord(time.Minute, fields)
 		require.ErrorAs(t, err, new(Damage), name)
 	}
+	// The reply of a lookup tells the same, without the answer.
+	h.About = About{Status: 201, Size: 6}
+	whole = string(h.Encode())
+	r, header, err := ParseGet([]string{"60000", whole, "1", "charge", "paid"})
+	require.NoError(t, err)
+	require.Equal(t, whole, header)
+	require.Equal(t, h.About, r.About)
+	require.Equal(t, map[string][]byte{"charge": []byte("paid")}, r.Steps)
+	require.Nil(t, r.Answer)
+	for name, reply := range map[string][]string{
+		"no header": {"60000", "", "1"}, "no answer": {"60000", whole, ""}, "no expiry": {"-1", whole, "1"}, "no number": {"x", whole, "1"},
+	} {
+		_, header, err := ParseGet(reply)
+		require.ErrorAs(t, err, new(Damage), name)
+		require.Equal(t, reply[1], header, name)
+	}
+	_, _, err = ParseGet([]string{"-1", "\x02 and more", ""})
+	require.ErrorIs(t, err, ErrNewer)
+	_, _, err = ParseGet([]string{"-2"})
+	require.ErrorIs(t, err, ErrAbsent)
+	_, _, err = ParseGet(nil)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, ErrAbsent, "nothing has come, which is not the same")
+	_, _, err = ParseGet([]string{"60000", whole})
+	require.Error(t, err)
+	require.NotErrorAs(t, err, new(Damage), "the record may be sound")
+
 	_, err = ParseRecord(-1, claimed)
 	require.ErrorAs(t, err, new(Damage), "a record that never expires is not ours")
 	_, err = ParseRecord(time.Hour, map[string]string{"m": "\x02 and more"})

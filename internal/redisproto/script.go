@@ -31,6 +31,8 @@ var (
 	renewLua string
 	//go:embed lua/step.lua
 	stepLua string
+	//go:embed lua/get.lua
+	getLua string
 	//go:embed lua/resolve.lua
 	resolveLua string
 	//go:embed lua/forget.lua
@@ -40,6 +42,7 @@ var (
 	settleScript  = newScript(settleLua)
 	renewScript   = newScript(renewLua)
 	stepScript    = newScript(stepLua)
+	getScript     = newScript(getLua)
 	resolveScript = newScript(resolveLua)
 	forgetScript  = newScript(forgetLua)
 )
@@ -50,7 +53,7 @@ func Digests() map[string]string {
 	digests := make(map[string]string)
 	for name, s := range map[string]script{
 		"claim": claimScript, "settle": settleScript, "renew": renewScript,
-		"step": stepScript, "resolve": resolveScript, "forget": forgetScript,
+		"step": stepScript, "get": getScript, "resolve": resolveScript, "forget": forgetScript,
 	} {
 		digests[name], _ = s.digest.(string)
 	}
@@ -123,19 +126,32 @@ func Settle(name string, owner [16]byte, state byte, channel string) Call {
 	return newCall(&settleScript, name, owner[:], int(state), channel, "")
 }
 
-// Complete returns the call that records an answer and keeps it for ttl, which is one
-// that [RoundTTL] has returned. Refused: the owner does not hold the claim.
-func Complete(name string, owner [16]byte, channel string, ttl time.Duration, answer []byte) Call {
-	return newCall(&settleScript, name,
-		owner[:], int(Completed), channel, encodeLifetime(ttl), answer)
+// An Answer is what a record is completed with. TTL is one that [RoundTTL] has returned.
+type Answer struct {
+	Status int
+	Bytes  []byte
+	TTL    time.Duration
+}
+
+// header returns what the header of the completed record tells of the answer.
+func (a Answer) header() []byte {
+	return About{a.Status, int64(len(a.Bytes))}.append(encodeLifetime(a.TTL))
+}
+
+// Complete returns the call that records an answer and keeps it for its TTL. Refused: the
+// owner does not hold the claim.
+func Complete(name string, owner [16]byte, channel string, a Answer) Call {
+	return newCall(&settleScript, name, owner[:], int(Completed), channel, a.header(), a.Bytes)
 }
 
 // CompleteDetached is [Complete] for an answer that an HSETNX in the same transaction has
 // put into [AnswerField]. When the call is refused it takes that field away again.
-func CompleteDetached(name string, owner [16]byte, channel string, ttl time.Duration) Call {
-	return newCall(&settleScript, name,
-		owner[:], int(Completed), channel, encodeLifetime(ttl), "", "1")
+func CompleteDetached(name string, owner [16]byte, channel string, a Answer) Call {
+	return newCall(&settleScript, name, owner[:], int(Completed), channel, a.header(), "", "1")
 }
+
+// Get returns the call that reads a record without its answer. [ParseGet] reads its reply.
+func Get(name string) Call { return newCall(&getScript, name) }
 
 // ResolveReleased returns the call that makes a held record claimable and takes away the
 // steps that are undone. Refused: the record is not held, has another attempt, or one of
@@ -148,12 +164,10 @@ func ResolveReleased(name string, attempt int, channel string, undone map[string
 	return newCall(&resolveScript, name, args...)
 }
 
-// ResolveCompleted returns the call that gives a held record an answer and keeps it for
-// ttl, which is one that [RoundTTL] has returned. Refused: the record is not held or has
-// another attempt.
-func ResolveCompleted(name string, attempt int, channel string, ttl time.Duration, answer []byte) Call {
-	return newCall(&resolveScript, name,
-		attempt, int(Completed), channel, encodeLifetime(ttl), answer)
+// ResolveCompleted returns the call that gives a held record an answer and keeps it for the
+// TTL of the answer. Refused: the record is not held or has another attempt.
+func ResolveCompleted(name string, attempt int, channel string, a Answer) Call {
+	return newCall(&resolveScript, name, attempt, int(Completed), channel, a.header(), a.Bytes)
 }
 
 // Forget returns the call that removes a record. Refused: the record has another attempt or

@@ -13,7 +13,7 @@ import (
 // not know the digest is the source of that digest.
 func TestRedisCalls(t *testing.T) {
 	t.Parallel()
-	owner, ttl := [16]byte{1}, time.Minute
+	owner, answer := [16]byte{1}, Answer{201, []byte("answer"), time.Minute}
 	claim, err := NewClaim(Header{Owner: owner, Lease: time.Second, Lifetime: time.Hour})
 	require.NoError(t, err)
 	for script, calls := range map[string][]Call{
@@ -22,9 +22,10 @@ func TestRedisCalls(t *testing.T) {
 		"step":  {SaveStep("name", owner, "step", []byte("value"))},
 		"settle": {
 			Settle("name", owner, Released, "channel"), Settle("name", owner, Held, "channel"),
-			Complete("name", owner, "channel", ttl, []byte("answer")), CompleteDetached("name", owner, "channel", ttl),
+			Complete("name", owner, "channel", answer), CompleteDetached("name", owner, "channel", answer),
 		},
-		"resolve": {ResolveReleased("name", 1, "channel", nil), ResolveReleased("name", 1, "channel", map[string][]byte{"step": nil}), ResolveCompleted("name", 1, "channel", ttl, []byte("answer"))},
+		"resolve": {ResolveReleased("name", 1, "channel", nil), ResolveReleased("name", 1, "channel", map[string][]byte{"step": nil}), ResolveCompleted("name", 1, "channel", answer)},
+		"get":     {Get("name")},
 		"forget":  {Forget("name", 1, Held), ForgetUnread("name", "header")},
 	} {
 		for _, call := range calls {

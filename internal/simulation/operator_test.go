@@ -19,6 +19,12 @@ func (l *simDesk) Get(ctx context.Context, key string) (idempotency.Record, erro
 	}})
 }
 
+func (l *simDesk) GetAnswer(ctx context.Context, key string) (idempotency.Record, error) {
+	return l.call(ctx, &simCall{op: "get", key: key, execute: func(s *idempotency.MemoryStore, key string) (idempotency.Record, error) {
+		return s.GetAnswer(context.WithoutCancel(ctx), key)
+	}})
+}
+
 func (l *simDesk) List(context.Context, func(string, idempotency.Record) bool) error { return nil }
 
 func (l *simDesk) Resolve(ctx context.Context, key string, seen idempotency.Seen, settlement idempotency.Settlement) error {

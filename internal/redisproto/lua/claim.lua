@@ -19,7 +19,7 @@ local ttl = redis.call('PTTL', key)
 if ttl == -2 then
   redis.call('HSET', key, 'm', claim)
   redis.call('PEXPIRE', key, ARGV[2])
-  return {ARGV[2], claim:sub(49)}
+  return {ARGV[2], owner(claim)}
 end
 
 local rec = redis.call('HMGET', key, 'm', 'r', 'w')
@@ -52,7 +52,7 @@ local function mine(expiry, header)
   return reply
 end
 
-local state, own = m:byte(2), m:sub(49) == claim:sub(49)
+local state, own = m:byte(2), owner(m) == owner(claim)
 if state == CLAIMED then
   if own then
     -- A repeated call. It starts the lease anew, which also gives a WAIT behind the call

@@ -1,7 +1,8 @@
 -- record is the beginning of every script: the form of a record, and how to read it.
 --
 -- A record is one hash. Its fields:
---   m           the header: 64 bytes, so that Redis keeps a small record as a listpack
+--   m           the header: 64 bytes until there is an answer, so that Redis keeps a small
+--               record as a listpack
 --   w           exists while somebody waits for the record to settle
 --   r           the answer, or r:<owner> if it did not travel through a script
 --   s:<name>    the value of a step
@@ -17,6 +18,9 @@
 --   12-16  lifetime in ms: what the expiry of the hash is set to, unless the record is endless
 --   17-48  fingerprint
 --   49-64  owner
+-- and, if the record is completed, what a lookup tells of the answer:
+--   65-66  status
+--   67-70  length
 --
 -- The hash always has an expiry. The rest of the lease is computed from the rest of the
 -- lifetime, so only the server's expiry clock counts and no script asks for the time. A
@@ -40,7 +44,16 @@ end
 
 -- readable reports whether m is a header of this version.
 local function readable(m)
-  return #m == 64 and m:byte(1) == 1
+  local size = 64
+  if m:byte(2) == COMPLETED then
+    size = 70
+  end
+  return #m == size and m:byte(1) == 1
+end
+
+-- owner returns the owner of a claim or a record.
+local function owner(m)
+  return m:sub(49, 64)
 end
 
 -- unreadable returns the result of a script for any other m.

@@ -11,7 +11,7 @@ end
 if not readable(m) then
   return unreadable(m)
 end
-if m:byte(2) ~= CLAIMED or m:sub(49) ~= ARGV[1] then
+if m:byte(2) ~= CLAIMED or owner(m) ~= ARGV[1] then
   return 0
 end
 redis.call('PEXPIRE', KEYS[1], lifetime(m))

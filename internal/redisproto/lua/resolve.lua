@@ -5,7 +5,8 @@
 -- ARGV[1]   attempt
 -- ARGV[2]   new state
 -- ARGV[3]   channel on which the settled record is announced
--- ARGV[4]   new lifetime in the form of the header, or empty to start the old one anew
+-- ARGV[4]   new lifetime in the form of the header, and status and length of the answer; or
+--           empty to start the old lifetime anew
 -- ARGV[5]   answer
 -- ARGV[6…]  fields of the steps that did not happen, each followed by its value
 --
@@ -32,7 +33,7 @@ for i = 6, #ARGV, 2 do
   gone, same = gone and not value, same and value == ARGV[i + 1]
 end
 
-if m:byte(2) == state and m:sub(49) == nobody and gone and (state ~= COMPLETED or rec[3] == ARGV[5]) then
+if m:byte(2) == state and owner(m) == nobody and gone and (state ~= COMPLETED or rec[3] == ARGV[5]) then
   touch(key, ttl) -- so that a WAIT behind the call has a write to wait for
   return 1
 end
@@ -40,11 +41,11 @@ if shown(m, ttl) ~= HELD or not same then
   return 0
 end
 
-local span = ARGV[4]
+local span, about = ARGV[4]:sub(1, 5), ARGV[4]:sub(6)
 if span == '' then
   span = m:sub(12, 16)
 end
-m = m:sub(1, 1) .. string.char(state, m:byte(3) % 8) .. m:sub(4, 11) .. span .. m:sub(17, 48) .. nobody
+m = m:sub(1, 1) .. string.char(state, m:byte(3) % 8) .. m:sub(4, 11) .. span .. m:sub(17, 48) .. nobody .. about
 redis.call('PEXPIRE', key, lifetime(m))
 redis.call('HSET', key, 'm', m)
 if state == COMPLETED then

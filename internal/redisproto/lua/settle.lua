@@ -5,20 +5,21 @@
 -- ARGV[1]  owner
 -- ARGV[2]  new state
 -- ARGV[3]  channel on which the settled record is announced
--- ARGV[4]  new lifetime in the form of the header, or empty to start the old one anew
+-- ARGV[4]  new lifetime in the form of the header, and status and length of the answer; or
+--          empty to start the old lifetime anew
 -- ARGV[5]  answer
 -- ARGV[6]  1 if an HSETNX in the same MULTI has put the answer into r:<owner>
 --
 -- Returns 1 when the owner has put the record into that state, now or by an earlier
 -- call; 0 when the owner does not hold the claim; -2, -3 when m is unreadable.
-local key, owner, state, detached = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[6] == '1'
+local key, caller, state, detached = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[6] == '1'
 local rec = redis.call('HMGET', key, 'm', 'w')
 local m = rec[1]
 local result = 0
 
 if m and not readable(m) then
   result = unreadable(m)
-elseif m and m:sub(49) == owner then
+elseif m and owner(m) == caller then
   local was = m:byte(2)
   if was == state and not lapsed(m) then
     -- A repeated call. It writes, so that a WAIT behind it has a write to wait for.
@@ -26,14 +27,14 @@ elseif m and m:sub(49) == owner then
     detached = detached and m:byte(3) % 4 < 2
     result = 1
   elseif was == CLAIMED or lapsed(m) or (was == HELD and state == COMPLETED) then
-    local flags, span = m:byte(3) % 8, ARGV[4]
+    local flags, span, about = m:byte(3) % 8, ARGV[4]:sub(1, 5), ARGV[4]:sub(6)
     if span == '' then
       span = m:sub(12, 16)
     end
     if detached then
       flags = flags + 2
     end
-    m = m:sub(1, 1) .. string.char(state, flags) .. m:sub(4, 11) .. span .. m:sub(17)
+    m = m:sub(1, 1) .. string.char(state, flags) .. m:sub(4, 11) .. span .. m:sub(17, 64) .. about
     redis.call('PEXPIRE', key, lifetime(m))
     redis.call('HSET', key, 'm', m)
     if state == COMPLETED and not detached then
@@ -49,6 +50,6 @@ end
 
 -- The field of an owner that came too late must not stay.
 if detached then
-  redis.call('HDEL', key, 'r:' .. owner)
+  redis.call('HDEL', key, 'r:' .. caller)
 end
 return result

@@ -14,7 +14,7 @@ end
 if not readable(m) then
   return unreadable(m)
 end
-if m:byte(2) ~= CLAIMED or m:sub(49) ~= ARGV[1] then
+if m:byte(2) ~= CLAIMED or owner(m) ~= ARGV[1] then
   return 0
 end
 redis.call('HDEL', KEYS[1], ARGV[2])

@@ -1,0 +1,225 @@
+package storetest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"example.com/idempotency"
+)
+
+// What an operator sees of a record, and of many. The cases of what an operator does are in
+// cases_inspector.go.
+
+func lookupCases() []testCase {
+	return []testCase{
+		{"Get/of an absent record", getAbsent},
+		{"Get/tells what a claim tells", getTells},
+		{"Get/changes nothing", getChangesNothing},
+		{"Get/a lapsed claim that says Hold is held", getLapsedHolding},
+		{"Get/returns the steps", getSteps},
+		{"Get/leaves out the answer", getAnswerless},
+		{"Get/tells status and size of an answer by hand", getResolved},
+		{"GetAnswer/returns the answer", getAnswer},
+		{"GetAnswer/of an absent record", getAnswerAbsent},
+		{"List/visits every record", listAll},
+		{"List/stops when told", listStops},
+	}
+}
+
+// get returns the record of the key. It fails the case if there is none.
+func (e *env) get() idempotency.Record {
+	e.t.Helper()
+	r, err := e.inspector().Get(e.ctx, key)
+	e.ok("Get", err)
+	return r
+}
+
+// about fails the case unless the record is completed and tells what an operator wants to
+// know of the answer, but not the answer.
+func (e *env) about(r idempotency.Record, size int) {
+	e.t.Helper()
+	if r.State != idempotency.StateCompleted || r.Status != status || r.Size != int64(size) {
+		e.t.Errorf("got %s with status %d and %d bytes, want completed, %d and %d", show(r), r.Status, r.Size, status, size)
+	}
+	if r.Answer != nil {
+		e.t.Errorf("got the answer, which nobody has asked for: %d bytes", len(r.Answer))
+	}
+}
+
+func getAbsent(e *env) {
+	_, err := e.inspector().Get(e.ctx, key)
+	e.refused("Get", err, idempotency.ErrNotFound)
+	e.completed("answer")
+	e.advance(ttl + margin)
+	_, err = e.inspector().Get(e.ctx, key)
+	e.refused("Get of an expired record", err, idempotency.ErrNotFound)
+}
+
+func getTells(e *env) {
+	e.claimed()
+	e.advance(10 * time.Second)
+	r := e.get()
+	e.notMine(r, idempotency.StateClaimed, 1)
+	e.bound(r)
+	e.near("Lease", r.Lease, lease-10*time.Second)
+	e.near("TTL", r.TTL, retention-10*time.Second)
+	e.near("Age", r.Age, 10*time.Second)
+
+	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.notMine(e.get(), idempotency.StateReleased, 1)
+	e.mine(e.claim(key, bob), 2)
+	e.ok("Hold", e.store.Hold(e.ctx, key, bob))
+	e.notMine(e.get(), idempotency.StateHeld, 2)
+	e.ok("Complete", e.complete(bob, "answer"))
+	r = e.get()
+	e.about(r, len("answer"))
+	e.bound(r)
+	e.near("TTL", r.TTL, ttl)
+}
+
+// A dashboard that looks at a record runs nothing. Looking must not take the record over,
+// hold it, or keep it alive.
+func getChangesNothing(e *env) {
+	e.claimed()
+	e.advance(lease + margin)
+	r := e.get()
+	e.notMine(r, idempotency.StateClaimed, 1)
+	if r.Lease > 0 {
+		e.t.Errorf("Lease: got %v of a lapsed claim", r.Lease)
+	}
+	e.ok("Renew", e.store.Renew(e.ctx, key, alice))
+	e.advance(lease + margin)
+	e.get()
+	e.mine(e.claim(key, bob), 2)
+	e.advance(retention - margin)
+	e.get()
+	e.advance(2 * margin)
+	e.absent()
+}
+
+func getLapsedHolding(e *env) {
+	e.claimed(holding)
+	e.notMine(e.get(), idempotency.StateClaimed, 1)
+	e.advance(lease + margin)
+	r := e.get()
+	e.notMine(r, idempotency.StateHeld, 1)
+	if r.Lease != 0 {
+		e.t.Errorf("Lease: got %v of a held record, want 0", r.Lease)
+	}
+}
+
+func getSteps(e *env) {
+	e.inspector()
+	e.claimed()
+	e.ok("SaveStep", e.save(alice, "charge", "ch_1"))
+	e.steps(e.get(), "charge", "ch_1")
+	e.ok("SaveStep", e.save(alice, "mail", "sent"))
+	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
+	e.steps(e.get(), "charge", "ch_1", "mail", "sent")
+}
+
+// Nobody resolves a record that no operator can see.
+func listAll(e *env) {
+	i := e.inspector()
+	const n, answer = 100, "answer"
+	want := make(map[string]idempotency.State)
+	for k := range n {
+		name := fmt.Sprint("key ", k)
+		key, owner := keyOf(name), ownerOf(name)
+		e.mine(e.claim(key, owner), 1)
+		switch k % 4 {
+		case 0:
+			want[key] = idempotency.StateClaimed
+		case 1:
+			want[key] = idempotency.StateReleased
+			e.ok("Release", e.store.Release(e.ctx, key, owner))
+		case 2:
+			want[key] = idempotency.StateHeld
+			e.ok("Hold", e.store.Hold(e.ctx, key, owner))
+		case 3:
+			want[key] = idempotency.StateCompleted
+			e.ok("Complete", e.store.Complete(e.ctx, key, owner, completion(answer)))
+		}
+	}
+	e.ok("List", i.List(e.ctx, func(key string, r idempotency.Record) bool {
+		if r.State != want[key] || r.Attempt != 1 || r.Fingerprint != payload {
+			e.t.Errorf("List: got %s, want %v", show(r), want[key])
+		}
+		if r.State == idempotency.StateCompleted {
+			e.about(r, len(answer))
+		}
+		delete(want, key)
+		return true
+	}))
+	if len(want) != 0 {
+		e.t.Errorf("List missed %d of %d records", len(want), n)
+	}
+}
+
+func listStops(e *env) {
+	i := e.inspector()
+	for k := range 20 {
+		e.mine(e.claim(keyOf(fmt.Sprint(k)), alice), 1)
+	}
+	visits := 0
+	e.ok("List", i.List(e.ctx, func(string, idempotency.Record) bool {
+		visits++
+		return visits < 3
+	}))
+	if visits != 3 {
+		e.t.Errorf("List: %d visits, want 3", visits)
+	}
+}
+
+// A dashboard that looks at many records must not move all their answers.
+func getAnswerless(e *env) {
+	i := e.inspector()
+	for _, size := range []int{0, 100, 20_000, 200_000} {
+		key := keyOf(fmt.Sprint(size))
+		e.mine(e.claim(key, alice), 1)
+		r, err := i.Get(e.ctx, key)
+		e.ok("Get", err)
+		if r.Status != 0 || r.Size != 0 {
+			e.t.Errorf("Get of a claimed record: status %d and %d bytes", r.Status, r.Size)
+		}
+		e.ok("Complete", e.store.Complete(e.ctx, key, alice, completion(strings.Repeat("x", size))))
+		r, err = i.Get(e.ctx, key)
+		e.ok("Get", err)
+		e.about(r, size)
+		r = e.claim(key, bob)
+		e.answer(r, strings.Repeat("x", size))
+		if r.Status != status || r.Size != int64(size) {
+			e.t.Errorf("Claim: got status %d and %d bytes, want %d and %d", r.Status, r.Size, status, size)
+		}
+	}
+}
+
+func getResolved(e *env) {
+	i := e.held()
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), answered("resolved")))
+	e.about(e.get(), len("resolved"))
+}
+
+func getAnswer(e *env) {
+	i := e.inspector()
+	for _, size := range []int{0, 100, 20_000, 200_000} {
+		key, want := keyOf(fmt.Sprint(size)), strings.Repeat("x", size)
+		e.mine(e.claim(key, alice), 1)
+		r, err := i.GetAnswer(e.ctx, key)
+		e.ok("GetAnswer of a claimed record", err)
+		e.notMine(r, idempotency.StateClaimed, 1)
+		e.ok("Complete", e.store.Complete(e.ctx, key, alice, completion(want)))
+		r, err = i.GetAnswer(e.ctx, key)
+		e.ok("GetAnswer", err)
+		e.answer(r, want)
+		e.bound(r)
+		r.Answer = nil
+		e.about(r, size)
+	}
+}
+
+func getAnswerAbsent(e *env) {
+	_, err := e.inspector().GetAnswer(e.ctx, key)
+	e.refused("GetAnswer", err, idempotency.ErrNotFound)
+}
