@@ -79,7 +79,7 @@ func (a *answer) verdict() Verdict {
 	switch a.meaning {
 	case profile.NotRun:
 		return Retry
-	case profile.InFlight:
+	case profile.InFlight, profile.Unanswered:
 		return InDoubt
 	case profile.Own, profile.Refused, profile.Reused, profile.Held, profile.Lost:
 		return Settled

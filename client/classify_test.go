@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/client"
+	"example.com/idempotency/client/profile"
 	"example.com/idempotency/problem"
 )
 
@@ -40,16 +41,17 @@ var rows = map[string][]answer{
 		{status: 409, header: map[string]string{"Retry-After": "1", "Content-Type": "application/problem+json"}, body: `{"title":"wait"}`},
 		{status: 409, header: map[string]string{"Retry-After": "1", "Content-Type": "application/problem+json"}, body: `"wait"`},
 	},
-	"409 without either, or with a code of its own": {{status: 409}, refused(409, ""), refused(409, "sold-out"), refused(409, "sold-out", "Retry-After", "1")},
-	"`key-reused`, with any status":                 {refused(409, "key-reused"), refused(422, "key-reused"), refused(400, "key-reused"), refused(408, "key-reused")},
-	"409 `outcome-unknown`":                         {refused(409, "outcome-unknown")},
-	"409 `response-not-kept`":                       {refused(409, "response-not-kept")},
-	"500 `answer-unreadable`":                       {refused(500, "answer-unreadable")},
-	"400 or 408 `body-unreadable`":                  {refused(400, "body-unreadable"), refused(408, "body-unreadable")},
-	"other 4xx":                                     {{status: 400}, {status: 401}, {status: 402}, {status: 403}, {status: 404}, {status: 413}, {status: 422}, refused(403, "scope-unresolved")},
-	"503 `store-unavailable`, `shutting-down`":      {refused(503, "store-unavailable"), refused(503, "shutting-down")},
-	"501, 505":  {{status: 501}, {status: 505}},
-	"other 5xx": {{status: 500}, {status: 502}, {status: 503}, {status: 504}, {status: 520}, {status: 529}, refused(500, "bug")},
+	"409 without either, or with a code of its own":         {{status: 409}, refused(409, ""), refused(409, "sold-out"), refused(409, "sold-out", "Retry-After", "1")},
+	"`key-reused`, with any status":                         {refused(409, "key-reused"), refused(422, "key-reused"), refused(400, "key-reused"), refused(408, "key-reused")},
+	"409 `outcome-unknown`":                                 {refused(409, "outcome-unknown")},
+	"409 `response-not-kept`":                               {refused(409, "response-not-kept")},
+	"500 `answer-unreadable`":                               {refused(500, "answer-unreadable")},
+	"400 or 408 `body-unreadable`":                          {refused(400, "body-unreadable"), refused(408, "body-unreadable")},
+	"other 4xx":                                             {{status: 400}, {status: 401}, {status: 402}, {status: 403}, {status: 404}, {status: 413}, {status: 422}, refused(403, "scope-unresolved")},
+	"503 `store-unavailable`, `try-later`, `shutting-down`": {refused(503, "store-unavailable"), refused(503, "try-later"), refused(503, "shutting-down")},
+	"`no-answer`, with any status":                          {refused(503, "no-answer"), refused(400, "no-answer")},
+	"501, 505":                                              {{status: 501}, {status: 505}},
+	"other 5xx":                                             {{status: 500}, {status: 502}, {status: 503}, {status: 504}, {status: 520}, {status: 529}, refused(500, "bug")},
 	"no connection (dial, DNS, proxy)": {
 		{err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}},
 		{err: &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host"}}},
@@ -140,6 +142,27 @@ func TestDecisionTableIsWhatClassifySays(t *testing.T) {
 	}
 	require.Equal(t, client.InDoubt, client.Classify(nil, nil))
 	require.Equal(t, "none", client.Verdict(0).String())
+}
+
+// Every code of a guard means something to the client, and has a row in a table of the page. An
+// invitation to retry is accepted.
+func TestEveryCodeHasAMeaning(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../docs/client.md")
+	require.NoError(t, err)
+	guard := profile.Guard()
+	for _, code := range problem.Codes() {
+		resp := &http.Response{StatusCode: problem.New(code).Status, Header: http.Header{problem.Header: {string(code)}}}
+		require.NotEqual(t, profile.Silent, guard.Meaning(resp, nil), code)
+		require.Regexp(t, "(?m)^\\|.*`"+string(code)+"`", string(doc))
+		verdict := client.Classify(resp, nil)
+		if code.Retryable() {
+			require.NotEqual(t, client.Settled, verdict, code)
+		}
+		if verdict == client.Retry {
+			require.Contains(t, problem.New(code).Detail, "was not run", code)
+		}
+	}
 }
 
 type brokenReader struct{}

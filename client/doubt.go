@@ -74,7 +74,7 @@ func (a *answer) shows() bool {
 		return true
 	}
 	switch a.meaning {
-	case profile.InFlight, profile.NotRun, profile.Refused, profile.Reused, profile.Held, profile.Lost:
+	case profile.InFlight, profile.NotRun, profile.Refused, profile.Reused, profile.Held, profile.Lost, profile.Unanswered:
 		return true
 	}
 	return false

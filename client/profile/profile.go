@@ -90,7 +90,8 @@ const (
 	InFlight
 	// NotRun: this attempt was not executed, and the next one may be.
 	NotRun
-	// Refused: this attempt was refused before anybody looked at what became of the key.
+	// Refused: this attempt was refused for a reason of its own. The answer says nothing about
+	// other attempts with the key.
 	Refused
 	// Reused: the key was used for another request, and this one was not executed.
 	Reused
@@ -99,11 +100,14 @@ const (
 	Held
 	// Lost: an attempt with the key was executed, and its answer cannot be had.
 	Lost
+	// Unanswered: this attempt was begun and ended without an answer. It may have been
+	// executed, and the next one may be.
+	Unanswered
 )
 
 // String returns the name of the meaning.
 func (m Meaning) String() string {
-	names := [...]string{"silent", "own", "in-flight", "not-run", "refused", "reused", "held", "lost"}
+	names := [...]string{"silent", "own", "in-flight", "not-run", "refused", "reused", "held", "lost", "unanswered"}
 	if m < 0 || int(m) >= len(names) {
 		return "none"
 	}

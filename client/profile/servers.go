@@ -28,10 +28,12 @@ var meanings = []struct {
 	{problem.Unauthenticated, Refused},
 	{problem.ScopeUnresolved, Refused},
 	{problem.ReplayDenied, Refused},
+	{problem.KeyUnknown, Refused}, // of LookupHandler
 	{problem.KeyReused, Reused},
 	{problem.InFlight, InFlight},
 	{problem.OutcomeUnknown, Held},
 	{problem.ResponseNotKept, Lost},
+	{problem.NoAnswer, Unanswered},
 	{problem.AnswerUnreadable, Held}, // the record does not tell whether anything has run
 	{problem.StoreUnavailable, NotRun},
 	{problem.TryLater, NotRun},
