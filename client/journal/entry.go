@@ -32,6 +32,9 @@ type Entry struct {
 	Request Request
 	// Since is when the intent was begun. The server must not have forgotten the key.
 	Since time.Time
+	// Expires is when the server forgets the key, as far as it has said to [Journal.Do] or
+	// [Journal.Resume]. The zero Time stands for a time that is not known.
+	Expires time.Time
 	// Resumed says that the key may have been sent before, by this process or by one that
 	// has ended, with an unknown result.
 	Resumed bool
@@ -47,7 +50,7 @@ func (e Entry) Done() bool { return !e.Finished.IsZero() }
 // Context returns a context for the request of the intent. A client.Transport sends it with
 // the key of the entry, and not at all if the key is older than the server remembers.
 func (e Entry) Context(ctx context.Context) context.Context {
-	return client.Intent{Key: e.Key, Since: e.Since, Resumed: e.Resumed || e.Done()}.Context(ctx)
+	return client.Intent{Key: e.Key, Since: e.Since, Expires: e.Expires, Resumed: e.Resumed || e.Done()}.Context(ctx)
 }
 
 // ErrDone says that an entry is finished, and has no request any more.
@@ -122,11 +125,17 @@ func (j *Journal) send(ctx context.Context, c *http.Client, e Entry, keep KeepFu
 	}
 	resp, err := c.Do(r)
 	if err != nil {
+		var failed *client.Error
+		if errors.As(err, &failed) {
+			err = j.learn(&e, failed.Expires, err)
+		}
 		return e, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	result, err := keep(ctx, e, resp)
 	if err != nil {
+		expires, _ := client.Expires(resp)
+		err = j.learn(&e, expires, err)
 		return e, err
 	}
 	return j.finish(e.Name, result)

@@ -228,7 +228,7 @@ func (j *Journal) rewrite(room int64) error {
 		}
 		text, err := encode(line{
 			Name: e.Name, Key: e.Key, Since: e.Since, Method: e.Request.Method, URL: e.Request.URL,
-			Type: e.Request.ContentType, Body: e.Request.Body, Finished: e.Finished, Result: e.Result,
+			Type: e.Request.ContentType, Body: e.Request.Body, Expires: e.Expires, Finished: e.Finished, Result: e.Result,
 		})
 		if err != nil {
 			return err

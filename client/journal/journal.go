@@ -154,6 +154,31 @@ func (j *Journal) finish(name string, result []byte) (Entry, error) {
 	return j.entries[name].clone(), nil
 }
 
+// learn notes when the server forgets the key of an intent that stays pending, if it has said so:
+// the next process must not send the key after that. It returns why the intent stays pending, and
+// what went wrong besides.
+func (j *Journal) learn(e *Entry, expires time.Time, why error) error {
+	expires = expires.Round(0)
+	if expires.IsZero() || expires.Equal(e.Expires) {
+		return why
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	known, ok := j.entries[e.Name]
+	if !ok || known.Key != e.Key || known.Done() {
+		return why
+	}
+	err := j.usable()
+	if err == nil {
+		err = j.append(line{Name: e.Name, Expires: expires})
+	}
+	if err != nil {
+		return errors.Join(why, err)
+	}
+	e.Expires = expires
+	return why
+}
+
 // Pending returns the entries that are not finished, the oldest first.
 func (j *Journal) Pending(context.Context) ([]Entry, error) {
 	j.mu.Lock()
@@ -218,6 +243,9 @@ func (j *Journal) apply(l line, resumed bool) {
 			Request: Request{Method: l.Method, URL: l.URL, ContentType: l.Type, Body: l.Body},
 		}}
 		j.next++
+	}
+	if e, ok := j.entries[l.Name]; ok && !l.Expires.IsZero() {
+		e.Expires = l.Expires
 	}
 	if e, ok := j.entries[l.Name]; ok && !l.Finished.IsZero() {
 		e.Finished, e.Result, e.Resumed = l.Finished, l.Result, false

@@ -26,7 +26,8 @@ type header struct {
 
 const version = 1
 
-// A line is one intent, the end of one, or both.
+// A line is one intent, what the server has said about the life of its key, the end of it, or
+// several of these.
 type line struct {
 	Name     string    `json:"name"`
 	Key      string    `json:"key,omitempty"`
@@ -35,6 +36,7 @@ type line struct {
 	URL      string    `json:"url,omitempty"`
 	Type     string    `json:"type,omitempty"`
 	Body     []byte    `json:"body,omitempty"`
+	Expires  time.Time `json:"expires,omitzero"`
 	Finished time.Time `json:"finished,omitzero"`
 	Result   []byte    `json:"result,omitempty"`
 }
