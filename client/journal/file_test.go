@@ -471,29 +471,3 @@ func TestManyOpenersAreWritersInTurn(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, left, 1)
 }
-
-// Somebody who may write to the directory puts a link where the journal makes its next file.
-// What the link leads to stays as it is.
-func TestJournalFollowsNoLinkToItsNextFile(t *testing.T) {
-	t.Parallel()
-	path := inDir(t)
-	victim := filepath.Join(t.TempDir(), "victim")
-	require.NoError(t, os.WriteFile(victim, []byte("precious"), 0o600))
-	link := func() {
-		for _, next := range []string{".new", ".new-1"} {
-			require.NoError(t, os.Symlink(victim, path+next))
-		}
-	}
-	link()
-	j := open(t, path)
-	link()                                                                              // opening has removed the links
-	_, err := j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)}) // the file is made anew
-	require.NoError(t, err)
-	require.NoError(t, j.Close())
-	left, err := open(t, path).Pending(t.Context())
-	require.NoError(t, err)
-	require.Len(t, left, 1)
-	text, err := os.ReadFile(victim)
-	require.NoError(t, err)
-	require.Equal(t, "precious", string(text))
-}
