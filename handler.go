@@ -84,9 +84,8 @@ func (h *handlerRun) respond(w http.ResponseWriter, v verdict, e ending) {
 			d.refuse(problem.OutcomeUnknown)
 		}
 		h.guard.respond(w, h.original, &d)
-	case v.outcome == Unknown && v.lasting() && h.invitesRetry() && !h.rec.Sent():
-		// The guard behind this one says that a retry can help. While the key is held, none can.
-		d.refuse(problem.OutcomeUnknown)
+	case h.correction(v) != "" && !h.rec.Sent():
+		d.refuse(h.correction(v))
 		h.guard.respond(w, h.original, &d)
 	case h.rec.Silent() && v.outcome != Final:
 		// Somebody else may have answered, or be about to.
@@ -99,10 +98,27 @@ func (h *handlerRun) respond(w http.ResponseWriter, v verdict, e ending) {
 	}
 }
 
-// invitesRetry reports whether the answer is the refusal of another guard that the client
-// would answer with a retry.
-func (h *handlerRun) invitesRetry() bool {
-	return problem.Code(h.rec.Header().Get(problem.Header)).Retryable()
+// correction returns what the client is told instead of the refusal of another guard that the
+// handler has passed on, and nothing where that refusal is true here too. The client takes it
+// for this guard's own: it must not say that nothing was run if something may have happened
+// here, or that a retry can help while the key is held.
+func (h *handlerRun) correction(v verdict) problem.Code {
+	code := problem.Code(h.rec.Header().Get(problem.Header))
+	if code == "" || v.outcome != Unknown {
+		return ""
+	}
+	switch code {
+	case problem.OutcomeUnknown, problem.ResponseNotKept, problem.AnswerUnreadable:
+		return "" // there was a run, and no retry changes what is known of it
+	}
+	switch {
+	case v.lasting():
+		return problem.OutcomeUnknown
+	case code.NotRun(), h.op.effects.Load() > 0 && code != problem.InFlight:
+		return problem.NoAnswer
+	default:
+		return ""
+	}
 }
 
 // This file says what becomes of a handler that returns without an answer. net/http makes an
