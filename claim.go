@@ -117,10 +117,11 @@ func (c *claiming) recognise(recorded Fingerprint) bool {
 // like a run of unknown outcome.
 //
 // The claim may still be on its way when the store answers "not the owner". So the release is
-// repeated until the store says that a lease after it has said so first. The end is that of the
-// lease, because the claim has lapsed by then. Under Hold a lapsed claim holds its key, and the
-// end is that of the retention. A shutdown waits for the store to answer, and for no more. At
-// most maxPending claims are released; the rest lapse.
+// repeated until the store says that a lease after it has said so first, or until the retention
+// ends. The end of the lease is not enough, whatever the recovery policy: a claim that has lapsed
+// is held if that claim or the one that finds it says Hold, and another version of the service
+// may say so. A shutdown waits for the store to answer, and for no more. At most maxPending
+// claims are released; the rest lapse.
 func (c *claiming) releaseGhost() {
 	l := c.lease
 	if !l.core.ghosts.add(0) {
@@ -130,10 +131,7 @@ func (c *claiming) releaseGhost() {
 		l.core.ghosts.remove(0)
 		return
 	}
-	until := time.Now().Add(2 * l.claim.Lease)
-	if l.claim.Hold {
-		until = time.Now().Add(l.claim.Retention)
-	}
+	until := time.Now().Add(l.claim.Retention)
 	go func() {
 		defer l.core.work.leave()
 		defer l.core.ghosts.remove(0)

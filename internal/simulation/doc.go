@@ -3,7 +3,9 @@
 //   - a fault matrix, in which each of the first calls of a store fails in each way, alone and in
 //     pairs
 //   - random worlds of processes that crash and pause over a store that loses messages, judged by
-//     a ledger of all effects
+//     a ledger of the store's records and by a bank that has all effects. Each is of a kind:
+//     records vanish, an operator decides, a deployment is under way, guards stand before and
+//     within guards, the store is slow
 //   - random programs of steps
 //
 // A random world that fails prints its seed. SEED=n repeats it.

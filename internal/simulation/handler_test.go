@@ -51,6 +51,7 @@ const (
 	runExiting
 	runShort
 	runInsisting // on a refusal, whatever it has been told
+	runBulky
 )
 
 // isSent reports whether the client sees the answer before it is whole.
@@ -101,7 +102,10 @@ func (w *simulation) handles(p *simProcess) http.Handler {
 		run := &simRun{request: requestOf(r.Context()), ctx: r.Context(), op: op, attempt: op.Attempt()}
 		d := w.dice(ofRun, run.request.key.index, run.attempt)
 		var before, after time.Duration
-		run.conduct, before, after = d.draw(w.lease, w.now() >= w.calm || run.attempt > lastFailure, w.kind == disputed)
+		run.conduct, before, after = d.draw(w.lease, w.now() >= w.calm || run.attempt > lastFailure, w.kind == disputed || w.kind == operated)
+		if w.kind == slow && run.conduct == runKept && d.oneIn(2) {
+			run.conduct = runBulky
+		}
 		w.start(run)
 
 		careful := d.oneIn(3) // it looks at its context, and whether its claim is valid
@@ -184,6 +188,8 @@ func (w *simulation) answer(p *simProcess, r *simRun, rw http.ResponseWriter, bo
 		w.finish(r, rw, outcome, status)
 	}
 	switch r.conduct {
+	case runBulky:
+		write(idempotency.Final, http.StatusCreated, body+strings.Repeat("!", bulkyBody))
 	case runLarge:
 		write(idempotency.Final, http.StatusCreated, body+strings.Repeat("!", keptBody))
 	case runStreaming:

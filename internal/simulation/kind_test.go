@@ -19,16 +19,21 @@ const (
 	mixed       simKind = "mixed"        // a deployment is under way
 	nested      simKind = "nested"       // each process has a guard within a guard
 	gated       simKind = "gated"        // some clients come through a gateway that has a guard
+	slow        simKind = "slow"         // the store is healthy, and too slow for large answers
 )
 
 // simKinds has each kind as often as it is drawn.
 var simKinds = [...]simKind{
-	plain, plain, plain, disputed, disputed, forgetful, failingOpen, operated, operated, mixed, mixed, nested, gated,
+	plain, plain, plain, disputed, disputed, forgetful, failingOpen, operated, operated, mixed, mixed, nested, gated, slow,
 }
 
 // version is how the ith process is deployed, if the first of them are as v says.
 func (w *simulation) version(i int, v simVersion) simVersion {
 	switch {
+	case w.kind == operated:
+		v.recovery = idempotency.Hold
+	case w.kind == slow:
+		v.kept = 2 * bulkyBody
 	case w.kind == failingOpen:
 		v.options = append(v.options, idempotency.WithFailOpen(true))
 	case w.kind == mixed && i == 1:

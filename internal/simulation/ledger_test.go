@@ -224,7 +224,7 @@ func (w *simulation) lapses(k *simKey) {
 		tooLate = begin - 2*k.lease // it was held up, and its guard has given up on it
 	}
 	weather := q.process.weather
-	if !q.process.isDead() && astray < 2 &&
+	if !q.process.isDead() && !w.ending && astray < 2 &&
 		!overlaps(weather.pauses, tooLate, k.until) && !overlaps(weather.outages, tooLate, k.until) {
 		w.failf(k.index, "%v has let its lease lapse", q)
 	}
@@ -253,6 +253,9 @@ func (w *simulation) owned(k *simKey, q *simRequest, c *simCall) {
 			w.failf(k.index, "%v has the last word with a refusal, and attempt %d came after it", q, k.attempt-1)
 		}
 		k.completes(r)
+		if r.conduct == runBulky {
+			w.seen[simBulky]++
+		}
 	case "hold":
 		if !unknown || !hold {
 			w.failf(k.index, "%v is held, but %v", q, r.outcome)

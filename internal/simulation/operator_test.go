@@ -50,11 +50,11 @@ func (l *simDesk) Forget(ctx context.Context, key string, seen idempotency.Seen)
 func (w *simulation) operate() {
 	const operator = 50
 	d := w.dice(ofOperator)
-	for n := range 3 + d.IntN(6) {
-		time.Sleep(d.upTo(w.lease))
+	for n := range 6 + d.IntN(9) {
+		time.Sleep(d.upTo(w.lease / 2))
 		k := w.keys[d.IntN(len(w.keys))]
 		w.mu.Lock()
-		p := w.processes[d.IntN(len(w.processes))]
+		begun, p := w.now(), w.processes[d.IntN(len(w.processes))]
 		w.mu.Unlock()
 		q := &simRequest{client: operator, op: n, key: k, process: p, calls: map[string]int{}}
 		ctx := context.WithValue(context.Background(), simRequestKey{}, q)
@@ -66,7 +66,7 @@ func (w *simulation) operate() {
 		w.mu.Lock()
 		q.saw = &info
 		w.mu.Unlock()
-		time.Sleep(d.upTo(w.lease / 2))
+		time.Sleep(d.upTo(w.lease))
 		res := w.decide(q, d.oneIn(2))
 		switch held := info.State == idempotency.StateHeld; {
 		case d.oneIn(4):
@@ -74,7 +74,7 @@ func (w *simulation) operate() {
 		case held && res.Outcome != idempotency.Unknown:
 			err = p.guard.Resolve(ctx, key, info.Seen(), res)
 		}
-		if err != nil && !errors.Is(err, idempotency.ErrChanged) && !errors.Is(err, idempotency.ErrNotFound) && p.isConnected() {
+		if err != nil && !errors.Is(err, idempotency.ErrChanged) && !errors.Is(err, idempotency.ErrNotFound) && begun >= w.calm && !p.isDead() {
 			w.mu.Lock()
 			w.failf(k.index, "%v cannot decide: %v", q, err)
 			w.mu.Unlock()
@@ -135,6 +135,9 @@ func (w *simulation) decided(k *simKey, q *simRequest, c *simCall) {
 		w.failf(k.index, "%v has seen %v and %d, and decides about %v and %d", q, q.saw.State, q.saw.Attempt, state, k.attempt)
 	}
 	w.seen[simDecided]++
+	for _, r := range k.runs {
+		r.overtaken = true
+	}
 	switch {
 	case c.op == "forget":
 		if state == idempotency.StateClaimed && !k.lapsed(w.now()) {

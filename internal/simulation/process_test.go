@@ -127,9 +127,6 @@ func (p *simProcess) isDead() bool {
 	}
 }
 
-// isConnected reports whether a process lives and reaches the store without faults.
-func (p *simProcess) isConnected() bool { return !p.isDead() && p.world.now() >= p.world.calm }
-
 // await lets a pause of the process pass, unless it dies.
 func (p *simProcess) await(d simDice) {
 	jitter := d.upTo(time.Millisecond)
@@ -203,6 +200,9 @@ func (l *simLink) Renew(ctx context.Context, key string, o idempotency.Owner) er
 }
 
 func (l *simLink) Complete(ctx context.Context, key string, o idempotency.Owner, c idempotency.Completion) error {
+	if !l.process.world.transfer(ctx, len(c.Answer)) {
+		return ctx.Err()
+	}
 	return l.callAsOwner(ctx, "complete", key, o, func(s *idempotency.MemoryStore, key string) error {
 		return s.Complete(context.WithoutCancel(ctx), key, o, c)
 	})

@@ -133,6 +133,7 @@ const (
 	simPassedOn
 	simForeign
 	simHeldForever
+	simBulky
 )
 
 var simNames = [...]string{
@@ -140,7 +141,7 @@ var simNames = [...]string{
 	"claims given back", "crashes", "answers shown before they are recorded", "completions refused", "leases lost",
 	"steps found", "refusals that gave way",
 	"records that vanished", "effects that came again and were recognised", "unprotected runs", "decisions", "requests passed on",
-	"records of another version", "keys held for a year",
+	"records of another version", "keys held for a year", "answers too bulky to keep",
 }
 
 func (s *simTotals) add(o simTotals) {

@@ -131,9 +131,10 @@ func (w *simulation) run() {
 	w.intervene(&actors)
 	actors.Wait()
 	if w.mode == liveness {
-		time.Sleep(w.lease) // what is settled in the background
+		time.Sleep(w.lease + w.givingUp()) // what is settled in the background
 		w.checkAllIsRecorded()
 		w.checkNothingIsHeldForNothing()
+		w.checkBulkyIsNotKept()
 	}
 	w.mu.Lock()
 	w.ending = true
@@ -260,7 +261,7 @@ func (w *simulation) patience() time.Duration {
 	retry := w.lease / 3
 	storeTimeout := min(2*time.Second, w.lease/3)
 	heartbeat := w.lease / 3
-	return longestRun(w.lease) + w.lease + storeTimeout + heartbeat + shortestRun + 2*retry
+	return longestRun(w.lease) + w.lease + storeTimeout + heartbeat + shortestRun + 2*retry + w.givingUp()
 }
 
 // send makes one request and reports whether its answer is the last word.
@@ -357,7 +358,7 @@ func (w *simulation) mayHold() bool {
 
 // hasLarge reports whether an answer was recorded that may have been too large to be kept.
 func (k *simKey) hasLarge() bool {
-	return slices.ContainsFunc(k.all, func(r *simRun) bool { return r.conduct == runLarge && k.answers[r.name()] })
+	return slices.ContainsFunc(k.all, func(r *simRun) bool { return (r.conduct == runLarge || r.conduct == runBulky) && k.answers[r.name()] })
 }
 
 // tell adds to the story.
