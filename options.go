@@ -359,8 +359,8 @@ func WithPolicyURL(url string) Option {
 }
 
 // WithExpiryHeader names the field in which answers say for how long the key is good, in whole
-// seconds: that long, a request with the key gets the recorded answer, or is refused, and does
-// not run as the first. [ExpiryHeader] is a good name. By default it is empty, and there is no
+// seconds: that long, a repetition meets what became of the first request. [ExpiryHeader] is a
+// good name. By default it is empty, and there is no
 // such field. It must not be the name of a field that the guard uses for something else.
 //
 // The field is in the answer of a run that is recorded before its answer is sent, in each replay,

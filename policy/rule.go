@@ -40,7 +40,7 @@ func (p Policy) Rules() []Rule {
 	choose(p.Shared,
 		"shared", "All callers share one set of keys.",
 		"own-keys", "Each caller has its own keys. Another caller may use the same ones.")
-	add("binding-"+string(p.Binding), "A repetition must be the same request: %s. A different request with a used key is refused with %s, whatever became of the first.",
+	add("binding-"+string(p.Binding), "A repetition must be the same request: %s. A different request with a used key is refused with %s, whatever became of the first, unless that was turned away before anything was done.",
 		map[Binding]string{
 			Exact: "the method, the path, the query, Content-Type, Content-Encoding and every byte of the body count",
 			JSON:  "the method, the path, the query, Content-Type, Content-Encoding and the body count, and of a JSON body only its meaning",

@@ -2,7 +2,9 @@ package policytest
 
 import (
 	"maps"
+	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -95,6 +97,36 @@ func TestFieldsOfThePolicy(t *testing.T) {
 	}
 	require.Len(t, provenBy, typ.NumField())
 	require.Equal(t, "POST /charges", newAPI(t, false, idempotency.WithRoute("POST /charges")).policy.Route)
+}
+
+// publishedAs tells, for each option of a guard, the field of the policy that says what it means
+// for clients, or "" if it means nothing to them.
+var publishedAs = map[string]string{
+	"WithTTL": "TTL", "WithRetention": "HeldFor", "WithWait": "Wait", "WithRequired": "Required", "WithMethods": "Methods",
+	"WithHeader": "Key", "WithStrictKeys": "Key", "WithKeyFunc": "Key", "WithFingerprint": "Binding",
+	"WithMaxRequestBody": "MaxRequestBody", "WithMaxResponseBody": "MaxResponseBody",
+	"WithOutcome": "Answers", "WithRecovery": "Hold", "WithMismatchStatus": "Refusals", "WithErrorWriter": "Problems",
+	"WithPolicyURL": "URL", "WithExpiryHeader": "ExpiryHeader", "WithFailOpen": "FailOpen", "WithAuthorizeReplay": "Refusals",
+	"WithRoute": "Route",
+	// How the server works, and what only its operators see.
+	"WithLease": "", "WithUnrecorded": "", "WithSilence": "", "WithObserver": "", "WithLogger": "", "WithClientCancel": "",
+	"WithSealer": "", "WithDerivation": "", "WithResolver": "",
+}
+
+// A new option says what it means for clients.
+func TestEachOptionIsPublishedOrNot(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("../../options.go")
+	require.NoError(t, err)
+	var options []string
+	for _, found := range regexp.MustCompile(`(?m)^func (With\w+)\(`).FindAllSubmatch(source, -1) {
+		options = append(options, string(found[1]))
+	}
+	require.ElementsMatch(t, options, slices.Collect(maps.Keys(publishedAs)))
+	for option, field := range publishedAs {
+		_, ok := reflect.TypeFor[policy.Policy]().FieldByName(field)
+		require.True(t, ok || field == "", option)
+	}
 }
 
 // No code can be published with a status that has no proof.
