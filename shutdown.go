@@ -21,6 +21,9 @@ import (
 // second case it gives up the runs that the store has failed to settle, reports each as
 // [EventRecordingLost], and returns the context's error.
 //
+// Give ctx a deadline. While the store is away, Shutdown waits for as long as runs are worth
+// settling: until their retention ends, and without end for those that hold their key.
+//
 // Call http.Server.Shutdown and Guard.Shutdown together, with one deadline. When both have
 // returned, close the store. The example is a function for that. Shutdown may be called more
 // than once.

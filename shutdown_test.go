@@ -48,6 +48,32 @@ func TestShutdownWaitsForPendingRecordings(t *testing.T) {
 	})
 }
 
+// Only the caller's deadline ends the wait for a run that holds its key: nobody else knows when
+// the process must end, and a run that is given up is one that nobody has recorded.
+func TestShutdownWithoutADeadlineWaitsForTheStore(t *testing.T) {
+	t.Parallel()
+	for recovery, away := range map[idempotency.Recovery]time.Duration{idempotency.Rerun: time.Hour, idempotency.Hold: 25 * time.Hour} {
+		t.Run(recovery.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h := guardtest.Answering(0, "done")
+				shared := idempotency.NewMemoryStore()
+				p := guardtest.NewProcess(t, shared, h, idempotency.WithRecovery(recovery))
+				for _, op := range []string{"renew", "complete", "hold", "release"} {
+					p.Store.On(op, guardtest.Always(guardtest.Refuse))
+				}
+				p.Do(t, guardtest.Call{Key: "k"})
+				start := time.Now()
+				time.AfterFunc(away, p.Store.Heal)
+				require.NoError(t, p.Guard.Shutdown(t.Context()))
+				require.InDelta(t, away, time.Since(start), float64(10*time.Second))
+				require.True(t, guardtest.NewProcess(t, shared, h).Do(t, guardtest.Call{Key: "k"}).Replayed())
+				require.EqualValues(t, 1, h.Runs.Load())
+			})
+		})
+	}
+}
+
 func TestShutdownGivesUpAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"refused", "hanging", "deaf"} {
