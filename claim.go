@@ -26,6 +26,8 @@ type claiming struct {
 	lapses time.Time
 	// waited is how long the request waited for another run.
 	waited time.Duration
+	// recognised says that the claim is made with the fingerprint of another function.
+	recognised bool
 	// replyLost says that a claim was sent whose reply never came.
 	replyLost bool
 }
@@ -41,13 +43,12 @@ func (c *claiming) claim() (rec Record, err error) {
 	l, set := c.lease, &c.guard.set
 	rec, err = c.ask(false)
 	c.met = c.met || err == nil && !rec.Mine
-	if err == nil && rec.Fingerprint != l.claim.Fingerprint && c.recognise(rec.Fingerprint) {
-		rec, err = c.ask(false)
-	}
+	rec, err = c.compare(rec, err)
 	if err == nil && set.wait > 0 && c.inFlight(rec) {
 		start := time.Now()
 		rec, err = c.await(rec)
 		c.waited = time.Since(start)
+		rec, err = c.compare(rec, err) // the key may have been bound anew meanwhile
 	}
 	if err == nil && set.resolver != nil && rec.State == StateHeld && rec.Fingerprint == l.claim.Fingerprint &&
 		c.guard.resolveHeld(c.client, l) {
@@ -88,6 +89,14 @@ func (c *claiming) inFlight(rec Record) bool {
 	return rec.State == StateClaimed && !rec.Mine && rec.Fingerprint == c.lease.claim.Fingerprint
 }
 
+// compare asks again if the record is that of this request after all, as another function has it.
+func (c *claiming) compare(rec Record, err error) (Record, error) {
+	if err == nil && rec.State != 0 && rec.Fingerprint != c.lease.claim.Fingerprint && c.recognise(rec.Fingerprint) {
+		return c.ask(false)
+	}
+	return rec, err
+}
+
 // recognise looks for the function that made a record's fingerprint, and claims with it
 // from then on if it says the same of this request. So after a deployment that changed the
 // function, retries of earlier requests are still compared with their own.
@@ -102,14 +111,14 @@ func (c *claiming) recognise(recorded Fingerprint) bool {
 		}
 		return err == nil && fp == recorded
 	}
-	former := slices.ContainsFunc(c.guard.set.formerFingerprints, same)
-	if f := fingerprintOf(recorded[0]); !former && f != nil {
-		former = same(f)
+	known := slices.ContainsFunc(c.guard.set.formerFingerprints, same) || c.recognised && same(c.guard.set.fingerprint)
+	if f := fingerprintOf(recorded[0]); !known && f != nil {
+		known = same(f)
 	}
-	if former {
-		c.lease.claim.Fingerprint = recorded
+	if known {
+		c.lease.claim.Fingerprint, c.recognised = recorded, true
 	}
-	return former
+	return known
 }
 
 // releaseGhost gives back, in the background, a claim whose reply never came. It may have
@@ -137,7 +146,7 @@ func (c *claiming) releaseGhost() {
 		defer l.core.ghosts.remove(0)
 		var arrived time.Time // by then the claim has, if it ever does
 		for n := 1; ; n++ {
-			err := l.release(l.claim.Owner, l.timeout())
+			err := l.release(l.claim.Owner, l.undone(true), l.timeout())
 			if err == nil {
 				return
 			}

@@ -223,15 +223,24 @@ func TestStepsAreReported(t *testing.T) {
 	}
 	s.Do(t, guardtest.Call{Key: "k"})
 	require.Equal(t, []said{
-		{1, "recorded", idempotency.StepRecorded}, {1, "declined", idempotency.StepRecorded}, {1, "failed", idempotency.StepFailed},
-		{1, "not done", idempotency.StepNotDone}, {1, "once", idempotency.StepFailed}, {1, "once", idempotency.StepNotBegun},
+		{1, "recorded", idempotency.StepRecorded},
+		{1, "declined", idempotency.StepRecorded},
+		{1, "failed", idempotency.StepFailed},
+		{1, "not done", idempotency.StepNotDone},
+		{1, "once", idempotency.StepFailed},
+		{1, "once", idempotency.StepNotBegun},
 		{1, "unencodable", idempotency.StepNotRecorded},
 	}, told())
 	s.Do(t, guardtest.Call{Key: "k"})
 	require.Equal(t, []said{
-		{2, "recorded", idempotency.StepFound}, {2, "declined", idempotency.StepFound}, {2, "failed", idempotency.StepFailed},
-		{2, "not done", idempotency.StepNotDone}, {2, "once", idempotency.StepUncertain}, {2, "once", idempotency.StepNotBegun},
-		{2, "unencodable", idempotency.StepNotRecorded}, {2, "", idempotency.StepNotBegun},
+		{2, "recorded", idempotency.StepFound},
+		{2, "declined", idempotency.StepFound},
+		{2, "failed", idempotency.StepFailed},
+		{2, "not done", idempotency.StepNotDone},
+		{2, "once", idempotency.StepUncertain},
+		{2, "once", idempotency.StepNotBegun},
+		{2, "unencodable", idempotency.StepNotRecorded},
+		{2, "", idempotency.StepNotBegun},
 	}, told()[7:])
 }
 

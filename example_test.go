@@ -256,6 +256,28 @@ func ExampleWithOutcome() {
 	// 201 charged
 }
 
+// A route that validates before it does anything lets its clients correct what they have sent.
+func ExampleWithRebinding() {
+	guard := guardFor(idempotency.WithRebinding(true), idempotency.WithOutcome(func(status int, h http.Header) idempotency.Outcome {
+		if status == http.StatusUnprocessableEntity {
+			return idempotency.NotExecuted
+		}
+		return idempotency.DefaultOutcome(status, h)
+	}))
+	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength < 5 {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			return
+		}
+		charge(w, r)
+	}))
+	send(h, "key-1", "{}")
+	send(h, "key-1", `{"amount":100}`)
+	// Output:
+	// 422
+	// 201 charged
+}
+
 // An API writes refusals in the format of its other errors.
 func ExampleWithErrorWriter() {
 	guard := guardFor(idempotency.WithErrorWriter(func(w http.ResponseWriter, _ *http.Request, p problem.Document) {

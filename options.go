@@ -59,6 +59,7 @@ type settings struct {
 	outcome                        func(int, http.Header) Outcome
 	outcomeChosen                  bool // by WithOutcome
 	silence                        Outcome
+	rebinding                      bool
 	recovery                       Recovery
 	route                          string
 	mismatchStatus                 int
@@ -327,6 +328,22 @@ func WithOutcome(f func(status int, h http.Header) Outcome) Option {
 // Unknown, and the guard reports that too. [Operation.SetOutcome] takes precedence.
 func WithSilence(o Outcome) Option {
 	return optionFunc(func(s *settings) { s.silence = o })
+}
+
+// WithRebinding says whether a key may come with another payload after a run whose outcome was
+// [NotExecuted], so that a client can correct a request that was refused before anything was
+// done. By default the key stays bound to its first payload for as long as the record is kept,
+// and another one gets 409 key-reused. A redirect that keeps the method (307, 308) never binds
+// a key, because the client repeats the request at another path.
+//
+// It goes together with [WithOutcome] or [Operation.SetOutcome]. By default a 422 is [Final]: it
+// is recorded, and the corrected request needs another key. A route that calls failed validation
+// NotExecuted lets each request be validated anew, and with WithRebinding also a corrected one.
+//
+// A key stays bound if an earlier attempt may have had an effect for the first payload: if its
+// outcome was [Unknown], if it did not end, or if a [Step] was begun.
+func WithRebinding(on bool) Option {
+	return optionFunc(func(s *settings) { s.rebinding = on })
 }
 
 // WithRecovery sets what happens to a key whose run ended with [Unknown] outcome. The

@@ -17,7 +17,9 @@ const (
 	// recorded and replayed until the TTL ends.
 	Final Outcome = iota + 1
 	// NotExecuted: the run is known to have had no effect. The claim is released and
-	// the next request runs as the next attempt.
+	// the next request runs as the next attempt. If no earlier attempt can have had an
+	// effect either, the record ends after two leases, or 15 minutes under [Hold], and the
+	// key is as good as new. See also [WithRebinding].
 	NotExecuted
 	// Unknown: an effect may or may not have happened. The [Recovery] of the route
 	// decides what the next request gets.
@@ -42,8 +44,8 @@ func (o Outcome) String() string {
 }
 
 // DefaultOutcome is the rule used without [WithOutcome]. It judges by status. Below 500 is
-// [Final], except 401, 407, 408, 421, 425 and 429: they say that the request was turned away
-// before anything was done, and are [NotExecuted]. 500 and above is [Unknown], because a
+// [Final], except 307, 308, 401, 407, 408, 421, 425 and 429: they say that the request was turned
+// away before anything was done, and are [NotExecuted]. 500 and above is [Unknown], because a
 // handler that fails may fail after its effect. So is 409 with the field Retry-After, which
 // promises another answer.
 //
@@ -65,7 +67,8 @@ func DefaultOutcome(status int, h http.Header) Outcome {
 		return Unknown
 	case status == http.StatusConflict && h.Get("Retry-After") != "":
 		return Unknown
-	case status == http.StatusUnauthorized,
+	case keepsMethod(status),
+		status == http.StatusUnauthorized,
 		status == http.StatusProxyAuthRequired,
 		status == http.StatusRequestTimeout,
 		status == http.StatusMisdirectedRequest,

@@ -23,7 +23,7 @@ import (
 
 func TestStatusDecides(t *testing.T) {
 	t.Parallel()
-	notExecuted := map[int]bool{401: true, 407: true, 408: true, 421: true, 425: true, 429: true}
+	notExecuted := map[int]bool{307: true, 308: true, 401: true, 407: true, 408: true, 421: true, 425: true, 429: true}
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {

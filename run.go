@@ -16,6 +16,9 @@ type task interface {
 	close(returned bool)
 	// refused reports whether the task has answered that it did nothing for good.
 	refused() bool
+	// redirected reports whether the task has told its client to make the same request
+	// elsewhere.
+	redirected() bool
 	// judge returns the outcome by the task's own rules, and 0 for a nonsensical one.
 	judge() Outcome
 	// answer returns what is recorded for a Final outcome.
@@ -93,7 +96,7 @@ func (u *run) judge(t task) verdict {
 		u.happened = true // should sealing panic, nobody may run again
 		return u.final(t)
 	case NotExecuted:
-		return verdict{outcome: NotExecuted}
+		return u.notExecuted(t)
 	default:
 		return u.unknown()
 	}

@@ -13,10 +13,11 @@ import (
 // A verdict is what a run leaves in the store.
 type verdict struct {
 	outcome Outcome
-	hold    bool   // for an Unknown outcome: Hold rather than Release
-	answer  []byte // for a Final outcome: the answer in its stored form
-	status  int    // for a Final outcome: what is told of the answer without reading it
-	refusal bool   // for a Final outcome: the answer says that nothing was done
+	hold    bool    // for an Unknown outcome: Hold rather than Release
+	release Release // what else the store is told if the claim is given back
+	answer  []byte  // for a Final outcome: the answer in its stored form
+	status  int     // for a Final outcome: what is told of the answer without reading it
+	refusal bool    // for a Final outcome: the answer says that nothing was done
 }
 
 // lasting reports whether the verdict says something that must not be forgotten.
@@ -64,9 +65,10 @@ type settlement struct {
 	fate fate
 }
 
-// giveBack gives up a claim under which nothing has run.
+// giveBack gives up a claim under which nothing has run. Such a claim binds the key to
+// nothing: a run before it may have left the key unbound.
 func (l *lease) giveBack() {
-	s := settlement{lease: l, verdict: verdict{outcome: NotExecuted}, owner: l.claim.Owner}
+	s := settlement{lease: l, verdict: verdict{outcome: NotExecuted, release: l.undone(true)}, owner: l.claim.Owner}
 	s.settle()
 }
 
@@ -187,13 +189,17 @@ func (s *settlement) comeAfter() {
 }
 
 // giveWay settles a run whose record another one has. A recorded answer is final. While
-// another run is in flight, what must not be forgotten waits for its chance.
+// another run is in flight, what must not be forgotten waits for its chance. A record of
+// another payload says nothing about a run that has done nothing: the run's answer stands.
 func (s *settlement) giveWay(rec Record) (ending, error) {
 	e := ending{overtaken, rec}
 	if rec.State == StateClaimed && rec.Fingerprint == s.lease.claim.Fingerprint && s.verdict.lasting() && !s.verdict.refusal {
 		return e, errAnotherInFlight
 	}
 	s.reportOvertaken()
+	if rec.State != 0 && rec.Fingerprint != s.lease.claim.Fingerprint && s.verdict.outcome == NotExecuted {
+		e.fate = s.fate
+	}
 	return e, nil
 }
 
@@ -243,7 +249,7 @@ func (s *settlement) conclude(timeout time.Duration) error {
 	case s.verdict.lasting():
 		return s.lease.hold(s.owner, timeout)
 	default:
-		return s.lease.release(s.owner, timeout)
+		return s.lease.release(s.owner, s.verdict.release, timeout)
 	}
 }
 

@@ -21,7 +21,8 @@ import (
 //	absent    --Claim-->    claimed  (owner, attempt 1, lease)
 //	claimed   --Renew-->    claimed  (lease and retention start anew)
 //	claimed   --Complete--> completed (answer, kept for the TTL)
-//	claimed   --Release-->  released (attempt, fingerprint and steps kept; claimable at once)
+//	claimed   --Release-->  released (attempt, fingerprint and steps kept; claimable at once;
+//	                                 see [Release] for a run that has done nothing)
 //	claimed   --Hold-->     held     (nobody may run)
 //	claimed   --lease ends, Claim--> claimed, attempt n+1, or held if either claim says Hold
 //	released  --Claim-->    claimed, attempt n+1
@@ -57,13 +58,14 @@ type Store interface {
 	// everything: Record.Mine says whether the claim is the caller's, and the rest of
 	// the [Record] says what the store holds for the key.
 	//
-	// A record with another fingerprint is returned unchanged, whatever its state. The
-	// caller compares Record.Fingerprint.
+	// A record with another fingerprint is returned unchanged, whatever its state, unless it
+	// was released unbound: see [Release]. The caller compares Record.Fingerprint.
 	//
 	// An owner that has released or held its claim does not get it back: a claim that was
 	// delayed on the wire must not start a run after its request is over. A record
-	// remembers only its last owner. If another owner has claimed in between, a delayed
-	// claim may succeed, and ends with its lease.
+	// remembers only its last owner, for as long as it is kept. If another owner has claimed
+	// in between, or the record has ended, a delayed claim may succeed, and ends with its
+	// lease.
 	//
 	// Errors: [ErrStoreFull] when the key is new and there is no room for it;
 	// [ErrCorrupt] when the stored record cannot be read; [ErrUnreadableHere] when a newer
@@ -84,14 +86,14 @@ type Store interface {
 
 	// Release gives the claim back. The next Claim with the same fingerprint gets it as
 	// the next attempt. Attempt, fingerprint and steps are kept for the retention, which
-	// starts anew. The owner may also release what became held because its lease ended: it
+	// starts anew; r says where less is enough. The owner may also release what became held because its lease ended: it
 	// knows that nothing has happened, and the store only knew that it was silent. What the
 	// owner itself has held stays held.
 	//
 	// Errors: [ErrNotOwner]. It says only that the caller does not hold the claim now.
 	// An earlier call whose reply was lost may have released it, and another owner may
 	// have claimed since.
-	Release(ctx context.Context, key string, o Owner) error
+	Release(ctx context.Context, key string, o Owner, r Release) error
 
 	// Hold marks the outcome of the run as unknown. Nobody may run until the record is
 	// resolved or forgotten. It has no other end, unless the claim says HoldEnds: then it
@@ -142,6 +144,27 @@ type Completion struct {
 	// TTL is how long the record is kept from now on. It is positive. A store may round
 	// it up to a millisecond.
 	TTL time.Duration
+}
+
+// A Release says what a claim that is given back leaves behind. It may get more fields, so
+// name the fields in a composite literal. The zero Release says that the run may have done
+// something: the record is kept as it is.
+//
+// The fields have effect only on a blank record. A record is blank from its first claim on,
+// until a step is saved, a claim lapses and is taken over, or a claim ends in any other way
+// than by a Release that says Undone. The store keeps that with the record: the caller does
+// not know what earlier attempts have done.
+type Release struct {
+	// Undone says that the run has done nothing. The record stays blank. Without it the
+	// other fields have no effect.
+	Undone bool
+	// Keep is how long the record is kept from now on, if that is shorter than its
+	// retention. There is nothing to remember but the owner, whose claim may still arrive a
+	// second time. Zero stands for the retention. A store may round it up to a millisecond.
+	Keep time.Duration
+	// Unbind says that the next Claim of another owner gets the record whatever its
+	// fingerprint is, and binds the record to that one. Attempts are counted on.
+	Unbind bool
 }
 
 // A State is the state of a [Record], as seen at one moment by the store's clock.
@@ -199,7 +222,8 @@ type Record struct {
 	// Attempt counts the claims of this record: 1, 2, 3… It never falls while the
 	// record exists, so it can serve as a fencing number.
 	Attempt int
-	// Fingerprint is that of the first claim. It never changes.
+	// Fingerprint is that of the first claim. It changes only when a claim gets a record
+	// that was released unbound.
 	Fingerprint Fingerprint
 	// Lease is how much longer a claimed record is protected from takeover. It is zero
 	// in every other state.

@@ -156,9 +156,9 @@ func (a *access) complete(o Owner, answer []byte, status int, timeout time.Durat
 	})
 }
 
-func (a *access) release(o Owner, timeout time.Duration) error {
+func (a *access) release(o Owner, r Release, timeout time.Duration) error {
 	return a.call("release", timeout, func(ctx context.Context) error {
-		return a.core.store.Release(ctx, a.key, o)
+		return a.core.store.Release(ctx, a.key, o, r)
 	})
 }
 

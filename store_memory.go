@@ -188,21 +188,29 @@ func (s *MemoryStore) neverFits(key string, value []byte) bool {
 }
 
 // Release implements [Store].
-func (s *MemoryStore) Release(ctx context.Context, key string, o Owner) error {
-	return s.giveUp(ctx, key, o, StateReleased)
+func (s *MemoryStore) Release(ctx context.Context, key string, o Owner, rel Release) error {
+	return s.giveUp(ctx, key, o, StateReleased, rel)
 }
 
 // Hold implements [Store].
 func (s *MemoryStore) Hold(ctx context.Context, key string, o Owner) error {
-	return s.giveUp(ctx, key, o, StateHeld)
+	return s.giveUp(ctx, key, o, StateHeld, Release{})
 }
 
 // giveUp ends a claim without an answer.
-func (s *MemoryStore) giveUp(ctx context.Context, key string, o Owner, state State) error {
+func (s *MemoryStore) giveUp(ctx context.Context, key string, o Owner, state State, rel Release) error {
 	return s.asOwner(ctx, key, o, func(sh *memoryShard, r *memoryRecord, now int64) error {
 		switch {
 		case r.state == StateClaimed, r.byLapse:
-			sh.touch(r, state, now, r.unanswered(state))
+			kept := r.unanswered(state)
+			r.blank = r.blank && rel.Undone
+			if r.blank {
+				r.unbound = rel.Unbind
+				if rel.Keep > 0 {
+					kept = min(kept, rel.Keep)
+				}
+			}
+			sh.touch(r, state, now, kept)
 			sh.watchers.Wake(key)
 			return nil
 		case r.state == state:
@@ -343,6 +351,7 @@ func (s *MemoryStore) SaveStep(ctx context.Context, key string, o Owner, name st
 		if s.neverFits(key, value) {
 			return ErrTooLarge
 		}
+		r.blank = false
 		step := memoryStep{name, trim(value)}
 		s.bytes.Add(int64(step.size()))
 		if old := r.step(name); old != nil {
@@ -446,6 +455,7 @@ func (s *MemoryStore) Resolve(ctx context.Context, key string, seen Seen, settle
 		return nil
 	}
 	s.dropSteps(r, settled.Undone)
+	r.blank = false
 	sh.touch(r, StateReleased, now, r.unanswered(StateReleased))
 	sh.watchers.Wake(key)
 	return nil

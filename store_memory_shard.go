@@ -55,6 +55,8 @@ type memoryRecord struct {
 	owner     Owner
 	slot      int32    // where the record is
 	status    uint16   // of the answer
+	blank     bool     // nothing was done under it
+	unbound   bool     // released for a claim with any fingerprint
 	_         [16]byte // the rest of the third cache line
 }
 
@@ -77,7 +79,7 @@ type memoryStep struct {
 // insert adds a record that c has claimed.
 func (sh *memoryShard) insert(hash uint64, key string, c Claim, now int64) *memoryRecord {
 	r := sh.records.insert(hash, key)
-	r.fingerprint, r.attempt = c.Fingerprint, 1
+	r.fingerprint, r.attempt, r.blank = c.Fingerprint, 1, true
 	sh.queue.Push(r.slot, never) // where a new record mostly stays
 	r.grant(sh, c, now)
 	return r
@@ -102,8 +104,9 @@ func (sh *memoryShard) touch(r *memoryRecord, state State, now int64, kept time.
 // claim gives the claim to the caller if the caller may have it, and returns the record.
 func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 	lapsed := r.lapsed(now)
+	free := r.state == StateReleased && r.owner != c.Owner
 	switch {
-	case r.fingerprint != c.Fingerprint:
+	case r.fingerprint != c.Fingerprint && !(free && r.unbound):
 		return r.see(now)
 	case r.state == StateClaimed && r.owner == c.Owner:
 		// Either the record was made for this claim, or the claim was sent again, perhaps
@@ -118,8 +121,9 @@ func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 			sh.queue.Move(r.slot, r.expires)
 		}
 		return r.see(now)
-	case lapsed, r.state == StateReleased && r.owner != c.Owner:
+	case lapsed, free:
 		r.attempt++
+		r.fingerprint, r.blank, r.unbound = c.Fingerprint, r.blank && free, false
 		r.grant(sh, c, now)
 	default:
 		return r.see(now)

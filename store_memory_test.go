@@ -80,7 +80,7 @@ func TestMemoryStoreFullRefusesOnlyNewKeys(t *testing.T) {
 			require.NoError(t, s.Renew(ctx, keys[0], owners[0]))
 			require.NoError(t, s.SaveStep(ctx, keys[0], owners[0], "step", make([]byte, 1<<10)))
 			require.NoError(t, s.Complete(ctx, keys[0], owners[0], idempotency.Completion{Answer: make([]byte, 1<<10), TTL: time.Hour}))
-			require.NoError(t, s.Release(ctx, keys[1], owners[1]))
+			require.NoError(t, s.Release(ctx, keys[1], owners[1], idempotency.Release{}))
 			require.NoError(t, s.Hold(ctx, keys[2], owners[2]))
 			require.NoError(t, s.Resolve(ctx, keys[2], guardtest.HeldAs(1), guardtest.Answered("answer")))
 			claimMemory(t, s, keys[1], 10)
@@ -233,7 +233,7 @@ func TestMemoryStoreConcurrentCalls(t *testing.T) {
 				}
 				switch random.IntN(9) {
 				case 0:
-					_ = s.Release(ctx, key, c.Owner)
+					_ = s.Release(ctx, key, c.Owner, idempotency.Release{})
 				case 1:
 					_ = s.Hold(ctx, key, c.Owner)
 				case 2:

@@ -112,13 +112,21 @@ func (s *RedisStore) SaveStep(ctx context.Context, key string, o Owner, name str
 
 // Release implements [Store]. It is durable too: if a failover forgot the release of a claim
 // that says Hold, the claim would lapse and hold a key of which nothing has run.
-func (s *RedisStore) Release(ctx context.Context, key string, o Owner) error {
-	return s.asOwner(ctx, o, redisproto.Settle(s.prefix+key, o, redisproto.Released, s.channel), true)
+func (s *RedisStore) Release(ctx context.Context, key string, o Owner, r Release) error {
+	call := redisproto.Release(s.prefix+key, o, s.channel)
+	if r.Undone {
+		keep, err := redisproto.RoundTTL(r.Keep)
+		if err != nil {
+			keep = 0 // or longer than any retention
+		}
+		call = redisproto.ReleaseUndone(s.prefix+key, o, s.channel, keep, r.Unbind)
+	}
+	return s.asOwner(ctx, o, call, true)
 }
 
 // Hold implements [Store].
 func (s *RedisStore) Hold(ctx context.Context, key string, o Owner) error {
-	return s.asOwner(ctx, o, redisproto.Settle(s.prefix+key, o, redisproto.Held, s.channel), true)
+	return s.asOwner(ctx, o, redisproto.Hold(s.prefix+key, o, s.channel), true)
 }
 
 // Complete implements [Store].

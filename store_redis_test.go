@@ -133,7 +133,7 @@ func TestRedisForeignData(t *testing.T) {
 		"long header":     {set(header(1, 1, 0) + "x"), true, true},
 		"version 0":       {set(header(0, 1, 0)), true, true},
 		"unknown state":   {set(header(1, 9, 0)), true, false},
-		"unknown flag":    {set(header(1, 3, 16)), true, false},
+		"unknown flag":    {set(header(1, 3, 64)), true, false},
 		"version 2":       {set(header(2, 1, 0)), false, true},
 		"version 2, long": {set(header(2, 1, 0) + "x"), false, true},
 	}
@@ -167,7 +167,7 @@ func TestRedisForeignData(t *testing.T) {
 				for what, err := range map[string]error{
 					"Complete": s.Complete(ctx, key, c.Owner, idempotency.Completion{TTL: time.Hour}),
 					"large":    s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}),
-					"Release":  s.Release(ctx, key, c.Owner),
+					"Release":  s.Release(ctx, key, c.Owner, idempotency.Release{}),
 					"Hold":     s.Hold(ctx, key, c.Owner),
 					"Renew":    s.Renew(ctx, key, c.Owner),
 					"SaveStep": s.SaveStep(ctx, key, c.Owner, "a", nil),
@@ -312,7 +312,7 @@ func TestRedisResolveAgain(t *testing.T) {
 		require.ErrorIs(t, s.Resolve(ctx, completed, guardtest.HeldAs(1), guardtest.Answered("a")), idempotency.ErrChanged)
 
 		released, owner := claim()
-		require.NoError(t, s.Release(ctx, released, owner))
+		require.NoError(t, s.Release(ctx, released, owner, idempotency.Release{}))
 		require.ErrorIs(t, s.Resolve(ctx, released, guardtest.HeldAs(1), idempotency.Settlement{}), idempotency.ErrChanged)
 	})
 }

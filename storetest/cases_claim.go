@@ -63,7 +63,7 @@ func claimRaceLapsed(e *env) {
 // Clients that wait for a run are woken together when the run gives the claim back.
 func claimRaceReleased(e *env) {
 	e.claimed()
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.oneTakesOver(e.race())
 }
 
@@ -105,7 +105,7 @@ func claimAgain(e *env) {
 	e.advance(10 * time.Second)
 	e.mine(e.claim(key, alice), 1)
 
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.mine(e.claim(key, bob), 2)
 	e.mine(e.claim(key, bob), 2)
 }
@@ -163,7 +163,7 @@ func claimKeysApart(e *env) {
 	e.notMine(e.claim(other, carol, mismatching), idempotency.StateClaimed, 1)
 	e.refused("Complete of another's key", e.store.Complete(e.ctx, other, alice, completion("alice's")), idempotency.ErrNotOwner)
 
-	e.ok("Release", e.store.Release(e.ctx, other, bob))
+	e.ok("Release", e.store.Release(e.ctx, other, bob, idempotency.Release{}))
 	e.answer(e.claim(key, carol), "alice's")
 }
 

@@ -103,7 +103,7 @@ func completeLapsedHeld(e *env) {
 // The owner has said that it did nothing. Another may run at any moment.
 func completeReleased(e *env) {
 	e.claimed()
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.refused("Complete after Release", e.complete(alice, "answer"), idempotency.ErrNotOwner)
 	e.mine(e.claim(key, bob), 2)
 }
@@ -121,7 +121,7 @@ func completedImmutable(e *env) {
 	for _, o := range []idempotency.Owner{alice, bob} {
 		e.refused("Renew of a completed record", e.store.Renew(e.ctx, key, o), idempotency.ErrNotOwner)
 		e.answer(e.claim(key, carol), "answer")
-		e.refused("Release of a completed record", e.store.Release(e.ctx, key, o), idempotency.ErrNotOwner)
+		e.refused("Release of a completed record", e.release(o), idempotency.ErrNotOwner)
 		e.answer(e.claim(key, carol), "answer")
 		e.refused("Hold of a completed record", e.store.Hold(e.ctx, key, o), idempotency.ErrNotOwner)
 		e.answer(e.claim(key, carol), "answer")

@@ -59,8 +59,8 @@ func contextComplete(e *env) {
 
 func contextRelease(e *env) {
 	e.claimed()
-	e.unknown("Release", e.store.Release(e.cancelled(), key, alice))
-	e.ok("repeated Release", e.store.Release(e.ctx, key, alice))
+	e.unknown("Release", e.store.Release(e.cancelled(), key, alice, idempotency.Release{}))
+	e.ok("repeated Release", e.release(alice))
 	e.mine(e.claim(key, bob), 2)
 	e.unknown("Hold", e.store.Hold(e.cancelled(), key, bob))
 	e.ok("repeated Hold", e.store.Hold(e.ctx, key, bob))
@@ -117,7 +117,7 @@ func (e *env) calls() map[string]func(context.Context) {
 		"Claim":    func(ctx context.Context) { _, _ = s.Claim(ctx, key, claimOf(bob)) },
 		"Renew":    func(ctx context.Context) { _ = s.Renew(ctx, key, alice) },
 		"Complete": func(ctx context.Context) { _ = s.Complete(ctx, key, alice, completion("answer")) },
-		"Release":  func(ctx context.Context) { _ = s.Release(ctx, key, alice) },
+		"Release":  func(ctx context.Context) { _ = s.Release(ctx, key, alice, idempotency.Release{}) },
 		"Hold":     func(ctx context.Context) { _ = s.Hold(ctx, key, alice) },
 	}
 	if s, ok := s.(idempotency.StepStore); ok {

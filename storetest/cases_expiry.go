@@ -91,7 +91,7 @@ func expiryClaimed(e *env) {
 
 func expiryReleased(e *env) {
 	e.claimed()
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.advance(retention + margin)
 	e.absent()
 }
@@ -142,7 +142,7 @@ func expiryHoldByFinder(e *env) {
 // Once it is known that nothing has happened, the record is one like any other.
 func expiryHoldingReleased(e *env) {
 	e.claimed(holding)
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	r := e.claim(key, alice)
 	e.notMine(r, idempotency.StateReleased, 1)
 	e.near("TTL", r.TTL, retention)
@@ -199,7 +199,7 @@ func expiryReports(e *env) {
 
 	e.advance(ttl)
 	e.mine(e.claim(key, alice), 1)
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.advance(time.Minute)
 	r = e.claim(key, carol, mismatching)
 	e.notMine(r, idempotency.StateReleased, 1)

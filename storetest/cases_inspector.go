@@ -17,6 +17,7 @@ func inspectorCases() []testCase {
 		{"Resolve/unless held is refused", resolveNotHeld},
 		{"Resolve/is not overruled by the owner", resolveLateOwner},
 		{"Resolve/without an answer lets the owner claim anew", resolveOwnerClaims},
+		{"Resolve/without an answer, the record is not blank", resolveNotBlank},
 		{"Forget/makes the key new", forgetHeld},
 		{"Forget/a completed, released or lapsed record", forgetSettled},
 		{"Forget/repeated is success", forgetAbsent},
@@ -113,7 +114,7 @@ func resolveNotHeld(e *env) {
 	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, heldAs(1), released), idempotency.ErrChanged)
 	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
 
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.refused("Resolve of a released record", i.Resolve(e.ctx, key, heldAs(1), answered("resolved")), idempotency.ErrChanged)
 	e.refused("Resolve of a released record", i.Resolve(e.ctx, key, heldAs(1), released), idempotency.ErrChanged)
 	e.mine(e.claim(key, bob), 2)
@@ -238,7 +239,7 @@ func forgetSettled(e *env) {
 	e.completed("answer")
 	e.ok("Forget of a completed record", i.Forget(e.ctx, key, e.get().Seen()))
 	e.claimed()
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.ok("Forget of a released record", i.Forget(e.ctx, key, e.get().Seen()))
 	e.claimed()
 	e.advance(lease + margin)
@@ -272,7 +273,7 @@ func forgetLive(e *env) {
 func forgetFenced(e *env) {
 	i := e.inspector()
 	e.claimed()
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.mine(e.claim(key, bob), 2)
 	e.ok("Complete", e.complete(bob, "answer"))
 	seen := e.get().Seen()
@@ -308,4 +309,14 @@ func forgetSound(e *env) {
 		e.refused("Forget as corrupt", i.Forget(e.ctx, key, seen), idempotency.ErrChanged)
 	}
 	e.answer(e.claim(key, bob), "answer")
+}
+
+// Nobody knows what the attempt did that was resolved, only that it did not do everything.
+func resolveNotBlank(e *env) {
+	i := e.inspector()
+	e.claimed(holding)
+	e.advance(lease + margin)
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), released))
+	e.undo(carol, 2)
+	e.stays(2)
 }

@@ -64,7 +64,7 @@ func leaseOwnDurations(e *env) {
 	e.ok("Renew", e.store.Renew(e.ctx, key, bob))
 	e.advance(time.Minute - margin)
 	e.notMine(e.claim(key, carol), idempotency.StateClaimed, 2)
-	e.ok("Release", e.store.Release(e.ctx, key, bob))
+	e.ok("Release", e.release(bob))
 	e.advance(2*retention - margin)
 	e.mine(e.claim(key, carol), 3)
 }
@@ -78,7 +78,7 @@ func leaseAttempt(e *env) {
 		r := e.claim(key, bob)
 		e.mine(r, attempt)
 		e.bound(r)
-		e.ok("Release", e.store.Release(e.ctx, key, bob))
+		e.ok("Release", e.release(bob))
 		r = e.claim(key, carol)
 		e.mine(r, attempt+1)
 		e.bound(r)
@@ -170,7 +170,7 @@ func renewTakenOver(e *env) {
 func renewNothing(e *env) {
 	e.refused("Renew of an absent record", e.store.Renew(e.ctx, key, alice), idempotency.ErrNotOwner)
 	e.claimed()
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.refused("Renew of a released record", e.store.Renew(e.ctx, key, alice), idempotency.ErrNotOwner)
 	e.mine(e.claim(key, bob), 2)
 }

@@ -66,7 +66,7 @@ func getTells(e *env) {
 	e.near("TTL", r.TTL, retention-10*time.Second)
 	e.near("Age", r.Age, 10*time.Second)
 
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.notMine(e.get(), idempotency.StateReleased, 1)
 	e.mine(e.claim(key, bob), 2)
 	e.ok("Hold", e.store.Hold(e.ctx, key, bob))
@@ -133,7 +133,7 @@ func listAll(e *env) {
 			want[key] = idempotency.StateClaimed
 		case 1:
 			want[key] = idempotency.StateReleased
-			e.ok("Release", e.store.Release(e.ctx, key, owner))
+			e.ok("Release", e.store.Release(e.ctx, key, owner, idempotency.Release{}))
 		case 2:
 			want[key] = idempotency.StateHeld
 			e.ok("Hold", e.store.Hold(e.ctx, key, owner))

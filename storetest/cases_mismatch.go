@@ -63,7 +63,7 @@ func mismatchLapsedHolding(e *env) {
 // The retention ends when it would have ended anyway.
 func mismatchReleased(e *env) {
 	e.claimed()
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.mismatch(idempotency.StateReleased, 1)
 	e.advance(retention - margin)
 	e.mismatch(idempotency.StateReleased, 1)

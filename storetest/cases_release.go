@@ -22,7 +22,7 @@ func releaseCases() []testCase {
 // The run has done nothing, so the client's retry need not wait for the end of the lease.
 func releaseNext(e *env) {
 	e.claimed()
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	r := e.claim(key, bob)
 	e.mine(r, 2)
 	e.bound(r)
@@ -33,21 +33,21 @@ func releaseNext(e *env) {
 // then (see releaseTakenOver).
 func releaseRepeated(e *env) {
 	e.claimed()
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
-	e.ok("repeated Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
+	e.ok("repeated Release", e.release(alice))
 	e.mine(e.claim(key, bob), 2)
 }
 
 func releaseLapsed(e *env) {
 	e.claimed()
 	e.advance(lease + margin)
-	e.ok("Release after the lease", e.store.Release(e.ctx, key, alice))
+	e.ok("Release after the lease", e.release(alice))
 	e.mine(e.claim(key, bob, holding), 2)
 }
 
 func releaseOther(e *env) {
 	e.claimed()
-	e.refused("Release by another owner", e.store.Release(e.ctx, key, bob), idempotency.ErrNotOwner)
+	e.refused("Release by another owner", e.release(bob), idempotency.ErrNotOwner)
 	e.notMine(e.claim(key, carol), idempotency.StateClaimed, 1)
 	e.ok("Complete", e.complete(alice, "answer"))
 }
@@ -58,13 +58,13 @@ func releaseTakenOver(e *env) {
 	e.claimed()
 	e.advance(lease + margin)
 	e.mine(e.claim(key, bob), 2)
-	e.refused("Release after a takeover", e.store.Release(e.ctx, key, alice), idempotency.ErrNotOwner)
+	e.refused("Release after a takeover", e.release(alice), idempotency.ErrNotOwner)
 	e.notMine(e.claim(key, carol), idempotency.StateClaimed, 2)
 	e.ok("Complete", e.complete(bob, "answer"))
 }
 
 func releaseAbsent(e *env) {
-	e.refused("Release of an absent record", e.store.Release(e.ctx, key, alice), idempotency.ErrNotOwner)
+	e.refused("Release of an absent record", e.release(alice), idempotency.ErrNotOwner)
 	e.refused("Hold of an absent record", e.store.Hold(e.ctx, key, alice), idempotency.ErrNotOwner)
 	e.mine(e.claim(key, bob), 1)
 }
@@ -73,7 +73,7 @@ func releaseAbsent(e *env) {
 // effect when it arrives, nobody would be left to end it.
 func releaseDelayedClaim(e *env) {
 	e.claimed()
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.notMine(e.claim(key, alice), idempotency.StateReleased, 1)
 	e.mine(e.claim(key, bob), 2)
 }
@@ -83,7 +83,7 @@ func releaseDelayedClaim(e *env) {
 func releaseRetention(e *env) {
 	e.claimed()
 	e.advance(retention - margin)
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.advance(retention - margin)
 	e.mismatch(idempotency.StateReleased, 1)
 	r := e.claim(key, bob)
@@ -98,9 +98,9 @@ func releaseHeldByLapse(e *env) {
 	e.claimed(holding)
 	e.advance(lease + margin)
 	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
-	e.refused("Release by another owner", e.store.Release(e.ctx, key, bob), idempotency.ErrNotOwner)
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
-	e.ok("repeated Release", e.store.Release(e.ctx, key, alice))
+	e.refused("Release by another owner", e.release(bob), idempotency.ErrNotOwner)
+	e.ok("Release", e.release(alice))
+	e.ok("repeated Release", e.release(alice))
 	r := e.claim(key, bob, holding)
 	e.mine(r, 2)
 	e.bound(r)
@@ -109,7 +109,7 @@ func releaseHeldByLapse(e *env) {
 	e.mine(e.claim(other, alice), 1)
 	e.advance(lease + margin)
 	e.notMine(e.claim(other, bob, holding), idempotency.StateHeld, 1)
-	e.ok("Release", e.store.Release(e.ctx, other, alice))
+	e.ok("Release", e.store.Release(e.ctx, other, alice, idempotency.Release{}))
 	e.mine(e.claim(other, bob, holding), 2)
 }
 
@@ -119,7 +119,7 @@ func releaseHeldTwice(e *env) {
 	e.advance(lease + margin)
 	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
 	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
-	e.refused("Release after Hold", e.store.Release(e.ctx, key, alice), idempotency.ErrNotOwner)
+	e.refused("Release after Hold", e.release(alice), idempotency.ErrNotOwner)
 	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
 }
 
@@ -149,7 +149,7 @@ func holdBlocks(e *env) {
 	}
 	e.advance(lease + margin)
 	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
-	e.refused("Release after Hold", e.store.Release(e.ctx, key, alice), idempotency.ErrNotOwner)
+	e.refused("Release after Hold", e.release(alice), idempotency.ErrNotOwner)
 	e.refused("Renew after Hold", e.store.Renew(e.ctx, key, alice), idempotency.ErrNotOwner)
 	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
 }
@@ -179,7 +179,7 @@ func holdTakenOver(e *env) {
 
 func holdReleased(e *env) {
 	e.claimed()
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.refused("Hold after Release", e.store.Hold(e.ctx, key, alice), idempotency.ErrNotOwner)
 	e.mine(e.claim(key, bob), 2)
 }

@@ -22,6 +22,7 @@ func stepCases() []testCase {
 		{"Step/without a claim is refused", stepNotClaimed},
 		{"Step/ends with its record", stepExpiry},
 		{"Step/does not prolong the lease", stepLease},
+		{"Step/outlives a release that says that nothing was done", stepUndone},
 		{"Step/a cancelled SaveStep can be repeated", stepCancelled},
 	}
 }
@@ -80,7 +81,7 @@ func stepTakeover(e *env) {
 func stepRelease(e *env) {
 	e.claimed()
 	e.ok("SaveStep", e.save(alice, "charge", "ch_1"))
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	r := e.claim(key, bob)
 	e.mine(r, 2)
 	e.steps(r, "charge", "ch_1")
@@ -111,7 +112,7 @@ func stepParallel(e *env) {
 	e.concurrently(50, func(i int) (idempotency.Record, error) {
 		return idempotency.Record{}, e.save(alice, want[2*i], want[2*i+1])
 	})
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.steps(e.claim(key, bob), append(want, "first", "")...)
 }
 
@@ -119,7 +120,7 @@ func stepParallel(e *env) {
 func stepClaimAgain(e *env) {
 	e.claimed()
 	e.ok("SaveStep", e.save(alice, "charge", "ch_1"))
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.mine(e.claim(key, bob), 2)
 	r := e.claim(key, bob)
 	e.mine(r, 2)
@@ -131,7 +132,7 @@ func stepReplaced(e *env) {
 	e.ok("SaveStep", e.save(alice, "charge", "started"))
 	e.ok("SaveStep", e.save(alice, "charge", "ch_1"))
 	e.ok("repeated SaveStep", e.save(alice, "charge", "ch_1"))
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.steps(e.claim(key, bob), "charge", "ch_1")
 }
 
@@ -169,14 +170,14 @@ func stepTakenOver(e *env) {
 	e.mine(e.claim(key, bob), 2)
 	e.ok("SaveStep", e.save(bob, "charge", "ch_2"))
 	e.refused("SaveStep after a takeover", e.save(alice, "charge", "ch_3"), idempotency.ErrNotOwner)
-	e.ok("Release", e.store.Release(e.ctx, key, bob))
+	e.ok("Release", e.release(bob))
 	e.steps(e.claim(key, carol), "charge", "ch_2")
 }
 
 func stepOther(e *env) {
 	e.claimed()
 	e.refused("SaveStep by another owner", e.save(bob, "charge", "ch_1"), idempotency.ErrNotOwner)
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.steps(e.claim(key, carol))
 }
 
@@ -184,7 +185,7 @@ func stepOther(e *env) {
 func stepNotClaimed(e *env) {
 	e.refused("SaveStep of an absent record", e.save(alice, "charge", "ch_1"), idempotency.ErrNotOwner)
 	e.claimed()
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.refused("SaveStep of a released record", e.save(alice, "charge", "ch_1"), idempotency.ErrNotOwner)
 	r := e.claim(key, bob)
 	e.mine(r, 2)
@@ -203,7 +204,7 @@ func stepExpiry(e *env) {
 	e.ok("SaveStep", e.save(alice, "charge", "ch_1"))
 	e.advance(retention + margin)
 	e.absent()
-	e.ok("Release", e.store.Release(e.ctx, key, bob))
+	e.ok("Release", e.release(bob))
 	r := e.claim(key, carol, mismatching)
 	e.mine(r, 2)
 	e.steps(r)
@@ -224,6 +225,18 @@ func stepCancelled(e *env) {
 	e.claimed()
 	e.unknown("SaveStep", s.SaveStep(e.cancelled(), key, alice, "charge", []byte("ch_1")))
 	e.ok("repeated SaveStep", e.save(alice, "charge", "ch_1"))
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.steps(e.claim(key, bob), "charge", "ch_1")
+}
+
+// The step was saved, whatever its run says of itself.
+func stepUndone(e *env) {
+	e.stepStore()
+	e.mine(e.claim(key, carol), 1)
+	e.ok("SaveStep", e.save(carol, "a", "1"))
+	e.ok("Release", e.store.Release(e.ctx, key, carol, undone))
+	e.stays(1)
+	r := e.claim(key, bob)
+	e.mine(r, 2)
+	e.steps(r, "a", "1")
 }

@@ -72,7 +72,7 @@ func watchRelease(e *env) {
 	settled, _ := e.watch(key)
 	e.claimed()
 	e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.wakes("Release", settled)
 	e.mine(e.claim(key, bob, watching), 2)
 }
@@ -107,7 +107,7 @@ func watchEachTime(e *env) {
 	settled, _ := e.watch(key)
 	e.claimed()
 	e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.release(alice))
 	e.wakes("Release", settled)
 	e.mine(e.claim(key, carol), 2)
 	e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 2)
@@ -127,7 +127,7 @@ func watchIdle(e *env) {
 			owner, next = next, owner
 		}
 		released := make(chan error, 1)
-		go func() { released <- e.store.Release(e.ctx, key, owner) }()
+		go func() { released <- e.release(owner) }()
 		select {
 		case err := <-released:
 			e.ok("Release", err)

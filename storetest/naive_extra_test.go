@@ -70,6 +70,7 @@ func (s *naiveStore) SaveStep(ctx context.Context, key string, o idempotency.Own
 		r.Steps = seen
 	}
 	r.Steps[name] = value
+	r.blank = r.blank && s.is("a step leaves a record blank")
 	return nil
 }
 
@@ -106,7 +107,7 @@ func (s *naiveStore) look(key string) (idempotency.Record, error) {
 		return idempotency.Record{}, idempotency.ErrNotFound
 	}
 	if s.is("Get takes over") && r.lapsed() {
-		s.takeOver(r, idempotency.Claim{Lease: r.lease, Retention: r.retention})
+		s.takeOver(r, idempotency.Claim{Fingerprint: r.Fingerprint, Lease: r.lease, Retention: r.retention})
 	}
 	if s.is("Get prolongs the record") {
 		r.expires = time.Now().Add(r.retention)
@@ -186,6 +187,7 @@ func (s *naiveStore) Resolve(ctx context.Context, key string, seen idempotency.S
 	if c != nil && !s.is("Resolve forgets the status") {
 		r.Status = c.Status
 	}
+	r.blank = r.blank && s.is("a resolution leaves a record blank")
 	if !s.is("Resolve leaves the owner its claim") && (c != nil || !s.is("Resolve remembers who lost the claim")) {
 		r.owner = idempotency.Owner{}
 	}

@@ -32,6 +32,8 @@ type naiveRecord struct {
 	holdEnds  bool
 	byHand    bool // settled by Resolve
 	byLapse   bool // held because the lease ended
+	blank     bool // nothing was done under it
+	unbound   bool // the next payload gets it
 	touched   time.Time
 	leaseEnd  time.Time
 	expires   time.Time
@@ -164,7 +166,8 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 	if s.is("reading prolongs the TTL") && r.State == idempotency.StateCompleted {
 		r.expires = time.Now().Add(ttl)
 	}
-	mismatch := r.Fingerprint != c.Fingerprint
+	unbound := r.unbound && (r.owner != c.Owner || s.is("a delayed claim revives what is unbound"))
+	mismatch := r.Fingerprint != c.Fingerprint && !unbound
 	if mismatch {
 		if out, done := s.mismatch(r, c); done {
 			return out, nil
@@ -184,15 +187,17 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 			s.is("a repeated claim has the lease of the first") && !r.lapsed():
 			return s.mine(r), nil
 		}
+		r.blank = r.blank && !s.is("a repeated claim is not blank")
 		return s.grant(r, c), nil
 	}
 	if r.lapsed() && s.holds(r, c) {
+		r.blank = r.blank && !s.is("what lapsed is not blank")
 		r.State, r.owner, r.byLapse = idempotency.StateHeld, s.keepOwner(r.owner), true
 	}
 	if s.is("held lapses") && r.State == idempotency.StateHeld && time.Since(r.touched) > r.lease {
 		r.State = idempotency.StateReleased
 	}
-	free := r.State == idempotency.StateReleased && (r.owner != c.Owner || s.is("a delayed claim revives a release")) ||
+	free := r.State == idempotency.StateReleased && (r.owner != c.Owner || s.is("a delayed claim revives a release")) || unbound ||
 		r.State == idempotency.StateHeld && r.owner == c.Owner && s.is("a delayed claim revives a hold") ||
 		r.State == idempotency.StateClaimed && r.lapsed() ||
 		r.State == idempotency.StateClaimed && s.is("takeover a moment early") && time.Until(r.leaseEnd) < 5*time.Second
@@ -200,7 +205,8 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 		return s.see(r), nil
 	}
 	if s.is("takeover looks first and writes afterwards") && r.State == idempotency.StateClaimed ||
-		s.is("a released key is given to all who look") && r.State == idempotency.StateReleased {
+		s.is("a released key is given to all who look") && r.State == idempotency.StateReleased ||
+		s.is("an unbound key is given to all who look") && unbound {
 		s.yield(time.Nanosecond)
 	}
 	return s.takeOver(r, c), nil
@@ -228,7 +234,7 @@ func (s *naiveStore) insert(key string, c idempotency.Claim) idempotency.Record 
 		key = ""
 	}
 	r := &naiveRecord{}
-	r.Attempt, r.Fingerprint, r.first = 1, c.Fingerprint, c.Owner
+	r.Attempt, r.Fingerprint, r.first, r.blank = 1, c.Fingerprint, c.Owner, true
 	if old := s.records[key]; old != nil && s.is("steps outlive their record") {
 		r.Steps = old.Steps
 	}
@@ -245,6 +251,11 @@ func (s *naiveStore) insert(key string, c idempotency.Claim) idempotency.Record 
 
 func (s *naiveStore) takeOver(r *naiveRecord, c idempotency.Claim) idempotency.Record {
 	released := r.State == idempotency.StateReleased
+	r.blank = r.blank && (released || s.is("a lapse leaves a record blank")) && !s.is("only the first attempt is blank")
+	if !s.is("an unbound record is bound to the first payload again") {
+		r.Fingerprint = c.Fingerprint
+	}
+	r.unbound = false
 	if !s.is("the attempt is constant") && (!s.is("a release does not count as an attempt") || !released) {
 		r.Attempt++
 	}
@@ -388,7 +399,7 @@ func (s *naiveStore) Complete(ctx context.Context, key string, o idempotency.Own
 	return nil
 }
 
-func (s *naiveStore) Release(ctx context.Context, key string, o idempotency.Owner) error {
+func (s *naiveStore) Release(ctx context.Context, key string, o idempotency.Owner, rel idempotency.Release) error {
 	s.hang(ctx, "Release")
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -400,9 +411,22 @@ func (s *naiveStore) Release(ctx context.Context, key string, o idempotency.Owne
 		delete(s.records, key)
 		return nil
 	}
+	if r.State == idempotency.StateReleased && !s.is("a second Release starts anew") {
+		return nil
+	}
 	kept := r.retention
 	if s.is("Release leaves the retention") {
 		kept = time.Until(r.expires)
+	}
+	r.blank = r.blank && rel.Undone || s.is("what is released is blank")
+	if r.blank || s.is("Undone need not be said") {
+		r.unbound = rel.Unbind && !s.is("Unbind is ignored")
+		if rel.Keep > 0 && !s.is("Keep is ignored") {
+			kept = min(kept, rel.Keep)
+		}
+		if s.is("Keep is longer than the retention") {
+			kept = rel.Keep
+		}
 	}
 	s.settle(key, r, idempotency.StateReleased, kept)
 	return nil

@@ -54,6 +54,7 @@ func allCases() []testCase {
 		leaseCases(),
 		completeCases(),
 		releaseCases(),
+		undoneCases(),
 		holdCases(),
 		expiryCases(),
 		answerCases(),

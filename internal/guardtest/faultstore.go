@@ -119,8 +119,8 @@ func (s *FaultStore) Complete(ctx context.Context, key string, o idempotency.Own
 }
 
 // Release is the call "release".
-func (s *FaultStore) Release(ctx context.Context, key string, o idempotency.Owner) error {
-	return s.Call(ctx, "release", func(behind idempotency.Store) error { return behind.Release(context.WithoutCancel(ctx), key, o) })
+func (s *FaultStore) Release(ctx context.Context, key string, o idempotency.Owner, r idempotency.Release) error {
+	return s.Call(ctx, "release", func(behind idempotency.Store) error { return behind.Release(context.WithoutCancel(ctx), key, o, r) })
 }
 
 // Hold is the call "hold".

@@ -110,6 +110,17 @@ var bugs = []bug{
 			e.next.attempt = 1
 		}
 	}},
+	{name: "Keep is ignored", before: func(q *question) { q.c.release.Keep = 0 }},
+	{name: "an unbound record stays bound", before: func(q *question) {
+		if q.c.method == claim {
+			q.r.unbound = false
+		}
+	}},
+	{name: "a record is unbound whatever was done under it", before: func(q *question) {
+		if q.c.method == release && q.c.release.Undone {
+			q.r.blank = true
+		}
+	}},
 	{name: "a delayed claim revives what was released", before: func(q *question) {
 		if q.c.method == claim && q.r.state == idempotency.StateReleased {
 			q.r.owner = idempotency.Owner{}

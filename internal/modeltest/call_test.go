@@ -34,15 +34,16 @@ const (
 
 // A call is one call of a store's method.
 type call struct {
-	method method
-	key    string
-	owner  idempotency.Owner
-	claim  idempotency.Claim // of Claim
-	answer string            // of Complete; of Resolve, where empty means no completion; the value of SaveStep
-	ttl    time.Duration     // of Complete and Resolve
-	step   int               // of SaveStep
-	seen   idempotency.Seen  // of Resolve and Forget
-	undone steps             // of Resolve without a completion
+	method  method
+	key     string
+	owner   idempotency.Owner
+	claim   idempotency.Claim // of Claim
+	release idempotency.Release
+	answer  string           // of Complete; of Resolve, where empty means no completion; the value of SaveStep
+	ttl     time.Duration    // of Complete and Resolve
+	step    int              // of SaveStep
+	seen    idempotency.Seen // of Resolve and Forget
+	undone  steps            // of Resolve without a completion
 }
 
 // A reply is what a call returned, with the fields of the record that the caller sees.
@@ -74,7 +75,7 @@ func perform(ctx context.Context, s store, c call) reply {
 	case complete:
 		err = s.Complete(ctx, c.key, c.owner, completion(c.answer, c.ttl))
 	case release:
-		err = s.Release(ctx, c.key, c.owner)
+		err = s.Release(ctx, c.key, c.owner, c.release)
 	case hold:
 		err = s.Hold(ctx, c.key, c.owner)
 	case saveStep:
@@ -151,6 +152,8 @@ func (c call) String() string {
 		}
 	case complete:
 		s += fmt.Sprintf(", %.9q, %v", c.answer, c.ttl)
+	case release:
+		s += fmt.Sprintf(", undone=%t, %v, unbind=%t", c.release.Undone, c.release.Keep, c.release.Unbind)
 	case saveStep:
 		s += fmt.Sprintf(", %s, %q", stepNames[c.step], c.answer)
 	case resolve:
@@ -184,6 +187,6 @@ func (r record) String() string {
 	if r == (record{}) {
 		return "absent"
 	}
-	return fmt.Sprintf("%v attempt=%d owner=%x fingerprint=%x hold=%t byHand=%t kept=%v answer=%.9q steps=%q",
-		r.state, r.attempt, r.owner[:2], r.fingerprint[:1], r.hold, r.byHand, r.kept, r.answer, r.steps)
+	return fmt.Sprintf("%v attempt=%d owner=%x fingerprint=%x hold=%t byHand=%t blank=%t unbound=%t kept=%v answer=%.9q steps=%q",
+		r.state, r.attempt, r.owner[:2], r.fingerprint[:1], r.hold, r.byHand, r.blank, r.unbound, r.kept, r.answer, r.steps)
 }

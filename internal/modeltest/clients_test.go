@@ -145,9 +145,9 @@ func (c *call) decideBy(look reply, rng *rand.Rand) {
 	}
 }
 
-// newCall returns a call by one of the owners of a key. An owner always claims with the
-// same arguments, as a request does. The last owner has another payload, and the first one
-// claims with Hold.
+// newCall returns a call by one of the owners of a key. An owner always claims and releases
+// with the same arguments, as a request does. The last owner has another payload, and the
+// first one claims with Hold.
 func newCall(m method, key string, owner int, lease time.Duration) call {
 	c := call{method: m, key: key, owner: idempotency.Owner{byte(owner + 1)}, ttl: 2 * lease}
 	copy(c.owner[1:], key)
@@ -155,6 +155,12 @@ func newCall(m method, key string, owner int, lease time.Duration) call {
 		Owner: c.owner, Fingerprint: idempotency.Fingerprint{1},
 		Lease: lease, Retention: 3 * lease, Hold: owner == 0, HoldEnds: owner == 1,
 	}
+	c.release = [...]idempotency.Release{
+		{Undone: true, Keep: lease},
+		{Keep: lease, Unbind: true},
+		{Undone: true, Keep: 2 * lease, Unbind: true},
+		{Undone: true, Keep: 9 * lease, Unbind: true},
+	}[owner]
 	if owner == 3 {
 		c.claim.Fingerprint[0] = 2
 	}

@@ -19,6 +19,8 @@ type record struct {
 	holdEnds    bool
 	byHand      bool // settled by Resolve
 	byLapse     bool // held because the lease ended, and not by its owner
+	blank       bool // nothing was done under it
+	unbound     bool // released for a claim with any fingerprint
 	lease       time.Duration
 	retention   time.Duration
 	kept        time.Duration // from the moment that it was last touched
@@ -130,8 +132,9 @@ func (r record) unanswered() time.Duration {
 }
 
 func (r record) claim(c idempotency.Claim, lapsed bool) []ending {
-	grant := func(attempt int) ending {
+	grant := func(attempt int, blank bool) ending {
 		next := record{
+			blank: blank,
 			state: idempotency.StateClaimed, attempt: attempt, fingerprint: c.Fingerprint,
 			owner: c.Owner, hold: c.Hold, holdEnds: c.HoldEnds,
 			lease: c.Lease, retention: c.Retention, steps: r.steps,
@@ -141,24 +144,25 @@ func (r record) claim(c idempotency.Claim, lapsed bool) []ending {
 	}
 	asItIs := ending{next: r, sees: true}
 	own := r.owner == c.Owner
+	free := r.state == idempotency.StateReleased && !own
 	switch {
 	case r == (record{}):
-		return []ending{grant(1)}
-	case r.fingerprint != c.Fingerprint:
+		return []ending{grant(1, true)}
+	case r.fingerprint != c.Fingerprint && !(free && r.unbound):
 		return []ending{asItIs}
 	case r.state == idempotency.StateClaimed && own:
-		return []ending{grant(r.attempt)}
+		return []ending{grant(r.attempt, r.blank)}
 	case r.state == idempotency.StateReleased && own && r.byHand:
 		// A store may have forgotten the owner that an operator has decided about.
-		return []ending{asItIs, grant(r.attempt + 1)}
+		return []ending{asItIs, grant(r.attempt+1, false)}
 	case lapsed && (r.hold || c.Hold):
 		r.state, r.byLapse = idempotency.StateHeld, true
 		if !r.holdEnds {
 			r.kept = never
 		}
 		return []ending{{next: r, sees: true}}
-	case lapsed, r.state == idempotency.StateReleased && !own:
-		return []ending{grant(r.attempt + 1)}
+	case lapsed, free:
+		return []ending{grant(r.attempt+1, r.blank && free)}
 	}
 	return []ending{asItIs}
 }
@@ -172,6 +176,15 @@ func (r record) own(c call) []ending {
 	giveUp := func(state idempotency.State) []ending {
 		next := r.to(state, 0)
 		next.kept = next.unanswered()
+		if state == idempotency.StateReleased {
+			next.blank = r.blank && c.release.Undone
+		}
+		if next.blank && state == idempotency.StateReleased {
+			next.unbound = c.release.Unbind
+			if c.release.Keep > 0 {
+				next.kept = min(next.kept, c.release.Keep)
+			}
+		}
 		return []ending{{next: next, touched: true}}
 	}
 	running := r.state == idempotency.StateClaimed
@@ -214,7 +227,7 @@ func (r record) own(c call) []ending {
 		}
 	case saveStep:
 		if running {
-			r.steps[c.step] = c.answer
+			r.steps[c.step], r.blank = c.answer, false
 			return r.unchanged()
 		}
 	default:
@@ -253,7 +266,7 @@ func (r record) resolve(c call, lapsed bool) []ending {
 			}
 		}
 	}
-	r.answer, r.byHand, r.owner = c.answer, true, idempotency.Owner{}
+	r.answer, r.byHand, r.owner, r.blank = c.answer, true, idempotency.Owner{}, false
 	return []ending{{next: r.to(state, kept), touched: true}}
 }
 

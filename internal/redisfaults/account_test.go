@@ -143,7 +143,7 @@ func exerciseAccount(t *testing.T, client redis.UniversalClient) error {
 	}
 	try(s.SaveStep(ctx, key, c.Owner, "a", []byte("1")))
 	try(s.Renew(ctx, key, c.Owner))
-	try(s.Release(ctx, key, c.Owner))
+	try(s.Release(ctx, key, c.Owner, idempotency.Release{}))
 	claim(waiting)
 	try(s.Hold(ctx, key, waiting.Owner))
 	try(s.Resolve(ctx, key, guardtest.HeldAs(2), idempotency.Settlement{}))

@@ -106,7 +106,7 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 	require.NoError(t, s.SaveStep(ctx, renewed, renewedOwner, "a", []byte("1")))
 	require.NoError(t, s.Complete(ctx, small, smallOwner, idempotency.Completion{Answer: []byte("small"), TTL: time.Hour}))
 	require.NoError(t, s.Complete(ctx, large, largeOwner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
-	require.NoError(t, s.Release(ctx, released, releasedOwner))
+	require.NoError(t, s.Release(ctx, released, releasedOwner, idempotency.Release{}))
 	require.NoError(t, s.Hold(ctx, held, heldOwner))
 	require.NoError(t, s.Resolve(ctx, held, guardtest.HeldAs(1), guardtest.Answered("resolved")))
 
@@ -189,7 +189,7 @@ func TestRedisWithReplicas(t *testing.T) {
 			r, err = hasty.Get(ctx, key)
 			require.NoError(t, err)
 			require.Equal(t, idempotency.StateClaimed, r.State, "a run that has happened may need it")
-			require.ErrorContains(t, hasty.Release(ctx, key, c.Owner), "too few replicas", "one that has not begun gives it up")
+			require.ErrorContains(t, hasty.Release(ctx, key, c.Owner, idempotency.Release{}), "too few replicas", "one that has not begun gives it up")
 
 			other, d := guardtest.RedisKey(), guardtest.RedisClaim()
 			_, err = hasty.Claim(ctx, other, d)
@@ -361,7 +361,7 @@ func TestRedisDeadline(t *testing.T) {
 		"large": func(ctx context.Context) error {
 			return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour})
 		},
-		"Release":   func(ctx context.Context) error { return s.Release(ctx, key, c.Owner) },
+		"Release":   func(ctx context.Context) error { return s.Release(ctx, key, c.Owner, idempotency.Release{}) },
 		"Hold":      func(ctx context.Context) error { return s.Hold(ctx, key, c.Owner) },
 		"Get":       func(ctx context.Context) error { _, err := s.Get(ctx, key); return err },
 		"GetAnswer": func(ctx context.Context) error { _, err := s.GetAnswer(ctx, key); return err },
@@ -470,10 +470,10 @@ func TestRedisWithReplicasConfirmsReleases(t *testing.T) {
 	replica.Pause(t)
 	for range 2 { // repeated on another connection, too
 		hasty := guardtest.RedisAt(t, master, idempotency.WithReplicas(1, 50*time.Millisecond))
-		require.ErrorContains(t, hasty.Release(ctx, key, c.Owner), "too few replicas")
+		require.ErrorContains(t, hasty.Release(ctx, key, c.Owner, idempotency.Release{}), "too few replicas")
 	}
 	replica.Resume(t)
-	require.NoError(t, patient.Release(ctx, key, c.Owner))
+	require.NoError(t, patient.Release(ctx, key, c.Owner, idempotency.Release{}))
 	r, err := guardtest.RedisAt(t, replica).Get(ctx, key)
 	require.NoError(t, err)
 	require.Equal(t, idempotency.StateReleased, r.State)

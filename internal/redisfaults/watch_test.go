@@ -88,7 +88,7 @@ func TestRedisWatchIsQuiet(t *testing.T) {
 		d.Watch = true
 		_, err = s.Claim(ctx, announced, d)
 		require.NoError(t, err)
-		require.NoError(t, s.Release(ctx, announced, c.Owner))
+		require.NoError(t, s.Release(ctx, announced, c.Owner, idempotency.Release{}))
 		requireWoken(t, last)
 		requireNotWoken(t, settled)
 	})

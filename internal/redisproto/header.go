@@ -25,6 +25,8 @@ type Header struct {
 	Attempt     uint32
 	HoldEnds    bool // a held record ends with its lifetime
 	Lapsed      bool // held because the lease ended, and not by its owner
+	Blank       bool // nothing was done under the record
+	Unbound     bool // released for a claim with any fingerprint
 	Lease       time.Duration
 	Lifetime    time.Duration // what the expiry is set to, unless the record is endless
 	Fingerprint [32]byte
@@ -50,6 +52,9 @@ const (
 	flagDetached = 2
 	flagHoldEnds = 4
 	flagLapsed   = 8
+	flagBlank    = 16
+	flagUnbound  = 32
+	allFlags     = 63
 
 	maxLease    = math.MaxUint32 * time.Millisecond // 49 days
 	maxLifetime = (1<<40 - 1) * time.Millisecond    // 34 years
@@ -72,7 +77,7 @@ func NewClaim(h Header) (Header, error) {
 	if h.Owner == [16]byte{} {
 		return Header{}, errors.New("claim has no owner")
 	}
-	h.State, h.Attempt, h.Lease, h.Lifetime = Claimed, 1, lease, lifetime
+	h.State, h.Attempt, h.Blank, h.Lease, h.Lifetime = Claimed, 1, true, lease, lifetime
 	return h, nil
 }
 
@@ -122,6 +127,12 @@ func (h *Header) Encode() []byte {
 	if h.Lapsed {
 		flags |= flagLapsed
 	}
+	if h.Blank {
+		flags |= flagBlank
+	}
+	if h.Unbound {
+		flags |= flagUnbound
+	}
 	b = append(b, headerVersion, h.State, flags)
 	b = binary.BigEndian.AppendUint32(b, h.Attempt)
 	b = binary.BigEndian.AppendUint32(b, uint32(h.Lease.Milliseconds()))
@@ -165,6 +176,8 @@ func parseHeader(s string) (Header, error) {
 		Detached: b[2]&flagDetached != 0,
 		HoldEnds: b[2]&flagHoldEnds != 0,
 		Lapsed:   b[2]&flagLapsed != 0,
+		Blank:    b[2]&flagBlank != 0,
+		Unbound:  b[2]&flagUnbound != 0,
 		Attempt:  binary.BigEndian.Uint32(b[3:]),
 		Lease:    time.Duration(binary.BigEndian.Uint32(b[7:])) * time.Millisecond,
 		// The first three of the eight bytes belong to the lease.
@@ -172,7 +185,7 @@ func parseHeader(s string) (Header, error) {
 		Fingerprint: [32]byte(b[16:]),
 		Owner:       [16]byte(b[48:]),
 	}
-	if h.State < Claimed || h.State > Held || b[2] > flagHold|flagDetached|flagHoldEnds|flagLapsed || h.Attempt == 0 {
+	if h.State < Claimed || h.State > Held || b[2] > allFlags || h.Attempt == 0 {
 		return Header{}, damagef("impossible header")
 	}
 	if h.State == Completed {

@@ -119,11 +119,30 @@ func SaveStep(name string, owner [16]byte, step string, value []byte) Call {
 	return newCall(&stepScript, name, owner[:], fieldStep+step, value)
 }
 
-// Settle returns the call that ends a claim without an answer: state is [Released] or
-// [Held]. The script announces it on the channel if somebody waits. Refused: the owner does
-// not hold the claim.
-func Settle(name string, owner [16]byte, state byte, channel string) Call {
-	return newCall(&settleScript, name, owner[:], int(state), channel, "")
+// Hold returns the call that holds a record for its owner. The script announces it on the
+// channel if somebody waits. Refused: the owner does not hold the claim.
+func Hold(name string, owner [16]byte, channel string) Call {
+	return newCall(&settleScript, name, owner[:], int(Held), channel, "")
+}
+
+// Release returns the call that gives a claim back under which something may have been done.
+// It is announced and refused as a [Hold].
+func Release(name string, owner [16]byte, channel string) Call {
+	return newCall(&settleScript, name, owner[:], int(Released), channel, "")
+}
+
+// ReleaseUndone returns the call that gives a claim back under which nothing was done. A blank
+// record is kept for keep, which is one that [RoundTTL] has returned, or zero for its lifetime.
+// With unbind the next claim may have any fingerprint.
+func ReleaseUndone(name string, owner [16]byte, channel string, keep time.Duration, unbind bool) Call {
+	span, flags := []byte(nil), flagBlank
+	if keep > 0 {
+		span = encodeLifetime(keep)
+	}
+	if unbind {
+		flags |= flagUnbound
+	}
+	return newCall(&settleScript, name, owner[:], int(Released), channel, span, "", flags)
 }
 
 // An Answer is what a record is completed with. TTL is one that [RoundTTL] has returned.
@@ -147,7 +166,7 @@ func Complete(name string, owner [16]byte, channel string, a Answer) Call {
 // CompleteDetached is [Complete] for an answer that an HSETNX in the same transaction has
 // put into [AnswerField]. When the call is refused it takes that field away again.
 func CompleteDetached(name string, owner [16]byte, channel string, a Answer) Call {
-	return newCall(&settleScript, name, owner[:], int(Completed), channel, a.header(), "", "1")
+	return newCall(&settleScript, name, owner[:], int(Completed), channel, a.header(), "", flagDetached)
 }
 
 // Get returns the call that reads a record without its answer. [ParseGet] reads its reply.

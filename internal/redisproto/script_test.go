@@ -21,7 +21,8 @@ func TestRedisCalls(t *testing.T) {
 		"renew": {Renew("name", owner)},
 		"step":  {SaveStep("name", owner, "step", []byte("value"))},
 		"settle": {
-			Settle("name", owner, Released, "channel"), Settle("name", owner, Held, "channel"),
+			Hold("name", owner, "channel"), Release("name", owner, "channel"),
+			ReleaseUndone("name", owner, "channel", time.Minute, false), ReleaseUndone("name", owner, "channel", 0, true),
 			Complete("name", owner, "channel", answer), CompleteDetached("name", owner, "channel", answer),
 		},
 		"resolve": {ResolveReleased("name", 1, "channel", nil), ResolveReleased("name", 1, "channel", map[string][]byte{"step": nil}), ResolveCompleted("name", 1, "channel", answer)},

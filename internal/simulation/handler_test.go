@@ -106,6 +106,9 @@ func (w *simulation) handles(p *simProcess) http.Handler {
 		if w.kind == slow && run.conduct == runKept && d.oneIn(2) {
 			run.conduct = runBulky
 		}
+		if w.kind == corrected && run.attempt <= lastFailure && w.now() < w.calm && d.oneIn(2) {
+			run.conduct = runTurnedAway
+		}
 		w.start(run)
 
 		careful := d.oneIn(3) // it looks at its context, and whether its claim is valid

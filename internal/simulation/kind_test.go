@@ -18,13 +18,14 @@ const (
 	operated    simKind = "operated"     // a resolver and an operator settle what is held
 	mixed       simKind = "mixed"        // a deployment is under way
 	nested      simKind = "nested"       // each process has a guard within a guard
+	corrected   simKind = "corrected"    // its runs turn requests away, and clients correct those
 	gated       simKind = "gated"        // some clients come through a gateway that has a guard
 	slow        simKind = "slow"         // the store is healthy, and too slow for large answers
 )
 
 // simKinds has each kind as often as it is drawn.
 var simKinds = [...]simKind{
-	plain, plain, plain, disputed, disputed, forgetful, failingOpen, operated, operated, mixed, mixed, nested, gated, slow,
+	plain, plain, plain, disputed, disputed, forgetful, failingOpen, operated, operated, mixed, mixed, nested, gated, slow, corrected, corrected,
 }
 
 // version is how the ith process is deployed, if the first of them are as v says.

@@ -17,7 +17,8 @@ type simKey struct {
 	name    string          // as guards know it
 	answers map[string]bool // the runs whose answer has been recorded, by name
 	all     []*simRun
-	life    int // counts the records that have vanished
+	life    int // counts the records that have vanished or ended
+	lost    int // counts those that have vanished
 	simRecord
 }
 
@@ -30,12 +31,16 @@ type simRecord struct {
 	owner    *simRequest
 	token    idempotency.Owner // as which it has claimed
 	lease    time.Duration     // of its last claim
-	hold     bool          // its last claim says so
-	until    time.Duration // end of the lease
+	hold     bool              // its last claim says so
+	until    time.Duration     // end of the lease
 	runs     []*simRun
 	recorded map[string]string // steps, as stored
 	// completed is the run whose answer is recorded.
 	completed *simRun
+
+	blank   bool          // nothing can have been done under it
+	unbound bool          // the next claim binds it
+	ends    time.Duration // if it was released, and is blank
 }
 
 // A simCall is a call of the store on its way.
@@ -43,6 +48,7 @@ type simCall struct {
 	op, key string
 	owner   idempotency.Owner // not of an operator's call
 	claim   idempotency.Claim // of a claim
+	release idempotency.Release
 	// resolution is what an operator has decided, as a run with that answer.
 	resolution *simRun
 	execute    func(s *idempotency.MemoryStore, key string) (idempotency.Record, error)
@@ -54,11 +60,31 @@ func newSimKey(index int, inSteps bool) *simKey {
 	return k
 }
 
-// vanish makes the ledger one of a key that has no record. Each record of a key has a name of
-// its own in the store.
+// vanish makes the ledger one of a key whose record the store has lost. From then on the key
+// has another name there.
 func (k *simKey) vanish() {
+	k.lost++
+	k.end()
+}
+
+// end makes the ledger one of a key that has no record.
+func (k *simKey) end() {
 	k.life++
 	k.simRecord = simRecord{recorded: map[string]string{}}
+}
+
+// endsUndone ends a record under which nothing was done, if it is time.
+func (w *simulation) endsUndone(k *simKey) {
+	if k.state != idempotency.StateReleased || !k.blank || w.now() < k.ends {
+		return
+	}
+	for _, r := range k.runs {
+		if r.outcome != idempotency.NotExecuted {
+			w.failf(k.index, "nothing is left of attempt %d, which is %v", r.attempt, r.outcome)
+		}
+	}
+	w.seen[simEnded]++
+	k.end()
 }
 
 // steps are the effects of a run.
@@ -69,7 +95,7 @@ func (k *simKey) steps() []string {
 	return []string{""}
 }
 
-func (k *simKey) stored() string { return fmt.Sprintf("%s#%d", k.name, k.life) }
+func (k *simKey) stored() string { return fmt.Sprintf("%s#%d", k.name, k.lost) }
 
 // lapsed reports whether the record is claimed and its lease has ended.
 func (k *simKey) lapsed(now time.Duration) bool {
@@ -92,6 +118,7 @@ func (w *simulation) deliver(q *simRequest, c *simCall) (idempotency.Record, err
 	if k.name != c.key || c.owner != (idempotency.Owner{}) && !q.goesBy(c.owner) {
 		w.failf(k.index, "%v goes by another name or owner", q)
 	}
+	w.endsUndone(k)
 	rec, err := c.execute(w.store, k.stored())
 	note := "ok"
 	if err != nil {
@@ -134,10 +161,14 @@ func (q *simRequest) goesBy(o idempotency.Owner) bool {
 
 // claimed checks what a claim was told, and enters it.
 func (w *simulation) claimed(k *simKey, q *simRequest, c *simCall, rec idempotency.Record) {
+	if k.unbound && k.token != c.owner && q.payload != k.payload {
+		w.seen[simRebound]++
+		k.payload = q.payload
+	}
 	q.reused = q.reused || k.state != 0 && q.payload != k.payload
 	switch lapsed := k.lapsed(w.now()); {
 	case k.state == 0:
-		k.payload = q.payload
+		k.payload, k.blank = q.payload, true
 		w.granted(k, q, c, rec)
 	case q.payload != k.payload || rec.Fingerprint != c.claim.Fingerprint:
 		if rec.Mine {
@@ -153,6 +184,7 @@ func (w *simulation) claimed(k *simKey, q *simRequest, c *simCall, rec idempoten
 		k.state = idempotency.StateHeld
 	case lapsed:
 		w.lapses(k)
+		k.blank = false
 		w.granted(k, q, c, rec)
 	case rec.Mine && k.state == idempotency.StateReleased && k.token != c.owner:
 		w.granted(k, q, c, rec)
@@ -173,6 +205,7 @@ func (w *simulation) granted(k *simKey, q *simRequest, c *simCall, rec idempoten
 		w.failf(k.index, "%v is refused a free key", q)
 	}
 	k.owner, k.token, k.state, q.life = q, c.owner, idempotency.StateClaimed, k.life
+	k.unbound = false
 	k.attempt++
 	w.protects(k, c)
 }
@@ -269,7 +302,21 @@ func (w *simulation) owned(k *simKey, q *simRequest, c *simCall) {
 		} else if r.outcome != idempotency.NotExecuted && (!unknown || hold) {
 			w.failf(k.index, "%v is released, but %v", q, r.outcome)
 		}
-		k.state = idempotency.StateReleased
+		if c.release.Undone && r != nil && r.outcome != idempotency.NotExecuted {
+			w.failf(k.index, "%v is released as if it had done nothing, but %v", q, r.outcome)
+		}
+		w.released(k, c)
+	}
+}
+
+// released enters a release. Only of a blank record does it say more.
+func (w *simulation) released(k *simKey, c *simCall) {
+	if k.state == idempotency.StateReleased {
+		return // it is repeated
+	}
+	k.state, k.blank = idempotency.StateReleased, k.blank && c.release.Undone
+	if k.blank {
+		k.unbound, k.ends = c.release.Unbind, w.now()+c.release.Keep
 	}
 }
 

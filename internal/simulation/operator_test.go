@@ -143,7 +143,7 @@ func (w *simulation) decided(k *simKey, q *simRequest, c *simCall) {
 		if state == idempotency.StateClaimed && !k.lapsed(w.now()) {
 			w.failf(k.index, "%v has a run forgotten that goes on", q)
 		}
-		k.vanish()
+		k.end()
 	case state != idempotency.StateHeld:
 		w.failf(k.index, "%v settles a record that is %v", q, state)
 	case c.resolution != nil:
@@ -152,7 +152,7 @@ func (w *simulation) decided(k *simKey, q *simRequest, c *simCall) {
 		k.all = append(k.all, c.resolution)
 		k.completes(c.resolution)
 	default:
-		k.owner, k.token, k.state = nil, idempotency.Owner{}, idempotency.StateReleased
+		k.owner, k.token, k.state, k.blank = nil, idempotency.Owner{}, idempotency.StateReleased, false
 		for _, r := range k.runs {
 			r.cleared = true
 		}

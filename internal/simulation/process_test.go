@@ -87,7 +87,7 @@ func (w *simulation) process(i int) *simProcess {
 	p := &simProcess{simVersion: w.versions[i], world: w, index: i, weather: &w.weather[i], dead: make(chan struct{})}
 	options := append(p.options[:len(p.options):len(p.options)],
 		idempotency.WithLease(p.lease), idempotency.WithRecovery(p.recovery), idempotency.WithWait(p.wait),
-		idempotency.WithMaxResponseBody(p.kept), idempotency.WithObserver(p.observe),
+		idempotency.WithRebinding(w.rebinding), idempotency.WithMaxResponseBody(p.kept), idempotency.WithObserver(p.observe),
 		idempotency.WithLogger(slog.New(slog.DiscardHandler)))
 	var store idempotency.Store = &simLink{p}
 	if w.kind == operated {
@@ -208,10 +208,11 @@ func (l *simLink) Complete(ctx context.Context, key string, o idempotency.Owner,
 	})
 }
 
-func (l *simLink) Release(ctx context.Context, key string, o idempotency.Owner) error {
-	return l.callAsOwner(ctx, "release", key, o, func(s *idempotency.MemoryStore, key string) error {
-		return s.Release(context.WithoutCancel(ctx), key, o)
-	})
+func (l *simLink) Release(ctx context.Context, key string, o idempotency.Owner, r idempotency.Release) error {
+	_, err := l.call(ctx, &simCall{op: "release", key: key, owner: o, release: r, execute: func(s *idempotency.MemoryStore, key string) (idempotency.Record, error) {
+		return idempotency.Record{}, s.Release(context.WithoutCancel(ctx), key, o, r)
+	}})
+	return err
 }
 
 func (l *simLink) Hold(ctx context.Context, key string, o idempotency.Owner) error {
@@ -224,7 +225,8 @@ func (l *simLink) SaveStep(ctx context.Context, key string, o idempotency.Owner,
 	return l.callAsOwner(ctx, "step", key, o, func(s *idempotency.MemoryStore, key string) error {
 		err := s.SaveStep(context.WithoutCancel(ctx), key, o, name, value)
 		if err == nil {
-			requestOf(ctx).key.recorded[name] = string(value) // under the world's mutex
+			k := requestOf(ctx).key // under the world's mutex
+			k.recorded[name], k.blank = string(value), false
 		}
 		return err
 	})

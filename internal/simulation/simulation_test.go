@@ -39,8 +39,11 @@ func TestSimulation(t *testing.T) {
 				// About one in twenty worlds has the rarest of them. The floor is far below that, so
 				// that the choice of the first seed does not decide the test.
 				floor := int(seeds) / 100
-				if what == simGaveWay {
+				switch what {
+				case simGaveWay:
 					floor = int(seeds) / 5000 // it takes three coincidences
+				case simEnded:
+					floor = int(seeds) / 500 // nobody may ask for two leases
 				}
 				require.True(t, seeds < 300 || n >= floor, "SEED=%d SEEDS=%d: only %d %s", first, seeds, n, simNames[what])
 			}
@@ -134,6 +137,8 @@ const (
 	simForeign
 	simHeldForever
 	simBulky
+	simRebound
+	simEnded
 )
 
 var simNames = [...]string{
@@ -142,6 +147,7 @@ var simNames = [...]string{
 	"steps found", "refusals that gave way",
 	"records that vanished", "effects that came again and were recognised", "unprotected runs", "decisions", "requests passed on",
 	"records of another version", "keys held for a year", "answers too bulky to keep",
+	"keys bound anew", "records that ended with nothing done",
 }
 
 func (s *simTotals) add(o simTotals) {

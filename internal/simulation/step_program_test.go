@@ -213,8 +213,11 @@ func (deadStore) Renew(context.Context, string, idempotency.Owner) error { retur
 func (deadStore) Complete(context.Context, string, idempotency.Owner, idempotency.Completion) error {
 	return guardtest.ErrDown
 }
-func (deadStore) Release(context.Context, string, idempotency.Owner) error { return guardtest.ErrDown }
-func (deadStore) Hold(context.Context, string, idempotency.Owner) error    { return guardtest.ErrDown }
+
+func (deadStore) Release(context.Context, string, idempotency.Owner, idempotency.Release) error {
+	return guardtest.ErrDown
+}
+func (deadStore) Hold(context.Context, string, idempotency.Owner) error { return guardtest.ErrDown }
 func (deadStore) SaveStep(context.Context, string, idempotency.Owner, string, []byte) error {
 	return guardtest.ErrDown
 }

@@ -24,18 +24,19 @@ import (
 // does not depend on the order in which goroutines run; and times are drawn to the
 // nanosecond, so that no two actors act at the same instant.
 type simulation struct {
-	t        *testing.T
-	seed     uint64
-	mode     simMode
-	begin    time.Time
-	calm     time.Duration // when the faults end
-	kind     simKind
-	lease    time.Duration // the longest of its processes
-	store    *idempotency.MemoryStore
-	bank     simBank
-	gateway  *simGateway  // of a gated world
-	weather  []simWeather // of each process and of its successors
-	versions []simVersion // likewise
+	t         *testing.T
+	seed      uint64
+	mode      simMode
+	begin     time.Time
+	calm      time.Duration // when the faults end
+	kind      simKind
+	rebinding bool          // a request that was turned away may be corrected
+	lease     time.Duration // the longest of its processes
+	store     *idempotency.MemoryStore
+	bank      simBank
+	gateway   *simGateway  // of a gated world
+	weather   []simWeather // of each process and of its successors
+	versions  []simVersion // likewise
 
 	mu        sync.Mutex
 	processes []*simProcess // alive or dead, one for each weather
@@ -99,6 +100,7 @@ func newSimulation(t *testing.T, seed uint64, mode simMode) *simulation {
 	if d.oneIn(2) {
 		v.recovery = idempotency.Hold
 	}
+	w.rebinding = w.dice(ofWorld, 2).oneIn(2)
 	keys := 2 + d.IntN(3)
 	if w.kind == disputed {
 		keys, v.recovery, v.wait = 1, idempotency.Rerun, 0
@@ -228,17 +230,31 @@ func (w *simulation) client(id int) {
 			pause = w.lease / 3
 		}
 		for try := 0; ; try++ {
-			last := w.send(&simRequest{client: id, op: op, try: try, key: key, payload: payload, calls: map[string]int{}})
+			q := &simRequest{client: id, op: op, try: try, key: key, payload: payload, calls: map[string]int{}}
+			last := w.send(q)
 			if w.isTooLate(key, asked) {
 				return
 			}
 			if last {
 				break
 			}
+			if w.kind == corrected && w.wasTurnedAway(q) {
+				payload++
+				if d.oneIn(2) { // it takes its time
+					time.Sleep(min(3*w.lease, w.calm-w.now()))
+				}
+			}
 			time.Sleep(d.between(pause/2, pause))
 			pause = min(2*pause, w.lease/3)
 		}
 	}
+}
+
+// wasTurnedAway reports whether a request was told that nothing was done.
+func (w *simulation) wasTurnedAway(q *simRequest) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return q.run != nil && q.run.outcome == idempotency.NotExecuted
 }
 
 // isTooLate reports whether a client stops asking: in the second mode, that is a failure.

@@ -24,7 +24,12 @@ end
 
 local rec = redis.call('HMGET', key, 'm', 'r', 'w')
 local m = rec[1] or ''
-if ttl < 0 or not readable(m) or m:sub(17, 48) ~= claim:sub(17, 48) then
+if ttl < 0 or not readable(m) then
+  return {ttl, m, ''}
+end
+local state, own = m:byte(2), owner(m) == owner(claim)
+local unbound = state == RELEASED and not own and m:byte(3) >= 32
+if m:sub(17, 48) ~= claim:sub(17, 48) and not unbound then
   return {ttl, m, ''}
 end
 local attempt = uint(m, 4, 7)
@@ -52,7 +57,6 @@ local function mine(expiry, header)
   return reply
 end
 
-local state, own = m:byte(2), owner(m) == owner(claim)
 if state == CLAIMED then
   if own then
     -- A repeated call. It starts the lease anew, which also gives a WAIT behind the call
@@ -82,7 +86,11 @@ elseif state ~= RELEASED or own then
 end
 
 attempt = attempt + 1
-local header = claim:sub(1, 3) .. string.char(
+local flags = claim:byte(3)
+if state ~= RELEASED or not blank(m) then
+  flags = flags - 16 -- an earlier attempt may have done something
+end
+local header = claim:sub(1, 2) .. string.char(flags,
   math.floor(attempt / 16777216) % 256, math.floor(attempt / 65536) % 256,
   math.floor(attempt / 256) % 256, attempt % 256) .. claim:sub(8)
 redis.call('PEXPIRE', key, ARGV[2])

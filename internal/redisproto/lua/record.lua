@@ -12,7 +12,8 @@
 --   2      state
 --   3      flags: 1 = hold when the lease ends, 2 = the answer is in r:<owner>,
 --          4 = a record that is held ends with its lifetime,
---          8 = held because the lease ended, and not by its owner
+--          8 = held because the lease ended, and not by its owner,
+--          16 = blank: nothing was done under the record, 32 = released unbound
 --   4-7    attempt
 --   8-11   lease in ms
 --   12-16  lifetime in ms: what the expiry of the hash is set to, unless the record is endless
@@ -77,7 +78,12 @@ end
 -- lapsed reports whether a record is held because its lease ended. The owner has not said
 -- that the outcome is unknown, and may still say that nothing has happened.
 local function lapsed(m)
-  return m:byte(2) == HELD and m:byte(3) >= 8
+  return m:byte(2) == HELD and m:byte(3) % 16 >= 8
+end
+
+-- blank reports whether nothing was done under the record.
+local function blank(m)
+  return m:byte(3) % 32 >= 16
 end
 
 -- live reports whether the lease of a claimed record has not ended.

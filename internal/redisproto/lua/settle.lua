@@ -6,13 +6,18 @@
 -- ARGV[2]  new state
 -- ARGV[3]  channel on which the settled record is announced
 -- ARGV[4]  new lifetime in the form of the header, and status and length of the answer; or
---          empty to start the old lifetime anew
+--          empty to start the old lifetime anew. With a release it counts only if it is
+--          shorter
 -- ARGV[5]  answer
--- ARGV[6]  1 if an HSETNX in the same MULTI has put the answer into r:<owner>
+-- ARGV[6]  flags to set: 2 if an HSETNX in the same MULTI has put the answer into r:<owner>;
+--          16 if the owner has done nothing, and 32 if the record shall be unbound then.
+--          What a release says here and in ARGV[4] counts only for a record that is blank
 --
 -- Returns 1 when the owner has put the record into that state, now or by an earlier
 -- call; 0 when the owner does not hold the claim; -2, -3 when m is unreadable.
-local key, caller, state, detached = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[6] == '1'
+local key, caller, state = KEYS[1], ARGV[1], tonumber(ARGV[2])
+local said = tonumber(ARGV[6] or 0)
+local detached = said == 2
 local rec = redis.call('HMGET', key, 'm', 'w')
 local m = rec[1]
 local result = 0
@@ -27,12 +32,13 @@ elseif m and owner(m) == caller then
     detached = detached and m:byte(3) % 4 < 2
     result = 1
   elseif was == CLAIMED or lapsed(m) or (was == HELD and state == COMPLETED) then
-    local flags, span, about = m:byte(3) % 8, ARGV[4]:sub(1, 5), ARGV[4]:sub(6)
-    if span == '' then
-      span = m:sub(12, 16)
-    end
-    if detached then
-      flags = flags + 2
+    local flags, span, about = m:byte(3) % 8, m:sub(12, 16), ARGV[4]:sub(6)
+    if state == COMPLETED or blank(m) then
+      local new = ARGV[4]:sub(1, 5)
+      flags = flags + said
+      if new ~= '' and (state == COMPLETED or uint(new, 1, 5) < uint(span, 1, 5)) then
+        span = new
+      end
     end
     m = m:sub(1, 1) .. string.char(state, flags) .. m:sub(4, 11) .. span .. m:sub(17, 64) .. about
     redis.call('PEXPIRE', key, lifetime(m))

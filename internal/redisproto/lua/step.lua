@@ -18,5 +18,8 @@ if m:byte(2) ~= CLAIMED or owner(m) ~= ARGV[1] then
   return 0
 end
 redis.call('HDEL', KEYS[1], ARGV[2])
+if blank(m) then
+  redis.call('HSET', KEYS[1], 'm', m:sub(1, 2) .. string.char(m:byte(3) - 16) .. m:sub(4))
+end
 redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])
 return 1

@@ -1,0 +1,174 @@
+package storetest
+
+import (
+	"time"
+
+	"example.com/idempotency"
+)
+
+// The cases of releases that say that nothing was done.
+
+func undoneCases() []testCase {
+	return []testCase{
+		{"Undone/is kept as long as the release says", undoneKept},
+		{"Undone/is not kept beyond the retention", undoneRetention},
+		{"Undone/repeated is success without effect", undoneRepeated},
+		{"Undone/unbound, it gets the next payload", undoneUnbound},
+		{"Undone/unbound, it is one of a hundred's", undoneRace},
+		{"Undone/unbound, a delayed claim does not come alive", undoneDelayedClaim},
+		{"Undone/must be said", undoneUnsaid},
+		{"Undone/several attempts have done nothing", undoneAgain},
+		{"Undone/a repeated claim changes nothing", undoneRepeatedClaim},
+		{"Undone/of what became held by lapse", undoneHeldByLapse},
+		{"Undone/after a lapse the record stays", undoneAfterLapse},
+		{"Undone/after another release the record stays", undoneAfterRelease},
+	}
+}
+
+// kept is how long the records of these cases are kept of which nothing was done.
+const kept = 2 * time.Minute
+
+// undone is what a run says that has done nothing.
+var undone = idempotency.Release{Undone: true, Keep: kept, Unbind: true}
+
+// undo releases the key as undone, after it was claimed as the given attempt.
+func (e *env) undo(o idempotency.Owner, attempt int, edits ...func(*idempotency.Claim)) {
+	e.t.Helper()
+	e.mine(e.claim(key, o, edits...), attempt)
+	e.ok("Release", e.store.Release(e.ctx, key, o, undone))
+}
+
+// stays fails the case unless the record, which carol has released as undone, is bound and kept
+// as if she had not said so.
+func (e *env) stays(attempt int) {
+	e.t.Helper()
+	r := e.claim(key, carol)
+	e.notMine(r, idempotency.StateReleased, attempt)
+	e.near("TTL of a record that is not blank", r.TTL, retention)
+	r = e.claim(key, bob, mismatching)
+	e.notMine(r, idempotency.StateReleased, attempt)
+	e.bound(r)
+}
+
+// A hundred requests that were turned away need not fill the store for a day.
+func undoneKept(e *env) {
+	e.claimed()
+	e.ok("Release", e.store.Release(e.ctx, key, alice, idempotency.Release{Undone: true, Keep: kept}))
+	r := e.claim(key, alice)
+	e.notMine(r, idempotency.StateReleased, 1)
+	e.near("TTL", r.TTL, kept)
+	e.advance(kept - margin)
+	e.mismatch(idempotency.StateReleased, 1)
+	e.advance(2 * margin)
+	e.absent()
+}
+
+func undoneRetention(e *env) {
+	e.claimed()
+	e.ok("Release", e.store.Release(e.ctx, key, alice, idempotency.Release{Undone: true, Keep: 10 * retention}))
+	e.near("TTL", e.claim(key, alice).TTL, retention)
+
+	other := keyOf("other key")
+	e.mine(e.claim(other, alice), 1)
+	e.ok("Release", e.store.Release(e.ctx, other, alice, idempotency.Release{Undone: true}))
+	e.near("TTL", e.claim(other, alice).TTL, retention)
+}
+
+func undoneRepeated(e *env) {
+	e.undo(alice, 1)
+	e.advance(kept / 2)
+	e.ok("repeated Release", e.store.Release(e.ctx, key, alice, undone))
+	e.near("TTL", e.claim(key, alice).TTL, kept/2)
+	e.mine(e.claim(key, bob, mismatching), 2)
+	e.refused("Release after a claim", e.store.Release(e.ctx, key, alice, undone), idempotency.ErrNotOwner)
+}
+
+// The client has corrected its request. From then on the key is bound to the corrected one.
+func undoneUnbound(e *env) {
+	e.undo(alice, 1)
+	r := e.claim(key, bob, mismatching)
+	e.mine(r, 2)
+	if r.Fingerprint != otherPayload {
+		e.t.Errorf("Claim: the record is mine and has another fingerprint than my claim")
+	}
+	e.near("Lease", r.Lease, lease)
+	e.near("TTL", r.TTL, retention)
+	e.notMine(e.claim(key, carol), idempotency.StateClaimed, 2)
+	e.ok("Complete", e.complete(bob, "answer"))
+	e.answer(e.claim(key, carol, mismatching), "answer")
+	if r := e.claim(key, carol); r.Fingerprint != otherPayload {
+		e.t.Errorf("Claim: the record is bound to the first payload again")
+	}
+}
+
+func undoneRace(e *env) {
+	e.undo(alice, 1)
+	winners := 0
+	for _, r := range e.concurrently(100, func(i int) (idempotency.Record, error) {
+		c := claimOf(idempotency.Owner{byte(i), 1})
+		c.Fingerprint = idempotency.Fingerprint{byte(i)}
+		return e.store.Claim(e.ctx, key, c)
+	}) {
+		if r.Mine {
+			winners++
+		}
+	}
+	if winners != 1 {
+		e.t.Errorf("%d of 100 callers hold the claim, want 1", winners)
+	}
+}
+
+// As after any release: nobody would be left to end it.
+func undoneDelayedClaim(e *env) {
+	e.undo(alice, 1)
+	e.notMine(e.claim(key, alice), idempotency.StateReleased, 1)
+	e.notMine(e.claim(key, alice, mismatching), idempotency.StateReleased, 1)
+	e.mine(e.claim(key, bob), 2)
+}
+
+func undoneUnsaid(e *env) {
+	e.mine(e.claim(key, carol), 1)
+	e.ok("Release", e.store.Release(e.ctx, key, carol, idempotency.Release{Keep: kept, Unbind: true}))
+	e.stays(1)
+}
+
+// A client corrects its request more than once.
+func undoneAgain(e *env) {
+	e.undo(alice, 1)
+	e.undo(bob, 2, mismatching)
+	e.near("TTL", e.claim(key, bob, mismatching).TTL, kept)
+	e.mine(e.claim(key, carol), 3)
+}
+
+func undoneRepeatedClaim(e *env) {
+	e.claimed()
+	e.advance(lease + margin)
+	e.undo(alice, 1)
+	e.near("TTL", e.claim(key, alice).TTL, kept)
+	e.mine(e.claim(key, bob, mismatching), 2)
+}
+
+// The store has seen nothing but silence. The owner knows better.
+func undoneHeldByLapse(e *env) {
+	e.claimed(holding)
+	e.advance(lease + margin)
+	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+	e.ok("Release", e.store.Release(e.ctx, key, alice, undone))
+	e.near("TTL", e.claim(key, alice).TTL, kept)
+	e.mine(e.claim(key, carol, mismatching), 2)
+}
+
+// Nobody knows what the first attempt did for the first payload, or whether it still does it.
+func undoneAfterLapse(e *env) {
+	e.claimed()
+	e.advance(lease + margin)
+	e.undo(carol, 2)
+	e.stays(2)
+}
+
+func undoneAfterRelease(e *env) {
+	e.claimed()
+	e.ok("Release", e.release(alice))
+	e.undo(carol, 2)
+	e.stays(2)
+}
