@@ -238,7 +238,7 @@ func (w *simulation) renews(k *simKey) {
 // died, or was cut off until it was too late for another try, or two calls went astray.
 func (w *simulation) lapses(k *simKey) {
 	q := k.owner
-	if q.settled || q.granted != k.attempt && (q.copied || q.granted > 0) {
+	if q.settled || q.copied && k.life > 1 || q.granted != k.attempt && (q.copied || q.granted > 0) {
 		return // a claim came alive after its request was over: nobody knows of it
 	}
 	if q.run != nil {

@@ -62,8 +62,17 @@ func (c config) serve(ctx context.Context, listening func(url string)) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: a.routes(guard), ReadHeaderTimeout: 10 * time.Second}
-	listening("http://" + l.Addr().String())
+	a.url = "http://" + l.Addr().String()
+	routes, guards := a.routes(guard), []*idempotency.Guard{guard}
+	if c.version > 0 {
+		more, err := a.serveOutside(routes)
+		if err != nil {
+			return err
+		}
+		guards = append(guards, more...)
+	}
+	server := &http.Server{Handler: routes, ReadHeaderTimeout: 10 * time.Second}
+	listening(a.url)
 
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
@@ -74,18 +83,25 @@ func (c config) serve(ctx context.Context, listening func(url string)) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.grace)
 	defer cancel()
-	guarded := make(chan error, 1)
-	go func() { guarded <- guard.Shutdown(ctx) }()
-	return errors.Join(server.Shutdown(ctx), <-guarded)
+	ended := make(chan error, len(guards))
+	for _, g := range guards {
+		go func() { ended <- g.Shutdown(ctx) }()
+	}
+	err = server.Shutdown(ctx)
+	for range guards {
+		err = errors.Join(err, <-ended)
+	}
+	return err
 }
 
 // An api makes effects under a guard.
 type api struct {
 	config
 	client *http.Client
+	url    string
 }
 
-func (a *api) routes(guard *idempotency.Guard) http.Handler {
+func (a *api) routes(guard *idempotency.Guard) *http.ServeMux {
 	mux := http.NewServeMux()
 	for route, g := range map[string]*idempotency.Guard{
 		rerun: guard,
@@ -238,8 +254,8 @@ func (a *api) serveStats(w http.ResponseWriter, _ *http.Request) {
 	stacks := make([]byte, 16<<20)
 	text := string(stacks[:runtime.Stack(stacks, true)])
 	s := stats{Goroutines: runtime.NumGoroutine()}
-	for _, f := range []string{"settleLater", "abandon"} {
-		s.Settling += strings.Count(text, "created by example.com/idempotency.(*lease)."+f)
+	for _, f := range []string{"(*settlement).goOn", "(*claiming).releaseGhost"} {
+		s.Settling += strings.Count(text, "created by example.com/idempotency."+f)
 	}
 	// The second collection empties the pools.
 	runtime.GC()

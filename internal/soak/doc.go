@@ -4,6 +4,11 @@
 // The processes write their effects into a ledger in the process of the test, so an effect
 // counts however its process ends.
 //
+// TestSoak has a second world, with a Redis of its own, for what cannot be judged by effects
+// alone: records that are thrown away while a bank with a unique key remembers, two versions of
+// the service, a gateway with a guard, an operator, answers that Redis does not take, and
+// pauses and outages that are longer than a lease.
+//
 // The tests need redis-server and a Unix system. TestSoak lasts five seconds, thirty with
 // REDIS_REQUIRED=1, or as long as SOAK says, which is ten minutes with make soak. SEED repeats
 // its plan.

@@ -37,6 +37,7 @@ func apiMain() int {
 	flag.StringVar(&c.ledger, "ledger", "", "URL of the ledger")
 	flag.DurationVar(&c.lease, "lease", 0, "lease of the guard")
 	flag.DurationVar(&c.grace, "grace", 0, "how long a shutdown may take")
+	flag.IntVar(&c.version, "version", 0, "of an api that shows what is true from outside, if not 0")
 	flag.StringVar(&c.crash, "crash", "", "moment at which the process kills itself")
 	flag.Parse()
 
@@ -60,6 +61,7 @@ type config struct {
 	name, redis, ledger string
 	lease, grace        time.Duration
 	crash               string
+	version             int
 }
 
 type quiet struct{}

@@ -24,6 +24,8 @@ import (
 //     only if its process was killed or stopped in the middle.
 //   - Every request is answered, and every key settles.
 //   - Afterwards nothing is left behind: no goroutine, no memory, no pending recording.
+//
+// Beside it there is a second world, with what the first one cannot have: see [outside].
 func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds of real time")
@@ -42,15 +44,24 @@ func TestSoak(t *testing.T) {
 	normal := s.rest(stats{Goroutines: 1 << 20, Heap: 1 << 40})
 
 	busy = s.work(seed + 1)
+	beyond, over, away := newOutside(t), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		beyond.run(seed, away)
+	}()
 	s.torment(rng, time.Now().Add(length))
+	close(away)
+	<-over
 	busy.end()
 	settling := s.requireSettled(busy, 3*lease)
 	s.requireRecalled(rng)
 	final := s.rest(stats{Goroutines: normal.Goroutines + 5, Heap: 2*normal.Heap + 4<<20})
 	s.finish()
 	s.summary(normal, final, settling)
+	t.Log(beyond.summary())
 
 	require.Empty(t, s.failures, "SEED=%d\n%s", seed, strings.Join(s.failures, "\n"))
+	beyond.requireKept(length)
 	s.requireSound()
 	require.Positive(t, s.said(logDelayed), "no recording had to go on in the background")
 }
