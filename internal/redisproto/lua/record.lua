@@ -100,6 +100,22 @@ local function shown(m, ttl)
   return m:byte(2)
 end
 
+-- claimOf returns the header of a claim that an owner holds. Otherwise it returns nil, and the
+-- result of a script that only the owner may execute.
+local function claimOf(key, name)
+  local m = redis.call('HGET', key, 'm')
+  if not m then
+    return nil, 0
+  end
+  if not readable(m) then
+    return nil, unreadable(m)
+  end
+  if m:byte(2) ~= CLAIMED or owner(m) ~= name then
+    return nil, 0
+  end
+  return m
+end
+
 -- touch is a write that changes nothing and needs no memory. An expiry of 0 would delete
 -- the record, so it becomes 1. A record without an expiry is left alone: something else
 -- has taken the expiry away.

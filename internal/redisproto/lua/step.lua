@@ -7,15 +7,9 @@
 -- ARGV[3]  value
 --
 -- Returns 1 when it has; 0 when the owner does not hold the claim; -2, -3 when m is unreadable.
-local m = redis.call('HGET', KEYS[1], 'm')
+local m, refusal = claimOf(KEYS[1], ARGV[1])
 if not m then
-  return 0
-end
-if not readable(m) then
-  return unreadable(m)
-end
-if m:byte(2) ~= CLAIMED or owner(m) ~= ARGV[1] then
-  return 0
+  return refusal
 end
 redis.call('HDEL', KEYS[1], ARGV[2])
 if blank(m) then
