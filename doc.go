@@ -78,5 +78,5 @@
 // outcome of its run is unknown and nobody may run. A held key, and one claimed under [Hold],
 // has no end of its own: it is kept until somebody resolves or forgets it, unless
 // [WithRetention] sets an end. Retention is how long any other record without an answer is
-// kept.
+// kept, unless nothing was done under it: then it ends sooner.
 package idempotency

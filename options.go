@@ -179,7 +179,9 @@ func WithTTL(d time.Duration) Option {
 //
 // Zero is the default. A held key, and one claimed under [Hold], has no end of its own: it is
 // kept until somebody resolves or forgets it, unless WithRetention sets an end. By default,
-// other records without an answer are kept for the TTL, and for at least two leases.
+// other records without an answer are kept for the TTL, and for at least two leases. Whatever
+// the retention, a record under which nothing was done ends after two leases, and under Hold
+// after 15 minutes if that is longer.
 //
 // If an end is set, an [EventHoldEnding] is reported before it, when a request or a
 // [Guard.Lookup] meets the key.
