@@ -54,6 +54,11 @@ type conduct struct {
 	lost bool
 	// sent says that the answer is sent before it is whole.
 	sent bool
+	// refuses says that the first run loses its lease, comes back after the second has had its
+	// effect and failed, and then refuses. If there is no second run, the refusal is final.
+	refuses bool
+	// bulky says that the answer may be kept and the stores, which are healthy, are too slow.
+	bulky bool
 }
 
 const keptBody = 200 // bytes of an answer that are kept
@@ -72,6 +77,11 @@ var conducts = []conduct{
 		w.effect()
 		w.answer(rw, run)
 		_, _ = io.WriteString(rw, strings.Repeat("!", keptBody))
+	}},
+	{name: "bulky", ends: idempotency.Final, bulky: true, takes: guardtest.LeaseTime / 2, run: func(w *faultWorld, rw http.ResponseWriter, run int) {
+		w.effect()
+		w.answer(rw, run)
+		_, _ = io.WriteString(rw, strings.Repeat("!", bulkyBody))
 	}},
 	{name: "streaming", ends: idempotency.Final, sent: true, takes: guardtest.LeaseTime, run: func(w *faultWorld, rw http.ResponseWriter, run int) {
 		w.effect()
@@ -100,6 +110,21 @@ var conducts = []conduct{
 		w.cutOff(2 * guardtest.LeaseTime)
 		w.answer(rw, 1)
 	})},
+	{name: "overtaken and refusing", ends: idempotency.Final, takes: 2 * guardtest.LeaseTime, lost: true, refuses: true, run: func(w *faultWorld, rw http.ResponseWriter, run int) {
+		switch run {
+		case 1:
+			w.cutOffUntil(w.failed, 2*guardtest.LeaseTime)
+			w.first.SetOutcome(idempotency.Final) // it insists, and does not look at its context
+			rw.WriteHeader(http.StatusUnprocessableEntity)
+		case 2:
+			w.effect()
+			rw.WriteHeader(http.StatusBadGateway)
+			time.AfterFunc(10*time.Millisecond, func() { close(w.failed) })
+		default:
+			w.effect()
+			w.answer(rw, run)
+		}
+	}},
 }
 
 func atFirst(f func(w *faultWorld, rw http.ResponseWriter)) func(*faultWorld, http.ResponseWriter, int) {
@@ -124,7 +149,10 @@ type faultWorld struct {
 	auditor  *idempotency.Guard // looks into the store past all faults
 	faulty   *guardtest.Process
 	started  chan struct{} // closed when the first run starts
+	failed   chan struct{} // closed when the second run has failed that overtakes a refusing one
 	begin    time.Time
+
+	first *idempotency.Operation // of the first run
 
 	mu       sync.Mutex
 	away     bool // the faulty process cannot renew
@@ -139,7 +167,7 @@ type faultWorld struct {
 func newFaultWorld(t *testing.T, c conduct, recovery idempotency.Recovery, mishaps []mishap) *faultWorld {
 	w := &faultWorld{
 		t: t, conduct: c, recovery: recovery, mishaps: mishaps,
-		shared: idempotency.NewMemoryStore(), started: make(chan struct{}), begin: time.Now(), granted: map[int]*guardtest.Process{},
+		shared: idempotency.NewMemoryStore(), started: make(chan struct{}), failed: make(chan struct{}), begin: time.Now(), granted: map[int]*guardtest.Process{},
 	}
 	w.auditor = guardtest.NewGuard(t, w.shared, idempotency.WithRecovery(recovery))
 	w.faulty = w.process()
@@ -151,16 +179,25 @@ func newFaultWorld(t *testing.T, c conduct, recovery idempotency.Recovery, misha
 
 func (w *faultWorld) process() *guardtest.Process {
 	p := &guardtest.Process{Store: &guardtest.FaultStore{Behind: w.shared}, Events: &guardtest.Events{}}
+	kept := int64(keptBody)
+	if w.conduct.bulky {
+		kept = 2 * bulkyBody
+		p.Store.Throttle(slowBytesPerSecond)
+	}
 	p.Guard = guardtest.NewGuard(w.t, &grantStore{p.Store, func(attempt int) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.granted[attempt] = p
 	}},
 		idempotency.WithLease(guardtest.LeaseTime), idempotency.WithRecovery(w.recovery),
-		idempotency.WithMaxResponseBody(keptBody), idempotency.WithObserver(p.Events.Observe))
+		idempotency.WithMaxResponseBody(kept), idempotency.WithObserver(p.Events.Observe))
 	guarded := p.Guard.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		op, _ := idempotency.FromContext(r.Context())
-		w.conduct.run(w, rw, w.start(p, op.Attempt()))
+		run := w.start(p, op.Attempt())
+		if run == 1 {
+			w.first = op
+		}
+		w.conduct.run(w, rw, run)
 	}))
 	p.Server = guardtest.ServeRecorder(w.t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		guarded.ServeHTTP(&guardtest.Witness{ResponseWriter: rw, Shown: func(h http.Header, status int) { w.shown(p, h, status) }}, r)
@@ -198,14 +235,20 @@ func (w *faultWorld) strike(op string, n int) guardtest.Fault {
 	return nil
 }
 
-func (w *faultWorld) cutOff(d time.Duration) {
+func (w *faultWorld) cutOff(d time.Duration) { w.cutOffUntil(nil, d) }
+
+// cutOffUntil keeps the faulty process from renewing until something has happened, or for d.
+func (w *faultWorld) cutOffUntil(happened <-chan struct{}, d time.Duration) {
 	away := func(is bool) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.away = is
 	}
 	away(true)
-	time.Sleep(d)
+	select {
+	case <-happened:
+	case <-time.After(d):
+	}
 	away(false)
 }
 
@@ -261,7 +304,7 @@ func (w *faultWorld) isLast(got guardtest.Reply, err error) bool {
 		}
 		return false
 	case got.Problem.Code == "":
-		return got.Status == http.StatusCreated
+		return got.Status == http.StatusCreated || w.isRefusal(got)
 	case got.Problem.Code == problem.OutcomeUnknown:
 		if w.recovery != idempotency.Hold {
 			w.t.Error("a key is held")
@@ -275,6 +318,11 @@ func (w *faultWorld) isLast(got guardtest.Reply, err error) bool {
 		w.t.Errorf("the client got %d %s", got.Status, got.Body)
 		return true
 	}
+}
+
+// isRefusal reports whether an answer is the refusal of a run that nobody came after.
+func (w *faultWorld) isRefusal(got guardtest.Reply) bool {
+	return w.conduct.refuses && w.recovery == idempotency.Hold && got.Status == http.StatusUnprocessableEntity
 }
 
 // retry is a client: it asks until it has the last word. pause grows up to most.
@@ -332,8 +380,11 @@ func (w *faultWorld) check() {
 	if w.conduct.ends == idempotency.NotExecuted || !held && (w.conduct.ends == idempotency.Unknown || w.conduct.lost) {
 		want = 2
 	}
+	if w.conduct.refuses && !held {
+		want = 3
+	}
 	require.Equal(w.t, want, w.runs, "runs")
-	if w.conduct.ends == idempotency.NotExecuted {
+	if w.conduct.ends == idempotency.NotExecuted || w.conduct.refuses {
 		want--
 	}
 	require.Equal(w.t, want, w.effects, "effects")
@@ -342,6 +393,7 @@ func (w *faultWorld) check() {
 		w.t.Error("the handler runs after the last word was spoken")
 	})))
 	now := trap.Do(w.t, guardtest.Call{Key: "k"})
+	require.Equal(w.t, w.conduct.bulky, w.conduct.name != "large" && now.Problem.Code == problem.ResponseNotKept)
 	for _, got := range w.words {
 		unknown := got.Problem.Code == problem.OutcomeUnknown
 		switch {
@@ -350,7 +402,7 @@ func (w *faultWorld) check() {
 			require.Equal(w.t, idempotency.Unknown, w.conduct.ends, "held although the outcome is definite")
 			require.Equal(w.t, problem.OutcomeUnknown, now.Problem.Code)
 		case now.Problem.Code == problem.ResponseNotKept:
-			require.Equal(w.t, "large", w.conduct.name)
+			require.True(w.t, w.conduct.name == "large" || w.conduct.bulky)
 			require.Equal(w.t, http.StatusCreated, now.Problem.OriginalStatus)
 			require.Equal(w.t, "/charges/1", now.Problem.OriginalLocation)
 		default:

@@ -12,7 +12,7 @@ import (
 // made, and the key must end as one whose answer is not kept.
 const (
 	slowBytesPerSecond = 1 << 10
-	bulkyBody          = 16 << 10 // above what is worth giving up, see the settling of runs
+	bulkyBody          = 8 << 10 // above what is worth giving up, see the settling of runs
 )
 
 // transfer waits until an answer has arrived. It reports false if the caller gives up before:
