@@ -26,6 +26,7 @@ func (g *Guard) Policy() policy.Policy {
 		Key:             policy.Key{Header: s.header, Strict: s.strictKeys, MaxBytes: maxKeyLen},
 		Shared:          g.core.shared,
 		Binding:         s.binding(),
+		Rebinding:       s.rebinding,
 		MaxRequestBody:  s.maxRequestBody,
 		TTL:             s.ttl,
 		MaxResponseBody: s.maxResponseLen,

@@ -39,6 +39,9 @@ type Policy struct {
 	Shared bool `json:"shared"`
 	// Binding says what a repetition must have in common with the first request.
 	Binding Binding `json:"binding"`
+	// Rebinding says that a key may come with a different request after one that was turned away
+	// before anything was done.
+	Rebinding bool `json:"rebinding"`
 	// MaxRequestBody is the largest body of a request, in bytes.
 	MaxRequestBody int64 `json:"max_request_body"`
 

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -46,6 +47,12 @@ func (p Policy) Rules() []Rule {
 			JSON:  "the method, the path, the query, Content-Type, Content-Encoding and the body count, and of a JSON body only its meaning",
 			Own:   "what counts is for the operation to say",
 		}[p.Binding], problem.KeyReused)
+	choose(p.Rebinding,
+		"corrected", "A request that was turned away before anything was done may be corrected, and sent with the same key.",
+		"bound", "A request that was turned away before anything was done may be sent again with the same key. A corrected one needs a key of its own.")
+	if p.outcome(http.StatusTemporaryRedirect) == notExecuted && p.outcome(http.StatusPermanentRedirect) == notExecuted {
+		add("redirect", "A redirect with status 307 or 308 does not bind the key if nothing was done before. The request goes to the other place with the same key.")
+	}
 
 	add("replay", "An answer that counts is given to each repetition for %s. Such a replay has the field %s: true.", period(p.TTL), p.ReplayedHeader)
 	add("end", "After that, the key is forgotten, and a request with it runs as the first. Do not repeat a request that long.")
@@ -95,6 +102,20 @@ func (p Policy) unknownRules(add func(id, format string, args ...any)) {
 	default:
 		add("hold", "If it is not known whether a request had its effect, a repetition is refused with %s until that is settled.", problem.OutcomeUnknown)
 	}
+}
+
+const notExecuted = "not-executed"
+
+// outcome returns the judgement on answers with a status, and empty if there is none.
+func (p Policy) outcome(status int) string {
+	for _, a := range p.Answers {
+		for _, r := range a.Statuses {
+			if a.With == "" && r.From <= status && status <= r.To {
+				return a.Outcome
+			}
+		}
+	}
+	return ""
 }
 
 // list joins words.

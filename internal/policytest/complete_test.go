@@ -34,6 +34,10 @@ func vary(v reflect.Value, f func()) {
 		values = append(values, true)
 	case string:
 		values = append(values, "X")
+	case []policy.Answers:
+		values = append(values, []policy.Answers{{
+			Outcome: idempotency.NotExecuted.String(), Statuses: []policy.Range{{From: 307, To: 308}},
+		}})
 	case time.Duration:
 		values = append(values, time.Hour)
 	case policy.Key:
@@ -83,7 +87,7 @@ func TestEachSentenceHasAProof(t *testing.T) {
 // provenBy tells, for each field of a policy, which sentences or tests hold it against a guard.
 var provenBy = map[string]string{
 	"Route": "TestFieldsOfThePolicy", "URL": "TestProblemsLeadToTheirExplanations",
-	"Methods": "methods", "Required": "key-required", "Key": "key", "Shared": "shared", "Binding": "binding-exact",
+	"Methods": "methods", "Required": "key-required", "Key": "key", "Shared": "shared", "Binding": "binding-exact", "Rebinding": "corrected",
 	"MaxRequestBody": "max-request", "TTL": "end", "MaxResponseBody": "max-response", "Wait": "wait",
 	"Answers": "TestAnswers", "Hold": "hold", "HeldFor": "hold-ends", "FailOpen": "fail-open",
 	"ReplayedHeader": "replay", "ErrorHeader": "problems", "ExpiryHeader": "expiry", "Problems": "own-errors",
@@ -111,7 +115,7 @@ var publishedAs = map[string]string{
 	"WithTTL": "TTL", "WithRetention": "HeldFor", "WithWait": "Wait", "WithRequired": "Required", "WithMethods": "Methods",
 	"WithHeader": "Key", "WithStrictKeys": "Key", "WithKeyFunc": "Key", "WithFingerprint": "Binding",
 	"WithMaxRequestBody": "MaxRequestBody", "WithMaxResponseBody": "MaxResponseBody",
-	"WithOutcome": "Answers", "WithRecovery": "Hold", "WithMismatchStatus": "Refusals", "WithErrorWriter": "Problems",
+	"WithOutcome": "Answers", "WithRebinding": "Rebinding", "WithRecovery": "Hold", "WithMismatchStatus": "Refusals", "WithErrorWriter": "Problems",
 	"WithPolicyURL": "URL", "WithExpiryHeader": "ExpiryHeader", "WithFailOpen": "FailOpen", "WithAuthorizeReplay": "Refusals",
 	"WithRoute": "Route",
 	// How the server works, and what only its operators see.

@@ -101,6 +101,14 @@ func (a *api) unknown(t *testing.T, c guardtest.Call) {
 	a.answers(nil)
 }
 
+// turnedAway sends a request that is refused before anything is done.
+func (a *api) turnedAway(t *testing.T, c guardtest.Call) {
+	t.Helper()
+	a.answers(func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(http.StatusTooManyRequests) })
+	a.runs(t, c)
+	a.answers(nil)
+}
+
 // inFlight starts a request whose run takes a time, and returns while it is running.
 func (a *api) inFlight(t *testing.T, c guardtest.Call, d time.Duration) <-chan guardtest.Reply {
 	t.Helper()

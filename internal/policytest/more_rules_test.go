@@ -20,6 +20,30 @@ var hold = idempotency.WithRecovery(idempotency.Hold)
 
 // moreRules has the proofs of the sentences about what becomes of a request.
 var moreRules = map[string]proof{
+	"corrected": {[]idempotency.Option{idempotency.WithRebinding(true)}, false, func(t *testing.T, a *api) {
+		a.turnedAway(t, call("k"))
+		a.turnedAway(t, guardtest.Call{Key: "k", Body: "corrected"})
+		a.runs(t, guardtest.Call{Key: "k", Body: "and again"})
+		a.refuses(t, call("k"), problem.KeyReused)
+		a.unknown(t, call("in-doubt"))
+		a.refuses(t, guardtest.Call{Key: "in-doubt", Body: "corrected"}, problem.KeyReused)
+	}},
+	"bound": {nil, false, func(t *testing.T, a *api) {
+		a.turnedAway(t, call("k"))
+		a.refuses(t, guardtest.Call{Key: "k", Body: "corrected"}, problem.KeyReused)
+		a.runs(t, guardtest.Call{Key: "another", Body: "corrected"})
+		a.runs(t, call("k"))
+	}},
+	"redirect": {nil, false, func(t *testing.T, a *api) {
+		for _, status := range []int{http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+			key := http.StatusText(status)[:4]
+			a.answers(func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(status) })
+			a.runs(t, call(key))
+			a.answers(nil)
+			a.runs(t, guardtest.Call{Key: key, Path: "/moved"})
+			a.replays(t, guardtest.Call{Key: key, Path: "/moved"})
+		}
+	}},
 	"replay": {[]idempotency.Option{idempotency.WithTTL(90 * time.Minute)}, false, func(t *testing.T, a *api) {
 		first := a.runs(t, call("k"))
 		for range 3 {
