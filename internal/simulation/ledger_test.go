@@ -238,12 +238,15 @@ func (w *simulation) renews(k *simKey) {
 // died, or was cut off until it was too late for another try, or two calls went astray.
 func (w *simulation) lapses(k *simKey) {
 	q := k.owner
-	if q.settled || q.copied && k.life > 1 || q.granted != k.attempt && (q.copied || q.granted > 0) {
+	if q.granted != k.attempt && (q.copied || q.granted > 0) {
 		return // a claim came alive after its request was over: nobody knows of it
 	}
 	if q.run != nil {
 		q.run.overtaken = true
 		w.seen[simTakeovers]++
+	}
+	if q.settled || q.copied && k.life > 1 {
+		return // likewise, in a record that was made anew
 	}
 	begin, astray := k.until-k.lease, 0
 	for _, at := range q.astray {
