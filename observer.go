@@ -94,14 +94,15 @@ func (s *settings) tell(ctx context.Context, observer func(context.Context, Even
 	observer(ctx, e)
 }
 
-// uncancelled is a context with the values of another, that does not end. Unlike that of
-// context.WithoutCancel it costs no memory for each value that is looked up, and observers look
-// up the trace again and again.
-type uncancelled struct{ context.Context }
+// uncancelled is an access as the context of its events: it has the values of the request's
+// context and does not end. It costs no memory, also when an observer looks up a value, which
+// it does again and again for the trace; context.WithoutCancel costs some each time.
+type uncancelled access
 
-func (*uncancelled) Deadline() (time.Time, bool) { return time.Time{}, false }
-func (*uncancelled) Done() <-chan struct{}       { return nil }
-func (*uncancelled) Err() error                  { return nil }
+func (u *uncancelled) Value(key any) any           { return u.client.Value(key) }
+func (u *uncancelled) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (u *uncancelled) Done() <-chan struct{}       { return nil }
+func (u *uncancelled) Err() error                  { return nil }
 
 func (s *settings) log() *slog.Logger {
 	if s.logger == nil {

@@ -184,5 +184,5 @@ func (a *access) observe(e Event) {
 	if e.Attempt == 0 {
 		e.Attempt = a.attempt
 	}
-	a.set.observe(&uncancelled{a.client}, e)
+	a.set.observe((*uncancelled)(a), e)
 }
