@@ -15,6 +15,7 @@ type simKey struct {
 	index   int
 	inSteps bool            // its handler works in steps
 	name    string          // as guards know it
+	bound   map[int]bool    // the payloads that it was ever bound to
 	answers map[string]bool // the runs whose answer has been recorded, by name
 	all     []*simRun
 	life    int // counts the records that have vanished or ended
@@ -55,7 +56,7 @@ type simCall struct {
 }
 
 func newSimKey(index int, inSteps bool) *simKey {
-	k := &simKey{index: index, inSteps: inSteps, answers: map[string]bool{}}
+	k := &simKey{index: index, inSteps: inSteps, bound: map[int]bool{}, answers: map[string]bool{}}
 	k.vanish()
 	return k
 }
@@ -165,7 +166,7 @@ func (w *simulation) claimed(k *simKey, q *simRequest, c *simCall, rec idempoten
 		w.seen[simRebound]++
 		k.payload = q.payload
 	}
-	q.reused = q.reused || k.state != 0 && q.payload != k.payload
+	defer func() { k.bound[k.payload] = true }()
 	switch lapsed := k.lapsed(w.now()); {
 	case k.state == 0:
 		k.payload, k.blank = q.payload, true
