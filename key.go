@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/http"
@@ -49,6 +50,16 @@ func (k Key) storeKey() string {
 	var name [43]byte
 	base64.RawURLEncoding.Encode(name[:], sum[:])
 	return string(name[:])
+}
+
+// tenant returns a digest of the scope, which tells a store whose record it is; see
+// [Claim.Tenant].
+func (k Key) tenant() uint64 {
+	if k.Scope == Shared {
+		return 0
+	}
+	sum := digest.Scope(k.Scope)
+	return max(binary.BigEndian.Uint64(sum[:]), 1)
 }
 
 // keyFromHeader returns the key of a request, and whether the request has the field at

@@ -40,6 +40,7 @@ func (l *lease) init(a access, fp Fingerprint) {
 		Retention:   a.set.retentionOrDefault(),
 		Hold:        a.set.recovery == Hold,
 		HoldEnds:    a.set.retention > 0,
+		Tenant:      a.id.tenant(),
 	}
 }
 

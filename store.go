@@ -127,6 +127,10 @@ type Claim struct {
 	// key whose outcome is unknown does not become free because time has passed. The
 	// store keeps it with the record.
 	HoldEnds bool
+	// Tenant is a digest of the scope, equal for equal scopes, for a store that has limited
+	// room and does not let one tenant fill it. Other stores ignore it. Zero stands for no
+	// tenant: for [SharedScope], which is all callers at once.
+	Tenant uint64
 	// Watch says that the caller will wait for the record to settle. A store need only
 	// announce records that somebody waits for. See [Watcher].
 	Watch bool

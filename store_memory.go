@@ -44,6 +44,9 @@ const (
 // too, which have no end of their own: when they fill the store, it takes no new key until
 // somebody resolves or forgets some of them.
 //
+// The last quarter of its room is only for tenants that hold less than a sixteenth of the room,
+// as far as claims say whose they are ([Claim.Tenant]). So one tenant cannot fill it for all.
+//
 // It starts no goroutine and needs no closing. Each call removes a few expired records, so
 // they stay in memory while there are no calls, but give way at once when their room is
 // needed. The memory of their answers becomes free then. The rest of their memory is kept
@@ -60,6 +63,7 @@ type MemoryStore struct {
 	entries    atomic.Int64
 	bytes      atomic.Int64
 	_          [64]byte
+	uses       [memoryTenants]memoryUse
 	shards     [memoryShards]memoryShard
 }
 
@@ -80,7 +84,8 @@ type memoryOption func(s *MemoryStore)
 
 func (o memoryOption) applyMemory(s *MemoryStore) { o(s) }
 
-// WithMaxEntries limits a [MemoryStore] to n records. The default is 1,000,000. It
+// WithMaxEntries limits a [MemoryStore] to n records. The default is 1,000,000. A tenant that
+// holds a sixteenth of that gets no more when three quarters are taken. It
 // panics if n is not positive.
 func WithMaxEntries(n int) MemoryOption {
 	if n <= 0 {
@@ -138,7 +143,8 @@ func (s *MemoryStore) Claim(ctx context.Context, key string, c Claim) (Record, e
 		sh, hash, now := s.lock(key)
 		r := s.find(sh, hash, key, now)
 		if r == nil {
-			if !s.reserve(key) {
+			tenant := s.tenantOf(c)
+			if !s.reserve(key, tenant) {
 				sh.mu.Unlock()
 				if s.makeRoom() {
 					continue
@@ -146,6 +152,7 @@ func (s *MemoryStore) Claim(ctx context.Context, key string, c Claim) (Record, e
 				return Record{}, ErrStoreFull
 			}
 			r = sh.insert(hash, key, c, now)
+			r.tenant = tenant
 		}
 		out := r.claim(sh, c, now)
 		sh.mu.Unlock()
@@ -224,7 +231,7 @@ func (s *MemoryStore) giveUp(ctx context.Context, key string, o Owner, state Sta
 // complete records the answer of a record that the caller may complete.
 func (s *MemoryStore) complete(sh *memoryShard, r *memoryRecord, key string, now int64, c Completion) {
 	r.answer, r.status = trim(c.Answer), uint16(c.Status)
-	s.bytes.Add(int64(len(c.Answer)))
+	s.charge(r, len(c.Answer))
 	sh.touch(r, StateCompleted, now, c.TTL)
 	sh.watchers.Wake(key)
 }
@@ -277,54 +284,6 @@ func (s *MemoryStore) find(sh *memoryShard, hash uint64, key string, now int64) 
 	return r
 }
 
-// reserve takes room for one more record, if there is any.
-func (s *MemoryStore) reserve(key string) bool {
-	size := int64(memoryOverhead + len(key))
-	entries, bytes := s.entries.Add(1), s.bytes.Add(size)
-	if entries <= s.maxEntries && bytes <= s.maxBytes {
-		return true
-	}
-	s.entries.Add(-1)
-	s.bytes.Add(-size)
-	return false
-}
-
-// makeRoom removes a few expired records of any shard. It reports whether there were any.
-func (s *MemoryStore) makeRoom() bool {
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock()
-		removed := s.expire(sh, s.now())
-		sh.mu.Unlock()
-		if removed {
-			return true
-		}
-	}
-	return false
-}
-
-// expire removes a few expired records of the shard. It reports whether there were
-// any.
-func (s *MemoryStore) expire(sh *memoryShard, now int64) bool {
-	removed := false
-	for range memoryExpirePerCall {
-		slot, ok := sh.queue.Expired(now)
-		if !ok {
-			break
-		}
-		s.remove(sh, sh.records.at(slot))
-		removed = true
-	}
-	return removed
-}
-
-// remove removes the record from the shard and gives its room back.
-func (s *MemoryStore) remove(sh *memoryShard, r *memoryRecord) {
-	s.entries.Add(-1)
-	s.bytes.Add(-r.size())
-	sh.remove(r, r.hash(s.seed))
-}
-
 // The optional interfaces of a MemoryStore.
 
 // Watch implements [Watcher].
@@ -353,9 +312,9 @@ func (s *MemoryStore) SaveStep(ctx context.Context, key string, o Owner, name st
 		}
 		r.blank = false
 		step := memoryStep{name, trim(value)}
-		s.bytes.Add(int64(step.size()))
+		s.charge(r, step.size())
 		if old := r.step(name); old != nil {
-			s.bytes.Add(-int64(old.size()))
+			s.charge(r, -old.size())
 			*old = step
 			return nil
 		}
@@ -469,7 +428,7 @@ func (s *MemoryStore) dropSteps(r *memoryRecord, undone map[string][]byte) {
 	r.rare.steps = slices.DeleteFunc(r.rare.steps, func(step memoryStep) bool {
 		_, drop := undone[step.name]
 		if drop {
-			s.bytes.Add(-int64(step.size()))
+			s.charge(r, -step.size())
 		}
 		return drop
 	})

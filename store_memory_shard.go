@@ -57,7 +57,8 @@ type memoryRecord struct {
 	status    uint16   // of the answer
 	blank     bool     // nothing was done under it
 	unbound   bool     // released for a claim with any fingerprint
-	_         [16]byte // the rest of the third cache line
+	tenant    uint16   // whose share of the room it takes
+	_         [12]byte // the rest of the third cache line
 }
 
 // A memoryRare is the part of a record that few records have.

@@ -10,6 +10,8 @@
 //
 //	record name       "idem-key" 0x01
 //	                  scope, key
+//	scope             "idem-scope" 0x01
+//	                  the scope
 //	client's key      "idem-intent" 0x01
 //	                  the parts that identify the intent
 //	raw request       "idem-fp" version 'r'
@@ -56,6 +58,15 @@ func Key(scope, key string) Sum {
 	h.text("idem-key\x01")
 	h.text(scope)
 	h.text(key)
+	return h.sum()
+}
+
+// Scope returns the digest that stands for a scope where its name must not be seen.
+func Scope(scope string) Sum {
+	h := newHasher()
+	defer h.free()
+	h.text("idem-scope\x01")
+	h.text(scope)
 	return h.sum()
 }
 
