@@ -133,7 +133,7 @@ func (w *simulation) run() {
 	w.intervene(&actors)
 	actors.Wait()
 	if w.mode == liveness {
-		time.Sleep(w.lease + w.givingUp()) // what is settled in the background
+		time.Sleep(max(0, w.calm-w.now()) + w.lease + w.givingUp()) // what is settled in the background
 		w.checkAllIsRecorded()
 		w.checkNothingIsHeldForNothing()
 		w.checkBulkyIsNotKept()
