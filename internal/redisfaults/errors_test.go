@@ -96,6 +96,9 @@ func TestRedisErrorsAreDiscreet(t *testing.T) {
 			idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 		got := guardtest.ServeRecorder(t, g.Handler(&guardtest.Counter{})).Do(t, guardtest.Call{Key: "k"})
 		guardtest.RequireProblem(t, got, http.StatusServiceUnavailable, problem.StoreUnavailable)
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.Error(t, g.Shutdown(over), "the claim is given back for as long as the server does not answer")
 		require.NotEmpty(t, events.Errors(), want)
 		for _, seen := range events.Errors() {
 			require.Equal(t, "idempotency: redis: "+want, seen.Error())
