@@ -30,3 +30,20 @@ func BenchmarkRaw(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkChecksum shows what the checksums cost beside the fingerprint.
+func BenchmarkChecksum(b *testing.B) {
+	for _, size := range []int{1 << 10, 256 << 10} {
+		r := digest.Request{
+			Method: "POST", Path: "/v1/charges", Query: "expand=customer",
+			ContentType: "application/json; charset=utf-8", Body: make([]byte, size),
+		}
+		b.Run(strconv.Itoa(size), func(b *testing.B) {
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			for b.Loop() {
+				digest.Checksum(&r)
+			}
+		})
+	}
+}
