@@ -134,6 +134,14 @@ type Claim struct {
 	// Watch says that the caller will wait for the record to settle. A store need only
 	// announce records that somebody waits for. See [Watcher].
 	Watch bool
+	// Note is what the caller wants to remember of the run, in at most 64 bytes that mean
+	// nothing to a store. The store keeps it with the record if the claim is granted, and
+	// copies it. An empty Note is none.
+	Note []byte
+	// Label names the kind of request that the record is for, in at most 64 bytes of
+	// text. There are few labels: a store in memory need not copy them. The
+	// store keeps the label of the last claim that was granted.
+	Label string
 }
 
 // A Completion is what [Store.Complete] records. It may get more fields. Their zero values
@@ -245,6 +253,16 @@ type Record struct {
 	// Answer is what Complete recorded. It is set only in StateCompleted. Claim may leave it
 	// out when the fingerprints differ. Of an [Inspector], only GetAnswer returns it.
 	Answer []byte
+	// Lapsed says that the claim was granted because the lease of its last owner had ended.
+	// It is set only if Mine is, also when the claim is repeated.
+	Lapsed bool
+	// Notes are those of the claims that were granted, one for each attempt, oldest first.
+	// There are at most 16: a store drops the oldest. They include the caller's own if Mine
+	// is set. An attempt whose claim had no note may be left out, and List may return only the
+	// last of them.
+	Notes [][]byte
+	// Label is that of the last claim that was granted. Claim may leave it out.
+	Label string
 	// Steps are the values saved with [StepStore], by name. Get sets them, and so does
 	// a Claim whose Mine is true and whose Attempt is above 1. Steps is nil if there
 	// are none.

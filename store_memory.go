@@ -144,7 +144,7 @@ func (s *MemoryStore) Claim(ctx context.Context, key string, c Claim) (Record, e
 		r := s.find(sh, hash, key, now)
 		if r == nil {
 			tenant := s.tenantOf(c)
-			if !s.reserve(key, tenant) {
+			if !s.reserve(len(key)+noteRoom(c.Note), tenant) {
 				sh.mu.Unlock()
 				if s.makeRoom() {
 					continue
@@ -154,7 +154,14 @@ func (s *MemoryStore) Claim(ctx context.Context, key string, c Claim) (Record, e
 			r = sh.insert(hash, key, c, now)
 			r.tenant = tenant
 		}
+		if r.state == StateCompleted { // it does not change, and its history is seldom read
+			out := r.claim(sh, c, now)
+			sh.mu.Unlock()
+			return out, nil
+		}
+		history := r.historySize()
 		out := r.claim(sh, c, now)
+		s.charge(r, r.historySize()-history)
 		sh.mu.Unlock()
 		return out, nil
 	}
@@ -208,11 +215,15 @@ func (s *MemoryStore) Hold(ctx context.Context, key string, o Owner) error {
 func (s *MemoryStore) giveUp(ctx context.Context, key string, o Owner, state State, rel Release) error {
 	return s.asOwner(ctx, key, o, func(sh *memoryShard, r *memoryRecord, now int64) error {
 		switch {
-		case r.state == StateClaimed, r.byLapse:
+		case r.state == StateClaimed, r.is(byLapse):
 			kept := r.unanswered(state)
-			r.blank = r.blank && rel.Undone
-			if r.blank {
-				r.unbound = rel.Unbind
+			if !rel.Undone {
+				r.flags &^= blank
+			}
+			if r.is(blank) {
+				if rel.Unbind {
+					r.flags |= unbound
+				}
 				if rel.Keep > 0 {
 					kept = min(kept, rel.Keep)
 				}
@@ -310,7 +321,7 @@ func (s *MemoryStore) SaveStep(ctx context.Context, key string, o Owner, name st
 		if s.neverFits(key, value) {
 			return ErrTooLarge
 		}
-		r.blank = false
+		r.flags &^= blank
 		step := memoryStep{name, trim(value)}
 		s.charge(r, step.size())
 		if old := r.step(name); old != nil {
@@ -414,7 +425,7 @@ func (s *MemoryStore) Resolve(ctx context.Context, key string, seen Seen, settle
 		return nil
 	}
 	s.dropSteps(r, settled.Undone)
-	r.blank = false
+	r.flags &^= blank
 	sh.touch(r, StateReleased, now, r.unanswered(StateReleased))
 	sh.watchers.Wake(key)
 	return nil

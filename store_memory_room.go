@@ -40,8 +40,8 @@ func (s *MemoryStore) useOf(tenant uint16) *memoryUse {
 }
 
 // reserve takes room for one more record of a tenant, if there is any.
-func (s *MemoryStore) reserve(key string, tenant uint16) bool {
-	size := int64(memoryOverhead + len(key))
+func (s *MemoryStore) reserve(more int, tenant uint16) bool {
+	size := int64(memoryOverhead + more)
 	entries, bytes := s.entries.Add(1), s.bytes.Add(size)
 	own := s.useOf(tenant)
 	if own == nil {

@@ -41,7 +41,7 @@ type memoryRecord struct {
 	state    State
 	hold     bool
 	holdEnds bool
-	byLapse  bool  // held because the lease ended, and not by its owner
+	flags    memoryFlags
 	next     int32 // slot of another record with the same hash, or of another free one
 	attempt  int32
 
@@ -53,18 +53,30 @@ type memoryRecord struct {
 	lease     time.Duration
 	retention time.Duration
 	owner     Owner
-	slot      int32    // where the record is
-	status    uint16   // of the answer
-	blank     bool     // nothing was done under it
-	unbound   bool     // released for a claim with any fingerprint
-	tenant    uint16   // whose share of the room it takes
-	_         [12]byte // the rest of the third cache line
+	slot      int32      // where the record is
+	status    uint16     // of the answer
+	tenant    uint16     // whose share of the room it takes
+	note      *[1][]byte // if there is one; see notes
+	label     memoryLabel
 }
+
+// memoryFlags are what is true of a record.
+type memoryFlags uint8
+
+const (
+	byLapse  memoryFlags = 1 << iota // held because the lease ended, and not by its owner
+	blank                            // nothing was done under it
+	unbound                          // released for a claim with any fingerprint
+	tookOver                         // claimed because another's lease had ended
+)
+
+func (r *memoryRecord) is(flag memoryFlags) bool { return r.flags&flag != 0 }
 
 // A memoryRare is the part of a record that few records have.
 type memoryRare struct {
 	longKey string // if it does not fit into shortKey
 	steps   []memoryStep
+	notes   [][]byte // if there are several
 }
 
 // never is the moment at which a record ends that has no end of its own.
@@ -80,7 +92,8 @@ type memoryStep struct {
 // insert adds a record that c has claimed.
 func (sh *memoryShard) insert(hash uint64, key string, c Claim, now int64) *memoryRecord {
 	r := sh.records.insert(hash, key)
-	r.fingerprint, r.attempt, r.blank = c.Fingerprint, 1, true
+	r.fingerprint, r.attempt, r.flags = c.Fingerprint, 1, blank
+	r.keepNote(c)
 	sh.queue.Push(r.slot, never) // where a new record mostly stays
 	r.grant(sh, c, now)
 	return r
@@ -97,7 +110,8 @@ func (sh *memoryShard) remove(r *memoryRecord, hash uint64) {
 
 // touch puts the record into the state and lets it expire after kept.
 func (sh *memoryShard) touch(r *memoryRecord, state State, now int64, kept time.Duration) {
-	r.state, r.byLapse, r.touched = state, false, now
+	r.state, r.touched = state, now
+	r.flags &^= byLapse
 	r.expires = now + min(int64(kept), never-now)
 	sh.queue.Move(r.slot, r.expires)
 }
@@ -107,7 +121,7 @@ func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 	lapsed := r.lapsed(now)
 	free := r.state == StateReleased && r.owner != c.Owner
 	switch {
-	case r.fingerprint != c.Fingerprint && !(free && r.unbound):
+	case r.fingerprint != c.Fingerprint && !(free && r.is(unbound)):
 		return r.see(now)
 	case r.state == StateClaimed && r.owner == c.Owner:
 		// Either the record was made for this claim, or the claim was sent again, perhaps
@@ -116,7 +130,8 @@ func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 			r.grant(sh, c, now)
 		}
 	case lapsed && (r.hold || c.Hold):
-		r.state, r.byLapse = StateHeld, true
+		r.state = StateHeld
+		r.flags |= byLapse
 		if !r.holdEnds {
 			r.expires = never
 			sh.queue.Move(r.slot, r.expires)
@@ -124,13 +139,18 @@ func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 		return r.see(now)
 	case lapsed, free:
 		r.attempt++
-		r.fingerprint, r.blank, r.unbound = c.Fingerprint, r.blank && free, false
+		r.fingerprint = c.Fingerprint
+		r.flags &= blank
+		if lapsed {
+			r.flags = tookOver
+		}
+		r.keepNote(c)
 		r.grant(sh, c, now)
 	default:
 		return r.see(now)
 	}
 	out := r.see(now)
-	out.Mine = true
+	out.Mine, out.Lapsed = true, r.is(tookOver)
 	if r.attempt > 1 {
 		out.Steps = r.stepsByName()
 	}
@@ -169,6 +189,8 @@ func (r *memoryRecord) see(now int64) Record {
 		Status:      int(r.status),
 		Size:        int64(len(r.answer)),
 		Answer:      r.answer,
+		Notes:       r.notes(),
+		Label:       r.label.String(),
 	}
 	if r.expires == never {
 		out.TTL = Forever
@@ -229,7 +251,7 @@ func (r *memoryRecord) step(name string) *memoryStep {
 
 // size returns how much of the store's limit of bytes the record takes.
 func (r *memoryRecord) size() int64 {
-	n := memoryOverhead + int(r.keyLen) + len(r.answer)
+	n := memoryOverhead + int(r.keyLen) + len(r.answer) + r.historySize()
 	if r.rare != nil {
 		n += len(r.rare.longKey)
 		for _, step := range r.rare.steps {

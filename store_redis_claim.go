@@ -31,7 +31,7 @@ func (s *RedisStore) Claim(ctx context.Context, key string, c Claim) (Record, er
 		return Record{}, redisError(err)
 	}
 	for range 3 {
-		cmd, confirmed, err := runScript(ctx, s, redis.NewStringSliceCmd, h.Claim(name, c.Watch), true)
+		cmd, confirmed, err := runScript(ctx, s, redis.NewStringSliceCmd, h.Claim(name, c.Watch, c.Note, c.Label), true)
 		if err != nil {
 			return Record{}, err
 		}
@@ -45,6 +45,9 @@ func (s *RedisStore) Claim(ctx context.Context, key string, c Claim) (Record, er
 			// releases it.
 			return Record{}, errTooFewReplicas
 		case detached == "":
+			if r.Mine && r.Notes == nil && len(c.Note) > 0 { // a new record
+				r.Notes = [][]byte{c.Note}
+			}
 			return redisRecord(r), nil
 		}
 		r.Answer, err = s.field(ctx, name, detached)
@@ -64,7 +67,7 @@ func redisRecord(r redisproto.Record) Record {
 	return Record{
 		State: State(r.State), Mine: r.Mine, Attempt: r.Attempt, Fingerprint: r.Fingerprint,
 		Lease: r.Lease, TTL: r.TTL, Age: r.Age, Status: r.About.Status, Size: r.About.Size,
-		Answer: r.Answer, Steps: r.Steps,
+		Answer: r.Answer, Steps: r.Steps, Lapsed: r.Lapsed, Notes: r.Notes, Label: r.Label,
 	}
 }
 

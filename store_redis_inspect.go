@@ -62,8 +62,8 @@ func (s *RedisStore) fields(ctx context.Context, name string) (time.Duration, ma
 // List implements [Inspector]. It leaves out answers and steps. In a Cluster it lists one
 // master after another.
 func (s *RedisStore) List(ctx context.Context, visit func(key string, r Record) bool) error {
-	return s.scan(ctx, redisLiteral(s.prefix)+"*", func(name string, ttl time.Duration, header string) bool {
-		r, err := redisproto.ParseSummary(ttl, header)
+	return s.scan(ctx, redisLiteral(s.prefix)+"*", func(name string, ttl time.Duration, header, note, label string) bool {
+		r, err := redisproto.ParseSummary(ttl, header, note, label)
 		return err != nil || visit(strings.TrimPrefix(name, s.prefix), redisRecord(r))
 	})
 }
@@ -76,7 +76,7 @@ func redisLiteral(s string) string {
 // scan visits the records of all masters until visit returns false. It reads a record with
 // two commands, and the record may change between them. In a survey that does not matter.
 func (s *RedisStore) scan(
-	ctx context.Context, pattern string, visit func(name string, ttl time.Duration, header string) bool,
+	ctx context.Context, pattern string, visit func(name string, ttl time.Duration, header, note, label string) bool,
 ) error {
 	masters, err := s.masters(ctx)
 	if err != nil {
@@ -92,18 +92,18 @@ func (s *RedisStore) scan(
 			pipe := s.client.Pipeline() // unlike the pipeline of a master, it follows a slot that is moving
 			for i, name := range names {
 				// Not HGET, for which a hash without a header is an error of the client library.
-				headers[i], ttls[i] = pipe.HMGet(ctx, name, redisproto.FieldHeader), pipe.PTTL(ctx, name)
+				headers[i], ttls[i] = pipe.HMGet(ctx, name, redisproto.FieldHeader, redisproto.FieldNote, redisproto.FieldLabel), pipe.PTTL(ctx, name)
 			}
 			// A key that is not a hash fails only its own command.
 			if _, err := pipe.Exec(ctx); err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
 				return s.failure(ctx, err)
 			}
 			for i, name := range names {
-				var header string
-				if v := headers[i].Val(); len(v) == 1 {
-					header, _ = v[0].(string)
+				var fields [3]string
+				for j, v := range headers[i].Val() {
+					fields[j], _ = v.(string)
 				}
-				if !visit(name, ttls[i].Val(), header) {
+				if !visit(name, ttls[i].Val(), fields[0], fields[1], fields[2]) {
 					return nil
 				}
 			}

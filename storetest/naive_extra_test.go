@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"example.com/idempotency"
@@ -251,4 +252,33 @@ func (s *naiveStore) Forget(ctx context.Context, key string, seen idempotency.Se
 	}
 	delete(s.records, key)
 	return nil
+}
+
+// note keeps what a claim leaves for operators.
+func (s *naiveStore) note(r *naiveRecord, c idempotency.Claim) {
+	if s.is("notes are not kept") {
+		return
+	}
+	if r.Label == "" || !s.is("the label of the first claim stays") {
+		r.Label = c.Label
+	}
+	note := c.Note
+	switch {
+	case len(note) == 0:
+		return
+	case s.is("a note ends at NUL"):
+		note, _, _ = bytes.Cut(note, []byte{0})
+	case s.is("a note has 32 bytes at most"):
+		note = note[:min(len(note), 32)]
+	}
+	if s.is("only the last note is kept") {
+		r.Notes = nil
+	}
+	if s.is("a note overwrites what was handed out") && len(r.Notes) > 0 {
+		copy(r.Notes[0], note)
+	}
+	r.Notes = append(slices.Clone(r.Notes), bytes.Clone(note))
+	if n := len(r.Notes); n > 16 && !s.is("notes are kept without end") {
+		r.Notes = r.Notes[n-16:]
+	}
 }

@@ -109,7 +109,7 @@ func (s *naiveStore) see(r *naiveRecord) idempotency.Record {
 	if s.is("in flight reports the whole lease") && out.Lease > 0 {
 		out.Lease = r.lease
 	}
-	out.Answer, out.Steps, out.Status = nil, nil, 0
+	out.Answer, out.Steps, out.Status, out.Lapsed = nil, nil, 0, false
 	if out.State == idempotency.StateCompleted {
 		out.Answer, out.Status, out.Size = r.Answer, r.Status, int64(len(r.Answer))
 	}
@@ -136,7 +136,7 @@ func (s *naiveStore) grant(r *naiveRecord, c idempotency.Claim) idempotency.Reco
 
 func (s *naiveStore) mine(r *naiveRecord) idempotency.Record {
 	out := s.see(r)
-	out.Mine = true
+	out.Mine, out.Lapsed = true, r.Lapsed && !s.is("a takeover is not told")
 	if r.Attempt > 1 {
 		out.Steps = maps.Clone(r.Steps)
 	}
@@ -166,6 +166,9 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 	if s.is("reading prolongs the TTL") && r.State == idempotency.StateCompleted {
 		r.expires = time.Now().Add(ttl)
 	}
+	if s.is("every claim leaves its note") && r.owner != c.Owner {
+		s.note(r, c)
+	}
 	unbound := r.unbound && (r.owner != c.Owner || s.is("a delayed claim revives what is unbound"))
 	mismatch := r.Fingerprint != c.Fingerprint && !unbound
 	if mismatch {
@@ -179,6 +182,10 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 		switch {
 		case s.is("a repeated claim is another attempt"):
 			r.Attempt++
+		case s.is("a repeated claim leaves another note"):
+			s.note(r, c)
+		case s.is("a repeated claim is no takeover"):
+			r.Lapsed = false
 		case s.is("a repeated claim has no steps"):
 			out := s.see(r)
 			out.Mine = true
@@ -235,9 +242,14 @@ func (s *naiveStore) insert(key string, c idempotency.Claim) idempotency.Record 
 	}
 	r := &naiveRecord{}
 	r.Attempt, r.Fingerprint, r.first, r.blank = 1, c.Fingerprint, c.Owner, true
-	if old := s.records[key]; old != nil && s.is("steps outlive their record") {
+	old := s.records[key]
+	if old != nil && s.is("steps outlive their record") {
 		r.Steps = old.Steps
 	}
+	if old != nil && s.is("notes outlive their record") {
+		r.Notes = old.Notes
+	}
+	s.note(r, c)
 	if s.is("keys are cut to one byte") {
 		for k, old := range s.records {
 			if k != key && k[0] == key[0] && !old.expired(s) {
@@ -262,6 +274,8 @@ func (s *naiveStore) takeOver(r *naiveRecord, c idempotency.Claim) idempotency.R
 	if s.is("takeover forgets the steps") && !released || s.is("a release forgets the steps") && released {
 		r.Steps = nil
 	}
+	r.Lapsed = !released || r.Lapsed && s.is("a takeover is told for ever")
+	s.note(r, c)
 	return s.grant(r, c)
 }
 

@@ -60,6 +60,7 @@ func allCases() []testCase {
 		answerCases(),
 		contextCases(),
 		contextStoreCases(),
+		noteCases(),
 		stepCases(),
 		watcherCases(),
 		inspectorCases(),

@@ -68,3 +68,64 @@ func BenchmarkRedis(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkRedisNote compares claims that leave a note and a label with claims that leave none,
+// and replays of the records that they make.
+func BenchmarkRedisNote(b *testing.B) {
+	client := guardtest.RedisClient(b, redistest.Start(b).Addr)
+	s := guardtest.RedisStore(b, client)
+	ctx := context.Background()
+	claim := func(key string, note int) idempotency.Claim {
+		c := guardtest.RedisClaim()
+		if note > 0 {
+			c.Note, c.Label = make([]byte, note), "POST /charges"
+		}
+		if _, err := s.Claim(ctx, key, c); err != nil {
+			b.Fatal(err)
+		}
+		return c
+	}
+	// timed returns how long f takes on a new key, which is gone afterwards.
+	timed := func(f func(key string)) time.Duration {
+		key := guardtest.RedisKey()
+		begin := time.Now()
+		f(key)
+		took := time.Since(begin)
+		client.Unlink(ctx, "idem:"+key)
+		return took
+	}
+	report := func(b *testing.B, plain, noted []time.Duration) {
+		slices.Sort(plain)
+		slices.Sort(noted)
+		b.ReportMetric(float64(noted[len(noted)/2].Nanoseconds()), "p50-ns")
+		b.ReportMetric(float64(noted[len(noted)/2])/float64(plain[len(plain)/2]), "x-plain")
+		b.ReportMetric(0, "ns/op") // of both
+	}
+	for _, note := range []int{17, 42} {
+		b.Run(fmt.Sprintf("claim/%d", note), func(b *testing.B) {
+			var plain, noted []time.Duration
+			for b.Loop() {
+				plain = append(plain, timed(func(key string) { claim(key, 0) }))
+				noted = append(noted, timed(func(key string) { claim(key, note) }))
+			}
+			report(b, plain, noted)
+		})
+		b.Run(fmt.Sprintf("replay/%d", note), func(b *testing.B) {
+			recorded := func(note int) string {
+				key := guardtest.RedisKey()
+				c := claim(key, note)
+				if err := s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: make([]byte, 512), TTL: time.Hour}); err != nil {
+					b.Fatal(err)
+				}
+				return key
+			}
+			without, with := recorded(0), recorded(note)
+			var plain, noted []time.Duration
+			for b.Loop() {
+				plain = append(plain, timed(func(string) { claim(without, note) }))
+				noted = append(noted, timed(func(string) { claim(with, note) }))
+			}
+			report(b, plain, noted)
+		})
+	}
+}

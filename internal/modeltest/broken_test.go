@@ -87,6 +87,22 @@ var bugs = []bug{
 			e.next.steps = steps{}
 		}
 	}},
+	{name: "a takeover forgets the notes", after: func(q *question, e *ending) {
+		if e.mine && q.r.attempt > 0 && q.r.owner != q.c.owner {
+			e.next.notes = noteOf(q.c.owner)
+		}
+	}},
+	{name: "a repeated claim leaves another note", after: func(q *question, e *ending) {
+		if e.mine && q.r.attempt == e.next.attempt {
+			e.next.notes += noteOf(q.c.owner)
+		}
+	}},
+	{name: "a takeover is not told", after: func(_ *question, e *ending) { e.next.tookOver = false }},
+	{name: "a claim that is not granted leaves its label", after: func(q *question, e *ending) {
+		if q.c.method == claim && !e.mine {
+			e.next.label = labelOf(q.c.owner)
+		}
+	}},
 	{name: "a lapsed claim is never held", before: func(q *question) {
 		q.r.hold, q.c.claim.Hold = false, false
 	}},

@@ -1,6 +1,7 @@
 package modeltest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ type call struct {
 	method  method
 	key     string
 	owner   idempotency.Owner
-	claim   idempotency.Claim // of Claim
+	claim   idempotency.Claim // of Claim; perform gives it the owner's note and label
 	release idempotency.Release
 	answer  string           // of Complete; of Resolve, where empty means no completion; the value of SaveStep
 	ttl     time.Duration    // of Complete and Resolve
@@ -61,6 +62,9 @@ type reply struct {
 	size        int64
 	answer      string
 	steps       steps
+	notes       string
+	label       string
+	lapsed      bool
 }
 
 // perform makes the call.
@@ -69,6 +73,7 @@ func perform(ctx context.Context, s store, c call) reply {
 	var err error
 	switch c.method {
 	case claim:
+		c.claim.Note, c.claim.Label = []byte(noteOf(c.owner)), labelOf(c.owner)
 		r, err = s.Claim(ctx, c.key, c.claim)
 	case renew:
 		err = s.Renew(ctx, c.key, c.owner)
@@ -119,6 +124,7 @@ func newReply(r idempotency.Record, err error) reply {
 	return reply{
 		state: r.State, mine: r.Mine, attempt: r.Attempt, fingerprint: r.Fingerprint,
 		lease: r.Lease, ttl: r.TTL, age: r.Age, status: r.Status, size: r.Size, answer: string(r.Answer), steps: stepsOf(r.Steps),
+		notes: string(bytes.Join(r.Notes, nil)), label: r.Label, lapsed: r.Lapsed,
 	}
 }
 
@@ -179,8 +185,8 @@ func (got reply) String() string {
 	if got.mine {
 		s = "mine"
 	}
-	return s + fmt.Sprintf(" attempt=%d fingerprint=%x lease=%v ttl=%v age=%v answer=%.9q steps=%q",
-		got.attempt, got.fingerprint[:1], got.lease, got.ttl, got.age, got.answer, got.steps)
+	return s + fmt.Sprintf(" attempt=%d fingerprint=%x lease=%v ttl=%v age=%v answer=%.9q steps=%q notes=%s label=%q lapsed=%t",
+		got.attempt, got.fingerprint[:1], got.lease, got.ttl, got.age, got.answer, got.steps, got.notes, got.label, got.lapsed)
 }
 
 func (r record) String() string {

@@ -130,7 +130,7 @@ var model = (&porcupine.NondeterministicModel{
 	Step: func(state, in, got any) []any {
 		s, c, r := state.(candidate), in.(input), got.(reply)
 		switch {
-		case c == end:
+		case c.method == end.method:
 			s.over = true
 			return []any{s}
 		case s.over:
@@ -143,7 +143,7 @@ var model = (&porcupine.NondeterministicModel{
 		return next
 	},
 	DescribeOperation: func(in, got any) string {
-		if in == end {
+		if in.(input).method == end.method {
 			return "end"
 		}
 		return fmt.Sprintf("%v: %v", in.(input).call, got.(reply))

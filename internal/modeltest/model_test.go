@@ -26,7 +26,17 @@ type record struct {
 	kept        time.Duration // from the moment that it was last touched
 	answer      string
 	steps       steps
+	notes       string // one byte for each, oldest first
+	label       string
+	tookOver    bool // claimed because another's lease had ended
 }
+
+// maxNotes is how many notes a record keeps.
+const maxNotes = 16
+
+// noteOf returns the note of an owner's claims, and labelOf their label.
+func noteOf(o idempotency.Owner) string  { return string('a' + rune(o[0]&15)) }
+func labelOf(o idempotency.Owner) string { return "route " + noteOf(o) }
 
 // stepNames are the steps that a run may have here.
 var stepNames = [...]string{"a", "b"}
@@ -137,7 +147,13 @@ func (r record) claim(c idempotency.Claim, lapsed bool) []ending {
 			blank: blank,
 			state: idempotency.StateClaimed, attempt: attempt, fingerprint: c.Fingerprint,
 			owner: c.Owner, hold: c.Hold, holdEnds: c.HoldEnds,
-			lease: c.Lease, retention: c.Retention, steps: r.steps,
+			lease: c.Lease, retention: c.Retention, steps: r.steps, label: labelOf(c.Owner),
+			notes: r.notes, tookOver: r.tookOver,
+		}
+		if attempt != r.attempt {
+			next.notes += noteOf(c.Owner)
+			next.notes = next.notes[max(0, len(next.notes)-maxNotes):]
+			next.tookOver = lapsed
 		}
 		next.kept = next.unanswered()
 		return ending{next: next, mine: true, sees: true, touched: true}
@@ -282,7 +298,10 @@ func (e ending) reply(c call, passed time.Duration, lapsed bool) reply {
 	}
 	got := reply{
 		state: r.state, mine: e.mine, attempt: r.attempt, fingerprint: r.fingerprint,
-		ttl: r.kept - passed, age: passed, answer: r.answer,
+		ttl: r.kept - passed, age: passed, answer: r.answer, notes: r.notes, lapsed: e.mine && r.tookOver,
+	}
+	if c.method != claim {
+		got.label = r.label
 	}
 	if r.kept == never {
 		got.ttl = idempotency.Forever
@@ -315,6 +334,9 @@ func (e ending) matches(c call, got reply, lapsed bool) bool {
 	}
 	if c.method == claim && c.claim.Fingerprint != want.fingerprint && got.answer == "" {
 		want.answer = ""
+	}
+	if c.method == claim {
+		got.label = ""
 	}
 	if c.method == claim && want.attempt == 1 && got.steps == (steps{}) {
 		want.steps = steps{}

@@ -27,6 +27,7 @@ type Header struct {
 	Lapsed      bool // held because the lease ended, and not by its owner
 	Blank       bool // nothing was done under the record
 	Unbound     bool // released for a claim with any fingerprint
+	TookOver    bool // claimed, because the lease of another owner had ended
 	Lease       time.Duration
 	Lifetime    time.Duration // what the expiry is set to, unless the record is endless
 	Fingerprint [32]byte
@@ -54,7 +55,8 @@ const (
 	flagLapsed   = 8
 	flagBlank    = 16
 	flagUnbound  = 32
-	allFlags     = 63
+	flagTookOver = 64
+	allFlags     = 127
 
 	maxLease    = math.MaxUint32 * time.Millisecond // 49 days
 	maxLifetime = (1<<40 - 1) * time.Millisecond    // 34 years
@@ -108,12 +110,10 @@ func RoundTTL(d time.Duration) (time.Duration, error) {
 }
 
 // Encode returns the stored form.
-func (h *Header) Encode() []byte {
-	size := headerSize
-	if h.State == Completed {
-		size += aboutSize
-	}
-	b := make([]byte, 0, size)
+func (h *Header) Encode() []byte { return h.appendTo(make([]byte, 0, headerSize+aboutSize)) }
+
+// appendTo appends the stored form.
+func (h *Header) appendTo(b []byte) []byte {
 	var flags byte
 	if h.Hold {
 		flags |= flagHold
@@ -132,6 +132,9 @@ func (h *Header) Encode() []byte {
 	}
 	if h.Unbound {
 		flags |= flagUnbound
+	}
+	if h.TookOver {
+		flags |= flagTookOver
 	}
 	b = append(b, headerVersion, h.State, flags)
 	b = binary.BigEndian.AppendUint32(b, h.Attempt)
@@ -178,6 +181,7 @@ func parseHeader(s string) (Header, error) {
 		Lapsed:   b[2]&flagLapsed != 0,
 		Blank:    b[2]&flagBlank != 0,
 		Unbound:  b[2]&flagUnbound != 0,
+		TookOver: b[2]&flagTookOver != 0,
 		Attempt:  binary.BigEndian.Uint32(b[3:]),
 		Lease:    time.Duration(binary.BigEndian.Uint32(b[7:])) * time.Millisecond,
 		// The first three of the eight bytes belong to the lease.

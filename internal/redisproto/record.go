@@ -22,6 +22,9 @@ type Record struct {
 	Age         time.Duration
 	Answer      []byte
 	Steps       map[string][]byte
+	Lapsed      bool
+	Notes       [][]byte
+	Label       string
 }
 
 // ParseClaim reads the reply of the script that claims. h is the header of the claim. If
@@ -47,6 +50,9 @@ func (h *Header) ParseClaim(reply []string) (r Record, detached string, err erro
 		return r, "", err
 	}
 	r = found.record(ttl)
+	if len(reply) >= 5 {
+		r.Notes = parseNotes(reply[3], reply[4])
+	}
 	if r.Fingerprint != h.Fingerprint {
 		found.holdLapsed(&r)
 		return r, "", nil
@@ -57,7 +63,10 @@ func (h *Header) ParseClaim(reply []string) (r Record, detached string, err erro
 	case found.State == Completed:
 		r.Answer = []byte(reply[2])
 	case found.State == Claimed && found.Owner == h.Owner:
-		r.Mine, r.Steps = true, pairs(reply[3:])
+		r.Mine, r.Lapsed = true, found.TookOver
+		if len(reply) > 5 {
+			r.Steps = pairs(reply[5:])
+		}
 	}
 	return r, detached, nil
 }
@@ -81,7 +90,7 @@ func ParseGet(reply []string) (r Record, header string, err error) {
 	if len(reply) == 1 && reply[0] == "-2" {
 		return r, "", ErrAbsent
 	}
-	if len(reply) < 3 {
+	if len(reply) < 6 {
 		return r, "", fmt.Errorf("the reply to a lookup has %d values", len(reply))
 	}
 	header = reply[1]
@@ -95,7 +104,8 @@ func ParseGet(reply []string) (r Record, header string, err error) {
 	case h.State == Completed && reply[2] == "":
 		return Record{}, header, MissingAnswer
 	}
-	r.Steps = pairs(reply[3:])
+	r.Notes, r.Label = parseNotes(reply[3], reply[4]), parseLabel(reply[3], reply[5])
+	r.Steps = pairs(reply[6:])
 	return r, header, nil
 }
 
@@ -128,6 +138,8 @@ func ParseRecord(ttl time.Duration, fields map[string]string) (Record, error) {
 		}
 		r.Answer = []byte(answer)
 	}
+	r.Notes = parseNotes(fields[FieldNote], fields[fieldHistory])
+	r.Label = parseLabel(fields[FieldNote], fields[FieldLabel])
 	for field, value := range fields {
 		if name, ok := strings.CutPrefix(field, fieldStep); ok {
 			if r.Steps == nil {
@@ -143,10 +155,46 @@ func ParseRecord(ttl time.Duration, fields map[string]string) (Record, error) {
 const MissingAnswer Damage = "answer is missing"
 
 // ParseSummary reads a record without its answer and its steps, given what is left of its
-// expiry and the field [FieldHeader].
-func ParseSummary(ttl time.Duration, header string) (Record, error) {
+// expiry and the fields [FieldHeader], [FieldNote] and [FieldLabel]. Of the notes it has the last.
+func ParseSummary(ttl time.Duration, header, note, label string) (Record, error) {
 	_, r, err := parse(ttl, header)
+	if err == nil {
+		r.Notes, r.Label = parseNotes(note, ""), parseLabel(note, label)
+	}
 	return r, err
+}
+
+// MaxNote is the greatest length of a note or a label, and maxNotes how many notes are kept.
+const (
+	MaxNote  = 64
+	maxNotes = 16
+)
+
+// parseNotes returns the notes, oldest first, that the fields n and h hold. A damaged field
+// holds none: notes decide nothing.
+func parseNotes(last, history string) (notes [][]byte) {
+	if last != "" {
+		history += last[:min(len(last), 1+int(last[0]))]
+	}
+	for all := []byte(history); len(all) > 0; {
+		n := int(all[0])
+		if n >= len(all) || len(notes) == maxNotes {
+			return nil
+		}
+		if n > 0 { // a claim with a label and no note
+			notes = append(notes, all[1:1+n:1+n])
+		}
+		all = all[1+n:]
+	}
+	return notes
+}
+
+// parseLabel returns the label that the fields n and l hold.
+func parseLabel(last, label string) string {
+	if last == "" || label != "" {
+		return label
+	}
+	return last[min(len(last), 1+int(last[0])):]
 }
 
 func parse(ttl time.Duration, header string) (Header, Record, error) {

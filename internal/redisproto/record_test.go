@@ -1,6 +1,7 @@
 package redisproto
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +39,7 @@ func FuzzRedisReply(f *testing.F) {
 	completed.State, completed.Owner = Completed, [16]byte{2}
 	f.Add("3600000")
 	f.Add("3600000\n" + string(claim.Owner[:]))
-	f.Add("3600000\n" + own + "\n\nstep\nvalue")
+	f.Add("3600000\n" + own + "\n\n\x01n\n\x01h\nstep\nvalue")
 	f.Add("3600000\n" + string(completed.Encode()) + "\nanswer")
 	f.Add("-1\n" + own + "\n")
 	f.Fuzz(func(t *testing.T, lines string) {
@@ -83,12 +84,12 @@ func TestRedisRecords(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[string][]byte{"charge": []byte("paid"), "": []byte("nameless")}, r.Steps)
 	r.Steps = nil
-	summary, err := ParseSummary(time.Hour, claimed["m"])
+	summary, err := ParseSummary(time.Hour, claimed["m"], "", "")
 	require.NoError(t, err)
 	require.Equal(t, summary, r)
 	require.Equal(t, time.Second, r.Lease)
 
-	lapsed, err := ParseSummary(time.Minute, claimed["m"])
+	lapsed, err := ParseSummary(time.Minute, claimed["m"], "", "")
 	require.NoError(t, err)
 	require.Equal(t, Held, lapsed.State)
 
@@ -117,20 +118,22 @@ func TestRedisRecords(t *testing.T) {
 	// The reply of a lookup tells the same, without the answer.
 	h.About = About{Status: 201, Size: 6}
 	whole = string(h.Encode())
-	r, header, err := ParseGet([]string{"60000", whole, "1", "charge", "paid"})
+	r, header, err := ParseGet([]string{"60000", whole, "1", "\x04notelabel", "\x05first", "", "charge", "paid"})
 	require.NoError(t, err)
 	require.Equal(t, whole, header)
 	require.Equal(t, h.About, r.About)
+	require.Equal(t, [][]byte{[]byte("first"), []byte("note")}, r.Notes)
+	require.Equal(t, "label", r.Label)
 	require.Equal(t, map[string][]byte{"charge": []byte("paid")}, r.Steps)
 	require.Nil(t, r.Answer)
 	for name, reply := range map[string][]string{
 		"no header": {"60000", "", "1"}, "no answer": {"60000", whole, ""}, "no expiry": {"-1", whole, "1"}, "no number": {"x", whole, "1"},
 	} {
-		_, header, err := ParseGet(reply)
+		_, header, err := ParseGet(append(reply, "", "", ""))
 		require.ErrorAs(t, err, new(Damage), name)
 		require.Equal(t, reply[1], header, name)
 	}
-	_, _, err = ParseGet([]string{"-1", "\x02 and more", ""})
+	_, _, err = ParseGet([]string{"-1", "\x02 and more", "", "", "", ""})
 	require.ErrorIs(t, err, ErrNewer)
 	_, _, err = ParseGet([]string{"-2"})
 	require.ErrorIs(t, err, ErrAbsent)
@@ -146,4 +149,53 @@ func TestRedisRecords(t *testing.T) {
 	_, err = ParseRecord(time.Hour, map[string]string{"m": "\x02 and more"})
 	require.ErrorIs(t, err, ErrNewer)
 	require.NotErrorAs(t, err, new(Damage))
+}
+
+// A claim's note and label are read as they were written, wherever there was room for them. Notes
+// that are damaged are no reason to refuse a record.
+func TestRedisNotes(t *testing.T) {
+	t.Parallel()
+	h, err := NewClaim(Header{Owner: [16]byte{1}, Lease: time.Second, Lifetime: time.Hour})
+	require.NoError(t, err)
+	for _, size := range []int{0, 1, 17, 42, MaxNote} {
+		for _, label := range []string{"", "POST /charges", strings.Repeat("x", MaxNote)} {
+			note := bytes.Repeat([]byte("n"), size)
+			args := h.Claim("name", false, note, label).ByDigest()[4:]
+			fields := map[string]string{"m": string(args[0].([]byte))}
+			for i := 4; i < len(args); i += 2 {
+				value, ok := args[i].(string)
+				if !ok {
+					value = string(args[i].([]byte))
+				}
+				fields[args[i-1].(string)] = value
+			}
+			require.Equal(t, string(h.Encode()), fields["m"])
+			r, err := ParseRecord(time.Hour, fields)
+			require.NoError(t, err)
+			require.Equal(t, label, r.Label)
+			if size == 0 {
+				require.Nil(t, r.Notes)
+			} else {
+				require.Equal(t, [][]byte{note}, r.Notes)
+			}
+			if size < 43 {
+				require.LessOrEqual(t, len(fields["n"]), headerSize)
+			}
+			require.LessOrEqual(t, len(fields["l"]), headerSize)
+		}
+	}
+	r, err := ParseRecord(time.Hour, map[string]string{"m": string(h.Encode()), "n": "\x01cl", "h": "\x01a\x00\x02bb"})
+	require.NoError(t, err)
+	require.Equal(t, [][]byte{[]byte("a"), []byte("bb"), []byte("c")}, r.Notes)
+	require.Equal(t, "l", r.Label)
+	for name, fields := range map[string]map[string]string{
+		"cut":      {"n": "\x05c"},
+		"cut off":  {"h": "\x01"},
+		"too many": {"h": strings.Repeat("\x01a", 17)},
+	} {
+		fields["m"] = string(h.Encode())
+		r, err := ParseRecord(time.Hour, fields)
+		require.NoError(t, err, name)
+		require.Nil(t, r.Notes, name)
+	}
 }

@@ -27,6 +27,10 @@ const (
 
 	fieldAnswer = "r"
 	fieldStep   = "s:" // and the name of the step
+	// FieldNote and FieldLabel are read with the header for a survey.
+	FieldNote    = "n"
+	FieldLabel   = "l"
+	fieldHistory = "h"
 )
 
 // AnswerField returns the name of the field that a detached answer is in: one that the

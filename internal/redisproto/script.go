@@ -98,13 +98,23 @@ func (c Call) BySource() []any {
 
 // Claim returns the call that asks for the right to run, with h as the header of a first
 // claim. [Header.ParseClaim] reads its reply. With watch the caller will wait for the
-// record to settle.
-func (h *Header) Claim(name string, watch bool) Call {
+// record to settle. Note and label have at most [MaxNote] bytes.
+func (h *Header) Claim(name string, watch bool, note []byte, label string) Call {
 	flag := "0"
 	if watch {
 		flag = "1"
 	}
-	return newCall(&claimScript, name, h.Encode(), h.expiry().Milliseconds(), flag)
+	// One allocation for both.
+	b := h.appendTo(make([]byte, 0, headerSize+1+len(note)+len(label)))
+	b = append(append(b, byte(len(note))), note...)
+	switch header, expiry := b[:headerSize:headerSize], h.expiry().Milliseconds(); {
+	case len(note)+len(label) == 0:
+		return newCall(&claimScript, name, header, expiry, flag)
+	case 1+len(note)+len(label) > headerSize:
+		return newCall(&claimScript, name, header, expiry, flag, FieldNote, b[headerSize:], FieldLabel, label)
+	default:
+		return newCall(&claimScript, name, header, expiry, flag, FieldNote, append(b, label...)[headerSize:])
+	}
 }
 
 // Renew returns the call that starts lease and lifetime anew. Refused: the owner does not

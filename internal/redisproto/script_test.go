@@ -17,7 +17,10 @@ func TestRedisCalls(t *testing.T) {
 	claim, err := NewClaim(Header{Owner: owner, Lease: time.Second, Lifetime: time.Hour})
 	require.NoError(t, err)
 	for script, calls := range map[string][]Call{
-		"claim": {claim.Claim("name", false), claim.Claim("name", true)},
+		"claim": {
+			claim.Claim("name", false, nil, ""), claim.Claim("name", true, []byte("note"), "label"),
+			claim.Claim("name", false, make([]byte, 40), "POST /organizations/{id}/charges"),
+		},
 		"renew": {Renew("name", owner)},
 		"step":  {SaveStep("name", owner, "step", []byte("value"))},
 		"settle": {

@@ -1,13 +1,15 @@
 -- claim asks for the right to run, in one atomic step.
 --
 -- KEYS[1]  record
--- ARGV[1]  header of the claim: attempt 1, state claimed
--- ARGV[2]  expiry in ms: the lifetime of the header, or ENDLESS
--- ARGV[3]  1 if the caller will wait for the record to settle
+-- ARGV[1]   header of the claim: attempt 1, state claimed
+-- ARGV[2]   expiry in ms: the lifetime of the header, or ENDLESS
+-- ARGV[3]   1 if the caller will wait for the record to settle
+-- ARGV[4…]  the fields n and l of the claim, as far as it has them, each followed by its value
 --
 -- Returns a list of strings. For a new record: the expiry in ms, and the owner. For any
--- other record: the expiry in ms, the header as it is now, and the answer or an empty
--- string. If the caller holds the claim, the names and values of the steps follow in turn.
+-- other record: the expiry in ms, the header as it is now, the answer, and the fields n and h.
+-- What is not there is an empty string. If the caller holds the claim, the names and values of
+-- the steps follow in turn.
 --
 -- The state and the owner in the header tell whose claim it is. The owner of a new record
 -- is returned so that a reply that was read off the wrong connection starts no run.
@@ -17,20 +19,20 @@ local key, claim = KEYS[1], ARGV[1]
 -- that too, but not on a server that is out of memory.
 local ttl = redis.call('PTTL', key)
 if ttl == -2 then
-  redis.call('HSET', key, 'm', claim)
+  redis.call('HSET', key, 'm', claim, unpack(ARGV, 4))
   redis.call('PEXPIRE', key, ARGV[2])
   return {ARGV[2], owner(claim)}
 end
 
-local rec = redis.call('HMGET', key, 'm', 'r', 'w')
-local m = rec[1] or ''
+local rec = redis.call('HMGET', key, 'm', 'r', 'w', 'n', 'h')
+local m, note, history = rec[1] or '', rec[4] or '', rec[5] or ''
 if ttl < 0 or not readable(m) then
   return {ttl, m, ''}
 end
 local state, own = m:byte(2), owner(m) == owner(claim)
 local unbound = state == RELEASED and not own and m:byte(3) >= 32
 if m:sub(17, 48) ~= claim:sub(17, 48) and not unbound then
-  return {ttl, m, ''}
+  return {ttl, m, '', note, history}
 end
 local attempt = uint(m, 4, 7)
 if attempt == 0 then
@@ -45,8 +47,18 @@ if ttl > lifetime(m) then
   redis.call('PEXPIRE', key, ttl)
 end
 
+-- later returns the last notes of a history, at most n.
+local function later(notes, n)
+  local starts, i = {}, 1
+  while i <= #notes do
+    starts[#starts + 1] = i
+    i = i + notes:byte(i) + 1
+  end
+  return notes:sub(starts[math.max(#starts - n + 1, 1)])
+end
+
 local function mine(expiry, header)
-  local reply = {expiry, header, ''}
+  local reply = {expiry, header, '', note, history}
   local fields = redis.call('HGETALL', key)
   for i = 1, #fields, 2 do
     if fields[i]:sub(1, 2) == 's:' then
@@ -70,7 +82,7 @@ if state == CLAIMED then
       touch(key, ttl)
       redis.call('HSET', key, 'w', '')
     end
-    return {ttl, m, ''}
+    return {ttl, m, '', note, history}
   end
   if m:byte(3) % 2 == 1 or claim:byte(3) % 2 == 1 then
     local age = lifetime(m) - ttl
@@ -78,11 +90,11 @@ if state == CLAIMED then
     ttl = lifetime(m) - age -- later than before if the record has become endless
     touch(key, ttl)
     redis.call('HSET', key, 'm', m)
-    return {ttl, m, ''}
+    return {ttl, m, '', note, history}
   end
 elseif state ~= RELEASED or own then
   -- An owner that has released its claim does not get it back.
-  return {ttl, m, rec[2] or ''}
+  return {ttl, m, rec[2] or '', note, history}
 end
 
 attempt = attempt + 1
@@ -90,9 +102,18 @@ local flags = claim:byte(3)
 if state ~= RELEASED or not blank(m) then
   flags = flags - 16 -- an earlier attempt may have done something
 end
+if state == CLAIMED then
+  flags = flags + 64
+end
 local header = claim:sub(1, 2) .. string.char(flags,
   math.floor(attempt / 16777216) % 256, math.floor(attempt / 65536) % 256,
   math.floor(attempt / 256) % 256, attempt % 256) .. claim:sub(8)
 redis.call('PEXPIRE', key, ARGV[2])
-redis.call('HSET', key, 'm', header)
+if note ~= '' then
+  history = later(history .. note:sub(1, note:byte() + 1), 15)
+  note = ARGV[5] or ''
+  redis.call('HDEL', key, 'n', 'l')
+  redis.call('HSET', key, 'h', history)
+end
+redis.call('HSET', key, 'm', header, unpack(ARGV, 4))
 return mine(ARGV[2], header)

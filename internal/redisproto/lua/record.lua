@@ -6,6 +6,12 @@
 --   w           exists while somebody waits for the record to settle
 --   r           the answer, or r:<owner> if it did not travel through a script
 --   s:<name>    the value of a step
+--   n           the note of the last claim that was granted: its length in a byte, the note, and
+--               the label of the claim, unless it is in l
+--   l           that label, if it would make n longer than 64 bytes
+--   h           the notes before that one, each with its length in a byte, oldest first
+--
+-- A claim without note and label leaves no such field.
 --
 -- The header, numbers big-endian:
 --   1      format version, 1
@@ -13,7 +19,8 @@
 --   3      flags: 1 = hold when the lease ends, 2 = the answer is in r:<owner>,
 --          4 = a record that is held ends with its lifetime,
 --          8 = held because the lease ended, and not by its owner,
---          16 = blank: nothing was done under the record, 32 = released unbound
+--          16 = blank: nothing was done under the record, 32 = released unbound,
+--          64 = claimed, because the lease of another owner had ended
 --   4-7    attempt
 --   8-11   lease in ms
 --   12-16  lifetime in ms: what the expiry of the hash is set to, unless the record is endless
