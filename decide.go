@@ -30,9 +30,12 @@ type decision struct {
 	cause   error
 	// answer is what is replayed.
 	answer response.Answer
-	// attempt and age are those of the record that the request is answered from.
+	// attempt, age and notes are those of the record that the request is answered from.
 	attempt int
 	age     time.Duration
+	notes   [][]byte
+	// differs says what makes this another request than the one that the key is bound to.
+	differs RequestParts
 	// waited is how long the request waited for another run.
 	waited time.Duration
 	fields *fieldSpace // memory of the answer's fields
@@ -229,7 +232,7 @@ func (g *Guard) claim(r *http.Request, body *requestBody, fp Fingerprint, d *dec
 	l := new(lease)
 	l.init(access{
 		core: g.core, set: &g.set, id: d.id, key: d.key, client: r.Context(), method: r.Method, route: g.set.routeOf(r),
-	}, fp)
+	}, fp, sumsOf(r, body.bytes))
 	d.lease = l
 	c := claiming{guard: g, lease: l, client: r.Context(), request: r, body: body.bytes}
 	rec, err := c.claim()
@@ -256,7 +259,7 @@ func (g *Guard) claim(r *http.Request, body *requestBody, fp Fingerprint, d *dec
 
 // answerFrom decides by the record that stands in the way of a run.
 func (g *Guard) answerFrom(rec Record, r *http.Request, d *decision) {
-	d.attempt, d.age = rec.Attempt, rec.Age
+	d.attempt, d.age, d.notes = rec.Attempt, rec.Age, rec.Notes
 	g.core.reportHoldEnding(d.lease.key, rec, d.lease.observe)
 	switch {
 	case rec.State == 0: // the store could not tell
@@ -267,10 +270,14 @@ func (g *Guard) answerFrom(rec Record, r *http.Request, d *decision) {
 	case rec.Fingerprint != d.lease.claim.Fingerprint:
 		d.refuse(problem.KeyReused)
 		d.problem.Status = g.set.mismatchStatus
+		d.differs = d.lease.differs(&rec)
+		if g.set.explain {
+			d.problem.Differs = d.differs.Names()
+		}
 	case rec.State == StateCompleted:
 		g.answerRecorded(rec, r, d)
 	case rec.State == StateHeld:
-		d.lease.reportHeld(rec.Attempt, rec.Age)
+		d.lease.reportHeld(&rec)
 		d.refuse(problem.OutcomeUnknown)
 		d.goodFor = rec.TTL
 	default:

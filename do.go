@@ -126,7 +126,7 @@ func (j *job) do(ctx context.Context, g *Guard, k Key, payload []byte, into any)
 		return Result{}, context.Cause(ctx)
 	}
 	j.claimed.init(access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx, route: g.set.route},
-		Fingerprint(digest.Parts(digest.VersionJob, payload)))
+		Fingerprint(digest.Parts(digest.VersionJob, payload)), digest.Checksums{4: digest.Sum16(payload)})
 	j.init(ctx, g, &j.claimed, true)
 	if !g.core.work.admit() {
 		return Result{}, j.refuse(problem.ShuttingDown, Record{}, ErrShutdown)
@@ -239,9 +239,13 @@ func (j *job) report(e Event) Event {
 // return. It returns err.
 func (j *job) refuse(code problem.Code, rec Record, err error) error {
 	if j.guard.set.heard() {
+		var differs RequestParts
+		if code == problem.KeyReused {
+			differs = j.lease.differs(&rec)
+		}
 		j.lease.observe(Event{
 			Kind: EventRefused, Code: code, Attempt: rec.Attempt, Age: rec.Age, Waited: j.waited,
-			Held: code == problem.OutcomeUnknown, Err: err,
+			Held: code == problem.OutcomeUnknown, Err: err, Trace: lastNote(rec.Notes).trace, Differs: differs,
 		})
 	}
 	return err
@@ -260,7 +264,7 @@ func (j *job) answerFrom(rec Record, into any) (Result, error) {
 	case rec.Fingerprint != j.lease.claim.Fingerprint:
 		return result, j.refuse(problem.KeyReused, rec, ErrKeyReused)
 	case rec.State == StateHeld:
-		j.lease.reportHeld(rec.Attempt, rec.Age)
+		j.lease.reportHeld(&rec)
 		return result, j.refuse(problem.OutcomeUnknown, rec, ErrHeld)
 	case rec.State != StateCompleted:
 		return result, j.refuse(problem.InFlight, rec, ErrInFlight)
@@ -279,6 +283,7 @@ func (j *job) answerFrom(rec Record, into any) (Result, error) {
 	result.Replayed = true
 	j.lease.observe(Event{
 		Kind: EventReplay, Attempt: rec.Attempt, Size: int64(len(a.Body)), Age: rec.Age, Waited: j.waited,
+		Trace: lastNote(rec.Notes).trace,
 	})
 	if a.Kind == response.KindError {
 		return result, Permanent(errors.New(string(a.Body)))

@@ -85,6 +85,11 @@ const (
 	// EventLeaseLost: a run could not keep its claim, and its context was cancelled; or
 	// it had lost the claim, as it turned out, when it was to be settled.
 	EventLeaseLost EventKind = "lease-lost"
+	// EventTakeover: a run took the key over from one whose lease had ended, because its
+	// process had died, was paused or had lost the store. Attempt is the new run, Trace is
+	// that of the old one, and Runs are all of them. The effect of the old run may have
+	// happened.
+	EventTakeover EventKind = "takeover"
 	// EventOvertaken: another run took the key while this one went on, so that both may
 	// have had their effect; or an operator or a resolver has settled the key in between.
 	// Outcome describes this run; Status and Digest describe its answer if that was definite.
@@ -134,6 +139,7 @@ var kinds = map[EventKind]kindInfo{
 	EventFailOpen:         {true, slog.LevelError, "idempotency: store unavailable, handler runs unprotected"},
 	EventStoreError:       {false, slog.LevelWarn, "idempotency: store call failed"},
 	EventLeaseLost:        {true, slog.LevelWarn, "idempotency: lease lost"},
+	EventTakeover:         {true, slog.LevelWarn, "idempotency: key taken over from a run whose lease had ended"},
 	EventOvertaken:        {true, slog.LevelError, "idempotency: another run came between"},
 	EventNested:           {false, slog.LevelWarn, "idempotency: a guard inside a guard, the inner one does nothing"},
 	EventRecordingDelayed: {true, slog.LevelWarn, "idempotency: settling a run goes on in the background"},
@@ -186,6 +192,16 @@ type Event struct {
 	Route string
 	// Attempt is the number of the run.
 	Attempt int
+	// Trace is the span of the run that the event is about, if [WithTraceContext] is set: on a
+	// replay it is that of the run that made the answer.
+	Trace TraceContext
+	// Runs are the runs of the record, oldest first and at most 16: only of an EventTakeover.
+	Runs []RunInfo
+	// Differs says which parts of the request are not those of the request that the key is
+	// bound to: only of a refusal with the code key-reused. It is a hint: it is empty if none of
+	// these parts tells the requests apart, and once in 65,536 times it misses a part. The
+	// body counts byte for byte, whatever the [FingerprintFunc] counts.
+	Differs RequestParts
 	// Outcome is how the run was judged, or what a decision by hand said.
 	Outcome Outcome
 	// Held says that nobody may run with the key until it is resolved or forgotten.

@@ -6,6 +6,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"example.com/idempotency/internal/digest"
 )
 
 // A lease is one request's claim on a record: how it is granted, kept alive and lost.
@@ -13,7 +15,8 @@ import (
 type lease struct {
 	access
 	claim  Claim
-	record Record // as granted; it does not change after acquire
+	record Record            // as granted; it does not change after acquire
+	note   [longNoteLen]byte // the memory of the claim's note
 
 	mu       sync.Mutex
 	renewer  *renewer
@@ -31,9 +34,12 @@ const renewalsPerLease = 3
 
 // init prepares a lease for its claim. The owner is made here, once: a claim that is
 // sent again must be recognised as the same.
-func (l *lease) init(a access, fp Fingerprint) {
+func (l *lease) init(a access, fp Fingerprint, sums digest.Checksums) {
 	l.access = a
+	n := a.set.newNote(a.client, sums)
 	l.claim = Claim{
+		Note:        n.appendTo(l.note[:0]),
+		Label:       labelOf(a.route),
 		Owner:       newOwner(),
 		Fingerprint: fp,
 		Lease:       a.set.lease,
@@ -46,8 +52,14 @@ func (l *lease) init(a access, fp Fingerprint) {
 
 // observe reports an event of the operation that the claim is for.
 func (l *lease) observe(e Event) {
-	if e.OperationID == "" && (l.set.heard() || e.Kind.logged()) {
-		e.OperationID = l.set.intent(l.id, l.claim.Fingerprint).id()
+	if l.set.heard() || e.Kind.logged() {
+		if e.OperationID == "" {
+			e.OperationID = l.set.intent(l.id, l.claim.Fingerprint).id()
+		}
+		if e.Attempt == 0 && l.attempt > 0 { // it is about this run
+			n := readNote(l.claim.Note)
+			e.Trace = n.trace
+		}
 	}
 	l.access.observe(e)
 }
@@ -70,6 +82,9 @@ func (l *lease) acquire(watch bool) (Record, error) {
 	if err == nil && rec.Mine {
 		l.record, l.attempt = rec, rec.Attempt
 		l.sure = sent.Add(l.margin())
+		if rec.Lapsed {
+			l.reportTakeover(&rec)
+		}
 	}
 	return rec, err
 }

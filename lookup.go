@@ -38,6 +38,16 @@ type RecordInfo struct {
 	Status int
 	// Size of the recorded answer in bytes, as it is stored.
 	Size int64
+	// Route is that of the last run: the label that [WithRoute] gave, or the first 64 bytes of
+	// http.Request.Pattern. It is not known during a replay.
+	Route string
+	// Started is when the last run claimed the key, by the clock of its process, and Trace is the
+	// span that it belongs to, if [WithTraceContext] is set.
+	Started time.Time
+	Trace   TraceContext
+	// Runs are the last runs of the record, oldest first and at most 16. They are not known
+	// during a replay.
+	Runs []RunInfo
 	// Steps are the sorted names of the steps that are recorded, and of those that were
 	// begun under [AtMostOnce] and may have happened. They are not known during a replay.
 	Steps []string
@@ -47,7 +57,9 @@ type RecordInfo struct {
 
 func (s *settings) recordInfo(k Key, rec Record) RecordInfo {
 	i := s.intent(k, rec.Fingerprint)
+	last := lastNote(rec.Notes)
 	return RecordInfo{
+		Route: rec.Label, Started: last.started, Trace: last.trace,
 		Key: k, ID: i.id(), State: rec.State, Attempt: rec.Attempt,
 		Lease: rec.Lease, Age: rec.Age, TTL: rec.TTL, Status: rec.Status, Size: rec.Size,
 		Steps: s.stepNames(k, rec), intent: i,
@@ -92,7 +104,9 @@ func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
 	}
 	a := access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx}
 	g.core.reportHoldEnding(a.key, rec, a.observe)
-	return g.set.recordInfo(k, rec), nil
+	info := g.set.recordInfo(k, rec)
+	info.Runs = runsOf(&rec)
+	return info, nil
 }
 
 // inspect returns the store in which an operator looks at a key.

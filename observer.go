@@ -62,6 +62,7 @@ func (e *Event) attrs() []slog.Attr {
 	if e.Attempt > 0 {
 		attrs = append(attrs, slog.Int("attempt", e.Attempt))
 	}
+	text("trace", e.Trace.String())
 	if e.Outcome != 0 {
 		text("outcome", e.Outcome.String())
 	}
@@ -69,6 +70,7 @@ func (e *Event) attrs() []slog.Attr {
 		attrs = append(attrs, slog.Int("status", e.Status))
 	}
 	text("code", string(e.Code))
+	text("differs", e.Differs.String())
 	duration("age", e.Age)
 	text("digest", e.Digest)
 	text("step", e.Step)
@@ -153,13 +155,28 @@ func (c *core) reportHoldEnding(key string, rec Record, observe func(Event)) {
 	}
 	retention := rec.Age + rec.TTL
 	if rec.TTL <= max(retention/10, holdEndingSoon) && c.reports.isNew(report{EventHoldEnding, key, rec.Attempt}) {
-		observe(Event{Kind: EventHoldEnding, Attempt: rec.Attempt, Held: true, Age: rec.Age, Duration: rec.TTL})
+		observe(Event{
+			Kind: EventHoldEnding, Attempt: rec.Attempt, Held: true, Age: rec.Age, Duration: rec.TTL, Trace: lastNote(rec.Notes).trace,
+		})
 	}
 }
 
 // reportHeld reports, once for each run, that nobody may run until the key is resolved.
-func (l *lease) reportHeld(attempt int, age time.Duration) {
-	if l.core.reports.isNew(report{EventHeld, l.key, attempt}) {
-		l.observe(Event{Kind: EventHeld, Attempt: attempt, Held: true, Age: age})
+func (l *lease) reportHeld(rec *Record) {
+	if l.core.reports.isNew(report{EventHeld, l.key, rec.Attempt}) {
+		l.observe(Event{Kind: EventHeld, Attempt: rec.Attempt, Held: true, Age: rec.Age, Trace: lastNote(rec.Notes).trace})
 	}
+}
+
+// reportTakeover reports, once for each run, that the claim was granted because another's lease
+// had ended.
+func (l *lease) reportTakeover(rec *Record) {
+	if !l.core.reports.isNew(report{EventTakeover, l.key, rec.Attempt}) {
+		return
+	}
+	e := Event{Kind: EventTakeover, Attempt: rec.Attempt, Runs: runsOf(rec)}
+	if n := len(e.Runs); n > 1 {
+		e.Trace = e.Runs[n-2].Trace
+	}
+	l.observe(e)
 }

@@ -73,6 +73,8 @@ type settings struct {
 	namespace                      string
 	secret                         []byte
 	resolver                       func(context.Context, RecordInfo) (Resolution, error)
+	traceContext                   func(context.Context) TraceContext
+	explain                        bool
 }
 
 func defaultSettings() settings {
@@ -421,6 +423,24 @@ func WithRoute(label string) Option {
 
 func isLabel(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+// WithTraceContext sets a function that returns the span that a context belongs to. The guard
+// calls it with the context of each request that claims a key, and keeps the span of each run
+// in the record, where it is not sealed. So the event of a replay, in any process, can point to
+// the trace of the run that made the answer. The function must be fast. Nil, the default, keeps
+// no span.
+//
+// With OpenTelemetry, trace.SpanContextFromContext returns the three fields.
+func WithTraceContext(f func(context.Context) TraceContext) Option {
+	return optionFunc(func(s *settings) { s.traceContext = f })
+}
+
+// WithExplain says whether a client that has used its key for another request is told in
+// which parts the two differ: in the member "differs" of the problem document, by the names of
+// [RequestParts]. Values are never shown. By default only [Event].Differs tells.
+func WithExplain(on bool) Option {
+	return optionFunc(func(s *settings) { s.explain = on })
 }
 
 // WithObserver adds a function that receives each [Event], for metrics and tracing. A

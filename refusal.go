@@ -22,7 +22,7 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, d *decision) {
 	if g.set.heard() || d.cause != nil {
 		e := Event{
 			Kind: EventRefused, Attempt: d.attempt, Age: d.age, Waited: d.waited, Held: p.Code == problem.OutcomeUnknown,
-			Status: p.Status, Code: p.Code, Err: d.cause,
+			Status: p.Status, Code: p.Code, Err: d.cause, Trace: lastNote(d.notes).trace, Differs: d.differs,
 		}
 		if d.lease != nil {
 			d.lease.observe(e)

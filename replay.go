@@ -12,7 +12,7 @@ func (g *Guard) sendReplay(w http.ResponseWriter, r *http.Request, d *decision) 
 	if g.set.heard() {
 		d.lease.observe(Event{
 			Kind: EventReplay, Attempt: d.attempt, Status: d.answer.Status, Size: int64(len(d.answer.Body)),
-			Age: d.age, Waited: d.waited,
+			Age: d.age, Waited: d.waited, Trace: lastNote(d.notes).trace,
 		})
 	}
 	g.set.addExpiry(&d.answer, d.goodFor)

@@ -62,7 +62,9 @@ func (g *Guard) resolveHeld(ctx context.Context, l *lease) bool {
 	if rec.State != StateHeld {
 		return true
 	}
-	res, err := g.set.resolver(ctx, g.set.recordInfo(l.id, rec))
+	info := g.set.recordInfo(l.id, rec)
+	info.Runs = runsOf(&rec)
+	res, err := g.set.resolver(ctx, info)
 	if err != nil {
 		return failed(err)
 	}

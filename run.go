@@ -129,7 +129,7 @@ func (u *run) settle(t task, v verdict) ending {
 	e := s.settle()
 	held := v.outcome == Unknown && v.hold && e.fate != overtaken
 	if held {
-		u.lease.reportHeld(u.lease.attempt, 0)
+		u.lease.reportHeld(&Record{Attempt: u.lease.attempt, Notes: [][]byte{u.lease.claim.Note}})
 	}
 	if u.guard.set.heard() {
 		event := Event{Kind: EventRun, Outcome: v.outcome, Held: held, Duration: duration}

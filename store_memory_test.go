@@ -408,7 +408,7 @@ func TestMemoryStoreGivesBackTheBytesOfNotes(t *testing.T) {
 		r, err := s.Claim(t.Context(), "key", c)
 		require.NoError(t, err)
 		require.True(t, r.Mine)
-		require.NoError(t, s.Release(t.Context(), "key", c.Owner))
+		require.NoError(t, s.Release(t.Context(), "key", c.Owner, idempotency.Release{}))
 		most = max(most, s.Bytes())
 	}
 	require.Greater(t, most, int64(16*40), "notes count")

@@ -127,8 +127,10 @@ func TestStepsAreCountedAndGetSpans(t *testing.T) {
 	g, err := idempotency.New(idempotency.NewMemoryStore(), scopeOf, traced...)
 	require.NoError(t, err)
 	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = idempotency.Step(r.Context(), "reserve", func(context.Context) (int, error) { return 1, nil })
-		_, _ = idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 0, errors.New("declined") })
+		_, err := idempotency.Step(r.Context(), "reserve", func(context.Context) (int, error) { return 1, nil })
+		require.NoError(t, err)
+		_, err = idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 0, errors.New("declined") })
+		require.Error(t, err)
 		w.WriteHeader(http.StatusPaymentRequired)
 	}))
 	b.serve(t, h, "k", "")

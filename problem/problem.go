@@ -97,6 +97,10 @@ type Document struct {
 	// Location header, where the answer itself was too large to keep.
 	OriginalStatus   int    `json:"original_status,omitempty"`
 	OriginalLocation string `json:"original_location,omitempty"`
+	// Differs names the parts of the request that are not those of the request that the key is
+	// bound to: method, path, query, content-type, body. A guard sets it only in the problem
+	// [KeyReused], and only if it is told to explain.
+	Differs []string `json:"differs,omitempty"`
 }
 
 // New returns the document for a code, with its status, title and default detail. For a

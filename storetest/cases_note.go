@@ -87,7 +87,7 @@ func noteOpaque(e *env) {
 // Operators see all runs of a key, whatever has ended each.
 func noteOfEachAttempt(e *env) {
 	e.claimed(noted("a"))
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.store.Release(e.ctx, key, alice, idempotency.Release{}))
 	r := e.claim(key, bob, noted("b"))
 	e.mine(r, 2)
 	e.notes(r, "a", "b")
@@ -108,7 +108,7 @@ func noteLastSixteen(e *env) {
 		e.mine(r, n+1)
 		all = append(all, note)
 		e.notes(r, all[max(0, len(all)-16):]...)
-		e.ok("Release", e.store.Release(e.ctx, key, owner))
+		e.ok("Release", e.store.Release(e.ctx, key, owner, idempotency.Release{}))
 	}
 	e.notes(e.claim(key, alice, mismatching), all[4:]...)
 }
@@ -118,7 +118,7 @@ func noteRepeated(e *env) {
 	e.claimed(noted("a"))
 	e.advance(lease / 2)
 	e.notes(e.claim(key, alice, noted("a")), "a")
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.store.Release(e.ctx, key, alice, idempotency.Release{}))
 	for range 2 {
 		r := e.claim(key, bob, noted("b"))
 		e.mine(r, 2)
@@ -151,9 +151,9 @@ func noteEnds(e *env) {
 // A caller may look at a record long after it was claimed anew.
 func noteShared(e *env) {
 	first := e.claim(key, alice, noted("a"))
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.store.Release(e.ctx, key, alice, idempotency.Release{}))
 	second := e.claim(key, bob, noted("b"))
-	e.ok("Release", e.store.Release(e.ctx, key, bob))
+	e.ok("Release", e.store.Release(e.ctx, key, bob, idempotency.Release{}))
 	e.notes(e.claim(key, carol, noted("c")), "a", "b", "c")
 	e.notes(first, "a")
 	e.notes(second, "a", "b")
@@ -181,7 +181,7 @@ func noteInspected(e *env) {
 	inspect(long, "a")
 	e.claim(key, bob, noted("b"), labelled("other"), mismatching)
 	inspect(long, "a")
-	e.ok("Release", e.store.Release(e.ctx, key, alice))
+	e.ok("Release", e.store.Release(e.ctx, key, alice, idempotency.Release{}))
 	inspect(long, "a")
 	e.claim(key, bob, noted("b"), labelled("short"))
 	inspect("short", "a", "b")
@@ -231,7 +231,7 @@ func lapsedReleased(e *env) {
 	e.lapsed(e.claim(key, alice), false)
 	e.advance(lease + margin)
 	e.lapsed(e.claim(key, bob), true)
-	e.ok("Release", e.store.Release(e.ctx, key, bob))
+	e.ok("Release", e.store.Release(e.ctx, key, bob, idempotency.Release{}))
 	r := e.claim(key, carol)
 	e.mine(r, 3)
 	e.lapsed(r, false)

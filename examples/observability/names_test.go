@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -276,7 +277,7 @@ func requireValue(t *testing.T, label, value string) {
 	default:
 		return
 	}
-	for one := range strings.SplitSeq(value, "|") {
-		require.Contains(t, known, one, "%s=%q", label, value)
+	for _, one := range strings.Split(value, "|") {
+		require.Contains(t, known, one, fmt.Sprintf("%s=%q", label, value))
 	}
 }

@@ -59,6 +59,18 @@ func TestKilledAtEveryMomentOfARun(t *testing.T) {
 	ledger := newLedger(t)
 	args := []string{"-redis", redis.Addr, "-ledger", ledger.url, "-lease", crashLease.String(), "-grace", "10s"}
 	survivor := launch(t, "survivor", args...)
+	takeovers := 0
+	for route, cases := range crashTable {
+		for _, c := range cases {
+			if c.blocked && route != hold {
+				takeovers++
+			}
+		}
+	}
+	t.Cleanup(func() { // when all cases are over
+		require.Eventually(t, func() bool { return survivor.said(logTakeover) == takeovers }, patience, 20*time.Millisecond,
+			"%d of %d takeovers were reported", survivor.said(logTakeover), takeovers)
+	})
 	for route, cases := range crashTable {
 		for _, c := range cases {
 			t.Run(route[1:]+" "+c.moment, func(t *testing.T) {

@@ -97,6 +97,8 @@ const (
 	logLost    = "idempotency: run could not be settled"
 	logLease   = "idempotency: lease lost"
 	logStore   = "idempotency: store call failed"
+
+	logTakeover = "idempotency: key taken over from a run whose lease had ended"
 )
 
 // said returns how often the process has logged a message.

@@ -1,0 +1,182 @@
+package idempotency
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"net/http"
+	"strings"
+	"time"
+
+	"example.com/idempotency/internal/digest"
+)
+
+// This file holds the note that each claim leaves in its record: when the run began, in which
+// trace, and checksums of its request. Notes are for operators. They are not sealed, and no
+// decision depends on them.
+
+// A TraceContext names the span of a trace, as W3C Trace Context and OpenTelemetry do. The zero
+// TraceContext is none.
+type TraceContext struct {
+	TraceID [16]byte
+	SpanID  [8]byte
+	Flags   byte
+}
+
+// String returns the value of a traceparent field for the span, and an empty string for none.
+func (t TraceContext) String() string {
+	if t == (TraceContext{}) {
+		return ""
+	}
+	b := make([]byte, 0, len("00-")+32+1+16+1+2)
+	b = hex.AppendEncode(append(b, "00-"...), t.TraceID[:])
+	b = hex.AppendEncode(append(b, '-'), t.SpanID[:])
+	b = hex.AppendEncode(append(b, '-'), []byte{t.Flags})
+	return string(b)
+}
+
+// RequestParts is a set of parts of a request.
+type RequestParts uint8
+
+// The parts of a request, as [RawFingerprint] counts them.
+const (
+	PartMethod RequestParts = 1 << iota
+	PartPath
+	PartQuery
+	// PartContentType includes Content-Encoding.
+	PartContentType
+	PartBody
+)
+
+var partNames = [...]string{"method", "path", "query", "content-type", "body"}
+
+// Names returns the names of the parts in the set: method, path, query, content-type, body.
+func (p RequestParts) Names() []string {
+	var names []string
+	for i, name := range partNames {
+		if p&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// String returns the names of the parts, separated by commas.
+func (p RequestParts) String() string { return strings.Join(p.Names(), ",") }
+
+// A RunInfo is what a record tells of one of its runs.
+type RunInfo struct {
+	// Attempt is the number of the run.
+	Attempt int
+	// Started is when the run claimed the key, by the clock of its process.
+	Started time.Time
+	// Trace is the span that the run belongs to, if [WithTraceContext] is set.
+	Trace TraceContext
+}
+
+// A note is what the claim of a run leaves in the record. The zero note is none.
+type note struct {
+	started time.Time
+	trace   TraceContext
+	sums    digest.Checksums
+}
+
+// The stored form of a note, numbers big-endian:
+//
+//	1      version, 1
+//	2-7    start in ms since 1970
+//	8-17   five checksums
+//	18-33  trace ID      these three only if there is a trace
+//	34-41  span ID
+//	42     flags of the trace
+const (
+	noteVersion  = 1
+	shortNoteLen = 17
+	longNoteLen  = shortNoteLen + 16 + 8 + 1
+)
+
+// appendTo appends the stored form.
+func (n *note) appendTo(b []byte) []byte {
+	ms := uint64(n.started.UnixMilli())
+	b = append(b, noteVersion, byte(ms>>40), byte(ms>>32))
+	b = binary.BigEndian.AppendUint32(b, uint32(ms))
+	for _, sum := range n.sums {
+		b = binary.BigEndian.AppendUint16(b, sum)
+	}
+	if n.trace == (TraceContext{}) {
+		return b
+	}
+	b = append(append(b, n.trace.TraceID[:]...), n.trace.SpanID[:]...)
+	return append(b, n.trace.Flags)
+}
+
+// readNote reads the stored form. Whatever else is stored is no note.
+func readNote(b []byte) (n note) {
+	if len(b) != shortNoteLen && len(b) != longNoteLen || b[0] != noteVersion {
+		return note{}
+	}
+	n.started = time.UnixMilli(int64(b[1])<<40 | int64(b[2])<<32 | int64(binary.BigEndian.Uint32(b[3:])))
+	for i := range n.sums {
+		n.sums[i] = binary.BigEndian.Uint16(b[7+2*i:])
+	}
+	if len(b) == longNoteLen {
+		n.trace = TraceContext{[16]byte(b[17:]), [8]byte(b[33:]), b[41]}
+	}
+	return n
+}
+
+// lastNote returns the note of a record's last run.
+func lastNote(notes [][]byte) note {
+	if len(notes) == 0 {
+		return note{}
+	}
+	return readNote(notes[len(notes)-1])
+}
+
+// runsOf returns what a record tells of its runs, oldest first.
+func runsOf(rec *Record) []RunInfo {
+	runs := make([]RunInfo, 0, len(rec.Notes))
+	for i, stored := range rec.Notes {
+		n := readNote(stored)
+		runs = append(runs, RunInfo{Attempt: rec.Attempt - len(rec.Notes) + 1 + i, Started: n.started, Trace: n.trace})
+	}
+	return runs
+}
+
+// differs returns the parts in which the request differs from that of the record's last run, as
+// far as their checksums tell.
+func (l *lease) differs(rec *Record) (parts RequestParts) {
+	own, recorded := readNote(l.claim.Note), lastNote(rec.Notes)
+	if recorded.started.IsZero() {
+		return 0
+	}
+	for i := range own.sums {
+		if own.sums[i] != recorded.sums[i] {
+			parts |= 1 << i
+		}
+	}
+	return parts
+}
+
+// sumsOf returns the checksums of a request.
+func sumsOf(r *http.Request, body []byte) digest.Checksums {
+	q := digestRequest(r, body)
+	return digest.Checksum(&q)
+}
+
+// labelOf returns what stores keep of a route, which may be a long pattern.
+func labelOf(route string) string {
+	if len(route) <= maxRouteLen {
+		return route
+	}
+	return strings.ToValidUTF8(route[:maxRouteLen], "")
+}
+
+// newNote returns the note of a claim that is made now.
+func (s *settings) newNote(ctx context.Context, sums digest.Checksums) note {
+	n := note{started: time.Now(), sums: sums}
+	if s.traceContext != nil {
+		n.trace = s.traceContext(ctx)
+	}
+	return n
+}
