@@ -158,5 +158,6 @@ func TestNestedRunHasAnIntentOfItsOwn(t *testing.T) {
 			_ = json.NewEncoder(w).Encode(len(keys))
 		})))
 		require.Equal(t, "3\n", s.Do(t, guardtest.Call{Key: "k"}).Body)
+		store.Heal() // or a shutdown waits until the claims are released
 	}
 }
