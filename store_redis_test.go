@@ -133,7 +133,7 @@ func TestRedisForeignData(t *testing.T) {
 		"long header":     {set(header(1, 1, 0) + "x"), true, true},
 		"version 0":       {set(header(0, 1, 0)), true, true},
 		"unknown state":   {set(header(1, 9, 0)), true, false},
-		"unknown flag":    {set(header(1, 3, 64)), true, false},
+		"unknown flag":    {set(header(1, 3, 128)), true, false},
 		"version 2":       {set(header(2, 1, 0)), false, true},
 		"version 2, long": {set(header(2, 1, 0) + "x"), false, true},
 	}
