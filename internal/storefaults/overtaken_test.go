@@ -269,6 +269,7 @@ func TestRunThatIsCutOffDoesNotContradictAnOperator(t *testing.T) {
 		second := guardtest.NewProcess(t, shared, work, hold)
 		done := first.Start(t, guardtest.Call{Key: "k"})
 		first.Store.Fail(guardtest.Hang)
+		t.Cleanup(first.Store.Heal) // before the guard is shut down
 		time.Sleep(guardtest.LeaseTime)
 		guardtest.RequireProblem(t, second.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 		desk := guardtest.NewGuard(t, shared)
