@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -277,7 +276,7 @@ func requireValue(t *testing.T, label, value string) {
 	default:
 		return
 	}
-	for _, one := range strings.Split(value, "|") {
-		require.Contains(t, known, one, fmt.Sprintf("%s=%q", label, value))
+	for one := range strings.SplitSeq(value, "|") {
+		require.Contains(t, known, one, "%s=%q", label, value)
 	}
 }

@@ -14,16 +14,16 @@ import (
 
 // Observe returns the option of a guard that counts its events.
 func Observe(reg prometheus.Registerer) idempotency.Option {
-	make := promauto.With(reg)
+	factory := promauto.With(reg)
 	counter := func(name string, labels ...string) *prometheus.CounterVec {
-		return make.NewCounterVec(prometheus.CounterOpts{Name: name}, labels)
+		return factory.NewCounterVec(prometheus.CounterOpts{Name: name}, labels)
 	}
 	requests := counter("idempotency_requests_total", "http_route", "http_request_method", "idempotency_result")
 	incidents := counter("idempotency_incidents_total", "idempotency_incident")
 	storeErrors := counter("idempotency_store_errors_total", "idempotency_operation")
-	runs := make.NewHistogramVec(prometheus.HistogramOpts{Name: "idempotency_run_duration_seconds"},
+	runs := factory.NewHistogramVec(prometheus.HistogramOpts{Name: "idempotency_run_duration_seconds"},
 		[]string{"http_route", "idempotency_outcome", "idempotency_rerun"})
-	ages := make.NewHistogramVec(prometheus.HistogramOpts{
+	ages := factory.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "idempotency_replay_age_seconds", Buckets: []float64{1, 60, 3600, 6 * 3600, 12 * 3600, 24 * 3600, 7 * 24 * 3600},
 	}, []string{"http_route"})
 	for _, kind := range idempotency.Incidents() {
