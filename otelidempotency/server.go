@@ -30,7 +30,7 @@ func Options(opts ...Option) ([]idempotency.Option, error) {
 		return nil, err
 	}
 	o.begin()
-	return []idempotency.Option{idempotency.WithObserver(o.observe)}, nil
+	return []idempotency.Option{idempotency.WithObserver(o.observe), idempotency.WithTraceContext(traceOf)}, nil
 }
 
 // An observer reports events.
@@ -130,6 +130,7 @@ func (o *observer) describe(ctx context.Context, e *idempotency.Event) {
 	if result == "" && !incident {
 		return
 	}
+	link(span, e.Trace)
 	all := make([]attribute.KeyValue, 0, 8)
 	if incident {
 		all = append(all, attribute.String(keyIncident, string(e.Kind)))
@@ -152,10 +153,32 @@ func (o *observer) describe(ctx context.Context, e *idempotency.Event) {
 	if e.Kind == idempotency.EventReplay {
 		all = append(all, attribute.Float64("idempotency.replay.age", e.Age.Seconds()))
 	}
+	if e.Differs != 0 {
+		all = append(all, attribute.String("idempotency.differs", e.Differs.String()))
+	}
 	if e.Waited > 0 {
 		all = append(all, attribute.Float64("idempotency.wait.duration", e.Waited.Seconds()))
 	}
 	span.SetAttributes(all...)
+}
+
+// traceOf returns the span that a run belongs to, for the note that the store keeps of the run.
+func traceOf(ctx context.Context) (t idempotency.TraceContext) {
+	if c := trace.SpanContextFromContext(ctx); c.IsValid() {
+		t = idempotency.TraceContext{TraceID: c.TraceID(), SpanID: c.SpanID(), Flags: byte(c.TraceFlags())}
+	}
+	return t
+}
+
+// link points from the live span to that of the run that the event is about: the run that made
+// the answer of a replay, for example.
+func link(span trace.Span, to idempotency.TraceContext) {
+	c := trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: to.TraceID, SpanID: to.SpanID, TraceFlags: trace.TraceFlags(to.Flags), Remote: true,
+	})
+	if c.IsValid() && c.SpanID() != span.SpanContext().SpanID() {
+		span.AddLink(trace.Link{SpanContext: c})
+	}
 }
 
 // spanOfStep makes the span of a step that has ended just now.

@@ -1,0 +1,96 @@
+package otelidempotency_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/redistest"
+)
+
+// eachStore runs a test with two views of one store, as two processes have.
+func eachStore(t *testing.T, test func(t *testing.T, one, other idempotency.Store)) {
+	t.Helper()
+	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
+		s := idempotency.NewMemoryStore()
+		test(t, s, s)
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		open := func() idempotency.Store {
+			c := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true})
+			t.Cleanup(func() { _ = c.Close() })
+			s := idempotency.NewRedisStore(c)
+			t.Cleanup(func() { require.NoError(t, s.Close()) })
+			return s
+		}
+		test(t, open(), open())
+	})
+}
+
+// The trace of a replay leads to the trace of the run, in whichever process that was.
+func TestReplayIsLinkedToItsRun(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, one, other idempotency.Store) {
+		first, second := newBench(t, one), newBench(t, other)
+		h := answering(http.StatusCreated, "charged")
+		first.serve(t, first.guard.Handler(h), "k", "1")
+		run := first.spans.GetSpans()[0]
+		require.Empty(t, run.Links, "a run is not linked to itself")
+
+		w := second.serve(t, second.guard.Handler(h), "k", "1")
+		require.Equal(t, "charged", w.Body.String())
+		replay := second.spans.GetSpans()[0]
+		require.Len(t, replay.Links, 1)
+		to := replay.Links[0].SpanContext
+		require.Equal(t, run.SpanContext.TraceID(), to.TraceID())
+		require.Equal(t, run.SpanContext.SpanID(), to.SpanID())
+		require.True(t, to.IsRemote())
+		require.True(t, to.IsSampled())
+		require.NotEqual(t, run.SpanContext.TraceID(), replay.SpanContext.TraceID())
+	})
+}
+
+// A run that takes a key over leads to the run that was cut off.
+func TestTakeoverIsLinkedToTheEarlierRun(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, one, other idempotency.Store) {
+		first, second := newBench(t, dead{one}), newBench(t, other)
+		lease := idempotency.WithLease(50 * time.Millisecond)
+		h := answering(http.StatusCreated, "charged")
+		hung := make(chan bool)
+		done := make(chan bool)
+		go func() {
+			defer close(done)
+			first.serve(t, first.guard.With(lease).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { hung <- true; <-hung })), "k", "1")
+		}()
+		<-hung
+		require.Eventually(t, func() bool {
+			return second.serve(t, second.guard.With(lease).Handler(h), "k", "1").Code == http.StatusCreated
+		}, 10*time.Second, 20*time.Millisecond)
+		hung <- true
+		<-done
+		run := first.spans.GetSpans()[0]
+		spans := second.spans.GetSpans()
+		takeover := spans[len(spans)-1]
+		require.Equal(t, "takeover", second.attributes()["idempotency.incident"])
+		require.Len(t, takeover.Links, 1)
+		require.Equal(t, run.SpanContext.SpanID(), takeover.Links[0].SpanContext.SpanID())
+		require.EqualValues(t, 1, second.values(t, "idempotency.incidents")["idempotency.incident=takeover"])
+	})
+}
+
+// dead is the store of a process that cannot renew its leases.
+type dead struct{ idempotency.Store }
+
+func (dead) Renew(context.Context, string, idempotency.Owner) error {
+	return errors.New("connection refused")
+}
