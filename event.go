@@ -73,8 +73,8 @@ const (
 	// EventResolved: a held key was settled, by [Guard.Resolve] or by the function of
 	// [WithResolver]. Outcome, Attempt, Actor and Reason describe the decision.
 	EventResolved EventKind = "resolved"
-	// EventForgotten: [Guard.Forget] removed a record. Attempt, Actor and Reason describe the
-	// decision.
+	// EventForgotten: [Guard.Forget] removed a record. Attempt, Held, Actor and Reason describe
+	// what was seen and the decision.
 	EventForgotten EventKind = "forgotten"
 	// EventFailOpen: the store was unavailable and the handler ran unprotected,
 	// because of [WithFailOpen]. Err is the store's error.

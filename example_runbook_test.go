@@ -47,7 +47,7 @@ func forgetUnreadable(ctx context.Context, guard *idempotency.Guard, key idempot
 	if !errors.Is(err, idempotency.ErrCorrupt) {
 		return err
 	}
-	return guard.Forget(ctx, key, info.Seen())
+	return guard.Forget(ctx, key, info.Seen(), idempotency.Decision{Actor: "on call", Reason: "nothing found in our data"})
 }
 
 var errNoCharge = errors.New("no charge with this key")

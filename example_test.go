@@ -156,6 +156,7 @@ func ExampleGuard_Resolve() {
 	fmt.Println(info.State, info.Attempt)
 	err = guard.Resolve(ctx, key, info.Seen(), idempotency.Resolution{
 		Outcome: idempotency.Final, Status: http.StatusCreated, Body: []byte("charged"),
+		Decision: idempotency.Decision{Actor: "ada", Reason: "charge ch_1 found at the provider"},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -180,7 +181,8 @@ func ExampleGuard_Forget() {
 	}
 	// Forget removes only what was seen, and refuses when that has changed.
 	fmt.Println(info.State, info.Attempt)
-	if err := guard.Forget(ctx, key, info.Seen()); err != nil {
+	by := idempotency.Decision{Actor: "ada", Reason: "test charge of customer-1"}
+	if err := guard.Forget(ctx, key, info.Seen(), by); err != nil {
 		log.Fatal(err)
 	}
 	send(h, "key-1", "{}")

@@ -111,8 +111,8 @@ func TestLookupTellsEachState(t *testing.T) {
 		require.Equal(t, id, info().ID, "the same over all attempts")
 
 		seen := info().Seen()
-		require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey, seen))
-		require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey, seen), "forgetting what is not there is success")
+		require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey, seen, idempotency.Decision{}))
+		require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey, seen, idempotency.Decision{}), "forgetting what is not there is success")
 		guardtest.RequireProblem(t, s.Do(t, lookup("")), http.StatusNotFound, problem.KeyUnknown)
 
 		s = route(t, guard.With(idempotency.WithRecovery(idempotency.Hold)), func(w http.ResponseWriter, _ *http.Request) {
@@ -228,7 +228,7 @@ func TestForgetOnAStoreThatFails(t *testing.T) {
 		guard := guardtest.NewGuard(t, store)
 		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if h.Runs.Load() == 0 {
-				if err := guard.Forget(r.Context(), guardtest.HeldKey, guardtest.Seen(t, guard)); !errors.Is(err, idempotency.ErrChanged) {
+				if err := guard.Forget(r.Context(), guardtest.HeldKey, guardtest.Seen(t, guard), idempotency.Decision{}); !errors.Is(err, idempotency.ErrChanged) {
 					t.Errorf("a run in flight is forgotten: %v", err)
 				}
 			}
@@ -239,14 +239,14 @@ func TestForgetOnAStoreThatFails(t *testing.T) {
 		seen := guardtest.Seen(t, guard)
 		store.On("forget", guardtest.Always(guardtest.Hang))
 		start := time.Now()
-		require.Error(t, guard.Forget(t.Context(), guardtest.HeldKey, seen))
+		require.Error(t, guard.Forget(t.Context(), guardtest.HeldKey, seen, idempotency.Decision{}))
 		require.Less(t, time.Since(start), 10*time.Second)
 		store.On("forget", guardtest.Always(guardtest.Refuse))
-		require.ErrorIs(t, guard.Forget(t.Context(), guardtest.HeldKey, seen), guardtest.ErrDown)
+		require.ErrorIs(t, guard.Forget(t.Context(), guardtest.HeldKey, seen, idempotency.Decision{}), guardtest.ErrDown)
 		store.On("forget", nil)
 		require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
 
-		require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey, seen))
+		require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey, seen, idempotency.Decision{}))
 		require.False(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
 		require.EqualValues(t, 2, h.Runs.Load())
 	})
@@ -385,7 +385,7 @@ func TestForgetLeavesARunInFlightAlone(t *testing.T) {
 		for range 50 {
 			info, err := g.Lookup(t.Context(), guardtest.HeldKey)
 			require.NoError(t, err)
-			require.ErrorIs(t, g.Forget(t.Context(), guardtest.HeldKey, info.Seen()), idempotency.ErrChanged)
+			require.ErrorIs(t, g.Forget(t.Context(), guardtest.HeldKey, info.Seen(), idempotency.Decision{}), idempotency.ErrChanged)
 			require.Equal(t, idempotency.StateClaimed, info.State)
 			require.Positive(t, info.Lease)
 			time.Sleep(time.Second)

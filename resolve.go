@@ -12,6 +12,15 @@ import (
 	"example.com/idempotency/internal/response"
 )
 
+// A Decision says who settles or forgets a key by hand, and why. Both are in the event and in the
+// log, and not in the record. They may be empty.
+type Decision struct {
+	// Actor is who decides: a person, a ticket or a program.
+	Actor string
+	// Reason is how it was found out, for whoever asks later.
+	Reason string
+}
+
 // A Resolution settles a key whose outcome is unknown; see [Guard.Resolve] and
 // [WithResolver].
 type Resolution struct {
@@ -19,6 +28,9 @@ type Resolution struct {
 	// requests; [NotExecuted] lets the next request run, and begin again the steps that
 	// were begun under [AtMostOnce] without a result; [Unknown] leaves it held.
 	Outcome Outcome
+	// Decision says who has found it out, and how. The Actor of a resolver is "resolver" unless
+	// it says something else.
+	Decision
 	// Status, Header and Body are the answer of a Final resolution. A zero Status
 	// means 200. For a key of [Do], Body is the value as its codec encodes it.
 	Status int
@@ -71,6 +83,9 @@ func (g *Guard) resolveHeld(ctx context.Context, l *lease) bool {
 	if res.Outcome == Unknown {
 		return false
 	}
+	if res.Actor == "" {
+		res.Actor = "resolver"
+	}
 	if err := g.Resolve(ctx, l.id, rec.Seen(), res); err != nil && !errors.Is(err, ErrChanged) {
 		return failed(err)
 	}
@@ -84,7 +99,8 @@ func (g *Guard) resolveHeld(ctx context.Context, l *lease) bool {
 //
 // It is one step of the store: a request that arrives meanwhile meets either the held key or
 // the settled one, and never a key that is being settled. So a client that retries without a
-// pause keeps nobody from resolving. Repeating a successful call is success.
+// pause keeps nobody from resolving. Repeating a successful call is success. Each success is
+// reported as [EventResolved].
 //
 // Errors: [ErrNotFound]; [ErrChanged] when the key is not held any more, or by another
 // attempt, and nothing is changed: look at it again; [ErrNoInspector]; [ErrCorrupt] when
@@ -115,7 +131,20 @@ func (g *Guard) Resolve(ctx context.Context, k Key, seen Seen, res Resolution) e
 	_, err = bounded(ctx, g.core, timeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, inspector.Resolve(ctx, k.storeKey(), seen, s)
 	})
+	if err == nil {
+		g.reportDecision(ctx, k, res.Decision, Event{
+			Kind: EventResolved, OperationID: g.set.intent(k, rec.Fingerprint).id(), Route: rec.Label,
+			Attempt: seen.Attempt, Outcome: res.Outcome, Age: rec.Age, Trace: lastNote(rec.Notes).trace,
+		})
+	}
 	return err
+}
+
+// reportDecision reports what was decided by hand.
+func (g *Guard) reportDecision(ctx context.Context, k Key, d Decision, e Event) {
+	a := access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx, route: g.set.route}
+	e.Actor, e.Reason = d.Actor, d.Reason
+	a.observe(e)
 }
 
 // begunSteps are the steps that have a mark and no result: the marks would hold the key
@@ -202,14 +231,14 @@ func (g *Guard) resolvedAnswer(res Resolution, fp Fingerprint) (*response.Answer
 // request with it runs as the first. seen is what was seen of the key, usually by
 // [Guard.Lookup]; see [RecordInfo.Seen]. A record that cannot be read ([ErrCorrupt]) is
 // forgotten if that is what was seen: Seen{State: StateCorrupt}. Forgetting what is not known
-// is success.
+// is success. Each success is reported as [EventForgotten].
 //
 // Errors: [ErrChanged] when the key is another attempt or in another state by now, or a run
 // is in flight: look at it again; [ErrCorrupt] when the record cannot be read and another
 // state was seen; [ErrNoInspector]; and those of the store. A record that a newer version of
 // this package has made, in a form that this one does not know, is not forgotten: that is an
 // error of the store, and a process of the newer version can forget it.
-func (g *Guard) Forget(ctx context.Context, k Key, seen Seen) error {
+func (g *Guard) Forget(ctx context.Context, k Key, seen Seen, d Decision) error {
 	inspector, err := g.inspect(k)
 	if err != nil {
 		return err
@@ -217,5 +246,8 @@ func (g *Guard) Forget(ctx context.Context, k Key, seen Seen) error {
 	_, err = bounded(ctx, g.core, storeTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, inspector.Forget(ctx, k.storeKey(), seen)
 	})
+	if err == nil {
+		g.reportDecision(ctx, k, d, Event{Kind: EventForgotten, Attempt: seen.Attempt, Held: seen.State == StateHeld})
+	}
 	return err
 }

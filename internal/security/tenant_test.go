@@ -110,7 +110,7 @@ func (s *tenants) states(t *testing.T, scope string) (states []string) {
 func (s *tenants) forget(t *testing.T, k idempotency.Key) error {
 	t.Helper()
 	info, _ := s.guard.Lookup(t.Context(), k)
-	return s.guard.Forget(t.Context(), k, info.Seen())
+	return s.guard.Forget(t.Context(), k, info.Seen(), idempotency.Decision{})
 }
 
 var seconds = regexp.MustCompile(`_seconds":\d+`)

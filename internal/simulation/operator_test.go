@@ -70,7 +70,7 @@ func (w *simulation) operate() {
 		res := w.decide(q, d.oneIn(2))
 		switch held := info.State == idempotency.StateHeld; {
 		case d.oneIn(4):
-			err = p.guard.Forget(ctx, key, info.Seen())
+			err = p.guard.Forget(ctx, key, info.Seen(), idempotency.Decision{})
 		case held && res.Outcome != idempotency.Unknown:
 			err = p.guard.Resolve(ctx, key, info.Seen(), res)
 		}

@@ -27,13 +27,13 @@ func TestForgetRemovesOnlyWhatWasSeen(t *testing.T) {
 			idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusCreated}))
 
 		for _, stale := range []idempotency.Seen{seen, {}, {State: idempotency.StateCorrupt}, {Attempt: 2, State: idempotency.StateCompleted}} {
-			require.ErrorIs(t, guard.Forget(t.Context(), guardtest.HeldKey, stale), idempotency.ErrChanged, "%v", stale)
+			require.ErrorIs(t, guard.Forget(t.Context(), guardtest.HeldKey, stale, idempotency.Decision{}), idempotency.ErrChanged, "%v", stale)
 		}
 		got := s.Do(t, guardtest.Call{Key: "k"})
 		require.True(t, got.Replayed())
 		require.Equal(t, http.StatusCreated, got.Status)
 
-		require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey, guardtest.Seen(t, guard)))
+		require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey, guardtest.Seen(t, guard), idempotency.Decision{}))
 		require.False(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
 		require.EqualValues(t, 2, h.Runs.Load())
 	})
@@ -57,10 +57,10 @@ func TestForgetOfWhatCannotBeRead(t *testing.T) {
 		info, err := guard.Lookup(t.Context(), guardtest.HeldKey)
 		require.ErrorIs(t, err, idempotency.ErrCorrupt)
 		require.Equal(t, idempotency.RecordInfo{Key: guardtest.HeldKey, State: idempotency.StateCorrupt}, info)
-		require.ErrorIs(t, guard.Forget(t.Context(), guardtest.HeldKey, before), idempotency.ErrCorrupt)
+		require.ErrorIs(t, guard.Forget(t.Context(), guardtest.HeldKey, before, idempotency.Decision{}), idempotency.ErrCorrupt)
 		require.ErrorIs(t, guard.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), didNotHappen), idempotency.ErrCorrupt)
 		require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
-		require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey, info.Seen()))
+		require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey, info.Seen(), idempotency.Decision{}))
 		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		require.EqualValues(t, 2, h.Runs.Load())
 	})

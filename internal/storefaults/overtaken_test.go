@@ -211,7 +211,7 @@ func TestClientOfAnOvertakenRunGetsTheRecordedAnswer(t *testing.T) {
 			require.True(t, got.Replayed())
 			require.Contains(t, o.events.Kinds(), idempotency.EventLeaseLost)
 			require.Contains(t, o.events.Kinds(), idempotency.EventOvertaken)
-			require.NoError(t, o.guard.Forget(t.Context(), guardtest.HeldKey, guardtest.Seen(t, o.guard)))
+			require.NoError(t, o.guard.Forget(t.Context(), guardtest.HeldKey, guardtest.Seen(t, o.guard), idempotency.Decision{}))
 		}
 	})
 }
