@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,6 +14,49 @@ import (
 )
 
 // This file brings events to observers and to the log.
+
+// WithRoute names the route, for events, logs and operators: "POST /charges", for example, or
+// the name of a job of [Do]. The label has at most 64 bytes of printable ASCII. It must not
+// depend on the request, because metrics have a series for each. By default it is empty, and
+// the route is http.Request.Pattern.
+func WithRoute(label string) Option {
+	return optionFunc(func(s *settings) { s.route = label })
+}
+
+func isLabel(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+// WithObserver adds a function that receives each [Event], for metrics and tracing. A
+// guard made by [Guard.With] has the observers of the guard it was made from and its own.
+// They are called in the order in which they were added, synchronously, possibly from
+// several goroutines, and must not block. If one panics, the guard logs the panic and
+// serves the request all the same. Nil adds nothing.
+func WithObserver(f func(context.Context, Event)) Option {
+	return optionFunc(func(s *settings) {
+		if f != nil {
+			s.observers = append(slices.Clip(s.observers), f) // guards share what is before it
+		}
+	})
+}
+
+// WithLogger sets the logger for what needs an operator's attention: failed store
+// calls, lost leases, answers that could not be recorded, errors of the route's functions. Nil, the default, means
+// slog.Default at the time of the event.
+func WithLogger(l *slog.Logger) Option {
+	return optionFunc(func(s *settings) { s.logger = l })
+}
+
+// WithTraceContext sets a function that returns the span that a context belongs to. The guard
+// calls it with the context of each request that claims a key, and keeps the span of each run
+// in the record, where it is not sealed. So the event of a replay, in any process, can point to
+// the trace of the run that made the answer. The function must be fast. Nil, the default, keeps
+// no span.
+//
+// With OpenTelemetry, trace.SpanContextFromContext returns the three fields.
+func WithTraceContext(f func(context.Context) TraceContext) Option {
+	return optionFunc(func(s *settings) { s.traceContext = f })
+}
 
 // routeOf returns what events call the route of a request.
 func (s *settings) routeOf(r *http.Request) string {

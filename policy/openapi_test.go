@@ -191,7 +191,7 @@ func TestSchemaIsThatOfTheDocument(t *testing.T) {
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		require.Contains(t, properties, name)
 		require.Equal(t, options == "", contains(at(t, schema, "required"), name), name)
-		kind := map[reflect.Kind]string{reflect.String: "string", reflect.Int: "integer"}[field.Type.Kind()]
+		kind := map[reflect.Kind]string{reflect.String: "string", reflect.Int: "integer", reflect.Slice: "array"}[field.Type.Kind()]
 		require.Equal(t, kind, at(t, properties, name, "type"))
 	}
 	require.Len(t, at(t, properties, "code", "enum"), len(problem.Codes()))

@@ -3,6 +3,7 @@ package policytest
 import (
 	"maps"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -119,18 +120,22 @@ var publishedAs = map[string]string{
 	"WithPolicyURL": "URL", "WithExpiryHeader": "ExpiryHeader", "WithFailOpen": "FailOpen", "WithAuthorizeReplay": "Refusals",
 	"WithRoute": "Route",
 	// How the server works, and what only its operators see.
-	"WithLease": "", "WithUnrecorded": "", "WithSilence": "", "WithObserver": "", "WithLogger": "", "WithClientCancel": "",
+	"WithLease": "", "WithUnrecorded": "", "WithSilence": "", "WithObserver": "", "WithTraceContext": "", "WithExplain": "", "WithLogger": "", "WithClientCancel": "",
 	"WithSealer": "", "WithDerivation": "", "WithResolver": "",
 }
 
 // A new option says what it means for clients.
 func TestEachOptionIsPublishedOrNot(t *testing.T) {
 	t.Parallel()
-	source, err := os.ReadFile("../../options.go")
+	files, err := filepath.Glob("../../*.go")
 	require.NoError(t, err)
 	var options []string
-	for _, found := range regexp.MustCompile(`(?m)^func (With\w+)\(`).FindAllSubmatch(source, -1) {
-		options = append(options, string(found[1]))
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, found := range regexp.MustCompile(`(?m)^func (With\w+)\(.*\) Option `).FindAllSubmatch(source, -1) {
+			options = append(options, string(found[1]))
+		}
 	}
 	require.ElementsMatch(t, options, slices.Collect(maps.Keys(publishedAs)))
 	for option, field := range publishedAs {

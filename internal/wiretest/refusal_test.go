@@ -1,4 +1,4 @@
-package idempotency_test
+package wiretest
 
 import (
 	"errors"
@@ -23,18 +23,22 @@ func TestRefusalNamesItsCodeUnderAnErrorWriter(t *testing.T) {
 		idempotency.WithErrorWriter(func(w http.ResponseWriter, _ *http.Request, _ problem.Document) {
 			http.Error(w, "no", http.StatusTeapot)
 		}))
-	s := route(t, guard, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+	mux := http.NewServeMux()
+	mux.Handle("POST /charges", guard.Handler(guardtest.Answering(0, "done")))
+	mux.Handle("/keys", guard.LookupHandler())
+	s := guardtest.ServeRecorder(t, mux)
+	lookup := guardtest.Call{Method: http.MethodGet, Path: "/keys", Key: "k", NoBody: true}
 	for _, c := range []struct {
 		call guardtest.Call
 		want problem.Code
 	}{
 		{guardtest.Call{}, problem.KeyMissing},
-		{lookup(""), problem.KeyUnknown},
+		{lookup, problem.KeyUnknown},
 		{guardtest.Call{Key: "k"}, ""},
 		{guardtest.Call{Key: "k"}, ""},
 		{guardtest.Call{Key: "k", Body: "other"}, problem.KeyReused},
 		{guardtest.Call{Key: "a,b"}, problem.KeyInvalid},
-		{lookup(""), ""},
+		{lookup, ""},
 	} {
 		got := s.Do(t, c.call)
 		require.Equal(t, string(c.want), got.Header.Get(problem.Header))

@@ -1,11 +1,10 @@
-package idempotency_test
+package recordtest
 
 import (
 	"context"
 	"crypto/rand"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -20,6 +19,8 @@ import (
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
+
+var jobKey = idempotency.Key{Scope: "billing", Value: "invoice-7"}
 
 // hold leaves a key held.
 func hold(t *testing.T, s *guardtest.Server) {
@@ -273,13 +274,13 @@ func TestResolveGivesDoItsValue(t *testing.T) {
 	t.Parallel()
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
 	pay := func(err error) (string, idempotency.Result, error) {
-		return idempotency.Do(t.Context(), guard, invoiceKey, func(context.Context) (string, error) { return "paid", err })
+		return idempotency.Do(t.Context(), guard, jobKey, func(context.Context) (string, error) { return "paid", err })
 	}
 	_, _, err := pay(io.ErrUnexpectedEOF)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	_, _, err = pay(nil)
 	require.ErrorIs(t, err, idempotency.ErrHeld)
-	require.NoError(t, guard.Resolve(t.Context(), invoiceKey, guardtest.HeldAs(1), idempotency.Resolution{
+	require.NoError(t, guard.Resolve(t.Context(), jobKey, guardtest.HeldAs(1), idempotency.Resolution{
 		Outcome: idempotency.Final, Body: []byte(`"paid by hand"`),
 	}))
 	got, result, err := pay(nil)
@@ -470,80 +471,5 @@ func TestStepThatDidNotHappenIsBegunAgain(t *testing.T) {
 			require.EqualValues(t, 3, began.Load())
 			require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
 		})
-	}
-}
-
-// A decision by hand is in the log and in an event, with who made it and why.
-func TestDecisionsAreReported(t *testing.T) {
-	t.Parallel()
-	for name, open := range guardtest.SharedStores {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var log guardtest.LockedBuffer
-			store := open(t)
-			fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
-			p := newTraced(t, store, fails, idempotency.WithRecovery(idempotency.Hold), idempotency.WithRoute("POST /charges"))
-			console := &guardtest.Events{}
-			guard := guardtest.NewGuard(t, store, idempotency.WithObserver(console.Observe),
-				idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-			by := idempotency.Decision{Actor: "ada", Reason: "the provider knows no charge (ticket 7)"}
-			seen := func(value string) (idempotency.Key, idempotency.RecordInfo) {
-				p.Do(t, inSpan("1", guardtest.Call{Key: value}))
-				k := idempotency.Key{Scope: "acme", Value: value}
-				info, err := guard.Lookup(t.Context(), k)
-				require.NoError(t, err)
-				require.Equal(t, idempotency.StateHeld, info.State)
-				return k, info
-			}
-			a, info := seen("a")
-			stale := idempotency.Seen{Attempt: 7, State: idempotency.StateHeld}
-			require.ErrorIs(t, guard.Resolve(t.Context(), a, stale, idempotency.Resolution{Outcome: idempotency.NotExecuted, Decision: by}), idempotency.ErrChanged)
-			require.ErrorIs(t, guard.Forget(t.Context(), a, stale, by), idempotency.ErrChanged)
-			require.Empty(t, console.All(), "nothing was decided")
-			require.NoError(t, guard.Resolve(t.Context(), a, info.Seen(), idempotency.Resolution{Outcome: idempotency.NotExecuted, Decision: by}))
-			b, info := seen("b")
-			require.NoError(t, guard.Forget(t.Context(), b, info.Seen(), by))
-
-			events := console.All()
-			require.Len(t, events, 2)
-			for _, e := range events {
-				require.Equal(t, "acme", e.Scope)
-				require.Len(t, e.Record, 43)
-				require.Equal(t, 1, e.Attempt)
-				require.Equal(t, by, idempotency.Decision{Actor: e.Actor, Reason: e.Reason})
-				require.False(t, e.Kind.Incident())
-			}
-			require.Equal(t, idempotency.EventResolved, events[0].Kind)
-			require.Equal(t, idempotency.NotExecuted, events[0].Outcome)
-			require.Equal(t, "POST /charges", events[0].Route)
-			require.Equal(t, span(1), events[0].Trace)
-			require.Len(t, events[0].OperationID, 32)
-			require.Equal(t, idempotency.EventForgotten, events[1].Kind)
-			require.True(t, events[1].Held)
-			require.Equal(t, 2, strings.Count(log.String(), `actor=ada reason="the provider knows no charge (ticket 7)"`), log.String())
-		})
-	}
-}
-
-// A resolver decides as a person does, and says so.
-func TestResolversDecisionIsReported(t *testing.T) {
-	t.Parallel()
-	for actor, want := range map[string]string{"": "resolver", "nightly job": "nightly job"} {
-		fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
-		events := &guardtest.Events{}
-		guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.Observe),
-			idempotency.WithRecovery(idempotency.Hold),
-			idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
-				by := idempotency.Decision{Actor: actor, Reason: "asked"}
-				return idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusCreated, Decision: by}, nil
-			}))
-		s := guardtest.ServeRecorder(t, guard.Handler(fails))
-		s.Do(t, guardtest.Call{Key: "k"})
-		require.Zero(t, events.Count(idempotency.EventResolved))
-		require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
-		e := only(events, idempotency.EventResolved)[0]
-		require.Equal(t, idempotency.Final, e.Outcome)
-		require.Equal(t, want, e.Actor)
-		require.Equal(t, "asked", e.Reason)
 	}
 }
