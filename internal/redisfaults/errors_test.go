@@ -1,7 +1,6 @@
 package redisfaults
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -85,7 +84,7 @@ func TestRedisErrorsAreDiscreet(t *testing.T) {
 		"MOVED 3999 127.0.0.1:6381":                                                        serverError("MOVED 3999 127.0.0.1:6381"),
 		"ERR unknown command 'EVALSHA', …":                                                 serverError("ERR unknown command 'EVALSHA', 'WRONGTYPE OOM command not allowed secret'"),
 	} {
-		var log bytes.Buffer
+		var log guardtest.LockedBuffer
 		hook := &failing{}
 		client := redis.NewClient(&redis.Options{ContextTimeoutEnabled: true, MaxRetries: -1})
 		client.AddHook(hook)

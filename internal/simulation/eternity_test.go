@@ -12,11 +12,13 @@ import (
 // was held then is held still, and a client that asks for it hears that. Nobody has run.
 func (w *simulation) lookLater() {
 	var held []*simKey
+	w.mu.Lock()
 	for _, k := range w.keys {
 		if k.held(w.now()) {
 			held = append(held, k)
 		}
 	}
+	w.mu.Unlock()
 	for n, pause := range []time.Duration{w.lease, 25 * time.Hour, 3 * 24 * time.Hour, 366 * 24 * time.Hour} {
 		time.Sleep(pause)
 		for _, k := range held {
