@@ -32,8 +32,12 @@ type FingerprintFunc func(r *http.Request, body []byte) (Fingerprint, error)
 // RawFingerprint is the default [FingerprintFunc]. It counts the method, the path, the query,
 // Content-Type, Content-Encoding and every byte of the body. Path and query are those that the
 // client has sent: http.StripPrefix, routers and other outer handlers do not change what a key is
-// bound to. The spelling of Content-Type
-// and Content-Encoding does not count: neither the case of names, nor white space, nor the order of parameters.
+// bound to. The spelling of Content-Type and Content-Encoding does not count: neither the case of
+// names, nor white space, nor the order of parameters.
+//
+// A Content-Type that parsers read in different ways counts as it is, and its body counts byte for
+// byte. Examples are one with a backslash, with an empty parameter, with a parameter twice, or with
+// an asterisk in the name of a parameter.
 //
 // The boundary of a well-formed multipart/form-data body does not count, because clients choose a
 // new one for each attempt. Host and all other fields do not count, because a retry may reach the
@@ -124,10 +128,12 @@ func fingerprintOf(version byte) FingerprintFunc {
 func digestRequest(r *http.Request, body []byte) digest.Request {
 	path, query := target(r)
 	return digest.Request{
-		Method:          r.Method,
-		Path:            path,
-		Query:           query,
-		ContentType:     strings.Join(r.Header["Content-Type"], ","),
+		Method: r.Method,
+		Path:   path,
+		Query:  query,
+		// Content-Type is not a list, and handlers read the first of several. A line feed cannot be
+		// in a field, so several never look like one.
+		ContentType:     strings.Join(r.Header["Content-Type"], "\n"),
 		ContentEncoding: strings.Join(r.Header["Content-Encoding"], ","),
 		Body:            body,
 	}

@@ -145,7 +145,7 @@ func TestRequestsThatAreTheSame(t *testing.T) {
 		{
 			"order of the type's parameters", digest.Raw,
 			digest.Request{ContentType: `multipart/related;type="text/xml";start=a`},
-			digest.Request{ContentType: `multipart/related;start="\a";type="text/xml"`},
+			digest.Request{ContentType: `multipart/related;start="a";type="text/xml"`},
 		},
 		{
 			"identity coding", digest.Raw,
@@ -255,6 +255,23 @@ func TestRequestsThatDiffer(t *testing.T) {
 			multipart("multipart/form-data;boundary=b;boundary*0=x;boundary*1=y", "--b\r\n\r\n1\r\n--b--"),
 			multipart("multipart/form-data;boundary=c;boundary*0=x;boundary*1=y", "--c\r\n\r\n1\r\n--c--"),
 		},
+		{
+			"boundary with a backslash that package mime keeps", digest.Raw,
+			multipart(`multipart/form-data;boundary="AA"`, "--AA\r\n\r\nalice, not --AA\r\n--AA--\r\n--A\\A\r\n\r\nbob\r\n--A\\A--"),
+			multipart(`multipart/form-data;boundary="A\A"`, "--AA\r\n\r\nalice, not --AA\r\n--AA--\r\n--A\\A\r\n\r\nbob\r\n--A\\A--"),
+		},
+		{
+			"backslash beside the boundary", digest.Raw,
+			multipart(`multipart/form-data;boundary=b;x="\y"`, "--b\r\n\r\n1\r\n--b--"),
+			multipart(`multipart/form-data;boundary=c;x="\y"`, "--c\r\n\r\n1\r\n--c--"),
+		},
+		{
+			"form that package mime refuses", digest.Raw,
+			multipart("multipart/form-data;boundary=b;;", "--b\r\n\r\n1\r\n--b--"),
+			multipart("multipart/form-data;boundary=c", "--c\r\n\r\n1\r\n--c--"),
+		},
+		{"backslash in a type", digest.JSON, digest.Request{ContentType: `application/json;a="b"`}, digest.Request{ContentType: `application/json;a="\b"`}},
+		{"empty parameter", digest.JSON, digest.Request{ContentType: "application/json;;"}, digest.Request{ContentType: "application/json"}},
 		{"boundary of what is not multipart", digest.Raw, digest.Request{ContentType: "text/plain;boundary=x"}, digest.Request{ContentType: "text/plain;boundary=y"}},
 		{"malformed type", digest.Raw, digest.Request{ContentType: "text/plain;a"}, digest.Request{ContentType: "text/plain"}},
 		{"coding", digest.Raw, digest.Request{ContentEncoding: "gzip"}, digest.Request{}},

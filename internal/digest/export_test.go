@@ -44,6 +44,17 @@ func NormalizeType(value string) (string, bool) {
 	return string(t.appendTo(nil, "")), t.verbatim == "" && t.name != ""
 }
 
+// ParseType returns what this package reads in a Content-Type, in the form of
+// mime.ParseMediaType, and whether it reads the value at all.
+func ParseType(value string) (name string, params map[string]string, ok bool) {
+	t := parseMediaType(value)
+	params = make(map[string]string)
+	for _, p := range t.params[:t.n] {
+		params[string(appendLower(nil, p.name))] = p.value
+	}
+	return string(appendLower(nil, t.name)), params, t.verbatim == "" && t.name != ""
+}
+
 // Boundary returns the boundary in a Content-Type, or "" if there is no usable one.
 func Boundary(value string) string {
 	t := parseMediaType(value)

@@ -8,41 +8,40 @@ import (
 	"example.com/idempotency/internal/token"
 )
 
-// A mediaType is a parsed Content-Type (RFC 9110, section 8.3). The parser of the standard
-// library would allocate a map and several strings for each request.
+// A mediaType is a Content-Type (RFC 9110, section 8.3) in the plainest form: one that all parsers
+// read alike. Any other value counts as it is, and so does the body. A handler might read it in
+// another way than this package: package mime keeps a backslash before a letter, refuses an empty
+// parameter, and takes boundary* in place of boundary.
+//
+// In the plainest form, names are tokens without an asterisk, and no name occurs twice. A value is a
+// token, or printable ASCII in quotes without a quote, backslash or semicolon. One semicolon may end
+// the type.
+//
+// The parser of the standard library would allocate a map and several strings for each request.
 type mediaType struct {
 	name   string // type/subtype
 	params [maxParams]param
 	n      int
-	// verbatim is the whole value if it is not well-formed. The other fields are empty then.
+	// verbatim is the whole value if it is not in the plainest form. The other fields are empty then.
 	verbatim string
 }
 
-// maxParams is how many parameters a well-formed type may have. No registered type has as many.
+// maxParams is how many parameters a type may have. No registered type has as many.
 const maxParams = 8
 
-// A param is a parameter. The value of a quoted one is the text between the quotes, with its
-// backslashes.
-type param struct {
-	name, value string
-	quoted      bool
-}
+// A param is a parameter. The value has no quotes around it.
+type param struct{ name, value string }
 
 // parseMediaType parses a field value. It sorts the parameters by name.
 func parseMediaType(value string) mediaType {
 	value = trim(value)
 	t := mediaType{}
-	name, rest, _ := strings.Cut(value, ";")
+	name, rest := cutBefore(value, ';')
 	t.name = trim(name)
 	if top, sub, ok := strings.Cut(t.name, "/"); !ok || !token.Is(top) || !token.Is(sub) {
 		return mediaType{verbatim: value}
 	}
-	for rest != "" {
-		rest = trim(rest)
-		if rest == "" || rest[0] == ';' {
-			rest = strings.TrimPrefix(rest, ";")
-			continue
-		}
+	for rest != "" && rest != ";" {
 		var p param
 		var ok bool
 		if p, rest, ok = cutParam(rest); !ok || t.n == maxParams {
@@ -61,34 +60,47 @@ func parseMediaType(value string) mediaType {
 	return t
 }
 
-// cutParam consumes a parameter and the semicolon after it.
+// cutParam consumes a semicolon and the parameter after it. It fails if they are not in the plainest
+// form.
 func cutParam(s string) (p param, rest string, ok bool) {
-	if p.name, s, ok = strings.Cut(s, "="); !ok || !token.Is(p.name) {
+	if s, ok = strings.CutPrefix(s, ";"); !ok {
 		return p, "", false
 	}
-	if p.quoted = strings.HasPrefix(s, `"`); p.quoted {
-		end := 1
-		for end < len(s) && s[end] != '"' {
-			if s[end] == '\\' {
-				end++
-			}
-			end++
-		}
-		if end >= len(s) {
-			return p, "", false
-		}
-		p.value, s = s[1:end], trim(s[end+1:])
-		return p, strings.TrimPrefix(s, ";"), s == "" || s[0] == ';'
+	p.name, s, ok = strings.Cut(trim(s), "=")
+	if !ok || !token.Is(p.name) || strings.Contains(p.name, "*") {
+		return p, "", false
 	}
-	p.value, rest, _ = strings.Cut(s, ";")
+	if quoted, ok := strings.CutPrefix(s, `"`); ok {
+		p.value, rest, ok = strings.Cut(quoted, `"`)
+		return p, trim(rest), ok && isPlain(p.value)
+	}
+	p.value, rest = cutBefore(s, ';')
 	p.value = strings.TrimRight(p.value, " \t")
 	return p, rest, token.Is(p.value)
+}
+
+// cutBefore cuts s before the first sep, or at its end if there is none.
+func cutBefore(s string, sep byte) (before, rest string) {
+	if i := strings.IndexByte(s, sep); i >= 0 {
+		return s[:i], s[i:]
+	}
+	return s, ""
+}
+
+// isPlain reports whether all parsers read s alike between quotes.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '\\' || c == ';' {
+			return false
+		}
+	}
+	return true
 }
 
 // appendTo appends the canonical spelling: names in lower case, parameters quoted and in the
 // order of their names, no white space. It leaves out the parameter named omit.
 //
-// The canonical spelling is itself well-formed, so it never equals a malformed value.
+// The canonical spelling is itself in the plainest form, so it never equals a value that is not.
 func (t *mediaType) appendTo(dst []byte, omit string) []byte {
 	dst = append(dst, t.verbatim...)
 	dst = appendLower(dst, t.name)
@@ -100,29 +112,12 @@ func (t *mediaType) appendTo(dst []byte, omit string) []byte {
 		dst = appendLower(dst, p.name)
 		dst = append(dst, '=', '"')
 		start := len(dst)
-		dst = p.appendValue(dst)
+		dst = append(dst, p.value...)
 		if strings.EqualFold(p.name, "charset") {
 			// RFC 9110, section 8.3.2: names of charsets are not case-sensitive.
 			toLower(dst[start:])
 		}
 		dst = append(dst, '"')
-	}
-	return dst
-}
-
-// appendValue appends the value, with backslashes only where it needs them.
-func (p *param) appendValue(dst []byte) []byte {
-	if !p.quoted || strings.IndexByte(p.value, '\\') < 0 {
-		return append(dst, p.value...)
-	}
-	for i := 0; i < len(p.value); i++ {
-		if p.value[i] == '\\' {
-			i++
-		}
-		if c := p.value[i]; c == '"' || c == '\\' {
-			dst = append(dst, '\\')
-		}
-		dst = append(dst, p.value[i])
 	}
 	return dst
 }
@@ -136,35 +131,24 @@ func (t *mediaType) isJSON() bool {
 
 // boundary returns the boundary of a form in multipart/form-data, or "" if there is no usable one.
 // Other multipart types are not forms that clients build anew for each attempt.
-//
-// A parameter with an asterisk in its name is encoded or continued as RFC 2231 says. It may stand
-// for one without: the parser of net/http takes boundary* in place of boundary.
-func (t *mediaType) boundary() (boundary string) {
+func (t *mediaType) boundary() string {
 	if !strings.EqualFold(t.name, "multipart/form-data") {
 		return ""
 	}
 	for _, p := range t.params[:t.n] {
-		switch {
-		case strings.Contains(p.name, "*"):
-			return ""
-		case strings.EqualFold(p.name, boundaryParam) && isBoundary(p.value):
-			boundary = p.value
+		if strings.EqualFold(p.name, boundaryParam) && isBoundary(p.value) {
+			return p.value
 		}
 	}
-	return boundary
+	return ""
 }
 
 const boundaryParam = "boundary"
 
-// isBoundary reports whether s has the length of a boundary (RFC 2046, section 5.1.1) and
-// consists of visible characters that mean the same with and without quotes.
+// isBoundary reports whether s, which is plain, has the length of a boundary (RFC 2046, section
+// 5.1.1). A boundary with spaces is not used, because parsers cut them off.
 func isBoundary(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c <= ' ' || c >= 0x7F || c == '"' || c == '\\' {
-			return false
-		}
-	}
-	return 1 <= len(s) && len(s) <= 70
+	return 1 <= len(s) && len(s) <= 70 && strings.IndexByte(s, ' ') < 0
 }
 
 // appendCodings appends the content codings (RFC 9110, section 8.4) in lower case and without

@@ -1,0 +1,115 @@
+package security
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
+)
+
+// Attacks on the fingerprint by way of Content-Type: net/http reads a form in another way than the
+// fingerprint would.
+
+// payee answers with the payee of a form, as net/http reads it.
+func payee(w http.ResponseWriter, r *http.Request, _ int64) {
+	if err := r.ParseMultipartForm(1 << 20); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	_, _ = fmt.Fprint(w, r.FormValue("payee"))
+}
+
+// onEachFingerprint runs a test with each fingerprint function, on each transport.
+func onEachFingerprint(t *testing.T, f func(t *testing.T, s *guardtest.Server)) {
+	t.Helper()
+	for name, fp := range map[string]idempotency.FingerprintFunc{
+		"raw":    idempotency.RawFingerprint,
+		"JSON":   idempotency.JSONFingerprint,
+		"fields": idempotency.FieldsFingerprint("payee"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+				g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithFingerprint(fp))
+				f(t, serve(g.Handler(&guardtest.Counter{Handler: payee})))
+			})
+		})
+	}
+}
+
+const payeeField = "Content-Disposition: form-data; name=\"payee\"\r\n\r\n"
+
+// A backslash in a quoted boundary escapes the next character to RFC 9110, and is part of the
+// boundary to net/http. The same bytes name one payee with the boundary AA and another with A\A.
+func TestEscapedBoundaryDoesNotHideThePayee(t *testing.T) {
+	t.Parallel()
+	onEachFingerprint(t, func(t *testing.T, s *guardtest.Server) {
+		pay := func(key, boundary string) guardtest.Reply {
+			return s.Do(t, guardtest.Call{
+				Key:    key,
+				Header: http.Header{"Content-Type": {`multipart/form-data; boundary="` + boundary + `"`}},
+				Body: "--AA\r\n" + payeeField + "alice, not --AA\r\n--AA--\r\n" +
+					"--A\\A\r\n" + payeeField + "bob\r\n--A\\A--\r\n",
+			})
+		}
+		require.Equal(t, "alice, not --AA", pay("k", "AA").Body)
+		require.Equal(t, "bob", pay("other", `A\A`).Body)
+		guardtest.RequireProblem(t, pay("k", `A\A`), http.StatusConflict, problem.KeyReused)
+		require.True(t, pay("k", "AA").Replayed())
+		require.True(t, pay("other", `A\A`).Replayed(), "a retry of the same bytes")
+	})
+}
+
+// net/http takes both boundaries for a(b). The bytes that stand in for the boundary as it is written
+// are the payee.
+func TestBoundaryWithTwoSpellingsDoesNotHideThePayee(t *testing.T) {
+	t.Parallel()
+	onEachFingerprint(t, func(t *testing.T, s *guardtest.Server) {
+		pay := func(spelling string) guardtest.Reply {
+			return s.Do(t, guardtest.Call{
+				Key:    "k",
+				Header: http.Header{"Content-Type": {`multipart/form-data; boundary="` + spelling + `"`}},
+				Body:   "--a(b)\r\n" + payeeField + "\r\n--" + spelling + "--\r\n--a(b)--\r\n",
+			})
+		}
+		require.Equal(t, "\r\n--a\\(b)--", pay(`a\(b)`).Body)
+		guardtest.RequireProblem(t, pay(`a(b\)`), http.StatusConflict, problem.KeyReused)
+		require.True(t, pay(`a\(b)`).Replayed())
+	})
+}
+
+// net/http refuses these types, so that the handler's answer is an error. It is not the answer to a
+// form that net/http can read.
+func TestFormThatNetHTTPRefusesIsNotOneThatItReads(t *testing.T) {
+	t.Parallel()
+	onEachFingerprint(t, func(t *testing.T, s *guardtest.Server) {
+		pay := func(key, boundary string, contentType ...string) guardtest.Reply {
+			return s.Do(t, guardtest.Call{
+				Key:    key,
+				Header: http.Header{"Content-Type": contentType},
+				Body:   "--" + boundary + "\r\n" + payeeField + "alice\r\n--" + boundary + "--\r\n",
+			})
+		}
+		for key, refused := range map[string][]string{
+			"semicolons-at-the-end":    {"multipart/form-data; boundary=A;;"},
+			"semicolons-with-a-space":  {"multipart/form-data; boundary=A; ;"},
+			"semicolons-in-the-middle": {"multipart/form-data;; boundary=A"},
+		} {
+			require.Equal(t, http.StatusBadRequest, pay(key, "A", refused...).Status, key)
+			guardtest.RequireProblem(t, pay(key, "B", "multipart/form-data; boundary=B"), http.StatusConflict, problem.KeyReused)
+			require.True(t, pay(key, "A", refused...).Replayed(), key)
+		}
+
+		// net/http reads the first of two fields, which is an error. Joined as a list is, they
+		// would be a type with the boundary A,B.
+		const key = "two-fields"
+		first, second := `multipart/form-data; boundary="A`, `B"`
+		require.Equal(t, http.StatusBadRequest, pay(key, "A,B", first, second).Status)
+		guardtest.RequireProblem(t, pay(key, "C", "multipart/form-data; boundary=C"), http.StatusConflict, problem.KeyReused)
+	})
+}
