@@ -98,13 +98,14 @@ func (h *handlerRun) respond(w http.ResponseWriter, v verdict, e ending) {
 	}
 }
 
-// correction returns what the client is told instead of the refusal of another guard that the
-// handler has passed on, and nothing where that refusal is true here too. The client takes it
-// for this guard's own: it must not say that nothing was run if something may have happened
-// here, or that a retry can help while the key is held.
+// correction returns what the client of an [Unknown] run is told instead of the handler's
+// answer, and nothing where that answer may be shown. A client takes a plain 4xx for the word
+// that nothing was done, and the refusal of a guard behind this one for this guard's own.
+// Neither may deny an effect that may have happened here, or invite a retry while the key is
+// held.
 func (h *handlerRun) correction(v verdict) problem.Code {
 	code := problem.Code(h.rec.Header().Get(problem.Header))
-	if code == "" || v.outcome != Unknown {
+	if v.outcome != Unknown || code == "" && !h.deniesEffect() {
 		return ""
 	}
 	switch code {
@@ -114,11 +115,27 @@ func (h *handlerRun) correction(v verdict) problem.Code {
 	switch {
 	case v.lasting():
 		return problem.OutcomeUnknown
-	case code.NotRun(), h.op.effects.Load() > 0 && code != problem.InFlight:
+	case code == "" && h.promisesAnother():
+		return ""
+	case code == "", code.NotRun(), h.op.effects.Load() > 0 && code != problem.InFlight:
 		return problem.NoAnswer
 	default:
 		return ""
 	}
+}
+
+// deniesEffect reports whether the handler's own answer tells the client that nothing was
+// done, although that is not certain. An answer that was judged definite, and could not be
+// sealed, is true.
+func (h *handlerRun) deniesEffect() bool {
+	s := h.rec.Status()
+	return !h.happened && (keepsMethod(s) || s >= http.StatusBadRequest && s < http.StatusInternalServerError)
+}
+
+// promisesAnother reports whether the client is told to come back for another answer. That
+// denies nothing.
+func (h *handlerRun) promisesAnother() bool {
+	return h.rec.Status() == http.StatusConflict && h.rec.Header().Get("Retry-After") != ""
 }
 
 // This file says what becomes of a handler that returns without an answer. net/http makes an

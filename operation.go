@@ -17,7 +17,7 @@ type Operation struct {
 	outcome   atomic.Uint32
 	steps     stepsTaken
 	uncertain atomic.Bool  // a step was found that may or may not have happened
-	effects   atomic.Int32 // of steps that this run has begun and that may have happened
+	effects   atomic.Int32 // of steps that this run has begun or found, and that may have happened
 }
 
 // Key returns the idempotency key, decoded, and the scope that the [ScopeFunc] gave it.
@@ -51,7 +51,7 @@ func (o *Operation) Valid() bool { return o.lease.valid() }
 // SetOutcome overrides how this run is judged, whatever its status. It has no effect
 // once the handler has returned, or when the handler panics, in which case the outcome
 // is [Unknown] in any event. The last call counts; a value that is not an Outcome
-// is ignored.
+// is ignored. The client of an Unknown run is not shown a 4xx; see [Unknown].
 func (o *Operation) SetOutcome(outcome Outcome) {
 	if outcome >= Final && outcome <= Unknown {
 		o.outcome.Store(uint32(outcome))

@@ -313,7 +313,8 @@ func WithUnrecorded(names ...string) Option {
 // is [DefaultOutcome]; a nil function is an error. The guard calls f with the status and
 // header of a complete answer. It does not ask about a run that panicked or whose answer
 // was cut short: that run is [Unknown]. [Operation.SetOutcome] takes precedence over f. A
-// value that is not one of the three outcomes counts as Unknown.
+// value that is not one of the three outcomes counts as Unknown. The client of an Unknown run
+// is not shown a 4xx; see [Unknown].
 func WithOutcome(f func(status int, h http.Header) Outcome) Option {
 	return optionFunc(func(s *settings) { s.outcome, s.outcomeChosen = f, true })
 }

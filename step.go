@@ -187,8 +187,10 @@ func recordedStep[T any](ctx context.Context, op *Operation, fn func(ctx context
 	switch {
 	case recorded == nil || recorded[0] == stepUndone:
 	case recorded[0] == stepValue:
+		op.effects.Add(1)
 		return decodeStep[T](s.codec, name, recorded[1:])
 	case recorded[0] == stepError:
+		op.effects.Add(1)
 		return none, Permanent(errors.New(string(recorded[1:])))
 	case recorded[0] == stepStarted:
 		report.result = StepUncertain

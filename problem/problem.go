@@ -40,7 +40,7 @@ const (
 	InFlight          Code = "in-flight"          // 409 and Retry-After: the first request is still running
 	OutcomeUnknown    Code = "outcome-unknown"    // 409: the outcome of the run is unknown and it will not run again
 	ResponseNotKept   Code = "response-not-kept"  // 409: it ran, but its answer was too large to keep
-	NoAnswer          Code = "no-answer"          // 503 and Retry-After: the run was stopped before it answered
+	NoAnswer          Code = "no-answer"          // 503 and Retry-After: the run has ended without a definite answer
 	AnswerUnreadable  Code = "answer-unreadable"  // 500: what is stored under the key cannot be read; nothing will run
 	StoreUnavailable  Code = "store-unavailable"  // 503 and Retry-After: this request was not run
 	TryLater          Code = "try-later"          // 503 and Retry-After: a function of the route cannot tell now
@@ -167,7 +167,7 @@ var texts = map[Code]Document{
 	},
 	NoAnswer: {
 		Status: http.StatusServiceUnavailable, Title: "No answer",
-		Detail: "The request was stopped before it had an answer. Retry with the same key.",
+		Detail: "The request ended without a definite answer, and may have had its effect. Retry with the same key.",
 	},
 	AnswerUnreadable: {
 		Status: http.StatusInternalServerError, Title: "Record unreadable",

@@ -1,0 +1,72 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/client"
+)
+
+// inProcess is the transport to a handler without a network.
+type inProcess struct{ http.Handler }
+
+func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, r)
+	resp := w.Result()
+	resp.Request = r
+	return resp, nil
+}
+
+// unrenewed is a store that cannot be reached for renewals.
+type unrenewed struct{ *idempotency.MemoryStore }
+
+func (unrenewed) Renew(context.Context, string, idempotency.Owner) error {
+	return errors.New("the store is away")
+}
+
+// A server may have had the effect and answers with a plain refusal. Its guard knows better, and
+// so does the client.
+func TestRefusalAfterAnEffectIsNotTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		effect   func(*http.Request)
+		statuses []int
+	}{
+		"a lost lease": {func(r *http.Request) { <-r.Context().Done() }, []int{402, 409, 422, 429}},
+		"a step": {func(r *http.Request) {
+			_, _ = idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
+		}, []int{401, 425, 429}},
+	} {
+		for _, recovery := range []idempotency.Recovery{idempotency.Rerun, idempotency.Hold} {
+			for _, attempts := range []int{1, 3} {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					for _, status := range c.statuses {
+						synctest.Test(t, func(t *testing.T) {
+							g := newGuard(t, unrenewed{idempotency.NewMemoryStore()}, idempotency.WithRecovery(recovery), idempotency.WithLease(3*time.Second))
+							h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+								c.effect(r)
+								w.WriteHeader(status)
+							}))
+							transport := newTransport(t, inProcess{h}, client.WithAttempts(attempts))
+							for range 2 { // a client that does not know of the first finds the step
+								_, err := send(transport, post(client.WithKey(t.Context(), "k"), place, "{}"))
+								require.ErrorIs(t, err, client.ErrOutcomeUnknown, "%v, status %d, %d attempts", recovery, status, attempts)
+								require.Equal(t, recovery == idempotency.Hold, errors.Is(err, client.ErrHeld))
+							}
+						})
+					}
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
+)
+
+// This file checks what the client of a run of unknown outcome is shown. A plain 4xx would tell
+// it that nothing was done.
+
+func setUnknown(r *http.Request) {
+	op, _ := idempotency.FromContext(r.Context())
+	op.SetOutcome(idempotency.Unknown)
+}
+
+func recordCharge(r *http.Request) {
+	_, _ = idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
+}
+
+func TestUnknownRunDeniesNoEffect(t *testing.T) {
+	t.Parallel()
+	const asItIs = problem.Code("")
+	unknownRule := idempotency.WithOutcome(func(int, http.Header) idempotency.Outcome { return idempotency.Unknown })
+	for name, c := range map[string]struct {
+		before      func(*http.Request)
+		field       [2]string
+		status      int
+		opt         idempotency.Option
+		rerun, hold problem.Code
+	}{
+		"a step, and 429":           {before: recordCharge, status: 429, rerun: problem.NoAnswer, hold: problem.OutcomeUnknown},
+		"a step, and 401":           {before: recordCharge, status: 401, rerun: problem.NoAnswer, hold: problem.OutcomeUnknown},
+		"a step, and 307":           {before: recordCharge, status: 307, rerun: problem.NoAnswer, hold: problem.OutcomeUnknown},
+		"the handler's word":        {before: setUnknown, status: 422, rerun: problem.NoAnswer, hold: problem.OutcomeUnknown},
+		"the route's rule":          {opt: unknownRule, status: 400, rerun: problem.NoAnswer, hold: problem.OutcomeUnknown},
+		"another answer is to come": {field: [2]string{"Retry-After", "7"}, status: 409, rerun: asItIs, hold: problem.OutcomeUnknown},
+		"another code":              {before: setUnknown, field: [2]string{problem.Header, string(problem.OutcomeUnknown)}, status: 422, rerun: problem.OutcomeUnknown, hold: problem.OutcomeUnknown},
+		"a server error":            {before: recordCharge, status: 500, rerun: asItIs, hold: asItIs},
+		"an answer":                 {before: setUnknown, status: 202, rerun: asItIs, hold: asItIs},
+		"a redirect to the result":  {before: setUnknown, status: 303, rerun: asItIs, hold: asItIs},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+					if c.before != nil {
+						c.before(r)
+					}
+					if c.field[0] != "" {
+						w.Header().Set(c.field[0], c.field[1])
+					}
+					w.Header().Set("X-Handler", "shown")
+					w.WriteHeader(c.status)
+				}}
+				opts := []idempotency.Option{recovery}
+				if c.opt != nil {
+					opts = append(opts, c.opt)
+				}
+				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
+				want := c.rerun
+				if unknown == guardtest.IsHeld {
+					want = c.hold
+				}
+				got := s.Do(t, guardtest.Call{Key: "k"})
+				if want == asItIs || want == problem.Code(c.field[1]) {
+					require.Equal(t, c.status, got.Status)
+					require.Equal(t, "shown", got.Header.Get("X-Handler"))
+					require.Equal(t, string(want), got.Header.Get(problem.Header))
+				} else {
+					guardtest.RequireProblem(t, got, problem.New(want).Status, want)
+					require.Empty(t, got.Header.Get("X-Handler"))
+				}
+				guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, unknown)
+			})
+		})
+	}
+}
+
+// What a stream has sent cannot be taken back.
+func TestStreamOfAnUnknownRunGoesOn(t *testing.T) {
+	t.Parallel()
+	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+		recordCharge(r)
+		w.WriteHeader(http.StatusTooManyRequests)
+		_, _ = w.Write([]byte("too "))
+		w.(http.Flusher).Flush()
+		_, _ = w.Write([]byte("many"))
+	}}
+	s := guardtest.ServeHTTP1(t, guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
+	got := s.Do(t, guardtest.Call{Key: "k"})
+	require.Equal(t, http.StatusTooManyRequests, got.Status)
+	require.Equal(t, "too many", got.Body)
+}
+
+// The refusal is definite, and only its record is missing.
+func TestDefiniteRefusalThatCannotBeSealedIsShown(t *testing.T) {
+	t.Parallel()
+	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		w.WriteHeader(http.StatusUnprocessableEntity)
+	}}
+	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithSealer(guardtest.FailingSealer{})).Handler(h))
+	require.Equal(t, http.StatusUnprocessableEntity, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, guardtest.IsHeld)
+}
+
+// A run has lost its lease after its effect. The refusal of its handler may come from that.
+func TestRefusalOfALostRunDeniesNoEffect(t *testing.T) {
+	t.Parallel()
+	for recovery, want := range map[idempotency.Recovery]problem.Code{
+		idempotency.Rerun: problem.NoAnswer, idempotency.Hold: problem.OutcomeUnknown,
+	} {
+		for _, status := range []int{402, 409, 422, 429} {
+			t.Run(recovery.String()+" "+http.StatusText(status), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						<-r.Context().Done()
+						w.WriteHeader(status)
+					}), idempotency.WithRecovery(recovery))
+					p.Store.On("renew", guardtest.Always(guardtest.Refuse))
+					guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), problem.New(want).Status, want)
+				})
+			})
+		}
+	}
+}
+
+// A later attempt finds the step of the first. Its 429 denies an effect as wrongly as that of
+// the first attempt.
+func TestStepThatIsFoundOutvotesTheStatus(t *testing.T) {
+	t.Parallel()
+	for name, err := range map[string]error{"done": nil, "refused for good": idempotency.Permanent(errors.New("declined"))} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+				var events guardtest.Events
+				steps := 0
+				g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery, idempotency.WithObserver(events.Observe))
+				s := guardtest.ServeRecorder(t, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					_, _ = idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { steps++; return 1, err })
+					w.WriteHeader(http.StatusTooManyRequests)
+				})))
+				want := problem.NoAnswer
+				for attempt := 1; attempt <= 3; attempt++ {
+					if unknown == guardtest.IsHeld {
+						want = problem.OutcomeUnknown
+					}
+					guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), problem.New(want).Status, want)
+					if unknown == guardtest.IsHeld { // somebody lets it run again
+						require.NoError(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldAs(attempt), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
+					}
+				}
+				require.Equal(t, 1, steps)
+				for _, e := range events.All() {
+					if e.Kind == idempotency.EventRun {
+						require.Equal(t, idempotency.Unknown, e.Outcome, "attempt %d", e.Attempt)
+					}
+				}
+				require.Equal(t, 3, events.Count(idempotency.EventRun))
+			})
+		})
+	}
+}
+
+// A step that was found not to have happened says nothing.
+func TestUndoneStepThatIsFoundHasNoVote(t *testing.T) {
+	t.Parallel()
+	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
+		_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) {
+			return 0, idempotency.NotDone(errors.New("refused"))
+		}, idempotency.AtMostOnce())
+		if err == nil {
+			t.Error("the step has failed")
+		}
+		w.WriteHeader(http.StatusTooManyRequests)
+	}}
+	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold)).Handler(h))
+	for range 3 {
+		require.Equal(t, http.StatusTooManyRequests, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	}
+	require.EqualValues(t, 3, h.Runs.Load())
+}
