@@ -121,7 +121,7 @@ func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 	lapsed := r.lapsed(now)
 	free := r.state == StateReleased && r.owner != c.Owner
 	switch {
-	case r.fingerprint != c.Fingerprint && !(free && r.is(unbound)):
+	case r.fingerprint != c.Fingerprint && (!free || !r.is(unbound)):
 		return r.see(now)
 	case r.state == StateClaimed && r.owner == c.Owner:
 		// Either the record was made for this claim, or the claim was sent again, perhaps

@@ -49,7 +49,8 @@ func TestDecisionsAreReported(t *testing.T) {
 				require.Equal(t, "acme", e.Scope)
 				require.Len(t, e.Record, 43)
 				require.Equal(t, 1, e.Attempt)
-				require.Equal(t, by, idempotency.Decision{Actor: e.Actor, Reason: e.Reason})
+				require.Equal(t, by.Actor, e.Actor)
+				require.Equal(t, by.Reason, e.Reason)
 				require.False(t, e.Kind.Incident())
 			}
 			require.Equal(t, idempotency.EventResolved, events[0].Kind)

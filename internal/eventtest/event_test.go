@@ -93,7 +93,7 @@ func TestRequestWithoutAKeyIsReported(t *testing.T) {
 	p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"), idempotency.WithRoute("r"))
 	p.Do(t, guardtest.Call{})
 	require.Equal(t, []idempotency.Event{{Kind: idempotency.EventBypassed, Method: http.MethodPost, Route: "r"}}, p.Events.All())
-	p.Server.Do(t, guardtest.Call{Method: http.MethodGet})
+	p.Do(t, guardtest.Call{Method: http.MethodGet})
 	require.Len(t, p.Events.All(), 1, "the method is not protected")
 }
 

@@ -95,6 +95,7 @@ func BenchmarkRedisNote(b *testing.B) {
 		return took
 	}
 	report := func(b *testing.B, plain, noted []time.Duration) {
+		b.Helper()
 		slices.Sort(plain)
 		slices.Sort(noted)
 		b.ReportMetric(float64(noted[len(noted)/2].Nanoseconds()), "p50-ns")

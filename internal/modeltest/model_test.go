@@ -164,7 +164,7 @@ func (r record) claim(c idempotency.Claim, lapsed bool) []ending {
 	switch {
 	case r == (record{}):
 		return []ending{grant(1, true)}
-	case r.fingerprint != c.Fingerprint && !(free && r.unbound):
+	case r.fingerprint != c.Fingerprint && (!free || !r.unbound):
 		return []ending{asItIs}
 	case r.state == idempotency.StateClaimed && own:
 		return []ending{grant(r.attempt, r.blank)}

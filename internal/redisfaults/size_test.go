@@ -103,6 +103,6 @@ func TestRedisStepAboveTheBulkLength(t *testing.T) {
 	}}, idempotency.WithSealer(paddingSealer{}))
 	p.Do(t, guardtest.Call{Key: "k"})
 	var lost *idempotency.NotRecordedError
-	require.True(t, errors.As(err, &lost), "%v", err)
+	require.ErrorAs(t, err, &lost)
 	require.ErrorIs(t, err, idempotency.ErrTooLarge)
 }

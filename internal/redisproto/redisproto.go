@@ -27,8 +27,9 @@ const (
 
 	fieldAnswer = "r"
 	fieldStep   = "s:" // and the name of the step
-	// FieldNote and FieldLabel are read with the header for a survey.
-	FieldNote    = "n"
+	// FieldNote is read with the header for a survey.
+	FieldNote = "n"
+	// FieldLabel is read with the header for a survey.
 	FieldLabel   = "l"
 	fieldHistory = "h"
 )

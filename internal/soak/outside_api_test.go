@@ -142,8 +142,8 @@ func (a *api) bookWith(r *http.Request) (number string, err error) {
 	if err != nil {
 		return "", err
 	}
-	_, got, err := a.exchange(out)
-	return string(got), err
+	got, err := a.exchange(out)
+	return string(got.body), err
 }
 
 // passOn is a gateway to this very process, over the network.
@@ -154,25 +154,32 @@ func (a *api) passOn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out.Header = r.Header.Clone()
-	resp, body, err := a.exchange(out)
+	got, err := a.exchange(out)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
 	}
-	maps.Copy(w.Header(), resp.Header)
-	w.WriteHeader(resp.StatusCode)
-	_, _ = w.Write(body)
+	maps.Copy(w.Header(), got.header)
+	w.WriteHeader(got.status)
+	_, _ = w.Write(got.body)
 }
 
-func (a *api) exchange(r *http.Request) (*http.Response, []byte, error) {
+// A passed is the answer of another process, read to its end.
+type passed struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (a *api) exchange(r *http.Request) (passed, error) {
 	resp, err := a.client.Do(r)
 	if err != nil {
-		return nil, nil, err
+		return passed{}, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", r.URL, err)
+		return passed{}, fmt.Errorf("%s: %w", r.URL, err)
 	}
-	return resp, body, nil
+	return passed{resp.StatusCode, resp.Header, body}, nil
 }

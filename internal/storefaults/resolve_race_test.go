@@ -172,8 +172,7 @@ func retryWhileResolved(t *testing.T, store idempotency.Store) {
 	c := guardtest.Call{Key: key.Value}
 	guard, h := guardtest.NewGuard(t, store), &wiring{}
 	s := guardtest.ServeRecorder(t, guard.Handler(h))
-	for s.Do(t, c).Problem.Code != problem.OutcomeUnknown { // also on a machine that is busy
-	}
+	require.Eventually(t, func() bool { return s.Do(t, c).Problem.Code == problem.OutcomeUnknown }, time.Minute, time.Millisecond)
 	before, err := guard.Lookup(t.Context(), key)
 	require.NoError(t, err)
 	require.Equal(t, []string{"wire"}, before.Steps)
