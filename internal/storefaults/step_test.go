@@ -93,7 +93,7 @@ func TestStepIsNotBegunWithoutALease(t *testing.T) {
 				w.WriteHeader(http.StatusConflict)
 			}
 		})))
-		require.Equal(t, http.StatusConflict, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.NoAnswer)
 		require.Zero(t, ran)
 		require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		require.Equal(t, 1, ran)
@@ -124,7 +124,7 @@ func TestStepNoticesFirstThatTheLeaseIsOver(t *testing.T) {
 				w.WriteHeader(http.StatusConflict) // which must not become the answer
 			}
 		})))
-		require.Equal(t, http.StatusConflict, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.NoAnswer)
 		require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
 	})
 }
