@@ -91,8 +91,6 @@ func (a *answer) verdict() Verdict {
 		return InDoubt
 	case a.status == http.StatusRequestTimeout, a.status == http.StatusTooEarly, a.status == http.StatusTooManyRequests:
 		return Retry
-	case a.status == http.StatusNotImplemented, a.status == http.StatusHTTPVersionNotSupported:
-		return Settled
 	case a.status >= http.StatusInternalServerError, a.hinted:
 		return InDoubt
 	default:
@@ -111,6 +109,12 @@ func (a *answer) inFlight() bool {
 		return a.meaning == profile.InFlight
 	}
 	return a.status == http.StatusConflict && a.retryAfter
+}
+
+// unsupported reports whether a server says that it cannot serve such a request at all, now or
+// later. A handler may say so after its effect, as with any server error.
+func (a *answer) unsupported() bool {
+	return a.status == http.StatusNotImplemented || a.status == http.StatusHTTPVersionNotSupported
 }
 
 func classifyError(err error) Verdict {

@@ -50,8 +50,7 @@ var rows = map[string][]answer{
 	"other 4xx":                                             {{status: 400}, {status: 401}, {status: 402}, {status: 403}, {status: 404}, {status: 413}, {status: 422}, refused(403, "scope-unresolved")},
 	"503 `store-unavailable`, `try-later`, `shutting-down`": {refused(503, "store-unavailable"), refused(503, "try-later"), refused(503, "shutting-down")},
 	"`no-answer`, with any status":                          {refused(503, "no-answer"), refused(400, "no-answer")},
-	"501, 505":                                              {{status: 501}, {status: 505}},
-	"other 5xx":                                             {{status: 500}, {status: 502}, {status: 503}, {status: 504}, {status: 520}, {status: 529}, refused(500, "bug")},
+	"other 5xx, also 501 and 505":                           {{status: 500}, {status: 501}, {status: 505}, {status: 502}, {status: 503}, {status: 504}, {status: 520}, {status: 529}, refused(500, "bug")},
 	"no connection (dial, DNS, proxy)": {
 		{err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}},
 		{err: &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host"}}},

@@ -149,8 +149,6 @@ func TestOnlyTheOneWhoRanItMaySpeakAfterDoubt(t *testing.T) {
 		"405 of a proxy":               {answer{status: 405}, false, unsure},
 		"413 of a proxy":               {answer{status: 413}, false, unsure},
 		"431 of a proxy":               {answer{status: 431}, false, unsure},
-		"501 of a proxy":               {answer{status: 501}, false, unsure},
-		"505 of a proxy":               {answer{status: 505}, false, unsure},
 		"409":                          {answer{status: 409}, false, unsure},
 		"409, with the key":            {echo(409), false, unsure},
 		"409 of the IETF draft":        {problemOf(409, "A request is outstanding for this Idempotency-Key"), false, unsure},

@@ -174,8 +174,8 @@ func (c *call) judge(r *result, seen *evidence) {
 		c.doubt = c.doubt || executed
 	case c.key.value == "":
 		r.verdict = r.answer.verdict()
-		if r.answer.inFlight() {
-			r.verdict = Settled // without a key, a conflict is a conflict
+		if r.answer.inFlight() || r.answer.unsupported() {
+			r.verdict = Settled // without a key, there is no recorded answer to come
 		}
 	default:
 		if r.answer.shows() && !c.proven {

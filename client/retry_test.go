@@ -305,6 +305,14 @@ func TestWithoutKeyTheLastResultIsReturned(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 409, got.status)
 	require.Len(t, base.requests(), 1, "nothing is in flight that has no key")
+
+	for _, status := range []int{501, 505} {
+		base = answering(answer{status: status}, answer{status: 200})
+		got, err = send(newTransport(t, base, quick), request(t.Context(), http.MethodGet, place, http.NoBody))
+		require.NoError(t, err)
+		require.Equal(t, status, got.status)
+		require.Len(t, base.requests(), 1, "it will not be able to next time")
+	}
 }
 
 // A process that was suspended for a day does not send a key that the server has forgotten.

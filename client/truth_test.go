@@ -64,7 +64,7 @@ func (f *fateful) serve() answer {
 	case f.executed:
 		return f.v.replayed
 	case f.d.percent(15):
-		return f.v.broken // before the effect
+		return f.broken() // before the effect
 	}
 	f.effects++
 	f.executed = true
@@ -72,7 +72,7 @@ func (f *fateful) serve() answer {
 		f.d.mu.Lock()
 		f.flying = f.d.rng.IntN(3)
 		f.d.mu.Unlock()
-		return f.v.broken // of a gateway that has not waited
+		return f.broken() // of a gateway that has not waited
 	}
 	fresh := f.v.replayed
 	if fresh.status >= 300 {
@@ -81,6 +81,13 @@ func (f *fateful) serve() answer {
 	fresh.header = maps.Clone(fresh.header)
 	delete(fresh.header, "Idempotent-Replayed")
 	return fresh
+}
+
+// broken is an error of the server, with any status that has one.
+func (f *fateful) broken() answer {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	return unable([]int{500, 501, 505}[f.d.rng.IntN(3)], f.v)
 }
 
 // Whatever happens, there is one effect at most, and the caller is told nothing that is not

@@ -116,6 +116,14 @@ var vendors = []vendor{
 	},
 }
 
+// unable is the server error of a vendor with a status that HTTP gives to a server which cannot
+// serve such a request. A handler may use it after its effect, and a guard takes it so.
+func unable(status int, v vendor) answer {
+	a := v.broken
+	a.status = status
+	return a
+}
+
 func named(s profile.Server, name string) profile.Server {
 	s.Name = name
 	return s
@@ -151,6 +159,8 @@ func requireAgreement(t *testing.T, got reply, err error, effects int) {
 		require.Equal(t, 1, effects, "told: executed")
 	case got.status < 500:
 		require.Zero(t, effects, "told: refused with %d", got.status)
+	case !client.Replayed(got.resp):
+		require.Zero(t, effects, "told: %d is the end of it", got.status)
 	}
 }
 
@@ -202,6 +212,10 @@ func TestVendors(t *testing.T) {
 			"invalid, first":                   {func(*effect) []answer { return []answer{v.invalid} }, v.invalid.status, false},
 			"invalid, after doubt":             {func(*effect) []answer { return []answer{reset, v.invalid} }, unmarkedInvalid, false},
 			"server error, then the answer":    {func(e *effect) []answer { return []answer{e.executes(v.broken), v.replayed} }, done, false},
+			"501, then the answer":             {func(e *effect) []answer { return []answer{e.executes(unable(501, v)), v.replayed} }, done, false},
+			"505, then the answer":             {func(e *effect) []answer { return []answer{e.executes(unable(505, v)), v.replayed} }, done, false},
+			"501 for ever":                     {func(e *effect) []answer { return []answer{e.executes(unable(501, v)), unable(501, v)} }, -1, false},
+			"501 for ever, after doubt":        {func(e *effect) []answer { return []answer{e.executes(reset), unable(501, v)} }, -1, false},
 			"server error, after doubt":        {func(e *effect) []answer { return []answer{e.executes(reset), v.broken, v.replayed} }, done, false},
 			"server error for ever":            {func(e *effect) []answer { return []answer{e.executes(v.broken), v.broken} }, -1, false},
 			"recorded error, first":            {func(e *effect) []answer { e.count = 1; return []answer{broken} }, 500, !v.recordsErrors},
