@@ -155,7 +155,7 @@ func (g *Guard) isNested(r *http.Request) bool {
 		return false
 	}
 	scope, err := g.core.scopeOf(r)
-	return err == nil && g.passesNested(r, Key{scope, value})
+	return err == nil && g.passesNested(r, Key{Scope: scope, Value: value})
 }
 
 // passesNested reports whether a run that the request belongs to holds the key, and says so.

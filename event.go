@@ -179,11 +179,13 @@ type Event struct {
 	// does not reveal a key that is random. It confirms the guess of a key that can be
 	// guessed, such as an order number.
 	Record string
-	// Scope is whose key it is. It can be a name, and there can be as many as there are
+	// Scope is whose key it is, if that is known: a decision about a record by its name does not
+	// tell. It can be a name, and there can be as many as there are
 	// callers: keep it out of the attributes of metrics.
 	Scope string
 	// OperationID is the [Operation.ID] that the request's run has or would have. It is empty
-	// for a request that was refused or passed before its key was claimed.
+	// for a request that was refused or passed before its key was claimed, and for a decision
+	// about a record whose key is not known.
 	OperationID string
 	// Method is that of the request, and empty for [Do].
 	Method string

@@ -12,7 +12,7 @@ var (
 )
 
 // StoreKey returns the name under which a store keeps a key's record.
-func StoreKey(scope, value string) string { return Key{scope, value}.storeKey() }
+func StoreKey(scope, value string) string { return Key{Scope: scope, Value: value}.storeKey() }
 
 // Unseal reads a stored answer as a guard with that sealer does.
 func Unseal(sealer Sealer, stored []byte, key string, fp Fingerprint) error {

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -15,8 +16,9 @@ import (
 // This file says what names a record: the key, whose key it is, and how both are read off a
 // request.
 
-// A Key names one record: a client's key and whose it is. [Guard.Lookup], [Guard.Resolve],
-// [Guard.Forget] and [Do] refuse a Key without a scope or a value.
+// A Key names one record: a client's key and whose it is. [Do], [Guard.Lookup],
+// [Guard.Resolve] and [Guard.Forget] refuse a Key without a scope or a value, but the last three
+// also take one that has only Record.
 type Key struct {
 	// Scope is what the guard's [ScopeFunc] returns, or [Shared]. For [Do], choose a scope
 	// that no ScopeFunc returns, "queue:orders" for example: a message and a request are
@@ -26,14 +28,20 @@ type Key struct {
 	// Do it is whatever names the work, a message id for example. It has 1 to 255 bytes
 	// of any value.
 	Value string
+	// Record is the name of the record in the store, from an [Event] or a listing. It stands for
+	// Scope and Value where somebody does not know them, and is empty in any other Key.
+	Record string
 }
 
 // maxKeyLen is the longest key, in bytes. Longer ones do not fit the index of any system
 // that keys are handed on to.
 const maxKeyLen = 255
 
+// check refuses a key that cannot be run with.
 func (k Key) check() error {
 	switch {
+	case k.Record != "":
+		return errors.New("idempotency: a run needs the Scope and the Value of its Key, and not the name of a Record")
 	case k.Scope == "":
 		return errors.New("idempotency: Key without a Scope: say whose key it is, or Shared")
 	case k.Value == "" || len(k.Value) > maxKeyLen:
@@ -42,13 +50,36 @@ func (k Key) check() error {
 	return nil
 }
 
+// find refuses a key that a record cannot be found by.
+func (k Key) find() error {
+	if k.Record == "" {
+		return k.check()
+	}
+	if k.Scope != "" || k.Value != "" {
+		return errors.New("idempotency: Key with a Record and with a Scope or a Value: give the one or the others")
+	}
+	// A decoder passes over line breaks.
+	if sum, err := recordName.DecodeString(k.Record); err != nil || len(sum) != sha256.Size || len(k.Record) != recordNameLen {
+		return fmt.Errorf("idempotency: %.80q is not the name of a record, which has %d characters of base64url", k.Record, recordNameLen)
+	}
+	return nil
+}
+
+// recordName is the encoding of the names of records. It is strict: each name has one form.
+var recordName = base64.RawURLEncoding.Strict()
+
+const recordNameLen = 43
+
 // storeKey returns the name under which a [Store] keeps the record: base64url of a digest
 // of scope and value. It has the same length for every key, reveals nothing of it, and
 // means nothing to any backend.
 func (k Key) storeKey() string {
+	if k.Record != "" {
+		return k.Record
+	}
 	sum := digest.Key(k.Scope, k.Value)
-	var name [43]byte
-	base64.RawURLEncoding.Encode(name[:], sum[:])
+	var name [recordNameLen]byte
+	recordName.Encode(name[:], sum[:])
 	return string(name[:])
 }
 

@@ -64,6 +64,6 @@ type slowRenewals struct {
 func (s *slowRenewals) Renew(context.Context, string, Owner) error { return <-s.result }
 
 func accessOf(t *testing.T, g *Guard, value string) access {
-	k := Key{Shared, value}
+	k := Key{Scope: Shared, Value: value}
 	return access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: t.Context()}
 }

@@ -18,9 +18,11 @@ import (
 // A RecordInfo is what a guard knows of a key's record; see [Guard.Lookup],
 // [WithAuthorizeReplay] and [WithResolver]. It never contains the recorded answer itself.
 type RecordInfo struct {
-	// Key and scope of the record.
+	// Key is what the record was looked up with.
 	Key Key
-	// ID is that of [Operation.ID].
+	// Record is the name of the record in the store.
+	Record string
+	// ID is that of [Operation.ID]. It is empty if the client's key is not known.
 	ID string
 	// State of the record.
 	State State
@@ -56,14 +58,26 @@ type RecordInfo struct {
 }
 
 func (s *settings) recordInfo(k Key, rec Record) RecordInfo {
-	i := s.intent(k, rec.Fingerprint)
 	last := lastNote(rec.Notes)
-	return RecordInfo{
+	info := RecordInfo{
 		Route: rec.Label, Started: last.started, Trace: last.trace,
-		Key: k, ID: i.id(), State: rec.State, Attempt: rec.Attempt,
+		Key: k, Record: k.storeKey(), State: rec.State, Attempt: rec.Attempt,
 		Lease: rec.Lease, Age: rec.Age, TTL: rec.TTL, Status: rec.Status, Size: rec.Size,
-		Steps: s.stepNames(k, rec), intent: i,
+		Steps: s.stepNames(k, rec),
 	}
+	if k.Record == "" {
+		info.intent = s.intent(k, rec.Fingerprint)
+		info.ID = info.intent.id()
+	}
+	return info
+}
+
+// operationID returns that of a run with the key, as far as the key is known.
+func (s *settings) operationID(k Key, fp Fingerprint) string {
+	if k.Record != "" {
+		return ""
+	}
+	return s.intent(k, fp).id()
 }
 
 // stepNames returns the sorted names of the steps, without those that are known not to have
@@ -84,12 +98,22 @@ func (s *settings) stepNames(k Key, rec Record) []string {
 func (i RecordInfo) Seen() Seen { return Seen{Attempt: i.Attempt, State: i.State} }
 
 // DeriveKey returns what the function [DeriveKey] returned in the run: the key under
-// which to ask a downstream service what happened.
-func (i RecordInfo) DeriveKey(purpose string) string { return i.intent.deriveKey(purpose) }
+// which to ask a downstream service what happened. It is empty if ID is. Then nobody knows under
+// which key to ask, and a service that knows nothing of an empty key has said nothing.
+func (i RecordInfo) DeriveKey(purpose string) string {
+	if i.ID == "" {
+		return ""
+	}
+	return i.intent.deriveKey(purpose)
+}
 
 // Lookup returns what is known of a key. It changes nothing, and does not read the recorded
 // answer, which may be large or in the seal of another process. Of a record that cannot be read
 // nothing is known but that: its state is [StateCorrupt], and the error is [ErrCorrupt].
+//
+// An operator who does not have the client's key has the name of the record, from an [Event] or a
+// listing: Lookup(ctx, Key{Record: name}). Such a lookup tells everything but ID, and what is
+// derived from the key.
 //
 // Errors: [ErrNotFound], [ErrCorrupt], [ErrNoInspector], and those of the store. A record in a
 // form that only a newer version of this package knows is [ErrUnreadableHere]: look with the
@@ -97,7 +121,7 @@ func (i RecordInfo) DeriveKey(purpose string) string { return i.intent.deriveKey
 func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
 	_, rec, err := g.get(ctx, k)
 	if errors.Is(err, ErrCorrupt) {
-		return RecordInfo{Key: k, State: StateCorrupt}, err
+		return RecordInfo{Key: k, Record: k.storeKey(), State: StateCorrupt}, err
 	}
 	if err != nil {
 		return RecordInfo{}, err
@@ -115,7 +139,7 @@ func (g *Guard) inspect(k Key) (Inspector, error) {
 	if !ok {
 		return nil, ErrNoInspector
 	}
-	return inspector, k.check()
+	return inspector, k.find()
 }
 
 // get reads a record without its answer.

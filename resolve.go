@@ -95,7 +95,7 @@ func (g *Guard) resolveHeld(ctx context.Context, l *lease) bool {
 // Resolve settles a held key by hand, when it has been found out what became of its
 // run. seen is what was seen of the key, usually by [Guard.Lookup], when that was found out;
 // see [RecordInfo.Seen]. The guard must have the sealer, and should have the TTL, of the
-// key's route.
+// key's route. Key{Record: name} settles a record whose key is not known.
 //
 // It is one step of the store: a request that arrives meanwhile meets either the held key or
 // the settled one, and never a key that is being settled. So a client that retries without a
@@ -133,7 +133,7 @@ func (g *Guard) Resolve(ctx context.Context, k Key, seen Seen, res Resolution) e
 	})
 	if err == nil {
 		g.reportDecision(ctx, k, res.Decision, Event{
-			Kind: EventResolved, OperationID: g.set.intent(k, rec.Fingerprint).id(), Route: rec.Label,
+			Kind: EventResolved, OperationID: g.set.operationID(k, rec.Fingerprint), Route: rec.Label,
 			Attempt: seen.Attempt, Outcome: res.Outcome, Age: rec.Age, Trace: lastNote(rec.Notes).trace,
 		})
 	}
@@ -229,7 +229,8 @@ func (g *Guard) resolvedAnswer(res Resolution, fp Fingerprint) (*response.Answer
 
 // Forget removes what is known of a key, in any state but a run in flight: the next
 // request with it runs as the first. seen is what was seen of the key, usually by
-// [Guard.Lookup]; see [RecordInfo.Seen]. A record that cannot be read ([ErrCorrupt]) is
+// [Guard.Lookup]; see [RecordInfo.Seen]. Key{Record: name} forgets a record whose key is not
+// known. A record that cannot be read ([ErrCorrupt]) is
 // forgotten if that is what was seen: Seen{State: StateCorrupt}. Forgetting what is not known
 // is success. Each success is reported as [EventForgotten].
 //

@@ -1,0 +1,233 @@
+package recordtest
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
+)
+
+// What an operator does who has the name of a record, and neither the key nor the scope.
+
+// A payout is served on a shared store by a process that has its key. An operator has another
+// process: the same store and sealer, and the name of the record from an event.
+type payout struct {
+	*guardtest.Server
+	name            idempotency.Key
+	route, operator *idempotency.Guard
+	events          *guardtest.Events
+	log             *guardtest.LockedBuffer
+	booked, wired   atomic.Int64 // how often each step was begun
+}
+
+// newPayout leaves a payout held whose transfer may have been wired.
+func newPayout(t *testing.T, store idempotency.Store, opts ...idempotency.Option) *payout {
+	t.Helper()
+	p := &payout{events: &guardtest.Events{}, log: &guardtest.LockedBuffer{}}
+	process := &guardtest.Events{}
+	p.route = guardtest.NewGuard(t, store, append(opts, idempotency.WithObserver(process.Observe), idempotency.WithRoute("POST /payouts"))...)
+	p.Server = guardtest.ServeRecorder(t, p.route.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := idempotency.Step(r.Context(), "book", func(context.Context) (int64, error) { return p.booked.Add(1), nil })
+		if err == nil {
+			_, err = idempotency.Step(r.Context(), "wire", func(context.Context) (int64, error) {
+				if p.wired.Add(1) == 1 {
+					return 0, errors.New("no answer from the bank")
+				}
+				return 2, nil
+			}, idempotency.AtMostOnce())
+		}
+		if err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+	})))
+	p.operator = guardtest.NewGuard(t, store, append(opts, idempotency.WithObserver(p.events.Observe),
+		idempotency.WithLogger(slog.New(slog.NewTextHandler(p.log, nil))))...)
+	require.Equal(t, http.StatusBadGateway, p.Do(t, guardtest.Call{Key: "k"}).Status)
+	guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+	for _, e := range process.All() {
+		if e.Kind == idempotency.EventHeld {
+			p.name = idempotency.Key{Record: e.Record}
+		}
+	}
+	require.NotEmpty(t, p.name.Record)
+	return p
+}
+
+// onEachStore runs a test on each store, with and without a sealer.
+func onEachStore(t *testing.T, f func(t *testing.T, store idempotency.Store, opts ...idempotency.Option)) {
+	t.Helper()
+	for storeName, open := range guardtest.SharedStores {
+		for sealing, sealer := range map[string]idempotency.Sealer{"plain": nil, "sealed": guardtest.NewSealer(t, 1)} {
+			t.Run(storeName+" "+sealing, func(t *testing.T) {
+				t.Parallel()
+				f(t, open(t), idempotency.WithSealer(sealer))
+			})
+		}
+	}
+}
+
+var byAda = idempotency.Decision{Actor: "ada", Reason: "the bank's statement"}
+
+func TestLookupByRecordName(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, store idempotency.Store, opts ...idempotency.Option) {
+		p := newPayout(t, store, append(opts, idempotency.WithRecovery(idempotency.Hold))...)
+		byKey, err := p.route.Lookup(t.Context(), guardtest.HeldKey)
+		require.NoError(t, err)
+		byName, err := p.operator.Lookup(t.Context(), p.name)
+		require.NoError(t, err)
+		require.Equal(t, p.name, byName.Key)
+		require.Equal(t, p.name.Record, byKey.Record)
+		require.Equal(t, byKey.Record, byName.Record)
+		require.Equal(t, idempotency.StateHeld, byName.State)
+		require.Equal(t, 1, byName.Attempt)
+		require.Equal(t, "POST /payouts", byName.Route)
+		require.Equal(t, []string{"book", "wire"}, byName.Steps)
+		require.Equal(t, byKey.Runs, byName.Runs)
+		require.Equal(t, byKey.Seen(), byName.Seen())
+
+		require.Len(t, byKey.DeriveKey("wire"), 32)
+		require.Empty(t, byName.ID, "nobody knows the key")
+		require.Empty(t, byName.DeriveKey("wire"), "it would be the key of something else")
+	})
+}
+
+func TestResolveByRecordNameWithAnAnswer(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, store idempotency.Store, opts ...idempotency.Option) {
+		p := newPayout(t, store, append(opts, idempotency.WithRecovery(idempotency.Hold))...)
+		info, err := p.operator.Lookup(t.Context(), p.name)
+		require.NoError(t, err)
+		for range 3 { // repeating it is success, also under a sealer
+			require.NoError(t, p.operator.Resolve(t.Context(), p.name, info.Seen(), idempotency.Resolution{
+				Outcome: idempotency.Final, Status: http.StatusCreated, Body: []byte("paid by hand"), Decision: byAda,
+			}))
+		}
+		got := p.Do(t, guardtest.Call{Key: "k"})
+		require.True(t, got.Replayed())
+		require.Equal(t, http.StatusCreated, got.Status)
+		require.Equal(t, "paid by hand", got.Body)
+		require.EqualValues(t, 1, p.wired.Load())
+		guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k", Body: "other"}), http.StatusConflict, problem.KeyReused)
+		p.requireDecision(t, 0, idempotency.EventResolved, "POST /payouts")
+	})
+}
+
+func TestResolveByRecordNameAsNotExecuted(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, store idempotency.Store, opts ...idempotency.Option) {
+		p := newPayout(t, store, append(opts, idempotency.WithRecovery(idempotency.Hold))...)
+		info, err := p.operator.Lookup(t.Context(), p.name)
+		require.NoError(t, err)
+		undone := idempotency.Resolution{Outcome: idempotency.NotExecuted, Decision: byAda}
+		require.ErrorIs(t, p.operator.Resolve(t.Context(), p.name, idempotency.Seen{}, undone), idempotency.ErrChanged)
+		require.NoError(t, p.operator.Resolve(t.Context(), p.name, info.Seen(), undone))
+		require.Equal(t, http.StatusCreated, p.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.True(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
+		require.EqualValues(t, 1, p.booked.Load())
+		require.EqualValues(t, 2, p.wired.Load())
+		require.ErrorIs(t, p.operator.Resolve(t.Context(), p.name, info.Seen(), undone), idempotency.ErrChanged)
+		p.requireDecision(t, 0, idempotency.EventResolved, "POST /payouts")
+	})
+}
+
+func TestForgetByRecordName(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, store idempotency.Store, opts ...idempotency.Option) {
+		p := newPayout(t, store, append(opts, idempotency.WithRecovery(idempotency.Hold))...)
+		info, err := p.operator.Lookup(t.Context(), p.name)
+		require.NoError(t, err)
+		require.ErrorIs(t, p.operator.Forget(t.Context(), p.name, idempotency.Seen{}, byAda), idempotency.ErrChanged)
+		require.NoError(t, p.operator.Forget(t.Context(), p.name, info.Seen(), byAda))
+		_, err = p.operator.Lookup(t.Context(), p.name)
+		require.ErrorIs(t, err, idempotency.ErrNotFound)
+		require.Equal(t, http.StatusCreated, p.Do(t, guardtest.Call{Key: "k"}).Status)
+		p.requireDecision(t, 0, idempotency.EventForgotten, "")
+	})
+}
+
+// requireDecision checks what is reported of a decision by the record's name.
+func (p *payout) requireDecision(t *testing.T, i int, kind idempotency.EventKind, route string) {
+	t.Helper()
+	e := p.events.All()[i]
+	require.Equal(t, kind, e.Kind)
+	require.Equal(t, p.name.Record, e.Record)
+	require.Equal(t, route, e.Route)
+	require.Equal(t, 1, e.Attempt)
+	require.Equal(t, byAda.Actor, e.Actor)
+	require.Equal(t, byAda.Reason, e.Reason)
+	require.Empty(t, e.Scope)
+	require.Empty(t, e.OperationID)
+	for _, part := range []string{"record=" + p.name.Record, "actor=ada", `reason="the bank's statement"`} {
+		require.Contains(t, p.log.String(), part)
+	}
+}
+
+// A job of Do is found by the name of its record, and gets its value.
+func TestResolveByRecordNameGivesDoItsValue(t *testing.T) {
+	t.Parallel()
+	events := &guardtest.Events{}
+	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
+	pay := func(err error) (string, error) {
+		value, _, err := idempotency.Do(t.Context(), guard, jobKey, func(context.Context) (string, error) { return "paid", err })
+		return value, err
+	}
+	_, err := pay(errors.New("no answer"))
+	require.Error(t, err)
+	name := idempotency.Key{Record: events.All()[0].Record}
+	require.NoError(t, guard.Resolve(t.Context(), name, guardtest.HeldAs(1), idempotency.Resolution{
+		Outcome: idempotency.Final, Body: []byte(`"paid by hand"`),
+	}))
+	value, err := pay(nil)
+	require.NoError(t, err)
+	require.Equal(t, "paid by hand", value)
+}
+
+// What is not the name of a record reaches no store, which could take it for another key of its own.
+func TestInvalidRecordNames(t *testing.T) {
+	t.Parallel()
+	store := &faultInspector{&guardtest.FaultStore{}, idempotency.NewMemoryStore()}
+	store.Behind = store.inspected
+	guard := guardtest.NewGuard(t, store)
+	name := "pabwdD-b40jYvm3_gRmUvjEiF06BVBZkFR9utCWVMVo"
+	keys := []idempotency.Key{{}, {Record: name, Value: "k"}, {Record: name, Scope: "acme"}}
+	for _, invalid := range []string{
+		"k", name[:42], name + "A", name + "=", name[:42] + "p", name[:20] + "+" + name[21:], name[:20] + "\n" + name[21:],
+		name + "\n", " " + name[:42], strings.Repeat("*", 43), strings.Repeat("A", 1<<20), "idempotency:" + name,
+	} {
+		keys = append(keys, idempotency.Key{Record: invalid})
+	}
+	for _, k := range keys {
+		_, err := guard.Lookup(t.Context(), k)
+		require.Error(t, err, "%.60q", k)
+		require.Error(t, guard.Resolve(t.Context(), k, guardtest.HeldAs(1), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
+		require.Error(t, guard.Forget(t.Context(), k, guardtest.HeldAs(1), idempotency.Decision{}))
+		if k.Record != "" && k.Scope == "" && k.Value == "" {
+			require.ErrorContains(t, err, "is not the name of a record")
+			require.Less(t, len(err.Error()), 300)
+		}
+	}
+	require.Zero(t, store.Total())
+	_, err := guard.Lookup(t.Context(), idempotency.Key{Record: name})
+	require.ErrorIs(t, err, idempotency.ErrNotFound)
+}
+
+// The name of a record is enough to look at it, and not to run under it.
+func TestDoNeedsAKeyAndNotARecordName(t *testing.T) {
+	t.Parallel()
+	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore())
+	_, _, err := idempotency.Do(t.Context(), guard, idempotency.Key{Scope: "jobs", Value: "1", Record: "pabwdD-b40jYvm3_gRmUvjEiF06BVBZkFR9utCWVMVo"},
+		func(context.Context) (int, error) { t.Error("it ran"); return 0, nil })
+	require.ErrorContains(t, err, "Record")
+}
