@@ -66,15 +66,17 @@ const (
 	// there, or when a request met it.
 	EventHeld EventKind = "held"
 	// EventHoldEnding: a request or a [Guard.Lookup] met a held key that becomes free soon,
-	// because [WithRetention] ends the hold: a tenth of its retention is left, or an hour. Then
-	// the next request runs, whatever the last run did. Duration is the time that is left. A
-	// process reports each such run once.
+	// because [WithRetention] ends the hold: a tenth of its retention or an hour is left,
+	// whichever is longer. So with a retention of up to an hour, the first look reports it. When
+	// the hold has ended the next request runs, whatever the last run did. Duration is the time
+	// that is left. A process reports each such run once.
 	EventHoldEnding EventKind = "hold-ending"
 	// EventResolved: a held key was settled, by [Guard.Resolve] or by the function of
 	// [WithResolver]. Outcome, Attempt, Actor and Reason describe the decision.
 	EventResolved EventKind = "resolved"
 	// EventForgotten: [Guard.Forget] removed a record. Attempt, Held, Actor and Reason describe
-	// what was seen and the decision.
+	// what was seen and the decision. OperationID, Route, Age and Trace are those of the record,
+	// if it could be read.
 	EventForgotten EventKind = "forgotten"
 	// EventFailOpen: the store was unavailable and the handler ran unprotected,
 	// because of [WithFailOpen]. Err is the store's error.

@@ -99,8 +99,8 @@ func (g *Guard) resolveHeld(ctx context.Context, l *lease) bool {
 //
 // It is one step of the store: a request that arrives meanwhile meets either the held key or
 // the settled one, and never a key that is being settled. So a client that retries without a
-// pause keeps nobody from resolving. Repeating a successful call is success. Each success is
-// reported as [EventResolved].
+// pause keeps nobody from resolving. Repeating a successful call is success, unless somebody has
+// claimed the key since, which is [ErrChanged]. Each success is reported as [EventResolved].
 //
 // Errors: [ErrNotFound]; [ErrChanged] when the key is not held any more, or by another
 // attempt, and nothing is changed: look at it again; [ErrNoInspector]; [ErrCorrupt] when
@@ -244,11 +244,23 @@ func (g *Guard) Forget(ctx context.Context, k Key, seen Seen, d Decision) error 
 	if err != nil {
 		return err
 	}
+	about := g.lastSeen(ctx, k, seen)
 	_, err = bounded(ctx, g.core, storeTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, inspector.Forget(ctx, k.storeKey(), seen)
 	})
 	if err == nil {
-		g.reportDecision(ctx, k, d, Event{Kind: EventForgotten, Attempt: seen.Attempt, Held: seen.State == StateHeld})
+		g.reportDecision(ctx, k, d, about)
 	}
 	return err
+}
+
+// lastSeen is what an EventForgotten tells of the record, which nobody can look up afterwards.
+// A record that is gone already, or that cannot be read, tells nothing.
+func (g *Guard) lastSeen(ctx context.Context, k Key, seen Seen) Event {
+	e := Event{Kind: EventForgotten, Attempt: seen.Attempt, Held: seen.State == StateHeld}
+	if _, rec, err := g.get(ctx, k); err == nil {
+		e.OperationID = g.set.intent(k, rec.Fingerprint).id()
+		e.Route, e.Age, e.Trace = rec.Label, rec.Age, lastNote(rec.Notes).trace
+	}
+	return e
 }

@@ -355,7 +355,7 @@ type Inspector interface {
 	// Resolve settles a held record. With a completion the record becomes completed, as
 	// by [Store.Complete]. Without one it becomes released and loses the steps that are
 	// undone, in one atomic step. Then anybody may claim it, including the owner that lost
-	// it. Repeating a successful call is success.
+	// it. Repeating a successful call is success, unless somebody has claimed the record since.
 	//
 	// Errors: [ErrNotFound]; [ErrCorrupt]; [ErrChanged] when the record is not held, or is
 	// not what was seen, or when a step that is undone is not there or has another value;

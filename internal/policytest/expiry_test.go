@@ -50,6 +50,24 @@ func TestAnswersSayForHowLongAKeyIsGood(t *testing.T) {
 	})
 }
 
+// A held key that is about to be free is told as one that is over: the client that counts from
+// when it has sent its request would send it too late.
+func TestLastSecondOfAKeyIsZero(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithExpiryHeader(idempotency.ExpiryHeader),
+			idempotency.WithRecovery(idempotency.Hold), idempotency.WithRetention(time.Hour)).Handler(fails))
+		s.Do(t, guardtest.Call{Key: "k"})
+		time.Sleep(time.Hour - time.Second)
+		require.Equal(t, time.Second, goodFor(t, s.Do(t, guardtest.Call{Key: "k"})))
+		time.Sleep(time.Nanosecond)
+		last := s.Do(t, guardtest.Call{Key: "k"})
+		guardtest.RequireProblem(t, last, http.StatusConflict, problem.OutcomeUnknown)
+		require.Zero(t, goodFor(t, last))
+	})
+}
+
 func TestExpiryOnEachTransport(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {

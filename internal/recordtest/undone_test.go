@@ -83,6 +83,24 @@ func TestRequestCanBeCorrected(t *testing.T) {
 	})
 }
 
+// In a rolling deployment, the process that has run the request says whether its key stays
+// bound, and every process follows.
+func TestRebindingIsSaidByTheRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := idempotency.NewMemoryStore()
+		h, opts := validating(idempotency.WithRecovery(idempotency.Rerun))
+		older := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, opts...).Handler(h))
+		newer := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, append(opts, idempotency.WithRebinding(true))...).Handler(h))
+		correct := func(key string, first, second *guardtest.Server) guardtest.Reply {
+			require.Equal(t, http.StatusUnprocessableEntity, first.Do(t, guardtest.Call{Key: key, Body: "empty"}).Status)
+			return second.Do(t, guardtest.Call{Key: key, Body: "100"})
+		}
+		require.Equal(t, http.StatusCreated, correct("a", newer, older).Status)
+		guardtest.RequireProblem(t, correct("b", older, newer), http.StatusConflict, problem.KeyReused)
+	})
+}
+
 // By default, the key stays with the request that was refused, until nothing is left of it.
 func TestRequestCannotBeCorrectedByDefault(t *testing.T) {
 	t.Parallel()
