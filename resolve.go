@@ -259,7 +259,7 @@ func (g *Guard) Forget(ctx context.Context, k Key, seen Seen, d Decision) error 
 func (g *Guard) lastSeen(ctx context.Context, k Key, seen Seen) Event {
 	e := Event{Kind: EventForgotten, Attempt: seen.Attempt, Held: seen.State == StateHeld}
 	if _, rec, err := g.get(ctx, k); err == nil {
-		e.OperationID = g.set.intent(k, rec.Fingerprint).id()
+		e.OperationID = g.set.operationID(k, rec.Fingerprint)
 		e.Route, e.Age, e.Trace = rec.Label, rec.Age, lastNote(rec.Notes).trace
 	}
 	return e
