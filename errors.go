@@ -106,3 +106,6 @@ var (
 // ErrNoInspector says that the guard's store is not an [Inspector]. [Guard.Lookup],
 // [Guard.Resolve] and [Guard.Forget] need one.
 var ErrNoInspector = errors.New("idempotency: the store cannot be inspected")
+
+// ErrNoLister says that a store is not a [Lister].
+var ErrNoLister = errors.New("idempotency: the store cannot be listed")

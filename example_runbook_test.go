@@ -12,14 +12,21 @@ import (
 
 // This file holds the functions that docs/runbook.md shows, and runs them.
 
-// printHeld prints what somebody has to resolve.
-func printHeld(ctx context.Context, store idempotency.Inspector) error {
-	return store.List(ctx, func(record string, r idempotency.Record) bool {
-		if r.State == idempotency.StateHeld {
-			fmt.Printf("%s attempt %d, held for %v\n", record, r.Attempt, r.Age.Round(time.Second))
+// printHeld prints what somebody has to resolve, oldest first.
+func printHeld(ctx context.Context, store idempotency.Lister) error {
+	q := idempotency.Query{Holding: true, States: []idempotency.State{idempotency.StateHeld}}
+	for {
+		page, err := store.List(ctx, q)
+		if err != nil {
+			return err
 		}
-		return true
-	})
+		for _, e := range page.Entries {
+			fmt.Printf("%s %s attempt %d, held for %v\n", e.Key, e.Record.Label, e.Record.Attempt, e.Record.Age.Round(time.Second))
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return nil
+		}
+	}
 }
 
 // settleHeld settles a held key by what the provider says of the charge. find asks it for the
@@ -56,7 +63,8 @@ var errNoCharge = errors.New("no charge with this key")
 // provider knows.
 func ExampleGuard_Resolve_runbook() {
 	store := idempotency.NewMemoryStore()
-	guard, err := idempotency.New(store, idempotency.SharedScope, idempotency.WithRecovery(idempotency.Hold))
+	guard, err := idempotency.New(store, idempotency.SharedScope,
+		idempotency.WithRoute("charges"), idempotency.WithRecovery(idempotency.Hold))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -80,7 +88,7 @@ func ExampleGuard_Resolve_runbook() {
 	send(h, "key-1", "{}")
 	// Output:
 	// 502
-	// UohFQjZneZ0qRYcG5Csuc6gRaHOSY12GfXi9OB-pudY attempt 1, held for 0s
+	// UohFQjZneZ0qRYcG5Csuc6gRaHOSY12GfXi9OB-pudY charges attempt 1, held for 0s
 	// <nil>
 	// <nil>
 	// 201 charge 1 (replayed)

@@ -51,8 +51,8 @@ import (
 // have passed it in, and must not modify a slice that the store hands out.
 //
 // Package storetest is this contract as tests. The optional interfaces [ContextStore],
-// [Watcher], [StepStore] and [Inspector] are further abilities, which a [Guard] finds by
-// type assertion. The stores of this package have all of them.
+// [Watcher], [StepStore], [Inspector] and [Lister] are further abilities, which a [Guard] finds
+// by type assertion. The stores of this package have all of them.
 type Store interface {
 	// Claim asks for the right to run. It is the atomic set-if-absent. One call tells
 	// everything: Record.Mine says whether the claim is the caller's, and the rest of
@@ -251,15 +251,16 @@ type Record struct {
 	Status int
 	Size   int64
 	// Answer is what Complete recorded. It is set only in StateCompleted. Claim may leave it
-	// out when the fingerprints differ. Of an [Inspector], only GetAnswer returns it.
+	// out when the fingerprints differ. Of an [Inspector], only GetAnswer returns it; a
+	// [Lister] does not.
 	Answer []byte
 	// Lapsed says that the claim was granted because the lease of its last owner had ended.
 	// It is set only if Mine is, also when the claim is repeated.
 	Lapsed bool
 	// Notes are those of the claims that were granted, one for each attempt, oldest first.
 	// There are at most 16: a store drops the oldest. They include the caller's own if Mine
-	// is set. An attempt whose claim had no note may be left out, and List may return only the
-	// last of them.
+	// is set. An attempt whose claim had no note may be left out, and a [Lister] may return only
+	// the last of them.
 	Notes [][]byte
 	// Label is that of the last claim that was granted. Claim may leave it out.
 	Label string
@@ -346,11 +347,6 @@ type Inspector interface {
 
 	// GetAnswer is Get with the answer.
 	GetAnswer(ctx context.Context, key string) (Record, error)
-
-	// List calls visit for the records of the store, in no order, until visit returns
-	// false. It may miss records that come or go meanwhile, or visit them twice. It leaves
-	// out Answer, may leave out Steps, and passes over records that cannot be read.
-	List(ctx context.Context, visit func(key string, r Record) bool) error
 
 	// Resolve settles a held record. With a completion the record becomes completed, as
 	// by [Store.Complete]. Without one it becomes released and loses the steps that are

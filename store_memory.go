@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"example.com/idempotency/internal/history"
 )
 
 const (
@@ -28,6 +30,10 @@ const (
 	// memoryStepOverhead is the cost of the first step of a record without its name and
 	// its value. Further steps cost less.
 	memoryStepOverhead = 96
+
+	// memoryHolding is the cost of a place in the index of held records and of claims that
+	// say Hold.
+	memoryHolding = 64
 
 	defaultMaxEntries = 1_000_000
 	defaultMaxBytes   = 1 << 30
@@ -52,8 +58,8 @@ const (
 // needed. The memory of their answers becomes free then. The rest of their memory is kept
 // for new records until a part of the store is empty.
 //
-// A MemoryStore is also a [ContextStore], a [Watcher], a [StepStore] and an [Inspector]. It
-// keeps answers and steps, and hands them out, without copying them.
+// A MemoryStore is also a [ContextStore], a [Watcher], a [StepStore], an [Inspector] and a
+// [Lister]. It keeps answers and steps, and hands them out, without copying them.
 type MemoryStore struct {
 	seed       maphash.Seed
 	start      time.Time
@@ -73,6 +79,7 @@ var (
 	_ Watcher      = (*MemoryStore)(nil)
 	_ StepStore    = (*MemoryStore)(nil)
 	_ Inspector    = (*MemoryStore)(nil)
+	_ Lister       = (*MemoryStore)(nil)
 )
 
 // A MemoryOption changes a limit of a [MemoryStore].
@@ -144,7 +151,7 @@ func (s *MemoryStore) Claim(ctx context.Context, key string, c Claim) (Record, e
 		r := s.find(sh, hash, key, now)
 		if r == nil {
 			tenant := s.tenantOf(c)
-			if !s.reserve(len(key)+noteRoom(c.Note), tenant) {
+			if !s.reserve(len(key)+claimRoom(c), tenant) {
 				sh.mu.Unlock()
 				if s.makeRoom() {
 					continue
@@ -159,12 +166,21 @@ func (s *MemoryStore) Claim(ctx context.Context, key string, c Claim) (Record, e
 			sh.mu.Unlock()
 			return out, nil
 		}
-		history := r.historySize()
+		before := r.claimSize()
 		out := r.claim(sh, c, now)
-		s.charge(r, r.historySize()-history)
+		s.charge(r, r.claimSize()-before)
 		sh.mu.Unlock()
 		return out, nil
 	}
+}
+
+// claimRoom returns how much room the first claim of a record takes, besides the key.
+func claimRoom(c Claim) int {
+	room := history.Room(c.Note)
+	if c.Hold {
+		room += memoryHolding
+	}
+	return room
 }
 
 // Renew implements [Store].
@@ -358,40 +374,6 @@ func (s *MemoryStore) Get(ctx context.Context, key string) (Record, error) {
 	out, err := s.GetAnswer(ctx, key)
 	out.Answer = nil
 	return out, err
-}
-
-// List implements [Inspector]. It locks a part of the store only to note which records the
-// part has, and it holds no lock while it calls visit.
-func (s *MemoryStore) List(ctx context.Context, visit func(key string, r Record) bool) error {
-	var noted []int32
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock()
-		noted = noted[:0]
-		for slot := range sh.queue.All() {
-			noted = append(noted, slot)
-		}
-		sh.mu.Unlock()
-		for _, slot := range noted {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			sh.mu.Lock()
-			now := s.now()
-			r := sh.records.inSlot(slot) // perhaps another record by now
-			if r == nil || r.expires <= now {
-				sh.mu.Unlock()
-				continue
-			}
-			key, out := r.key(), r.see(now)
-			sh.mu.Unlock()
-			out.Answer = nil
-			if !visit(key, out) {
-				return nil
-			}
-		}
-	}
-	return nil
 }
 
 // Resolve implements [Inspector].

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"example.com/idempotency/internal/expiry"
+	"example.com/idempotency/internal/history"
+	"example.com/idempotency/internal/oldest"
 	"example.com/idempotency/internal/watch"
 )
 
@@ -21,7 +23,8 @@ type memoryShard struct {
 	records  memoryTable
 	queue    expiry.Queue
 	watchers watch.Registry
-	_        [24]byte // fills the last cache line, so that shards do not share one
+	holding  *oldest.Index // nil until the first record enters it
+	_        [16]byte      // fills the last cache line, so that shards do not share one
 }
 
 // A memoryRecord is what the store keeps for one key. There may be millions of records, so
@@ -57,7 +60,7 @@ type memoryRecord struct {
 	status    uint16     // of the answer
 	tenant    uint16     // whose share of the room it takes
 	note      *[1][]byte // if there is one; see notes
-	label     memoryLabel
+	label     history.Label
 }
 
 // memoryFlags are what is true of a record.
@@ -68,6 +71,7 @@ const (
 	blank                            // nothing was done under it
 	unbound                          // released for a claim with any fingerprint
 	tookOver                         // claimed because another's lease had ended
+	indexed                          // in the index of held records and of claims that say Hold
 )
 
 func (r *memoryRecord) is(flag memoryFlags) bool { return r.flags&flag != 0 }
@@ -100,6 +104,9 @@ func (sh *memoryShard) insert(hash uint64, key string, c Claim, now int64) *memo
 }
 
 func (sh *memoryShard) remove(r *memoryRecord, hash uint64) {
+	if r.is(indexed) {
+		sh.holding.Leave(r.slot)
+	}
 	sh.queue.Remove(r.slot)
 	sh.records.remove(r, hash)
 	if sh.records.isSpacious() {
@@ -114,6 +121,25 @@ func (sh *memoryShard) touch(r *memoryRecord, state State, now int64, kept time.
 	r.flags &^= byLapse
 	r.expires = now + min(int64(kept), never-now)
 	sh.queue.Move(r.slot, r.expires)
+	sh.index(r, now)
+}
+
+// index keeps the index of held records, and of claims that say Hold, as the state of a record
+// says.
+func (sh *memoryShard) index(r *memoryRecord, now int64) {
+	holding := r.state == StateHeld || r.state == StateClaimed && r.hold
+	if holding == r.is(indexed) {
+		return
+	}
+	r.flags ^= indexed
+	if !holding {
+		sh.holding.Leave(r.slot)
+		return
+	}
+	if sh.holding == nil {
+		sh.holding = new(oldest.Index)
+	}
+	sh.holding.Enter(r.slot, now)
 }
 
 // claim gives the claim to the caller if the caller may have it, and returns the record.
@@ -136,8 +162,9 @@ func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 			r.expires = never
 			sh.queue.Move(r.slot, r.expires)
 		}
+		sh.index(r, now)
 		return r.see(now)
-	case lapsed, free:
+	case lapsed, free: // and not indexed
 		r.attempt++
 		r.fingerprint = c.Fingerprint
 		r.flags &= blank
@@ -236,6 +263,34 @@ func (r *memoryRecord) hasSteps(steps map[string][]byte) bool {
 	return true
 }
 
+// keepNote adds what the claim leaves to the history, when it is granted.
+func (r *memoryRecord) keepNote(c Claim) {
+	r.label = history.LabelOf(c.Label)
+	old := r.notes()
+	switch {
+	case len(c.Note) == 0:
+	case len(old) == 0:
+		r.note = history.One(c.Note)
+	default:
+		if r.rare == nil {
+			r.rare = new(memoryRare)
+		}
+		r.rare.notes, r.note = history.Append(old, c.Note), nil
+	}
+}
+
+// notes returns the notes of the runs, oldest first.
+func (r *memoryRecord) notes() [][]byte {
+	switch {
+	case r.rare != nil && r.rare.notes != nil:
+		return r.rare.notes
+	case r.note != nil:
+		return r.note[:]
+	default:
+		return nil
+	}
+}
+
 // step returns the step of that name, or nil.
 func (r *memoryRecord) step(name string) *memoryStep {
 	if r.rare == nil {
@@ -251,7 +306,7 @@ func (r *memoryRecord) step(name string) *memoryStep {
 
 // size returns how much of the store's limit of bytes the record takes.
 func (r *memoryRecord) size() int64 {
-	n := memoryOverhead + int(r.keyLen) + len(r.answer) + r.historySize()
+	n := memoryOverhead + int(r.keyLen) + len(r.answer) + r.claimSize()
 	if r.rare != nil {
 		n += len(r.rare.longKey)
 		for _, step := range r.rare.steps {
@@ -259,6 +314,17 @@ func (r *memoryRecord) size() int64 {
 		}
 	}
 	return int64(n)
+}
+
+// claimSize returns how much of that the claims of the record have brought.
+func (r *memoryRecord) claimSize() (n int) {
+	for _, note := range r.notes() {
+		n += history.Room(note)
+	}
+	if r.hold {
+		n += memoryHolding
+	}
+	return n
 }
 
 func (s memoryStep) size() int { return memoryStepOverhead + len(s.name) + len(s.value) }

@@ -68,6 +68,7 @@ var (
 	_ Watcher      = (*RedisStore)(nil)
 	_ StepStore    = (*RedisStore)(nil)
 	_ Inspector    = (*RedisStore)(nil)
+	_ Lister       = (*RedisStore)(nil)
 )
 
 // NewRedisStore returns a store that keeps its records with client. The caller configures

@@ -3,9 +3,10 @@ package idempotency
 // What operators do with the records of a RedisStore, and its Check of the servers.
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
@@ -59,63 +60,8 @@ func (s *RedisStore) fields(ctx context.Context, name string) (time.Duration, ma
 	return ttl.Val(), fields.Val(), nil
 }
 
-// List implements [Inspector]. It leaves out answers and steps. In a Cluster it lists one
-// master after another.
-func (s *RedisStore) List(ctx context.Context, visit func(key string, r Record) bool) error {
-	return s.scan(ctx, redisLiteral(s.prefix)+"*", func(name string, ttl time.Duration, header, note, label string) bool {
-		r, err := redisproto.ParseSummary(ttl, header, note, label)
-		return err != nil || visit(strings.TrimPrefix(name, s.prefix), redisRecord(r))
-	})
-}
-
-// redisLiteral quotes a string for use in a pattern.
-func redisLiteral(s string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
-}
-
-// scan visits the records of all masters until visit returns false. It reads a record with
-// two commands, and the record may change between them. In a survey that does not matter.
-func (s *RedisStore) scan(
-	ctx context.Context, pattern string, visit func(name string, ttl time.Duration, header, note, label string) bool,
-) error {
-	masters, err := s.masters(ctx)
-	if err != nil {
-		return s.failure(ctx, err)
-	}
-	for _, master := range masters {
-		for cursor := uint64(0); ; {
-			var names []string
-			if names, cursor, err = master.Scan(ctx, cursor, pattern, 500).Result(); err != nil {
-				return s.failure(ctx, err)
-			}
-			headers, ttls := make([]*redis.SliceCmd, len(names)), make([]*redis.DurationCmd, len(names))
-			pipe := s.client.Pipeline() // unlike the pipeline of a master, it follows a slot that is moving
-			for i, name := range names {
-				// Not HGET, for which a hash without a header is an error of the client library.
-				headers[i], ttls[i] = pipe.HMGet(ctx, name, redisproto.FieldHeader, redisproto.FieldNote, redisproto.FieldLabel), pipe.PTTL(ctx, name)
-			}
-			// A key that is not a hash fails only its own command.
-			if _, err := pipe.Exec(ctx); err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
-				return s.failure(ctx, err)
-			}
-			for i, name := range names {
-				var fields [3]string
-				for j, v := range headers[i].Val() {
-					fields[j], _ = v.(string)
-				}
-				if !visit(name, ttls[i].Val(), fields[0], fields[1], fields[2]) {
-					return nil
-				}
-			}
-			if cursor == 0 {
-				break
-			}
-		}
-	}
-	return nil
-}
-
-// masters returns the servers that records are on.
+// masters returns the servers that records are on, those of a Cluster in the order of their
+// addresses.
 func (s *RedisStore) masters(ctx context.Context) ([]redis.UniversalClient, error) {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
@@ -129,7 +75,16 @@ func (s *RedisStore) masters(ctx context.Context) ([]redis.UniversalClient, erro
 		masters = append(masters, master)
 		return nil
 	})
+	slices.SortFunc(masters, func(a, b redis.UniversalClient) int { return cmp.Compare(redisAddr(a), redisAddr(b)) })
 	return masters, err
+}
+
+// redisAddr returns the address of a master of a Cluster, or nothing for any other server.
+func redisAddr(master redis.UniversalClient) string {
+	if c, ok := master.(*redis.Client); ok {
+		return c.Options().Addr
+	}
+	return ""
 }
 
 // Resolve implements [Inspector].

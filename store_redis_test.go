@@ -232,16 +232,11 @@ func TestRedisList(t *testing.T) {
 		require.NoError(t, client.HSet(ctx, "a[b*]?:hash", "x", "y").Err())
 
 		got := make(map[string]idempotency.Fingerprint)
-		require.NoError(t, s.List(ctx, func(key string, r idempotency.Record) bool {
-			require.Equal(t, idempotency.StateClaimed, r.State)
-			got[key] = r.Fingerprint
-			return true
-		}))
+		for _, e := range guardtest.List(t, s, idempotency.Query{}) {
+			require.Equal(t, idempotency.StateClaimed, e.Record.State)
+			got[e.Key] = e.Record.Fingerprint
+		}
 		require.Equal(t, want, got)
-
-		seen := 0
-		require.NoError(t, s.List(ctx, func(string, idempotency.Record) bool { seen++; return seen < 7 }))
-		require.Equal(t, 7, seen)
 	})
 }
 
@@ -329,9 +324,9 @@ func TestRedisLapsedHoldIsHeld(t *testing.T) {
 		require.NoError(t, err)
 		mismatch, err := s.Claim(ctx, key, d)
 		require.NoError(t, err)
-		var listed idempotency.Record
-		require.NoError(t, s.List(ctx, func(_ string, r idempotency.Record) bool { listed = r; return true }))
-		for _, r := range []idempotency.Record{got, mismatch, listed} {
+		listed := guardtest.List(t, s, idempotency.Query{})
+		require.Len(t, listed, 1)
+		for _, r := range []idempotency.Record{got, mismatch, listed[0].Record} {
 			require.Equal(t, idempotency.StateHeld, r.State)
 			require.Zero(t, r.Lease)
 		}

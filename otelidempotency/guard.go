@@ -38,11 +38,11 @@ func ObserveGuard(g *idempotency.Guard, opts ...Option) (metric.Registration, er
 		w.ttls = append(w.ttls, ttl{p.TTL.Seconds(), w.made.of(labels{route: routeOf(p.Route)})})
 	}
 	if c.store != nil {
-		inspector, ok := c.store.(idempotency.Inspector)
+		lister, ok := c.store.(idempotency.Lister)
 		if !ok {
-			return nil, fmt.Errorf("otelidempotency: WithStore: %w", idempotency.ErrNoInspector)
+			return nil, fmt.Errorf("otelidempotency: WithStore: %w", idempotency.ErrNoLister)
 		}
-		w.census = &census{store: inspector}
+		w.census = &census{store: lister}
 	}
 	return meter.RegisterCallback(w.observe, w.all()...)
 }
@@ -50,7 +50,7 @@ func ObserveGuard(g *idempotency.Guard, opts ...Option) (metric.Registration, er
 // WithStore makes [ObserveGuard] report how many records of each state are in the store, and how
 // long it is until the first held record is deleted unresolved. All processes that share a
 // store report the same: take the maximum, not the sum. The store must be an
-// idempotency.Inspector.
+// idempotency.Lister.
 //
 // The records are counted once a minute at most. A store with more records than can be visited
 // within five seconds is not counted, and the error handler of OpenTelemetry is told so.

@@ -73,11 +73,9 @@ func TestGaugesOfAStore(t *testing.T) {
 // endless is a store with more records than can be visited.
 type endless struct{ *idempotency.MemoryStore }
 
-func (endless) List(ctx context.Context, visit func(string, idempotency.Record) bool) error {
-	for visit("", idempotency.Record{State: idempotency.StateHeld}) {
-		time.Sleep(time.Millisecond)
-	}
-	return nil
+func (endless) List(context.Context, idempotency.Query) (idempotency.Page, error) {
+	time.Sleep(time.Millisecond)
+	return idempotency.Page{Entries: make([]idempotency.Entry, 1), Next: "1"}, nil
 }
 
 // A count that is not complete would say that nothing is held.
@@ -115,5 +113,5 @@ func TestObserveGuardSaysWhatItCannot(t *testing.T) {
 	require.Error(t, err)
 	b := newBench(t, idempotency.NewMemoryStore())
 	_, err = otelidempotency.ObserveGuard(b.guard, otelidempotency.WithStore(deaf{idempotency.NewMemoryStore()}))
-	require.ErrorIs(t, err, idempotency.ErrNoInspector)
+	require.ErrorIs(t, err, idempotency.ErrNoLister)
 }

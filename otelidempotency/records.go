@@ -19,11 +19,13 @@ const (
 	// countTimeout bounds the time for it. A store with more records than can be visited in
 	// this time has no count.
 	countTimeout = 5 * time.Second
+	// countPage is how many records the store reads at once.
+	countPage = 1000
 )
 
 // A census counts the records of a store.
 type census struct {
-	store idempotency.Inspector
+	store idempotency.Lister
 
 	mu   sync.Mutex
 	at   time.Time
@@ -61,17 +63,21 @@ func (c *census) count(ctx context.Context) (count, error) {
 	for s := idempotency.StateClaimed; s <= idempotency.StateHeld; s++ {
 		found.states[s.String()] = 0
 	}
-	err := c.store.List(ctx, func(_ string, r idempotency.Record) bool {
-		found.add(r)
-		return ctx.Err() == nil
-	})
-	if err == nil {
-		err = ctx.Err()
+	for q := (idempotency.Query{Limit: countPage}); ; {
+		page, err := c.store.List(ctx, q)
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return count{}, fmt.Errorf("otelidempotency: counting the records of the store: %w", err)
+		}
+		for _, e := range page.Entries {
+			found.add(e.Record)
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return found, nil
+		}
 	}
-	if err != nil {
-		return count{}, fmt.Errorf("otelidempotency: counting the records of the store: %w", err)
-	}
-	return found, nil
 }
 
 func (c *count) add(r idempotency.Record) {

@@ -8,8 +8,8 @@ import (
 	"example.com/idempotency"
 )
 
-// What an operator sees of a record, and of many. The cases of what an operator does are in
-// cases_inspector.go.
+// What an operator sees of a record. The cases of what an operator does are in
+// cases_inspector.go, and those of many records in cases_list.go.
 
 func lookupCases() []testCase {
 	return []testCase{
@@ -22,8 +22,6 @@ func lookupCases() []testCase {
 		{"Get/tells status and size of an answer by hand", getResolved},
 		{"GetAnswer/returns the answer", getAnswer},
 		{"GetAnswer/of an absent record", getAnswerAbsent},
-		{"List/visits every record", listAll},
-		{"List/stops when told", listStops},
 	}
 }
 
@@ -117,59 +115,6 @@ func getSteps(e *env) {
 	e.ok("SaveStep", e.save(alice, "mail", "sent"))
 	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
 	e.steps(e.get(), "charge", "ch_1", "mail", "sent")
-}
-
-// Nobody resolves a record that no operator can see.
-func listAll(e *env) {
-	i := e.inspector()
-	const n, answer = 100, "answer"
-	want := make(map[string]idempotency.State)
-	for k := range n {
-		name := fmt.Sprint("key ", k)
-		key, owner := keyOf(name), ownerOf(name)
-		e.mine(e.claim(key, owner), 1)
-		switch k % 4 {
-		case 0:
-			want[key] = idempotency.StateClaimed
-		case 1:
-			want[key] = idempotency.StateReleased
-			e.ok("Release", e.store.Release(e.ctx, key, owner, idempotency.Release{}))
-		case 2:
-			want[key] = idempotency.StateHeld
-			e.ok("Hold", e.store.Hold(e.ctx, key, owner))
-		case 3:
-			want[key] = idempotency.StateCompleted
-			e.ok("Complete", e.store.Complete(e.ctx, key, owner, completion(answer)))
-		}
-	}
-	e.ok("List", i.List(e.ctx, func(key string, r idempotency.Record) bool {
-		if r.State != want[key] || r.Attempt != 1 || r.Fingerprint != payload {
-			e.t.Errorf("List: got %s, want %v", show(r), want[key])
-		}
-		if r.State == idempotency.StateCompleted {
-			e.about(r, len(answer))
-		}
-		delete(want, key)
-		return true
-	}))
-	if len(want) != 0 {
-		e.t.Errorf("List missed %d of %d records", len(want), n)
-	}
-}
-
-func listStops(e *env) {
-	i := e.inspector()
-	for k := range 20 {
-		e.mine(e.claim(keyOf(fmt.Sprint(k)), alice), 1)
-	}
-	visits := 0
-	e.ok("List", i.List(e.ctx, func(string, idempotency.Record) bool {
-		visits++
-		return visits < 3
-	}))
-	if visits != 3 {
-		e.t.Errorf("List: %d visits, want 3", visits)
-	}
 }
 
 // A dashboard that looks at many records must not move all their answers.

@@ -19,7 +19,7 @@
 //
 // Each behaviour is a subtest with its name. The kit tests the optional interfaces
 // ([idempotency.ContextStore], [idempotency.Watcher], [idempotency.StepStore],
-// [idempotency.Inspector]) that the store has, and reports the cases of the others as
+// [idempotency.Inspector], [idempotency.Lister]) that the store has, and reports the cases of the others as
 // skipped.
 //
 // The cases tell moments apart by two seconds or more. The time that passes on a real

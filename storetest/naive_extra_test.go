@@ -120,28 +120,6 @@ func (s *naiveStore) look(key string) (idempotency.Record, error) {
 	return out, nil
 }
 
-func (s *naiveStore) List(ctx context.Context, visit func(string, idempotency.Record) bool) error {
-	s.hang(ctx, "List")
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key, r := range s.records {
-		if s.is("List leaves out held records") && r.State == idempotency.StateHeld {
-			continue
-		}
-		if r.expired(s) {
-			continue
-		}
-		seen := s.see(r)
-		if !s.is("List carries the answers") {
-			seen.Answer = nil
-		}
-		if !visit(key, seen) && !s.is("List does not stop") {
-			break
-		}
-	}
-	return nil
-}
-
 func (s *naiveStore) Resolve(ctx context.Context, key string, seen idempotency.Seen, settled idempotency.Settlement) error {
 	s.hang(ctx, "Resolve")
 	s.mu.Lock()

@@ -18,6 +18,7 @@ type naiveStore struct {
 	mu       sync.Mutex
 	records  map[string]*naiveRecord
 	watchers map[string][]chan struct{}
+	last     int    // place in the index
 	reused   []byte // the memory of an answer, which one bug uses again
 }
 
@@ -37,6 +38,8 @@ type naiveRecord struct {
 	touched   time.Time
 	leaseEnd  time.Time
 	expires   time.Time
+	entered   int  // its place in the index, if it is there
+	twice     bool // it is there twice
 }
 
 // naive returns a harness of naive stores that have the bug. They live in a bubble.
@@ -131,6 +134,7 @@ func (s *naiveStore) grant(r *naiveRecord, c idempotency.Claim) idempotency.Reco
 	if s.is("the lease is the retention") {
 		r.leaseEnd = r.expires
 	}
+	s.enter(r)
 	return s.mine(r)
 }
 
@@ -200,6 +204,7 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 	if r.lapsed() && s.holds(r, c) {
 		r.blank = r.blank && !s.is("what lapsed is not blank")
 		r.State, r.owner, r.byLapse = idempotency.StateHeld, s.keepOwner(r.owner), true
+		s.enter(r)
 	}
 	if s.is("held lapses") && r.State == idempotency.StateHeld && time.Since(r.touched) > r.lease {
 		r.State = idempotency.StateReleased
@@ -466,6 +471,7 @@ func (s *naiveStore) Hold(ctx context.Context, key string, o idempotency.Owner) 
 func (s *naiveStore) settle(key string, r *naiveRecord, state idempotency.State, kept time.Duration) {
 	r.State, r.touched, r.expires = state, time.Now(), time.Now().Add(kept)
 	r.byLapse = r.byLapse && s.is("a lapsed hold stays one of nobody") && state == idempotency.StateHeld
+	s.enter(r)
 	if s.is(state.String() + " wakes nobody") {
 		return
 	}

@@ -64,5 +64,6 @@ func allCases() []testCase {
 		stepCases(),
 		watcherCases(),
 		inspectorCases(),
+		listCases(),
 	)
 }

@@ -49,6 +49,19 @@ var SharedStores = map[string]func(testing.TB) idempotency.Store{
 	},
 }
 
+// List returns all records of the store that the query asks for, page by page.
+func List(t testing.TB, store idempotency.Lister, q idempotency.Query) (entries []idempotency.Entry) {
+	t.Helper()
+	for {
+		page, err := store.List(t.Context(), q)
+		require.NoError(t, err)
+		entries = append(entries, page.Entries...)
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return entries
+		}
+	}
+}
+
 // A PlainStore has none of the optional abilities.
 type PlainStore struct{ idempotency.Store }
 

@@ -152,10 +152,6 @@ func (s *faultInspector) GetAnswer(ctx context.Context, key string) (rec idempot
 	return rec, err
 }
 
-func (s *faultInspector) List(ctx context.Context, visit func(string, idempotency.Record) bool) error {
-	return s.inspected.List(ctx, visit)
-}
-
 func (s *faultInspector) Resolve(ctx context.Context, key string, seen idempotency.Seen, settled idempotency.Settlement) error {
 	return s.Call(ctx, "resolve", func(idempotency.Store) error {
 		return s.inspected.Resolve(ctx, key, seen, settled)

@@ -211,10 +211,7 @@ func TestWaiterLeavesTheKeyOfARedirectFree(t *testing.T) {
 func TestNothingIsLeftOfWhatWasTurnedAway(t *testing.T) {
 	guardtest.OnEachRedis(t, func(t *testing.T, store *idempotency.RedisStore, b guardtest.RedisBackend) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(http.StatusTooManyRequests) }}
-		records := func() (n int) {
-			require.NoError(t, store.List(t.Context(), func(string, idempotency.Record) bool { n++; return true }))
-			return n
-		}
+		records := func() int { return len(guardtest.List(t, store, idempotency.Query{})) }
 		for recovery, after := range map[idempotency.Recovery]time.Duration{idempotency.Rerun: time.Minute, idempotency.Hold: 15 * time.Minute} {
 			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithRecovery(recovery)).Handler(h))
 			for i := range 200 {
@@ -385,10 +382,7 @@ func TestNothingIsLeftOfAGhost(t *testing.T) {
 		shared := idempotency.NewMemoryStore()
 		h, _ := validating(nil)
 		p := guardtest.NewProcess(t, shared, h)
-		records := func() (n int) {
-			require.NoError(t, shared.List(t.Context(), func(string, idempotency.Record) bool { n++; return true }))
-			return n
-		}
+		records := func() int { return len(guardtest.List(t, shared, idempotency.Query{})) }
 		ghost := func(body string) {
 			p.Store.On("claim", guardtest.Always(guardtest.LoseReply))
 			guardtest.RequireProblem(t, post(t, p.Server, body), http.StatusServiceUnavailable, problem.StoreUnavailable)

@@ -229,10 +229,9 @@ func TestRedisListWhileASlotMoves(t *testing.T) {
 	requireListed := func(when string) {
 		t.Helper()
 		var got []string
-		require.NoError(t, s.List(t.Context(), func(key string, _ idempotency.Record) bool {
-			got = append(got, key)
-			return true
-		}), when)
+		for _, e := range guardtest.List(t, s, idempotency.Query{}) {
+			got = append(got, e.Key)
+		}
 		require.ElementsMatch(t, want, got, when)
 	}
 	requireListed("before")

@@ -157,12 +157,9 @@ func TestRedisFlushedWithoutReplicas(t *testing.T) {
 	h.goOn()
 	require.Equal(t, "first", (<-done).Body)
 	onMaster := guardtest.RedisAt(t, master)
-	require.Eventually(t, func() (completed bool) {
-		err := onMaster.List(t.Context(), func(_ string, r idempotency.Record) bool {
-			completed = r.State == idempotency.StateCompleted
-			return true
-		})
-		return err == nil && completed
+	require.Eventually(t, func() bool {
+		page, err := onMaster.List(t.Context(), idempotency.Query{States: []idempotency.State{idempotency.StateCompleted}})
+		return err == nil && len(page.Entries) == 1
 	}, guardtest.RedisPatience, 20*time.Millisecond, "the master has the answer, whoever else has not")
 	replica.Resume(t)
 	p.requireReplay(t, guardtest.Call{Key: "k"}, "first")

@@ -69,11 +69,10 @@ func TestLookupMovesNoAnswers(t *testing.T) {
 			require.Greater(t, info.Size, int64(len(body)))
 
 			read.Store(0)
-			require.NoError(t, store.List(t.Context(), func(_ string, r idempotency.Record) bool {
-				require.Equal(t, http.StatusCreated, r.Status)
-				require.Equal(t, info.Size, r.Size)
-				return true
-			}))
+			for _, e := range guardtest.List(t, store, idempotency.Query{}) {
+				require.Equal(t, http.StatusCreated, e.Record.Status)
+				require.Equal(t, info.Size, e.Record.Size)
+			}
 			require.Less(t, read.Load(), int64(most))
 
 			read.Store(0)

@@ -422,7 +422,8 @@ func TestRedisHookThatRefuses(t *testing.T) {
 	require.ErrorIs(t, plain.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}), guardtest.ErrDown)
 	_, err = plain.GetAnswer(ctx, key)
 	require.ErrorIs(t, err, guardtest.ErrDown)
-	require.ErrorIs(t, plain.List(ctx, func(string, idempotency.Record) bool { return true }), guardtest.ErrDown)
+	_, err = plain.List(ctx, idempotency.Query{})
+	require.ErrorIs(t, err, guardtest.ErrDown)
 
 	hook.pipelines.Store(false)
 	hook.commands.Store(true)

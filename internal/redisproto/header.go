@@ -208,7 +208,8 @@ func (h *Header) record(ttl time.Duration) Record {
 		About:       h.About,
 		TTL:         ttl,
 		// If the server's clock was set back, ttl is above the lifetime.
-		Age: max(h.expiry()-ttl, 0),
+		Age:     max(h.expiry()-ttl, 0),
+		Holding: h.State == Held || h.State == Claimed && h.Hold,
 	}
 	if h.endless() {
 		r.TTL = Forever

@@ -25,6 +25,10 @@ type Record struct {
 	Lapsed      bool
 	Notes       [][]byte
 	Label       string
+
+	// Holding says that the record is held, or claimed by a claim that says hold. The fields
+	// of idempotency.Record do not tell that.
+	Holding bool
 }
 
 // ParseClaim reads the reply of the script that claims. h is the header of the claim. If

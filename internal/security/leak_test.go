@@ -178,17 +178,15 @@ func mustRequest(path string) *http.Request {
 }
 
 // nameOfTheRecord returns the key that a store gets for the key of the client.
-func nameOfTheRecord(t *testing.T) (name string) {
+func nameOfTheRecord(t *testing.T) string {
 	t.Helper()
 	store := idempotency.NewMemoryStore()
 	guard := guardtest.NewGuard(t, store)
 	_, _, err := idempotency.Do(t.Context(), guard, idempotency.Key{Scope: secretScope, Value: secretKey},
 		func(context.Context) (int, error) { return 0, nil })
 	require.NoError(t, err)
-	require.NoError(t, store.List(t.Context(), func(key string, _ idempotency.Record) bool {
-		name = key
-		return true
-	}))
-	require.Len(t, name, 43)
-	return name
+	entries := guardtest.List(t, store, idempotency.Query{})
+	require.Len(t, entries, 1)
+	require.Len(t, entries[0].Key, 43)
+	return entries[0].Key
 }

@@ -78,13 +78,8 @@ func TestRoomThatIsGivenBackIsInNoShare(t *testing.T) {
 	store := idempotency.NewMemoryStore(idempotency.WithMaxEntries(100))
 	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store).Handler(answering(10)))
 	require.Equal(t, 60, newcomers(t, s, "former", 15))
-	var held []func() error
-	require.NoError(t, store.List(t.Context(), func(key string, r idempotency.Record) bool {
-		held = append(held, func() error { return store.Forget(t.Context(), key, r.Seen()) })
-		return true
-	}))
-	for _, forget := range held {
-		require.NoError(t, forget())
+	for _, e := range guardtest.List(t, store, idempotency.Query{}) {
+		require.NoError(t, store.Forget(t.Context(), e.Key, e.Record.Seen()))
 	}
 	require.Len(t, flood(t, s, "greedy", 400), 75)
 	require.GreaterOrEqual(t, newcomers(t, s, "former", 1), 3)

@@ -49,10 +49,9 @@ func TestForgetOfWhatCannotBeRead(t *testing.T) {
 		s.Do(t, guardtest.Call{Key: "k"})
 		before := guardtest.Seen(t, guard)
 		client := guardtest.RedisClient(t, b.Addrs...)
-		require.NoError(t, store.List(t.Context(), func(key string, _ idempotency.Record) bool {
-			require.NoError(t, client.HSet(t.Context(), "idem:"+key, "m", "\x01 damaged").Err())
-			return true
-		}))
+		for _, e := range guardtest.List(t, store, idempotency.Query{}) {
+			require.NoError(t, client.HSet(t.Context(), "idem:"+e.Key, "m", "\x01 damaged").Err())
+		}
 
 		info, err := guard.Lookup(t.Context(), guardtest.HeldKey)
 		require.ErrorIs(t, err, idempotency.ErrCorrupt)

@@ -1,0 +1,171 @@
+package idempotency
+
+// How a Redis store lists its records: by SCAN, one master after another.
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/idempotency/internal/redisproto"
+)
+
+const (
+	// redisListRounds is how many rounds of reading a call makes.
+	redisListRounds = 4
+	// redisListSparse is how many names one SCAN looks at where records are rare.
+	redisListSparse = 1000
+)
+
+// A redisCursor is a place between two records.
+type redisCursor struct {
+	mark   string // of the servers and the query
+	master int    // where to scan next, by address
+	scan   uint64
+	left   []string // keys of the last scan that did not fit into the page
+}
+
+// text returns the cursor as text. No key has a space.
+func (c redisCursor) text() string {
+	return strings.Join(append([]string{fmt.Sprintf("%s.%d.%d", c.mark, c.master, c.scan)}, c.left...), " ")
+}
+
+// parseRedisCursor reads the cursor of a query, which must have the mark.
+func parseRedisCursor(cursor, mark string) (c redisCursor, err error) {
+	c.mark = mark
+	if cursor == "" {
+		return c, nil
+	}
+	place, left, some := strings.Cut(cursor, " ")
+	if some {
+		c.left = strings.Split(left, " ")
+	}
+	if numbers := strings.Split(place, "."); len(numbers) == 3 {
+		var errScan error
+		c.master, err = strconv.Atoi(numbers[1])
+		c.scan, errScan = strconv.ParseUint(numbers[2], 10, 64)
+		known := err == nil && errScan == nil && c.master >= 0 && c.text() == cursor
+		if known && !slices.ContainsFunc(c.left, notKey) {
+			return c, nil
+		}
+	}
+	return c, ErrBadCursor
+}
+
+// cursorMark returns a word that is another one if the query or the masters are other ones.
+func (s *RedisStore) cursorMark(holding bool, masters []redis.UniversalClient) string {
+	h := fnv.New32a()
+	_, _ = fmt.Fprint(h, holding, " ", s.prefix)
+	if _, ok := s.client.(*redis.ClusterClient); ok {
+		for _, m := range masters {
+			_, _ = fmt.Fprint(h, " ", redisAddr(m))
+		}
+	}
+	return strconv.FormatUint(uint64(h.Sum32()), 36)
+}
+
+// List implements [Lister]. It leaves out answers and steps.
+//
+// A call makes a few round trips, and a cursor is good for as long as the masters of a Cluster
+// stay the same. A walk during which the only server was restarted or replaced, or slots of a
+// Cluster have moved, may miss records.
+func (s *RedisStore) List(ctx context.Context, q Query) (Page, error) {
+	masters, err := s.masters(ctx)
+	if err != nil {
+		return Page{}, s.failure(ctx, err)
+	}
+	c, err := parseRedisCursor(q.Cursor, s.cursorMark(q.Holding, masters))
+	if err != nil || c.master > len(masters) {
+		return Page{}, ErrBadCursor
+	}
+	var p Page
+	limit := q.limit()
+	count := limit
+	for range redisListRounds {
+		if len(p.Entries) == limit {
+			break
+		}
+		if len(c.left) == 0 {
+			if c.master == len(masters) {
+				break
+			}
+			names, next, err := masters[c.master].Scan(ctx, c.scan, redisLiteral(s.prefix)+"*", int64(count)).Result()
+			switch room := limit - len(p.Entries); {
+			case err != nil:
+				return Page{}, s.failure(ctx, err)
+			case len(names) > 2*room && count > room:
+				count = room // again: what does not fit into the page makes a long cursor
+				continue
+			case len(names) == 0:
+				count = redisListSparse
+			}
+			if c.scan = next; next == 0 {
+				c.master++
+			}
+			c.left = s.keys(names)
+		}
+		if err := s.addRecords(ctx, &q, &p, &c.left); err != nil {
+			return Page{}, err
+		}
+	}
+	if c.master < len(masters) || len(c.left) > 0 {
+		p.Next = c.text()
+	}
+	return p, nil
+}
+
+// redisLiteral quotes a string for use in a pattern.
+func redisLiteral(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
+}
+
+// keys returns the keys of the names that records may have.
+func (s *RedisStore) keys(names []string) []string {
+	keys := names[:0]
+	for _, name := range names {
+		key := strings.TrimPrefix(name, s.prefix)
+		if !notKey(key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// notKey reports whether no record has that key.
+func notKey(key string) bool {
+	return key == "" || strings.ContainsFunc(key, func(c rune) bool { return c <= ' ' || c > '~' })
+}
+
+// addRecords adds the records of the keys to the page, as far as the query asks for them. It takes
+// the keys away that it has looked at, which is all unless the page is full. It reads a record with
+// two commands, and the record may change between them. In a survey that does not matter.
+func (s *RedisStore) addRecords(ctx context.Context, q *Query, p *Page, keys *[]string) error {
+	headers, ttls := make([]*redis.SliceCmd, len(*keys)), make([]*redis.DurationCmd, len(*keys))
+	pipe := s.client.Pipeline() // unlike the pipeline of a master, it follows a slot that is moving
+	for i, key := range *keys {
+		// Not HGET, for which a hash without a header is an error of the client library.
+		headers[i] = pipe.HMGet(ctx, s.prefix+key, redisproto.FieldHeader, redisproto.FieldNote, redisproto.FieldLabel)
+		ttls[i] = pipe.PTTL(ctx, s.prefix+key)
+	}
+	// A key that is not a hash fails only its own command.
+	if _, err := pipe.Exec(ctx); err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return s.failure(ctx, err)
+	}
+	for i, limit := 0, q.limit(); len(*keys) > 0 && len(p.Entries) < limit; i++ {
+		var fields [3]string
+		for j, v := range headers[i].Val() {
+			fields[j], _ = v.(string)
+		}
+		r, err := redisproto.ParseSummary(ttls[i].Val(), fields[0], fields[1], fields[2])
+		if found := redisRecord(r); err == nil && q.wants(found) && (r.Holding || !q.Holding) {
+			p.Entries = append(p.Entries, Entry{(*keys)[0], found})
+		}
+		*keys = (*keys)[1:]
+	}
+	return nil
+}

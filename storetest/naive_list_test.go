@@ -1,0 +1,123 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"example.com/idempotency"
+)
+
+// The listing of a naiveStore. A cursor is the last key, or the last place in the index.
+
+// enter keeps the index of held records, and of claims that say Hold, as the state of the record
+// says.
+func (s *naiveStore) enter(r *naiveRecord) {
+	holding := r.State == idempotency.StateHeld && !s.is("only claims that say Hold are entered") ||
+		r.State == idempotency.StateClaimed && (r.hold && !s.is("a claim is entered when it is held") || s.is("all claims are entered"))
+	switch {
+	case r.byLapse && !r.hold && s.is("what lapses is not entered"), r.Attempt > 1 && s.is("only the first claim is entered"):
+		r.entered = 0
+	case !holding:
+		if !s.is("what is settled stays in the index") {
+			r.entered = 0
+		}
+	case r.entered == 0, r.State == idempotency.StateHeld && s.is("what is held is entered again"):
+		s.last++
+		r.entered = s.last
+	case s.is("a repeated claim is listed twice"):
+		r.twice = true
+	}
+}
+
+func (s *naiveStore) List(ctx context.Context, q idempotency.Query) (p idempotency.Page, err error) {
+	s.hang(ctx, "List")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	after, err := s.cursor(q)
+	if err != nil {
+		return p, err
+	}
+	keys := slices.Sorted(maps.Keys(s.records))
+	place := func(key string) string { return key }
+	if q.Holding {
+		place = func(key string) string { return fmt.Sprintf("%043d", s.records[key].entered) }
+		keys = slices.DeleteFunc(keys, func(key string) bool { return s.records[key].entered == 0 })
+		if !s.is("the index is in no order") {
+			slices.SortFunc(keys, func(a, b string) int { return cmp.Compare(place(a), place(b)) })
+		}
+	}
+	skip := 0
+	if s.is("a cursor is a number of records") {
+		skip, _ = strconv.Atoi(after)
+		after = ""
+	}
+	for i, key := range keys {
+		switch r := s.records[key]; {
+		case i < skip, place(key) <= after && !s.is("the index is in no order"):
+			continue
+		case r.expired(s) && !s.is("List shows what has expired"):
+			continue
+		case !s.asksFor(q, s.see(r)):
+			continue
+		case r.twice:
+			p.Entries = append(p.Entries, s.entry(key))
+		}
+		p.Entries = append(p.Entries, s.entry(key))
+		if len(p.Entries) == cmp.Or(max(q.Limit, 0), 100) && !s.is("a page ignores its limit") {
+			if p.Next = kindOf(q) + place(key); s.is("a cursor is a number of records") {
+				p.Next = fmt.Sprintf("%s%043d", kindOf(q), i+1)
+			}
+			break
+		}
+	}
+	return p, nil
+}
+
+// kindOf returns how the cursors of a query begin.
+func kindOf(q idempotency.Query) string {
+	if q.Holding {
+		return "holding:"
+	}
+	return "all:"
+}
+
+// cursor returns the place after which the page begins.
+func (s *naiveStore) cursor(q idempotency.Query) (after string, err error) {
+	after, ok := strings.CutPrefix(q.Cursor, kindOf(q))
+	switch {
+	case q.Cursor == "", len(after) == 43 && ok:
+		return after, nil
+	case s.is("a bad cursor is no cursor"):
+		return "", nil
+	case s.is("a cursor does not tell its query") && strings.Contains(q.Cursor, ":"):
+		return q.Cursor[strings.Index(q.Cursor, ":")+1:], nil
+	}
+	return "", idempotency.ErrBadCursor
+}
+
+// asksFor reports whether the query asks for the record.
+func (s *naiveStore) asksFor(q idempotency.Query, r idempotency.Record) bool {
+	switch {
+	case q.Holding && s.is("the index has no filters"):
+		return true
+	case s.is("List leaves out held records") && r.State == idempotency.StateHeld,
+		len(q.States) > 0 && !slices.Contains(q.States, r.State) && !s.is("List ignores the states"),
+		q.Label != "" && q.Label != r.Label && !s.is("List ignores the label"),
+		r.Age < q.OlderThan && !s.is("List ignores the age"):
+		return false
+	}
+	return true
+}
+
+func (s *naiveStore) entry(key string) idempotency.Entry {
+	r := s.see(s.records[key])
+	if !s.is("List carries the answers") {
+		r.Answer = nil
+	}
+	return idempotency.Entry{Key: key, Record: r}
+}
