@@ -79,12 +79,18 @@ func (s *FaultStore) Call(ctx context.Context, op string, proceed func(idempoten
 	if f := s.faults[op]; f != nil {
 		hit = f(s.counts[op])
 	}
-	behind := s.Behind
 	s.mu.Unlock()
 	if hit == nil {
-		return proceed(behind)
+		return proceed(s.behind())
 	}
-	return hit(ctx, func() error { return proceed(behind) })
+	return hit(ctx, func() error { return proceed(s.behind()) })
+}
+
+// behind is the store that executes a call which arrives now.
+func (s *FaultStore) behind() idempotency.Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Behind
 }
 
 // Claim is the call "claim".

@@ -1,12 +1,14 @@
 package simulation
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -23,28 +25,40 @@ import (
 // never without a claim it was told of, each time with a higher attempt; all clients that
 // retry come to an end before a lease is over and are told the same, which is recorded
 // before it is shown; and no goroutine and no timer is left.
+//
+// The same worlds are tried in company: an operator decides, or the record is lost, before each
+// of those calls and with each fault; and with each fault there is another version of the service,
+// or a guard in front of the guard. See [company].
 func TestFaultMatrix(t *testing.T) {
 	t.Parallel()
-	var worlds atomic.Int64
+	worlds := make([]atomic.Int64, len(companies))
 	t.Run("worlds", func(t *testing.T) {
-		for _, c := range conducts {
-			for _, recovery := range []idempotency.Recovery{idempotency.Rerun, idempotency.Hold} {
-				t.Run(fmt.Sprintf("%s under %s", c.name, recovery), func(t *testing.T) {
-					t.Parallel()
-					m := matrix{c, recovery, &worlds}
-					m.explore(t)
-				})
+		for i, company := range companies {
+			for _, c := range conducts {
+				for _, recovery := range []idempotency.Recovery{idempotency.Rerun, idempotency.Hold} {
+					if !company.has(c) {
+						continue
+					}
+					t.Run(fmt.Sprintf("%s %s under %s", c.name, company.name, recovery), func(t *testing.T) {
+						t.Parallel()
+						m := matrix{company, c, recovery, &worlds[i]}
+						m.explore(t)
+					})
+				}
 			}
 		}
 	})
 	if !t.Failed() {
-		t.Logf("%d worlds", worlds.Load())
-		require.Greater(t, worlds.Load(), int64(2000))
+		for i, company := range companies {
+			t.Logf("%d worlds %s", worlds[i].Load(), company.name)
+			require.Greater(t, worlds[i].Load(), company.least)
+		}
 	}
 }
 
-// A matrix is the worlds of one conduct and one policy.
+// A matrix is the worlds of one conduct and one policy, in one company.
 type matrix struct {
+	company  *company
 	conduct  conduct
 	recovery idempotency.Recovery
 	worlds   *atomic.Int64 // in which all mishaps were suffered
@@ -53,9 +67,10 @@ type matrix struct {
 func (m *matrix) explore(t *testing.T) {
 	t.Helper()
 	done := map[[2]mishap]bool{}
-	for _, first := range reachable(m.try(t)) {
-		for _, second := range reachable(m.try(t, first)) {
-			if done[[2]mishap{second, first}] || first.op == second.op && first.n == second.n {
+	for _, first := range m.reachable(m.company.first, m.try(t)) {
+		for _, second := range m.reachable(m.company.second, m.try(t, first)) {
+			sameFault := isFault(first) && isFault(second) && first.op == second.op && first.n == second.n
+			if done[[2]mishap{second, first}] || sameFault {
 				continue
 			}
 			done[[2]mishap{first, second}] = true
@@ -74,7 +89,7 @@ func (m *matrix) try(t *testing.T, mishaps ...mishap) (calls map[string]int) {
 				t.Logf("%+v", mishaps)
 			}
 		}()
-		w := newFaultWorld(t, m.conduct, m.recovery, mishaps)
+		w := newFaultWorld(t, m, mishaps)
 		calls = w.run()
 		if w.suffered == len(mishaps) {
 			m.worlds.Add(1)
@@ -86,15 +101,45 @@ func (m *matrix) try(t *testing.T, mishaps ...mishap) (calls map[string]int) {
 	return calls
 }
 
-// reachable are the mishaps that a world with these calls can suffer: the first or the
-// second call of each kind fails.
-func reachable(calls map[string]int) (all []mishap) {
+// reachable are the mishaps of these kinds that a world with these calls can suffer: at the
+// first or the second call of each kind.
+func (m *matrix) reachable(kinds []string, calls map[string]int) (all []mishap) {
 	for _, op := range guardtest.StoreOps {
 		for n := range min(calls[op], 2) {
-			for _, kind := range slices.Sorted(maps.Keys(mishapKinds)) {
-				all = append(all, mishap{op, n + 1, kind})
+			for _, kind := range kinds {
+				if m.recovery == idempotency.Hold || !isAboutHeld(kind) {
+					all = append(all, mishap{op, n + 1, kind})
+				}
 			}
 		}
 	}
 	return all
+}
+
+// A mishap is what happens at the nth call of one kind: a fault that it suffers, or an act of
+// somebody else right before it.
+type mishap struct {
+	op   string
+	n    int
+	kind string
+}
+
+func isFault(m mishap) bool { return faults[m.kind] != nil }
+
+// faults are the ways in which a call can fail, as its caller and its store see it.
+var faults = map[string]guardtest.Fault{
+	"refused":            guardtest.Refuse,
+	"reply lost":         guardtest.LoseReply,
+	"hangs":              guardtest.Hang,
+	"executed and hangs": mute,
+	"executed late":      guardtest.Late(5 * time.Second), // when nobody waits for it any more
+}
+
+var eachFault = slices.Sorted(maps.Keys(faults))
+
+// mute executes the call and waits for the caller to give up.
+func mute(ctx context.Context, proceed func() error) error {
+	_ = proceed()
+	<-ctx.Done()
+	return ctx.Err()
 }
