@@ -234,6 +234,10 @@ func (g *Guard) claim(r *http.Request, body *requestBody, fp Fingerprint, d *dec
 		core: g.core, set: &g.set, id: d.id, key: d.key, client: r.Context(), method: r.Method, route: g.set.routeOf(r),
 	}, fp, sumsOf(r, body.bytes))
 	d.lease = l
+	if err := l.keepKey(); err != nil {
+		d.refuseFor(err, problem.StoreUnavailable)
+		return
+	}
 	c := claiming{guard: g, lease: l, client: r.Context(), request: r, body: body.bytes}
 	rec, err := c.claim()
 	d.waited = c.waited

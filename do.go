@@ -135,6 +135,9 @@ func (j *job) do(ctx context.Context, g *Guard, k Key, payload []byte, into any)
 	if op, _ := FromContext(ctx); g.core.holds(op, j.lease.key) {
 		return Result{}, j.refuse(problem.InFlight, Record{}, ErrNested)
 	}
+	if err := j.lease.keepKey(); err != nil {
+		return Result{}, j.refuse(problem.StoreUnavailable, Record{}, err)
+	}
 	c := claiming{guard: g, lease: j.lease, client: ctx}
 	rec, err := c.claim()
 	j.waited = c.waited

@@ -50,6 +50,12 @@ func (l *lease) init(a access, fp Fingerprint, sums digest.Checksums) {
 	}
 }
 
+// keepKey seals the key into the claim, if the route keeps keys.
+func (l *lease) keepKey() (err error) {
+	l.claim.SealedKey, err = l.set.sealKey(l.id, l.key)
+	return err
+}
+
 // observe reports an event of the operation that the claim is for.
 func (l *lease) observe(e Event) {
 	if l.set.heard() || e.Kind.logged() {

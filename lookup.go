@@ -18,7 +18,8 @@ import (
 // A RecordInfo is what a guard knows of a key's record; see [Guard.Lookup],
 // [WithAuthorizeReplay] and [WithResolver]. It never contains the recorded answer itself.
 type RecordInfo struct {
-	// Key is what the record was looked up with.
+	// Key is the client's key. For a record that was looked up by its name, it is that name,
+	// unless the route keeps keys; see [WithKeptKeys].
 	Key Key
 	// Record is the name of the record in the store.
 	Record string
@@ -112,8 +113,9 @@ func (i RecordInfo) DeriveKey(purpose string) string {
 // nothing is known but that: its state is [StateCorrupt], and the error is [ErrCorrupt].
 //
 // An operator who does not have the client's key has the name of the record, from an [Event] or a
-// listing: Lookup(ctx, Key{Record: name}). Such a lookup tells everything but ID, and what is
-// derived from the key.
+// listing: Lookup(ctx, Key{Record: name}). Such a lookup tells everything but the key, ID, and
+// what is derived from the key. If the route keeps keys ([WithKeptKeys]) and the guard has its
+// sealer, it tells them too.
 //
 // Errors: [ErrNotFound], [ErrCorrupt], [ErrNoInspector], and those of the store. A record in a
 // form that only a newer version of this package knows is [ErrUnreadableHere]: look with the
@@ -126,11 +128,29 @@ func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
 	if err != nil {
 		return RecordInfo{}, err
 	}
+	k = g.identify(ctx, k, rec)
 	a := access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx}
 	g.core.reportHoldEnding(a.key, rec, a.observe)
 	info := g.set.recordInfo(k, rec)
 	info.Runs = runsOf(&rec)
 	return info, nil
+}
+
+// identify returns the client's key of a record, if it was found by its name and this guard can
+// read the key that was kept beside it. Otherwise it returns k.
+func (g *Guard) identify(ctx context.Context, k Key, rec Record) Key {
+	if k.Record == "" || g.set.sealer == nil || len(rec.SealedKey) == 0 {
+		return k
+	}
+	kept, err := g.set.unsealKey(rec.SealedKey, k.Record)
+	if err == nil {
+		return kept
+	}
+	if g.core.reports.isNew(report{EventCorrupt, k.Record, rec.Attempt}) {
+		a := access{core: g.core, set: &g.set, id: k, key: k.Record, client: ctx}
+		a.observe(Event{Kind: EventCorrupt, Op: "key", Attempt: rec.Attempt, Err: err})
+	}
+	return k
 }
 
 // inspect returns the store in which an operator looks at a key.

@@ -74,6 +74,7 @@ type settings struct {
 	resolver                       func(context.Context, RecordInfo) (Resolution, error)
 	traceContext                   func(context.Context) TraceContext
 	explain                        bool
+	keptKeys                       bool
 }
 
 func defaultSettings() settings {
@@ -142,6 +143,7 @@ func (s *settings) validate() error {
 	check(s.errorWriter != nil, "WithErrorWriter: nil function")
 	check(s.expiryHeader == "" || token.Is(s.expiryHeader) && s.expiryHeader != s.header && !slices.Contains(ownFields, s.expiryHeader),
 		"WithExpiryHeader: %q is not a field name, or one that the guard uses for something else", s.expiryHeader)
+	check(!s.keptKeys || s.sealer != nil, "WithKeptKeys: there is no sealer; see WithSealer")
 	check(len(s.route) <= maxRouteLen && isLabel(s.route), "WithRoute: %q is not a label of at most %d printable bytes", s.route, maxRouteLen)
 	if s.policyURL != "" {
 		u, err := url.Parse(s.policyURL)
@@ -436,6 +438,19 @@ func WithClientCancel(on bool) Option {
 // avoids that, but a request that is retried across the change runs again.
 func WithSealer(sealer Sealer) Option {
 	return optionFunc(func(s *settings) { s.sealer = sealer })
+}
+
+// WithKeptKeys says whether the scope and the key of each record are kept beside it, sealed by
+// [WithSealer], without which it is an error. By default nobody gets from a record back to its
+// key. With it, [Guard.Lookup] by the name of a record tells its Key, its ID and its derived keys
+// to a process that has the sealing key, and [Guard.Reconcile] can ask the route's resolver.
+//
+// In Redis a record takes about twice the memory then. A key is not kept if it takes more than
+// 1,024 bytes when it is sealed, together with its scope. A request whose key the sealer fails to
+// seal is refused with 503 store-unavailable before it runs, because its answer could not be
+// sealed either.
+func WithKeptKeys(on bool) Option {
+	return optionFunc(func(s *settings) { s.keptKeys = on })
 }
 
 // WithDerivation sets what [Operation.ID] and [DeriveKey] are derived from besides scope, key

@@ -35,6 +35,7 @@ var invalidOptions = map[string][]idempotency.Option{
 		idempotency.WithExpiryHeader("Good For"), idempotency.WithExpiryHeader("idempotency-key"),
 		idempotency.WithExpiryHeader("Retry-After"), idempotency.WithExpiryHeader("idempotency-error"),
 	},
+	"WithKeptKeys:":  {idempotency.WithKeptKeys(true)},
 	"WithRoute:":     {idempotency.WithRoute(strings.Repeat("x", 65)), idempotency.WithRoute("POST\n/charges"), idempotency.WithRoute("größe")},
 	"WithPolicyURL:": {idempotency.WithPolicyURL("/keys"), idempotency.WithPolicyURL("https://api.example/keys#x"), idempotency.WithPolicyURL("https://%zz")},
 }

@@ -132,6 +132,7 @@ func (g *Guard) Resolve(ctx context.Context, k Key, seen Seen, res Resolution) e
 		return struct{}{}, inspector.Resolve(ctx, k.storeKey(), seen, s)
 	})
 	if err == nil {
+		k = g.identify(ctx, k, rec)
 		g.reportDecision(ctx, k, res.Decision, Event{
 			Kind: EventResolved, OperationID: g.set.operationID(k, rec.Fingerprint), Route: rec.Label,
 			Attempt: seen.Attempt, Outcome: res.Outcome, Age: rec.Age, Trace: lastNote(rec.Notes).trace,
@@ -244,23 +245,24 @@ func (g *Guard) Forget(ctx context.Context, k Key, seen Seen, d Decision) error 
 	if err != nil {
 		return err
 	}
-	about := g.lastSeen(ctx, k, seen)
+	id, about := g.lastSeen(ctx, k, seen)
 	_, err = bounded(ctx, g.core, storeTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, inspector.Forget(ctx, k.storeKey(), seen)
 	})
 	if err == nil {
-		g.reportDecision(ctx, k, d, about)
+		g.reportDecision(ctx, id, d, about)
 	}
 	return err
 }
 
-// lastSeen is what an EventForgotten tells of the record, which nobody can look up afterwards.
-// A record that is gone already, or that cannot be read, tells nothing.
-func (g *Guard) lastSeen(ctx context.Context, k Key, seen Seen) Event {
+// lastSeen is what an EventForgotten tells of the record, which nobody can look up afterwards, and
+// of its key. A record that is gone already, or that cannot be read, tells nothing.
+func (g *Guard) lastSeen(ctx context.Context, k Key, seen Seen) (Key, Event) {
 	e := Event{Kind: EventForgotten, Attempt: seen.Attempt, Held: seen.State == StateHeld}
 	if _, rec, err := g.get(ctx, k); err == nil {
+		k = g.identify(ctx, k, rec)
 		e.OperationID = g.set.operationID(k, rec.Fingerprint)
 		e.Route, e.Age, e.Trace = rec.Label, rec.Age, lastNote(rec.Notes).trace
 	}
-	return e
+	return k, e
 }

@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -9,11 +10,11 @@ import (
 	"example.com/idempotency/internal/response"
 )
 
-// How answers and steps are sealed before they reach the store. Package response and step.go
-// define what is sealed, and package aesgcm has the cipher.
+// How answers, steps and keys are sealed before they reach the store. Package response and step.go
+// define what is sealed of answers and steps, and package aesgcm has the cipher.
 
-// A Sealer encrypts and authenticates answers before they reach the store; see [WithSealer]
-// and [NewSealer]. Both methods get data to which a sealed answer must be bound. Open must
+// A Sealer encrypts and authenticates answers, and with [WithKeptKeys] also keys, before they
+// reach the store; see [WithSealer] and [NewSealer]. Both methods get data to which a sealed answer must be bound. Open must
 // fail if it gets other data than Seal got. An answer that somebody moves to another key then
 // answers nobody.
 //
@@ -36,8 +37,8 @@ type Sealer interface {
 // which all processes can read both; NewSealer(new, old); and NewSealer(new), when the longest
 // TTL and the longest retention have passed since the second, and no key is held from before
 // it. Rotate before a key has sealed 2³² messages, because beyond that two may share a nonce,
-// which breaks AES-GCM. Each recorded answer, value of a step and mark of [AtMostOnce] is one:
-// at a thousand a second, a key lasts for 49 days.
+// which breaks AES-GCM. Each recorded answer, value of a step and mark of [AtMostOnce] is one,
+// and with [WithKeptKeys] each request: at a thousand a second, a key lasts for 49 days.
 func NewSealer(current []byte, former ...[]byte) (Sealer, error) {
 	s, err := aesgcm.New(current, former...)
 	if err != nil {
@@ -159,6 +160,51 @@ func (s *settings) stepsUnreadableHere(rec Record, key string) error {
 	}
 	return nil
 }
+
+// maxSealedKey is the longest sealed key that stores keep.
+const maxSealedKey = 1024
+
+// sealKey returns the sealed form of a key, or nil if it is not to be kept. What is sealed is the
+// length of the scope, the scope and the value. The sealer binds it to the name of the record.
+func (s *settings) sealKey(k Key, name string) ([]byte, error) {
+	if !s.keptKeys {
+		return nil, nil
+	}
+	plain := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+len(k.Scope)+len(k.Value)), uint64(len(k.Scope)))
+	plain = append(append(plain, k.Scope...), k.Value...)
+	sealed, err := s.sealer.Seal(plain, boundKey(name))
+	if err != nil {
+		return nil, fmt.Errorf("idempotency: sealing a key: %w", err)
+	}
+	if len(sealed) >= maxSealedKey {
+		return nil, nil
+	}
+	return append([]byte{sealedVersion}, sealed...), nil
+}
+
+// unsealKey reads a sealed key. It accepts only the key that the record has its name from.
+func (s *settings) unsealKey(stored []byte, name string) (Key, error) {
+	sealed, ok := bytes.CutPrefix(stored, []byte{sealedVersion})
+	if !ok {
+		return Key{}, fmt.Errorf("%w: its key is of version %d", ErrUnreadableHere, stored[0])
+	}
+	plain, err := s.sealer.Open(sealed, boundKey(name))
+	if err != nil {
+		return Key{}, opened(err)
+	}
+	scope, n := binary.Uvarint(plain)
+	if n <= 0 || scope > uint64(len(plain)-n) {
+		return Key{}, fmt.Errorf("%w: its key is cut off", ErrCorrupt)
+	}
+	k := Key{Scope: string(plain[n : n+int(scope)]), Value: string(plain[n+int(scope):])}
+	if k.storeKey() != name {
+		return Key{}, fmt.Errorf("%w: its key is that of another record", ErrCorrupt)
+	}
+	return k, nil
+}
+
+// boundKey returns the data that a sealed key is bound to. No answer and no step is bound to it.
+func boundKey(name string) []byte { return append([]byte("key\x01"), name...) }
 
 // bound returns the data that a sealed answer is bound to. For a step, its name follows.
 func bound(key string, fp Fingerprint) []byte {

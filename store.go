@@ -142,6 +142,10 @@ type Claim struct {
 	// text. There are few labels: a store in memory need not copy them. The
 	// store keeps the label of the last claim that was granted.
 	Label string
+	// SealedKey is the client's key in a form that only its makers can read, in at most 1,024
+	// bytes that mean nothing to a store. The store keeps a copy of the last one that came with a
+	// claim that was granted, for as long as the record. Mostly it is empty, which says nothing.
+	SealedKey []byte
 }
 
 // A Completion is what [Store.Complete] records. It may get more fields. Their zero values
@@ -264,6 +268,8 @@ type Record struct {
 	Notes [][]byte
 	// Label is that of the last claim that was granted. Claim may leave it out.
 	Label string
+	// SealedKey is the last one that came with a claim that was granted. Claim may leave it out.
+	SealedKey []byte
 	// Steps are the values saved with [StepStore], by name. Get sets them, and so does
 	// a Claim whose Mine is true and whose Attempt is above 1. Steps is nil if there
 	// are none.

@@ -123,14 +123,19 @@ func (a *access) requestClaim(c Claim, timeout time.Duration) (rec Record, err e
 	if a.core.local { // without the context and the closure that bounded needs
 		rec, err = a.core.store.Claim(context.Background(), a.key, c)
 	} else {
-		rec, err = bounded(context.WithoutCancel(a.client), a.core, timeout, func(ctx context.Context) (Record, error) {
-			return a.core.store.Claim(ctx, a.key, c)
-		})
+		rec, err = a.boundedClaim(c, timeout)
 	}
 	if err != nil {
 		a.observe(Event{Kind: EventStoreError, Op: "claim", Duration: time.Since(start), Err: err})
 	}
 	return rec, err
+}
+
+// boundedClaim is a function of its own because its closure moves the claim to the heap.
+func (a *access) boundedClaim(c Claim, timeout time.Duration) (Record, error) {
+	return bounded(context.WithoutCancel(a.client), a.core, timeout, func(ctx context.Context) (Record, error) {
+		return a.core.store.Claim(ctx, a.key, c)
+	})
 }
 
 // refusedClaim reports whether an error of Claim says that the claim was not granted. After

@@ -29,7 +29,10 @@ const (
 
 	// memoryStepOverhead is the cost of the first step of a record without its name and
 	// its value. Further steps cost less.
-	memoryStepOverhead = 96
+	memoryStepOverhead = 128
+
+	// memoryRareOverhead is the cost of the rare part of a record.
+	memoryRareOverhead = 80
 
 	// memoryHolding is the cost of a place in the index of held records and of claims that
 	// say Hold.
@@ -180,7 +183,7 @@ func claimRoom(c Claim) int {
 	if c.Hold {
 		room += memoryHolding
 	}
-	return room
+	return room + sealedKeyRoom(len(c.SealedKey))
 }
 
 // Renew implements [Store].
@@ -365,7 +368,7 @@ func (s *MemoryStore) GetAnswer(ctx context.Context, key string) (Record, error)
 		return Record{}, ErrNotFound
 	}
 	out := r.see(now)
-	out.Steps = r.stepsByName()
+	out.Steps, out.SealedKey = r.stepsByName(), r.sealedKey()
 	return out, nil
 }
 

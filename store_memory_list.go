@@ -114,7 +114,7 @@ func (p *Page) add(q *Query, r *memoryRecord, now int64) {
 		return
 	}
 	if out := r.see(now); q.wants(out) {
-		out.Answer = nil
+		out.Answer, out.SealedKey = nil, r.sealedKey()
 		p.Entries = append(p.Entries, Entry{r.key(), out})
 	}
 }

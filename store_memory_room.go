@@ -106,3 +106,11 @@ func (s *MemoryStore) remove(sh *memoryShard, r *memoryRecord) {
 	}
 	sh.remove(r, r.hash(s.seed))
 }
+
+// sealedKeyRoom is how much room a sealed key takes, with the part of the record that it is in.
+func sealedKeyRoom(n int) int {
+	if n == 0 {
+		return 0
+	}
+	return memoryRareOverhead + n
+}

@@ -81,6 +81,8 @@ type memoryRare struct {
 	longKey string // if it does not fit into shortKey
 	steps   []memoryStep
 	notes   [][]byte // if there are several
+	// sealedKey is a string because the record is smaller then.
+	sealedKey string
 }
 
 // never is the moment at which a record ends that has no end of its own.
@@ -266,6 +268,12 @@ func (r *memoryRecord) hasSteps(steps map[string][]byte) bool {
 // keepNote adds what the claim leaves to the history, when it is granted.
 func (r *memoryRecord) keepNote(c Claim) {
 	r.label = history.LabelOf(c.Label)
+	if len(c.SealedKey) > 0 {
+		if r.rare == nil {
+			r.rare = new(memoryRare)
+		}
+		r.rare.sealedKey = string(c.SealedKey)
+	}
 	old := r.notes()
 	switch {
 	case len(c.Note) == 0:
@@ -289,6 +297,14 @@ func (r *memoryRecord) notes() [][]byte {
 	default:
 		return nil
 	}
+}
+
+// sealedKey returns a copy of the sealed key, or nil if there is none.
+func (r *memoryRecord) sealedKey() []byte {
+	if r.rare == nil || r.rare.sealedKey == "" {
+		return nil
+	}
+	return []byte(r.rare.sealedKey)
 }
 
 // step returns the step of that name, or nil.
@@ -320,6 +336,9 @@ func (r *memoryRecord) size() int64 {
 func (r *memoryRecord) claimSize() (n int) {
 	for _, note := range r.notes() {
 		n += history.Room(note)
+	}
+	if r.rare != nil {
+		n += sealedKeyRoom(len(r.rare.sealedKey))
 	}
 	if r.hold {
 		n += memoryHolding

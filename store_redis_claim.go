@@ -31,7 +31,7 @@ func (s *RedisStore) Claim(ctx context.Context, key string, c Claim) (Record, er
 		return Record{}, redisError(err)
 	}
 	for range 3 {
-		cmd, confirmed, err := runScript(ctx, s, redis.NewStringSliceCmd, h.Claim(name, c.Watch, c.Note, c.Label), true)
+		cmd, confirmed, err := runScript(ctx, s, redis.NewStringSliceCmd, h.Claim(name, c.Watch, c.Note, c.Label, c.SealedKey), true)
 		if err != nil {
 			return Record{}, err
 		}
@@ -67,7 +67,7 @@ func redisRecord(r redisproto.Record) Record {
 	return Record{
 		State: State(r.State), Mine: r.Mine, Attempt: r.Attempt, Fingerprint: r.Fingerprint,
 		Lease: r.Lease, TTL: r.TTL, Age: r.Age, Status: r.About.Status, Size: r.About.Size,
-		Answer: r.Answer, Steps: r.Steps, Lapsed: r.Lapsed, Notes: r.Notes, Label: r.Label,
+		Answer: r.Answer, Steps: r.Steps, Lapsed: r.Lapsed, Notes: r.Notes, Label: r.Label, SealedKey: r.SealedKey,
 	}
 }
 

@@ -149,7 +149,7 @@ func (s *RedisStore) addRecords(ctx context.Context, q *Query, p *Page, keys *[]
 	pipe := s.client.Pipeline() // unlike the pipeline of a master, it follows a slot that is moving
 	for i, key := range *keys {
 		// Not HGET, for which a hash without a header is an error of the client library.
-		headers[i] = pipe.HMGet(ctx, s.prefix+key, redisproto.FieldHeader, redisproto.FieldNote, redisproto.FieldLabel)
+		headers[i] = pipe.HMGet(ctx, s.prefix+key, redisproto.FieldHeader, redisproto.FieldNote, redisproto.FieldLabel, redisproto.FieldKey)
 		ttls[i] = pipe.PTTL(ctx, s.prefix+key)
 	}
 	// A key that is not a hash fails only its own command.
@@ -157,11 +157,11 @@ func (s *RedisStore) addRecords(ctx context.Context, q *Query, p *Page, keys *[]
 		return s.failure(ctx, err)
 	}
 	for i, limit := 0, q.limit(); len(*keys) > 0 && len(p.Entries) < limit; i++ {
-		var fields [3]string
+		var fields [4]string
 		for j, v := range headers[i].Val() {
 			fields[j], _ = v.(string)
 		}
-		r, err := redisproto.ParseSummary(ttls[i].Val(), fields[0], fields[1], fields[2])
+		r, err := redisproto.ParseSummary(ttls[i].Val(), fields[0], fields[1], fields[2], fields[3])
 		if found := redisRecord(r); err == nil && q.wants(found) && (r.Holding || !q.Holding) {
 			p.Entries = append(p.Entries, Entry{(*keys)[0], found})
 		}

@@ -7,7 +7,8 @@ import (
 	"example.com/idempotency"
 )
 
-// The cases of what a claim leaves for operators: its note, its label, and that it took over.
+// The cases of what a claim leaves for operators: its note, its label, its sealed key, and that it
+// took over.
 func noteCases() []testCase {
 	return []testCase{
 		{"Note/is kept with the record", noteKept},
@@ -19,6 +20,11 @@ func noteCases() []testCase {
 		{"Note/ends with its record", noteEnds},
 		{"Note/what was handed out does not change", noteShared},
 		{"Note/Get tells note and label", noteInspected},
+		{"SealedKey/is kept with the record", sealedKeyKept},
+		{"SealedKey/is opaque", sealedKeyOpaque},
+		{"SealedKey/of a claim that is not granted is not kept", sealedKeyNotGranted},
+		{"SealedKey/stays when a later claim has none", sealedKeyStays},
+		{"SealedKey/ends with its record", sealedKeyEnds},
 		{"Lapsed/is told to the claim that takes over", lapsedTold},
 		{"Lapsed/is told again when the claim is repeated", lapsedRepeated},
 		{"Lapsed/is not told of a released record", lapsedReleased},
@@ -181,6 +187,103 @@ func noteInspected(e *env) {
 	inspect("short", "a", "b")
 	e.ok("Complete", e.store.Complete(e.ctx, key, bob, completion("answer")))
 	inspect("short", "a", "b")
+}
+
+// sealing is the edit that gives a claim a sealed key.
+func sealing(sealed string) func(*idempotency.Claim) {
+	return func(c *idempotency.Claim) { c.SealedKey = []byte(sealed) }
+}
+
+// sealedKey fails the case unless operators are told this sealed key.
+func (e *env) sealedKey(k, want string) {
+	e.t.Helper()
+	i := e.inspector()
+	e.lister()
+	check := func(from string, r idempotency.Record) {
+		e.t.Helper()
+		if string(r.SealedKey) != want || want == "" && r.SealedKey != nil {
+			e.t.Errorf("%s: got the sealed key %.40q, want %.40q", from, r.SealedKey, want)
+		}
+	}
+	r, err := i.Get(e.ctx, k)
+	e.ok("Get", err)
+	check("Get", r)
+	r, err = i.GetAnswer(e.ctx, k)
+	e.ok("GetAnswer", err)
+	check("GetAnswer", r)
+	for _, entry := range e.list(idempotency.Query{}) {
+		if entry.Key == k {
+			check("List", entry.Record)
+		}
+	}
+}
+
+// A resolver is asked about a key long after its run, whatever has become of the record.
+func sealedKeyKept(e *env) {
+	e.claimed(sealing("sealed"), noted("a"), labelled("POST /charges"))
+	e.sealedKey(key, "sealed")
+	e.notes(e.get(), "a")
+	e.ok("Renew", e.store.Renew(e.ctx, key, alice))
+	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
+	e.sealedKey(key, "sealed")
+	e.ok("Complete", e.store.Complete(e.ctx, key, alice, completion("answer")))
+	e.sealedKey(key, "sealed")
+
+	e.mine(e.claim(keyOf("lapsing"), alice, sealing("lapsing"), holding), 1)
+	e.mine(e.claim(keyOf("none"), alice, noted("a"), labelled("POST /charges")), 1)
+	e.advance(lease + margin)
+	e.sealedKey(keyOf("lapsing"), "lapsing")
+	e.sealedKey(keyOf("none"), "")
+}
+
+// A store does not look into it. It comes with a note and a label, or without.
+func sealedKeyOpaque(e *env) {
+	var binary [1024]byte
+	for i := range binary {
+		binary[i] = byte(i * 7)
+	}
+	for i, sealed := range []string{"\x00", string(binary[:]), "a,b:c\r\n"} {
+		for j, edits := range [][]func(*idempotency.Claim){
+			{}, {noted("a")}, {labelled("label")}, {noted("a"), labelled(fmt.Sprintf("%064d", 1))},
+		} {
+			k := keyOf(fmt.Sprint("sealed ", i, j))
+			e.mine(e.claim(k, alice, append(edits, sealing(sealed))...), 1)
+			e.sealedKey(k, sealed)
+			e.advance(lease + margin)
+			e.mine(e.claim(k, bob, append(edits, sealing("later"))...), 2)
+			e.sealedKey(k, "later")
+		}
+	}
+}
+
+func sealedKeyNotGranted(e *env) {
+	e.claimed(sealing("first"))
+	e.claim(key, bob, sealing("second"))
+	e.claim(key, bob, sealing("second"), mismatching)
+	e.sealedKey(key, "first")
+	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
+	e.claim(key, bob, sealing("second"))
+	e.sealedKey(key, "first")
+}
+
+// It is always the key of the same record. A version of the service that keeps no keys loses none.
+func sealedKeyStays(e *env) {
+	e.claimed(noted("a"), sealing("sealed"))
+	e.ok("Release", e.store.Release(e.ctx, key, alice, idempotency.Release{}))
+	r := e.claim(key, bob, noted("b"))
+	e.mine(r, 2)
+	e.notes(r, "a", "b")
+	e.sealedKey(key, "sealed")
+	e.advance(lease + margin)
+	e.mine(e.claim(key, carol), 3)
+	e.sealedKey(key, "sealed")
+}
+
+func sealedKeyEnds(e *env) {
+	e.claimed(sealing("sealed"))
+	e.advance(retention + margin)
+	e.mine(e.claim(key, bob), 1)
+	e.sealedKey(key, "")
 }
 
 // lapsed fails the case unless the record says so, or says nothing of it.

@@ -232,8 +232,34 @@ func (s *naiveStore) Forget(ctx context.Context, key string, seen idempotency.Se
 	return nil
 }
 
+// outlive gives a new record what an expired one has left.
+func (s *naiveStore) outlive(r, old *naiveRecord) {
+	if s.is("steps outlive their record") {
+		r.Steps = old.Steps
+	}
+	if s.is("notes outlive their record") {
+		r.Notes = old.Notes
+	}
+	if s.is("sealed keys outlive their record") {
+		r.SealedKey = old.SealedKey
+	}
+}
+
+// keepSealedKey keeps the sealed key of a claim, if it has one.
+func (s *naiveStore) keepSealedKey(r *naiveRecord, c idempotency.Claim) {
+	sealed := c.SealedKey
+	switch {
+	case s.is("sealed keys are not kept"), len(sealed) == 0 && !s.is("a claim without a sealed key takes it away"):
+		return
+	case s.is("a sealed key has 64 bytes at most"):
+		sealed = sealed[:min(len(sealed), 64)]
+	}
+	r.SealedKey = bytes.Clone(sealed)
+}
+
 // note keeps what a claim leaves for operators.
 func (s *naiveStore) note(r *naiveRecord, c idempotency.Claim) {
+	s.keepSealedKey(r, c)
 	if s.is("notes are not kept") {
 		return
 	}

@@ -170,6 +170,9 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 	if s.is("reading prolongs the TTL") && r.State == idempotency.StateCompleted {
 		r.expires = time.Now().Add(ttl)
 	}
+	if s.is("every claim leaves its sealed key") {
+		s.keepSealedKey(r, c)
+	}
 	if s.is("every claim leaves its note") && r.owner != c.Owner {
 		s.note(r, c)
 	}
@@ -248,11 +251,8 @@ func (s *naiveStore) insert(key string, c idempotency.Claim) idempotency.Record 
 	r := &naiveRecord{}
 	r.Attempt, r.Fingerprint, r.first, r.blank = 1, c.Fingerprint, c.Owner, true
 	old := s.records[key]
-	if old != nil && s.is("steps outlive their record") {
-		r.Steps = old.Steps
-	}
-	if old != nil && s.is("notes outlive their record") {
-		r.Notes = old.Notes
+	if old != nil {
+		s.outlive(r, old)
 	}
 	s.note(r, c)
 	if s.is("keys are cut to one byte") {

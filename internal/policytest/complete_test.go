@@ -121,7 +121,7 @@ var publishedAs = map[string]string{
 	"WithRoute": "Route",
 	// How the server works, and what only its operators see.
 	"WithLease": "", "WithUnrecorded": "", "WithSilence": "", "WithObserver": "", "WithTraceContext": "", "WithExplain": "", "WithLogger": "", "WithClientCancel": "",
-	"WithSealer": "", "WithDerivation": "", "WithResolver": "",
+	"WithSealer": "", "WithKeptKeys": "", "WithDerivation": "", "WithResolver": "",
 }
 
 // A new option says what it means for clients.

@@ -25,6 +25,7 @@ type Record struct {
 	Lapsed      bool
 	Notes       [][]byte
 	Label       string
+	SealedKey   []byte
 
 	// Holding says that the record is held, or claimed by a claim that says hold. The fields
 	// of idempotency.Record do not tell that.
@@ -94,7 +95,7 @@ func ParseGet(reply []string) (r Record, header string, err error) {
 	if len(reply) == 1 && reply[0] == "-2" {
 		return r, "", ErrAbsent
 	}
-	if len(reply) < 6 {
+	if len(reply) < 7 {
 		return r, "", fmt.Errorf("the reply to a lookup has %d values", len(reply))
 	}
 	header = reply[1]
@@ -109,8 +110,17 @@ func ParseGet(reply []string) (r Record, header string, err error) {
 		return Record{}, header, MissingAnswer
 	}
 	r.Notes, r.Label = parseNotes(reply[3], reply[4]), parseLabel(reply[3], reply[5])
-	r.Steps = pairs(reply[6:])
+	r.SealedKey = optional(reply[6])
+	r.Steps = pairs(reply[7:])
 	return r, header, nil
+}
+
+// optional returns the value of a field, or nil if there is none.
+func optional(value string) []byte {
+	if value == "" {
+		return nil
+	}
+	return []byte(value)
 }
 
 // pairs reads the names and values of steps. They are nil if there are none.
@@ -144,6 +154,7 @@ func ParseRecord(ttl time.Duration, fields map[string]string) (Record, error) {
 	}
 	r.Notes = parseNotes(fields[FieldNote], fields[fieldHistory])
 	r.Label = parseLabel(fields[FieldNote], fields[FieldLabel])
+	r.SealedKey = optional(fields[FieldKey])
 	for field, value := range fields {
 		if name, ok := strings.CutPrefix(field, fieldStep); ok {
 			if r.Steps == nil {
@@ -159,11 +170,12 @@ func ParseRecord(ttl time.Duration, fields map[string]string) (Record, error) {
 const MissingAnswer Damage = "answer is missing"
 
 // ParseSummary reads a record without its answer and its steps, given what is left of its
-// expiry and the fields [FieldHeader], [FieldNote] and [FieldLabel]. Of the notes it has the last.
-func ParseSummary(ttl time.Duration, header, note, label string) (Record, error) {
+// expiry and the fields [FieldHeader], [FieldNote], [FieldLabel] and [FieldKey]. Of the notes it
+// has the last.
+func ParseSummary(ttl time.Duration, header, note, label, sealedKey string) (Record, error) {
 	_, r, err := parse(ttl, header)
 	if err == nil {
-		r.Notes, r.Label = parseNotes(note, ""), parseLabel(note, label)
+		r.Notes, r.Label, r.SealedKey = parseNotes(note, ""), parseLabel(note, label), optional(sealedKey)
 	}
 	return r, err
 }

@@ -84,12 +84,12 @@ func TestRedisRecords(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[string][]byte{"charge": []byte("paid"), "": []byte("nameless")}, r.Steps)
 	r.Steps = nil
-	summary, err := ParseSummary(time.Hour, claimed["m"], "", "")
+	summary, err := ParseSummary(time.Hour, claimed["m"], "", "", "")
 	require.NoError(t, err)
 	require.Equal(t, summary, r)
 	require.Equal(t, time.Second, r.Lease)
 
-	lapsed, err := ParseSummary(time.Minute, claimed["m"], "", "")
+	lapsed, err := ParseSummary(time.Minute, claimed["m"], "", "", "")
 	require.NoError(t, err)
 	require.Equal(t, Held, lapsed.State)
 
@@ -118,22 +118,23 @@ func TestRedisRecords(t *testing.T) {
 	// The reply of a lookup tells the same, without the answer.
 	h.About = About{Status: 201, Size: 6}
 	whole = string(h.Encode())
-	r, header, err := ParseGet([]string{"60000", whole, "1", "\x04notelabel", "\x05first", "", "charge", "paid"})
+	r, header, err := ParseGet([]string{"60000", whole, "1", "\x04notelabel", "\x05first", "", "sealed", "charge", "paid"})
 	require.NoError(t, err)
 	require.Equal(t, whole, header)
 	require.Equal(t, h.About, r.About)
 	require.Equal(t, [][]byte{[]byte("first"), []byte("note")}, r.Notes)
 	require.Equal(t, "label", r.Label)
+	require.Equal(t, "sealed", string(r.SealedKey))
 	require.Equal(t, map[string][]byte{"charge": []byte("paid")}, r.Steps)
 	require.Nil(t, r.Answer)
 	for name, reply := range map[string][]string{
 		"no header": {"60000", "", "1"}, "no answer": {"60000", whole, ""}, "no expiry": {"-1", whole, "1"}, "no number": {"x", whole, "1"},
 	} {
-		_, header, err := ParseGet(append(reply, "", "", ""))
+		_, header, err := ParseGet(append(reply, "", "", "", ""))
 		require.ErrorAs(t, err, new(Damage), name)
 		require.Equal(t, reply[1], header, name)
 	}
-	_, _, err = ParseGet([]string{"-1", "\x02 and more", "", "", "", ""})
+	_, _, err = ParseGet([]string{"-1", "\x02 and more", "", "", "", "", ""})
 	require.ErrorIs(t, err, ErrNewer)
 	_, _, err = ParseGet([]string{"-2"})
 	require.ErrorIs(t, err, ErrAbsent)
@@ -160,7 +161,8 @@ func TestRedisNotes(t *testing.T) {
 	for _, size := range []int{0, 1, 17, 42, MaxNote} {
 		for _, label := range []string{"", "POST /charges", strings.Repeat("x", MaxNote)} {
 			note := bytes.Repeat([]byte("n"), size)
-			args := h.Claim("name", false, note, label).ByDigest()[4:]
+			sealed := bytes.Repeat([]byte("k"), 3*(size%2))
+			args := h.Claim("name", false, note, label, sealed).ByDigest()[4:]
 			fields := map[string]string{"m": string(args[0].([]byte))}
 			for i := 4; i < len(args); i += 2 {
 				value, ok := args[i].(string)
@@ -173,6 +175,7 @@ func TestRedisNotes(t *testing.T) {
 			r, err := ParseRecord(time.Hour, fields)
 			require.NoError(t, err)
 			require.Equal(t, label, r.Label)
+			require.Equal(t, string(sealed), string(r.SealedKey))
 			if size == 0 {
 				require.Nil(t, r.Notes)
 			} else {

@@ -30,7 +30,9 @@ const (
 	// FieldNote is read with the header for a survey.
 	FieldNote = "n"
 	// FieldLabel is read with the header for a survey.
-	FieldLabel   = "l"
+	FieldLabel = "l"
+	// FieldKey is read with the header for a survey.
+	FieldKey     = "k"
 	fieldHistory = "h"
 )
 

@@ -99,7 +99,16 @@ func (c Call) BySource() []any {
 // Claim returns the call that asks for the right to run, with h as the header of a first
 // claim. [Header.ParseClaim] reads its reply. With watch the caller will wait for the
 // record to settle. Note and label have at most [MaxNote] bytes.
-func (h *Header) Claim(name string, watch bool, note []byte, label string) Call {
+func (h *Header) Claim(name string, watch bool, note []byte, label string, sealedKey []byte) Call {
+	call := h.claim(name, watch, note, label, len(sealedKey) > 0)
+	if len(sealedKey) > 0 {
+		call.line = append(call.line, FieldKey, sealedKey)
+	}
+	return call
+}
+
+// claim returns the call without the sealed key. It has the field n if kept says so.
+func (h *Header) claim(name string, watch bool, note []byte, label string, kept bool) Call {
 	flag := "0"
 	if watch {
 		flag = "1"
@@ -108,7 +117,7 @@ func (h *Header) Claim(name string, watch bool, note []byte, label string) Call 
 	b := h.appendTo(make([]byte, 0, headerSize+1+len(note)+len(label)))
 	b = append(append(b, byte(len(note))), note...)
 	switch header, expiry := b[:headerSize:headerSize], h.expiry().Milliseconds(); {
-	case len(note)+len(label) == 0:
+	case len(note)+len(label) == 0 && !kept:
 		return newCall(&claimScript, name, header, expiry, flag)
 	case 1+len(note)+len(label) > headerSize:
 		return newCall(&claimScript, name, header, expiry, flag, FieldNote, b[headerSize:], FieldLabel, label)

@@ -18,8 +18,8 @@ func TestRedisCalls(t *testing.T) {
 	require.NoError(t, err)
 	for script, calls := range map[string][]Call{
 		"claim": {
-			claim.Claim("name", false, nil, ""), claim.Claim("name", true, []byte("note"), "label"),
-			claim.Claim("name", false, make([]byte, 40), "POST /organizations/{id}/charges"),
+			claim.Claim("name", false, nil, "", nil), claim.Claim("name", true, []byte("note"), "label", []byte("sealed")),
+			claim.Claim("name", false, make([]byte, 40), "POST /organizations/{id}/charges", nil),
 		},
 		"renew": {Renew("name", owner)},
 		"step":  {SaveStep("name", owner, "step", []byte("value"))},

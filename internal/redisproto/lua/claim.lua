@@ -4,7 +4,8 @@
 -- ARGV[1]   header of the claim: attempt 1, state claimed
 -- ARGV[2]   expiry in ms: the lifetime of the header, or ENDLESS
 -- ARGV[3]   1 if the caller will wait for the record to settle
--- ARGV[4…]  the fields n and l of the claim, as far as it has them, each followed by its value
+-- ARGV[4…]  the fields n, l and k of the claim, as far as it has them, each followed by its value;
+--           n is there if one of the others is
 --
 -- Returns a list of strings. For a new record: the expiry in ms, and the owner. For any
 -- other record: the expiry in ms, the header as it is now, the answer, and the fields n and h.

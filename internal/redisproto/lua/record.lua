@@ -11,7 +11,9 @@
 --   l           that label, if it would make n longer than 64 bytes
 --   h           the notes before that one, each with its length in a byte, oldest first
 --
--- A claim without note and label leaves no such field.
+--   k           the sealed key of the last claim that had one and was granted
+--
+-- A claim without note, label and sealed key leaves no such field.
 --
 -- The header, numbers big-endian:
 --   1      format version, 1

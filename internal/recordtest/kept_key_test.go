@@ -1,0 +1,257 @@
+package recordtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
+)
+
+// What is kept of a key, and who gets from the name of a record back to it.
+
+// keysOf is a store that shows what claims leave of keys, and can change it.
+type keysOf struct {
+	idempotency.Inspector
+	idempotency.Store
+	claims []idempotency.Claim
+	alter  func([]byte) []byte
+}
+
+func newKeysOf() *keysOf {
+	store := idempotency.NewMemoryStore()
+	return &keysOf{Store: store, Inspector: store}
+}
+
+func (s *keysOf) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+	s.claims = append(s.claims, c)
+	return s.Store.Claim(ctx, key, c)
+}
+
+func (s *keysOf) Get(ctx context.Context, key string) (idempotency.Record, error) {
+	rec, err := s.Inspector.Get(ctx, key)
+	if s.alter != nil {
+		rec.SealedKey = s.alter(rec.SealedKey)
+	}
+	return rec, err
+}
+
+// keeping is a guard that keeps keys.
+func keeping(t *testing.T, store idempotency.Store, sealer idempotency.Sealer, opts ...idempotency.Option) (*idempotency.Guard, *guardtest.Events) {
+	t.Helper()
+	events := &guardtest.Events{}
+	opts = append(opts, idempotency.WithSealer(sealer), idempotency.WithKeptKeys(true),
+		idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
+	return guardtest.NewGuard(t, store, opts...), events
+}
+
+// nameOf is the name of the record of a key.
+func nameOf(t *testing.T, g *idempotency.Guard, k idempotency.Key) idempotency.Key {
+	t.Helper()
+	info, err := g.Lookup(t.Context(), k)
+	require.NoError(t, err)
+	return idempotency.Key{Record: info.Record}
+}
+
+func TestKeptKeyIsReadByTheNameOfItsRecord(t *testing.T) {
+	t.Parallel()
+	for name, open := range guardtest.SharedStores {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := open(t)
+			route, _ := keeping(t, store, guardtest.NewSealer(t, 1))
+			s := guardtest.ServeRecorder(t, route.Handler(guardtest.FailsFirst()))
+			require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			byKey, err := route.Lookup(t.Context(), guardtest.HeldKey)
+			require.NoError(t, err)
+			record := idempotency.Key{Record: byKey.Record}
+
+			// The console keeps no keys of its own, and has the sealer.
+			events := &guardtest.Events{}
+			console := guardtest.NewGuard(t, store, idempotency.WithSealer(guardtest.NewSealer(t, 1)), idempotency.WithObserver(events.Observe))
+			byName, err := console.Lookup(t.Context(), record)
+			require.NoError(t, err)
+			require.Equal(t, guardtest.HeldKey, byName.Key)
+			require.Equal(t, byKey.ID, byName.ID)
+			require.Len(t, byName.DeriveKey("charge"), 32)
+			require.Equal(t, byKey.DeriveKey("charge"), byName.DeriveKey("charge"))
+			require.NoError(t, console.Resolve(t.Context(), record, byName.Seen(), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
+			resolved := events.All()[0]
+			require.Equal(t, "acme", resolved.Scope)
+			require.Equal(t, byKey.ID, resolved.OperationID)
+			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			byName, err = console.Lookup(t.Context(), record)
+			require.NoError(t, err)
+			require.Equal(t, guardtest.HeldKey, byName.Key, "also when the record has its answer")
+			require.NoError(t, console.Forget(t.Context(), record, byName.Seen(), idempotency.Decision{}))
+			forgotten := events.All()[1]
+			require.Equal(t, "acme", forgotten.Scope)
+			require.Equal(t, byKey.ID, forgotten.OperationID)
+		})
+	}
+}
+
+// The store learns neither scope nor key, and each record has a form of its own.
+func TestKeptKeyIsSealed(t *testing.T) {
+	t.Parallel()
+	store := newKeysOf()
+	g, _ := keeping(t, store, guardtest.NewSealer(t, 1))
+	s := guardtest.ServeRecorder(t, g.Handler(&guardtest.Counter{}))
+	for range 2 {
+		s.Do(t, guardtest.Call{Key: "the-clients-key", Tenant: "globex"})
+	}
+	off := guardtest.ServeRecorder(t, g.With(idempotency.WithKeptKeys(false)).Handler(&guardtest.Counter{}))
+	off.Do(t, guardtest.Call{Key: "off"})
+	require.Len(t, store.claims, 3)
+	require.NotContains(t, string(store.claims[0].SealedKey), "client")
+	require.NotContains(t, string(store.claims[0].SealedKey), "globex")
+	require.NotEmpty(t, store.claims[0].SealedKey)
+	require.NotEqual(t, store.claims[0].SealedKey, store.claims[1].SealedKey, "equal keys look equal")
+	require.Nil(t, store.claims[2].SealedKey)
+}
+
+// Somebody who can write to the store cannot make an operator or a resolver look at another key.
+func TestNoBitOfAKeptKeyCanBeAltered(t *testing.T) {
+	t.Parallel()
+	store := newKeysOf()
+	g, events := keeping(t, store, guardtest.NewSealer(t, 1))
+	s := guardtest.ServeRecorder(t, g.Handler(guardtest.FailsFirst()))
+	s.Do(t, guardtest.Call{Key: "k"})
+	s.Do(t, guardtest.Call{Key: "other"})
+	sealed, moved := store.claims[0].SealedKey, store.claims[1].SealedKey
+	record := nameOf(t, g, guardtest.HeldKey)
+	forms := [][]byte{moved, append(bytes.Clone(sealed), 0), []byte("acme k")}
+	for n := range sealed {
+		forms = append(forms, sealed[:n])
+		for bit := range 8 {
+			altered := bytes.Clone(sealed)
+			altered[n] ^= 1 << bit
+			forms = append(forms, altered)
+		}
+	}
+	for _, form := range forms {
+		store.alter = func([]byte) []byte { return form }
+		info, err := g.Lookup(t.Context(), record)
+		require.NoError(t, err, "the record itself is whole")
+		require.Equal(t, record, info.Key)
+		require.Empty(t, info.ID)
+	}
+	require.Equal(t, 1, events.Count(idempotency.EventCorrupt), "once for each run")
+	require.ErrorIs(t, events.Errors()[len(events.Errors())-1], idempotency.ErrCorrupt)
+	store.alter = nil
+	info, err := g.Lookup(t.Context(), record)
+	require.NoError(t, err)
+	require.Equal(t, guardtest.HeldKey, info.Key)
+}
+
+// A sealer that binds nothing is a mistake of the program. Even then a key is not that of another
+// record.
+func TestKeptKeyIsThatOfItsRecord(t *testing.T) {
+	t.Parallel()
+	store := newKeysOf()
+	g, events := keeping(t, store, unbound{})
+	s := guardtest.ServeRecorder(t, g.Handler(&guardtest.Counter{}))
+	s.Do(t, guardtest.Call{Key: "k"})
+	s.Do(t, guardtest.Call{Key: "other"})
+	record := nameOf(t, g, guardtest.HeldKey)
+	store.alter = func([]byte) []byte { return store.claims[1].SealedKey }
+	info, err := g.Lookup(t.Context(), record)
+	require.NoError(t, err)
+	require.Equal(t, record, info.Key)
+	require.Equal(t, 1, events.Count(idempotency.EventCorrupt))
+}
+
+// unbound is a sealer that leaves everything as it is.
+type unbound struct{}
+
+func (unbound) Seal(answer, _ []byte) ([]byte, error) { return answer, nil }
+
+func (unbound) Open(sealed, _ []byte) ([]byte, error) { return sealed, nil }
+
+// Sealing keys are rotated as for answers. A process that does not have the key says so, once.
+func TestKeptKeyAndRotation(t *testing.T) {
+	t.Parallel()
+	store := idempotency.NewMemoryStore()
+	before, _ := keeping(t, store, guardtest.NewSealer(t, 1))
+	guardtest.ServeRecorder(t, before.Handler(&guardtest.Counter{})).Do(t, guardtest.Call{Key: "k"})
+	record := nameOf(t, before, guardtest.HeldKey)
+	for name, c := range map[string]struct {
+		sealer idempotency.Sealer
+		key    idempotency.Key
+		events int
+	}{
+		"new and old": {guardtest.NewSealer(t, 2, 1), guardtest.HeldKey, 0},
+		"new":         {guardtest.NewSealer(t, 2), record, 1},
+		"none":        {nil, record, 0},
+	} {
+		events := &guardtest.Events{}
+		console := guardtest.NewGuard(t, store, idempotency.WithSealer(c.sealer), idempotency.WithObserver(events.Observe))
+		for range 2 {
+			info, err := console.Lookup(t.Context(), record)
+			require.NoError(t, err, name)
+			require.Equal(t, c.key, info.Key, name)
+		}
+		require.Len(t, events.All(), c.events, name)
+		for _, e := range events.All() {
+			require.Equal(t, idempotency.EventCorrupt, e.Kind)
+			require.ErrorIs(t, e.Err, idempotency.ErrUnreadableHere)
+			require.Equal(t, record.Record, e.Record)
+		}
+	}
+}
+
+// A key that takes too much room is not kept, and its request is served like any other.
+func TestKeyThatIsTooLongIsNotKept(t *testing.T) {
+	t.Parallel()
+	for _, length := range []int{0, 700, 1100, 5000} {
+		store := newKeysOf()
+		g, err := idempotency.New(store, func(*http.Request) (string, error) { return strings.Repeat("s", 1+length), nil },
+			idempotency.WithSealer(guardtest.NewSealer(t, 1)), idempotency.WithKeptKeys(true))
+		require.NoError(t, err)
+		s := guardtest.ServeRecorder(t, g.Handler(&guardtest.Counter{}))
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
+		require.LessOrEqual(t, len(store.claims[0].SealedKey), 1024)
+		require.Equal(t, length > 1000, store.claims[0].SealedKey == nil)
+	}
+}
+
+// The answer could not be sealed either, and its key would be held. So nothing runs.
+func TestNothingRunsIfTheKeyCannotBeSealed(t *testing.T) {
+	t.Parallel()
+	store := newKeysOf()
+	g, events := keeping(t, store, guardtest.FailingSealer{Sealer: guardtest.NewSealer(t, 1)}, idempotency.WithFailOpen(true))
+	h := &guardtest.Counter{}
+	guardtest.RequireProblem(t, guardtest.ServeRecorder(t, g.Handler(h)).Do(t, guardtest.Call{Key: "k"}),
+		http.StatusServiceUnavailable, problem.StoreUnavailable)
+	_, _, err := idempotency.Do(t.Context(), g, jobKey, func(context.Context) (int, error) {
+		h.Runs.Add(1)
+		return 0, errors.New("ran")
+	})
+	require.ErrorContains(t, err, "no key today")
+	require.Zero(t, h.Runs.Load())
+	require.Empty(t, store.claims)
+	for _, e := range events.All() {
+		require.Equal(t, idempotency.EventRefused, e.Kind)
+		require.ErrorContains(t, e.Err, "no key today")
+	}
+	require.Len(t, events.All(), 2)
+}
+
+// A job keeps its key too.
+func TestDoKeepsItsKey(t *testing.T) {
+	t.Parallel()
+	g, _ := keeping(t, idempotency.NewMemoryStore(), guardtest.NewSealer(t, 1))
+	_, _, err := idempotency.Do(t.Context(), g, jobKey, func(context.Context) (int, error) { return 1, nil })
+	require.NoError(t, err)
+	info, err := g.Lookup(t.Context(), nameOf(t, g, jobKey))
+	require.NoError(t, err)
+	require.Equal(t, jobKey, info.Key)
+}
