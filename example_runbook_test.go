@@ -106,7 +106,7 @@ func (d damaged) Forget(ctx context.Context, record string, _ idempotency.Seen) 
 	if err != nil {
 		return err
 	}
-	return d.MemoryStore.Forget(ctx, record, idempotency.Seen{Attempt: r.Attempt, State: r.State})
+	return d.MemoryStore.Forget(ctx, record, r.Seen())
 }
 
 // A record that cannot be read is forgotten, and its key runs again.

@@ -55,6 +55,7 @@ type RecordInfo struct {
 	// begun under [AtMostOnce] and may have happened. They are not known during a replay.
 	Steps []string
 
+	owner  Owner
 	intent intent
 }
 
@@ -62,7 +63,7 @@ func (s *settings) recordInfo(k Key, rec Record) RecordInfo {
 	last := lastNote(rec.Notes)
 	info := RecordInfo{
 		Route: rec.Label, Started: last.started, Trace: last.trace,
-		Key: k, Record: k.storeKey(), State: rec.State, Attempt: rec.Attempt,
+		Key: k, Record: k.storeKey(), State: rec.State, Attempt: rec.Attempt, owner: rec.Owner,
 		Lease: rec.Lease, Age: rec.Age, TTL: rec.TTL, Status: rec.Status, Size: rec.Size,
 		Steps: s.stepNames(k, rec),
 	}
@@ -96,7 +97,7 @@ func (s *settings) stepNames(k Key, rec Record) []string {
 }
 
 // Seen returns what a decision about the key carries; see [Guard.Resolve] and [Guard.Forget].
-func (i RecordInfo) Seen() Seen { return Seen{Attempt: i.Attempt, State: i.State} }
+func (i RecordInfo) Seen() Seen { return Seen{Owner: i.owner, Attempt: i.Attempt, State: i.State} }
 
 // DeriveKey returns what the function [DeriveKey] returned in the run: the key under
 // which to ask a downstream service what happened. It is empty if ID is. Then nobody knows under

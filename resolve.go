@@ -103,7 +103,7 @@ func (g *Guard) resolveHeld(ctx context.Context, l *lease) bool {
 // claimed the key since, which is [ErrChanged]. Each success is reported as [EventResolved].
 //
 // Errors: [ErrNotFound]; [ErrChanged] when the key is not held any more, or by another
-// attempt, and nothing is changed: look at it again; [ErrNoInspector]; [ErrCorrupt] when
+// run, and nothing is changed: look at it again; [ErrNoInspector]; [ErrCorrupt] when
 // NotExecuted meets a step that cannot be read, and nothing is changed; those of the store;
 // and others for a resolution that says neither Final nor NotExecuted, or whose answer could
 // not be one of the route's.
@@ -235,8 +235,8 @@ func (g *Guard) resolvedAnswer(res Resolution, fp Fingerprint) (*response.Answer
 // forgotten if that is what was seen: Seen{State: StateCorrupt}. Forgetting what is not known
 // is success. Each success is reported as [EventForgotten].
 //
-// Errors: [ErrChanged] when the key is another attempt or in another state by now, or a run
-// is in flight: look at it again; [ErrCorrupt] when the record cannot be read and another
+// Errors: [ErrChanged] when another run has the key by now, when the key is in another state, or
+// a run is in flight: look at it again; [ErrCorrupt] when the record cannot be read and another
 // state was seen; [ErrNoInspector]; and those of the store. A record that a newer version of
 // this package has made, in a form that this one does not know, is not forgotten: that is an
 // error of the store, and a process of the newer version can forget it.

@@ -238,6 +238,10 @@ type Record struct {
 	// Attempt counts the claims of this record: 1, 2, 3… It never falls while the
 	// record exists, so it can serve as a fencing number.
 	Attempt int
+	// Owner is that of the last claim that was granted, also when the claim has ended since.
+	// It is never used again, so it tells an attempt from those of all other records, even of
+	// the same key. Claim may leave it out.
+	Owner Owner
 	// Fingerprint is that of the first claim. It changes only when a claim gets a record
 	// that was released unbound.
 	Fingerprint Fingerprint
@@ -277,17 +281,20 @@ type Record struct {
 }
 
 // Seen returns what a caller that has got this record has seen of it.
-func (r Record) Seen() Seen { return Seen{Attempt: r.Attempt, State: r.State} }
+func (r Record) Seen() Seen { return Seen{Owner: r.Owner, Attempt: r.Attempt, State: r.State} }
 
 // A Seen is what an operator, or a program in an operator's place, has seen of a record. A
-// decision carries it, and the store refuses the decision with [ErrChanged] if the record is
-// another attempt or in another state by then. The zero Seen fits no record.
+// decision carries it. The store refuses the decision with [ErrChanged] if by then the record
+// is another attempt or in another state, or if the key has another record. The zero Seen fits
+// no record.
 type Seen struct {
+	// Owner is that of the record. It names the run that was seen.
+	Owner Owner
 	// Attempt is that of the record. It counts from 1 again when a record was forgotten or
 	// has expired.
 	Attempt int
 	// State is that of the record. StateCorrupt stands for a record that cannot be read,
-	// and so does not tell its attempt.
+	// and so tells neither its owner nor its attempt.
 	State State
 }
 
@@ -356,8 +363,10 @@ type Inspector interface {
 
 	// Resolve settles a held record. With a completion the record becomes completed, as
 	// by [Store.Complete]. Without one it becomes released and loses the steps that are
-	// undone, in one atomic step. Then anybody may claim it, including the owner that lost
-	// it. Repeating a successful call is success, unless somebody has claimed the record since.
+	// undone, in one atomic step. The owner has lost the claim. It can neither complete nor
+	// release the record any more, but it may claim a released record like anybody else.
+	// The record still tells who the owner was: repeating a successful call is success, unless
+	// somebody has claimed the record since.
 	//
 	// Errors: [ErrNotFound]; [ErrCorrupt]; [ErrChanged] when the record is not held, or is
 	// not what was seen, or when a step that is undone is not there or has another value;

@@ -283,7 +283,7 @@ func (s *MemoryStore) asOwner(ctx context.Context, key string, o Owner, f func(s
 	sh, hash, now := s.lock(key)
 	defer sh.mu.Unlock()
 	r := s.find(sh, hash, key, now)
-	if r == nil || r.owner != o {
+	if r == nil || !r.isOf(o) {
 		return ErrNotOwner
 	}
 	return f(sh, r, now)
@@ -390,7 +390,7 @@ func (s *MemoryStore) Resolve(ctx context.Context, key string, seen Seen, settle
 	switch {
 	case r == nil:
 		return ErrNotFound
-	case seen != Seen{int(r.attempt), StateHeld}:
+	case seen != r.seenAs(StateHeld):
 		return ErrChanged
 	case r.resolvedTo(settled):
 		return nil // An earlier call did the same, and its reply was lost.
@@ -404,7 +404,7 @@ func (s *MemoryStore) Resolve(ctx context.Context, key string, seen Seen, settle
 	case c == nil && !r.hasSteps(settled.Undone):
 		return ErrChanged
 	}
-	r.owner = Owner{} // The run that lost the claim can no longer record its own answer.
+	r.flags |= byHand // The run that lost the claim can no longer record its own answer.
 	if c != nil {
 		s.complete(sh, r, key, now, *c)
 		return nil
@@ -441,7 +441,7 @@ func (s *MemoryStore) Forget(ctx context.Context, key string, seen Seen) error {
 	switch {
 	case r == nil:
 		return nil
-	case seen != Seen{int(r.attempt), r.stateAt(now)},
+	case seen != r.seenAs(r.stateAt(now)),
 		r.state == StateClaimed && !r.lapsed(now):
 		return ErrChanged
 	}

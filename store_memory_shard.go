@@ -72,9 +72,14 @@ const (
 	unbound                          // released for a claim with any fingerprint
 	tookOver                         // claimed because another's lease had ended
 	indexed                          // in the index of held records and of claims that say Hold
+	byHand                           // settled by Resolve: its owner has lost the claim
 )
 
 func (r *memoryRecord) is(flag memoryFlags) bool { return r.flags&flag != 0 }
+
+// isOf reports whether o has the record: whether it was the last to get the claim, and has not
+// lost it since.
+func (r *memoryRecord) isOf(o Owner) bool { return r.owner == o && !r.is(byHand) }
 
 // A memoryRare is the part of a record that few records have.
 type memoryRare struct {
@@ -147,11 +152,11 @@ func (sh *memoryShard) index(r *memoryRecord, now int64) {
 // claim gives the claim to the caller if the caller may have it, and returns the record.
 func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 	lapsed := r.lapsed(now)
-	free := r.state == StateReleased && r.owner != c.Owner
+	free := r.state == StateReleased && !r.isOf(c.Owner)
 	switch {
 	case r.fingerprint != c.Fingerprint && (!free || !r.is(unbound)):
 		return r.see(now)
-	case r.state == StateClaimed && r.owner == c.Owner:
+	case r.state == StateClaimed && r.isOf(c.Owner):
 		// Either the record was made for this claim, or the claim was sent again, perhaps
 		// because the first reply was lost. Its caller counts the lease from this call.
 		if now != r.touched {
@@ -212,6 +217,7 @@ func (r *memoryRecord) see(now int64) Record {
 	out := Record{
 		State:       r.stateAt(now),
 		Attempt:     int(r.attempt),
+		Owner:       r.owner,
 		Fingerprint: r.fingerprint,
 		TTL:         time.Duration(r.expires - now),
 		Age:         time.Duration(now - r.touched),
@@ -239,10 +245,15 @@ func (r *memoryRecord) stateAt(now int64) State {
 	return r.state
 }
 
+// seenAs returns what somebody has seen who found the record in the state.
+func (r *memoryRecord) seenAs(state State) Seen {
+	return Seen{Owner: r.owner, Attempt: int(r.attempt), State: state}
+}
+
 // resolvedTo reports whether the record is as Resolve leaves it.
 func (r *memoryRecord) resolvedTo(s Settlement) bool {
 	switch {
-	case r.owner != Owner{}:
+	case !r.is(byHand):
 		return false
 	case s.Completion != nil:
 		return r.state == StateCompleted && bytes.Equal(r.answer, s.Completion.Answer)

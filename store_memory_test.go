@@ -45,9 +45,9 @@ func claimMemory(t testing.TB, s *idempotency.MemoryStore, key string, n uint64)
 	return c.Owner
 }
 
-// completedAs is what somebody has seen of a completed record.
-func completedAs(attempt int) idempotency.Seen {
-	return idempotency.Seen{Attempt: attempt, State: idempotency.StateCompleted}
+// completedBy is what somebody has seen of a completed record.
+func completedBy(o idempotency.Owner, attempt int) idempotency.Seen {
+	return idempotency.Seen{Owner: o, Attempt: attempt, State: idempotency.StateCompleted}
 }
 
 // refuseMemory claims a new key, which must be refused.
@@ -82,7 +82,7 @@ func TestMemoryStoreFullRefusesOnlyNewKeys(t *testing.T) {
 			require.NoError(t, s.Complete(ctx, keys[0], owners[0], idempotency.Completion{Answer: make([]byte, 1<<10), TTL: time.Hour}))
 			require.NoError(t, s.Release(ctx, keys[1], owners[1], idempotency.Release{}))
 			require.NoError(t, s.Hold(ctx, keys[2], owners[2]))
-			require.NoError(t, s.Resolve(ctx, keys[2], guardtest.HeldAs(1), guardtest.Answered("answer")))
+			require.NoError(t, s.Resolve(ctx, keys[2], guardtest.HeldBy(owners[2], 1), guardtest.Answered("answer")))
 			claimMemory(t, s, keys[1], 10)
 			for _, key := range keys[:6] {
 				_, err := s.Get(ctx, key)
@@ -90,7 +90,7 @@ func TestMemoryStoreFullRefusesOnlyNewKeys(t *testing.T) {
 			}
 			refuseMemory(t, s, keys[6])
 
-			require.NoError(t, s.Forget(ctx, keys[0], completedAs(1)))
+			require.NoError(t, s.Forget(ctx, keys[0], completedBy(owners[0], 1)))
 			claimMemory(t, s, keys[6], 7)
 		})
 	}
@@ -150,7 +150,7 @@ func TestMemoryStoreRemovesInOrderOfExpiry(t *testing.T) {
 			require.NoError(t, s.Complete(t.Context(), key, owner, idempotency.Completion{TTL: time.Duration(1+random.IntN(n)) * time.Minute}))
 		}
 		for _, i := range random.Perm(n)[:n/2] {
-			require.NoError(t, s.Forget(t.Context(), keys[i], completedAs(1)))
+			require.NoError(t, s.Forget(t.Context(), keys[i], completedBy(guardtest.MemoryClaim(uint64(i)).Owner, 1)))
 		}
 		kept := 0
 		for range n {
@@ -181,7 +181,7 @@ func TestMemoryStoreKeepsItsQueuesInOrder(t *testing.T) {
 	}
 	require.True(t, s.QueuesInOrder())
 	for _, i := range random.Perm(len(keys))[:len(keys)/2] {
-		require.NoError(t, s.Forget(t.Context(), keys[i], completedAs(1)))
+		require.NoError(t, s.Forget(t.Context(), keys[i], completedBy(guardtest.MemoryClaim(uint64(i)).Owner, 1)))
 	}
 	require.True(t, s.QueuesInOrder())
 }
@@ -199,13 +199,13 @@ func TestMemoryStoreGivesBackItsBytes(t *testing.T) {
 	require.Equal(t, int64(50), withStep-s.Bytes())
 	require.NoError(t, s.SaveStep(ctx, "key", owner, "undone", []byte("begun")))
 	require.NoError(t, s.Hold(ctx, "key", owner))
-	require.NoError(t, s.Resolve(ctx, "key", guardtest.HeldAs(1), idempotency.Settlement{Undone: map[string][]byte{"undone": []byte("begun")}}))
+	require.NoError(t, s.Resolve(ctx, "key", guardtest.HeldBy(owner, 1), idempotency.Settlement{Undone: map[string][]byte{"undone": []byte("begun")}}))
 	require.Equal(t, int64(50), withStep-s.Bytes())
 	owner = claimMemory(t, s, "key", 2)
 	require.NoError(t, s.Complete(ctx, "key", owner, idempotency.Completion{Answer: make([]byte, 1000), TTL: time.Hour}))
 	require.Equal(t, int64(1000), s.Bytes()-withStep+50)
 	require.NoError(t, s.Complete(ctx, "key", owner, idempotency.Completion{Answer: make([]byte, 5000), TTL: time.Hour}))
-	require.NoError(t, s.Forget(ctx, "key", completedAs(2)))
+	require.NoError(t, s.Forget(ctx, "key", completedBy(owner, 2)))
 	require.Zero(t, s.Bytes())
 	require.Zero(t, s.Len())
 }
@@ -240,7 +240,7 @@ func TestMemoryStoreConcurrentCalls(t *testing.T) {
 				case 4:
 					_ = s.Renew(ctx, key, c.Owner)
 				case 5:
-					_ = s.Forget(ctx, key, idempotency.Seen{Attempt: random.IntN(3), State: idempotency.State(random.IntN(5))})
+					_ = s.Forget(ctx, key, idempotency.Seen{Owner: c.Owner, Attempt: random.IntN(3), State: idempotency.State(random.IntN(5))})
 				case 6:
 					q := idempotency.Query{Holding: random.IntN(2) == 0, Limit: random.IntN(limit)}
 					for {
@@ -260,7 +260,7 @@ func TestMemoryStoreConcurrentCalls(t *testing.T) {
 					}
 					stop()
 				case 8:
-					_ = s.Resolve(ctx, key, guardtest.HeldAs(random.IntN(3)), idempotency.Settlement{})
+					_ = s.Resolve(ctx, key, guardtest.HeldBy(c.Owner, random.IntN(3)), idempotency.Settlement{})
 				}
 				if n := s.Len(); n > limit+8 {
 					t.Errorf("%d records, the limit is %d", n, limit)
@@ -313,7 +313,7 @@ func TestMemoryStoreLetsGoOfAnswers(t *testing.T) {
 	require.NoError(t, s.Complete(t.Context(), "key", owner, idempotency.Completion{Answer: answer, TTL: time.Hour}))
 	runtime.GC()
 	require.NotNil(t, kept.Value())
-	require.NoError(t, s.Forget(t.Context(), "key", completedAs(1)))
+	require.NoError(t, s.Forget(t.Context(), "key", completedBy(owner, 1)))
 	runtime.GC()
 	require.Nil(t, kept.Value())
 	runtime.KeepAlive(s)
@@ -366,7 +366,7 @@ func TestMemoryStoreRefusesWhatNeverFits(t *testing.T) {
 	require.ErrorIs(t, store.Complete(ctx, key, c.Owner, large), idempotency.ErrTooLarge)
 	require.ErrorIs(t, store.SaveStep(ctx, key, c.Owner, "step", large.Answer), idempotency.ErrTooLarge)
 	require.NoError(t, store.Hold(ctx, key, c.Owner))
-	require.ErrorIs(t, store.Resolve(ctx, key, guardtest.HeldAs(1), idempotency.Settlement{Completion: &large}), idempotency.ErrTooLarge)
+	require.ErrorIs(t, store.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 1), idempotency.Settlement{Completion: &large}), idempotency.ErrTooLarge)
 	rec, _ := store.Get(ctx, key)
 	require.Equal(t, idempotency.StateHeld, rec.State)
 	require.Empty(t, rec.Steps)

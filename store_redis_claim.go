@@ -65,7 +65,7 @@ func (s *RedisStore) Claim(ctx context.Context, key string, c Claim) (Record, er
 // redisRecord returns a record as it was read.
 func redisRecord(r redisproto.Record) Record {
 	return Record{
-		State: State(r.State), Mine: r.Mine, Attempt: r.Attempt, Fingerprint: r.Fingerprint,
+		State: State(r.State), Mine: r.Mine, Attempt: r.Attempt, Owner: r.Owner, Fingerprint: r.Fingerprint,
 		Lease: r.Lease, TTL: r.TTL, Age: r.Age, Status: r.About.Status, Size: r.About.Size,
 		Answer: r.Answer, Steps: r.Steps, Lapsed: r.Lapsed, Notes: r.Notes, Label: r.Label, SealedKey: r.SealedKey,
 	}
@@ -94,23 +94,19 @@ func notQueued(cmd redis.Cmder) error {
 	return nil
 }
 
-// asOwner makes a call of an owner. Nobody owns a record that was settled by hand: its
-// owner is zero.
-func (s *RedisStore) asOwner(ctx context.Context, o Owner, call redisproto.Call, durable bool) error {
-	if o == (Owner{}) {
-		return ErrNotOwner
-	}
-	return s.update(ctx, call, durable, ErrNotOwner)
+// asOwner makes a call of an owner. Such a call is durable.
+func (s *RedisStore) asOwner(ctx context.Context, call redisproto.Call) error {
+	return s.update(ctx, call, true, ErrNotOwner)
 }
 
 // Renew implements [Store].
 func (s *RedisStore) Renew(ctx context.Context, key string, o Owner) error {
-	return s.asOwner(ctx, o, redisproto.Renew(s.prefix+key, o), true)
+	return s.asOwner(ctx, redisproto.Renew(s.prefix+key, o))
 }
 
 // SaveStep implements [StepStore].
 func (s *RedisStore) SaveStep(ctx context.Context, key string, o Owner, name string, value []byte) error {
-	return s.asOwner(ctx, o, redisproto.SaveStep(s.prefix+key, o, name, value), true)
+	return s.asOwner(ctx, redisproto.SaveStep(s.prefix+key, o, name, value))
 }
 
 // Release implements [Store]. It is durable too: if a failover forgot the release of a claim
@@ -124,12 +120,12 @@ func (s *RedisStore) Release(ctx context.Context, key string, o Owner, r Release
 		}
 		call = redisproto.ReleaseUndone(s.prefix+key, o, s.channel, keep, r.Unbind)
 	}
-	return s.asOwner(ctx, o, call, true)
+	return s.asOwner(ctx, call)
 }
 
 // Hold implements [Store].
 func (s *RedisStore) Hold(ctx context.Context, key string, o Owner) error {
-	return s.asOwner(ctx, o, redisproto.Hold(s.prefix+key, o, s.channel), true)
+	return s.asOwner(ctx, redisproto.Hold(s.prefix+key, o, s.channel))
 }
 
 // Complete implements [Store].
@@ -144,7 +140,7 @@ func (s *RedisStore) Complete(ctx context.Context, key string, o Owner, c Comple
 			return err
 		}
 	}
-	return s.asOwner(ctx, o, redisproto.Complete(s.prefix+key, o, s.channel, a), true)
+	return s.asOwner(ctx, redisproto.Complete(s.prefix+key, o, s.channel, a))
 }
 
 // redisAnswer returns a completion as it is recorded.
@@ -159,9 +155,6 @@ func redisAnswer(c Completion) (redisproto.Answer, error) {
 func (s *RedisStore) completeDetached(
 	ctx context.Context, key string, o Owner, a redisproto.Answer,
 ) (discarded bool, err error) {
-	if o == (Owner{}) {
-		return false, ErrNotOwner
-	}
 	name := s.prefix + key
 	tx := s.client.TxPipeline()
 	// HSETNX, because a repeated call must not change a completed record.

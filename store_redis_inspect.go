@@ -90,25 +90,24 @@ func redisAddr(master redis.UniversalClient) string {
 // Resolve implements [Inspector].
 func (s *RedisStore) Resolve(ctx context.Context, key string, seen Seen, settled Settlement) error {
 	name := s.prefix + key
-	attempt := seen.Attempt
 	if seen.State != StateHeld {
-		attempt = 0 // which no record has
+		seen.Attempt = 0 // which no record has
 	}
 	c := settled.Completion
 	if c == nil { // Not durable: when a failover forgets it, the key stays held.
-		return s.update(ctx, redisproto.ResolveReleased(name, attempt, s.channel, settled.Undone), false, ErrChanged)
+		return s.update(ctx, redisproto.ResolveReleased(name, seen.Owner, seen.Attempt, s.channel, settled.Undone), false, ErrChanged)
 	}
 	a, err := redisAnswer(*c)
 	if err != nil {
 		return err
 	}
-	return s.update(ctx, redisproto.ResolveCompleted(name, attempt, s.channel, a), true, ErrChanged)
+	return s.update(ctx, redisproto.ResolveCompleted(name, seen.Owner, seen.Attempt, s.channel, a), true, ErrChanged)
 }
 
 // Forget implements [Inspector].
 func (s *RedisStore) Forget(ctx context.Context, key string, seen Seen) error {
 	name := s.prefix + key
-	call := redisproto.Forget(name, seen.Attempt, byte(seen.State))
+	call := redisproto.Forget(name, seen.Owner, seen.Attempt, byte(seen.State))
 	if seen.State == StateCorrupt {
 		// The script knows only headers. Whether a record can be read is found out here.
 		_, header, err := s.look(ctx, name)

@@ -132,9 +132,9 @@ func (e *env) calls() map[string]func(context.Context) {
 	}
 	if s, ok := s.(idempotency.Inspector); ok {
 		calls["Get"] = func(ctx context.Context) { _, _ = s.Get(ctx, key) }
-		calls["Resolve"] = func(ctx context.Context) { _ = s.Resolve(ctx, key, heldAs(1), answered("resolved")) }
+		calls["Resolve"] = func(ctx context.Context) { _ = s.Resolve(ctx, key, heldBy(alice, 1), answered("resolved")) }
 		calls["GetAnswer"] = func(ctx context.Context) { _, _ = s.GetAnswer(ctx, key) }
-		calls["Forget"] = func(ctx context.Context) { _ = s.Forget(ctx, key, heldAs(1)) }
+		calls["Forget"] = func(ctx context.Context) { _ = s.Forget(ctx, key, heldBy(alice, 1)) }
 	}
 	if s, ok := s.(idempotency.Lister); ok {
 		calls["List"] = func(ctx context.Context) { _, _ = s.List(ctx, idempotency.Query{}) }

@@ -11,6 +11,7 @@ func inspectorCases() []testCase {
 		{"Resolve/repeated is success", resolveRepeated},
 		{"Resolve/of another attempt is refused", resolveFenced},
 		{"Resolve/of another state is refused", resolveUnseen},
+		{"Resolve/of a later record is refused", resolveLaterRecord},
 		{"Resolve/takes the undone steps away", resolveUndoes},
 		{"Resolve/repeated with its undone steps is success", resolveUndoneRepeated},
 		{"Resolve/of steps that have changed is refused", resolveChangedSteps},
@@ -24,6 +25,7 @@ func inspectorCases() []testCase {
 		{"Forget/of a live claim is refused", forgetLive},
 		{"Forget/of another attempt is refused", forgetFenced},
 		{"Forget/of another state is refused", forgetUnseen},
+		{"Forget/of a later record is refused", forgetLaterRecord},
 		{"Forget/as corrupt of what can be read is refused", forgetSound},
 	}...)
 }
@@ -48,7 +50,7 @@ func (e *env) held() idempotency.Inspector {
 
 func resolveCompletes(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), answered("resolved")))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), answered("resolved")))
 	r := e.claim(key, bob)
 	e.answer(r, "resolved")
 	e.bound(r)
@@ -58,13 +60,13 @@ func resolveCompletes(e *env) {
 // An answer of no bytes is an answer.
 func resolveEmpty(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), answered("")))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), answered("")))
 	e.answer(e.claim(key, bob), "")
 }
 
 func resolveReleases(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), released))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), released))
 	e.notMine(e.get(), idempotency.StateReleased, 1)
 	r := e.claim(key, bob)
 	e.mine(r, 2)
@@ -76,52 +78,52 @@ func resolveReleases(e *env) {
 func resolveLapsed(e *env) {
 	i := e.inspector()
 	e.claimed(holding)
-	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, heldAs(1), answered("resolved")), idempotency.ErrChanged)
+	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, heldBy(alice, 1), answered("resolved")), idempotency.ErrChanged)
 	e.advance(lease + margin)
-	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), answered("resolved")))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), answered("resolved")))
 	e.answer(e.claim(key, bob), "resolved")
 }
 
 func resolveRepeated(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), released))
-	e.ok("repeated Resolve", i.Resolve(e.ctx, key, heldAs(1), released))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), released))
+	e.ok("repeated Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), released))
 	e.mine(e.claim(key, bob), 2)
 	e.ok("Hold", e.store.Hold(e.ctx, key, bob))
-	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(2), answered("resolved")))
-	e.ok("repeated Resolve", i.Resolve(e.ctx, key, heldAs(2), answered("resolved")))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(bob, 2), answered("resolved")))
+	e.ok("repeated Resolve", i.Resolve(e.ctx, key, heldBy(bob, 2), answered("resolved")))
 	e.answer(e.claim(key, carol), "resolved")
 }
 
 // The operator has decided about the run that she saw, but another run has failed since.
 func resolveFenced(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), released))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), released))
 	e.mine(e.claim(key, bob), 2)
 	e.ok("Hold", e.store.Hold(e.ctx, key, bob))
 	for _, attempt := range []int{0, 1, 3} {
-		e.refused("Resolve of another attempt", i.Resolve(e.ctx, key, heldAs(attempt), answered("resolved")), idempotency.ErrChanged)
-		e.refused("Resolve of another attempt", i.Resolve(e.ctx, key, heldAs(attempt), released), idempotency.ErrChanged)
+		e.refused("Resolve of another attempt", i.Resolve(e.ctx, key, heldBy(bob, attempt), answered("resolved")), idempotency.ErrChanged)
+		e.refused("Resolve of another attempt", i.Resolve(e.ctx, key, heldBy(bob, attempt), released), idempotency.ErrChanged)
 	}
 	e.notMine(e.claim(key, carol), idempotency.StateHeld, 2)
 }
 
 func resolveNotHeld(e *env) {
 	i := e.inspector()
-	e.refused("Resolve of an absent record", i.Resolve(e.ctx, key, heldAs(1), answered("resolved")), idempotency.ErrNotFound)
+	e.refused("Resolve of an absent record", i.Resolve(e.ctx, key, heldBy(alice, 1), answered("resolved")), idempotency.ErrNotFound)
 	e.claimed()
-	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, heldAs(1), answered("resolved")), idempotency.ErrChanged)
-	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, heldAs(1), released), idempotency.ErrChanged)
+	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, heldBy(alice, 1), answered("resolved")), idempotency.ErrChanged)
+	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, heldBy(alice, 1), released), idempotency.ErrChanged)
 	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
 
 	e.ok("Release", e.release(alice))
-	e.refused("Resolve of a released record", i.Resolve(e.ctx, key, heldAs(1), answered("resolved")), idempotency.ErrChanged)
-	e.refused("Resolve of a released record", i.Resolve(e.ctx, key, heldAs(1), released), idempotency.ErrChanged)
+	e.refused("Resolve of a released record", i.Resolve(e.ctx, key, heldBy(alice, 1), answered("resolved")), idempotency.ErrChanged)
+	e.refused("Resolve of a released record", i.Resolve(e.ctx, key, heldBy(alice, 1), released), idempotency.ErrChanged)
 	e.mine(e.claim(key, bob), 2)
 	e.ok("Complete", e.complete(bob, "answer"))
-	e.refused("Resolve of a completed record", i.Resolve(e.ctx, key, heldAs(2), answered("resolved")), idempotency.ErrChanged)
-	e.refused("Resolve of a completed record", i.Resolve(e.ctx, key, heldAs(2), released), idempotency.ErrChanged)
-	e.refused("Resolve with the answer of the run", i.Resolve(e.ctx, key, heldAs(2), answered("answer")), idempotency.ErrChanged)
+	e.refused("Resolve of a completed record", i.Resolve(e.ctx, key, heldBy(bob, 2), answered("resolved")), idempotency.ErrChanged)
+	e.refused("Resolve of a completed record", i.Resolve(e.ctx, key, heldBy(bob, 2), released), idempotency.ErrChanged)
+	e.refused("Resolve with the answer of the run", i.Resolve(e.ctx, key, heldBy(bob, 2), answered("answer")), idempotency.ErrChanged)
 	e.answer(e.claim(key, carol), "answer")
 }
 
@@ -129,13 +131,13 @@ func resolveNotHeld(e *env) {
 // must not tell them something else.
 func resolveLateOwner(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), answered("resolved")))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), answered("resolved")))
 	e.refused("Complete after Resolve", e.complete(alice, "alice's"), idempotency.ErrNotOwner)
 	e.answer(e.claim(key, bob), "resolved")
 
 	e.ok("Forget", i.Forget(e.ctx, key, e.get().Seen()))
 	i = e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), released))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), released))
 	e.refused("Complete after Resolve", e.complete(alice, "alice's"), idempotency.ErrNotOwner)
 	e.mine(e.claim(key, bob), 2)
 }
@@ -144,7 +146,7 @@ func resolveLateOwner(e *env) {
 // anybody else, its answer prevents another run.
 func resolveOwnerClaims(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), released))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), released))
 	e.mine(e.claim(key, alice), 2)
 	e.ok("Complete", e.complete(alice, "alice's"))
 	e.answer(e.claim(key, bob), "alice's")
@@ -157,11 +159,45 @@ func resolveUnseen(e *env) {
 	for _, state := range []idempotency.State{
 		0, idempotency.StateClaimed, idempotency.StateReleased, idempotency.StateCompleted, idempotency.StateCorrupt,
 	} {
-		seen := idempotency.Seen{Attempt: 1, State: state}
+		seen := idempotency.Seen{Owner: alice, Attempt: 1, State: state}
 		e.refused("Resolve of another state", i.Resolve(e.ctx, key, seen, answered("resolved")), idempotency.ErrChanged)
 		e.refused("Resolve of another state", i.Resolve(e.ctx, key, seen, released), idempotency.ErrChanged)
 	}
 	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+}
+
+// laterRecords calls f for each way in which a key gets another record, with what was seen of
+// the first: attempt 1, held. So is the second, of the same payload.
+func (e *env) laterRecords(f func(i idempotency.Inspector, seen idempotency.Seen)) {
+	e.t.Helper()
+	for name, end := range map[string]func(i idempotency.Inspector, seen idempotency.Seen){
+		"forgotten": func(i idempotency.Inspector, seen idempotency.Seen) { e.ok("Forget", i.Forget(e.ctx, key, seen)) },
+		"expired":   func(idempotency.Inspector, idempotency.Seen) { e.advance(retention + margin) },
+	} {
+		i := e.inspector()
+		e.claimed(holding, holdEnding)
+		e.ok("Hold", e.store.Hold(e.ctx, key, alice))
+		seen := e.get().Seen()
+		end(i, seen)
+		e.mine(e.claim(key, bob), 1)
+		e.ok("Hold", e.store.Hold(e.ctx, key, bob))
+		f(i, seen)
+		r := e.get()
+		e.notMine(r, idempotency.StateHeld, 1)
+		if r.Owner != bob {
+			e.t.Errorf("%s: got the owner %x, want that of the later record", name, r.Owner)
+		}
+		e.ok("Forget", i.Forget(e.ctx, key, r.Seen()))
+	}
+}
+
+// An operator has found out what became of one run. Until she says so, the record is gone, and
+// another run of the same attempt is held. Nobody knows what became of that one.
+func resolveLaterRecord(e *env) {
+	e.laterRecords(func(i idempotency.Inspector, seen idempotency.Seen) {
+		e.refused("Resolve of a later record", i.Resolve(e.ctx, key, seen, answered("resolved")), idempotency.ErrChanged)
+		e.refused("Resolve of a later record", i.Resolve(e.ctx, key, seen, released), idempotency.ErrChanged)
+	})
 }
 
 // heldWithSteps makes a held record with the steps charge, mail and wire.
@@ -180,7 +216,7 @@ func (e *env) heldWithSteps() idempotency.Inspector {
 // happen again.
 func resolveUndoes(e *env) {
 	i := e.heldWithSteps()
-	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), undoing("mail", "begun", "wire", "begun")))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), undoing("mail", "begun", "wire", "begun")))
 	r := e.get()
 	e.notMine(r, idempotency.StateReleased, 1)
 	e.steps(r, "charge", "ch_1")
@@ -190,17 +226,17 @@ func resolveUndoes(e *env) {
 
 	e.ok("SaveStep", e.save(bob, "mail", "begun"))
 	e.ok("Hold", e.store.Hold(e.ctx, key, bob))
-	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(2), answered("resolved")))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(bob, 2), answered("resolved")))
 	e.steps(e.get(), "charge", "ch_1", "mail", "begun")
 }
 
 // The steps are gone when the call is repeated. That is what the first call did.
 func resolveUndoneRepeated(e *env) {
 	i := e.heldWithSteps()
-	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), undoing("wire", "begun")))
-	e.ok("repeated Resolve", i.Resolve(e.ctx, key, heldAs(1), undoing("wire", "begun")))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), undoing("wire", "begun")))
+	e.ok("repeated Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), undoing("wire", "begun")))
 	e.steps(e.get(), "charge", "ch_1", "mail", "begun")
-	e.refused("Resolve that undoes another step", i.Resolve(e.ctx, key, heldAs(1), undoing("charge", "ch_1")), idempotency.ErrChanged)
+	e.refused("Resolve that undoes another step", i.Resolve(e.ctx, key, heldBy(alice, 1), undoing("charge", "ch_1")), idempotency.ErrChanged)
 	e.steps(e.claim(key, bob), "charge", "ch_1", "mail", "begun")
 }
 
@@ -211,23 +247,23 @@ func resolveChangedSteps(e *env) {
 	for _, s := range []idempotency.Settlement{
 		undoing("charge", "begun"), undoing("wire", "begun", "charge", "begun"), undoing("refund", "begun"), undoing("refund", ""),
 	} {
-		e.refused("Resolve of a step that has changed", i.Resolve(e.ctx, key, heldAs(1), s), idempotency.ErrChanged)
+		e.refused("Resolve of a step that has changed", i.Resolve(e.ctx, key, heldBy(alice, 1), s), idempotency.ErrChanged)
 	}
 	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
 	e.steps(e.get(), "charge", "ch_1", "mail", "begun", "wire", "begun")
 
-	e.ok("Forget", i.Forget(e.ctx, key, heldAs(1)))
+	e.ok("Forget", i.Forget(e.ctx, key, heldBy(alice, 1)))
 	e.claimed(holding)
 	e.ok("SaveStep", e.save(alice, "wire", "begun"))
 	e.advance(lease + margin)
 	e.ok("SaveStep", e.save(alice, "wire", "w_1"))
-	e.refused("Resolve of a step that has happened", i.Resolve(e.ctx, key, heldAs(1), undoing("wire", "begun")), idempotency.ErrChanged)
+	e.refused("Resolve of a step that has happened", i.Resolve(e.ctx, key, heldBy(alice, 1), undoing("wire", "begun")), idempotency.ErrChanged)
 	e.steps(e.get(), "wire", "w_1")
 }
 
 func forgetHeld(e *env) {
 	i := e.held()
-	e.ok("Forget", i.Forget(e.ctx, key, heldAs(1)))
+	e.ok("Forget", i.Forget(e.ctx, key, heldBy(alice, 1)))
 	_, err := i.Get(e.ctx, key)
 	e.refused("Get after Forget", err, idempotency.ErrNotFound)
 	e.refused("Complete after Forget", e.complete(alice, "answer"), idempotency.ErrNotOwner)
@@ -252,7 +288,7 @@ func forgetSettled(e *env) {
 
 func forgetAbsent(e *env) {
 	i := e.inspector()
-	e.ok("Forget of an absent record", i.Forget(e.ctx, key, heldAs(1)))
+	e.ok("Forget of an absent record", i.Forget(e.ctx, key, heldBy(alice, 1)))
 	e.ok("Forget of an absent record", i.Forget(e.ctx, key, corrupt))
 	e.completed("answer")
 	seen := e.get().Seen()
@@ -292,8 +328,15 @@ func forgetUnseen(e *env) {
 	e.ok("Complete", e.complete(alice, "answer"))
 	e.refused("Forget of another state", i.Forget(e.ctx, key, seen), idempotency.ErrChanged)
 	e.refused("Forget of nothing that was seen", i.Forget(e.ctx, key, idempotency.Seen{}), idempotency.ErrChanged)
-	e.refused("Forget of no state", i.Forget(e.ctx, key, idempotency.Seen{Attempt: 1}), idempotency.ErrChanged)
+	e.refused("Forget of no state", i.Forget(e.ctx, key, idempotency.Seen{Owner: alice, Attempt: 1}), idempotency.ErrChanged)
 	e.answer(e.claim(key, bob), "answer")
+}
+
+// The operator has found out that one run did nothing. She does not know of the next one.
+func forgetLaterRecord(e *env) {
+	e.laterRecords(func(i idempotency.Inspector, seen idempotency.Seen) {
+		e.refused("Forget of a later record", i.Forget(e.ctx, key, seen), idempotency.ErrChanged)
+	})
 }
 
 // corrupt is what somebody has seen of a record that cannot be read.
@@ -316,7 +359,7 @@ func resolveNotBlank(e *env) {
 	i := e.inspector()
 	e.claimed(holding)
 	e.advance(lease + margin)
-	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), released))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), released))
 	e.undo(carol, 2)
 	e.stays(2)
 }

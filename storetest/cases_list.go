@@ -84,29 +84,29 @@ func listAll(e *env) {
 	e.lister()
 	e.listed(idempotency.Query{})
 	const n, answer = 100, "answer"
-	want := make(map[string]idempotency.State)
+	want := make(map[string]idempotency.Seen)
 	for k := range n {
 		name := fmt.Sprint("key ", k)
 		key, owner := keyOf(name), ownerOf(name)
 		e.mine(e.claim(key, owner), 1)
+		state := idempotency.StateClaimed
 		switch k % 4 {
-		case 0:
-			want[key] = idempotency.StateClaimed
 		case 1:
-			want[key] = idempotency.StateReleased
+			state = idempotency.StateReleased
 			e.ok("Release", e.store.Release(e.ctx, key, owner, idempotency.Release{}))
 		case 2:
-			want[key] = idempotency.StateHeld
+			state = idempotency.StateHeld
 			e.ok("Hold", e.store.Hold(e.ctx, key, owner))
 		case 3:
-			want[key] = idempotency.StateCompleted
+			state = idempotency.StateCompleted
 			e.ok("Complete", e.store.Complete(e.ctx, key, owner, completion(answer)))
 		}
+		want[key] = idempotency.Seen{Owner: owner, Attempt: 1, State: state}
 	}
 	for _, entry := range e.list(idempotency.Query{}) {
 		r := entry.Record
-		if r.State != want[entry.Key] || r.Attempt != 1 || r.Fingerprint != payload {
-			e.t.Errorf("List: got %s, want %v", show(r), want[entry.Key])
+		if r.Seen() != want[entry.Key] || r.Fingerprint != payload {
+			e.t.Errorf("List: got %s and %v, want %v", show(r), r.Seen(), want[entry.Key])
 		}
 		if r.State == idempotency.StateCompleted {
 			e.about(r, len(answer))

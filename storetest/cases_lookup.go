@@ -142,7 +142,7 @@ func getAnswerless(e *env) {
 
 func getResolved(e *env) {
 	i := e.held()
-	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), answered("resolved")))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), answered("resolved")))
 	e.about(e.get(), len("resolved"))
 }
 

@@ -95,7 +95,7 @@ func stepResolve(e *env) {
 	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
 	i := e.inspector()
 	e.steps(e.get(), "charge", "ch_1")
-	e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), released))
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), released))
 	r := e.claim(key, bob)
 	e.mine(r, 2)
 	e.steps(r, "charge", "ch_1")

@@ -96,7 +96,7 @@ func watchResolve(e *env) {
 		e.mine(e.claim(key, alice, holding), 1)
 		e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
 		e.advance(lease + margin)
-		e.ok("Resolve", i.Resolve(e.ctx, key, heldAs(1), settlement))
+		e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), settlement))
 		e.wakes("Resolve", settled)
 	}
 }

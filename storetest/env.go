@@ -140,8 +140,8 @@ func undoing(steps ...string) idempotency.Settlement {
 }
 
 // heldAs is what somebody has seen of a held record.
-func heldAs(attempt int) idempotency.Seen {
-	return idempotency.Seen{Attempt: attempt, State: idempotency.StateHeld}
+func heldBy(o idempotency.Owner, attempt int) idempotency.Seen {
+	return idempotency.Seen{Owner: o, Attempt: attempt, State: idempotency.StateHeld}
 }
 
 // mine fails the case unless the caller holds the claim, as the given attempt, and the

@@ -60,7 +60,7 @@ func (s *naiveStore) SaveStep(ctx context.Context, key string, o idempotency.Own
 		return nil
 	}
 	if name == "owner" && s.is("a step overwrites a field of the record") {
-		copy(r.owner[:], value)
+		copy(r.Owner[:], value)
 	}
 	if s.is("a step renews the lease") {
 		r.leaseEnd = time.Now().Add(r.lease)
@@ -132,6 +132,7 @@ func (s *naiveStore) Resolve(ctx context.Context, key string, seen idempotency.S
 		return idempotency.ErrNotFound
 	}
 	if r.Attempt != seen.Attempt && !s.is("Resolve does not look at the attempt") ||
+		r.Owner != seen.Owner && !s.is("Resolve does not look at the owner") ||
 		seen.State != idempotency.StateHeld && !s.is("Resolve does not look at what was seen") {
 		return idempotency.ErrChanged
 	}
@@ -167,9 +168,6 @@ func (s *naiveStore) Resolve(ctx context.Context, key string, seen idempotency.S
 		r.Status = c.Status
 	}
 	r.blank = r.blank && s.is("a resolution leaves a record blank")
-	if !s.is("Resolve leaves the owner its claim") && (c != nil || !s.is("Resolve remembers who lost the claim")) {
-		r.owner = idempotency.Owner{}
-	}
 	return nil
 }
 
@@ -220,6 +218,7 @@ func (s *naiveStore) Forget(ctx context.Context, key string, seen idempotency.Se
 	switch {
 	case asCorrupt:
 	case r.Attempt != seen.Attempt && !s.is("Forget does not look at the attempt"),
+		r.Owner != seen.Owner && !s.is("Forget does not look at the owner"),
 		seen.State != state && !s.is("Forget does not look at the state"),
 		r.State == idempotency.StateClaimed && !r.lapsed() && !s.is("Forget takes a live claim"),
 		r.State != idempotency.StateHeld && s.is("Forget takes only what is held"):

@@ -25,13 +25,12 @@ type naiveStore struct {
 type naiveRecord struct {
 	idempotency.Record // Mine, Lease, TTL and Age are filled in by see.
 
-	owner     idempotency.Owner
 	first     idempotency.Owner // the owner of the first claim
 	lease     time.Duration
 	retention time.Duration
 	hold      bool
 	holdEnds  bool
-	byHand    bool // settled by Resolve
+	byHand    bool // settled by Resolve: the owner has lost the claim
 	byLapse   bool // held because the lease ended
 	blank     bool // nothing was done under it
 	unbound   bool // the next payload gets it
@@ -128,7 +127,7 @@ func (s *naiveStore) grant(r *naiveRecord, c idempotency.Claim) idempotency.Reco
 	if r.Attempt == 1 || !s.is("a takeover keeps the old durations") {
 		r.lease, r.retention = c.Lease, c.Retention
 	}
-	r.State, r.owner, r.hold, r.byHand = idempotency.StateClaimed, c.Owner, c.Hold, false
+	r.State, r.Owner, r.hold, r.byHand = idempotency.StateClaimed, c.Owner, c.Hold, false
 	r.holdEnds = c.HoldEnds && !s.is("HoldEnds is ignored") || s.is("a hold always ends")
 	r.touched, r.leaseEnd, r.expires = now, now.Add(r.lease), now.Add(r.retention)
 	if s.is("the lease is the retention") {
@@ -173,10 +172,10 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 	if s.is("every claim leaves its sealed key") {
 		s.keepSealedKey(r, c)
 	}
-	if s.is("every claim leaves its note") && r.owner != c.Owner {
+	if s.is("every claim leaves its note") && r.Owner != c.Owner {
 		s.note(r, c)
 	}
-	unbound := r.unbound && (r.owner != c.Owner || s.is("a delayed claim revives what is unbound"))
+	unbound := r.unbound && (r.Owner != c.Owner || s.is("a delayed claim revives what is unbound"))
 	mismatch := r.Fingerprint != c.Fingerprint && !unbound
 	if mismatch {
 		if out, done := s.mismatch(r, c); done {
@@ -185,7 +184,7 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 	}
 	switch {
 	case s.is("the owner does not know its own claim"):
-	case r.State == idempotency.StateClaimed && r.owner == c.Owner && (!r.lapsed() || !r.hold || !s.is("a repeated claim is held")):
+	case r.State == idempotency.StateClaimed && r.Owner == c.Owner && (!r.lapsed() || !r.hold || !s.is("a repeated claim is held")):
 		switch {
 		case s.is("a repeated claim is another attempt"):
 			r.Attempt++
@@ -206,14 +205,15 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 	}
 	if r.lapsed() && s.holds(r, c) {
 		r.blank = r.blank && !s.is("what lapsed is not blank")
-		r.State, r.owner, r.byLapse = idempotency.StateHeld, s.keepOwner(r.owner), true
+		r.State, r.Owner, r.byLapse = idempotency.StateHeld, s.keepOwner(r.Owner), true
 		s.enter(r)
 	}
 	if s.is("held lapses") && r.State == idempotency.StateHeld && time.Since(r.touched) > r.lease {
 		r.State = idempotency.StateReleased
 	}
-	free := r.State == idempotency.StateReleased && (r.owner != c.Owner || s.is("a delayed claim revives a release")) || unbound ||
-		r.State == idempotency.StateHeld && r.owner == c.Owner && s.is("a delayed claim revives a hold") ||
+	was := r.Owner == c.Owner && (!r.byHand || s.is("Resolve remembers who lost the claim"))
+	free := r.State == idempotency.StateReleased && (!was || s.is("a delayed claim revives a release")) || unbound ||
+		r.State == idempotency.StateHeld && r.Owner == c.Owner && s.is("a delayed claim revives a hold") ||
 		r.State == idempotency.StateClaimed && r.lapsed() ||
 		r.State == idempotency.StateClaimed && s.is("takeover a moment early") && time.Until(r.leaseEnd) < 5*time.Second
 	if !free {
@@ -332,7 +332,8 @@ func (s *naiveStore) owned(ctx context.Context, method, key string, o idempotenc
 	}
 	trusted := s.is(method+" does not look at the owner") ||
 		s.is(method+" trusts an owner of the past") && r.first == o
-	if r.owner != o && !trusted {
+	lost := r.byHand && !s.is("Resolve leaves the owner its claim")
+	if (r.Owner != o || lost) && !trusted {
 		return nil, idempotency.ErrNotOwner
 	}
 	if s.is(method+" is refused after the lease") && r.lapsed() {

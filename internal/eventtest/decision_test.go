@@ -35,7 +35,7 @@ func TestDecisionsAreReported(t *testing.T) {
 				return k, info
 			}
 			a, info := seen("a")
-			stale := idempotency.Seen{Attempt: 7, State: idempotency.StateHeld}
+			stale := idempotency.Seen{Owner: info.Seen().Owner, Attempt: 7, State: idempotency.StateHeld}
 			require.ErrorIs(t, guard.Resolve(t.Context(), a, stale, idempotency.Resolution{Outcome: idempotency.NotExecuted, Decision: by}), idempotency.ErrChanged)
 			require.ErrorIs(t, guard.Forget(t.Context(), a, stale, by), idempotency.ErrChanged)
 			require.Empty(t, console.All(), "nothing was decided")

@@ -53,9 +53,9 @@ func OnEachRecovery(t *testing.T, f func(t *testing.T, recovery idempotency.Opti
 // HeldKey is the key of a [Call] whose Key is "k".
 var HeldKey = idempotency.Key{Scope: "acme", Value: "k"}
 
-// HeldAs is what an operator has seen of a held record.
-func HeldAs(attempt int) idempotency.Seen {
-	return idempotency.Seen{Attempt: attempt, State: idempotency.StateHeld}
+// HeldBy is what an operator has seen of a record that an owner holds.
+func HeldBy(o idempotency.Owner, attempt int) idempotency.Seen {
+	return idempotency.Seen{Owner: o, Attempt: attempt, State: idempotency.StateHeld}
 }
 
 // Seen is what an operator who looks sees of HeldKey.

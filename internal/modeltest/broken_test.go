@@ -219,6 +219,16 @@ var bugs = []bug{
 			q.c.seen.Attempt = q.r.attempt
 		}
 	}},
+	{name: "Resolve does not compare the owner", before: func(q *question) {
+		if q.c.method == resolve {
+			q.c.seen.Owner = q.r.owner
+		}
+	}},
+	{name: "Forget does not compare the owner", before: func(q *question) {
+		if q.c.method == forget {
+			q.c.seen.Owner = q.r.owner
+		}
+	}},
 	{name: "Forget takes a live claim", before: func(q *question) {
 		q.lapsed = q.lapsed || q.c.method == forget
 	}},

@@ -54,6 +54,7 @@ type reply struct {
 	state       idempotency.State
 	mine        bool
 	attempt     int
+	owner       idempotency.Owner
 	fingerprint idempotency.Fingerprint
 	lease       time.Duration
 	ttl         time.Duration
@@ -122,7 +123,7 @@ func newReply(r idempotency.Record, err error) reply {
 		return reply{lost: true}
 	}
 	return reply{
-		state: r.State, mine: r.Mine, attempt: r.Attempt, fingerprint: r.Fingerprint,
+		state: r.State, mine: r.Mine, attempt: r.Attempt, owner: r.Owner, fingerprint: r.Fingerprint,
 		lease: r.Lease, ttl: r.TTL, age: r.Age, status: r.Status, size: r.Size, answer: string(r.Answer), steps: stepsOf(r.Steps),
 		notes: string(bytes.Join(r.Notes, nil)), label: r.Label, lapsed: r.Lapsed,
 	}

@@ -108,7 +108,7 @@ func (s setting) draw(rng *rand.Rand, n int) call {
 	keyNumber := n/callsPerKey + rng.IntN(2)
 	c := newCall(methods[rng.IntN(len(methods))], keyOf(fmt.Sprint("key ", keyNumber)), rng.IntN(4), s.lease)
 	c.step = rng.IntN(len(stepNames))
-	c.seen = idempotency.Seen{Attempt: rng.IntN(3), State: states[rng.IntN(len(states))]}
+	c.seen = idempotency.Seen{Owner: c.owner, Attempt: rng.IntN(3), State: states[rng.IntN(len(states))]}
 	if c.method != resolve || rng.IntN(2) == 0 {
 		c.answer = fmt.Sprint(n)
 		if s.large && rng.IntN(4) == 0 {
@@ -126,7 +126,7 @@ func (c call) inDoubt(granted reply) []call {
 		calls[i].method, calls[i].answer = m, ""
 	}
 	calls[0].answer = "begun"
-	calls[2].seen = idempotency.Seen{Attempt: granted.attempt, State: idempotency.StateHeld}
+	calls[2].seen = idempotency.Seen{Owner: c.owner, Attempt: granted.attempt, State: idempotency.StateHeld}
 	calls[2].undone = steps{}
 	calls[2].undone[c.step] = "begun"
 	return calls
@@ -135,7 +135,7 @@ func (c call) inDoubt(granted reply) []call {
 // decideBy makes the caller decide by what it has seen of the record, and undo a step that it
 // has seen, or one with another value.
 func (c *call) decideBy(look reply, rng *rand.Rand) {
-	c.seen = idempotency.Seen{Attempt: look.attempt, State: look.state}
+	c.seen = idempotency.Seen{Owner: look.owner, Attempt: look.attempt, State: look.state}
 	if c.method == resolve {
 		c.seen.State = idempotency.StateHeld
 		i := rng.IntN(len(c.undone))

@@ -55,13 +55,14 @@ type machine struct {
 	lease   time.Duration
 	waits   *rapid.Generator[time.Duration]
 	keys    map[string][]candidate
+	owners  map[string]idempotency.Owner // that were seen last, by key
 }
 
 func newMachine(t *rapid.T, s store, now func() time.Duration, advance func(time.Duration), tick time.Duration) *machine {
 	t.Helper()
 	m := &machine{
 		store: s, now: now, advance: advance, lease: 100 * tick,
-		keys: make(map[string][]candidate),
+		keys: make(map[string][]candidate), owners: make(map[string]idempotency.Owner),
 	}
 	for i := range 2 {
 		m.keys[keyOf(fmt.Sprint("key ", i))] = []candidate{{}}
@@ -94,12 +95,12 @@ func (m *machine) run(t *rapid.T) {
 				c.answer = rapid.SampledFrom([]string{"x", "y", large}).Draw(t, "answer")
 			case resolve:
 				c.answer = rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "answer")
-				c.seen = m.seen(t, idempotency.StateHeld)
+				c.seen = m.seen(t, c, idempotency.StateHeld)
 				for i := range c.undone {
 					c.undone[i] = rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, "undone")
 				}
 			case forget:
-				c.seen = m.seen(t, states...)
+				c.seen = m.seen(t, c, states...)
 			}
 			m.do(t, c)
 			m.do(t, call{method: get, key: c.key})
@@ -114,12 +115,18 @@ var states = []idempotency.State{
 	idempotency.StateCorrupt, 0,
 }
 
-// seen returns what a caller has seen, mostly one of the likely states.
-func (m *machine) seen(t *rapid.T, likely ...idempotency.State) idempotency.Seen {
+// seen returns what the caller has seen, mostly the owner that there is and one of the likely
+// states.
+func (m *machine) seen(t *rapid.T, c call, likely ...idempotency.State) idempotency.Seen {
 	if rapid.IntRange(0, 5).Draw(t, "unlikely") == 0 {
 		likely = states
 	}
+	owner := m.owners[c.key]
+	if rapid.IntRange(0, 3).Draw(t, "another owner") == 0 {
+		owner = c.owner
+	}
 	return idempotency.Seen{
+		Owner:   owner,
 		Attempt: rapid.IntRange(0, 3).Draw(t, "attempt"),
 		State:   rapid.SampledFrom(likely).Draw(t, "state"),
 	}
@@ -133,6 +140,9 @@ func (m *machine) key(t *rapid.T) string {
 func (m *machine) do(t *rapid.T, c call) {
 	got := perform(context.Background(), m.store, c)
 	now := m.now()
+	if got.state != 0 {
+		m.owners[c.key] = got.owner
+	}
 	var next []candidate
 	for _, s := range m.keys[c.key] {
 		next = append(next, s.step(c, got, moment{first: now, last: now})...)

@@ -14,10 +14,10 @@ type record struct {
 	state       idempotency.State
 	attempt     int
 	fingerprint idempotency.Fingerprint
-	owner       idempotency.Owner // zero if it was settled by hand
+	owner       idempotency.Owner // of the last claim that was granted
 	hold        bool
 	holdEnds    bool
-	byHand      bool // settled by Resolve
+	byHand      bool // settled by Resolve: the owner has lost the claim
 	byLapse     bool // held because the lease ended, and not by its owner
 	blank       bool // nothing was done under it
 	unbound     bool // released for a claim with any fingerprint
@@ -108,7 +108,7 @@ func (r record) endings(c call, lapsed bool) []ending {
 		}
 		return []ending{{}}
 	}
-	if r.owner != c.owner {
+	if !r.isOf(c.owner) {
 		return r.refuse(idempotency.ErrNotOwner)
 	}
 	return r.own(c)
@@ -118,9 +118,12 @@ func (r record) unchanged() []ending { return []ending{{next: r}} }
 
 func (r record) refuse(err error) []ending { return []ending{{next: r, err: err}} }
 
+// isOf reports whether the owner has the record.
+func (r record) isOf(o idempotency.Owner) bool { return r.owner == o && !r.byHand }
+
 // seen returns what a caller sees.
 func (r record) seen(lapsed bool) idempotency.Seen {
-	seen := idempotency.Seen{Attempt: r.attempt, State: r.state}
+	seen := idempotency.Seen{Owner: r.owner, Attempt: r.attempt, State: r.state}
 	if lapsed && r.hold {
 		seen.State = idempotency.StateHeld
 	}
@@ -159,7 +162,7 @@ func (r record) claim(c idempotency.Claim, lapsed bool) []ending {
 		return ending{next: next, mine: true, sees: true, touched: true}
 	}
 	asItIs := ending{next: r, sees: true}
-	own := r.owner == c.Owner
+	own := r.isOf(c.Owner)
 	free := r.state == idempotency.StateReleased && !own
 	switch {
 	case r == (record{}):
@@ -168,9 +171,6 @@ func (r record) claim(c idempotency.Claim, lapsed bool) []ending {
 		return []ending{asItIs}
 	case r.state == idempotency.StateClaimed && own:
 		return []ending{grant(r.attempt, r.blank)}
-	case r.state == idempotency.StateReleased && own && r.byHand:
-		// A store may have forgotten the owner that an operator has decided about.
-		return []ending{asItIs, grant(r.attempt+1, false)}
 	case lapsed && (r.hold || c.Hold):
 		r.state, r.byLapse = idempotency.StateHeld, true
 		if !r.holdEnds {
@@ -220,9 +220,6 @@ func (r record) own(c call) []ending {
 	case release:
 		switch r.state {
 		case idempotency.StateReleased:
-			if r.byHand { // as in claim
-				return append(r.unchanged(), r.refuse(idempotency.ErrNotOwner)...)
-			}
 			return r.unchanged()
 		case idempotency.StateClaimed:
 			return giveUp(idempotency.StateReleased)
@@ -257,7 +254,7 @@ func (r record) resolve(c call, lapsed bool) []ending {
 	if c.answer == "" {
 		state, kept = idempotency.StateReleased, r.retention
 	}
-	held := idempotency.Seen{Attempt: r.attempt, State: idempotency.StateHeld}
+	held := idempotency.Seen{Owner: r.owner, Attempt: r.attempt, State: idempotency.StateHeld}
 	gone, same := true, true
 	if c.answer == "" {
 		for i, value := range c.undone {
@@ -282,7 +279,7 @@ func (r record) resolve(c call, lapsed bool) []ending {
 			}
 		}
 	}
-	r.answer, r.byHand, r.owner, r.blank = c.answer, true, idempotency.Owner{}, false
+	r.answer, r.byHand, r.blank = c.answer, true, false
 	return []ending{{next: r.to(state, kept), touched: true}}
 }
 
@@ -297,7 +294,7 @@ func (e ending) reply(c call, passed time.Duration, lapsed bool) reply {
 		passed, lapsed = 0, false
 	}
 	got := reply{
-		state: r.state, mine: e.mine, attempt: r.attempt, fingerprint: r.fingerprint,
+		state: r.state, mine: e.mine, attempt: r.attempt, owner: r.owner, fingerprint: r.fingerprint,
 		ttl: r.kept - passed, age: passed, answer: r.answer, notes: r.notes, lapsed: e.mine && r.tookOver,
 	}
 	if c.method != claim {
@@ -337,6 +334,7 @@ func (e ending) matches(c call, got reply, lapsed bool) bool {
 	}
 	if c.method == claim {
 		got.label = ""
+		want.owner = got.owner
 	}
 	if c.method == claim && want.attempt == 1 && got.steps == (steps{}) {
 		want.steps = steps{}

@@ -156,7 +156,7 @@ func TestStepThatIsFoundOutvotesTheStatus(t *testing.T) {
 					}
 					guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), problem.New(want).Status, want)
 					if unknown == guardtest.IsHeld { // somebody lets it run again
-						require.NoError(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldAs(attempt), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
+						require.NoError(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.Seen(t, g), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
 					}
 				}
 				require.Equal(t, 1, steps)

@@ -346,10 +346,11 @@ func TestResolveRefusesWhatItCannotSettle(t *testing.T) {
 	t.Parallel()
 	g, s, h := inspected(t, idempotency.WithMaxResponseBody(100))
 	final := idempotency.Resolution{Outcome: idempotency.Final}
-	require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldAs(1), final), idempotency.ErrNotFound)
+	require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldBy(idempotency.Owner{1}, 1), final), idempotency.ErrNotFound)
 
 	c := guardtest.Call{Key: "k", Path: "/fails"}
 	s.Do(t, c)
+	seen := guardtest.Seen(t, g)
 	for name, resolution := range map[string]idempotency.Resolution{
 		"no outcome":          {},
 		"unknown":             {Outcome: idempotency.Unknown},
@@ -358,15 +359,21 @@ func TestResolveRefusesWhatItCannotSettle(t *testing.T) {
 		"body too large":      {Outcome: idempotency.Final, Body: make([]byte, 101)},
 		"body with no status": {Outcome: idempotency.Final, Status: http.StatusNoContent, Body: []byte("x")},
 	} {
-		require.Error(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldAs(1), resolution), name)
+		require.Error(t, g.Resolve(t.Context(), guardtest.HeldKey, seen, resolution), name)
 	}
-	require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldAs(2), final), idempotency.ErrChanged)
-	require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, idempotency.Seen{}, final), idempotency.ErrChanged)
+	for name, other := range map[string]idempotency.Seen{
+		"attempt": guardtest.HeldBy(seen.Owner, 2), "owner": guardtest.HeldBy(idempotency.Owner{1}, 1), "nothing": {},
+	} {
+		require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, other, final), idempotency.ErrChanged, name)
+	}
 	guardtest.RequireFate(t, s, h, c, guardtest.IsHeld)
 
 	done := guardtest.Call{Key: "done"}
 	s.Do(t, done)
-	err := g.Resolve(t.Context(), idempotency.Key{Scope: "acme", Value: "done"}, guardtest.HeldAs(1), idempotency.Resolution{Outcome: idempotency.NotExecuted})
+	key := idempotency.Key{Scope: "acme", Value: "done"}
+	info, err := g.Lookup(t.Context(), key)
+	require.NoError(t, err)
+	err = g.Resolve(t.Context(), key, guardtest.HeldBy(info.Seen().Owner, 1), idempotency.Resolution{Outcome: idempotency.NotExecuted})
 	require.ErrorIs(t, err, idempotency.ErrChanged)
 	guardtest.RequireFate(t, s, h, done, guardtest.Replays)
 }
@@ -399,6 +406,7 @@ func TestResolveAgainstConcurrentRetries(t *testing.T) {
 		g, s, h := inspected(t)
 		c := guardtest.Call{Key: "k", Path: "/fails"}
 		s.Do(t, c)
+		seen := guardtest.Seen(t, g)
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		bodies := map[string]bool{}
@@ -417,7 +425,7 @@ func TestResolveAgainstConcurrentRetries(t *testing.T) {
 				}
 			})
 			wg.Go(func() {
-				_ = g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldAs(1), idempotency.Resolution{
+				_ = g.Resolve(t.Context(), guardtest.HeldKey, seen, idempotency.Resolution{
 					Outcome: idempotency.Final, Body: fmt.Appendf(nil, "resolution %d", i),
 				})
 			})
@@ -446,10 +454,12 @@ func TestResolutionIsForOneAttempt(t *testing.T) {
 		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
 		s := guardtest.ServeRecorder(t, g.Handler(h))
 		s.Do(t, guardtest.Call{Key: "k"})
-		require.NoError(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldAs(1), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
+		before := guardtest.Seen(t, g)
+		require.NoError(t, g.Resolve(t.Context(), guardtest.HeldKey, before, idempotency.Resolution{Outcome: idempotency.NotExecuted}))
 		done := s.Start(t, guardtest.Call{Key: "k"})
-		for _, attempt := range []int{0, 1, 2} {
-			err := g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldAs(attempt), idempotency.Resolution{Outcome: idempotency.Final, Body: []byte("made up")})
+		now := guardtest.Seen(t, g)
+		for _, stale := range []idempotency.Seen{before, guardtest.HeldBy(now.Owner, 1), guardtest.HeldBy(now.Owner, 2), now} {
+			err := g.Resolve(t.Context(), guardtest.HeldKey, stale, idempotency.Resolution{Outcome: idempotency.Final, Body: []byte("made up")})
 			require.ErrorIs(t, err, idempotency.ErrChanged)
 		}
 		close(leave)

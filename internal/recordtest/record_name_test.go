@@ -186,7 +186,9 @@ func TestResolveByRecordNameGivesDoItsValue(t *testing.T) {
 	_, err := pay(errors.New("no answer"))
 	require.Error(t, err)
 	name := idempotency.Key{Record: events.All()[0].Record}
-	require.NoError(t, guard.Resolve(t.Context(), name, guardtest.HeldAs(1), idempotency.Resolution{
+	info, err := guard.Lookup(t.Context(), name)
+	require.NoError(t, err)
+	require.NoError(t, guard.Resolve(t.Context(), name, info.Seen(), idempotency.Resolution{
 		Outcome: idempotency.Final, Body: []byte(`"paid by hand"`),
 	}))
 	value, err := pay(nil)
@@ -211,8 +213,8 @@ func TestInvalidRecordNames(t *testing.T) {
 	for _, k := range keys {
 		_, err := guard.Lookup(t.Context(), k)
 		require.Error(t, err, "%.60q", k)
-		require.Error(t, guard.Resolve(t.Context(), k, guardtest.HeldAs(1), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
-		require.Error(t, guard.Forget(t.Context(), k, guardtest.HeldAs(1), idempotency.Decision{}))
+		require.Error(t, guard.Resolve(t.Context(), k, guardtest.HeldBy(idempotency.Owner{1}, 1), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
+		require.Error(t, guard.Forget(t.Context(), k, guardtest.HeldBy(idempotency.Owner{1}, 1), idempotency.Decision{}))
 		if k.Record != "" && k.Scope == "" && k.Value == "" {
 			require.ErrorContains(t, err, "is not the name of a record")
 			require.Less(t, len(err.Error()), 300)

@@ -95,7 +95,8 @@ func TestRunThatWasDeclaredNotExecutedComesBack(t *testing.T) {
 		done := p.Start(t, guardtest.Call{Key: "k"})
 		time.Sleep(guardtest.LeaseTime + time.Second)
 		guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
-		err := guardtest.NewGuard(t, shared).Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldAs(1),
+		operator := guardtest.NewGuard(t, shared)
+		err := operator.Resolve(t.Context(), guardtest.HeldKey, guardtest.Seen(t, operator),
 			idempotency.Resolution{Outcome: idempotency.NotExecuted})
 		require.NoError(t, err)
 		require.Equal(t, "late", (<-done).Body)
@@ -263,8 +264,8 @@ func TestResolverNeedsAnInspector(t *testing.T) {
 	require.ErrorIs(t, err, idempotency.ErrNoInspector)
 	g := guardtest.NewGuard(t, plain)
 	require.Panics(t, func() { g.With(resolver) })
-	require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldAs(1), idempotency.Resolution{Outcome: idempotency.NotExecuted}), idempotency.ErrNoInspector)
-	require.ErrorIs(t, g.Forget(t.Context(), guardtest.HeldKey, guardtest.HeldAs(1), idempotency.Decision{}), idempotency.ErrNoInspector)
+	require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, idempotency.Seen{}, idempotency.Resolution{Outcome: idempotency.NotExecuted}), idempotency.ErrNoInspector)
+	require.ErrorIs(t, g.Forget(t.Context(), guardtest.HeldKey, idempotency.Seen{}, idempotency.Decision{}), idempotency.ErrNoInspector)
 	_, err = g.Lookup(t.Context(), guardtest.HeldKey)
 	require.ErrorIs(t, err, idempotency.ErrNoInspector)
 }
@@ -280,7 +281,9 @@ func TestResolveGivesDoItsValue(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	_, _, err = pay(nil)
 	require.ErrorIs(t, err, idempotency.ErrHeld)
-	require.NoError(t, guard.Resolve(t.Context(), jobKey, guardtest.HeldAs(1), idempotency.Resolution{
+	info, err := guard.Lookup(t.Context(), jobKey)
+	require.NoError(t, err)
+	require.NoError(t, guard.Resolve(t.Context(), jobKey, info.Seen(), idempotency.Resolution{
 		Outcome: idempotency.Final, Body: []byte(`"paid by hand"`),
 	}))
 	got, result, err := pay(nil)
@@ -289,20 +292,23 @@ func TestResolveGivesDoItsValue(t *testing.T) {
 	require.Equal(t, idempotency.Result{Replayed: true, Attempt: 1}, result)
 }
 
+// A settleFunc settles a held key by hand.
+type settleFunc func(ctx context.Context, g *idempotency.Guard, k idempotency.Key, seen idempotency.Seen) error
+
 // settlements are the ways to settle a held key by hand; next is how many further runs
 // each allows.
 var settlements = map[string]struct {
-	settle func(ctx context.Context, g *idempotency.Guard, k idempotency.Key) error
+	settle settleFunc
 	next   int64
 }{
-	"Resolve final": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key) error {
-		return g.Resolve(ctx, k, guardtest.HeldAs(1), idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusCreated})
+	"Resolve final": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key, seen idempotency.Seen) error {
+		return g.Resolve(ctx, k, seen, idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusCreated})
 	}, 0},
-	"Resolve not executed": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key) error {
-		return g.Resolve(ctx, k, guardtest.HeldAs(1), idempotency.Resolution{Outcome: idempotency.NotExecuted})
+	"Resolve not executed": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key, seen idempotency.Seen) error {
+		return g.Resolve(ctx, k, seen, idempotency.Resolution{Outcome: idempotency.NotExecuted})
 	}, 1},
-	"Forget": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key) error {
-		return g.Forget(ctx, k, guardtest.HeldAs(1), idempotency.Decision{})
+	"Forget": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key, seen idempotency.Seen) error {
+		return g.Forget(ctx, k, seen, idempotency.Decision{})
 	}, 1},
 }
 
@@ -334,7 +340,7 @@ func TestSettlingAHeldKeyAgainstConcurrentRetries(t *testing.T) {
 // and does. Of an operator's call nobody can tell whether it was executed, or will be: the
 // round does not count.
 func retryWhileSettled(
-	t *testing.T, store idempotency.Store, settle func(context.Context, *idempotency.Guard, idempotency.Key) error,
+	t *testing.T, store idempotency.Store, settle settleFunc,
 	next int64, opts ...idempotency.Option,
 ) (counts bool) {
 	t.Helper()
@@ -349,6 +355,13 @@ func retryWhileSettled(
 	}, time.Minute, time.Millisecond)
 	require.EqualValues(t, 1, h.Runs.Load())
 	s := guardtest.ServeRecorder(t, guard.Handler(h))
+
+	var info idempotency.RecordInfo
+	require.Eventually(t, func() bool {
+		var err error
+		info, err = strict.Lookup(t.Context(), key)
+		return err == nil
+	}, time.Minute, time.Millisecond)
 
 	var fresh atomic.Int64
 	var unclear atomic.Bool
@@ -389,7 +402,7 @@ func retryWhileSettled(
 		})
 	}
 	if settle != nil {
-		err := settle(t.Context(), strict, key)
+		err := settle(t.Context(), strict, key, info.Seen())
 		unclear.Store(errors.Is(err, context.DeadlineExceeded))
 		require.True(t, err == nil || unclear.Load(), "%v", err)
 	}
@@ -406,7 +419,7 @@ func retryWhileSettled(
 
 // retryWhileSettledOften does that until twenty rounds have counted.
 func retryWhileSettledOften(
-	t *testing.T, store idempotency.Store, settle func(context.Context, *idempotency.Guard, idempotency.Key) error,
+	t *testing.T, store idempotency.Store, settle settleFunc,
 	next int64, opts ...idempotency.Option,
 ) {
 	t.Helper()

@@ -146,7 +146,7 @@ func exerciseAccount(t *testing.T, client redis.UniversalClient) error {
 	try(s.Release(ctx, key, c.Owner, idempotency.Release{}))
 	claim(waiting)
 	try(s.Hold(ctx, key, waiting.Owner))
-	try(s.Resolve(ctx, key, guardtest.HeldAs(2), idempotency.Settlement{}))
+	try(s.Resolve(ctx, key, guardtest.HeldBy(waiting.Owner, 2), idempotency.Settlement{}))
 	c = guardtest.RedisClaim()
 	claim(c)
 	try(s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
@@ -159,7 +159,7 @@ func exerciseAccount(t *testing.T, client redis.UniversalClient) error {
 	try(err)
 	_, err = s.List(ctx, idempotency.Query{})
 	try(err)
-	try(s.Forget(ctx, key, idempotency.Seen{Attempt: 3, State: idempotency.StateCompleted}))
+	try(s.Forget(ctx, key, idempotency.Seen{Owner: c.Owner, Attempt: 3, State: idempotency.StateCompleted}))
 	_, err = guardtest.RedisStore(t, client, idempotency.WithReplicas(1, time.Millisecond)).Claim(ctx, guardtest.RedisKey(), guardtest.RedisClaim())
 	try(err)
 	if denied != nil {

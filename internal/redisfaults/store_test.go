@@ -38,9 +38,9 @@ func TestRedisScriptsForgotten(t *testing.T) {
 		forget()
 		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("small"), TTL: time.Hour}), name)
 		forget()
-		require.NoError(t, s.Forget(ctx, key, idempotency.Seen{Attempt: 1, State: idempotency.StateCompleted}), name)
+		require.NoError(t, s.Forget(ctx, key, idempotency.Seen{Owner: c.Owner, Attempt: 1, State: idempotency.StateCompleted}), name)
 		forget()
-		require.ErrorIs(t, s.Resolve(ctx, key, guardtest.HeldAs(1), idempotency.Settlement{}), idempotency.ErrNotFound, name)
+		require.ErrorIs(t, s.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 1), idempotency.Settlement{}), idempotency.ErrNotFound, name)
 	}
 }
 
@@ -108,7 +108,7 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 	require.NoError(t, s.Complete(ctx, large, largeOwner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 	require.NoError(t, s.Release(ctx, released, releasedOwner, idempotency.Release{}))
 	require.NoError(t, s.Hold(ctx, held, heldOwner))
-	require.NoError(t, s.Resolve(ctx, held, guardtest.HeldAs(1), guardtest.Answered("resolved")))
+	require.NoError(t, s.Resolve(ctx, held, guardtest.HeldBy(heldOwner, 1), guardtest.Answered("resolved")))
 
 	for _, server := range servers {
 		server.Do(t, "CONFIG", "SET", "maxmemory", "0")
@@ -239,7 +239,7 @@ func TestRedisRepeatedCallsWrite(t *testing.T) {
 		},
 		"Hold": func(key string) error { return s.Hold(ctx, key, c.Owner) },
 		"Resolve": func(key string) error {
-			return s.Resolve(ctx, key, guardtest.HeldAs(1), guardtest.Answered("by hand"))
+			return s.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 1), guardtest.Answered("by hand"))
 		},
 	} {
 		key := guardtest.RedisKey()
@@ -292,10 +292,10 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	replica.Pause(t)
 	for range 2 {
 		again := open(50 * time.Millisecond)
-		require.ErrorContains(t, again.Resolve(ctx, key, guardtest.HeldAs(1), guardtest.Answered("by hand")), "too few replicas")
+		require.ErrorContains(t, again.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 1), guardtest.Answered("by hand")), "too few replicas")
 	}
 	replica.Resume(t)
-	require.NoError(t, patient.Resolve(ctx, key, guardtest.HeldAs(1), guardtest.Answered("by hand")))
+	require.NoError(t, patient.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 1), guardtest.Answered("by hand")))
 	r, err = other.GetAnswer(ctx, key)
 	require.NoError(t, err)
 	require.Equal(t, "by hand", string(r.Answer))
@@ -305,7 +305,7 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, patient.Hold(ctx, key, c.Owner))
 	replica.Pause(t)
-	require.NoError(t, hasty.Resolve(ctx, key, guardtest.HeldAs(1), idempotency.Settlement{}))
+	require.NoError(t, hasty.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 1), idempotency.Settlement{}))
 }
 
 // After a Cluster failover the store asks for the new topology. It does not turn to the

@@ -28,6 +28,7 @@ type Header struct {
 	Blank       bool // nothing was done under the record
 	Unbound     bool // released for a claim with any fingerprint
 	TookOver    bool // claimed, because the lease of another owner had ended
+	ByHand      bool // settled by hand: the owner has lost the claim
 	Lease       time.Duration
 	Lifetime    time.Duration // what the expiry is set to, unless the record is endless
 	Fingerprint [32]byte
@@ -56,7 +57,7 @@ const (
 	flagBlank    = 16
 	flagUnbound  = 32
 	flagTookOver = 64
-	allFlags     = 127
+	flagByHand   = 128
 
 	maxLease    = math.MaxUint32 * time.Millisecond // 49 days
 	maxLifetime = (1<<40 - 1) * time.Millisecond    // 34 years
@@ -136,6 +137,9 @@ func (h *Header) appendTo(b []byte) []byte {
 	if h.TookOver {
 		flags |= flagTookOver
 	}
+	if h.ByHand {
+		flags |= flagByHand
+	}
 	b = append(b, headerVersion, h.State, flags)
 	b = binary.BigEndian.AppendUint32(b, h.Attempt)
 	b = binary.BigEndian.AppendUint32(b, uint32(h.Lease.Milliseconds()))
@@ -182,6 +186,7 @@ func parseHeader(s string) (Header, error) {
 		Blank:    b[2]&flagBlank != 0,
 		Unbound:  b[2]&flagUnbound != 0,
 		TookOver: b[2]&flagTookOver != 0,
+		ByHand:   b[2]&flagByHand != 0,
 		Attempt:  binary.BigEndian.Uint32(b[3:]),
 		Lease:    time.Duration(binary.BigEndian.Uint32(b[7:])) * time.Millisecond,
 		// The first three of the eight bytes belong to the lease.
@@ -189,7 +194,7 @@ func parseHeader(s string) (Header, error) {
 		Fingerprint: [32]byte(b[16:]),
 		Owner:       [16]byte(b[48:]),
 	}
-	if h.State < Claimed || h.State > Held || b[2] > allFlags || h.Attempt == 0 {
+	if h.State < Claimed || h.State > Held || h.Attempt == 0 {
 		return Header{}, damagef("impossible header")
 	}
 	if h.State == Completed {
@@ -204,6 +209,7 @@ func (h *Header) record(ttl time.Duration) Record {
 	r := Record{
 		State:       h.State,
 		Attempt:     int(h.Attempt),
+		Owner:       h.Owner,
 		Fingerprint: h.Fingerprint,
 		About:       h.About,
 		TTL:         ttl,

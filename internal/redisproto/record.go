@@ -15,6 +15,7 @@ type Record struct {
 	State       byte
 	Mine        bool
 	Attempt     int
+	Owner       [16]byte
 	Fingerprint [32]byte
 	About       About
 	Lease       time.Duration

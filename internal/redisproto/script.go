@@ -192,10 +192,10 @@ func CompleteDetached(name string, owner [16]byte, channel string, a Answer) Cal
 func Get(name string) Call { return newCall(&getScript, name) }
 
 // ResolveReleased returns the call that makes a held record claimable and takes away the
-// steps that are undone. Refused: the record is not held, has another attempt, or one of
-// the steps has another value.
-func ResolveReleased(name string, attempt int, channel string, undone map[string][]byte) Call {
-	args := []any{attempt, int(Released), channel, "", ""}
+// steps that are undone. Refused: the record is not held, is not that attempt of the owner, or
+// one of the steps has another value.
+func ResolveReleased(name string, owner [16]byte, attempt int, channel string, undone map[string][]byte) Call {
+	args := []any{owner[:], attempt, int(Released), channel, "", ""}
 	for step, value := range undone {
 		args = append(args, fieldStep+step, value)
 	}
@@ -203,19 +203,19 @@ func ResolveReleased(name string, attempt int, channel string, undone map[string
 }
 
 // ResolveCompleted returns the call that gives a held record an answer and keeps it for the
-// TTL of the answer. Refused: the record is not held or has another attempt.
-func ResolveCompleted(name string, attempt int, channel string, a Answer) Call {
-	return newCall(&resolveScript, name, attempt, int(Completed), channel, a.header(), a.Bytes)
+// TTL of the answer. Refused: the record is not held, or is not that attempt of the owner.
+func ResolveCompleted(name string, owner [16]byte, attempt int, channel string, a Answer) Call {
+	return newCall(&resolveScript, name, owner[:], attempt, int(Completed), channel, a.header(), a.Bytes)
 }
 
-// Forget returns the call that removes a record. Refused: the record has another attempt or
-// state, or its lease has not ended.
-func Forget(name string, attempt int, state byte) Call {
-	return newCall(&forgetScript, name, attempt, int(state))
+// Forget returns the call that removes a record. Refused: the record is not that attempt of the
+// owner, has another state, or its lease has not ended.
+func Forget(name string, owner [16]byte, attempt int, state byte) Call {
+	return newCall(&forgetScript, name, owner[:], attempt, int(state))
 }
 
 // ForgetUnread returns the call that removes a record which cannot be read. Refused: the
 // record has another header by now.
 func ForgetUnread(name, header string) Call {
-	return newCall(&forgetScript, name, 0, 0, header)
+	return newCall(&forgetScript, name, "", 0, 0, header)
 }

@@ -28,9 +28,9 @@ func TestRedisCalls(t *testing.T) {
 			ReleaseUndone("name", owner, "channel", time.Minute, false), ReleaseUndone("name", owner, "channel", 0, true),
 			Complete("name", owner, "channel", answer), CompleteDetached("name", owner, "channel", answer),
 		},
-		"resolve": {ResolveReleased("name", 1, "channel", nil), ResolveReleased("name", 1, "channel", map[string][]byte{"step": nil}), ResolveCompleted("name", 1, "channel", answer)},
+		"resolve": {ResolveReleased("name", owner, 1, "channel", nil), ResolveReleased("name", owner, 1, "channel", map[string][]byte{"step": nil}), ResolveCompleted("name", owner, 1, "channel", answer)},
 		"get":     {Get("name")},
-		"forget":  {Forget("name", 1, Held), ForgetUnread("name", "header")},
+		"forget":  {Forget("name", owner, 1, Held), ForgetUnread("name", "header")},
 	} {
 		for _, call := range calls {
 			require.Equal(t, "name", call.Name())

@@ -106,11 +106,11 @@ func (s *tenants) states(t *testing.T, scope string) (states []string) {
 	return states
 }
 
-// forget forgets a key as an operator does who has just looked at it.
-func (s *tenants) forget(t *testing.T, k idempotency.Key) error {
+// seen is what an operator sees of a key who looks at it.
+func (s *tenants) seen(t *testing.T, k idempotency.Key) idempotency.Seen {
 	t.Helper()
 	info, _ := s.guard.Lookup(t.Context(), k)
-	return s.guard.Forget(t.Context(), k, info.Seen(), idempotency.Decision{})
+	return info.Seen()
 }
 
 var seconds = regexp.MustCompile(`_seconds":\d+`)
@@ -130,13 +130,13 @@ func (s *tenants) visit(t *testing.T, tenant string) (told []string) {
 		k := idempotency.Key{Scope: tenant, Value: key}
 		look := guardtest.Call{Method: http.MethodGet, Path: "/keys", Key: key, NoBody: true}
 		ask(look)
-		tell(s.guard.Resolve(t.Context(), k, guardtest.HeldAs(1), idempotency.Resolution{Outcome: idempotency.Final}))
-		tell(s.forget(t, k))
+		tell(s.guard.Resolve(t.Context(), k, s.seen(t, k), idempotency.Resolution{Outcome: idempotency.Final}))
+		tell(s.guard.Forget(t.Context(), k, s.seen(t, k), idempotency.Decision{}))
 		ask(guardtest.Call{Key: key})
 		ask(guardtest.Call{Key: key})
 		ask(guardtest.Call{Key: key, Body: "other"})
 		ask(look)
-		tell(s.guard.Resolve(t.Context(), k, guardtest.HeldAs(1), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
+		tell(s.guard.Resolve(t.Context(), k, s.seen(t, k), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
 		for _, by := range []string{"first", "first", "second"} {
 			ask(guardtest.Call{Path: "/events", Body: fmt.Sprintf(`{"id":"event-%s","by":%q}`, key, by)})
 		}
@@ -145,7 +145,7 @@ func (s *tenants) visit(t *testing.T, tenant string) (told []string) {
 				func(context.Context) (string, error) { return tenant, nil }, idempotency.WithPayload([]byte(payload)))
 			tell(value, result, err)
 		}
-		tell(s.forget(t, k))
+		tell(s.guard.Forget(t.Context(), k, s.seen(t, k), idempotency.Decision{}))
 		ask(guardtest.Call{Key: key})
 	}
 	tell(s.states(t, tenant))

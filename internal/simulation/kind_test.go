@@ -15,7 +15,7 @@ const (
 	disputed    simKind = "disputed"     // its runs refuse and fail, and its processes stand still
 	forgetful   simKind = "forgetful"    // the store loses records
 	failingOpen simKind = "failing open" // the store loses records, and its guards let requests pass
-	operated    simKind = "operated"     // a resolver and an operator settle what is held
+	operated    simKind = "operated"     // a resolver and two operators settle what is held
 	mixed       simKind = "mixed"        // a deployment is under way
 	nested      simKind = "nested"       // each process has a guard within a guard
 	corrected   simKind = "corrected"    // its runs turn requests away, and clients correct those
@@ -51,6 +51,8 @@ func (w *simulation) intervene(actors *sync.WaitGroup) {
 	case forgetful, failingOpen:
 		actors.Go(w.lose)
 	case operated:
-		actors.Go(w.operate)
+		for _, o := range w.operators() {
+			actors.Go(func() { w.operate(o) })
+		}
 	}
 }

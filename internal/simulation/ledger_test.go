@@ -18,8 +18,9 @@ type simKey struct {
 	bound   map[int]bool    // the payloads that it was ever bound to
 	answers map[string]bool // the runs whose answer has been recorded, by name
 	all     []*simRun
-	life    int // counts the records that have vanished or ended
-	lost    int // counts those that have vanished
+	claims  map[idempotency.Owner]int // the payloads of those that were granted
+	life    int                       // counts the records that have vanished or ended
+	lost    int                       // counts those that have vanished
 	simRecord
 }
 
@@ -31,6 +32,7 @@ type simRecord struct {
 	attempt  int
 	owner    *simRequest
 	token    idempotency.Owner // as which it has claimed
+	last     idempotency.Owner // the token of the last claim, also when somebody has decided about it
 	lease    time.Duration     // of its last claim
 	hold     bool              // its last claim says so
 	until    time.Duration     // end of the lease
@@ -56,7 +58,7 @@ type simCall struct {
 }
 
 func newSimKey(index int, inSteps bool) *simKey {
-	k := &simKey{index: index, inSteps: inSteps, bound: map[int]bool{}, answers: map[string]bool{}}
+	k := &simKey{index: index, inSteps: inSteps, bound: map[int]bool{}, answers: map[string]bool{}, claims: map[idempotency.Owner]int{}}
 	k.vanish()
 	return k
 }
@@ -205,7 +207,8 @@ func (w *simulation) granted(k *simKey, q *simRequest, c *simCall, rec idempoten
 	if !rec.Mine {
 		w.failf(k.index, "%v is refused a free key", q)
 	}
-	k.owner, k.token, k.state, q.life = q, c.owner, idempotency.StateClaimed, k.life
+	k.owner, k.token, k.last, k.state, q.life = q, c.owner, c.owner, idempotency.StateClaimed, k.life
+	k.claims[c.owner] = q.payload
 	k.unbound = false
 	k.attempt++
 	w.protects(k, c)

@@ -45,13 +45,25 @@ func (l *simDesk) Forget(ctx context.Context, key string, seen idempotency.Seen)
 	return err
 }
 
-// operate is somebody who looks at keys, thinks, and decides. Anything may happen to a key
-// meanwhile.
-func (w *simulation) operate() {
-	const operator = 50
-	d := w.dice(ofOperator)
-	for n := range 6 + d.IntN(9) {
-		time.Sleep(d.upTo(w.lease / 2))
+// A simOperator is somebody who looks at keys, thinks for a while, and decides. Anything may
+// happen to a key meanwhile: its record may be forgotten, and the next one be held.
+type simOperator struct {
+	id      int
+	thinks  time.Duration // at most
+	forgets int           // one key in so many, whatever its state is
+}
+
+// operators return those of an operated world, who do not know of each other: one forgets all
+// that there is, and the other tries to find out first.
+func (w *simulation) operators() []simOperator {
+	return []simOperator{{id: 0, thinks: w.lease / 2, forgets: 1}, {id: 1, thinks: 2 * w.lease, forgets: 4}}
+}
+
+func (w *simulation) operate(o simOperator) {
+	operator := 50 + o.id
+	d := w.dice(ofOperator, o.id)
+	for n := range 12 + d.IntN(9) {
+		time.Sleep(d.upTo(w.lease / 4))
 		k := w.keys[d.IntN(len(w.keys))]
 		w.mu.Lock()
 		begun, p := w.now(), w.processes[d.IntN(len(w.processes))]
@@ -66,10 +78,10 @@ func (w *simulation) operate() {
 		w.mu.Lock()
 		q.saw = &info
 		w.mu.Unlock()
-		time.Sleep(d.upTo(w.lease))
+		time.Sleep(d.upTo(o.thinks))
 		res := w.decide(q, d.oneIn(2))
 		switch held := info.State == idempotency.StateHeld; {
-		case d.oneIn(4):
+		case d.oneIn(o.forgets):
 			err = p.guard.Forget(ctx, key, info.Seen(), idempotency.Decision{})
 		case held && res.Outcome != idempotency.Unknown:
 			err = p.guard.Resolve(ctx, key, info.Seen(), res)
@@ -82,12 +94,15 @@ func (w *simulation) operate() {
 	}
 }
 
-// resolve is the function of WithResolver: it asks the bank.
+// resolve is the function of WithResolver: it asks the bank, which may not answer.
 func (p *simProcess) resolve(ctx context.Context, rec idempotency.RecordInfo) (idempotency.Resolution, error) {
 	q := requestOf(ctx)
 	p.world.mu.Lock()
 	q.saw = &rec
 	p.world.mu.Unlock()
+	if p.world.dice(ofOperator, q.client, q.op, q.try).oneIn(2) {
+		return idempotency.Resolution{Outcome: idempotency.Unknown}, nil
+	}
 	return p.world.decide(q, false), nil
 }
 
@@ -103,7 +118,7 @@ func (w *simulation) decide(q *simRequest, rash bool) idempotency.Resolution {
 		goesOn = goesOn || r.outcome == 0 && !r.request.process.isDead()
 	}
 	switch {
-	case rash, !goesOn && w.bank.has(k, k.payload):
+	case rash, !goesOn && w.bank.has(k, k.claims[q.saw.Seen().Owner]):
 		r := &simRun{request: q, outcome: idempotency.Final, status: http.StatusOK}
 		r.body = r.name()
 		q.decision = r
@@ -131,8 +146,8 @@ func (w *simulation) decided(k *simKey, q *simRequest, c *simCall) {
 	if k.held(w.now()) {
 		state = idempotency.StateHeld
 	}
-	if state != q.saw.State || k.attempt != q.saw.Attempt {
-		w.failf(k.index, "%v has seen %v and %d, and decides about %v and %d", q, q.saw.State, q.saw.Attempt, state, k.attempt)
+	if now := (idempotency.Seen{Owner: k.last, Attempt: k.attempt, State: state}); now != q.saw.Seen() {
+		w.failf(k.index, "%v has seen %v, and decides about %v", q, q.saw.Seen(), now)
 	}
 	w.seen[simDecided]++
 	for _, r := range k.runs {

@@ -105,6 +105,9 @@ func newSimulation(t *testing.T, seed uint64, mode simMode) *simulation {
 	if w.kind == disputed {
 		keys, v.recovery, v.wait = 1, idempotency.Rerun, 0
 	}
+	if w.kind == operated { // decisions meet
+		keys = 1
+	}
 	for range keys {
 		w.keys = append(w.keys, newSimKey(len(w.keys), d.oneIn(4)))
 	}
@@ -220,9 +223,7 @@ func (w *simulation) client(id int) {
 		time.Sleep(d.upTo(3 * w.lease / 2))
 		key := w.keys[d.IntN(len(w.keys))]
 		payload := 0
-		// A decision that arrives late does not know a record from one that was forgotten before it:
-		// both may be held as attempt 1. So an operated world has one payload.
-		if d.oneIn(12) && w.kind != operated {
+		if d.oneIn(12) {
 			payload = 1
 		}
 		asked := w.now()

@@ -11,6 +11,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
 )
 
 // One operator has looked at a held key, and goes on to forget it. Another has found its
@@ -22,11 +23,17 @@ func TestForgetRemovesOnlyWhatWasSeen(t *testing.T) {
 		s := guardtest.ServeRecorder(t, guard.Handler(h))
 		hold(t, s)
 		seen := guardtest.Seen(t, guard)
-		require.Equal(t, guardtest.HeldAs(1), seen)
+		require.Equal(t, guardtest.HeldBy(seen.Owner, 1), seen)
 		require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, seen,
 			idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusCreated}))
 
-		for _, stale := range []idempotency.Seen{seen, {}, {State: idempotency.StateCorrupt}, {Attempt: 2, State: idempotency.StateCompleted}} {
+		for _, stale := range []idempotency.Seen{
+			seen,
+			{},
+			{State: idempotency.StateCorrupt},
+			{Owner: seen.Owner, Attempt: 2, State: idempotency.StateCompleted},
+			{Attempt: 1, State: idempotency.StateCompleted},
+		} {
 			require.ErrorIs(t, guard.Forget(t.Context(), guardtest.HeldKey, stale, idempotency.Decision{}), idempotency.ErrChanged, "%v", stale)
 		}
 		got := s.Do(t, guardtest.Call{Key: "k"})
@@ -36,6 +43,44 @@ func TestForgetRemovesOnlyWhatWasSeen(t *testing.T) {
 		require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey, guardtest.Seen(t, guard), idempotency.Decision{}))
 		require.False(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
 		require.EqualValues(t, 2, h.Runs.Load())
+	})
+}
+
+// While one operator finds out what became of a run, another forgets its key. The next run of
+// the key is attempt 1 too, and is held too. What was found out about the first run says nothing
+// about the second: an answer would be taken for its own, and without one its effect would come
+// again.
+func TestDecisionIsForOneRecord(t *testing.T) {
+	guardtest.OnEachRedis(t, func(t *testing.T, store *idempotency.RedisStore, _ guardtest.RedisBackend) {
+		for name, next := range map[string]guardtest.Call{
+			"the same payload": {Key: "k"}, "another payload": {Key: "k", Body: `{"amount":2}`},
+		} {
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+				w.WriteHeader(http.StatusInternalServerError)
+			}}
+			guard := guardtest.NewGuard(t, store, idempotency.WithRecovery(idempotency.Hold))
+			s := guardtest.ServeRecorder(t, guard.Handler(h))
+			s.Do(t, guardtest.Call{Key: "k"})
+			first := guardtest.Seen(t, guard)
+			require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey, first, idempotency.Decision{}))
+			s.Do(t, next)
+			second := guardtest.Seen(t, guard)
+			require.Equal(t, first.Attempt, second.Attempt)
+			require.Equal(t, first.State, second.State)
+
+			final := idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusCreated}
+			require.ErrorIs(t, guard.Resolve(t.Context(), guardtest.HeldKey, first, final), idempotency.ErrChanged, name)
+			require.ErrorIs(t, guard.Resolve(t.Context(), guardtest.HeldKey, first, didNotHappen), idempotency.ErrChanged, name)
+			require.ErrorIs(t, guard.Forget(t.Context(), guardtest.HeldKey, first, idempotency.Decision{}), idempotency.ErrChanged, name)
+			guardtest.RequireProblem(t, s.Do(t, next), http.StatusConflict, problem.OutcomeUnknown)
+			require.EqualValues(t, 2, h.Runs.Load())
+
+			for range 2 { // repeated, it is still about the same run
+				require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, second, final), name)
+			}
+			require.Equal(t, http.StatusCreated, s.Do(t, next).Status)
+			require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey, guardtest.Seen(t, guard), idempotency.Decision{}))
+		}
 	})
 }
 

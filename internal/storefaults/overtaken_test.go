@@ -238,7 +238,7 @@ func TestOvertakenRunDoesNotContradictAnOperator(t *testing.T) {
 		first := o.begin(t)
 		o.lapse()
 		guardtest.RequireProblem(t, o.server.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
-		require.NoError(t, o.guard.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldAs(1),
+		require.NoError(t, o.guard.Resolve(t.Context(), guardtest.HeldKey, guardtest.Seen(t, o.guard),
 			idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusOK, Body: []byte("decided")}))
 		got := first.end(http.StatusCreated, "mine")
 		require.Equal(t, "decided", got.Body)

@@ -140,7 +140,7 @@ func TestResolutionDoesNotUndoWhatHasHappened(t *testing.T) {
 		done := s.Start(t, guardtest.Call{Key: "k"})
 		time.Sleep(guardtest.LeaseTime + time.Second)
 		seen := guardtest.Seen(t, guard)
-		require.Equal(t, guardtest.HeldAs(1), seen)
+		require.Equal(t, guardtest.HeldBy(seen.Owner, 1), seen)
 		store.before = func() { close(sent); synctest.Wait() }
 		require.ErrorIs(t, guard.Resolve(t.Context(), guardtest.HeldKey, seen, didNotHappen), idempotency.ErrChanged)
 		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)

@@ -30,8 +30,8 @@ local m, note, history = rec[1] or '', rec[4] or '', rec[5] or ''
 if ttl < 0 or not readable(m) then
   return {ttl, m, ''}
 end
-local state, own = m:byte(2), owner(m) == owner(claim)
-local unbound = state == RELEASED and not own and m:byte(3) >= 32
+local state, own = m:byte(2), isOf(m, owner(claim))
+local unbound = state == RELEASED and not own and m:byte(3) % 64 >= 32
 if m:sub(17, 48) ~= claim:sub(17, 48) and not unbound then
   return {ttl, m, '', note, history}
 end

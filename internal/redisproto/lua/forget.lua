@@ -1,14 +1,15 @@
 -- forget removes a record that nobody runs under, in one atomic step.
 --
 -- KEYS[1]  record
--- ARGV[1]  attempt that the caller has seen
--- ARGV[2]  state that the caller has seen
--- ARGV[3]  header that the caller could not read, instead of the other two
+-- ARGV[1]  owner that the caller has seen
+-- ARGV[2]  attempt that the caller has seen
+-- ARGV[3]  state that the caller has seen
+-- ARGV[4]  header that the caller could not read, instead of the others
 --
 -- Returns 1 when there is no record any more, also if there was none; 0 when the record is
 -- another one than the caller has seen, or its lease has not ended; -2, -3 when it cannot be
 -- read, and the caller has seen something else.
-local key, unread = KEYS[1], ARGV[3]
+local key, unread = KEYS[1], ARGV[4]
 local ttl = redis.call('PTTL', key)
 if ttl == -2 then
   return 1
@@ -22,7 +23,7 @@ elseif not readable(m) then
   return unreadable(m)
 elseif ttl < 0 then
   return -2
-elseif uint(m, 4, 7) ~= tonumber(ARGV[1]) or shown(m, ttl) ~= tonumber(ARGV[2]) or
+elseif not wasSeen(m, ARGV[1], ARGV[2]) or shown(m, ttl) ~= tonumber(ARGV[3]) or
   (m:byte(2) == CLAIMED and live(m, ttl)) then
   return 0
 end

@@ -22,7 +22,8 @@
 --          4 = a record that is held ends with its lifetime,
 --          8 = held because the lease ended, and not by its owner,
 --          16 = blank: nothing was done under the record, 32 = released unbound,
---          64 = claimed, because the lease of another owner had ended
+--          64 = claimed, because the lease of another owner had ended,
+--          128 = settled by hand: the owner has lost the claim
 --   4-7    attempt
 --   8-11   lease in ms
 --   12-16  lifetime in ms: what the expiry of the hash is set to, unless the record is endless
@@ -66,6 +67,17 @@ local function owner(m)
   return m:sub(49, 64)
 end
 
+-- byHand reports whether a record was settled by hand.
+local function byHand(m)
+  return m:byte(3) >= 128
+end
+
+-- isOf reports whether the owner of that name has the record: whether it was the last to get
+-- the claim, and has not lost it since.
+local function isOf(m, name)
+  return owner(m) == name and not byHand(m)
+end
+
 -- unreadable returns the result of a script for any other m.
 local function unreadable(m)
   if #m > 0 and m:byte(1) > 1 then
@@ -100,6 +112,12 @@ local function live(m, ttl)
   return uint(m, 8, 11) > lifetime(m) - ttl
 end
 
+-- wasSeen reports whether the record is the attempt that a caller has seen, and not one of
+-- another record that the key had before.
+local function wasSeen(m, name, attempt)
+  return owner(m) == name and uint(m, 4, 7) == tonumber(attempt)
+end
+
 -- shown returns the state that callers see. A lapsed claim that says hold is held, although
 -- only the next claim that finds it writes that down.
 local function shown(m, ttl)
@@ -119,7 +137,7 @@ local function claimOf(key, name)
   if not readable(m) then
     return nil, unreadable(m)
   end
-  if m:byte(2) ~= CLAIMED or owner(m) ~= name then
+  if m:byte(2) ~= CLAIMED or not isOf(m, name) then
     return nil, 0
   end
   return m

@@ -1,39 +1,40 @@
--- resolve settles a held record for an operator, in one atomic step. It blanks the owner,
--- so that a late answer of the last run is refused.
+-- resolve settles a held record for an operator, in one atomic step. It takes the claim from
+-- its owner, so that a late answer of the last run is refused.
 --
 -- KEYS[1]   record
--- ARGV[1]   attempt
--- ARGV[2]   new state
--- ARGV[3]   channel on which the settled record is announced
--- ARGV[4]   new lifetime in the form of the header, and status and length of the answer; or
+-- ARGV[1]   owner that the caller has seen
+-- ARGV[2]   attempt that the caller has seen
+-- ARGV[3]   new state
+-- ARGV[4]   channel on which the settled record is announced
+-- ARGV[5]   new lifetime in the form of the header, and status and length of the answer; or
 --           empty to start the old lifetime anew
--- ARGV[5]   answer
--- ARGV[6…]  fields of the steps that did not happen, each followed by its value
+-- ARGV[6]   answer
+-- ARGV[7…]  fields of the steps that did not happen, each followed by its value
 --
--- Returns 1 when it has, now or by an earlier call; 0 when the record is not held, has another
--- attempt, or one of the steps has another value; -1 when there is none; -2, -3 when m is
+-- Returns 1 when it has, now or by an earlier call; 0 when the record is not held or not the one
+-- that was seen, or one of the steps has another value; -1 when there is none; -2, -3 when m is
 -- unreadable.
-local key, state = KEYS[1], tonumber(ARGV[2])
+local key, state = KEYS[1], tonumber(ARGV[3])
 local ttl = redis.call('PTTL', key)
 if ttl == -2 then
   return -1
 end
 local rec = redis.call('HMGET', key, 'm', 'w', 'r')
-local m, nobody = rec[1] or '', string.rep('\0', 16)
+local m = rec[1] or ''
 if not readable(m) then
   return unreadable(m)
 end
-if uint(m, 4, 7) ~= tonumber(ARGV[1]) then
+if not wasSeen(m, ARGV[1], ARGV[2]) then
   return 0
 end
 
 local gone, same = true, true
-for i = 6, #ARGV, 2 do
+for i = 7, #ARGV, 2 do
   local value = redis.call('HGET', key, ARGV[i])
   gone, same = gone and not value, same and value == ARGV[i + 1]
 end
 
-if m:byte(2) == state and owner(m) == nobody and gone and (state ~= COMPLETED or rec[3] == ARGV[5]) then
+if m:byte(2) == state and byHand(m) and gone and (state ~= COMPLETED or rec[3] == ARGV[6]) then
   touch(key, ttl) -- so that a WAIT behind the call has a write to wait for
   return 1
 end
@@ -41,21 +42,21 @@ if shown(m, ttl) ~= HELD or not same then
   return 0
 end
 
-local span, about = ARGV[4]:sub(1, 5), ARGV[4]:sub(6)
+local span, about = ARGV[5]:sub(1, 5), ARGV[5]:sub(6)
 if span == '' then
   span = m:sub(12, 16)
 end
-m = m:sub(1, 1) .. string.char(state, m:byte(3) % 8) .. m:sub(4, 11) .. span .. m:sub(17, 48) .. nobody .. about
+m = m:sub(1, 1) .. string.char(state, m:byte(3) % 8 + 128) .. m:sub(4, 11) .. span .. m:sub(17, 64) .. about
 redis.call('PEXPIRE', key, lifetime(m))
 redis.call('HSET', key, 'm', m)
 if state == COMPLETED then
-  redis.call('HSET', key, 'r', ARGV[5])
+  redis.call('HSET', key, 'r', ARGV[6])
 end
-for i = 6, #ARGV, 2 do
+for i = 7, #ARGV, 2 do
   redis.call('HDEL', key, ARGV[i])
 end
 if rec[2] then
   redis.call('HDEL', key, 'w')
-  redis.call('PUBLISH', ARGV[3], key)
+  redis.call('PUBLISH', ARGV[4], key)
 end
 return 1

@@ -24,7 +24,7 @@ local result = 0
 
 if m and not readable(m) then
   result = unreadable(m)
-elseif m and owner(m) == caller then
+elseif m and isOf(m, caller) then
   local was = m:byte(2)
   if was == state and not lapsed(m) then
     -- A repeated call. It writes, so that a WAIT behind it has a write to wait for.
