@@ -94,13 +94,15 @@ func TestForgetOfWhatCannotBeRead(t *testing.T) {
 		s.Do(t, guardtest.Call{Key: "k"})
 		before := guardtest.Seen(t, guard)
 		client := guardtest.RedisClient(t, b.Addrs...)
+		name := ""
 		for _, e := range guardtest.List(t, store, idempotency.Query{}) {
-			require.NoError(t, client.HSet(t.Context(), "idem:"+e.Key, "m", "\x01 damaged").Err())
+			name = e.Key
+			require.NoError(t, client.HSet(t.Context(), "idem:"+name, "m", "\x01 damaged").Err())
 		}
 
 		info, err := guard.Lookup(t.Context(), guardtest.HeldKey)
 		require.ErrorIs(t, err, idempotency.ErrCorrupt)
-		require.Equal(t, idempotency.RecordInfo{Key: guardtest.HeldKey, State: idempotency.StateCorrupt}, info)
+		require.Equal(t, idempotency.RecordInfo{Key: guardtest.HeldKey, Record: name, State: idempotency.StateCorrupt}, info)
 		require.ErrorIs(t, guard.Forget(t.Context(), guardtest.HeldKey, before, idempotency.Decision{}), idempotency.ErrCorrupt)
 		require.ErrorIs(t, guard.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), didNotHappen), idempotency.ErrCorrupt)
 		require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
