@@ -3,6 +3,8 @@ package idempotency_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -167,6 +169,42 @@ func ExampleGuard_Resolve() {
 	// 409 outcome-unknown
 	// held 1
 	// 201 charged (replayed)
+}
+
+// What was seen in a listing is given to a command that decides later. If the key is another's
+// by then, the command does nothing.
+func ExampleSeen() {
+	guard := guardFor(idempotency.WithRecovery(idempotency.Hold))
+	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadGateway)
+	}))
+	send(h, "key-1", "{}")
+	ctx := context.Background()
+	key := idempotency.Key{Scope: "customer-1", Value: "key-1"}
+	info, err := guard.Lookup(ctx, key)
+	if err != nil {
+		log.Fatal(err)
+	}
+	listed := info.Seen().String()
+
+	// Somebody forgets the key, and its next run is held too.
+	if err := guard.Forget(ctx, key, info.Seen(), idempotency.Decision{Actor: "bob"}); err != nil {
+		log.Fatal(err)
+	}
+	send(h, "key-1", "{}")
+
+	var seen idempotency.Seen
+	command := flag.NewFlagSet("resolve", flag.ExitOnError)
+	command.TextVar(&seen, "seen", idempotency.Seen{}, "what the listing shows of the key")
+	if err := command.Parse([]string{"-seen", listed}); err != nil {
+		log.Fatal(err)
+	}
+	err = guard.Resolve(ctx, key, seen, idempotency.Resolution{Outcome: idempotency.NotExecuted})
+	fmt.Println(seen.State, seen.Attempt, errors.Is(err, idempotency.ErrChanged))
+	// Output:
+	// 502
+	// 502
+	// held 1 true
 }
 
 func ExampleGuard_Forget() {

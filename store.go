@@ -5,8 +5,11 @@ package idempotency
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -296,6 +299,33 @@ type Seen struct {
 	// State is that of the record. StateCorrupt stands for a record that cannot be read,
 	// and so tells neither its owner nor its attempt.
 	State State
+}
+
+// String returns the form that [Seen.UnmarshalText] reads: state, attempt and owner, joined by
+// slashes.
+func (s Seen) String() string { return fmt.Sprintf("%v/%d/%x", s.State, s.Attempt, s.Owner[:]) }
+
+// MarshalText implements [encoding.TextMarshaler] with the text of [Seen.String]. A Seen can be a
+// column of a listing, a field of a form or a flag of a command until somebody decides.
+func (s Seen) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler]. If it returns an error, s is unchanged.
+func (s *Seen) UnmarshalText(text []byte) error {
+	var read Seen
+	if parts := strings.Split(string(text), "/"); len(parts) == 3 {
+		read.Attempt, _ = strconv.Atoi(parts[1])
+		if owner, err := hex.DecodeString(parts[2]); err == nil {
+			copy(read.Owner[:], owner)
+		}
+		for read.State = StateCorrupt; read.State > 0 && read.State.String() != parts[0]; {
+			read.State--
+		}
+	}
+	if read.String() != string(text) {
+		return fmt.Errorf("idempotency: %.100q is not what was seen of a record", text)
+	}
+	*s = read
+	return nil
 }
 
 // A ContextStore is a [Store] that can say that none of its calls outlives the deadline of

@@ -1,6 +1,8 @@
 package idempotency_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http/httptest"
 	"testing"
 	"testing/synctest"
@@ -26,6 +28,29 @@ func TestStateString(t *testing.T) {
 		9:                          "unknown(9)",
 	} {
 		require.Equal(t, want, state.String())
+	}
+}
+
+// What was seen goes through a listing, a ticket and a command, and is the same at the end.
+func TestSeenAsText(t *testing.T) {
+	t.Parallel()
+	for state := range idempotency.StateCorrupt + 1 {
+		want := idempotency.Seen{Owner: idempotency.Owner{1, 0xab, 15: 0xff}, Attempt: 12, State: state}
+		text, err := json.Marshal(map[string]idempotency.Seen{"seen": want})
+		require.NoError(t, err)
+		require.JSONEq(t, fmt.Sprintf(`{"seen": "%s/12/01ab00000000000000000000000000ff"}`, state), string(text))
+		var got map[string]idempotency.Seen
+		require.NoError(t, json.Unmarshal(text, &got))
+		require.Equal(t, want, got["seen"])
+	}
+	for _, text := range []string{
+		"", "held", "held/1", "held/1/", "held/1/01ab", "held/1/01ab00000000000000000000000000ff00", "held/1/01AB00000000000000000000000000FF",
+		"Held/1/01ab00000000000000000000000000ff", "held/+1/01ab00000000000000000000000000ff", "held//01ab00000000000000000000000000ff",
+		"held/1/01ab00000000000000000000000000ff/", " held/1/01ab00000000000000000000000000ff", "unknown(9)/1/01ab00000000000000000000000000ff",
+	} {
+		seen := idempotency.Seen{Attempt: 7}
+		require.Error(t, seen.UnmarshalText([]byte(text)), text)
+		require.Equal(t, idempotency.Seen{Attempt: 7}, seen)
 	}
 }
 
