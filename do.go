@@ -166,11 +166,15 @@ func (j *job) do(ctx context.Context, g *Guard, k Key, payload []byte, into any)
 }
 
 func (j *job) runProtected(into any) (Result, error) {
-	_, e := j.perform(j)
+	v, e := j.perform(j)
 	result := Result{Attempt: j.lease.record.Attempt}
 	switch {
 	case e.fate == overtaken:
 		return j.answerFrom(e.record, into)
+	case v.instead == problem.NoAnswer || v.instead == problem.OutcomeUnknown:
+		return result, j.refuse(v.instead, Record{}, fmt.Errorf("%w: %w", ErrCommitUnknown, v.cause))
+	case v.instead != "":
+		return result, j.refuse(v.instead, Record{}, v.cause)
 	case j.err != nil:
 		return result, j.err
 	}
@@ -229,6 +233,8 @@ func (j *job) encode() (*response.Answer, error) {
 	}
 	return a, nil
 }
+
+func (j *job) overLimit() bool { return false } // the value is in memory anyway
 
 func (j *job) report(e Event) Event {
 	e.Waited = j.waited

@@ -109,3 +109,31 @@ var ErrNoInspector = errors.New("idempotency: the store cannot be inspected")
 
 // ErrNoLister says that a store is not a [Lister].
 var ErrNoLister = errors.New("idempotency: the store cannot be listed")
+
+// Errors of transactions; see [WithTransaction].
+var (
+	// ErrCannotJoin says that the guard's store is not a [TxStore].
+	ErrCannotJoin = errors.New("idempotency: the store cannot join transactions")
+
+	// ErrNoTransaction says that the run is not one of a guard with [WithTransaction]. Its
+	// record could be committed, and an effect elsewhere still be unknown.
+	ErrNoTransaction = errors.New("idempotency: the guard of this run has no WithTransaction")
+
+	// ErrOtherStore says that the run's guard has another store than the transaction.
+	ErrOtherStore = errors.New("idempotency: the guard of this run has another store")
+
+	// ErrJoined says that the run has a transaction already. Only one can commit its record.
+	ErrJoined = errors.New("idempotency: the run has joined a transaction already")
+
+	// ErrAnswerSent says that the client has seen a part of the answer, by Flush or because it is
+	// large, which a rollback could not take back.
+	ErrAnswerSent = errors.New("idempotency: a part of the answer was sent before the transaction began")
+
+	// ErrRunEnded says that the run has ended, although its context may live on.
+	ErrRunEnded = errors.New("idempotency: the run has ended")
+
+	// ErrCommitUnknown says that nobody knows yet whether the transaction of a run of [Do] was
+	// committed. Call Do again with the same key: it returns the result if it was, and runs the
+	// function if it was not.
+	ErrCommitUnknown = errors.New("idempotency: it is not known whether the transaction was committed")
+)

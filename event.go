@@ -97,6 +97,10 @@ const (
 	// Outcome describes this run; Status and Digest describe its answer if that was definite.
 	// The client is shown what is recorded and never an answer that contradicts it.
 	EventOvertaken EventKind = "overtaken"
+	// EventCommittedAlone: the handler has committed the transaction that its run had joined by
+	// itself, and so without the record. If the process had died then, its effect would have
+	// happened again.
+	EventCommittedAlone EventKind = "committed-alone"
 	// EventNested: a request met a second guard on the same store inside its own run, and
 	// passed through. Its settings did not apply.
 	EventNested EventKind = "nested"
@@ -143,6 +147,7 @@ var kinds = map[EventKind]kindInfo{
 	EventLeaseLost:        {true, slog.LevelWarn, "idempotency: lease lost"},
 	EventTakeover:         {true, slog.LevelWarn, "idempotency: key taken over from a run whose lease had ended"},
 	EventOvertaken:        {true, slog.LevelError, "idempotency: another run came between"},
+	EventCommittedAlone:   {true, slog.LevelError, "idempotency: handler committed its transaction without the record"},
 	EventNested:           {false, slog.LevelWarn, "idempotency: a guard inside a guard, the inner one does nothing"},
 	EventRecordingDelayed: {true, slog.LevelWarn, "idempotency: settling a run goes on in the background"},
 	EventRecordingLost:    {true, slog.LevelError, "idempotency: run could not be settled"},

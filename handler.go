@@ -32,6 +32,7 @@ func (g *Guard) runHandler(w http.ResponseWriter, r *http.Request, next http.Han
 	h.init(r.Context(), g, d.lease, g.set.clientCancel)
 	h.req = *r.WithContext(&h.ctx)
 	putBack(&h.req, &h.body, d.body)
+	h.op.writer = &h.rec
 	h.rec.Init(w, r.Method, response.Settings{Echo: g.set.header, Limit: g.set.maxResponseLen, Drop: g.set.drop}, h)
 	defer h.rec.DropBuffer()
 	v, e := h.perform(h)
@@ -60,6 +61,8 @@ func (h *handlerRun) answer() (*response.Answer, error) {
 	return &h.recorded, nil
 }
 
+func (h *handlerRun) overLimit() bool { return h.rec.OverLimit() }
+
 func (h *handlerRun) report(e Event) Event {
 	e.Status, e.Size, e.Waited = h.rec.Status(), int64(len(h.recorded.Body)), h.waited
 	return e
@@ -76,6 +79,16 @@ func (h *handlerRun) respond(w http.ResponseWriter, v verdict, e ending) {
 		if c := d.problem.Code; c == problem.StoreUnavailable || c == problem.TryLater {
 			d.refuse(problem.InFlight) // those say that this request was not run
 		}
+		h.guard.respond(w, h.original, &d)
+	case v.instead != "":
+		d.refuse(v.instead)
+		d.cause = v.cause
+		if v.instead == problem.ResponseNotKept {
+			d.problem.OriginalStatus = h.rec.Status()
+		}
+		h.guard.respond(w, h.original, &d)
+	case h.cutShort && v.outcome == NotExecuted && h.guard.set.transaction:
+		d.refuse(problem.RolledBack)
 		h.guard.respond(w, h.original, &d)
 	case h.cutShort && v.outcome != Final:
 		// The empty 200 that net/http makes of silence would be a lie.
@@ -117,7 +130,7 @@ func (h *handlerRun) correction(v verdict) problem.Code {
 		return problem.OutcomeUnknown
 	case code == "" && h.promisesAnother():
 		return ""
-	case code == "", code.NotRun(), h.op.effects.Load() > 0 && code != problem.InFlight:
+	case code == "", code.NotRun(), code.Undone(), h.op.effects.Load() > 0 && code != problem.InFlight:
 		return problem.NoAnswer
 	default:
 		return ""

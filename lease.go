@@ -44,7 +44,7 @@ func (l *lease) init(a access, fp Fingerprint, sums digest.Checksums) {
 		Fingerprint: fp,
 		Lease:       a.set.lease,
 		Retention:   a.set.retentionOrDefault(),
-		Hold:        a.set.recovery == Hold,
+		Hold:        a.set.recovery == Hold && !a.set.transaction,
 		HoldEnds:    a.set.retention > 0,
 		Tenant:      a.id.tenant(),
 	}

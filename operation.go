@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"sync/atomic"
 
+	"example.com/idempotency/internal/response"
 	"example.com/idempotency/internal/stepcall"
 )
 
@@ -16,8 +17,10 @@ type Operation struct {
 	outer     *Operation // that it runs in, or nil
 	outcome   atomic.Uint32
 	steps     stepsTaken
-	uncertain atomic.Bool  // a step was found that may or may not have happened
-	effects   atomic.Int32 // of steps that this run has begun or found, and that may have happened
+	joint     joint              // guarded by steps.mu
+	writer    *response.Recorder // of a handler's answer
+	uncertain atomic.Bool        // a step was found that may or may not have happened
+	effects   atomic.Int32       // of steps that this run has begun or found, and that may have happened
 }
 
 // Key returns the idempotency key, decoded, and the scope that the [ScopeFunc] gave it.

@@ -25,7 +25,7 @@ const (
 	// decides what the next request gets. The client is not shown a status of 4xx, 307 or 308,
 	// which would tell it that nothing was done: it gets 503 no-answer, or 409 outcome-unknown
 	// if the key is held. A 409 with Retry-After is shown unless the key is held. Any other
-	// answer is shown.
+	// answer is shown. Under [WithTransaction] it becomes NotExecuted, with few exceptions.
 	Unknown
 )
 
@@ -54,13 +54,14 @@ func (o Outcome) String() string {
 //
 // The refusal of another guard, which the handler passes on from a service behind it, is
 // never Final. [problem.Header] gives it away. It is NotExecuted if its code says that the
-// other guard had not looked at the key yet, and Unknown if another run may be involved.
+// other guard had not looked at the key yet, or has undone all that its run did, and Unknown if
+// another run may be involved.
 //
 // A guard without WithOutcome takes NotExecuted for Unknown if the run has begun a [Step], or
 // has found one that an earlier attempt recorded: the step may have had an effect.
 func DefaultOutcome(status int, h http.Header) Outcome {
 	if code := problem.Code(h.Get(problem.Header)); code != "" {
-		if code.NotRun() {
+		if code.NotRun() || code.Undone() {
 			return NotExecuted
 		}
 		return Unknown

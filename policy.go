@@ -32,7 +32,7 @@ func (g *Guard) Policy() policy.Policy {
 		MaxResponseBody: s.maxResponseLen,
 		Wait:            s.wait,
 		Answers:         s.answers(),
-		Hold:            s.recovery == Hold,
+		Hold:            s.recovery == Hold && !s.transaction,
 		HeldFor:         s.retention,
 		FailOpen:        s.failOpen,
 		ReplayedHeader:  response.ReplayedHeader,
@@ -80,6 +80,8 @@ func (g *Guard) refusesWith(code problem.Code) bool {
 		return s.binding() == policy.Own
 	case problem.ReplayDenied:
 		return s.authorizeReplay != nil
+	case problem.RolledBack, problem.CannotCommit:
+		return s.transaction
 	case problem.TryLater: // of the functions that can say so
 		return !g.core.shared || s.keyFunc != nil || s.binding() == policy.Own || s.authorizeReplay != nil
 	default:
@@ -125,8 +127,8 @@ func (s *settings) answersWith(h http.Header, field string) []policy.Answers {
 	for _, outcome := range []Outcome{Final, NotExecuted, Unknown} {
 		var statuses []policy.Range
 		for status := http.StatusOK; status <= maxStatus; status++ {
-			got := s.judge(status, h.Clone())
-			if got != outcome || field != "" && got == s.judge(status, make(http.Header)) {
+			got := s.judgedAs(status, h.Clone())
+			if got != outcome || field != "" && got == s.judgedAs(status, make(http.Header)) {
 				continue
 			}
 			if last := len(statuses) - 1; last >= 0 && statuses[last].To == status-1 {
@@ -143,6 +145,15 @@ func (s *settings) answersWith(h http.Header, field string) []policy.Answers {
 }
 
 const maxStatus = 599
+
+// judgedAs is the outcome of a run with an answer, as far as clients are concerned.
+func (s *settings) judgedAs(status int, h http.Header) Outcome {
+	outcome := s.judge(status, h)
+	if outcome == Unknown && s.transaction {
+		return NotExecuted
+	}
+	return outcome
+}
 
 // next returns what the request after a run with that outcome gets.
 func (s *settings) next(o Outcome) policy.Next {

@@ -43,6 +43,9 @@ func (s *settings) checkStore(store Store) error {
 	if _, ok := store.(Inspector); s.resolver != nil && store != nil && !ok {
 		return fmt.Errorf("idempotency: WithResolver: %w", ErrNoInspector)
 	}
+	if _, ok := store.(TxStore); s.transaction && store != nil && !ok {
+		return fmt.Errorf("idempotency: WithTransaction: %w", ErrCannotJoin)
+	}
 	return nil
 }
 

@@ -23,6 +23,9 @@ type task interface {
 	judge() Outcome
 	// answer returns what is recorded for a Final outcome.
 	answer() (*response.Answer, error)
+	// overLimit reports whether the answer was kept back until it had outgrown its limit. Then
+	// it is gone.
+	overLimit() bool
 	// report returns the event that the run has ended, with what the task adds to it.
 	report(e Event) Event
 }
@@ -69,14 +72,14 @@ func (u *run) perform(t task) (verdict, ending) {
 	defer func() {
 		if !judged {
 			u.close(t, false)
-			u.settle(t, u.unknown())
+			u.settle(t, u.unknown(t))
 		}
 	}()
 	t.execute(&u.ctx)
 	u.close(t, true)
 	v := u.judge(t)
 	judged = true
-	return v, u.settle(t, v)
+	return u.settle(t, v)
 }
 
 func (u *run) close(t task, returned bool) {
@@ -98,7 +101,7 @@ func (u *run) judge(t task) verdict {
 	case NotExecuted:
 		return u.notExecuted(t)
 	default:
-		return u.unknown()
+		return u.unknown(t)
 	}
 }
 
@@ -112,21 +115,41 @@ func (u *run) final(t task) verdict {
 	}
 	if err != nil {
 		u.lease.observe(Event{Kind: EventRecordingLost, Err: err})
-		return u.unknown()
+		v := u.unknown(t)
+		v.cause = err
+		return v
 	}
 	return verdict{outcome: Final, answer: stored, status: toldStatus(a, u.lease.claim.Fingerprint), refusal: t.refused()}
 }
 
-// unknown is the verdict for a run of unknown outcome.
-func (u *run) unknown() verdict {
+// unknown is the verdict for a run of unknown outcome. Under [WithTransaction], only steps can
+// have done anything.
+func (u *run) unknown(t task) verdict {
+	switch undoes := u.undoes(); {
+	case undoes && u.op.effects.Load() == 0:
+		return u.notExecuted(t)
+	case undoes:
+		return verdict{outcome: Unknown}
+	}
 	return verdict{outcome: Unknown, hold: u.guard.set.recovery == Hold || u.happened || u.op.uncertain.Load()}
 }
 
-// settle brings the verdict to the store, and reports the run.
-func (u *run) settle(t task, v verdict) ending {
+// settle brings the verdict to the store, and reports the run. It returns the verdict as it is
+// then: a transaction may not have been committed.
+func (u *run) settle(t task, v verdict) (verdict, ending) {
 	duration := time.Since(u.start)
-	s := settlement{lease: u.lease, verdict: v, owner: u.lease.claim.Owner}
-	e := s.settle()
+	var e ending
+	done := false
+	if u.guard.set.transaction {
+		v, done = u.endTransaction(t, v)
+	}
+	if !done {
+		s := settlement{lease: u.lease, verdict: v, owner: u.lease.claim.Owner}
+		e = s.settle()
+		if v.doubt != nil {
+			v = s.verdict.resolve(e)
+		}
+	}
 	held := v.outcome == Unknown && v.hold && e.fate != overtaken
 	if held {
 		u.lease.reportHeld(&Record{Attempt: u.lease.attempt, Notes: [][]byte{u.lease.claim.Note}})
@@ -135,5 +158,5 @@ func (u *run) settle(t task, v verdict) ending {
 		event := Event{Kind: EventRun, Outcome: v.outcome, Held: held, Duration: duration}
 		u.lease.observe(t.report(event))
 	}
-	return e
+	return v, e
 }

@@ -8,6 +8,7 @@ import (
 
 	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/response"
+	"example.com/idempotency/problem"
 )
 
 // A verdict is what a run leaves in the store.
@@ -18,6 +19,11 @@ type verdict struct {
 	answer  []byte  // for a Final outcome: the answer in its stored form
 	status  int     // for a Final outcome: what is told of the answer without reading it
 	refusal bool    // for a Final outcome: the answer says that nothing was done
+	// instead is what the client gets in place of the run's answer, because of cause.
+	instead problem.Code
+	cause   error
+	// doubt is the verdict that counts if the transaction of the run was committed after all.
+	doubt *verdict
 }
 
 // lasting reports whether the verdict says something that must not be forgotten.
@@ -155,8 +161,11 @@ func (s *settlement) takeBack(until time.Time) (ending, error) {
 	if !rec.Mine {
 		return s.giveWay(rec)
 	}
-	if rec.Attempt > 1 {
+	switch {
+	case rec.Attempt > 1:
 		s.comeAfter()
+	case s.verdict.doubt != nil: // a record that is gone does not tell whether it was committed
+		s.fate = overtaken
 	}
 	err = s.conclude(time.Until(until))
 	if errors.Is(err, ErrNotOwner) {
@@ -168,7 +177,7 @@ func (s *settlement) takeBack(until time.Time) (ending, error) {
 // reportLoss reports, unless the run has been told already, that the claim was lost. A
 // release that is repeated may be refused because the first one was executed.
 func (s *settlement) reportLoss() {
-	if s.lease.isLost() || s.failed && !s.verdict.lasting() {
+	if s.lease.isLost() || s.verdict.doubt != nil || s.failed && !s.verdict.lasting() {
 		return
 	}
 	s.lease.observe(Event{Kind: EventLeaseLost, Outcome: s.verdict.outcome, Err: ErrNotOwner})
@@ -192,6 +201,10 @@ func (s *settlement) comeAfter() {
 // another run is in flight, what must not be forgotten waits for its chance. A record of
 // another payload says nothing about a run that has done nothing: the run's answer stands.
 func (s *settlement) giveWay(rec Record) (ending, error) {
+	if s.verdict.isCommitted(rec) {
+		s.verdict = *s.verdict.doubt
+		return ending{fate: settled}, nil
+	}
 	e := ending{overtaken, rec}
 	if rec.State == StateClaimed && rec.Fingerprint == s.lease.claim.Fingerprint && s.verdict.lasting() && !s.verdict.refusal {
 		return e, errAnotherInFlight

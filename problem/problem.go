@@ -41,6 +41,8 @@ const (
 	OutcomeUnknown    Code = "outcome-unknown"    // 409: the outcome of the run is unknown and it will not run again
 	ResponseNotKept   Code = "response-not-kept"  // 409: it ran, but its answer was too large to keep
 	NoAnswer          Code = "no-answer"          // 503 and Retry-After: the run has ended without a definite answer
+	RolledBack        Code = "rolled-back"        // 503 and Retry-After: the run's transaction was rolled back; nothing has happened
+	CannotCommit      Code = "cannot-commit"      // 500: the same, and another attempt would end in the same way
 	AnswerUnreadable  Code = "answer-unreadable"  // 500: what is stored under the key cannot be read; nothing will run
 	StoreUnavailable  Code = "store-unavailable"  // 503 and Retry-After: this request was not run
 	TryLater          Code = "try-later"          // 503 and Retry-After: a function of the route cannot tell now
@@ -50,7 +52,7 @@ const (
 // Retryable reports whether sending the same request again, with the same key, can
 // succeed. Only refusals with these codes carry Retry-After.
 func (c Code) Retryable() bool {
-	return c == InFlight || c == NoAnswer || c == StoreUnavailable || c == TryLater || c == ShuttingDown
+	return c == InFlight || c == NoAnswer || c == RolledBack || c == StoreUnavailable || c == TryLater || c == ShuttingDown
 }
 
 // NotRun reports whether a guard refuses with this code before it looks at the key: the
@@ -64,6 +66,10 @@ func (c Code) NotRun() bool {
 	}
 	return false
 }
+
+// Undone reports whether a guard refuses with this code after it has undone all that the run did:
+// no request with the key has done anything.
+func (c Code) Undone() bool { return c == RolledBack || c == CannotCommit }
 
 // Codes returns the codes of this package, by status and name.
 func Codes() []Code {
@@ -168,6 +174,14 @@ var texts = map[Code]Document{
 	NoAnswer: {
 		Status: http.StatusServiceUnavailable, Title: "No answer",
 		Detail: "The request ended without a definite answer, and may have had its effect. Retry with the same key.",
+	},
+	RolledBack: {
+		Status: http.StatusServiceUnavailable, Title: "Rolled back",
+		Detail: "The request could not be completed, and all that it did was undone. Retry with the same key.",
+	},
+	CannotCommit: {
+		Status: http.StatusInternalServerError, Title: "Cannot be committed",
+		Detail: "The request could not be completed, and all that it did was undone. Another attempt would end in the same way.",
 	},
 	AnswerUnreadable: {
 		Status: http.StatusInternalServerError, Title: "Record unreadable",

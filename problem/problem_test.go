@@ -27,6 +27,8 @@ var codes = map[problem.Code]int{
 	problem.OutcomeUnknown:    http.StatusConflict,
 	problem.ResponseNotKept:   http.StatusConflict,
 	problem.NoAnswer:          http.StatusServiceUnavailable,
+	problem.RolledBack:        http.StatusServiceUnavailable,
+	problem.CannotCommit:      http.StatusInternalServerError,
 	problem.AnswerUnreadable:  http.StatusInternalServerError,
 	problem.StoreUnavailable:  http.StatusServiceUnavailable,
 	problem.TryLater:          http.StatusServiceUnavailable,

@@ -34,6 +34,8 @@ var meanings = []struct {
 	{problem.OutcomeUnknown, Held},
 	{problem.ResponseNotKept, Lost},
 	{problem.NoAnswer, Unanswered},
+	{problem.RolledBack, NotRun},
+	{problem.CannotCommit, Refused},
 	{problem.AnswerUnreadable, Held}, // the record does not tell whether anything has run
 	{problem.StoreUnavailable, NotRun},
 	{problem.TryLater, NotRun},

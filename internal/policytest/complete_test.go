@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/policy"
 	"example.com/idempotency/problem"
 )
@@ -118,7 +119,7 @@ var publishedAs = map[string]string{
 	"WithMaxRequestBody": "MaxRequestBody", "WithMaxResponseBody": "MaxResponseBody",
 	"WithOutcome": "Answers", "WithRebinding": "Rebinding", "WithRecovery": "Hold", "WithMismatchStatus": "Refusals", "WithErrorWriter": "Problems",
 	"WithPolicyURL": "URL", "WithExpiryHeader": "ExpiryHeader", "WithFailOpen": "FailOpen", "WithAuthorizeReplay": "Refusals",
-	"WithRoute": "Route",
+	"WithRoute": "Route", "WithTransaction": "Answers",
 	// How the server works, and what only its operators see.
 	"WithLease": "", "WithUnrecorded": "", "WithSilence": "", "WithObserver": "", "WithTraceContext": "", "WithExplain": "", "WithLogger": "", "WithClientCancel": "",
 	"WithSealer": "", "WithKeptKeys": "", "WithDerivation": "", "WithResolver": "",
@@ -148,13 +149,15 @@ func TestEachOptionIsPublishedOrNot(t *testing.T) {
 func TestEachRefusalHasAProof(t *testing.T) {
 	t.Parallel()
 	proven := map[problem.Code][]int{lateBody.code: {lateBody.status}}
-	for _, r := range slices.Concat(refusals, ofScope) {
+	for _, r := range slices.Concat(refusals, ofScope, ofTransaction) {
 		proven[r.code] = append(proven[r.code], r.status)
 	}
 	everything := newAPI(t, false, idempotency.WithRequired(true), idempotency.WithAuthorizeReplay(refuseReplay),
 		idempotency.WithFingerprint(refuseFingerprint))
 	var published []problem.Code
-	for _, r := range everything.policy.Refusals {
+	transaction := guardtest.NewGuard(t, guardtest.NewTxStore(), idempotency.WithTransaction(true)).Policy()
+	added := slices.DeleteFunc(transaction.Refusals, func(r policy.Refusal) bool { return !r.Code.Undone() })
+	for _, r := range slices.Concat(everything.policy.Refusals, added) {
 		published = append(published, r.Code)
 		for _, status := range r.Statuses {
 			require.Contains(t, proven[r.Code], status, r.Code)

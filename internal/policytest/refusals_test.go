@@ -194,3 +194,36 @@ var ofScope = []refusal{
 	{code: problem.Unauthenticated, status: http.StatusUnauthorized},
 	{code: problem.TryLater, status: http.StatusServiceUnavailable},
 }
+
+var ofTransaction = []refusal{
+	{code: problem.RolledBack, status: http.StatusServiceUnavailable},
+	{code: problem.CannotCommit, status: http.StatusInternalServerError},
+}
+
+// A route with transactions publishes that a commit can be refused, and that a run without a
+// recorded answer has done nothing. A retry helps where that is said.
+func TestRefusalsOfTransactions(t *testing.T) {
+	t.Parallel()
+	for _, tt := range ofTransaction {
+		store, h := guardtest.NewTxStore(), new(guardtest.Counter)
+		h.Handler = func(w http.ResponseWriter, r *http.Request, _ int64) {
+			if store.InTx(r.Context(), func(tx *guardtest.Tx) error { return tx.Insert("row") }) != nil {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		}
+		g := guardtest.NewGuard(t, store, idempotency.WithTransaction(true), hold)
+		a := &api{Server: guardtest.ServeRecorder(t, g.Handler(h)), policy: g.Policy()}
+		require.False(t, a.policy.Hold)
+		for _, answers := range a.policy.Answers {
+			require.NotEqual(t, idempotency.Unknown.String(), answers.Outcome)
+		}
+		refused := &idempotency.RolledBackError{Retry: a.refusal(t, tt.code).Retry, Err: errNo}
+		store.On("commit", guardtest.First(1, guardtest.FailWith(refused)))
+		got := a.Do(t, call("k"))
+		a.requireRefusal(t, got, tt.code)
+		require.Equal(t, tt.status, got.Status)
+		require.Empty(t, store.Rows())
+		require.Equal(t, http.StatusOK, a.Do(t, call("k")).Status)
+		require.Len(t, store.Rows(), 1)
+	}
+}

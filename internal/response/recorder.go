@@ -29,6 +29,8 @@ type Recorder struct {
 	silent      bool // the handler has returned without an answer
 	late        bool // and has written since
 	clientGone  bool
+	held        bool // nothing is sent before the caller responds
+	overLimit   bool // and the answer has outgrown its limit, and is gone
 	typed       bool // the header, as it was written, leaves no type to detect
 	status      int
 	declared    int64 // the handler's Content-Length, or -1
@@ -114,10 +116,24 @@ func (rec *Recorder) Sent() bool { return rec.mode != buffering }
 // Status returns the status of the answer, or 0 before there is one.
 func (rec *Recorder) Status() int { return rec.status }
 
+// HoldBack keeps the whole answer back until the caller responds: Flush is refused, and an answer
+// that outgrows its limit is dropped. It reports false, and does nothing, if the client has seen
+// a part of the answer already.
+func (rec *Recorder) HoldBack() bool {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	rec.held = rec.held || rec.mode == buffering
+	return rec.held
+}
+
+// OverLimit reports whether an answer that is held back was dropped. It must be called after
+// Answer.
+func (rec *Recorder) OverLimit() bool { return rec.overLimit }
+
 // Answer returns the answer to record: its own, or NotKept if that is too large. It must be
 // called after Close. The body is valid until DropBuffer is called.
 func (rec *Recorder) Answer() Answer {
-	if rec.mode == passing {
+	if rec.mode == passing || rec.overLimit {
 		return rec.NotKept()
 	}
 	if rec.mode == buffering {
@@ -132,6 +148,7 @@ func (rec *Recorder) Answer() Answer {
 		Body:    rec.body(),
 	}
 	if a.Size() > rec.set.Limit {
+		rec.overLimit = rec.held
 		return rec.NotKept()
 	}
 	return a

@@ -20,6 +20,12 @@ import (
 // answer has been recorded or given up.
 var errHandlerReturned = errors.New("idempotency: write after the handler returned")
 
+// Errors of a handler whose answer is held back.
+var (
+	errHeldBack  = fmt.Errorf("idempotency: the answer is kept back until its transaction is committed: %w", http.ErrNotSupported)
+	errOverLimit = errors.New("idempotency: the answer is larger than WithMaxResponseBody allows, and its transaction will be rolled back")
+)
+
 // Header implements [http.ResponseWriter].
 func (rec *Recorder) Header() http.Header { return rec.header }
 
@@ -144,7 +150,15 @@ func (rec *Recorder) accept(n int) error {
 	}
 	rec.written += int64(n)
 	if rec.mode != passing && rec.method != http.MethodHead {
+		if rec.overLimit {
+			return errOverLimit
+		}
 		if rec.written > rec.room || rec.declared > rec.room {
+			if rec.held {
+				rec.overLimit = true
+				rec.DropBuffer()
+				return errOverLimit
+			}
 			rec.startPassing()
 			return nil
 		}
@@ -190,6 +204,9 @@ func (rec *Recorder) FlushError() error {
 	defer rec.mu.Unlock()
 	if rec.closed {
 		return errHandlerReturned
+	}
+	if rec.held {
+		return errHeldBack
 	}
 	flusher := http.NewResponseController(rec.w)
 	if !rec.wroteHeader {

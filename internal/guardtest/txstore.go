@@ -1,0 +1,149 @@
+package guardtest
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"example.com/idempotency"
+)
+
+// A TxStore is a store whose records share a database with rows of the program: a commit makes
+// both durable in one step, or neither. Beside the calls of a [StepFaultStore], faults can hit
+// those named begin, commit and rollback.
+type TxStore struct {
+	StepFaultStore
+
+	mu   sync.Mutex
+	rows []string
+}
+
+// NewTxStore returns an empty database.
+func NewTxStore() *TxStore { return &TxStore{StepFaultStore: NewStepFaultStore()} }
+
+// JoinsTransactions marks the store.
+func (s *TxStore) JoinsTransactions() {}
+
+// Rows returns what was committed.
+func (s *TxStore) Rows() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.rows...)
+}
+
+// A Tx is a transaction of a [TxStore].
+type Tx struct {
+	store *TxStore
+	key   string
+	owner idempotency.Owner
+
+	mu    sync.Mutex
+	rows  []string
+	state idempotency.TxState
+}
+
+// ErrTxEnded is what a transaction says that has ended.
+var ErrTxEnded = errors.New("transaction has ended")
+
+// Begin begins the transaction of the run that ctx belongs to.
+func (s *TxStore) Begin(ctx context.Context) (*Tx, error) {
+	op, ok := idempotency.FromContext(ctx)
+	if !ok {
+		return &Tx{store: s}, nil
+	}
+	var tx *Tx
+	err := op.Join(ctx, s, func(key string, o idempotency.Owner) (idempotency.Transaction, error) {
+		err := s.Call(ctx, "begin", func(idempotency.Store) error { return nil })
+		tx = &Tx{store: s, key: key, owner: o}
+		return tx, err
+	})
+	return tx, err
+}
+
+// InTx runs f in the transaction of the run, and wishes to commit it if f returns nil.
+func (s *TxStore) InTx(ctx context.Context, f func(tx *Tx) error) error {
+	tx, err := s.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	if err := f(tx); err != nil {
+		tx.GiveUp()
+		return err
+	}
+	return tx.Commit()
+}
+
+// Insert adds a row.
+func (tx *Tx) Insert(row string) error {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.state != idempotency.TxOpen {
+		return ErrTxEnded
+	}
+	tx.rows = append(tx.rows, row)
+	return nil
+}
+
+// Commit says that the transaction is to be committed with the record, or commits it if it has
+// none.
+func (tx *Tx) Commit() error {
+	if tx.key == "" {
+		return tx.CommitAlone()
+	}
+	return tx.end(idempotency.TxReady)
+}
+
+// CommitAlone commits the rows without the record.
+func (tx *Tx) CommitAlone() error {
+	if err := tx.end(idempotency.TxCommitted); err != nil {
+		return err
+	}
+	tx.store.mu.Lock()
+	defer tx.store.mu.Unlock()
+	tx.store.rows = append(tx.store.rows, tx.rows...)
+	return nil
+}
+
+// GiveUp rolls the transaction back, unless it has ended.
+func (tx *Tx) GiveUp() { _ = tx.end(idempotency.TxGivenUp) }
+
+func (tx *Tx) end(state idempotency.TxState) error {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.state != idempotency.TxOpen {
+		return ErrTxEnded
+	}
+	tx.state = state
+	return nil
+}
+
+// State returns how far the handler came.
+func (tx *Tx) State() idempotency.TxState {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	return tx.state
+}
+
+// Complete is the call "commit".
+func (tx *Tx) Complete(ctx context.Context, c idempotency.Completion) error {
+	s := tx.store
+	return s.Call(ctx, "commit", func(behind idempotency.Store) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		err := behind.Complete(context.WithoutCancel(ctx), tx.key, tx.owner, c)
+		if err == nil {
+			s.rows = append(s.rows, tx.rows...)
+		}
+		return err
+	})
+}
+
+// Rollback is the call "rollback".
+func (tx *Tx) Rollback(ctx context.Context) {
+	_ = tx.store.Call(ctx, "rollback", func(idempotency.Store) error { return nil })
+}
+
+var (
+	_ idempotency.TxStore     = (*TxStore)(nil)
+	_ idempotency.Transaction = (*Tx)(nil)
+)

@@ -1,0 +1,375 @@
+package txtest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
+)
+
+// This file is about runs that lose their claim, their store or their client, and about Do.
+
+// down fails all calls of the store, and those of its database too.
+func (s *shop) down() {
+	s.store.Fail(guardtest.Refuse)
+	s.store.On("step", guardtest.Always(guardtest.Refuse))
+}
+
+// The reply of the commit is lost, and the store is away. Nobody knows, and nobody is told that
+// they do. The key is the same, so the retry learns it.
+func TestCommitInDoubtIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]guardtest.Fault{"committed": guardtest.LoseReply, "not committed": guardtest.Refuse} {
+		for _, outage := range []time.Duration{10 * time.Second, time.Hour} {
+			t.Run(name+" "+outage.String(), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					var s *shop
+					s = newShop(t, func(store *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+						charge(store, w, r)
+						s.down()
+					}, idempotency.WithRecovery(idempotency.Hold))
+					s.store.On("commit", guardtest.First(1, fault))
+					first := s.Do(t, guardtest.Call{Key: "k"})
+					guardtest.RequireProblem(t, first, http.StatusServiceUnavailable, problem.NoAnswer)
+					require.Equal(t, 1, s.events.Count(idempotency.EventRecordingDelayed))
+					time.Sleep(outage)
+					s.store.Heal()
+					time.Sleep(time.Minute)
+					last := s.Do(t, guardtest.Call{Key: "k"})
+					require.Equal(t, http.StatusCreated, last.Status)
+					require.Equal(t, name == "committed", last.Replayed())
+					require.Len(t, s.store.Rows(), 1)
+					require.Zero(t, s.events.Count(idempotency.EventHeld))
+					require.Zero(t, s.events.Count(idempotency.EventOvertaken))
+				})
+			})
+		}
+	}
+}
+
+// A commit in doubt is looked up while the client waits.
+func TestCommitInDoubtIsLookedUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newShop(t, charge)
+		s.store.On("commit", guardtest.First(1, guardtest.LoseReply))
+		first := s.Do(t, guardtest.Call{Key: "k"})
+		require.Equal(t, http.StatusCreated, first.Status)
+		require.False(t, first.Replayed(), "it is the answer of this run")
+		run := s.events.All()[slices.Index(s.events.Kinds(), idempotency.EventRun)]
+		require.Equal(t, idempotency.Final, run.Outcome)
+		require.Zero(t, s.events.Count(idempotency.EventLeaseLost))
+		guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "k"}))
+	})
+}
+
+// Another run takes the key over. Whatever the first one did is rolled back, and its client is
+// told what the other has answered, or that it is in flight.
+func TestOvertakenRunIsRolledBack(t *testing.T) {
+	t.Parallel()
+	for name, second := range map[string]time.Duration{"the other has ended": 0, "the other is in flight": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				go_ := make(chan struct{})
+				s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+					<-go_
+					charge(s, w, r)
+				})
+				other := guardtest.NewGuard(t, s.store, idempotency.WithTransaction(true))
+				server := guardtest.ServeRecorder(t, other.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					time.Sleep(second)
+					charge(s.store, w, r)
+				})))
+				s.store.On("renew", guardtest.Always(guardtest.Refuse))
+				first := s.Start(t, guardtest.Call{Key: "k"})
+				time.Sleep(2 * guardtest.LeaseTime)
+				s.store.Heal()
+				again := server.Start(t, guardtest.Call{Key: "k"})
+				close(go_)
+				got := <-first
+				if second > 0 {
+					guardtest.RequireProblem(t, got, http.StatusConflict, problem.InFlight)
+					require.Empty(t, s.store.Rows())
+				} else {
+					require.True(t, got.Replayed())
+				}
+				require.Equal(t, http.StatusCreated, (<-again).Status)
+				require.Len(t, s.store.Rows(), 1)
+				require.Equal(t, 1, s.events.Count(idempotency.EventOvertaken))
+			})
+		})
+	}
+}
+
+// A run whose lease has lapsed, and whom nobody has overtaken, may still commit.
+func TestLapsedRunCommits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			require.ErrorIs(t, context.Cause(r.Context()), idempotency.ErrLeaseLost)
+			time.Sleep(guardtest.LeaseTime)
+			charge(s, w, r)
+		})
+		s.store.On("renew", guardtest.Always(guardtest.Refuse))
+		first := s.Do(t, guardtest.Call{Key: "k"})
+		require.Equal(t, http.StatusCreated, first.Status)
+		require.Len(t, s.store.Rows(), 1)
+		s.store.Heal()
+		guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "k"}))
+	})
+}
+
+// A handler that is told to stop and says nothing has done nothing.
+func TestStoppedRunIsToldToBeUndone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newShop(t, func(s *guardtest.TxStore, _ http.ResponseWriter, r *http.Request) {
+			_ = s.InTx(r.Context(), func(tx *guardtest.Tx) error {
+				<-r.Context().Done()
+				return errors.Join(insert(tx), context.Cause(r.Context()))
+			})
+		}, idempotency.WithRecovery(idempotency.Hold))
+		s.store.On("renew", guardtest.Always(guardtest.Refuse))
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.RolledBack)
+		s.store.Heal()
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Len(t, s.store.Rows(), 1)
+	})
+}
+
+// The client hangs up while the run is in its transaction. It finds the answer when it is back.
+func TestClientThatHangsUpFindsItsAnswer(t *testing.T) {
+	t.Parallel()
+	ctx, hangUp := context.WithCancel(t.Context())
+	s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+		hangUp()
+		charge(s, w, r)
+	})
+	_, _ = s.Try(ctx, guardtest.Call{Key: "k"})
+	require.Len(t, s.store.Rows(), 1)
+	require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
+}
+
+// A process dies in its transaction. Nothing is left of it, so the key is taken over under Hold
+// too.
+func TestDeadRunIsTakenOverUnderHold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s *shop
+		s = newShop(t, func(store *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+			charge(store, w, r)
+			s.down()
+		}, idempotency.WithRecovery(idempotency.Hold))
+		s.store.On("commit", guardtest.Always(guardtest.Refuse))
+		s.Do(t, guardtest.Call{Key: "k"})
+		require.Error(t, s.guard.Shutdown(guardtest.Shortly(t)))
+		s.store.Heal()
+		s.store.On("commit", nil)
+		next := guardtest.ServeRecorder(t, guardtest.NewGuard(t, s.store, idempotency.WithTransaction(true), idempotency.WithRecovery(idempotency.Hold)).Handler(s.runs))
+		time.Sleep(2 * guardtest.LeaseTime)
+		require.Equal(t, http.StatusCreated, next.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Len(t, s.store.Rows(), 1)
+	})
+}
+
+// What a step did stays when the transaction is rolled back, and no client is told that nothing
+// has happened. What the program calls unknown is unknown.
+func TestStepOutlivesARollback(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		status int
+		set    idempotency.Outcome
+		code   problem.Code
+	}{
+		"the commit fails":       {status: 201, code: problem.NoAnswer},
+		"a refusal":              {status: 429, code: problem.NoAnswer},
+		"an error":               {status: 500},
+		"unknown to the program": {status: 500, set: idempotency.Unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				paid := 0
+				s := newShop(t, nil, idempotency.WithRecovery(idempotency.Hold))
+				s.runs.Handler = func(w http.ResponseWriter, r *http.Request, run int64) {
+					_, err := idempotency.Step(r.Context(), "pay", func(context.Context) (int, error) { paid++; return paid, nil })
+					require.NoError(t, err)
+					if op, _ := idempotency.FromContext(r.Context()); run == 1 {
+						op.SetOutcome(c.set)
+					}
+					if run == 1 && c.status != 201 {
+						w.WriteHeader(c.status)
+						return
+					}
+					charge(s.store, w, r)
+				}
+				s.store.On("commit", guardtest.First(1, guardtest.FailWith(constraint)))
+				first := s.Do(t, guardtest.Call{Key: "k"})
+				require.Equal(t, c.code, first.Problem.Code)
+				if c.set == idempotency.Unknown {
+					guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+					return
+				}
+				s.store.Heal()
+				s.store.On("commit", nil)
+				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+				require.Equal(t, 1, paid)
+				require.Len(t, s.store.Rows(), 1)
+			})
+		})
+	}
+}
+
+// Do commits in the same way, and returns a value only if it was committed.
+func TestDoCommitsItsValueWithTheRows(t *testing.T) {
+	t.Parallel()
+	key := idempotency.Key{Scope: "acme", Value: "k"}
+	for name, c := range map[string]struct {
+		fault guardtest.Fault
+		away  bool
+		want  error
+		rows  int
+	}{
+		"commits":                {rows: 1},
+		"conflicts":              {fault: guardtest.FailWith(conflict), want: conflict},
+		"the reply is lost":      {fault: guardtest.LoseReply, rows: 1},
+		"the commit is lost":     {fault: guardtest.Refuse, want: guardtest.ErrDown},
+		"in doubt, committed":    {fault: guardtest.LoseReply, away: true, want: idempotency.ErrCommitUnknown, rows: 1},
+		"in doubt, not commited": {fault: guardtest.Refuse, away: true, want: idempotency.ErrCommitUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newShop(t, nil)
+				if c.fault != nil {
+					s.store.On("commit", guardtest.First(1, c.fault))
+				}
+				pay := func(ctx context.Context) (string, error) {
+					err := s.store.InTx(ctx, insert)
+					if c.away && s.store.Count("commit") == 0 {
+						s.down()
+					}
+					return "paid", err
+				}
+				value, _, err := idempotency.Do(t.Context(), s.guard, key, pay)
+				require.ErrorIs(t, err, c.want)
+				require.Equal(t, err == nil, value == "paid")
+				require.Len(t, s.store.Rows(), c.rows)
+				s.store.Heal()
+				time.Sleep(time.Minute)
+				value, result, err := idempotency.Do(t.Context(), s.guard, key, pay)
+				require.NoError(t, err)
+				require.Equal(t, "paid", value)
+				require.Equal(t, c.rows == 1, result.Replayed)
+				require.Len(t, s.store.Rows(), 1)
+			})
+		})
+	}
+	t.Run("a permanent error keeps the rows", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t, nil)
+		for range 2 {
+			_, _, err := idempotency.Do(t.Context(), s.guard, key, func(ctx context.Context) (int, error) {
+				require.NoError(t, s.store.InTx(ctx, insert))
+				return 0, idempotency.Permanent(errDeclined)
+			})
+			require.ErrorContains(t, err, "declined")
+			require.Len(t, s.store.Rows(), 1)
+		}
+	})
+	t.Run("an error rolls back", func(t *testing.T) {
+		t.Parallel()
+		s := newShop(t, nil)
+		for range 2 {
+			_, _, err := idempotency.Do(t.Context(), s.guard, key, func(ctx context.Context) (int, error) {
+				require.NoError(t, s.store.InTx(ctx, insert))
+				return 0, errDeclined
+			})
+			require.ErrorIs(t, err, errDeclined)
+			require.Empty(t, s.store.Rows())
+		}
+	})
+}
+
+// An answer that cannot be sealed is not committed either.
+func TestUnsealedAnswerIsRolledBack(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, charge, idempotency.WithSealer(brokenSealer{}))
+	guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.RolledBack)
+	require.Empty(t, s.store.Rows())
+}
+
+type brokenSealer struct{}
+
+func (brokenSealer) Seal([]byte, []byte) ([]byte, error) { return nil, errDeclined }
+func (brokenSealer) Open([]byte, []byte) ([]byte, error) { return nil, errDeclined }
+
+// Whatever is not committed is rolled back, so that it does not keep a connection.
+func TestRunThatIsNotCommittedIsRolledBack(t *testing.T) {
+	t.Parallel()
+	for name, w := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, w.run)
+			_, _ = s.TryAlone(t.Context(), guardtest.Call{Key: "k"})
+			givesUp := strings.Contains(name, "gives up") // it has rolled back itself
+			require.Equal(t, w.rows == 0 && !givesUp, s.store.Count("rollback") == 1)
+		})
+	}
+}
+
+// What a handler has committed past the guard has happened, so a failure after it is unknown.
+func TestCommittedAloneHasHappened(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(w http.ResponseWriter){
+		"error": func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) },
+		"panic": func(http.ResponseWriter) { panic(guardtest.Boom) },
+		"large": func(w http.ResponseWriter) { _, _ = w.Write(make([]byte, 3000)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+				tx, err := s.Begin(r.Context())
+				require.NoError(t, err)
+				require.NoError(t, errors.Join(insert(tx), tx.CommitAlone()))
+				fail(w)
+			}, idempotency.WithRecovery(idempotency.Hold))
+			_, _ = s.TryAlone(t.Context(), guardtest.Call{Key: "k"})
+			want := problem.OutcomeUnknown
+			if name == "large" {
+				want = problem.ResponseNotKept
+			}
+			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, want)
+			require.Len(t, s.store.Rows(), 1)
+			require.Equal(t, 1, s.events.Count(idempotency.EventCommittedAlone))
+		})
+	}
+}
+
+// A gateway in front of a service passes the refusal on, and lets the retry through.
+func TestGatewayRunsAgainWhatWasUndone(t *testing.T) {
+	t.Parallel()
+	for _, refused := range []error{conflict, constraint} {
+		s := newShop(t, charge)
+		s.store.On("commit", guardtest.First(1, guardtest.FailWith(refused)))
+		gateway := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold)).
+			Handler(s.guard.Handler(s.runs)))
+		first := gateway.Do(t, guardtest.Call{Key: "k"})
+		require.True(t, first.Problem.Code.Undone())
+		require.Equal(t, http.StatusCreated, gateway.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Len(t, s.store.Rows(), 1)
+	}
+}
