@@ -51,7 +51,7 @@ func (c *claiming) claim() (rec Record, err error) {
 		rec, err = c.compare(rec, err) // the key may have been bound anew meanwhile
 	}
 	if err == nil && set.resolver != nil && rec.State == StateHeld && rec.Fingerprint == l.claim.Fingerprint &&
-		c.guard.resolveHeld(c.client, l) {
+		c.guard.resolveHeld(c.client, &l.access, l.observe) {
 		rec, err = c.ask(false)
 	}
 	if err == nil && rec.Mine {

@@ -63,10 +63,11 @@ const (
 	EventStep EventKind = "step"
 	// EventHeld: the outcome of a run is unknown, and nobody may run with its key until it is
 	// resolved or forgotten. A process reports each such run once: when it ended that way
-	// there, or when a request met it.
+	// there, when a request met it, or when [Guard.Reconcile] found it. Steps are told in the
+	// last case.
 	EventHeld EventKind = "held"
-	// EventHoldEnding: a request or a [Guard.Lookup] met a held key that becomes free soon,
-	// because [WithRetention] ends the hold: a tenth of its retention or an hour is left,
+	// EventHoldEnding: a request, a [Guard.Lookup] or [Guard.Reconcile] met a held key that
+	// becomes free soon, because [WithRetention] ends the hold: a tenth of its retention or an hour is left,
 	// whichever is longer. So with a retention of up to an hour, the first look reports it. When
 	// the hold has ended the next request runs, whatever the last run did. Duration is the time
 	// that is left. A process reports each such run once.
@@ -230,10 +231,13 @@ type Event struct {
 	// Step is the name of a step, and Result how it ended.
 	Step   string
 	Result StepResult
+	// Steps are those of a record, as [RecordInfo].Steps: only of an EventHeld that
+	// [Guard.Reconcile] reports.
+	Steps []string
 	// Actor and Reason are those of a decision by hand.
 	Actor, Reason string
 	// Op is what failed: a call of the store (claim, renew, step, complete, release,
-	// hold, watch, get), or resolve, which includes the function of [WithResolver].
+	// hold, watch, get, list), or resolve, which includes the function of [WithResolver].
 	Op string
 	// Duration of the run, of the step, or of the store call. Of an EventHoldEnding, it is
 	// the time that is left.

@@ -11,6 +11,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"example.com/idempotency"
 )
@@ -190,6 +191,54 @@ func ExampleWithResolver() {
 	send(h, "key-1", "{}")
 	// Output:
 	// 504
+	// 201 tr_1 (replayed)
+}
+
+// The process died in the middle of a transfer, and the client does not come back. The key is
+// settled all the same: it was kept, so the resolver is asked about it.
+func ExampleGuard_Reconcile() {
+	sealer, err := idempotency.NewSealer([]byte("0123456789abcdef0123456789abcdef")) // from your secret store
+	if err != nil {
+		log.Fatal(err)
+	}
+	settled := make(chan idempotency.Event, 1)
+	guard := guardFor(
+		idempotency.WithRoute("POST /transfers"),
+		idempotency.WithRecovery(idempotency.Hold),
+		idempotency.WithSealer(sealer),
+		idempotency.WithKeptKeys(true),
+		idempotency.WithResolver(func(_ context.Context, h idempotency.RecordInfo) (idempotency.Resolution, error) {
+			fmt.Println("the bank is asked about", h.Key.Value)
+			return idempotency.Resolution{
+				Outcome: idempotency.Final, Status: http.StatusCreated, Body: []byte("tr_1"),
+				Decision: idempotency.Decision{Reason: "the bank has the transfer"},
+			}, nil
+		}),
+		idempotency.WithObserver(func(_ context.Context, e idempotency.Event) {
+			if e.Kind == idempotency.EventResolved {
+				settled <- e
+			}
+		}),
+	)
+	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusGatewayTimeout)
+	}))
+	send(h, "key-1", "{}")
+
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	go func() {
+		if err := guard.Reconcile(ctx, time.Minute); err != nil {
+			log.Fatal(err)
+		}
+	}()
+	e := <-settled
+	fmt.Println(e.Outcome, "by", e.Actor, "because", e.Reason)
+	send(h, "key-1", "{}")
+	// Output:
+	// 504
+	// the bank is asked about key-1
+	// final by resolver because the bank has the transfer
 	// 201 tr_1 (replayed)
 }
 

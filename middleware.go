@@ -32,6 +32,7 @@ type core struct {
 	renewers  sync.Pool  // of *renewer
 	room      waitingRoom
 	resolving resolving
+	resolvers resolvers
 	silences  silences
 	reports   reports
 	work      work
@@ -73,7 +74,9 @@ func New(store Store, scope ScopeFunc, opts ...Option) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Guard{core: newCore(store, scope), set: set}, nil
+	g := &Guard{core: newCore(store, scope), set: set}
+	g.core.resolvers.add(g)
+	return g, nil
 }
 
 // With returns a guard with the same store, scope and shutdown as g, and with the settings
@@ -88,7 +91,9 @@ func (g *Guard) With(opts ...Option) *Guard {
 	if err = errors.Join(err, set.checkStore(g.core.store)); err != nil {
 		panic(err)
 	}
-	return &Guard{core: g.core, set: set}
+	derived := &Guard{core: g.core, set: set}
+	g.core.resolvers.add(derived)
+	return derived
 }
 
 // Handler returns a handler that protects next. Requests whose method is not protected,

@@ -119,6 +119,7 @@ func (e *Event) attrs() []slog.Attr {
 	duration("age", e.Age)
 	text("digest", e.Digest)
 	text("step", e.Step)
+	text("steps", strings.Join(e.Steps, ","))
 	text("actor", e.Actor)
 	text("reason", e.Reason)
 	text("op", e.Op)

@@ -186,8 +186,8 @@ func WithTTL(d time.Duration) Option {
 // the retention, a record under which nothing was done ends after two leases, and under Hold
 // after 15 minutes if that is longer.
 //
-// If an end is set, an [EventHoldEnding] is reported before it, when a request or a
-// [Guard.Lookup] meets the key.
+// If an end is set, an [EventHoldEnding] is reported before it, when a request, a
+// [Guard.Lookup] or [Guard.Reconcile] meets the key.
 func WithRetention(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.retention = d })
 }
@@ -468,7 +468,7 @@ func WithDerivation(namespace string, secret []byte) Option {
 
 // WithResolver sets a function that finds out what became of a run whose outcome is
 // unknown, by asking the system that the run had its effect on. The guard calls it when a
-// request meets a held key, with the request's context. In one process it is called for one
+// request meets a held key, with the request's context, or when [Guard.Reconcile] does. In one process it is called for one
 // request at a time for each key; the others get 409 outcome-unknown meanwhile. The guard
 // settles the key with the returned [Resolution], as [Guard.Resolve] would for this
 // attempt, and the request goes on from there to a replay or to a run. An [Unknown]

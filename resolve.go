@@ -59,25 +59,27 @@ func (r *resolving) enter(key string) bool {
 
 func (r *resolving) leave(key string) { r.keys.Delete(key) }
 
-// resolveHeld asks the resolver about a held record. It reports whether the record may
-// have settled, so that it is worth another look.
-func (g *Guard) resolveHeld(ctx context.Context, l *lease) bool {
-	if !g.core.resolving.enter(l.key) {
+// resolveHeld asks the resolver about a held record, whose events observe reports. It reports
+// whether the record may have settled, so that it is worth another look.
+func (g *Guard) resolveHeld(ctx context.Context, a *access, observe func(Event)) bool {
+	if !g.core.resolving.enter(a.key) {
 		return false
 	}
-	defer g.core.resolving.leave(l.key)
+	defer g.core.resolving.leave(a.key)
 	failed := func(err error) bool {
-		l.observe(Event{Kind: EventStoreError, Op: "resolve", Err: err})
+		observe(Event{Kind: EventStoreError, Op: "resolve", Err: err})
 		return false
 	}
-	_, rec, err := g.get(ctx, l.id)
-	if err != nil {
+	_, rec, err := g.get(ctx, a.id)
+	switch {
+	case errors.Is(err, ErrNotFound): // forgotten meanwhile
+		return true
+	case err != nil:
 		return failed(err)
-	}
-	if rec.State != StateHeld {
+	case rec.State != StateHeld:
 		return true
 	}
-	info := g.set.recordInfo(l.id, rec)
+	info := g.set.recordInfo(a.id, rec)
 	info.Runs = runsOf(&rec)
 	res, err := g.set.resolver(ctx, info)
 	if err != nil {
@@ -89,10 +91,11 @@ func (g *Guard) resolveHeld(ctx context.Context, l *lease) bool {
 	if res.Actor == "" {
 		res.Actor = "resolver"
 	}
-	if err := g.Resolve(ctx, l.id, rec.Seen(), res); err != nil && !errors.Is(err, ErrChanged) {
-		return failed(err)
+	err = g.Resolve(ctx, a.id, rec.Seen(), res)
+	if err == nil || errors.Is(err, ErrChanged) || errors.Is(err, ErrNotFound) { // somebody else was faster
+		return true
 	}
-	return true
+	return failed(err)
 }
 
 // Resolve settles a held key by hand, when it has been found out what became of its

@@ -1,0 +1,519 @@
+package recordtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+)
+
+// What becomes of held keys for which no client comes back.
+
+// listed is a store that can be inspected and listed, and that fails where a test says so. Its
+// index shows nothing if it is lost.
+type listed struct {
+	*faultInspector
+	lost bool
+}
+
+func newListed() *listed {
+	s := &listed{faultInspector: &faultInspector{&guardtest.FaultStore{}, idempotency.NewMemoryStore()}}
+	s.Behind = s.inspected
+	return s
+}
+
+func (s *listed) List(ctx context.Context, q idempotency.Query) (page idempotency.Page, err error) {
+	err = s.Call(ctx, "list", func(idempotency.Store) error {
+		page, err = s.inspected.List(ctx, q)
+		return err
+	})
+	if s.lost && q.Holding {
+		page = idempotency.Page{}
+	}
+	return page, err
+}
+
+const payouts = "POST /payouts"
+
+// A desk is a process that reconciles. Its base guard has no label, and a route guard derived from
+// it leaves keys held.
+type desk struct {
+	*idempotency.Guard
+	*guardtest.Events
+	route *guardtest.Server
+	runs  *guardtest.Counter
+	end   context.CancelFunc
+	done  chan error
+}
+
+// newDesk returns a process whose route has the options besides, with every minute a tick. It does
+// not reconcile yet.
+func newDesk(t *testing.T, store idempotency.Store, opts ...idempotency.Option) *desk {
+	t.Helper()
+	d := &desk{Events: &guardtest.Events{}, runs: guardtest.FailsFirst()}
+	d.Guard = guardtest.NewGuard(t, store, idempotency.WithObserver(d.Observe), idempotency.WithRecovery(idempotency.Hold),
+		idempotency.WithSealer(guardtest.NewSealer(t, 1)))
+	opts = append([]idempotency.Option{idempotency.WithRoute(payouts), idempotency.WithKeptKeys(true)}, opts...)
+	d.route = guardtest.ServeRecorder(t, d.With(opts...).Handler(d.runs))
+	return d
+}
+
+// reconcile begins, and lets the first tick end.
+func (d *desk) reconcile(t *testing.T) *desk {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	d.end, d.done = cancel, make(chan error, 1)
+	go func() { d.done <- d.Reconcile(ctx, time.Minute) }()
+	synctest.Wait()
+	t.Cleanup(cancel)
+	return d
+}
+
+// ticks lets n more ticks pass.
+func ticks(n int) {
+	time.Sleep(time.Duration(n) * time.Minute)
+	synctest.Wait()
+}
+
+func (d *desk) only(kind idempotency.EventKind) (events []idempotency.Event) {
+	for _, e := range d.All() {
+		if e.Kind == kind {
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+// A resolverLog is a resolver that notes which keys it was asked about.
+type resolverLog struct {
+	mu     sync.Mutex
+	asked  []idempotency.RecordInfo
+	answer func(info idempotency.RecordInfo) (idempotency.Resolution, error)
+}
+
+func (r *resolverLog) resolve(_ context.Context, info idempotency.RecordInfo) (idempotency.Resolution, error) {
+	r.mu.Lock()
+	r.asked = append(r.asked, info)
+	r.mu.Unlock()
+	return r.answer(info)
+}
+
+func (r *resolverLog) keys() (keys []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, info := range r.asked {
+		keys = append(keys, info.Key.Value)
+	}
+	return keys
+}
+
+// answering is the option of a resolver that always gives the same.
+func answering(r *resolverLog, outcome idempotency.Outcome) idempotency.Option {
+	r.answer = func(idempotency.RecordInfo) (idempotency.Resolution, error) {
+		return idempotency.Resolution{Outcome: outcome, Status: http.StatusCreated, Decision: idempotency.Decision{Reason: "the bank says so"}}, nil
+	}
+	return idempotency.WithResolver(r.resolve)
+}
+
+// A process dies, and no client comes back. What it has left is reported when its lease has ended.
+func TestReconcileReportsWhatADeadProcessHasLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := idempotency.NewMemoryStore()
+		const record = "pabwdD-b40jYvm3_gRmUvjEiF06BVBZkFR9utCWVMVo"
+		owner := idempotency.Owner{1}
+		_, err := store.Claim(t.Context(), record, idempotency.Claim{
+			Owner: owner, Hold: true, Lease: 90 * time.Second, Retention: time.Hour, HoldEnds: true, Label: payouts,
+		})
+		require.NoError(t, err)
+		require.NoError(t, store.SaveStep(t.Context(), record, owner, "book", []byte("v1")))
+
+		d := newDesk(t, store, idempotency.WithSealer(nil), idempotency.WithKeptKeys(false)).reconcile(t)
+		other := newDesk(t, store, idempotency.WithSealer(nil), idempotency.WithKeptKeys(false)).reconcile(t)
+		ticks(1)
+		require.Empty(t, d.All(), "its lease has not ended")
+		ticks(1)
+		for _, desk := range []*desk{d, other} {
+			require.Len(t, desk.All(), 2, "each process reports it")
+			held := desk.only(idempotency.EventHeld)[0]
+			require.Equal(t, record, held.Record)
+			require.Equal(t, payouts, held.Route)
+			require.Equal(t, 1, held.Attempt)
+			require.Equal(t, 2*time.Minute, held.Age)
+			require.Equal(t, []string{"book"}, held.Steps)
+			require.True(t, held.Held)
+			ending := desk.only(idempotency.EventHoldEnding)[0]
+			require.Equal(t, record, ending.Record)
+			require.Equal(t, 58*time.Minute, ending.Duration)
+		}
+		ticks(30)
+		require.Len(t, d.All(), 2, "once")
+		require.Equal(t, 1, d.Count(idempotency.EventHeld))
+	})
+}
+
+// The resolver is asked about the client's own key, and the client meets the settled one.
+func TestReconcileAsksTheResolverOfTheRoute(t *testing.T) {
+	t.Parallel()
+	for outcome, fate := range map[idempotency.Outcome]guardtest.Fate{
+		idempotency.Final: guardtest.Replays, idempotency.NotExecuted: guardtest.RunsNext, idempotency.Unknown: guardtest.IsHeld,
+	} {
+		t.Run(outcome.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r, none := &resolverLog{}, &resolverLog{}
+				d := newDesk(t, idempotency.NewMemoryStore(), answering(r, outcome))
+				d.With(idempotency.WithRoute("POST /refunds"), answering(none, idempotency.Final))
+				plain := guardtest.ServeRecorder(t, d.With(idempotency.WithRoute(payouts)).Handler(d.runs))
+				require.Equal(t, http.StatusInternalServerError, d.route.Do(t, guardtest.Call{Key: "k"}).Status)
+				d.reconcile(t)
+				require.Equal(t, []string{"k"}, r.keys())
+				info := r.asked[0]
+				require.Equal(t, guardtest.HeldKey, info.Key)
+				require.Equal(t, idempotency.StateHeld, info.State)
+				require.Equal(t, payouts, info.Route)
+				require.Len(t, info.DeriveKey("wire"), 32)
+				guardtest.RequireFate(t, plain, d.runs, guardtest.Call{Key: "k"}, fate)
+				ticks(2)
+				require.Empty(t, none.keys())
+				require.Equal(t, 1, d.Count(idempotency.EventHeld))
+				if outcome == idempotency.Unknown {
+					require.Len(t, r.keys(), 3, "once in each tick")
+					return
+				}
+				require.Len(t, r.keys(), 1)
+				resolved := d.only(idempotency.EventResolved)[0]
+				require.Equal(t, "resolver", resolved.Actor)
+				require.Equal(t, "the bank says so", resolved.Reason)
+				require.Equal(t, "acme", resolved.Scope)
+				require.Equal(t, info.ID, resolved.OperationID)
+				require.Zero(t, d.Count(idempotency.EventStoreError))
+			})
+		})
+	}
+}
+
+// Nobody is asked about a key that is not known, and no resolver about the keys of another route.
+func TestReconcileOnlyReportsWhatNoResolverCanBeAskedAbout(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]idempotency.Option{
+		"no label":         {idempotency.WithRoute("")},
+		"another label":    {idempotency.WithRoute("POST /refunds")},
+		"key not kept":     {idempotency.WithKeptKeys(false)},
+		"nothing is known": {idempotency.WithRoute(""), idempotency.WithKeptKeys(false)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := idempotency.NewMemoryStore()
+				other := newDesk(t, store, opts...)
+				require.Equal(t, http.StatusInternalServerError, other.route.Do(t, guardtest.Call{Key: "k"}).Status)
+				r := &resolverLog{}
+				d := newDesk(t, store, answering(r, idempotency.Final)).reconcile(t)
+				ticks(1)
+				require.Empty(t, r.keys())
+				require.Len(t, d.All(), 1)
+				require.Equal(t, idempotency.EventHeld, d.All()[0].Kind)
+			})
+		})
+	}
+}
+
+// A resolver that fails, or panics, is asked again, and keeps no other key from its turn.
+func TestReconcileOutlivesItsResolver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &resolverLog{answer: func(info idempotency.RecordInfo) (idempotency.Resolution, error) {
+			switch info.Key.Value {
+			case "fails":
+				return idempotency.Resolution{}, errors.New("no bank today")
+			case "panics":
+				panic("no map today")
+			}
+			return idempotency.Resolution{Outcome: idempotency.Final}, nil
+		}}
+		d := newDesk(t, idempotency.NewMemoryStore(), idempotency.WithResolver(r.resolve))
+		d.runs.Handler = func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(http.StatusBadGateway) }
+		for _, key := range []string{"panics", "fails", "k"} {
+			require.Equal(t, http.StatusBadGateway, d.route.Do(t, guardtest.Call{Key: key}).Status)
+			time.Sleep(time.Second)
+		}
+		d.reconcile(t)
+		require.Equal(t, []string{"panics", "fails", "k"}, r.keys())
+		failures := d.only(idempotency.EventStoreError)
+		require.Len(t, failures, 2)
+		require.ErrorContains(t, failures[0].Err, "no map today")
+		require.ErrorContains(t, failures[1].Err, "no bank today")
+		for _, e := range failures {
+			require.Equal(t, "resolve", e.Op)
+			require.Equal(t, "acme", e.Scope)
+			require.Equal(t, payouts, e.Route)
+		}
+		require.True(t, d.route.Do(t, guardtest.Call{Key: "k"}).Replayed())
+		ticks(1)
+		require.Equal(t, []string{"panics", "fails", "k", "panics", "fails"}, r.keys())
+	})
+}
+
+// A slow resolver is asked for as long as a tick lasts, and then goes on with the keys that had no
+// turn, so that one key that takes long does not keep it from the rest.
+func TestReconcileGivesEachKeyItsTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &resolverLog{answer: func(idempotency.RecordInfo) (idempotency.Resolution, error) {
+			time.Sleep(40 * time.Second)
+			return idempotency.Resolution{Outcome: idempotency.Unknown}, nil
+		}}
+		d := newDesk(t, idempotency.NewMemoryStore(), idempotency.WithResolver(r.resolve))
+		d.runs.Handler = func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(http.StatusBadGateway) }
+		var keys []string
+		for n := range 5 {
+			keys = append(keys, fmt.Sprint("key-", n))
+			d.route.Do(t, guardtest.Call{Key: keys[n]})
+			time.Sleep(time.Second)
+		}
+		d.reconcile(t)
+		time.Sleep(5 * 40 * time.Second)
+		synctest.Wait()
+		require.Equal(t, keys, r.keys()[:5])
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		require.Equal(t, keys, r.keys()[5:10])
+		require.Equal(t, 5, d.Count(idempotency.EventHeld), "all were reported at once")
+		d.end()
+		require.NoError(t, <-d.done)
+	})
+}
+
+// An outage of the store is reported once, and the next tick goes on.
+func TestReconcileWhileTheStoreIsAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newListed()
+		r := &resolverLog{}
+		d := newDesk(t, store, answering(r, idempotency.Final))
+		d.route.Do(t, guardtest.Call{Key: "k"})
+		for range 2 {
+			store.On("list", guardtest.Always(guardtest.Refuse))
+			if d.done == nil {
+				d.reconcile(t)
+			}
+			ticks(10)
+			store.On("list", guardtest.Always(guardtest.Hang))
+			ticks(10)
+			store.On("list", nil)
+			ticks(1)
+		}
+		outages := d.only(idempotency.EventStoreError)
+		require.Len(t, outages, 2)
+		require.Equal(t, "list", outages[0].Op)
+		require.ErrorIs(t, outages[0].Err, guardtest.ErrDown)
+		require.Equal(t, []string{"k"}, r.keys())
+		require.True(t, d.route.Do(t, guardtest.Call{Key: "k"}).Replayed())
+	})
+}
+
+// Processes that reconcile at once settle a key once, and nobody hears of those that were late.
+func TestReconcileInSeveralProcesses(t *testing.T) {
+	t.Parallel()
+	for name, open := range guardtest.SharedStores {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := open(t)
+			const n, keys = 4, 20
+			meet := make(chan struct{})
+			var once sync.Once
+			var entered sync.WaitGroup
+			entered.Add(n)
+			var desks []*desk
+			for i := range n {
+				var first sync.Once
+				desks = append(desks, newDesk(t, store, idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
+					first.Do(func() { // all have seen the first key held
+						entered.Done()
+						once.Do(func() { go func() { entered.Wait(); close(meet) }() })
+						<-meet
+					})
+					return idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusOK + i}, nil // who is first decides
+				})))
+			}
+			fails := guardtest.ServeRecorder(t, desks[0].With(idempotency.WithRoute(payouts), idempotency.WithKeptKeys(true)).Handler(
+				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })))
+			for k := range keys {
+				fails.Do(t, guardtest.Call{Key: fmt.Sprint("key-", k)})
+			}
+			ctx, end := context.WithCancel(t.Context())
+			var all sync.WaitGroup
+			for _, d := range desks {
+				all.Go(func() {
+					if err := d.Reconcile(ctx, 50*time.Millisecond); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			settled := func() (sum int) {
+				for _, d := range desks {
+					sum += d.Count(idempotency.EventResolved)
+				}
+				return sum
+			}
+			require.Eventually(t, func() bool { return settled() >= keys }, time.Minute, 5*time.Millisecond)
+			end()
+			all.Wait()
+			require.Equal(t, keys, settled())
+			for _, d := range desks {
+				for _, e := range d.only(idempotency.EventStoreError) {
+					require.ErrorIs(t, e.Err, context.Canceled)
+				}
+			}
+		})
+	}
+}
+
+// A record that the index has lost is found by the walk through all of them.
+func TestReconcileFindsWhatTheIndexHasLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newListed()
+		store.lost = true
+		r := &resolverLog{}
+		d := newDesk(t, store, answering(r, idempotency.Final)).reconcile(t)
+		for n := range 3 {
+			key := fmt.Sprint("key-", n)
+			d.runs.Runs.Store(0)
+			require.Equal(t, http.StatusInternalServerError, d.route.Do(t, guardtest.Call{Key: key}).Status)
+			before := store.Count("list")
+			ticks(11)
+			require.Len(t, r.keys(), n+1)
+			require.Less(t, store.Count("list")-before, 11+5, "it is a slow walk")
+		}
+	})
+}
+
+// The servers of the store have changed, and with them what a cursor means.
+func TestReconcileBeginsAgainAfterABadCursor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &restless{listed: newListed()}
+		r := &resolverLog{}
+		d := newDesk(t, store, answering(r, idempotency.Final))
+		d.route.Do(t, guardtest.Call{Key: "k"})
+		d.reconcile(t)
+		ticks(3)
+		require.Equal(t, []string{"k"}, r.keys())
+		require.Zero(t, d.Count(idempotency.EventStoreError))
+		require.Positive(t, store.bad)
+	})
+}
+
+// restless is a store whose cursors are good for nothing. Its first page is empty.
+type restless struct {
+	*listed
+	pages, bad int
+}
+
+func (s *restless) List(ctx context.Context, q idempotency.Query) (idempotency.Page, error) {
+	if q.Cursor != "" {
+		s.bad++
+		return idempotency.Page{}, idempotency.ErrBadCursor
+	}
+	if !q.Holding {
+		return idempotency.Page{}, nil
+	}
+	if s.pages++; s.pages%2 == 1 {
+		return idempotency.Page{Next: "next"}, nil
+	}
+	return s.listed.List(ctx, q)
+}
+
+// A record that cannot be read is reported, and kept from nobody.
+func TestReconcileMeetsACorruptRecord(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newListed()
+		d := newDesk(t, store)
+		d.route.Do(t, guardtest.Call{Key: "k"})
+		other := newDesk(t, store)
+		store.On("get", guardtest.Always(guardtest.FailWith(idempotency.ErrCorrupt)))
+		other.reconcile(t)
+		ticks(3)
+		require.Equal(t, []idempotency.EventKind{idempotency.EventCorrupt, idempotency.EventHeld}, other.Kinds())
+		require.ErrorIs(t, other.All()[0].Err, idempotency.ErrCorrupt)
+		require.Equal(t, other.All()[1].Record, other.All()[0].Record)
+	})
+}
+
+// Reconcile ends with its context, and with the guard. A shutdown waits for a resolver at work.
+func TestReconcileEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, idempotency.NewMemoryStore()).reconcile(t)
+		d.end()
+		require.NoError(t, <-d.done)
+
+		var resolved bool
+		r := &resolverLog{answer: func(idempotency.RecordInfo) (idempotency.Resolution, error) {
+			time.Sleep(time.Minute)
+			resolved = true
+			return idempotency.Resolution{Outcome: idempotency.Final}, nil
+		}}
+		d = newDesk(t, idempotency.NewMemoryStore(), idempotency.WithResolver(r.resolve))
+		for n := range 3 {
+			d.runs.Runs.Store(0)
+			d.route.Do(t, guardtest.Call{Key: fmt.Sprint("key-", n)})
+		}
+		d.reconcile(t)
+		require.NoError(t, d.Shutdown(t.Context()))
+		require.True(t, resolved)
+		require.NoError(t, <-d.done)
+		require.Len(t, r.keys(), 1, "no further key has its turn")
+		require.NoError(t, d.Reconcile(t.Context(), time.Minute), "it ends at once")
+	})
+}
+
+func TestReconcileNeedsALister(t *testing.T) {
+	t.Parallel()
+	plain := guardtest.NewGuard(t, guardtest.PlainStore{Store: idempotency.NewMemoryStore()})
+	require.ErrorIs(t, plain.Reconcile(t.Context(), time.Minute), idempotency.ErrNoLister)
+	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
+	for _, every := range []time.Duration{0, -time.Second} {
+		require.ErrorContains(t, g.Reconcile(t.Context(), every), "not positive")
+	}
+}
+
+// An operator forgets the key between the look of a resolver and its decision, or before.
+func TestResolverMeetsAForgottenKey(t *testing.T) {
+	t.Parallel()
+	for _, before := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newListed()
+			var d *desk
+			forget := func() {
+				info, err := store.inspected.Get(t.Context(), d.All()[0].Record)
+				require.NoError(t, err)
+				require.NoError(t, store.inspected.Forget(t.Context(), d.All()[0].Record, info.Seen()))
+			}
+			d = newDesk(t, store, idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
+				forget()
+				return idempotency.Resolution{Outcome: idempotency.Final}, nil
+			}))
+			d.route.Do(t, guardtest.Call{Key: "k"}) // and this process has reported it
+			if before {
+				store.On("get", func(int) guardtest.Fault { forget(); return nil })
+			}
+			d.reconcile(t)
+			ticks(2)
+			require.Zero(t, d.Count(idempotency.EventStoreError), d.All())
+			require.Equal(t, http.StatusCreated, d.route.Do(t, guardtest.Call{Key: "k"}).Status)
+		})
+	}
+}
