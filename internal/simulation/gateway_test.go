@@ -35,6 +35,9 @@ func (g *simGateway) passOn(rw http.ResponseWriter, r *http.Request) {
 	const gatewayClient = 100
 	w, q := g.world, requestOf(r.Context())
 	inner := &simRequest{client: gatewayClient + q.client, op: q.op, try: q.try, key: q.key, payload: q.payload, calls: map[string]int{}}
+	w.mu.Lock()
+	q.passed = inner
+	w.mu.Unlock()
 	inner.process = w.anyProcess(w.dice(ofRequest, inner.client, inner.op, inner.try))
 	got, ok := w.ask(context.Background(), inner)
 	if !ok {

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -49,6 +50,7 @@ const (
 	runFailing
 	runPanicking
 	runExiting
+	runDenying // an effect that it has had
 	runShort
 	runInsisting // on a refusal, whatever it has been told
 	runBulky
@@ -205,13 +207,19 @@ func (w *simulation) answer(p *simProcess, r *simRun, rw http.ResponseWriter, bo
 		_, _ = io.WriteString(rw, " in the end")
 	case runRefusing:
 		if r.ctx.Err() != nil { // a refusal by a run that was told to stop is none
-			write(idempotency.Unknown, http.StatusServiceUnavailable, body)
+			write(idempotency.Unknown, r.statusNow(http.StatusUnprocessableEntity), body)
 			return
 		}
 		write(idempotency.Final, http.StatusUnprocessableEntity, body)
 	case runInsisting:
 		r.op.SetOutcome(idempotency.Final)
 		write(idempotency.Final, http.StatusUnprocessableEntity, body)
+	case runDenying:
+		status := []int{http.StatusUnauthorized, http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusPermanentRedirect}[r.attempt%4]
+		if !r.request.key.inSteps || status == http.StatusUnprocessableEntity {
+			r.op.SetOutcome(idempotency.Unknown)
+		}
+		write(idempotency.Unknown, status, body)
 	case runFailing:
 		write(idempotency.Unknown, http.StatusBadGateway, body)
 	case runPanicking:
@@ -231,11 +239,20 @@ func (w *simulation) answer(p *simProcess, r *simRun, rw http.ResponseWriter, bo
 // finish ends a run with an answer.
 func (w *simulation) finish(r *simRun, rw http.ResponseWriter, outcome idempotency.Outcome, status int) {
 	if outcome == idempotency.NotExecuted && r.ctx.Err() != nil {
-		outcome, status = idempotency.Unknown, http.StatusServiceUnavailable
+		outcome, status = idempotency.Unknown, r.statusNow(status)
 	}
 	w.end(r, outcome, status)
 	w.head(r, rw, status)
 	_, _ = io.WriteString(rw, r.body)
+}
+
+// statusNow is the status of a run that is told to stop. One that has lost its lease refuses as if
+// nothing were wrong.
+func (r *simRun) statusNow(status int) int {
+	if errors.Is(context.Cause(r.ctx), idempotency.ErrLeaseLost) {
+		return status
+	}
+	return http.StatusServiceUnavailable
 }
 
 func (w *simulation) head(r *simRun, rw http.ResponseWriter, status int) {

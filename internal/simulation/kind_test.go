@@ -21,17 +21,29 @@ const (
 	corrected   simKind = "corrected"    // its runs turn requests away, and clients correct those
 	gated       simKind = "gated"        // some clients come through a gateway that has a guard
 	slow        simKind = "slow"         // the store is healthy, and too slow for large answers
+	severed     simKind = "severed"      // the connection to the store breaks when a claim has arrived
 )
 
 // simKinds has each kind as often as it is drawn.
 var simKinds = [...]simKind{
 	plain, plain, plain, disputed, disputed, forgetful, failingOpen, operated, operated, mixed, mixed, nested, gated, slow, corrected, corrected,
+	severed,
+}
+
+// failsOpen reports whether guards let requests pass while the store is away.
+func (w *simulation) failsOpen() bool {
+	return w.kind == failingOpen || w.kind == operated && w.dice(ofWorld, 3).oneIn(2)
 }
 
 // version is how the ith process is deployed, if the first of them are as v says.
 func (w *simulation) version(i int, v simVersion) simVersion {
 	switch {
 	case w.kind == operated:
+		v.recovery = idempotency.Hold
+		if w.failsOpen() {
+			v.options = append(v.options, idempotency.WithFailOpen(true))
+		}
+	case w.kind == severed:
 		v.recovery = idempotency.Hold
 	case w.kind == slow:
 		v.kept = 2 * bulkyBody

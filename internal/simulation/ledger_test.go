@@ -3,11 +3,15 @@ package simulation
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/client"
+	"example.com/idempotency/internal/guardtest"
 )
 
 // A simKey is the ledger of one key, guarded by the world's mutex.
@@ -249,7 +253,7 @@ func (w *simulation) lapses(k *simKey) {
 		q.run.overtaken = true
 		w.seen[simTakeovers]++
 	}
-	if q.settled || q.copied && k.life > 1 {
+	if q.settled || (q.copied || q.displaced) && k.life > 1 {
 		return // likewise, in a record that was made anew
 	}
 	begin, astray := k.until-k.lease, 0
@@ -434,6 +438,28 @@ func (w *simulation) shown(q *simRequest, h http.Header, status int) {
 		w.seen[simPending]++
 	default:
 		w.failf(k.index, "%v is shown an answer that is not recorded", q)
+	}
+}
+
+// checkWord checks what a client makes of an answer that runs package client. It never concludes that
+// nothing was done if its request has run and may have had an effect, nor from an answer that no
+// record bears out that there is nothing left to do.
+func (w *simulation) checkWord(q *simRequest, got guardtest.Reply) {
+	r := q.run
+	if q.passed != nil {
+		r = q.passed.run
+	}
+	if r == nil || r.outcome == idempotency.NotExecuted {
+		return
+	}
+	verdict := client.Classify(&http.Response{StatusCode: got.Status, Header: got.Header, Body: io.NopCloser(strings.NewReader(got.Body))}, nil)
+	denies := got.Problem.Code == "" && !got.Replayed() &&
+		(got.Status >= http.StatusBadRequest || got.Status == http.StatusPermanentRedirect)
+	if verdict == client.Retry || verdict == client.Settled && denies && r.outcome == idempotency.Unknown {
+		w.failf(q.key.index, "the run of %v is %v, and its client is told %d %s: %v", q, r.outcome, got.Status, got.Problem.Code, verdict)
+	}
+	if r.outcome == idempotency.Unknown {
+		w.seen[simInDoubt]++
 	}
 }
 

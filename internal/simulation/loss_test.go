@@ -41,8 +41,11 @@ func (w *simulation) bookUnprotected(ctx context.Context, q *simRequest) {
 	defer w.mu.Unlock()
 	w.tell(q, "runs unprotected", 0, "")
 	w.seen[simUnprotected]++
-	if w.kind != failingOpen {
+	if !w.failsOpen() {
 		w.failf(q.key.index, "%v runs without a claim", q)
+	}
+	if q.told {
+		w.failf(q.key.index, "%v runs without a claim although there is a record", q)
 	}
 	for _, step := range q.key.steps() {
 		w.bank.book(w, q.key, q.payload, "", idempotency.DeriveKey(ctx, "charge "+step), step)

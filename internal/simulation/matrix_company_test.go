@@ -45,10 +45,14 @@ var companies = []*company{
 		"fast", "slow", "large", "turned away", "failing", "cut off", "overtaken and refusing",
 	}},
 	{name: "beside a version that counts JSON", first: eachFault, least: 200, newer: fingerprints(idempotency.JSONFingerprint)},
-	{name: "beside a newer version", first: eachFault, least: 200,
-		older: fingerprints(formerFingerprint), newer: fingerprints(amountFingerprint, formerFingerprint)},
-	{name: "beside an older version", first: eachFault, least: 200, newerFails: true,
-		older: fingerprints(formerFingerprint), newer: fingerprints(amountFingerprint, formerFingerprint)},
+	{
+		name: "beside a newer version", first: eachFault, least: 200,
+		older: fingerprints(formerFingerprint), newer: fingerprints(amountFingerprint, formerFingerprint),
+	},
+	{
+		name: "beside an older version", first: eachFault, least: 200, newerFails: true,
+		older: fingerprints(formerFingerprint), newer: fingerprints(amountFingerprint, formerFingerprint),
+	},
 	{name: "beside a version with the former seal", first: eachFault, least: 200, newerFails: true, older: seals(1), newer: seals(2, 1)},
 	{name: "behind a gateway", first: eachFault, least: 200, gated: true},
 	{name: "with a guard in the guard", first: eachFault, least: 200, nested: true},

@@ -124,4 +124,3 @@ func atFirst(f func(w *faultRun, rw http.ResponseWriter)) func(*faultRun, http.R
 		w.answer(rw, run)
 	}
 }
-

@@ -22,9 +22,10 @@ const (
 	// about what both have seen, before each call of the process.
 	isLateAfterFinal    = "an operator is late, and it happened"
 	isLateAfterReleased = "an operator is late, and nothing happened"
+	isLateAfterForgot   = "an operator is late, and the key was forgotten"
 )
 
-var eachDecision = []string{saysItHappened, saysNothingHappened, forgets, isLateAfterFinal, isLateAfterReleased}
+var eachDecision = []string{saysItHappened, saysNothingHappened, forgets, isLateAfterFinal, isLateAfterReleased, isLateAfterForgot}
 
 // isAboutHeld reports whether an act is one of deciding what is held, and does nothing where no key is.
 func isAboutHeld(kind string) bool { return kind != forgets && slices.Contains(eachDecision, kind) }
@@ -66,9 +67,15 @@ func (w *faultWorld) act(m mishap) {
 	case forgets:
 		w.forget(info)
 	case isLateAfterFinal:
-		w.isLate(info, itHappened())
+		w.isLate(info, w.resolve(info, itHappened()))
 	case isLateAfterReleased:
-		w.isLate(info, nothingHappened())
+		w.isLate(info, w.resolve(info, nothingHappened()))
+	case isLateAfterForgot:
+		held := info.State == idempotency.StateHeld
+		if held {
+			w.forget(info)
+		}
+		w.isLate(info, held)
 	}
 }
 
@@ -104,11 +111,11 @@ func (w *faultWorld) forget(info idempotency.RecordInfo) {
 	w.turn(func() { w.reopened, w.decided, w.life = w.reopened+1, false, w.life+1 })
 }
 
-func (w *faultWorld) isLate(info idempotency.RecordInfo, res idempotency.Resolution) {
-	if w.resolve(info, res) {
+func (w *faultWorld) isLate(info idempotency.RecordInfo, settled bool) {
+	if settled {
+		seen := info.Seen()
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		seen := info.Seen()
 		w.late = &seen
 	}
 }

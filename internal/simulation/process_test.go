@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"runtime"
 	"slices"
 	"time"
@@ -103,8 +104,11 @@ func (w *simulation) process(i int) *simProcess {
 	}
 	p.guard = guard()
 	h := w.handles(p)
-	if w.kind == nested {
+	switch {
+	case w.kind == nested && i%2 == 0:
 		h = guard().Handler(h)
+	case w.kind == nested:
+		h = nest(w.t, guard(), func(r *http.Request, _ []byte) (string, error) { return requestOf(r.Context()).String(), nil }, h)
 	}
 	p.Server = guardtest.ServeRecorder(w.t, w.serves(p, p.guard.Handler(h)))
 	return p
@@ -189,6 +193,11 @@ func (l *simLink) Claim(ctx context.Context, key string, c idempotency.Claim) (i
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		requestOf(ctx).granted = rec.Attempt
+	}
+	if err == nil && !rec.Mine {
+		l.process.world.mu.Lock()
+		defer l.process.world.mu.Unlock()
+		requestOf(ctx).told = true
 	}
 	return rec, err
 }
@@ -285,7 +294,7 @@ func (l *simLink) call(ctx context.Context, c *simCall) (idempotency.Record, err
 		q.copied = q.copied || fault == callSentAgain || fault == callComesAgain
 		w.mu.Unlock()
 	}
-	if outage, ok := in(p.weather.outages, w.now()); ok && w.now() < w.calm {
+	if outage, ok := p.outage(); ok && w.now() < w.calm {
 		fault = callRefused
 		if outage.hangs {
 			fault = callHangs
@@ -307,6 +316,9 @@ func (l *simLink) call(ctx context.Context, c *simCall) (idempotency.Record, err
 		return lost(false) // it was not sent yet
 	}
 	rec, err := deliver()
+	if p.severs(c, d) {
+		return lost(false)
+	}
 	switch fault {
 	case callLosesReply:
 		return lost(false)

@@ -139,6 +139,8 @@ const (
 	simBulky
 	simRebound
 	simEnded
+	simInDoubt
+	simSevered
 )
 
 var simNames = [...]string{
@@ -148,6 +150,7 @@ var simNames = [...]string{
 	"records that vanished", "effects that came again and were recognised", "unprotected runs", "decisions", "requests passed on",
 	"records of another version", "keys held for a year", "answers too bulky to keep",
 	"keys bound anew", "records that ended with nothing done",
+	"answers to runs of unknown outcome", "connections severed",
 }
 
 func (s *simTotals) add(o simTotals) {
@@ -180,7 +183,7 @@ const everyKey = -1
 // does not depend on each other, and is put in order here.
 func (w *simulation) story(key int) string {
 	slices.SortStableFunc(w.events, func(a, b simEvent) int {
-		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.key, b.key), cmp.Compare(a.request, b.request))
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.key, b.key), cmp.Compare(a.request, b.request), cmp.Compare(a.what, b.what))
 	})
 	var b strings.Builder
 	v := w.versions[0]

@@ -109,7 +109,7 @@ func newSimulation(t *testing.T, seed uint64, mode simMode) *simulation {
 		keys = 1
 	}
 	for range keys {
-		w.keys = append(w.keys, newSimKey(len(w.keys), d.oneIn(4)))
+		w.keys = append(w.keys, newSimKey(len(w.keys), d.oneIn(4) && !w.sealed()))
 	}
 	for i := range 2 + d.IntN(2) {
 		w.weather = append(w.weather, newSimWeather(w.dice(ofWeather, i), w.lease, w.kind))
@@ -201,7 +201,9 @@ type simRequest struct {
 	life    int                 // of the key, in which its claim was granted
 	granted int                 // the attempt that the guard was told to have
 	run     *simRun
-	delayed bool // recording goes on in the background
+	passed  *simRequest // what a gateway has made of it
+	told    bool        // by the store of a record of somebody else
+	delayed bool        // recording goes on in the background
 	// The store has taken what the run left, or has said that another has the key.
 	settled, displaced bool
 	// saw is what an operator or a resolver knows of the key, and decision its answer.
@@ -344,10 +346,11 @@ func (w *simulation) answered(q *simRequest, got guardtest.Reply) bool {
 	if got.Problem.Code != "" && got.Replayed() {
 		w.failf(q.key.index, "%v gets a refusal for a recorded answer: %s", q, got.Problem.Code)
 	}
+	w.checkWord(q, got)
 	switch got.Problem.Code {
 	case "":
 		return w.checkAnswer(q, got.Status, got.Header, got.Body)
-	case problem.InFlight, problem.StoreUnavailable, problem.ShuttingDown:
+	case problem.InFlight, problem.StoreUnavailable, problem.ShuttingDown, problem.NoAnswer:
 		return false
 	case problem.KeyReused:
 		w.seen[simReused]++
