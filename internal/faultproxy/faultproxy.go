@@ -56,6 +56,7 @@ type Proxy struct {
 	refuses bool
 	hole    [2]bool
 	delay   [2]time.Duration
+	rate    int // bytes in a second, or 0
 }
 
 // A rule is a fault and the messages that it waits for.
@@ -119,6 +120,14 @@ func (p *Proxy) Delay(way Direction, d time.Duration) {
 	p.delay[way] = d
 }
 
+// Throttle lets so many bytes pass in a second, on each connection and in each direction: a network
+// that is healthy, and too slow for large messages. Zero lifts the limit.
+func (p *Proxy) Throttle(bytesPerSecond int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rate = bytesPerSecond
+}
+
 // Refuse resets all connections and every one that is made until [Proxy.Heal].
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
@@ -142,7 +151,7 @@ func (p *Proxy) Reset() {
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.rules, p.refuses, p.hole, p.delay = nil, false, [2]bool{}, [2]time.Duration{}
+	p.rules, p.refuses, p.hole, p.delay, p.rate = nil, false, [2]bool{}, [2]time.Duration{}, 0
 	for c := range p.pairs {
 		c.reply = 0
 		if c.damaged {

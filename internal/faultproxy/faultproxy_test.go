@@ -257,6 +257,20 @@ func TestDelay(t *testing.T) {
 	}
 }
 
+func TestThrottle(t *testing.T) {
+	p := faultproxy.New(t, start(t).addr)
+	c := dial(t, p.Addr())
+	p.Throttle(1000)
+	long := strings.Repeat("x", 100)
+	begin := time.Now()
+	c.requireAnswer(t, long)
+	require.GreaterOrEqual(t, time.Since(begin), 200*time.Millisecond) // there and back
+
+	p.Throttle(1)
+	_, err := c.say("a", 50*time.Millisecond)
+	requireSilence(t, err)
+}
+
 func TestRefuse(t *testing.T) {
 	s := start(t)
 	p := faultproxy.New(t, s.addr)

@@ -47,7 +47,7 @@ func (c *pair) pass(way Direction, b []byte, to *net.TCPConn) bool {
 			c.set(fault)
 		}
 	}
-	delay, fault, lost := c.fate(way)
+	delay, fault, lost := c.fate(way, len(b))
 	if delay > 0 {
 		select {
 		case <-time.After(delay):
@@ -77,12 +77,15 @@ func (c *pair) set(fault Fault) {
 	c.reply = fault
 }
 
-// fate returns what happens to something that is on its way now.
-func (c *pair) fate(way Direction) (delay time.Duration, fault Fault, lost bool) {
+// fate returns what happens to n bytes that are on their way now.
+func (c *pair) fate(way Direction, n int) (delay time.Duration, fault Fault, lost bool) {
 	p := c.proxy
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delay = p.delay[way]
+	if p.rate > 0 {
+		delay += time.Duration(n) * time.Second / time.Duration(p.rate)
+	}
 	if way == ToClient {
 		fault = c.reply
 	}

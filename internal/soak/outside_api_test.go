@@ -26,6 +26,8 @@ const (
 	held     = "/held"     // is held, and resolved by an operator
 	refusing = "/refusing" // refuses at first, without a look at its claim
 	bulky    = "/bulky"    // has answers that Redis does not take
+	large    = "/large"    // has answers that a slow network does not carry in time
+	parked   = "/parked"   // is held, and nobody resolves it before its TTL is over
 )
 
 // Redis numbers its databases. The records of one are thrown away again and again.
@@ -35,7 +37,13 @@ const (
 	gatewayDB
 )
 
-const bulkyAnswer = 3 << 20 / 2
+const (
+	bulkyAnswer = 3 << 20 / 2
+	largeAnswer = 600 << 10
+)
+
+// parkedTTL is over while the soak goes on.
+const parkedTTL = 8 * time.Second
 
 // serveOutside adds these routes, in the version of this process. It returns the guard to shut
 // down with the others, for each database.
@@ -48,23 +56,25 @@ func (a *api) serveOutside(mux *http.ServeMux) (guards []*idempotency.Guard, err
 		guards = append(guards, g)
 		return g
 	}
-	var version []idempotency.Option
-	if a.version == 2 {
-		version = []idempotency.Option{
-			idempotency.WithFingerprint(idempotency.JSONFingerprint),
-			idempotency.WithTTL(2 * ttl), idempotency.WithLease(a.lease * 3 / 4),
-		}
-	}
 	lasting, losing, gate := at(lastingDB), at(lossyDB, idempotency.WithFailOpen(true)), at(gatewayDB)
 	if err != nil {
 		return nil, err
 	}
-	lasting = lasting.With(version...)
+	if a.version%2 == 0 {
+		lasting = lasting.With(idempotency.WithTTL(2*ttl), idempotency.WithLease(a.lease*3/4))
+	}
 	onHold := lasting.With(idempotency.WithRecovery(idempotency.Hold))
+	// A key that an operator forgets is derived from the fingerprint of whoever runs next.
+	mux.Handle("POST "+held, onHold.Handler(http.HandlerFunc(a.book)))
+	if a.version%2 == 0 {
+		other := idempotency.WithFingerprint(idempotency.JSONFingerprint)
+		lasting, onHold = lasting.With(other), onHold.With(other)
+	}
 	mux.Handle("POST "+lossy, losing.Handler(http.HandlerFunc(a.book)))
 	mux.Handle("POST "+gateway, gate.Handler(http.HandlerFunc(a.passOn)))
-	mux.Handle("POST "+held, onHold.Handler(http.HandlerFunc(a.book)))
 	mux.Handle("POST "+bulky, onHold.Handler(http.HandlerFunc(a.book)))
+	mux.Handle("POST "+large, onHold.Handler(http.HandlerFunc(a.book)))
+	mux.Handle("POST "+parked, onHold.With(idempotency.WithTTL(parkedTTL)).Handler(http.HandlerFunc(a.book)))
 	mux.Handle("POST "+refusing, lasting.Handler(http.HandlerFunc(a.refuse)))
 	return guards, nil
 }
@@ -90,7 +100,7 @@ func (a *api) book(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	number, err := a.bookWith(r)
-	if err != nil || r.URL.Path == held && strings.HasSuffix(key, inVain) {
+	if err != nil || r.URL.Path == held && strings.HasSuffix(key, inVain) || r.URL.Path == parked {
 		http.Error(w, "the line broke", http.StatusBadGateway)
 		return
 	}
@@ -106,10 +116,14 @@ const (
 
 func bookedAnswer(route, number string) []byte {
 	answer := []byte("booked " + number)
-	if route == bulky {
-		answer = append(answer, bytes.Repeat([]byte("!"), bulkyAnswer)...)
+	more := 0
+	switch route {
+	case bulky:
+		more = bulkyAnswer
+	case large:
+		more = largeAnswer
 	}
-	return answer
+	return append(answer, bytes.Repeat([]byte("!"), more)...)
 }
 
 // refuse refuses as the first attempt, late, and insists on it. The second charges and fails.

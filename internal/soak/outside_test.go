@@ -27,40 +27,54 @@ import (
 // outsideLease is short: what happens here lasts longer than a lease.
 const outsideLease = 2 * time.Second
 
-// An outside is a second world of a soak, with a Redis of its own. Two processes of different
-// versions share it. Its records get lost, it is away for longer than a lease, processes stand
-// still for longer than that, and an operator decides about what is held. The bank forgets
-// nothing.
+// An outside is a second world of a soak, with a Redis of its own. Processes of different versions
+// share it, and take each other's place. Its records get lost, it is away for longer than a lease,
+// processes stand still or lose their connection for longer than that, or have a slow one, and an
+// operator decides about what is held. The bank forgets nothing.
 type outside struct {
-	t         *testing.T
-	redis     *redistest.Server
-	processes []*process
-	client    *http.Client
-	desk      *idempotency.Guard
-	lossy     *redis.Client
+	t      *testing.T
+	redis  *redistest.Server
+	bank   string // its URL
+	places []*outsidePlace
+	client *http.Client
+	desk   *idempotency.Guard // of the operator
+	lossy  *redis.Client
 
-	mu       sync.Mutex
-	bookings map[string]string            // numbers, by key
-	keys     map[string]map[string]string // of the keys that an intent has booked with
-	made     map[string]int               // calls of the bank, by intent
-	decided  map[string]string            // what the operator has recorded, by intent
-	figures  map[string]int
-	failures []string
+	complaints chan string // the operator's work
+
+	mu        sync.Mutex
+	processes []*process                   // all that there ever were
+	bookings  map[string]string            // numbers, by key
+	keys      map[string]map[string]string // of the keys that an intent has booked with
+	made      map[string]int               // calls of the bank, by intent
+	decided   map[string]string            // what the operator has recorded, by intent
+	reopened  map[string]int               // how often the operator may have let an intent run again
+	parked    map[string]time.Time         // since when an intent is held that nobody resolves
+	figures   map[string]int
+	failures  []string
+}
+
+// An outsidePlace is where processes run one after the other, each of another version than the last.
+type outsidePlace struct {
+	place
+	version int
 }
 
 func newOutside(t *testing.T) *outside {
 	o := &outside{
 		t:      t,
 		redis:  redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always", "--proto-max-bulk-len", "1mb"),
-		client: &http.Client{Timeout: 5 * time.Second}, bookings: map[string]string{}, keys: map[string]map[string]string{},
-		made: map[string]int{}, decided: map[string]string{}, figures: map[string]int{},
+		client: &http.Client{Timeout: 5 * time.Second}, complaints: make(chan string, 20),
+		bookings: map[string]string{}, keys: map[string]map[string]string{}, made: map[string]int{},
+		decided: map[string]string{}, reopened: map[string]int{}, parked: map[string]time.Time{}, figures: map[string]int{},
 	}
 	bank := httptest.NewServer(http.HandlerFunc(o.serveBooking))
 	t.Cleanup(bank.Close)
-	for version := 1; version <= 2; version++ {
-		proxy := faultproxy.New(t, o.redis.Addr)
-		o.processes = append(o.processes, launch(t, fmt.Sprint("outside-", version), "-redis", proxy.Addr(),
-			"-ledger", bank.URL, "-lease", outsideLease.String(), "-grace", grace.String(), "-version", fmt.Sprint(version)))
+	o.bank = bank.URL
+	for n := range 2 {
+		p := &outsidePlace{place: place{n: n + 1, proxy: faultproxy.New(t, o.redis.Addr)}, version: n}
+		o.start(p)
+		o.places = append(o.places, p)
 	}
 	records := redis.NewClient(&redis.Options{Addr: o.redis.Addr, DB: lastingDB})
 	o.lossy = redis.NewClient(&redis.Options{Addr: o.redis.Addr, DB: lossyDB})
@@ -122,30 +136,33 @@ func (o *outside) count(what string) {
 // run keeps the processes busy until stop is closed, and then looks at what is left.
 func (o *outside) run(seed uint64, stop <-chan struct{}) {
 	var clients sync.WaitGroup
-	asked := make([][]string, 20)
+	asked := make([][]askedIntent, 20)
 	for i := range asked {
 		clients.Go(func() {
 			rng := rand.New(rand.NewPCG(seed, 1000+uint64(i)))
-			for n := 0; !sleep(stop, 0); n++ {
-				route := []string{lossy, gateway, held, refusing, bulky}[n%5]
+			routes := []string{lossy, gateway, held, refusing, bulky, large, parked}
+			for n := rng.IntN(len(routes)); !sleep(stop, 0); n++ {
+				route := routes[n%len(routes)]
 				key := fmt.Sprintf("outside-%d-%d%s", i, n, []string{"", slowly, inVain}[rng.IntN(3)])
+				begun := time.Now()
 				o.live(rng, route, key, stop)
-				if route == held || route == bulky {
-					asked[i] = append(asked[i], route+" "+key)
+				if onHold(route) {
+					asked[i] = append(asked[i], askedIntent{route + " " + key, begun})
 				}
 			}
 		})
 	}
+	clients.Go(func() { o.operate(rand.New(rand.NewPCG(seed, 998)), stop) })
 	o.torment(rand.New(rand.NewPCG(seed, 999)), stop)
 	clients.Wait()
 	time.Sleep(2 * outsideLease) // what is settled in the background
 	for _, all := range asked {
-		for _, intent := range all {
-			o.audit(intent)
+		for _, a := range all {
+			o.audit(a)
 		}
 	}
-	for _, p := range o.processes {
-		p.terminate()
+	for _, p := range o.places {
+		p.process().terminate()
 	}
 }
 
@@ -165,39 +182,26 @@ func (o *outside) requireKept(length time.Duration) {
 
 var outsideFigures = []string{
 	"requests to " + lossy, "requests to " + gateway, "requests to " + held, "requests to " + refusing, "requests to " + bulky,
-	"effects", "effects recognised", "effects of unprotected runs", "times all records lost",
-	"processes stopped for more than a lease", "outages of more than a lease",
-	"times told that the outcome is unknown", "decisions", "answers not kept", "refusals that gave way",
+	"requests to " + large, "requests to " + parked,
+	"effects", "effects recognised", "effects of unprotected runs",
+	"times all records lost", "single records lost",
+	"deployments of another version", "processes stopped for more than a lease", "connections severed for more than a lease",
+	"outages of more than a lease", "times the network was slow",
+	"answers that Redis does not take", "answers that a slow network does not carry",
+	"refusals that gave way", "times told that the outcome is unknown",
+	"keys resolved as final", "keys resolved as not executed", "keys forgotten by an operator",
+	"decisions that came too late or to a Redis that is away", "times found held after the TTL",
 }
 
-// torment makes what lasts longer than a lease, and throws records away.
-func (o *outside) torment(rng *rand.Rand, stop <-chan struct{}) {
-	incidents := []func(){
-		func() {
-			p := o.processes[rng.IntN(2)]
-			p.stop()
-			sleep(nil, outsideLease*3/2)
-			p.resume()
-			o.count("processes stopped for more than a lease")
-		},
-		func() {
-			o.redis.Kill()
-			sleep(nil, outsideLease*5/4)
-			o.redis.Restart(o.t)
-			o.count("outages of more than a lease")
-		},
-	}
-	for n := 0; ; n++ {
-		for range 4 {
-			if sleep(stop, between(rng, 100, 500)) {
-				return
-			}
-			if o.lossy.FlushDB(context.Background()).Err() == nil {
-				o.count("times all records lost")
-			}
-		}
-		incidents[n%len(incidents)]()
-	}
+// onHold reports whether a route never runs twice by itself.
+func onHold(route string) bool {
+	return route == held || route == bulky || route == large || route == parked
+}
+
+// keyOf is the key of an intent.
+func keyOf(intent string) string {
+	_, key, _ := strings.Cut(intent, " ")
+	return key
 }
 
 // live sends the request of an intent, twice at a time and again and again, to processes of
@@ -211,7 +215,7 @@ func (o *outside) live(rng *rand.Rand, route, key string, stop <-chan struct{}) 
 	for d := range 2 {
 		duplicates.Go(func() {
 			for i, pause := range pauses {
-				for n := 0; !o.send(o.processes[(d+i+n)%2], route, key); n++ {
+				for n := 0; !o.send(o.places[(d+i+n)%2].process(), route, key); n++ {
 					if sleep(stop, 50*time.Millisecond) {
 						return
 					}
@@ -241,16 +245,21 @@ func (o *outside) send(p *process, route, key string) bool {
 		o.fail("%s: %v contradicts what was decided: %s", intent, got, before)
 	}
 	switch {
-	case got.code == problem.OutcomeUnknown && (route == held || route == bulky):
+	case got.code == problem.OutcomeUnknown && onHold(route):
 		o.count("times told that the outcome is unknown")
 		if route == held {
-			o.decide(intent, key)
+			o.complain(intent)
+		} else if route == parked {
+			o.park(intent)
 		}
 		return true
 	case got.code == problem.ResponseNotKept && route == bulky:
-		o.count("answers not kept")
+		o.count("answers that Redis does not take")
 		return true
-	case got.code == problem.InFlight, got.code == problem.StoreUnavailable:
+	case got.code == problem.ResponseNotKept && route == large:
+		o.count("answers that a slow network does not carry")
+		return true
+	case got.code == problem.InFlight, got.code == problem.StoreUnavailable, got.code == problem.ShuttingDown, got.code == problem.NoAnswer:
 		return false
 	case got.code != "":
 		o.fail("%s: unexpected refusal: %v", intent, got)
@@ -268,7 +277,7 @@ func (o *outside) send(p *process, route, key string) bool {
 			o.fail("%s: a refusal is recorded over an effect", intent)
 		}
 		return true
-	case got.status == http.StatusOK && before != "":
+	case got.status == http.StatusOK && string(got.body) == decidedAbout(intent):
 		return true
 	}
 	return false
@@ -290,23 +299,18 @@ func (o *outside) isBooked(intent, route string, got reply) bool {
 	return true
 }
 
-// decide is the operator: it looks, and records that the run has happened, if the key is still
-// what it has seen.
-func (o *outside) decide(intent, key string) {
-	k := idempotency.Key{Scope: "tenant", Value: key}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	info, err := o.desk.Lookup(ctx, k)
-	if err != nil || info.State != idempotency.StateHeld {
-		return
+// park notes that a key is held that nobody resolves, and sees that it is held for longer than its TTL.
+func (o *outside) park(intent string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	since, ok := o.parked[intent]
+	if o.made[intent] == 0 {
+		return // the claim of a request that has gone may be held for a while, until it is given back
 	}
-	answer := "decided about " + intent
-	err = o.desk.Resolve(ctx, k, info.Seen(), idempotency.Resolution{Outcome: idempotency.Final, Body: []byte(answer)})
-	if err == nil {
-		o.mu.Lock()
-		o.decided[intent] = answer
-		o.figures["decisions"]++
-		o.mu.Unlock()
+	if !ok {
+		o.parked[intent] = time.Now()
+	} else if time.Since(since) > parkedTTL {
+		o.figures["times found held after the TTL"]++
 	}
 }
 
@@ -316,20 +320,38 @@ func (o *outside) decisionOn(intent string) string {
 	return o.decided[intent]
 }
 
-// audit looks at a key of a route with Hold when all is calm. It never runs twice. It is held
-// only if its run may have had its effect: no process has died here.
-func (o *outside) audit(intent string) {
+// An askedIntent is one that clients have asked for, and since when.
+type askedIntent struct {
+	name  string
+	begun time.Time
+}
+
+// audit looks at a key of a route with Hold when all is calm. It never runs twice by itself. It is
+// held only if its run may have had its effect: no process has died here. And it is held still if
+// nobody has resolved it, also when its TTL is over. A key with an answer is not asked for that late,
+// because it would run.
+func (o *outside) audit(a askedIntent) {
+	intent := a.name
 	route, key, _ := strings.Cut(intent, " ")
 	o.mu.Lock()
-	made, decided := o.made[intent], o.decided[intent]
+	made, decided, reopened := o.made[intent], o.decided[intent], o.reopened[intent]
+	_, isHeld := o.parked[intent]
 	o.mu.Unlock()
-	if made > 1 {
+	if made > 1+reopened {
 		o.fail("%s has run %d times", intent, made)
 	}
+	if !isHeld && (route == parked || time.Since(a.begun) > ttl/2) {
+		return
+	}
 	in := newIntent(route, "tenant", key, order{})
-	got := in.send(context.Background(), o.client, o.processes[0], in.body)
-	if got.code == problem.OutcomeUnknown && made == 0 && decided == "" {
+	got := in.send(context.Background(), o.client, o.places[0].process(), in.body)
+	switch {
+	case got.code == problem.OutcomeUnknown && made == 0 && decided == "":
 		o.fail("%s is held, and nothing has run", intent)
+	case got.code == problem.OutcomeUnknown && isHeld:
+		o.park(intent)
+	case isHeld:
+		o.fail("%s is not held any more: %v", intent, got)
 	}
 }
 
