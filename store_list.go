@@ -36,8 +36,9 @@ type Lister interface {
 // fields, so name the fields in a composite literal.
 type Query struct {
 	// Holding asks only for records that are held, or claimed by a claim that says Hold, oldest
-	// first: in the order in which they became so. It reads the index of the store, and
-	// not the records that nobody has to look at. Without it records come in no order.
+	// first: in the order in which they became so. A claim that is repeated may count from then
+	// on. It reads the index of the store, and not the records that nobody has to look at.
+	// Without it records come in no order.
 	//
 	// The index may have lost a record: its process died between the claim and the entry, or a
 	// replica that had not got the entry became the master. Such a record is listed without

@@ -40,17 +40,19 @@ import (
 //
 // # What it costs
 //
-// A first run takes two round trips. A replay or a conflict takes one, and the replay of an
+// A first run takes two round trips, or three if its claim says Hold: it is entered in the index
+// of a [Lister]. A replay or a conflict takes one, and the replay of an
 // answer above 16 KiB takes two. A record is one hash with an expiry, named by the prefix
 // and the key. No command uses two keys, so a Cluster spreads the records over all its
-// slots.
+// slots. The index is one sorted set, in a slot of its own. No call waits for replicas to have its
+// entries: a failover may forget one, and then only a list of all records shows the record.
 //
 // # Permissions
 //
 // The account needs the records (~idem:*), the channel (&idem:settled), and the commands
-// EVAL, EVALSHA, PTTL, PEXPIRE, HGET, HMGET, HKEYS, HGETALL, HSET, HSETNX, HDEL, DEL, PUBLISH,
-// SUBSCRIBE, UNSUBSCRIBE, MULTI and EXEC. It needs WAIT for [WithReplicas], INFO for
-// [RedisStore.Check], and SCAN for [RedisStore.List]. The client itself sends others, such
+// EVAL, EVALSHA, PTTL, PEXPIRE, HGET, HMGET, HKEYS, HGETALL, HSET, HSETNX, HDEL, DEL, ZADD, ZREM,
+// ZRANGE, TIME, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, MULTI and EXEC. It needs WAIT for
+// [WithReplicas], INFO for [RedisStore.Check], and SCAN and ZSCORE for [RedisStore.List]. The client itself sends others, such
 // as HELLO and PING, and COMMAND and CLUSTER in a Cluster.
 type RedisStore struct {
 	client   redis.UniversalClient
@@ -59,6 +61,7 @@ type RedisStore struct {
 	replicas int
 	patience time.Duration // how long to wait for the replicas
 	watch    *watch.Subscription
+	settled  settledClaims
 	reloaded atomic.Int64 // when the view of the cluster was last renewed, in Unix ms
 }
 

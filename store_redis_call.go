@@ -18,25 +18,26 @@ import (
 var errTooFewReplicas = errors.New("idempotency: redis: too few replicas have confirmed the record")
 
 // update makes a call whose script returns a number, and returns the error that the number
-// stands for. If the script has refused, that is refused.
-func (s *RedisStore) update(ctx context.Context, call redisproto.Call, durable bool, refused error) error {
+// stands for. If the script has refused, that is refused. It reports whether the script says that
+// the claim has been entered in the index.
+func (s *RedisStore) update(ctx context.Context, call redisproto.Call, durable bool, refused error) (entered bool, err error) {
 	cmd, confirmed, err := runScript(ctx, s, redis.NewIntCmd, call, durable)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := redisResult(cmd.Val(), refused); err != nil {
-		return err
+		return false, err
 	}
 	if !confirmed {
-		return errTooFewReplicas
+		return false, errTooFewReplicas
 	}
-	return nil
+	return cmd.Val() == redisproto.Entered, nil
 }
 
 // redisResult returns the error that the result of a script stands for.
 func redisResult(n int64, refused error) error {
 	switch n {
-	case redisproto.Done:
+	case redisproto.Done, redisproto.Entered:
 		return nil
 	case redisproto.Absent:
 		return ErrNotFound

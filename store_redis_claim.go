@@ -48,6 +48,9 @@ func (s *RedisStore) Claim(ctx context.Context, key string, c Claim) (Record, er
 			if r.Mine && r.Notes == nil && len(c.Note) > 0 { // a new record
 				r.Notes = [][]byte{c.Note}
 			}
+			if err := s.enterFor(ctx, key, c, r); err != nil {
+				return Record{}, err
+			}
 			return redisRecord(r), nil
 		}
 		r.Answer, err = s.field(ctx, name, detached)
@@ -94,9 +97,10 @@ func notQueued(cmd redis.Cmder) error {
 	return nil
 }
 
-// asOwner makes a call of an owner. Such a call is durable.
+// asOwner makes a call of an owner that does not end its claim. Such a call is durable.
 func (s *RedisStore) asOwner(ctx context.Context, call redisproto.Call) error {
-	return s.update(ctx, call, true, ErrNotOwner)
+	_, err := s.update(ctx, call, true, ErrNotOwner)
+	return err
 }
 
 // Renew implements [Store].
@@ -120,12 +124,23 @@ func (s *RedisStore) Release(ctx context.Context, key string, o Owner, r Release
 		}
 		call = redisproto.ReleaseUndone(s.prefix+key, o, s.channel, keep, r.Unbind)
 	}
-	return s.asOwner(ctx, call)
+	return s.settle(ctx, key, o, call)
 }
 
 // Hold implements [Store].
 func (s *RedisStore) Hold(ctx context.Context, key string, o Owner) error {
-	return s.asOwner(ctx, redisproto.Hold(s.prefix+key, o, s.channel))
+	entered, err := s.update(ctx, redisproto.Hold(s.prefix+key, o, s.channel), true, ErrNotOwner)
+	if err == nil && !entered {
+		err = s.enter(ctx, key, o, false)
+	}
+	return err
+}
+
+// settle makes a call of an owner that completes or releases its record.
+func (s *RedisStore) settle(ctx context.Context, key string, o Owner, call redisproto.Call) error {
+	entered, err := s.update(ctx, call, true, ErrNotOwner)
+	s.leave(key, o, entered)
+	return err
 }
 
 // Complete implements [Store].
@@ -140,7 +155,7 @@ func (s *RedisStore) Complete(ctx context.Context, key string, o Owner, c Comple
 			return err
 		}
 	}
-	return s.asOwner(ctx, redisproto.Complete(s.prefix+key, o, s.channel, a))
+	return s.settle(ctx, key, o, redisproto.Complete(s.prefix+key, o, s.channel, a))
 }
 
 // redisAnswer returns a completion as it is recorded.
@@ -170,5 +185,6 @@ func (s *RedisStore) completeDetached(
 	if err != nil {
 		return false, s.failure(ctx, cmp.Or(notQueued(put), err))
 	}
+	s.leave(key, o, flip.Val() == redisproto.Entered)
 	return false, redisResult(flip.Val(), ErrNotOwner)
 }

@@ -92,6 +92,7 @@ func isLetter(b byte) bool { return 'a' <= b|0x20 && b|0x20 <= 'z' }
 // redisCommands are those that a store, its scripts and its client send.
 var redisCommands = []string{
 	"EVAL", "EVALSHA", "PTTL", "PEXPIRE", "HGET", "HMGET", "HGETALL", "HSET", "HSETNX", "HDEL", "DEL",
+	"ZADD", "ZREM", "ZRANGE", "ZSCORE", "TIME",
 	"PUBLISH", "SUBSCRIBE", "UNSUBSCRIBE", "MULTI", "EXEC", "WAIT", "INFO", "SCAN", "ASKING",
 	"HELLO", "AUTH", "SELECT", "CLIENT", "PING", "COMMAND", "CLUSTER",
 }

@@ -95,13 +95,15 @@ func (s *RedisStore) Resolve(ctx context.Context, key string, seen Seen, settled
 	}
 	c := settled.Completion
 	if c == nil { // Not durable: when a failover forgets it, the key stays held.
-		return s.update(ctx, redisproto.ResolveReleased(name, seen.Owner, seen.Attempt, s.channel, settled.Undone), false, ErrChanged)
+		_, err := s.update(ctx, redisproto.ResolveReleased(name, seen.Owner, seen.Attempt, s.channel, settled.Undone), false, ErrChanged)
+		return err
 	}
 	a, err := redisAnswer(*c)
 	if err != nil {
 		return err
 	}
-	return s.update(ctx, redisproto.ResolveCompleted(name, seen.Owner, seen.Attempt, s.channel, a), true, ErrChanged)
+	_, err = s.update(ctx, redisproto.ResolveCompleted(name, seen.Owner, seen.Attempt, s.channel, a), true, ErrChanged)
+	return err
 }
 
 // Forget implements [Inspector].
@@ -121,7 +123,8 @@ func (s *RedisStore) Forget(ctx context.Context, key string, seen Seen) error {
 		}
 		call = redisproto.ForgetUnread(name, header)
 	}
-	return s.update(ctx, call, false, ErrChanged)
+	_, err := s.update(ctx, call, false, ErrChanged)
+	return err
 }
 
 // Check asks the servers whether they can be trusted with records. It returns all reasons

@@ -1,6 +1,6 @@
 package idempotency
 
-// How a Redis store lists its records: by SCAN, one master after another.
+// How a Redis store lists all its records: by SCAN, one master after another.
 
 import (
 	"context"
@@ -75,11 +75,14 @@ func (s *RedisStore) cursorMark(holding bool, masters []redis.UniversalClient) s
 // stay the same. A walk during which the only server was restarted or replaced, or slots of a
 // Cluster have moved, may miss records.
 func (s *RedisStore) List(ctx context.Context, q Query) (Page, error) {
+	if q.Holding {
+		return s.listHolding(ctx, &q)
+	}
 	masters, err := s.masters(ctx)
 	if err != nil {
 		return Page{}, s.failure(ctx, err)
 	}
-	c, err := parseRedisCursor(q.Cursor, s.cursorMark(q.Holding, masters))
+	c, err := parseRedisCursor(q.Cursor, s.cursorMark(false, masters))
 	if err != nil || c.master > len(masters) {
 		return Page{}, ErrBadCursor
 	}
@@ -145,11 +148,11 @@ func notKey(key string) bool {
 // the keys away that it has looked at, which is all unless the page is full. It reads a record with
 // two commands, and the record may change between them. In a survey that does not matter.
 func (s *RedisStore) addRecords(ctx context.Context, q *Query, p *Page, keys *[]string) error {
-	headers, ttls := make([]*redis.SliceCmd, len(*keys)), make([]*redis.DurationCmd, len(*keys))
+	values, ttls := make([]*redis.SliceCmd, len(*keys)), make([]*redis.DurationCmd, len(*keys))
 	pipe := s.client.Pipeline() // unlike the pipeline of a master, it follows a slot that is moving
 	for i, key := range *keys {
 		// Not HGET, for which a hash without a header is an error of the client library.
-		headers[i] = pipe.HMGet(ctx, s.prefix+key, redisproto.FieldHeader, redisproto.FieldNote, redisproto.FieldLabel, redisproto.FieldKey)
+		values[i] = pipe.HMGet(ctx, s.prefix+key, redisproto.SummaryFields()...)
 		ttls[i] = pipe.PTTL(ctx, s.prefix+key)
 	}
 	// A key that is not a hash fails only its own command.
@@ -157,12 +160,8 @@ func (s *RedisStore) addRecords(ctx context.Context, q *Query, p *Page, keys *[]
 		return s.failure(ctx, err)
 	}
 	for i, limit := 0, q.limit(); len(*keys) > 0 && len(p.Entries) < limit; i++ {
-		var fields [4]string
-		for j, v := range headers[i].Val() {
-			fields[j], _ = v.(string)
-		}
-		r, err := redisproto.ParseSummary(ttls[i].Val(), fields[0], fields[1], fields[2], fields[3])
-		if found := redisRecord(r); err == nil && q.wants(found) && (r.Holding || !q.Holding) {
+		r, err := redisproto.ParseSummary(ttls[i].Val(), values[i].Val())
+		if found := redisRecord(r); err == nil && q.wants(found) {
 			p.Entries = append(p.Entries, Entry{(*keys)[0], found})
 		}
 		*keys = (*keys)[1:]

@@ -22,6 +22,7 @@ func listCases() []testCase {
 		{"List/with another cursor is refused", listBadCursor},
 		{"Holding/a claim that says Hold is listed at once", holdingClaimed},
 		{"Holding/other claims are not listed", holdingOthers},
+		{"Holding/oldest first", holdingOldest},
 		{"Holding/what was held by its run is listed", holdingHeld},
 		{"Holding/a lapsed claim found by a Hold is listed", holdingFound},
 		{"Holding/what is settled is not listed", holdingSettled},
@@ -273,6 +274,33 @@ func holdingOthers(e *env) {
 	e.listed(holdingAll)
 	e.answer(e.claim(key, carol, holding), "answer")
 	e.listed(holdingAll)
+}
+
+// Who comes to settle what is left begins with what has waited longest.
+func holdingOldest(e *env) {
+	e.lister()
+	var want []string
+	for k := range 40 {
+		e.advance(time.Second) // or two of them are equally old
+		want = append(want, keyOf(fmt.Sprint(k)))
+		if k%5 > 0 {
+			e.mine(e.claim(want[k], alice, holding), 1)
+			continue
+		}
+		e.mine(e.claim(want[k], alice), 1)
+		e.ok("Hold", e.store.Hold(e.ctx, want[k], alice))
+	}
+	e.ok("Renew", e.store.Renew(e.ctx, want[1], alice))
+	e.ok("Hold", e.store.Hold(e.ctx, want[2], alice))
+	for _, limit := range []int{0, 3} {
+		var got []string
+		for _, entry := range e.list(idempotency.Query{Holding: true, Limit: limit}) {
+			got = append(got, entry.Key)
+		}
+		if !slices.Equal(got, want) {
+			e.t.Errorf("List: %d records that are not those that were claimed, in that order", len(got))
+		}
+	}
 }
 
 // The run has come to the end of what it knows. Its route says Rerun, and did not expect that.

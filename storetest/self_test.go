@@ -238,6 +238,8 @@ var brokenStores = []struct{ bug, caughtBy string }{
 	{"a cursor does not tell its query", "List/with another cursor is refused"},
 	{"a claim is entered when it is held", "Holding/a claim that says Hold is listed at once"},
 	{"all claims are entered", "Holding/other claims are not listed"},
+	{"the index is in no order", "Holding/oldest first"},
+	{"what is held is entered again", "Holding/oldest first"},
 	{"only claims that say Hold are entered", "Holding/what was held by its run is listed"},
 	{"what lapses is not entered", "Holding/a lapsed claim found by a Hold is listed"},
 	{"what is settled stays in the index", "Holding/what is settled is not listed"},

@@ -44,6 +44,7 @@ const wireLease = 6 * time.Second
 
 var wireOps = map[string]wireOp{
 	"claim":          {"claim", "small", 200, 0, 1},
+	"enter":          {"enter", "small", 200, 0, 1},
 	"step":           {"step", "small", 200, 0, 1},
 	"renew":          {"renew", "small", 200, wireLease + time.Second, 1},
 	"complete":       {"settle", "small", 200, 0, 1},
@@ -63,7 +64,7 @@ func TestRedisMessageLost(t *testing.T) {
 	warmUp := newRedisProcess(t, guardtest.RedisAt(t, master), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
 		time.Sleep(30 * time.Millisecond)
-	}), idempotency.WithLease(30*time.Millisecond))
+	}), idempotency.WithLease(30*time.Millisecond), idempotency.WithRecovery(idempotency.Hold))
 	warmUp.Do(t, guardtest.Call{Key: "warm-up"}) // the server knows all scripts
 
 	scripts := redisproto.Digests()
@@ -123,7 +124,7 @@ func (c wireFault) test(t *testing.T, master *redistest.Server) {
 	key := guardtest.Call{Key: guardtest.RedisKey()}
 	first := p.persist(t, key)
 	require.Equal(t, 1, proxy.Fired())
-	if c.op.call == "claim" && c.retries == 0 && c.fault != faultproxy.HangReply {
+	if (c.op.call == "claim" || c.op.call == "enter") && c.retries == 0 && c.fault != faultproxy.HangReply {
 		require.Zero(t, p.events.Count(idempotency.EventRefused), "the client library has sent it again")
 	}
 	second := p.persist(t, key)

@@ -31,6 +31,9 @@ type Record struct {
 	// Holding says that the record is held, or claimed by a claim that says hold. The fields
 	// of idempotency.Record do not tell that.
 	Holding bool
+	// Found says that the record is held because the lease of a claim has ended that did not
+	// say hold. Only the claim that found it can enter it in the index.
+	Found bool
 }
 
 // ParseClaim reads the reply of the script that claims. h is the header of the claim. If
@@ -68,6 +71,8 @@ func (h *Header) ParseClaim(reply []string) (r Record, detached string, err erro
 		detached = AnswerField(found.Owner)
 	case found.State == Completed:
 		r.Answer = []byte(reply[2])
+	case found.State == Held:
+		r.Found = found.Lapsed && !found.Hold
 	case found.State == Claimed && found.Owner == h.Owner:
 		r.Mine, r.Lapsed = true, found.TookOver
 		if len(reply) > 5 {
@@ -153,9 +158,9 @@ func ParseRecord(ttl time.Duration, fields map[string]string) (Record, error) {
 		}
 		r.Answer = []byte(answer)
 	}
-	r.Notes = parseNotes(fields[FieldNote], fields[fieldHistory])
-	r.Label = parseLabel(fields[FieldNote], fields[FieldLabel])
-	r.SealedKey = optional(fields[FieldKey])
+	r.Notes = parseNotes(fields[fieldNote], fields[fieldHistory])
+	r.Label = parseLabel(fields[fieldNote], fields[fieldLabel])
+	r.SealedKey = optional(fields[fieldKey])
 	for field, value := range fields {
 		if name, ok := strings.CutPrefix(field, fieldStep); ok {
 			if r.Steps == nil {
@@ -170,10 +175,14 @@ func ParseRecord(ttl time.Duration, fields map[string]string) (Record, error) {
 // MissingAnswer is the damage of a completed record without an answer.
 const MissingAnswer Damage = "answer is missing"
 
-// ParseSummary reads a record without its answer and its steps, given what is left of its
-// expiry and the fields [FieldHeader], [FieldNote], [FieldLabel] and [FieldKey]. Of the notes it
-// has the last.
-func ParseSummary(ttl time.Duration, header, note, label, sealedKey string) (Record, error) {
+// ParseSummary reads a record without its answer and its steps, given what is left of its expiry and
+// the values of the [SummaryFields], of which some may be missing. Of the notes it has the last.
+func ParseSummary(ttl time.Duration, values []any) (Record, error) {
+	var fields [4]string
+	for i, v := range values[:min(len(values), len(fields))] {
+		fields[i], _ = v.(string)
+	}
+	header, note, label, sealedKey := fields[0], fields[1], fields[2], fields[3]
 	_, r, err := parse(ttl, header)
 	if err == nil {
 		r.Notes, r.Label, r.SealedKey = parseNotes(note, ""), parseLabel(note, label), optional(sealedKey)

@@ -84,12 +84,12 @@ func TestRedisRecords(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[string][]byte{"charge": []byte("paid"), "": []byte("nameless")}, r.Steps)
 	r.Steps = nil
-	summary, err := ParseSummary(time.Hour, claimed["m"], "", "", "")
+	summary, err := ParseSummary(time.Hour, []any{claimed["m"]})
 	require.NoError(t, err)
 	require.Equal(t, summary, r)
 	require.Equal(t, time.Second, r.Lease)
 
-	lapsed, err := ParseSummary(time.Minute, claimed["m"], "", "", "")
+	lapsed, err := ParseSummary(time.Minute, []any{claimed["m"]})
 	require.NoError(t, err)
 	require.Equal(t, Held, lapsed.State)
 

@@ -25,16 +25,17 @@ const (
 	// FieldHeader is the name of the field that is read on its own.
 	FieldHeader = "m"
 
-	fieldAnswer = "r"
-	fieldStep   = "s:" // and the name of the step
-	// FieldNote is read with the header for a survey.
-	FieldNote = "n"
-	// FieldLabel is read with the header for a survey.
-	FieldLabel = "l"
-	// FieldKey is read with the header for a survey.
-	FieldKey     = "k"
+	fieldAnswer  = "r"
+	fieldStep    = "s:" // and the name of the step
+	fieldNote    = "n"
+	fieldLabel   = "l"
+	fieldKey     = "k"
 	fieldHistory = "h"
 )
+
+// SummaryFields are the names of the fields that are read for a list. [ParseSummary] reads their
+// values.
+func SummaryFields() []string { return []string{FieldHeader, fieldNote, fieldLabel, fieldKey} }
 
 // AnswerField returns the name of the field that a detached answer is in: one that the
 // owner has stored there itself, because it is too large to travel through a script.

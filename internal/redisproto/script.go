@@ -14,8 +14,10 @@ type script struct {
 	digest any // a string, as an argument of a command
 }
 
-func newScript(source string) script {
-	source = recordLua + source
+// newScript returns a script that knows the form of a record.
+func newScript(source string) script { return newPlainScript(recordLua + source) }
+
+func newPlainScript(source string) script {
 	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
 	return script{source, hex.EncodeToString(sum[:])}
 }
@@ -37,6 +39,14 @@ var (
 	resolveLua string
 	//go:embed lua/forget.lua
 	forgetLua string
+	//go:embed lua/enter.lua
+	enterLua string
+	//go:embed lua/drop.lua
+	dropLua string
+	//go:embed lua/oldest.lua
+	oldestLua string
+	//go:embed lua/survey.lua
+	surveyLua string
 
 	claimScript   = newScript(claimLua)
 	settleScript  = newScript(settleLua)
@@ -45,6 +55,10 @@ var (
 	getScript     = newScript(getLua)
 	resolveScript = newScript(resolveLua)
 	forgetScript  = newScript(forgetLua)
+	enterScript   = newPlainScript(enterLua)
+	dropScript    = newPlainScript(dropLua)
+	oldestScript  = newPlainScript(oldestLua)
+	surveyScript  = newPlainScript(surveyLua)
 )
 
 // Digests returns the digests by the names of the scripts. A message to a server that
@@ -54,6 +68,7 @@ func Digests() map[string]string {
 	for name, s := range map[string]script{
 		"claim": claimScript, "settle": settleScript, "renew": renewScript,
 		"step": stepScript, "get": getScript, "resolve": resolveScript, "forget": forgetScript,
+		"enter": enterScript, "drop": dropScript, "oldest": oldestScript, "survey": surveyScript,
 	} {
 		digests[name], _ = s.digest.(string)
 	}
@@ -64,19 +79,20 @@ func Digests() map[string]string {
 // Refused means.
 const (
 	Done    = 1
+	Entered = 2 // done, and the claim has been entered in the index
 	Refused = 0
 	Absent  = -1
 	Damaged = -2 // there is no header, or one that cannot be read
 	Newer   = -3 // see ErrNewer
 )
 
-// A Call is the execution of a script on one record.
+// A Call is the execution of a script on one record, or on the index.
 type Call struct {
 	script *script
 	line   []any
 }
 
-// newCall returns a call of the script on the record of that name.
+// newCall returns a call of the script on the record of that name, or on the index.
 func newCall(s *script, name string, args ...any) Call {
 	line := make([]any, 0, 4+len(args))
 	return Call{s, append(append(line, "evalsha", s.digest, "1", name), args...)}
@@ -102,7 +118,7 @@ func (c Call) BySource() []any {
 func (h *Header) Claim(name string, watch bool, note []byte, label string, sealedKey []byte) Call {
 	call := h.claim(name, watch, note, label, len(sealedKey) > 0)
 	if len(sealedKey) > 0 {
-		call.line = append(call.line, FieldKey, sealedKey)
+		call.line = append(call.line, fieldKey, sealedKey)
 	}
 	return call
 }
@@ -120,9 +136,9 @@ func (h *Header) claim(name string, watch bool, note []byte, label string, kept 
 	case len(note)+len(label) == 0 && !kept:
 		return newCall(&claimScript, name, header, expiry, flag)
 	case 1+len(note)+len(label) > headerSize:
-		return newCall(&claimScript, name, header, expiry, flag, FieldNote, b[headerSize:], FieldLabel, label)
+		return newCall(&claimScript, name, header, expiry, flag, fieldNote, b[headerSize:], fieldLabel, label)
 	default:
-		return newCall(&claimScript, name, header, expiry, flag, FieldNote, append(b, label...)[headerSize:])
+		return newCall(&claimScript, name, header, expiry, flag, fieldNote, append(b, label...)[headerSize:])
 	}
 }
 

@@ -30,6 +30,10 @@ func TestRedisCalls(t *testing.T) {
 		},
 		"resolve": {ResolveReleased("name", owner, 1, "channel", nil), ResolveReleased("name", owner, 1, "channel", map[string][]byte{"step": nil}), ResolveCompleted("name", owner, 1, "channel", answer)},
 		"get":     {Get("name")},
+		"enter":   {Enter("name", NewMember(owner, "key"), true, nil), Enter("name", NewMember(owner, "key"), false, []Member{NewMember(owner, "settled")})},
+		"drop":    {Drop("name", []Place{{NewMember(owner, "key"), 1}})},
+		"oldest":  {Oldest("name", 1, 2)},
+		"survey":  {Survey("name")},
 		"forget":  {Forget("name", owner, 1, Held), ForgetUnread("name", "header")},
 	} {
 		for _, call := range calls {

@@ -14,13 +14,21 @@
 --          What a release says here and in ARGV[4] counts only for a record that is blank
 --
 -- Returns 1 when the owner has put the record into that state, now or by an earlier
--- call; 0 when the owner does not hold the claim; -2, -3 when m is unreadable.
+-- call, or 2 if the claim has been entered in the index of what is held; 0 when the owner does not hold the claim; -2, -3 when m is unreadable.
 local key, caller, state = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local said = tonumber(ARGV[6] or 0)
 local detached = said == 2
 local rec = redis.call('HMGET', key, 'm', 'w')
 local m = rec[1]
 local result = 0
+
+-- done returns the result of success, given the header before it.
+local function done(m)
+  if m:byte(3) % 2 == 1 or (m:byte(2) == HELD and state ~= HELD) then
+    return 2
+  end
+  return 1
+end
 
 if m and not readable(m) then
   result = unreadable(m)
@@ -30,7 +38,7 @@ elseif m and isOf(m, caller) then
     -- A repeated call. It writes, so that a WAIT behind it has a write to wait for.
     touch(key, redis.call('PTTL', key))
     detached = detached and m:byte(3) % 4 < 2
-    result = 1
+    result = done(m)
   elseif was == CLAIMED or lapsed(m) or (was == HELD and state == COMPLETED) then
     local flags, span, about = m:byte(3) % 8, m:sub(12, 16), ARGV[4]:sub(6)
     if state == COMPLETED or blank(m) then
@@ -40,6 +48,7 @@ elseif m and isOf(m, caller) then
         span = new
       end
     end
+    result = done(m)
     m = m:sub(1, 1) .. string.char(state, flags) .. m:sub(4, 11) .. span .. m:sub(17, 64) .. about
     redis.call('PEXPIRE', key, lifetime(m))
     redis.call('HSET', key, 'm', m)
@@ -50,7 +59,7 @@ elseif m and isOf(m, caller) then
       redis.call('HDEL', key, 'w')
       redis.call('PUBLISH', ARGV[3], key)
     end
-    return 1
+    return result
   end
 end
 
