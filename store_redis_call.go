@@ -18,20 +18,25 @@ import (
 var errTooFewReplicas = errors.New("idempotency: redis: too few replicas have confirmed the record")
 
 // update makes a call whose script returns a number, and returns the error that the number
-// stands for. If the script has refused, that is refused. It reports whether the script says that
-// the claim has been entered in the index.
-func (s *RedisStore) update(ctx context.Context, call redisproto.Call, durable bool, refused error) (entered bool, err error) {
+// stands for. If the script has refused, that is refused.
+func (s *RedisStore) update(ctx context.Context, call redisproto.Call, durable bool, refused error) error {
+	_, err := s.result(ctx, call, durable, refused)
+	return err
+}
+
+// result is update, and returns the number too.
+func (s *RedisStore) result(ctx context.Context, call redisproto.Call, durable bool, refused error) (n int64, err error) {
 	cmd, confirmed, err := runScript(ctx, s, redis.NewIntCmd, call, durable)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	if err := redisResult(cmd.Val(), refused); err != nil {
-		return false, err
+		return 0, err
 	}
 	if !confirmed {
-		return false, errTooFewReplicas
+		return 0, errTooFewReplicas
 	}
-	return cmd.Val() == redisproto.Entered, nil
+	return cmd.Val(), nil
 }
 
 // redisResult returns the error that the result of a script stands for.

@@ -99,8 +99,7 @@ func notQueued(cmd redis.Cmder) error {
 
 // asOwner makes a call of an owner that does not end its claim. Such a call is durable.
 func (s *RedisStore) asOwner(ctx context.Context, call redisproto.Call) error {
-	_, err := s.update(ctx, call, true, ErrNotOwner)
-	return err
+	return s.update(ctx, call, true, ErrNotOwner)
 }
 
 // Renew implements [Store].
@@ -129,8 +128,8 @@ func (s *RedisStore) Release(ctx context.Context, key string, o Owner, r Release
 
 // Hold implements [Store].
 func (s *RedisStore) Hold(ctx context.Context, key string, o Owner) error {
-	entered, err := s.update(ctx, redisproto.Hold(s.prefix+key, o, s.channel), true, ErrNotOwner)
-	if err == nil && !entered {
+	result, err := s.result(ctx, redisproto.Hold(s.prefix+key, o, s.channel), true, ErrNotOwner)
+	if err == nil && result != redisproto.Entered {
 		err = s.enter(ctx, key, o, false)
 	}
 	return err
@@ -138,8 +137,8 @@ func (s *RedisStore) Hold(ctx context.Context, key string, o Owner) error {
 
 // settle makes a call of an owner that completes or releases its record.
 func (s *RedisStore) settle(ctx context.Context, key string, o Owner, call redisproto.Call) error {
-	entered, err := s.update(ctx, call, true, ErrNotOwner)
-	s.leave(key, o, entered)
+	result, err := s.result(ctx, call, true, ErrNotOwner)
+	s.leave(key, o, result)
 	return err
 }
 
@@ -185,6 +184,6 @@ func (s *RedisStore) completeDetached(
 	if err != nil {
 		return false, s.failure(ctx, cmp.Or(notQueued(put), err))
 	}
-	s.leave(key, o, flip.Val() == redisproto.Entered)
+	s.leave(key, o, flip.Val())
 	return false, redisResult(flip.Val(), ErrNotOwner)
 }

@@ -72,9 +72,9 @@ func (s *RedisStore) enterFor(ctx context.Context, key string, c Claim, r redisp
 	return nil
 }
 
-// leave notes that a claim has been settled, if it was entered.
-func (s *RedisStore) leave(key string, o Owner, entered bool) {
-	if entered {
+// leave notes that a claim has been settled, if the result of the script says that it was entered.
+func (s *RedisStore) leave(key string, o Owner, result int64) {
+	if result == redisproto.Entered {
 		s.settled.add(redisproto.NewMember(o, key))
 	}
 }

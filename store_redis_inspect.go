@@ -95,15 +95,13 @@ func (s *RedisStore) Resolve(ctx context.Context, key string, seen Seen, settled
 	}
 	c := settled.Completion
 	if c == nil { // Not durable: when a failover forgets it, the key stays held.
-		_, err := s.update(ctx, redisproto.ResolveReleased(name, seen.Owner, seen.Attempt, s.channel, settled.Undone), false, ErrChanged)
-		return err
+		return s.update(ctx, redisproto.ResolveReleased(name, seen.Owner, seen.Attempt, s.channel, settled.Undone), false, ErrChanged)
 	}
 	a, err := redisAnswer(*c)
 	if err != nil {
 		return err
 	}
-	_, err = s.update(ctx, redisproto.ResolveCompleted(name, seen.Owner, seen.Attempt, s.channel, a), true, ErrChanged)
-	return err
+	return s.update(ctx, redisproto.ResolveCompleted(name, seen.Owner, seen.Attempt, s.channel, a), true, ErrChanged)
 }
 
 // Forget implements [Inspector].
@@ -123,8 +121,7 @@ func (s *RedisStore) Forget(ctx context.Context, key string, seen Seen) error {
 		}
 		call = redisproto.ForgetUnread(name, header)
 	}
-	_, err := s.update(ctx, call, false, ErrChanged)
-	return err
+	return s.update(ctx, call, false, ErrChanged)
 }
 
 // Check asks the servers whether they can be trusted with records. It returns all reasons

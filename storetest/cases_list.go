@@ -363,7 +363,10 @@ func holdingExpired(e *env) {
 	e.listed(holdingAll, key)
 	e.advance(retention + margin)
 	e.listed(holdingAll)
-	e.claimed(holding)
+	e.claimed() // what takes its place is not in the index
+	e.listed(holdingAll)
+	e.ok("Release", e.release(alice))
+	e.mine(e.claim(key, bob, holding), 2)
 	e.listed(holdingAll, key)
 }
 
