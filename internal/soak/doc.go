@@ -5,9 +5,10 @@
 // counts however its process ends.
 //
 // TestSoak has a second world, with a Redis of its own, for what cannot be judged by effects
-// alone: records that are thrown away while a bank with a unique key remembers, two versions of
-// the service, a gateway with a guard, an operator, answers that Redis does not take, and
-// pauses and outages that are longer than a lease.
+// alone: records that are thrown away while a bank with a unique key remembers, versions of the
+// service that take each other's place, a gateway with a guard, an operator, answers that Redis or
+// the network does not carry, holds that outlast the TTL, and pauses, outages and broken connections
+// that are longer than a lease.
 //
 // The tests need redis-server and a Unix system. TestSoak lasts five seconds, thirty with
 // REDIS_REQUIRED=1, or as long as SOAK says, which is ten minutes with make soak. SEED repeats

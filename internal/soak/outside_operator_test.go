@@ -10,10 +10,11 @@ import (
 	"example.com/idempotency"
 )
 
-// An operator has a connection of its own to Redis. It looks at what clients complain of, thinks
-// while everything goes on, and decides about what it has seen.
+// Operators have a connection of their own to Redis. They look at what clients complain of, think
+// while everything goes on, and decide about what they have seen. There are two, and clients complain
+// of the same key more than once.
 
-// complain tells the operator of a key that is held.
+// complain tells the operators of a key that is held.
 func (o *outside) complain(intent string) {
 	select {
 	case o.complaints <- intent:
@@ -42,7 +43,7 @@ func (o *outside) look(rng *rand.Rand, intent string) {
 	}
 	sleep(nil, between(rng, 0, 300))
 	o.mu.Lock()
-	made := o.made[intent]
+	made, before := o.made[intent], o.decided[intent]
 	o.mu.Unlock()
 	var what string
 	decided := ""
@@ -58,8 +59,11 @@ func (o *outside) look(rng *rand.Rand, intent string) {
 		what, err = "keys resolved as final", o.desk.Resolve(ctx, k, info.Seen(), idempotency.Resolution{Outcome: idempotency.Final, Body: []byte(decided)})
 	}
 	if err != nil {
-		o.count("decisions that came too late or to a Redis that is away")
+		o.count("decisions that came too late, or to a Redis that is away")
 		return
+	}
+	if before != "" && decided == "" {
+		o.fail("%s: an operator who has seen it held decides about what another has decided: %s", intent, what)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()

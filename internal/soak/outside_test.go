@@ -37,10 +37,10 @@ type outside struct {
 	bank   string // its URL
 	places []*outsidePlace
 	client *http.Client
-	desk   *idempotency.Guard // of the operator
+	desk   *idempotency.Guard // of the operators
 	lossy  *redis.Client
 
-	complaints chan string // the operator's work
+	complaints chan string // the operators' work
 
 	mu        sync.Mutex
 	processes []*process                   // all that there ever were
@@ -152,7 +152,9 @@ func (o *outside) run(seed uint64, stop <-chan struct{}) {
 			}
 		})
 	}
-	clients.Go(func() { o.operate(rand.New(rand.NewPCG(seed, 998)), stop) })
+	for i := range uint64(2) {
+		clients.Go(func() { o.operate(rand.New(rand.NewPCG(seed, 900+i)), stop) })
+	}
 	o.torment(rand.New(rand.NewPCG(seed, 999)), stop)
 	clients.Wait()
 	time.Sleep(2 * outsideLease) // what is settled in the background
@@ -190,7 +192,7 @@ var outsideFigures = []string{
 	"answers that Redis does not take", "answers that a slow network does not carry",
 	"refusals that gave way", "times told that the outcome is unknown",
 	"keys resolved as final", "keys resolved as not executed", "keys forgotten by an operator",
-	"decisions that came too late or to a Redis that is away", "times found held after the TTL",
+	"decisions that came too late, or to a Redis that is away", "times found held after the TTL",
 }
 
 // onHold reports whether a route never runs twice by itself.
@@ -340,7 +342,7 @@ func (o *outside) audit(a askedIntent) {
 	if made > 1+reopened {
 		o.fail("%s has run %d times", intent, made)
 	}
-	if !isHeld && (route == parked || time.Since(a.begun) > ttl/2) {
+	if !isHeld && time.Since(a.begun) > ttl/2 {
 		return
 	}
 	in := newIntent(route, "tenant", key, order{})

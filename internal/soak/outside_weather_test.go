@@ -55,7 +55,7 @@ func (o *outside) stop(p *outsidePlace) {
 // that were granted.
 func (o *outside) sever(p *outsidePlace) {
 	p.proxy.Fail(faultproxy.LoseReply, -1, nil)
-	sleep(nil, 50*time.Millisecond)
+	sleep(nil, outsideLease/4)
 	p.proxy.Refuse()
 	sleep(nil, outsideLease*3/2)
 	p.proxy.Heal()
