@@ -13,7 +13,7 @@ import (
 // This file holds the functions that docs/runbook.md shows, and runs them.
 
 // printHeld prints what somebody has to resolve, oldest first.
-func printHeld(ctx context.Context, store idempotency.Lister) error {
+func printHeld(ctx context.Context, guard *idempotency.Guard, store idempotency.Lister) error {
 	q := idempotency.Query{Holding: true, States: []idempotency.State{idempotency.StateHeld}}
 	for {
 		page, err := store.List(ctx, q)
@@ -21,7 +21,13 @@ func printHeld(ctx context.Context, store idempotency.Lister) error {
 			return err
 		}
 		for _, e := range page.Entries {
-			fmt.Printf("%s %s attempt %d, held for %v\n", e.Key, e.Record.Label, e.Record.Attempt, e.Record.Age.Round(time.Second))
+			info, err := guard.Lookup(ctx, idempotency.Key{Record: e.Key})
+			if err != nil {
+				fmt.Println(e.Key, err) // it has gone meanwhile, or cannot be read
+				continue
+			}
+			fmt.Printf("%s %s attempt %d, held for %v, steps %v, trace %v\n",
+				info.Record, info.Route, info.Attempt, info.Age.Round(time.Second), info.Steps, info.Trace)
 		}
 		if q.Cursor = page.Next; q.Cursor == "" {
 			return nil
@@ -31,54 +37,79 @@ func printHeld(ctx context.Context, store idempotency.Lister) error {
 
 // settleHeld settles a held key by what the provider says of the charge. find asks it for the
 // charge that was made with an idempotency key.
-func settleHeld(ctx context.Context, guard *idempotency.Guard, key idempotency.Key, find func(key string) ([]byte, error)) error {
+func settleHeld(
+	ctx context.Context, guard *idempotency.Guard, record, actor string, find func(key string) ([]byte, error),
+) error {
+	key := idempotency.Key{Record: record}
 	info, err := guard.Lookup(ctx, key)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case info.ID == "":
+		return errKeyNotKept // an empty key is not known to the provider, and that says nothing
 	}
 	charge, err := find(info.DeriveKey("charge")) // the key that the run has sent with its charge
 	switch {
 	case errors.Is(err, errNoCharge):
-		return guard.Resolve(ctx, key, info.Seen(), idempotency.Resolution{Outcome: idempotency.NotExecuted})
+		return guard.Resolve(ctx, key, info.Seen(), idempotency.Resolution{
+			Outcome:  idempotency.NotExecuted,
+			Decision: idempotency.Decision{Actor: actor, Reason: "the provider has no such charge"},
+		})
 	case err != nil:
 		return err // nobody knows yet, and the key stays held
 	}
 	return guard.Resolve(ctx, key, info.Seen(), idempotency.Resolution{
 		Outcome: idempotency.Final, Status: http.StatusCreated, Body: charge,
+		Decision: idempotency.Decision{Actor: actor, Reason: "the provider has the charge"},
 	})
 }
 
 // forgetUnreadable makes a key free again whose record cannot be read.
-func forgetUnreadable(ctx context.Context, guard *idempotency.Guard, key idempotency.Key) error {
+func forgetUnreadable(ctx context.Context, guard *idempotency.Guard, record, actor, reason string) error {
+	key := idempotency.Key{Record: record}
 	info, err := guard.Lookup(ctx, key)
 	if !errors.Is(err, idempotency.ErrCorrupt) {
 		return err
 	}
-	return guard.Forget(ctx, key, info.Seen(), idempotency.Decision{Actor: "on call", Reason: "nothing found in our data"})
+	return guard.Forget(ctx, key, info.Seen(), idempotency.Decision{Actor: actor, Reason: reason})
 }
 
-var errNoCharge = errors.New("no charge with this key")
+var (
+	errNoCharge   = errors.New("no charge with this key")
+	errKeyNotKept = errors.New("the route does not keep its keys: find scope and key in your own data")
+)
 
 // A process died between the charge and its answer. Its key is found, and settled by what the
 // provider knows.
 func ExampleGuard_Resolve_runbook() {
+	sealer, err := idempotency.NewSealer([]byte("0123456789abcdef0123456789abcdef")) // from your secret store
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	store := idempotency.NewMemoryStore()
 	guard, err := idempotency.New(store, idempotency.SharedScope,
-		idempotency.WithRoute("charges"), idempotency.WithRecovery(idempotency.Hold))
+		idempotency.WithRoute("POST /charges"), idempotency.WithRecovery(idempotency.Hold),
+		idempotency.WithSealer(sealer), idempotency.WithKeptKeys(true),
+		idempotency.WithTraceContext(func(context.Context) idempotency.TraceContext {
+			return idempotency.TraceContext{TraceID: [16]byte{0xa1}, SpanID: [8]byte{0xb2}, Flags: 1} // of your tracing library
+		}))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	charges := make(map[string]string) // at the provider, by idempotency key
 	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = idempotency.Step(r.Context(), "reserve", func(context.Context) (bool, error) { return true, nil })
 		charges[idempotency.DeriveKey(r.Context(), "charge")] = "charge 1"
 		w.WriteHeader(http.StatusBadGateway)
 	}))
 	send(h, "key-1", "{}")
 
 	ctx := context.Background()
-	fmt.Println(printHeld(ctx, store))
-	err = settleHeld(ctx, guard, idempotency.Key{Scope: idempotency.Shared, Value: "key-1"}, func(key string) ([]byte, error) {
+	fmt.Println(printHeld(ctx, guard, store))
+	const record = "UohFQjZneZ0qRYcG5Csuc6gRaHOSY12GfXi9OB-pudY" // as printed
+	err = settleHeld(ctx, guard, record, "ada", func(key string) ([]byte, error) {
 		if c, ok := charges[key]; ok {
 			return []byte(c), nil
 		}
@@ -88,7 +119,7 @@ func ExampleGuard_Resolve_runbook() {
 	send(h, "key-1", "{}")
 	// Output:
 	// 502
-	// UohFQjZneZ0qRYcG5Csuc6gRaHOSY12GfXi9OB-pudY charges attempt 1, held for 0s
+	// UohFQjZneZ0qRYcG5Csuc6gRaHOSY12GfXi9OB-pudY POST /charges attempt 1, held for 0s, steps [reserve], trace 00-a1000000000000000000000000000000-b200000000000000-01
 	// <nil>
 	// <nil>
 	// 201 charge 1 (replayed)
@@ -119,7 +150,8 @@ func ExampleGuard_Forget_runbook() {
 	runs := 0
 	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { runs++; fmt.Fprint(w, "run ", runs) }))
 	send(h, "key-1", "{}")
-	fmt.Println(forgetUnreadable(context.Background(), guard, idempotency.Key{Scope: idempotency.Shared, Value: "key-1"}))
+	const record = "UohFQjZneZ0qRYcG5Csuc6gRaHOSY12GfXi9OB-pudY" // as the log says
+	fmt.Println(forgetUnreadable(context.Background(), guard, record, "ada", "nothing found in our data"))
 	send(h, "key-1", "{}")
 	// Output:
 	// 200 run 1

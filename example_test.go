@@ -388,6 +388,45 @@ func ExampleWithObserver() {
 	// 1 2
 }
 
+// A client has used its key for another request, and is told what differs.
+func ExampleWithExplain() {
+	h := guardFor(idempotency.WithExplain(true)).Handler(http.HandlerFunc(charge))
+	send(h, "key-1", `{"amount":100}`)
+	r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader(`{"amount":200}`))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Idempotency-Key", "key-1")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	var p problem.Document
+	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(w.Code, p.Code, p.Differs)
+	// Output:
+	// 201 charged
+	// 409 key-reused [body]
+}
+
+// A replay leads to the trace of the run that made its answer.
+func ExampleWithTraceContext() {
+	current := byte(1) // with OpenTelemetry, trace.SpanContextFromContext tells
+	guard := guardFor(
+		idempotency.WithTraceContext(func(context.Context) idempotency.TraceContext {
+			return idempotency.TraceContext{TraceID: [16]byte{current}, SpanID: [8]byte{current}, Flags: 1}
+		}),
+		idempotency.WithObserver(func(_ context.Context, e idempotency.Event) { fmt.Println(e.Kind, e.Trace) }),
+	)
+	h := guard.Handler(http.HandlerFunc(charge))
+	send(h, "key-1", "{}")
+	current = 2
+	send(h, "key-1", "{}")
+	// Output:
+	// run 00-01000000000000000000000000000000-0100000000000000-01
+	// 201 charged
+	// replay 00-01000000000000000000000000000000-0100000000000000-01
+	// 201 charged (replayed)
+}
+
 func ExampleNewSealer() {
 	current := []byte("0123456789abcdef0123456789abcdef") // 32 bytes from your secret store
 	sealer, err := idempotency.NewSealer(current)
