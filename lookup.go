@@ -130,7 +130,7 @@ func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
 		return RecordInfo{}, err
 	}
 	k = g.identify(ctx, k, rec)
-	a := access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx}
+	a := access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx, route: rec.Label}
 	g.core.reportHoldEnding(a.key, rec, a.observe)
 	info := g.set.recordInfo(k, rec)
 	info.Runs = runsOf(&rec)
@@ -148,7 +148,7 @@ func (g *Guard) identify(ctx context.Context, k Key, rec Record) Key {
 		return kept
 	}
 	if g.core.reports.isNew(report{EventCorrupt, k.Record, rec.Attempt}) {
-		a := access{core: g.core, set: &g.set, id: k, key: k.Record, client: ctx}
+		a := access{core: g.core, set: &g.set, id: k, key: k.Record, client: ctx, route: rec.Label}
 		a.observe(Event{Kind: EventCorrupt, Op: "key", Attempt: rec.Attempt, Err: err})
 	}
 	return k

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -167,6 +168,7 @@ func TestFivePayoutsInFlightWhenTheirProcessIsKilled(t *testing.T) {
 		require.GreaterOrEqual(t, e.Age, storyLease)
 		require.Less(t, e.Age, storyLease+5*time.Second, "a lease, a tick, and a busy machine")
 	}
+	require.Equal(t, payouts, strings.Count(seen.said(), "steps=book,wire"))
 	require.EqualValues(t, payouts, operator.values(t, "idempotency.records")["idempotency.state=held"])
 	require.EqualValues(t, payouts, operator.values(t, "idempotency.incidents")["idempotency.incident=held"])
 
