@@ -16,6 +16,7 @@ type store interface {
 	idempotency.Store
 	idempotency.StepStore
 	idempotency.Inspector
+	idempotency.Lister
 }
 
 type method string

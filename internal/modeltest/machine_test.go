@@ -3,6 +3,7 @@ package modeltest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,6 +84,7 @@ func (m *machine) run(t *rapid.T) {
 				m.advance(d)
 			}
 		},
+		"list": m.list,
 	}
 	for _, method := range methods {
 		actions[string(method)] = func(t *rapid.T) {
@@ -155,4 +157,46 @@ func (m *machine) do(t *rapid.T, c call) {
 	}
 	t.Logf("%.4s %v: %v", c.key, c, got)
 	m.keys[c.key] = next
+}
+
+// list compares what the store lists with the model, and what its index has.
+func (m *machine) list(t *rapid.T) {
+	for _, holding := range []bool{false, true} {
+		found := make(map[string]idempotency.State)
+		q := idempotency.Query{Holding: holding, Limit: rapid.IntRange(1, 3).Draw(t, "limit")}
+		for more := true; more; more = q.Cursor != "" {
+			page, err := m.store.List(context.Background(), q)
+			if err != nil {
+				t.Fatalf("List: %v", err)
+			}
+			for _, e := range page.Entries {
+				found[e.Key] = e.Record.State
+			}
+			q.Cursor = page.Next
+		}
+		for key, candidates := range m.keys {
+			if !slices.ContainsFunc(candidates, func(s candidate) bool { return s.listed(m.now(), holding) == found[key] }) {
+				t.Fatalf("List with Holding=%t says that %.4s is %v, candidates %v", holding, key, found[key], candidates)
+			}
+		}
+	}
+}
+
+// listed returns the state in which a list shows the record, or 0 if it does not. Here every moment is
+// known.
+func (s candidate) listed(now time.Duration, holding bool) idempotency.State {
+	passed := now - s.first
+	for _, phase := range s.phases() {
+		if passed < phase.from || passed >= phase.to {
+			continue
+		}
+		held := s.state == idempotency.StateHeld || s.state == idempotency.StateClaimed && s.hold
+		switch {
+		case phase.expired, holding && !held:
+			return 0
+		case phase.lapsed && s.hold:
+			return idempotency.StateHeld
+		}
+	}
+	return s.state
 }
