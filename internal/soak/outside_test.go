@@ -207,7 +207,7 @@ func keyOf(intent string) string {
 }
 
 // live sends the request of an intent, twice at a time and again and again, to processes of
-// both versions.
+// both versions. What goes through a gateway goes past it at the same time.
 func (o *outside) live(rng *rand.Rand, route, key string, stop <-chan struct{}) {
 	pauses := make([]time.Duration, 2+rng.IntN(3))
 	for i := range pauses {
@@ -216,6 +216,10 @@ func (o *outside) live(rng *rand.Rand, route, key string, stop <-chan struct{}) 
 	var duplicates sync.WaitGroup
 	for d := range 2 {
 		duplicates.Go(func() {
+			route := route
+			if route == gateway && d == 1 {
+				route = lossy
+			}
 			for i, pause := range pauses {
 				for n := 0; !o.send(o.places[(d+i+n)%2].process(), route, key); n++ {
 					if sleep(stop, 50*time.Millisecond) {

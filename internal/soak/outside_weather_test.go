@@ -62,14 +62,18 @@ func (o *outside) sever(p *outsidePlace) {
 	o.count("connections severed for more than a lease")
 }
 
-// slowDown makes the network of a process slow. Redis is healthy, and too far away for large answers.
-func (o *outside) slowDown(p *outsidePlace) {
-	p.proxy.Throttle(64 << 10)
-	for _, way := range []faultproxy.Direction{faultproxy.ToServer, faultproxy.ToClient} {
-		p.proxy.Delay(way, 5*time.Millisecond)
+// slowDown makes the network slow. Redis is healthy, and too far away for large answers.
+func (o *outside) slowDown(*outsidePlace) {
+	for _, p := range o.places {
+		p.proxy.Throttle(64 << 10)
+		for _, way := range []faultproxy.Direction{faultproxy.ToServer, faultproxy.ToClient} {
+			p.proxy.Delay(way, 5*time.Millisecond)
+		}
 	}
 	sleep(nil, 4*outsideLease)
-	p.proxy.Heal()
+	for _, p := range o.places {
+		p.proxy.Heal()
+	}
 	o.count("times the network was slow")
 }
 
