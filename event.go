@@ -138,7 +138,7 @@ type kindInfo struct {
 
 var kinds = map[EventKind]kindInfo{
 	EventRun: {}, EventReplay: {}, EventBypassed: {}, EventStep: {},
-	EventRefused:          {false, slog.LevelWarn, "idempotency: a function of the route refused a request"},
+	EventRefused:          {false, slog.LevelWarn, "idempotency: request refused"},
 	EventHeld:             {true, slog.LevelError, "idempotency: outcome unknown, key held until it is resolved"},
 	EventHoldEnding:       {true, slog.LevelError, "idempotency: held key becomes free unresolved"},
 	EventResolved:         {false, slog.LevelInfo, "idempotency: held key resolved"},

@@ -88,6 +88,7 @@ func (u *run) close(t task, returned bool) {
 	}
 	u.closed = true
 	u.op.endSteps()
+	u.op.closeJoint()
 	t.close(returned)
 }
 

@@ -75,21 +75,23 @@ func (s TxState) String() string {
 }
 
 // A Transaction is a transaction that a run has joined, as its guard sees it; see
-// [Operation.Join]. The guard calls its methods after the run's code has returned. Goroutines of
-// the handler may still use the transaction then: what they do must fail, or come before.
+// [Operation.Join]. When the run's code has returned, the guard calls State, and then either
+// Complete or Rollback, once; neither if it was given up. Goroutines of the handler may still use the
+// transaction then: what they do must fail, or come before.
 type Transaction interface {
-	// State returns what the handler has said. A transaction that is ready stays so.
+	// State returns what the handler has said. The guard asks when the run's code has returned,
+	// and before another transaction begins. From the first of these on, it must not change.
 	State() TxState
 	// Complete records the completion under the owner that the transaction was begun for, and
-	// commits. It is called once, for a transaction that is ready.
+	// commits a transaction that is ready.
 	//
 	// Errors: [ErrNotOwner] when the owner does not hold the claim any more, and
 	// [*RolledBackError] when the commit has failed for another reason. After both, the
 	// transaction is surely rolled back. Any other error means that nobody knows; the guard then
 	// calls Release of the store to find out.
 	Complete(ctx context.Context, c Completion) error
-	// Rollback ends the transaction without a commit, and frees what it holds. If that fails, it
-	// closes the connection.
+	// Rollback ends the transaction without a commit, unless the handler has committed it, and
+	// frees what it holds. If that fails, it closes the connection.
 	Rollback(ctx context.Context)
 }
 
@@ -154,7 +156,8 @@ func (o *Operation) Join(ctx context.Context, s Store, begin func(key string, o 
 // A joint is the transaction of a run. The mutex of the run's steps guards it.
 type joint struct {
 	tx    Transaction
-	going bool // it is being begun
+	going bool    // it is being begun
+	state TxState // set when the run is closed; without a transaction, TxGivenUp
 }
 
 // mayJoin reserves the place of the transaction.
@@ -184,21 +187,21 @@ func (o *Operation) joins(tx Transaction) bool {
 	return true
 }
 
-// joined returns the transaction of a run that is closed, or nil.
-func (o *Operation) joined() Transaction {
-	o.steps.mu.Lock()
-	defer o.steps.mu.Unlock()
-	return o.joint.tx
+// closeJoint learns, once, what became of the transaction of a run whose steps have ended. From
+// then on nothing changes the joint.
+func (o *Operation) closeJoint() {
+	if o.joint.tx == nil {
+		o.joint.state = TxGivenUp
+		return
+	}
+	o.joint.state = o.joint.tx.State()
 }
 
 // undoes reports whether all that the run has done outside of steps is gone unless its answer is
 // recorded.
 func (u *run) undoes() bool {
-	if !u.guard.set.transaction || u.op.uncertain.Load() || Outcome(u.op.outcome.Load()) == Unknown {
-		return false
-	}
-	tx := u.op.joined()
-	return tx == nil || tx.State() != TxCommitted
+	return u.guard.set.transaction && !u.op.uncertain.Load() && Outcome(u.op.outcome.Load()) != Unknown &&
+		u.op.joint.state != TxCommitted
 }
 
 // rolledBack is the verdict for a run whose transaction could not be committed. Its client must
@@ -217,13 +220,23 @@ func (u *run) rolledBack(t task, code problem.Code, cause error) verdict {
 
 // endTransaction ends the transaction of a run that was judged. It returns the verdict that is
 // left to settle, and reports whether it is settled: then the answer was recorded with the commit.
-func (u *run) endTransaction(t task, v verdict) (verdict, bool) {
-	tx, state := u.op.joined(), TxGivenUp
-	if tx != nil {
-		state = tx.State()
-	}
-	switch {
+// If the transaction panics, the claim is left to lapse, and the record tells what has happened.
+func (u *run) endTransaction(t task, v verdict) (left verdict, done bool) {
+	returned := false
+	defer func() {
+		if !returned {
+			u.lease.end()
+		}
+	}()
+	left, done = u.commitOrRollBack(t, u.op.joint.tx, v)
+	returned = true
+	return left, done
+}
+
+func (u *run) commitOrRollBack(t task, tx Transaction, v verdict) (verdict, bool) {
+	switch state := u.op.joint.state; {
 	case state == TxCommitted:
+		u.lease.rollBack(context.WithoutCancel(u.lease.client), tx) // it holds a connection
 		u.lease.observe(Event{Kind: EventCommittedAlone, Outcome: v.outcome})
 		if t.overLimit() {
 			v.instead = problem.ResponseNotKept
@@ -234,16 +247,23 @@ func (u *run) endTransaction(t task, v verdict) (verdict, bool) {
 	case state != TxGivenUp:
 		u.lease.rollBack(context.WithoutCancel(u.lease.client), tx)
 	}
-	switch claimsSuccess := !t.refused(); {
+	return u.undo(t, v), false
+}
+
+// undo returns the verdict for a run whose transaction was rolled back. Its client must not be
+// shown a success.
+func (u *run) undo(t task, v verdict) verdict {
+	switch state, claimsSuccess := u.op.joint.state, !t.refused(); {
 	case t.overLimit():
-		v = u.rolledBack(t, problem.CannotCommit, &RolledBackError{Err: errOverLimit})
+		return u.rolledBack(t, problem.CannotCommit, &RolledBackError{Err: errOverLimit})
 	case state == TxOpen && claimsSuccess:
-		v = u.rolledBack(t, problem.CannotCommit, &RolledBackError{Err: errLeftOpen})
+		return u.rolledBack(t, problem.CannotCommit, &RolledBackError{Err: errLeftOpen})
 	case state == TxReady && claimsSuccess:
 		cause := cmp.Or(v.cause, errNotDefinite)
-		v = u.rolledBack(t, problem.RolledBack, &RolledBackError{Retry: true, Err: cause})
+		return u.rolledBack(t, problem.RolledBack, &RolledBackError{Retry: true, Err: cause})
+	default:
+		return v
 	}
-	return v, false
 }
 
 // commit commits the transaction with the answer. If that has failed, nothing of the run is left,

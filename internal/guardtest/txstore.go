@@ -13,6 +13,8 @@ import (
 // those named begin, commit and rollback.
 type TxStore struct {
 	StepFaultStore
+	// Inline says that calls of the store are made by the caller's own goroutine.
+	Inline bool
 
 	mu   sync.Mutex
 	rows []string
@@ -23,6 +25,9 @@ func NewTxStore() *TxStore { return &TxStore{StepFaultStore: NewStepFaultStore()
 
 // JoinsTransactions marks the store.
 func (s *TxStore) JoinsTransactions() {}
+
+// ObeysContext returns Inline.
+func (s *TxStore) ObeysContext() bool { return s.Inline }
 
 // Rows returns what was committed.
 func (s *TxStore) Rows() []string {
