@@ -147,7 +147,7 @@ func (g *Guard) identify(ctx context.Context, k Key, rec Record) Key {
 	if err == nil {
 		return kept
 	}
-	if g.core.reports.isNew(report{EventCorrupt, k.Record, rec.Attempt}) {
+	if g.core.reports.isNew(reportOf(EventCorrupt, k.Record, &rec)) {
 		a := access{core: g.core, set: &g.set, id: k, key: k.Record, client: ctx, route: rec.Label}
 		a.observe(Event{Kind: EventCorrupt, Op: "key", Attempt: rec.Attempt, Err: err})
 	}

@@ -170,10 +170,17 @@ type reports struct {
 	made map[report]struct{}
 }
 
+// A report names what was reported of which run. A key that was forgotten begins again with
+// attempt 1, and so the start of the run belongs to its name.
 type report struct {
 	kind    EventKind
 	key     string
 	attempt int
+	started int64
+}
+
+func reportOf(kind EventKind, key string, rec *Record) report {
+	return report{kind, key, rec.Attempt, lastNote(rec.Notes).started.UnixMilli()}
 }
 
 func (r *reports) isNew(one report) bool {
@@ -200,7 +207,7 @@ func (c *core) reportHoldEnding(key string, rec Record, observe func(Event)) {
 		return
 	}
 	retention := rec.Age + rec.TTL
-	if rec.TTL <= max(retention/10, holdEndingSoon) && c.reports.isNew(report{EventHoldEnding, key, rec.Attempt}) {
+	if rec.TTL <= max(retention/10, holdEndingSoon) && c.reports.isNew(reportOf(EventHoldEnding, key, &rec)) {
 		observe(Event{
 			Kind: EventHoldEnding, Attempt: rec.Attempt, Held: true, Age: rec.Age, Duration: rec.TTL, Trace: lastNote(rec.Notes).trace,
 		})
@@ -209,7 +216,7 @@ func (c *core) reportHoldEnding(key string, rec Record, observe func(Event)) {
 
 // reportHeld reports, once for each run, that nobody may run until the key is resolved.
 func (l *lease) reportHeld(rec *Record) {
-	if l.core.reports.isNew(report{EventHeld, l.key, rec.Attempt}) {
+	if l.core.reports.isNew(reportOf(EventHeld, l.key, rec)) {
 		l.observe(Event{Kind: EventHeld, Attempt: rec.Attempt, Held: true, Age: rec.Age, Trace: lastNote(rec.Notes).trace})
 	}
 }
@@ -217,7 +224,7 @@ func (l *lease) reportHeld(rec *Record) {
 // reportTakeover reports, once for each run, that the claim was granted because another's lease
 // had ended.
 func (l *lease) reportTakeover(rec *Record) {
-	if !l.core.reports.isNew(report{EventTakeover, l.key, rec.Attempt}) {
+	if !l.core.reports.isNew(reportOf(EventTakeover, l.key, rec)) {
 		return
 	}
 	e := Event{Kind: EventTakeover, Attempt: rec.Attempt, Runs: runsOf(rec)}

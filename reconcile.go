@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -21,6 +22,8 @@ const (
 	sweepPages     = 8
 	// sweepPause is how many ticks pass at least between the beginnings of two sweeps.
 	sweepPause = 10
+	// knownFor is for how many ticks a run is known that is not found any more.
+	knownFor = 10
 )
 
 // Reconcile looks for held keys, at once and then every so often, until ctx ends or
@@ -54,11 +57,11 @@ func (g *Guard) Reconcile(ctx context.Context, every time.Duration) error {
 	if every <= 0 {
 		return fmt.Errorf("idempotency: Reconcile: every %v is not positive", every)
 	}
-	r := reconciler{guard: g, lister: lister, asked: make(map[string]bool)}
+	r := reconciler{guard: g, lister: lister, asked: make(map[string]bool), known: make(map[report]int)}
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	for n := 0; ctx.Err() == nil && g.core.work.admit(); n++ {
-		r.tick(ctx, n, time.Now().Add(every))
+	for ; ctx.Err() == nil && g.core.work.admit(); r.n++ {
+		r.tick(ctx, time.Now().Add(every))
 		g.core.work.leave()
 		select {
 		case <-ticker.C:
@@ -81,6 +84,10 @@ type reconciler struct {
 	// turn it was since all have had one.
 	found []heldRecord
 	asked map[string]bool
+	// known are the runs that were found held, with the last tick. What a process remembers to
+	// have reported is bounded, and after an outage more may be held than that.
+	known map[report]int
+	n     int // the tick
 }
 
 // A heldRecord is a held record whose key is known and whose route has a resolver.
@@ -91,15 +98,16 @@ type heldRecord struct {
 }
 
 // tick reports what is held, and then asks resolvers until the end.
-func (r *reconciler) tick(ctx context.Context, n int, end time.Time) {
+func (r *reconciler) tick(ctx context.Context, end time.Time) {
 	r.found = r.found[:0]
+	maps.DeleteFunc(r.known, func(_ report, last int) bool { return r.n-last > knownFor })
 	held := Query{States: []State{StateHeld}, Limit: reconcilePage}
 	all := held
 	held.Holding = true
 	r.walk(ctx, held, &r.index, reconcilePages)
-	if r.sweep != "" || n == 0 || n-r.swept >= sweepPause {
+	if r.sweep != "" || r.n == 0 || r.n-r.swept >= sweepPause {
 		if r.sweep == "" {
-			r.swept = n
+			r.swept = r.n
 		}
 		r.walk(ctx, all, &r.sweep, sweepPages)
 	}
@@ -171,7 +179,10 @@ func (r *reconciler) look(ctx context.Context, name string, rec Record) {
 		core: c, set: &g.set, id: g.identify(ctx, Key{Record: name}, rec), key: name, client: ctx, route: rec.Label,
 	}}
 	c.reportHoldEnding(name, rec, h.observe)
-	if c.reports.isNew(report{EventHeld, name, rec.Attempt}) {
+	run := reportOf(EventHeld, name, &rec)
+	_, known := r.known[run]
+	r.known[run] = r.n
+	if !known && c.reports.isNew(run) {
 		h.reportHeld(ctx)
 	}
 	if route != nil && h.access.id.Record == "" {
@@ -196,7 +207,7 @@ func (h *heldRecord) reportHeld(ctx context.Context) {
 	case err == nil && rec.Attempt == h.rec.Attempt:
 		e.Steps = h.access.set.stepNames(h.access.id, rec)
 	case (errors.Is(err, ErrCorrupt) || errors.Is(err, ErrUnreadableHere)) &&
-		h.access.core.reports.isNew(report{EventCorrupt, h.access.key, h.rec.Attempt}):
+		h.access.core.reports.isNew(reportOf(EventCorrupt, h.access.key, &h.rec)):
 		h.observe(Event{Kind: EventCorrupt, Op: "get", Attempt: h.rec.Attempt, Err: err})
 	}
 	h.observe(e)

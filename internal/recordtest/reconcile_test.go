@@ -517,3 +517,42 @@ func TestResolverMeetsAForgottenKey(t *testing.T) {
 		})
 	}
 }
+
+// After an outage more may be held than a process remembers to have reported. They are not all
+// reported again with each tick.
+func TestReconcileReportsManyOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const n = 10_500
+		store := idempotency.NewMemoryStore()
+		for i, key := range guardtest.MemoryKeys(n) {
+			c := guardtest.MemoryClaim(uint64(i))
+			c.Hold = true
+			_, err := store.Claim(t.Context(), key, c)
+			require.NoError(t, err)
+		}
+		time.Sleep(time.Minute)
+		d := newDesk(t, store).reconcile(t)
+		require.Equal(t, n, d.Count(idempotency.EventHeld))
+		ticks(25)
+		require.Equal(t, n, d.Count(idempotency.EventHeld))
+	})
+}
+
+// A key is forgotten, and held again as attempt 1. That is another run, and somebody has to look.
+func TestReconcileReportsAnotherHoldOfTheSameKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := idempotency.NewMemoryStore()
+		other := newDesk(t, store)
+		d := newDesk(t, store).reconcile(t)
+		for n := range 3 {
+			other.runs.Runs.Store(0)
+			require.Equal(t, http.StatusInternalServerError, other.route.Do(t, guardtest.Call{Key: "k"}).Status)
+			ticks(1)
+			require.Equal(t, n+1, d.Count(idempotency.EventHeld))
+			require.Equal(t, n+1, other.Count(idempotency.EventHeld), "by the run itself")
+			require.NoError(t, d.Forget(t.Context(), guardtest.HeldKey, guardtest.Seen(t, d.Guard), idempotency.Decision{}))
+		}
+	})
+}
