@@ -80,10 +80,18 @@ func (s *RedisStore) field(ctx context.Context, name, field string) ([]byte, err
 	tx := s.client.TxPipeline()
 	get := tx.HGet(ctx, name, field)
 	_, err := tx.Exec(ctx)
-	if err != nil {
+	switch {
+	case err == nil:
+		return get.Bytes()
+	case !redis.IsExecAbortError(err):
 		return nil, err
 	}
-	return get.Bytes()
+	_, fields, err := s.fields(ctx, name) // which knows what to do about that
+	value, ok := fields[field]
+	if err == nil && !ok {
+		err = redis.Nil
+	}
+	return []byte(value), err
 }
 
 // notQueued returns what the server has replied to a command of a transaction if it refused to

@@ -54,10 +54,20 @@ func (s *RedisStore) GetAnswer(ctx context.Context, key string) (Record, error) 
 func (s *RedisStore) fields(ctx context.Context, name string) (time.Duration, map[string]string, error) {
 	tx := s.client.TxPipeline()
 	ttl, fields := tx.PTTL(ctx, name), tx.HGetAll(ctx, name)
-	if _, err := tx.Exec(ctx); err != nil {
+	_, err := tx.Exec(ctx)
+	switch {
+	case err == nil:
+		return ttl.Val(), fields.Val(), nil
+	case !redis.IsExecAbortError(err):
 		return 0, nil, s.failure(ctx, err)
 	}
-	return ttl.Val(), fields.Val(), nil
+	// The server is out of memory and queues no command.
+	cmd, _, err := runScript(ctx, s, redis.NewSliceCmd, redisproto.Whole(name), false)
+	if err != nil {
+		return 0, nil, err
+	}
+	left, found, err := redisproto.ParseWhole(cmd.Val())
+	return left, found, redisError(err)
 }
 
 // masters returns the servers that records are on, those of a Cluster in the order of their

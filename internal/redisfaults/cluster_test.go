@@ -209,6 +209,13 @@ func TestRedisReadsTheMaster(t *testing.T) {
 	r, err = s.Get(ctx, key)
 	require.NoError(t, err)
 	require.Equal(t, idempotency.StateCompleted, r.State)
+	// From an old state of the record, the claim would look settled, and leave the index.
+	held := guardtest.RedisKey()
+	_, err = s.Claim(ctx, held, holdClaim())
+	require.NoError(t, err)
+	page, err := s.List(ctx, holding)
+	require.NoError(t, err)
+	require.Len(t, page.Entries, 1)
 	soon, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
 	require.Error(t, client.HLen(soon, "idem:"+key).Err(), "a read of the program's own does go to a replica")

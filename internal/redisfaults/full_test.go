@@ -94,6 +94,27 @@ func TestRedisFullDuringRuns(t *testing.T) {
 	require.Equal(t, http.StatusCreated, p.Do(t, guardtest.Call{Key: "new"}).Status)
 }
 
+// A large answer that was recorded before is replayed, and shown to an operator.
+func TestRedisFullServerReplaysLargeAnswers(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := guardtest.RedisAt(t, server)
+	ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
+	_, err := s.Claim(ctx, key, c)
+	require.NoError(t, err)
+	require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
+	server.Do(t, "CONFIG", "SET", "maxmemory", "100")
+	r, err := s.Claim(ctx, key, guardtest.RedisClaim())
+	require.NoError(t, err)
+	require.Equal(t, guardtest.LargeAnswer, r.Answer)
+	r, err = s.GetAnswer(ctx, key)
+	require.NoError(t, err)
+	require.Equal(t, guardtest.LargeAnswer, r.Answer)
+	require.InDelta(t, time.Hour, r.TTL, float64(time.Minute))
+	_, err = s.GetAnswer(ctx, guardtest.RedisKey())
+	require.ErrorIs(t, err, idempotency.ErrNotFound)
+}
+
 // turnAway answers that nothing was done, and says so: otherwise the step would outvote the
 // status.
 func turnAway(w http.ResponseWriter, r *http.Request) {

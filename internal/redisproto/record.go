@@ -172,6 +172,21 @@ func ParseRecord(ttl time.Duration, fields map[string]string) (Record, error) {
 	return r, nil
 }
 
+// ParseWhole reads the reply of the script that reads a record with its answer: what is left of its
+// expiry, and its fields.
+func ParseWhole(reply []any) (ttl time.Duration, fields map[string]string, err error) {
+	if len(reply)%2 == 0 {
+		return 0, nil, fmt.Errorf("the reply to a reading has %d values", len(reply))
+	}
+	ms, _ := reply[0].(int64)
+	fields = make(map[string]string, len(reply)/2)
+	for i := 2; i < len(reply); i += 2 {
+		name, _ := reply[i-1].(string)
+		fields[name], _ = reply[i].(string)
+	}
+	return time.Duration(ms) * time.Millisecond, fields, nil
+}
+
 // MissingAnswer is the damage of a completed record without an answer.
 const MissingAnswer Damage = "answer is missing"
 

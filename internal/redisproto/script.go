@@ -47,6 +47,8 @@ var (
 	oldestLua string
 	//go:embed lua/survey.lua
 	surveyLua string
+	//go:embed lua/whole.lua
+	wholeLua string
 
 	claimScript   = newScript(claimLua)
 	settleScript  = newScript(settleLua)
@@ -59,6 +61,7 @@ var (
 	dropScript    = newPlainScript(dropLua)
 	oldestScript  = newPlainScript(oldestLua)
 	surveyScript  = newPlainScript(surveyLua)
+	wholeScript   = newPlainScript(wholeLua)
 )
 
 // Digests returns the digests by the names of the scripts. A message to a server that
@@ -68,7 +71,7 @@ func Digests() map[string]string {
 	for name, s := range map[string]script{
 		"claim": claimScript, "settle": settleScript, "renew": renewScript,
 		"step": stepScript, "get": getScript, "resolve": resolveScript, "forget": forgetScript,
-		"enter": enterScript, "drop": dropScript, "oldest": oldestScript, "survey": surveyScript,
+		"enter": enterScript, "drop": dropScript, "oldest": oldestScript, "survey": surveyScript, "whole": wholeScript,
 	} {
 		digests[name], _ = s.digest.(string)
 	}
@@ -206,6 +209,9 @@ func CompleteDetached(name string, owner [16]byte, channel string, a Answer) Cal
 
 // Get returns the call that reads a record without its answer. [ParseGet] reads its reply.
 func Get(name string) Call { return newCall(&getScript, name) }
+
+// Whole returns the call that reads a record with its answer. [ParseWhole] reads its reply.
+func Whole(name string) Call { return newCall(&wholeScript, name) }
 
 // ResolveReleased returns the call that makes a held record claimable and takes away the
 // steps that are undone. Refused: the record is not held, is not that attempt of the owner, or

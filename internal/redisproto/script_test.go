@@ -34,6 +34,7 @@ func TestRedisCalls(t *testing.T) {
 		"drop":    {Drop("name", []Place{{NewMember(owner, "key"), 1}})},
 		"oldest":  {Oldest("name", 1, 2)},
 		"survey":  {Survey("name")},
+		"whole":   {Whole("name")},
 		"forget":  {Forget("name", owner, 1, Held), ForgetUnread("name", "header")},
 	} {
 		for _, call := range calls {
