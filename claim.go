@@ -90,9 +90,10 @@ func (c *claiming) inFlight(rec Record) bool {
 }
 
 // compare asks again if the record is that of this request after all, as another function has it.
+// The key may have been bound anew meanwhile, to the same request as the first function has it.
 func (c *claiming) compare(rec Record, err error) (Record, error) {
-	if err == nil && rec.State != 0 && rec.Fingerprint != c.lease.claim.Fingerprint && c.recognise(rec.Fingerprint) {
-		return c.ask(false)
+	for err == nil && rec.State != 0 && rec.Fingerprint != c.lease.claim.Fingerprint && c.recognise(rec.Fingerprint) {
+		rec, err = c.ask(false)
 	}
 	return rec, err
 }

@@ -374,6 +374,42 @@ func TestWaiterKnowsItsRequestWhenTheKeyIsBoundAnew(t *testing.T) {
 	})
 }
 
+// As above, but the key is bound anew between the two claims by which a request finds out that the
+// record is its own.
+func TestRequestKnowsItselfWhenTheKeyIsBoundAnewMeanwhile(t *testing.T) {
+	t.Parallel()
+	version := func(v byte) idempotency.FingerprintFunc {
+		return func(_ *http.Request, body []byte) (idempotency.Fingerprint, error) {
+			return idempotency.NewFingerprint(v, body), nil
+		}
+	}
+	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
+		if run == 1 {
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	}}
+	shared, rebinding := idempotency.NewMemoryStore(), idempotency.WithRebinding(true)
+	current := idempotency.WithFingerprint(version(2), version(1))
+	older := guardtest.NewProcess(t, shared, h, rebinding, idempotency.WithFingerprint(version(1)))
+	newer, other := guardtest.NewProcess(t, shared, h, rebinding, current), guardtest.NewProcess(t, shared, h, rebinding, current)
+	older.Store.On("release", guardtest.First(1, func(_ context.Context, proceed func() error) error {
+		newer.Store.On("claim", guardtest.Between(2, 2, func(_ context.Context, again func() error) error {
+			err := proceed() // the older process gives its claim back, and another newer one runs
+			if got := other.Attempt(t, guardtest.Call{Key: "k"}); got.Status != http.StatusOK {
+				t.Errorf("the other process answers %d %s", got.Status, got.Body)
+			}
+			return errors.Join(err, again())
+		}))
+		got := newer.Attempt(t, guardtest.Call{Key: "k"})
+		if !got.Replayed() {
+			t.Errorf("the request does not know itself: %d %s", got.Status, got.Body)
+		}
+		return nil
+	}))
+	require.Equal(t, http.StatusTooManyRequests, older.Do(t, guardtest.Call{Key: "k"}).Status)
+	require.EqualValues(t, 2, h.Runs.Load())
+}
+
 // The reply to a claim is lost. What is given back in the background has run nothing, so nothing
 // is left of it; but what an earlier attempt has left stays.
 func TestNothingIsLeftOfAGhost(t *testing.T) {
