@@ -222,6 +222,13 @@ func (b *backlog) add(bytes int64) bool {
 	return true
 }
 
+// crowded reports whether more than half of the number is reached.
+func (b *backlog) crowded() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.n > maxPending/2
+}
+
 func (b *backlog) remove(bytes int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -67,8 +67,10 @@ type Store interface {
 	// An owner that has released or held its claim does not get it back: a claim that was
 	// delayed on the wire must not start a run after its request is over. A record
 	// remembers only its last owner, for as long as it is kept. If another owner has claimed
-	// in between, or the record has ended, a delayed claim may succeed, and ends with its
-	// lease.
+	// in between, or the record has ended, a delayed claim may succeed. Nobody runs under it.
+	// It lapses like any other: the next claim takes over, or finds it held if either says
+	// Hold. A guard gives back such a claim if it never got the reply, for as long as
+	// [Release.Keep] of an undone run.
 	//
 	// Errors: [ErrStoreFull] when the key is new and there is no room for it;
 	// [ErrCorrupt] when the stored record cannot be read; [ErrUnreadableHere] when a newer

@@ -18,8 +18,8 @@ func (u *run) notExecuted(t task) verdict {
 	return v
 }
 
-// lateClaims is how long a claim that the client library has sent twice may take to arrive:
-// longer than a system keeps sending what its process has given up.
+// lateClaims is how long a claim may take to arrive whose reply was lost, or that the client
+// library has sent twice: longer than a system keeps sending what its process has given up.
 const lateClaims = 15 * time.Minute
 
 // undone is what the store is told about a claim under which nothing was done. All that the

@@ -136,6 +136,30 @@ func TestRunIsToldHowLongAfterTheStoreHasGone(t *testing.T) {
 	}
 }
 
+// A system goes on sending a claim that its process has given up, for minutes if the network was
+// away for minutes. Under Hold the claim would then hold a key of which nothing has run, until
+// somebody finds out. It is given back before or after it has lapsed, even if somebody has met it.
+func TestClaimThatIsMinutesLateHoldsNothing(t *testing.T) {
+	t.Parallel()
+	for _, late := range []time.Duration{40 * time.Second, 2 * time.Minute, 5 * time.Minute, 14 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			h := guardtest.Answering(0, "done")
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithRecovery(idempotency.Hold))
+			p.Store.On("claim", guardtest.First(1, guardtest.Late(late)))
+			guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+			time.Sleep(late)
+			synctest.Wait()
+			met := p.Do(t, guardtest.Call{Key: "k"})
+			require.Contains(t, []problem.Code{problem.InFlight, problem.OutcomeUnknown}, met.Problem.Code, "the claim has not come")
+			require.Less(t, p.Store.Count("release"), 30)
+			time.Sleep(late)
+			require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body, "%v late", late)
+			require.EqualValues(t, 1, h.Runs.Load())
+			require.NoError(t, p.Guard.Shutdown(t.Context()))
+		})
+	}
+}
+
 // The claim is still on its way when its release is refused for the first time. Then the store
 // is away for longer than the lease, and the claim has lapsed when it comes back.
 func TestOutageAfterALateClaimHoldsNothing(t *testing.T) {
