@@ -3,9 +3,11 @@ package idempotency
 import (
 	"hash/maphash"
 	"sync/atomic"
+
+	"example.com/idempotency/internal/history"
 )
 
-// How full a MemoryStore is, who has filled it, and who may still come in.
+// How full a MemoryStore is, what each record takes of it, who has filled it, and who may still come in.
 
 const (
 	// The last part of the room, a quarter, is only for tenants that hold less than a
@@ -114,3 +116,31 @@ func sealedKeyRoom(n int) int {
 	}
 	return memoryRareOverhead + n
 }
+
+// size returns how much of the store's limit of bytes the record takes.
+func (r *memoryRecord) size() int64 {
+	n := memoryOverhead + int(r.keyLen) + len(r.answer) + r.claimSize()
+	if r.rare != nil {
+		n += len(r.rare.longKey)
+		for _, step := range r.rare.steps {
+			n += step.size()
+		}
+	}
+	return int64(n)
+}
+
+// claimSize returns how much of that the claims of the record have brought.
+func (r *memoryRecord) claimSize() (n int) {
+	for _, note := range r.notes() {
+		n += history.Room(note)
+	}
+	if r.rare != nil {
+		n += sealedKeyRoom(len(r.rare.sealedKey))
+	}
+	if r.hold {
+		n += memoryHolding
+	}
+	return n
+}
+
+func (s memoryStep) size() int { return memoryStepOverhead + len(s.name) + len(s.value) }

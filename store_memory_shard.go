@@ -331,34 +331,6 @@ func (r *memoryRecord) step(name string) *memoryStep {
 	return nil
 }
 
-// size returns how much of the store's limit of bytes the record takes.
-func (r *memoryRecord) size() int64 {
-	n := memoryOverhead + int(r.keyLen) + len(r.answer) + r.claimSize()
-	if r.rare != nil {
-		n += len(r.rare.longKey)
-		for _, step := range r.rare.steps {
-			n += step.size()
-		}
-	}
-	return int64(n)
-}
-
-// claimSize returns how much of that the claims of the record have brought.
-func (r *memoryRecord) claimSize() (n int) {
-	for _, note := range r.notes() {
-		n += history.Room(note)
-	}
-	if r.rare != nil {
-		n += sealedKeyRoom(len(r.rare.sealedKey))
-	}
-	if r.hold {
-		n += memoryHolding
-	}
-	return n
-}
-
-func (s memoryStep) size() int { return memoryStepOverhead + len(s.name) + len(s.value) }
-
 // stepsByName returns the steps as a new map.
 func (r *memoryRecord) stepsByName() map[string][]byte {
 	if r.rare == nil || len(r.rare.steps) == 0 {
