@@ -83,7 +83,7 @@ func (s *RedisStore) field(ctx context.Context, name, field string) ([]byte, err
 	switch {
 	case err == nil:
 		return get.Bytes()
-	case !redis.IsOOMError(get.Err()):
+	case !redis.IsExecAbortError(err):
 		return nil, err
 	}
 	_, fields, err := s.fields(ctx, name) // which knows what to do about that

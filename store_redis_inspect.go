@@ -58,7 +58,7 @@ func (s *RedisStore) fields(ctx context.Context, name string) (time.Duration, ma
 	switch {
 	case err == nil:
 		return ttl.Val(), fields.Val(), nil
-	case !redis.IsOOMError(ttl.Err()):
+	case !redis.IsExecAbortError(err):
 		return 0, nil, s.failure(ctx, err)
 	}
 	// The server is out of memory and queues no command.

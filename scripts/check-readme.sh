@@ -15,5 +15,5 @@ if [ -z "$command" ]; then
 	exit 1
 fi
 echo "$command"
-unset REDIS_REQUIRED
+unset REDIS_REQUIRED POSTGRES_REQUIRED
 PATH=$(go env GOROOT)/bin exec "$BASH" -euo pipefail -c "$command"

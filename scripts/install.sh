@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs, on Debian and Ubuntu, what the checks need besides Go and git: Redis (the tests
-# start servers of their own), a C compiler for the race detector, shellcheck, and Node.js for
-# the linter of OpenAPI documents.
+# Installs, on Debian and Ubuntu, what the checks need besides Go and git: Redis and PostgreSQL
+# (the tests start servers of their own), a C compiler for the race detector, shellcheck, and
+# Node.js for the linter of OpenAPI documents.
 set -euo pipefail
 
 missing=()
@@ -10,6 +10,10 @@ have redis-server redis-server
 have redis-cli redis-tools
 have redis-sentinel redis-sentinel
 have shellcheck shellcheck
+# Debian keeps the programs of PostgreSQL's server off the PATH.
+if ! compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null; then
+	have postgres postgresql
+fi
 have perl perl
 have node nodejs
 have npm npm
@@ -35,4 +39,7 @@ apt install -y -qq --no-install-recommends ${missing[@]}
 # and systemd asks neither.
 if [ -d /run/systemd/system ] && [[ ${missing[*]} == *redis* ]]; then
 	"${as_root[@]}" systemctl disable --now redis-server redis-sentinel || true
+fi
+if [ -d /run/systemd/system ] && [[ ${missing[*]} == *postgresql* ]]; then
+	"${as_root[@]}" systemctl disable --now postgresql || true
 fi

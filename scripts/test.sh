@@ -2,13 +2,13 @@
 # Runs the tests of all modules with the race detector, in random order. It passes its
 # arguments to go test.
 #
-# With REDIS_REQUIRED=1, tests that need redis-server fail if it is missing, and none of them
+# With REDIS_REQUIRED=1 and POSTGRES_REQUIRED=1, tests that need a server fail if it is missing, and none of them
 # may skip.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 summary=(go run ./tools/testsum)
 if [ -n "${REDIS_REQUIRED:-}" ]; then
-	summary+=(-forbid-skip redis-server)
+	summary+=(-forbid-skip 'redis-server|PostgreSQL')
 fi
 go test -json -race -shuffle=on -timeout 15m "$@" work | "${summary[@]}"

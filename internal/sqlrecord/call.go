@@ -1,0 +1,215 @@
+package sqlrecord
+
+import (
+	"bytes"
+	"time"
+
+	"example.com/idempotency"
+)
+
+// The calls of a store. Each returns whether it has changed the row.
+
+// Claim gives the claim to the caller if the caller may have it, and returns the record. The row
+// must not have expired.
+func (r *Row) Claim(c idempotency.Claim, now Moment) (_ idempotency.Record, changed bool, err error) {
+	rewound := r.rewind(now)
+	defer func() { changed = changed || rewound && err == nil }()
+	lapsed := r.lapsed(now)
+	free := r.State == idempotency.StateReleased && !r.isOf(c.Owner)
+	switch {
+	case r.Fingerprint != c.Fingerprint && (!free || !r.is(Unbound)):
+		return r.See(now), false, nil
+	case r.State == idempotency.StateClaimed && r.isOf(c.Owner):
+		// The claim was sent again, perhaps because the first reply was lost. Its caller
+		// counts the lease from this call.
+		r.grant(c, now)
+	case lapsed && (r.SaysHold || c.Hold):
+		if !r.SaysHold {
+			r.Since = now
+		}
+		r.State = idempotency.StateHeld
+		r.Marks |= ByLapse
+		if !r.HoldEnds {
+			r.Expires = Never
+		}
+		return r.See(now), true, nil
+	case lapsed, free:
+		r.Attempt++
+		r.Fingerprint = c.Fingerprint
+		r.Marks &= Blank
+		if lapsed {
+			r.Marks = TookOver
+		}
+		r.Label, r.Watched = c.Label, r.Watched || c.Watch
+		r.Notes = AppendNote(r.Notes, c.Note)
+		if len(c.SealedKey) > 0 {
+			r.SealedKey = c.SealedKey
+		}
+		r.grant(c, now)
+	default:
+		watch := c.Watch && !r.Watched && r.State == idempotency.StateClaimed
+		r.Watched = r.Watched || watch
+		return r.See(now), watch, nil
+	}
+	out := r.See(now)
+	if r.Attempt > 1 {
+		if out, err = r.SeeAll(now); err != nil {
+			return out, false, err
+		}
+	}
+	out.Mine, out.Lapsed = true, r.is(TookOver)
+	return out, true, nil
+}
+
+// rewind starts the lease of a row anew that was touched in what is the future by now: the clock
+// was set back, or belongs to another server since a failover. Nobody knows how much of the
+// lease is left, and a dead owner must not block the key until the clock has caught up. A second
+// is nothing but a call that has read the clock before another one wrote.
+func (r *Row) rewind(now Moment) bool {
+	if r.State != idempotency.StateClaimed || r.Touched <= now.Later(time.Second) {
+		return false
+	}
+	r.touch(r.State, now, r.Unanswered(r.State))
+	return true
+}
+
+// Renew starts the lease anew.
+func (r *Row) Renew(o idempotency.Owner, now Moment) (changed bool, err error) {
+	if !r.isOf(o) || r.State != idempotency.StateClaimed {
+		return false, idempotency.ErrNotOwner
+	}
+	r.touch(r.State, now, r.Unanswered(r.State))
+	return true, nil
+}
+
+// Complete records the answer.
+func (r *Row) Complete(o idempotency.Owner, c idempotency.Completion, now Moment) (changed bool, err error) {
+	switch {
+	case !r.isOf(o):
+		return false, idempotency.ErrNotOwner
+	case r.State == idempotency.StateCompleted:
+		return false, nil
+	case r.State != idempotency.StateClaimed && r.State != idempotency.StateHeld:
+		return false, idempotency.ErrNotOwner
+	}
+	r.complete(c, now)
+	return true, nil
+}
+
+func (r *Row) complete(c idempotency.Completion, now Moment) {
+	r.Answer, r.Status, r.Size = c.Answer, int64(c.Status), int64(len(c.Answer))
+	if r.Answer == nil {
+		r.Answer = []byte{} // an answer of no bytes is an answer
+	}
+	r.touch(idempotency.StateCompleted, now, c.TTL)
+}
+
+// Release gives the claim back.
+func (r *Row) Release(o idempotency.Owner, rel idempotency.Release, now Moment) (changed bool, err error) {
+	return r.giveUp(idempotency.StateReleased, o, rel, now)
+}
+
+// Hold marks the outcome as unknown.
+func (r *Row) Hold(o idempotency.Owner, now Moment) (changed bool, err error) {
+	return r.giveUp(idempotency.StateHeld, o, idempotency.Release{}, now)
+}
+
+func (r *Row) giveUp(state idempotency.State, o idempotency.Owner, rel idempotency.Release, now Moment) (bool, error) {
+	switch {
+	case !r.isOf(o):
+		return false, idempotency.ErrNotOwner
+	case r.State == idempotency.StateClaimed, r.is(ByLapse):
+		kept := r.Unanswered(state)
+		if !rel.Undone {
+			r.Marks &^= Blank
+		}
+		if r.is(Blank) {
+			if rel.Unbind {
+				r.Marks |= Unbound
+			}
+			if rel.Keep > 0 {
+				kept = min(kept, rel.Keep)
+			}
+		}
+		if state == idempotency.StateHeld && !r.SaysHold {
+			r.Since = now
+		}
+		r.touch(state, now, kept)
+		return true, nil
+	case r.State == state:
+		return false, nil
+	default:
+		return false, idempotency.ErrNotOwner
+	}
+}
+
+// SaveStep records a part of the run.
+func (r *Row) SaveStep(o idempotency.Owner, name string, value []byte) (changed bool, err error) {
+	if !r.isOf(o) || r.State != idempotency.StateClaimed {
+		return false, idempotency.ErrNotOwner
+	}
+	r.Marks &^= Blank
+	r.Steps = AppendStep(r.Steps, name, value)
+	return true, nil
+}
+
+// Resolve settles what is held. The answer of a completed row must have been read.
+func (r *Row) Resolve(seen idempotency.Seen, s idempotency.Settlement, now Moment) (changed bool, err error) {
+	have, err := steps(r.Steps)
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case seen != r.seenAs(idempotency.StateHeld):
+		return false, idempotency.ErrChanged
+	case r.resolvedTo(s, have):
+		return false, nil // An earlier call did the same, and its reply was lost.
+	case r.stateAt(now) != idempotency.StateHeld:
+		return false, idempotency.ErrChanged
+	}
+	if s.Completion == nil {
+		for name, value := range s.Undone {
+			if old, ok := have[name]; !ok || !bytes.Equal(old, value) {
+				return false, idempotency.ErrChanged
+			}
+			delete(have, name)
+		}
+	}
+	r.Marks |= ByHand // The run that lost the claim can no longer record its own answer.
+	if s.Completion != nil {
+		r.complete(*s.Completion, now)
+		return true, nil
+	}
+	r.Steps = nil
+	for name, value := range have {
+		r.Steps = AppendStep(r.Steps, name, value)
+	}
+	r.Marks &^= Blank
+	r.touch(idempotency.StateReleased, now, r.Unanswered(idempotency.StateReleased))
+	return true, nil
+}
+
+// resolvedTo reports whether the row is as Resolve leaves it.
+func (r *Row) resolvedTo(s idempotency.Settlement, have map[string][]byte) bool {
+	switch {
+	case !r.is(ByHand):
+		return false
+	case s.Completion != nil:
+		return r.State == idempotency.StateCompleted && bytes.Equal(r.Answer, s.Completion.Answer)
+	}
+	for name := range s.Undone {
+		if _, ok := have[name]; ok {
+			return false
+		}
+	}
+	return r.State == idempotency.StateReleased
+}
+
+// Forget says whether the row may be removed. It is nil if it may.
+func (r *Row) Forget(seen idempotency.Seen, now Moment) error {
+	if seen != r.seenAs(r.stateAt(now)) ||
+		r.State == idempotency.StateClaimed && !r.lapsed(now) {
+		return idempotency.ErrChanged
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package sqlrecord
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"slices"
+
+	"example.com/idempotency"
+)
+
+const (
+	// defaultPageSize and maxPageSize are how many records a page has at most.
+	defaultPageSize, maxPageSize = 100, 1000
+	// looks is how many rows a call reads at most to find those that a query asks for.
+	looks = 1000
+)
+
+// A Cursor is the last row that a page has looked at. Rows are in the order of their keys, and
+// those that hold something in the order of their moments and keys.
+type Cursor struct {
+	Holding bool
+	Since   Moment
+	Key     string
+}
+
+// ParseCursor returns the place from which a query goes on. The zero Since and Key come before all.
+func ParseCursor(q idempotency.Query) (Cursor, error) {
+	c := Cursor{Holding: q.Holding}
+	if q.Cursor == "" {
+		return c, nil
+	}
+	data, err := base64.RawURLEncoding.Strict().DecodeString(q.Cursor)
+	if err != nil || len(data) < 13 {
+		return c, idempotency.ErrBadCursor
+	}
+	c.Holding = data[0] == 1
+	c.Since = Moment(binary.BigEndian.Uint64(data[1:9]))
+	c.Key = string(data[9 : len(data)-4])
+	if c.text() != q.Cursor || c.Holding != q.Holding {
+		return c, idempotency.ErrBadCursor
+	}
+	return c, nil
+}
+
+// text returns the cursor as text, with a checksum that a part of it does not have.
+func (c Cursor) text() string {
+	data := make([]byte, 1, 13+len(c.Key))
+	if c.Holding {
+		data[0] = 1
+	}
+	data = binary.BigEndian.AppendUint64(data, uint64(c.Since))
+	data = append(data, c.Key...)
+	data = binary.BigEndian.AppendUint32(data, crc32.ChecksumIEEE(data))
+	return base64.RawURLEncoding.EncodeToString(data)
+}
+
+// A Pager makes a page of the rows that a store reads for a query.
+type Pager struct {
+	// Limit is how many rows the store reads.
+	Limit int
+
+	query idempotency.Query
+	size  int
+	at    Cursor // the last row that was looked at
+}
+
+// NewPager returns the pager of a query that goes on at the cursor.
+func NewPager(q idempotency.Query, at Cursor) *Pager {
+	size := min(q.Limit, maxPageSize)
+	if size <= 0 {
+		size = defaultPageSize
+	}
+	p := &Pager{Limit: size, query: q, size: size, at: at}
+	if len(q.States) > 0 || q.Label != "" || q.OlderThan > 0 {
+		p.Limit = looks
+	}
+	return p
+}
+
+// Rows are the result of a statement.
+type Rows interface {
+	Scanner
+	Next() bool
+	Err() error
+}
+
+// Read makes the page of rows that have the key, the place in the index, the columns of [Scan] and
+// the time. It is the last page if there are fewer rows than it has asked for. Rows that
+// cannot be read are passed over.
+func (p *Pager) Read(rows Rows) (idempotency.Page, error) {
+	var page idempotency.Page
+	read := 0
+	for len(page.Entries) < p.size && rows.Next() {
+		var now Moment
+		r, err := Scan(after{rows, []any{&p.at.Key, &p.at.Since}}, &now)
+		if read++; err != nil {
+			if errors.Is(err, idempotency.ErrCorrupt) || errors.Is(err, idempotency.ErrUnreadableHere) {
+				continue
+			}
+			return idempotency.Page{}, err
+		}
+		if out := r.See(now); !r.Expired(now) && p.wants(out) {
+			page.Entries = append(page.Entries, idempotency.Entry{Key: p.at.Key, Record: out})
+		}
+	}
+	if read >= p.Limit || len(page.Entries) >= p.size {
+		page.Next = p.at.text()
+	}
+	return page, rows.Err()
+}
+
+// An after scans columns that come before those of a row.
+type after struct {
+	Scanner
+	before []any
+}
+
+func (a after) Scan(dest ...any) error { return a.Scanner.Scan(append(a.before, dest...)...) }
+
+func (p *Pager) wants(r idempotency.Record) bool {
+	q := &p.query
+	return (len(q.States) == 0 || slices.Contains(q.States, r.State)) &&
+		(q.Label == "" || r.Label == q.Label) && r.Age >= q.OlderThan
+}

@@ -1,0 +1,171 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/sqlrecord"
+)
+
+// maxValue is the longest answer or step. The server takes no value of a gigabyte, and a row is
+// sent in one message of that size at most.
+const maxValue = 512 << 20
+
+// Claim implements [idempotency.Store].
+func (s *Store) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+	var out idempotency.Record
+	err := s.try(ctx, "Claim", func() (err error) {
+		out, err = s.claim(ctx, key, c)
+		return err
+	})
+	return out, err
+}
+
+func (s *Store) claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+	for seen := int64(0); ; {
+		r, err := scanRow(s.pool.QueryRow(ctx, s.sql.claim, s.claimArgs(key, c)...))
+		if errors.Is(err, pgx.ErrNoRows) {
+			continue // inserted by another while the statement ran, which sees it now
+		}
+		if err != nil {
+			return idempotency.Record{}, err
+		}
+		if r.fresh {
+			return granted(&r), nil
+		}
+		if r.Version == seen {
+			return inUse(&r), nil
+		}
+		seen = r.Version
+		out, changed := idempotency.Record{}, true
+		if r.Expired(r.now) {
+			r.Row = sqlrecord.New(c, r.now)
+			r.Version = seen
+			out = granted(&r)
+		} else if out, changed, err = r.Claim(c, r.now); err != nil || !changed {
+			return out, err
+		}
+		if err := s.write(ctx, s.sql.takeOver, key, &r.Row); !errors.Is(err, errMoved) {
+			return out, err
+		}
+	}
+}
+
+// granted is what a claim gets that has made the record.
+func granted(r *seenRow) idempotency.Record {
+	out := r.See(r.now)
+	out.Mine = true
+	return out
+}
+
+// inUse is what a claim gets while another one is changing the record, or while the transaction of
+// a run has locked it: the run lives, whatever is left of its lease.
+func inUse(r *seenRow) idempotency.Record {
+	out := r.See(r.now)
+	if out.State == idempotency.StateHeld || out.State == idempotency.StateReleased {
+		return out
+	}
+	out.State, out.Lease = idempotency.StateClaimed, max(out.Lease, time.Second)
+	return out
+}
+
+func (s *Store) claimArgs(key string, c idempotency.Claim) []any {
+	kept := sqlrecord.Kept(idempotency.StateClaimed, c.Hold, c.HoldEnds, c.Retention)
+	return []any{
+		key, c.Owner[:], c.Fingerprint[:], c.Hold, c.HoldEnds, c.Watch, int64(sqlrecord.Blank),
+		sqlrecord.Micros(c.Lease), sqlrecord.Micros(c.Retention), sqlrecord.Micros(kept),
+		c.Label, sqlrecord.Full(sqlrecord.AppendNote(nil, c.Note)), sqlrecord.Full(c.SealedKey),
+	}
+}
+
+// Renew implements [idempotency.Store]. While a transaction of the run keeps the record locked,
+// nobody can take it over, and there is nothing to renew.
+func (s *Store) Renew(ctx context.Context, key string, o idempotency.Owner) error {
+	return s.try(ctx, "Renew", func() error {
+		if _, locks := s.locked.Load(lockOf(key, o)); locks {
+			var locked, owns bool
+			if err := s.pool.QueryRow(ctx, s.sql.isLocked, key, o[:]).Scan(&locked); err != nil {
+				return err
+			}
+			if err := s.pool.QueryRow(ctx, s.sql.isOwner, key, o[:]).Scan(&owns); err != nil || locked && owns {
+				return err
+			}
+		}
+		tag, err := s.pool.Exec(ctx, s.sql.touch, key, o[:])
+		if err == nil && tag.RowsAffected() == 0 {
+			err = idempotency.ErrNotOwner
+		}
+		return err
+	})
+}
+
+// Complete implements [idempotency.Store].
+func (s *Store) Complete(ctx context.Context, key string, o idempotency.Owner, c idempotency.Completion) error {
+	if len(c.Answer) > maxValue {
+		return idempotency.ErrTooLarge
+	}
+	return s.try(ctx, "Complete", func() error {
+		n, err := s.settle(ctx, s.sql.complete, s.completeArgs(key, o, c)...)
+		if err != nil || n > 0 {
+			return err
+		}
+		return s.asOwner(ctx, key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
+			return r.Complete(o, c, now)
+		})
+	})
+}
+
+func (s *Store) completeArgs(key string, o idempotency.Owner, c idempotency.Completion) []any {
+	return []any{key, s.channel, o[:], sqlrecord.Micros(c.TTL), int64(c.Status), sqlrecord.Full(c.Answer)}
+}
+
+// Release implements [idempotency.Store].
+func (s *Store) Release(ctx context.Context, key string, o idempotency.Owner, rel idempotency.Release) error {
+	return s.try(ctx, "Release", func() error {
+		return s.asOwner(ctx, key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
+			return r.Release(o, rel, now)
+		})
+	})
+}
+
+// Hold implements [idempotency.Store].
+func (s *Store) Hold(ctx context.Context, key string, o idempotency.Owner) error {
+	return s.try(ctx, "Hold", func() error {
+		return s.asOwner(ctx, key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
+			return r.Hold(o, now)
+		})
+	})
+}
+
+// SaveStep implements [idempotency.StepStore].
+func (s *Store) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
+	if len(value) > maxValue {
+		return idempotency.ErrTooLarge
+	}
+	if _, locks := s.locked.Load(lockOf(key, o)); locks {
+		return errLocked
+	}
+	return s.try(ctx, "SaveStep", func() error {
+		tag, err := s.pool.Exec(ctx, s.sql.step, key, o[:], sqlrecord.Step(name, value))
+		if err == nil && tag.RowsAffected() == 0 {
+			err = idempotency.ErrNotOwner
+		}
+		return err
+	})
+}
+
+// errLocked is what a step gets in a transaction that sees the past, which keeps the record locked.
+var errLocked = errors.New("pgstore: SaveStep: the transaction of the run keeps its record locked: take the step before it, or at READ COMMITTED")
+
+// asOwner is change for a caller to whom a missing record says that it owns none.
+func (s *Store) asOwner(ctx context.Context, key string, decide func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error)) error {
+	err := s.change(ctx, key, false, decide)
+	if errors.Is(err, idempotency.ErrNotFound) {
+		err = idempotency.ErrNotOwner
+	}
+	return err
+}

@@ -1,0 +1,77 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"example.com/idempotency"
+)
+
+// The error codes of PostgreSQL that mean more than that a call has failed.
+const (
+	serializationFailure = "40001"
+	deadlockDetected     = "40P01"
+	diskFull             = "53100"
+	limitExceeded        = "54000"
+	divisionByZero       = "22012"
+)
+
+// sentinels are the errors of the contract, which go to the caller as they are.
+var sentinels = []error{
+	idempotency.ErrNotFound, idempotency.ErrNotOwner, idempotency.ErrChanged, idempotency.ErrTooLarge,
+	idempotency.ErrStoreFull, idempotency.ErrCorrupt, idempotency.ErrUnreadableHere,
+}
+
+// try runs one call of the store. It runs it again after a conflict that has rolled it back, which
+// happens where the default isolation of the role is stricter than READ COMMITTED.
+func (s *Store) try(ctx context.Context, call string, f func() error) error {
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := f()
+		if !conflicts(err) {
+			return wrap(call, err)
+		}
+		select {
+		case <-ctx.Done():
+			return wrap(call, err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// wrap says which call has failed, and translates what the contract has an error for.
+func wrap(call string, err error) error {
+	if err == nil || slices.ContainsFunc(sentinels, func(s error) bool { return errors.Is(err, s) }) {
+		return err
+	}
+	switch code(err) {
+	case diskFull:
+		return fmt.Errorf("%w: %w", idempotency.ErrStoreFull, err)
+	case limitExceeded:
+		return fmt.Errorf("%w: %w", idempotency.ErrTooLarge, err)
+	}
+	return fmt.Errorf("pgstore: %s: %w", call, err)
+}
+
+// conflicts reports whether a transaction was rolled back because of another one.
+func conflicts(err error) bool {
+	c := code(err)
+	return c == serializationFailure || c == deadlockDetected
+}
+
+// code returns the code of an error of the server, or "". The drivers of PostgreSQL agree on how
+// to tell it.
+func code(err error) string {
+	if e, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err); ok {
+		return e.SQLState()
+	}
+	return ""
+}

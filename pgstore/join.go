@@ -1,0 +1,129 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/idempotency"
+)
+
+// A joinedTx is the transaction of a run, as the guard sees it. The handler has a [handlerTx].
+type joinedTx struct {
+	tx    pgx.Tx
+	store *Store
+	conn  *pgxpool.Conn
+	key   string
+	owner idempotency.Owner
+	locks bool // it keeps the record locked, and calls of others do not wait for it
+
+	// mu orders what goroutines of the handler do with the transaction before its end, or after.
+	mu    sync.RWMutex
+	state idempotency.TxState
+	ended bool
+	after []func()
+}
+
+var _ idempotency.Transaction = (*joinedTx)(nil)
+
+// State implements [idempotency.Transaction]. A handler that has sent COMMIT as a statement has
+// gone past the guard.
+func (t *joinedTx) State() idempotency.TxState {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if t.state != idempotency.TxGivenUp && !t.ended && t.conn.Conn().PgConn().TxStatus() == 'I' {
+		return idempotency.TxCommitted
+	}
+	return t.state
+}
+
+// Rollback implements [idempotency.Transaction].
+func (t *joinedTx) Rollback(ctx context.Context) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_ = t.giveUp(ctx)
+}
+
+// giveUp rolls back and gives the connection to the pool.
+func (t *joinedTx) giveUp(ctx context.Context) error {
+	t.state = idempotency.TxGivenUp
+	return t.end(ctx, t.tx.Rollback)
+}
+
+// end ends the transaction with f, once, and gives the connection back. The pool closes one whose
+// transaction has not ended.
+func (t *joinedTx) end(ctx context.Context, f func(context.Context) error) error {
+	if t.ended {
+		return nil
+	}
+	t.ended = true
+	err := f(ctx)
+	if t.locks {
+		t.store.locked.Delete(lockOf(t.key, t.owner))
+	}
+	t.conn.Release()
+	return err
+}
+
+// Complete implements [idempotency.Transaction]: the record is completed and the transaction
+// committed in one round trip. The commit is not reached if the owner has lost the claim.
+func (t *joinedTx) Complete(ctx context.Context, c idempotency.Completion) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return &idempotency.RolledBackError{Err: pgx.ErrTxClosed}
+	}
+	err := t.end(ctx, func(ctx context.Context) error { return t.complete(ctx, c) })
+	if err == nil && len(t.after) > 0 {
+		go runAll(t.after)
+	}
+	return err
+}
+
+func (t *joinedTx) complete(ctx context.Context, c idempotency.Completion) error {
+	conn := t.conn.Conn()
+	if conn.IsClosed() { // nothing was sent, and the server rolls back what it has
+		return &idempotency.RolledBackError{Retry: true, Err: errors.New("pgstore: the connection of the transaction is lost")}
+	}
+	batch := new(pgx.Batch)
+	batch.Queue(t.store.sql.fenced, t.store.completeArgs(t.key, t.owner, c)...)
+	batch.Queue("COMMIT")
+	results := conn.SendBatch(ctx, batch)
+	var n, told int64
+	fence := results.QueryRow().Scan(&n, &told)
+	var tag pgconn.CommandTag
+	var commit error
+	if fence == nil {
+		tag, commit = results.Exec()
+	}
+	closing := results.Close()
+	switch {
+	case fence != nil:
+		return t.notCommitted(ctx, fence, code(fence) == divisionByZero)
+	case commit != nil:
+		return t.notCommitted(ctx, commit, false)
+	case tag.String() == "ROLLBACK":
+		return &idempotency.RolledBackError{Err: pgx.ErrTxCommitRollback}
+	case closing != nil:
+		return closing
+	}
+	return nil
+}
+
+// notCommitted judges an error of the last statements. An error with which the server goes on has
+// rolled back for sure; another one may have come after the commit.
+func (t *joinedTx) notCommitted(ctx context.Context, err error, lost bool) error {
+	reply, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || reply.SeverityUnlocalized != "ERROR" {
+		return err
+	}
+	_ = t.tx.Rollback(ctx) // on failure the pool closes the connection
+	if lost {
+		return idempotency.ErrNotOwner
+	}
+	return &idempotency.RolledBackError{Retry: conflicts(err), Err: err}
+}

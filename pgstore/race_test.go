@@ -1,0 +1,95 @@
+package pgstore_test
+
+import (
+	"crypto/rand"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/pgstore"
+	"example.com/idempotency/pgstore/internal/pgtest"
+)
+
+// A claim of a new owner.
+func newClaim() idempotency.Claim {
+	c := idempotency.Claim{Lease: 30 * time.Second, Retention: time.Hour}
+	_, _ = rand.Read(c.Owner[:])
+	return c
+}
+
+// claimers lets n owners claim each of the keys at the same time, and returns how many got each.
+func claimers(t *testing.T, s *pgstore.Store, keys []string, n int) map[string]int {
+	t.Helper()
+	var mu sync.Mutex
+	won := make(map[string]int)
+	var all sync.WaitGroup
+	var failed atomic.Pointer[error]
+	for range n {
+		all.Go(func() {
+			for _, key := range keys {
+				r, err := s.Claim(t.Context(), key, newClaim())
+				if err != nil {
+					failed.Store(&err)
+					return
+				}
+				if r.Mine {
+					mu.Lock()
+					won[key]++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := failed.Load(); err != nil {
+		t.Fatal(*err)
+	}
+	return won
+}
+
+func keysOf(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("key-%d", i)
+	}
+	return keys
+}
+
+// However many claim a key, new or lapsed, one gets it.
+func TestClaimHasOneWinner(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Shared(t).Pool(t)
+	s, table := newStore(t, pool, pgstore.WithConns(32))
+	keys := keysOf(300)
+	for key, n := range claimers(t, s, keys, 32) {
+		require.Equal(t, 1, n, key)
+	}
+
+	clock(t, pool, table)(time.Minute)
+	won := claimers(t, s, keys[:200], 16)
+	require.Len(t, won, 200)
+	for key, n := range won {
+		require.Equal(t, 1, n, key)
+	}
+	for _, key := range keys[:200] {
+		r, err := s.Get(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, 2, r.Attempt)
+	}
+}
+
+// Where the default isolation is strict, conflicts roll back calls of the store. They are made
+// again.
+func TestStrictDefaultIsolation(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t, "default_transaction_isolation=serializable")
+	s, _ := newStore(t, server.Pool(t), pgstore.WithConns(16))
+	for key, n := range claimers(t, s, keysOf(50), 16) {
+		require.Equal(t, 1, n, key)
+	}
+}

@@ -1,0 +1,77 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/sqlrecord"
+)
+
+// errMoved says that a row was written between the look and the write that it led to.
+var errMoved = errors.New("pgstore: row has changed")
+
+// A seenRow is a row as one statement has seen it.
+type seenRow struct {
+	sqlrecord.Row
+	now   sqlrecord.Moment // when it was seen
+	fresh bool             // it was not there before
+}
+
+// scanRow reads the one row that a statement returns. Without one it is pgx.ErrNoRows.
+func scanRow(row pgx.Row) (r seenRow, err error) {
+	var answer []byte
+	r.Row, err = sqlrecord.Scan(row, &answer, &r.now, &r.fresh)
+	r.Answer = answer
+	return r, err
+}
+
+// look reads the row of a key, or returns [idempotency.ErrNotFound]. An expired one is none.
+func (s *Store) look(ctx context.Context, sql, key string) (seenRow, error) {
+	r, err := scanRow(s.pool.QueryRow(ctx, sql, key))
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && r.Expired(r.now) {
+		return r, idempotency.ErrNotFound
+	}
+	return r, err
+}
+
+// write writes a row over the version that was seen, or returns errMoved.
+func (s *Store) write(ctx context.Context, sql, key string, r *sqlrecord.Row) error {
+	n, err := s.settle(ctx, sql, append([]any{key, s.channel, r.Version}, r.Values()...)...)
+	if err == nil && n == 0 {
+		err = errMoved
+	}
+	return err
+}
+
+// settle runs a statement that ends with the text settled, and returns how many rows it wrote.
+func (s *Store) settle(ctx context.Context, sql string, args ...any) (n int64, err error) {
+	var told int64
+	err = s.pool.QueryRow(ctx, sql, args...).Scan(&n, &told)
+	return n, err
+}
+
+// change lets decide change the row of a key, and writes it. Somebody who writes at the same time
+// makes it look again. The row that decide sees has its answer if withAnswer is set.
+func (s *Store) change(
+	ctx context.Context, key string, withAnswer bool, decide func(r *sqlrecord.Row, now sqlrecord.Moment) (changed bool, err error),
+) error {
+	sql := s.sql.look
+	if withAnswer {
+		sql = s.sql.lookAnswer
+	}
+	for {
+		r, err := s.look(ctx, sql, key)
+		if err != nil {
+			return err
+		}
+		if changed, err := decide(&r.Row, r.now); err != nil || !changed {
+			return err
+		}
+		if err := s.write(ctx, s.sql.write, key, &r.Row); !errors.Is(err, errMoved) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,35 @@
+-- The table of idempotency records. Moments are microseconds since 1970 by the clock of the
+-- server: to_timestamp(touched / 1e6) shows one. Durations are microseconds. The greatest int8
+-- stands for a record that is kept until somebody resolves or forgets it.
+CREATE TABLE idempotency_records (
+	key         text COLLATE "C" PRIMARY KEY, -- a digest of scope and key: never the client's own
+	version     int8 NOT NULL,                -- counts the changes of the row
+	state       text COLLATE "C" NOT NULL,    -- claimed, released, completed or held
+	attempt     int8 NOT NULL,
+	owner       bytea NOT NULL,               -- the random token of the last claim
+	fingerprint bytea NOT NULL,               -- of the payload that the key is bound to
+	hold        bool NOT NULL,                -- held when its lease ends, and not taken over
+	hold_ends   bool NOT NULL,                -- ends with its retention even while it is held
+	watched     bool NOT NULL,                -- somebody waits for it to settle
+	marks       int8 NOT NULL,                -- 1 held by lapse, 2 blank, 4 unbound, 8 taken over, 16 by hand
+	lease       int8 NOT NULL,
+	retention   int8 NOT NULL,
+	since       int8 NOT NULL,                -- when the last claim was granted, or it became held
+	touched     int8 NOT NULL,                -- when it was last claimed, renewed or settled
+	expires     int8 NOT NULL,
+	label       text NOT NULL,                -- the route
+	notes       bytea NOT NULL,               -- of the last 16 runs
+	sealed_key  bytea NOT NULL,               -- the client's key, where the route keeps it
+	steps       bytea NOT NULL,
+	status      int8 NOT NULL,
+	answer      bytea,
+
+	-- The only index on the life of a record changes once an hour at most, so most updates touch
+	-- no index (HOT). What is in doubt is indexed apart, and costs nothing where nothing is.
+	sweep_hour  int8 GENERATED ALWAYS AS (expires / 3600000000 + 1) STORED,
+	in_doubt    int8 GENERATED ALWAYS AS (
+		CASE WHEN state = 'held' OR state = 'claimed' AND hold THEN since END) STORED
+);
+
+CREATE INDEX idempotency_records_sweep ON idempotency_records (sweep_hour);
+CREATE INDEX idempotency_records_in_doubt ON idempotency_records (in_doubt, key) WHERE in_doubt IS NOT NULL;

@@ -1,0 +1,116 @@
+package pgstore
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"example.com/idempotency/internal/sqlrecord"
+)
+
+// The statements of a store. Their arguments are text, bytea, int8 and bool only, which every
+// mode of the driver sends without asking the server for types.
+
+// statements are the texts for one table.
+type statements struct {
+	check, claim, look, lookAnswer, write, takeOver, complete, fenced, touch, lock, isLocked, isOwner,
+	step, forget, list, holding, sweep string
+}
+
+const (
+	// now is the clock. It is not now(), which stands still in a transaction.
+	now = `(extract(epoch FROM clock_timestamp()) * 1000000)::int8`
+
+	// never is the moment that does not come; see sqlrecord.Never.
+	never = `9223372036854775807`
+
+	// settled ends a statement whose rows are named done: it announces the record if somebody
+	// waits for it, and tells how many rows were written.
+	settled = ` SELECT count(*), ` + announced + ` FROM done`
+
+	announced = `count(CASE WHEN watched THEN pg_notify($2, $1)::text END)`
+
+	// values are what a row is written with, and written is what tells of it.
+	values = `version = version + 1, state = $4, attempt = $5, owner = $6, fingerprint = $7, hold = $8, hold_ends = $9,
+		watched = $10, marks = $11, lease = $12, retention = $13, since = $14, touched = $15, expires = $16, label = $17,
+		notes = $18, sealed_key = $19, steps = $20, status = $21, answer = $22`
+	written = `RETURNING watched AND state <> 'claimed' AS watched`
+
+	// completion completes the row of an owner.
+	completion = `clock AS (SELECT {now} AS now), done AS (
+		UPDATE {t} SET version = version + 1, state = 'completed', touched = now, expires = now + least($4::int8, {never} - now),
+			marks = marks & ~1, status = $5, answer = $6
+		FROM clock
+		WHERE key = $1 AND owner = $3 AND state IN ('claimed', 'held') AND expires > now AND marks & 16 = 0
+		RETURNING watched)`
+)
+
+func statementsFor(table string) statements {
+	t := quoted(table)
+	fill := func(sql string) string {
+		sql = strings.NewReplacer("{completion}", completion, "{values}", values, "{written}", written).Replace(sql)
+		return strings.NewReplacer("{t}", t, "{now}", now, "{columns}", sqlrecord.Columns, "{never}", never, "{announced}", announced).Replace(sql)
+	}
+	return statements{
+		check: fill(`SELECT {columns}, answer, sweep_hour, in_doubt FROM {t} LIMIT 0`),
+
+		// A key that is new is inserted, and any other record is read, in one trip. The two halves
+		// see the same snapshot, so that the second does not see what the first has written. If
+		// another transaction has inserted the key since, neither returns a row.
+		claim: fill(`WITH clock AS (SELECT {now} AS now), fresh AS (
+			INSERT INTO {t} (key, version, state, attempt, owner, fingerprint, hold, hold_ends, watched, marks,
+				lease, retention, since, touched, expires, label, notes, sealed_key, steps, status)
+			SELECT $1, 1, 'claimed', 1, $2, $3, $4, $5, $6, $7, $8, $9, now, now, now + least($10::int8, {never} - now), $11, $12, $13, '', 0
+			FROM clock
+			ON CONFLICT (key) DO NOTHING
+			RETURNING {columns}, NULL::bytea, since, true)
+			SELECT * FROM fresh
+			UNION ALL
+			SELECT {columns}, CASE WHEN state = 'completed' AND fingerprint = $3 THEN answer END, {now}, false
+			FROM {t} WHERE key = $1`),
+
+		look:       fill(`SELECT {columns}, NULL::bytea, {now}, false FROM {t} WHERE key = $1`),
+		lookAnswer: fill(`SELECT {columns}, answer, {now}, false FROM {t} WHERE key = $1`),
+
+		// Writes what a look has decided, over the version that it has seen. A claim does not wait
+		// for a run whose transaction keeps the row locked.
+		write: fill(`WITH done AS (UPDATE {t} SET {values} WHERE key = $1 AND version = $3 {written})`) + settled,
+		takeOver: fill(`WITH done AS (UPDATE {t} SET {values} WHERE key = (
+			SELECT key FROM {t} WHERE key = $1 AND version = $3 FOR UPDATE SKIP LOCKED) {written})`) + settled,
+
+		// The calls of an owner whose row is as it should be. Any other case is decided by a look.
+		complete: fill(`WITH {completion}`) + settled,
+		// In a joined transaction it is an error if the row is not as it should be, so that the
+		// COMMIT behind it is not reached.
+		fenced: fill(`WITH {completion} SELECT 1 / count(*), {announced} FROM done`),
+		touch: fill(`UPDATE {t} SET version = version + 1, touched = now,
+				expires = CASE WHEN hold AND NOT hold_ends THEN {never} ELSE now + least(retention, {never} - now) END
+			FROM (SELECT {now} AS now) clock
+			WHERE key = $1 AND owner = $2 AND state = 'claimed' AND expires > now`),
+		lock: fill(`SELECT 1 FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed' FOR UPDATE`),
+		isLocked: fill(`SELECT count(*) = 0 FROM (
+			SELECT 1 FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed' FOR KEY SHARE SKIP LOCKED) free`),
+		isOwner: fill(`SELECT count(*) = 1 FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed'`),
+		step: fill(`UPDATE {t} SET version = version + 1, steps = steps || $3, marks = marks & ~2
+			WHERE key = $1 AND owner = $2 AND state = 'claimed' AND expires > {now}`),
+
+		forget: fill(`DELETE FROM {t} WHERE key = $1 AND version = $2`),
+		// Of two rows that cannot be told apart by one column, the second decides.
+		list: fill(`SELECT key, coalesce(in_doubt, 0), {columns}, {now} FROM {t} WHERE key > $1 ORDER BY key LIMIT $2`),
+		holding: fill(`SELECT key, in_doubt, {columns}, {now} FROM {t} WHERE in_doubt IS NOT NULL AND (in_doubt, key) > ($1, $2)
+			ORDER BY in_doubt, key LIMIT $3`),
+		sweep: fill(`DELETE FROM {t} WHERE ctid = ANY (ARRAY(
+			SELECT ctid FROM {t} WHERE sweep_hour <= {now} / 3600000000 ORDER BY sweep_hour LIMIT $1 FOR UPDATE SKIP LOCKED))`),
+	}
+}
+
+// channelFor returns the channel on which the records of a table are announced. A channel has at
+// most 63 bytes.
+func channelFor(table string) string {
+	name := "idempotency:" + table
+	if len(name) > 63 {
+		sum := sha256.Sum256([]byte(table))
+		name = "idempotency:" + hex.EncodeToString(sum[:16])
+	}
+	return name
+}

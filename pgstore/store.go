@@ -1,0 +1,180 @@
+package pgstore
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/watch"
+)
+
+// Schema is the SQL that creates the table of a [Store] with its indexes, for teams that run
+// their own migrations. The table is called idempotency_records.
+//
+//go:embed schema.sql
+var Schema string
+
+// defaultTable is the name in [Schema].
+const defaultTable = "idempotency_records"
+
+// defaultConns is how many connections a store has at most.
+const defaultConns = 8
+
+// A Store is an [idempotency.Store] in a table of PostgreSQL 14 or later. Its methods may be
+// called concurrently, and any number of processes may share a table. Make one with [New].
+//
+// It is also an [idempotency.ContextStore], an [idempotency.Watcher], an
+// [idempotency.StepStore], an [idempotency.Inspector] and an [idempotency.Lister].
+//
+// # What it costs
+//
+// A claim takes one round trip, and a second one if the key has a record that the claim changes.
+// Completing takes one. A replay takes one. Expired records are not seen any more, and stay in
+// the table until [Store.Sweep] removes them.
+type Store struct {
+	pool     *pgxpool.Pool // the store's own
+	business *pgxpool.Pool // the program's, for joined transactions
+	strict   bool          // transactions of business see the past unless they say otherwise
+	locked   sync.Map      // the records that joined transactions of this process keep locked
+	sql      statements
+	channel  string
+	listens  bool
+	watch    *watch.Subscription
+}
+
+var (
+	_ idempotency.Store        = (*Store)(nil)
+	_ idempotency.ContextStore = (*Store)(nil)
+	_ idempotency.Watcher      = (*Store)(nil)
+	_ idempotency.StepStore    = (*Store)(nil)
+	_ idempotency.Inspector    = (*Store)(nil)
+	_ idempotency.Lister       = (*Store)(nil)
+	_ idempotency.TxStore      = (*Store)(nil)
+)
+
+// An Option changes a setting of [New].
+type Option func(*config)
+
+type config struct {
+	table   string
+	conns   int32
+	listens bool
+}
+
+// WithTable sets the name of the table. The default is idempotency_records. A name with a dot
+// names a schema, too. New refuses an empty name.
+func WithTable(name string) Option { return func(c *config) { c.table = name } }
+
+// WithConns sets how many connections the store has at most. The default is 8. New refuses less
+// than one.
+func WithConns(n int) Option { return func(c *config) { c.conns = int32(min(n, 1<<15)) } }
+
+// WithoutListen makes the store work without LISTEN, for a pooler that gives each transaction
+// another connection, such as PgBouncer's transaction pooling. A request that waits for another
+// one then asks the database at growing intervals, from 50 ms to 1 s.
+func WithoutListen() Option { return func(c *config) { c.listens = false } }
+
+// New returns a store in the database of pool. It connects with a small pool of its own, made
+// from the configuration of pool: a lease must be renewed even while the handlers wait for each
+// other's connections. Close the store to close its connections; pool stays open.
+//
+// New looks whether the table is there. [Migrate] makes it.
+func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error) {
+	if pool == nil {
+		return nil, errors.New("pgstore: New: pool is nil")
+	}
+	c := config{table: defaultTable, conns: defaultConns, listens: true}
+	for _, o := range opts {
+		if o != nil {
+			o(&c)
+		}
+	}
+	if c.table == "" || c.conns < 1 {
+		return nil, errors.New("pgstore: New: a table needs a name, and a store at least one connection")
+	}
+	own := pool.Config()
+	own.MaxConns, own.MinConns, own.MinIdleConns = c.conns, 0, min(own.MinIdleConns, c.conns)
+	p, err := pgxpool.NewWithConfig(ctx, own)
+	if err != nil {
+		return nil, fmt.Errorf("pgstore: New: %w", err)
+	}
+	s := &Store{pool: p, business: pool, sql: statementsFor(c.table), channel: channelFor(c.table), listens: c.listens}
+	s.watch = watch.NewSubscription(s.listen)
+	if err := s.check(ctx); err != nil {
+		p.Close()
+		return nil, fmt.Errorf("pgstore: New: the table %s cannot be read (Migrate makes it): %w", c.table, err)
+	}
+	return s, nil
+}
+
+// check looks whether the table is there, and how strict transactions are.
+func (s *Store) check(ctx context.Context) error {
+	if _, err := s.pool.Exec(ctx, s.sql.check); err != nil {
+		return err
+	}
+	var isolation string
+	err := s.business.QueryRow(ctx, `SELECT current_setting('default_transaction_isolation')`).Scan(&isolation)
+	s.strict = isolation != "read committed" && isolation != "read uncommitted"
+	return err
+}
+
+// Migrate creates the table of a store and its indexes unless the table is there. Several
+// processes may call it at once. Of the options only [WithTable] matters.
+func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
+	c := config{table: defaultTable}
+	for _, o := range opts {
+		if o != nil {
+			o(&c)
+		}
+	}
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		// Two CREATE TABLE IF NOT EXISTS at once may collide in the catalogue.
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtext($1))`, "idempotency "+c.table); err != nil {
+			return err
+		}
+		var there bool
+		if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, quoted(c.table)).Scan(&there); err != nil || there {
+			return err
+		}
+		for statement := range strings.SplitSeq(schemaFor(c.table), ";\n") {
+			if _, err := tx.Exec(ctx, statement); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("pgstore: Migrate: %w", err)
+	}
+	return nil
+}
+
+// quoted returns the name of a table as SQL, with its schema if it has one.
+func quoted(table string) string { return pgx.Identifier(strings.Split(table, ".")).Sanitize() }
+
+// schemaFor is Schema for a table of another name. Its indexes are in the schema of the table.
+func schemaFor(table string) string {
+	parts := strings.Split(table, ".")
+	name := parts[len(parts)-1]
+	sql := strings.ReplaceAll(Schema, "INDEX "+defaultTable+"_sweep", "INDEX "+pgx.Identifier{name + "_sweep"}.Sanitize())
+	sql = strings.ReplaceAll(sql, "INDEX "+defaultTable+"_in_doubt", "INDEX "+pgx.Identifier{name + "_in_doubt"}.Sanitize())
+	sql = strings.ReplaceAll(sql, "ON "+defaultTable, "ON "+quoted(table))
+	return strings.ReplaceAll(sql, "TABLE "+defaultTable, "TABLE "+quoted(table))
+}
+
+// ObeysContext implements [idempotency.ContextStore]. It returns true: the driver ends a call,
+// and the wait for a connection, with the context.
+func (s *Store) ObeysContext() bool { return true }
+
+// Close closes the connections of the store. It may be called more than once.
+func (s *Store) Close() {
+	s.watch.Close()
+	s.pool.Close()
+}

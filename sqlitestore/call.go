@@ -1,0 +1,118 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/sqlrecord"
+)
+
+// maxValue is the longest answer or step. SQLite takes no row of a gigabyte.
+const maxValue = 512 << 20
+
+// Claim implements [idempotency.Store].
+func (s *Store) Claim(ctx context.Context, key string, c idempotency.Claim) (out idempotency.Record, err error) {
+	err = s.try(ctx, "Claim", func() error {
+		// Most claims that are not the first change nothing, and need no writer.
+		var changes bool
+		if out, changes, err = s.meet(ctx, key, c); err != nil || !changes {
+			return err
+		}
+		return s.transact(ctx, func(tx *sql.Tx) error {
+			r, err := look(ctx, tx, claimSQL, c.Fingerprint[:], key)
+			at := now()
+			switch {
+			case errors.Is(err, idempotency.ErrNotFound):
+				r = sqlrecord.New(c, at)
+				out = r.See(at)
+				out.Mine = true
+			case err != nil:
+				return err
+			default:
+				var changed bool
+				if out, changed, err = r.Claim(c, at); err != nil || !changed {
+					return err
+				}
+			}
+			return put(ctx, tx, key, &r)
+		}, key)
+	})
+	if err != nil {
+		return idempotency.Record{}, err
+	}
+	return out, nil
+}
+
+// meet is what a claim finds, and whether it changes something.
+func (s *Store) meet(ctx context.Context, key string, c idempotency.Claim) (out idempotency.Record, changes bool, err error) {
+	r, err := look(ctx, s.read, claimSQL, c.Fingerprint[:], key)
+	if errors.Is(err, idempotency.ErrNotFound) {
+		return out, true, nil
+	}
+	if err != nil {
+		return out, false, err
+	}
+	return r.Claim(c, now())
+}
+
+// Renew implements [idempotency.Store]. While the run has a transaction, nobody can take over.
+func (s *Store) Renew(ctx context.Context, key string, o idempotency.Owner) error {
+	if s.isJoined(key, o) {
+		return ctx.Err()
+	}
+	return s.asOwner(ctx, "Renew", key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
+		return r.Renew(o, now)
+	})
+}
+
+// Complete implements [idempotency.Store].
+func (s *Store) Complete(ctx context.Context, key string, o idempotency.Owner, c idempotency.Completion) error {
+	if len(c.Answer) > maxValue {
+		return idempotency.ErrTooLarge
+	}
+	return s.asOwner(ctx, "Complete", key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
+		return r.Complete(o, c, now)
+	})
+}
+
+// Release implements [idempotency.Store].
+func (s *Store) Release(ctx context.Context, key string, o idempotency.Owner, rel idempotency.Release) error {
+	return s.asOwner(ctx, "Release", key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
+		return r.Release(o, rel, now)
+	})
+}
+
+// Hold implements [idempotency.Store].
+func (s *Store) Hold(ctx context.Context, key string, o idempotency.Owner) error {
+	return s.asOwner(ctx, "Hold", key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
+		return r.Hold(o, now)
+	})
+}
+
+// SaveStep implements [idempotency.StepStore].
+func (s *Store) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
+	if len(value) > maxValue {
+		return idempotency.ErrTooLarge
+	}
+	if s.isJoined(key, o) {
+		return errJoined
+	}
+	return s.asOwner(ctx, "SaveStep", key, func(r *sqlrecord.Row, _ sqlrecord.Moment) (bool, error) {
+		return r.SaveStep(o, name, value)
+	})
+}
+
+// asOwner changes a row for a caller to whom a missing record says that it owns none.
+func (s *Store) asOwner(
+	ctx context.Context, call, key string, decide func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error),
+) error {
+	return s.try(ctx, call, func() error {
+		err := s.change(ctx, key, lookSQL, decide)
+		if errors.Is(err, idempotency.ErrNotFound) {
+			err = idempotency.ErrNotOwner
+		}
+		return err
+	})
+}

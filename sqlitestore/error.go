@@ -1,0 +1,60 @@
+package sqlitestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"example.com/idempotency"
+)
+
+// sentinels are the errors of the contract, which go to the caller as they are.
+var sentinels = []error{
+	idempotency.ErrNotFound, idempotency.ErrNotOwner, idempotency.ErrChanged, idempotency.ErrTooLarge,
+	idempotency.ErrStoreFull, idempotency.ErrCorrupt, idempotency.ErrUnreadableHere,
+}
+
+// try runs one call of the store, again and again while another connection is writing.
+func (s *Store) try(ctx context.Context, call string, f func() error) error {
+	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := f()
+		if c := code(err); c != sqlite3.SQLITE_BUSY && c != sqlite3.SQLITE_LOCKED {
+			return wrap(call, err)
+		}
+		select {
+		case <-ctx.Done():
+			return wrap(call, errors.Join(ctx.Err(), err))
+		case <-time.After(pause):
+		}
+	}
+}
+
+// wrap says which call has failed, and translates what the contract has an error for.
+func wrap(call string, err error) error {
+	if err == nil || slices.ContainsFunc(sentinels, func(s error) bool { return errors.Is(err, s) }) {
+		return err
+	}
+	switch code(err) {
+	case sqlite3.SQLITE_FULL:
+		return fmt.Errorf("%w: %w", idempotency.ErrStoreFull, err)
+	case sqlite3.SQLITE_TOOBIG:
+		return fmt.Errorf("%w: %w", idempotency.ErrTooLarge, err)
+	}
+	return fmt.Errorf("sqlitestore: %s: %w", call, err)
+}
+
+// code returns the primary code of an error of SQLite, or 0.
+func code(err error) int {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		return e.Code() & 0xff
+	}
+	return 0
+}

@@ -1,0 +1,39 @@
+package sqlitestore
+
+import (
+	"context"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/sqlrecord"
+)
+
+const (
+	listSQL = `SELECT key, coalesce(in_doubt, 0), ` + sqlrecord.Columns + `, ? FROM idempotency_records
+		WHERE key > ? ORDER BY key LIMIT ?`
+	holdingSQL = `SELECT key, in_doubt, ` + sqlrecord.Columns + `, ? FROM idempotency_records
+		WHERE in_doubt IS NOT NULL AND (in_doubt, key) > (?, ?) ORDER BY in_doubt, key LIMIT ?`
+)
+
+// List implements [idempotency.Lister]. A call reads a thousand records at most. The records that
+// hold something are in an index of their own, which is part of the row: it loses none.
+func (s *Store) List(ctx context.Context, q idempotency.Query) (page idempotency.Page, err error) {
+	at, err := sqlrecord.ParseCursor(q)
+	if err != nil {
+		return page, err
+	}
+	err = s.try(ctx, "List", func() error {
+		pager := sqlrecord.NewPager(q, at)
+		text, args := listSQL, []any{int64(now()), at.Key, pager.Limit}
+		if q.Holding {
+			text, args = holdingSQL, []any{int64(now()), int64(at.Since), at.Key, pager.Limit}
+		}
+		rows, err := s.read.QueryContext(ctx, text, args...)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = rows.Close() }()
+		page, err = pager.Read(rows)
+		return err
+	})
+	return page, err
+}

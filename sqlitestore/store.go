@@ -1,0 +1,116 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/sqlrecord"
+	"example.com/idempotency/internal/watch"
+)
+
+//go:embed schema.sql
+var schema string
+
+// A Store is an [idempotency.Store] in a file of SQLite. Its methods may be called concurrently, and
+// any number of processes of one machine may open the same file. Do not put the file on a network
+// file system. Make a Store with [Open].
+//
+// It is also an [idempotency.Watcher], an [idempotency.StepStore], an
+// [idempotency.Inspector] and an [idempotency.Lister].
+//
+// SQLite has one writer at a time. A claim, a completion and the other calls of a run write once
+// each, and wait for each other and for the transactions of other programs until their context
+// ends. Replays and conflicts only read, and wait for nobody.
+//
+// Time is that of the machine. A store whose disk is full refuses everything that writes.
+type Store struct {
+	write *sql.DB // one connection
+	read  *sql.DB
+
+	joined sync.Map // the runs of this process that have a transaction
+
+	mu       sync.Mutex
+	watchers watch.Registry
+	poll     *poll // nil when nobody waits
+	closed   bool
+}
+
+var (
+	_ idempotency.Store     = (*Store)(nil)
+	_ idempotency.Watcher   = (*Store)(nil)
+	_ idempotency.StepStore = (*Store)(nil)
+	_ idempotency.Inspector = (*Store)(nil)
+	_ idempotency.Lister    = (*Store)(nil)
+	_ idempotency.TxStore   = (*Store)(nil)
+)
+
+// An Option changes a setting of [Open].
+type Option func(*config)
+
+type config struct{ synchronous string }
+
+// WithPowerLossSafety makes each write reach the disk before it is acknowledged
+// (synchronous=FULL). Without it (NORMAL) what was acknowledged survives the death of the process
+// at any moment, but the machine may forget the last moments before it loses power.
+func WithPowerLossSafety() Option { return func(c *config) { c.synchronous = "FULL" } }
+
+// readers is how many connections look at the same time.
+const readers = 4
+
+// Open opens the database file at path, and makes it and its table if they are not there. The file
+// may have other tables: it is in WAL mode from then on. Close the store before the program ends.
+func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
+	if path == "" || path == ":memory:" {
+		return nil, errors.New("sqlitestore: Open: a store needs a file")
+	}
+	c := config{synchronous: "NORMAL"}
+	for _, o := range opts {
+		if o != nil {
+			o(&c)
+		}
+	}
+	// BEGIN takes the lock of the writer at once. A transaction that began to read and then
+	// writes would fail if another one has written meanwhile. A busy database is asked again by
+	// try, which looks at the context, and not by SQLite, which does not.
+	query := url.Values{
+		"_pragma": {"busy_timeout(0)", "journal_mode(WAL)", "synchronous(" + c.synchronous + ")"},
+		"_txlock": {"immediate"},
+	}
+	file := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath()}).String()
+	s := new(Store)
+	var err error
+	if s.write, err = sql.Open("sqlite", file+"?"+query.Encode()); err != nil {
+		return nil, fmt.Errorf("sqlitestore: Open: %w", err)
+	}
+	s.write.SetMaxOpenConns(1)
+	query["_pragma"] = []string{"busy_timeout(0)", "query_only(1)"}
+	if s.read, err = sql.Open("sqlite", file+"?"+query.Encode()); err != nil {
+		return nil, errors.Join(fmt.Errorf("sqlitestore: Open: %w", err), s.write.Close())
+	}
+	s.read.SetMaxOpenConns(readers)
+	if err := s.try(ctx, "Open", func() error {
+		_, err := s.write.ExecContext(ctx, schema)
+		return err
+	}); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Close closes the file. Calls that are under way may fail. It may be called more than once.
+func (s *Store) Close() error {
+	s.stopPolling()
+	return errors.Join(s.read.Close(), s.write.Close())
+}
+
+// now is the clock of the machine.
+func now() sqlrecord.Moment { return sqlrecord.Moment(time.Now().UnixMicro()) }
