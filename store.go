@@ -54,7 +54,7 @@ import (
 // have passed it in, and must not modify a slice that the store hands out.
 //
 // Package storetest is this contract as tests. The optional interfaces [ContextStore],
-// [Watcher], [StepStore], [Inspector] and [Lister] are further abilities, which a [Guard] finds
+// [Watcher], [StepStore], [Inspector], [Lister] and [TxStore] are further abilities, which a [Guard] finds
 // by type assertion. The stores of this package have all of them.
 type Store interface {
 	// Claim asks for the right to run. It is the atomic set-if-absent. One call tells
