@@ -55,7 +55,7 @@ import (
 //
 // Package storetest is this contract as tests. The optional interfaces [ContextStore],
 // [Watcher], [StepStore], [Inspector], [Lister] and [TxStore] are further abilities, which a [Guard] finds
-// by type assertion. The stores of this package have all of them.
+// by type assertion. The stores of this package have all but the last, which needs a database.
 type Store interface {
 	// Claim asks for the right to run. It is the atomic set-if-absent. One call tells
 	// everything: Record.Mine says whether the claim is the caller's, and the rest of

@@ -82,9 +82,9 @@ func TestOvertakenRunIsRolledBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				go_ := make(chan struct{})
+				proceed := make(chan struct{})
 				s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
-					<-go_
+					<-proceed
 					charge(s, w, r)
 				})
 				other := guardtest.NewGuard(t, s.store, idempotency.WithTransaction(true))
@@ -97,7 +97,7 @@ func TestOvertakenRunIsRolledBack(t *testing.T) {
 				time.Sleep(2 * guardtest.LeaseTime)
 				s.store.Heal()
 				again := server.Start(t, guardtest.Call{Key: "k"})
-				close(go_)
+				close(proceed)
 				got := <-first
 				if second > 0 {
 					guardtest.RequireProblem(t, got, http.StatusConflict, problem.InFlight)
