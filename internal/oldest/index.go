@@ -45,13 +45,10 @@ func (x *Index) Enter(slot int32, now int64) {
 func (x *Index) Leave(slot int32) {
 	delete(x.entered, slot)
 	switch {
-	case len(x.order) <= fewEntries:
-		if len(x.entered) == 0 {
-			x.order = x.order[:0]
-		}
-	case len(x.entered) == 0:
+	case len(x.entered) > 0 && len(x.order) <= max(fewEntries, 2*len(x.entered)):
+	case len(x.entered) == 0 && cap(x.order) > fewEntries:
 		*x = Index{last: x.last} // a map never becomes smaller
-	case len(x.order) > 2*len(x.entered):
+	default:
 		x.order = slices.DeleteFunc(x.order, func(e Entry) bool { return !x.Has(e) })
 	}
 }
