@@ -39,7 +39,8 @@ func (w *simulation) failsOpen() bool {
 func (w *simulation) version(i int, v simVersion) simVersion {
 	switch {
 	case w.kind == operated:
-		v.recovery = idempotency.Hold
+		// Of requests that have waited together, any may be the one that asks the resolver.
+		v.recovery, v.wait = idempotency.Hold, 0
 		if w.failsOpen() {
 			v.options = append(v.options, idempotency.WithFailOpen(true))
 		}
