@@ -354,6 +354,7 @@ func (w *faultWorld) run() map[string]int {
 	for _, op := range guardtest.StoreOps {
 		counts[op] = w.faulty.Store.Count(op)
 	}
+	time.Sleep(15 * time.Minute) // a claim that was lost may still arrive
 	w.faulty.RequireQuiet(w.t)
 	if now.Problem.Code == problem.OutcomeUnknown {
 		time.Sleep(366 * 24 * time.Hour)
