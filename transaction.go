@@ -53,14 +53,14 @@ type TxStore interface {
 type TxState uint8
 
 const (
-	// TxOpen: nothing yet.
+	// TxOpen says that the handler has said nothing yet.
 	TxOpen TxState = iota
-	// TxReady: it is to be committed with the answer of the run.
+	// TxReady says that it is to be committed with the answer of the run.
 	TxReady
-	// TxGivenUp: it was rolled back, by the handler or by an error. Nothing of it will be
+	// TxGivenUp says that it was rolled back, by the handler or by an error. Nothing of it will be
 	// committed, and it holds nothing any more.
 	TxGivenUp
-	// TxCommitted: the handler has committed it itself, without the record.
+	// TxCommitted says that the handler has committed it itself, without the record.
 	TxCommitted
 )
 

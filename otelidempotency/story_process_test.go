@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -36,7 +35,7 @@ const (
 func TestMain(m *testing.M) {
 	if addr := os.Getenv(storyRedis); addr != "" {
 		if err := servePayouts(addr, os.Getenv(storyBank)); err != nil {
-			slog.Error("service", "error", err)
+			_, _ = fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		os.Exit(0)

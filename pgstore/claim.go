@@ -41,13 +41,16 @@ func (s *Store) claim(ctx context.Context, key string, c idempotency.Claim) (ide
 			return inUse(&r), nil
 		}
 		seen = r.Version
-		out, changed := idempotency.Record{}, true
+		var out idempotency.Record
 		if r.Expired(r.now) {
 			r.Row = sqlrecord.New(c, r.now)
 			r.Version = seen
 			out = granted(&r)
-		} else if out, changed, err = r.Claim(c, r.now); err != nil || !changed {
-			return out, err
+		} else {
+			var changed bool
+			if out, changed, err = r.Claim(c, r.now); err != nil || !changed {
+				return out, err
+			}
 		}
 		if err := s.write(ctx, s.sql.takeOver, key, &r.Row); !errors.Is(err, errMoved) {
 			return out, err

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -27,8 +28,7 @@ func (h *handlerTx) Commit(ctx context.Context) error {
 	case t.state != idempotency.TxOpen:
 		return pgx.ErrTxClosed
 	case t.conn.Conn().PgConn().TxStatus() == 'E':
-		t.giveUp(ctx)
-		return pgx.ErrTxCommitRollback
+		return errors.Join(pgx.ErrTxCommitRollback, t.giveUp(ctx))
 	}
 	t.state = idempotency.TxReady
 	return nil

@@ -173,7 +173,6 @@ func listBusy(e *env) {
 
 func listFilters(e *env) {
 	e.lister()
-	const claimed, released = "claimed", "released"
 	old, young, done := keyOf("old"), keyOf("young"), keyOf("done")
 	e.mine(e.claim(old, alice, labelled("a")), 1)
 	e.mine(e.claim(done, alice, labelled("a")), 1)

@@ -253,9 +253,10 @@ func (o *outside) send(p *process, route, key string) bool {
 	switch {
 	case got.code == problem.OutcomeUnknown && onHold(route):
 		o.count("times told that the outcome is unknown")
-		if route == held {
+		switch route {
+		case held:
 			o.complain(intent)
-		} else if route == parked {
+		case parked:
 			o.park(intent)
 		}
 		return true

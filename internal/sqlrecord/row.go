@@ -33,6 +33,7 @@ func Micros(d time.Duration) int64 {
 // Marks are what is true of a row besides its state.
 type Marks int64
 
+// What may be true of a row.
 const (
 	ByLapse  Marks = 1 << iota // held because the lease ended, and not by its owner
 	Blank                      // nothing was done under it

@@ -58,7 +58,7 @@ func Main(m *testing.M) int {
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	shared.once.Do(func() {
-		if shared.dir, shared.err = os.MkdirTemp("", "pgtest"); shared.err == nil {
+		if shared.dir, shared.err = makeDir(); shared.err == nil {
 			shared.server, shared.err = launch(shared.dir)
 		}
 	})
@@ -69,7 +69,7 @@ func Shared(t testing.TB) *Server {
 // Start starts a server of the test's own, with further settings as "name=value".
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "pgtest") // not t.TempDir, into which another user may not go
+	dir, err := makeDir()
 	need(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s, err := launch(dir, settings...)
@@ -77,6 +77,9 @@ func Start(t testing.TB, settings ...string) *Server {
 	t.Cleanup(s.Kill)
 	return s
 }
+
+// makeDir makes a directory, and not in that of a test, into which another user may not go.
+func makeDir() (string, error) { return os.MkdirTemp("", "pgtest") }
 
 // need skips or fails the test if there is no server.
 func need(t testing.TB, err error) {
@@ -220,7 +223,8 @@ func (s *Server) Pool(t testing.TB) *pgxpool.Pool {
 }
 
 func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	var lc net.ListenConfig
+	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}

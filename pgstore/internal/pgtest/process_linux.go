@@ -1,6 +1,7 @@
 package pgtest
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -41,7 +42,7 @@ func giveAway(dir string) error {
 
 // command returns a command that the right user runs, and that ends with the test program.
 func command(path string, args ...string) *exec.Cmd {
-	cmd := exec.Command(path, args...)
+	cmd := exec.CommandContext(context.Background(), path, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.SysProcAttr.Credential, _ = servant() // giveAway has reported the error
 	cmd.Dir = "/"
