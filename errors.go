@@ -132,8 +132,9 @@ var (
 	// ErrRunEnded says that the run has ended, although its context may live on.
 	ErrRunEnded = errors.New("idempotency: the run has ended")
 
-	// ErrCommitUnknown says that nobody knows yet whether the transaction of a run of [Do] was
-	// committed. Call Do again with the same key: it returns the result if it was, and runs the
-	// function if it was not.
+	// ErrCommitUnknown says that nobody knows yet whether a transaction was committed: that of a
+	// run of [Do], or of a step. Call Do again with the same key. It returns the result if it was
+	// committed, and runs the function if it was not; and so does the next attempt of a run with
+	// the step.
 	ErrCommitUnknown = errors.New("idempotency: it is not known whether the transaction was committed")
 )

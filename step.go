@@ -175,11 +175,20 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 
 // recordedStep is Step inside of an operation. It notes in the report how far it came.
 func recordedStep[T any](ctx context.Context, op *Operation, fn func(ctx context.Context) (T, error), s stepSettings, report *stepReport) (T, error) {
+	value, found, err := findStep[T](ctx, op, s, report)
+	if found || err != nil {
+		return value, err
+	}
+	return runStep(ctx, op, fn, s, report)
+}
+
+// findStep begins a step and looks whether an earlier attempt has recorded it.
+func findStep[T any](ctx context.Context, op *Operation, s stepSettings, report *stepReport) (value T, found bool, err error) {
 	var none T
 	name := report.name
 	recorded, err := op.beginStep(ctx, name)
 	if err != nil {
-		return none, err
+		return none, false, err
 	}
 	if recorded != nil && recorded[0] != stepUndone {
 		report.result = StepFound
@@ -188,22 +197,28 @@ func recordedStep[T any](ctx context.Context, op *Operation, fn func(ctx context
 	case recorded == nil || recorded[0] == stepUndone:
 	case recorded[0] == stepValue:
 		op.effects.Add(1)
-		return decodeStep[T](s.codec, name, recorded[1:])
+		value, err = decodeStep[T](s.codec, name, recorded[1:])
+		return value, true, err
 	case recorded[0] == stepError:
 		op.effects.Add(1)
-		return none, Permanent(errors.New(string(recorded[1:])))
+		return none, true, Permanent(errors.New(string(recorded[1:])))
 	case recorded[0] == stepStarted:
 		report.result = StepUncertain
 		op.uncertain.Store(true)
-		return none, fmt.Errorf("step %q: %w", name, ErrUncertain)
+		return none, false, fmt.Errorf("step %q: %w", name, ErrUncertain)
 	}
+	return none, false, nil
+}
+
+// runStep runs the function of a step and records what it returns.
+func runStep[T any](ctx context.Context, op *Operation, fn func(ctx context.Context) (T, error), s stepSettings, report *stepReport) (T, error) {
+	var none T
+	name := report.name
 	if err := op.mayBegin(name, s.atMostOnce); err != nil {
 		return none, err
 	}
-	// Under Hold, another attempt follows only one that has done nothing. A step under
-	// AtMostOnce that an earlier attempt has begun has a mark.
-	resumed := op.Attempt() > 1 && !op.lease.claim.Hold && !s.atMostOnce
-	op.effects.Add(1) // one that may happen
+	resumed := op.resumes() && !s.atMostOnce // under AtMostOnce, a step that was begun has a mark
+	op.effects.Add(1)                        // one that may happen
 	report.result = StepFailed
 	value, err := fn(&stepContext{Context: ctx, op: op, intent: op.intent(), name: name, resumed: resumed})
 	switch {
@@ -228,6 +243,10 @@ func recordedStep[T any](ctx context.Context, op *Operation, fn func(ctx context
 	}
 	return decodeStep[T](s.codec, name, stored[1:])
 }
+
+// resumes reports whether an earlier attempt may have begun the steps of this one. Under Hold,
+// another attempt follows only one that has done nothing.
+func (o *Operation) resumes() bool { return o.Attempt() > 1 && !o.lease.claim.Hold }
 
 // A stepReport is what an [EventStep] says.
 type stepReport struct {

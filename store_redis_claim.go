@@ -83,7 +83,7 @@ func (s *RedisStore) field(ctx context.Context, name, field string) ([]byte, err
 	switch {
 	case err == nil:
 		return get.Bytes()
-	case !redis.IsExecAbortError(err):
+	case !redis.IsOOMError(get.Err()):
 		return nil, err
 	}
 	_, fields, err := s.fields(ctx, name) // which knows what to do about that

@@ -58,7 +58,7 @@ func (s *RedisStore) fields(ctx context.Context, name string) (time.Duration, ma
 	switch {
 	case err == nil:
 		return ttl.Val(), fields.Val(), nil
-	case !redis.IsExecAbortError(err):
+	case !redis.IsOOMError(ttl.Err()):
 		return 0, nil, s.failure(ctx, err)
 	}
 	// The server is out of memory and queues no command.

@@ -148,6 +148,44 @@ func (tx *Tx) Rollback(ctx context.Context) {
 	_ = tx.store.Call(ctx, "rollback", func(idempotency.Store) error { return nil })
 }
 
+// StepTx runs f as a step whose rows and record one commit makes durable. That is the call
+// step-commit. After a deadlock it is tried again.
+func StepTx[T any](ctx context.Context, s *TxStore, name string, f func(ctx context.Context, tx *Tx) (T, error)) (T, error) {
+	var tx *Tx
+	try := func(ctx context.Context, r idempotency.StepRecord, work func(context.Context) ([]byte, error)) error {
+		if err := s.Call(ctx, "begin", func(idempotency.Store) error { return nil }); err != nil {
+			return &idempotency.RolledBackError{Err: err}
+		}
+		tx = &Tx{store: s}
+		stored, err := work(ctx)
+		if err != nil {
+			return err
+		}
+		rows := tx.rows
+		return s.Call(ctx, "step-commit", func(behind idempotency.Store) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if r.Key != "" {
+				if err := behind.(idempotency.StepStore).SaveStep(context.WithoutCancel(ctx), r.Key, r.Owner, r.Name, stored); err != nil {
+					return err
+				}
+			}
+			s.rows = append(s.rows, rows...)
+			return nil
+		})
+	}
+	return idempotency.StepIn(ctx, s, name, func(ctx context.Context, r idempotency.StepRecord, work func(context.Context) ([]byte, error)) error {
+		err := try(ctx, r, work)
+		if errors.Is(err, ErrDeadlock) {
+			err = try(ctx, r, work)
+		}
+		return err
+	}, func(ctx context.Context) (T, error) { return f(ctx, tx) })
+}
+
+// ErrDeadlock is what a commit says of a conflict that is worth another try at once.
+var ErrDeadlock = errors.New("deadlock")
+
 var (
 	_ idempotency.TxStore     = (*TxStore)(nil)
 	_ idempotency.Transaction = (*Tx)(nil)

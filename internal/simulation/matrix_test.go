@@ -14,6 +14,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/race"
 )
 
 // TestFaultMatrix lets each of the first calls of each kind that a process makes to its
@@ -51,7 +52,9 @@ func TestFaultMatrix(t *testing.T) {
 	if !t.Failed() {
 		for i, company := range companies {
 			t.Logf("%d worlds %s", worlds[i].Load(), company.name)
-			require.Greater(t, worlds[i].Load(), company.least)
+			if !race.Enabled {
+				require.Greater(t, worlds[i].Load(), company.least)
+			}
 		}
 	}
 }
@@ -67,8 +70,12 @@ type matrix struct {
 func (m *matrix) explore(t *testing.T) {
 	t.Helper()
 	done := map[[2]mishap]bool{}
+	seconds := m.company.second
+	if race.Enabled && m.company != companies[0] {
+		seconds = nil // a world takes ten times as long, and those that are alone have all pairs
+	}
 	for _, first := range m.reachable(m.company.first, m.try(t)) {
-		for _, second := range m.reachable(m.company.second, m.try(t, first)) {
+		for _, second := range m.reachable(seconds, m.try(t, first)) {
 			sameFault := isFault(first) && isFault(second) && first.op == second.op && first.n == second.n
 			if done[[2]mishap{second, first}] || sameFault {
 				continue

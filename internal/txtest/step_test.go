@@ -1,0 +1,164 @@
+package txtest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
+)
+
+// This file is about steps whose rows and record one commit makes durable.
+
+// A stepShop has a handler that charges in a step, and answers what become of its first run says.
+func stepShop(t *testing.T, first func(w http.ResponseWriter, err error), opts ...idempotency.Option) (*shop, *[]error) {
+	t.Helper()
+	s := newShop(t, nil, append([]idempotency.Option{idempotency.WithTransaction(false)}, opts...)...)
+	var stepped []error
+	s.runs.Handler = func(w http.ResponseWriter, r *http.Request, run int64) {
+		value, err := guardtest.StepTx(r.Context(), s.store, "charge", func(_ context.Context, tx *guardtest.Tx) (int, error) {
+			return 7, insert(tx)
+		})
+		stepped = append(stepped, err)
+		switch {
+		case run == 1:
+			first(w, err)
+		case err != nil:
+			w.WriteHeader(http.StatusInternalServerError)
+		case value != 7:
+			panic("the step has another value")
+		default:
+			w.WriteHeader(http.StatusCreated)
+		}
+	}
+	return s, &stepped
+}
+
+// However the commit of a step fails, its row is there once in the end, and a run knows what it
+// can know.
+func TestStepAndRowAreThereTogether(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		op     string
+		fault  guardtest.Fault
+		want   error
+		rows   int // after the first run
+		result idempotency.StepResult
+	}{
+		"commits":                     {rows: 1, result: idempotency.StepRecorded},
+		"cannot begin":                {op: "begin", fault: guardtest.Refuse, want: guardtest.ErrDown, result: idempotency.StepNotDone},
+		"conflicts":                   {op: "step-commit", fault: guardtest.FailWith(conflict), want: conflict, result: idempotency.StepNotDone},
+		"conflicts, and is run again": {op: "step-commit", fault: guardtest.FailWith(guardtest.ErrDeadlock), rows: 1, result: idempotency.StepRecorded},
+		"finds no owner":              {op: "step-commit", fault: guardtest.FailWith(idempotency.ErrNotOwner), want: idempotency.ErrLeaseLost, result: idempotency.StepNotDone},
+		"is lost":                     {op: "step-commit", fault: guardtest.Refuse, want: idempotency.ErrCommitUnknown, result: idempotency.StepNotRecorded},
+		"the reply is lost":           {op: "step-commit", fault: guardtest.LoseReply, want: idempotency.ErrCommitUnknown, rows: 1, result: idempotency.StepNotRecorded},
+		"arrives after the run":       {op: "step-commit", fault: later, want: idempotency.ErrCommitUnknown, result: idempotency.StepNotRecorded},
+	} {
+		for _, transaction := range []bool{false, true} {
+			t.Run(name+map[bool]string{true: ", with a transaction"}[transaction], func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					fails := func(w http.ResponseWriter, _ error) { w.WriteHeader(http.StatusInternalServerError) }
+					s, stepped := stepShop(t, fails, idempotency.WithTransaction(transaction))
+					if c.fault != nil {
+						s.store.On(c.op, guardtest.First(1, c.fault))
+					}
+					require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+					require.ErrorIs(t, (*stepped)[0], c.want)
+					require.Len(t, s.store.Rows(), c.rows)
+					steps := slices.DeleteFunc(s.events.All(), func(e idempotency.Event) bool { return e.Kind != idempotency.EventStep })
+					require.Equal(t, c.result, steps[0].Result)
+
+					require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+					time.Sleep(time.Hour)
+					require.Len(t, s.store.Rows(), 1)
+				})
+			})
+		}
+	}
+}
+
+// later loses a call, and executes it when another has come in between.
+func later(_ context.Context, proceed func() error) error {
+	time.AfterFunc(time.Minute, func() { _ = proceed() })
+	return guardtest.ErrDown
+}
+
+// A step that was rolled back has done nothing, and the client may be told so.
+func TestStepThatWasRolledBackIsNotBegun(t *testing.T) {
+	t.Parallel()
+	s, _ := stepShop(t, func(w http.ResponseWriter, _ error) { w.WriteHeader(http.StatusTooManyRequests) }, idempotency.WithRecovery(idempotency.Hold))
+	s.store.On("step-commit", guardtest.First(1, guardtest.FailWith(conflict)))
+	require.Equal(t, http.StatusTooManyRequests, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	require.Len(t, s.store.Rows(), 1)
+
+	s, _ = stepShop(t, func(w http.ResponseWriter, _ error) { w.WriteHeader(http.StatusTooManyRequests) }, idempotency.WithRecovery(idempotency.Hold))
+	s.store.On("step-commit", guardtest.First(1, guardtest.LoseReply))
+	guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+}
+
+// An error rolls the rows back. A permanent one is recorded all the same.
+func TestErrorOfAStepRollsBack(t *testing.T) {
+	t.Parallel()
+	for _, permanent := range []bool{false, true} {
+		s := newShop(t, nil, idempotency.WithTransaction(false))
+		tries := 0
+		s.runs.Handler = func(w http.ResponseWriter, r *http.Request, run int64) {
+			_, err := guardtest.StepTx(r.Context(), s.store, "charge", func(_ context.Context, tx *guardtest.Tx) (int, error) {
+				if tries++; permanent {
+					return 0, errors.Join(insert(tx), idempotency.Permanent(errDeclined))
+				}
+				return 0, errors.Join(insert(tx), errDeclined)
+			})
+			require.ErrorContains(t, err, errDeclined.Error())
+			require.Equal(t, permanent, idempotency.IsPermanent(err))
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		s.Do(t, guardtest.Call{Key: "k"})
+		s.Do(t, guardtest.Call{Key: "k"})
+		require.Equal(t, map[bool]int{false: 2, true: 1}[permanent], tries)
+		require.Empty(t, s.store.Rows())
+	}
+}
+
+// Wrong steps are refused as wrong joins and as wrong steps are. Outside of a run, a step is an
+// ordinary transaction.
+func TestWrongTransactedSteps(t *testing.T) {
+	t.Parallel()
+	other := guardtest.NewTxStore()
+	charge := func(_ context.Context, tx *guardtest.Tx) (int, error) { return 7, insert(tx) }
+	s := newShop(t, nil, idempotency.WithTransaction(false))
+	s.runs.Handler = func(_ http.ResponseWriter, r *http.Request, _ int64) {
+		_, err := guardtest.StepTx(r.Context(), other, "a", charge)
+		require.ErrorIs(t, err, idempotency.ErrOtherStore)
+		_, err = guardtest.StepTx(r.Context(), s.store, "", charge)
+		require.ErrorIs(t, err, idempotency.ErrStepMisuse)
+		for _, want := range []error{nil, idempotency.ErrStepMisuse} {
+			_, err = guardtest.StepTx(r.Context(), s.store, "a", charge)
+			require.ErrorIs(t, err, want)
+		}
+		_, err = guardtest.StepTx(r.Context(), s.store, "b", func(_ context.Context, tx *guardtest.Tx) (func(), error) { return nil, insert(tx) })
+		require.ErrorIs(t, err, idempotency.ErrStepMisuse, "a value that cannot be encoded is rolled back")
+		_, err = guardtest.StepTx(r.Context(), s.store, "c", func(ctx context.Context, _ *guardtest.Tx) (int, error) {
+			return guardtest.StepTx(ctx, s.store, "d", charge)
+		})
+		require.ErrorIs(t, err, idempotency.ErrStepMisuse)
+	}
+	s.Do(t, guardtest.Call{Key: "k"})
+	require.Len(t, s.store.Rows(), 1)
+	require.Empty(t, other.Rows())
+
+	value, err := guardtest.StepTx(t.Context(), other, "a", charge)
+	require.NoError(t, err)
+	require.Equal(t, 7, value)
+	require.Len(t, other.Rows(), 1)
+}
