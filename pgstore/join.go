@@ -77,24 +77,29 @@ func (t *joinedTx) Complete(ctx context.Context, c idempotency.Completion) error
 	if t.ended {
 		return &idempotency.RolledBackError{Err: pgx.ErrTxClosed}
 	}
-	err := t.end(ctx, func(ctx context.Context) error { return t.complete(ctx, c) })
+	err := t.commit(ctx, t.store.sql.fenced, t.store.completeArgs(t.key, t.owner, c))
 	if err == nil && len(t.after) > 0 {
 		go runAll(t.after)
 	}
 	return err
 }
 
-func (t *joinedTx) complete(ctx context.Context, c idempotency.Completion) error {
+// commit sends a statement that fails unless the owner has its claim, and COMMIT, in one round trip,
+// and ends the transaction.
+func (t *joinedTx) commit(ctx context.Context, fenced string, args []any) error {
+	return t.end(ctx, func(ctx context.Context) error { return t.send(ctx, fenced, args) })
+}
+
+func (t *joinedTx) send(ctx context.Context, fenced string, args []any) error {
 	conn := t.conn.Conn()
 	if conn.IsClosed() { // nothing was sent, and the server rolls back what it has
 		return &idempotency.RolledBackError{Retry: true, Err: errors.New("pgstore: the connection of the transaction is lost")}
 	}
 	batch := new(pgx.Batch)
-	batch.Queue(t.store.sql.fenced, t.store.completeArgs(t.key, t.owner, c)...)
+	batch.Queue(fenced, args...)
 	batch.Queue("COMMIT")
 	results := conn.SendBatch(ctx, batch)
-	var n, told int64
-	fence := results.QueryRow().Scan(&n, &told)
+	_, fence := results.Exec()
 	var tag pgconn.CommandTag
 	var commit error
 	if fence == nil {

@@ -14,7 +14,7 @@ import (
 // statements are the texts for one table.
 type statements struct {
 	check, claim, look, lookAnswer, write, takeOver, complete, fenced, touch, lock, isLocked, isOwner,
-	step, forget, list, holding, sweep string
+	step, fencedStep, forget, list, holding, sweep string
 }
 
 const (
@@ -35,6 +35,10 @@ const (
 		watched = $10, marks = $11, lease = $12, retention = $13, since = $14, touched = $15, expires = $16, label = $17,
 		notes = $18, sealed_key = $19, steps = $20, status = $21, answer = $22`
 	written = `RETURNING watched AND state <> 'claimed' AS watched`
+
+	// savesStep appends a step to the row of an owner.
+	savesStep = `UPDATE {t} SET version = version + 1, steps = steps || $3, marks = marks & ~2
+		WHERE key = $1 AND owner = $2 AND state = 'claimed' AND expires > {now}`
 
 	// completion completes the row of an owner.
 	completion = `clock AS (SELECT {now} AS now), done AS (
@@ -90,9 +94,9 @@ func statementsFor(table string) statements {
 		lock: fill(`SELECT 1 FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed' FOR UPDATE`),
 		isLocked: fill(`SELECT count(*) = 0 FROM (
 			SELECT 1 FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed' FOR KEY SHARE SKIP LOCKED) free`),
-		isOwner: fill(`SELECT count(*) = 1 FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed'`),
-		step: fill(`UPDATE {t} SET version = version + 1, steps = steps || $3, marks = marks & ~2
-			WHERE key = $1 AND owner = $2 AND state = 'claimed' AND expires > {now}`),
+		isOwner:    fill(`SELECT count(*) = 1 FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed'`),
+		step:       fill(savesStep),
+		fencedStep: fill(`WITH done AS (` + savesStep + ` RETURNING 1) SELECT 1 / count(*) FROM done`),
 
 		forget: fill(`DELETE FROM {t} WHERE key = $1 AND version = $2`),
 		// Of two rows that cannot be told apart by one column, the second decides.

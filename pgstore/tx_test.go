@@ -27,11 +27,11 @@ import (
 // A shop sells something: each of its charges is one row.
 type shop struct {
 	*guardtest.Server
-	pool  *pgxpool.Pool
-	db    *sql.DB
-	store *pgstore.Store
-	guard *idempotency.Guard
-	table string // of charges
+	pool           *pgxpool.Pool
+	db             *sql.DB
+	store          *pgstore.Store
+	guard          *idempotency.Guard
+	table, records string // of charges, and of the store
 }
 
 // newShop returns a shop whose requests run h.
@@ -49,7 +49,7 @@ func newShopAt(t testing.TB, server *pgtest.Server, h func(s *shop, w http.Respo
 		key text NOT NULL, amount int8 NOT NULL, attempt int8 NOT NULL,
 		unique_later text, CONSTRAINT `+s.table+`_later UNIQUE (unique_later) DEFERRABLE INITIALLY DEFERRED)`)
 	require.NoError(t, err)
-	s.store, _ = newStore(t, s.pool)
+	s.store, s.records = newStore(t, s.pool)
 	opts = append([]idempotency.Option{idempotency.WithTransaction(true)}, opts...)
 	s.guard = guardtest.NewGuard(t, s.store, opts...)
 	s.Server = guardtest.ServeHTTP1(t, s.guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h(s, w, r) })))

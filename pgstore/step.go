@@ -1,0 +1,72 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/sqlrecord"
+)
+
+// StepTx is [idempotency.Step] for an effect in the database of the store: one commit makes the rows
+// of f and the record of the step durable, or neither. Unlike [Store.InTx] it commits at once, so a
+// run may take several such steps, and the guard needs no [idempotency.WithTransaction]. A later
+// attempt of the run gets the value and does not run f again.
+//
+// f must not commit or roll back, and must not keep the transaction. If it returns an error, the
+// transaction is rolled back. When another transaction is in the way (40001, 40P01), f runs again,
+// up to ten times. Outside of a run the transaction records nothing.
+//
+// Errors are those of f and of [idempotency.StepIn]. While a transaction of the run at REPEATABLE
+// READ or SERIALIZABLE is open, StepTx returns an error: take the step before it.
+func StepTx[T any](
+	ctx context.Context, s *Store, name string, opts pgx.TxOptions,
+	f func(ctx context.Context, tx pgx.Tx) (T, error), codec ...idempotency.CodecOption,
+) (T, error) {
+	var tx pgx.Tx // that of the current try
+	transact := func(ctx context.Context, r idempotency.StepRecord, work func(context.Context) ([]byte, error)) error {
+		return again(ctx, func() error {
+			return s.stepIn(ctx, opts, r, func(ctx context.Context, of pgx.Tx) ([]byte, error) {
+				tx = of
+				return work(ctx)
+			})
+		})
+	}
+	return idempotency.StepIn(ctx, s, name, transact, func(ctx context.Context) (T, error) { return f(ctx, tx) }, codec...)
+}
+
+// stepIn runs one try of a step.
+func (s *Store) stepIn(
+	ctx context.Context, opts pgx.TxOptions, r idempotency.StepRecord, work func(context.Context, pgx.Tx) ([]byte, error),
+) error {
+	if r == (idempotency.StepRecord{}) {
+		return pgx.BeginTxFunc(ctx, s.business, opts, func(tx pgx.Tx) error {
+			_, err := work(ctx, tx)
+			return err
+		})
+	}
+	if _, locks := s.locked.Load(lockOf(r.Key, r.Owner)); locks {
+		return &idempotency.RolledBackError{Err: errLocked}
+	}
+	t, err := s.begin(ctx, r.Key, r.Owner, opts)
+	switch {
+	case errors.Is(err, idempotency.ErrLeaseLost):
+		return idempotency.ErrNotOwner
+	case err != nil:
+		return &idempotency.RolledBackError{Retry: true, Err: err}
+	}
+	defer t.Rollback(context.WithoutCancel(ctx)) // does nothing after the commit
+	value, err := work(ctx, &handlerTx{t.tx, t})
+	if err != nil {
+		return err
+	}
+	if len(value) > maxValue {
+		return &idempotency.RolledBackError{Err: idempotency.ErrTooLarge}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.state = idempotency.TxReady
+	return t.commit(ctx, s.sql.fencedStep, []any{r.Key, r.Owner[:], sqlrecord.Step(r.Name, value)})
+}
