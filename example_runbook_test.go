@@ -68,7 +68,10 @@ func settleHeld(
 func forgetUnreadable(ctx context.Context, guard *idempotency.Guard, record, actor, reason string) error {
 	key := idempotency.Key{Record: record}
 	info, err := guard.Lookup(ctx, key)
-	if !errors.Is(err, idempotency.ErrCorrupt) {
+	switch {
+	case err == nil:
+		return errReadable // look at it before you decide
+	case !errors.Is(err, idempotency.ErrCorrupt):
 		return err
 	}
 	return guard.Forget(ctx, key, info.Seen(), idempotency.Decision{Actor: actor, Reason: reason})
@@ -76,6 +79,7 @@ func forgetUnreadable(ctx context.Context, guard *idempotency.Guard, record, act
 
 var (
 	errNoCharge   = errors.New("no charge with this key")
+	errReadable   = errors.New("the record can be read: nothing was forgotten")
 	errKeyNotKept = errors.New("the route does not keep its keys: find scope and key in your own data")
 )
 
