@@ -37,7 +37,7 @@ type claiming struct {
 func (c *claiming) claim() (rec Record, err error) {
 	defer func() { // also if a function of the program panics or calls runtime.Goexit
 		if c.replyLost && !rec.Mine {
-			c.releaseGhost()
+			c.lease.releaseGhost()
 		}
 	}()
 	l, set := c.lease, &c.guard.set
@@ -120,60 +120,4 @@ func (c *claiming) recognise(recorded Fingerprint) bool {
 		c.lease.claim.Fingerprint, c.recognised = recorded, true
 	}
 	return known
-}
-
-// releaseGhost gives back, in the background, a claim whose reply never came. It may have
-// been granted, and would then block the key for a whole lease or, under Hold, make it look
-// like a run of unknown outcome.
-//
-// The claim may still be on its way when the store answers "not the owner". So the release is
-// repeated for as long as a record would remember the owner that has released it, counted from
-// the first such answer, or until the retention ends. The end of the lease is not enough, whatever
-// the recovery policy: a claim that has lapsed is held if that claim or the one that finds it says
-// Hold, and another version of the service may say so. A claim seldom comes later than a lease.
-// From then on each pause is as long as all the time before, and a claim that lapses meanwhile is
-// released all the same.
-//
-// A shutdown waits for the store to answer, and for no more. At most maxPending claims are
-// released at a time, and those that are late give way when there are half as many; the rest lapse.
-func (c *claiming) releaseGhost() {
-	l := c.lease
-	if !l.core.ghosts.add(0) {
-		return
-	}
-	if !l.core.work.enter() {
-		l.core.ghosts.remove(0)
-		return
-	}
-	undone := l.undone(true)
-	until := time.Now().Add(l.claim.Retention)
-	go func() {
-		defer l.core.work.leave()
-		defer l.core.ghosts.remove(0)
-		var answered time.Time // for the first time
-		for n := 1; ; n++ {
-			err := l.release(l.claim.Owner, undone, l.timeout())
-			if err == nil {
-				return
-			}
-			end, pause := l.core.work.abort, backoff(n)
-			if errors.Is(err, ErrNotOwner) {
-				end = l.core.work.quit
-				if answered.IsZero() {
-					answered = time.Now()
-				}
-				since := time.Since(answered)
-				late := since > l.claim.Lease
-				if since >= undone.Keep || late && l.core.ghosts.crowded() {
-					return
-				}
-				if late {
-					pause = min(since, undone.Keep-since)
-				}
-			}
-			if time.Now().Add(pause).After(until) || !sleep(pause, end) {
-				return
-			}
-		}
-	}()
 }

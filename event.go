@@ -115,6 +115,10 @@ const (
 	// decide about the key. If it was away until the retention ended, the key is free. If the
 	// sealer failed, or the result of a [Do] could not be encoded, the key is held.
 	EventRecordingLost EventKind = "recording-lost"
+	// EventClaimLeft: the store has failed to answer a claim, and then to take it back; Err says
+	// why the guard has given that up. Nothing has run under the claim. If it was granted, the
+	// lease and the recovery policy decide about the key: under [Hold] it becomes held.
+	EventClaimLeft EventKind = "claim-left"
 	// EventNotKept: a run is recorded without its answer, because the store does not take an
 	// answer of that size, or because too many answers wait for it; Err says which. Status and
 	// Size are those of the answer. Duplicates are told that the run has happened. There is no
@@ -152,6 +156,7 @@ var kinds = map[EventKind]kindInfo{
 	EventNested:           {false, slog.LevelWarn, "idempotency: a guard inside a guard, the inner one does nothing"},
 	EventRecordingDelayed: {true, slog.LevelWarn, "idempotency: settling a run goes on in the background"},
 	EventRecordingLost:    {true, slog.LevelError, "idempotency: run could not be settled"},
+	EventClaimLeft:        {true, slog.LevelWarn, "idempotency: claim could not be given back"},
 	EventNotKept:          {true, slog.LevelWarn, "idempotency: run is recorded without its answer"},
 	EventSilent:           {true, slog.LevelWarn, "idempotency: handler said nothing"},
 	EventCorrupt:          {true, slog.LevelError, "idempotency: stored record is unreadable"},

@@ -38,13 +38,15 @@ type core struct {
 	work      work
 	running   atomic.Int64 // runs in flight
 	unsettled unsettled
-	pending   backlog      // runs that wait to be settled
-	ghosts    backlog      // claims whose reply never came
+	pending   backlog // runs that wait to be settled
+	ghosts    backlog // claims whose reply never came
+	// back has a receiver for each ghost that waits for the store to answer again.
+	back      chan struct{}
 	abandoned atomic.Int64 // store calls that have outlived their callers
 }
 
 func newCore(store Store, scope ScopeFunc) *core {
-	c := &core{store: store, scope: scope, shared: isSharedScope(scope)}
+	c := &core{store: store, scope: scope, shared: isSharedScope(scope), back: make(chan struct{})}
 	switch s := store.(type) {
 	case *MemoryStore:
 		c.local, c.inline = true, true

@@ -405,12 +405,12 @@ func (s *settlement) giveUp(err error) {
 	if s.failed {
 		s.lease.core.unsettled.remove(s.lease)
 	}
-	giveUp(s.lease, err)
+	s.lease.giveUp(err)
 }
 
-// giveUp leaves a run that could not be settled to its lease, and reports that once. The
-// client has its answer all the same.
-func giveUp(l *lease, err error) {
+// giveUp implements [debt]: it leaves a run that could not be settled to its lease. The client
+// has its answer all the same.
+func (l *lease) giveUp(err error) {
 	if l.end() {
 		l.observe(Event{Kind: EventRecordingLost, Err: err})
 	}

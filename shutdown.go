@@ -24,6 +24,11 @@ type Stats struct {
 	// their answers take. At most 4,096 runs are pending, with 64 MiB.
 	Pending      int
 	PendingBytes int64
+	// GivingBack are the claims whose reply never came, and that the guard releases in the
+	// background because they may have been granted. Nothing has run under them. At most 4,096
+	// are given back at a time. Under Rerun that takes two leases from the store's first answer,
+	// and under Hold 15 minutes if that is longer: so late a claim may still arrive.
+	GivingBack int
 	// Abandoned are the calls that a store has not returned from although their time is over.
 	// Each keeps a goroutine. At 4,096 no further call is made until one returns. A store that
 	// obeys its context ([ContextStore]) has none.
@@ -37,6 +42,7 @@ func (g *Guard) Stats() Stats {
 	c := g.core
 	s := Stats{Running: int(c.running.Load()), Waiting: c.room.size(), Abandoned: int(c.abandoned.Load())}
 	s.Pending, s.PendingBytes = c.pending.size()
+	s.GivingBack, _ = c.ghosts.size()
 	return s
 }
 
@@ -61,6 +67,10 @@ func (b *backlog) size() (n int, bytes int64) {
 // [WithResolver] that were called have returned; or when ctx ends. In the
 // second case it gives up the runs that the store has failed to settle, reports each as
 // [EventRecordingLost], and returns the context's error.
+//
+// Claims whose reply never came, and under which nothing has run, are given back before. The store
+// has one more lease to answer that. Shutdown reports each that it gives up as [EventClaimLeft].
+// That is not an error.
 //
 // Give ctx a deadline. While the store is away, Shutdown waits for as long as runs are worth
 // settling: until their retention ends, and without end for those that hold their key.
@@ -89,6 +99,7 @@ type work struct {
 	quit, abort chan struct{}
 	closing     sync.Once
 	aborting    sync.Once
+	closedAt    time.Time // when quit was closed
 }
 
 const workClosed = 1 << 62
@@ -145,6 +156,7 @@ func sleep(d time.Duration, end <-chan struct{}) bool {
 func (w *work) shutdown(ctx context.Context) error {
 	w.closing.Do(func() {
 		w.n.Add(workClosed + 1) // its own piece of work, so that a last one ends
+		w.closedAt = time.Now()
 		close(w.quit)
 		w.leave()
 	})
@@ -162,37 +174,43 @@ func (w *work) shutdown(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// unsettled holds the leases of the runs that the store has failed to settle so far. A
-// shutdown that runs out of time reports them itself: the process may end as soon as it
-// returns, and the goroutine that settles a run may hang in a call of the store by then.
+// A debt is what the store has failed to take so far.
+type debt interface {
+	// giveUp reports, once, that the store does not get it any more.
+	giveUp(err error)
+}
+
+// unsettled holds the runs that the store has failed to settle, and the claims that it has failed
+// to take back. A shutdown that runs out of time reports them itself: the process may end as soon
+// as it returns, and the goroutine that settles a run may hang in a call of the store by then.
 type unsettled struct {
-	mu     sync.Mutex
-	leases map[*lease]struct{}
+	mu    sync.Mutex
+	debts map[debt]struct{}
 }
 
-func (u *unsettled) add(l *lease) {
+func (u *unsettled) add(d debt) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.leases == nil {
-		u.leases = make(map[*lease]struct{})
+	if u.debts == nil {
+		u.debts = make(map[debt]struct{})
 	}
-	u.leases[l] = struct{}{}
+	u.debts[d] = struct{}{}
 }
 
-func (u *unsettled) remove(l *lease) {
+func (u *unsettled) remove(d debt) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	delete(u.leases, l)
+	delete(u.debts, d)
 }
 
 // giveUp gives all of them up.
 func (u *unsettled) giveUp(err error) {
 	u.mu.Lock()
-	leases := slices.Collect(maps.Keys(u.leases))
-	clear(u.leases)
+	debts := slices.Collect(maps.Keys(u.debts))
+	clear(u.debts)
 	u.mu.Unlock()
-	for _, l := range leases {
-		giveUp(l, err)
+	for _, d := range debts {
+		d.giveUp(err)
 	}
 }
 

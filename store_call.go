@@ -114,7 +114,9 @@ func (a *access) call(op string, timeout time.Duration, f func(context.Context) 
 	})
 	if err != nil && !errors.Is(err, ErrNotOwner) {
 		a.observe(Event{Kind: EventStoreError, Op: op, Duration: time.Since(start), Err: err})
+		return err
 	}
+	a.core.answered()
 	return err
 }
 
@@ -125,7 +127,9 @@ func (a *access) requestClaim(c Claim, timeout time.Duration) (rec Record, err e
 	} else {
 		rec, err = a.boundedClaim(c, timeout)
 	}
-	if err != nil {
+	if err == nil {
+		a.core.answered()
+	} else {
 		a.observe(Event{Kind: EventStoreError, Op: "claim", Duration: time.Since(start), Err: err})
 	}
 	return rec, err

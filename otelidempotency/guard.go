@@ -91,6 +91,7 @@ func (w *watch) observe(ctx context.Context, o metric.Observer) error {
 	o.ObserveInt64(w.running, int64(stats.Running))
 	o.ObserveInt64(w.waiting, int64(stats.Waiting))
 	o.ObserveInt64(w.pending, int64(stats.Pending))
+	o.ObserveInt64(w.givingBack, int64(stats.GivingBack))
 	o.ObserveInt64(w.abandoned, int64(stats.Abandoned))
 	for _, t := range w.ttls {
 		o.ObserveFloat64(w.ttl, t.seconds, t.of.observe...)

@@ -2,6 +2,7 @@ package otelidempotency_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -41,6 +42,26 @@ func TestGaugesOfAGuard(t *testing.T) {
 		require.Error(t, b.guard.Shutdown(soon))
 		time.Sleep(time.Minute)
 		require.EqualValues(t, 0, b.values(t, "idempotency.pending.recordings")[""])
+	})
+}
+
+// claimless is a store that answers no claim.
+type claimless struct{ idempotency.Store }
+
+func (claimless) Claim(context.Context, string, idempotency.Claim) (idempotency.Record, error) {
+	return idempotency.Record{}, errors.New("connection lost")
+}
+
+func TestGaugeOfClaimsWithoutAReply(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, claimless{idempotency.NewMemoryStore()})
+		b.watch(t)
+		require.EqualValues(t, 0, b.values(t, "idempotency.claims.giving_back")[""])
+		b.serve(t, b.guard.Handler(http.NotFoundHandler()), "k", "")
+		require.EqualValues(t, 1, b.values(t, "idempotency.claims.giving_back")[""])
+		require.NoError(t, b.guard.Shutdown(t.Context()))
+		require.EqualValues(t, 0, b.values(t, "idempotency.claims.giving_back")[""])
 	})
 }
 

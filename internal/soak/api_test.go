@@ -254,7 +254,7 @@ func (a *api) serveStats(w http.ResponseWriter, _ *http.Request) {
 	stacks := make([]byte, 16<<20)
 	text := string(stacks[:runtime.Stack(stacks, true)])
 	s := stats{Goroutines: runtime.NumGoroutine()}
-	for _, f := range []string{"(*settlement).goOn", "(*claiming).releaseGhost"} {
+	for _, f := range []string{"(*settlement).goOn", "(*lease).releaseGhost"} {
 		s.Settling += strings.Count(text, "created by example.com/idempotency."+f)
 	}
 	// The second collection empties the pools.

@@ -1,0 +1,106 @@
+package storefaults
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+)
+
+// Claims whose reply was lost, in an outage that goes on: what the process does meanwhile, and how
+// it ends.
+
+// Nothing has run, and so nobody has to wait for a store that is away. But an operator hears which
+// keys may be held.
+func TestShutdownDoesNotWaitForGhosts(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]guardtest.Fault{"refused": guardtest.Refuse, "hanging": guardtest.Hang} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+				synctest.Test(t, func(t *testing.T) {
+					const lease = 20 * time.Second
+					h := guardtest.Answering(0, "done")
+					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery, idempotency.WithLease(lease))
+					p.Store.Fail(fault)
+					p.Do(t, guardtest.Call{Key: "k"})
+					time.Sleep(30 * time.Minute)
+					require.Equal(t, idempotency.Stats{GivingBack: 1}, p.Guard.Stats())
+					require.Zero(t, p.Events.Count(idempotency.EventClaimLeft), "the store may still come back")
+
+					start := time.Now()
+					require.NoError(t, p.Guard.Shutdown(context.Background()))
+					require.LessOrEqual(t, time.Since(start), lease)
+					require.Greater(t, time.Since(start), lease/2, "it has had its time")
+					require.Equal(t, 1, p.Events.Count(idempotency.EventClaimLeft))
+					synctest.Wait()
+					require.Zero(t, p.Guard.Stats())
+					require.Zero(t, h.Runs.Load())
+					for _, e := range p.Events.All() {
+						if e.Kind == idempotency.EventClaimLeft {
+							require.NotEmpty(t, e.Record)
+							require.ErrorIs(t, e.Err, idempotency.ErrShutdown)
+							require.Equal(t, unknown == guardtest.IsHeld, strings.Contains(e.Err.Error(), "held"))
+						}
+					}
+				})
+			})
+		})
+	}
+}
+
+func TestShutdownReportsGhostsAtItsDeadline(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]guardtest.Fault{"refused": guardtest.Refuse, "hanging": guardtest.Hang} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
+				p.Store.Fail(fault)
+				p.Do(t, guardtest.Call{Key: "k"})
+				require.ErrorIs(t, p.Guard.Shutdown(guardtest.Shortly(t)), context.DeadlineExceeded)
+				require.Equal(t, 1, p.Events.Count(idempotency.EventClaimLeft), "the process may end now")
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				require.Equal(t, 1, p.Events.Count(idempotency.EventClaimLeft))
+				require.Zero(t, p.Guard.Stats())
+			})
+		})
+	}
+}
+
+// While the store is away, many ghosts ask it seldom. When any request has found it back, they
+// are gone soon, one after another.
+func TestGhostsOfALongOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const ghosts = 50
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
+		p.Store.On("claim", guardtest.Always(guardtest.LoseReply))
+		p.Store.On("release", guardtest.Always(guardtest.Refuse))
+		for i := range ghosts {
+			p.Do(t, guardtest.Call{Key: fmt.Sprint(i)})
+		}
+		time.Sleep(10*time.Minute + 10*time.Second)
+		before := p.Store.Count("release")
+		time.Sleep(5 * time.Minute)
+		require.InDelta(t, 10*ghosts, p.Store.Count("release")-before, ghosts, "one call every 30 s for each")
+		require.Equal(t, idempotency.Stats{GivingBack: ghosts}, p.Guard.Stats())
+
+		time.Sleep(15 * time.Second)
+		p.Store.Heal()
+		time.Sleep(3 * time.Second)
+		p.Do(t, guardtest.Call{Key: "other"})
+		synctest.Wait()
+		require.Zero(t, p.Guard.Stats())
+		require.Zero(t, p.Events.Count(idempotency.EventClaimLeft))
+		p.RequireQuiet(t)
+	})
+}
