@@ -77,6 +77,7 @@ func (c *claiming) ask(watch bool) (Record, error) {
 		c.met = true
 		c.lease.observe(Event{Kind: EventCorrupt, Op: "claim", Err: err})
 	}
+	c.met = c.met || errors.Is(err, ErrTransactionOpen) // the store is not away either
 	if err == nil && c.inFlight(rec) {
 		c.lapses = sent.Add(rec.Lease)
 	}

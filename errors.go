@@ -132,6 +132,11 @@ var (
 	// ErrRunEnded says that the run has ended, although its context may live on.
 	ErrRunEnded = errors.New("idempotency: the run has ended")
 
+	// ErrTransactionOpen says that the transaction of the calling run is open, and keeps its store
+	// from recording anything else. [Step] returns it before the function runs, and [Do] before it
+	// claims a key. Take steps, and call Do, before the transaction.
+	ErrTransactionOpen = errors.New("idempotency: the transaction of the run is open")
+
 	// ErrCommitUnknown says that nobody knows yet whether a transaction was committed: that of a
 	// run of [Do], or of a step. Call Do again with the same key. It returns the result if it was
 	// committed, and runs the function if it was not; and so does the next attempt of a run with

@@ -118,7 +118,7 @@ func (r Recovery) String() string {
 // nothing: the run was told to stop in the middle.
 func (u *run) outcome(t task) Outcome {
 	if set := Outcome(u.op.outcome.Load()); set != 0 {
-		return set
+		return u.happenedAlone(set)
 	}
 	if u.op.uncertain.Load() || u.lease.isLost() && t.refused() {
 		return Unknown
@@ -126,6 +126,15 @@ func (u *run) outcome(t task) Outcome {
 	outcome := t.judge()
 	if outcome == NotExecuted && u.op.effects.Load() > 0 && !u.guard.set.outcomeChosen {
 		return Unknown // a step says otherwise than the status
+	}
+	return u.happenedAlone(outcome)
+}
+
+// happenedAlone corrects the outcome of a run that has committed its transaction by itself. What is
+// committed has been executed, whatever the handler says of it.
+func (u *run) happenedAlone(outcome Outcome) Outcome {
+	if outcome == NotExecuted && u.op.joint.state == TxCommitted {
+		return Unknown
 	}
 	return outcome
 }

@@ -150,7 +150,7 @@ var stepKinds = []byte{stepValue, stepError, stepStarted, stepUndone}
 // Step returns the errors of fn and does not record them, except those marked with [Permanent].
 // It returns [ErrLeaseLost] without running fn if the run may have lost its claim, and
 // [NotRecordedError] together with the value of fn. Its other errors are [ErrUncertain],
-// [ErrStepMisuse] and [ErrCorrupt]. The value that it returns has been encoded and decoded, even
+// [ErrTransactionOpen], [ErrStepMisuse] and [ErrCorrupt]. The value that it returns has been encoded and decoded, even
 // the first time, so a value that does not survive its codec shows at once.
 //
 // Outside of an operation, see [FromContext], Step only runs fn and ignores the name and the
@@ -363,9 +363,12 @@ func (o *Operation) beginStep(ctx context.Context, name string) ([]byte, error) 
 	return value, err
 }
 
-// mayBegin returns nil if the step may begin. The run must surely hold its claim, even after the
-// mark of AtMostOnce has been recorded.
+// mayBegin returns nil if the step may begin: its result can be recorded, and the run surely holds
+// its claim, even after the mark of AtMostOnce has been recorded.
 func (o *Operation) mayBegin(name string, atMostOnce bool) error {
+	if err := o.maySaveStep(name); err != nil {
+		return err
+	}
 	valid := o.Valid()
 	if valid && atMostOnce {
 		if err := o.lease.recordStep(name, []byte{stepStarted}); err != nil {

@@ -146,7 +146,7 @@ func (a *access) boundedClaim(c Claim, timeout time.Duration) (Record, error) {
 // any other error it may have been.
 func refusedClaim(err error) bool {
 	return errors.Is(err, ErrStoreFull) || errors.Is(err, ErrCorrupt) || errors.Is(err, ErrUnreadableHere) ||
-		errors.Is(err, errStoreStuck)
+		errors.Is(err, ErrTransactionOpen) || errors.Is(err, errStoreStuck)
 }
 
 func (a *access) requestRenewal(o Owner, timeout time.Duration) error {

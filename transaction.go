@@ -60,7 +60,8 @@ const (
 	// TxGivenUp says that it was rolled back, by the handler or by an error. Nothing of it will be
 	// committed, and it holds nothing any more.
 	TxGivenUp
-	// TxCommitted says that the handler has committed it itself, without the record.
+	// TxCommitted says that the handler has ended it past the functions of the store, and may have
+	// committed it without the record. The run has been executed then, however it ends.
 	TxCommitted
 )
 
@@ -81,7 +82,12 @@ func (s TxState) String() string {
 type Transaction interface {
 	// State returns what the handler has said. The guard asks when the run's code has returned,
 	// and before another transaction begins. From the first of these on, it must not change.
+	// However the handler has left, a transaction that it has committed itself is TxCommitted and
+	// never TxGivenUp.
 	State() TxState
+	// MaySaveStep returns nil, or why no step of the run can be recorded now. The guard asks before
+	// a step has its effect, and returns the reason with [ErrTransactionOpen].
+	MaySaveStep() error
 	// Complete records the completion under the owner that the transaction was begun for, and
 	// commits a transaction that is ready.
 	//
@@ -185,6 +191,20 @@ func (o *Operation) joins(tx Transaction) bool {
 	}
 	o.joint = joint{tx: tx}
 	return true
+}
+
+// maySaveStep returns nil, or why the transaction of the run keeps its steps from being recorded.
+func (o *Operation) maySaveStep(name string) error {
+	o.steps.mu.Lock()
+	tx := o.joint.tx
+	o.steps.mu.Unlock()
+	if tx == nil {
+		return nil
+	}
+	if err := tx.MaySaveStep(); err != nil {
+		return fmt.Errorf("step %q was not begun: %w: %w", name, ErrTransactionOpen, err)
+	}
+	return nil
 }
 
 // closeJoint learns, once, what became of the transaction of a run whose steps have ended. From

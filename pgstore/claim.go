@@ -162,7 +162,7 @@ func (s *Store) SaveStep(ctx context.Context, key string, o idempotency.Owner, n
 }
 
 // errLocked is what a step gets in a transaction that sees the past, which keeps the record locked.
-var errLocked = errors.New("pgstore: SaveStep: the transaction of the run keeps its record locked: take the step before it, or at READ COMMITTED")
+var errLocked = errors.New("pgstore: the transaction of the run keeps its record locked: take the step before it, or at READ COMMITTED")
 
 // asOwner is change for a caller to whom a missing record says that it owns none.
 func (s *Store) asOwner(ctx context.Context, key string, decide func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error)) error {

@@ -29,6 +29,9 @@ func (h *handlerTx) Commit(ctx context.Context) error {
 		return pgx.ErrTxClosed
 	case t.conn.Conn().PgConn().TxStatus() == 'E':
 		return errors.Join(pgx.ErrTxCommitRollback, t.giveUp(ctx))
+	case t.endedAlone():
+		_ = t.giveUp(ctx)
+		return errEndedAlone
 	}
 	t.state = idempotency.TxReady
 	return nil

@@ -30,15 +30,32 @@ type joinedTx struct {
 
 var _ idempotency.Transaction = (*joinedTx)(nil)
 
-// State implements [idempotency.Transaction]. A handler that has sent COMMIT as a statement has
-// gone past the guard.
+// State implements [idempotency.Transaction].
 func (t *joinedTx) State() idempotency.TxState {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if t.state != idempotency.TxGivenUp && !t.ended && t.conn.Conn().PgConn().TxStatus() == 'I' {
+	if t.endedAlone() {
 		return idempotency.TxCommitted
 	}
 	return t.state
+}
+
+// endedAlone reports whether the handler has ended the transaction by a statement of its own. The
+// server does not tell by which, so it may have been COMMIT.
+func (t *joinedTx) endedAlone() bool {
+	return !t.ended && t.conn.Conn().PgConn().TxStatus() == 'I'
+}
+
+var errEndedAlone = errors.New("pgstore: the function has committed or rolled back by a statement of its own")
+
+// MaySaveStep implements [idempotency.Transaction].
+func (t *joinedTx) MaySaveStep() error {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if t.locks && !t.ended {
+		return errLocked
+	}
+	return nil
 }
 
 // Rollback implements [idempotency.Transaction].
@@ -48,9 +65,14 @@ func (t *joinedTx) Rollback(ctx context.Context) {
 	_ = t.giveUp(ctx)
 }
 
-// giveUp rolls back and gives the connection to the pool.
+// giveUp rolls back and gives the connection to the pool. What the handler has committed stays.
 func (t *joinedTx) giveUp(ctx context.Context) error {
-	t.state = idempotency.TxGivenUp
+	switch {
+	case t.endedAlone():
+		t.state = idempotency.TxCommitted
+	case !t.ended:
+		t.state = idempotency.TxGivenUp
+	}
 	return t.end(ctx, t.tx.Rollback)
 }
 
@@ -94,6 +116,9 @@ func (t *joinedTx) send(ctx context.Context, fenced string, args []any) error {
 	conn := t.conn.Conn()
 	if conn.IsClosed() { // nothing was sent, and the server rolls back what it has
 		return &idempotency.RolledBackError{Retry: true, Err: errors.New("pgstore: the connection of the transaction is lost")}
+	}
+	if conn.PgConn().TxStatus() == 'I' { // what is sent now would be committed without the rows
+		return errEndedAlone
 	}
 	batch := new(pgx.Batch)
 	batch.Queue(fenced, args...)

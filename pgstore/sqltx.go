@@ -11,7 +11,10 @@ import (
 
 // InSQLTx is [Store.InTx] for a program that reaches the same database through database/sql, as
 // with GORM, bun, ent, sqlc or lib/pq. Give the transaction to the library that f uses. f must not
-// commit or roll it back itself, and must not let the library begin another one.
+// commit or roll it back itself, must not keep it, and must not let the library begin another one.
+// If f has ended it all the same, InSQLTx returns an error. Nobody can tell a commit from a
+// rollback then, so the run counts as one that was executed, and under [idempotency.Hold] its key
+// is held unless the handler answers definitely.
 func (s *Store) InSQLTx(ctx context.Context, db *sql.DB, opts *sql.TxOptions, f func(tx *sql.Tx) error) error {
 	return again(ctx, func() error {
 		op, ok := idempotency.FromContext(ctx)
@@ -27,7 +30,7 @@ func (s *Store) InSQLTx(ctx context.Context, db *sql.DB, opts *sql.TxOptions, f 
 		if err != nil {
 			return wrap("InSQLTx", err)
 		}
-		defer t.giveUp()
+		defer t.leave(ctx)
 		if err := f(t.tx); err != nil {
 			return err
 		}
@@ -54,6 +57,7 @@ type joinedSQLTx struct {
 	key   string
 	owner idempotency.Owner
 	locks bool
+	began string // the server's time of BEGIN, which tells the transaction from any other
 
 	mu    sync.Mutex
 	state idempotency.TxState
@@ -83,42 +87,72 @@ func (s *Store) beginSQL(ctx context.Context, db *sql.DB, key string, o idempote
 	default:
 		t.locks = opts.Isolation > sql.LevelReadCommitted
 	}
+	if t.began, err = t.probe(ctx); err != nil {
+		_ = tx.Rollback()
+		return nil, err
+	}
 	if !t.locks {
 		return t, nil
 	}
 	s.locked.Store(lockOf(key, o), struct{}{})
 	var one int
-	switch err := tx.QueryRowContext(ctx, s.sql.lock, key, o[:]).Scan(&one); {
-	case errors.Is(err, sql.ErrNoRows):
-		t.giveUp()
-		return nil, idempotency.ErrLeaseLost
-	case err != nil:
-		t.giveUp()
-		return nil, err
+	if err = tx.QueryRowContext(ctx, s.sql.lock, key, o[:]).Scan(&one); err == nil {
+		return t, nil
 	}
-	return t, nil
+	_ = tx.Rollback()
+	t.end()
+	if errors.Is(err, sql.ErrNoRows) {
+		err = idempotency.ErrLeaseLost
+	}
+	return nil, err
+}
+
+// probe returns the time at which the transaction began, or else the statement itself.
+func (t *joinedSQLTx) probe(ctx context.Context) (began string, err error) {
+	err = t.tx.QueryRowContext(ctx, "SELECT extract(epoch FROM now())::text").Scan(&began)
+	return began, err
+}
+
+// isDone reports whether the function has ended the transaction by its methods. It asks the pool,
+// and neither the server nor a connection that is in use: a statement of another database is
+// refused, but only while there is a transaction.
+func (t *joinedSQLTx) isDone() bool {
+	return errors.Is(t.tx.Stmt(new(sql.Stmt)).Close(), sql.ErrTxDone)
 }
 
 // State implements [idempotency.Transaction].
 func (t *joinedSQLTx) State() idempotency.TxState {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !t.ended && t.isDone() {
+		t.state = idempotency.TxCommitted
+		t.end()
+	}
 	return t.state
 }
 
-// ready says that the transaction is to be committed with the answer. It asks the server for a sign
-// that there is a transaction: the function may have ended it.
+// MaySaveStep implements [idempotency.Transaction].
+func (t *joinedSQLTx) MaySaveStep() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.locks && !t.ended {
+		return errLocked
+	}
+	return nil
+}
+
+// ready says that the transaction is to be committed with the answer. It asks the server whether
+// the transaction is still the one that was begun: the function may have ended it.
 func (t *joinedSQLTx) ready(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, err := t.tx.ExecContext(ctx, "SELECT 1")
+	now, err := t.probe(ctx)
 	switch {
-	case err == nil:
+	case err == nil && now == t.began:
 		t.state = idempotency.TxReady
 		return nil
-	case errors.Is(err, sql.ErrTxDone):
-		t.state = idempotency.TxCommitted
-		t.end()
+	case err == nil, errors.Is(err, sql.ErrTxDone):
+		t.giveUp(idempotency.TxCommitted)
 		return errCommittedAlone
 	default:
 		return err
@@ -128,15 +162,28 @@ func (t *joinedSQLTx) ready(ctx context.Context) error {
 // errCommittedAlone says that a function has ended the transaction that was given to it.
 var errCommittedAlone = errors.New("pgstore: InSQLTx: the function has committed or rolled back by itself")
 
-// giveUp rolls back, unless the function has succeeded.
-func (t *joinedSQLTx) giveUp() {
+// leave rolls back, unless the function has succeeded. If it has failed or panicked, it may have
+// committed before that. A transaction in which a statement has failed has not been ended.
+func (t *joinedSQLTx) leave(ctx context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state == idempotency.TxOpen {
-		t.state = idempotency.TxGivenUp
-		_ = t.tx.Rollback()
-		t.end()
+	if t.state != idempotency.TxOpen {
+		return
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	state := idempotency.TxGivenUp
+	if now, err := t.probe(ctx); errors.Is(err, sql.ErrTxDone) || err == nil && now != t.began {
+		state = idempotency.TxCommitted
+	}
+	t.giveUp(state)
+}
+
+// giveUp rolls back whatever is open.
+func (t *joinedSQLTx) giveUp(state idempotency.TxState) {
+	t.state = state
+	_ = t.tx.Rollback()
+	t.end()
 }
 
 func (t *joinedSQLTx) end() {
@@ -151,9 +198,7 @@ func (t *joinedSQLTx) Rollback(context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.ended {
-		_ = t.tx.Rollback()
-		t.state = idempotency.TxGivenUp
-		t.end()
+		t.giveUp(idempotency.TxGivenUp)
 	}
 }
 

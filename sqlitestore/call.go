@@ -20,6 +20,9 @@ func (s *Store) Claim(ctx context.Context, key string, c idempotency.Claim) (out
 		if out, changes, err = s.meet(ctx, key, c); err != nil || !changes {
 			return err
 		}
+		if s.hasJoined(ctx) {
+			return errInside
+		}
 		return s.transact(ctx, func(tx *sql.Tx) error {
 			r, err := look(ctx, tx, claimSQL, c.Fingerprint[:], key)
 			at := now()

@@ -16,7 +16,7 @@ import (
 // sentinels are the errors of the contract, which go to the caller as they are.
 var sentinels = []error{
 	idempotency.ErrNotFound, idempotency.ErrNotOwner, idempotency.ErrChanged, idempotency.ErrTooLarge,
-	idempotency.ErrStoreFull, idempotency.ErrCorrupt, idempotency.ErrUnreadableHere,
+	idempotency.ErrStoreFull, idempotency.ErrCorrupt, idempotency.ErrUnreadableHere, idempotency.ErrTransactionOpen,
 }
 
 // try runs one call of the store, again and again while another connection is writing.

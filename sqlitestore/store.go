@@ -36,7 +36,7 @@ type Store struct {
 	write *sql.DB // one connection
 	read  *sql.DB
 
-	joined sync.Map // the runs of this process that have a transaction
+	joined sync.Map // the runs of this process that have a transaction, by joint and by operation
 
 	mu       sync.Mutex
 	watchers watch.Registry

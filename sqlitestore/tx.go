@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"sync"
 
 	sqlite3 "modernc.org/sqlite/lib"
@@ -32,17 +33,14 @@ func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 	}
 	var t *joinedTx
 	err := op.Join(ctx, s, func(key string, o idempotency.Owner) (idempotency.Transaction, error) {
-		tx, err := s.begin(ctx)
-		t = &joinedTx{store: s, tx: tx, key: key, owner: o}
-		if err == nil {
-			s.joined.Store(joint(key, o), struct{}{})
-		}
+		var err error
+		t, err = s.begin(ctx, op, key, o)
 		return t, err
 	})
 	if err != nil {
 		return wrap("InTx", err)
 	}
-	defer t.giveUp()
+	defer t.leave()
 	if err := f(t.tx); err != nil {
 		return err
 	}
@@ -61,23 +59,33 @@ func (s *Store) inPlainTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 	return tx.Commit()
 }
 
-// begin begins a transaction that outlives ctx: the run's context ends when the handler returns,
-// which is before the commit.
-func (s *Store) begin(ctx context.Context) (tx *sql.Tx, err error) {
-	err = s.try(ctx, "Begin", func() error {
-		begin, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		stop := context.AfterFunc(ctx, cancel)
-		if tx, err = s.write.BeginTx(begin, nil); err != nil {
-			cancel()
+// begin begins the transaction of a run. It outlives ctx: the run's context ends when the handler
+// returns, which is before the commit.
+func (s *Store) begin(ctx context.Context, op *idempotency.Operation, key string, o idempotency.Owner) (*joinedTx, error) {
+	t := &joinedTx{store: s, op: op, key: key, owner: o}
+	err := s.try(ctx, "Begin", func() (err error) {
+		if t.conn, err = s.write.Conn(ctx); err != nil {
 			return err
 		}
-		if !stop() {
-			_ = tx.Rollback()
-			return ctx.Err()
+		begin, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		stop := context.AfterFunc(ctx, cancel)
+		if t.tx, err = t.conn.BeginTx(begin, nil); err != nil {
+			cancel()
+			return errors.Join(err, t.conn.Close())
 		}
-		return nil
+		if err = t.fate.watch(t.conn); err == nil && !stop() {
+			err = ctx.Err()
+		}
+		if err != nil {
+			t.end()
+		}
+		return err
 	})
-	return tx, err
+	if err == nil {
+		s.joined.Store(joint(key, o), struct{}{})
+		s.joined.Store(op, struct{}{})
+	}
+	return t, err
 }
 
 // joint names the run of a transaction.
@@ -89,16 +97,36 @@ func (s *Store) isJoined(key string, o idempotency.Owner) bool {
 	return is
 }
 
-// errJoined is what a step gets in a transaction. It could not be recorded before its effect.
-var errJoined = errors.New("sqlitestore: SaveStep: the transaction of the run is open, and SQLite has one writer: take the step before it")
+// hasJoined reports whether ctx is of a run that has a transaction in this store. Whatever else it
+// wants to write would wait for its own end.
+func (s *Store) hasJoined(ctx context.Context) bool {
+	op, ok := idempotency.FromContext(ctx)
+	if !ok {
+		return false
+	}
+	_, is := s.joined.Load(op)
+	return is
+}
 
-// errEnded says that a function has ended the transaction that was given to it.
-var errEnded = errors.New("sqlitestore: InTx: the function has committed or rolled back by itself")
+var (
+	// errJoined is what a step gets in a transaction. It could not be recorded before its effect.
+	errJoined = errors.New("sqlitestore: SQLite has one writer: take the step before the transaction")
+
+	// errInside is what a claim gets in a transaction.
+	errInside = fmt.Errorf("sqlitestore: Claim: SQLite has one writer: call it before the transaction: %w", idempotency.ErrTransactionOpen)
+
+	// These say that the transaction has ended before InTx has.
+	errCommitted  = errors.New("sqlitestore: InTx: the function has committed the transaction itself")
+	errRolledBack = errors.New("sqlitestore: InTx: the transaction was rolled back, by a statement of the function or by SQLite")
+)
 
 // A joinedTx is the transaction of a run.
 type joinedTx struct {
 	store *Store
+	op    *idempotency.Operation
+	conn  *sql.Conn
 	tx    *sql.Tx
+	fate  fate
 	key   string
 	owner idempotency.Owner
 
@@ -113,32 +141,65 @@ var _ idempotency.Transaction = (*joinedTx)(nil)
 func (t *joinedTx) State() idempotency.TxState {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.look()
 	return t.state
+}
+
+// look learns whether the handler has ended the transaction past the store. One that was ready and
+// is gone stays ready, and cannot be completed: the handler believes that it has succeeded.
+func (t *joinedTx) look() {
+	committed, rolledBack := t.fate.get()
+	switch {
+	case t.ended, !committed && !rolledBack:
+	case !committed && t.state == idempotency.TxReady:
+		t.end()
+	default:
+		t.giveUp()
+	}
+}
+
+// giveUp rolls back whatever is open. What was committed before, stays.
+func (t *joinedTx) giveUp() {
+	t.end()
+	t.state = idempotency.TxGivenUp
+	if committed, _ := t.fate.get(); committed {
+		t.state = idempotency.TxCommitted
+	}
 }
 
 // ready says that the transaction is to be committed with the answer.
 func (t *joinedTx) ready(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, err := t.tx.ExecContext(ctx, "SELECT 1")
-	switch {
-	case err == nil:
-		t.state = idempotency.TxReady
-	case errors.Is(err, sql.ErrTxDone):
-		t.state = idempotency.TxCommitted
-		t.end()
-		return errEnded
+	switch t.look(); {
+	case t.state == idempotency.TxCommitted:
+		return errCommitted
+	case t.ended:
+		return errRolledBack
+	case ctx.Err() != nil:
+		return ctx.Err()
 	}
-	return err
+	t.state = idempotency.TxReady
+	return nil
 }
 
-// giveUp rolls back, unless the function has succeeded.
-func (t *joinedTx) giveUp() {
+// leave rolls back, unless the function has succeeded.
+func (t *joinedTx) leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.state == idempotency.TxOpen {
-		t.rollBack()
+		t.giveUp()
 	}
+}
+
+// MaySaveStep implements [idempotency.Transaction].
+func (t *joinedTx) MaySaveStep() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return nil
+	}
+	return errJoined
 }
 
 // Rollback implements [idempotency.Transaction].
@@ -146,36 +207,42 @@ func (t *joinedTx) Rollback(context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.ended {
-		t.rollBack()
+		t.giveUp()
 	}
 }
 
-func (t *joinedTx) rollBack() {
-	t.state = idempotency.TxGivenUp
-	_ = t.tx.Rollback()
-	t.end()
-}
-
+// end rolls back a transaction that is still open, and gives the connection back.
 func (t *joinedTx) end() {
+	if t.ended {
+		return
+	}
 	t.ended = true
+	if t.tx != nil {
+		_ = t.tx.Rollback()
+	}
+	t.fate.unwatch(t.conn)
+	_ = t.conn.Close()
 	t.store.joined.Delete(joint(t.key, t.owner))
+	t.store.joined.Delete(t.op)
 }
 
 // Complete implements [idempotency.Transaction].
 func (t *joinedTx) Complete(ctx context.Context, c idempotency.Completion) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ended {
-		return &idempotency.RolledBackError{Err: sql.ErrTxDone}
+	switch t.look(); {
+	case t.state == idempotency.TxCommitted:
+		return errCommitted
+	case t.ended:
+		return &idempotency.RolledBackError{Err: errRolledBack}
 	}
+	defer t.end()
 	if err := t.record(ctx, c); err != nil { // no COMMIT was sent
-		t.rollBack()
 		if errors.Is(err, idempotency.ErrNotOwner) || errors.Is(err, idempotency.ErrNotFound) {
 			return idempotency.ErrNotOwner
 		}
 		return &idempotency.RolledBackError{Retry: true, Err: err}
 	}
-	defer t.end()
 	return t.commit()
 }
 

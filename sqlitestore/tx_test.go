@@ -4,8 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"net/http"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -151,21 +153,152 @@ func TestTransactionLongerThanItsLease(t *testing.T) {
 	require.Equal(t, 1, s.rows(t))
 }
 
-// That a step begins could not be recorded before its effect while its own transaction is the writer.
+// A step of a transaction could not be recorded after its effect, so it has none: in the
+// transaction, and between InTx and the end of the handler.
 func TestStepInATransactionIsRefused(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
-		require.NoError(t, s.store.InTx(r.Context(), func(*sql.Tx) error {
-			_, err := idempotency.Step(r.Context(), "mail", func(context.Context) (int, error) {
-				t.Error("the step has run")
+	for name, opts := range map[string][]idempotency.StepOption{"": nil, "at most once": {idempotency.AtMostOnce()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+				step := func(name string) error {
+					_, err := idempotency.Step(r.Context(), name, func(context.Context) (int, error) {
+						t.Error("the step has run")
+						return 0, nil
+					}, opts...)
+					return err
+				}
+				err := s.store.InTx(r.Context(), func(*sql.Tx) error {
+					require.ErrorIs(t, step("in it"), idempotency.ErrTransactionOpen)
+					return nil
+				})
+				require.NoError(t, err)
+				require.ErrorIs(t, step("after it"), idempotency.ErrTransactionOpen)
+				w.WriteHeader(http.StatusCreated)
+			})
+			start := time.Now()
+			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			require.Less(t, time.Since(start), time.Second)
+		})
+	}
+}
+
+// A claim inside a transaction would wait for the end of its own run. What is recorded is found.
+func TestDoInATransactionIsRefused(t *testing.T) {
+	t.Parallel()
+	var inner *idempotency.Guard
+	s := newShop(t, func(_ *shop, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+	inner = guardtest.NewGuard(t, s.store, idempotency.WithFailOpen(true))
+	key := func(value string) idempotency.Key { return idempotency.Key{Scope: "inner", Value: value} }
+	outer := guardtest.NewGuard(t, s.store, idempotency.WithTransaction(true))
+	_, _, err := idempotency.Do(t.Context(), inner, key("recorded"), func(context.Context) (int, error) { return 7, nil })
+	require.NoError(t, err)
+	_, _, err = idempotency.Do(t.Context(), outer, idempotency.Key{Scope: "outer", Value: "k"}, func(ctx context.Context) (int, error) {
+		return 1, s.store.InTx(ctx, func(*sql.Tx) error {
+			start := time.Now()
+			_, _, err := idempotency.Do(ctx, inner, key("new"), func(context.Context) (int, error) {
+				t.Error("it has run")
 				return 0, nil
-			}, idempotency.AtMostOnce())
-			require.ErrorContains(t, err, "take the step before it")
-			return nil
-		}))
-		w.WriteHeader(http.StatusCreated)
+			})
+			require.ErrorIs(t, err, idempotency.ErrTransactionOpen)
+			require.Less(t, time.Since(start), time.Second)
+			value, _, err := idempotency.Do(ctx, inner, key("recorded"), func(context.Context) (int, error) { return 0, nil })
+			require.Equal(t, 7, value)
+			return err
+		})
 	})
-	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	require.NoError(t, err)
+	_, _, err = idempotency.Do(t.Context(), inner, key("new"), func(context.Context) (int, error) { return 0, nil })
+	require.NoError(t, err, "the transaction is over")
+}
+
+// A function that ends its transaction itself is found out, however it does it and however the
+// handler leaves: rows that it has committed hold the key under Hold and are not inserted again,
+// and rows that it has rolled back are not confirmed.
+func TestTransactionThatEndsItselfIsFoundOut(t *testing.T) {
+	t.Parallel()
+	exec := func(statements ...string) func(tx *sql.Tx) {
+		return func(tx *sql.Tx) {
+			for _, statement := range statements {
+				_, err := tx.ExecContext(context.Background(), statement)
+				require.NoError(t, err)
+			}
+		}
+	}
+	failed := errors.New("failed")
+	for endName, end := range map[string]struct {
+		f    func(tx *sql.Tx)
+		rows int
+	}{
+		"Commit":                 {func(tx *sql.Tx) { require.NoError(t, tx.Commit()) }, 1},
+		"COMMIT":                 {exec("COMMIT"), 1},
+		"COMMIT and BEGIN":       {exec("COMMIT", "BEGIN IMMEDIATE"), 1},
+		"Rollback":               {func(tx *sql.Tx) { require.NoError(t, tx.Rollback()) }, 0},
+		"ROLLBACK":               {exec("ROLLBACK"), 0},
+		"ROLLBACK and BEGIN":     {exec("ROLLBACK", "BEGIN IMMEDIATE"), 0},
+		"ROLLBACK and INSERT":    {exec("ROLLBACK", "INSERT INTO charges (key) VALUES ('k')"), 1},
+		"a conflict that aborts": {func(tx *sql.Tx) { _, _ = tx.Exec("INSERT OR ROLLBACK INTO charges (key) VALUES (NULL)") }, 0},
+	} {
+		for leaveName, leave := range map[string]func(w http.ResponseWriter) error{
+			"success": func(http.ResponseWriter) error { return nil },
+			"error":   func(http.ResponseWriter) error { return failed },
+			"panic":   func(http.ResponseWriter) error { panic(http.ErrAbortHandler) },
+			"exit":    func(http.ResponseWriter) error { runtime.Goexit(); return nil },
+		} {
+			for _, status := range []int{http.StatusTooManyRequests, http.StatusInternalServerError} {
+				t.Run(fmt.Sprint(endName, "/", leaveName, "/", status), func(t *testing.T) {
+					t.Parallel()
+					var events guardtest.Events
+					s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+						require.Error(t, s.store.InTx(r.Context(), func(tx *sql.Tx) error {
+							require.NoError(t, insert(r.Context(), tx))
+							end.f(tx)
+							return leave(w)
+						}))
+						w.WriteHeader(status)
+					}, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
+					for range 2 {
+						_, _ = s.Try(t.Context(), guardtest.Call{Key: "k"})
+						require.Equal(t, end.rows, s.rows(t))
+					}
+					require.Equal(t, end.rows, events.Count(idempotency.EventCommittedAlone))
+					require.Equal(t, end.rows > 0, events.Count(idempotency.EventHeld) > 0)
+					require.Zero(t, events.Count(idempotency.EventOvertaken)+events.Count(idempotency.EventLeaseLost))
+				})
+			}
+		}
+	}
+}
+
+// So is a transaction that the handler has kept, and ends after InTx.
+func TestTransactionThatIsEndedAfterInTxIsFoundOut(t *testing.T) {
+	t.Parallel()
+	for name, commits := range map[string]bool{"COMMIT": true, "ROLLBACK": false} {
+		for _, status := range []int{http.StatusCreated, http.StatusInternalServerError} {
+			t.Run(fmt.Sprint(name, "/", status), func(t *testing.T) {
+				t.Parallel()
+				var events guardtest.Events
+				s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+					var kept *sql.Tx
+					require.NoError(t, s.store.InTx(r.Context(), func(tx *sql.Tx) error {
+						kept = tx
+						return insert(r.Context(), tx)
+					}))
+					_, err := kept.ExecContext(r.Context(), name)
+					require.NoError(t, err)
+					w.WriteHeader(status)
+				}, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
+				rows := map[bool]int{true: 1}[commits]
+				for range 2 {
+					got := s.Do(t, guardtest.Call{Key: "k"})
+					require.Equal(t, rows, s.rows(t))
+					require.Equal(t, commits && status == http.StatusCreated, got.Status == http.StatusCreated)
+				}
+				require.Equal(t, rows, events.Count(idempotency.EventCommittedAlone))
+				require.Equal(t, commits && status != http.StatusCreated, events.Count(idempotency.EventHeld) > 0)
+			})
+		}
+	}
 }
 
 // Two stores of one file, as two processes have them: one effect for each key, and waiters of one

@@ -15,6 +15,8 @@ type TxStore struct {
 	StepFaultStore
 	// Inline says that calls of the store are made by the caller's own goroutine.
 	Inline bool
+	// Exclusive is why no step can be saved while a transaction is open, or nil.
+	Exclusive error
 
 	mu   sync.Mutex
 	rows []string
@@ -127,6 +129,14 @@ func (tx *Tx) State() idempotency.TxState {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	return tx.state
+}
+
+// MaySaveStep returns the store's Exclusive, unless the transaction has ended.
+func (tx *Tx) MaySaveStep() error {
+	if s := tx.State(); s == idempotency.TxOpen || s == idempotency.TxReady {
+		return tx.store.Exclusive
+	}
+	return nil
 }
 
 // Complete is the call "commit".

@@ -339,15 +339,26 @@ func TestCommittedAloneHasHappened(t *testing.T) {
 		"error": func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) },
 		"panic": func(http.ResponseWriter) { panic(guardtest.Boom) },
 		"large": func(w http.ResponseWriter) { _, _ = w.Write(make([]byte, 3000)) },
+		// A status, a rule and a word that say that nothing was done are wrong here.
+		"busy": func(w http.ResponseWriter) { w.WriteHeader(http.StatusTooManyRequests) },
+		"rule": func(w http.ResponseWriter) { w.WriteHeader(http.StatusConflict) },
+		"word": func(w http.ResponseWriter) { w.WriteHeader(http.StatusCreated) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			opts := []idempotency.Option{idempotency.WithRecovery(idempotency.Hold)}
+			if name == "rule" {
+				opts = append(opts, idempotency.WithOutcome(func(int, http.Header) idempotency.Outcome { return idempotency.NotExecuted }))
+			}
 			s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+				if op, _ := idempotency.FromContext(r.Context()); name == "word" {
+					op.SetOutcome(idempotency.NotExecuted)
+				}
 				tx, err := s.Begin(r.Context())
 				require.NoError(t, err)
 				require.NoError(t, errors.Join(insert(tx), tx.CommitAlone()))
 				fail(w)
-			}, idempotency.WithRecovery(idempotency.Hold))
+			}, opts...)
 			_, _ = s.TryAlone(t.Context(), guardtest.Call{Key: "k"})
 			want := problem.OutcomeUnknown
 			if name == "large" {

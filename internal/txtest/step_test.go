@@ -162,3 +162,75 @@ func TestWrongTransactedSteps(t *testing.T) {
 	require.Equal(t, 7, value)
 	require.Len(t, other.Rows(), 1)
 }
+
+// A transaction that keeps steps from being saved keeps them from having an effect, also once it is
+// ready. What an earlier attempt has recorded is still found, and a step after a rollback runs.
+func TestStepThatCannotBeSavedDoesNotRun(t *testing.T) {
+	t.Parallel()
+	exclusive := errors.New("one writer")
+	for name, opts := range map[string][]idempotency.StepOption{"": nil, "at most once": {idempotency.AtMostOnce()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newShop(t, nil)
+				s.store.Exclusive = exclusive
+				effects := 0
+				step := func(ctx context.Context, name string) error {
+					_, err := idempotency.Step(ctx, name, func(context.Context) (int, error) { effects++; return effects, nil }, opts...)
+					return err
+				}
+				transacted := func(ctx context.Context) error {
+					_, err := guardtest.StepTx(ctx, s.store, "d", func(context.Context, *guardtest.Tx) (int, error) { effects++; return 0, nil })
+					return err
+				}
+				s.runs.Handler = func(w http.ResponseWriter, r *http.Request, run int64) {
+					start := time.Now()
+					require.NoError(t, step(r.Context(), "a"))
+					err := s.store.InTx(r.Context(), func(tx *guardtest.Tx) error { return errors.Join(insert(tx), step(r.Context(), "b")) })
+					require.ErrorIs(t, err, idempotency.ErrTransactionOpen)
+					require.ErrorIs(t, err, exclusive)
+					require.NoError(t, step(r.Context(), "e"), "the transaction is gone")
+					require.NoError(t, s.store.InTx(r.Context(), func(tx *guardtest.Tx) error { return insert(tx) }))
+					require.ErrorIs(t, step(r.Context(), "c"), idempotency.ErrTransactionOpen, "the transaction is ready")
+					require.ErrorIs(t, transacted(r.Context()), idempotency.ErrTransactionOpen)
+					require.Zero(t, time.Since(start), "at once")
+					if run == 1 {
+						w.WriteHeader(http.StatusInternalServerError)
+						return
+					}
+					w.WriteHeader(http.StatusCreated)
+				}
+				s.Do(t, guardtest.Call{Key: "k"})
+				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+				require.Equal(t, 2, effects)
+				require.Len(t, s.store.Rows(), 1)
+			})
+		})
+	}
+}
+
+// A step that an earlier attempt has recorded is found while a transaction is open.
+func TestRecordedStepIsFoundInATransaction(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, nil)
+	s.store.Exclusive = errors.New("one writer")
+	s.runs.Handler = func(w http.ResponseWriter, r *http.Request, run int64) {
+		step := func() (int, error) {
+			return idempotency.Step(r.Context(), "a", func(context.Context) (int, error) { return int(run), nil })
+		}
+		if run == 1 {
+			_, err := step()
+			require.NoError(t, err)
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		require.NoError(t, s.store.InTx(r.Context(), func(tx *guardtest.Tx) error {
+			value, err := step()
+			require.Equal(t, 1, value)
+			return errors.Join(err, insert(tx))
+		}))
+		w.WriteHeader(http.StatusCreated)
+	}
+	s.Do(t, guardtest.Call{Key: "k"})
+	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+}
