@@ -72,6 +72,9 @@ type Store interface {
 	// Hold. A guard gives back such a claim if it never got the reply, for as long as
 	// [Release.Keep] of an undone run.
 	//
+	// A Record that comes with an error means nothing: the guard takes the claim for one whose
+	// reply was lost, unless the error is one of those below.
+	//
 	// Errors: [ErrStoreFull] when the key is new and there is no room for it;
 	// [ErrCorrupt] when the stored record cannot be read; [ErrUnreadableHere] when a newer
 	// version of the store can read it.

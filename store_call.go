@@ -130,6 +130,7 @@ func (a *access) requestClaim(c Claim, timeout time.Duration) (rec Record, err e
 	if err == nil {
 		a.core.answered()
 	} else {
+		rec = Record{} // what comes with an error means nothing
 		a.observe(Event{Kind: EventStoreError, Op: "claim", Duration: time.Since(start), Err: err})
 	}
 	return rec, err

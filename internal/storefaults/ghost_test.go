@@ -3,6 +3,7 @@ package storefaults
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
 )
 
 // Claims whose reply was lost, in an outage that goes on: what the process does meanwhile, and how
@@ -54,6 +56,38 @@ func TestShutdownDoesNotWaitForGhosts(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A store may return what it has read although the call failed in the end. Nobody runs under such a
+// claim, and so it is given back like any other ghost.
+func TestRecordWithAnErrorMeansNothing(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+		synctest.Test(t, func(t *testing.T) {
+			store := &talkativeStore{Store: idempotency.NewMemoryStore(), fails: true}
+			h := guardtest.Answering(0, "done")
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, recovery).Handler(h))
+			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+			synctest.Wait()
+			store.fails = false
+			require.Equal(t, "done", s.Do(t, guardtest.Call{Key: "k"}).Body)
+			require.EqualValues(t, 1, h.Runs.Load())
+		})
+	})
+}
+
+// A talkativeStore returns a record together with an error.
+type talkativeStore struct {
+	idempotency.Store
+	fails bool
+}
+
+func (s *talkativeStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+	rec, err := s.Store.Claim(ctx, key, c)
+	if s.fails {
+		err = guardtest.ErrDown
+	}
+	return rec, err
 }
 
 func TestShutdownReportsGhostsAtItsDeadline(t *testing.T) {
