@@ -48,7 +48,8 @@ const (
 // a key, and the others find it settled, or say the same.
 //
 // Reconcile returns nil when it ends. It returns an error at once if the store is not a [Lister]
-// ([ErrNoLister]) or every is not positive.
+// ([ErrNoLister]) or every is not positive. A resolver that calls runtime.Goexit ends the goroutine
+// of Reconcile; that is reported as EventStoreError with the Op "resolve".
 func (g *Guard) Reconcile(ctx context.Context, every time.Duration) error {
 	lister, ok := g.core.store.(Lister)
 	if !ok {
@@ -61,8 +62,7 @@ func (g *Guard) Reconcile(ctx context.Context, every time.Duration) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for ; ctx.Err() == nil && g.core.work.admit(); r.n++ {
-		r.tick(ctx, time.Now().Add(every))
-		g.core.work.leave()
+		r.admitted(ctx, time.Now().Add(every))
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -95,6 +95,12 @@ type heldRecord struct {
 	guard  *Guard // of the route
 	access access
 	rec    Record
+}
+
+// admitted is a tick that a shutdown waits for. A function of the program may end the goroutine.
+func (r *reconciler) admitted(ctx context.Context, end time.Time) {
+	defer r.guard.core.work.leave()
+	r.tick(ctx, end)
 }
 
 // tick reports what is held, and then asks resolvers until the end.
@@ -214,17 +220,25 @@ func (h *heldRecord) reportHeld(ctx context.Context) {
 }
 
 // ask asks the resolver of the route. A panic of it ends here: nobody recovers in this goroutine,
-// and the next process would meet the same key.
+// and the next process would meet the same key. Nothing can stop runtime.Goexit, which ends
+// Reconcile.
 func (h *heldRecord) ask(ctx context.Context) {
+	returned := false
 	defer func() {
-		if p := recover(); p != nil {
-			h.observe(Event{
-				Kind: EventStoreError, Op: "resolve", Attempt: h.rec.Attempt, Err: fmt.Errorf("idempotency: the resolver panicked: %v\n%s", p, debug.Stack()),
-			})
+		err := errResolverExited
+		switch p := recover(); {
+		case returned:
+			return
+		case p != nil:
+			err = fmt.Errorf("idempotency: the resolver panicked: %v\n%s", p, debug.Stack())
 		}
+		h.observe(Event{Kind: EventStoreError, Op: "resolve", Attempt: h.rec.Attempt, Err: err})
 	}()
 	h.guard.resolveHeld(ctx, &h.access, h.observe)
+	returned = true
 }
+
+var errResolverExited = errors.New("idempotency: Reconcile ends, because the resolver called runtime.Goexit")
 
 // resolvers are the guards that have a resolver and a label, by the label.
 type resolvers struct {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -430,6 +431,28 @@ func TestReconcileReportsManyOnce(t *testing.T) {
 		require.Equal(t, n, d.Count(idempotency.EventHeld))
 		ticks(25)
 		require.Equal(t, n, d.Count(idempotency.EventHeld))
+	})
+}
+
+// A resolver that ends its goroutine ends Reconcile. Somebody hears of it, and a shutdown does not
+// wait for it.
+func TestReconcileReportsAResolverThatExits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, idempotency.NewMemoryStore(), idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
+			runtime.Goexit()
+			return idempotency.Resolution{}, nil
+		}))
+		d.runs.Runs.Store(0)
+		d.route.Do(t, guardtest.Call{Key: "k"})
+		d.reconcile(t)
+		failed := d.only(idempotency.EventStoreError)
+		require.Len(t, failed, 1)
+		require.Equal(t, "resolve", failed[0].Op)
+		require.ErrorContains(t, failed[0].Err, "Goexit")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.NoError(t, d.Shutdown(ctx))
 	})
 }
 
