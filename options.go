@@ -447,7 +447,7 @@ func WithSealer(sealer Sealer) Option {
 //
 // In Redis that takes about 280 bytes more for a record without an answer, and 130 for one with an
 // answer. A key that takes more than 1,024 bytes when it is sealed with its scope is not kept. If
-// the sealer fails, the request is refused with 503 store-unavailable before it runs, because its
+// the sealer fails or panics, the request is refused with 503 store-unavailable before it runs, because its
 // answer could not be sealed either.
 func WithKeptKeys(on bool) Option {
 	return optionFunc(func(s *settings) { s.keptKeys = on })

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime/debug"
 
 	"example.com/idempotency/internal/aesgcm"
 	"example.com/idempotency/internal/response"
@@ -21,7 +22,8 @@ import (
 // The methods must be safe for concurrent use, and must not keep or change their arguments.
 type Sealer interface {
 	// Seal returns the form of an answer to store. If it returns an error or panics, the
-	// answer is not recorded and its key is held.
+	// answer is not recorded and its key is held. If it does so for a key, which is sealed
+	// before its request runs, nothing runs.
 	Seal(answer, bound []byte) ([]byte, error)
 	// Open returns the answer from its sealed form. If it returns an error, the client gets
 	// no answer and nothing runs. An error that wraps [ErrUnreadableHere] says that another
@@ -166,10 +168,17 @@ const maxSealedKey = 1024
 
 // sealKey returns the sealed form of a key, or nil if it is not to be kept. What is sealed is the
 // length of the scope, the scope and the value. The sealer binds it to the name of the record.
-func (s *settings) sealKey(k Key, name string) ([]byte, error) {
+//
+// A panic of the sealer is an error here: nothing has run, and the request can be refused.
+func (s *settings) sealKey(k Key, name string) (stored []byte, err error) {
 	if !s.keptKeys {
 		return nil, nil
 	}
+	defer func() {
+		if p := recover(); p != nil {
+			stored, err = nil, fmt.Errorf("idempotency: sealing a key: the sealer panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
 	plain := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+len(k.Scope)+len(k.Value)), uint64(len(k.Scope)))
 	plain = append(append(plain, k.Scope...), k.Value...)
 	sealed, err := s.sealer.Seal(plain, boundKey(name))

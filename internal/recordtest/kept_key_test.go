@@ -226,24 +226,35 @@ func TestKeyThatIsTooLongIsNotKept(t *testing.T) {
 // The answer could not be sealed either, and its key would be held. So nothing runs.
 func TestNothingRunsIfTheKeyCannotBeSealed(t *testing.T) {
 	t.Parallel()
-	store := newKeysOf()
-	g, events := keeping(t, store, guardtest.FailingSealer{Sealer: guardtest.NewSealer(t, 1)}, idempotency.WithFailOpen(true))
-	h := &guardtest.Counter{}
-	guardtest.RequireProblem(t, guardtest.ServeRecorder(t, g.Handler(h)).Do(t, guardtest.Call{Key: "k"}),
-		http.StatusServiceUnavailable, problem.StoreUnavailable)
-	_, _, err := idempotency.Do(t.Context(), g, jobKey, func(context.Context) (int, error) {
-		h.Runs.Add(1)
-		return 0, errors.New("ran")
-	})
-	require.ErrorContains(t, err, "no key today")
-	require.Zero(t, h.Runs.Load())
-	require.Empty(t, store.claims)
-	for _, e := range events.All() {
-		require.Equal(t, idempotency.EventRefused, e.Kind)
-		require.ErrorContains(t, e.Err, "no key today")
+	for name, sealer := range map[string]idempotency.Sealer{
+		"error": guardtest.FailingSealer{Sealer: guardtest.NewSealer(t, 1)}, "panic": panickingSealer{guardtest.NewSealer(t, 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := newKeysOf()
+			g, events := keeping(t, store, sealer, idempotency.WithFailOpen(true))
+			h := &guardtest.Counter{}
+			guardtest.RequireProblem(t, guardtest.ServeRecorder(t, g.Handler(h)).Do(t, guardtest.Call{Key: "k"}),
+				http.StatusServiceUnavailable, problem.StoreUnavailable)
+			_, _, err := idempotency.Do(t.Context(), g, jobKey, func(context.Context) (int, error) {
+				h.Runs.Add(1)
+				return 0, errors.New("ran")
+			})
+			require.ErrorContains(t, err, "no key today")
+			require.Zero(t, h.Runs.Load())
+			require.Empty(t, store.claims)
+			for _, e := range events.All() {
+				require.Equal(t, idempotency.EventRefused, e.Kind)
+				require.ErrorContains(t, e.Err, "no key today")
+			}
+			require.Len(t, events.All(), 2)
+		})
 	}
-	require.Len(t, events.All(), 2)
 }
+
+type panickingSealer struct{ idempotency.Sealer }
+
+func (panickingSealer) Seal([]byte, []byte) ([]byte, error) { panic("no key today") }
 
 // A job keeps its key too.
 func TestDoKeepsItsKey(t *testing.T) {
