@@ -17,6 +17,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
 	"example.com/idempotency/sqlitestore"
 )
 
@@ -299,6 +300,29 @@ func TestTransactionThatIsEndedAfterInTxIsFoundOut(t *testing.T) {
 			})
 		}
 	}
+}
+
+// While a transaction is open, others read. Whoever needs the writer is told that the store is away.
+func TestOthersDuringATransaction(t *testing.T) {
+	t.Parallel()
+	began, proceed := make(chan struct{}), make(chan struct{})
+	s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+		charge(s, w, r)
+		if op, _ := idempotency.FromContext(r.Context()); op.Key().Value == "slow" {
+			close(began)
+			<-proceed
+		}
+	})
+	done := s.Do(t, guardtest.Call{Key: "done"})
+	slow := make(chan guardtest.Reply, 1)
+	go func() { slow <- s.Attempt(t, guardtest.Call{Key: "slow"}) }()
+	<-began
+	guardtest.RequireReplay(t, done, s.Do(t, guardtest.Call{Key: "done"}))
+	guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "slow"}), http.StatusConflict, problem.InFlight)
+	guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "new"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+	close(proceed)
+	require.Equal(t, http.StatusCreated, (<-slow).Status)
+	require.Equal(t, 2, s.rows(t))
 }
 
 // Two stores of one file, as two processes have them: one effect for each key, and waiters of one

@@ -409,3 +409,54 @@ func TestTransactionThatPanicsLapses(t *testing.T) {
 		})
 	}
 }
+
+// A run that is committed with a success and is not definite: the rule of the route rolls it back, and
+// the program's own word says that something else may have happened.
+func TestCommittedAnswerThatIsNotDefinite(t *testing.T) {
+	t.Parallel()
+	unknown := idempotency.WithOutcome(func(int, http.Header) idempotency.Outcome { return idempotency.Unknown })
+	for name, c := range map[string]struct {
+		word   bool
+		opts   []idempotency.Option
+		status int
+		code   problem.Code
+	}{
+		"rule":             {opts: []idempotency.Option{unknown}, status: 503, code: problem.RolledBack},
+		"rule, under Hold": {opts: []idempotency.Option{unknown, idempotency.WithRecovery(idempotency.Hold)}, status: 503, code: problem.RolledBack},
+		"word":             {word: true, status: 503, code: problem.NoAnswer},
+		"word, under Hold": {word: true, opts: []idempotency.Option{idempotency.WithRecovery(idempotency.Hold)}, status: 409, code: problem.OutcomeUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+				if op, _ := idempotency.FromContext(r.Context()); c.word {
+					op.SetOutcome(idempotency.Unknown)
+				}
+				charge(s, w, r)
+			}, c.opts...)
+			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), c.status, c.code)
+			require.Empty(t, s.store.Rows())
+		})
+	}
+}
+
+// A store that refuses a claim because the caller has its writer is not away: the function does not
+// run unprotected, and nobody waits.
+func TestDoInsideATransactionIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		store := guardtest.NewTxStore()
+		store.On("claim", guardtest.Always(guardtest.FailWith(idempotency.ErrTransactionOpen)))
+		g := guardtest.NewGuard(t, store, idempotency.WithFailOpen(true))
+		_, _, err := idempotency.Do(t.Context(), g, idempotency.Key{Scope: "acme", Value: "k"}, func(context.Context) (int, error) {
+			t.Error("it has run")
+			return 0, nil
+		})
+		require.ErrorIs(t, err, idempotency.ErrTransactionOpen)
+		synctest.Wait()
+		require.Zero(t, time.Since(start))
+		require.Equal(t, 1, store.Count("claim"))
+		require.Zero(t, store.Count("release"), "there is no claim to give back")
+	})
+}
