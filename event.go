@@ -99,7 +99,7 @@ const (
 	// The client is shown what is recorded and never an answer that contradicts it.
 	EventOvertaken EventKind = "overtaken"
 	// EventCommittedAlone: the handler has committed the transaction that its run had joined by
-	// itself, and so without the record. If the process had died then, its effect would have
+	// itself, and so without the record, or has ended it in a way that its store cannot tell from that. If the process had died then, its effect would have
 	// happened again.
 	EventCommittedAlone EventKind = "committed-alone"
 	// EventNested: a request met a second guard on the same store inside its own run, and

@@ -27,7 +27,12 @@ import (
 // The guard sends no byte before the commit: an answer that is larger than
 // [WithMaxResponseBody] allows rolls the transaction back, and Flush is refused. If the commit
 // fails, the client gets 503 rolled-back where another attempt may succeed, and else 500
-// cannot-commit. In both cases nothing has happened.
+// cannot-commit. In both cases nothing has happened. A handler that rolls back and then answers
+// success is believed, and its answer is recorded: it may have found the work done already.
+//
+// A handler that commits the transaction itself, past the functions of the store's package, has been
+// executed. The outcome of its run is [Final] or Unknown then, and the guard reports
+// [EventCommittedAlone].
 //
 // The store must be a [TxStore], or [New] and [Guard.With] return or panic with [ErrCannotJoin].
 // The transaction itself is begun by functions of the store's package, with [Operation.Join].
