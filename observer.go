@@ -171,16 +171,21 @@ type reports struct {
 }
 
 // A report names what was reported of which run. A key that was forgotten begins again with
-// attempt 1, and so the start of the run belongs to its name.
+// attempt 1, and so the owner names the run. Where a store leaves it out, the attempt and its start
+// do, to the millisecond.
 type report struct {
 	kind    EventKind
 	key     string
+	owner   Owner
 	attempt int
 	started int64
 }
 
 func reportOf(kind EventKind, key string, rec *Record) report {
-	return report{kind, key, rec.Attempt, lastNote(rec.Notes).started.UnixMilli()}
+	if rec.Owner != (Owner{}) {
+		return report{kind: kind, key: key, owner: rec.Owner}
+	}
+	return report{kind: kind, key: key, attempt: rec.Attempt, started: lastNote(rec.Notes).started.UnixMilli()}
 }
 
 func (r *reports) isNew(one report) bool {

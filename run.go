@@ -141,19 +141,21 @@ func (u *run) settle(t task, v verdict) (verdict, ending) {
 	duration := time.Since(u.start)
 	var e ending
 	done := false
+	owner := u.lease.claim.Owner
 	if u.guard.set.transaction {
 		v, done = u.endTransaction(t, v)
 	}
 	if !done {
-		s := settlement{lease: u.lease, verdict: v, owner: u.lease.claim.Owner}
+		s := settlement{lease: u.lease, verdict: v, owner: owner}
 		e = s.settle()
+		owner = s.owner
 		if v.doubt != nil {
 			v = s.verdict.resolve(e)
 		}
 	}
 	held := v.outcome == Unknown && v.hold && e.fate != overtaken
 	if held {
-		u.lease.reportHeld(&Record{Attempt: u.lease.attempt, Notes: [][]byte{u.lease.claim.Note}})
+		u.lease.reportHeld(&Record{Attempt: u.lease.attempt, Owner: owner, Notes: [][]byte{u.lease.claim.Note}})
 	}
 	if u.guard.set.heard() {
 		event := Event{Kind: EventRun, Outcome: v.outcome, Held: held, Duration: duration}

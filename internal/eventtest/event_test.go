@@ -122,6 +122,24 @@ func TestHeldKeyIsReportedOnce(t *testing.T) {
 	require.True(t, only(p.Events, idempotency.EventRefused)[0].Held)
 }
 
+// A key that is forgotten and held again within the same millisecond is held by another run.
+func TestKeyThatIsHeldAgainAtOnceIsReported(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+		store := idempotency.NewMemoryStore()
+		operator := guardtest.NewGuard(t, store)
+		p := guardtest.NewProcess(t, store, fails, idempotency.WithRecovery(idempotency.Hold))
+		for n := range 3 {
+			p.Do(t, guardtest.Call{Key: "k"})
+			require.Equal(t, n+1, p.Events.Count(idempotency.EventHeld))
+			guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+			require.Equal(t, n+1, p.Events.Count(idempotency.EventHeld), "the same run")
+			require.NoError(t, operator.Forget(t.Context(), guardtest.HeldKey, guardtest.Seen(t, operator), idempotency.Decision{}))
+		}
+	})
+}
+
 // A hold that ends by itself is reported before its end, whoever meets the key.
 func TestEndOfAHoldIsReportedBefore(t *testing.T) {
 	t.Parallel()
