@@ -209,6 +209,9 @@ func (c *core) answered() {
 // sleepUntilAnswer sleeps until the store has answered another call, or d is over. It reports
 // false if a shutdown begins.
 func (c *core) sleepUntilAnswer(d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -117,7 +117,7 @@ func (t *joinedSQLTx) probe(ctx context.Context) (began string, err error) {
 // and neither the server nor a connection that is in use: a statement of another database is
 // refused, but only while there is a transaction.
 func (t *joinedSQLTx) isDone() bool {
-	return errors.Is(t.tx.Stmt(new(sql.Stmt)).Close(), sql.ErrTxDone)
+	return errors.Is(t.tx.StmtContext(context.Background(), new(sql.Stmt)).Close(), sql.ErrTxDone)
 }
 
 // State implements [idempotency.Transaction].
