@@ -66,13 +66,15 @@ func granted(r *seenRow) idempotency.Record {
 }
 
 // inUse is what a claim gets while another one is changing the record, or while the transaction of
-// a run has locked it: the run lives, whatever is left of its lease.
+// a run has locked it: the run lives, whatever is left of its lease. A record that has been released
+// or has expired is being claimed.
 func inUse(r *seenRow) idempotency.Record {
 	out := r.See(r.now)
-	if out.State == idempotency.StateHeld || out.State == idempotency.StateReleased {
+	if out.State == idempotency.StateHeld && !r.Expired(r.now) {
 		return out
 	}
-	out.State, out.Lease = idempotency.StateClaimed, max(out.Lease, time.Second)
+	out.State, out.Lease, out.TTL = idempotency.StateClaimed, max(out.Lease, time.Second), max(out.TTL, time.Second)
+	out.Status, out.Size, out.Answer = 0, 0, nil
 	return out
 }
 

@@ -1,6 +1,7 @@
 package pgstore_test
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"sync"
@@ -91,5 +92,42 @@ func TestStrictDefaultIsolation(t *testing.T) {
 	s, _ := newStore(t, server.Pool(t), pgstore.WithConns(16))
 	for key, n := range claimers(t, s, keysOf(50), 16) {
 		require.Equal(t, 1, n, key)
+	}
+}
+
+// Somebody else has the row in hand: a sweep, another claim, the transaction of a run. A claim does
+// not wait for it, and never gets what has expired or is free as if it were somebody's answer.
+func TestClaimOfALockedRow(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Shared(t).Pool(t)
+	for _, state := range []string{"completed", "released", "claimed"} {
+		s, table := newStore(t, pool)
+		key, c := "key", newClaim()
+		_, err := s.Claim(t.Context(), key, c)
+		require.NoError(t, err)
+		switch state {
+		case "completed":
+			require.NoError(t, s.Complete(t.Context(), key, c.Owner, idempotency.Completion{Answer: []byte("old"), TTL: time.Minute}))
+		case "released":
+			require.NoError(t, s.Release(t.Context(), key, c.Owner, idempotency.Release{}))
+		}
+		if state != "released" {
+			clock(t, pool, table)(2 * time.Minute) // the answer has expired, or the lease has ended
+		}
+		tx, err := pool.Begin(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // or the pool would wait for a test that has failed
+		_, err = tx.Exec(t.Context(), "SELECT FROM "+table+" FOR UPDATE")
+		require.NoError(t, err)
+		r, err := s.Claim(t.Context(), key, newClaim())
+		require.NoError(t, err)
+		require.Equal(t, idempotency.StateClaimed, r.State, state)
+		require.False(t, r.Mine)
+		require.Positive(t, r.Lease)
+		require.Nil(t, r.Answer)
+		require.NoError(t, tx.Rollback(t.Context()))
+		r, err = s.Claim(t.Context(), key, newClaim())
+		require.NoError(t, err)
+		require.True(t, r.Mine, state)
 	}
 }

@@ -196,21 +196,6 @@ func (s *Server) Kill() {
 	<-s.ended
 }
 
-// Restart starts a killed server again, with what it has committed.
-func (s *Server) Restart(t testing.TB) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		// It refuses while a backend of the old one lives.
-		err := s.start()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
-}
-
 // Pool returns a pool of connections to the server, which is closed with the test.
 func (s *Server) Pool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
