@@ -1,199 +1,32 @@
-// Package pgtest starts real PostgreSQL servers for tests: child processes on free loopback
-// ports, each with a data directory of its own, that end with the test.
-//
-// Tests that need one are skipped where PostgreSQL is not installed. With POSTGRES_REQUIRED=1 in
-// the environment, as in continuous integration, they fail.
+// Package pgtest gives the tests of pgstore real PostgreSQL servers; see package
+// [example.com/idempotency/internal/pgserver].
 package pgtest
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"sync"
 	"testing"
-	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/idempotency/internal/pgserver"
 )
 
-// patience is how long a server may take to start or to end.
-const patience = 30 * time.Second
-
 // A Server is one running server.
-type Server struct {
-	// DSN is how to connect to it.
-	DSN string
-
-	args  []string
-	log   string
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when the process has
-}
-
-// shared is the server that all tests of a program use that need nothing special.
-var shared struct {
-	once   sync.Once
-	server *Server
-	dir    string
-	err    error
-}
+type Server struct{ *pgserver.Server }
 
 // Main runs the tests of a package and ends the shared server after them.
-func Main(m *testing.M) int {
-	defer func() {
-		if shared.server != nil {
-			shared.server.Kill()
-		}
-		_ = os.RemoveAll(shared.dir)
-	}()
-	return m.Run()
-}
+func Main(m *testing.M) int { return pgserver.Main(m) }
 
 // Shared returns the server of the test program, which is started for the first test.
 func Shared(t testing.TB) *Server {
 	t.Helper()
-	shared.once.Do(func() {
-		if shared.dir, shared.err = makeDir(); shared.err == nil {
-			shared.server, shared.err = launch(shared.dir)
-		}
-	})
-	need(t, shared.err)
-	return shared.server
+	return &Server{pgserver.Shared(t)}
 }
 
 // Start starts a server of the test's own, with further settings as "name=value".
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	dir, err := makeDir()
-	need(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s, err := launch(dir, settings...)
-	need(t, err)
-	t.Cleanup(s.Kill)
-	return s
-}
-
-// makeDir makes a directory, and not in that of a test, into which another user may not go.
-func makeDir() (string, error) { return os.MkdirTemp("", "pgtest") }
-
-// need skips or fails the test if there is no server.
-func need(t testing.TB, err error) {
-	t.Helper()
-	switch {
-	case err == nil:
-	case errors.Is(err, exec.ErrNotFound) && os.Getenv("POSTGRES_REQUIRED") != "1":
-		t.Skip("PostgreSQL is not installed")
-	default:
-		t.Fatal(err)
-	}
-}
-
-// program finds a program of the server, which Debian does not put on the PATH.
-func program(name string) (string, error) {
-	path, err := exec.LookPath(name)
-	if err == nil {
-		return path, nil
-	}
-	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name); len(found) > 0 {
-		return found[len(found)-1], nil
-	}
-	return "", err
-}
-
-// launch makes a data directory in dir and starts a server with it.
-func launch(dir string, settings ...string) (*Server, error) {
-	initdb, err := program("initdb")
-	if err != nil {
-		return nil, err
-	}
-	postgres, err := program("postgres")
-	if err != nil {
-		return nil, err
-	}
-	if err := giveAway(dir); err != nil {
-		return nil, err
-	}
-	data := filepath.Join(dir, "data")
-	// Tests kill processes and not machines, so nothing needs to reach the disk.
-	makes := command(initdb, "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-	if out, err := makes.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("initdb: %w: %s", err, out)
-	}
-	for range 5 { // a port may be taken between its choice and its use
-		var port string
-		if port, err = freePort(); err != nil {
-			return nil, err
-		}
-		s := &Server{
-			DSN: fmt.Sprintf("postgres://postgres@127.0.0.1:%s/postgres?sslmode=disable", port),
-			log: filepath.Join(dir, "log"),
-			args: []string{
-				postgres, "-D", data, "-p", port, "-k", dir, "-h", "127.0.0.1",
-				"-c", "fsync=off", "-c", "max_connections=200", "-c", "shared_buffers=64MB", "-c", "autovacuum_naptime=1s", "-c", "deadlock_timeout=50ms",
-			},
-		}
-		for _, set := range settings {
-			s.args = append(s.args, "-c", set)
-		}
-		if err = s.start(); err == nil {
-			return s, nil
-		}
-	}
-	return nil, err
-}
-
-// start runs the process and returns when it answers.
-func (s *Server) start() error {
-	s.cmd = command(s.args[0], s.args[1:]...)
-	// A file and not a pipe, which would keep Wait from returning while a backend lives.
-	out, err := os.Create(s.log)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = out.Close() }()
-	s.cmd.Stdout, s.cmd.Stderr = out, out
-	if err := s.cmd.Start(); err != nil {
-		return err
-	}
-	ended := make(chan struct{})
-	s.ended = ended
-	go func() {
-		_ = s.cmd.Wait()
-		close(ended)
-	}()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		conn, err := pgx.Connect(ctx, s.DSN)
-		if err == nil {
-			_ = conn.Close(ctx)
-			cancel()
-			return nil
-		}
-		cancel()
-		select {
-		case <-ended:
-			return s.failure("does not start")
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-	s.Kill()
-	return s.failure("does not answer")
-}
-
-func (s *Server) failure(what string) error {
-	said, _ := os.ReadFile(s.log)
-	return fmt.Errorf("postgres %s: %s", what, said)
-}
-
-// Kill ends the server at once. Its backends notice that and end, too.
-func (s *Server) Kill() {
-	_ = s.cmd.Process.Kill()
-	<-s.ended
+	return &Server{pgserver.Start(t, settings...)}
 }
 
 // Pool returns a pool of connections to the server, which is closed with the test.
@@ -205,15 +38,4 @@ func (s *Server) Pool(t testing.TB) *pgxpool.Pool {
 	}
 	t.Cleanup(pool.Close)
 	return pool
-}
-
-func freePort() (string, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = l.Close() }()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, err
 }

@@ -1,4 +1,4 @@
-package pgtest
+package pgserver
 
 import (
 	"context"
@@ -28,7 +28,7 @@ func servant() (*syscall.Credential, error) {
 		}
 		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 	}
-	return nil, errors.New("pgtest: there is no user to run a server")
+	return nil, errors.New("pgserver: there is no user to run a server")
 }
 
 // giveAway gives a directory to the user who runs the server.
