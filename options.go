@@ -437,7 +437,12 @@ func WithClientCancel(on bool) Option {
 // store-unavailable until their TTL ends. Another prefix for the records ([WithPrefix])
 // avoids that, but a request that is retried across the change runs again.
 func WithSealer(sealer Sealer) Option {
-	return optionFunc(func(s *settings) { s.sealer = sealer })
+	return optionFunc(func(s *settings) {
+		s.sealer = nil
+		if sealer != nil {
+			s.sealer = calmSealer{sealer}
+		}
+	})
 }
 
 // WithKeptKeys says whether the scope and the key of each record are kept beside it, sealed by

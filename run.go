@@ -97,7 +97,7 @@ func (u *run) close(t task, returned bool) {
 func (u *run) judge(t task) verdict {
 	switch outcome := u.outcome(t); outcome {
 	case Final:
-		u.happened = true // should sealing panic, nobody may run again
+		u.happened = true // should encoding panic, nobody may run again
 		return u.final(t)
 	case NotExecuted:
 		return u.notExecuted(t)

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"runtime/debug"
 
 	"example.com/idempotency/internal/aesgcm"
 	"example.com/idempotency/internal/response"
@@ -21,9 +20,9 @@ import (
 //
 // The methods must be safe for concurrent use, and must not keep or change their arguments.
 type Sealer interface {
-	// Seal returns the form of an answer to store. If it returns an error or panics, the
-	// answer is not recorded and its key is held. If it does so for a key, which is sealed
-	// before its request runs, nothing runs.
+	// Seal returns the form of an answer to store. If it returns an error, the answer is not
+	// recorded and its key is held. If it does so for a key, which is sealed before its request
+	// runs, nothing runs. A panic of either method counts as an error that it returns.
 	Seal(answer, bound []byte) ([]byte, error)
 	// Open returns the answer from its sealed form. If it returns an error, the client gets
 	// no answer and nothing runs. An error that wraps [ErrUnreadableHere] says that another
@@ -57,6 +56,20 @@ func (k keyring) Open(sealed, bound []byte) ([]byte, error) {
 		err = fmt.Errorf("%w: %w", ErrUnreadableHere, err)
 	}
 	return answer, err
+}
+
+// calmSealer makes an error of a panic of its sealer. The guard seals and opens also in goroutines
+// of its own, where a panic would end the process.
+type calmSealer struct{ Sealer }
+
+func (c calmSealer) Seal(answer, bound []byte) (sealed []byte, err error) {
+	defer recovered("the sealer", &err)
+	return c.Sealer.Seal(answer, bound)
+}
+
+func (c calmSealer) Open(sealed, bound []byte) (answer []byte, err error) {
+	defer recovered("the sealer", &err)
+	return c.Sealer.Open(sealed, bound)
 }
 
 // opened says what the error of a sealer means for the record.
@@ -168,17 +181,10 @@ const maxSealedKey = 1024
 
 // sealKey returns the sealed form of a key, or nil if it is not to be kept. What is sealed is the
 // length of the scope, the scope and the value. The sealer binds it to the name of the record.
-//
-// A panic of the sealer is an error here: nothing has run, and the request can be refused.
-func (s *settings) sealKey(k Key, name string) (stored []byte, err error) {
+func (s *settings) sealKey(k Key, name string) ([]byte, error) {
 	if !s.keptKeys {
 		return nil, nil
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			stored, err = nil, fmt.Errorf("idempotency: sealing a key: the sealer panicked: %v\n%s", p, debug.Stack())
-		}
-	}()
 	plain := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+len(k.Scope)+len(k.Value)), uint64(len(k.Scope)))
 	plain = append(append(plain, k.Scope...), k.Value...)
 	sealed, err := s.sealer.Seal(plain, boundKey(name))

@@ -3,6 +3,8 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 )
@@ -54,6 +56,7 @@ func bounded[T any](ctx context.Context, c *core, timeout time.Duration, f func(
 	if c.local {
 		return f(ctx)
 	}
+	f = calm(f)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errStoreTimeout)
 	defer cancel()
 	if c.inline {
@@ -88,6 +91,22 @@ func bounded[T any](ctx context.Context, c *core, timeout time.Duration, f func(
 	c.abandoned.Add(-1)
 	r := <-done // both at once: the answer counts
 	return r.value, r.err
+}
+
+// calm returns f with its panics made errors: a store that panics has failed, and the guard also
+// calls it in goroutines of its own, where a panic would end the process.
+func calm[T any](f func(context.Context) (T, error)) func(context.Context) (T, error) {
+	return func(ctx context.Context) (v T, err error) {
+		defer recovered("the store", &err)
+		return f(ctx)
+	}
+}
+
+// recovered, when deferred, makes an error of a panic.
+func recovered(who string, err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("idempotency: %s panicked: %v\n%s", who, p, debug.Stack())
+	}
 }
 
 // An access makes the store calls of one request for one record, and reports those that

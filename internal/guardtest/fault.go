@@ -43,6 +43,9 @@ func Hang(ctx context.Context, _ func() error) error {
 	return ctx.Err()
 }
 
+// Panic does what a store with a bug does.
+func Panic(context.Context, func() error) error { panic("a nil map in the store") }
+
 // Late returns a fault that executes the call after d, even if the caller has given up.
 func Late(d time.Duration) Fault {
 	return func(_ context.Context, proceed func() error) error {

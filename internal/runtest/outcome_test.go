@@ -248,9 +248,10 @@ func TestPanicWhileJudgingIsUnknown(t *testing.T) {
 		for name, faulty := range map[string]struct {
 			idempotency.Option
 			guardtest.Fate
+			shown string // to the client of the run
 		}{
-			"outcome": {idempotency.WithOutcome(func(int, http.Header) idempotency.Outcome { panic("judge") }), unknown},
-			"sealer":  {idempotency.WithSealer(panickingSealer{}), guardtest.IsHeld},
+			"outcome": {idempotency.WithOutcome(func(int, http.Header) idempotency.Outcome { panic("judge") }), unknown, ""},
+			"sealer":  {idempotency.WithSealer(panickingSealer{}), guardtest.IsHeld, `{"run":1}`},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -260,7 +261,7 @@ func TestPanicWhileJudgingIsUnknown(t *testing.T) {
 					defer func() { _ = recover() }()
 					guarded.ServeHTTP(w, r)
 				}))
-				require.Empty(t, s.Do(t, guardtest.Call{Key: "k"}).Body)
+				require.Equal(t, faulty.shown, s.Do(t, guardtest.Call{Key: "k"}).Body)
 				guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, faulty.Fate)
 			})
 		}

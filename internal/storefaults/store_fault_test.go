@@ -352,6 +352,34 @@ func TestDeafStoreHangsNobody(t *testing.T) {
 	}
 }
 
+// A store that panics has failed like any other, wherever it is called: also where no request
+// waits, and in goroutines of the guard's own.
+func TestStoreThatPanicsEndsNothing(t *testing.T) {
+	t.Parallel()
+	for op, want := range map[string]int{
+		"claim": http.StatusServiceUnavailable, "renew": http.StatusOK, "complete": http.StatusOK,
+	} {
+		t.Run(op, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+					time.Sleep(time.Minute)
+					w.WriteHeader(http.StatusOK)
+				}}
+				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
+				p.Store.On(op, guardtest.Always(guardtest.Panic))
+				require.Equal(t, want, p.Do(t, guardtest.Call{Key: "k"}).Status)
+				require.Positive(t, p.Store.Count(op))
+				p.Store.Heal()
+				time.Sleep(time.Minute) // longer than any pause between two tries
+				require.Equal(t, http.StatusOK, p.Do(t, guardtest.Call{Key: "k"}).Status)
+				require.EqualValues(t, 1, h.Runs.Load())
+				p.RequireQuiet(t)
+			})
+		})
+	}
+}
+
 // Each call to such a store costs a goroutine until it returns. When there are many of
 // them, the guard makes no more calls of any kind until some return.
 func TestDeafStoreIsNotCalledWithoutEnd(t *testing.T) {
