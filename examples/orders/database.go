@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"example.com/idempotency"
+	"example.com/idempotency/examples/orders/db"
+	"example.com/idempotency/pgstore"
+	"example.com/idempotency/sqlitestore"
+)
+
+// A database has the rows of the service and the records of its guard.
+type database struct {
+	store idempotency.TxStore
+	// read is for what is only looked at.
+	read db.DBTX
+	// inTx runs a function in a transaction. In a run of the guard it is committed with the answer,
+	// and elsewhere before inTx returns.
+	inTx func(ctx context.Context, f func(tx db.DBTX) error) error
+	// sweep removes expired records.
+	sweep func(ctx context.Context, n int) (int64, error)
+	close func() error
+}
+
+// openSQLite opens a file in a directory. It needs no server.
+func openSQLite(ctx context.Context, dir string) (*database, error) {
+	path := filepath.Join(dir, "orders.db")
+	store, err := sqlitestore.Open(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	// Readers do not wait for the one writer, which the store has.
+	read, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Opaque: path, RawQuery: "_pragma=query_only(1)"}).String())
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	d := &database{
+		store: store,
+		read:  read,
+		sweep: store.Sweep,
+		close: func() error { return errors.Join(read.Close(), store.Close()) },
+	}
+	d.inTx = func(ctx context.Context, f func(tx db.DBTX) error) error {
+		return store.InTx(ctx, func(tx *sql.Tx) error { return f(tx) })
+	}
+	return d.migrated(ctx)
+}
+
+// openPostgres opens a database that any number of processes may share.
+func openPostgres(ctx context.Context, dsn string) (*database, error) {
+	pool, err := pgxpool.New(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	if err := pgstore.Migrate(ctx, pool); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	store, err := pgstore.New(ctx, pool)
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	// The queries are those of database/sql, so the pool is made to look like one.
+	conns := stdlib.OpenDBFromPool(pool)
+	d := &database{
+		store: store,
+		read:  conns,
+		sweep: store.Sweep,
+		close: func() error {
+			store.Close()
+			err := conns.Close()
+			pool.Close()
+			return err
+		},
+	}
+	d.inTx = func(ctx context.Context, f func(tx db.DBTX) error) error {
+		return store.InSQLTx(ctx, conns, nil, func(tx *sql.Tx) error { return f(tx) })
+	}
+	return d.migrated(ctx)
+}
+
+// migrated makes the tables of the service.
+func (d *database) migrated(ctx context.Context) (*database, error) {
+	err := d.inTx(ctx, func(tx db.DBTX) error {
+		_, err := tx.ExecContext(ctx, db.Schema)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("tables of the service: %w", err), d.close())
+	}
+	return d, nil
+}

@@ -1,0 +1,274 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/examples/orders/db"
+	"example.com/idempotency/internal/pgserver"
+)
+
+// A home is what a service leaves when it dies.
+type home struct {
+	dir  string
+	args []string
+	db   *database // as the test sees it
+}
+
+// homes make an empty home on each database.
+var homes = map[string]func(t *testing.T) home{
+	"SQLite": func(t *testing.T) home {
+		h := home{dir: t.TempDir()}
+		var err error
+		h.db, err = openSQLite(t.Context(), h.dir)
+		return h.opened(t, err)
+	},
+	"PostgreSQL": func(t *testing.T) home {
+		server := pgserver.Shared(t)
+		name := fmt.Sprintf("orders_%d", databases.Add(1))
+		conn, err := pgx.Connect(t.Context(), server.DSN)
+		require.NoError(t, err)
+		_, err = conn.Exec(t.Context(), "CREATE DATABASE "+name)
+		require.NoError(t, err)
+		require.NoError(t, conn.Close(t.Context()))
+		dsn := strings.Replace(server.DSN, "/postgres?", "/"+name+"?", 1)
+		h := home{dir: t.TempDir(), args: []string{"-postgres", dsn}}
+		h.db, err = openPostgres(t.Context(), dsn)
+		return h.opened(t, err)
+	},
+}
+
+var databases atomic.Int64
+
+func (h home) opened(t *testing.T, err error) home {
+	t.Helper()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, h.db.close()) })
+	h.args = append(h.args, "-dir", h.dir, "-lease", lease.String(), "-poll", "20ms")
+	return h
+}
+
+// count returns how many rows there are.
+func (h home) count(t *testing.T, of string) (n int) {
+	t.Helper()
+	require.NoError(t, h.db.read.QueryRowContext(context.Background(), "SELECT count(*) FROM "+of).Scan(&n))
+	return n
+}
+
+// published returns how many messages the broker has got, and how many of them twice.
+func (h home) published(t *testing.T) (messages, duplicates int) {
+	t.Helper()
+	file, err := os.Open(filepath.Join(h.dir, "broker.jsonl"))
+	require.NoError(t, err)
+	defer file.Close()
+	seen := make(map[string]bool)
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		var m db.Message
+		require.NoError(t, json.Unmarshal(lines.Bytes(), &m))
+		if seen[m.ID] {
+			duplicates++
+		}
+		seen[m.ID] = true
+	}
+	return len(seen), duplicates
+}
+
+// lease is short, because each crash blocks its key for that long.
+const lease = time.Second
+
+// A process is a running service.
+type process struct {
+	cmd *exec.Cmd
+	url string
+}
+
+// start starts a service on a free port and returns when it listens. With an empty point it does not
+// die. The end of the test kills it.
+func (h home) start(t *testing.T, point string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(os.Args[0], append([]string{"-addr", "127.0.0.1:0"}, h.args...)...)}
+	p.cmd.Env = append(os.Environ(), runMain+"=1", crashPoint+"="+point)
+	p.cmd.Stderr = t.Output()
+	stdout, err := p.cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.cmd.Start())
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait()
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
+	require.True(t, ok, line)
+	p.url = url
+	return p
+}
+
+// dies waits until the process has killed itself.
+func (p *process) dies(t *testing.T) {
+	t.Helper()
+	_ = p.cmd.Wait()
+	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	require.True(t, ok && status.Signal() == syscall.SIGKILL, "%v", p.cmd.ProcessState)
+}
+
+// stop shuts the service down.
+func (p *process) stop(t *testing.T) {
+	t.Helper()
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, p.cmd.Wait())
+}
+
+type reply struct {
+	status   int
+	body     string
+	replayed bool
+}
+
+// order sends an order of alice's.
+func (p *process) order(ctx context.Context, key string) (reply, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/orders", strings.NewReader(`{"item":"tea","quantity":2}`))
+	if err != nil {
+		return reply{}, err
+	}
+	r.Header.Set("Authorization", "Bearer token-of-alice")
+	r.Header.Set("Idempotency-Key", key)
+	resp, err := client.Do(r)
+	if err != nil {
+		return reply{}, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return reply{resp.StatusCode, string(body), resp.Header.Get("Idempotent-Replayed") == "true"}, err
+}
+
+// client opens a connection for each request. Go's client repeats a request with a key by itself
+// when a connection that it has used before is cut.
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+// retry sends an order until it is made, as a client does. The lease of a process that has died
+// keeps it from being made at once.
+func (p *process) retry(t *testing.T, key string) (got reply) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var err error
+		got, err = p.order(t.Context(), key)
+		return err == nil && got.status == http.StatusCreated
+	}, 20*time.Second, 50*time.Millisecond)
+	return got
+}
+
+func TestOneOrderAndOneMessageWhereverTheServiceDies(t *testing.T) {
+	t.Parallel()
+	for name, newHome := range homes {
+		for _, c := range []struct {
+			point      string
+			replayed   bool // the retry
+			duplicates int  // the broker gets them
+		}{
+			{point: "before CreateOrder"},
+			{point: "before CreateMessage"},
+			{point: "before commit"},
+			{point: "before answer", replayed: true},
+			{point: "before publish", replayed: true},
+			{point: "after publish", replayed: true, duplicates: 1},
+			{point: "before MarkPublished", replayed: true},
+		} {
+			t.Run(name+" "+c.point, func(t *testing.T) {
+				t.Parallel()
+				h := newHome(t)
+				dying := h.start(t, c.point)
+				first, err := dying.order(t.Context(), "order-1")
+				dying.dies(t)
+
+				p := h.start(t, "")
+				second := p.retry(t, "order-1")
+				require.Equal(t, c.replayed, second.replayed)
+				if err == nil { // the relay has died, and the client has its answer
+					require.Equal(t, first.body, second.body)
+				}
+				require.Eventually(t, func() bool { return h.count(t, "outbox WHERE published IS NULL") == 0 }, 20*time.Second, 20*time.Millisecond)
+				p.stop(t)
+
+				require.Equal(t, 1, h.count(t, "orders"))
+				require.Equal(t, 1, h.count(t, "outbox"))
+				messages, duplicates := h.published(t)
+				require.Equal(t, 1, messages)
+				require.Equal(t, c.duplicates, duplicates)
+			})
+		}
+	}
+}
+
+// Several relays share an outbox. Each message is published by one of them.
+func TestTwoServicesPublishEachMessageOnce(t *testing.T) {
+	t.Parallel()
+	for name, newHome := range homes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHome(t)
+			services := []*process{h.start(t, ""), h.start(t, "")}
+			const orders = 20
+			for i := range orders {
+				services[i%2].retry(t, fmt.Sprintf("order-%d", i))
+			}
+			require.Eventually(t, func() bool { return h.count(t, "outbox WHERE published IS NULL") == 0 }, 20*time.Second, 20*time.Millisecond)
+			for _, p := range services {
+				p.stop(t)
+			}
+			messages, duplicates := h.published(t)
+			require.Equal(t, orders, messages)
+			require.Zero(t, duplicates)
+		})
+	}
+}
+
+// A customer sees neither the orders nor the answers of another one.
+func TestOrdersBelongToTheirCustomer(t *testing.T) {
+	t.Parallel()
+	h := homes["SQLite"](t)
+	p := h.start(t, "")
+	var order db.Order
+	require.NoError(t, json.Unmarshal([]byte(p.retry(t, "order-1").body), &order))
+	get := func(token string) int {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/orders/"+order.ID, nil)
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+token)
+		resp, err := client.Do(r)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		return resp.StatusCode
+	}
+	require.Equal(t, http.StatusOK, get("token-of-alice"))
+	require.Equal(t, http.StatusNotFound, get("token-of-bob"))
+	require.Equal(t, http.StatusUnauthorized, get("token-of-mallory"))
+
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/orders", bytes.NewReader([]byte(`{"item":"tea","quantity":2}`)))
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer token-of-bob")
+	r.Header.Set("Idempotency-Key", "order-1")
+	resp, err := client.Do(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.Equal(t, http.StatusCreated, resp.StatusCode)
+	require.Empty(t, resp.Header.Get("Idempotent-Replayed"))
+	require.Equal(t, 2, h.count(t, "orders"))
+}
