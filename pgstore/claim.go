@@ -130,7 +130,15 @@ func (s *Store) completeArgs(key string, o idempotency.Owner, c idempotency.Comp
 
 // Release implements [idempotency.Store].
 func (s *Store) Release(ctx context.Context, key string, o idempotency.Owner, rel idempotency.Release) error {
+	keep := rel.Keep
+	if keep <= 0 {
+		keep = idempotency.Forever // that is, for the retention
+	}
 	return s.try(ctx, "Release", func() error {
+		n, err := s.settle(ctx, s.sql.release, key, s.channel, o[:], rel.Undone, sqlrecord.Micros(keep), rel.Unbind)
+		if err != nil || n > 0 {
+			return err
+		}
 		return s.asOwner(ctx, key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
 			return r.Release(o, rel, now)
 		})

@@ -13,7 +13,7 @@ import (
 
 // statements are the texts for one table.
 type statements struct {
-	check, claim, look, lookAnswer, write, takeOver, complete, fenced, touch, lock, isLocked, isOwner,
+	check, claim, look, lookAnswer, write, takeOver, complete, release, fenced, touch, lock, isLocked, isOwner,
 	step, fencedStep, forget, list, holding, sweep string
 }
 
@@ -84,6 +84,15 @@ func statementsFor(table string) statements {
 
 		// The calls of an owner whose row is as it should be. Any other case is decided by a look.
 		complete: fill(`WITH {completion}`) + settled,
+		// A record is blank (2) until something may have been done under it. $4 says that nothing
+		// was done by this run, $5 how long the record is kept then, and $6 whether it is unbound (4).
+		release: fill(`WITH clock AS (SELECT {now} AS now), done AS (
+			UPDATE {t} SET version = version + 1, state = 'released', touched = now,
+				expires = now + least(retention, CASE WHEN $4 AND marks & 2 = 2 THEN $5::int8 ELSE {never} END, {never} - now),
+				marks = CASE WHEN NOT $4 THEN marks & ~2 WHEN marks & 2 = 2 AND $6 THEN marks | 4 ELSE marks END
+			FROM clock
+			WHERE key = $1 AND owner = $3 AND state = 'claimed' AND expires > now AND marks & 17 = 0
+			RETURNING watched)`) + settled,
 		// In a joined transaction it is an error if the row is not as it should be, so that the
 		// COMMIT behind it is not reached.
 		fenced: fill(`WITH {completion} SELECT 1 / count(*), {announced} FROM done`),

@@ -2,11 +2,11 @@ package pgstore
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"example.com/idempotency"
 )
@@ -101,28 +101,55 @@ func (s *Store) begin(ctx context.Context, key string, o idempotency.Owner, opts
 	if err != nil {
 		return nil, err
 	}
-	tx, err := conn.BeginTx(ctx, opts)
-	if err != nil {
-		conn.Release()
-		return nil, err
+	t := &joinedTx{store: s, conn: conn, key: key, owner: o, locks: s.isStrict(opts)}
+	if t.locks {
+		err = t.beginLocked(ctx, opts)
+	} else {
+		t.tx, err = conn.BeginTx(ctx, opts)
 	}
-	t := &joinedTx{tx: tx, store: s, conn: conn, key: key, owner: o, locks: s.isStrict(opts)}
-	if !t.locks {
+	if err == nil {
 		return t, nil
 	}
-	// Renewals from outside would make the completion fail in a transaction that sees the past.
-	// So it locks its record first. Renew and the claims of others look at the lock.
-	s.locked.Store(lockOf(key, o), struct{}{})
-	var one int
-	switch err := tx.QueryRow(ctx, s.sql.lock, key, o[:]).Scan(&one); {
-	case errors.Is(err, pgx.ErrNoRows):
-		_ = t.giveUp(ctx)
-		return nil, idempotency.ErrLeaseLost
-	case err != nil:
-		_ = t.giveUp(ctx)
-		return nil, err
+	_ = t.end(ctx, func(ctx context.Context) error {
+		if t.tx == nil {
+			return nil
+		}
+		return t.tx.Rollback(ctx)
+	})
+	return nil, err
+}
+
+// beginLocked begins a transaction that sees the past, and locks the record in the same round trip: a
+// renewal from outside would make the completion fail. Renew and the claims of others look at the lock.
+func (t *joinedTx) beginLocked(ctx context.Context, opts pgx.TxOptions) error {
+	t.store.locked.Store(lockOf(t.key, t.owner), struct{}{})
+	tag, err := t.beginAnd(ctx, opts, t.store.sql.lock, t.key, t.owner[:])
+	if err == nil && tag.RowsAffected() == 0 {
+		err = idempotency.ErrLeaseLost
 	}
-	return t, nil
+	return err
+}
+
+// beginAnd begins the transaction and runs its first statement in the same round trip.
+func (t *joinedTx) beginAnd(ctx context.Context, opts pgx.TxOptions, sql string, args ...any) (tag pgconn.CommandTag, err error) {
+	if opts.BeginQuery != "" { // it may be several statements, which a batch does not take
+		if t.tx, err = t.conn.BeginTx(ctx, opts); err != nil {
+			return tag, err
+		}
+		return t.tx.Exec(ctx, sql, args...)
+	}
+	batch := new(pgx.Batch)
+	batch.BeginTx(opts)
+	batch.Queue(sql, args...)
+	results := t.conn.SendBatch(ctx, batch)
+	t.tx = results.Tx()
+	if _, err = results.Exec(); err == nil {
+		tag, err = results.Exec()
+	}
+	if closing := results.Close(); err == nil {
+		err = closing
+	}
+	return tag, err
 }
 
 // isStrict reports whether the transaction will not see what others commit meanwhile.
