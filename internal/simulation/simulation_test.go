@@ -2,9 +2,11 @@ package simulation
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,8 +88,16 @@ func simSeeds(t *testing.T, usual uint64) (first, seeds uint64) {
 	return first, seeds
 }
 
-// simulate runs one world in a bubble, whose end proves that no goroutine is left.
+// simulate runs one world in a bubble, whose end proves that no goroutine is left. If one of its
+// goroutines panics or hangs, the whole binary ends, and the labels in the traceback tell the seed.
 func simulate(t *testing.T, seed uint64, mode simMode) (w *simulation) {
+	t.Helper()
+	world := pprof.Labels("SEED", strconv.FormatUint(seed, 10), "mode", string(mode))
+	pprof.Do(t.Context(), world, func(context.Context) { w = runWorld(t, seed, mode) })
+	return w
+}
+
+func runWorld(t *testing.T, seed uint64, mode simMode) (w *simulation) {
 	t.Helper()
 	defer func() {
 		if left := recover(); left != nil {
