@@ -66,6 +66,7 @@ type Option func(*config)
 type config struct {
 	table   string
 	conns   int32
+	pool    *pgxpool.Config // nil for that of the program's pool
 	listens bool
 }
 
@@ -76,6 +77,12 @@ func WithTable(name string) Option { return func(c *config) { c.table = name } }
 // WithConns sets how many connections the store has at most. The default is 8. New refuses less
 // than one.
 func WithConns(n int) Option { return func(c *config) { c.conns = int32(min(n, 1<<15)) } }
+
+// WithPoolConfig sets how the store makes its own connections, for example past a pooler or by a
+// user of their own. It must have been made by [pgxpool.ParseConfig] and lead to the same database.
+// The default, and nil, stand for the configuration of the pool that New gets. The size of
+// the pool is that of [WithConns] all the same.
+func WithPoolConfig(cfg *pgxpool.Config) Option { return func(c *config) { c.pool = cfg } }
 
 // WithoutListen makes the store work without LISTEN, for a pooler that gives each transaction
 // another connection, such as PgBouncer's transaction pooling. A request that waits for another
@@ -101,6 +108,9 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error
 		return nil, errors.New("pgstore: New: a table needs a name, and a store at least one connection")
 	}
 	own := pool.Config()
+	if c.pool != nil {
+		own = c.pool.Copy()
+	}
 	own.MaxConns, own.MinConns, own.MinIdleConns = c.conns, 0, min(own.MinIdleConns, c.conns)
 	p, err := pgxpool.NewWithConfig(ctx, own)
 	if err != nil {

@@ -44,14 +44,21 @@ func newShop(t testing.TB, h func(s *shop, w http.ResponseWriter, r *http.Reques
 
 func newShopAt(t testing.TB, server *pgtest.Server, h func(s *shop, w http.ResponseWriter, r *http.Request), opts ...idempotency.Option) *shop {
 	t.Helper()
-	s := &shop{pool: server.Pool(t), table: fmt.Sprintf("charges_%d", tables.Add(1))}
+	return newShopOn(t, server.Pool(t), h, nil, opts...)
+}
+
+func newShopOn(
+	t testing.TB, pool *pgxpool.Pool, h func(s *shop, w http.ResponseWriter, r *http.Request), storeOpts []pgstore.Option, opts ...idempotency.Option,
+) *shop {
+	t.Helper()
+	s := &shop{pool: pool, table: fmt.Sprintf("charges_%d", tables.Add(1))}
 	s.db = stdlib.OpenDBFromPool(s.pool)
 	t.Cleanup(func() { _ = s.db.Close() })
 	_, err := s.pool.Exec(t.Context(), "CREATE TABLE "+s.table+` (
 		key text NOT NULL, amount int8 NOT NULL, attempt int8 NOT NULL,
 		unique_later text, CONSTRAINT `+s.table+`_later UNIQUE (unique_later) DEFERRABLE INITIALLY DEFERRED)`)
 	require.NoError(t, err)
-	s.store, s.records = newStore(t, s.pool)
+	s.store, s.records = newStore(t, s.pool, storeOpts...)
 	opts = append([]idempotency.Option{idempotency.WithTransaction(true)}, opts...)
 	s.guard = guardtest.NewGuard(t, s.store, opts...)
 	s.Server = guardtest.ServeHTTP1(t, s.guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h(s, w, r) })))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs, on Debian and Ubuntu, what the checks need besides Go and git: Redis and PostgreSQL
-# (the tests start servers of their own), a C compiler for the race detector, shellcheck, and
+# Installs, on Debian and Ubuntu, what the checks need besides Go and git: Redis, PostgreSQL and
+# PgBouncer (the tests start servers of their own), a C compiler for the race detector, shellcheck, and
 # Node.js for the linter of OpenAPI documents.
 set -euo pipefail
 
@@ -14,6 +14,8 @@ have shellcheck shellcheck
 if ! compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null; then
 	have postgres postgresql
 fi
+# Nor is /usr/sbin on everybody's.
+[ -x /usr/sbin/pgbouncer ] || have pgbouncer pgbouncer
 have perl perl
 have node nodejs
 have npm npm
@@ -42,4 +44,7 @@ if [ -d /run/systemd/system ] && [[ ${missing[*]} == *redis* ]]; then
 fi
 if [ -d /run/systemd/system ] && [[ ${missing[*]} == *postgresql* ]]; then
 	"${as_root[@]}" systemctl disable --now postgresql || true
+fi
+if [ -d /run/systemd/system ] && [[ ${missing[*]} == *pgbouncer* ]]; then
+	"${as_root[@]}" systemctl disable --now pgbouncer || true
 fi

@@ -1,5 +1,5 @@
-// Package pgserver starts real PostgreSQL servers for tests: child processes on free loopback
-// ports, each with a data directory of its own, that end with the test. It knows no driver, so that
+// Package pgserver starts real PostgreSQL servers, and PgBouncers in front of them, for tests: child
+// processes on free loopback ports, each with a directory of its own, that end with the test. It knows no driver, so that
 // the tests of every module may use it.
 //
 // Tests that need one are skipped where PostgreSQL is not installed. With POSTGRES_REQUIRED=1 in
@@ -86,20 +86,22 @@ func need(t testing.TB, err error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, exec.ErrNotFound) && os.Getenv("POSTGRES_REQUIRED") != "1":
-		t.Skip("PostgreSQL is not installed")
+		t.Skip("PostgreSQL or PgBouncer is not installed:", err)
 	default:
 		t.Fatal(err)
 	}
 }
 
-// program finds a program of the server, which Debian does not put on the PATH.
+// program finds a program that Debian does not put on the PATH.
 func program(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err == nil {
 		return path, nil
 	}
-	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name); len(found) > 0 {
-		return found[len(found)-1], nil
+	for _, pattern := range []string{"/usr/lib/postgresql/*/bin/", "/usr/sbin/"} {
+		if found, _ := filepath.Glob(pattern + name); len(found) > 0 {
+			return found[len(found)-1], nil
+		}
 	}
 	return "", err
 }
@@ -186,7 +188,7 @@ func (s *Server) start() error {
 
 func (s *Server) failure(what string) error {
 	said, _ := os.ReadFile(s.log)
-	return fmt.Errorf("postgres %s: %s", what, said)
+	return fmt.Errorf("%s %s: %s", filepath.Base(s.args[0]), what, said)
 }
 
 // Kill ends the server at once. Its backends notice that and end, too.

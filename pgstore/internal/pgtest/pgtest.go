@@ -29,6 +29,13 @@ func Start(t testing.TB, settings ...string) *Server {
 	return &Server{pgserver.Start(t, settings...)}
 }
 
+// StartBouncer starts a PgBouncer in front of the server, which gives each transaction a server
+// connection of its pool, with further settings as "name=value".
+func (s *Server) StartBouncer(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	return &Server{pgserver.StartBouncer(t, s.Server, settings...)}
+}
+
 // Pool returns a pool of connections to the server, which is closed with the test.
 func (s *Server) Pool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
