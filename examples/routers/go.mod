@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	example.com/idempotency v0.0.0
+	example.com/idempotency/ginidempotency v0.0.0
 	github.com/gin-gonic/gin v1.12.0
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/labstack/echo/v4 v4.16.0
@@ -51,4 +52,7 @@ require (
 	google.golang.org/protobuf v1.36.10 // indirect
 )
 
-replace example.com/idempotency => ../..
+replace (
+	example.com/idempotency => ../..
+	example.com/idempotency/ginidempotency => ../../ginidempotency
+)

@@ -233,6 +233,10 @@ func (rec *Recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return nil, nil, http.ErrNotSupported
 }
 
+// CloseNotify serves frameworks that still ask for it. The channel never gets a value, because a
+// run outlives its client.
+func (rec *Recorder) CloseNotify() <-chan bool { return nil }
+
 // SetReadDeadline serves [http.ResponseController].
 func (rec *Recorder) SetReadDeadline(t time.Time) error {
 	return http.NewResponseController(rec.w).SetReadDeadline(t)

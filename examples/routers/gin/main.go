@@ -11,6 +11,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/examples/routers/shop"
+	"example.com/idempotency/ginidempotency"
 )
 
 func main() {
@@ -26,8 +27,8 @@ func routes(guard *idempotency.Guard) http.Handler {
 
 	// answerErrors is inside the guard. Outside, it would answer when the run is over and
 	// an empty 200 is recorded.
-	engine.POST("/charges", idempotent(guard), answerErrors, charge)
-	engine.POST("/payouts", idempotent(guard.With(
+	engine.POST("/charges", ginidempotency.Middleware(guard), answerErrors, charge)
+	engine.POST("/payouts", ginidempotency.Middleware(guard.With(
 		idempotency.WithRequired(true),
 		idempotency.WithTTL(7*24*time.Hour),
 	)), answerErrors, charge)

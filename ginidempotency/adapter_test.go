@@ -1,0 +1,199 @@
+package ginidempotency_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/ginidempotency"
+	"example.com/idempotency/internal/frametest"
+	"example.com/idempotency/problem"
+)
+
+// serve serves one route with the given handlers, behind basic authentication.
+func serve(t *testing.T, handlers ...gin.HandlerFunc) string {
+	e := gin.New()
+	e.Use(gin.BasicAuth(gin.Accounts{"alice": "secret"}))
+	e.POST("/charges", handlers...)
+	return frametest.ServeHTTP(t, e) + "/charges"
+}
+
+// newGuard returns the guard of a server that serve starts, as a middleware.
+func newGuard(t *testing.T, opts ...idempotency.Option) (gin.HandlerFunc, func(idempotency.EventKind) []idempotency.Event) {
+	guard, events := frametest.NewGuard(t, ginidempotency.Scope(ginidempotency.User), opts...)
+	return ginidempotency.Middleware(guard), events
+}
+
+// Middleware outside the guard keeps its own request and writer, and can answer for a handler that
+// has panicked.
+func TestOuterMiddlewareSeesTheAnswer(t *testing.T) {
+	t.Parallel()
+	var statuses, sizes []int
+	observe := func(c *gin.Context) {
+		request, writer := c.Request, c.Writer
+		c.Next()
+		require.Same(t, request, c.Request)
+		require.Same(t, writer, c.Writer)
+		statuses, sizes = append(statuses, c.Writer.Status()), append(sizes, c.Writer.Size())
+	}
+	recovered := gin.CustomRecoveryWithWriter(nil, func(c *gin.Context, _ any) {
+		c.String(http.StatusInternalServerError, "sorry")
+	})
+	guarded, _ := newGuard(t)
+	url := serve(t, observe, recovered, guarded, func(c *gin.Context) {
+		op, _ := idempotency.FromContext(c.Request.Context())
+		require.Equal(t, "alice", op.Key().Scope)
+		if op.Attempt() == 1 {
+			panic("bug")
+		}
+		c.String(http.StatusCreated, "done")
+	})
+	for _, want := range []frametest.Answer{
+		{Status: http.StatusInternalServerError, Body: "sorry"},
+		{Status: http.StatusCreated, Body: "done"},
+		{Status: http.StatusCreated, Body: "done", Replayed: true},
+	} {
+		require.Equal(t, want, frametest.Post(t, url))
+	}
+	require.Equal(t, []int{500, 201, 201}, statuses)
+	require.Equal(t, []int{5, 4, 4}, sizes)
+}
+
+// A handler gets the same from the middleware's writer as from gin's own.
+func TestWriterBehavesAsGins(t *testing.T) {
+	t.Parallel()
+	for name, handler := range map[string]gin.HandlerFunc{
+		"nothing":      func(*gin.Context) {},
+		"status alone": func(c *gin.Context) { c.Status(http.StatusNoContent) },
+		"status twice": func(c *gin.Context) {
+			c.Status(http.StatusAccepted)
+			c.String(http.StatusCreated, "second")
+		},
+		"status too late": func(c *gin.Context) {
+			c.String(http.StatusCreated, "first")
+			c.Status(http.StatusTeapot)
+		},
+		"flush": func(c *gin.Context) {
+			c.Status(http.StatusCreated)
+			_, _ = c.Writer.WriteString("one")
+			c.Writer.Flush()
+			_, _ = c.Writer.WriteString("two")
+		},
+		"flush before the body": func(c *gin.Context) {
+			c.Status(http.StatusCreated)
+			c.Writer.Flush()
+			_, _ = c.Writer.WriteString("one")
+		},
+		"error with a status": func(c *gin.Context) { _ = c.AbortWithError(http.StatusConflict, http.ErrNotSupported) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			type view struct {
+				status, size int
+				written      bool
+			}
+			var views []view
+			observed := func(c *gin.Context) {
+				handler(c)
+				require.Nil(t, c.Writer.Pusher())
+				views = append(views, view{c.Writer.Status(), c.Writer.Size(), c.Writer.Written()})
+			}
+			want := frametest.Post(t, serve(t, observed))
+			guarded, events := newGuard(t)
+			url := serve(t, guarded, observed)
+			require.Equal(t, want, frametest.Post(t, url))
+			require.Equal(t, views[0], views[1])
+			want.Replayed = true
+			require.Equal(t, want, frametest.Post(t, url))
+			require.Len(t, views, 2, "runs")
+			require.Empty(t, events(idempotency.EventSilent))
+		})
+	}
+}
+
+// An error that a middleware outside answers is not lost: the client has its answer, nothing is
+// recorded, and the guard says what to do.
+func TestErrorAnsweredOutsideIsReported(t *testing.T) {
+	t.Parallel()
+	guarded, events := newGuard(t, idempotency.WithRecovery(idempotency.Hold))
+	url := serve(t, answerErrors, guarded, func(c *gin.Context) { _ = c.Error(http.ErrNotSupported) })
+	require.Equal(t, frametest.Answer{Status: 500, Body: `{"error":"feature not supported"}`}, frametest.Post(t, url))
+	require.Equal(t, http.StatusConflict, frametest.Post(t, url).Status)
+	silent := events(idempotency.EventSilent)
+	require.Len(t, silent, 1)
+	require.Equal(t, "POST /charges", silent[0].Route)
+	require.ErrorContains(t, silent[0].Err, "inside the guard")
+}
+
+// The router answers 404 itself, and may know the route tomorrow.
+func TestNoRouteIsNotRecorded(t *testing.T) {
+	t.Parallel()
+	guarded, events := newGuard(t)
+	e := gin.New()
+	e.Use(gin.BasicAuth(gin.Accounts{"alice": "secret"}), guarded)
+	url := frametest.ServeHTTP(t, e) + "/charges"
+	want := frametest.Answer{Status: http.StatusNotFound, Body: "404 page not found"}
+	require.Equal(t, want, frametest.Post(t, url))
+	require.Equal(t, want, frametest.Post(t, url))
+	require.Empty(t, events(idempotency.EventSilent))
+
+	// A handler of the program for such requests is one like any other.
+	e.NoRoute(func(c *gin.Context) { c.String(http.StatusNotFound, "mine") })
+	want = frametest.Answer{Status: http.StatusNotFound, Body: "mine"}
+	require.Equal(t, want, frametest.Post(t, url))
+	want.Replayed = true
+	require.Equal(t, want, frametest.Post(t, url))
+}
+
+// A refusal can have the format of the program's own errors.
+func TestErrorWriterFindsTheContext(t *testing.T) {
+	t.Parallel()
+	guarded, _ := newGuard(t, idempotency.WithStrictKeys(true),
+		idempotency.WithErrorWriter(func(_ http.ResponseWriter, r *http.Request, p problem.Document) {
+			c, ok := ginidempotency.Context(r.Context())
+			require.True(t, ok)
+			c.JSON(p.Status, gin.H{"error": p.Code})
+		}))
+	url := serve(t, guarded, func(*gin.Context) { t.Error("the handler runs") })
+	require.Equal(t, frametest.Answer{Status: 400, Body: `{"error":"key-invalid"}`}, frametest.Post(t, url))
+}
+
+// A guard that needs gin's context refuses requests that come without it, and says why.
+func TestScopeNeedsTheMiddleware(t *testing.T) {
+	t.Parallel()
+	guard, events := frametest.NewGuard(t, ginidempotency.Scope(ginidempotency.User))
+	e := gin.New()
+	e.POST("/charges", func(*gin.Context) { t.Error("the handler runs") })
+	require.Equal(t, http.StatusForbidden, frametest.Post(t, frametest.ServeHTTP(t, guard.Handler(e))+"/charges").Status)
+	refused := events(idempotency.EventRefused)
+	require.Len(t, refused, 1)
+	require.ErrorContains(t, refused[0].Err, "ginidempotency.Middleware")
+
+	guarded, _ := newGuard(t)
+	e.POST("/open", guarded, func(*gin.Context) { t.Error("the handler runs") })
+	require.Equal(t, http.StatusUnauthorized, frametest.Post(t, frametest.ServeHTTP(t, e)+"/open").Status)
+
+	require.Panics(t, func() { ginidempotency.Middleware(nil) })
+	require.Panics(t, func() { ginidempotency.Scope(nil) })
+}
+
+// The adapter that comes to mind first lets the handler answer past the guard. The guard notices,
+// and says what to do.
+func TestNaiveAdapterIsReported(t *testing.T) {
+	t.Parallel()
+	guard, events := frametest.NewGuard(t, frametest.HeaderScope)
+	naive := func(c *gin.Context) {
+		guard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			c.Request = r
+			c.Next()
+		})).ServeHTTP(c.Writer, c.Request)
+	}
+	url := serve(t, naive, func(c *gin.Context) { c.String(http.StatusCreated, "charged") })
+	require.Equal(t, frametest.Answer{Status: http.StatusCreated, Body: "charged"}, frametest.Post(t, url))
+	silent := events(idempotency.EventSilent)
+	require.Len(t, silent, 1)
+	require.ErrorContains(t, silent[0].Err, "ginidempotency")
+}

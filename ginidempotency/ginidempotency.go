@@ -1,0 +1,139 @@
+// Package ginidempotency makes a gin middleware of a guard of package idempotency.
+//
+// A guard around the whole engine needs no module: guard.Handler(engine) is an http.Handler. This
+// package is for guards of single routes and groups, behind gin's own authentication.
+//
+// Middleware outside the guard sees every request, and none of it is recorded: gin.Recovery,
+// request IDs, CORS, authentication. Middleware that answers for handlers, from what they leave in
+// Context.Errors for example, stands inside, after [Middleware].
+package ginidempotency
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"example.com/idempotency"
+)
+
+// Middleware returns a middleware that protects the handlers after it, on a route or a group:
+//
+//	r.POST("/charges", ginidempotency.Middleware(guard), charge)
+//	r.Group("/payouts", ginidempotency.Middleware(guard.With(idempotency.WithRecovery(idempotency.Hold))))
+//
+// In a handler, the run is found with idempotency.FromContext(c.Request.Context()). Events name
+// the route by the pattern of gin, "POST /charges/:id", unless idempotency.WithRoute names it.
+// During a run, Context.Writer writes into the record, and Hijack is refused.
+//
+// A handler that writes nothing answers with the status of the context, as ever. But if it has
+// left an error in Context.Errors, a middleware outside is about to answer, too late for the
+// record. Then the outcome of the run is idempotency.Unknown and the guard reports it as an
+// idempotency.EventSilent, which is also logged. The fix is to put that middleware inside.
+//
+// The router's own answers, 404 and 405, are not recorded. Middleware panics if guard is nil.
+func Middleware(guard *idempotency.Guard) gin.HandlerFunc {
+	if guard == nil {
+		panic("ginidempotency: Middleware: nil guard")
+	}
+	// Here, only errors that wait for an answer are silence.
+	h := guard.With(idempotency.WithSilence(idempotency.Unknown)).Handler(http.HandlerFunc(next))
+	return func(c *gin.Context) {
+		x := &exchange{c: c, writer: c.Writer, request: c.Request}
+		r := c.Request.WithContext(context.WithValue(c.Request.Context(), exchangeKey{}, x))
+		if path := c.FullPath(); path != "" {
+			r.Pattern = r.Method + " " + path
+		}
+		h.ServeHTTP(c.Writer, r)
+		if !x.ran {
+			// The guard has answered. Without this, gin would call the next handler.
+			c.Abort()
+		}
+	}
+}
+
+// An exchange is a request on its way through a guard.
+type exchange struct {
+	c       *gin.Context
+	writer  gin.ResponseWriter // the one outside the guard
+	request *http.Request      // likewise
+	ran     bool
+}
+
+type exchangeKey struct{}
+
+// next calls the handlers after the guard.
+func next(w http.ResponseWriter, r *http.Request) {
+	x := r.Context().Value(exchangeKey{}).(*exchange)
+	x.ran = true
+	c := x.c
+	c.Request = r
+	// Deferred, because after a panic an outer middleware answers.
+	defer func() { c.Request, c.Writer = x.request, x.writer }()
+	if w == http.ResponseWriter(x.writer) { // there is no run
+		c.Next()
+		return
+	}
+	inner := newWriter(w, x.writer.Status())
+	c.Writer = inner
+	failed := len(c.Errors)
+	c.Next()
+	switch {
+	case inner.Written() || inner.set:
+	case c.FullPath() == "":
+		// gin is about to answer 404 or 405.
+		if op, ok := idempotency.FromContext(r.Context()); ok {
+			op.SetOutcome(idempotency.NotExecuted)
+		}
+		return
+	case len(c.Errors) > failed:
+		return
+	}
+	// A handler may have set only a status. gin does this too, but for its own writer.
+	inner.WriteHeaderNow()
+}
+
+// Context returns the gin context of a request that a [Middleware] has handed to its guard. The
+// functions of the guard, for keys, fingerprints and refusals for example, get such requests. The
+// context must not be used once the request has been answered.
+func Context(ctx context.Context) (*gin.Context, bool) {
+	x, ok := ctx.Value(exchangeKey{}).(*exchange)
+	if !ok {
+		return nil, false
+	}
+	return x.c, true
+}
+
+var errOutside = errors.New("ginidempotency: the request has no gin context: its guard needs ginidempotency.Middleware, after the authentication")
+
+// Scope returns the scope function of a guard that reads the caller off the gin context, where
+// the authentication has left it:
+//
+//	idempotency.New(store, ginidempotency.Scope(func(c *gin.Context) (string, error) {
+//		return c.GetString("tenant"), nil
+//	}))
+//
+// An empty scope is refused. So is a request that has not come through [Middleware].
+func Scope(f func(*gin.Context) (string, error)) idempotency.ScopeFunc {
+	if f == nil {
+		panic("ginidempotency: Scope: nil function")
+	}
+	return func(r *http.Request) (string, error) {
+		c, ok := Context(r.Context())
+		if !ok {
+			return "", errOutside
+		}
+		return f(c)
+	}
+}
+
+// User is an argument of [Scope]: the user whom gin.BasicAuth has verified, under gin.AuthUserKey.
+// Without one, the request is refused as unauthenticated.
+func User(c *gin.Context) (string, error) {
+	user, _ := c.Value(gin.AuthUserKey).(string)
+	if user == "" {
+		return "", idempotency.ErrUnauthenticated
+	}
+	return user, nil
+}

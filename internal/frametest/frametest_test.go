@@ -1,0 +1,51 @@
+package frametest
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+)
+
+// The guard around a handler of net/http loses nothing.
+func TestHTTP(t *testing.T) {
+	t.Parallel()
+	result := Run(t, HTTP())
+	require.Equal(t, result.Requests, result.Equal)
+}
+
+// The requests find what naive adapters get wrong.
+func TestNaiveAdapterIsFound(t *testing.T) {
+	t.Parallel()
+	naive := HTTP()
+	var found []string
+	naive.report = func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
+	naive.Serve = func(t testing.TB, app *App, guard *idempotency.Guard) string {
+		mux := http.NewServeMux()
+		Register(app, nil, func(r *http.Request) string { return r.PathValue("name") }, func(method, path string, h http.Handler) {
+			if guard == nil {
+				mux.Handle(method+" "+path, h)
+				return
+			}
+			mux.HandleFunc(method+" "+path, func(outer http.ResponseWriter, r *http.Request) {
+				guard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { h.ServeHTTP(outer, r) })).ServeHTTP(outer, r)
+			})
+		})
+		return ServeHTTP(t, Outside(app, mux))
+	}
+	Run(t, naive)
+	all := strings.Join(found, "\n")
+	for _, want := range []string{
+		`status-201: first and retry: status: "201" became "200"`,
+		`status-429: Idempotent-Replayed`,
+		`stream: first and retry: body`,
+		`the handler of POST /reply/{name} was silent`,
+		`refusal held`,
+	} {
+		require.Contains(t, all, want)
+	}
+}

@@ -1,0 +1,59 @@
+package frametest
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+)
+
+// What the tests of a framework need beside Run.
+
+// An Answer is what a client got.
+type Answer struct {
+	Status   int
+	Body     string
+	Replayed bool
+}
+
+// Post sends a small JSON body to a server, always with the same key, as the tenant "tenant" and
+// with the basic authentication of alice.
+func Post(t testing.TB, url string) Answer {
+	t.Helper()
+	got := send(t, url, Case{Method: http.MethodPost, Body: `{"amount":100}`, Header: http.Header{
+		"Content-Type": {"application/json"}, "Authorization": {"Basic YWxpY2U6c2VjcmV0"}, // alice:secret
+	}}, "tenant", "key")
+	return Answer{got.status, strings.TrimSpace(got.body), got.header.Get("Idempotent-Replayed") == "true"}
+}
+
+// NewGuard returns a guard on a memory store, and a function that returns its events of a kind.
+func NewGuard(t testing.TB, scope idempotency.ScopeFunc, opts ...idempotency.Option) (*idempotency.Guard, func(idempotency.EventKind) []idempotency.Event) {
+	t.Helper()
+	var seen events
+	opts = append(opts, idempotency.WithLogger(slog.New(slog.DiscardHandler)), idempotency.WithObserver(seen.observe))
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), scope, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = guard.Shutdown(t.Context()) })
+	return guard, func(kind idempotency.EventKind) (of []idempotency.Event) {
+		for _, e := range seen.list() {
+			if e.Kind == kind {
+				of = append(of, e)
+			}
+		}
+		return of
+	}
+}
+
+// ServeHTTP starts a server for an http.Handler until the end of the test, and returns its URL.
+func ServeHTTP(t testing.TB, h http.Handler) string {
+	s := httptest.NewUnstartedServer(h)
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	s.Start()
+	t.Cleanup(s.Close)
+	return s.URL
+}
