@@ -15,7 +15,7 @@ import (
 var Schema string
 
 // A DBTX is a *sql.DB or a *sql.Tx.
-type DBTX interface {
+type DBTX interface { //nolint:revive // sqlc calls it so
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
