@@ -25,6 +25,7 @@ const partVariable = "SQLITESTORE_PART"
 var parts = map[string]func(ctx context.Context) func(line []byte) (any, error){
 	"neighbour": neighbour,
 	"claimer":   claimer,
+	"victim":    victim,
 }
 
 func TestMain(m *testing.M) {

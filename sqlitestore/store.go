@@ -63,6 +63,9 @@ type config struct{ synchronous string }
 // at any moment, but the machine may forget the last moments before it loses power.
 func WithPowerLossSafety() Option { return func(c *config) { c.synchronous = "FULL" } }
 
+// driverName is that of the driver. Tests put another one before it.
+var driverName = "sqlite"
+
 // readers is how many connections look at the same time.
 const readers = 4
 
@@ -88,12 +91,12 @@ func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
 	file := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath()}).String()
 	s := new(Store)
 	var err error
-	if s.write, err = sql.Open("sqlite", file+"?"+query.Encode()); err != nil {
+	if s.write, err = sql.Open(driverName, file+"?"+query.Encode()); err != nil {
 		return nil, fmt.Errorf("sqlitestore: Open: %w", err)
 	}
 	s.write.SetMaxOpenConns(1)
 	query["_pragma"] = []string{"busy_timeout(0)", "query_only(1)"}
-	if s.read, err = sql.Open("sqlite", file+"?"+query.Encode()); err != nil {
+	if s.read, err = sql.Open(driverName, file+"?"+query.Encode()); err != nil {
 		return nil, errors.Join(fmt.Errorf("sqlitestore: Open: %w", err), s.write.Close())
 	}
 	s.read.SetMaxOpenConns(readers)
