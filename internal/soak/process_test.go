@@ -32,6 +32,7 @@ type process struct {
 	incidents []incident
 	logged    map[string]int // number of log lines by message
 	alarms    []string       // what a sound process does not say
+	losses    []string       // the log lines of runs that could not be settled
 }
 
 // An incident is a time in which a process could not do what it had begun. One that has
@@ -81,6 +82,9 @@ func (p *process) listen(stderr io.Reader) {
 		p.mu.Lock()
 		if isLog {
 			p.logged[line.Msg]++
+			if line.Msg == logLost {
+				p.losses = append(p.losses, text)
+			}
 		} else if text != "" && len(p.alarms) < 100 {
 			p.alarms = append(p.alarms, text)
 		}

@@ -264,8 +264,8 @@ func (s *soak) finish() {
 // requireSound checks what the processes have said of themselves: those that were asked
 // to end did so in time and had recorded everything before.
 func (s *soak) requireSound() {
-	require.Zero(s.t, s.said(logLost), "recordings were given up")
 	for _, p := range s.processes {
+		require.Empty(s.t, p.losses, "%s gave recordings up:\n%s", p.name, strings.Join(p.losses, ""))
 		if p.orderly {
 			require.NoError(s.t, p.err, p.name)
 		}
