@@ -86,58 +86,68 @@ func (d *decision) leave(c *core) {
 	}
 }
 
-// decide finds out what a request gets. The cheap refusals come first. The body is read
-// before anything is claimed, so a body that drips in holds no claim.
+// decide finds out what a request gets.
 func (g *Guard) decide(r *http.Request, d *decision) {
-	fromHeader := g.set.keyFunc == nil
-	if fromHeader {
-		if g.isNested(r) {
-			return
-		}
-		switch present := g.readKey(r, d); {
-		case d.kind == refuse:
-			return
-		case !present && g.set.required:
-			d.refuse(problem.KeyMissing)
-			return
-		case !present:
-			g.reportBypass(r)
-			return
-		}
-	}
-	if g.readScope(r, d); d.kind == refuse {
-		return
-	}
 	body := requestBody{pool: &g.core.bodies}
 	defer body.drop()
-	if p := body.read(r, g.set.maxRequestBody); p != nil {
-		d.refuseWith(p)
+	fingerprint, ok := g.examine(r, &body, d)
+	if !ok {
 		return
 	}
-	if !fromHeader {
-		switch g.deriveKey(r, body.bytes, d); {
-		case d.kind == refuse:
-			return
-		case d.id.Value == "":
-			g.reportBypass(r)
-			d.kind, d.body = passRead, body.give()
-			return
-		case g.passesNested(r, d.id):
-			d.kind, d.body = passRead, body.give()
-			return
-		}
-	}
-	fingerprint, err := g.set.fingerprint(r, body.bytes)
-	if err != nil {
-		d.refuseFor(err, problem.FingerprintFailed)
-		return
-	}
-	g.core.versions.add(fingerprint[0])
 	if d.admitted = g.core.work.admit(); !d.admitted {
 		d.refuse(problem.ShuttingDown)
 		return
 	}
 	g.claim(r, &body, fingerprint, d)
+}
+
+// examine finds out what a request is: its key, whose key it is, and its fingerprint. It reports
+// false if it has decided what the request gets. The cheap refusals come first. The body is read
+// before anything is claimed, so a body that drips in holds no claim.
+func (g *Guard) examine(r *http.Request, body *requestBody, d *decision) (Fingerprint, bool) {
+	fromHeader := g.set.keyFunc == nil
+	if fromHeader {
+		if g.isNested(r) {
+			return Fingerprint{}, false
+		}
+		switch present := g.readKey(r, d); {
+		case d.kind == refuse:
+			return Fingerprint{}, false
+		case !present && g.set.required:
+			d.refuse(problem.KeyMissing)
+			return Fingerprint{}, false
+		case !present:
+			g.reportBypass(r)
+			return Fingerprint{}, false
+		}
+	}
+	if g.readScope(r, d); d.kind == refuse {
+		return Fingerprint{}, false
+	}
+	if p := body.read(r, g.set.maxRequestBody); p != nil {
+		d.refuseWith(p)
+		return Fingerprint{}, false
+	}
+	if !fromHeader {
+		switch g.deriveKey(r, body.bytes, d); {
+		case d.kind == refuse:
+			return Fingerprint{}, false
+		case d.id.Value == "":
+			g.reportBypass(r)
+			d.kind, d.body = passRead, body.give()
+			return Fingerprint{}, false
+		case g.passesNested(r, d.id):
+			d.kind, d.body = passRead, body.give()
+			return Fingerprint{}, false
+		}
+	}
+	fingerprint, err := g.set.fingerprint(r, body.bytes)
+	if err != nil {
+		d.refuseFor(err, problem.FingerprintFailed)
+		return Fingerprint{}, false
+	}
+	g.core.versions.add(fingerprint[0])
+	return fingerprint, true
 }
 
 // isNested reports whether a request meets this guard inside its own run, which holds its key

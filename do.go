@@ -91,6 +91,13 @@ func Do[T any](ctx context.Context, g *Guard, k Key, fn func(ctx context.Context
 		}
 	}
 	var value T
+	if g.shadow != nil {
+		err := g.besideShadow(ctx, k, s.payload, func() (err error) {
+			value, err = fn(ctx)
+			return err
+		})
+		return value, Result{Attempt: 1}, err
+	}
 	j := &job{codec: s.codec, fn: func(ctx context.Context) (any, error) { return fn(ctx) }}
 	result, err := j.do(ctx, g, k, s.payload, &value)
 	if err != nil {

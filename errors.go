@@ -142,4 +142,8 @@ var (
 	// committed, and runs the function if it was not; and so does the next attempt of a run with
 	// the step.
 	ErrCommitUnknown = errors.New("idempotency: it is not known whether the transaction was committed")
+
+	// ErrShadowDiffers is the Err of an [EventShadow] whose replay would have been another answer
+	// than the one that this request got. Its effect may have happened twice.
+	ErrShadowDiffers = errors.New("idempotency: the first answer was another one")
 )

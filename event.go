@@ -128,6 +128,12 @@ const (
 	// that; Err says which, and the usual cause. It is reported once for each Method and
 	// Route; see [WithSilence].
 	EventSilent EventKind = "silent"
+	// EventShadow: under [WithShadow], a request was left alone. Would says what a live guard would
+	// have done: run, replay, refused (with its Code), bypassed, nested or fail-open. It is empty if
+	// that is not known. Err says why not, why the request would have been refused, or with
+	// [ErrShadowDiffers] that the replay would have been another answer than the one that the client
+	// got. Status is that of the answer that the client got.
+	EventShadow EventKind = "shadow"
 	// EventCorrupt: a stored record failed its own check and was not served, or this process
 	// cannot read it; Err wraps [ErrCorrupt] or [ErrUnreadableHere].
 	EventCorrupt EventKind = "corrupt"
@@ -159,6 +165,7 @@ var kinds = map[EventKind]kindInfo{
 	EventClaimLeft:        {true, slog.LevelWarn, "idempotency: claim could not be given back"},
 	EventNotKept:          {true, slog.LevelWarn, "idempotency: run is recorded without its answer"},
 	EventSilent:           {true, slog.LevelWarn, "idempotency: handler said nothing"},
+	EventShadow:           {false, slog.LevelInfo, "idempotency: a live guard would have stepped in"},
 	EventCorrupt:          {true, slog.LevelError, "idempotency: stored record is unreadable"},
 }
 
@@ -188,6 +195,8 @@ const (
 type Event struct {
 	// Kind says what happened.
 	Kind EventKind
+	// Would is what a live guard would have done: only of an EventShadow.
+	Would EventKind
 	// Record is the name of the record in the store, under which an [Inspector] finds it. It
 	// does not reveal a key that is random. It confirms the guess of a key that can be
 	// guessed, such as an order number.

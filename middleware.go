@@ -11,8 +11,9 @@ import (
 // A Guard makes handlers safe to retry. Make one with [New]; its zero value is not usable.
 // It is immutable and safe for concurrent use, and serves any number of handlers.
 type Guard struct {
-	core *core
-	set  settings
+	core   *core
+	set    settings
+	shadow *Guard // what looks on, under WithShadow
 }
 
 // A core is what a guard shares with all guards made from it by With: the store, and
@@ -43,6 +44,9 @@ type core struct {
 	// back has a receiver for each ghost that waits for the store to answer again.
 	back      chan struct{}
 	abandoned atomic.Int64 // store calls that have outlived their callers
+	// shadow is the core of guards that look on: what they wait for must not use the limits up.
+	shadow  *core
+	shadows atomic.Int64 // requests that are being looked at
 }
 
 func newCore(store Store, scope ScopeFunc) *core {
@@ -76,9 +80,18 @@ func New(store Store, scope ScopeFunc, opts ...Option) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{core: newCore(store, scope), set: set}
-	g.core.resolvers.add(g)
-	return g, nil
+	c := newCore(store, scope)
+	c.shadow = newCore(store, scope)
+	return newGuard(c, set), nil
+}
+
+func newGuard(c *core, set settings) *Guard {
+	g := &Guard{core: c, set: set}
+	if set.shadow {
+		g.shadow = g.newShadow()
+	}
+	c.resolvers.add(g)
+	return g
 }
 
 // With returns a guard with the same store, scope and shutdown as g, and with the settings
@@ -93,9 +106,7 @@ func (g *Guard) With(opts ...Option) *Guard {
 	if err = errors.Join(err, set.checkStore(g.core.store)); err != nil {
 		panic(err)
 	}
-	derived := &Guard{core: g.core, set: set}
-	g.core.resolvers.add(derived)
-	return derived
+	return newGuard(g.core, set)
 }
 
 // Handler returns a handler that protects next. Requests whose method is not protected,
@@ -107,6 +118,9 @@ func (g *Guard) With(opts ...Option) *Guard {
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		panic("idempotency: Handler: nil handler")
+	}
+	if g.shadow != nil {
+		return &shadowed{g, next}
 	}
 	return &guarded{g, next}
 }

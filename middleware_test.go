@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,8 @@ import (
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
+
+func TestMain(m *testing.M) { os.Exit(guardtest.Main(m)) }
 
 // Each test of this file is a row of the table of what a request gets, on every
 // transport.

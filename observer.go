@@ -75,8 +75,13 @@ func (s *settings) observe(ctx context.Context, e Event) {
 		s.tell(ctx, f, e)
 	}
 	about := kinds[e.Kind]
-	if !e.Kind.logged() || e.Kind == EventRefused && (e.Err == nil || e.Method == "") {
+	switch {
+	case !e.Kind.logged():
+		return
+	case e.Kind == EventRefused && (e.Err == nil || e.Method == ""):
 		return // the client's doing, or an error that the caller of Do has
+	case e.Kind == EventShadow && e.Err == nil && e.Would != EventReplay && e.Would != EventRefused:
+		return // nothing would have been different
 	}
 	if e.Code == problem.Unauthenticated {
 		about.level = slog.LevelInfo
@@ -100,6 +105,7 @@ func (e *Event) attrs() []slog.Attr {
 			attrs = append(attrs, slog.Duration(name, d))
 		}
 	}
+	text("would", string(e.Would))
 	text("record", e.Record)
 	text("operation", e.OperationID)
 	text("method", e.Method)

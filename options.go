@@ -58,7 +58,7 @@ type settings struct {
 	outcome                        func(int, http.Header) Outcome
 	outcomeChosen                  bool // by WithOutcome
 	silence                        Outcome
-	rebinding, transaction         bool
+	rebinding, transaction, shadow bool
 	recovery                       Recovery
 	route                          string
 	mismatchStatus                 int

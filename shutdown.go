@@ -83,6 +83,10 @@ func (g *Guard) Shutdown(ctx context.Context) error {
 	if err != nil {
 		g.core.unsettled.giveUp(ErrShutdown)
 	}
+	// Nothing depends on a shadow: it gets the time of one call of the store.
+	brief, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	_ = g.core.shadow.work.shutdown(brief)
 	return err
 }
 

@@ -101,6 +101,8 @@ func resultOf(e *idempotency.Event) string {
 		return string(e.Kind)
 	case idempotency.EventRefused:
 		return string(e.Code)
+	case idempotency.EventShadow:
+		return "would-" + e.Would.String()
 	}
 	return ""
 }

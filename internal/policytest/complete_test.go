@@ -121,7 +121,7 @@ var publishedAs = map[string]string{
 	"WithPolicyURL": "URL", "WithExpiryHeader": "ExpiryHeader", "WithFailOpen": "FailOpen", "WithAuthorizeReplay": "Refusals",
 	"WithRoute": "Route", "WithTransaction": "Answers",
 	// How the server works, and what only its operators see.
-	"WithLease": "", "WithUnrecorded": "", "WithSilence": "", "WithObserver": "", "WithTraceContext": "", "WithExplain": "", "WithLogger": "", "WithClientCancel": "",
+	"WithLease": "", "WithShadow": "", "WithUnrecorded": "", "WithSilence": "", "WithObserver": "", "WithTraceContext": "", "WithExplain": "", "WithLogger": "", "WithClientCancel": "",
 	"WithSealer": "", "WithKeptKeys": "", "WithDerivation": "", "WithResolver": "",
 }
 

@@ -33,6 +33,7 @@ type process struct {
 	logged    map[string]int // number of log lines by message
 	alarms    []string       // what a sound process does not say
 	losses    []string       // the log lines of runs that could not be settled
+	recent    []string       // the last lines of the log
 }
 
 // An incident is a time in which a process could not do what it had begun. One that has
@@ -82,6 +83,7 @@ func (p *process) listen(stderr io.Reader) {
 		p.mu.Lock()
 		if isLog {
 			p.logged[line.Msg]++
+			p.recent = append(p.recent[max(0, len(p.recent)-recentLines+1):], text)
 			if line.Msg == logLost {
 				p.losses = append(p.losses, text)
 			}
@@ -104,6 +106,16 @@ const (
 
 	logTakeover = "idempotency: key taken over from a run whose lease had ended"
 )
+
+// recentLines is how much of a process's log is kept for the report of a broken promise.
+const recentLines = 400
+
+// log returns the last lines of the process's log.
+func (p *process) log() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.recent, "")
+}
 
 // said returns how often the process has logged a message.
 func (p *process) said(message string) int {

@@ -162,7 +162,7 @@ func (w *world) judge(now effect, before []effect) {
 		case first.Attempt == second.Attempt:
 			w.fail(in, "two effects of one attempt")
 		case !p.disturbed(first.Arrived):
-			w.fail(in, "two effects although %s was not disturbed", p.name)
+			w.fail(in, "two effects although %s was not disturbed; its log:\n%s", p.name, p.log())
 		case second.Began.Before(first.Arrived.Add(lease)):
 			w.fail(in, "overtaken before the lease has ended")
 		default:

@@ -36,6 +36,8 @@ func Observe(reg prometheus.Registerer) idempotency.Option {
 		switch result := string(e.Kind); e.Kind {
 		case idempotency.EventStoreError:
 			storeErrors.WithLabelValues(e.Op).Inc()
+		case idempotency.EventShadow:
+			requests.WithLabelValues(e.Route, e.Method, "would-"+e.Would.String()).Inc()
 		case idempotency.EventRefused:
 			result = string(e.Code)
 			fallthrough
