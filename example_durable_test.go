@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"time"
@@ -50,6 +51,47 @@ func ExampleStep() {
 	// shipping
 	// 201 ch_1
 	// 201 ch_1 (replayed)
+}
+
+// A run whose last step fails for good takes back what it did before. The process that does so
+// fails once itself; the next attempt finds what was decided, and goes on.
+func ExampleStep_undo() {
+	attempt := 0
+	h := guardFor().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		attempt++
+		charge, _ := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) {
+			fmt.Println("charging")
+			return "ch_1", nil
+		})
+		_, err := idempotency.Step(r.Context(), "reserve", func(context.Context) (string, error) {
+			fmt.Println("asking the warehouse")
+			return "", idempotency.Permanent(errors.New("sold out"))
+		})
+		if idempotency.IsPermanent(err) {
+			_, failed := idempotency.Step(r.Context(), "refund", func(context.Context) (string, error) {
+				if attempt == 1 {
+					return "", errors.New("provider is down")
+				}
+				fmt.Println("refunding", charge)
+				return "re_1", nil
+			})
+			if failed != nil {
+				http.Error(w, failed.Error(), http.StatusBadGateway) // not definite: the refund is missing
+				return
+			}
+			http.Error(w, err.Error(), http.StatusConflict)
+		}
+	}))
+	send(h, "key-1", "{}")
+	send(h, "key-1", "{}")
+	send(h, "key-1", "{}")
+	// Output:
+	// charging
+	// asking the warehouse
+	// 502 provider is down
+	// refunding ch_1
+	// 409 sold out
+	// 409 sold out (replayed)
 }
 
 // A mail service accepts no idempotency key. After a run that broke off in the middle, nobody
@@ -291,4 +333,29 @@ func ExampleGuard_Lookup() {
 	// 500
 	// held 1 [charge]
 	// true
+}
+
+// In the shadow phase handlers run as before, and the guard tells what it would do.
+func ExampleWithShadow() {
+	reports := make(chan idempotency.Event)
+	h := guardFor(
+		idempotency.WithShadow(true),
+		idempotency.WithLogger(slog.New(slog.DiscardHandler)),
+		idempotency.WithObserver(func(_ context.Context, e idempotency.Event) { reports <- e }), // from the background
+	).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		amount, _ := io.ReadAll(r.Body)
+		_, _ = fmt.Fprintf(w, "charged %s", amount)
+	}))
+	for _, amount := range []string{"10 EUR", "10 EUR", "20 EUR"} {
+		send(h, "key-1", amount)
+		e := <-reports
+		fmt.Printf("  a live guard: %s, code %q\n", e.Would, e.Code)
+	}
+	// Output:
+	// 200 charged 10 EUR
+	//   a live guard: run, code ""
+	// 200 charged 10 EUR
+	//   a live guard: replay, code ""
+	// 200 charged 20 EUR
+	//   a live guard: refused, code "key-reused"
 }
