@@ -156,7 +156,7 @@ func (h *handlerRun) promisesAnother() bool {
 // guard, because an adapter gave the framework a writer of its own.
 
 var (
-	errSilent = errors.New("idempotency: the handler returned without a status and without a byte; usually an adapter lets a framework answer past the guard: use the module for it, such as ginidempotency, and keep what answers errors inside the guard")
+	errSilent = errors.New("idempotency: the handler returned without a status and without a byte; usually an adapter lets a framework answer past the guard: use the module for it, such as ginidempotency or echoidempotency, and keep what answers errors inside the guard")
 	errLate   = errors.New("idempotency: the handler wrote after it had returned without an answer; it must not return before its goroutines have answered")
 )
 

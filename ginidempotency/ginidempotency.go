@@ -71,8 +71,9 @@ func next(w http.ResponseWriter, r *http.Request) {
 	c.Request = r
 	// Deferred, because after a panic an outer middleware answers.
 	defer func() { c.Request, c.Writer = x.request, x.writer }()
-	if w == http.ResponseWriter(x.writer) { // there is no run
-		c.Next()
+	op, ok := idempotency.FromContext(r.Context())
+	if outer, _ := idempotency.FromContext(x.request.Context()); !ok || op == outer {
+		c.Next() // there is no run
 		return
 	}
 	inner := newWriter(w, x.writer.Status())
@@ -83,9 +84,7 @@ func next(w http.ResponseWriter, r *http.Request) {
 	case inner.Written() || inner.set:
 	case c.FullPath() == "":
 		// gin is about to answer 404 or 405.
-		if op, ok := idempotency.FromContext(r.Context()); ok {
-			op.SetOutcome(idempotency.NotExecuted)
-		}
+		op.SetOutcome(idempotency.NotExecuted)
 		return
 	case len(c.Errors) > failed:
 		return

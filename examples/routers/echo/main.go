@@ -7,10 +7,11 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/labstack/echo/v4"
-	"github.com/labstack/echo/v4/middleware"
+	"github.com/labstack/echo/v5"
+	"github.com/labstack/echo/v5/middleware"
 
 	"example.com/idempotency"
+	"example.com/idempotency/echoidempotency"
 	"example.com/idempotency/examples/routers/shop"
 )
 
@@ -20,8 +21,8 @@ func routes(guard *idempotency.Guard) http.Handler {
 	e := echo.New()
 	e.Use(middleware.Recover(), authenticate)
 
-	e.POST("/charges", charge, idempotent(guard))
-	e.POST("/payouts", charge, idempotent(guard.With(
+	e.POST("/charges", charge, echoidempotency.Middleware(guard))
+	e.POST("/payouts", charge, echoidempotency.Middleware(guard.With(
 		idempotency.WithRequired(true),
 		idempotency.WithTTL(7*24*time.Hour),
 	)))
@@ -29,7 +30,7 @@ func routes(guard *idempotency.Guard) http.Handler {
 }
 
 func authenticate(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
+	return func(c *echo.Context) error {
 		r, err := shop.Authenticate(c.Request())
 		if err != nil {
 			return echo.NewHTTPError(http.StatusUnauthorized, err.Error())
@@ -39,7 +40,7 @@ func authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-func charge(c echo.Context) error {
+func charge(c *echo.Context) error {
 	var order shop.Order
 	if err := c.Bind(&order); err != nil {
 		return err

@@ -1,0 +1,150 @@
+// Package echo4idempotency makes a middleware of echo v4 of a guard of package idempotency. For
+// echo v5 there is package echoidempotency.
+//
+// A guard around the whole server needs no module: guard.Handler(e) is an http.Handler. This
+// package is for guards of single routes and groups, behind echo's own authentication.
+//
+// Middleware outside the guard sees every request, and none of it is recorded: Recover, request
+// IDs, CORS, authentication. Echo's error handler answers inside the guard, so its answers are
+// recorded as they go out.
+package echo4idempotency
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"reflect"
+	"slices"
+
+	"github.com/labstack/echo/v4"
+
+	"example.com/idempotency"
+)
+
+// Middleware returns a middleware that protects the handlers after it, on a route or a group:
+//
+//	e.POST("/charges", charge, echo4idempotency.Middleware(guard))
+//	e.Group("/payouts", echo4idempotency.Middleware(guard.With(idempotency.WithRecovery(idempotency.Hold))))
+//
+// In a handler, the run is found with idempotency.FromContext(c.Request().Context()). Events name
+// the route by the pattern of echo, "POST /charges/:id", unless idempotency.WithRoute names it.
+//
+// The error that a run returns is handed to the HTTPErrorHandler at once. Middleware outside gets
+// nil, and finds the answer in the context's response. What turns errors into other errors
+// therefore stands inside. The error of a request that is not a run, because it has no key for
+// example, is returned.
+//
+// The router's own answers, 404 and 405, are not recorded. Middleware panics if guard is nil.
+func Middleware(guard *idempotency.Guard) echo.MiddlewareFunc {
+	if guard == nil {
+		panic("echo4idempotency: Middleware: nil guard")
+	}
+	h := guard.Handler(http.HandlerFunc(run))
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			x := &exchange{c: c, next: next, response: c.Response(), request: c.Request()}
+			r := x.request.WithContext(context.WithValue(x.request.Context(), exchangeKey{}, x))
+			if path := c.Path(); path != "" {
+				r.Pattern = r.Method + " " + path
+			}
+			h.ServeHTTP(x.response, r)
+			return x.err
+		}
+	}
+}
+
+// An exchange is a request on its way through a guard.
+type exchange struct {
+	c        echo.Context
+	next     echo.HandlerFunc
+	response *echo.Response // the one outside the guard
+	request  *http.Request  // likewise
+	err      error          // to return to outer middleware
+}
+
+type exchangeKey struct{}
+
+// run calls the handlers after the guard.
+func run(w http.ResponseWriter, r *http.Request) {
+	x := r.Context().Value(exchangeKey{}).(*exchange)
+	c := x.c
+	// Deferred, because after a panic an outer middleware answers.
+	defer func() {
+		c.SetRequest(x.request)
+		c.SetResponse(x.response)
+	}()
+	c.SetRequest(r)
+	op, ok := idempotency.FromContext(r.Context())
+	if outer, _ := idempotency.FromContext(x.request.Context()); !ok || op == outer {
+		x.err = x.next(c) // there is no run
+		return
+	}
+	c.SetResponse(echo.NewResponse(w, c.Echo()))
+	if err := x.next(c); err != nil {
+		if ofTheRouter(c, err) {
+			op.SetOutcome(idempotency.NotExecuted)
+		}
+		c.Error(err)
+	}
+}
+
+// ofTheRouter reports whether an error says that echo has no route for the request.
+func ofTheRouter(c echo.Context, err error) bool {
+	if !errors.Is(err, echo.ErrNotFound) && !errors.Is(err, echo.ErrMethodNotAllowed) {
+		return false
+	}
+	if isOneOf(c.Handler(), echo.NotFoundHandler, echo.MethodNotAllowedHandler) {
+		return true
+	}
+	// A group with middleware has a route for what it does not know.
+	unknown := false
+	for _, route := range c.Echo().Routes() {
+		if route.Path == c.Path() {
+			if route.Method == c.Request().Method {
+				return false
+			}
+			unknown = unknown || route.Method == echo.RouteNotFound
+		}
+	}
+	return unknown
+}
+
+func isOneOf(h echo.HandlerFunc, others ...echo.HandlerFunc) bool {
+	pointer := func(h echo.HandlerFunc) uintptr { return reflect.ValueOf(h).Pointer() }
+	return slices.ContainsFunc(others, func(o echo.HandlerFunc) bool { return pointer(o) == pointer(h) })
+}
+
+// Context returns the echo context of a request that a [Middleware] has handed to its guard. The
+// functions of the guard, for keys, fingerprints and refusals for example, get such requests. The
+// context must not be used once the request has been answered.
+func Context(ctx context.Context) (echo.Context, bool) {
+	x, ok := ctx.Value(exchangeKey{}).(*exchange)
+	if !ok {
+		return nil, false
+	}
+	return x.c, true
+}
+
+var errOutside = errors.New("echo4idempotency: the request has no echo context: its guard needs echo4idempotency.Middleware, after the authentication")
+
+// Scope returns the scope function of a guard that reads the caller off the echo context, where
+// the authentication has left it:
+//
+//	idempotency.New(store, echo4idempotency.Scope(func(c echo.Context) (string, error) {
+//		tenant, _ := c.Get("tenant").(string)
+//		return tenant, nil
+//	}))
+//
+// An empty scope is refused. So is a request that has not come through [Middleware].
+func Scope(f func(echo.Context) (string, error)) idempotency.ScopeFunc {
+	if f == nil {
+		panic("echo4idempotency: Scope: nil function")
+	}
+	return func(r *http.Request) (string, error) {
+		c, ok := Context(r.Context())
+		if !ok {
+			return "", errOutside
+		}
+		return f(c)
+	}
+}

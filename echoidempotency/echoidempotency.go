@@ -1,0 +1,130 @@
+// Package echoidempotency makes a middleware of echo v5 of a guard of package idempotency. For
+// echo v4 there is package echo4idempotency.
+//
+// A guard around the whole server needs no module: guard.Handler(e) is an http.Handler. This
+// package is for guards of single routes and groups, behind echo's own authentication.
+//
+// Middleware outside the guard sees every request, and none of it is recorded: Recover, request
+// IDs, CORS, authentication. Echo's error handler answers inside the guard, so its answers are
+// recorded as they go out.
+package echoidempotency
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/labstack/echo/v5"
+
+	"example.com/idempotency"
+)
+
+// Middleware returns a middleware that protects the handlers after it, on a route or a group:
+//
+//	e.POST("/charges", charge, echoidempotency.Middleware(guard))
+//	e.Group("/payouts", echoidempotency.Middleware(guard.With(idempotency.WithRecovery(idempotency.Hold))))
+//
+// In a handler, the run is found with idempotency.FromContext(c.Request().Context()). Events name
+// the route by the pattern of echo, "POST /charges/:id", unless idempotency.WithRoute names it.
+//
+// The error that a run returns is handed to the HTTPErrorHandler at once. Middleware outside gets
+// nil, and finds the answer in the context's response. What turns errors into other errors
+// therefore stands inside. The error of a request that is not a run, because it has no key for
+// example, is returned.
+//
+// The router's own answers, 404 and 405, are not recorded. Middleware panics if guard is nil.
+func Middleware(guard *idempotency.Guard) echo.MiddlewareFunc {
+	if guard == nil {
+		panic("echoidempotency: Middleware: nil guard")
+	}
+	h := guard.Handler(http.HandlerFunc(run))
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c *echo.Context) error {
+			x := &exchange{c: c, next: next, response: c.Response(), request: c.Request()}
+			r := x.request.WithContext(context.WithValue(x.request.Context(), exchangeKey{}, x))
+			if path := c.Path(); path != "" {
+				r.Pattern = r.Method + " " + path
+			}
+			h.ServeHTTP(x.response, r)
+			return x.err
+		}
+	}
+}
+
+// An exchange is a request on its way through a guard.
+type exchange struct {
+	c        *echo.Context
+	next     echo.HandlerFunc
+	response http.ResponseWriter // the one outside the guard
+	request  *http.Request       // likewise
+	err      error               // to return to outer middleware
+}
+
+type exchangeKey struct{}
+
+// run calls the handlers after the guard.
+func run(w http.ResponseWriter, r *http.Request) {
+	x := r.Context().Value(exchangeKey{}).(*exchange)
+	c := x.c
+	// Deferred, because after a panic an outer middleware answers.
+	defer func() {
+		c.SetRequest(x.request)
+		c.SetResponse(x.response)
+	}()
+	c.SetRequest(r)
+	op, ok := idempotency.FromContext(r.Context())
+	if outer, _ := idempotency.FromContext(x.request.Context()); !ok || op == outer {
+		x.err = x.next(c) // there is no run
+		return
+	}
+	c.SetResponse(echo.NewResponse(w, c.Logger()))
+	if err := x.next(c); err != nil {
+		if ofTheRouter(c, err) {
+			op.SetOutcome(idempotency.NotExecuted)
+		}
+		c.Echo().HTTPErrorHandler(c, err)
+	}
+}
+
+// ofTheRouter reports whether an error says that echo has no route for the request.
+func ofTheRouter(c *echo.Context, err error) bool {
+	if !errors.Is(err, echo.ErrNotFound) && !errors.Is(err, echo.ErrMethodNotAllowed) {
+		return false
+	}
+	route := c.RouteInfo()
+	return route.Method == echo.RouteNotFound || route.Name == echo.NotFoundRouteName || route.Name == echo.MethodNotAllowedRouteName
+}
+
+// Context returns the echo context of a request that a [Middleware] has handed to its guard. The
+// functions of the guard, for keys, fingerprints and refusals for example, get such requests. The
+// context must not be used once the request has been answered.
+func Context(ctx context.Context) (*echo.Context, bool) {
+	x, ok := ctx.Value(exchangeKey{}).(*exchange)
+	if !ok {
+		return nil, false
+	}
+	return x.c, true
+}
+
+var errOutside = errors.New("echoidempotency: the request has no echo context: its guard needs echoidempotency.Middleware, after the authentication")
+
+// Scope returns the scope function of a guard that reads the caller off the echo context, where
+// the authentication has left it:
+//
+//	idempotency.New(store, echoidempotency.Scope(func(c *echo.Context) (string, error) {
+//		return echo.ContextGet[string](c, "tenant")
+//	}))
+//
+// An empty scope is refused. So is a request that has not come through [Middleware].
+func Scope(f func(*echo.Context) (string, error)) idempotency.ScopeFunc {
+	if f == nil {
+		panic("echoidempotency: Scope: nil function")
+	}
+	return func(r *http.Request) (string, error) {
+		c, ok := Context(r.Context())
+		if !ok {
+			return "", errOutside
+		}
+		return f(c)
+	}
+}
