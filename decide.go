@@ -179,7 +179,7 @@ func (g *Guard) passesNested(r *http.Request, id Key) bool {
 		return false
 	}
 	g.set.observe(r.Context(), Event{
-		Kind: EventNested, Record: key, Scope: id.Scope, OperationID: op.ID(), Method: r.Method, Route: g.set.routeOf(r),
+		Kind: EventNested, Record: key, Scope: id.Scope, OperationID: op.intent().id(), Method: r.Method, Route: g.set.routeOf(r),
 	})
 	return true
 }

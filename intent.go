@@ -78,6 +78,7 @@ type intentKey struct{}
 
 func intentOf(ctx context.Context) (i intent, ok bool) {
 	if op, ok := FromContext(ctx); ok {
+		op.lease.keepClaim()
 		return op.intent(), true
 	}
 	i, ok = ctx.Value(intentKey{}).(intent)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.com/idempotency/internal/digest"
@@ -16,6 +17,7 @@ type lease struct {
 	access
 	claim  Claim
 	record Record            // as granted; it does not change after acquire
+	kept   atomic.Bool       // the store has acknowledged a later call, so it will not forget the claim
 	note   [longNoteLen]byte // the memory of the claim's note
 
 	mu       sync.Mutex
@@ -46,6 +48,7 @@ func (l *lease) init(a access, fp Fingerprint, sums digest.Checksums) {
 		Retention:   a.set.retentionOrDefault(),
 		Hold:        a.set.recovery == Hold && !a.set.transaction,
 		HoldEnds:    a.set.retention > 0,
+		MayBeLost:   a.set.transaction,
 		Tenant:      a.id.tenant(),
 	}
 }
@@ -119,6 +122,39 @@ func (l *lease) resume(owner Owner, sent time.Time) {
 		l.core.freeRenewer(l.renewer)
 		l.renewer = l.core.newRenewer(l)
 		l.renewer.timer.Reset(l.claim.Lease / renewalsPerLease)
+	}
+}
+
+// keepClaim makes sure that the store does not forget the claim, even in a crash, before the run does
+// anything that would outlive it. A renewal is durable, and so is the claim before it. If it fails, the
+// claim is not sure, and the run is told.
+func (l *lease) keepClaim() {
+	if !l.record.MayBeLost || l.kept.Load() || !l.valid() {
+		return
+	}
+	err := l.insist(0, func(timeout time.Duration) error { return l.requestRenewal(l.claim.Owner, timeout) })
+	l.kept.Store(err == nil)
+	if err != nil {
+		l.lose(err)
+	}
+}
+
+// insist makes a call of the owner, again and again if it must, for as long as a run tries to record
+// its answer. The call sends a value of size bytes.
+func (l *lease) insist(size int, call func(timeout time.Duration) error) error {
+	start := time.Now()
+	for n := 1; ; n++ {
+		err := call(l.haste(n, time.Since(start), size))
+		if errors.Is(err, ErrNotOwner) {
+			l.lose(err) // now, and not when the next renewal finds out
+		}
+		if err == nil || errors.Is(err, ErrNotOwner) || errors.Is(err, ErrTooLarge) {
+			return err
+		}
+		pause := backoff(n)
+		if time.Since(start)+pause >= patience || !l.core.work.pause(pause) {
+			return err
+		}
 	}
 }
 

@@ -33,7 +33,13 @@ func (o *Operation) Key() Key { return o.lease.id }
 //
 // It can be logged and handed on. A key that can be guessed, such as an order number, can be
 // confirmed by anyone who knows the request too, unless WithDerivation sets a secret.
-func (o *Operation) ID() string { return o.intent().id() }
+//
+// Where the store may forget a claim in a crash, ID first makes the claim durable, and calls the
+// store for that. If it cannot, it ends the run's context with [ErrLeaseLost].
+func (o *Operation) ID() string {
+	o.lease.keepClaim()
+	return o.intent().id()
+}
 
 func (o *Operation) intent() intent {
 	return o.lease.set.intent(o.lease.id, o.lease.claim.Fingerprint)

@@ -369,11 +369,15 @@ func (o *Operation) mayBegin(name string, atMostOnce bool) error {
 	if err := o.maySaveStep(name); err != nil {
 		return err
 	}
+	if !atMostOnce {
+		o.lease.keepClaim()
+	}
 	valid := o.Valid()
 	if valid && atMostOnce {
 		if err := o.lease.recordStep(name, []byte{stepStarted}); err != nil {
 			return fmt.Errorf("idempotency: step %q was not begun: %w", name, err)
 		}
+		o.lease.kept.Store(true) // the mark comes after the claim, and is durable
 		if valid = o.Valid(); !valid {
 			// If the mark stayed, the next attempt would take the step for begun and hold the key.
 			_ = o.lease.recordStep(name, []byte{stepUndone})
@@ -424,20 +428,7 @@ func (l *lease) recordStep(name string, value []byte) error {
 	if err != nil {
 		return err
 	}
-	start := time.Now()
-	for n := 1; ; n++ {
-		err := l.saveStep(l.claim.Owner, name, stored, l.haste(n, time.Since(start), len(stored)))
-		if errors.Is(err, ErrNotOwner) {
-			l.lose(err) // now, and not when the next renewal finds out
-		}
-		if err == nil || errors.Is(err, ErrNotOwner) || errors.Is(err, ErrTooLarge) {
-			return err
-		}
-		pause := backoff(n)
-		if time.Since(start)+pause >= patience || !l.core.work.pause(pause) {
-			return err
-		}
-	}
+	return l.insist(len(stored), func(timeout time.Duration) error { return l.saveStep(l.claim.Owner, name, stored, timeout) })
 }
 
 // stepCalls counts the calls of a step that package client makes a key for.

@@ -44,7 +44,8 @@ import (
 //   - The owner decides, not the lease. [Store.Complete] by the owner is accepted after
 //     its lease has ended, as long as nobody took over.
 //   - A completed record never changes until its TTL ends.
-//   - What was acknowledged is kept. A full store refuses new keys with [ErrStoreFull]. It
+//   - What was acknowledged is kept, except a claim of which the store has said that it may be lost
+//     ([Claim].MayBeLost). A full store refuses new keys with [ErrStoreFull]. It
 //     never evicts a live record, because the next request for that key would run again.
 //     A full store still accepts Complete, Release and Hold.
 //
@@ -135,6 +136,10 @@ type Claim struct {
 	// key whose outcome is unknown does not become free because time has passed. The
 	// store keeps it with the record.
 	HoldEnds bool
+	// MayBeLost says that the store may acknowledge the claim before it is durable, because
+	// nothing that the run does outlives a crash in which the claim is lost. The guard sets it
+	// under [WithTransaction]. A store that makes use of it says so in Record.MayBeLost.
+	MayBeLost bool
 	// Tenant is a digest of the scope, equal for equal scopes, for a store that has limited
 	// room and does not let one tenant fill it. Other stores ignore it. Zero stands for no
 	// tenant: for [SharedScope], which is all callers at once.
@@ -270,6 +275,10 @@ type Record struct {
 	// out when the fingerprints differ. Of an [Inspector], only GetAnswer returns it; a
 	// [Lister] does not.
 	Answer []byte
+	// MayBeLost says that the store may forget the claim in a crash, until it has acknowledged
+	// another call for the record: a renewal, a step, a completion, a release or a hold. It is set
+	// only if Mine is, and if the claim has allowed it.
+	MayBeLost bool
 	// Lapsed says that the claim was granted because the lease of its last owner had ended.
 	// It is set only if Mine is, also when the claim is repeated.
 	Lapsed bool

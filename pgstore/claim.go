@@ -26,8 +26,13 @@ func (s *Store) Claim(ctx context.Context, key string, c idempotency.Claim) (ide
 }
 
 func (s *Store) claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+	async := s.async && c.MayBeLost
+	sql := s.sql.claim
+	if async {
+		sql = s.sql.claimAsync
+	}
 	for seen := int64(0); ; {
-		r, err := scanRow(s.pool.QueryRow(ctx, s.sql.claim, s.claimArgs(key, c)...))
+		r, err := scanRow(s.pool.QueryRow(ctx, sql, s.claimArgs(key, c)...))
 		if errors.Is(err, pgx.ErrNoRows) {
 			continue // inserted by another while the statement ran, which sees it now
 		}
@@ -35,7 +40,9 @@ func (s *Store) claim(ctx context.Context, key string, c idempotency.Claim) (ide
 			return idempotency.Record{}, err
 		}
 		if r.fresh {
-			return granted(&r), nil
+			out := granted(&r)
+			out.MayBeLost = async
+			return out, nil
 		}
 		if r.Version == seen {
 			return inUse(&r), nil
@@ -96,8 +103,11 @@ func (s *Store) Renew(ctx context.Context, key string, o idempotency.Owner) erro
 			if err := s.pool.QueryRow(ctx, s.sql.isLocked, key, o[:]).Scan(&locked); err != nil {
 				return err
 			}
-			if err := s.pool.QueryRow(ctx, s.sql.isOwner, key, o[:]).Scan(&owns); err != nil || locked && owns {
+			if err := s.pool.QueryRow(ctx, s.sql.isOwner, key, o[:]).Scan(&owns); err != nil {
 				return err
+			}
+			if locked && owns {
+				return s.flush(ctx)
 			}
 		}
 		tag, err := s.pool.Exec(ctx, s.sql.touch, key, o[:])
@@ -106,6 +116,15 @@ func (s *Store) Renew(ctx context.Context, key string, o idempotency.Owner) erro
 		}
 		return err
 	})
+}
+
+// flush makes durable what may not be yet.
+func (s *Store) flush(ctx context.Context) error {
+	if !s.async {
+		return nil
+	}
+	_, err := s.pool.Exec(ctx, s.sql.emit)
+	return err
 }
 
 // Complete implements [idempotency.Store].

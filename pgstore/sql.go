@@ -13,7 +13,7 @@ import (
 
 // statements are the texts for one table.
 type statements struct {
-	check, claim, look, lookAnswer, write, takeOver, complete, release, fenced, touch, lock, isLocked, isOwner,
+	check, claim, claimAsync, emit, look, lookAnswer, write, takeOver, complete, release, fenced, touch, lock, isLocked, isOwner,
 	step, fencedStep, forget, list, holding, sweep string
 }
 
@@ -55,13 +55,10 @@ func statementsFor(table string) statements {
 		sql = strings.NewReplacer("{completion}", completion, "{values}", values, "{written}", written).Replace(sql)
 		return strings.NewReplacer("{t}", t, "{now}", now, "{columns}", sqlrecord.Columns, "{never}", never, "{announced}", announced).Replace(sql)
 	}
-	return statements{
-		check: fill(`SELECT {columns}, answer, sweep_hour, in_doubt FROM {t} LIMIT 0`),
-
-		// A key that is new is inserted, and any other record is read, in one trip. The two halves
-		// see the same snapshot, so that the second does not see what the first has written. If
-		// another transaction has inserted the key since, neither returns a row.
-		claim: fill(`WITH clock AS (SELECT {now} AS now), fresh AS (
+	// A key that is new is inserted, and any other record is read, in one trip. The two halves
+	// see the same snapshot, so that the second does not see what the first has written. If
+	// another transaction has inserted the key since, neither returns a row.
+	claim := `WITH clock AS (SELECT {now} AS now{async}), fresh AS (
 			INSERT INTO {t} (key, version, state, attempt, owner, fingerprint, hold, hold_ends, watched, marks,
 				lease, retention, since, touched, expires, label, notes, sealed_key, steps, status)
 			SELECT $1, 1, 'claimed', 1, $2, $3, $4, $5, $6, $7, $8, $9, now, now, now + least($10::int8, {never} - now), $11, $12, $13, '', 0
@@ -71,7 +68,16 @@ func statementsFor(table string) statements {
 			SELECT * FROM fresh
 			UNION ALL
 			SELECT {columns}, CASE WHEN state = 'completed' AND fingerprint = $3 THEN answer END, {now}, false
-			FROM {t} WHERE key = $1`),
+			FROM {t} WHERE key = $1`
+
+	return statements{
+		check: fill(`SELECT {columns}, answer, sweep_hour, in_doubt FROM {t} LIMIT 0`),
+
+		claim: fill(strings.ReplaceAll(claim, "{async}", "")),
+		// The setting is that of the statement's own transaction: its commit does not wait for the disk.
+		claimAsync: fill(strings.ReplaceAll(claim, "{async}", ", set_config('synchronous_commit', 'off', true)")),
+		// Its commit makes durable what was committed before, and it touches no row.
+		emit: `SELECT pg_logical_emit_message(true, 'idempotency', '')`,
 
 		look:       fill(`SELECT {columns}, NULL::bytea, {now}, false FROM {t} WHERE key = $1`),
 		lookAnswer: fill(`SELECT {columns}, answer, {now}, false FROM {t} WHERE key = $1`),

@@ -17,6 +17,8 @@ type TxStore struct {
 	Inline bool
 	// Exclusive is why no step can be saved while a transaction is open, or nil.
 	Exclusive error
+	// Forgets says that the store may forget claims that allow it.
+	Forgets bool
 
 	mu   sync.Mutex
 	rows []string
@@ -30,6 +32,13 @@ func (s *TxStore) JoinsTransactions() {}
 
 // ObeysContext returns Inline.
 func (s *TxStore) ObeysContext() bool { return s.Inline }
+
+// Claim tells what the store may forget.
+func (s *TxStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+	r, err := s.StepFaultStore.Claim(ctx, key, c)
+	r.MayBeLost = s.Forgets && c.MayBeLost && r.Mine
+	return r, err
+}
 
 // Rows returns what was committed.
 func (s *TxStore) Rows() []string {

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -195,6 +196,21 @@ func (s *Server) failure(what string) error {
 func (s *Server) Kill() {
 	_ = s.cmd.Process.Kill()
 	<-s.ended
+}
+
+// Crash ends the server as a crash of the machine does: what it has not written is lost. It is what
+// pg_ctl stop -m immediate does.
+func (s *Server) Crash() {
+	_ = s.cmd.Process.Signal(syscall.SIGQUIT)
+	<-s.ended
+}
+
+// Restart starts a server that was killed or has crashed, on the same port.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	if err := s.start(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func freePort() (string, error) {

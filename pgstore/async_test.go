@@ -1,0 +1,188 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/pgstore"
+	"example.com/idempotency/pgstore/internal/pgtest"
+)
+
+// Claims that are acknowledged before they are durable.
+
+// crashingServer returns a server that writes its log only when a commit waits for that.
+func crashingServer(t testing.TB) *pgtest.Server {
+	return pgtest.Start(t, "fsync=on", "full_page_writes=off", "wal_writer_delay=10s", "autovacuum=off", "bgwriter_lru_maxpages=0")
+}
+
+// mayBeLost is a claim as a guard makes it for a run that undoes what it does.
+func mayBeLost() idempotency.Claim {
+	c := newClaim()
+	c.MayBeLost = true
+	return c
+}
+
+func TestAsynchronousClaims(t *testing.T) {
+	t.Parallel()
+	server := crashingServer(t)
+	t.Run("claims", func(t *testing.T) { crashLosesThemOnly(t, server) })
+	t.Run("runs", func(t *testing.T) { runsWhoseClaimIsLost(t, server) })
+	t.Run("strict", func(t *testing.T) { keptInAStrictTransaction(t, server) })
+}
+
+// A crash loses an asynchronous claim, and nothing else: neither one that must not be lost, nor one
+// whose owner was heard of since.
+func crashLosesThemOnly(t *testing.T, server *pgtest.Server) {
+	pool := server.Pool(t)
+	// With one connection, a setting that outlived the claim would be that of the next call.
+	async, table := newStore(t, pool, pgstore.WithAsyncClaims(), pgstore.WithConns(1))
+	usual, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table), pgstore.WithConns(1))
+	require.NoError(t, err)
+	t.Cleanup(usual.Close)
+	claim := func(s *pgstore.Store, key string, c idempotency.Claim, lost bool) {
+		r, err := s.Claim(t.Context(), key, c)
+		require.NoError(t, err)
+		require.True(t, r.Mine)
+		require.Equal(t, lost, r.MayBeLost)
+	}
+	for name, last := range map[string]func(key string){
+		"of a store without the option": func(key string) { claim(usual, key, mayBeLost(), false) },
+		"that must not be lost":         func(key string) { claim(async, key, newClaim(), false) },
+		"that was renewed": func(key string) {
+			c := mayBeLost()
+			claim(async, key, c, true)
+			require.NoError(t, async.Renew(t.Context(), key, c.Owner))
+		},
+		"that has a step": func(key string) {
+			c := mayBeLost()
+			claim(async, key, c, true)
+			require.NoError(t, async.SaveStep(t.Context(), key, c.Owner, "step", nil))
+		},
+		"that was claimed again": func(key string) {
+			c := mayBeLost()
+			claim(async, key, c, true)
+			claim(async, key, c, false)
+		},
+		"after another's": func(key string) {
+			claim(async, key, mayBeLost(), true)
+			claim(async, key+"-after", newClaim(), false)
+		},
+	} {
+		last(name)
+		for _, key := range []string{"first", "second", "third"} {
+			claim(async, key, mayBeLost(), true)
+		}
+		server.Crash()
+		server.Restart(t)
+		pool.Reset()
+		rows, err := pool.Query(t.Context(), "SELECT key FROM "+table)
+		require.NoError(t, err)
+		kept, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		require.Contains(t, kept, name)
+		require.NotContains(t, kept, "third")
+		_, err = pool.Exec(t.Context(), "TRUNCATE "+table)
+		require.NoError(t, err)
+		for _, s := range []*pgstore.Store{usual, async} { // its connection is dead
+			for _, err := s.Get(t.Context(), "first"); !errors.Is(err, idempotency.ErrNotFound); {
+				_, err = s.Get(t.Context(), "first")
+			}
+		}
+	}
+}
+
+// The claim of a run is lost while its handler runs. However it goes on, there is one row.
+func runsWhoseClaimIsLost(t *testing.T, server *pgtest.Server) {
+	for name, c := range map[string]struct {
+		when  string // the moment of the crash
+		again bool   // another request with the key comes before the run goes on
+		want  int
+	}{
+		"before the transaction":                   {when: "before", want: http.StatusServiceUnavailable},
+		"before the transaction, and another runs": {when: "before", again: true, want: http.StatusCreated},
+		"in the transaction":                       {when: "in", want: http.StatusInternalServerError},
+		"in the transaction, and another runs":     {when: "in", again: true, want: http.StatusCreated}, // the other's answer
+		"after the transaction":                    {when: "after", want: http.StatusConflict},          // ask again: nobody knows
+		"with the answer":                          {when: "never", want: http.StatusCreated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := server.Pool(t)
+			var runs atomic.Int64
+			var s *shop
+			crash := func(moment string) {
+				if moment != c.when || runs.Load() > 1 {
+					return
+				}
+				server.Crash()
+				server.Restart(t)
+				pool.Reset()
+				require.Zero(t, s.recorded(t))
+				if c.again {
+					require.Equal(t, http.StatusCreated, s.settled(t, "k").Status)
+				}
+			}
+			s = newShopOn(t, pool, func(s *shop, w http.ResponseWriter, r *http.Request) {
+				runs.Add(1)
+				crash("before")
+				charge(func(s *shop, ctx context.Context, level string, f func(exec execer) error) error {
+					err := ways["InTx"](s, ctx, level, func(exec execer) error {
+						err := f(exec)
+						crash("in")
+						return errors.Join(err, exec(ctx, "SELECT 1"))
+					})
+					crash("after")
+					return err
+				}, "read committed")(s, w, r)
+			}, []pgstore.Option{pgstore.WithAsyncClaims()}, idempotency.WithRecovery(idempotency.Hold))
+			got := s.Do(t, guardtest.Call{Key: "k"})
+			require.Equal(t, c.want, got.Status, "%s", got.Body)
+			if c.when == "never" {
+				server.Crash()
+				server.Restart(t)
+				pool.Reset()
+			}
+			require.Equal(t, http.StatusCreated, s.settled(t, "k").Status)
+			require.Equal(t, 1, s.rows(t, "k"))
+		})
+	}
+}
+
+// settled repeats a request until the answer is definite.
+func (s *shop) settled(t testing.TB, key string) guardtest.Reply {
+	for {
+		if got := s.Do(t, guardtest.Call{Key: key}); got.Status < http.StatusInternalServerError && got.Status != http.StatusConflict {
+			return got
+		}
+	}
+}
+
+// recorded returns how many records there are.
+func (s *shop) recorded(t testing.TB) (n int) {
+	require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT count(*) FROM "+s.records).Scan(&n))
+	return n
+}
+
+// A transaction that sees the past keeps its record locked. Its claim is made durable all the same.
+func keptInAStrictTransaction(t *testing.T, server *pgtest.Server) {
+	s := newShopOn(t, server.Pool(t), func(s *shop, w http.ResponseWriter, r *http.Request) {
+		op, _ := idempotency.FromContext(r.Context())
+		_ = s.store.InTx(r.Context(), pgx.TxOptions{IsoLevel: pgx.Serializable}, func(pgx.Tx) error {
+			_ = op.ID()
+			server.Crash()
+			return errors.New("crashed")
+		})
+		w.WriteHeader(http.StatusInternalServerError)
+	}, []pgstore.Option{pgstore.WithAsyncClaims()})
+	s.Do(t, guardtest.Call{Key: "k"})
+	server.Restart(t)
+	s.pool.Reset()
+	require.Equal(t, 1, s.recorded(t))
+}
