@@ -37,6 +37,7 @@ func send(t testing.TB, url string, c Case, tenant, key string) answer {
 	}
 	r, err := http.NewRequestWithContext(t.Context(), c.Method, url+c.Path, body)
 	require.NoError(t, err)
+	r.Host = "frametest.example" // some answers name it
 	r.Header = c.Header.Clone()
 	r.Header.Set(TenantHeader, tenant)
 	if key != "" {

@@ -1,0 +1,142 @@
+package humaidempotency_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/danielgtaylor/huma/v2/adapters/humahttprouter"
+	"github.com/julienschmidt/httprouter"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/humaidempotency"
+	"example.com/idempotency/internal/frametest"
+	"example.com/idempotency/problem"
+)
+
+// serve serves one operation behind the middleware that f makes, outermost first.
+func serve[I, O any](t *testing.T, handler func(context.Context, *I) (*O, error), f func(huma.API) huma.Middlewares) string {
+	mux := http.NewServeMux()
+	api := humago.New(mux, config())
+	huma.Register(api, huma.Operation{OperationID: "charge", Method: http.MethodPost, Path: "/charges", Middlewares: f(api)}, handler)
+	return frametest.ServeHTTP(t, mux) + "/charges"
+}
+
+func guarded(guard *idempotency.Guard) func(huma.API) huma.Middlewares {
+	return func(api huma.API) huma.Middlewares { return huma.Middlewares{humaidempotency.Middleware(api, guard)} }
+}
+
+func charge(_ context.Context, o *order) (*order, error) { return o, nil }
+
+// Refusals have huma's format, with the code as the value of their error.
+func TestRefusalsAreHumasErrors(t *testing.T) {
+	t.Parallel()
+	guard, _ := frametest.NewGuard(t, frametest.HeaderScope, idempotency.WithStrictKeys(true), idempotency.WithPolicyURL("https://example.com/keys"))
+	got := frametest.Post(t, serve(t, charge, guarded(guard)))
+	require.Equal(t, http.StatusBadRequest, got.Status)
+	var model huma.ErrorModel
+	require.NoError(t, json.Unmarshal([]byte(got.Body), &model))
+	require.Equal(t, http.StatusBadRequest, model.Status)
+	require.Equal(t, "https://example.com/keys#key-invalid", model.Type)
+	require.NotEmpty(t, model.Detail)
+	require.Len(t, model.Errors, 1)
+	require.Equal(t, string(problem.KeyInvalid), model.Errors[0].Value)
+	require.Contains(t, got.Body, "$schema", "what the API's transformers add")
+}
+
+// An API with one guard for all and another one for an operation runs it once.
+func TestNestedMiddleware(t *testing.T) {
+	t.Parallel()
+	guard, events := frametest.NewGuard(t, frametest.HeaderScope)
+	url := serve(t, charge, func(api huma.API) huma.Middlewares { return append(guarded(guard)(api), guarded(guard)(api)...) })
+	first, retry := frametest.Post(t, url), frametest.Post(t, url)
+	require.Equal(t, http.StatusOK, first.Status, first.Body)
+	require.True(t, retry.Replayed)
+	require.Equal(t, first.Body, retry.Body)
+	require.Len(t, events(idempotency.EventNested), 1)
+}
+
+// The functions of a guard find the context.
+func TestContext(t *testing.T) {
+	t.Parallel()
+	guard, _ := frametest.NewGuard(t, func(r *http.Request) (string, error) {
+		ctx, ok := humaidempotency.Context(r.Context())
+		require.True(t, ok)
+		require.Equal(t, "charge", ctx.Operation().OperationID)
+		return "tenant", nil
+	})
+	require.Equal(t, http.StatusOK, frametest.Post(t, serve(t, charge, guarded(guard))).Status)
+	_, ok := humaidempotency.Context(t.Context())
+	require.False(t, ok)
+}
+
+// The adapter's own writer leads past the guard. It can be had only where there is no run.
+func TestUnwrapIsRefusedInARun(t *testing.T) {
+	t.Parallel()
+	guard, _ := frametest.NewGuard(t, frametest.HeaderScope)
+	unwrap := func(ctx huma.Context, next func(huma.Context)) {
+		defer func() {
+			if v := recover(); v != nil {
+				ctx.SetStatus(http.StatusTeapot)
+			}
+		}()
+		humago.Unwrap(ctx)
+		next(ctx)
+	}
+	url := serve(t, charge, func(api huma.API) huma.Middlewares { return append(guarded(guard)(api), unwrap) })
+	require.Equal(t, http.StatusTeapot, frametest.Post(t, url).Status)
+	unprotected := guard.With(idempotency.WithMethods(http.MethodPut))
+	url = serve(t, charge, func(api huma.API) huma.Middlewares { return append(guarded(unprotected)(api), unwrap) })
+	require.Equal(t, http.StatusOK, frametest.Post(t, url).Status)
+}
+
+// An adapter without net/http's request is refused when the middleware is made, or, in a group,
+// with the first request.
+func TestOtherAdaptersAreRefused(t *testing.T) {
+	t.Parallel()
+	guard, _ := frametest.NewGuard(t, frametest.HeaderScope)
+	router := httprouter.New()
+	api := humahttprouter.New(router, config())
+	require.PanicsWithError(t, "humaidempotency: contexts of humahttprouter do not have the request of net/http: "+
+		"put the guard into the router: guard.Handler with httprouter and bunrouter, ginidempotency with gin, echo4idempotency with echo",
+		func() { humaidempotency.Middleware(api, guard) })
+
+	group := huma.NewGroup(api, "/group")
+	var refused any
+	group.UseMiddleware(func(ctx huma.Context, next func(huma.Context)) {
+		defer func() {
+			refused = recover()
+			ctx.SetStatus(http.StatusInternalServerError)
+		}()
+		next(ctx)
+	}, humaidempotency.Middleware(group, guard))
+	huma.Register(group, huma.Operation{OperationID: "charge", Method: http.MethodPost, Path: "/charges"}, charge)
+	require.Equal(t, http.StatusInternalServerError, frametest.Post(t, frametest.ServeHTTP(t, router)+"/group/charges").Status)
+	require.ErrorContains(t, refused.(error), "put the guard into the router")
+
+	require.Panics(t, func() { humaidempotency.Middleware(nil, guard) })
+	require.Panics(t, func() { humaidempotency.Middleware(humago.New(http.NewServeMux(), config()), nil) })
+}
+
+// The middleware that comes to mind first lets huma answer past the guard. The guard notices, and
+// says what to do.
+func TestNaiveMiddlewareIsReported(t *testing.T) {
+	t.Parallel()
+	guard, events := frametest.NewGuard(t, frametest.HeaderScope)
+	url := serve(t, charge, func(huma.API) huma.Middlewares {
+		return huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
+			r, w := humago.Unwrap(ctx)
+			guard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				next(huma.WithContext(ctx, r.Context()))
+			})).ServeHTTP(w, r)
+		}}
+	})
+	frametest.Post(t, url)
+	silent := events(idempotency.EventSilent)
+	require.Len(t, silent, 1)
+	require.ErrorContains(t, silent[0].Err, "use the module for it")
+}
