@@ -25,11 +25,15 @@ CREATE TABLE idempotency_records (
 	answer      bytea,
 
 	-- The only index on the life of a record changes once an hour at most, so most updates touch
-	-- no index (HOT). What is in doubt is indexed apart, and costs nothing where nothing is.
+	-- no index (HOT) if their page has room. What is in doubt is indexed apart, and costs nothing
+	-- where nothing is.
 	sweep_hour  int8 GENERATED ALWAYS AS (expires / 3600000000 + 1) STORED,
 	in_doubt    int8 GENERATED ALWAYS AS (
 		CASE WHEN state = 'held' OR state = 'claimed' AND hold THEN since END) STORED
-);
+)
+-- A claim is small and becomes large when it is completed, by another connection. On full pages,
+-- claims took the room of those before them, and one update of ten found its page.
+WITH (fillfactor = 80);
 
 CREATE INDEX idempotency_records_sweep ON idempotency_records (sweep_hour);
 CREATE INDEX idempotency_records_in_doubt ON idempotency_records (in_doubt, key) WHERE in_doubt IS NOT NULL;

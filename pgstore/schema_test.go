@@ -1,0 +1,56 @@
+package pgstore_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/pgstore/internal/pgtest"
+)
+
+// An update that touches no index is cheap, and leaves nothing for vacuum. It needs room in its page.
+func TestMostUpdatesTouchNoIndex(t *testing.T) {
+	t.Parallel()
+	const clients, runs = 4, 150 // of each
+	pool := pgtest.Shared(t).Pool(t)
+	store, table := newStore(t, pool)
+	answer := bytes.Repeat([]byte("x"), 1024)
+	guard := guardtest.NewGuard(t, store, idempotency.WithTransaction(true))
+	server := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := store.InTx(r.Context(), pgx.TxOptions{}, func(pgx.Tx) error { return nil }); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		_, _ = w.Write(answer)
+	})))
+	var wg sync.WaitGroup
+	for c := range clients {
+		wg.Go(func() {
+			for i := range runs {
+				got, err := server.Try(context.Background(), guardtest.Call{Key: fmt.Sprintf("%d-%d", c, i)})
+				if err != nil || got.Status != http.StatusOK {
+					t.Errorf("%v: %+v", err, got)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	// A connection tells what it has done when it is closed, or in ten seconds.
+	store.Close()
+	pool.Close()
+	var updates, hot, bytes int
+	require.NoError(t, pgtest.Shared(t).Pool(t).QueryRow(t.Context(),
+		`SELECT n_tup_upd, n_tup_hot_upd, pg_total_relation_size(relid) FROM pg_stat_user_tables WHERE relname = $1`, table).Scan(&updates, &hot, &bytes))
+	t.Logf("%d of %d updates touched no index; %d bytes for each record", hot, updates, bytes/(clients*runs))
+	require.Equal(t, clients*runs, updates)
+	require.GreaterOrEqual(t, hot, updates*3/4)
+}
