@@ -38,10 +38,13 @@ func TestStoreKeepsTheContractBehindPgBouncer(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			pool := bouncerPool(t, bouncer.DSN, mode)
-			storetest.Run(t, storetest.Harness{New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
-				s, table := newStore(t, pool, pgstore.WithConns(3), pgstore.WithoutListen())
-				return unwatched{s}, clock(t, pool, table)
-			}})
+			storetest.Run(t, storetest.Harness{
+				New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
+					s, table := newStore(t, pool, pgstore.WithConns(3), pgstore.WithoutListen())
+					return unwatched{s}, clock(t, pool, table)
+				},
+				Transactions: txMode{iso: pgx.RepeatableRead, sql: mode == pgx.QueryExecModeExec}.transactions(pool),
+			})
 		})
 	}
 }

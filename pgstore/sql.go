@@ -40,19 +40,19 @@ const (
 	savesStep = `UPDATE {t} SET version = version + 1, steps = steps || $3, marks = marks & ~2
 		WHERE key = $1 AND owner = $2 AND state = 'claimed' AND expires > {now}`
 
-	// completion completes the row of an owner.
+	// completion completes the row of an owner, if it is in one of the states.
 	completion = `clock AS (SELECT {now} AS now), done AS (
 		UPDATE {t} SET version = version + 1, state = 'completed', touched = now, expires = now + least($4::int8, {never} - now),
 			marks = marks & ~1, status = $5, answer = $6
 		FROM clock
-		WHERE key = $1 AND owner = $3 AND state IN ('claimed', 'held') AND expires > now AND marks & 16 = 0
+		WHERE key = $1 AND owner = $3 AND {in} AND expires > now AND marks & 16 = 0
 		RETURNING watched)`
 )
 
 func statementsFor(table string) statements {
 	t := quoted(table)
 	fill := func(sql string) string {
-		sql = strings.NewReplacer("{completion}", completion, "{values}", values, "{written}", written).Replace(sql)
+		sql = strings.NewReplacer("{values}", values, "{written}", written).Replace(sql)
 		return strings.NewReplacer("{t}", t, "{now}", now, "{columns}", sqlrecord.Columns, "{never}", never, "{announced}", announced).Replace(sql)
 	}
 	// A key that is new is inserted, and any other record is read, in one trip. The two halves
@@ -89,7 +89,7 @@ func statementsFor(table string) statements {
 			SELECT key FROM {t} WHERE key = $1 AND version = $3 FOR UPDATE SKIP LOCKED) {written})`) + settled,
 
 		// The calls of an owner whose row is as it should be. Any other case is decided by a look.
-		complete: fill(`WITH {completion}`) + settled,
+		complete: fill(`WITH `+strings.Replace(completion, "{in}", "state IN ('claimed', 'held')", 1)) + settled,
 		// A record is blank (2) until something may have been done under it. $4 says that nothing
 		// was done by this run, $5 how long the record is kept then, and $6 whether it is unbound (4).
 		release: fill(`WITH clock AS (SELECT {now} AS now), done AS (
@@ -100,8 +100,9 @@ func statementsFor(table string) statements {
 			WHERE key = $1 AND owner = $3 AND state = 'claimed' AND expires > now AND marks & 17 = 0
 			RETURNING watched)`) + settled,
 		// In a joined transaction it is an error if the row is not as it should be, so that the
-		// COMMIT behind it is not reached.
-		fenced: fill(`WITH {completion} SELECT 1 / count(*), {announced} FROM done`),
+		// COMMIT behind it is not reached. What is held became so by lapse (1): an owner that has
+		// said Hold was promised that its transaction will not be committed.
+		fenced: fill(`WITH ` + strings.Replace(completion, "{in}", "(state = 'claimed' OR state = 'held' AND marks & 1 = 1)", 1) + ` SELECT 1 / count(*), {announced} FROM done`),
 		touch: fill(`UPDATE {t} SET version = version + 1, touched = now,
 				expires = CASE WHEN hold AND NOT hold_ends THEN {never} ELSE now + least(retention, {never} - now) END
 			FROM (SELECT {now} AS now) clock

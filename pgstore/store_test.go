@@ -45,10 +45,13 @@ func clock(t testing.TB, pool *pgxpool.Pool, table string) func(time.Duration) {
 	}
 }
 
-// The contract, in each mode in which the driver can send a statement.
+// The contract, in each mode in which the driver can send a statement, and with each way to begin a
+// transaction.
 func TestStoreKeepsTheContract(t *testing.T) {
-	for _, mode := range []pgx.QueryExecMode{
-		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec,
+	for mode, begun := range map[pgx.QueryExecMode]txMode{
+		pgx.QueryExecModeCacheStatement: {iso: pgx.ReadCommitted},
+		pgx.QueryExecModeCacheDescribe:  {iso: pgx.ReadCommitted, sql: true},
+		pgx.QueryExecModeExec:           {iso: pgx.Serializable},
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
@@ -58,10 +61,13 @@ func TestStoreKeepsTheContract(t *testing.T) {
 			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 			require.NoError(t, err)
 			t.Cleanup(pool.Close)
-			storetest.Run(t, storetest.Harness{New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
-				s, table := newStore(t, pool, pgstore.WithConns(3))
-				return s, clock(t, pool, table)
-			}})
+			storetest.Run(t, storetest.Harness{
+				New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
+					s, table := newStore(t, pool, pgstore.WithConns(3))
+					return s, clock(t, pool, table)
+				},
+				Transactions: begun.transactions(pool),
+			})
 		})
 	}
 }

@@ -1,4 +1,38 @@
 package sqlitestore
 
+import (
+	"context"
+	"database/sql"
+
+	"example.com/idempotency"
+)
+
 // UseDriver makes the stores of this process use the driver of that name.
 func UseDriver(name string) { driverName = name }
+
+// Reader returns the connections that read.
+func (s *Store) Reader() *sql.DB { return s.read }
+
+// A JoinedTx is the transaction of a run.
+type JoinedTx struct{ *joinedTx }
+
+// Begin begins the transaction of a run, as InTx does.
+func (s *Store) Begin(ctx context.Context, key string, o idempotency.Owner) (JoinedTx, error) {
+	t, err := s.begin(ctx, new(idempotency.Operation), key, o)
+	return JoinedTx{t}, err
+}
+
+// Exec runs a statement of the function.
+func (t JoinedTx) Exec(ctx context.Context, query string, args ...any) error {
+	_, err := t.tx.ExecContext(ctx, query, args...)
+	return err
+}
+
+// Ready says that the function has succeeded.
+func (t JoinedTx) Ready(ctx context.Context) error { return t.ready(ctx) }
+
+// GiveUp says that the function has failed.
+func (t JoinedTx) GiveUp(context.Context) error {
+	t.leave()
+	return nil
+}

@@ -33,13 +33,18 @@ func TestStoreKeepsTheContractBesideAnotherProcess(t *testing.T) {
 	}
 	var total use
 	t.Run("store", func(t *testing.T) {
-		storetest.Run(t, storetest.Harness{New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
-			path := filepath.Join(t.TempDir(), "records.db")
-			s := open(t, path)
-			ask(t, path)
-			t.Cleanup(func() { total.add(ask(t, path)) })
-			return alone{s}, clock(t, path)
-		}})
+		storetest.Run(t, storetest.Harness{
+			New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
+				path := filepath.Join(t.TempDir(), "records.db")
+				s := open(t, path)
+				ask(t, path)
+				t.Cleanup(func() { total.add(ask(t, path)) })
+				return alone{s}, clock(t, path)
+			},
+			Transactions: func(t testing.TB, s idempotency.Store) storetest.Transactions {
+				return newTransactions(t, s.(alone).Store)
+			},
+		})
 	})
 	t.Logf("the other process has made %d calls, of which %d wrote and the slowest took %v", total.Calls, total.Writes, total.Slowest)
 	require.Greater(t, total.Writes, 500)

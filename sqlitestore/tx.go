@@ -252,11 +252,7 @@ func (t *joinedTx) record(ctx context.Context, c idempotency.Completion) error {
 	if err != nil {
 		return err
 	}
-	changed, err := r.Complete(t.owner, c, now())
-	if err == nil && !changed {
-		err = idempotency.ErrNotOwner
-	}
-	if err != nil {
+	if err := r.Commit(t.owner, c, now()); err != nil {
 		return err
 	}
 	return put(ctx, t.tx, t.key, &r)

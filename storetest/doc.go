@@ -19,8 +19,8 @@
 //
 // Each behaviour is a subtest with its name. The kit tests the optional interfaces
 // ([idempotency.ContextStore], [idempotency.Watcher], [idempotency.StepStore],
-// [idempotency.Inspector], [idempotency.Lister]) that the store has, and reports the cases of the others as
-// skipped.
+// [idempotency.Inspector], [idempotency.Lister], [idempotency.TxStore]) that the store has, and reports
+// the cases of the others as skipped. How to begin a transaction of a TxStore is for the Harness to say.
 //
 // The cases tell moments apart by two seconds or more. The time that passes on a real
 // server while a case runs does not matter. The kit does not test what a store does when

@@ -63,12 +63,18 @@ type env struct {
 	ctx     context.Context
 	store   idempotency.Store
 	advance func(time.Duration)
+
+	transactions Transactions // nil unless the store is a TxStore
 }
 
 func newEnv(t testing.TB, h Harness) *env {
 	t.Helper()
 	store, advance := h.New(t)
-	return &env{t: t, ctx: t.Context(), store: store, advance: advance}
+	e := &env{t: t, ctx: t.Context(), store: store, advance: advance}
+	if _, ok := store.(idempotency.TxStore); ok && h.Transactions != nil {
+		e.transactions = h.Transactions(t, store)
+	}
+	return e
 }
 
 // claim makes the claim of claimOf, changed by edits, and fails the case if the store

@@ -12,6 +12,16 @@ import (
 
 // The optional interfaces of a naiveStore.
 
+// ObeysContext promises what a store with the bug that a method hangs does not keep.
+func (s *naiveStore) ObeysContext() bool { return true }
+
+// hang keeps a call that has a deadline for an hour, if that is the bug of the store.
+func (s *naiveStore) hang(ctx context.Context, method string) {
+	if _, ok := ctx.Deadline(); ok && s.is(hangs(method)) {
+		time.Sleep(time.Hour)
+	}
+}
+
 func (s *naiveStore) Watch(ctx context.Context, key string) (<-chan struct{}, func(), error) {
 	s.hang(ctx, "Watch")
 	s.mu.Lock()

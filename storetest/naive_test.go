@@ -18,8 +18,10 @@ type naiveStore struct {
 	mu       sync.Mutex
 	records  map[string]*naiveRecord
 	watchers map[string][]chan struct{}
-	last     int    // place in the index
-	reused   []byte // the memory of an answer, which one bug uses again
+	last     int // place in the index
+	rows     map[string]bool
+	givenUp  []string // rows, which one bug remembers
+	reused   []byte   // the memory of an answer, which one bug uses again
 }
 
 type naiveRecord struct {
@@ -43,13 +45,17 @@ type naiveRecord struct {
 
 // naive returns a harness of naive stores that have the bug. They live in a bubble.
 func naive(bug string) Harness {
-	return Harness{New: func(testing.TB) (idempotency.Store, func(time.Duration)) {
-		return &naiveStore{
-			bug:      bug,
-			records:  make(map[string]*naiveRecord),
-			watchers: make(map[string][]chan struct{}),
-		}, time.Sleep
-	}}
+	return Harness{
+		New: func(testing.TB) (idempotency.Store, func(time.Duration)) {
+			return &naiveStore{
+				bug:      bug,
+				records:  make(map[string]*naiveRecord),
+				watchers: make(map[string][]chan struct{}),
+				rows:     make(map[string]bool),
+			}, time.Sleep
+		},
+		Transactions: func(_ testing.TB, s idempotency.Store) Transactions { return naiveTransactions{s.(*naiveStore)} },
+	}
 }
 
 // is reports whether the store has the bug.
@@ -227,16 +233,6 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 	return s.takeOver(r, c), nil
 }
 
-// ObeysContext promises what a store with the bug that a method hangs does not keep.
-func (s *naiveStore) ObeysContext() bool { return true }
-
-// hang keeps a call that has a deadline for an hour, if that is the bug of the store.
-func (s *naiveStore) hang(ctx context.Context, method string) {
-	if _, ok := ctx.Deadline(); ok && s.is(hangs(method)) {
-		time.Sleep(time.Hour)
-	}
-}
-
 // yield lets other goroutines in at a moment when a store must not.
 func (s *naiveStore) yield(d time.Duration) {
 	s.mu.Unlock()
@@ -378,6 +374,12 @@ func (s *naiveStore) Complete(ctx context.Context, key string, o idempotency.Own
 	if err != nil {
 		return err
 	}
+	s.complete(key, r, c)
+	return nil
+}
+
+// complete completes a record.
+func (s *naiveStore) complete(key string, r *naiveRecord, c idempotency.Completion) {
 	if r.State == idempotency.StateCompleted {
 		if s.is("a second Complete restarts the TTL") {
 			r.expires = time.Now().Add(c.TTL)
@@ -385,7 +387,7 @@ func (s *naiveStore) Complete(ctx context.Context, key string, o idempotency.Own
 		if s.is("a second Complete overwrites the answer") {
 			r.Answer = c.Answer
 		}
-		return nil
+		return
 	}
 	answer, ttl := c.Answer, c.TTL
 	if s.is("the TTL runs from the claim") {
@@ -416,7 +418,6 @@ func (s *naiveStore) Complete(ctx context.Context, key string, o idempotency.Own
 		}
 		r.Answer = s.reused
 	}
-	return nil
 }
 
 func (s *naiveStore) Release(ctx context.Context, key string, o idempotency.Owner, rel idempotency.Release) error {

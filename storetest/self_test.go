@@ -247,6 +247,28 @@ var brokenStores = []struct{ bug, caughtBy string }{
 	{"only the first claim is entered", "Holding/another claim of the key is listed"},
 	{"a repeated claim is listed twice", "Holding/a repeated claim is listed once"},
 	{"the index has no filters", "Holding/with filters"},
+
+	{"a commit leaves out the rows", "Transaction/commits its rows with the answer"},
+	{"a commit leaves out the record", "Transaction/commits its rows with the answer"},
+	{"rows are there before the commit", "Transaction/commits its rows with the answer"},
+	{"completed wakes nobody", "Transaction/wakes those who wait"},
+	{"a rollback commits", "Transaction/rolls back without a record"},
+	{"what was given up is committed with the next", "Transaction/that was given up is followed by another"},
+	{"a commit does not look at the owner", "Transaction/of an owner that was overtaken is not committed"},
+	{"a commit trusts an owner of the past", "Transaction/of an owner that was overtaken is not committed"},
+	{"the owner is looked at when the transaction begins", "Transaction/that is open when another takes over is not committed"},
+	{"a commit is accepted when released", "Transaction/after Release is not committed"},
+	{"a commit is accepted when held", "Transaction/after Hold is not committed"},
+	{"a commit looks first and writes afterwards", "Transaction/is committed or released"},
+	{"a refused commit is unknown", "Transaction/whose commit is refused is rolled back"},
+	{"a refused commit leaves its answer", "Transaction/whose commit is refused is rolled back"},
+	{"a cancelled commit has rolled back what is there", "Transaction/a cancelled commit is looked up"},
+	{"a step leaves out its rows", "Transaction/a step is recorded with its rows"},
+	{"a step is recorded before its rows", "Transaction/a step is recorded with its rows"},
+	{"rows are there before the commit", "Transaction/a step is recorded with its rows"},
+	{"a step that fails is committed", "Transaction/a step that fails leaves nothing"},
+	{"a step is recorded after its rows", "Transaction/a step of an owner that was overtaken leaves nothing"},
+	{"a step outside of a run needs a record", "Transaction/a step outside of a run leaves its rows"},
 }
 
 // hangs is the bug that calls of a method outlive the deadline of their context.
@@ -334,7 +356,7 @@ func TestOptionalInterfacesAreSkipped(t *testing.T) {
 	h.Bubble = synctest.Test
 	Run(t, h)       // A skip inside a bubble is not a failure either.
 	const noted = 6 // the cases of notes and sealed keys that need an Inspector
-	if want := len(contextStoreCases()) + len(stepCases()) + len(watcherCases()) + len(inspectorCases()) + len(listCases()) + noted; skipped != want {
+	if want := len(contextStoreCases()) + len(stepCases()) + len(watcherCases()) + len(inspectorCases()) + len(listCases()) + len(transactionCases()) + noted; skipped != want {
 		t.Errorf("%d cases are skipped, want %d", skipped, want)
 	}
 }

@@ -15,6 +15,10 @@ type Harness struct {
 	// If something has to be closed, New registers that with t.Cleanup. Required.
 	New func(t testing.TB) (store idempotency.Store, advance func(time.Duration))
 
+	// Transactions returns the transactions of a store that New has returned. Run calls it once for
+	// each case. Required if the store is an [idempotency.TxStore].
+	Transactions func(t testing.TB, store idempotency.Store) Transactions
+
 	// Bubble, if set, runs the body of each subtest. [testing/synctest.Test] fits.
 	Bubble func(t *testing.T, f func(t *testing.T))
 }
@@ -65,5 +69,6 @@ func allCases() []testCase {
 		watcherCases(),
 		inspectorCases(),
 		listCases(),
+		transactionCases(),
 	)
 }

@@ -53,9 +53,10 @@ type Tx struct {
 	key   string
 	owner idempotency.Owner
 
-	mu    sync.Mutex
-	rows  []string
-	state idempotency.TxState
+	mu      sync.Mutex
+	rows    []string
+	state   idempotency.TxState
+	spoiled bool
 }
 
 // ErrTxEnded is what a transaction says that has ended.
@@ -70,10 +71,15 @@ func (s *TxStore) Begin(ctx context.Context) (*Tx, error) {
 	var tx *Tx
 	err := op.Join(ctx, s, func(key string, o idempotency.Owner) (idempotency.Transaction, error) {
 		err := s.Call(ctx, "begin", func(idempotency.Store) error { return nil })
-		tx = &Tx{store: s, key: key, owner: o}
+		tx = s.BeginFor(key, o)
 		return tx, err
 	})
 	return tx, err
+}
+
+// BeginFor begins the transaction of an owner's run.
+func (s *TxStore) BeginFor(key string, o idempotency.Owner) *Tx {
+	return &Tx{store: s, key: key, owner: o}
 }
 
 // InTx runs f in the transaction of the run, and wishes to commit it if f returns nil.
@@ -148,12 +154,40 @@ func (tx *Tx) MaySaveStep() error {
 	return nil
 }
 
+// Spoil makes the commit fail.
+func (tx *Tx) Spoil() {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	tx.spoiled = true
+}
+
+// Hold is the call "hold". No transaction is committed afterwards.
+func (s *TxStore) Hold(ctx context.Context, key string, o idempotency.Owner) error {
+	return s.Call(ctx, "hold", func(behind idempotency.Store) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return behind.Hold(context.WithoutCancel(ctx), key, o)
+	})
+}
+
+// ErrSpoiled is why the commit of a spoiled transaction has failed.
+var ErrSpoiled = errors.New("a constraint is violated")
+
 // Complete is the call "commit".
 func (tx *Tx) Complete(ctx context.Context, c idempotency.Completion) error {
 	s := tx.store
 	return s.Call(ctx, "commit", func(behind idempotency.Store) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		if i, ok := behind.(idempotency.Inspector); ok {
+			rec, err := i.Get(context.WithoutCancel(ctx), tx.key)
+			if err == nil && rec.State == idempotency.StateHeld {
+				return idempotency.ErrNotOwner
+			}
+		}
+		if tx.spoiled {
+			return &idempotency.RolledBackError{Err: ErrSpoiled}
+		}
 		err := behind.Complete(context.WithoutCancel(ctx), tx.key, tx.owner, c)
 		if err == nil {
 			s.rows = append(s.rows, tx.rows...)
@@ -171,35 +205,42 @@ func (tx *Tx) Rollback(ctx context.Context) {
 // step-commit. After a deadlock it is tried again.
 func StepTx[T any](ctx context.Context, s *TxStore, name string, f func(ctx context.Context, tx *Tx) (T, error)) (T, error) {
 	var tx *Tx
-	try := func(ctx context.Context, r idempotency.StepRecord, work func(context.Context) ([]byte, error)) error {
-		if err := s.Call(ctx, "begin", func(idempotency.Store) error { return nil }); err != nil {
-			return &idempotency.RolledBackError{Err: err}
-		}
-		tx = &Tx{store: s}
-		stored, err := work(ctx)
-		if err != nil {
-			return err
-		}
-		rows := tx.rows
-		return s.Call(ctx, "step-commit", func(behind idempotency.Store) error {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if r.Key != "" {
-				if err := behind.(idempotency.StepStore).SaveStep(context.WithoutCancel(ctx), r.Key, r.Owner, r.Name, stored); err != nil {
-					return err
-				}
-			}
-			s.rows = append(s.rows, rows...)
-			return nil
-		})
-	}
 	return idempotency.StepIn(ctx, s, name, func(ctx context.Context, r idempotency.StepRecord, work func(context.Context) ([]byte, error)) error {
-		err := try(ctx, r, work)
+		try := func() error {
+			return s.TryStep(ctx, r, func(ctx context.Context, of *Tx) ([]byte, error) {
+				tx = of
+				return work(ctx)
+			})
+		}
+		err := try()
 		if errors.Is(err, ErrDeadlock) {
-			err = try(ctx, r, work)
+			err = try()
 		}
 		return err
 	}, func(ctx context.Context) (T, error) { return f(ctx, tx) })
+}
+
+// TryStep makes one try of a step.
+func (s *TxStore) TryStep(ctx context.Context, r idempotency.StepRecord, work func(context.Context, *Tx) ([]byte, error)) error {
+	if err := s.Call(ctx, "begin", func(idempotency.Store) error { return nil }); err != nil {
+		return &idempotency.RolledBackError{Err: err}
+	}
+	tx := &Tx{store: s}
+	stored, err := work(ctx, tx)
+	if err != nil {
+		return err
+	}
+	return s.Call(ctx, "step-commit", func(behind idempotency.Store) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if r.Key != "" {
+			if err := behind.(idempotency.StepStore).SaveStep(context.WithoutCancel(ctx), r.Key, r.Owner, r.Name, stored); err != nil {
+				return err
+			}
+		}
+		s.rows = append(s.rows, tx.rows...)
+		return nil
+	})
 }
 
 // ErrDeadlock is what a commit says of a conflict that is worth another try at once.

@@ -96,6 +96,16 @@ func (r *Row) Complete(o idempotency.Owner, c idempotency.Completion, now Moment
 	return true, nil
 }
 
+// Commit is Complete in the transaction of a run. An owner that has given its claim up was promised
+// that its transaction will not be committed.
+func (r *Row) Commit(o idempotency.Owner, c idempotency.Completion, now Moment) error {
+	if !r.isOf(o) || r.State != idempotency.StateClaimed && !r.is(ByLapse) {
+		return idempotency.ErrNotOwner
+	}
+	r.complete(c, now)
+	return nil
+}
+
 func (r *Row) complete(c idempotency.Completion, now Moment) {
 	r.Answer, r.Status, r.Size = c.Answer, int64(c.Status), int64(len(c.Answer))
 	if r.Answer == nil {

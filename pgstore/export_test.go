@@ -1,0 +1,50 @@
+package pgstore
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/idempotency"
+)
+
+// JoinTx begins the transaction of a run, as Begin does.
+func (s *Store) JoinTx(ctx context.Context, key string, o idempotency.Owner, opts pgx.TxOptions) (idempotency.Transaction, pgx.Tx, error) {
+	t, err := s.begin(ctx, key, o, opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	return t, &handlerTx{t.tx, t}, nil
+}
+
+// A JoinedSQLTx is the transaction of a run through database/sql.
+type JoinedSQLTx struct{ *joinedSQLTx }
+
+// JoinSQLTx begins the transaction of a run, as InSQLTx does.
+func (s *Store) JoinSQLTx(ctx context.Context, db *sql.DB, key string, o idempotency.Owner, opts *sql.TxOptions) (JoinedSQLTx, error) {
+	t, err := s.beginSQL(ctx, db, key, o, opts)
+	return JoinedSQLTx{t}, err
+}
+
+// ExecContext runs a statement of the function.
+func (t JoinedSQLTx) ExecContext(ctx context.Context, query string) error {
+	_, err := t.tx.ExecContext(ctx, query)
+	return err
+}
+
+// Ready says that the function has succeeded.
+func (t JoinedSQLTx) Ready(ctx context.Context) error { return t.ready(ctx) }
+
+// GiveUp says that the function has failed.
+func (t JoinedSQLTx) GiveUp(ctx context.Context) error {
+	t.leave(ctx)
+	return nil
+}
+
+// TryStep makes one try of a step, as StepTx does.
+func (s *Store) TryStep(
+	ctx context.Context, opts pgx.TxOptions, r idempotency.StepRecord, work func(context.Context, pgx.Tx) ([]byte, error),
+) error {
+	return s.stepIn(ctx, opts, r, work)
+}
