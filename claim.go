@@ -60,7 +60,12 @@ func (c *claiming) claim() (rec Record, err error) {
 			c.met = true
 			l.observe(Event{Kind: EventCorrupt, Op: "step", Err: err})
 			l.giveBack()
-			rec = Record{}
+			return Record{}, err
+		}
+		// The process of the last attempt has died.
+		if rec.Lapsed && set.lastAttempt(rec.Attempt-1) {
+			c.met = true
+			return l.holdInstead(rec)
 		}
 	}
 	return rec, err

@@ -335,6 +335,23 @@ func ExampleGuard_Lookup() {
 	// true
 }
 
+// A request that fails each time is not repeated without end.
+func ExampleWithMaxAttempts() {
+	h := guardFor(
+		idempotency.WithMaxAttempts(2),
+		idempotency.WithLogger(slog.New(slog.DiscardHandler)),
+	).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "the ledger does not balance", http.StatusInternalServerError)
+	}))
+	for range 3 {
+		send(h, "key-1", "{}")
+	}
+	// Output:
+	// 500 the ledger does not balance
+	// 500 the ledger does not balance
+	// 409 outcome-unknown
+}
+
 // In the shadow phase handlers run as before, and the guard tells what it would do.
 func ExampleWithShadow() {
 	reports := make(chan idempotency.Event)

@@ -60,6 +60,7 @@ type settings struct {
 	silence                        Outcome
 	rebinding, transaction, shadow bool
 	recovery                       Recovery
+	maxAttempts                    int
 	route                          string
 	mismatchStatus                 int
 	errorWriter                    func(http.ResponseWriter, *http.Request, problem.Document)
@@ -138,6 +139,7 @@ func (s *settings) validate() error {
 	check(s.outcome != nil, "WithOutcome: nil function")
 	check(s.silence <= Unknown, "WithSilence: %v is not an Outcome", s.silence)
 	check(s.recovery == Rerun || s.recovery == Hold, "WithRecovery: %v is neither Rerun nor Hold", s.recovery)
+	check(s.maxAttempts >= 0, "WithMaxAttempts: %d is negative", s.maxAttempts)
 	check(s.mismatchStatus >= minRefusalStatus && s.mismatchStatus <= maxRefusalStatus,
 		"WithMismatchStatus: %d is not a 4xx status", s.mismatchStatus)
 	check(s.errorWriter != nil, "WithErrorWriter: nil function")

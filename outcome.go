@@ -113,6 +113,23 @@ func (r Recovery) String() string {
 	}
 }
 
+// WithMaxAttempts sets after how many attempts nobody runs any more: if attempt n or a later one
+// ends with [Unknown] outcome, or its process dies, the key is held, as under [Hold]. So a request
+// or a message that fails each time, or kills its process each time, stops to do so, and waits for
+// somebody to look. All attempts of the record count. When the key has been resolved as
+// [NotExecuted], the next attempt runs. The default, 0, sets no limit.
+//
+// Under [WithTransaction] too, the last attempt that fails holds the key, although it has done
+// nothing.
+func WithMaxAttempts(n int) Option {
+	return optionFunc(func(s *settings) { s.maxAttempts = n })
+}
+
+// lastAttempt reports whether nobody runs after an attempt that leaves no answer.
+func (s *settings) lastAttempt(attempt int) bool {
+	return s.maxAttempts > 0 && attempt >= s.maxAttempts
+}
+
 // outcome judges a run whose task has returned. The program's own word comes first, then a
 // step that may or may not have happened. A refusal by a run that has lost its lease says
 // nothing: the run was told to stop in the middle.

@@ -33,6 +33,7 @@ func (g *Guard) Policy() policy.Policy {
 		Wait:            s.wait,
 		Answers:         s.answers(),
 		Hold:            s.recovery == Hold && !s.transaction,
+		Attempts:        s.maxAttempts,
 		HeldFor:         s.retention,
 		FailOpen:        s.failOpen,
 		ReplayedHeader:  response.ReplayedHeader,

@@ -124,15 +124,16 @@ func (u *run) final(t task) verdict {
 }
 
 // unknown is the verdict for a run of unknown outcome. Under [WithTransaction], only steps can
-// have done anything.
+// have done anything. The last attempt that [WithMaxAttempts] allows holds the key in any event.
 func (u *run) unknown(t task) verdict {
+	last := u.guard.set.lastAttempt(u.lease.attempt)
 	switch undoes := u.undoes(); {
-	case undoes && u.op.effects.Load() == 0:
+	case undoes && u.op.effects.Load() == 0 && !last:
 		return u.notExecuted(t)
 	case undoes:
-		return verdict{outcome: Unknown}
+		return verdict{outcome: Unknown, hold: last}
 	}
-	return verdict{outcome: Unknown, hold: u.guard.set.recovery == Hold || u.happened || u.op.uncertain.Load()}
+	return verdict{outcome: Unknown, hold: last || u.guard.set.recovery == Hold || u.happened || u.op.uncertain.Load()}
 }
 
 // settle brings the verdict to the store, and reports the run. It returns the verdict as it is

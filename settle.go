@@ -49,6 +49,7 @@ var (
 	errAnotherInFlight = errors.New("idempotency: another run is in flight")
 	errRetentionEnded  = errors.New("idempotency: retention ended")
 	errTooManyPending  = errors.New("idempotency: too many runs wait to be settled")
+	errNotHeldYet      = errors.New("idempotency: the last attempt has failed, and the store could not be told to hold the key")
 )
 
 // A settlement brings the verdict on a run to the store. It tries for as long as a client
@@ -76,6 +77,24 @@ type settlement struct {
 func (l *lease) giveBack() {
 	s := settlement{lease: l, verdict: verdict{outcome: NotExecuted, release: l.undone(true)}, owner: l.claim.Owner}
 	s.settle()
+}
+
+// holdInstead holds the key of a claim under which nothing is to run. It returns the record that
+// the request is answered from.
+func (l *lease) holdInstead(rec Record) (Record, error) {
+	s := settlement{lease: l, verdict: verdict{outcome: Unknown, hold: true}, owner: l.claim.Owner}
+	switch e := s.settle(); e.fate {
+	case settled:
+		rec.State, rec.Mine, rec.TTL = StateHeld, false, Forever
+		if l.claim.HoldEnds {
+			rec.TTL = l.claim.Retention
+		}
+		return rec, nil
+	case overtaken:
+		return e.record, nil
+	default:
+		return Record{}, errNotHeldYet
+	}
 }
 
 // settle settles the run while its client waits.

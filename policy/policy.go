@@ -57,6 +57,9 @@ type Policy struct {
 	// Hold says that a key whose outcome is unknown is held: no request with it runs. Otherwise
 	// the next one runs again.
 	Hold bool `json:"hold"`
+	// Attempts is the number of runs after which a key is held although Hold is not set. Zero stands
+	// for no limit.
+	Attempts int `json:"attempts,omitempty"`
 	// HeldFor is how long a key is held at most. Zero stands for no limit: it is held until the
 	// outcome is settled.
 	HeldFor time.Duration `json:"-"`

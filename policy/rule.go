@@ -95,6 +95,8 @@ func (p Policy) keyRules(add func(id, format string, args ...any)) {
 
 func (p Policy) unknownRules(add func(id, format string, args ...any)) {
 	switch {
+	case !p.Hold && p.Attempts > 0:
+		add("rerun-limited", "If it is not known whether a request had its effect, the next one with the key runs again, up to %s. Then a repetition is refused with %s until the outcome is settled.", count(int64(p.Attempts), "run"), problem.OutcomeUnknown)
 	case !p.Hold:
 		add("rerun", "If it is not known whether a request had its effect, the next one with the key runs again. The operation may rule that out for what it had begun: then a repetition is refused with %s.", problem.OutcomeUnknown)
 	case p.HeldFor > 0:

@@ -42,6 +42,8 @@ func vary(v reflect.Value, f func()) {
 		}})
 	case time.Duration:
 		values = append(values, time.Hour)
+	case int:
+		values = append(values, 2)
 	case policy.Key:
 		varyFields(v, 0, f)
 		return
@@ -91,7 +93,7 @@ var provenBy = map[string]string{
 	"Route": "TestFieldsOfThePolicy", "URL": "TestProblemsLeadToTheirExplanations",
 	"Methods": "methods", "Required": "key-required", "Key": "key", "Shared": "shared", "Binding": "binding-exact", "Rebinding": "corrected",
 	"MaxRequestBody": "max-request", "TTL": "end", "MaxResponseBody": "max-response", "Wait": "wait",
-	"Answers": "TestAnswers", "Hold": "hold", "HeldFor": "hold-ends", "FailOpen": "fail-open",
+	"Answers": "TestAnswers", "Hold": "hold", "Attempts": "rerun-limited", "HeldFor": "hold-ends", "FailOpen": "fail-open",
 	"ReplayedHeader": "replay", "ErrorHeader": "problems", "ExpiryHeader": "expiry", "Problems": "own-errors",
 	"Refusals": "TestRefusals",
 }
@@ -117,7 +119,7 @@ var publishedAs = map[string]string{
 	"WithTTL": "TTL", "WithRetention": "HeldFor", "WithWait": "Wait", "WithRequired": "Required", "WithMethods": "Methods",
 	"WithHeader": "Key", "WithStrictKeys": "Key", "WithKeyFunc": "Key", "WithFingerprint": "Binding",
 	"WithMaxRequestBody": "MaxRequestBody", "WithMaxResponseBody": "MaxResponseBody",
-	"WithOutcome": "Answers", "WithRebinding": "Rebinding", "WithRecovery": "Hold", "WithMismatchStatus": "Refusals", "WithErrorWriter": "Problems",
+	"WithOutcome": "Answers", "WithRebinding": "Rebinding", "WithRecovery": "Hold", "WithMaxAttempts": "Attempts", "WithMismatchStatus": "Refusals", "WithErrorWriter": "Problems",
 	"WithPolicyURL": "URL", "WithExpiryHeader": "ExpiryHeader", "WithFailOpen": "FailOpen", "WithAuthorizeReplay": "Refusals",
 	"WithRoute": "Route", "WithTransaction": "Answers",
 	// How the server works, and what only its operators see.

@@ -111,6 +111,15 @@ var moreRules = map[string]proof{
 		a.Do(t, call("ruled-out"))
 		a.refuses(t, call("ruled-out"), problem.OutcomeUnknown)
 	}},
+	"rerun-limited": {[]idempotency.Option{idempotency.WithMaxAttempts(2)}, false, func(t *testing.T, a *api) {
+		for range a.policy.Attempts {
+			a.unknown(t, call("k"))
+		}
+		time.Sleep(50 * 365 * 24 * time.Hour)
+		a.refuses(t, call("k"), problem.OutcomeUnknown)
+		settle(t, a)
+		a.runs(t, call("k"))
+	}},
 	"hold": {[]idempotency.Option{hold}, false, func(t *testing.T, a *api) {
 		a.unknown(t, call("k"))
 		time.Sleep(50 * 365 * 24 * time.Hour)

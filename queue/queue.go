@@ -1,0 +1,153 @@
+// Package queue handles messages once: those of Kafka, NATS, SQS, a table of jobs, or of any other
+// source that delivers at least once.
+//
+// [Handle] runs the function of a message under [idempotency.Do], and says what the consumer has to
+// do with the message: acknowledge it, leave it to be delivered again, or put it aside for somebody
+// to look. So that decision is made in one place, whatever the source calls its three answers.
+//
+//	switch todo, err := queue.Handle(ctx, guard, message, ship); todo {
+//	case queue.Ack:
+//		m.Ack()
+//	case queue.Retry:
+//		m.NakWithDelay(time.Second)
+//	case queue.Park:
+//		deadLetters.Publish(m, err)
+//		m.Ack()
+//	}
+//
+// Give the guard [idempotency.WithMaxAttempts], so that a message that fails each time, or kills
+// its process each time, is parked in the end. Its key is held then, and stays so until somebody
+// resolves it. The TTL of the guard must outlast the last delivery of a message, including one from
+// a dead-letter queue.
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strconv"
+
+	"example.com/idempotency"
+)
+
+// A Disposition is what a consumer does with a message.
+type Disposition uint8
+
+// The dispositions. The zero Disposition is none of them.
+const (
+	// Ack: the message is done with, now or before. Acknowledge it.
+	Ack Disposition = iota + 1
+	// Retry: the message is to be delivered again, later. It was not handled, or nobody knows; or
+	// another consumer has it in hand.
+	Retry
+	// Park: no delivery will do any good until somebody has looked. Put the message aside, in a
+	// dead-letter queue for example, and acknowledge it.
+	Park
+)
+
+// String returns the disposition's name: ack, retry or park; none for the zero Disposition; and the
+// number of any other value.
+func (d Disposition) String() string {
+	switch d {
+	case 0:
+		return "none"
+	case Ack:
+		return "ack"
+	case Retry:
+		return "retry"
+	case Park:
+		return "park"
+	default:
+		return "disposition(" + strconv.Itoa(int(d)) + ")"
+	}
+}
+
+// DispositionOf returns what the error of [idempotency.Do] means for the message that it was called
+// for.
+//
+// No error and ErrResultNotKept are an [Ack]: the work is done. A [Park] is an error marked with
+// [idempotency.Permanent], now or by an earlier run; ErrHeld and ErrCorrupt; ErrKeyReused, because
+// another message had the same ID; and [ErrNoID]. Everything else is a [Retry].
+func DispositionOf(err error) Disposition {
+	switch {
+	case err == nil, errors.Is(err, idempotency.ErrResultNotKept):
+		return Ack
+	case errors.Is(err, idempotency.ErrUnreadableHere): // another process can read it
+		return Retry
+	case idempotency.IsPermanent(err), errors.Is(err, ErrNoID),
+		errors.Is(err, idempotency.ErrHeld), errors.Is(err, idempotency.ErrCorrupt), errors.Is(err, idempotency.ErrKeyReused):
+		return Park
+	default:
+		return Retry
+	}
+}
+
+// A Message is what a function is run for once.
+type Message struct {
+	// Queue names the source. It is the scope of the key, so that IDs of several sources never
+	// meet: "orders", for example. The scope is "queue:" and the name.
+	Queue string
+	// ID names the message, the same in each delivery. It has 1 to 255 bytes. It is the ID that the
+	// sender gave the message, and not one that a broker gives each delivery. Where the sender gives
+	// none, topic, partition and offset name a message of Kafka, and stream and sequence one of
+	// JetStream.
+	ID string
+	// Payload binds the ID to what the message says: another payload under the same ID is
+	// ErrKeyReused. Usually it is the body. Where deliveries of one message differ, it is [Fields].
+	// Empty, it binds the ID to nothing.
+	Payload []byte
+}
+
+// Key returns the key of the message, for [idempotency.Guard.Lookup] and its like.
+func (m Message) Key() idempotency.Key {
+	return idempotency.Key{Scope: "queue:" + m.Queue, Value: m.ID}
+}
+
+// maxID is the longest value of a key.
+const maxID = 255
+
+// ErrNoID says that a message has no ID, or none of 1 to 255 bytes. No delivery changes that.
+var ErrNoID = errors.New("queue: the message has no ID of 1 to 255 bytes")
+
+// A PanicError is a panic of the function of a message. [Handle] returns it in place of the panic,
+// which would end the consumer and all that it has in hand.
+type PanicError struct {
+	// Value is what the function panicked with, and Stack where.
+	Value any
+	Stack []byte
+}
+
+// Error says what the function panicked with. The stack is not part of it.
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("queue: the function of the message panicked: %v", e.Value)
+}
+
+// Unwrap returns the value of the panic if that is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// Handle runs fn for a message, unless the message is done with already, and says what to do with
+// the message. The error says why it is to be delivered again or put aside. It is that of fn, a
+// [*PanicError] if fn panicked, [ErrNoID], or one of those that [idempotency.Do] returns without a
+// run.
+//
+// The rules are those of Do: fn may use [idempotency.Step], [idempotency.DeriveKey] and
+// [idempotency.FromContext]; an error that is not marked with [idempotency.Permanent] leaves the
+// outcome unknown, and so does a panic. Handle may be called from several goroutines at once.
+func Handle(ctx context.Context, g *idempotency.Guard, m Message, fn func(ctx context.Context) error) (Disposition, error) {
+	if m.ID == "" || len(m.ID) > maxID {
+		return Park, ErrNoID
+	}
+	_, _, err := idempotency.Do(ctx, g, m.Key(), func(ctx context.Context) (done struct{}, err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				err = &PanicError{Value: p, Stack: debug.Stack()}
+			}
+		}()
+		return done, fn(ctx)
+	}, idempotency.WithPayload(m.Payload))
+	return DispositionOf(err), err
+}

@@ -1,0 +1,189 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/queue"
+)
+
+func TestMain(m *testing.M) { os.Exit(guardtest.Main(m)) }
+
+func newGuard(t *testing.T, opts ...idempotency.Option) *idempotency.Guard {
+	t.Helper()
+	return guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...)
+}
+
+// What becomes of a message, by how its function ends, and at its next delivery.
+func TestHandle(t *testing.T) {
+	t.Parallel()
+	down := errors.New("down")
+	gone := idempotency.Permanent(errors.New("customer is gone"))
+	limit := idempotency.WithMaxAttempts(2)
+	hold := idempotency.WithRecovery(idempotency.Hold)
+	type delivery struct {
+		end  func() error
+		want queue.Disposition
+		err  error
+		runs int
+	}
+	done := func() error { return nil }
+	failed := func() error { return down }
+	tests := map[string]struct {
+		opts       []idempotency.Option
+		deliveries []delivery
+	}{
+		"done": {nil, []delivery{{done, queue.Ack, nil, 1}, {done, queue.Ack, nil, 1}}},
+		"failed, then done": {nil, []delivery{
+			{failed, queue.Retry, down, 1}, {done, queue.Ack, nil, 2}, {failed, queue.Ack, nil, 2},
+		}},
+		"refused for good": {nil, []delivery{
+			{func() error { return gone }, queue.Park, gone, 1}, {done, queue.Park, nil, 1},
+		}},
+		"fails each time": {[]idempotency.Option{limit}, []delivery{
+			{failed, queue.Retry, down, 1}, {failed, queue.Retry, down, 2}, {done, queue.Park, idempotency.ErrHeld, 2},
+		}},
+		"panics each time": {[]idempotency.Option{limit}, []delivery{
+			{func() error { panic(down) }, queue.Retry, down, 1}, {func() error { panic("x") }, queue.Retry, nil, 2},
+			{done, queue.Park, idempotency.ErrHeld, 2},
+		}},
+		"held": {[]idempotency.Option{hold}, []delivery{
+			{failed, queue.Retry, down, 1}, {done, queue.Park, idempotency.ErrHeld, 1},
+		}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			guard, runs := newGuard(t, tt.opts...), 0
+			for i, d := range tt.deliveries {
+				got, err := queue.Handle(t.Context(), guard, queue.Message{Queue: "orders", ID: "m"}, func(context.Context) error {
+					runs++
+					return d.end()
+				})
+				require.Equal(t, d.want, got, i)
+				require.Equal(t, d.runs, runs, i)
+				require.Equal(t, got == queue.Ack, err == nil)
+				if d.err != nil {
+					require.ErrorIs(t, err, d.err)
+				}
+			}
+		})
+	}
+}
+
+// A panic tells where it was, and the guard sees an unknown outcome.
+func TestPanicOfAMessage(t *testing.T) {
+	t.Parallel()
+	events := &guardtest.Events{}
+	guard := newGuard(t, idempotency.WithObserver(events.Observe))
+	_, err := queue.Handle(t.Context(), guard, queue.Message{Queue: "q", ID: "m"}, func(context.Context) error {
+		var m map[string]int
+		m["x"]++
+		return nil
+	})
+	var p *queue.PanicError
+	require.ErrorAs(t, err, &p)
+	require.ErrorContains(t, err, "nil map")
+	require.Contains(t, string(p.Stack), "TestPanicOfAMessage")
+	require.Equal(t, idempotency.Unknown, events.All()[0].Outcome)
+}
+
+// What another delivery, another message or the store may say.
+func TestDispositionOf(t *testing.T) {
+	t.Parallel()
+	for err, want := range map[error]queue.Disposition{
+		idempotency.ErrInFlight:       queue.Retry,
+		idempotency.ErrShutdown:       queue.Retry,
+		idempotency.ErrUnreadableHere: queue.Retry,
+		idempotency.ErrCommitUnknown:  queue.Retry,
+		idempotency.ErrStoreFull:      queue.Retry,
+		context.Canceled:              queue.Retry,
+		http.ErrServerClosed:          queue.Retry,
+		idempotency.ErrKeyReused:      queue.Park,
+		idempotency.ErrHeld:           queue.Park,
+		idempotency.ErrCorrupt:        queue.Park,
+		queue.ErrNoID:                 queue.Park,
+		idempotency.ErrResultNotKept:  queue.Ack,
+		errors.Join(idempotency.ErrCorrupt, idempotency.ErrUnreadableHere): queue.Retry,
+	} {
+		require.Equal(t, want, queue.DispositionOf(fmt.Errorf("wrapped: %w", err)), err)
+	}
+	for d, name := range map[queue.Disposition]string{0: "none", queue.Ack: "ack", queue.Retry: "retry", queue.Park: "park", 9: "disposition(9)"} {
+		require.Equal(t, name, d.String())
+	}
+}
+
+// A message that cannot be told from others is parked, and its function does not run.
+func TestMessageWithoutAnID(t *testing.T) {
+	t.Parallel()
+	guard := newGuard(t)
+	for _, id := range []string{"", strings.Repeat("x", 256)} {
+		got, err := queue.Handle(t.Context(), guard, queue.Message{Queue: "q", ID: id}, func(context.Context) error {
+			t.Error("it ran")
+			return nil
+		})
+		require.Equal(t, queue.Park, got)
+		require.ErrorIs(t, err, queue.ErrNoID)
+	}
+}
+
+// IDs of several queues never meet, and an ID is bound to its payload.
+func TestMessagesAreToldApart(t *testing.T) {
+	t.Parallel()
+	guard, runs := newGuard(t), 0
+	handle := func(m queue.Message) queue.Disposition {
+		got, _ := queue.Handle(t.Context(), guard, m, func(context.Context) error {
+			runs++
+			return nil
+		})
+		return got
+	}
+	require.Equal(t, queue.Ack, handle(queue.Message{Queue: "a", ID: "1", Payload: []byte("x")}))
+	require.Equal(t, queue.Ack, handle(queue.Message{Queue: "b", ID: "1", Payload: []byte("y")}))
+	require.Equal(t, 2, runs)
+	require.Equal(t, queue.Park, handle(queue.Message{Queue: "a", ID: "1", Payload: []byte("y")}))
+
+	amount := queue.Fields("id", "data.amount")
+	for _, body := range []string{
+		`{"id":"e","data":{"amount":1.0},"pending_webhooks":2}`, `{"pending_webhooks":1,"data":{"amount":1},"id":"e"}`,
+	} {
+		require.Equal(t, queue.Ack, handle(queue.Message{Queue: "hooks", ID: "e", Payload: amount([]byte(body))}))
+	}
+	require.Equal(t, 3, runs)
+	for _, body := range []string{`{"id":"e","data":{"amount":2}}`, `{"id":"e","data":{}}`, `no JSON`, ``} {
+		require.Equal(t, queue.Park, handle(queue.Message{Queue: "hooks", ID: "e", Payload: amount([]byte(body))}), body)
+	}
+	require.NotEqual(t, queue.Fields("a")([]byte(`{}`)), queue.Fields("b")([]byte(`{}`)))
+	require.NotEmpty(t, amount(nil), "an empty body binds too")
+	require.Panics(t, func() { queue.Fields() })
+	require.Panics(t, func() { queue.Fields("a..b") })
+}
+
+// While one consumer has a message in hand, another leaves it alone.
+func TestMessageInHand(t *testing.T) {
+	t.Parallel()
+	guard := newGuard(t)
+	m := queue.Message{Queue: "q", ID: "m"}
+	got, err := queue.Handle(t.Context(), guard, m, func(ctx context.Context) error {
+		got, err := queue.Handle(context.Background(), guard, m, func(context.Context) error { return errors.New("it ran") })
+		require.Equal(t, queue.Retry, got)
+		require.ErrorIs(t, err, idempotency.ErrInFlight)
+		_, ok := idempotency.FromContext(ctx)
+		require.True(t, ok)
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, queue.Ack, got)
+	info, err := guard.Lookup(t.Context(), m.Key())
+	require.NoError(t, err)
+	require.Equal(t, idempotency.StateCompleted, info.State)
+}
