@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"example.com/idempotency"
@@ -83,6 +84,7 @@ func newApp(cases []Case) *App {
 // look for values, and with the name in its path, or the path without one. It returns what to
 // answer.
 func (a *App) Begin(ctx context.Context, name string) Reply {
+	name = strings.Clone(name) // fiber uses its memory again
 	r := run{}
 	if op, ok := idempotency.FromContext(ctx); ok {
 		r = run{true, op.Key().Scope, op.Attempt()}

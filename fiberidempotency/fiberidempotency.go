@@ -1,0 +1,180 @@
+// Package fiberidempotency makes a middleware of fiber v3 of a guard of package idempotency.
+//
+// Fiber stands on fasthttp, not on net/http. The guard sees a copy of the request, and its answer
+// is copied into fiber's response. Handlers between them use fiber's context as ever.
+//
+// Middleware outside the guard sees every request, and none of it is recorded: recover, request
+// IDs, CORS, authentication. The app's error handler answers inside the guard, so its answers are
+// recorded as they go out.
+package fiberidempotency
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/gofiber/fiber/v3"
+	"github.com/gofiber/fiber/v3/middleware/basicauth"
+
+	"example.com/idempotency"
+)
+
+// Middleware returns a middleware that protects the handlers after it, on a route or a group:
+//
+//	app.Post("/charges", fiberidempotency.Middleware(guard), charge)
+//	app.Group("/payouts", fiberidempotency.Middleware(guard.With(idempotency.WithRecovery(idempotency.Hold))))
+//
+// In a handler, the run is found with idempotency.FromContext(c.Context()). Events name a route by
+// the pattern of fiber, "POST /charges/:id", and those of a group by that of the group, unless
+// idempotency.WithRoute names them.
+//
+// The error that a run returns is handed to the app's error handler at once. Middleware outside
+// gets nil, and finds the answer in the response. What turns errors into other errors therefore
+// stands inside. The error of a request that is not a run, because it has no key for example, is
+// returned.
+//
+// During a run, the whole answer is kept until it is recorded: a body that is a stream is read to
+// its end first. Trailers are dropped. A handler that hijacks the connection is answered as one
+// that has failed. If fiber's timeout middleware stands inside and gives up on its handler, the
+// outcome of the run is idempotency.Unknown, because the handler still runs.
+//
+// The router's own answers, 404 and 405, are not recorded. Middleware panics if guard is nil.
+func Middleware(guard *idempotency.Guard) fiber.Handler {
+	if guard == nil {
+		panic("fiberidempotency: Middleware: nil guard")
+	}
+	h := guard.Handler(http.HandlerFunc(next))
+	return func(c fiber.Ctx) error {
+		x := &exchange{c: c, context: c.Context()}
+		r, err := newRequest(c, context.WithValue(x.context, exchangeKey{}, x))
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, err.Error())
+		}
+		x.request = r
+		w := &writer{header: fields(c, c.Response())}
+		h.ServeHTTP(w, r)
+		if !x.passed {
+			w.send(c)
+		}
+		return x.err
+	}
+}
+
+// An exchange is a request on its way through a guard.
+type exchange struct {
+	c       fiber.Ctx
+	context context.Context // of the request outside the guard
+	request *http.Request   // as the guard gets it
+	passed  bool            // there was no run, and the handlers have answered
+	err     error           // to return to outer middleware
+}
+
+type exchangeKey struct{}
+
+// next calls the handlers after the guard.
+func next(w http.ResponseWriter, r *http.Request) {
+	x := r.Context().Value(exchangeKey{}).(*exchange)
+	c := x.c
+	// Deferred, because after a panic an outer middleware goes on.
+	defer func() {
+		if !timedOut(c) {
+			c.SetContext(x.context)
+		}
+	}()
+	if r != x.request { // its body was read
+		putBack(c, r)
+	}
+	c.SetContext(r.Context())
+	op, ok := idempotency.FromContext(r.Context())
+	if outer, _ := idempotency.FromContext(x.context); !ok || op == outer {
+		for name, values := range w.Header() { // what the guard says, the echo of a key for example
+			if len(c.Response().Header.Peek(name)) == 0 {
+				set(c.Response(), name, values)
+			}
+		}
+		x.passed = true
+		x.err = c.Next()
+		return
+	}
+	answer(c, op, c.Next())
+	if err := record(c, w); err != nil {
+		answer(c, op, err)
+		_ = record(c, w) // the answer to an error is no stream
+	}
+}
+
+// timedOut reports whether somebody has given up on a handler, and has answered for it. The handler
+// still runs then, and has the context and the response for itself.
+func timedOut(c fiber.Ctx) bool { return c.RequestCtx().LastTimeoutErrorResponse() != nil }
+
+var errHijacked = errors.New("fiberidempotency: a protected handler cannot hijack its connection, because nothing records what goes over it")
+
+// answer makes the app answer an error, as it would do at the end of all middleware.
+func answer(c fiber.Ctx, op *idempotency.Operation, err error) {
+	if timedOut(c) || errors.Is(err, fiber.ErrRequestTimeout) {
+		op.SetOutcome(idempotency.Unknown) // it may have been stopped in the middle
+	}
+	if timedOut(c) {
+		return
+	}
+	if c.RequestCtx().Hijacked() {
+		c.RequestCtx().Hijack(nil)
+		c.RequestCtx().HijackSetNoResponse(false)
+		err = errors.Join(errHijacked, err)
+	}
+	if err == nil {
+		return
+	}
+	if !c.Matched() && (errors.Is(err, fiber.ErrNotFound) || errors.Is(err, fiber.ErrMethodNotAllowed)) {
+		op.SetOutcome(idempotency.NotExecuted) // it is the router's
+	}
+	if c.App().ErrorHandler(c, err) != nil {
+		_ = c.SendStatus(fiber.StatusInternalServerError) // as fiber does
+	}
+}
+
+// Context returns the fiber context of a request that a [Middleware] has handed to its guard. The
+// functions of the guard, for keys and fingerprints for example, get such requests. The context,
+// and the strings that it returns, must not be used once the request has been answered.
+func Context(ctx context.Context) (fiber.Ctx, bool) {
+	x, ok := ctx.Value(exchangeKey{}).(*exchange)
+	if !ok {
+		return nil, false
+	}
+	return x.c, true
+}
+
+var errOutside = errors.New("fiberidempotency: the request has no fiber context: its guard needs fiberidempotency.Middleware, after the authentication")
+
+// Scope returns the scope function of a guard that reads the caller off the fiber context, where
+// the authentication has left it:
+//
+//	idempotency.New(store, fiberidempotency.Scope(func(c fiber.Ctx) (string, error) {
+//		return fiber.Locals[string](c, "tenant"), nil
+//	}))
+//
+// An empty scope is refused. So is a request that has not come through [Middleware].
+func Scope(f func(fiber.Ctx) (string, error)) idempotency.ScopeFunc {
+	if f == nil {
+		panic("fiberidempotency: Scope: nil function")
+	}
+	return func(r *http.Request) (string, error) {
+		c, ok := Context(r.Context())
+		if !ok {
+			return "", errOutside
+		}
+		scope, err := f(c)
+		return strings.Clone(scope), err // fiber uses its memory again
+	}
+}
+
+// User is an argument of [Scope]: the user whom fiber's middleware basicauth has verified. Without
+// one, the request is refused as unauthenticated.
+func User(c fiber.Ctx) (string, error) {
+	user := basicauth.UsernameFromContext(c)
+	if user == "" {
+		return "", idempotency.ErrUnauthenticated
+	}
+	return user, nil
+}

@@ -1,0 +1,120 @@
+package fiberidempotency
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"maps"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/gofiber/fiber/v3"
+	"github.com/valyala/fasthttp"
+)
+
+// The request that the guard sees. It outlives fiber's, whose memory is used again: so everything
+// is copied, but for the body, which the guard reads before a handler runs.
+
+// newRequest returns the request of a fiber context. What the client has sent as its target counts,
+// whatever middleware has made of the path.
+func newRequest(c fiber.Ctx, ctx context.Context) (*http.Request, error) {
+	in := &c.RequestCtx().Request
+	target := string(in.Header.RequestURI())
+	u, err := url.ParseRequestURI(target)
+	if err != nil {
+		return nil, err
+	}
+	header := http.Header{}
+	for name, value := range in.Header.All() {
+		header.Add(string(name), string(value))
+	}
+	header.Del("Host")
+	header.Del("Transfer-Encoding")
+	r := &http.Request{
+		Method: string(in.Header.Method()), URL: u, RequestURI: target,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: header, Host: string(in.Header.Host()),
+		RemoteAddr: c.RequestCtx().RemoteAddr().String(), TLS: c.RequestCtx().TLSConnectionState(),
+		Pattern: string(in.Header.Method()) + " " + strings.Clone(c.FullPath()),
+	}
+	if in.IsBodyStream() {
+		r.Body, r.ContentLength = io.NopCloser(in.BodyStream()), int64(max(in.Header.ContentLength(), -1))
+	} else {
+		body := bodyOf(c, in)
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	}
+	return r.WithContext(ctx), nil
+}
+
+// bodyOf returns the body that the guard compares. Of a form that fasthttp has parsed it has only
+// the parts, without their order, and would write them in another one each time.
+func bodyOf(c fiber.Ctx, in *fasthttp.Request) []byte {
+	mediaType, params, err := mime.ParseMediaType(string(in.Header.ContentType()))
+	if err != nil || mediaType != fiber.MIMEMultipartForm || len(in.Header.ContentEncoding()) > 0 ||
+		c.App().Server().DisablePreParseMultipartForm {
+		return in.Body()
+	}
+	form, err := in.MultipartForm()
+	if err != nil {
+		return in.Body()
+	}
+	body, err := encode(form, params["boundary"])
+	if err != nil {
+		return in.Body()
+	}
+	return body
+}
+
+// encode writes a form with its fields, and then its files, in the order of their names.
+func encode(form *multipart.Form, boundary string) ([]byte, error) {
+	var b bytes.Buffer
+	w := multipart.NewWriter(&b)
+	if err := w.SetBoundary(boundary); err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(form.Value)) {
+		for _, value := range form.Value[name] {
+			if err := w.WriteField(name, value); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(form.File)) {
+		for _, file := range form.File[name] {
+			if err := encodeFile(w, file); err != nil {
+				return nil, err
+			}
+		}
+	}
+	err := w.Close()
+	return b.Bytes(), err
+}
+
+func encodeFile(w *multipart.Writer, file *multipart.FileHeader) error {
+	part, err := w.CreatePart(file.Header)
+	if err != nil {
+		return err
+	}
+	f, err := file.Open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	_, err = io.Copy(part, f)
+	return err
+}
+
+// putBack gives the handlers the body of a stream, which the guard has read.
+func putBack(c fiber.Ctx, r *http.Request) {
+	in := &c.RequestCtx().Request
+	if !in.IsBodyStream() {
+		return
+	}
+	if body, err := io.ReadAll(r.Body); err == nil { // from memory
+		in.SetBody(body)
+	}
+}

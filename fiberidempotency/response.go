@@ -1,0 +1,149 @@
+package fiberidempotency
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/gofiber/fiber/v3"
+	"github.com/valyala/fasthttp"
+)
+
+// The answer on its way from fiber's response to the guard, and back from the guard, which may have
+// another one.
+
+// fields returns the header of a response, without what fasthttp adds when it sends it.
+func fields(c fiber.Ctx, response *fasthttp.Response) http.Header {
+	h := &response.Header
+	h.SetNoDefaultContentType(true)
+	defer h.SetNoDefaultContentType(c.App().Server().NoDefaultContentType)
+	header := http.Header{}
+	for name, value := range h.All() {
+		header.Add(string(name), string(value))
+	}
+	for name := range h.Trailers() {
+		header.Del(string(name))
+	}
+	for _, name := range framing {
+		header.Del(name)
+	}
+	return header
+}
+
+// framing has the fields that fasthttp makes of the body.
+var framing = []string{"Content-Length", "Transfer-Encoding", "Trailer", "Date"}
+
+// record writes the answer of the handlers into the record. A body that cannot be read to its end
+// is an error, and nothing is written.
+func record(c fiber.Ctx, w http.ResponseWriter) error {
+	response := c.RequestCtx().LastTimeoutErrorResponse()
+	if response == nil {
+		response = c.Response()
+	}
+	header, status := fields(c, response), response.StatusCode()
+	body, err := read(response)
+	if err != nil {
+		return err
+	}
+	if status == http.StatusOK && len(body) == 0 && maps.EqualFunc(header, w.Header(), slices.Equal) {
+		return nil // the handler has said nothing
+	}
+	if len(body) > 0 && header["Content-Type"] == nil {
+		header["Content-Type"] = nil // which keeps net/http's rules from guessing one
+		if !c.App().Server().NoDefaultContentType {
+			header.Set("Content-Type", string(response.Header.ContentType()))
+		}
+	}
+	clear(w.Header())
+	maps.Copy(w.Header(), header)
+	w.WriteHeader(status)
+	_, err = w.Write(body)
+	if len(body) == 0 {
+		return nil // a status without a body refuses it
+	}
+	return err
+}
+
+// read returns the body of a response.
+func read(response *fasthttp.Response) ([]byte, error) {
+	if !response.IsBodyStream() {
+		return response.Body(), nil
+	}
+	stream, size := response.BodyStream(), response.Header.ContentLength()
+	if size >= 0 {
+		stream = io.LimitReader(stream, int64(size))
+	}
+	body, err := io.ReadAll(stream)
+	if err == nil {
+		err = response.CloseBodyStream()
+	}
+	if err == nil && len(body) < size {
+		err = fmt.Errorf("fiberidempotency: the body ends after %d bytes of %d", len(body), size)
+	}
+	return body, err
+}
+
+// A writer keeps what the guard answers.
+type writer struct {
+	header http.Header
+	status int
+	body   []byte
+}
+
+func (w *writer) Header() http.Header { return w.header }
+
+func (w *writer) WriteHeader(status int) {
+	if w.status == 0 && status >= http.StatusOK {
+		w.status = status
+	}
+}
+
+func (w *writer) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	w.body = append(w.body, p...)
+	return len(p), nil
+}
+
+// send makes it fiber's response. If the guard says nothing, the response stays as it is.
+func (w *writer) send(c fiber.Ctx) {
+	switch {
+	case w.status == 0:
+	case timedOut(c):
+		var response fasthttp.Response
+		w.fill(&response)
+		c.RequestCtx().TimeoutErrorWithResponse(&response)
+	default:
+		w.fill(c.Response())
+	}
+}
+
+func (w *writer) fill(response *fasthttp.Response) {
+	var names []string
+	for name := range response.Header.All() {
+		names = append(names, string(name))
+	}
+	for _, name := range names {
+		response.Header.Del(name)
+	}
+	for name, values := range w.header {
+		set(response, name, values)
+	}
+	response.SetStatusCode(w.status)
+	response.SetBodyRaw(w.body)
+}
+
+// set sets a field of a response.
+func set(response *fasthttp.Response, name string, values []string) {
+	if slices.Contains(framing, name) {
+		return
+	}
+	for i, value := range values {
+		if i == 0 {
+			response.Header.Set(name, value)
+			continue
+		}
+		response.Header.Add(name, value)
+	}
+}
