@@ -64,6 +64,21 @@ func conflicts(err error) bool {
 	return c == serializationFailure || c == deadlockDetected
 }
 
+// mayPass reports whether the reason for which a transaction was rolled back may be over when it is
+// tried again: another transaction, a lost connection, an operator, a limit of time, a lack of
+// resources, or a broken server.
+func mayPass(err error) bool {
+	c := code(err)
+	if len(c) != 5 {
+		return true // the server has not said anything
+	}
+	switch c[:2] {
+	case "08", "40", "53", "55", "57", "58", "XX":
+		return true
+	}
+	return false
+}
+
 // code returns the code of an error of the server, or "". The drivers of PostgreSQL agree on how
 // to tell it.
 func code(err error) string {

@@ -155,5 +155,5 @@ func (t *joinedTx) notCommitted(ctx context.Context, err error, lost bool) error
 	if lost {
 		return idempotency.ErrNotOwner
 	}
-	return &idempotency.RolledBackError{Retry: conflicts(err), Err: err}
+	return &idempotency.RolledBackError{Retry: mayPass(err), Err: err}
 }

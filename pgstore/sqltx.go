@@ -57,7 +57,8 @@ type joinedSQLTx struct {
 	key   string
 	owner idempotency.Owner
 	locks bool
-	began string // the server's time of BEGIN, which tells the transaction from any other
+	began string             // the server's time of BEGIN, which tells the transaction from any other
+	cut   context.CancelFunc // ends what the driver does for the transaction
 
 	mu    sync.Mutex
 	state idempotency.TxState
@@ -80,7 +81,7 @@ func (s *Store) beginSQL(ctx context.Context, db *sql.DB, key string, o idempote
 		cancel()
 		return nil, err
 	}
-	t := &joinedSQLTx{store: s, tx: tx, key: key, owner: o}
+	t := &joinedSQLTx{store: s, tx: tx, key: key, owner: o, cut: cancel}
 	switch {
 	case opts == nil || opts.Isolation == sql.LevelDefault:
 		t.locks = s.strict
@@ -88,7 +89,7 @@ func (s *Store) beginSQL(ctx context.Context, db *sql.DB, key string, o idempote
 		t.locks = opts.Isolation > sql.LevelReadCommitted
 	}
 	if t.began, err = t.probe(ctx); err != nil {
-		_ = tx.Rollback()
+		t.giveUp(context.WithoutCancel(ctx), idempotency.TxGivenUp)
 		return nil, err
 	}
 	if !t.locks {
@@ -99,8 +100,7 @@ func (s *Store) beginSQL(ctx context.Context, db *sql.DB, key string, o idempote
 	if err = tx.QueryRowContext(ctx, s.sql.lock, key, o[:]).Scan(&one); err == nil {
 		return t, nil
 	}
-	_ = tx.Rollback()
-	t.end()
+	t.giveUp(context.WithoutCancel(ctx), idempotency.TxGivenUp)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = idempotency.ErrLeaseLost
 	}
@@ -152,7 +152,7 @@ func (t *joinedSQLTx) ready(ctx context.Context) error {
 		t.state = idempotency.TxReady
 		return nil
 	case err == nil, errors.Is(err, sql.ErrTxDone):
-		t.giveUp(idempotency.TxCommitted)
+		t.giveUp(context.WithoutCancel(ctx), idempotency.TxCommitted)
 		return errCommittedAlone
 	default:
 		return err
@@ -170,20 +170,37 @@ func (t *joinedSQLTx) leave(ctx context.Context) {
 	if t.state != idempotency.TxOpen {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	ctx = context.WithoutCancel(ctx)
+	ask, cancel := context.WithTimeout(ctx, rollbackTimeout)
 	defer cancel()
 	state := idempotency.TxGivenUp
-	if now, err := t.probe(ctx); errors.Is(err, sql.ErrTxDone) || err == nil && now != t.began {
+	if now, err := t.probe(ask); errors.Is(err, sql.ErrTxDone) || err == nil && now != t.began {
 		state = idempotency.TxCommitted
 	}
-	t.giveUp(state)
+	t.giveUp(ctx, state)
 }
 
 // giveUp rolls back whatever is open.
-func (t *joinedSQLTx) giveUp(state idempotency.TxState) {
+func (t *joinedSQLTx) giveUp(ctx context.Context, state idempotency.TxState) {
+	ctx, cancel := context.WithTimeout(ctx, rollbackTimeout)
+	defer cancel()
 	t.state = state
-	_ = t.tx.Rollback()
+	_ = t.within(ctx, t.tx.Rollback)
 	t.end()
+}
+
+// within calls Commit or Rollback, which take no context: over a connection that is silent they
+// would not return. When the context ends, the driver is told to end the connection.
+func (t *joinedSQLTx) within(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		t.cut()
+		return ctx.Err()
+	}
 }
 
 func (t *joinedSQLTx) end() {
@@ -194,11 +211,11 @@ func (t *joinedSQLTx) end() {
 }
 
 // Rollback implements [idempotency.Transaction].
-func (t *joinedSQLTx) Rollback(context.Context) {
+func (t *joinedSQLTx) Rollback(ctx context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.ended {
-		t.giveUp(idempotency.TxGivenUp)
+		t.giveUp(ctx, idempotency.TxGivenUp)
 	}
 }
 
@@ -213,15 +230,15 @@ func (t *joinedSQLTx) Complete(ctx context.Context, c idempotency.Completion) er
 	var n, told int64
 	err := t.tx.QueryRowContext(ctx, t.store.sql.fenced, t.store.completeArgs(t.key, t.owner, c)...).Scan(&n, &told)
 	if err != nil { // no COMMIT was sent
-		_ = t.tx.Rollback()
+		_ = t.within(ctx, t.tx.Rollback)
 		if code(err) == divisionByZero {
 			return idempotency.ErrNotOwner
 		}
-		return &idempotency.RolledBackError{Retry: code(err) == "" || conflicts(err), Err: err}
+		return &idempotency.RolledBackError{Retry: mayPass(err), Err: err}
 	}
-	err = t.tx.Commit()
+	err = t.within(ctx, t.tx.Commit)
 	if err != nil && isDefinite(err) {
-		return &idempotency.RolledBackError{Retry: conflicts(err), Err: err}
+		return &idempotency.RolledBackError{Retry: mayPass(err), Err: err}
 	}
 	return err
 }

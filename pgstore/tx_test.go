@@ -450,3 +450,34 @@ func TestConflictingTransactions(t *testing.T) {
 		require.LessOrEqual(t, refusals.Load(), int64(clients*keys/2))
 	})
 }
+
+// Another transaction has changed the row that this one has seen. The function runs again.
+func TestConflictRunsTheFunctionAgain(t *testing.T) {
+	onEachWay(t, func(t *testing.T, inTx way, level string) {
+		if level == "read committed" {
+			return // there is no conflict
+		}
+		tries := 0
+		s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+			add := "UPDATE " + s.table + " SET amount = amount + 1"
+			require.NoError(t, inTx(s, r.Context(), level, func(exec execer) error {
+				if err := exec(r.Context(), "SELECT FROM "+s.table); err != nil {
+					return err
+				}
+				if tries++; tries == 1 {
+					_, err := s.pool.Exec(r.Context(), add)
+					require.NoError(t, err)
+				}
+				return exec(r.Context(), add)
+			}))
+			w.WriteHeader(http.StatusCreated)
+		})
+		_, err := s.pool.Exec(t.Context(), "INSERT INTO "+s.table+" (key, amount, attempt) VALUES ('account', 0, 1)")
+		require.NoError(t, err)
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Equal(t, 2, tries)
+		var amount int
+		require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT amount FROM "+s.table).Scan(&amount))
+		require.Equal(t, 2, amount)
+	})
+}

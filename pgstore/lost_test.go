@@ -1,0 +1,173 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/pgserver"
+	"example.com/idempotency/pgstore/internal/pgproxy"
+	"example.com/idempotency/pgstore/internal/pgtest"
+	"example.com/idempotency/problem"
+)
+
+// This file is about transactions whose connection is lost, and about handlers that leave no
+// connection to others. Package pgfaults loses connections everywhere.
+
+// The connection falls silent at the end of the transaction. The run ends all the same.
+func TestSilentConnectionDoesNotHangARun(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		way, end string
+		trip     int // of the statement that has no reply
+	}{
+		{"InTx", "commit", 1}, {"InTx", "rollback", 1}, {"InSQLTx", "commit", 2}, {"InSQLTx", "rollback", 1},
+	} {
+		t.Run(c.way+" "+c.end, func(t *testing.T) {
+			t.Parallel()
+			at, err := url.Parse(pgtest.Shared(t).DSN)
+			require.NoError(t, err)
+			proxy, err := pgproxy.New(at.Host)
+			require.NoError(t, err)
+			t.Cleanup(proxy.Close)
+			at.Host, at.RawQuery = proxy.Addr(), at.RawQuery+"&default_query_exec_mode=exec"
+			heal, attempts := make(chan struct{}), atomic.Int64{}
+			s := newShopAt(t, &pgtest.Server{Server: &pgserver.Server{DSN: at.String()}}, func(s *shop, w http.ResponseWriter, r *http.Request) {
+				if attempts.Add(1) > 1 {
+					charge(ways[c.way], "read committed")(s, w, r)
+					return
+				}
+				err := ways[c.way](s, r.Context(), "read committed", func(exec execer) error { return s.insert(r.Context(), exec) })
+				proxy.Arm(c.trip, pgproxy.Fault{Silent: heal})
+				if err != nil || c.end == "rollback" {
+					w.WriteHeader(http.StatusInternalServerError)
+					return
+				}
+				w.WriteHeader(http.StatusCreated)
+			}, idempotency.WithLease(3*time.Second))
+			t.Cleanup(sync.OnceFunc(func() { close(heal) })) // before the server is closed
+			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+			defer cancel()
+			first, err := s.Try(ctx, guardtest.Call{Key: "k"})
+			require.NoError(t, err)
+			require.True(t, proxy.Fired())
+			require.False(t, first.Replayed(), "it is the answer of this run")
+			require.Equal(t, map[string]int{"commit": 201, "rollback": 500}[c.end], first.Status, "%s", first.Body)
+			require.Equal(t, map[string]int{"commit": 1}[c.end], s.rows(t, "k"))
+			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			require.Equal(t, 1, s.rows(t, "k"))
+		})
+	}
+}
+
+// The backend is terminated before the commit. The client is told that nothing has happened, and
+// that it may try again.
+func TestTerminatedBackendIsRolledBack(t *testing.T) {
+	onEachWay(t, func(t *testing.T, inTx way, level string) {
+		var attempts atomic.Int64
+		s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+			err := inTx(s, r.Context(), level, func(exec execer) error {
+				return errors.Join(s.insert(r.Context(), exec), exec(r.Context(), "SELECT set_config('application_name', $1, true)", s.table))
+			})
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			if attempts.Add(1) == 1 {
+				tag, err := s.pool.Exec(r.Context(), "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = $1", s.table)
+				if err != nil || tag.RowsAffected() != 1 {
+					t.Error(tag, err)
+				}
+			}
+			w.WriteHeader(http.StatusCreated)
+		})
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.RolledBack)
+		require.Zero(t, s.rows(t, "k"))
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Equal(t, 1, s.rows(t, "k"))
+	})
+}
+
+// Twenty-four handlers wait for each other's four connections, longer than a lease. The store
+// renews their leases on connections of its own.
+func TestWaitingHandlersLoseNoLease(t *testing.T) {
+	const handlers, conns = 24, 4
+	onEachWay(t, func(t *testing.T, inTx way, level string) {
+		if level == "serializable" {
+			return // so many at a time conflict, and are told to come again
+		}
+		var events guardtest.Events
+		server := *pgtest.Shared(t).Server
+		server.DSN += fmt.Sprintf("&pool_max_conns=%d", conns)
+		var runs atomic.Int64
+		s := newShopAt(t, &pgtest.Server{Server: &server}, func(s *shop, w http.ResponseWriter, r *http.Request) {
+			runs.Add(1)
+			err := inTx(s, r.Context(), level, func(exec execer) error {
+				return errors.Join(s.insert(r.Context(), exec), exec(r.Context(), "SELECT pg_sleep(0.3)"))
+			})
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			w.WriteHeader(http.StatusCreated)
+		}, idempotency.WithLease(time.Second), idempotency.WithObserver(events.Observe))
+		require.EqualValues(t, conns, s.pool.Config().MaxConns)
+		replies := make([]<-chan guardtest.Reply, handlers)
+		for i := range replies {
+			replies[i] = s.Begin(t, guardtest.Call{Key: fmt.Sprint("key-", i)})
+		}
+		for i, reply := range replies {
+			got := <-reply
+			require.Equal(t, http.StatusCreated, got.Status, "%s", got.Body)
+			require.Equal(t, 1, s.rows(t, fmt.Sprint("key-", i)))
+		}
+		require.EqualValues(t, handlers, runs.Load())
+		require.Zero(t, events.Count(idempotency.EventLeaseLost))
+	})
+}
+
+// A step that is longer than the lease is renewed, and commits the first time.
+func TestStepLongerThanItsLease(t *testing.T) {
+	for _, level := range levels {
+		t.Run(level, func(t *testing.T) {
+			t.Parallel()
+			var runs atomic.Int64
+			s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+				runs.Add(1)
+				_, err := s.step(r.Context(), pgx.TxIsoLevel(level), func() error {
+					_, err := s.pool.Exec(r.Context(), "SELECT pg_sleep(1.2)")
+					return err
+				})
+				require.NoError(t, err)
+				w.WriteHeader(http.StatusCreated)
+			}, idempotency.WithTransaction(false), idempotency.WithLease(500*time.Millisecond))
+			first := s.Begin(t, guardtest.Call{Key: "k"})
+			conflicts := 0
+			for {
+				select {
+				case got := <-first:
+					require.Equal(t, http.StatusCreated, got.Status, "%s", got.Body)
+					require.EqualValues(t, 1, runs.Load())
+					require.Equal(t, 1, s.rows(t, "k"))
+					require.Positive(t, conflicts)
+					return
+				case <-time.After(100 * time.Millisecond):
+				}
+				if s.Do(t, guardtest.Call{Key: "k"}).Status == http.StatusConflict {
+					conflicts++
+				}
+			}
+		})
+	}
+}
