@@ -88,6 +88,7 @@ func TestRequestThatKillsItsProcessIsHeld(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := idempotency.NewMemoryStore()
 			gone := make(chan struct{})
+			defer close(gone)
 			h := &guardtest.Counter{Handler: func(_ http.ResponseWriter, _ *http.Request, run int64) {
 				if run <= 2 {
 					<-gone
@@ -117,7 +118,6 @@ func TestRequestThatKillsItsProcessIsHeld(t *testing.T) {
 			guardtest.RequireProblem(t, p.Do(t, call), http.StatusConflict, problem.OutcomeUnknown)
 			require.EqualValues(t, 2, h.Runs.Load())
 			require.Equal(t, 1, p.Events.Count(idempotency.EventHeld))
-			close(gone)
 		})
 	}
 }
