@@ -75,6 +75,14 @@ var modes = []mode{
 	{name: "process killed after", process: true, fault: func(w *running) pgproxy.Fault {
 		return pgproxy.Fault{After: w.killProcess, LoseReply: true}
 	}},
+	// The server gets the last words of a process that is dead: before its lease has ended, or when
+	// another process has taken over.
+	{name: "process killed, request late", process: true, fault: func(w *running) pgproxy.Fault {
+		return pgproxy.Fault{Before: w.killProcess, Late: w.told}
+	}},
+	{name: "process killed, request very late", process: true, fault: func(w *running) pgproxy.Fault {
+		return pgproxy.Fault{Before: w.killProcess, Late: w.settled}
+	}},
 	{name: "backend terminated before", fault: func(w *running) pgproxy.Fault { return pgproxy.Fault{Before: w.terminate} }},
 	{name: "backend terminated during", fault: func(w *running) pgproxy.Fault { return pgproxy.Fault{During: w.terminate} }},
 	{name: "backend terminated between", pipelines: true, fault: func(w *running) pgproxy.Fault {
