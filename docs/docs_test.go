@@ -97,6 +97,26 @@ func TestRunbookShowsWhatWorks(t *testing.T) {
 	}
 }
 
+// The programs of the page about SQL stores are those of examples that are compiled and run.
+func TestPostgresPageShowsWhatWorks(t *testing.T) {
+	t.Parallel()
+	indent := regexp.MustCompile(`(?m)^\t+`)
+	var sources strings.Builder
+	for _, file := range []string{"pgstore/example_test.go", "sqlitestore/example_test.go", "examples/orders/main.go"} {
+		sources.WriteString(indent.ReplaceAllString(read(t, file), ""))
+	}
+	examples := sources.String()
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, "docs/postgres.md"), -1)
+	shown := 0
+	for _, block := range blocks {
+		if program := indent.ReplaceAllString(block[1], ""); strings.Count(program, "\n") > 5 {
+			shown++
+			require.Contains(t, examples, strings.Replace(program, "func main()", "func Example()", 1))
+		}
+	}
+	require.Equal(t, 3, shown)
+}
+
 // Every test and benchmark that a page names exists.
 func TestNamedTestsExist(t *testing.T) {
 	t.Parallel()
@@ -110,7 +130,7 @@ func TestNamedTestsExist(t *testing.T) {
 	require.NoError(t, err)
 	name := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Za-z]+)[`/]")
 	for page, least := range map[string]int{
-		"docs/http.md": 9, "docs/security.md": 45, "docs/operations.md": 10, "docs/performance.md": 10, "docs/design.md": 1, "docs/client.md": 3, "docs/policy.md": 7,
+		"docs/http.md": 9, "docs/security.md": 45, "docs/operations.md": 10, "docs/performance.md": 10, "docs/design.md": 1, "docs/client.md": 3, "docs/policy.md": 7, "docs/postgres.md": 3,
 	} {
 		found := name.FindAllStringSubmatch(read(t, page), -1)
 		require.GreaterOrEqual(t, len(found), least, page)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"errors"
 	"net/http"
 	"os"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"entgo.io/ent/dialect"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
@@ -227,6 +229,27 @@ func TestTransactionOfEntIsASavepoint(t *testing.T) {
 	})
 	require.Equal(t, http.StatusCreated, server.Do(t, guardtest.Call{Key: "k"}).Status)
 	require.Equal(t, 1, b.rows(t, "orders"))
+}
+
+func TestTransactionOfPgxIsASavepoint(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	server, _ := b.serve(t, 2, func(ctx context.Context, o orm.Order, l orm.Line) error {
+		return b.store.InTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
+			for _, end := range []func(pgx.Tx, context.Context) error{pgx.Tx.Rollback, pgx.Tx.Commit} {
+				inner, err := tx.Begin(ctx)
+				if err != nil {
+					return err
+				}
+				if err := errors.Join(orm.NewQueries(inner).CreateOrder(ctx, o), end(inner, ctx)); err != nil {
+					return err
+				}
+			}
+			return orm.NewQueries(tx).CreateLine(ctx, l)
+		})
+	})
+	require.Equal(t, http.StatusCreated, server.Do(t, guardtest.Call{Key: "k"}).Status)
+	require.Equal(t, 1, b.rows(t, "orders JOIN lines ON order_id = orders.id"))
 }
 
 // A library that commits the transaction that it was given is found out, but its rows stay.
