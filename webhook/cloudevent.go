@@ -1,6 +1,8 @@
 package webhook
 
 import (
+	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/base64"
 	"errors"
 	"net/http"
@@ -44,4 +46,55 @@ func CloudEventKey(r *http.Request, body []byte) (string, error) {
 	}
 	key := digest.Key(source, id)
 	return base64.RawURLEncoding.EncodeToString(key[:]), nil
+}
+
+// CloudEvents is the sender of any service that sends CloudEvents over HTTP. Give it the name of
+// the service, because each service is a sender of its own.
+//
+// Source and id together name the event; see [CloudEventKey]. CloudEvents does not say how events
+// are signed. Its specification of webhooks has the sender show a token in the field
+// Authorization, and Verify takes these tokens for its secrets. A token protects neither the
+// body nor the name from those who see it. Where a service signs its events in a way of its
+// own, use [VerifyWith]. Nothing is said about redelivery; the producers must not use a name
+// twice, so the body does not count in a mismatch.
+func CloudEvents(name string) Sender {
+	return Sender{
+		Name: name,
+		Sources: []string{
+			"https://github.com/cloudevents/spec/blob/main/cloudevents/spec.md#id",
+			"https://github.com/cloudevents/spec/blob/main/cloudevents/http-webhook.md#3-authorization",
+			"https://github.com/cloudevents/spec/blob/main/cloudevents/bindings/http-protocol-binding.md",
+		},
+		Key:         CloudEventKey,
+		Fingerprint: nameOnly,
+		TTL:         7 * day,
+		signing:     &scheme{key: tokenSecret, read: readToken},
+	}
+}
+
+// A tokenKey is a token that the sender shows. It compares digests, which have one length.
+type tokenKey [sha256.Size]byte
+
+func tokenSecret(secret string) (key, error) { return tokenKey(sha256.Sum256([]byte(secret))), nil }
+
+func (k tokenKey) signed(_ [][]byte, sums []sum) bool {
+	for _, s := range sums {
+		shown := sha256.Sum256(s.bytes)
+		if subtle.ConstantTimeCompare(shown[:], k[:]) == 1 {
+			return true
+		}
+	}
+	return false
+}
+
+func readToken(r *http.Request, _ []byte, _ string) (*signature, error) {
+	value, err := requiredField(r, "Authorization")
+	if err != nil {
+		return nil, err
+	}
+	name, token, _ := strings.Cut(value, " ")
+	if !strings.EqualFold(name, "Bearer") || token == "" {
+		return nil, unsigned("The field Authorization has no bearer token.")
+	}
+	return &signature{contents: [][][]byte{nil}, sums: []sum{{bytes: []byte(token)}}}, nil
 }

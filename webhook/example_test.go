@@ -1,11 +1,16 @@
 package webhook_test
 
 import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"time"
 
 	"example.com/idempotency"
 	"example.com/idempotency/webhook"
@@ -76,4 +81,71 @@ func ExampleJSONKey() {
 	// 201 replayed=false
 	// 201 replayed=true
 	// 201 replayed=false
+}
+
+// A delivery that was not signed, or long ago, does not reach the guard. The signature is anew in
+// each delivery, and the body may differ in counters.
+func ExampleVerify() {
+	const secret = "whsec_example"
+	verify, err := webhook.Verify(webhook.Stripe(), []string{secret})
+	if err != nil {
+		log.Fatal(err)
+	}
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), webhook.Scope)
+	if err != nil {
+		log.Fatal(err)
+	}
+	h := verify(guard.With(webhook.Stripe().Options()...).Handler(http.HandlerFunc(process)))
+
+	signed := func(at time.Time, body string) http.Header {
+		mac := hmac.New(sha256.New, []byte(secret))
+		fmt.Fprintf(mac, "%d.%s", at.Unix(), body)
+		return http.Header{"Stripe-Signature": {fmt.Sprintf("t=%d,v1=%x", at.Unix(), mac.Sum(nil))}}
+	}
+	first := `{"id":"evt_1","type":"invoice.paid","pending_webhooks":2}`
+	again := `{"id":"evt_1","type":"invoice.paid","pending_webhooks":1}`
+	deliver(h, signed(time.Now(), first), first)
+	deliver(h, signed(time.Now(), again), again)
+	deliver(h, signed(time.Now(), first), again) // another body than the signed one
+	deliver(h, signed(time.Now().Add(-time.Hour), first), first)
+	// Output:
+	// 201 replayed=false
+	// 201 replayed=true
+	// 401 replayed=false
+	// 401 replayed=false
+}
+
+// PayPal is asked whether it has sent a delivery. Here a function stands in for the request to
+// /v1/notifications/verify-webhook-signature.
+func ExampleVerifyWith() {
+	askPayPal := func(_ context.Context, transmission string, _ []byte) (status string, err error) {
+		if transmission == "unlucky" {
+			return "", errors.New("connection refused")
+		}
+		return "SUCCESS", nil
+	}
+	verify, err := webhook.VerifyWith(webhook.PayPal(), func(r *http.Request, body []byte) error {
+		switch status, err := askPayPal(r.Context(), r.Header.Get("Paypal-Transmission-Id"), body); {
+		case err != nil:
+			return fmt.Errorf("%w: %w", idempotency.ErrTryLater, err) // 503: PayPal delivers again
+		case status != "SUCCESS":
+			return errors.New("not of PayPal")
+		}
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), webhook.Scope)
+	if err != nil {
+		log.Fatal(err)
+	}
+	h := verify(guard.With(webhook.PayPal().Options()...).Handler(http.HandlerFunc(process)))
+	deliver(h, http.Header{"Paypal-Transmission-Id": {"unlucky"}}, `{"id":"WH-1"}`)
+	deliver(h, http.Header{"Paypal-Transmission-Id": {"1"}}, `{"id":"WH-1"}`)
+	deliver(h, http.Header{"Paypal-Transmission-Id": {"2"}}, `{"id":"WH-1"}`)
+	// Output:
+	// 503 replayed=false
+	// 201 replayed=false
+	// 201 replayed=true
 }

@@ -61,6 +61,54 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
+// FuzzForgeries looks for a delivery that is let in although nobody has signed it, and for a
+// notification of Adyen of which a handler would read something else than what was verified.
+func FuzzForgeries(f *testing.F) {
+	f.Add("t=1700000000,v1=00", "1700000000", "evt_1", `{"id":"evt_1"}`, "application/json")
+	f.Add("sha256=00", "v0=00", "v1,AAAA v1a,AAAA", "A=1&B=2", "application/x-www-form-urlencoded")
+	f.Add("Bearer x", "1700000000", "msg_1",
+		`{"notificationItems":[{"NotificationRequestItem":{"pspReference":"p","merchantAccountCode":"m","eventCode":"e","success":"true",`+
+			`"amount":{"value":1,"currency":"EUR"},"additionalData":{"hmacSignature":"AAAA"}}}]}`, "application/json")
+	f.Fuzz(func(t *testing.T, one, two, three, body, contentType string) {
+		for i, p := range parties {
+			if p.check != nil {
+				continue
+			}
+			rec := newReceiver(t, p)
+			for _, values := range [][]string{{one, two, three}, {two, three, one}, {three, one, two}} {
+				r := post(body)
+				r.Header.Set("Content-Type", contentType)
+				for k, field := range p.fields {
+					r.Header.Set(field, values[k])
+				}
+				if status, _ := rec.gets(r); status != http.StatusUnauthorized && status != http.StatusBadRequest {
+					t.Errorf("%d: %s answers %d to %q, %q", i, p.sender.Name, status, values, body)
+				}
+			}
+		}
+		if _, err := webhook.Adyen().Key(nil, []byte(body)); err == nil {
+			var read struct {
+				NotificationItems []struct {
+					NotificationRequestItem struct{ PspReference, OriginalReference string }
+				}
+			}
+			err := json.Unmarshal([]byte(body), &read)
+			if err == nil && len(read.NotificationItems) != 1 {
+				t.Fatalf("%q has %d items", body, len(read.NotificationItems))
+			}
+			var items struct {
+				Items []map[string]map[string]any `json:"notificationItems"`
+			}
+			if err == nil && json.Unmarshal([]byte(body), &items) == nil {
+				signed, _ := items.Items[0]["NotificationRequestItem"]["originalReference"].(string)
+				if got := read.NotificationItems[0].NotificationRequestItem.OriginalReference; got != signed {
+					t.Errorf("a handler reads %q of %q", got, body)
+				}
+			}
+		}
+	})
+}
+
 // eventKey is the key of a CloudEvent.
 func eventKey(source, id string) string {
 	key := digest.Key(source, id)

@@ -11,7 +11,7 @@ import (
 
 // HeaderKey returns a function that takes the key from a header field, as it is. Several
 // senders name their deliveries in one: "Webhook-Id" (Standard Webhooks),
-// "X-GitHub-Delivery", "X-Shopify-Event-Id". A request without the field has no key. The
+// "X-GitHub-Delivery", "X-Shopify-Webhook-Id". A request without the field has no key. The
 // function refuses a request with an empty field, or with more than one.
 //
 // HeaderKey panics if name is not a valid field name, as [http.ServeMux.Handle] does for an

@@ -1,0 +1,24 @@
+package webhook
+
+// GitHub is the sender of GitHub's webhooks.
+//
+// The field X-GitHub-Delivery names the delivery. It is the same when the delivery is made again.
+// GitHub signs the body, and nothing else, with HMAC-SHA256 in X-Hub-Signature-256. So neither
+// the time nor the name is protected, and the body counts in a mismatch: a captured delivery
+// cannot take the name of another one. GitHub makes a delivery again only if somebody asks for
+// it, which its documentation allows for up to 30 days. Its payloads may have 25 MB.
+func GitHub() Sender {
+	return Sender{
+		Name: "GitHub",
+		Sources: []string{
+			"https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries",
+			"https://docs.github.com/en/webhooks/using-webhooks/best-practices-for-using-webhooks",
+			"https://docs.github.com/en/webhooks/using-webhooks/handling-failed-webhook-deliveries",
+			"https://docs.github.com/en/webhooks/testing-and-troubleshooting-webhooks/redelivering-webhooks",
+		},
+		Key:         HeaderKey("X-GitHub-Delivery"),
+		Fingerprint: bodyOnly,
+		TTL:         31 * day,
+		signing:     bodyScheme("X-Hub-Signature-256", "sha256=", decodeHex),
+	}
+}

@@ -1,0 +1,99 @@
+package webhook
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"example.com/idempotency"
+)
+
+// This file says what a sender is. Each sender has a file of its own, with the addresses of the
+// documentation that it was written from.
+
+// A Sender says how one sender of webhooks names its events and signs its deliveries. The
+// functions of this package, such as [Stripe], return the senders that it knows. A program may
+// change what they return, and make a Sender of its own: it needs a Name and a Key, and
+// [VerifyWith].
+type Sender struct {
+	// Name tells the sender from others. It becomes the [Scope] of its deliveries. Where two
+	// endpoints get the same events, each needs a Name of its own: otherwise the second
+	// endpoint gets the answer of the first, and its handler does not run.
+	Name string
+	// Sources are the addresses of the documentation.
+	Sources []string
+	// Key finds the name of the event. All deliveries of one event have the same name.
+	Key idempotency.KeyFunc
+	// Fingerprint counts what all deliveries of one event have in common. Nil is the default of
+	// the guard, which counts the whole body.
+	Fingerprint idempotency.FingerprintFunc
+	// TTL outlasts the last redelivery that the sender makes by itself, and those that its users
+	// can ask for as far as they are documented. Zero is the default of the guard.
+	TTL time.Duration
+
+	// signing is nil if this package cannot check the signature.
+	signing *scheme
+}
+
+// Options returns the options of a guard, for [idempotency.Guard.With]: where the key is, what
+// counts in a mismatch, and for how long answers are kept. A delivery without a name is refused.
+func (s Sender) Options() []idempotency.Option {
+	opts := []idempotency.Option{
+		idempotency.WithKeyFunc(s.Key),
+		idempotency.WithRequired(true),
+	}
+	if s.Fingerprint != nil {
+		opts = append(opts, idempotency.WithFingerprint(s.Fingerprint))
+	}
+	if s.TTL != 0 {
+		opts = append(opts, idempotency.WithTTL(s.TTL))
+	}
+	return opts
+}
+
+// Senders returns the senders that this package knows. Those that anybody can be have the name of
+// their specification.
+func Senders() []Sender {
+	return []Sender{
+		Stripe(), GitHub(), Shopify(), Slack(), Twilio(), Standard("Standard Webhooks"),
+		CloudEvents("CloudEvents"), SNS(), PayPal(), Adyen(),
+	}
+}
+
+const day = 24 * time.Hour
+
+// Versions of the fingerprints of this package. They never change their meaning.
+const (
+	versionName = 1
+	versionBody = 2
+)
+
+// nameOnly is the fingerprint where the name of an event says it all. It is right for senders
+// that sign the name: nobody else can use it for another payload, and what differs between
+// deliveries, such as counters and times of sending, is no mistake.
+func nameOnly(*http.Request, []byte) (idempotency.Fingerprint, error) {
+	return idempotency.NewFingerprint(versionName), nil
+}
+
+// bodyOnly is the fingerprint for senders that do not sign the name, and send the same body
+// each time. It ties the name to the body, which is signed. So a captured delivery cannot take
+// the name of another event.
+func bodyOnly(_ *http.Request, body []byte) (idempotency.Fingerprint, error) {
+	return idempotency.NewFingerprint(versionBody, body), nil
+}
+
+var errNotVerified = errors.New("webhook: no Verify stands before this guard, so nobody knows whose delivery this is")
+
+// Scope is an [idempotency.ScopeFunc]: deliveries of one sender are a scope of their own. It
+// fails if neither [Verify] nor [VerifyWith] has let the request in. So a guard with this scope
+// refuses deliveries that were not verified, with 403.
+func Scope(r *http.Request) (string, error) {
+	name, ok := r.Context().Value(verifiedSender{}).(string)
+	if !ok {
+		return "", errNotVerified
+	}
+	return "webhook " + name, nil
+}
+
+// verifiedSender is the key under which the context of a verified request has the sender's name.
+type verifiedSender struct{}

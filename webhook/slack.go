@@ -1,0 +1,83 @@
+package webhook
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"net/http"
+
+	"example.com/idempotency/internal/digest"
+)
+
+// Slack is the sender of Slack's Events API.
+//
+// The member "event_id" of the body names the event. Slack signs time and body with HMAC-SHA256,
+// anew for each delivery, in X-Slack-Signature and X-Slack-Request-Timestamp. What differs
+// between deliveries is those two fields, X-Slack-Retry-Num and X-Slack-Retry-Reason. Slack
+// expects an answer within 3 seconds, and redelivers three times: at once, after a minute and
+// after five.
+//
+// When an endpoint is set up, Slack sends a challenge without an event. Its challenge is its
+// name, so the handler that answers it runs behind the guard too. Slash commands and
+// interactions are no events: they have no name, and are refused with 400.
+func Slack() Sender {
+	return Sender{
+		Name: "Slack",
+		Sources: []string{
+			"https://docs.slack.dev/authentication/verifying-requests-from-slack",
+			"https://docs.slack.dev/apis/events-api",
+		},
+		Key:         slackKey,
+		Fingerprint: nameOnly,
+		TTL:         2 * day,
+		signing:     &scheme{key: textKey(sha256.New), read: readSlack},
+	}
+}
+
+func slackKey(_ *http.Request, body []byte) (string, error) {
+	kind, err := jsonMember(body, "type")
+	if err != nil {
+		return "", err
+	}
+	if kind != "url_verification" {
+		return jsonMember(body, "event_id")
+	}
+	challenge, err := jsonMember(body, "challenge")
+	if err == nil && challenge == "" {
+		err = errors.New("webhook: a verification of Slack without a challenge")
+	}
+	if err != nil {
+		return "", err
+	}
+	return digestKey(kind, challenge), nil
+}
+
+func readSlack(r *http.Request, body []byte, _ string) (*signature, error) {
+	at, err := requiredField(r, "X-Slack-Request-Timestamp")
+	if err != nil {
+		return nil, err
+	}
+	value, err := requiredField(r, "X-Slack-Signature")
+	if err != nil {
+		return nil, err
+	}
+	mac, err := decodeSum(value, "v0=", decodeHex)
+	if err != nil {
+		return nil, malformed("The field X-Slack-Signature is malformed.")
+	}
+	s := signature{
+		contents: [][][]byte{{[]byte("v0:"), []byte(at), {':'}, body}},
+		sums:     []sum{{bytes: mac}},
+	}
+	if s.at, err = parseTime(at); err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
+// digestKey makes a key of what names an event only together. The parts cannot run into each
+// other, and the key has the same length for all of them.
+func digestKey(parts ...string) string {
+	sum := digest.Intent(parts...)
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}

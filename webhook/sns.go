@@ -1,0 +1,57 @@
+package webhook
+
+import (
+	"errors"
+	"net/http"
+
+	"example.com/idempotency/internal/jcs"
+)
+
+// SNS is the sender of Amazon SNS over HTTP and HTTPS, with raw delivery switched off. Use it
+// with [VerifyWith].
+//
+// The member "MessageId" of the body names the message; a redelivery has that of the original.
+// SNS signs some members of the body with RSA, with a certificate whose address is in the body.
+// The function for VerifyWith has to do all of this:
+//
+//   - take the certificate only from an https address whose host is sns.REGION.amazonaws.com,
+//     and keep it;
+//   - verify Signature, by SignatureVersion 2 with SHA-256, over the names and values of
+//     Message, MessageId, Subject if there is one, Timestamp, TopicArn and Type, one in a line; in
+//     a confirmation over Message, MessageId, SubscribeURL, Timestamp, Token, TopicArn and Type;
+//   - compare TopicArn with the topics that this endpoint is subscribed to: everybody can publish
+//     to a topic of their own, and SNS signs that too;
+//   - wrap [idempotency.ErrTryLater] if it cannot fetch the certificate.
+//
+// The confirmation of a subscription has a MessageId too, and the handler gets it. A redelivery
+// has the same Timestamp and, as far as is documented, may have another signature. SNS redelivers
+// three times by default, and for an hour at most. It takes a 4xx other than 429 for final.
+//
+// A body that parsers read in different ways, with a name twice or in another case, has no key:
+// somebody could add a member to a captured delivery that the handler reads in place of the
+// signed one.
+func SNS() Sender {
+	return Sender{
+		Name: "SNS",
+		Sources: []string{
+			"https://docs.aws.amazon.com/sns/latest/dg/http-notification-json.html",
+			"https://docs.aws.amazon.com/sns/latest/dg/sns-verify-signature-of-message.html",
+			"https://docs.aws.amazon.com/sns/latest/dg/sns-message-delivery-retries.html",
+			"https://docs.aws.amazon.com/sns/latest/dg/SendMessageToHttp.prepare.html",
+		},
+		Key:         snsKey,
+		Fingerprint: nameOnly,
+		TTL:         day,
+	}
+}
+
+var snsPaths = mustPaths("", [][]string{
+	{"Type"}, {"MessageId"}, {"TopicArn"}, {"Message"}, {"Subject"}, {"Timestamp"}, {"Token"}, {"SubscribeURL"},
+})
+
+func snsKey(_ *http.Request, body []byte) (string, error) {
+	if _, err := jcs.Select(nil, body, snsPaths); err != nil {
+		return "", errors.New("webhook: not a message of SNS, or one that parsers read in different ways")
+	}
+	return jsonMember(body, "MessageId")
+}

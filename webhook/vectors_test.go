@@ -1,0 +1,290 @@
+package webhook_test
+
+import (
+	"crypto/ed25519"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/webhook"
+)
+
+// This file has deliveries with the signatures that senders have published, and what is
+// particular to single senders.
+
+const form = "application/x-www-form-urlencoded"
+
+// statusOf is what an endpoint of a sender answers to a delivery at a time.
+func statusOf(t *testing.T, s webhook.Sender, secret string, at time.Time, r *http.Request, opts ...webhook.VerifyOption) int {
+	t.Helper()
+	opts = append(opts, webhook.WithClock(func() time.Time { return at }))
+	verify, err := webhook.Verify(s, []string{secret}, opts...)
+	require.NoError(t, err)
+	return reply(verify(http.HandlerFunc(process)), r).Code
+}
+
+func TestPublishedSignatures(t *testing.T) {
+	t.Parallel()
+	const slackBody = "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar" +
+		"&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands" +
+		"%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
+	with := func(body string, fields ...string) *http.Request {
+		r := post(body)
+		for i := 0; i < len(fields); i += 2 {
+			r.Header.Set(fields[i], fields[i+1])
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		sender webhook.Sender
+		secret string
+		at     int64
+		r      *http.Request
+	}{
+		"GitHub": {webhook.GitHub(), "It's a Secret to Everybody", 0, with("Hello, World!",
+			"X-Hub-Signature-256", "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17")},
+		"Standard Webhooks": {webhook.Standard("x"), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", 1614265330, with(`{"test": 2432232314}`,
+			"Webhook-Id", "msg_p5jXN8AQM9LWM0D4loKWxJek", "Webhook-Timestamp", "1614265330",
+			"Webhook-Signature", "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=")},
+		"Slack": {webhook.Slack(), "8f742231b10e8888abcd99yyyzzz85a5", 1531420618, with(slackBody,
+			"X-Slack-Request-Timestamp", "1531420618",
+			"X-Slack-Signature", "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503")},
+		"Twilio": {webhook.Twilio(), "12345", 0, with("Digits=1234&To=%2B18005551212&From=%2B12349013030&Caller=%2B12349013030&CallSid=CA1234567890ABCDE",
+			"Content-Type", "application/x-www-form-urlencoded", "X-Twilio-Signature", "0/KCTR6DLpKmkAf8muzZqo1nDgQ=")},
+		"Adyen": {webhook.Adyen(), "DFB1EB5485895CFA84146406857104ABB4CBCABDC8AAF103A624C8F6A3EAAB00", 0, with(
+			`{"notificationItems":[{"NotificationRequestItem":{"additionalData":{"hmacSignature":"ipnxGCaUZ4l8TUW75a71/ghd2Fe5ffvX0pV4TLTntIc="},
+			"amount":{"currency":"EUR","value":1000},"eventCode":"EVENT","merchantAccountCode":"merchantAccount","merchantReference":"reference",
+			"originalReference":"originalReference","paymentMethod":"VISA","pspReference":"pspReference","reason":"reason","success":"true"}}]}`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target := webhook.WithURL(func(*http.Request) string { return "https://mycompany.com/myapp.php?foo=1&bar=2" })
+			body := bodyOf(c.r)
+			require.Equal(t, http.StatusCreated, statusOf(t, c.sender, c.secret, time.Unix(c.at, 0), c.r, target))
+			setBody(c.r, strings.Replace(body, "2", "3", 1)+"&x=y")
+			require.GreaterOrEqual(t, statusOf(t, c.sender, c.secret, time.Unix(c.at, 0), c.r, target), 400)
+		})
+	}
+}
+
+func TestStripeSignatures(t *testing.T) {
+	t.Parallel()
+	at, body := time.Unix(1_700_000_000, 0), `{"id":"evt_1"}`
+	good := hex.EncodeToString(sum(sha256.New, "whsec_1", unix(at)+"."+body))
+	bad := strings.Repeat("0", 64)
+	for value, want := range map[string]int{
+		"t=1700000000,v1=" + good:                  http.StatusCreated,
+		"t=1700000000,v1=" + bad + ",v1=" + good:   http.StatusCreated, // while Stripe rotates
+		"v1=" + good + ",t=1700000000,v9=x":        http.StatusCreated,
+		"t=1700000000,v0=" + good:                  http.StatusUnauthorized,
+		"t=1700000000":                             http.StatusUnauthorized,
+		"t=1700000000,v1=":                         http.StatusUnauthorized,
+		"t=1700000000,v1=" + good[:62]:             http.StatusUnauthorized,
+		"t=1700000001,v1=" + good:                  http.StatusUnauthorized,
+		"v1=" + good:                               http.StatusBadRequest,
+		"t=,v1=" + good:                            http.StatusBadRequest,
+		"t=-1700000000,v1=" + good:                 http.StatusBadRequest,
+		"t=1700000000,t=1700000000,v1=" + good:     http.StatusBadRequest,
+		"t=1700000000,v1=" + good + ",x":           http.StatusBadRequest,
+		"t=1700000000,v1=x" + good:                 http.StatusBadRequest,
+		"t=99999999999999999999999,v1=" + good:     http.StatusBadRequest,
+		"t=1700000000,v1=" + strings.ToUpper(good): http.StatusCreated,
+		"t=1700000000, v1=" + good:                 http.StatusUnauthorized,
+		"t=1700000000;v1=" + good:                  http.StatusBadRequest,
+	} {
+		r := post(body)
+		r.Header.Set("Stripe-Signature", value)
+		require.Equal(t, want, statusOf(t, webhook.Stripe(), "whsec_1", at, r), value)
+	}
+}
+
+// Senders with a key pair sign with Ed25519. A key of one kind does not verify the other.
+func TestStandardWebhooksWithAKeyPair(t *testing.T) {
+	t.Parallel()
+	private := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	public := base64.StdEncoding.EncodeToString(private.Public().(ed25519.PublicKey))
+	at, body := time.Unix(1_700_000_000, 0), `{"type":"paid"}`
+	deliver := func(id, version string, mac []byte) *http.Request {
+		r := named("Webhook-Id", id, body)
+		r.Header.Set("Webhook-Timestamp", unix(at))
+		r.Header.Set("Webhook-Signature", version+","+base64.StdEncoding.EncodeToString(mac))
+		return r
+	}
+	content := "msg_1." + unix(at) + "." + body
+	sig := ed25519.Sign(private, []byte(content))
+	s := webhook.Standard("x")
+	require.Equal(t, http.StatusCreated, statusOf(t, s, "whpk_"+public, at, deliver("msg_1", "v1a", sig)))
+	require.Equal(t, http.StatusUnauthorized, statusOf(t, s, "whpk_"+public, at, deliver("msg_2", "v1a", sig)))
+	require.Equal(t, http.StatusUnauthorized, statusOf(t, s, "whpk_"+public, at, deliver("msg_1", "v1", sig)))
+
+	// The public key is no secret: it must not be one of an HMAC.
+	raw, err := base64.StdEncoding.DecodeString(public)
+	require.NoError(t, err)
+	mac := sum(sha256.New, string(raw), content)
+	for _, version := range []string{"v1", "v1a"} {
+		require.Equal(t, http.StatusUnauthorized, statusOf(t, s, "whpk_"+public, at, deliver("msg_1", version, mac)))
+	}
+	require.Equal(t, http.StatusCreated, statusOf(t, s, "whsec_"+public, at, deliver("msg_1", "v1", mac)))
+	require.Equal(t, http.StatusUnauthorized, statusOf(t, s, "whsec_"+public, at, deliver("msg_1", "v1a", mac)))
+
+	dotted := sum(sha256.New, string(raw), "msg.1."+unix(at)+"."+body)
+	require.Equal(t, http.StatusBadRequest, statusOf(t, s, "whsec_"+public, at, deliver("msg.1", "v1", dotted)))
+}
+
+// The challenge with which Slack sets up an endpoint has no event, and reaches the handler too.
+func TestSlackChallenge(t *testing.T) {
+	t.Parallel()
+	key := func(body string) (string, error) { return webhook.Slack().Key(post(body), []byte(body)) }
+	one, err := key(`{"type":"url_verification","challenge":"abc"}`)
+	require.NoError(t, err)
+	two, err := key(`{"type":"url_verification","challenge":"abd"}`)
+	require.NoError(t, err)
+	require.NotEmpty(t, one)
+	require.NotEqual(t, one, two)
+	for _, body := range []string{`{"type":"url_verification"}`, `{"type":"url_verification","challenge":{}}`, `{"type":{}}`, `command=%2Fdo`} {
+		_, err := key(body)
+		require.Error(t, err, body)
+	}
+	none, err := key(`{"type":"block_actions"}`)
+	require.NoError(t, err)
+	require.Empty(t, none)
+}
+
+// Shopify gives all deliveries that one action causes the same event ID.
+func TestShopifyTopicsOfOneAction(t *testing.T) {
+	t.Parallel()
+	p := parties[2]
+	rec := newReceiver(t, p)
+	for _, id := range []string{"created", "paid"} {
+		status, replayed := rec.gets(p.deliver(p.secret, id, 0, rec.now))
+		require.Equal(t, http.StatusCreated, status)
+		require.False(t, replayed)
+	}
+	require.Equal(t, 2, rec.runs)
+}
+
+// Twilio signs URLs and digests of bodies.
+func TestTwilioSignatures(t *testing.T) {
+	t.Parallel()
+	const jsonBody = `{"id":"EZ1"}`
+	digest := sha256.Sum256([]byte(jsonBody))
+	withDigest := "https://hooks.example.com:8443/a?bodySHA256=" + hex.EncodeToString(digest[:])
+	sign := func(text string) string { return base64.StdEncoding.EncodeToString(sum(sha1.New, "token", text)) }
+	for name, c := range map[string]struct {
+		target, signed, body, media string
+		want                        int
+	}{
+		"a form":                     {"https://h/a", "https://h/aA1B2", "B=2&A=1", form, http.StatusCreated},
+		"signed with the port":       {"https://h/a", "https://h:443/aA1", "A=1", form, http.StatusCreated},
+		"http with the port":         {"http://h/a", "http://h:80/aA1", "A=1", form, http.StatusCreated},
+		"signed without the port":    {"https://h:8443/a", "https://h/aA1", "A=1", form, http.StatusCreated},
+		"with a password":            {"https://u:p@h/a?b=c", "https://u:p@h:443/a?b=cA1", "A=1", form, http.StatusCreated},
+		"escapes stay":               {"https://h/a%2fb?c=%20", "https://h/a%2fb?c=%20A1", "A=1", form, http.StatusCreated},
+		"names before values":        {"https://h/a", "https://h/aToZZToCityA", "ToCity=A&To=ZZ", form, http.StatusCreated},
+		"a value twice":              {"https://h/a", "https://h/aA1A2", "A=2&A=1&A=2", form, http.StatusCreated},
+		"no body":                    {"https://h/a", "https://h/a", "", form, http.StatusCreated},
+		"a digest":                   {withDigest, withDigest, jsonBody, "application/json", http.StatusCreated},
+		"another body":               {withDigest, withDigest, jsonBody + " ", "application/json", http.StatusUnauthorized},
+		"two digests":                {withDigest + "&bodySHA256=00", withDigest + "&bodySHA256=00", jsonBody, "application/json", http.StatusUnauthorized},
+		"JSON without a digest":      {"https://h/a", "https://h/a", jsonBody, "application/json", http.StatusUnauthorized},
+		"a form of another type":     {"https://h/a", "https://h/aA1", "A=1", "text/plain", http.StatusUnauthorized},
+		"another URL":                {"https://h/b", "https://h/aA1", "A=1", form, http.StatusUnauthorized},
+		"a form that cannot be read": {"https://h/a", "https://h/aA1", "A=%zz", form, http.StatusBadRequest},
+		"a URL that cannot be read":  {"https://h/%zz", "https://h/%zzA1", "A=1", form, http.StatusBadRequest},
+	} {
+		r := post(c.body)
+		r.Header.Set("Content-Type", c.media)
+		r.Header.Set("X-Twilio-Signature", sign(c.signed))
+		target := webhook.WithURL(func(*http.Request) string { return c.target })
+		require.Equal(t, c.want, statusOf(t, webhook.Twilio(), "token", time.Time{}, r, target), name)
+	}
+	r := post("A=1")
+	r.Header["Content-Type"] = []string{form, form}
+	r.Header.Set("X-Twilio-Signature", sign("https://example.com/hooks?tenant=1A1"))
+	require.Equal(t, http.StatusUnauthorized, statusOf(t, webhook.Twilio(), "token", time.Time{}, r))
+}
+
+// Adyen signs some members. Nothing may stand in for them.
+func TestAdyenNotifications(t *testing.T) {
+	t.Parallel()
+	p := parties[9]
+	at := time.Unix(1_700_000_000, 0)
+	body := bodyOf(p.deliver(p.secret, "psp1", 0, at))
+	keyOf := func(body string) (string, error) { return p.sender.Key(post(body), []byte(body)) }
+	one, err := keyOf(body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, statusOf(t, p.sender, p.secret, at, post(body)))
+
+	failed, err := keyOf(strings.Replace(body, `"success":"true"`, `"success":"false"`, 1))
+	require.NoError(t, err)
+	require.NotEqual(t, one, failed, "a payment that has failed may succeed later under its reference")
+	captured, err := keyOf(strings.Replace(body, "AUTHORISATION", "CAPTURE", 1))
+	require.NoError(t, err)
+	require.NotEqual(t, one, captured)
+
+	item := `{"NotificationRequestItem":{"pspReference":"psp2","merchantAccountCode":"shop","eventCode":"AUTHORISATION","success":"true"}}`
+	for name, forged := range map[string]string{
+		"another case":        strings.Replace(body, `"success"`, `"PspReference":"psp2","success"`, 1),
+		"twice":               strings.Replace(body, `"success"`, `"pspReference":"psp1","success"`, 1),
+		"absent, other case":  strings.Replace(body, `"success"`, `"OriginalReference":"psp0","success"`, 1),
+		"two items":           strings.Replace(body, `[{`, `[`+item+`,{`, 1),
+		"no items":            `{"notificationItems":[]}`,
+		"a null item":         `{"notificationItems":[null]}`,
+		"an empty item":       `{"notificationItems":[{}]}`,
+		"two lists":           strings.Replace(body, `"live"`, `"NotificationItems":[],"live"`, 1),
+		"null":                `null`,
+		"a form":              `pspReference=psp1`,
+		"success is not text": strings.Replace(body, `"success":"true"`, `"success":true`, 1),
+	} {
+		_, err := keyOf(forged)
+		require.Error(t, err, name)
+		require.Equal(t, http.StatusBadRequest, statusOf(t, p.sender, p.secret, at, post(forged)), name)
+	}
+	for name, forged := range map[string]string{
+		"no signature":     strings.Replace(body, `"hmacSignature"`, `"hmac"`, 1),
+		"no data":          strings.Replace(body, `"additionalData"`, `"data"`, 1),
+		"another currency": strings.Replace(body, `EUR`, `USD`, 1),
+		"another name":     strings.Replace(body, `psp1`, `psp2`, 1),
+	} {
+		require.Equal(t, http.StatusUnauthorized, statusOf(t, p.sender, p.secret, at, post(forged)), name)
+	}
+	_, err = keyOf(strings.Replace(body, `"eventCode"`, `"code"`, 1))
+	require.Error(t, err)
+}
+
+// SNS signs some members. A body in which another could stand in for them has no key.
+func TestSNSMessages(t *testing.T) {
+	t.Parallel()
+	keyOf := func(body string) (string, error) { return webhook.SNS().Key(post(body), []byte(body)) }
+	key, err := keyOf(`{"Type":"Notification","MessageId":"m1","Message":"{\"messageId\":\"x\"}"}`)
+	require.NoError(t, err)
+	require.Equal(t, "m1", key)
+	for _, body := range []string{
+		`{"MessageId":"m1","messageId":"m2"}`, `{"MessageId":"m1","MessageId":"m1"}`, `{"MessageId":"m1","message":"x"}`,
+		`{"messageid":"m1"}`, `raw delivery`, `{"MessageId":{}}`, `{"MessageId":"m1","TopicARN":"x"}`,
+	} {
+		_, err := keyOf(body)
+		require.Error(t, err, body)
+	}
+}
+
+// Tokens of CloudEvents are compared as a whole.
+func TestCloudEventsTokens(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]int{
+		"Bearer token": http.StatusCreated, "bearer token": http.StatusCreated,
+		"Bearer tokens": http.StatusUnauthorized, "Bearer": http.StatusUnauthorized, "Bearer ": http.StatusUnauthorized,
+		"Basic token": http.StatusUnauthorized, "token": http.StatusUnauthorized, "Bearer toke": http.StatusUnauthorized,
+	} {
+		r := post(`{}`)
+		r.Header.Set("Authorization", value)
+		require.Equal(t, want, statusOf(t, webhook.CloudEvents("x"), "token", time.Time{}, r), value)
+	}
+}

@@ -1,0 +1,167 @@
+package webhook_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/webhook"
+)
+
+// github is the simplest party.
+var github = parties[1]
+
+func verified(t *testing.T, next http.HandlerFunc, opts ...webhook.VerifyOption) http.Handler {
+	t.Helper()
+	verify, err := webhook.Verify(github.sender, []string{github.secret}, opts...)
+	require.NoError(t, err)
+	return verify(next)
+}
+
+func reply(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// An endpoint that would let in nothing, or anything, does not start.
+func TestVerifyRefusesSettings(t *testing.T) {
+	t.Parallel()
+	nameless := webhook.Stripe()
+	nameless.Name = ""
+	for name, err := range map[string]error{
+		"no secrets":            failure(webhook.Verify(webhook.Stripe(), nil)),
+		"empty secret":          failure(webhook.Verify(webhook.Stripe(), []string{"whsec_1", ""})),
+		"line break of a file":  failure(webhook.Verify(webhook.GitHub(), []string{"secret\n"})),
+		"no name":               failure(webhook.Verify(nameless, []string{"whsec_1"})),
+		"not base64":            failure(webhook.Verify(webhook.Standard("x"), []string{"whsec_!"})),
+		"nothing behind whsec_": failure(webhook.Verify(webhook.Standard("x"), []string{"whsec_"})),
+		"short public key":      failure(webhook.Verify(webhook.Standard("x"), []string{"whpk_AAAA"})),
+		"private key":           failure(webhook.Verify(webhook.Standard("x"), []string{"whsk_AAAA"})),
+		"not hexadecimal":       failure(webhook.Verify(webhook.Adyen(), []string{"xyz"})),
+		"sender without secret": failure(webhook.Verify(webhook.SNS(), []string{"secret"})),
+		"certificate":           failure(webhook.Verify(webhook.PayPal(), []string{"secret"})),
+		"own sender":            failure(webhook.Verify(webhook.Sender{Name: "x"}, []string{"secret"})),
+		"no function":           failure(webhook.VerifyWith(webhook.SNS(), nil)),
+		"no tolerance":          failure(webhook.Verify(webhook.Stripe(), []string{"s"}, webhook.WithTolerance(0))),
+		"no body":               failure(webhook.Verify(webhook.Stripe(), []string{"s"}, webhook.WithMaxBody(0))),
+		"no clock":              failure(webhook.Verify(webhook.Stripe(), []string{"s"}, webhook.WithClock(nil))),
+		"no URL":                failure(webhook.Verify(webhook.Stripe(), []string{"s"}, webhook.WithURL(nil))),
+	} {
+		require.Error(t, err, name)
+		require.NotContains(t, err.Error(), "whsec_", name)
+		require.NotContains(t, err.Error(), "xyz", name)
+	}
+}
+
+func failure(_ func(http.Handler) http.Handler, err error) error { return err }
+
+// A guard with Scope refuses what no Verify has let in.
+func TestScopeNeedsVerify(t *testing.T) {
+	t.Parallel()
+	store := idempotency.NewMemoryStore()
+	guard, err := idempotency.New(store, webhook.Scope)
+	require.NoError(t, err)
+	h := guard.With(webhook.GitHub().Options()...).Handler(http.HandlerFunc(process))
+	w := reply(h, github.deliver(github.secret, "e1", 0, time.Time{}))
+	require.Equal(t, http.StatusForbidden, w.Code)
+	require.Zero(t, store.Len())
+}
+
+// Two senders may use one name for different events.
+func TestSendersDoNotShareNames(t *testing.T) {
+	t.Parallel()
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), webhook.Scope)
+	require.NoError(t, err)
+	for _, name := range []string{"GitHub", "GitHub of another organization"} {
+		sender := webhook.GitHub()
+		sender.Name = name
+		verify, err := webhook.Verify(sender, []string{github.secret})
+		require.NoError(t, err)
+		h := verify(guard.With(sender.Options()...).Handler(http.HandlerFunc(process)))
+		for try := range 2 {
+			w := reply(h, github.deliver(github.secret, "e1", try, time.Time{}))
+			require.Equal(t, http.StatusCreated, w.Code)
+			require.Equal(t, try > 0, w.Header().Get("Idempotent-Replayed") == "true", name)
+		}
+	}
+}
+
+func TestRefusalIsAProblemDocument(t *testing.T) {
+	t.Parallel()
+	h := verified(t, process)
+	r := github.deliver("a wrong secret", "e1", 0, time.Time{})
+	w := reply(h, r)
+	require.Equal(t, http.StatusUnauthorized, w.Code)
+	require.NotEmpty(t, w.Header().Get("WWW-Authenticate"))
+	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+	require.Empty(t, w.Header().Get("Idempotency-Error"), "that is a guard's")
+	require.JSONEq(t, `{"type":"about:blank","title":"Unauthorized","status":401,
+		"detail":"No signature is one of this delivery with a secret of this endpoint."}`, w.Body.String())
+}
+
+func TestBodyOfADelivery(t *testing.T) {
+	t.Parallel()
+	deliver := func() *http.Request { return github.deliver(github.secret, "e1", 0, time.Time{}) }
+	length := int64(len(bodyOf(deliver())))
+	require.Equal(t, http.StatusCreated, reply(verified(t, process, webhook.WithMaxBody(length)), deliver()).Code)
+	require.Equal(t, http.StatusRequestEntityTooLarge, reply(verified(t, process, webhook.WithMaxBody(length-1)), deliver()).Code)
+
+	r := deliver()
+	r.Body = io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF))
+	require.Equal(t, http.StatusBadRequest, reply(verified(t, process), r).Code)
+	r.Body = nil
+	require.Equal(t, http.StatusUnauthorized, reply(verified(t, process), r).Code)
+
+	// A body that came in chunks has a length when it is handed on.
+	r = deliver()
+	body := bodyOf(r)
+	r.ContentLength, r.TransferEncoding = -1, []string{"chunked"}
+	reply(verified(t, func(_ http.ResponseWriter, r *http.Request) {
+		require.Equal(t, length, r.ContentLength)
+		require.Empty(t, r.TransferEncoding)
+		require.Equal(t, body, bodyOf(r))
+	}), r)
+}
+
+// A sender that cannot be asked now delivers again.
+func TestVerificationThatCannotBeMadeNow(t *testing.T) {
+	t.Parallel()
+	cause := fmt.Errorf("PayPal does not answer: %w", idempotency.ErrTryLater)
+	for _, c := range []struct {
+		err    error
+		status int
+	}{{nil, http.StatusCreated}, {errAsked, http.StatusUnauthorized}, {cause, http.StatusServiceUnavailable}} {
+		verify, err := webhook.VerifyWith(webhook.PayPal(), func(*http.Request, []byte) error { return c.err })
+		require.NoError(t, err)
+		w := reply(verify(http.HandlerFunc(process)), post(`{"id":"WH-1"}`))
+		require.Equal(t, c.status, w.Code)
+		require.Equal(t, errors.Is(c.err, idempotency.ErrTryLater), w.Header().Get("Retry-After") != "")
+		require.NotContains(t, w.Body.String(), "does not answer")
+		require.NotContains(t, w.Body.String(), errAsked.Error())
+	}
+}
+
+// A forged delivery cannot make the receiver compare signatures without end.
+func TestTooManySignatures(t *testing.T) {
+	t.Parallel()
+	p := parties[5]
+	rec := newReceiver(t, p)
+	r := p.deliver(p.secret, "e1", 0, rec.now) // has two
+	r.Header.Set("Webhook-Signature", r.Header.Get("Webhook-Signature")+strings.Repeat(" v1,AAAA", 14))
+	status, _ := rec.gets(r)
+	require.Equal(t, http.StatusCreated, status)
+	r = p.deliver(p.secret, "e2", 0, rec.now)
+	r.Header.Set("Webhook-Signature", r.Header.Get("Webhook-Signature")+strings.Repeat(" v1,AAAA", 15))
+	status, _ = rec.gets(r)
+	require.Equal(t, http.StatusBadRequest, status)
+}
