@@ -69,6 +69,10 @@ microbench: ## Run the benchmarks BENCH (.) and summarize COUNT (6) runs of each
 	go test -run='^$$' -bench='$(or $(BENCH),.)' -benchmem -count=$(or $(COUNT),6) ./... | tee bench.out
 	go tool benchstat bench.out
 
+.PHONY: newest
+newest: ## Test the modules for frameworks with the newest frameworks; needs network
+	scripts/newest.sh
+
 .PHONY: platforms
 platforms: ## Vet the root module on Windows, macOS and FreeBSD, and vet and test it on linux/386
 	scripts/check-platforms.sh
