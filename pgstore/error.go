@@ -17,6 +17,8 @@ const (
 	diskFull             = "53100"
 	limitExceeded        = "54000"
 	divisionByZero       = "22012"
+	idleTooLong          = "25P03" // idle_in_transaction_session_timeout
+	transactionTooLong   = "25P04" // transaction_timeout
 )
 
 // sentinels are the errors of the contract, which go to the caller as they are.
@@ -76,7 +78,7 @@ func mayPass(err error) bool {
 	case "08", "40", "53", "55", "57", "58", "XX":
 		return true
 	}
-	return false
+	return c == idleTooLong || c == transactionTooLong
 }
 
 // code returns the code of an error of the server, or "". The drivers of PostgreSQL agree on how
