@@ -1,0 +1,38 @@
+package consumers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hibiken/asynq"
+
+	"example.com/idempotency"
+	"example.com/idempotency/queue"
+)
+
+// Asynq returns a middleware for the tasks of asynq. A task is repeated while its handler returns an
+// error; asynq.SkipRetry puts it into the archive, where it stays for somebody to look.
+//
+// The ID of a task names it: give it one with asynq.TaskID when you enqueue it, because a task that is
+// enqueued twice has two IDs otherwise.
+func Asynq(guard *idempotency.Guard) asynq.MiddlewareFunc {
+	return func(next asynq.Handler) asynq.Handler {
+		return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+			id, ok := asynq.GetTaskID(ctx)
+			if !ok {
+				return errors.Join(queue.ErrNoID, asynq.SkipRetry)
+			}
+			todo, err := queue.Handle(ctx, guard, queue.Message{Queue: "asynq:" + t.Type(), ID: id, Payload: t.Payload()},
+				func(ctx context.Context) error { return next.ProcessTask(ctx, t) })
+			switch todo {
+			case queue.Ack:
+				return nil
+			case queue.Park:
+				return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
+			default:
+				return err
+			}
+		})
+	}
+}

@@ -1,0 +1,270 @@
+package consumers
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+	"github.com/hibiken/asynq"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/redistest"
+)
+
+// A service handles messages by what they say: good, flaky (fails once), bad (for good), poison
+// (panics each time).
+type service struct {
+	mu      sync.Mutex
+	runs    map[string]int
+	effects map[string]int
+	parked  map[string]int
+	changed chan struct{}
+}
+
+func newService() *service {
+	return &service{runs: map[string]int{}, effects: map[string]int{}, parked: map[string]int{}, changed: make(chan struct{}, 1)}
+}
+
+// handle handles one message.
+func (s *service) handle(_ context.Context, body []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.notify()
+	what := string(body)
+	s.runs[what]++
+	switch {
+	case what == "bad":
+		return idempotency.Permanent(errors.New("no such customer"))
+	case what == "poison":
+		panic("poison")
+	case what == "flaky" && s.runs[what] == 1:
+		return errors.New("provider is down")
+	}
+	s.effects[what]++
+	return nil
+}
+
+func (s *service) park(body []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.notify()
+	s.parked[string(body)]++
+	return nil
+}
+
+func (s *service) notify() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// sent are the messages that a test sends: good twice, with one ID.
+var sent = []string{"good", "flaky", "good", "bad", "poison", "last"}
+
+// requireDone waits until all messages are done with, and checks what was done.
+func (s *service) requireDone(t *testing.T) {
+	t.Helper()
+	deadline := time.After(time.Minute)
+	for {
+		s.mu.Lock()
+		done := s.effects["good"] > 0 && s.effects["flaky"] > 0 && s.effects["last"] > 0 && s.parked["bad"] > 0 && s.parked["poison"] > 0
+		s.mu.Unlock()
+		if done {
+			break
+		}
+		select {
+		case <-s.changed:
+		case <-deadline:
+			t.Fatalf("not done: %+v", s)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Equal(t, map[string]int{"good": 1, "flaky": 1, "last": 1}, s.effects)
+	require.Equal(t, map[string]int{"bad": 1, "poison": 1}, s.parked)
+	require.Equal(t, map[string]int{"good": 1, "flaky": 2, "last": 1, "bad": 1, "poison": 2}, s.runs)
+}
+
+func newGuard(t *testing.T) *idempotency.Guard {
+	t.Helper()
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithMaxAttempts(2),
+		idempotency.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+	require.NoError(t, err)
+	return guard
+}
+
+func TestWatermill(t *testing.T) {
+	t.Parallel()
+	s := newService()
+	logger := watermill.NopLogger{}
+	pubsub := gochannel.NewGoChannel(gochannel.Config{OutputChannelBuffer: 10, Persistent: true}, logger)
+	router, err := message.NewRouter(message.RouterConfig{}, logger)
+	require.NoError(t, err)
+	router.AddMiddleware(Watermill(newGuard(t), "orders", func(m *message.Message, _ error) error { return s.park(m.Payload) }))
+	router.AddConsumerHandler("ship", "orders", pubsub, func(m *message.Message) error { return s.handle(m.Context(), m.Payload) })
+	go func() { _ = router.Run(t.Context()) }()
+	<-router.Running()
+	for _, what := range sent {
+		require.NoError(t, pubsub.Publish("orders", message.NewMessage("id-"+what, []byte(what))))
+	}
+	s.requireDone(t)
+	require.NoError(t, router.Close())
+}
+
+func TestKafka(t *testing.T) {
+	t.Parallel()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
+	require.NoError(t, err)
+	defer cluster.Close()
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.ConsumeTopics("orders"), kgo.ConsumerGroup("shipping"),
+		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll())
+	require.NoError(t, err)
+	defer client.CloseAllowingRebalance()
+	for _, what := range sent {
+		r := &kgo.Record{Topic: "orders", Value: []byte(what), Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte("id-" + what)}}}
+		require.NoError(t, client.ProduceSync(t.Context(), r).FirstErr())
+	}
+	s := newService()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	guard := newGuard(t)
+	go func() {
+		ended <- Kafka(ctx, client, guard,
+			func(ctx context.Context, r *kgo.Record) error { return s.handle(ctx, r.Value) },
+			func(r *kgo.Record, _ error) error { return s.park(r.Value) })
+	}()
+	s.requireDone(t)
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+}
+
+// startNATS starts a server with a stream of orders.
+func startNATS(t *testing.T) (url string, js jetstream.JetStream) {
+	t.Helper()
+	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
+	require.NoError(t, err)
+	ns.Start()
+	t.Cleanup(func() {
+		ns.Shutdown()
+		ns.WaitForShutdown()
+	})
+	require.True(t, ns.ReadyForConnections(time.Minute))
+	conn, err := nats.Connect(ns.ClientURL())
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	js, err = jetstream.New(conn)
+	require.NoError(t, err)
+	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "orders", Subjects: []string{"orders"}, Duplicates: 100 * time.Millisecond})
+	require.NoError(t, err)
+	return ns.ClientURL(), js
+}
+
+func TestJetStream(t *testing.T) {
+	t.Parallel()
+	_, js := startNATS(t)
+	consumer, err := js.CreateConsumer(t.Context(), "orders", jetstream.ConsumerConfig{Durable: "shipping", AckPolicy: jetstream.AckExplicitPolicy})
+	require.NoError(t, err)
+	s := newService()
+	consuming, err := consumer.Consume(JetStream(t.Context(), newGuard(t),
+		func(ctx context.Context, m jetstream.Msg) error { return s.handle(ctx, m.Data()) },
+		func(m jetstream.Msg, _ error) error { return s.park(m.Data()) }))
+	require.NoError(t, err)
+	defer consuming.Stop()
+	for _, what := range sent {
+		m := nats.NewMsg("orders")
+		m.Data = []byte(what)
+		m.Header.Set(jetstream.MsgIDHeader, "id-"+what)
+		for accepted := false; !accepted; { // the server itself refuses a second one, for a while
+			ack, err := js.PublishMsg(t.Context(), m)
+			require.NoError(t, err)
+			accepted = !ack.Duplicate
+		}
+	}
+	s.requireDone(t)
+}
+
+func TestAsynq(t *testing.T) {
+	t.Parallel()
+	redis := asynq.RedisClientOpt{Addr: redistest.Start(t).Addr}
+	s := newService()
+	srv := asynq.NewServer(redis, asynq.Config{
+		Concurrency: 1, LogLevel: asynq.FatalLevel, TaskCheckInterval: 100 * time.Millisecond, DelayedTaskCheckInterval: 100 * time.Millisecond,
+		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 },
+		ErrorHandler: asynq.ErrorHandlerFunc(func(_ context.Context, task *asynq.Task, err error) {
+			if errors.Is(err, asynq.SkipRetry) {
+				_ = s.park(task.Payload())
+			}
+		}),
+	})
+	handler := asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error { return s.handle(ctx, task.Payload()) })
+	require.NoError(t, srv.Start(Asynq(newGuard(t))(handler)))
+	defer srv.Shutdown()
+	client := asynq.NewClient(redis)
+	defer client.Close()
+	for _, what := range sent {
+		_, err := client.EnqueueContext(t.Context(), asynq.NewTask("ship", []byte(what)), asynq.TaskID("id-"+what), asynq.Retention(time.Hour))
+		if !errors.Is(err, asynq.ErrTaskIDConflict) { // asynq itself refuses the second
+			require.NoError(t, err)
+		}
+	}
+	s.requireDone(t)
+}
+
+// fakeSQS hides a message while somebody has it in hand.
+type fakeSQS struct {
+	*service
+	messages chan Delivery
+}
+
+func (q *fakeSQS) Receive(ctx context.Context) ([]Delivery, error) {
+	select {
+	case d := <-q.messages:
+		return []Delivery{d}, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (q *fakeSQS) Delete(context.Context, string) error { return nil }
+
+func (q *fakeSQS) Wait(_ context.Context, receipt string, _ time.Duration) error {
+	q.send(receipt)
+	return nil
+}
+
+func (q *fakeSQS) Park(_ context.Context, d Delivery, _ error) error { return q.park(d.Body) }
+
+func (q *fakeSQS) send(what string) {
+	q.messages <- Delivery{ID: "id-" + what, Receipt: what, Body: []byte(what)}
+}
+
+func TestSQS(t *testing.T) {
+	t.Parallel()
+	q := &fakeSQS{newService(), make(chan Delivery, 100)}
+	for _, what := range sent {
+		q.send(what)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	guard := newGuard(t)
+	go func() {
+		ended <- SQS(ctx, q, "orders", guard, func(ctx context.Context, d Delivery) error { return q.handle(ctx, d.Body) })
+	}()
+	q.requireDone(t)
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+}
