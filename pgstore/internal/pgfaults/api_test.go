@@ -51,9 +51,17 @@ type api struct {
 	runs map[string][]string // the IDs that runs were to insert, by key
 }
 
-// newAPI returns an API on a database. Its guard has WithTransaction, or it is that of the control:
-// the rows are committed apart from the record.
-func newAPI(ctx context.Context, dsn string, joined bool) (*api, error) {
+// A kind is what an API promises.
+type kind string
+
+const (
+	joined kind = "joined" // its guard has WithTransaction
+	async  kind = "async"  // the same, and a crash may lose its claims
+	apart  kind = "apart"  // the control: its rows are committed apart from the record
+)
+
+// newAPI returns an API on a database.
+func newAPI(ctx context.Context, dsn string, k kind) (*api, error) {
 	pool, err := pgxpool.New(ctx, dsn)
 	if err != nil {
 		return nil, err
@@ -62,12 +70,16 @@ func newAPI(ctx context.Context, dsn string, joined bool) (*api, error) {
 	opts := []idempotency.Option{
 		idempotency.WithLogger(slog.New(slog.DiscardHandler)), idempotency.WithObserver(a.events.Observe), idempotency.WithLease(leaseTime),
 	}
-	if joined {
+	if k != apart {
 		opts = append(opts, idempotency.WithTransaction(true), idempotency.WithRecovery(idempotency.Hold))
 	} else {
 		opts = append(opts, idempotency.WithRecovery(idempotency.Rerun))
 	}
-	if a.store, err = pgstore.New(ctx, pool); err == nil {
+	var of []pgstore.Option
+	if k == async {
+		of = append(of, pgstore.WithAsyncClaims())
+	}
+	if a.store, err = pgstore.New(ctx, pool, of...); err == nil {
 		a.guard, err = idempotency.New(a.store, guardtest.TenantScope, opts...)
 	}
 	if err != nil {

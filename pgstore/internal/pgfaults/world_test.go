@@ -34,19 +34,19 @@ type site struct {
 	dsn, addr string // of the server, and where it listens
 	pool      *pgxpool.Pool
 	spared    *api
-	joined    bool
+	kind      kind
 }
 
-func newSite(t *testing.T, server *pgtest.Server, joined bool) *site {
+func newSite(t *testing.T, server *pgtest.Server, k kind) *site {
 	t.Helper()
-	s := &site{dsn: server.DSN, pool: server.Pool(t), joined: joined}
+	s := &site{dsn: server.DSN, pool: server.Pool(t), kind: k}
 	at, err := url.Parse(server.DSN)
 	require.NoError(t, err)
 	s.addr = at.Host
 	require.NoError(t, pgstore.Migrate(t.Context(), s.pool))
 	_, err = s.pool.Exec(t.Context(), chargesTable)
 	require.NoError(t, err)
-	s.spared, err = newAPI(t.Context(), s.dsn+"&pool_max_conns=16", joined)
+	s.spared, err = newAPI(t.Context(), s.dsn+"&pool_max_conns=16", k)
 	require.NoError(t, err)
 	t.Cleanup(func() { s.spared.close(context.Background()) })
 	return s
@@ -201,12 +201,12 @@ func (r *running) begin(ctx context.Context) (err error) {
 // start starts the API that the fault strikes.
 func (r *running) start(ctx context.Context, dsn string) (err error) {
 	if r.mode.process {
-		if r.process, err = startProcess(dsn, r.site.joined); err == nil {
+		if r.process, err = startProcess(dsn, r.site.kind); err == nil {
 			r.first = r.process.Server
 		}
 		return err
 	}
-	if r.struck, err = newAPI(ctx, dsn, r.site.joined); err == nil {
+	if r.struck, err = newAPI(ctx, dsn, r.site.kind); err == nil {
 		r.first = guardtest.ServeRecorder(nil, r.struck.handler())
 	}
 	return err
@@ -375,7 +375,7 @@ func (r *running) checkRecord(ctx context.Context) {
 	err := r.retry(ctx, func() error {
 		return r.site.pool.QueryRow(ctx, "SELECT count(*) FROM idempotency_records WHERE in_doubt IS NOT NULL").Scan(&doubts)
 	})
-	if err != nil || r.site.joined && doubts > 0 {
+	if err != nil || r.site.kind != apart && doubts > 0 {
 		r.failf("%d records are in doubt: %v", doubts, err)
 	}
 }
