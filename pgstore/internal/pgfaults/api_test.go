@@ -17,16 +17,21 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/race"
 	"example.com/idempotency/pgstore"
 )
 
 // This file is the API on which the faults fall: each of its charges is one business row.
 
-// leaseTime is how long a key is blocked after its process has died.
-const leaseTime = 900 * time.Millisecond
+// slower is how much more time everything gets, and how much less is done at a time.
+var slower = map[bool]int{true: 3, false: 1}[race.Enabled]
+
+// leaseTime is how long a key is blocked after its process has died. A call of the store may take a
+// third of it, also on a machine that is busy.
+var leaseTime = time.Duration(slower) * 900 * time.Millisecond
 
 // longRun is the part of a long run that the server sleeps. Its lease is renewed once meanwhile.
-const longRun = leaseTime/3 + 50*time.Millisecond
+var longRun = leaseTime/3 + 50*time.Millisecond
 
 const chargesTable = `CREATE TABLE IF NOT EXISTS charges (key text NOT NULL, id text NOT NULL, attempt int8 NOT NULL)`
 

@@ -158,10 +158,10 @@ func (s *site) run(ctx context.Context, w world) *end {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
-	if err := r.begin(ctx); err != nil {
-		r.failf("cannot begin: %v", err)
-	} else {
+	if err := r.begin(ctx); err == nil {
 		r.play(ctx)
+	} else { // on a machine that is too busy; the world is missed
+		r.refusals[err.Error()]++
 	}
 	r.close(ctx)
 	return r.end
@@ -212,10 +212,10 @@ func (r *running) start(ctx context.Context, dsn string) (err error) {
 	return err
 }
 
-// retry repeats what fails while the server recovers from the world before, or is busy.
+// retry repeats what fails while the server recovers from the world before, or the machine is busy.
 func (r *running) retry(ctx context.Context, f func() error) error {
 	for start := time.Now(); ; time.Sleep(50 * time.Millisecond) {
-		if err := f(); err == nil || time.Since(start) > patience || ctx.Err() != nil {
+		if err := f(); err == nil || time.Since(start) > patience/2 || ctx.Err() != nil {
 			return err
 		}
 	}
