@@ -339,7 +339,7 @@ func (r *running) check(ctx context.Context, answer guardtest.Reply) {
 	if err != nil {
 		r.failf("rows: %v", err)
 	}
-	r.end.inserted = len(ids)
+	r.inserted = len(ids)
 	switch {
 	case len(ids) != 1:
 		r.failf("%d rows", len(ids))
