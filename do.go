@@ -18,6 +18,26 @@ type Result struct {
 	Replayed bool
 	// Attempt is the number of the run that the value comes from.
 	Attempt int
+	// Outcome says how that run has ended. It is 0 where none has, and under [WithShadow].
+	Outcome Outcome
+	// Held is true when the key is held: nobody may run until it is resolved.
+	Held bool
+	// Code says why fn was not run, or why its value does not count. It is that of the
+	// [EventRefused], and empty where Do returns what fn has returned.
+	Code problem.Code
+}
+
+// A Judged value says itself how its run has ended. An adapter for a framework needs it whose
+// functions answer with a value that may also be a refusal. [Do] asks the value that fn returns
+// without an error, in place of taking it for [Final], and records it if it is Final.
+type Judged interface {
+	// Outcome returns how the run has ended, unless the program has said so itself with
+	// [Operation.SetOutcome]. [NotExecuted] becomes [Unknown] as for an answer of a handler: see
+	// [DefaultOutcome]. So does a value that is not an Outcome.
+	Outcome() Outcome
+	// Refused reports whether the value tells its caller that nothing was done. A run that has
+	// lost its lease may say so because it was told to stop: its outcome is Unknown.
+	Refused() bool
 }
 
 // A DoOption changes how [Do] identifies and records a run.
@@ -63,8 +83,8 @@ func (o CodecOption) applyDo(s *doSettings) {
 // process, get the recorded value. The guard's TTL, lease, wait, recovery policy, observers
 // and sealer apply. With [WithFailOpen] fn runs unprotected while the store is away.
 //
-// If fn returns a nil error, or one marked with [Permanent], the outcome is [Final]. After
-// any other error, a panic or runtime.Goexit it is [Unknown], and the recovery policy
+// If fn returns a nil error, or one marked with [Permanent], the outcome is [Final], unless the
+// value is [Judged]. After any other error, a panic or runtime.Goexit it is [Unknown], and the recovery policy
 // decides whether the next call runs again. fn can override that with
 // [Operation.SetOutcome], and can use [Step] and [DeriveKey]. Its context is ctx, cancelled
 // with [ErrLeaseLost] as cause when the lease is lost.
@@ -100,6 +120,7 @@ func Do[T any](ctx context.Context, g *Guard, k Key, fn func(ctx context.Context
 	}
 	j := &job{codec: s.codec, fn: func(ctx context.Context) (any, error) { return fn(ctx) }}
 	result, err := j.do(ctx, g, k, s.payload, &value)
+	result.Code = j.code
 	if err != nil {
 		var none T // not what was decoded before the mistake
 		return none, result, err
@@ -114,6 +135,7 @@ type job struct {
 	fn      func(context.Context) (any, error)
 	codec   Codec
 	waited  time.Duration // for another run
+	code    problem.Code  // of the refusal
 
 	// Set by execute.
 	value any
@@ -174,7 +196,7 @@ func (j *job) do(ctx context.Context, g *Guard, k Key, payload []byte, into any)
 
 func (j *job) runProtected(into any) (Result, error) {
 	v, e := j.perform(j)
-	result := Result{Attempt: j.lease.record.Attempt}
+	result := Result{Attempt: j.lease.record.Attempt, Outcome: v.outcome, Held: v.outcome == Unknown && v.hold}
 	switch {
 	case e.fate == overtaken:
 		return j.answerFrom(e.record, into)
@@ -254,6 +276,7 @@ func (j *job) report(e Event) Event {
 // refuse reports that fn was not run, or that another run's result counts and there is none to
 // return. It returns err.
 func (j *job) refuse(code problem.Code, rec Record, err error) error {
+	j.code = code
 	if j.guard.set.heard() {
 		var differs RequestParts
 		if code == problem.KeyReused {
@@ -280,11 +303,13 @@ func (j *job) answerFrom(rec Record, into any) (Result, error) {
 	case rec.Fingerprint != j.lease.claim.Fingerprint:
 		return result, j.refuse(problem.KeyReused, rec, ErrKeyReused)
 	case rec.State == StateHeld:
+		result.Outcome, result.Held = Unknown, true
 		j.lease.reportHeld(&rec)
 		return result, j.refuse(problem.OutcomeUnknown, rec, ErrHeld)
 	case rec.State != StateCompleted:
 		return result, j.refuse(problem.InFlight, rec, ErrInFlight)
 	}
+	result.Outcome = Final
 	a, err := j.guard.set.unseal(rec.Answer, j.lease.key, rec.Fingerprint, nil)
 	if err == nil && a.Kind != response.KindValue && a.Kind != response.KindError && a.Kind != response.KindNotKept {
 		err = fmt.Errorf("%w: it is not a value", ErrCorrupt)

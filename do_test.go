@@ -17,6 +17,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
 )
 
 var invoiceKey = idempotency.Key{Scope: "billing", Value: "invoice-7"}
@@ -36,7 +37,7 @@ func TestDoRunsOnceAndReplaysTheValue(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.Equal(t, []string{"sent", "1"}, got)
-		require.Equal(t, idempotency.Result{Replayed: i > 0, Attempt: 1}, result)
+		require.Equal(t, idempotency.Result{Replayed: i > 0, Attempt: 1, Outcome: idempotency.Final}, result)
 	}
 	require.Equal(t, 1, ran)
 }
@@ -54,7 +55,7 @@ func TestDoErrors(t *testing.T) {
 		for attempt := 1; attempt <= 3; attempt++ {
 			result, err := run(t, g, failed)
 			require.ErrorIs(t, err, failed)
-			require.Equal(t, idempotency.Result{Attempt: attempt}, result)
+			require.Equal(t, idempotency.Result{Attempt: attempt, Outcome: idempotency.Unknown}, result)
 		}
 	})
 	t.Run("hold the key", func(t *testing.T) {
@@ -86,7 +87,7 @@ func TestDoErrors(t *testing.T) {
 		require.NoError(t, err)
 		result, err := run(t, g, nil)
 		require.NoError(t, err)
-		require.Equal(t, idempotency.Result{Attempt: 2}, result)
+		require.Equal(t, idempotency.Result{Attempt: 2, Outcome: idempotency.Final}, result)
 	})
 }
 
@@ -401,4 +402,95 @@ func TestDoInsideItsOwnRunIsRefused(t *testing.T) {
 		return 1, err
 	})
 	require.ErrorIs(t, err, idempotency.ErrNested)
+}
+
+// A verdict is a value that says how its run has ended.
+type verdict struct {
+	Says      idempotency.Outcome
+	Text      string
+	IsRefusal bool
+}
+
+func (v verdict) Outcome() idempotency.Outcome { return v.Says }
+func (v verdict) Refused() bool                { return v.IsRefusal }
+
+func TestJudgedValueDecides(t *testing.T) {
+	t.Parallel()
+	do := func(t *testing.T, g *idempotency.Guard, f func(context.Context) (verdict, error)) (verdict, idempotency.Result) {
+		got, result, err := idempotency.Do(t.Context(), g, invoiceKey, f)
+		require.NoError(t, err)
+		return got, result
+	}
+	returns := func(v verdict) func(context.Context) (verdict, error) {
+		return func(context.Context) (verdict, error) { return v, nil }
+	}
+	step := func(v verdict) func(context.Context) (verdict, error) {
+		return func(ctx context.Context) (verdict, error) {
+			_, err := idempotency.Step(ctx, "step", func(context.Context) (int, error) { return 1, nil })
+			return v, err
+		}
+	}
+	chosen := idempotency.WithOutcome(idempotency.DefaultOutcome)
+	final, undone, unknown := verdict{Says: idempotency.Final}, verdict{Says: idempotency.NotExecuted}, verdict{Says: idempotency.Unknown}
+	for name, tt := range map[string]struct {
+		f    func(context.Context) (verdict, error)
+		opts []idempotency.Option
+		want idempotency.Outcome
+	}{
+		"final":                      {f: returns(final), want: idempotency.Final},
+		"not executed":               {f: returns(undone), want: idempotency.NotExecuted},
+		"unknown":                    {f: returns(unknown), want: idempotency.Unknown},
+		"nonsense":                   {f: returns(verdict{Says: 9}), want: idempotency.Unknown},
+		"not executed, after a step": {f: step(undone), want: idempotency.Unknown},
+		"by a function":              {f: step(undone), opts: []idempotency.Option{chosen}, want: idempotency.NotExecuted},
+		"overridden": {f: func(ctx context.Context) (verdict, error) {
+			op, _ := idempotency.FromContext(ctx)
+			op.SetOutcome(idempotency.Final)
+			return unknown, nil
+		}, want: idempotency.Final},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), tt.opts...)
+			got, result := do(t, g, tt.f)
+			require.Equal(t, idempotency.Result{Attempt: 1, Outcome: tt.want}, result)
+			_, result = do(t, g, returns(verdict{Says: idempotency.Final, Text: "second"}))
+			require.Equal(t, idempotency.Result{
+				Replayed: tt.want == idempotency.Final, Attempt: result.Attempt, Outcome: idempotency.Final,
+			}, result)
+			require.Equal(t, tt.want == idempotency.Final, result.Attempt == 1)
+			require.Empty(t, got.Text)
+		})
+	}
+	t.Run("held", func(t *testing.T) {
+		t.Parallel()
+		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
+		_, result := do(t, g, returns(unknown))
+		require.Equal(t, idempotency.Result{Attempt: 1, Outcome: idempotency.Unknown, Held: true}, result)
+		_, result, err := idempotency.Do(t.Context(), g, invoiceKey, returns(final))
+		require.ErrorIs(t, err, idempotency.ErrHeld)
+		require.Equal(t, idempotency.Result{Attempt: 1, Outcome: idempotency.Unknown, Held: true, Code: problem.OutcomeUnknown}, result)
+	})
+}
+
+// A run that has lost its lease may refuse because it was told to stop.
+func TestRefusalOfALostJobSaysNothing(t *testing.T) {
+	t.Parallel()
+	for _, refusal := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+			store.On("renew", guardtest.Always(guardtest.Refuse))
+			g := guardtest.NewGuard(t, store)
+			_, result, err := idempotency.Do(t.Context(), g, invoiceKey, func(ctx context.Context) (verdict, error) {
+				<-ctx.Done()
+				return verdict{Says: idempotency.Final, IsRefusal: refusal}, nil
+			})
+			require.NoError(t, err)
+			want := idempotency.Final
+			if refusal {
+				want = idempotency.Unknown
+			}
+			require.Equal(t, want, result.Outcome)
+		})
+	}
 }

@@ -187,11 +187,17 @@ func (s *settings) judge(status int, h http.Header) Outcome {
 	return outcome
 }
 
-// refused reports whether the function has returned an error.
-func (j *job) refused() bool { return j.err != nil }
+// refused reports whether the function has returned an error, or a value that stands for one.
+func (j *job) refused() bool {
+	v, ok := j.value.(Judged)
+	return j.err != nil || ok && v.Refused()
+}
 
-// judge takes a value, and an error marked with Permanent, for definite.
+// judge takes a value that is not Judged, and an error marked with Permanent, for definite.
 func (j *job) judge() Outcome {
+	if v, ok := j.value.(Judged); ok && j.err == nil {
+		return v.Outcome()
+	}
 	if j.err == nil || IsPermanent(j.err) {
 		return Final
 	}

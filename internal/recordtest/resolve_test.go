@@ -289,7 +289,7 @@ func TestResolveGivesDoItsValue(t *testing.T) {
 	got, result, err := pay(nil)
 	require.NoError(t, err)
 	require.Equal(t, "paid by hand", got)
-	require.Equal(t, idempotency.Result{Replayed: true, Attempt: 1}, result)
+	require.Equal(t, idempotency.Result{Replayed: true, Attempt: 1, Outcome: idempotency.Final}, result)
 }
 
 // A settleFunc settles a held key by hand.

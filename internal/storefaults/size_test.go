@@ -170,13 +170,13 @@ func TestResultThatIsNotKept(t *testing.T) {
 					got, result, err := do(nil)
 					require.NoError(t, err)
 					require.Equal(t, large, got)
-					require.Equal(t, idempotency.Result{Attempt: 1}, result)
+					require.Equal(t, idempotency.Result{Attempt: 1, Outcome: idempotency.Final}, result)
 					require.Equal(t, tt.event, p.Events.Count(idempotency.EventNotKept))
 
 					got, result, err = do(nil)
 					require.ErrorIs(t, err, idempotency.ErrResultNotKept)
 					require.Empty(t, got)
-					require.Equal(t, idempotency.Result{Attempt: 1}, result)
+					require.Equal(t, idempotency.Result{Attempt: 1, Outcome: idempotency.Final, Code: problem.ResponseNotKept}, result)
 					require.Equal(t, 1, runs)
 
 					// Of a permanent error, the beginning of the text is kept.
