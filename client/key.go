@@ -86,7 +86,7 @@ type Intent struct {
 // sends it with the key, and not at all if the key is older than the server remembers
 // ([WithTTL]).
 func (i Intent) Context(ctx context.Context) context.Context {
-	return context.WithValue(ctx, chosenKeyContext{}, chosenKey{Intent: i})
+	return context.WithValue(ctx, stepcall.ChosenKey{}, chosenKey{Intent: i})
 }
 
 // A chosenKey is what the caller has decided about the key of its requests.
@@ -95,7 +95,10 @@ type chosenKey struct {
 	none bool
 }
 
-type chosenKeyContext struct{}
+// Chosen implements [stepcall.Chosen].
+func (c chosenKey) Chosen() (key string, expires time.Time, none bool) {
+	return c.Key, c.Expires, c.none
+}
 
 // WithKey returns a context whose request is sent with the given key, whatever its method
 // is, unless the method is safe (GET, HEAD, OPTIONS, TRACE). It is for one request: the
@@ -119,7 +122,7 @@ func WithKey(ctx context.Context, key string) context.Context {
 //		*req = *req.WithContext(client.WithoutKey(req.Context()))
 //	}
 func WithoutKey(ctx context.Context) context.Context {
-	return context.WithValue(ctx, chosenKeyContext{}, chosenKey{none: true})
+	return context.WithValue(ctx, stepcall.ChosenKey{}, chosenKey{none: true})
 }
 
 // A requestKey is the key of one logical request.
@@ -160,7 +163,7 @@ func (t *Transport) keyOf(r *http.Request, server *profile.Server) (requestKey, 
 	if before.value != "" {
 		return before, nil
 	}
-	chosen, ok := r.Context().Value(chosenKeyContext{}).(chosenKey)
+	chosen, ok := r.Context().Value(stepcall.ChosenKey{}).(chosenKey)
 	switch {
 	case ok && chosen.none:
 		return requestKey{}, nil
@@ -185,7 +188,7 @@ func (t *Transport) keyOf(r *http.Request, server *profile.Server) (requestKey, 
 
 // keyInBody finds the key in the JSON body of a request. One without it has no key.
 func (t *Transport) keyInBody(r *http.Request, server *profile.Server) (requestKey, error) {
-	chosen, ok := r.Context().Value(chosenKeyContext{}).(chosenKey)
+	chosen, ok := r.Context().Value(stepcall.ChosenKey{}).(chosenKey)
 	if noBody(r) || isSafe(r.Method) || ok && chosen.none {
 		return requestKey{}, nil
 	}
@@ -262,7 +265,7 @@ func (k requestKey) isWithheld(r *http.Request, values []string, present bool) b
 	if k.value == "" {
 		return k.withheld
 	}
-	chosen, _ := r.Context().Value(chosenKeyContext{}).(chosenKey)
+	chosen, _ := r.Context().Value(stepcall.ChosenKey{}).(chosenKey)
 	return chosen.none || present && len(values) == 0 || k.given && !present
 }
 

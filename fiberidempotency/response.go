@@ -37,8 +37,7 @@ var framing = []string{"Content-Length", "Transfer-Encoding", "Trailer", "Date"}
 
 // record writes the answer of the handlers into the record. A body that cannot be read to its end
 // is an error, and nothing is written.
-func (x *exchange) record(w http.ResponseWriter) error {
-	c := x.c
+func record(c fiber.Ctx, w http.ResponseWriter) error {
 	response := c.RequestCtx().LastTimeoutErrorResponse()
 	if response == nil {
 		response = c.Response()
@@ -57,9 +56,7 @@ func (x *exchange) record(w http.ResponseWriter) error {
 			header.Set("Content-Type", string(response.Header.ContentType()))
 		}
 	}
-	for name := range x.fields { // and not what the guard has set, such as the echo of a key
-		delete(w.Header(), name)
-	}
+	clear(w.Header())
 	maps.Copy(w.Header(), header)
 	w.WriteHeader(status)
 	_, err = w.Write(body)

@@ -14,8 +14,7 @@ import (
 type writer struct {
 	http.ResponseWriter
 	status, size int
-	set          bool   // the status, by the handler
-	commit       func() // makes gin's own writer send its header; or nil
+	set          bool // the status, by the handler
 }
 
 var _ gin.ResponseWriter = (*writer)(nil)
@@ -40,9 +39,6 @@ func (w *writer) WriteHeaderNow() {
 	if !w.Written() {
 		w.size = 0
 		w.ResponseWriter.WriteHeader(w.status)
-		if w.commit != nil {
-			w.commit()
-		}
 	}
 }
 

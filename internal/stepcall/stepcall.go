@@ -1,9 +1,13 @@
-// Package stepcall connects a step of a run with the HTTP client that its function calls: the
-// step gives the client the keys of its requests. It is a package of its own so that a program
-// that is only a client does not link the library with its stores.
+// Package stepcall connects a step of a run with the client that its function calls: the step gives
+// the client the keys of its requests. It also hands what the program has chosen, by package client,
+// to the clients of RPC frameworks. It is a package of its own so that a program that is only a
+// client does not link the library with its stores.
 package stepcall
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // ContextKey is the key under which the context of a step holds the step. The context of an
 // operation holds nil there, because an operation inside a step is not part of the step.
@@ -24,4 +28,15 @@ type Step interface {
 func From(ctx context.Context) (Step, bool) {
 	s, ok := ctx.Value(ContextKey{}).(Step)
 	return s, ok
+}
+
+// ChosenKey is the key under which a context holds what the program has decided about the key of its
+// request.
+type ChosenKey struct{}
+
+// Chosen is what a context holds under [ChosenKey].
+type Chosen interface {
+	// Chosen returns the key and when the server forgets it, if that is known. None says that the
+	// request gets no key.
+	Chosen() (key string, expires time.Time, none bool)
 }

@@ -21,11 +21,12 @@ import (
 const (
 	processDSN  = "PGFAULTS_DSN"
 	processKind = "PGFAULTS_KIND"
+	kindJoined  = "joined"
 )
 
 // serveProcess serves an API, prints its address and ends with its parent.
-func serveProcess(dsn string, k kind) {
-	a, err := newAPI(context.Background(), dsn, k)
+func serveProcess(dsn string, joined bool) {
+	a, err := newAPI(context.Background(), dsn, joined)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -48,9 +49,12 @@ type process struct {
 	stdin io.Closer
 }
 
-func startProcess(dsn string, k kind) (*process, error) {
+func startProcess(dsn string, joined bool) (*process, error) {
 	p := &process{cmd: exec.Command(os.Args[0])}
-	p.cmd.Env = append(os.Environ(), processDSN+"="+dsn, processKind+"="+string(k))
+	p.cmd.Env = append(os.Environ(), processDSN+"="+dsn)
+	if joined {
+		p.cmd.Env = append(p.cmd.Env, processKind+"="+kindJoined)
+	}
 	p.cmd.Stderr = os.Stderr
 	var err error
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"slices"
 )
 
 // This file reads messages of PostgreSQL's protocol, version 3.
@@ -103,8 +102,8 @@ func (r request) cut(between bool) (first, rest request) {
 	if !between {
 		return r[:len(r)-1], r[len(r)-1:]
 	}
-	for i, m := range slices.Backward(r) {
-		if m.kind() == execute {
+	for i := len(r) - 1; i >= 0; i-- {
+		if r[i].kind() == execute {
 			return r[:i], r[i:]
 		}
 	}

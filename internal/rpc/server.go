@@ -1,0 +1,265 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/keyheader"
+	"example.com/idempotency/problem"
+)
+
+// A ScopeFunc tells whose key a call carries.
+type ScopeFunc = func(context.Context) (string, error)
+
+// A Config is what the options of an interceptor set.
+type Config struct {
+	Module     string // for panics
+	Guard      *idempotency.Guard
+	Scope      ScopeFunc
+	Shared     ScopeFunc // the one that may return idempotency.Shared
+	Procedures map[string][]idempotency.Option
+	// Outcome is the program's own judgement of an error, nil for success.
+	Outcome func(error) idempotency.Outcome
+	Streams bool
+}
+
+// A Server protects the calls of a server.
+type Server struct {
+	Config
+
+	shared bool
+	routes sync.Map // from procedures to *route
+}
+
+// A route is what the guard's settings mean for one procedure.
+type route struct {
+	guard            *idempotency.Guard
+	field            string // of the metadata
+	required, strict bool
+}
+
+// NewServer returns a server. It panics where the configuration cannot work.
+func NewServer(c Config) *Server {
+	if c.Guard == nil {
+		panic(c.Module + ": nil guard")
+	}
+	if c.Scope == nil {
+		panic(c.Module + ": nil scope; use SharedScope to share one namespace")
+	}
+	if c.Guard.Policy().Key.Header == "" {
+		panic(c.Module + ": the guard has a WithKeyFunc, which needs an HTTP request; a call's key is in its metadata")
+	}
+	s := &Server{Config: c, shared: reflect.ValueOf(c.Scope).Pointer() == reflect.ValueOf(c.Shared).Pointer()}
+	for procedure := range c.Procedures {
+		s.route(procedure)
+	}
+	return s
+}
+
+// maxLabel is how long the label of a route may be.
+const maxLabel = 64
+
+func (s *Server) route(procedure string) *route {
+	if r, ok := s.routes.Load(procedure); ok {
+		return r.(*route)
+	}
+	label := procedure[max(0, len(procedure)-maxLabel):]
+	opts := []idempotency.Option{idempotency.WithRoute(label)}
+	if s.Outcome != nil {
+		// The guard takes the word of a function that was chosen, whatever steps a run has taken.
+		opts = append(opts, idempotency.WithOutcome(idempotency.DefaultOutcome))
+	}
+	g := s.Guard.With(append(opts, s.Procedures[procedure]...)...)
+	p := g.Policy()
+	r, _ := s.routes.LoadOrStore(procedure, &route{
+		guard: g, field: strings.ToLower(p.Key.Header), required: p.Required, strict: p.Key.Strict,
+	})
+	return r.(*route)
+}
+
+// A Call is one unary call.
+type Call struct {
+	Procedure string
+	// Values returns the metadata of a name in lower case.
+	Values func(name string) []string
+	// Payload returns the message in an encoding that is the same for equal messages.
+	Payload func() ([]byte, error)
+	// Run calls the handler. It is called at most once.
+	Run func(context.Context) *Reply
+}
+
+// An Answer says what a call gets.
+type Answer struct {
+	// Pass says that the call is not protected: it has no key, or a run around it holds the key.
+	Pass bool
+	// Replay is what an earlier run has recorded.
+	Replay *Reply
+	// Refusal is the refusal of the guard. If all three are unset, what Run has returned counts.
+	Refusal *Refusal
+}
+
+func refuse(p problem.Code, cause error) Answer {
+	r := Refuse(p)
+	r.Cause = cause
+	return Answer{Refusal: r}
+}
+
+// Handle finds out what a call gets, and runs its handler if it is the first with its key.
+func (s *Server) Handle(ctx context.Context, c Call) Answer {
+	r := s.route(c.Procedure)
+	a := r.handle(ctx, s, c)
+	if a.Refusal != nil && r.guard.OnlyLooks() {
+		return Answer{Pass: true}
+	}
+	return a
+}
+
+func (r *route) handle(ctx context.Context, s *Server, c Call) Answer {
+	key, err := r.key(c.Values(r.field))
+	switch {
+	case err != nil:
+		a := refuse(problem.KeyInvalid, err)
+		a.Refusal.Message = err.Error()
+		return a
+	case key == "" && r.required:
+		return refuse(problem.KeyMissing, nil)
+	case key == "":
+		return Answer{Pass: true}
+	}
+	scope, code, err := s.scopeOf(ctx)
+	if err != nil {
+		return refuse(code, err)
+	}
+	message, err := c.Payload()
+	if err != nil {
+		return refuse(problem.FingerprintFailed, err)
+	}
+	return r.call(ctx, c, idempotency.Key{Scope: scope, Value: key}, slices.Concat([]byte(c.Procedure), []byte{0}, message))
+}
+
+// RefuseStream returns why a stream must not be run, and nil if it may.
+func (s *Server) RefuseStream(procedure string, values func(name string) []string) *Refusal {
+	if r := s.route(procedure); !s.Streams && !r.guard.OnlyLooks() && (r.required || len(values(r.field)) > 0) {
+		return Refuse(StreamUnprotected)
+	}
+	return nil
+}
+
+// key returns the key of a call, and nothing if it has none.
+func (r *route) key(values []string) (string, error) {
+	switch len(values) {
+	case 0:
+		return "", nil
+	case 1:
+		return keyheader.Parse(values[0], r.strict)
+	default:
+		return "", keyheader.ErrRepeated
+	}
+}
+
+var (
+	errEmptyScope  = errors.New("idempotency: the scope function returned an empty scope")
+	errSharedScope = errors.New("idempotency: a scope function other than SharedScope returned Shared")
+)
+
+func (s *Server) scopeOf(ctx context.Context) (scope string, code problem.Code, err error) {
+	scope, err = s.Scope(ctx)
+	switch {
+	case errors.Is(err, idempotency.ErrUnauthenticated):
+		return "", problem.Unauthenticated, err
+	case errors.Is(err, idempotency.ErrTryLater):
+		return "", problem.TryLater, err
+	case err == nil && scope == "":
+		err = errEmptyScope
+	case err == nil && scope == idempotency.Shared && !s.shared:
+		err = errSharedScope
+	}
+	return scope, problem.ScopeUnresolved, err
+}
+
+func (r *route) call(ctx context.Context, c Call, key idempotency.Key, payload []byte) Answer {
+	claiming, detach, release := untilDetached(ctx)
+	defer release()
+	defer detach()
+	var own *Reply
+	recorded, result, err := idempotency.Do(claiming, r.guard, key, func(ctx context.Context) (*Reply, error) {
+		detach()
+		own = c.Run(ctx)
+		return own, nil
+	}, idempotency.WithPayload(payload), idempotency.WithCodec(codec{}))
+	switch {
+	case err == nil && result.Replayed:
+		return Answer{Replay: recorded}
+	case err == nil:
+		if code := correction(own, result); code != "" {
+			return refuse(code, nil)
+		}
+		return Answer{}
+	case own != nil && result.Code == "":
+		return Answer{} // it could not be recorded, and the key is held
+	case errors.Is(err, idempotency.ErrNested):
+		return Answer{Pass: true}
+	case result.Code != "":
+		return refuse(result.Code, err)
+	case errors.Is(err, idempotency.ErrCorrupt):
+		return refuse(problem.AnswerUnreadable, err)
+	case ctx.Err() != nil:
+		return Answer{Refusal: ended(ctx, err)}
+	default:
+		return refuse(problem.StoreUnavailable, err)
+	}
+}
+
+// ended is the answer to a call that has ended before its key was claimed. Usually nobody hears it.
+func ended(ctx context.Context, err error) *Refusal {
+	r := Refuse(problem.NoAnswer)
+	r.Code, r.Retry, r.Cause = Canceled, 0, err
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		r.Code = DeadlineExceeded
+	}
+	return r
+}
+
+// untilDetached returns a context that ends with ctx until detach is called, and then at the
+// deadline of ctx alone: a client that hangs up must find the answer when it comes back.
+func untilDetached(ctx context.Context) (_ context.Context, detach, release func()) {
+	c, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			cancel(context.Cause(ctx))
+		}
+	})
+	end := func() { cancel(nil) }
+	if deadline, ok := ctx.Deadline(); ok {
+		var stopTimer context.CancelFunc
+		c, stopTimer = context.WithDeadline(c, deadline)
+		end = func() { stopTimer(); cancel(nil) }
+	}
+	return c, func() { stop() }, end
+}
+
+// correction returns what the client of a run of unknown outcome is told in place of the handler's
+// answer, or nothing where that may be shown. A definite refusal says that nothing was done. So may
+// the refusal of a guard behind this one, which knows nothing of what the handler did itself.
+func correction(r *Reply, result idempotency.Result) problem.Code {
+	if result.Outcome != idempotency.Unknown || r.Problem == "" && !r.deniesEffect() && !(result.Held && r.Code == Aborted) {
+		return ""
+	}
+	switch r.Problem {
+	case problem.OutcomeUnknown, problem.ResponseNotKept, problem.AnswerUnreadable:
+		return ""
+	}
+	switch {
+	case result.Held:
+		return problem.OutcomeUnknown
+	case r.Problem == problem.InFlight:
+		return ""
+	default:
+		return problem.NoAnswer
+	}
+}
