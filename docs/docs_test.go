@@ -3,14 +3,18 @@
 package docs_test
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/webhook"
 )
 
 // root is the directory of the module.
@@ -117,6 +121,29 @@ func TestPostgresPageShowsWhatWorks(t *testing.T) {
 	require.Equal(t, 3, shown)
 }
 
+// The code of the page about webhooks is compiled and run, and its table is the data.
+func TestWebhooksShowsWhatWorks(t *testing.T) {
+	t.Parallel()
+	page := read(t, "docs/webhooks.md")
+	sources := read(t, "webhook/example_test.go")
+	for _, file := range []string{"receiver.go", "worker.go", "database.go"} {
+		sources += read(t, "examples/webhook/"+file)
+	}
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(page, -1)
+	require.Len(t, blocks, 5)
+	for _, block := range blocks {
+		require.Contains(t, sources, block[1])
+	}
+	for _, s := range webhook.Senders() {
+		days := int(s.TTL / (24 * time.Hour))
+		ttl := fmt.Sprintf("%d days", days)
+		if days == 1 {
+			ttl = "1 day"
+		}
+		require.Regexp(t, `(?m)^\| `+s.Name+` \|.*\| `+ttl+` \|$`, page)
+	}
+}
+
 // Every test and benchmark that a page names exists.
 func TestNamedTestsExist(t *testing.T) {
 	t.Parallel()
@@ -130,7 +157,7 @@ func TestNamedTestsExist(t *testing.T) {
 	require.NoError(t, err)
 	name := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Za-z]+)[`/]")
 	for page, least := range map[string]int{
-		"docs/http.md": 9, "docs/security.md": 45, "docs/operations.md": 10, "docs/performance.md": 10, "docs/design.md": 1, "docs/client.md": 3, "docs/policy.md": 7, "docs/postgres.md": 3,
+		"docs/http.md": 9, "docs/security.md": 45, "docs/operations.md": 10, "docs/performance.md": 10, "docs/design.md": 1, "docs/client.md": 3, "docs/policy.md": 7, "docs/webhooks.md": 5, "docs/postgres.md": 3,
 	} {
 		found := name.FindAllStringSubmatch(read(t, page), -1)
 		require.GreaterOrEqual(t, len(found), least, page)

@@ -31,8 +31,7 @@ import (
 //
 // The error that a run returns is handed to the HTTPErrorHandler at once. Middleware outside gets
 // nil, and finds the answer in the context's response. What turns errors into other errors
-// therefore stands inside. The error of a request that is not a run, because it has no key for
-// example, is returned.
+// therefore stands inside. The error of a request without a key is returned.
 //
 // The router's own answers, 404 and 405, are not recorded. Middleware panics if guard is nil.
 func Middleware(guard *idempotency.Guard) echo.MiddlewareFunc {
@@ -42,11 +41,12 @@ func Middleware(guard *idempotency.Guard) echo.MiddlewareFunc {
 	h := guard.Handler(http.HandlerFunc(run))
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			x := &exchange{c: c, next: next, response: c.Response(), request: c.Request()}
-			r := x.request.WithContext(context.WithValue(x.request.Context(), exchangeKey{}, x))
+			x := &exchange{c: c, next: next, response: c.Response(), outside: c.Request()}
+			r := x.outside.WithContext(context.WithValue(x.outside.Context(), exchangeKey{}, x))
 			if path := c.Path(); path != "" {
 				r.Pattern = r.Method + " " + path
 			}
+			x.request = r
 			h.ServeHTTP(x.response, r)
 			return x.err
 		}
@@ -57,8 +57,9 @@ func Middleware(guard *idempotency.Guard) echo.MiddlewareFunc {
 type exchange struct {
 	c        echo.Context
 	next     echo.HandlerFunc
-	response *echo.Response // the one outside the guard
-	request  *http.Request  // likewise
+	response *echo.Response // outside the guard
+	outside  *http.Request  // likewise
+	request  *http.Request  // as the guard gets it
 	err      error          // to return to outer middleware
 }
 
@@ -70,18 +71,17 @@ func run(w http.ResponseWriter, r *http.Request) {
 	c := x.c
 	// Deferred, because after a panic an outer middleware answers.
 	defer func() {
-		c.SetRequest(x.request)
+		c.SetRequest(x.outside)
 		c.SetResponse(x.response)
 	}()
 	c.SetRequest(r)
-	op, ok := idempotency.FromContext(r.Context())
-	if outer, _ := idempotency.FromContext(x.request.Context()); !ok || op == outer {
-		x.err = x.next(c) // there is no run
+	if r == x.request { // the guard has nothing to do with it
+		x.err = x.next(c)
 		return
 	}
 	c.SetResponse(echo.NewResponse(w, c.Echo()))
 	if err := x.next(c); err != nil {
-		if ofTheRouter(c, err) {
+		if op, ok := idempotency.FromContext(r.Context()); ok && ofTheRouter(c, err) {
 			op.SetOutcome(idempotency.NotExecuted)
 		}
 		c.Error(err)

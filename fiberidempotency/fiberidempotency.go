@@ -11,6 +11,7 @@ package fiberidempotency
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -31,8 +32,7 @@ import (
 //
 // The error that a run returns is handed to the app's error handler at once. Middleware outside
 // gets nil, and finds the answer in the response. What turns errors into other errors therefore
-// stands inside. The error of a request that is not a run, because it has no key for example, is
-// returned.
+// stands inside. The error of a request without a key is returned.
 //
 // During a run, the whole answer is kept until it is recorded: a body that is a stream is read to
 // its end first. Trailers are dropped. A handler that hijacks the connection is answered as one
@@ -52,7 +52,8 @@ func Middleware(guard *idempotency.Guard) fiber.Handler {
 			return fiber.NewError(fiber.StatusBadRequest, err.Error())
 		}
 		x.request = r
-		w := &writer{header: fields(c, c.Response())}
+		x.fields = fields(c, c.Response())
+		w := &writer{header: maps.Clone(x.fields)}
 		h.ServeHTTP(w, r)
 		if !x.passed {
 			w.send(c)
@@ -66,6 +67,7 @@ type exchange struct {
 	c       fiber.Ctx
 	context context.Context // of the request outside the guard
 	request *http.Request   // as the guard gets it
+	fields  http.Header     // of the response outside the guard
 	passed  bool            // there was no run, and the handlers have answered
 	err     error           // to return to outer middleware
 }
@@ -82,25 +84,17 @@ func next(w http.ResponseWriter, r *http.Request) {
 			c.SetContext(x.context)
 		}
 	}()
-	if r != x.request { // its body was read
-		putBack(c, r)
-	}
 	c.SetContext(r.Context())
-	op, ok := idempotency.FromContext(r.Context())
-	if outer, _ := idempotency.FromContext(x.context); !ok || op == outer {
-		for name, values := range w.Header() { // what the guard says, the echo of a key for example
-			if len(c.Response().Header.Peek(name)) == 0 {
-				set(c.Response(), name, values)
-			}
-		}
+	if r == x.request { // the guard has nothing to do with it
 		x.passed = true
 		x.err = c.Next()
 		return
 	}
-	answer(c, op, c.Next())
-	if err := record(c, w); err != nil {
-		answer(c, op, err)
-		_ = record(c, w) // the answer to an error is no stream
+	putBack(c, r)
+	x.answer(r, c.Next())
+	if err := x.record(w); err != nil {
+		x.answer(r, err)
+		_ = x.record(w) // the answer to an error is no stream
 	}
 }
 
@@ -111,8 +105,10 @@ func timedOut(c fiber.Ctx) bool { return c.RequestCtx().LastTimeoutErrorResponse
 var errHijacked = errors.New("fiberidempotency: a protected handler cannot hijack its connection, because nothing records what goes over it")
 
 // answer makes the app answer an error, as it would do at the end of all middleware.
-func answer(c fiber.Ctx, op *idempotency.Operation, err error) {
-	if timedOut(c) || errors.Is(err, fiber.ErrRequestTimeout) {
+func (x *exchange) answer(r *http.Request, err error) {
+	c := x.c
+	op, ok := idempotency.FromContext(r.Context())
+	if ok && (timedOut(c) || errors.Is(err, fiber.ErrRequestTimeout)) {
 		op.SetOutcome(idempotency.Unknown) // it may have been stopped in the middle
 	}
 	if timedOut(c) {
@@ -126,7 +122,7 @@ func answer(c fiber.Ctx, op *idempotency.Operation, err error) {
 	if err == nil {
 		return
 	}
-	if !c.Matched() && (errors.Is(err, fiber.ErrNotFound) || errors.Is(err, fiber.ErrMethodNotAllowed)) {
+	if ok && !c.Matched() && (errors.Is(err, fiber.ErrNotFound) || errors.Is(err, fiber.ErrMethodNotAllowed)) {
 		op.SetOutcome(idempotency.NotExecuted) // it is the router's
 	}
 	if c.App().ErrorHandler(c, err) != nil {

@@ -108,13 +108,11 @@ func encodeFile(w *multipart.Writer, file *multipart.FileHeader) error {
 	return err
 }
 
-// putBack gives the handlers the body of a stream, which the guard has read.
+// putBack gives the handlers the body of a stream, which the guard has read, or reads it now. A
+// guard with idempotency.WithShadow sees a body when it is read.
 func putBack(c fiber.Ctx, r *http.Request) {
-	in := &c.RequestCtx().Request
-	if !in.IsBodyStream() {
-		return
-	}
-	if body, err := io.ReadAll(r.Body); err == nil { // from memory
+	body, err := io.ReadAll(r.Body)
+	if in := &c.RequestCtx().Request; err == nil && in.IsBodyStream() {
 		in.SetBody(body)
 	}
 }

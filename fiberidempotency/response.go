@@ -37,7 +37,8 @@ var framing = []string{"Content-Length", "Transfer-Encoding", "Trailer", "Date"}
 
 // record writes the answer of the handlers into the record. A body that cannot be read to its end
 // is an error, and nothing is written.
-func record(c fiber.Ctx, w http.ResponseWriter) error {
+func (x *exchange) record(w http.ResponseWriter) error {
+	c := x.c
 	response := c.RequestCtx().LastTimeoutErrorResponse()
 	if response == nil {
 		response = c.Response()
@@ -56,7 +57,9 @@ func record(c fiber.Ctx, w http.ResponseWriter) error {
 			header.Set("Content-Type", string(response.Header.ContentType()))
 		}
 	}
-	clear(w.Header())
+	for name := range x.fields { // and not what the guard has set, such as the echo of a key
+		delete(w.Header(), name)
+	}
 	maps.Copy(w.Header(), header)
 	w.WriteHeader(status)
 	_, err = w.Write(body)

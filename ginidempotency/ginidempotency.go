@@ -40,11 +40,12 @@ func Middleware(guard *idempotency.Guard) gin.HandlerFunc {
 	// Here, only errors that wait for an answer are silence.
 	h := guard.With(idempotency.WithSilence(idempotency.Unknown)).Handler(http.HandlerFunc(next))
 	return func(c *gin.Context) {
-		x := &exchange{c: c, writer: c.Writer, request: c.Request}
+		x := &exchange{c: c, writer: c.Writer, outside: c.Request}
 		r := c.Request.WithContext(context.WithValue(c.Request.Context(), exchangeKey{}, x))
 		if path := c.FullPath(); path != "" {
 			r.Pattern = r.Method + " " + path
 		}
+		x.request = r
 		h.ServeHTTP(c.Writer, r)
 		if !x.ran {
 			// The guard has answered. Without this, gin would call the next handler.
@@ -56,8 +57,9 @@ func Middleware(guard *idempotency.Guard) gin.HandlerFunc {
 // An exchange is a request on its way through a guard.
 type exchange struct {
 	c       *gin.Context
-	writer  gin.ResponseWriter // the one outside the guard
-	request *http.Request      // likewise
+	writer  gin.ResponseWriter // outside the guard
+	outside *http.Request      // likewise
+	request *http.Request      // as the guard gets it
 	ran     bool
 }
 
@@ -70,13 +72,16 @@ func next(w http.ResponseWriter, r *http.Request) {
 	c := x.c
 	c.Request = r
 	// Deferred, because after a panic an outer middleware answers.
-	defer func() { c.Request, c.Writer = x.request, x.writer }()
-	op, ok := idempotency.FromContext(r.Context())
-	if outer, _ := idempotency.FromContext(x.request.Context()); !ok || op == outer {
-		c.Next() // there is no run
+	defer func() { c.Request, c.Writer = x.outside, x.writer }()
+	if r == x.request { // the guard has nothing to do with it
+		c.Next()
 		return
 	}
+	op, ok := idempotency.FromContext(r.Context())
 	inner := newWriter(w, x.writer.Status())
+	if !ok { // nobody keeps the header back
+		inner.commit = x.writer.WriteHeaderNow
+	}
 	c.Writer = inner
 	failed := len(c.Errors)
 	c.Next()
@@ -84,7 +89,9 @@ func next(w http.ResponseWriter, r *http.Request) {
 	case inner.Written() || inner.set:
 	case c.FullPath() == "":
 		// gin is about to answer 404 or 405.
-		op.SetOutcome(idempotency.NotExecuted)
+		if ok {
+			op.SetOutcome(idempotency.NotExecuted)
+		}
 		return
 	case len(c.Errors) > failed:
 		return

@@ -14,7 +14,8 @@ import (
 type writer struct {
 	http.ResponseWriter
 	status, size int
-	set          bool // the status, by the handler
+	set          bool   // the status, by the handler
+	commit       func() // makes gin's own writer send its header; or nil
 }
 
 var _ gin.ResponseWriter = (*writer)(nil)
@@ -39,6 +40,9 @@ func (w *writer) WriteHeaderNow() {
 	if !w.Written() {
 		w.size = 0
 		w.ResponseWriter.WriteHeader(w.status)
+		if w.commit != nil {
+			w.commit()
+		}
 	}
 }
 

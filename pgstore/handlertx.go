@@ -60,6 +60,25 @@ func (h *handlerTx) open() (release func(), err error) {
 	return t.mu.RUnlock, nil
 }
 
+// Conn returns the connection, on which the transaction has begun.
+func (h *handlerTx) Conn() *pgx.Conn {
+	release, err := h.open()
+	if err != nil {
+		return h.joined.conn.Conn()
+	}
+	defer release()
+	return h.Tx.Conn()
+}
+
+func (h *handlerTx) LargeObjects() pgx.LargeObjects {
+	release, err := h.open()
+	if err != nil {
+		return pgx.LargeObjects{}
+	}
+	defer release()
+	return h.Tx.LargeObjects()
+}
+
 func (h *handlerTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	release, err := h.open()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 // A joinedTx is the transaction of a run, as the guard sees it. The handler has a [handlerTx].
 type joinedTx struct {
-	tx    pgx.Tx
+	tx    *lazyTx
 	store *Store
 	conn  *pgxpool.Conn
 	key   string
@@ -43,7 +43,7 @@ func (t *joinedTx) State() idempotency.TxState {
 // endedAlone reports whether the handler has ended the transaction by a statement of its own. The
 // server does not tell by which, so it may have been COMMIT.
 func (t *joinedTx) endedAlone() bool {
-	return !t.ended && t.conn.Conn().PgConn().TxStatus() == 'I'
+	return !t.ended && t.tx.isOver()
 }
 
 var errEndedAlone = errors.New("pgstore: the function has committed or rolled back by a statement of its own")
@@ -117,8 +117,11 @@ func (t *joinedTx) send(ctx context.Context, fenced string, args []any) error {
 	if conn.IsClosed() { // nothing was sent, and the server rolls back what it has
 		return &idempotency.RolledBackError{Retry: true, Err: errors.New("pgstore: the connection of the transaction is lost")}
 	}
-	if conn.PgConn().TxStatus() == 'I' { // what is sent now would be committed without the rows
+	if t.tx.isOver() { // what is sent now would be committed without the rows
 		return errEndedAlone
+	}
+	if _, err := t.tx.begun(ctx); err != nil { // the function has sent no statement, and no COMMIT was sent
+		return &idempotency.RolledBackError{Retry: true, Err: err}
 	}
 	batch := new(pgx.Batch)
 	batch.Queue(fenced, args...)

@@ -36,8 +36,9 @@ const defaultConns = 8
 // # What it costs
 //
 // A claim takes one round trip, and a second one if the key has a record that the claim changes.
-// Completing, releasing and replaying take one each. A run that joins a transaction costs one round
-// trip more than the transaction: the claim. Expired records are not seen any more, and stay in
+// Completing, releasing and replaying take one each. A run that joins a transaction takes as many round
+// trips as the transaction alone: the claim is one more, and BEGIN goes with the first statement. At
+// REPEATABLE READ and above it takes one more, because the record is locked first. Expired records are not seen any more, and stay in
 // the table until [Store.Sweep] removes them.
 type Store struct {
 	pool     *pgxpool.Pool // the store's own

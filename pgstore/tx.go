@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"example.com/idempotency"
 )
@@ -74,6 +73,10 @@ func again(ctx context.Context, transact func() error) error {
 // Commit only says that the transaction is to be committed with the answer, and what the code does
 // with it afterwards fails with [pgx.ErrTxClosed]; see [AfterCommit] for what must wait for the
 // commit. Call Commit or Rollback before the handler returns.
+//
+// BEGIN is sent together with the first statement, where the driver can do that, so an error of the
+// connection may show only there. An argument of the first statement that the driver cannot encode ends
+// the transaction and its connection.
 func (s *Store) Begin(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) {
 	op, ok := idempotency.FromContext(ctx)
 	if !ok {
@@ -95,61 +98,30 @@ func (s *Store) Begin(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) {
 	return &handlerTx{joined.tx, joined}, nil
 }
 
-// begin begins the transaction of a run.
+// begin begins the transaction of a run: at once if it must lock its record, and else with its first
+// statement.
 func (s *Store) begin(ctx context.Context, key string, o idempotency.Owner, opts pgx.TxOptions) (*joinedTx, error) {
 	conn, err := s.business.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	t := &joinedTx{store: s, conn: conn, key: key, owner: o, locks: s.isStrict(opts)}
+	t := &joinedTx{
+		tx: &lazyTx{conn: conn.Conn(), opts: opts}, store: s, conn: conn, key: key, owner: o, locks: s.isStrict(opts),
+	}
 	if t.locks {
-		err = t.beginLocked(ctx, opts)
-	} else {
-		t.tx, err = conn.BeginTx(ctx, opts)
-	}
-	if err == nil {
-		return t, nil
-	}
-	_ = t.end(ctx, func(ctx context.Context) error {
-		if t.tx == nil {
-			return nil
+		// In a transaction that sees the past, a renewal from outside would make the completion fail. So it
+		// locks its record first. Renew and the claims of others look at the lock.
+		s.locked.Store(lockOf(key, o), struct{}{})
+		tag, err := t.tx.Exec(ctx, s.sql.lock, key, o[:])
+		if err == nil && tag.RowsAffected() == 0 {
+			err = idempotency.ErrLeaseLost
 		}
-		return t.tx.Rollback(ctx)
-	})
-	return nil, err
-}
-
-// beginLocked begins a transaction that sees the past, and locks the record in the same round trip: a
-// renewal from outside would make the completion fail. Renew and the claims of others look at the lock.
-func (t *joinedTx) beginLocked(ctx context.Context, opts pgx.TxOptions) error {
-	t.store.locked.Store(lockOf(t.key, t.owner), struct{}{})
-	tag, err := t.beginAnd(ctx, opts, t.store.sql.lock, t.key, t.owner[:])
-	if err == nil && tag.RowsAffected() == 0 {
-		err = idempotency.ErrLeaseLost
-	}
-	return err
-}
-
-// beginAnd begins the transaction and runs its first statement in the same round trip.
-func (t *joinedTx) beginAnd(ctx context.Context, opts pgx.TxOptions, sql string, args ...any) (tag pgconn.CommandTag, err error) {
-	if opts.BeginQuery != "" { // it may be several statements, which a batch does not take
-		if t.tx, err = t.conn.BeginTx(ctx, opts); err != nil {
-			return tag, err
+		if err != nil {
+			_ = t.giveUp(ctx)
+			return nil, err
 		}
-		return t.tx.Exec(ctx, sql, args...)
 	}
-	batch := new(pgx.Batch)
-	batch.BeginTx(opts)
-	batch.Queue(sql, args...)
-	results := t.conn.SendBatch(ctx, batch)
-	t.tx = results.Tx()
-	if _, err = results.Exec(); err == nil {
-		tag, err = results.Exec()
-	}
-	if closing := results.Close(); err == nil {
-		err = closing
-	}
-	return tag, err
+	return t, nil
 }
 
 // isStrict reports whether the transaction will not see what others commit meanwhile.

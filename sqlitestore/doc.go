@@ -1,5 +1,14 @@
-// Package sqlitestore keeps the records of package idempotency in a SQLite database.
+// Package sqlitestore keeps the records of package idempotency in a file of SQLite, and commits them
+// together with the rows of a program. It is for programs of one machine, and needs no server.
 //
-// It is the durable store of a program that runs on one machine and has nothing to operate. Any
-// number of processes of that machine may share a database file.
+// # The guarantee
+//
+// In a run under [idempotency.WithTransaction], one commit makes the rows of [Store.InTx] and the
+// recorded answer durable, or neither. A retry gets the answer that was committed with the rows,
+// wherever the process has died in between. It holds for tables in the same file. What is elsewhere
+// is a step ([idempotency.Step]), or a message in an outbox: a row of the same transaction that another
+// program publishes.
+//
+// SQLite has one writer. From the begin of InTx until the handler has returned, no other request of
+// the machine can be claimed or completed.
 package sqlitestore

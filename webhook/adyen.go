@@ -16,8 +16,8 @@ import (
 // eventCode and success together. Success belongs to the name, because a payment that has failed
 // may succeed later under the same reference. Adyen signs these and four more members with
 // HMAC-SHA256 in additionalData.hmacSignature. Nothing else of the body is signed, nor is the
-// time. What differs between deliveries of one event is eventDate, the reason and additionalData,
-// so they do not count in a mismatch. Do not act on what is not signed. Adyen redelivers for 30
+// time. Deliveries of one event may differ in eventDate, reason and additionalData, so these do
+// not count in a mismatch. Do not act on members that are not signed. Adyen redelivers for 30
 // days, and delivers nothing else to the endpoint meanwhile. The secret is the HMAC key of the
 // endpoint, in hexadecimal.
 //

@@ -62,7 +62,7 @@ func FuzzKeys(f *testing.F) {
 }
 
 // FuzzForgeries looks for a delivery that is let in although nobody has signed it, and for a
-// notification of Adyen of which a handler would read something else than what was verified.
+// notification of Adyen from which a handler would read another value than the verified one.
 func FuzzForgeries(f *testing.F) {
 	f.Add("t=1700000000,v1=00", "1700000000", "evt_1", `{"id":"evt_1"}`, "application/json")
 	f.Add("sha256=00", "v0=00", "v1,AAAA v1a,AAAA", "A=1&B=2", "application/x-www-form-urlencoded")

@@ -11,7 +11,7 @@ package webhook
 // certificate from a host of PayPal alone, and to refuse an old time. A CRC is not a digest:
 // somebody who has captured a delivery can write another body with the same CRC.
 //
-// What differs between deliveries is the fields, so they do not count in a mismatch. PayPal
+// Deliveries of one event differ in these fields, so they do not count in a mismatch. PayPal
 // redelivers 25 times in three days, and again if somebody asks for it.
 func PayPal() Sender {
 	return Sender{

@@ -69,8 +69,8 @@ const (
 )
 
 // nameOnly is the fingerprint where the name of an event says it all. It is right for senders
-// that sign the name: nobody else can use it for another payload, and what differs between
-// deliveries, such as counters and times of sending, is no mistake.
+// that sign the name: nobody else can use it for another payload. Differences between
+// deliveries, such as counters and times of sending, are not mistakes.
 func nameOnly(*http.Request, []byte) (idempotency.Fingerprint, error) {
 	return idempotency.NewFingerprint(versionName), nil
 }

@@ -281,7 +281,7 @@ func TestRedeliveriesRunOnce(t *testing.T) {
 	})
 }
 
-// What is refused before the guard leaves no trace: the genuine delivery runs afterwards.
+// A delivery that Verify refuses leaves no trace: the genuine one runs afterwards.
 func TestForgedDeliveriesClaimNothing(t *testing.T) {
 	t.Parallel()
 	forEachParty(t, func(t *testing.T, p party) {

@@ -38,7 +38,7 @@ func (s *scheme) makeKey(secret string) (key, error) {
 
 // A signature is what a delivery says of itself, before it is verified.
 type signature struct {
-	// contents are the texts of which one was signed, each in parts.
+	// contents are texts, each in parts. The sender has signed one of them.
 	contents [][][]byte
 	sums     []sum
 	// at is when the sender has signed. It is zero if the sender signs no time.

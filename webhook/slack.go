@@ -12,14 +12,14 @@ import (
 // Slack is the sender of Slack's Events API.
 //
 // The member "event_id" of the body names the event. Slack signs time and body with HMAC-SHA256,
-// anew for each delivery, in X-Slack-Signature and X-Slack-Request-Timestamp. What differs
-// between deliveries is those two fields, X-Slack-Retry-Num and X-Slack-Retry-Reason. Slack
+// anew for each delivery, in X-Slack-Signature and X-Slack-Request-Timestamp. Deliveries of one
+// event differ in these two fields, and in X-Slack-Retry-Num and X-Slack-Retry-Reason. Slack
 // expects an answer within 3 seconds, and redelivers three times: at once, after a minute and
 // after five.
 //
 // When an endpoint is set up, Slack sends a challenge without an event. Its challenge is its
 // name, so the handler that answers it runs behind the guard too. Slash commands and
-// interactions are no events: they have no name, and are refused with 400.
+// interactions are not events: they have no name, and are refused with 400.
 func Slack() Sender {
 	return Sender{
 		Name: "Slack",

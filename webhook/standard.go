@@ -14,8 +14,8 @@ import (
 //
 // The field Webhook-Id names the event. Name, time and body are signed, anew for each delivery:
 // with HMAC-SHA256 if the secret begins with "whsec_", with Ed25519 if it begins with "whpk_",
-// which is the sender's public key. What differs between deliveries is the time and the
-// signature. The specification recommends to redeliver for days; its example ends after 76 hours.
+// which is the sender's public key. Deliveries of one event differ in time and signature. The
+// specification recommends to redeliver for days; its example ends after 76 hours.
 func Standard(name string) Sender {
 	return Sender{
 		Name: name,

@@ -9,8 +9,8 @@ import (
 // Stripe is the sender of Stripe's webhooks, both of snapshot events and of thin ones.
 //
 // The member "id" of the body names the event. Stripe signs time and body with HMAC-SHA256, anew
-// for each delivery, in the field Stripe-Signature. What differs between deliveries is the
-// signature, and the member "pending_webhooks" of the body; so the body does not count in a
+// for each delivery, in the field Stripe-Signature. Deliveries of one event differ in the
+// signature and in the member "pending_webhooks" of the body, so the body does not count in a
 // mismatch. Stripe redelivers for three days. The TTL is longer because people can send events
 // again that are 30 days old. The secrets are those of the endpoint, with their prefix "whsec_".
 func Stripe() Sender {

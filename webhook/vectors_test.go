@@ -124,7 +124,7 @@ func TestStandardWebhooksWithAKeyPair(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, statusOf(t, s, "whpk_"+public, at, deliver("msg_2", "v1a", sig)))
 	require.Equal(t, http.StatusUnauthorized, statusOf(t, s, "whpk_"+public, at, deliver("msg_1", "v1", sig)))
 
-	// The public key is no secret: it must not be one of an HMAC.
+	// Everybody knows the public key, so it must not be taken for the secret of an HMAC.
 	raw, err := base64.StdEncoding.DecodeString(public)
 	require.NoError(t, err)
 	mac := sum(sha256.New, string(raw), content)

@@ -37,8 +37,10 @@ func openSQLite(ctx context.Context, dir string) (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Readers do not wait for the one writer, which the store has.
-	read, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Opaque: path, RawQuery: "_pragma=query_only(1)"}).String())
+	// Readers do not wait for the one writer, which the store has. Only somebody who opens the file
+	// after a crash keeps them waiting.
+	name := url.URL{Scheme: "file", Opaque: path, RawQuery: "_pragma=busy_timeout(5000)&_pragma=query_only(1)"}
+	read, err := sql.Open("sqlite", name.String())
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}

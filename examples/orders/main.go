@@ -9,7 +9,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -50,7 +49,7 @@ func parse(args []string) config {
 	flags := flag.NewFlagSet("orders", flag.ExitOnError)
 	flags.StringVar(&c.addr, "addr", "127.0.0.1:8080", "`address` to listen on")
 	flags.StringVar(&c.postgres, "postgres", "", "`DSN` of PostgreSQL (default: SQLite)")
-	flags.StringVar(&c.dir, "dir", filepath.Join(os.TempDir(), "orders"), "`directory` of the file of SQLite and of the pretended broker")
+	flags.StringVar(&c.dir, "dir", filepath.Join(os.TempDir(), "orders"), "`directory` for SQLite's file, and for what the pretend broker gets")
 	flags.DurationVar(&c.lease, "lease", 10*time.Second, "how long a key stays blocked after its process died")
 	flags.DurationVar(&c.poll, "poll", 500*time.Millisecond, "how often the relay looks into the outbox")
 	_ = flags.Parse(args) // it exits on an error
@@ -158,7 +157,7 @@ func sweep(ctx context.Context, d *database, log *slog.Logger) {
 
 // tryIt returns the commands to paste into a shell while the service runs.
 func tryIt(addr, dir string) string {
-	return strings.NewReplacer("ADDR", addr, "DIR", cmp.Or(dir, ".")).Replace(`order() { curl -si http://ADDR/orders -H 'Authorization: Bearer token-of-alice' -H "Idempotency-Key: $1" -d '{"item":"tea","quantity":'$2'}'; echo; }
+	return strings.NewReplacer("ADDR", addr, "DIR", dir).Replace(`order() { curl -si http://ADDR/orders -H 'Authorization: Bearer token-of-alice' -H "Idempotency-Key: $1" -d '{"item":"tea","quantity":'$2'}'; echo; }
 
 order order-1 2              # 201: the order is made
 order order-1 2              # 201: the same answer, Idempotent-Replayed: true

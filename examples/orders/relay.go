@@ -81,7 +81,8 @@ func every(ctx context.Context, d time.Duration, f func()) {
 	}
 }
 
-// A fileBroker pretends to be a broker: it appends each message to a file, with what it gets twice.
+// A fileBroker pretends to be a broker: it appends each message that it gets to a file. The test counts
+// those that it gets twice.
 type fileBroker struct{ file *os.File }
 
 func openBroker(path string) (*fileBroker, error) {

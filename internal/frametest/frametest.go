@@ -95,6 +95,7 @@ func Run(t *testing.T, f Framework) Result {
 	}
 	f.requireRuns(t, bare, protected, events)
 	f.refusals(t, url, protected)
+	f.shadow(t, cases, bareURL)
 	t.Logf("%d requests, %d equal, %d with a difference that the framework makes", result.Requests, result.Equal, len(f.Differs))
 	return result
 }

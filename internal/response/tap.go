@@ -71,5 +71,13 @@ func (t *Tap) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
+// CloseNotify serves frameworks that still ask for it.
+func (t *Tap) CloseNotify() <-chan bool {
+	if w, ok := t.ResponseWriter.(interface{ CloseNotify() <-chan bool }); ok {
+		return w.CloseNotify()
+	}
+	return nil
+}
+
 // Unwrap is for [http.ResponseController].
 func (t *Tap) Unwrap() http.ResponseWriter { return t.ResponseWriter }

@@ -17,16 +17,21 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/race"
 	"example.com/idempotency/pgstore"
 )
 
 // This file is the API on which the faults fall: each of its charges is one business row.
 
-// leaseTime is how long a key is blocked after its process has died.
-const leaseTime = 900 * time.Millisecond
+// slower is how much more time everything gets, and how much less is done at a time.
+var slower = map[bool]int{true: 3, false: 1}[race.Enabled]
+
+// leaseTime is how long a key is blocked after its process has died. A call of the store may take a
+// third of it, also on a machine that is busy.
+var leaseTime = time.Duration(slower) * 900 * time.Millisecond
 
 // longRun is the part of a long run that the server sleeps. Its lease is renewed once meanwhile.
-const longRun = leaseTime/3 + 50*time.Millisecond
+var longRun = leaseTime/3 + 50*time.Millisecond
 
 const chargesTable = `CREATE TABLE IF NOT EXISTS charges (key text NOT NULL, id text NOT NULL, attempt int8 NOT NULL)`
 
@@ -51,9 +56,17 @@ type api struct {
 	runs map[string][]string // the IDs that runs were to insert, by key
 }
 
-// newAPI returns an API on a database. Its guard has WithTransaction, or it is that of the control:
-// the rows are committed apart from the record.
-func newAPI(ctx context.Context, dsn string, joined bool) (*api, error) {
+// A kind is what an API promises.
+type kind string
+
+const (
+	joined kind = "joined" // its guard has WithTransaction
+	async  kind = "async"  // the same, and a crash may lose its claims
+	apart  kind = "apart"  // the control: its rows are committed apart from the record
+)
+
+// newAPI returns an API on a database.
+func newAPI(ctx context.Context, dsn string, k kind) (*api, error) {
 	pool, err := pgxpool.New(ctx, dsn)
 	if err != nil {
 		return nil, err
@@ -62,12 +75,16 @@ func newAPI(ctx context.Context, dsn string, joined bool) (*api, error) {
 	opts := []idempotency.Option{
 		idempotency.WithLogger(slog.New(slog.DiscardHandler)), idempotency.WithObserver(a.events.Observe), idempotency.WithLease(leaseTime),
 	}
-	if joined {
+	if k != apart {
 		opts = append(opts, idempotency.WithTransaction(true), idempotency.WithRecovery(idempotency.Hold))
 	} else {
 		opts = append(opts, idempotency.WithRecovery(idempotency.Rerun))
 	}
-	if a.store, err = pgstore.New(ctx, pool); err == nil {
+	var of []pgstore.Option
+	if k == async {
+		of = append(of, pgstore.WithAsyncClaims())
+	}
+	if a.store, err = pgstore.New(ctx, pool, of...); err == nil {
 		a.guard, err = idempotency.New(a.store, guardtest.TenantScope, opts...)
 	}
 	if err != nil {

@@ -24,53 +24,74 @@ import (
 // exhaustive reports whether all worlds are wanted.
 func exhaustive() bool { return os.Getenv("PG_EXHAUSTIVE") != "" }
 
-// Most of the time worlds wait, so many of them run at a time.
-const (
-	parallel     = 24
-	crashServers = 4 // on each of which one world at a time may crash the server
-)
+// parallel is how many worlds run at a time. Most of the time they wait.
+var parallel = 24 / slower
+
+// crashServers is on how many servers worlds run that crash their server.
+const crashServers = 3
 
 // Whatever dies, and whenever it does: there is one row for the key, the answer tells of it, and
 // nobody has to ask an operator.
 func TestOneRowWhateverDies(t *testing.T) {
-	s := newSite(t, pgtest.Shared(t), true)
-	all := s.worldsOf(t, "InTx", "InSQLTx", "StepTx")
-	crashes, others := divide(all, func(w world) bool { return w.mode.crash })
+	if exhaustive() { // and nothing crashes the shared server
+		t.Parallel()
+	}
+	s := newSite(t, pgtest.Shared(t), joined)
+	crashes, others := divide(s.worldsOf(t, "InTx", "InSQLTx", "StepTx"), func(w world) bool { return w.mode.crash })
 	var c tally
 	start := time.Now()
 	if exhaustive() {
-		var ends [][]*end
-		var sites sync.WaitGroup
-		for part := range slices.Chunk(crashes, (len(crashes)+crashServers-1)/crashServers) {
-			own := newSite(t, pgtest.Start(t), true)
-			ends = append(ends, make([]*end, len(part)))
-			into := ends[len(ends)-1]
-			sites.Go(func() { own.runAll(t, part, 1, into) })
-		}
-		c.count(s.runAll(t, others, parallel, nil))
-		sites.Wait()
-		c.count(slices.Concat(ends...))
+		c.count(s.runAll(t, others, parallel))
 	} else {
 		rng := newRand(t)
-		c.count(s.runAll(t, sample(rng, others, 66), parallel, nil))
-		c.count(s.runAll(t, sample(rng, crashes, 3), 1, nil))
+		c.count(s.runAll(t, sample(rng, others, 66/slower), parallel))
+		c.count(s.runAll(t, sample(rng, crashes, 3), 1))
 	}
-	t.Logf("%s in %s", &c, time.Since(start).Round(time.Second))
-	require.Empty(t, c.wrong, strings.Join(c.wrong, "\n"))
-	require.Zero(t, s.spared.events.Count(idempotency.EventHeld))
-	require.Greater(t, c.worlds, 9*c.missed)
+	c.check(t, start, s)
+}
+
+// The same, if the server dies. It makes its log durable only when a commit waits for that, so a crash
+// loses claims that are asynchronous.
+func TestOneRowWhateverCrashes(t *testing.T) {
+	if !exhaustive() {
+		t.Skip("PG_EXHAUSTIVE is not set")
+	}
+	t.Parallel()
+	for _, k := range []kind{joined, async} {
+		t.Run(string(k), func(t *testing.T) {
+			t.Parallel()
+			crashes, _ := divide(newSite(t, pgtest.Shared(t), k).worldsOf(t, "InTx", "InSQLTx", "StepTx"), func(w world) bool { return w.mode.crash })
+			start := time.Now()
+			var sites []*site
+			var ends [][]*end
+			var all sync.WaitGroup
+			for part := range slices.Chunk(crashes, (len(crashes)+crashServers-1)/crashServers) {
+				s := newSite(t, pgtest.Start(t, "wal_writer_delay=10s"), k)
+				into := make([]*end, len(part))
+				ends, sites = append(ends, into), append(sites, s)
+				all.Go(func() { copy(into, s.runAll(t, part, 1)) })
+			}
+			all.Wait()
+			var c tally
+			c.count(slices.Concat(ends...))
+			c.check(t, start, sites...)
+		})
+	}
 }
 
 // The control: rows that are committed apart from the record. The worlds find the duplicates that
 // this makes, so they would find others.
 func TestRowsApartFromTheRecordAreDuplicated(t *testing.T) {
-	s := newSite(t, pgtest.Shared(t), false)
+	if exhaustive() {
+		t.Parallel()
+	}
+	s := newSite(t, pgtest.Shared(t), apart)
 	_, worlds := divide(s.worldsOf(t, "apart"), func(w world) bool {
 		return w.mode.crash || !exhaustive() && (w.mode.process || w.level != "read-committed")
 	})
 	var c tally
 	start := time.Now()
-	c.count(s.runAll(t, worlds, parallel, nil))
+	c.count(s.runAll(t, worlds, parallel))
 	t.Logf("%s in %s", &c, time.Since(start).Round(time.Second))
 	require.Positive(t, c.duplicates)
 }
@@ -84,7 +105,7 @@ func (s *site) worldsOf(t *testing.T, ways ...string) (all []world) {
 			calm = append(calm, world{way: way, level: level})
 		}
 	}
-	for _, e := range s.runAll(t, calm, len(levels), nil) {
+	for _, e := range s.runAll(t, calm, len(levels)) {
 		for len(e.refusals) > 0 { // serializable transactions of other worlds may be in the way
 			e = s.run(t.Context(), e.world)
 		}
@@ -99,13 +120,10 @@ func (s *site) worldsOf(t *testing.T, ways ...string) (all []world) {
 	return all
 }
 
-// runAll runs worlds, some at a time. It returns what they have come to, in a slice that it may be
-// given.
-func (s *site) runAll(t *testing.T, worlds []world, parallel int, ends []*end) []*end {
+// runAll runs worlds, some at a time, and returns what they have come to.
+func (s *site) runAll(t *testing.T, worlds []world, parallel int) []*end {
 	t.Helper()
-	if ends == nil {
-		ends = make([]*end, len(worlds))
-	}
+	ends := make([]*end, len(worlds))
 	var all sync.WaitGroup
 	room := make(chan struct{}, parallel)
 	for i, w := range worlds {
@@ -155,10 +173,10 @@ func sample(rng *rand.Rand, worlds []world, n int) []world {
 
 // A tally counts what worlds have come to.
 type tally struct {
-	worlds, missed, duplicates int // missed are those without the round trip that was to fail
-	refusals                   map[string]int
-	byMode                     map[string]int
-	wrong                      []string
+	worlds, duplicates int
+	refusals, byMode   map[string]int
+	missed             []string // worlds without the round trip that was to fail
+	wrong              []string
 }
 
 func (c *tally) count(ends []*end) {
@@ -171,7 +189,7 @@ func (c *tally) count(ends []*end) {
 		}
 		if !e.fired {
 			if !e.mode.pipelines {
-				c.missed++
+				c.missed = append(c.missed, fmt.Sprintf("%s: %v", e, e.refusals))
 			}
 			continue
 		}
@@ -186,6 +204,17 @@ func (c *tally) count(ends []*end) {
 	}
 }
 
+// check demands that nothing was wrong in the worlds of the sites.
+func (c *tally) check(t *testing.T, start time.Time, sites ...*site) {
+	t.Helper()
+	t.Logf("%s in %s", c, time.Since(start).Round(time.Second))
+	require.Empty(t, c.wrong, strings.Join(c.wrong, "\n"))
+	require.Greater(t, c.worlds, 9*len(c.missed), "%v", c.missed)
+	for _, s := range sites {
+		require.Zero(t, s.spared.events.Count(idempotency.EventHeld))
+	}
+}
+
 func (c *tally) String() string {
-	return fmt.Sprintf("%d worlds %v, %d missed, %d with duplicates, replies %v", c.worlds, c.byMode, c.missed, c.duplicates, c.refusals)
+	return fmt.Sprintf("%d worlds %v, %d missed, %d with duplicates, replies %v", c.worlds, c.byMode, len(c.missed), c.duplicates, c.refusals)
 }

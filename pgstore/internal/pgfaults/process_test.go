@@ -21,12 +21,11 @@ import (
 const (
 	processDSN  = "PGFAULTS_DSN"
 	processKind = "PGFAULTS_KIND"
-	kindJoined  = "joined"
 )
 
 // serveProcess serves an API, prints its address and ends with its parent.
-func serveProcess(dsn string, joined bool) {
-	a, err := newAPI(context.Background(), dsn, joined)
+func serveProcess(dsn string, k kind) {
+	a, err := newAPI(context.Background(), dsn, k)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -49,12 +48,9 @@ type process struct {
 	stdin io.Closer
 }
 
-func startProcess(dsn string, joined bool) (*process, error) {
+func startProcess(dsn string, k kind) (*process, error) {
 	p := &process{cmd: exec.Command(os.Args[0])}
-	p.cmd.Env = append(os.Environ(), processDSN+"="+dsn)
-	if joined {
-		p.cmd.Env = append(p.cmd.Env, processKind+"="+kindJoined)
-	}
+	p.cmd.Env = append(os.Environ(), processDSN+"="+dsn, processKind+"="+string(k))
 	p.cmd.Stderr = os.Stderr
 	var err error
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"slices"
 )
 
 // This file reads messages of PostgreSQL's protocol, version 3.
@@ -102,8 +103,8 @@ func (r request) cut(between bool) (first, rest request) {
 	if !between {
 		return r[:len(r)-1], r[len(r)-1:]
 	}
-	for i := len(r) - 1; i >= 0; i-- {
-		if r[i].kind() == execute {
+	for i, m := range slices.Backward(r) {
+		if m.kind() == execute {
 			return r[:i], r[i:]
 		}
 	}

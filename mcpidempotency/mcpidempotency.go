@@ -1,0 +1,188 @@
+// Package mcpidempotency makes the tools of an MCP server safe to call again.
+//
+// Agents repeat calls: because a connection broke, because a turn was run again, or because the model
+// is not sure whether it has called. [AddTool] adds a tool whose calls run under [idempotency.Do]. A
+// call that is repeated gets the first result, and the tool has had one effect.
+//
+// The limits are those of the library: a process that dies between the effect of a tool and its record
+// leaves an unknown outcome. Use steps and derived keys in the tool, or idempotency.Hold, which makes
+// such a call answer that it needs review.
+package mcpidempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"example.com/idempotency"
+)
+
+// AddTool adds a tool to a server, as [mcp.AddTool] does, and runs its calls under guard.
+//
+// caller says whose calls they are: [Session], [User], [Conversation], or a function of your own. key
+// says which calls are one: [SameCall], [ArgumentKey] or [MetaKey]. A call without a key runs
+// unprotected.
+//
+// AddTool sets the annotation IdempotentHint of the tool if that is true: if a call with the same
+// arguments has no further effect, for as long as the TTL of the guard. With MetaKey it is left as it is.
+//
+// A result without IsError is recorded, and so is an error marked with [idempotency.Permanent]. Any
+// other error, a result with IsError and a panic leave the outcome unknown: the guard's recovery policy
+// decides about the next call, which usually runs again. The tool can say otherwise with
+// [idempotency.Operation.SetOutcome]. A panic becomes an error of the call. A result that asks the
+// client for more input is not recorded, and the call that follows it runs.
+//
+// A replayed result has [ReplayedMeta] in its _meta. A refusal is an error of the call. Its text begins
+// with a code, and tells the model what to do: in-flight, key-reused, outcome-unknown and so on. AddTool
+// panics as mcp.AddTool does, and if one of its arguments is missing.
+func AddTool[In, Out any](server *mcp.Server, guard *idempotency.Guard, caller CallerFunc, key KeyFunc, tool *mcp.Tool, handler mcp.ToolHandlerFor[In, Out]) {
+	if server == nil || guard == nil || caller == nil || key.of == nil || tool == nil || handler == nil {
+		panic("mcpidempotency: AddTool: an argument is missing")
+	}
+	told := *tool
+	if key.arguments {
+		hints := mcp.ToolAnnotations{}
+		if tool.Annotations != nil {
+			hints = *tool.Annotations
+		}
+		hints.IdempotentHint = true
+		told.Annotations = &hints
+	}
+	c := &calls[In, Out]{guard, caller, key, handler}
+	mcp.AddTool(server, &told, c.handle)
+}
+
+// ReplayedMeta is the member of a result's _meta that marks a replay. Its value is true.
+const ReplayedMeta = "idempotent-replayed"
+
+// calls are the calls of one tool.
+type calls[In, Out any] struct {
+	guard   *idempotency.Guard
+	caller  CallerFunc
+	key     KeyFunc
+	handler mcp.ToolHandlerFor[In, Out]
+}
+
+// An answer is what is recorded of a call.
+type answer[Out any] struct {
+	Result *mcp.CallToolResult `json:"result,omitempty"`
+	Output Out                 `json:"output"`
+}
+
+// errNotFinal stands for a result that is not definite, and is handed on as it is.
+var errNotFinal = errors.New("mcpidempotency: the tool has answered with an error or a question")
+
+func (c *calls[In, Out]) handle(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
+	var none Out
+	scope, err := c.caller(ctx, req)
+	if err != nil {
+		return nil, none, err
+	}
+	value, err := c.key.of(req)
+	switch {
+	case err != nil:
+		return nil, none, fmt.Errorf("key-invalid: %w", err)
+	case value == "":
+		return c.handler(ctx, req, in)
+	}
+	var own answer[Out] // which counts if it is not recorded
+	ran := false
+	recorded, result, err := idempotency.Do(ctx, c.guard, idempotency.Key{Scope: scope, Value: value},
+		func(ctx context.Context) (answer[Out], error) {
+			var err error
+			ran = true
+			own, err = c.run(ctx, req, in)
+			return own, err
+		}, idempotency.WithPayload(payloadOf(req)))
+	switch {
+	case errors.Is(err, errNotFinal):
+		return own.Result, own.Output, nil
+	case err != nil:
+		return nil, none, advised(err, ran)
+	case result.Replayed:
+		if recorded.Result == nil {
+			recorded.Result = &mcp.CallToolResult{}
+		}
+		if recorded.Result.Meta == nil {
+			recorded.Result.Meta = mcp.Meta{}
+		}
+		recorded.Result.Meta[ReplayedMeta] = true
+	}
+	return recorded.Result, recorded.Output, nil
+}
+
+// run calls the tool.
+func (c *calls[In, Out]) run(ctx context.Context, req *mcp.CallToolRequest, in In) (a answer[Out], err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &PanicError{p, debug.Stack()}
+		}
+	}()
+	a.Result, a.Output, err = c.handler(ctx, req, in)
+	switch {
+	case err != nil || a.Result == nil:
+		return a, err
+	case a.Result.InputRequests != nil:
+		if op, ok := idempotency.FromContext(ctx); ok {
+			op.SetOutcome(idempotency.NotExecuted)
+		}
+		return a, errNotFinal
+	case a.Result.IsError:
+		return a, errNotFinal
+	}
+	return a, nil
+}
+
+// A PanicError is the error of a call whose tool panicked. The panic itself would end a server on
+// standard input and output, and all its calls.
+type PanicError struct {
+	// Value is what the tool panicked with, and Stack where.
+	Value any
+	Stack []byte
+}
+
+// Error says that the tool panicked. It does not say with what, because the text goes to the model.
+func (e *PanicError) Error() string { return "the tool panicked" }
+
+// advice is what a model is told of an error of Do. The model sees nothing else of it.
+var advice = []struct {
+	err  error
+	text string
+}{
+	{idempotency.ErrInFlight, "in-flight: this very call is still running. Wait, then make the same call again to get its result."},
+	{idempotency.ErrKeyReused, "key-reused: this key was used for a call with other arguments. Nothing was done. Use a new key for a new call."},
+	{idempotency.ErrHeld, "outcome-unknown: needs review. It is not known whether an earlier call had its effect. Do not try again, also not in another way; tell a person."},
+	{idempotency.ErrResultNotKept, "response-not-kept: this call was made before and has succeeded, but its result was too large to keep. Do not make it again."},
+	{idempotency.ErrUnreadableHere, storeUnavailable},
+	{idempotency.ErrCorrupt, "answer-unreadable: needs review. This call was made before, and its result cannot be read. Do not try again; tell a person."},
+	{idempotency.ErrShutdown, "shutting-down: nothing was done. Make the same call again later."},
+	{idempotency.ErrCommitUnknown, "no-answer: it is not known whether the call had its effect. Make the same call again: it is safe."},
+}
+
+const storeUnavailable = "store-unavailable: nothing was done. Make the same call again later."
+
+// A refusal is the error of a call that did not run.
+type refusal struct {
+	text string
+	err  error
+}
+
+func (r *refusal) Error() string { return r.text }
+func (r *refusal) Unwrap() error { return r.err }
+
+// advised adds advice to the errors of Do. Those of the tool itself pass, be they of this run or of an
+// earlier one. What else keeps a tool from running is the store's, whose words are not for the model.
+func advised(err error, ran bool) error {
+	for _, a := range advice {
+		if errors.Is(err, a.err) {
+			return &refusal{a.text, err}
+		}
+	}
+	if ran || idempotency.IsPermanent(err) {
+		return err
+	}
+	return &refusal{storeUnavailable, err}
+}

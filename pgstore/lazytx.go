@@ -1,0 +1,280 @@
+package pgstore
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// A lazyTx is a transaction whose BEGIN is sent together with its first statement, which saves a round
+// trip. It begins by itself before anything that cannot be sent together with it.
+type lazyTx struct {
+	conn *pgx.Conn
+	opts pgx.TxOptions
+
+	mu      sync.Mutex
+	tx      pgx.Tx // nil until it has begun
+	reading bool   // the reply to the first statement has not been read to its end
+}
+
+var _ pgx.Tx = (*lazyTx)(nil)
+
+// isOver reports whether the server has said that the transaction is over. The status of a connection is
+// that of the last reply that was read to its end.
+func (l *lazyTx) isOver() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tx != nil && !l.reading && l.conn.PgConn().TxStatus() == 'I'
+}
+
+// begun begins unless the transaction has begun, and returns it.
+func (l *lazyTx) begun(ctx context.Context) (pgx.Tx, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.begin(ctx)
+}
+
+func (l *lazyTx) begin(ctx context.Context) (_ pgx.Tx, err error) {
+	if l.tx == nil {
+		l.tx, err = l.conn.BeginTx(ctx, l.opts)
+	}
+	return l.tx, err
+}
+
+// beginWith begins with a statement, and returns the results that follow. If the transaction has begun
+// otherwise, it returns the transaction, and the statement is still to be sent.
+func (l *lazyTx) beginWith(ctx context.Context, sql string, args []any) (pgx.BatchResults, pgx.Tx, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.tx != nil || !l.batches(args) {
+		tx, err := l.begin(ctx)
+		return nil, tx, err
+	}
+	batch := new(pgx.Batch)
+	batch.BeginTx(l.opts)
+	batch.Queue(sql, args...)
+	results := l.conn.SendBatch(ctx, batch)
+	_, err := results.Exec()
+	if err == nil {
+		l.tx, l.reading = results.Tx(), true
+		return results, nil, nil
+	}
+	_ = results.Close()
+	if l.conn.IsClosed() {
+		return nil, nil, err
+	}
+	// The driver cannot prepare the statement, and nothing was executed. In the transaction the
+	// statement gets the error that it deserves, and the transaction the state that follows.
+	tx, err := l.begin(ctx)
+	return nil, tx, err
+}
+
+// batches reports whether a statement with these arguments can be sent in a batch, and a transaction
+// with these options begun in one.
+func (l *lazyTx) batches(args []any) bool {
+	if tracer := l.conn.Config().Tracer; tracer != nil {
+		if _, ok := tracer.(pgx.BatchTracer); !ok {
+			return false
+		}
+	}
+	return l.opts.BeginQuery == "" && !slices.ContainsFunc(args, func(arg any) bool {
+		switch arg.(type) {
+		case pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
+			return true // a batch takes no options
+		}
+		return false
+	})
+}
+
+// read ends the results of the first statement.
+func (l *lazyTx) read(results pgx.BatchResults) error {
+	err := results.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reading = false
+	return err
+}
+
+func (l *lazyTx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
+	if len(args) == 0 { // it may be several statements, which a batch does not take
+		tx, err := l.begun(ctx)
+		if err != nil {
+			return tag, err
+		}
+		return tx.Exec(ctx, sql)
+	}
+	results, tx, err := l.beginWith(ctx, sql, args)
+	switch {
+	case err != nil:
+		return tag, err
+	case results == nil:
+		return tx.Exec(ctx, sql, args...)
+	}
+	tag, err = results.Exec()
+	if closing := l.read(results); err == nil {
+		err = closing
+	}
+	return tag, err
+}
+
+func (l *lazyTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	results, tx, err := l.beginWith(ctx, sql, args)
+	switch {
+	case err != nil:
+		return closedRows{err: err}, err
+	case results == nil:
+		return tx.Query(ctx, sql, args...)
+	}
+	rows, err := results.Query()
+	first := &firstRows{Rows: rows, end: func() error { return l.read(results) }}
+	if err != nil {
+		first.Close()
+	}
+	return first, err
+}
+
+func (l *lazyTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	results, tx, err := l.beginWith(ctx, sql, args)
+	switch {
+	case err != nil:
+		return closedRows{err: err}
+	case results == nil:
+		return tx.QueryRow(ctx, sql, args...)
+	}
+	return firstRow{results.QueryRow(), func() error { return l.read(results) }}
+}
+
+// Commit is not called: a run commits together with its record.
+func (l *lazyTx) Commit(ctx context.Context) error {
+	tx, err := l.begun(ctx)
+	if err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+func (l *lazyTx) Rollback(ctx context.Context) error {
+	l.mu.Lock()
+	tx := l.tx
+	l.mu.Unlock()
+	if tx == nil {
+		return nil
+	}
+	return tx.Rollback(ctx)
+}
+
+func (l *lazyTx) Begin(ctx context.Context) (pgx.Tx, error) {
+	tx, err := l.begun(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return tx.Begin(ctx)
+}
+
+func (l *lazyTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	tx, err := l.begun(ctx)
+	if err != nil {
+		return closedBatch{err}
+	}
+	return tx.SendBatch(ctx, b)
+}
+
+func (l *lazyTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
+	tx, err := l.begun(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return tx.CopyFrom(ctx, table, columns, src)
+}
+
+func (l *lazyTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	tx, err := l.begun(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return tx.Prepare(ctx, name, sql)
+}
+
+// LargeObjects begins, and so does Conn: what is done with them must be in the transaction. If that
+// fails, the driver has closed the connection, and all that follows fails.
+func (l *lazyTx) LargeObjects() pgx.LargeObjects {
+	ctx, cancel := context.WithTimeout(context.Background(), rollbackTimeout)
+	defer cancel()
+	tx, err := l.begun(ctx)
+	if err != nil {
+		return pgx.LargeObjects{}
+	}
+	return tx.LargeObjects()
+}
+
+func (l *lazyTx) Conn() *pgx.Conn {
+	ctx, cancel := context.WithTimeout(context.Background(), rollbackTimeout)
+	defer cancel()
+	_, _ = l.begun(ctx)
+	return l.conn
+}
+
+// firstRows are the rows of the first statement. When they end, so does its reply.
+type firstRows struct {
+	pgx.Rows
+	end    func() error
+	ended  bool
+	ending error
+}
+
+func (r *firstRows) Close() {
+	r.Rows.Close()
+	if !r.ended {
+		r.ended = true
+		r.ending = r.end()
+	}
+}
+
+func (r *firstRows) Err() error {
+	if err := r.Rows.Err(); err != nil {
+		return err
+	}
+	return r.ending
+}
+
+func (r *firstRows) Next() bool {
+	if r.Rows.Next() {
+		return true
+	}
+	r.Close()
+	return false
+}
+
+// Scan ends the rows if it fails, as the driver does.
+func (r *firstRows) Scan(dest ...any) error {
+	err := r.Rows.Scan(dest...)
+	if err != nil {
+		r.Close()
+	}
+	return err
+}
+
+func (r *firstRows) Values() ([]any, error) {
+	values, err := r.Rows.Values()
+	if err != nil {
+		r.Close()
+	}
+	return values, err
+}
+
+// A firstRow is the row of the first statement.
+type firstRow struct {
+	pgx.Row
+	end func() error
+}
+
+func (r firstRow) Scan(dest ...any) error {
+	err := r.Row.Scan(dest...)
+	if ending := r.end(); err == nil {
+		err = ending
+	}
+	return err
+}
