@@ -24,6 +24,8 @@ type handlerRun struct {
 	recorded response.Answer
 	// cutShort says that the handler was told to stop and answered nothing.
 	cutShort bool
+	// past says that it has answered past the guard.
+	past bool
 }
 
 // runHandler runs the handler under the claim that was decided on, and answers.
@@ -52,9 +54,13 @@ func (h *handlerRun) close(returned bool) {
 
 // answer returns the handler's answer. If a handler says that a run counts whose body is
 // shorter than it declared, only that is recorded: half an answer must not be replayed as a
-// whole one.
+// whole one. Of an answer that went past the guard nothing is known.
 func (h *handlerRun) answer() (*response.Answer, error) {
-	if h.rec.Short() {
+	switch {
+	case h.past:
+		a := response.NotKept(0, nil, h.guard.set.maxResponseLen)
+		return &a, nil
+	case h.rec.Short():
 		a := h.rec.NotKept()
 		return &a, nil
 	}
@@ -100,7 +106,7 @@ func (h *handlerRun) respond(w http.ResponseWriter, v verdict, e ending) {
 	case h.correction(v) != "" && !h.rec.Sent():
 		d.refuse(h.correction(v))
 		h.guard.respond(w, h.original, &d)
-	case h.rec.Silent() && v.outcome != Final:
+	case h.past, h.rec.Silent() && v.outcome != Final:
 		// Somebody else may have answered, or be about to.
 		h.rec.Yield()
 	default:
@@ -157,6 +163,7 @@ func (h *handlerRun) promisesAnother() bool {
 
 var (
 	errSilent = errors.New("idempotency: the handler returned without a status and without a byte; usually an adapter lets a framework answer past the guard: use the module for it, such as ginidempotency or echoidempotency, and keep what answers errors inside the guard")
+	errPast   = errors.New("idempotency: the handler answered past the guard, so its answer is not recorded, and retries are refused: use the module for the framework, such as ginidempotency or humaidempotency")
 	errLate   = errors.New("idempotency: the handler wrote after it had returned without an answer; it must not return before its goroutines have answered")
 )
 
@@ -178,6 +185,11 @@ func (s *silences) isNew(r silentRoute) bool {
 // answer, or 0 if the empty 200 is to be judged as any other answer. Silence that is not
 // meant is reported.
 func (h *handlerRun) silence() Outcome {
+	if h.guard.set.silence == 0 && h.rec.Bypassed() {
+		h.past = true
+		h.reportSilence(errPast)
+		return Final // there was a run
+	}
 	if h.guard.set.silence != Final {
 		h.reportSilence(errSilent)
 	}

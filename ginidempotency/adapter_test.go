@@ -181,7 +181,7 @@ func TestScopeNeedsTheMiddleware(t *testing.T) {
 }
 
 // The adapter that comes to mind first lets the handler answer past the guard. The guard notices,
-// and says what to do.
+// says what to do, and replays nothing.
 func TestNaiveAdapterIsReported(t *testing.T) {
 	t.Parallel()
 	guard, events := frametest.NewGuard(t, frametest.HeaderScope)
@@ -190,10 +190,15 @@ func TestNaiveAdapterIsReported(t *testing.T) {
 			c.Request = r
 			c.Next()
 		})).ServeHTTP(c.Writer, c.Request)
+		c.Abort()
 	}
 	url := serve(t, naive, func(c *gin.Context) { c.String(http.StatusCreated, "charged") })
 	require.Equal(t, frametest.Answer{Status: http.StatusCreated, Body: "charged"}, frametest.Post(t, url))
 	silent := events(idempotency.EventSilent)
 	require.Len(t, silent, 1)
 	require.ErrorContains(t, silent[0].Err, "ginidempotency")
+	retry := frametest.Post(t, url)
+	require.Equal(t, http.StatusConflict, retry.Status)
+	require.Contains(t, retry.Body, "response-not-kept")
+	require.NotContains(t, retry.Body, "original_status")
 }

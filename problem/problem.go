@@ -100,7 +100,8 @@ type Document struct {
 	// Code is the stable name of the problem.
 	Code Code `json:"code"`
 	// OriginalStatus is the status of the run's own answer, and OriginalLocation its
-	// Location header, where the answer itself was too large to keep.
+	// Location header, where the answer itself was too large to keep. They are missing where
+	// nobody knows them.
 	OriginalStatus   int    `json:"original_status,omitempty"`
 	OriginalLocation string `json:"original_location,omitempty"`
 	// Differs names the parts of the request that are not those of the request that the key is

@@ -14,6 +14,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
 )
 
 // An adapter that hands a framework the writer from outside the guard lets every answer go
@@ -51,6 +52,41 @@ func TestSilentHandlerIsReportedOncePerRoute(t *testing.T) {
 	require.Contains(t, log.String(), "POST /charges/{id}")
 	require.Contains(t, log.String(), "POST /transfers")
 	require.NotContains(t, log.String(), "/charges/1")
+}
+
+// An answer that went past the guard is no empty 200, as the header outside shows. It is not
+// replayed, and nothing runs again. A field that has nothing to do with an answer shows nothing.
+func TestAnswerPastTheGuardIsNotReplayed(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		for field, past := range map[string]bool{"Content-Type": true, "Location": true, "Server-Timing": false} {
+			var events guardtest.Events
+			guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.Observe))
+			runs := &guardtest.Counter{}
+			s := serve(http.HandlerFunc(func(outer http.ResponseWriter, r *http.Request) {
+				outer.Header().Set("X-Outer", "set")
+				runs.Handler = func(http.ResponseWriter, *http.Request, int64) {
+					outer.Header().Set(field, "/charges/1")
+					if past {
+						outer.WriteHeader(http.StatusCreated)
+					}
+				}
+				guard.Handler(runs).ServeHTTP(outer, r)
+			}))
+			first, again := s.Do(t, guardtest.Call{Key: "k"}), s.Do(t, guardtest.Call{Key: "k"})
+			require.EqualValues(t, 1, runs.Runs.Load())
+			require.Equal(t, 1, events.Count(idempotency.EventSilent))
+			if !past {
+				require.Equal(t, http.StatusOK, first.Status)
+				require.True(t, again.Replayed())
+				continue
+			}
+			require.Equal(t, http.StatusCreated, first.Status)
+			guardtest.RequireProblem(t, again, http.StatusConflict, problem.ResponseNotKept)
+			require.Zero(t, again.Problem.OriginalStatus)
+			require.ErrorContains(t, events.Errors()[0], "use the module for the framework")
+		}
+	})
 }
 
 // A router inside the guard tells the routes apart, too.

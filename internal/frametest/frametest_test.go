@@ -40,8 +40,8 @@ func TestNaiveAdapterIsFound(t *testing.T) {
 	Run(t, naive)
 	all := strings.Join(found, "\n")
 	for _, want := range []string{
-		`status-201: first and retry: status: "201" became "200"`,
-		`status-429: Idempotent-Replayed`,
+		`status-201: first and retry: status: "201" became "409"`,
+		`status-429: 1 runs instead of 2`,
 		`stream: first and retry: body`,
 		`the handler of POST /reply/{name} was silent`,
 		`refusal held`,

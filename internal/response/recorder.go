@@ -22,6 +22,7 @@ type Recorder struct {
 	witness Witness
 
 	header      http.Header // the handler's view, with copies of the outer handlers' fields
+	outerFields int         // how many outer handlers have set
 	mode        mode
 	wroteHeader bool
 	informed    bool // an informational answer was sent
@@ -76,6 +77,7 @@ func (rec *Recorder) Init(w http.ResponseWriter, method string, set Settings, la
 	rec.diff.rules.drop = set.Drop
 	rec.diff.recorded = rec.fields[:0]
 	outer := w.Header()
+	rec.outerFields = len(outer)
 	rec.header = make(http.Header, len(outer)+2)
 	for name, values := range outer {
 		if name != set.Echo {
@@ -99,6 +101,13 @@ func (rec *Recorder) Close(returned bool) {
 // Silent reports whether the handler has returned without a status and without a byte. It
 // must be called after Close.
 func (rec *Recorder) Silent() bool { return rec.silent }
+
+// Bypassed reports whether a handler that was silent has answered all the same, through the writer
+// that the answers of this one go to. Only the header tells. It must be called after Close.
+func (rec *Recorder) Bypassed() bool {
+	outer := rec.w.Header()
+	return rec.silent && len(outer) > rec.outerFields && (outer["Content-Type"] != nil || outer["Location"] != nil)
+}
 
 // Late reports whether a handler that was silent has written since.
 func (rec *Recorder) Late() bool {

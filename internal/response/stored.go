@@ -87,7 +87,7 @@ func Decode(b []byte, key string, fingerprint [32]byte, space []Field) (a Answer
 		return Answer{}, fmt.Errorf("%w: belongs to another key or request", ErrCorrupt)
 	case a.Kind < KindKept || a.Kind > KindError:
 		return Answer{}, fmt.Errorf("%w: unknown kind %d", ErrCorrupt, a.Kind)
-	case a.Status < 100 || a.Status > 999:
+	case (a.Status < 100 || a.Status > 999) && (a.Status != 0 || a.Kind != KindNotKept):
 		return Answer{}, fmt.Errorf("%w: invalid status %d", ErrCorrupt, a.Status)
 	}
 	return a, nil
