@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/internal/load"
+	"example.com/idempotency/internal/pgserver"
 	"example.com/idempotency/internal/redistest"
 )
 
@@ -44,6 +45,12 @@ func TestTable(t *testing.T) {
 		work := load.New(size, size)
 		tables = append(tables, table{fmt.Sprintf("Redis on this machine, %d B in and out", size), redisRows(work, client)})
 	}
+
+	postgres := pgserver.Start(t, "fsync=on")
+	tables = append(tables,
+		table{"PostgreSQL on this machine, 1 KiB in and out", postgresRows(t, postgres, load.Small, 0)},
+		table{"PostgreSQL, 1 KiB in and out, a millisecond more for each round trip", postgresRows(t, postgres, load.Small, time.Millisecond)},
+	)
 
 	// Last: the garbage collector would have its records to look at in all that follow.
 	tables = append(tables, table{"Memory store, live keys, 1 KiB in and 128 B out", liveRows(load.Small.Answering(128), *live)})
