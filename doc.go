@@ -23,8 +23,8 @@
 // And its limit: no middleware can make an external effect exactly-once. A process that
 // dies between an effect and its record leaves an unknown outcome. Three things help:
 // [Hold], under which a key is never run again by itself; steps with derived keys for
-// downstream calls ([Step], [DeriveKey]); and a unique constraint on [Operation.ID] in
-// your own database.
+// downstream calls ([Step], [DeriveKey]); and in your own database, one commit for your
+// rows and the record ([WithTransaction]), or a unique constraint on [Operation.ID].
 //
 // # Use
 //

@@ -1,5 +1,6 @@
 // Package sqlitestore keeps the records of package idempotency in a file of SQLite, and commits them
-// together with the rows of a program. It is for programs of one machine, and needs no server.
+// together with the rows of a program. It needs no server. Any number of processes of one machine
+// may share the file.
 //
 // # The guarantee
 //
