@@ -51,7 +51,9 @@ func postgresRows(t testing.TB, server *pgserver.Server, work load.Work, delay t
 	}
 	usual, async := store(), store(pgstore.WithAsyncClaims())
 	s := shop{work}
-	inTx := func(ctx context.Context, opts pgx.TxOptions, f func(pgx.Tx) error) error { return pgx.BeginTxFunc(ctx, pool, opts, f) }
+	inTx := func(ctx context.Context, opts pgx.TxOptions, f func(pgx.Tx) error) error {
+		return pgx.BeginTxFunc(ctx, pool, opts, f)
+	}
 	plain := func() http.Handler { return s.handler(inTx) }
 	separate := func() http.Handler { return guarded(usual, s.handler(inTx)) }
 	joined := func(store *pgstore.Store) func() http.Handler {
