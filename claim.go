@@ -119,8 +119,8 @@ func (c *claiming) recognise(recorded Fingerprint) bool {
 		return err == nil && fp == recorded
 	}
 	known := slices.ContainsFunc(c.guard.set.formerFingerprints, same) || c.recognised && same(c.guard.set.fingerprint)
-	if f := fingerprintOf(recorded[0]); !known && f != nil {
-		known = same(f)
+	if f := fingerprintOf(recorded[0]); !known && f != nil && !sameFunc(f, c.guard.set.fingerprint) {
+		known = same(f) // what the guard's own function says is known already
 	}
 	if known {
 		c.lease.claim.Fingerprint, c.recognised = recorded, true

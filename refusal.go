@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
@@ -35,8 +36,8 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, d *decision) {
 		leaveBody(w, r)
 	}
 	h := w.Header()
-	h["Cache-Control"] = []string{"no-store"}
-	h[problem.Header] = []string{string(p.Code)}
+	h["Cache-Control"] = noStore
+	h[problem.Header] = codeFields[p.Code]
 	if p.Code.Retryable() {
 		h["Retry-After"] = retryAfterSeconds
 	}
@@ -71,15 +72,76 @@ func leaveBody(w http.ResponseWriter, r *http.Request) {
 
 // writeProblem is the default of WithErrorWriter.
 func writeProblem(w http.ResponseWriter, r *http.Request, p problem.Document) {
-	body, err := json.Marshal(p)
-	if err != nil { // cannot happen: strings and an int
-		body = nil
-	}
+	text := renderings.of(p)
 	h := w.Header()
-	h["Content-Type"] = []string{problem.ContentType}
+	h["Content-Type"] = problemType
 	if response.LengthAllowed(h, p.Status, r.Method) {
-		h["Content-Length"] = []string{strconv.Itoa(len(body))}
+		h["Content-Length"] = text.length
 	}
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(body) // a client that is gone needs no answer
+	_, _ = w.Write(text.body) // a client that is gone needs no answer
+}
+
+// The fields of refusals, made once.
+var (
+	noStore     = []string{"no-store"}
+	problemType = []string{problem.ContentType}
+	codeFields  = makeCodeFields()
+)
+
+func makeCodeFields() map[problem.Code][]string {
+	fields := make(map[problem.Code][]string)
+	for _, c := range problem.Codes() {
+		fields[c] = []string{string(c)}
+	}
+	return fields
+}
+
+// A rendering is a problem document as it is sent.
+type rendering struct {
+	body   []byte
+	length []string // of Content-Length
+}
+
+func render(p problem.Document) *rendering {
+	body, err := json.Marshal(p)
+	if err != nil { // cannot happen: strings and numbers
+		body = nil
+	}
+	return &rendering{body, []string{strconv.Itoa(len(body))}}
+}
+
+// A kindOfProblem is all in which problems differ that say nothing of their own request.
+type kindOfProblem struct {
+	typ    string
+	code   problem.Code
+	status int
+}
+
+// renderings keeps the problems that are made again and again. There are as many as codes and
+// policies.
+var renderings = renderingCache{made: make(map[kindOfProblem]*rendering)}
+
+type renderingCache struct {
+	mu   sync.RWMutex
+	made map[kindOfProblem]*rendering
+}
+
+// of returns the rendering of a problem. Nobody may change it.
+func (c *renderingCache) of(p problem.Document) *rendering {
+	usual := problem.New(p.Code)
+	if p.Detail != usual.Detail || p.OriginalStatus != 0 || p.OriginalLocation != "" || p.Differs != nil || !p.Code.Known() {
+		return render(p)
+	}
+	kind := kindOfProblem{p.Type, p.Code, p.Status}
+	c.mu.RLock()
+	r := c.made[kind]
+	c.mu.RUnlock()
+	if r == nil {
+		r = render(p)
+		c.mu.Lock()
+		c.made[kind] = r
+		c.mu.Unlock()
+	}
+	return r
 }

@@ -11,6 +11,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
 )
 
 // Nothing that the inner guard demands refuses a request in the middle of its own run: the
@@ -114,4 +115,18 @@ func TestGuardInsideAGuardLetsItsRunPass(t *testing.T) {
 			require.Equal(t, []idempotency.EventKind{idempotency.EventNested}, seen.Kinds())
 		})
 	}
+}
+
+// Problems of one code and status differ by what they say of their own request.
+func TestRefusalTellsOfItsOwnRequest(t *testing.T) {
+	t.Parallel()
+	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(&guardtest.Counter{}))
+	detail := func(key string) string {
+		got := s.Do(t, guardtest.Call{Key: key})
+		guardtest.RequireProblem(t, got, http.StatusBadRequest, problem.KeyInvalid)
+		return got.Problem.Detail
+	}
+	list, quoted := detail("a,b"), detail(`"a`)
+	require.NotEqual(t, list, quoted)
+	require.Equal(t, list, detail("c,d"))
 }
