@@ -95,6 +95,9 @@ func messageReply(message any) *rpc.Reply {
 	return r
 }
 
+// typePrefix makes the URL of a type of its name.
+const typePrefix = "type.googleapis.com/"
+
 // errorReply returns what a client sees of an error.
 func errorReply(err error) *rpc.Reply {
 	var e *connect.Error
@@ -110,7 +113,7 @@ func errorReply(err error) *rpc.Reply {
 	}
 	r := &rpc.Reply{Code: rpc.Code(e.Code()), Message: e.Message()}
 	for _, d := range e.Details() {
-		r.Details = append(r.Details, rpc.Detail{Type: d.Type(), Value: d.Bytes()})
+		r.Details = append(r.Details, rpc.Detail{Type: typePrefix + d.Type(), Value: d.Bytes()})
 		var info errdetails.ErrorInfo
 		if d.Type() == string(info.ProtoReflect().Descriptor().FullName()) && proto.Unmarshal(d.Bytes(), &info) == nil && r.Problem == "" {
 			r.Problem = rpc.ProblemOf(info.GetDomain(), info.GetReason())
@@ -145,7 +148,7 @@ func (x *exchange) replay(r *rpc.Reply, spec connect.Spec) (connect.AnyResponse,
 func (x *exchange) replayError(r *rpc.Reply) error {
 	e := connect.NewError(connect.Code(r.Code), errors.New(r.Message))
 	for _, d := range r.Details {
-		addDetail(e, &anypb.Any{TypeUrl: "type.googleapis.com/" + d.Type, Value: d.Value})
+		addDetail(e, &anypb.Any{TypeUrl: d.Type, Value: d.Value})
 	}
 	add(e.Meta(), r.Meta)
 	header := e.Meta()

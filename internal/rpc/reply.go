@@ -71,7 +71,7 @@ type Reply struct {
 
 // A Detail is one detail of an error.
 type Detail struct {
-	Type  string
+	Type  string // its URL
 	Value []byte
 }
 

@@ -80,6 +80,10 @@ func cases() []testCase {
 		answers("header of many values", func(r *reply) { r.header = map[string][]string{"x-many": {"1", "2", "2"}} }),
 		answers("trailer", func(r *reply) { r.trailer = map[string][]string{"x-one": {"1"}} }),
 		answers("trailer of many values", func(r *reply) { r.trailer = map[string][]string{"x-many": {"1", "2", "2"}} }),
+		answers("header at once", func(r *reply) {
+			at := "header at once"
+			r.res.Note, r.header = &at, map[string][]string{"x-one": {"1"}}
+		}),
 		answers("header and trailer", func(r *reply) {
 			r.header, r.trailer = map[string][]string{"x-both": {"h"}}, map[string][]string{"x-both": {"t"}}
 		}),

@@ -21,25 +21,29 @@ import (
 )
 
 func transports() []transport {
-	return []transport{
+	return append(grpcTransports(), []transport{
 		{"connect", connectServer()},
 		{"connect, JSON", connectServer(connect.WithProtoJSON())},
 		{"connect, gRPC", connectServer(connect.WithGRPC())},
 		{"connect, gRPC-Web", connectServer(connect.WithGRPCWeb())},
 		{"connect, gRPC-Web, JSON", connectServer(connect.WithGRPCWeb(), connect.WithProtoJSON())},
-	}
+	}...)
 }
 
 // connectServer serves the bank by Connect.
 func connectServer(protocol ...connect.ClientOption) func(*testing.T, *bank, *idempotency.Guard, settings) client {
 	return func(t *testing.T, b *bank, guard *idempotency.Guard, s settings) client {
-		var opts []connect.HandlerOption
-		if guard != nil {
-			opts = append(opts, connect.WithInterceptors(connectTenant{b}, connectGuard(guard, s)))
-		}
-		_, handler := bankv1connect.NewBankHandler(&connectBank{b}, opts...)
-		return connectClient(t, serveH2C(t, handler), protocol...)
+		return connectClient(t, serveConnect(t, b, guard, s), protocol...)
 	}
+}
+
+func serveConnect(t *testing.T, b *bank, guard *idempotency.Guard, s settings) (url string) {
+	var opts []connect.HandlerOption
+	if guard != nil {
+		opts = append(opts, connect.WithInterceptors(connectTenant{b}, connectGuard(guard, s)))
+	}
+	_, handler := bankv1connect.NewBankHandler(&connectBank{b}, opts...)
+	return serveH2C(t, handler)
 }
 
 func connectGuard(guard *idempotency.Guard, s settings) connect.Interceptor {

@@ -5,4 +5,5 @@
 //   - cases_test.go: the cases, and the comparison of the three answers
 //   - refusals_test.go: what a guard answers itself, and what it does while a run goes on
 //   - connect_test.go: servers and clients of Connect
+//   - grpc_test.go: servers and clients of grpc-go, and of both mixed
 package rpctest

@@ -278,15 +278,19 @@ func TestCanceledCallGoesOn(t *testing.T) {
 // The deadline of a client is that of the run. What it has done by then is not known.
 func TestDeadlineEndsTheRun(t *testing.T) {
 	onEach(t, settings{}, nil, func(t *testing.T, c client, b *bank, guard *idempotency.Guard) {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
 		defer close(b.giveUp)
-		require.EqualValues(t, deadlineExceeded, c(ctx, keyed("key", "until the deadline")).Code)
+		for b.ran("until the deadline") == 0 { // on a slow machine, a call may end before it has begun
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			require.EqualValues(t, deadlineExceeded, c(ctx, keyed("key", "until the deadline")).Code)
+			cancel()
+		}
 		require.Eventually(t, func() bool { return guard.Stats().Running == 0 }, 5*time.Second, time.Millisecond)
 		again := c(t.Context(), keyed("key", "until the deadline"))
 		require.Zero(t, again.Code)
 		require.False(t, again.Replayed)
-		require.Equal(t, []int{1, 2}, b.attemptsOf("until the deadline"))
+		attempts := b.attemptsOf("until the deadline")
+		require.Len(t, attempts, 2)
+		require.Less(t, attempts[0], attempts[1])
 	})
 }
 
