@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ import (
 
 // This file crosses faults, round trips, isolation levels and ways to commit. By default it takes a
 // sample: PG_EXHAUSTIVE=1 in the environment runs all worlds, and SEED=n repeats a sample.
+// PG_WORLDS=regexp chooses from either by what a failure calls them.
 
 // exhaustive reports whether all worlds are wanted.
 func exhaustive() bool { return os.Getenv("PG_EXHAUSTIVE") != "" }
@@ -105,6 +107,8 @@ func (s *site) worldsOf(t *testing.T, ways ...string) (all []world) {
 			calm = append(calm, world{way: way, level: level})
 		}
 	}
+	chosen, err := regexp.Compile(os.Getenv("PG_WORLDS"))
+	require.NoError(t, err)
 	for _, e := range s.runAll(t, calm, len(levels)) {
 		for len(e.refusals) > 0 { // serializable transactions of other worlds may be in the way
 			e = s.run(t.Context(), e.world)
@@ -113,7 +117,9 @@ func (s *site) worldsOf(t *testing.T, ways ...string) (all []world) {
 		t.Logf("%s %s: %d round trips", e.way, e.level, e.trips)
 		for _, m := range modes {
 			for trip := range e.trips {
-				all = append(all, world{e.way, e.level, m, trip + 1})
+				if w := (world{e.way, e.level, m, trip + 1}); chosen.MatchString(w.String()) {
+					all = append(all, w)
+				}
 			}
 		}
 	}
