@@ -84,10 +84,12 @@ func TestOneRowWhateverCrashes(t *testing.T) {
 // The control: rows that are committed apart from the record. The worlds find the duplicates that
 // this makes, so they would find others.
 func TestRowsApartFromTheRecordAreDuplicated(t *testing.T) {
+	server := pgtest.Shared(t)
 	if exhaustive() {
 		t.Parallel()
+		server = pgtest.Start(t) // for so many connections
 	}
-	s := newSite(t, pgtest.Shared(t), apart)
+	s := newSite(t, server, apart)
 	_, worlds := divide(s.worldsOf(t, "apart"), func(w world) bool {
 		return w.mode.crash || !exhaustive() && (w.mode.process || w.level != "read-committed")
 	})
