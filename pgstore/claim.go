@@ -111,8 +111,15 @@ func (s *Store) Renew(ctx context.Context, key string, o idempotency.Owner) erro
 			}
 		}
 		tag, err := s.pool.Exec(ctx, s.sql.touch, key, o[:])
-		if err == nil && tag.RowsAffected() == 0 {
+		if err != nil || tag.RowsAffected() > 0 {
+			return err
+		}
+		var owns bool
+		if err = s.pool.QueryRow(ctx, s.sql.isOwner, key, o[:]).Scan(&owns); err == nil {
 			err = idempotency.ErrNotOwner
+			if owns {
+				err = errRowLocked
+			}
 		}
 		return err
 	})
@@ -132,7 +139,7 @@ func (s *Store) Complete(ctx context.Context, key string, o idempotency.Owner, c
 	if len(c.Answer) > maxValue {
 		return idempotency.ErrTooLarge
 	}
-	return s.try(ctx, "Complete", func() error {
+	return s.tryInTurn(ctx, "Complete", func() error {
 		n, err := s.settle(ctx, s.sql.complete, s.completeArgs(key, o, c)...)
 		if err != nil || n > 0 {
 			return err
@@ -153,7 +160,7 @@ func (s *Store) Release(ctx context.Context, key string, o idempotency.Owner, re
 	if keep <= 0 {
 		keep = idempotency.Forever // that is, for the retention
 	}
-	return s.try(ctx, "Release", func() error {
+	return s.tryInTurn(ctx, "Release", func() error {
 		n, err := s.settle(ctx, s.sql.release, key, s.channel, o[:], rel.Undone, sqlrecord.Micros(keep), rel.Unbind)
 		if err != nil || n > 0 {
 			return err
@@ -166,7 +173,7 @@ func (s *Store) Release(ctx context.Context, key string, o idempotency.Owner, re
 
 // Hold implements [idempotency.Store].
 func (s *Store) Hold(ctx context.Context, key string, o idempotency.Owner) error {
-	return s.try(ctx, "Hold", func() error {
+	return s.tryInTurn(ctx, "Hold", func() error {
 		return s.asOwner(ctx, key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
 			return r.Hold(o, now)
 		})
@@ -181,7 +188,7 @@ func (s *Store) SaveStep(ctx context.Context, key string, o idempotency.Owner, n
 	if _, locks := s.locked.Load(lockOf(key, o)); locks {
 		return errLocked
 	}
-	return s.try(ctx, "SaveStep", func() error {
+	return s.tryInTurn(ctx, "SaveStep", func() error {
 		tag, err := s.pool.Exec(ctx, s.sql.step, key, o[:], sqlrecord.Step(name, value))
 		if err == nil && tag.RowsAffected() == 0 {
 			err = idempotency.ErrNotOwner

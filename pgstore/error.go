@@ -27,15 +27,32 @@ var sentinels = []error{
 	idempotency.ErrStoreFull, idempotency.ErrCorrupt, idempotency.ErrUnreadableHere,
 }
 
-// try runs one call of the store. It runs it again after a conflict that has rolled it back, which
-// happens where the default isolation of the role is stricter than READ COMMITTED.
+// errRowLocked says that a transaction keeps the row locked.
+var errRowLocked = errors.New("pgstore: a transaction keeps the record locked")
+
+// tryInTurn is try for a call that holds a connection while a transaction keeps its row locked. Such
+// calls leave connections for claims and renewals, or a few transactions that nobody ends would cost
+// other runs their leases.
+func (s *Store) tryInTurn(ctx context.Context, call string, f func() error) error {
+	select {
+	case s.turns <- struct{}{}:
+	case <-ctx.Done():
+		return wrap(call, ctx.Err())
+	}
+	defer func() { <-s.turns }()
+	return s.try(ctx, call, f)
+}
+
+// try runs one call of the store. It runs it again while a transaction keeps its row locked, and after a
+// conflict that has rolled it back, which happens where the default isolation of the role is stricter
+// than READ COMMITTED.
 func (s *Store) try(ctx context.Context, call string, f func() error) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		err := f()
-		if !conflicts(err) {
+		if !conflicts(err) && !errors.Is(err, errRowLocked) {
 			return wrap(call, err)
 		}
 		select {

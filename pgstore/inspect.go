@@ -34,7 +34,7 @@ func (s *Store) Resolve(ctx context.Context, key string, seen idempotency.Seen, 
 	if settled.Completion != nil && len(settled.Completion.Answer) > maxValue {
 		return idempotency.ErrTooLarge
 	}
-	return s.try(ctx, "Resolve", func() error {
+	return s.tryInTurn(ctx, "Resolve", func() error {
 		return s.change(ctx, key, settled.Completion != nil, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
 			return r.Resolve(seen, settled, now)
 		})
@@ -43,7 +43,7 @@ func (s *Store) Resolve(ctx context.Context, key string, seen idempotency.Seen, 
 
 // Forget implements [idempotency.Inspector].
 func (s *Store) Forget(ctx context.Context, key string, seen idempotency.Seen) error {
-	return s.try(ctx, "Forget", func() error {
+	return s.tryInTurn(ctx, "Forget", func() error {
 		for {
 			r, err := s.look(ctx, s.sql.look, key)
 			switch {

@@ -131,3 +131,58 @@ func TestClaimOfALockedRow(t *testing.T) {
 		require.True(t, r.Mine, state)
 	}
 }
+
+// Transactions that nobody ends keep records locked. The calls that wait for them leave connections for
+// the claims and the renewals of others.
+func TestWaitingForLockedRowsLeavesConnections(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Shared(t).Pool(t)
+	for name, call := range map[string]func(ctx context.Context, s *pgstore.Store, key string, o idempotency.Owner) error{
+		"Renew": func(ctx context.Context, s *pgstore.Store, key string, o idempotency.Owner) error {
+			return s.Renew(ctx, key, o)
+		},
+		"Complete": func(ctx context.Context, s *pgstore.Store, key string, o idempotency.Owner) error {
+			return s.Complete(ctx, key, o, idempotency.Completion{TTL: time.Minute})
+		},
+		"Release": func(ctx context.Context, s *pgstore.Store, key string, o idempotency.Owner) error {
+			return s.Release(ctx, key, o, idempotency.Release{})
+		},
+		"Hold": func(ctx context.Context, s *pgstore.Store, key string, o idempotency.Owner) error {
+			return s.Hold(ctx, key, o)
+		},
+		"SaveStep": func(ctx context.Context, s *pgstore.Store, key string, o idempotency.Owner) error {
+			return s.SaveStep(ctx, key, o, "step", nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, table := newStore(t, pool, pgstore.WithConns(3))
+			owner, keys := newClaim(), keysOf(6)
+			for _, key := range keys {
+				_, err := s.Claim(t.Context(), key, owner)
+				require.NoError(t, err)
+			}
+			tx, err := pool.Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { _ = tx.Rollback(context.Background()) }()
+			_, err = tx.Exec(t.Context(), "SELECT FROM "+table+" FOR UPDATE")
+			require.NoError(t, err)
+
+			waiting, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			errs := make(chan error, len(keys))
+			for _, key := range keys {
+				go func() { errs <- call(waiting, s, key, owner.Owner) }()
+			}
+			for i := range 50 {
+				r, err := s.Claim(waiting, fmt.Sprint("other-", i), owner)
+				require.NoError(t, err)
+				require.True(t, r.Mine)
+				require.NoError(t, s.Renew(waiting, fmt.Sprint("other-", i), owner.Owner))
+			}
+			require.NoError(t, tx.Rollback(t.Context()))
+			for range keys {
+				require.NoError(t, <-errs)
+			}
+		})
+	}
+}

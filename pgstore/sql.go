@@ -103,14 +103,16 @@ func statementsFor(table string) statements {
 		// COMMIT behind it is not reached. What is held became so by lapse (1): an owner that has
 		// said Hold was promised that its transaction will not be committed.
 		fenced: fill(`WITH ` + strings.Replace(completion, "{in}", "(state = 'claimed' OR state = 'held' AND marks & 1 = 1)", 1) + ` SELECT 1 / count(*), {announced} FROM done`),
+		// It does not wait for a locked row, which would keep a connection from others.
 		touch: fill(`UPDATE {t} SET version = version + 1, touched = now,
 				expires = CASE WHEN hold AND NOT hold_ends THEN {never} ELSE now + least(retention, {never} - now) END
 			FROM (SELECT {now} AS now) clock
-			WHERE key = $1 AND owner = $2 AND state = 'claimed' AND expires > now`),
+			WHERE key = (SELECT key FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed' AND expires > {now}
+				FOR NO KEY UPDATE SKIP LOCKED)`),
 		lock: fill(`SELECT 1 FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed' FOR UPDATE`),
 		isLocked: fill(`SELECT count(*) = 0 FROM (
 			SELECT 1 FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed' FOR KEY SHARE SKIP LOCKED) free`),
-		isOwner:    fill(`SELECT count(*) = 1 FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed'`),
+		isOwner:    fill(`SELECT count(*) = 1 FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed' AND expires > {now}`),
 		step:       fill(savesStep),
 		fencedStep: fill(`WITH done AS (` + savesStep + ` RETURNING 1) SELECT 1 / count(*) FROM done`),
 

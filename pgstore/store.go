@@ -27,6 +27,9 @@ const defaultTable = "idempotency_records"
 // defaultConns is how many connections a store has at most.
 const defaultConns = 8
 
+// othersConns is how many of them are left by calls that may wait for a locked row.
+const othersConns = 2
+
 // A Store is an [idempotency.Store] in a table of PostgreSQL 14 or later. Its methods may be
 // called concurrently, and any number of processes may share a table. Make one with [New].
 //
@@ -42,6 +45,7 @@ const defaultConns = 8
 // the table until [Store.Sweep] removes them.
 type Store struct {
 	pool     *pgxpool.Pool // the store's own
+	turns    chan struct{} // of calls that may wait for a locked row
 	business *pgxpool.Pool // the program's, for joined transactions
 	strict   bool          // transactions of business see the past unless they say otherwise
 	locked   sync.Map      // the records that joined transactions of this process keep locked
@@ -78,7 +82,7 @@ type config struct {
 func WithTable(name string) Option { return func(c *config) { c.table = name } }
 
 // WithConns sets how many connections the store has at most. The default is 8. New refuses less
-// than one.
+// than one. With more than two, calls that wait for a locked record leave two of them to others.
 func WithConns(n int) Option { return func(c *config) { c.conns = int32(min(n, 1<<15)) } }
 
 // WithPoolConfig sets how the store makes its own connections, for example past a pooler or by a
@@ -129,7 +133,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error
 	if err != nil {
 		return nil, fmt.Errorf("pgstore: New: %w", err)
 	}
-	s := &Store{pool: p, business: pool, sql: statementsFor(c.table), channel: channelFor(c.table), listens: c.listens, async: c.async}
+	s := &Store{pool: p, turns: make(chan struct{}, max(1, c.conns-othersConns)), business: pool, sql: statementsFor(c.table), channel: channelFor(c.table), listens: c.listens, async: c.async}
 	s.watch = watch.NewSubscription(s.listen)
 	if err := s.check(ctx); err != nil {
 		p.Close()
