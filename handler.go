@@ -93,7 +93,7 @@ func (h *handlerRun) respond(w http.ResponseWriter, v verdict, e ending) {
 			d.problem.OriginalStatus = h.rec.Status()
 		}
 		h.guard.respond(w, h.original, &d)
-	case h.cutShort && v.outcome == NotExecuted && h.guard.set.transaction:
+	case h.guard.set.transaction && v.outcome == NotExecuted && (h.cutShort || h.refusesStopped && h.deniesEffect() && !h.rec.Sent()):
 		d.refuse(problem.RolledBack)
 		h.guard.respond(w, h.original, &d)
 	case h.cutShort && v.outcome != Final:

@@ -137,7 +137,8 @@ func (u *run) outcome(t task) Outcome {
 	if set := Outcome(u.op.outcome.Load()); set != 0 {
 		return u.happenedAlone(set)
 	}
-	if u.op.uncertain.Load() || u.lease.isLost() && t.refused() {
+	u.refusesStopped = u.lease.isLost() && t.refused()
+	if u.op.uncertain.Load() || u.refusesStopped {
 		return Unknown
 	}
 	outcome := t.judge()

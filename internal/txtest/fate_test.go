@@ -74,6 +74,38 @@ func TestCommitInDoubtIsLookedUp(t *testing.T) {
 	})
 }
 
+// A run that has lost its lease refuses, perhaps because of that. Its client is not told that it was
+// refused for good: nothing is left of the run, and the next one may succeed.
+func TestRefusalOfAStoppedRunIsRolledBack(t *testing.T) {
+	t.Parallel()
+	for name, word := range map[string]idempotency.Outcome{"by its status": 0, "by its own word": idempotency.NotExecuted} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+					err := s.InTx(r.Context(), func(tx *guardtest.Tx) error {
+						<-r.Context().Done()
+						return errors.Join(insert(tx), r.Context().Err())
+					})
+					if op, _ := idempotency.FromContext(r.Context()); word != 0 {
+						op.SetOutcome(word)
+					}
+					http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+				}, idempotency.WithRecovery(idempotency.Hold))
+				s.store.On("renew", guardtest.Always(guardtest.Refuse))
+				got := s.Do(t, guardtest.Call{Key: "k"})
+				if word != 0 {
+					require.Equal(t, http.StatusUnprocessableEntity, got.Status)
+				} else {
+					guardtest.RequireProblem(t, got, http.StatusServiceUnavailable, problem.RolledBack)
+				}
+				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+				require.Len(t, s.store.Rows(), 1)
+			})
+		})
+	}
+}
+
 // Another run takes the key over. Whatever the first one did is rolled back, and its client is
 // told what the other has answered, or that it is in flight.
 func TestOvertakenRunIsRolledBack(t *testing.T) {
