@@ -6,7 +6,8 @@
 //   - random worlds of processes that crash and pause over a store that loses messages, judged by
 //     a ledger of the store's records, by a bank that has all effects and by the client half of the
 //     library. Each is of a kind: records vanish, an operator decides, a deployment is under way,
-//     guards stand before and within guards, the store is slow, connections break
+//     guards stand before and within guards, the store is slow, connections break, runs join
+//     transactions
 //   - random programs of steps
 //
 // A random world that fails prints its seed. SEED=n repeats it.

@@ -27,8 +27,9 @@ type simRun struct {
 	outcome   idempotency.Outcome // zero while the run goes on
 	status    int
 	body      string
-	overtaken bool // another claim has taken over
-	cleared   bool // somebody has found out that it did nothing
+	overtaken bool   // another claim has taken over
+	tx        *simTx // that it has joined last
+	cleared   bool   // somebody has found out that it did nothing
 }
 
 func (r *simRun) name() string {
@@ -111,6 +112,9 @@ func (w *simulation) handles(p *simProcess) http.Handler {
 		if w.kind == corrected && run.attempt <= lastFailure && w.now() < w.calm && d.oneIn(2) {
 			run.conduct = runTurnedAway
 		}
+		if w.kind == joined {
+			run.conduct = w.joinedConduct(run)
+		}
 		w.start(run)
 
 		careful := d.oneIn(3) // it looks at its context, and whether its claim is valid
@@ -121,6 +125,10 @@ func (w *simulation) handles(p *simProcess) http.Handler {
 		}
 		if !w.works(p, run, before, careful, d) || careful && !op.Valid() {
 			w.finish(run, rw, idempotency.Unknown, http.StatusServiceUnavailable)
+			return
+		}
+		if w.kind == joined {
+			w.transacts(p, run, rw, after, careful, d)
 			return
 		}
 		body, err := w.effects(p, run, d)

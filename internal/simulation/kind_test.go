@@ -22,12 +22,13 @@ const (
 	gated       simKind = "gated"        // some clients come through a gateway that has a guard
 	slow        simKind = "slow"         // the store is healthy, and too slow for large answers
 	severed     simKind = "severed"      // the connection to the store breaks when a claim has arrived
+	joined      simKind = "joined"       // its runs join transactions of the store
 )
 
 // simKinds has each kind as often as it is drawn.
 var simKinds = [...]simKind{
 	plain, plain, plain, disputed, disputed, forgetful, failingOpen, operated, operated, mixed, mixed, nested, gated, slow, corrected, corrected,
-	severed,
+	severed, joined, joined,
 }
 
 // failsOpen reports whether guards let requests pass while the store is away.
@@ -46,6 +47,8 @@ func (w *simulation) version(i int, v simVersion) simVersion {
 		}
 	case w.kind == severed:
 		v.recovery = idempotency.Hold
+	case w.kind == joined:
+		v.options = append(v.options, idempotency.WithTransaction(true))
 	case w.kind == slow:
 		v.kept = 2 * bulkyBody
 	case w.kind == failingOpen:
@@ -66,6 +69,10 @@ func (w *simulation) intervene(actors *sync.WaitGroup) {
 	case operated:
 		for _, o := range w.operators() {
 			actors.Go(func() { w.operate(o) })
+		}
+	case joined:
+		if w.dice(ofWorld, 4).oneIn(2) { // somebody forgets all that there is
+			actors.Go(func() { w.operate(w.operators()[0]) })
 		}
 	}
 }

@@ -86,7 +86,7 @@ func (w *simulation) endsUndone(k *simKey) {
 		return
 	}
 	for _, r := range k.runs {
-		if r.outcome != idempotency.NotExecuted {
+		if r.outcome != idempotency.NotExecuted && !w.isUndone(r) {
 			w.failf(k.index, "nothing is left of attempt %d, which is %v", r.attempt, r.outcome)
 		}
 	}
@@ -137,7 +137,7 @@ func (w *simulation) deliver(q *simRequest, c *simCall) (idempotency.Record, err
 	if c.op == "complete" && err != nil {
 		w.seen[simStale]++
 	}
-	if settles := c.op == "complete" || c.op == "release" || c.op == "hold"; settles {
+	if settles := c.op == "complete" || c.op == "commit" || c.op == "release" || c.op == "hold"; settles {
 		q.settled = q.settled || err == nil
 		q.displaced = q.displaced || errors.Is(err, idempotency.ErrNotOwner)
 	}
@@ -146,7 +146,7 @@ func (w *simulation) deliver(q *simRequest, c *simCall) (idempotency.Record, err
 		w.failf(k.index, "a claim fails: %v", err)
 	case c.op == "claim":
 		w.claimed(k, q, c, rec)
-	case c.op == "get" || err != nil:
+	case c.op == "get" || c.op == "begin" || c.op == "undo" || err != nil:
 	case c.op == "resolve" || c.op == "forget":
 		w.decided(k, q, c)
 	default:
@@ -186,6 +186,8 @@ func (w *simulation) claimed(k *simKey, q *simRequest, c *simCall, rec idempoten
 			w.failf(k.index, "%v is refused its own claim", q)
 		}
 		w.protects(k, c)
+	case w.kind == joined && c.claim.Hold:
+		w.failf(k.index, "a claim of %v says Hold", q)
 	case lapsed && (k.hold || c.claim.Hold):
 		w.lapses(k)
 		k.state = idempotency.StateHeld
@@ -289,7 +291,10 @@ func (w *simulation) owned(k *simKey, q *simRequest, c *simCall) {
 	switch c.op {
 	case "renew":
 		w.renews(k)
+	case "commit":
+		w.committed(k, r)
 	case "complete":
+		w.completesAlone(r)
 		if r.outcome != idempotency.Final {
 			w.failf(k.index, "%v is completed, but %v", q, r.outcome)
 		}
@@ -310,10 +315,10 @@ func (w *simulation) owned(k *simKey, q *simRequest, c *simCall) {
 			w.seen[simGhosts]++
 		} else if r.outcome == idempotency.Final && r.status >= http.StatusBadRequest && k.cameAfter(r) {
 			w.seen[simGaveWay]++
-		} else if r.outcome != idempotency.NotExecuted && (!unknown || hold) {
+		} else if r.outcome != idempotency.NotExecuted && (!unknown || hold) && !w.isUndone(r) && !w.isForgotten(r) {
 			w.failf(k.index, "%v is released, but %v", q, r.outcome)
 		}
-		if c.release.Undone && r != nil && r.outcome != idempotency.NotExecuted {
+		if c.release.Undone && r != nil && r.outcome != idempotency.NotExecuted && !w.isUndone(r) && !w.isForgotten(r) {
 			w.failf(k.index, "%v is released as if it had done nothing, but %v", q, r.outcome)
 		}
 		w.released(k, c)
@@ -379,8 +384,8 @@ func (w *simulation) start(r *simRun) {
 		switch {
 		case before.attempt >= r.attempt:
 			w.failf(k.index, "attempt %d runs after attempt %d", r.attempt, before.attempt)
-		case before.outcome == idempotency.NotExecuted || before.cleared:
-		case before.request.process.recovery == idempotency.Hold:
+		case before.outcome == idempotency.NotExecuted || before.cleared || before.outcome != 0 && w.isUndone(before):
+		case before.request.process.recovery == idempotency.Hold && w.kind != joined:
 			w.failf(k.index, "%v runs although the outcome of attempt %d is unknown", q, before.attempt)
 		case before.outcome != idempotency.Unknown && !before.overtaken:
 			w.failf(k.index, "%v runs although attempt %d is %v", q, before.attempt, before.outcome)
@@ -434,7 +439,7 @@ func (w *simulation) shown(q *simRequest, h http.Header, status int) {
 	case q.run == nil || q.run.name() != h.Get("X-Run"):
 		w.failf(k.index, "%v is shown an answer of %s", q, h.Get("X-Run"))
 	case q.run.conduct.isSent() || q.run.conduct == runShort:
-	case q.delayed && (k.owner == q || k.life != q.life): // nobody is told that a record has vanished
+	case q.delayed && (k.owner == q || k.life != q.life) && !q.run.wasReady(): // nobody is told that a record has vanished
 		w.seen[simPending]++
 	default:
 		w.failf(k.index, "%v is shown an answer that is not recorded", q)
@@ -449,7 +454,7 @@ func (w *simulation) checkWord(q *simRequest, got guardtest.Reply) {
 	if q.passed != nil {
 		r = q.passed.run
 	}
-	if r == nil || r.outcome == idempotency.NotExecuted {
+	if r == nil || r.outcome == idempotency.NotExecuted || w.isUndone(r) {
 		return
 	}
 	verdict := client.Classify(&http.Response{StatusCode: got.Status, Header: got.Header, Body: io.NopCloser(strings.NewReader(got.Body))}, nil)

@@ -72,6 +72,7 @@ type simProcess struct {
 	index   int
 	weather *simWeather
 	guard   *idempotency.Guard
+	till    *simTill      // of a joined world
 	dead    chan struct{} // closed when it dies
 }
 
@@ -91,9 +92,13 @@ func (w *simulation) process(i int) *simProcess {
 		idempotency.WithRebinding(w.rebinding), idempotency.WithMaxResponseBody(p.kept), idempotency.WithObserver(p.observe),
 		idempotency.WithLogger(slog.New(slog.DiscardHandler)))
 	var store idempotency.Store = &simLink{p}
-	if w.kind == operated {
+	switch w.kind {
+	case operated:
 		store = &simDesk{simLink{p}}
 		options = append(options, idempotency.WithResolver(p.resolve))
+	case joined:
+		p.till = &simTill{simDesk{simLink{p}}}
+		store = p.till
 	}
 	guard := func() *idempotency.Guard {
 		g, err := idempotency.New(store, guardtest.TenantScope, options...)

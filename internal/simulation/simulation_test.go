@@ -44,8 +44,8 @@ func TestSimulation(t *testing.T) {
 				switch what {
 				case simGaveWay:
 					floor = int(seeds) / 5000 // it takes three coincidences
-				case simEnded:
-					floor = int(seeds) / 500 // nobody may ask for two leases
+				case simEnded, simFenced:
+					floor = int(seeds) / 500 // nobody may ask for two leases, or a commit must be late
 				}
 				require.True(t, seeds < 300 || n >= floor, "SEED=%d SEEDS=%d: only %d %s", first, seeds, n, simNames[what])
 			}
@@ -151,6 +151,10 @@ const (
 	simEnded
 	simInDoubt
 	simSevered
+	simCommitted
+	simRolledBack
+	simLookedUp
+	simFenced
 )
 
 var simNames = [...]string{
@@ -161,6 +165,7 @@ var simNames = [...]string{
 	"records of another version", "keys held for a year", "answers too bulky to keep",
 	"keys bound anew", "records that ended with nothing done",
 	"answers to runs of unknown outcome", "connections severed",
+	"transactions committed", "clients told of a rollback", "commits of unknown fate", "commits of others' claims refused",
 }
 
 func (s *simTotals) add(o simTotals) {

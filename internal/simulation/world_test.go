@@ -74,6 +74,7 @@ const (
 	ofLoss
 	ofOperator
 	ofVersion
+	ofTransaction
 )
 
 func (d simDice) upTo(most time.Duration) time.Duration {
@@ -109,7 +110,7 @@ func newSimulation(t *testing.T, seed uint64, mode simMode) *simulation {
 		keys = 1
 	}
 	for range keys {
-		w.keys = append(w.keys, newSimKey(len(w.keys), d.oneIn(4) && !w.sealed()))
+		w.keys = append(w.keys, newSimKey(len(w.keys), d.oneIn(4) && !w.sealed() && w.kind != joined))
 	}
 	for i := range 2 + d.IntN(2) {
 		w.weather = append(w.weather, newSimWeather(w.dice(ofWeather, i), w.lease, w.kind))
@@ -140,6 +141,7 @@ func (w *simulation) run() {
 		w.checkAllIsRecorded()
 		w.checkNothingIsHeldForNothing()
 		w.checkBulkyIsNotKept()
+		w.checkNothingIsOpen()
 	}
 	w.mu.Lock()
 	w.ending = true
@@ -160,11 +162,11 @@ func (w *simulation) run() {
 	}
 }
 
-// failf reports what is wrong, once.
+// failf reports what is wrong, once. It tells the seed too, should the world never end.
 func (w *simulation) failf(key int, format string, args ...any) {
 	if !w.t.Failed() {
 		w.suspect = key
-		w.t.Errorf("at %v, key %d: %s", w.now(), key, fmt.Sprintf(format, args...))
+		w.t.Errorf("%v, SEED=%d: at %v, key %d: %s", w.mode, w.seed, w.now(), key, fmt.Sprintf(format, args...))
 	}
 }
 
@@ -352,6 +354,9 @@ func (w *simulation) answered(q *simRequest, got guardtest.Reply) bool {
 		return w.checkAnswer(q, got.Status, got.Header, got.Body)
 	case problem.InFlight, problem.StoreUnavailable, problem.ShuttingDown, problem.NoAnswer:
 		return false
+	case problem.RolledBack, problem.CannotCommit:
+		w.deniesCommit(q)
+		return false
 	case problem.KeyReused:
 		w.seen[simReused]++
 		// A gateway binds the key in a store of its own.
@@ -375,7 +380,7 @@ func (w *simulation) answered(q *simRequest, got guardtest.Reply) bool {
 
 // mayHold reports whether there are processes that hold keys.
 func (w *simulation) mayHold() bool {
-	return slices.ContainsFunc(w.versions, func(v simVersion) bool { return v.recovery == idempotency.Hold })
+	return w.kind != joined && slices.ContainsFunc(w.versions, func(v simVersion) bool { return v.recovery == idempotency.Hold })
 }
 
 // hasLarge reports whether an answer was recorded that may have been too large to be kept.
@@ -395,7 +400,7 @@ func (w *simulation) checkAllIsRecorded() {
 	defer w.mu.Unlock()
 	for _, k := range w.keys {
 		for _, r := range k.runs {
-			if r.outcome == idempotency.Final && !r.overtaken && !r.request.process.isDead() && !k.answers[r.name()] {
+			if r.outcome == idempotency.Final && r.tx == nil && !r.overtaken && !r.request.process.isDead() && !k.answers[r.name()] {
 				w.failf(k.index, "the answer of attempt %d is never recorded", r.attempt)
 			}
 		}
