@@ -123,6 +123,7 @@ func server(app *frametest.App, protect func(...idempotency.Option) echo.Middlew
 		for _, chunk := range r.Chunks {
 			_, _ = io.WriteString(c.Response(), chunk)
 			_ = http.NewResponseController(c.Response()).Flush()
+			r.Pause()
 		}
 		if r.Status != 0 {
 			return echo.NewHTTPError(r.Status, "too late")

@@ -120,10 +120,14 @@ func engine(app *frametest.App, protect func(...idempotency.Option) gin.HandlerF
 		maps.Copy(c.Writer.Header(), r.Header)
 		i := 0
 		c.Stream(func(w io.Writer) bool {
+			if i > 0 { // gin has flushed
+				r.Pause()
+			}
 			_, _ = io.WriteString(w, r.Chunks[i])
 			i++
 			return i < len(r.Chunks)
 		})
+		r.Pause()
 		if r.Status != 0 {
 			_ = c.AbortWithError(r.Status, errors.New("too late"))
 		}

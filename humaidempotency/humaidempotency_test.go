@@ -142,6 +142,7 @@ func register(api huma.API, app *frametest.App, protect protection) {
 		for _, chunk := range r.Chunks {
 			_, _ = io.WriteString(ctx.BodyWriter(), chunk)
 			ctx.BodyWriter().(http.Flusher).Flush()
+			r.Pause()
 		}
 	})
 	huma.Register(api, operation(http.MethodPost, "/error/{name}", protect()), func(ctx context.Context, in *named) (*struct{}, error) {

@@ -19,15 +19,17 @@ import (
 //	POST /error/:name               returns an error with the Reply's status and body, in the way
 //	                                of the framework; a plain error if the status is 0
 //	POST /panic/:name               writes the Reply's body, if it has one, and panics with Panic
-//	POST /stream/:name              writes and flushes the Chunks; then fails with the status, if set
+//	POST /stream/:name              writes and flushes the Chunks, with Pause after each; then fails
+//	                                with the status, if set
 //	POST /request/:name             answers what it sees of the request, as Seen in JSON
 //	POST /form                      answers the values "a" and "b" of a form, and the file "f"
 //	POST /bind                      binds a body {"amount": int}, and answers 201 with it in JSON
 //	POST /held/:name                as /reply, under Hold
 //	POST /required/:name            as /reply, under WithRequired
 //
-// Outside the guard, each server authenticates by the field [TenantHeader], and adds a field X-Request-Id with
-// [App.RequestID] and a field Vary: Origin to each answer. A request without a tenant is not refused there.
+// Outside the guard, each server authenticates by the field [TenantHeader], and adds a field
+// X-Request-Id with [App.RequestID] and a field Vary: Origin to each answer. A request without a
+// tenant is not refused there.
 
 // TenantHeader is the field that tells who sends a request.
 const TenantHeader = "X-Tenant"
@@ -40,6 +42,15 @@ type Reply struct {
 	Trailer http.Header
 	Chunks  []string
 	Panic   any
+
+	pause chan struct{}
+}
+
+// Pause waits, after a chunk of a stream, until the client has read it, where the test demands that.
+func (r Reply) Pause() {
+	if r.pause != nil {
+		<-r.pause
+	}
 }
 
 // Seen is what a handler sees of a request.
@@ -65,6 +76,7 @@ type App struct {
 	replies  map[string]Reply
 	entered  chan struct{}
 	release  chan struct{}
+	pause    chan struct{}
 }
 
 func newApp(cases []Case) *App {
@@ -77,6 +89,8 @@ func newApp(cases []Case) *App {
 	}
 	done := Reply{Status: http.StatusCreated, Header: typed("text/plain"), Body: "done"}
 	a.replies[slow], a.replies["scope"] = done, done
+	a.pause = make(chan struct{})
+	a.replies["paused"] = Reply{Header: typed("text/plain"), Chunks: []string{"one", "two", "three"}, pause: a.pause}
 	return a
 }
 

@@ -27,6 +27,8 @@ type Framework struct {
 	RouterInside bool
 	// OwnProblems says that refusals have the framework's own format.
 	OwnProblems bool
+	// WholeStreams says that the chunks of a stream are sent when it has ended.
+	WholeStreams bool
 
 	// report takes each failure; without one, it is Errorf of the test.
 	report func(format string, args ...any)
@@ -95,6 +97,7 @@ func Run(t *testing.T, f Framework) Result {
 	}
 	f.requireRuns(t, bare, protected, events)
 	f.refusals(t, url, protected)
+	f.stream(t, url, protected)
 	f.shadow(t, cases, bareURL)
 	t.Logf("%d requests, %d equal, %d with a difference that the framework makes", result.Requests, result.Equal, len(f.Differs))
 	return result

@@ -77,6 +77,7 @@ func Register(app *App, guard *idempotency.Guard, name func(*http.Request) strin
 		for _, chunk := range reply.Chunks {
 			_, _ = io.WriteString(w, chunk)
 			_ = http.NewResponseController(w).Flush()
+			reply.Pause()
 		}
 	})
 	post("/request/{name}", func(w http.ResponseWriter, r *http.Request) {

@@ -61,6 +61,32 @@ func send(t testing.TB, url string, c Case, tenant, key string) answer {
 	return answer{status: resp.StatusCode, header: resp.Header, trailer: resp.Trailer, body: string(got)}
 }
 
+// stream reads a stream, each chunk before the next one is written.
+func (f Framework) stream(t testing.TB, url string, app *App) {
+	t.Helper()
+	if f.WholeStreams {
+		return
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/stream/paused", strings.NewReader("x"))
+	require.NoError(t, err)
+	r.Header.Set(TenantHeader, "tenant")
+	r.Header.Set("Idempotency-Key", "paused")
+	resp, err := client.Do(r)
+	if err != nil {
+		f.report("a stream does not begin before it ends: %v", err)
+		close(app.pause)
+		return
+	}
+	defer func() { _ = resp.Body.Close() }()
+	for _, chunk := range app.replies["paused"].Chunks {
+		got := make([]byte, len(chunk))
+		if _, err := io.ReadFull(resp.Body, got); err != nil || string(got) != chunk {
+			f.report("a chunk of a stream is %q: %v", got, err)
+		}
+		app.pause <- struct{}{}
+	}
+}
+
 // A difference is a part in which two answers differ: status, body, cut, header NAME or
 // trailer NAME.
 type difference struct{ part, was, is string }
