@@ -47,7 +47,7 @@ func Middleware(guard *idempotency.Guard) fiber.Handler {
 	h := guard.Handler(http.HandlerFunc(next))
 	return func(c fiber.Ctx) error {
 		x := &exchange{c: c, context: c.Context()}
-		r, err := newRequest(c, context.WithValue(x.context, exchangeKey{}, x))
+		r, err := newRequest(context.WithValue(x.context, exchangeKey{}, x), c)
 		if err != nil {
 			return fiber.NewError(fiber.StatusBadRequest, err.Error())
 		}

@@ -177,6 +177,7 @@ func ExampleMiddleware() {
 			return
 		}
 		body, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
 		fmt.Printf("%d %s %q\n", resp.StatusCode, body, resp.Header.Get("Idempotent-Replayed"))
 	}
 	// Output:

@@ -21,7 +21,7 @@ import (
 
 // newRequest returns the request of a fiber context. What the client has sent as its target counts,
 // whatever middleware has made of the path.
-func newRequest(c fiber.Ctx, ctx context.Context) (*http.Request, error) {
+func newRequest(ctx context.Context, c fiber.Ctx) (*http.Request, error) {
 	in := &c.RequestCtx().Request
 	target := string(in.Header.RequestURI())
 	u, err := url.ParseRequestURI(target)

@@ -96,7 +96,7 @@ func Register(app *App, guard *idempotency.Guard, name func(*http.Request) strin
 		if f, _, err := r.FormFile("f"); err == nil {
 			content, _ = io.ReadAll(f)
 		}
-		fmt.Fprintf(w, "%s,%s,%s", r.FormValue("a"), r.FormValue("b"), content)
+		_, _ = fmt.Fprintf(w, "%s,%s,%s", r.FormValue("a"), r.FormValue("b"), content)
 	})
 	post("/bind", func(w http.ResponseWriter, r *http.Request) {
 		app.Begin(r.Context(), "bind")

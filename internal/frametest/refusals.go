@@ -73,7 +73,13 @@ func (f Framework) inFlight(t *testing.T, url string, app *App, plainURL string,
 	call := Case{Name: slow, Method: http.MethodPost, Path: "/reply/" + slow, Header: typed("application/json"), Body: `{"amount":100}`}
 	begin := func(url string, app *App) (done chan answer) {
 		done = make(chan answer, 1)
-		go func() { done <- send(t, url, call, "tenant", "in-flight") }()
+		go func() {
+			got, err := try(t.Context(), url, call, "tenant", "in-flight")
+			if err != nil {
+				f.report("in flight: %v", err)
+			}
+			done <- got
+		}()
 		<-app.entered
 		return done
 	}

@@ -42,6 +42,7 @@ func (t *Tap) see(status int) {
 	}
 }
 
+// Write passes p on.
 func (t *Tap) Write(p []byte) (int, error) {
 	t.see(http.StatusOK)
 	n, err := t.ResponseWriter.Write(p)
