@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/idempotency/internal/response"
+	"example.com/idempotency/policy"
 	"example.com/idempotency/problem"
 )
 
@@ -120,6 +121,10 @@ func (g *Guard) examine(r *http.Request, body *requestBody, d *decision) (Finger
 			g.reportBypass(r)
 			return Fingerprint{}, false
 		}
+	}
+	if isRPC(r.Header) && g.set.binding() != policy.Own {
+		d.refuseFor(errRPC, problem.FingerprintFailed)
+		return Fingerprint{}, false
 	}
 	if g.readScope(r, d); d.kind == refuse {
 		return Fingerprint{}, false

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -27,7 +28,22 @@ type Fingerprint [32]byte
 // [FieldsFingerprint]. A function of your own makes its fingerprints with [NewFingerprint].
 // It must count everything that would make the request another intent. It must not count
 // anything that varies between attempts, such as a signature or the time of sending.
+//
+// With the functions of this package, a guard refuses a call of gRPC, gRPC-Web or Connect, because
+// equal messages may differ in their bytes, and the status of the answer does not tell whether the
+// call has succeeded. Modules connectidempotency and grpcidempotency protect calls.
 type FingerprintFunc func(r *http.Request, body []byte) (Fingerprint, error)
+
+var errRPC = errors.New("idempotency: calls of gRPC, gRPC-Web and Connect need an interceptor: use module connectidempotency or grpcidempotency")
+
+// isRPC reports whether a request is a call of gRPC, gRPC-Web or Connect.
+func isRPC(h http.Header) bool {
+	contentType := h["Content-Type"]
+	if len(contentType) == 1 && (strings.HasPrefix(contentType[0], "application/grpc") || strings.HasPrefix(contentType[0], "application/connect+")) {
+		return true
+	}
+	return len(h["Connect-Protocol-Version"]) > 0
+}
 
 // RawFingerprint is the default [FingerprintFunc]. It counts the method, the path, the query,
 // Content-Type, Content-Encoding and every byte of the body. Path and query are those that the

@@ -135,3 +135,40 @@ func TestRefusalWithoutACauseIsNotLogged(t *testing.T) {
 	guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "bad,key"}), http.StatusBadRequest, problem.KeyInvalid)
 	require.Empty(t, log.String())
 }
+
+// A call of an RPC framework may fail behind a 200, and equal messages may differ in their bytes.
+func TestCallsOfRPCAreRefused(t *testing.T) {
+	t.Parallel()
+	own := idempotency.WithFingerprint(func(r *http.Request, body []byte) (idempotency.Fingerprint, error) {
+		return idempotency.NewFingerprint(1, body), nil
+	})
+	for name, header := range map[string]http.Header{
+		"gRPC":              {"Content-Type": {"application/grpc"}},
+		"gRPC, with a form": {"Content-Type": {"application/grpc+proto"}},
+		"gRPC-Web":          {"Content-Type": {"application/grpc-web-text"}},
+		"Connect, stream":   {"Content-Type": {"application/connect+json"}},
+		"Connect":           {"Content-Type": {"application/proto"}, "Connect-Protocol-Version": {"1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var events guardtest.Events
+			for opt, refused := range map[*idempotency.Option]bool{nil: true, &own: false} {
+				opts := []idempotency.Option{idempotency.WithObserver(events.Observe)}
+				if opt != nil {
+					opts = append(opts, *opt)
+				}
+				counter := new(guardtest.Counter)
+				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(counter))
+				got := s.Do(t, guardtest.Call{Key: "k", Header: header})
+				if refused {
+					guardtest.RequireProblem(t, got, http.StatusBadRequest, problem.FingerprintFailed)
+				}
+				require.Equal(t, refused, counter.Runs.Load() == 0)
+				s.Do(t, guardtest.Call{Header: header})
+				require.Equal(t, refused, counter.Runs.Load() == 1, "a call without a key passes")
+			}
+			require.Len(t, events.Errors(), 1)
+			require.ErrorContains(t, events.Errors()[0], "connectidempotency")
+		})
+	}
+}
