@@ -6,4 +6,6 @@
 //   - refusals_test.go: what a guard answers itself, and what it does while a run goes on
 //   - connect_test.go: servers and clients of Connect
 //   - grpc_test.go: servers and clients of grpc-go, and of both mixed
+//   - gateway_test.go: what stands behind a grpc-gateway, over the network and in one process
+//   - http_test.go: a guard around a handler, which refuses calls
 package rpctest

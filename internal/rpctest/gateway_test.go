@@ -1,0 +1,141 @@
+package rpctest_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/grpcidempotency/grpcclient"
+	"example.com/idempotency/internal/rpctest/bankv1"
+)
+
+// gateway returns a mux of grpc-gateway as its users make it.
+func gateway() *runtime.ServeMux {
+	outgoing := func(name string) (string, bool) { return runtime.MetadataHeaderPrefix + name, true }
+	return runtime.NewServeMux(
+		runtime.WithIncomingHeaderMatcher(grpcclient.IncomingHeader(func(name string) (string, bool) {
+			if name == "Tenant" {
+				return "tenant", true
+			}
+			return runtime.DefaultHeaderMatcher(name)
+		})),
+		runtime.WithOutgoingHeaderMatcher(grpcclient.OutgoingHeader(outgoing)),
+	)
+}
+
+// pay sends a call in JSON.
+func pay(t *testing.T, url, key, name string, amount int) *http.Response {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/payments",
+		strings.NewReader(fmt.Sprintf(`{"case": %q, "amount": "%d"}`, name, amount)))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Tenant", "acme")
+	if key != "" {
+		req.Header.Set("Idempotency-Key", key)
+	}
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	body, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	res.Body = io.NopCloser(strings.NewReader(string(body)))
+	return res
+}
+
+// The service has the guard, and the gateway reaches it over the network.
+func TestGatewayOverTheWire(t *testing.T) {
+	t.Parallel()
+	b, guard := newBank(), newGuard(t, idempotency.NewMemoryStore())
+	mux := gateway()
+	require.NoError(t, bankv1.RegisterBankHandler(t.Context(), mux, dial(t, serveGRPC(t, b, guard, settings{hold: []string{bankv1.Bank_Pay_FullMethodName}}))))
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+
+	first := pay(t, server.URL, `"key"`, "plain", 100)
+	require.Equal(t, http.StatusOK, first.StatusCode)
+	again := pay(t, server.URL, "key", "plain", 100)
+	require.Equal(t, http.StatusOK, again.StatusCode)
+	require.Equal(t, "true", again.Header.Get("Idempotent-Replayed"))
+	want, _ := io.ReadAll(first.Body)
+	got, _ := io.ReadAll(again.Body)
+	require.JSONEq(t, string(want), string(got))
+	require.Equal(t, 1, b.ran("plain"))
+
+	for _, tt := range []struct {
+		key, name string
+		amount    int
+		status    int
+		problem   string
+	}{
+		{"key", "plain", 999, http.StatusBadRequest, "key-reused"},
+		{"bad,key", "plain", 100, http.StatusBadRequest, "key-invalid"},
+		{"fails", "code 14", 100, http.StatusServiceUnavailable, ""},
+		{"fails", "code 14", 100, http.StatusBadRequest, "outcome-unknown"},
+		{"refused", "code 5", 100, http.StatusNotFound, ""},
+	} {
+		res := pay(t, server.URL, tt.key, tt.name, tt.amount)
+		require.Equal(t, tt.status, res.StatusCode, tt)
+		require.Equal(t, tt.problem, res.Header.Get("Idempotency-Error"), tt)
+	}
+	require.Equal(t, "true", pay(t, server.URL, "refused", "code 5", 100).Header.Get("Idempotent-Replayed"))
+
+	// A call in flight, with what tells an HTTP client to come back.
+	done := make(chan *http.Response)
+	go func() { done <- pay(t, server.URL, "slow", "slow", 100) }()
+	<-b.entered
+	busy := pay(t, server.URL, "slow", "slow", 100)
+	require.Equal(t, http.StatusConflict, busy.StatusCode)
+	require.Equal(t, "in-flight", busy.Header.Get("Idempotency-Error"))
+	require.Equal(t, "1", busy.Header.Get("Retry-After"))
+	close(b.release)
+	require.Equal(t, http.StatusOK, (<-done).StatusCode)
+}
+
+// The gateway has the guard, and calls the service in its own process: the service finds the run.
+func TestGatewayInProcess(t *testing.T) {
+	t.Parallel()
+	b, guard := newBank(), newGuard(t, idempotency.NewMemoryStore())
+	mux := gateway()
+	require.NoError(t, bankv1.RegisterBankHandlerServer(t.Context(), mux, &grpcBank{bank: b}))
+	server := httptest.NewServer(guard.Handler(mux))
+	t.Cleanup(server.Close)
+	for i, name := range []string{"plain", "code 5"} {
+		key := fmt.Sprint("key", i)
+		first, again := pay(t, server.URL, key, name, 100), pay(t, server.URL, key, name, 100)
+		require.Empty(t, first.Header.Get("Idempotent-Replayed"))
+		require.Equal(t, "true", again.Header.Get("Idempotent-Replayed"))
+		require.Equal(t, first.StatusCode, again.StatusCode)
+		require.Equal(t, []int{1}, b.attemptsOf(name))
+	}
+	for range 2 { // the gateway makes 503 of UNAVAILABLE, whose outcome is unknown
+		require.Equal(t, http.StatusServiceUnavailable, pay(t, server.URL, "fails", "code 14", 100).StatusCode)
+	}
+	require.Equal(t, []int{1, 2}, b.attemptsOf("code 14"))
+}
+
+// The gateway has a guard, and so has the service, over the network and in one store: each tier has
+// a scope of its own, and the key is the same.
+func TestGatewayWithAGuardOfItsOwn(t *testing.T) {
+	t.Parallel()
+	store := idempotency.NewMemoryStore()
+	b := newBank()
+	service := newGuard(t, store)
+	mux := gateway()
+	require.NoError(t, bankv1.RegisterBankHandler(context.WithoutCancel(t.Context()), mux, dial(t, serveGRPC(t, b, service, settings{}))))
+	server := httptest.NewServer(newGuard(t, store).Handler(mux))
+	t.Cleanup(server.Close)
+	first, again := pay(t, server.URL, "key", "plain", 100), pay(t, server.URL, "key", "plain", 100)
+	require.Equal(t, http.StatusOK, first.StatusCode)
+	require.Equal(t, "true", again.Header.Get("Idempotent-Replayed"))
+	require.Equal(t, 1, b.ran("plain"))
+	_, err := service.Lookup(t.Context(), idempotency.Key{Scope: "acme", Value: "key"})
+	require.NoError(t, err, "the service has recorded it under the key of the HTTP client")
+}
