@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -98,7 +99,8 @@ func (s *Store) claimArgs(key string, c idempotency.Claim) []any {
 // nobody can take it over, and there is nothing to renew.
 func (s *Store) Renew(ctx context.Context, key string, o idempotency.Owner) error {
 	return s.try(ctx, "Renew", func() error {
-		if _, locks := s.locked.Load(lockOf(key, o)); locks {
+		if due, locks := s.locked.Load(lockOf(key, o)); locks {
+			due.(*atomic.Bool).Store(true)
 			var locked, owns bool
 			if err := s.pool.QueryRow(ctx, s.sql.isLocked, key, o[:]).Scan(&locked); err != nil {
 				return err

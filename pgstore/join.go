@@ -25,6 +25,7 @@ type joinedTx struct {
 	mu    sync.RWMutex
 	state idempotency.TxState
 	ended bool
+	due   bool // a renewal, while the record was locked
 	after []func()
 }
 
@@ -67,13 +68,18 @@ func (t *joinedTx) Rollback(ctx context.Context) {
 
 // giveUp rolls back and gives the connection to the pool. What the handler has committed stays.
 func (t *joinedTx) giveUp(ctx context.Context) error {
-	switch {
-	case t.endedAlone():
-		t.state = idempotency.TxCommitted
-	case !t.ended:
-		t.state = idempotency.TxGivenUp
+	if t.ended {
+		return nil
 	}
-	return t.end(ctx, t.tx.Rollback)
+	t.state = idempotency.TxGivenUp
+	if t.endedAlone() {
+		t.state = idempotency.TxCommitted
+	}
+	err := t.end(ctx, t.tx.Rollback)
+	if t.due {
+		t.store.catchUp(ctx, t.key, t.owner)
+	}
+	return err
 }
 
 // end ends the transaction with f, once, and gives the connection back. The pool closes one whose
@@ -85,7 +91,7 @@ func (t *joinedTx) end(ctx context.Context, f func(context.Context) error) error
 	t.ended = true
 	err := f(ctx)
 	if t.locks {
-		t.store.locked.Delete(lockOf(t.key, t.owner))
+		t.due = t.store.unlock(t.key, t.owner)
 	}
 	t.conn.Release()
 	return err
@@ -109,7 +115,11 @@ func (t *joinedTx) Complete(ctx context.Context, c idempotency.Completion) error
 // commit sends a statement that fails unless the owner has its claim, and COMMIT, in one round trip,
 // and ends the transaction.
 func (t *joinedTx) commit(ctx context.Context, fenced string, args []any) error {
-	return t.end(ctx, func(ctx context.Context) error { return t.send(ctx, fenced, args) })
+	err := t.end(ctx, func(ctx context.Context) error { return t.send(ctx, fenced, args) })
+	if err != nil && t.due {
+		t.store.catchUp(ctx, t.key, t.owner)
+	}
+	return err
 }
 
 func (t *joinedTx) send(ctx context.Context, fenced string, args []any) error {

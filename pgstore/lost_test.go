@@ -128,9 +128,12 @@ func TestWaitingHandlersLoseNoLease(t *testing.T) {
 			replies[i] = s.Begin(t, guardtest.Call{Key: fmt.Sprint("key-", i)})
 		}
 		for i, reply := range replies {
-			got := <-reply
+			got, key := <-reply, fmt.Sprint("key-", i)
+			for got.Problem.Code == problem.StoreUnavailable { // a claim on a machine that is too busy
+				got = s.Do(t, guardtest.Call{Key: key})
+			}
 			require.Equal(t, http.StatusCreated, got.Status, "%s", got.Body)
-			require.Equal(t, 1, s.rows(t, fmt.Sprint("key-", i)))
+			require.Equal(t, 1, s.rows(t, key))
 		}
 		require.EqualValues(t, handlers, runs.Load())
 		require.Zero(t, events.Count(idempotency.EventLeaseLost))
@@ -144,30 +147,41 @@ func TestStepLongerThanItsLease(t *testing.T) {
 			t.Parallel()
 			var runs atomic.Int64
 			s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
-				runs.Add(1)
+				if runs.Add(1) > 1 {
+					return
+				}
 				_, err := s.step(r.Context(), pgx.TxIsoLevel(level), func() error {
 					_, err := s.pool.Exec(r.Context(), "SELECT pg_sleep(1.2)")
 					return err
 				})
 				require.NoError(t, err)
+				guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
 				w.WriteHeader(http.StatusCreated)
-			}, idempotency.WithTransaction(false), idempotency.WithLease(500*time.Millisecond))
-			first := s.Begin(t, guardtest.Call{Key: "k"})
-			conflicts := 0
-			for {
-				select {
-				case got := <-first:
-					require.Equal(t, http.StatusCreated, got.Status, "%s", got.Body)
-					require.EqualValues(t, 1, runs.Load())
-					require.Equal(t, 1, s.rows(t, "k"))
-					require.Positive(t, conflicts)
-					return
-				case <-time.After(100 * time.Millisecond):
-				}
-				if s.Do(t, guardtest.Call{Key: "k"}).Status == http.StatusConflict {
-					conflicts++
-				}
-			}
+			}, idempotency.WithTransaction(false), idempotency.WithLease(900*time.Millisecond))
+			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			require.EqualValues(t, 1, runs.Load())
+			require.Equal(t, 1, s.rows(t, "k"))
 		})
 	}
+}
+
+// A transaction that is longer than the lease is rolled back, and its run goes on. It has its claim.
+func TestRollbackLongerThanItsLease(t *testing.T) {
+	onEachWay(t, func(t *testing.T, inTx way, level string) {
+		declined := errors.New("declined")
+		var runs atomic.Int64
+		s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+			if runs.Add(1) > 1 {
+				return
+			}
+			require.ErrorIs(t, inTx(s, r.Context(), level, func(exec execer) error {
+				return errors.Join(s.insert(r.Context(), exec), exec(r.Context(), "SELECT pg_sleep(1.2)"), declined)
+			}), declined)
+			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+			w.WriteHeader(http.StatusPaymentRequired)
+		}, idempotency.WithLease(900*time.Millisecond))
+		require.Equal(t, http.StatusPaymentRequired, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.EqualValues(t, 1, runs.Load())
+		require.Zero(t, s.rows(t, "k"))
+	})
 }

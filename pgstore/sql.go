@@ -40,6 +40,10 @@ const (
 	savesStep = `UPDATE {t} SET version = version + 1, steps = steps || $3, marks = marks & ~2
 		WHERE key = $1 AND owner = $2 AND state = 'claimed' AND expires > {now}`
 
+	// renewal starts the lease of a row anew that is updated.
+	renewal = `touched = now, expires = CASE WHEN hold AND NOT hold_ends THEN {never} ELSE now + least(retention, {never} - now) END
+		FROM (SELECT {now} AS now) clock`
+
 	// completion completes the row of an owner, if it is in one of the states.
 	completion = `clock AS (SELECT {now} AS now), done AS (
 		UPDATE {t} SET version = version + 1, state = 'completed', touched = now, expires = now + least($4::int8, {never} - now),
@@ -104,17 +108,16 @@ func statementsFor(table string) statements {
 		// said Hold was promised that its transaction will not be committed.
 		fenced: fill(`WITH ` + strings.Replace(completion, "{in}", "(state = 'claimed' OR state = 'held' AND marks & 1 = 1)", 1) + ` SELECT 1 / count(*), {announced} FROM done`),
 		// It does not wait for a locked row, which would keep a connection from others.
-		touch: fill(`UPDATE {t} SET version = version + 1, touched = now,
-				expires = CASE WHEN hold AND NOT hold_ends THEN {never} ELSE now + least(retention, {never} - now) END
-			FROM (SELECT {now} AS now) clock
+		touch: fill(`UPDATE {t} SET version = version + 1, ` + renewal + `
 			WHERE key = (SELECT key FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed' AND expires > {now}
 				FOR NO KEY UPDATE SKIP LOCKED)`),
 		lock: fill(`SELECT 1 FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed' FOR UPDATE`),
 		isLocked: fill(`SELECT count(*) = 0 FROM (
 			SELECT 1 FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed' FOR KEY SHARE SKIP LOCKED) free`),
-		isOwner:    fill(`SELECT count(*) = 1 FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed' AND expires > {now}`),
-		step:       fill(savesStep),
-		fencedStep: fill(`WITH done AS (` + savesStep + ` RETURNING 1) SELECT 1 / count(*) FROM done`),
+		isOwner: fill(`SELECT count(*) = 1 FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed' AND expires > {now}`),
+		step:    fill(savesStep),
+		// It is a renewal too: while its transaction has kept the record locked, there was none.
+		fencedStep: fill(`WITH done AS (` + strings.Replace(savesStep, "\n", ", "+renewal+"\n", 1) + ` RETURNING 1) SELECT 1 / count(*) FROM done`),
 
 		forget: fill(`DELETE FROM {t} WHERE key = $1 AND version = $2`),
 		// Of two rows that cannot be told apart by one column, the second decides.

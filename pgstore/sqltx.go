@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"example.com/idempotency"
 )
@@ -95,7 +96,7 @@ func (s *Store) beginSQL(ctx context.Context, db *sql.DB, key string, o idempote
 	if !t.locks {
 		return t, nil
 	}
-	s.locked.Store(lockOf(key, o), struct{}{})
+	s.locked.Store(lockOf(key, o), new(atomic.Bool))
 	var one int
 	if err = tx.QueryRowContext(ctx, s.sql.lock, key, o[:]).Scan(&one); err == nil {
 		return t, nil
@@ -186,7 +187,9 @@ func (t *joinedSQLTx) giveUp(ctx context.Context, state idempotency.TxState) {
 	defer cancel()
 	t.state = state
 	_ = t.within(ctx, t.tx.Rollback)
-	t.end()
+	if t.end() {
+		t.store.catchUp(ctx, t.key, t.owner)
+	}
 }
 
 // within calls Commit or Rollback, which take no context: over a connection that is silent they
@@ -203,11 +206,10 @@ func (t *joinedSQLTx) within(ctx context.Context, f func() error) error {
 	}
 }
 
-func (t *joinedSQLTx) end() {
+// end notes the end, and reports whether a renewal was due meanwhile.
+func (t *joinedSQLTx) end() (due bool) {
 	t.ended = true
-	if t.locks {
-		t.store.locked.Delete(lockOf(t.key, t.owner))
-	}
+	return t.locks && t.store.unlock(t.key, t.owner)
 }
 
 // Rollback implements [idempotency.Transaction].

@@ -48,7 +48,7 @@ type Store struct {
 	turns    chan struct{} // of calls that may wait for a locked row
 	business *pgxpool.Pool // the program's, for joined transactions
 	strict   bool          // transactions of business see the past unless they say otherwise
-	locked   sync.Map      // the records that joined transactions of this process keep locked
+	locked   sync.Map      // the records that joined transactions of this process keep locked; whether a renewal is due
 	sql      statements
 	channel  string
 	listens  bool

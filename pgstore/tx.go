@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -111,7 +112,7 @@ func (s *Store) begin(ctx context.Context, key string, o idempotency.Owner, opts
 	if t.locks {
 		// In a transaction that sees the past, a renewal from outside would make the completion fail. So it
 		// locks its record first. Renew and the claims of others look at the lock.
-		s.locked.Store(lockOf(key, o), struct{}{})
+		s.locked.Store(lockOf(key, o), new(atomic.Bool))
 		tag, err := t.tx.Exec(ctx, s.sql.lock, key, o[:])
 		if err == nil && tag.RowsAffected() == 0 {
 			err = idempotency.ErrLeaseLost
@@ -134,6 +135,19 @@ func (s *Store) isStrict(opts pgx.TxOptions) bool {
 	default:
 		return true
 	}
+}
+
+// unlock forgets that a transaction keeps a record locked, and reports whether a renewal was due
+// meanwhile.
+func (s *Store) unlock(key string, o idempotency.Owner) (due bool) {
+	renewed, ok := s.locked.LoadAndDelete(lockOf(key, o))
+	return ok && renewed.(*atomic.Bool).Load()
+}
+
+// catchUp makes a renewal that was due while a transaction kept the record locked: without the lock,
+// the lease may be over.
+func (s *Store) catchUp(ctx context.Context, key string, o idempotency.Owner) {
+	_, _ = s.pool.Exec(ctx, s.sql.touch, key, o[:]) // the next renewal reports what is wrong
 }
 
 // lockOf names the record that a transaction of this process keeps locked.
