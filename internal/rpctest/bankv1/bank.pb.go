@@ -8,7 +8,7 @@
 //
 //	buf generate
 //
-// with protoc-gen-go v1.36.12, protoc-gen-connect-go v1.21.1, protoc-gen-go-grpc v1.6.2 and
+// in this folder, with protoc-gen-go v1.36.12, protoc-gen-connect-go v1.21.1, protoc-gen-go-grpc v1.6.2 and
 // protoc-gen-grpc-gateway v2.32.0 on the PATH.
 
 package bankv1
@@ -268,7 +268,7 @@ const file_bank_proto_rawDesc = "" +
 	"\x03Pay\x12\x13.bank.v1.PayRequest\x1a\x14.bank.v1.PayResponse\x123\n" +
 	"\x06Refund\x12\x13.bank.v1.PayRequest\x1a\x14.bank.v1.PayResponse\x129\n" +
 	"\aBalance\x12\x13.bank.v1.PayRequest\x1a\x14.bank.v1.PayResponse\"\x03\x90\x02\x01\x124\n" +
-	"\x05Watch\x12\x13.bank.v1.PayRequest\x1a\x14.bank.v1.PayResponse0\x01B8Z6example.com/idempotency/internal/rpctest/bankv1;bankv1b\x06proto3"
+	"\x05Watch\x12\x13.bank.v1.PayRequest\x1a\x14.bank.v1.PayResponse0\x01b\x06proto3"
 
 var (
 	file_bank_proto_rawDescOnce sync.Once

@@ -8,7 +8,7 @@
 //
 //	buf generate
 //
-// with protoc-gen-go v1.36.12, protoc-gen-connect-go v1.21.1, protoc-gen-go-grpc v1.6.2 and
+// in this folder, with protoc-gen-go v1.36.12, protoc-gen-connect-go v1.21.1, protoc-gen-go-grpc v1.6.2 and
 // protoc-gen-grpc-gateway v2.32.0 on the PATH.
 
 package bankv1
