@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -42,6 +43,7 @@ type charge struct {
 	level   pgx.TxIsoLevel
 	sleep   time.Duration
 	id      string // of the row that this run inserts
+	try     func() // is called when the transaction of the run begins, once more after a conflict
 }
 
 // An api is one API process, or what would be one.
@@ -51,6 +53,8 @@ type api struct {
 	store  *pgstore.Store
 	guard  *idempotency.Guard
 	events guardtest.Events
+
+	tries atomic.Int64 // of transactions
 
 	mu   sync.Mutex
 	runs map[string][]string // the IDs that runs were to insert, by key
@@ -112,7 +116,7 @@ func (a *api) handler() http.Handler {
 	mux.HandleFunc("POST /{way}/{level}", func(w http.ResponseWriter, r *http.Request) {
 		op, _ := idempotency.FromContext(r.Context())
 		sleep, _ := time.ParseDuration(r.Header.Get("Length"))
-		c := charge{key: op.Key().Value, attempt: op.Attempt(), level: levels[r.PathValue("level")], sleep: sleep, id: rand.Text()}
+		c := charge{key: op.Key().Value, attempt: op.Attempt(), level: levels[r.PathValue("level")], sleep: sleep, id: rand.Text(), try: func() { a.tries.Add(1) }}
 		a.mu.Lock()
 		a.runs[c.key] = append(a.runs[c.key], c.id)
 		a.mu.Unlock()
@@ -178,6 +182,7 @@ type statement struct {
 }
 
 func (c charge) statements() []statement {
+	c.try()
 	return []statement{
 		{"INSERT INTO charges (key, id, attempt) VALUES ($1, $2, $3)", []any{c.key, c.id, int64(c.attempt)}},
 		{"SELECT pg_sleep($1::text::float8)", []any{strconv.FormatFloat(c.sleep.Seconds(), 'f', -1, 64)}},

@@ -113,7 +113,8 @@ type end struct {
 	world
 	fired    bool
 	trips    int
-	inserted int // rows
+	tries    int64 // of the transaction by the API that was struck
+	inserted int   // rows
 	refusals map[string]int
 
 	mu    sync.Mutex
@@ -193,6 +194,9 @@ func (r *running) begin(ctx context.Context) (err error) {
 	if r.mode.fault != nil {
 		fault = r.mode.fault(r)
 	}
+	if r.struck != nil {
+		r.struck.tries.Store(0)
+	}
 	r.proxy.Arm(r.trip, fault)
 	return nil
 }
@@ -250,6 +254,9 @@ func (r *running) play(ctx context.Context) {
 		close(r.settled)
 	}
 	r.trips, r.fired = r.proxy.Trips(), r.proxy.Fired()
+	if r.struck != nil {
+		r.tries = r.struck.tries.Load()
+	}
 	if r.fired {
 		select {
 		case <-r.proxy.Done():
