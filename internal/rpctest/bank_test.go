@@ -166,7 +166,6 @@ type transport struct {
 // settings are those of a protected server.
 type settings struct {
 	streams bool
-	strict  bool
 	scope   func(context.Context) (string, error)
 	outcome func(error) idempotency.Outcome
 	hold    []string // procedures under Hold
