@@ -23,7 +23,9 @@ import (
 //	r.POST("/charges", ginidempotency.Middleware(guard), charge)
 //	r.Group("/payouts", ginidempotency.Middleware(guard.With(idempotency.WithRecovery(idempotency.Hold))))
 //
-// In a handler, the run is found with idempotency.FromContext(c.Request.Context()). Events name
+// In a handler, the run is found with idempotency.FromContext(c.Request.Context()). Steps and
+// transactions need that context too: c itself leads to the run only if Engine.ContextWithFallback is set,
+// and without it they are outside of the run, in silence. Events name
 // the route by the pattern of gin, "POST /charges/:id", unless idempotency.WithRoute names it.
 // During a run, Context.Writer writes into the record, and Hijack is refused.
 //

@@ -9,7 +9,8 @@ import (
 
 // AfterCommit lets f run after the commit of a transaction of [Store.Begin] or [Store.InTx], in a
 // goroutine of its own, and never if there is no commit. A process that dies after the commit
-// may not run it: what must happen belongs into the transaction, as a row of an outbox. It returns
+// may not run it: what must happen belongs into the transaction, as a row of an outbox. A panic of f ends
+// the process, as in any goroutine. It returns
 // [pgx.ErrTxClosed] if the transaction has ended, and an error for any other transaction.
 func AfterCommit(tx pgx.Tx, f func()) error {
 	switch t := tx.(type) {

@@ -85,7 +85,33 @@ func (h *handlerTx) Begin(ctx context.Context) (pgx.Tx, error) {
 		return nil, err
 	}
 	defer release()
-	return h.Tx.Begin(ctx)
+	inner, err := h.Tx.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &savepointTx{handlerTx{inner, h.joined}}, nil
+}
+
+// A savepointTx is a transaction inside that of a run. It can do nothing either when the handler has
+// said that the outer one is to be committed: its rollback would take rows back that the answer tells of.
+type savepointTx struct{ handlerTx }
+
+func (s *savepointTx) Commit(ctx context.Context) error {
+	release, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer release()
+	return s.Tx.Commit(ctx)
+}
+
+func (s *savepointTx) Rollback(ctx context.Context) error {
+	release, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer release()
+	return s.Tx.Rollback(ctx)
 }
 
 func (h *handlerTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {

@@ -3,12 +3,16 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
+	"time"
 
 	"example.com/idempotency"
 )
 
 // UseDriver makes the stores of this process use the driver of that name.
 func UseDriver(name string) { driverName = name }
+
+// SetPatience sets how long a transaction outside of a run waits.
+func (s *Store) SetPatience(d time.Duration) { s.patience = d }
 
 // Reader returns the connections that read.
 func (s *Store) Reader() *sql.DB { return s.read }

@@ -65,9 +65,13 @@ func (s *Store) Forget(ctx context.Context, key string, seen idempotency.Seen) e
 }
 
 // Sweep removes expired records, at most n, and returns how many it has removed. Run it every few
-// minutes, with a small n again and again while it removes n: it is a writer like every other.
+// minutes, with a small n again and again while it removes n: it is a writer like every other. Inside the
+// transaction of a run it returns [idempotency.ErrTransactionOpen].
 func (s *Store) Sweep(ctx context.Context, n int) (removed int64, err error) {
 	err = s.try(ctx, "Sweep", func() error {
+		if s.hasJoined(ctx) {
+			return errInside
+		}
 		result, err := s.write.ExecContext(ctx, `DELETE FROM idempotency_records WHERE rowid IN (
 			SELECT rowid FROM idempotency_records WHERE expires <= ? ORDER BY expires LIMIT ?)`, int64(now()), max(n, 0))
 		if err == nil {

@@ -35,6 +35,8 @@ var schema string
 type Store struct {
 	write *sql.DB // one connection
 	read  *sql.DB
+	// patience is how long a transaction outside of a run waits for the writer.
+	patience time.Duration
 
 	joined sync.Map // the runs of this process that have a transaction, by joint and by operation
 
@@ -89,7 +91,7 @@ func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
 		"_txlock": {"immediate"},
 	}
 	file := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath()}).String()
-	s := new(Store)
+	s := &Store{patience: writerPatience}
 	var err error
 	if s.write, err = sql.Open(driverName, file+"?"+query.Encode()); err != nil {
 		return nil, fmt.Errorf("sqlitestore: Open: %w", err)

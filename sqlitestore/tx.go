@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -23,7 +24,9 @@ func (s *Store) JoinsTransactions() {}
 // no other request can be claimed or completed. If f returns an error, the transaction is rolled
 // back at once, and InTx returns the error. f must not commit or roll back itself.
 //
-// Outside of a run it is an ordinary transaction, which is committed before InTx returns. In a run
+// Outside of a run it is an ordinary transaction, which is committed before InTx returns. It waits for at
+// most ten seconds for those before it: a handler that calls InTx with a context that is not of its run,
+// while its run has a transaction, waits for itself. In a run
 // without WithTransaction it returns [idempotency.ErrNoTransaction]. Errors of a second
 // transaction in a run and others are those of [idempotency.Operation.Join].
 func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx) error) error {
@@ -47,8 +50,22 @@ func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 	return t.ready(ctx)
 }
 
+const writerPatience = 10 * time.Second
+
+var errNoWriter = errors.New("sqlitestore: InTx: other transactions have had the writer for ten seconds; if this is a call from a handler, it has to pass the context of the request")
+
 func (s *Store) inPlainTx(ctx context.Context, f func(tx *sql.Tx) error) error {
-	tx, err := s.write.BeginTx(ctx, nil)
+	waiting, cancel := context.WithTimeout(ctx, s.patience)
+	defer cancel()
+	conn, err := s.write.Conn(waiting)
+	if err != nil {
+		if ctx.Err() == nil && waiting.Err() != nil {
+			err = errNoWriter
+		}
+		return err
+	}
+	defer conn.Close()
+	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -112,8 +129,8 @@ var (
 	// errJoined is what a step gets in a transaction. It could not be recorded before its effect.
 	errJoined = errors.New("sqlitestore: SQLite has one writer: take the step before the transaction")
 
-	// errInside is what a claim gets in a transaction.
-	errInside = fmt.Errorf("sqlitestore: Claim: SQLite has one writer: call it before the transaction: %w", idempotency.ErrTransactionOpen)
+	// errInside is what a claim, or a sweep, gets in a transaction.
+	errInside = fmt.Errorf("sqlitestore: SQLite has one writer: call it before the transaction: %w", idempotency.ErrTransactionOpen)
 
 	// These say that the transaction has ended before InTx has.
 	errCommitted  = errors.New("sqlitestore: InTx: the function has committed the transaction itself")

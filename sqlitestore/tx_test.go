@@ -213,6 +213,26 @@ func TestDoInATransactionIsRefused(t *testing.T) {
 	require.NoError(t, err, "the transaction is over")
 }
 
+// What a handler asks of the store while its run has the writer fails, and does not wait for itself.
+func TestHandlerDoesNotWaitForItself(t *testing.T) {
+	t.Parallel()
+	var sweep, other error
+	s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+		if err := s.store.InTx(r.Context(), func(*sql.Tx) error { return nil }); err != nil {
+			panic(err)
+		}
+		_, sweep = s.store.Sweep(r.Context(), 1)
+		other = s.store.InTx(context.Background(), func(*sql.Tx) error { return nil })
+		w.WriteHeader(http.StatusCreated)
+	})
+	s.store.SetPatience(100 * time.Millisecond)
+	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	require.ErrorIs(t, sweep, idempotency.ErrTransactionOpen)
+	require.ErrorContains(t, other, "has to pass the context of the request")
+	s.store.SetPatience(time.Minute)
+	require.NoError(t, s.store.InTx(context.Background(), func(*sql.Tx) error { return nil }))
+}
+
 // A function that ends its transaction itself is found out, however it does it and however the
 // handler leaves: rows that it has committed hold the key under Hold and are not inserted again,
 // and rows that it has rolled back are not confirmed.
