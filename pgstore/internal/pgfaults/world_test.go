@@ -43,6 +43,8 @@ func newSite(t *testing.T, server *pgtest.Server, k kind) *site {
 	at, err := url.Parse(server.DSN)
 	require.NoError(t, err)
 	s.addr = at.Host
+	// The last test may have made the server start anew.
+	require.Eventually(t, func() bool { return s.pool.Ping(t.Context()) == nil }, time.Minute, 20*time.Millisecond)
 	require.NoError(t, pgstore.Migrate(t.Context(), s.pool))
 	_, err = s.pool.Exec(t.Context(), chargesTable)
 	require.NoError(t, err)
