@@ -125,14 +125,14 @@ func TestPostgresPageShowsWhatWorks(t *testing.T) {
 func TestWebhooksShowsWhatWorks(t *testing.T) {
 	t.Parallel()
 	page := read(t, "docs/webhooks.md")
-	sources := read(t, "webhook/example_test.go")
-	for _, file := range []string{"receiver.go", "worker.go", "database.go"} {
-		sources += read(t, "examples/webhook/"+file)
+	var sources strings.Builder
+	for _, file := range []string{"webhook/example_test.go", "examples/webhook/receiver.go", "examples/webhook/worker.go", "examples/webhook/database.go"} {
+		sources.WriteString(read(t, file))
 	}
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(page, -1)
 	require.Len(t, blocks, 5)
 	for _, block := range blocks {
-		require.Contains(t, sources, block[1])
+		require.Contains(t, sources.String(), block[1])
 	}
 	for _, s := range webhook.Senders() {
 		days := int(s.TTL / (24 * time.Hour))

@@ -3,7 +3,6 @@ package mcpidempotency_test
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -44,7 +43,7 @@ func newWorld(t *testing.T, key mcpidempotency.KeyFunc, opts ...idempotency.Opti
 
 func newWorldOn(t *testing.T, store idempotency.Store, key mcpidempotency.KeyFunc, opts ...idempotency.Option) *world {
 	t.Helper()
-	opts = append([]idempotency.Option{idempotency.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))}, opts...)
+	opts = append([]idempotency.Option{idempotency.WithLogger(slog.New(slog.DiscardHandler))}, opts...)
 	guard, err := idempotency.New(store, idempotency.SharedScope, opts...)
 	require.NoError(t, err)
 	w := &world{guard: guard}

@@ -126,11 +126,11 @@ func TestBodyOfADelivery(t *testing.T) {
 	r = deliver()
 	body := bodyOf(r)
 	r.ContentLength, r.TransferEncoding = -1, []string{"chunked"}
-	reply(verified(t, func(_ http.ResponseWriter, r *http.Request) {
-		require.Equal(t, length, r.ContentLength)
-		require.Empty(t, r.TransferEncoding)
-		require.Equal(t, body, bodyOf(r))
-	}), r)
+	var handedOn *http.Request
+	reply(verified(t, func(_ http.ResponseWriter, r *http.Request) { handedOn = r }), r)
+	require.Equal(t, length, handedOn.ContentLength)
+	require.Empty(t, handedOn.TransferEncoding)
+	require.Equal(t, body, bodyOf(handedOn))
 }
 
 // A sender that cannot be asked now delivers again.

@@ -3,7 +3,6 @@ package consumers
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"sync"
 	"testing"
@@ -102,7 +101,7 @@ func (s *service) requireDone(t *testing.T) {
 func newGuard(t *testing.T) *idempotency.Guard {
 	t.Helper()
 	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithMaxAttempts(2),
-		idempotency.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+		idempotency.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	return guard
 }

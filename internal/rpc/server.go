@@ -247,7 +247,7 @@ func untilDetached(ctx context.Context) (_ context.Context, detach, release func
 // answer, or nothing where that may be shown. A definite refusal says that nothing was done. So may
 // the refusal of a guard behind this one, which knows nothing of what the handler did itself.
 func correction(r *Reply, result idempotency.Result) problem.Code {
-	if result.Outcome != idempotency.Unknown || r.Problem == "" && !r.deniesEffect() && !(result.Held && r.Code == Aborted) {
+	if result.Outcome != idempotency.Unknown || r.Problem == "" && !r.deniesEffect() && (!result.Held || r.Code != Aborted) {
 		return ""
 	}
 	switch r.Problem {

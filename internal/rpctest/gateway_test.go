@@ -65,7 +65,7 @@ func TestGatewayOverTheWire(t *testing.T) {
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 
-	first := pay(t, server.URL, `"key"`, "plain", 100)
+	first := pay(t, server.URL, `"key"`, "plain", 100) //nolint:bodyclose // pay has closed it
 	require.Equal(t, http.StatusOK, first.StatusCode)
 	again := pay(t, server.URL, "key", "plain", 100)
 	require.Equal(t, http.StatusOK, again.StatusCode)

@@ -2,6 +2,7 @@ package runtest_test
 
 import (
 	"bytes"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -37,9 +38,7 @@ func (c *cached) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.kept[key] = bytes.Clone(answer.Body.Bytes())
 		c.mu.Unlock()
 	}
-	for name, values := range answer.Header() {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), answer.Header())
 	w.WriteHeader(answer.Code)
 	_, _ = answer.Body.WriteTo(w)
 }

@@ -341,12 +341,12 @@ func TestShadowLeavesTheWriterAlone(t *testing.T) {
 		t.Cleanup(func() { _ = resp.Body.Close() })
 		return resp
 	}
-	resp := post("/flush")
+	resp := post("/flush") //nolint:bodyclose // at the end of the test
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	require.Equal(t, "ab", string(body))
 	require.Equal(t, "c", resp.Trailer.Get("After"))
-	resp = post("/hijack")
+	resp = post("/hijack") //nolint:bodyclose // likewise
 	require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
 	line, err := bufio.NewReader(resp.Body).ReadString('\n')
 	require.NoError(t, err)
