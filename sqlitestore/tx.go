@@ -64,7 +64,7 @@ func (s *Store) inPlainTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 		}
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
 		return err

@@ -65,7 +65,7 @@ func TestGatewayOverTheWire(t *testing.T) {
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 
-	first := pay(t, server.URL, `"key"`, "plain", 100) //nolint:bodyclose // pay has closed it
+	first := pay(t, server.URL, `"key"`, "plain", 100)
 	require.Equal(t, http.StatusOK, first.StatusCode)
 	again := pay(t, server.URL, "key", "plain", 100)
 	require.Equal(t, http.StatusOK, again.StatusCode)
@@ -93,7 +93,7 @@ func TestGatewayOverTheWire(t *testing.T) {
 
 	// A call in flight, with what tells an HTTP client to come back.
 	done := make(chan paid)
-	go func() { done <- pay(t, server.URL, "slow", "slow", 100) }()
+	go func() { done <- pay(t, server.URL, "slow", "slow", 100) }() //nolint:testifylint // a failure ends it, and the test waits for it
 	<-b.entered
 	busy := pay(t, server.URL, "slow", "slow", 100)
 	require.Equal(t, http.StatusConflict, busy.StatusCode)
