@@ -147,7 +147,6 @@ func grpcAnswer(res *bankv1.PayResponse, err error, header, trailer metadata.MD)
 
 // grpcBank is the bank as a service of grpc-go.
 type grpcBank struct {
-	bankv1.UnimplementedBankServer
 	bank *bank
 }
 

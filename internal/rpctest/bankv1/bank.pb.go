@@ -6,7 +6,7 @@
 
 // The service of the tests. The Go code in bankv1 is made from this file by
 //
-//	buf generate
+//	./generate.sh
 //
 // in this folder, with protoc-gen-go v1.36.12, protoc-gen-connect-go v1.21.1, protoc-gen-go-grpc v1.6.2 and
 // protoc-gen-grpc-gateway v2.32.0 on the PATH.

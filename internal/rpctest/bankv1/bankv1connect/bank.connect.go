@@ -4,7 +4,7 @@
 
 // The service of the tests. The Go code in bankv1 is made from this file by
 //
-//	buf generate
+//	./generate.sh
 //
 // in this folder, with protoc-gen-go v1.36.12, protoc-gen-connect-go v1.21.1, protoc-gen-go-grpc v1.6.2 and
 // protoc-gen-grpc-gateway v2.32.0 on the PATH.
@@ -13,7 +13,6 @@ package bankv1connect
 import (
 	connect "connectrpc.com/connect"
 	context "context"
-	errors "errors"
 	bankv1 "example.com/idempotency/internal/rpctest/bankv1"
 	http "net/http"
 	strings "strings"
@@ -178,23 +177,4 @@ func NewBankHandler(svc BankHandler, opts ...connect.HandlerOption) (string, htt
 			http.NotFound(w, r)
 		}
 	})
-}
-
-// UnimplementedBankHandler returns CodeUnimplemented from all methods.
-type UnimplementedBankHandler struct{}
-
-func (UnimplementedBankHandler) Pay(context.Context, *connect.Request[bankv1.PayRequest]) (*connect.Response[bankv1.PayResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bank.v1.Bank.Pay is not implemented"))
-}
-
-func (UnimplementedBankHandler) Refund(context.Context, *connect.Request[bankv1.PayRequest]) (*connect.Response[bankv1.PayResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bank.v1.Bank.Refund is not implemented"))
-}
-
-func (UnimplementedBankHandler) Balance(context.Context, *connect.Request[bankv1.PayRequest]) (*connect.Response[bankv1.PayResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("bank.v1.Bank.Balance is not implemented"))
-}
-
-func (UnimplementedBankHandler) Watch(context.Context, *connect.Request[bankv1.PayRequest], *connect.ServerStream[bankv1.PayResponse]) error {
-	return connect.NewError(connect.CodeUnimplemented, errors.New("bank.v1.Bank.Watch is not implemented"))
 }
