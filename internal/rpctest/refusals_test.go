@@ -115,7 +115,7 @@ func TestOrderOfMapEntriesDoesNotMatter(t *testing.T) {
 			require.Zero(t, got.Code, got.Message)
 			require.Equal(t, i > 0, got.Replayed)
 		}
-		require.Greater(t, len(encodings), 50)
+		require.Greater(t, len(encodings), 10, "the encoder has one order")
 		require.Equal(t, 1, b.ran("plain"))
 	})
 }
