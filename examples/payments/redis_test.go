@@ -85,7 +85,7 @@ func TestKilledProcess(t *testing.T) {
 				require.Positive(t, refused, "the lease outlives its process")
 				return got
 			}
-			const slack = time.Second // for a busy machine
+			const slack = 5 * time.Second // for a busy machine
 			require.Less(t, time.Since(killed), lease+slack)
 			<-poll.C
 		}

@@ -50,7 +50,7 @@ func outage(t *testing.T, store *idempotency.RedisStore, key string, master *red
 // agreement, and until the client has found the new master.
 func TestRedisOutageOfAFailover(t *testing.T) {
 	t.Parallel()
-	const more = 10 * time.Second
+	const more = 20 * time.Second
 	t.Run("sentinel", func(t *testing.T) {
 		t.Parallel()
 		notice := noticeAfter(t, 500*time.Millisecond)

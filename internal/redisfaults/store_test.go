@@ -370,7 +370,7 @@ func TestRedisDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		begin := time.Now()
 		require.ErrorIs(t, call(ctx), context.DeadlineExceeded, name)
-		require.Less(t, time.Since(begin), time.Second, name)
+		require.Less(t, time.Since(begin), 5*time.Second, name)
 		cancel()
 		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
