@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"example.com/idempotency/internal/load"
 )
 
 // A row is one line of a table: a kind of request, and what was measured of it.
@@ -18,7 +20,9 @@ type row struct {
 	// was answered as it must be. It runs outside of the measurement.
 	prepare func(workers, n int) []func(i int) bool
 	size    int // of a batch: the requests of one worker between two calls of prepare
-	// workers do the work side by side, each with a core; 0 is one, with all cores.
+	// workers do the work side by side, each with a core; 0 is one, with all cores. The time of
+	// a row with one is the processor's, the garbage collector's part included: it does not
+	// depend on what else the machine does.
 	workers int
 	// each tells to take the time of each request, and the median of them. Otherwise it
 	// is that of the means of batches, for requests that are shorter than looking at the
@@ -50,6 +54,7 @@ func (r *row) round(share time.Duration) error {
 	var times, floors []time.Duration
 	for took := time.Duration(0); took < share; {
 		mine, other := r.newBatch(), r.floor.newBatch()
+		mine.cpu, other.cpu = r.workers == 1, r.workers == 1
 		if r.each {
 			for i := range r.size {
 				other.one(i)
@@ -94,6 +99,7 @@ type batch struct {
 	took  time.Duration
 	times []time.Duration
 	wrong int
+	cpu   bool // tells to take the time of the processor
 }
 
 // newBatch returns a batch of r's requests; an empty one if r is nil.
@@ -127,16 +133,26 @@ func (b *batch) all() {
 	n := b.row.size
 	wrong := make([]int, len(b.calls))
 	var others sync.WaitGroup
-	start := time.Now()
+	elapsed := b.clock()
 	for w, call := range b.calls[1:] {
 		others.Go(func() { wrong[w+1] = run(call, n) })
 	}
 	wrong[0] = run(b.calls[0], n)
 	others.Wait()
-	b.note(time.Since(start), n*len(b.calls))
+	b.note(elapsed(), n*len(b.calls))
 	for _, n := range wrong {
 		b.wrong += n
 	}
+}
+
+// clock starts a clock, and returns what reads it.
+func (b *batch) clock() func() time.Duration {
+	if !b.cpu {
+		start := time.Now()
+		return func() time.Duration { return time.Since(start) }
+	}
+	start := load.CPUTime()
+	return func() time.Duration { return load.CPUTime() - start }
 }
 
 // note notes how long n requests took.

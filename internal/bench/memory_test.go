@@ -33,6 +33,26 @@ func memoryRows(work load.Work) []*row {
 	return rows
 }
 
+// tightRows are the same requests against those to the tight reference.
+func tightRows(work load.Work) []*row {
+	var rows []*row
+	for _, k := range []struct {
+		name string
+		send request
+	}{{"first run", firstRun}, {"replay", replay}, {"other payload, 409", otherPayload}} {
+		reference := &row{name: "tight: " + k.name}
+		reference.prepare = each(work, func() http.Handler { return newTight(work) }, k.send)
+		mine := &row{name: k.name, floor: reference}
+		mine.prepare = each(work, func() http.Handler { return guarded(idempotency.NewMemoryStore(), work) }, k.send)
+		rows = append(rows, reference, mine)
+	}
+	for _, r := range rows {
+		// A new store is no more than a small part of so many requests.
+		r.size, r.workers = min(10_000, 32<<20/len(work.Out)), 1
+	}
+	return rows
+}
+
 // parallelRows are the same requests by one worker and by two that share a store.
 func parallelRows(work load.Work) []*row {
 	var rows []*row

@@ -3,6 +3,7 @@ package bench_test
 import (
 	"flag"
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -34,6 +35,8 @@ func TestTable(t *testing.T) {
 	tables := []table{
 		{"Memory store, 1 KiB in and out", memoryRows(load.Small)},
 		{"Memory store, 256 KiB in and out", memoryRows(load.Large)},
+		{"Memory store against the tight reference, 1 KiB in and out", tightRows(load.Small)},
+		{"Memory store against the tight reference, 256 KiB in and out", tightRows(load.Large)},
 		{"Memory store, 1 KiB, cores", parallelRows(load.Small)},
 		{"Fiber v3, its memory store, 1 KiB in and out", fiberRows(load.Small)},
 		{"Fiber v3, its memory store, 256 KiB in and out", fiberRows(load.Large)},
@@ -58,8 +61,8 @@ func TestTable(t *testing.T) {
 	ballast := make([]byte, *heap<<20)
 	defer runtime.KeepAlive(ballast)
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s, %s/%s, %d cores, %d MiB beside, medians of %d rounds\n",
-		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), *heap, *rounds)
+	fmt.Fprintf(&out, "%s, %s/%s, %d cores, GODEBUG=%q, %d MiB beside, medians of %d rounds\n",
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), os.Getenv("GODEBUG"), *heap, *rounds)
 	for _, table := range tables {
 		if !strings.Contains(table.title, *only) {
 			continue

@@ -17,6 +17,16 @@ import (
 	"example.com/idempotency/internal/load"
 )
 
+// reportCPU returns a function that reports the processor time of each operation since then.
+func reportCPU(b *testing.B) func() {
+	b.Helper()
+	before := load.CPUTime()
+	return func() {
+		b.Helper()
+		b.ReportMetric(float64((load.CPUTime()-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
+	}
+}
+
 // BenchmarkParallel is for -cpu 1,2,4: two cores do twice the work of one, unless requests
 // get in each other's way.
 func BenchmarkParallel(b *testing.B) {

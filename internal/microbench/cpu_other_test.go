@@ -1,7 +1,0 @@
-//go:build !unix
-
-package microbench
-
-import "testing"
-
-func reportCPU(*testing.B) func() { return func() {} }
