@@ -25,6 +25,8 @@ type decision struct {
 	body []byte
 	// lease is the request's claim, once the store has been asked.
 	lease *lease
+	// answered says that the request is answered from a record, and has no use for its lease.
+	answered bool
 	// problem is what a refused request gets. cause is the error of the route's function
 	// that it comes from, if it does.
 	problem refusal
@@ -82,6 +84,9 @@ func (d *decision) refuseFor(cause error, code problem.Code) {
 // leave is called when the request has been answered.
 func (d *decision) leave(c *core) {
 	d.fields.free(&d.answer)
+	if d.answered {
+		c.freeLease(d.lease)
+	}
 	if d.admitted {
 		c.work.leave()
 	}
@@ -244,7 +249,7 @@ func (g *Guard) deriveKey(r *http.Request, body []byte, d *decision) {
 // claim asks the store for the key, and decides by what it says.
 func (g *Guard) claim(r *http.Request, body *requestBody, fp Fingerprint, d *decision) {
 	d.key = d.id.storeKey()
-	l := new(lease)
+	l := g.core.newLease()
 	l.init(access{
 		core: g.core, set: &g.set, id: d.id, key: d.key, client: r.Context(), method: r.Method, route: g.set.routeOf(r),
 	}, fp, sumsOf(r, body.bytes))
@@ -273,6 +278,7 @@ func (g *Guard) claim(r *http.Request, body *requestBody, fp Fingerprint, d *dec
 		d.kind, d.body = execute, body.give()
 	default:
 		g.answerFrom(rec, r, d)
+		d.answered = true
 	}
 }
 

@@ -196,7 +196,7 @@ func (j *job) do(ctx context.Context, g *Guard, k Key, payload []byte, into any)
 
 func (j *job) runProtected(into any) (Result, error) {
 	v, e := j.perform(j)
-	result := Result{Attempt: j.lease.record.Attempt, Outcome: v.outcome, Held: v.outcome == Unknown && v.hold}
+	result := Result{Attempt: j.lease.attempt, Outcome: v.outcome, Held: v.outcome == Unknown && v.hold}
 	switch {
 	case e.fate == overtaken:
 		return j.answerFrom(e.record, into)
@@ -296,7 +296,7 @@ func (j *job) answerFrom(rec Record, into any) (Result, error) {
 	j.guard.core.reportHoldEnding(j.lease.key, rec, j.lease.observe)
 	switch {
 	case rec.State == 0: // the store could not tell
-		return Result{Attempt: j.lease.record.Attempt}, j.refuse(problem.InFlight, rec, ErrInFlight)
+		return Result{Attempt: j.lease.attempt}, j.refuse(problem.InFlight, rec, ErrInFlight)
 	case rec.Fingerprint[0] > digest.VersionJob && rec.Fingerprint[0] < firstOwnVersion:
 		err := unknownVersion(rec.Fingerprint) // of a newer version of this package
 		return result, j.refuse(problem.StoreUnavailable, rec, err)

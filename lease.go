@@ -15,10 +15,12 @@ import (
 // A timer renews it, so a short run costs no goroutine.
 type lease struct {
 	access
-	claim  Claim
-	record Record            // as granted; it does not change after acquire
-	kept   atomic.Bool       // the store has acknowledged a later call, so it will not forget the claim
-	note   [longNoteLen]byte // the memory of the claim's note
+	claim     Claim
+	steps     map[string][]byte // of earlier attempts, as the claim was granted
+	mayBeLost bool              // as the store has said of the claim
+	kept      atomic.Bool       // the store has acknowledged a later call, so it will not forget the claim
+	told      atomic.Bool       // observers or the log have got an event, and may have kept its context
+	note      [longNoteLen]byte // the memory of the claim's note
 
 	mu       sync.Mutex
 	renewer  *renewer
@@ -33,6 +35,18 @@ type lease struct {
 
 // renewalsPerLease leaves room for a failed renewal and its retries within a lease.
 const renewalsPerLease = 3
+
+// newLease returns an empty lease.
+func (c *core) newLease() *lease { return c.leases.Get().(*lease) }
+
+// freeLease takes back the lease of a request that was answered without it. Nobody may have it
+// still: another store may have kept the claim, and an observer the context of an event.
+func (c *core) freeLease(l *lease) {
+	if c.local && l.attempt == 0 && !l.told.Load() {
+		*l = lease{}
+		c.leases.Put(l)
+	}
+}
 
 // init prepares a lease for its claim. The owner is made here, once: a claim that is
 // sent again must be recognised as the same.
@@ -70,6 +84,7 @@ func (l *lease) observe(e Event) {
 			e.Trace = n.trace
 		}
 	}
+	l.told.Store(true)
 	l.access.observe(e)
 }
 
@@ -89,7 +104,7 @@ func (l *lease) acquire(watch bool) (Record, error) {
 	sent := time.Now()
 	rec, err := l.requestClaim(claim, l.claimTimeout())
 	if err == nil && rec.Mine {
-		l.record, l.attempt = rec, rec.Attempt
+		l.attempt, l.steps, l.mayBeLost = rec.Attempt, rec.Steps, rec.MayBeLost
 		l.sure = sent.Add(l.margin())
 		if rec.Lapsed {
 			l.reportTakeover(&rec)
@@ -129,7 +144,7 @@ func (l *lease) resume(owner Owner, sent time.Time) {
 // anything that would outlive it. A renewal is durable, and so is the claim before it. If it fails, the
 // claim is not sure, and the run is told.
 func (l *lease) keepClaim() {
-	if !l.record.MayBeLost || l.kept.Load() || !l.valid() {
+	if !l.mayBeLost || l.kept.Load() || !l.valid() {
 		return
 	}
 	err := l.insist(0, func(timeout time.Duration) error { return l.requestRenewal(l.claim.Owner, timeout) })

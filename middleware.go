@@ -30,6 +30,7 @@ type core struct {
 
 	versions  versionSet // of the fingerprints that functions of the program make
 	bodies    sync.Pool  // of *bodyBuffer
+	leases    sync.Pool  // of *lease
 	renewers  sync.Pool  // of *renewer
 	room      waitingRoom
 	resolving resolving
@@ -57,6 +58,7 @@ func newCore(store Store, scope ScopeFunc) *core {
 	case ContextStore:
 		c.inline = s.ObeysContext()
 	}
+	c.leases.New = func() any { return new(lease) }
 	c.bodies.New = func() any { return new(bodyBuffer) }
 	c.work.init()
 	c.room.init()

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -108,4 +110,25 @@ func TestKeyOfALostRunLapses(t *testing.T) {
 		require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
 		p.RequireQuiet(t)
 	})
+}
+
+// An observer may keep the context of an event for longer than the request takes. What serves one
+// request serves others later, and the context must not become theirs.
+func TestContextOfAnEventIsThatOfItsRequest(t *testing.T) {
+	t.Parallel()
+	type name struct{}
+	var kept []context.Context
+	g, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope,
+		idempotency.WithObserver(func(ctx context.Context, _ idempotency.Event) { kept = append(kept, ctx) }))
+	require.NoError(t, err)
+	h := g.Handler(guardtest.Answering(0, "done"))
+	for i := range 100 {
+		r := httptest.NewRequestWithContext(context.WithValue(t.Context(), name{}, i), http.MethodPost, "/", http.NoBody)
+		r.Header.Set("Idempotency-Key", "k")
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	require.Len(t, kept, 100)
+	for i, ctx := range kept {
+		require.Equal(t, i, ctx.Value(name{}))
+	}
 }

@@ -48,7 +48,7 @@ func (o *Operation) intent() intent {
 // Attempt returns the number of this run: 1, or more if earlier runs with this key
 // left no recorded answer. It rises with each run, and so serves as a fencing
 // number.
-func (o *Operation) Attempt() int { return o.lease.record.Attempt }
+func (o *Operation) Attempt() int { return o.lease.attempt }
 
 // Valid reports whether the run surely still holds its claim, judged by the local
 // monotonic clock from before the claim was sent, less a tenth of the lease. Ask right

@@ -352,7 +352,7 @@ func (o *Operation) beginStep(ctx context.Context, name string) ([]byte, error) 
 	if why := o.steps.take(name); why != "" {
 		return nil, misuse(why)
 	}
-	stored, ok := o.lease.record.Steps[name]
+	stored, ok := o.lease.steps[name]
 	if !ok {
 		return nil, nil
 	}

@@ -141,8 +141,8 @@ func TestAllocations(t *testing.T) {
 	mismatch := testing.AllocsPerRun(runs, func() { other.Send(h, "replayed") })
 	t.Logf("first run: %v, replay: %v, mismatch: %v", first, replay, mismatch)
 	require.LessOrEqual(t, first, 9.0, "first run")
-	require.LessOrEqual(t, replay, 4.0, "replay")
-	require.LessOrEqual(t, mismatch, 2.0, "mismatch")
+	require.LessOrEqual(t, replay, 3.0, "replay")
+	require.LessOrEqual(t, mismatch, 1.0, "mismatch")
 }
 
 // A request allocates no more bytes than the guard keeps of it: the body of the request
@@ -156,7 +156,8 @@ func TestAllocatedBytes(t *testing.T) {
 	c, h := load.NewCaller(load.Large), benchGuard(t, load.Large)
 	bytes := func(key func() string) uint64 {
 		const runs = 50
-		c.Send(h, key()) // fills the pools
+		c.Send(h, key())
+		c.Send(h, key()) // fills the pools, if the first was a run that took their memory
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		for range runs {
