@@ -16,6 +16,9 @@ type claiming struct {
 	// client is the context of the caller that the answer is for. Waiting ends with it.
 	client context.Context
 
+	// begun is when the request made its claim.
+	begun time.Time
+
 	// request and body are what former fingerprint functions need. A key of Do has none.
 	request *http.Request
 	body    []byte
@@ -41,7 +44,7 @@ func (c *claiming) claim() (rec Record, err error) {
 		}
 	}()
 	l, set := c.lease, &c.guard.set
-	rec, err = c.ask(false)
+	rec, err = c.ask(c.begun, false)
 	c.met = c.met || err == nil && !rec.Mine
 	rec, err = c.compare(rec, err)
 	if err == nil && set.wait > 0 && c.inFlight(rec) {
@@ -52,7 +55,7 @@ func (c *claiming) claim() (rec Record, err error) {
 	}
 	if err == nil && set.resolver != nil && rec.State == StateHeld && rec.Fingerprint == l.claim.Fingerprint &&
 		c.guard.resolveHeld(c.client, &l.access, l.observe) {
-		rec, err = c.ask(false)
+		rec, err = c.ask(time.Now(), false)
 	}
 	if err == nil && rec.Mine {
 		if err = set.stepsUnreadableHere(rec, l.key); err != nil {
@@ -71,12 +74,11 @@ func (c *claiming) claim() (rec Record, err error) {
 	return rec, err
 }
 
-// ask makes one call.
-func (c *claiming) ask(watch bool) (Record, error) {
+// ask makes one call, now.
+func (c *claiming) ask(now time.Time, watch bool) (Record, error) {
 	earlier := c.replyLost
-	sent := time.Now()
 	c.replyLost = true // as long as the observer has not returned, which may call runtime.Goexit
-	rec, err := c.lease.acquire(watch)
+	rec, err := c.lease.acquire(now, watch)
 	c.replyLost = earlier || err != nil && !refusedClaim(err)
 	if errors.Is(err, ErrUnreadableHere) { // there is a record: the store is not away
 		c.met = true
@@ -84,7 +86,7 @@ func (c *claiming) ask(watch bool) (Record, error) {
 	}
 	c.met = c.met || errors.Is(err, ErrTransactionOpen) // the store is not away either
 	if err == nil && c.inFlight(rec) {
-		c.lapses = sent.Add(rec.Lease)
+		c.lapses = now.Add(rec.Lease)
 	}
 	return rec, err
 }
@@ -99,7 +101,7 @@ func (c *claiming) inFlight(rec Record) bool {
 // The key may have been bound anew meanwhile, to the same request as the first function has it.
 func (c *claiming) compare(rec Record, err error) (Record, error) {
 	for err == nil && rec.State != 0 && rec.Fingerprint != c.lease.claim.Fingerprint && c.recognise(rec.Fingerprint) {
-		rec, err = c.ask(false)
+		rec, err = c.ask(time.Now(), false)
 	}
 	return rec, err
 }

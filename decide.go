@@ -249,8 +249,9 @@ func (g *Guard) deriveKey(r *http.Request, body []byte, d *decision) {
 // claim asks the store for the key, and decides by what it says.
 func (g *Guard) claim(r *http.Request, body *requestBody, fp Fingerprint, d *decision) {
 	d.key = d.id.storeKey()
+	now := time.Now()
 	l := g.core.newLease()
-	l.init(access{
+	l.init(now, access{
 		core: g.core, set: &g.set, id: d.id, key: d.key, client: r.Context(), method: r.Method, route: g.set.routeOf(r),
 	}, fp, sumsOf(r, body.bytes))
 	d.lease = l
@@ -258,7 +259,7 @@ func (g *Guard) claim(r *http.Request, body *requestBody, fp Fingerprint, d *dec
 		d.refuseFor(err, problem.StoreUnavailable)
 		return
 	}
-	c := claiming{guard: g, lease: l, client: r.Context(), request: r, body: body.bytes}
+	c := claiming{guard: g, lease: l, client: r.Context(), begun: now, request: r, body: body.bytes}
 	rec, err := c.claim()
 	d.waited = c.waited
 	switch {

@@ -154,7 +154,8 @@ func (j *job) do(ctx context.Context, g *Guard, k Key, payload []byte, into any)
 	if ctx.Err() != nil { // what fn would make of it must not hold the key
 		return Result{}, context.Cause(ctx)
 	}
-	j.claimed.init(access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx, route: g.set.route},
+	now := time.Now()
+	j.claimed.init(now, access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx, route: g.set.route},
 		Fingerprint(digest.Parts(digest.VersionJob, payload)), digest.Checksums{4: digest.Sum16(payload)})
 	j.init(ctx, g, &j.claimed, true)
 	if !g.core.work.admit() {
@@ -167,7 +168,7 @@ func (j *job) do(ctx context.Context, g *Guard, k Key, payload []byte, into any)
 	if err := j.lease.keepKey(); err != nil {
 		return Result{}, j.refuse(problem.StoreUnavailable, Record{}, err)
 	}
-	c := claiming{guard: g, lease: j.lease, client: ctx}
+	c := claiming{guard: g, lease: j.lease, client: ctx, begun: now}
 	rec, err := c.claim()
 	j.waited = c.waited
 	switch {

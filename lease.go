@@ -48,11 +48,11 @@ func (c *core) freeLease(l *lease) {
 	}
 }
 
-// init prepares a lease for its claim. The owner is made here, once: a claim that is
+// init prepares a lease for its claim, which is made now. The owner is made here, once: a claim that is
 // sent again must be recognised as the same.
-func (l *lease) init(a access, fp Fingerprint, sums digest.Checksums) {
+func (l *lease) init(now time.Time, a access, fp Fingerprint, sums digest.Checksums) {
 	l.access = a
-	n := a.set.newNote(a.client, sums)
+	n := a.set.newNote(a.client, now, sums)
 	l.claim = Claim{
 		Note:        n.appendTo(l.note[:0]),
 		Label:       labelOf(a.route),
@@ -96,16 +96,15 @@ func newOwner() (o Owner) {
 // recordEnds reports whether the record becomes free with time although nobody settles it.
 func (l *lease) recordEnds() bool { return !l.claim.Hold || l.claim.HoldEnds }
 
-// acquire asks the store for the claim. It can be called again, as the same owner, until
+// acquire asks the store for the claim, now. It can be called again, as the same owner, until
 // the claim is granted.
-func (l *lease) acquire(watch bool) (Record, error) {
+func (l *lease) acquire(now time.Time, watch bool) (Record, error) {
 	claim := l.claim
 	claim.Watch = watch
-	sent := time.Now()
-	rec, err := l.requestClaim(claim, l.claimTimeout())
+	rec, err := l.requestClaim(now, claim, l.claimTimeout())
 	if err == nil && rec.Mine {
 		l.attempt, l.steps, l.mayBeLost = rec.Attempt, rec.Steps, rec.MayBeLost
-		l.sure = sent.Add(l.margin())
+		l.sure = now.Add(l.margin())
 		if rec.Lapsed {
 			l.reportTakeover(&rec)
 		}

@@ -21,8 +21,8 @@ func TestRenewalThatHasJustFiredIsOfThePast(t *testing.T) {
 		require.NoError(t, err)
 		for n := range 3000 { // who is first is for the scheduler to say
 			var l lease
-			l.init(accessOf(t, g, strconv.Itoa(n)), Fingerprint{}, digest.Checksums{})
-			_, err := l.acquire(false)
+			l.init(time.Now(), accessOf(t, g, strconv.Itoa(n)), Fingerprint{}, digest.Checksums{})
+			_, err := l.acquire(time.Now(), false)
 			require.NoError(t, err)
 			l.keep(new(runContext))
 			time.Sleep(l.claim.Lease / renewalsPerLease)
@@ -42,8 +42,8 @@ func TestRefusalOfAnEarlierRenewalIsOfThePast(t *testing.T) {
 		g, err := New(store, SharedScope)
 		require.NoError(t, err)
 		var l lease
-		l.init(accessOf(t, g, "k"), Fingerprint{}, digest.Checksums{})
-		_, err = l.acquire(false)
+		l.init(time.Now(), accessOf(t, g, "k"), Fingerprint{}, digest.Checksums{})
+		_, err = l.acquire(time.Now(), false)
 		require.NoError(t, err)
 		l.keep(new(runContext))
 		time.Sleep(l.claim.Lease / renewalsPerLease)

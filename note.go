@@ -173,8 +173,8 @@ func labelOf(route string) string {
 }
 
 // newNote returns the note of a claim that is made now.
-func (s *settings) newNote(ctx context.Context, sums digest.Checksums) note {
-	n := note{started: time.Now(), sums: sums}
+func (s *settings) newNote(ctx context.Context, now time.Time, sums digest.Checksums) note {
+	n := note{started: now, sums: sums}
 	if s.traceContext != nil {
 		n.trace = s.traceContext(ctx)
 	}

@@ -40,7 +40,7 @@ type run struct {
 	op    Operation
 	ctx   runContext
 
-	start time.Time
+	start time.Time // if somebody hears of it
 	// happened says that the outcome is Final although its answer is not sealed yet.
 	happened bool
 	// refusesStopped says that the run had lost its lease when it answered with a refusal. That says
@@ -65,7 +65,9 @@ func (u *run) init(parent context.Context, g *Guard, l *lease, follow bool) {
 // runtime.Goexit, of the task or of a function of the route, are not recovered: net/http,
 // and the log, see the panic where it happened. They pass through after the run is settled.
 func (u *run) perform(t task) (verdict, ending) {
-	u.start = time.Now()
+	if u.guard.set.heard() {
+		u.start = time.Now()
+	}
 	running := &u.lease.core.running
 	running.Add(1)
 	defer running.Add(-1)
@@ -142,7 +144,10 @@ func (u *run) unknown(t task) verdict {
 // settle brings the verdict to the store, and reports the run. It returns the verdict as it is
 // then: a transaction may not have been committed.
 func (u *run) settle(t task, v verdict) (verdict, ending) {
-	duration := time.Since(u.start)
+	var duration time.Duration
+	if u.guard.set.heard() {
+		duration = time.Since(u.start)
+	}
 	var e ending
 	done := false
 	owner := u.lease.claim.Owner

@@ -113,17 +113,19 @@ func (s *settlement) settle() ending {
 
 func (s *settlement) tryWhileClientWaits() ending {
 	start := time.Now()
+	now := start
 	for n := 1; ; n++ {
-		timeout, sent := s.lease.haste(n, time.Since(start), len(s.verdict.answer)), time.Now()
-		e, err := s.try(timeout)
+		timeout := s.lease.haste(n, now.Sub(start), len(s.verdict.answer))
+		e, err := s.try(now, timeout)
 		if err == nil {
 			s.end()
 			return e
 		}
 		s.fail()
-		if s.isTooLarge(timeout - time.Since(sent)) {
+		if s.isTooLarge(timeout - time.Since(now)) {
 			s.shrink(s.unrecorded)
 			start = time.Now()
+			now = start
 			continue
 		}
 		if errors.Is(err, errAnotherInFlight) {
@@ -134,6 +136,7 @@ func (s *settlement) tryWhileClientWaits() ending {
 		if time.Since(start)+pause >= patience || !s.lease.core.work.pause(pause) {
 			return s.leaveToBackground(n, err)
 		}
+		now = time.Now()
 	}
 }
 
@@ -150,11 +153,11 @@ func (s *settlement) leaveToBackground(failures int, cause error) ending {
 	return ending{fate: pending}
 }
 
-// try makes one attempt to settle, with calls that together take no longer than the
+// try makes one attempt to settle, now, with calls that together take no longer than the
 // timeout. Its errors are those of the store, and errAnotherInFlight: then the client is
 // answered by the ending, and settling goes on.
-func (s *settlement) try(timeout time.Duration) (ending, error) {
-	until := time.Now().Add(timeout)
+func (s *settlement) try(now time.Time, timeout time.Duration) (ending, error) {
+	until := now.Add(timeout)
 	s.unrecorded = nil
 	if !s.displaced || s.verdict.lasting() && !s.verdict.refusal {
 		err := s.conclude(timeout)
@@ -296,7 +299,7 @@ func (s *settlement) reclaim(timeout time.Duration) (Record, error) {
 	claim := s.lease.claim
 	claim.Owner = s.owner
 	sent := time.Now()
-	rec, err := s.lease.requestClaim(claim, timeout)
+	rec, err := s.lease.requestClaim(sent, claim, timeout)
 	if err == nil && rec.Mine {
 		s.lease.resume(s.owner, sent)
 	}
@@ -339,7 +342,7 @@ func (s *settlement) tryUntil(until time.Time, failures int) {
 		if !s.lease.core.work.pause(backoff(n)) {
 			return // Shutdown gives it up and reports it, before it returns
 		}
-		if _, err := s.try(s.lease.sendTimeout(len(s.verdict.answer))); err == nil {
+		if _, err := s.try(time.Now(), s.lease.sendTimeout(len(s.verdict.answer))); err == nil {
 			s.end()
 			return
 		}

@@ -139,8 +139,8 @@ func (a *access) call(op string, timeout time.Duration, f func(context.Context) 
 	return err
 }
 
-func (a *access) requestClaim(c Claim, timeout time.Duration) (rec Record, err error) {
-	start := time.Now()
+// requestClaim sends a claim, now.
+func (a *access) requestClaim(now time.Time, c Claim, timeout time.Duration) (rec Record, err error) {
 	if a.core.local { // without the context and the closure that bounded needs
 		rec, err = a.core.store.Claim(context.Background(), a.key, c)
 	} else {
@@ -150,7 +150,7 @@ func (a *access) requestClaim(c Claim, timeout time.Duration) (rec Record, err e
 		a.core.answered()
 	} else {
 		rec = Record{} // what comes with an error means nothing
-		a.observe(Event{Kind: EventStoreError, Op: "claim", Duration: time.Since(start), Err: err})
+		a.observe(Event{Kind: EventStoreError, Op: "claim", Duration: time.Since(now), Err: err})
 	}
 	return rec, err
 }

@@ -207,7 +207,7 @@ func (c *claiming) lead(timeout <-chan time.Time, rec Record) (_ Record, over bo
 			return rec, true, nil
 		}
 		// The first claim after watching also tells the store that somebody waits.
-		seen, err := c.ask(true)
+		seen, err := c.ask(time.Now(), true)
 		if err != nil && !refusedClaim(err) {
 			// The run that is waited for goes on; so does the waiting.
 			timer.Reset(max(backoff(n), pollPause))
