@@ -41,7 +41,7 @@ type decision struct {
 	differs RequestParts
 	// waited is how long the request waited for another run.
 	waited time.Duration
-	fields *fieldSpace // memory of the answer's fields
+	fields *response.Space // memory of the answer's fields
 	// goodFor is how much longer the key is good, as far as the client is told: zero if not.
 	goodFor time.Duration
 	// admitted says that the request counts as work until it is answered.
@@ -83,7 +83,7 @@ func (d *decision) refuseFor(cause error, code problem.Code) {
 
 // leave is called when the request has been answered.
 func (d *decision) leave(c *core) {
-	d.fields.free(&d.answer)
+	d.fields.Free()
 	if d.answered {
 		c.freeLease(d.lease)
 	}
@@ -315,8 +315,8 @@ func (g *Guard) answerFrom(rec Record, r *http.Request, d *decision) {
 // answerRecorded replays the recorded answer, if it is whole and the caller may see it.
 func (g *Guard) answerRecorded(rec Record, r *http.Request, d *decision) {
 	l := d.lease
-	d.fields = newFieldSpace()
-	a, err := g.set.unseal(rec.Answer, l.key, rec.Fingerprint, d.fields[:])
+	d.fields = response.NewSpace()
+	a, err := g.set.unseal(rec.Answer, l.key, rec.Fingerprint, d.fields)
 	if err == nil && a.Kind != response.KindKept && a.Kind != response.KindNotKept {
 		err = fmt.Errorf("%w: it is not a response", ErrCorrupt)
 	}

@@ -104,7 +104,7 @@ func (s *settings) seal(a *response.Answer, key string, fp Fingerprint) ([]byte,
 // unseal reads a stored answer, and puts its fields into space if they fit. With a sealer it
 // accepts nothing that is not sealed: anybody who can write to the store could otherwise make
 // up answers. Its errors wrap ErrCorrupt or ErrUnreadableHere.
-func (s *settings) unseal(stored []byte, key string, fp Fingerprint, space []response.Field) (response.Answer, error) {
+func (s *settings) unseal(stored []byte, key string, fp Fingerprint, space *response.Space) (response.Answer, error) {
 	if s.sealer != nil {
 		switch {
 		case len(stored) == 0:

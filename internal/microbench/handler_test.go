@@ -141,7 +141,7 @@ func TestAllocations(t *testing.T) {
 	mismatch := testing.AllocsPerRun(runs, func() { other.Send(h, "replayed") })
 	t.Logf("first run: %v, replay: %v, mismatch: %v", first, replay, mismatch)
 	require.LessOrEqual(t, first, 9.0, "first run")
-	require.LessOrEqual(t, replay, 3.0, "replay")
+	require.LessOrEqual(t, replay, 2.0, "replay")
 	require.LessOrEqual(t, mismatch, 1.0, "mismatch")
 }
 
@@ -170,5 +170,5 @@ func TestAllocatedBytes(t *testing.T) {
 	replay := bytes(func() string { return "replayed" })
 	t.Logf("256 KiB in and out: first run %d bytes, replay %d", first, replay)
 	require.LessOrEqual(t, first, uint64(600_000), "first run")
-	require.LessOrEqual(t, replay, uint64(20_000), "replay")
+	require.LessOrEqual(t, replay, uint64(512), "replay")
 }

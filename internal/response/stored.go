@@ -15,6 +15,7 @@ import (
 //	2  status
 //	n  key: length (varint) and bytes
 //	32 fingerprint
+//	n  size of the next three together (varint)
 //	n  header:  count (varint), then fields
 //	n  added:   count (varint), then fields
 //	n  trailer: count (varint), then fields
@@ -43,13 +44,14 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Encode returns the stored form of the answer to a key and a fingerprint, in one
 // allocation.
 func (a *Answer) Encode(key string, fingerprint [32]byte) []byte {
-	size := 4 + stringLen(key) + len(fingerprint) +
-		fieldsLen(a.Header) + fieldsLen(a.Added) + fieldsLen(a.Trailer) + uvarintLen(len(a.Body)) + len(a.Body) + crc32.Size
+	lists := fieldsLen(a.Header) + fieldsLen(a.Added) + fieldsLen(a.Trailer)
+	size := 4 + stringLen(key) + len(fingerprint) + uvarintLen(lists) + lists + uvarintLen(len(a.Body)) + len(a.Body) + crc32.Size
 	b := make([]byte, 0, size)
 	b = append(b, Version, byte(a.Kind))
 	b = binary.BigEndian.AppendUint16(b, uint16(a.Status))
 	b = appendString(b, key)
 	b = append(b, fingerprint[:]...)
+	b = binary.AppendUvarint(b, uint64(lists))
 	b = appendFields(b, a.Header)
 	b = appendFields(b, a.Added)
 	b = appendFields(b, a.Trailer)
@@ -60,8 +62,8 @@ func (a *Answer) Encode(key string, fingerprint [32]byte) []byte {
 
 // Decode reads a stored answer, and checks that it is whole and that it belongs to the key
 // and the fingerprint. Its errors are [ErrCorrupt] and [ErrVersion], wrapped. The body of the
-// answer is part of b. Its fields are put into space if they fit there.
-func Decode(b []byte, key string, fingerprint [32]byte, space []Field) (a Answer, err error) {
+// answer is part of b. The fields take their memory from space, which may be nil.
+func Decode(b []byte, key string, fingerprint [32]byte, space *Space) (a Answer, err error) {
 	if len(b) == 0 {
 		return a, fmt.Errorf("%w: empty", ErrCorrupt)
 	}
@@ -77,9 +79,9 @@ func Decode(b []byte, key string, fingerprint [32]byte, space []Field) (a Answer
 	a.Kind, a.Status = Kind(d.take(1)[0]), int(binary.BigEndian.Uint16(d.take(2)))
 	storedKey := d.take(d.length())
 	storedFingerprint := d.take(len(fingerprint))
-	lists, length := d.fields(space)
-	a.Header, a.Added, a.Trailer, a.length = lists[0], lists[1], lists[2], length
+	lists := d.take(d.length())
 	a.Body = d.take(d.length())
+	d.bad = d.bad || !a.readFields(lists, space)
 	switch {
 	case d.bad || len(d.rest) != 0:
 		return Answer{}, fmt.Errorf("%w: wrong lengths", ErrCorrupt)
@@ -124,67 +126,54 @@ func (d *decoder) length() int {
 	return int(v)
 }
 
-// fields reads the header, the added fields and the trailer. It also reads ahead to the length of the body, which a
-// replay sends as a field.
-//
-// It walks over all of them twice: once to count them and find their end, and once to cut
-// strings and values from two allocations. A count is believed only after as many entries
-// have been seen, so a hostile record costs no more than a small multiple of its own size.
-func (d *decoder) fields(space []Field) (lists [3][]Field, length []string) {
-	walk := *d
-	var counts [3]int
-	values := 1
-	for i := range counts {
-		counts[i] = walk.length()
-		for range counts[i] {
-			walk.take(walk.length())
-			n := walk.length()
-			for range n {
-				walk.take(walk.length())
-			}
-			if walk.bad {
-				break
-			}
-			values += n
-		}
-	}
-	end := len(walk.rest)
-	bodyLen := walk.length()
-	if walk.bad {
-		d.bad = true
-		return lists, nil
-	}
-	size := len(d.rest) - end
+// readFields reads header, added fields and trailer, and makes the length of the body a field, which a
+// replay sends. One string holds all of them. It reports whether the lists are as they must be.
+func (a *Answer) readFields(lists []byte, space *Space) bool {
 	var onStack [512]byte
-	region := string(strconv.AppendInt(append(onStack[:0], d.rest[:size]...), int64(bodyLen), 10))
-	text := func() string {
-		n := d.length()
-		from := size - (len(d.rest) - end)
-		d.take(n)
-		return region[from : from+n]
+	text := string(strconv.AppendInt(append(onStack[:0], lists...), int64(len(a.Body)), 10))
+	d := fieldDecoder{decoder{rest: lists}, len(lists), text, space}
+	a.Header, a.Added, a.Trailer = d.fields(), d.fields(), d.fields()
+	a.length = space.values(1)
+	a.length[0] = text[len(lists):]
+	return !d.bad && len(d.rest) == 0
+}
+
+// A fieldDecoder takes fields off lists of them. Its strings are parts of text, which begins with the
+// lists.
+type fieldDecoder struct {
+	decoder
+	size  int // of the lists
+	text  string
+	space *Space
+}
+
+// fields reads one list. A hostile record costs no more than a small multiple of its own size,
+// because every field takes two bytes of it, and every value one.
+func (d *fieldDecoder) fields() []Field {
+	n := d.length()
+	if n > len(d.rest)/2 {
+		d.bad = true
+		return nil
 	}
-	all := space[:0]
-	if n := counts[0] + counts[1] + counts[2]; n > cap(all) {
-		all = make([]Field, 0, n)
-	}
-	vals := make([]string, 0, values)
-	for i := range counts {
-		d.length()
-		from := len(all)
-		for range counts[i] {
-			f := Field{Name: text()}
-			n := d.length()
-			first := len(vals)
-			for range n {
-				vals = append(vals, text())
-			}
-			f.Values = vals[first:len(vals):len(vals)]
-			all = append(all, f)
+	fields := d.space.fields(n)
+	for i := range fields {
+		fields[i].Name = d.string()
+		fields[i].Values = d.space.values(d.length())
+		for j := range fields[i].Values {
+			fields[i].Values[j] = d.string()
 		}
-		lists[i] = all[from:len(all):len(all)]
+		if d.bad {
+			return nil
+		}
 	}
-	vals = append(vals, region[size:])
-	return lists, vals[len(vals)-1:]
+	return fields
+}
+
+func (d *fieldDecoder) string() string {
+	n := d.length()
+	at := d.size - len(d.rest)
+	d.take(n)
+	return d.text[at : at+n]
 }
 
 func uvarintLen(n int) int {

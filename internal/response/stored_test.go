@@ -41,6 +41,7 @@ func TestStoredFormOfAnAnswer(t *testing.T) {
 	t.Parallel()
 	const kept = "\x01\x01\x00\xc9" + // version, kind, status 201
 		"\x03key" + "0123456789abcdefghijklmnopqrstuv" +
+		"\x54" + // size of the three lists
 		"\x03" + // header
 		"\x08Location\x01\x0a/charges/1" +
 		"\x04Vary\x02\x06Accept\x06Origin" +
@@ -50,7 +51,7 @@ func TestStoredFormOfAnAnswer(t *testing.T) {
 		"\x01" + // trailer
 		"\x0aX-Checksum\x01\x03123" +
 		"\x05hello"
-	const tombstone = "\x01\x02\x00\xc8" + "\x03key" + "0123456789abcdefghijklmnopqrstuv" + "\x00\x00\x00\x00"
+	const tombstone = "\x01\x02\x00\xc8" + "\x03key" + "0123456789abcdefghijklmnopqrstuv" + "\x03\x00\x00\x00\x00"
 	for stored, answer := range map[string]response.Answer{
 		withChecksum(kept): {
 			Kind: response.KindKept, Status: http.StatusCreated,
@@ -68,7 +69,7 @@ func TestStoredFormOfAnAnswer(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, answer, got)
 	}
-	require.Equal(t, "\xcf\x4c\x33\x4f", withChecksum(kept)[len(kept):], "CRC-32C, big endian")
+	require.Equal(t, "\x88\x68\x4a\xcb", withChecksum(kept)[len(kept):], "CRC-32C, big endian")
 }
 
 func withChecksum(s string) string {
@@ -115,6 +116,29 @@ func TestAnswerSurvivesStorage(t *testing.T) {
 	}
 }
 
+// The memory of fields is used again, and that of values never.
+func TestAnswersOfOneSpaceAreApart(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	type sent struct{ want, got []string }
+	var all []sent
+	for range 500 {
+		answer, space := randomAnswer(r), response.NewSpace()
+		got, err := response.Decode(answer.Encode(storedKey, storedFingerprint), storedKey, storedFingerprint, space)
+		require.NoError(t, err, "seed %d", seed)
+		for i, f := range got.Header {
+			require.Equal(t, answer.Header[i].Name, f.Name, "seed %d", seed)
+			require.Len(t, f.Values, cap(f.Values), "who appends does not write into another's values")
+			all = append(all, sent{answer.Header[i].Values, f.Values})
+		}
+		space.Free()
+	}
+	for _, values := range all {
+		require.True(t, slices.Equal(values.want, values.got), "seed %d", seed)
+	}
+}
+
 // Whatever part of a stored answer is lost or changed, Decode notices.
 func TestDamagedAnswerIsRefused(t *testing.T) {
 	t.Parallel()
@@ -158,20 +182,24 @@ func TestWellSummedNonsenseIsRefused(t *testing.T) {
 	t.Parallel()
 	const head = "\x01\x01\x00\xc9\x03key0123456789abcdefghijklmnopqrstuv"
 	for name, stored := range map[string]string{
-		"kind 0":               "\x01\x00" + head[2:] + "\x00\x00\x00\x00",
-		"kind 5":               "\x01\x05" + head[2:] + "\x00\x00\x00\x00",
-		"status 99":            "\x01\x01\x00\x63" + head[4:] + "\x00\x00\x00\x00",
-		"status 1000":          "\x01\x01\x03\xe8" + head[4:] + "\x00\x00\x00\x00",
-		"no body":              head + "\x00\x00\x00",
-		"bytes after the body": head + "\x00\x00\x00\x00\x00",
-		"body too short":       head + "\x00\x00\x00\x02x",
-		"more fields than any": head + "\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
-		"length over 64 bits":  head + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
-		"length written long":  head + "\x80\x00\x00\x00\x00",
-		"length not ended":     head + "\x00\x00\x00\x80",
-		"field without values": head + "\x01\x01A",
-		"value too short":      head + "\x01\x01A\x01\x05x",
-		"key longer than all":  "\x01\x01\x00\xc9\x7fkey",
+		"kind 0":                "\x01\x00" + head[2:] + "\x03\x00\x00\x00\x00",
+		"kind 5":                "\x01\x05" + head[2:] + "\x03\x00\x00\x00\x00",
+		"status 99":             "\x01\x01\x00\x63" + head[4:] + "\x03\x00\x00\x00\x00",
+		"status 1000":           "\x01\x01\x03\xe8" + head[4:] + "\x03\x00\x00\x00\x00",
+		"no body":               head + "\x03\x00\x00\x00",
+		"bytes after the body":  head + "\x03\x00\x00\x00\x00\x00",
+		"body too short":        head + "\x03\x00\x00\x00\x02x",
+		"lists too short":       head + "\x02\x00\x00\x00",
+		"lists too long":        head + "\x04\x00\x00\x00\x00\x00",
+		"lists longer than all": head + "\x7f\x00\x00\x00\x00",
+		"more fields than any":  head + "\x09\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x00",
+		"more fields than fit":  head + "\x05\x02\x01A\x00\x00\x00",
+		"length over 64 bits":   head + "\x0b\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00",
+		"length written long":   head + "\x04\x80\x00\x00\x00\x00",
+		"length not ended":      head + "\x03\x00\x00\x00\x80",
+		"field without values":  head + "\x03\x01\x01A\x00",
+		"value too short":       head + "\x07\x01\x01A\x01\x05x\x00\x00",
+		"key longer than all":   "\x01\x01\x00\xc9\x7fkey",
 	} {
 		_, err := decode([]byte(withChecksum(stored)), storedKey, storedFingerprint)
 		require.ErrorIs(t, err, response.ErrCorrupt, name)
@@ -182,17 +210,22 @@ func TestWellSummedNonsenseIsRefused(t *testing.T) {
 // its counts and lengths say.
 func TestDecodingAllocatesInProportion(t *testing.T) { // not parallel: it measures
 	const head = "\x01\x01\x00\xc9\x03key0123456789abcdefghijklmnopqrstuv"
-	many := func(n uint64) string { return string(binary.AppendUvarint(nil, n)) }
+	many := func(n int) string { return string(binary.AppendUvarint(nil, uint64(n))) }
+	lists := func(lists string) string { return head + many(len(lists)) + lists + "\x00" }
 	for name, stored := range map[string]string{
-		"a count for nothing":   head + many(1<<40),
-		"a field's count":       head + "\x01\x01A" + many(1<<40),
-		"counts that all match": head + "\x01\x01A" + many(100_000) + strings.Repeat("\x00", 100_000) + "\x00\x00\x00",
-		"as many as bytes left": head + "\x01\x01A" + many(100_000) + strings.Repeat("\x01", 100_000),
+		"a count for nothing":   lists(many(1 << 40)),
+		"a field's count":       lists("\x01\x01A" + many(1<<40)),
+		"counts that all match": lists("\x01\x01A" + many(100_000) + strings.Repeat("\x00", 100_000) + "\x00\x00"),
+		"as many as bytes left": lists("\x01\x01A" + many(100_000) + strings.Repeat("\x01", 100_000)),
+		"as many fields":        lists(many(100_000) + strings.Repeat("\x00", 200_000) + "\x00\x00"),
+		"slabs half empty":      lists(many(1000) + strings.Repeat("\x00\x21"+strings.Repeat("\x00", 33), 1000) + "\x00\x00"),
 	} {
 		b := []byte(withChecksum(stored))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, _ = response.Decode(b, storedKey, storedFingerprint, nil)
+		space := response.NewSpace()
+		_, _ = response.Decode(b, storedKey, storedFingerprint, space)
+		space.Free()
 		runtime.ReadMemStats(&after)
 		require.LessOrEqual(t, after.TotalAlloc-before.TotalAlloc, uint64(40*len(b)+10_000), name)
 	}
@@ -206,7 +239,7 @@ func FuzzAnswer(f *testing.F) {
 		stored := answer.Encode(storedKey, storedFingerprint)
 		f.Add(stored[:len(stored)-crc32.Size])
 	}
-	f.Add([]byte("\x01\x01\x00\xc9\x03key0123456789abcdefghijklmnopqrstuv\x01\x01A\x80\x00\x00\x00"))
+	f.Add([]byte("\x01\x01\x00\xc9\x03key0123456789abcdefghijklmnopqrstuv\x05\x01\x01A\x80\x00\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if _, err := decode(b, storedKey, storedFingerprint); err == nil {
 			b = b[:len(b)-crc32.Size]

@@ -1,0 +1,55 @@
+package response
+
+import "sync"
+
+// A Space is memory for the fields of answers that are decoded one after the other. A nil Space is
+// none: then each answer has memory of its own.
+//
+// The fields are used again. Their values are not: they become part of a header, which may be kept
+// for longer than anybody knows. They are cut from a slab, so that one answer seldom needs an
+// allocation for them.
+type Space struct {
+	memory [12]Field // few answers have more
+	used   int
+	slab   []string // what is left of it
+}
+
+// slabSize is small, because each part of a slab keeps the values of other answers in memory.
+const slabSize = 64
+
+var spaces = sync.Pool{New: func() any { return new(Space) }}
+
+// NewSpace returns an empty Space.
+func NewSpace() *Space { return spaces.Get().(*Space) }
+
+// Free takes the Space back, when the answer whose fields are in it was sent.
+func (s *Space) Free() {
+	if s == nil {
+		return
+	}
+	clear(s.memory[:s.used])
+	s.used = 0
+	spaces.Put(s)
+}
+
+// fields returns memory for n fields.
+func (s *Space) fields(n int) []Field {
+	if s == nil || n > len(s.memory)-s.used {
+		return make([]Field, n)
+	}
+	s.used += n
+	return s.memory[s.used-n : s.used : s.used]
+}
+
+// values returns memory for n values.
+func (s *Space) values(n int) []string {
+	if s == nil || n > slabSize {
+		return make([]string, n)
+	}
+	if n > len(s.slab) {
+		s.slab = make([]string, slabSize)
+	}
+	values := s.slab[:n:n]
+	s.slab = s.slab[n:]
+	return values
+}
