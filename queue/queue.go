@@ -63,20 +63,26 @@ func (d Disposition) String() string {
 	}
 }
 
-// DispositionOf returns what the error of [idempotency.Do] means for the message that it was called
-// for.
+// DispositionOf returns what a result of [idempotency.Do] means for the message that it was called
+// for. It is for consumers that call Do themselves, because they want its value.
 //
-// No error and ErrResultNotKept are an [Ack]: the work is done. A [Park] is an error marked with
-// [idempotency.Permanent], now or by an earlier run; ErrHeld and ErrCorrupt; ErrKeyReused, because
-// another message had the same ID; and [ErrNoID]. Everything else is a [Retry].
-func DispositionOf(err error) Disposition {
+// An [Ack] is no error, and ErrResultNotKept: the work is done. A [Park] is an error marked with
+// [idempotency.Permanent], now or by an earlier run; ErrHeld and ErrCorrupt; and ErrKeyReused, because
+// another message had the same ID. Everything else is a [Retry]. So is every other error of the
+// function, also one that wraps ErrHeld or its like: it speaks of another key, and not of this message.
+func DispositionOf(result idempotency.Result, err error) Disposition {
 	switch {
-	case err == nil, errors.Is(err, idempotency.ErrResultNotKept):
+	case err == nil:
+		return Ack
+	case idempotency.IsPermanent(err):
+		return Park
+	case result.Code == "" && !result.Replayed: // Do hands on what the function has returned
+		return Retry
+	case errors.Is(err, idempotency.ErrResultNotKept):
 		return Ack
 	case errors.Is(err, idempotency.ErrUnreadableHere): // another process can read it
 		return Retry
-	case idempotency.IsPermanent(err), errors.Is(err, ErrNoID),
-		errors.Is(err, idempotency.ErrHeld), errors.Is(err, idempotency.ErrCorrupt), errors.Is(err, idempotency.ErrKeyReused):
+	case errors.Is(err, idempotency.ErrHeld), errors.Is(err, idempotency.ErrCorrupt), errors.Is(err, idempotency.ErrKeyReused):
 		return Park
 	default:
 		return Retry
@@ -85,13 +91,14 @@ func DispositionOf(err error) Disposition {
 
 // A Message is what a function is run for once.
 type Message struct {
-	// Queue names the source. It is the scope of the key, so that IDs of several sources never
-	// meet: "orders", for example. The scope is "queue:" and the name.
+	// Queue names the source: "orders", for example. It is the scope of the key, so IDs of several
+	// sources never meet. The scope is "queue:" and the name. It is required.
 	Queue string
 	// ID names the message, the same in each delivery. It has 1 to 255 bytes. It is the ID that the
 	// sender gave the message, and not one that a broker gives each delivery. Where the sender gives
 	// none, topic, partition and offset name a message of Kafka, and stream and sequence one of
-	// JetStream.
+	// JetStream. These begin anew where a topic or a stream of the same name is made again: choose
+	// another Queue then.
 	ID string
 	// Payload binds the ID to what the message says: another payload under the same ID is
 	// ErrKeyReused. Usually it is the body. Where deliveries of one message differ, it is [Fields].
@@ -109,6 +116,9 @@ const maxID = 255
 
 // ErrNoID says that a message has no ID, or none of 1 to 255 bytes. No delivery changes that.
 var ErrNoID = errors.New("queue: the message has no ID of 1 to 255 bytes")
+
+// errNoQueue is a mistake of the program. Its messages are good, and wait for the program that is right.
+var errNoQueue = errors.New("queue: the message has no Queue")
 
 // A PanicError is a panic of the function of a message. [Handle] returns it in place of the panic,
 // which would end the consumer and all that it has in hand.
@@ -132,16 +142,19 @@ func (e *PanicError) Unwrap() error {
 // Handle runs fn for a message, unless the message is done with already, and says what to do with
 // the message. The error says why it is to be delivered again or put aside. It is that of fn, a
 // [*PanicError] if fn panicked, [ErrNoID], or one of those that [idempotency.Do] returns without a
-// run.
+// run. Without a Queue every message is a [Retry], and nothing runs.
 //
 // The rules are those of Do: fn may use [idempotency.Step], [idempotency.DeriveKey] and
 // [idempotency.FromContext]; an error that is not marked with [idempotency.Permanent] leaves the
 // outcome unknown, and so does a panic. Handle may be called from several goroutines at once.
 func Handle(ctx context.Context, g *idempotency.Guard, m Message, fn func(ctx context.Context) error) (Disposition, error) {
-	if m.ID == "" || len(m.ID) > maxID {
+	switch {
+	case m.Queue == "":
+		return Retry, errNoQueue
+	case m.ID == "" || len(m.ID) > maxID:
 		return Park, ErrNoID
 	}
-	_, _, err := idempotency.Do(ctx, g, m.Key(), func(ctx context.Context) (done struct{}, err error) {
+	_, result, err := idempotency.Do(ctx, g, m.Key(), func(ctx context.Context) (done struct{}, err error) {
 		defer func() {
 			if p := recover(); p != nil {
 				err = &PanicError{Value: p, Stack: debug.Stack()}
@@ -149,5 +162,5 @@ func Handle(ctx context.Context, g *idempotency.Guard, m Message, fn func(ctx co
 		}()
 		return done, fn(ctx)
 	}, idempotency.WithPayload(m.Payload))
-	return DispositionOf(err), err
+	return DispositionOf(result, err), err
 }

@@ -13,6 +13,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
 	"example.com/idempotency/queue"
 )
 
@@ -97,9 +98,11 @@ func TestPanicOfAMessage(t *testing.T) {
 	require.Equal(t, idempotency.Unknown, events.All()[0].Outcome)
 }
 
-// What another delivery, another message or the store may say.
+// What another delivery, another message or the store may say, and what the same error means when it
+// comes from the function.
 func TestDispositionOf(t *testing.T) {
 	t.Parallel()
+	refused := idempotency.Result{Code: problem.InFlight}
 	for err, want := range map[error]queue.Disposition{
 		idempotency.ErrInFlight:       queue.Retry,
 		idempotency.ErrShutdown:       queue.Retry,
@@ -111,15 +114,50 @@ func TestDispositionOf(t *testing.T) {
 		idempotency.ErrKeyReused:      queue.Park,
 		idempotency.ErrHeld:           queue.Park,
 		idempotency.ErrCorrupt:        queue.Park,
-		queue.ErrNoID:                 queue.Park,
 		idempotency.ErrResultNotKept:  queue.Ack,
 		errors.Join(idempotency.ErrCorrupt, idempotency.ErrUnreadableHere): queue.Retry,
 	} {
-		require.Equal(t, want, queue.DispositionOf(fmt.Errorf("wrapped: %w", err)), err)
+		err = fmt.Errorf("wrapped: %w", err)
+		require.Equal(t, want, queue.DispositionOf(refused, err), err)
+		require.Equal(t, queue.Retry, queue.DispositionOf(idempotency.Result{}, err), err)
 	}
+	require.Equal(t, queue.Park, queue.DispositionOf(idempotency.Result{Replayed: true}, idempotency.ErrCorrupt), "a value of another type")
 	for d, name := range map[queue.Disposition]string{0: "none", queue.Ack: "ack", queue.Retry: "retry", queue.Park: "park", 9: "disposition(9)"} {
 		require.Equal(t, name, d.String())
 	}
+}
+
+// A function that is refused another key has not handled its message, whatever that key's refusal means
+// for the other one.
+func TestErrorAboutAnotherKey(t *testing.T) {
+	t.Parallel()
+	large, runs := newGuard(t, idempotency.WithMaxResponseBody(1)), 0
+	other := idempotency.Key{Scope: "reports", Value: "november"}
+	handle := func() (queue.Disposition, error) {
+		return queue.Handle(t.Context(), newGuard(t), queue.Message{Queue: "q", ID: "m"}, func(ctx context.Context) error {
+			runs++
+			_, _, err := idempotency.Do(ctx, large, other, func(context.Context) (string, error) { return "a report", nil })
+			return err
+		})
+	}
+	got, err := handle()
+	require.NoError(t, err)
+	require.Equal(t, queue.Ack, got)
+	got, err = handle()
+	require.ErrorIs(t, err, idempotency.ErrResultNotKept)
+	require.Equal(t, queue.Retry, got, "the message is not done")
+	require.Equal(t, 2, runs)
+}
+
+// Messages of an unnamed queue would meet those of others, so they wait.
+func TestMessageWithoutAQueue(t *testing.T) {
+	t.Parallel()
+	got, err := queue.Handle(t.Context(), newGuard(t), queue.Message{ID: "m"}, func(context.Context) error {
+		t.Error("it ran")
+		return nil
+	})
+	require.Equal(t, queue.Retry, got)
+	require.ErrorContains(t, err, "no Queue")
 }
 
 // A message that cannot be told from others is parked, and its function does not run.
