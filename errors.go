@@ -137,6 +137,10 @@ var (
 	// claims a key. Take steps, and call Do, before the transaction.
 	ErrTransactionOpen = errors.New("idempotency: the transaction of the run is open")
 
+	// ErrCommittedAlone says that a handler, or the function of a step, has ended its transaction
+	// past the functions of the store's package, and may have committed it without the record.
+	ErrCommittedAlone = errors.New("idempotency: the transaction was ended past its store, and may be committed without the record")
+
 	// ErrCommitUnknown says that nobody knows yet whether a transaction was committed: that of a
 	// run of [Do], or of a step. Call Do again with the same key. It returns the result if it was
 	// committed, and runs the function if it was not; and so does the next attempt of a run with

@@ -26,12 +26,13 @@ type StepRecord struct {
 // transact begins a transaction and calls work, which runs fn and returns the value to save, as
 // [StepStore.SaveStep] would get it. transact saves it in the transaction, if the owner holds the
 // claim, and commits. If work returns an error, transact rolls back and returns that error. It may
-// repeat all that after a conflict. Its own errors are those of [Transaction.Complete]. What
-// TxStore promises about the transaction of an owner holds for this one too.
+// repeat all that after a conflict. Its own errors are those of [Transaction.Complete], and
+// [ErrCommittedAlone] if fn has ended the transaction, also if fn has failed then. What TxStore promises about the transaction of an owner holds for this one too.
 //
 // An error of fn is returned, and recorded if it is marked with [Permanent]. After any error but
 // [ErrCommitUnknown] the transaction is rolled back, so the step counts as not begun. After that
-// one the next attempt knows: it finds the step recorded, or runs it.
+// one the next attempt knows: it finds the step recorded, or runs it. But if the error is
+// [ErrCommittedAlone], too, nobody will ever know, and the key is held as after [ErrUncertain].
 func StepIn[T any](
 	ctx context.Context, s Store, name string,
 	transact func(ctx context.Context, r StepRecord, work func(ctx context.Context) ([]byte, error)) error,
@@ -101,6 +102,9 @@ func (t *transactedStep[T]) run(ctx context.Context, transact func(context.Conte
 	case err == nil:
 		t.report.result = StepRecorded
 		return decodeStep[T](t.codec, name, t.stored[1:])
+	case errors.Is(err, ErrCommittedAlone): // perhaps with an error of the function
+		op.uncertain.Store(true)
+		return none, fmt.Errorf("step %q: %w: %w", name, ErrCommitUnknown, err)
 	case t.failed && IsPermanent(err):
 		return none, t.recordError(err)
 	case errors.Is(err, ErrNotOwner):

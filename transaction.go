@@ -88,7 +88,8 @@ type Transaction interface {
 	// State returns what the handler has said. The guard asks when the run's code has returned,
 	// and before another transaction begins. From the first of these on, it must not change.
 	// However the handler has left, a transaction that it has committed itself is TxCommitted and
-	// never TxGivenUp.
+	// never TxGivenUp. One that it has ended after it was ready is TxReady, unless the store knows
+	// what has become of it: Complete and Rollback tell.
 	State() TxState
 	// MaySaveStep returns nil, or why no step of the run can be recorded now. The guard asks before
 	// a step has its effect, and returns the reason with [ErrTransactionOpen].
@@ -98,12 +99,15 @@ type Transaction interface {
 	//
 	// Errors: [ErrNotOwner] when the owner does not hold the claim any more, and
 	// [*RolledBackError] when the commit has failed for another reason. After both, the
-	// transaction is surely rolled back. Any other error means that nobody knows; the guard then
+	// transaction is surely rolled back. [ErrCommittedAlone] says that the handler has ended the
+	// transaction after it had said that it is to be committed: nobody will ever know whether with
+	// its rows, and the outcome is Unknown. Any other error means that nobody knows; the guard then
 	// calls Release of the store to find out.
 	Complete(ctx context.Context, c Completion) error
-	// Rollback ends the transaction without a commit, unless the handler has committed it, and
-	// frees what it holds. If that fails, it closes the connection.
-	Rollback(ctx context.Context)
+	// Rollback ends the transaction without a commit, and frees what it holds. If that fails, it
+	// closes the connection. It returns nil, or [ErrCommittedAlone] if the handler has ended the
+	// transaction and may have committed it.
+	Rollback(ctx context.Context) error
 }
 
 // A RolledBackError says that a transaction was surely not committed.
@@ -158,7 +162,7 @@ func (o *Operation) Join(ctx context.Context, s Store, begin func(key string, o 
 		return err
 	}
 	if joined = o.joins(tx); !joined {
-		o.lease.rollBack(context.WithoutCancel(ctx), tx)
+		_ = o.lease.rollBack(context.WithoutCancel(ctx), tx)
 		return ErrRunEnded
 	}
 	return nil
@@ -261,7 +265,7 @@ func (u *run) endTransaction(t task, v verdict) (left verdict, done bool) {
 func (u *run) commitOrRollBack(t task, tx Transaction, v verdict) (verdict, bool) {
 	switch state := u.op.joint.state; {
 	case state == TxCommitted:
-		u.lease.rollBack(context.WithoutCancel(u.lease.client), tx) // it holds a connection
+		_ = u.lease.rollBack(context.WithoutCancel(u.lease.client), tx) // it holds a connection
 		u.lease.observe(Event{Kind: EventCommittedAlone, Outcome: v.outcome})
 		if t.overLimit() {
 			v.instead = problem.ResponseNotKept
@@ -270,7 +274,10 @@ func (u *run) commitOrRollBack(t task, tx Transaction, v verdict) (verdict, bool
 	case state == TxReady && v.outcome == Final && !t.overLimit():
 		return u.commit(t, tx, v)
 	case state != TxGivenUp:
-		u.lease.rollBack(context.WithoutCancel(u.lease.client), tx)
+		err := u.lease.rollBack(context.WithoutCancel(u.lease.client), tx)
+		if errors.Is(err, ErrCommittedAlone) {
+			return u.endedAlone(t, err), false
+		}
 	}
 	return u.undo(t, v), false
 }
@@ -307,6 +314,8 @@ func (u *run) commit(t task, tx Transaction, v verdict) (verdict, bool) {
 		return v, true
 	case errors.Is(err, ErrNotOwner):
 		return u.rolledBack(t, problem.RolledBack, &RolledBackError{Retry: true, Err: errOvertaken}), false
+	case errors.Is(err, ErrCommittedAlone):
+		return u.endedAlone(t, err), false
 	case errors.As(err, &refused) && refused.Retry:
 		return u.rolledBack(t, problem.RolledBack, err), false
 	case errors.As(err, &refused):
@@ -318,15 +327,23 @@ func (u *run) commit(t task, tx Transaction, v verdict) (verdict, bool) {
 	return undone, false
 }
 
+// endedAlone is the verdict for a run whose handler has ended the transaction after it had said that
+// it is to be committed. The answer tells of rows that may be gone.
+func (u *run) endedAlone(t task, cause error) verdict {
+	u.op.joint.state, u.happened = TxCommitted, false
+	u.lease.observe(Event{Kind: EventCommittedAlone, Outcome: Unknown, Err: cause})
+	return u.rolledBack(t, problem.NoAnswer, cause)
+}
+
 // rollBack rolls a transaction back. Whatever the store does, it returns in time.
-func (l *lease) rollBack(ctx context.Context, tx Transaction) {
+func (l *lease) rollBack(ctx context.Context, tx Transaction) error {
 	_, err := bounded(ctx, l.core, l.timeout(), func(ctx context.Context) (struct{}, error) {
-		tx.Rollback(ctx)
-		return struct{}{}, nil
+		return struct{}{}, tx.Rollback(ctx)
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrCommittedAlone) {
 		l.observe(Event{Kind: EventStoreError, Op: "rollback", Err: err})
 	}
+	return err
 }
 
 // isCommitted reports whether a record holds the answer of the transaction in doubt.

@@ -48,3 +48,7 @@ func (s *Store) TryStep(
 ) error {
 	return s.stepIn(ctx, opts, r, work)
 }
+
+// Forget makes a transaction of JoinTx forget that the server has told its mark, as behind a pooler that does
+// not pass that on.
+func Forget(tx pgx.Tx) { tx.(*handlerTx).joined.tx.told = false }

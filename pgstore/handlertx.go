@@ -27,11 +27,14 @@ func (h *handlerTx) Commit(ctx context.Context) error {
 	switch {
 	case t.state != idempotency.TxOpen:
 		return pgx.ErrTxClosed
-	case t.conn.Conn().PgConn().TxStatus() == 'E':
-		return errors.Join(pgx.ErrTxCommitRollback, t.giveUp(ctx))
+	case t.conn.Conn().PgConn().IsBusy():
+		_ = t.giveUp(ctx) // which closes the connection
+		return errLeftRows
 	case t.endedAlone():
 		_ = t.giveUp(ctx)
 		return errEndedAlone
+	case t.conn.Conn().PgConn().TxStatus() == 'E':
+		return errors.Join(pgx.ErrTxCommitRollback, t.giveUp(ctx))
 	}
 	t.state = idempotency.TxReady
 	return nil
@@ -56,6 +59,10 @@ func (h *handlerTx) open() (release func(), err error) {
 	if t.state != idempotency.TxOpen {
 		t.mu.RUnlock()
 		return nil, pgx.ErrTxClosed
+	}
+	if t.endedAlone() { // what came now would be in another transaction, or in none
+		t.mu.RUnlock()
+		return nil, errEndedAlone
 	}
 	return t.mu.RUnlock, nil
 }

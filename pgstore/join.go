@@ -2,7 +2,9 @@ package pgstore
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -33,9 +35,13 @@ var _ idempotency.Transaction = (*joinedTx)(nil)
 
 // State implements [idempotency.Transaction].
 func (t *joinedTx) State() idempotency.TxState {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	if t.endedAlone() {
+	if !t.mu.TryLock() { // a goroutine of the handler uses it
+		t.mu.RLock()
+		defer t.mu.RUnlock()
+		return t.state
+	}
+	defer t.mu.Unlock()
+	if t.state == idempotency.TxOpen && t.endedAlone() {
 		return idempotency.TxCommitted
 	}
 	return t.state
@@ -47,7 +53,12 @@ func (t *joinedTx) endedAlone() bool {
 	return !t.ended && t.tx.isOver()
 }
 
-var errEndedAlone = errors.New("pgstore: the function has committed or rolled back by a statement of its own")
+// errEndedAlone is what a function gets that has ended its transaction.
+var errEndedAlone = fmt.Errorf("pgstore: the function has committed or rolled back by itself: %w", idempotency.ErrCommittedAlone)
+
+// errLeftRows is what a function gets that has not read the rows of a query to their end, or has not closed
+// them. PostgreSQL executes nothing on the connection meanwhile.
+var errLeftRows = errors.New("pgstore: rolled back: the function has left rows open, or the results of a batch: close them")
 
 // MaySaveStep implements [idempotency.Transaction].
 func (t *joinedTx) MaySaveStep() error {
@@ -60,10 +71,14 @@ func (t *joinedTx) MaySaveStep() error {
 }
 
 // Rollback implements [idempotency.Transaction].
-func (t *joinedTx) Rollback(ctx context.Context) {
+func (t *joinedTx) Rollback(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_ = t.giveUp(ctx)
+	_ = t.giveUp(ctx) // on failure the pool closes the connection
+	if t.state == idempotency.TxCommitted {
+		return errEndedAlone
+	}
+	return nil
 }
 
 // giveUp rolls back and gives the connection to the pool. What the handler has committed stays.
@@ -127,6 +142,9 @@ func (t *joinedTx) send(ctx context.Context, fenced string, args []any) error {
 	if conn.IsClosed() { // nothing was sent, and the server rolls back what it has
 		return &idempotency.RolledBackError{Retry: true, Err: errors.New("pgstore: the connection of the transaction is lost")}
 	}
+	if conn.PgConn().IsBusy() {
+		return &idempotency.RolledBackError{Err: errLeftRows}
+	}
 	if t.tx.isOver() { // what is sent now would be committed without the rows
 		return errEndedAlone
 	}
@@ -146,9 +164,9 @@ func (t *joinedTx) send(ctx context.Context, fenced string, args []any) error {
 	closing := results.Close()
 	switch {
 	case fence != nil:
-		return t.notCommitted(ctx, fence, code(fence) == divisionByZero)
+		return t.notCommitted(ctx, fence, refusal(fence))
 	case commit != nil:
-		return t.notCommitted(ctx, commit, false)
+		return t.notCommitted(ctx, commit, nil)
 	case tag.String() == "ROLLBACK":
 		return &idempotency.RolledBackError{Err: pgx.ErrTxCommitRollback}
 	case closing != nil:
@@ -157,16 +175,27 @@ func (t *joinedTx) send(ctx context.Context, fenced string, args []any) error {
 	return nil
 }
 
+// refusal returns what the error of a fence means, and nil if it is another error.
+func refusal(err error) error {
+	switch c := code(err); {
+	case c == divisionByZero:
+		return idempotency.ErrNotOwner
+	case c == invalidText, errors.Is(err, sql.ErrTxDone):
+		return errEndedAlone
+	}
+	return nil
+}
+
 // notCommitted judges an error of the last statements. An error with which the server goes on has
-// rolled back for sure; another one may have come after the commit.
-func (t *joinedTx) notCommitted(ctx context.Context, err error, lost bool) error {
+// rolled back for sure, unless the fence has refused; another one may have come after the commit.
+func (t *joinedTx) notCommitted(ctx context.Context, err, refused error) error {
 	reply, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || reply.SeverityUnlocalized != "ERROR" {
 		return err
 	}
 	_ = t.tx.Rollback(ctx) // on failure the pool closes the connection
-	if lost {
-		return idempotency.ErrNotOwner
+	if refused != nil {
+		return refused
 	}
 	return &idempotency.RolledBackError{Retry: mayPass(err), Err: err}
 }

@@ -18,17 +18,33 @@ type lazyTx struct {
 	mu      sync.Mutex
 	tx      pgx.Tx // nil until it has begun
 	reading bool   // the reply to the first statement has not been read to its end
+	told    bool   // the server has told the mark
 }
 
 var _ pgx.Tx = (*lazyTx)(nil)
 
-// isOver reports whether the server has said that the transaction is over. The status of a connection is
-// that of the last reply that was read to its end.
+// isOver reports whether the server has said that the transaction is over: by its status, or by its mark,
+// where another one has begun since. Both are as in the last reply that was read to its end. A transaction in
+// which a statement has failed has lost its mark, and is not over.
 func (l *lazyTx) isOver() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.tx != nil && !l.reading && l.conn.PgConn().TxStatus() == 'I'
+	if l.tx == nil || l.reading || l.conn.PgConn().IsBusy() {
+		return false
+	}
+	switch l.conn.PgConn().TxStatus() {
+	case 'I':
+		return true
+	case 'T':
+		return l.told && !l.isMarked()
+	default:
+		return false
+	}
 }
+
+// isMarked reports whether the server has told that the transaction of the connection has the mark.
+// Behind a pooler that does not pass that on, it is false.
+func (l *lazyTx) isMarked() bool { return l.conn.PgConn().ParameterStatus(markName) == "on" }
 
 // begun begins unless the transaction has begun, and returns it.
 func (l *lazyTx) begun(ctx context.Context) (pgx.Tx, error) {
@@ -38,10 +54,22 @@ func (l *lazyTx) begun(ctx context.Context) (pgx.Tx, error) {
 }
 
 func (l *lazyTx) begin(ctx context.Context) (_ pgx.Tx, err error) {
-	if l.tx == nil {
-		l.tx, err = l.conn.BeginTx(ctx, l.opts)
+	if l.tx != nil {
+		return l.tx, nil
 	}
-	return l.tx, err
+	if l.tx, err = l.conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginning(l.opts) + "; " + mark, CommitQuery: l.opts.CommitQuery}); err != nil {
+		l.tx = nil
+		return nil, err
+	}
+	l.told = l.isMarked()
+	return l.tx, nil
+}
+
+// beginning is the statement that begins a transaction with the options.
+func beginning(opts pgx.TxOptions) string {
+	var b pgx.Batch
+	b.BeginTx(opts)
+	return b.QueuedQueries[0].SQL
 }
 
 // beginWith begins with a statement, and returns the results that follow. If the transaction has begun
@@ -55,9 +83,13 @@ func (l *lazyTx) beginWith(ctx context.Context, sql string, args []any) (pgx.Bat
 	}
 	batch := new(pgx.Batch)
 	batch.BeginTx(l.opts)
+	batch.Queue(mark)
 	batch.Queue(sql, args...)
 	results := l.conn.SendBatch(ctx, batch)
 	_, err := results.Exec()
+	if err == nil {
+		_, err = results.Exec()
+	}
 	if err == nil {
 		l.tx, l.reading = results.Tx(), true
 		return results, nil, nil
@@ -94,7 +126,7 @@ func (l *lazyTx) read(results pgx.BatchResults) error {
 	err := results.Close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.reading = false
+	l.reading, l.told = false, l.isMarked()
 	return err
 }
 

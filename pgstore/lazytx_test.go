@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net/http"
@@ -213,25 +214,98 @@ func TestFirstStatementThatCannotBeEncoded(t *testing.T) {
 	}
 }
 
-// A handler that forgets to close rows has not ended its transaction: nothing is committed, and nothing
-// is in doubt.
-func TestRowsThatWereLeftOpen(t *testing.T) {
+// A handler that forgets its transaction while rows are open has not ended it: nothing is committed, and
+// nothing is in doubt.
+func TestForgottenTransactionWithOpenRows(t *testing.T) {
 	t.Parallel()
+	var events guardtest.Events
 	s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
 		op, _ := idempotency.FromContext(r.Context())
-		require.NoError(t, s.store.InTx(r.Context(), pgx.TxOptions{}, func(tx pgx.Tx) error {
-			rows, err := tx.Query(r.Context(), "INSERT INTO "+s.table+" (key, amount, attempt) VALUES ($1, 1, 1) RETURNING key", op.Key().Value)
-			require.True(t, rows.Next())
-			if op.Attempt() > 1 {
-				rows.Close()
-			}
-			return err
-		}))
+		tx, err := s.store.Begin(r.Context(), pgx.TxOptions{})
+		require.NoError(t, err)
+		rows, err := tx.Query(r.Context(), "INSERT INTO "+s.table+" (key, amount, attempt) VALUES ($1, 1, 1) RETURNING key", op.Key().Value)
+		require.NoError(t, err)
+		require.True(t, rows.Next())
+		if op.Attempt() > 1 {
+			rows.Close()
+			require.NoError(t, tx.Commit(r.Context()))
+		}
 		w.WriteHeader(http.StatusCreated)
-	}, idempotency.WithRecovery(idempotency.Hold))
+	}, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
 	first := s.Do(t, guardtest.Call{Key: "k"})
-	guardtest.RequireProblem(t, first, http.StatusServiceUnavailable, problem.RolledBack)
+	guardtest.RequireProblem(t, first, http.StatusInternalServerError, problem.CannotCommit)
 	require.Zero(t, s.rows(t, "k"))
 	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
 	require.Equal(t, 1, s.rows(t, "k"))
+	require.Zero(t, events.Count(idempotency.EventCommittedAlone))
+}
+
+// A function that leaves rows open is told so, and rolled back: PostgreSQL would not execute the COMMIT.
+func TestRowsThatWereLeftOpen(t *testing.T) {
+	insert := func(s *shop) string {
+		return "INSERT INTO " + s.table + " (key, amount, attempt) VALUES ($1, 1, 1) RETURNING key"
+	}
+	inPgx := func(s *shop, ctx context.Context, tx pgx.Tx, statements int, closes bool) error {
+		op, _ := idempotency.FromContext(ctx)
+		for i := range statements {
+			rows, err := tx.Query(ctx, insert(s), op.Key().Value)
+			require.NoError(t, err)
+			require.True(t, rows.Next())
+			if closes || i < statements-1 {
+				rows.Close()
+			}
+		}
+		return nil
+	}
+	for name, run := range map[string]func(s *shop, ctx context.Context, statements int, closes bool) error{
+		"InTx": func(s *shop, ctx context.Context, statements int, closes bool) error {
+			return s.store.InTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error { return inPgx(s, ctx, tx, statements, closes) })
+		},
+		"StepTx": func(s *shop, ctx context.Context, statements int, closes bool) error {
+			_, err := pgstore.StepTx(ctx, s.store, "charge", pgx.TxOptions{}, func(ctx context.Context, tx pgx.Tx) (int, error) {
+				return 1, inPgx(s, ctx, tx, statements, closes)
+			})
+			return err
+		},
+		"InSQLTx": func(s *shop, ctx context.Context, statements int, closes bool) error {
+			op, _ := idempotency.FromContext(ctx)
+			return s.store.InSQLTx(ctx, s.db, nil, func(tx *sql.Tx) error {
+				for i := range statements {
+					rows, err := tx.QueryContext(ctx, insert(s), op.Key().Value) //nolint:rowserrcheck,sqlclosecheck // that is what is tried
+					require.NoError(t, err)
+					require.True(t, rows.Next())
+					if closes || i < statements-1 {
+						require.NoError(t, rows.Close())
+					}
+				}
+				return nil
+			})
+		},
+	} {
+		for _, statements := range []int{1, 2} { // BEGIN goes with the first one
+			t.Run(fmt.Sprint(name, statements), func(t *testing.T) {
+				t.Parallel()
+				var events guardtest.Events
+				s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+					op, _ := idempotency.FromContext(r.Context())
+					if err := run(s, r.Context(), statements, op.Attempt() > 2); err != nil {
+						http.Error(w, err.Error(), http.StatusInternalServerError)
+						return
+					}
+					w.WriteHeader(http.StatusCreated)
+				}, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
+				for range 2 {
+					got := s.Do(t, guardtest.Call{Key: "k"})
+					require.Equal(t, http.StatusInternalServerError, got.Status, "%s", got.Body)
+					if name != "InSQLTx" { // where the driver says it
+						require.Contains(t, string(got.Body), "left rows open")
+					}
+					require.Zero(t, s.rows(t, "k"))
+				}
+				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+				require.Equal(t, statements, s.rows(t, "k"))
+				require.Zero(t, events.Count(idempotency.EventCommittedAlone)+events.Count(idempotency.EventHeld))
+			})
+		}
+	}
 }

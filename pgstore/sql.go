@@ -11,6 +11,18 @@ import (
 // The statements of a store. Their arguments are text, bytea, int8 and bool only, which every
 // mode of the driver sends without asking the server for types.
 
+// The mark is a setting of a run's transaction by which the store knows it. It ends with the transaction,
+// however that ends, and is not in one that follows it. It has no effect: it is for transactions that begin
+// after it. And PostgreSQL tells clients, unasked, when this setting changes.
+const (
+	markName = "default_transaction_read_only"
+	mark     = "SET LOCAL " + markName + " = on"
+	askMark  = "SELECT pg_catalog.current_setting('" + markName + "')"
+
+	// one is 1 in the transaction of a run, and an error in any other.
+	one = `(CASE pg_catalog.current_setting('` + markName + `') WHEN 'on' THEN '1' ELSE 'not the transaction of the run' END)::bigint`
+)
+
 // statements are the texts for one table.
 type statements struct {
 	check, claim, claimAsync, emit, look, lookAnswer, write, takeOver, complete, release, fenced, touch, lock, isLocked, isOwner,
@@ -57,7 +69,7 @@ func statementsFor(table string) statements {
 	t := quoted(table)
 	fill := func(sql string) string {
 		sql = strings.NewReplacer("{values}", values, "{written}", written).Replace(sql)
-		return strings.NewReplacer("{t}", t, "{now}", now, "{columns}", sqlrecord.Columns, "{never}", never, "{announced}", announced).Replace(sql)
+		return strings.NewReplacer("{t}", t, "{now}", now, "{columns}", sqlrecord.Columns, "{never}", never, "{announced}", announced, "{one}", one).Replace(sql)
 	}
 	// A key that is new is inserted, and any other record is read, in one trip. The two halves
 	// see the same snapshot, so that the second does not see what the first has written. If
@@ -106,7 +118,7 @@ func statementsFor(table string) statements {
 		// In a joined transaction it is an error if the row is not as it should be, so that the
 		// COMMIT behind it is not reached. What is held became so by lapse (1): an owner that has
 		// said Hold was promised that its transaction will not be committed.
-		fenced: fill(`WITH ` + strings.Replace(completion, "{in}", "(state = 'claimed' OR state = 'held' AND marks & 1 = 1)", 1) + ` SELECT 1 / count(*), {announced} FROM done`),
+		fenced: fill(`WITH ` + strings.Replace(completion, "{in}", "(state = 'claimed' OR state = 'held' AND marks & 1 = 1)", 1) + ` SELECT {one} / count(*), {announced} FROM done`),
 		// It does not wait for a locked row, which would keep a connection from others.
 		touch: fill(`UPDATE {t} SET version = version + 1, ` + renewal + `
 			WHERE key = (SELECT key FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed' AND expires > {now}
@@ -117,7 +129,7 @@ func statementsFor(table string) statements {
 		isOwner: fill(`SELECT count(*) = 1 FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed' AND expires > {now}`),
 		step:    fill(savesStep),
 		// It is a renewal too: while its transaction has kept the record locked, there was none.
-		fencedStep: fill(`WITH done AS (` + strings.Replace(savesStep, "\n", ", "+renewal+"\n", 1) + ` RETURNING 1) SELECT 1 / count(*) FROM done`),
+		fencedStep: fill(`WITH done AS (` + strings.Replace(savesStep, "\n", ", "+renewal+"\n", 1) + ` RETURNING 1) SELECT {one} / count(*) FROM done`),
 
 		forget: fill(`DELETE FROM {t} WHERE key = $1 AND version = $2`),
 		// Of two rows that cannot be told apart by one column, the second decides.

@@ -15,7 +15,8 @@ import (
 // commit or roll it back itself, must not keep it, and must not let the library begin another one.
 // If f has ended it all the same, InSQLTx returns an error. Nobody can tell a commit from a
 // rollback then, so the run counts as one that was executed, and under [idempotency.Hold] its key
-// is held unless the handler answers definitely.
+// is held unless the handler answers definitely. If the transaction is ended when InSQLTx has
+// returned, the outcome of the run is unknown.
 func (s *Store) InSQLTx(ctx context.Context, db *sql.DB, opts *sql.TxOptions, f func(tx *sql.Tx) error) error {
 	return again(ctx, func() error {
 		op, ok := idempotency.FromContext(ctx)
@@ -58,7 +59,6 @@ type joinedSQLTx struct {
 	key   string
 	owner idempotency.Owner
 	locks bool
-	began string             // the server's time of BEGIN, which tells the transaction from any other
 	cut   context.CancelFunc // ends what the driver does for the transaction
 
 	mu    sync.Mutex
@@ -89,7 +89,7 @@ func (s *Store) beginSQL(ctx context.Context, db *sql.DB, key string, o idempote
 	default:
 		t.locks = opts.Isolation > sql.LevelReadCommitted
 	}
-	if t.began, err = t.probe(ctx); err != nil {
+	if _, err = tx.ExecContext(ctx, mark); err != nil {
 		t.giveUp(context.WithoutCancel(ctx), idempotency.TxGivenUp)
 		return nil, err
 	}
@@ -108,10 +108,15 @@ func (s *Store) beginSQL(ctx context.Context, db *sql.DB, key string, o idempote
 	return nil, err
 }
 
-// probe returns the time at which the transaction began, or else the statement itself.
-func (t *joinedSQLTx) probe(ctx context.Context) (began string, err error) {
-	err = t.tx.QueryRowContext(ctx, "SELECT extract(epoch FROM now())::text").Scan(&began)
-	return began, err
+// endedAlone reports whether the transaction is over, or another one has begun since, or the error for
+// which nobody knows. It asks the server.
+func (t *joinedSQLTx) endedAlone(ctx context.Context) (bool, error) {
+	var marked string
+	err := t.tx.QueryRowContext(ctx, askMark).Scan(&marked)
+	if errors.Is(err, sql.ErrTxDone) {
+		return true, nil
+	}
+	return err == nil && marked != "on", err
 }
 
 // isDone reports whether the function has ended the transaction by its methods. It asks the pool,
@@ -125,7 +130,7 @@ func (t *joinedSQLTx) isDone() bool {
 func (t *joinedSQLTx) State() idempotency.TxState {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.ended && t.isDone() {
+	if t.state == idempotency.TxOpen && !t.ended && t.isDone() {
 		t.state = idempotency.TxCommitted
 		t.end()
 	}
@@ -147,35 +152,33 @@ func (t *joinedSQLTx) MaySaveStep() error {
 func (t *joinedSQLTx) ready(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now, err := t.probe(ctx)
-	switch {
-	case err == nil && now == t.began:
-		t.state = idempotency.TxReady
-		return nil
-	case err == nil, errors.Is(err, sql.ErrTxDone):
-		t.giveUp(context.WithoutCancel(ctx), idempotency.TxCommitted)
-		return errCommittedAlone
-	default:
+	switch alone, err := t.endedAlone(ctx); {
+	case err != nil:
 		return err
+	case alone:
+		t.giveUp(context.WithoutCancel(ctx), idempotency.TxCommitted)
+		return errEndedAlone
 	}
+	t.state = idempotency.TxReady
+	return nil
 }
-
-// errCommittedAlone says that a function has ended the transaction that was given to it.
-var errCommittedAlone = errors.New("pgstore: InSQLTx: the function has committed or rolled back by itself")
 
 // leave rolls back, unless the function has succeeded. If it has failed or panicked, it may have
 // committed before that. A transaction in which a statement has failed has not been ended.
 func (t *joinedSQLTx) leave(ctx context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state != idempotency.TxOpen {
-		return
+	if t.state == idempotency.TxOpen {
+		t.undo(context.WithoutCancel(ctx))
 	}
-	ctx = context.WithoutCancel(ctx)
+}
+
+// undo rolls back, and learns whether that comes too late.
+func (t *joinedSQLTx) undo(ctx context.Context) {
 	ask, cancel := context.WithTimeout(ctx, rollbackTimeout)
 	defer cancel()
 	state := idempotency.TxGivenUp
-	if now, err := t.probe(ask); errors.Is(err, sql.ErrTxDone) || err == nil && now != t.began {
+	if alone, _ := t.endedAlone(ask); alone {
 		state = idempotency.TxCommitted
 	}
 	t.giveUp(ctx, state)
@@ -213,12 +216,16 @@ func (t *joinedSQLTx) end() (due bool) {
 }
 
 // Rollback implements [idempotency.Transaction].
-func (t *joinedSQLTx) Rollback(ctx context.Context) {
+func (t *joinedSQLTx) Rollback(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.ended {
-		t.giveUp(ctx, idempotency.TxGivenUp)
+		t.undo(ctx)
 	}
+	if t.state == idempotency.TxCommitted {
+		return errEndedAlone
+	}
+	return nil
 }
 
 // Complete implements [idempotency.Transaction].
@@ -233,8 +240,8 @@ func (t *joinedSQLTx) Complete(ctx context.Context, c idempotency.Completion) er
 	err := t.tx.QueryRowContext(ctx, t.store.sql.fenced, t.store.completeArgs(t.key, t.owner, c)...).Scan(&n, &told)
 	if err != nil { // no COMMIT was sent
 		_ = t.within(ctx, t.tx.Rollback)
-		if code(err) == divisionByZero {
-			return idempotency.ErrNotOwner
+		if refused := refusal(err); refused != nil {
+			return refused
 		}
 		return &idempotency.RolledBackError{Retry: mayPass(err), Err: err}
 	}

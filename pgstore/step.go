@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -15,7 +16,8 @@ import (
 // run may take several such steps, and the guard needs no [idempotency.WithTransaction]. A later
 // attempt of the run gets the value and does not run f again.
 //
-// f must not commit or roll back, and must not keep the transaction. If it returns an error, the
+// f must not commit or roll back, must not keep the transaction, and must close the rows that it
+// reads. If it returns an error, the
 // transaction is rolled back. When another transaction is in the way (40001, 40P01), f runs again,
 // up to ten times. Outside of a run the transaction records nothing.
 //
@@ -57,9 +59,12 @@ func (s *Store) stepIn(
 	case err != nil:
 		return &idempotency.RolledBackError{Retry: true, Err: err}
 	}
-	defer t.Rollback(context.WithoutCancel(ctx)) // does nothing after the commit
+	defer func() { _ = t.Rollback(context.WithoutCancel(ctx)) }() // does nothing after the commit
 	value, err := work(ctx, &handlerTx{t.tx, t})
 	if err != nil {
+		if alone := t.Rollback(context.WithoutCancel(ctx)); alone != nil {
+			return fmt.Errorf("%w: %w", alone, err)
+		}
 		return err
 	}
 	if len(value) > maxValue {

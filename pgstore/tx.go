@@ -25,6 +25,9 @@ const maxTries = 10
 // its rows. If f returns an error, the transaction is rolled back at once, and InTx returns the
 // error. A client error that the handler answers then is recorded all the same.
 //
+// f must close the rows that it reads, and must not end the transaction: InTx returns an error
+// then, which is [idempotency.ErrCommittedAlone] if f may have committed.
+//
 // When another transaction is in the way (40001, 40P01), InTx rolls back and runs f again, up to
 // ten times. f must not do anything that a rollback does not undo.
 //

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -247,96 +245,6 @@ func TestIgnoredErrorRollsBack(t *testing.T) {
 		}
 		require.Zero(t, s.rows(t, "k"))
 	})
-}
-
-// A function that ends its transaction itself is found out, however it does it and however the
-// handler leaves: rows that it may have committed hold the key under Hold, and are not inserted again.
-func TestTransactionThatEndsItselfIsFoundOut(t *testing.T) {
-	failed := errors.New("failed")
-	for endName, end := range map[string]struct {
-		statements []string
-		rows       int
-		only       string // the way that can tell
-	}{
-		"COMMIT":             {[]string{"COMMIT"}, 1, ""},
-		"ROLLBACK":           {[]string{"ROLLBACK"}, 0, ""},
-		"COMMIT and BEGIN":   {[]string{"COMMIT", "BEGIN"}, 1, "InSQLTx"},
-		"ROLLBACK and BEGIN": {[]string{"ROLLBACK", "BEGIN"}, 0, "InSQLTx"},
-	} {
-		for leaveName, leave := range map[string]func() error{
-			"success": func() error { return nil },
-			"error":   func() error { return failed },
-			"panic":   func() error { panic(http.ErrAbortHandler) },
-			"exit":    func() error { runtime.Goexit(); return nil },
-		} {
-			t.Run(endName+"/"+leaveName, func(t *testing.T) {
-				onEachWay(t, func(t *testing.T, inTx way, level string) {
-					if !strings.Contains(t.Name(), "/"+end.only) {
-						return
-					}
-					var events guardtest.Events
-					s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
-						require.Error(t, inTx(s, r.Context(), level, func(exec execer) error {
-							require.NoError(t, s.insert(r.Context(), exec))
-							for _, statement := range end.statements {
-								require.NoError(t, exec(r.Context(), statement))
-							}
-							return leave()
-						}))
-						w.WriteHeader(http.StatusTooManyRequests)
-					}, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
-					for range 2 {
-						_, _ = s.Try(t.Context(), guardtest.Call{Key: "k"})
-						require.Equal(t, end.rows, s.rows(t, "k"))
-					}
-					require.Equal(t, 1, events.Count(idempotency.EventCommittedAlone))
-					require.Positive(t, events.Count(idempotency.EventHeld))
-					require.Zero(t, events.Count(idempotency.EventOvertaken)+events.Count(idempotency.EventLeaseLost))
-				})
-			})
-		}
-	}
-}
-
-// So is one that the methods of database/sql end, in the function or after it.
-func TestSQLTransactionThatEndsItselfIsFoundOut(t *testing.T) {
-	for name, end := range map[string]func(tx *sql.Tx) error{"Commit": (*sql.Tx).Commit, "Rollback": (*sql.Tx).Rollback} {
-		for _, when := range []string{"success", "error", "after"} {
-			t.Run(name+"/"+when, func(t *testing.T) {
-				t.Parallel()
-				var events guardtest.Events
-				s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
-					var kept *sql.Tx
-					err := s.store.InSQLTx(r.Context(), s.db, nil, func(tx *sql.Tx) error {
-						kept = tx
-						require.NoError(t, s.insert(r.Context(), func(ctx context.Context, sql string, args ...any) error {
-							_, err := tx.ExecContext(ctx, sql, args...)
-							return err
-						}))
-						if when == "after" {
-							return nil
-						}
-						require.NoError(t, end(tx))
-						return map[string]error{"error": errors.New("failed")}[when]
-					})
-					if when == "after" {
-						require.NoError(t, err)
-						require.NoError(t, end(kept))
-					} else {
-						require.Error(t, err)
-					}
-					w.WriteHeader(http.StatusTooManyRequests)
-				}, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
-				rows := map[string]int{"Commit": 1}[name]
-				for range 2 {
-					s.Do(t, guardtest.Call{Key: "k"})
-					require.Equal(t, rows, s.rows(t, "k"))
-				}
-				require.Equal(t, 1, events.Count(idempotency.EventCommittedAlone))
-				require.Positive(t, events.Count(idempotency.EventHeld))
-			})
-		}
-	}
 }
 
 // A transaction that keeps its record locked refuses steps before they have an effect, and others

@@ -133,7 +133,7 @@ var (
 	errInside = fmt.Errorf("sqlitestore: SQLite has one writer: call it before the transaction: %w", idempotency.ErrTransactionOpen)
 
 	// These say that the transaction has ended before InTx has.
-	errCommitted  = errors.New("sqlitestore: InTx: the function has committed the transaction itself")
+	errCommitted  = fmt.Errorf("sqlitestore: InTx: the function has committed the transaction itself: %w", idempotency.ErrCommittedAlone)
 	errRolledBack = errors.New("sqlitestore: InTx: the transaction was rolled back, by a statement of the function or by SQLite")
 )
 
@@ -220,12 +220,16 @@ func (t *joinedTx) MaySaveStep() error {
 }
 
 // Rollback implements [idempotency.Transaction].
-func (t *joinedTx) Rollback(context.Context) {
+func (t *joinedTx) Rollback(context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.ended {
 		t.giveUp()
 	}
+	if t.state == idempotency.TxCommitted {
+		return errCommitted
+	}
+	return nil
 }
 
 // end rolls back a transaction that is still open, and gives the connection back.

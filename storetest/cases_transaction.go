@@ -112,7 +112,7 @@ func txWatch(e *env) {
 func txRollback(e *env) {
 	e.tx()
 	e.claimed()
-	e.ready(alice, "row").Rollback(e.ctx)
+	e.ok("Transaction.Rollback", e.ready(alice, "row").Rollback(e.ctx))
 	e.row("row", false)
 	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
 	e.ok("Release", e.release(alice))

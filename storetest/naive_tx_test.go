@@ -77,10 +77,11 @@ func (tx *naiveTx) Spoil(context.Context) error {
 	return nil
 }
 
-func (tx *naiveTx) Rollback(context.Context) {
+func (tx *naiveTx) Rollback(context.Context) error {
 	if tx.s.is("a rollback commits") {
 		tx.commit()
 	}
+	return nil
 }
 
 func (tx *naiveTx) Complete(ctx context.Context, c idempotency.Completion) error {

@@ -57,6 +57,8 @@ type Tx struct {
 	rows    []string
 	state   idempotency.TxState
 	spoiled bool
+
+	endedAlone bool
 }
 
 // ErrTxEnded is what a transaction says that has ended.
@@ -113,6 +115,19 @@ func (tx *Tx) Commit() error {
 		return tx.CommitAlone()
 	}
 	return tx.end(idempotency.TxReady)
+}
+
+// EndAlone ends a transaction for which Commit was called, with its rows or without them. The store
+// learns it when it completes the record.
+func (tx *Tx) EndAlone(commits bool) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	tx.endedAlone = true
+	tx.store.mu.Lock()
+	defer tx.store.mu.Unlock()
+	if commits {
+		tx.store.rows = append(tx.store.rows, tx.rows...)
+	}
 }
 
 // CommitAlone commits the rows without the record.
@@ -185,6 +200,9 @@ func (tx *Tx) Complete(ctx context.Context, c idempotency.Completion) error {
 				return idempotency.ErrNotOwner
 			}
 		}
+		if tx.endedAlone {
+			return idempotency.ErrCommittedAlone
+		}
 		if tx.spoiled {
 			return &idempotency.RolledBackError{Err: ErrSpoiled}
 		}
@@ -197,8 +215,13 @@ func (tx *Tx) Complete(ctx context.Context, c idempotency.Completion) error {
 }
 
 // Rollback is the call "rollback".
-func (tx *Tx) Rollback(ctx context.Context) {
-	_ = tx.store.Call(ctx, "rollback", func(idempotency.Store) error { return nil })
+func (tx *Tx) Rollback(ctx context.Context) error {
+	return tx.store.Call(ctx, "rollback", func(idempotency.Store) error {
+		if tx.endedAlone {
+			return idempotency.ErrCommittedAlone
+		}
+		return nil
+	})
 }
 
 // StepTx runs f as a step whose rows and record one commit makes durable. That is the call
@@ -227,6 +250,9 @@ func (s *TxStore) TryStep(ctx context.Context, r idempotency.StepRecord, work fu
 	}
 	tx := &Tx{store: s}
 	stored, err := work(ctx, tx)
+	if tx.endedAlone {
+		return errors.Join(idempotency.ErrCommittedAlone, err)
+	}
 	if err != nil {
 		return err
 	}

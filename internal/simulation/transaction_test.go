@@ -125,9 +125,9 @@ func (tx *simTx) Complete(ctx context.Context, c idempotency.Completion) error {
 }
 
 // Rollback implements [idempotency.Transaction].
-func (tx *simTx) Rollback(ctx context.Context) {
+func (tx *simTx) Rollback(ctx context.Context) error {
 	tx.end()
-	_ = tx.till.callAsOwner(ctx, "undo", tx.key, tx.owner, func(*idempotency.MemoryStore, string) error {
+	return tx.till.callAsOwner(ctx, "undo", tx.key, tx.owner, func(*idempotency.MemoryStore, string) error {
 		tx.sent = true
 		return nil
 	})

@@ -1,0 +1,71 @@
+package txtest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
+)
+
+// This file is about transactions that are ended past their store, which finds it out late.
+
+// A handler ends its transaction after it has wished for the commit. Its answer tells of rows that
+// may be gone, so nobody sees it. The outcome is unknown.
+func TestTransactionEndedAfterTheWishIsUnknown(t *testing.T) {
+	t.Parallel()
+	for i := range 4 {
+		commits, status := i&1 == 0, []int{http.StatusCreated, http.StatusInternalServerError}[i/2]
+		for recovery, next := range map[idempotency.Recovery]int{idempotency.Hold: http.StatusConflict, idempotency.Rerun: http.StatusCreated} {
+			s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+				tx, err := s.Begin(r.Context())
+				require.NoError(t, err)
+				require.NoError(t, errors.Join(insert(tx), tx.Commit()))
+				tx.EndAlone(commits)
+				w.WriteHeader(status)
+			}, idempotency.WithRecovery(recovery))
+			rows := map[bool]int{true: 1}[commits]
+			got := s.Do(t, guardtest.Call{Key: "k"})
+			if recovery == idempotency.Hold {
+				guardtest.RequireProblem(t, got, http.StatusConflict, problem.OutcomeUnknown)
+			} else {
+				guardtest.RequireProblem(t, got, http.StatusServiceUnavailable, problem.NoAnswer)
+			}
+			require.Len(t, s.store.Rows(), rows)
+			require.Equal(t, 1, s.events.Count(idempotency.EventCommittedAlone))
+			require.Equal(t, recovery == idempotency.Hold, s.events.Count(idempotency.EventHeld) == 1)
+			second := s.Do(t, guardtest.Call{Key: "k"})
+			require.Equal(t, next, second.Status)
+			require.False(t, second.Replayed())
+		}
+	}
+}
+
+// A function of a step ends its transaction. The step may have happened, however the function has
+// left: its key is held, and a permanent error is not recorded.
+func TestStepEndedAloneIsUnknown(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]error{"success": nil, "error": errDeclined, "permanent error": idempotency.Permanent(errDeclined)} {
+		for _, transaction := range []bool{false, true} {
+			s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+				_, err := guardtest.StepTx(r.Context(), s, "charge", func(_ context.Context, tx *guardtest.Tx) (int, error) {
+					require.NoError(t, insert(tx))
+					tx.EndAlone(true)
+					return 0, fails
+				})
+				require.ErrorIs(t, err, idempotency.ErrCommitUnknown, name)
+				require.ErrorIs(t, err, idempotency.ErrCommittedAlone, name)
+				w.WriteHeader(http.StatusTooManyRequests)
+			}, idempotency.WithTransaction(transaction))
+			for range 2 {
+				guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+			}
+			require.Len(t, s.store.Rows(), 1, name)
+		}
+	}
+}
