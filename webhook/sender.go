@@ -27,6 +27,9 @@ type Sender struct {
 	// Fingerprint counts what all deliveries of one event have in common. Nil is the default of
 	// the guard, which counts the whole body.
 	Fingerprint idempotency.FingerprintFunc
+	// Methods are those by which the sender delivers. None is POST. [Verify] refuses the others: a
+	// guard would let them pass unprotected, so a captured delivery could run again by another method.
+	Methods []string
 	// TTL outlasts the last redelivery that the sender makes by itself, and those that its users
 	// can ask for as far as they are documented. Zero is the default of the guard.
 	TTL time.Duration
@@ -35,10 +38,12 @@ type Sender struct {
 	signing *scheme
 }
 
-// Options returns the options of a guard, for [idempotency.Guard.With]: where the key is, what
-// counts in a mismatch, and for how long answers are kept. A delivery without a name is refused.
+// Options returns the options of a guard, for [idempotency.Guard.With]: by which methods deliveries
+// come, where the key is, what counts in a mismatch, and for how long answers are kept. A delivery
+// without a name is refused. A guard without these options finds no key, and protects nothing.
 func (s Sender) Options() []idempotency.Option {
 	opts := []idempotency.Option{
+		idempotency.WithMethods(s.methods()...),
 		idempotency.WithKeyFunc(s.Key),
 		idempotency.WithRequired(true),
 	}
@@ -49,6 +54,13 @@ func (s Sender) Options() []idempotency.Option {
 		opts = append(opts, idempotency.WithTTL(s.TTL))
 	}
 	return opts
+}
+
+func (s Sender) methods() []string {
+	if len(s.Methods) == 0 {
+		return []string{http.MethodPost}
+	}
+	return s.Methods
 }
 
 // Senders returns the senders that this package knows. Those that anybody can be have the name of
@@ -66,6 +78,7 @@ const day = 24 * time.Hour
 const (
 	versionName = 1
 	versionBody = 2
+	versionURL  = 3
 )
 
 // nameOnly is the fingerprint where the name of an event says it all. It is right for senders
@@ -80,6 +93,11 @@ func nameOnly(*http.Request, []byte) (idempotency.Fingerprint, error) {
 // the name of another event.
 func bodyOnly(_ *http.Request, body []byte) (idempotency.Fingerprint, error) {
 	return idempotency.NewFingerprint(versionBody, body), nil
+}
+
+// queryAndBody is bodyOnly for senders that sign the URL too, and put what they have to say into it.
+func queryAndBody(r *http.Request, body []byte) (idempotency.Fingerprint, error) {
+	return idempotency.NewFingerprint(versionURL, []byte(r.URL.RawQuery), body), nil
 }
 
 var errNotVerified = errors.New("webhook: no Verify stands before this guard, so nobody knows whose delivery this is")

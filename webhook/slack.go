@@ -14,18 +14,20 @@ import (
 // The member "event_id" of the body names the event. Slack signs time and body with HMAC-SHA256,
 // anew for each delivery, in X-Slack-Signature and X-Slack-Request-Timestamp. Deliveries of one
 // event differ in these two fields, and in X-Slack-Retry-Num and X-Slack-Retry-Reason. Slack
-// expects an answer within 3 seconds, and redelivers three times: at once, after a minute and
-// after five.
+// expects a 2xx within 3 seconds, and redelivers three times: at once, after a minute and after
+// five, unless the answer has the field X-Slack-No-Retry with the value 1.
 //
-// When an endpoint is set up, Slack sends a challenge without an event. Its challenge is its
-// name, so the handler that answers it runs behind the guard too. Slash commands and
-// interactions are not events: they have no name, and are refused with 400.
+// Two callbacks come without an event. When an endpoint is set up, Slack sends a challenge, whose
+// name is the challenge; the handler that answers it runs behind the guard too. When it holds events
+// back, it sends app_rate_limited, whose name is made of the app, the workspace and the minute. Slash
+// commands and interactions are not events: they have no name, and are refused with 400.
 func Slack() Sender {
 	return Sender{
 		Name: "Slack",
 		Sources: []string{
 			"https://docs.slack.dev/authentication/verifying-requests-from-slack",
 			"https://docs.slack.dev/apis/events-api",
+			"https://docs.slack.dev/reference/events/app_rate_limited",
 		},
 		Key:         slackKey,
 		Fingerprint: nameOnly,
@@ -34,22 +36,33 @@ func Slack() Sender {
 	}
 }
 
+// slackNames are the members that together name a callback without an event.
+var slackNames = map[string][]string{
+	"url_verification": {"challenge"},
+	"app_rate_limited": {"api_app_id", "team_id", "minute_rate_limited"},
+}
+
 func slackKey(_ *http.Request, body []byte) (string, error) {
 	kind, err := jsonMember(body, "type")
 	if err != nil {
 		return "", err
 	}
-	if kind != "url_verification" {
+	names, ok := slackNames[kind]
+	if !ok {
 		return jsonMember(body, "event_id")
 	}
-	challenge, err := jsonMember(body, "challenge")
-	if err == nil && challenge == "" {
-		err = errors.New("webhook: a verification of Slack without a challenge")
+	parts := []string{kind}
+	for _, name := range names {
+		part, err := jsonMember(body, name)
+		if err == nil && part == "" {
+			err = errors.New("webhook: a callback of Slack without its " + name)
+		}
+		if err != nil {
+			return "", err
+		}
+		parts = append(parts, part)
 	}
-	if err != nil {
-		return "", err
-	}
-	return digestKey(kind, challenge), nil
+	return digestKey(parts...), nil
 }
 
 func readSlack(r *http.Request, body []byte, _ string) (*signature, error) {

@@ -14,18 +14,21 @@ import (
 // SNS signs some members of the body with RSA, with a certificate whose address is in the body.
 // The function for VerifyWith has to do all of this:
 //
-//   - take the certificate only from an https address whose host is sns.REGION.amazonaws.com,
-//     and keep it;
-//   - verify Signature, by SignatureVersion 2 with SHA-256, over the names and values of
-//     Message, MessageId, Subject if there is one, Timestamp, TopicArn and Type, one in a line; in
-//     a confirmation over Message, MessageId, SubscribeURL, Timestamp, Token, TopicArn and Type;
+//   - take the certificate of SigningCertURL only from an https address whose host is
+//     sns.REGION.amazonaws.com (in China sns.REGION.amazonaws.com.cn), and keep it;
+//   - verify Signature over the names and values of Message, MessageId, Subject if there is one,
+//     Timestamp, TopicArn and Type, each followed by a line break; in a confirmation over Message,
+//     MessageId, SubscribeURL, Timestamp, Token, TopicArn and Type. SignatureVersion 1 is RSA with
+//     SHA-1 and 2 is RSA with SHA-256. A topic signs by version 1 until its attribute
+//     SignatureVersion is set to 2: set it, and refuse version 1;
 //   - compare TopicArn with the topics that this endpoint is subscribed to: everybody can publish
 //     to a topic of their own, and SNS signs that too;
 //   - wrap [idempotency.ErrTryLater] if it cannot fetch the certificate.
 //
 // The confirmation of a subscription has a MessageId too, and the handler gets it. A redelivery
 // has the same Timestamp and, as far as is documented, may have another signature. SNS redelivers
-// three times by default, and for an hour at most. It takes a 4xx other than 429 for final.
+// three times by default, 20 seconds apart, and for an hour at most. It takes a 4xx other than 429
+// for final.
 //
 // A body that parsers read in different ways, with a name twice or in another case, has no key:
 // somebody could add a member to a captured delivery that the handler reads in place of the
@@ -36,7 +39,9 @@ func SNS() Sender {
 		Sources: []string{
 			"https://docs.aws.amazon.com/sns/latest/dg/http-notification-json.html",
 			"https://docs.aws.amazon.com/sns/latest/dg/sns-verify-signature-of-message.html",
+			"https://docs.aws.amazon.com/sns/latest/dg/sns-verify-signature-of-message-verify-message-signature.html",
 			"https://docs.aws.amazon.com/sns/latest/dg/sns-message-delivery-retries.html",
+			"https://docs.aws.amazon.com/sns/latest/dg/SendMessageToHttp.retry.html",
 			"https://docs.aws.amazon.com/sns/latest/dg/SendMessageToHttp.prepare.html",
 		},
 		Key:         snsKey,

@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// Twilio is the sender of Twilio's webhooks.
+// Twilio is the sender of Twilio's webhooks, by POST or GET.
 //
 // The field I-Twilio-Idempotency-Token names the request; a redelivery has the same one. Twilio
 // signs the URL and the parameters of a form with HMAC-SHA1 in X-Twilio-Signature. Of any other
 // body it signs the digest, which is the parameter bodySHA256 of the URL. Verify needs [WithURL]
-// behind a proxy that changes the URL. Twilio signs neither the time nor the name, so the body
-// counts in a mismatch. The texts of a form are signed without anything between them: a captured
-// delivery can be cut into other parameters that make the same text. Twilio redelivers up to 5
-// times within 15 seconds, as far as the fragment of the configured URL asks for it. The secret
-// is the auth token of the account.
+// behind a proxy that changes the URL. Twilio signs neither the time nor the name, so query and body
+// count in a mismatch. The texts of a form are signed without anything between them: a captured
+// delivery can be cut into other parameters that make the same text. By default Twilio redelivers
+// once, if it could not connect. The fragment of the configured URL asks for up to 5 times and for
+// other failures, all within 15 seconds. The secret is the auth token of the account.
 func Twilio() Sender {
 	return Sender{
 		Name: "Twilio",
@@ -33,7 +33,8 @@ func Twilio() Sender {
 			"https://github.com/twilio/twilio-agent-connect-python/blob/main/docs/horizontal-scaling.md",
 		},
 		Key:         HeaderKey("I-Twilio-Idempotency-Token"),
-		Fingerprint: bodyOnly,
+		Fingerprint: queryAndBody,
+		Methods:     []string{http.MethodPost, http.MethodGet},
 		TTL:         day,
 		signing:     &scheme{key: textKey(sha1.New), read: readTwilio},
 	}

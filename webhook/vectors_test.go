@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -138,7 +139,23 @@ func TestStandardWebhooksWithAKeyPair(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, statusOf(t, s, "whsec_"+public, at, deliver("msg.1", "v1", dotted)))
 }
 
-// The challenge with which Slack sets up an endpoint has no event, and reaches the handler too.
+// A sender may sign in a way that nobody knows yet, besides the known one.
+func TestUnknownVersionsOfStandardSignatures(t *testing.T) {
+	t.Parallel()
+	p := parties[5]
+	for signature, want := range map[string]int{"v3:k=1;s=x ": http.StatusCreated, "v3,! v1, v1,! ": http.StatusCreated, "v3,! v1,": http.StatusBadRequest} {
+		rec := newReceiver(t, p)
+		r := p.deliver(p.secret, "e1", 0, rec.now)
+		if want == http.StatusCreated {
+			signature += r.Header.Get("Webhook-Signature")
+		}
+		r.Header.Set("Webhook-Signature", signature)
+		status, _ := rec.gets(r)
+		require.Equal(t, want, status, signature)
+	}
+}
+
+// What Slack sends without an event has a name too, and reaches the handler.
 func TestSlackChallenge(t *testing.T) {
 	t.Parallel()
 	key := func(body string) (string, error) { return webhook.Slack().Key(post(body), []byte(body)) }
@@ -148,7 +165,13 @@ func TestSlackChallenge(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, one)
 	require.NotEqual(t, one, two)
-	for _, body := range []string{`{"type":"url_verification"}`, `{"type":"url_verification","challenge":{}}`, `{"type":{}}`, `command=%2Fdo`} {
+	limited := `{"type":"app_rate_limited","team_id":"T1","minute_rate_limited":1518467820,"api_app_id":"A1"}`
+	three, err := key(limited)
+	require.NoError(t, err)
+	four, err := key(strings.Replace(limited, "T1", "T2", 1))
+	require.NoError(t, err)
+	require.NotEqual(t, three, four)
+	for _, body := range []string{`{"type":"url_verification"}`, `{"type":"app_rate_limited","team_id":"T1"}`, `{"type":"url_verification","challenge":{}}`, `{"type":{}}`, `command=%2Fdo`} {
 		_, err := key(body)
 		require.Error(t, err, body)
 	}
@@ -209,6 +232,37 @@ func TestTwilioSignatures(t *testing.T) {
 	r.Header["Content-Type"] = []string{form, form}
 	r.Header.Set("X-Twilio-Signature", sign("https://example.com/hooks?tenant=1A1"))
 	require.Equal(t, http.StatusUnauthorized, statusOf(t, webhook.Twilio(), "token", time.Time{}, r))
+}
+
+// Twilio delivers by GET too. All that it says is in the URL then.
+func TestTwilioByGET(t *testing.T) {
+	t.Parallel()
+	rec := newReceiver(t, parties[4])
+	deliver := func(token, target string) (int, bool) {
+		r := httptest.NewRequest(http.MethodGet, target, nil)
+		r.Host = "example.com"
+		r.Header.Set("I-Twilio-Idempotency-Token", token)
+		text := "https://example.com/hooks?" + r.URL.RawQuery
+		r.Header.Set("X-Twilio-Signature", base64.StdEncoding.EncodeToString(sum(sha1.New, "one", text)))
+		return rec.gets(r)
+	}
+	for _, c := range []struct {
+		token, target string
+		status        int
+		replayed      bool
+	}{
+		{"t1", "/hooks?CallSid=1", http.StatusCreated, false},
+		{"t1", "/hooks?CallSid=1", http.StatusCreated, true},
+		{"t1", "http://example.com/hooks?CallSid=1", http.StatusCreated, true}, // as a request to a proxy has it
+		{"t1", "/hooks?CallSid=2", http.StatusConflict, false},
+		{"t2", "/hooks?CallSid=2", http.StatusCreated, false},
+	} {
+		status, replayed := deliver(c.token, c.target)
+		require.Equal(t, c.status, status, c.target)
+		require.Equal(t, c.replayed, replayed, c.target)
+	}
+	require.Equal(t, 2, rec.runs)
+	require.Equal(t, http.StatusUnauthorized, statusOf(t, webhook.Twilio(), "one", time.Time{}, httptest.NewRequest(http.MethodGet, "http://example.com", nil)))
 }
 
 // Adyen signs some members. Nothing may stand in for them.

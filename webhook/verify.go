@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"example.com/idempotency"
@@ -65,8 +67,8 @@ type verification struct {
 // More than one secret serves rotation: keep the old one until the sender has stopped to use it.
 //
 // Put it around the guard. It refuses a delivery before a key is claimed: with 401 if it is not
-// signed, or if its signature is wrong or too old, with 400 if it is malformed, and with 413 if
-// it is too large. It puts the body back, so the guard and the handler read the bytes that were
+// signed, or if its signature is wrong or too old, with 400 if it is malformed, with 413 if it is too
+// large, and with 405 if it came by another method than the sender's. It puts the body back, so the guard and the handler read the bytes that were
 // verified. [Scope] tells the guard whose delivery it is.
 //
 // Verify returns an error if there is no secret, if one is empty or malformed, or if the
@@ -126,8 +128,15 @@ func (v *verification) middleware() (func(http.Handler) http.Handler, error) {
 	case v.now == nil || v.url == nil:
 		return nil, errors.New("webhook: WithClock or WithURL without a function")
 	}
+	methods := v.sender.methods()
+	allow := strings.Join(methods, ", ")
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !slices.Contains(methods, r.Method) {
+				w.Header().Set("Allow", allow)
+				refuse(w, &refusal{http.StatusMethodNotAllowed, "The sender does not deliver by this method."})
+				return
+			}
 			body, err := v.read(w, r)
 			if err == nil {
 				err = v.check(r, body)
@@ -203,5 +212,12 @@ func refuse(w http.ResponseWriter, err error) {
 	_, _ = w.Write(document)
 }
 
-// urlOf is the URL of a request if no proxy has changed it.
-func urlOf(r *http.Request) string { return "https://" + r.Host + r.RequestURI }
+// urlOf is the URL of a request if no proxy has changed it. The target of a request to a proxy is a
+// whole URL, and so is that of a test.
+func urlOf(r *http.Request) string {
+	target := r.RequestURI
+	if _, rest, ok := strings.Cut(target, "://"); ok && target[0] != '/' {
+		target = rest[min(strings.IndexAny(rest+"/", "/?"), len(rest)):]
+	}
+	return "https://" + r.Host + target
+}

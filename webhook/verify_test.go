@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -131,6 +132,26 @@ func TestBodyOfADelivery(t *testing.T) {
 	require.Equal(t, length, handedOn.ContentLength)
 	require.Empty(t, handedOn.TransferEncoding)
 	require.Equal(t, body, bodyOf(handedOn))
+}
+
+// A guard lets methods that it does not protect pass. A captured delivery must not run by one of them.
+func TestOtherMethodsAreRefused(t *testing.T) {
+	t.Parallel()
+	forEachParty(t, func(t *testing.T, p party) {
+		rec := newReceiver(t, p)
+		for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodHead, http.MethodOptions, "post"} {
+			if slices.Contains(p.sender.Methods, method) {
+				continue
+			}
+			r := p.deliver(p.secret, "e1", 0, rec.now)
+			r.Method = method
+			w := reply(rec, r)
+			require.Equal(t, http.StatusMethodNotAllowed, w.Code, method)
+			require.Contains(t, w.Header().Get("Allow"), http.MethodPost)
+		}
+		require.Zero(t, rec.reached)
+		require.Zero(t, rec.store.Len())
+	})
 }
 
 // A sender that cannot be asked now delivers again.
