@@ -56,6 +56,7 @@ import (
 // as HELLO and PING, and COMMAND and CLUSTER in a Cluster.
 type RedisStore struct {
 	client   redis.UniversalClient
+	obeys    bool // whether client returns by the deadlines of contexts
 	prefix   string
 	channel  string
 	replicas int
@@ -77,16 +78,26 @@ var (
 // NewRedisStore returns a store that keeps its records with client. The caller configures
 // the client, and closes it after [RedisStore.Close].
 //
-// Set ContextTimeoutEnabled in the client's options. Without it, the client ignores the
-// deadlines of contexts and returns only when its own timeouts end. Do not share the
-// client with commands that keep connections for long: while its pool is exhausted, no run
-// can be claimed or renewed.
+// Do not share the client with commands that keep connections for long: while its pool is
+// exhausted, no run can be claimed or renewed.
+//
+// # Deadlines
+//
+// A client obeys the deadlines of contexts only if ContextTimeoutEnabled is set in its options.
+// Set it: then the store calls client itself, with all its hooks, also those that are added later.
+//
+// Without it, the store makes a copy of a [redis.Client] that obeys deadlines and shares the
+// connections of client, which it leaves as it is. Hooks that are added to client later do not see
+// what the copy sends. No copy is made of a client with hooks, which the copy would not have, or
+// with a function in its options that a call may have to wait for: OnConnect, Limiter, or a
+// provider of credentials. Such a client, a [redis.ClusterClient] and a type of your own are used
+// as they are, and a [Guard] calls the store in goroutines that it gives up at the deadline.
 //
 // NewRedisStore panics on a nil client and on an invalid option. It also panics on a
 // [redis.Ring], which moves keys to other servers when one fails and so forgets who runs.
 // It does not talk to the server: call [RedisStore.Check] at start-up.
 func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStore {
-	s := &RedisStore{client: client, prefix: "idem:"}
+	s := &RedisStore{prefix: "idem:"}
 	for _, o := range opts {
 		if o != nil {
 			o.applyRedis(s)
@@ -101,6 +112,7 @@ func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStor
 	if s.replicas < 0 || (s.replicas > 0 && s.patience < time.Millisecond) {
 		panic("idempotency: WithReplicas: needs a count that is not negative and a timeout of at least 1ms")
 	}
+	s.client, s.obeys = obedient(client)
 	// There is one channel for all records, so that a process subscribes once, and not
 	// with two round trips for each key. The messages for others are few, because only
 	// records that somebody waits for are announced, and a Cluster passes every message
@@ -110,17 +122,9 @@ func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStor
 	return s
 }
 
-// ObeysContext implements [ContextStore]. It reports whether the client was made with
-// ContextTimeoutEnabled.
-func (s *RedisStore) ObeysContext() bool {
-	switch c := s.client.(type) {
-	case *redis.Client:
-		return c.Options().ContextTimeoutEnabled
-	case *redis.ClusterClient:
-		return c.Options().ContextTimeoutEnabled
-	}
-	return false
-}
+// ObeysContext implements [ContextStore]. It reports whether the client obeys the deadlines of
+// contexts, or the store has a copy of it that does; see [NewRedisStore].
+func (s *RedisStore) ObeysContext() bool { return s.obeys }
 
 // Close ends the subscription that all calls of [RedisStore.Watch] share. Watch fails from
 // then on. Close leaves the client open and may be called more than once.

@@ -417,6 +417,13 @@ func TestRedisContract(t *testing.T) {
 		client.AddHook(redisResend{})
 		redisContract(t, b, client)
 	})
+	t.Run("default client", func(t *testing.T) {
+		t.Parallel()
+		b := guardtest.RedisBackends["server"](t)
+		client := redis.NewClient(&redis.Options{Addr: b.Addrs[0]})
+		t.Cleanup(func() { _ = client.Close() })
+		redisContract(t, b, client)
+	})
 	t.Run("replicas", func(t *testing.T) {
 		t.Parallel()
 		master := redistest.Start(t)

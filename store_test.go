@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -51,20 +50,6 @@ func TestSeenAsText(t *testing.T) {
 		seen := idempotency.Seen{Attempt: 7}
 		require.Error(t, seen.UnmarshalText([]byte(text)), text)
 		require.Equal(t, idempotency.Seen{Attempt: 7}, seen)
-	}
-}
-
-// A RedisStore promises no more than its client keeps.
-func TestRedisObeysContext(t *testing.T) {
-	t.Parallel()
-	for _, obeys := range []bool{false, true} {
-		for _, cluster := range []bool{false, true} {
-			client := redis.NewUniversalClient(&redis.UniversalOptions{
-				Addrs: []string{"127.0.0.1:1"}, ContextTimeoutEnabled: obeys, IsClusterMode: cluster,
-			})
-			t.Cleanup(func() { _ = client.Close() })
-			require.Equal(t, obeys, idempotency.NewRedisStore(client).ObeysContext())
-		}
 	}
 }
 

@@ -100,7 +100,7 @@ func openStore(ctx context.Context, redisAddr string) (idempotency.Store, func()
 	}
 	client := redis.NewClient(&redis.Options{
 		Addr:                  redisAddr,
-		ContextTimeoutEnabled: true,                   // without it, each call takes a goroutine that enforces its deadline
+		ContextTimeoutEnabled: true,                   // the store uses the client itself, with its hooks
 		ReadTimeout:           500 * time.Millisecond, // leaves time for another try after a silent connection
 		DialTimeout:           500 * time.Millisecond,
 		DialerRetries:         1, // an outage is refused after 0.1 s instead of 1.7 s of dialling

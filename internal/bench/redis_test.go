@@ -14,10 +14,14 @@ import (
 const redisBatch = 100
 
 // redisRows are requests that are protected by a store on a Redis server, and what the
-// network alone costs: a first run is two round trips, a replay one.
-func redisRows(work load.Work, client *redis.Client) []*row {
+// network alone costs: a first run is two round trips, a replay one. The client has the options
+// that one has by default, and in the last two rows ContextTimeoutEnabled.
+func redisRows(work load.Work, client, obedient *redis.Client) []*row {
 	ctx := context.Background()
-	store := idempotency.NewRedisStore(client)
+	guard := func(client *redis.Client) func() http.Handler {
+		store := idempotency.NewRedisStore(client)
+		return func() http.Handler { return guarded(store, work) }
+	}
 	ping := func(times int) func(int, int) []func(int) bool {
 		return func(int, int) []func(int) bool {
 			return []func(int) bool{func(int) bool {
@@ -31,11 +35,12 @@ func redisRows(work load.Work, client *redis.Client) []*row {
 	}
 	one := &row{name: "PING", prepare: ping(1)}
 	two := &row{name: "PING, twice", prepare: ping(2)}
-	shared := func() http.Handler { return guarded(store, work) }
 	rows := []*row{
 		one, two,
-		{name: "first run", floor: two, prepare: each(work, shared, firstRun)},
-		{name: "replay", floor: one, prepare: each(work, shared, replay)},
+		{name: "first run", floor: two, prepare: each(work, guard(client), firstRun)},
+		{name: "replay", floor: one, prepare: each(work, guard(client), replay)},
+		{name: "first run, `ContextTimeoutEnabled`", floor: two, prepare: each(work, guard(obedient), firstRun)},
+		{name: "replay, `ContextTimeoutEnabled`", floor: one, prepare: each(work, guard(obedient), replay)},
 	}
 	for _, r := range rows {
 		r.size, r.each, r.bare = redisBatch, true, one

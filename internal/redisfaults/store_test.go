@@ -339,45 +339,6 @@ func TestRedisClusterFailover(t *testing.T) {
 	}
 }
 
-// A server that does not answer costs no more time than the caller allows.
-func TestRedisDeadline(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	// A client that tries only once reports the deadline as the network does.
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true, MaxRetries: -1})
-	t.Cleanup(func() { _ = client.Close() })
-	s := guardtest.RedisStore(t, client)
-	c, key := guardtest.RedisClaim(), guardtest.RedisKey()
-	_, err := s.Claim(t.Context(), key, c)
-	require.NoError(t, err)
-	server.Pause(t)
-	defer server.Resume(t)
-	for name, call := range map[string]func(context.Context) error{
-		"Claim": func(ctx context.Context) error { _, err := s.Claim(ctx, key, c); return err },
-		"Renew": func(ctx context.Context) error { return s.Renew(ctx, key, c.Owner) },
-		"Complete": func(ctx context.Context) error {
-			return s.Complete(ctx, key, c.Owner, idempotency.Completion{TTL: time.Hour})
-		},
-		"large": func(ctx context.Context) error {
-			return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour})
-		},
-		"Release":   func(ctx context.Context) error { return s.Release(ctx, key, c.Owner, idempotency.Release{}) },
-		"Hold":      func(ctx context.Context) error { return s.Hold(ctx, key, c.Owner) },
-		"Get":       func(ctx context.Context) error { _, err := s.Get(ctx, key); return err },
-		"GetAnswer": func(ctx context.Context) error { _, err := s.GetAnswer(ctx, key); return err },
-		"Watch":     func(ctx context.Context) error { _, _, err := s.Watch(ctx, key); return err },
-	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		begin := time.Now()
-		require.ErrorIs(t, call(ctx), context.DeadlineExceeded, name)
-		require.Less(t, time.Since(begin), 5*time.Second, name)
-		cancel()
-		canceled, cancel := context.WithCancel(t.Context())
-		cancel()
-		require.ErrorIs(t, call(canceled), context.Canceled, name)
-	}
-}
-
 // The store invents no outcome when it cannot reach the server.
 func TestRedisUnreachable(t *testing.T) {
 	t.Parallel()
