@@ -22,7 +22,7 @@ type decision struct {
 	id  Key
 	key string
 	// body is that of a request whose handler will run.
-	body []byte
+	body requestBody
 	// lease is the request's claim, once the store has been asked.
 	lease *lease
 	// answered says that the request is answered from a record, and has no use for its lease.

@@ -44,6 +44,7 @@ func (g *Guard) runHandler(w http.ResponseWriter, r *http.Request, next http.Han
 func (h *handlerRun) execute(*runContext) { h.next.ServeHTTP(&h.rec, &h.req) }
 
 func (h *handlerRun) close(returned bool) {
+	h.body.end()
 	removeForm(&h.req, h.original)
 	h.rec.Close(returned)
 	if returned {

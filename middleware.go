@@ -114,6 +114,9 @@ func (g *Guard) With(opts ...Option) *Guard {
 // Handler returns a handler that protects next. Requests whose method is not protected,
 // and those without a key where none is required, go to next untouched.
 //
+// The request's body ends with next, as net/http demands: what reads it after next has returned gets
+// [http.ErrBodyReadAfterClose].
+//
 // A route needs one guard. Where next contains another guard on the same store, a request
 // whose scope and key are the same for both passes through the inner one, because it is
 // protected already, whatever its path and payload. That is reported as [EventNested].
@@ -170,9 +173,11 @@ func (g *Guard) respond(w http.ResponseWriter, r *http.Request, d *decision) {
 
 // servePutBack runs a handler without a claim, with a copy of r that has the body, which
 // has been read, and the given context.
-func servePutBack(ctx context.Context, w http.ResponseWriter, r *http.Request, next http.Handler, body []byte) {
+func servePutBack(ctx context.Context, w http.ResponseWriter, r *http.Request, next http.Handler, body requestBody) {
 	clone := r.WithContext(ctx)
-	putBack(clone, new(bodyReader), body)
+	reader := new(bodyReader)
+	putBack(clone, reader, body)
+	defer reader.end()
 	defer removeForm(clone, r)
 	next.ServeHTTP(w, clone)
 }

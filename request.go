@@ -23,9 +23,8 @@ type requestBody struct {
 	buffer *bodyBuffer // nil if the memory of bytes is not pooled
 }
 
-// A bodyBuffer is pooled memory for a body. A handler may keep the body that it is given, so
-// a run takes the memory with it. All other requests, above all replays, are done with it
-// before they are answered.
+// A bodyBuffer is pooled memory for a body. The memory never leaves this file: a handler gets
+// copies of parts of it, and none after it has returned.
 type bodyBuffer struct {
 	memory []byte
 	more   [1]byte // where one byte too many would go
@@ -47,8 +46,8 @@ var firstRooms = sync.Pool{New: func() any { return new([firstRoom]byte) }}
 
 // read returns the next n bytes of a body.
 func (b *bodyBuffer) read(body io.Reader, n int64) ([]byte, error) {
-	// Memory that is much larger than n is left to the garbage collector, because a run would
-	// keep all of it.
+	// Memory that is much larger than n is left to the garbage collector, because a run keeps
+	// all of it for as long as it lasts.
 	const slack = 512
 	if c := int64(cap(b.memory)); c >= n && c <= 2*n+slack {
 		b.memory = b.memory[:n]
@@ -89,13 +88,10 @@ func readFull(r io.Reader, p []byte) error {
 	return nil
 }
 
-// give hands the bytes over for good.
-func (b *requestBody) give() []byte {
-	body := b.bytes
-	if b.buffer != nil {
-		b.buffer.memory = nil
-	}
-	b.drop()
+// give hands the body over to a new owner.
+func (b *requestBody) give() requestBody {
+	body := *b
+	b.buffer, b.bytes = nil, nil
 	return body
 }
 
@@ -214,17 +210,49 @@ func unreadableBody(err error) *refusal {
 	return refusal
 }
 
-// A bodyReader is the request body that a handler reads.
-type bodyReader struct{ bytes.Reader }
+// A bodyReader is the request body that a handler reads. Like that of net/http it ends with the
+// handler, because its memory is used again. It has no methods beyond those of io.ReadCloser: WriteTo
+// would hand the memory itself to somebody.
+type bodyReader struct {
+	mu   sync.Mutex
+	body requestBody
+	rest []byte
+	over bool
+}
 
-func (*bodyReader) Close() error { return nil }
+// Read implements [io.Reader].
+func (b *bodyReader) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.over:
+		return 0, http.ErrBodyReadAfterClose
+	case len(b.rest) == 0:
+		return 0, io.EOF
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
+}
 
-// putBack makes body the body of r, which must be the guard's own copy of a request.
-func putBack(r *http.Request, reader *bodyReader, body []byte) {
-	r.ContentLength, r.TransferEncoding = int64(len(body)), nil
+// Close implements [io.Closer].
+func (b *bodyReader) Close() error { return nil }
+
+// end is called when the handler has returned. Nobody can read the body any more.
+func (b *bodyReader) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over, b.rest = true, nil
+	b.body.drop()
+}
+
+// putBack makes body the body of r, which must be the guard's own copy of a request. The reader must
+// be ended.
+func putBack(r *http.Request, reader *bodyReader, body requestBody) {
+	reader.body, reader.rest = body, body.bytes
+	r.ContentLength, r.TransferEncoding = int64(len(body.bytes)), nil
 	r.Body = http.NoBody
-	if len(body) > 0 {
-		reader.Reset(body)
+	if len(body.bytes) > 0 {
 		r.Body = reader
 	}
 }

@@ -11,9 +11,12 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -310,6 +313,58 @@ func TestSlowBodyHoldsNoClaim(t *testing.T) {
 		guardtest.RequireReplay(t, fast, <-slow)
 		require.EqualValues(t, 1, h.Runs.Load())
 	})
+}
+
+// The memory of a body is used again for the next. So a handler that leaves a goroutine behind, which
+// reads on, gets an error and never a byte of another request.
+func TestBodyEndsWithItsHandler(t *testing.T) {
+	t.Parallel()
+	keyless := func(*http.Request, []byte) (string, error) { return "", nil }
+	full := idempotency.NewMemoryStore(idempotency.WithMaxEntries(1))
+	guardtest.Post(guardtest.NewGuard(t, full).Handler(&guardtest.Counter{}), http.NoBody, 0)
+	for name, g := range map[string]*idempotency.Guard{
+		"of a run":        guardtest.NewGuard(t, idempotency.NewMemoryStore()),
+		"without a key":   guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithKeyFunc(keyless)),
+		"without a store": guardtest.NewGuard(t, full, idempotency.WithFailOpen(true)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const size = 4 << 10
+			var bodies []io.Reader
+			var others sync.WaitGroup
+			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				own := make([]byte, 1)
+				_, err := r.Body.Read(own)
+				assert.NoError(t, err)
+				bodies = append(bodies, r.Body)
+				others.Go(func() {
+					piece := make([]byte, 1)
+					for {
+						if _, err := r.Body.Read(piece); err != nil {
+							return
+						}
+						if piece[0] != own[0] {
+							t.Errorf("a request of %q has read %q", own, piece)
+							return
+						}
+					}
+				})
+				w.WriteHeader(http.StatusCreated)
+			}))
+			for i := range 100 {
+				r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader(strings.Repeat(string(rune('a'+i%26)), size)))
+				r.Header.Set("Idempotency-Key", strconv.Itoa(i))
+				rec := httptest.NewRecorder()
+				h.ServeHTTP(rec, r)
+				require.Equal(t, http.StatusCreated, rec.Code)
+			}
+			others.Wait()
+			for _, body := range bodies {
+				_, err := body.Read(make([]byte, 1))
+				require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
+			}
+		})
+	}
 }
 
 func TestCallersRequestIsNotChanged(t *testing.T) {

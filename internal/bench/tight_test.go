@@ -60,6 +60,7 @@ func (u *tightRun) Header() http.Header         { return u.header }
 func (u *tightRun) WriteHeader(status int)      { u.status = status }
 func (u *tightRun) Write(p []byte) (int, error) { return u.out.Write(p) }
 
+// A tightBody must not be read after the run, because its memory is used again.
 type tightBody struct{ bytes.Reader }
 
 func (*tightBody) Close() error { return nil }
@@ -124,7 +125,6 @@ func (t *tight) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h["Idempotency-Key"] = values
 	switch {
 	case fresh:
-		*pooled = nil // the handler may keep it
 		t.run(w, r, body, shard, record)
 	case recorded != fingerprint || answer == nil || crc32.Checksum(answer.body, tightTable) != answer.sum:
 		h["Content-Type"], h["Content-Length"] = tightType, tightLength
