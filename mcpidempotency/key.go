@@ -24,7 +24,8 @@ var errNoSession = errors.New("scope-unresolved: the session has no ID, as on st
 
 // Session is a [CallerFunc]: the calls of one session, which is one conversation for most clients. A
 // session has an ID over HTTP only, and not where the server is stateless. A client that comes back in a
-// new session is another caller.
+// new session is another caller, and its calls run again. Sessions end with the process of their server:
+// where it may be restarted, [User] protects more.
 func Session(_ context.Context, req *mcp.CallToolRequest) (string, error) {
 	id := req.Session.ID()
 	if id == "" {
@@ -79,10 +80,11 @@ func SameCall() KeyFunc {
 // unprotected.
 func MetaKey() KeyFunc { return KeyFunc{of: keyFromMeta} }
 
-// ArgumentKey takes the key from an argument of the tool, a string that the model chooses: describe it
-// in the schema, as "a new value for each new payment, and the same value when you repeat a call". Make
-// it required there: a call without it runs unprotected. If the client sends a key in _meta, that counts
-// instead.
+// ArgumentKey takes the key from an argument of the tool, a string of at most 250 bytes that the model
+// chooses: describe it in the schema, as "a new value for each new payment, and the same value when you
+// repeat a call". Make it required there: a call without it runs unprotected. An empty one is refused.
+// If the client sends a key in _meta, that counts instead. A caller's keys are those of all its tools: a
+// value that was used with one tool is refused by another.
 func ArgumentKey(name string) KeyFunc {
 	return KeyFunc{arguments: true, of: func(req *mcp.CallToolRequest) (string, error) {
 		if key, err := keyFromMeta(req); key != "" || err != nil {
@@ -98,8 +100,8 @@ func ArgumentKey(name string) KeyFunc {
 			return "", nil
 		}
 		var key string
-		if err := json.Unmarshal(arguments[name], &key); err != nil {
-			return "", fmt.Errorf("the argument %s is not a string", name)
+		if err := json.Unmarshal(arguments[name], &key); err != nil || key == "" {
+			return "", fmt.Errorf("the argument %s is not a string, or is empty", name)
 		}
 		return checked(key)
 	}}
@@ -124,10 +126,7 @@ func checked(key string) (string, error) {
 	if len(key) > maxKey {
 		return "", fmt.Errorf("the key has more than %d bytes", maxKey)
 	}
-	if key != "" {
-		key = "key:" + key // never that of a call without one
-	}
-	return key, nil
+	return "key:" + key, nil // never that of a call without one
 }
 
 // payloadOf returns what a key is bound to: the tool, and its arguments in canonical form. Arguments that

@@ -24,7 +24,7 @@ import (
 //
 // caller says whose calls they are: [Session], [User], [Conversation], or a function of your own. key
 // says which calls are one: [SameCall], [ArgumentKey] or [MetaKey]. A call without a key runs
-// unprotected.
+// unprotected, or is refused if the guard has idempotency.WithRequired.
 //
 // AddTool sets the annotation IdempotentHint of the tool if that is true: if a call with the same
 // arguments has no further effect, for as long as the TTL of the guard. With MetaKey it is left as it is.
@@ -35,9 +35,15 @@ import (
 // [idempotency.Operation.SetOutcome]. A panic becomes an error of the call. A result that asks the
 // client for more input is not recorded, and the call that follows it runs.
 //
-// A replayed result has [ReplayedMeta] in its _meta. A refusal is an error of the call. Its text begins
-// with a code, and tells the model what to do: in-flight, key-reused, outcome-unknown and so on. AddTool
-// panics as mcp.AddTool does, and if one of its arguments is missing.
+// A call that is cancelled ends the context of its tool. What the tool returns then counts as always.
+// A replay sends no notifications of progress.
+//
+// A replayed result has [ReplayedMeta] in its _meta; a replayed error has only its text. A refusal is an
+// error of the call. Its text begins with a code, and tells the model what to do: in-flight, key-reused,
+// outcome-unknown and so on. AddTool panics as mcp.AddTool does, and if one of its arguments is missing.
+//
+// A key does not tell servers apart. Servers that share a store need prefixes of their own: with the same
+// caller, tool and arguments, the second one would answer with the result of the first.
 func AddTool[In, Out any](server *mcp.Server, guard *idempotency.Guard, caller CallerFunc, key KeyFunc, tool *mcp.Tool, handler mcp.ToolHandlerFor[In, Out]) {
 	if server == nil || guard == nil || caller == nil || key.of == nil || tool == nil || handler == nil {
 		panic("mcpidempotency: AddTool: an argument is missing")
@@ -51,7 +57,8 @@ func AddTool[In, Out any](server *mcp.Server, guard *idempotency.Guard, caller C
 		hints.IdempotentHint = true
 		told.Annotations = &hints
 	}
-	c := &calls[In, Out]{guard, caller, key, handler}
+	required := guard.Policy().Required && !guard.OnlyLooks()
+	c := &calls[In, Out]{guard, caller, key, required, handler}
 	mcp.AddTool(server, &told, c.handle)
 }
 
@@ -60,10 +67,12 @@ const ReplayedMeta = "idempotent-replayed"
 
 // calls are the calls of one tool.
 type calls[In, Out any] struct {
-	guard   *idempotency.Guard
-	caller  CallerFunc
-	key     KeyFunc
-	handler mcp.ToolHandlerFor[In, Out]
+	guard  *idempotency.Guard
+	caller CallerFunc
+	key    KeyFunc
+	// required says that a call without a key is refused.
+	required bool
+	handler  mcp.ToolHandlerFor[In, Out]
 }
 
 // An answer is what is recorded of a call.
@@ -71,6 +80,9 @@ type answer[Out any] struct {
 	Result *mcp.CallToolResult `json:"result,omitempty"`
 	Output Out                 `json:"output"`
 }
+
+var errKeyMissing = errors.New("key-missing: this tool refuses calls without a key. Nothing was done. " +
+	"Make the call with a key that is new, and use the same key when you repeat it.")
 
 // errNotFinal stands for a result that is not definite, and is handed on as it is.
 var errNotFinal = errors.New("mcpidempotency: the tool has answered with an error or a question")
@@ -85,6 +97,8 @@ func (c *calls[In, Out]) handle(ctx context.Context, req *mcp.CallToolRequest, i
 	switch {
 	case err != nil:
 		return nil, none, fmt.Errorf("key-invalid: %w", err)
+	case value == "" && c.required:
+		return nil, none, errKeyMissing
 	case value == "":
 		return c.handler(ctx, req, in)
 	}
@@ -101,7 +115,7 @@ func (c *calls[In, Out]) handle(ctx context.Context, req *mcp.CallToolRequest, i
 	case errors.Is(err, errNotFinal):
 		return own.Result, own.Output, nil
 	case err != nil:
-		return nil, none, advised(err, ran)
+		return nil, none, advised(result, err, ran)
 	case result.Replayed:
 		if recorded.Result == nil {
 			recorded.Result = &mcp.CallToolResult{}
@@ -153,7 +167,7 @@ var advice = []struct {
 	text string
 }{
 	{idempotency.ErrInFlight, "in-flight: this very call is still running. Wait, then make the same call again to get its result."},
-	{idempotency.ErrKeyReused, "key-reused: this key was used for a call with other arguments. Nothing was done. Use a new key for a new call."},
+	{idempotency.ErrKeyReused, "key-reused: this key was used for a call with other arguments, or of another tool. Nothing was done. Use a new key for a new call."},
 	{idempotency.ErrHeld, "outcome-unknown: needs review. It is not known whether an earlier call had its effect. Do not try again, also not in another way; tell a person."},
 	{idempotency.ErrResultNotKept, "response-not-kept: this call was made before and has succeeded, but its result was too large to keep. Do not make it again."},
 	{idempotency.ErrUnreadableHere, storeUnavailable},
@@ -174,15 +188,16 @@ func (r *refusal) Error() string { return r.text }
 func (r *refusal) Unwrap() error { return r.err }
 
 // advised adds advice to the errors of Do. Those of the tool itself pass, be they of this run or of an
-// earlier one. What else keeps a tool from running is the store's, whose words are not for the model.
-func advised(err error, ran bool) error {
+// earlier one: what such an error says of another key is not said of this call. What else keeps a tool
+// from running is the store's, whose words are not for the model.
+func advised(result idempotency.Result, err error, ran bool) error {
+	if idempotency.IsPermanent(err) || ran && result.Code == "" {
+		return err
+	}
 	for _, a := range advice {
 		if errors.Is(err, a.err) {
 			return &refusal{a.text, err}
 		}
-	}
-	if ran || idempotency.IsPermanent(err) {
-		return err
 	}
 	return &refusal{storeUnavailable, err}
 }

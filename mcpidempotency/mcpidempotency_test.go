@@ -3,6 +3,7 @@ package mcpidempotency_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -142,6 +143,47 @@ func TestMalformedKeys(t *testing.T) {
 		require.True(t, strings.HasPrefix(text(t, res), "key-invalid: "))
 	}
 	require.Zero(t, w.runs.Load())
+}
+
+// A model that leaves its key empty has not said that it wants no protection.
+func TestEmptyArgumentKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, mcpidempotency.ArgumentKey("nonce"))
+	res := call(t, w.session, `{"invoice":"i-1","amount":10,"nonce":""}`, nil)
+	require.True(t, strings.HasPrefix(text(t, res), "key-invalid: "))
+	require.Zero(t, w.runs.Load())
+}
+
+// A guard that requires keys refuses calls without one.
+func TestRequiredKey(t *testing.T) {
+	t.Parallel()
+	for key, field := range map[*mcpidempotency.KeyFunc]string{
+		new(mcpidempotency.ArgumentKey("nonce")): `,"nonce":"a"`, new(mcpidempotency.MetaKey()): "",
+	} {
+		w := newWorld(t, *key, idempotency.WithRequired(true))
+		res := call(t, w.session, invoice, nil)
+		require.True(t, res.IsError)
+		require.True(t, strings.HasPrefix(text(t, res), "key-missing: "))
+		require.Zero(t, w.runs.Load())
+		var meta mcp.Meta
+		if field == "" {
+			meta = mcp.Meta{mcpidempotency.KeyMeta: "a"}
+		}
+		require.False(t, call(t, w.session, `{"invoice":"i-1","amount":10`+field+`}`, meta).IsError)
+	}
+}
+
+// What a tool says of a key that it has used itself is not said of its call.
+func TestErrorAboutAnotherKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, mcpidempotency.SameCall())
+	for _, err := range []error{idempotency.ErrResultNotKept, idempotency.ErrHeld, idempotency.ErrKeyReused} {
+		w.pay = func(context.Context, payment) (*mcp.CallToolResult, error) {
+			return nil, fmt.Errorf("the report: %w", err)
+		}
+		require.Equal(t, "the report: "+err.Error(), text(t, call(t, w.session, invoice, nil)))
+	}
+	require.EqualValues(t, 3, w.runs.Load(), "it is not done")
 }
 
 // The server tells clients which tools are safe to call again, and only of those.
