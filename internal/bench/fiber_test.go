@@ -7,6 +7,7 @@ import (
 	fiberidempotency "github.com/gofiber/fiber/v3/middleware/idempotency"
 	"github.com/valyala/fasthttp"
 
+	"example.com/idempotency"
 	"example.com/idempotency/internal/load"
 )
 
@@ -32,7 +33,8 @@ func (c *fiberCaller) send(h fasthttp.RequestHandler, key string) int {
 }
 
 // fiberRows are the requests that Fiber's own middleware protects, in its default
-// configuration with its memory store, against its own bare handler.
+// configuration with its memory store, against its own bare handler; and the same requests with this
+// package, against those.
 func fiberRows(work load.Work) []*row {
 	app := func(protection ...any) fasthttp.RequestHandler {
 		app := fiber.New(fiber.Config{BodyLimit: 4 << 20})
@@ -45,7 +47,7 @@ func fiberRows(work load.Work) []*row {
 		})
 		return app.Handler()
 	}
-	each := func(handler func() fasthttp.RequestHandler, replay, keyed bool) func(int, int) []func(int) bool {
+	prepare := func(handler func() fasthttp.RequestHandler, replay, keyed bool) func(int, int) []func(int) bool {
 		return func(workers, n int) []func(int) bool {
 			h := handler()
 			calls := make([]func(int) bool, workers)
@@ -71,12 +73,17 @@ func fiberRows(work load.Work) []*row {
 	}
 	bareApp := func() fasthttp.RequestHandler { return app() }
 	protected := func() fasthttp.RequestHandler { return app(fiberidempotency.New()) }
-	bare := &row{name: "bare handler", prepare: each(bareApp, false, false)}
+	bare := &row{name: "bare handler", prepare: prepare(bareApp, false, false)}
+	first := &row{name: "first run", floor: bare, bare: bare, prepare: prepare(protected, false, true)}
+	again := &row{name: "replay", floor: bare, bare: bare, prepare: prepare(protected, true, true)}
+	here := func() http.Handler { return guarded(idempotency.NewMemoryStore(), work) }
 	rows := []*row{
 		bare,
-		{name: "no key", floor: bare, bare: bare, prepare: each(protected, false, false)},
-		{name: "first run", floor: bare, bare: bare, prepare: each(protected, false, true)},
-		{name: "replay", floor: bare, bare: bare, prepare: each(protected, true, true)},
+		{name: "no key", floor: bare, bare: bare, prepare: prepare(protected, false, false)},
+		first,
+		again,
+		{name: "first run with this package, on net/http", floor: first, prepare: each(work, here, firstRun)},
+		{name: "replay with this package, on net/http", floor: again, prepare: each(work, here, replay)},
 	}
 	for _, r := range rows {
 		r.size, r.workers = batchSize(work), 1

@@ -72,6 +72,10 @@ func TestTable(t *testing.T) {
 		require.NoError(t, measure(table.rows, *rounds, *share), table.title)
 		write(&out, table.title, table.rows)
 	}
+	if title := "Memory store, over sockets, 1 KiB in and out"; strings.Contains(title, *only) {
+		fmt.Fprintf(&out, "\n%s\n", title)
+		writeSocketTable(t, &out, load.Small)
+	}
 	t.Log(out.String())
 }
 
