@@ -20,12 +20,12 @@ const (
 	askMark  = "SELECT pg_catalog.current_setting('" + markName + "')"
 
 	// one is 1 in the transaction of a run, and an error in any other.
-	one = `(CASE pg_catalog.current_setting('` + markName + `') WHEN 'on' THEN '1' ELSE 'not the transaction of the run' END)::bigint`
+	one = `(CASE current_setting('` + markName + `') WHEN 'on' THEN '1' ELSE 'not the transaction of the run' END)::int8`
 )
 
 // statements are the texts for one table.
 type statements struct {
-	check, claim, claimAsync, emit, look, lookAnswer, write, takeOver, complete, release, fenced, touch, lock, isLocked, isOwner,
+	claim, claimAsync, emit, look, lookAnswer, write, takeOver, complete, release, fenced, touch, lock, isLocked, isOwner,
 	step, fencedStep, forget, list, holding, sweep string
 }
 
@@ -65,11 +65,21 @@ const (
 		RETURNING watched)`
 )
 
-func statementsFor(table string) statements {
-	t := quoted(table)
+// inCatalog names functions and types as those of PostgreSQL. A transaction of a program may have others of
+// that name on its search_path.
+var inCatalog = strings.NewReplacer(
+	"clock_timestamp(", "pg_catalog.clock_timestamp(", "count(", "pg_catalog.count(", "octet_length(", "pg_catalog.octet_length(",
+	"pg_notify(", "pg_catalog.pg_notify(", "set_config(", "pg_catalog.set_config(",
+	"current_setting(", "pg_catalog.current_setting(", "pg_logical_emit_message(", "pg_catalog.pg_logical_emit_message(",
+	"::int8", "::pg_catalog.int8", "::text", "::pg_catalog.text", "::bytea", "::pg_catalog.bytea",
+)
+
+// statementsFor returns the statements for a table, whose name is quoted and has its schema.
+func statementsFor(t string) statements {
 	fill := func(sql string) string {
 		sql = strings.NewReplacer("{values}", values, "{written}", written).Replace(sql)
-		return strings.NewReplacer("{t}", t, "{now}", now, "{columns}", sqlrecord.Columns, "{never}", never, "{announced}", announced, "{one}", one).Replace(sql)
+		sql = strings.NewReplacer("{t}", t, "{now}", now, "{columns}", sqlrecord.Columns, "{never}", never, "{announced}", announced, "{one}", one).Replace(sql)
+		return inCatalog.Replace(sql)
 	}
 	// A key that is new is inserted, and any other record is read, in one trip. The two halves
 	// see the same snapshot, so that the second does not see what the first has written. If
@@ -87,25 +97,23 @@ func statementsFor(table string) statements {
 			FROM {t} WHERE key = $1`
 
 	return statements{
-		check: fill(`SELECT {columns}, answer, sweep_hour, in_doubt FROM {t} LIMIT 0`),
-
 		claim: fill(strings.ReplaceAll(claim, "{async}", "")),
 		// The setting is that of the statement's own transaction: its commit does not wait for the disk.
 		claimAsync: fill(strings.ReplaceAll(claim, "{async}", ", set_config('synchronous_commit', 'off', true)")),
 		// Its commit makes durable what was committed before, and it touches no row.
-		emit: `SELECT pg_logical_emit_message(true, 'idempotency', '')`,
+		emit: inCatalog.Replace(`SELECT pg_logical_emit_message(true, 'idempotency', '')`),
 
 		look:       fill(`SELECT {columns}, NULL::bytea, {now}, false FROM {t} WHERE key = $1`),
 		lookAnswer: fill(`SELECT {columns}, answer, {now}, false FROM {t} WHERE key = $1`),
 
 		// Writes what a look has decided, over the version that it has seen. A claim does not wait
 		// for a run whose transaction keeps the row locked.
-		write: fill(`WITH done AS (UPDATE {t} SET {values} WHERE key = $1 AND version = $3 {written})`) + settled,
+		write: fill(`WITH done AS (UPDATE {t} SET {values} WHERE key = $1 AND version = $3 {written})` + settled),
 		takeOver: fill(`WITH done AS (UPDATE {t} SET {values} WHERE key = (
-			SELECT key FROM {t} WHERE key = $1 AND version = $3 FOR UPDATE SKIP LOCKED) {written})`) + settled,
+			SELECT key FROM {t} WHERE key = $1 AND version = $3 FOR UPDATE SKIP LOCKED) {written})` + settled),
 
 		// The calls of an owner whose row is as it should be. Any other case is decided by a look.
-		complete: fill(`WITH `+strings.Replace(completion, "{in}", "state IN ('claimed', 'held')", 1)) + settled,
+		complete: fill(`WITH ` + strings.Replace(completion, "{in}", "state IN ('claimed', 'held')", 1) + settled),
 		// A record is blank (2) until something may have been done under it. $4 says that nothing
 		// was done by this run, $5 how long the record is kept then, and $6 whether it is unbound (4).
 		release: fill(`WITH clock AS (SELECT {now} AS now), done AS (
@@ -114,7 +122,7 @@ func statementsFor(table string) statements {
 				marks = CASE WHEN NOT $4 THEN marks & ~2 WHEN marks & 2 = 2 AND $6 THEN marks | 4 ELSE marks END
 			FROM clock
 			WHERE key = $1 AND owner = $3 AND state = 'claimed' AND expires > now AND marks & 17 = 0
-			RETURNING watched)`) + settled,
+			RETURNING watched)` + settled),
 		// In a joined transaction it is an error if the row is not as it should be, so that the
 		// COMMIT behind it is not reached. What is held became so by lapse (1): an owner that has
 		// said Hold was promised that its transaction will not be committed.

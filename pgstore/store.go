@@ -78,7 +78,7 @@ type config struct {
 }
 
 // WithTable sets the name of the table. The default is idempotency_records. A name with a dot
-// names a schema, too. New refuses an empty name.
+// names a schema, too. New refuses an empty name, and one of more than 54 bytes.
 func WithTable(name string) Option { return func(c *config) { c.table = name } }
 
 // WithConns sets how many connections the store has at most. The default is 8. New refuses less
@@ -110,7 +110,10 @@ func WithAsyncClaims() Option { return func(c *config) { c.async = true } }
 // from the configuration of pool: a lease must be renewed even while the handlers wait for each
 // other's connections. Close the store to close its connections; pool stays open.
 //
-// New looks whether the table is there. [Migrate] makes it.
+// New refuses what could not keep records: a table that is not there or not as [Schema] has it, a
+// server or a role that cannot write, and a pool that does not see the table of the store. [Migrate]
+// makes the table. The store uses the table that it has found, whatever the search_path of a later
+// transaction.
 func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 	if pool == nil {
 		return nil, errors.New("pgstore: New: pool is nil")
@@ -121,8 +124,11 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error
 			o(&c)
 		}
 	}
-	if c.table == "" || c.conns < 1 {
-		return nil, errors.New("pgstore: New: a table needs a name, and a store at least one connection")
+	if c.conns < 1 {
+		return nil, errors.New("pgstore: New: a store needs at least one connection")
+	}
+	if err := checkName(c.table); err != nil {
+		return nil, fmt.Errorf("pgstore: New: %w", err)
 	}
 	own := pool.Config()
 	if c.pool != nil {
@@ -133,28 +139,24 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error
 	if err != nil {
 		return nil, fmt.Errorf("pgstore: New: %w", err)
 	}
-	s := &Store{pool: p, turns: make(chan struct{}, max(1, c.conns-othersConns)), business: pool, sql: statementsFor(c.table), channel: channelFor(c.table), listens: c.listens, async: c.async}
-	s.watch = watch.NewSubscription(s.listen)
-	if err := s.check(ctx); err != nil {
+	v, theirs, err := check(ctx, p, pool, c.table)
+	if err != nil {
 		p.Close()
-		return nil, fmt.Errorf("pgstore: New: the table %s cannot be read (Migrate makes it): %w", c.table, err)
+		return nil, fmt.Errorf("pgstore: New: %w", err)
 	}
+	s := &Store{
+		pool: p, turns: make(chan struct{}, max(1, c.conns-othersConns)), business: pool,
+		strict:  theirs.isolation != "read committed" && theirs.isolation != "read uncommitted",
+		sql:     statementsFor(pgx.Identifier{v.schema, v.name}.Sanitize()),
+		channel: channelFor(v.schema + "." + v.name), listens: c.listens, async: c.async,
+	}
+	s.watch = watch.NewSubscription(s.listen)
 	return s, nil
 }
 
-// check looks whether the table is there, and how strict transactions are.
-func (s *Store) check(ctx context.Context) error {
-	if _, err := s.pool.Exec(ctx, s.sql.check); err != nil {
-		return err
-	}
-	var isolation string
-	err := s.business.QueryRow(ctx, `SELECT current_setting('default_transaction_isolation')`).Scan(&isolation)
-	s.strict = isolation != "read committed" && isolation != "read uncommitted"
-	return err
-}
-
-// Migrate creates the table of a store and its indexes unless the table is there. Several
-// processes may call it at once. Of the options only [WithTable] matters.
+// Migrate creates the table of a store and its indexes unless the table is there. It refuses
+// another table of that name. Several processes may call it at once. Of the options only
+// [WithTable] matters.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	c := config{table: defaultTable}
 	for _, o := range opts {
@@ -162,14 +164,23 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 			o(&c)
 		}
 	}
+	if err := checkName(c.table); err != nil {
+		return fmt.Errorf("pgstore: Migrate: %w", err)
+	}
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		// Two CREATE TABLE IF NOT EXISTS at once may collide in the catalogue.
-		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtext($1))`, "idempotency "+c.table); err != nil {
+		if _, err := tx.Exec(ctx, `SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext($1))`, "idempotency "+c.table); err != nil {
 			return err
 		}
-		var there bool
-		if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, quoted(c.table)).Scan(&there); err != nil || there {
+		v, err := viewFrom(ctx, tx, c.table, false)
+		if err != nil {
 			return err
+		}
+		if v.name != "" {
+			if err := v.fits(); err != nil {
+				return fmt.Errorf("the table %s is there: %w", c.table, err)
+			}
+			return nil
 		}
 		for statement := range strings.SplitSeq(schemaFor(c.table), ";\n") {
 			if _, err := tx.Exec(ctx, statement); err != nil {

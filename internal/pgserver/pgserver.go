@@ -213,6 +213,16 @@ func (s *Server) Restart(t testing.TB) {
 	}
 }
 
+// BecomeStandby starts the server again as a standby, which answers and does not write.
+func (s *Server) BecomeStandby(t testing.TB) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(filepath.Dir(s.log), "data", "standby.signal"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.Crash()
+	s.Restart(t)
+}
+
 func freePort() (string, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")

@@ -1,0 +1,177 @@
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// This file is about what a store demands of its database and its table, before it keeps a record there.
+
+// checkSQL tells, in one row, how a connection sees the database and the table of the name $1.
+const checkSQL = `SELECT
+	pg_catalog.current_database() || ' ' || pg_catalog.pg_postmaster_start_time() || ' ' || coalesce(c.oid, 0),
+	pg_catalog.pg_is_in_recovery(),
+	pg_catalog.current_setting('default_transaction_read_only') = 'on',
+	pg_catalog.current_setting('default_transaction_isolation'),
+	coalesce(n.nspname::pg_catalog.text, ''), coalesce(c.relname::pg_catalog.text, ''), coalesce(c.relkind::pg_catalog.text, ''), coalesce(c.relpersistence::pg_catalog.text, ''),
+	coalesce(pg_catalog.row_security_active(c.oid), false),
+	coalesce(pg_catalog.concat_ws(', ',
+		CASE WHEN NOT pg_catalog.has_table_privilege(c.oid, 'SELECT') THEN 'SELECT' END,
+		CASE WHEN NOT pg_catalog.has_table_privilege(c.oid, 'UPDATE') THEN 'UPDATE' END,
+		CASE WHEN $2 AND NOT pg_catalog.has_table_privilege(c.oid, 'INSERT') THEN 'INSERT' END,
+		CASE WHEN $2 AND NOT pg_catalog.has_table_privilege(c.oid, 'DELETE') THEN 'DELETE' END), ''),
+	EXISTS (SELECT FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+		WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indnkeyatts = 1
+			AND a.attname = 'key'),
+	coalesce((SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', y.typname,
+			CASE WHEN a.attcollation = '"C"'::pg_catalog.regcollation THEN 'C' ELSE '-' END,
+			CASE WHEN a.attnotnull THEN 'filled' ELSE '-' END,
+			CASE WHEN a.attgenerated <> '' THEN 'generated' WHEN a.atthasdef OR a.attidentity <> '' THEN 'default' ELSE '-' END,
+			a.attname), E'\n')
+		FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type y ON y.oid = a.atttypid
+		WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), '')
+FROM (SELECT pg_catalog.to_regclass($1) AS oid) named
+LEFT JOIN pg_catalog.pg_class c ON c.oid = named.oid
+LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace`
+
+// A view is what a connection sees.
+type view struct {
+	place             string // tells the database and the table from any other
+	standby, readOnly bool
+	isolation         string
+	schema, name      string // of the table; empty if it is not there
+	kind, persistence string
+	hidesRows         bool
+	lacks             string // rights
+	unique            bool
+	columns           map[string]string
+}
+
+// viewFrom looks at the table through a pool or a transaction. All rights are those of a store, and otherwise those
+// of a transaction that is joined.
+func viewFrom(ctx context.Context, from interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}, table string, allRights bool,
+) (v view, err error) {
+	var columns string
+	err = from.QueryRow(ctx, checkSQL, quoted(table), allRights).Scan(
+		&v.place, &v.standby, &v.readOnly, &v.isolation, &v.schema, &v.name, &v.kind, &v.persistence,
+		&v.hidesRows, &v.lacks, &v.unique, &columns)
+	v.columns = map[string]string{}
+	for line := range strings.Lines(columns) {
+		if parts := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 5); len(parts) == 5 {
+			v.columns[parts[4]] = strings.Join(parts[:4], " ")
+		}
+	}
+	return v, err
+}
+
+// fits returns nil, or what is wrong with the table and how to mend it.
+func (v *view) fits() error {
+	switch {
+	case v.name == "":
+		return errors.New("it is not there, or not in the search_path: Migrate makes it")
+	case v.kind != "r":
+		return errors.New("something else has its name, or it is partitioned: it must be an ordinary table; WithTable takes another name")
+	case v.persistence != "p":
+		return errors.New("it is unlogged, so a crash empties it: ALTER TABLE … SET LOGGED")
+	case !v.unique:
+		return errors.New("its column key has no primary key of its own: make the table as Schema does")
+	}
+	wanted := wantedColumns()
+	for name, want := range wanted {
+		if got, ok := v.columns[name]; !ok || got != want {
+			return fmt.Errorf("its column %s is %q and not %q: make the table as Schema does", name, got, want)
+		}
+	}
+	for name, got := range v.columns {
+		if _, ok := wanted[name]; !ok && strings.HasSuffix(got, "filled -") {
+			return fmt.Errorf("the store does not fill the column %s: give it a default, or drop NOT NULL", name)
+		}
+	}
+	return nil
+}
+
+// serves returns nil, or why the connection cannot keep records in the table.
+func (v *view) serves() error {
+	switch {
+	case v.standby:
+		return errors.New("the server is a standby, which does not write: connect to the primary")
+	case v.readOnly:
+		return errors.New("transactions only read: set default_transaction_read_only to off for the role, or in the connection string")
+	case v.lacks != "":
+		return fmt.Errorf("the role lacks rights: GRANT %s ON the table TO it", v.lacks)
+	case v.hidesRows:
+		return errors.New("row security hides records from the role: disable it for the table, or let the role bypass it")
+	}
+	return nil
+}
+
+// columnLine is the definition of a column in [Schema].
+var columnLine = regexp.MustCompile(`(?m)^\t(\w+) +(text|int8|bool|bytea)( COLLATE "C")?( PRIMARY KEY| NOT NULL)?( GENERATED ALWAYS AS)?`)
+
+// wantedColumns are those of [Schema], as a view has them. Of the collations only that of the key matters: it
+// decides which keys are equal.
+func wantedColumns() map[string]string {
+	wanted := map[string]string{}
+	either := func(is bool, word string) string {
+		if is {
+			return word
+		}
+		return "-"
+	}
+	for _, m := range columnLine.FindAllStringSubmatch(Schema, -1) {
+		wanted[m[1]] = strings.Join([]string{m[2], either(m[3] != "", "C"), either(m[4] != "", "filled"), either(m[5] != "", "generated")}, " ")
+	}
+	return wanted
+}
+
+// checkName refuses names that PostgreSQL would cut, also in the names of the indexes, or read as something else.
+func checkName(table string) error {
+	parts := strings.Split(table, ".")
+	for _, part := range parts {
+		if part == "" || strings.ContainsRune(part, 0) {
+			return errors.New("a table needs a name")
+		}
+	}
+	switch {
+	case len(parts) > 2:
+		return fmt.Errorf("%s has more than a schema and a name", table)
+	case len(parts[0]) > maxName || len(parts[len(parts)-1]) > maxName-len("_in_doubt"):
+		return fmt.Errorf("%s is too long: PostgreSQL cuts names after 63 bytes, and those of indexes have 9 more", table)
+	}
+	return nil
+}
+
+// maxName is the length after which PostgreSQL cuts a name.
+const maxName = 63
+
+// check looks at the table through the connections of the store and those of the program, and returns what
+// both see.
+func check(ctx context.Context, own, business *pgxpool.Pool, table string) (v, theirs view, err error) {
+	if v, err = viewFrom(ctx, own, table, true); err == nil {
+		err = cmp.Or(v.fits(), v.serves())
+	}
+	if err != nil {
+		return v, theirs, fmt.Errorf("the table %s: %w", table, err)
+	}
+	theirs, err = viewFrom(ctx, business, table, false)
+	switch {
+	case err != nil:
+	case theirs.place != v.place:
+		err = errors.New("WithPoolConfig leads to another database, or another table by its search_path, so that no transaction could be joined: give both the same one, or WithTable a schema")
+	default:
+		err = theirs.serves()
+	}
+	if err != nil {
+		err = fmt.Errorf("the table %s, through the pool of the program: %w", table, err)
+	}
+	return v, theirs, err
+}
