@@ -226,7 +226,7 @@ func (h *shadowed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.end(shadowAnswer{tap.Status(), tap.Size(), tap.Sum()}, s.judge(tap, returned))
 		removeForm(seen, r)
 	}()
-	h.next.ServeHTTP(tap, seen)
+	h.next.ServeHTTP(tap.Writer(), seen)
 	returned = true
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"time"
 )
 
 // A Tap passes an answer on as it comes, and takes its measure. It must not be used by several
@@ -18,7 +19,7 @@ type Tap struct {
 	sum    hash.Hash
 }
 
-// NewTap returns a Tap in front of w.
+// NewTap returns a Tap in front of w. A handler gets its Writer.
 func NewTap(w http.ResponseWriter) *Tap { return &Tap{ResponseWriter: w, sum: sha256.New()} }
 
 // Status returns the status of the answer, and 0 if there is none yet.
@@ -29,6 +30,14 @@ func (t *Tap) Size() int64 { return t.size }
 
 // Sum returns the SHA-256 of the body.
 func (t *Tap) Sum() []byte { return t.sum.Sum(nil) }
+
+// Note measures a part of an answer that does not come through the Tap. An adapter calls it for a
+// framework whose handlers keep their own writer.
+func (t *Tap) Note(status int, part []byte) {
+	t.see(status)
+	t.size += int64(len(part))
+	t.sum.Write(part)
+}
 
 // WriteHeader notes the first status that is not informational.
 func (t *Tap) WriteHeader(status int) {
@@ -46,39 +55,92 @@ func (t *Tap) see(status int) {
 func (t *Tap) Write(p []byte) (int, error) {
 	t.see(http.StatusOK)
 	n, err := t.ResponseWriter.Write(p)
-	t.size += int64(n)
-	t.sum.Write(p[:n])
+	t.Note(http.StatusOK, p[:n])
 	return n, err
 }
 
-// ReadFrom copies through Write: what the kernel copied would not be seen.
-func (t *Tap) ReadFrom(src io.Reader) (int64, error) {
-	return io.Copy(struct{ io.Writer }{t}, src)
-}
-
-// Flush sends what has been written, if the writer behind can do that.
-func (t *Tap) Flush() {
-	if http.NewResponseController(t.ResponseWriter).Flush() == nil {
-		t.see(http.StatusOK)
-	}
-}
-
-// Hijack hands the connection over, if the writer behind can do that.
-func (t *Tap) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(t.ResponseWriter).Hijack()
-	if err == nil {
-		t.see(http.StatusSwitchingProtocols)
-	}
-	return conn, rw, err
-}
-
-// CloseNotify serves frameworks that still ask for it.
-func (t *Tap) CloseNotify() <-chan bool {
-	if w, ok := t.ResponseWriter.(interface{ CloseNotify() <-chan bool }); ok {
-		return w.CloseNotify()
-	}
-	return nil
+// WriteString passes s on. Only [io.WriteString] can tell whether the writer behind has that
+// method, and it does the same without it.
+func (t *Tap) WriteString(s string) (int, error) {
+	t.see(http.StatusOK)
+	n, err := io.WriteString(t.ResponseWriter, s)
+	t.Note(http.StatusOK, []byte(s[:n]))
+	return n, err
 }
 
 // Unwrap is for [http.ResponseController].
 func (t *Tap) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+// What a writer offers besides is a type each, because a handler asks for it with a type assertion:
+// the Writer of a Tap has those that the writer behind it has. See taps.go.
+type (
+	flusher       struct{ tap *Tap }
+	hijacker      struct{ tap *Tap }
+	pusher        struct{ tap *Tap }
+	readerFrom    struct{ tap *Tap }
+	closeNotifier struct{ tap *Tap }
+	controls      struct{ tap *Tap }
+)
+
+// A controller is what [http.ResponseController] asks for besides Flush and Hijack.
+type controller interface {
+	SetReadDeadline(time.Time) error
+	SetWriteDeadline(time.Time) error
+	EnableFullDuplex() error
+}
+
+func (f flusher) Flush() { _ = f.FlushError() } // as Flush has no result
+
+func (f flusher) FlushError() error {
+	err := http.NewResponseController(f.tap.ResponseWriter).Flush()
+	if err == nil {
+		f.tap.see(http.StatusOK)
+	}
+	return err
+}
+
+func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := h.tap.ResponseWriter.(http.Hijacker).Hijack()
+	if err == nil {
+		h.tap.see(http.StatusSwitchingProtocols)
+	}
+	return conn, rw, err
+}
+
+func (p pusher) Push(target string, opts *http.PushOptions) error {
+	return p.tap.ResponseWriter.(http.Pusher).Push(target, opts)
+}
+
+// ReadFrom leaves the copying to the writer behind, which frames the answer by how it is written.
+// It measures what has been read.
+func (r readerFrom) ReadFrom(src io.Reader) (int64, error) {
+	return r.tap.ResponseWriter.(io.ReaderFrom).ReadFrom(io.TeeReader(src, noter{r.tap}))
+}
+
+// A noter measures what is written to it.
+type noter struct{ tap *Tap }
+
+func (n noter) Write(p []byte) (int, error) {
+	n.tap.Note(http.StatusOK, p)
+	return len(p), nil
+}
+
+func (c closeNotifier) CloseNotify() <-chan bool {
+	return c.tap.ResponseWriter.(oldCloseNotifier).CloseNotify()
+}
+
+// An oldCloseNotifier is an http.CloseNotifier, which is deprecated, and which frameworks still ask
+// for.
+type oldCloseNotifier interface{ CloseNotify() <-chan bool }
+
+func (c controls) SetReadDeadline(t time.Time) error {
+	return c.tap.ResponseWriter.(controller).SetReadDeadline(t)
+}
+
+func (c controls) SetWriteDeadline(t time.Time) error {
+	return c.tap.ResponseWriter.(controller).SetWriteDeadline(t)
+}
+
+func (c controls) EnableFullDuplex() error {
+	return c.tap.ResponseWriter.(controller).EnableFullDuplex()
+}

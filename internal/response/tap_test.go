@@ -1,0 +1,92 @@
+package response
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The writer of a Tap has the abilities of the writer behind it, all of them and no other.
+func TestTapHasTheAbilitiesOfTheWriter(t *testing.T) {
+	t.Parallel()
+	tap := NewTap(httptest.NewRecorder())
+	for abilities := range controlled {
+		require.Equal(t, abilities, abilitiesOf(tap.writer(abilities)), "%b", abilities)
+	}
+	for _, abilities := range []int{http1, http2} {
+		require.Equal(t, abilities, abilitiesOf(tap.writer(abilities)), "%b", abilities)
+	}
+}
+
+// The writers of net/http are those that taps.go says, and an answer through a Tap is framed as
+// without it, also where the handler lets the writer copy.
+func TestTapChangesNoAnswerOfAServer(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, bytes.Repeat([]byte("x"), 1000), 0o600))
+	for name, abilities := range map[string]int{"HTTP/1.1": http1, "HTTP/2.0": http2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var taps []*Tap
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if abilitiesOf(w) != abilities {
+					panic(fmt.Sprintf("abilities %b", abilitiesOf(w)))
+				}
+				if r.URL.Query().Has("tap") {
+					tap := NewTap(w)
+					taps, w = append(taps, tap), tap.Writer()
+				}
+				if abilitiesOf(w) != abilities {
+					panic(fmt.Sprintf("abilities %b behind the tap", abilitiesOf(w)))
+				}
+				switch r.URL.Path {
+				case "/file":
+					f, err := os.Open(file)
+					if err != nil {
+						panic(err)
+					}
+					defer f.Close()
+					_, _ = io.Copy(w, f)
+				case "/string":
+					_, _ = io.WriteString(w, "text")
+				case "/flush":
+					_, _ = w.Write([]byte("text"))
+					if err := http.NewResponseController(w).Flush(); err != nil {
+						panic(err)
+					}
+				}
+			}))
+			server.EnableHTTP2 = name == "HTTP/2.0"
+			server.StartTLS()
+			defer server.Close()
+			get := func(path string) string {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, http.NoBody)
+				require.NoError(t, err)
+				resp, err := server.Client().Do(r)
+				require.NoError(t, err)
+				defer resp.Body.Close()
+				require.Equal(t, name, resp.Proto)
+				body, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				resp.Header.Del("Date")
+				return fmt.Sprint(resp.StatusCode, resp.Header, resp.ContentLength, resp.TransferEncoding, string(body))
+			}
+			for i, path := range []string{"/file", "/string", "/flush", "/nothing"} {
+				require.Equal(t, get(path), get(path+"?tap"), path)
+				want := []struct {
+					status int
+					size   int64
+				}{{200, 1000}, {200, 4}, {200, 4}, {0, 0}}[i]
+				require.Equal(t, want.status, taps[i].Status(), path)
+				require.Equal(t, want.size, taps[i].Size(), path)
+			}
+		})
+	}
+}
