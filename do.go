@@ -112,9 +112,10 @@ func Do[T any](ctx context.Context, g *Guard, k Key, fn func(ctx context.Context
 	}
 	var value T
 	if g.shadow != nil {
-		err := g.besideShadow(ctx, k, s.payload, func() (err error) {
+		var err error
+		g.besideShadow(ctx, k, s.payload, func(ctx context.Context) *job {
 			value, err = fn(ctx)
-			return err
+			return &job{value: value, err: err}
 		})
 		return value, Result{Attempt: 1}, err
 	}

@@ -104,6 +104,8 @@ type shadow struct {
 	guard  *Guard // whose shadow it is
 	ctx    context.Context
 	report shadowReport
+	outer  *shadow // inside whose handler or function this one is
+	id     Key     // what the store is asked about
 	method string
 	route  string
 	scope  string
@@ -119,6 +121,7 @@ type shadow struct {
 // cast begins a shadow, unless there are too many.
 func (g *Guard) cast(ctx context.Context, method, route string) *shadow {
 	s := &shadow{guard: g, method: method, route: route, done: make(chan struct{})}
+	s.outer, _ = ctx.Value(shadowKey{}).(*shadow)
 	s.ctx = context.WithValue(context.WithoutCancel(ctx), shadowReportKey{}, &s.report)
 	if g.core.shadows.Add(1) > maxShadows {
 		s.err = errManyShadows
@@ -128,9 +131,31 @@ func (g *Guard) cast(ctx context.Context, method, route string) *shadow {
 	return s
 }
 
+type shadowKey struct{}
+
+// inside returns a context for what the shadow stands beside.
+func (s *shadow) inside(ctx context.Context) context.Context {
+	return context.WithValue(ctx, shadowKey{}, s)
+}
+
+// isNested reports whether a run around this one would hold the key.
+func (s *shadow) isNested(k Key) bool {
+	for o := s.outer; o != nil; o = o.outer {
+		if o.watched && o.guard.core == s.guard.core && o.id == k {
+			return true
+		}
+	}
+	return false
+}
+
 // watch asks the store, in the background, what becomes of the key, until the answer is known.
 func (s *shadow) watch(k Key, payload []byte) {
-	s.watched, s.scope = true, k.Scope
+	s.scope = k.Scope
+	if s.isNested(k) {
+		s.report.event = Event{Kind: EventNested}
+		return
+	}
+	s.watched, s.id = true, k
 	go func() {
 		k.Scope = shadowScope + k.Scope
 		recorded, result, err := Do(s.ctx, s.guard.shadow, k, s.run, WithPayload(payload))
@@ -212,7 +237,7 @@ func (h *shadowed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body := &shadowBody{shadow: s, request: r.Clone(s.ctx)}
-	seen := r.WithContext(r.Context())
+	seen := r.WithContext(s.inside(r.Context()))
 	keyless := g.set.keyFunc == nil && len(r.Header[g.set.header]) == 0
 	if keyless || r.Body == nil || r.Body == http.NoBody || body.isComplete() {
 		body.look()
@@ -254,10 +279,11 @@ func (s *shadow) recover() {
 }
 
 // besideShadow calls a function of Do, and looks on.
-func (g *Guard) besideShadow(ctx context.Context, k Key, payload []byte, call func() error) error {
+func (g *Guard) besideShadow(ctx context.Context, k Key, payload []byte, call func(context.Context) *job) {
 	s := g.cast(ctx, "", g.set.route)
 	if s == nil {
-		return call()
+		call(ctx)
+		return
 	}
 	if err := k.check(); err != nil {
 		s.err = err
@@ -266,11 +292,11 @@ func (g *Guard) besideShadow(ctx context.Context, k Key, payload []byte, call fu
 	}
 	outcome := Unknown
 	defer func() { s.end(shadowAnswer{}, outcome) }()
-	err := call()
-	if err == nil || IsPermanent(err) {
-		outcome = Final
+	j := call(s.inside(ctx))
+	defer s.recover() // from a value that panics when it is judged
+	if judged := j.judge(); judged == Final || judged == NotExecuted {
+		outcome = judged
 	}
-	return err
 }
 
 // A shadowBody is the body of a request. It looks at the request as soon as it has been read.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -351,4 +352,71 @@ func TestShadowLeavesTheWriterAlone(t *testing.T) {
 	line, err := bufio.NewReader(resp.Body).ReadString('\n')
 	require.NoError(t, err)
 	require.Equal(t, "raw\n", line)
+}
+
+// A guard inside a guard would let the request pass, and so would one inside a function of Do.
+func TestShadowInsideAShadow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{}, idempotency.WithShadow(true))
+		would := func() (all []idempotency.EventKind) {
+			synctest.Wait()
+			for _, e := range p.Events.All() {
+				all = append(all, e.Would)
+			}
+			slices.Sort(all)
+			return all
+		}
+		h := p.Guard.Handler(p.Guard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.ReadAll(r.Body) })))
+		guardtest.ServeRecorder(t, h).Do(t, guardtest.Call{Key: "k", Body: "body"})
+		require.Equal(t, []idempotency.EventKind{idempotency.EventNested, idempotency.EventRun}, would())
+		key := idempotency.Key{Scope: "queue", Value: "m"}
+		_, _, err := idempotency.Do(t.Context(), p.Guard, key, func(ctx context.Context) (int, error) {
+			for _, k := range []idempotency.Key{key, {Scope: "queue", Value: "other"}} {
+				if _, _, err := idempotency.Do(ctx, p.Guard, k, func(context.Context) (int, error) { return 1, nil }); err != nil {
+					return 0, err
+				}
+			}
+			return 2, nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, []idempotency.EventKind{
+			idempotency.EventNested, idempotency.EventNested, idempotency.EventRun, idempotency.EventRun, idempotency.EventRun,
+		}, would())
+	})
+}
+
+// A judgedValue says how its run has ended.
+type judgedValue idempotency.Outcome
+
+func (v judgedValue) Outcome() idempotency.Outcome {
+	if v == 0 {
+		panic("bug")
+	}
+	return idempotency.Outcome(v)
+}
+
+func (judgedValue) Refused() bool { return false }
+
+// A value that says how its run has ended is asked, as by a live guard.
+func TestShadowAsksAJudgedValue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{}, idempotency.WithShadow(true))
+		for value, again := range map[judgedValue]idempotency.EventKind{
+			judgedValue(idempotency.Final):       idempotency.EventReplay,
+			judgedValue(idempotency.NotExecuted): idempotency.EventRun,
+			judgedValue(idempotency.Unknown):     idempotency.EventRun,
+			17:                                   idempotency.EventRun, // it is not an outcome
+			0:                                    idempotency.EventRun,
+		} {
+			for _, want := range []idempotency.EventKind{idempotency.EventRun, again} {
+				got, _, err := idempotency.Do(t.Context(), p.Guard, idempotency.Key{Scope: "queue", Value: fmt.Sprint(uint8(value))},
+					func(context.Context) (judgedValue, error) { return value, nil })
+				require.NoError(t, err)
+				require.Equal(t, value, got)
+				require.Equal(t, want, lastShadow(t, p.Events).Would, "%d", value)
+			}
+		}
+	})
 }
