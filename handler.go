@@ -164,7 +164,7 @@ func (h *handlerRun) promisesAnother() bool {
 
 var (
 	errSilent = errors.New("idempotency: the handler returned without a status and without a byte; usually an adapter lets a framework answer past the guard: use the module for it, such as ginidempotency or echoidempotency, and keep what answers errors inside the guard")
-	errPast   = errors.New("idempotency: the handler answered past the guard, so its answer is not recorded, and retries are refused: use the module for the framework, such as ginidempotency or humaidempotency")
+	errPast   = errors.New("idempotency: the handler answered past the guard, so its answer is not recorded, and retries are refused: use the module for the framework, such as ginidempotency or humaidempotency, and inside it neither the writer of the framework nor its router")
 	errLate   = errors.New("idempotency: the handler wrote after it had returned without an answer; it must not return before its goroutines have answered")
 )
 
@@ -186,7 +186,7 @@ func (s *silences) isNew(r silentRoute) bool {
 // answer, or 0 if the empty 200 is to be judged as any other answer. Silence that is not
 // meant is reported.
 func (h *handlerRun) silence() Outcome {
-	if h.guard.set.silence == 0 && h.rec.Bypassed() {
+	if past, sure := h.rec.Bypassed(); past && (sure || h.guard.set.silence == 0) {
 		h.past = true
 		h.reportSilence(errPast)
 		return Final // there was a run

@@ -1,8 +1,12 @@
 package ginidempotency_test
 
 import (
+	"bytes"
+	"io"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/stretchr/testify/require"
@@ -201,4 +205,125 @@ func TestNaiveAdapterIsReported(t *testing.T) {
 	require.Equal(t, http.StatusConflict, retry.Status)
 	require.Contains(t, retry.Body, "response-not-kept")
 	require.NotContains(t, retry.Body, "original_status")
+}
+
+// Engine.HandleContext gives the context a writer past the guard. The client has its answer, and
+// retries are told that it was not kept. They are not given an empty 200.
+func TestHandleContextIsReported(t *testing.T) {
+	t.Parallel()
+	for _, target := range []string{"/open", "/protected"} {
+		guarded, events := newGuard(t)
+		runs := 0
+		e := gin.New()
+		e.Use(gin.BasicAuth(gin.Accounts{"alice": "secret"}))
+		charge := func(c *gin.Context) {
+			runs++
+			c.String(http.StatusCreated, "charged")
+		}
+		e.POST("/open", charge)
+		e.POST("/protected", guarded, charge)
+		e.POST("/charges", guarded, func(c *gin.Context) {
+			c.Request.URL.Path = target
+			e.HandleContext(c)
+		})
+		url := frametest.ServeHTTP(t, e) + "/charges"
+		require.Equal(t, frametest.Answer{Status: http.StatusCreated, Body: "charged"}, frametest.Post(t, url))
+		silent := events(idempotency.EventSilent)
+		require.Len(t, silent, 1)
+		require.ErrorContains(t, silent[0].Err, "router")
+		retry := frametest.Post(t, url)
+		require.Equal(t, http.StatusConflict, retry.Status)
+		require.Contains(t, retry.Body, problem.ResponseNotKept)
+		require.Equal(t, 1, runs)
+	}
+}
+
+// What a middleware outside writes behind an empty answer reaches its client.
+func TestBodyAddedOutsideIsNotCutOff(t *testing.T) {
+	t.Parallel()
+	guarded, _ := newGuard(t)
+	url := serve(t, func(c *gin.Context) {
+		c.Next()
+		if len(c.Errors) > 0 {
+			c.JSON(-1, gin.H{"error": c.Errors.Last().Error()})
+		}
+	}, guarded, func(c *gin.Context) { _ = c.AbortWithError(http.StatusConflict, http.ErrNotSupported) })
+	require.Equal(t, frametest.Answer{Status: 409, Body: `{"error":"feature not supported"}`}, frametest.Post(t, url))
+	require.Equal(t, frametest.Answer{Status: 409, Replayed: true}, frametest.Post(t, url))
+}
+
+// With a guard that only looks on, handlers and middleware have the writer that they would have
+// without it: it sends the header as late, and Errors are answered as outside.
+func TestShadowChangesNothing(t *testing.T) {
+	t.Parallel()
+	encode := func(c *gin.Context) { // like gin-contrib/gzip, with its header at the first byte
+		c.Writer = &encoder{c.Writer}
+		c.Next()
+	}
+	for name, handlers := range map[string][]gin.HandlerFunc{
+		"encoding outside": {encode, nil, func(c *gin.Context) { c.String(http.StatusCreated, "text") }},
+		"encoding inside":  {nil, encode, func(c *gin.Context) { c.String(http.StatusCreated, "text") }},
+		"error outside":    {answerErrors, nil, func(c *gin.Context) { _ = c.Error(http.ErrNotSupported) }},
+		"error and status": {answerErrors, nil, func(c *gin.Context) {
+			_ = c.Error(http.ErrNotSupported)
+			c.Status(http.StatusConflict)
+		}},
+		"aborted":      {answerErrors, nil, func(c *gin.Context) { _ = c.AbortWithError(http.StatusConflict, http.ErrNotSupported) }},
+		"status alone": {nil, func(c *gin.Context) { c.Status(http.StatusNoContent) }},
+		"nothing":      {nil, func(*gin.Context) {}},
+		"flush": {nil, func(c *gin.Context) {
+			_, _ = c.Writer.WriteString("a")
+			c.Writer.Flush()
+			_, _ = c.Writer.Write([]byte("b"))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ask := func(guarded gin.HandlerFunc) (frametest.Answer, []int, string) {
+				var seen []int
+				var encoding string
+				observe := func(c *gin.Context) {
+					c.Next()
+					seen = []int{c.Writer.Status(), c.Writer.Size(), len(c.Errors)}
+					encoding = c.Writer.Header().Get("Content-Encoding") + c.Writer.Header().Get("Content-Type")
+				}
+				all := []gin.HandlerFunc{observe}
+				for _, h := range handlers {
+					if h == nil {
+						h = guarded
+					}
+					all = append(all, h)
+				}
+				last := all[len(all)-1]
+				all[len(all)-1] = func(c *gin.Context) {
+					_, _ = io.ReadAll(c.Request.Body)
+					last(c)
+				}
+				return frametest.Post(t, serve(t, all...)), seen, encoding
+			}
+			guarded, events := newGuard(t, idempotency.WithShadow(true))
+			want, wantSeen, wantEncoding := ask(func(c *gin.Context) { c.Next() })
+			got, seen, encoding := ask(guarded)
+			require.Equal(t, want, got)
+			require.Equal(t, wantSeen, seen)
+			require.Equal(t, wantEncoding, encoding)
+			require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == 1 }, 10*time.Second, time.Millisecond)
+			e := events(idempotency.EventShadow)[0]
+			require.Equal(t, idempotency.EventRun, e.Would)
+			require.NoError(t, e.Err)
+			if !strings.HasPrefix(name, "error") { // the others are answered outside
+				require.Equal(t, want.Status, e.Status)
+			}
+		})
+	}
+}
+
+// An encoder says at the first byte how the body is encoded.
+type encoder struct{ gin.ResponseWriter }
+
+func (e *encoder) WriteString(s string) (int, error) { return e.Write([]byte(s)) }
+
+func (e *encoder) Write(p []byte) (int, error) {
+	e.Header().Set("Content-Encoding", "upper")
+	return e.ResponseWriter.Write(bytes.ToUpper(p))
 }

@@ -32,7 +32,9 @@ import (
 // A handler that writes nothing answers with the status of the context, as ever. But if it has
 // left an error in Context.Errors, a middleware outside is about to answer, too late for the
 // record. Then the outcome of the run is idempotency.Unknown and the guard reports it as an
-// idempotency.EventSilent, which is also logged. The fix is to put that middleware inside.
+// idempotency.EventSilent, which is also logged. The fix is to put that middleware inside. So is an
+// answer of Engine.HandleContext, which gives the context a writer past the guard: its retries are
+// refused.
 //
 // The router's own answers, 404 and 405, are not recorded. Middleware panics if guard is nil.
 func Middleware(guard *idempotency.Guard) gin.HandlerFunc {
@@ -41,14 +43,15 @@ func Middleware(guard *idempotency.Guard) gin.HandlerFunc {
 	}
 	// Here, only errors that wait for an answer are silence.
 	h := guard.With(idempotency.WithSilence(idempotency.Unknown)).Handler(http.HandlerFunc(next))
+	looks := guard.OnlyLooks()
 	return func(c *gin.Context) {
-		x := &exchange{c: c, writer: c.Writer, outside: c.Request}
+		x := &exchange{c: c, writer: c.Writer, outside: c.Request, looks: looks}
 		r := c.Request.WithContext(context.WithValue(c.Request.Context(), exchangeKey{}, x))
 		if path := c.FullPath(); path != "" {
 			r.Pattern = r.Method + " " + path
 		}
 		x.request = r
-		h.ServeHTTP(c.Writer, r)
+		h.ServeHTTP(&outer{ResponseWriter: c.Writer, size: c.Writer.Size()}, r)
 		if !x.ran {
 			// The guard has answered. Without this, gin would call the next handler.
 			c.Abort()
@@ -62,6 +65,7 @@ type exchange struct {
 	writer  gin.ResponseWriter // outside the guard
 	outside *http.Request      // likewise
 	request *http.Request      // as the guard gets it
+	looks   bool               // the guard has idempotency.WithShadow
 	ran     bool
 }
 
@@ -79,16 +83,23 @@ func next(w http.ResponseWriter, r *http.Request) {
 		c.Next()
 		return
 	}
+	if x.looks {
+		x.look(w)
+		return
+	}
 	op, ok := idempotency.FromContext(r.Context())
 	inner := newWriter(w, x.writer.Status())
 	if !ok { // nobody keeps the header back
 		inner.commit = x.writer.WriteHeaderNow
 	}
 	c.Writer = inner
-	failed := len(c.Errors)
+	failed, size := len(c.Errors), x.writer.Size()
 	c.Next()
 	switch {
-	case inner.Written() || inner.set:
+	case inner.Written():
+	case x.writer.Size() != size:
+		return // Engine.HandleContext has answered with a writer of its own
+	case inner.set:
 	case c.FullPath() == "":
 		// gin is about to answer 404 or 405.
 		if ok {
@@ -100,6 +111,18 @@ func next(w http.ResponseWriter, r *http.Request) {
 	}
 	// A handler may have set only a status. gin does this too, but for its own writer.
 	inner.WriteHeaderNow()
+}
+
+// look calls the handlers beside a guard that only looks on. Everything goes to their own writer.
+func (x *exchange) look(w http.ResponseWriter) {
+	c := x.c
+	noted := &notingWriter{ResponseWriter: x.writer, tap: w.(tap)}
+	c.Writer = noted
+	failed := len(c.Errors)
+	c.Next()
+	if noted.Written() || c.FullPath() != "" && len(c.Errors) == failed {
+		noted.tap.Note(noted.Status(), nil)
+	}
 }
 
 // Context returns the gin context of a request that a [Middleware] has handed to its guard. The

@@ -79,3 +79,51 @@ func (w *writer) Pusher() http.Pusher { return nil }
 
 // CloseNotify never fires, because a run outlives its client.
 func (w *writer) CloseNotify() <-chan bool { return nil }
+
+// An outer is gin's writer, as the guard gets it.
+type outer struct {
+	gin.ResponseWriter
+	size int // before the run
+}
+
+// Bypassed tells the guard that a handler has answered past it: with Engine.HandleContext, which
+// gives it a new writer.
+func (w *outer) Bypassed() bool { return w.Size() != w.size }
+
+// WriteHeader leaves the length of an empty answer open: a middleware outside may add a body.
+func (w *outer) WriteHeader(status int) {
+	if h := w.Header(); h.Get("Content-Length") == "0" {
+		h.Del("Content-Length")
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap serves http.ResponseController.
+func (w *outer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// A tap measures an answer that does not come through it.
+type tap interface {
+	Note(status int, part []byte)
+}
+
+// A notingWriter is the writer of handlers beside a guard that only looks on: the one that they
+// would have without it.
+type notingWriter struct {
+	gin.ResponseWriter
+	tap tap
+}
+
+func (w *notingWriter) Write(p []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(p)
+	w.tap.Note(w.Status(), p[:n])
+	return n, err
+}
+
+func (w *notingWriter) WriteString(s string) (int, error) {
+	n, err := w.ResponseWriter.WriteString(s)
+	w.tap.Note(w.Status(), []byte(s[:n]))
+	return n, err
+}
+
+// Unwrap serves http.ResponseController.
+func (w *notingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

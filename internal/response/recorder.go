@@ -103,10 +103,17 @@ func (rec *Recorder) Close(returned bool) {
 func (rec *Recorder) Silent() bool { return rec.silent }
 
 // Bypassed reports whether a handler that was silent has answered all the same, through the writer
-// that the answers of this one go to. Only the header tells. It must be called after Close.
-func (rec *Recorder) Bypassed() bool {
+// that the answers of this one go to. That writer may have a method of this name, and then it is
+// sure. Otherwise only the header tells. It must be called after Close.
+func (rec *Recorder) Bypassed() (past, sure bool) {
+	if !rec.silent {
+		return false, false
+	}
+	if w, ok := rec.w.(interface{ Bypassed() bool }); ok {
+		return w.Bypassed(), true
+	}
 	outer := rec.w.Header()
-	return rec.silent && len(outer) > rec.outerFields && (outer["Content-Type"] != nil || outer["Location"] != nil)
+	return len(outer) > rec.outerFields && (outer["Content-Type"] != nil || outer["Location"] != nil), false
 }
 
 // Late reports whether a handler that was silent has written since.
