@@ -2,9 +2,11 @@ package echo4idempotency_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/labstack/echo/v4"
 	"github.com/stretchr/testify/require"
@@ -172,4 +174,67 @@ func TestWrapMiddlewareIsReported(t *testing.T) {
 	silent := events(idempotency.EventSilent)
 	require.Len(t, silent, 2, "it says nothing, and writes when it is too late")
 	require.ErrorContains(t, silent[0].Err, "echoidempotency")
+}
+
+// With a guard that only looks on, handlers and middleware have the response that they would have
+// without it, and errors go to middleware outside.
+func TestShadowChangesNothing(t *testing.T) {
+	t.Parallel()
+	maps := func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			if next(c) != nil {
+				return echo.NewHTTPError(http.StatusTeapot, "mapped")
+			}
+			return nil
+		}
+	}
+	passes := func(next echo.HandlerFunc) echo.HandlerFunc { return next }
+	for name, test := range map[string]struct {
+		outside echo.MiddlewareFunc
+		handler echo.HandlerFunc
+		status  int // as the guard sees it
+	}{
+		"answer":       {passes, func(c echo.Context) error { return c.String(http.StatusCreated, "done") }, http.StatusCreated},
+		"nothing":      {passes, func(echo.Context) error { return nil }, 0},
+		"declined":     {passes, declined, http.StatusUnprocessableEntity},
+		"other error":  {passes, func(echo.Context) error { return http.ErrNotSupported }, http.StatusInternalServerError},
+		"mapped error": {maps, declined, http.StatusUnprocessableEntity},
+		"after a bit": {maps, func(c echo.Context) error {
+			return errors.Join(c.String(http.StatusAccepted, "a bit"), http.ErrNotSupported)
+		}, http.StatusAccepted},
+		"another writer": {func(next echo.HandlerFunc) echo.HandlerFunc {
+			return func(c echo.Context) error {
+				c.Response().Writer = struct{ http.ResponseWriter }{c.Response().Writer}
+				return next(c)
+			}
+		}, func(c echo.Context) error { return c.String(http.StatusCreated, "done") }, http.StatusCreated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ask := func(guarded echo.MiddlewareFunc) (answer frametest.Answer, seen string) {
+				observe := func(next echo.HandlerFunc) echo.HandlerFunc {
+					return func(c echo.Context) error {
+						err := next(c)
+						seen = fmt.Sprint(err, c.Response().Status, c.Response().Committed, c.Response().Size)
+						return err
+					}
+				}
+				handler := func(c echo.Context) error {
+					_, _ = io.ReadAll(c.Request().Body)
+					return test.handler(c)
+				}
+				return frametest.Post(t, serve(t, echo.New(), handler, observe, test.outside, guarded)), seen
+			}
+			guarded, events := newGuard(t, idempotency.WithShadow(true))
+			want, wantSeen := ask(passes)
+			got, seen := ask(guarded)
+			require.Equal(t, want, got)
+			require.Equal(t, wantSeen, seen)
+			require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == 1 }, 10*time.Second, time.Millisecond)
+			e := events(idempotency.EventShadow)[0]
+			require.Equal(t, idempotency.EventRun, e.Would)
+			require.NoError(t, e.Err)
+			require.Equal(t, test.status, e.Status)
+		})
+	}
 }

@@ -31,23 +31,24 @@ import (
 //
 // The error that a run returns is handed to the HTTPErrorHandler at once. Middleware outside gets
 // nil, and finds the answer in the context's response. What turns errors into other errors
-// therefore stands inside. The error of a request without a key is returned.
+// therefore stands inside. The error of a request without a key is returned, and that of each
+// request beside a guard with idempotency.WithShadow.
 //
 // The router's own answers, 404 and 405, are not recorded. Middleware panics if guard is nil.
 func Middleware(guard *idempotency.Guard) echo.MiddlewareFunc {
 	if guard == nil {
 		panic("echo4idempotency: Middleware: nil guard")
 	}
-	h := guard.Handler(http.HandlerFunc(run))
+	h, looks := guard.Handler(http.HandlerFunc(run)), guard.OnlyLooks()
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			x := &exchange{c: c, next: next, response: c.Response(), outside: c.Request()}
+			x := &exchange{c: c, next: next, response: c.Response(), outside: c.Request(), looks: looks}
 			r := x.outside.WithContext(context.WithValue(x.outside.Context(), exchangeKey{}, x))
 			if path := c.Path(); path != "" {
 				r.Pattern = r.Method + " " + path
 			}
 			x.request = r
-			h.ServeHTTP(x.response, r)
+			h.ServeHTTP(x.writer(), r)
 			return x.err
 		}
 	}
@@ -60,6 +61,7 @@ type exchange struct {
 	response *echo.Response // outside the guard
 	outside  *http.Request  // likewise
 	request  *http.Request  // as the guard gets it
+	looks    bool           // the guard has idempotency.WithShadow
 	err      error          // to return to outer middleware
 }
 
@@ -79,6 +81,10 @@ func run(w http.ResponseWriter, r *http.Request) {
 		x.err = x.next(c)
 		return
 	}
+	if x.looks {
+		x.look(w)
+		return
+	}
 	c.SetResponse(echo.NewResponse(w, c.Echo()))
 	if err := x.next(c); err != nil {
 		if op, ok := idempotency.FromContext(r.Context()); ok && ofTheRouter(c, err) {
@@ -86,6 +92,37 @@ func run(w http.ResponseWriter, r *http.Request) {
 		}
 		c.Error(err)
 	}
+}
+
+// writer returns what the guard writes to. One that only looks on stands below echo's response,
+// so that handlers and middleware have that one.
+func (x *exchange) writer() http.ResponseWriter {
+	if x.looks {
+		return x.response.Writer
+	}
+	return x.response
+}
+
+// look calls the handlers beside a guard that only looks on, and returns their error to middleware
+// outside. Of an error that is answered there, the guard is told the status.
+func (x *exchange) look(w http.ResponseWriter) {
+	below := x.response.Writer
+	x.response.Writer = w
+	defer func() { x.response.Writer = below }()
+	x.err = x.next(x.c)
+	if x.err != nil && !x.response.Committed {
+		status := http.StatusInternalServerError
+		var known *echo.HTTPError
+		if errors.As(x.err, &known) {
+			status = known.Code
+		}
+		w.(tap).Note(status, []byte(x.err.Error()))
+	}
+}
+
+// A tap measures an answer that does not come through it.
+type tap interface {
+	Note(status int, part []byte)
 }
 
 // ofTheRouter reports whether an error says that echo has no route for the request.

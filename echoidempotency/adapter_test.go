@@ -2,9 +2,12 @@ package echoidempotency_test
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/labstack/echo/v5"
 	"github.com/stretchr/testify/require"
@@ -175,3 +178,79 @@ func TestWrapMiddlewareIsReported(t *testing.T) {
 	require.Len(t, silent, 2, "it says nothing, and writes when it is too late")
 	require.ErrorContains(t, silent[0].Err, "echoidempotency")
 }
+
+// With a guard that only looks on, handlers and middleware have the response that they would have
+// without it, and errors go to middleware outside.
+func TestShadowChangesNothing(t *testing.T) {
+	t.Parallel()
+	maps := func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c *echo.Context) error {
+			if next(c) != nil {
+				return echo.NewHTTPError(http.StatusTeapot, "mapped")
+			}
+			return nil
+		}
+	}
+	passes := func(next echo.HandlerFunc) echo.HandlerFunc { return next }
+	for name, test := range map[string]struct {
+		outside echo.MiddlewareFunc
+		handler echo.HandlerFunc
+		status  int // as the guard sees it
+	}{
+		"answer":       {passes, func(c *echo.Context) error { return c.String(http.StatusCreated, "done") }, http.StatusCreated},
+		"nothing":      {passes, func(*echo.Context) error { return nil }, 0},
+		"declined":     {passes, declined, http.StatusUnprocessableEntity},
+		"other error":  {passes, func(*echo.Context) error { return http.ErrNotSupported }, http.StatusInternalServerError},
+		"mapped error": {maps, declined, http.StatusUnprocessableEntity},
+		"after a bit": {maps, func(c *echo.Context) error {
+			return errors.Join(c.String(http.StatusAccepted, "a bit"), http.ErrNotSupported)
+		}, http.StatusAccepted},
+		"another writer": {func(next echo.HandlerFunc) echo.HandlerFunc {
+			return func(c *echo.Context) error {
+				c.SetResponse(struct{ wrapped }{wrapped{c.Response()}})
+				return next(c)
+			}
+		}, func(c *echo.Context) error { return c.String(http.StatusCreated, "done") }, http.StatusCreated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ask := func(guarded echo.MiddlewareFunc) (answer frametest.Answer, seen string) {
+				observe := func(next echo.HandlerFunc) echo.HandlerFunc {
+					return func(c *echo.Context) error {
+						err := next(c)
+						seen = fmt.Sprint(err, status(c))
+						return err
+					}
+				}
+				handler := func(c *echo.Context) error {
+					_, _ = io.ReadAll(c.Request().Body)
+					return test.handler(c)
+				}
+				return frametest.Post(t, serve(t, echo.New(), handler, observe, test.outside, guarded)), seen
+			}
+			guarded, events := newGuard(t, idempotency.WithShadow(true))
+			want, wantSeen := ask(passes)
+			got, seen := ask(guarded)
+			require.Equal(t, want, got)
+			require.Equal(t, wantSeen, seen)
+			require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == 1 }, 10*time.Second, time.Millisecond)
+			e := events(idempotency.EventShadow)[0]
+			require.Equal(t, idempotency.EventRun, e.Would)
+			require.NoError(t, e.Err)
+			require.Equal(t, test.status, e.Status)
+		})
+	}
+}
+
+func status(c *echo.Context) string {
+	r, err := echo.UnwrapResponse(c.Response())
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprint(r.Status, r.Committed, r.Size)
+}
+
+// A wrapped is a writer of another middleware.
+type wrapped struct{ http.ResponseWriter }
+
+func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
