@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"mime/multipart"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"github.com/gofiber/fiber/v3"
 	"github.com/gofiber/fiber/v3/middleware/adaptor"
 	"github.com/gofiber/fiber/v3/middleware/basicauth"
+	fiberown "github.com/gofiber/fiber/v3/middleware/idempotency"
 	"github.com/gofiber/fiber/v3/middleware/recover"
 	"github.com/gofiber/fiber/v3/middleware/timeout"
 	"github.com/stretchr/testify/require"
@@ -332,4 +334,135 @@ func TestScopeIsCopied(t *testing.T) {
 		scopes = append(scopes, e.Scope)
 	}
 	require.Equal(t, tenants, scopes)
+}
+
+// With a guard that only looks on, handlers and middleware have what they would have without it:
+// their errors, their streams, and a response that nobody has copied.
+func TestShadowChangesNothing(t *testing.T) {
+	t.Parallel()
+	maps := func(c fiber.Ctx) error {
+		if c.Next() != nil {
+			return fiber.NewError(fiber.StatusTeapot, "mapped")
+		}
+		return nil
+	}
+	untyped := func(c fiber.Ctx) error {
+		c.Response().Header.SetNoDefaultContentType(true)
+		return c.SendString("done")
+	}
+	stream := func(c fiber.Ctx) error { return c.SendString(fmt.Sprint(c.Request().BodyStream() != nil)) }
+	body := func(c fiber.Ctx) error { return c.SendString(string(c.Body())) }
+	for name, test := range map[string]struct {
+		config  fiber.Config
+		outside fiber.Handler
+		handler fiber.Handler
+		status  int // as the guard sees it
+		unread  bool
+	}{
+		"answer":           {fiber.Config{}, fiber.Ctx.Next, body, 200, false},
+		"no type":          {fiber.Config{}, fiber.Ctx.Next, untyped, 200, false},
+		"declined":         {fiber.Config{}, fiber.Ctx.Next, declined, 422, false},
+		"other error":      {fiber.Config{}, fiber.Ctx.Next, func(fiber.Ctx) error { return io.EOF }, 500, false},
+		"mapped error":     {fiber.Config{}, maps, declined, 422, false},
+		"no stream":        {fiber.Config{}, fiber.Ctx.Next, stream, 200, false},
+		"streamed request": {fiber.Config{StreamRequestBody: true}, fiber.Ctx.Next, stream, 200, true},
+		"read at once":     {fiber.Config{StreamRequestBody: true}, fiber.Ctx.Next, body, 200, false},
+		"streamed answer": {fiber.Config{}, fiber.Ctx.Next, func(c fiber.Ctx) error {
+			return c.SendStream(strings.NewReader("stream"))
+		}, 200, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ask := func(guarded fiber.Handler) (answer frametest.Answer, seen string) {
+				observe := func(c fiber.Ctx) error {
+					err := c.Next()
+					seen = fmt.Sprint(err, c.Response().StatusCode(), c.Response().IsBodyStream(), string(c.Response().Header.ContentType()))
+					return err
+				}
+				return frametest.Post(t, serve(t, fiber.New(test.config), observe, test.outside, guarded, test.handler)), seen
+			}
+			guarded, events := newGuard(t, idempotency.WithShadow(true))
+			want, wantSeen := ask(fiber.Ctx.Next)
+			got, seen := ask(guarded)
+			require.Equal(t, want, got)
+			require.Equal(t, wantSeen, seen)
+			require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == 1 }, 10*time.Second, time.Millisecond)
+			e := events(idempotency.EventShadow)[0]
+			require.Equal(t, test.status, e.Status)
+			if test.unread {
+				require.ErrorContains(t, e.Err, "has not read the body")
+				return
+			}
+			require.Equal(t, idempotency.EventRun, e.Would)
+			require.NoError(t, e.Err)
+		})
+	}
+}
+
+// Fiber's own middleware keeps answers, and no errors. Behind it, a guard that only looks on leaves
+// that so.
+func TestShadowBehindFibersOwnMiddleware(t *testing.T) {
+	t.Parallel()
+	guarded, _ := newGuard(t, idempotency.WithShadow(true))
+	runs := 0
+	app := fiber.New()
+	own := fiberown.New(fiberown.Config{KeyHeader: "Idempotency-Key", KeyHeaderValidate: func(string) error { return nil }})
+	url := serve(t, app, own, guarded, func(c fiber.Ctx) error {
+		if runs++; runs == 1 {
+			return fiber.ErrServiceUnavailable
+		}
+		return c.SendString("done")
+	})
+	require.Equal(t, http.StatusServiceUnavailable, frametest.Post(t, url).Status)
+	require.Equal(t, "done", frametest.Post(t, url).Body)
+	require.Equal(t, "done", frametest.Post(t, url).Body)
+	require.Equal(t, 2, runs)
+}
+
+// Fiber serves targets that net/url cannot parse. A guard compares them as they came.
+func TestTargetThatCannotBeParsed(t *testing.T) {
+	t.Parallel()
+	guarded, _ := newGuard(t)
+	app := fiber.New()
+	app.Post("/charges/:id", guarded, func(c fiber.Ctx) error { return c.SendString(c.Params("id") + c.Query("q")) })
+	address := strings.TrimPrefix(listen(t, app), "http://")
+	post := func(target, key string) string {
+		conn, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = io.WriteString(conn, "POST "+target+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n"+key+"X-Tenant: a\r\n\r\n")
+		require.NoError(t, err)
+		answer, err := io.ReadAll(conn)
+		require.NoError(t, err)
+		head, body, _ := strings.Cut(string(answer), "\r\n\r\n")
+		return strings.Fields(head)[1] + " " + body
+	}
+	const key = "Idempotency-Key: k\r\n"
+	require.Equal(t, "200 %zz1%", post("/charges/%zz?q=1%", ""))
+	require.Equal(t, "200 %zz1%", post("/charges/%zz?q=1%", key))
+	require.Equal(t, "200 %zz1%", post("/charges/%zz?q=1%", key))
+	require.Contains(t, post("/charges/%zz?q=2%", key), "409 ")
+}
+
+// A handler may say that its answer has no type.
+func TestAnswerWithoutAType(t *testing.T) {
+	t.Parallel()
+	guarded, _ := newGuard(t)
+	url := serve(t, fiber.New(), guarded, func(c fiber.Ctx) error {
+		c.Response().Header.SetNoDefaultContentType(true)
+		return c.SendString("done")
+	})
+	for range 2 {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, http.NoBody)
+		require.NoError(t, err)
+		r.Header.Set("Idempotency-Key", "k")
+		r.Header.Set(frametest.TenantHeader, "a")
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, "done", string(body))
+		require.NotContains(t, resp.Header, "Content-Type")
+	}
 }

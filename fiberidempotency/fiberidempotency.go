@@ -11,6 +11,7 @@ package fiberidempotency
 import (
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"net/http"
 	"strings"
@@ -32,7 +33,8 @@ import (
 //
 // The error that a run returns is handed to the app's error handler at once. Middleware outside
 // gets nil, and finds the answer in the response. What turns errors into other errors therefore
-// stands inside. The error of a request without a key is returned.
+// stands inside. The error of a request without a key is returned, and that of each request beside a
+// guard with idempotency.WithShadow.
 //
 // During a run, the whole answer is kept until it is recorded: a body that is a stream is read to
 // its end first. Trailers are dropped. A handler that hijacks the connection is answered as one
@@ -44,16 +46,19 @@ func Middleware(guard *idempotency.Guard) fiber.Handler {
 	if guard == nil {
 		panic("fiberidempotency: Middleware: nil guard")
 	}
-	h := guard.Handler(http.HandlerFunc(next))
+	h, looks := guard.Handler(http.HandlerFunc(next)), guard.OnlyLooks()
 	return func(c fiber.Ctx) error {
-		x := &exchange{c: c, context: c.Context()}
-		r, err := newRequest(context.WithValue(x.context, exchangeKey{}, x), c)
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, err.Error())
+		x := &exchange{c: c, context: c.Context(), looks: looks}
+		r := newRequest(context.WithValue(x.context, exchangeKey{}, x), c)
+		if looks && c.Request().IsBodyStream() {
+			r.Body = &lateBody{request: c.Request()}
 		}
 		x.request = r
-		x.fields = fields(c, c.Response())
-		w := &writer{header: maps.Clone(x.fields)}
+		w := &writer{header: http.Header{}}
+		if !looks {
+			x.fields = fields(c, c.Response())
+			w.header = maps.Clone(x.fields)
+		}
 		h.ServeHTTP(w, r)
 		if !x.passed {
 			w.send(c)
@@ -68,6 +73,7 @@ type exchange struct {
 	context context.Context // of the request outside the guard
 	request *http.Request   // as the guard gets it
 	fields  http.Header     // of the response outside the guard
+	looks   bool            // the guard has idempotency.WithShadow
 	passed  bool            // there was no run, and the handlers have answered
 	err     error           // to return to outer middleware
 }
@@ -78,6 +84,11 @@ type exchangeKey struct{}
 func next(w http.ResponseWriter, r *http.Request) {
 	x := r.Context().Value(exchangeKey{}).(*exchange)
 	c := x.c
+	if x.looks {
+		x.passed = true
+		x.look(w, r)
+		return
+	}
 	// Deferred, because after a panic an outer middleware goes on.
 	defer func() {
 		if !timedOut(c) {
@@ -95,6 +106,48 @@ func next(w http.ResponseWriter, r *http.Request) {
 	if err := x.record(w); err != nil {
 		x.answer(r, err)
 		_ = x.record(w) // the answer to an error is no stream
+	}
+}
+
+// A tap measures an answer that does not come through it.
+type tap interface {
+	Note(status int, part []byte)
+}
+
+// look calls the handlers beside a guard that only looks on, and returns their error to middleware
+// outside. Of an error that is answered there, the guard is told the status; and so it is of a
+// stream, whose body comes later.
+func (x *exchange) look(w http.ResponseWriter, r *http.Request) {
+	c := x.c
+	t, ok := w.(tap)
+	if !ok { // a guard has no use for this request
+		x.err = c.Next()
+		return
+	}
+	late, stream := x.request.Body.(*lateBody)
+	if !stream {
+		_, _ = io.Copy(io.Discard, r.Body) // it is in memory
+	}
+	x.err = c.Next()
+	if timedOut(c) { // the response is somebody else's
+		t.Note(fiber.StatusRequestTimeout, nil)
+		return
+	}
+	if stream && late.fill() {
+		_, _ = io.Copy(io.Discard, r.Body)
+	}
+	switch response := c.Response(); {
+	case x.err != nil:
+		status := fiber.StatusInternalServerError
+		var known *fiber.Error
+		if errors.As(x.err, &known) {
+			status = known.Code
+		}
+		t.Note(status, []byte(x.err.Error()))
+	case response.IsBodyStream():
+		t.Note(response.StatusCode(), nil)
+	default:
+		t.Note(response.StatusCode(), response.Body())
 	}
 }
 

@@ -21,12 +21,13 @@ import (
 
 // newRequest returns the request of a fiber context. What the client has sent as its target counts,
 // whatever middleware has made of the path.
-func newRequest(ctx context.Context, c fiber.Ctx) (*http.Request, error) {
+func newRequest(ctx context.Context, c fiber.Ctx) *http.Request {
 	in := &c.RequestCtx().Request
 	target := string(in.Header.RequestURI())
 	u, err := url.ParseRequestURI(target)
-	if err != nil {
-		return nil, err
+	if err != nil { // fiber serves such a target too, and the guard compares it as it came
+		u = &url.URL{}
+		u.Path, u.RawQuery, _ = strings.Cut(target, "?")
 	}
 	header := http.Header{}
 	for name, value := range in.Header.All() {
@@ -47,8 +48,25 @@ func newRequest(ctx context.Context, c fiber.Ctx) (*http.Request, error) {
 		body := bodyOf(c, in)
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	}
-	return r.WithContext(ctx), nil
+	return r.WithContext(ctx)
 }
+
+// A lateBody is a body that is a stream, beside a guard that only looks on. The handler reads it as
+// ever. If it has asked for the whole body, the guard sees it then, and otherwise never.
+type lateBody struct {
+	request *fasthttp.Request
+	bytes.Reader
+}
+
+func (b *lateBody) fill() bool {
+	if b.request.IsBodyStream() {
+		return false
+	}
+	b.Reset(b.request.Body())
+	return true
+}
+
+func (*lateBody) Close() error { return nil }
 
 // bodyOf returns the body that the guard compares. Of a form that fasthttp has parsed it has only
 // the parts, without their order, and would write them in another one each time.
@@ -108,11 +126,13 @@ func encodeFile(w *multipart.Writer, file *multipart.FileHeader) error {
 	return err
 }
 
-// putBack gives the handlers the body of a stream, which the guard has read, or reads it now. A
-// guard with idempotency.WithShadow sees a body when it is read.
+// putBack gives the handlers the body of a stream, which the guard has read.
 func putBack(c fiber.Ctx, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	if in := &c.RequestCtx().Request; err == nil && in.IsBodyStream() {
+	in := &c.RequestCtx().Request
+	if !in.IsBodyStream() {
+		return
+	}
+	if body, err := io.ReadAll(r.Body); err == nil {
 		in.SetBody(body)
 	}
 }

@@ -17,8 +17,9 @@ import (
 // fields returns the header of a response, without what fasthttp adds when it sends it.
 func fields(c fiber.Ctx, response *fasthttp.Response) http.Header {
 	h := &response.Header
+	typed := len(h.ContentType()) > 0 // with a type, be it the default
 	h.SetNoDefaultContentType(true)
-	defer h.SetNoDefaultContentType(c.App().Server().NoDefaultContentType)
+	defer h.SetNoDefaultContentType(!typed || c.App().Server().NoDefaultContentType)
 	header := http.Header{}
 	for name, value := range h.All() {
 		header.Add(string(name), string(value))
@@ -53,8 +54,8 @@ func (x *exchange) record(w http.ResponseWriter) error {
 	}
 	if len(body) > 0 && header["Content-Type"] == nil {
 		header["Content-Type"] = nil // which keeps net/http's rules from guessing one
-		if !c.App().Server().NoDefaultContentType {
-			header.Set("Content-Type", string(response.Header.ContentType()))
+		if value := response.Header.ContentType(); len(value) > 0 {
+			header.Set("Content-Type", string(value))
 		}
 	}
 	for name := range x.fields { // and not what the guard has set, such as the echo of a key
@@ -141,6 +142,9 @@ func (w *writer) fill(response *fasthttp.Response) {
 func set(response *fasthttp.Response, name string, values []string) {
 	if slices.Contains(framing, name) {
 		return
+	}
+	if name == fiber.HeaderContentType && len(values) == 0 {
+		response.Header.SetNoDefaultContentType(true)
 	}
 	for i, value := range values {
 		if i == 0 {
