@@ -1,10 +1,13 @@
 package humaidempotency_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -141,3 +144,88 @@ func TestNaiveMiddlewareIsReported(t *testing.T) {
 	require.Len(t, silent, 1)
 	require.ErrorContains(t, silent[0].Err, "humaidempotency")
 }
+
+// Middleware outside finds the status of the answer in its context: of a run, a replay, a refusal,
+// and beside a guard that only looks on, which also leaves the adapter's Unwrap and the writers of
+// other middleware alone.
+func TestContextOutsideHasTheStatus(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]idempotency.Option{
+		"live":   nil,
+		"strict": {idempotency.WithStrictKeys(true)},
+		"shadow": {idempotency.WithShadow(true)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var seen []int
+			observe := func(ctx huma.Context, next func(huma.Context)) {
+				next(ctx)
+				seen = append(seen, ctx.Status())
+			}
+			guard, events := frametest.NewGuard(t, frametest.HeaderScope, opts...)
+			url := serve(t, func(context.Context, *order) (*order, error) { return nil, huma.Error409Conflict("declined") },
+				func(api huma.API) huma.Middlewares {
+					unwraps := func(ctx huma.Context, next func(huma.Context)) {
+						if name == "shadow" {
+							_, w := humago.Unwrap(ctx)
+							require.NotNil(t, w)
+						}
+						next(ctx)
+					}
+					// The second guard meets the context of the first.
+					return append(huma.Middlewares{observe}, append(guarded(guard)(api), append(guarded(guard)(api), unwraps)...)...)
+				})
+			status := map[string]int{"strict": http.StatusBadRequest}[name]
+			if status == 0 {
+				status = http.StatusConflict
+			}
+			for range 2 {
+				require.Equal(t, status, frametest.Post(t, url).Status)
+			}
+			require.Equal(t, []int{status, status}, seen)
+			if name != "shadow" {
+				return
+			}
+			require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == 4 }, 10*time.Second, time.Millisecond)
+			would := map[idempotency.EventKind]int{}
+			for _, e := range events(idempotency.EventShadow) {
+				require.NoError(t, e.Err)
+				require.Equal(t, status, e.Status)
+				would[e.Would]++
+			}
+			require.Equal(t, map[idempotency.EventKind]int{idempotency.EventRun: 1, idempotency.EventReplay: 1, idempotency.EventNested: 2}, would)
+		})
+	}
+}
+
+// Beside a guard that only looks on, a handler's stream goes through the writer of other middleware.
+func TestShadowLeavesTheBodyWriterAlone(t *testing.T) {
+	t.Parallel()
+	guard, events := frametest.NewGuard(t, frametest.HeaderScope, idempotency.WithShadow(true))
+	mux := http.NewServeMux()
+	api := humago.New(mux, config())
+	upper := func(ctx huma.Context, next func(huma.Context)) { next(&upperContext{ctx}) }
+	huma.Register(api, huma.Operation{
+		OperationID: "charge", Method: http.MethodPost, Path: "/charges",
+		Middlewares: append(huma.Middlewares{upper}, guarded(guard)(api)...),
+	}, func(_ context.Context, in *struct{ RawBody []byte }) (*huma.StreamResponse, error) {
+		return &huma.StreamResponse{Body: func(ctx huma.Context) { _, _ = ctx.BodyWriter().Write(in.RawBody) }}, nil
+	})
+	const want = `{"AMOUNT":100}`
+	require.Equal(t, want, frametest.Post(t, frametest.ServeHTTP(t, mux)+"/charges").Body)
+	require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == 1 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, http.StatusOK, events(idempotency.EventShadow)[0].Status)
+}
+
+type inner huma.Context
+
+// An upperContext writes capitals.
+type upperContext struct{ inner }
+
+func (c *upperContext) Unwrap() huma.Context { return c.inner }
+
+func (c *upperContext) BodyWriter() io.Writer { return upperWriter{c.inner.BodyWriter()} }
+
+type upperWriter struct{ io.Writer }
+
+func (w upperWriter) Write(p []byte) (int, error) { return w.Writer.Write(bytes.ToUpper(p)) }

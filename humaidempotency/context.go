@@ -5,6 +5,7 @@ import (
 	"io"
 	"mime/multipart"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -53,3 +54,71 @@ func (c *runContext) SetHeader(name, value string) { c.w.Header().Set(name, valu
 func (c *runContext) AppendHeader(name, value string) { c.w.Header().Add(name, value) }
 
 func (c *runContext) BodyWriter() io.Writer { return c.w }
+
+// A statusWriter is the writer of the guard. It tells the context outside the status of the answer.
+type statusWriter struct {
+	http.ResponseWriter
+	ctx huma.Context
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	if status < http.StatusOK { // that is not the answer
+		w.ResponseWriter.WriteHeader(status)
+		return
+	}
+	w.ctx.SetStatus(status)
+}
+
+// Unwrap serves http.ResponseController.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// A lookContext is the context of a handler beside a guard that only looks on. It hands everything
+// to the adapter's context.
+type lookContext struct {
+	runContext
+	outside http.ResponseWriter // the adapter's
+}
+
+// Unwrap is for the adapter's function of that name.
+func (c *lookContext) Unwrap() huma.Context { return c.humaContext }
+
+func (c *lookContext) SetReadDeadline(deadline time.Time) error {
+	return c.humaContext.SetReadDeadline(deadline)
+}
+
+func (c *lookContext) SetStatus(status int) {
+	c.humaContext.SetStatus(status)
+	c.w.(tap).Note(status, nil)
+}
+
+func (c *lookContext) Status() int { return c.humaContext.Status() }
+
+func (c *lookContext) SetHeader(name, value string) { c.humaContext.SetHeader(name, value) }
+
+func (c *lookContext) AppendHeader(name, value string) { c.humaContext.AppendHeader(name, value) }
+
+// BodyWriter returns the guard's writer, which can do the same as the adapter's. Middleware may have
+// one of its own: what it writes is seen where it goes.
+func (c *lookContext) BodyWriter() io.Writer {
+	w := c.humaContext.BodyWriter()
+	if reflect.TypeOf(w).Comparable() && w == io.Writer(c.outside) {
+		return c.w
+	}
+	return notingWriter{w, c.w.(tap)}
+}
+
+// A tap measures an answer that does not come through it.
+type tap interface {
+	Note(status int, part []byte)
+}
+
+type notingWriter struct {
+	io.Writer
+	tap tap
+}
+
+func (w notingWriter) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	w.tap.Note(http.StatusOK, p[:n])
+	return n, err
+}

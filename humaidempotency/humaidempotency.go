@@ -54,17 +54,21 @@ func Middleware(api huma.API, guard *idempotency.Guard) func(huma.Context, func(
 		panic(err)
 	}
 	h := guard.With(idempotency.WithErrorWriter(refusals{api}.write)).Handler(http.HandlerFunc(run))
+	looks := guard.OnlyLooks()
 	return func(ctx huma.Context, next func(huma.Context)) {
 		r, w, ok := unwrap(ctx)
 		if !ok {
 			panic(fmt.Errorf("humaidempotency: %T does not have the request of net/http: %w", ctx, errAdapter))
 		}
-		x := &exchange{ctx: ctx, next: next}
+		x := &exchange{ctx: ctx, next: next, looks: looks}
 		r = r.WithContext(context.WithValue(ctx.Context(), exchangeKey{}, x))
 		if op := ctx.Operation(); r.Pattern == "" {
 			r.Pattern = op.Method + " " + op.Path
 		}
 		x.request = r
+		if !looks {
+			w = &statusWriter{w, ctx}
+		}
 		h.ServeHTTP(w, r)
 	}
 }
@@ -92,10 +96,12 @@ func checkAdapter(api huma.API) error {
 func unwrap(ctx huma.Context) (*http.Request, http.ResponseWriter, bool) {
 	for {
 		switch c := ctx.(type) {
-		case interface{ Unwrap() huma.Context }:
-			ctx = c.Unwrap()
 		case *runContext: // of a guard further out
 			return c.r, c.w, true
+		case *lookContext: // likewise
+			return c.r, c.w, true
+		case interface{ Unwrap() huma.Context }:
+			ctx = c.Unwrap()
 		case interface {
 			Unwrap() (*http.Request, http.ResponseWriter)
 		}:
@@ -112,6 +118,7 @@ type exchange struct {
 	ctx     huma.Context // outside the guard
 	next    func(huma.Context)
 	request *http.Request // as the guard gets it
+	looks   bool          // the guard has idempotency.WithShadow
 }
 
 type exchangeKey struct{}
@@ -121,6 +128,11 @@ func run(w http.ResponseWriter, r *http.Request) {
 	x := r.Context().Value(exchangeKey{}).(*exchange)
 	if r == x.request { // the guard has nothing to do with it
 		x.next(huma.WithContext(x.ctx, r.Context()))
+		return
+	}
+	if x.looks {
+		_, outside, _ := unwrap(x.ctx)
+		x.next(&lookContext{runContext{humaContext: x.ctx, r: r, w: w}, outside})
 		return
 	}
 	x.next(&runContext{humaContext: x.ctx, r: r, w: w})
