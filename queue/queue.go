@@ -148,19 +148,37 @@ func (e *PanicError) Unwrap() error {
 // [idempotency.FromContext]; an error that is not marked with [idempotency.Permanent] leaves the
 // outcome unknown, and so does a panic. Handle may be called from several goroutines at once.
 func Handle(ctx context.Context, g *idempotency.Guard, m Message, fn func(ctx context.Context) error) (Disposition, error) {
+	_, todo, err := handle(ctx, g, m, func(ctx context.Context) (done struct{}, err error) { return done, fn(ctx) })
+	return todo, err
+}
+
+// HandleValue is [Handle] for a function with a value, such as the messages that a consumer publishes
+// when it has handled one. A later delivery gets the value of the run, so what a process had no time to
+// do with it is done then. The value is recorded as JSON. If it was too large to be kept, a later
+// delivery is a [Park] with ErrResultNotKept.
+func HandleValue[T any](ctx context.Context, g *idempotency.Guard, m Message, fn func(ctx context.Context) (T, error)) (T, Disposition, error) {
+	value, todo, err := handle(ctx, g, m, fn)
+	if todo == Ack && err != nil {
+		todo = Park
+	}
+	return value, todo, err
+}
+
+func handle[T any](ctx context.Context, g *idempotency.Guard, m Message, fn func(ctx context.Context) (T, error)) (T, Disposition, error) {
+	var none T
 	switch {
 	case m.Queue == "":
-		return Retry, errNoQueue
+		return none, Retry, errNoQueue
 	case m.ID == "" || len(m.ID) > maxID:
-		return Park, ErrNoID
+		return none, Park, ErrNoID
 	}
-	_, result, err := idempotency.Do(ctx, g, m.Key(), func(ctx context.Context) (done struct{}, err error) {
+	value, result, err := idempotency.Do(ctx, g, m.Key(), func(ctx context.Context) (value T, err error) {
 		defer func() {
 			if p := recover(); p != nil {
 				err = &PanicError{Value: p, Stack: debug.Stack()}
 			}
 		}()
-		return done, fn(ctx)
+		return fn(ctx)
 	}, idempotency.WithPayload(m.Payload))
-	return DispositionOf(result, err), err
+	return value, DispositionOf(result, err), err
 }

@@ -149,6 +149,40 @@ func TestErrorAboutAnotherKey(t *testing.T) {
 	require.Equal(t, 2, runs)
 }
 
+// What a delivery had no time to do with the value of its run, a later one can do.
+func TestHandleValue(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		limit int64
+		todo  queue.Disposition
+		value []string
+		err   error
+	}{
+		"kept":      {100, queue.Ack, []string{"shipped"}, nil},
+		"too large": {5, queue.Park, nil, idempotency.ErrResultNotKept},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			guard, runs := newGuard(t, idempotency.WithMaxResponseBody(c.limit)), 0
+			handle := func() ([]string, queue.Disposition, error) {
+				return queue.HandleValue(t.Context(), guard, queue.Message{Queue: "q", ID: "m"}, func(context.Context) ([]string, error) {
+					runs++
+					return []string{"shipped"}, nil
+				})
+			}
+			value, todo, err := handle()
+			require.NoError(t, err)
+			require.Equal(t, queue.Ack, todo)
+			require.Equal(t, []string{"shipped"}, value)
+			value, todo, err = handle()
+			require.ErrorIs(t, err, c.err)
+			require.Equal(t, c.todo, todo)
+			require.Equal(t, c.value, value)
+			require.Equal(t, 1, runs)
+		})
+	}
+}
+
 // Messages of an unnamed queue would meet those of others, so they wait.
 func TestMessageWithoutAQueue(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,9 @@ import (
 // error; asynq.SkipRetry puts it into the archive, where it stays for somebody to look.
 //
 // The ID of a task names it: give it one with asynq.TaskID when you enqueue it, because a task that is
-// enqueued twice has two IDs otherwise.
+// enqueued twice has two IDs otherwise. A new ID for new work: a task with a known ID is the same one
+// until the TTL of the guard ends, also when asynq has forgotten it. So a scheduled task has its period
+// in its ID.
 func Asynq(guard *idempotency.Guard) asynq.MiddlewareFunc {
 	return func(next asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {

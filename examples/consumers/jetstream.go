@@ -13,10 +13,11 @@ import (
 
 // JetStream returns the handler of a consumer of NATS JetStream. The consumer needs explicit
 // acknowledgements, and an AckWait that is longer than the lease of the guard: a message whose consumer
-// has died is delivered again when its claim can be taken over.
+// has died is delivered again when its claim can be taken over. A run may take longer than that: a
+// delivery that meets it is put off, but counts, so MaxDeliver must leave room for such deliveries.
 //
-// The sender's Nats-Msg-Id names the message, or else its place in the stream, which is the same in
-// each delivery.
+// When ctx ends, no further message is begun, and those in hand are finished. The sender's Nats-Msg-Id
+// names the message, or else its place in the stream, which is the same in each delivery.
 func JetStream(ctx context.Context, guard *idempotency.Guard, handle func(context.Context, jetstream.Msg) error,
 	parked func(jetstream.Msg, error) error,
 ) jetstream.MessageHandler {
@@ -30,6 +31,11 @@ func JetStream(ctx context.Context, guard *idempotency.Guard, handle func(contex
 		if id == "" {
 			id = fmt.Sprintf("seq:%d", meta.Sequence.Stream)
 		}
+		if ctx.Err() != nil {
+			_ = m.Nak()
+			return
+		}
+		ctx := context.WithoutCancel(ctx)
 		todo, err := queue.Handle(ctx, guard, queue.Message{Queue: "jetstream:" + meta.Stream, ID: id, Payload: m.Data()},
 			func(ctx context.Context) error { return handle(ctx, m) })
 		if todo == queue.Park && parked(m, err) != nil {

@@ -2,18 +2,22 @@ package consumers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"example.com/idempotency"
 	"example.com/idempotency/queue"
 )
 
-// Kafka handles the records of a consumer group until ctx ends. The client must have
-// kgo.DisableAutoCommit and kgo.BlockRebalanceOnPoll: an offset is committed after its record has been
-// handled, and a partition is not taken away meanwhile.
+// Kafka handles the records of a consumer group until ctx ends. Then it finishes the record in hand, and
+// begins no other. The client must have kgo.DisableAutoCommit and kgo.BlockRebalanceOnPoll: an offset is
+// committed after its record has been handled, and a partition is not taken away meanwhile, unless the
+// records of a poll take longer than kgo.RebalanceTimeout. Then the group goes on without this consumer,
+// which comes back; what it has handled is delivered again, and meets its record.
 //
 // Kafka has no answer for one record: an offset stands for all before it. So a record that must be
 // repeated is repeated here, and those behind it in its partition wait. Set
@@ -22,15 +26,18 @@ func Kafka(ctx context.Context, client *kgo.Client, guard *idempotency.Guard, ha
 	parked func(*kgo.Record, error) error,
 ) error {
 	for {
-		fetches := client.PollRecords(ctx, 100)
-		if err := fetches.Err0(); err != nil {
+		fetches := client.PollRecords(ctx, pollRecords)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := fetches.Err0(); err != nil && !groupMoved(err) {
 			return err
 		}
 		for _, r := range fetches.Records() {
 			if err := handleRecord(ctx, guard, r, handle, parked); err != nil {
 				return err
 			}
-			if err := client.CommitRecords(ctx, r); err != nil {
+			if err := client.CommitRecords(context.WithoutCancel(ctx), r); err != nil && !groupMoved(err) {
 				return err
 			}
 		}
@@ -38,11 +45,24 @@ func Kafka(ctx context.Context, client *kgo.Client, guard *idempotency.Guard, ha
 	}
 }
 
+// pollRecords is how many records are handled while the group waits with a rebalance.
+const pollRecords = 10
+
+// groupMoved reports whether the group has gone on without this consumer, which joins it again. It may
+// keep its partitions, and then it does not fetch again: so the records in hand are handled to the end,
+// and a later commit stands for them.
+func groupMoved(err error) bool {
+	_, lost := errors.AsType[*kgo.ErrGroupSession](err)
+	return lost || errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.IllegalGeneration) ||
+		errors.Is(err, kerr.RebalanceInProgress)
+}
+
 func handleRecord(ctx context.Context, guard *idempotency.Guard, r *kgo.Record, handle func(context.Context, *kgo.Record) error,
 	parked func(*kgo.Record, error) error,
 ) error {
-	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
-		todo, err := queue.Handle(ctx, guard, messageOf(r), func(ctx context.Context) error { return handle(ctx, r) })
+	run := context.WithoutCancel(ctx)
+	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 10*time.Second) {
+		todo, err := queue.Handle(run, guard, messageOf(r), func(ctx context.Context) error { return handle(ctx, r) })
 		switch todo {
 		case queue.Ack:
 			return nil
@@ -51,10 +71,10 @@ func handleRecord(ctx context.Context, guard *idempotency.Guard, r *kgo.Record, 
 		}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
 		case <-time.After(pause):
 		}
 	}
+	return context.Cause(ctx)
 }
 
 // messageOf names a record by the ID that its sender has given it, or else by where it is. A producer

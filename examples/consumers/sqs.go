@@ -24,9 +24,13 @@ type Queue interface {
 	Park(ctx context.Context, d Delivery, why error) error
 }
 
-// SQS handles the messages of a queue until ctx ends. Messages of a standard queue keep their ID when
-// they are delivered again. A message that its sender sends twice has two, so take the sender's own ID
-// if there is one.
+// SQS handles the messages of a queue until ctx ends. Then it finishes the message in hand, and begins no
+// other. Messages of a standard queue keep their ID when they are delivered again. A message that its
+// sender sends twice has two, so take the sender's own ID if there is one.
+//
+// A message may become visible again while it is handled, or waits here for those before it. Then
+// another consumer meets its claim or its record. It counts as a delivery all the same, so a
+// maxReceiveCount must leave room for that.
 func SQS(ctx context.Context, q Queue, name string, guard *idempotency.Guard, handle func(context.Context, Delivery) error) error {
 	for {
 		deliveries, err := q.Receive(ctx)
@@ -34,19 +38,26 @@ func SQS(ctx context.Context, q Queue, name string, guard *idempotency.Guard, ha
 			return err
 		}
 		for _, d := range deliveries {
-			todo, why := queue.Handle(ctx, guard, queue.Message{Queue: "sqs:" + name, ID: d.ID, Payload: d.Body},
-				func(ctx context.Context) error { return handle(ctx, d) })
-			if todo == queue.Park {
-				if err := q.Park(ctx, d, why); err != nil {
-					todo = queue.Retry
-				}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
 			}
-			// An error here leaves the message to the queue, which delivers it again.
-			if todo == queue.Retry {
-				_ = q.Wait(ctx, d.Receipt, time.Second)
-			} else {
-				_ = q.Delete(ctx, d.Receipt)
-			}
+			settle(context.WithoutCancel(ctx), q, name, guard, d, handle)
 		}
+	}
+}
+
+func settle(ctx context.Context, q Queue, name string, guard *idempotency.Guard, d Delivery, handle func(context.Context, Delivery) error) {
+	todo, why := queue.Handle(ctx, guard, queue.Message{Queue: "sqs:" + name, ID: d.ID, Payload: d.Body},
+		func(ctx context.Context) error { return handle(ctx, d) })
+	if todo == queue.Park {
+		if err := q.Park(ctx, d, why); err != nil {
+			todo = queue.Retry
+		}
+	}
+	// An error here leaves the message to the queue, which delivers it again.
+	if todo == queue.Retry {
+		_ = q.Wait(ctx, d.Receipt, time.Second)
+	} else {
+		_ = q.Delete(ctx, d.Receipt)
 	}
 }

@@ -14,21 +14,22 @@ import (
 // use, a publisher of a dead-letter topic for example.
 //
 // The UUID of a message names it: its publisher makes it, and keeps it when it publishes the message
-// again. Messages that a handler publishes are sent by the delivery that ran it, and by no other.
+// again. The router publishes what a handler returns after the run is recorded, so it may fail to, or
+// die. Therefore the messages are recorded too, and each delivery publishes them, with the same UUIDs.
 func Watermill(guard *idempotency.Guard, topic string, parked func(*message.Message, error) error) message.HandlerMiddleware {
 	return func(next message.HandlerFunc) message.HandlerFunc {
-		return func(m *message.Message) (produced []*message.Message, err error) {
+		return func(m *message.Message) ([]*message.Message, error) {
 			ctx := m.Context()
-			todo, err := queue.Handle(ctx, guard, queue.Message{Queue: topic, ID: m.UUID, Payload: m.Payload},
-				func(ctx context.Context) (err error) {
+			defer m.SetContext(ctx)
+			sent, todo, err := queue.HandleValue(ctx, guard, queue.Message{Queue: topic, ID: m.UUID, Payload: m.Payload},
+				func(ctx context.Context) ([]published, error) {
 					m.SetContext(ctx)
-					produced, err = next(m)
-					return err
+					produced, err := next(m)
+					return record(produced), err
 				})
-			m.SetContext(ctx)
 			switch todo {
 			case queue.Ack:
-				return produced, nil
+				return produce(sent), nil
 			case queue.Park:
 				return nil, parked(m, err)
 			default:
@@ -36,4 +37,30 @@ func Watermill(guard *idempotency.Guard, topic string, parked func(*message.Mess
 			}
 		}
 	}
+}
+
+// A published message is what is recorded of a message that a handler publishes.
+type published struct {
+	UUID     string            `json:"uuid"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+	Payload  []byte            `json:"payload,omitempty"`
+}
+
+func record(produced []*message.Message) []published {
+	sent := make([]published, len(produced))
+	for i, m := range produced {
+		sent[i] = published{m.UUID, m.Metadata, m.Payload}
+	}
+	return sent
+}
+
+func produce(sent []published) []*message.Message {
+	produced := make([]*message.Message, len(sent))
+	for i, s := range sent {
+		produced[i] = message.NewMessage(s.UUID, s.Payload)
+		for name, value := range s.Metadata {
+			produced[i].Metadata.Set(name, value)
+		}
+	}
+	return produced
 }
