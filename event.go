@@ -96,7 +96,8 @@ const (
 	// EventOvertaken: another run took the key while this one went on, so that both may
 	// have had their effect; or an operator or a resolver has settled the key in between.
 	// Outcome describes this run; Status and Digest describe its answer if that was definite.
-	// The client is shown what is recorded and never an answer that contradicts it.
+	// The client is shown what is recorded and never an answer that contradicts it. If the record is
+	// that of another payload, it is shown the answer of this run, which nothing can record.
 	EventOvertaken EventKind = "overtaken"
 	// EventCommittedAlone: the handler has committed the transaction that its run had joined by
 	// itself, and so without the record, or has ended it in a way that its store cannot tell from that. If the process had died then, its effect would have

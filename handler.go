@@ -83,8 +83,9 @@ func (h *handlerRun) respond(w http.ResponseWriter, v verdict, e ending) {
 	case e.fate == overtaken && !h.rec.Sent():
 		// What another run has recorded counts. Nobody else would ever see our answer.
 		h.guard.answerFrom(e.record, h.original, &d)
-		if c := d.problem.Code; c == problem.StoreUnavailable || c == problem.TryLater {
-			d.refuse(problem.InFlight) // those say that this request was not run
+		switch d.problem.Code { // the client is not told that this request was not run
+		case problem.StoreUnavailable, problem.TryLater, problem.KeyReused:
+			d.refuse(problem.InFlight)
 		}
 		h.guard.respond(w, h.original, &d)
 	case v.instead != "":

@@ -158,6 +158,9 @@ func (u *run) settle(t task, v verdict) (verdict, ending) {
 		s := settlement{lease: u.lease, verdict: v, owner: owner}
 		e = s.settle()
 		owner = s.owner
+		if e.fate == supplanted {
+			v.hold, s.verdict.hold = false, false // there is nothing to hold
+		}
 		if v.doubt != nil {
 			v = s.verdict.resolve(e)
 		}

@@ -40,9 +40,10 @@ type ending struct {
 type fate uint8
 
 const (
-	settled   fate = iota // the store has the verdict
-	pending               // settling goes on in the background
-	overtaken             // another run's answer is recorded, or another run is or may be in flight
+	settled    fate = iota // the store has the verdict
+	pending                // settling goes on in the background
+	overtaken              // another run's answer is recorded, or another run is or may be in flight
+	supplanted             // another payload has the key: its record says nothing about this run
 )
 
 var (
@@ -90,7 +91,7 @@ func (l *lease) holdInstead(rec Record) (Record, error) {
 			rec.TTL = l.claim.Retention
 		}
 		return rec, nil
-	case overtaken:
+	case overtaken, supplanted:
 		return e.record, nil
 	default:
 		return Record{}, errNotHeldYet
@@ -220,23 +221,27 @@ func (s *settlement) comeAfter() {
 }
 
 // giveWay settles a run whose record another one has. A recorded answer is final. While
-// another run is in flight, what must not be forgotten waits for its chance. A record of
-// another payload says nothing about a run that has done nothing: the run's answer stands.
+// another run is in flight, what must not be forgotten waits for its chance. Beside a record of
+// another payload, the run's own answer stands, although nothing can record it.
 func (s *settlement) giveWay(rec Record) (ending, error) {
 	if s.verdict.isCommitted(rec) {
 		s.verdict = *s.verdict.doubt
 		return ending{fate: settled}, nil
 	}
 	e := ending{overtaken, rec}
-	if rec.State == StateClaimed && rec.Fingerprint == s.lease.claim.Fingerprint && s.verdict.lasting() && !s.verdict.refusal {
+	switch {
+	case rec.State != 0 && isAnother(rec.Fingerprint, s.lease.claim.Fingerprint):
+		e.fate = supplanted
+	case rec.State == StateClaimed && rec.Fingerprint == s.lease.claim.Fingerprint && s.verdict.lasting() && !s.verdict.refusal:
 		return e, errAnotherInFlight
 	}
 	s.reportOvertaken()
-	if rec.State != 0 && rec.Fingerprint != s.lease.claim.Fingerprint && s.verdict.outcome == NotExecuted {
-		e.fate = s.fate
-	}
 	return e, nil
 }
+
+// isAnother reports whether two fingerprints are surely of two payloads. Those of two versions
+// cannot be compared.
+func isAnother(a, b Fingerprint) bool { return a != b && a[0] == b[0] }
 
 // reportOvertaken reports, once, that another run came in the way of this one.
 func (s *settlement) reportOvertaken() {

@@ -12,6 +12,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/client"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
 )
 
 // A simKey is the ledger of one key, guarded by the world's mutex.
@@ -178,6 +179,7 @@ func (w *simulation) claimed(k *simKey, q *simRequest, c *simCall, rec idempoten
 		k.payload, k.blank = q.payload, true
 		w.granted(k, q, c, rec)
 	case q.payload != k.payload || rec.Fingerprint != c.claim.Fingerprint:
+		q.supplanted = q.run != nil
 		if rec.Mine {
 			w.failf(k.index, "%v has the claim with another payload", q)
 		}
@@ -439,7 +441,11 @@ func (w *simulation) shown(q *simRequest, h http.Header, status int) {
 	case q.run == nil || q.run.name() != h.Get("X-Run"):
 		w.failf(k.index, "%v is shown an answer of %s", q, h.Get("X-Run"))
 	case q.run.conduct.isSent() || q.run.conduct == runShort:
-	case q.delayed && (k.owner == q || k.life != q.life) && !q.run.wasReady(): // nobody is told that a record has vanished
+	case q.run.wasReady():
+		w.failf(k.index, "%v is shown an answer that may not be committed", q)
+	case q.supplanted && k.life != q.life: // it cannot be recorded any more
+		w.seen[simSupplanted]++
+	case q.delayed && (k.owner == q || k.life != q.life): // nobody is told that a record has vanished
 		w.seen[simPending]++
 	default:
 		w.failf(k.index, "%v is shown an answer that is not recorded", q)
@@ -461,7 +467,8 @@ func (w *simulation) checkWord(q *simRequest, got guardtest.Reply) {
 	// A gateway's client does not see that the answer which it gets is a record's.
 	denies := got.Problem.Code == "" && !q.key.answers[got.Header.Get("X-Run")] &&
 		(got.Status >= http.StatusBadRequest || got.Status == http.StatusPermanentRedirect)
-	if verdict == client.Retry || verdict == client.Settled && denies && r.outcome == idempotency.Unknown {
+	if verdict == client.Retry || got.Problem.Code == problem.KeyReused ||
+		verdict == client.Settled && denies && r.outcome == idempotency.Unknown {
 		w.failf(q.key.index, "the run of %v is %v, and its client is told %d %s: %v", q, r.outcome, got.Status, got.Problem.Code, verdict)
 	}
 	if r.outcome == idempotency.Unknown {

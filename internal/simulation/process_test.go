@@ -176,6 +176,7 @@ func (p *simProcess) observe(ctx context.Context, e idempotency.Event) {
 		if !p.isDead() && !w.ending {
 			w.failf(q.key.index, "%v gives up: %v", q, e.Err)
 		}
+		q.delayed = true // Shutdown does not wait for the store, and shows the client what there is
 	case idempotency.EventCorrupt:
 		if w.kind == mixed && errors.Is(e.Err, idempotency.ErrUnreadableHere) {
 			w.seen[simForeign]++

@@ -205,9 +205,10 @@ type simRequest struct {
 	run     *simRun
 	passed  *simRequest // what a gateway has made of it
 	told    bool        // by the store of a record of somebody else
-	delayed bool        // recording goes on in the background
+	delayed bool        // it is answered before its run is recorded, if ever
 	// The store has taken what the run left, or has said that another has the key.
 	settled, displaced bool
+	supplanted         bool // the key of its run was found with another payload
 	// saw is what an operator or a resolver knows of the key, and decision its answer.
 	saw      *idempotency.RecordInfo
 	decision *simRun
@@ -289,7 +290,7 @@ func (w *simulation) patience() time.Duration {
 // send makes one request and reports whether its answer is the last word.
 func (w *simulation) send(q *simRequest) bool {
 	d := w.dice(ofRequest, q.client, q.op, q.try)
-	q.process = w.anyProcess(d)
+	q.process = w.processOf(d, q)
 	if w.gateway != nil && d.oneIn(2) {
 		q.process = w.gateway.simProcess
 	}
@@ -307,6 +308,18 @@ func (w *simulation) anyProcess(d simDice) *simProcess {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.processes[d.IntN(len(w.processes))]
+}
+
+// processOf returns the process that a request goes to. In calm, a client turns to each in turn:
+// by chance it could meet the one that cannot read its record again and again.
+func (w *simulation) processOf(d simDice, q *simRequest) *simProcess {
+	p := w.anyProcess(d)
+	if w.now() < w.calm {
+		return p
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.processes[(q.client+q.try)%len(w.processes)]
 }
 
 // ask sends a request to its process. It reports false if there is no answer: if the process

@@ -51,9 +51,14 @@ func newOvertaking(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBac
 // begin sends a request and waits until its handler runs.
 func (o *overtaking) begin(t *testing.T) *attempt {
 	t.Helper()
+	return o.beginCall(t, guardtest.Call{Key: "k"})
+}
+
+func (o *overtaking) beginCall(t *testing.T, call guardtest.Call) *attempt {
+	t.Helper()
 	reply := make(chan guardtest.Reply, 1)
 	go func() {
-		got, _ := o.server.Try(context.WithoutCancel(t.Context()), guardtest.Call{Key: "k"})
+		got, _ := o.server.Try(context.WithoutCancel(t.Context()), call)
 		reply <- got
 	}()
 	a := <-o.attempts
@@ -227,6 +232,67 @@ func TestClientOfAnOvertakenRunIsNotToldThatNothingRan(t *testing.T) {
 		o.lapse()
 		require.Equal(t, "theirs", o.begin(t).end(http.StatusCreated, "theirs").Body)
 		guardtest.RequireProblem(t, first.end(http.StatusCreated, "mine"), http.StatusConflict, problem.InFlight)
+	})
+}
+
+// loseRecord does what a failover can do.
+func loseRecord(t *testing.T, g *idempotency.Guard, b guardtest.RedisBackend) {
+	t.Helper()
+	info, err := g.Lookup(t.Context(), guardtest.HeldKey)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, guardtest.RedisClient(t, b.Addrs...).Del(t.Context(), "idem:"+info.Record).Val())
+}
+
+// The record of a run is gone, and another payload has the key. That record says nothing about the
+// run. Its client is shown what the run has answered: a key-reused would say that nothing was done.
+func TestAnswerBesideAnotherPayloadStands(t *testing.T) {
+	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
+		other := guardtest.Call{Key: "k", Body: "other"}
+		for _, recovery := range []idempotency.Recovery{idempotency.Rerun, idempotency.Hold} {
+			for _, status := range []int{
+				http.StatusCreated, http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusInternalServerError,
+			} {
+				for _, inFlight := range []bool{false, true} {
+					o := newOvertaking(t, s, b, idempotency.WithRecovery(recovery))
+					first := o.begin(t)
+					loseRecord(t, o.guard, b)
+					second := o.beginCall(t, other)
+					if !inFlight {
+						require.Equal(t, "theirs", second.end(http.StatusCreated, "theirs").Body)
+					}
+					got := first.end(status, "mine")
+					require.Equal(t, status, got.Status, "%v", got.Problem)
+					require.Equal(t, "mine", got.Body)
+					require.Contains(t, o.events.Kinds(), idempotency.EventOvertaken)
+					require.NotContains(t, o.events.Kinds(), idempotency.EventHeld)
+					if inFlight {
+						require.Equal(t, "theirs", second.end(http.StatusCreated, "theirs").Body)
+					}
+					require.True(t, o.server.Do(t, other).Replayed())
+					loseRecord(t, o.guard, b)
+				}
+			}
+		}
+	})
+}
+
+// The same, but the key's record comes from a process with another fingerprint function. Nobody can
+// tell without the request whether it is that of another payload. The client has to ask again.
+func TestRecordOfAnotherFunctionIsNotJudgedByARunThatHasEnded(t *testing.T) {
+	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
+		jsonFirst := idempotency.WithFingerprint(idempotency.JSONFingerprint, idempotency.RawFingerprint)
+		o := newOvertaking(t, s, b, jsonFirst)
+		former := newOvertaking(t, s, b, idempotency.WithFingerprint(idempotency.RawFingerprint))
+		call := guardtest.Call{Key: "k", Body: `{"amount":1}`}
+		require.Equal(t, "known", former.beginCall(t, guardtest.Call{Key: "earlier", Body: call.Body}).end(http.StatusCreated, "known").Body)
+		require.True(t, o.server.Do(t, guardtest.Call{Key: "earlier", Body: call.Body}).Replayed(), "now it knows the version")
+		first := o.beginCall(t, call)
+		loseRecord(t, o.guard, b)
+		require.Equal(t, "theirs", former.beginCall(t, call).end(http.StatusCreated, "theirs").Body)
+		guardtest.RequireProblem(t, first.end(http.StatusCreated, "mine"), http.StatusConflict, problem.InFlight)
+		got := o.server.Do(t, call)
+		require.True(t, got.Replayed())
+		require.Equal(t, "theirs", got.Body)
 	})
 }
 

@@ -3,6 +3,7 @@ package txtest
 import (
 	"context"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -167,5 +168,29 @@ func TestLostClaimIsRolledBack(t *testing.T) {
 		}
 		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		require.Len(t, s.store.Rows(), 1)
+	}
+}
+
+// The reply of a commit is lost. Before the run has looked, its record is gone, and another request
+// has the key. That record says nothing about the commit, so neither does the answer.
+func TestCommitInDoubtBesideAnotherPayload(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]guardtest.Fault{"committed": guardtest.LoseReply, "not committed": guardtest.Refuse} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, charge, idempotency.WithRecovery(idempotency.Hold))
+			s.store.On("commit", guardtest.First(1, func(ctx context.Context, proceed func() error) error {
+				err := fault(ctx, proceed)
+				s.store.Replace(idempotency.NewMemoryStore())
+				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k", Body: "other"}).Status)
+				return err
+			}))
+			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.NoAnswer)
+			run := s.events.All()[slices.Index(s.events.Kinds(), idempotency.EventOvertaken)+1]
+			require.Equal(t, idempotency.EventRun, run.Kind)
+			require.Equal(t, idempotency.Unknown, run.Outcome)
+			require.False(t, run.Held, "nothing holds the key")
+			require.True(t, s.Do(t, guardtest.Call{Key: "k", Body: "other"}).Replayed())
+		})
 	}
 }
