@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
+
+	"example.com/idempotency/problem"
 )
 
 // A Guard makes handlers safe to retry. Make one with [New]; its zero value is not usable.
@@ -180,4 +183,82 @@ func servePutBack(ctx context.Context, w http.ResponseWriter, r *http.Request, n
 	defer reader.end()
 	defer removeForm(clone, r)
 	next.ServeHTTP(w, clone)
+}
+
+// The rest is for adapters, which call [Do] for the handlers of a framework and decide a part
+// themselves.
+
+// OnlyLooks reports whether the guard has [WithShadow]. An adapter asks before it refuses a call
+// itself.
+func (g *Guard) OnlyLooks() bool { return g.shadow != nil }
+
+// PassesNested reports whether ctx belongs to a run that holds the key already, and if so reports
+// it as [EventNested]. An adapter then calls the handler without [Do], as [Guard.Handler] does.
+func (g *Guard) PassesNested(ctx context.Context, k Key) bool {
+	op, ok := FromContext(ctx)
+	if !ok {
+		return false
+	}
+	key := k.storeKey()
+	if !g.core.holds(op, key) {
+		return false
+	}
+	g.set.observe(ctx, Event{Kind: EventNested, Record: key, Scope: k.Scope, OperationID: op.intent().id(), Route: g.set.route})
+	return true
+}
+
+// ReportRefused reports a call that an adapter has refused before it came to [Do], as
+// [EventRefused]. The scope is empty if it is not known, and cause is the error of the route's
+// function that refused the call, or nil. Under [WithShadow] nothing is refused: it is reported as
+// [EventShadow].
+func (g *Guard) ReportRefused(ctx context.Context, scope string, code problem.Code, cause error) {
+	e := Event{Kind: EventRefused, Scope: scope, Route: g.set.route, Code: code, Err: cause}
+	if g.shadow != nil {
+		e.Kind, e.Would = EventShadow, EventRefused
+	}
+	g.set.observe(ctx, e)
+	if e.Kind == EventRefused && cause != nil {
+		g.set.logEvent(ctx, e) // nobody else has the error
+	}
+}
+
+// ReportBypassed reports a call without a key that an adapter lets pass, as [EventBypassed]. Under
+// [WithShadow] it is reported as [EventShadow].
+func (g *Guard) ReportBypassed(ctx context.Context) {
+	e := Event{Kind: EventBypassed, Route: g.set.route}
+	if g.shadow != nil {
+		e.Kind, e.Would = EventShadow, EventBypassed
+	}
+	g.set.observe(ctx, e)
+}
+
+// AdapterSettings are the settings of a guard that [Do] does not apply.
+type AdapterSettings struct {
+	// Unrecorded has the canonical names of [WithUnrecorded].
+	Unrecorded []string
+	// ClientCancel is the setting of [WithClientCancel].
+	ClientCancel bool
+	// NeedHTTP has the names of the options that are set and that only an HTTP request can have:
+	// WithKeyFunc, WithAuthorizeReplay, WithExpiryHeader and WithExplain.
+	NeedHTTP []string
+}
+
+// ForAdapter returns the settings that an adapter applies itself, or refuses.
+func (g *Guard) ForAdapter() AdapterSettings {
+	s := &g.set
+	a := AdapterSettings{Unrecorded: slices.Clone(s.dropped), ClientCancel: s.clientCancel}
+	for _, option := range []struct {
+		name string
+		set  bool
+	}{
+		{"WithKeyFunc", s.keyFunc != nil},
+		{"WithAuthorizeReplay", s.authorizeReplay != nil},
+		{"WithExpiryHeader", s.expiryHeader != ""},
+		{"WithExplain", s.explain},
+	} {
+		if option.set {
+			a.NeedHTTP = append(a.NeedHTTP, option.name)
+		}
+	}
+	return a
 }

@@ -74,7 +74,6 @@ func (s *settings) observe(ctx context.Context, e Event) {
 	for _, f := range s.observers {
 		s.tell(ctx, f, e)
 	}
-	about := kinds[e.Kind]
 	switch {
 	case !e.Kind.logged():
 		return
@@ -83,6 +82,11 @@ func (s *settings) observe(ctx context.Context, e Event) {
 	case e.Kind == EventShadow && e.Err == nil && e.Would != EventReplay && e.Would != EventRefused:
 		return // nothing would have been different
 	}
+	s.logEvent(ctx, e)
+}
+
+func (s *settings) logEvent(ctx context.Context, e Event) {
+	about := kinds[e.Kind]
 	if e.Code == problem.Unauthenticated {
 		about.level = slog.LevelInfo
 	}

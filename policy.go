@@ -77,8 +77,6 @@ func (g *Guard) refusesWith(code problem.Code) bool {
 		return false
 	case problem.Unauthenticated, problem.ScopeUnresolved:
 		return !g.core.shared
-	case problem.FingerprintFailed:
-		return s.binding() == policy.Own
 	case problem.ReplayDenied:
 		return s.authorizeReplay != nil
 	case problem.RolledBack, problem.CannotCommit:

@@ -36,10 +36,6 @@ func WithShadow(on bool) Option {
 	return optionFunc(func(s *settings) { s.shadow = on })
 }
 
-// OnlyLooks reports whether the guard has [WithShadow]. An adapter asks before it refuses a call
-// itself.
-func (g *Guard) OnlyLooks() bool { return g.shadow != nil }
-
 // maxShadows bounds the requests that are looked at at a time.
 const maxShadows = 1024
 

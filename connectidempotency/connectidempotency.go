@@ -83,11 +83,11 @@ func DefaultOutcome(err error) idempotency.Outcome { return replyOf(nil, err).Ou
 // Interceptors after it belong to the run, and what they set is recorded. Those before it see every
 // call, replays included. A replay has the field Idempotent-Replayed in its header.
 //
-// The options of the guard that need an HTTP request do not count: those for the body, the
-// fingerprint, the status and the writer of refusals, WithUnrecorded, WithAuthorizeReplay,
-// WithExpiryHeader, WithExplain and WithClientCancel. Put the authorization before the interceptor,
-// where it sees every call. NewInterceptor panics if guard or scope is nil, or if the guard has a
-// WithKeyFunc.
+// The options of the guard for the body, the fingerprint, the status and the writer of refusals do not
+// count: calls have none of them. NewInterceptor panics if the guard has an option that could not be
+// kept for a call: WithKeyFunc, WithAuthorizeReplay, WithExpiryHeader or WithExplain. Put the
+// authorization before the interceptor, where it sees every call. It panics too if guard or scope is
+// nil.
 func NewInterceptor(guard *idempotency.Guard, scope ScopeFunc, opts ...Option) connect.Interceptor {
 	c := rpc.Config{
 		Module: "connectidempotency: NewInterceptor", Guard: guard, Scope: rpc.ScopeFunc(scope), Shared: SharedScope,
@@ -150,7 +150,7 @@ func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) conn
 // WrapStreamingHandler implements [connect.Interceptor].
 func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
-		if r := i.server.RefuseStream(conn.Spec().Procedure, conn.RequestHeader().Values); r != nil {
+		if r := i.server.RefuseStream(ctx, conn.Spec().Procedure, conn.RequestHeader().Values); r != nil {
 			return errorOf(r)
 		}
 		return next(ctx, conn)

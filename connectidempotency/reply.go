@@ -111,7 +111,7 @@ func errorReply(err error) *rpc.Reply {
 		}
 		return r
 	}
-	r := &rpc.Reply{Code: rpc.Code(e.Code()), Message: e.Message()}
+	r := &rpc.Reply{Code: rpc.CodeOfError(uint32(e.Code())), Message: e.Message()}
 	for _, d := range e.Details() {
 		r.Details = append(r.Details, rpc.Detail{Type: typePrefix + d.Type(), Value: d.Bytes()})
 		var info errdetails.ErrorInfo

@@ -88,11 +88,11 @@ type Interceptor struct{ server *rpc.Server }
 // call, replays included; one of them should recover from panics, because grpc does not. A replay
 // has the field idempotent-replayed in its header.
 //
-// The options of the guard that need an HTTP request do not count: those for the body, the
-// fingerprint, the status and the writer of refusals, WithUnrecorded, WithAuthorizeReplay,
-// WithExpiryHeader, WithExplain and WithClientCancel. Put the authorization before the interceptor,
-// where it sees every call. NewInterceptor panics if guard or scope is nil, or if the guard has a
-// WithKeyFunc.
+// The options of the guard for the body, the fingerprint, the status and the writer of refusals do not
+// count: calls have none of them. NewInterceptor panics if the guard has an option that could not be
+// kept for a call: WithKeyFunc, WithAuthorizeReplay, WithExpiryHeader or WithExplain. Put the
+// authorization before the interceptor, where it sees every call. It panics too if guard or scope is
+// nil.
 func NewInterceptor(guard *idempotency.Guard, scope ScopeFunc, opts ...Option) *Interceptor {
 	c := rpc.Config{
 		Module: "grpcidempotency: NewInterceptor", Guard: guard, Scope: rpc.ScopeFunc(scope), Shared: SharedScope,
@@ -110,7 +110,10 @@ var _ grpc.UnaryServerInterceptor = (*Interceptor)(nil).Unary
 
 // Unary is a grpc.UnaryServerInterceptor.
 func (i *Interceptor) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	x := newExchange(ctx)
+	x := &exchange{}
+	if !i.server.OnlyLooks(info.FullMethod) {
+		x.hold(ctx)
+	}
 	a := i.server.Handle(ctx, rpc.Call{
 		Procedure: info.FullMethod,
 		Values:    func(name string) []string { return metadata.ValueFromIncomingContext(ctx, name) },
@@ -143,7 +146,7 @@ var _ grpc.StreamServerInterceptor = (*Interceptor)(nil).Stream
 func (i *Interceptor) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	ctx := stream.Context()
 	values := func(name string) []string { return metadata.ValueFromIncomingContext(ctx, name) }
-	if r := i.server.RefuseStream(info.FullMethod, values); r != nil {
+	if r := i.server.RefuseStream(ctx, info.FullMethod, values); r != nil {
 		return refuse(ctx, r)
 	}
 	return next(srv, stream)

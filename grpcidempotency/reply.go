@@ -72,7 +72,7 @@ func errorReply(err error) *rpc.Reply {
 	if !ok {
 		s = status.FromContextError(err)
 	}
-	r := &rpc.Reply{Code: rpc.Code(s.Code()), Message: s.Message()}
+	r := &rpc.Reply{Code: rpc.CodeOfError(uint32(s.Code())), Message: s.Message()}
 	for _, d := range s.Proto().GetDetails() {
 		r.Details = append(r.Details, rpc.Detail{Type: d.GetTypeUrl(), Value: d.GetValue()})
 		var info errdetails.ErrorInfo
@@ -85,18 +85,17 @@ func errorReply(err error) *rpc.Reply {
 
 // An exchange is one call on its way through the guard.
 type exchange struct {
-	stream *stream // nil outside of a server
+	stream *stream // nil outside of a server, and where the guard only looks on
 
 	res any
 	err error
 }
 
-func newExchange(ctx context.Context) *exchange {
-	x := &exchange{}
+// hold keeps the metadata that the handler sets.
+func (x *exchange) hold(ctx context.Context) {
 	if s := grpc.ServerTransportStreamFromContext(ctx); s != nil {
 		x.stream = &stream{ServerTransportStream: s}
 	}
-	return x
 }
 
 // run calls the handler and returns what is to be recorded.

@@ -55,6 +55,7 @@ var refusals = []refusal{
 	{problem.KeyInvalid, 400, nil, ask(call("a,b")), nil},
 	{problem.BodyTooLarge, 413, []idempotency.Option{idempotency.WithMaxRequestBody(1)}, ask(call("k")), nil},
 	{problem.FingerprintFailed, 400, []idempotency.Option{idempotency.WithFingerprint(refuseFingerprint)}, ask(call("k")), nil},
+	{problem.FingerprintFailed, 400, nil, ask(guardtest.Call{Key: "k", Header: http.Header{"Content-Type": {"application/grpc"}}}), nil},
 	{problem.ScopeUnresolved, 403, nil, ask(guardtest.Call{Key: "k", Tenant: "unknown"}), nil},
 	{problem.ReplayDenied, 403, []idempotency.Option{idempotency.WithAuthorizeReplay(refuseReplay)}, again(call("k")), nil},
 	{problem.KeyReused, 409, nil, again(guardtest.Call{Key: "k", Body: "other"}), nil},

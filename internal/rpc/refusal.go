@@ -23,8 +23,6 @@ type Refusal struct {
 	Message string
 	// Retry is when another try with the same key can succeed; 0 if none can.
 	Retry time.Duration
-	// Cause is for the log of the server. The client never sees it.
-	Cause error
 }
 
 // Refuse returns the refusal for a problem.

@@ -8,6 +8,8 @@ package rpc
 
 import (
 	"fmt"
+	"net/textproto"
+	"slices"
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/response"
@@ -37,6 +39,15 @@ const (
 	DataLoss
 	Unauthenticated
 )
+
+// CodeOfError returns the code of an error. One with the code OK is a mistake of the program, and
+// not a success without a message.
+func CodeOfError(code uint32) Code {
+	if c := Code(code); c != OK {
+		return c
+	}
+	return Unknown
+}
 
 // Outcome is the rule for an answer with this code. A definite refusal is an answer like any
 // other. Two codes say that the call was turned away before anything was done. The rest, and codes
@@ -94,6 +105,14 @@ func (r *Reply) Outcome() idempotency.Outcome {
 
 // Refused implements [idempotency.Judged].
 func (r *Reply) Refused() bool { return r.Code != OK }
+
+// leaveOut removes fields with these canonical names from what is recorded.
+func (r *Reply) leaveOut(names []string) {
+	left := func(f response.Field) bool { return slices.Contains(names, textproto.CanonicalMIMEHeaderKey(f.Name)) }
+	for _, fields := range []*[]response.Field{&r.Header, &r.Trailer, &r.Meta} {
+		*fields = slices.DeleteFunc(*fields, left)
+	}
+}
 
 // deniesEffect reports whether the answer tells the client that nothing was done.
 func (r *Reply) deniesEffect() bool { return r.Code != OK && r.Code.Outcome() != idempotency.Unknown }

@@ -41,6 +41,8 @@ type route struct {
 	guard            *idempotency.Guard
 	field            string // of the metadata
 	required, strict bool
+	unrecorded       []string
+	clientCancel     bool
 }
 
 // NewServer returns a server. It panics where the configuration cannot work.
@@ -51,14 +53,21 @@ func NewServer(c Config) *Server {
 	if c.Scope == nil {
 		panic(c.Module + ": nil scope; use SharedScope to share one namespace")
 	}
-	if c.Guard.Policy().Key.Header == "" {
-		panic(c.Module + ": the guard has a WithKeyFunc, which needs an HTTP request; a call's key is in its metadata")
-	}
+	c.require(c.Guard)
 	s := &Server{Config: c, shared: reflect.ValueOf(c.Scope).Pointer() == reflect.ValueOf(c.Shared).Pointer()}
 	for procedure := range c.Procedures {
 		s.route(procedure)
 	}
 	return s
+}
+
+// require panics if the guard has options that mean nothing without an HTTP request. To leave them
+// out in silence would be to drop a check, or a field that clients rely on.
+func (c *Config) require(g *idempotency.Guard) {
+	if options := g.ForAdapter().NeedHTTP; len(options) > 0 {
+		panic(c.Module + ": the guard has " + strings.Join(options, " and ") +
+			", which needs an HTTP request: take it away with guard.With, and authorize calls in an interceptor outside")
+	}
 }
 
 // maxLabel is how long the label of a route may be.
@@ -75,9 +84,11 @@ func (s *Server) route(procedure string) *route {
 		opts = append(opts, idempotency.WithOutcome(idempotency.DefaultOutcome))
 	}
 	g := s.Guard.With(append(opts, s.Procedures[procedure]...)...)
-	p := g.Policy()
+	s.require(g)
+	p, own := g.Policy(), g.ForAdapter()
 	r, _ := s.routes.LoadOrStore(procedure, &route{
 		guard: g, field: strings.ToLower(p.Key.Header), required: p.Required, strict: p.Key.Strict,
+		unrecorded: own.Unrecorded, clientCancel: own.ClientCancel,
 	})
 	return r.(*route)
 }
@@ -103,11 +114,14 @@ type Answer struct {
 	Refusal *Refusal
 }
 
-func refuse(p problem.Code, cause error) Answer {
-	r := Refuse(p)
-	r.Cause = cause
-	return Answer{Refusal: r}
+// refuse refuses a call before it comes to Do, and reports that.
+func (r *route) refuse(ctx context.Context, scope string, p problem.Code, cause error) Answer {
+	r.guard.ReportRefused(ctx, scope, p, cause)
+	return Answer{Refusal: Refuse(p)}
 }
+
+// OnlyLooks reports whether the guard of a procedure leaves its calls alone.
+func (s *Server) OnlyLooks(procedure string) bool { return s.route(procedure).guard.OnlyLooks() }
 
 // Handle finds out what a call gets, and runs its handler if it is the first with its key.
 func (s *Server) Handle(ctx context.Context, c Call) Answer {
@@ -123,31 +137,41 @@ func (r *route) handle(ctx context.Context, s *Server, c Call) Answer {
 	key, err := r.key(c.Values(r.field))
 	switch {
 	case err != nil:
-		a := refuse(problem.KeyInvalid, err)
+		a := r.refuse(ctx, "", problem.KeyInvalid, nil) // the client's doing, and it is told
 		a.Refusal.Message = err.Error()
 		return a
 	case key == "" && r.required:
-		return refuse(problem.KeyMissing, nil)
+		return r.refuse(ctx, "", problem.KeyMissing, nil)
 	case key == "":
+		r.guard.ReportBypassed(ctx)
 		return Answer{Pass: true}
 	}
 	scope, code, err := s.scopeOf(ctx)
 	if err != nil {
-		return refuse(code, err)
+		return r.refuse(ctx, "", code, err)
+	}
+	k := idempotency.Key{Scope: scope, Value: key}
+	if r.guard.PassesNested(ctx, k) {
+		return Answer{Pass: true}
 	}
 	message, err := c.Payload()
 	if err != nil {
-		return refuse(problem.FingerprintFailed, err)
+		return r.refuse(ctx, scope, problem.FingerprintFailed, err)
 	}
-	return r.call(ctx, c, idempotency.Key{Scope: scope, Value: key}, slices.Concat([]byte(c.Procedure), []byte{0}, message))
+	return r.call(ctx, c, k, slices.Concat([]byte(c.Procedure), []byte{0}, message))
 }
 
 // RefuseStream returns why a stream must not be run, and nil if it may.
-func (s *Server) RefuseStream(procedure string, values func(name string) []string) *Refusal {
-	if r := s.route(procedure); !s.Streams && !r.guard.OnlyLooks() && (r.required || len(values(r.field)) > 0) {
-		return Refuse(StreamUnprotected)
+func (s *Server) RefuseStream(ctx context.Context, procedure string, values func(name string) []string) *Refusal {
+	r := s.route(procedure)
+	if s.Streams || !r.required && len(values(r.field)) == 0 {
+		return nil
 	}
-	return nil
+	a := r.refuse(ctx, "", StreamUnprotected, nil)
+	if r.guard.OnlyLooks() {
+		return nil
+	}
+	return a.Refusal
 }
 
 // key returns the key of a call, and nothing if it has none.
@@ -183,13 +207,17 @@ func (s *Server) scopeOf(ctx context.Context) (scope string, code problem.Code, 
 }
 
 func (r *route) call(ctx context.Context, c Call, key idempotency.Key, payload []byte) Answer {
-	claiming, detach, release := untilDetached(ctx)
+	claiming, detach, release := ctx, func() {}, func() {}
+	if !r.clientCancel {
+		claiming, detach, release = untilDetached(ctx)
+	}
 	defer release()
 	defer detach()
 	var own *Reply
 	recorded, result, err := idempotency.Do(claiming, r.guard, key, func(ctx context.Context) (*Reply, error) {
 		detach()
 		own = c.Run(ctx)
+		own.leaveOut(r.unrecorded)
 		return own, nil
 	}, idempotency.WithPayload(payload), idempotency.WithCodec(codec{}))
 	switch {
@@ -197,7 +225,7 @@ func (r *route) call(ctx context.Context, c Call, key idempotency.Key, payload [
 		return Answer{Replay: recorded}
 	case err == nil:
 		if code := correction(own, result); code != "" {
-			return refuse(code, nil)
+			return Answer{Refusal: Refuse(code)}
 		}
 		return Answer{}
 	case own != nil && result.Code == "":
@@ -205,20 +233,20 @@ func (r *route) call(ctx context.Context, c Call, key idempotency.Key, payload [
 	case errors.Is(err, idempotency.ErrNested):
 		return Answer{Pass: true}
 	case result.Code != "":
-		return refuse(result.Code, err)
+		return Answer{Refusal: Refuse(result.Code)}
 	case errors.Is(err, idempotency.ErrCorrupt):
-		return refuse(problem.AnswerUnreadable, err)
+		return Answer{Refusal: Refuse(problem.AnswerUnreadable)}
 	case ctx.Err() != nil:
-		return Answer{Refusal: ended(ctx, err)}
+		return Answer{Refusal: ended(ctx)}
 	default:
-		return refuse(problem.StoreUnavailable, err)
+		return Answer{Refusal: Refuse(problem.StoreUnavailable)}
 	}
 }
 
 // ended is the answer to a call that has ended before its key was claimed. Usually nobody hears it.
-func ended(ctx context.Context, err error) *Refusal {
+func ended(ctx context.Context) *Refusal {
 	r := Refuse(problem.NoAnswer)
-	r.Code, r.Retry, r.Cause = Canceled, 0, err
+	r.Code, r.Retry = Canceled, 0
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		r.Code = DeadlineExceeded
 	}
