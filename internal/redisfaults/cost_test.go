@@ -208,6 +208,6 @@ func TestRedisAllocations(t *testing.T) {
 	})
 	ping := measure(func(string, idempotency.Claim) { client.Ping(ctx) })
 	t.Logf("allocations: claim and complete %v, replay %v, ping %v", cycle, replay, ping)
-	require.LessOrEqual(t, cycle, 2*ping+17)
-	require.LessOrEqual(t, replay, ping+12)
+	require.LessOrEqual(t, cycle, 2*ping+15)
+	require.LessOrEqual(t, replay, ping+11)
 }

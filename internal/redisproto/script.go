@@ -128,7 +128,7 @@ func (h *Header) Claim(name string, watch bool, note []byte, label string, seale
 
 // claim returns the call without the sealed key. It has the field n if kept says so.
 func (h *Header) claim(name string, watch bool, note []byte, label string, kept bool) Call {
-	flag := "0"
+	var flag any = "0" // a constant, which takes no memory as an argument
 	if watch {
 		flag = "1"
 	}
