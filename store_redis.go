@@ -91,7 +91,9 @@ var (
 // what the copy sends. No copy is made of a client with hooks, which the copy would not have, or
 // with a function in its options that a call may have to wait for: OnConnect, Limiter, or a
 // provider of credentials. Such a client, a [redis.ClusterClient] and a type of your own are used
-// as they are, and a [Guard] calls the store in goroutines that it gives up at the deadline.
+// as they are, and a [Guard] calls the store in goroutines that it gives up at the deadline. To
+// find out whether there are hooks, NewRedisStore makes two calls of PING with a context that is
+// cancelled: hooks see them, the server does not.
 //
 // NewRedisStore panics on a nil client and on an invalid option. It also panics on a
 // [redis.Ring], which moves keys to other servers when one fails and so forgets who runs.

@@ -21,9 +21,8 @@ import (
 func TestRedisSentinelFailover(t *testing.T) {
 	t.Parallel()
 	f := redistest.StartFailover(t)
-	client := redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: redistest.MasterName, SentinelAddrs: f.Addrs(), ContextTimeoutEnabled: true,
-	})
+	// With default options, the store uses a copy of the client. It must follow the Sentinels too.
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: redistest.MasterName, SentinelAddrs: f.Addrs()})
 	t.Cleanup(func() { _ = client.Close() })
 	store := guardtest.RedisStore(t, client, idempotency.WithReplicas(1, time.Second))
 	require.NoError(t, store.Check(t.Context()))
