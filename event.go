@@ -103,6 +103,10 @@ const (
 	// itself, and so without the record, or has ended it in a way that its store cannot tell from that. If the process had died then, its effect would have
 	// happened again.
 	EventCommittedAlone EventKind = "committed-alone"
+	// EventLeftOpen: the handler has neither committed nor rolled back the transaction that its run
+	// had joined. The guard has rolled it back; without a guard, it would have kept its connection.
+	// Outcome is that of the run.
+	EventLeftOpen EventKind = "left-open"
 	// EventNested: a request met a second guard on the same store inside its own run, and
 	// passed through. Its settings did not apply.
 	EventNested EventKind = "nested"
@@ -160,6 +164,7 @@ var kinds = map[EventKind]kindInfo{
 	EventTakeover:         {true, slog.LevelWarn, "idempotency: key taken over from a run whose lease had ended"},
 	EventOvertaken:        {true, slog.LevelError, "idempotency: another run came between"},
 	EventCommittedAlone:   {true, slog.LevelError, "idempotency: handler committed its transaction without the record"},
+	EventLeftOpen:         {true, slog.LevelWarn, "idempotency: handler left its transaction open, rolled back"},
 	EventNested:           {false, slog.LevelWarn, "idempotency: a guard inside a guard, the inner one does nothing"},
 	EventRecordingDelayed: {true, slog.LevelWarn, "idempotency: settling a run goes on in the background"},
 	EventRecordingLost:    {true, slog.LevelError, "idempotency: run could not be settled"},

@@ -274,6 +274,9 @@ func (u *run) commitOrRollBack(t task, tx Transaction, v verdict) (verdict, bool
 	case state == TxReady && v.outcome == Final && !t.overLimit():
 		return u.commit(t, tx, v)
 	case state != TxGivenUp:
+		if state == TxOpen {
+			u.lease.observe(Event{Kind: EventLeftOpen, Outcome: v.outcome})
+		}
 		err := u.lease.rollBack(context.WithoutCancel(u.lease.client), tx)
 		if errors.Is(err, ErrCommittedAlone) {
 			return u.endedAlone(t, err), false

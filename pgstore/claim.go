@@ -105,7 +105,7 @@ func (s *Store) Renew(ctx context.Context, key string, o idempotency.Owner) erro
 			if err := s.pool.QueryRow(ctx, s.sql.isLocked, key, o[:]).Scan(&locked); err != nil {
 				return err
 			}
-			if err := s.pool.QueryRow(ctx, s.sql.isOwner, key, o[:]).Scan(&owns); err != nil {
+			if err := s.pool.QueryRow(ctx, s.sql.ownsRow, key, o[:]).Scan(&owns); err != nil {
 				return err
 			}
 			if locked && owns {

@@ -185,3 +185,50 @@ func TestRollbackLongerThanItsLease(t *testing.T) {
 		require.Zero(t, s.rows(t, "k"))
 	})
 }
+
+// A transaction at a strict level keeps renewals away. If it is longer than its record is kept, nobody else has
+// got the record.
+func TestTransactionLongerThanItsRetention(t *testing.T) {
+	for _, level := range levels[1:] {
+		for name, passes := range map[string]time.Duration{"lease": 2 * time.Hour, "retention": 5 * time.Hour} {
+			t.Run(level+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				pool := pgtest.Shared(t).Pool(t)
+				s, table := newStore(t, pool)
+				let := clock(t, pool, table)
+				alice, bob := idempotency.Owner{1}, idempotency.Owner{2}
+				claim := func(o idempotency.Owner) idempotency.Record {
+					rec, err := s.Claim(t.Context(), "k", idempotency.Claim{Owner: o, Lease: time.Hour, Retention: 4 * time.Hour})
+					require.NoError(t, err)
+					return rec
+				}
+				begin := func() (idempotency.Transaction, pgx.Tx) {
+					let(passes) // as if the transaction had begun before
+					joined, tx, err := s.JoinTx(t.Context(), "k", alice, pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)})
+					require.NoError(t, err)
+					t.Cleanup(func() { _ = joined.Rollback(context.Background()) }) // or the pool would wait for a test that has failed
+					require.NoError(t, s.Renew(t.Context(), "k", alice))
+					require.False(t, claim(bob).Mine, "the record is locked")
+					return joined, tx
+				}
+				require.True(t, claim(alice).Mine)
+				_, tx := begin()
+				require.NoError(t, tx.Rollback(t.Context()))
+				require.False(t, claim(bob).Mine, "the run goes on and has its claim")
+				require.NoError(t, s.Renew(t.Context(), "k", alice))
+
+				let(passes)
+				require.NoError(t, s.TryStep(t.Context(), pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)}, idempotency.StepRecord{Key: "k", Owner: alice, Name: "step"},
+					func(context.Context, pgx.Tx) ([]byte, error) {
+						return []byte("1"), s.Renew(t.Context(), "k", alice)
+					}))
+				require.False(t, claim(bob).Mine, "a step is a renewal")
+
+				joined, tx := begin()
+				require.NoError(t, tx.Commit(t.Context()))
+				require.NoError(t, joined.Complete(t.Context(), idempotency.Completion{Answer: []byte("a"), TTL: time.Hour}))
+				require.Equal(t, idempotency.StateCompleted, claim(bob).State)
+			})
+		}
+	}
+}

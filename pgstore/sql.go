@@ -25,7 +25,7 @@ const (
 
 // statements are the texts for one table.
 type statements struct {
-	claim, claimAsync, emit, look, lookAnswer, write, takeOver, complete, release, fenced, touch, lock, isLocked, isOwner,
+	claim, claimAsync, emit, look, lookAnswer, write, takeOver, complete, release, fenced, touch, catchUp, lock, isLocked, isOwner, ownsRow,
 	step, fencedStep, forget, list, holding, sweep string
 }
 
@@ -50,7 +50,14 @@ const (
 
 	// savesStep appends a step to the row of an owner.
 	savesStep = `UPDATE {t} SET version = version + 1, steps = steps || $3, marks = marks & ~2
-		WHERE key = $1 AND owner = $2 AND state = 'claimed' AND expires > {now}`
+		WHERE key = $1 AND owner = $2 AND state = 'claimed'` + unexpired
+	unexpired = ` AND expires > {now}`
+
+	isOwner = `SELECT count(*) = 1 FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed'`
+
+	touch = `UPDATE {t} SET version = version + 1, ` + renewal + `
+		WHERE key = (SELECT key FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed'` + unexpired + `
+			FOR NO KEY UPDATE SKIP LOCKED)`
 
 	// renewal starts the lease of a row anew that is updated.
 	renewal = `touched = now, expires = CASE WHEN hold AND NOT hold_ends THEN {never} ELSE now + least(retention, {never} - now) END
@@ -61,7 +68,7 @@ const (
 		UPDATE {t} SET version = version + 1, state = 'completed', touched = now, expires = now + least($4::int8, {never} - now),
 			marks = marks & ~1, status = $5, answer = $6
 		FROM clock
-		WHERE key = $1 AND owner = $3 AND {in} AND expires > now AND marks & 16 = 0
+		WHERE key = $1 AND owner = $3 AND {in} AND marks & 16 = 0
 		RETURNING watched)`
 )
 
@@ -113,7 +120,7 @@ func statementsFor(t string) statements {
 			SELECT key FROM {t} WHERE key = $1 AND version = $3 FOR UPDATE SKIP LOCKED) {written})` + settled),
 
 		// The calls of an owner whose row is as it should be. Any other case is decided by a look.
-		complete: fill(`WITH ` + strings.Replace(completion, "{in}", "state IN ('claimed', 'held')", 1) + settled),
+		complete: fill(`WITH ` + strings.Replace(completion, "{in}", "state IN ('claimed', 'held') AND expires > now", 1) + settled),
 		// A record is blank (2) until something may have been done under it. $4 says that nothing
 		// was done by this run, $5 how long the record is kept then, and $6 whether it is unbound (4).
 		release: fill(`WITH clock AS (SELECT {now} AS now), done AS (
@@ -125,19 +132,21 @@ func statementsFor(t string) statements {
 			RETURNING watched)` + settled),
 		// In a joined transaction it is an error if the row is not as it should be, so that the
 		// COMMIT behind it is not reached. What is held became so by lapse (1): an owner that has
-		// said Hold was promised that its transaction will not be committed.
+		// said Hold was promised that its transaction will not be committed. A record may have
+		// expired while its lock kept renewals away: as long as it is there, it is nobody else's.
 		fenced: fill(`WITH ` + strings.Replace(completion, "{in}", "(state = 'claimed' OR state = 'held' AND marks & 1 = 1)", 1) + ` SELECT {one} / count(*), {announced} FROM done`),
 		// It does not wait for a locked row, which would keep a connection from others.
-		touch: fill(`UPDATE {t} SET version = version + 1, ` + renewal + `
-			WHERE key = (SELECT key FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed' AND expires > {now}
-				FOR NO KEY UPDATE SKIP LOCKED)`),
-		lock: fill(`SELECT 1 FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed' FOR UPDATE`),
+		touch: fill(touch),
+		// After a lock that has kept renewals away, the record may have expired.
+		catchUp: fill(strings.Replace(touch, unexpired, "", 1)),
+		lock:    fill(`SELECT 1 FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed' FOR UPDATE`),
 		isLocked: fill(`SELECT count(*) = 0 FROM (
 			SELECT 1 FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed' FOR KEY SHARE SKIP LOCKED) free`),
-		isOwner: fill(`SELECT count(*) = 1 FROM {t} WHERE key = $1 AND owner = $2 AND state = 'claimed' AND expires > {now}`),
+		isOwner: fill(isOwner + unexpired),
+		ownsRow: fill(isOwner),
 		step:    fill(savesStep),
 		// It is a renewal too: while its transaction has kept the record locked, there was none.
-		fencedStep: fill(`WITH done AS (` + strings.Replace(savesStep, "\n", ", "+renewal+"\n", 1) + ` RETURNING 1) SELECT {one} / count(*) FROM done`),
+		fencedStep: fill(`WITH done AS (` + strings.Replace(strings.TrimSuffix(savesStep, unexpired), "\n", ", "+renewal+"\n", 1) + ` RETURNING 1) SELECT {one} / count(*) FROM done`),
 
 		forget: fill(`DELETE FROM {t} WHERE key = $1 AND version = $2`),
 		// Of two rows that cannot be told apart by one column, the second decides.

@@ -150,7 +150,7 @@ func (s *Store) unlock(key string, o idempotency.Owner) (due bool) {
 // catchUp makes a renewal that was due while a transaction kept the record locked: without the lock,
 // the lease may be over.
 func (s *Store) catchUp(ctx context.Context, key string, o idempotency.Owner) {
-	_, _ = s.pool.Exec(ctx, s.sql.touch, key, o[:]) // the next renewal reports what is wrong
+	_, _ = s.pool.Exec(ctx, s.sql.catchUp, key, o[:]) // the next renewal reports what is wrong
 }
 
 // lockOf names the record that a transaction of this process keeps locked.

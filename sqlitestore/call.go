@@ -62,7 +62,8 @@ func (s *Store) meet(ctx context.Context, key string, c idempotency.Claim) (out 
 
 // Renew implements [idempotency.Store]. While the run has a transaction, nobody can take over.
 func (s *Store) Renew(ctx context.Context, key string, o idempotency.Owner) error {
-	if s.isJoined(key, o) {
+	if due, is := s.isJoined(key, o); is {
+		due.Store(true)
 		return ctx.Err()
 	}
 	return s.asOwner(ctx, "Renew", key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
@@ -99,7 +100,7 @@ func (s *Store) SaveStep(ctx context.Context, key string, o idempotency.Owner, n
 	if len(value) > maxValue {
 		return idempotency.ErrTooLarge
 	}
-	if s.isJoined(key, o) {
+	if _, is := s.isJoined(key, o); is {
 		return errJoined
 	}
 	return s.asOwner(ctx, "SaveStep", key, func(r *sqlrecord.Row, _ sqlrecord.Moment) (bool, error) {

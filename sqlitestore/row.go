@@ -27,11 +27,20 @@ type querier interface {
 }
 
 // look reads the row of a key, or returns [idempotency.ErrNotFound]. An expired one is none.
-func look(ctx context.Context, q querier, sqlText string, args ...any) (r sqlrecord.Row, err error) {
+func look(ctx context.Context, q querier, sqlText string, args ...any) (sqlrecord.Row, error) {
+	r, err := lookEven(ctx, q, sqlText, args...)
+	if err == nil && r.Expired(now()) {
+		err = idempotency.ErrNotFound
+	}
+	return r, err
+}
+
+// lookEven is look for the transaction of a run. Its row may have expired meanwhile, and nobody else has got it.
+func lookEven(ctx context.Context, q querier, sqlText string, args ...any) (r sqlrecord.Row, err error) {
 	var answer []byte
 	r, err = sqlrecord.Scan(q.QueryRowContext(ctx, sqlText, args...), &answer)
-	if errors.Is(err, sql.ErrNoRows) || err == nil && r.Expired(now()) {
-		return r, idempotency.ErrNotFound
+	if errors.Is(err, sql.ErrNoRows) {
+		err = idempotency.ErrNotFound
 	}
 	r.Answer = answer
 	return r, err

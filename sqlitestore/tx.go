@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	sqlite3 "modernc.org/sqlite/lib"
@@ -99,7 +100,7 @@ func (s *Store) begin(ctx context.Context, op *idempotency.Operation, key string
 		return err
 	})
 	if err == nil {
-		s.joined.Store(joint(key, o), struct{}{})
+		s.joined.Store(joint(key, o), &t.due)
 		s.joined.Store(op, struct{}{})
 	}
 	return t, err
@@ -108,10 +109,14 @@ func (s *Store) begin(ctx context.Context, op *idempotency.Operation, key string
 // joint names the run of a transaction.
 func joint(key string, o idempotency.Owner) string { return string(o[:]) + key }
 
-// isJoined reports whether the run has a transaction. Nobody else can write until its end.
-func (s *Store) isJoined(key string, o idempotency.Owner) bool {
-	_, is := s.joined.Load(joint(key, o))
-	return is
+// isJoined reports whether the run has a transaction. Nobody else can write until its end. due is
+// where a renewal is noted that comes meanwhile.
+func (s *Store) isJoined(key string, o idempotency.Owner) (due *atomic.Bool, is bool) {
+	noted, is := s.joined.Load(joint(key, o))
+	if is {
+		due = noted.(*atomic.Bool)
+	}
+	return due, is
 }
 
 // hasJoined reports whether ctx is of a run that has a transaction in this store. Whatever else it
@@ -146,6 +151,7 @@ type joinedTx struct {
 	fate  fate
 	key   string
 	owner idempotency.Owner
+	due   atomic.Bool // a renewal
 
 	mu    sync.Mutex
 	state idempotency.TxState
@@ -242,9 +248,34 @@ func (t *joinedTx) end() {
 		_ = t.tx.Rollback()
 	}
 	t.fate.unwatch(t.conn)
+	if t.due.Load() {
+		t.catchUp()
+	}
 	_ = t.conn.Close()
 	t.store.joined.Delete(joint(t.key, t.owner))
 	t.store.joined.Delete(t.op)
+}
+
+// catchUp makes a renewal that was due during the transaction, before anybody else of this process gets
+// the writer: the lease may be over. It has no effect on a record that is completed.
+func (t *joinedTx) catchUp() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	tx, err := t.conn.BeginTx(ctx, nil)
+	if err != nil {
+		return // the next renewal reports what is wrong
+	}
+	defer func() { _ = tx.Rollback() }()
+	r, err := lookEven(ctx, tx, lookSQL, t.key)
+	if err != nil {
+		return
+	}
+	if _, err := r.Renew(t.owner, now()); err != nil {
+		return
+	}
+	if put(ctx, tx, t.key, &r) == nil {
+		_ = tx.Commit()
+	}
 }
 
 // Complete implements [idempotency.Transaction].
@@ -269,7 +300,7 @@ func (t *joinedTx) Complete(ctx context.Context, c idempotency.Completion) error
 
 // record completes the record in the transaction.
 func (t *joinedTx) record(ctx context.Context, c idempotency.Completion) error {
-	r, err := look(ctx, t.tx, lookSQL, t.key)
+	r, err := lookEven(ctx, t.tx, lookSQL, t.key)
 	if err != nil {
 		return err
 	}

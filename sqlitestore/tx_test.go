@@ -154,6 +154,40 @@ func TestTransactionLongerThanItsLease(t *testing.T) {
 	require.Equal(t, 1, s.rows(t))
 }
 
+// So does one that is longer than the record is kept: nobody else has got it.
+func TestTransactionLongerThanItsRetention(t *testing.T) {
+	t.Parallel()
+	for name, passes := range map[string]time.Duration{"lease": 2 * time.Hour, "retention": 5 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "records.db")
+			s := open(t, path)
+			alice, bob := idempotency.Owner{1}, idempotency.Owner{2}
+			claim := func(o idempotency.Owner) idempotency.Record {
+				rec, err := s.Claim(t.Context(), "k", idempotency.Claim{Owner: o, Lease: time.Hour, Retention: 4 * time.Hour})
+				require.NoError(t, err)
+				return rec
+			}
+			require.True(t, claim(alice).Mine)
+			clock(t, path)(passes) // as if the transaction had begun before
+			tx, err := s.Begin(t.Context(), "k", alice)
+			require.NoError(t, err)
+			require.NoError(t, s.Renew(t.Context(), "k", alice))
+			require.NoError(t, tx.GiveUp(t.Context()))
+			require.False(t, claim(bob).Mine, "the run goes on and has its claim")
+			require.NoError(t, s.Renew(t.Context(), "k", alice))
+
+			clock(t, path)(passes)
+			tx, err = s.Begin(t.Context(), "k", alice)
+			require.NoError(t, err)
+			require.NoError(t, s.Renew(t.Context(), "k", alice))
+			require.NoError(t, tx.Ready(t.Context()))
+			require.NoError(t, tx.Complete(t.Context(), idempotency.Completion{Answer: []byte("a"), TTL: time.Hour}))
+			require.Equal(t, idempotency.StateCompleted, claim(bob).State)
+		})
+	}
+}
+
 // A step of a transaction could not be recorded after its effect, so it has none: in the
 // transaction, and between InTx and the end of the handler.
 func TestStepInATransactionIsRefused(t *testing.T) {

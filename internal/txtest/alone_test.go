@@ -13,7 +13,7 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// This file is about transactions that are ended past their store, which finds it out late.
+// This file is about transactions that are ended past their store, which finds it out late, or not ended.
 
 // A handler ends its transaction after it has wished for the commit. Its answer tells of rows that
 // may be gone, so nobody sees it. The outcome is unknown.
@@ -67,5 +67,28 @@ func TestStepEndedAloneIsUnknown(t *testing.T) {
 			}
 			require.Len(t, s.store.Rows(), 1, name)
 		}
+	}
+}
+
+// A transaction that the handler has forgotten is rolled back, whatever it answers, and that is reported.
+func TestForgottenTransactionIsReported(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusCreated, http.StatusNotFound, http.StatusInternalServerError, 0} {
+		s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+			tx, err := s.Begin(r.Context())
+			require.NoError(t, errors.Join(err, insert(tx)))
+			if status == 0 {
+				panic(guardtest.Boom)
+			}
+			w.WriteHeader(status)
+		}, idempotency.WithRecovery(idempotency.Hold))
+		_, _ = s.TryAlone(t.Context(), guardtest.Call{Key: "k"})
+		require.Empty(t, s.store.Rows())
+		require.Equal(t, 1, s.store.Count("rollback"))
+		require.Equal(t, 1, s.events.Count(idempotency.EventLeftOpen))
+		require.Zero(t, s.events.Count(idempotency.EventHeld))
+		next := s.Do(t, guardtest.Call{Key: "k"})
+		require.Equal(t, status == http.StatusNotFound, next.Replayed(), "%d", status)
+		require.Equal(t, status != http.StatusNotFound, next.Status == http.StatusCreated, "%d", status)
 	}
 }
