@@ -163,6 +163,10 @@ func (rec *Recorder) Answer() Answer {
 		Trailer: rec.trailer(true),
 		Body:    rec.body(),
 	}
+	if rec.declared >= 0 && (len(a.Trailer) > 0 || len(rec.w.Header()["Trailer"]) > 0) {
+		// net/http sends no trailer behind a declared length over HTTP/1.1. A replay must not either.
+		a.Header = append(a.Header, Field{Name: "Content-Length", Values: rec.header["Content-Length"]})
+	}
 	if a.Size() > rec.set.Limit {
 		rec.overLimit = rec.held
 		return rec.NotKept()

@@ -134,3 +134,48 @@ func TestTrailersOfOuterHandlersAreFresh(t *testing.T) {
 		}
 	})
 }
+
+// Over HTTP/1.1, net/http sends no trailer behind a length that the handler has declared. A replay
+// has none then either, be it the handler's or that of an outer one.
+func TestTrailersBehindADeclaredLength(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		for name, set := range map[string]func(h http.Header){
+			"announced":       func(h http.Header) { h.Set("X-Checksum", "123") },
+			"with the prefix": func(h http.Header) { h.Set(http.TrailerPrefix+"X-Cost", "1") },
+			"of an outer one": func(http.Header) {},
+		} {
+			for _, flush := range []bool{false, true} {
+				h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					if name == "announced" {
+						w.Header().Add("Trailer", "X-Checksum")
+					}
+					w.Header().Set("Content-Length", "4")
+					_, _ = io.WriteString(w, "body")
+					if flush {
+						_ = http.NewResponseController(w).Flush()
+					}
+					set(w.Header())
+				})
+				timed := func(next http.Handler) http.Handler {
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						if name == "of an outer one" {
+							w.Header().Set("Trailer", "X-Timing")
+						}
+						next.ServeHTTP(w, r)
+						w.Header().Set("X-Timing", "1")
+					})
+				}
+				bare := serve(timed(h)).Do(t, guardtest.Call{Key: "k"})
+				s := serve(timed(record(h)))
+				first, again := s.Do(t, guardtest.Call{Key: "k"}), s.Do(t, guardtest.Call{Key: "k"})
+				require.True(t, again.Replayed())
+				for _, got := range []guardtest.Reply{first, again} {
+					require.Equal(t, bare.Trailer, got.Trailer)
+					require.Equal(t, bare.Header.Get("Content-Length"), got.Header.Get("Content-Length"))
+					require.Equal(t, bare.Body, got.Body)
+				}
+			}
+		}
+	})
+}
