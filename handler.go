@@ -3,6 +3,9 @@ package idempotency
 import (
 	"errors"
 	"net/http"
+	"reflect"
+	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -210,4 +213,54 @@ func (h *handlerRun) reportSilence(err error) {
 	if h.guard.core.silences.isNew(r) {
 		h.lease.observe(Event{Kind: EventSilent, Route: r.route, Err: err})
 	}
+}
+
+// Two frameworks have an adapter for middleware of net/http that calls their handlers, or answers
+// their errors, when the middleware has returned. Around such a handler, a guard would record an
+// empty 200. It is known by the function that stands for the handler, and refused before anything
+// runs.
+
+var (
+	errEcho = errors.New("idempotency: echo.WrapMiddleware answers the errors of handlers when the guard is done, so the guard would record an empty 200: use module echoidempotency or echo4idempotency")
+
+	errFiber = errors.New("idempotency: adaptor.HTTPMiddleware calls fiber's handlers when the guard is done, so the guard would record an empty 200: use module fiberidempotency")
+)
+
+// misplaced returns why a guard cannot protect the handler, if it is that of such an adapter.
+func misplaced(next http.Handler) error {
+	f, ok := next.(http.HandlerFunc)
+	if !ok || f == nil {
+		return nil
+	}
+	code := runtime.FuncForPC(reflect.ValueOf(f).Pointer())
+	if code == nil {
+		return nil
+	}
+	file, _ := code.FileLine(code.Entry()) // tells the package of a function that was inlined, too
+	switch name := code.Name(); {
+	case strings.Contains(name, "WrapMiddleware") && strings.Contains(name+file, "labstack/echo/"):
+		return errEcho
+	case strings.Contains(name, "HTTPMiddleware") && strings.Contains(name+file, "gofiber/fiber/"):
+		return errFiber
+	default:
+		return nil
+	}
+}
+
+// A refusing handler refuses the requests that the guard would have to protect.
+type refusing struct {
+	guard *Guard
+	next  http.Handler
+	cause error
+}
+
+func (h *refusing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	set := &h.guard.set
+	if !set.protects(r.Method) || set.keyFunc == nil && !set.required && len(r.Header[set.header]) == 0 {
+		h.next.ServeHTTP(w, r)
+		return
+	}
+	d := decision{cause: h.cause}
+	d.refuse(problem.StoreUnavailable)
+	h.guard.refuse(w, r, &d)
 }

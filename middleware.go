@@ -130,6 +130,9 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 	if g.shadow != nil {
 		return &shadowed{g, next}
 	}
+	if err := misplaced(next); err != nil {
+		return &refusing{g, next, err}
+	}
 	return &guarded{g, next}
 }
 

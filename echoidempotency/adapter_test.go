@@ -167,16 +167,43 @@ func TestScopeNeedsTheMiddleware(t *testing.T) {
 	require.Panics(t, func() { echoidempotency.Scope(nil) })
 }
 
-// With echo.WrapMiddleware the error of a handler comes too late. The guard notices, and says what
-// to do.
-func TestWrapMiddlewareIsReported(t *testing.T) {
+// With echo.WrapMiddleware the error of a handler comes too late. The guard knows its handlers, and
+// refuses each request with a key before anything runs. The log says what to do.
+func TestWrapMiddlewareIsRefused(t *testing.T) {
 	t.Parallel()
 	guard, events := frametest.NewGuard(t, frametest.HeaderScope)
-	url := serve(t, echo.New(), declined, echo.WrapMiddleware(guard.Handler))
-	require.Equal(t, frametest.Answer{Status: http.StatusOK}, frametest.Post(t, url))
-	silent := events(idempotency.EventSilent)
-	require.Len(t, silent, 2, "it says nothing, and writes when it is too late")
-	require.ErrorContains(t, silent[0].Err, "echoidempotency")
+	runs := 0
+	count := func(*echo.Context) error {
+		runs++
+		return nil
+	}
+	got := frametest.Post(t, serve(t, echo.New(), count, echo.WrapMiddleware(guard.Handler)))
+	require.Equal(t, http.StatusServiceUnavailable, got.Status)
+	require.Contains(t, got.Body, problem.StoreUnavailable)
+	require.Zero(t, runs)
+	refused := events(idempotency.EventRefused)
+	require.Len(t, refused, 1)
+	require.ErrorContains(t, refused[0].Err, "echoidempotency")
+
+	// What echo answers in time is protected: a handler of net/http, and the whole server.
+	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
+	handler := func(t *testing.T) string { return serve(t, echo.New(), echo.WrapHandler(h)) }
+	server := func(t *testing.T) string {
+		e := echo.New()
+		serve(t, e, func(c *echo.Context) error { return c.NoContent(http.StatusCreated) })
+		return frametest.ServeHTTP(t, guard.Handler(http.HandlerFunc(e.ServeHTTP))) + "/charges"
+	}
+	for _, start := range []func(*testing.T) string{handler, server} {
+		url := start(t)
+		frametest.Post(t, url)
+		require.Equal(t, frametest.Answer{Status: http.StatusCreated, Replayed: true}, frametest.Post(t, url))
+	}
+
+	// Behind another middleware, its handlers are not known. Then the first loss is reported.
+	guard, events = frametest.NewGuard(t, frametest.HeaderScope)
+	between := func(next http.Handler) http.Handler { return guard.Handler(http.HandlerFunc(next.ServeHTTP)) }
+	frametest.Post(t, serve(t, echo.New(), declined, echo.WrapMiddleware(between)))
+	require.NotEmpty(t, events(idempotency.EventSilent))
 }
 
 // With a guard that only looks on, handlers and middleware have the response that they would have

@@ -298,16 +298,37 @@ func TestScope(t *testing.T) {
 	require.Panics(t, func() { fiberidempotency.Scope(nil) })
 }
 
-// With fiber's adaptor the handler runs when the guard is done. The guard notices, and says what
-// to do.
-func TestAdaptorIsReported(t *testing.T) {
+// With fiber's adaptor for middleware, the handler runs when the guard is done. The guard knows that,
+// and refuses each request with a key before anything runs. The log says what to do.
+func TestAdaptorIsRefused(t *testing.T) {
 	t.Parallel()
 	guard, events := frametest.NewGuard(t, frametest.HeaderScope)
-	url := serve(t, fiber.New(), adaptor.HTTPMiddleware(guard.Handler), declined)
-	frametest.Post(t, url)
-	silent := events(idempotency.EventSilent)
-	require.Len(t, silent, 1)
-	require.ErrorContains(t, silent[0].Err, "use the module for it")
+	runs := 0
+	charge := func(c fiber.Ctx) error {
+		runs++
+		return c.SendString("charged")
+	}
+	got := frametest.Post(t, serve(t, fiber.New(), adaptor.HTTPMiddleware(guard.Handler), charge))
+	require.Equal(t, http.StatusServiceUnavailable, got.Status)
+	require.Zero(t, runs)
+	refused := events(idempotency.EventRefused)
+	require.Len(t, refused, 1)
+	require.ErrorContains(t, refused[0].Err, "fiberidempotency")
+
+	// What fiber answers in time is protected: a handler of net/http, and the whole app.
+	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "charged") }))
+	handler := func(t *testing.T) string { return serve(t, fiber.New(), adaptor.HTTPHandler(h)) }
+	whole := func(t *testing.T) string {
+		app := fiber.New()
+		app.Post("/whole", charge)
+		guard, _ := frametest.NewGuard(t, frametest.HeaderScope)
+		return frametest.ServeHTTP(t, guard.Handler(adaptor.FiberApp(app))) + "/whole"
+	}
+	for _, start := range []func(*testing.T) string{handler, whole} {
+		url := start(t)
+		frametest.Post(t, url)
+		require.Equal(t, frametest.Answer{Status: http.StatusOK, Body: "charged", Replayed: true}, frametest.Post(t, url))
+	}
 }
 
 // A scope is kept for events and the log. It does not change when fiber uses its memory again.
