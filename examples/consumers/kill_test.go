@@ -10,13 +10,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -24,24 +24,35 @@ import (
 	"example.com/idempotency/internal/redistest"
 )
 
+// This file kills consumers, and starts others in their place. The sources that they consume are in
+// sources_test.go.
+
 // The environment of the consumers that TestKilledConsumer starts.
 const (
-	envNATS     = "CONSUMER_TEST_NATS"
+	envSource   = "CONSUMER_TEST_SOURCE"
+	envBroker   = "CONSUMER_TEST_BROKER"
 	envRedis    = "CONSUMER_TEST_REDIS"
 	envProvider = "CONSUMER_TEST_PROVIDER"
 	envPoint    = "CONSUMER_TEST_KILL" // the moment at which the process kills itself, or ""
 )
 
+// envSweep, when it is set, has TestKilledConsumer try every moment, and every moment after it.
+const envSweep = "CONSUMER_TEST_SWEEP"
+
 const killLease = 500 * time.Millisecond
 
 func TestMain(m *testing.M) {
-	if os.Getenv(envNATS) == "" {
+	source, ok := sources[os.Getenv(envSource)]
+	if !ok {
 		os.Exit(m.Run())
 	}
-	if err := consume(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+	store := idempotency.NewRedisStore(redis.NewClient(&redis.Options{Addr: os.Getenv(envRedis)}))
+	guard, err := idempotency.New(killingStore{store}, idempotency.SharedScope, idempotency.WithLease(killLease))
+	if err == nil {
+		err = source.consume(context.Background(), os.Getenv(envBroker), guard)
 	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
 }
 
 // killAt ends the process, as kill -9 does, if this is the moment.
@@ -50,6 +61,23 @@ func killAt(point string) {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
 	}
+}
+
+// afterAck is a moment that each source finds in its own way.
+const afterAck = "after the acknowledgement"
+
+// points are the moments at which a consumer may die, and how often a provider is asked then.
+var points = []struct {
+	name  string
+	asked int
+}{
+	{"before the claim", 1},
+	{"after the claim", 1},
+	{"before the effect", 1},
+	{"after the effect", 2},
+	{"before the record", 2},
+	{"after the record", 1},
+	{afterAck, 1},
 }
 
 // killingStore is a store around whose calls the process may die.
@@ -67,40 +95,8 @@ func (s killingStore) Complete(ctx context.Context, key string, o idempotency.Ow
 	return s.Store.Complete(ctx, key, o, c)
 }
 
-// consume is the program of a consumer. Its effect is a request to a provider that accepts keys.
-func consume() error {
-	ctx := context.Background()
-	conn, err := nats.Connect(os.Getenv(envNATS))
-	if err != nil {
-		return err
-	}
-	js, err := jetstream.New(conn)
-	if err != nil {
-		return err
-	}
-	consumer, err := js.Consumer(ctx, "orders", "shipping")
-	if err != nil {
-		return err
-	}
-	store := idempotency.NewRedisStore(redis.NewClient(&redis.Options{Addr: os.Getenv(envRedis)}))
-	guard, err := idempotency.New(killingStore{store}, idempotency.SharedScope, idempotency.WithLease(killLease))
-	if err != nil {
-		return err
-	}
-	ended := make(chan error)
-	_, err = consumer.Consume(func(m jetstream.Msg) {
-		JetStream(ctx, guard, charge, func(_ jetstream.Msg, err error) error {
-			ended <- err
-			return nil
-		})(m)
-	})
-	if err != nil {
-		return err
-	}
-	return <-ended
-}
-
-func charge(ctx context.Context, m jetstream.Msg) error {
+// charge is the effect of a message: a request to a provider that accepts keys.
+func charge(ctx context.Context) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, os.Getenv(envProvider), nil)
 	if err != nil {
 		return err
@@ -134,49 +130,72 @@ func (p *provider) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 // Whenever a consumer dies, the next one finishes the message, and it has one effect.
 func TestKilledConsumer(t *testing.T) {
 	t.Parallel()
-	for point, asked := range map[string]int{
-		"before the claim": 1, "after the claim": 1, "before the effect": 1, "after the effect": 2, "before the record": 2, "after the record": 1,
-	} {
-		t.Run(point, func(t *testing.T) {
+	sweep := os.Getenv(envSweep) != ""
+	for name := range sources {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url, js := startNATS(t)
-			redisAddr := redistest.Start(t).Addr
-			consumer, err := js.CreateConsumer(t.Context(), "orders", jetstream.ConsumerConfig{
-				Durable: "shipping", AckPolicy: jetstream.AckExplicitPolicy, AckWait: 2 * killLease,
-			})
-			require.NoError(t, err)
-			_, err = js.Publish(t.Context(), "orders", []byte("order 1"))
-			require.NoError(t, err)
-			p := &provider{keys: make(map[string]int)}
-			server := httptest.NewServer(p)
-			defer server.Close()
-			start := func(point string) *exec.Cmd {
-				cmd := exec.CommandContext(t.Context(), os.Args[0])
-				cmd.Env = append(os.Environ(), envNATS+"="+url, envRedis+"="+redisAddr, envProvider+"="+server.URL, envPoint+"="+point)
-				cmd.Stderr = os.Stderr
-				require.NoError(t, cmd.Start())
-				return cmd
-			}
-			err = start(point).Wait()
-			var exit *exec.ExitError
-			require.ErrorAs(t, err, &exit)
-			require.Equal(t, syscall.SIGKILL, exit.Sys().(syscall.WaitStatus).Signal())
-
-			next := start("")
-			defer func() {
-				_ = next.Process.Kill()
-				_ = next.Wait()
-			}()
-			require.Eventually(t, func() bool {
-				info, err := consumer.Info(t.Context())
-				return err == nil && info.NumAckPending == 0 && info.NumPending == 0
-			}, time.Minute, 50*time.Millisecond)
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			require.Len(t, p.keys, 1, "one effect")
-			for _, n := range p.keys {
-				require.Equal(t, asked, n)
+			for i, p := range points {
+				if !sweep && name != "JetStream" && !slices.Contains([]string{"after the effect", "after the record", afterAck}, p.name) {
+					continue
+				}
+				t.Run(p.name, func(t *testing.T) {
+					t.Parallel()
+					requireOneEffect(t, name, p.asked, p.name)
+				})
+				for _, then := range points[i:] { // an earlier moment comes again only for a run that has left no record
+					if !sweep || p.name == afterAck || p.name == then.name && p.name == "after the record" {
+						continue
+					}
+					t.Run(p.name+", then "+then.name, func(t *testing.T) {
+						t.Parallel()
+						requireOneEffect(t, name, p.asked+then.asked-1, p.name, then.name)
+					})
+				}
 			}
 		})
+	}
+}
+
+// requireOneEffect sends a message, kills a consumer of it at each of the moments in turn, and starts
+// another that is left alone.
+func requireOneEffect(t *testing.T, name string, asked int, kills ...string) {
+	t.Helper()
+	source := sources[name]
+	redisAddr := redistest.Start(t).Addr
+	broker, left := source.send(t, redisAddr)
+	p := &provider{keys: make(map[string]int)}
+	server := httptest.NewServer(p)
+	defer server.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	start := func(point string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, os.Args[0])
+		cmd.Env = append(os.Environ(), envSource+"="+name, envBroker+"="+broker, envRedis+"="+redisAddr, envProvider+"="+server.URL, envPoint+"="+point)
+		cmd.Stderr = &strings.Builder{}
+		require.NoError(t, cmd.Start())
+		return cmd
+	}
+	for _, point := range kills {
+		cmd := start(point)
+		err := cmd.Wait()
+		var exit *exec.ExitError
+		require.ErrorAs(t, err, &exit)
+		require.NoError(t, ctx.Err(), "it did not come to this moment")
+		require.Equal(t, syscall.SIGKILL, exit.Sys().(syscall.WaitStatus).Signal(), cmd.Stderr)
+		if source.died != nil {
+			source.died(t, broker)
+		}
+	}
+	next := start("")
+	defer func() {
+		_ = next.Process.Kill()
+		_ = next.Wait()
+	}()
+	require.Eventually(t, func() bool { return left() == 0 }, time.Minute, 20*time.Millisecond, next.Stderr)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	require.Len(t, p.keys, 1, "one effect")
+	for _, n := range p.keys {
+		require.Equal(t, asked, n)
 	}
 }
