@@ -104,13 +104,11 @@ func TestTerminatedBackendIsRolledBack(t *testing.T) {
 func TestWaitingHandlersLoseNoLease(t *testing.T) {
 	const handlers, conns = 24, 4
 	onEachWay(t, func(t *testing.T, inTx way, level string) {
-		if level == "serializable" {
-			return // so many at a time conflict, and are told to come again
-		}
 		var events guardtest.Events
 		server := *pgtest.Shared(t).Server
-		server.DSN += fmt.Sprintf("&pool_max_conns=%d", conns)
-		var runs atomic.Int64
+		// On so small a table, a transaction at SERIALIZABLE would read all records, and conflict with all others.
+		server.DSN += fmt.Sprintf("&pool_max_conns=%d&options=-c%%20enable_seqscan%%3Doff", conns)
+		var runs, refusals atomic.Int64
 		s := newShopAt(t, &pgtest.Server{Server: &server}, func(s *shop, w http.ResponseWriter, r *http.Request) {
 			runs.Add(1)
 			err := inTx(s, r.Context(), level, func(exec execer) error {
@@ -129,13 +127,17 @@ func TestWaitingHandlersLoseNoLease(t *testing.T) {
 		}
 		for i, reply := range replies {
 			got, key := <-reply, fmt.Sprint("key-", i)
-			for got.Problem.Code == problem.StoreUnavailable { // a claim on a machine that is too busy
+			for got.Problem.Code == problem.StoreUnavailable || got.Problem.Code == problem.RolledBack && level == "serializable" {
+				refusals.Add(1) // by a claim on a machine that is too busy, or by a conflict
 				got = s.Do(t, guardtest.Call{Key: key})
 			}
 			require.Equal(t, http.StatusCreated, got.Status, "%s", got.Body)
 			require.Equal(t, 1, s.rows(t, key))
 		}
-		require.EqualValues(t, handlers, runs.Load())
+		if level != "serializable" {
+			require.EqualValues(t, handlers, runs.Load())
+		}
+		t.Logf("%d runs, %d refusals", runs.Load(), refusals.Load())
 		require.Zero(t, events.Count(idempotency.EventLeaseLost))
 	})
 }
