@@ -114,7 +114,7 @@ func (p pusher) Push(target string, opts *http.PushOptions) error {
 // ReadFrom leaves the copying to the writer behind, which frames the answer by how it is written.
 // It measures what has been read.
 func (r readerFrom) ReadFrom(src io.Reader) (int64, error) {
-	return r.tap.ResponseWriter.(io.ReaderFrom).ReadFrom(io.TeeReader(src, noter{r.tap}))
+	return r.tap.ResponseWriter.(io.ReaderFrom).ReadFrom(io.TeeReader(src, noter(r)))
 }
 
 // A noter measures what is written to it.
