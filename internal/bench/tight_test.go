@@ -8,6 +8,7 @@ import (
 	"hash"
 	"hash/crc32"
 	"io"
+	"maps"
 	"net/http"
 	"strconv"
 	"sync"
@@ -162,9 +163,7 @@ func (t *tight) run(w http.ResponseWriter, r *http.Request, body []byte, shard *
 
 func (a *tightAnswer) send(w http.ResponseWriter) {
 	h := w.Header()
-	for name, values := range a.header {
-		h[name] = values
-	}
+	maps.Copy(h, a.header)
 	h["Content-Length"] = a.length
 	w.WriteHeader(a.status)
 	_, _ = w.Write(a.body)
