@@ -256,6 +256,9 @@ func (s *shadow) judge(tap *response.Tap, returned bool) (outcome Outcome) {
 	if !returned {
 		return Unknown
 	}
+	if judged := Outcome(tap.Judged()); judged != 0 {
+		return judged
+	}
 	outcome = Unknown
 	defer s.recover()
 	if set := &s.guard.set; tap.Status() == 0 && set.silence != 0 {

@@ -265,3 +265,25 @@ func TestShadowChangesNothing(t *testing.T) {
 		})
 	}
 }
+
+// A guard that only looks on knows that the router's own answers are not recorded.
+func TestShadowOfNoRoute(t *testing.T) {
+	t.Parallel()
+	guarded, events := newGuard(t, idempotency.WithShadow(true))
+	e := echo.New()
+	read := func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			_, _ = io.ReadAll(c.Request().Body)
+			return next(c)
+		}
+	}
+	e.Use(guarded, read)
+	url := frametest.ServeHTTP(t, e) + "/nowhere"
+	for n := 1; n <= 2; n++ {
+		require.Equal(t, http.StatusNotFound, frametest.Post(t, url).Status)
+		require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == n }, 10*time.Second, time.Millisecond)
+		e := events(idempotency.EventShadow)[n-1]
+		require.Equal(t, idempotency.EventRun, e.Would)
+		require.NoError(t, e.Err)
+	}
+}

@@ -118,11 +118,15 @@ func (x *exchange) look(w http.ResponseWriter) {
 		}
 		w.(tap).Note(status, []byte(x.err.Error()))
 	}
+	if x.err != nil && ofTheRouter(x.c, x.err) {
+		w.(tap).Judge(uint8(idempotency.NotExecuted))
+	}
 }
 
 // A tap measures an answer that does not come through it.
 type tap interface {
 	Note(status int, part []byte)
+	Judge(outcome uint8)
 }
 
 // ofTheRouter reports whether an error says that echo has no route for the request.

@@ -487,3 +487,33 @@ func TestAnswerWithoutAType(t *testing.T) {
 		require.NotContains(t, resp.Header, "Content-Type")
 	}
 }
+
+// A guard that only looks on knows that the router's own answers are not recorded.
+func TestShadowOfNoRoute(t *testing.T) {
+	t.Parallel()
+	guarded, events := newGuard(t, idempotency.WithShadow(true))
+	app := fiber.New()
+	app.Use(guarded)
+	url := listen(t, app) + "/nowhere"
+	for n := 1; n <= 2; n++ {
+		require.Equal(t, http.StatusNotFound, frametest.Post(t, url).Status)
+		require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == n }, 10*time.Second, time.Millisecond)
+		e := events(idempotency.EventShadow)[n-1]
+		require.Equal(t, idempotency.EventRun, e.Would)
+		require.NoError(t, e.Err)
+	}
+}
+
+// A timeout outside answers while the handler still runs. A guard that only looks on leaves the
+// response alone then.
+func TestShadowBehindATimeout(t *testing.T) {
+	t.Parallel()
+	guarded, events := newGuard(t, idempotency.WithShadow(true))
+	url := serve(t, fiber.New(), timeout.New(fiber.Ctx.Next, timeout.Config{Timeout: 20 * time.Millisecond}), guarded, func(c fiber.Ctx) error {
+		<-c.Context().Done()
+		return c.Context().Err()
+	})
+	require.Equal(t, http.StatusRequestTimeout, frametest.Post(t, url).Status)
+	require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == 1 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, idempotency.Unknown, events(idempotency.EventShadow)[0].Outcome)
+}

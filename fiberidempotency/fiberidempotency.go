@@ -112,6 +112,7 @@ func next(w http.ResponseWriter, r *http.Request) {
 // A tap measures an answer that does not come through it.
 type tap interface {
 	Note(status int, part []byte)
+	Judge(outcome uint8)
 }
 
 // look calls the handlers beside a guard that only looks on, and returns their error to middleware
@@ -129,8 +130,10 @@ func (x *exchange) look(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // it is in memory
 	}
 	x.err = c.Next()
-	if timedOut(c) { // the response is somebody else's
+	_, limited := x.context.Deadline()
+	if x.context.Err() != nil || !limited && timedOut(c) { // the response is somebody else's
 		t.Note(fiber.StatusRequestTimeout, nil)
+		t.Judge(uint8(idempotency.Unknown))
 		return
 	}
 	if stream && late.fill() {
@@ -144,7 +147,10 @@ func (x *exchange) look(w http.ResponseWriter, r *http.Request) {
 			status = known.Code
 		}
 		t.Note(status, []byte(x.err.Error()))
-	case response.IsBodyStream():
+		if ofTheRouter(c, x.err) {
+			t.Judge(uint8(idempotency.NotExecuted))
+		}
+	case limited || response.IsBodyStream(): // a timeout outside may write into the response by now
 		t.Note(response.StatusCode(), nil)
 	default:
 		t.Note(response.StatusCode(), response.Body())
@@ -175,12 +181,17 @@ func (x *exchange) answer(r *http.Request, err error) {
 	if err == nil {
 		return
 	}
-	if ok && !c.Matched() && (errors.Is(err, fiber.ErrNotFound) || errors.Is(err, fiber.ErrMethodNotAllowed)) {
-		op.SetOutcome(idempotency.NotExecuted) // it is the router's
+	if ok && ofTheRouter(c, err) {
+		op.SetOutcome(idempotency.NotExecuted)
 	}
 	if c.App().ErrorHandler(c, err) != nil {
 		_ = c.SendStatus(fiber.StatusInternalServerError) // as fiber does
 	}
+}
+
+// ofTheRouter reports whether an error says that fiber has no route for the request.
+func ofTheRouter(c fiber.Ctx, err error) bool {
+	return !c.Matched() && (errors.Is(err, fiber.ErrNotFound) || errors.Is(err, fiber.ErrMethodNotAllowed))
 }
 
 // Context returns the fiber context of a request that a [Middleware] has handed to its guard. The

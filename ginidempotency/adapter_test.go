@@ -327,3 +327,19 @@ func (e *encoder) Write(p []byte) (int, error) {
 	e.Header().Set("Content-Encoding", "upper")
 	return e.ResponseWriter.Write(bytes.ToUpper(p))
 }
+
+// A guard that only looks on knows that the router's own answers are not recorded.
+func TestShadowOfNoRoute(t *testing.T) {
+	t.Parallel()
+	guarded, events := newGuard(t, idempotency.WithShadow(true))
+	e := gin.New()
+	e.Use(gin.BasicAuth(gin.Accounts{"alice": "secret"}), guarded, func(c *gin.Context) { _, _ = io.ReadAll(c.Request.Body) })
+	url := frametest.ServeHTTP(t, e) + "/charges"
+	for n := 1; n <= 2; n++ {
+		require.Equal(t, http.StatusNotFound, frametest.Post(t, url).Status)
+		require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == n }, 10*time.Second, time.Millisecond)
+		e := events(idempotency.EventShadow)[n-1]
+		require.Equal(t, idempotency.EventRun, e.Would)
+		require.NoError(t, e.Err)
+	}
+}

@@ -120,7 +120,10 @@ func (x *exchange) look(w http.ResponseWriter) {
 	c.Writer = noted
 	failed := len(c.Errors)
 	c.Next()
-	if noted.Written() || c.FullPath() != "" && len(c.Errors) == failed {
+	if !noted.Written() && c.FullPath() == "" {
+		noted.tap.Judge(uint8(idempotency.NotExecuted)) // gin is about to answer 404 or 405
+	}
+	if noted.Written() || c.FullPath() == "" || len(c.Errors) == failed {
 		noted.tap.Note(noted.Status(), nil)
 	}
 }

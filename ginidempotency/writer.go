@@ -104,6 +104,7 @@ func (w *outer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // A tap measures an answer that does not come through it.
 type tap interface {
 	Note(status int, part []byte)
+	Judge(outcome uint8)
 }
 
 // A notingWriter is the writer of handlers beside a guard that only looks on: the one that they

@@ -17,6 +17,7 @@ type Tap struct {
 	status int
 	size   int64
 	sum    hash.Hash
+	judged uint8
 }
 
 // NewTap returns a Tap in front of w. A handler gets its Writer.
@@ -38,6 +39,13 @@ func (t *Tap) Note(status int, part []byte) {
 	t.size += int64(len(part))
 	t.sum.Write(part)
 }
+
+// Judge says what the outcome of the answer is, whatever its status. An adapter calls it where it
+// would tell the run.
+func (t *Tap) Judge(outcome uint8) { t.judged = outcome }
+
+// Judged returns what Judge was told, or 0.
+func (t *Tap) Judged() uint8 { return t.judged }
 
 // WriteHeader notes the first status that is not informational.
 func (t *Tap) WriteHeader(status int) {
