@@ -93,6 +93,32 @@ func TestTransactionsBehindPgBouncer(t *testing.T) {
 	}
 }
 
+// PgBouncer passes on what the server tells of the mark of a transaction, so that one which its function has
+// ended is found out as without a pooler.
+func TestTransactionThatEndsItselfBehindPgBouncer(t *testing.T) {
+	t.Parallel()
+	bouncer := pgtest.Shared(t).StartBouncer(t)
+	for _, mode := range poolerModes() {
+		for name, way := range ways {
+			t.Run(mode.String()+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				var events guardtest.Events
+				s := newShopOn(t, bouncerPool(t, bouncer.DSN, mode), func(s *shop, w http.ResponseWriter, r *http.Request) {
+					require.Error(t, way(s, r.Context(), "read committed", func(exec execer) error {
+						return errors.Join(s.insert(r.Context(), exec), exec(r.Context(), "COMMIT AND CHAIN"), errors.New("failed"))
+					}))
+					w.WriteHeader(http.StatusInternalServerError)
+				}, nil, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
+				for range 2 {
+					s.Do(t, guardtest.Call{Key: "k"})
+					require.Equal(t, 1, s.rows(t, "k"))
+				}
+				require.Equal(t, 1, events.Count(idempotency.EventCommittedAlone))
+			})
+		}
+	}
+}
+
 // A store that connects past the pooler renews the leases of transactions that have all the
 // connections of the pooler, or wait for one.
 func TestLeasesOutliveTheWaitForAPooler(t *testing.T) {
