@@ -82,7 +82,7 @@ type answer[Out any] struct {
 }
 
 var errKeyMissing = errors.New("key-missing: this tool refuses calls without a key. Nothing was done. " +
-	"Make the call with a key that is new, and use the same key when you repeat it.")
+	"Make the call with a new key, and use the same key when you repeat it")
 
 // errNotFinal stands for a result that is not definite, and is handed on as it is.
 var errNotFinal = errors.New("mcpidempotency: the tool has answered with an error or a question")
