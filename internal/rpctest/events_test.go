@@ -35,18 +35,24 @@ func (l *eventLog) observe(_ context.Context, e idempotency.Event) {
 	l.all = append(l.all, e)
 }
 
-// last returns the newest event.
+// last returns the newest event, of so many.
 func (l *eventLog) last(t *testing.T, count int) idempotency.Event {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	require.Len(t, l.all, count)
+	return l.all[count-1]
+}
+
+// await waits for an event that is reported in the background.
+func (l *eventLog) await(t *testing.T, count int) idempotency.Event {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return len(l.all) >= count
 	}, 10*time.Second, time.Millisecond)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	require.Len(t, l.all, count)
-	return l.all[count-1]
+	return l.last(t, count)
 }
 
 // Each call that gets no further than the interceptor is reported, and beside a shadow too, where it
@@ -146,7 +152,7 @@ func TestShadowJudgesByCode(t *testing.T) {
 				for _, want := range []idempotency.EventKind{idempotency.EventRun, again} {
 					c(t.Context(), keyed(name[len(name)-1:], name))
 					n++
-					require.Equal(t, want, events.last(t, n).Would, name)
+					require.Equal(t, want, events.await(t, n).Would, name)
 				}
 			}
 		})
