@@ -145,14 +145,15 @@ func TestAllocations(t *testing.T) {
 	require.LessOrEqual(t, mismatch, 1.0, "mismatch")
 }
 
-// A request allocates no more bytes than the guard keeps of it: the body of the request
-// while it runs, and its answer. A replay keeps neither. The garbage collector is off here,
-// because it empties the pools at any moment.
+// A request allocates no more bytes than the store keeps of it, its answer. A replay keeps nothing.
+// The garbage collector is off here, because it empties the pools at any moment, and there is one
+// processor, because each has a part of a pool for itself.
 func TestAllocatedBytes(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	c, h := load.NewCaller(load.Large), benchGuard(t, load.Large)
 	bytes := func(key func() string) uint64 {
 		const runs = 50
