@@ -3,12 +3,12 @@ package pgstore
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"regexp"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -54,14 +54,13 @@ type view struct {
 	columns           map[string]string
 }
 
-// viewFrom looks at the table through a pool or a transaction. All rights are those of a store, and otherwise those
-// of a transaction that is joined.
-func viewFrom(ctx context.Context, from interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}, table string, allRights bool,
+// viewFrom looks at the table of a quoted name through a pool or a transaction, whose rows query returns. All
+// rights are those of a store, and otherwise those of a transaction that is joined.
+func viewFrom[R interface{ Scan(dest ...any) error }](
+	ctx context.Context, query func(ctx context.Context, sql string, args ...any) R, table string, allRights bool,
 ) (v view, err error) {
 	var columns string
-	err = from.QueryRow(ctx, checkSQL, quoted(table), allRights).Scan(
+	err = query(ctx, checkSQL, table, allRights).Scan(
 		&v.place, &v.standby, &v.readOnly, &v.isolation, &v.schema, &v.name, &v.kind, &v.persistence,
 		&v.hidesRows, &v.lacks, &v.unique, &columns)
 	v.columns = map[string]string{}
@@ -156,13 +155,13 @@ const maxName = 63
 // check looks at the table through the connections of the store and those of the program, and returns what
 // both see.
 func check(ctx context.Context, own, business *pgxpool.Pool, table string) (v, theirs view, err error) {
-	if v, err = viewFrom(ctx, own, table, true); err == nil {
+	if v, err = viewFrom(ctx, own.QueryRow, quoted(table), true); err == nil {
 		err = cmp.Or(v.fits(), v.serves())
 	}
 	if err != nil {
 		return v, theirs, fmt.Errorf("the table %s: %w", table, err)
 	}
-	theirs, err = viewFrom(ctx, business, table, false)
+	theirs, err = viewFrom(ctx, business.QueryRow, quoted(table), false)
 	switch {
 	case err != nil:
 	case theirs.place != v.place:
@@ -174,4 +173,28 @@ func check(ctx context.Context, own, business *pgxpool.Pool, table string) (v, t
 		err = fmt.Errorf("the table %s, through the pool of the program: %w", table, err)
 	}
 	return v, theirs, err
+}
+
+// leadsHere returns nil if a database is that of the store, or why a transaction of it cannot be joined. It asks
+// once.
+func (s *Store) leadsHere(ctx context.Context, db *sql.DB) error {
+	if s.known.Load() == db {
+		return nil
+	}
+	own, err := viewFrom(ctx, s.pool.QueryRow, s.table, true)
+	if err != nil {
+		return err
+	}
+	theirs, err := viewFrom(ctx, db.QueryRowContext, s.table, false)
+	switch {
+	case err != nil:
+		return err
+	case theirs.place != own.place:
+		return errors.New("db leads to another database than that of the store")
+	}
+	if err := theirs.serves(); err != nil {
+		return err
+	}
+	s.known.Store(db)
+	return nil
 }

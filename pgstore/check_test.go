@@ -1,12 +1,14 @@
 package pgstore_test
 
 import (
+	"database/sql"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -149,6 +151,33 @@ func TestUnfitConnectionIsRefused(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 		})
 	}
+}
+
+// A transaction of another database would be rolled back in the end, each time. InSQLTx says so at once.
+func TestDatabaseOfAnotherIsRefused(t *testing.T) {
+	t.Parallel()
+	other := fmt.Sprintf("db_%d", tables.Add(1))
+	var db *sql.DB
+	s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+		err := s.store.InSQLTx(r.Context(), db, nil, func(*sql.Tx) error {
+			t.Error("the function has run")
+			return nil
+		})
+		require.ErrorContains(t, err, "another database")
+		require.NoError(t, s.store.InSQLTx(r.Context(), s.db, nil, func(*sql.Tx) error { return nil }))
+		w.WriteHeader(http.StatusCreated)
+	})
+	_, err := s.pool.Exec(t.Context(), "CREATE DATABASE "+other)
+	require.NoError(t, err)
+	config := s.pool.Config()
+	config.ConnConfig.Database = other
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	require.NoError(t, pgstore.Migrate(t.Context(), pool, pgstore.WithTable(s.records)))
+	db = stdlib.OpenDBFromPool(pool)
+	t.Cleanup(func() { _ = db.Close() })
+	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
 }
 
 // A standby knows the table, and takes no record.

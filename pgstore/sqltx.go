@@ -69,6 +69,9 @@ type joinedSQLTx struct {
 var _ idempotency.Transaction = (*joinedSQLTx)(nil)
 
 func (s *Store) beginSQL(ctx context.Context, db *sql.DB, key string, o idempotency.Owner, opts *sql.TxOptions) (*joinedSQLTx, error) {
+	if err := s.leadsHere(ctx, db); err != nil {
+		return nil, err
+	}
 	// database/sql rolls a transaction back when the context of BeginTx ends. The run's context
 	// ends when the handler returns, which is before the commit.
 	begin, cancel := context.WithCancel(context.WithoutCancel(ctx))

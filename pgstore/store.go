@@ -2,11 +2,13 @@ package pgstore
 
 import (
 	"context"
+	"database/sql"
 	_ "embed"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -44,11 +46,13 @@ const othersConns = 2
 // REPEATABLE READ and above it takes one more, because the record is locked first. Expired records are not seen any more, and stay in
 // the table until [Store.Sweep] removes them.
 type Store struct {
-	pool     *pgxpool.Pool // the store's own
-	turns    chan struct{} // of calls that may wait for a locked row
-	business *pgxpool.Pool // the program's, for joined transactions
-	strict   bool          // transactions of business see the past unless they say otherwise
-	locked   sync.Map      // the records that joined transactions of this process keep locked; whether a renewal is due
+	pool     *pgxpool.Pool          // the store's own
+	turns    chan struct{}          // of calls that may wait for a locked row
+	business *pgxpool.Pool          // the program's, for joined transactions
+	strict   bool                   // transactions of business see the past unless they say otherwise
+	locked   sync.Map               // the records that joined transactions of this process keep locked; whether a renewal is due
+	known    atomic.Pointer[sql.DB] // one whose transactions may be joined
+	table    string                 // its quoted name, with the schema
 	sql      statements
 	channel  string
 	listens  bool
@@ -147,10 +151,10 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error
 	s := &Store{
 		pool: p, turns: make(chan struct{}, max(1, c.conns-othersConns)), business: pool,
 		strict:  theirs.isolation != "read committed" && theirs.isolation != "read uncommitted",
-		sql:     statementsFor(pgx.Identifier{v.schema, v.name}.Sanitize()),
+		table:   pgx.Identifier{v.schema, v.name}.Sanitize(),
 		channel: channelFor(v.schema + "." + v.name), listens: c.listens, async: c.async,
 	}
-	s.watch = watch.NewSubscription(s.listen)
+	s.sql, s.watch = statementsFor(s.table), watch.NewSubscription(s.listen)
 	return s, nil
 }
 
@@ -172,7 +176,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext($1))`, "idempotency "+c.table); err != nil {
 			return err
 		}
-		v, err := viewFrom(ctx, tx, c.table, false)
+		v, err := viewFrom(ctx, tx.QueryRow, quoted(c.table), false)
 		if err != nil {
 			return err
 		}
