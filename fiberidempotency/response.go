@@ -128,6 +128,9 @@ func (w *writer) fill(response *fasthttp.Response) {
 	for name := range response.Header.All() {
 		names = append(names, string(name))
 	}
+	for name := range response.Header.Trailers() { // All leaves them out in some versions
+		names = append(names, string(name))
+	}
 	for _, name := range names {
 		response.Header.Del(name)
 	}
