@@ -15,8 +15,8 @@ import (
 	"example.com/idempotency/internal/load"
 )
 
-// The guard reuses memory, but never memory that a handler has seen. Anything that a
-// handler keeps after it has returned stays as it was, and changes to it reach nobody else.
+// The guard reuses memory, but none that a handler can still see. The request's body ends with the
+// handler. Anything else that it keeps stays as it was, and changes to it reach nobody else.
 func TestNothingThatAHandlerKeepsIsReused(t *testing.T) {
 	t.Parallel()
 	type kept struct {
@@ -78,8 +78,8 @@ func TestNothingThatAHandlerKeepsIsReused(t *testing.T) {
 	require.Len(t, all, workers*keys)
 	for _, k := range all {
 		rest, err := io.ReadAll(k.r.Body)
-		require.NoError(t, err)
-		require.Equal(t, body(k.key)[len(body(k.key))/2:], string(rest))
+		require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
+		require.Empty(t, rest, "it may be another request's by now")
 		require.Equal(t, k.key, k.header.Get("X-Key"))
 		require.Equal(t, k.key, k.op.Key().Value)
 		require.Equal(t, k.key, k.r.Header.Get("Idempotency-Key"))
