@@ -210,8 +210,8 @@ func TestWellSummedNonsenseIsRefused(t *testing.T) {
 // its counts and lengths say.
 func TestDecodingAllocatesInProportion(t *testing.T) { // not parallel: it measures
 	const head = "\x01\x01\x00\xc9\x03key0123456789abcdefghijklmnopqrstuv"
-	many := func(n int) string { return string(binary.AppendUvarint(nil, uint64(n))) }
-	lists := func(lists string) string { return head + many(len(lists)) + lists + "\x00" }
+	many := func(n uint64) string { return string(binary.AppendUvarint(nil, n)) }
+	lists := func(lists string) string { return head + many(uint64(len(lists))) + lists + "\x00" }
 	for name, stored := range map[string]string{
 		"a count for nothing":   lists(many(1 << 40)),
 		"a field's count":       lists("\x01\x01A" + many(1<<40)),
