@@ -18,16 +18,19 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"example.com/idempotency"
+	"example.com/idempotency/problem"
 )
 
 // AddTool adds a tool to a server, as [mcp.AddTool] does, and runs its calls under guard.
 //
 // caller says whose calls they are: [Session], [User], [Conversation], or a function of your own. key
 // says which calls are one: [SameCall], [ArgumentKey] or [MetaKey]. A call without a key runs
-// unprotected, or is refused if the guard has idempotency.WithRequired.
+// unprotected, or is refused if the guard has idempotency.WithRequired. The guard reports it in both
+// cases. Beside a guard with idempotency.WithShadow, every call runs.
 //
 // AddTool sets the annotation IdempotentHint of the tool if that is true: if a call with the same
-// arguments has no further effect, for as long as the TTL of the guard. With MetaKey it is left as it is.
+// arguments has no further effect, for as long as the TTL of the guard. It leaves the annotation as it
+// is with MetaKey, and beside a guard with idempotency.WithShadow.
 //
 // A result without IsError is recorded, and so is an error marked with [idempotency.Permanent]. Any
 // other error, a result with IsError and a panic leave the outcome unknown: the guard's recovery policy
@@ -49,7 +52,7 @@ func AddTool[In, Out any](server *mcp.Server, guard *idempotency.Guard, caller C
 		panic("mcpidempotency: AddTool: an argument is missing")
 	}
 	told := *tool
-	if key.arguments {
+	if key.arguments && !guard.OnlyLooks() {
 		hints := mcp.ToolAnnotations{}
 		if tool.Annotations != nil {
 			hints = *tool.Annotations
@@ -57,8 +60,7 @@ func AddTool[In, Out any](server *mcp.Server, guard *idempotency.Guard, caller C
 		hints.IdempotentHint = true
 		told.Annotations = &hints
 	}
-	required := guard.Policy().Required && !guard.OnlyLooks()
-	c := &calls[In, Out]{guard, caller, key, required, handler}
+	c := &calls[In, Out]{guard, caller, key, guard.Policy().Required, handler}
 	mcp.AddTool(server, &told, c.handle)
 }
 
@@ -88,20 +90,21 @@ var errKeyMissing = errors.New("key-missing: this tool refuses calls without a k
 var errNotFinal = errors.New("mcpidempotency: the tool has answered with an error or a question")
 
 func (c *calls[In, Out]) handle(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
-	var none Out
-	scope, err := c.caller(ctx, req)
-	if err != nil {
-		return nil, none, err
-	}
 	value, err := c.key.of(req)
 	switch {
 	case err != nil:
-		return nil, none, fmt.Errorf("key-invalid: %w", err)
+		return c.refuse(ctx, req, in, problem.KeyInvalid, nil, fmt.Errorf("key-invalid: %w", err))
 	case value == "" && c.required:
-		return nil, none, errKeyMissing
+		return c.refuse(ctx, req, in, problem.KeyMissing, nil, errKeyMissing)
 	case value == "":
+		c.guard.ReportBypassed(ctx)
 		return c.handler(ctx, req, in)
 	}
+	scope, err := c.caller(ctx, req)
+	if err != nil {
+		return c.refuse(ctx, req, in, codeOfScope(err), err, err)
+	}
+	var none Out
 	var own answer[Out] // which counts if it is not recorded
 	ran := false
 	recorded, result, err := idempotency.Do(ctx, c.guard, idempotency.Key{Scope: scope, Value: value},
@@ -126,6 +129,29 @@ func (c *calls[In, Out]) handle(ctx context.Context, req *mcp.CallToolRequest, i
 		recorded.Result.Meta[ReplayedMeta] = true
 	}
 	return recorded.Result, recorded.Output, nil
+}
+
+// refuse reports a call that is refused before it comes to Do. Beside a guard that only looks on, it
+// runs all the same. The cause is nil where the mistake is the client's.
+func (c *calls[In, Out]) refuse(ctx context.Context, req *mcp.CallToolRequest, in In, code problem.Code, cause, answer error) (*mcp.CallToolResult, Out, error) {
+	c.guard.ReportRefused(ctx, "", code, cause)
+	if c.guard.OnlyLooks() {
+		return c.handler(ctx, req, in)
+	}
+	var none Out
+	return nil, none, answer
+}
+
+// codeOfScope returns the code of a call whose caller is not known.
+func codeOfScope(err error) problem.Code {
+	switch {
+	case errors.Is(err, idempotency.ErrUnauthenticated):
+		return problem.Unauthenticated
+	case errors.Is(err, idempotency.ErrTryLater):
+		return problem.TryLater
+	default:
+		return problem.ScopeUnresolved
+	}
 }
 
 // run calls the tool.

@@ -16,6 +16,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/mcpidempotency"
+	"example.com/idempotency/problem"
 )
 
 type payment struct {
@@ -48,13 +49,20 @@ func newWorldOn(t *testing.T, store idempotency.Store, key mcpidempotency.KeyFun
 	guard, err := idempotency.New(store, idempotency.SharedScope, opts...)
 	require.NoError(t, err)
 	w := &world{guard: guard}
-	clientEnd, serverEnd := mcp.NewInMemoryTransports()
-	_, err = w.server(key, mcpidempotency.Conversation("test")).Connect(t.Context(), serverEnd, nil)
-	require.NoError(t, err)
-	w.session, err = mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil).Connect(t.Context(), clientEnd, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = w.session.Close() })
+	w.session = w.connect(t, key, mcpidempotency.Conversation("test"))
 	return w
+}
+
+// connect serves the tool in memory, and returns a client of it.
+func (w *world) connect(t *testing.T, key mcpidempotency.KeyFunc, caller mcpidempotency.CallerFunc) *mcp.ClientSession {
+	t.Helper()
+	clientEnd, serverEnd := mcp.NewInMemoryTransports()
+	_, err := w.server(key, caller).Connect(t.Context(), serverEnd, nil)
+	require.NoError(t, err)
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil).Connect(t.Context(), clientEnd, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = session.Close() })
+	return session
 }
 
 func (w *world) server(key mcpidempotency.KeyFunc, caller mcpidempotency.CallerFunc) *mcp.Server {
@@ -145,6 +153,54 @@ func TestMalformedKeys(t *testing.T) {
 	require.Zero(t, w.runs.Load())
 }
 
+// What does not come to Do is reported all the same. Beside a guard that only looks on, it runs.
+func TestCallsThatAreNotClaimedAreReported(t *testing.T) {
+	t.Parallel()
+	nobody := errors.New("the directory is down")
+	for name, test := range map[string]struct {
+		required bool
+		meta     mcp.Meta
+		scope    error
+		kind     idempotency.EventKind
+		code     problem.Code
+	}{
+		"no key":                   {kind: idempotency.EventBypassed},
+		"no key, and no caller":    {scope: nobody, kind: idempotency.EventBypassed},
+		"no key where one must be": {required: true, kind: idempotency.EventRefused, code: problem.KeyMissing},
+		"malformed key":            {meta: mcp.Meta{mcpidempotency.KeyMeta: 1}, kind: idempotency.EventRefused, code: problem.KeyInvalid},
+		"no caller":                {meta: mcp.Meta{mcpidempotency.KeyMeta: "k"}, scope: nobody, kind: idempotency.EventRefused, code: problem.ScopeUnresolved},
+		"unknown caller": {
+			meta: mcp.Meta{mcpidempotency.KeyMeta: "k"}, scope: idempotency.ErrUnauthenticated,
+			kind: idempotency.EventRefused, code: problem.Unauthenticated,
+		},
+		"caller not known yet": {
+			meta: mcp.Meta{mcpidempotency.KeyMeta: "k"}, scope: idempotency.ErrTryLater,
+			kind: idempotency.EventRefused, code: problem.TryLater,
+		},
+	} {
+		for _, shadow := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, "/shadow=", shadow), func(t *testing.T) {
+				t.Parallel()
+				var events []idempotency.Event
+				w := newWorld(t, mcpidempotency.MetaKey(), idempotency.WithRequired(test.required), idempotency.WithShadow(shadow),
+					idempotency.WithRoute("tool pay"), idempotency.WithObserver(func(_ context.Context, e idempotency.Event) { events = append(events, e) }))
+				agent := w.connect(t, mcpidempotency.MetaKey(), func(context.Context, *mcp.CallToolRequest) (string, error) { return "", test.scope })
+				res := call(t, agent, invoice, test.meta)
+				require.Equal(t, test.kind == idempotency.EventRefused && !shadow, res.IsError)
+				require.Equal(t, res.IsError, w.runs.Load() == 0)
+				want := idempotency.Event{Kind: test.kind, Route: "tool pay", Code: test.code}
+				if shadow {
+					want.Kind, want.Would = idempotency.EventShadow, test.kind
+				}
+				if test.kind == idempotency.EventRefused {
+					want.Err = test.scope
+				}
+				require.Equal(t, []idempotency.Event{want}, events)
+			})
+		}
+	}
+}
+
 // A model that leaves its key empty has not said that it wants no protection.
 func TestEmptyArgumentKey(t *testing.T) {
 	t.Parallel()
@@ -198,6 +254,11 @@ func TestIdempotentHint(t *testing.T) {
 		require.Equal(t, want, tools.Tools[0].Annotations.IdempotentHint)
 		require.Equal(t, "Pay", tools.Tools[0].Annotations.Title)
 	}
+	shadow := newWorld(t, mcpidempotency.SameCall(), idempotency.WithShadow(true))
+	tools, err := shadow.session.ListTools(t.Context(), nil)
+	require.NoError(t, err)
+	require.False(t, tools.Tools[0].Annotations.IdempotentHint, "nothing is replayed")
+
 	w := newWorld(t, mcpidempotency.MetaKey())
 	require.False(t, replayed(call(t, w.session, invoice, nil)))
 	require.False(t, replayed(call(t, w.session, invoice, nil)), "it has no key")
