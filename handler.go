@@ -255,12 +255,54 @@ type refusing struct {
 }
 
 func (h *refusing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	set := &h.guard.set
-	if !set.protects(r.Method) || set.keyFunc == nil && !set.required && len(r.Header[set.header]) == 0 {
+	if !h.guard.set.wantsKey(r) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	d := decision{cause: h.cause}
+	h.guard.refuseMisplaced(w, r, h.cause)
+}
+
+func (g *Guard) refuseMisplaced(w http.ResponseWriter, r *http.Request, cause error) {
+	d := decision{cause: cause}
 	d.refuse(problem.StoreUnavailable)
-	h.guard.refuse(w, r, &d)
+	g.refuse(w, r, &d)
+}
+
+// A handler of gin that calls a guard is followed by the next one of its chain, whatever the guard
+// has answered. Only Context.Abort prevents that, and the guard has no context. So the handler that
+// a duplicate was refused for would run all the same. The guard refuses such requests before
+// anything runs, and ends them as net/http provides: with http.ErrAbortHandler, which gin.Recovery
+// takes for the end of the chain.
+
+var errGin = errors.New("idempotency: a handler of gin calls the guard, which cannot keep gin from calling the next handler, nor see what that one answers: use module ginidempotency, or gin.WrapH for a handler of net/http that is the last one")
+
+// inChain reports whether a handler of gin's chain calls the guard, other than gin.WrapH and
+// gin.WrapF. Those are the last of their chains, and write to the guard. An adapter tells by its
+// writer, which has the method Bypassed, that it knows about the chain.
+func (h *guarded) inChain(w http.ResponseWriter) bool {
+	if _, ok := w.(interface{ WriteHeaderNow() }); !ok || h.isLast.Load() {
+		return false
+	}
+	if _, ok := w.(interface{ Bypassed() bool }); ok {
+		return false
+	}
+	var callers [64]uintptr
+	frames := runtime.CallersFrames(callers[:runtime.Callers(2, callers[:])])
+	for {
+		frame, more := frames.Next()
+		switch name := frame.Function; {
+		case strings.Contains(name, ".WrapH.") || strings.Contains(name, ".WrapF."):
+			h.isLast.Store(true)
+			return false
+		case !more || strings.HasSuffix(name, ".(*Context).Next"):
+			return true
+		}
+	}
+}
+
+// refuseInChain refuses a request, and keeps gin from going on with it.
+func (h *guarded) refuseInChain(w http.ResponseWriter, r *http.Request) {
+	h.guard.refuseMisplaced(w, r, errGin)
+	_ = http.NewResponseController(w).Flush() // where nobody recovers, the connection ends here
+	panic(http.ErrAbortHandler)
 }

@@ -123,6 +123,11 @@ func (g *Guard) With(opts ...Option) *Guard {
 // A route needs one guard. Where next contains another guard on the same store, a request
 // whose scope and key are the same for both passes through the inner one, because it is
 // protected already, whatever its path and payload. That is reported as [EventNested].
+//
+// A handler of gin that calls the returned handler, other than gin.WrapH and gin.WrapF, has its
+// requests with a key refused with 503 before anything runs, because gin would call the next handler
+// behind each refusal. The refusal ends with a panic of [http.ErrAbortHandler]. Module
+// ginidempotency is for gin.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		panic("idempotency: Handler: nil handler")
@@ -133,12 +138,13 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 	if err := misplaced(next); err != nil {
 		return &refusing{g, next, err}
 	}
-	return &guarded{g, next}
+	return &guarded{guard: g, next: next}
 }
 
 type guarded struct {
-	guard *Guard
-	next  http.Handler
+	guard  *Guard
+	next   http.Handler
+	isLast atomic.Bool // of a chain of gin; see inChain
 }
 
 // ServeHTTP decides what a request gets, then acts on it.
@@ -146,6 +152,10 @@ func (h *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g := h.guard
 	if !g.set.protects(r.Method) {
 		h.next.ServeHTTP(w, r)
+		return
+	}
+	if h.inChain(w) && g.set.wantsKey(r) {
+		h.refuseInChain(w, r)
 		return
 	}
 	var d decision

@@ -169,6 +169,12 @@ func (s *settings) protects(method string) bool {
 	return slices.Contains(s.methods, method)
 }
 
+// wantsKey reports whether the guard has to do with a request beyond its method: it has a key, or
+// needs one.
+func (s *settings) wantsKey(r *http.Request) bool {
+	return s.protects(r.Method) && (s.keyFunc != nil || s.required || len(r.Header[s.header]) > 0)
+}
+
 // WithTTL sets how long a recorded answer is replayed. The default is 24 hours. The TTL
 // must be positive and at most ten years. When it ends the key is free again: a client
 // that retries later runs the handler a second time. Choose a TTL that is longer than the

@@ -2,6 +2,8 @@ package ginidempotency_test
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -184,27 +186,89 @@ func TestScopeNeedsTheMiddleware(t *testing.T) {
 	require.Panics(t, func() { ginidempotency.Scope(nil) })
 }
 
-// The adapter that comes to mind first lets the handler answer past the guard. The guard notices,
-// says what to do, and replays nothing.
-func TestNaiveAdapterIsReported(t *testing.T) {
+// gin calls the next handler when the one that comes to mind first returns, also after a refusal,
+// and its answer goes past the guard. Nothing runs, with gin.Recovery and without. The log says what
+// to do.
+func TestNaiveMiddlewareIsRefused(t *testing.T) {
 	t.Parallel()
-	guard, events := frametest.NewGuard(t, frametest.HeaderScope)
-	naive := func(c *gin.Context) {
-		guard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			c.Request = r
-			c.Next()
-		})).ServeHTTP(c.Writer, c.Request)
-		c.Abort()
+	for name, naive := range map[string]func(*idempotency.Guard) gin.HandlerFunc{
+		"as it comes to mind": func(guard *idempotency.Guard) gin.HandlerFunc {
+			return func(c *gin.Context) {
+				guard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					c.Request = r
+					c.Next()
+				})).ServeHTTP(c.Writer, c.Request)
+			}
+		},
+		"with a writer of another middleware": func(guard *idempotency.Guard) gin.HandlerFunc {
+			return func(c *gin.Context) {
+				guard.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { c.Next() })).
+					ServeHTTP(&encoder{c.Writer}, c.Request)
+			}
+		},
+		"with the handler from the context": func(guard *idempotency.Guard) gin.HandlerFunc {
+			type chain struct{}
+			h := guard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				r.Context().Value(chain{}).(*gin.Context).Next()
+			}))
+			return func(c *gin.Context) {
+				h.ServeHTTP(c.Writer, c.Request.WithContext(context.WithValue(c.Request.Context(), chain{}, c)))
+				c.Abort()
+			}
+		},
+	} {
+		for _, recovers := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, recovers %t", name, recovers), func(t *testing.T) {
+				t.Parallel()
+				guard, events := frametest.NewGuard(t, frametest.HeaderScope)
+				runs := 0
+				e := gin.New()
+				if recovers {
+					e.Use(gin.RecoveryWithWriter(io.Discard))
+				}
+				e.POST("/charges", naive(guard), func(*gin.Context) { runs++ })
+				url := frametest.ServeHTTP(t, e) + "/charges"
+				for range 3 {
+					got := frametest.Post(t, url)
+					require.Equal(t, http.StatusServiceUnavailable, got.Status)
+					require.Contains(t, strings.ToLower(got.Body), problem.StoreUnavailable)
+				}
+				require.Zero(t, runs)
+				refused := events(idempotency.EventRefused)
+				require.Len(t, refused, 3)
+				require.ErrorContains(t, refused[0].Err, "ginidempotency")
+
+				// What the guard has nothing to do with goes on.
+				res, err := http.Post(url, "text/plain", nil)
+				require.NoError(t, err)
+				require.NoError(t, res.Body.Close())
+				require.Equal(t, http.StatusOK, res.StatusCode)
+				require.Equal(t, 1, runs)
+			})
+		}
 	}
-	url := serve(t, naive, func(c *gin.Context) { c.String(http.StatusCreated, "charged") })
-	require.Equal(t, frametest.Answer{Status: http.StatusCreated, Body: "charged"}, frametest.Post(t, url))
-	silent := events(idempotency.EventSilent)
-	require.Len(t, silent, 1)
-	require.ErrorContains(t, silent[0].Err, "ginidempotency")
-	retry := frametest.Post(t, url)
-	require.Equal(t, http.StatusConflict, retry.Status)
-	require.Contains(t, retry.Body, "response-not-kept")
-	require.NotContains(t, retry.Body, "original_status")
+}
+
+// Handlers of net/http are the last ones of their chains, and need no module.
+func TestWrappedHandlersArePlacedRight(t *testing.T) {
+	t.Parallel()
+	for name, wrap := range map[string]func(http.Handler) gin.HandlerFunc{
+		"handler":  gin.WrapH,
+		"function": func(h http.Handler) gin.HandlerFunc { return gin.WrapF(h.ServeHTTP) },
+		"behind a middleware of net/http": func(h http.Handler) gin.HandlerFunc {
+			return gin.WrapH(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, r) }))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			guard, _ := frametest.NewGuard(t, frametest.HeaderScope)
+			url := serve(t, wrap(guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusCreated)
+			}))))
+			require.Equal(t, frametest.Answer{Status: http.StatusCreated}, frametest.Post(t, url))
+			require.Equal(t, frametest.Answer{Status: http.StatusCreated, Replayed: true}, frametest.Post(t, url))
+		})
+	}
 }
 
 // Engine.HandleContext gives the context a writer past the guard. The client has its answer, and

@@ -39,7 +39,7 @@ const (
 	KeyReused         Code = "key-reused"         // 409: the key was used for another payload
 	InFlight          Code = "in-flight"          // 409 and Retry-After: the first request is still running
 	OutcomeUnknown    Code = "outcome-unknown"    // 409: the outcome of the run is unknown and it will not run again
-	ResponseNotKept   Code = "response-not-kept"  // 409: it ran, but its answer was too large to keep
+	ResponseNotKept   Code = "response-not-kept"  // 409: it ran, but its answer was not kept
 	NoAnswer          Code = "no-answer"          // 503 and Retry-After: the run has ended without a definite answer
 	RolledBack        Code = "rolled-back"        // 503 and Retry-After: the run's transaction was rolled back; nothing has happened
 	CannotCommit      Code = "cannot-commit"      // 500: the same, and another attempt would end in the same way
@@ -100,7 +100,7 @@ type Document struct {
 	// Code is the stable name of the problem.
 	Code Code `json:"code"`
 	// OriginalStatus is the status of the run's own answer, and OriginalLocation its
-	// Location header, where the answer itself was too large to keep. They are missing where
+	// Location header, where the answer itself was not kept. They are missing where
 	// nobody knows them.
 	OriginalStatus   int    `json:"original_status,omitempty"`
 	OriginalLocation string `json:"original_location,omitempty"`
@@ -170,7 +170,7 @@ var texts = map[Code]Document{
 	},
 	ResponseNotKept: {
 		Status: http.StatusConflict, Title: "Response not kept",
-		Detail: "The request with this idempotency key was processed, but its answer was too large to be kept. It will not be run again.",
+		Detail: "The request with this idempotency key was processed, but its answer was not kept. It will not be run again.",
 	},
 	NoAnswer: {
 		Status: http.StatusServiceUnavailable, Title: "No answer",
