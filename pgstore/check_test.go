@@ -218,6 +218,7 @@ func TestSearchPathDoesNotLeadAstray(t *testing.T) {
 		CREATE FUNCTION {s}.astray() RETURNS int8 LANGUAGE plpgsql AS $$ BEGIN RAISE 'astray'; END $$;
 		CREATE FUNCTION {s}.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT now() + '1 day' + make_interval(secs => {s}.astray()) $$;
 		CREATE FUNCTION {s}.octet_length(bytea) RETURNS int LANGUAGE sql AS $$ SELECT {s}.astray()::int $$;
+		CREATE FUNCTION {s}.pg_is_in_recovery() RETURNS bool LANGUAGE sql AS $$ SELECT {s}.astray() = 0 $$;
 		CREATE FUNCTION {s}.pg_notify(text, text) RETURNS void LANGUAGE sql AS $$ SELECT {s}.astray() $$;
 		CREATE FUNCTION {s}.current_setting(text) RETURNS text LANGUAGE sql AS $$ SELECT {s}.astray()::text $$;
 		CREATE FUNCTION {s}.counts(int8) RETURNS int8 LANGUAGE sql AS $$ SELECT {s}.astray() $$;

@@ -28,18 +28,30 @@ func (s *Store) Claim(ctx context.Context, key string, c idempotency.Claim) (ide
 
 func (s *Store) claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
 	async := s.async && c.MayBeLost
-	sql := s.sql.claim
+	insert := s.sql.claim
 	if async {
-		sql = s.sql.claimAsync
+		insert = s.sql.claimAsync
 	}
+	args := s.claimArgs(key, c)
+	known := s.met.has(key)
 	for seen := int64(0); ; {
-		r, err := scanRow(s.pool.QueryRow(ctx, sql, s.claimArgs(key, c)...))
+		var row pgx.Row
+		if known {
+			row = s.pool.QueryRow(ctx, s.sql.meet, args[:2]...)
+		} else {
+			row = s.pool.QueryRow(ctx, insert, args...)
+		}
+		r, err := scanRow(row)
 		if errors.Is(err, pgx.ErrNoRows) {
-			continue // inserted by another while the statement ran, which sees it now
+			// The row that was known is gone. Or another claim has inserted one while the statement
+			// ran, which sees it now.
+			known = false
+			continue
 		}
 		if err != nil {
 			return idempotency.Record{}, err
 		}
+		s.met.add(key)
 		if r.fresh {
 			out := granted(&r)
 			out.MayBeLost = async
@@ -86,10 +98,11 @@ func inUse(r *seenRow) idempotency.Record {
 	return out
 }
 
+// claimArgs are the arguments of a claim. The first two are those of meet.
 func (s *Store) claimArgs(key string, c idempotency.Claim) []any {
 	kept := sqlrecord.Kept(idempotency.StateClaimed, c.Hold, c.HoldEnds, c.Retention)
 	return []any{
-		key, c.Owner[:], c.Fingerprint[:], c.Hold, c.HoldEnds, c.Watch, int64(sqlrecord.Blank),
+		key, c.Fingerprint[:], c.Owner[:], c.Hold, c.HoldEnds, c.Watch, int64(sqlrecord.Blank),
 		sqlrecord.Micros(c.Lease), sqlrecord.Micros(c.Retention), sqlrecord.Micros(kept),
 		c.Label, sqlrecord.Full(sqlrecord.AppendNote(nil, c.Note)), sqlrecord.Full(c.SealedKey),
 	}

@@ -52,3 +52,9 @@ func (s *Store) TryStep(
 // Forget makes a transaction of JoinTx forget that the server has told its mark, as behind a pooler that does
 // not pass that on.
 func Forget(tx pgx.Tx) { tx.(*handlerTx).joined.tx.told = false }
+
+// Remember makes a store remember a key, whether there is a record or not.
+func Remember(s *Store, key string) { s.met.add(key) }
+
+// Code returns the code of an error of the server.
+func Code(err error) string { return code(err) }

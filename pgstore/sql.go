@@ -25,7 +25,7 @@ const (
 
 // statements are the texts for one table.
 type statements struct {
-	claim, claimAsync, emit, look, lookAnswer, write, takeOver, complete, release, fenced, touch, catchUp, lock, isLocked, isOwner, ownsRow,
+	claim, claimAsync, meet, emit, look, lookAnswer, write, takeOver, complete, release, fenced, touch, catchUp, lock, isLocked, isOwner, ownsRow,
 	step, fencedStep, forget, list, holding, sweep string
 }
 
@@ -76,7 +76,7 @@ const (
 // that name on its search_path.
 var inCatalog = strings.NewReplacer(
 	"clock_timestamp(", "pg_catalog.clock_timestamp(", "count(", "pg_catalog.count(", "octet_length(", "pg_catalog.octet_length(",
-	"pg_notify(", "pg_catalog.pg_notify(", "set_config(", "pg_catalog.set_config(",
+	"pg_is_in_recovery(", "pg_catalog.pg_is_in_recovery(", "pg_notify(", "pg_catalog.pg_notify(", "set_config(", "pg_catalog.set_config(",
 	"current_setting(", "pg_catalog.current_setting(", "pg_logical_emit_message(", "pg_catalog.pg_logical_emit_message(",
 	"::int8", "::pg_catalog.int8", "::text", "::pg_catalog.text", "::bytea", "::pg_catalog.bytea",
 )
@@ -88,25 +88,29 @@ func statementsFor(t string) statements {
 		sql = strings.NewReplacer("{t}", t, "{now}", now, "{columns}", sqlrecord.Columns, "{never}", never, "{announced}", announced, "{one}", one).Replace(sql)
 		return inCatalog.Replace(sql)
 	}
+	// A claim reads the answer only for those whose fingerprint it is bound to.
+	met := `SELECT {columns}, CASE WHEN state = 'completed' AND fingerprint = $2 THEN answer END, {now}, false
+			FROM {t} WHERE key = $1`
 	// A key that is new is inserted, and any other record is read, in one trip. The two halves
 	// see the same snapshot, so that the second does not see what the first has written. If
 	// another transaction has inserted the key since, neither returns a row.
 	claim := `WITH clock AS (SELECT {now} AS now{async}), fresh AS (
 			INSERT INTO {t} (key, version, state, attempt, owner, fingerprint, hold, hold_ends, watched, marks,
 				lease, retention, since, touched, expires, label, notes, sealed_key, steps, status)
-			SELECT $1, 1, 'claimed', 1, $2, $3, $4, $5, $6, $7, $8, $9, now, now, now + least($10::int8, {never} - now), $11, $12, $13, '', 0
+			SELECT $1, 1, 'claimed', 1, $3, $2, $4, $5, $6, $7, $8, $9, now, now, now + least($10::int8, {never} - now), $11, $12, $13, '', 0
 			FROM clock
 			ON CONFLICT (key) DO NOTHING
 			RETURNING {columns}, NULL::bytea, since, true)
 			SELECT * FROM fresh
 			UNION ALL
-			SELECT {columns}, CASE WHEN state = 'completed' AND fingerprint = $3 THEN answer END, {now}, false
-			FROM {t} WHERE key = $1`
+			` + met
 
 	return statements{
 		claim: fill(strings.ReplaceAll(claim, "{async}", "")),
 		// The setting is that of the statement's own transaction: its commit does not wait for the disk.
 		claimAsync: fill(strings.ReplaceAll(claim, "{async}", ", set_config('synchronous_commit', 'off', true)")),
+		// A standby sees the past, and says nothing: a claim is refused there.
+		meet: fill(met + ` AND NOT pg_is_in_recovery()`),
 		// Its commit makes durable what was committed before, and it touches no row.
 		emit: inCatalog.Replace(`SELECT pg_logical_emit_message(true, 'idempotency', '')`),
 

@@ -40,7 +40,8 @@ const othersConns = 2
 //
 // # What it costs
 //
-// A claim takes one round trip, and a second one if the key has a record that the claim changes.
+// A claim takes one round trip, and a second one if the key has a record that the claim changes, or had one
+// that this process has seen and that was removed since.
 // Completing, releasing and replaying take one each. A run that joins a transaction takes as many round
 // trips as the transaction alone: the claim is one more, and BEGIN goes with the first statement. At
 // REPEATABLE READ and above it takes one more, because the record is locked first. Expired records are not seen any more, and stay in
@@ -52,6 +53,7 @@ type Store struct {
 	strict   bool                   // transactions of business see the past unless they say otherwise
 	locked   sync.Map               // the records that joined transactions of this process keep locked; whether a renewal is due
 	known    atomic.Pointer[sql.DB] // one whose transactions may be joined
+	met      *met                   // keys whose records claims have lately found, or made
 	table    string                 // its quoted name, with the schema
 	sql      statements
 	channel  string
@@ -149,7 +151,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error
 		return nil, fmt.Errorf("pgstore: New: %w", err)
 	}
 	s := &Store{
-		pool: p, turns: make(chan struct{}, max(1, c.conns-othersConns)), business: pool,
+		pool: p, turns: make(chan struct{}, max(1, c.conns-othersConns)), business: pool, met: newMet(),
 		strict:  theirs.isolation != "read committed" && theirs.isolation != "read uncommitted",
 		table:   pgx.Identifier{v.schema, v.name}.Sanitize(),
 		channel: channelFor(v.schema + "." + v.name), listens: c.listens, async: c.async,

@@ -39,7 +39,10 @@ func onEachMode(t *testing.T, f func(t *testing.T, wire *pgtest.Wire, pool *pgxp
 func TestRoundTripsOfCalls(t *testing.T) {
 	t.Parallel()
 	onEachMode(t, func(t *testing.T, wire *pgtest.Wire, pool *pgxpool.Pool) {
-		s, _ := newStore(t, pool, pgstore.WithConns(1))
+		s, table := newStore(t, pool, pgstore.WithConns(1))
+		another, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table), pgstore.WithConns(1)) // process
+		require.NoError(t, err)
+		t.Cleanup(another.Close)
 		ctx := t.Context()
 		claim := func(key string, c idempotency.Claim) idempotency.Record {
 			r, err := s.Claim(ctx, key, c)
@@ -57,6 +60,11 @@ func TestRoundTripsOfCalls(t *testing.T) {
 			trips("claim of what was released", 2, func() { require.True(t, claim(key, again).Mine) })
 			trips("completion", 1, func() { require.NoError(t, s.Complete(ctx, key, again.Owner, completion)) })
 			trips("replay", 1, func() { require.Equal(t, completion.Answer, claim(key, other).Answer) })
+			trips("replay by another process", 1, func() {
+				r, err := another.Claim(ctx, key, other)
+				require.NoError(t, err)
+				require.Equal(t, completion.Answer, r.Answer)
+			})
 		}
 		calls("warm", func(_ string, _ int64, f func()) { f() })
 		calls("key", func(what string, want int64, f func()) { require.Equal(t, want, wire.Count(f), what) })
@@ -86,7 +94,9 @@ func TestRoundTripsOfRuns(t *testing.T) {
 		})))
 		run := func(kind string, h func(ctx context.Context) error) int64 {
 			handle = h
-			require.Equal(t, http.StatusOK, server.Do(t, guardtest.Call{Key: kind + "-warm"}).Status)
+			for range 2 {
+				require.Equal(t, http.StatusOK, server.Do(t, guardtest.Call{Key: kind + "-warm"}).Status)
+			}
 			return wire.Count(func() {
 				require.Equal(t, http.StatusOK, server.Do(t, guardtest.Call{Key: kind}).Status)
 			})
