@@ -36,7 +36,7 @@ type decision struct {
 	// attempt, age and notes are those of the record that the request is answered from.
 	attempt int
 	age     time.Duration
-	notes   [][]byte
+	notes   []byte
 	// differs says what makes this another request than the one that the key is bound to.
 	differs RequestParts
 	// waited is how long the request waited for another run.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"iter"
 	"net/http"
 	"strings"
 	"time"
 
 	"example.com/idempotency/internal/digest"
+	"example.com/idempotency/internal/history"
 )
 
 // This file holds the note that each claim leaves in its record: when the run began, in which
@@ -125,20 +127,30 @@ func readNote(b []byte) (n note) {
 	return n
 }
 
-// lastNote returns the note of a record's last run.
-func lastNote(notes [][]byte) note {
-	if len(notes) == 0 {
-		return note{}
+// AppendNote returns the notes of a record with one more, in memory of its own. The last 16 stay. An
+// empty note is none. A [Store] puts [Record.Notes] together with it, note by note.
+func AppendNote(notes, note []byte) []byte {
+	if len(note) == 0 {
+		return notes
 	}
-	return readNote(notes[len(notes)-1])
+	room := len(notes) + binary.MaxVarintLen16 + len(note)
+	return history.Append(make([]byte, 0, room), notes, note)
 }
+
+// EachNote returns the notes that [AppendNote] has put together, oldest first. It ends where it can
+// read no further. The notes are parts of the memory that it was given.
+func EachNote(notes []byte) iter.Seq[[]byte] { return history.All(notes) }
+
+// lastNote returns the note of a record's last run.
+func lastNote(notes []byte) note { return readNote(history.Last(notes)) }
 
 // runsOf returns what a record tells of its runs, oldest first.
 func runsOf(rec *Record) []RunInfo {
-	runs := make([]RunInfo, 0, len(rec.Notes))
-	for i, stored := range rec.Notes {
+	total := history.Len(rec.Notes)
+	runs := make([]RunInfo, 0, total)
+	for stored := range history.All(rec.Notes) {
 		n := readNote(stored)
-		runs = append(runs, RunInfo{Attempt: rec.Attempt - len(rec.Notes) + 1 + i, Started: n.started, Trace: n.trace})
+		runs = append(runs, RunInfo{Attempt: rec.Attempt - total + 1 + len(runs), Started: n.started, Trace: n.trace})
 	}
 	return runs
 }

@@ -167,7 +167,7 @@ func (u *run) settle(t task, v verdict) (verdict, ending) {
 	}
 	held := v.outcome == Unknown && v.hold && e.fate != overtaken
 	if held {
-		u.lease.reportHeld(&Record{Attempt: u.lease.attempt, Owner: owner, Notes: [][]byte{u.lease.claim.Note}})
+		u.lease.reportHeld(&Record{Attempt: u.lease.attempt, Owner: owner, Notes: AppendNote(nil, u.lease.claim.Note)})
 	}
 	if u.guard.set.heard() {
 		event := Event{Kind: EventRun, Outcome: v.outcome, Held: held, Duration: duration}

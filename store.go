@@ -282,11 +282,11 @@ type Record struct {
 	// Lapsed says that the claim was granted because the lease of its last owner had ended.
 	// It is set only if Mine is, also when the claim is repeated.
 	Lapsed bool
-	// Notes are those of the claims that were granted, one for each attempt, oldest first.
-	// There are at most 16: a store drops the oldest. They include the caller's own if Mine
-	// is set. An attempt whose claim had no note may be left out, and a [Lister] may return only
-	// the last of them.
-	Notes [][]byte
+	// Notes are those of the claims that were granted, one for each attempt, oldest first, as
+	// [AppendNote] puts them together and [EachNote] reads them. There are at most 16: a store drops the oldest.
+	// They include the caller's own if Mine is set. An attempt whose claim had no note is left
+	// out, and a [Lister] may return only the last of them.
+	Notes []byte
 	// Label is that of the last claim that was granted. Claim may leave it out.
 	Label string
 	// SealedKey is the last one that came with a claim that was granted. Claim may leave it out.

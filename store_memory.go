@@ -9,8 +9,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
-
-	"example.com/idempotency/internal/history"
 )
 
 const (
@@ -179,7 +177,10 @@ func (s *MemoryStore) Claim(ctx context.Context, key string, c Claim) (Record, e
 
 // claimRoom returns how much room the first claim of a record takes, besides the key.
 func claimRoom(c Claim) int {
-	room := history.Room(c.Note)
+	room := 0
+	if len(c.Note) > 0 {
+		room = 1 + len(c.Note)
+	}
 	if c.Hold {
 		room += memoryHolding
 	}

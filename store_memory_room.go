@@ -3,8 +3,6 @@ package idempotency
 import (
 	"hash/maphash"
 	"sync/atomic"
-
-	"example.com/idempotency/internal/history"
 )
 
 // How full a MemoryStore is, what each record takes of it, who has filled it, and who may still come in.
@@ -131,9 +129,7 @@ func (r *memoryRecord) size() int64 {
 
 // claimSize returns how much of that the claims of the record have brought.
 func (r *memoryRecord) claimSize() (n int) {
-	for _, note := range r.notes() {
-		n += history.Room(note)
-	}
+	n = len(r.notes)
 	if r.rare != nil {
 		n += sealedKeyRoom(len(r.rare.sealedKey))
 	}

@@ -56,10 +56,10 @@ type memoryRecord struct {
 	lease     time.Duration
 	retention time.Duration
 	owner     Owner
-	slot      int32      // where the record is
-	status    uint16     // of the answer
-	tenant    uint16     // whose share of the room it takes
-	note      *[1][]byte // if there is one; see notes
+	slot      int32  // where the record is
+	status    uint16 // of the answer
+	tenant    uint16 // whose share of the room it takes
+	notes     []byte // see AppendNote
 	label     history.Label
 }
 
@@ -85,7 +85,6 @@ func (r *memoryRecord) isOf(o Owner) bool { return r.owner == o && !r.is(byHand)
 type memoryRare struct {
 	longKey string // if it does not fit into shortKey
 	steps   []memoryStep
-	notes   [][]byte // if there are several
 	// sealedKey is a string because the record is smaller then.
 	sealedKey string
 }
@@ -224,7 +223,7 @@ func (r *memoryRecord) see(now int64) Record {
 		Status:      int(r.status),
 		Size:        int64(len(r.answer)),
 		Answer:      r.answer,
-		Notes:       r.notes(),
+		Notes:       r.notes,
 		Label:       r.label.String(),
 	}
 	if r.expires == never {
@@ -285,29 +284,7 @@ func (r *memoryRecord) keepNote(c Claim) {
 		}
 		r.rare.sealedKey = string(c.SealedKey)
 	}
-	old := r.notes()
-	switch {
-	case len(c.Note) == 0:
-	case len(old) == 0:
-		r.note = history.One(c.Note)
-	default:
-		if r.rare == nil {
-			r.rare = new(memoryRare)
-		}
-		r.rare.notes, r.note = history.Append(old, c.Note), nil
-	}
-}
-
-// notes returns the notes of the runs, oldest first.
-func (r *memoryRecord) notes() [][]byte {
-	switch {
-	case r.rare != nil && r.rare.notes != nil:
-		return r.rare.notes
-	case r.note != nil:
-		return r.note[:]
-	default:
-		return nil
-	}
+	r.notes = AppendNote(r.notes, c.Note)
 }
 
 // sealedKey returns a copy of the sealed key, or nil if there is none.

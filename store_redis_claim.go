@@ -46,7 +46,7 @@ func (s *RedisStore) Claim(ctx context.Context, key string, c Claim) (Record, er
 			return Record{}, errTooFewReplicas
 		case detached == "":
 			if r.Mine && r.Notes == nil && len(c.Note) > 0 { // a new record
-				r.Notes = [][]byte{c.Note}
+				r.Notes = AppendNote(nil, c.Note)
 			}
 			if err := s.enterFor(ctx, key, c, r); err != nil {
 				return Record{}, err

@@ -104,7 +104,7 @@ func (s *Store) claimArgs(key string, c idempotency.Claim) []any {
 	return []any{
 		key, c.Fingerprint[:], c.Owner[:], c.Hold, c.HoldEnds, c.Watch, int64(sqlrecord.Blank),
 		sqlrecord.Micros(c.Lease), sqlrecord.Micros(c.Retention), sqlrecord.Micros(kept),
-		c.Label, sqlrecord.Full(sqlrecord.AppendNote(nil, c.Note)), sqlrecord.Full(c.SealedKey),
+		c.Label, sqlrecord.Full(idempotency.AppendNote(nil, c.Note)), sqlrecord.Full(c.SealedKey),
 	}
 }
 

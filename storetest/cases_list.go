@@ -201,8 +201,11 @@ func listNoted(e *env) {
 	shows := func(label, note string) {
 		e.t.Helper()
 		for _, entry := range e.list(idempotency.Query{}) {
-			r := entry.Record
-			if r.Label != label || len(r.Notes) == 0 || string(r.Notes[len(r.Notes)-1]) != note {
+			r, last := entry.Record, ""
+			for n := range idempotency.EachNote(r.Notes) {
+				last = string(n)
+			}
+			if r.Label != label || last != note {
 				e.t.Errorf("List: got the label %q and the notes %q, want %q and at least %q", r.Label, r.Notes, label, note)
 			}
 		}

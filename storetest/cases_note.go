@@ -45,7 +45,7 @@ func labelled(label string) func(*idempotency.Claim) {
 func (e *env) notes(r idempotency.Record, want ...string) {
 	e.t.Helper()
 	var got []string
-	for _, note := range r.Notes {
+	for note := range idempotency.EachNote(r.Notes) {
 		got = append(got, string(note))
 	}
 	if !slices.Equal(got, want) {

@@ -288,10 +288,11 @@ func (s *naiveStore) note(r *naiveRecord, c idempotency.Claim) {
 		r.Notes = nil
 	}
 	if s.is("a note overwrites what was handed out") && len(r.Notes) > 0 {
-		copy(r.Notes[0], note)
+		copy(r.Notes[1:], note)
 	}
-	r.Notes = append(slices.Clone(r.Notes), bytes.Clone(note))
-	if n := len(r.Notes); n > 16 && !s.is("notes are kept without end") {
-		r.Notes = r.Notes[n-16:]
+	if s.is("notes are kept without end") {
+		r.Notes = append(append(slices.Clip(r.Notes), byte(len(note))), note...)
+		return
 	}
+	r.Notes = idempotency.AppendNote(r.Notes, note)
 }

@@ -1,13 +1,13 @@
 package eventtest
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -197,9 +197,10 @@ func TestMismatchInNoPart(t *testing.T) {
 func TestNotesDecideNothing(t *testing.T) {
 	t.Parallel()
 	forged := append([]byte{1}, make([]byte, 41)...)
-	for name, notes := range map[string][][]byte{
-		"none": nil, "empty": {nil}, "foreign": {[]byte("something else")}, "newer": {append([]byte{2}, forged[1:]...)},
-		"forged": {forged}, "many": slices.Repeat([][]byte{forged}, 100),
+	one := idempotency.AppendNote(nil, forged)
+	for name, notes := range map[string][]byte{
+		"none": nil, "empty": {0}, "foreign": []byte("something else"), "cut off": one[:20],
+		"newer": idempotency.AppendNote(nil, append([]byte{2}, forged[1:]...)), "forged": one, "many": bytes.Repeat(one, 100),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -221,7 +222,7 @@ func TestNotesDecideNothing(t *testing.T) {
 // A forgetful store has other notes than those that it was given.
 type forgetful struct {
 	idempotency.Store
-	notes [][]byte
+	notes []byte
 }
 
 func (s *forgetful) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {

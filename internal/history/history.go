@@ -1,76 +1,79 @@
-// Package history is what a store in memory keeps of the runs of a record: their notes, and the
-// label of the last one, in as little memory as they need.
+// Package history is the form in which stores keep the notes of a record: one list of bytes, oldest
+// note first, each preceded by its length as a varint. Reading the list allocates nothing.
 package history
 
 import (
-	"slices"
-	"unique"
+	"encoding/binary"
+	"iter"
 )
 
-// A Label is a label, of which there is one copy for all records. The zero Label is the empty
-// label.
-type Label struct{ handle unique.Handle[string] }
+// MaxNotes is how many notes a record keeps.
+const MaxNotes = 16
 
-// LabelOf returns the label with that text.
-func LabelOf(text string) Label {
-	if text == "" {
-		return Label{}
+// Append appends to dst the list with one more note, without the oldest of too many. An empty note
+// is none.
+func Append(dst, list, note []byte) []byte {
+	surplus := Len(list) - MaxNotes
+	if len(note) > 0 {
+		surplus++
 	}
-	return Label{unique.Make(text)}
+	for ; surplus > 0; surplus-- {
+		_, list = cut(list)
+	}
+	for old := range All(list) {
+		dst = appendNote(dst, old)
+	}
+	if len(note) > 0 {
+		dst = appendNote(dst, note)
+	}
+	return dst
 }
 
-// String returns the text of the label.
-func (l Label) String() string {
-	if l == (Label{}) {
-		return ""
-	}
-	return l.handle.Value()
-}
-
-// maxNotes is how many notes a record keeps.
-const maxNotes = 16
-
-// Room returns how much memory a note takes: that of a slice of one note, and of the note itself,
-// in one allocation.
-func Room(note []byte) int {
-	switch n := len(note); {
-	case n == 0:
-		return 0
-	case n <= 24:
-		return 24 + 24
-	case n <= 56:
-		return 24 + 56
-	default:
-		return 24 + n
-	}
-}
-
-// One returns a copy of a note, as the notes of a record that has one. It is one allocation of
-// [Room] bytes, a size class of the allocator.
-func One(note []byte) *[1][]byte {
-	switch n := len(note); {
-	case n <= 24:
-		var c struct {
-			notes [1][]byte
-			bytes [24]byte
+// All returns the notes of the list as far as it can be read. They are parts of its memory.
+func All(list []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for {
+			var note []byte
+			if note, list = cut(list); note == nil || !yield(note) {
+				return
+			}
 		}
-		c.notes[0] = append(c.bytes[:0], note...)
-		return &c.notes
-	case n <= 56:
-		var c struct {
-			notes [1][]byte
-			bytes [56]byte
-		}
-		c.notes[0] = append(c.bytes[:0], note...)
-		return &c.notes
-	default:
-		return &[1][]byte{slices.Clone(note)}
 	}
 }
 
-// Append returns the notes with a copy of one more, in a new slice, because callers have the old
-// one. It drops the oldest of too many.
-func Append(notes [][]byte, note []byte) [][]byte {
-	notes = notes[max(0, len(notes)+1-maxNotes):]
-	return append(append(make([][]byte, 0, len(notes)+1), notes...), One(note)[0])
+// Len returns how many notes there are.
+func Len(list []byte) (n int) {
+	for range All(list) {
+		n++
+	}
+	return n
+}
+
+// Last returns the last note, or nil if there is none.
+func Last(list []byte) (last []byte) {
+	for note := range All(list) {
+		last = note
+	}
+	return last
+}
+
+func appendNote(dst, note []byte) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(note))), note...)
+}
+
+// cut returns the first note that is not empty, and what follows it. At the end of what can be read,
+// the note is nil.
+func cut(list []byte) (note, rest []byte) {
+	for len(list) > 0 {
+		size, n := binary.Uvarint(list)
+		if n <= 0 || size > uint64(len(list)-n) {
+			return nil, nil
+		}
+		end := n + int(size)
+		if size > 0 {
+			return list[n:end:end], list[end:]
+		}
+		list = list[end:]
+	}
+	return nil, nil
 }

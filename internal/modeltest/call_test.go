@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -126,8 +127,13 @@ func newReply(r idempotency.Record, err error) reply {
 	return reply{
 		state: r.State, mine: r.Mine, attempt: r.Attempt, owner: r.Owner, fingerprint: r.Fingerprint,
 		lease: r.Lease, ttl: r.TTL, age: r.Age, status: r.Status, size: r.Size, answer: string(r.Answer), steps: stepsOf(r.Steps),
-		notes: string(bytes.Join(r.Notes, nil)), label: r.Label, lapsed: r.Lapsed,
+		notes: notesOf(r), label: r.Label, lapsed: r.Lapsed,
 	}
+}
+
+// notesOf returns the notes of a record, joined.
+func notesOf(r idempotency.Record) string {
+	return string(bytes.Join(slices.Collect(idempotency.EachNote(r.Notes)), nil))
 }
 
 // kind says what happened, in few enough words to count: a history must have something of

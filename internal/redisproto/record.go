@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"example.com/idempotency/internal/history"
 )
 
 // A Record is what a reply says about a record. Its fields are those of
@@ -24,7 +26,7 @@ type Record struct {
 	Answer      []byte
 	Steps       map[string][]byte
 	Lapsed      bool
-	Notes       [][]byte
+	Notes       []byte
 	Label       string
 	SealedKey   []byte
 
@@ -205,29 +207,16 @@ func ParseSummary(ttl time.Duration, values []any) (Record, error) {
 	return r, err
 }
 
-// MaxNote is the greatest length of a note or a label, and maxNotes how many notes are kept.
-const (
-	MaxNote  = 64
-	maxNotes = 16
-)
+// MaxNote is the greatest length of a note or a label.
+const MaxNote = 64
 
-// parseNotes returns the notes, oldest first, that the fields n and h hold. A damaged field
-// holds none: notes decide nothing.
-func parseNotes(last, history string) (notes [][]byte) {
+// parseNotes returns the notes that the fields n and h hold. They are the list of package history,
+// with an empty note for a claim that has a label and no note.
+func parseNotes(last, earlier string) []byte {
 	if last != "" {
-		history += last[:min(len(last), 1+int(last[0]))]
+		earlier += last[:min(len(last), 1+int(last[0]))]
 	}
-	for all := []byte(history); len(all) > 0; {
-		n := int(all[0])
-		if n >= len(all) || len(notes) == maxNotes {
-			return nil
-		}
-		if n > 0 { // a claim with a label and no note
-			notes = append(notes, all[1:1+n:1+n])
-		}
-		all = all[1+n:]
-	}
-	return notes
+	return history.Append(nil, []byte(earlier), nil)
 }
 
 // parseLabel returns the label that the fields n and l hold.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/idempotency/internal/history"
 	"github.com/stretchr/testify/require"
 )
 
@@ -122,7 +123,7 @@ func TestRedisRecords(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, whole, header)
 	require.Equal(t, h.About, r.About)
-	require.Equal(t, [][]byte{[]byte("first"), []byte("note")}, r.Notes)
+	require.Equal(t, "\x05first\x04note", string(r.Notes))
 	require.Equal(t, "label", r.Label)
 	require.Equal(t, "sealed", string(r.SealedKey))
 	require.Equal(t, map[string][]byte{"charge": []byte("paid")}, r.Steps)
@@ -179,7 +180,8 @@ func TestRedisNotes(t *testing.T) {
 			if size == 0 {
 				require.Nil(t, r.Notes)
 			} else {
-				require.Equal(t, [][]byte{note}, r.Notes)
+				require.Equal(t, note, history.Last(r.Notes))
+				require.Equal(t, 1, history.Len(r.Notes))
 			}
 			if size < 43 {
 				require.LessOrEqual(t, len(fields["n"]), headerSize)
@@ -189,7 +191,7 @@ func TestRedisNotes(t *testing.T) {
 	}
 	r, err := ParseRecord(time.Hour, map[string]string{"m": string(h.Encode()), "n": "\x01cl", "h": "\x01a\x00\x02bb"})
 	require.NoError(t, err)
-	require.Equal(t, [][]byte{[]byte("a"), []byte("bb"), []byte("c")}, r.Notes)
+	require.Equal(t, "\x01a\x02bb\x01c", string(r.Notes))
 	require.Equal(t, "l", r.Label)
 	for name, fields := range map[string]map[string]string{
 		"cut":      {"n": "\x05c"},
@@ -199,6 +201,10 @@ func TestRedisNotes(t *testing.T) {
 		fields["m"] = string(h.Encode())
 		r, err := ParseRecord(time.Hour, fields)
 		require.NoError(t, err, name)
-		require.Nil(t, r.Notes, name)
+		if name == "too many" {
+			require.Equal(t, history.MaxNotes, history.Len(r.Notes))
+		} else {
+			require.Nil(t, r.Notes, name)
+		}
 	}
 }

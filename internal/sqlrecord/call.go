@@ -41,7 +41,7 @@ func (r *Row) Claim(c idempotency.Claim, now Moment) (_ idempotency.Record, chan
 			r.Marks = TookOver
 		}
 		r.Label, r.Watched = c.Label, r.Watched || c.Watch
-		r.Notes = AppendNote(r.Notes, c.Note)
+		r.Notes = idempotency.AppendNote(r.Notes, c.Note)
 		if len(c.SealedKey) > 0 {
 			r.SealedKey = c.SealedKey
 		}

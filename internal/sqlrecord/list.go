@@ -7,36 +7,7 @@ import (
 	"example.com/idempotency"
 )
 
-// The lists inside a row: its notes and its steps. Each entry is preceded by its length as a
-// varint.
-
-const maxNotes = 16
-
-// AppendNote returns the notes with one more, which an empty one is not. It keeps the last 16.
-func AppendNote(list, note []byte) []byte {
-	if len(note) == 0 {
-		return list
-	}
-	if all := notes(list); len(all) >= maxNotes {
-		list = nil
-		for _, n := range all[len(all)-maxNotes+1:] {
-			list = appendEntry(list, n)
-		}
-	}
-	return appendEntry(list[:len(list):len(list)], note)
-}
-
-// notes returns the notes of a list, as far as it can be read: nothing depends on them.
-func notes(list []byte) (all [][]byte) {
-	for len(list) > 0 {
-		note, rest, ok := cutEntry(list)
-		if !ok {
-			return all
-		}
-		all, list = append(all, note), rest
-	}
-	return all
-}
+// The list of steps inside a row. Each name and each value is preceded by its length as a varint.
 
 // AppendStep returns the steps with one more. A later step replaces an earlier one of its name,
 // so that a database can save a step by appending [Step] to what it has.

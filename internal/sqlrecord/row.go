@@ -61,7 +61,7 @@ type Row struct {
 	Touched     Moment // when it was last claimed, renewed, completed, released or held
 	Expires     Moment
 	Label       string
-	Notes       []byte // see AppendNote
+	Notes       []byte // see idempotency.AppendNote
 	SealedKey   []byte
 	Steps       []byte // see AppendStep
 	Status      int64
@@ -71,7 +71,7 @@ type Row struct {
 
 // New returns the row of a claim for a key that has none.
 func New(c idempotency.Claim, now Moment) Row {
-	r := Row{Version: 1, Attempt: 1, Fingerprint: c.Fingerprint, Marks: Blank, Label: c.Label, Notes: AppendNote(nil, c.Note), SealedKey: c.SealedKey, Watched: c.Watch}
+	r := Row{Version: 1, Attempt: 1, Fingerprint: c.Fingerprint, Marks: Blank, Label: c.Label, Notes: idempotency.AppendNote(nil, c.Note), SealedKey: c.SealedKey, Watched: c.Watch}
 	r.grant(c, now)
 	return r
 }
@@ -132,7 +132,7 @@ func (r *Row) See(now Moment) idempotency.Record {
 		Fingerprint: r.Fingerprint,
 		TTL:         (r.Expires - now).duration(),
 		Age:         max(0, now-r.Touched).duration(),
-		Notes:       notes(r.Notes),
+		Notes:       r.Notes,
 		Label:       r.Label,
 	}
 	if len(r.SealedKey) > 0 {
