@@ -99,8 +99,8 @@ func TestTerminatedBackendIsRolledBack(t *testing.T) {
 	})
 }
 
-// Twenty-four handlers wait for each other's four connections, longer than a lease. The store
-// renews their leases on connections of its own.
+// Twenty-four handlers wait for each other's four connections. The store renews their leases on
+// connections of its own.
 func TestWaitingHandlersLoseNoLease(t *testing.T) {
 	const handlers, conns = 24, 4
 	onEachWay(t, func(t *testing.T, inTx way, level string) {
@@ -108,38 +108,85 @@ func TestWaitingHandlersLoseNoLease(t *testing.T) {
 		server := *pgtest.Shared(t).Server
 		// On so small a table, a transaction at SERIALIZABLE would read all records, and conflict with all others.
 		server.DSN += fmt.Sprintf("&pool_max_conns=%d&options=-c%%20enable_seqscan%%3Doff", conns)
-		var runs, refusals atomic.Int64
-		s := newShopAt(t, &pgtest.Server{Server: &server}, func(s *shop, w http.ResponseWriter, r *http.Request) {
-			runs.Add(1)
-			err := inTx(s, r.Context(), level, func(exec execer) error {
-				return errors.Join(s.insert(r.Context(), exec), exec(r.Context(), "SELECT pg_sleep(0.3)"))
-			})
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusInternalServerError)
-				return
-			}
-			w.WriteHeader(http.StatusCreated)
-		}, idempotency.WithLease(time.Second), idempotency.WithObserver(events.Observe))
+		c := newCrowd(t)
+		s := newShopAt(t, &pgtest.Server{Server: &server}, c.handler(inTx, level), idempotency.WithLease(time.Hour), idempotency.WithObserver(events.Observe))
 		require.EqualValues(t, conns, s.pool.Config().MaxConns)
-		replies := make([]<-chan guardtest.Reply, handlers)
-		for i := range replies {
-			replies[i] = s.Begin(t, guardtest.Call{Key: fmt.Sprint("key-", i)})
-		}
-		for i, reply := range replies {
-			got, key := <-reply, fmt.Sprint("key-", i)
-			for got.Problem.Code == problem.StoreUnavailable || got.Problem.Code == problem.RolledBack && level == "serializable" {
-				refusals.Add(1) // by a claim on a machine that is too busy, or by a conflict
-				got = s.Do(t, guardtest.Call{Key: key})
-			}
-			require.Equal(t, http.StatusCreated, got.Status, "%s", got.Body)
-			require.Equal(t, 1, s.rows(t, key))
-		}
-		if level != "serializable" {
-			require.EqualValues(t, handlers, runs.Load())
-		}
-		t.Logf("%d runs, %d refusals", runs.Load(), refusals.Load())
+		c.come(t, s, handlers, conns, level == "serializable")
 		require.Zero(t, events.Count(idempotency.EventLeaseLost))
 	})
+}
+
+// A crowd is more handlers than there are connections. Those that have one keep it until all leases were
+// renewed.
+type crowd struct {
+	began, inside atomic.Int64
+	open          chan struct{} // is closed when they may go on
+	goOn          func()
+}
+
+func newCrowd(t testing.TB) *crowd {
+	c := &crowd{open: make(chan struct{})}
+	c.goOn = sync.OnceFunc(func() { close(c.open) })
+	t.Cleanup(c.goOn) // of a test that has failed
+	return c
+}
+
+func (c *crowd) handler(inTx way, level string) func(s *shop, w http.ResponseWriter, r *http.Request) {
+	return func(s *shop, w http.ResponseWriter, r *http.Request) {
+		c.began.Add(1)
+		err := inTx(s, r.Context(), level, func(exec execer) error {
+			err := s.insert(r.Context(), exec)
+			c.inside.Add(1)
+			<-c.open
+			return err
+		})
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+	}
+}
+
+// come lets handlers come, of which so many get a connection. Where they conflict, one may be told to come
+// again.
+func (c *crowd) come(t *testing.T, s *shop, handlers, conns int64, conflict bool) {
+	t.Cleanup(c.goOn) // before the server is closed
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer c.goOn()
+	for _, key := range keysOf(int(handlers)) {
+		all.Go(func() {
+			got := s.Attempt(t, guardtest.Call{Key: key})
+			for got.Problem.Code == problem.StoreUnavailable || got.Problem.Code == problem.RolledBack && conflict {
+				got = s.Attempt(t, guardtest.Call{Key: key}) // by a claim on a machine that is too busy, or by a conflict
+			}
+			if got.Status != http.StatusCreated || s.rows(t, key) != 1 {
+				t.Errorf("%s: %d %s", key, got.Status, got.Body)
+			}
+		})
+	}
+	require.Eventually(t, func() bool { return c.began.Load() >= handlers && c.inside.Load() >= conns }, 30*time.Second, time.Millisecond)
+	s.renew(t, handlers)
+	c.goOn()
+	all.Wait()
+	if !conflict {
+		require.Equal(t, handlers, c.began.Load())
+	}
+}
+
+// renew renews the leases of all runs of a shop, as their guards do in time.
+func (s *shop) renew(t testing.TB, runs int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // of a store that waits for the handlers
+	defer cancel()
+	rows, err := pgtest.Shared(t).Pool(t).Query(ctx, "SELECT key, owner FROM "+s.records+" WHERE state = 'claimed'")
+	require.NoError(t, err)
+	var key string
+	var owner []byte
+	tag, err := pgx.ForEachRow(rows, []any{&key, &owner}, func() error { return s.store.Renew(ctx, key, idempotency.Owner(owner)) })
+	require.NoError(t, err)
+	require.Equal(t, runs, tag.RowsAffected())
 }
 
 // A step that is longer than the lease is renewed, and commits the first time.
@@ -152,14 +199,15 @@ func TestStepLongerThanItsLease(t *testing.T) {
 				if runs.Add(1) > 1 {
 					return
 				}
+				clock(t, s.pool, s.records)(2 * time.Hour) // as if the step had begun before
 				_, err := s.step(r.Context(), pgx.TxIsoLevel(level), func() error {
-					_, err := s.pool.Exec(r.Context(), "SELECT pg_sleep(1.2)")
-					return err
+					s.renew(t, 1)
+					return nil
 				})
 				require.NoError(t, err)
 				guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
 				w.WriteHeader(http.StatusCreated)
-			}, idempotency.WithTransaction(false), idempotency.WithLease(900*time.Millisecond))
+			}, idempotency.WithTransaction(false), idempotency.WithLease(time.Hour))
 			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
 			require.EqualValues(t, 1, runs.Load())
 			require.Equal(t, 1, s.rows(t, "k"))
@@ -176,12 +224,15 @@ func TestRollbackLongerThanItsLease(t *testing.T) {
 			if runs.Add(1) > 1 {
 				return
 			}
+			clock(t, s.pool, s.records)(2 * time.Hour) // as if the transaction had begun before
 			require.ErrorIs(t, inTx(s, r.Context(), level, func(exec execer) error {
-				return errors.Join(s.insert(r.Context(), exec), exec(r.Context(), "SELECT pg_sleep(1.2)"), declined)
+				err := s.insert(r.Context(), exec)
+				s.renew(t, 1)
+				return errors.Join(err, declined)
 			}), declined)
 			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
 			w.WriteHeader(http.StatusPaymentRequired)
-		}, idempotency.WithLease(900*time.Millisecond))
+		}, idempotency.WithLease(time.Hour))
 		require.Equal(t, http.StatusPaymentRequired, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		require.EqualValues(t, 1, runs.Load())
 		require.Zero(t, s.rows(t, "k"))

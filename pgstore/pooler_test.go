@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -128,22 +127,10 @@ func TestLeasesOutliveTheWaitForAPooler(t *testing.T) {
 	direct, err := pgxpool.ParseConfig(server.DSN)
 	require.NoError(t, err)
 	var events guardtest.Events
-	s := newShopOn(t, bouncerPool(t, bouncer.DSN, pgx.QueryExecModeExec), func(s *shop, w http.ResponseWriter, r *http.Request) {
-		charge(func(s *shop, ctx context.Context, level string, f func(exec execer) error) error {
-			return ways["InTx"](s, ctx, level, func(exec execer) error {
-				return errors.Join(exec(ctx, "SELECT pg_sleep(1.3)"), f(exec))
-			})
-		}, "read committed")(s, w, r)
-	}, []pgstore.Option{pgstore.WithPoolConfig(direct)}, idempotency.WithLease(time.Second), idempotency.WithObserver(events.Observe))
-	var all sync.WaitGroup
-	for _, key := range keysOf(4) {
-		all.Go(func() {
-			got := s.Attempt(t, guardtest.Call{Key: key})
-			require.Equal(t, http.StatusCreated, got.Status, "%s", got.Body)
-			require.Equal(t, 1, s.rows(t, key))
-		})
-	}
-	all.Wait()
+	c := newCrowd(t)
+	s := newShopOn(t, bouncerPool(t, bouncer.DSN, pgx.QueryExecModeExec), c.handler(ways["InTx"], "read committed"),
+		[]pgstore.Option{pgstore.WithPoolConfig(direct)}, idempotency.WithLease(time.Hour), idempotency.WithObserver(events.Observe))
+	c.come(t, s, 4, 2, false)
 	require.Zero(t, events.Count(idempotency.EventLeaseLost)+events.Count(idempotency.EventTakeover))
 	_, stop, err := s.store.Watch(t.Context(), "key") // which no pooler passes on
 	require.NoError(t, err)
