@@ -2,7 +2,6 @@ package response
 
 import (
 	"net/http"
-	"strconv"
 	"sync"
 )
 
@@ -190,7 +189,7 @@ func (rec *Recorder) Respond() {
 	trailer, body := rec.trailer(false), rec.body()
 	announce(h, fieldNames(trailer))
 	if rec.declared < 0 && LengthAllowed(h, rec.status, rec.method) {
-		rec.length[0] = strconv.Itoa(len(body))
+		rec.length[0] = decimal(len(body))
 		h["Content-Length"] = rec.length[:]
 	}
 	rec.sendHead()
