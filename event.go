@@ -230,7 +230,9 @@ type Event struct {
 	// Differs says which parts of the request are not those of the request that the key is
 	// bound to: only of a refusal with the code key-reused. It is a hint: it is empty if none of
 	// these parts tells the requests apart, and once in 65,536 times it misses a part. The
-	// body counts byte for byte, whatever the [FingerprintFunc] counts.
+	// body counts byte for byte, whatever the [FingerprintFunc] counts. Of a body above 8 KiB, only
+	// its length and 4 KiB at each end are compared. A difference between them is named if the
+	// requests differ in nothing else, by [RawFingerprint] or [JSONFingerprint].
 	Differs RequestParts
 	// Outcome is how the run was judged, or what a decision by hand said.
 	Outcome Outcome

@@ -169,7 +169,7 @@ func (s *versionSet) add(version byte) {
 // Any other version is known if a route of this process makes it. If not, the record is from a
 // process with another configuration, and may well be that of the same request.
 func (s *versionSet) knows(version byte) bool {
-	return fingerprintOf(version) != nil || version == digest.VersionJob || s[version].Load()
+	return countsParts(version) || s[version].Load()
 }
 
 func unknownVersion(fp Fingerprint) error {

@@ -21,6 +21,7 @@ type lease struct {
 	kept      atomic.Bool       // the store has acknowledged a later call, so it will not forget the claim
 	told      atomic.Bool       // observers or the log have got an event, and may have kept its context
 	note      [longNoteLen]byte // the memory of the claim's note
+	sums      digest.Checksums
 
 	mu       sync.Mutex
 	renewer  *renewer
@@ -51,7 +52,7 @@ func (c *core) freeLease(l *lease) {
 // init prepares a lease for its claim, which is made now. The owner is made here, once: a claim that is
 // sent again must be recognised as the same.
 func (l *lease) init(now time.Time, a access, fp Fingerprint, sums digest.Checksums) {
-	l.access = a
+	l.access, l.sums = a, sums
 	n := a.set.newNote(a.client, now, sums)
 	l.claim = Claim{
 		Note:        n.appendTo(l.note[:0]),

@@ -102,7 +102,7 @@ func (n *note) appendTo(b []byte) []byte {
 	ms := uint64(n.started.UnixMilli())
 	b = append(b, noteVersion, byte(ms>>40), byte(ms>>32))
 	b = binary.BigEndian.AppendUint32(b, uint32(ms))
-	for _, sum := range n.sums {
+	for _, sum := range n.sums.Parts {
 		b = binary.BigEndian.AppendUint16(b, sum)
 	}
 	if n.trace == (TraceContext{}) {
@@ -118,8 +118,8 @@ func readNote(b []byte) (n note) {
 		return note{}
 	}
 	n.started = time.UnixMilli(int64(b[1])<<40 | int64(b[2])<<32 | int64(binary.BigEndian.Uint32(b[3:])))
-	for i := range n.sums {
-		n.sums[i] = binary.BigEndian.Uint16(b[7+2*i:])
+	for i := range n.sums.Parts {
+		n.sums.Parts[i] = binary.BigEndian.Uint16(b[7+2*i:])
 	}
 	if len(b) == longNoteLen {
 		n.trace = TraceContext{[16]byte(b[17:]), [8]byte(b[33:]), b[41]}
@@ -158,16 +158,25 @@ func runsOf(rec *Record) []RunInfo {
 // differs returns the parts in which the request differs from that of the record's last run, as
 // far as their checksums tell.
 func (l *lease) differs(rec *Record) (parts RequestParts) {
-	own, recorded := readNote(l.claim.Note), lastNote(rec.Notes)
+	recorded := lastNote(rec.Notes)
 	if recorded.started.IsZero() {
 		return 0
 	}
-	for i := range own.sums {
-		if own.sums[i] != recorded.sums[i] {
+	for i, sum := range l.sums.Parts {
+		if sum != recorded.sums.Parts[i] {
 			parts |= 1 << i
 		}
 	}
+	if parts == 0 && l.sums.Partial && countsParts(rec.Fingerprint[0]) {
+		return PartBody // nothing else has a part without a checksum
+	}
 	return parts
+}
+
+// countsParts reports whether fingerprints of a version count the parts of a request and nothing
+// else.
+func countsParts(version byte) bool {
+	return fingerprintOf(version) != nil || version == digest.VersionJob
 }
 
 // sumsOf returns the checksums of a request.

@@ -12,14 +12,34 @@ import (
 //
 // They do not depend on the function that makes the fingerprints. What [Raw] does not count,
 // such as the spelling of a content type or the boundary of a form, does not count here.
-type Checksums [5]uint16
+type Checksums struct {
+	Parts [5]uint16
+	// Partial says that the body is long, and that its checksum may miss a difference in its middle.
+	Partial bool
+}
+
+// maxWhole is the length up to which all of a body counts for its checksum. Of a longer one, or of
+// a longer piece of a form, the length and the two ends count.
+const maxWhole = 8 << 10
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Sum16 returns the checksum of one part.
-func Sum16(part []byte) uint16 { return fold(crc32.Checksum(part, castagnoli)) }
+// update adds a body, or a piece of one, to a checksum.
+func update(crc uint32, piece []byte) uint32 {
+	if len(piece) <= maxWhole {
+		return crc32.Update(crc, castagnoli, piece)
+	}
+	const end = maxWhole / 2
+	crc = crc32.Update(crc, castagnoli, piece[:end]) ^ uint32(len(piece))
+	return crc32.Update(crc, castagnoli, piece[len(piece)-end:])
+}
 
 func fold(crc uint32) uint16 { return uint16(crc>>16) ^ uint16(crc) }
+
+// ChecksumBody returns the checksums of a request that has nothing but a body.
+func ChecksumBody(body []byte) Checksums {
+	return Checksums{Parts: [5]uint16{4: fold(update(0, body))}, Partial: len(body) > maxWhole}
+}
 
 // Checksum returns the checksums of a request.
 func Checksum(r *Request) Checksums {
@@ -27,27 +47,23 @@ func Checksum(r *Request) Checksums {
 	defer h.free()
 	sum := func(part []byte) uint16 {
 		h.gathered = part
-		return Sum16(part)
+		return fold(crc32.Checksum(part, castagnoli))
 	}
 	t := parseMediaType(r.ContentType)
-	c := Checksums{
-		sum(append(h.gathered[:0], r.Method...)),
-		sum(append(h.gathered[:0], r.Path...)),
-		sum(append(h.gathered[:0], r.Query...)),
-	}
+	c := ChecksumBody(r.Body)
+	c.Parts[0] = sum(append(h.gathered[:0], r.Method...))
+	c.Parts[1] = sum(append(h.gathered[:0], r.Path...))
+	c.Parts[2] = sum(append(h.gathered[:0], r.Query...))
 	omit := ""
 	if boundary := t.boundary(); boundary != "" {
 		h.scratch = append(append(h.scratch[:0], "--"...), boundary...)
 		if isMultipart(r.Body, h.scratch) {
 			omit = boundaryParam
-			c[4] = sumOfPieces(r.Body, h.scratch)
+			c.Parts[4] = sumOfPieces(r.Body, h.scratch)
 		}
 	}
-	if omit == "" {
-		c[4] = Sum16(r.Body)
-	}
 	kind := append(t.appendTo(h.gathered[:0], omit), '\n')
-	c[3] = sum(appendCodings(kind, r.ContentEncoding))
+	c.Parts[3] = sum(appendCodings(kind, r.ContentEncoding))
 	return c
 }
 
@@ -57,7 +73,7 @@ func sumOfPieces(body, delimiter []byte) uint16 {
 	for found := true; found; {
 		var piece []byte
 		piece, body, found = bytes.Cut(body, delimiter)
-		crc = crc32.Update(crc, castagnoli, piece)
+		crc = update(crc, piece)
 	}
 	return fold(crc)
 }

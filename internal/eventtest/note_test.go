@@ -177,6 +177,45 @@ func TestMismatchNamesThePartsThatDiffer(t *testing.T) {
 	}
 }
 
+// Of long bodies, a difference in the middle has no checksum. It is told if nothing else differs, and
+// if the function counts nothing else.
+func TestMismatchInTheMiddleOfALongBody(t *testing.T) {
+	t.Parallel()
+	own := func(r *http.Request, body []byte) (idempotency.Fingerprint, error) {
+		return idempotency.NewFingerprint(1, []byte(r.Header.Get("X-Version")), body), nil
+	}
+	const size = 64 << 10
+	body := strings.Repeat(" ", size)
+	other := body[:size/2] + "\n" + body[size/2+1:]
+	for name, c := range map[string]struct {
+		function idempotency.FingerprintFunc
+		call     guardtest.Call
+		want     idempotency.RequestParts
+	}{
+		"middle":            {idempotency.RawFingerprint, guardtest.Call{Body: other}, idempotency.PartBody},
+		"middle, json":      {idempotency.JSONFingerprint, guardtest.Call{Body: other}, idempotency.PartBody},
+		"end":               {idempotency.RawFingerprint, guardtest.Call{Body: body[1:] + "\n"}, idempotency.PartBody},
+		"length":            {idempotency.RawFingerprint, guardtest.Call{Body: body + " "}, idempotency.PartBody},
+		"path":              {idempotency.RawFingerprint, guardtest.Call{Path: "/b", Body: body}, idempotency.PartPath},
+		"middle and path":   {idempotency.RawFingerprint, guardtest.Call{Path: "/b", Body: other}, idempotency.PartPath},
+		"end and path":      {idempotency.RawFingerprint, guardtest.Call{Path: "/b", Body: "\n" + body[1:]}, idempotency.PartPath | idempotency.PartBody},
+		"middle, own":       {own, guardtest.Call{Body: other}, 0},
+		"none of the parts": {own, guardtest.Call{Body: body, Header: http.Header{"X-Version": {"2"}}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{},
+				idempotency.WithFingerprint(c.function), idempotency.WithExplain(true))
+			p.Do(t, guardtest.Call{Key: "k", Body: body})
+			c.call.Key = "k"
+			got := p.Do(t, c.call)
+			guardtest.RequireProblem(t, got, http.StatusConflict, problem.KeyReused)
+			require.Equal(t, c.want, only(p.Events, idempotency.EventRefused)[0].Differs)
+			require.Equal(t, c.want.Names(), got.Problem.Differs)
+		})
+	}
+}
+
 // A function may count what is none of the parts. Then nobody is told that one differs.
 func TestMismatchInNoPart(t *testing.T) {
 	t.Parallel()
