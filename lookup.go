@@ -6,10 +6,8 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
-	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
 
@@ -220,7 +218,7 @@ func (g *Guard) serveLookup(w http.ResponseWriter, r *http.Request) {
 		g.refuse(w, r, &d)
 		return
 	}
-	writeKeyStatus(w, r, rec)
+	writeKeyStatus(w, rec)
 }
 
 // lookUp identifies the key as for a request that may run, and looks at its record. If it
@@ -258,7 +256,7 @@ func (g *Guard) lookUp(r *http.Request, d *decision) (rec RecordInfo, ok bool) {
 	return rec, false
 }
 
-func writeKeyStatus(w http.ResponseWriter, r *http.Request, info RecordInfo) {
+func writeKeyStatus(w http.ResponseWriter, info RecordInfo) {
 	status := keyStatus{
 		State: info.State.String(), Attempt: info.Attempt, Status: info.Status,
 		Age: int64(info.Age / time.Second),
@@ -277,11 +275,6 @@ func writeKeyStatus(w http.ResponseWriter, r *http.Request, info RecordInfo) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
-	if response.LengthAllowed(h, http.StatusOK, http.MethodGet) { // HEAD tells the length that GET has
-		h.Set("Content-Length", strconv.Itoa(len(body)))
-	}
 	w.WriteHeader(http.StatusOK)
-	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // a client that is gone can ask again
-	}
+	_, _ = w.Write(body) // a client that is gone can ask again; net/http leaves it out with HEAD
 }

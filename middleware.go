@@ -181,7 +181,7 @@ func (h *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // respond acts on a decision that needs no handler: it replays or refuses.
 func (g *Guard) respond(w http.ResponseWriter, r *http.Request, d *decision) {
 	if d.kind == replay {
-		g.sendReplay(w, r, d)
+		g.sendReplay(w, d)
 		return
 	}
 	g.refuse(w, r, d)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 
-	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
 
@@ -75,11 +74,19 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p problem.Document) {
 	text := renderings.of(p)
 	h := w.Header()
 	h["Content-Type"] = problemType
-	if response.LengthAllowed(h, p.Status, r.Method) {
+	if lengthAllowed(h, r.Method) {
 		h["Content-Length"] = text.length
 	}
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(text.body) // a client that is gone needs no answer
+}
+
+// lengthAllowed reports whether a refusal may carry its length. The header h, which outer handlers may
+// have set fields in, can forbid it: with a trailer HTTP/1.1 needs the chunked coding instead, and an
+// outer handler with a content coding of its own sends a body of another length. An answer of a handler
+// has the length that the handler has declared, or none.
+func lengthAllowed(h http.Header, method string) bool {
+	return method != http.MethodHead && len(h["Trailer"]) == 0 && len(h["Content-Encoding"]) == 0
 }
 
 // The fields of refusals, made once.

@@ -3,7 +3,7 @@ package idempotency
 import "net/http"
 
 // sendReplay sends the recorded answer that was decided on, and reports it.
-func (g *Guard) sendReplay(w http.ResponseWriter, r *http.Request, d *decision) {
+func (g *Guard) sendReplay(w http.ResponseWriter, d *decision) {
 	if g.set.heard() {
 		d.lease.observe(Event{
 			Kind: EventReplay, Attempt: d.attempt, Status: d.answer.Status, Size: int64(len(d.answer.Body)),
@@ -11,5 +11,5 @@ func (g *Guard) sendReplay(w http.ResponseWriter, r *http.Request, d *decision) 
 		})
 	}
 	g.set.addExpiry(&d.answer, d.goodFor)
-	d.answer.Send(w, r.Method)
+	d.answer.Send(w)
 }

@@ -36,11 +36,18 @@ func TestFrame(t *testing.T) {
 		Scope:        fiberidempotency.Scope(func(c fiber.Ctx) (string, error) { return fiber.Locals[string](c, "tenant"), nil }),
 		Route:        "POST /error/:name",
 		WholeStreams: true,
-		Differs: map[string][]frametest.Allowed{"trailer": {
-			{Between: frametest.First, Part: "trailer X-Sum", Why: "The answer is sent with its length, and fasthttp sends trailers only after chunks."},
-		}},
+		Differs: map[string][]frametest.Allowed{
+			"trailer": {
+				{Between: frametest.First, Part: "trailer X-Sum", Why: "The answer is sent with its length, and fasthttp sends trailers only after chunks."},
+				whole,
+			},
+			"stream":        {whole},
+			"stream-failed": {whole},
+		},
 	})
 }
+
+var whole = frametest.Allowed{Between: frametest.First, Part: "header Content-Length", Why: "A stream is read to its end, and then sent with its length."}
 
 // listen serves an app until the end of the test, and returns its URL.
 func listen(t testing.TB, app *fiber.App) string {

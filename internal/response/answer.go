@@ -27,8 +27,6 @@ type Answer struct {
 	Status                 int
 	Header, Added, Trailer []Field
 	Body                   []byte
-
-	length []string // the values of Content-Length; set by Decode, for Send
 }
 
 // maxLocation is how long the Location of an answer may be that is not kept itself. No URL

@@ -37,8 +37,7 @@ type Recorder struct {
 	written     int64
 	buf         *[]byte
 	diff        headerDiff
-	fields      [6]Field  // room for the first of diff.recorded, without an allocation
-	length      [1]string // room for the Content-Length that is sent, likewise
+	fields      [6]Field // room for the first of diff.recorded, without an allocation
 }
 
 // A mode is what a Recorder does with the bytes it is given.
@@ -162,10 +161,6 @@ func (rec *Recorder) Answer() Answer {
 		Trailer: rec.trailer(true),
 		Body:    rec.body(),
 	}
-	if rec.declared >= 0 && (len(a.Trailer) > 0 || len(rec.w.Header()["Trailer"]) > 0) {
-		// net/http sends no trailer behind a declared length over HTTP/1.1. A replay must not either.
-		a.Header = append(a.Header, Field{Name: "Content-Length", Values: rec.header["Content-Length"]})
-	}
 	if a.Size() > rec.set.Limit {
 		rec.overLimit = rec.held
 		return rec.NotKept()
@@ -179,7 +174,8 @@ func (rec *Recorder) NotKept() Answer {
 }
 
 // Respond sends the client the handler's answer, or what is left of it to send. It must be
-// called after Answer, whether or not that is what is recorded.
+// called after Answer, whether or not that is what is recorded. Nobody but the handler declares
+// a length, as net/http has it: an outer handler may add to the body.
 func (rec *Recorder) Respond() {
 	h := rec.w.Header()
 	if rec.mode != buffering {
@@ -188,10 +184,6 @@ func (rec *Recorder) Respond() {
 	}
 	trailer, body := rec.trailer(false), rec.body()
 	announce(h, fieldNames(trailer))
-	if rec.declared < 0 && LengthAllowed(h, rec.status, rec.method) {
-		rec.length[0] = decimal(len(body))
-		h["Content-Length"] = rec.length[:]
-	}
 	rec.sendHead()
 	rec.forward(body)
 	for _, f := range trailer {

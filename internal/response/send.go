@@ -13,13 +13,11 @@ const ReplayedHeader = "Idempotent-Replayed"
 
 var replayedTrue = []string{"true"}
 
-// Send replays a decoded answer of [KindKept].
-func (a *Answer) Send(w http.ResponseWriter, method string) {
+// Send replays a decoded answer of [KindKept]. Its length is among the fields if the handler
+// declared it.
+func (a *Answer) Send(w http.ResponseWriter) {
 	h := w.Header()
 	announce(h, fieldNames(a.Trailer))
-	if LengthAllowed(h, a.Status, method) {
-		h["Content-Length"] = a.length
-	}
 	for _, f := range a.Header {
 		setField(h, f)
 	}
@@ -53,12 +51,4 @@ func addField(h http.Header, f Field) { h[f.Name] = append(slices.Clip(h[f.Name]
 // (RFC 9110 section 6.4.1).
 func BodyAllowed(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
-}
-
-// LengthAllowed reports whether the answer to a request with this method may carry the
-// length of its body. The header h, which outer handlers may have set fields in, can forbid
-// it: with a trailer HTTP/1.1 needs the chunked coding instead, and an outer handler with a
-// content coding of its own sends a body of another length.
-func LengthAllowed(h http.Header, status int, method string) bool {
-	return BodyAllowed(status) && method != http.MethodHead && len(h["Trailer"]) == 0 && len(h["Content-Encoding"]) == 0
 }

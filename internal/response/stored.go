@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"strconv"
 )
 
 // The stored form of an answer. All integers are big endian or unsigned varints.
@@ -126,20 +125,16 @@ func (d *decoder) length() int {
 	return int(v)
 }
 
-// readFields reads header, added fields and trailer, and makes the length of the body a field, which a
-// replay sends. One string holds all of them. It reports whether the lists are as they must be.
+// readFields reads header, added fields and trailer. One string holds all of them. It reports whether
+// the lists are as they must be.
 func (a *Answer) readFields(lists []byte, space *Space) bool {
-	var onStack [512]byte
-	text := string(strconv.AppendInt(append(onStack[:0], lists...), int64(len(a.Body)), 10))
-	d := fieldDecoder{decoder{rest: lists}, len(lists), text, space}
+	d := fieldDecoder{decoder{rest: lists}, len(lists), string(lists), space}
 	a.Header, a.Added, a.Trailer = d.fields(), d.fields(), d.fields()
-	a.length = space.values(1)
-	a.length[0] = text[len(lists):]
 	return !d.bad && len(d.rest) == 0
 }
 
-// A fieldDecoder takes fields off lists of them. Its strings are parts of text, which begins with the
-// lists.
+// A fieldDecoder takes fields off lists of them. Its strings are parts of text, which has the same
+// bytes.
 type fieldDecoder struct {
 	decoder
 	size  int // of the lists

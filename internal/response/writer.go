@@ -56,9 +56,9 @@ func (rec *Recorder) writeHeader(status int) {
 	rec.wroteHeader = true
 	rec.status = status
 	rec.diff.take(rec.w.Header(), rec.header, rec.set.Echo, rec.informed)
+	rec.takeDeclaredLength()
 	rec.room = rec.set.Limit - fieldsSize(rec.diff.recorded) - fieldsSize(rec.diff.added)
 	rec.typed = rec.hasType()
-	rec.takeDeclaredLength()
 }
 
 // comeLate notes a write after the return of a handler that had said nothing before. The
@@ -85,9 +85,10 @@ func (rec *Recorder) inform(status int) {
 	maps.Copy(outer, saved)
 }
 
-// takeDeclaredLength reads the length that the handler promises. An answer that is sent
-// without a body keeps it as a field, because nothing else tells it. With 204 it means
-// nothing, and is not a promise.
+// takeDeclaredLength reads the length that the handler declares, and records it: a replay has it
+// where the answer has it, and neither in front of other answers, nor in front of a trailer, which
+// net/http sends behind no declared length. It promises that much of a body, unless none is sent.
+// With 204 it means nothing.
 func (rec *Recorder) takeDeclaredLength() {
 	values := rec.header["Content-Length"]
 	if len(values) == 0 {
@@ -99,10 +100,12 @@ func (rec *Recorder) takeDeclaredLength() {
 	}
 	switch {
 	case rec.method == http.MethodHead || rec.status == http.StatusNotModified:
-		rec.diff.recorded = append(rec.diff.recorded, Field{Name: "Content-Length", Values: values})
 	case BodyAllowed(rec.status):
 		rec.declared = n
+	default:
+		return
 	}
+	rec.diff.recorded = append(rec.diff.recorded, Field{Name: "Content-Length", Values: values})
 }
 
 // Write implements [http.ResponseWriter]. It fails only for mistakes of the handler: an
@@ -125,7 +128,7 @@ func (rec *Recorder) WriteString(s string) (int, error) {
 	if err := rec.accept(len(s)); err != nil {
 		return 0, err
 	}
-	if rec.mode == buffering && rec.method != http.MethodHead {
+	if rec.mode == buffering {
 		*rec.buf = append(*rec.buf, s...)
 	} else {
 		rec.take([]byte(s))
@@ -149,7 +152,7 @@ func (rec *Recorder) accept(n int) error {
 		return http.ErrContentLength
 	}
 	rec.written += int64(n)
-	if rec.mode != passing && rec.method != http.MethodHead {
+	if rec.mode != passing {
 		if rec.overLimit {
 			return errOverLimit
 		}
@@ -171,9 +174,6 @@ func (rec *Recorder) accept(n int) error {
 
 // take keeps and sends p as the mode demands.
 func (rec *Recorder) take(p []byte) {
-	if rec.method == http.MethodHead {
-		return
-	}
 	if rec.mode != passing {
 		*rec.buf = append(*rec.buf, p...)
 	}

@@ -171,7 +171,9 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 			guarded.ServeHTTP(w, r)
 		}))
 		inHurry := guardtest.Call{Key: "k", Header: http.Header{"X-Hurry": {"1"}}}
-		require.Equal(t, http.StatusServiceUnavailable, s.Do(t, inHurry).Status)
+		for h.Runs.Load() == 0 { // on a slow machine, the time is over before the guard has claimed the key
+			require.Equal(t, http.StatusServiceUnavailable, s.Do(t, inHurry).Status)
+		}
 		close(leave)
 		got := s.Do(t, guardtest.Call{Key: "k"})
 		require.True(t, got.Replayed())
