@@ -53,7 +53,7 @@ type core struct {
 	shadows atomic.Int64 // requests that are being looked at
 }
 
-func newCore(store Store, scope ScopeFunc) *core {
+func newCore(store Store, scope ScopeFunc, waitingBytes int64) *core {
 	c := &core{store: store, scope: scope, shared: isSharedScope(scope), back: make(chan struct{})}
 	switch s := store.(type) {
 	case *MemoryStore:
@@ -64,7 +64,7 @@ func newCore(store Store, scope ScopeFunc) *core {
 	c.leases.New = func() any { return new(lease) }
 	c.bodies.New = func() any { return new(bodyBuffer) }
 	c.work.init()
-	c.room.init()
+	c.room.init(waitingBytes)
 	return c
 }
 
@@ -85,8 +85,8 @@ func New(store Store, scope ScopeFunc, opts ...Option) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := newCore(store, scope)
-	c.shadow = newCore(store, scope)
+	c := newCore(store, scope, set.waitingBytes)
+	c.shadow = newCore(store, scope, set.waitingBytes)
 	return newGuard(c, set), nil
 }
 
@@ -108,6 +108,9 @@ func newGuard(c *core, set settings) *Guard {
 // mismatch on another, because the path is part of the fingerprint.
 func (g *Guard) With(opts ...Option) *Guard {
 	set, err := g.set.with(opts)
+	if set.waitingBytes != g.set.waitingBytes {
+		err = errors.Join(err, errWaitingBytes)
+	}
 	if err = errors.Join(err, set.checkStore(g.core.store)); err != nil {
 		panic(err)
 	}

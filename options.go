@@ -54,6 +54,7 @@ type settings struct {
 	fingerprint                    FingerprintFunc
 	formerFingerprints             []FingerprintFunc
 	maxRequestBody, maxResponseLen int64
+	waitingBytes                   int64
 	dropped, drop                  []string // by WithUnrecorded; and with the guard's own field
 	outcome                        func(int, http.Header) Outcome
 	outcomeChosen                  bool // by WithOutcome
@@ -87,6 +88,7 @@ func defaultSettings() settings {
 		fingerprint:    RawFingerprint,
 		maxRequestBody: defaultMaxBody,
 		maxResponseLen: defaultMaxBody,
+		waitingBytes:   defaultWaitingBytes,
 		outcome:        DefaultOutcome,
 		mismatchStatus: defaultMismatchStatus,
 		errorWriter:    writeProblem,
@@ -120,6 +122,8 @@ func (s *settings) validate() error {
 	check(s.retention == 0 || s.retention >= minRetentionInLeases*s.lease && s.retention <= maxTTL,
 		"WithRetention: %v is not at least twice the lease %v and at most %v", s.retention, s.lease, maxTTL)
 	check(s.wait >= 0 && s.wait <= maxWait, "WithWait: %v is not between 0 and %v", s.wait, maxWait)
+	check(s.waitingBytes >= minWaitingBytes && s.waitingBytes <= maxWaitingBytes,
+		"WithWaitingBytes: %d is not between %d and %d", s.waitingBytes, minWaitingBytes, int64(maxWaitingBytes))
 	check(len(s.methods) > 0, "WithMethods: no method")
 	for _, m := range s.methods {
 		check(token.Is(m), "WithMethods: %q is not a method", m)
@@ -210,19 +214,6 @@ func WithRetention(d time.Duration) Option {
 // least twice as long as the longest failover of the store that runs should survive.
 func WithLease(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.lease = d })
-}
-
-// WithWait lets a duplicate of a request in flight wait up to d for the answer and
-// then replay it. Zero, the default, answers 409 at once. A waiting request holds its
-// connection: at most 5 minutes are accepted, and a few seconds are sensible. In one
-// process at most 4,096 requests wait, with bodies of 64 MiB together. One scope gets a half of
-// both, but that of [SharedScope] all of it, and one key 1,024 places. Any further request gets
-// 409 at once.
-//
-// If the run that is waited for ends without an answer, the waiting requests get 409 too, and none
-// of them runs: no client has retried. If its process died, one of them runs.
-func WithWait(d time.Duration) Option {
-	return optionFunc(func(s *settings) { s.wait = d })
 }
 
 // WithRequired says whether a request without a key is refused with 400 key-missing. By

@@ -22,6 +22,7 @@ var invalidOptions = map[string][]idempotency.Option{
 	"WithLease:":           {idempotency.WithLease(0), idempotency.WithLease(9 * time.Millisecond), idempotency.WithLease(25 * time.Hour)},
 	"WithRetention:":       {idempotency.WithRetention(-1), idempotency.WithRetention(time.Second), idempotency.WithRetention(1 << 62)},
 	"WithWait:":            {idempotency.WithWait(-1), idempotency.WithWait(6 * time.Minute)},
+	"WithWaitingBytes:":    {idempotency.WithWaitingBytes(0), idempotency.WithWaitingBytes(64<<10 - 1), idempotency.WithWaitingBytes(1<<40 + 1)},
 	"WithMethods:":         {idempotency.WithMethods(), idempotency.WithMethods(""), idempotency.WithMethods("PO ST")},
 	"WithHeader:":          {idempotency.WithHeader(""), idempotency.WithHeader("Idempotency Key"), idempotency.WithHeader("Key:")},
 	"WithFingerprint:":     {idempotency.WithFingerprint(nil), idempotency.WithFingerprint(idempotency.RawFingerprint, nil)},
@@ -108,6 +109,16 @@ func TestWithPanicsOnAMistake(t *testing.T) {
 		require.ErrorContains(t, err, name)
 	}
 	require.Panics(t, func() { g.Handler(nil) })
+}
+
+// Guards that With makes share the room for requests that wait, so none of them can have another.
+func TestWaitingRoomIsSetOnce(t *testing.T) {
+	t.Parallel()
+	size := idempotency.WithWaitingBytes(1 << 20)
+	g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), size)
+	require.NotPanics(t, func() { g.With(size, idempotency.WithWait(time.Second)) })
+	require.PanicsWithError(t, "idempotency: WithWaitingBytes: guards that With makes share one waiting room; give the option to New",
+		func() { g.With(idempotency.WithWaitingBytes(2 << 20)) })
 }
 
 // A guard made with With has its own settings and leaves those of the other alone.

@@ -2,20 +2,52 @@ package idempotency
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
 
-// Bounds of the requests of a process that wait for another's answer, and of the bytes of
-// their bodies. Each holds a connection and a goroutine; the ones above a bound get 409 at
-// once. One key gets a quarter of the room at most, and one scope a half: a client that repeats
-// itself without end fills that, and all others need the rest. The scope that all callers
-// share may fill the room.
+// WithWait lets a duplicate of a request in flight wait up to d for the answer and
+// then replay it. Zero, the default, answers 409 at once. A waiting request holds its
+// connection: at most 5 minutes are accepted, and a few seconds are sensible. [WithWaitingBytes]
+// bounds how many requests of a process wait. Any further request gets 409 at once.
+//
+// If the run that is waited for ends without an answer, the waiting requests get 409 too, and none
+// of them runs: no client has retried. If its process died, one of them runs.
+func WithWait(d time.Duration) Option {
+	return optionFunc(func(s *settings) { s.wait = d })
+}
+
+// WithWaitingBytes sets how much memory the requests of a process that wait may take together; see
+// [WithWait]. The default is 64 MiB. A request that waits counts 16 KiB for its goroutine and what
+// net/http keeps of it, and its body beyond 1 KiB. So with short bodies, 4,096 requests wait by
+// default. Of n bytes, the requests with one key get a quarter, and those of one scope a half, but
+// those of [SharedScope] all. n must be between 64 KiB and 1 TiB.
+//
+// Guards that [Guard.With] makes from one share the room of that guard. Give the option to [New]:
+// With refuses another value.
+func WithWaitingBytes(n int64) Option {
+	return optionFunc(func(s *settings) { s.waitingBytes = n })
+}
+
 const (
-	maxWaitingPerKey = 1024
-	maxWaiting       = 4 * maxWaitingPerKey
-	maxWaitingBytes  = 64 << 20
+	// waiterSize is what a request that waits takes. Measured over an idle connection, with a body
+	// of 1 KiB and a dozen header fields, it is 9 KiB and 4 KiB of stack.
+	waiterSize = 16 << 10
+	// waiterBody is how much of a body that has room for.
+	waiterBody = 1 << 10
+
+	// A key gets a quarter of the room, and a scope a half: a client that repeats itself without end
+	// fills that, and all others need the rest. The scope that all callers share may fill the room.
+	shareOfKey   = 4
+	shareOfScope = 2
+
+	defaultWaitingBytes = 4096 * waiterSize
+	minWaitingBytes     = shareOfKey * waiterSize
+	maxWaitingBytes     = 1 << 40
 )
+
+var errWaitingBytes = errors.New("idempotency: WithWaitingBytes: guards that With makes share one waiting room; give the option to New")
 
 // pollPause is how often a store is asked that cannot wake a waiter, and rewatchPause
 // how long a wakeup that may have been lost is waited for.
@@ -29,6 +61,7 @@ const (
 // of them, the leader, watches the store on behalf of all: a thousand duplicates cost
 // the store as much as one.
 type waitingRoom struct {
+	bytes  int64 // its size
 	mu     sync.Mutex
 	all    occupancy
 	scopes map[string]occupancy
@@ -41,9 +74,9 @@ type occupancy struct {
 	bytes int64
 }
 
-// admits reports whether another waiter fits into a half or all of the room.
-func (o occupancy) admits(bytes int64, part int) bool {
-	return o.n < maxWaiting/part && o.bytes+bytes <= int64(maxWaitingBytes/part)
+func (o *occupancy) add(n int, bytes int64) {
+	o.n += n
+	o.bytes += bytes
 }
 
 // A place is what a waiter takes: for which record, at whose expense, and how much memory it
@@ -59,10 +92,11 @@ type wait struct {
 	settled chan struct{} // closed with record and err set
 	record  Record
 	err     error
-	members int
+	members occupancy
 }
 
-func (room *waitingRoom) init() {
+func (room *waitingRoom) init(bytes int64) {
+	room.bytes = bytes
 	room.waits, room.scopes = make(map[string]*wait), make(map[string]occupancy)
 }
 
@@ -71,8 +105,12 @@ func (room *waitingRoom) join(p place) *wait {
 	room.mu.Lock()
 	defer room.mu.Unlock()
 	w := room.waits[p.key]
-	if !room.all.admits(p.bytes, 1) || w != nil && w.members >= maxWaitingPerKey ||
-		p.scope != Shared && !room.scopes[p.scope].admits(p.bytes, 2) {
+	var members occupancy
+	if w != nil {
+		members = w.members
+	}
+	if !room.fits(p, room.all, 1) || !room.fits(p, members, shareOfKey) ||
+		p.scope != Shared && !room.fits(p, room.scopes[p.scope], shareOfScope) {
 		return nil
 	}
 	room.occupy(p.scope, 1, p.bytes)
@@ -81,26 +119,29 @@ func (room *waitingRoom) join(p place) *wait {
 		w.turn <- struct{}{}
 		room.waits[p.key] = w
 	}
-	w.members++
+	w.members.add(1, p.bytes)
 	return w
+}
+
+// fits reports whether there is room for a waiter beside others who may take a part of the room.
+func (room *waitingRoom) fits(p place, others occupancy, part int64) bool {
+	return others.bytes+p.bytes <= room.bytes/part
 }
 
 func (room *waitingRoom) leave(p place, w *wait) {
 	room.mu.Lock()
 	defer room.mu.Unlock()
 	room.occupy(p.scope, -1, -p.bytes)
-	w.members--
-	if w.members == 0 && room.waits[p.key] == w {
+	w.members.add(-1, -p.bytes)
+	if w.members.n == 0 && room.waits[p.key] == w {
 		delete(room.waits, p.key)
 	}
 }
 
 func (room *waitingRoom) occupy(scope string, n int, bytes int64) {
-	room.all.n += n
-	room.all.bytes += bytes
+	room.all.add(n, bytes)
 	o := room.scopes[scope]
-	o.n += n
-	o.bytes += bytes
+	o.add(n, bytes)
 	room.scopes[scope] = o
 	if o.n == 0 {
 		delete(room.scopes, scope)
@@ -141,7 +182,7 @@ func (c *claiming) await(rec Record) (Record, error) {
 
 // place is what the request takes of the waiting room.
 func (c *claiming) place() place {
-	return place{key: c.lease.key, scope: c.lease.id.Scope, bytes: int64(len(c.body))}
+	return place{key: c.lease.key, scope: c.lease.id.Scope, bytes: waiterSize + int64(max(0, len(c.body)-waiterBody))}
 }
 
 // waitIn waits until a wait that was joined is settled, by others or by itself. over is

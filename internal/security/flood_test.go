@@ -73,22 +73,71 @@ func TestFloodOfOneScopeLeavesRoomForOthers(t *testing.T) {
 	})
 }
 
-// A waiting request keeps its body. Those of one scope take 32 MiB at most.
+// A waiting request keeps its body. Those of one key take 16 MiB at most, and those of one scope 32.
 func TestWaitingBodiesAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(20*time.Second, "done")
 		p, _ := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
-		large := guardtest.Call{Key: "k", Tenant: "flooding", Body: strings.Repeat("x", 1<<20)}
-		p.Start(t, large)
-		replies := p.Waiters(t, 32, large)
-		guardtest.RequireProblem(t, p.Do(t, large), http.StatusConflict, problem.InFlight)
-		other := guardtest.Call{Key: "k", Tenant: "other", Body: large.Body}
+		const each = (1 << 20) + (16-1)<<10 // what a waiting request counts
+		body := strings.Repeat("x", 1<<20)
+		var replies []<-chan guardtest.Reply
+		flood := func(key string, n int) {
+			large := guardtest.Call{Key: key, Tenant: "flooding", Body: body}
+			p.Start(t, large)
+			replies = append(replies, p.Waiters(t, n, large))
+			guardtest.RequireProblem(t, p.Do(t, large), http.StatusConflict, problem.InFlight)
+		}
+		const ofKey, ofScope = (16 << 20) / each, (32 << 20) / each
+		flood("a", ofKey)
+		flood("b", ofKey)
+		flood("c", ofScope-2*ofKey)
+		other := guardtest.Call{Key: "k", Tenant: "other", Body: body}
 		p.Start(t, other)
 		require.True(t, (<-p.Waiters(t, 1, other)).Replayed())
-		for range 32 {
-			require.True(t, (<-replies).Replayed())
+		for i, n := range []int{ofKey, ofKey, ofScope - 2*ofKey} {
+			for range n {
+				require.True(t, (<-replies[i]).Replayed())
+			}
 		}
+	})
+}
+
+// The room is as large as the memory that it is given: here it holds ten thousand requests with one
+// key, which get a quarter of it, and ten thousand with a key each.
+func TestWaitingRoomGrowsWithItsMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const waiters = 10_000
+		h := guardtest.Answering(20*time.Second, "done")
+		p, _ := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h,
+			idempotency.WithWait(time.Minute), idempotency.WithWaitingBytes(4*waiters*16<<10))
+		one := guardtest.Call{Key: "one"}
+		p.Start(t, one)
+		ofOne := p.Waiters(t, waiters, one)
+		require.Equal(t, waiters, p.Guard.Stats().Waiting)
+		guardtest.RequireProblem(t, p.Do(t, one), http.StatusConflict, problem.InFlight)
+
+		replies := make(chan guardtest.Reply, 2*waiters)
+		for range 2 { // the run, then the one that waits for it
+			for i := range waiters {
+				go func() { replies <- p.Attempt(t, guardtest.Call{Key: fmt.Sprintf("key-%d", i)}) }()
+			}
+			synctest.Wait()
+		}
+		require.Equal(t, 2*waiters, p.Guard.Stats().Waiting)
+		for range waiters {
+			require.True(t, (<-ofOne).Replayed())
+		}
+		replayed := 0
+		for range 2 * waiters {
+			if (<-replies).Replayed() {
+				replayed++
+			}
+		}
+		require.Equal(t, waiters, replayed)
+		require.EqualValues(t, waiters+1, h.Runs.Load())
+		require.Zero(t, p.Guard.Stats().Waiting)
 	})
 }
 
