@@ -8,6 +8,7 @@ import (
 	"mime/multipart"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -23,6 +24,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/fiberidempotency"
 	"example.com/idempotency/internal/frametest"
+	"example.com/idempotency/problem"
 )
 
 // serve serves one route with the given handlers.
@@ -230,6 +232,83 @@ func TestHijackIsRefused(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, first.Status)
 	require.Contains(t, first.Body, "cannot hijack")
 	require.Equal(t, http.StatusConflict, frametest.Post(t, url).Status)
+}
+
+// A handler that drops its connection has made a run whose answer nobody gets, whatever its response
+// holds.
+func TestDroppedConnection(t *testing.T) {
+	t.Parallel()
+	for name, drop := range map[string]fiber.Handler{
+		"in silence": func(c fiber.Ctx) error { return c.Drop() },
+		"after an answer": func(c fiber.Ctx) error {
+			return errors.Join(c.Status(fiber.StatusCreated).SendString("charged"), c.Drop())
+		},
+		"with an error": func(c fiber.Ctx) error { return errors.Join(c.Drop(), fiber.ErrPaymentRequired) },
+	} {
+		for _, recovery := range []idempotency.Recovery{idempotency.Rerun, idempotency.Hold} {
+			t.Run(name+"/"+recovery.String(), func(t *testing.T) {
+				t.Parallel()
+				guarded, events := newGuard(t, idempotency.WithRecovery(recovery))
+				runs := 0
+				url := serve(t, fiber.New(), guarded, func(c fiber.Ctx) error {
+					if runs++; runs == 1 {
+						return drop(c)
+					}
+					return c.SendString("done")
+				})
+				require.Equal(t, frametest.Answer{}, frametest.Post(t, url), "the connection is cut")
+				again := frametest.PostSettled(t, url)
+				require.Eventually(t, func() bool {
+					return slices.ContainsFunc(events(idempotency.EventRun), func(e idempotency.Event) bool {
+						return e.Attempt == 1 && e.Outcome == idempotency.Unknown
+					})
+				}, 10*time.Second, time.Millisecond)
+				if recovery == idempotency.Hold {
+					require.Contains(t, again.Body, problem.OutcomeUnknown)
+					return
+				}
+				require.Equal(t, frametest.Answer{Status: 200, Body: "done"}, again)
+			})
+		}
+	}
+}
+
+// What a handler sends at once, with c.End, is its answer. Of a stream it is only known that it was
+// sent.
+func TestEndedConnection(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		send fiber.Handler
+		want frametest.Answer
+		kept bool
+	}{
+		"answer":  {func(c fiber.Ctx) error { return c.Status(201).SendString("charged") }, frametest.Answer{Status: 201, Body: "charged"}, true},
+		"no body": {func(c fiber.Ctx) error { c.Status(202); return nil }, frametest.Answer{Status: 202}, true},
+		"204":     {func(c fiber.Ctx) error { c.Status(204); return nil }, frametest.Answer{Status: 204}, true},
+		"stream":  {func(c fiber.Ctx) error { return c.SendStream(strings.NewReader("charged")) }, frametest.Answer{Status: 200, Body: "charged"}, false},
+		"stream of known length": {
+			func(c fiber.Ctx) error { return c.SendStream(strings.NewReader("charged"), 7) }, frametest.Answer{Status: 200, Body: "charged"}, false,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			guarded, _ := newGuard(t)
+			runs := 0
+			url := serve(t, fiber.New(), guarded, func(c fiber.Ctx) error {
+				runs++
+				return errors.Join(test.send(c), c.End())
+			})
+			require.Equal(t, test.want, frametest.Post(t, url))
+			again := frametest.PostSettled(t, url)
+			if test.kept {
+				test.want.Replayed = true
+				require.Equal(t, test.want, again)
+			} else {
+				require.Contains(t, again.Body, problem.ResponseNotKept)
+			}
+			require.Equal(t, 1, runs)
+		})
+	}
 }
 
 // A handler on which the timeout has given up still runs. So its outcome is unknown, and its client

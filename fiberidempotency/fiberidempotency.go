@@ -13,8 +13,10 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/gofiber/fiber/v3"
 	"github.com/gofiber/fiber/v3/middleware/basicauth"
@@ -38,7 +40,9 @@ import (
 //
 // During a run, the whole answer is kept until it is recorded: a body that is a stream is read to
 // its end first. Trailers are dropped. A handler that hijacks the connection is answered as one
-// that has failed. If fiber's timeout middleware stands inside and gives up on its handler, the
+// that has failed. One that drops it has made a run whose answer nobody gets: its outcome is
+// idempotency.Unknown, as after a panic of http.ErrAbortHandler. What c.End sends is recorded
+// afterwards, and only as not kept if it was a stream. If fiber's timeout middleware stands inside and gives up on its handler, the
 // outcome of the run is idempotency.Unknown, because the handler still runs.
 //
 // The router's own answers, 404 and 405, are not recorded. Middleware panics if guard is nil.
@@ -55,12 +59,13 @@ func Middleware(guard *idempotency.Guard) fiber.Handler {
 		}
 		x.request = r
 		w := &writer{header: http.Header{}}
+		x.writer = w
 		if !looks {
 			x.fields = fields(c, c.Response())
 			w.header = maps.Clone(x.fields)
 		}
-		h.ServeHTTP(w, r)
-		if !x.passed {
+		x.serve(h, w, r)
+		if !x.passed && !x.gone {
 			w.send(c)
 		}
 		return x.err
@@ -74,11 +79,23 @@ type exchange struct {
 	request *http.Request   // as the guard gets it
 	fields  http.Header     // of the response outside the guard
 	looks   bool            // the guard has idempotency.WithShadow
+	writer  *writer         // to which the guard answers
 	passed  bool            // there was no run, and the handlers have answered
+	gone    bool            // a run has closed the connection
 	err     error           // to return to outer middleware
 }
 
 type exchangeKey struct{}
+
+// serve calls the guard. A run that has dropped its connection ends there.
+func (x *exchange) serve(h http.Handler, w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		if x.gone {
+			_ = recover()
+		}
+	}()
+	h.ServeHTTP(w, r)
+}
 
 // next calls the handlers after the guard.
 func next(w http.ResponseWriter, r *http.Request) {
@@ -102,7 +119,17 @@ func next(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	putBack(c, r)
-	x.answer(r, c.Next())
+	err := c.Next()
+	x.gone = !timedOut(c) && closed(c)
+	switch {
+	case x.gone && !ended(c):
+		x.err = err
+		panic(http.ErrAbortHandler)
+	case x.gone:
+		x.err = err // it came too late for the client
+	default:
+		x.answer(r, err)
+	}
 	if err := x.record(w); err != nil {
 		x.answer(r, err)
 		_ = x.record(w) // the answer to an error is no stream
@@ -139,7 +166,11 @@ func (x *exchange) look(w http.ResponseWriter, r *http.Request) {
 	if stream && late.fill() {
 		_, _ = io.Copy(io.Discard, r.Body)
 	}
+	gone := closed(c)
 	switch response := c.Response(); {
+	case gone && !ended(c):
+		t.Note(response.StatusCode(), nil)
+		t.Judge(uint8(idempotency.Unknown))
 	case x.err != nil:
 		status := fiber.StatusInternalServerError
 		var known *fiber.Error
@@ -162,6 +193,28 @@ func (x *exchange) look(w http.ResponseWriter, r *http.Request) {
 func timedOut(c fiber.Ctx) bool { return c.RequestCtx().LastTimeoutErrorResponse() != nil }
 
 var errHijacked = errors.New("fiberidempotency: a protected handler cannot hijack its connection, because nothing records what goes over it")
+
+// closed reports whether a handler has closed the connection, with c.Drop or c.End. A context without
+// a connection, as of fiber's adaptor, panics when it is asked for one. The server sets the deadline
+// that this takes away once more before it answers.
+func closed(c fiber.Ctx) (yes bool) {
+	defer func() {
+		if recover() != nil {
+			yes = false
+		}
+	}()
+	err := c.RequestCtx().Conn().SetWriteDeadline(time.Time{})
+	return errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
+}
+
+// ended reports whether a connection that is closed was so by c.End, which sends the response first
+// and so writes its length into the header. Three kinds of status have none.
+func ended(c fiber.Ctx) bool {
+	h := &c.Response().Header
+	status := h.StatusCode()
+	return h.ContentLength() != 0 || len(h.Peek(fiber.HeaderContentLength)) > 0 ||
+		status < fiber.StatusOK || status == fiber.StatusNoContent || status == fiber.StatusNotModified
+}
 
 // answer makes the app answer an error, as it would do at the end of all middleware.
 func (x *exchange) answer(r *http.Request, err error) {

@@ -49,6 +49,10 @@ func (x *exchange) record(w http.ResponseWriter) error {
 	if err != nil {
 		return err
 	}
+	if x.gone && len(body) == 0 && response.Header.ContentLength() != 0 {
+		x.writer.past = true // a stream, which the client has
+		return nil
+	}
 	if status == http.StatusOK && len(body) == 0 && maps.EqualFunc(header, w.Header(), slices.Equal) {
 		return nil // the handler has said nothing
 	}
@@ -94,7 +98,11 @@ type writer struct {
 	header http.Header
 	status int
 	body   []byte
+	past   bool // the handler has sent its answer itself, and it is lost
 }
+
+// Bypassed tells the guard that an answer went past it.
+func (w *writer) Bypassed() bool { return w.past }
 
 func (w *writer) Header() http.Header { return w.header }
 

@@ -102,6 +102,16 @@ func TestShadowBehindFibersOwnMiddleware(t *testing.T) {
 	require.Equal(t, 2, runs)
 }
 
+// A guard that only looks on knows that nobody gets the answer of a handler that drops its connection.
+func TestShadowOfADroppedConnection(t *testing.T) {
+	t.Parallel()
+	guarded, events := newGuard(t, idempotency.WithShadow(true))
+	url := serve(t, fiber.New(), guarded, func(c fiber.Ctx) error { return c.Drop() })
+	require.Equal(t, frametest.Answer{}, frametest.Post(t, url), "the connection is cut")
+	require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == 1 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, idempotency.Unknown, events(idempotency.EventShadow)[0].Outcome)
+}
+
 // A guard that only looks on knows that the router's own answers are not recorded.
 func TestShadowOfNoRoute(t *testing.T) {
 	t.Parallel()

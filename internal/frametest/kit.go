@@ -25,9 +25,21 @@ type Answer struct {
 // with the basic authentication of alice.
 func Post(t testing.TB, url string) Answer {
 	t.Helper()
-	got := send(t, url, Case{Method: http.MethodPost, Body: `{"amount":100}`, Header: http.Header{
-		"Content-Type": {"application/json"}, "Authorization": {"Basic YWxpY2U6c2VjcmV0"}, // alice:secret
-	}}, "tenant", "key")
+	return told(send(t, url, small, "tenant", "key"))
+}
+
+// PostSettled is Post after a run whose client has its answer, or has lost its connection, a moment
+// before the run is settled.
+func PostSettled(t testing.TB, url string) Answer {
+	t.Helper()
+	return told(sendSettled(t, url, small, "key"))
+}
+
+var small = Case{Method: http.MethodPost, Body: `{"amount":100}`, Header: http.Header{
+	"Content-Type": {"application/json"}, "Authorization": {"Basic YWxpY2U6c2VjcmV0"}, // alice:secret
+}}
+
+func told(got answer) Answer {
 	return Answer{got.status, strings.TrimSpace(got.body), got.header.Get("Idempotent-Replayed") == "true"}
 }
 

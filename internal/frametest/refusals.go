@@ -51,7 +51,7 @@ func (f Framework) refusals(t *testing.T, url string, app *App) {
 
 // sendSettled sends a request whose key has had a run. The client of an answer above the limit has
 // all of it a moment before the run is settled.
-func sendSettled(t *testing.T, url string, c Case, key string) (a answer) {
+func sendSettled(t testing.TB, url string, c Case, key string) (a answer) {
 	t.Helper()
 	for range 10_000 {
 		a = send(t, url, c, "tenant", key)
