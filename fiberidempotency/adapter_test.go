@@ -67,6 +67,20 @@ func TestOuterMiddlewareSeesTheAnswer(t *testing.T) {
 	require.Equal(t, []string{"declined", "declined"}, bodies)
 }
 
+// What middleware outside writes behind an answer reaches its client, behind the answer.
+func TestOuterMiddlewareAddsToTheBody(t *testing.T) {
+	t.Parallel()
+	sign := func(c fiber.Ctx) error {
+		err := c.Next()
+		_, _ = c.WriteString(", signed")
+		return err
+	}
+	guarded, _ := newGuard(t)
+	url := serve(t, fiber.New(), sign, guarded, func(c fiber.Ctx) error { return c.SendString("charged") })
+	require.Equal(t, frametest.Answer{Status: 200, Body: "charged, signed"}, frametest.Post(t, url))
+	require.Equal(t, frametest.Answer{Status: 200, Body: "charged, signed", Replayed: true}, frametest.Post(t, url))
+}
+
 // After a panic, outer middleware finds its own context.
 func TestContextAfterAPanic(t *testing.T) {
 	t.Parallel()

@@ -146,7 +146,7 @@ func (w *writer) fill(response *fasthttp.Response) {
 		set(response, name, values)
 	}
 	response.SetStatusCode(w.status)
-	response.SetBodyRaw(w.body)
+	response.SetBody(w.body) // a copy: what middleware outside writes behind a raw body replaces it
 }
 
 // set sets a field of a response.
