@@ -67,7 +67,7 @@ func (s *MemoryStore) QueuesInOrder() bool {
 		ok := true
 		for slot, expires := range sh.queue.All() {
 			r := sh.records.at(slot)
-			ok = ok && expires == r.expires && slot == r.slot && sh.records.find(r.hash(s.seed), r.key()) == r
+			ok = ok && expires == r.expires && slot == r.slot && sh.records.find(sh.records.hash(r, s.seed), sh.records.key(r)) == r
 		}
 		n += sh.queue.Len()
 		sh.mu.Unlock()
@@ -97,7 +97,7 @@ func (t *MemoryTable) Find(hash uint64, key string) (string, bool) {
 	if r == nil {
 		return "", false
 	}
-	return r.key(), true
+	return t.table.key(r), true
 }
 
 // Remove removes a record that is there.

@@ -51,8 +51,11 @@ import (
 //
 // An error other than the sentinels named at a method means that the outcome is unknown:
 // the call may or may not have taken effect. A store must honour the deadline of the
-// context and must be safe for concurrent use. Callers do not modify a slice after they
-// have passed it in, and must not modify a slice that the store hands out.
+// context and must be safe for concurrent use.
+//
+// A store copies what it keeps of a slice that it is given. Until the call returns, nobody writes to
+// the slice; afterwards, its memory is the caller's and gets other contents. A slice that the store
+// hands out never changes: neither the store nor a caller may write to it.
 //
 // Package storetest is this contract as tests. The optional interfaces [ContextStore],
 // [Watcher], [StepStore], [Inspector], [Lister] and [TxStore] are further abilities, which a [Guard] finds
@@ -148,15 +151,15 @@ type Claim struct {
 	// announce records that somebody waits for. See [Watcher].
 	Watch bool
 	// Note is what the caller wants to remember of the run, in at most 64 bytes that mean
-	// nothing to a store. The store keeps it with the record if the claim is granted, and
-	// copies it. An empty Note is none.
+	// nothing to a store. The store keeps it with the record if the claim is granted. An empty
+	// Note is none.
 	Note []byte
 	// Label names the kind of request that the record is for, in at most 64 bytes of
-	// text. There are few labels: a store in memory need not copy them. The
+	// text. There are few labels: a store in memory need only have one copy of each. The
 	// store keeps the label of the last claim that was granted.
 	Label string
 	// SealedKey is the client's key in a form that only its makers can read, in at most 1,024
-	// bytes that mean nothing to a store. The store keeps a copy of the last one that came with a
+	// bytes that mean nothing to a store. The store keeps the last one that came with a
 	// claim that was granted, for as long as the record. Mostly it is empty, which says nothing.
 	SealedKey []byte
 }

@@ -4,6 +4,7 @@ package idempotency
 // store_memory_shard.go for what happens to one record.
 
 import (
+	"bytes"
 	"context"
 	"hash/maphash"
 	"slices"
@@ -22,8 +23,9 @@ const (
 	memoryExpirePerCall = 2
 
 	// memoryOverhead is the measured cost of a record without its key, answer and steps:
-	// the record itself, its entry in the index, and its place in the expiry queue.
-	memoryOverhead = 194
+	// the record itself, its entry in the index, its place in the expiry queue, and what
+	// precedes its value in a slab.
+	memoryOverhead = 185
 
 	// memoryStepOverhead is the cost of the first step of a record without its name and
 	// its value. Further steps cost less.
@@ -60,7 +62,7 @@ const (
 // for new records until a part of the store is empty.
 //
 // A MemoryStore is also a [ContextStore], a [Watcher], a [StepStore], an [Inspector] and a
-// [Lister]. It keeps answers and steps, and hands them out, without copying them.
+// [Lister]. It hands out answers and steps without copying them.
 type MemoryStore struct {
 	seed       maphash.Seed
 	start      time.Time
@@ -162,14 +164,14 @@ func (s *MemoryStore) Claim(ctx context.Context, key string, c Claim) (Record, e
 			r = sh.insert(hash, key, c, now)
 			r.tenant = tenant
 		}
-		if r.state == StateCompleted { // it does not change, and its history is seldom read
-			out := r.claim(sh, c, now)
+		if r.state == StateCompleted { // it does not change
+			out := sh.claim(r, c, now)
 			sh.mu.Unlock()
 			return out, nil
 		}
-		before := r.claimSize()
-		out := r.claim(sh, c, now)
-		s.charge(r, r.claimSize()-before)
+		before := sh.claimSize(r)
+		out := sh.claim(r, c, now)
+		s.charge(r, sh.claimSize(r)-before)
 		sh.mu.Unlock()
 		return out, nil
 	}
@@ -178,8 +180,8 @@ func (s *MemoryStore) Claim(ctx context.Context, key string, c Claim) (Record, e
 // claimRoom returns how much room the first claim of a record takes, besides the key.
 func claimRoom(c Claim) int {
 	room := 0
-	if len(c.Note) > 0 {
-		room = 1 + len(c.Note)
+	if n := min(len(c.Note), maxNoteLen); n > 0 {
+		room = 1 + n
 	}
 	if c.Hold {
 		room += memoryHolding
@@ -200,12 +202,16 @@ func (s *MemoryStore) Renew(ctx context.Context, key string, o Owner) error {
 
 // Complete implements [Store].
 func (s *MemoryStore) Complete(ctx context.Context, key string, o Owner, c Completion) error {
+	fits := s.fits(key, c.Answer)
+	if fits {
+		c.Answer = ownMemory(c.Answer)
+	}
 	return s.asOwner(ctx, key, o, func(sh *memoryShard, r *memoryRecord, now int64) error {
 		switch r.state {
 		case StateCompleted:
 			return nil
 		case StateClaimed, StateHeld:
-			if s.neverFits(key, c.Answer) {
+			if !fits {
 				return ErrTooLarge
 			}
 			s.complete(sh, r, key, now, c)
@@ -216,9 +222,9 @@ func (s *MemoryStore) Complete(ctx context.Context, key string, o Owner, c Compl
 	})
 }
 
-// neverFits reports whether a record with the value would be larger than the whole store.
-func (s *MemoryStore) neverFits(key string, value []byte) bool {
-	return int64(memoryOverhead+len(key)+len(value)) > s.maxBytes
+// fits reports whether a record with the value is not larger than the whole store.
+func (s *MemoryStore) fits(key string, value []byte) bool {
+	return int64(memoryOverhead+len(key)+len(value)) <= s.maxBytes
 }
 
 // Release implements [Store].
@@ -259,20 +265,13 @@ func (s *MemoryStore) giveUp(ctx context.Context, key string, o Owner, state Sta
 	})
 }
 
-// complete records the answer of a record that the caller may complete.
+// complete records the answer of a record that the caller may complete. It has passed ownMemory.
 func (s *MemoryStore) complete(sh *memoryShard, r *memoryRecord, key string, now int64, c Completion) {
-	r.answer, r.status = trim(c.Answer), uint16(c.Status)
+	sh.keepAnswer(r, c.Answer)
+	r.status = uint16(c.Status)
 	s.charge(r, len(c.Answer))
 	sh.touch(r, StateCompleted, now, c.TTL)
 	sh.watchers.Wake(key)
-}
-
-// trim returns b, or a copy of b if keeping b would keep much memory that nobody uses.
-func trim(b []byte) []byte {
-	if cap(b)-len(b) > len(b)/8 {
-		return append(make([]byte, 0, len(b)), b...)
-	}
-	return b
 }
 
 // asOwner calls f with the key's record if o is its owner, and holds the lock of the shard
@@ -334,25 +333,22 @@ func (s *MemoryStore) Watch(ctx context.Context, key string) (settled <-chan str
 
 // SaveStep implements [StepStore].
 func (s *MemoryStore) SaveStep(ctx context.Context, key string, o Owner, name string, value []byte) error {
-	return s.asOwner(ctx, key, o, func(_ *memoryShard, r *memoryRecord, _ int64) error {
+	return s.asOwner(ctx, key, o, func(sh *memoryShard, r *memoryRecord, _ int64) error {
 		if r.state != StateClaimed {
 			return ErrNotOwner
 		}
-		if s.neverFits(key, value) {
+		if !s.fits(key, value) {
 			return ErrTooLarge
 		}
 		r.flags &^= blank
-		step := memoryStep{name, trim(value)}
+		step, rare := memoryStep{name, bytes.Clone(value)}, sh.records.addRare(r)
 		s.charge(r, step.size())
-		if old := r.step(name); old != nil {
+		if old := rare.step(name); old != nil {
 			s.charge(r, -old.size())
 			*old = step
 			return nil
 		}
-		if r.rare == nil {
-			r.rare = new(memoryRare)
-		}
-		r.rare.steps = append(r.rare.steps, step)
+		rare.steps = append(rare.steps, step)
 		return nil
 	})
 }
@@ -368,8 +364,8 @@ func (s *MemoryStore) GetAnswer(ctx context.Context, key string) (Record, error)
 	if r == nil {
 		return Record{}, ErrNotFound
 	}
-	out := r.see(now)
-	out.Steps, out.SealedKey = r.stepsByName(), r.sealedKey()
+	out := sh.see(r, now)
+	out.Steps, out.SealedKey = sh.stepsByName(r), sh.sealedKey(r)
 	return out, nil
 }
 
@@ -393,24 +389,26 @@ func (s *MemoryStore) Resolve(ctx context.Context, key string, seen Seen, settle
 		return ErrNotFound
 	case seen != r.seenAs(StateHeld):
 		return ErrChanged
-	case r.resolvedTo(settled):
+	case sh.resolvedTo(r, settled):
 		return nil // An earlier call did the same, and its reply was lost.
 	case r.stateAt(now) != StateHeld:
 		return ErrChanged
 	}
 	c := settled.Completion
 	switch {
-	case c != nil && s.neverFits(key, c.Answer):
+	case c != nil && !s.fits(key, c.Answer):
 		return ErrTooLarge
-	case c == nil && !r.hasSteps(settled.Undone):
+	case c == nil && !sh.hasSteps(r, settled.Undone):
 		return ErrChanged
 	}
 	r.flags |= byHand // The run that lost the claim can no longer record its own answer.
 	if c != nil {
-		s.complete(sh, r, key, now, *c)
+		done := *c
+		done.Answer = ownMemory(done.Answer) // under the lock, because that is rare
+		s.complete(sh, r, key, now, done)
 		return nil
 	}
-	s.dropSteps(r, settled.Undone)
+	s.dropSteps(sh, r, settled.Undone)
 	r.flags &^= blank
 	sh.touch(r, StateReleased, now, r.unanswered(StateReleased))
 	sh.watchers.Wake(key)
@@ -418,11 +416,12 @@ func (s *MemoryStore) Resolve(ctx context.Context, key string, seen Seen, settle
 }
 
 // dropSteps removes the steps of these names.
-func (s *MemoryStore) dropSteps(r *memoryRecord, undone map[string][]byte) {
-	if len(undone) == 0 {
+func (s *MemoryStore) dropSteps(sh *memoryShard, r *memoryRecord, undone map[string][]byte) {
+	rare := sh.records.rareOf(r)
+	if rare == nil {
 		return
 	}
-	r.rare.steps = slices.DeleteFunc(r.rare.steps, func(step memoryStep) bool {
+	rare.steps = slices.DeleteFunc(rare.steps, func(step memoryStep) bool {
 		_, drop := undone[step.name]
 		if drop {
 			s.charge(r, -step.size())

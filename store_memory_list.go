@@ -92,7 +92,7 @@ func (s *MemoryStore) listAll(q *Query, c memoryCursor) (p Page) {
 		now := s.now()
 		slot, end := c.place, min(c.place+memoryListLock, int64(sh.records.used))
 		for ; slot < end && len(p.Entries) < limit; slot++ {
-			p.add(q, sh.records.inSlot(int32(slot)), now)
+			p.add(q, sh, sh.records.inSlot(int32(slot)), now)
 		}
 		more := slot < int64(sh.records.used)
 		sh.mu.Unlock()
@@ -109,13 +109,13 @@ func (s *MemoryStore) listAll(q *Query, c memoryCursor) (p Page) {
 }
 
 // add adds the record in a slot to the page if the query asks for it.
-func (p *Page) add(q *Query, r *memoryRecord, now int64) {
+func (p *Page) add(q *Query, sh *memoryShard, r *memoryRecord, now int64) {
 	if r == nil || r.expires <= now {
 		return
 	}
-	if out := r.see(now); q.wants(out) {
-		out.Answer, out.SealedKey = nil, r.sealedKey()
-		p.Entries = append(p.Entries, Entry{r.key(), out})
+	if out := sh.see(r, now); q.wants(out) {
+		out.Answer, out.SealedKey = nil, sh.sealedKey(r)
+		p.Entries = append(p.Entries, Entry{sh.records.key(r), out})
 	}
 }
 
@@ -139,7 +139,7 @@ func (s *MemoryStore) listHolding(q *Query, c memoryCursor) (p Page) {
 		sh := &s.shards[held.shard]
 		sh.mu.Lock()
 		if sh.holding.Has(held.Entry) {
-			p.add(q, sh.records.at(held.Slot), s.now())
+			p.add(q, sh, sh.records.at(held.Slot), s.now())
 		}
 		sh.mu.Unlock()
 	}

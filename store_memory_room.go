@@ -1,11 +1,15 @@
 package idempotency
 
 import (
+	"bytes"
 	"hash/maphash"
 	"sync/atomic"
+
+	"example.com/idempotency/internal/history"
 )
 
-// How full a MemoryStore is, what each record takes of it, who has filled it, and who may still come in.
+// The room of a MemoryStore: where the parts of a record are that it does not hold itself, how much each
+// record takes, who has filled the store, and who may still come in.
 
 const (
 	// The last part of the room, a quarter, is only for tenants that hold less than a
@@ -18,6 +22,97 @@ const (
 	// records, and the number of tenants does not matter.
 	memoryTenants = 1024
 )
+
+// A memoryRare is the part of a record that few records have.
+type memoryRare struct {
+	longKey   string // if it does not fit into shortKey
+	steps     []memoryStep
+	sealedKey string
+	large     []byte // an answer of more than maxSmallAnswer
+}
+
+// maxSmallAnswer is the size up to which answers are among the values of their shard. There,
+// larger ones would waste room, and they are copied without the lock.
+const maxSmallAnswer = 8 << 10
+
+// maxNoteLen is how much of a note is kept.
+const maxNoteLen = 64
+
+// A memoryStep is a recorded part of a run. A record has few of them, and a map would cost
+// 400 bytes for the first.
+type memoryStep struct {
+	name  string
+	value []byte
+}
+
+// keepNote adds what the claim leaves to the history, when it is granted.
+func (sh *memoryShard) keepNote(r *memoryRecord, c Claim) {
+	last := r.label
+	r.label = sh.labels.Take(c.Label)
+	sh.labels.Release(last)
+	if len(c.SealedKey) > 0 {
+		sh.records.addRare(r).sealedKey = string(c.SealedKey)
+	}
+	if len(c.Note) > 0 {
+		var room [2 * maxNoteLen]byte
+		old := sh.values.Bytes(r.value)
+		notes := history.Append(room[:0], old, c.Note[:min(len(c.Note), maxNoteLen)])
+		sh.values.Set(&sh.records, r.slot, notes, nil)
+		r.notesLen = uint16(len(notes))
+	}
+}
+
+// keepAnswer records the answer, for good. A large one is in memory of its own already: see ownMemory.
+func (sh *memoryShard) keepAnswer(r *memoryRecord, answer []byte) {
+	if len(answer) > maxSmallAnswer {
+		sh.records.addRare(r).large = answer
+		return
+	}
+	sh.values.Set(&sh.records, r.slot, sh.values.Bytes(r.value), answer)
+}
+
+// ownMemory returns a copy of a large answer. The copy is made before the lock is taken.
+func ownMemory(answer []byte) []byte {
+	if len(answer) > maxSmallAnswer {
+		return bytes.Clone(answer)
+	}
+	return answer
+}
+
+// sealedKey returns a copy of the sealed key, or nil if there is none.
+func (sh *memoryShard) sealedKey(r *memoryRecord) []byte {
+	rare := sh.records.rareOf(r)
+	if rare == nil || rare.sealedKey == "" {
+		return nil
+	}
+	return []byte(rare.sealedKey)
+}
+
+// stepsByName returns the steps as a new map.
+func (sh *memoryShard) stepsByName(r *memoryRecord) map[string][]byte {
+	rare := sh.records.rareOf(r)
+	if rare == nil || len(rare.steps) == 0 {
+		return nil
+	}
+	steps := make(map[string][]byte, len(rare.steps))
+	for _, step := range rare.steps {
+		steps[step.name] = step.value
+	}
+	return steps
+}
+
+// step returns the step of that name, or nil. A record without a rare part has none.
+func (m *memoryRare) step(name string) *memoryStep {
+	if m == nil {
+		return nil
+	}
+	for i := range m.steps {
+		if m.steps[i].name == name {
+			return &m.steps[i]
+		}
+	}
+	return nil
+}
 
 // A memoryUse is what the tenants of one part hold.
 type memoryUse struct{ entries, bytes atomic.Int64 }
@@ -100,11 +195,11 @@ func (s *MemoryStore) expire(sh *memoryShard, now int64) bool {
 // remove removes the record from the shard and gives its room back.
 func (s *MemoryStore) remove(sh *memoryShard, r *memoryRecord) {
 	s.entries.Add(-1)
-	s.charge(r, -int(r.size()))
+	s.charge(r, -sh.size(r))
 	if own := s.useOf(r.tenant); own != nil {
 		own.entries.Add(-1)
 	}
-	sh.remove(r, r.hash(s.seed))
+	sh.remove(r, sh.records.hash(r, s.seed))
 }
 
 // sealedKeyRoom is how much room a sealed key takes, with the part of the record that it is in.
@@ -116,22 +211,25 @@ func sealedKeyRoom(n int) int {
 }
 
 // size returns how much of the store's limit of bytes the record takes.
-func (r *memoryRecord) size() int64 {
-	n := memoryOverhead + int(r.keyLen) + len(r.answer) + r.claimSize()
-	if r.rare != nil {
-		n += len(r.rare.longKey)
-		for _, step := range r.rare.steps {
+func (sh *memoryShard) size(r *memoryRecord) int {
+	n := memoryOverhead + r.value.Size() - int(r.notesLen) + sh.claimSize(r)
+	if r.keyLen != isLong {
+		n += int(r.keyLen)
+	}
+	if rare := sh.records.rareOf(r); rare != nil {
+		n += len(rare.longKey) + len(rare.large)
+		for _, step := range rare.steps {
 			n += step.size()
 		}
 	}
-	return int64(n)
+	return n
 }
 
 // claimSize returns how much of that the claims of the record have brought.
-func (r *memoryRecord) claimSize() (n int) {
-	n = len(r.notes)
-	if r.rare != nil {
-		n += sealedKeyRoom(len(r.rare.sealedKey))
+func (sh *memoryShard) claimSize(r *memoryRecord) int {
+	n := int(r.notesLen)
+	if rare := sh.records.rareOf(r); rare != nil {
+		n += sealedKeyRoom(len(rare.sealedKey))
 	}
 	if r.hold {
 		n += memoryHolding

@@ -11,8 +11,9 @@ import (
 	"time"
 
 	"example.com/idempotency/internal/expiry"
-	"example.com/idempotency/internal/history"
+	"example.com/idempotency/internal/intern"
 	"example.com/idempotency/internal/oldest"
+	"example.com/idempotency/internal/slab"
 	"example.com/idempotency/internal/watch"
 )
 
@@ -21,6 +22,8 @@ import (
 type memoryShard struct {
 	mu       sync.Mutex
 	records  memoryTable
+	values   slab.Arena   // of each record, its notes and then its answer, unless that is large
+	labels   intern.Table // of the records
 	queue    expiry.Queue
 	watchers watch.Registry
 	holding  *oldest.Index // nil until the first record enters it
@@ -31,37 +34,42 @@ type memoryShard struct {
 // a record is small: the end of a lease, for one, is computed from touched. Moments are
 // nanoseconds of the store's clock. In a free slot, every field but next is zero.
 //
-// A record is three cache lines. Among millions of records, each line that is read is a
-// wait for the memory. The first line is enough to recognise another key or a free slot,
-// and the first two hold most of what a replay needs.
+// A record has no pointer, so that the garbage collector need not look at it. What it cannot
+// hold itself is in the values, the labels and the rare parts of its shard.
 //
-// Records change in place. The bytes of an answer or a step never change, because the
+// Among millions of records, each cache line that is read is a wait for the memory. The first
+// line is enough to recognise another key or a free slot, and a replay needs the first two.
+//
+// Records change in place. The bytes of an answer, a note or a step never change, because the
 // store hands them out.
 type memoryRecord struct {
-	rare     *memoryRare // nil in most records
-	keyLen   uint8       // of shortKey
+	expires  int64
+	next     int32 // slot of another record with the same hash, or of another free one
+	attempt  int32
+	keyLen   uint8 // of shortKey, or isLong
 	shortKey [43]byte
 	state    State
 	hold     bool
 	holdEnds bool
 	flags    memoryFlags
-	next     int32 // slot of another record with the same hash, or of another free one
-	attempt  int32
 
 	fingerprint Fingerprint
-	answer      []byte
-	expires     int64
+	touched     int64    // when it was last claimed, renewed, completed, released or held
+	value       slab.Ref // of the notes and the answer
+	label       uint32   // its number
+	slot        int32    // where the record is
+	notesLen    uint16
+	status      uint16 // of the answer
+	tenant      uint16 // whose share of the room it takes
+	hasRare     bool   // has a rare part
 
-	touched   int64 // when it was last claimed, renewed, completed, released or held
+	owner     Owner
 	lease     time.Duration
 	retention time.Duration
-	owner     Owner
-	slot      int32  // where the record is
-	status    uint16 // of the answer
-	tenant    uint16 // whose share of the room it takes
-	notes     []byte // see AppendNote
-	label     history.Label
 }
+
+// isLong is the keyLen of a key that does not fit into shortKey.
+const isLong = math.MaxUint8
 
 // memoryFlags are what is true of a record.
 type memoryFlags uint8
@@ -81,31 +89,16 @@ func (r *memoryRecord) is(flag memoryFlags) bool { return r.flags&flag != 0 }
 // lost it since.
 func (r *memoryRecord) isOf(o Owner) bool { return r.owner == o && !r.is(byHand) }
 
-// A memoryRare is the part of a record that few records have.
-type memoryRare struct {
-	longKey string // if it does not fit into shortKey
-	steps   []memoryStep
-	// sealedKey is a string because the record is smaller then.
-	sealedKey string
-}
-
 // never is the moment at which a record ends that has no end of its own.
 const never = math.MaxInt64
-
-// A memoryStep is a recorded part of a run. A record has few of them, and a map would cost
-// 400 bytes for the first.
-type memoryStep struct {
-	name  string
-	value []byte
-}
 
 // insert adds a record that c has claimed.
 func (sh *memoryShard) insert(hash uint64, key string, c Claim, now int64) *memoryRecord {
 	r := sh.records.insert(hash, key)
 	r.fingerprint, r.attempt, r.flags = c.Fingerprint, 1, blank
-	r.keepNote(c)
+	sh.keepNote(r, c)
 	sh.queue.Push(r.slot, never) // where a new record mostly stays
-	r.grant(sh, c, now)
+	sh.grant(r, c, now)
 	return r
 }
 
@@ -114,10 +107,12 @@ func (sh *memoryShard) remove(r *memoryRecord, hash uint64) {
 		sh.holding.Leave(r.slot)
 	}
 	sh.queue.Remove(r.slot)
+	sh.values.Drop(&sh.records, r.slot)
+	sh.labels.Release(r.label)
 	sh.records.remove(r, hash)
 	if sh.records.isSpacious() {
 		sh.records.init()
-		sh.queue = expiry.Queue{}
+		sh.queue, sh.values = expiry.Queue{}, slab.Arena{}
 	}
 }
 
@@ -149,17 +144,17 @@ func (sh *memoryShard) index(r *memoryRecord, now int64) {
 }
 
 // claim gives the claim to the caller if the caller may have it, and returns the record.
-func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
+func (sh *memoryShard) claim(r *memoryRecord, c Claim, now int64) Record {
 	lapsed := r.lapsed(now)
 	free := r.state == StateReleased && !r.isOf(c.Owner)
 	switch {
 	case r.fingerprint != c.Fingerprint && (!free || !r.is(unbound)):
-		return r.see(now)
+		return sh.see(r, now)
 	case r.state == StateClaimed && r.isOf(c.Owner):
 		// Either the record was made for this claim, or the claim was sent again, perhaps
 		// because the first reply was lost. Its caller counts the lease from this call.
 		if now != r.touched {
-			r.grant(sh, c, now)
+			sh.grant(r, c, now)
 		}
 	case lapsed && (r.hold || c.Hold):
 		r.state = StateHeld
@@ -169,7 +164,7 @@ func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 			sh.queue.Move(r.slot, r.expires)
 		}
 		sh.index(r, now)
-		return r.see(now)
+		return sh.see(r, now)
 	case lapsed, free: // and not indexed
 		r.attempt++
 		r.fingerprint = c.Fingerprint
@@ -177,21 +172,21 @@ func (r *memoryRecord) claim(sh *memoryShard, c Claim, now int64) Record {
 		if lapsed {
 			r.flags = tookOver
 		}
-		r.keepNote(c)
-		r.grant(sh, c, now)
+		sh.keepNote(r, c)
+		sh.grant(r, c, now)
 	default:
-		return r.see(now)
+		return sh.see(r, now)
 	}
-	out := r.see(now)
+	out := sh.see(r, now)
 	out.Mine, out.Lapsed = true, r.is(tookOver)
 	if r.attempt > 1 {
-		out.Steps = r.stepsByName()
+		out.Steps = sh.stepsByName(r)
 	}
 	return out
 }
 
 // grant makes the caller the owner of the record.
-func (r *memoryRecord) grant(sh *memoryShard, c Claim, now int64) {
+func (sh *memoryShard) grant(r *memoryRecord, c Claim, now int64) {
 	r.owner, r.hold, r.holdEnds = c.Owner, c.Hold, c.HoldEnds
 	r.lease, r.retention = c.Lease, c.Retention
 	sh.touch(r, StateClaimed, now, r.unanswered(StateClaimed))
@@ -212,7 +207,8 @@ func (r *memoryRecord) lapsed(now int64) bool {
 }
 
 // see returns the record as it is at the moment, without its steps.
-func (r *memoryRecord) see(now int64) Record {
+func (sh *memoryShard) see(r *memoryRecord, now int64) Record {
+	value := sh.values.Bytes(r.value)
 	out := Record{
 		State:       r.stateAt(now),
 		Attempt:     int(r.attempt),
@@ -220,11 +216,15 @@ func (r *memoryRecord) see(now int64) Record {
 		Fingerprint: r.fingerprint,
 		TTL:         time.Duration(r.expires - now),
 		Age:         time.Duration(now - r.touched),
-		Status:      int(r.status),
-		Size:        int64(len(r.answer)),
-		Answer:      r.answer,
-		Notes:       r.notes,
-		Label:       r.label.String(),
+		Notes:       value[:r.notesLen:r.notesLen],
+		Label:       sh.labels.Text(r.label),
+	}
+	if r.state == StateCompleted {
+		out.Answer, out.Status = value[r.notesLen:], int(r.status)
+		if rare := sh.records.rareOf(r); rare != nil && rare.large != nil {
+			out.Answer = rare.large
+		}
+		out.Size = int64(len(out.Answer))
 	}
 	if r.expires == never {
 		out.TTL = Forever
@@ -250,15 +250,16 @@ func (r *memoryRecord) seenAs(state State) Seen {
 }
 
 // resolvedTo reports whether the record is as Resolve leaves it.
-func (r *memoryRecord) resolvedTo(s Settlement) bool {
+func (sh *memoryShard) resolvedTo(r *memoryRecord, s Settlement) bool {
 	switch {
 	case !r.is(byHand):
 		return false
 	case s.Completion != nil:
-		return r.state == StateCompleted && bytes.Equal(r.answer, s.Completion.Answer)
+		return r.state == StateCompleted && bytes.Equal(sh.see(r, 0).Answer, s.Completion.Answer)
 	}
+	rare := sh.records.rareOf(r)
 	for name := range s.Undone {
-		if r.step(name) != nil {
+		if rare.step(name) != nil {
 			return false
 		}
 	}
@@ -266,105 +267,28 @@ func (r *memoryRecord) resolvedTo(s Settlement) bool {
 }
 
 // hasSteps reports whether the record has these steps with these values.
-func (r *memoryRecord) hasSteps(steps map[string][]byte) bool {
+func (sh *memoryShard) hasSteps(r *memoryRecord, steps map[string][]byte) bool {
+	rare := sh.records.rareOf(r)
 	for name, value := range steps {
-		if step := r.step(name); step == nil || !bytes.Equal(step.value, value) {
+		if step := rare.step(name); step == nil || !bytes.Equal(step.value, value) {
 			return false
 		}
 	}
 	return true
 }
 
-// keepNote adds what the claim leaves to the history, when it is granted.
-func (r *memoryRecord) keepNote(c Claim) {
-	r.label = history.LabelOf(c.Label)
-	if len(c.SealedKey) > 0 {
-		if r.rare == nil {
-			r.rare = new(memoryRare)
-		}
-		r.rare.sealedKey = string(c.SealedKey)
-	}
-	r.notes = AppendNote(r.notes, c.Note)
-}
-
-// sealedKey returns a copy of the sealed key, or nil if there is none.
-func (r *memoryRecord) sealedKey() []byte {
-	if r.rare == nil || r.rare.sealedKey == "" {
-		return nil
-	}
-	return []byte(r.rare.sealedKey)
-}
-
-// step returns the step of that name, or nil.
-func (r *memoryRecord) step(name string) *memoryStep {
-	if r.rare == nil {
-		return nil
-	}
-	for i := range r.rare.steps {
-		if r.rare.steps[i].name == name {
-			return &r.rare.steps[i]
-		}
-	}
-	return nil
-}
-
-// stepsByName returns the steps as a new map.
-func (r *memoryRecord) stepsByName() map[string][]byte {
-	if r.rare == nil || len(r.rare.steps) == 0 {
-		return nil
-	}
-	steps := make(map[string][]byte, len(r.rare.steps))
-	for _, step := range r.rare.steps {
-		steps[step.name] = step.value
-	}
-	return steps
-}
-
-// setKey sets the key of a new record. A key of the length that guards make is stored in
-// the record itself, so that comparing it follows no pointer.
-func (r *memoryRecord) setKey(key string) {
-	if len(key) > len(r.shortKey) {
-		r.rare = &memoryRare{longKey: key}
-		return
-	}
-	r.keyLen = uint8(copy(r.shortKey[:], key))
-}
-
-// hash computes the hash of the key. The record does not keep it, because reads are more
-// frequent than removals.
-func (r *memoryRecord) hash(seed maphash.Seed) uint64 {
-	if r.rare != nil && r.rare.longKey != "" {
-		return maphash.String(seed, r.rare.longKey)
-	}
-	return maphash.Bytes(seed, r.shortKey[:r.keyLen])
-}
-
-func (r *memoryRecord) hasKey(key string) bool {
-	if r.rare != nil && r.rare.longKey != "" {
-		return r.rare.longKey == key
-	}
-	return string(r.shortKey[:r.keyLen]) == key
-}
-
-func (r *memoryRecord) key() string {
-	if r.rare != nil && r.rare.longKey != "" {
-		return r.rare.longKey
-	}
-	return string(r.shortKey[:r.keyLen])
-}
-
 // A memoryTable finds the records of a shard by their keys. It is made for millions of
-// records. They are stored in numbered slots, in chunks, and the index from hashes to slots
-// has no pointers. So the garbage collector looks at chunks, and not at a record, a key and
-// two maps for each key.
+// records. They are stored in numbered slots, in chunks. Neither the chunks nor the index from
+// hashes to slots have pointers, so the garbage collector looks into none of them.
 //
 // A slot that becomes free is used again for the next record. The memory is given back as
 // a whole when no record is left.
 type memoryTable struct {
 	index  map[uint64]int32 // by the hash of the key: the first slot of a chain, mostly of one
 	chunks []*memoryChunk
-	free   int32 // the first of the free slots
-	used   int32 // slots below that number have been used
+	rare   map[int32]*memoryRare // by slot, of the few records that have such a part
+	free   int32                 // the first of the free slots
+	used   int32                 // slots below that number have been used
 }
 
 type memoryChunk [memoryChunkSize]memoryRecord
@@ -388,6 +312,64 @@ func (t *memoryTable) at(slot int32) *memoryRecord {
 	return &t.chunks[slot/memoryChunkSize][slot%memoryChunkSize]
 }
 
+// Ref implements [slab.Table].
+func (t *memoryTable) Ref(slot int32) *slab.Ref { return &t.at(slot).value }
+
+// rareOf returns the rare part of a record, or nil if it has none.
+func (t *memoryTable) rareOf(r *memoryRecord) *memoryRare {
+	if !r.hasRare {
+		return nil
+	}
+	return t.rare[r.slot]
+}
+
+// addRare returns the rare part of a record, which gets one if it has none.
+func (t *memoryTable) addRare(r *memoryRecord) *memoryRare {
+	if r.hasRare {
+		return t.rare[r.slot]
+	}
+	if t.rare == nil {
+		t.rare = make(map[int32]*memoryRare)
+	}
+	rare := new(memoryRare)
+	r.hasRare, t.rare[r.slot] = true, rare
+	return rare
+}
+
+// setKey sets the key of a new record. A key of the length that guards make is stored in
+// the record itself.
+func (t *memoryTable) setKey(r *memoryRecord, key string) {
+	if len(key) > len(r.shortKey) {
+		r.keyLen = isLong
+		t.addRare(r).longKey = key
+		return
+	}
+	r.keyLen = uint8(copy(r.shortKey[:], key))
+}
+
+// hash computes the hash of the key. The record does not keep it, because reads are more
+// frequent than removals.
+func (t *memoryTable) hash(r *memoryRecord, seed maphash.Seed) uint64 {
+	if r.keyLen == isLong {
+		return maphash.String(seed, t.rareOf(r).longKey)
+	}
+	return maphash.Bytes(seed, r.shortKey[:r.keyLen])
+}
+
+func (t *memoryTable) hasKey(r *memoryRecord, key string) bool {
+	if r.keyLen == isLong {
+		return t.rareOf(r).longKey == key
+	}
+	return string(r.shortKey[:r.keyLen]) == key
+}
+
+func (t *memoryTable) key(r *memoryRecord) string {
+	if r.keyLen == isLong {
+		return t.rareOf(r).longKey
+	}
+	return string(r.shortKey[:r.keyLen])
+}
+
 // inSlot returns the record in a slot, or nil if the slot is free.
 func (t *memoryTable) inSlot(slot int32) *memoryRecord {
 	if slot >= t.used {
@@ -407,7 +389,7 @@ func (t *memoryTable) find(hash uint64, key string) *memoryRecord {
 	}
 	for slot != noSlot {
 		r := t.at(slot)
-		if r.hasKey(key) {
+		if t.hasKey(r, key) {
 			return r
 		}
 		slot = r.next
@@ -434,7 +416,7 @@ func (t *memoryTable) insert(hash uint64, key string) *memoryRecord {
 	t.index[hash] = slot
 	r := t.at(slot)
 	r.slot, r.next = slot, next
-	r.setKey(key)
+	t.setKey(r, key)
 	return r
 }
 
@@ -452,6 +434,9 @@ func (t *memoryTable) remove(r *memoryRecord, hash uint64) {
 		delete(t.index, hash)
 	}
 	slot := r.slot
+	if r.hasRare {
+		delete(t.rare, slot)
+	}
 	*r = memoryRecord{next: t.free}
 	t.free = slot
 }

@@ -63,7 +63,7 @@ func TestMemoryStoreFullRefusesOnlyNewKeys(t *testing.T) {
 	t.Parallel()
 	limits := map[string]idempotency.MemoryOption{
 		"entries": idempotency.WithMaxEntries(6),
-		"bytes":   idempotency.WithMaxBytes(6 * 270),
+		"bytes":   idempotency.WithMaxBytes(6 * 250),
 	}
 	for name, limit := range limits {
 		t.Run(name, func(t *testing.T) {
@@ -281,14 +281,35 @@ func TestMemoryStoreConcurrentCalls(t *testing.T) {
 	require.Zero(t, s.Watched())
 }
 
+// A replay copies nothing, however large the answer is.
 func TestMemoryStoreSharesAnswers(t *testing.T) {
 	t.Parallel()
-	s, answer := idempotency.NewMemoryStore(), make([]byte, 1<<10)
-	owner := claimMemory(t, s, "key", 1)
-	require.NoError(t, s.Complete(t.Context(), "key", owner, idempotency.Completion{Answer: answer, TTL: time.Hour}))
-	r, err := s.Claim(t.Context(), "key", guardtest.MemoryClaim(2))
+	for _, size := range []int{1 << 10, 8 << 10, 8<<10 + 1, 1 << 20} {
+		s, key := idempotency.NewMemoryStore(), guardtest.MemoryKeys(1)[0]
+		owner := claimMemory(t, s, key, 1)
+		require.NoError(t, s.Complete(t.Context(), key, owner, idempotency.Completion{Answer: make([]byte, size), TTL: time.Hour}))
+		first, err := s.Claim(t.Context(), key, guardtest.MemoryClaim(2))
+		require.NoError(t, err)
+		second, err := s.Claim(t.Context(), key, guardtest.MemoryClaim(2))
+		require.NoError(t, err)
+		require.Len(t, second.Answer, size)
+		require.Same(t, unsafe.SliceData(first.Answer), unsafe.SliceData(second.Answer))
+	}
+}
+
+// A caller that breaks the contract with a long note gets the beginning of it.
+func TestMemoryStoreCutsNotes(t *testing.T) {
+	t.Parallel()
+	s, c := idempotency.NewMemoryStore(), guardtest.MemoryClaim(1)
+	c.Note = make([]byte, 1<<20)
+	r, err := s.Claim(t.Context(), "key", c)
 	require.NoError(t, err)
-	require.Same(t, unsafe.SliceData(answer), unsafe.SliceData(r.Answer))
+	require.Equal(t, idempotency.AppendNote(nil, c.Note[:64]), r.Notes)
+	require.NoError(t, s.Complete(t.Context(), "key", c.Owner, idempotency.Completion{TTL: time.Hour}))
+	r, err = s.Get(t.Context(), "key")
+	require.NoError(t, err)
+	require.NoError(t, s.Forget(t.Context(), "key", r.Seen()))
+	require.Zero(t, s.Bytes())
 }
 
 // An answer that was cut out of a large buffer must not keep the buffer alive: the
@@ -308,9 +329,10 @@ func TestMemoryStoreLetsGoOfAnswers(t *testing.T) {
 	t.Parallel()
 	s := idempotency.NewMemoryStore()
 	owner := claimMemory(t, s, "key", 1)
-	answer := make([]byte, 1<<10)
-	kept := weak.Make(&answer[0])
-	require.NoError(t, s.Complete(t.Context(), "key", owner, idempotency.Completion{Answer: answer, TTL: time.Hour}))
+	require.NoError(t, s.Complete(t.Context(), "key", owner, idempotency.Completion{Answer: make([]byte, 64<<10), TTL: time.Hour}))
+	r, err := s.GetAnswer(t.Context(), "key")
+	require.NoError(t, err)
+	kept := weak.Make(&r.Answer[0])
 	runtime.GC()
 	require.NotNil(t, kept.Value())
 	require.NoError(t, s.Forget(t.Context(), "key", completedBy(owner, 1)))

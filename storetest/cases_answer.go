@@ -1,6 +1,13 @@
 package storetest
 
-import "strings"
+// The cases of what a store does with bytes: answers come back as they were given, and what is given or
+// handed out does not change because somebody uses its memory again.
+
+import (
+	"strings"
+
+	"example.com/idempotency"
+)
 
 func answerCases() []testCase {
 	const binary = "x\x00\xff\r\n\r\n$5\r\n\"'\\%s{}\x1b\u2028\xc3\x28\x00"
@@ -11,6 +18,11 @@ func answerCases() []testCase {
 		{"Answer/64 KiB", roundTrip(strings.Repeat(binary, 64<<10/len(binary)))},
 		{"Answer/10 MiB", roundTrip(strings.Repeat("0123456789abcde\n", 10<<20/16))},
 		{"Answer/every reader gets the same bytes", answerShared},
+		{"Copy/of an answer", answerCopied},
+		{"Copy/of an answer given by hand", resolutionCopied},
+		{"Copy/of a step", stepCopied},
+		{"Copy/of a note", noteCopied},
+		{"Copy/of a sealed key", sealedKeyCopied},
 	}
 }
 
@@ -27,7 +39,7 @@ func roundTrip(answer string) func(*env) {
 	}
 }
 
-// A store may hand out an answer without copying it. But the bytes that a reader has must
+// A store may hand out an answer without copying it again. But the bytes that a reader has must
 // not change when the record ends and its memory is used again.
 func answerShared(e *env) {
 	e.completed("answer")
@@ -38,4 +50,53 @@ func answerShared(e *env) {
 	e.answer(first, "answer")
 	e.answer(second, "answer")
 	e.answer(e.claim(key, bob), "rewsna")
+}
+
+// reuse writes to memory that a call was given. The call has returned, so the memory is the caller's.
+func reuse(given []byte) {
+	for i := range given {
+		given[i] = '!'
+	}
+}
+
+func answerCopied(e *env) {
+	for i, text := range []string{"a", "answer", strings.Repeat("answer", 10_000)} {
+		k, given := keyOf(text[:i+1]), []byte(text)
+		e.mine(e.claim(k, alice), 1)
+		e.ok("Complete", e.store.Complete(e.ctx, k, alice, idempotency.Completion{Answer: given, TTL: ttl}))
+		reuse(given)
+		e.answer(e.claim(k, bob), text)
+	}
+}
+
+func resolutionCopied(e *env) {
+	i, given := e.held(), []byte("resolved")
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), idempotency.Settlement{
+		Completion: &idempotency.Completion{Answer: given, TTL: ttl},
+	}))
+	reuse(given)
+	e.answer(e.claim(key, bob), "resolved")
+}
+
+func stepCopied(e *env) {
+	s, given := e.stepStore(), []byte("value")
+	e.claimed()
+	e.ok("SaveStep", s.SaveStep(e.ctx, key, alice, "step", given))
+	reuse(given)
+	e.advance(lease + margin)
+	e.steps(e.claim(key, bob), "step", "value")
+}
+
+func noteCopied(e *env) {
+	given := []byte("note")
+	e.claimed(func(c *idempotency.Claim) { c.Note = given })
+	reuse(given)
+	e.notes(e.claim(key, bob), "note")
+}
+
+func sealedKeyCopied(e *env) {
+	given := []byte("sealed")
+	e.claimed(func(c *idempotency.Claim) { c.SealedKey = given })
+	reuse(given)
+	e.sealedKey(key, "sealed")
 }

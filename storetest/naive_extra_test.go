@@ -80,7 +80,7 @@ func (s *naiveStore) SaveStep(ctx context.Context, key string, o idempotency.Own
 		s.yield(time.Nanosecond)
 		r.Steps = seen
 	}
-	r.Steps[name] = value
+	r.Steps[name] = s.own("SaveStep", value)
 	r.blank = r.blank && s.is("a step leaves a record blank")
 	return nil
 }
@@ -149,7 +149,7 @@ func (s *naiveStore) Resolve(ctx context.Context, key string, seen idempotency.S
 	c := settled.Completion
 	state, kept, answer := idempotency.StateReleased, r.retention, []byte(nil)
 	if c != nil && (len(c.Answer) > 0 || !s.is("Resolve takes an empty answer for none")) {
-		state, kept, answer = idempotency.StateCompleted, c.TTL, c.Answer
+		state, kept, answer = idempotency.StateCompleted, c.TTL, s.own("Resolve", c.Answer)
 	}
 	byHand := r.byHand || s.is("Resolve takes what a run did for a repeated call")
 	if r.State == state && byHand && bytes.Equal(r.Answer, answer) && s.undone(r, settled.Undone) && !s.is("Resolve cannot be repeated") {
@@ -263,7 +263,7 @@ func (s *naiveStore) keepSealedKey(r *naiveRecord, c idempotency.Claim) {
 	case s.is("a sealed key has 64 bytes at most"):
 		sealed = sealed[:min(len(sealed), 64)]
 	}
-	r.SealedKey = bytes.Clone(sealed)
+	r.SealedKey = s.own("sealed key", sealed)
 }
 
 // note keeps what a claim leaves for operators.
@@ -294,5 +294,23 @@ func (s *naiveStore) note(r *naiveRecord, c idempotency.Claim) {
 		r.Notes = append(append(slices.Clip(r.Notes), byte(len(note))), note...)
 		return
 	}
+	if s.is("note keeps what it was given") {
+		r.given = note
+	}
 	r.Notes = idempotency.AppendNote(r.Notes, note)
+}
+
+// own returns a copy of what a call was given.
+func (s *naiveStore) own(given string, b []byte) []byte {
+	if s.is(given + " keeps what it was given") {
+		return b
+	}
+	return bytes.Clone(b)
+}
+
+// yield lets other goroutines in at a moment when a store must not.
+func (s *naiveStore) yield(d time.Duration) {
+	s.mu.Unlock()
+	time.Sleep(d)
+	s.mu.Lock()
 }

@@ -32,10 +32,11 @@ type naiveRecord struct {
 	retention time.Duration
 	hold      bool
 	holdEnds  bool
-	byHand    bool // settled by Resolve: the owner has lost the claim
-	byLapse   bool // held because the lease ended
-	blank     bool // nothing was done under it
-	unbound   bool // the next payload gets it
+	byHand    bool   // settled by Resolve: the owner has lost the claim
+	byLapse   bool   // held because the lease ended
+	blank     bool   // nothing was done under it
+	given     []byte // the memory of a note, which one bug reads again
+	unbound   bool   // the next payload gets it
 	touched   time.Time
 	leaseEnd  time.Time
 	expires   time.Time
@@ -106,6 +107,9 @@ func (s *naiveStore) see(r *naiveRecord) idempotency.Record {
 	}
 	if out.State == idempotency.StateClaimed || s.is("a settled record has a lease") {
 		out.Lease = r.leaseEnd.Sub(now)
+	}
+	if r.given != nil {
+		out.Notes = idempotency.AppendNote(nil, r.given)
 	}
 	out.TTL, out.Age = r.expires.Sub(now), now.Sub(r.touched)
 	if r.endless() {
@@ -231,13 +235,6 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 		s.yield(time.Nanosecond)
 	}
 	return s.takeOver(r, c), nil
-}
-
-// yield lets other goroutines in at a moment when a store must not.
-func (s *naiveStore) yield(d time.Duration) {
-	s.mu.Unlock()
-	time.Sleep(d)
-	s.mu.Lock()
 }
 
 func (s *naiveStore) insert(key string, c idempotency.Claim) idempotency.Record {
@@ -389,7 +386,7 @@ func (s *naiveStore) complete(key string, r *naiveRecord, c idempotency.Completi
 		}
 		return
 	}
-	answer, ttl := c.Answer, c.TTL
+	answer, ttl := s.own("Complete", c.Answer), c.TTL
 	if s.is("the TTL runs from the claim") {
 		ttl -= time.Since(r.leaseEnd.Add(-r.lease))
 	}
