@@ -114,10 +114,11 @@ func (u *run) judge(t task) verdict {
 // final is the verdict for a definite answer. An answer that cannot be sealed cannot be
 // recorded: then nobody may run again.
 func (u *run) final(t task) verdict {
-	var stored []byte
+	v := verdict{outcome: Final, refusal: t.refused()}
 	a, err := t.answer()
 	if err == nil {
-		stored, err = u.guard.set.seal(a, u.lease.key, u.lease.claim.Fingerprint)
+		v.status = toldStatus(a, u.lease.claim.Fingerprint)
+		err = u.store(a, &v)
 	}
 	if err != nil {
 		u.lease.observe(Event{Kind: EventRecordingLost, Err: err})
@@ -125,7 +126,21 @@ func (u *run) final(t task) verdict {
 		v.cause = err
 		return v
 	}
-	return verdict{outcome: Final, answer: stored, status: toldStatus(a, u.lease.claim.Fingerprint), refusal: t.refused()}
+	return v
+}
+
+// store puts the answer into the verdict, in its stored form. Its memory is used again if the store
+// is our own and in this process: it has copied the answer when it returns, and no call is ever
+// left behind.
+func (u *run) store(a *response.Answer, v *verdict) (err error) {
+	key, fp := u.lease.key, u.lease.claim.Fingerprint
+	if u.guard.set.sealer == nil && u.lease.core.local {
+		v.buffer = response.NewBuffer()
+		v.answer = a.EncodeTo(v.buffer, key, fp)
+		return nil
+	}
+	v.answer, err = u.guard.set.seal(a, key, fp)
+	return err
 }
 
 // unknown is the verdict for a run of unknown outcome. Under [WithTransaction], only steps can
@@ -158,6 +173,10 @@ func (u *run) settle(t task, v verdict) (verdict, ending) {
 		s := settlement{lease: u.lease, verdict: v, owner: owner}
 		e = s.settle()
 		owner = s.owner
+		if v.buffer != nil && e.fate == settled && !s.failed && !s.displaced { // one call had it, and has returned
+			v.buffer.Free()
+			v.buffer, v.answer = nil, nil
+		}
 		if e.fate == supplanted {
 			v.hold, s.verdict.hold = false, false // there is nothing to hold
 		}

@@ -14,11 +14,12 @@ import (
 // A verdict is what a run leaves in the store.
 type verdict struct {
 	outcome Outcome
-	hold    bool    // for an Unknown outcome: Hold rather than Release
-	release Release // what else the store is told if the claim is given back
-	answer  []byte  // for a Final outcome: the answer in its stored form
-	status  int     // for a Final outcome: what is told of the answer without reading it
-	refusal bool    // for a Final outcome: the answer says that nothing was done
+	hold    bool             // for an Unknown outcome: Hold rather than Release
+	release Release          // what else the store is told if the claim is given back
+	answer  []byte           // for a Final outcome: the answer in its stored form
+	buffer  *response.Buffer // the memory of the answer, if it is used again
+	status  int              // for a Final outcome: what is told of the answer without reading it
+	refusal bool             // for a Final outcome: the answer says that nothing was done
 	// instead is what the client gets in place of the run's answer, because of cause.
 	instead problem.Code
 	cause   error

@@ -53,9 +53,9 @@ import (
 // the call may or may not have taken effect. A store must honour the deadline of the
 // context and must be safe for concurrent use.
 //
-// A store copies what it keeps of a slice that it is given. Until the call returns, nobody writes to
-// the slice; afterwards, its memory is the caller's and gets other contents. A slice that the store
-// hands out never changes: neither the store nor a caller may write to it.
+// A store copies what it keeps of a slice that it is given, and does not read the slice once the call
+// has returned: its memory is the caller's then, and gets other contents. A slice that the store hands
+// out never changes. Neither the store nor a caller may write to it.
 //
 // Package storetest is this contract as tests. The optional interfaces [ContextStore],
 // [Watcher], [StepStore], [Inspector], [Lister] and [TxStore] are further abilities, which a [Guard] finds

@@ -108,6 +108,9 @@ func WithMaxEntries(n int) MemoryOption {
 // answers, steps, and what the store itself needs for a record. The default is 1 GiB. It
 // panics if n is not positive.
 //
+// Answers with very different TTLs may take up to twice their size, because they lie in blocks that
+// are given back as a whole.
+//
 // At the limit the store takes no new keys, but runs in flight still record their
 // answers. Leave room for as many answers as there are runs at once. An answer that alone is
 // larger than the limit is refused with [ErrTooLarge].

@@ -35,7 +35,7 @@ type Recorder struct {
 	status      int
 	declared    int64 // the handler's Content-Length, or -1
 	written     int64
-	buf         *[]byte
+	buf         *Buffer
 	diff        headerDiff
 	fields      [6]Field // room for the first of diff.recorded, without an allocation
 }
@@ -198,17 +198,29 @@ func (rec *Recorder) Tell(f Field) { rec.diff.live = append(rec.diff.live, f) }
 // Yield leaves the answer to outer handlers, with the fields that the handler has set.
 func (rec *Recorder) Yield() { rec.setFields(rec.w.Header()) }
 
-// buffers holds the memory of bodies, as *[]byte.
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
+// A Buffer is memory that is used again, for the body of an answer or for its stored form.
+type Buffer struct{ bytes []byte }
+
+var buffers = sync.Pool{New: func() any { return new(Buffer) }}
 
 // maxPooledBuffer keeps a few large answers from pinning their memory forever.
 const maxPooledBuffer = 2 << 20
 
+// NewBuffer returns an empty buffer.
+func NewBuffer() *Buffer { return buffers.Get().(*Buffer) }
+
+// Free gives the memory back. Nobody may have any of it still.
+func (b *Buffer) Free() {
+	if cap(b.bytes) <= maxPooledBuffer {
+		b.bytes = b.bytes[:0]
+		buffers.Put(b)
+	}
+}
+
 // DropBuffer gives the memory of the body back.
 func (rec *Recorder) DropBuffer() {
-	if rec.buf != nil && cap(*rec.buf) <= maxPooledBuffer {
-		*rec.buf = (*rec.buf)[:0]
-		buffers.Put(rec.buf)
+	if rec.buf != nil {
+		rec.buf.Free()
 	}
 	rec.buf = nil
 }
@@ -217,5 +229,5 @@ func (rec *Recorder) body() []byte {
 	if rec.buf == nil {
 		return nil
 	}
-	return *rec.buf
+	return rec.buf.bytes
 }

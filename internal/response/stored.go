@@ -43,9 +43,21 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Encode returns the stored form of the answer to a key and a fingerprint, in one
 // allocation.
 func (a *Answer) Encode(key string, fingerprint [32]byte) []byte {
+	return a.encodeTo(nil, key, fingerprint)
+}
+
+// EncodeTo is Encode into memory that is used again.
+func (a *Answer) EncodeTo(b *Buffer, key string, fingerprint [32]byte) []byte {
+	b.bytes = a.encodeTo(b.bytes[:0], key, fingerprint)
+	return b.bytes
+}
+
+func (a *Answer) encodeTo(b []byte, key string, fingerprint [32]byte) []byte {
 	lists := fieldsLen(a.Header) + fieldsLen(a.Added) + fieldsLen(a.Trailer)
 	size := 4 + stringLen(key) + len(fingerprint) + uvarintLen(lists) + lists + uvarintLen(len(a.Body)) + len(a.Body) + crc32.Size
-	b := make([]byte, 0, size)
+	if cap(b) < size {
+		b = make([]byte, 0, size)
+	}
 	b = append(b, Version, byte(a.Kind))
 	b = binary.BigEndian.AppendUint16(b, uint16(a.Status))
 	b = appendString(b, key)

@@ -129,7 +129,7 @@ func (rec *Recorder) WriteString(s string) (int, error) {
 		return 0, err
 	}
 	if rec.mode == buffering {
-		*rec.buf = append(*rec.buf, s...)
+		rec.buf.bytes = append(rec.buf.bytes, s...)
 	} else {
 		rec.take([]byte(s))
 	}
@@ -166,7 +166,7 @@ func (rec *Recorder) accept(n int) error {
 			return nil
 		}
 		if rec.buf == nil {
-			rec.buf = buffers.Get().(*[]byte)
+			rec.buf = NewBuffer()
 		}
 	}
 	return nil
@@ -175,7 +175,7 @@ func (rec *Recorder) accept(n int) error {
 // take keeps and sends p as the mode demands.
 func (rec *Recorder) take(p []byte) {
 	if rec.mode != passing {
-		*rec.buf = append(*rec.buf, p...)
+		rec.buf.bytes = append(rec.buf.bytes, p...)
 	}
 	if rec.mode != buffering {
 		rec.forward(p)

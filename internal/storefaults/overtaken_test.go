@@ -3,8 +3,10 @@ package storefaults
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -376,5 +378,37 @@ func TestPermanentErrorOfAnOvertakenFunctionIsNotFinal(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "charged", got)
 		require.False(t, result.Replayed)
+	})
+}
+
+// The answer of a run that has lost its claim waits in the background while other runs end. Its memory
+// is not theirs.
+func TestAnswerThatWaitsKeepsItsMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, other := idempotency.NewMemoryStore(), idempotency.Owner{1}
+		var name string
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			key := r.Header.Get("Idempotency-Key")
+			if key == `"overtaken"` { // takes the claim away from itself
+				page, err := store.List(r.Context(), idempotency.Query{})
+				require.NoError(t, err)
+				rec := page.Entries[0].Record
+				name = page.Entries[0].Key
+				require.NoError(t, store.Release(r.Context(), name, rec.Owner, idempotency.Release{}))
+				_, err = store.Claim(r.Context(), name, idempotency.Claim{Owner: other, Fingerprint: rec.Fingerprint, Lease: time.Minute, Retention: time.Hour})
+				require.NoError(t, err)
+			}
+			_, _ = io.WriteString(w, strings.Repeat(key, 100))
+		})))
+		call := guardtest.Call{Key: `"overtaken"`}
+		guardtest.RequireProblem(t, s.Do(t, call), http.StatusConflict, problem.InFlight)
+		for i := range 100 {
+			require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: fmt.Sprintf("%q", fmt.Sprint("other ", i))}).Status)
+		}
+		require.NoError(t, store.Release(t.Context(), name, other, idempotency.Release{}))
+		time.Sleep(10 * time.Second)
+		got := s.Do(t, call)
+		require.True(t, got.Replayed(), got.Body)
+		require.Equal(t, strings.Repeat(call.Key, 100), got.Body)
 	})
 }
