@@ -198,10 +198,8 @@ func TestContextOutsideHasTheStatus(t *testing.T) {
 	}
 }
 
-// Beside a guard that only looks on, a handler's stream goes through the writer of other middleware.
-func TestShadowLeavesTheBodyWriterAlone(t *testing.T) {
-	t.Parallel()
-	guard, events := frametest.NewGuard(t, frametest.HeaderScope, idempotency.WithShadow(true))
+// serveUpper serves a handler whose stream goes through a middleware outside that writes capitals.
+func serveUpper(t *testing.T, guard *idempotency.Guard) string {
 	mux := http.NewServeMux()
 	api := humago.New(mux, config())
 	upper := func(ctx huma.Context, next func(huma.Context)) { next(&upperContext{ctx}) }
@@ -209,10 +207,33 @@ func TestShadowLeavesTheBodyWriterAlone(t *testing.T) {
 		OperationID: "charge", Method: http.MethodPost, Path: "/charges",
 		Middlewares: append(huma.Middlewares{upper}, guarded(guard)(api)...),
 	}, func(_ context.Context, in *struct{ RawBody []byte }) (*huma.StreamResponse, error) {
-		return &huma.StreamResponse{Body: func(ctx huma.Context) { _, _ = ctx.BodyWriter().Write(in.RawBody) }}, nil
+		return &huma.StreamResponse{Body: func(ctx huma.Context) {
+			w := ctx.BodyWriter()
+			_, _ = w.Write(in.RawBody)
+			w.(http.Flusher).Flush()
+			_, _ = w.Write(in.RawBody)
+		}}, nil
 	})
-	const want = `{"AMOUNT":100}`
-	require.Equal(t, want, frametest.Post(t, frametest.ServeHTTP(t, mux)+"/charges").Body)
+	return frametest.ServeHTTP(t, mux) + "/charges"
+}
+
+// The answers of a guard, its replays and its refusals go through the writer of middleware outside.
+func TestOuterContextWritesTheBody(t *testing.T) {
+	t.Parallel()
+	guard, _ := frametest.NewGuard(t, frametest.HeaderScope)
+	url := serveUpper(t, guard)
+	const want = `{"AMOUNT":100}{"AMOUNT":100}`
+	require.Equal(t, frametest.Answer{Status: http.StatusOK, Body: want}, frametest.PostSettled(t, url))
+	require.Equal(t, frametest.Answer{Status: http.StatusOK, Body: want, Replayed: true}, frametest.PostSettled(t, url))
+	refusing, _ := frametest.NewGuard(t, frametest.HeaderScope, idempotency.WithStrictKeys(true))
+	require.Contains(t, frametest.Post(t, serveUpper(t, refusing)).Body, "KEY-INVALID")
+}
+
+// Beside a guard that only looks on, a handler's stream goes through the writer of other middleware.
+func TestShadowLeavesTheBodyWriterAlone(t *testing.T) {
+	t.Parallel()
+	guard, events := frametest.NewGuard(t, frametest.HeaderScope, idempotency.WithShadow(true))
+	require.Equal(t, `{"AMOUNT":100}{"AMOUNT":100}`, frametest.Post(t, serveUpper(t, guard)).Body)
 	require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == 1 }, 10*time.Second, time.Millisecond)
 	require.Equal(t, http.StatusOK, events(idempotency.EventShadow)[0].Status)
 }
@@ -229,3 +250,5 @@ func (c *upperContext) BodyWriter() io.Writer { return upperWriter{c.inner.BodyW
 type upperWriter struct{ io.Writer }
 
 func (w upperWriter) Write(p []byte) (int, error) { return w.Writer.Write(bytes.ToUpper(p)) }
+
+func (w upperWriter) Flush() { w.Writer.(http.Flusher).Flush() }

@@ -55,13 +55,15 @@ func (c *runContext) AppendHeader(name, value string) { c.w.Header().Add(name, v
 
 func (c *runContext) BodyWriter() io.Writer { return c.w }
 
-// A statusWriter is the writer of the guard. It tells the context outside the status of the answer.
-type statusWriter struct {
+// A contextWriter is the writer of the guard. It tells the context outside the status of the answer,
+// and writes the body where that one does: middleware outside may encode or count it.
+type contextWriter struct {
 	http.ResponseWriter
-	ctx huma.Context
+	ctx  huma.Context
+	body io.Writer // of ctx, once it was asked for
 }
 
-func (w *statusWriter) WriteHeader(status int) {
+func (w *contextWriter) WriteHeader(status int) {
 	if status < http.StatusOK { // that is not the answer
 		w.ResponseWriter.WriteHeader(status)
 		return
@@ -69,8 +71,25 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ctx.SetStatus(status)
 }
 
+func (w *contextWriter) Write(p []byte) (int, error) { return w.bodyWriter().Write(p) }
+
+func (w *contextWriter) bodyWriter() io.Writer {
+	if w.body == nil {
+		w.body = w.ctx.BodyWriter()
+	}
+	return w.body
+}
+
+// FlushError serves http.ResponseController.
+func (w *contextWriter) FlushError() error {
+	if f, ok := w.bodyWriter().(http.Flusher); ok {
+		f.Flush()
+	}
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
 // Unwrap serves http.ResponseController.
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *contextWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // A lookContext is the context of a handler beside a guard that only looks on. It hands everything
 // to the adapter's context.
@@ -104,7 +123,11 @@ func (c *lookContext) BodyWriter() io.Writer {
 	if reflect.TypeOf(w).Comparable() && w == io.Writer(c.outside) {
 		return c.w
 	}
-	return notingWriter{w, c.w.(tap)}
+	noting := notingWriter{w, c.w.(tap)}
+	if f, ok := w.(http.Flusher); ok {
+		return notingFlusher{noting, f}
+	}
+	return noting
 }
 
 // A tap measures an answer that does not come through it.
@@ -115,6 +138,11 @@ type tap interface {
 type notingWriter struct {
 	io.Writer
 	tap tap
+}
+
+type notingFlusher struct {
+	notingWriter
+	http.Flusher
 }
 
 func (w notingWriter) Write(p []byte) (int, error) {

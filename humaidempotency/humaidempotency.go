@@ -67,7 +67,7 @@ func Middleware(api huma.API, guard *idempotency.Guard) func(huma.Context, func(
 		}
 		x.request = r
 		if !looks {
-			w = &statusWriter{w, ctx}
+			w = &contextWriter{ResponseWriter: w, ctx: ctx}
 		}
 		h.ServeHTTP(w, r)
 	}
