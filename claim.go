@@ -46,12 +46,12 @@ func (c *claiming) claim() (rec Record, err error) {
 	l, set := c.lease, &c.guard.set
 	rec, err = c.ask(c.begun, false)
 	c.met = c.met || err == nil && !rec.Mine
-	rec, err = c.compare(rec, err)
-	if err == nil && set.wait > 0 && c.inFlight(rec) {
+	err = c.compare(&rec, err)
+	if err == nil && set.wait > 0 && c.inFlight(&rec) {
 		start := time.Now()
 		rec, err = c.await(rec)
 		c.waited = time.Since(start)
-		rec, err = c.compare(rec, err) // the key may have been bound anew meanwhile
+		err = c.compare(&rec, err) // the key may have been bound anew meanwhile
 	}
 	if err == nil && set.resolver != nil && rec.State == StateHeld && rec.Fingerprint == l.claim.Fingerprint &&
 		c.guard.resolveHeld(c.client, &l.access, l.observe) {
@@ -85,7 +85,7 @@ func (c *claiming) ask(now time.Time, watch bool) (Record, error) {
 		c.lease.observe(Event{Kind: EventCorrupt, Op: "claim", Err: err})
 	}
 	c.met = c.met || errors.Is(err, ErrTransactionOpen) // the store is not away either
-	if err == nil && c.inFlight(rec) {
+	if err == nil && c.inFlight(&rec) {
 		c.lapses = now.Add(rec.Lease)
 	}
 	return rec, err
@@ -93,17 +93,17 @@ func (c *claiming) ask(now time.Time, watch bool) (Record, error) {
 
 // inFlight reports whether a record is what a duplicate waits for: another's run of the
 // same request.
-func (c *claiming) inFlight(rec Record) bool {
+func (c *claiming) inFlight(rec *Record) bool {
 	return rec.State == StateClaimed && !rec.Mine && rec.Fingerprint == c.lease.claim.Fingerprint
 }
 
 // compare asks again if the record is that of this request after all, as another function has it.
 // The key may have been bound anew meanwhile, to the same request as the first function has it.
-func (c *claiming) compare(rec Record, err error) (Record, error) {
+func (c *claiming) compare(rec *Record, err error) error {
 	for err == nil && rec.State != 0 && rec.Fingerprint != c.lease.claim.Fingerprint && c.recognise(rec.Fingerprint) {
-		rec, err = c.ask(time.Now(), false)
+		*rec, err = c.ask(time.Now(), false)
 	}
-	return rec, err
+	return err
 }
 
 // recognise looks for the function that made a record's fingerprint, and claims with it

@@ -278,13 +278,13 @@ func (g *Guard) claim(r *http.Request, body *requestBody, fp Fingerprint, d *dec
 	case rec.Mine:
 		d.kind, d.body = execute, body.give()
 	default:
-		g.answerFrom(rec, r, d)
+		g.answerFrom(&rec, r, d)
 		d.answered = true
 	}
 }
 
 // answerFrom decides by the record that stands in the way of a run.
-func (g *Guard) answerFrom(rec Record, r *http.Request, d *decision) {
+func (g *Guard) answerFrom(rec *Record, r *http.Request, d *decision) {
 	d.attempt, d.age, d.notes = rec.Attempt, rec.Age, rec.Notes
 	g.core.reportHoldEnding(d.lease.key, rec, d.lease.observe)
 	switch {
@@ -296,24 +296,24 @@ func (g *Guard) answerFrom(rec Record, r *http.Request, d *decision) {
 	case rec.Fingerprint != d.lease.claim.Fingerprint:
 		d.refuse(problem.KeyReused)
 		d.problem.Status = g.set.mismatchStatus
-		d.differs = d.lease.differs(&rec)
+		d.differs = d.lease.differs(rec)
 		if g.set.explain {
 			d.problem.Differs = d.differs.Names()
 		}
 	case rec.State == StateCompleted:
 		g.answerRecorded(rec, r, d)
 	case rec.State == StateHeld:
-		d.lease.reportHeld(&rec)
+		d.lease.reportHeld(rec)
 		d.refuse(problem.OutcomeUnknown)
 		d.goodFor = rec.TTL
 	default:
 		d.refuse(problem.InFlight)
-		d.goodFor = g.set.goodFor(rec)
+		d.goodFor = g.set.goodFor(*rec)
 	}
 }
 
 // answerRecorded replays the recorded answer, if it is whole and the caller may see it.
-func (g *Guard) answerRecorded(rec Record, r *http.Request, d *decision) {
+func (g *Guard) answerRecorded(rec *Record, r *http.Request, d *decision) {
 	l := d.lease
 	d.fields = response.NewSpace()
 	a, err := g.set.unseal(rec.Answer, l.key, rec.Fingerprint, d.fields)
@@ -329,7 +329,7 @@ func (g *Guard) answerRecorded(rec Record, r *http.Request, d *decision) {
 		return
 	}
 	if g.set.authorizeReplay != nil {
-		info := g.set.recordInfo(l.id, rec)
+		info := g.set.recordInfo(l.id, *rec)
 		info.Status = a.Status
 		if err := g.set.authorizeReplay(r, info); err != nil {
 			d.refuseFor(err, problem.ReplayDenied)

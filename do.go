@@ -295,7 +295,7 @@ func (j *job) refuse(code problem.Code, rec Record, err error) error {
 // answerFrom returns what an earlier run recorded, or why there is nothing.
 func (j *job) answerFrom(rec Record, into any) (Result, error) {
 	result := Result{Attempt: rec.Attempt}
-	j.guard.core.reportHoldEnding(j.lease.key, rec, j.lease.observe)
+	j.guard.core.reportHoldEnding(j.lease.key, &rec, j.lease.observe)
 	switch {
 	case rec.State == 0: // the store could not tell
 		return Result{Attempt: j.lease.attempt}, j.refuse(problem.InFlight, rec, ErrInFlight)

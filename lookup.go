@@ -129,7 +129,7 @@ func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
 	}
 	k = g.identify(ctx, k, rec)
 	a := access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx, route: rec.Label}
-	g.core.reportHoldEnding(a.key, rec, a.observe)
+	g.core.reportHoldEnding(a.key, &rec, a.observe)
 	info := g.set.recordInfo(k, rec)
 	info.Runs = runsOf(&rec)
 	return info, nil

@@ -217,12 +217,12 @@ const holdEndingSoon = time.Hour
 
 // reportHoldEnding reports, once for each run, that a held key becomes free soon although
 // nobody has resolved it.
-func (c *core) reportHoldEnding(key string, rec Record, observe func(Event)) {
+func (c *core) reportHoldEnding(key string, rec *Record, observe func(Event)) {
 	if rec.State != StateHeld || rec.TTL == Forever {
 		return
 	}
 	retention := rec.Age + rec.TTL
-	if rec.TTL <= max(retention/10, holdEndingSoon) && c.reports.isNew(reportOf(EventHoldEnding, key, &rec)) {
+	if rec.TTL <= max(retention/10, holdEndingSoon) && c.reports.isNew(reportOf(EventHoldEnding, key, rec)) {
 		observe(Event{
 			Kind: EventHoldEnding, Attempt: rec.Attempt, Held: true, Age: rec.Age, Duration: rec.TTL, Trace: lastNote(rec.Notes).trace,
 		})

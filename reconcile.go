@@ -184,7 +184,7 @@ func (r *reconciler) look(ctx context.Context, name string, rec Record) {
 	h := heldRecord{guard: g, rec: rec, access: access{
 		core: c, set: &g.set, id: g.identify(ctx, Key{Record: name}, rec), key: name, client: ctx, route: rec.Label,
 	}}
-	c.reportHoldEnding(name, rec, h.observe)
+	c.reportHoldEnding(name, &rec, h.observe)
 	run := reportOf(EventHeld, name, &rec)
 	_, known := r.known[run]
 	r.known[run] = r.n

@@ -166,7 +166,7 @@ func (c *claiming) await(rec Record) (Record, error) {
 	core := c.guard.core
 	timeout := time.NewTimer(c.guard.set.wait)
 	defer timeout.Stop()
-	for c.inFlight(rec) {
+	for c.inFlight(&rec) {
 		w := core.room.join(c.place())
 		if w == nil {
 			return rec, nil
@@ -258,7 +258,7 @@ func (c *claiming) lead(timeout <-chan time.Time, rec Record) (_ Record, over bo
 			c.lease.giveBack()
 			seen.State, seen.Mine, seen.Steps = StateReleased, false, nil
 		}
-		if err != nil || !c.inFlight(seen) {
+		if err != nil || !c.inFlight(&seen) {
 			return seen, false, err
 		}
 		rec = seen
