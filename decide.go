@@ -113,10 +113,11 @@ func (g *Guard) decide(r *http.Request, d *decision) {
 func (g *Guard) examine(r *http.Request, body *requestBody, d *decision) (Fingerprint, bool) {
 	fromHeader := g.set.keyFunc == nil
 	if fromHeader {
-		if g.isNested(r) {
+		values := r.Header[g.set.header]
+		if g.isNested(r, values) {
 			return Fingerprint{}, false
 		}
-		switch present := g.readKey(r, d); {
+		switch present := g.readKey(values, d); {
 		case d.kind == refuse:
 			return Fingerprint{}, false
 		case !present && g.set.required:
@@ -163,14 +164,14 @@ func (g *Guard) examine(r *http.Request, body *requestBody, d *decision) (Finger
 // isNested reports whether a request meets this guard inside its own run, which holds its key
 // already. It comes before every refusal: by what this guard demands besides, the run would
 // be refused in the middle.
-func (g *Guard) isNested(r *http.Request) bool {
-	if len(r.Header[g.set.header]) == 0 {
+func (g *Guard) isNested(r *http.Request, values []string) bool {
+	if len(values) == 0 {
 		return false // and no look at the context, for requests without a key
 	}
 	if _, ok := FromContext(r.Context()); !ok {
 		return false
 	}
-	value, _, err := keyFromHeader(r.Header, g.set.header, false)
+	value, _, err := keyFromHeader(values, false)
 	if err != nil {
 		return false
 	}
@@ -201,16 +202,16 @@ func (g *Guard) reportBypass(r *http.Request) {
 	}
 }
 
-// readKey reads the key from its header field. It reports whether there is one.
-func (g *Guard) readKey(r *http.Request, d *decision) (present bool) {
-	key, present, err := keyFromHeader(r.Header, g.set.header, g.set.strictKeys)
+// readKey reads the key from the values of its header field. It reports whether there is one.
+func (g *Guard) readKey(values []string, d *decision) (present bool) {
+	key, present, err := keyFromHeader(values, g.set.strictKeys)
 	switch {
 	case err != nil:
 		d.refuse(problem.KeyInvalid)
 		d.problem.Detail = err.Error()
 	case present:
 		d.id.Value = key
-		d.echo = r.Header[g.set.header][:1:1]
+		d.echo = values[:1:1]
 	}
 	return present
 }
@@ -296,7 +297,9 @@ func (g *Guard) answerFrom(rec *Record, r *http.Request, d *decision) {
 	case rec.Fingerprint != d.lease.claim.Fingerprint:
 		d.refuse(problem.KeyReused)
 		d.problem.Status = g.set.mismatchStatus
-		d.differs = d.lease.differs(rec)
+		if g.set.explain || g.set.heard() {
+			d.differs = d.lease.differs(rec)
+		}
 		if g.set.explain {
 			d.problem.Differs = d.differs.Names()
 		}

@@ -93,14 +93,14 @@ func (k Key) tenant() uint64 {
 	return max(binary.BigEndian.Uint64(sum[:]), 1)
 }
 
-// keyFromHeader returns the key of a request, and whether the request has the field at
-// all. The name must be in canonical form. The text of an error is a sentence for the
-// client, in which nothing of the request appears.
+// keyFromHeader returns the key of a request from the values of its field, and whether the request
+// has the field at all. The text of an error is a sentence for the client, in which nothing of the
+// request appears.
 //
 // Two fields are an error even if they are equal: a client must not send them, so
 // something on the way has added one, and it is not known which.
-func keyFromHeader(h http.Header, name string, strict bool) (key string, present bool, err error) {
-	switch values := h[name]; len(values) {
+func keyFromHeader(values []string, strict bool) (key string, present bool, err error) {
+	switch len(values) {
 	case 0:
 		return "", false, nil
 	case 1:

@@ -224,7 +224,7 @@ func (g *Guard) serveLookup(w http.ResponseWriter, r *http.Request) {
 // lookUp identifies the key as for a request that may run, and looks at its record. If it
 // reports false, the request is to be refused.
 func (g *Guard) lookUp(r *http.Request, d *decision) (rec RecordInfo, ok bool) {
-	if present := g.readKey(r, d); !present && d.kind != refuse {
+	if present := g.readKey(r.Header[g.set.header], d); !present && d.kind != refuse {
 		d.refuse(problem.KeyMissing)
 	}
 	if d.kind == refuse {

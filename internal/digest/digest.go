@@ -53,12 +53,10 @@ const (
 
 // Key returns the digest that names the record of a scope and key.
 func Key(scope, key string) Sum {
-	h := newHasher()
-	defer h.free()
-	h.text("idem-key\x01")
-	h.text(scope)
-	h.text(key)
-	return h.sum()
+	var memory [512]byte // on the stack: a hasher of the pool would take longer
+	parts := appendText(memory[:0], "idem-key\x01")
+	parts = appendText(parts, scope)
+	return sha256.Sum256(appendText(parts, key))
 }
 
 // Scope returns the digest that stands for a scope where its name must not be seen.
@@ -128,9 +126,10 @@ func (h *hasher) tag(version, form byte) {
 	h.gathered = append(h.gathered, version, form)
 }
 
-func (h *hasher) text(part string) {
-	h.length(len(part))
-	h.gathered = append(h.gathered, part...)
+func (h *hasher) text(part string) { h.gathered = appendText(h.gathered, part) }
+
+func appendText(b []byte, part string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(part))), part...)
 }
 
 func (h *hasher) bytes(part []byte) {

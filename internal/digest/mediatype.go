@@ -157,6 +157,9 @@ func isBoundary(s string) bool {
 // appendCodings appends the content codings (RFC 9110, section 8.4) in lower case and without
 // white space. It leaves out the identity coding, which changes nothing.
 func appendCodings(dst []byte, value string) []byte {
+	if value == "" {
+		return dst
+	}
 	start := len(dst)
 	for coding := range strings.SplitSeq(value, ",") {
 		coding = trim(coding)
