@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/policy"
 	"example.com/idempotency/problem"
@@ -96,7 +97,7 @@ func (d *decision) leave(c *core) {
 func (g *Guard) decide(r *http.Request, d *decision) {
 	body := requestBody{pool: &g.core.bodies}
 	defer body.drop()
-	fingerprint, ok := g.examine(r, &body, d)
+	id, ok := g.examine(r, &body, d)
 	if !ok {
 		return
 	}
@@ -104,61 +105,67 @@ func (g *Guard) decide(r *http.Request, d *decision) {
 		d.refuse(problem.ShuttingDown)
 		return
 	}
-	g.claim(r, &body, fingerprint, d)
+	g.claim(r, &body, id, d)
 }
 
-// examine finds out what a request is: its key, whose key it is, and its fingerprint. It reports
+// An identity is what a request is compared by: its fingerprint, and checksums of its parts.
+type identity struct {
+	fingerprint Fingerprint
+	sums        digest.Checksums
+}
+
+// examine finds out what a request is: its key, whose key it is, and its identity. It reports
 // false if it has decided what the request gets. The cheap refusals come first. The body is read
 // before anything is claimed, so a body that drips in holds no claim.
-func (g *Guard) examine(r *http.Request, body *requestBody, d *decision) (Fingerprint, bool) {
+func (g *Guard) examine(r *http.Request, body *requestBody, d *decision) (id identity, ok bool) {
 	fromHeader := g.set.keyFunc == nil
 	if fromHeader {
 		values := r.Header[g.set.header]
 		if g.isNested(r, values) {
-			return Fingerprint{}, false
+			return id, false
 		}
 		switch present := g.readKey(values, d); {
 		case d.kind == refuse:
-			return Fingerprint{}, false
+			return id, false
 		case !present && g.set.required:
 			d.refuse(problem.KeyMissing)
-			return Fingerprint{}, false
+			return id, false
 		case !present:
 			g.reportBypass(r)
-			return Fingerprint{}, false
+			return id, false
 		}
 	}
 	if isRPC(r.Header) && g.set.binding() != policy.Own {
 		d.refuseFor(errRPC, problem.FingerprintFailed)
-		return Fingerprint{}, false
+		return id, false
 	}
 	if g.readScope(r, d); d.kind == refuse {
-		return Fingerprint{}, false
+		return id, false
 	}
 	if p := body.read(r, g.set.maxRequestBody); p != nil {
 		d.refuseWith(p)
-		return Fingerprint{}, false
+		return id, false
 	}
 	if !fromHeader {
 		switch g.deriveKey(r, body.bytes, d); {
 		case d.kind == refuse:
-			return Fingerprint{}, false
+			return id, false
 		case d.id.Value == "":
 			g.reportBypass(r)
 			d.kind, d.body = passRead, body.give()
-			return Fingerprint{}, false
+			return id, false
 		case g.passesNested(r, d.id):
 			d.kind, d.body = passRead, body.give()
-			return Fingerprint{}, false
+			return id, false
 		}
 	}
-	fingerprint, err := g.set.fingerprint(r, body.bytes)
+	id, err := g.set.identify(r, body.bytes)
 	if err != nil {
 		d.refuseFor(err, problem.FingerprintFailed)
-		return Fingerprint{}, false
+		return id, false
 	}
-	g.core.versions.add(fingerprint[0])
-	return fingerprint, true
+	g.core.versions.add(id.fingerprint[0])
+	return id, true
 }
 
 // isNested reports whether a request meets this guard inside its own run, which holds its key
@@ -248,13 +255,13 @@ func (g *Guard) deriveKey(r *http.Request, body []byte, d *decision) {
 }
 
 // claim asks the store for the key, and decides by what it says.
-func (g *Guard) claim(r *http.Request, body *requestBody, fp Fingerprint, d *decision) {
+func (g *Guard) claim(r *http.Request, body *requestBody, id identity, d *decision) {
 	d.key = d.id.storeKey()
 	now := time.Now()
 	l := g.core.newLease()
 	l.init(now, access{
 		core: g.core, set: &g.set, id: d.id, key: d.key, client: r.Context(), method: r.Method, route: g.set.routeOf(r),
-	}, fp, sumsOf(r, body.bytes))
+	}, id)
 	d.lease = l
 	if err := l.keepKey(); err != nil {
 		d.refuseFor(err, problem.StoreUnavailable)

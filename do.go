@@ -157,7 +157,7 @@ func (j *job) do(ctx context.Context, g *Guard, k Key, payload []byte, into any)
 	}
 	now := time.Now()
 	j.claimed.init(now, access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx, route: g.set.route},
-		Fingerprint(digest.Parts(digest.VersionJob, payload)), digest.ChecksumBody(payload))
+		identity{digest.Parts(digest.VersionJob, payload), digest.ChecksumBody(payload)})
 	j.init(ctx, g, &j.claimed, true)
 	if !g.core.work.admit() {
 		return Result{}, j.refuse(problem.ShuttingDown, Record{}, ErrShutdown)

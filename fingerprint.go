@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"example.com/idempotency/internal/digest"
+	"example.com/idempotency/policy"
 )
 
 // The functions that make the fingerprint of a request. Package digest defines how they hash
@@ -139,6 +140,22 @@ func fingerprintOf(version byte) FingerprintFunc {
 	default:
 		return nil
 	}
+}
+
+// identify returns what a request is compared by. It reads the header once where the fingerprint is
+// one of this package.
+func (s *settings) identify(r *http.Request, body []byte) (id identity, err error) {
+	q := digestRequest(r, body)
+	switch s.binding() {
+	case policy.Exact:
+		id.fingerprint = digest.Raw(&q)
+	case policy.JSON:
+		id.fingerprint = digest.JSON(&q)
+	default:
+		id.fingerprint, err = s.fingerprint(r, body)
+	}
+	id.sums = digest.Checksum(&q)
+	return id, err
 }
 
 func digestRequest(r *http.Request, body []byte) digest.Request {

@@ -51,14 +51,14 @@ func (c *core) freeLease(l *lease) {
 
 // init prepares a lease for its claim, which is made now. The owner is made here, once: a claim that is
 // sent again must be recognised as the same.
-func (l *lease) init(now time.Time, a access, fp Fingerprint, sums digest.Checksums) {
-	l.access, l.sums = a, sums
-	n := a.set.newNote(a.client, now, sums)
+func (l *lease) init(now time.Time, a access, id identity) {
+	l.access, l.sums = a, id.sums
+	n := a.set.newNote(a.client, now, id.sums)
 	l.claim = Claim{
 		Note:        n.appendTo(l.note[:0]),
 		Label:       labelOf(a.route),
 		Owner:       newOwner(),
-		Fingerprint: fp,
+		Fingerprint: id.fingerprint,
 		Lease:       a.set.lease,
 		Retention:   a.set.retentionOrDefault(),
 		Hold:        a.set.recovery == Hold && !a.set.transaction,

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"example.com/idempotency/internal/digest"
 )
 
 // The timer of the renewals fires, and before it gets to run its lease is found again and
@@ -21,7 +19,7 @@ func TestRenewalThatHasJustFiredIsOfThePast(t *testing.T) {
 		require.NoError(t, err)
 		for n := range 3000 { // who is first is for the scheduler to say
 			var l lease
-			l.init(time.Now(), accessOf(t, g, strconv.Itoa(n)), Fingerprint{}, digest.Checksums{})
+			l.init(time.Now(), accessOf(t, g, strconv.Itoa(n)), identity{})
 			_, err := l.acquire(time.Now(), false)
 			require.NoError(t, err)
 			l.keep(new(runContext))
@@ -42,7 +40,7 @@ func TestRefusalOfAnEarlierRenewalIsOfThePast(t *testing.T) {
 		g, err := New(store, SharedScope)
 		require.NoError(t, err)
 		var l lease
-		l.init(time.Now(), accessOf(t, g, "k"), Fingerprint{}, digest.Checksums{})
+		l.init(time.Now(), accessOf(t, g, "k"), identity{})
 		_, err = l.acquire(time.Now(), false)
 		require.NoError(t, err)
 		l.keep(new(runContext))

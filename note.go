@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"iter"
-	"net/http"
 	"strings"
 	"time"
 
@@ -177,12 +176,6 @@ func (l *lease) differs(rec *Record) (parts RequestParts) {
 // else.
 func countsParts(version byte) bool {
 	return fingerprintOf(version) != nil || version == digest.VersionJob
-}
-
-// sumsOf returns the checksums of a request.
-func sumsOf(r *http.Request, body []byte) digest.Checksums {
-	q := digestRequest(r, body)
-	return digest.Checksum(&q)
 }
 
 // labelOf returns what stores keep of a route, which may be a long pattern.

@@ -343,12 +343,12 @@ func (b *shadowBody) look() {
 	var d decision
 	body := requestBody{pool: &s.guard.core.bodies}
 	defer body.drop()
-	fp, ok := s.guard.shadow.examine(r, &body, &d)
+	id, ok := s.guard.shadow.examine(r, &body, &d)
 	b.read = nil
 	s.scope = d.id.Scope
 	switch {
 	case ok:
-		s.watch(d.id, fp[:])
+		s.watch(d.id, id.fingerprint[:])
 	case d.kind == refuse:
 		s.code, s.err = d.problem.Code, d.cause
 	}
