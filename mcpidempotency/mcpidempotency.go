@@ -10,7 +10,9 @@
 package mcpidempotency
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -40,6 +42,9 @@ import (
 //
 // A call that is cancelled ends the context of its tool. What the tool returns then counts as always.
 // A replay sends no notifications of progress.
+//
+// The output of the tool is recorded as JSON: its type must be able to read what it writes. Otherwise
+// calls that are repeated are told that the result cannot be read.
 //
 // A replayed result has [ReplayedMeta] in its _meta; a replayed error has only its text. A refusal is an
 // error of the call. Its text begins with a code, and tells the model what to do: in-flight, key-reused,
@@ -81,6 +86,36 @@ type calls[In, Out any] struct {
 type answer[Out any] struct {
 	Result *mcp.CallToolResult `json:"result,omitempty"`
 	Output Out                 `json:"output"`
+	// Told says that the result has content of its own, if only none. Otherwise the SDK makes it of
+	// the output. JSON does not tell the two apart.
+	Told bool `json:"told,omitempty"`
+}
+
+// result returns the result of a replay.
+func (a *answer[Out]) result() *mcp.CallToolResult {
+	r := a.Result
+	if r == nil {
+		r = &mcp.CallToolResult{}
+	}
+	if !a.Told {
+		r.Content = nil
+	}
+	if r.Meta == nil {
+		r.Meta = mcp.Meta{}
+	}
+	r.Meta[ReplayedMeta] = true
+	return r
+}
+
+// exactJSON is the codec of answers. It keeps numbers as they are where the output has no type for them.
+type exactJSON struct{}
+
+func (exactJSON) Marshal(v any) ([]byte, error) { return json.Marshal(v) }
+
+func (exactJSON) Unmarshal(data []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	return d.Decode(v)
 }
 
 var errKeyMissing = errors.New("key-missing: this tool refuses calls without a key. Nothing was done. " +
@@ -105,30 +140,24 @@ func (c *calls[In, Out]) handle(ctx context.Context, req *mcp.CallToolRequest, i
 		return c.refuse(ctx, req, in, codeOfScope(err), err, err)
 	}
 	var none Out
-	var own answer[Out] // which counts if it is not recorded
+	var own answer[Out] // which counts if the tool runs
+	var failed error    // likewise
 	ran := false
 	recorded, result, err := idempotency.Do(ctx, c.guard, idempotency.Key{Scope: scope, Value: value},
 		func(ctx context.Context) (answer[Out], error) {
-			var err error
 			ran = true
-			own, err = c.run(ctx, req, in)
-			return own, err
-		}, idempotency.WithPayload(payloadOf(req)))
+			own, failed = c.run(ctx, req, in)
+			return own, failed
+		}, idempotency.WithPayload(payloadOf(req)), idempotency.WithCodec(exactJSON{}))
 	switch {
 	case errors.Is(err, errNotFinal):
 		return own.Result, own.Output, nil
+	case ran && failed == nil && !result.Replayed && result.Code == "" && (err == nil || result.Outcome == idempotency.Final):
+		return own.Result, own.Output, nil // also if it is recorded, and cannot be decoded
 	case err != nil:
 		return nil, none, advised(result, err, ran)
-	case result.Replayed:
-		if recorded.Result == nil {
-			recorded.Result = &mcp.CallToolResult{}
-		}
-		if recorded.Result.Meta == nil {
-			recorded.Result.Meta = mcp.Meta{}
-		}
-		recorded.Result.Meta[ReplayedMeta] = true
 	}
-	return recorded.Result, recorded.Output, nil
+	return recorded.result(), recorded.Output, nil
 }
 
 // refuse reports a call that is refused before it comes to Do. Beside a guard that only looks on, it
@@ -162,6 +191,7 @@ func (c *calls[In, Out]) run(ctx context.Context, req *mcp.CallToolRequest, in I
 		}
 	}()
 	a.Result, a.Output, err = c.handler(ctx, req, in)
+	a.Told = a.Result != nil && a.Result.Content != nil
 	switch {
 	case err != nil || a.Result == nil:
 		return a, err

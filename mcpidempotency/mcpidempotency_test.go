@@ -2,6 +2,7 @@ package mcpidempotency_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -370,6 +371,84 @@ type brokenStore struct{ idempotency.Store }
 
 func (brokenStore) Claim(context.Context, string, idempotency.Claim) (idempotency.Record, error) {
 	return idempotency.Record{}, errors.New("dial tcp 10.0.0.1: connection refused")
+}
+
+// A writeOnly is an output that JSON can write, and not read.
+type writeOnly struct {
+	At fmt.Stringer `json:"at"`
+}
+
+// A client gets of a protected tool what it gets of a bare one, and again.
+func TestResultsAreThoseOfTheBareTool(t *testing.T) {
+	t.Parallel()
+	output := map[string]any{"id": int64(9007199254740993), "price": 0.1}
+	for name, test := range map[string]struct {
+		result *mcp.CallToolResult
+		output any
+		lost   bool // for calls that are repeated
+	}{
+		"output alone":                        {nil, output, false},
+		"result without content":              {&mcp.CallToolResult{}, output, false},
+		"no content":                          {&mcp.CallToolResult{Content: []mcp.Content{}}, output, false},
+		"content":                             {&mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "paid"}}, Meta: mcp.Meta{"trace": "1"}}, nil, false},
+		"output of a type that reads nothing": {nil, writeOnly{idempotency.Final}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ask := func(add func(*mcp.Server, *mcp.Tool)) []string {
+				server := mcp.NewServer(&mcp.Implementation{Name: "shop", Version: "1"}, nil)
+				add(server, &mcp.Tool{Name: "pay"})
+				clientEnd, serverEnd := mcp.NewInMemoryTransports()
+				_, err := server.Connect(t.Context(), serverEnd, nil)
+				require.NoError(t, err)
+				session, err := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil).Connect(t.Context(), clientEnd, nil)
+				require.NoError(t, err)
+				defer session.Close()
+				var answers []string
+				for range 2 {
+					res := call(t, session, invoice, nil)
+					require.False(t, res.IsError && !test.lost)
+					delete(res.Meta, mcpidempotency.ReplayedMeta)
+					answer, err := json.Marshal(res)
+					require.NoError(t, err)
+					answers = append(answers, string(answer))
+				}
+				return answers
+			}
+			if test.lost {
+				tool := func(context.Context, *mcp.CallToolRequest, payment) (*mcp.CallToolResult, writeOnly, error) {
+					return test.result, test.output.(writeOnly), nil
+				}
+				compareTools(t, tool, ask, true)
+				return
+			}
+			tool := func(context.Context, *mcp.CallToolRequest, payment) (*mcp.CallToolResult, any, error) {
+				result := test.result
+				if result != nil {
+					own := *result
+					result = &own
+				}
+				return result, test.output, nil
+			}
+			compareTools(t, tool, ask, false)
+		})
+	}
+}
+
+func compareTools[Out any](t *testing.T, tool mcp.ToolHandlerFor[payment, Out], ask func(func(*mcp.Server, *mcp.Tool)) []string, lost bool) {
+	t.Helper()
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithLogger(slog.New(slog.DiscardHandler)))
+	require.NoError(t, err)
+	bare := ask(func(s *mcp.Server, of *mcp.Tool) { mcp.AddTool(s, of, tool) })
+	got := ask(func(s *mcp.Server, of *mcp.Tool) {
+		mcpidempotency.AddTool(s, guard, mcpidempotency.Conversation("test"), mcpidempotency.SameCall(), of, tool)
+	})
+	require.Equal(t, bare[0], got[0])
+	if lost {
+		require.Contains(t, got[1], "answer-unreadable: ")
+		return
+	}
+	require.Equal(t, bare[1], got[1])
 }
 
 // Without its store, a tool does not run, and the model does not learn where the store is.
