@@ -128,8 +128,11 @@ func (h *handlerRun) respond(w http.ResponseWriter, v verdict, e ending) {
 // Neither may deny an effect that may have happened here, or invite a retry while the key is
 // held.
 func (h *handlerRun) correction(v verdict) problem.Code {
+	if v.outcome != Unknown {
+		return ""
+	}
 	code := problem.Code(h.rec.Header().Get(problem.Header))
-	if v.outcome != Unknown || code == "" && !h.deniesEffect() {
+	if code == "" && !h.deniesEffect() {
 		return ""
 	}
 	switch code {

@@ -216,7 +216,7 @@ func unreadableBody(err error) *refusal {
 type bodyReader struct {
 	mu   sync.Mutex
 	body requestBody
-	rest []byte
+	read int // so many bytes
 	over bool
 }
 
@@ -227,11 +227,11 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	switch {
 	case b.over:
 		return 0, http.ErrBodyReadAfterClose
-	case len(b.rest) == 0:
+	case b.read == len(b.body.bytes):
 		return 0, io.EOF
 	}
-	n := copy(p, b.rest)
-	b.rest = b.rest[n:]
+	n := copy(p, b.body.bytes[b.read:])
+	b.read += n
 	return n, nil
 }
 
@@ -242,14 +242,14 @@ func (b *bodyReader) Close() error { return nil }
 func (b *bodyReader) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.over, b.rest = true, nil
+	b.over = true
 	b.body.drop()
 }
 
 // putBack makes body the body of r, which must be the guard's own copy of a request. The reader must
 // be ended.
 func putBack(r *http.Request, reader *bodyReader, body requestBody) {
-	reader.body, reader.rest = body, body.bytes
+	reader.body = body
 	r.ContentLength, r.TransferEncoding = int64(len(body.bytes)), nil
 	r.Body = http.NoBody
 	if len(body.bytes) > 0 {

@@ -16,7 +16,8 @@ type Recorder struct {
 	mu      sync.Mutex
 	w       http.ResponseWriter
 	method  string
-	set     Settings
+	echo    string
+	limit   int64
 	room    int64 // what the header leaves of the limit
 	witness Witness
 
@@ -70,7 +71,8 @@ type Settings struct {
 // Init makes the Recorder ready for a handler that answers a request with this method
 // through w. The witness may be nil.
 func (rec *Recorder) Init(w http.ResponseWriter, method string, set Settings, late Witness) {
-	rec.w, rec.method, rec.set, rec.witness = w, method, set, late
+	rec.w, rec.method, rec.witness = w, method, late
+	rec.echo, rec.limit = set.Echo, set.Limit
 	rec.declared = -1
 	rec.diff.rules.drop = set.Drop
 	rec.diff.recorded = rec.fields[:0]
@@ -161,7 +163,7 @@ func (rec *Recorder) Answer() Answer {
 		Trailer: rec.trailer(true),
 		Body:    rec.body(),
 	}
-	if a.Size() > rec.set.Limit {
+	if a.Size() > rec.limit {
 		rec.overLimit = rec.held
 		return rec.NotKept()
 	}
@@ -170,7 +172,7 @@ func (rec *Recorder) Answer() Answer {
 
 // NotKept returns the answer to record in place of one that is too large, or not whole.
 func (rec *Recorder) NotKept() Answer {
-	return NotKept(rec.status, rec.header["Location"], rec.set.Limit)
+	return NotKept(rec.status, rec.header["Location"], rec.limit)
 }
 
 // Respond sends the client the handler's answer, or what is left of it to send. It must be

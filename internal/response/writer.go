@@ -55,9 +55,9 @@ func (rec *Recorder) writeHeader(status int) {
 	}
 	rec.wroteHeader = true
 	rec.status = status
-	rec.diff.take(rec.w.Header(), rec.header, rec.set.Echo, rec.informed)
+	rec.diff.take(rec.w.Header(), rec.header, rec.echo, rec.informed)
 	rec.takeDeclaredLength()
-	rec.room = rec.set.Limit - fieldsSize(rec.diff.recorded) - fieldsSize(rec.diff.added)
+	rec.room = rec.limit - fieldsSize(rec.diff.recorded) - fieldsSize(rec.diff.added)
 	rec.typed = rec.hasType()
 }
 
