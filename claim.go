@@ -75,10 +75,10 @@ func (c *claiming) claim() (rec Record, err error) {
 }
 
 // ask makes one call, now.
-func (c *claiming) ask(now time.Time, watch bool) (Record, error) {
+func (c *claiming) ask(now time.Time, watch bool) (rec Record, err error) {
 	earlier := c.replyLost
 	c.replyLost = true // as long as the observer has not returned, which may call runtime.Goexit
-	rec, err := c.lease.acquire(now, watch)
+	rec, err = c.lease.acquire(now, watch)
 	c.replyLost = earlier || err != nil && !refusedClaim(err)
 	if errors.Is(err, ErrUnreadableHere) { // there is a record: the store is not away
 		c.met = true

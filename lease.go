@@ -99,10 +99,10 @@ func (l *lease) recordEnds() bool { return !l.claim.Hold || l.claim.HoldEnds }
 
 // acquire asks the store for the claim, now. It can be called again, as the same owner, until
 // the claim is granted.
-func (l *lease) acquire(now time.Time, watch bool) (Record, error) {
+func (l *lease) acquire(now time.Time, watch bool) (rec Record, err error) {
 	claim := l.claim
 	claim.Watch = watch
-	rec, err := l.requestClaim(now, claim, l.claimTimeout())
+	rec, err = l.requestClaim(now, &claim, l.claimTimeout())
 	if err == nil && rec.Mine {
 		l.attempt, l.steps, l.mayBeLost = rec.Attempt, rec.Steps, rec.MayBeLost
 		l.sure = now.Add(l.margin())

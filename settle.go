@@ -305,7 +305,7 @@ func (s *settlement) reclaim(timeout time.Duration) (Record, error) {
 	claim := s.lease.claim
 	claim.Owner = s.owner
 	sent := time.Now()
-	rec, err := s.lease.requestClaim(sent, claim, timeout)
+	rec, err := s.lease.requestClaim(sent, &claim, timeout)
 	if err == nil && rec.Mine {
 		s.lease.resume(s.owner, sent)
 	}

@@ -140,11 +140,11 @@ func (a *access) call(op string, timeout time.Duration, f func(context.Context) 
 }
 
 // requestClaim sends a claim, now.
-func (a *access) requestClaim(now time.Time, c Claim, timeout time.Duration) (rec Record, err error) {
+func (a *access) requestClaim(now time.Time, c *Claim, timeout time.Duration) (rec Record, err error) {
 	if a.core.local { // without the context and the closure that bounded needs
-		rec, err = a.core.store.Claim(context.Background(), a.key, c)
+		rec, err = a.core.store.Claim(context.Background(), a.key, *c)
 	} else {
-		rec, err = a.boundedClaim(c, timeout)
+		rec, err = a.boundedClaim(*c, timeout)
 	}
 	if err == nil {
 		a.core.answered()
