@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"sync/atomic"
 	"time"
+
+	"example.com/idempotency/internal/giveup"
 )
 
 // This file holds every call of a store: how long one may take, what its failure is worth,
@@ -50,8 +51,8 @@ func backoff(n int) time.Duration {
 
 // bounded makes one store call that returns within the timeout, whatever the store does: a
 // store that hangs must not hang the client. Unless the store is known to honour its
-// context, the call is made in a goroutine. When the time is over that goroutine is
-// abandoned, and it ends when the store returns.
+// context, the call is made in a goroutine, which is abandoned when the time is over. It ends when
+// the store returns.
 func bounded[T any](ctx context.Context, c *core, timeout time.Duration, f func(context.Context) (T, error)) (T, error) {
 	if c.local {
 		return f(ctx)
@@ -62,35 +63,11 @@ func bounded[T any](ctx context.Context, c *core, timeout time.Duration, f func(
 	if c.inline {
 		return f(ctx)
 	}
-	var none T
 	if c.abandoned.Load() >= maxAbandoned {
+		var none T
 		return none, errStoreStuck
 	}
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	var over atomic.Bool // set by the caller or the goroutine, whichever is first
-	go func() {
-		v, err := f(ctx)
-		done <- result{v, err}
-		if !over.CompareAndSwap(false, true) {
-			c.abandoned.Add(-1)
-		}
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-	}
-	c.abandoned.Add(1)
-	if over.CompareAndSwap(false, true) {
-		return none, context.Cause(ctx)
-	}
-	c.abandoned.Add(-1)
-	r := <-done // both at once: the answer counts
-	return r.value, r.err
+	return giveup.Call(ctx, &c.abandoned, f)
 }
 
 // calm returns f with its panics made errors: a store that panics has failed, and the guard also

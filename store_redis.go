@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"example.com/idempotency/internal/redisclient"
 	"example.com/idempotency/internal/watch"
 )
 
@@ -83,17 +84,21 @@ var (
 //
 // # Deadlines
 //
-// A client obeys the deadlines of contexts only if ContextTimeoutEnabled is set in its options.
-// Set it: then the store calls client itself, with all its hooks, also those that are added later.
+// Each call of the store returns by the deadline of its context, whatever the server does. The client
+// does so by itself only if ContextTimeoutEnabled is set in its options. Then the store calls client,
+// with all its hooks, also those that are added later.
 //
 // Without it, the store makes a copy of a [redis.Client] that obeys deadlines and shares the
-// connections of client, which it leaves as it is. Hooks that are added to client later do not see
-// what the copy sends. No copy is made of a client with hooks, which the copy would not have, or
-// with a function in its options that a call may have to wait for: OnConnect, Limiter, or a
-// provider of credentials. Such a client, a [redis.ClusterClient] and a type of your own are used
-// as they are, and a [Guard] calls the store in goroutines that it gives up at the deadline. To
-// find out whether there are hooks, NewRedisStore makes two calls of PING with a context that is
-// cancelled: hooks see them, the server does not.
+// connections of client, which it leaves as it is. Commands go through the hooks that client has at the
+// first call of the store, and then to the copy. Hooks that are added later do not see them, and no
+// hook sees the commands with which the copy sets a connection up. OnConnect and providers of
+// credentials are given up at the deadline, and go on in a goroutine. A hook must return by the
+// deadline of its context, and Limiter at once. A hook that gives the next one a context which does not
+// come from its own makes every call fail.
+//
+// A [redis.ClusterClient] without ContextTimeoutEnabled, a client with a StreamingCredentialsProvider
+// and a type of your own are used as they are. A [Guard] calls their stores in goroutines, which it
+// gives up at the deadline.
 //
 // NewRedisStore panics on a nil client and on an invalid option. It also panics on a
 // [redis.Ring], which moves keys to other servers when one fails and so forgets who runs.
@@ -114,7 +119,7 @@ func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStor
 	if s.replicas < 0 || (s.replicas > 0 && s.patience < time.Millisecond) {
 		panic("idempotency: WithReplicas: needs a count that is not negative and a timeout of at least 1ms")
 	}
-	s.client, s.obeys = obedient(client)
+	s.client, s.obeys = redisclient.Obedient(client)
 	// There is one channel for all records, so that a process subscribes once, and not
 	// with two round trips for each key. The messages for others are few, because only
 	// records that somebody waits for are announced, and a Cluster passes every message
@@ -125,7 +130,7 @@ func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStor
 }
 
 // ObeysContext implements [ContextStore]. It reports whether the client obeys the deadlines of
-// contexts, or the store has a copy of it that does; see [NewRedisStore].
+// contexts, or the store has a copy of it that does. See [NewRedisStore].
 func (s *RedisStore) ObeysContext() bool { return s.obeys }
 
 // Close ends the subscription that all calls of [RedisStore.Watch] share. Watch fails from

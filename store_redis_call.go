@@ -1,92 +1,17 @@
 package idempotency
 
-// How a call of the Redis store reaches the server: through a client that obeys deadlines, as a
-// script by its digest, with a WAIT for the replicas, to a slot that may be moving. Also what the
-// results of scripts mean.
+// How a call of the Redis store reaches the server: as a script by its digest, with a WAIT for the
+// replicas, to a slot that may be moving. Also what the results of scripts mean.
 
 import (
 	"context"
 	"errors"
-	"runtime"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"example.com/idempotency/internal/redisproto"
 )
-
-// obedient returns the client that a store calls, and whether it obeys the deadlines of contexts.
-// That is client itself, or a copy of it that obeys and shares its connections.
-func obedient(client redis.UniversalClient) (redis.UniversalClient, bool) {
-	switch c := client.(type) {
-	case *redis.Client:
-		o := c.Options()
-		if o.ContextTimeoutEnabled {
-			return c, setsDeadlines(o.ReadTimeout, o.WriteTimeout)
-		}
-		if waitsForOthers(o) || !hookless(c) {
-			return c, false
-		}
-		// The copy has options of its own, which nobody else has seen yet.
-		same := c.WithTimeout(0)
-		own := same.Options()
-		if own == o || own != same.Options() {
-			return c, false // another version of go-redis than this was written for
-		}
-		own.ContextTimeoutEnabled = true
-		own.ReadTimeout, own.WriteTimeout = max(0, o.ReadTimeout), max(0, o.WriteTimeout)
-		return same, true
-	case *redis.ClusterClient:
-		o := c.Options()
-		return c, o.ContextTimeoutEnabled && setsDeadlines(o.ReadTimeout, o.WriteTimeout)
-	}
-	return client, false
-}
-
-// setsDeadlines reports whether a client with these timeouts sets deadlines on its connections.
-// Negative ones tell it to set none, not even that of a context.
-func setsDeadlines(read, write time.Duration) bool { return read >= 0 && write >= 0 }
-
-// waitsForOthers reports whether a call of a client may have to wait for a function of its
-// options that need not obey the context. Dialer is not among them: the client waits for it no
-// longer than the context allows.
-func waitsForOthers(o *redis.Options) bool {
-	return o.OnConnect != nil || o.Limiter != nil || o.CredentialsProvider != nil ||
-		o.CredentialsProviderContext != nil || o.StreamingCredentialsProvider != nil
-}
-
-// hookless reports whether a client has no hooks. A client does not tell, and a copy of it has none.
-// So commands are called off just before they would get a connection: what has been called until
-// then is on the stack, and is nothing but go-redis unless there are hooks.
-func hookless(client *redis.Client) bool {
-	var single, pipelined witness
-	_ = client.Process(&single, redis.NewCmd(&single, "ping"))
-	pipe := client.Pipeline()
-	_ = pipe.Process(&pipelined, redis.NewCmd(&pipelined, "ping"))
-	_, _ = pipe.Exec(&pipelined)
-	return single.hookless && pipelined.hookless
-}
-
-// A witness is a context that has ended. It notes who asks whether it has.
-type witness struct{ hookless bool }
-
-func (w *witness) Deadline() (time.Time, bool) { return time.Time{}, false }
-func (w *witness) Err() error                  { return context.Canceled }
-func (w *witness) Value(any) any               { return nil }
-
-func (w *witness) Done() <-chan struct{} {
-	var callers [64]uintptr
-	frames := runtime.CallersFrames(callers[:runtime.Callers(2, callers[:])])
-	frame, more := frames.Next()
-	for more && strings.HasPrefix(frame.Function, "github.com/redis/go-redis/v9") {
-		frame, more = frames.Next()
-	}
-	w.hookless = strings.HasSuffix(frame.Function, ".hookless")
-	ended := make(chan struct{})
-	close(ended)
-	return ended
-}
 
 // errTooFewReplicas is returned for a durable call that not enough replicas have confirmed.
 // What it wrote stays on the master.

@@ -144,10 +144,10 @@ func (s *RedisStore) Check(ctx context.Context) error {
 	}
 	var faults []error
 	for _, master := range masters {
-		info, err := master.Info(ctx, "server").Result()
+		info, err := redisInfo(ctx, master, "server")
 		if err == nil {
 			faults = append(faults, redisError(redisproto.CheckVersion(info)))
-			info, err = master.Info(ctx, "memory").Result()
+			info, err = redisInfo(ctx, master, "memory")
 		}
 		if err != nil {
 			faults = append(faults, s.failure(ctx, err))
@@ -156,4 +156,10 @@ func (s *RedisStore) Check(ctx context.Context) error {
 		faults = append(faults, redisError(redisproto.CheckPolicy(info)))
 	}
 	return errors.Join(faults...)
+}
+
+func redisInfo(ctx context.Context, master redis.UniversalClient, section string) (string, error) {
+	cmd := redis.NewStringCmd(ctx, "info", section)
+	_ = master.Process(ctx, cmd)
+	return cmd.Result()
 }

@@ -97,7 +97,10 @@ func (s *RedisStore) List(ctx context.Context, q Query) (Page, error) {
 			if c.master == len(masters) {
 				break
 			}
-			names, next, err := masters[c.master].Scan(ctx, c.scan, redisLiteral(s.prefix)+"*", int64(count)).Result()
+			scan := redis.NewScanCmd(ctx, masters[c.master].Process,
+				"scan", c.scan, "match", redisLiteral(s.prefix)+"*", "count", count)
+			_ = masters[c.master].Process(ctx, scan)
+			names, next, err := scan.Result()
 			switch room := limit - len(p.Entries); {
 			case err != nil:
 				return Page{}, s.failure(ctx, err)

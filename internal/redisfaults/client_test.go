@@ -62,39 +62,11 @@ func (s *sender) Write(b []byte) (int, error) {
 	return s.Conn.Write(b)
 }
 
-// A passiveHook counts what goes through it.
-type passiveHook struct{ singles, pipelines atomic.Int32 }
-
-func (h *passiveHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *passiveHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		h.singles.Add(1)
-		return next(ctx, cmd)
-	}
-}
-
-func (h *passiveHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		h.pipelines.Add(1)
-		return next(ctx, cmds)
-	}
-}
-
-// Hooks of one kind only.
 type (
-	singleHook    struct{ *passiveHook }
-	pipelineHook  struct{ *passiveHook }
 	wrapped       struct{ *redis.Client }
 	noCredentials struct{}
 	noLimit       struct{}
 )
-
-func (singleHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (pipelineHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
 func (noCredentials) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
 	return nil, nil, errors.New("no credentials")
@@ -103,8 +75,8 @@ func (noCredentials) Subscribe(auth.CredentialsListener) (auth.Credentials, auth
 func (noLimit) Allow() error       { return nil }
 func (noLimit) ReportResult(error) {}
 
-// A store calls a client without goroutines if nothing but the server can keep a call waiting.
-// Otherwise the guard must be able to give a call up. What the client does for others stays.
+// A store calls a client without goroutines if each call returns by its deadline. Otherwise the
+// guard must be able to give a call up.
 func TestRedisCallsWithoutGoroutine(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -149,21 +121,21 @@ func TestRedisCallsWithoutGoroutine(t *testing.T) {
 		}, true},
 		"Cluster, obeys": {clustered(func(o *redis.ClusterOptions) { o.ContextTimeoutEnabled = true }), true},
 
+		"obeys, but sets no deadlines": {simple(func(o *redis.Options) { o.ContextTimeoutEnabled, o.WriteTimeout = true, -2 }), true},
+		"hook":                         {hooked(false, new(passiveHook)), true},
+		"OnConnect":                    {simple(func(o *redis.Options) { o.OnConnect = func(context.Context, *redis.Conn) error { return nil } }), true},
+		"Limiter":                      {simple(func(o *redis.Options) { o.Limiter = noLimit{} }), true},
+		"CredentialsProvider": {simple(func(o *redis.Options) {
+			o.CredentialsProvider = func() (string, string) { return "", "" }
+		}), true},
+		"CredentialsProviderContext": {simple(func(o *redis.Options) {
+			o.CredentialsProviderContext = func(context.Context) (string, string, error) { return "", "", nil }
+		}), true},
+		"client-side cache": {simple(func(o *redis.Options) { o.ClientSideCacheConfig = new(redis.ClientSideCacheConfig) }), true},
+
 		"Cluster": {clustered(func(*redis.ClusterOptions) {}), false},
 		"Cluster, obeys, but sets no deadlines": {clustered(func(o *redis.ClusterOptions) {
 			o.ContextTimeoutEnabled, o.ReadTimeout = true, -2
-		}), false},
-		"obeys, but sets no deadlines": {simple(func(o *redis.Options) { o.ContextTimeoutEnabled, o.WriteTimeout = true, -2 }), false},
-		"hook":                         {hooked(false, new(passiveHook)), false},
-		"hook for single commands":     {hooked(false, singleHook{new(passiveHook)}), false},
-		"hook for pipelines":           {hooked(false, pipelineHook{new(passiveHook)}), false},
-		"OnConnect":                    {simple(func(o *redis.Options) { o.OnConnect = func(context.Context, *redis.Conn) error { return nil } }), false},
-		"Limiter":                      {simple(func(o *redis.Options) { o.Limiter = noLimit{} }), false},
-		"CredentialsProvider": {simple(func(o *redis.Options) {
-			o.CredentialsProvider = func() (string, string) { return "", "" }
-		}), false},
-		"CredentialsProviderContext": {simple(func(o *redis.Options) {
-			o.CredentialsProviderContext = func(context.Context) (string, string, error) { return "", "", nil }
 		}), false},
 		"another type": {func(s *senders) redis.UniversalClient {
 			client, _ := simple(func(*redis.Options) {})(s).(*redis.Client)
@@ -283,6 +255,50 @@ func TestRedisHungDial(t *testing.T) {
 	}
 }
 
+// A function of the client's options that does not come back costs no more time than the caller
+// allows. One that panics has failed, and ends no process.
+func TestRedisHungFunctions(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for name, set := range map[string]func(o *redis.Options, f func()){
+		"OnConnect": func(o *redis.Options, f func()) {
+			o.OnConnect = func(_ context.Context, conn *redis.Conn) error {
+				f()
+				return conn.Ping(context.Background()).Err() // of a connection that may be closed
+			}
+		},
+		"CredentialsProvider": func(o *redis.Options, f func()) {
+			o.CredentialsProvider = func() (string, string) { f(); return "", "" }
+		},
+		"CredentialsProviderContext": func(o *redis.Options, f func()) {
+			o.CredentialsProviderContext = func(context.Context) (string, string, error) { f(); return "", "", nil }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			goOn, calls := make(chan struct{}), atomic.Int32{}
+			o := &redis.Options{Addr: server.Addr}
+			set(o, func() {
+				calls.Add(1)
+				<-goOn
+			})
+			client := redis.NewClient(o)
+			t.Cleanup(func() { _ = client.Close() })
+			s := guardtest.RedisStore(t, client)
+			requireDeadlines(t, s)
+			close(goOn)
+			_, err := s.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
+			require.NoError(t, err)
+			require.Positive(t, calls.Load())
+
+			set(o, func() { panic("so be it") })
+			client = redis.NewClient(o)
+			t.Cleanup(func() { _ = client.Close() })
+			_, err = guardtest.RedisStore(t, client).Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
+			require.ErrorContains(t, err, "so be it")
+		})
+	}
+}
+
 // A pool without a free connection costs no more time than the caller allows.
 func TestRedisExhaustedPool(t *testing.T) {
 	t.Parallel()
@@ -338,39 +354,4 @@ func TestRedisClientIsLeftAlone(t *testing.T) {
 	require.NoError(t, client.Ping(t.Context()).Err(), "whoever has made the client closes it")
 	require.NoError(t, client.Close())
 	require.ErrorIs(t, store.Renew(t.Context(), "key", idempotency.Owner{}), redis.ErrClosed)
-}
-
-// Hooks that a client has before the store is made see its commands. Those that are added later
-// see them if the client obeys contexts.
-func TestRedisHooks(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	for name, c := range map[string]struct {
-		obeys, before bool
-		seen          bool
-	}{
-		"before":       {before: true, seen: true},
-		"later":        {seen: false},
-		"obeys, later": {obeys: true, seen: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			client := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: c.obeys})
-			t.Cleanup(func() { _ = client.Close() })
-			var early, late passiveHook
-			if c.before {
-				client.AddHook(&early)
-			}
-			store := guardtest.RedisStore(t, client)
-			client.AddHook(&late)
-			key, claim := guardtest.RedisKey(), guardtest.RedisClaim()
-			_, err := store.Claim(t.Context(), key, claim)
-			require.NoError(t, err)
-			require.NoError(t, store.Complete(t.Context(), key, claim.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
-			require.Equal(t, c.seen, late.singles.Load() > 0)
-			require.Equal(t, c.seen, late.pipelines.Load() > 0)
-			require.Equal(t, c.before, early.singles.Load() >= late.singles.Load() && early.pipelines.Load() > 0)
-			require.NoError(t, client.Ping(t.Context()).Err())
-			require.Positive(t, late.singles.Load(), "the client's own commands")
-		})
-	}
 }

@@ -1,0 +1,39 @@
+// Package giveup makes calls of functions that may ignore their contexts, and gives them up in
+// time.
+package giveup
+
+import (
+	"context"
+	"sync/atomic"
+)
+
+// Call calls f in a goroutine, and returns what f returns or, if ctx ends before, the cause of
+// that. The goroutine then stays until f returns. As long as it does, it is counted in left.
+func Call[T any](ctx context.Context, left *atomic.Int64, f func(context.Context) (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	var over atomic.Bool // set by the caller or the goroutine, the faster one
+	go func() {
+		v, err := f(ctx)
+		done <- result{v, err}
+		if !over.CompareAndSwap(false, true) {
+			left.Add(-1)
+		}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+	}
+	left.Add(1)
+	if over.CompareAndSwap(false, true) {
+		var none T
+		return none, context.Cause(ctx)
+	}
+	left.Add(-1)
+	r := <-done // both at once: the answer counts
+	return r.value, r.err
+}

@@ -1,0 +1,242 @@
+package redisfaults
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/redistest"
+)
+
+// A passiveHook notes the names of the commands that go through it, but for those that set a
+// connection up.
+type passiveHook struct {
+	mu   sync.Mutex
+	seen []string
+}
+
+func (h *passiveHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *passiveHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.note(cmd.Name())
+		return next(ctx, cmd)
+	}
+}
+
+func (h *passiveHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			h.note(cmd.Name())
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (h *passiveHook) note(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if name != "hello" && name != "client" {
+		h.seen = append(h.seen, name)
+	}
+}
+
+// take returns what was seen since the last call.
+func (h *passiveHook) take() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	seen := h.seen
+	h.seen = nil
+	return seen
+}
+
+// Hooks that a client has at the first call of a store see all its commands. Those that are added
+// later see them if the client obeys contexts.
+func TestRedisHooks(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for name, obeys := range map[string]bool{"default": false, "obeys": true} {
+		t.Run(name, func(t *testing.T) {
+			server.Do(t, "FLUSHALL")
+			var sent passiveHook // what is really sent
+			client := redis.NewClient(&redis.Options{
+				Addr: server.Addr, ContextTimeoutEnabled: obeys,
+				Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+					c, err := new(net.Dialer).DialContext(ctx, network, addr)
+					return &notedConn{c, &sent}, err
+				},
+			})
+			t.Cleanup(func() { _ = client.Close() })
+			var early, later, late passiveHook
+			client.AddHook(&early)
+			store := guardtest.RedisStore(t, client)
+			client.AddHook(&later)
+			ctx := t.Context()
+			require.NoError(t, store.Check(ctx))
+			client.AddHook(&late)
+			key, claim := guardtest.RedisKey(), guardtest.RedisClaim()
+			claim.Hold = true
+			for _, answer := range [][]byte{[]byte("small"), guardtest.LargeAnswer} {
+				_, err := store.Claim(ctx, key, claim)
+				require.NoError(t, err)
+				require.NoError(t, store.SaveStep(ctx, key, claim.Owner, "step", nil))
+				require.NoError(t, store.Complete(ctx, key, claim.Owner, idempotency.Completion{Answer: answer, TTL: time.Hour}))
+				r, err := store.Claim(ctx, key, claim)
+				require.NoError(t, err)
+				require.Equal(t, answer, r.Answer)
+				r, err = store.GetAnswer(ctx, key)
+				require.NoError(t, err)
+				require.Equal(t, answer, r.Answer)
+				key = guardtest.RedisKey()
+			}
+			for _, holding := range []bool{false, true} {
+				_, err := store.List(ctx, idempotency.Query{Holding: holding})
+				require.NoError(t, err)
+			}
+			all := sent.take()
+			require.Contains(t, all, "scan")
+			require.Contains(t, all, "multi")
+			require.Equal(t, all, early.take())
+			require.Equal(t, all, later.take())
+			if seen := late.take(); obeys {
+				require.Equal(t, all[len(all)-len(seen):], seen)
+				require.NotEmpty(t, seen)
+			} else {
+				require.Empty(t, seen)
+			}
+			require.NoError(t, client.Ping(ctx).Err())
+			for _, hook := range []*passiveHook{&early, &later, &late} {
+				require.Contains(t, hook.take(), "ping", "the client's own commands")
+			}
+		})
+	}
+}
+
+// A notedConn notes the commands that are written to it.
+type notedConn struct {
+	net.Conn
+	to *passiveHook
+}
+
+func (c *notedConn) Write(b []byte) (int, error) {
+	for _, line := range bytes.Split(b, []byte("\r\n*")) {
+		if words := bytes.Split(line, []byte("\r\n")); len(words) > 2 {
+			c.to.note(string(words[2]))
+		}
+	}
+	return c.Conn.Write(b)
+}
+
+// A contextHook passes another context on.
+type contextHook func(context.Context) context.Context
+
+func (contextHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h contextHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { return next(h(ctx), cmd) }
+}
+
+func (h contextHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { return next(h(ctx), cmds) }
+}
+
+// A lateContext ends when nobody waits any more.
+type lateContext struct{ context.Context }
+
+func (lateContext) Deadline() (time.Time, bool) { return time.Now().Add(time.Hour), true }
+func (lateContext) Done() <-chan struct{}       { return nil }
+func (lateContext) Err() error                  { return nil }
+
+// A hook may make of a context what it likes: the call returns by its deadline, or fails at once
+// because nobody knows it.
+func TestRedisHooksKeepDeadlines(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	start := func(t *testing.T, hook contextHook) *idempotency.RedisStore {
+		client := redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: time.Hour, WriteTimeout: time.Hour})
+		t.Cleanup(func() { _ = client.Close() })
+		client.AddHook(hook)
+		return guardtest.RedisStore(t, client)
+	}
+	for name, hook := range map[string]contextHook{
+		"the same":         func(ctx context.Context) context.Context { return ctx },
+		"no deadline":      context.WithoutCancel,
+		"a later deadline": func(ctx context.Context) context.Context { return lateContext{ctx} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, hook)
+			_, err := s.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
+			require.NoError(t, err)
+			server.Pause(t)
+			defer server.Resume(t)
+			for name, call := range storeCalls(s, guardtest.RedisKey(), guardtest.RedisClaim()) {
+				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				require.ErrorIs(t, call(ctx), context.DeadlineExceeded, name)
+				cancel()
+			}
+		})
+	}
+	t.Run("another context", func(t *testing.T) {
+		s := start(t, func(context.Context) context.Context { return context.Background() })
+		for name, call := range storeCalls(s, guardtest.RedisKey(), guardtest.RedisClaim()) {
+			if name != "Watch" { // no command
+				require.ErrorContains(t, call(t.Context()), "does not pass on the context", name)
+			}
+		}
+		require.ErrorContains(t, s.Check(t.Context()), "does not pass on the context")
+	})
+}
+
+// Stores of one client call it at the same time, while hooks are added to it.
+func TestRedisHooksAreAddedMeanwhile(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	hook, claims := new(countingHook), atomic.Int32{}
+	client.AddHook(hook)
+	var users sync.WaitGroup
+	for range 4 {
+		users.Go(func() {
+			for range 5 {
+				store := idempotency.NewRedisStore(client)
+				for range 3 {
+					users.Go(func() {
+						claims.Add(1)
+						if _, err := store.Claim(context.WithoutCancel(t.Context()), guardtest.RedisKey(), guardtest.RedisClaim()); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				client.AddHook(new(passiveHook))
+			}
+		})
+	}
+	users.Wait()
+	require.Equal(t, claims.Load(), hook.claims.Load())
+}
+
+// A countingHook counts scripts that the server knows.
+type countingHook struct {
+	passiveHook
+	claims atomic.Int32
+}
+
+func (h *countingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if err == nil {
+			h.claims.Add(1)
+		}
+		return err
+	}
+}
