@@ -14,6 +14,7 @@ import (
 	"example.com/idempotency/internal/intern"
 	"example.com/idempotency/internal/oldest"
 	"example.com/idempotency/internal/slab"
+	"example.com/idempotency/internal/slotindex"
 	"example.com/idempotency/internal/watch"
 )
 
@@ -44,7 +45,7 @@ type memoryShard struct {
 // store hands them out.
 type memoryRecord struct {
 	expires  int64
-	next     int32 // slot of another record with the same hash, or of another free one
+	next     int32 // of a free slot: the next one
 	attempt  int32
 	keyLen   uint8 // of shortKey, or isLong
 	shortKey [43]byte
@@ -278,13 +279,13 @@ func (sh *memoryShard) hasSteps(r *memoryRecord, steps map[string][]byte) bool {
 }
 
 // A memoryTable finds the records of a shard by their keys. It is made for millions of
-// records. They are stored in numbered slots, in chunks. Neither the chunks nor the index from
-// hashes to slots have pointers, so the garbage collector looks into none of them.
+// records. They are stored in numbered slots, in chunks. Neither the chunks nor the index have
+// pointers, so the garbage collector looks into none of them.
 //
 // A slot that becomes free is used again for the next record. The memory is given back as
 // a whole when no record is left.
 type memoryTable struct {
-	index  map[uint64]int32 // by the hash of the key: the first slot of a chain, mostly of one
+	index  slotindex.Index // by the hashes of the keys
 	chunks []*memoryChunk
 	rare   map[int32]*memoryRare // by slot, of the few records that have such a part
 	free   int32                 // the first of the free slots
@@ -297,15 +298,15 @@ type memoryChunk [memoryChunkSize]memoryRecord
 // With this size, a chunk fills a size class of the allocator almost completely.
 const memoryChunkSize = 32
 
-// noSlot ends a chain.
+// noSlot ends the chain of the free slots.
 const noSlot = -1
 
 func (t *memoryTable) init() {
-	*t = memoryTable{index: make(map[uint64]int32), free: noSlot}
+	*t = memoryTable{free: noSlot}
 }
 
 // isSpacious reports whether the table is empty and has more room than one chunk.
-func (t *memoryTable) isSpacious() bool { return len(t.index) == 0 && len(t.chunks) > 1 }
+func (t *memoryTable) isSpacious() bool { return t.index.Len() == 0 && len(t.chunks) > 1 }
 
 // at returns the record in a slot that is in use.
 func (t *memoryTable) at(slot int32) *memoryRecord {
@@ -383,19 +384,15 @@ func (t *memoryTable) inSlot(slot int32) *memoryRecord {
 
 // find returns the record of a key, or nil.
 func (t *memoryTable) find(hash uint64, key string) *memoryRecord {
-	slot, ok := t.index[hash]
+	slot, ok := t.index.Find(indexHash(hash), func(slot int32) bool { return t.hasKey(t.at(slot), key) })
 	if !ok {
 		return nil
 	}
-	for slot != noSlot {
-		r := t.at(slot)
-		if t.hasKey(r, key) {
-			return r
-		}
-		slot = r.next
-	}
-	return nil
+	return t.at(slot)
 }
+
+// indexHash returns the part of a hash that the index uses. Other bits of it choose the shard.
+func indexHash(hash uint64) uint32 { return uint32(hash >> 32) }
 
 // insert returns a new record for a key that has none.
 func (t *memoryTable) insert(hash uint64, key string) *memoryRecord {
@@ -409,31 +406,17 @@ func (t *memoryTable) insert(hash uint64, key string) *memoryRecord {
 			t.chunks = append(t.chunks, new(memoryChunk))
 		}
 	}
-	next, ok := t.index[hash]
-	if !ok {
-		next = noSlot
-	}
-	t.index[hash] = slot
+	t.index.Add(indexHash(hash), slot)
 	r := t.at(slot)
-	r.slot, r.next = slot, next
+	r.slot, r.next = slot, 0
 	t.setKey(r, key)
 	return r
 }
 
 // remove removes a record and clears its slot.
 func (t *memoryTable) remove(r *memoryRecord, hash uint64) {
-	if first := t.index[hash]; first != r.slot {
-		before := t.at(first)
-		for before.next != r.slot {
-			before = t.at(before.next)
-		}
-		before.next = r.next
-	} else if r.next != noSlot {
-		t.index[hash] = r.next
-	} else {
-		delete(t.index, hash)
-	}
 	slot := r.slot
+	t.index.Remove(indexHash(hash), slot)
 	if r.hasRare {
 		delete(t.rare, slot)
 	}
