@@ -1,12 +1,11 @@
 package echo4idempotency_test
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/labstack/echo/v4"
 	"github.com/stretchr/testify/require"
@@ -14,276 +13,155 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/echo4idempotency"
 	"example.com/idempotency/internal/frametest"
-	"example.com/idempotency/problem"
 )
 
-// serve serves one route behind the given middleware, outermost first.
-func serve(t *testing.T, e *echo.Echo, handler echo.HandlerFunc, outside ...echo.MiddlewareFunc) string {
+// TestAdapter is what holds for each framework; the rest of this file is about echo.
+func TestAdapter(t *testing.T) {
+	t.Parallel()
+	adapter().Run(t)
+}
+
+// A link is echo's context, as the tests of frametest use it.
+type link struct {
+	echo.Context
+	next echo.HandlerFunc
+}
+
+func (l link) Next() error { return l.next(l.Context) }
+
+func (l link) Answer(status int, body string) error { return l.String(status, body) }
+
+func (l link) ReadBody() { _, _ = io.ReadAll(l.Request().Body) }
+
+func (l link) Seen() (status int, size int64) { return l.Response().Status, l.Response().Size }
+
+func (l link) Own() []any { return []any{l.Request(), l.Response()} }
+
+// asMiddleware returns a link, or a guard, as a middleware of echo.
+func asMiddleware(of any) echo.MiddlewareFunc {
+	switch of := of.(type) {
+	case *idempotency.Guard:
+		return echo4idempotency.Middleware(of)
+	case frametest.Link:
+		return func(next echo.HandlerFunc) echo.HandlerFunc {
+			return func(c echo.Context) error { return of(link{c, next}) }
+		}
+	default:
+		return of.(echo.MiddlewareFunc)
+	}
+}
+
+func handler(of frametest.Link) echo.HandlerFunc {
+	return func(c echo.Context) error { return of(link{Context: c}) }
+}
+
+func newEcho() *echo.Echo {
+	e := echo.New()
 	e.Logger.SetOutput(io.Discard)
-	e.POST("/charges", handler, outside...)
+	return e
+}
+
+func serve(t testing.TB, onError frametest.Link, chain ...any) string {
+	e := newEcho()
+	if onError != nil {
+		e.HTTPErrorHandler = func(_ error, c echo.Context) { _ = onError(link{Context: c}) }
+	}
+	last := len(chain) - 1
+	var outside []echo.MiddlewareFunc
+	for _, of := range chain[:last] {
+		outside = append(outside, asMiddleware(of))
+	}
+	e.POST("/charges", handler(chain[last].(frametest.Link)), outside...)
 	return frametest.ServeHTTP(t, e) + "/charges"
 }
 
-// newGuard returns a guard as a middleware, and its events.
-func newGuard(t *testing.T, opts ...idempotency.Option) (echo.MiddlewareFunc, func(idempotency.EventKind) []idempotency.Event) {
-	guard, events := frametest.NewGuard(t, frametest.HeaderScope, opts...)
-	return echo4idempotency.Middleware(guard), events
-}
+func charged(c echo.Context) error { return c.String(http.StatusCreated, "charged") }
 
-func declined(echo.Context) error {
-	return echo.NewHTTPError(http.StatusUnprocessableEntity, "declined")
-}
-
-// Middleware outside the guard sees the answer, and no error that it would answer again.
-func TestOuterMiddlewareSeesTheAnswer(t *testing.T) {
-	t.Parallel()
-	var statuses []int
-	var sizes []int64
-	observe := func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			request, response := c.Request(), c.Response()
-			err := next(c)
-			require.Same(t, request, c.Request())
-			require.Same(t, response, c.Response())
-			statuses, sizes = append(statuses, c.Response().Status), append(sizes, c.Response().Size)
-			return err
-		}
+func adapter() frametest.Adapter {
+	return frametest.Adapter{
+		Module: "echo4idempotency",
+		Serve:  serve,
+		Everywhere: func(t testing.TB, chain ...any) string {
+			e := newEcho()
+			for _, of := range chain {
+				e.Use(asMiddleware(of))
+			}
+			e.GET("/charges", charged)
+			return frametest.ServeHTTP(t, e)
+		},
+		Group: func(t testing.TB, chain ...any) string {
+			e := newEcho()
+			var all []echo.MiddlewareFunc
+			for _, of := range chain {
+				all = append(all, asMiddleware(of))
+			}
+			e.Group("/group", all...).GET("/charges", charged)
+			return frametest.ServeHTTP(t, e)
+		},
+		Error: func(status int, text string) error { return echo.NewHTTPError(status, text) },
+		Find: func(ctx context.Context) (frametest.Context, bool) {
+			c, ok := echo4idempotency.Context(ctx)
+			return link{Context: c}, ok
+		},
+		Scope: func() idempotency.ScopeFunc {
+			return echo4idempotency.Scope(func(echo.Context) (string, error) { return "tenant", nil })
+		},
+		Bare: func() http.Handler { return echo.New() },
+		Nil:  []func(){func() { echo4idempotency.Middleware(nil) }, func() { echo4idempotency.Scope(nil) }},
+		Misplaced: func(t testing.TB, guard *idempotency.Guard, of frametest.Link) string {
+			return serve(t, nil, echo.WrapMiddleware(guard.Handler), of)
+		},
+		Placed: map[string]func(testing.TB, *idempotency.Guard) string{
+			"around a handler of net/http": func(t testing.TB, guard *idempotency.Guard) string {
+				e := newEcho()
+				e.POST("/charges", echo.WrapHandler(guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					w.WriteHeader(http.StatusCreated)
+				}))))
+				return frametest.ServeHTTP(t, e) + "/charges"
+			},
+			"around the server": func(t testing.TB, guard *idempotency.Guard) string {
+				e := newEcho()
+				e.POST("/charges", charged)
+				return frametest.ServeHTTP(t, guard.Handler(http.HandlerFunc(e.ServeHTTP))) + "/charges"
+			},
+		},
 	}
-	answered := 0
-	e := echo.New()
-	e.HTTPErrorHandler = func(_ error, c echo.Context) { // it does not look whether there is an answer
-		answered++
-		_ = c.String(http.StatusUnprocessableEntity, "no")
-	}
-	guarded, _ := newGuard(t)
-	url := serve(t, e, declined, observe, guarded)
-	require.Equal(t, frametest.Answer{Status: 422, Body: "no"}, frametest.Post(t, url))
-	require.Equal(t, frametest.Answer{Status: 422, Body: "no", Replayed: true}, frametest.Post(t, url))
-	require.Equal(t, 1, answered)
-	require.Equal(t, []int{422, 422}, statuses)
-	require.Equal(t, []int64{2, 2}, sizes)
 }
 
-// After a panic, outer middleware finds its own response and can answer.
-func TestPanicIsAnsweredOutside(t *testing.T) {
-	t.Parallel()
-	recoverer := func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) (err error) {
-			request, response := c.Request(), c.Response()
-			defer func() {
-				if recover() != nil {
-					require.Same(t, request, c.Request())
-					require.Same(t, response, c.Response())
-					err = errors.New("panicked")
-				}
-			}()
-			return next(c)
-		}
-	}
-	guarded, _ := newGuard(t)
-	url := serve(t, echo.New(), func(echo.Context) error { panic("bug") }, recoverer, guarded)
-	require.Equal(t, http.StatusInternalServerError, frametest.Post(t, url).Status)
-}
-
-// Without a run, the error goes to middleware outside, as if there were no guard.
-func TestErrorWithoutARunIsReturned(t *testing.T) {
-	t.Parallel()
-	var got error
-	observe := func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			got = next(c)
-			return got
-		}
-	}
-	guarded, _ := newGuard(t, idempotency.WithMethods(http.MethodPut))
-	require.Equal(t, http.StatusUnprocessableEntity, frametest.Post(t, serve(t, echo.New(), declined, observe, guarded)).Status)
-	require.ErrorContains(t, got, "declined")
-}
-
-// A route behind two guards on one store runs once, behind the outer one.
-func TestNestedMiddleware(t *testing.T) {
+// Behind another middleware, echo.WrapMiddleware cannot be known. Then the first loss is reported.
+func TestWrapMiddlewareBehindAnotherIsReported(t *testing.T) {
 	t.Parallel()
 	guard, events := frametest.NewGuard(t, frametest.HeaderScope)
-	url := serve(t, echo.New(), declined, echo4idempotency.Middleware(guard), echo4idempotency.Middleware(guard))
-	first, retry := frametest.Post(t, url), frametest.Post(t, url)
-	require.Equal(t, http.StatusUnprocessableEntity, first.Status)
-	require.True(t, retry.Replayed)
-	require.Equal(t, first.Body, retry.Body)
-	require.Len(t, events(idempotency.EventNested), 1)
-}
-
-// The router answers 404 itself, and may know the route tomorrow. A handler's 404 is an answer.
-func TestNoRouteIsNotRecorded(t *testing.T) {
-	t.Parallel()
-	group := func(e *echo.Echo, guarded echo.MiddlewareFunc) { e.Group("/group", guarded).GET("/charges", declined) }
-	everywhere := func(e *echo.Echo, guarded echo.MiddlewareFunc) {
-		e.Use(guarded)
-		e.GET("/charges", declined)
-	}
-	for _, c := range []struct {
-		routes func(*echo.Echo, echo.MiddlewareFunc)
-		path   string
-		status int
-	}{{group, "/group/nowhere", 404}, {everywhere, "/nowhere", 404}, {everywhere, "/charges", 405}} {
-		guarded, _ := newGuard(t)
-		e := echo.New()
-		c.routes(e, guarded)
-		url := frametest.ServeHTTP(t, e) + c.path
-		first := frametest.Post(t, url)
-		require.Equal(t, c.status, first.Status, c.path)
-		require.Equal(t, first, frametest.Post(t, url), c.path)
-	}
-	guarded, _ := newGuard(t)
-	missing := serve(t, echo.New(), func(echo.Context) error { return echo.ErrNotFound }, guarded)
-	require.Equal(t, http.StatusNotFound, frametest.Post(t, missing).Status)
-	require.True(t, frametest.Post(t, missing).Replayed)
-}
-
-// A refusal can have the format of the program's own errors.
-func TestErrorWriterFindsTheContext(t *testing.T) {
-	t.Parallel()
-	guarded, _ := newGuard(t, idempotency.WithStrictKeys(true),
-		idempotency.WithErrorWriter(func(_ http.ResponseWriter, r *http.Request, p problem.Document) {
-			c, ok := echo4idempotency.Context(r.Context())
-			require.True(t, ok)
-			require.NoError(t, c.JSON(p.Status, map[string]any{"error": p.Code}))
-		}))
-	url := serve(t, echo.New(), declined, guarded)
-	require.Equal(t, frametest.Answer{Status: 400, Body: `{"error":"key-invalid"}`}, frametest.Post(t, url))
-}
-
-// A guard that needs echo's context refuses requests that come without it, and says why.
-func TestScopeNeedsTheMiddleware(t *testing.T) {
-	t.Parallel()
-	guard, events := frametest.NewGuard(t, echo4idempotency.Scope(func(echo.Context) (string, error) { return "tenant", nil }))
-	require.Equal(t, http.StatusForbidden, frametest.Post(t, frametest.ServeHTTP(t, guard.Handler(echo.New()))+"/charges").Status)
-	refused := events(idempotency.EventRefused)
-	require.Len(t, refused, 1)
-	require.ErrorContains(t, refused[0].Err, "echo4idempotency.Middleware")
-	require.Panics(t, func() { echo4idempotency.Middleware(nil) })
-	require.Panics(t, func() { echo4idempotency.Scope(nil) })
-}
-
-// With echo.WrapMiddleware the error of a handler comes too late. The guard knows its handlers, and
-// refuses each request with a key before anything runs. The log says what to do.
-func TestWrapMiddlewareIsRefused(t *testing.T) {
-	t.Parallel()
-	guard, events := frametest.NewGuard(t, frametest.HeaderScope)
-	runs := 0
-	count := func(echo.Context) error {
-		runs++
-		return nil
-	}
-	got := frametest.Post(t, serve(t, echo.New(), count, echo.WrapMiddleware(guard.Handler)))
-	require.Equal(t, http.StatusServiceUnavailable, got.Status)
-	require.Contains(t, got.Body, problem.StoreUnavailable)
-	require.Zero(t, runs)
-	refused := events(idempotency.EventRefused)
-	require.Len(t, refused, 1)
-	require.ErrorContains(t, refused[0].Err, "echo4idempotency")
-
-	// What echo answers in time is protected: a handler of net/http, and the whole server.
-	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
-	handler := func(t *testing.T) string { return serve(t, echo.New(), echo.WrapHandler(h)) }
-	server := func(t *testing.T) string {
-		e := echo.New()
-		serve(t, e, func(c echo.Context) error { return c.NoContent(http.StatusCreated) })
-		return frametest.ServeHTTP(t, guard.Handler(http.HandlerFunc(e.ServeHTTP))) + "/charges"
-	}
-	for _, start := range []func(*testing.T) string{handler, server} {
-		url := start(t)
-		frametest.Post(t, url)
-		require.Equal(t, frametest.Answer{Status: http.StatusCreated, Replayed: true}, frametest.Post(t, url))
-	}
-
-	// Behind another middleware, its handlers are not known. Then the first loss is reported.
-	guard, events = frametest.NewGuard(t, frametest.HeaderScope)
 	between := func(next http.Handler) http.Handler { return guard.Handler(http.HandlerFunc(next.ServeHTTP)) }
-	frametest.Post(t, serve(t, echo.New(), declined, echo.WrapMiddleware(between)))
+	frametest.Post(t, serve(t, nil, echo.WrapMiddleware(between), frametest.Link(func(frametest.Context) error {
+		return echo.NewHTTPError(http.StatusUnprocessableEntity, "declined")
+	})))
 	require.NotEmpty(t, events(idempotency.EventSilent))
 }
 
-// With a guard that only looks on, handlers and middleware have the response that they would have
-// without it, and errors go to middleware outside.
-func TestShadowChangesNothing(t *testing.T) {
+// Beside a guard that only looks on, a handler can fail after it has answered, and middleware can have a
+// writer of its own.
+func TestShadowOfEchosWriter(t *testing.T) {
 	t.Parallel()
-	maps := func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			if next(c) != nil {
-				return echo.NewHTTPError(http.StatusTeapot, "mapped")
-			}
-			return nil
+	mapped := func(c frametest.Context) error {
+		if c.Next() != nil {
+			return echo.NewHTTPError(http.StatusTeapot, "mapped")
 		}
+		return nil
 	}
-	passes := func(next echo.HandlerFunc) echo.HandlerFunc { return next }
-	for name, test := range map[string]struct {
-		outside echo.MiddlewareFunc
-		handler echo.HandlerFunc
-		status  int // as the guard sees it
-	}{
-		"answer":       {passes, func(c echo.Context) error { return c.String(http.StatusCreated, "done") }, http.StatusCreated},
-		"nothing":      {passes, func(echo.Context) error { return nil }, 0},
-		"declined":     {passes, declined, http.StatusUnprocessableEntity},
-		"other error":  {passes, func(echo.Context) error { return http.ErrNotSupported }, http.StatusInternalServerError},
-		"mapped error": {maps, declined, http.StatusUnprocessableEntity},
-		"after a bit": {maps, func(c echo.Context) error {
-			return errors.Join(c.String(http.StatusAccepted, "a bit"), http.ErrNotSupported)
-		}, http.StatusAccepted},
-		"another writer": {func(next echo.HandlerFunc) echo.HandlerFunc {
-			return func(c echo.Context) error {
-				c.Response().Writer = struct{ http.ResponseWriter }{c.Response().Writer}
-				return next(c)
-			}
-		}, func(c echo.Context) error { return c.String(http.StatusCreated, "done") }, http.StatusCreated},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			ask := func(guarded echo.MiddlewareFunc) (answer frametest.Answer, seen string) {
-				observe := func(next echo.HandlerFunc) echo.HandlerFunc {
-					return func(c echo.Context) error {
-						err := next(c)
-						seen = fmt.Sprint(err, c.Response().Status, c.Response().Committed, c.Response().Size)
-						return err
-					}
-				}
-				handler := func(c echo.Context) error {
-					_, _ = io.ReadAll(c.Request().Body)
-					return test.handler(c)
-				}
-				return frametest.Post(t, serve(t, echo.New(), handler, observe, test.outside, guarded)), seen
-			}
-			guarded, events := newGuard(t, idempotency.WithShadow(true))
-			want, wantSeen := ask(passes)
-			got, seen := ask(guarded)
-			require.Equal(t, want, got)
-			require.Equal(t, wantSeen, seen)
-			require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == 1 }, 10*time.Second, time.Millisecond)
-			e := events(idempotency.EventShadow)[0]
-			require.Equal(t, idempotency.EventRun, e.Would)
-			require.NoError(t, e.Err)
-			require.Equal(t, test.status, e.Status)
+	t.Run("after a bit", func(t *testing.T) {
+		t.Parallel()
+		adapter().Shadow(t, http.StatusAccepted, mapped, func(c frametest.Context) error {
+			return errors.Join(c.Answer(http.StatusAccepted, "a bit"), http.ErrNotSupported)
 		})
-	}
-}
-
-// A guard that only looks on knows that the router's own answers are not recorded.
-func TestShadowOfNoRoute(t *testing.T) {
-	t.Parallel()
-	guarded, events := newGuard(t, idempotency.WithShadow(true))
-	e := echo.New()
-	read := func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			_, _ = io.ReadAll(c.Request().Body)
-			return next(c)
+	})
+	t.Run("another writer", func(t *testing.T) {
+		t.Parallel()
+		wrap := func(c frametest.Context) error {
+			r := c.(link).Response()
+			r.Writer = struct{ http.ResponseWriter }{r.Writer}
+			return c.Next()
 		}
-	}
-	e.Use(guarded, read)
-	url := frametest.ServeHTTP(t, e) + "/nowhere"
-	for n := 1; n <= 2; n++ {
-		require.Equal(t, http.StatusNotFound, frametest.Post(t, url).Status)
-		require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == n }, 10*time.Second, time.Millisecond)
-		e := events(idempotency.EventShadow)[n-1]
-		require.Equal(t, idempotency.EventRun, e.Would)
-		require.NoError(t, e.Err)
-	}
+		adapter().Shadow(t, http.StatusCreated, wrap, func(c frametest.Context) error { return c.Answer(http.StatusCreated, "done") })
+	})
 }

@@ -28,43 +28,120 @@ import (
 )
 
 // serve serves one route with the given handlers.
-func serve(t *testing.T, app *fiber.App, handler any, more ...any) string {
+func serve(t testing.TB, app *fiber.App, handler any, more ...any) string {
 	app.Post("/charges", handler, more...)
 	return listen(t, app) + "/charges"
 }
 
 // newGuard returns a guard as a middleware, and its events.
-func newGuard(t *testing.T, opts ...idempotency.Option) (fiber.Handler, func(idempotency.EventKind) []idempotency.Event) {
+func newGuard(t testing.TB, opts ...idempotency.Option) (fiber.Handler, func(idempotency.EventKind) []idempotency.Event) {
 	guard, events := frametest.NewGuard(t, frametest.HeaderScope, opts...)
 	return fiberidempotency.Middleware(guard), events
 }
 
 func declined(fiber.Ctx) error { return fiber.NewError(fiber.StatusUnprocessableEntity, "declined") }
 
-// Middleware outside the guard sees the answer and its own context, and no error that it would
-// answer again.
-func TestOuterMiddlewareSeesTheAnswer(t *testing.T) {
+// TestAdapter is what holds for each framework; the rest of this file is about fiber.
+func TestAdapter(t *testing.T) {
 	t.Parallel()
-	var statuses []int
-	var bodies []string
-	observe := func(c fiber.Ctx) error {
-		ctx := context.WithValue(c.Context(), &statuses, "mine")
-		c.SetContext(ctx)
-		err := c.Next()
-		require.NoError(t, err)
-		require.Equal(t, ctx, c.Context())
-		statuses, bodies = append(statuses, c.Response().StatusCode()), append(bodies, string(c.Response().Body()))
-		return err
+	adapter().Run(t)
+}
+
+// A link is fiber's context, as the tests of frametest use it.
+type link struct{ fiber.Ctx }
+
+func (l link) Answer(status int, body string) error { return l.Status(status).SendString(body) }
+
+func (l link) ReadBody() {} // fasthttp has
+
+func (l link) Seen() (status int, size int64) {
+	return l.Response().StatusCode(), int64(len(l.Response().Body()))
+}
+
+func (l link) Own() []any { return []any{l.Context()} }
+
+// handlers returns links and guards as handlers of fiber.
+func handlers(chain []any) (all []any) {
+	for _, of := range chain {
+		switch of := of.(type) {
+		case *idempotency.Guard:
+			all = append(all, fiberidempotency.Middleware(of))
+		case frametest.Link:
+			all = append(all, func(c fiber.Ctx) error { return of(link{c}) })
+		default:
+			all = append(all, of)
+		}
 	}
-	guarded, _ := newGuard(t)
-	url := serve(t, fiber.New(), observe, guarded, func(c fiber.Ctx) error {
-		require.Equal(t, "mine", c.Context().Value(&statuses))
-		return declined(c)
-	})
-	require.Equal(t, frametest.Answer{Status: 422, Body: "declined"}, frametest.Post(t, url))
-	require.Equal(t, frametest.Answer{Status: 422, Body: "declined", Replayed: true}, frametest.Post(t, url))
-	require.Equal(t, []int{422, 422}, statuses)
-	require.Equal(t, []string{"declined", "declined"}, bodies)
+	return all
+}
+
+func serveChain(t testing.TB, onError frametest.Link, chain ...any) string {
+	var config fiber.Config
+	if onError != nil {
+		config.ErrorHandler = func(c fiber.Ctx, _ error) error { return onError(link{c}) }
+	}
+	all := handlers(chain)
+	return serve(t, fiber.New(config), all[0], all[1:]...)
+}
+
+func charged(c fiber.Ctx) error { return c.Status(fiber.StatusCreated).SendString("charged") }
+
+func adapter() frametest.Adapter {
+	return frametest.Adapter{
+		Module: "fiberidempotency",
+		Serve:  serveChain,
+		Everywhere: func(t testing.TB, chain ...any) string {
+			app := fiber.New()
+			app.Use(handlers(chain)...)
+			app.Get("/charges", charged)
+			return listen(t, app)
+		},
+		Error: func(status int, text string) error { return fiber.NewError(status, text) },
+		Find: func(ctx context.Context) (frametest.Context, bool) {
+			c, ok := fiberidempotency.Context(ctx)
+			return link{c}, ok
+		},
+		Scope: func() idempotency.ScopeFunc { return fiberidempotency.Scope(fiberidempotency.User) },
+		Bare:  func() http.Handler { return adaptor.FiberApp(fiber.New()) },
+		Nil:   []func(){func() { fiberidempotency.Middleware(nil) }, func() { fiberidempotency.Scope(nil) }},
+		Misplaced: func(t testing.TB, guard *idempotency.Guard, of frametest.Link) string {
+			return serveChain(t, nil, adaptor.HTTPMiddleware(guard.Handler), of)
+		},
+		Placed: map[string]func(testing.TB, *idempotency.Guard) string{
+			"around a handler of net/http": func(t testing.TB, guard *idempotency.Guard) string {
+				return serve(t, fiber.New(), adaptor.HTTPHandler(guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					w.WriteHeader(http.StatusCreated)
+				}))))
+			},
+			"around the app": func(t testing.TB, guard *idempotency.Guard) string {
+				app := fiber.New()
+				app.Post("/charges", charged)
+				return frametest.ServeHTTP(t, guard.Handler(adaptor.FiberApp(app))) + "/charges"
+			},
+		},
+		SilentStatus: fiber.StatusOK,
+	}
+}
+
+// Middleware outside the guard can leave values in a context of its own, and finds that again.
+func TestContextOfOuterMiddleware(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	for name, handler := range map[string]fiber.Handler{"error": declined, "panic": func(fiber.Ctx) error { panic("bug") }} {
+		observe := func(c fiber.Ctx) error {
+			ctx := context.WithValue(c.Context(), key{}, "mine")
+			c.SetContext(ctx)
+			err := c.Next()
+			require.Equal(t, ctx, c.Context())
+			return err
+		}
+		guarded, _ := newGuard(t)
+		url := serve(t, fiber.New(), observe, recover.New(), guarded, func(c fiber.Ctx) error {
+			require.Equal(t, "mine", c.Context().Value(key{}))
+			return handler(c)
+		})
+		require.GreaterOrEqual(t, frametest.Post(t, url).Status, http.StatusBadRequest, name)
+	}
 }
 
 // What middleware outside writes behind an answer reaches its client, behind the answer.
@@ -79,65 +156,6 @@ func TestOuterMiddlewareAddsToTheBody(t *testing.T) {
 	url := serve(t, fiber.New(), sign, guarded, func(c fiber.Ctx) error { return c.SendString("charged") })
 	require.Equal(t, frametest.Answer{Status: 200, Body: "charged, signed"}, frametest.Post(t, url))
 	require.Equal(t, frametest.Answer{Status: 200, Body: "charged, signed", Replayed: true}, frametest.Post(t, url))
-}
-
-// After a panic, outer middleware finds its own context.
-func TestContextAfterAPanic(t *testing.T) {
-	t.Parallel()
-	observe := func(c fiber.Ctx) error {
-		ctx := c.Context()
-		err := c.Next()
-		require.Equal(t, ctx, c.Context())
-		return err
-	}
-	guarded, _ := newGuard(t)
-	url := serve(t, fiber.New(), observe, recover.New(), guarded, func(fiber.Ctx) error { panic("bug") })
-	require.Equal(t, http.StatusInternalServerError, frametest.Post(t, url).Status)
-}
-
-// Without a run, the error goes to middleware outside, as if there were no guard.
-func TestErrorWithoutARunIsReturned(t *testing.T) {
-	t.Parallel()
-	var got error
-	observe := func(c fiber.Ctx) error {
-		got = c.Next()
-		return got
-	}
-	guarded, _ := newGuard(t, idempotency.WithMethods(http.MethodPut))
-	require.Equal(t, http.StatusUnprocessableEntity, frametest.Post(t, serve(t, fiber.New(), observe, guarded, declined)).Status)
-	require.ErrorContains(t, got, "declined")
-}
-
-// A route behind two guards on one store runs once, behind the outer one.
-func TestNestedMiddleware(t *testing.T) {
-	t.Parallel()
-	guard, events := frametest.NewGuard(t, frametest.HeaderScope)
-	url := serve(t, fiber.New(), fiberidempotency.Middleware(guard), fiberidempotency.Middleware(guard), declined)
-	first, retry := frametest.Post(t, url), frametest.Post(t, url)
-	require.Equal(t, http.StatusUnprocessableEntity, first.Status)
-	require.True(t, retry.Replayed)
-	require.Equal(t, first.Body, retry.Body)
-	require.Len(t, events(idempotency.EventNested), 1)
-}
-
-// The router answers 404 and 405 itself, and may know the route tomorrow. A handler's 404 is an
-// answer.
-func TestNoRouteIsNotRecorded(t *testing.T) {
-	t.Parallel()
-	for path, status := range map[string]int{"/nowhere": 404, "/reading": 405} {
-		guarded, _ := newGuard(t)
-		app := fiber.New()
-		app.Use(guarded)
-		app.Get("/reading", declined)
-		url := listen(t, app) + path
-		first := frametest.Post(t, url)
-		require.Equal(t, status, first.Status)
-		require.Equal(t, first, frametest.Post(t, url))
-	}
-	guarded, _ := newGuard(t)
-	url := serve(t, fiber.New(), guarded, func(fiber.Ctx) error { return fiber.ErrNotFound })
-	require.Equal(t, http.StatusNotFound, frametest.Post(t, url).Status)
-	require.True(t, frametest.Post(t, url).Replayed)
 }
 
 // upload sends a form, whose boundary is another one each time.
@@ -379,47 +397,6 @@ func TestScope(t *testing.T) {
 
 	url = serve(t, fiber.New(), fiberidempotency.Middleware(guard), declined)
 	require.Equal(t, http.StatusUnauthorized, frametest.Post(t, url).Status)
-
-	url = frametest.ServeHTTP(t, guard.Handler(adaptor.FiberApp(fiber.New())))
-	require.Equal(t, http.StatusForbidden, frametest.Post(t, url).Status)
-	refused := events(idempotency.EventRefused)
-	require.ErrorContains(t, refused[len(refused)-1].Err, "fiberidempotency.Middleware")
-
-	require.Panics(t, func() { fiberidempotency.Middleware(nil) })
-	require.Panics(t, func() { fiberidempotency.Scope(nil) })
-}
-
-// With fiber's adaptor for middleware, the handler runs when the guard is done. The guard knows that,
-// and refuses each request with a key before anything runs. The log says what to do.
-func TestAdaptorIsRefused(t *testing.T) {
-	t.Parallel()
-	guard, events := frametest.NewGuard(t, frametest.HeaderScope)
-	runs := 0
-	charge := func(c fiber.Ctx) error {
-		runs++
-		return c.SendString("charged")
-	}
-	got := frametest.Post(t, serve(t, fiber.New(), adaptor.HTTPMiddleware(guard.Handler), charge))
-	require.Equal(t, http.StatusServiceUnavailable, got.Status)
-	require.Zero(t, runs)
-	refused := events(idempotency.EventRefused)
-	require.Len(t, refused, 1)
-	require.ErrorContains(t, refused[0].Err, "fiberidempotency")
-
-	// What fiber answers in time is protected: a handler of net/http, and the whole app.
-	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "charged") }))
-	handler := func(t *testing.T) string { return serve(t, fiber.New(), adaptor.HTTPHandler(h)) }
-	whole := func(t *testing.T) string {
-		app := fiber.New()
-		app.Post("/whole", charge)
-		guard, _ := frametest.NewGuard(t, frametest.HeaderScope)
-		return frametest.ServeHTTP(t, guard.Handler(adaptor.FiberApp(app))) + "/whole"
-	}
-	for _, start := range []func(*testing.T) string{handler, whole} {
-		url := start(t)
-		frametest.Post(t, url)
-		require.Equal(t, frametest.Answer{Status: http.StatusOK, Body: "charged", Replayed: true}, frametest.Post(t, url))
-	}
 }
 
 // A scope is kept for events and the log. It does not change when fiber uses its memory again.

@@ -5,4 +5,7 @@
 //
 // A framework has a function that starts a server with the routes of routes of app.go. Each handler asks
 // [App.Begin] what it is to answer, and answers that in the framework's own way.
+//
+// Of a framework whose handlers return errors, an [Adapter] tests what middleware and handlers see of
+// the guard between them.
 package frametest
