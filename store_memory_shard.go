@@ -285,14 +285,13 @@ func (sh *memoryShard) hasSteps(r *memoryRecord, steps map[string][]byte) bool {
 // A slot that becomes free is used again for the next record. The memory is given back as
 // a whole when no record is left.
 type memoryTable struct {
-	index  slotindex.Index // by the hashes of the keys
-	chunks []*memoryChunk
+	index slotindex.Index // by the hashes of the keys
+	// chunks are slices, and not pointers to arrays, whose first byte would be read too.
+	chunks [][]memoryRecord
 	rare   map[int32]*memoryRare // by slot, of the few records that have such a part
 	free   int32                 // the first of the free slots
 	used   int32                 // slots below that number have been used
 }
-
-type memoryChunk [memoryChunkSize]memoryRecord
 
 // memoryChunkSize is small, because each shard of each store has a chunk that is not full.
 // With this size, a chunk fills a size class of the allocator almost completely.
@@ -403,7 +402,7 @@ func (t *memoryTable) insert(hash uint64, key string) *memoryRecord {
 		slot = t.used
 		t.used++
 		if slot%memoryChunkSize == 0 {
-			t.chunks = append(t.chunks, new(memoryChunk))
+			t.chunks = append(t.chunks, make([]memoryRecord, memoryChunkSize))
 		}
 	}
 	t.index.Add(indexHash(hash), slot)
