@@ -15,7 +15,8 @@ import (
 // In a joined world, each run does what it does in a transaction of the store: it inserts a row.
 // Whatever befalls the calls, a key has one row at most, and no more after somebody has forgotten
 // its record. Its clients are told the truth of it, and nobody is ever told that an outcome is
-// unknown.
+// unknown. So no handler ends its transaction past the store here, whose outcome is unknown then whatever
+// else befalls: package txtest has those, and the stores find them out.
 
 // A simTill is the connection of a process to a store that joins transactions.
 type simTill struct{ simDesk }
