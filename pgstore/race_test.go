@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -131,6 +133,50 @@ func TestClaimOfALockedRow(t *testing.T) {
 		require.True(t, r.Mine, state)
 	}
 }
+
+// Between the look of a claim and its write, a sweep removes the record, which has expired, and another claims the
+// key. The row of the other is a new one, and nobody takes it over.
+func TestClaimOfARowThatWasReplaced(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Shared(t).Pool(t)
+	s, table := newStore(t, pool)
+	_, err := s.Claim(t.Context(), "key", newClaim())
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "UPDATE "+table+" SET expires = 0") // and nobody has changed it before
+	require.NoError(t, err)
+
+	var replaced idempotency.Record
+	config := pool.Config()
+	config.ConnConfig.Tracer = beforeQuery(func(sql string) {
+		if !strings.Contains(sql, "SKIP LOCKED") || replaced.Mine {
+			return
+		}
+		n, err := s.Sweep(t.Context(), 10)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n)
+		replaced, err = s.Claim(t.Context(), "key", newClaim())
+		require.NoError(t, err)
+		require.True(t, replaced.Mine)
+	})
+	slow, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table), pgstore.WithPoolConfig(config))
+	require.NoError(t, err)
+	t.Cleanup(slow.Close)
+	r, err := slow.Claim(t.Context(), "key", newClaim())
+	require.NoError(t, err)
+	require.True(t, replaced.Mine)
+	require.False(t, r.Mine)
+	require.Equal(t, replaced.Owner, r.Owner)
+}
+
+// beforeQuery is called before each query of a connection.
+type beforeQuery func(sql string)
+
+func (f beforeQuery) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	f(q.SQL)
+	return ctx
+}
+
+func (beforeQuery) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // Transactions that nobody ends keep records locked. The calls that wait for them leave connections for
 // the claims and the renewals of others.

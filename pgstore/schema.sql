@@ -3,7 +3,7 @@
 -- stands for a record that is kept until somebody resolves or forgets it.
 CREATE TABLE idempotency_records (
 	key         text COLLATE "C" PRIMARY KEY, -- a digest of scope and key: never the client's own
-	version     int8 NOT NULL,                -- counts the changes of the row
+	version     int8 NOT NULL,                -- grows with each change; at first the time
 	state       text COLLATE "C" NOT NULL,    -- claimed, released, completed or held
 	attempt     int8 NOT NULL,
 	owner       bytea NOT NULL,               -- the random token of the last claim

@@ -93,11 +93,12 @@ func statementsFor(t string) statements {
 			FROM {t} WHERE key = $1`
 	// A key that is new is inserted, and any other record is read, in one trip. The two halves
 	// see the same snapshot, so that the second does not see what the first has written. If
-	// another transaction has inserted the key since, neither returns a row.
+	// another transaction has inserted the key since, neither returns a row. The first version of a row
+	// is the time: another one of the same key, which was removed meanwhile, has had no such version.
 	claim := `WITH clock AS (SELECT {now} AS now{async}), fresh AS (
 			INSERT INTO {t} (key, version, state, attempt, owner, fingerprint, hold, hold_ends, watched, marks,
 				lease, retention, since, touched, expires, label, notes, sealed_key, steps, status)
-			SELECT $1, 1, 'claimed', 1, $3, $2, $4, $5, $6, $7, $8, $9, now, now, now + least($10::int8, {never} - now), $11, $12, $13, '', 0
+			SELECT $1, now, 'claimed', 1, $3, $2, $4, $5, $6, $7, $8, $9, now, now, now + least($10::int8, {never} - now), $11, $12, $13, '', 0
 			FROM clock
 			ON CONFLICT (key) DO NOTHING
 			RETURNING {columns}, NULL::bytea, since, true)

@@ -44,7 +44,7 @@ const (
 
 // A Row is a record as a table keeps it.
 type Row struct {
-	// Version counts the changes of the row. A store writes a row only over the version that
+	// Version grows with each change of the row. A store writes a row only over the version that
 	// it has read.
 	Version     int64
 	State       idempotency.State
