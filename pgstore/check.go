@@ -21,7 +21,7 @@ const checkSQL = `SELECT
 	pg_catalog.current_setting('default_transaction_read_only') = 'on',
 	pg_catalog.current_setting('default_transaction_isolation'),
 	coalesce(n.nspname::pg_catalog.text, ''), coalesce(c.relname::pg_catalog.text, ''), coalesce(c.relkind::pg_catalog.text, ''), coalesce(c.relpersistence::pg_catalog.text, ''),
-	coalesce(pg_catalog.row_security_active(c.oid), false),
+	EXISTS (SELECT FROM pg_catalog.pg_rewrite WHERE ev_class = c.oid), coalesce(pg_catalog.row_security_active(c.oid), false),
 	coalesce(pg_catalog.concat_ws(', ',
 		CASE WHEN NOT pg_catalog.has_table_privilege(c.oid, 'SELECT') THEN 'SELECT' END,
 		CASE WHEN NOT pg_catalog.has_table_privilege(c.oid, 'UPDATE') THEN 'UPDATE' END,
@@ -48,7 +48,7 @@ type view struct {
 	isolation         string
 	schema, name      string // of the table; empty if it is not there
 	kind, persistence string
-	hidesRows         bool
+	rules, hidesRows  bool
 	lacks             string // rights
 	unique            bool
 	columns           map[string]string
@@ -62,7 +62,7 @@ func viewFrom[R interface{ Scan(dest ...any) error }](
 	var columns string
 	err = query(ctx, checkSQL, table, allRights).Scan(
 		&v.place, &v.standby, &v.readOnly, &v.isolation, &v.schema, &v.name, &v.kind, &v.persistence,
-		&v.hidesRows, &v.lacks, &v.unique, &columns)
+		&v.rules, &v.hidesRows, &v.lacks, &v.unique, &columns)
 	v.columns = map[string]string{}
 	for line := range strings.Lines(columns) {
 		if parts := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 5); len(parts) == 5 {
@@ -81,6 +81,8 @@ func (v *view) fits() error {
 		return errors.New("something else has its name, or it is partitioned: it must be an ordinary table; WithTable takes another name")
 	case v.persistence != "p":
 		return errors.New("it is unlogged, so a crash empties it: ALTER TABLE … SET LOGGED")
+	case v.rules:
+		return errors.New("it has rules, with which PostgreSQL takes no claim: DROP RULE, and make them triggers")
 	case !v.unique:
 		return errors.New("its column key has no primary key of its own: make the table as Schema does")
 	}

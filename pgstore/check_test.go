@@ -28,6 +28,7 @@ func TestUnfitTableIsRefused(t *testing.T) {
 		"unlogged":                   {"ALTER TABLE {t} SET UNLOGGED", "SET LOGGED", "ALTER TABLE {t} SET LOGGED"},
 		"a view":                     {"ALTER TABLE {t} RENAME TO {t}_of; CREATE VIEW {t} AS SELECT * FROM {t}_of", "ordinary table", ""},
 		"partitioned":                {"DROP TABLE {t}; CREATE TABLE {t} (key text) PARTITION BY HASH (key)", "ordinary table", ""},
+		"with a rule":                {"CREATE RULE noted AS ON UPDATE TO {t} DO ALSO NOTHING", "has rules", "DROP RULE noted ON {t}"},
 		"without a primary key":      {"ALTER TABLE {t} DROP CONSTRAINT {t}_pkey", "no primary key", "ALTER TABLE {t} ADD PRIMARY KEY (key)"},
 		"a key of two columns":       {"ALTER TABLE {t} DROP CONSTRAINT {t}_pkey, ADD PRIMARY KEY (key, attempt)", "no primary key", ""},
 		"a key that is checked late": {"ALTER TABLE {t} DROP CONSTRAINT {t}_pkey, ADD PRIMARY KEY (key) DEFERRABLE", "no primary key", ""},
@@ -63,6 +64,33 @@ func TestUnfitTableIsRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A trigger may suppress a row that the store writes. The call says so, and does not try for ever.
+func TestTriggerThatSuppressesRows(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Shared(t).Pool(t)
+	s, table := newStore(t, pool)
+	run := func(sql string) {
+		_, err := pool.Exec(t.Context(), strings.ReplaceAll(sql, "{t}", table))
+		require.NoError(t, err)
+	}
+	c, suppressed := newClaim(), "a trigger of the table suppresses that"
+	run(`CREATE FUNCTION {t}_nothing() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+		CREATE TRIGGER {t}_nothing BEFORE INSERT ON {t} FOR EACH ROW EXECUTE FUNCTION {t}_nothing()`)
+	_, err := s.Claim(t.Context(), "k", c)
+	require.ErrorContains(t, err, suppressed)
+
+	run("DROP TRIGGER {t}_nothing ON {t}")
+	_, err = s.Claim(t.Context(), "k", c)
+	require.NoError(t, err)
+	run("CREATE TRIGGER {t}_nothing BEFORE UPDATE ON {t} FOR EACH ROW EXECUTE FUNCTION {t}_nothing()")
+	require.ErrorContains(t, s.Complete(t.Context(), "k", c.Owner, ended), suppressed)
+	require.ErrorContains(t, s.Release(t.Context(), "k", c.Owner, idempotency.Release{}), suppressed)
+	require.ErrorContains(t, s.Hold(t.Context(), "k", c.Owner), suppressed)
+
+	run("DROP TRIGGER {t}_nothing ON {t}")
+	require.NoError(t, s.Complete(t.Context(), "k", c.Owner, ended))
 }
 
 // So is a connection that cannot write, that of the store or that of the program.

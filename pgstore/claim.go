@@ -34,7 +34,7 @@ func (s *Store) claim(ctx context.Context, key string, c idempotency.Claim) (ide
 	}
 	args := s.claimArgs(key, c)
 	known := s.met.has(key)
-	for seen := int64(0); ; {
+	for seen, misses := int64(0), 0; ; {
 		var row pgx.Row
 		if known {
 			row = s.pool.QueryRow(ctx, s.sql.meet, args[:2]...)
@@ -46,6 +46,9 @@ func (s *Store) claim(ctx context.Context, key string, c idempotency.Claim) (ide
 			// The row that was known is gone. Or another claim has inserted one while the statement
 			// ran, which sees it now.
 			known = false
+			if misses++; misses > maxTries {
+				return idempotency.Record{}, errSuppressed
+			}
 			continue
 		}
 		if err != nil {

@@ -13,6 +13,9 @@ import (
 // errMoved says that a row was written between the look and the write that it led to.
 var errMoved = errors.New("pgstore: row has changed")
 
+// errSuppressed says that the server has taken a row and not written it.
+var errSuppressed = errors.New("pgstore: the row was not written, and nobody has written it before: a trigger of the table suppresses that")
+
 // A seenRow is a row as one statement has seen it.
 type seenRow struct {
 	sqlrecord.Row
@@ -62,11 +65,15 @@ func (s *Store) change(
 	if withAnswer {
 		sql = s.sql.lookAnswer
 	}
-	for {
+	for seen := int64(0); ; {
 		r, err := s.look(ctx, sql, key)
 		if err != nil {
 			return err
 		}
+		if r.Version == seen {
+			return errSuppressed
+		}
+		seen = r.Version
 		if changed, err := decide(&r.Row, r.now); err != nil || !changed {
 			return err
 		}
