@@ -18,6 +18,7 @@ import (
 // A server that is out of memory accepts no new keys. Runs that have begun continue
 // undisturbed: they record steps, renew their leases, end in every way, and are replayed.
 func TestRedisFullDuringRuns(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	const lease = 9 * time.Second
 	large := strings.Repeat("large ", 5000)

@@ -61,6 +61,7 @@ func TestRedisBlackHole(t *testing.T) {
 // Every message takes a tenth of a second each way: everything is slow, and everything is
 // right.
 func TestRedisSlowNetwork(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := faultproxy.New(t, server.Addr)

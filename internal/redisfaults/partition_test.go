@@ -67,6 +67,7 @@ func TestRedisPartition(t *testing.T) {
 // protect nothing once the replica has replaced it. By then the run is no longer sure of
 // its lease.
 func TestRedisPartitionDuringRun(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	master := redistest.Start(t)
 	link := faultproxy.New(t, master.Addr)

@@ -23,6 +23,7 @@ import (
 // the few connections of the store's client: each request takes a connection for one round
 // trip only.
 func TestRedisRenewalsSurviveAStorm(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	const lease = 9 * time.Second
 	server := redistest.Start(t)
@@ -55,6 +56,7 @@ func TestRedisRenewalsSurviveAStorm(t *testing.T) {
 // and starts nothing new. It records the answer as soon as there is a connection; until
 // then nobody sees it. A store with its own client does not notice.
 func TestRedisPoolExhausted(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	const lease = 6 * time.Second
 	server := redistest.Start(t)

@@ -19,6 +19,7 @@ import (
 // flight, and no key runs twice. The guard refuses requests in between, and until the new
 // master has a replica of its own.
 func TestRedisSentinelFailover(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	f := redistest.StartFailover(t)
 	// With default options, the store uses a copy of the client. It must follow the Sentinels too.

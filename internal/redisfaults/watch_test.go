@@ -136,9 +136,7 @@ func TestRedisWatchReconnects(t *testing.T) {
 
 // A connection that only seems to be there is given up.
 func TestRedisWatchSilence(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes as long as a connection may be silent")
-	}
+	slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	s := guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr))
