@@ -18,6 +18,8 @@ import (
 // enqueued twice has two IDs otherwise. A new ID for new work: a task with a known ID is the same one
 // until the TTL of the guard ends, also when asynq has forgotten it. So a scheduled task has its period
 // in its ID.
+//
+// Give the asynq.Config of the server AsynqFailed as its IsFailure.
 func Asynq(guard *idempotency.Guard) asynq.MiddlewareFunc {
 	return func(next asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
@@ -37,4 +39,11 @@ func Asynq(guard *idempotency.Guard) asynq.MiddlewareFunc {
 			}
 		})
 	}
+}
+
+// AsynqFailed tells asynq which errors count against the MaxRetry of a task. Those of a delivery that
+// finds the task in another worker's hands, as after a pause of that one, or a guard that shuts down, do
+// not: otherwise asynq would archive a task that nobody has finished.
+func AsynqFailed(err error) bool {
+	return !errors.Is(err, idempotency.ErrInFlight) && !errors.Is(err, idempotency.ErrShutdown)
 }

@@ -21,6 +21,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/queue"
 )
 
 // A service handles messages by what they say: good, flaky (fails once), bad (for good), poison
@@ -221,6 +222,48 @@ func TestAsynq(t *testing.T) {
 		}
 	}
 	s.requireDone(t)
+}
+
+// Deliveries that find their task in other hands do not use up its retries.
+func TestAsynqTaskInFlight(t *testing.T) {
+	t.Parallel()
+	redis := asynq.RedisClientOpt{Addr: redistest.Start(t).Addr}
+	guard := newGuard(t)
+	begun, leave := make(chan struct{}), make(chan struct{})
+	other := make(chan queue.Disposition, 1)
+	go func() {
+		m := queue.Message{Queue: "asynq:ship", ID: "id", Payload: []byte("order")}
+		todo, _ := queue.Handle(t.Context(), guard, m, func(context.Context) error {
+			close(begun)
+			<-leave
+			return errors.New("the carrier is away")
+		})
+		other <- todo
+	}()
+	<-begun
+	refused, done := make(chan error, 1000), make(chan struct{})
+	srv := asynq.NewServer(redis, asynq.Config{
+		Concurrency: 1, LogLevel: asynq.FatalLevel, TaskCheckInterval: 100 * time.Millisecond, DelayedTaskCheckInterval: 100 * time.Millisecond,
+		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 },
+		IsFailure:      AsynqFailed,
+		ErrorHandler:   asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { refused <- err }),
+	})
+	handler := asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		close(done)
+		return nil
+	})
+	require.NoError(t, srv.Start(Asynq(guard)(handler)))
+	defer srv.Shutdown()
+	client := asynq.NewClient(redis)
+	defer client.Close()
+	_, err := client.EnqueueContext(t.Context(), asynq.NewTask("ship", []byte("order")), asynq.TaskID("id"), asynq.MaxRetry(1))
+	require.NoError(t, err)
+	for range 3 {
+		require.ErrorIs(t, <-refused, idempotency.ErrInFlight)
+	}
+	close(leave)
+	require.Equal(t, queue.Retry, <-other)
+	<-done
 }
 
 // fakeSQS hides a message while somebody has it in hand.
