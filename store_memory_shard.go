@@ -28,7 +28,7 @@ type memoryShard struct {
 	queue    expiry.Queue
 	watchers watch.Registry
 	holding  *oldest.Index // nil until the first record enters it
-	_        [16]byte      // fills the last cache line, so that shards do not share one
+	_        [24]byte      // fills the last cache line, so that shards do not share one
 }
 
 // A memoryRecord is what the store keeps for one key. There may be millions of records, so
