@@ -90,14 +90,6 @@ type outer struct {
 // gives it a new writer.
 func (w *outer) Bypassed() bool { return w.Size() != w.size }
 
-// WriteHeader leaves the length of an empty answer open: a middleware outside may add a body.
-func (w *outer) WriteHeader(status int) {
-	if h := w.Header(); h.Get("Content-Length") == "0" {
-		h.Del("Content-Length")
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
 // Unwrap serves http.ResponseController.
 func (w *outer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
