@@ -50,10 +50,14 @@ func redisResult(n int64, refused error) error {
 		return redisError(redisproto.Damage("impossible header"))
 	case redisproto.Newer:
 		return redisError(redisproto.ErrNewer)
-	default:
+	case redisproto.Refused:
 		return refused
+	default: // a hook has kept the error of the call to itself, or there is another script
+		return redisError(errNoResult)
 	}
 }
+
+var errNoResult = errors.New("the script has returned nothing that it can return")
 
 // runScript makes a call on the server that holds the record. newCmd makes the command
 // that reads the reply. A durable call waits for as many replicas as the store asks for,

@@ -240,3 +240,39 @@ func (h *countingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		return err
 	}
 }
+
+// A swallowingHook executes nothing, and says that all went well.
+type swallowingHook struct{ passiveHook }
+
+func (*swallowingHook) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(context.Context, redis.Cmder) error { return nil }
+}
+
+func (*swallowingHook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(context.Context, []redis.Cmder) error { return nil }
+}
+
+// A hook that swallows what has happened to a command does not make an outcome of it: the caller
+// may be the owner.
+func TestRedisHookThatSwallows(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{})
+	t.Cleanup(func() { _ = client.Close() })
+	client.AddHook(new(swallowingHook))
+	s, ctx, key, c := guardtest.RedisStore(t, client), t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
+	_, err := s.Claim(ctx, key, c)
+	require.Error(t, err)
+	for name, err := range map[string]error{
+		"Renew":    s.Renew(ctx, key, c.Owner),
+		"SaveStep": s.SaveStep(ctx, key, c.Owner, "step", nil),
+		"Complete": s.Complete(ctx, key, c.Owner, idempotency.Completion{TTL: time.Hour}),
+		"large":    s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}),
+		"Release":  s.Release(ctx, key, c.Owner, idempotency.Release{}),
+		"Hold":     s.Hold(ctx, key, c.Owner),
+		"Forget":   s.Forget(ctx, key, idempotency.Seen{}),
+	} {
+		require.ErrorContains(t, err, "returned nothing", name)
+		require.NotErrorIs(t, err, idempotency.ErrNotOwner, name)
+		require.NotErrorIs(t, err, idempotency.ErrChanged, name)
+	}
+}

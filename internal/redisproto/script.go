@@ -79,14 +79,14 @@ func Digests() map[string]string {
 }
 
 // The results of the scripts that return a number. The constructor of each [Call] says what
-// Refused means.
+// Refused means. None of them is 0, the value of a reply that has not been read.
 const (
 	Done    = 1
 	Entered = 2 // done, and the claim has been entered in the index
-	Refused = 0
 	Absent  = -1
 	Damaged = -2 // there is no header, or one that cannot be read
 	Newer   = -3 // see ErrNewer
+	Refused = -4
 )
 
 // A Call is the execution of a script on one record, or on the index.

@@ -132,13 +132,13 @@ end
 local function claimOf(key, name)
   local m = redis.call('HGET', key, 'm')
   if not m then
-    return nil, 0
+    return nil, -4
   end
   if not readable(m) then
     return nil, unreadable(m)
   end
   if m:byte(2) ~= CLAIMED or not isOf(m, name) then
-    return nil, 0
+    return nil, -4
   end
   return m
 end

@@ -3,7 +3,7 @@
 -- KEYS[1]  record
 -- ARGV[1]  owner
 --
--- Returns 1 when it has; 0 when the owner does not hold the claim; -2, -3 when m is unreadable.
+-- Returns 1 when it has; -4 when the owner does not hold the claim; -2, -3 when m is unreadable.
 local m, refusal = claimOf(KEYS[1], ARGV[1])
 if not m then
   return refusal

@@ -11,7 +11,7 @@
 -- ARGV[6]   answer
 -- ARGV[7…]  fields of the steps that did not happen, each followed by its value
 --
--- Returns 1 when it has, now or by an earlier call; 0 when the record is not held or not the one
+-- Returns 1 when it has, now or by an earlier call; -4 when the record is not held or not the one
 -- that was seen, or one of the steps has another value; -1 when there is none; -2, -3 when m is
 -- unreadable.
 local key, state = KEYS[1], tonumber(ARGV[3])
@@ -25,7 +25,7 @@ if not readable(m) then
   return unreadable(m)
 end
 if not wasSeen(m, ARGV[1], ARGV[2]) then
-  return 0
+  return -4
 end
 
 local gone, same = true, true
@@ -39,7 +39,7 @@ if m:byte(2) == state and byHand(m) and gone and (state ~= COMPLETED or rec[3] =
   return 1
 end
 if shown(m, ttl) ~= HELD or not same then
-  return 0
+  return -4
 end
 
 local span, about = ARGV[5]:sub(1, 5), ARGV[5]:sub(6)

@@ -14,13 +14,13 @@
 --          What a release says here and in ARGV[4] counts only for a record that is blank
 --
 -- Returns 1 when the owner has put the record into that state, now or by an earlier
--- call, or 2 if the claim has been entered in the index of what is held; 0 when the owner does not hold the claim; -2, -3 when m is unreadable.
+-- call, or 2 if the claim has been entered in the index of what is held; -4 when the owner does not hold the claim; -2, -3 when m is unreadable.
 local key, caller, state = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local said = tonumber(ARGV[6] or 0)
 local detached = said == 2
 local rec = redis.call('HMGET', key, 'm', 'w')
 local m = rec[1]
-local result = 0
+local result = -4
 
 -- done returns the result of success, given the header before it.
 local function done(m)
