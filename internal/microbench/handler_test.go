@@ -140,7 +140,7 @@ func TestAllocations(t *testing.T) {
 	other := load.NewCaller(load.Large)
 	mismatch := testing.AllocsPerRun(runs, func() { other.Send(h, "replayed") })
 	t.Logf("first run: %v, replay: %v, mismatch: %v", first, replay, mismatch)
-	require.LessOrEqual(t, first, 7.0, "first run")
+	require.LessOrEqual(t, first, 6.0, "first run")
 	require.LessOrEqual(t, replay, 2.0, "replay")
 	require.LessOrEqual(t, mismatch, 1.0, "mismatch")
 }
