@@ -128,7 +128,7 @@ type notedConn struct {
 }
 
 func (c *notedConn) Write(b []byte) (int, error) {
-	for _, line := range bytes.Split(b, []byte("\r\n*")) {
+	for line := range bytes.SplitSeq(b, []byte("\r\n*")) {
 		if words := bytes.Split(line, []byte("\r\n")); len(words) > 2 {
 			c.to.note(string(words[2]))
 		}
