@@ -381,6 +381,17 @@ func TestPermanentErrorOfAnOvertakenFunctionIsNotFinal(t *testing.T) {
 	})
 }
 
+// takeAway gives the claim of the store's only record to another owner, and returns the record's name.
+func takeAway(t testing.TB, store *idempotency.MemoryStore, other idempotency.Owner) (name string) {
+	page, err := store.List(t.Context(), idempotency.Query{})
+	require.NoError(t, err)
+	name, rec := page.Entries[0].Key, page.Entries[0].Record
+	require.NoError(t, store.Release(t.Context(), name, rec.Owner, idempotency.Release{}))
+	_, err = store.Claim(t.Context(), name, idempotency.Claim{Owner: other, Fingerprint: rec.Fingerprint, Lease: time.Minute, Retention: time.Hour})
+	require.NoError(t, err)
+	return name
+}
+
 // The answer of a run that has lost its claim waits in the background while other runs end. Its memory
 // is not theirs.
 func TestAnswerThatWaitsKeepsItsMemory(t *testing.T) {
@@ -389,14 +400,8 @@ func TestAnswerThatWaitsKeepsItsMemory(t *testing.T) {
 		var name string
 		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			key := r.Header.Get("Idempotency-Key")
-			if key == `"overtaken"` { // takes the claim away from itself
-				page, err := store.List(r.Context(), idempotency.Query{})
-				require.NoError(t, err)
-				rec := page.Entries[0].Record
-				name = page.Entries[0].Key
-				require.NoError(t, store.Release(r.Context(), name, rec.Owner, idempotency.Release{}))
-				_, err = store.Claim(r.Context(), name, idempotency.Claim{Owner: other, Fingerprint: rec.Fingerprint, Lease: time.Minute, Retention: time.Hour})
-				require.NoError(t, err)
+			if key == `"overtaken"` {
+				name = takeAway(t, store, other)
 			}
 			_, _ = io.WriteString(w, strings.Repeat(key, 100))
 		})))
