@@ -109,7 +109,8 @@ func WithMaxEntries(n int) MemoryOption {
 // panics if n is not positive.
 //
 // Answers with very different TTLs may take up to twice their size, because they lie in blocks that
-// are given back as a whole.
+// are given back as a whole. The end of a block that no answer fits into is not counted: those of 4 to
+// 8 KiB take up to a third more than others.
 //
 // At the limit the store takes no new keys, but runs in flight still record their
 // answers. Leave room for as many answers as there are runs at once. An answer that alone is

@@ -40,7 +40,7 @@ type Table interface {
 // were handed out never change, and the garbage collector keeps them for those who read them.
 // A block without living values is let go of. When the full blocks have more dead bytes than
 // living ones, values move from a block of which less than half lives to the one that is being
-// filled. So the full blocks never take more than twice the room of the living values, however
+// filled. So what was written to the full blocks is never more than twice the living values, however
 // different their ends are, and no more bytes move than die. Where values die in the order in
 // which they came, none moves.
 type Arena struct {
