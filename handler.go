@@ -281,26 +281,34 @@ var errGin = errors.New("idempotency: a handler of gin calls the guard, which ca
 
 // inChain reports whether a handler of gin's chain calls the guard, other than gin.WrapH and
 // gin.WrapF. Those are the last of their chains, and write to the guard. An adapter tells by its
-// writer, which has the method Bypassed, that it knows about the chain.
+// writer, which has the method Bypassed, that it knows about the chain. Who calls a handler is looked
+// at once.
 func (h *guarded) inChain(w http.ResponseWriter) bool {
-	if _, ok := w.(interface{ WriteHeaderNow() }); !ok || h.isLast.Load() {
+	if h.placed.Load() {
 		return false
 	}
 	if _, ok := w.(interface{ Bypassed() bool }); ok {
 		return false
 	}
-	var callers [64]uintptr
+	_, ofGin := w.(interface{ WriteHeaderNow() })
+	var callers [128]uintptr
 	frames := runtime.CallersFrames(callers[:runtime.Callers(2, callers[:])])
-	for {
-		frame, more := frames.Next()
-		switch name := frame.Function; {
-		case strings.Contains(name, ".WrapH.") || strings.Contains(name, ".WrapF."):
-			h.isLast.Store(true)
-			return false
-		case !more || strings.HasSuffix(name, ".(*Context).Next"):
+	for more := true; more; {
+		var frame runtime.Frame
+		frame, more = frames.Next()
+		name := frame.Function
+		if strings.Contains(name, ".WrapH.") || strings.Contains(name, ".WrapF.") {
+			ofGin = false
+			break
+		}
+		if strings.HasSuffix(name, ".(*Context).Next") && (ofGin || strings.Contains(frame.File, "gin-gonic/gin")) {
 			return true
 		}
 	}
+	if !ofGin {
+		h.placed.Store(true)
+	}
+	return ofGin
 }
 
 // refuseInChain refuses a request, and keeps gin from going on with it.

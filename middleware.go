@@ -147,7 +147,7 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 type guarded struct {
 	guard  *Guard
 	next   http.Handler
-	isLast atomic.Bool // of a chain of gin; see inChain
+	placed atomic.Bool // where gin does not go on behind it; see inChain
 }
 
 // ServeHTTP decides what a request gets, then acts on it.

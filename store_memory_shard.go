@@ -231,7 +231,7 @@ func (sh *memoryShard) see(r *memoryRecord, now int64) Record {
 		out.TTL = Forever
 	}
 	if out.State == StateClaimed {
-		out.Lease = r.lease - out.Age
+		out.Lease = max(0, r.lease-out.Age)
 	}
 	return out
 }

@@ -206,6 +206,12 @@ func TestNaiveMiddlewareIsRefused(t *testing.T) {
 					ServeHTTP(&encoder{c.Writer}, c.Request)
 			}
 		},
+		"with a writer of net/http around gin's": func(guard *idempotency.Guard) gin.HandlerFunc {
+			return func(c *gin.Context) {
+				guard.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { c.Next() })).
+					ServeHTTP(struct{ http.ResponseWriter }{c.Writer}, c.Request)
+			}
+		},
 		"with the handler from the context": func(guard *idempotency.Guard) gin.HandlerFunc {
 			type chain struct{}
 			h := guard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -230,6 +236,10 @@ func TestNaiveMiddlewareIsRefused(t *testing.T) {
 				url := frametest.ServeHTTP(t, e) + "/charges"
 				for range 3 {
 					got := frametest.Post(t, url)
+					if !recovers && strings.Contains(name, "net/http") {
+						require.Zero(t, got.Status) // nothing can flush the refusal before the connection ends
+						continue
+					}
 					require.Equal(t, http.StatusServiceUnavailable, got.Status)
 					require.Contains(t, strings.ToLower(got.Body), problem.StoreUnavailable)
 				}
