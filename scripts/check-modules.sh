@@ -22,6 +22,14 @@ if grep -E '^(replace|exclude|tool|toolchain)\b' go.mod; then
 	failed=1
 fi
 
+# Otherwise, go doc and go list rewrite it in a fresh clone.
+sums=$(git hash-object go.work.sum)
+go list -m all >/dev/null
+if [ "$sums" != "$(git hash-object go.work.sum)" ]; then
+	echo "go.work.sum was incomplete: run go mod download, and commit the file"
+	failed=1
+fi
+
 export GOWORK=off
 for dir in $listed; do
 	echo "$dir"

@@ -42,7 +42,7 @@ func goTest(ctx context.Context, root, overlay, pattern string, timeout time.Dur
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", append(line, args...)...)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "REDIS_EXHAUSTIVE=1") // the slow tests kill mutants too
+	cmd.Env = append(os.Environ(), "REDIS_EXHAUSTIVE=1", "SIMULATION_EXHAUSTIVE=1") // the slow tests kill mutants too
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
 	var stdout, stderr bytes.Buffer
