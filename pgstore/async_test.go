@@ -38,7 +38,7 @@ func doom(t testing.TB, server *pgtest.Server, pool *pgxpool.Pool) (crash func()
 	var pid int
 	require.Eventually(t, func() bool {
 		return pool.QueryRow(t.Context(), "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'").Scan(&pid) == nil
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	writer, err := os.FindProcess(pid)
 	require.NoError(t, err)
 	require.NoError(t, writer.Signal(syscall.SIGSTOP))
@@ -123,6 +123,10 @@ func crashLosesThemOnly(t *testing.T, server *pgtest.Server) {
 	}
 }
 
+// neverRenewed is a lease that outlasts every start of a server. A renewal would make the claim durable,
+// or find that it is lost, and a busy machine takes its time to start a server.
+var neverRenewed = idempotency.WithLease(time.Hour)
+
 // The claim of a run is lost while its handler runs. However it goes on, there is one row.
 func runsWhoseClaimIsLost(t *testing.T, server *pgtest.Server) {
 	for name, c := range map[string]struct {
@@ -137,7 +141,7 @@ func runsWhoseClaimIsLost(t *testing.T, server *pgtest.Server) {
 		"after the transaction":                    {when: "after", want: http.StatusConflict},          // ask again: nobody knows
 		"with the answer":                          {when: "never", want: http.StatusCreated},
 	} {
-		t.Run(name, func(t *testing.T) {
+		once := func(t *testing.T) guardtest.Reply {
 			pool := server.Pool(t)
 			var runs atomic.Int64
 			var s *shop
@@ -164,17 +168,31 @@ func runsWhoseClaimIsLost(t *testing.T, server *pgtest.Server) {
 					crashes("after")
 					return err
 				}, "read committed")(s, w, r)
-			}, []pgstore.Option{pgstore.WithAsyncClaims()}, idempotency.WithRecovery(idempotency.Hold))
-			crash = doom(t, server, pool)
+			}, []pgstore.Option{pgstore.WithAsyncClaims()}, idempotency.WithRecovery(idempotency.Hold), neverRenewed)
+			crash = sync.OnceFunc(doom(t, server, pool))
 			got := s.Do(t, guardtest.Call{Key: "k"})
-			require.Equal(t, c.want, got.Status, "%s", got.Body)
 			if c.when == "never" {
 				crash()
 			}
 			require.Equal(t, http.StatusCreated, s.settled(t, "k").Status)
 			require.Equal(t, 1, s.rows(t, "k"))
-		})
+			crash()
+			return got
+		}
+		t.Run(name, func(t *testing.T) { requireStatus(t, c.want, once) })
 	}
+}
+
+// requireStatus looks at the answer of the first request in a world. On a busy machine, a call may take
+// the store so long that the guard gives it up, and tells the client to ask again. That is no answer to
+// what the test asks, so there is another world.
+func requireStatus(t *testing.T, want int, world func(t *testing.T) guardtest.Reply) {
+	t.Helper()
+	got := world(t)
+	for n := 1; n < 10 && got.Status == http.StatusServiceUnavailable && got.Status != want; n++ {
+		got = world(t)
+	}
+	require.Equal(t, want, got.Status, "%s", got.Body)
 }
 
 // settled repeats a request until the answer is definite.
@@ -194,18 +212,22 @@ func (s *shop) recorded(t testing.TB) (n int) {
 
 // A transaction that sees the past keeps its record locked. Its claim is made durable all the same.
 func keptInAStrictTransaction(t *testing.T, server *pgtest.Server) {
-	pool := server.Pool(t)
-	var crash func()
-	s := newShopOn(t, pool, func(s *shop, w http.ResponseWriter, r *http.Request) {
-		op, _ := idempotency.FromContext(r.Context())
-		_ = s.store.InTx(r.Context(), pgx.TxOptions{IsoLevel: pgx.Serializable}, func(pgx.Tx) error {
-			_ = op.ID()
-			crash()
-			require.Equal(t, 1, s.recorded(t))
-			return errors.New("crashed")
-		})
-		w.WriteHeader(http.StatusInternalServerError)
-	}, []pgstore.Option{pgstore.WithAsyncClaims()})
-	crash = doom(t, server, pool)
-	require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	requireStatus(t, http.StatusInternalServerError, func(t *testing.T) guardtest.Reply {
+		pool := server.Pool(t)
+		var crash func()
+		s := newShopOn(t, pool, func(s *shop, w http.ResponseWriter, r *http.Request) {
+			op, _ := idempotency.FromContext(r.Context())
+			_ = s.store.InTx(r.Context(), pgx.TxOptions{IsoLevel: pgx.Serializable}, func(pgx.Tx) error {
+				_ = op.ID()
+				crash()
+				require.Equal(t, 1, s.recorded(t))
+				return errors.New("crashed")
+			})
+			w.WriteHeader(http.StatusInternalServerError)
+		}, []pgstore.Option{pgstore.WithAsyncClaims()}, neverRenewed)
+		crash = sync.OnceFunc(doom(t, server, pool))
+		got := s.Do(t, guardtest.Call{Key: "k"})
+		crash()
+		return got
+	})
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/redistest"
 )
 
 // The environment of the processes that the tests start. runMain makes this test binary run
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) {
 	point := os.Getenv(crashPoint)
 	switch {
 	case os.Getenv(runMain) == "":
+		redistest.AtOnce(8)
 		os.Exit(m.Run())
 	case point == "":
 		main()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
 )
 
@@ -25,6 +26,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	redistest.AtOnce(8)
 	os.Exit(m.Run())
 }
 

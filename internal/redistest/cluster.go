@@ -37,10 +37,12 @@ func StartCluster(t testing.TB, masters int, replicated bool) *Cluster {
 	for _, s := range c.nodes() {
 		s.meet(t, c.Masters[0])
 	}
-	want := fmt.Sprint(len(c.nodes()))
+	// A node may be up, and know all others, before it knows which slots they serve. Then it
+	// redirects a client to nowhere.
+	nodes, all := fmt.Sprint(len(c.nodes())), fmt.Sprint(slots)
 	c.await(t, "meet", func(s *Server) bool {
 		info := s.info(s.Do(t, "CLUSTER", "INFO"))
-		return info["cluster_known_nodes"] == want && info["cluster_state"] == "ok"
+		return info["cluster_known_nodes"] == nodes && info["cluster_slots_assigned"] == all && info["cluster_state"] == "ok"
 	})
 	for i, s := range c.Replicas {
 		s.Do(t, "CLUSTER", "REPLICATE", c.Masters[i].Do(t, "CLUSTER", "MYID"))

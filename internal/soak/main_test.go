@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"example.com/idempotency/internal/redistest"
 )
 
 // runAPI in the environment makes this test binary be the program that it tests: the
@@ -25,6 +27,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(runAPI) != "" {
 		os.Exit(apiMain())
 	}
+	redistest.AtOnce(8)
 	os.Exit(m.Run())
 }
 

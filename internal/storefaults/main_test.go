@@ -5,6 +5,10 @@ import (
 	"testing"
 
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/redistest"
 )
 
-func TestMain(m *testing.M) { os.Exit(guardtest.Main(m)) }
+func TestMain(m *testing.M) {
+	redistest.AtOnce(8)
+	os.Exit(guardtest.Main(m))
+}

@@ -37,6 +37,10 @@ type site struct {
 	kind      kind
 }
 
+// tables is held while a site makes its table: two CREATE TABLE IF NOT EXISTS at once may collide in the
+// catalogue of a server that sites share.
+var tables sync.Mutex
+
 func newSite(t *testing.T, server *pgtest.Server, k kind) *site {
 	t.Helper()
 	s := &site{dsn: server.DSN, pool: server.Pool(t), kind: k}
@@ -46,7 +50,9 @@ func newSite(t *testing.T, server *pgtest.Server, k kind) *site {
 	// The last test may have made the server start anew.
 	require.Eventually(t, func() bool { return s.pool.Ping(t.Context()) == nil }, time.Minute, 20*time.Millisecond)
 	require.NoError(t, pgstore.Migrate(t.Context(), s.pool))
+	tables.Lock()
 	_, err = s.pool.Exec(t.Context(), chargesTable)
+	tables.Unlock()
 	require.NoError(t, err)
 	s.spared, err = newAPI(t.Context(), s.dsn+"&pool_max_conns=16", k)
 	require.NoError(t, err)
