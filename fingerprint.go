@@ -63,8 +63,9 @@ func isRPC(h http.Header) bool {
 //
 // RawFingerprint never returns an error. It allocates nothing for a request that a server has read.
 func RawFingerprint(r *http.Request, body []byte) (Fingerprint, error) {
-	q := digestRequest(r, body)
-	return digest.Raw(&q), nil
+	d := digest.Read(digestRequest(r, body))
+	defer d.Free()
+	return d.Raw(), nil
 }
 
 // JSONFingerprint is a [FingerprintFunc] like [RawFingerprint], for clients that build the
@@ -78,10 +79,13 @@ func RawFingerprint(r *http.Request, body []byte) (Fingerprint, error) {
 // object, be it in another case, with text that is not valid Unicode, or nested more than 1,000
 // levels deep.
 //
-// JSONFingerprint never returns an error.
+// JSONFingerprint never returns an error. It parses the body, which for one of 1 MiB can take 55 ms, and
+// memory of up to 16 times its size. [WithMaxRequestBody] bounds both. [FieldsFingerprint] takes as much
+// memory, and more time.
 func JSONFingerprint(r *http.Request, body []byte) (Fingerprint, error) {
-	q := digestRequest(r, body)
-	return digest.JSON(&q), nil
+	d := digest.Read(digestRequest(r, body))
+	defer d.Free()
+	return d.JSON(), nil
 }
 
 // FieldsFingerprint returns a [FingerprintFunc] that counts only some fields of a JSON body,
@@ -101,6 +105,10 @@ func JSONFingerprint(r *http.Request, body []byte) (Fingerprint, error) {
 // match. If JSONFingerprint would count the body byte for byte, the function counts what
 // [RawFingerprint] counts.
 //
+// The function takes the time of JSONFingerprint, and more for each field, because it looks for each in the
+// whole body. For a body of 1 MiB, a field can take 5 ms. It can take 15 ms if it is part of another one
+// of the list, and then it distinguishes nothing: leave it out. The memory does not grow with the fields.
+//
 // FieldsFingerprint panics if there are no fields or if a path is malformed, as
 // [http.ServeMux.Handle] does for an invalid pattern. The function that it returns never
 // returns an error.
@@ -110,8 +118,9 @@ func FieldsFingerprint(fields ...string) FingerprintFunc {
 		panic("idempotency: FieldsFingerprint: " + err.Error())
 	}
 	return func(r *http.Request, body []byte) (Fingerprint, error) {
-		q := digestRequest(r, body)
-		return f.Fingerprint(&q), nil
+		d := digest.Read(digestRequest(r, body))
+		defer d.Free()
+		return d.Fields(f), nil
 	}
 }
 
@@ -145,16 +154,17 @@ func fingerprintOf(version byte) FingerprintFunc {
 // identify returns what a request is compared by. It reads the header once where the fingerprint is
 // one of this package.
 func (s *settings) identify(r *http.Request, body []byte) (id identity, err error) {
-	q := digestRequest(r, body)
+	d := digest.Read(digestRequest(r, body))
+	defer d.Free()
 	switch s.binding() {
 	case policy.Exact:
-		id.fingerprint = digest.Raw(&q)
+		id.fingerprint = d.Raw()
 	case policy.JSON:
-		id.fingerprint = digest.JSON(&q)
+		id.fingerprint = d.JSON()
 	default:
 		id.fingerprint, err = s.fingerprint(r, body)
 	}
-	id.sums = digest.Checksum(&q)
+	id.sums = d.Checksums()
 	return id, err
 }
 

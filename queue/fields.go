@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"crypto/sha256"
+
 	"example.com/idempotency/internal/jcs"
 )
 
@@ -10,7 +12,8 @@ import (
 //
 // A field is a path of member names separated by dots, as for [idempotency.FieldsFingerprint], and
 // counts by its meaning, as for [idempotency.JSONFingerprint]. The names of the fields count too. A
-// body that is not JSON, or that parsers read in different ways, counts byte for byte.
+// body that is not JSON, or that parsers read in different ways, counts byte for byte. The payload has
+// the names and a SHA-256 of the fields. The time it takes grows with the number of paths.
 //
 // Fields panics if there are no fields or if a path is malformed.
 func Fields(paths ...string) func(body []byte) []byte {
@@ -27,10 +30,30 @@ func Fields(paths ...string) func(body []byte) []byte {
 		names = append(append(names, path...), '\n')
 	}
 	return func(body []byte) []byte {
-		selected, err := jcs.Select(append([]byte("fields\n"), names...), body, parsed)
+		sum, err := sumOfFields(body, parsed)
 		if err != nil {
 			return append([]byte("body\n"), body...)
 		}
-		return selected
+		return append(append([]byte("fields\n"), names...), sum...)
 	}
+}
+
+// sumOfFields hashes what the paths find, one after the other. All together can be longer than the body
+// by as many times as there are paths.
+func sumOfFields(body []byte, paths []jcs.Path) ([]byte, error) {
+	d, err := jcs.Read(body)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Free()
+	sum := sha256.New()
+	for _, path := range paths {
+		found, err := d.Select(path)
+		if err != nil {
+			return nil, err
+		}
+		sum.Write(found)
+		sum.Write([]byte{'\n'}) // which no result has in it
+	}
+	return sum.Sum(nil), nil
 }

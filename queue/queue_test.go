@@ -259,3 +259,17 @@ func TestMessageInHand(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, idempotency.StateCompleted, info.State)
 }
+
+// A field that finds something in every element of an array makes the payload no longer.
+func TestFieldsOfManyElements(t *testing.T) {
+	t.Parallel()
+	payload := queue.Fields("items.a", "items.b")
+	body := func(last string) []byte {
+		return []byte(`{"items":[` + strings.Repeat(`{"a":1},`, 10_000) + last + `]}`)
+	}
+	one := payload(body(`{"a":1,"c":3}`))
+	require.Less(t, len(one), 100)
+	require.Equal(t, one, payload(body(`{"a":1,"c":4}`)))
+	require.NotEqual(t, one, payload(body(`{"a":2}`)))
+	require.NotEqual(t, one, payload(body(`{"b":1}`)))
+}

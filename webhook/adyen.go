@@ -80,11 +80,27 @@ func mustPaths(prefix string, members [][]string) []jcs.Path {
 	return paths
 }
 
+// readInOneWay returns an error for a body that is not JSON, and for one in which parsers find
+// different values at the paths.
+func readInOneWay(body []byte, paths []jcs.Path) error {
+	d, err := jcs.Read(body)
+	if err != nil {
+		return err
+	}
+	defer d.Free()
+	for _, path := range paths {
+		if _, err := d.Select(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 var errAdyen = errors.New("webhook: not one notification of Adyen, or one that parsers read in different ways")
 
 // adyenNotification returns the only item of a body. Several come only by SOAP.
 func adyenNotification(body []byte) (json.RawMessage, error) {
-	if _, err := jcs.Select(nil, body, adyenPaths); err != nil {
+	if err := readInOneWay(body, adyenPaths); err != nil {
 		return nil, errAdyen
 	}
 	var envelope struct {

@@ -10,7 +10,7 @@ import (
 // them part by part. They protect nothing: different parts have the same sum once in 65,536
 // times, and anybody can make such parts.
 //
-// They do not depend on the function that makes the fingerprints. What [Raw] does not count,
+// They do not depend on the function that makes the fingerprints. What [Reading.Raw] does not count,
 // such as the spelling of a content type or the boundary of a form, does not count here.
 type Checksums struct {
 	Parts [5]uint16
@@ -41,31 +41,21 @@ func ChecksumBody(body []byte) Checksums {
 	return Checksums{Parts: [5]uint16{4: fold(update(0, body))}, Partial: len(body) > maxWhole}
 }
 
-// Checksum returns the checksums of a request.
-func Checksum(r *Request) Checksums {
-	h := newHasher()
-	defer h.free()
-	sum := func(part []byte) uint16 {
-		h.gathered = part
-		return fold(crc32.Checksum(part, castagnoli))
+// Checksums returns the checksums of the request.
+func (d *Reading) Checksums() Checksums {
+	c := ChecksumBody(d.Body)
+	if d.delimiter != nil {
+		c.Parts[4] = sumOfPieces(d.Body, d.delimiter)
 	}
-	t := parseMediaType(r.ContentType)
-	c := ChecksumBody(r.Body)
-	c.Parts[0] = sum(append(h.gathered[:0], r.Method...))
-	c.Parts[1] = sum(append(h.gathered[:0], r.Path...))
-	c.Parts[2] = sum(append(h.gathered[:0], r.Query...))
-	omit := ""
-	if boundary := t.boundary(); boundary != "" {
-		h.scratch = append(append(h.scratch[:0], "--"...), boundary...)
-		if isMultipart(r.Body, h.scratch) {
-			omit = boundaryParam
-			c.Parts[4] = sumOfPieces(r.Body, h.scratch)
-		}
+	for i, part := range [...]string{d.Method, d.Path, d.Query} {
+		d.h.gathered = append(d.h.gathered[:0], part...)
+		c.Parts[i] = sum(d.h.gathered)
 	}
-	kind := append(t.appendTo(h.gathered[:0], omit), '\n')
-	c.Parts[3] = sum(appendCodings(kind, r.ContentEncoding))
+	c.Parts[3] = sum(d.h.content) // kind and codings
 	return c
 }
+
+func sum(part []byte) uint16 { return fold(crc32.Checksum(part, castagnoli)) }
 
 // sumOfPieces returns the checksum of what is between the delimiters.
 func sumOfPieces(body, delimiter []byte) uint16 {

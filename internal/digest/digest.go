@@ -24,7 +24,7 @@
 //	                  method, path, query, content type, content codings, canonical body
 //	fields            "idem-fp" version 'f'
 //	                  method, path, query, the sorted names of the fields,
-//	                  their values in the body
+//	                  then the value of each in the body
 //	caller's parts    "idem-fp" version 'p'
 //	                  the parts
 //
@@ -36,7 +36,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"hash"
-	"slices"
 	"sync"
 )
 
@@ -63,7 +62,7 @@ func Key(scope, key string) Sum {
 func Scope(scope string) Sum {
 	h := newHasher()
 	defer h.free()
-	h.text("idem-scope\x01")
+	h.begin("idem-scope\x01")
 	h.text(scope)
 	return h.sum()
 }
@@ -72,7 +71,7 @@ func Scope(scope string) Sum {
 func Intent(parts ...string) Sum {
 	h := newHasher()
 	defer h.free()
-	h.text("idem-intent\x01")
+	h.begin("idem-intent\x01")
 	for _, part := range parts {
 		h.text(part)
 	}
@@ -83,7 +82,7 @@ func Intent(parts ...string) Sum {
 func Parts(version byte, parts ...[]byte) Sum {
 	h := newHasher()
 	defer h.free()
-	h.tag(version, 'p')
+	h.begin(fingerprintTag, version, 'p')
 	for _, part := range parts {
 		h.bytes(part)
 	}
@@ -96,34 +95,34 @@ type hasher struct {
 	sha      hash.Hash
 	gathered []byte
 	result   Sum
-	// scratch holds a part that takes more than one step to build.
-	scratch []byte
+	// content, delimiter and canonical are memory for what a [Reading] and a JSON body are in
+	// their canonical form.
+	content, delimiter, canonical []byte
 }
 
 // hashers keeps the memory of hashers for further digests.
 var hashers = sync.Pool{New: func() any { return &hasher{sha: sha256.New()} }}
 
-func newHasher() *hasher {
-	h := hashers.Get().(*hasher)
-	h.sha.Reset()
-	h.gathered = h.gathered[:0]
-	return h
-}
+func newHasher() *hasher { return hashers.Get().(*hasher) }
 
 // free gives the hasher back to the pool, unless it has become so large that the garbage
 // collector should have it.
 func (h *hasher) free() {
 	const maxKept = 1 << 20
-	if cap(h.gathered)+cap(h.scratch) <= maxKept {
+	if cap(h.gathered)+cap(h.content)+cap(h.canonical) <= maxKept {
 		hashers.Put(h)
 	}
 }
 
-// tag writes the first part of a fingerprint.
-func (h *hasher) tag(version, form byte) {
-	h.length(len("idem-fp") + 2)
-	h.gathered = append(h.gathered, "idem-fp"...)
-	h.gathered = append(h.gathered, version, form)
+// fingerprintTag is followed by the version and the form of a fingerprint.
+const fingerprintTag = "idem-fp"
+
+// begin begins a digest with its first part, which is a tag and what follows it.
+func (h *hasher) begin(tag string, more ...byte) {
+	h.sha.Reset()
+	h.gathered = h.gathered[:0]
+	h.length(len(tag) + len(more))
+	h.gathered = append(append(h.gathered, tag...), more...)
 }
 
 func (h *hasher) text(part string) { h.gathered = appendText(h.gathered, part) }
@@ -146,13 +145,6 @@ func (h *hasher) bytes(part []byte) {
 
 func (h *hasher) length(n int) {
 	h.gathered = binary.AppendUvarint(h.gathered, uint64(n))
-}
-
-// endPart makes the bytes gathered since start a part.
-func (h *hasher) endPart(start int) {
-	var length [binary.MaxVarintLen64]byte
-	n := binary.PutUvarint(length[:], uint64(len(h.gathered)-start))
-	h.gathered = slices.Insert(h.gathered, start, length[:n]...)
 }
 
 func (h *hasher) sum() Sum {

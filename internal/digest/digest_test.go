@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -92,8 +93,8 @@ func TestLayout(t *testing.T) {
 		{
 			"fields",
 			fields(t, "b", "a", "c").Fingerprint(request("application/json", "", []byte(jsonBody))), 3,
-			"\x09idem-fp\x03f" + head + "\x01a\x01b\x01c\x0d=[null]\n=1\n-\n",
-			"699ee6aab66d6a2b34e2ee172e216b6dae72586b53e5de5ed80b680d2a2140e3",
+			"\x09idem-fp\x03f" + head + "\x01a\x01b\x01c\x07=[null]\x02=1\x01-",
+			"b38c6559618df4b89ac42c610a31f2fc303b81396c4c943c021bf82ab7f62ce7",
 		},
 		{
 			"fields, not JSON",
@@ -451,6 +452,33 @@ func TestAllocations(t *testing.T) {
 	}
 	if got := testing.AllocsPerRun(200, func() { digest.Key("scope", "key") }); got >= 1 {
 		t.Errorf("key: %v allocations", got)
+	}
+}
+
+// The memory of a fingerprint does not grow with the number of fields, even if each finds something in
+// every element of an array.
+func TestMemoryOfFields(t *testing.T) {
+	const most = 16
+	if race.Enabled {
+		t.Skip("the race detector has memory of its own")
+	}
+	for _, n := range []int{1, 5, 50} {
+		var names []string
+		for i := range n {
+			names = append(names, fmt.Sprintf("items.f%d", i))
+		}
+		f := fields(t, names...)
+		for _, element := range []string{"1", "{}", `{"f1":1e20}`} {
+			body := []byte(`{"items":[` + strings.Repeat(element+",", 1<<20/(len(element)+1)) + `1]}`)
+			r := &digest.Request{ContentType: "application/json", Body: body}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			f.Fingerprint(r)
+			runtime.ReadMemStats(&after)
+			if got := float64(after.TotalAlloc-before.TotalAlloc) / float64(len(body)); got > most {
+				t.Errorf("%d fields of %s: %.1f bytes for each of the body", n, element, got)
+			}
+		}
 	}
 }
 

@@ -8,6 +8,8 @@ type recorder struct {
 	written []byte
 }
 
+func (r *recorder) Reset() { r.written = r.written[:0] }
+
 func (r *recorder) Write(p []byte) (int, error) {
 	r.written = append(r.written, p...)
 	return len(p), nil
@@ -15,26 +17,58 @@ func (r *recorder) Write(p []byte) (int, error) {
 
 func (r *recorder) Sum(b []byte) []byte { return b }
 
-func preimage(hash func(*hasher)) []byte {
-	r := &recorder{}
-	hash(&hasher{sha: r})
-	return r.written
+func preimage(r *Request, hash func(*Reading)) []byte {
+	kept := &recorder{}
+	d := Read(*r)
+	defer d.Free()
+	sha := d.h.sha
+	defer func() { d.h.sha = sha }()
+	d.h.sha = kept
+	hash(&d)
+	return kept.written
 }
 
 // RawPreimage returns what Raw hashes.
 func RawPreimage(r *Request) []byte {
-	t := parseMediaType(r.ContentType)
-	return preimage(func(h *hasher) { h.raw(VersionRaw, r, &t) })
+	return preimage(r, func(d *Reading) { d.Raw() })
 }
 
 // JSONPreimage returns what JSON hashes.
 func JSONPreimage(r *Request) []byte {
-	return preimage(func(h *hasher) { h.json(r) })
+	return preimage(r, func(d *Reading) { d.JSON() })
 }
 
-// FieldsPreimage returns what f.Fingerprint hashes.
+// FieldsPreimage returns what Fields hashes.
 func FieldsPreimage(f *Fields, r *Request) []byte {
-	return preimage(func(h *hasher) { h.fields(r, f) })
+	return preimage(r, func(d *Reading) { d.Fields(f) })
+}
+
+// Raw returns the fingerprint of the whole request.
+func Raw(r *Request) Sum {
+	d := Read(*r)
+	defer d.Free()
+	return d.Raw()
+}
+
+// JSON returns the fingerprint in which a JSON body counts in its canonical form.
+func JSON(r *Request) Sum {
+	d := Read(*r)
+	defer d.Free()
+	return d.JSON()
+}
+
+// Fingerprint returns the fingerprint in which only the fields of a JSON body count.
+func (f *Fields) Fingerprint(r *Request) Sum {
+	d := Read(*r)
+	defer d.Free()
+	return d.Fields(f)
+}
+
+// Checksum returns the checksums of a request.
+func Checksum(r *Request) Checksums {
+	d := Read(*r)
+	defer d.Free()
+	return d.Checksums()
 }
 
 // NormalizeType returns the canonical spelling of a Content-Type, and whether it is

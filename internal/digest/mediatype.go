@@ -34,9 +34,6 @@ type param struct{ name, value string }
 
 // parseMediaType parses a field value. It sorts the parameters by name.
 func parseMediaType(value string) mediaType {
-	if value == "application/json" { // as most requests have it
-		return mediaType{name: value}
-	}
 	value = trim(value)
 	t := mediaType{}
 	name, rest := cutBefore(value, ';')

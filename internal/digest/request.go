@@ -18,39 +18,69 @@ type Request struct {
 	Body                         []byte
 }
 
+// A Reading is a request that was read for its fingerprint and its checksums: both count the type
+// and the codings of a body in their canonical form.
+type Reading struct {
+	Request
+	h *hasher
+	// kind is the content type. That of a form is without its boundary.
+	kind, codings []byte
+	delimiter     []byte // between the pieces of a form, or nil
+	isJSON        bool   // that is not compressed
+}
+
+// Read reads a request. Free must be called at the end.
+func Read(r Request) Reading {
+	h := newHasher()
+	d := Reading{Request: r, h: h}
+	content := h.content[:0]
+	if r.ContentType == "application/json" { // as most requests have it
+		content = append(content, r.ContentType...)
+		d.isJSON = true
+	} else {
+		t := parseMediaType(r.ContentType)
+		d.isJSON = t.isJSON()
+		omit := ""
+		if boundary := t.boundary(); boundary != "" {
+			h.delimiter = append(append(h.delimiter[:0], "--"...), boundary...)
+			if isMultipart(r.Body, h.delimiter) {
+				omit, d.delimiter = boundaryParam, h.delimiter
+			}
+		}
+		content = t.appendTo(content, omit)
+	}
+	n := len(content)
+	h.content = appendCodings(append(content, '\n'), r.ContentEncoding)
+	d.kind, d.codings = h.content[:n], h.content[n+1:]
+	d.isJSON = d.isJSON && len(d.codings) == 0
+	return d
+}
+
+// Free gives the memory of the reading back.
+func (d *Reading) Free() { d.h.free() }
+
 // Raw returns the fingerprint of the whole request. The body counts byte for byte, except for
 // the boundary of a multipart body, which clients choose at random for each attempt.
-func Raw(r *Request) Sum {
-	h := newHasher()
-	defer h.free()
-	t := parseMediaType(r.ContentType)
-	return h.raw(VersionRaw, r, &t)
-}
+func (d *Reading) Raw() Sum { return d.raw(VersionRaw) }
 
 // JSON returns a fingerprint like that of Raw, but a JSON body counts in its canonical form if
 // it has one.
-func JSON(r *Request) Sum {
-	h := newHasher()
-	defer h.free()
-	return h.json(r)
-}
-
-func (h *hasher) json(r *Request) Sum {
-	t := parseMediaType(r.ContentType)
-	if !h.hasJSON(r, &t) {
-		return h.raw(VersionJSON, r, &t)
+func (d *Reading) JSON() Sum {
+	if !d.isJSON {
+		return d.raw(VersionJSON)
 	}
+	h := d.h
 	var err error
-	if h.scratch, err = jcs.Canonical(h.scratch[:0], r.Body); err != nil {
-		return h.raw(VersionJSON, r, &t)
+	if h.canonical, err = jcs.Canonical(h.canonical[:0], d.Body); err != nil {
+		return d.raw(VersionJSON)
 	}
-	h.head(VersionJSON, 'j', r)
-	h.content(r, &t, "")
-	h.bytes(h.scratch)
+	d.head(VersionJSON, 'j')
+	d.content()
+	h.bytes(h.canonical)
 	return h.fingerprint(VersionJSON)
 }
 
-// Fields are the parts of a JSON body that [Fields.Fingerprint] counts.
+// Fields are the parts of a JSON body that [Reading.Fields] counts.
 type Fields struct {
 	names []string
 	paths []jcs.Path
@@ -73,72 +103,56 @@ func ParseFields(names ...string) (*Fields, error) {
 	return f, nil
 }
 
-// Fingerprint returns the fingerprint of method, path, query and the fields in the body. For a
-// body that is not JSON it counts what Raw counts.
-func (f *Fields) Fingerprint(r *Request) Sum {
-	h := newHasher()
-	defer h.free()
-	return h.fields(r, f)
-}
-
-func (h *hasher) fields(r *Request, f *Fields) Sum {
-	t := parseMediaType(r.ContentType)
-	if !h.hasJSON(r, &t) {
-		return h.raw(VersionFields, r, &t)
+// Fields returns the fingerprint of method, path, query and the fields in the body. For a body
+// that is not JSON it counts what Raw counts.
+func (d *Reading) Fields(f *Fields) Sum {
+	if !d.isJSON {
+		return d.raw(VersionFields)
 	}
-	var err error
-	if h.scratch, err = jcs.Select(h.scratch[:0], r.Body, f.paths); err != nil {
-		return h.raw(VersionFields, r, &t)
+	body, err := jcs.Read(d.Body)
+	if err != nil {
+		return d.raw(VersionFields)
 	}
-	h.head(VersionFields, 'f', r)
+	defer body.Free()
+	d.head(VersionFields, 'f')
 	for _, name := range f.names {
-		h.text(name)
+		d.h.text(name)
 	}
-	h.bytes(h.scratch)
-	return h.fingerprint(VersionFields)
+	for _, path := range f.paths {
+		value, err := body.Select(path)
+		if err != nil {
+			return d.raw(VersionFields)
+		}
+		d.h.bytes(value)
+	}
+	return d.h.fingerprint(VersionFields)
 }
 
 // raw hashes the body as it is.
-func (h *hasher) raw(version byte, r *Request, t *mediaType) Sum {
-	if boundary := t.boundary(); boundary != "" {
-		h.scratch = append(append(h.scratch[:0], "--"...), boundary...)
-		if isMultipart(r.Body, h.scratch) {
-			h.head(version, 'm', r)
-			h.content(r, t, boundaryParam)
-			h.pieces(r.Body, h.scratch)
-			return h.fingerprint(version)
-		}
+func (d *Reading) raw(version byte) Sum {
+	if d.delimiter != nil {
+		d.head(version, 'm')
+		d.content()
+		d.h.pieces(d.Body, d.delimiter)
+		return d.h.fingerprint(version)
 	}
-	h.head(version, 'r', r)
-	h.content(r, t, "")
-	h.bytes(r.Body)
-	return h.fingerprint(version)
+	d.head(version, 'r')
+	d.content()
+	d.h.bytes(d.Body)
+	return d.h.fingerprint(version)
 }
 
 // head writes the parts that all fingerprints of requests begin with.
-func (h *hasher) head(version, form byte, r *Request) {
-	h.tag(version, form)
-	h.text(r.Method)
-	h.text(r.Path)
-	h.text(r.Query)
+func (d *Reading) head(version, form byte) {
+	d.h.begin(fingerprintTag, version, form)
+	d.h.text(d.Method)
+	d.h.text(d.Path)
+	d.h.text(d.Query)
 }
 
-// content writes the parts that say how to read the body: its type, without the parameter
-// named omit, and its codings. The same bytes mean something else if they are compressed.
-func (h *hasher) content(r *Request, t *mediaType, omit string) {
-	start := len(h.gathered)
-	h.gathered = t.appendTo(h.gathered, omit)
-	h.endPart(start)
-	start = len(h.gathered)
-	h.gathered = appendCodings(h.gathered, r.ContentEncoding)
-	h.endPart(start)
-}
-
-// hasJSON reports whether the body is declared as JSON that is not compressed.
-func (h *hasher) hasJSON(r *Request, t *mediaType) bool {
-	if !t.isJSON() {
-		return false
-	}
-	h.scratch = appendCodings(h.scratch[:0], r.ContentEncoding)
-	return len(h.scratch) == 0
+// content writes the parts that say how to read the body. The same bytes mean something else if
+// they are compressed.
+func (d *Reading) content() {
+	d.h.bytes(d.kind)
+	d.h.bytes(d.codings)
 }

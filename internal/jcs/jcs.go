@@ -42,25 +42,38 @@ var (
 // Canonical appends the canonical form of the JSON text src to dst. If it returns an error, dst
 // is as it was.
 func Canonical(dst, src []byte) ([]byte, error) {
-	d := documents.Get().(*document)
-	defer d.free()
-	if err := d.parse(src); err != nil {
+	d, err := Read(src)
+	if err != nil {
 		return dst, err
 	}
-	return d.append(dst, 0), nil
+	defer d.Free()
+	return d.append(grow(dst, len(src)+d.longer), 0), nil
+}
+
+// Read parses a JSON text that must not change before Free is called. It takes memory of at most 16
+// times the size of the text, together with what [Canonical] or [Document.Select] make of it.
+func Read(src []byte) (*Document, error) {
+	d := documents.Get().(*Document)
+	if err := d.parse(src); err != nil {
+		d.Free()
+		return nil, err
+	}
+	return d, nil
 }
 
 // documents keeps the memory of parsed documents for further ones.
-var documents = sync.Pool{New: func() any { return new(document) }}
+var documents = sync.Pool{New: func() any { return new(Document) }}
 
 // maxKept is the most memory that a document in the pool may hold. The garbage collector gets
 // larger ones, so that a single huge text does not occupy memory for long.
 const maxKept = 1 << 20
 
-// free gives the document back to the pool.
-func (d *document) free() {
-	const nodeSize, memberSize = 16, 4
-	if nodeSize*cap(d.nodes)+memberSize*cap(d.members)+cap(d.text) <= maxKept {
+// Free gives the memory of the document back.
+func (d *Document) Free() {
+	const nodeSize, memberSize, foldedSize = 16, 4, 16
+	d.src = nil
+	if nodeSize*cap(d.nodes)+memberSize*(cap(d.members)+cap(d.open))+foldedSize*cap(d.folded)+
+		cap(d.text)+cap(d.scratch)+cap(d.found) <= maxKept {
 		documents.Put(d)
 	}
 }

@@ -13,40 +13,80 @@ const (
 	maxWritten  = 10 * maxExponent
 )
 
-// number reads a number and keeps its canonical form.
-//
-// It makes the form from the decimal digits, without a double. A number is ±0.DDD × 10^point,
-// where DDD neither begins nor ends with 0. There is one such form for each number, so two
-// numbers are equal exactly if their forms are equal.
+// A decimal is the number ±0.DDD × 10^point, where DDD are the digits, which neither begin nor end
+// with 0. There is one such form for each number, so two numbers are equal exactly if their forms
+// are equal. No double is involved.
+type decimal struct {
+	negative bool
+	digits   []byte
+	point    int
+}
+
+// number reads a number and keeps its canonical form, or its place if that is shorter.
 func (p *parser) number() error {
+	from, start := p.pos, len(p.text)
+	if p.integer() {
+		p.text = append(p.text, p.src[from:p.pos]...)
+		p.add(node{kind: kindNumber, start: int32(start), end: int32(len(p.text))})
+		return nil
+	}
+	number, err := p.decimal()
+	if err != nil {
+		return err
+	}
+	p.text = number.append(p.text)
+	n := node{kind: kindNumber, start: int32(start), end: int32(len(p.text))}
+	if longer := len(p.text) - start - (p.pos - from); longer > 0 {
+		p.longer += longer
+		p.text = p.text[:start]
+		n = node{kind: kindLonger, start: int32(from), end: int32(p.pos)}
+	}
+	p.add(n)
+	return nil
+}
+
+// integer consumes a number that is in its canonical form already, as most are: at most 21 digits and
+// nothing else.
+func (p *parser) integer() bool {
+	from := p.pos
+	if digits := p.digits(); len(digits) == 0 || len(digits) > 21 || digits[0] == '0' {
+		p.pos = from
+		return false
+	}
+	switch p.peek() {
+	case '.', 'e', 'E':
+		p.pos = from
+		return false
+	}
+	return true
+}
+
+// decimal reads a number. Its digits are valid until the next one is read.
+func (p *parser) decimal() (decimal, error) {
 	negative := p.accept('-')
 	whole := p.digits()
 	if len(whole) == 0 || len(whole) > 1 && whole[0] == '0' {
-		return ErrSyntax
+		return decimal{}, ErrSyntax
 	}
 	var fraction []byte
 	if p.accept('.') {
 		if fraction = p.digits(); len(fraction) == 0 {
-			return ErrSyntax
+			return decimal{}, ErrSyntax
 		}
 	}
 	exponent, err := p.exponent()
 	if err != nil {
-		return err
+		return decimal{}, err
 	}
 
-	p.scratch = append(append(p.scratch[:0], whole...), fraction...)
+	p.scratch = append(append(grow(p.scratch[:0], len(whole)+len(fraction)), whole...), fraction...)
 	digits := bytes.TrimLeft(p.scratch, "0")
 	point := len(whole) + exponent - (len(p.scratch) - len(digits))
 	digits = bytes.TrimRight(digits, "0")
 	if len(digits) > 0 && (point-1 > maxExponent || point-1 < -maxExponent) {
-		return ErrExponent
+		return decimal{}, ErrExponent
 	}
-
-	start := len(p.text)
-	p.text = appendDecimal(p.text, negative, digits, point)
-	p.add(node{kind: kindNumber, start: int32(start), end: int32(len(p.text))})
-	return nil
+	return decimal{negative, digits, point}, nil
 }
 
 // digits consumes the decimal digits at the current position.
@@ -83,13 +123,18 @@ func (p *parser) exponent() (int, error) {
 	return e, nil
 }
 
-// appendDecimal appends ±0.DDD × 10^point, where DDD are the digits, in the notation of
-// ECMAScript's Number::toString. Without digits it appends zero, which has no sign.
-func appendDecimal(dst []byte, negative bool, digits []byte, point int) []byte {
+// maxLonger is more than what the canonical form of a number has besides its digits: a sign, a point,
+// zeros or an exponent.
+const maxLonger = 32
+
+// append appends the number in the notation of ECMAScript's Number::toString. Without digits it
+// appends zero, which has no sign.
+func (d decimal) append(dst []byte) []byte {
+	digits, point := d.digits, d.point
 	if len(digits) == 0 {
 		return append(dst, '0')
 	}
-	if negative {
+	if d.negative {
 		dst = append(dst, '-')
 	}
 	switch {

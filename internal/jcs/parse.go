@@ -1,12 +1,15 @@
 package jcs
 
+import "bytes"
+
 // parse fills the document with the text src.
-func (d *document) parse(src []byte) error {
-	d.nodes, d.text, d.members, d.open = d.nodes[:0], d.text[:0], d.members[:0], d.open[:0]
+func (d *Document) parse(src []byte) error {
 	if len(src) > MaxSize {
 		return ErrSize
 	}
-	p := parser{document: d, src: src}
+	d.src, d.longer = src, 0
+	d.reserve()
+	p := parser{Document: d, src: src}
 	p.space()
 	if err := p.value(0); err != nil {
 		return err
@@ -18,9 +21,26 @@ func (d *document) parse(src []byte) error {
 	return nil
 }
 
+// reserve makes room for all that the text can contain, in one step: a list that grows while the
+// parser reads leaves its smaller copies to the garbage collector. The punctuation tells how much that is.
+// If it is in strings, it tells too much, and the length of the text bounds that.
+func (d *Document) reserve() {
+	size := len(d.src)
+	commas, colons := bytes.Count(d.src, []byte(",")), bytes.Count(d.src, []byte(":"))
+	openings := bytes.Count(d.src, []byte("[")) + bytes.Count(d.src, []byte("{"))
+	// A value follows one of these, or begins the text. It has two bytes with its comma or its
+	// closing bracket, and a text that is cut off lacks at most MaxDepth brackets.
+	d.nodes = grow(d.nodes[:0], min(1+commas+colons+openings, size/2+MaxDepth))
+	// A name has two quotes, a colon, and a value or the opening brace before it. The last may lack its colon.
+	names := min(colons, size/4) + 1
+	d.members, d.open = grow(d.members[:0], names), grow(d.open[:0], names)
+	// Nothing in d.text is longer than in the source, but the number that is being read.
+	d.text = grow(d.text[:0], size+maxLonger)
+}
+
 // A parser reads a text from front to back and appends the values it finds to a document.
 type parser struct {
-	*document
+	*Document
 	src []byte
 	pos int
 }

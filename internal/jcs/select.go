@@ -43,33 +43,26 @@ func ParsePath(s string) (Path, error) {
 // member into the field that the path means, and other parsers do not.
 var ErrCase = errors.New("jcs: a name of a path occurs in another case")
 
-// Select appends to dst the values that the paths find in the JSON text src, one line for each
-// path. If it returns an error, dst is as it was.
+// Select returns what a path finds, in memory that the next call uses again. Its time grows with the size
+// of the text, because an array is searched element by element.
 //
 // A value is written as '=' and its canonical form, and an absent one as '-', so that null
-// differs from nothing. A path that meets an array continues in each of its elements. The line
-// then has the results in brackets, each followed by a comma: the path a.b finds [=1,-,] in
-// {"a":[{"b":1},{}]}. Canonical forms have no line breaks, so different results are never
-// written alike.
-func Select(dst, src []byte, paths []Path) ([]byte, error) {
-	d := documents.Get().(*document)
-	defer d.free()
-	if err := d.parse(src); err != nil {
-		return dst, err
+// differs from nothing. A path that meets an array continues in each of its elements. The
+// results are then in brackets, each followed by a comma: the path a.b finds [=1,-,] in
+// {"a":[{"b":1},{}]}. Different results are never written alike, and they have no line breaks.
+func (d *Document) Select(path Path) ([]byte, error) {
+	// A result has the values in their canonical form, an equals sign for each, and a comma more for
+	// each array.
+	d.found = grow(d.found[:0], len(d.src)+d.longer+len(d.nodes))
+	var err error
+	if d.found, err = d.appendPath(d.found, 0, path); err != nil {
+		return nil, err
 	}
-	selected := dst
-	for _, path := range paths {
-		var err error
-		if selected, err = d.appendPath(selected, 0, path); err != nil {
-			return dst, err
-		}
-		selected = append(selected, '\n')
-	}
-	return selected, nil
+	return d.found, nil
 }
 
 // appendPath appends what path finds in the value at node i.
-func (d *document) appendPath(dst []byte, i int32, path Path) ([]byte, error) {
+func (d *Document) appendPath(dst []byte, i int32, path Path) ([]byte, error) {
 	if len(path) == 0 {
 		return d.append(append(dst, '='), i), nil
 	}

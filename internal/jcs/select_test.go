@@ -3,7 +3,6 @@ package jcs_test
 import (
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 
 	"example.com/idempotency/internal/jcs"
@@ -62,41 +61,50 @@ func TestSelect(t *testing.T) {
 		{`a\.b.\\`, "=true"},
 		{"a.b", "-"},
 	}
-	var paths []jcs.Path
-	var lines strings.Builder
+	all, err := jcs.Read([]byte(src))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer all.Free()
 	for _, tt := range tests {
 		path, err := jcs.ParsePath(tt.path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := jcs.Select(nil, []byte(src), []jcs.Path{path})
-		if err != nil || string(got) != tt.want+"\n" {
-			t.Errorf("%s: got %q, %v, want %q", tt.path, got, err, tt.want+"\n")
+		if got, err := all.Select(path); err != nil || string(got) != tt.want {
+			t.Errorf("%s: got %q, %v, want %q", tt.path, got, err, tt.want)
 		}
-		paths = append(paths, path)
-		lines.WriteString(tt.want + "\n")
-	}
-	got, err := jcs.Select([]byte("before "), []byte(src), paths)
-	if err != nil || string(got) != "before "+lines.String() {
-		t.Errorf("all together: got %q, %v", got, err)
 	}
 }
 
 // TestSelectInArray shows that the elements of an array at the top are searched, too.
 func TestSelectInArray(t *testing.T) {
 	t.Parallel()
-	got, err := jcs.Select(nil, []byte(`[{"a":1},{"a":2}]`), []jcs.Path{{"a"}})
-	if err != nil || string(got) != "[=1,=2,]\n" {
+	d, err := jcs.Read([]byte(`[{"a":1},{"a":2}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Free()
+	if got, err := d.Select(jcs.Path{"a"}); err != nil || string(got) != "[=1,=2,]" {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
 
 func TestSelectRefuses(t *testing.T) {
 	t.Parallel()
-	for _, src := range []string{"", "{", `{"a":1,"a":2}`, `{"a":1,"b":"\ud800"}`, `{"A":1}`, `[{"a":1},{"A":1}]`} {
-		got, err := jcs.Select([]byte("before"), []byte(src), []jcs.Path{{"a"}})
-		if err == nil || string(got) != "before" {
-			t.Errorf("Select(%q) = %q, %v", src, got, err)
+	for _, src := range []string{"", "{", `{"a":1,"a":2}`, `{"a":1,"b":"\ud800"}`} {
+		if _, err := jcs.Read([]byte(src)); err == nil {
+			t.Errorf("%q is read", src)
 		}
+	}
+	for _, src := range []string{`{"A":1}`, `[{"a":1},{"A":1}]`} {
+		d, err := jcs.Read([]byte(src))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := d.Select(jcs.Path{"a"}); !errors.Is(err, jcs.ErrCase) || got != nil {
+			t.Errorf("in %q it finds %q, %v", src, got, err)
+		}
+		d.Free()
 	}
 }
