@@ -1,6 +1,10 @@
 package idempotency
 
-import "example.com/idempotency/internal/response"
+import (
+	"hash/maphash"
+
+	"example.com/idempotency/internal/response"
+)
 
 // This file shows the external tests of the package what they need of its inside: first
 // keys and fingerprints, then what is sealed, then what waits, then the memory store.
@@ -66,8 +70,8 @@ func (s *MemoryStore) QueuesInOrder() bool {
 		sh.mu.Lock()
 		ok := true
 		for slot, expires := range sh.queue.All() {
-			r := sh.records.at(slot)
-			ok = ok && expires == r.expires && slot == r.slot && sh.records.find(sh.records.hash(r, s.seed), sh.records.key(r)) == r
+			r := sh.records.entry(slot)
+			ok = ok && expires == r.expires && sh.records.find(sh.records.hash(r), sh.records.key(r)) == r
 		}
 		n += sh.queue.Len()
 		sh.mu.Unlock()
@@ -84,7 +88,7 @@ type MemoryTable struct{ table memoryTable }
 // NewMemoryTable returns an empty table.
 func NewMemoryTable() *MemoryTable {
 	t := &MemoryTable{}
-	t.table.init()
+	t.table.init(maphash.MakeSeed())
 	return t
 }
 
@@ -94,7 +98,7 @@ func (t *MemoryTable) Insert(hash uint64, key string) { t.table.insert(hash, key
 // Find returns the key of the record that is found, and whether there is one.
 func (t *MemoryTable) Find(hash uint64, key string) (string, bool) {
 	r := t.table.find(hash, key)
-	if r == nil {
+	if r.none() {
 		return "", false
 	}
 	return t.table.key(r), true
@@ -103,5 +107,5 @@ func (t *MemoryTable) Find(hash uint64, key string) (string, bool) {
 // Remove removes a record that is there.
 func (t *MemoryTable) Remove(hash uint64, key string) { t.table.remove(t.table.find(hash, key), hash) }
 
-// Slots returns how many slots there are.
-func (t *MemoryTable) Slots() int { return memoryChunkSize * len(t.table.chunks) }
+// Slots returns how many slots have been used.
+func (t *MemoryTable) Slots() int { return t.table.slots.Len() }

@@ -1,16 +1,19 @@
 package idempotency_test
 
-// What the memory store takes of the heap.
+// What the memory store takes of the heap, and of its limits.
 
 import (
+	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
-	"github.com/stretchr/testify/require"
 )
 
 // Not parallel: it measures the heap of the process.
@@ -18,7 +21,7 @@ func TestMemoryStoreBytesPerRecord(t *testing.T) {
 	const n = 200_000
 	keys := guardtest.MemoryKeys(n)
 	label := "POST /charges"
-	for note, limit := range map[int]float64{0: 190, 17: 240, 42: 260, 64: 280} { // guards make 17 and 42
+	for note, limit := range map[int]float64{0: 200, 17: 240, 42: 260, 64: 280} { // guards make 17 and 42
 		s := idempotency.NewMemoryStore()
 		before := heapBytes()
 		for i, key := range keys {
@@ -100,22 +103,27 @@ func TestMemoryStoreGivesBackItsRoom(t *testing.T) {
 func TestMemoryStoreIsNotPinnedByLongTTLs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, size, every = 20_000, 4 << 10, 20
-		keys, answer := guardtest.MemoryKeys(n), make([]byte, size)
+		keys := guardtest.MemoryKeys(n)
+		answer := func(key string) []byte { return []byte(strings.Repeat(key, 1+size/len(key))[:size]) }
 		s := idempotency.NewMemoryStore()
 		before := heapBytes()
 		for i, key := range keys {
-			owner, ttl := claimMemory(t, s, key, uint64(i)), time.Hour
+			c, ttl := guardtest.MemoryClaim(uint64(i)), time.Hour
+			c.Note = []byte(key)
+			_, err := s.Claim(t.Context(), key, c)
+			require.NoError(t, err)
 			if i%every == 0 {
 				ttl = 48 * time.Hour
 			}
-			require.NoError(t, s.Complete(t.Context(), key, owner, idempotency.Completion{Answer: answer, TTL: ttl}))
+			require.NoError(t, s.Complete(t.Context(), key, c.Owner, idempotency.Completion{Answer: answer(key), TTL: ttl}))
 		}
 		time.Sleep(24 * time.Hour)
 		for i, key := range keys {
 			r, err := s.GetAnswer(t.Context(), key)
 			if i%every == 0 {
 				require.NoError(t, err)
-				require.Equal(t, answer, r.Answer)
+				require.Equal(t, answer(key), r.Answer)
+				require.Contains(t, string(r.Notes), key)
 			} else {
 				require.ErrorIs(t, err, idempotency.ErrNotFound)
 			}
@@ -126,4 +134,72 @@ func TestMemoryStoreIsNotPinnedByLongTTLs(t *testing.T) {
 		require.Less(t, used, 2*s.Bytes()+slots+unwritten)
 		runtime.KeepAlive(s)
 	})
+}
+
+// Small records whose attempts fail may fill the store. Then further attempts, which bring notes or
+// answers, are refused like new keys. So the limit holds but for what one attempt brings, and a tenant
+// that has its share leaves the last quarter to others.
+func TestMemoryStoreBoundsFurtherAttempts(t *testing.T) {
+	t.Parallel()
+	for _, tenant := range []uint64{0, 1} {
+		for _, lapse := range []bool{true, false} {
+			for _, answer := range []int{0, 8 << 10} {
+				t.Run(fmt.Sprintf("tenant %d, lapse %t, answer %d", tenant, lapse, answer), func(t *testing.T) {
+					t.Parallel()
+					synctest.Test(t, func(t *testing.T) { boundsFurtherAttempts(t, tenant, lapse, answer) })
+				})
+			}
+		}
+	}
+}
+
+func boundsFurtherAttempts(t *testing.T, tenant uint64, lapse bool, answer int) {
+	const limit, attempt = 1 << 20, 100 // what an attempt brings without an answer, at most
+	ctx, s, n := t.Context(), idempotency.NewMemoryStore(idempotency.WithMaxBytes(limit)), uint64(0)
+	claim := func(key string, tenant uint64) (idempotency.Owner, error) {
+		n++
+		c := guardtest.MemoryClaim(n)
+		c.Tenant, c.Note = tenant, make([]byte, 60)
+		_, err := s.Claim(ctx, key, c)
+		return c.Owner, err
+	}
+	// try makes an attempt for each of the keys, and returns how many of them began.
+	try := func(keys []string, answer int) (begun int) {
+		for _, key := range keys {
+			owner, err := claim(key, tenant)
+			switch {
+			case err != nil:
+				require.ErrorIs(t, err, idempotency.ErrStoreFull)
+				continue
+			case answer > 0:
+				require.NoError(t, s.Complete(ctx, key, owner, idempotency.Completion{Answer: make([]byte, answer), TTL: 24 * time.Hour}))
+			case !lapse:
+				require.NoError(t, s.Release(ctx, key, owner, idempotency.Release{}))
+			}
+			begun++
+			require.LessOrEqual(t, s.Bytes(), int64(limit+attempt+answer))
+		}
+		return begun
+	}
+	keys := guardtest.MemoryKeys(limit / 100)
+	begun := try(keys, 0)
+	require.Less(t, begun, len(keys))
+	keys = keys[:begun]
+	time.Sleep(time.Hour) // the leases end
+	if answer > 0 {
+		require.Positive(t, try(keys, answer)) // the first goes beyond the limit
+	} else {
+		for range 5 {
+			begun = try(keys, 0)
+			time.Sleep(time.Hour)
+		}
+		require.Zero(t, begun)
+	}
+	_, err := claim("another tenant's", 2)
+	if tenant == 0 {
+		require.ErrorIs(t, err, idempotency.ErrStoreFull)
+		return
+	}
+	require.NoError(t, err)
+	require.LessOrEqual(t, s.Bytes(), int64(limit-limit/4+2*attempt+200+answer))
 }

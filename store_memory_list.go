@@ -17,8 +17,8 @@ import (
 
 const (
 	// memoryListLock is at how many slots List looks while it holds a lock. Each is a wait for
-	// the memory, and 20 to 50 µs for all is what a claim may wait.
-	memoryListLock = 256
+	// the memory, of a listed record up to three, and 20 to 50 µs for all is what a claim may wait.
+	memoryListLock = 64
 	// memoryListCall is at how many slots a call looks.
 	memoryListCall = 4096
 	// memoryListShare is how many entries of each index a call looks at. That is about 2,000 of
@@ -90,11 +90,11 @@ func (s *MemoryStore) listAll(q *Query, c memoryCursor) (p Page) {
 		sh := &s.shards[c.shard]
 		sh.mu.Lock()
 		now := s.now()
-		slot, end := c.place, min(c.place+memoryListLock, int64(sh.records.used))
+		slot, end := c.place, min(c.place+memoryListLock, int64(sh.records.slots.Len()))
 		for ; slot < end && len(p.Entries) < limit; slot++ {
-			p.add(q, sh, sh.records.inSlot(int32(slot)), now)
+			p.add(q, sh, int32(slot), now)
 		}
-		more := slot < int64(sh.records.used)
+		more := slot < int64(sh.records.slots.Len())
 		sh.mu.Unlock()
 		looks += int(max(0, slot-c.place))
 		c.place = slot
@@ -108,15 +108,17 @@ func (s *MemoryStore) listAll(q *Query, c memoryCursor) (p Page) {
 	return p
 }
 
-// add adds the record in a slot to the page if the query asks for it.
-func (p *Page) add(q *Query, sh *memoryShard, r *memoryRecord, now int64) {
-	if r == nil || r.expires <= now {
+// add adds the record in a slot to the page if there is one and the query asks for it. It looks for the
+// value of no other record.
+func (p *Page) add(q *Query, sh *memoryShard, slot int32, now int64) {
+	r := sh.records.at(slot)
+	if r.isFree() || r.expires <= now || !q.wants(sh.outline(r, now)) {
 		return
 	}
-	if out := sh.see(r, now); q.wants(out) {
-		out.Answer, out.SealedKey = nil, sh.sealedKey(r)
-		p.Entries = append(p.Entries, Entry{sh.records.key(r), out})
-	}
+	r = sh.records.entry(slot)
+	out := sh.see(r, now)
+	out.Answer, out.SealedKey = nil, sh.sealedKey(r)
+	p.Entries = append(p.Entries, Entry{sh.records.key(r), out})
 }
 
 // A memoryPlace is an entry in the index of a shard.
@@ -139,7 +141,7 @@ func (s *MemoryStore) listHolding(q *Query, c memoryCursor) (p Page) {
 		sh := &s.shards[held.shard]
 		sh.mu.Lock()
 		if sh.holding.Has(held.Entry) {
-			p.add(q, sh, sh.records.at(held.Slot), s.now())
+			p.add(q, sh, held.Slot, s.now())
 		}
 		sh.mu.Unlock()
 	}

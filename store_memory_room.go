@@ -46,7 +46,7 @@ type memoryStep struct {
 }
 
 // keepNote adds what the claim leaves to the history, when it is granted.
-func (sh *memoryShard) keepNote(r *memoryRecord, c Claim) {
+func (sh *memoryShard) keepNote(r memoryEntry, c Claim) {
 	last := r.label
 	r.label = sh.labels.Take(c.Label)
 	sh.labels.Release(last)
@@ -55,20 +55,20 @@ func (sh *memoryShard) keepNote(r *memoryRecord, c Claim) {
 	}
 	if len(c.Note) > 0 {
 		var room [2 * maxNoteLen]byte
-		old := sh.values.Bytes(r.value)
+		old, _ := sh.values.Value(*r.value)
 		notes := history.Append(room[:0], old, c.Note[:min(len(c.Note), maxNoteLen)])
-		sh.values.Set(&sh.records, r.slot, notes, nil)
-		r.notesLen = uint16(len(notes))
+		sh.values.Set(&sh.records, r.slot, r.value, notes, nil)
 	}
 }
 
 // keepAnswer records the answer, for good. A large one is in memory of its own already: see ownMemory.
-func (sh *memoryShard) keepAnswer(r *memoryRecord, answer []byte) {
+func (sh *memoryShard) keepAnswer(r memoryEntry, answer []byte) {
 	if len(answer) > maxSmallAnswer {
 		sh.records.addRare(r).large = answer
 		return
 	}
-	sh.values.Set(&sh.records, r.slot, sh.values.Bytes(r.value), answer)
+	notes, _ := sh.values.Value(*r.value)
+	sh.values.Set(&sh.records, r.slot, r.value, notes, answer)
 }
 
 // ownMemory returns a copy of a large answer. The copy is made before the lock is taken.
@@ -80,7 +80,7 @@ func ownMemory(answer []byte) []byte {
 }
 
 // sealedKey returns a copy of the sealed key, or nil if there is none.
-func (sh *memoryShard) sealedKey(r *memoryRecord) []byte {
+func (sh *memoryShard) sealedKey(r memoryEntry) []byte {
 	rare := sh.records.rareOf(r)
 	if rare == nil || rare.sealedKey == "" {
 		return nil
@@ -89,7 +89,7 @@ func (sh *memoryShard) sealedKey(r *memoryRecord) []byte {
 }
 
 // stepsByName returns the steps as a new map.
-func (sh *memoryShard) stepsByName(r *memoryRecord) map[string][]byte {
+func (sh *memoryShard) stepsByName(r memoryEntry) map[string][]byte {
 	rare := sh.records.rareOf(r)
 	if rare == nil || len(rare.steps) == 0 {
 		return nil
@@ -155,8 +155,19 @@ func (s *MemoryStore) reserve(more int, tenant uint16) bool {
 	return false
 }
 
+// hasRoom reports whether there is room for what another attempt under a record of the tenant will
+// bring. The record itself has its room already. What the attempt brings is not known yet, so it may go
+// beyond the limit, as a first attempt may.
+func (s *MemoryStore) hasRoom(tenant uint16) bool {
+	bytes := s.bytes.Load()
+	own := s.useOf(tenant)
+	late := bytes > s.maxBytes-s.maxBytes/memoryReserve
+	return bytes <= s.maxBytes &&
+		(own == nil || !late || own.entries.Load() == 1 || own.bytes.Load() <= s.maxBytes/memoryShare)
+}
+
 // charge counts n more bytes for a record.
-func (s *MemoryStore) charge(r *memoryRecord, n int) {
+func (s *MemoryStore) charge(r memoryEntry, n int) {
 	s.bytes.Add(int64(n))
 	if own := s.useOf(r.tenant); own != nil {
 		own.bytes.Add(int64(n))
@@ -186,20 +197,20 @@ func (s *MemoryStore) expire(sh *memoryShard, now int64) bool {
 		if !ok {
 			break
 		}
-		s.remove(sh, sh.records.at(slot))
+		s.remove(sh, sh.records.entry(slot))
 		removed = true
 	}
 	return removed
 }
 
 // remove removes the record from the shard and gives its room back.
-func (s *MemoryStore) remove(sh *memoryShard, r *memoryRecord) {
+func (s *MemoryStore) remove(sh *memoryShard, r memoryEntry) {
 	s.entries.Add(-1)
 	s.charge(r, -sh.size(r))
 	if own := s.useOf(r.tenant); own != nil {
 		own.entries.Add(-1)
 	}
-	sh.remove(r, sh.records.hash(r, s.seed))
+	sh.remove(r, sh.records.hash(r))
 }
 
 // sealedKeyRoom is how much room a sealed key takes, with the part of the record that it is in.
@@ -211,8 +222,8 @@ func sealedKeyRoom(n int) int {
 }
 
 // size returns how much of the store's limit of bytes the record takes.
-func (sh *memoryShard) size(r *memoryRecord) int {
-	n := memoryOverhead + r.value.Size() - int(r.notesLen) + sh.claimSize(r)
+func (sh *memoryShard) size(r memoryEntry) int {
+	n := memoryOverhead + sh.claimSize(r)
 	if r.keyLen != isLong {
 		n += int(r.keyLen)
 	}
@@ -226,8 +237,8 @@ func (sh *memoryShard) size(r *memoryRecord) int {
 }
 
 // claimSize returns how much of that the claims of the record have brought.
-func (sh *memoryShard) claimSize(r *memoryRecord) int {
-	n := int(r.notesLen)
+func (sh *memoryShard) claimSize(r memoryEntry) int {
+	n := r.value.Size()
 	if rare := sh.records.rareOf(r); rare != nil {
 		n += sealedKeyRoom(len(rare.sealedKey))
 	}

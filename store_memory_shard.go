@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"example.com/idempotency/internal/chunks"
 	"example.com/idempotency/internal/expiry"
 	"example.com/idempotency/internal/intern"
 	"example.com/idempotency/internal/oldest"
@@ -28,7 +29,7 @@ type memoryShard struct {
 	queue    expiry.Queue
 	watchers watch.Registry
 	holding  *oldest.Index // nil until the first record enters it
-	_        [24]byte      // fills the last cache line, so that shards do not share one
+	_        [16]byte      // fills the last cache line, so that shards do not share one
 }
 
 // A memoryRecord is what the store keeps for one key. There may be millions of records, so
@@ -36,10 +37,11 @@ type memoryShard struct {
 // nanoseconds of the store's clock. In a free slot, every field but next is zero.
 //
 // A record has no pointer, so that the garbage collector need not look at it. What it cannot
-// hold itself is in the values, the labels and the rare parts of its shard.
+// hold itself is in the values, the labels and the rare parts of its shard. The index of the
+// shard knows where its value is.
 //
 // Among millions of records, each cache line that is read is a wait for the memory. The first
-// line is enough to recognise another key or a free slot, and a replay needs the first two.
+// 64 bytes are enough to recognise another key or a free slot, and a replay needs the first 128.
 //
 // Records change in place. The bytes of an answer, a note or a step never change, because the
 // store hands them out.
@@ -55,19 +57,30 @@ type memoryRecord struct {
 	flags    memoryFlags
 
 	fingerprint Fingerprint
-	touched     int64    // when it was last claimed, renewed, completed, released or held
-	value       slab.Ref // of the notes and the answer
-	label       uint32   // its number
-	slot        int32    // where the record is
-	notesLen    uint16
+	owner       Owner
+	touched     int64  // when it was last claimed, renewed, completed, released or held
+	label       uint32 // its number
 	status      uint16 // of the answer
-	tenant      uint16 // whose share of the room it takes
 	hasRare     bool   // has a rare part
 
-	owner     Owner
 	lease     time.Duration
 	retention time.Duration
+	tenant    uint16 // whose share of the room it takes
 }
+
+// A memoryEntry is a record in its slot, and where its value is. The index knows that, so the memory is
+// asked for the value while it is still being asked for the record. An entry is good until a record of
+// the shard comes or goes. The zero entry stands for no record.
+type memoryEntry struct {
+	*memoryRecord
+	slot  int32
+	value *slab.Ref // of the notes and the answer
+}
+
+func (r memoryEntry) none() bool { return r.memoryRecord == nil }
+
+// isFree reports whether there is no record in the slot.
+func (r *memoryRecord) isFree() bool { return r.state == 0 }
 
 // isLong is the keyLen of a key that does not fit into shortKey.
 const isLong = math.MaxUint8
@@ -94,7 +107,7 @@ func (r *memoryRecord) isOf(o Owner) bool { return r.owner == o && !r.is(byHand)
 const never = math.MaxInt64
 
 // insert adds a record that c has claimed.
-func (sh *memoryShard) insert(hash uint64, key string, c Claim, now int64) *memoryRecord {
+func (sh *memoryShard) insert(hash uint64, key string, c Claim, now int64) memoryEntry {
 	r := sh.records.insert(hash, key)
 	r.fingerprint, r.attempt, r.flags = c.Fingerprint, 1, blank
 	sh.keepNote(r, c)
@@ -103,22 +116,22 @@ func (sh *memoryShard) insert(hash uint64, key string, c Claim, now int64) *memo
 	return r
 }
 
-func (sh *memoryShard) remove(r *memoryRecord, hash uint64) {
+func (sh *memoryShard) remove(r memoryEntry, hash uint64) {
 	if r.is(indexed) {
 		sh.holding.Leave(r.slot)
 	}
 	sh.queue.Remove(r.slot)
-	sh.values.Drop(&sh.records, r.slot)
+	sh.values.Drop(&sh.records, r.value)
 	sh.labels.Release(r.label)
 	sh.records.remove(r, hash)
 	if sh.records.isSpacious() {
-		sh.records.init()
+		sh.records.init(sh.records.seed)
 		sh.queue, sh.values = expiry.Queue{}, slab.Arena{}
 	}
 }
 
 // touch puts the record into the state and lets it expire after kept.
-func (sh *memoryShard) touch(r *memoryRecord, state State, now int64, kept time.Duration) {
+func (sh *memoryShard) touch(r memoryEntry, state State, now int64, kept time.Duration) {
 	r.state, r.touched = state, now
 	r.flags &^= byLapse
 	r.expires = now + min(int64(kept), never-now)
@@ -128,7 +141,7 @@ func (sh *memoryShard) touch(r *memoryRecord, state State, now int64, kept time.
 
 // index keeps the index of held records, and of claims that say Hold, as the state of a record
 // says.
-func (sh *memoryShard) index(r *memoryRecord, now int64) {
+func (sh *memoryShard) index(r memoryEntry, now int64) {
 	holding := r.state == StateHeld || r.state == StateClaimed && r.hold
 	if holding == r.is(indexed) {
 		return
@@ -144,13 +157,14 @@ func (sh *memoryShard) index(r *memoryRecord, now int64) {
 	sh.holding.Enter(r.slot, now)
 }
 
-// claim gives the claim to the caller if the caller may have it, and returns the record.
-func (sh *memoryShard) claim(r *memoryRecord, c Claim, now int64) Record {
+// claim gives the claim to the caller if the caller may have it, and returns the record. If there is no
+// room for what another attempt would bring, it returns ErrStoreFull and changes nothing.
+func (sh *memoryShard) claim(r memoryEntry, c Claim, now int64, room bool) (Record, error) {
 	lapsed := r.lapsed(now)
 	free := r.state == StateReleased && !r.isOf(c.Owner)
 	switch {
 	case r.fingerprint != c.Fingerprint && (!free || !r.is(unbound)):
-		return sh.see(r, now)
+		return sh.see(r, now), nil
 	case r.state == StateClaimed && r.isOf(c.Owner):
 		// Either the record was made for this claim, or the claim was sent again, perhaps
 		// because the first reply was lost. Its caller counts the lease from this call.
@@ -165,7 +179,11 @@ func (sh *memoryShard) claim(r *memoryRecord, c Claim, now int64) Record {
 			sh.queue.Move(r.slot, r.expires)
 		}
 		sh.index(r, now)
-		return sh.see(r, now)
+		return sh.see(r, now), nil
+	case free && c.Watch: // the end that the caller has waited for
+		return sh.see(r, now), nil
+	case (lapsed || free) && !room:
+		return Record{}, ErrStoreFull
 	case lapsed, free: // and not indexed
 		r.attempt++
 		r.fingerprint = c.Fingerprint
@@ -176,18 +194,18 @@ func (sh *memoryShard) claim(r *memoryRecord, c Claim, now int64) Record {
 		sh.keepNote(r, c)
 		sh.grant(r, c, now)
 	default:
-		return sh.see(r, now)
+		return sh.see(r, now), nil
 	}
 	out := sh.see(r, now)
 	out.Mine, out.Lapsed = true, r.is(tookOver)
 	if r.attempt > 1 {
 		out.Steps = sh.stepsByName(r)
 	}
-	return out
+	return out, nil
 }
 
 // grant makes the caller the owner of the record.
-func (sh *memoryShard) grant(r *memoryRecord, c Claim, now int64) {
+func (sh *memoryShard) grant(r memoryEntry, c Claim, now int64) {
 	r.owner, r.hold, r.holdEnds = c.Owner, c.Hold, c.HoldEnds
 	r.lease, r.retention = c.Lease, c.Retention
 	sh.touch(r, StateClaimed, now, r.unanswered(StateClaimed))
@@ -208,8 +226,8 @@ func (r *memoryRecord) lapsed(now int64) bool {
 }
 
 // see returns the record as it is at the moment, without its steps.
-func (sh *memoryShard) see(r *memoryRecord, now int64) Record {
-	value := sh.values.Bytes(r.value)
+func (sh *memoryShard) see(r memoryEntry, now int64) Record {
+	notes, answer := sh.values.Value(*r.value)
 	out := Record{
 		State:       r.stateAt(now),
 		Attempt:     int(r.attempt),
@@ -217,13 +235,16 @@ func (sh *memoryShard) see(r *memoryRecord, now int64) Record {
 		Fingerprint: r.fingerprint,
 		TTL:         time.Duration(r.expires - now),
 		Age:         time.Duration(now - r.touched),
-		Notes:       value[:r.notesLen:r.notesLen],
+		Notes:       notes,
 		Label:       sh.labels.Text(r.label),
 	}
 	if r.state == StateCompleted {
-		out.Answer, out.Status = value[r.notesLen:], int(r.status)
+		out.Answer, out.Status = answer, int(r.status)
 		if rare := sh.records.rareOf(r); rare != nil && rare.large != nil {
 			out.Answer = rare.large
+		}
+		if out.Answer == nil { // an empty one, and there are no notes
+			out.Answer = []byte{}
 		}
 		out.Size = int64(len(out.Answer))
 	}
@@ -234,6 +255,11 @@ func (sh *memoryShard) see(r *memoryRecord, now int64) Record {
 		out.Lease = max(0, r.lease-out.Age)
 	}
 	return out
+}
+
+// outline returns what queries ask about a record. It does not look for the value.
+func (sh *memoryShard) outline(r memoryEntry, now int64) Record {
+	return Record{State: r.stateAt(now), Label: sh.labels.Text(r.label), Age: time.Duration(now - r.touched)}
 }
 
 // stateAt returns the state that callers see. A lapsed claim that says Hold is held, although
@@ -251,7 +277,7 @@ func (r *memoryRecord) seenAs(state State) Seen {
 }
 
 // resolvedTo reports whether the record is as Resolve leaves it.
-func (sh *memoryShard) resolvedTo(r *memoryRecord, s Settlement) bool {
+func (sh *memoryShard) resolvedTo(r memoryEntry, s Settlement) bool {
 	switch {
 	case !r.is(byHand):
 		return false
@@ -268,7 +294,7 @@ func (sh *memoryShard) resolvedTo(r *memoryRecord, s Settlement) bool {
 }
 
 // hasSteps reports whether the record has these steps with these values.
-func (sh *memoryShard) hasSteps(r *memoryRecord, steps map[string][]byte) bool {
+func (sh *memoryShard) hasSteps(r memoryEntry, steps map[string][]byte) bool {
 	rare := sh.records.rareOf(r)
 	for name, value := range steps {
 		if step := rare.step(name); step == nil || !bytes.Equal(step.value, value) {
@@ -279,44 +305,51 @@ func (sh *memoryShard) hasSteps(r *memoryRecord, steps map[string][]byte) bool {
 }
 
 // A memoryTable finds the records of a shard by their keys. It is made for millions of
-// records. They are stored in numbered slots, in chunks. Neither the chunks nor the index have
-// pointers, so the garbage collector looks into none of them.
+// records. They are stored in numbered slots. Neither the slots nor the index have pointers, so
+// the garbage collector looks into none of them.
 //
 // A slot that becomes free is used again for the next record. The memory is given back as
 // a whole when no record is left.
 type memoryTable struct {
-	index slotindex.Index // by the hashes of the keys
-	// chunks are slices, and not pointers to arrays, whose first byte would be read too.
-	chunks [][]memoryRecord
-	rare   map[int32]*memoryRare // by slot, of the few records that have such a part
-	free   int32                 // the first of the free slots
-	used   int32                 // slots below that number have been used
+	seed  maphash.Seed
+	index slotindex.Index[slab.Ref] // by the hashes of the keys
+	slots chunks.Slice[memoryRecord]
+	rare  map[int32]*memoryRare // by slot, of the few records that have such a part
+	free  int32                 // the first of the free slots
 }
-
-// memoryChunkSize is small, because each shard of each store has a chunk that is not full.
-// With this size, a chunk fills a size class of the allocator almost completely.
-const memoryChunkSize = 32
 
 // noSlot ends the chain of the free slots.
 const noSlot = -1
 
-func (t *memoryTable) init() {
-	*t = memoryTable{free: noSlot}
+// fewSlots is how many slots an empty table may keep.
+const fewSlots = 32
+
+func (t *memoryTable) init(seed maphash.Seed) {
+	*t = memoryTable{seed: seed, free: noSlot}
 }
 
-// isSpacious reports whether the table is empty and has more room than one chunk.
-func (t *memoryTable) isSpacious() bool { return t.index.Len() == 0 && len(t.chunks) > 1 }
+// isSpacious reports whether the table is empty and has room for more than a few records.
+func (t *memoryTable) isSpacious() bool { return t.index.Len() == 0 && t.slots.Len() > fewSlots }
 
-// at returns the record in a slot that is in use.
-func (t *memoryTable) at(slot int32) *memoryRecord {
-	return &t.chunks[slot/memoryChunkSize][slot%memoryChunkSize]
+// at returns the record in a slot, without its value.
+func (t *memoryTable) at(slot int32) memoryEntry {
+	return memoryEntry{memoryRecord: t.slots.At(int(slot)), slot: slot}
+}
+
+// entry returns the record in a slot that has been used, if there is one.
+func (t *memoryTable) entry(slot int32) memoryEntry {
+	r := t.at(slot)
+	if _, r.value = t.index.Find(indexHash(t.hash(r)), func(other int32) bool { return other == slot }); r.value == nil {
+		return memoryEntry{}
+	}
+	return r
 }
 
 // Ref implements [slab.Table].
-func (t *memoryTable) Ref(slot int32) *slab.Ref { return &t.at(slot).value }
+func (t *memoryTable) Ref(slot int32) *slab.Ref { return t.entry(slot).value }
 
 // rareOf returns the rare part of a record, or nil if it has none.
-func (t *memoryTable) rareOf(r *memoryRecord) *memoryRare {
+func (t *memoryTable) rareOf(r memoryEntry) *memoryRare {
 	if !r.hasRare {
 		return nil
 	}
@@ -324,7 +357,7 @@ func (t *memoryTable) rareOf(r *memoryRecord) *memoryRare {
 }
 
 // addRare returns the rare part of a record, which gets one if it has none.
-func (t *memoryTable) addRare(r *memoryRecord) *memoryRare {
+func (t *memoryTable) addRare(r memoryEntry) *memoryRare {
 	if r.hasRare {
 		return t.rare[r.slot]
 	}
@@ -338,7 +371,7 @@ func (t *memoryTable) addRare(r *memoryRecord) *memoryRare {
 
 // setKey sets the key of a new record. A key of the length that guards make is stored in
 // the record itself.
-func (t *memoryTable) setKey(r *memoryRecord, key string) {
+func (t *memoryTable) setKey(r memoryEntry, key string) {
 	if len(key) > len(r.shortKey) {
 		r.keyLen = isLong
 		t.addRare(r).longKey = key
@@ -349,76 +382,62 @@ func (t *memoryTable) setKey(r *memoryRecord, key string) {
 
 // hash computes the hash of the key. The record does not keep it, because reads are more
 // frequent than removals.
-func (t *memoryTable) hash(r *memoryRecord, seed maphash.Seed) uint64 {
+func (t *memoryTable) hash(r memoryEntry) uint64 {
 	if r.keyLen == isLong {
-		return maphash.String(seed, t.rareOf(r).longKey)
+		return maphash.String(t.seed, t.rareOf(r).longKey)
 	}
-	return maphash.Bytes(seed, r.shortKey[:r.keyLen])
+	return maphash.Bytes(t.seed, r.shortKey[:r.keyLen])
 }
 
-func (t *memoryTable) hasKey(r *memoryRecord, key string) bool {
+func (t *memoryTable) hasKey(r memoryEntry, key string) bool {
 	if r.keyLen == isLong {
 		return t.rareOf(r).longKey == key
 	}
 	return string(r.shortKey[:r.keyLen]) == key
 }
 
-func (t *memoryTable) key(r *memoryRecord) string {
+func (t *memoryTable) key(r memoryEntry) string {
 	if r.keyLen == isLong {
 		return t.rareOf(r).longKey
 	}
 	return string(r.shortKey[:r.keyLen])
 }
 
-// inSlot returns the record in a slot, or nil if the slot is free.
-func (t *memoryTable) inSlot(slot int32) *memoryRecord {
-	if slot >= t.used {
-		return nil
+// find returns the record of a key, if there is one.
+func (t *memoryTable) find(hash uint64, key string) memoryEntry {
+	slot, value := t.index.Find(indexHash(hash), func(slot int32) bool { return t.hasKey(t.at(slot), key) })
+	if value == nil {
+		return memoryEntry{}
 	}
-	if r := t.at(slot); r.state != 0 {
-		return r
-	}
-	return nil
-}
-
-// find returns the record of a key, or nil.
-func (t *memoryTable) find(hash uint64, key string) *memoryRecord {
-	slot, ok := t.index.Find(indexHash(hash), func(slot int32) bool { return t.hasKey(t.at(slot), key) })
-	if !ok {
-		return nil
-	}
-	return t.at(slot)
+	r := t.at(slot)
+	r.value = value
+	return r
 }
 
 // indexHash returns the part of a hash that the index uses. Other bits of it choose the shard.
 func indexHash(hash uint64) uint32 { return uint32(hash >> 32) }
 
 // insert returns a new record for a key that has none.
-func (t *memoryTable) insert(hash uint64, key string) *memoryRecord {
+func (t *memoryTable) insert(hash uint64, key string) memoryEntry {
 	slot := t.free
 	if slot != noSlot {
 		t.free = t.at(slot).next
 	} else {
-		slot = t.used
-		t.used++
-		if slot%memoryChunkSize == 0 {
-			t.chunks = append(t.chunks, make([]memoryRecord, memoryChunkSize))
-		}
+		slot = int32(t.slots.Len())
+		t.slots.Append()
 	}
-	t.index.Add(indexHash(hash), slot)
 	r := t.at(slot)
-	r.slot, r.next = slot, 0
+	r.next, r.value = 0, t.index.Add(indexHash(hash), slot)
 	t.setKey(r, key)
 	return r
 }
 
 // remove removes a record and clears its slot.
-func (t *memoryTable) remove(r *memoryRecord, hash uint64) {
-	slot := r.slot
-	t.index.Remove(indexHash(hash), slot)
+func (t *memoryTable) remove(r memoryEntry, hash uint64) {
+	t.index.Remove(indexHash(hash), r.slot)
 	if r.hasRare {
-		delete(t.rare, slot)
+		delete(t.rare, r.slot)
 	}
-	*r = memoryRecord{next: t.free}
-	t.free = slot
+	*r.memoryRecord = memoryRecord{next: t.free}
+	t.free = r.slot
 }

@@ -14,8 +14,8 @@ const (
 	minBlock = 4 << 10
 	maxBlock = 64 << 10
 
-	// headerLen is the length of what precedes a value in its block: slot and size.
-	headerLen = 4 + 4
+	// headerLen is the length of what precedes a value in its block: slot, size, and size of the head.
+	headerLen = 4 + 2 + 2
 )
 
 // A Ref says where the value of a record is. The zero Ref stands for an empty value.
@@ -29,8 +29,8 @@ func (r Ref) Size() int { return int(r.size) }
 
 // A Table has the records whose values an [Arena] keeps. They are known by their slots.
 type Table interface {
-	// Ref returns the place where the record in a slot keeps its Ref. Only the arena writes to it.
-	// A slot that is free has a zero Ref.
+	// Ref returns the place where the table keeps the Ref of the record in a slot, or nil if the slot
+	// is free. Only the arena writes to it.
 	Ref(slot int32) *Ref
 }
 
@@ -58,28 +58,30 @@ type block struct {
 	place int // in sparse, from 1 on, or 0
 }
 
-// Bytes returns a value. It never changes, whatever becomes of the record.
-func (a *Arena) Bytes(r Ref) []byte {
+// Value returns both parts of a value. They never change, whatever becomes of the record.
+func (a *Arena) Value(r Ref) (head, tail []byte) {
 	if r.size == 0 {
-		return nil
+		return nil, nil
 	}
 	end := int(r.offset) + int(r.size)
-	return a.blocks[r.block-1].bytes[r.offset:end:end]
+	b := a.blocks[r.block-1].bytes[int(r.offset)-headerLen : end : end]
+	_, _, cut := header(b)
+	return b[headerLen:cut:cut], b[cut:]
 }
 
-// Set gives the record in the slot the value that consists of head and tail, of at most MaxValue
-// bytes together. They may be parts of the old value.
-func (a *Arena) Set(t Table, slot int32, head, tail []byte) {
-	a.kill(t.Ref(slot))
+// Set gives the record in the slot, whose Ref is r, the value that consists of head and tail, of at
+// most MaxValue bytes together. They may be parts of the old value.
+func (a *Arena) Set(t Table, slot int32, r *Ref, head, tail []byte) {
+	a.kill(r)
 	if len(head)+len(tail) > 0 {
-		a.put(t, slot, head, tail)
+		*r = a.put(slot, head, tail)
 	}
 	a.tidy(t)
 }
 
-// Drop takes the value of the record in the slot away.
-func (a *Arena) Drop(t Table, slot int32) {
-	a.kill(t.Ref(slot))
+// Drop takes the value away from the record whose Ref is r.
+func (a *Arena) Drop(t Table, r *Ref) {
+	a.kill(r)
 	a.tidy(t)
 }
 
@@ -96,18 +98,26 @@ func (a *Arena) kill(r *Ref) {
 }
 
 // put writes a value behind the last one.
-func (a *Arena) put(t Table, slot int32, head, tail []byte) {
+func (a *Arena) put(slot int32, head, tail []byte) Ref {
 	size := len(head) + len(tail)
 	if !a.fits(headerLen + size) {
 		a.next(headerLen + size)
 	}
 	b := &a.blocks[a.current-1]
-	*t.Ref(slot) = Ref{a.current, uint16(len(b.bytes) + headerLen), uint16(size)}
+	r := Ref{a.current, uint16(len(b.bytes) + headerLen), uint16(size)}
 	b.bytes = binary.LittleEndian.AppendUint32(b.bytes, uint32(slot))
-	b.bytes = binary.LittleEndian.AppendUint32(b.bytes, uint32(size))
+	b.bytes = binary.LittleEndian.AppendUint16(b.bytes, uint16(size))
+	b.bytes = binary.LittleEndian.AppendUint16(b.bytes, uint16(len(head)))
 	b.bytes = append(append(b.bytes, head...), tail...)
 	b.live += headerLen + size
 	a.live += headerLen + size
+	return r
+}
+
+// header reads what precedes a value: the slot of its record, where it ends, and where its tail begins.
+func header(b []byte) (slot int32, end, cut int) {
+	return int32(binary.LittleEndian.Uint32(b)),
+		headerLen + int(binary.LittleEndian.Uint16(b[4:])), headerLen + int(binary.LittleEndian.Uint16(b[6:]))
 }
 
 // fits reports whether the current block has room for n more bytes.
@@ -179,14 +189,14 @@ func (a *Arena) evacuate(t Table, number uint32) {
 	b := a.blocks[number-1]
 	left := b.live
 	for at := 0; left > 0; {
-		slot := int32(binary.LittleEndian.Uint32(b.bytes[at:]))
-		size := int(binary.LittleEndian.Uint32(b.bytes[at+4:]))
-		from := at + headerLen
-		at = from + size
-		if *t.Ref(slot) == (Ref{number, uint16(from), uint16(size)}) {
-			a.put(t, slot, b.bytes[from:at], nil)
-			left -= headerLen + size
+		slot, end, cut := header(b.bytes[at:])
+		value := b.bytes[at : at+end]
+		here := Ref{number, uint16(at + headerLen), uint16(end - headerLen)}
+		if r := t.Ref(slot); r != nil && *r == here {
+			*r = a.put(slot, value[headerLen:cut], value[cut:])
+			left -= end
 		}
+		at += end
 	}
 	a.live -= b.live
 	a.release(number)

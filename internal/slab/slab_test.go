@@ -14,6 +14,22 @@ type table []Ref
 
 func (t table) Ref(slot int32) *Ref { return &t[slot] }
 
+func (t table) set(a *Arena, slot int32, head, tail []byte) { a.Set(t, slot, &t[slot], head, tail) }
+func (t table) drop(a *Arena, slot int32)                   { a.Drop(t, &t[slot]) }
+
+// requireValue checks both parts of a value.
+func requireValue(t *testing.T, a *Arena, r Ref, want value, seed uint64) {
+	t.Helper()
+	head, tail := a.Value(r)
+	require.True(t, bytes.Equal(want.head, head) && bytes.Equal(want.tail, tail), "seed %d", seed)
+	require.Equal(t, len(head), cap(head), "who appends to a value overwrites the next one")
+	require.Equal(t, len(tail), cap(tail), "who appends to a value overwrites the next one")
+	require.Equal(t, len(head)+len(tail), r.Size())
+}
+
+// A value is its two parts.
+type value struct{ head, tail []byte }
+
 // room returns how much memory the blocks take, and how much of it is still unwritten.
 func (a *Arena) room() (all, unwritten int) {
 	for i, b := range a.blocks {
@@ -35,7 +51,7 @@ func TestArena(t *testing.T) {
 			seed := rand.Uint64()
 			random := rand.New(rand.NewPCG(seed, round))
 			sizes := []int{1, 30, 300, 3000, MaxValue}[:1+random.IntN(5)]
-			values, records, model := Arena{}, make(table, 1<<(3+random.IntN(8))), map[int32][]byte{}
+			values, records, model := Arena{}, make(table, 1<<(3+random.IntN(8))), map[int32]value{}
 			type handed struct{ got, want []byte }
 			var out []handed
 			for step := range 5_000 {
@@ -45,25 +61,24 @@ func TestArena(t *testing.T) {
 				}
 				switch random.IntN(5) {
 				case 0:
-					values.Drop(records, slot)
+					records.drop(&values, slot)
 					delete(model, slot)
-				case 1: // the value grows: its old bytes are the first of the new ones
-					old := values.Bytes(records[slot])
-					more := content(random, min(20, MaxValue-len(old)))
-					values.Set(records, slot, old, more)
-					model[slot] = append(bytes.Clone(model[slot]), more...)
+				case 1: // the head stays, and is a part of the old value
+					head, _ := values.Value(records[slot])
+					tail := content(random, min(20, MaxValue-len(head)))
+					records.set(&values, slot, head, tail)
+					model[slot] = value{model[slot].head, tail}
 				default:
-					value := content(random, random.IntN(1+sizes[random.IntN(len(sizes))]))
-					cut := random.IntN(1 + len(value))
-					values.Set(records, slot, value[:cut], value[cut:])
-					model[slot] = value
+					both := content(random, random.IntN(1+sizes[random.IntN(len(sizes))]))
+					cut := random.IntN(1 + len(both))
+					records.set(&values, slot, both[:cut], both[cut:])
+					model[slot] = value{both[:cut], both[cut:]}
 				}
 				slot = int32(random.IntN(len(records)))
-				got := values.Bytes(records[slot])
-				require.True(t, bytes.Equal(model[slot], got), "slot %d, seed %d, step %d", slot, seed, step)
-				require.Equal(t, len(got), cap(got), "who appends to a value overwrites the next one")
+				requireValue(t, &values, records[slot], model[slot], seed)
 				if step%16 == 0 {
-					out = append(out, handed{got, bytes.Clone(got)})
+					head, tail := values.Value(records[slot])
+					out = append(out, handed{head, bytes.Clone(head)}, handed{tail, bytes.Clone(tail)})
 				}
 				requireSmall(t, &values, model, seed)
 			}
@@ -71,8 +86,8 @@ func TestArena(t *testing.T) {
 				require.True(t, bytes.Equal(h.want, h.got), "what was handed out has changed, seed %d", seed)
 			}
 			for slot := range records {
-				require.True(t, bytes.Equal(model[int32(slot)], values.Bytes(records[slot])), "seed %d", seed)
-				values.Drop(records, int32(slot))
+				requireValue(t, &values, records[slot], model[int32(slot)], seed)
+				records.drop(&values, int32(slot))
 			}
 			all, _ := values.room()
 			require.LessOrEqual(t, all, maxBlock, "only the block that is being filled stays")
@@ -91,12 +106,12 @@ func content(random *rand.Rand, n int) []byte {
 
 // requireSmall checks that the arena knows how much lives, and takes at most twice that, besides the
 // block that is being filled and the ends of blocks, which are too short for another value.
-func requireSmall(t *testing.T, a *Arena, model map[int32][]byte, seed uint64) {
+func requireSmall(t *testing.T, a *Arena, model map[int32]value, seed uint64) {
 	t.Helper()
 	live := 0
-	for _, value := range model {
-		if len(value) > 0 {
-			live += headerLen + len(value)
+	for _, v := range model {
+		if n := len(v.head) + len(v.tail); n > 0 {
+			live += headerLen + n
 		}
 	}
 	if live != a.live {
@@ -121,20 +136,20 @@ func TestOneValueKeepsNoBlock(t *testing.T) {
 		const n = 20_000
 		values, records, value := Arena{}, make(table, n), make([]byte, 500)
 		for slot := range int32(n) {
-			values.Set(records, slot, value, nil)
+			records.set(&values, slot, value, nil)
 			if !late && slot%100 != 0 {
-				values.Drop(records, slot)
+				records.drop(&values, slot)
 			}
 		}
 		for slot := range int32(n) {
 			if slot%100 != 0 {
-				values.Drop(records, slot)
+				records.drop(&values, slot)
 			}
 		}
 		all, _ := values.room()
 		require.Less(t, all, 2*n/100*(headerLen+len(value))+maxBlock, "late: %t", late)
 		for slot := int32(0); slot < n; slot += 100 {
-			require.Len(t, values.Bytes(records[slot]), len(value))
+			require.Equal(t, len(value), records[slot].Size())
 		}
 	}
 }
@@ -144,7 +159,7 @@ func TestSmallArenaTakesLittle(t *testing.T) {
 	t.Parallel()
 	values, records := Arena{}, make(table, 10)
 	for i := range 10_000 { // ten values that change often
-		values.Set(records, int32(i%10), make([]byte, 200), nil)
+		records.set(&values, int32(i%10), make([]byte, 200), nil)
 	}
 	all, _ := values.room()
 	require.LessOrEqual(t, all, 2*minBlock)
@@ -157,7 +172,7 @@ func TestValuesThatDieInOrderDoNotMove(t *testing.T) {
 	values, records := Arena{}, make(table, n)
 	var before Ref
 	for slot := range int32(n) {
-		values.Set(records, slot, make([]byte, 500), nil)
+		records.set(&values, slot, make([]byte, 500), nil)
 		if slot == n/2 {
 			before = records[slot]
 		}
@@ -165,7 +180,7 @@ func TestValuesThatDieInOrderDoNotMove(t *testing.T) {
 			if slot-live == n/2 {
 				require.Equal(t, before, records[slot-live])
 			}
-			values.Drop(records, slot-live)
+			records.drop(&values, slot-live)
 		}
 	}
 	all, _ := values.room()
@@ -184,7 +199,7 @@ func TestFewBytesMove(t *testing.T) {
 		slot := int32(random.IntN(n))
 		value := make([]byte, 1+random.IntN(1000))
 		copy(before, records)
-		values.Set(records, slot, value, nil)
+		records.set(&values, slot, value, nil)
 		put += headerLen + len(value)
 		atOnce := 0
 		for other, r := range records {

@@ -6,51 +6,56 @@ package slotindex
 // An Index has the slots of any number of records. It is a hash table with linear probing, of which
 // at most three quarters are in use. The zero Index is empty.
 //
+// An entry has room for a V, which has no pointer: what a reader needs to know of a record as early as
+// its slot. Then it need not wait for the record before it goes on.
+//
 // Hashes must be random to whoever chooses the keys.
-type Index struct {
-	entries []entry // a power of two of them
+type Index[V any] struct {
+	entries []entry[V] // a power of two of them
 	n       int
 }
 
 // An entry is a record, or nothing if place is 0.
-type entry struct {
+type entry[V any] struct {
 	hash  uint32
 	place uint32 // its slot, counted from 1
+	value V
 }
 
 // minEntries is the size of an index with a few records.
 const minEntries = 16
 
 // Len returns the number of records.
-func (x *Index) Len() int { return x.n }
+func (x *Index[V]) Len() int { return x.n }
 
-// Find returns the slot of a record with the hash that is the one looked for. Of several records with
-// one hash, is tells which.
-func (x *Index) Find(hash uint32, is func(slot int32) bool) (slot int32, ok bool) {
+// Find returns the slot of a record with the hash that is the one looked for, and its V, or nil if
+// there is no such record. Of several records with one hash, is tells which. The V stays where it is
+// until a record comes or goes.
+func (x *Index[V]) Find(hash uint32, is func(slot int32) bool) (slot int32, value *V) {
 	if x.n == 0 {
-		return 0, false
+		return 0, nil
 	}
 	for i := x.home(hash); x.entries[i].place != 0; i = x.after(i) {
-		if e := x.entries[i]; e.hash == hash && is(e.slot()) {
-			return e.slot(), true
+		if e := &x.entries[i]; e.hash == hash && is(e.slot()) {
+			return e.slot(), &e.value
 		}
 	}
-	return 0, false
+	return 0, nil
 }
 
-// Add adds a record, which is not in the index.
-func (x *Index) Add(hash uint32, slot int32) {
+// Add adds a record, which is not in the index, and returns its V.
+func (x *Index[V]) Add(hash uint32, slot int32) *V {
 	if x.n >= len(x.entries)/4*3 {
 		x.grow()
 	}
-	x.put(entry{hash, uint32(slot) + 1})
 	x.n++
+	return &x.put(entry[V]{hash: hash, place: uint32(slot) + 1}).value
 }
 
 // Remove removes a record, which is in the index.
-func (x *Index) Remove(hash uint32, slot int32) {
+func (x *Index[V]) Remove(hash uint32, slot int32) {
 	i := x.home(hash)
-	for x.entries[i] != (entry{hash, uint32(slot) + 1}) {
+	for x.entries[i].slot() != slot {
 		i = x.after(i)
 	}
 	x.n--
@@ -61,12 +66,12 @@ func (x *Index) Remove(hash uint32, slot int32) {
 			i = j
 		}
 	}
-	x.entries[i] = entry{}
+	x.entries[i] = entry[V]{}
 }
 
-func (x *Index) grow() {
+func (x *Index[V]) grow() {
 	old := x.entries
-	x.entries = make([]entry, max(minEntries, 2*len(old)))
+	x.entries = make([]entry[V], max(minEntries, 2*len(old)))
 	for _, e := range old {
 		if e.place != 0 {
 			x.put(e)
@@ -74,22 +79,23 @@ func (x *Index) grow() {
 	}
 }
 
-// put puts an entry into the first gap from its home on.
-func (x *Index) put(e entry) {
+// put puts an entry into the first gap from its home on, and returns where that is.
+func (x *Index[V]) put(e entry[V]) *entry[V] {
 	i := x.home(e.hash)
 	for x.entries[i].place != 0 {
 		i = x.after(i)
 	}
 	x.entries[i] = e
+	return &x.entries[i]
 }
 
-func (e entry) slot() int32 { return int32(e.place - 1) }
+func (e *entry[V]) slot() int32 { return int32(e.place - 1) }
 
 // home returns where the search for a hash begins.
-func (x *Index) home(hash uint32) uint32 { return hash & uint32(len(x.entries)-1) }
+func (x *Index[V]) home(hash uint32) uint32 { return hash & uint32(len(x.entries)-1) }
 
 // after returns the next place.
-func (x *Index) after(i uint32) uint32 { return (i + 1) & uint32(len(x.entries)-1) }
+func (x *Index[V]) after(i uint32) uint32 { return (i + 1) & uint32(len(x.entries)-1) }
 
 // distance returns how far it is to a place from another one.
-func (x *Index) distance(from, to uint32) uint32 { return (to - from) & uint32(len(x.entries)-1) }
+func (x *Index[V]) distance(from, to uint32) uint32 { return (to - from) & uint32(len(x.entries)-1) }
