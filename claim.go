@@ -25,8 +25,6 @@ type claiming struct {
 
 	// met says that the store has reported a record of another owner.
 	met bool
-	// lapses is when the lease ends of the run that was last seen in flight, unless it is renewed.
-	lapses time.Time
 	// waited is how long the request waited for another run.
 	waited time.Duration
 	// recognised says that the claim is made with the fingerprint of another function.
@@ -35,60 +33,66 @@ type claiming struct {
 	replyLost bool
 }
 
-// claim returns the record of the key. If it is not Mine, it is what the request is to be
+// claim reads the record of the key. If it is not Mine, it is what the request is to be
 // answered from. The caller gives up if there is an error.
-func (c *claiming) claim() (rec Record, err error) {
+func (c *claiming) claim(rec *Record) (err error) {
+	returned := false
 	defer func() { // also if a function of the program panics or calls runtime.Goexit
-		if c.replyLost && !rec.Mine {
+		if c.replyLost && (!returned || !rec.Mine) {
 			c.lease.releaseGhost()
 		}
 	}()
 	l, set := c.lease, &c.guard.set
-	rec, err = c.ask(c.begun, false)
+	err = c.ask(rec, c.begun, false)
 	c.met = c.met || err == nil && !rec.Mine
-	err = c.compare(&rec, err)
-	if err == nil && set.wait > 0 && c.inFlight(&rec) {
+	err = c.compare(rec, err)
+	if err == nil && set.wait > 0 && c.inFlight(rec) {
 		start := time.Now()
-		rec, err = c.await(rec)
+		*rec, err = c.await(*rec)
 		c.waited = time.Since(start)
-		err = c.compare(&rec, err) // the key may have been bound anew meanwhile
+		err = c.compare(rec, err) // the key may have been bound anew meanwhile
 	}
 	if err == nil && set.resolver != nil && rec.State == StateHeld && rec.Fingerprint == l.claim.Fingerprint &&
 		c.guard.resolveHeld(c.client, &l.access, l.observe) {
-		rec, err = c.ask(time.Now(), false)
+		err = c.ask(rec, time.Now(), false)
 	}
 	if err == nil && rec.Mine {
-		if err = set.stepsUnreadableHere(rec, l.key); err != nil {
+		if err = set.stepsUnreadableHere(*rec, l.key); err != nil {
 			// The handler would fail at the first of them, and its client could not try elsewhere.
 			c.met = true
 			l.observe(Event{Kind: EventCorrupt, Op: "step", Err: err})
 			l.giveBack()
-			return Record{}, err
+			*rec = Record{}
+			return err
 		}
 		// The process of the last attempt has died.
 		if rec.Lapsed && set.lastAttempt(rec.Attempt-1) {
 			c.met = true
-			return l.holdInstead(rec)
+			*rec, err = l.holdInstead(*rec)
 		}
 	}
-	return rec, err
+	returned = true
+	return err
 }
 
-// ask makes one call, now.
-func (c *claiming) ask(now time.Time, watch bool) (rec Record, err error) {
+// ask makes one call, now, and reads the record.
+func (c *claiming) ask(rec *Record, now time.Time, watch bool) error {
 	earlier := c.replyLost
 	c.replyLost = true // as long as the observer has not returned, which may call runtime.Goexit
-	rec, err = c.lease.acquire(now, watch)
+	err := c.lease.acquire(rec, now, watch)
 	c.replyLost = earlier || err != nil && !refusedClaim(err)
 	if errors.Is(err, ErrUnreadableHere) { // there is a record: the store is not away
 		c.met = true
 		c.lease.observe(Event{Kind: EventCorrupt, Op: "claim", Err: err})
 	}
 	c.met = c.met || errors.Is(err, ErrTransactionOpen) // the store is not away either
-	if err == nil && c.inFlight(&rec) {
-		c.lapses = now.Add(rec.Lease)
-	}
-	return rec, err
+	return err
+}
+
+// isUnwanted reports whether a claim that was granted is given back because its client has gone: what
+// a run makes of that must not hold the key. A request does so if the route says so.
+func (c *claiming) isUnwanted() bool {
+	return (c.guard.set.clientCancel || c.request == nil) && c.client.Err() != nil
 }
 
 // inFlight reports whether a record is what a duplicate waits for: another's run of the
@@ -101,7 +105,7 @@ func (c *claiming) inFlight(rec *Record) bool {
 // The key may have been bound anew meanwhile, to the same request as the first function has it.
 func (c *claiming) compare(rec *Record, err error) error {
 	for err == nil && rec.State != 0 && rec.Fingerprint != c.lease.claim.Fingerprint && c.recognise(rec.Fingerprint) {
-		*rec, err = c.ask(time.Now(), false)
+		err = c.ask(rec, time.Now(), false)
 	}
 	return err
 }

@@ -268,7 +268,8 @@ func (g *Guard) claim(r *http.Request, body *requestBody, id identity, d *decisi
 		return
 	}
 	c := claiming{guard: g, lease: l, client: r.Context(), begun: now, request: r, body: body.bytes}
-	rec, err := c.claim()
+	var rec Record
+	err := c.claim(&rec)
 	d.waited = c.waited
 	switch {
 	case errors.Is(err, ErrCorrupt):

@@ -170,7 +170,8 @@ func (j *job) do(ctx context.Context, g *Guard, k Key, payload []byte, into any)
 		return Result{}, j.refuse(problem.StoreUnavailable, Record{}, err)
 	}
 	c := claiming{guard: g, lease: j.lease, client: ctx, begun: now}
-	rec, err := c.claim()
+	var rec Record
+	err := c.claim(&rec)
 	j.waited = c.waited
 	switch {
 	case err != nil && g.set.failOpen && !c.met && !errors.Is(err, ErrCorrupt):
@@ -182,7 +183,7 @@ func (j *job) do(ctx context.Context, g *Guard, k Key, payload []byte, into any)
 			code = problem.AnswerUnreadable
 		}
 		return Result{}, j.refuse(code, Record{}, fmt.Errorf("idempotency: claiming the key: %w", err))
-	case rec.Mine && ctx.Err() != nil: // while the key was being claimed
+	case rec.Mine && c.isUnwanted():
 		j.lease.giveBack()
 		return Result{}, context.Cause(ctx)
 	case rec.Mine:
@@ -201,7 +202,7 @@ func (j *job) runProtected(into any) (Result, error) {
 	result := Result{Attempt: j.lease.attempt, Outcome: v.outcome, Held: v.outcome == Unknown && v.hold}
 	switch {
 	case e.fate == overtaken:
-		return j.answerFrom(e.record, into)
+		return j.answerFrom(e.record(), into)
 	case v.instead == problem.NoAnswer || v.instead == problem.OutcomeUnknown:
 		return result, j.refuse(v.instead, Record{}, fmt.Errorf("%w: %w", ErrCommitUnknown, v.cause))
 	case v.instead != "":

@@ -11,8 +11,9 @@ var (
 	// gave the claim back, another owner took over, or the record is gone.
 	ErrNotOwner = errors.New("idempotency: not the owner of the claim")
 
-	// ErrStoreFull says that a store has no room for a new key. Keys that it already
-	// holds are not affected.
+	// ErrStoreFull says that a store has no room for what another run would bring, under a new key
+	// or under one without an answer. Answers that it has are replayed, and runs in flight end as
+	// they would.
 	ErrStoreFull = errors.New("idempotency: store is full")
 
 	// ErrTooLarge says that a store can never take a value of that size, and that nothing was

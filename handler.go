@@ -85,7 +85,8 @@ func (h *handlerRun) respond(w http.ResponseWriter, v verdict, e ending) {
 	switch {
 	case e.fate == overtaken && !h.rec.Sent():
 		// What another run has recorded counts. Nobody else would ever see our answer.
-		h.guard.answerFrom(&e.record, h.original, &d)
+		rec := e.record()
+		h.guard.answerFrom(&rec, h.original, &d)
 		switch d.problem.Code { // the client is not told that this request was not run
 		case problem.StoreUnavailable, problem.TryLater, problem.KeyReused:
 			d.refuse(problem.InFlight)

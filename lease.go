@@ -97,20 +97,20 @@ func newOwner() (o Owner) {
 // recordEnds reports whether the record becomes free with time although nobody settles it.
 func (l *lease) recordEnds() bool { return !l.claim.Hold || l.claim.HoldEnds }
 
-// acquire asks the store for the claim, now. It can be called again, as the same owner, until
-// the claim is granted.
-func (l *lease) acquire(now time.Time, watch bool) (rec Record, err error) {
+// acquire asks the store for the claim, now, and reads the record. It can be called again, as the
+// same owner, until the claim is granted.
+func (l *lease) acquire(rec *Record, now time.Time, watch bool) error {
 	claim := l.claim
 	claim.Watch = watch
-	rec, err = l.requestClaim(now, &claim, l.claimTimeout())
+	err := l.requestClaim(rec, now, &claim, l.claimTimeout())
 	if err == nil && rec.Mine {
 		l.attempt, l.steps, l.mayBeLost = rec.Attempt, rec.Steps, rec.MayBeLost
 		l.sure = now.Add(l.margin())
 		if rec.Lapsed {
-			l.reportTakeover(&rec)
+			l.reportTakeover(rec)
 		}
 	}
-	return rec, err
+	return err
 }
 
 // margin is how long after sending a claim or a renewal the lease is surely ours: a

@@ -20,7 +20,7 @@ func TestRenewalThatHasJustFiredIsOfThePast(t *testing.T) {
 		for n := range 3000 { // who is first is for the scheduler to say
 			var l lease
 			l.init(time.Now(), accessOf(t, g, strconv.Itoa(n)), identity{})
-			_, err := l.acquire(time.Now(), false)
+			err := l.acquire(new(Record), time.Now(), false)
 			require.NoError(t, err)
 			l.keep(new(runContext))
 			time.Sleep(l.claim.Lease / renewalsPerLease)
@@ -41,7 +41,7 @@ func TestRefusalOfAnEarlierRenewalIsOfThePast(t *testing.T) {
 		require.NoError(t, err)
 		var l lease
 		l.init(time.Now(), accessOf(t, g, "k"), identity{})
-		_, err = l.acquire(time.Now(), false)
+		err = l.acquire(new(Record), time.Now(), false)
 		require.NoError(t, err)
 		l.keep(new(runContext))
 		time.Sleep(l.claim.Lease / renewalsPerLease)

@@ -98,6 +98,26 @@ func TestClaimOfALostRequestIsGivenBack(t *testing.T) {
 	})
 }
 
+// So is a claim that has taken the key over, if the request is lost when that is reported.
+func TestTakeoverOfALostRequestIsGivenBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var lost atomic.Int32
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"),
+			idempotency.WithObserver(func(_ context.Context, e idempotency.Event) {
+				if (e.Op == "complete" || e.Kind == idempotency.EventTakeover) && lost.Add(1) <= 2 {
+					runtime.Goexit()
+				}
+			}))
+		p.Store.On("complete", guardtest.First(1, guardtest.Refuse))
+		unwound(func() { _, _ = p.Try(t.Context(), guardtest.Call{Key: "k"}) })
+		time.Sleep(guardtest.LeaseTime)
+		unwound(func() { _, _ = p.Try(t.Context(), guardtest.Call{Key: "k"}) })
+		require.EqualValues(t, 2, lost.Load())
+		require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
+	})
+}
+
 // A run that is lost while it is being settled blocks its key for no longer than a lease.
 func TestKeyOfALostRunLapses(t *testing.T) {
 	t.Parallel()

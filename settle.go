@@ -33,9 +33,17 @@ func (v verdict) lasting() bool { return v.outcome == Final || v.outcome == Unkn
 // An ending is how a run was settled, as far as its client is concerned.
 type ending struct {
 	fate fate
-	// record is what stands in the way of an overtaken run. It is the zero Record if the
-	// store could not tell.
-	record Record
+	// obstacle is the record that stands in the way of an overtaken run. It is nil if the store
+	// could not tell.
+	obstacle *Record
+}
+
+// record returns what stands in the way, and the zero Record if the store could not tell.
+func (e ending) record() Record {
+	if e.obstacle == nil {
+		return Record{}
+	}
+	return *e.obstacle
 }
 
 type fate uint8
@@ -93,7 +101,7 @@ func (l *lease) holdInstead(rec Record) (Record, error) {
 		}
 		return rec, nil
 	case overtaken, supplanted:
-		return e.record, nil
+		return e.record(), nil
 	default:
 		return Record{}, errNotHeldYet
 	}
@@ -229,7 +237,7 @@ func (s *settlement) giveWay(rec Record) (ending, error) {
 		s.verdict = *s.verdict.doubt
 		return ending{fate: settled}, nil
 	}
-	e := ending{overtaken, rec}
+	e := ending{overtaken, &rec}
 	switch {
 	case rec.State != 0 && isAnother(rec.Fingerprint, s.lease.claim.Fingerprint):
 		e.fate = supplanted
@@ -305,7 +313,8 @@ func (s *settlement) reclaim(timeout time.Duration) (Record, error) {
 	claim := s.lease.claim
 	claim.Owner = s.owner
 	sent := time.Now()
-	rec, err := s.lease.requestClaim(sent, &claim, timeout)
+	var rec Record
+	err := s.lease.requestClaim(&rec, sent, &claim, timeout)
 	if err == nil && rec.Mine {
 		s.lease.resume(s.owner, sent)
 	}
@@ -368,9 +377,11 @@ const (
 	// away because of its size.
 	smallAnswer = 4 << 10
 
-	// maxStrikes is how often a store may fail to take an answer, and answer another call at
-	// once, before the size of the answer is to blame. One time may be the end of an outage.
-	maxStrikes = 3
+	// maxStrikes is how often in a row a store may fail to take an answer, and answer another call
+	// at once, before the size of the answer is to blame. One time may be the end of an outage.
+	// A store that fails one call in six, whatever its size, gets to three in one answer of 370, and
+	// to six in one of 130,000.
+	maxStrikes = 6
 )
 
 // isTooLarge reports whether the last try has failed because the store does not take an

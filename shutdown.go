@@ -58,7 +58,7 @@ func (b *backlog) size() (n int, bytes int64) {
 	return b.n, b.bytes
 }
 
-// Shutdown ends the guard, and all guards made from it by [Guard.With]. From then on every
+// Shutdown ends the guard, and all guards made from it by [Guard.With]. From then on every new
 // request with a key gets 503, also where an answer is recorded, and those that wait for
 // another's answer get 409. [Do] returns [ErrShutdown], also inside a run that is still in
 // flight. Steps of such a run go on.

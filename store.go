@@ -45,9 +45,9 @@ import (
 //     its lease has ended, as long as nobody took over.
 //   - A completed record never changes until its TTL ends.
 //   - What was acknowledged is kept, except a claim of which the store has said that it may be lost
-//     ([Claim].MayBeLost). A full store refuses new keys with [ErrStoreFull]. It
-//     never evicts a live record, because the next request for that key would run again.
-//     A full store still accepts Complete, Release and Hold.
+//     ([Claim].MayBeLost). A full store refuses claims under which a run would
+//     begin, with [ErrStoreFull]. It never evicts a live record, because the next request for that
+//     key would run again, and still accepts Renew, Complete, Release and Hold.
 //
 // An error other than the sentinels named at a method means that the outcome is unknown:
 // the call may or may not have taken effect. A store must honour the deadline of the
@@ -79,7 +79,7 @@ type Store interface {
 	// A Record that comes with an error means nothing: the guard takes the claim for one whose
 	// reply was lost, unless the error is one of those below.
 	//
-	// Errors: [ErrStoreFull] when the key is new and there is no room for it;
+	// Errors: [ErrStoreFull] when a run would begin, and there is no room for what it brings;
 	// [ErrCorrupt] when the stored record cannot be read; [ErrUnreadableHere] when a newer
 	// version of the store can read it.
 	Claim(ctx context.Context, key string, c Claim) (Record, error)
@@ -147,8 +147,10 @@ type Claim struct {
 	// room and does not let one tenant fill it. Other stores ignore it. Zero stands for no
 	// tenant: for [SharedScope], which is all callers at once.
 	Tenant uint64
-	// Watch says that the caller will wait for the record to settle. A store need only
-	// announce records that somebody waits for. See [Watcher].
+	// Watch says that the caller waits for the run in flight to settle. A store need only
+	// announce records that somebody waits for: see [Watcher]. A released record is settled: the
+	// claim is not granted, and the record is returned as it is. A claim whose lease has ended is
+	// taken over as usual, and a key without a record is claimed.
 	Watch bool
 	// Note is what the caller wants to remember of the run, in at most 64 bytes that mean
 	// nothing to a store. The store keeps it with the record if the claim is granted. An empty
@@ -197,6 +199,11 @@ type Release struct {
 	// Unbind says that the next Claim of another owner gets the record whatever its
 	// fingerprint is, and binds the record to that one. Attempts are counted on.
 	Unbind bool
+	// Unanswered says that the store has not acknowledged the claim to its caller, so nothing has
+	// begun under it. A store may acknowledge such a release before it is durable. If the release is
+	// then lost and the claim is not, the claim lapses, as if its process had died before the
+	// release.
+	Unanswered bool
 }
 
 // A State is the state of a [Record], as seen at one moment by the store's clock.
@@ -274,9 +281,9 @@ type Record struct {
 	// only in StateCompleted.
 	Status int
 	Size   int64
-	// Answer is what Complete recorded. It is set only in StateCompleted. Claim may leave it
-	// out when the fingerprints differ. Of an [Inspector], only GetAnswer returns it; a
-	// [Lister] does not.
+	// Answer is what Complete recorded. It is set only in StateCompleted, where an empty one is
+	// not nil. Claim may leave it out when the fingerprints differ. Of an [Inspector], only
+	// GetAnswer returns it; a [Lister] does not.
 	Answer []byte
 	// MayBeLost says that the store may forget the claim in a crash, until it has acknowledged
 	// another call for the record: a renewal, a step, a completion, a release or a hold. It is set

@@ -116,20 +116,21 @@ func (a *access) call(op string, timeout time.Duration, f func(context.Context) 
 	return err
 }
 
-// requestClaim sends a claim, now.
-func (a *access) requestClaim(now time.Time, c *Claim, timeout time.Duration) (rec Record, err error) {
+// requestClaim sends a claim, now, and reads the record. A Record is large, so it is handed on by
+// its address.
+func (a *access) requestClaim(rec *Record, now time.Time, c *Claim, timeout time.Duration) (err error) {
 	if a.core.local { // without the context and the closure that bounded needs
-		rec, err = a.core.store.Claim(context.Background(), a.key, *c)
+		*rec, err = a.core.store.Claim(context.Background(), a.key, *c)
 	} else {
-		rec, err = a.boundedClaim(*c, timeout)
+		*rec, err = a.boundedClaim(*c, timeout)
 	}
 	if err == nil {
 		a.core.answered()
 	} else {
-		rec = Record{} // what comes with an error means nothing
+		*rec = Record{} // what comes with an error means nothing
 		a.observe(Event{Kind: EventStoreError, Op: "claim", Duration: time.Since(now), Err: err})
 	}
-	return rec, err
+	return err
 }
 
 // boundedClaim is a function of its own because its closure moves the claim to the heap.

@@ -358,7 +358,7 @@ func (v *verdict) isCommitted(rec Record) bool {
 // long as the store has not answered, the transaction may have been committed.
 func (v verdict) resolve(e ending) verdict {
 	switch {
-	case v.doubt == nil, e.fate == settled, e.fate == overtaken && e.record.State != 0:
+	case v.doubt == nil, e.fate == settled, e.fate == overtaken && e.record().State != 0:
 		v.doubt = nil
 	case v.lasting():
 		v.instead = problem.OutcomeUnknown

@@ -65,7 +65,7 @@ type waitingRoom struct {
 	mu     sync.Mutex
 	all    occupancy
 	scopes map[string]occupancy
-	waits  map[string]*wait
+	waits  map[waitKey]*wait
 }
 
 // An occupancy is how much of the room is taken.
@@ -79,25 +79,41 @@ func (o *occupancy) add(n int, bytes int64) {
 	o.bytes += bytes
 }
 
-// A place is what a waiter takes: for which record, at whose expense, and how much memory it
-// keeps while it waits.
+// A place is what a waiter takes: for which run, at whose expense, and how much memory it keeps
+// while it waits.
 type place struct {
-	key, scope string
-	bytes      int64
+	key   waitKey
+	scope string
+	bytes int64
 }
 
-// A wait is the leader's place, and what the leader found out.
+// A waitKey is what those have in common who wait together. A record can be bound anew while they
+// wait: then those who bring the other payload wait for another run.
+type waitKey struct {
+	key         string
+	fingerprint Fingerprint
+}
+
+// A wait is the leader's place, and what the leader found out. Members lead in the order in
+// which they came.
 type wait struct {
-	turn    chan struct{} // holds one token, for whoever leads
+	turn    chan turn     // holds one, for the member that leads
 	settled chan struct{} // closed with record and err set
 	record  Record
 	err     error
 	members occupancy
 }
 
+// A turn is what the next leader learns from the last one.
+type turn struct {
+	// due says that the process of the run has died, and that the leader who took the record over
+	// has given it back without a run: the next one claims it as if it had not waited.
+	due bool
+}
+
 func (room *waitingRoom) init(bytes int64) {
 	room.bytes = bytes
-	room.waits, room.scopes = make(map[string]*wait), make(map[string]occupancy)
+	room.waits, room.scopes = make(map[waitKey]*wait), make(map[string]occupancy)
 }
 
 // join takes a place, or returns nil if there is none.
@@ -115,8 +131,8 @@ func (room *waitingRoom) join(p place) *wait {
 	}
 	room.occupy(p.scope, 1, p.bytes)
 	if w == nil {
-		w = &wait{turn: make(chan struct{}, 1), settled: make(chan struct{})}
-		w.turn <- struct{}{}
+		w = &wait{turn: make(chan turn, 1), settled: make(chan struct{})}
+		w.turn <- turn{}
 		room.waits[p.key] = w
 	}
 	w.members.add(1, p.bytes)
@@ -149,7 +165,7 @@ func (room *waitingRoom) occupy(scope string, n int, bytes int64) {
 }
 
 // announce tells all members what the leader found, and makes room for a new wait.
-func (room *waitingRoom) announce(key string, w *wait, rec Record, err error) {
+func (room *waitingRoom) announce(key waitKey, w *wait, rec Record, err error) {
 	room.mu.Lock()
 	defer room.mu.Unlock()
 	if room.waits[key] == w {
@@ -163,65 +179,69 @@ func (room *waitingRoom) announce(key string, w *wait, rec Record, err error) {
 // It returns the last that was seen of it, which is a record still in flight when the
 // time is over, the client has gone or the guard is shut down.
 func (c *claiming) await(rec Record) (Record, error) {
-	core := c.guard.core
+	room, place := &c.guard.core.room, c.place()
+	w := room.join(place)
+	if w == nil {
+		return rec, nil
+	}
+	defer room.leave(place, w)
 	timeout := time.NewTimer(c.guard.set.wait)
 	defer timeout.Stop()
-	for c.inFlight(&rec) {
-		w := core.room.join(c.place())
-		if w == nil {
-			return rec, nil
-		}
-		found, over, err := c.waitIn(w, timeout.C, rec)
-		if over || err != nil {
-			return found, err
-		}
-		rec = found
+	select {
+	case t := <-w.turn:
+		return c.takeTurn(w, t, timeout.C, rec)
+	case <-w.settled:
+		return w.record, w.err
+	case <-timeout.C:
+	case <-c.client.Done():
+	case <-c.guard.core.work.quit:
 	}
 	return rec, nil
 }
 
 // place is what the request takes of the waiting room.
 func (c *claiming) place() place {
-	return place{key: c.lease.key, scope: c.lease.id.Scope, bytes: waiterSize + int64(max(0, len(c.body)-waiterBody))}
-}
-
-// waitIn waits until a wait that was joined is settled, by others or by itself. over is
-// true when the time is. The place is left however that ends.
-func (c *claiming) waitIn(w *wait, timeout <-chan time.Time, rec Record) (_ Record, over bool, err error) {
-	defer c.guard.core.room.leave(c.place(), w)
-	select {
-	case <-w.turn:
-		return c.takeTurn(w, timeout, rec)
-	case <-w.settled:
-		return w.record, false, w.err
-	case <-timeout:
-	case <-c.client.Done():
-	case <-c.guard.core.work.quit:
+	return place{
+		key:   waitKey{c.lease.key, c.lease.claim.Fingerprint},
+		scope: c.lease.id.Scope,
+		bytes: waiterSize + int64(max(0, len(c.body)-waiterBody)),
 	}
-	return rec, true, nil
 }
 
 // takeTurn leads, and tells the others what it found. Somebody else leads on if it has to
-// go, or is lost to a function of the program that panics or calls runtime.Goexit.
-func (c *claiming) takeTurn(w *wait, timeout <-chan time.Time, rec Record) (_ Record, over bool, err error) {
-	over = true
+// go, if the claim was granted to it, or if it is lost to a function of the program that panics
+// or calls runtime.Goexit.
+func (c *claiming) takeTurn(w *wait, t turn, timeout <-chan time.Time, rec Record) (Record, error) {
+	settled := false
 	defer func() {
-		if over {
-			w.turn <- struct{}{}
+		if !settled {
+			w.turn <- t
 		}
 	}()
-	found, over, err := c.lead(timeout, rec)
-	if !over {
-		shared := found
-		shared.Mine, shared.Steps = false, nil // the claim is the leader's alone
-		c.guard.core.room.announce(c.lease.key, w, shared, err)
+	found, over, err := c.lead(&t, timeout, rec)
+	switch {
+	case found.Mine && c.isUnwanted():
+		c.lease.giveBack()
+		found.State, found.Mine, found.Steps = StateReleased, false, nil
+		t = turn{due: true}
+	case found.Mine:
+		t = turn{}
+	case !over:
+		settled = true
+		c.guard.core.room.announce(c.place().key, w, found, err)
 	}
-	return found, over, err
+	return found, err
 }
 
 // lead watches the store until the record is no longer in flight. over is true when the
 // leader itself has to go.
-func (c *claiming) lead(timeout <-chan time.Time, rec Record) (_ Record, over bool, err error) {
+//
+// A request waits for an answer. If the run ends without one, the store grants none of the claims
+// that are made here, and its client decides whether to try again. Otherwise ten duplicates of a
+// request that fails would be ten runs in a row, although nobody has retried. A run whose process
+// has died is another matter: nobody was told of its failure, and one of those who wait takes the
+// record over.
+func (c *claiming) lead(t *turn, timeout <-chan time.Time, rec Record) (_ Record, over bool, err error) {
 	var settled <-chan struct{}
 	if watcher, ok := c.guard.core.store.(Watcher); ok {
 		watched, stop, err := c.watch(watcher)
@@ -231,32 +251,29 @@ func (c *claiming) lead(timeout <-chan time.Time, rec Record) (_ Record, over bo
 		}
 		// Without a watch the store is asked at intervals, as one that has none.
 	}
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(pollPause)
 	defer timer.Stop()
-	if settled == nil {
-		timer.Reset(pollPause)
-	}
 	for n := 1; ; n++ {
-		select {
-		case <-settled:
-		case <-timer.C:
-		case <-timeout:
-			return rec, true, nil
-		case <-c.client.Done():
-			return rec, true, nil
-		case <-c.guard.core.work.quit:
-			return rec, true, nil
+		// What has happened before the watch began is announced by nobody, so the first claim is made
+		// at once. It also tells the store that somebody waits.
+		if n > 1 || settled == nil {
+			select {
+			case <-settled:
+			case <-timer.C:
+			case <-timeout:
+				return rec, true, nil
+			case <-c.client.Done():
+				return rec, true, nil
+			case <-c.guard.core.work.quit:
+				return rec, true, nil
+			}
 		}
-		// The first claim after watching also tells the store that somebody waits.
-		seen, err := c.ask(time.Now(), true)
+		var seen Record
+		err := c.ask(&seen, time.Now(), !t.due)
 		if err != nil && !refusedClaim(err) {
 			// The run that is waited for goes on; so does the waiting.
 			timer.Reset(max(backoff(n), pollPause))
 			continue
-		}
-		if err == nil && c.endedWithoutAnswer(seen) {
-			c.lease.giveBack()
-			seen.State, seen.Mine, seen.Steps = StateReleased, false, nil
 		}
 		if err != nil || !c.inFlight(&seen) {
 			return seen, false, err
@@ -266,18 +283,12 @@ func (c *claiming) lead(timeout <-chan time.Time, rec Record) (_ Record, over bo
 		if settled == nil {
 			pause = min(pollPause<<min(n, 10), maxPollPause)
 		}
+		if t.due { // another was faster, and the store does not know yet that somebody waits for it
+			t.due, pause = false, 0
+		}
 		// A lease that lapses is announced by nobody.
 		timer.Reset(max(min(pause, rec.Lease), time.Millisecond))
 	}
-}
-
-// endedWithoutAnswer reports whether a claim was granted because the run that was waited for has
-// given the key back. A request waits for an answer: if there is none, its client decides whether to
-// try again. Otherwise ten duplicates of a request that fails would be ten runs in a row, although
-// nobody has retried. A run whose process has died is another matter: nobody was told of its
-// failure, and one of those who wait takes the record over.
-func (c *claiming) endedWithoutAnswer(rec Record) bool {
-	return rec.Mine && rec.Attempt > 1 && time.Now().Before(c.lapses)
 }
 
 type watching struct {

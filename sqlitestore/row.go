@@ -43,6 +43,10 @@ func lookEven(ctx context.Context, q querier, sqlText string, args ...any) (r sq
 		err = idempotency.ErrNotFound
 	}
 	r.Answer = answer
+	// The driver makes nil of a value of no bytes.
+	if answer == nil && sqlText != lookSQL && r.State == idempotency.StateCompleted && r.Size == 0 {
+		r.Answer = []byte{}
+	}
 	return r, err
 }
 

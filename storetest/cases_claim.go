@@ -16,6 +16,10 @@ func claimCases() []testCase {
 		{"Claim/the owner that claims again holds it", claimAgain},
 		{"Claim/the owner that claims again is protected anew", claimAgainLease},
 		{"Claim/the owner that claims again after its lease holds it", claimAgainLapsed},
+		{"Claim/one who waits does not get a released key", claimWaitingReleased},
+		{"Claim/one who waits does not get an unbound key", claimWaitingUnbound},
+		{"Claim/one who waits takes over a lapsed claim", claimWaitingLapsed},
+		{"Claim/one who waits gets a new key", claimWaitingNew},
 		{"Claim/in flight reports the lease", claimInFlight},
 		{"Claim/keys do not influence each other", claimKeysApart},
 		{"Claim/many keys", claimManyKeys},
@@ -108,6 +112,43 @@ func claimAgain(e *env) {
 	e.ok("Release", e.release(alice))
 	e.mine(e.claim(key, bob), 2)
 	e.mine(e.claim(key, bob), 2)
+}
+
+// Whoever waits for an answer is told that there is none. A claim that was granted and given back
+// would count as an attempt, and say nothing of what the attempts before it have done.
+func claimWaitingReleased(e *env) {
+	e.claimed()
+	e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
+	e.ok("Release", e.release(alice))
+	r := e.claim(key, bob, watching)
+	e.notMine(r, idempotency.StateReleased, 1)
+	e.near("TTL", r.TTL, retention)
+	e.notMine(e.claim(key, carol, watching, holding), idempotency.StateReleased, 1)
+	e.mine(e.claim(key, bob), 2)
+	e.mine(e.claim(key, bob, watching), 2)
+}
+
+func claimWaitingUnbound(e *env) {
+	e.undo(alice, 1)
+	e.notMine(e.claim(key, bob, watching), idempotency.StateReleased, 1)
+	r := e.claim(key, carol, watching, mismatching)
+	e.notMine(r, idempotency.StateReleased, 1)
+	e.bound(r)
+	e.mine(e.claim(key, carol, mismatching), 2)
+}
+
+func claimWaitingLapsed(e *env) {
+	e.claimed()
+	e.advance(lease + margin)
+	r := e.claim(key, bob, watching)
+	e.mine(r, 2)
+	if !r.Lapsed {
+		e.t.Errorf("Claim: Lapsed is false")
+	}
+}
+
+func claimWaitingNew(e *env) {
+	e.mine(e.claim(key, alice, watching), 1)
 }
 
 // A request may claim several times until it gets a reply. It counts its lease from that

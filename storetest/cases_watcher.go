@@ -74,7 +74,7 @@ func watchRelease(e *env) {
 	e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
 	e.ok("Release", e.release(alice))
 	e.wakes("Release", settled)
-	e.mine(e.claim(key, bob, watching), 2)
+	e.notMine(e.claim(key, bob, watching), idempotency.StateReleased, 1)
 }
 
 func watchHold(e *env) {
@@ -101,7 +101,7 @@ func watchResolve(e *env) {
 	}
 }
 
-// One of several that wait gets the released key. The others go on waiting, with the same
+// A request that has not waited gets the released key. Those that wait for it go on, with the same
 // registration.
 func watchEachTime(e *env) {
 	settled, _ := e.watch(key)

@@ -188,6 +188,9 @@ func (e *env) answer(r idempotency.Record, want string) {
 	if string(r.Answer) != want {
 		e.t.Fatalf("answer: got %.40q (%d bytes), want %.40q (%d bytes)", r.Answer, len(r.Answer), want, len(want))
 	}
+	if r.Answer == nil {
+		e.t.Fatalf("answer: got nil, want an empty one")
+	}
 }
 
 // ok fails the case if err is not nil.

@@ -55,6 +55,14 @@ func (s *naiveStore) Watch(ctx context.Context, key string) (<-chan struct{}, fu
 	}, nil
 }
 
+// keepsWaiting reports whether the claim of one who waits is not granted.
+func (s *naiveStore) keepsWaiting(r *naiveRecord, c idempotency.Claim) bool {
+	if r.State != idempotency.StateReleased {
+		return c.Watch && s.is("one who waits gets no lapsed key")
+	}
+	return c.Watch && !s.is("one who waits gets a released key") && (!r.unbound || !s.is("one who waits gets an unbound key"))
+}
+
 func (s *naiveStore) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
 	s.hang(ctx, "SaveStep")
 	s.mu.Lock()

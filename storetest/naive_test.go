@@ -171,6 +171,9 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 	}
 	r := s.find(key)
 	if r == nil {
+		if c.Watch && s.is("one who waits gets no new key") {
+			return idempotency.Record{}, nil
+		}
 		if s.is("claim looks first and writes afterwards") {
 			s.yield(time.Nanosecond)
 		}
@@ -226,7 +229,7 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 		r.State == idempotency.StateHeld && r.Owner == c.Owner && s.is("a delayed claim revives a hold") ||
 		r.State == idempotency.StateClaimed && r.lapsed() ||
 		r.State == idempotency.StateClaimed && s.is("takeover a moment early") && time.Until(r.leaseEnd) < 5*time.Second
-	if !free {
+	if !free || s.keepsWaiting(r, c) {
 		return s.see(r), nil
 	}
 	if s.is("takeover looks first and writes afterwards") && r.State == idempotency.StateClaimed ||
@@ -401,6 +404,8 @@ func (s *naiveStore) complete(key string, r *naiveRecord, c idempotency.Completi
 	switch {
 	case s.is("an empty answer is none") && len(answer) == 0:
 		r.State = idempotency.StateReleased
+	case s.is("an empty answer is nil") && len(answer) == 0:
+		r.Answer = nil
 	case s.is("an answer ends at NUL"):
 		r.Answer, _, _ = bytes.Cut(answer, []byte{0})
 	case s.is("an answer is cut at 1 MiB"):

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"runtime"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,6 +115,20 @@ func TestAnotherLeadsOn(t *testing.T) {
 	})
 }
 
+// runInDeadProcess starts a run of the key "k" whose process then loses the store for good.
+func runInDeadProcess(t *testing.T, shared idempotency.Store) {
+	t.Helper()
+	leave := make(chan struct{})
+	dead := guardtest.NewProcess(t, shared, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
+	owner := dead.Start(t, guardtest.Call{Key: "k"})
+	dead.Store.Fail(guardtest.Refuse)
+	t.Cleanup(func() {
+		close(leave)
+		<-owner
+		_ = dead.Guard.Shutdown(guardtest.Shortly(t))
+	})
+}
+
 // The owner dies. Of those who wait for it one takes the record over, and the others wait
 // on, for that one.
 func TestLeaderTakesOverAndOthersWaitOn(t *testing.T) {
@@ -123,11 +138,7 @@ func TestLeaderTakesOverAndOthersWaitOn(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				shared := idempotency.NewMemoryStore()
-				leave := make(chan struct{})
-				dead := guardtest.NewProcess(t, shared, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
-				owner := dead.Start(t, guardtest.Call{Key: "k"})
-				dead.Store.Fail(guardtest.Refuse)
-
+				runInDeadProcess(t, shared)
 				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 					op, _ := idempotency.FromContext(r.Context())
 					time.Sleep(time.Minute)
@@ -151,9 +162,6 @@ func TestLeaderTakesOverAndOthersWaitOn(t *testing.T) {
 				require.Equal(t, 9, replayed)
 				require.EqualValues(t, 1, h.Runs.Load())
 				require.LessOrEqual(t, time.Since(start), guardtest.LeaseTime+time.Minute+time.Second)
-				close(leave)
-				<-owner
-				_ = dead.Guard.Shutdown(guardtest.Shortly(t))
 			})
 		})
 	}
@@ -198,6 +206,66 @@ func TestWaitersDoNotRepeatAFailure(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The owner dies, and the request that takes the record over fails at once. None of the others tries
+// in its turn: this run has ended, and its process lives.
+func TestWaitersDoNotRepeatTheFailureOfATakeover(t *testing.T) {
+	t.Parallel()
+	for name, watch := range map[string]bool{"woken": true, "asking": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				shared := idempotency.NewMemoryStore()
+				runInDeadProcess(t, shared)
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+					w.WriteHeader(http.StatusBadGateway)
+				}}
+				p := guardtest.NewProcess(t, shared, h, idempotency.WithWait(5*time.Minute))
+				if watch {
+					p, _ = guardtest.NewWatchingProcess(t, shared, h, idempotency.WithWait(5*time.Minute))
+				}
+				replies := p.Waiters(t, 10, guardtest.Call{Key: "k"})
+				for range 10 {
+					if got := <-replies; got.Status != http.StatusBadGateway {
+						guardtest.RequireProblem(t, got, http.StatusConflict, problem.InFlight)
+					}
+				}
+				require.EqualValues(t, 1, h.Runs.Load())
+			})
+		})
+	}
+}
+
+// Those who wait lead in the order in which they came, also when one hangs up.
+func TestWaitersLeadInTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := idempotency.NewMemoryStore()
+		runInDeadProcess(t, shared)
+		echo := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			_, _ = io.WriteString(w, r.Header.Get("Turn"))
+		}}
+		p, _ := guardtest.NewWatchingProcess(t, shared, echo, idempotency.WithWait(5*time.Minute))
+		const waiters = 20
+		var replies [waiters]<-chan guardtest.Reply
+		for i := range replies {
+			c := guardtest.Call{Key: "k", Header: http.Header{"Turn": {strconv.Itoa(i)}}}
+			if i > 0 {
+				replies[i] = p.Waiters(t, 1, c)
+				continue
+			}
+			ctx, hangUp := context.WithTimeout(t.Context(), time.Millisecond)
+			defer hangUp()
+			go func() { _, _ = p.TryAlone(ctx, c) }()
+			synctest.Wait()
+		}
+		for i := 1; i < waiters; i++ {
+			got := <-replies[i]
+			require.Equal(t, "1", got.Body)
+			require.Equal(t, i > 1, got.Replayed())
+		}
+	})
 }
 
 func TestHoldEndsTheWait(t *testing.T) {

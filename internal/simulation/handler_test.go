@@ -97,6 +97,7 @@ const lastFailure = 8
 // handles is the handler of a process.
 func (w *simulation) handles(p *simProcess) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		p.work(0) // death ends a call of the store, and at that instant nothing begins
 		op, ok := idempotency.FromContext(r.Context())
 		if !ok {
 			w.unprotected(rw, r)

@@ -145,6 +145,9 @@ func (p *simProcess) await(d simDice) {
 }
 
 func (p *simProcess) rest(d time.Duration) {
+	if d <= 0 {
+		return
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

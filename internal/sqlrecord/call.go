@@ -33,6 +33,8 @@ func (r *Row) Claim(c idempotency.Claim, now Moment) (_ idempotency.Record, chan
 			r.Expires = Never
 		}
 		return r.See(now), true, nil
+	case free && c.Watch: // the end that the caller has waited for
+		return r.See(now), false, nil
 	case lapsed, free:
 		r.Attempt++
 		r.Fingerprint = c.Fingerprint

@@ -62,7 +62,7 @@ func TestAnswerThatTheStoreDoesNotTakeIsNotKept(t *testing.T) {
 		cause  error
 	}{
 		"too large":                {func(s *guardtest.FaultStore) { s.RefuseAbove(mebibyte, idempotency.ErrTooLarge) }, 0, 2, idempotency.ErrTooLarge},
-		"refused without a reason": {func(s *guardtest.FaultStore) { s.RefuseAbove(mebibyte, down) }, time.Second, 4, down},
+		"refused without a reason": {func(s *guardtest.FaultStore) { s.RefuseAbove(mebibyte, down) }, time.Second, 7, down},
 		"too slow":                 {func(s *guardtest.FaultStore) { s.Throttle(64 << 10) }, 5 * time.Second, 8, nil},
 	}
 	for name, tt := range tests {
@@ -125,6 +125,44 @@ func TestAnswerOfAnySizeOutlivesAnOutage(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// An answer is not given up because a store fails now and then. Neither is one that it fails to take
+// five times in a row, nor one that it fails to take for longer if it fails at other calls, too.
+func TestAnswerOutlivesAStoreThatFailsNowAndThen(t *testing.T) {
+	t.Parallel()
+	every := func(n int) func(int) guardtest.Fault {
+		return func(call int) guardtest.Fault {
+			if call%n == 0 {
+				return guardtest.Refuse
+			}
+			return nil
+		}
+	}
+	for name, tt := range map[string]struct{ complete, renew func(int) guardtest.Fault }{
+		"five in a row":       {guardtest.First(5, guardtest.Refuse), guardtest.Always(nil)},
+		"with a renewal each": {guardtest.First(20, guardtest.Refuse), every(5)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+				synctest.Test(t, func(t *testing.T) {
+					h := answeringBytes(mebibyte / 2)
+					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery)
+					p.Store.On("complete", tt.complete)
+					p.Store.On("renew", tt.renew)
+					require.Len(t, p.Do(t, guardtest.Call{Key: "k"}).Body, mebibyte/2)
+					time.Sleep(2 * time.Minute)
+					again := p.Do(t, guardtest.Call{Key: "k"})
+					require.True(t, again.Replayed(), "status %d, %s", again.Status, again.Body)
+					require.Len(t, again.Body, mebibyte/2)
+					require.EqualValues(t, 1, h.Runs.Load())
+					require.Zero(t, p.Events.Count(idempotency.EventNotKept))
+					p.RequireQuiet(t)
+				})
+			})
+		})
 	}
 }
 

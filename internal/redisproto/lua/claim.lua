@@ -93,8 +93,8 @@ if state == CLAIMED then
     redis.call('HSET', key, 'm', m)
     return {ttl, m, '', note, history}
   end
-elseif state ~= RELEASED or own then
-  -- An owner that has released its claim does not get it back.
+elseif state ~= RELEASED or own or ARGV[3] == '1' then
+  -- An owner that has released its claim does not get it back. Who waits has waited for this end.
   return {ttl, m, rec[2] or '', note, history}
 end
 
@@ -109,12 +109,14 @@ end
 local header = claim:sub(1, 2) .. string.char(flags,
   math.floor(attempt / 16777216) % 256, math.floor(attempt / 65536) % 256,
   math.floor(attempt / 256) % 256, attempt % 256) .. claim:sub(8)
-redis.call('PEXPIRE', key, ARGV[2])
+-- The expiry comes last: a server that is out of memory refuses the attempt at its first write, before
+-- anything has changed.
 if note ~= '' then
   history = later(history .. note:sub(1, note:byte() + 1), 15)
+  redis.call('HSET', key, 'h', history)
   note = ARGV[5] or ''
   redis.call('HDEL', key, 'n', 'l')
-  redis.call('HSET', key, 'h', history)
 end
 redis.call('HSET', key, 'm', header, unpack(ARGV, 4))
+redis.call('PEXPIRE', key, ARGV[2])
 return mine(ARGV[2], header)
