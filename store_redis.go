@@ -36,8 +36,9 @@ import (
 //     the new master. [WithReplicas] makes that window smaller but does not close it. No
 //     option makes Redis with failover linearizable.
 //
-// A server that is out of memory refuses new keys with [ErrStoreFull]. Records that it
-// already has can be claimed, completed, released and held.
+// A server that is out of memory begins no run: claims of new keys, and of keys without an answer,
+// fail with [ErrStoreFull]. Runs that have begun can be renewed, completed, released and held, and
+// answers are replayed.
 //
 // # What it costs
 //
@@ -84,8 +85,8 @@ var (
 //
 // # Deadlines
 //
-// Each call of the store returns by the deadline of its context, whatever the server does. The client
-// does so by itself only if ContextTimeoutEnabled is set in its options. Then the store calls client,
+// Each call of the store returns by the deadline of its context, whatever the server does, but for the
+// clients that are named below. A client does so by itself only if ContextTimeoutEnabled is set in its options. Then the store calls client,
 // with all its hooks, also those that are added later.
 //
 // Without it, the store makes a copy of a [redis.Client] that obeys deadlines and shares the
@@ -97,11 +98,12 @@ var (
 // come from its own makes every call fail.
 //
 // A [redis.ClusterClient] without ContextTimeoutEnabled, a client with a StreamingCredentialsProvider
-// and a type of your own are used as they are. A [Guard] calls their stores in goroutines, which it
-// gives up at the deadline.
+// and a type of your own are used as they are. Of their stores, only [RedisStore.Check] returns by the
+// deadline in any case. A [Guard] calls them in goroutines, which it gives up at the deadline.
 //
 // NewRedisStore panics on a nil client and on an invalid option. It also panics on a
-// [redis.Ring], which moves keys to other servers when one fails and so forgets who runs.
+// [redis.Ring] and on a type that embeds one: a Ring moves keys to other servers when one fails, and
+// so forgets who runs. A Ring that a type of your own hides is not seen.
 // It does not talk to the server: call [RedisStore.Check] at start-up.
 func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStore {
 	s := &RedisStore{prefix: "idem:"}
@@ -113,7 +115,8 @@ func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStor
 	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		panic("idempotency: NewRedisStore: client is nil")
 	}
-	if _, ok := client.(*redis.Ring); ok {
+	// A type that embeds a Ring has its methods.
+	if _, ok := client.(interface{ Options() *redis.RingOptions }); ok {
 		panic("idempotency: NewRedisStore: a Ring cannot keep records")
 	}
 	if s.replicas < 0 || (s.replicas > 0 && s.patience < time.Millisecond) {
@@ -158,7 +161,7 @@ func WithPrefix(prefix string) RedisOption {
 
 // WithReplicas makes the calls of a [RedisStore] wait for replicas. Claim, Renew, SaveStep,
 // Complete, Release and Hold, and Resolve with an answer, succeed only when n replicas have
-// confirmed the record within timeout.
+// confirmed the record within timeout. A Release that says Unanswered waits for none.
 //
 // When fewer do, the call fails, although its writes stay on the master. A [Guard] gives
 // up such a claim before the run begins. It repeats the calls of a run until they are
@@ -167,7 +170,7 @@ func WithPrefix(prefix string) RedisOption {
 // or an answer.
 //
 // The timeout must be at least a millisecond, and should be well below the client's
-// ReadTimeout.
+// ReadTimeout. A call keeps a connection of the client's pool while it waits.
 func WithReplicas(n int, timeout time.Duration) RedisOption {
 	return redisOption(func(s *RedisStore) { s.replicas, s.patience = n, timeout })
 }
@@ -201,8 +204,8 @@ func (s *RedisStore) listen(ctx context.Context) error {
 			return err
 		}
 		var reply redis.Error
-		if !heard && errors.As(err, &reply) {
-			return s.failure(ctx, err) // the account may not listen, for example
+		if !heard && errors.As(err, &reply) || errors.Is(err, redis.ErrClosed) {
+			return s.failure(ctx, err) // the account may not listen, for example, or never will again
 		}
 		s.reloadAfter(ctx, err)
 		s.watch.Lost()

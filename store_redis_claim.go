@@ -81,6 +81,8 @@ func (s *RedisStore) field(ctx context.Context, name, field string) ([]byte, err
 	get := tx.HGet(ctx, name, field)
 	_, err := tx.Exec(ctx)
 	switch {
+	case err == nil && get.Err() == nil && get.Val() == "": // no answer that has a field of its own is empty
+		return nil, errNoResult
 	case err == nil:
 		return get.Bytes()
 	case !redis.IsOOMError(get.Err()):
@@ -121,7 +123,9 @@ func (s *RedisStore) SaveStep(ctx context.Context, key string, o Owner, name str
 }
 
 // Release implements [Store]. It is durable too: if a failover forgot the release of a claim
-// that says Hold, the claim would lapse and hold a key of which nothing has run.
+// that says Hold, the claim would lapse and hold a key of which nothing has run. The release of a
+// claim that was never acknowledged is not: most such claims have failed because replicas are away,
+// and a guard would repeat the release until they are back.
 func (s *RedisStore) Release(ctx context.Context, key string, o Owner, r Release) error {
 	call := redisproto.Release(s.prefix+key, o, s.channel)
 	if r.Undone {
@@ -131,7 +135,7 @@ func (s *RedisStore) Release(ctx context.Context, key string, o Owner, r Release
 		}
 		call = redisproto.ReleaseUndone(s.prefix+key, o, s.channel, keep, r.Unbind)
 	}
-	return s.settle(ctx, key, o, call)
+	return s.settle(ctx, key, o, call, !r.Undone || !r.Unanswered)
 }
 
 // Hold implements [Store].
@@ -144,8 +148,8 @@ func (s *RedisStore) Hold(ctx context.Context, key string, o Owner) error {
 }
 
 // settle makes a call of an owner that completes or releases its record.
-func (s *RedisStore) settle(ctx context.Context, key string, o Owner, call redisproto.Call) error {
-	result, err := s.result(ctx, call, true, ErrNotOwner)
+func (s *RedisStore) settle(ctx context.Context, key string, o Owner, call redisproto.Call, durable bool) error {
+	result, err := s.result(ctx, call, durable, ErrNotOwner)
 	s.leave(key, o, result)
 	return err
 }
@@ -162,7 +166,7 @@ func (s *RedisStore) Complete(ctx context.Context, key string, o Owner, c Comple
 			return err
 		}
 	}
-	return s.settle(ctx, key, o, redisproto.Complete(s.prefix+key, o, s.channel, a))
+	return s.settle(ctx, key, o, redisproto.Complete(s.prefix+key, o, s.channel, a), true)
 }
 
 // redisAnswer returns a completion as it is recorded.

@@ -84,7 +84,7 @@ func (s *RedisStore) leave(key string, o Owner, result int64) {
 func (s *RedisStore) enter(ctx context.Context, key string, o Owner, anew bool) error {
 	m := redisproto.NewMember(o, key)
 	call := redisproto.Enter(s.indexName(), m, anew, s.settled.take(m))
-	_, _, err := runScript(ctx, s, redis.NewIntCmd, call, false)
+	err := s.update(ctx, call, false, errNoResult)
 	if err != nil && refusedClaim(err) {
 		return fmt.Errorf("idempotency: redis: the claim was not entered in the index: %v", err) //nolint:errorlint // see above
 	}
@@ -108,6 +108,9 @@ func (s *RedisStore) listHolding(ctx context.Context, q *Query) (p Page, err err
 			return Page{}, err
 		}
 		places, err := redisproto.ParseOldest(cmd.Val())
+		if cmd.Val() == nil {
+			err = errNoResult
+		}
 		if err != nil {
 			return Page{}, redisError(err)
 		}
@@ -156,6 +159,8 @@ func (s *RedisStore) survey(ctx context.Context, places []redisproto.Place) ([]*
 		case redis.HasErrorPrefix(cmd.Err(), "WRONGTYPE"): // not a hash
 		case cmd.Err() != nil:
 			return nil, cmd.Err()
+		case cmd.Val() == nil:
+			return nil, errNoResult
 		case err == nil, errors.Is(err, redisproto.ErrAbsent):
 			records[i] = &r
 		}

@@ -3,7 +3,9 @@ package idempotency
 // How a Redis store lists all its records: by SCAN, one master after another.
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -101,6 +103,9 @@ func (s *RedisStore) List(ctx context.Context, q Query) (Page, error) {
 				"scan", c.scan, "match", redisLiteral(s.prefix)+"*", "count", count)
 			_ = masters[c.master].Process(ctx, scan)
 			names, next, err := scan.Result()
+			if err == nil && names == nil {
+				err = errNoResult
+			}
 			switch room := limit - len(p.Entries); {
 			case err != nil:
 				return Page{}, s.failure(ctx, err)
@@ -158,11 +163,19 @@ func (s *RedisStore) addRecords(ctx context.Context, q *Query, p *Page, keys *[]
 		values[i] = pipe.HMGet(ctx, s.prefix+key, redisproto.SummaryFields()...)
 		ttls[i] = pipe.PTTL(ctx, s.prefix+key)
 	}
-	// A key that is not a hash fails only its own command.
-	if _, err := pipe.Exec(ctx); err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+	_, err := pipe.Exec(ctx)
+	var reply redis.Error
+	if err != nil && !errors.As(err, &reply) {
 		return s.failure(ctx, err)
 	}
 	for i, limit := 0, q.limit(); len(*keys) > 0 && len(p.Entries) < limit; i++ {
+		err := cmp.Or(values[i].Err(), ttls[i].Err())
+		if err == nil && values[i].Val() == nil {
+			err = errNoResult
+		}
+		if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") { // a key that is not a hash fails only its own command
+			return s.failure(ctx, err)
+		}
 		r, err := redisproto.ParseSummary(ttls[i].Val(), values[i].Val())
 		if found := redisRecord(r); err == nil && q.wants(found) {
 			p.Entries = append(p.Entries, Entry{(*keys)[0], found})

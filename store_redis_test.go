@@ -246,6 +246,8 @@ func TestNewRedisStorePanics(t *testing.T) {
 	require.Panics(t, func() { idempotency.NewRedisStore((*redis.Client)(nil)) })
 	require.Panics(t, func() { idempotency.NewRedisStore((*redis.ClusterClient)(nil)) })
 	require.Panics(t, func() { idempotency.NewRedisStore(redis.NewRing(&redis.RingOptions{})) })
+	wrapped := struct{ *redis.Ring }{redis.NewRing(&redis.RingOptions{})}
+	require.Panics(t, func() { idempotency.NewRedisStore(wrapped) })
 	require.Panics(t, func() { idempotency.NewRedisStore(client, idempotency.WithReplicas(-1, time.Second)) })
 	require.Panics(t, func() { idempotency.NewRedisStore(client, idempotency.WithReplicas(1, 0)) })
 }

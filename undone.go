@@ -85,6 +85,7 @@ var errTooManyGhosts = errors.New("too many claims wait to be given back")
 // releaseGhost gives back a claim whose reply never came.
 func (l *lease) releaseGhost() {
 	g := &ghost{lease: l, undone: l.undone(true), begun: time.Now()}
+	g.undone.Unanswered = true
 	core := l.core
 	if !core.ghosts.add(0) {
 		g.giveUp(errTooManyGhosts)

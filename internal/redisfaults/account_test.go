@@ -144,6 +144,7 @@ func exerciseAccount(t *testing.T, client redis.UniversalClient) error {
 	try(s.SaveStep(ctx, key, c.Owner, "a", []byte("1")))
 	try(s.Renew(ctx, key, c.Owner))
 	try(s.Release(ctx, key, c.Owner, idempotency.Release{}))
+	waiting.Watch = false
 	claim(waiting)
 	try(s.Hold(ctx, key, waiting.Owner))
 	try(s.Resolve(ctx, key, guardtest.HeldBy(waiting.Owner, 2), idempotency.Settlement{}))

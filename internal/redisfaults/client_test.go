@@ -355,3 +355,30 @@ func TestRedisClientIsLeftAlone(t *testing.T) {
 	require.NoError(t, client.Close())
 	require.ErrorIs(t, store.Renew(t.Context(), "key", idempotency.Owner{}), redis.ErrClosed)
 }
+
+// On a client that is closed, a watch fails at once, like any other call. One that has begun is woken.
+func TestRedisWatchOfAClosedClient(t *testing.T) {
+	t.Parallel()
+	addrs := []string{redistest.Start(t).Addr}
+	clients := map[string]redis.UniversalClient{
+		"default": redis.NewClient(&redis.Options{Addr: addrs[0]}),
+		"obeys":   guardtest.RedisClient(t, addrs...),
+		"cluster": guardtest.RedisClient(t, redistest.StartCluster(t, 3, false).Addrs()...),
+	}
+	for name, client := range clients {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := guardtest.RedisStore(t, client)
+			wake, stop, err := store.Watch(t.Context(), "key")
+			require.NoError(t, err)
+			defer stop()
+			require.NoError(t, client.Close())
+			requireWoken(t, wake)
+			never := context.WithoutCancel(t.Context())
+			_, _, err = store.Watch(never, "key")
+			require.ErrorIs(t, err, redis.ErrClosed)
+			_, _, err = guardtest.RedisStore(t, client).Watch(never, "key")
+			require.ErrorIs(t, err, redis.ErrClosed)
+		})
+	}
+}

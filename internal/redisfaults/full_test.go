@@ -15,7 +15,7 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// A server that is out of memory accepts no new keys. Runs that have begun continue
+// A server that is out of memory begins no run. Runs that have begun continue
 // undisturbed: they record steps, renew their leases, end in every way, and are replayed.
 func TestRedisFullDuringRuns(t *testing.T) {
 	slow(t)
@@ -32,13 +32,13 @@ func TestRedisFullDuringRuns(t *testing.T) {
 	}
 	tests := map[string]struct {
 		end   func(w http.ResponseWriter, r *http.Request)
-		next  int // status of the next request
-		again bool
+		next  int // status of the next request, and of one when there is memory again
+		later int
 	}{
-		"completed":       {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("small")) }, 200, false},
-		"completed large": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(large)) }, 200, false},
-		"released":        {turnAway, 200, true},
-		"held":            {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }, 409, false},
+		"completed":       {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("small")) }, 200, 200},
+		"completed large": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(large)) }, 200, 200},
+		"released":        {turnAway, 503, 200},
+		"held":            {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }, 409, 409},
 	}
 	type begun struct {
 		h    *interrupted
@@ -76,22 +76,27 @@ func TestRedisFullDuringRuns(t *testing.T) {
 		first := <-run.done
 		next := run.p.Do(t, guardtest.Call{Key: strings.ReplaceAll(name, " ", "-")})
 		require.Equal(t, test.next, next.Status, name)
-		if test.next == http.StatusOK && !test.again {
+		if test.next == http.StatusOK {
 			require.True(t, next.Replayed(), name)
 			require.Equal(t, first.Body, next.Body, name)
 		}
-		want := int64(1)
-		if test.again {
-			want = 2
-		}
-		require.Equal(t, want, run.h.Runs.Load(), name)
-		for _, kind := range []idempotency.EventKind{
-			idempotency.EventStoreError, idempotency.EventLeaseLost, idempotency.EventRecordingDelayed,
-		} {
-			require.Zero(t, run.p.events.Count(kind), "%s: %s", name, kind)
+		require.EqualValues(t, 1, run.h.Runs.Load(), name)
+		for _, e := range run.p.events.All() {
+			switch e.Kind {
+			case idempotency.EventStoreError:
+				require.ErrorIs(t, e.Err, idempotency.ErrStoreFull, name)
+				require.Equal(t, http.StatusServiceUnavailable, test.next, name)
+			case idempotency.EventLeaseLost, idempotency.EventRecordingDelayed:
+				t.Errorf("%s: %s", name, e.Kind)
+			}
 		}
 	}
 	server.Do(t, "CONFIG", "SET", "maxmemory", "0")
+	for name, test := range tests {
+		run := runs[name]
+		require.Equal(t, test.later, run.p.Do(t, guardtest.Call{Key: strings.ReplaceAll(name, " ", "-")}).Status, name)
+		require.Equal(t, test.later != test.next, run.h.Runs.Load() == 2, name)
+	}
 	require.Equal(t, http.StatusCreated, p.Do(t, guardtest.Call{Key: "new"}).Status)
 }
 

@@ -3,7 +3,12 @@ package redisfaults
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"net"
+	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +20,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/problem"
 )
 
 // A passiveHook notes the names of the commands that go through it, but for those that set a
@@ -274,5 +280,169 @@ func TestRedisHookThatSwallows(t *testing.T) {
 		require.ErrorContains(t, err, "returned nothing", name)
 		require.NotErrorIs(t, err, idempotency.ErrNotOwner, name)
 		require.NotErrorIs(t, err, idempotency.ErrChanged, name)
+	}
+}
+
+// A replySwallowingHook says that all went well of the commands that it is for, of which it executes
+// nothing. In a pipeline, each command has an error all the same if err is set.
+type replySwallowingHook struct {
+	passiveHook
+	swallows func(cmd redis.Cmder) bool
+	err      error
+}
+
+func (h *replySwallowingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if h.swallows(cmd) {
+			return nil
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h *replySwallowingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if !slices.ContainsFunc(cmds, h.swallows) {
+			return next(ctx, cmds)
+		}
+		for _, cmd := range cmds {
+			cmd.SetErr(h.err)
+		}
+		return nil
+	}
+}
+
+// A reply that a hook swallows does not say that there is no record, or that an answer is empty.
+func TestRedisHookThatSwallowsReplies(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	plain, ctx, large, held := guardtest.RedisAt(t, server), t.Context(), guardtest.RedisKey(), guardtest.RedisKey()
+	c := guardtest.RedisClaim()
+	c.Hold = true
+	for _, key := range []string{large, held} {
+		_, err := plain.Claim(ctx, key, c)
+		require.NoError(t, err)
+	}
+	require.NoError(t, plain.Complete(ctx, large, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
+
+	for name, err := range map[string]error{"nothing": nil, "an error": errHook} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// without says what a call returns when the commands of that name get no reply.
+			without := func(command, argument string, call func(s *idempotency.RedisStore) error) {
+				t.Helper()
+				client := redis.NewClient(&redis.Options{Addr: server.Addr})
+				t.Cleanup(func() { _ = client.Close() })
+				swallows := func(cmd redis.Cmder) bool {
+					return cmd.Name() == command && slices.ContainsFunc(cmd.Args(), func(arg any) bool {
+						return strings.Contains(fmt.Sprint(arg), argument)
+					})
+				}
+				client.AddHook(&replySwallowingHook{swallows: swallows, err: err})
+				failure := call(guardtest.RedisStore(t, client))
+				require.Error(t, failure, "%s %s", command, argument)
+				for _, said := range []error{idempotency.ErrNotFound, idempotency.ErrCorrupt, idempotency.ErrUnreadableHere} {
+					require.NotErrorIs(t, failure, said, "%s %s", command, argument)
+				}
+			}
+			list := func(holding bool) func(*idempotency.RedisStore) error {
+				return func(s *idempotency.RedisStore) error {
+					_, err := s.List(ctx, idempotency.Query{Holding: holding})
+					return err
+				}
+			}
+			without("hgetall", large, func(s *idempotency.RedisStore) error {
+				_, err := s.GetAnswer(ctx, large)
+				return err
+			})
+			without("evalsha", large, func(s *idempotency.RedisStore) error {
+				_, err := s.Get(ctx, large)
+				return err
+			})
+			without("hget", large, func(s *idempotency.RedisStore) error {
+				_, err := s.Claim(ctx, large, guardtest.RedisClaim())
+				return err
+			})
+			without("evalsha", "index", func(s *idempotency.RedisStore) error {
+				claim := guardtest.RedisClaim()
+				claim.Hold = true
+				_, err := s.Claim(ctx, guardtest.RedisKey(), claim)
+				return err
+			})
+			without("scan", "", list(false))
+			without("hmget", "", list(false))
+			without("evalsha", "index", list(true))
+			without("evalsha", held, list(true))
+		})
+	}
+}
+
+// A failingHook fails three pipelines of four, and every fifth of the other commands: in turn before
+// the command is sent, and after the server has executed it.
+type failingHook struct {
+	passiveHook
+	pipelines, commands, failures atomic.Int64
+}
+
+var errHook = errors.New("the hook fails")
+
+func (h *failingHook) fail(fails bool, cmds []redis.Cmder, next func() error) error {
+	if !fails {
+		return next()
+	}
+	if h.failures.Add(1)%2 == 0 {
+		_ = next()
+	}
+	for _, cmd := range cmds {
+		cmd.SetErr(errHook)
+	}
+	return errHook
+}
+
+func (h *failingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		return h.fail(h.commands.Add(1)%5 == 0, []redis.Cmder{cmd}, func() error { return next(ctx, cmd) })
+	}
+}
+
+func (h *failingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		return h.fail(h.pipelines.Add(1)%4 != 0, cmds, func() error { return next(ctx, cmds) })
+	}
+}
+
+// Under a hook that fails again and again, each request runs once, and its answer and its step are
+// recorded, whatever their size.
+func TestRedisHookThatFails(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for _, answer := range []string{"small", string(guardtest.LargeAnswer[:8<<10]), string(guardtest.LargeAnswer)} {
+		t.Run(fmt.Sprint(len(answer)), func(t *testing.T) {
+			t.Parallel()
+			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+				t.Parallel()
+				client := redis.NewClient(&redis.Options{Addr: server.Addr})
+				t.Cleanup(func() { _ = client.Close() })
+				client.AddHook(new(failingHook))
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+					if _, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) { return answer, nil }); err != nil {
+						t.Error(err)
+					}
+					_, _ = w.Write([]byte(answer))
+				}}
+				p := newRedisProcess(t, guardtest.RedisStore(t, client), h, recovery)
+				for n := range 6 {
+					call := guardtest.Call{Key: guardtest.RedisKey()}
+					var got guardtest.Reply
+					require.Eventually(t, func() bool {
+						got = p.Do(t, call)
+						return got.Status == http.StatusOK && got.Replayed() || got.Problem.Code == problem.ResponseNotKept
+					}, guardtest.RedisPatience, time.Millisecond)
+					require.Equal(t, answer, got.Body)
+					require.EqualValues(t, n+1, h.Runs.Load())
+				}
+				require.Zero(t, p.events.Count(idempotency.EventNotKept))
+			})
+		})
 	}
 }

@@ -6,18 +6,17 @@ import (
 	"testing"
 
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/redistest"
 )
 
-// TestMain lets eight tests run at the same time unless -parallel says otherwise, however few
-// processors there are: the tests wait for servers and leases most of the time. The slow ones have
-// servers under load, and run with three others only.
+// TestMain lets the slow tests run four at a time, and not only two if there are two processors: they
+// wait, too.
 func TestMain(m *testing.M) {
-	parallel := "8"
+	redistest.AtOnce(8)
 	if exhaustive {
-		parallel = "4"
-	}
-	if err := flag.Set("test.parallel", parallel); err != nil {
-		panic(err)
+		if err := flag.Set("test.parallel", "4"); err != nil {
+			panic(err)
+		}
 	}
 	os.Exit(guardtest.Main(m))
 }

@@ -3,6 +3,7 @@ package redisfaults
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"sync"
@@ -110,4 +111,48 @@ func TestRedisPoolExhausted(t *testing.T) {
 		lost := p.events.Count(idempotency.EventLeaseLost)
 		require.Equal(t, shared, lost == 1, "leases lost: %d", lost)
 	})
+}
+
+// While replicas are away, each request with a new key is refused, and the guard gives its claim
+// back with one call that does not wait for them. Otherwise it would repeat the release, and each
+// try would keep a connection for the timeout: recorded answers would get 503 for want of one.
+func TestRedisReplaysWithoutReplicas(t *testing.T) {
+	t.Parallel()
+	const clients, each = 4, 5
+	master := redistest.Start(t)
+	replica := redistest.StartReplica(t, master)
+	h := &guardtest.Counter{}
+	patient := newRedisProcess(t, guardtest.RedisAt(t, master, idempotency.WithReplicas(1, guardtest.RedisPatience)), h)
+	recorded := patient.Do(t, guardtest.Call{Key: "recorded"})
+	require.Equal(t, http.StatusCreated, recorded.Status)
+
+	pool := guardtest.RedisClientAt(t, master.Addr, func(o *redis.Options) { o.PoolSize = 2 })
+	hasty := newRedisProcess(t, guardtest.RedisStore(t, pool, idempotency.WithReplicas(1, 50*time.Millisecond)), h)
+	replica.Pause(t)
+	master.ForgetCalls(t)
+	var all sync.WaitGroup
+	for client := range clients {
+		all.Go(func() {
+			for n := range each {
+				if got, err := hasty.Try(t.Context(), guardtest.Call{Key: fmt.Sprintf("new-%d-%d", client, n)}); err != nil || got.Status != http.StatusServiceUnavailable {
+					t.Error("a new key:", got.Status, err)
+				}
+				if got, err := hasty.Try(t.Context(), guardtest.Call{Key: "recorded"}); err != nil || !got.Replayed() || got.Body != recorded.Body {
+					t.Error("a recorded answer:", got.Status, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.Eventually(t, func() bool { return hasty.guard.Stats().GivingBack == 0 }, guardtest.RedisPatience, time.Millisecond)
+	require.EqualValues(t, 1, h.Runs.Load())
+	require.Equal(t, 2*clients*each, master.Calls(t)["wait"], "one for each request, and none for a release")
+	replica.Resume(t)
+	for client := range clients {
+		for n := range each {
+			got := patient.Do(t, guardtest.Call{Key: fmt.Sprintf("new-%d-%d", client, n)})
+			require.Equal(t, http.StatusCreated, got.Status)
+			require.False(t, got.Replayed())
+		}
+	}
 }

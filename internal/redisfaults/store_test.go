@@ -44,7 +44,8 @@ func TestRedisScriptsForgotten(t *testing.T) {
 	}
 }
 
-// A server that is out of memory accepts no new keys and settles the ones that it has.
+// A server that is out of memory begins no run, under new keys and under those that it has, and settles
+// the runs that have begun.
 func TestRedisOutOfMemory(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, false)
@@ -71,7 +72,7 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 	released, releasedOwner := claim("released")
 	held, heldOwner := claim("held")
 	renewed, renewedOwner := claim("renewed")
-	lapsed, _ := claim("lapsed")
+	lapsed, lapsedOwner := claim("lapsed")
 	lapsedHold, _ := claim("lapsed and held")
 	done, doneOwner := claim("done")
 	require.NoError(t, s.Complete(ctx, done, doneOwner, idempotency.Completion{Answer: []byte("done"), TTL: time.Hour}))
@@ -93,10 +94,23 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 	require.NoError(t, err)
 	require.Equal(t, idempotency.StateClaimed, r.State)
 	require.False(t, r.Mine)
-	r, err = s.Claim(ctx, lapsed, guardtest.RedisClaim())
-	require.NoError(t, err)
-	require.True(t, r.Mine)
-	require.Equal(t, 2, r.Attempt)
+	refused := func(key string, o idempotency.Owner, state idempotency.State) {
+		t.Helper()
+		again := guardtest.RedisClaim()
+		again.Note = []byte("again")
+		before, err := s.Get(ctx, key)
+		require.NoError(t, err)
+		_, err = s.Claim(ctx, key, again)
+		require.ErrorIs(t, err, idempotency.ErrStoreFull)
+		after, err := s.Get(ctx, key)
+		require.NoError(t, err)
+		require.Equal(t, o, after.Owner)
+		require.Equal(t, 1, after.Attempt)
+		require.Equal(t, state, after.State)
+		require.Equal(t, before.Notes, after.Notes)
+		require.LessOrEqual(t, after.TTL, before.TTL)
+	}
+	refused(lapsed, lapsedOwner, idempotency.StateClaimed)
 	holding := guardtest.RedisClaim()
 	holding.Hold = true
 	r, err = s.Claim(ctx, lapsedHold, holding)
@@ -107,6 +121,7 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 	require.NoError(t, s.Complete(ctx, small, smallOwner, idempotency.Completion{Answer: []byte("small"), TTL: time.Hour}))
 	require.NoError(t, s.Complete(ctx, large, largeOwner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 	require.NoError(t, s.Release(ctx, released, releasedOwner, idempotency.Release{}))
+	refused(released, releasedOwner, idempotency.StateReleased)
 	require.NoError(t, s.Hold(ctx, held, heldOwner))
 	require.NoError(t, s.Resolve(ctx, held, guardtest.HeldBy(heldOwner, 1), guardtest.Answered("resolved")))
 
@@ -118,32 +133,15 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 		require.NoError(t, err)
 		require.Equal(t, answer, string(r.Answer))
 	}
-	r, err = s.Get(ctx, released)
-	require.NoError(t, err)
-	require.Equal(t, idempotency.StateReleased, r.State)
+	for _, key := range []string{released, lapsed} {
+		r, err = s.Claim(ctx, key, guardtest.RedisClaim())
+		require.NoError(t, err)
+		require.True(t, r.Mine)
+		require.Equal(t, 2, r.Attempt)
+	}
 	r, err = s.Get(ctx, renewed)
 	require.NoError(t, err)
 	require.Equal(t, map[string][]byte{"a": []byte("1")}, r.Steps)
-}
-
-func TestRedisCheck(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	server := redistest.Start(t)
-	require.NoError(t, guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr)).Check(ctx))
-	for _, policy := range []string{"allkeys-lru", "volatile-lru", "volatile-ttl", "allkeys-random"} {
-		server.Do(t, "CONFIG", "SET", "maxmemory-policy", policy)
-		require.ErrorContains(t, guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr)).Check(ctx), policy)
-	}
-
-	cluster := redistest.StartCluster(t, 3, false)
-	s := guardtest.RedisStore(t, guardtest.RedisClient(t, cluster.Addrs()...))
-	require.NoError(t, s.Check(ctx))
-	cluster.Masters[2].Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-	require.ErrorContains(t, s.Check(ctx), "allkeys-lru")
-
-	server.Kill()
-	require.Error(t, guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr)).Check(ctx))
 }
 
 // A claim or an answer counts only when a replica has it. If no replica confirms it, the
@@ -425,18 +423,21 @@ func TestRedisWithReplicasConfirmsReleases(t *testing.T) {
 	master := redistest.Start(t)
 	replica := redistest.StartReplica(t, master)
 	patient := guardtest.RedisAt(t, master, idempotency.WithReplicas(1, guardtest.RedisPatience))
-	ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
-	c.Hold = true
-	_, err := patient.Claim(ctx, key, c)
-	require.NoError(t, err)
-	replica.Pause(t)
-	for range 2 { // repeated on another connection, too
-		hasty := guardtest.RedisAt(t, master, idempotency.WithReplicas(1, 50*time.Millisecond))
-		require.ErrorContains(t, hasty.Release(ctx, key, c.Owner, idempotency.Release{}), "too few replicas")
+	ctx := t.Context()
+	for _, release := range []idempotency.Release{{}, {Undone: true}} {
+		key, c := guardtest.RedisKey(), guardtest.RedisClaim()
+		c.Hold = true
+		_, err := patient.Claim(ctx, key, c)
+		require.NoError(t, err)
+		replica.Pause(t)
+		for range 2 { // repeated on another connection, too
+			hasty := guardtest.RedisAt(t, master, idempotency.WithReplicas(1, 50*time.Millisecond))
+			require.ErrorContains(t, hasty.Release(ctx, key, c.Owner, release), "too few replicas")
+		}
+		replica.Resume(t)
+		require.NoError(t, patient.Release(ctx, key, c.Owner, release))
+		r, err := guardtest.RedisAt(t, replica).Get(ctx, key)
+		require.NoError(t, err)
+		require.Equal(t, idempotency.StateReleased, r.State)
 	}
-	replica.Resume(t)
-	require.NoError(t, patient.Release(ctx, key, c.Owner, idempotency.Release{}))
-	r, err := guardtest.RedisAt(t, replica).Get(ctx, key)
-	require.NoError(t, err)
-	require.Equal(t, idempotency.StateReleased, r.State)
 }

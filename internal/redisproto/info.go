@@ -31,6 +31,18 @@ func CheckPolicy(info string) error {
 	return nil
 }
 
+// CheckRole reads the section "replication" of INFO. It returns an error when the server is a
+// replica: most take no writes, and the others lose them when they copy their master again. A
+// server that does not tell its role passes. So does a node of a Cluster, by the section
+// "server", because it sends its clients to the master.
+func CheckRole(server, replication string) error {
+	role := infoField(replication, "role")
+	if role != "slave" && role != "replica" || infoField(server, "redis_mode") == "cluster" {
+		return nil
+	}
+	return fmt.Errorf("the server is a replica of %q: the store needs its master", infoField(replication, "master_host"))
+}
+
 // infoField returns one field of an INFO reply.
 func infoField(info, field string) string {
 	for line := range strings.Lines(info) {

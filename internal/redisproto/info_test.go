@@ -18,6 +18,14 @@ func TestRedisCheckReadsInfo(t *testing.T) {
 	require.NoError(t, CheckPolicy("# Memory\r\nmaxmemory_policy:noeviction\r\n"))
 	require.Error(t, CheckPolicy("# Memory\r\nmaxmemory_policy:volatile-ttl\r\n"))
 	require.Error(t, CheckPolicy("# Memory\r\n"))
+	require.Error(t, CheckRole("redis_mode:standalone\r\n", "# Replication\r\nrole:slave\r\nmaster_host:redis.local\r\n"))
+	for _, info := range [][2]string{
+		{"redis_mode:standalone\r\n", "# Replication\r\nrole:master\r\n"},
+		{"redis_mode:cluster\r\n", "# Replication\r\nrole:slave\r\n"},
+		{"", ""},
+	} {
+		require.NoError(t, CheckRole(info[0], info[1]))
+	}
 }
 
 func TestRedisDialAddr(t *testing.T) {
