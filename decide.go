@@ -16,8 +16,8 @@ import (
 // ResponseWriter. The zero decision lets the request pass.
 type decision struct {
 	kind kind
-	// echo is the field that every answer to a valid key repeats.
-	echo []string
+	// echo is the value that every answer to a valid key repeats, as it came.
+	echo string
 	// id is the key, as far as it is known, and key its name in the store, once the store
 	// is asked.
 	id  Key
@@ -218,7 +218,7 @@ func (g *Guard) readKey(values []string, d *decision) (present bool) {
 		d.problem.Detail = err.Error()
 	case present:
 		d.id.Value = key
-		d.echo = values[:1:1]
+		d.echo = values[0]
 	}
 	return present
 }
@@ -280,8 +280,7 @@ func (g *Guard) claim(r *http.Request, body *requestBody, id identity, d *decisi
 		d.kind, d.body = failOpen, body.give()
 	case err != nil:
 		d.refuse(problem.StoreUnavailable)
-	case rec.Mine && g.set.clientCancel && r.Context().Err() != nil:
-		// What a handler makes of a client that has gone already must not hold the key.
+	case rec.Mine && c.isUnwanted():
 		l.giveBack()
 		d.refuse(problem.InFlight)
 	case rec.Mine:

@@ -38,7 +38,7 @@ func (g *Guard) runHandler(w http.ResponseWriter, r *http.Request, next http.Han
 	h.req = *r.WithContext(&h.ctx)
 	putBack(&h.req, &h.body, d.body)
 	h.op.writer = &h.rec
-	h.rec.Init(w, r.Method, response.Settings{Echo: g.set.header, Limit: g.set.maxResponseLen, Drop: g.set.drop}, h)
+	h.rec.Init(w, r.Method, response.Settings{Echo: g.set.header, Limit: g.set.maxResponseLen, Judged: g.set.outcomeChosen, Drop: g.set.drop}, h)
 	defer h.rec.DropBuffer()
 	v, e := h.perform(h)
 	h.respond(w, v, e)
@@ -132,7 +132,7 @@ func (h *handlerRun) correction(v verdict) problem.Code {
 	if v.outcome != Unknown {
 		return ""
 	}
-	code := problem.Code(h.rec.Header().Get(problem.Header))
+	code := problem.Code(h.rec.Get(problem.Header))
 	if code == "" && !h.deniesEffect() {
 		return ""
 	}
@@ -163,7 +163,7 @@ func (h *handlerRun) deniesEffect() bool {
 // promisesAnother reports whether the client is told to come back for another answer. That
 // denies nothing.
 func (h *handlerRun) promisesAnother() bool {
-	return h.rec.Status() == http.StatusConflict && h.rec.Header().Get("Retry-After") != ""
+	return h.rec.Status() == http.StatusConflict && h.rec.Get("Retry-After") != ""
 }
 
 // This file says what becomes of a handler that returns without an answer. net/http makes an

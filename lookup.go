@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
 
@@ -211,8 +212,8 @@ func (g *Guard) serveLookup(w http.ResponseWriter, r *http.Request) {
 	}
 	var d decision
 	rec, ok := g.lookUp(r, &d)
-	if d.echo != nil {
-		w.Header()[g.set.header] = d.echo
+	if d.echo != "" {
+		w.Header()[g.set.header] = response.Value(d.echo)
 	}
 	if !ok {
 		g.refuse(w, r, &d)

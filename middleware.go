@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
 
@@ -164,8 +165,8 @@ func (h *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var d decision
 	defer d.leave(g.core)
 	g.decide(r, &d)
-	if d.echo != nil {
-		w.Header()[g.set.header] = d.echo
+	if d.echo != "" {
+		w.Header()[g.set.header] = response.Value(d.echo)
 	}
 	switch d.kind {
 	case pass:

@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -14,10 +15,14 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
 )
 
-func TestMain(m *testing.M) { os.Exit(guardtest.Main(m)) }
+func TestMain(m *testing.M) {
+	redistest.AtOnce(4)
+	os.Exit(guardtest.Main(m))
+}
 
 // Each test of this file is a row of the table of what a request gets, on every
 // transport.
@@ -365,6 +370,47 @@ func TestAnswerTooLargeToKeepIsSentButNotRunAgain(t *testing.T) {
 		require.Equal(t, http.StatusCreated, got.Problem.OriginalStatus)
 		require.Equal(t, "/charges/7", got.Problem.OriginalLocation)
 		require.EqualValues(t, 1, h.Runs.Load())
+	})
+}
+
+// A Location that the route leaves out of the record reaches nobody but the client of the run, be the
+// answer too large to keep, or shorter than it was declared.
+func TestUnrecordedLocationIsNotTold(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			w.Header().Set("Location", "/signed?token=secret")
+			if r.URL.Path == "/short" {
+				w.Header().Set("Content-Length", "10")
+				op, _ := idempotency.FromContext(r.Context())
+				op.SetOutcome(idempotency.Final)
+			}
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, "1234")
+			if r.URL.Path == "/streamed" {
+				_ = http.NewResponseController(w).Flush()
+			}
+			if r.URL.Path != "/short" {
+				_, _ = io.WriteString(w, strings.Repeat("x", 100))
+			}
+		}}
+		guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithUnrecorded("Location"), idempotency.WithMaxResponseBody(99))
+		s := serve(guard.Handler(h))
+		for i, path := range []string{"/large", "/streamed", "/short"} {
+			c := guardtest.Call{Key: path, Path: path}
+			first, err := s.Try(t.Context(), c)
+			if path != "/short" { // which may end with its connection
+				require.NoError(t, err)
+				require.Equal(t, "/signed?token=secret", first.Header.Get("Location"))
+			}
+			again := s.Do(t, c)
+			guardtest.RequireProblem(t, again, http.StatusConflict, problem.ResponseNotKept)
+			require.Equal(t, http.StatusCreated, again.Problem.OriginalStatus)
+			require.Empty(t, again.Problem.OriginalLocation)
+			require.NotContains(t, again.Body, "secret")
+			require.NotContains(t, fmt.Sprint(again.Header), "secret")
+			require.EqualValues(t, i+1, h.Runs.Load())
+		}
 	})
 }
 

@@ -287,15 +287,16 @@ func WithMaxRequestBody(n int64) Option {
 // WithMaxResponseBody sets the largest response, in bytes, that is kept: its body, and the
 // header and trailer fields that are recorded with it. The default is 1 MiB. The client that
 // caused a larger answer gets all of it. The record keeps only that it ran, with its status and
-// a Location of at most 2 KiB: duplicates get 409 response-not-kept, never a second run. The
-// limit must be positive and at most 1 GiB.
+// a Location of at most 2 KiB, unless [WithUnrecorded] names that field. Duplicates get 409
+// response-not-kept, never a second run. The limit must be positive and at most 1 GiB.
 func WithMaxResponseBody(n int64) Option {
 	return optionFunc(func(s *settings) { s.maxResponseLen = n })
 }
 
 // WithUnrecorded names further header and trailer fields that are sent with the first answer
 // only, and neither recorded nor replayed. An invalid field name is an error. The default is
-// none.
+// none. If Location is among them, no refusal tells it either: the problem response-not-kept has
+// no original_location then.
 //
 // Two kinds of fields are never recorded. The first describes the connection or the moment. The
 // second gives rights to the client that receives it: Set-Cookie, Authorization,
@@ -418,7 +419,9 @@ func WithAuthorizeReplay(f func(r *http.Request, rec RecordInfo) error) Option {
 
 // WithExplain says whether a client that has used its key for another request is told in
 // which parts the two differ: in the member "differs" of the problem document, by the names of
-// [RequestParts]. Values are never shown. By default only [Event].Differs tells.
+// [RequestParts]. Values are never shown. It is the hint of [Event].Differs, with the same limits:
+// the body counts byte for byte, whatever the [FingerprintFunc] counts, so another order of members
+// may be named beside the part that makes the mismatch. By default only the event tells.
 func WithExplain(on bool) Option {
 	return optionFunc(func(s *settings) { s.explain = on })
 }

@@ -171,12 +171,25 @@ func (h *handlerRun) judge() Outcome {
 		outcome = h.silence()
 	}
 	if outcome == 0 {
-		outcome = h.guard.set.judge(h.rec.Status(), h.rec.Header())
+		outcome = h.guard.set.judge(h.rec.Status(), h.judgedHeader())
 	}
 	if h.rec.Late() {
 		return Unknown
 	}
 	return outcome
+}
+
+// judgedHeader returns the header that the route's function judges: the one that was written, whatever the
+// handler has done to it since. [DefaultOutcome] gets the two fields that it looks at.
+func (h *handlerRun) judgedHeader() http.Header {
+	if h.guard.set.outcomeChosen {
+		return h.rec.Written()
+	}
+	code, retry := h.rec.Get(problem.Header), h.rec.Get("Retry-After")
+	if code == "" && retry == "" {
+		return nil
+	}
+	return http.Header{problem.Header: {code}, "Retry-After": {retry}}
 }
 
 // judge asks the route's function about an answer.

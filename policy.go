@@ -116,7 +116,7 @@ func sameFunc(f, g any) bool { return reflect.ValueOf(f).Pointer() == reflect.Va
 // answers returns which answers have which outcome.
 func (s *settings) answers() []policy.Answers {
 	all := s.answersWith(make(http.Header), "")
-	return append(all, s.answersWith(http.Header{"Retry-After": retryAfterSeconds}, "Retry-After")...)
+	return append(all, s.answersWith(http.Header{"Retry-After": {retryAfter}}, "Retry-After")...)
 }
 
 // answersWith returns the answers with these fields, or those of them that the fields make a

@@ -8,12 +8,13 @@ import (
 	"strings"
 	"sync"
 
+	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
 
-// retryAfterSeconds is the Retry-After of the refusals that a retry with the same key
+// retryAfter is the Retry-After, in seconds, of the refusals that a retry with the same key
 // can end. One second is the smallest value that every client understands.
-var retryAfterSeconds = []string{strconv.Itoa(1)}
+const retryAfter = "1"
 
 // refuse answers a request with a problem and reports it. Every refusal of a guard goes
 // through here.
@@ -35,11 +36,13 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, d *decision) {
 		leaveBody(w, r)
 	}
 	h := w.Header()
-	h["Cache-Control"] = noStore
-	h[problem.Header] = codeFields[p.Code]
+	space := response.NewSpace()
+	h["Cache-Control"] = space.Value("no-store")
+	h[problem.Header] = space.Value(string(p.Code))
 	if p.Code.Retryable() {
-		h["Retry-After"] = retryAfterSeconds
+		h["Retry-After"] = space.Value(retryAfter)
 	}
+	space.Free()
 	g.set.setExpiry(h, d.goodFor)
 	p.Type = "about:blank"
 	if g.set.policyURL != "" {
@@ -71,12 +74,14 @@ func leaveBody(w http.ResponseWriter, r *http.Request) {
 
 // writeProblem is the default of WithErrorWriter.
 func writeProblem(w http.ResponseWriter, r *http.Request, p problem.Document) {
-	text := renderings.of(p)
+	text := renderingOf(&p)
 	h := w.Header()
-	h["Content-Type"] = problemType
+	space := response.NewSpace()
+	h["Content-Type"] = space.Value(problem.ContentType)
 	if lengthAllowed(h, r.Method) {
-		h["Content-Length"] = text.length
+		h["Content-Length"] = space.Value(text.length)
 	}
+	space.Free()
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(text.body) // a client that is gone needs no answer
 }
@@ -89,25 +94,10 @@ func lengthAllowed(h http.Header, method string) bool {
 	return method != http.MethodHead && len(h["Trailer"]) == 0 && len(h["Content-Encoding"]) == 0
 }
 
-// The fields of refusals, made once.
-var (
-	noStore     = []string{"no-store"}
-	problemType = []string{problem.ContentType}
-	codeFields  = makeCodeFields()
-)
-
-func makeCodeFields() map[problem.Code][]string {
-	fields := make(map[problem.Code][]string)
-	for _, c := range problem.Codes() {
-		fields[c] = []string{string(c)}
-	}
-	return fields
-}
-
 // A rendering is a problem document as it is sent.
 type rendering struct {
 	body   []byte
-	length []string // of Content-Length
+	length string // the Content-Length
 }
 
 func render(p problem.Document) *rendering {
@@ -115,40 +105,49 @@ func render(p problem.Document) *rendering {
 	if err != nil { // cannot happen: strings and numbers
 		body = nil
 	}
-	return &rendering{body, []string{strconv.Itoa(len(body))}}
+	return &rendering{body, strconv.Itoa(len(body))}
 }
 
-// A kindOfProblem is all in which problems differ that say nothing of their own request.
+// problemKinds has what is made once of the problems that are sent again and again.
+var problemKinds = makeProblemKinds()
+
+// A kindOfProblem is what the problems of one code have in common.
 type kindOfProblem struct {
+	usual problem.Document
+
+	mu   sync.RWMutex
+	made map[variant]*rendering // as many as policies
+}
+
+// A variant is all in which problems of one code differ that say nothing of their own request.
+type variant struct {
 	typ    string
-	code   problem.Code
 	status int
 }
 
-// renderings keeps the problems that are made again and again. There are as many as codes and
-// policies.
-var renderings = renderingCache{made: make(map[kindOfProblem]*rendering)}
-
-type renderingCache struct {
-	mu   sync.RWMutex
-	made map[kindOfProblem]*rendering
+func makeProblemKinds() map[problem.Code]*kindOfProblem {
+	kinds := make(map[problem.Code]*kindOfProblem)
+	for _, c := range problem.Codes() {
+		kinds[c] = &kindOfProblem{usual: problem.New(c), made: make(map[variant]*rendering)}
+	}
+	return kinds
 }
 
-// of returns the rendering of a problem. Nobody may change it.
-func (c *renderingCache) of(p problem.Document) *rendering {
-	usual := problem.New(p.Code)
-	if p.Detail != usual.Detail || p.OriginalStatus != 0 || p.OriginalLocation != "" || p.Differs != nil || !p.Code.Known() {
-		return render(p)
+// renderingOf returns the rendering of a problem. Nobody may change it.
+func renderingOf(p *problem.Document) *rendering {
+	k := problemKinds[p.Code]
+	if k == nil || p.Detail != k.usual.Detail || p.OriginalStatus != 0 || p.OriginalLocation != "" || p.Differs != nil {
+		return render(*p)
 	}
-	kind := kindOfProblem{p.Type, p.Code, p.Status}
-	c.mu.RLock()
-	r := c.made[kind]
-	c.mu.RUnlock()
+	v := variant{p.Type, p.Status}
+	k.mu.RLock()
+	r := k.made[v]
+	k.mu.RUnlock()
 	if r == nil {
-		r = render(p)
-		c.mu.Lock()
-		c.made[kind] = r
-		c.mu.Unlock()
+		r = render(*p)
+		k.mu.Lock()
+		k.made[v] = r
+		k.mu.Unlock()
 	}
 	return r
 }

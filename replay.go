@@ -11,5 +11,5 @@ func (g *Guard) sendReplay(w http.ResponseWriter, d *decision) {
 		})
 	}
 	g.set.addExpiry(&d.answer, d.goodFor)
-	d.answer.Send(w)
+	d.answer.Send(w, d.fields)
 }

@@ -18,7 +18,9 @@ import (
 // fail if it gets other data than Seal got. An answer that somebody moves to another key then
 // answers nobody.
 //
-// The methods must be safe for concurrent use, and must not keep or change their arguments.
+// The methods must be safe for concurrent use, and must not keep or change their arguments: a sealed
+// form may lie in the store's own memory. What they return may be an argument or a part of one. The
+// guard does not change it, but reads it later, so a sealer must not use that memory again.
 type Sealer interface {
 	// Seal returns the form of an answer to store. If it returns an error, the answer is not
 	// recorded and its key is held. If it does so for a key, which is sealed before its request

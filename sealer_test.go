@@ -82,6 +82,53 @@ func (s *spySealer) Open(sealed, bound []byte) ([]byte, error) {
 	return s.Sealer.Open(sealed, bound)
 }
 
+// The guard changes nothing that a sealer or a codec has returned, not even behind its end. A sealer may
+// return its argument.
+func TestSealerAndCodecKeepWhatTheyReturn(t *testing.T) {
+	t.Parallel()
+	l := &lender{}
+	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithSealer(l))
+	for range 3 {
+		for _, key := range []string{"a", "b", "c"} {
+			got, _, err := idempotency.Do(t.Context(), guard, idempotency.Key{Scope: "s", Value: key}, func(ctx context.Context) (string, error) {
+				return idempotency.Step(ctx, "step", func(context.Context) (string, error) { return "value of " + key, nil }, idempotency.WithCodec(l))
+			}, idempotency.WithCodec(l))
+			require.NoError(t, err)
+			require.Equal(t, "value of "+key, got)
+		}
+	}
+	require.NotEmpty(t, l.lent)
+	for i, lent := range l.lent {
+		require.Equal(t, l.was[i], string(lent))
+	}
+}
+
+// A lender is a sealer and a codec that notes all memory that it has returned.
+type lender struct {
+	lent [][]byte
+	was  []string
+}
+
+func (l *lender) lend(b []byte) []byte {
+	all := b[:cap(b)]
+	l.lent, l.was = append(l.lent, all), append(l.was, string(all))
+	return b
+}
+
+func (l *lender) Seal(answer, _ []byte) ([]byte, error) { return l.lend(answer), nil }
+func (l *lender) Open(sealed, _ []byte) ([]byte, error) {
+	return l.lend(sealed[:len(sealed):len(sealed)]), nil
+}
+
+func (l *lender) Marshal(v any) ([]byte, error) {
+	return l.lend(append(make([]byte, 0, 64), v.(string)...)), nil
+}
+
+func (l *lender) Unmarshal(data []byte, v any) error {
+	*v.(*string) = string(data)
+	return nil
+}
+
 // If a definite answer cannot be sealed, it cannot be recorded, and the handler must not run
 // again. The client still gets the answer.
 func TestAnswerThatCannotBeSealedHoldsTheKey(t *testing.T) {

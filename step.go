@@ -90,10 +90,13 @@ func isNotDone(err error) bool {
 // A Codec encodes and decodes the values of steps and of [Do]. It must be safe for concurrent
 // use.
 type Codec interface {
-	// Marshal encodes a value that a function has returned.
+	// Marshal encodes a value that a function has returned. The guard does not change what it
+	// returns, but reads it after Marshal has returned, and for longer while the store is away. So a
+	// codec must not use that memory again.
 	Marshal(v any) ([]byte, error)
 	// Unmarshal decodes into v, a pointer to a zero value of the type that the function
-	// returns.
+	// returns. It must not change data, which may lie in the store's own memory. The value may
+	// share that memory only if nobody changes it; otherwise Unmarshal copies.
 	Unmarshal(data []byte, v any) error
 }
 

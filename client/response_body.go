@@ -36,8 +36,6 @@ func hold(resp *http.Response, limit int64) (held bool, err error) {
 // length that was declared. An answer that is cut short would be found out by the caller. So
 // the client asks for gzip itself where an *http.Transport would, and unpacks.
 
-var acceptGzip = []string{"gzip"}
-
 // wantsGzip reports whether an *http.Transport would ask for gzip with a request.
 func (t *Transport) wantsGzip(r *http.Request) bool {
 	base, ok := t.base.(*http.Transport)

@@ -214,7 +214,7 @@ func (c *call) send(req *http.Request, r *result) {
 		if req.Header == nil {
 			req.Header = make(http.Header)
 		}
-		req.Header["Accept-Encoding"] = acceptGzip
+		req.Header["Accept-Encoding"] = []string{"gzip"}
 	}
 	r.resp, r.err = c.t.throughBreaker(req) //nolint:bodyclose // drop closes it, or the caller
 	if r.err == nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -153,6 +154,18 @@ func TestCutGzipAnswerIsAskedForAgain(t *testing.T) {
 	_, err = send(transport, post(t.Context(), s.URL+"/damaged", "{}"))
 	require.ErrorIs(t, err, gzip.ErrChecksum)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown, "the error names the key")
+
+	changing := newBase(t)
+	changing.Proxy = func(r *http.Request) (*url.URL, error) {
+		r.Header["Accept-Encoding"][0] = "changed"
+		return nil, nil
+	}
+	got, err = send(newTransport(t, changing), post(t.Context(), s.URL+"/plain", "{}"))
+	require.NoError(t, err)
+	require.Equal(t, "changed", got.body)
+	got, err = send(transport, post(t.Context(), s.URL+"/plain", "{}"))
+	require.NoError(t, err)
+	require.Equal(t, "gzip", got.body, "no two requests share a value")
 
 	// Callers who deal with encodings themselves get what the server sends.
 	own := post(t.Context(), s.URL+"/whole", "{}")

@@ -101,7 +101,8 @@ type Document struct {
 	Code Code `json:"code"`
 	// OriginalStatus is the status of the run's own answer, and OriginalLocation its
 	// Location header, where the answer itself was not kept. They are missing where
-	// nobody knows them.
+	// nobody knows them. OriginalLocation is missing too where the route does not record
+	// that field, and where a handler outside of the guard has set it.
 	OriginalStatus   int    `json:"original_status,omitempty"`
 	OriginalLocation string `json:"original_location,omitempty"`
 	// Differs names the parts of the request that are not those of the request that the key is

@@ -8,7 +8,7 @@ type Kind byte
 // The kinds of answers. The numbers are part of the stored form.
 const (
 	KindKept    Kind = 1 // the answer of a handler: status, header, trailer and body
-	KindNotKept Kind = 2 // the handler ran, but its answer was too large to keep: status and Location only
+	KindNotKept Kind = 2 // the handler ran, but its answer was too large to keep: status and recorded Location only
 	KindValue   Kind = 3 // the result of a function: the body is its encoded value
 	KindError   Kind = 4 // the result of a function: the body is the text of a permanent error
 )

@@ -27,25 +27,42 @@ type headerDiff struct {
 // After an informational answer, a field that is missing is not one that was removed:
 // httputil.ReverseProxy clears the header then, and means only what it had added.
 func (d *headerDiff) take(before, after http.Header, echo string, informed bool) {
-	d.rules.readConnection(after)
 	d.trailer = trailerNames(after["Trailer"])
+	changed, kept := d.recorded, 0 // kept of before
 	for name, values := range after {
+		if strings.EqualFold(name, "Connection") {
+			d.rules.connection = append(d.rules.connection, values...)
+		}
 		outer, ok := before[name]
+		if ok && name != echo {
+			kept++
+		}
 		if ok && slices.Equal(values, outer) || isReplayMark(name) {
 			continue
 		}
-		if strings.HasPrefix(name, http.TrailerPrefix) || name == "Trailer" || slices.Contains(d.trailer, name) {
+		if strings.HasPrefix(name, http.TrailerPrefix) || name == "Trailer" {
 			continue
 		}
+		changed = append(changed, Field{Name: name, Values: values})
+	}
+	d.recorded = changed[:0]
+	for _, f := range changed { // when all Connection fields are known
+		outer := before[f.Name]
 		n := len(outer)
 		switch {
-		case !d.rules.record(name):
-			d.live = append(d.live, Field{Name: name, Values: values})
-		case n > 0 && len(values) > n && slices.Equal(values[:n], outer):
-			d.added = append(d.added, Field{Name: name, Values: values[n:]})
+		case !d.rules.record(f.Name):
+			d.live = append(d.live, f)
+		case n > 0 && len(f.Values) > n && slices.Equal(f.Values[:n], outer):
+			d.added = append(d.added, Field{Name: f.Name, Values: f.Values[n:]})
 		default:
-			d.recorded = append(d.recorded, Field{Name: name, Values: values})
+			d.recorded = append(d.recorded, f)
 		}
+	}
+	if _, ok := before[echo]; ok {
+		kept++
+	}
+	if kept == len(before) { // to count is faster than to walk through the map
+		return
 	}
 	for name := range before {
 		if _, ok := after[name]; !ok && name != echo && !informed {
@@ -54,11 +71,12 @@ func (d *headerDiff) take(before, after http.Header, echo string, informed bool)
 	}
 }
 
-// own makes the recorded values independent of the handler's header.
-func (d *headerDiff) own() {
-	for _, fields := range [][]Field{d.recorded, d.added} {
+// own makes all values independent of the handler's header. The handler may change them in place as
+// soon as WriteHeader has returned, and net/http has copied them by then.
+func (d *headerDiff) own(space *Space) {
+	for _, fields := range [...][]Field{d.recorded, d.added, d.live} {
 		for i, f := range fields {
-			fields[i].Values = slices.Clone(f.Values)
+			fields[i].Values = space.own(f.Values)
 		}
 	}
 }
@@ -77,15 +95,6 @@ func Recorded(h http.Header, drop []string) []Field {
 type rules struct {
 	drop       []string // further names that are left out, in canonical form
 	connection []string // the values of Connection
-}
-
-// readConnection takes the values of Connection from h.
-func (r *rules) readConnection(h http.Header) {
-	for name, values := range h {
-		if strings.EqualFold(name, "Connection") {
-			r.connection = append(r.connection, values...)
-		}
-	}
 }
 
 // record reports whether a field is recorded. Fields that describe the connection, the moment

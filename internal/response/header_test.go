@@ -141,6 +141,25 @@ func TestAddedValuesFollowThoseOfOuterHandlers(t *testing.T) {
 	})
 }
 
+// A Connection field names a field that the handler has added to. The first answer has all of its
+// values, and a replay has only those of the outer handler.
+func TestAddedValuesOfANominatedFieldAreNotReplayed(t *testing.T) {
+	t.Parallel()
+	h := record(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "X-Hop")
+		w.Header().Add("X-Hop", "inside")
+		_, _ = io.WriteString(w, "charged")
+	}))
+	s := guardtest.ServeRecorder(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Hop", "outside")
+		h.ServeHTTP(w, r)
+	}))
+	require.Equal(t, []string{"outside", "inside"}, s.Do(t, guardtest.Call{Key: "k"}).Header.Values("X-Hop"))
+	again := s.Do(t, guardtest.Call{Key: "k"})
+	require.True(t, again.Replayed())
+	require.Equal(t, []string{"outside"}, again.Header.Values("X-Hop"))
+}
+
 // httputil.ReverseProxy clears the header after each informational answer. That is not a wish
 // to remove what outer handlers have set.
 func TestClearingAfterAnInformationalAnswerRemovesNothing(t *testing.T) {

@@ -54,7 +54,7 @@ func (s *recording) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case a.Kind == response.KindNotKept:
 		w.WriteHeader(notKept)
 	default:
-		a.Send(w)
+		a.Send(w, nil)
 	}
 }
 

@@ -22,7 +22,6 @@ type Recorder struct {
 	witness Witness
 
 	header      http.Header // the handler's view, with copies of the outer handlers' fields
-	outerFields int         // how many outer handlers have set
 	mode        mode
 	wroteHeader bool
 	informed    bool // an informational answer was sent
@@ -30,15 +29,24 @@ type Recorder struct {
 	silent      bool // the handler has returned without an answer
 	late        bool // and has written since
 	clientGone  bool
-	held        bool // nothing is sent before the caller responds
-	overLimit   bool // and the answer has outgrown its limit, and is gone
-	typed       bool // the header, as it was written, leaves no type to detect
+	held        bool  // nothing is sent before the caller responds
+	overLimit   bool  // and the answer has outgrown its limit, and is gone
+	judged      bool  // Written will be called
+	typed       bool  // the header, as it was written, leaves no type to detect
+	outerFields int32 // how many outer handlers have set
 	status      int
 	declared    int64 // the handler's Content-Length, or -1
 	written     int64
 	buf         *Buffer
 	diff        headerDiff
+	rare        *rareParts
 	fields      [6]Field // room for the first of diff.recorded, without an allocation
+}
+
+// rareParts are what few answers have.
+type rareParts struct {
+	trailers []Field     // under the names by which the handler set them
+	written  http.Header // the header as it was written, and the trailers
 }
 
 // A mode is what a Recorder does with the bytes it is given.
@@ -64,6 +72,8 @@ type Settings struct {
 	Echo string
 	// Limit is the largest answer that is kept: body, header and trailer.
 	Limit int64
+	// Judged is set if Written is going to be called.
+	Judged bool
 	// Drop has the canonical names of further fields that are not recorded.
 	Drop []string
 }
@@ -72,12 +82,12 @@ type Settings struct {
 // through w. The witness may be nil.
 func (rec *Recorder) Init(w http.ResponseWriter, method string, set Settings, late Witness) {
 	rec.w, rec.method, rec.witness = w, method, late
-	rec.echo, rec.limit = set.Echo, set.Limit
+	rec.echo, rec.limit, rec.judged = set.Echo, set.Limit, set.Judged
 	rec.declared = -1
 	rec.diff.rules.drop = set.Drop
 	rec.diff.recorded = rec.fields[:0]
 	outer := w.Header()
-	rec.outerFields = len(outer)
+	rec.outerFields = int32(len(outer))
 	rec.header = make(http.Header, len(outer)+2)
 	for name, values := range outer {
 		if name != set.Echo {
@@ -95,7 +105,42 @@ func (rec *Recorder) Close(returned bool) {
 		rec.silent = true
 		rec.writeHeader(http.StatusOK)
 	}
+	if returned {
+		rec.takeTrailers()
+	}
 	rec.closed = true
+}
+
+// Written returns the header as the handler has written it, with the trailer as it was when the handler
+// returned, if the settings ask for it. It must be called after Close. The header that the handler has
+// may be another one by now.
+func (rec *Recorder) Written() http.Header {
+	if rec.rare == nil {
+		return nil
+	}
+	return rec.rare.written
+}
+
+// Get returns the first value that the answer has under a canonical name. It may be one that is not
+// recorded.
+func (rec *Recorder) Get(name string) string {
+	if values := rec.values(name); len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+// values returns the values that the answer has under a canonical name, but for those that are added
+// to values of outer handlers.
+func (rec *Recorder) values(name string) []string {
+	for _, fields := range [...][]Field{rec.diff.recorded, rec.diff.live} {
+		for _, f := range fields {
+			if f.Name == name {
+				return f.Values
+			}
+		}
+	}
+	return rec.w.Header()[name]
 }
 
 // Silent reports whether the handler has returned without a status and without a byte. It
@@ -113,7 +158,7 @@ func (rec *Recorder) Bypassed() (past, sure bool) {
 		return w.Bypassed(), true
 	}
 	outer := rec.w.Header()
-	return len(outer) > rec.outerFields && (outer["Content-Type"] != nil || outer["Location"] != nil), false
+	return len(outer) > int(rec.outerFields) && (outer["Content-Type"] != nil || outer["Location"] != nil), false
 }
 
 // Late reports whether a handler that was silent has written since.
@@ -170,9 +215,12 @@ func (rec *Recorder) Answer() Answer {
 	return a
 }
 
-// NotKept returns the answer to record in place of one that is too large, or not whole.
+// NotKept returns the answer to record in place of one that is too large, or not whole. Its Location
+// is among the recorded fields. The header of outer handlers is not searched: their fields do not
+// belong to the answer, and once its header is out, all of the handler's are there too.
 func (rec *Recorder) NotKept() Answer {
-	return NotKept(rec.status, rec.header["Location"], rec.limit)
+	a := Answer{Status: rec.status, Header: rec.diff.recorded}
+	return a.Brief(rec.limit)
 }
 
 // Respond sends the client the handler's answer, or what is left of it to send. It must be

@@ -194,6 +194,80 @@ func TestFieldsCountInTheLimit(t *testing.T) {
 	}
 }
 
+// The Location of an answer that is not kept is the one that a kept answer would have: that of the
+// handler, unless the field is not recorded.
+func TestLocationOfAnAnswerThatIsNotKept(t *testing.T) {
+	t.Parallel()
+	set := func(values ...string) func(h http.Header) {
+		return func(h http.Header) { h["Location"] = values }
+	}
+	outer := []string{"/outer"}
+	cases := map[string]struct {
+		outer  []string
+		change func(h http.Header)
+		drop   []string
+		want   string
+	}{
+		"set":                       {nil, set("/charges/1"), nil, "/charges/1"},
+		"set, and another outside":  {outer, set("/charges/1"), nil, "/charges/1"},
+		"of the route":              {nil, set("/secret"), []string{"Location"}, ""},
+		"of the route, and outside": {outer, set("/secret"), []string{"Location"}, ""},
+		"of the connection": {nil, func(h http.Header) {
+			h["Location"], h["Connection"] = []string{"/secret"}, []string{"location"}
+		}, nil, ""},
+		"outside":          {outer, func(http.Header) {}, nil, ""},
+		"outside, removed": {outer, func(h http.Header) { h.Del("Location") }, nil, ""},
+		"outside, added":   {outer, set("/outer", "/secret"), []string{"Location"}, ""},
+	}
+	ends := map[string]func(rec *response.Recorder){
+		"too large": func(rec *response.Recorder) { _, _ = rec.Write(make([]byte, 101)) },
+		"too large, and a stream": func(rec *response.Recorder) {
+			rec.Flush()
+			_, _ = rec.Write(make([]byte, 101))
+		},
+		"too large with its trailer": func(rec *response.Recorder) {
+			rec.Header().Set(http.TrailerPrefix+"X-Large", strings.Repeat("x", 101))
+		},
+		"short": func(rec *response.Recorder) { _, _ = rec.Write(make([]byte, 1)) },
+		"short, and a stream": func(rec *response.Recorder) {
+			_, _ = rec.Write(make([]byte, 1))
+			rec.Flush()
+		},
+	}
+	for name, c := range cases {
+		for how, end := range ends {
+			t.Run(name+", "+how, func(t *testing.T) {
+				t.Parallel()
+				client := httptest.NewRecorder()
+				if c.outer != nil {
+					client.Header()["Location"] = c.outer
+				}
+				rec := new(response.Recorder)
+				rec.Init(client, http.MethodPost, response.Settings{Limit: 100, Drop: c.drop}, nil)
+				c.change(rec.Header())
+				sent := rec.Header().Values("Location")
+				short := strings.HasPrefix(how, "short")
+				if short {
+					rec.Header().Set("Content-Length", "10")
+				}
+				rec.WriteHeader(http.StatusCreated)
+				end(rec)
+				rec.Close(true)
+				require.Equal(t, short, rec.Short())
+				a := rec.Answer()
+				if short {
+					a = rec.NotKept()
+				}
+				require.Equal(t, response.KindNotKept, a.Kind)
+				require.Equal(t, c.want, a.Location())
+				require.NotContains(t, string(a.Encode("key", [32]byte{})), "secret")
+				rec.Respond()
+				require.Equal(t, sent, client.Result().Header.Values("Location"), "the client of the run gets it")
+			})
+		}
+	}
+}
+
 func TestLocationOfAnAnswerThatIsNotKeptIsBounded(t *testing.T) {
 	t.Parallel()
 	for length, kept := range map[int]bool{10: true, 80: true, 100: false, 2000: false} {

@@ -11,11 +11,9 @@ import (
 // ReplayedHeader is the field that marks a replay.
 const ReplayedHeader = "Idempotent-Replayed"
 
-var replayedTrue = []string{"true"}
-
 // Send replays a decoded answer of [KindKept]. Its length is among the fields if the handler
-// declared it.
-func (a *Answer) Send(w http.ResponseWriter) {
+// declared it. The space may be nil.
+func (a *Answer) Send(w http.ResponseWriter, space *Space) {
 	h := w.Header()
 	announce(h, fieldNames(a.Trailer))
 	for _, f := range a.Header {
@@ -24,7 +22,7 @@ func (a *Answer) Send(w http.ResponseWriter) {
 	for _, f := range a.Added {
 		addField(h, f)
 	}
-	h[ReplayedHeader] = replayedTrue
+	h[ReplayedHeader] = space.Value("true")
 	w.WriteHeader(a.Status)
 	if len(a.Body) > 0 {
 		_, _ = w.Write(a.Body) // a client that is gone can ask again

@@ -2,12 +2,11 @@ package response
 
 import "sync"
 
-// A Space is memory for the fields of answers that are decoded one after the other. A nil Space is
-// none: then each answer has memory of its own.
+// A Space is memory for the fields of answers that are decoded one after the other, and for values
+// of header fields. A nil Space is none: then each answer and each value has memory of its own.
 //
-// The fields are used again. Their values are not: they become part of a header, which may be kept
-// for longer than anybody knows. They are cut from a slab, so that one answer seldom needs an
-// allocation for them.
+// The fields are used again. Their values are not: they become part of a header, which anybody may
+// keep and change. They are cut from a slab, so that one answer seldom needs an allocation for them.
 type Space struct {
 	memory [12]Field // few answers have more
 	used   int
@@ -39,6 +38,31 @@ func (s *Space) fields(n int) []Field {
 	}
 	s.used += n
 	return s.memory[s.used-n : s.used : s.used]
+}
+
+// Value returns the values of a header field that has one. The slice is the caller's own: code outside
+// of a guard may change the values of a header in place, so no two headers may share them.
+func (s *Space) Value(v string) []string {
+	values := s.values(1)
+	values[0] = v
+	return values
+}
+
+// Value is Value of a Space, for a field that is set alone.
+func Value(v string) []string {
+	s := NewSpace()
+	defer s.Free()
+	return s.Value(v)
+}
+
+// own returns a copy of the values of a field.
+func (s *Space) own(values []string) []string {
+	if len(values) == 0 {
+		return nil
+	}
+	own := s.values(len(values))
+	copy(own, values)
+	return own
 }
 
 // values returns memory for n values.

@@ -1,10 +1,6 @@
 package response
 
-import (
-	"net/http"
-	"slices"
-	"strings"
-)
+import "net/http"
 
 // How a Recorder sends the answer to the client, and when it begins to do so before the handler
 // has returned.
@@ -18,9 +14,6 @@ func (rec *Recorder) startTeeing() {
 		// out without one. The replay, which has the body, must not add one.
 		rec.diff.recorded = append(rec.diff.recorded, Field{Name: "Content-Type"})
 	}
-	// The handler may go on to change the memory of its header. The record must have the
-	// values that are sent.
-	rec.diff.own()
 	announce(rec.w.Header(), rec.diff.trailer)
 	rec.sendHead()
 	rec.forward(body)
@@ -30,6 +23,7 @@ func (rec *Recorder) startTeeing() {
 // Content-Type is left to net/http: without a replay there is nothing to agree with.
 func (rec *Recorder) startPassing() {
 	if rec.mode == buffering {
+		rec.mode = passing
 		announce(rec.w.Header(), rec.diff.trailer)
 		rec.sendHead()
 		rec.forward(rec.body())
@@ -44,8 +38,18 @@ func (rec *Recorder) sendHead() {
 	rec.w.WriteHeader(rec.status)
 }
 
+// setFields sets the fields of the answer in the header of outer handlers, which may change the values
+// in place. If something of the answer is still to be recorded, they get copies.
 func (rec *Recorder) setFields(h http.Header) {
+	var space *Space
+	if rec.mode != buffering {
+		space = NewSpace()
+		defer space.Free()
+	}
 	for _, f := range rec.diff.recorded {
+		if space != nil {
+			f.Values = space.own(f.Values)
+		}
 		setField(h, f)
 	}
 	for _, f := range rec.diff.added {
@@ -60,10 +64,11 @@ func (rec *Recorder) setFields(h http.Header) {
 // http.TrailerPrefix as they are: a trailer without the prefix must be announced, and the
 // header has gone.
 func (rec *Recorder) sendTrailer(h http.Header) {
-	for name, values := range rec.header {
-		if strings.HasPrefix(name, http.TrailerPrefix) || slices.Contains(rec.diff.trailer, name) {
-			h[name] = values
-		}
+	if rec.rare == nil {
+		return
+	}
+	for _, f := range rec.rare.trailers {
+		setField(h, f)
 	}
 }
 

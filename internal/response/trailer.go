@@ -45,23 +45,51 @@ func fieldNames(fields []Field) []string {
 	return names
 }
 
-// trailer collects the trailer that the handler has set by the time it returns: the announced
-// names, and those set with http.TrailerPrefix. All of it is sent, and not all is recorded.
-func (rec *Recorder) trailer(recorded bool) []Field {
-	var fields []Field
-	add := func(name string, values []string) {
-		if !recorded || rec.diff.rules.record(name) {
-			fields = append(fields, Field{Name: name, Values: values})
-		}
-	}
+// takeTrailers collects the trailer that the handler has set by the time it returns: the announced
+// names, and those set with http.TrailerPrefix. The values become independent of the handler's, so
+// what is recorded is what is sent. A name that was in the header and is gone has no values: the
+// trailer must not repeat those of the header.
+func (rec *Recorder) takeTrailers() {
+	var trailers []Field
 	for _, name := range rec.diff.trailer {
-		if values, ok := rec.header[name]; ok {
-			add(name, values)
+		if values, ok := rec.header[name]; ok || len(rec.values(name)) > 0 {
+			trailers = append(trailers, Field{Name: name, Values: slices.Clone(values)})
 		}
 	}
 	for name, values := range rec.header {
-		if plain, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
-			add(textproto.CanonicalMIMEHeaderKey(plain), values)
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			trailers = append(trailers, Field{Name: name, Values: slices.Clone(values)})
+		}
+	}
+	if trailers == nil {
+		return
+	}
+	if rec.rare == nil {
+		rec.rare = new(rareParts)
+	}
+	rec.rare.trailers = trailers
+	if rec.rare.written != nil {
+		for _, f := range trailers {
+			if f.Values == nil {
+				continue // the header has some
+			}
+			rec.rare.written[f.Name] = slices.Clone(f.Values)
+		}
+	}
+}
+
+// trailer returns the trailer under its own names. All of it is sent, and not all is recorded.
+func (rec *Recorder) trailer(recorded bool) []Field {
+	if rec.rare == nil {
+		return nil
+	}
+	var fields []Field
+	for _, f := range rec.rare.trailers {
+		if plain, ok := strings.CutPrefix(f.Name, http.TrailerPrefix); ok {
+			f.Name = textproto.CanonicalMIMEHeaderKey(plain)
+		}
+		if !recorded || rec.diff.rules.record(f.Name) {
+			fields = append(fields, f)
 		}
 	}
 	return fields

@@ -4,12 +4,14 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/response"
 )
 
 func TestTrailersAreReplayed(t *testing.T) {
@@ -22,13 +24,6 @@ func TestTrailersAreReplayed(t *testing.T) {
 			_, _ = io.WriteString(w, "body")
 			w.Header().Set("X-Checksum", "123")
 			w.Header()["X-Cost"] = []string{"1", "2"}
-		},
-		"announced and set before the body": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header()["Trailer"] = []string{"X-Checksum", "X-Cost"}
-			w.Header().Set("X-Checksum", "wrong")
-			w.Header()["X-Cost"] = []string{"1", "2"}
-			_, _ = io.WriteString(w, "body")
-			w.Header().Set("X-Checksum", "123")
 		},
 		"with the prefix": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "body")
@@ -65,13 +60,85 @@ func TestTrailersAreReplayed(t *testing.T) {
 	})
 }
 
+// net/http sends a field that is set before the header is written and announced for the trailer in
+// both. The answer and its replay do the same, and each place has the value of its moment.
+func TestTrailersThatAreInTheHeaderToo(t *testing.T) {
+	t.Parallel()
+	handlers := map[string]http.HandlerFunc{
+		"left alone": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "body")
+		},
+		"changed": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "body")
+			w.Header().Set("X-Checksum", "123")
+			w.Header()["X-Cost"][0] = "3"
+		},
+		"removed": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "body")
+			w.Header().Del("X-Checksum")
+		},
+		"without a body": func(http.ResponseWriter, *http.Request) {},
+		"behind a declared length": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "body")
+			w.Header().Set("X-Checksum", "123")
+		},
+	}
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		for name, h := range handlers {
+			for _, flush := range []bool{false, true} {
+				t.Run(name+", flushed "+strconv.FormatBool(flush), func(t *testing.T) {
+					t.Parallel()
+					whole := func(w http.ResponseWriter, r *http.Request) {
+						w.Header().Set("Trailer", "X-Checksum, X-Cost")
+						w.Header().Set("X-Checksum", "early")
+						w.Header()["X-Cost"] = []string{"1", "2"}
+						if name == "behind a declared length" {
+							w.Header().Set("Content-Length", "4")
+						}
+						if flush {
+							_ = http.NewResponseController(w).Flush()
+						}
+						h(w, r)
+					}
+					bare := serve(http.HandlerFunc(whole)).Do(t, guardtest.Call{})
+					require.Equal(t, []string{"early"}, bare.Header.Values("X-Checksum"))
+					first, again := twice(t, serve, whole)
+					for _, got := range []guardtest.Reply{first, again} {
+						for _, field := range []string{"X-Checksum", "X-Cost"} {
+							require.Equal(t, strings.Join(bare.Trailer.Values(field), ", "), strings.Join(got.Trailer.Values(field), ", "), field)
+							require.Equal(t, bare.Header.Values(field), got.Header.Values(field), field)
+						}
+					}
+				})
+			}
+		}
+	})
+}
+
+// A route judges the values of the trailer, and those of the header where the trailer has none.
+func TestHeaderIsJudgedWithTheTrailer(t *testing.T) {
+	t.Parallel()
+	rec := new(response.Recorder)
+	rec.Init(make(headerWriter), http.MethodPost, response.Settings{Limit: 1 << 10, Judged: true}, nil)
+	rec.Header().Set("Trailer", "X-Changed, X-Removed")
+	rec.Header().Set("X-Changed", "early")
+	rec.Header().Set("X-Removed", "early")
+	rec.WriteHeader(http.StatusOK)
+	rec.Header().Set("X-Changed", "late")
+	rec.Header().Del("X-Removed")
+	rec.Close(true)
+	require.Equal(t, []string{"late"}, rec.Written()["X-Changed"])
+	require.Equal(t, []string{"early"}, rec.Written()["X-Removed"])
+}
+
 // A trailer is no way around what a header may not repeat.
 func TestTrailersThatAreNotReplayed(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for _, flush := range []bool{false, true} {
 			h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Trailer", "Authentication-Info, X-Checksum")
+				w.Header().Set("Trailer", "Authentication-Info, X-Checksum, X-Auth-Token")
+				w.Header().Set("X-Auth-Token", "secret") // in both
 				_, _ = io.WriteString(w, "body")
 				if flush {
 					_ = http.NewResponseController(w).Flush()
@@ -84,6 +151,9 @@ func TestTrailersThatAreNotReplayed(t *testing.T) {
 			s := serve(&recording{handler: h, limit: 1 << 20, drop: []string{"X-Of-The-Route"}})
 			first, again := s.Do(t, guardtest.Call{Key: "k"}), s.Do(t, guardtest.Call{Key: "k"})
 			require.True(t, again.Replayed())
+			require.Equal(t, "secret", first.Header.Get("X-Auth-Token"))
+			require.Equal(t, "secret", first.Trailer.Get("X-Auth-Token"))
+			require.Empty(t, again.Header.Get("X-Auth-Token"))
 			require.Equal(t, "nextnonce=secret", first.Trailer.Get("Authentication-Info"))
 			require.Equal(t, "session=secret", first.Trailer.Get("Set-Cookie"))
 			require.Equal(t, "secret", first.Trailer.Get("X-Of-The-Route"))

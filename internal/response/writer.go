@@ -57,6 +57,12 @@ func (rec *Recorder) writeHeader(status int) {
 	rec.status = status
 	rec.diff.take(rec.w.Header(), rec.header, rec.echo, rec.informed)
 	rec.takeDeclaredLength()
+	space := NewSpace()
+	rec.diff.own(space)
+	space.Free()
+	if rec.judged {
+		rec.rare = &rareParts{written: rec.header.Clone()}
+	}
 	rec.room = rec.limit - fieldsSize(rec.diff.recorded) - fieldsSize(rec.diff.added)
 	rec.typed = rec.hasType()
 }
@@ -79,7 +85,7 @@ func (rec *Recorder) inform(status int) {
 	rec.informed = true
 	outer := rec.w.Header()
 	saved := outer.Clone()
-	maps.Copy(outer, rec.header)
+	maps.Copy(outer, rec.header.Clone()) // the values may be changed in place
 	rec.w.WriteHeader(status)
 	clear(outer)
 	maps.Copy(outer, saved)

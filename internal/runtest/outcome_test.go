@@ -96,6 +96,7 @@ func TestConflictThatInvitesARetryIsNotAnAnswer(t *testing.T) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.Header().Set("Retry-After", "1")
 			w.WriteHeader(http.StatusConflict)
+			w.Header()["Retry-After"][0] = "" // the client is told what was written
 		}}
 		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h))
 		c := guardtest.Call{Key: "k"}
@@ -144,6 +145,7 @@ func TestRouteDecides(t *testing.T) {
 			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 				w.Header().Set("X-Path", r.URL.Path)
 				w.WriteHeader(http.StatusAccepted)
+				w.Header()["X-Path"][0] = "/changed" // and not judged by that
 				if r.URL.Path == "/overridden" {
 					op, _ := idempotency.FromContext(r.Context())
 					op.SetOutcome(idempotency.Final)
