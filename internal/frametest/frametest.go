@@ -99,6 +99,7 @@ func Run(t *testing.T, f Framework) Result {
 	f.refusals(t, url, protected)
 	f.stream(t, url, protected)
 	f.shadow(t, cases, bareURL)
+	f.reload(t)
 	t.Logf("%d requests, %d equal, %d with a difference that the framework makes", result.Requests, result.Equal, len(f.Differs))
 	return result
 }
