@@ -38,7 +38,9 @@ type outside struct {
 	places []*outsidePlace
 	client *http.Client
 	desk   *idempotency.Guard // of the operators
-	lossy  *redis.Client
+
+	slowFor time.Duration // how long the network is slow at a time
+	lossy   *redis.Client
 
 	complaints chan string // the operators' work
 
@@ -60,13 +62,20 @@ type outsidePlace struct {
 	version int
 }
 
-func newOutside(t *testing.T) *outside {
+// telling is the length from which on a soak has everything happen.
+const telling = 5 * time.Minute
+
+func newOutside(t *testing.T, length time.Duration) *outside {
 	o := &outside{
-		t:      t,
-		redis:  redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always", "--proto-max-bulk-len", "1mb"),
-		client: &http.Client{Timeout: 5 * time.Second}, complaints: make(chan string, 20),
+		slowFor: 4 * outsideLease,
+		t:       t,
+		redis:   redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always", "--proto-max-bulk-len", "1mb"),
+		client:  &http.Client{Timeout: 5 * time.Second}, complaints: make(chan string, 20),
 		bookings: map[string]string{}, keys: map[string]map[string]string{}, made: map[string]int{},
 		decided: map[string]string{}, reopened: map[string]int{}, parked: map[string]time.Time{}, figures: map[string]int{},
+	}
+	if length >= telling {
+		o.slowFor = 10 * outsideLease
 	}
 	bank := httptest.NewServer(http.HandlerFunc(o.serveBooking))
 	t.Cleanup(bank.Close)
@@ -172,10 +181,10 @@ func (o *outside) run(seed uint64, stop <-chan struct{}) {
 func (o *outside) requireKept(length time.Duration) {
 	require.Empty(o.t, o.failures, strings.Join(o.failures, "\n"))
 	for _, p := range o.processes {
-		require.NoError(o.t, p.exit(o.t), p.name)
+		require.NoError(o.t, p.exit(o.t), "%s; its log:\n%s", p.name, p.log())
 		p.requireSound(o.t)
 	}
-	if length >= 2*time.Minute {
+	if length >= telling {
 		for _, what := range outsideFigures {
 			require.Positive(o.t, o.figures[what], what)
 		}

@@ -62,7 +62,8 @@ func (o *outside) sever(p *outsidePlace) {
 	o.count("connections severed for more than a lease")
 }
 
-// slowDown makes the network slow. Redis is healthy, and too far away for large answers.
+// slowDown makes the network slow. Redis is healthy, and too far away for large answers. Each is
+// tried six times before it is given up, which a short soak has no time for.
 func (o *outside) slowDown(*outsidePlace) {
 	for _, p := range o.places {
 		p.proxy.Throttle(64 << 10)
@@ -70,7 +71,7 @@ func (o *outside) slowDown(*outsidePlace) {
 			p.proxy.Delay(way, 5*time.Millisecond)
 		}
 	}
-	sleep(nil, 4*outsideLease)
+	sleep(nil, o.slowFor)
 	for _, p := range o.places {
 		p.proxy.Heal()
 	}

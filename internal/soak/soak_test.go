@@ -27,9 +27,6 @@ import (
 //
 // Beside it there is a second world, with what the first one cannot have: see [outside].
 func TestSoak(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds of real time")
-	}
 	length := soakLength(t)
 	seed := soakSeed(t)
 	t.Logf("SEED=%d SOAK=%s", seed, length)
@@ -44,7 +41,7 @@ func TestSoak(t *testing.T) {
 	normal := s.rest(stats{Goroutines: 1 << 20, Heap: 1 << 40})
 
 	busy = s.work(seed + 1)
-	beyond, over, away := newOutside(t), make(chan struct{}), make(chan struct{})
+	beyond, over, away := newOutside(t, length), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(over)
 		beyond.run(seed, away)
@@ -75,6 +72,9 @@ func soakLength(t *testing.T) time.Duration {
 	}
 	if os.Getenv("REDIS_REQUIRED") == "1" {
 		return 30 * time.Second
+	}
+	if os.Getenv("REDIS_EXHAUSTIVE") == "" {
+		t.Skip("REDIS_EXHAUSTIVE=1 runs it, and so does SOAK=5s")
 	}
 	return 5 * time.Second
 }
