@@ -34,14 +34,14 @@ func memoryRows(work load.Work) []*row {
 }
 
 // tightRows are the same requests against those to the tight reference.
-func tightRows(work load.Work) []*row {
+func tightRows(work load.Work, pooled bool) []*row {
 	var rows []*row
 	for _, k := range []struct {
 		name string
 		send request
 	}{{"first run", firstRun}, {"replay", replay}, {"other payload, 409", otherPayload}} {
 		reference := &row{name: "tight: " + k.name}
-		reference.prepare = each(work, func() http.Handler { return newTight(work) }, k.send)
+		reference.prepare = each(work, func() http.Handler { return newTight(work, pooled) }, k.send)
 		mine := &row{name: k.name, floor: reference}
 		mine.prepare = each(work, func() http.Handler { return guarded(idempotency.NewMemoryStore(), work) }, k.send)
 		rows = append(rows, reference, mine)

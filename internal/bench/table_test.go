@@ -35,8 +35,10 @@ func TestTable(t *testing.T) {
 	tables := []table{
 		{"Memory store, 1 KiB in and out", memoryRows(load.Small)},
 		{"Memory store, 256 KiB in and out", memoryRows(load.Large)},
-		{"Memory store against the tight reference, 1 KiB in and out", tightRows(load.Small)},
-		{"Memory store against the tight reference, 256 KiB in and out", tightRows(load.Large)},
+		{"Memory store against the tight reference with pools, 1 KiB in and out", tightRows(load.Small, true)},
+		{"Memory store against the tight reference with pools, 256 KiB in and out", tightRows(load.Large, true)},
+		{"Memory store against the tight reference without pools, 1 KiB in and out", tightRows(load.Small, false)},
+		{"Memory store against the tight reference without pools, 256 KiB in and out", tightRows(load.Large, false)},
 		{"Memory store, 1 KiB, cores", parallelRows(load.Small)},
 		{"Fiber v3, its memory store, 1 KiB in and out", fiberRows(load.Small)},
 		{"Fiber v3, its memory store, 256 KiB in and out", fiberRows(load.Large)},

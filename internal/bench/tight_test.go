@@ -22,8 +22,12 @@ import (
 // with a checksum before the client sees it.
 //
 // There are no options, events or limits. A panic leaves the claim behind, and nothing expires.
+//
+// There are two of it. One uses the memory of earlier requests again, from pools, wherever that is
+// possible. The other takes new memory for each request, as most programs do.
 type tight struct {
 	next   http.Handler
+	pooled bool
 	start  time.Time
 	shards [64]tightShard
 }
@@ -80,8 +84,8 @@ var (
 
 const tightLease = 30 * time.Second
 
-func newTight(next http.Handler) *tight {
-	t := &tight{next: next, start: time.Now()}
+func newTight(next http.Handler, pooled bool) *tight {
+	t := &tight{next: next, pooled: pooled, start: time.Now()}
 	for i := range t.shards {
 		t.shards[i].records = make(map[[sha256.Size]byte]*tightRecord)
 	}
@@ -94,17 +98,22 @@ func (t *tight) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		t.next.ServeHTTP(w, r)
 		return
 	}
-	pooled := tightBodies.Get().(*[]byte)
-	defer tightBodies.Put(pooled)
-	if int64(cap(*pooled)) < r.ContentLength {
-		*pooled = make([]byte, r.ContentLength)
+	var body []byte
+	if t.pooled {
+		memory := tightBodies.Get().(*[]byte)
+		defer tightBodies.Put(memory)
+		if int64(cap(*memory)) < r.ContentLength {
+			*memory = make([]byte, r.ContentLength)
+		}
+		body = (*memory)[:r.ContentLength]
+	} else {
+		body = make([]byte, r.ContentLength)
 	}
-	body := (*pooled)[:r.ContentLength]
 	if _, err := io.ReadFull(r.Body, body); err != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
-	fingerprint := tightFingerprint(r, body)
+	fingerprint := t.fingerprint(r, body)
 	name := tightName(values[0])
 	shard := &t.shards[name[0]%64]
 	var owner [16]byte
@@ -138,23 +147,38 @@ func (t *tight) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // run runs the handler and records its answer.
 func (t *tight) run(w http.ResponseWriter, r *http.Request, body []byte, shard *tightShard, record *tightRecord) {
-	timer := tightTimers.Get().(*time.Timer)
-	timer.Reset(tightLease / 3)
-	u := &tightRun{request: *r, header: make(http.Header, 2), out: tightOuts.Get().(*bytes.Buffer)}
-	u.out.Reset()
+	timer := t.timer()
+	u := &tightRun{request: *r, header: make(http.Header, 2), out: new(bytes.Buffer)}
+	if t.pooled {
+		u.out = tightOuts.Get().(*bytes.Buffer)
+		u.out.Reset()
+	}
 	u.body.Reset(body)
 	u.request.Body = &u.body
 	t.next.ServeHTTP(u, &u.request)
-	out := bytes.Clone(u.out.Bytes())
-	tightOuts.Put(u.out)
+	out := u.out.Bytes()
+	if t.pooled {
+		out = bytes.Clone(out)
+		tightOuts.Put(u.out)
+	}
 	answer := &tightAnswer{status: u.status, header: u.header, body: out, sum: crc32.Checksum(out, tightTable)}
 	shard.mu.Lock()
 	record.answer = answer
 	shard.mu.Unlock()
-	if timer.Stop() {
+	if timer.Stop() && t.pooled {
 		tightTimers.Put(timer)
 	}
 	answer.send(w)
+}
+
+// timer is the one that would renew the lease.
+func (t *tight) timer() *time.Timer {
+	if !t.pooled {
+		return time.AfterFunc(tightLease/3, func() {})
+	}
+	timer := tightTimers.Get().(*time.Timer)
+	timer.Reset(tightLease / 3)
+	return timer
 }
 
 func (a *tightAnswer) send(w http.ResponseWriter) {
@@ -179,15 +203,20 @@ type tightHash struct {
 	sum  [sha256.Size]byte
 }
 
-// tightFingerprint is one SHA-256 of the parts of a request, each with its length.
-func tightFingerprint(r *http.Request, body []byte) [sha256.Size]byte {
-	h := tightHashes.Get().(*tightHash)
-	defer tightHashes.Put(h)
+// fingerprint is one SHA-256 of the parts of a request, each with its length.
+func (t *tight) fingerprint(r *http.Request, body []byte) [sha256.Size]byte {
+	var h *tightHash
+	if t.pooled {
+		h = tightHashes.Get().(*tightHash)
+		defer tightHashes.Put(h)
+		h.Reset()
+	} else {
+		h = &tightHash{Hash: sha256.New()}
+	}
 	h.head = h.head[:0]
 	for _, part := range [...]string{r.Method, r.URL.Path, r.URL.RawQuery, r.Header["Content-Type"][0]} {
 		h.head = append(binary.AppendUvarint(h.head, uint64(len(part))), part...)
 	}
-	h.Reset()
 	_, _ = h.Write(h.head)
 	_, _ = h.Write(body)
 	h.Sum(h.sum[:0])
