@@ -82,10 +82,9 @@ type settlement struct {
 	fate fate
 }
 
-// giveBack gives up a claim under which nothing has run. Such a claim binds the key to
-// nothing: a run before it may have left the key unbound.
+// giveBack gives up a claim under which nothing has run.
 func (l *lease) giveBack() {
-	s := settlement{lease: l, verdict: verdict{outcome: NotExecuted, release: l.undone(true)}, owner: l.claim.Owner}
+	s := settlement{lease: l, verdict: verdict{outcome: NotExecuted, release: l.unused()}, owner: l.claim.Owner}
 	s.settle()
 }
 

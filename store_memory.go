@@ -256,6 +256,9 @@ func (s *MemoryStore) giveUp(ctx context.Context, key string, o Owner, state Sta
 			if !rel.Undone {
 				r.flags &^= blank
 			}
+			if !r.is(blank) || !rel.Unused {
+				r.flags &^= unbound
+			}
 			if r.is(blank) {
 				if rel.Unbind {
 					r.flags |= unbound
@@ -419,7 +422,7 @@ func (s *MemoryStore) Resolve(ctx context.Context, key string, seen Seen, settle
 		return nil
 	}
 	s.dropSteps(sh, r, settled.Undone)
-	r.flags &^= blank
+	r.flags &^= blank | unbound
 	sh.touch(r, StateReleased, now, r.unanswered(StateReleased))
 	sh.watchers.Wake(key)
 	return nil

@@ -91,7 +91,7 @@ type memoryFlags uint8
 const (
 	byLapse  memoryFlags = 1 << iota // held because the lease ended, and not by its owner
 	blank                            // nothing was done under it
-	unbound                          // released for a claim with any fingerprint
+	unbound                          // released for a claim with any fingerprint, or claimed after that
 	tookOver                         // claimed because another's lease had ended
 	indexed                          // in the index of held records and of claims that say Hold
 	byHand                           // settled by Resolve: its owner has lost the claim
@@ -187,7 +187,7 @@ func (sh *memoryShard) claim(r memoryEntry, c Claim, now int64, room bool) (Reco
 	case lapsed, free: // and not indexed
 		r.attempt++
 		r.fingerprint = c.Fingerprint
-		r.flags &= blank
+		r.flags &= blank | unbound
 		if lapsed {
 			r.flags = tookOver
 		}

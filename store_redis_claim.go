@@ -133,7 +133,7 @@ func (s *RedisStore) Release(ctx context.Context, key string, o Owner, r Release
 		if err != nil {
 			keep = 0 // or longer than any retention
 		}
-		call = redisproto.ReleaseUndone(s.prefix+key, o, s.channel, keep, r.Unbind)
+		call = redisproto.ReleaseUndone(s.prefix+key, o, s.channel, keep, r.Unbind, r.Unused)
 	}
 	return s.settle(ctx, key, o, call, !r.Undone || !r.Unanswered)
 }

@@ -16,7 +16,8 @@ import (
 func (u *run) notExecuted(t task) verdict {
 	v := verdict{outcome: NotExecuted}
 	if u.op.effects.Load() == 0 {
-		v.release = u.lease.undone(u.guard.set.rebinding || t.redirected())
+		v.release = u.lease.undone()
+		v.release.Unbind = u.guard.set.rebinding || t.redirected()
 	}
 	return v
 }
@@ -29,12 +30,19 @@ const lateClaims = 15 * time.Minute
 // record is for from then on is its owner, whose claim must not be granted if it arrives
 // again. Under Rerun a claim that comes later than that blocks the key for a lease, but under
 // Hold it would hold the key.
-func (l *lease) undone(unbind bool) Release {
+func (l *lease) undone() Release {
 	keep := minRetentionInLeases * l.claim.Lease
 	if l.claim.Hold {
 		keep = max(keep, lateClaims)
 	}
-	return Release{Undone: true, Keep: keep, Unbind: unbind}
+	return Release{Undone: true, Keep: keep}
+}
+
+// unused is what the store is told about a claim under which no run has begun.
+func (l *lease) unused() Release {
+	rel := l.undone()
+	rel.Unused = true
+	return rel
 }
 
 // redirected implements [task]. The key goes to the other place with the request, which has
@@ -84,7 +92,7 @@ var errTooManyGhosts = errors.New("too many claims wait to be given back")
 
 // releaseGhost gives back a claim whose reply never came.
 func (l *lease) releaseGhost() {
-	g := &ghost{lease: l, undone: l.undone(true), begun: time.Now()}
+	g := &ghost{lease: l, undone: l.unused(), begun: time.Now()}
 	g.undone.Unanswered = true
 	core := l.core
 	if !core.ghosts.add(0) {

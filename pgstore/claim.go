@@ -179,7 +179,7 @@ func (s *Store) Release(ctx context.Context, key string, o idempotency.Owner, re
 		keep = idempotency.Forever // that is, for the retention
 	}
 	return s.tryInTurn(ctx, "Release", func() error {
-		n, err := s.settle(ctx, s.sql.release, key, s.channel, o[:], rel.Undone, sqlrecord.Micros(keep), rel.Unbind)
+		n, err := s.settle(ctx, s.sql.release, key, s.channel, o[:], rel.Undone, sqlrecord.Micros(keep), rel.Unbind, rel.Unused)
 		if err != nil || n > 0 {
 			return err
 		}

@@ -127,11 +127,12 @@ func statementsFor(t string) statements {
 		// The calls of an owner whose row is as it should be. Any other case is decided by a look.
 		complete: fill(`WITH ` + strings.Replace(completion, "{in}", "state IN ('claimed', 'held') AND expires > now", 1) + settled),
 		// A record is blank (2) until something may have been done under it. $4 says that nothing
-		// was done by this run, $5 how long the record is kept then, and $6 whether it is unbound (4).
+		// was done by this run, $5 how long the record is kept then, $6 whether it is unbound (4), and
+		// $7 whether it is if the claim has found it so.
 		release: fill(`WITH clock AS (SELECT {now} AS now), done AS (
 			UPDATE {t} SET version = version + 1, state = 'released', touched = now,
 				expires = now + least(retention, CASE WHEN $4 AND marks & 2 = 2 THEN $5::int8 ELSE {never} END, {never} - now),
-				marks = CASE WHEN NOT $4 THEN marks & ~2 WHEN marks & 2 = 2 AND $6 THEN marks | 4 ELSE marks END
+				marks = CASE WHEN NOT $4 OR marks & 2 = 0 THEN marks & ~6 WHEN $6 THEN marks | 4 WHEN $7 THEN marks ELSE marks & ~4 END
 			FROM clock
 			WHERE key = $1 AND owner = $3 AND state = 'claimed' AND expires > now AND marks & 17 = 0
 			RETURNING watched)` + settled),

@@ -16,6 +16,10 @@ func undoneCases() []testCase {
 		{"Undone/unbound, it gets the next payload", undoneUnbound},
 		{"Undone/unbound, it is one of a hundred's", undoneRace},
 		{"Undone/unbound, a delayed claim does not come alive", undoneDelayedClaim},
+		{"Undone/unused, it stays bound", undoneUnused},
+		{"Undone/unused, it stays unbound", undoneUnusedUnbound},
+		{"Undone/unused, it stays unbound through a lapse", undoneUnusedLapsed},
+		{"Undone/used, it is bound again", undoneUsed},
 		{"Undone/must be said", undoneUnsaid},
 		{"Undone/several attempts have done nothing", undoneAgain},
 		{"Undone/a repeated claim changes nothing", undoneRepeatedClaim},
@@ -124,6 +128,64 @@ func undoneDelayedClaim(e *env) {
 	e.notMine(e.claim(key, alice), idempotency.StateReleased, 1)
 	e.notMine(e.claim(key, alice, mismatching), idempotency.StateReleased, 1)
 	e.mine(e.claim(key, bob), 2)
+}
+
+// unused is what is said of a claim under which no run has begun.
+var unused = idempotency.Release{Undone: true, Keep: kept, Unused: true}
+
+// A key belongs to the request that was the first to claim it, also if that one did not run.
+func undoneUnused(e *env) {
+	e.claimed()
+	e.ok("Release", e.store.Release(e.ctx, key, alice, unused))
+	e.near("TTL", e.claim(key, alice).TTL, kept)
+	e.mismatch(idempotency.StateReleased, 1)
+	e.mine(e.claim(key, carol), 2)
+	e.ok("Release", e.store.Release(e.ctx, key, carol, unused))
+	e.mismatch(idempotency.StateReleased, 2)
+	e.mine(e.claim(key, alice), 3)
+}
+
+// The client was told to come back with another payload. Another request of its is no reason to
+// refuse that.
+func undoneUnusedUnbound(e *env) {
+	e.undo(alice, 1)
+	for i, o := range []idempotency.Owner{bob, carol} {
+		e.mine(e.claim(key, o), i+2)
+		e.mismatch(idempotency.StateClaimed, i+2)
+		e.ok("Release", e.store.Release(e.ctx, key, o, unused))
+		e.near("TTL", e.claim(key, o).TTL, kept)
+	}
+	e.mine(e.claim(key, alice, mismatching), 4)
+	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 4)
+	e.ok("Release", e.store.Release(e.ctx, key, alice, unused))
+	e.mine(e.claim(key, bob), 5)
+}
+
+// The release comes late.
+func undoneUnusedLapsed(e *env) {
+	e.undo(alice, 1)
+	e.mine(e.claim(key, bob, holding), 2)
+	e.advance(lease + margin)
+	e.notMine(e.claim(key, carol), idempotency.StateHeld, 2)
+	e.ok("Release", e.store.Release(e.ctx, key, bob, unused))
+	e.mine(e.claim(key, carol, mismatching), 3)
+}
+
+// A run binds the key.
+func undoneUsed(e *env) {
+	e.undo(alice, 1)
+	e.mine(e.claim(key, bob), 2)
+	e.ok("Release", e.store.Release(e.ctx, key, bob, idempotency.Release{Undone: true, Keep: kept}))
+	e.mismatch(idempotency.StateReleased, 2)
+
+	e.mine(e.claim(key, alice), 3)
+	e.ok("Release", e.store.Release(e.ctx, key, alice, undone))
+	e.mine(e.claim(key, bob), 4)
+	e.ok("Release", e.release(bob)) // it may have done something
+	e.mismatch(idempotency.StateReleased, 4)
+	e.mine(e.claim(key, alice), 5)
+	e.ok("Release", e.store.Release(e.ctx, key, alice, unused))
+	e.mismatch(idempotency.StateReleased, 5)
 }
 
 func undoneUnsaid(e *env) {

@@ -322,3 +322,21 @@ func (s *naiveStore) yield(d time.Duration) {
 	time.Sleep(d)
 	s.mu.Lock()
 }
+
+// unbinds reports whether a release of what is blank leaves the record unbound.
+func (s *naiveStore) unbinds(r *naiveRecord, rel idempotency.Release) bool {
+	switch {
+	case s.is("Unbind is ignored"), !r.blank && !s.is("Undone need not be said"):
+		return false
+	case rel.Unused && !s.is("Unused is ignored"):
+		return r.unbound || s.is("what is not used is unbound")
+	default:
+		return rel.Unbind || r.unbound && s.is("what was unbound stays so")
+	}
+}
+
+// markLapsed is for bugs: a record that becomes held stays as it is.
+func (s *naiveStore) markLapsed(r *naiveRecord) {
+	r.blank = r.blank && !s.is("what lapsed is not blank")
+	r.unbound = r.unbound && !s.is("what lapsed is bound")
+}

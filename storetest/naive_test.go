@@ -36,7 +36,7 @@ type naiveRecord struct {
 	byLapse   bool   // held because the lease ended
 	blank     bool   // nothing was done under it
 	given     []byte // the memory of a note, which one bug reads again
-	unbound   bool   // the next payload gets it
+	unbound   bool   // the next payload gets it, or the last one did
 	touched   time.Time
 	leaseEnd  time.Time
 	expires   time.Time
@@ -188,7 +188,7 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 	if s.is("every claim leaves its note") && r.Owner != c.Owner {
 		s.note(r, c)
 	}
-	unbound := r.unbound && (r.Owner != c.Owner || s.is("a delayed claim revives what is unbound"))
+	unbound := r.unbound && r.State == idempotency.StateReleased && (r.Owner != c.Owner || s.is("a delayed claim revives what is unbound"))
 	mismatch := r.Fingerprint != c.Fingerprint && !unbound
 	if mismatch {
 		if out, done := s.mismatch(r, c); done {
@@ -217,7 +217,7 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 		return s.grant(r, c), nil
 	}
 	if r.lapsed() && s.holds(r, c) {
-		r.blank = r.blank && !s.is("what lapsed is not blank")
+		s.markLapsed(r)
 		r.State, r.Owner, r.byLapse = idempotency.StateHeld, s.keepOwner(r.Owner), true
 		s.enter(r)
 	}
@@ -268,7 +268,7 @@ func (s *naiveStore) takeOver(r *naiveRecord, c idempotency.Claim) idempotency.R
 	if !s.is("an unbound record is bound to the first payload again") {
 		r.Fingerprint = c.Fingerprint
 	}
-	r.unbound = false
+	r.unbound = r.unbound && released
 	if !s.is("the attempt is constant") && (!s.is("a release does not count as an attempt") || !released) {
 		r.Attempt++
 	}
@@ -442,8 +442,8 @@ func (s *naiveStore) Release(ctx context.Context, key string, o idempotency.Owne
 		kept = time.Until(r.expires)
 	}
 	r.blank = r.blank && rel.Undone || s.is("what is released is blank")
+	r.unbound = s.unbinds(r, rel)
 	if r.blank || s.is("Undone need not be said") {
-		r.unbound = rel.Unbind && !s.is("Unbind is ignored")
 		if rel.Keep > 0 && !s.is("Keep is ignored") {
 			kept = min(kept, rel.Keep)
 		}

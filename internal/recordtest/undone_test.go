@@ -157,55 +157,6 @@ func TestKeyOfWhatMayHaveHappenedIsNotRebound(t *testing.T) {
 	}
 }
 
-// A redirect that keeps the method sends the client, and its key, to another path. net/http's
-// router does that for a missing slash.
-func TestRedirectBindsNothing(t *testing.T) {
-	t.Parallel()
-	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
-		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
-			for _, status := range []int{http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
-				for name, opts := range map[string][]idempotency.Option{
-					"default":  {recovery},
-					"own rule": {recovery, idempotency.WithOutcome(idempotency.DefaultOutcome)},
-					"waiting":  {recovery, idempotency.WithWait(time.Minute)},
-				} {
-					t.Run(fmt.Sprint(status, " ", name), func(t *testing.T) {
-						mux, h := http.NewServeMux(), &guardtest.Counter{}
-						mux.Handle("POST /charges", http.RedirectHandler("/charges/", status))
-						mux.Handle("POST /charges/", h)
-						s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(mux))
-						first := s.Do(t, guardtest.Call{Key: "k"}) // the client follows
-						require.Equal(t, http.StatusCreated, first.Status, first.Body)
-						guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "k", Path: "/charges/"}))
-						require.EqualValues(t, 1, h.Runs.Load())
-					})
-				}
-			}
-		})
-	})
-}
-
-// A request that has waited for the one that was redirected claims the key and gives it back. It
-// leaves the key as free as it was.
-func TestWaiterLeavesTheKeyOfARedirectFree(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-			time.Sleep(time.Second)
-			if r.URL.Path == "/charges" {
-				http.Redirect(w, r, "/charges/", http.StatusTemporaryRedirect)
-			}
-		}}
-		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(h))
-		s.Client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-		first, second := s.Start(t, guardtest.Call{Key: "k"}), s.Start(t, guardtest.Call{Key: "k"})
-		require.Equal(t, http.StatusTemporaryRedirect, (<-first).Status)
-		guardtest.RequireProblem(t, <-second, http.StatusConflict, problem.InFlight)
-		require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k", Path: "/charges/"}).Status)
-		require.EqualValues(t, 2, h.Runs.Load())
-	})
-}
-
 // A hundred requests that were turned away leave nothing behind, be it after two leases, and be
 // it although their clients have tried again.
 func TestNothingIsLeftOfWhatWasTurnedAway(t *testing.T) {

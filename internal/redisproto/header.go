@@ -26,7 +26,7 @@ type Header struct {
 	HoldEnds    bool // a held record ends with its lifetime
 	Lapsed      bool // held because the lease ended, and not by its owner
 	Blank       bool // nothing was done under the record
-	Unbound     bool // released for a claim with any fingerprint
+	Unbound     bool // released for a claim with any fingerprint, or claimed after that
 	TookOver    bool // claimed, because the lease of another owner had ended
 	ByHand      bool // settled by hand: the owner has lost the claim
 	Lease       time.Duration
@@ -56,8 +56,11 @@ const (
 	flagLapsed   = 8
 	flagBlank    = 16
 	flagUnbound  = 32
-	flagTookOver = 64
+	flagTookOver = 64 // of a claimed record
 	flagByHand   = 128
+
+	// asFound is what a release says instead of flagUnbound: unbound if the claim has found it so.
+	asFound = 64
 
 	maxLease    = math.MaxUint32 * time.Millisecond // 49 days
 	maxLifetime = (1<<40 - 1) * time.Millisecond    // 34 years

@@ -171,14 +171,17 @@ func Release(name string, owner [16]byte, channel string) Call {
 
 // ReleaseUndone returns the call that gives a claim back under which nothing was done. A blank
 // record is kept for keep, which is one that [RoundTTL] has returned, or zero for its lifetime.
-// With unbind the next claim may have any fingerprint.
-func ReleaseUndone(name string, owner [16]byte, channel string, keep time.Duration, unbind bool) Call {
+// With unbind the next claim may have any fingerprint, and with unused it may if this one could.
+func ReleaseUndone(name string, owner [16]byte, channel string, keep time.Duration, unbind, unused bool) Call {
 	span, flags := []byte(nil), flagBlank
 	if keep > 0 {
 		span = encodeLifetime(keep)
 	}
-	if unbind {
+	switch {
+	case unbind:
 		flags |= flagUnbound
+	case unused:
+		flags |= asFound
 	}
 	return newCall(&settleScript, name, owner[:], int(Released), channel, span, "", flags)
 }

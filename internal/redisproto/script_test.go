@@ -25,7 +25,7 @@ func TestRedisCalls(t *testing.T) {
 		"step":  {SaveStep("name", owner, "step", []byte("value"))},
 		"settle": {
 			Hold("name", owner, "channel"), Release("name", owner, "channel"),
-			ReleaseUndone("name", owner, "channel", time.Minute, false), ReleaseUndone("name", owner, "channel", 0, true),
+			ReleaseUndone("name", owner, "channel", time.Minute, false, true), ReleaseUndone("name", owner, "channel", 0, true, false),
 			Complete("name", owner, "channel", answer), CompleteDetached("name", owner, "channel", answer),
 		},
 		"resolve": {ResolveReleased("name", owner, 1, "channel", nil), ResolveReleased("name", owner, 1, "channel", map[string][]byte{"step": nil}), ResolveCompleted("name", owner, 1, "channel", answer)},

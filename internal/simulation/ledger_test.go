@@ -47,7 +47,7 @@ type simRecord struct {
 	completed *simRun
 
 	blank   bool          // nothing can have been done under it
-	unbound bool          // the next claim binds it
+	unbound bool          // it was released so that the next claim binds it
 	ends    time.Duration // if it was released, and is blank
 }
 
@@ -169,7 +169,7 @@ func (q *simRequest) goesBy(o idempotency.Owner) bool {
 
 // claimed checks what a claim was told, and enters it.
 func (w *simulation) claimed(k *simKey, q *simRequest, c *simCall, rec idempotency.Record) {
-	if k.unbound && k.token != c.owner && q.payload != k.payload {
+	if k.unbound && k.state == idempotency.StateReleased && k.token != c.owner && q.payload != k.payload {
 		w.seen[simRebound]++
 		k.payload = q.payload
 	}
@@ -195,7 +195,7 @@ func (w *simulation) claimed(k *simKey, q *simRequest, c *simCall, rec idempoten
 		k.state = idempotency.StateHeld
 	case lapsed:
 		w.lapses(k)
-		k.blank = false
+		k.blank, k.unbound = false, false
 		w.granted(k, q, c, rec)
 	case rec.Mine && k.state == idempotency.StateReleased && k.token != c.owner:
 		w.granted(k, q, c, rec)
@@ -217,7 +217,6 @@ func (w *simulation) granted(k *simKey, q *simRequest, c *simCall, rec idempoten
 	}
 	k.owner, k.token, k.last, k.state, q.life = q, c.owner, c.owner, idempotency.StateClaimed, k.life
 	k.claims[c.owner] = q.payload
-	k.unbound = false
 	k.attempt++
 	w.protects(k, c)
 }
@@ -323,6 +322,9 @@ func (w *simulation) owned(k *simKey, q *simRequest, c *simCall) {
 		if c.release.Undone && r != nil && r.outcome != idempotency.NotExecuted && !w.isUndone(r) && !w.isForgotten(r) {
 			w.failf(k.index, "%v is released as if it had done nothing, but %v", q, r.outcome)
 		}
+		if c.release.Unbind && (r == nil || c.release.Unused) {
+			w.failf(k.index, "%v unbinds the key, and has not run", q)
+		}
 		w.released(k, c)
 	}
 }
@@ -333,8 +335,9 @@ func (w *simulation) released(k *simKey, c *simCall) {
 		return // it is repeated
 	}
 	k.state, k.blank = idempotency.StateReleased, k.blank && c.release.Undone
+	k.unbound = k.blank && (c.release.Unbind || c.release.Unused && k.unbound)
 	if k.blank {
-		k.unbound, k.ends = c.release.Unbind, w.now()+c.release.Keep
+		k.ends = w.now() + c.release.Keep
 	}
 }
 

@@ -167,7 +167,8 @@ func (w *simulation) decided(k *simKey, q *simRequest, c *simCall) {
 		k.all = append(k.all, c.resolution)
 		k.completes(c.resolution)
 	default:
-		k.owner, k.token, k.state, k.blank = nil, idempotency.Owner{}, idempotency.StateReleased, false
+		k.owner, k.token, k.state = nil, idempotency.Owner{}, idempotency.StateReleased
+		k.blank, k.unbound = false, false
 		for _, r := range k.runs {
 			r.cleared = true
 		}

@@ -38,7 +38,7 @@ func (r *Row) Claim(c idempotency.Claim, now Moment) (_ idempotency.Record, chan
 	case lapsed, free:
 		r.Attempt++
 		r.Fingerprint = c.Fingerprint
-		r.Marks &= Blank
+		r.Marks &= Blank | Unbound
 		if lapsed {
 			r.Marks = TookOver
 		}
@@ -135,6 +135,9 @@ func (r *Row) giveUp(state idempotency.State, o idempotency.Owner, rel idempoten
 		if !rel.Undone {
 			r.Marks &^= Blank
 		}
+		if !r.is(Blank) || !rel.Unused {
+			r.Marks &^= Unbound
+		}
 		if r.is(Blank) {
 			if rel.Unbind {
 				r.Marks |= Unbound
@@ -196,7 +199,7 @@ func (r *Row) Resolve(seen idempotency.Seen, s idempotency.Settlement, now Momen
 	for name, value := range have {
 		r.Steps = AppendStep(r.Steps, name, value)
 	}
-	r.Marks &^= Blank
+	r.Marks &^= Blank | Unbound
 	r.touch(idempotency.StateReleased, now, r.Unanswered(idempotency.StateReleased))
 	return true, nil
 }

@@ -37,7 +37,7 @@ type Marks int64
 const (
 	ByLapse  Marks = 1 << iota // held because the lease ended, and not by its owner
 	Blank                      // nothing was done under it
-	Unbound                    // released for a claim with any fingerprint
+	Unbound                    // released for a claim with any fingerprint, or claimed after that
 	TookOver                   // claimed because another's lease had ended
 	ByHand                     // settled by Resolve: its owner has lost the claim
 )

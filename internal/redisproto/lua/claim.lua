@@ -106,6 +106,9 @@ end
 if state == CLAIMED then
   flags = flags + 64
 end
+if unbound then
+  flags = flags + 32
+end
 local header = claim:sub(1, 2) .. string.char(flags,
   math.floor(attempt / 16777216) % 256, math.floor(attempt / 65536) % 256,
   math.floor(attempt / 256) % 256, attempt % 256) .. claim:sub(8)

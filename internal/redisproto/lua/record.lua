@@ -21,7 +21,8 @@
 --   3      flags: 1 = hold when the lease ends, 2 = the answer is in r:<owner>,
 --          4 = a record that is held ends with its lifetime,
 --          8 = held because the lease ended, and not by its owner,
---          16 = blank: nothing was done under the record, 32 = released unbound,
+--          16 = blank: nothing was done under the record, 32 = released unbound, or claimed
+--          after that,
 --          64 = claimed, because the lease of another owner had ended,
 --          128 = settled by hand: the owner has lost the claim
 --   4-7    attempt

@@ -10,7 +10,8 @@
 --          shorter
 -- ARGV[5]  answer
 -- ARGV[6]  flags to set: 2 if an HSETNX in the same MULTI has put the answer into r:<owner>;
---          16 if the owner has done nothing, and 32 if the record shall be unbound then.
+--          16 if the owner has done nothing, 32 if the record shall be unbound then, and 64 if
+--          it shall be so if the claim has found it so.
 --          What a release says here and in ARGV[4] counts only for a record that is blank
 --
 -- Returns 1 when the owner has put the record into that state, now or by an earlier
@@ -43,6 +44,9 @@ elseif m and isOf(m, caller) then
     local flags, span, about = m:byte(3) % 8, m:sub(12, 16), ARGV[4]:sub(6)
     if state == COMPLETED or blank(m) then
       local new = ARGV[4]:sub(1, 5)
+      if said >= 64 then
+        said = said - 64 + m:byte(3) % 64 - m:byte(3) % 32
+      end
       flags = flags + said
       if new ~= '' and (state == COMPLETED or uint(new, 1, 5) < uint(span, 1, 5)) then
         span = new

@@ -1,0 +1,115 @@
+package recordtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
+)
+
+// What requests that are sent elsewhere, or that do not run, leave their key bound to.
+
+// A redirect that keeps the method sends the client, and its key, to another path. net/http's
+// router does that for a missing slash.
+func TestRedirectBindsNothing(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+			for _, status := range []int{http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+				for name, opts := range map[string][]idempotency.Option{
+					"default":  {recovery},
+					"own rule": {recovery, idempotency.WithOutcome(idempotency.DefaultOutcome)},
+					"waiting":  {recovery, idempotency.WithWait(time.Minute)},
+				} {
+					t.Run(fmt.Sprint(status, " ", name), func(t *testing.T) {
+						mux, h := http.NewServeMux(), &guardtest.Counter{}
+						mux.Handle("POST /charges", http.RedirectHandler("/charges/", status))
+						mux.Handle("POST /charges/", h)
+						s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(mux))
+						first := s.Do(t, guardtest.Call{Key: "k"}) // the client follows
+						require.Equal(t, http.StatusCreated, first.Status, first.Body)
+						guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "k", Path: "/charges/"}))
+						require.EqualValues(t, 1, h.Runs.Load())
+					})
+				}
+			}
+		})
+	})
+}
+
+// A request that did not run leaves the key as it has found it: bound to itself if nobody had used it
+// before, and free if the client was told to come back with another one.
+func TestClaimOfNoRunLeavesTheKeyAsItWas(t *testing.T) {
+	t.Parallel()
+	gone := errors.New("the client has gone")
+	for name, fail := range map[string]func(t *testing.T, p *guardtest.Process, c guardtest.Call){
+		"a lost reply": func(t *testing.T, p *guardtest.Process, c guardtest.Call) {
+			p.Store.On("claim", guardtest.First(p.Store.Count("claim")+1, guardtest.LoseReply))
+			guardtest.RequireProblem(t, p.Do(t, c), http.StatusServiceUnavailable, problem.StoreUnavailable)
+			time.Sleep(time.Second)
+		},
+		"a client that has gone": func(t *testing.T, p *guardtest.Process, c guardtest.Call) {
+			ctx, leave := context.WithCancelCause(t.Context())
+			p.Store.On("claim", func(int) guardtest.Fault {
+				return func(_ context.Context, proceed func() error) error {
+					defer leave(gone)
+					return proceed()
+				}
+			})
+			_, _ = p.Try(ctx, c)
+			p.Store.On("claim", guardtest.Always(nil))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+				synctest.Test(t, func(t *testing.T) {
+					mux, h := http.NewServeMux(), guardtest.Answering(0, "done")
+					mux.Handle("POST /charges", http.RedirectHandler("/moved", http.StatusPermanentRedirect))
+					mux.Handle("POST /", h)
+					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), mux, recovery, idempotency.WithClientCancel(true))
+					p.Client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+					fail(t, p, guardtest.Call{Key: "new", Path: "/paid", Body: "10"})
+					guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "new", Path: "/paid", Body: "20"}), http.StatusConflict, problem.KeyReused)
+					require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "new", Path: "/paid", Body: "10"}).Body)
+					require.EqualValues(t, 1, h.Runs.Load())
+
+					require.Equal(t, http.StatusPermanentRedirect, p.Do(t, guardtest.Call{Key: "sent-on"}).Status)
+					fail(t, p, guardtest.Call{Key: "sent-on"})
+					require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "sent-on", Path: "/moved"}).Body)
+					require.EqualValues(t, 2, h.Runs.Load())
+				})
+			})
+		})
+	}
+}
+
+// A request that has waited for the one that was redirected leaves the key as free as it was.
+func TestWaiterLeavesTheKeyOfARedirectFree(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			time.Sleep(time.Second)
+			if r.URL.Path == "/charges" {
+				http.Redirect(w, r, "/charges/", http.StatusTemporaryRedirect)
+			}
+		}}
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(h))
+		s.Client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		first, second := s.Start(t, guardtest.Call{Key: "k"}), s.Start(t, guardtest.Call{Key: "k"})
+		require.Equal(t, http.StatusTemporaryRedirect, (<-first).Status)
+		guardtest.RequireProblem(t, <-second, http.StatusConflict, problem.InFlight)
+		require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k", Path: "/charges/"}).Status)
+		require.EqualValues(t, 2, h.Runs.Load())
+	})
+}
