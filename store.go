@@ -149,8 +149,9 @@ type Claim struct {
 	Tenant uint64
 	// Watch says that the caller waits for the run in flight to settle. A store need only
 	// announce records that somebody waits for: see [Watcher]. A released record is settled: the
-	// claim is not granted, and the record is returned as it is. A claim whose lease has ended is
-	// taken over as usual, and a key without a record is claimed.
+	// claim is not granted, and the record is returned as it is. It may be unbound, so its
+	// fingerprint does not tell who may claim it. A claim whose lease has ended is taken over as
+	// usual, and a key without a record is claimed.
 	Watch bool
 	// Note is what the caller wants to remember of the run, in at most 64 bytes that mean
 	// nothing to a store. The store keeps it with the record if the claim is granted. An empty

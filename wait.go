@@ -275,6 +275,9 @@ func (c *claiming) lead(t *turn, timeout <-chan time.Time, rec Record) (_ Record
 			timer.Reset(max(backoff(n), pollPause))
 			continue
 		}
+		if !t.due && seen.State == StateReleased {
+			seen.Fingerprint = c.lease.claim.Fingerprint // it may be free for any payload
+		}
 		if err != nil || !c.inFlight(&seen) {
 			return seen, false, err
 		}

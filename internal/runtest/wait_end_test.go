@@ -178,3 +178,31 @@ func TestTakeoverThatIsGivenBackIsTakenOverOnce(t *testing.T) {
 		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
+
+// While the process of those who wait cannot reach the store, the key is bound to another payload, and
+// set free by its run too. It is nobody's then, so it is not used for another payload.
+func TestWaitersMeetAKeyThatIsFreeForAnyPayload(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := idempotency.NewMemoryStore()
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
+			if run <= 2 {
+				time.Sleep(10 * time.Second)
+				w.WriteHeader(http.StatusTooManyRequests)
+			}
+		}}
+		rebinding := idempotency.WithRebinding(true)
+		owner, p := guardtest.NewProcess(t, shared, h, rebinding), guardtest.NewProcess(t, shared, h, rebinding, idempotency.WithWait(5*time.Minute))
+		one, two := guardtest.Call{Key: "k", Body: "one"}, guardtest.Call{Key: "k", Body: "two"}
+		run := owner.Start(t, one)
+		replies := p.Waiters(t, 2, one)
+		p.Store.Fail(guardtest.Refuse)
+		require.Equal(t, http.StatusTooManyRequests, (<-run).Status)
+		require.Equal(t, http.StatusTooManyRequests, (<-owner.Start(t, two)).Status)
+		p.Store.Heal()
+		for range 2 {
+			guardtest.RequireProblem(t, <-replies, http.StatusConflict, problem.InFlight)
+		}
+		require.Equal(t, http.StatusOK, (<-p.Start(t, one)).Status)
+	})
+}
