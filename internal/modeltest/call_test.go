@@ -164,10 +164,13 @@ func (c call) String() string {
 		if c.claim.Hold {
 			s += ", hold"
 		}
+		if c.claim.Watch {
+			s += ", watch"
+		}
 	case complete:
 		s += fmt.Sprintf(", %.9q, %v", c.answer, c.ttl)
 	case release:
-		s += fmt.Sprintf(", undone=%t, %v, unbind=%t", c.release.Undone, c.release.Keep, c.release.Unbind)
+		s += fmt.Sprintf(", undone=%t, %v, unbind=%t, unused=%t", c.release.Undone, c.release.Keep, c.release.Unbind, c.release.Unused)
 	case saveStep:
 		s += fmt.Sprintf(", %s, %q", stepNames[c.step], c.answer)
 	case resolve:

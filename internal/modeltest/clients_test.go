@@ -76,10 +76,15 @@ func (s setting) run(seed uint64) *history {
 					continue
 				}
 				holders.Store(c.key, c.owner)
-				if rng.IntN(8) == 0 {
-					for _, next := range c.inDoubt(got) {
-						_ = h.do(client, next, perform)
-					}
+				var more []call
+				switch rng.IntN(8) {
+				case 0:
+					more = c.inDoubt(got)
+				case 1:
+					more = s.unbound(c, rng)
+				}
+				for _, next := range more {
+					_ = h.do(client, next, perform)
 				}
 				if rng.IntN(4) == 0 {
 					s.pause(s.lease)
@@ -106,7 +111,8 @@ var late = []method{claim, claim, complete, release, hold, renew, saveStep}
 // draw returns the nth call.
 func (s setting) draw(rng *rand.Rand, n int) call {
 	keyNumber := n/callsPerKey + rng.IntN(2)
-	c := newCall(methods[rng.IntN(len(methods))], keyOf(fmt.Sprint("key ", keyNumber)), rng.IntN(4), s.lease)
+	c := newCall(methods[rng.IntN(len(methods))], keyOf(fmt.Sprint("key ", keyNumber)), rng.IntN(owners), s.lease)
+	c.claim.Watch = rng.IntN(4) == 0
 	c.step = rng.IntN(len(stepNames))
 	c.seen = idempotency.Seen{Owner: c.owner, Attempt: rng.IntN(3), State: states[rng.IntN(len(states))]}
 	if c.method != resolve || rng.IntN(2) == 0 {
@@ -132,10 +138,26 @@ func (c call) inDoubt(granted reply) []call {
 	return calls
 }
 
-// decideBy makes the caller decide by what it has seen of the record, and undo a step that it
-// has seen, or one with another value.
+// unbound returns the calls of a run that leaves its key unbound, of a claim that finds it so and does
+// not say Unbind, and of one with the other payload.
+func (s setting) unbound(c call, rng *rand.Rand) []call {
+	c.method, c.release = release, idempotency.Release{Undone: true, Unbind: true}
+	next, last := [...]int{0, 1, 3}[rng.IntN(3)], 4+rng.IntN(2)
+	return []call{
+		c, newCall(claim, c.key, next, s.lease), newCall(release, c.key, next, s.lease), newCall(claim, c.key, last, s.lease),
+	}
+}
+
+// decideBy makes the caller decide by what it has seen of the record, or of one that differs in
+// one respect, and undo a step that it has seen, or one with another value.
 func (c *call) decideBy(look reply, rng *rand.Rand) {
 	c.seen = idempotency.Seen{Owner: look.owner, Attempt: look.attempt, State: look.state}
+	switch rng.IntN(8) {
+	case 0:
+		c.seen.Attempt++
+	case 1:
+		c.seen.Owner[0] = byte(rng.IntN(owners) + 1)
+	}
 	if c.method == resolve {
 		c.seen.State = idempotency.StateHeld
 		i := rng.IntN(len(c.undone))
@@ -145,8 +167,11 @@ func (c *call) decideBy(look reply, rng *rand.Rand) {
 	}
 }
 
+// owners is how many owners a key has.
+const owners = 6
+
 // newCall returns a call by one of the owners of a key. An owner always claims and releases
-// with the same arguments, as a request does. The last owner has another payload, and the
+// with the same arguments, as a request does. The last two owners have another payload, and the
 // first one claims with Hold.
 func newCall(m method, key string, owner int, lease time.Duration) call {
 	c := call{method: m, key: key, owner: idempotency.Owner{byte(owner + 1)}, ttl: 2 * lease}
@@ -157,11 +182,13 @@ func newCall(m method, key string, owner int, lease time.Duration) call {
 	}
 	c.release = [...]idempotency.Release{
 		{Undone: true, Keep: lease},
-		{Keep: lease, Unbind: true},
+		{Keep: lease, Unbind: true, Unused: true},
 		{Undone: true, Keep: 2 * lease, Unbind: true},
-		{Undone: true, Keep: 9 * lease, Unbind: true},
+		{Undone: true, Keep: 2 * lease, Unused: true},
+		{Undone: true, Keep: 9 * lease, Unbind: true, Unused: true},
+		{Undone: true, Unused: true},
 	}[owner]
-	if owner == 3 {
+	if owner >= 4 {
 		c.claim.Fingerprint[0] = 2
 	}
 	return c

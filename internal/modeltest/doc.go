@@ -6,7 +6,8 @@
 // rules together that nobody thought of. They do so in two ways:
 //
 //   - With one caller and a controlled clock, the store must show what the model shows after
-//     each call, to the nanosecond. A failing sequence is cut down to a short one.
+//     each call, to the nanosecond. A failing sequence is cut down to a short one. The clocks of
+//     databases cannot be stopped, so there a caller lets time pass in minutes.
 //   - With many callers at once, calls are lost on the way there or back and sent again. Their
 //     results must be linearizable: the model must give the same results in some order that
 //     fits the moments at which the calls began and ended. The moments also bound which leases

@@ -54,6 +54,7 @@ type machine struct {
 	now     func() time.Duration
 	advance func(time.Duration)
 	lease   time.Duration
+	slack   time.Duration // how much later it may be than now says
 	waits   *rapid.Generator[time.Duration]
 	keys    map[string][]candidate
 	owners  map[string]idempotency.Owner // that were seen last, by key
@@ -88,8 +89,10 @@ func (m *machine) run(t *rapid.T) {
 	}
 	for _, method := range methods {
 		actions[string(method)] = func(t *rapid.T) {
-			c := newCall(method, m.key(t), rapid.IntRange(0, 3).Draw(t, "owner"), m.lease)
+			c := newCall(method, m.key(t), rapid.IntRange(0, owners-1).Draw(t, "owner"), m.lease)
 			switch method {
+			case claim:
+				c.claim.Watch = rapid.IntRange(0, 3).Draw(t, "watch") == 0
 			case saveStep:
 				c.step = rapid.IntRange(0, len(stepNames)-1).Draw(t, "step")
 				c.answer = rapid.SampledFrom([]string{"1", "2"}).Draw(t, "value")
@@ -147,7 +150,11 @@ func (m *machine) do(t *rapid.T, c call) {
 	}
 	var next []candidate
 	for _, s := range m.keys[c.key] {
-		next = append(next, s.step(c, got, moment{first: now, last: now})...)
+		for _, after := range s.step(c, got, moment{first: now, last: now, slack: m.slack}) {
+			if !slices.Contains(next, after) {
+				next = append(next, after)
+			}
+		}
 	}
 	if len(next) == 0 {
 		for _, s := range m.keys[c.key] {

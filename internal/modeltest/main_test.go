@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9/logging"
+
+	"example.com/idempotency/internal/pgserver"
 )
 
 func TestMain(m *testing.M) {
@@ -25,7 +27,7 @@ func TestMain(m *testing.M) {
 			}
 		}
 	}
-	os.Exit(m.Run())
+	os.Exit(pgserver.Main(m))
 }
 
 // newSeed returns SEED from the environment, or a random seed.

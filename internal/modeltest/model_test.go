@@ -20,7 +20,7 @@ type record struct {
 	byHand      bool // settled by Resolve: the owner has lost the claim
 	byLapse     bool // held because the lease ended, and not by its owner
 	blank       bool // nothing was done under it
-	unbound     bool // released for a claim with any fingerprint
+	unbound     bool // released for a claim with any fingerprint, or claimed after that
 	lease       time.Duration
 	retention   time.Duration
 	kept        time.Duration // from the moment that it was last touched
@@ -151,7 +151,7 @@ func (r record) claim(c idempotency.Claim, lapsed bool) []ending {
 			state: idempotency.StateClaimed, attempt: attempt, fingerprint: c.Fingerprint,
 			owner: c.Owner, hold: c.Hold, holdEnds: c.HoldEnds,
 			lease: c.Lease, retention: c.Retention, steps: r.steps, label: labelOf(c.Owner),
-			notes: r.notes, tookOver: r.tookOver,
+			notes: r.notes, tookOver: r.tookOver, unbound: blank && r.unbound,
 		}
 		if attempt != r.attempt {
 			next.notes += noteOf(c.Owner)
@@ -177,6 +177,8 @@ func (r record) claim(c idempotency.Claim, lapsed bool) []ending {
 			r.kept = never
 		}
 		return []ending{{next: r, sees: true}}
+	case free && c.Watch:
+		return []ending{asItIs}
 	case lapsed, free:
 		return []ending{grant(r.attempt+1, r.blank && free)}
 	}
@@ -194,9 +196,9 @@ func (r record) own(c call) []ending {
 		next.kept = next.unanswered()
 		if state == idempotency.StateReleased {
 			next.blank = r.blank && c.release.Undone
+			next.unbound = next.blank && (c.release.Unbind || c.release.Unused && r.unbound)
 		}
 		if next.blank && state == idempotency.StateReleased {
-			next.unbound = c.release.Unbind
 			if c.release.Keep > 0 {
 				next.kept = min(next.kept, c.release.Keep)
 			}
@@ -240,7 +242,7 @@ func (r record) own(c call) []ending {
 		}
 	case saveStep:
 		if running {
-			r.steps[c.step], r.blank = c.answer, false
+			r.steps[c.step], r.blank, r.unbound = c.answer, false, false
 			return r.unchanged()
 		}
 	default:
@@ -279,7 +281,7 @@ func (r record) resolve(c call, lapsed bool) []ending {
 			}
 		}
 	}
-	r.answer, r.byHand, r.blank = c.answer, true, false
+	r.answer, r.byHand, r.blank, r.unbound = c.answer, true, false, false
 	return []ending{{next: r.to(state, kept), touched: true}}
 }
 
