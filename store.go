@@ -203,9 +203,9 @@ type Release struct {
 	// Unused says that no run has begun under the claim. A record that this claim has found unbound
 	// is unbound again. Any other stays bound, also one that is new with this claim.
 	Unused bool
-	// Unanswered says that the store has not acknowledged the claim to its caller. A store may acknowledge such a release before it is durable. If the release is
-	// then lost and the claim is not, the claim lapses, as if its process had died before the
-	// release.
+	// Unanswered says that the store has not acknowledged the claim to its caller. A store may
+	// acknowledge such a release before it is durable. If the release is then lost and the claim is
+	// not, the claim lapses, as if its process had died before the release.
 	Unanswered bool
 }
 
