@@ -61,7 +61,7 @@ func (s *Store) claim(ctx context.Context, key string, c idempotency.Claim) (ide
 			return out, nil
 		}
 		if r.Version == seen {
-			return inUse(&r), nil
+			return inUse(&r, c.Fingerprint), nil
 		}
 		seen = r.Version
 		var out idempotency.Record
@@ -90,11 +90,15 @@ func granted(r *seenRow) idempotency.Record {
 
 // inUse is what a claim gets while another one is changing the record, or while the transaction of
 // a run has locked it: the run lives, whatever is left of its lease. A record that has been released
-// or has expired is being claimed.
-func inUse(r *seenRow) idempotency.Record {
+// or has expired is being claimed. Nobody knows by which payload, so it is not said to be another one
+// than the caller's, who could have had it.
+func inUse(r *seenRow, fp idempotency.Fingerprint) idempotency.Record {
 	out := r.See(r.now)
-	if out.State == idempotency.StateHeld && !r.Expired(r.now) {
+	switch expired := r.Expired(r.now); {
+	case out.State == idempotency.StateHeld && !expired:
 		return out
+	case out.State == idempotency.StateReleased || expired:
+		out.Fingerprint = fp
 	}
 	out.State, out.Lease, out.TTL = idempotency.StateClaimed, max(out.Lease, time.Second), max(out.TTL, time.Second)
 	out.Status, out.Size, out.Answer = 0, 0, nil

@@ -98,11 +98,12 @@ func TestStrictDefaultIsolation(t *testing.T) {
 }
 
 // Somebody else has the row in hand: a sweep, another claim, the transaction of a run. A claim does
-// not wait for it, and never gets what has expired or is free as if it were somebody's answer.
+// not wait for it, and never gets what has expired or is free as if it were somebody's answer, or as if
+// it were bound to another payload.
 func TestClaimOfALockedRow(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Shared(t).Pool(t)
-	for _, state := range []string{"completed", "released", "claimed"} {
+	for _, state := range []string{"completed", "released", "unbound", "claimed"} {
 		s, table := newStore(t, pool)
 		key, c := "key", newClaim()
 		_, err := s.Claim(t.Context(), key, c)
@@ -112,23 +113,30 @@ func TestClaimOfALockedRow(t *testing.T) {
 			require.NoError(t, s.Complete(t.Context(), key, c.Owner, idempotency.Completion{Answer: []byte("old"), TTL: time.Minute}))
 		case "released":
 			require.NoError(t, s.Release(t.Context(), key, c.Owner, idempotency.Release{}))
+		case "unbound":
+			require.NoError(t, s.Release(t.Context(), key, c.Owner, idempotency.Release{Undone: true, Unbind: true}))
 		}
-		if state != "released" {
+		if state == "completed" || state == "claimed" {
 			clock(t, pool, table)(2 * time.Minute) // the answer has expired, or the lease has ended
+		}
+		c = newClaim()
+		if state == "completed" || state == "unbound" {
+			c.Fingerprint[0]++
 		}
 		tx, err := pool.Begin(t.Context())
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // or the pool would wait for a test that has failed
 		_, err = tx.Exec(t.Context(), "SELECT FROM "+table+" FOR UPDATE")
 		require.NoError(t, err)
-		r, err := s.Claim(t.Context(), key, newClaim())
+		r, err := s.Claim(t.Context(), key, c)
 		require.NoError(t, err)
 		require.Equal(t, idempotency.StateClaimed, r.State, state)
+		require.Equal(t, c.Fingerprint, r.Fingerprint, state)
 		require.False(t, r.Mine)
 		require.Positive(t, r.Lease)
 		require.Nil(t, r.Answer)
 		require.NoError(t, tx.Rollback(t.Context()))
-		r, err = s.Claim(t.Context(), key, newClaim())
+		r, err = s.Claim(t.Context(), key, c)
 		require.NoError(t, err)
 		require.True(t, r.Mine, state)
 	}
