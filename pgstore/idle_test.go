@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"testing"
 	"time"
@@ -20,15 +21,13 @@ func TestTransactionThatIsIdleForTooLong(t *testing.T) {
 		slow := true
 		s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
 			err := inTx(s, r.Context(), level, func(exec execer) error {
-				for _, sql := range []string{
-					"SET LOCAL idle_in_transaction_session_timeout = '50ms'",
-					"SET LOCAL application_name = '" + s.table + "'",
-				} {
-					if err := exec(r.Context(), sql); err != nil {
-						return err
-					}
+				if err := errors.Join(
+					exec(r.Context(), "SET LOCAL application_name = '"+s.table+"'"),
+					s.insert(r.Context(), exec),
+				); err != nil {
+					return err
 				}
-				return s.insert(r.Context(), exec)
+				return exec(r.Context(), "SET LOCAL idle_in_transaction_session_timeout = '50ms'")
 			})
 			if err != nil {
 				http.Error(w, err.Error(), http.StatusInternalServerError)
