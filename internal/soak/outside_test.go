@@ -343,7 +343,8 @@ type askedIntent struct {
 }
 
 // audit looks at a key of a route with Hold when all is calm. It never runs twice by itself. It is
-// held only if its run may have had its effect: no process has died here. And it is held still if
+// held only if its run may have had its effect, because no process has died here, or if a process was
+// shut down in an outage and has said that it left a claim behind. And it is held still if
 // nobody has resolved it, also when its TTL is over. A key with an answer is not asked for that late,
 // because it would run.
 func (o *outside) audit(a askedIntent) {
@@ -363,12 +364,29 @@ func (o *outside) audit(a askedIntent) {
 	got := in.send(context.Background(), o.client, o.places[0].process(), in.body)
 	switch {
 	case got.code == problem.OutcomeUnknown && made == 0 && decided == "":
-		o.fail("%s is held, and nothing has run", intent)
+		if log := o.logOf(key); !strings.Contains(log, logLeft) {
+			o.fail("%s is held, and nothing has run; of it was logged:\n%s", intent, log)
+		}
 	case got.code == problem.OutcomeUnknown && isHeld:
 		o.park(intent)
 	case isHeld:
 		o.fail("%s is not held any more: %v", intent, got)
 	}
+}
+
+// logOf returns what the processes have logged of a key.
+func (o *outside) logOf(key string) string {
+	info, err := o.desk.Lookup(context.Background(), idempotency.Key{Scope: "tenant", Value: key})
+	if err != nil {
+		return err.Error()
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var log strings.Builder
+	for _, p := range o.processes {
+		log.WriteString(p.logOf(info.Record))
+	}
+	return log.String()
 }
 
 // summary tells what the second world was like.

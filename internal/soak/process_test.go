@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -101,6 +102,7 @@ func (p *process) listen(stderr io.Reader) {
 const (
 	logDelayed = "idempotency: settling a run goes on in the background"
 	logLost    = "idempotency: run could not be settled"
+	logLeft    = "idempotency: claim could not be given back"
 	logLease   = "idempotency: lease lost"
 	logStore   = "idempotency: store call failed"
 
@@ -122,6 +124,14 @@ func (p *process) said(message string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.logged[message]
+}
+
+// logOf returns what the end of the log says of a record.
+func (p *process) logOf(record string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	about := slices.DeleteFunc(slices.Clone(p.recent), func(line string) bool { return !strings.Contains(line, record) })
+	return strings.Join(about, "")
 }
 
 // requireSound fails if the process has said what no sound process says. It must have
