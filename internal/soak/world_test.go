@@ -70,8 +70,9 @@ const (
 	// lease is long enough for the store to be away for a while, and for a process on
 	// a busy machine to be late, without a run losing its claim.
 	lease = 6 * time.Second
-	// grace is how long an orderly end may take.
-	grace = 10 * time.Second
+	// grace is how long an orderly end may take: a run of more than a lease may have begun just before,
+	// and Redis may be away several times until it is recorded.
+	grace = 20 * time.Second
 	// zombies is how long after its end a key may still be run by a process that was
 	// stopped meanwhile.
 	zombies = 4 * lease
