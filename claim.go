@@ -86,7 +86,27 @@ func (c *claiming) ask(rec *Record, now time.Time, watch bool) error {
 		c.lease.observe(Event{Kind: EventCorrupt, Op: "claim", Err: err})
 	}
 	c.met = c.met || errors.Is(err, ErrTransactionOpen) // the store is not away either
+	if c.guard.set.failOpen && !c.met && errors.Is(err, ErrStoreFull) {
+		c.met = c.isKnown()
+	}
 	return err
+}
+
+// isKnown asks a full store whether it has a record of the key. It refuses a further attempt as it
+// refuses a new key.
+func (c *claiming) isKnown() bool {
+	inspector, ok := c.guard.core.store.(Inspector)
+	if !ok {
+		return false
+	}
+	l := c.lease
+	_, err := bounded(context.WithoutCancel(l.client), l.core, l.timeout(), func(ctx context.Context) (Record, error) {
+		return inspector.Get(ctx, l.key)
+	})
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		l.observe(Event{Kind: EventStoreError, Op: "get", Err: err})
+	}
+	return err == nil
 }
 
 // isUnwanted reports whether a claim that was granted is given back because its client has gone: what
