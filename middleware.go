@@ -42,6 +42,7 @@ type core struct {
 	silences  silences
 	reports   reports
 	work      work
+	late      work         // claims that are being given back
 	running   atomic.Int64 // runs in flight
 	unsettled unsettled
 	pending   backlog // runs that wait to be settled
@@ -65,6 +66,7 @@ func newCore(store Store, scope ScopeFunc, waitingBytes int64) *core {
 	c.leases.New = func() any { return new(lease) }
 	c.bodies.New = func() any { return new(bodyBuffer) }
 	c.work.init()
+	c.late.init()
 	c.room.init(waitingBytes)
 	return c
 }

@@ -69,8 +69,8 @@ func (b *backlog) size() (n int, bytes int64) {
 // [EventRecordingLost], and returns the context's error.
 //
 // Claims whose reply never came, and under which nothing has run, are given back before. The store
-// has one more lease to answer that. Shutdown reports each that it gives up as [EventClaimLeft].
-// That is not an error.
+// has one more lease to answer that, if ctx does not end before. Shutdown reports each that it gives
+// up as [EventClaimLeft]. That is not an error, also when ctx has ended.
 //
 // Give ctx a deadline. While the store is away, Shutdown waits for as long as runs are worth
 // settling: until their retention ends, and without end for those that hold their key.
@@ -80,7 +80,10 @@ func (b *backlog) size() (n int, bytes int64) {
 // than once.
 func (g *Guard) Shutdown(ctx context.Context) error {
 	err := g.core.work.shutdown(ctx)
-	if err != nil {
+	// No request is left that could make another claim. Those that are being given back know
+	// since the beginning of the shutdown.
+	if lateErr := g.core.late.shutdown(ctx); err != nil || lateErr != nil {
+		g.core.late.stop()
 		g.core.unsettled.giveUp(ErrShutdown)
 	}
 	// Nothing depends on a shadow: it gets the time of one call of the store.
@@ -174,9 +177,12 @@ func (w *work) shutdown(ctx context.Context) error {
 		return nil
 	default:
 	}
-	w.aborting.Do(func() { close(w.abort) })
+	w.stop()
 	return context.Cause(ctx)
 }
+
+// stop lets the background give up.
+func (w *work) stop() { w.aborting.Do(func() { close(w.abort) }) }
 
 // A debt is what the store has failed to take so far.
 type debt interface {

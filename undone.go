@@ -99,14 +99,14 @@ func (l *lease) releaseGhost() {
 		g.giveUp(errTooManyGhosts)
 		return
 	}
-	if !core.work.enter() {
+	if !core.late.enter() {
 		core.ghosts.remove(0)
 		g.giveUp(ErrShutdown)
 		return
 	}
 	core.unsettled.add(g)
 	go func() {
-		defer core.work.leave()
+		defer core.late.leave()
 		defer core.ghosts.remove(0)
 		defer core.unsettled.remove(g)
 		if err := g.release(); err != nil {
@@ -182,7 +182,7 @@ func (g *ghost) pauseForStore() bool {
 	core := g.lease.core
 	short := backoff(g.failures)
 	if g.closing {
-		return time.Now().Add(short).Before(g.end()) && core.work.pause(short)
+		return time.Now().Add(short).Before(g.end()) && core.late.pause(short)
 	}
 	long := min(20*time.Millisecond<<min(g.failures-1, 11), ghostPause)
 	if time.Now().Add(long).After(g.end()) {

@@ -99,7 +99,7 @@ func TestShutdownReportsGhostsAtItsDeadline(t *testing.T) {
 				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
 				p.Store.Fail(fault)
 				p.Do(t, guardtest.Call{Key: "k"})
-				require.ErrorIs(t, p.Guard.Shutdown(guardtest.Shortly(t)), context.DeadlineExceeded)
+				require.NoError(t, p.Guard.Shutdown(guardtest.Shortly(t)), "nothing has run that is not recorded")
 				require.Equal(t, 1, p.Events.Count(idempotency.EventClaimLeft), "the process may end now")
 				time.Sleep(time.Minute)
 				synctest.Wait()
@@ -108,6 +108,28 @@ func TestShutdownReportsGhostsAtItsDeadline(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A run that is left is an error, whatever else is left. A claim whose reply is lost after the deadline
+// is left, too.
+func TestShutdownThatLeavesARunAndItsGhosts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{Handler: func(http.ResponseWriter, *http.Request, int64) {
+			time.Sleep(time.Hour)
+		}})
+		run := p.Start(t, guardtest.Call{Key: "run"})
+		synctest.Wait()
+		p.Store.On("claim", guardtest.Always(guardtest.Late(time.Minute)))
+		late := p.Start(t, guardtest.Call{Key: "late"})
+		synctest.Wait()
+		require.ErrorIs(t, p.Guard.Shutdown(guardtest.Shortly(t)), context.DeadlineExceeded)
+		<-late
+		synctest.Wait()
+		require.Equal(t, 1, p.Events.Count(idempotency.EventClaimLeft))
+		require.Zero(t, p.Guard.Stats().GivingBack)
+		<-run
+	})
 }
 
 // While the store is away, many ghosts ask it seldom. When any request has found it back, they
