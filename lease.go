@@ -31,7 +31,9 @@ type lease struct {
 	failures int       // of renewals, in a row
 	lost     bool
 	runOver  bool // a loss concerns nobody any more
-	ended    bool
+	// lostInRun says that the claim was lost before the run was over.
+	lostInRun bool
+	ended     bool
 }
 
 // renewalsPerLease leaves room for a failed renewal and its retries within a lease.
@@ -219,6 +221,14 @@ func (l *lease) undisputed() bool {
 	return !l.lost && time.Now().Before(l.sure)
 }
 
+// wasKept reports whether the claim was not lost while the run lasted, and nobody else can have it yet
+// unless it was given up.
+func (l *lease) wasKept() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.lostInRun && time.Now().Before(l.sure)
+}
+
 func (l *lease) isLost() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -229,7 +239,7 @@ func (l *lease) isLost() bool {
 func (l *lease) lose(err error) {
 	l.mu.Lock()
 	tell := !l.lost && !l.runOver && !l.ended
-	l.lost = true
+	l.lost, l.lostInRun = true, l.lostInRun || !l.runOver
 	run := l.run
 	l.mu.Unlock()
 	if !tell {

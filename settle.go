@@ -173,6 +173,9 @@ func (s *settlement) try(now time.Time, timeout time.Duration) (ending, error) {
 		if !errors.Is(err, ErrNotOwner) {
 			return ending{fate: s.fate}, err
 		}
+		if s.wasReleased() {
+			return ending{fate: s.fate}, nil
+		}
 		if !s.displaced {
 			s.displaced = true
 			s.owner = newOwner()
@@ -180,6 +183,12 @@ func (s *settlement) try(now time.Time, timeout time.Duration) (ending, error) {
 		}
 	}
 	return s.takeBack(until)
+}
+
+// wasReleased reports whether a release is refused because an earlier one, whose reply was lost, was
+// executed: until the end of the lease, nobody else can have got the claim in another way.
+func (s *settlement) wasReleased() bool {
+	return s.failed && !s.displaced && !s.verdict.lasting() && s.verdict.doubt == nil && s.lease.wasKept()
 }
 
 // takeBack settles a run that has lost its claim. It looks at what became of the record,
