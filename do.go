@@ -35,8 +35,8 @@ type Judged interface {
 	// [Operation.SetOutcome]. [NotExecuted] becomes [Unknown] as for an answer of a handler: see
 	// [DefaultOutcome]. So does a value that is not an Outcome.
 	Outcome() Outcome
-	// Refused reports whether the value tells its caller that nothing was done. A run that has
-	// lost its lease may say so because it was told to stop: its outcome is Unknown.
+	// Refused reports whether the value tells its caller that nothing was done. A run whose context
+	// has ended may say so because it was told to stop: its outcome is Unknown.
 	Refused() bool
 }
 

@@ -429,7 +429,9 @@ func WithExplain(on bool) Option {
 
 // WithClientCancel says whether a client that hangs up cancels the context of its run. By
 // default it does not: the run goes on, and the client finds the answer on its next try.
-// If it does, a client that has hung up before its key is claimed gets no run.
+// If it does, a client that has hung up before its key is claimed gets no run. A run that has seen
+// the end of its context and answers with an error status has an [Unknown] outcome, unless it says
+// otherwise with [Operation.SetOutcome].
 func WithClientCancel(on bool) Option {
 	return optionFunc(func(s *settings) { s.clientCancel = on })
 }

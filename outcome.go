@@ -131,13 +131,13 @@ func (s *settings) lastAttempt(attempt int) bool {
 }
 
 // outcome judges a run whose task has returned. The program's own word comes first, then a
-// step that may or may not have happened. A refusal by a run that has lost its lease says
-// nothing: the run was told to stop in the middle.
+// step that may or may not have happened. A refusal by a run that was told to stop in the middle says
+// nothing, whoever told it: its lease, its deadline or its client.
 func (u *run) outcome(t task) Outcome {
 	if set := Outcome(u.op.outcome.Load()); set != 0 {
 		return u.happenedAlone(set)
 	}
-	u.refusesStopped = u.lease.isLost() && t.refused()
+	u.refusesStopped = t.refused() && (u.lease.isLost() || u.ctx.toldToStop())
 	if u.op.uncertain.Load() || u.refusesStopped {
 		return Unknown
 	}

@@ -43,7 +43,7 @@ type run struct {
 	start time.Time // if somebody hears of it
 	// happened says that the outcome is Final although its answer is not sealed yet.
 	happened bool
-	// refusesStopped says that the run had lost its lease when it answered with a refusal. That says
+	// refusesStopped says that the run was told to stop before it answered with a refusal. That says
 	// nothing about the request, which may well succeed the next time.
 	refusesStopped bool
 	// closed says that the task has been closed.

@@ -3,9 +3,11 @@ package recordtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -133,6 +135,62 @@ func TestRefusalOfALostRunDeniesNoEffect(t *testing.T) {
 					guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), problem.New(want).Status, want)
 				})
 			})
+		}
+	}
+}
+
+// A run is told to stop by its deadline too, and by a client that has gone. Its refusal says as little
+// then: its effect may be on the way. One that has never looked at its context was not stopped by it.
+func TestRefusalOfARunThatWasToldToStop(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(context.Context) (context.Context, context.CancelFunc){
+		"deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, time.Second)
+		},
+		"client": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, hangUp := context.WithCancel(ctx)
+			time.AfterFunc(time.Second, hangUp)
+			return ctx, hangUp
+		},
+	} {
+		for _, looks := range []bool{true, false} {
+			for _, status := range []int{402, 408, 422, 429} {
+				t.Run(fmt.Sprintf("%s/looks %t/%d", name, looks, status), func(t *testing.T) {
+					t.Parallel()
+					guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+						synctest.Test(t, func(t *testing.T) {
+							h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
+								if run > 1 {
+									return
+								}
+								if looks {
+									<-r.Context().Done()
+								} else {
+									time.Sleep(2 * time.Second)
+								}
+								w.WriteHeader(status)
+							}}
+							p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery, idempotency.WithClientCancel(name == "client"))
+							ctx, stop := end(t.Context())
+							defer stop()
+							_, _ = p.Try(ctx, guardtest.Call{Key: "k"})
+							synctest.Wait()
+							time.Sleep(2 * time.Second)
+							again := p.Do(t, guardtest.Call{Key: "k"})
+							switch {
+							case looks && unknown == guardtest.IsHeld:
+								guardtest.RequireProblem(t, again, http.StatusConflict, problem.OutcomeUnknown)
+							case looks, status == http.StatusRequestTimeout, status == http.StatusTooManyRequests:
+								require.Equal(t, http.StatusOK, again.Status)
+								require.False(t, again.Replayed())
+							default:
+								require.Equal(t, status, again.Status)
+								require.True(t, again.Replayed())
+							}
+						})
+					})
+				})
+			}
 		}
 	}
 }
