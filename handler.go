@@ -112,6 +112,10 @@ func (h *handlerRun) respond(w http.ResponseWriter, v verdict, e ending) {
 	case h.correction(v) != "" && !h.rec.Sent():
 		d.refuse(h.correction(v))
 		h.guard.respond(w, h.original, &d)
+	case v.release.Unbind && e.fate == pending && !h.rec.Sent():
+		// The client would come back with another request, and meet the record of this one.
+		d.refuse(problem.StoreUnavailable)
+		h.guard.respond(w, h.original, &d)
 	case h.past, h.rec.Silent() && v.outcome != Final:
 		// Somebody else may have answered, or be about to.
 		h.rec.Yield()

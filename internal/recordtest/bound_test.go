@@ -94,6 +94,39 @@ func TestClaimOfNoRunLeavesTheKeyAsItWas(t *testing.T) {
 	}
 }
 
+// A client that is sent on, or may correct its request, does so at once. So it does not hear of that
+// before the store has set the key free.
+func TestKeyIsFreeBeforeItsClientHearsOfIt(t *testing.T) {
+	t.Parallel()
+	for status, next := range map[int]guardtest.Call{
+		http.StatusPermanentRedirect: {Key: "k", Path: "/moved"}, http.StatusTooManyRequests: {Key: "k", Body: "corrected"},
+	} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			t.Parallel()
+			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+				synctest.Test(t, func(t *testing.T) {
+					h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
+						if run <= 2 {
+							w.WriteHeader(status)
+						}
+					}}
+					shared := idempotency.NewMemoryStore()
+					p := guardtest.NewProcess(t, shared, h, recovery, idempotency.WithRebinding(true))
+					other := guardtest.NewProcess(t, shared, h, recovery, idempotency.WithRebinding(true))
+					p.Store.On("release", guardtest.Always(guardtest.Refuse))
+					guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+					guardtest.RequireProblem(t, other.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+					p.Store.Heal()
+					time.Sleep(time.Minute)
+					require.Equal(t, status, p.Do(t, guardtest.Call{Key: "k"}).Status)
+					require.Equal(t, http.StatusOK, other.Do(t, next).Status)
+					require.EqualValues(t, 3, h.Runs.Load())
+				})
+			})
+		})
+	}
+}
+
 // A request that has waited for the one that was redirected leaves the key as free as it was.
 func TestWaiterLeavesTheKeyOfARedirectFree(t *testing.T) {
 	t.Parallel()
