@@ -113,6 +113,7 @@ func TestKeyIsFreeBeforeItsClientHearsOfIt(t *testing.T) {
 					shared := idempotency.NewMemoryStore()
 					p := guardtest.NewProcess(t, shared, h, recovery, idempotency.WithRebinding(true))
 					other := guardtest.NewProcess(t, shared, h, recovery, idempotency.WithRebinding(true))
+					t.Cleanup(p.Store.Heal)
 					p.Store.On("release", guardtest.Always(guardtest.Refuse))
 					guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 					guardtest.RequireProblem(t, other.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
