@@ -378,10 +378,12 @@ func TestRedisHookThatSwallowsReplies(t *testing.T) {
 }
 
 // A failingHook fails three pipelines of four, and every fifth of the other commands: in turn before
-// the command is sent, and after the server has executed it.
+// the command is sent, and after the server has executed it. It counts the pipelines of each script
+// and record for itself, so that none fails more than three times in a row.
 type failingHook struct {
 	passiveHook
-	pipelines, commands, failures atomic.Int64
+	pipelines          sync.Map // of *atomic.Int64
+	commands, failures atomic.Int64
 }
 
 var errHook = errors.New("the hook fails")
@@ -407,7 +409,14 @@ func (h *failingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (h *failingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		return h.fail(h.pipelines.Add(1)%4 != 0, cmds, func() error { return next(ctx, cmds) })
+		var of string
+		for _, cmd := range cmds {
+			if args := cmd.Args(); cmd.Name() == "evalsha" {
+				of = fmt.Sprint(args[1], args[3])
+			}
+		}
+		n, _ := h.pipelines.LoadOrStore(of, new(atomic.Int64))
+		return h.fail(n.(*atomic.Int64).Add(1)%4 != 0, cmds, func() error { return next(ctx, cmds) })
 	}
 }
 
