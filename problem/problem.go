@@ -44,7 +44,7 @@ const (
 	RolledBack        Code = "rolled-back"        // 503 and Retry-After: the run's transaction was rolled back; nothing has happened
 	CannotCommit      Code = "cannot-commit"      // 500: the same, and another attempt would end in the same way
 	AnswerUnreadable  Code = "answer-unreadable"  // 500: what is stored under the key cannot be read; nothing will run
-	StoreUnavailable  Code = "store-unavailable"  // 503 and Retry-After: this request was not run
+	StoreUnavailable  Code = "store-unavailable"  // 503 and Retry-After: this request was not run, or its run did nothing
 	TryLater          Code = "try-later"          // 503 and Retry-After: a function of the route cannot tell now
 	ShuttingDown      Code = "shutting-down"      // 503 and Retry-After: this request was not run
 )
@@ -191,7 +191,7 @@ var texts = map[Code]Document{
 	},
 	StoreUnavailable: {
 		Status: http.StatusServiceUnavailable, Title: "Idempotency store unavailable",
-		Detail: "This request was not run; one that was sent before with the same idempotency key may have been. Retry with the same key.",
+		Detail: "This request has done nothing; one that was sent before with the same idempotency key may have been run. Retry with the same key.",
 	},
 	TryLater: {
 		Status: http.StatusServiceUnavailable, Title: "Try again later",
