@@ -2,7 +2,6 @@ package runtest
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"runtime"
@@ -18,44 +17,57 @@ import (
 	"example.com/idempotency/problem"
 )
 
+// onEachWakeup runs the test with a store that wakes those who wait, and with one that they ask. start
+// makes a process over such a store.
+func onEachWakeup(t *testing.T, test func(t *testing.T, wakes bool, start startFunc)) {
+	for name, wakes := range map[string]bool{"woken": true, "asking": false} {
+		t.Run(name, func(t *testing.T) {
+			test(t, wakes, func(t *testing.T, shared idempotency.Store, h http.Handler) *guardtest.Process {
+				opt := idempotency.WithWait(5 * time.Minute)
+				if wakes {
+					p, _ := guardtest.NewWatchingProcess(t, shared, h, opt)
+					return p
+				}
+				return guardtest.NewProcess(t, shared, h, opt)
+			})
+		})
+	}
+}
+
+type startFunc func(t *testing.T, shared idempotency.Store, h http.Handler) *guardtest.Process
+
 // A thousand duplicates cost the store one claim each, as any request does, and a handful
 // of calls for all of them together, however long they wait. They cost the process the
 // goroutines that they come with.
 func TestWaitersShareOneWait(t *testing.T) {
-	for name, watch := range map[string]bool{"woken": true, "asking": false} {
-		t.Run(name, func(t *testing.T) { // not parallel: it counts goroutines
-			synctest.Test(t, func(t *testing.T) {
-				const n = 1000
-				h := guardtest.Answering(20*time.Second, "done")
-				opt := idempotency.WithWait(time.Minute)
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, opt)
-				if watch {
-					p, _ = guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, opt)
-				}
-				owner := p.Start(t, guardtest.Call{Key: "k"})
-				before := runtime.NumGoroutine()
-				replies := p.Waiters(t, n, guardtest.Call{Key: "k"})
-				require.LessOrEqual(t, runtime.NumGoroutine()-before, n+2)
-				require.Equal(t, 1+n+boolInt(watch), p.Store.Count("claim"), "the leader's claim after watching says that it waits")
+	onEachWakeup(t, func(t *testing.T, wakes bool, start startFunc) { // not parallel: it counts goroutines
+		synctest.Test(t, func(t *testing.T) {
+			const n = 1000
+			h := guardtest.Answering(20*time.Second, "done")
+			p := start(t, idempotency.NewMemoryStore(), h)
+			owner := p.Start(t, guardtest.Call{Key: "k"})
+			before := runtime.NumGoroutine()
+			replies := p.Waiters(t, n, guardtest.Call{Key: "k"})
+			require.LessOrEqual(t, runtime.NumGoroutine()-before, n+2)
+			require.Equal(t, 1+n+boolInt(wakes), p.Store.Count("claim"), "the leader's claim after watching says that it waits")
 
-				start := time.Now()
-				require.Equal(t, "done", (<-owner).Body)
-				for range n {
-					got := <-replies
-					require.True(t, got.Replayed())
-					require.Equal(t, "done", got.Body)
-				}
-				late := time.Second // the longest pause of one who asks
-				if watch {
-					late = 0
-				}
-				require.LessOrEqual(t, time.Since(start)-20*time.Second, late)
-				require.Less(t, p.Store.Count("claim"), 1+n+30)
-				require.EqualValues(t, 1, h.Runs.Load())
-				p.RequireQuiet(t)
-			})
+			begun := time.Now()
+			require.Equal(t, "done", (<-owner).Body)
+			for range n {
+				got := <-replies
+				require.True(t, got.Replayed())
+				require.Equal(t, "done", got.Body)
+			}
+			late := time.Second // the longest pause of one who asks
+			if wakes {
+				late = 0
+			}
+			require.LessOrEqual(t, time.Since(begun)-20*time.Second, late)
+			require.Less(t, p.Store.Count("claim"), 1+n+30)
+			require.EqualValues(t, 1, h.Runs.Load())
+			p.RequireQuiet(t)
 		})
-	}
+	})
 }
 
 func boolInt(b bool) int {
@@ -133,38 +145,31 @@ func runInDeadProcess(t *testing.T, shared idempotency.Store) {
 // on, for that one.
 func TestLeaderTakesOverAndOthersWaitOn(t *testing.T) {
 	t.Parallel()
-	for name, watch := range map[string]bool{"woken": true, "asking": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				shared := idempotency.NewMemoryStore()
-				runInDeadProcess(t, shared)
-				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-					op, _ := idempotency.FromContext(r.Context())
-					time.Sleep(time.Minute)
-					_, _ = io.WriteString(w, string(rune('0'+op.Attempt())))
-				}}
-				opt := idempotency.WithWait(5 * time.Minute)
-				p := guardtest.NewProcess(t, shared, h, opt)
-				if watch {
-					p, _ = guardtest.NewWatchingProcess(t, shared, h, opt)
+	onEachWakeup(t, func(t *testing.T, _ bool, start startFunc) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			shared := idempotency.NewMemoryStore()
+			runInDeadProcess(t, shared)
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+				op, _ := idempotency.FromContext(r.Context())
+				time.Sleep(time.Minute)
+				_, _ = io.WriteString(w, string(rune('0'+op.Attempt())))
+			}}
+			p, begun := start(t, shared, h), time.Now()
+			replies := p.Waiters(t, 10, guardtest.Call{Key: "k"})
+			replayed := 0
+			for range 10 {
+				got := <-replies
+				require.Equal(t, "2", got.Body)
+				if got.Replayed() {
+					replayed++
 				}
-				start := time.Now()
-				replies := p.Waiters(t, 10, guardtest.Call{Key: "k"})
-				replayed := 0
-				for range 10 {
-					got := <-replies
-					require.Equal(t, "2", got.Body)
-					if got.Replayed() {
-						replayed++
-					}
-				}
-				require.Equal(t, 9, replayed)
-				require.EqualValues(t, 1, h.Runs.Load())
-				require.LessOrEqual(t, time.Since(start), guardtest.LeaseTime+time.Minute+time.Second)
-			})
+			}
+			require.Equal(t, 9, replayed)
+			require.EqualValues(t, 1, h.Runs.Load())
+			require.LessOrEqual(t, time.Since(begun), guardtest.LeaseTime+time.Minute+time.Second)
 		})
-	}
+	})
 }
 
 // The run that is waited for ends without an answer. Nobody has retried, so nothing runs again until
@@ -172,8 +177,8 @@ func TestLeaderTakesOverAndOthersWaitOn(t *testing.T) {
 func TestWaitersDoNotRepeatAFailure(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusInternalServerError, http.StatusTooManyRequests} {
-		for name, watch := range map[string]bool{"woken": true, "asking": false} {
-			t.Run(fmt.Sprint(status, " ", name), func(t *testing.T) {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			onEachWakeup(t, func(t *testing.T, _ bool, start startFunc) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
@@ -182,13 +187,8 @@ func TestWaitersDoNotRepeatAFailure(t *testing.T) {
 							w.WriteHeader(status)
 						}
 					}}
-					shared, opt := idempotency.NewMemoryStore(), idempotency.WithWait(5*time.Minute)
-					p, other := guardtest.NewProcess(t, shared, h, opt), guardtest.NewProcess(t, shared, h, opt)
-					if watch {
-						p, _ = guardtest.NewWatchingProcess(t, shared, h, opt)
-						other, _ = guardtest.NewWatchingProcess(t, shared, h, opt)
-					}
-					start := time.Now()
+					shared := idempotency.NewMemoryStore()
+					p, other, begun := start(t, shared, h), start(t, shared, h), time.Now()
 					owner := p.Start(t, guardtest.Call{Key: "k"})
 					here := p.Waiters(t, 5, guardtest.Call{Key: "k"})
 					there := other.Waiters(t, 5, guardtest.Call{Key: "k"})
@@ -197,14 +197,14 @@ func TestWaitersDoNotRepeatAFailure(t *testing.T) {
 						guardtest.RequireProblem(t, <-here, http.StatusConflict, problem.InFlight)
 						guardtest.RequireProblem(t, <-there, http.StatusConflict, problem.InFlight)
 					}
-					require.LessOrEqual(t, time.Since(start), time.Minute+2*time.Second)
+					require.LessOrEqual(t, time.Since(begun), time.Minute+2*time.Second)
 					require.EqualValues(t, 1, h.Runs.Load())
 					require.Equal(t, http.StatusOK, p.Do(t, guardtest.Call{Key: "k"}).Status)
 					require.True(t, other.Do(t, guardtest.Call{Key: "k"}).Replayed())
 					require.EqualValues(t, 2, h.Runs.Load())
 				})
 			})
-		}
+		})
 	}
 }
 
@@ -212,29 +212,24 @@ func TestWaitersDoNotRepeatAFailure(t *testing.T) {
 // in its turn: this run has ended, and its process lives.
 func TestWaitersDoNotRepeatTheFailureOfATakeover(t *testing.T) {
 	t.Parallel()
-	for name, watch := range map[string]bool{"woken": true, "asking": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				shared := idempotency.NewMemoryStore()
-				runInDeadProcess(t, shared)
-				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
-					w.WriteHeader(http.StatusBadGateway)
-				}}
-				p := guardtest.NewProcess(t, shared, h, idempotency.WithWait(5*time.Minute))
-				if watch {
-					p, _ = guardtest.NewWatchingProcess(t, shared, h, idempotency.WithWait(5*time.Minute))
+	onEachWakeup(t, func(t *testing.T, _ bool, start startFunc) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			shared := idempotency.NewMemoryStore()
+			runInDeadProcess(t, shared)
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+				w.WriteHeader(http.StatusBadGateway)
+			}}
+			p := start(t, shared, h)
+			replies := p.Waiters(t, 10, guardtest.Call{Key: "k"})
+			for range 10 {
+				if got := <-replies; got.Status != http.StatusBadGateway {
+					guardtest.RequireProblem(t, got, http.StatusConflict, problem.InFlight)
 				}
-				replies := p.Waiters(t, 10, guardtest.Call{Key: "k"})
-				for range 10 {
-					if got := <-replies; got.Status != http.StatusBadGateway {
-						guardtest.RequireProblem(t, got, http.StatusConflict, problem.InFlight)
-					}
-				}
-				require.EqualValues(t, 1, h.Runs.Load())
-			})
+			}
+			require.EqualValues(t, 1, h.Runs.Load())
 		})
-	}
+	})
 }
 
 // Those who wait lead in the order in which they came, also when one hangs up.
