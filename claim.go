@@ -3,6 +3,8 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"example.com/idempotency/event"
+	"example.com/idempotency/store"
 	"net/http"
 	"slices"
 	"time"
@@ -35,7 +37,7 @@ type claiming struct {
 
 // claim reads the record of the key. If it is not Mine, it is what the request is to be
 // answered from. The caller gives up if there is an error.
-func (c *claiming) claim(rec *Record) (err error) {
+func (c *claiming) claim(rec *store.Record) (err error) {
 	returned := false
 	defer func() { // also if a function of the program panics or calls runtime.Goexit
 		if c.replyLost && (!returned || !rec.Mine) {
@@ -52,7 +54,7 @@ func (c *claiming) claim(rec *Record) (err error) {
 		c.waited = time.Since(start)
 		err = c.compare(rec, err) // the key may have been bound anew meanwhile
 	}
-	if err == nil && set.resolver != nil && rec.State == StateHeld && rec.Fingerprint == l.claim.Fingerprint &&
+	if err == nil && set.resolver != nil && rec.State == store.Held && rec.Fingerprint == l.claim.Fingerprint &&
 		c.guard.resolveHeld(c.client, &l.access, l.observe) {
 		err = c.ask(rec, time.Now(), false)
 	}
@@ -60,9 +62,9 @@ func (c *claiming) claim(rec *Record) (err error) {
 		if err = set.stepsUnreadableHere(*rec, l.key); err != nil {
 			// The handler would fail at the first of them, and its client could not try elsewhere.
 			c.met = true
-			l.observe(Event{Kind: EventCorrupt, Op: "step", Err: err})
+			l.observe(event.Event{Kind: event.Corrupt, Op: "step", Err: err})
 			l.giveBack()
-			*rec = Record{}
+			*rec = store.Record{}
 			return err
 		}
 		// The process of the last attempt has died.
@@ -76,14 +78,14 @@ func (c *claiming) claim(rec *Record) (err error) {
 }
 
 // ask makes one call, now, and reads the record.
-func (c *claiming) ask(rec *Record, now time.Time, watch bool) error {
+func (c *claiming) ask(rec *store.Record, now time.Time, watch bool) error {
 	earlier := c.replyLost
 	c.replyLost = true // as long as the observer has not returned, which may call runtime.Goexit
 	err := c.lease.acquire(rec, now, watch)
 	c.replyLost = earlier || err != nil && !refusedClaim(err)
 	if errors.Is(err, ErrUnreadableHere) { // there is a record: the store is not away
 		c.met = true
-		c.lease.observe(Event{Kind: EventCorrupt, Op: "claim", Err: err})
+		c.lease.observe(event.Event{Kind: event.Corrupt, Op: "claim", Err: err})
 	}
 	c.met = c.met || errors.Is(err, ErrTransactionOpen) // the store is not away either
 	if c.guard.set.failOpen && !c.met && errors.Is(err, ErrStoreFull) {
@@ -95,16 +97,16 @@ func (c *claiming) ask(rec *Record, now time.Time, watch bool) error {
 // isKnown asks a full store whether it has a record of the key. It refuses a further attempt as it
 // refuses a new key.
 func (c *claiming) isKnown() bool {
-	inspector, ok := c.guard.core.store.(Inspector)
+	inspector, ok := c.guard.core.store.(store.Inspector)
 	if !ok {
 		return false
 	}
 	l := c.lease
-	_, err := bounded(context.WithoutCancel(l.client), l.core, l.timeout(), func(ctx context.Context) (Record, error) {
+	_, err := bounded(context.WithoutCancel(l.client), l.core, l.timeout(), func(ctx context.Context) (store.Record, error) {
 		return inspector.Get(ctx, l.key)
 	})
 	if err != nil && !errors.Is(err, ErrNotFound) {
-		l.observe(Event{Kind: EventStoreError, Op: "get", Err: err})
+		l.observe(event.Event{Kind: event.StoreError, Op: "get", Err: err})
 	}
 	return err == nil
 }
@@ -117,13 +119,13 @@ func (c *claiming) isUnwanted() bool {
 
 // inFlight reports whether a record is what a duplicate waits for: another's run of the
 // same request.
-func (c *claiming) inFlight(rec *Record) bool {
-	return rec.State == StateClaimed && !rec.Mine && rec.Fingerprint == c.lease.claim.Fingerprint
+func (c *claiming) inFlight(rec *store.Record) bool {
+	return rec.State == store.Claimed && !rec.Mine && rec.Fingerprint == c.lease.claim.Fingerprint
 }
 
 // compare asks again if the record is that of this request after all, as another function has it.
 // The key may have been bound anew meanwhile, to the same request as the first function has it.
-func (c *claiming) compare(rec *Record, err error) error {
+func (c *claiming) compare(rec *store.Record, err error) error {
 	for err == nil && rec.State != 0 && rec.Fingerprint != c.lease.claim.Fingerprint && c.recognise(rec.Fingerprint) {
 		err = c.ask(rec, time.Now(), false)
 	}

@@ -6,10 +6,12 @@ import (
 	"net/http"
 	"time"
 
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/policy"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // A decision is what a request gets, and what acting on it needs. It is made without a
@@ -39,7 +41,7 @@ type decision struct {
 	age     time.Duration
 	notes   []byte
 	// differs says what makes this another request than the one that the key is bound to.
-	differs RequestParts
+	differs event.RequestParts
 	// waited is how long the request waited for another run.
 	waited time.Duration
 	fields *response.Space // memory of the answer's fields
@@ -196,8 +198,8 @@ func (g *Guard) passesNested(r *http.Request, id Key) bool {
 	if !g.core.holds(op, key) {
 		return false
 	}
-	g.set.observe(r.Context(), Event{
-		Kind: EventNested, Record: key, Scope: id.Scope, OperationID: op.intent().id(), Method: r.Method, Route: g.set.routeOf(r),
+	g.set.observe(r.Context(), event.Event{
+		Kind: event.Nested, Record: key, Scope: id.Scope, OperationID: op.intent().id(), Method: r.Method, Route: g.set.routeOf(r),
 	})
 	return true
 }
@@ -205,7 +207,7 @@ func (g *Guard) passesNested(r *http.Request, id Key) bool {
 // reportBypass reports a request without a key, on a route that does not require one.
 func (g *Guard) reportBypass(r *http.Request) {
 	if g.set.heard() {
-		g.set.observe(r.Context(), Event{Kind: EventBypassed, Method: r.Method, Route: g.set.routeOf(r)})
+		g.set.observe(r.Context(), event.Event{Kind: event.Bypassed, Method: r.Method, Route: g.set.routeOf(r)})
 	}
 }
 
@@ -268,15 +270,15 @@ func (g *Guard) claim(r *http.Request, body *requestBody, id identity, d *decisi
 		return
 	}
 	c := claiming{guard: g, lease: l, client: r.Context(), begun: now, request: r, body: body.bytes}
-	var rec Record
+	var rec store.Record
 	err := c.claim(&rec)
 	d.waited = c.waited
 	switch {
 	case errors.Is(err, ErrCorrupt):
-		l.observe(Event{Kind: EventCorrupt, Err: err})
+		l.observe(event.Event{Kind: event.Corrupt, Err: err})
 		d.refuse(problem.AnswerUnreadable)
 	case err != nil && g.set.failOpen && !c.met:
-		l.observe(Event{Kind: EventFailOpen, Err: err})
+		l.observe(event.Event{Kind: event.FailOpen, Err: err})
 		d.kind, d.body = failOpen, body.give()
 	case err != nil:
 		d.refuse(problem.StoreUnavailable)
@@ -292,14 +294,14 @@ func (g *Guard) claim(r *http.Request, body *requestBody, id identity, d *decisi
 }
 
 // answerFrom decides by the record that stands in the way of a run.
-func (g *Guard) answerFrom(rec *Record, r *http.Request, d *decision) {
+func (g *Guard) answerFrom(rec *store.Record, r *http.Request, d *decision) {
 	d.attempt, d.age, d.notes = rec.Attempt, rec.Age, rec.Notes
 	g.core.reportHoldEnding(d.lease.key, rec, d.lease.observe)
 	switch {
 	case rec.State == 0: // the store could not tell
 		d.refuse(problem.InFlight)
 	case rec.Fingerprint != d.lease.claim.Fingerprint && !g.core.versions.knows(rec.Fingerprint[0]):
-		d.lease.observe(Event{Kind: EventCorrupt, Err: unknownVersion(rec.Fingerprint)})
+		d.lease.observe(event.Event{Kind: event.Corrupt, Err: unknownVersion(rec.Fingerprint)})
 		d.refuse(problem.StoreUnavailable)
 	case rec.Fingerprint != d.lease.claim.Fingerprint:
 		d.refuse(problem.KeyReused)
@@ -310,9 +312,9 @@ func (g *Guard) answerFrom(rec *Record, r *http.Request, d *decision) {
 		if g.set.explain {
 			d.problem.Differs = d.differs.Names()
 		}
-	case rec.State == StateCompleted:
+	case rec.State == store.Completed:
 		g.answerRecorded(rec, r, d)
-	case rec.State == StateHeld:
+	case rec.State == store.Held:
 		d.lease.reportHeld(rec)
 		d.refuse(problem.OutcomeUnknown)
 		d.goodFor = rec.TTL
@@ -323,7 +325,7 @@ func (g *Guard) answerFrom(rec *Record, r *http.Request, d *decision) {
 }
 
 // answerRecorded replays the recorded answer, if it is whole and the caller may see it.
-func (g *Guard) answerRecorded(rec *Record, r *http.Request, d *decision) {
+func (g *Guard) answerRecorded(rec *store.Record, r *http.Request, d *decision) {
 	l := d.lease
 	d.fields = response.NewSpace()
 	a, err := g.set.unseal(rec.Answer, l.key, rec.Fingerprint, d.fields)
@@ -331,7 +333,7 @@ func (g *Guard) answerRecorded(rec *Record, r *http.Request, d *decision) {
 		err = fmt.Errorf("%w: it is not a response", ErrCorrupt)
 	}
 	if err != nil {
-		l.observe(Event{Kind: EventCorrupt, Err: err})
+		l.observe(event.Event{Kind: event.Corrupt, Err: err})
 		d.refuse(problem.AnswerUnreadable)
 		if errors.Is(err, ErrUnreadableHere) { // another process has written it, and will serve it
 			d.refuse(problem.StoreUnavailable)

@@ -7,9 +7,11 @@ import (
 	"net/http"
 	"time"
 
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // A Result says what [Do] did.
@@ -23,7 +25,7 @@ type Result struct {
 	// Held is true when the key is held: nobody may run until it is resolved.
 	Held bool
 	// Code says why fn was not run, or why its value does not count. It is that of the
-	// [EventRefused], and empty where Do returns what fn has returned.
+	// [event.Refused], and empty where Do returns what fn has returned.
 	Code problem.Code
 }
 
@@ -160,29 +162,29 @@ func (j *job) do(ctx context.Context, g *Guard, k Key, payload []byte, into any)
 		identity{digest.Parts(digest.VersionJob, payload), digest.ChecksumBody(payload)})
 	j.init(ctx, g, &j.claimed, true)
 	if !g.core.work.admit() {
-		return Result{}, j.refuse(problem.ShuttingDown, Record{}, ErrShutdown)
+		return Result{}, j.refuse(problem.ShuttingDown, store.Record{}, ErrShutdown)
 	}
 	defer g.core.work.leave()
 	if op, _ := FromContext(ctx); g.core.holds(op, j.lease.key) {
-		return Result{}, j.refuse(problem.InFlight, Record{}, ErrNested)
+		return Result{}, j.refuse(problem.InFlight, store.Record{}, ErrNested)
 	}
 	if err := j.lease.keepKey(); err != nil {
-		return Result{}, j.refuse(problem.StoreUnavailable, Record{}, err)
+		return Result{}, j.refuse(problem.StoreUnavailable, store.Record{}, err)
 	}
 	c := claiming{guard: g, lease: j.lease, client: ctx, begun: now}
-	var rec Record
+	var rec store.Record
 	err := c.claim(&rec)
 	j.waited = c.waited
 	switch {
 	case err != nil && g.set.failOpen && !c.met && !errors.Is(err, ErrCorrupt):
-		j.lease.observe(Event{Kind: EventFailOpen, Err: err})
+		j.lease.observe(event.Event{Kind: event.FailOpen, Err: err})
 		return Result{Attempt: 1}, j.runUnprotected(ctx, into)
 	case err != nil:
 		code := problem.StoreUnavailable
 		if errors.Is(err, ErrCorrupt) {
 			code = problem.AnswerUnreadable
 		}
-		return Result{}, j.refuse(code, Record{}, fmt.Errorf("idempotency: claiming the key: %w", err))
+		return Result{}, j.refuse(code, store.Record{}, fmt.Errorf("idempotency: claiming the key: %w", err))
 	case rec.Mine && c.isUnwanted():
 		j.lease.giveBack()
 		return Result{}, context.Cause(ctx)
@@ -204,9 +206,9 @@ func (j *job) runProtected(into any) (Result, error) {
 	case e.fate == overtaken:
 		return j.answerFrom(e.record(), into)
 	case v.instead == problem.NoAnswer || v.instead == problem.OutcomeUnknown:
-		return result, j.refuse(v.instead, Record{}, fmt.Errorf("%w: %w", ErrCommitUnknown, v.cause))
+		return result, j.refuse(v.instead, store.Record{}, fmt.Errorf("%w: %w", ErrCommitUnknown, v.cause))
 	case v.instead != "":
-		return result, j.refuse(v.instead, Record{}, v.cause)
+		return result, j.refuse(v.instead, store.Record{}, v.cause)
 	case j.err != nil:
 		return result, j.err
 	}
@@ -268,7 +270,7 @@ func (j *job) encode() (*response.Answer, error) {
 
 func (j *job) overLimit() bool { return false } // the value is in memory anyway
 
-func (j *job) report(e Event) Event {
+func (j *job) report(e event.Event) event.Event {
 	e.Waited = j.waited
 	if j.encoded != nil {
 		e.Size = int64(len(j.encoded.Body))
@@ -278,15 +280,15 @@ func (j *job) report(e Event) Event {
 
 // refuse reports that fn was not run, or that another run's result counts and there is none to
 // return. It returns err.
-func (j *job) refuse(code problem.Code, rec Record, err error) error {
+func (j *job) refuse(code problem.Code, rec store.Record, err error) error {
 	j.code = code
 	if j.guard.set.heard() {
-		var differs RequestParts
+		var differs event.RequestParts
 		if code == problem.KeyReused {
 			differs = j.lease.differs(&rec)
 		}
-		j.lease.observe(Event{
-			Kind: EventRefused, Code: code, Attempt: rec.Attempt, Age: rec.Age, Waited: j.waited,
+		j.lease.observe(event.Event{
+			Kind: event.Refused, Code: code, Attempt: rec.Attempt, Age: rec.Age, Waited: j.waited,
 			Held: code == problem.OutcomeUnknown, Err: err, Trace: lastNote(rec.Notes).trace, Differs: differs,
 		})
 	}
@@ -294,7 +296,7 @@ func (j *job) refuse(code problem.Code, rec Record, err error) error {
 }
 
 // answerFrom returns what an earlier run recorded, or why there is nothing.
-func (j *job) answerFrom(rec Record, into any) (Result, error) {
+func (j *job) answerFrom(rec store.Record, into any) (Result, error) {
 	result := Result{Attempt: rec.Attempt}
 	j.guard.core.reportHoldEnding(j.lease.key, &rec, j.lease.observe)
 	switch {
@@ -305,11 +307,11 @@ func (j *job) answerFrom(rec Record, into any) (Result, error) {
 		return result, j.refuse(problem.StoreUnavailable, rec, err)
 	case rec.Fingerprint != j.lease.claim.Fingerprint:
 		return result, j.refuse(problem.KeyReused, rec, ErrKeyReused)
-	case rec.State == StateHeld:
+	case rec.State == store.Held:
 		result.Outcome, result.Held = Unknown, true
 		j.lease.reportHeld(&rec)
 		return result, j.refuse(problem.OutcomeUnknown, rec, ErrHeld)
-	case rec.State != StateCompleted:
+	case rec.State != store.Completed:
 		return result, j.refuse(problem.InFlight, rec, ErrInFlight)
 	}
 	result.Outcome = Final
@@ -318,15 +320,15 @@ func (j *job) answerFrom(rec Record, into any) (Result, error) {
 		err = fmt.Errorf("%w: it is not a value", ErrCorrupt)
 	}
 	if err != nil {
-		j.lease.observe(Event{Kind: EventCorrupt, Err: err})
+		j.lease.observe(event.Event{Kind: event.Corrupt, Err: err})
 		return result, j.refuse(problem.AnswerUnreadable, rec, err)
 	}
 	if a.Kind == response.KindNotKept {
 		return result, j.refuse(problem.ResponseNotKept, rec, ErrResultNotKept)
 	}
 	result.Replayed = true
-	j.lease.observe(Event{
-		Kind: EventReplay, Attempt: rec.Attempt, Size: int64(len(a.Body)), Age: rec.Age, Waited: j.waited,
+	j.lease.observe(event.Event{
+		Kind: event.Replay, Attempt: rec.Attempt, Size: int64(len(a.Body)), Age: rec.Age, Waited: j.waited,
 		Trace: lastNote(rec.Notes).trace,
 	})
 	if a.Kind == response.KindError {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
@@ -200,7 +201,7 @@ func TestDoWithoutItsStore(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, "done", got)
 				require.Equal(t, idempotency.Result{Attempt: 1}, result)
-				require.Contains(t, seen.Kinds(), idempotency.EventFailOpen)
+				require.Contains(t, seen.Kinds(), event.FailOpen)
 			})
 		})
 	}

@@ -1,43 +1,44 @@
 package idempotency
 
-import "errors"
+import (
+	"errors"
+
+	"example.com/idempotency/store"
+)
 
 // This file has all sentinel errors. Match them with errors.Is.
 
-// Errors of stores. Every [Store] returns these, wrapped or not; match them with
-// errors.Is. Any other error of a store means that the outcome of the call is unknown.
+// Errors of the store, as a program meets them in the results of [Do], [Step], [Guard.Lookup],
+// [Guard.Resolve] and [Guard.Forget]. They are the variables of package store.
 var (
-	// ErrNotOwner says that the caller does not hold the claim now: it never did, it
-	// gave the claim back, another owner took over, or the record is gone.
-	ErrNotOwner = errors.New("idempotency: not the owner of the claim")
-
 	// ErrStoreFull says that a store has no room for what another run would bring, under a new key
 	// or under one without an answer. Answers that it has are replayed, and runs in flight end as
 	// they would.
-	ErrStoreFull = errors.New("idempotency: store is full")
-
-	// ErrTooLarge says that a store can never take a value of that size, and that nothing was
-	// changed. A [Guard] then records that the run has happened, without its answer.
-	ErrTooLarge = errors.New("idempotency: value is too large for the store")
+	ErrStoreFull = store.ErrFull
 
 	// ErrNotFound says that there is no record for a key.
-	ErrNotFound = errors.New("idempotency: no such record")
+	ErrNotFound = store.ErrNotFound
 
 	// ErrChanged says that the record is not in the state, or not at the attempt, that
 	// the caller has decided about. Look at it again.
-	ErrChanged = errors.New("idempotency: record has changed")
+	ErrChanged = store.ErrChanged
 
 	// ErrCorrupt says that the record of a key cannot be read: it was cut or altered,
 	// belongs to another key, or was written by something else. Such a record is never
 	// served, and the handler never runs over it.
-	ErrCorrupt = errors.New("idempotency: stored record is corrupt")
-)
+	ErrCorrupt = store.ErrCorrupt
 
-// ErrUnreadableHere says that this process cannot read a record, and that another one may: the
-// record was made with a fingerprint function, a version or a sealing key that is configured
-// elsewhere, as during a deployment. A guard answers 503, and nothing runs. [Sealer.Open] returns
-// it for a key that it does not know.
-var ErrUnreadableHere = errors.New("idempotency: this process cannot read the record")
+	// ErrUnreadableHere says that this process cannot read a record, and that another one may: the
+	// record was made with a fingerprint function, a version or a sealing key that is configured
+	// elsewhere, as during a deployment. A guard answers 503, and nothing runs. [Sealer.Open] returns
+	// it for a key that it does not know.
+	ErrUnreadableHere = store.ErrUnreadableHere
+
+	// ErrTransactionOpen says that the transaction of the calling run is open, and keeps its store
+	// from recording anything else. [Step] returns it before the function runs, and [Do] before it
+	// claims a key. Take steps, and call Do, before the transaction.
+	ErrTransactionOpen = store.ErrTransactionOpen
+)
 
 // ErrLeaseLost is the cause ([context.Cause]) of the cancellation of a run's context
 // when the run no longer surely holds its claim: the lease could not be renewed until a tenth
@@ -104,16 +105,16 @@ var (
 	ErrStepMisuse = errors.New("idempotency: step misused")
 )
 
-// ErrNoInspector says that the guard's store is not an [Inspector]. [Guard.Lookup],
+// ErrNoInspector says that the guard's store is not an [store.Inspector]. [Guard.Lookup],
 // [Guard.Resolve] and [Guard.Forget] need one.
 var ErrNoInspector = errors.New("idempotency: the store cannot be inspected")
 
-// ErrNoLister says that a store is not a [Lister].
+// ErrNoLister says that a store is not a [store.Lister].
 var ErrNoLister = errors.New("idempotency: the store cannot be listed")
 
 // Errors of transactions; see [WithTransaction].
 var (
-	// ErrCannotJoin says that the guard's store is not a [TxStore].
+	// ErrCannotJoin says that the guard's store is not a [store.TxStore].
 	ErrCannotJoin = errors.New("idempotency: the store cannot join transactions")
 
 	// ErrNoTransaction says that the run is not one of a guard with [WithTransaction]. Its
@@ -133,22 +134,13 @@ var (
 	// ErrRunEnded says that the run has ended, although its context may live on.
 	ErrRunEnded = errors.New("idempotency: the run has ended")
 
-	// ErrTransactionOpen says that the transaction of the calling run is open, and keeps its store
-	// from recording anything else. [Step] returns it before the function runs, and [Do] before it
-	// claims a key. Take steps, and call Do, before the transaction.
-	ErrTransactionOpen = errors.New("idempotency: the transaction of the run is open")
-
-	// ErrCommittedAlone says that a handler, or the function of a step, has ended its transaction
-	// past the functions of the store's package, and may have committed it without the record.
-	ErrCommittedAlone = errors.New("idempotency: the transaction was ended past its store, and may be committed without the record")
-
 	// ErrCommitUnknown says that nobody knows yet whether a transaction was committed: that of a
 	// run of [Do], or of a step. Call Do again with the same key. It returns the result if it was
 	// committed, and runs the function if it was not; and so does the next attempt of a run with
 	// the step.
 	ErrCommitUnknown = errors.New("idempotency: it is not known whether the transaction was committed")
 
-	// ErrShadowDiffers is the Err of an [EventShadow] whose replay would have been another answer
+	// ErrShadowDiffers is the Err of an [event.Shadow] whose replay would have been another answer
 	// than the one that this request got. Its effect may have happened twice.
 	ErrShadowDiffers = errors.New("idempotency: the first answer was another one")
 )

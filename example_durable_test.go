@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 )
 
 // A run makes two effects and fails at the third. The retry makes only the third.
@@ -243,7 +244,7 @@ func ExampleGuard_Reconcile() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	settled := make(chan idempotency.Event, 1)
+	settled := make(chan event.Event, 1)
 	guard := guardFor(
 		idempotency.WithRoute("POST /transfers"),
 		idempotency.WithRecovery(idempotency.Hold),
@@ -256,8 +257,8 @@ func ExampleGuard_Reconcile() {
 				Decision: idempotency.Decision{Reason: "the bank has the transfer"},
 			}, nil
 		}),
-		idempotency.WithObserver(func(_ context.Context, e idempotency.Event) {
-			if e.Kind == idempotency.EventResolved {
+		idempotency.WithObserver(func(_ context.Context, e event.Event) {
+			if e.Kind == event.Resolved {
 				settled <- e
 			}
 		}),
@@ -354,11 +355,11 @@ func ExampleWithMaxAttempts() {
 
 // In the shadow phase handlers run as before, and the guard tells what it would do.
 func ExampleWithShadow() {
-	reports := make(chan idempotency.Event)
+	reports := make(chan event.Event)
 	h := guardFor(
 		idempotency.WithShadow(true),
 		idempotency.WithLogger(slog.New(slog.DiscardHandler)),
-		idempotency.WithObserver(func(_ context.Context, e idempotency.Event) { reports <- e }), // from the background
+		idempotency.WithObserver(func(_ context.Context, e event.Event) { reports <- e }), // from the background
 	).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		amount, _ := io.ReadAll(r.Body)
 		_, _ = fmt.Fprintf(w, "charged %s", amount)

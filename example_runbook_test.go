@@ -8,15 +8,17 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
+	"example.com/idempotency/store"
 )
 
 // This file holds the functions that docs/runbook.md shows, and runs them.
 
 // printHeld prints what somebody has to resolve, oldest first.
-func printHeld(ctx context.Context, guard *idempotency.Guard, store idempotency.Lister) error {
-	q := idempotency.Query{Holding: true, States: []idempotency.State{idempotency.StateHeld}}
+func printHeld(ctx context.Context, guard *idempotency.Guard, st store.Lister) error {
+	q := store.Query{Holding: true, States: []store.State{store.Held}}
 	for {
-		page, err := store.List(ctx, q)
+		page, err := st.List(ctx, q)
 		if err != nil {
 			return err
 		}
@@ -91,12 +93,12 @@ func ExampleGuard_Resolve_runbook() {
 		fmt.Println(err)
 		return
 	}
-	store := idempotency.NewMemoryStore()
-	guard, err := idempotency.New(store, idempotency.SharedScope,
+	st := idempotency.NewMemoryStore()
+	guard, err := idempotency.New(st, idempotency.SharedScope,
 		idempotency.WithRoute("POST /charges"), idempotency.WithRecovery(idempotency.Hold),
 		idempotency.WithSealer(sealer), idempotency.WithKeptKeys(true),
-		idempotency.WithTraceContext(func(context.Context) idempotency.TraceContext {
-			return idempotency.TraceContext{TraceID: [16]byte{0xa1}, SpanID: [8]byte{0xb2}, Flags: 1} // of your tracing library
+		idempotency.WithTraceContext(func(context.Context) event.TraceContext {
+			return event.TraceContext{TraceID: [16]byte{0xa1}, SpanID: [8]byte{0xb2}, Flags: 1} // of your tracing library
 		}))
 	if err != nil {
 		fmt.Println(err)
@@ -111,7 +113,7 @@ func ExampleGuard_Resolve_runbook() {
 	send(h, "key-1", "{}")
 
 	ctx := context.Background()
-	fmt.Println(printHeld(ctx, guard, store))
+	fmt.Println(printHeld(ctx, guard, st))
 	const record = "UohFQjZneZ0qRYcG5Csuc6gRaHOSY12GfXi9OB-pudY" // as printed
 	err = settleHeld(ctx, guard, record, "ada", func(key string) ([]byte, error) {
 		if c, ok := charges[key]; ok {
@@ -132,11 +134,11 @@ func ExampleGuard_Resolve_runbook() {
 // damaged is a store in which somebody has written into each record.
 type damaged struct{ *idempotency.MemoryStore }
 
-func (damaged) Get(context.Context, string) (idempotency.Record, error) {
-	return idempotency.Record{}, idempotency.ErrCorrupt
+func (damaged) Get(context.Context, string) (store.Record, error) {
+	return store.Record{}, idempotency.ErrCorrupt
 }
 
-func (d damaged) Forget(ctx context.Context, record string, _ idempotency.Seen) error {
+func (d damaged) Forget(ctx context.Context, record string, _ store.Seen) error {
 	r, err := d.MemoryStore.Get(ctx, record)
 	if err != nil {
 		return err

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // send makes one request in an example and prints what came back.
@@ -193,9 +195,9 @@ func ExampleSeen() {
 	}
 	send(h, "key-1", "{}")
 
-	var seen idempotency.Seen
+	var seen store.Seen
 	command := flag.NewFlagSet("resolve", flag.ExitOnError)
-	command.TextVar(&seen, "seen", idempotency.Seen{}, "what the listing shows of the key")
+	command.TextVar(&seen, "seen", store.Seen{}, "what the listing shows of the key")
 	if err := command.Parse([]string{"-seen", listed}); err != nil {
 		log.Fatal(err)
 	}
@@ -355,9 +357,9 @@ func ExampleWithAuthorizeReplay() {
 // The delivery ID of a webhook is its key.
 func ExampleWithKeyFunc() {
 	guard := guardFor(idempotency.WithKeyFunc(func(_ *http.Request, body []byte) (string, error) {
-		var event struct{ ID string }
-		err := json.Unmarshal(body, &event)
-		return event.ID, err
+		var ev struct{ ID string }
+		err := json.Unmarshal(body, &ev)
+		return ev.ID, err
 	}))
 	h := guard.Handler(http.HandlerFunc(charge))
 	send(h, "", `{"id":"evt_1"}`)
@@ -372,15 +374,15 @@ func ExampleWithKeyFunc() {
 }
 
 func ExampleWithObserver() {
-	counts := map[idempotency.EventKind]int{}
-	guard := guardFor(idempotency.WithObserver(func(_ context.Context, e idempotency.Event) {
+	counts := map[event.Kind]int{}
+	guard := guardFor(idempotency.WithObserver(func(_ context.Context, e event.Event) {
 		counts[e.Kind]++ // a metric, in earnest; here all requests come one by one
 	}))
 	h := guard.Handler(http.HandlerFunc(charge))
 	for range 3 {
 		send(h, "key-1", "{}")
 	}
-	fmt.Println(counts[idempotency.EventRun], counts[idempotency.EventReplay])
+	fmt.Println(counts[event.Run], counts[event.Replay])
 	// Output:
 	// 201 charged
 	// 201 charged (replayed)
@@ -411,10 +413,10 @@ func ExampleWithExplain() {
 func ExampleWithTraceContext() {
 	current := byte(1) // with OpenTelemetry, trace.SpanContextFromContext tells
 	guard := guardFor(
-		idempotency.WithTraceContext(func(context.Context) idempotency.TraceContext {
-			return idempotency.TraceContext{TraceID: [16]byte{current}, SpanID: [8]byte{current}, Flags: 1}
+		idempotency.WithTraceContext(func(context.Context) event.TraceContext {
+			return event.TraceContext{TraceID: [16]byte{current}, SpanID: [8]byte{current}, Flags: 1}
 		}),
-		idempotency.WithObserver(func(_ context.Context, e idempotency.Event) { fmt.Println(e.Kind, e.Trace) }),
+		idempotency.WithObserver(func(_ context.Context, e event.Event) { fmt.Println(e.Kind, e.Trace) }),
 	)
 	h := guard.Handler(http.HandlerFunc(charge))
 	send(h, "key-1", "{}")

@@ -8,6 +8,7 @@ import (
 
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // This file tells clients for how long a key is good. The time is in seconds and not a date,
@@ -30,7 +31,7 @@ func (s *settings) expiryField(ttl time.Duration) response.Field {
 // tellsExpiry reports whether an answer says for how long the key is good. Zero is a time that
 // is not known.
 func (s *settings) tellsExpiry(ttl time.Duration) bool {
-	return s.expiryHeader != "" && ttl > 0 && ttl != Forever
+	return s.expiryHeader != "" && ttl > 0 && ttl != store.Forever
 }
 
 // addExpiry makes the field a part of an answer that is about to be replayed. It replaces a
@@ -51,4 +52,4 @@ func (s *settings) setExpiry(h http.Header, ttl time.Duration) {
 // goodFor returns how long the key of a run in flight is surely good. If the run gives no
 // answer, the record is kept for what is left of it, and if it gives one, for the TTL from then
 // on.
-func (s *settings) goodFor(rec Record) time.Duration { return min(rec.TTL, s.ttl) }
+func (s *settings) goodFor(rec store.Record) time.Duration { return min(rec.TTL, s.ttl) }

@@ -14,10 +14,6 @@ import (
 // The functions that make the fingerprint of a request. Package digest defines how they hash
 // it.
 
-// A Fingerprint is the digest of the request that a key is bound to. Its first byte names the
-// algorithm and its version. To a [Store] it is 32 opaque bytes.
-type Fingerprint [32]byte
-
 // A FingerprintFunc returns the fingerprint of a request, and so decides which parts of the
 // request its key is bound to. Two requests with the same key and equal fingerprints are
 // attempts of one intent. If the fingerprints differ, the client has used the key twice by

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/race"
 	"example.com/idempotency/problem"
@@ -377,7 +378,7 @@ func TestRecordOfAnUnknownFunctionIsLeftToAnotherProcess(t *testing.T) {
 			}
 			require.True(t, deployed.Do(t, guardtest.Call{Key: "k"}).Replayed())
 			require.EqualValues(t, 2, h.Runs.Load())
-			require.Equal(t, 4, seen.Count(idempotency.EventCorrupt))
+			require.Equal(t, 4, seen.Count(event.Corrupt))
 
 			route := guardtest.ServeRecorder(t, guard.With(idempotency.WithFingerprint(newer)).Handler(h))
 			require.True(t, route.Do(t, guardtest.Call{Key: "k"}).Replayed())

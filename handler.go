@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
@@ -73,7 +74,7 @@ func (h *handlerRun) answer() (*response.Answer, error) {
 
 func (h *handlerRun) overLimit() bool { return h.rec.OverLimit() }
 
-func (h *handlerRun) report(e Event) Event {
+func (h *handlerRun) report(e event.Event) event.Event {
 	e.Status, e.Size, e.Waited = h.rec.Status(), int64(len(h.recorded.Body)), h.waited
 	return e
 }
@@ -219,7 +220,7 @@ func (h *handlerRun) reportSilence(err error) {
 		r.route = h.req.Pattern // a router inside the guard may have set it
 	}
 	if h.guard.core.silences.isNew(r) {
-		h.lease.observe(Event{Kind: EventSilent, Route: r.route, Err: err})
+		h.lease.observe(event.Event{Kind: event.Silent, Route: r.route, Err: err})
 	}
 }
 

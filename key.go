@@ -28,7 +28,7 @@ type Key struct {
 	// Do it is whatever names the work, a message id for example. It has 1 to 255 bytes
 	// of any value.
 	Value string
-	// Record is the name of the record in the store, from an [Event] or a listing. It stands for
+	// Record is the name of the record in the store, from an [event.Event] or a listing. It stands for
 	// Scope and Value where somebody does not know them, and is empty in any other Key.
 	Record string
 }
@@ -84,7 +84,7 @@ func (k Key) storeKey() string {
 }
 
 // tenant returns a digest of the scope, which tells a store whose record it is; see
-// [Claim.Tenant].
+// [store.Claim.Tenant].
 func (k Key) tenant() uint64 {
 	if k.Scope == Shared {
 		return 0
@@ -121,7 +121,7 @@ func keyFromHeader(values []string, strict bool) (key string, present bool, err 
 // An error, or an empty scope, refuses the request with 403 before anything is read
 // or claimed. An error that wraps [ErrUnauthenticated] refuses it with 401, and one that
 // wraps [ErrTryLater] with 503. The client does not see the text of the error, which is in
-// the log and in Err of the [Event]. A 401 needs the field WWW-Authenticate: a handler outside
+// the log and in Err of the [event.Event]. A 401 needs the field WWW-Authenticate: a handler outside
 // the guard, or the function of [WithErrorWriter], sets it.
 //
 // Take the scope from what authentication has established, typically a

@@ -8,14 +8,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/digest"
+	"example.com/idempotency/store"
 )
 
 // A lease is one request's claim on a record: how it is granted, kept alive and lost.
 // A timer renews it, so a short run costs no goroutine.
 type lease struct {
 	access
-	claim     Claim
+	claim     store.Claim
 	steps     map[string][]byte // of earlier attempts, as the claim was granted
 	mayBeLost bool              // as the store has said of the claim
 	kept      atomic.Bool       // the store has acknowledged a later call, so it will not forget the claim
@@ -25,7 +27,7 @@ type lease struct {
 
 	mu       sync.Mutex
 	renewer  *renewer
-	owner    Owner // under which it is renewed: the claim's, or that of a claim made later
+	owner    store.Owner // under which it is renewed: the claim's, or that of a claim made later
 	run      *runContext
 	sure     time.Time // until then the claim is ours by the local clock
 	failures int       // of renewals, in a row
@@ -56,7 +58,7 @@ func (c *core) freeLease(l *lease) {
 func (l *lease) init(now time.Time, a access, id identity) {
 	l.access, l.sums = a, id.sums
 	n := a.set.newNote(a.client, now, id.sums)
-	l.claim = Claim{
+	l.claim = store.Claim{
 		Note:        n.appendTo(l.note[:0]),
 		Label:       labelOf(a.route),
 		Owner:       newOwner(),
@@ -77,8 +79,8 @@ func (l *lease) keepKey() (err error) {
 }
 
 // observe reports an event of the operation that the claim is for.
-func (l *lease) observe(e Event) {
-	if l.set.heard() || e.Kind.logged() {
+func (l *lease) observe(e event.Event) {
+	if l.set.heard() || isLogged(e.Kind) {
 		if e.OperationID == "" {
 			e.OperationID = l.set.intent(l.id, l.claim.Fingerprint).id()
 		}
@@ -91,7 +93,7 @@ func (l *lease) observe(e Event) {
 	l.access.observe(e)
 }
 
-func newOwner() (o Owner) {
+func newOwner() (o store.Owner) {
 	_, _ = rand.Read(o[:]) // never fails: crypto/rand ends the program instead
 	return o
 }
@@ -101,7 +103,7 @@ func (l *lease) recordEnds() bool { return !l.claim.Hold || l.claim.HoldEnds }
 
 // acquire asks the store for the claim, now, and reads the record. It can be called again, as the
 // same owner, until the claim is granted.
-func (l *lease) acquire(rec *Record, now time.Time, watch bool) error {
+func (l *lease) acquire(rec *store.Record, now time.Time, watch bool) error {
 	claim := l.claim
 	claim.Watch = watch
 	err := l.requestClaim(rec, now, &claim, l.claimTimeout())
@@ -130,7 +132,7 @@ func (l *lease) keep(run *runContext) {
 
 // resume starts the renewals again, after the claim was lost and granted to the new owner by a
 // claim that was sent at that time.
-func (l *lease) resume(owner Owner, sent time.Time) {
+func (l *lease) resume(owner store.Owner, sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.owner = owner
@@ -162,10 +164,10 @@ func (l *lease) insist(size int, call func(timeout time.Duration) error) error {
 	start := time.Now()
 	for n := 1; ; n++ {
 		err := call(l.haste(n, time.Since(start), size))
-		if errors.Is(err, ErrNotOwner) {
+		if errors.Is(err, store.ErrNotOwner) {
 			l.lose(err) // now, and not when the next renewal finds out
 		}
-		if err == nil || errors.Is(err, ErrNotOwner) || errors.Is(err, ErrTooLarge) {
+		if err == nil || errors.Is(err, store.ErrNotOwner) || errors.Is(err, store.ErrTooLarge) {
 			return err
 		}
 		pause := backoff(n)
@@ -248,7 +250,7 @@ func (l *lease) lose(err error) {
 	if run != nil {
 		run.cancel(ErrLeaseLost)
 	}
-	l.observe(Event{Kind: EventLeaseLost, Err: err})
+	l.observe(event.Event{Kind: event.LeaseLost, Err: err})
 }
 
 // renew runs when the timer fires. It tries a renewal that failed again soon, with growing
@@ -283,7 +285,7 @@ func (l *lease) renew(r *renewer) {
 			l.sure = sent.Add(l.margin())
 		}
 		next -= time.Since(sent)
-	case errors.Is(err, ErrNotOwner):
+	case errors.Is(err, store.ErrNotOwner):
 		lost = true
 		next = -1
 	default:
@@ -309,7 +311,7 @@ func (l *lease) renew(r *renewer) {
 // it is too late: a run whose renewals fail must be told at the moment its claim is no longer
 // sure, even while a call hangs. A first renewal that comes late, because the process was
 // paused, may still find the claim in place.
-func (l *lease) nextRenewal(now time.Time) (owner Owner, timeout time.Duration) {
+func (l *lease) nextRenewal(now time.Time) (owner store.Owner, timeout time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	left := l.sure.Sub(now)

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"example.com/idempotency/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -20,7 +21,7 @@ func TestRenewalThatHasJustFiredIsOfThePast(t *testing.T) {
 		for n := range 3000 { // who is first is for the scheduler to say
 			var l lease
 			l.init(time.Now(), accessOf(t, g, strconv.Itoa(n)), identity{})
-			err := l.acquire(new(Record), time.Now(), false)
+			err := l.acquire(new(store.Record), time.Now(), false)
 			require.NoError(t, err)
 			l.keep(new(runContext))
 			time.Sleep(l.claim.Lease / renewalsPerLease)
@@ -36,17 +37,17 @@ func TestRenewalThatHasJustFiredIsOfThePast(t *testing.T) {
 func TestRefusalOfAnEarlierRenewalIsOfThePast(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := &slowRenewals{NewMemoryStore(), make(chan error)}
-		g, err := New(store, SharedScope)
+		st := &slowRenewals{NewMemoryStore(), make(chan error)}
+		g, err := New(st, SharedScope)
 		require.NoError(t, err)
 		var l lease
 		l.init(time.Now(), accessOf(t, g, "k"), identity{})
-		err = l.acquire(new(Record), time.Now(), false)
+		err = l.acquire(new(store.Record), time.Now(), false)
 		require.NoError(t, err)
 		l.keep(new(runContext))
 		time.Sleep(l.claim.Lease / renewalsPerLease)
 		l.resume(l.claim.Owner, time.Now())
-		store.result <- ErrNotOwner
+		st.result <- store.ErrNotOwner
 		synctest.Wait()
 		require.False(t, l.isLost())
 		require.True(t, l.end())
@@ -59,7 +60,7 @@ type slowRenewals struct {
 	result chan error
 }
 
-func (s *slowRenewals) Renew(context.Context, string, Owner) error { return <-s.result }
+func (s *slowRenewals) Renew(context.Context, string, store.Owner) error { return <-s.result }
 
 func accessOf(t *testing.T, g *Guard, value string) access {
 	k := Key{Scope: Shared, Value: value}

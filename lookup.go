@@ -8,8 +8,10 @@ import (
 	"slices"
 	"time"
 
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // This file looks at records without changing them, for operators and for clients.
@@ -25,14 +27,14 @@ type RecordInfo struct {
 	// ID is that of [Operation.ID]. It is empty if the client's key is not known.
 	ID string
 	// State of the record.
-	State State
+	State store.State
 	// Attempt is the number of the last run.
 	Attempt int
 	// Lease is how much longer a run in flight is protected from takeover. It is not
 	// positive if the lease has lapsed.
 	Lease time.Duration
 	// Age is the time since the record was last claimed, renewed, completed, released
-	// or held. TTL is how much longer it is kept. It is [Forever] for a record that is kept
+	// or held. TTL is how much longer it is kept. It is [store.Forever] for a record that is kept
 	// until somebody resolves or forgets it.
 	Age, TTL time.Duration
 	// Status of the recorded answer, or 0 if there is none or it is the result of [Do]. A
@@ -46,19 +48,19 @@ type RecordInfo struct {
 	// Started is when the last run claimed the key, by the clock of its process, and Trace is the
 	// span that it belongs to, if [WithTraceContext] is set.
 	Started time.Time
-	Trace   TraceContext
+	Trace   event.TraceContext
 	// Runs are the last runs of the record, oldest first and at most 16. They are not known
 	// during a replay.
-	Runs []RunInfo
+	Runs []event.RunInfo
 	// Steps are the sorted names of the steps that are recorded, and of those that were
 	// begun under [AtMostOnce] and may have happened. They are not known during a replay.
 	Steps []string
 
-	owner  Owner
+	owner  store.Owner
 	intent intent
 }
 
-func (s *settings) recordInfo(k Key, rec Record) RecordInfo {
+func (s *settings) recordInfo(k Key, rec store.Record) RecordInfo {
 	last := lastNote(rec.Notes)
 	info := RecordInfo{
 		Route: rec.Label, Started: last.started, Trace: last.trace,
@@ -83,7 +85,7 @@ func (s *settings) operationID(k Key, fp Fingerprint) string {
 
 // stepNames returns the sorted names of the steps, without those that are known not to have
 // happened. A step that cannot be read may have happened.
-func (s *settings) stepNames(k Key, rec Record) []string {
+func (s *settings) stepNames(k Key, rec store.Record) []string {
 	var names []string
 	for name, stored := range rec.Steps {
 		value, err := s.unsealStep(stored, k.storeKey(), rec.Fingerprint, name)
@@ -96,7 +98,9 @@ func (s *settings) stepNames(k Key, rec Record) []string {
 }
 
 // Seen returns what a decision about the key carries; see [Guard.Resolve] and [Guard.Forget].
-func (i RecordInfo) Seen() Seen { return Seen{Owner: i.owner, Attempt: i.Attempt, State: i.State} }
+func (i RecordInfo) Seen() store.Seen {
+	return store.Seen{Owner: i.owner, Attempt: i.Attempt, State: i.State}
+}
 
 // DeriveKey returns what the function [DeriveKey] returned in the run: the key under
 // which to ask a downstream service what happened. It is empty if ID is. Then nobody knows under
@@ -110,9 +114,9 @@ func (i RecordInfo) DeriveKey(purpose string) string {
 
 // Lookup returns what is known of a key. It changes nothing, and does not read the recorded
 // answer, which may be large or in the seal of another process. Of a record that cannot be read
-// nothing is known but that: its state is [StateCorrupt], and the error is [ErrCorrupt].
+// nothing is known but that: its state is [store.Corrupt], and the error is [ErrCorrupt].
 //
-// An operator who does not have the client's key has the name of the record, from an [Event] or a
+// An operator who does not have the client's key has the name of the record, from an [event.Event] or a
 // listing: Lookup(ctx, Key{Record: name}). Such a lookup tells everything but the key, ID, and
 // what is derived from the key. If the route keeps keys ([WithKeptKeys]) and the guard has its
 // sealer, it tells them too.
@@ -123,7 +127,7 @@ func (i RecordInfo) DeriveKey(purpose string) string {
 func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
 	_, rec, err := g.get(ctx, k)
 	if errors.Is(err, ErrCorrupt) {
-		return RecordInfo{Key: k, Record: k.storeKey(), State: StateCorrupt}, err
+		return RecordInfo{Key: k, Record: k.storeKey(), State: store.Corrupt}, err
 	}
 	if err != nil {
 		return RecordInfo{}, err
@@ -138,7 +142,7 @@ func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
 
 // identify returns the client's key of a record, if it was found by its name and this guard can
 // read the key that was kept beside it. Otherwise it returns k.
-func (g *Guard) identify(ctx context.Context, k Key, rec Record) Key {
+func (g *Guard) identify(ctx context.Context, k Key, rec store.Record) Key {
 	if k.Record == "" || g.set.sealer == nil || len(rec.SealedKey) == 0 {
 		return k
 	}
@@ -146,16 +150,16 @@ func (g *Guard) identify(ctx context.Context, k Key, rec Record) Key {
 	if err == nil {
 		return kept
 	}
-	if g.core.reports.isNew(reportOf(EventCorrupt, k.Record, &rec)) {
+	if g.core.reports.isNew(reportOf(event.Corrupt, k.Record, &rec)) {
 		a := access{core: g.core, set: &g.set, id: k, key: k.Record, client: ctx, route: rec.Label}
-		a.observe(Event{Kind: EventCorrupt, Op: "key", Attempt: rec.Attempt, Err: err})
+		a.observe(event.Event{Kind: event.Corrupt, Op: "key", Attempt: rec.Attempt, Err: err})
 	}
 	return k
 }
 
 // inspect returns the store in which an operator looks at a key.
-func (g *Guard) inspect(k Key) (Inspector, error) {
-	inspector, ok := g.core.store.(Inspector)
+func (g *Guard) inspect(k Key) (store.Inspector, error) {
+	inspector, ok := g.core.store.(store.Inspector)
 	if !ok {
 		return nil, ErrNoInspector
 	}
@@ -163,19 +167,19 @@ func (g *Guard) inspect(k Key) (Inspector, error) {
 }
 
 // get reads a record without its answer.
-func (g *Guard) get(ctx context.Context, k Key) (Inspector, Record, error) {
-	return g.read(ctx, k, storeTimeout, Inspector.Get)
+func (g *Guard) get(ctx context.Context, k Key) (store.Inspector, store.Record, error) {
+	return g.read(ctx, k, storeTimeout, store.Inspector.Get)
 }
 
 // read reads a record with one of the methods for that.
 func (g *Guard) read(
-	ctx context.Context, k Key, timeout time.Duration, method func(Inspector, context.Context, string) (Record, error),
-) (Inspector, Record, error) {
+	ctx context.Context, k Key, timeout time.Duration, method func(store.Inspector, context.Context, string) (store.Record, error),
+) (store.Inspector, store.Record, error) {
 	inspector, err := g.inspect(k)
 	if err != nil {
-		return nil, Record{}, err
+		return nil, store.Record{}, err
 	}
-	rec, err := bounded(ctx, g.core, timeout, func(ctx context.Context) (Record, error) {
+	rec, err := bounded(ctx, g.core, timeout, func(ctx context.Context) (store.Record, error) {
 		return method(inspector, ctx, k.storeKey())
 	})
 	return inspector, rec, err
@@ -237,7 +241,7 @@ func (g *Guard) lookUp(r *http.Request, d *decision) (rec RecordInfo, ok bool) {
 	d.key = d.id.storeKey()
 	rec, err := g.Lookup(r.Context(), d.id)
 	switch {
-	case err == nil && rec.State == StateCompleted && g.set.authorizeReplay != nil:
+	case err == nil && rec.State == store.Completed && g.set.authorizeReplay != nil:
 		if err := g.set.authorizeReplay(r, rec); err != nil {
 			d.refuseFor(err, problem.ReplayDenied)
 		}
@@ -249,8 +253,8 @@ func (g *Guard) lookUp(r *http.Request, d *decision) (rec RecordInfo, ok bool) {
 	case errors.Is(err, ErrCorrupt):
 		d.refuse(problem.AnswerUnreadable)
 	default:
-		g.set.observe(r.Context(), Event{
-			Kind: EventStoreError, Op: "get", Record: d.key, Scope: d.id.Scope, Method: r.Method, Route: g.set.routeOf(r), Err: err,
+		g.set.observe(r.Context(), event.Event{
+			Kind: event.StoreError, Op: "get", Record: d.key, Scope: d.id.Scope, Method: r.Method, Route: g.set.routeOf(r), Err: err,
 		})
 		d.refuse(problem.StoreUnavailable)
 	}
@@ -262,11 +266,11 @@ func writeKeyStatus(w http.ResponseWriter, info RecordInfo) {
 		State: info.State.String(), Attempt: info.Attempt, Status: info.Status,
 		Age: int64(info.Age / time.Second),
 	}
-	if info.TTL != Forever {
+	if info.TTL != store.Forever {
 		expires := int64(info.TTL / time.Second)
 		status.Expires = &expires
 	}
-	if info.State == StateClaimed && info.Lease <= 0 {
+	if info.State == store.Claimed && info.Lease <= 0 {
 		status.State = "lapsed"
 	}
 	body, err := json.Marshal(status)

@@ -8,8 +8,10 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // A Guard makes handlers safe to retry. Make one with [New]; its zero value is not usable.
@@ -55,12 +57,12 @@ type core struct {
 	shadows atomic.Int64 // requests that are being looked at
 }
 
-func newCore(store Store, scope ScopeFunc, waitingBytes int64) *core {
-	c := &core{store: store, scope: scope, shared: isSharedScope(scope), back: make(chan struct{})}
-	switch s := store.(type) {
+func newCore(st Store, scope ScopeFunc, waitingBytes int64) *core {
+	c := &core{store: st, scope: scope, shared: isSharedScope(scope), back: make(chan struct{})}
+	switch s := st.(type) {
 	case *MemoryStore:
 		c.local, c.inline = true, true
-	case ContextStore:
+	case store.ContextStore:
 		c.inline = s.ObeysContext()
 	}
 	c.leases.New = func() any { return new(lease) }
@@ -76,20 +78,20 @@ func newCore(store Store, scope ScopeFunc, waitingBytes int64) *core {
 // answers. To share one namespace on purpose, pass [SharedScope].
 //
 // The error reports all mistakes in the options at once, joined.
-func New(store Store, scope ScopeFunc, opts ...Option) (*Guard, error) {
+func New(st Store, scope ScopeFunc, opts ...Option) (*Guard, error) {
 	set, err := defaultSettings().with(opts)
-	if store == nil {
+	if st == nil {
 		err = errors.Join(errors.New("idempotency: New: nil store"), err)
 	}
 	if scope == nil {
 		err = errors.Join(errors.New("idempotency: New: nil scope; use SharedScope to share one namespace"), err)
 	}
-	err = errors.Join(err, set.checkStore(store))
+	err = errors.Join(err, set.checkStore(st))
 	if err != nil {
 		return nil, err
 	}
-	c := newCore(store, scope, set.waitingBytes)
-	c.shadow = newCore(store, scope, set.waitingBytes)
+	c := newCore(st, scope, set.waitingBytes)
+	c.shadow = newCore(st, scope, set.waitingBytes)
 	return newGuard(c, set), nil
 }
 
@@ -128,7 +130,7 @@ func (g *Guard) With(opts ...Option) *Guard {
 //
 // A route needs one guard. Where next contains another guard on the same store, a request
 // whose scope and key are the same for both passes through the inner one, because it is
-// protected already, whatever its path and payload. That is reported as [EventNested].
+// protected already, whatever its path and payload. That is reported as [event.Nested].
 //
 // A handler of gin that calls the returned handler, other than gin.WrapH and gin.WrapF, has its
 // requests with a key refused with 503 before anything runs, because gin would call the next handler
@@ -212,7 +214,7 @@ func servePutBack(ctx context.Context, w http.ResponseWriter, r *http.Request, n
 func (g *Guard) OnlyLooks() bool { return g.shadow != nil }
 
 // PassesNested reports whether ctx belongs to a run that holds the key already, and if so reports
-// it as [EventNested]. An adapter then calls the handler without [Do], as [Guard.Handler] does.
+// it as [event.Nested]. An adapter then calls the handler without [Do], as [Guard.Handler] does.
 func (g *Guard) PassesNested(ctx context.Context, k Key) bool {
 	op, ok := FromContext(ctx)
 	if !ok {
@@ -222,31 +224,31 @@ func (g *Guard) PassesNested(ctx context.Context, k Key) bool {
 	if !g.core.holds(op, key) {
 		return false
 	}
-	g.set.observe(ctx, Event{Kind: EventNested, Record: key, Scope: k.Scope, OperationID: op.intent().id(), Route: g.set.route})
+	g.set.observe(ctx, event.Event{Kind: event.Nested, Record: key, Scope: k.Scope, OperationID: op.intent().id(), Route: g.set.route})
 	return true
 }
 
 // ReportRefused reports a call that an adapter has refused before it came to [Do], as
-// [EventRefused]. The scope is empty if it is not known, and cause is the error of the route's
+// [event.Refused]. The scope is empty if it is not known, and cause is the error of the route's
 // function that refused the call, or nil. Under [WithShadow] nothing is refused: it is reported as
-// [EventShadow].
+// [event.Shadow].
 func (g *Guard) ReportRefused(ctx context.Context, scope string, code problem.Code, cause error) {
-	e := Event{Kind: EventRefused, Scope: scope, Route: g.set.route, Code: code, Err: cause}
+	e := event.Event{Kind: event.Refused, Scope: scope, Route: g.set.route, Code: code, Err: cause}
 	if g.shadow != nil {
-		e.Kind, e.Would = EventShadow, EventRefused
+		e.Kind, e.Would = event.Shadow, event.Refused
 	}
 	g.set.observe(ctx, e)
-	if e.Kind == EventRefused && cause != nil {
+	if e.Kind == event.Refused && cause != nil {
 		g.set.logEvent(ctx, e) // nobody else has the error
 	}
 }
 
-// ReportBypassed reports a call without a key that an adapter lets pass, as [EventBypassed]. Under
-// [WithShadow] it is reported as [EventShadow].
+// ReportBypassed reports a call without a key that an adapter lets pass, as [event.Bypassed]. Under
+// [WithShadow] it is reported as [event.Shadow].
 func (g *Guard) ReportBypassed(ctx context.Context) {
-	e := Event{Kind: EventBypassed, Route: g.set.route}
+	e := event.Event{Kind: event.Bypassed, Route: g.set.route}
 	if g.shadow != nil {
-		e.Kind, e.Would = EventShadow, EventBypassed
+		e.Kind, e.Would = event.Shadow, event.Bypassed
 	}
 	g.set.observe(ctx, e)
 }

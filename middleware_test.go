@@ -17,6 +17,7 @@ import (
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 func TestMain(m *testing.M) {
@@ -30,9 +31,9 @@ func TestMain(m *testing.M) {
 func TestMethodThatIsNotProtectedPassesThrough(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
-		store := idempotency.NewMemoryStore()
+		st := idempotency.NewMemoryStore()
 		h := &guardtest.Counter{}
-		s := serve(guardtest.NewGuard(t, store).Handler(h))
+		s := serve(guardtest.NewGuard(t, st).Handler(h))
 		for range 2 {
 			got := s.Do(t, guardtest.Call{Method: http.MethodPut, Key: "k"})
 			require.Equal(t, http.StatusCreated, got.Status)
@@ -40,32 +41,32 @@ func TestMethodThatIsNotProtectedPassesThrough(t *testing.T) {
 			require.Empty(t, got.Header.Get("Idempotency-Key"))
 		}
 		require.EqualValues(t, 2, h.Runs.Load())
-		require.Zero(t, store.Len())
+		require.Zero(t, st.Len())
 	})
 }
 
 func TestRequestWithoutKeyPassesThrough(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
-		store := idempotency.NewMemoryStore()
+		st := idempotency.NewMemoryStore()
 		h := &guardtest.Counter{}
-		s := serve(guardtest.NewGuard(t, store).Handler(h))
+		s := serve(guardtest.NewGuard(t, st).Handler(h))
 		require.False(t, s.Do(t, guardtest.Call{}).Replayed())
 		require.False(t, s.Do(t, guardtest.Call{}).Replayed())
 		require.EqualValues(t, 2, h.Runs.Load())
-		require.Zero(t, store.Len())
+		require.Zero(t, st.Len())
 	})
 }
 
 func TestRequiredKeyIsMissing(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
-		store := idempotency.NewMemoryStore()
+		st := idempotency.NewMemoryStore()
 		h := &guardtest.Counter{}
-		s := serve(guardtest.NewGuard(t, store, idempotency.WithRequired(true)).Handler(h))
+		s := serve(guardtest.NewGuard(t, st, idempotency.WithRequired(true)).Handler(h))
 		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{}), http.StatusBadRequest, problem.KeyMissing)
 		require.Zero(t, h.Runs.Load())
-		require.Zero(t, store.Len())
+		require.Zero(t, st.Len())
 	})
 }
 
@@ -83,9 +84,9 @@ func TestMalformedKeyTouchesNothing(t *testing.T) {
 		"bad parameters": {`"abc";`},
 	}
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
-		store := idempotency.NewMemoryStore()
+		st := idempotency.NewMemoryStore()
 		h := &guardtest.Counter{}
-		s := serve(guardtest.NewGuard(t, store).Handler(h))
+		s := serve(guardtest.NewGuard(t, st).Handler(h))
 		for name, values := range keys {
 			got := s.Do(t, guardtest.Call{Header: http.Header{"Idempotency-Key": values}})
 			require.Equal(t, problem.KeyInvalid, got.Problem.Code, "%s: %d %s", name, got.Status, got.Body)
@@ -93,31 +94,31 @@ func TestMalformedKeyTouchesNothing(t *testing.T) {
 			require.NotEmpty(t, got.Problem.Detail)
 		}
 		require.Zero(t, h.Runs.Load())
-		require.Zero(t, store.Len())
+		require.Zero(t, st.Len())
 	})
 }
 
 func TestBodyOverTheLimitTouchesNothing(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
-		store := idempotency.NewMemoryStore()
+		st := idempotency.NewMemoryStore()
 		h := &guardtest.Counter{}
-		requireBodyLimit(t, serve(guardtest.NewGuard(t, store, idempotency.WithMaxRequestBody(16)).Handler(h)), store, h, 16)
+		requireBodyLimit(t, serve(guardtest.NewGuard(t, st, idempotency.WithMaxRequestBody(16)).Handler(h)), st, h, 16)
 	})
 }
 
 func TestScopeThatCannotBeToldTouchesNothing(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
-		store := idempotency.NewMemoryStore()
+		st := idempotency.NewMemoryStore()
 		h := &guardtest.Counter{}
-		s := serve(guardtest.NewGuard(t, store).Handler(h))
+		s := serve(guardtest.NewGuard(t, st).Handler(h))
 		for _, tenant := range []string{"unknown", "empty"} {
 			got := s.Do(t, guardtest.Call{Key: "k", Tenant: tenant})
 			guardtest.RequireProblem(t, got, http.StatusForbidden, problem.ScopeUnresolved)
 		}
 		require.Zero(t, h.Runs.Load())
-		require.Zero(t, store.Len())
+		require.Zero(t, st.Len())
 	})
 }
 
@@ -151,7 +152,7 @@ func TestAnswerIsRecordedBeforeItIsShown(t *testing.T) {
 	w := &beforeShown{ResponseWriter: httptest.NewRecorder(), check: func() {
 		info, err := g.Lookup(t.Context(), idempotency.Key{Scope: "acme", Value: "k"})
 		require.NoError(t, err)
-		require.Equal(t, idempotency.StateCompleted, info.State)
+		require.Equal(t, store.Completed, info.State)
 	}}
 	r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader(guardtest.DefaultBody))
 	r.Header.Set("Idempotency-Key", "k")

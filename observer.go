@@ -10,7 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"example.com/idempotency/event"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // This file brings events to observers and to the log.
@@ -27,12 +29,12 @@ func isLabel(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// WithObserver adds a function that receives each [Event], for metrics and tracing. A
+// WithObserver adds a function that receives each [event.Event], for metrics and tracing. A
 // guard made by [Guard.With] has the observers of the guard it was made from and its own.
 // They are called in the order in which they were added, synchronously, possibly from
 // several goroutines, and must not block. If one panics, the guard logs the panic and
 // serves the request all the same. Nil adds nothing.
-func WithObserver(f func(context.Context, Event)) Option {
+func WithObserver(f func(context.Context, event.Event)) Option {
 	return optionFunc(func(s *settings) {
 		if f != nil {
 			s.observers = append(slices.Clip(s.observers), f) // guards share what is before it
@@ -54,7 +56,7 @@ func WithLogger(l *slog.Logger) Option {
 // no span.
 //
 // With OpenTelemetry, trace.SpanContextFromContext returns the three fields.
-func WithTraceContext(f func(context.Context) TraceContext) Option {
+func WithTraceContext(f func(context.Context) event.TraceContext) Option {
 	return optionFunc(func(s *settings) { s.traceContext = f })
 }
 
@@ -70,34 +72,34 @@ func (s *settings) routeOf(r *http.Request) string {
 func (s *settings) heard() bool { return len(s.observers) > 0 }
 
 // observe hands an event to the observers, and to the log if it calls for attention.
-func (s *settings) observe(ctx context.Context, e Event) {
+func (s *settings) observe(ctx context.Context, e event.Event) {
 	for _, f := range s.observers {
 		s.tell(ctx, f, e)
 	}
 	switch {
-	case !e.Kind.logged():
+	case !isLogged(e.Kind):
 		return
-	case e.Kind == EventRefused && (e.Err == nil || e.Method == ""):
+	case e.Kind == event.Refused && (e.Err == nil || e.Method == ""):
 		return // the client's doing, or an error that the caller of Do has
-	case e.Kind == EventShadow && e.Err == nil && e.Would != EventReplay && e.Would != EventRefused:
+	case e.Kind == event.Shadow && e.Err == nil && e.Would != event.Replay && e.Would != event.Refused:
 		return // nothing would have been different
 	}
 	s.logEvent(ctx, e)
 }
 
-func (s *settings) logEvent(ctx context.Context, e Event) {
+func (s *settings) logEvent(ctx context.Context, e event.Event) {
 	about := kinds[e.Kind]
 	if e.Code == problem.Unauthenticated {
 		about.level = slog.LevelInfo
 	}
 	if logger := s.log(); logger.Enabled(ctx, about.level) {
-		logger.LogAttrs(ctx, about.level, about.message, e.attrs()...)
+		logger.LogAttrs(ctx, about.level, about.message, attrsOf(&e)...)
 	}
 }
 
-// attrs are what the log says of an event: all of it but the scope, which can be a person's
+// attrsOf returns what the log says of an event: all of it but the scope, which can be a person's
 // name.
-func (e *Event) attrs() []slog.Attr {
+func attrsOf(e *event.Event) []slog.Attr {
 	attrs := make([]slog.Attr, 0, 8)
 	text := func(name, value string) {
 		if value != "" {
@@ -142,7 +144,7 @@ func (e *Event) attrs() []slog.Attr {
 
 // tell calls the observer. A panic of it ends here: it would keep an answer from being
 // recorded whose effect has happened, and end the process where no request is being served.
-func (s *settings) tell(ctx context.Context, observer func(context.Context, Event), e Event) {
+func (s *settings) tell(ctx context.Context, observer func(context.Context, event.Event), e event.Event) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.log().LogAttrs(ctx, slog.LevelError, "idempotency: observer panicked",
@@ -184,15 +186,15 @@ type reports struct {
 // attempt 1, and so the owner names the run. Where a store leaves it out, the attempt and its start
 // do, to the millisecond.
 type report struct {
-	kind    EventKind
+	kind    event.Kind
 	key     string
-	owner   Owner
+	owner   store.Owner
 	attempt int
 	started int64
 }
 
-func reportOf(kind EventKind, key string, rec *Record) report {
-	if rec.Owner != (Owner{}) {
+func reportOf(kind event.Kind, key string, rec *store.Record) report {
+	if rec.Owner != (store.Owner{}) {
 		return report{kind: kind, key: key, owner: rec.Owner}
 	}
 	return report{kind: kind, key: key, attempt: rec.Attempt, started: lastNote(rec.Notes).started.UnixMilli()}
@@ -217,32 +219,32 @@ const holdEndingSoon = time.Hour
 
 // reportHoldEnding reports, once for each run, that a held key becomes free soon although
 // nobody has resolved it.
-func (c *core) reportHoldEnding(key string, rec *Record, observe func(Event)) {
-	if rec.State != StateHeld || rec.TTL == Forever {
+func (c *core) reportHoldEnding(key string, rec *store.Record, observe func(event.Event)) {
+	if rec.State != store.Held || rec.TTL == store.Forever {
 		return
 	}
 	retention := rec.Age + rec.TTL
-	if rec.TTL <= max(retention/10, holdEndingSoon) && c.reports.isNew(reportOf(EventHoldEnding, key, rec)) {
-		observe(Event{
-			Kind: EventHoldEnding, Attempt: rec.Attempt, Held: true, Age: rec.Age, Duration: rec.TTL, Trace: lastNote(rec.Notes).trace,
+	if rec.TTL <= max(retention/10, holdEndingSoon) && c.reports.isNew(reportOf(event.HoldEnding, key, rec)) {
+		observe(event.Event{
+			Kind: event.HoldEnding, Attempt: rec.Attempt, Held: true, Age: rec.Age, Duration: rec.TTL, Trace: lastNote(rec.Notes).trace,
 		})
 	}
 }
 
 // reportHeld reports, once for each run, that nobody may run until the key is resolved.
-func (l *lease) reportHeld(rec *Record) {
-	if l.core.reports.isNew(reportOf(EventHeld, l.key, rec)) {
-		l.observe(Event{Kind: EventHeld, Attempt: rec.Attempt, Held: true, Age: rec.Age, Trace: lastNote(rec.Notes).trace})
+func (l *lease) reportHeld(rec *store.Record) {
+	if l.core.reports.isNew(reportOf(event.Held, l.key, rec)) {
+		l.observe(event.Event{Kind: event.Held, Attempt: rec.Attempt, Held: true, Age: rec.Age, Trace: lastNote(rec.Notes).trace})
 	}
 }
 
 // reportTakeover reports, once for each run, that the claim was granted because another's lease
 // had ended.
-func (l *lease) reportTakeover(rec *Record) {
-	if !l.core.reports.isNew(reportOf(EventTakeover, l.key, rec)) {
+func (l *lease) reportTakeover(rec *store.Record) {
+	if !l.core.reports.isNew(reportOf(event.Takeover, l.key, rec)) {
 		return
 	}
-	e := Event{Kind: EventTakeover, Attempt: rec.Attempt, Runs: runsOf(rec)}
+	e := event.Event{Kind: event.Takeover, Attempt: rec.Attempt, Runs: runsOf(rec)}
 	if n := len(e.Runs); n > 1 {
 		e.Trace = e.Runs[n-2].Trace
 	}

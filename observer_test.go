@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 )
 
@@ -25,7 +26,7 @@ import (
 // kind has failed.
 func disturb(op string, f func()) idempotency.Option {
 	var told atomic.Bool
-	return idempotency.WithObserver(func(_ context.Context, e idempotency.Event) {
+	return idempotency.WithObserver(func(_ context.Context, e event.Event) {
 		if e.Op == op && told.CompareAndSwap(false, true) {
 			f()
 		}
@@ -104,8 +105,8 @@ func TestTakeoverOfALostRequestIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lost atomic.Int32
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"),
-			idempotency.WithObserver(func(_ context.Context, e idempotency.Event) {
-				if (e.Op == "complete" || e.Kind == idempotency.EventTakeover) && lost.Add(1) <= 2 {
+			idempotency.WithObserver(func(_ context.Context, e event.Event) {
+				if (e.Op == "complete" || e.Kind == event.Takeover) && lost.Add(1) <= 2 {
 					runtime.Goexit()
 				}
 			}))
@@ -139,7 +140,7 @@ func TestContextOfAnEventIsThatOfItsRequest(t *testing.T) {
 	type name struct{}
 	var kept []context.Context
 	g, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope,
-		idempotency.WithObserver(func(ctx context.Context, _ idempotency.Event) { kept = append(kept, ctx) }))
+		idempotency.WithObserver(func(ctx context.Context, _ event.Event) { kept = append(kept, ctx) }))
 	require.NoError(t, err)
 	h := g.Handler(guardtest.Answering(0, "done"))
 	for i := range 100 {

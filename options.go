@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/token"
 	"example.com/idempotency/problem"
 )
@@ -68,13 +69,13 @@ type settings struct {
 	policyURL                      string
 	expiryHeader                   string
 	authorizeReplay                func(*http.Request, RecordInfo) error
-	observers                      []func(context.Context, Event)
+	observers                      []func(context.Context, event.Event)
 	logger                         *slog.Logger
 	sealer                         Sealer
 	namespace                      string
 	secret                         []byte
 	resolver                       func(context.Context, RecordInfo) (Resolution, error)
-	traceContext                   func(context.Context) TraceContext
+	traceContext                   func(context.Context) event.TraceContext
 	explain                        bool
 	keptKeys                       bool
 }
@@ -198,7 +199,7 @@ func WithTTL(d time.Duration) Option {
 // the retention, a record under which nothing was done ends after two leases, and under Hold
 // after 15 minutes if that is longer.
 //
-// If an end is set, an [EventHoldEnding] is reported before it, when a request, a
+// If an end is set, an [event.HoldEnding] is reported before it, when a request, a
 // [Guard.Lookup] or [Guard.Reconcile] meets the key.
 func WithRetention(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.retention = d })
@@ -326,7 +327,7 @@ func WithOutcome(f func(status int, h http.Header) Outcome) Option {
 // an adapter gave the framework another writer, or the handler left the answer to a goroutine.
 //
 // By default, and with the zero Outcome, the empty 200 is judged as any other answer, and the
-// first such run of a route is an [EventSilent] and a warning in the log. But if the header of the
+// first such run of a route is an [event.Silent] and a warning in the log. But if the header of the
 // writer outside shows that the handler has answered past the guard, only the fact is recorded:
 // retries are refused with 409 response-not-kept, and no handler runs. [Final] says that
 // the route means it, and ends the warning. With [NotExecuted] and [Unknown] nothing is
@@ -400,11 +401,11 @@ func WithExpiryHeader(name string) Option {
 // the store is unavailable or full. By default the request is refused. Failing open trades
 // duplicates for availability and is right only where a duplicate is harmless. A request
 // is refused all the same if the store reported a record of its key before it failed. A full store
-// is asked whether it has one, if it is an [Inspector].
+// is asked whether it has one, if it is an [store.Inspector].
 //
 // An unprotected run has no [Operation] and its steps are not recorded. Its derived keys are
 // those that a protected run has, so that downstream services recognise a repetition. Each
-// such run is an [EventFailOpen] and an error in the log.
+// such run is an [event.FailOpen] and an error in the log.
 func WithFailOpen(on bool) Option {
 	return optionFunc(func(s *settings) { s.failOpen = on })
 }
@@ -420,7 +421,7 @@ func WithAuthorizeReplay(f func(r *http.Request, rec RecordInfo) error) Option {
 
 // WithExplain says whether a client that has used its key for another request is told in
 // which parts the two differ: in the member "differs" of the problem document, by the names of
-// [RequestParts]. Values are never shown. It is the hint of [Event].Differs, with the same limits:
+// [event.RequestParts]. Values are never shown. It is the hint of [event.Event].Differs, with the same limits:
 // the body counts byte for byte, whatever the [FingerprintFunc] counts, so another order of members
 // may be named beside the part that makes the mismatch. By default only the event tells.
 func WithExplain(on bool) Option {
@@ -487,7 +488,7 @@ func WithDerivation(namespace string, secret []byte) Option {
 // resolution leaves the key held. So does an error, which is logged. The function should bound
 // its own time: [Guard.Shutdown] waits for it as for a run.
 //
-// It needs a store that is an [Inspector]: [New] and [Guard.With] refuse any other. Nil,
+// It needs a store that is an [store.Inspector]: [New] and [Guard.With] refuse any other. Nil,
 // the default, leaves held keys to [Guard.Resolve] and [Guard.Forget].
 func WithResolver(f func(ctx context.Context, rec RecordInfo) (Resolution, error)) Option {
 	return optionFunc(func(s *settings) { s.resolver = f })

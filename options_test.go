@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
@@ -162,7 +163,7 @@ func TestObserversAddUp(t *testing.T) {
 	first := guardtest.ServeRecorder(t, g.With(idempotency.WithObserver(one.Observe)).Handler(&guardtest.Counter{}))
 	second := guardtest.ServeRecorder(t, g.With(idempotency.WithObserver(other.Observe)).Handler(&guardtest.Counter{}))
 	first.Do(t, guardtest.Call{Key: "k"})
-	run := []idempotency.EventKind{idempotency.EventRun}
+	run := []event.Kind{event.Run}
 	require.Equal(t, run, all.Kinds())
 	require.Equal(t, run, one.Kinds())
 	require.Empty(t, other.Kinds())
@@ -175,9 +176,9 @@ func TestObserversAddUp(t *testing.T) {
 func TestNamesOfZeroValues(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "none", idempotency.Outcome(0).String())
-	require.Equal(t, "none", idempotency.EventKind("").String())
+	require.Equal(t, "none", event.Kind("").String())
 	require.Equal(t, "rerun", idempotency.Recovery(0).String())
 	require.Equal(t, "outcome(9)", idempotency.Outcome(9).String())
 	require.Equal(t, "recovery(9)", idempotency.Recovery(9).String())
-	require.Equal(t, "run", idempotency.EventRun.String())
+	require.Equal(t, "run", event.Run.String())
 }

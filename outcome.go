@@ -4,47 +4,32 @@ import (
 	"net/http"
 	"strconv"
 
+	"example.com/idempotency/event"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // An Outcome says how a run ended, as far as its effects are concerned. It decides
-// what the next request with the same key gets.
-type Outcome uint8
+// what the next request with the same key gets. It is the Outcome of package event.
+type Outcome = event.Outcome
 
-// The outcomes of a run. The zero Outcome is none of them.
+// The outcomes of a run.
 const (
 	// Final: the answer is definite, whether it reports success or refusal. It is
 	// recorded and replayed until the TTL ends.
-	Final Outcome = iota + 1
+	Final = event.Final
 	// NotExecuted: the run is known to have had no effect. The claim is released and
 	// the next request runs as the next attempt. If no earlier attempt can have had an
 	// effect either, the record ends after two leases, or 15 minutes under [Hold], and the
 	// key is as good as new. See also [WithRebinding].
-	NotExecuted
+	NotExecuted = event.NotExecuted
 	// Unknown: an effect may or may not have happened. The [Recovery] of the route
 	// decides what the next request gets. The client is not shown a status of 4xx, 307 or 308,
 	// which would tell it that nothing was done: it gets 503 no-answer, or 409 outcome-unknown
 	// if the key is held. A 409 with Retry-After is shown unless the key is held. Any other
 	// answer is shown. Under [WithTransaction] it becomes NotExecuted, with few exceptions.
-	Unknown
+	Unknown = event.Unknown
 )
-
-// String returns the outcome's name: final, not-executed or unknown; none for the zero
-// Outcome; and the number of any other value.
-func (o Outcome) String() string {
-	switch o {
-	case 0:
-		return "none"
-	case Final:
-		return "final"
-	case NotExecuted:
-		return "not-executed"
-	case Unknown:
-		return "unknown"
-	default:
-		return "outcome(" + strconv.Itoa(int(o)) + ")"
-	}
-}
 
 // DefaultOutcome is the rule used without [WithOutcome]. It judges by status. Below 500 is
 // [Final], except 307, 308, 401, 407, 408, 421, 425 and 429: they say that the request was turned
@@ -151,7 +136,7 @@ func (u *run) outcome(t task) Outcome {
 // happenedAlone corrects the outcome of a run that has committed its transaction by itself. What is
 // committed has been executed, whatever the handler says of it.
 func (u *run) happenedAlone(outcome Outcome) Outcome {
-	if outcome == NotExecuted && u.op.joint.state == TxCommitted {
+	if outcome == NotExecuted && u.op.joint.state == store.TxCommitted {
 		return Unknown
 	}
 	return outcome

@@ -3,6 +3,8 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"example.com/idempotency/event"
+	"example.com/idempotency/store"
 	"fmt"
 	"maps"
 	"runtime/debug"
@@ -30,7 +32,7 @@ const (
 // [Guard.Shutdown] begins. So a key is reported, and settled if it can be, although no client comes
 // back for it. Run it in a goroutine of its own, in each process or in one.
 //
-// It reports each run that is held as [EventHeld], once in each process, and as [EventHoldEnding]
+// It reports each run that is held as [event.Held], once in each process, and as [event.HoldEnding]
 // before the hold ends. Among them are the runs of processes that have died, when their lease has
 // ended. Then it asks the resolver of the record's route, as a request with the key would, and
 // settles the key by what the resolver says: see [WithResolver]. The resolver is that of the guard
@@ -43,15 +45,15 @@ const (
 // next. It reads the store's index of held records. Besides, it walks slowly through all
 // records, some thousands in each tick, because an index may have lost one.
 //
-// If the store fails, the next tick goes on. That is reported once, as EventStoreError with the Op
+// If the store fails, the next tick goes on. That is reported once, as event.StoreError with the Op
 // "list", until the store works again. Several processes may reconcile at once: one of them settles
 // a key, and the others find it settled, or say the same.
 //
-// Reconcile returns nil when it ends. It returns an error at once if the store is not a [Lister]
+// Reconcile returns nil when it ends. It returns an error at once if the store is not a [store.Lister]
 // ([ErrNoLister]) or every is not positive. A resolver that calls runtime.Goexit ends the goroutine
-// of Reconcile; that is reported as EventStoreError with the Op "resolve".
+// of Reconcile; that is reported as event.StoreError with the Op "resolve".
 func (g *Guard) Reconcile(ctx context.Context, every time.Duration) error {
-	lister, ok := g.core.store.(Lister)
+	lister, ok := g.core.store.(store.Lister)
 	if !ok {
 		return fmt.Errorf("idempotency: Reconcile: %w", ErrNoLister)
 	}
@@ -75,7 +77,7 @@ func (g *Guard) Reconcile(ctx context.Context, every time.Duration) error {
 // A reconciler is one call of Reconcile.
 type reconciler struct {
 	guard  *Guard
-	lister Lister
+	lister store.Lister
 	// index and sweep are where the walks go on.
 	index, sweep string
 	swept        int  // the tick in which the sweep began
@@ -94,7 +96,7 @@ type reconciler struct {
 type heldRecord struct {
 	guard  *Guard // of the route
 	access access
-	rec    Record
+	rec    store.Record
 }
 
 // admitted is a tick that a shutdown waits for. A function of the program may end the goroutine.
@@ -107,7 +109,7 @@ func (r *reconciler) admitted(ctx context.Context, end time.Time) {
 func (r *reconciler) tick(ctx context.Context, end time.Time) {
 	r.found = r.found[:0]
 	maps.DeleteFunc(r.known, func(_ report, last int) bool { return r.n-last > knownFor })
-	held := Query{States: []State{StateHeld}, Limit: reconcilePage}
+	held := store.Query{States: []store.State{store.Held}, Limit: reconcilePage}
 	all := held
 	held.Holding = true
 	r.walk(ctx, held, &r.index, reconcilePages)
@@ -144,20 +146,20 @@ func (r *reconciler) over(ctx context.Context) bool {
 }
 
 // walk looks at the next pages of a query, and begins again after the last one.
-func (r *reconciler) walk(ctx context.Context, q Query, cursor *string, pages int) {
+func (r *reconciler) walk(ctx context.Context, q store.Query, cursor *string, pages int) {
 	for ; pages > 0 && !r.over(ctx); pages-- {
 		q.Cursor = *cursor
-		page, err := bounded(ctx, r.guard.core, storeTimeout, func(ctx context.Context) (Page, error) {
+		page, err := bounded(ctx, r.guard.core, storeTimeout, func(ctx context.Context) (store.Page, error) {
 			return r.lister.List(ctx, q)
 		})
 		switch {
-		case errors.Is(err, ErrBadCursor) && q.Cursor != "": // the servers have changed
+		case errors.Is(err, store.ErrBadCursor) && q.Cursor != "": // the servers have changed
 			*cursor = ""
 			continue
 		case err != nil:
 			if ctx.Err() == nil && !r.away {
 				r.away = true
-				r.guard.set.observe(ctx, Event{Kind: EventStoreError, Op: "list", Err: err})
+				r.guard.set.observe(ctx, event.Event{Kind: event.StoreError, Op: "list", Err: err})
 			}
 			return
 		}
@@ -172,8 +174,8 @@ func (r *reconciler) walk(ctx context.Context, q Query, cursor *string, pages in
 }
 
 // look reports a record if it is held, and notes it if its resolver can be asked.
-func (r *reconciler) look(ctx context.Context, name string, rec Record) {
-	if rec.State != StateHeld {
+func (r *reconciler) look(ctx context.Context, name string, rec store.Record) {
+	if rec.State != store.Held {
 		return // a store that ignores the query
 	}
 	g, c := r.guard, r.guard.core
@@ -185,7 +187,7 @@ func (r *reconciler) look(ctx context.Context, name string, rec Record) {
 		core: c, set: &g.set, id: g.identify(ctx, Key{Record: name}, rec), key: name, client: ctx, route: rec.Label,
 	}}
 	c.reportHoldEnding(name, &rec, h.observe)
-	run := reportOf(EventHeld, name, &rec)
+	run := reportOf(event.Held, name, &rec)
 	_, known := r.known[run]
 	r.known[run] = r.n
 	if !known && c.reports.isNew(run) {
@@ -197,7 +199,7 @@ func (r *reconciler) look(ctx context.Context, name string, rec Record) {
 }
 
 // observe reports an event of the record.
-func (h *heldRecord) observe(e Event) {
+func (h *heldRecord) observe(e event.Event) {
 	if e.OperationID == "" {
 		e.OperationID = h.access.set.operationID(h.access.id, h.rec.Fingerprint)
 	}
@@ -207,14 +209,14 @@ func (h *heldRecord) observe(e Event) {
 // reportHeld reports that the record is held. Its steps are read for that, and if they cannot be
 // read it is reported all the same.
 func (h *heldRecord) reportHeld(ctx context.Context) {
-	e := Event{Kind: EventHeld, Attempt: h.rec.Attempt, Held: true, Age: h.rec.Age, Trace: lastNote(h.rec.Notes).trace}
+	e := event.Event{Kind: event.Held, Attempt: h.rec.Attempt, Held: true, Age: h.rec.Age, Trace: lastNote(h.rec.Notes).trace}
 	_, rec, err := h.guard.get(ctx, h.access.id)
 	switch {
 	case err == nil && rec.Attempt == h.rec.Attempt:
 		e.Steps = h.access.set.stepNames(h.access.id, rec)
 	case (errors.Is(err, ErrCorrupt) || errors.Is(err, ErrUnreadableHere)) &&
-		h.access.core.reports.isNew(reportOf(EventCorrupt, h.access.key, &h.rec)):
-		h.observe(Event{Kind: EventCorrupt, Op: "get", Attempt: h.rec.Attempt, Err: err})
+		h.access.core.reports.isNew(reportOf(event.Corrupt, h.access.key, &h.rec)):
+		h.observe(event.Event{Kind: event.Corrupt, Op: "get", Attempt: h.rec.Attempt, Err: err})
 	}
 	h.observe(e)
 }
@@ -232,7 +234,7 @@ func (h *heldRecord) ask(ctx context.Context) {
 		case p != nil:
 			err = fmt.Errorf("idempotency: the resolver panicked: %v\n%s", p, debug.Stack())
 		}
-		h.observe(Event{Kind: EventStoreError, Op: "resolve", Attempt: h.rec.Attempt, Err: err})
+		h.observe(event.Event{Kind: event.StoreError, Op: "resolve", Attempt: h.rec.Attempt, Err: err})
 	}()
 	h.guard.resolveHeld(ctx, &h.access, h.observe)
 	returned = true

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
@@ -21,8 +22,8 @@ const retryAfter = "1"
 func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, d *decision) {
 	p := d.problem
 	if g.set.heard() || d.cause != nil {
-		e := Event{
-			Kind: EventRefused, Attempt: d.attempt, Age: d.age, Waited: d.waited, Held: p.Code == problem.OutcomeUnknown,
+		e := event.Event{
+			Kind: event.Refused, Attempt: d.attempt, Age: d.age, Waited: d.waited, Held: p.Code == problem.OutcomeUnknown,
 			Status: p.Status, Code: p.Code, Err: d.cause, Trace: lastNote(d.notes).trace, Differs: d.differs,
 		}
 		if d.lease != nil {

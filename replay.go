@@ -1,12 +1,15 @@
 package idempotency
 
-import "net/http"
+import (
+	"example.com/idempotency/event"
+	"net/http"
+)
 
 // sendReplay sends the recorded answer that was decided on, and reports it.
 func (g *Guard) sendReplay(w http.ResponseWriter, d *decision) {
 	if g.set.heard() {
-		d.lease.observe(Event{
-			Kind: EventReplay, Attempt: d.attempt, Status: d.answer.Status, Size: int64(len(d.answer.Body)),
+		d.lease.observe(event.Event{
+			Kind: event.Replay, Attempt: d.attempt, Status: d.answer.Status, Size: int64(len(d.answer.Body)),
 			Age: d.age, Waited: d.waited, Trace: lastNote(d.notes).trace,
 		})
 	}

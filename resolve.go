@@ -8,8 +8,10 @@ import (
 	"net/http"
 	"sync"
 
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/response"
+	"example.com/idempotency/store"
 )
 
 // A Decision says who settles or forgets a key by hand, and why. Both are in the event and in the
@@ -39,11 +41,11 @@ type Resolution struct {
 }
 
 // checkStore reports what the settings need and the store cannot do.
-func (s *settings) checkStore(store Store) error {
-	if _, ok := store.(Inspector); s.resolver != nil && store != nil && !ok {
+func (s *settings) checkStore(st Store) error {
+	if _, ok := st.(store.Inspector); s.resolver != nil && st != nil && !ok {
 		return fmt.Errorf("idempotency: WithResolver: %w", ErrNoInspector)
 	}
-	if _, ok := store.(TxStore); s.transaction && store != nil && !ok {
+	if _, ok := st.(store.TxStore); s.transaction && st != nil && !ok {
 		return fmt.Errorf("idempotency: WithTransaction: %w", ErrCannotJoin)
 	}
 	return nil
@@ -61,13 +63,13 @@ func (r *resolving) leave(key string) { r.keys.Delete(key) }
 
 // resolveHeld asks the resolver about a held record, whose events observe reports. It reports
 // whether the record may have settled, so that it is worth another look.
-func (g *Guard) resolveHeld(ctx context.Context, a *access, observe func(Event)) bool {
+func (g *Guard) resolveHeld(ctx context.Context, a *access, observe func(event.Event)) bool {
 	if !g.core.resolving.enter(a.key) {
 		return false
 	}
 	defer g.core.resolving.leave(a.key)
 	failed := func(err error) bool {
-		observe(Event{Kind: EventStoreError, Op: "resolve", Err: err})
+		observe(event.Event{Kind: event.StoreError, Op: "resolve", Err: err})
 		return false
 	}
 	_, rec, err := g.get(ctx, a.id)
@@ -76,7 +78,7 @@ func (g *Guard) resolveHeld(ctx context.Context, a *access, observe func(Event))
 		return true
 	case err != nil:
 		return failed(err)
-	case rec.State != StateHeld:
+	case rec.State != store.Held:
 		return true
 	}
 	info := g.set.recordInfo(a.id, rec)
@@ -106,14 +108,14 @@ func (g *Guard) resolveHeld(ctx context.Context, a *access, observe func(Event))
 // It is one step of the store: a request that arrives meanwhile meets either the held key or
 // the settled one, and never a key that is being settled. So a client that retries without a
 // pause keeps nobody from resolving. Repeating a successful call is success, unless somebody has
-// claimed the key since, which is [ErrChanged]. Each success is reported as [EventResolved].
+// claimed the key since, which is [ErrChanged]. Each success is reported as [event.Resolved].
 //
 // Errors: [ErrNotFound]; [ErrChanged] when the key is not held any more, or by another
 // run, and nothing is changed: look at it again; [ErrNoInspector]; [ErrCorrupt] when
 // NotExecuted meets a step that cannot be read, and nothing is changed; those of the store;
 // and others for a resolution that says neither Final nor NotExecuted, or whose answer could
 // not be one of the route's.
-func (g *Guard) Resolve(ctx context.Context, k Key, seen Seen, res Resolution) error {
+func (g *Guard) Resolve(ctx context.Context, k Key, seen store.Seen, res Resolution) error {
 	if res.Outcome != Final && res.Outcome != NotExecuted {
 		return fmt.Errorf("idempotency: Resolve: outcome %v settles nothing; give Final or NotExecuted", res.Outcome)
 	}
@@ -121,7 +123,7 @@ func (g *Guard) Resolve(ctx context.Context, k Key, seen Seen, res Resolution) e
 	if err != nil {
 		return err
 	}
-	var s Settlement
+	var s store.Settlement
 	if res.Outcome == Final {
 		s.Completion, err = g.resolvedCompletion(ctx, res, k, rec)
 	} else {
@@ -139,8 +141,8 @@ func (g *Guard) Resolve(ctx context.Context, k Key, seen Seen, res Resolution) e
 	})
 	if err == nil {
 		k = g.identify(ctx, k, rec)
-		g.reportDecision(ctx, k, res.Decision, Event{
-			Kind: EventResolved, OperationID: g.set.operationID(k, rec.Fingerprint), Route: rec.Label,
+		g.reportDecision(ctx, k, res.Decision, event.Event{
+			Kind: event.Resolved, OperationID: g.set.operationID(k, rec.Fingerprint), Route: rec.Label,
 			Attempt: seen.Attempt, Outcome: res.Outcome, Age: rec.Age, Trace: lastNote(rec.Notes).trace,
 		})
 	}
@@ -148,7 +150,7 @@ func (g *Guard) Resolve(ctx context.Context, k Key, seen Seen, res Resolution) e
 }
 
 // reportDecision reports what was decided by hand.
-func (g *Guard) reportDecision(ctx context.Context, k Key, d Decision, e Event) {
+func (g *Guard) reportDecision(ctx context.Context, k Key, d Decision, e event.Event) {
 	a := access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx, route: g.set.route}
 	e.Actor, e.Reason = d.Actor, d.Reason
 	a.observe(e)
@@ -156,7 +158,7 @@ func (g *Guard) reportDecision(ctx context.Context, k Key, d Decision, e Event) 
 
 // begunSteps are the steps that have a mark and no result: the marks would hold the key
 // again. A mark that cannot be read could not be told from a result.
-func (g *Guard) begunSteps(k Key, rec Record) (map[string][]byte, error) {
+func (g *Guard) begunSteps(k Key, rec store.Record) (map[string][]byte, error) {
 	var begun map[string][]byte
 	for name, stored := range rec.Steps {
 		value, err := g.set.unsealStep(stored, k.storeKey(), rec.Fingerprint, name)
@@ -175,7 +177,7 @@ func (g *Guard) begunSteps(k Key, rec Record) (map[string][]byte, error) {
 }
 
 // resolvedCompletion is what a Final resolution records.
-func (g *Guard) resolvedCompletion(ctx context.Context, res Resolution, k Key, rec Record) (*Completion, error) {
+func (g *Guard) resolvedCompletion(ctx context.Context, res Resolution, k Key, rec store.Record) (*store.Completion, error) {
 	a, err := g.resolvedAnswer(res, rec.Fingerprint)
 	if err != nil {
 		return nil, err
@@ -184,16 +186,16 @@ func (g *Guard) resolvedCompletion(ctx context.Context, res Resolution, k Key, r
 	if err != nil {
 		return nil, err
 	}
-	return &Completion{Answer: sealed, Status: toldStatus(a, rec.Fingerprint), TTL: g.set.ttl}, nil
+	return &store.Completion{Answer: sealed, Status: toldStatus(a, rec.Fingerprint), TTL: g.set.ttl}, nil
 }
 
 // sealAgain returns the stored form of an answer, and the one that is recorded already if
 // it is that of the same answer: a store tells a call that is repeated by its bytes, and
 // a sealer makes others each time.
-func (g *Guard) sealAgain(ctx context.Context, a *response.Answer, k Key, rec Record) ([]byte, error) {
+func (g *Guard) sealAgain(ctx context.Context, a *response.Answer, k Key, rec store.Record) ([]byte, error) {
 	key := k.storeKey()
-	if rec.State == StateCompleted && g.set.sealer != nil {
-		_, rec, err := g.read(ctx, k, storeTimeout+sizeTime(rec.Size), Inspector.GetAnswer)
+	if rec.State == store.Completed && g.set.sealer != nil {
+		_, rec, err := g.read(ctx, k, storeTimeout+sizeTime(rec.Size), store.Inspector.GetAnswer)
 		if err != nil {
 			return nil, err
 		}
@@ -238,15 +240,15 @@ func (g *Guard) resolvedAnswer(res Resolution, fp Fingerprint) (*response.Answer
 // request with it runs as the first. seen is what was seen of the key, usually by
 // [Guard.Lookup]; see [RecordInfo.Seen]. Key{Record: name} forgets a record whose key is not
 // known. A record that cannot be read ([ErrCorrupt]) is
-// forgotten if that is what was seen: Seen{State: StateCorrupt}. Forgetting what is not known
-// is success. Each success is reported as [EventForgotten].
+// forgotten if that is what was seen: Seen{State: store.Corrupt}. Forgetting what is not known
+// is success. Each success is reported as [event.Forgotten].
 //
 // Errors: [ErrChanged] when another run has the key by now, when the key is in another state, or
 // a run is in flight: look at it again; [ErrCorrupt] when the record cannot be read and another
 // state was seen; [ErrNoInspector]; and those of the store. A record that a newer version of
 // this package has made, in a form that this one does not know, is not forgotten: that is an
 // error of the store, and a process of the newer version can forget it.
-func (g *Guard) Forget(ctx context.Context, k Key, seen Seen, d Decision) error {
+func (g *Guard) Forget(ctx context.Context, k Key, seen store.Seen, d Decision) error {
 	inspector, err := g.inspect(k)
 	if err != nil {
 		return err
@@ -261,10 +263,10 @@ func (g *Guard) Forget(ctx context.Context, k Key, seen Seen, d Decision) error 
 	return err
 }
 
-// lastSeen is what an EventForgotten tells of the record, which nobody can look up afterwards, and
+// lastSeen is what an event.Forgotten tells of the record, which nobody can look up afterwards, and
 // of its key. A record that is gone already, or that cannot be read, tells nothing.
-func (g *Guard) lastSeen(ctx context.Context, k Key, seen Seen) (Key, Event) {
-	e := Event{Kind: EventForgotten, Attempt: seen.Attempt, Held: seen.State == StateHeld}
+func (g *Guard) lastSeen(ctx context.Context, k Key, seen store.Seen) (Key, event.Event) {
+	e := event.Event{Kind: event.Forgotten, Attempt: seen.Attempt, Held: seen.State == store.Held}
 	if _, rec, err := g.get(ctx, k); err == nil {
 		k = g.identify(ctx, k, rec)
 		e.OperationID = g.set.operationID(k, rec.Fingerprint)

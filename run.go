@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/response"
+	"example.com/idempotency/store"
 )
 
 // A task is what a run executes: a handler, or a function of Do. Its methods are called in
@@ -27,7 +29,7 @@ type task interface {
 	// it is gone.
 	overLimit() bool
 	// report returns the event that the run has ended, with what the task adds to it.
-	report(e Event) Event
+	report(e event.Event) event.Event
 }
 
 // A run executes a task under a claim and settles it, however the task ends. None of its
@@ -121,7 +123,7 @@ func (u *run) final(t task) verdict {
 		err = u.store(a, &v)
 	}
 	if err != nil {
-		u.lease.observe(Event{Kind: EventRecordingLost, Err: err})
+		u.lease.observe(event.Event{Kind: event.RecordingLost, Err: err})
 		v := u.unknown(t)
 		v.cause = err
 		return v
@@ -186,11 +188,11 @@ func (u *run) settle(t task, v verdict) (verdict, ending) {
 	}
 	held := v.outcome == Unknown && v.hold && e.fate != overtaken
 	if held {
-		u.lease.reportHeld(&Record{Attempt: u.lease.attempt, Owner: owner, Notes: AppendNote(nil, u.lease.claim.Note)})
+		u.lease.reportHeld(&store.Record{Attempt: u.lease.attempt, Owner: owner, Notes: store.AppendNote(nil, u.lease.claim.Note)})
 	}
 	if u.guard.set.heard() {
-		event := Event{Kind: EventRun, Outcome: v.outcome, Held: held, Duration: duration}
-		u.lease.observe(t.report(event))
+		ev := event.Event{Kind: event.Run, Outcome: v.outcome, Held: held, Duration: duration}
+		u.lease.observe(t.report(ev))
 	}
 	return v, e
 }

@@ -8,6 +8,7 @@ import (
 
 	"example.com/idempotency/internal/aesgcm"
 	"example.com/idempotency/internal/response"
+	"example.com/idempotency/store"
 )
 
 // How answers, steps and keys are sealed before they reach the store. Package response and step.go
@@ -169,7 +170,7 @@ func (s *settings) unsealStep(stored []byte, key string, fp Fingerprint, name st
 }
 
 // stepsUnreadableHere returns the error of a step that another process can read and this one cannot.
-func (s *settings) stepsUnreadableHere(rec Record, key string) error {
+func (s *settings) stepsUnreadableHere(rec store.Record, key string) error {
 	for name, stored := range rec.Steps {
 		if _, err := s.unsealStep(stored, key, rec.Fingerprint, name); errors.Is(err, ErrUnreadableHere) {
 			return err

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
@@ -141,7 +142,7 @@ func TestAnswerThatCannotBeSealedHoldsTheKey(t *testing.T) {
 		got := s.Do(t, guardtest.Call{Key: "k"})
 		require.Equal(t, http.StatusCreated, got.Status)
 		guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, guardtest.IsHeld)
-		require.Contains(t, seen.Kinds(), idempotency.EventRecordingLost)
+		require.Contains(t, seen.Kinds(), event.RecordingLost)
 	})
 }
 
@@ -166,7 +167,7 @@ func newTampering(t *testing.T, opts ...idempotency.Option) *tampering {
 func (s *tampering) requireUnserved(t *testing.T, c guardtest.Call, stored []byte, what ...any) {
 	t.Helper()
 	s.store.Alter = func([]byte) []byte { return bytes.Clone(stored) }
-	before, reported := s.h.Runs.Load(), s.events.Count(idempotency.EventCorrupt)
+	before, reported := s.h.Runs.Load(), s.events.Count(event.Corrupt)
 	got := s.Do(t, c)
 	if got.Status == http.StatusServiceUnavailable {
 		guardtest.RequireProblem(t, got, http.StatusServiceUnavailable, problem.StoreUnavailable)
@@ -174,7 +175,7 @@ func (s *tampering) requireUnserved(t *testing.T, c guardtest.Call, stored []byt
 		guardtest.RequireProblem(t, got, http.StatusInternalServerError, problem.AnswerUnreadable)
 	}
 	require.Equal(t, before, s.h.Runs.Load(), what...)
-	require.Equal(t, reported+1, s.events.Count(idempotency.EventCorrupt), what...)
+	require.Equal(t, reported+1, s.events.Count(event.Corrupt), what...)
 	s.store.Alter = nil
 }
 
@@ -358,7 +359,7 @@ func TestNoBitOfASealedStepCanBeAltered(t *testing.T) {
 	}
 	require.Equal(t, 2, runs)
 	require.Equal(t, len(tampered), corrupt+elsewhere)
-	require.Equal(t, len(tampered), seen.Count(idempotency.EventCorrupt), "an operator is not told")
+	require.Equal(t, len(tampered), seen.Count(event.Corrupt), "an operator is not told")
 }
 
 // The key and the fingerprint that the sealed forms in tests belong to.

@@ -6,16 +6,18 @@ import (
 	"errors"
 	"time"
 
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // A verdict is what a run leaves in the store.
 type verdict struct {
 	outcome Outcome
 	hold    bool             // for an Unknown outcome: Hold rather than Release
-	release Release          // what else the store is told if the claim is given back
+	release store.Release    // what else the store is told if the claim is given back
 	answer  []byte           // for a Final outcome: the answer in its stored form
 	buffer  *response.Buffer // the memory of the answer, if it is used again
 	status  int              // for a Final outcome: what is told of the answer without reading it
@@ -35,13 +37,13 @@ type ending struct {
 	fate fate
 	// obstacle is the record that stands in the way of an overtaken run. It is nil if the store
 	// could not tell.
-	obstacle *Record
+	obstacle *store.Record
 }
 
 // record returns what stands in the way, and the zero Record if the store could not tell.
-func (e ending) record() Record {
+func (e ending) record() store.Record {
 	if e.obstacle == nil {
-		return Record{}
+		return store.Record{}
 	}
 	return *e.obstacle
 }
@@ -67,8 +69,8 @@ var (
 type settlement struct {
 	lease   *lease
 	verdict verdict
-	owner   Owner // under which the run is settled
-	failed  bool  // the store has failed to take the verdict so far
+	owner   store.Owner // under which the run is settled
+	failed  bool        // the store has failed to take the verdict so far
 	// displaced says that the claim was lost. Then a refusal looks at the record before each
 	// try: the claim may be ours again by a call whose reply was lost.
 	displaced bool
@@ -90,11 +92,11 @@ func (l *lease) giveBack() {
 
 // holdInstead holds the key of a claim under which nothing is to run. It returns the record that
 // the request is answered from.
-func (l *lease) holdInstead(rec Record) (Record, error) {
+func (l *lease) holdInstead(rec store.Record) (store.Record, error) {
 	s := settlement{lease: l, verdict: verdict{outcome: Unknown, hold: true}, owner: l.claim.Owner}
 	switch e := s.settle(); e.fate {
 	case settled:
-		rec.State, rec.Mine, rec.TTL = StateHeld, false, Forever
+		rec.State, rec.Mine, rec.TTL = store.Held, false, store.Forever
 		if l.claim.HoldEnds {
 			rec.TTL = l.claim.Retention
 		}
@@ -102,7 +104,7 @@ func (l *lease) holdInstead(rec Record) (Record, error) {
 	case overtaken, supplanted:
 		return e.record(), nil
 	default:
-		return Record{}, errNotHeldYet
+		return store.Record{}, errNotHeldYet
 	}
 }
 
@@ -170,7 +172,7 @@ func (s *settlement) try(now time.Time, timeout time.Duration) (ending, error) {
 	s.unrecorded = nil
 	if !s.displaced || s.verdict.lasting() && !s.verdict.refusal {
 		err := s.conclude(timeout)
-		if !errors.Is(err, ErrNotOwner) {
+		if !errors.Is(err, store.ErrNotOwner) {
 			return ending{fate: s.fate}, err
 		}
 		if s.wasReleased() {
@@ -208,7 +210,7 @@ func (s *settlement) takeBack(until time.Time) (ending, error) {
 		s.fate = overtaken
 	}
 	err = s.conclude(time.Until(until))
-	if errors.Is(err, ErrNotOwner) {
+	if errors.Is(err, store.ErrNotOwner) {
 		return ending{fate: overtaken}, nil // another run was faster; the client has to ask again
 	}
 	return ending{fate: s.fate}, err
@@ -220,7 +222,7 @@ func (s *settlement) reportLoss() {
 	if s.lease.isLost() || s.verdict.doubt != nil || s.failed && !s.verdict.lasting() {
 		return
 	}
-	s.lease.observe(Event{Kind: EventLeaseLost, Outcome: s.verdict.outcome, Err: ErrNotOwner})
+	s.lease.observe(event.Event{Kind: event.LeaseLost, Outcome: s.verdict.outcome, Err: store.ErrNotOwner})
 }
 
 // comeAfter is called when another run came between the loss of the claim and its return,
@@ -240,7 +242,7 @@ func (s *settlement) comeAfter() {
 // giveWay settles a run whose record another one has. A recorded answer is final. While
 // another run is in flight, what must not be forgotten waits for its chance. Beside a record of
 // another payload, the run's own answer stands, although nothing can record it.
-func (s *settlement) giveWay(rec Record) (ending, error) {
+func (s *settlement) giveWay(rec store.Record) (ending, error) {
 	if s.verdict.isCommitted(rec) {
 		s.verdict = *s.verdict.doubt
 		return ending{fate: settled}, nil
@@ -249,7 +251,7 @@ func (s *settlement) giveWay(rec Record) (ending, error) {
 	switch {
 	case rec.State != 0 && isAnother(rec.Fingerprint, s.lease.claim.Fingerprint):
 		e.fate = supplanted
-	case rec.State == StateClaimed && rec.Fingerprint == s.lease.claim.Fingerprint && s.verdict.lasting() && !s.verdict.refusal:
+	case rec.State == store.Claimed && rec.Fingerprint == s.lease.claim.Fingerprint && s.verdict.lasting() && !s.verdict.refusal:
 		return e, errAnotherInFlight
 	}
 	s.reportOvertaken()
@@ -266,7 +268,7 @@ func (s *settlement) reportOvertaken() {
 		return
 	}
 	s.reported = true
-	e := Event{Kind: EventOvertaken, Outcome: s.verdict.outcome}
+	e := event.Event{Kind: event.Overtaken, Outcome: s.verdict.outcome}
 	if a, err := s.answer(); err == nil {
 		e.Status = s.verdict.status
 		sum := sha256.Sum256(a.Body)
@@ -299,7 +301,7 @@ func (s *settlement) conclude(timeout time.Duration) error {
 	switch {
 	case s.verdict.outcome == Final:
 		err := s.lease.complete(s.owner, s.verdict.answer, s.verdict.status, timeout)
-		if !errors.Is(err, ErrNotOwner) {
+		if !errors.Is(err, store.ErrNotOwner) {
 			s.unrecorded = err
 		}
 		return err
@@ -317,11 +319,11 @@ func (s *settlement) conclude(timeout time.Duration) error {
 // The claim has an owner of its own. A call of the first owner may still be on its way, and
 // its verdict may no longer be the one to record. All tries have the same new owner, so that
 // a claim whose reply is lost does not stand in the way of the next try.
-func (s *settlement) reclaim(timeout time.Duration) (Record, error) {
+func (s *settlement) reclaim(timeout time.Duration) (store.Record, error) {
 	claim := s.lease.claim
 	claim.Owner = s.owner
 	sent := time.Now()
-	var rec Record
+	var rec store.Record
 	err := s.lease.requestClaim(&rec, sent, &claim, timeout)
 	if err == nil && rec.Mine {
 		s.lease.resume(s.owner, sent)
@@ -350,7 +352,7 @@ func (s *settlement) goOn(failures int, cause error) {
 		return
 	}
 	s.lease.forgetRun() // the answer is all that is kept
-	s.lease.observe(Event{Kind: EventRecordingDelayed, Outcome: s.verdict.outcome, Err: cause})
+	s.lease.observe(event.Event{Kind: event.RecordingDelayed, Outcome: s.verdict.outcome, Err: cause})
 	until := time.Now().Add(s.lease.claim.Retention)
 	background := *s
 	go func() {
@@ -399,12 +401,12 @@ func (s *settlement) isTooLarge(timeout time.Duration) bool {
 	switch {
 	case s.unrecorded == nil || s.brief:
 		return false
-	case errors.Is(s.unrecorded, ErrTooLarge):
+	case errors.Is(s.unrecorded, store.ErrTooLarge):
 		return true
 	case len(s.verdict.answer) <= smallAnswer || timeout <= 0:
 		return false
 	}
-	if err := s.lease.requestRenewal(s.owner, timeout); err != nil && !errors.Is(err, ErrNotOwner) {
+	if err := s.lease.requestRenewal(s.owner, timeout); err != nil && !errors.Is(err, store.ErrNotOwner) {
 		s.strikes = 0
 		return false
 	}
@@ -420,8 +422,8 @@ func (s *settlement) shrink(cause error) {
 	if err != nil {
 		return // an unknown outcome, or a sealer that fails: there is nothing to give up
 	}
-	e := Event{
-		Kind: EventNotKept, Status: s.verdict.status, Size: int64(len(a.Body)), Err: cause,
+	e := event.Event{
+		Kind: event.NotKept, Status: s.verdict.status, Size: int64(len(a.Body)), Err: cause,
 	}
 	a = a.Brief(s.lease.set.maxResponseLen)
 	stored, err := s.lease.set.seal(&a, s.lease.key, s.lease.claim.Fingerprint)
@@ -459,6 +461,6 @@ func (s *settlement) giveUp(err error) {
 // has its answer all the same.
 func (l *lease) giveUp(err error) {
 	if l.end() {
-		l.observe(Event{Kind: EventRecordingLost, Err: err})
+		l.observe(event.Event{Kind: event.RecordingLost, Err: err})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"sync"
 
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
@@ -19,7 +20,7 @@ import (
 // This file is the shadow of a guard: it finds out what the guard would do, and does none of it.
 
 // WithShadow leaves requests, handlers and functions of [Do] alone, and reports for each, as
-// [EventShadow], what the guard would have done. It is for the time before a guard goes live: it
+// [event.Shadow], what the guard would have done. It is for the time before a guard goes live: it
 // shows which clients repeat requests, and what would be replayed or refused. The default is
 // false.
 //
@@ -56,7 +57,7 @@ func (g *Guard) newShadow() *Guard {
 	set.sealer, set.resolver, set.authorizeReplay, set.traceContext = nil, nil, nil, nil
 	set.errorWriter = writeProblem
 	set.logger = slog.New(slog.DiscardHandler)
-	set.observers = []func(context.Context, Event){noteShadow}
+	set.observers = []func(context.Context, event.Event){noteShadow}
 	return &Guard{core: g.core.shadow, set: set}
 }
 
@@ -64,11 +65,11 @@ func (g *Guard) newShadow() *Guard {
 // report is made, from what goes on in the background.
 type shadowReport struct {
 	mu    sync.Mutex
-	event Event // what would have been done
-	err   error // of the store
+	event event.Event // what would have been done
+	err   error       // of the store
 }
 
-func (r *shadowReport) read() (Event, error) {
+func (r *shadowReport) read() (event.Event, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.event, r.err
@@ -76,14 +77,14 @@ func (r *shadowReport) read() (Event, error) {
 
 type shadowReportKey struct{}
 
-func noteShadow(ctx context.Context, e Event) {
+func noteShadow(ctx context.Context, e event.Event) {
 	report := ctx.Value(shadowReportKey{}).(*shadowReport)
 	report.mu.Lock()
 	defer report.mu.Unlock()
 	switch e.Kind {
-	case EventRun, EventReplay, EventRefused, EventBypassed, EventNested, EventFailOpen:
+	case event.Run, event.Replay, event.Refused, event.Bypassed, event.Nested, event.FailOpen:
 		report.event = e
-	case EventStoreError:
+	case event.StoreError:
 		report.err = e.Err
 	}
 }
@@ -121,7 +122,7 @@ func (g *Guard) cast(ctx context.Context, method, route string) *shadow {
 	s.ctx = context.WithValue(context.WithoutCancel(ctx), shadowReportKey{}, &s.report)
 	if g.core.shadows.Add(1) > maxShadows {
 		s.err = errManyShadows
-		s.tell(Event{}, nil)
+		s.tell(event.Event{}, nil)
 		return nil
 	}
 	return s
@@ -148,7 +149,7 @@ func (s *shadow) isNested(k Key) bool {
 func (s *shadow) watch(k Key, payload []byte) {
 	s.scope = k.Scope
 	if s.isNested(k) {
-		s.report.event = Event{Kind: EventNested}
+		s.report.event = event.Event{Kind: event.Nested}
 		return
 	}
 	s.watched, s.id = true, k
@@ -182,10 +183,10 @@ func (s *shadow) run(ctx context.Context) (shadowAnswer, error) {
 }
 
 // compare says what the replay would have been worth.
-func (s *shadow) compare(recorded shadowAnswer, e *Event) {
+func (s *shadow) compare(recorded shadowAnswer, e *event.Event) {
 	switch {
 	case recorded.Size > s.guard.set.maxResponseLen:
-		e.Kind, e.Code = EventRefused, problem.ResponseNotKept
+		e.Kind, e.Code = event.Refused, problem.ResponseNotKept
 	case recorded.Status != s.answer.Status || !bytes.Equal(recorded.Sum, s.answer.Sum):
 		s.err = cmp.Or(s.err, ErrShadowDiffers)
 	}
@@ -200,14 +201,14 @@ func (s *shadow) end(answer shadowAnswer, outcome Outcome) {
 	}
 	e, _ := s.report.read()
 	if s.code != "" {
-		e = Event{Kind: EventRefused, Code: s.code}
+		e = event.Event{Kind: event.Refused, Code: s.code}
 	}
 	s.tell(e, nil)
 }
 
 // tell reports what a live guard would have done, as its event e says.
-func (s *shadow) tell(e Event, storeErr error) {
-	e.Kind, e.Would = EventShadow, e.Kind
+func (s *shadow) tell(e event.Event, storeErr error) {
+	e.Kind, e.Would = event.Shadow, e.Kind
 	e.Scope, e.Method, e.Route, e.Status = s.scope, s.method, s.route, s.answer.Status
 	e.OperationID, e.Differs = "", 0 // of the shadow's own record
 	e.Err = cmp.Or(storeErr, s.err)

@@ -31,7 +31,7 @@ type Stats struct {
 	GivingBack int
 	// Abandoned are the calls that a store has not returned from although their time is over.
 	// Each keeps a goroutine. At 4,096 no further call is made until one returns. A store that
-	// obeys its context ([ContextStore]) has none.
+	// obeys its context ([store.ContextStore]) has none.
 	Abandoned int
 }
 
@@ -66,11 +66,11 @@ func (b *backlog) size() (n int, bytes int64) {
 // Shutdown returns when the runs in flight have ended and are settled, and the functions of
 // [WithResolver] that were called have returned; or when ctx ends. In the
 // second case it gives up the runs that the store has failed to settle, reports each as
-// [EventRecordingLost], and returns the context's error.
+// [event.RecordingLost], and returns the context's error.
 //
 // Claims whose reply never came, and under which nothing has run, are given back before. The store
 // has one more lease to answer that, if ctx does not end before. Shutdown reports each that it gives
-// up as [EventClaimLeft]. That is not an error, also when ctx has ended.
+// up as [event.ClaimLeft]. That is not an error, also when ctx has ended.
 //
 // Give ctx a deadline. While the store is away, Shutdown waits for as long as runs are worth
 // settling: until their retention ends, and without end for those that hold their key.

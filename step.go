@@ -9,7 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/stepcall"
+	"example.com/idempotency/store"
 )
 
 // Steps: the recorded parts of a run, their stored form, and their errors. The keys of calls
@@ -157,7 +159,7 @@ var stepKinds = []byte{stepValue, stepError, stepStarted, stepUndone}
 // the first time, so a value that does not survive its codec shows at once.
 //
 // Outside of an operation, see [FromContext], Step only runs fn and ignores the name and the
-// options. If the store is not a [StepStore], Step returns an error.
+// options. If the store is not a [store.StepStore], Step returns an error.
 func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error), opts ...StepOption) (T, error) {
 	op, ok := FromContext(ctx)
 	if !ok {
@@ -169,7 +171,7 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 			o.applyStep(&s)
 		}
 	}
-	report := stepReport{op: op, name: name, start: time.Now(), result: StepNotBegun}
+	report := stepReport{op: op, name: name, start: time.Now(), result: event.StepNotBegun}
 	defer report.send()
 	value, err := recordedStep(ctx, op, fn, s, &report)
 	report.err = err
@@ -194,7 +196,7 @@ func findStep[T any](ctx context.Context, op *Operation, s stepSettings, report 
 		return none, false, err
 	}
 	if recorded != nil && recorded[0] != stepUndone {
-		report.result = StepFound
+		report.result = event.StepFound
 	}
 	switch {
 	case recorded == nil || recorded[0] == stepUndone:
@@ -206,7 +208,7 @@ func findStep[T any](ctx context.Context, op *Operation, s stepSettings, report 
 		op.effects.Add(1)
 		return none, true, Permanent(errors.New(string(recorded[1:])))
 	case recorded[0] == stepStarted:
-		report.result = StepUncertain
+		report.result = event.StepUncertain
 		op.uncertain.Store(true)
 		return none, false, fmt.Errorf("step %q: %w", name, ErrUncertain)
 	}
@@ -222,17 +224,17 @@ func runStep[T any](ctx context.Context, op *Operation, fn func(ctx context.Cont
 	}
 	resumed := op.resumes() && !s.atMostOnce // under AtMostOnce, a step that was begun has a mark
 	op.effects.Add(1)                        // one that may happen
-	report.result = StepFailed
+	report.result = event.StepFailed
 	value, err := fn(&stepContext{Context: ctx, op: op, intent: op.intent(), name: name, resumed: resumed})
 	switch {
 	case isNotDone(err):
 		op.effects.Add(-1)
-		report.result = StepNotDone
+		report.result = event.StepNotDone
 		return none, errors.Join(err, op.unmark(name, s.atMostOnce))
 	case err != nil && !IsPermanent(err):
 		return none, err // the mark of AtMostOnce stays: the effect may have happened all the same
 	}
-	report.result = StepNotRecorded
+	report.result = event.StepNotRecorded
 	stored, saveErr := encodeStep(s.codec, value, err)
 	if saveErr == nil {
 		saveErr = op.lease.recordStep(name, stored)
@@ -240,7 +242,7 @@ func runStep[T any](ctx context.Context, op *Operation, fn func(ctx context.Cont
 	if saveErr != nil {
 		return value, &NotRecordedError{name, errors.Join(saveErr, err)}
 	}
-	report.result = StepRecorded
+	report.result = event.StepRecorded
 	if err != nil {
 		return none, err
 	}
@@ -251,18 +253,18 @@ func runStep[T any](ctx context.Context, op *Operation, fn func(ctx context.Cont
 // another attempt follows only one that has done nothing.
 func (o *Operation) resumes() bool { return o.Attempt() > 1 && !o.lease.claim.Hold }
 
-// A stepReport is what an [EventStep] says.
+// A stepReport is what an [event.Step] says.
 type stepReport struct {
 	op     *Operation
 	name   string
 	start  time.Time
-	result StepResult
+	result event.StepResult
 	err    error
 }
 
 func (r *stepReport) send() {
 	if l := r.op.lease; l.set.heard() {
-		l.observe(Event{Kind: EventStep, Step: r.name, Result: r.result, Duration: time.Since(r.start), Err: r.err})
+		l.observe(event.Event{Kind: event.Step, Step: r.name, Result: r.result, Duration: time.Since(r.start), Err: r.err})
 	}
 }
 
@@ -349,7 +351,7 @@ func (o *Operation) beginStep(ctx context.Context, name string) ([]byte, error) 
 	if outer, ok := ctx.Value(stepcall.ContextKey{}).(*stepContext); ok && outer.op == o {
 		return nil, misuse(fmt.Sprintf("inside step %q", outer.name))
 	}
-	if _, ok := o.lease.core.store.(StepStore); !ok {
+	if _, ok := o.lease.core.store.(store.StepStore); !ok {
 		return nil, misuse("the store cannot record steps")
 	}
 	if why := o.steps.take(name); why != "" {
@@ -361,7 +363,7 @@ func (o *Operation) beginStep(ctx context.Context, name string) ([]byte, error) 
 	}
 	value, err := o.lease.set.unsealStep(stored, o.lease.key, o.lease.claim.Fingerprint, name)
 	if err != nil {
-		o.lease.observe(Event{Kind: EventCorrupt, Op: "step", Err: err})
+		o.lease.observe(event.Event{Kind: event.Corrupt, Op: "step", Err: err})
 	}
 	return value, err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
@@ -382,7 +383,7 @@ func stepOfUnknownKind(t *testing.T, value string) {
 	})))
 	s.Do(t, guardtest.Call{Key: "k"})
 	s.Do(t, guardtest.Call{Key: "k"})
-	require.Contains(t, seen.Kinds(), idempotency.EventCorrupt)
+	require.Contains(t, seen.Kinds(), event.Corrupt)
 	require.Equal(t, 1, ran)
 }
 

@@ -7,7 +7,9 @@ import (
 	"runtime/debug"
 	"time"
 
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/giveup"
+	"example.com/idempotency/store"
 )
 
 // This file holds every call of a store: how long one may take, what its failure is worth,
@@ -108,8 +110,8 @@ func (a *access) call(op string, timeout time.Duration, f func(context.Context) 
 	_, err := bounded(context.WithoutCancel(a.client), a.core, timeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, f(ctx)
 	})
-	if err != nil && !errors.Is(err, ErrNotOwner) {
-		a.observe(Event{Kind: EventStoreError, Op: op, Duration: time.Since(start), Err: err})
+	if err != nil && !errors.Is(err, store.ErrNotOwner) {
+		a.observe(event.Event{Kind: event.StoreError, Op: op, Duration: time.Since(start), Err: err})
 		return err
 	}
 	a.core.answered()
@@ -118,7 +120,7 @@ func (a *access) call(op string, timeout time.Duration, f func(context.Context) 
 
 // requestClaim sends a claim, now, and reads the record. A Record is large, so it is handed on by
 // its address.
-func (a *access) requestClaim(rec *Record, now time.Time, c *Claim, timeout time.Duration) (err error) {
+func (a *access) requestClaim(rec *store.Record, now time.Time, c *store.Claim, timeout time.Duration) (err error) {
 	if a.core.local { // without the context and the closure that bounded needs
 		*rec, err = a.core.store.Claim(context.Background(), a.key, *c)
 	} else {
@@ -127,15 +129,15 @@ func (a *access) requestClaim(rec *Record, now time.Time, c *Claim, timeout time
 	if err == nil {
 		a.core.answered()
 	} else {
-		*rec = Record{} // what comes with an error means nothing
-		a.observe(Event{Kind: EventStoreError, Op: "claim", Duration: time.Since(now), Err: err})
+		*rec = store.Record{} // what comes with an error means nothing
+		a.observe(event.Event{Kind: event.StoreError, Op: "claim", Duration: time.Since(now), Err: err})
 	}
 	return err
 }
 
 // boundedClaim is a function of its own because its closure moves the claim to the heap.
-func (a *access) boundedClaim(c Claim, timeout time.Duration) (Record, error) {
-	return bounded(context.WithoutCancel(a.client), a.core, timeout, func(ctx context.Context) (Record, error) {
+func (a *access) boundedClaim(c store.Claim, timeout time.Duration) (store.Record, error) {
+	return bounded(context.WithoutCancel(a.client), a.core, timeout, func(ctx context.Context) (store.Record, error) {
 		return a.core.store.Claim(ctx, a.key, c)
 	})
 }
@@ -147,14 +149,14 @@ func refusedClaim(err error) bool {
 		errors.Is(err, ErrTransactionOpen) || errors.Is(err, errStoreStuck)
 }
 
-func (a *access) requestRenewal(o Owner, timeout time.Duration) error {
+func (a *access) requestRenewal(o store.Owner, timeout time.Duration) error {
 	return a.call("renew", timeout, func(ctx context.Context) error {
 		return a.core.store.Renew(ctx, a.key, o)
 	})
 }
 
-func (a *access) complete(o Owner, answer []byte, status int, timeout time.Duration) error {
-	c := Completion{Answer: answer, Status: status, TTL: a.set.ttl}
+func (a *access) complete(o store.Owner, answer []byte, status int, timeout time.Duration) error {
+	c := store.Completion{Answer: answer, Status: status, TTL: a.set.ttl}
 	if a.core.local {
 		return a.core.store.Complete(context.Background(), a.key, o, c)
 	}
@@ -163,27 +165,27 @@ func (a *access) complete(o Owner, answer []byte, status int, timeout time.Durat
 	})
 }
 
-func (a *access) release(o Owner, r Release, timeout time.Duration) error {
+func (a *access) release(o store.Owner, r store.Release, timeout time.Duration) error {
 	return a.call("release", timeout, func(ctx context.Context) error {
 		return a.core.store.Release(ctx, a.key, o, r)
 	})
 }
 
-func (a *access) hold(o Owner, timeout time.Duration) error {
+func (a *access) hold(o store.Owner, timeout time.Duration) error {
 	return a.call("hold", timeout, func(ctx context.Context) error {
 		return a.core.store.Hold(ctx, a.key, o)
 	})
 }
 
-func (a *access) saveStep(o Owner, name string, stored []byte, timeout time.Duration) error {
-	store := a.core.store.(StepStore) // beginStep has refused any other
+func (a *access) saveStep(o store.Owner, name string, stored []byte, timeout time.Duration) error {
+	st := a.core.store.(store.StepStore) // beginStep has refused any other
 	return a.call("step", timeout, func(ctx context.Context) error {
-		return store.SaveStep(ctx, a.key, o, name, stored)
+		return st.SaveStep(ctx, a.key, o, name, stored)
 	})
 }
 
 // observe reports an event of this record, and of no run in particular.
-func (a *access) observe(e Event) {
+func (a *access) observe(e event.Event) {
 	e.Record, e.Scope, e.Method = a.key, a.id.Scope, a.method
 	if e.Route == "" {
 		e.Route = a.route

@@ -6,6 +6,7 @@ package idempotency
 import (
 	"bytes"
 	"context"
+	"example.com/idempotency/store"
 	"hash/maphash"
 	"slices"
 	"sync/atomic"
@@ -55,15 +56,15 @@ const (
 // somebody resolves or forgets some of them.
 //
 // The last quarter of its room is only for tenants that hold less than a sixteenth of the room,
-// as far as claims say whose they are ([Claim.Tenant]). So one tenant cannot fill it for all.
+// as far as claims say whose they are ([store.Claim.Tenant]). So one tenant cannot fill it for all.
 //
 // It starts no goroutine and needs no closing. Each call removes a few expired records, so
 // they stay in memory while there are no calls, but give way at once when their room is
 // needed. The memory of their answers becomes free then. The rest of their memory is kept
 // for new records until a part of the store is empty.
 //
-// A MemoryStore is also a [ContextStore], a [Watcher], a [StepStore], an [Inspector] and a
-// [Lister]. It hands out answers and steps without copying them.
+// A MemoryStore is also a [store.ContextStore], a [store.Watcher], a [store.StepStore], an [store.Inspector] and a
+// [store.Lister]. It hands out answers and steps without copying them.
 type MemoryStore struct {
 	seed       maphash.Seed
 	start      time.Time
@@ -78,12 +79,12 @@ type MemoryStore struct {
 }
 
 var (
-	_ Store        = (*MemoryStore)(nil)
-	_ ContextStore = (*MemoryStore)(nil)
-	_ Watcher      = (*MemoryStore)(nil)
-	_ StepStore    = (*MemoryStore)(nil)
-	_ Inspector    = (*MemoryStore)(nil)
-	_ Lister       = (*MemoryStore)(nil)
+	_ Store              = (*MemoryStore)(nil)
+	_ store.ContextStore = (*MemoryStore)(nil)
+	_ store.Watcher      = (*MemoryStore)(nil)
+	_ store.StepStore    = (*MemoryStore)(nil)
+	_ store.Inspector    = (*MemoryStore)(nil)
+	_ store.Lister       = (*MemoryStore)(nil)
 )
 
 // A MemoryOption changes a limit of a [MemoryStore].
@@ -111,12 +112,12 @@ func WithMaxEntries(n int) MemoryOption {
 //
 // Answers with very different TTLs, and the notes of records with many attempts, may take up to twice
 // their size, because they lie in blocks that are given back as a whole. The end of a block that no answer fits into is not counted: those of 4 to
-// 8 KiB take up to a third more than others. A [Claim.Label] counts as nothing, because routes are few:
+// 8 KiB take up to a third more than others. A [store.Claim.Label] counts as nothing, because routes are few:
 // with a label of its own for each record, 294,000 records took one and a half times the limit.
 //
 // At the limit no run begins, under a new key or under one without an answer, but runs in flight still
 // record their answers. Leave room for as many answers as there are runs at once. An answer that alone is
-// larger than the limit is refused with [ErrTooLarge].
+// larger than the limit is refused with [store.ErrTooLarge].
 func WithMaxBytes(n int64) MemoryOption {
 	if n <= 0 {
 		panic("idempotency: WithMaxBytes: the limit must be positive")
@@ -146,14 +147,14 @@ func NewMemoryStore(opts ...MemoryOption) *MemoryStore {
 // Len returns the number of records, including expired ones that are not yet removed.
 func (s *MemoryStore) Len() int { return int(s.entries.Load()) }
 
-// ObeysContext implements [ContextStore]. It returns true: a call waits for nothing but
+// ObeysContext implements [store.ContextStore]. It returns true: a call waits for nothing but
 // other calls of the store.
 func (s *MemoryStore) ObeysContext() bool { return true }
 
 // Claim implements [Store].
-func (s *MemoryStore) Claim(ctx context.Context, key string, c Claim) (Record, error) {
+func (s *MemoryStore) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
 	if err := ctx.Err(); err != nil {
-		return Record{}, err
+		return store.Record{}, err
 	}
 	for {
 		sh, hash, now := s.lock(key)
@@ -165,15 +166,15 @@ func (s *MemoryStore) Claim(ctx context.Context, key string, c Claim) (Record, e
 				r = sh.insert(hash, key, c, now)
 				r.tenant = tenant
 			}
-		} else if r.state != StateCompleted {
+		} else if r.state != store.Completed {
 			room = s.hasRoom(r.tenant)
 		}
-		var out Record
+		var out store.Record
 		var err error
 		switch {
 		case r.none():
 			err = ErrStoreFull
-		case r.state == StateCompleted: // it does not change
+		case r.state == store.Completed: // it does not change
 			out, err = sh.claim(r, c, now, room)
 		default:
 			before := sh.claimSize(r)
@@ -188,7 +189,7 @@ func (s *MemoryStore) Claim(ctx context.Context, key string, c Claim) (Record, e
 }
 
 // claimRoom returns how much room the first claim of a record takes, besides the key.
-func claimRoom(c Claim) int {
+func claimRoom(c store.Claim) int {
 	room := 0
 	if n := min(len(c.Note), maxNoteLen); n > 0 {
 		room = 1 + n
@@ -200,34 +201,34 @@ func claimRoom(c Claim) int {
 }
 
 // Renew implements [Store].
-func (s *MemoryStore) Renew(ctx context.Context, key string, o Owner) error {
+func (s *MemoryStore) Renew(ctx context.Context, key string, o store.Owner) error {
 	return s.asOwner(ctx, key, o, func(sh *memoryShard, r memoryEntry, now int64) error {
-		if r.state != StateClaimed {
-			return ErrNotOwner
+		if r.state != store.Claimed {
+			return store.ErrNotOwner
 		}
-		sh.touch(r, StateClaimed, now, r.unanswered(StateClaimed))
+		sh.touch(r, store.Claimed, now, r.unanswered(store.Claimed))
 		return nil
 	})
 }
 
 // Complete implements [Store].
-func (s *MemoryStore) Complete(ctx context.Context, key string, o Owner, c Completion) error {
+func (s *MemoryStore) Complete(ctx context.Context, key string, o store.Owner, c store.Completion) error {
 	fits := s.fits(key, c.Answer)
 	if fits {
 		c.Answer = ownMemory(c.Answer)
 	}
 	return s.asOwner(ctx, key, o, func(sh *memoryShard, r memoryEntry, now int64) error {
 		switch r.state {
-		case StateCompleted:
+		case store.Completed:
 			return nil
-		case StateClaimed, StateHeld:
+		case store.Claimed, store.Held:
 			if !fits {
-				return ErrTooLarge
+				return store.ErrTooLarge
 			}
 			s.complete(sh, r, key, now, c)
 			return nil
 		default:
-			return ErrNotOwner
+			return store.ErrNotOwner
 		}
 	})
 }
@@ -238,20 +239,20 @@ func (s *MemoryStore) fits(key string, value []byte) bool {
 }
 
 // Release implements [Store].
-func (s *MemoryStore) Release(ctx context.Context, key string, o Owner, rel Release) error {
-	return s.giveUp(ctx, key, o, StateReleased, rel)
+func (s *MemoryStore) Release(ctx context.Context, key string, o store.Owner, rel store.Release) error {
+	return s.giveUp(ctx, key, o, store.Released, rel)
 }
 
 // Hold implements [Store].
-func (s *MemoryStore) Hold(ctx context.Context, key string, o Owner) error {
-	return s.giveUp(ctx, key, o, StateHeld, Release{})
+func (s *MemoryStore) Hold(ctx context.Context, key string, o store.Owner) error {
+	return s.giveUp(ctx, key, o, store.Held, store.Release{})
 }
 
 // giveUp ends a claim without an answer.
-func (s *MemoryStore) giveUp(ctx context.Context, key string, o Owner, state State, rel Release) error {
+func (s *MemoryStore) giveUp(ctx context.Context, key string, o store.Owner, state store.State, rel store.Release) error {
 	return s.asOwner(ctx, key, o, func(sh *memoryShard, r memoryEntry, now int64) error {
 		switch {
-		case r.state == StateClaimed, r.is(byLapse):
+		case r.state == store.Claimed, r.is(byLapse):
 			kept := r.unanswered(state)
 			if !rel.Undone {
 				r.flags &^= blank
@@ -273,23 +274,23 @@ func (s *MemoryStore) giveUp(ctx context.Context, key string, o Owner, state Sta
 		case r.state == state:
 			return nil
 		default:
-			return ErrNotOwner
+			return store.ErrNotOwner
 		}
 	})
 }
 
 // complete records the answer of a record that the caller may complete. It has passed ownMemory.
-func (s *MemoryStore) complete(sh *memoryShard, r memoryEntry, key string, now int64, c Completion) {
+func (s *MemoryStore) complete(sh *memoryShard, r memoryEntry, key string, now int64, c store.Completion) {
 	sh.keepAnswer(r, c.Answer)
 	r.status = uint16(c.Status)
 	s.charge(r, len(c.Answer))
-	sh.touch(r, StateCompleted, now, c.TTL)
+	sh.touch(r, store.Completed, now, c.TTL)
 	sh.watchers.Wake(key)
 }
 
 // asOwner calls f with the key's record if o is its owner, and holds the lock of the shard
 // meanwhile. f decides in which states of the record it does something.
-func (s *MemoryStore) asOwner(ctx context.Context, key string, o Owner, f func(sh *memoryShard, r memoryEntry, now int64) error) error {
+func (s *MemoryStore) asOwner(ctx context.Context, key string, o store.Owner, f func(sh *memoryShard, r memoryEntry, now int64) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -297,7 +298,7 @@ func (s *MemoryStore) asOwner(ctx context.Context, key string, o Owner, f func(s
 	defer sh.mu.Unlock()
 	r := s.find(sh, hash, key, now)
 	if r.none() || !r.isOf(o) {
-		return ErrNotOwner
+		return store.ErrNotOwner
 	}
 	return f(sh, r, now)
 }
@@ -329,7 +330,7 @@ func (s *MemoryStore) find(sh *memoryShard, hash uint64, key string, now int64) 
 
 // The optional interfaces of a MemoryStore.
 
-// Watch implements [Watcher].
+// Watch implements [store.Watcher].
 func (s *MemoryStore) Watch(ctx context.Context, key string) (settled <-chan struct{}, stop func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -344,14 +345,14 @@ func (s *MemoryStore) Watch(ctx context.Context, key string) (settled <-chan str
 	}, nil
 }
 
-// SaveStep implements [StepStore].
-func (s *MemoryStore) SaveStep(ctx context.Context, key string, o Owner, name string, value []byte) error {
+// SaveStep implements [store.StepStore].
+func (s *MemoryStore) SaveStep(ctx context.Context, key string, o store.Owner, name string, value []byte) error {
 	return s.asOwner(ctx, key, o, func(sh *memoryShard, r memoryEntry, _ int64) error {
-		if r.state != StateClaimed {
-			return ErrNotOwner
+		if r.state != store.Claimed {
+			return store.ErrNotOwner
 		}
 		if !s.fits(key, value) {
-			return ErrTooLarge
+			return store.ErrTooLarge
 		}
 		r.flags &^= blank
 		step, rare := memoryStep{name, bytes.Clone(value)}, sh.records.addRare(r)
@@ -366,31 +367,31 @@ func (s *MemoryStore) SaveStep(ctx context.Context, key string, o Owner, name st
 	})
 }
 
-// GetAnswer implements [Inspector].
-func (s *MemoryStore) GetAnswer(ctx context.Context, key string) (Record, error) {
+// GetAnswer implements [store.Inspector].
+func (s *MemoryStore) GetAnswer(ctx context.Context, key string) (store.Record, error) {
 	if err := ctx.Err(); err != nil {
-		return Record{}, err
+		return store.Record{}, err
 	}
 	sh, hash, now := s.lock(key)
 	defer sh.mu.Unlock()
 	r := s.find(sh, hash, key, now)
 	if r.none() {
-		return Record{}, ErrNotFound
+		return store.Record{}, ErrNotFound
 	}
 	out := sh.see(r, now)
 	out.Steps, out.SealedKey = sh.stepsByName(r), sh.sealedKey(r)
 	return out, nil
 }
 
-// Get implements [Inspector].
-func (s *MemoryStore) Get(ctx context.Context, key string) (Record, error) {
+// Get implements [store.Inspector].
+func (s *MemoryStore) Get(ctx context.Context, key string) (store.Record, error) {
 	out, err := s.GetAnswer(ctx, key)
 	out.Answer = nil
 	return out, err
 }
 
-// Resolve implements [Inspector].
-func (s *MemoryStore) Resolve(ctx context.Context, key string, seen Seen, settled Settlement) error {
+// Resolve implements [store.Inspector].
+func (s *MemoryStore) Resolve(ctx context.Context, key string, seen store.Seen, settled store.Settlement) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -400,17 +401,17 @@ func (s *MemoryStore) Resolve(ctx context.Context, key string, seen Seen, settle
 	switch {
 	case r.none():
 		return ErrNotFound
-	case seen != r.seenAs(StateHeld):
+	case seen != r.seenAs(store.Held):
 		return ErrChanged
 	case sh.resolvedTo(r, settled):
 		return nil // An earlier call did the same, and its reply was lost.
-	case r.stateAt(now) != StateHeld:
+	case r.stateAt(now) != store.Held:
 		return ErrChanged
 	}
 	c := settled.Completion
 	switch {
 	case c != nil && !s.fits(key, c.Answer):
-		return ErrTooLarge
+		return store.ErrTooLarge
 	case c == nil && !sh.hasSteps(r, settled.Undone):
 		return ErrChanged
 	}
@@ -423,7 +424,7 @@ func (s *MemoryStore) Resolve(ctx context.Context, key string, seen Seen, settle
 	}
 	s.dropSteps(sh, r, settled.Undone)
 	r.flags &^= blank | unbound
-	sh.touch(r, StateReleased, now, r.unanswered(StateReleased))
+	sh.touch(r, store.Released, now, r.unanswered(store.Released))
 	sh.watchers.Wake(key)
 	return nil
 }
@@ -443,8 +444,8 @@ func (s *MemoryStore) dropSteps(sh *memoryShard, r memoryEntry, undone map[strin
 	})
 }
 
-// Forget implements [Inspector].
-func (s *MemoryStore) Forget(ctx context.Context, key string, seen Seen) error {
+// Forget implements [store.Inspector].
+func (s *MemoryStore) Forget(ctx context.Context, key string, seen store.Seen) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -455,7 +456,7 @@ func (s *MemoryStore) Forget(ctx context.Context, key string, seen Seen) error {
 	case r.none():
 		return nil
 	case seen != r.seenAs(r.stateAt(now)),
-		r.state == StateClaimed && !r.lapsed(now):
+		r.state == store.Claimed && !r.lapsed(now):
 		return ErrChanged
 	}
 	s.remove(sh, r)

@@ -14,6 +14,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/store"
 )
 
 // Not parallel: it measures the heap of the process.
@@ -61,13 +62,13 @@ func TestMemoryStoreAllocations(t *testing.T) {
 	}), 0.0, "claim of a new key")
 	i = 0
 	require.Zero(t, testing.AllocsPerRun(n-1, func() {
-		_ = s.Complete(ctx, keys[i], guardtest.MemoryClaim(uint64(i)).Owner, idempotency.Completion{Answer: answer, TTL: time.Hour})
+		_ = s.Complete(ctx, keys[i], guardtest.MemoryClaim(uint64(i)).Owner, store.Completion{Answer: answer, TTL: time.Hour})
 		i++
 	}), "complete")
 	i = 0
 	require.Zero(t, testing.AllocsPerRun(n-1, func() {
 		r, _ := s.Claim(ctx, keys[i], guardtest.MemoryClaim(n))
-		if r.State != idempotency.StateCompleted {
+		if r.State != store.Completed {
 			t.Error("not completed")
 		}
 		i++
@@ -115,7 +116,7 @@ func TestMemoryStoreIsNotPinnedByLongTTLs(t *testing.T) {
 			if i%every == 0 {
 				ttl = 48 * time.Hour
 			}
-			require.NoError(t, s.Complete(t.Context(), key, c.Owner, idempotency.Completion{Answer: answer(key), TTL: ttl}))
+			require.NoError(t, s.Complete(t.Context(), key, c.Owner, store.Completion{Answer: answer(key), TTL: ttl}))
 		}
 		time.Sleep(24 * time.Hour)
 		for i, key := range keys {
@@ -156,7 +157,7 @@ func TestMemoryStoreBoundsFurtherAttempts(t *testing.T) {
 func boundsFurtherAttempts(t *testing.T, tenant uint64, lapse bool, answer int) {
 	const limit, attempt = 1 << 20, 100 // what an attempt brings without an answer, at most
 	ctx, s, n := t.Context(), idempotency.NewMemoryStore(idempotency.WithMaxBytes(limit)), uint64(0)
-	claim := func(key string, tenant uint64) (idempotency.Owner, error) {
+	claim := func(key string, tenant uint64) (store.Owner, error) {
 		n++
 		c := guardtest.MemoryClaim(n)
 		c.Tenant, c.Note = tenant, make([]byte, 60)
@@ -172,9 +173,9 @@ func boundsFurtherAttempts(t *testing.T, tenant uint64, lapse bool, answer int) 
 				require.ErrorIs(t, err, idempotency.ErrStoreFull)
 				continue
 			case answer > 0:
-				require.NoError(t, s.Complete(ctx, key, owner, idempotency.Completion{Answer: make([]byte, answer), TTL: 24 * time.Hour}))
+				require.NoError(t, s.Complete(ctx, key, owner, store.Completion{Answer: make([]byte, answer), TTL: 24 * time.Hour}))
 			case !lapse:
-				require.NoError(t, s.Release(ctx, key, owner, idempotency.Release{}))
+				require.NoError(t, s.Release(ctx, key, owner, store.Release{}))
 			}
 			begun++
 			require.LessOrEqual(t, s.Bytes(), int64(limit+attempt+answer))

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"example.com/idempotency/internal/oldest"
+	"example.com/idempotency/store"
 )
 
 const (
@@ -49,7 +50,7 @@ func (s *MemoryStore) cursorMark() string {
 	return strconv.FormatUint(maphash.String(s.seed, "cursor")>>32, 36)
 }
 
-func (s *MemoryStore) parseCursor(q *Query) (memoryCursor, error) {
+func (s *MemoryStore) parseCursor(q *store.Query) (memoryCursor, error) {
 	c := memoryCursor{holding: q.Holding}
 	if q.Cursor == "" {
 		return c, nil
@@ -63,20 +64,20 @@ func (s *MemoryStore) parseCursor(q *Query) (memoryCursor, error) {
 			return c, nil
 		}
 	}
-	return c, ErrBadCursor
+	return c, store.ErrBadCursor
 }
 
-// List implements [Lister]. It looks at a few thousand records at most in one call, and holds the
+// List implements [store.Lister]. It looks at a few thousand records at most in one call, and holds the
 // lock of a part of the store for a few hundred of them at a time. Steps are
 // left out. A cursor is good until the process ends.
-func (s *MemoryStore) List(ctx context.Context, q Query) (Page, error) {
+func (s *MemoryStore) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := ctx.Err(); err != nil {
-		return Page{}, err
+		return store.Page{}, err
 	}
 	c, err := s.parseCursor(&q)
 	switch {
 	case err != nil:
-		return Page{}, err
+		return store.Page{}, err
 	case q.Holding:
 		return s.listHolding(&q, c), nil
 	default:
@@ -84,15 +85,15 @@ func (s *MemoryStore) List(ctx context.Context, q Query) (Page, error) {
 	}
 }
 
-func (s *MemoryStore) listAll(q *Query, c memoryCursor) (p Page) {
-	limit := q.limit()
+func (s *MemoryStore) listAll(q *store.Query, c memoryCursor) (p store.Page) {
+	limit := q.PageSize()
 	for looks := 0; c.shard < memoryShards && len(p.Entries) < limit && looks < memoryListCall; looks++ {
 		sh := &s.shards[c.shard]
 		sh.mu.Lock()
 		now := s.now()
 		slot, end := c.place, min(c.place+memoryListLock, int64(sh.records.slots.Len()))
 		for ; slot < end && len(p.Entries) < limit; slot++ {
-			p.add(q, sh, int32(slot), now)
+			addSlot(&p, q, sh, int32(slot), now)
 		}
 		more := slot < int64(sh.records.slots.Len())
 		sh.mu.Unlock()
@@ -108,17 +109,17 @@ func (s *MemoryStore) listAll(q *Query, c memoryCursor) (p Page) {
 	return p
 }
 
-// add adds the record in a slot to the page if there is one and the query asks for it. It looks for the
+// addSlot adds the record in a slot to the page if there is one and the query asks for it. It looks for the
 // value of no other record.
-func (p *Page) add(q *Query, sh *memoryShard, slot int32, now int64) {
+func addSlot(p *store.Page, q *store.Query, sh *memoryShard, slot int32, now int64) {
 	r := sh.records.at(slot)
-	if r.isFree() || r.expires <= now || !q.wants(sh.outline(r, now)) {
+	if r.isFree() || r.expires <= now || !q.Matches(sh.outline(r, now)) {
 		return
 	}
 	r = sh.records.entry(slot)
 	out := sh.see(r, now)
 	out.Answer, out.SealedKey = nil, sh.sealedKey(r)
-	p.Entries = append(p.Entries, Entry{sh.records.key(r), out})
+	p.Entries = append(p.Entries, store.Entry{Key: sh.records.key(r), Record: out})
 }
 
 // A memoryPlace is an entry in the index of a shard.
@@ -133,15 +134,15 @@ func compareByAge(a, b memoryPlace) int {
 }
 
 // listHolding merges the first entries of all indexes after the cursor.
-func (s *MemoryStore) listHolding(q *Query, c memoryCursor) (p Page) {
+func (s *MemoryStore) listHolding(q *store.Query, c memoryCursor) (p store.Page) {
 	found, more := s.oldestAfter(c)
-	for limit := q.limit(); len(found) > 0 && len(p.Entries) < limit; found = found[1:] {
+	for limit := q.PageSize(); len(found) > 0 && len(p.Entries) < limit; found = found[1:] {
 		held := found[0]
 		c.shard, c.place = held.shard, held.At
 		sh := &s.shards[held.shard]
 		sh.mu.Lock()
 		if sh.holding.Has(held.Entry) {
-			p.add(q, sh, held.Slot, s.now())
+			addSlot(&p, q, sh, held.Slot, s.now())
 		}
 		sh.mu.Unlock()
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"example.com/idempotency/internal/history"
+	"example.com/idempotency/store"
 )
 
 // The room of a MemoryStore: where the parts of a record are that it does not hold itself, how much each
@@ -46,7 +47,7 @@ type memoryStep struct {
 }
 
 // keepNote adds what the claim leaves to the history, when it is granted.
-func (sh *memoryShard) keepNote(r memoryEntry, c Claim) {
+func (sh *memoryShard) keepNote(r memoryEntry, c store.Claim) {
 	last := r.label
 	r.label = sh.labels.Take(c.Label)
 	sh.labels.Release(last)
@@ -119,7 +120,7 @@ type memoryUse struct{ entries, bytes atomic.Int64 }
 
 // tenantOf returns the part that a claim is accounted in, counted from 1, or 0 for none. Nobody
 // can choose a scope that meets that of somebody else in one part: the seed is random.
-func (s *MemoryStore) tenantOf(c Claim) uint16 {
+func (s *MemoryStore) tenantOf(c store.Claim) uint16 {
 	if c.Tenant == 0 {
 		return 0
 	}

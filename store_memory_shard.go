@@ -17,6 +17,7 @@ import (
 	"example.com/idempotency/internal/slab"
 	"example.com/idempotency/internal/slotindex"
 	"example.com/idempotency/internal/watch"
+	"example.com/idempotency/store"
 )
 
 // A memoryShard is one part of a [MemoryStore]. mu guards all of it, including the
@@ -51,13 +52,13 @@ type memoryRecord struct {
 	attempt  int32
 	keyLen   uint8 // of shortKey, or isLong
 	shortKey [43]byte
-	state    State
+	state    store.State
 	hold     bool
 	holdEnds bool
 	flags    memoryFlags
 
 	fingerprint Fingerprint
-	owner       Owner
+	owner       store.Owner
 	touched     int64  // when it was last claimed, renewed, completed, released or held
 	label       uint32 // its number
 	status      uint16 // of the answer
@@ -101,13 +102,13 @@ func (r *memoryRecord) is(flag memoryFlags) bool { return r.flags&flag != 0 }
 
 // isOf reports whether o has the record: whether it was the last to get the claim, and has not
 // lost it since.
-func (r *memoryRecord) isOf(o Owner) bool { return r.owner == o && !r.is(byHand) }
+func (r *memoryRecord) isOf(o store.Owner) bool { return r.owner == o && !r.is(byHand) }
 
 // never is the moment at which a record ends that has no end of its own.
 const never = math.MaxInt64
 
 // insert adds a record that c has claimed.
-func (sh *memoryShard) insert(hash uint64, key string, c Claim, now int64) memoryEntry {
+func (sh *memoryShard) insert(hash uint64, key string, c store.Claim, now int64) memoryEntry {
 	r := sh.records.insert(hash, key)
 	r.fingerprint, r.attempt, r.flags = c.Fingerprint, 1, blank
 	sh.keepNote(r, c)
@@ -131,7 +132,7 @@ func (sh *memoryShard) remove(r memoryEntry, hash uint64) {
 }
 
 // touch puts the record into the state and lets it expire after kept.
-func (sh *memoryShard) touch(r memoryEntry, state State, now int64, kept time.Duration) {
+func (sh *memoryShard) touch(r memoryEntry, state store.State, now int64, kept time.Duration) {
 	r.state, r.touched = state, now
 	r.flags &^= byLapse
 	r.expires = now + min(int64(kept), never-now)
@@ -142,7 +143,7 @@ func (sh *memoryShard) touch(r memoryEntry, state State, now int64, kept time.Du
 // index keeps the index of held records, and of claims that say Hold, as the state of a record
 // says.
 func (sh *memoryShard) index(r memoryEntry, now int64) {
-	holding := r.state == StateHeld || r.state == StateClaimed && r.hold
+	holding := r.state == store.Held || r.state == store.Claimed && r.hold
 	if holding == r.is(indexed) {
 		return
 	}
@@ -159,20 +160,20 @@ func (sh *memoryShard) index(r memoryEntry, now int64) {
 
 // claim gives the claim to the caller if the caller may have it, and returns the record. If there is no
 // room for what another attempt would bring, it returns ErrStoreFull and changes nothing.
-func (sh *memoryShard) claim(r memoryEntry, c Claim, now int64, room bool) (Record, error) {
+func (sh *memoryShard) claim(r memoryEntry, c store.Claim, now int64, room bool) (store.Record, error) {
 	lapsed := r.lapsed(now)
-	free := r.state == StateReleased && !r.isOf(c.Owner)
+	free := r.state == store.Released && !r.isOf(c.Owner)
 	switch {
 	case r.fingerprint != c.Fingerprint && (!free || !r.is(unbound)):
 		return sh.see(r, now), nil
-	case r.state == StateClaimed && r.isOf(c.Owner):
+	case r.state == store.Claimed && r.isOf(c.Owner):
 		// Either the record was made for this claim, or the claim was sent again, perhaps
 		// because the first reply was lost. Its caller counts the lease from this call.
 		if now != r.touched {
 			sh.grant(r, c, now)
 		}
 	case lapsed && (r.hold || c.Hold):
-		r.state = StateHeld
+		r.state = store.Held
 		r.flags |= byLapse
 		if !r.holdEnds {
 			r.expires = never
@@ -183,7 +184,7 @@ func (sh *memoryShard) claim(r memoryEntry, c Claim, now int64, room bool) (Reco
 	case free && c.Watch: // the end that the caller has waited for
 		return sh.see(r, now), nil
 	case (lapsed || free) && !room:
-		return Record{}, ErrStoreFull
+		return store.Record{}, ErrStoreFull
 	case lapsed, free: // and not indexed
 		r.attempt++
 		r.fingerprint = c.Fingerprint
@@ -205,30 +206,30 @@ func (sh *memoryShard) claim(r memoryEntry, c Claim, now int64, room bool) (Reco
 }
 
 // grant makes the caller the owner of the record.
-func (sh *memoryShard) grant(r memoryEntry, c Claim, now int64) {
+func (sh *memoryShard) grant(r memoryEntry, c store.Claim, now int64) {
 	r.owner, r.hold, r.holdEnds = c.Owner, c.Hold, c.HoldEnds
 	r.lease, r.retention = c.Lease, c.Retention
-	sh.touch(r, StateClaimed, now, r.unanswered(StateClaimed))
+	sh.touch(r, store.Claimed, now, r.unanswered(store.Claimed))
 }
 
 // unanswered is how long the record is kept without an answer in that state. What is held,
 // or will be when its lease ends, has no end of its own unless its claim has asked for one.
-func (r *memoryRecord) unanswered(state State) time.Duration {
-	if !r.holdEnds && (state == StateHeld || state == StateClaimed && r.hold) {
-		return Forever
+func (r *memoryRecord) unanswered(state store.State) time.Duration {
+	if !r.holdEnds && (state == store.Held || state == store.Claimed && r.hold) {
+		return store.Forever
 	}
 	return r.retention
 }
 
 // lapsed reports whether the record is claimed and its lease has ended.
 func (r *memoryRecord) lapsed(now int64) bool {
-	return r.state == StateClaimed && now-r.touched >= int64(r.lease)
+	return r.state == store.Claimed && now-r.touched >= int64(r.lease)
 }
 
 // see returns the record as it is at the moment, without its steps.
-func (sh *memoryShard) see(r memoryEntry, now int64) Record {
+func (sh *memoryShard) see(r memoryEntry, now int64) store.Record {
 	notes, answer := sh.values.Value(*r.value)
-	out := Record{
+	out := store.Record{
 		State:       r.stateAt(now),
 		Attempt:     int(r.attempt),
 		Owner:       r.owner,
@@ -238,7 +239,7 @@ func (sh *memoryShard) see(r memoryEntry, now int64) Record {
 		Notes:       notes,
 		Label:       sh.labels.Text(r.label),
 	}
-	if r.state == StateCompleted {
+	if r.state == store.Completed {
 		out.Answer, out.Status = answer, int(r.status)
 		if rare := sh.records.rareOf(r); rare != nil && rare.large != nil {
 			out.Answer = rare.large
@@ -249,40 +250,40 @@ func (sh *memoryShard) see(r memoryEntry, now int64) Record {
 		out.Size = int64(len(out.Answer))
 	}
 	if r.expires == never {
-		out.TTL = Forever
+		out.TTL = store.Forever
 	}
-	if out.State == StateClaimed {
+	if out.State == store.Claimed {
 		out.Lease = max(0, r.lease-out.Age)
 	}
 	return out
 }
 
 // outline returns what queries ask about a record. It does not look for the value.
-func (sh *memoryShard) outline(r memoryEntry, now int64) Record {
-	return Record{State: r.stateAt(now), Label: sh.labels.Text(r.label), Age: time.Duration(now - r.touched)}
+func (sh *memoryShard) outline(r memoryEntry, now int64) store.Record {
+	return store.Record{State: r.stateAt(now), Label: sh.labels.Text(r.label), Age: time.Duration(now - r.touched)}
 }
 
 // stateAt returns the state that callers see. A lapsed claim that says Hold is held, although
 // only the next claim that finds it notes that.
-func (r *memoryRecord) stateAt(now int64) State {
+func (r *memoryRecord) stateAt(now int64) store.State {
 	if r.hold && r.lapsed(now) {
-		return StateHeld
+		return store.Held
 	}
 	return r.state
 }
 
 // seenAs returns what somebody has seen who found the record in the state.
-func (r *memoryRecord) seenAs(state State) Seen {
-	return Seen{Owner: r.owner, Attempt: int(r.attempt), State: state}
+func (r *memoryRecord) seenAs(state store.State) store.Seen {
+	return store.Seen{Owner: r.owner, Attempt: int(r.attempt), State: state}
 }
 
 // resolvedTo reports whether the record is as Resolve leaves it.
-func (sh *memoryShard) resolvedTo(r memoryEntry, s Settlement) bool {
+func (sh *memoryShard) resolvedTo(r memoryEntry, s store.Settlement) bool {
 	switch {
 	case !r.is(byHand):
 		return false
 	case s.Completion != nil:
-		return r.state == StateCompleted && bytes.Equal(sh.see(r, 0).Answer, s.Completion.Answer)
+		return r.state == store.Completed && bytes.Equal(sh.see(r, 0).Answer, s.Completion.Answer)
 	}
 	rare := sh.records.rareOf(r)
 	for name := range s.Undone {
@@ -290,7 +291,7 @@ func (sh *memoryShard) resolvedTo(r memoryEntry, s Settlement) bool {
 			return false
 		}
 	}
-	return r.state == StateReleased
+	return r.state == store.Released
 }
 
 // hasSteps reports whether the record has these steps with these values.

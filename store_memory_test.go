@@ -22,6 +22,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 	"example.com/idempotency/storetest"
 )
 
@@ -36,7 +37,7 @@ func TestMemoryStoreKeepsTheContract(t *testing.T) {
 }
 
 // claimMemory claims the key as the nth owner, who must get it.
-func claimMemory(t testing.TB, s *idempotency.MemoryStore, key string, n uint64) idempotency.Owner {
+func claimMemory(t testing.TB, s *idempotency.MemoryStore, key string, n uint64) store.Owner {
 	t.Helper()
 	c := guardtest.MemoryClaim(n)
 	r, err := s.Claim(t.Context(), key, c)
@@ -46,8 +47,8 @@ func claimMemory(t testing.TB, s *idempotency.MemoryStore, key string, n uint64)
 }
 
 // completedBy is what somebody has seen of a completed record.
-func completedBy(o idempotency.Owner, attempt int) idempotency.Seen {
-	return idempotency.Seen{Owner: o, Attempt: attempt, State: idempotency.StateCompleted}
+func completedBy(o store.Owner, attempt int) store.Seen {
+	return store.Seen{Owner: o, Attempt: attempt, State: store.Completed}
 }
 
 // refuseMemory claims a new key, which must be refused.
@@ -70,7 +71,7 @@ func TestMemoryStoreFullRefusesOnlyNewKeys(t *testing.T) {
 			t.Parallel()
 			ctx, s := t.Context(), idempotency.NewMemoryStore(limit)
 			keys := guardtest.MemoryKeys(7)
-			var owners []idempotency.Owner
+			var owners []store.Owner
 			for i, key := range keys[:6] {
 				owners = append(owners, claimMemory(t, s, key, uint64(i)))
 			}
@@ -79,15 +80,15 @@ func TestMemoryStoreFullRefusesOnlyNewKeys(t *testing.T) {
 
 			require.NoError(t, s.Renew(ctx, keys[0], owners[0]))
 			require.NoError(t, s.SaveStep(ctx, keys[0], owners[0], "step", make([]byte, 1<<10)))
-			require.NoError(t, s.Complete(ctx, keys[0], owners[0], idempotency.Completion{Answer: make([]byte, 1<<10), TTL: time.Hour}))
-			require.NoError(t, s.Release(ctx, keys[1], owners[1], idempotency.Release{}))
+			require.NoError(t, s.Complete(ctx, keys[0], owners[0], store.Completion{Answer: make([]byte, 1<<10), TTL: time.Hour}))
+			require.NoError(t, s.Release(ctx, keys[1], owners[1], store.Release{}))
 			require.NoError(t, s.Hold(ctx, keys[2], owners[2]))
 			require.NoError(t, s.Resolve(ctx, keys[2], guardtest.HeldBy(owners[2], 1), guardtest.Answered("answer")))
 			if name == "bytes" { // another attempt would bring more
 				refuseMemory(t, s, keys[1])
 				again, err := s.Get(ctx, keys[1])
 				require.NoError(t, err)
-				require.Equal(t, idempotency.StateReleased, again.State)
+				require.Equal(t, store.Released, again.State)
 				require.Equal(t, owners[1], again.Owner)
 				require.Equal(t, 1, again.Attempt)
 			} else {
@@ -156,7 +157,7 @@ func TestMemoryStoreRemovesInOrderOfExpiry(t *testing.T) {
 		keys, others := keys[:n], keys[n:]
 		for i, key := range keys {
 			owner := claimMemory(t, s, key, uint64(i))
-			require.NoError(t, s.Complete(t.Context(), key, owner, idempotency.Completion{TTL: time.Duration(1+random.IntN(n)) * time.Minute}))
+			require.NoError(t, s.Complete(t.Context(), key, owner, store.Completion{TTL: time.Duration(1+random.IntN(n)) * time.Minute}))
 		}
 		for _, i := range random.Perm(n)[:n/2] {
 			require.NoError(t, s.Forget(t.Context(), keys[i], completedBy(guardtest.MemoryClaim(uint64(i)).Owner, 1)))
@@ -164,7 +165,7 @@ func TestMemoryStoreRemovesInOrderOfExpiry(t *testing.T) {
 		kept := 0
 		for range n {
 			time.Sleep(time.Minute)
-			alive := len(guardtest.List(t, s, idempotency.Query{}))
+			alive := len(guardtest.List(t, s, store.Query{}))
 			// Calls for other keys, because a call for an expired key removes it anyway.
 			for i := 0; s.Len() > alive; i++ {
 				require.Less(t, i, len(others), "%d expired records stay", s.Len()-alive)
@@ -186,7 +187,7 @@ func TestMemoryStoreKeepsItsQueuesInOrder(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for i, key := range keys {
 		owner := claimMemory(t, s, key, uint64(i))
-		require.NoError(t, s.Complete(t.Context(), key, owner, idempotency.Completion{TTL: time.Duration(1+random.IntN(48)) * time.Hour}))
+		require.NoError(t, s.Complete(t.Context(), key, owner, store.Completion{TTL: time.Duration(1+random.IntN(48)) * time.Hour}))
 	}
 	require.True(t, s.QueuesInOrder())
 	for _, i := range random.Perm(len(keys))[:len(keys)/2] {
@@ -208,12 +209,12 @@ func TestMemoryStoreGivesBackItsBytes(t *testing.T) {
 	require.Equal(t, int64(50), withStep-s.Bytes())
 	require.NoError(t, s.SaveStep(ctx, "key", owner, "undone", []byte("begun")))
 	require.NoError(t, s.Hold(ctx, "key", owner))
-	require.NoError(t, s.Resolve(ctx, "key", guardtest.HeldBy(owner, 1), idempotency.Settlement{Undone: map[string][]byte{"undone": []byte("begun")}}))
+	require.NoError(t, s.Resolve(ctx, "key", guardtest.HeldBy(owner, 1), store.Settlement{Undone: map[string][]byte{"undone": []byte("begun")}}))
 	require.Equal(t, int64(50), withStep-s.Bytes())
 	owner = claimMemory(t, s, "key", 2)
-	require.NoError(t, s.Complete(ctx, "key", owner, idempotency.Completion{Answer: make([]byte, 1000), TTL: time.Hour}))
+	require.NoError(t, s.Complete(ctx, "key", owner, store.Completion{Answer: make([]byte, 1000), TTL: time.Hour}))
 	require.Equal(t, int64(1000), s.Bytes()-withStep+50)
-	require.NoError(t, s.Complete(ctx, "key", owner, idempotency.Completion{Answer: make([]byte, 5000), TTL: time.Hour}))
+	require.NoError(t, s.Complete(ctx, "key", owner, store.Completion{Answer: make([]byte, 5000), TTL: time.Hour}))
 	require.NoError(t, s.Forget(ctx, "key", completedBy(owner, 2)))
 	require.Zero(t, s.Bytes())
 	require.Zero(t, s.Len())
@@ -239,19 +240,19 @@ func TestMemoryStoreConcurrentCalls(t *testing.T) {
 				}
 				switch random.IntN(9) {
 				case 0:
-					_ = s.Release(ctx, key, c.Owner, idempotency.Release{})
+					_ = s.Release(ctx, key, c.Owner, store.Release{})
 				case 1:
 					_ = s.Hold(ctx, key, c.Owner)
 				case 2:
-					_ = s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: make([]byte, random.IntN(100)), TTL: time.Millisecond})
+					_ = s.Complete(ctx, key, c.Owner, store.Completion{Answer: make([]byte, random.IntN(100)), TTL: time.Millisecond})
 				case 3:
 					_ = s.SaveStep(ctx, key, c.Owner, "step", make([]byte, random.IntN(100)))
 				case 4:
 					_ = s.Renew(ctx, key, c.Owner)
 				case 5:
-					_ = s.Forget(ctx, key, idempotency.Seen{Owner: c.Owner, Attempt: random.IntN(3), State: idempotency.State(random.IntN(5))})
+					_ = s.Forget(ctx, key, store.Seen{Owner: c.Owner, Attempt: random.IntN(3), State: store.State(random.IntN(5))})
 				case 6:
-					q := idempotency.Query{Holding: random.IntN(2) == 0, Limit: random.IntN(limit)}
+					q := store.Query{Holding: random.IntN(2) == 0, Limit: random.IntN(limit)}
 					for {
 						page, err := s.List(ctx, q)
 						if err != nil {
@@ -269,7 +270,7 @@ func TestMemoryStoreConcurrentCalls(t *testing.T) {
 					}
 					stop()
 				case 8:
-					_ = s.Resolve(ctx, key, guardtest.HeldBy(c.Owner, random.IntN(3)), idempotency.Settlement{})
+					_ = s.Resolve(ctx, key, guardtest.HeldBy(c.Owner, random.IntN(3)), store.Settlement{})
 				}
 				if n := s.Len(); n > limit+8 {
 					t.Errorf("%d records, the limit is %d", n, limit)
@@ -279,7 +280,7 @@ func TestMemoryStoreConcurrentCalls(t *testing.T) {
 	}
 	wg.Wait()
 	for s.Len() > 0 {
-		for _, e := range guardtest.List(t, s, idempotency.Query{}) {
+		for _, e := range guardtest.List(t, s, store.Query{}) {
 			_ = s.Forget(ctx, e.Key, e.Record.Seen())
 		}
 		for _, key := range keys {
@@ -296,7 +297,7 @@ func TestMemoryStoreSharesAnswers(t *testing.T) {
 	for _, size := range []int{1 << 10, 8 << 10, 8<<10 + 1, 1 << 20} {
 		s, key := idempotency.NewMemoryStore(), guardtest.MemoryKeys(1)[0]
 		owner := claimMemory(t, s, key, 1)
-		require.NoError(t, s.Complete(t.Context(), key, owner, idempotency.Completion{Answer: make([]byte, size), TTL: time.Hour}))
+		require.NoError(t, s.Complete(t.Context(), key, owner, store.Completion{Answer: make([]byte, size), TTL: time.Hour}))
 		first, err := s.Claim(t.Context(), key, guardtest.MemoryClaim(2))
 		require.NoError(t, err)
 		second, err := s.Claim(t.Context(), key, guardtest.MemoryClaim(2))
@@ -313,8 +314,8 @@ func TestMemoryStoreCutsNotes(t *testing.T) {
 	c.Note = make([]byte, 1<<20)
 	r, err := s.Claim(t.Context(), "key", c)
 	require.NoError(t, err)
-	require.Equal(t, idempotency.AppendNote(nil, c.Note[:64]), r.Notes)
-	require.NoError(t, s.Complete(t.Context(), "key", c.Owner, idempotency.Completion{TTL: time.Hour}))
+	require.Equal(t, store.AppendNote(nil, c.Note[:64]), r.Notes)
+	require.NoError(t, s.Complete(t.Context(), "key", c.Owner, store.Completion{TTL: time.Hour}))
 	r, err = s.Get(t.Context(), "key")
 	require.NoError(t, err)
 	require.NoError(t, s.Forget(t.Context(), "key", r.Seen()))
@@ -327,7 +328,7 @@ func TestMemoryStoreKeepsNoSpareRoom(t *testing.T) {
 	t.Parallel()
 	s := idempotency.NewMemoryStore()
 	owner := claimMemory(t, s, "key", 1)
-	require.NoError(t, s.Complete(t.Context(), "key", owner, idempotency.Completion{Answer: make([]byte, 10, 1<<20), TTL: time.Hour}))
+	require.NoError(t, s.Complete(t.Context(), "key", owner, store.Completion{Answer: make([]byte, 10, 1<<20), TTL: time.Hour}))
 	r, err := s.GetAnswer(t.Context(), "key")
 	require.NoError(t, err)
 	require.LessOrEqual(t, cap(r.Answer), 16)
@@ -338,7 +339,7 @@ func TestMemoryStoreLetsGoOfAnswers(t *testing.T) {
 	t.Parallel()
 	s := idempotency.NewMemoryStore()
 	owner := claimMemory(t, s, "key", 1)
-	require.NoError(t, s.Complete(t.Context(), "key", owner, idempotency.Completion{Answer: make([]byte, 64<<10), TTL: time.Hour}))
+	require.NoError(t, s.Complete(t.Context(), "key", owner, store.Completion{Answer: make([]byte, 64<<10), TTL: time.Hour}))
 	r, err := s.GetAnswer(t.Context(), "key")
 	require.NoError(t, err)
 	kept := weak.Make(&r.Answer[0])
@@ -354,7 +355,7 @@ func TestMemoryStoreListObeysItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := idempotency.NewMemoryStore().List(ctx, idempotency.Query{})
+	_, err := idempotency.NewMemoryStore().List(ctx, store.Query{})
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -378,11 +379,11 @@ func TestMemoryStoreKeepsForEver(t *testing.T) {
 		s := idempotency.NewMemoryStore()
 		time.Sleep(time.Hour)
 		owner := claimMemory(t, s, "key", 1)
-		require.NoError(t, s.Complete(t.Context(), "key", owner, idempotency.Completion{TTL: math.MaxInt64}))
+		require.NoError(t, s.Complete(t.Context(), "key", owner, store.Completion{TTL: math.MaxInt64}))
 		time.Sleep(time.Hour)
 		r, err := s.Get(t.Context(), "key")
 		require.NoError(t, err)
-		require.Equal(t, idempotency.StateCompleted, r.State)
+		require.Equal(t, store.Completed, r.State)
 	})
 }
 
@@ -390,20 +391,20 @@ func TestMemoryStoreKeepsForEver(t *testing.T) {
 // records that the run has happened.
 func TestMemoryStoreRefusesWhatNeverFits(t *testing.T) {
 	t.Parallel()
-	ctx, store, key, c := t.Context(), idempotency.NewMemoryStore(idempotency.WithMaxBytes(10_000)), guardtest.MemoryKeys(1)[0], guardtest.MemoryClaim(0)
-	_, err := store.Claim(ctx, key, c)
+	ctx, st, key, c := t.Context(), idempotency.NewMemoryStore(idempotency.WithMaxBytes(10_000)), guardtest.MemoryKeys(1)[0], guardtest.MemoryClaim(0)
+	_, err := st.Claim(ctx, key, c)
 	require.NoError(t, err)
-	large := idempotency.Completion{Answer: make([]byte, 10_000), TTL: time.Hour}
-	require.ErrorIs(t, store.Complete(ctx, key, c.Owner, large), idempotency.ErrTooLarge)
-	require.ErrorIs(t, store.SaveStep(ctx, key, c.Owner, "step", large.Answer), idempotency.ErrTooLarge)
-	require.NoError(t, store.Hold(ctx, key, c.Owner))
-	require.ErrorIs(t, store.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 1), idempotency.Settlement{Completion: &large}), idempotency.ErrTooLarge)
-	rec, _ := store.Get(ctx, key)
-	require.Equal(t, idempotency.StateHeld, rec.State)
+	large := store.Completion{Answer: make([]byte, 10_000), TTL: time.Hour}
+	require.ErrorIs(t, st.Complete(ctx, key, c.Owner, large), store.ErrTooLarge)
+	require.ErrorIs(t, st.SaveStep(ctx, key, c.Owner, "step", large.Answer), store.ErrTooLarge)
+	require.NoError(t, st.Hold(ctx, key, c.Owner))
+	require.ErrorIs(t, st.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 1), store.Settlement{Completion: &large}), store.ErrTooLarge)
+	rec, _ := st.Get(ctx, key)
+	require.Equal(t, store.Held, rec.State)
 	require.Empty(t, rec.Steps)
-	require.NoError(t, store.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: make([]byte, 5_000), TTL: time.Hour}))
+	require.NoError(t, st.Complete(ctx, key, c.Owner, store.Completion{Answer: make([]byte, 5_000), TTL: time.Hour}))
 
-	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(large.Answer)
 	})))
 	require.Len(t, s.Do(t, guardtest.Call{Key: "k"}).Body, 10_000)
@@ -427,7 +428,7 @@ func TestMemoryStoreGivesBackTheBytesOfNotes(t *testing.T) {
 		r, err := s.Claim(t.Context(), "key", c)
 		require.NoError(t, err)
 		require.True(t, r.Mine)
-		require.NoError(t, s.Release(t.Context(), "key", c.Owner, idempotency.Release{}))
+		require.NoError(t, s.Release(t.Context(), "key", c.Owner, store.Release{}))
 		most = max(most, s.Bytes())
 	}
 	require.Greater(t, most, int64(16*40), "notes count")

@@ -16,6 +16,7 @@ import (
 
 	"example.com/idempotency/internal/redisclient"
 	"example.com/idempotency/internal/watch"
+	"example.com/idempotency/store"
 )
 
 // A RedisStore keeps records in Redis 6.2 or later, Valkey, or a service that speaks
@@ -43,7 +44,7 @@ import (
 // # What it costs
 //
 // A first run takes two round trips, or three if its claim says Hold: it is entered in the index
-// of a [Lister]. A replay or a conflict takes one, and the replay of an
+// of a [store.Lister]. A replay or a conflict takes one, and the replay of an
 // answer above 16 KiB takes two. A record is one hash with an expiry, named by the prefix
 // and the key. No command uses two keys, so a Cluster spreads the records over all its
 // slots. The index is one sorted set, in a slot of its own. No call waits for replicas to have its
@@ -69,12 +70,12 @@ type RedisStore struct {
 }
 
 var (
-	_ Store        = (*RedisStore)(nil)
-	_ ContextStore = (*RedisStore)(nil)
-	_ Watcher      = (*RedisStore)(nil)
-	_ StepStore    = (*RedisStore)(nil)
-	_ Inspector    = (*RedisStore)(nil)
-	_ Lister       = (*RedisStore)(nil)
+	_ Store              = (*RedisStore)(nil)
+	_ store.ContextStore = (*RedisStore)(nil)
+	_ store.Watcher      = (*RedisStore)(nil)
+	_ store.StepStore    = (*RedisStore)(nil)
+	_ store.Inspector    = (*RedisStore)(nil)
+	_ store.Lister       = (*RedisStore)(nil)
 )
 
 // NewRedisStore returns a store that keeps its records with client. The caller configures
@@ -132,7 +133,7 @@ func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStor
 	return s
 }
 
-// ObeysContext implements [ContextStore]. It reports whether the client obeys the deadlines of
+// ObeysContext implements [store.ContextStore]. It reports whether the client obeys the deadlines of
 // contexts, or the store has a copy of it that does. See [NewRedisStore].
 func (s *RedisStore) ObeysContext() bool { return s.obeys }
 
@@ -185,7 +186,7 @@ const (
 	redisPause, redisMaxPause = 50 * time.Millisecond, 2 * time.Second
 )
 
-// Watch implements [Watcher]. All watches of a store share one connection.
+// Watch implements [store.Watcher]. All watches of a store share one connection.
 func (s *RedisStore) Watch(ctx context.Context, key string) (<-chan struct{}, func(), error) {
 	settled, stop, err := s.watch.Watch(ctx, s.prefix+key)
 	if errors.Is(err, watch.ErrClosed) {

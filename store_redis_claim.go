@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/idempotency/internal/redisproto"
+	"example.com/idempotency/store"
 )
 
 // redisDetach is the size above which an answer goes past the scripts, because Redis
@@ -21,35 +22,35 @@ import (
 const redisDetach = 16 << 10
 
 // Claim implements [Store].
-func (s *RedisStore) Claim(ctx context.Context, key string, c Claim) (Record, error) {
+func (s *RedisStore) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
 	name := s.prefix + key
 	h, err := redisproto.NewClaim(redisproto.Header{
 		Hold: c.Hold, HoldEnds: c.HoldEnds, Lease: c.Lease, Lifetime: c.Retention,
 		Fingerprint: c.Fingerprint, Owner: c.Owner,
 	})
 	if err != nil {
-		return Record{}, redisError(err)
+		return store.Record{}, redisError(err)
 	}
 	for range 3 {
 		cmd, confirmed, err := runScript(ctx, s, redis.NewStringSliceCmd, h.Claim(name, c.Watch, c.Note, c.Label, c.SealedKey), true)
 		if err != nil {
-			return Record{}, err
+			return store.Record{}, err
 		}
 		r, detached, err := h.ParseClaim(cmd.Val())
 		switch {
 		case err != nil:
-			return Record{}, redisError(err)
+			return store.Record{}, redisError(err)
 		case r.Mine && !confirmed:
 			// The claim stays in place. A run that has happened, and whose record was lost,
 			// gets it back this way and can record its answer. A run that has not begun
 			// releases it.
-			return Record{}, errTooFewReplicas
+			return store.Record{}, errTooFewReplicas
 		case detached == "":
 			if r.Mine && r.Notes == nil && len(c.Note) > 0 { // a new record
-				r.Notes = AppendNote(nil, c.Note)
+				r.Notes = store.AppendNote(nil, c.Note)
 			}
 			if err := s.enterFor(ctx, key, c, r); err != nil {
-				return Record{}, err
+				return store.Record{}, err
 			}
 			return redisRecord(r), nil
 		}
@@ -58,17 +59,17 @@ func (s *RedisStore) Claim(ctx context.Context, key string, c Claim) (Record, er
 			return redisRecord(r), nil
 		}
 		if !errors.Is(err, redis.Nil) {
-			return Record{}, s.failure(ctx, err)
+			return store.Record{}, s.failure(ctx, err)
 		}
 		// The record has expired since the claim: ask again.
 	}
-	return Record{}, redisError(redisproto.MissingAnswer)
+	return store.Record{}, redisError(redisproto.MissingAnswer)
 }
 
 // redisRecord returns a record as it was read.
-func redisRecord(r redisproto.Record) Record {
-	return Record{
-		State: State(r.State), Mine: r.Mine, Attempt: r.Attempt, Owner: r.Owner, Fingerprint: r.Fingerprint,
+func redisRecord(r redisproto.Record) store.Record {
+	return store.Record{
+		State: store.State(r.State), Mine: r.Mine, Attempt: r.Attempt, Owner: r.Owner, Fingerprint: r.Fingerprint,
 		Lease: r.Lease, TTL: r.TTL, Age: r.Age, Status: r.About.Status, Size: r.About.Size,
 		Answer: r.Answer, Steps: r.Steps, Lapsed: r.Lapsed, Notes: r.Notes, Label: r.Label, SealedKey: r.SealedKey,
 	}
@@ -109,16 +110,16 @@ func notQueued(cmd redis.Cmder) error {
 
 // asOwner makes a call of an owner that does not end its claim. Such a call is durable.
 func (s *RedisStore) asOwner(ctx context.Context, call redisproto.Call) error {
-	return s.update(ctx, call, true, ErrNotOwner)
+	return s.update(ctx, call, true, store.ErrNotOwner)
 }
 
 // Renew implements [Store].
-func (s *RedisStore) Renew(ctx context.Context, key string, o Owner) error {
+func (s *RedisStore) Renew(ctx context.Context, key string, o store.Owner) error {
 	return s.asOwner(ctx, redisproto.Renew(s.prefix+key, o))
 }
 
-// SaveStep implements [StepStore].
-func (s *RedisStore) SaveStep(ctx context.Context, key string, o Owner, name string, value []byte) error {
+// SaveStep implements [store.StepStore].
+func (s *RedisStore) SaveStep(ctx context.Context, key string, o store.Owner, name string, value []byte) error {
 	return s.asOwner(ctx, redisproto.SaveStep(s.prefix+key, o, name, value))
 }
 
@@ -126,7 +127,7 @@ func (s *RedisStore) SaveStep(ctx context.Context, key string, o Owner, name str
 // that says Hold, the claim would lapse and hold a key of which nothing has run. The release of a
 // claim that was never acknowledged is not: most such claims have failed because replicas are away,
 // and a guard would repeat the release until they are back.
-func (s *RedisStore) Release(ctx context.Context, key string, o Owner, r Release) error {
+func (s *RedisStore) Release(ctx context.Context, key string, o store.Owner, r store.Release) error {
 	call := redisproto.Release(s.prefix+key, o, s.channel)
 	if r.Undone {
 		keep, err := redisproto.RoundTTL(r.Keep)
@@ -139,8 +140,8 @@ func (s *RedisStore) Release(ctx context.Context, key string, o Owner, r Release
 }
 
 // Hold implements [Store].
-func (s *RedisStore) Hold(ctx context.Context, key string, o Owner) error {
-	result, err := s.result(ctx, redisproto.Hold(s.prefix+key, o, s.channel), true, ErrNotOwner)
+func (s *RedisStore) Hold(ctx context.Context, key string, o store.Owner) error {
+	result, err := s.result(ctx, redisproto.Hold(s.prefix+key, o, s.channel), true, store.ErrNotOwner)
 	if err == nil && result != redisproto.Entered {
 		err = s.enter(ctx, key, o, false)
 	}
@@ -148,14 +149,14 @@ func (s *RedisStore) Hold(ctx context.Context, key string, o Owner) error {
 }
 
 // settle makes a call of an owner that completes or releases its record.
-func (s *RedisStore) settle(ctx context.Context, key string, o Owner, call redisproto.Call, durable bool) error {
-	result, err := s.result(ctx, call, durable, ErrNotOwner)
+func (s *RedisStore) settle(ctx context.Context, key string, o store.Owner, call redisproto.Call, durable bool) error {
+	result, err := s.result(ctx, call, durable, store.ErrNotOwner)
 	s.leave(key, o, result)
 	return err
 }
 
 // Complete implements [Store].
-func (s *RedisStore) Complete(ctx context.Context, key string, o Owner, c Completion) error {
+func (s *RedisStore) Complete(ctx context.Context, key string, o store.Owner, c store.Completion) error {
 	a, err := redisAnswer(c)
 	if err != nil {
 		return err
@@ -170,7 +171,7 @@ func (s *RedisStore) Complete(ctx context.Context, key string, o Owner, c Comple
 }
 
 // redisAnswer returns a completion as it is recorded.
-func redisAnswer(c Completion) (redisproto.Answer, error) {
+func redisAnswer(c store.Completion) (redisproto.Answer, error) {
 	ttl, err := redisproto.RoundTTL(c.TTL)
 	return redisproto.Answer{Status: c.Status, Bytes: c.Answer, TTL: ttl}, redisError(err)
 }
@@ -179,7 +180,7 @@ func redisAnswer(c Completion) (redisproto.Answer, error) {
 // field of its owner. It is one round trip and one atomic step. A server that is out of
 // memory discards the whole transaction, because HSETNX is the first write in it.
 func (s *RedisStore) completeDetached(
-	ctx context.Context, key string, o Owner, a redisproto.Answer,
+	ctx context.Context, key string, o store.Owner, a redisproto.Answer,
 ) (discarded bool, err error) {
 	name := s.prefix + key
 	tx := s.client.TxPipeline()
@@ -197,5 +198,5 @@ func (s *RedisStore) completeDetached(
 		return false, s.failure(ctx, cmp.Or(notQueued(put), err))
 	}
 	s.leave(key, o, flip.Val())
-	return false, redisResult(flip.Val(), ErrNotOwner)
+	return false, redisResult(flip.Val(), store.ErrNotOwner)
 }

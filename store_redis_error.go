@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/idempotency/internal/redisproto"
+	"example.com/idempotency/store"
 )
 
 // redisError turns an error of redisproto into one of the store.
@@ -40,7 +41,7 @@ func (s *RedisStore) failure(ctx context.Context, err error) error {
 		case strings.Contains(text, "WRONGTYPE"):
 			return redisError(redisproto.Damage("not a hash"))
 		case refusesSize(text):
-			return fmt.Errorf("%w: redis: %w", ErrTooLarge, err)
+			return fmt.Errorf("%w: redis: %w", store.ErrTooLarge, err)
 		case strings.Contains(text, "OOM command not allowed"):
 			return fmt.Errorf("%w: redis: %w", ErrStoreFull, err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/idempotency/internal/redisproto"
+	"example.com/idempotency/store"
 )
 
 const (
@@ -60,7 +61,7 @@ func (s *settledClaims) take(m redisproto.Member) (some []redisproto.Member) {
 
 // enterFor enters a claim in the index: the caller's own if it was granted and says Hold, or one
 // that has not said Hold and that the caller, who does, has found lapsed.
-func (s *RedisStore) enterFor(ctx context.Context, key string, c Claim, r redisproto.Record) error {
+func (s *RedisStore) enterFor(ctx context.Context, key string, c store.Claim, r redisproto.Record) error {
 	switch {
 	case c.Hold && r.Mine:
 		return s.enter(ctx, key, c.Owner, true)
@@ -73,7 +74,7 @@ func (s *RedisStore) enterFor(ctx context.Context, key string, c Claim, r redisp
 }
 
 // leave notes that a claim has been settled, if the result of the script says that it was entered.
-func (s *RedisStore) leave(key string, o Owner, result int64) {
+func (s *RedisStore) leave(key string, o store.Owner, result int64) {
 	if result == redisproto.Entered {
 		s.settled.add(redisproto.NewMember(o, key))
 	}
@@ -81,7 +82,7 @@ func (s *RedisStore) leave(key string, o Owner, result int64) {
 
 // enter adds a claim to the index. If anew is set, it goes to the end if it is there already. An
 // error never says that the claim was refused, because it was granted.
-func (s *RedisStore) enter(ctx context.Context, key string, o Owner, anew bool) error {
+func (s *RedisStore) enter(ctx context.Context, key string, o store.Owner, anew bool) error {
 	m := redisproto.NewMember(o, key)
 	call := redisproto.Enter(s.indexName(), m, anew, s.settled.take(m))
 	err := s.update(ctx, call, false, errNoResult)
@@ -94,29 +95,29 @@ func (s *RedisStore) enter(ctx context.Context, key string, o Owner, anew bool) 
 func (s *RedisStore) indexName() string { return s.prefix + redisproto.IndexKey }
 
 // listHolding returns a page of what the index has, and takes settled claims out of the index.
-func (s *RedisStore) listHolding(ctx context.Context, q *Query) (p Page, err error) {
+func (s *RedisStore) listHolding(ctx context.Context, q *store.Query) (p store.Page, err error) {
 	c, err := parseRedisCursor(q.Cursor, s.cursorMark(true, nil))
 	if err != nil || c.master > 0 || len(c.left) > 0 {
-		return Page{}, ErrBadCursor
+		return store.Page{}, store.ErrBadCursor
 	}
-	limit := q.limit()
+	limit := q.PageSize()
 	var settled []redisproto.Place
 	for more, rounds := true, 0; more && rounds < redisListRounds && len(p.Entries) < limit; rounds++ {
 		room := limit - len(p.Entries)
 		cmd, _, err := runScript(ctx, s, redis.NewStringSliceCmd, redisproto.Oldest(s.indexName(), c.scan, room), false)
 		if err != nil {
-			return Page{}, err
+			return store.Page{}, err
 		}
 		places, err := redisproto.ParseOldest(cmd.Val())
 		if cmd.Val() == nil {
 			err = errNoResult
 		}
 		if err != nil {
-			return Page{}, redisError(err)
+			return store.Page{}, redisError(err)
 		}
 		found, err := s.survey(ctx, places)
 		if err != nil {
-			return Page{}, s.failure(ctx, err)
+			return store.Page{}, s.failure(ctx, err)
 		}
 		for i, place := range places {
 			r := found[i]
@@ -124,8 +125,8 @@ func (s *RedisStore) listHolding(ctx context.Context, q *Query) (p Page, err err
 			case r == nil: // nobody can read it
 			case !r.Holding || r.Owner != place.Member.Owner():
 				settled = append(settled, place)
-			case q.wants(redisRecord(*r)):
-				p.Entries = append(p.Entries, Entry{place.Member.Key(), redisRecord(*r)})
+			case q.Matches(redisRecord(*r)):
+				p.Entries = append(p.Entries, store.Entry{Key: place.Member.Key(), Record: redisRecord(*r)})
 			}
 			c.scan = place.Time
 		}

@@ -16,16 +16,17 @@ import (
 
 	"example.com/idempotency/internal/giveup"
 	"example.com/idempotency/internal/redisproto"
+	"example.com/idempotency/store"
 )
 
-// Get implements [Inspector].
-func (s *RedisStore) Get(ctx context.Context, key string) (Record, error) {
+// Get implements [store.Inspector].
+func (s *RedisStore) Get(ctx context.Context, key string) (store.Record, error) {
 	r, _, err := s.look(ctx, s.prefix+key)
 	return r, err
 }
 
 // look reads a record without its answer, and its header even if the rest cannot be read.
-func (s *RedisStore) look(ctx context.Context, name string) (r Record, header string, err error) {
+func (s *RedisStore) look(ctx context.Context, name string) (r store.Record, header string, err error) {
 	cmd, _, err := runScript(ctx, s, redis.NewStringSliceCmd, redisproto.Get(name), false)
 	if err != nil {
 		return r, "", err
@@ -37,18 +38,18 @@ func (s *RedisStore) look(ctx context.Context, name string) (r Record, header st
 	return redisRecord(found), header, redisError(err)
 }
 
-// GetAnswer implements [Inspector]. It goes past the scripts, which would copy the answer.
-func (s *RedisStore) GetAnswer(ctx context.Context, key string) (Record, error) {
+// GetAnswer implements [store.Inspector]. It goes past the scripts, which would copy the answer.
+func (s *RedisStore) GetAnswer(ctx context.Context, key string) (store.Record, error) {
 	ttl, fields, err := s.fields(ctx, s.prefix+key)
 	if err != nil {
-		return Record{}, err
+		return store.Record{}, err
 	}
 	if len(fields) == 0 {
-		return Record{}, ErrNotFound
+		return store.Record{}, ErrNotFound
 	}
 	r, err := redisproto.ParseRecord(ttl, fields)
 	if err != nil {
-		return Record{}, redisError(err)
+		return store.Record{}, redisError(err)
 	}
 	return redisRecord(r), nil
 }
@@ -103,10 +104,10 @@ func redisAddr(master redis.UniversalClient) string {
 	return ""
 }
 
-// Resolve implements [Inspector].
-func (s *RedisStore) Resolve(ctx context.Context, key string, seen Seen, settled Settlement) error {
+// Resolve implements [store.Inspector].
+func (s *RedisStore) Resolve(ctx context.Context, key string, seen store.Seen, settled store.Settlement) error {
 	name := s.prefix + key
-	if seen.State != StateHeld {
+	if seen.State != store.Held {
 		seen.Attempt = 0 // which no record has
 	}
 	c := settled.Completion
@@ -120,11 +121,11 @@ func (s *RedisStore) Resolve(ctx context.Context, key string, seen Seen, settled
 	return s.update(ctx, redisproto.ResolveCompleted(name, seen.Owner, seen.Attempt, s.channel, a), true, ErrChanged)
 }
 
-// Forget implements [Inspector].
-func (s *RedisStore) Forget(ctx context.Context, key string, seen Seen) error {
+// Forget implements [store.Inspector].
+func (s *RedisStore) Forget(ctx context.Context, key string, seen store.Seen) error {
 	name := s.prefix + key
 	call := redisproto.Forget(name, seen.Owner, seen.Attempt, byte(seen.State))
-	if seen.State == StateCorrupt {
+	if seen.State == store.Corrupt {
 		// The script knows only headers. Whether a record can be read is found out here.
 		_, header, err := s.look(ctx, name)
 		switch {

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/idempotency/internal/redisproto"
+	"example.com/idempotency/store"
 )
 
 const (
@@ -56,7 +57,7 @@ func parseRedisCursor(cursor, mark string) (c redisCursor, err error) {
 			return c, nil
 		}
 	}
-	return c, ErrBadCursor
+	return c, store.ErrBadCursor
 }
 
 // cursorMark returns a word that is another one if the query or the masters are other ones.
@@ -71,25 +72,25 @@ func (s *RedisStore) cursorMark(holding bool, masters []redis.UniversalClient) s
 	return strconv.FormatUint(uint64(h.Sum32()), 36)
 }
 
-// List implements [Lister]. It leaves out answers and steps.
+// List implements [store.Lister]. It leaves out answers and steps.
 //
 // A call makes a few round trips, and a cursor is good for as long as the masters of a Cluster
 // stay the same. A walk during which the only server was restarted or replaced, or slots of a
 // Cluster have moved, may miss records.
-func (s *RedisStore) List(ctx context.Context, q Query) (Page, error) {
+func (s *RedisStore) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if q.Holding {
 		return s.listHolding(ctx, &q)
 	}
 	masters, err := s.masters(ctx)
 	if err != nil {
-		return Page{}, s.failure(ctx, err)
+		return store.Page{}, s.failure(ctx, err)
 	}
 	c, err := parseRedisCursor(q.Cursor, s.cursorMark(false, masters))
 	if err != nil || c.master > len(masters) {
-		return Page{}, ErrBadCursor
+		return store.Page{}, store.ErrBadCursor
 	}
-	var p Page
-	limit := q.limit()
+	var p store.Page
+	limit := q.PageSize()
 	count := limit
 	for range redisListRounds {
 		if len(p.Entries) == limit {
@@ -108,7 +109,7 @@ func (s *RedisStore) List(ctx context.Context, q Query) (Page, error) {
 			}
 			switch room := limit - len(p.Entries); {
 			case err != nil:
-				return Page{}, s.failure(ctx, err)
+				return store.Page{}, s.failure(ctx, err)
 			case len(names) > 2*room && count > room:
 				count = room // again: what does not fit into the page makes a long cursor
 				continue
@@ -121,7 +122,7 @@ func (s *RedisStore) List(ctx context.Context, q Query) (Page, error) {
 			c.left = s.keys(names)
 		}
 		if err := s.addRecords(ctx, &q, &p, &c.left); err != nil {
-			return Page{}, err
+			return store.Page{}, err
 		}
 	}
 	if c.master < len(masters) || len(c.left) > 0 {
@@ -155,7 +156,7 @@ func notKey(key string) bool {
 // addRecords adds the records of the keys to the page, as far as the query asks for them. It takes
 // the keys away that it has looked at, which is all unless the page is full. It reads a record with
 // two commands, and the record may change between them. In a survey that does not matter.
-func (s *RedisStore) addRecords(ctx context.Context, q *Query, p *Page, keys *[]string) error {
+func (s *RedisStore) addRecords(ctx context.Context, q *store.Query, p *store.Page, keys *[]string) error {
 	values, ttls := make([]*redis.SliceCmd, len(*keys)), make([]*redis.DurationCmd, len(*keys))
 	pipe := s.client.Pipeline() // unlike the pipeline of a master, it follows a slot that is moving
 	for i, key := range *keys {
@@ -168,7 +169,7 @@ func (s *RedisStore) addRecords(ctx context.Context, q *Query, p *Page, keys *[]
 	if err != nil && !errors.As(err, &reply) {
 		return s.failure(ctx, err)
 	}
-	for i, limit := 0, q.limit(); len(*keys) > 0 && len(p.Entries) < limit; i++ {
+	for i, limit := 0, q.PageSize(); len(*keys) > 0 && len(p.Entries) < limit; i++ {
 		err := cmp.Or(values[i].Err(), ttls[i].Err())
 		if err == nil && values[i].Val() == nil {
 			err = errNoResult
@@ -177,8 +178,8 @@ func (s *RedisStore) addRecords(ctx context.Context, q *Query, p *Page, keys *[]
 			return s.failure(ctx, err)
 		}
 		r, err := redisproto.ParseSummary(ttls[i].Val(), values[i].Val())
-		if found := redisRecord(r); err == nil && q.wants(found) {
-			p.Entries = append(p.Entries, Entry{(*keys)[0], found})
+		if found := redisRecord(r); err == nil && q.Matches(found) {
+			p.Entries = append(p.Entries, store.Entry{Key: (*keys)[0], Record: found})
 		}
 		*keys = (*keys)[1:]
 	}

@@ -14,6 +14,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/store"
 	"example.com/idempotency/storetest"
 )
 
@@ -51,7 +52,7 @@ func TestRedisLargeAnswer(t *testing.T) {
 		large := []byte(strings.Repeat("large ", 5000))
 		other := []byte(strings.Repeat("other ", 5000))
 
-		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, idempotency.Completion{Answer: large, TTL: time.Hour}), idempotency.ErrNotOwner)
+		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, store.Completion{Answer: large, TTL: time.Hour}), store.ErrNotOwner)
 		require.Zero(t, client.Exists(ctx, "idem:"+key).Val(), "an owner without a record left one")
 
 		_, err := s.Claim(ctx, key, first)
@@ -61,16 +62,16 @@ func TestRedisLargeAnswer(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 2, r.Attempt)
 
-		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, idempotency.Completion{Answer: large, TTL: time.Hour}), idempotency.ErrNotOwner)
+		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, store.Completion{Answer: large, TTL: time.Hour}), store.ErrNotOwner)
 		require.ElementsMatch(t, []string{"m"}, client.HKeys(ctx, "idem:"+key).Val())
 
-		require.NoError(t, s.Complete(ctx, key, second.Owner, idempotency.Completion{Answer: large, TTL: time.Hour}))
-		require.NoError(t, s.Complete(ctx, key, second.Owner, idempotency.Completion{Answer: other, TTL: time.Hour}))
-		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, idempotency.Completion{Answer: other, TTL: time.Hour}), idempotency.ErrNotOwner)
+		require.NoError(t, s.Complete(ctx, key, second.Owner, store.Completion{Answer: large, TTL: time.Hour}))
+		require.NoError(t, s.Complete(ctx, key, second.Owner, store.Completion{Answer: other, TTL: time.Hour}))
+		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, store.Completion{Answer: other, TTL: time.Hour}), store.ErrNotOwner)
 		for range 2 {
 			r, err = s.Claim(ctx, key, guardtest.RedisClaim())
 			require.NoError(t, err)
-			require.Equal(t, idempotency.StateCompleted, r.State)
+			require.Equal(t, store.Completed, r.State)
 			require.Equal(t, string(large), string(r.Answer))
 		}
 		r, err = s.GetAnswer(ctx, key)
@@ -87,8 +88,8 @@ func TestRedisLargeAnswerAfterSmall(t *testing.T) {
 		ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
 		_, err := s.Claim(ctx, key, c)
 		require.NoError(t, err)
-		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("small"), TTL: time.Hour}))
-		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: make([]byte, 20_000), TTL: time.Hour}))
+		require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: []byte("small"), TTL: time.Hour}))
+		require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: make([]byte, 20_000), TTL: time.Hour}))
 		r, err := s.Claim(ctx, key, guardtest.RedisClaim())
 		require.NoError(t, err)
 		require.Equal(t, "small", string(r.Answer))
@@ -157,25 +158,25 @@ func TestRedisForeignData(t *testing.T) {
 					_, err := s.Claim(ctx, key, c)
 					require.Error(t, err)
 					require.Equal(t, test.corrupt, errors.Is(err, idempotency.ErrCorrupt), "Claim: %v", err)
-					for _, get := range []func(context.Context, string) (idempotency.Record, error){s.Get, s.GetAnswer} {
+					for _, get := range []func(context.Context, string) (store.Record, error){s.Get, s.GetAnswer} {
 						_, err = get(ctx, key)
 						require.Error(t, err)
 						require.Equal(t, test.corrupt, errors.Is(err, idempotency.ErrCorrupt), "Get: %v", err)
 					}
 				}
 				for what, err := range map[string]error{
-					"Complete": s.Complete(ctx, key, c.Owner, idempotency.Completion{TTL: time.Hour}),
-					"large":    s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}),
-					"Release":  s.Release(ctx, key, c.Owner, idempotency.Release{}),
+					"Complete": s.Complete(ctx, key, c.Owner, store.Completion{TTL: time.Hour}),
+					"large":    s.Complete(ctx, key, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}),
+					"Release":  s.Release(ctx, key, c.Owner, store.Release{}),
 					"Hold":     s.Hold(ctx, key, c.Owner),
 					"Renew":    s.Renew(ctx, key, c.Owner),
 					"SaveStep": s.SaveStep(ctx, key, c.Owner, "a", nil),
-					"Resolve":  s.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 7), idempotency.Settlement{}),
+					"Resolve":  s.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 7), store.Settlement{}),
 				} {
 					require.Error(t, err, what)
 					if test.ownerless {
 						require.Equal(t, test.corrupt, errors.Is(err, idempotency.ErrCorrupt), "%s: %v", what, err)
-						require.NotErrorIs(t, err, idempotency.ErrNotOwner, what)
+						require.NotErrorIs(t, err, store.ErrNotOwner, what)
 						require.NotErrorIs(t, err, idempotency.ErrChanged, what)
 					}
 				}
@@ -186,7 +187,7 @@ func TestRedisForeignData(t *testing.T) {
 				require.Error(t, s.Forget(ctx, key, guardtest.HeldBy(c.Owner, 7)))
 				require.Equal(t, before, content())
 				removable := test.corrupt && client.Type(ctx, "idem:"+key).Val() == "hash"
-				err = s.Forget(ctx, key, idempotency.Seen{State: idempotency.StateCorrupt})
+				err = s.Forget(ctx, key, store.Seen{State: store.Corrupt})
 				require.Equal(t, removable, err == nil, "Forget: %v", err)
 				require.Equal(t, removable, client.Exists(ctx, "idem:"+key).Val() == 0)
 			})
@@ -201,10 +202,10 @@ func TestRedisRecordWithoutExpiryStays(t *testing.T) {
 		ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
 		_, err := s.Claim(ctx, key, c)
 		require.NoError(t, err)
-		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("done"), TTL: time.Hour}))
+		require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: []byte("done"), TTL: time.Hour}))
 		client := guardtest.RedisClient(t, b.Addrs...)
 		require.True(t, client.Persist(ctx, "idem:"+key).Val())
-		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("done"), TTL: time.Hour}))
+		require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: []byte("done"), TTL: time.Hour}))
 		require.Equal(t, time.Duration(-1), client.PTTL(ctx, "idem:"+key).Val())
 		_, err = s.Claim(ctx, key, guardtest.RedisClaim())
 		require.ErrorIs(t, err, idempotency.ErrCorrupt)
@@ -231,8 +232,8 @@ func TestRedisList(t *testing.T) {
 		require.NoError(t, client.HSet(ctx, "a[b*]?:hash", "x", "y").Err())
 
 		got := make(map[string]idempotency.Fingerprint)
-		for _, e := range guardtest.List(t, s, idempotency.Query{}) {
-			require.Equal(t, idempotency.StateClaimed, e.Record.State)
+		for _, e := range guardtest.List(t, s, store.Query{}) {
+			require.Equal(t, store.Claimed, e.Record.State)
 			got[e.Key] = e.Record.Fingerprint
 		}
 		require.Equal(t, want, got)
@@ -258,13 +259,13 @@ func TestRedisImpossibleClaims(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
 	s := guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr()))
-	for name, change := range map[string]func(*idempotency.Claim){
-		"no owner":       func(c *idempotency.Claim) { c.Owner = idempotency.Owner{} },
-		"no lease":       func(c *idempotency.Claim) { c.Lease = 0 },
-		"no retention":   func(c *idempotency.Claim) { c.Retention = 0 },
-		"long lease":     func(c *idempotency.Claim) { c.Lease, c.Retention = 50*24*time.Hour, 200*24*time.Hour },
-		"long retention": func(c *idempotency.Claim) { c.Retention = 35 * 366 * 24 * time.Hour },
-		"lease outlives": func(c *idempotency.Claim) { c.Lease = 2 * c.Retention },
+	for name, change := range map[string]func(*store.Claim){
+		"no owner":       func(c *store.Claim) { c.Owner = store.Owner{} },
+		"no lease":       func(c *store.Claim) { c.Lease = 0 },
+		"no retention":   func(c *store.Claim) { c.Retention = 0 },
+		"long lease":     func(c *store.Claim) { c.Lease, c.Retention = 50*24*time.Hour, 200*24*time.Hour },
+		"long retention": func(c *store.Claim) { c.Retention = 35 * 366 * 24 * time.Hour },
+		"lease outlives": func(c *store.Claim) { c.Lease = 2 * c.Retention },
 	} {
 		c := guardtest.RedisClaim()
 		change(&c)
@@ -276,8 +277,8 @@ func TestRedisImpossibleClaims(t *testing.T) {
 	key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 	_, err := s.Claim(t.Context(), key, c)
 	require.NoError(t, err)
-	require.Error(t, s.Complete(t.Context(), key, c.Owner, idempotency.Completion{TTL: 0}))
-	require.NoError(t, s.Complete(t.Context(), key, c.Owner, idempotency.Completion{TTL: 1}), "rounded up to a millisecond")
+	require.Error(t, s.Complete(t.Context(), key, c.Owner, store.Completion{TTL: 0}))
+	require.NoError(t, s.Complete(t.Context(), key, c.Owner, store.Completion{TTL: 1}), "rounded up to a millisecond")
 }
 
 // Only the decision that stands may be repeated: neither another answer nor the state
@@ -285,7 +286,7 @@ func TestRedisImpossibleClaims(t *testing.T) {
 func TestRedisResolveAgain(t *testing.T) {
 	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, _ guardtest.RedisBackend) {
 		ctx := t.Context()
-		claim := func() (string, idempotency.Owner) {
+		claim := func() (string, store.Owner) {
 			key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 			_, err := s.Claim(ctx, key, c)
 			require.NoError(t, err)
@@ -296,20 +297,20 @@ func TestRedisResolveAgain(t *testing.T) {
 		for range 2 {
 			require.NoError(t, s.Resolve(ctx, held, guardtest.HeldBy(owner, 1), guardtest.Answered("a")))
 			require.ErrorIs(t, s.Resolve(ctx, held, guardtest.HeldBy(owner, 1), guardtest.Answered("b")), idempotency.ErrChanged)
-			require.ErrorIs(t, s.Resolve(ctx, held, guardtest.HeldBy(owner, 1), idempotency.Settlement{}), idempotency.ErrChanged)
+			require.ErrorIs(t, s.Resolve(ctx, held, guardtest.HeldBy(owner, 1), store.Settlement{}), idempotency.ErrChanged)
 		}
-		require.ErrorIs(t, s.Complete(ctx, held, owner, idempotency.Completion{TTL: time.Hour}), idempotency.ErrNotOwner)
+		require.ErrorIs(t, s.Complete(ctx, held, owner, store.Completion{TTL: time.Hour}), store.ErrNotOwner)
 		r, err := s.GetAnswer(ctx, held)
 		require.NoError(t, err)
 		require.Equal(t, "a", string(r.Answer))
 
 		completed, owner := claim()
-		require.NoError(t, s.Complete(ctx, completed, owner, idempotency.Completion{Answer: []byte("a"), TTL: time.Hour}))
+		require.NoError(t, s.Complete(ctx, completed, owner, store.Completion{Answer: []byte("a"), TTL: time.Hour}))
 		require.ErrorIs(t, s.Resolve(ctx, completed, guardtest.HeldBy(owner, 1), guardtest.Answered("a")), idempotency.ErrChanged)
 
 		released, owner := claim()
-		require.NoError(t, s.Release(ctx, released, owner, idempotency.Release{}))
-		require.ErrorIs(t, s.Resolve(ctx, released, guardtest.HeldBy(owner, 1), idempotency.Settlement{}), idempotency.ErrChanged)
+		require.NoError(t, s.Release(ctx, released, owner, store.Release{}))
+		require.ErrorIs(t, s.Resolve(ctx, released, guardtest.HeldBy(owner, 1), store.Settlement{}), idempotency.ErrChanged)
 	})
 }
 
@@ -325,10 +326,10 @@ func TestRedisLapsedHoldIsHeld(t *testing.T) {
 		require.NoError(t, err)
 		mismatch, err := s.Claim(ctx, key, d)
 		require.NoError(t, err)
-		listed := guardtest.List(t, s, idempotency.Query{})
+		listed := guardtest.List(t, s, store.Query{})
 		require.Len(t, listed, 1)
-		for _, r := range []idempotency.Record{got, mismatch, listed[0].Record} {
-			require.Equal(t, idempotency.StateHeld, r.State)
+		for _, r := range []store.Record{got, mismatch, listed[0].Record} {
+			require.Equal(t, store.Held, r.State)
 			require.Zero(t, r.Lease)
 		}
 		require.NoError(t, s.Renew(ctx, key, c.Owner), "nobody has taken note yet")
@@ -348,7 +349,7 @@ func TestRedisLastMillisecond(t *testing.T) {
 	server.FastForward(c.Retention - time.Millisecond/2)
 	r, err := s.Claim(ctx, key, guardtest.RedisClaim())
 	require.NoError(t, err)
-	require.Equal(t, idempotency.StateHeld, r.State)
+	require.Equal(t, store.Held, r.State)
 	require.Positive(t, server.TTL("idem:"+key))
 	require.LessOrEqual(t, server.TTL("idem:"+key), time.Millisecond)
 }
@@ -360,7 +361,7 @@ func TestRedisClockSetBack(t *testing.T) {
 	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
 		const back = 48 * time.Hour
 		ctx, key, first := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
-		claim := func() idempotency.Record {
+		claim := func() store.Record {
 			r, err := s.Claim(ctx, key, guardtest.RedisClaim())
 			require.NoError(t, err)
 			return r
@@ -369,7 +370,7 @@ func TestRedisClockSetBack(t *testing.T) {
 		require.NoError(t, err)
 		b.Advance(t, "idem:", -back)
 		r := claim()
-		require.Equal(t, idempotency.StateClaimed, r.State)
+		require.Equal(t, store.Claimed, r.State)
 		require.False(t, r.Mine)
 		require.Equal(t, first.Lease, r.Lease)
 		b.Advance(t, "idem:", first.Lease/2)
@@ -384,7 +385,7 @@ func TestRedisClockSetBack(t *testing.T) {
 		require.True(t, r.Mine)
 		require.Equal(t, 2, r.Attempt)
 
-		require.NoError(t, s.Complete(ctx, key, second.Owner, idempotency.Completion{Answer: []byte("done"), TTL: time.Hour}))
+		require.NoError(t, s.Complete(ctx, key, second.Owner, store.Completion{Answer: []byte("done"), TTL: time.Hour}))
 		b.Advance(t, "idem:", -back)
 		require.Equal(t, "done", string(claim().Answer))
 		b.Advance(t, "idem:", time.Hour)
@@ -440,7 +441,7 @@ func redisContract(t *testing.T, b guardtest.RedisBackend, client redis.Universa
 	storetest.Run(t, storetest.Harness{New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
 		t.Helper()
 		prefix := guardtest.RedisKey() + ":"
-		store := guardtest.RedisStore(t, client, append(opts, idempotency.WithPrefix(prefix))...)
-		return store, func(d time.Duration) { b.Advance(t, prefix, d) }
+		st := guardtest.RedisStore(t, client, append(opts, idempotency.WithPrefix(prefix))...)
+		return st, func(d time.Duration) { b.Advance(t, prefix, d) }
 	}})
 }

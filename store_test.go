@@ -10,21 +10,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/store"
 )
 
 // The name of a state becomes the label of a metric and a word in a log, also where there
 // is no record.
 func TestStateString(t *testing.T) {
 	t.Parallel()
-	for state, want := range map[idempotency.State]string{
-		0:                          "none",
-		idempotency.StateClaimed:   "claimed",
-		idempotency.StateReleased:  "released",
-		idempotency.StateCompleted: "completed",
-		idempotency.StateHeld:      "held",
-		9:                          "unknown(9)",
+	for state, want := range map[store.State]string{
+		0:               "none",
+		store.Claimed:   "claimed",
+		store.Released:  "released",
+		store.Completed: "completed",
+		store.Held:      "held",
+		9:               "unknown(9)",
 	} {
 		require.Equal(t, want, state.String())
 	}
@@ -33,12 +33,12 @@ func TestStateString(t *testing.T) {
 // What was seen goes through a listing, a ticket and a command, and is the same at the end.
 func TestSeenAsText(t *testing.T) {
 	t.Parallel()
-	for state := range idempotency.StateCorrupt + 1 {
-		want := idempotency.Seen{Owner: idempotency.Owner{1, 0xab, 15: 0xff}, Attempt: 12, State: state}
-		text, err := json.Marshal(map[string]idempotency.Seen{"seen": want})
+	for state := range store.Corrupt + 1 {
+		want := store.Seen{Owner: store.Owner{1, 0xab, 15: 0xff}, Attempt: 12, State: state}
+		text, err := json.Marshal(map[string]store.Seen{"seen": want})
 		require.NoError(t, err)
 		require.JSONEq(t, fmt.Sprintf(`{"seen": "%s/12/01ab00000000000000000000000000ff"}`, state), string(text))
-		var got map[string]idempotency.Seen
+		var got map[string]store.Seen
 		require.NoError(t, json.Unmarshal(text, &got))
 		require.Equal(t, want, got["seen"])
 	}
@@ -47,9 +47,9 @@ func TestSeenAsText(t *testing.T) {
 		"Held/1/01ab00000000000000000000000000ff", "held/+1/01ab00000000000000000000000000ff", "held//01ab00000000000000000000000000ff",
 		"held/1/01ab00000000000000000000000000ff/", " held/1/01ab00000000000000000000000000ff", "unknown(9)/1/01ab00000000000000000000000000ff",
 	} {
-		seen := idempotency.Seen{Attempt: 7}
+		seen := store.Seen{Attempt: 7}
 		require.Error(t, seen.UnmarshalText([]byte(text)), text)
-		require.Equal(t, idempotency.Seen{Attempt: 7}, seen)
+		require.Equal(t, store.Seen{Attempt: 7}, seen)
 	}
 }
 
@@ -67,9 +67,9 @@ func TestContextStoreIsTakenAtItsWord(t *testing.T) {
 	t.Parallel()
 	for _, promises := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			store := promisingStore{guardtest.NewStepFaultStore().FaultStore, promises}
-			store.On("claim", guardtest.First(1, guardtest.Late(time.Hour)))
-			guard := guardtest.NewGuard(t, store)
+			st := promisingStore{guardtest.NewStepFaultStore().FaultStore, promises}
+			st.On("claim", guardtest.First(1, guardtest.Late(time.Hour)))
+			guard := guardtest.NewGuard(t, st)
 			r := httptest.NewRequest("POST", "/", nil)
 			r.Header.Set("Idempotency-Key", "k")
 			start := time.Now()

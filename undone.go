@@ -2,6 +2,8 @@ package idempotency
 
 import (
 	"errors"
+	"example.com/idempotency/event"
+	"example.com/idempotency/store"
 	"fmt"
 	"net/http"
 	"sync/atomic"
@@ -30,16 +32,16 @@ const lateClaims = 15 * time.Minute
 // record is for from then on is its owner, whose claim must not be granted if it arrives
 // again. Under Rerun a claim that comes later than that blocks the key for a lease, but under
 // Hold it would hold the key.
-func (l *lease) undone() Release {
+func (l *lease) undone() store.Release {
 	keep := minRetentionInLeases * l.claim.Lease
 	if l.claim.Hold {
 		keep = max(keep, lateClaims)
 	}
-	return Release{Undone: true, Keep: keep}
+	return store.Release{Undone: true, Keep: keep}
 }
 
 // unused is what the store is told about a claim under which no run has begun.
-func (l *lease) unused() Release {
+func (l *lease) unused() store.Release {
 	rel := l.undone()
 	rel.Unused = true
 	return rel
@@ -76,7 +78,7 @@ func keepsMethod(status int) bool {
 // are half as many.
 type ghost struct {
 	lease    *lease
-	undone   Release
+	undone   store.Release
 	begun    time.Time
 	answered time.Time // for the first time; zero while the store has not answered
 	failures int       // in a row
@@ -124,7 +126,7 @@ func (g *ghost) release() error {
 		if err == nil {
 			return nil
 		}
-		if errors.Is(err, ErrNotOwner) {
+		if errors.Is(err, store.ErrNotOwner) {
 			l.core.unsettled.remove(g)
 			g.failures = 0
 			if !g.pauseForLate(n) {
@@ -203,7 +205,7 @@ func (g *ghost) giveUp(err error) {
 	if g.lease.claim.Hold {
 		consequence = "its key may become held"
 	}
-	g.lease.observe(Event{Kind: EventClaimLeft, Err: fmt.Errorf(
+	g.lease.observe(event.Event{Kind: event.ClaimLeft, Err: fmt.Errorf(
 		"idempotency: a claim that may have been granted is not given back, and %s, although nothing has run under it: %w", consequence, err)})
 }
 

@@ -3,6 +3,8 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"example.com/idempotency/event"
+	"example.com/idempotency/store"
 	"sync"
 	"time"
 )
@@ -99,7 +101,7 @@ type waitKey struct {
 type wait struct {
 	turn    chan turn     // holds one, for the member that leads
 	settled chan struct{} // closed with record and err set
-	record  Record
+	record  store.Record
 	err     error
 	members occupancy
 }
@@ -165,7 +167,7 @@ func (room *waitingRoom) occupy(scope string, n int, bytes int64) {
 }
 
 // announce tells all members what the leader found, and makes room for a new wait.
-func (room *waitingRoom) announce(key waitKey, w *wait, rec Record, err error) {
+func (room *waitingRoom) announce(key waitKey, w *wait, rec store.Record, err error) {
 	room.mu.Lock()
 	defer room.mu.Unlock()
 	if room.waits[key] == w {
@@ -178,7 +180,7 @@ func (room *waitingRoom) announce(key waitKey, w *wait, rec Record, err error) {
 // await waits for the record, which is in flight, to settle or to become the caller's.
 // It returns the last that was seen of it, which is a record still in flight when the
 // time is over, the client has gone or the guard is shut down.
-func (c *claiming) await(rec Record) (Record, error) {
+func (c *claiming) await(rec store.Record) (store.Record, error) {
 	room, place := &c.guard.core.room, c.place()
 	w := room.join(place)
 	if w == nil {
@@ -211,7 +213,7 @@ func (c *claiming) place() place {
 // takeTurn leads, and tells the others what it found. Somebody else leads on if it has to
 // go, if the claim was granted to it, or if it is lost to a function of the program that panics
 // or calls runtime.Goexit.
-func (c *claiming) takeTurn(w *wait, t turn, timeout <-chan time.Time, rec Record) (Record, error) {
+func (c *claiming) takeTurn(w *wait, t turn, timeout <-chan time.Time, rec store.Record) (store.Record, error) {
 	settled := false
 	defer func() {
 		if !settled {
@@ -222,7 +224,7 @@ func (c *claiming) takeTurn(w *wait, t turn, timeout <-chan time.Time, rec Recor
 	switch {
 	case found.Mine && c.isUnwanted():
 		c.lease.giveBack()
-		found.State, found.Mine, found.Steps = StateReleased, false, nil
+		found.State, found.Mine, found.Steps = store.Released, false, nil
 		t = turn{due: true}
 	case found.Mine:
 		t = turn{}
@@ -241,9 +243,9 @@ func (c *claiming) takeTurn(w *wait, t turn, timeout <-chan time.Time, rec Recor
 // request that fails would be ten runs in a row, although nobody has retried. A run whose process
 // has died is another matter: nobody was told of its failure, and one of those who wait takes the
 // record over.
-func (c *claiming) lead(t *turn, timeout <-chan time.Time, rec Record) (_ Record, over bool, err error) {
+func (c *claiming) lead(t *turn, timeout <-chan time.Time, rec store.Record) (_ store.Record, over bool, err error) {
 	var settled <-chan struct{}
-	if watcher, ok := c.guard.core.store.(Watcher); ok {
+	if watcher, ok := c.guard.core.store.(store.Watcher); ok {
 		watched, stop, err := c.watch(watcher)
 		if err == nil {
 			defer stop()
@@ -268,14 +270,14 @@ func (c *claiming) lead(t *turn, timeout <-chan time.Time, rec Record) (_ Record
 				return rec, true, nil
 			}
 		}
-		var seen Record
+		var seen store.Record
 		err := c.ask(&seen, time.Now(), !t.due)
 		if err != nil && !refusedClaim(err) {
 			// The run that is waited for goes on; so does the waiting.
 			timer.Reset(max(backoff(n), pollPause))
 			continue
 		}
-		if !t.due && seen.State == StateReleased {
+		if !t.due && seen.State == store.Released {
 			seen.Fingerprint = c.lease.claim.Fingerprint // it may be free for any payload
 		}
 		if err != nil || !c.inFlight(&seen) {
@@ -299,7 +301,7 @@ type watching struct {
 	stop    func()
 }
 
-func (c *claiming) watch(watcher Watcher) (<-chan struct{}, func(), error) {
+func (c *claiming) watch(watcher store.Watcher) (<-chan struct{}, func(), error) {
 	l := c.lease
 	w, err := bounded(context.WithoutCancel(l.client), l.core, l.timeout(), func(ctx context.Context) (watching, error) {
 		settled, stop, err := watcher.Watch(ctx, l.key)
@@ -310,7 +312,7 @@ func (c *claiming) watch(watcher Watcher) (<-chan struct{}, func(), error) {
 		return watching{settled, stop}, err
 	})
 	if err != nil {
-		l.observe(Event{Kind: EventStoreError, Op: "watch", Err: err})
+		l.observe(event.Event{Kind: event.StoreError, Op: "watch", Err: err})
 	}
 	return w.settled, w.stop, err
 }

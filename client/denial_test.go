@@ -13,6 +13,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/client"
+	"example.com/idempotency/store"
 )
 
 // inProcess is the transport to a handler without a network.
@@ -29,7 +30,7 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 // unrenewed is a store that cannot be reached for renewals.
 type unrenewed struct{ *idempotency.MemoryStore }
 
-func (unrenewed) Renew(context.Context, string, idempotency.Owner) error {
+func (unrenewed) Renew(context.Context, string, store.Owner) error {
 	return errors.New("the store is away")
 }
 

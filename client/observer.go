@@ -10,7 +10,7 @@ import (
 
 // This file tells observers and the log what the client does.
 
-// An EventKind names what an [Event] reports. The values are stable, and meant to be used
+// An event.Kind names what an [Event] reports. The values are stable, and meant to be used
 // as metric labels.
 type EventKind string
 

@@ -12,6 +12,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/echo4idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/frametest"
 )
 
@@ -136,7 +137,7 @@ func TestWrapMiddlewareBehindAnotherIsReported(t *testing.T) {
 	frametest.Post(t, serve(t, nil, echo.WrapMiddleware(between), frametest.Link(func(frametest.Context) error {
 		return echo.NewHTTPError(http.StatusUnprocessableEntity, "declined")
 	})))
-	require.NotEmpty(t, events(idempotency.EventSilent))
+	require.NotEmpty(t, events(event.Silent))
 }
 
 // Beside a guard that only looks on, a handler can fail after it has answered, and middleware can have a

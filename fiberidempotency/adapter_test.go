@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/fiberidempotency"
 	"example.com/idempotency/internal/frametest"
 	"example.com/idempotency/problem"
@@ -34,7 +35,7 @@ func serve(t testing.TB, app *fiber.App, handler any, more ...any) string {
 }
 
 // newGuard returns a guard as a middleware, and its events.
-func newGuard(t testing.TB, opts ...idempotency.Option) (fiber.Handler, func(idempotency.EventKind) []idempotency.Event) {
+func newGuard(t testing.TB, opts ...idempotency.Option) (fiber.Handler, func(event.Kind) []event.Event) {
 	guard, events := frametest.NewGuard(t, frametest.HeaderScope, opts...)
 	return fiberidempotency.Middleware(guard), events
 }
@@ -291,7 +292,7 @@ func TestDroppedConnection(t *testing.T) {
 				require.Equal(t, frametest.Answer{}, frametest.Post(t, url), "the connection is cut")
 				again := frametest.PostSettled(t, url)
 				require.Eventually(t, func() bool {
-					return slices.ContainsFunc(events(idempotency.EventRun), func(e idempotency.Event) bool {
+					return slices.ContainsFunc(events(event.Run), func(e event.Event) bool {
 						return e.Attempt == 1 && e.Outcome == idempotency.Unknown
 					})
 				}, 10*time.Second, time.Millisecond)
@@ -366,7 +367,7 @@ func TestTimeoutInside(t *testing.T) {
 			require.Equal(t, http.StatusConflict, first.Status, first.Body)
 			require.Contains(t, first.Body, "outcome-unknown")
 			require.Contains(t, frametest.Post(t, url).Body, "outcome-unknown")
-			runs := events(idempotency.EventRun)
+			runs := events(event.Run)
 			require.Len(t, runs, 1)
 			require.Equal(t, idempotency.Unknown, runs[0].Outcome)
 		})
@@ -382,8 +383,8 @@ func TestSilentHandlerIsReported(t *testing.T) {
 	url := serve(t, fiber.New(), guarded, func(fiber.Ctx) error { return nil })
 	require.Equal(t, frametest.Answer{Status: 200}, frametest.Post(t, url))
 	require.Equal(t, frametest.Answer{Status: 200}, frametest.Post(t, url))
-	require.Len(t, events(idempotency.EventSilent), 1)
-	require.Equal(t, "POST /charges", events(idempotency.EventSilent)[0].Route)
+	require.Len(t, events(event.Silent), 1)
+	require.Equal(t, "POST /charges", events(event.Silent)[0].Route)
 }
 
 // The scope can be the user of basicauth.
@@ -393,7 +394,7 @@ func TestScope(t *testing.T) {
 	auth := basicauth.New(basicauth.Config{Authorizer: func(user, password string, _ fiber.Ctx) bool { return user == "alice" && password == "secret" }})
 	url := serve(t, fiber.New(), auth, fiberidempotency.Middleware(guard), declined)
 	require.Equal(t, http.StatusUnprocessableEntity, frametest.Post(t, url).Status)
-	require.Equal(t, "alice", events(idempotency.EventRun)[0].Scope)
+	require.Equal(t, "alice", events(event.Run)[0].Scope)
 
 	url = serve(t, fiber.New(), fiberidempotency.Middleware(guard), declined)
 	require.Equal(t, http.StatusUnauthorized, frametest.Post(t, url).Status)
@@ -419,7 +420,7 @@ func TestScopeIsCopied(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 	}
 	var scopes []string
-	for _, e := range events(idempotency.EventRun) {
+	for _, e := range events(event.Run) {
 		scopes = append(scopes, e.Scope)
 	}
 	require.Equal(t, tenants, scopes)

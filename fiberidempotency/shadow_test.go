@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/frametest"
 )
 
@@ -59,14 +60,14 @@ func TestShadowChangesNothing(t *testing.T) {
 			got, seen := ask(guarded)
 			require.Equal(t, want, got)
 			require.Equal(t, wantSeen, seen)
-			require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == 1 }, 10*time.Second, time.Millisecond)
-			e := events(idempotency.EventShadow)[0]
+			require.Eventually(t, func() bool { return len(events(event.Shadow)) == 1 }, 10*time.Second, time.Millisecond)
+			e := events(event.Shadow)[0]
 			require.Equal(t, test.status, e.Status)
 			if test.unread {
 				require.ErrorContains(t, e.Err, "has not read the body")
 				return
 			}
-			require.Equal(t, idempotency.EventRun, e.Would)
+			require.Equal(t, event.Run, e.Would)
 			require.NoError(t, e.Err)
 		})
 	}
@@ -98,8 +99,8 @@ func TestShadowOfADroppedConnection(t *testing.T) {
 	guarded, events := newGuard(t, idempotency.WithShadow(true))
 	url := serve(t, fiber.New(), guarded, func(c fiber.Ctx) error { return c.Drop() })
 	require.Equal(t, frametest.Answer{}, frametest.Post(t, url), "the connection is cut")
-	require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == 1 }, 10*time.Second, time.Millisecond)
-	require.Equal(t, idempotency.Unknown, events(idempotency.EventShadow)[0].Outcome)
+	require.Eventually(t, func() bool { return len(events(event.Shadow)) == 1 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, idempotency.Unknown, events(event.Shadow)[0].Outcome)
 }
 
 // A timeout outside answers while the handler still runs. A guard that only looks on leaves the
@@ -112,6 +113,6 @@ func TestShadowBehindATimeout(t *testing.T) {
 		return c.Context().Err()
 	})
 	require.Equal(t, http.StatusRequestTimeout, frametest.Post(t, url).Status)
-	require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == 1 }, 10*time.Second, time.Millisecond)
-	require.Equal(t, idempotency.Unknown, events(idempotency.EventShadow)[0].Outcome)
+	require.Eventually(t, func() bool { return len(events(event.Shadow)) == 1 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, idempotency.Unknown, events(event.Shadow)[0].Outcome)
 }

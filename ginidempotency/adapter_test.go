@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/ginidempotency"
 	"example.com/idempotency/internal/frametest"
 	"example.com/idempotency/problem"
@@ -28,7 +29,7 @@ func serve(t *testing.T, handlers ...gin.HandlerFunc) string {
 }
 
 // newGuard returns the guard of a server that serve starts, as a middleware.
-func newGuard(t *testing.T, opts ...idempotency.Option) (gin.HandlerFunc, func(idempotency.EventKind) []idempotency.Event) {
+func newGuard(t *testing.T, opts ...idempotency.Option) (gin.HandlerFunc, func(event.Kind) []event.Event) {
 	guard, events := frametest.NewGuard(t, ginidempotency.Scope(ginidempotency.User), opts...)
 	return ginidempotency.Middleware(guard), events
 }
@@ -115,7 +116,7 @@ func TestWriterBehavesAsGins(t *testing.T) {
 			want.Replayed = true
 			require.Equal(t, want, frametest.Post(t, url))
 			require.Len(t, views, 2, "runs")
-			require.Empty(t, events(idempotency.EventSilent))
+			require.Empty(t, events(event.Silent))
 		})
 	}
 }
@@ -128,7 +129,7 @@ func TestErrorAnsweredOutsideIsReported(t *testing.T) {
 	url := serve(t, answerErrors, guarded, func(c *gin.Context) { _ = c.Error(http.ErrNotSupported) })
 	require.Equal(t, frametest.Answer{Status: 500, Body: `{"error":"feature not supported"}`}, frametest.Post(t, url))
 	require.Equal(t, http.StatusConflict, frametest.Post(t, url).Status)
-	silent := events(idempotency.EventSilent)
+	silent := events(event.Silent)
 	require.Len(t, silent, 1)
 	require.Equal(t, "POST /charges", silent[0].Route)
 	require.ErrorContains(t, silent[0].Err, "inside the guard")
@@ -144,7 +145,7 @@ func TestNoRouteIsNotRecorded(t *testing.T) {
 	want := frametest.Answer{Status: http.StatusNotFound, Body: "404 page not found"}
 	require.Equal(t, want, frametest.Post(t, url))
 	require.Equal(t, want, frametest.Post(t, url))
-	require.Empty(t, events(idempotency.EventSilent))
+	require.Empty(t, events(event.Silent))
 
 	// A handler of the program for such requests is one like any other.
 	e.NoRoute(func(c *gin.Context) { c.String(http.StatusNotFound, "mine") })
@@ -174,7 +175,7 @@ func TestScopeNeedsTheMiddleware(t *testing.T) {
 	e := gin.New()
 	e.POST("/charges", func(*gin.Context) { t.Error("the handler runs") })
 	require.Equal(t, http.StatusForbidden, frametest.Post(t, frametest.ServeHTTP(t, guard.Handler(e))+"/charges").Status)
-	refused := events(idempotency.EventRefused)
+	refused := events(event.Refused)
 	require.Len(t, refused, 1)
 	require.ErrorContains(t, refused[0].Err, "ginidempotency.Middleware")
 
@@ -244,7 +245,7 @@ func TestNaiveMiddlewareIsRefused(t *testing.T) {
 					require.Contains(t, strings.ToLower(got.Body), problem.StoreUnavailable)
 				}
 				require.Zero(t, runs)
-				refused := events(idempotency.EventRefused)
+				refused := events(event.Refused)
 				require.Len(t, refused, 3)
 				require.ErrorContains(t, refused[0].Err, "ginidempotency")
 
@@ -302,7 +303,7 @@ func TestHandleContextIsReported(t *testing.T) {
 		})
 		url := frametest.ServeHTTP(t, e) + "/charges"
 		require.Equal(t, frametest.Answer{Status: http.StatusCreated, Body: "charged"}, frametest.Post(t, url))
-		silent := events(idempotency.EventSilent)
+		silent := events(event.Silent)
 		require.Len(t, silent, 1)
 		require.ErrorContains(t, silent[0].Err, "router")
 		retry := frametest.Post(t, url)
@@ -381,9 +382,9 @@ func TestShadowChangesNothing(t *testing.T) {
 			require.Equal(t, want, got)
 			require.Equal(t, wantSeen, seen)
 			require.Equal(t, wantEncoding, encoding)
-			require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == 1 }, 10*time.Second, time.Millisecond)
-			e := events(idempotency.EventShadow)[0]
-			require.Equal(t, idempotency.EventRun, e.Would)
+			require.Eventually(t, func() bool { return len(events(event.Shadow)) == 1 }, 10*time.Second, time.Millisecond)
+			e := events(event.Shadow)[0]
+			require.Equal(t, event.Run, e.Would)
 			require.NoError(t, e.Err)
 			if !strings.HasPrefix(name, "error") { // the others are answered outside
 				require.Equal(t, want.Status, e.Status)
@@ -411,9 +412,9 @@ func TestShadowOfNoRoute(t *testing.T) {
 	url := frametest.ServeHTTP(t, e) + "/charges"
 	for n := 1; n <= 2; n++ {
 		require.Equal(t, http.StatusNotFound, frametest.Post(t, url).Status)
-		require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == n }, 10*time.Second, time.Millisecond)
-		e := events(idempotency.EventShadow)[n-1]
-		require.Equal(t, idempotency.EventRun, e.Would)
+		require.Eventually(t, func() bool { return len(events(event.Shadow)) == n }, 10*time.Second, time.Millisecond)
+		e := events(event.Shadow)[n-1]
+		require.Equal(t, event.Run, e.Would)
 		require.NoError(t, e.Err)
 	}
 }

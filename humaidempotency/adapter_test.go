@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/humaidempotency"
 	"example.com/idempotency/internal/frametest"
 	"example.com/idempotency/problem"
@@ -60,7 +61,7 @@ func TestNestedMiddleware(t *testing.T) {
 	require.Equal(t, http.StatusOK, first.Status, first.Body)
 	require.True(t, retry.Replayed)
 	require.Equal(t, first.Body, retry.Body)
-	require.Len(t, events(idempotency.EventNested), 1)
+	require.Len(t, events(event.Nested), 1)
 }
 
 // The functions of a guard find the context.
@@ -140,7 +141,7 @@ func TestNaiveMiddlewareIsReported(t *testing.T) {
 	})
 	require.Equal(t, http.StatusBadRequest, frametest.Post(t, url).Status, "the guard has read the body")
 	require.Equal(t, http.StatusConflict, frametest.Post(t, url).Status)
-	silent := events(idempotency.EventSilent)
+	silent := events(event.Silent)
 	require.Len(t, silent, 1)
 	require.ErrorContains(t, silent[0].Err, "humaidempotency")
 }
@@ -186,14 +187,14 @@ func TestContextOutsideHasTheStatus(t *testing.T) {
 			if name != "shadow" {
 				return
 			}
-			require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == 4 }, 10*time.Second, time.Millisecond)
-			would := map[idempotency.EventKind]int{}
-			for _, e := range events(idempotency.EventShadow) {
+			require.Eventually(t, func() bool { return len(events(event.Shadow)) == 4 }, 10*time.Second, time.Millisecond)
+			would := map[event.Kind]int{}
+			for _, e := range events(event.Shadow) {
 				require.NoError(t, e.Err)
 				require.Equal(t, status, e.Status)
 				would[e.Would]++
 			}
-			require.Equal(t, map[idempotency.EventKind]int{idempotency.EventRun: 1, idempotency.EventReplay: 1, idempotency.EventNested: 2}, would)
+			require.Equal(t, map[event.Kind]int{event.Run: 1, event.Replay: 1, event.Nested: 2}, would)
 		})
 	}
 }
@@ -234,8 +235,8 @@ func TestShadowLeavesTheBodyWriterAlone(t *testing.T) {
 	t.Parallel()
 	guard, events := frametest.NewGuard(t, frametest.HeaderScope, idempotency.WithShadow(true))
 	require.Equal(t, `{"AMOUNT":100}{"AMOUNT":100}`, frametest.Post(t, serveUpper(t, guard)).Body)
-	require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == 1 }, 10*time.Second, time.Millisecond)
-	require.Equal(t, http.StatusOK, events(idempotency.EventShadow)[0].Status)
+	require.Eventually(t, func() bool { return len(events(event.Shadow)) == 1 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, http.StatusOK, events(event.Shadow)[0].Status)
 }
 
 type inner huma.Context

@@ -16,8 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/mcpidempotency"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 type payment struct {
@@ -44,10 +46,10 @@ func newWorld(t *testing.T, key mcpidempotency.KeyFunc, opts ...idempotency.Opti
 	return newWorldOn(t, idempotency.NewMemoryStore(), key, opts...)
 }
 
-func newWorldOn(t *testing.T, store idempotency.Store, key mcpidempotency.KeyFunc, opts ...idempotency.Option) *world {
+func newWorldOn(t *testing.T, st idempotency.Store, key mcpidempotency.KeyFunc, opts ...idempotency.Option) *world {
 	t.Helper()
 	opts = append([]idempotency.Option{idempotency.WithLogger(slog.New(slog.DiscardHandler))}, opts...)
-	guard, err := idempotency.New(store, idempotency.SharedScope, opts...)
+	guard, err := idempotency.New(st, idempotency.SharedScope, opts...)
 	require.NoError(t, err)
 	w := &world{guard: guard}
 	w.session = w.connect(t, key, mcpidempotency.Conversation("test"))
@@ -162,41 +164,41 @@ func TestCallsThatAreNotClaimedAreReported(t *testing.T) {
 		required bool
 		meta     mcp.Meta
 		scope    error
-		kind     idempotency.EventKind
+		kind     event.Kind
 		code     problem.Code
 	}{
-		"no key":                   {kind: idempotency.EventBypassed},
-		"no key, and no caller":    {scope: nobody, kind: idempotency.EventBypassed},
-		"no key where one must be": {required: true, kind: idempotency.EventRefused, code: problem.KeyMissing},
-		"malformed key":            {meta: mcp.Meta{mcpidempotency.KeyMeta: 1}, kind: idempotency.EventRefused, code: problem.KeyInvalid},
-		"no caller":                {meta: mcp.Meta{mcpidempotency.KeyMeta: "k"}, scope: nobody, kind: idempotency.EventRefused, code: problem.ScopeUnresolved},
+		"no key":                   {kind: event.Bypassed},
+		"no key, and no caller":    {scope: nobody, kind: event.Bypassed},
+		"no key where one must be": {required: true, kind: event.Refused, code: problem.KeyMissing},
+		"malformed key":            {meta: mcp.Meta{mcpidempotency.KeyMeta: 1}, kind: event.Refused, code: problem.KeyInvalid},
+		"no caller":                {meta: mcp.Meta{mcpidempotency.KeyMeta: "k"}, scope: nobody, kind: event.Refused, code: problem.ScopeUnresolved},
 		"unknown caller": {
 			meta: mcp.Meta{mcpidempotency.KeyMeta: "k"}, scope: idempotency.ErrUnauthenticated,
-			kind: idempotency.EventRefused, code: problem.Unauthenticated,
+			kind: event.Refused, code: problem.Unauthenticated,
 		},
 		"caller not known yet": {
 			meta: mcp.Meta{mcpidempotency.KeyMeta: "k"}, scope: idempotency.ErrTryLater,
-			kind: idempotency.EventRefused, code: problem.TryLater,
+			kind: event.Refused, code: problem.TryLater,
 		},
 	} {
 		for _, shadow := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, "/shadow=", shadow), func(t *testing.T) {
 				t.Parallel()
-				var events []idempotency.Event
+				var events []event.Event
 				w := newWorld(t, mcpidempotency.MetaKey(), idempotency.WithRequired(test.required), idempotency.WithShadow(shadow),
-					idempotency.WithRoute("tool pay"), idempotency.WithObserver(func(_ context.Context, e idempotency.Event) { events = append(events, e) }))
+					idempotency.WithRoute("tool pay"), idempotency.WithObserver(func(_ context.Context, e event.Event) { events = append(events, e) }))
 				agent := w.connect(t, mcpidempotency.MetaKey(), func(context.Context, *mcp.CallToolRequest) (string, error) { return "", test.scope })
 				res := call(t, agent, invoice, test.meta)
-				require.Equal(t, test.kind == idempotency.EventRefused && !shadow, res.IsError)
+				require.Equal(t, test.kind == event.Refused && !shadow, res.IsError)
 				require.Equal(t, res.IsError, w.runs.Load() == 0)
-				want := idempotency.Event{Kind: test.kind, Route: "tool pay", Code: test.code}
+				want := event.Event{Kind: test.kind, Route: "tool pay", Code: test.code}
 				if shadow {
-					want.Kind, want.Would = idempotency.EventShadow, test.kind
+					want.Kind, want.Would = event.Shadow, test.kind
 				}
-				if test.kind == idempotency.EventRefused {
+				if test.kind == event.Refused {
 					want.Err = test.scope
 				}
-				require.Equal(t, []idempotency.Event{want}, events)
+				require.Equal(t, []event.Event{want}, events)
 			})
 		}
 	}
@@ -369,8 +371,8 @@ func TestNoConversation(t *testing.T) {
 // brokenStore is a store whose server is away.
 type brokenStore struct{ idempotency.Store }
 
-func (brokenStore) Claim(context.Context, string, idempotency.Claim) (idempotency.Record, error) {
-	return idempotency.Record{}, errors.New("dial tcp 10.0.0.1: connection refused")
+func (brokenStore) Claim(context.Context, string, store.Claim) (store.Record, error) {
+	return store.Record{}, errors.New("dial tcp 10.0.0.1: connection refused")
 }
 
 // A writeOnly is an output that JSON can write, and not read.

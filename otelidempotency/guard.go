@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // This file reports the state of a guard whenever metrics are collected.
@@ -38,7 +39,7 @@ func ObserveGuard(g *idempotency.Guard, opts ...Option) (metric.Registration, er
 		w.ttls = append(w.ttls, ttl{p.TTL.Seconds(), w.made.of(labels{route: routeOf(p.Route)})})
 	}
 	if c.store != nil {
-		lister, ok := c.store.(idempotency.Lister)
+		lister, ok := c.store.(store.Lister)
 		if !ok {
 			return nil, fmt.Errorf("otelidempotency: WithStore: %w", idempotency.ErrNoLister)
 		}
@@ -50,7 +51,7 @@ func ObserveGuard(g *idempotency.Guard, opts ...Option) (metric.Registration, er
 // WithStore makes [ObserveGuard] report how many records of each state are in the store, and how
 // long it is until the first held record is deleted unresolved. All processes that share a
 // store report the same: take the maximum, not the sum. The store must be an
-// idempotency.Lister.
+// store.Lister.
 //
 // The records are counted once a minute at most. A store with more records than can be visited
 // within five seconds is not counted, and the error handler of OpenTelemetry is told so.

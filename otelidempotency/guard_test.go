@@ -12,6 +12,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/otelidempotency"
+	"example.com/idempotency/store"
 )
 
 func (b *bench) watch(t testing.TB, opts ...otelidempotency.Option) {
@@ -48,8 +49,8 @@ func TestGaugesOfAGuard(t *testing.T) {
 // claimless is a store that answers no claim.
 type claimless struct{ idempotency.Store }
 
-func (claimless) Claim(context.Context, string, idempotency.Claim) (idempotency.Record, error) {
-	return idempotency.Record{}, errors.New("connection lost")
+func (claimless) Claim(context.Context, string, store.Claim) (store.Record, error) {
+	return store.Record{}, errors.New("connection lost")
 }
 
 func TestGaugeOfClaimsWithoutAReply(t *testing.T) {
@@ -68,9 +69,9 @@ func TestGaugeOfClaimsWithoutAReply(t *testing.T) {
 func TestGaugesOfAStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := idempotency.NewMemoryStore()
-		b := newBench(t, store)
-		b.watch(t, otelidempotency.WithStore(store))
+		st := idempotency.NewMemoryStore()
+		b := newBench(t, st)
+		b.watch(t, otelidempotency.WithStore(st))
 		require.EqualValues(t, 0, b.values(t, "idempotency.records")["idempotency.state=held"], "it begins at zero")
 		require.NotContains(t, b.metrics(t), "idempotency.held.expires_in")
 
@@ -94,18 +95,18 @@ func TestGaugesOfAStore(t *testing.T) {
 // endless is a store with more records than can be visited.
 type endless struct{ *idempotency.MemoryStore }
 
-func (endless) List(context.Context, idempotency.Query) (idempotency.Page, error) {
+func (endless) List(context.Context, store.Query) (store.Page, error) {
 	time.Sleep(time.Millisecond)
-	return idempotency.Page{Entries: make([]idempotency.Entry, 1), Next: "1"}, nil
+	return store.Page{Entries: make([]store.Entry, 1), Next: "1"}, nil
 }
 
 // A count that is not complete would say that nothing is held.
 func TestStoreThatCannotBeCountedHasNoGauge(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := endless{idempotency.NewMemoryStore()}
-		b := newBench(t, store)
-		b.watch(t, otelidempotency.WithStore(store))
+		st := endless{idempotency.NewMemoryStore()}
+		b := newBench(t, st)
+		b.watch(t, otelidempotency.WithStore(st))
 		start := time.Now()
 		all, err := tryCollect(t, b.reader)
 		require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -12,6 +12,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/store"
 )
 
 // eachStore runs a test with two views of one store, as two processes have.
@@ -91,6 +92,6 @@ func TestTakeoverIsLinkedToTheEarlierRun(t *testing.T) {
 // dead is the store of a process that cannot renew its leases.
 type dead struct{ idempotency.Store }
 
-func (dead) Renew(context.Context, string, idempotency.Owner) error {
+func (dead) Renew(context.Context, string, store.Owner) error {
 	return errors.New("connection refused")
 }

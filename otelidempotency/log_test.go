@@ -13,6 +13,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/otelidempotency"
+	"example.com/idempotency/store"
 )
 
 // A guard logs with the context of the request, so that handlers find its trace.
@@ -58,7 +59,7 @@ func TestLogOfTheBackgroundHasTheTrace(t *testing.T) {
 // deaf is a store that records no answer.
 type deaf struct{ idempotency.Store }
 
-func (deaf) Complete(context.Context, string, idempotency.Owner, idempotency.Completion) error {
+func (deaf) Complete(context.Context, string, store.Owner, store.Completion) error {
 	return errors.New("connection refused")
 }
 

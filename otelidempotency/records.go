@@ -8,7 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // This file reports what is in a store.
@@ -25,7 +25,7 @@ const (
 
 // A census counts the records of a store.
 type census struct {
-	store idempotency.Lister
+	store store.Lister
 
 	mu   sync.Mutex
 	at   time.Time
@@ -60,10 +60,10 @@ func (c *census) count(ctx context.Context) (count, error) {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
 	found := count{states: map[string]int64{stateLapsed: 0}}
-	for s := idempotency.StateClaimed; s <= idempotency.StateHeld; s++ {
+	for s := store.Claimed; s <= store.Held; s++ {
 		found.states[s.String()] = 0
 	}
-	for q := (idempotency.Query{Limit: countPage}); ; {
+	for q := (store.Query{Limit: countPage}); ; {
 		page, err := c.store.List(ctx, q)
 		if err == nil {
 			err = ctx.Err()
@@ -80,13 +80,13 @@ func (c *census) count(ctx context.Context) (count, error) {
 	}
 }
 
-func (c *count) add(r idempotency.Record) {
+func (c *count) add(r store.Record) {
 	state := r.State.String()
-	if r.State == idempotency.StateClaimed && r.Lease <= 0 {
+	if r.State == store.Claimed && r.Lease <= 0 {
 		state = stateLapsed
 	}
 	c.states[state]++
-	if r.State == idempotency.StateHeld && r.TTL != idempotency.Forever && (!c.ends || r.TTL < c.expires) {
+	if r.State == store.Held && r.TTL != store.Forever && (!c.ends || r.TTL < c.expires) {
 		c.expires, c.ends = r.TTL, true
 	}
 }

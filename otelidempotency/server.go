@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 )
 
 // This file turns the events of guards into metrics, and into attributes and links of spans.
@@ -47,7 +48,7 @@ var operations = []string{"claim", "renew", "step", "complete", "release", "hold
 // begin makes the counters whose first increase must be seen.
 func (o *observer) begin() {
 	ctx := context.Background()
-	for _, kind := range idempotency.Incidents() {
+	for _, kind := range event.Incidents() {
 		o.incidents.Add(ctx, 0, o.made.of(labels{name: keyIncident, value: string(kind)}).add...)
 	}
 	for _, op := range operations {
@@ -60,7 +61,7 @@ func (o *observer) begin() {
 
 const actionForgotten = "forgotten"
 
-func (o *observer) observe(ctx context.Context, e idempotency.Event) {
+func (o *observer) observe(ctx context.Context, e event.Event) {
 	e.Route = routeOf(e.Route)
 	o.count(ctx, &e)
 	if e.Kind.Incident() {
@@ -69,45 +70,45 @@ func (o *observer) observe(ctx context.Context, e idempotency.Event) {
 	o.describe(ctx, &e)
 }
 
-func (o *observer) count(ctx context.Context, e *idempotency.Event) {
+func (o *observer) count(ctx context.Context, e *event.Event) {
 	if result := resultOf(e); result != "" {
 		o.countRequest(ctx, e, result)
 	}
 	switch e.Kind {
-	case idempotency.EventRun:
+	case event.Run:
 		l := labels{name: keyOutcome, value: e.Outcome.String(), route: e.Route, rerun: firstRun}
 		if e.Attempt > 1 {
 			l.rerun = laterRun
 		}
 		o.runDuration.Record(ctx, e.Duration.Seconds(), o.made.of(l).record...)
 		o.size.Record(ctx, e.Size, o.made.of(labels{route: e.Route}).record...)
-	case idempotency.EventReplay:
+	case event.Replay:
 		o.age.Record(ctx, e.Age.Seconds(), o.made.of(labels{route: e.Route}).record...)
-	case idempotency.EventStep:
+	case event.Step:
 		o.steps.Add(ctx, 1, o.made.of(labels{name: keyResult, value: string(e.Result)}).add...)
-	case idempotency.EventStoreError:
+	case event.StoreError:
 		o.storeErrors.Add(ctx, 1, o.made.of(labels{name: keyOperation, value: e.Op}).add...)
-	case idempotency.EventResolved:
+	case event.Resolved:
 		o.overrides.Add(ctx, 1, o.made.of(labels{name: keyAction, value: e.Outcome.String()}).add...)
-	case idempotency.EventForgotten:
+	case event.Forgotten:
 		o.overrides.Add(ctx, 1, o.made.of(labels{name: keyAction, value: actionForgotten}).add...)
 	}
 }
 
 // resultOf returns what a request got, for the event that tells of that.
-func resultOf(e *idempotency.Event) string {
+func resultOf(e *event.Event) string {
 	switch e.Kind {
-	case idempotency.EventRun, idempotency.EventReplay, idempotency.EventBypassed, idempotency.EventFailOpen, idempotency.EventNested:
+	case event.Run, event.Replay, event.Bypassed, event.FailOpen, event.Nested:
 		return string(e.Kind)
-	case idempotency.EventRefused:
+	case event.Refused:
 		return string(e.Code)
-	case idempotency.EventShadow:
+	case event.Shadow:
 		return "would-" + e.Would.String()
 	}
 	return ""
 }
 
-func (o *observer) countRequest(ctx context.Context, e *idempotency.Event, result string) {
+func (o *observer) countRequest(ctx context.Context, e *event.Event, result string) {
 	l := labels{name: keyResult, value: result, route: e.Route, method: methodOf(e.Method)}
 	if o.scopes != nil {
 		l.scope = o.scopes(e.Scope)
@@ -119,12 +120,12 @@ func (o *observer) countRequest(ctx context.Context, e *idempotency.Event, resul
 }
 
 // describe tells the live span.
-func (o *observer) describe(ctx context.Context, e *idempotency.Event) {
+func (o *observer) describe(ctx context.Context, e *event.Event) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
 		return
 	}
-	if e.Kind == idempotency.EventStep {
+	if e.Kind == event.Step {
 		o.spanOfStep(ctx, e)
 		return
 	}
@@ -152,7 +153,7 @@ func (o *observer) describe(ctx context.Context, e *idempotency.Event) {
 	if e.Outcome != 0 {
 		all = append(all, attribute.String(keyOutcome, e.Outcome.String()))
 	}
-	if e.Kind == idempotency.EventReplay {
+	if e.Kind == event.Replay {
 		all = append(all, attribute.Float64("idempotency.replay.age", e.Age.Seconds()))
 	}
 	if e.Differs != 0 {
@@ -165,16 +166,16 @@ func (o *observer) describe(ctx context.Context, e *idempotency.Event) {
 }
 
 // traceOf returns the span that a run belongs to, for the note that the store keeps of the run.
-func traceOf(ctx context.Context) (t idempotency.TraceContext) {
+func traceOf(ctx context.Context) (t event.TraceContext) {
 	if c := trace.SpanContextFromContext(ctx); c.IsValid() {
-		t = idempotency.TraceContext{TraceID: c.TraceID(), SpanID: c.SpanID(), Flags: byte(c.TraceFlags())}
+		t = event.TraceContext{TraceID: c.TraceID(), SpanID: c.SpanID(), Flags: byte(c.TraceFlags())}
 	}
 	return t
 }
 
 // link points from the live span to that of the run that the event is about: the run that made
 // the answer of a replay, for example.
-func link(span trace.Span, to idempotency.TraceContext) {
+func link(span trace.Span, to event.TraceContext) {
 	c := trace.NewSpanContext(trace.SpanContextConfig{
 		TraceID: to.TraceID, SpanID: to.SpanID, TraceFlags: trace.TraceFlags(to.Flags), Remote: true,
 	})
@@ -184,7 +185,7 @@ func link(span trace.Span, to idempotency.TraceContext) {
 }
 
 // spanOfStep makes the span of a step that has ended just now.
-func (o *observer) spanOfStep(ctx context.Context, e *idempotency.Event) {
+func (o *observer) spanOfStep(ctx context.Context, e *event.Event) {
 	if o.tracer == nil {
 		return
 	}

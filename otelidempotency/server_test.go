@@ -16,7 +16,9 @@ import (
 	"go.opentelemetry.io/otel/codes"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/otelidempotency"
+	"example.com/idempotency/store"
 )
 
 func TestRequestsAreCounted(t *testing.T) {
@@ -81,7 +83,7 @@ func TestIncidentsBeginAtZero(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, idempotency.NewMemoryStore())
 	want := make(map[string]int64)
-	for _, kind := range idempotency.Incidents() {
+	for _, kind := range event.Incidents() {
 		want["idempotency.incident="+string(kind)] = 0
 	}
 	require.Equal(t, want, b.values(t, "idempotency.incidents"))
@@ -101,8 +103,8 @@ func TestIncidentsAreCounted(t *testing.T) {
 // away is a store that cannot be reached.
 type away struct{ idempotency.Store }
 
-func (away) Claim(context.Context, string, idempotency.Claim) (idempotency.Record, error) {
-	return idempotency.Record{}, errors.New("connection refused")
+func (away) Claim(context.Context, string, store.Claim) (store.Record, error) {
+	return store.Record{}, errors.New("connection refused")
 }
 
 func TestStoreErrorsAreCounted(t *testing.T) {

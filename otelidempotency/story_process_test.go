@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/otelidempotency"
 )
 
@@ -160,6 +161,6 @@ func storyKey(n int) idempotency.Key {
 	return idempotency.Key{Scope: fmt.Sprint("tenant-", n), Value: fmt.Sprint("payout-", n)}
 }
 
-func storyTrace(n int) idempotency.TraceContext {
-	return idempotency.TraceContext{TraceID: [16]byte{1, byte(n)}, SpanID: [8]byte{2, byte(n)}, Flags: 1}
+func storyTrace(n int) event.TraceContext {
+	return event.TraceContext{TraceID: [16]byte{1, byte(n)}, SpanID: [8]byte{2, byte(n)}, Flags: 1}
 }

@@ -17,8 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/otelidempotency"
+	"example.com/idempotency/store"
 )
 
 // A bank books and wires, and remembers by reference how often. It does not answer before it is
@@ -69,7 +71,7 @@ func (b *bank) set(f func()) {
 // An office is what people see at night: the events, and the log.
 type office struct {
 	mu     sync.Mutex
-	events []idempotency.Event
+	events []event.Event
 	log    bytes.Buffer
 }
 
@@ -85,13 +87,13 @@ func (o *office) said() string {
 	return o.log.String()
 }
 
-func (o *office) observe(_ context.Context, e idempotency.Event) {
+func (o *office) observe(_ context.Context, e event.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.events = append(o.events, e)
 }
 
-func (o *office) of(kind idempotency.EventKind) (events []idempotency.Event) {
+func (o *office) of(kind event.Kind) (events []event.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, e := range o.events {
@@ -110,17 +112,17 @@ func TestFivePayoutsInFlightWhenTheirProcessIsKilled(t *testing.T) {
 	server, atBank := redistest.Start(t), newBank(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
-	store := idempotency.NewRedisStore(client)
-	t.Cleanup(func() { _ = store.Close() })
+	st := idempotency.NewRedisStore(client)
+	t.Cleanup(func() { _ = st.Close() })
 
 	// The office: another process, with a gauge, a log, and eyes.
 	seen := &office{}
-	operator := newBench(t, store)
+	operator := newBench(t, st)
 	opts, err := payoutOptions()
 	require.NoError(t, err)
 	guard := operator.guard.With(append(opts, idempotency.WithObserver(seen.observe),
 		idempotency.WithLogger(slog.New(slog.NewTextHandler(seen, nil))))...)
-	operator.watch(t, otelidempotency.WithStore(store))
+	operator.watch(t, otelidempotency.WithStore(st))
 	const every = 100 * time.Millisecond
 	watching, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -142,7 +144,7 @@ func TestFivePayoutsInFlightWhenTheirProcessIsKilled(t *testing.T) {
 		return refs
 	}
 	require.Eventually(t, func() bool { return len(asked()) == payouts }, time.Minute, 5*time.Millisecond)
-	require.Empty(t, seen.of(idempotency.EventHeld), "they are in flight")
+	require.Empty(t, seen.of(event.Held), "they are in flight")
 	first.kill()
 	killed := time.Now()
 	clients.Wait()
@@ -152,10 +154,10 @@ func TestFivePayoutsInFlightWhenTheirProcessIsKilled(t *testing.T) {
 	})
 
 	// Within a lease and a sweep there is an event for each.
-	require.Eventually(t, func() bool { return len(seen.of(idempotency.EventHeld)) >= payouts }, time.Minute, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(seen.of(event.Held)) >= payouts }, time.Minute, 5*time.Millisecond)
 	t.Logf("held after %v, with a lease of %v and a tick of %v", time.Since(killed), storyLease, every)
-	held := make(map[string]idempotency.Event)
-	for _, e := range seen.of(idempotency.EventHeld) {
+	held := make(map[string]event.Event)
+	for _, e := range seen.of(event.Held) {
 		held[e.Scope] = e
 	}
 	require.Len(t, held, payouts)
@@ -173,7 +175,7 @@ func TestFivePayoutsInFlightWhenTheirProcessIsKilled(t *testing.T) {
 	require.EqualValues(t, payouts, operator.values(t, "idempotency.incidents")["idempotency.incident=held"])
 
 	// The list says what each is, and each is settled from the list, by name.
-	page, err := store.List(t.Context(), idempotency.Query{Holding: true, States: []idempotency.State{idempotency.StateHeld}})
+	page, err := st.List(t.Context(), store.Query{Holding: true, States: []store.State{store.Held}})
 	require.NoError(t, err)
 	require.Len(t, page.Entries, payouts)
 	final := make(map[string]bool) // by the clients' keys
@@ -202,7 +204,7 @@ func TestFivePayoutsInFlightWhenTheirProcessIsKilled(t *testing.T) {
 		final[info.Key.Value] = wired
 		require.Contains(t, seen.said(), `reason="`+decision.Reason+`"`)
 	}
-	require.Len(t, seen.of(idempotency.EventResolved), payouts)
+	require.Len(t, seen.of(event.Resolved), payouts)
 
 	// The clients come back, to a new process. Each finds its answer, or has its payout run once.
 	atBank.set(func() { atBank.answers = true })

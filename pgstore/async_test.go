@@ -21,6 +21,7 @@ import (
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/pgstore"
 	"example.com/idempotency/pgstore/internal/pgtest"
+	"example.com/idempotency/store"
 )
 
 // Claims that are acknowledged before they are durable.
@@ -53,7 +54,7 @@ func doom(t testing.TB, server *pgtest.Server, pool *pgxpool.Pool) (crash func()
 }
 
 // mayBeLost is a claim as a guard makes it for a run that undoes what it does.
-func mayBeLost() idempotency.Claim {
+func mayBeLost() store.Claim {
 	c := newClaim()
 	c.MayBeLost = true
 	return c
@@ -76,7 +77,7 @@ func crashLosesThemOnly(t *testing.T, server *pgtest.Server) {
 	usual, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table), pgstore.WithConns(1))
 	require.NoError(t, err)
 	t.Cleanup(usual.Close)
-	claim := func(s *pgstore.Store, key string, c idempotency.Claim, lost bool) {
+	claim := func(s *pgstore.Store, key string, c store.Claim, lost bool) {
 		r, err := s.Claim(t.Context(), key, c)
 		require.NoError(t, err)
 		require.True(t, r.Mine)
@@ -116,7 +117,7 @@ func crashLosesThemOnly(t *testing.T, server *pgtest.Server) {
 		_, err = pool.Exec(t.Context(), "TRUNCATE "+table)
 		require.NoError(t, err)
 		for _, s := range []*pgstore.Store{usual, async} { // its connection is dead
-			for _, err := s.Get(t.Context(), "first"); !errors.Is(err, idempotency.ErrNotFound); {
+			for _, err := s.Get(t.Context(), "first"); !errors.Is(err, store.ErrNotFound); {
 				_, err = s.Get(t.Context(), "first")
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/pgstore"
 	"example.com/idempotency/pgstore/internal/pgtest"
+	"example.com/idempotency/store"
 )
 
 // This file is about databases, tables and names that New and Migrate refuse.
@@ -42,8 +43,8 @@ func TestUnfitTableIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store, table := newStore(t, pool)
-			store.Close()
+			st, table := newStore(t, pool)
+			st.Close()
 			run := func(sql string) {
 				_, err := pool.Exec(t.Context(), strings.ReplaceAll(sql, "{t}", table))
 				require.NoError(t, err)
@@ -58,9 +59,9 @@ func TestUnfitTableIsRefused(t *testing.T) {
 			}
 			if c.mend != "" {
 				run(c.mend)
-				store, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table))
+				st, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table))
 				require.NoError(t, err)
-				store.Close()
+				st.Close()
 			}
 		})
 	}
@@ -86,7 +87,7 @@ func TestTriggerThatSuppressesRows(t *testing.T) {
 	require.NoError(t, err)
 	run("CREATE TRIGGER {t}_nothing BEFORE UPDATE ON {t} FOR EACH ROW EXECUTE FUNCTION {t}_nothing()")
 	require.ErrorContains(t, s.Complete(t.Context(), "k", c.Owner, ended), suppressed)
-	require.ErrorContains(t, s.Release(t.Context(), "k", c.Owner, idempotency.Release{}), suppressed)
+	require.ErrorContains(t, s.Release(t.Context(), "k", c.Owner, store.Release{}), suppressed)
 	require.ErrorContains(t, s.Hold(t.Context(), "k", c.Owner), suppressed)
 
 	run("DROP TRIGGER {t}_nothing ON {t}")
@@ -170,10 +171,10 @@ func TestUnfitConnectionIsRefused(t *testing.T) {
 			pool, err := pgxpool.NewWithConfig(t.Context(), config)
 			require.NoError(t, err)
 			t.Cleanup(pool.Close)
-			store, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table), pgstore.WithPoolConfig(admin.Config()))
+			st, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table), pgstore.WithPoolConfig(admin.Config()))
 			if c.fine {
 				require.NoError(t, err)
-				store.Close()
+				st.Close()
 				return
 			}
 			require.ErrorContains(t, err, c.want)
@@ -232,9 +233,9 @@ func TestNamesThatPostgresCutsAreRefused(t *testing.T) {
 		require.Error(t, pgstore.Migrate(t.Context(), pool, pgstore.WithTable(name)), "Migrate: %q", name)
 	}
 	require.NoError(t, pgstore.Migrate(t.Context(), pool, pgstore.WithTable(longest)))
-	store, err := pgstore.New(t.Context(), pool, pgstore.WithTable("public."+longest))
+	st, err := pgstore.New(t.Context(), pool, pgstore.WithTable("public."+longest))
 	require.NoError(t, err)
-	store.Close()
+	st.Close()
 }
 
 // A program may put what it likes on its search_path: the store uses the table that it has found, and the
@@ -261,10 +262,10 @@ func TestSearchPathDoesNotLeadAstray(t *testing.T) {
 	t.Cleanup(pool.Close)
 	onEachWay(t, func(t *testing.T, inTx way, level string) {
 		s := newShopOn(t, admin, nil, nil) // makes the tables
-		store, err := pgstore.New(t.Context(), pool, pgstore.WithTable(s.records))
+		st, err := pgstore.New(t.Context(), pool, pgstore.WithTable(s.records))
 		require.NoError(t, err)
-		t.Cleanup(store.Close)
-		s.store = store
+		t.Cleanup(st.Close)
+		s.store = st
 		handler := func(w http.ResponseWriter, r *http.Request) {
 			err := inTx(s, r.Context(), level, func(exec execer) error {
 				for _, sql := range []string{
@@ -283,7 +284,7 @@ func TestSearchPathDoesNotLeadAstray(t *testing.T) {
 			}
 			w.WriteHeader(http.StatusCreated)
 		}
-		guard := guardtest.NewGuard(t, store, idempotency.WithTransaction(true))
+		guard := guardtest.NewGuard(t, st, idempotency.WithTransaction(true))
 		server := guardtest.ServeHTTP1(t, guard.Handler(http.HandlerFunc(handler)))
 		first := server.Do(t, guardtest.Call{Key: "k"})
 		require.Equal(t, http.StatusCreated, first.Status, "%s", first.Body)

@@ -8,17 +8,17 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/sqlrecord"
+	"example.com/idempotency/store"
 )
 
 // maxValue is the longest answer or step. The server takes no value of a gigabyte, and a row is
 // sent in one message of that size at most.
 const maxValue = 512 << 20
 
-// Claim implements [idempotency.Store].
-func (s *Store) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
-	var out idempotency.Record
+// Claim implements [store.Store].
+func (s *Store) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
+	var out store.Record
 	err := s.try(ctx, "Claim", func() (err error) {
 		out, err = s.claim(ctx, key, c)
 		return err
@@ -26,7 +26,7 @@ func (s *Store) Claim(ctx context.Context, key string, c idempotency.Claim) (ide
 	return out, err
 }
 
-func (s *Store) claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+func (s *Store) claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
 	async := s.async && c.MayBeLost
 	insert := s.sql.claim
 	if async {
@@ -47,12 +47,12 @@ func (s *Store) claim(ctx context.Context, key string, c idempotency.Claim) (ide
 			// ran, which sees it now.
 			known = false
 			if misses++; misses > maxTries {
-				return idempotency.Record{}, errSuppressed
+				return store.Record{}, errSuppressed
 			}
 			continue
 		}
 		if err != nil {
-			return idempotency.Record{}, err
+			return store.Record{}, err
 		}
 		s.met.add(key)
 		if r.fresh {
@@ -64,7 +64,7 @@ func (s *Store) claim(ctx context.Context, key string, c idempotency.Claim) (ide
 			return inUse(&r, c.Fingerprint), nil
 		}
 		seen = r.Version
-		var out idempotency.Record
+		var out store.Record
 		if r.Expired(r.now) {
 			r.Row = sqlrecord.New(c, r.now)
 			r.Version = seen
@@ -82,7 +82,7 @@ func (s *Store) claim(ctx context.Context, key string, c idempotency.Claim) (ide
 }
 
 // granted is what a claim gets that has made the record.
-func granted(r *seenRow) idempotency.Record {
+func granted(r *seenRow) store.Record {
 	out := r.See(r.now)
 	out.Mine = true
 	return out
@@ -92,32 +92,32 @@ func granted(r *seenRow) idempotency.Record {
 // a run has locked it: the run lives, whatever is left of its lease. A record that has been released
 // or has expired is being claimed. Nobody knows by which payload, so it is not said to be another one
 // than the caller's, who could have had it.
-func inUse(r *seenRow, fp idempotency.Fingerprint) idempotency.Record {
+func inUse(r *seenRow, fp store.Fingerprint) store.Record {
 	out := r.See(r.now)
 	switch expired := r.Expired(r.now); {
-	case out.State == idempotency.StateHeld && !expired:
+	case out.State == store.Held && !expired:
 		return out
-	case out.State == idempotency.StateReleased || expired:
+	case out.State == store.Released || expired:
 		out.Fingerprint = fp
 	}
-	out.State, out.Lease, out.TTL = idempotency.StateClaimed, max(out.Lease, time.Second), max(out.TTL, time.Second)
+	out.State, out.Lease, out.TTL = store.Claimed, max(out.Lease, time.Second), max(out.TTL, time.Second)
 	out.Status, out.Size, out.Answer = 0, 0, nil
 	return out
 }
 
 // claimArgs are the arguments of a claim. The first two are those of meet.
-func (s *Store) claimArgs(key string, c idempotency.Claim) []any {
-	kept := sqlrecord.Kept(idempotency.StateClaimed, c.Hold, c.HoldEnds, c.Retention)
+func (s *Store) claimArgs(key string, c store.Claim) []any {
+	kept := sqlrecord.Kept(store.Claimed, c.Hold, c.HoldEnds, c.Retention)
 	return []any{
 		key, c.Fingerprint[:], c.Owner[:], c.Hold, c.HoldEnds, c.Watch, int64(sqlrecord.Blank),
 		sqlrecord.Micros(c.Lease), sqlrecord.Micros(c.Retention), sqlrecord.Micros(kept),
-		c.Label, sqlrecord.Full(idempotency.AppendNote(nil, c.Note)), sqlrecord.Full(c.SealedKey),
+		c.Label, sqlrecord.Full(store.AppendNote(nil, c.Note)), sqlrecord.Full(c.SealedKey),
 	}
 }
 
-// Renew implements [idempotency.Store]. While a transaction of the run keeps the record locked,
+// Renew implements [store.Store]. While a transaction of the run keeps the record locked,
 // nobody can take it over, and there is nothing to renew.
-func (s *Store) Renew(ctx context.Context, key string, o idempotency.Owner) error {
+func (s *Store) Renew(ctx context.Context, key string, o store.Owner) error {
 	return s.try(ctx, "Renew", func() error {
 		if due, locks := s.locked.Load(lockOf(key, o)); locks {
 			due.(*atomic.Bool).Store(true)
@@ -138,7 +138,7 @@ func (s *Store) Renew(ctx context.Context, key string, o idempotency.Owner) erro
 		}
 		var owns bool
 		if err = s.pool.QueryRow(ctx, s.sql.isOwner, key, o[:]).Scan(&owns); err == nil {
-			err = idempotency.ErrNotOwner
+			err = store.ErrNotOwner
 			if owns {
 				err = errRowLocked
 			}
@@ -156,10 +156,10 @@ func (s *Store) flush(ctx context.Context) error {
 	return err
 }
 
-// Complete implements [idempotency.Store].
-func (s *Store) Complete(ctx context.Context, key string, o idempotency.Owner, c idempotency.Completion) error {
+// Complete implements [store.Store].
+func (s *Store) Complete(ctx context.Context, key string, o store.Owner, c store.Completion) error {
 	if len(c.Answer) > maxValue {
-		return idempotency.ErrTooLarge
+		return store.ErrTooLarge
 	}
 	return s.tryInTurn(ctx, "Complete", func() error {
 		n, err := s.settle(ctx, s.sql.complete, s.completeArgs(key, o, c)...)
@@ -172,15 +172,15 @@ func (s *Store) Complete(ctx context.Context, key string, o idempotency.Owner, c
 	})
 }
 
-func (s *Store) completeArgs(key string, o idempotency.Owner, c idempotency.Completion) []any {
+func (s *Store) completeArgs(key string, o store.Owner, c store.Completion) []any {
 	return []any{key, s.channel, o[:], sqlrecord.Micros(c.TTL), int64(c.Status), sqlrecord.Full(c.Answer)}
 }
 
-// Release implements [idempotency.Store].
-func (s *Store) Release(ctx context.Context, key string, o idempotency.Owner, rel idempotency.Release) error {
+// Release implements [store.Store].
+func (s *Store) Release(ctx context.Context, key string, o store.Owner, rel store.Release) error {
 	keep := rel.Keep
 	if keep <= 0 {
-		keep = idempotency.Forever // that is, for the retention
+		keep = store.Forever // that is, for the retention
 	}
 	return s.tryInTurn(ctx, "Release", func() error {
 		n, err := s.settle(ctx, s.sql.release, key, s.channel, o[:], rel.Undone, sqlrecord.Micros(keep), rel.Unbind, rel.Unused)
@@ -193,8 +193,8 @@ func (s *Store) Release(ctx context.Context, key string, o idempotency.Owner, re
 	})
 }
 
-// Hold implements [idempotency.Store].
-func (s *Store) Hold(ctx context.Context, key string, o idempotency.Owner) error {
+// Hold implements [store.Store].
+func (s *Store) Hold(ctx context.Context, key string, o store.Owner) error {
 	return s.tryInTurn(ctx, "Hold", func() error {
 		return s.asOwner(ctx, key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
 			return r.Hold(o, now)
@@ -202,10 +202,10 @@ func (s *Store) Hold(ctx context.Context, key string, o idempotency.Owner) error
 	})
 }
 
-// SaveStep implements [idempotency.StepStore].
-func (s *Store) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
+// SaveStep implements [store.StepStore].
+func (s *Store) SaveStep(ctx context.Context, key string, o store.Owner, name string, value []byte) error {
 	if len(value) > maxValue {
-		return idempotency.ErrTooLarge
+		return store.ErrTooLarge
 	}
 	if _, locks := s.locked.Load(lockOf(key, o)); locks {
 		return errLocked
@@ -213,7 +213,7 @@ func (s *Store) SaveStep(ctx context.Context, key string, o idempotency.Owner, n
 	return s.tryInTurn(ctx, "SaveStep", func() error {
 		tag, err := s.pool.Exec(ctx, s.sql.step, key, o[:], sqlrecord.Step(name, value))
 		if err == nil && tag.RowsAffected() == 0 {
-			err = idempotency.ErrNotOwner
+			err = store.ErrNotOwner
 		}
 		return err
 	})
@@ -225,8 +225,8 @@ var errLocked = errors.New("pgstore: the transaction of the run keeps its record
 // asOwner is change for a caller to whom a missing record says that it owns none.
 func (s *Store) asOwner(ctx context.Context, key string, decide func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error)) error {
 	err := s.change(ctx, key, false, decide)
-	if errors.Is(err, idempotency.ErrNotFound) {
-		err = idempotency.ErrNotOwner
+	if errors.Is(err, store.ErrNotFound) {
+		err = store.ErrNotOwner
 	}
 	return err
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
 	"example.com/idempotency/pgstore"
+	"example.com/idempotency/store"
 	"example.com/idempotency/storetest"
 )
 
@@ -27,8 +27,8 @@ type txMode struct {
 }
 
 // transactions returns what makes the transactions of a store, in a table of their own.
-func (w txMode) transactions(pool *pgxpool.Pool) func(t testing.TB, s idempotency.Store) storetest.Transactions {
-	return func(t testing.TB, s idempotency.Store) storetest.Transactions {
+func (w txMode) transactions(pool *pgxpool.Pool) func(t testing.TB, s store.Store) storetest.Transactions {
+	return func(t testing.TB, s store.Store) storetest.Transactions {
 		table := fmt.Sprintf("rows_%d", tables.Add(1))
 		_, err := pool.Exec(t.Context(), "CREATE TABLE "+table+" (name text NOT NULL, later text UNIQUE DEFERRABLE INITIALLY DEFERRED)")
 		require.NoError(t, err)
@@ -39,7 +39,7 @@ func (w txMode) transactions(pool *pgxpool.Pool) func(t testing.TB, s idempotenc
 }
 
 // storeOf returns a store without what a test has put before it.
-func storeOf(s idempotency.Store) *pgstore.Store {
+func storeOf(s store.Store) *pgstore.Store {
 	if u, ok := s.(unwatched); ok {
 		return u.Store
 	}
@@ -62,7 +62,7 @@ func (s transactions) Has(ctx context.Context, row string) (has bool, err error)
 	return has, err
 }
 
-func (s transactions) Begin(ctx context.Context, key string, o idempotency.Owner) (storetest.Tx, error) {
+func (s transactions) Begin(ctx context.Context, key string, o store.Owner) (storetest.Tx, error) {
 	if s.sql {
 		level := map[pgx.TxIsoLevel]sql.IsolationLevel{pgx.ReadCommitted: sql.LevelReadCommitted, pgx.RepeatableRead: sql.LevelRepeatableRead}
 		tx, err := s.store.JoinSQLTx(ctx, s.db, key, o, &sql.TxOptions{Isolation: level[s.iso]})
@@ -73,7 +73,7 @@ func (s transactions) Begin(ctx context.Context, key string, o idempotency.Owner
 }
 
 func (s transactions) StepIn(
-	ctx context.Context, r idempotency.StepRecord, step func(context.Context, func(string) error) ([]byte, error),
+	ctx context.Context, r store.StepRecord, step func(context.Context, func(string) error) ([]byte, error),
 ) error {
 	if s.sql {
 		return errors.ErrUnsupported
@@ -94,7 +94,7 @@ func insert(table, row string, laters ...string) string {
 }
 
 type pgxTx struct {
-	idempotency.Transaction
+	store.Transaction
 	tx    pgx.Tx
 	table string
 }

@@ -15,9 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/pgstore"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // This file is about handlers that end their transactions past the store.
@@ -71,9 +73,9 @@ func TestTransactionThatEndsItselfIsFoundOut(t *testing.T) {
 						_, _ = s.Try(t.Context(), guardtest.Call{Key: "k"})
 						require.Equal(t, end.rows, s.rows(t, "k"))
 					}
-					require.Equal(t, 1, events.Count(idempotency.EventCommittedAlone))
-					require.Positive(t, events.Count(idempotency.EventHeld))
-					require.Zero(t, events.Count(idempotency.EventOvertaken)+events.Count(idempotency.EventLeaseLost))
+					require.Equal(t, 1, events.Count(event.CommittedAlone))
+					require.Positive(t, events.Count(event.Held))
+					require.Zero(t, events.Count(event.Overtaken)+events.Count(event.LeaseLost))
 				})
 			})
 		}
@@ -96,7 +98,7 @@ func TestFailedTransactionIsNotAsked(t *testing.T) {
 				require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
 				require.Equal(t, rows+1, s.rows(t, "k"))
 			}
-			require.Zero(t, events.Count(idempotency.EventCommittedAlone))
+			require.Zero(t, events.Count(event.CommittedAlone))
 		}
 	})
 }
@@ -138,8 +140,8 @@ func TestSQLTransactionThatEndsItselfIsFoundOut(t *testing.T) {
 				}
 				guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 				require.Equal(t, map[string]int{"Commit": 1}[name], s.rows(t, "k"))
-				require.Equal(t, 1, events.Count(idempotency.EventCommittedAlone))
-				require.Positive(t, events.Count(idempotency.EventHeld))
+				require.Equal(t, 1, events.Count(event.CommittedAlone))
+				require.Positive(t, events.Count(event.Held))
 			})
 		}
 	}
@@ -179,7 +181,7 @@ func TestKeptTransactionThatEndsIsFoundOut(t *testing.T) {
 				guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 				require.Equal(t, end.rows, s.rows(t, "k"))
 			}
-			require.Equal(t, 1, events.Count(idempotency.EventCommittedAlone))
+			require.Equal(t, 1, events.Count(event.CommittedAlone))
 		})
 	}
 }
@@ -204,7 +206,7 @@ func TestStepThatEndsItsTransactionIsFoundOut(t *testing.T) {
 							return 1, failed
 						})
 						require.ErrorIs(t, err, idempotency.ErrCommitUnknown)
-						require.ErrorIs(t, err, idempotency.ErrCommittedAlone)
+						require.ErrorIs(t, err, store.ErrCommittedAlone)
 						w.WriteHeader(http.StatusTooManyRequests)
 					})
 					for range 2 {
@@ -222,10 +224,10 @@ func TestFenceKnowsItsTransaction(t *testing.T) {
 	t.Parallel()
 	for _, level := range levels {
 		s := newShop(t, nil)
-		claim, err := s.store.Claim(t.Context(), "k", idempotency.Claim{Owner: idempotency.Owner{1}, Lease: time.Minute, Retention: time.Hour})
+		claim, err := s.store.Claim(t.Context(), "k", store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
 		require.NoError(t, err)
 		require.True(t, claim.Mine)
-		joined, tx, err := s.store.JoinTx(t.Context(), "k", idempotency.Owner{1}, pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)})
+		joined, tx, err := s.store.JoinTx(t.Context(), "k", store.Owner{1}, pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)})
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), "INSERT INTO "+s.table+" (key, amount, attempt) VALUES ($1, 1, 1)", "k")
 		require.NoError(t, err)
@@ -233,9 +235,9 @@ func TestFenceKnowsItsTransaction(t *testing.T) {
 		require.NoError(t, err)
 		pgstore.Forget(tx)
 		require.NoError(t, tx.Commit(t.Context()))
-		require.ErrorIs(t, joined.Complete(t.Context(), idempotency.Completion{Answer: []byte("a"), TTL: time.Hour}), idempotency.ErrCommittedAlone)
+		require.ErrorIs(t, joined.Complete(t.Context(), store.Completion{Answer: []byte("a"), TTL: time.Hour}), store.ErrCommittedAlone)
 		rec, err := s.store.Get(t.Context(), "k")
 		require.NoError(t, err)
-		require.Equal(t, idempotency.StateClaimed, rec.State)
+		require.Equal(t, store.Claimed, rec.State)
 	}
 }

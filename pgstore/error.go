@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // The error codes of PostgreSQL that mean more than that a call has failed.
@@ -24,8 +24,8 @@ const (
 
 // sentinels are the errors of the contract, which go to the caller as they are.
 var sentinels = []error{
-	idempotency.ErrNotFound, idempotency.ErrNotOwner, idempotency.ErrChanged, idempotency.ErrTooLarge,
-	idempotency.ErrStoreFull, idempotency.ErrCorrupt, idempotency.ErrUnreadableHere,
+	store.ErrNotFound, store.ErrNotOwner, store.ErrChanged, store.ErrTooLarge,
+	store.ErrFull, store.ErrCorrupt, store.ErrUnreadableHere,
 }
 
 // errRowLocked says that a transaction keeps the row locked.
@@ -71,9 +71,9 @@ func wrap(call string, err error) error {
 	}
 	switch code(err) {
 	case diskFull:
-		return fmt.Errorf("%w: %w", idempotency.ErrStoreFull, err)
+		return fmt.Errorf("%w: %w", store.ErrFull, err)
 	case limitExceeded:
-		return fmt.Errorf("%w: %w", idempotency.ErrTooLarge, err)
+		return fmt.Errorf("%w: %w", store.ErrTooLarge, err)
 	}
 	return fmt.Errorf("pgstore: %s: %w", call, err)
 }

@@ -6,11 +6,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // JoinTx begins the transaction of a run, as Begin does.
-func (s *Store) JoinTx(ctx context.Context, key string, o idempotency.Owner, opts pgx.TxOptions) (idempotency.Transaction, pgx.Tx, error) {
+func (s *Store) JoinTx(ctx context.Context, key string, o store.Owner, opts pgx.TxOptions) (store.Transaction, pgx.Tx, error) {
 	t, err := s.begin(ctx, key, o, opts)
 	if err != nil {
 		return nil, nil, err
@@ -22,7 +22,7 @@ func (s *Store) JoinTx(ctx context.Context, key string, o idempotency.Owner, opt
 type JoinedSQLTx struct{ *joinedSQLTx }
 
 // JoinSQLTx begins the transaction of a run, as InSQLTx does.
-func (s *Store) JoinSQLTx(ctx context.Context, db *sql.DB, key string, o idempotency.Owner, opts *sql.TxOptions) (JoinedSQLTx, error) {
+func (s *Store) JoinSQLTx(ctx context.Context, db *sql.DB, key string, o store.Owner, opts *sql.TxOptions) (JoinedSQLTx, error) {
 	t, err := s.beginSQL(ctx, db, key, o, opts)
 	return JoinedSQLTx{t}, err
 }
@@ -44,7 +44,7 @@ func (t JoinedSQLTx) GiveUp(ctx context.Context) error {
 
 // TryStep makes one try of a step, as StepTx does.
 func (s *Store) TryStep(
-	ctx context.Context, opts pgx.TxOptions, r idempotency.StepRecord, work func(context.Context, pgx.Tx) ([]byte, error),
+	ctx context.Context, opts pgx.TxOptions, r store.StepRecord, work func(context.Context, pgx.Tx) ([]byte, error),
 ) error {
 	return s.stepIn(ctx, opts, r, work)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // A handlerTx is the transaction of a run, as the handler sees it. Commit says that the handler
@@ -25,7 +25,7 @@ func (h *handlerTx) Commit(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.state != idempotency.TxOpen:
+	case t.state != store.TxOpen:
 		return pgx.ErrTxClosed
 	case t.conn.Conn().PgConn().IsBusy():
 		_ = t.giveUp(ctx) // which closes the connection
@@ -36,7 +36,7 @@ func (h *handlerTx) Commit(ctx context.Context) error {
 	case t.conn.Conn().PgConn().TxStatus() == 'E':
 		return errors.Join(pgx.ErrTxCommitRollback, t.giveUp(ctx))
 	}
-	t.state = idempotency.TxReady
+	t.state = store.TxReady
 	return nil
 }
 
@@ -45,7 +45,7 @@ func (h *handlerTx) Rollback(ctx context.Context) error {
 	t := h.joined
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state != idempotency.TxOpen {
+	if t.state != store.TxOpen {
 		return pgx.ErrTxClosed
 	}
 	return t.giveUp(ctx)
@@ -56,7 +56,7 @@ func (h *handlerTx) Rollback(ctx context.Context) error {
 func (h *handlerTx) open() (release func(), err error) {
 	t := h.joined
 	t.mu.RLock()
-	if t.state != idempotency.TxOpen {
+	if t.state != store.TxOpen {
 		t.mu.RUnlock()
 		return nil, pgx.ErrTxClosed
 	}

@@ -4,21 +4,21 @@ import (
 	"context"
 	"errors"
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/sqlrecord"
+	"example.com/idempotency/store"
 )
 
-// Get implements [idempotency.Inspector].
-func (s *Store) Get(ctx context.Context, key string) (idempotency.Record, error) {
+// Get implements [store.Inspector].
+func (s *Store) Get(ctx context.Context, key string) (store.Record, error) {
 	return s.get(ctx, "Get", s.sql.look, key)
 }
 
-// GetAnswer implements [idempotency.Inspector].
-func (s *Store) GetAnswer(ctx context.Context, key string) (idempotency.Record, error) {
+// GetAnswer implements [store.Inspector].
+func (s *Store) GetAnswer(ctx context.Context, key string) (store.Record, error) {
 	return s.get(ctx, "GetAnswer", s.sql.lookAnswer, key)
 }
 
-func (s *Store) get(ctx context.Context, call, sql, key string) (out idempotency.Record, err error) {
+func (s *Store) get(ctx context.Context, call, sql, key string) (out store.Record, err error) {
 	err = s.try(ctx, call, func() error {
 		r, err := s.look(ctx, sql, key)
 		if err == nil {
@@ -29,10 +29,10 @@ func (s *Store) get(ctx context.Context, call, sql, key string) (out idempotency
 	return out, err
 }
 
-// Resolve implements [idempotency.Inspector].
-func (s *Store) Resolve(ctx context.Context, key string, seen idempotency.Seen, settled idempotency.Settlement) error {
+// Resolve implements [store.Inspector].
+func (s *Store) Resolve(ctx context.Context, key string, seen store.Seen, settled store.Settlement) error {
 	if settled.Completion != nil && len(settled.Completion.Answer) > maxValue {
-		return idempotency.ErrTooLarge
+		return store.ErrTooLarge
 	}
 	return s.tryInTurn(ctx, "Resolve", func() error {
 		return s.change(ctx, key, settled.Completion != nil, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
@@ -41,15 +41,15 @@ func (s *Store) Resolve(ctx context.Context, key string, seen idempotency.Seen, 
 	})
 }
 
-// Forget implements [idempotency.Inspector].
-func (s *Store) Forget(ctx context.Context, key string, seen idempotency.Seen) error {
+// Forget implements [store.Inspector].
+func (s *Store) Forget(ctx context.Context, key string, seen store.Seen) error {
 	return s.tryInTurn(ctx, "Forget", func() error {
 		for {
 			r, err := s.look(ctx, s.sql.look, key)
 			switch {
-			case errors.Is(err, idempotency.ErrNotFound):
+			case errors.Is(err, store.ErrNotFound):
 				return nil
-			case errors.Is(err, idempotency.ErrCorrupt) && seen == idempotency.Seen{State: idempotency.StateCorrupt}:
+			case errors.Is(err, store.ErrCorrupt) && seen == store.Seen{State: store.Corrupt}:
 			case err != nil:
 				return err
 			default:

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // A joinedTx is the transaction of a run, as the guard sees it. The handler has a [handlerTx].
@@ -20,29 +20,29 @@ type joinedTx struct {
 	store *Store
 	conn  *pgxpool.Conn
 	key   string
-	owner idempotency.Owner
+	owner store.Owner
 	locks bool // it keeps the record locked, and calls of others do not wait for it
 
 	// mu orders what goroutines of the handler do with the transaction before its end, or after.
 	mu    sync.RWMutex
-	state idempotency.TxState
+	state store.TxState
 	ended bool
 	due   bool // a renewal, while the record was locked
 	after []func()
 }
 
-var _ idempotency.Transaction = (*joinedTx)(nil)
+var _ store.Transaction = (*joinedTx)(nil)
 
-// State implements [idempotency.Transaction].
-func (t *joinedTx) State() idempotency.TxState {
+// State implements [store.Transaction].
+func (t *joinedTx) State() store.TxState {
 	if !t.mu.TryLock() { // a goroutine of the handler uses it
 		t.mu.RLock()
 		defer t.mu.RUnlock()
 		return t.state
 	}
 	defer t.mu.Unlock()
-	if t.state == idempotency.TxOpen && t.endedAlone() {
-		return idempotency.TxCommitted
+	if t.state == store.TxOpen && t.endedAlone() {
+		return store.TxCommitted
 	}
 	return t.state
 }
@@ -54,13 +54,13 @@ func (t *joinedTx) endedAlone() bool {
 }
 
 // errEndedAlone is what a function gets that has ended its transaction.
-var errEndedAlone = fmt.Errorf("pgstore: the function has committed or rolled back by itself: %w", idempotency.ErrCommittedAlone)
+var errEndedAlone = fmt.Errorf("pgstore: the function has committed or rolled back by itself: %w", store.ErrCommittedAlone)
 
 // errLeftRows is what a function gets that has not read the rows of a query to their end, or has not closed
 // them. PostgreSQL executes nothing on the connection meanwhile.
 var errLeftRows = errors.New("pgstore: rolled back: the function has left rows open, or the results of a batch: close them")
 
-// MaySaveStep implements [idempotency.Transaction].
+// MaySaveStep implements [store.Transaction].
 func (t *joinedTx) MaySaveStep() error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -70,12 +70,12 @@ func (t *joinedTx) MaySaveStep() error {
 	return nil
 }
 
-// Rollback implements [idempotency.Transaction].
+// Rollback implements [store.Transaction].
 func (t *joinedTx) Rollback(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_ = t.giveUp(ctx) // on failure the pool closes the connection
-	if t.state == idempotency.TxCommitted {
+	if t.state == store.TxCommitted {
 		return errEndedAlone
 	}
 	return nil
@@ -86,9 +86,9 @@ func (t *joinedTx) giveUp(ctx context.Context) error {
 	if t.ended {
 		return nil
 	}
-	t.state = idempotency.TxGivenUp
+	t.state = store.TxGivenUp
 	if t.endedAlone() {
-		t.state = idempotency.TxCommitted
+		t.state = store.TxCommitted
 	}
 	err := t.end(ctx, t.tx.Rollback)
 	if t.due {
@@ -112,13 +112,13 @@ func (t *joinedTx) end(ctx context.Context, f func(context.Context) error) error
 	return err
 }
 
-// Complete implements [idempotency.Transaction]: the record is completed and the transaction
+// Complete implements [store.Transaction]: the record is completed and the transaction
 // committed in one round trip. The commit is not reached if the owner has lost the claim.
-func (t *joinedTx) Complete(ctx context.Context, c idempotency.Completion) error {
+func (t *joinedTx) Complete(ctx context.Context, c store.Completion) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {
-		return &idempotency.RolledBackError{Err: pgx.ErrTxClosed}
+		return &store.RolledBackError{Err: pgx.ErrTxClosed}
 	}
 	err := t.commit(ctx, t.store.sql.fenced, t.store.completeArgs(t.key, t.owner, c))
 	if err == nil && len(t.after) > 0 {
@@ -140,16 +140,16 @@ func (t *joinedTx) commit(ctx context.Context, fenced string, args []any) error 
 func (t *joinedTx) send(ctx context.Context, fenced string, args []any) error {
 	conn := t.conn.Conn()
 	if conn.IsClosed() { // nothing was sent, and the server rolls back what it has
-		return &idempotency.RolledBackError{Retry: true, Err: errors.New("pgstore: the connection of the transaction is lost")}
+		return &store.RolledBackError{Retry: true, Err: errors.New("pgstore: the connection of the transaction is lost")}
 	}
 	if conn.PgConn().IsBusy() {
-		return &idempotency.RolledBackError{Err: errLeftRows}
+		return &store.RolledBackError{Err: errLeftRows}
 	}
 	if t.tx.isOver() { // what is sent now would be committed without the rows
 		return errEndedAlone
 	}
 	if _, err := t.tx.begun(ctx); err != nil { // the function has sent no statement, and no COMMIT was sent
-		return &idempotency.RolledBackError{Retry: true, Err: err}
+		return &store.RolledBackError{Retry: true, Err: err}
 	}
 	batch := new(pgx.Batch)
 	batch.Queue(fenced, args...)
@@ -168,7 +168,7 @@ func (t *joinedTx) send(ctx context.Context, fenced string, args []any) error {
 	case commit != nil:
 		return t.notCommitted(ctx, commit, nil)
 	case tag.String() == "ROLLBACK":
-		return &idempotency.RolledBackError{Err: pgx.ErrTxCommitRollback}
+		return &store.RolledBackError{Err: pgx.ErrTxCommitRollback}
 	case closing != nil:
 		return closing
 	}
@@ -179,7 +179,7 @@ func (t *joinedTx) send(ctx context.Context, fenced string, args []any) error {
 func refusal(err error) error {
 	switch c := code(err); {
 	case c == divisionByZero:
-		return idempotency.ErrNotOwner
+		return store.ErrNotOwner
 	case c == invalidText, errors.Is(err, sql.ErrTxDone):
 		return errEndedAlone
 	}
@@ -197,5 +197,5 @@ func (t *joinedTx) notCommitted(ctx context.Context, err, refused error) error {
 	if refused != nil {
 		return refused
 	}
-	return &idempotency.RolledBackError{Retry: mayPass(err), Err: err}
+	return &store.RolledBackError{Retry: mayPass(err), Err: err}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/pgstore"
 	"example.com/idempotency/pgstore/internal/pgtest"
@@ -237,7 +238,7 @@ func TestForgottenTransactionWithOpenRows(t *testing.T) {
 	require.Zero(t, s.rows(t, "k"))
 	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
 	require.Equal(t, 1, s.rows(t, "k"))
-	require.Zero(t, events.Count(idempotency.EventCommittedAlone))
+	require.Zero(t, events.Count(event.CommittedAlone))
 }
 
 // A function that leaves rows open is told so, and rolled back: PostgreSQL would not execute the COMMIT.
@@ -304,7 +305,7 @@ func TestRowsThatWereLeftOpen(t *testing.T) {
 				}
 				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
 				require.Equal(t, statements, s.rows(t, "k"))
-				require.Zero(t, events.Count(idempotency.EventCommittedAlone)+events.Count(idempotency.EventHeld))
+				require.Zero(t, events.Count(event.CommittedAlone)+events.Count(event.Held))
 			})
 		}
 	}

@@ -3,13 +3,13 @@ package pgstore
 import (
 	"context"
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/sqlrecord"
+	"example.com/idempotency/store"
 )
 
-// List implements [idempotency.Lister]. A call reads a thousand records at most. The records that
+// List implements [store.Lister]. A call reads a thousand records at most. The records that
 // hold something are in an index of their own, which is part of the row: it loses none.
-func (s *Store) List(ctx context.Context, q idempotency.Query) (page idempotency.Page, err error) {
+func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
 	at, err := sqlrecord.ParseCursor(q)
 	if err != nil {
 		return page, err

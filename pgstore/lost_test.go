@@ -15,11 +15,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/pgserver"
 	"example.com/idempotency/pgstore/internal/pgproxy"
 	"example.com/idempotency/pgstore/internal/pgtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // This file is about transactions whose connection is lost, and about handlers that leave no
@@ -112,7 +114,7 @@ func TestWaitingHandlersLoseNoLease(t *testing.T) {
 		s := newShopAt(t, &pgtest.Server{Server: &server}, c.handler(inTx, level), idempotency.WithLease(time.Hour), idempotency.WithObserver(events.Observe))
 		require.EqualValues(t, conns, s.pool.Config().MaxConns)
 		c.come(t, s, handlers, conns, level == "serializable")
-		require.Zero(t, events.Count(idempotency.EventLeaseLost))
+		require.Zero(t, events.Count(event.LeaseLost))
 	})
 }
 
@@ -184,7 +186,7 @@ func (s *shop) renew(t testing.TB, runs int64) {
 	require.NoError(t, err)
 	var key string
 	var owner []byte
-	tag, err := pgx.ForEachRow(rows, []any{&key, &owner}, func() error { return s.store.Renew(ctx, key, idempotency.Owner(owner)) })
+	tag, err := pgx.ForEachRow(rows, []any{&key, &owner}, func() error { return s.store.Renew(ctx, key, store.Owner(owner)) })
 	require.NoError(t, err)
 	require.Equal(t, runs, tag.RowsAffected())
 }
@@ -249,13 +251,13 @@ func TestTransactionLongerThanItsRetention(t *testing.T) {
 				pool := pgtest.Shared(t).Pool(t)
 				s, table := newStore(t, pool)
 				let := clock(t, pool, table)
-				alice, bob := idempotency.Owner{1}, idempotency.Owner{2}
-				claim := func(o idempotency.Owner) idempotency.Record {
-					rec, err := s.Claim(t.Context(), "k", idempotency.Claim{Owner: o, Lease: time.Hour, Retention: 4 * time.Hour})
+				alice, bob := store.Owner{1}, store.Owner{2}
+				claim := func(o store.Owner) store.Record {
+					rec, err := s.Claim(t.Context(), "k", store.Claim{Owner: o, Lease: time.Hour, Retention: 4 * time.Hour})
 					require.NoError(t, err)
 					return rec
 				}
-				begin := func() (idempotency.Transaction, pgx.Tx) {
+				begin := func() (store.Transaction, pgx.Tx) {
 					let(passes) // as if the transaction had begun before
 					joined, tx, err := s.JoinTx(t.Context(), "k", alice, pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)})
 					require.NoError(t, err)
@@ -271,7 +273,7 @@ func TestTransactionLongerThanItsRetention(t *testing.T) {
 				require.NoError(t, s.Renew(t.Context(), "k", alice))
 
 				let(passes)
-				require.NoError(t, s.TryStep(t.Context(), pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)}, idempotency.StepRecord{Key: "k", Owner: alice, Name: "step"},
+				require.NoError(t, s.TryStep(t.Context(), pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)}, store.StepRecord{Key: "k", Owner: alice, Name: "step"},
 					func(context.Context, pgx.Tx) ([]byte, error) {
 						return []byte("1"), s.Renew(t.Context(), "k", alice)
 					}))
@@ -279,8 +281,8 @@ func TestTransactionLongerThanItsRetention(t *testing.T) {
 
 				joined, tx := begin()
 				require.NoError(t, tx.Commit(t.Context()))
-				require.NoError(t, joined.Complete(t.Context(), idempotency.Completion{Answer: []byte("a"), TTL: time.Hour}))
-				require.Equal(t, idempotency.StateCompleted, claim(bob).State)
+				require.NoError(t, joined.Complete(t.Context(), store.Completion{Answer: []byte("a"), TTL: time.Hour}))
+				require.Equal(t, store.Completed, claim(bob).State)
 			})
 		}
 	}

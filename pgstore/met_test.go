@@ -10,17 +10,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
 	"example.com/idempotency/pgstore"
 	"example.com/idempotency/pgstore/internal/pgtest"
+	"example.com/idempotency/store"
 )
 
 // This file is about claims of keys that a store has met: they read first.
 
 // What the tests of this file claim and complete.
 var (
-	payload = idempotency.Fingerprint{1}
-	ended   = idempotency.Completion{Status: 201, Answer: []byte("answer"), TTL: time.Minute}
+	payload = store.Fingerprint{1}
+	ended   = store.Completion{Status: 201, Answer: []byte("answer"), TTL: time.Minute}
 )
 
 // A past is a record that a store has met, or has not, and on which another process works. The run o has
@@ -28,7 +28,7 @@ var (
 type past struct {
 	*pgstore.Store
 	key  string
-	o    idempotency.Owner
+	o    store.Owner
 	pass func(time.Duration)
 }
 
@@ -38,14 +38,14 @@ func (p past) forgotten(ctx context.Context) error {
 	if err := p.completed(ctx); err != nil {
 		return err
 	}
-	return p.Forget(ctx, p.key, idempotency.Seen{Owner: p.o, Attempt: 1, State: idempotency.StateCompleted})
+	return p.Forget(ctx, p.key, store.Seen{Owner: p.o, Attempt: 1, State: store.Completed})
 }
 
-func (p past) resolved(ctx context.Context, by idempotency.Settlement) error {
+func (p past) resolved(ctx context.Context, by store.Settlement) error {
 	if err := p.Hold(ctx, p.key, p.o); err != nil {
 		return err
 	}
-	return p.Resolve(ctx, p.key, idempotency.Seen{Owner: p.o, Attempt: 1, State: idempotency.StateHeld}, by)
+	return p.Resolve(ctx, p.key, store.Seen{Owner: p.o, Attempt: 1, State: store.Held}, by)
 }
 
 // pasts are what may have become of a record behind the back of a store that has met its key.
@@ -73,23 +73,23 @@ var pasts = map[string]func(ctx context.Context, p past) error{
 		if err := p.forgotten(ctx); err != nil {
 			return err
 		}
-		c := idempotency.Claim{Owner: idempotency.Owner{9}, Fingerprint: payload, Lease: time.Minute, Retention: time.Hour}
+		c := store.Claim{Owner: store.Owner{9}, Fingerprint: payload, Lease: time.Minute, Retention: time.Hour}
 		if _, err := p.Claim(ctx, p.key, c); err != nil {
 			return err
 		}
-		return p.Complete(ctx, p.key, c.Owner, idempotency.Completion{Status: 200, Answer: []byte("of another"), TTL: time.Hour})
+		return p.Complete(ctx, p.key, c.Owner, store.Completion{Status: 200, Answer: []byte("of another"), TTL: time.Hour})
 	},
 	"released": func(ctx context.Context, p past) error {
-		return p.Release(ctx, p.key, p.o, idempotency.Release{Undone: true, Unbind: true})
+		return p.Release(ctx, p.key, p.o, store.Release{Undone: true, Unbind: true})
 	},
 	"lapsed": func(_ context.Context, p past) error {
 		p.pass(time.Minute)
 		return nil
 	},
 	"held":                     func(ctx context.Context, p past) error { return p.Hold(ctx, p.key, p.o) },
-	"resolved as not executed": func(ctx context.Context, p past) error { return p.resolved(ctx, idempotency.Settlement{}) },
+	"resolved as not executed": func(ctx context.Context, p past) error { return p.resolved(ctx, store.Settlement{}) },
 	"resolved as executed": func(ctx context.Context, p past) error {
-		return p.resolved(ctx, idempotency.Settlement{Completion: &ended})
+		return p.resolved(ctx, store.Settlement{Completion: &ended})
 	},
 }
 
@@ -97,15 +97,15 @@ var pasts = map[string]func(ctx context.Context, p past) error{
 func TestClaimOfAKeyThatWasMet(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Shared(t).Pool(t)
-	of := func(owner byte, fingerprint idempotency.Fingerprint) idempotency.Claim {
-		return idempotency.Claim{Owner: idempotency.Owner{owner}, Fingerprint: fingerprint, Lease: time.Minute, Retention: time.Hour}
+	of := func(owner byte, fingerprint store.Fingerprint) store.Claim {
+		return store.Claim{Owner: store.Owner{owner}, Fingerprint: fingerprint, Lease: time.Minute, Retention: time.Hour}
 	}
 	for name, change := range pasts {
 		another, table := newStore(t, pool)
 		s, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table))
 		require.NoError(t, err)
 		t.Cleanup(s.Close)
-		claim := func(key string, met bool, fingerprint idempotency.Fingerprint, hold bool) (idempotency.Record, error) {
+		claim := func(key string, met bool, fingerprint store.Fingerprint, hold bool) (store.Record, error) {
 			first := of(1, payload)
 			first.Hold = hold
 			r, err := another.Claim(t.Context(), key, first)
@@ -119,11 +119,11 @@ func TestClaimOfAKeyThatWasMet(t *testing.T) {
 			require.NoError(t, change(t.Context(), past{another, key, first.Owner, clock(t, pool, table)}), name)
 			return s.Claim(t.Context(), key, of(3, fingerprint))
 		}
-		for i, fingerprint := range []idempotency.Fingerprint{payload, {2}} {
+		for i, fingerprint := range []store.Fingerprint{payload, {2}} {
 			for _, hold := range []bool{false, true} {
 				want, wantErr := claim(fmt.Sprint("new ", i, hold), false, fingerprint, hold)
 				got, err := claim(fmt.Sprint("met ", i, hold), true, fingerprint, hold)
-				for _, r := range []*idempotency.Record{&want, &got} {
+				for _, r := range []*store.Record{&want, &got} {
 					r.Age, r.Lease, r.TTL = 0, 0, 0 // they differ by the time between the claims
 				}
 				require.Equal(t, wantErr, err, name)

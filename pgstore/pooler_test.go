@@ -13,9 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/pgstore"
 	"example.com/idempotency/pgstore/internal/pgtest"
+	"example.com/idempotency/store"
 	"example.com/idempotency/storetest"
 )
 
@@ -44,7 +46,7 @@ func TestStoreKeepsTheContractBehindPgBouncer(t *testing.T) {
 			t.Parallel()
 			pool := bouncerPool(t, bouncer.DSN, mode)
 			storetest.Run(t, storetest.Harness{
-				New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
+				New: func(t testing.TB) (store.Store, func(time.Duration)) {
 					s, table := newStore(t, pool, pgstore.WithConns(3), pgstore.WithoutListen())
 					return unwatched{s}, clock(t, pool, table)
 				},
@@ -112,7 +114,7 @@ func TestTransactionThatEndsItselfBehindPgBouncer(t *testing.T) {
 					s.Do(t, guardtest.Call{Key: "k"})
 					require.Equal(t, 1, s.rows(t, "k"))
 				}
-				require.Equal(t, 1, events.Count(idempotency.EventCommittedAlone))
+				require.Equal(t, 1, events.Count(event.CommittedAlone))
 			})
 		}
 	}
@@ -131,7 +133,7 @@ func TestLeasesOutliveTheWaitForAPooler(t *testing.T) {
 	s := newShopOn(t, bouncerPool(t, bouncer.DSN, pgx.QueryExecModeExec), c.handler(ways["InTx"], "read committed"),
 		[]pgstore.Option{pgstore.WithPoolConfig(direct)}, idempotency.WithLease(time.Hour), idempotency.WithObserver(events.Observe))
 	c.come(t, s, 4, 2, false)
-	require.Zero(t, events.Count(idempotency.EventLeaseLost)+events.Count(idempotency.EventTakeover))
+	require.Zero(t, events.Count(event.LeaseLost)+events.Count(event.Takeover))
 	_, stop, err := s.store.Watch(t.Context(), "key") // which no pooler passes on
 	require.NoError(t, err)
 	stop()

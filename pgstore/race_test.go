@@ -13,14 +13,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
 	"example.com/idempotency/pgstore"
 	"example.com/idempotency/pgstore/internal/pgtest"
+	"example.com/idempotency/store"
 )
 
 // A claim of a new owner.
-func newClaim() idempotency.Claim {
-	c := idempotency.Claim{Lease: 30 * time.Second, Retention: time.Hour}
+func newClaim() store.Claim {
+	c := store.Claim{Lease: 30 * time.Second, Retention: time.Hour}
 	_, _ = rand.Read(c.Owner[:])
 	return c
 }
@@ -110,11 +110,11 @@ func TestClaimOfALockedRow(t *testing.T) {
 		require.NoError(t, err)
 		switch state {
 		case "completed":
-			require.NoError(t, s.Complete(t.Context(), key, c.Owner, idempotency.Completion{Answer: []byte("old"), TTL: time.Minute}))
+			require.NoError(t, s.Complete(t.Context(), key, c.Owner, store.Completion{Answer: []byte("old"), TTL: time.Minute}))
 		case "released":
-			require.NoError(t, s.Release(t.Context(), key, c.Owner, idempotency.Release{}))
+			require.NoError(t, s.Release(t.Context(), key, c.Owner, store.Release{}))
 		case "unbound":
-			require.NoError(t, s.Release(t.Context(), key, c.Owner, idempotency.Release{Undone: true, Unbind: true}))
+			require.NoError(t, s.Release(t.Context(), key, c.Owner, store.Release{Undone: true, Unbind: true}))
 		}
 		if state == "completed" || state == "claimed" {
 			clock(t, pool, table)(2 * time.Minute) // the answer has expired, or the lease has ended
@@ -130,7 +130,7 @@ func TestClaimOfALockedRow(t *testing.T) {
 		require.NoError(t, err)
 		r, err := s.Claim(t.Context(), key, c)
 		require.NoError(t, err)
-		require.Equal(t, idempotency.StateClaimed, r.State, state)
+		require.Equal(t, store.Claimed, r.State, state)
 		require.Equal(t, c.Fingerprint, r.Fingerprint, state)
 		require.False(t, r.Mine)
 		require.Positive(t, r.Lease)
@@ -153,7 +153,7 @@ func TestClaimOfARowThatWasReplaced(t *testing.T) {
 	_, err = pool.Exec(t.Context(), "UPDATE "+table+" SET expires = 0") // and nobody has changed it before
 	require.NoError(t, err)
 
-	var replaced idempotency.Record
+	var replaced store.Record
 	config := pool.Config()
 	config.ConnConfig.Tracer = beforeQuery(func(sql string) {
 		if !strings.Contains(sql, "SKIP LOCKED") || replaced.Mine {
@@ -191,20 +191,20 @@ func (beforeQuery) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndDa
 func TestWaitingForLockedRowsLeavesConnections(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Shared(t).Pool(t)
-	for name, call := range map[string]func(ctx context.Context, s *pgstore.Store, key string, o idempotency.Owner) error{
-		"Renew": func(ctx context.Context, s *pgstore.Store, key string, o idempotency.Owner) error {
+	for name, call := range map[string]func(ctx context.Context, s *pgstore.Store, key string, o store.Owner) error{
+		"Renew": func(ctx context.Context, s *pgstore.Store, key string, o store.Owner) error {
 			return s.Renew(ctx, key, o)
 		},
-		"Complete": func(ctx context.Context, s *pgstore.Store, key string, o idempotency.Owner) error {
-			return s.Complete(ctx, key, o, idempotency.Completion{TTL: time.Minute})
+		"Complete": func(ctx context.Context, s *pgstore.Store, key string, o store.Owner) error {
+			return s.Complete(ctx, key, o, store.Completion{TTL: time.Minute})
 		},
-		"Release": func(ctx context.Context, s *pgstore.Store, key string, o idempotency.Owner) error {
-			return s.Release(ctx, key, o, idempotency.Release{})
+		"Release": func(ctx context.Context, s *pgstore.Store, key string, o store.Owner) error {
+			return s.Release(ctx, key, o, store.Release{})
 		},
-		"Hold": func(ctx context.Context, s *pgstore.Store, key string, o idempotency.Owner) error {
+		"Hold": func(ctx context.Context, s *pgstore.Store, key string, o store.Owner) error {
 			return s.Hold(ctx, key, o)
 		},
-		"SaveStep": func(ctx context.Context, s *pgstore.Store, key string, o idempotency.Owner) error {
+		"SaveStep": func(ctx context.Context, s *pgstore.Store, key string, o store.Owner) error {
 			return s.SaveStep(ctx, key, o, "step", nil)
 		},
 	} {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/sqlrecord"
+	"example.com/idempotency/store"
 )
 
 // errMoved says that a row was written between the look and the write that it led to.
@@ -31,11 +31,11 @@ func scanRow(row pgx.Row) (r seenRow, err error) {
 	return r, err
 }
 
-// look reads the row of a key, or returns [idempotency.ErrNotFound]. An expired one is none.
+// look reads the row of a key, or returns [store.ErrNotFound]. An expired one is none.
 func (s *Store) look(ctx context.Context, sql, key string) (seenRow, error) {
 	r, err := scanRow(s.pool.QueryRow(ctx, sql, key))
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && r.Expired(r.now) {
-		return r, idempotency.ErrNotFound
+		return r, store.ErrNotFound
 	}
 	return r, err
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // InSQLTx is [Store.InTx] for a program that reaches the same database through database/sql, as
@@ -24,7 +25,7 @@ func (s *Store) InSQLTx(ctx context.Context, db *sql.DB, opts *sql.TxOptions, f 
 			return inPlainSQLTx(ctx, db, opts, f)
 		}
 		var t *joinedSQLTx
-		err := op.Join(ctx, s, func(key string, o idempotency.Owner) (idempotency.Transaction, error) {
+		err := op.Join(ctx, s, func(key string, o store.Owner) (store.Transaction, error) {
 			var err error
 			t, err = s.beginSQL(ctx, db, key, o, opts)
 			return t, err
@@ -57,18 +58,18 @@ type joinedSQLTx struct {
 	store *Store
 	tx    *sql.Tx
 	key   string
-	owner idempotency.Owner
+	owner store.Owner
 	locks bool
 	cut   context.CancelFunc // ends what the driver does for the transaction
 
 	mu    sync.Mutex
-	state idempotency.TxState
+	state store.TxState
 	ended bool
 }
 
-var _ idempotency.Transaction = (*joinedSQLTx)(nil)
+var _ store.Transaction = (*joinedSQLTx)(nil)
 
-func (s *Store) beginSQL(ctx context.Context, db *sql.DB, key string, o idempotency.Owner, opts *sql.TxOptions) (*joinedSQLTx, error) {
+func (s *Store) beginSQL(ctx context.Context, db *sql.DB, key string, o store.Owner, opts *sql.TxOptions) (*joinedSQLTx, error) {
 	if err := s.leadsHere(ctx, db); err != nil {
 		return nil, err
 	}
@@ -93,7 +94,7 @@ func (s *Store) beginSQL(ctx context.Context, db *sql.DB, key string, o idempote
 		t.locks = opts.Isolation > sql.LevelReadCommitted
 	}
 	if _, err = tx.ExecContext(ctx, mark); err != nil {
-		t.giveUp(context.WithoutCancel(ctx), idempotency.TxGivenUp)
+		t.giveUp(context.WithoutCancel(ctx), store.TxGivenUp)
 		return nil, err
 	}
 	if !t.locks {
@@ -104,7 +105,7 @@ func (s *Store) beginSQL(ctx context.Context, db *sql.DB, key string, o idempote
 	if err = tx.QueryRowContext(ctx, s.sql.lock, key, o[:]).Scan(&one); err == nil {
 		return t, nil
 	}
-	t.giveUp(context.WithoutCancel(ctx), idempotency.TxGivenUp)
+	t.giveUp(context.WithoutCancel(ctx), store.TxGivenUp)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = idempotency.ErrLeaseLost
 	}
@@ -129,18 +130,18 @@ func (t *joinedSQLTx) isDone() bool {
 	return errors.Is(t.tx.StmtContext(context.Background(), new(sql.Stmt)).Close(), sql.ErrTxDone)
 }
 
-// State implements [idempotency.Transaction].
-func (t *joinedSQLTx) State() idempotency.TxState {
+// State implements [store.Transaction].
+func (t *joinedSQLTx) State() store.TxState {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state == idempotency.TxOpen && !t.ended && t.isDone() {
-		t.state = idempotency.TxCommitted
+	if t.state == store.TxOpen && !t.ended && t.isDone() {
+		t.state = store.TxCommitted
 		t.end()
 	}
 	return t.state
 }
 
-// MaySaveStep implements [idempotency.Transaction].
+// MaySaveStep implements [store.Transaction].
 func (t *joinedSQLTx) MaySaveStep() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -159,10 +160,10 @@ func (t *joinedSQLTx) ready(ctx context.Context) error {
 	case err != nil:
 		return err
 	case alone:
-		t.giveUp(context.WithoutCancel(ctx), idempotency.TxCommitted)
+		t.giveUp(context.WithoutCancel(ctx), store.TxCommitted)
 		return errEndedAlone
 	}
-	t.state = idempotency.TxReady
+	t.state = store.TxReady
 	return nil
 }
 
@@ -171,7 +172,7 @@ func (t *joinedSQLTx) ready(ctx context.Context) error {
 func (t *joinedSQLTx) leave(ctx context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state == idempotency.TxOpen {
+	if t.state == store.TxOpen {
 		t.undo(context.WithoutCancel(ctx))
 	}
 }
@@ -180,15 +181,15 @@ func (t *joinedSQLTx) leave(ctx context.Context) {
 func (t *joinedSQLTx) undo(ctx context.Context) {
 	ask, cancel := context.WithTimeout(ctx, rollbackTimeout)
 	defer cancel()
-	state := idempotency.TxGivenUp
+	state := store.TxGivenUp
 	if alone, _ := t.endedAlone(ask); alone {
-		state = idempotency.TxCommitted
+		state = store.TxCommitted
 	}
 	t.giveUp(ctx, state)
 }
 
 // giveUp rolls back whatever is open.
-func (t *joinedSQLTx) giveUp(ctx context.Context, state idempotency.TxState) {
+func (t *joinedSQLTx) giveUp(ctx context.Context, state store.TxState) {
 	ctx, cancel := context.WithTimeout(ctx, rollbackTimeout)
 	defer cancel()
 	t.state = state
@@ -218,25 +219,25 @@ func (t *joinedSQLTx) end() (due bool) {
 	return t.locks && t.store.unlock(t.key, t.owner)
 }
 
-// Rollback implements [idempotency.Transaction].
+// Rollback implements [store.Transaction].
 func (t *joinedSQLTx) Rollback(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.ended {
 		t.undo(ctx)
 	}
-	if t.state == idempotency.TxCommitted {
+	if t.state == store.TxCommitted {
 		return errEndedAlone
 	}
 	return nil
 }
 
-// Complete implements [idempotency.Transaction].
-func (t *joinedSQLTx) Complete(ctx context.Context, c idempotency.Completion) error {
+// Complete implements [store.Transaction].
+func (t *joinedSQLTx) Complete(ctx context.Context, c store.Completion) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {
-		return &idempotency.RolledBackError{Err: sql.ErrTxDone}
+		return &store.RolledBackError{Err: sql.ErrTxDone}
 	}
 	defer t.end()
 	var n, told int64
@@ -246,11 +247,11 @@ func (t *joinedSQLTx) Complete(ctx context.Context, c idempotency.Completion) er
 		if refused := refusal(err); refused != nil {
 			return refused
 		}
-		return &idempotency.RolledBackError{Retry: mayPass(err), Err: err}
+		return &store.RolledBackError{Retry: mayPass(err), Err: err}
 	}
 	err = t.within(ctx, t.tx.Commit)
 	if err != nil && isDefinite(err) {
-		return &idempotency.RolledBackError{Retry: mayPass(err), Err: err}
+		return &store.RolledBackError{Retry: mayPass(err), Err: err}
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/sqlrecord"
+	"example.com/idempotency/store"
 )
 
 // StepTx is [idempotency.Step] for an effect in the database of the store: one commit makes the rows
@@ -28,7 +29,7 @@ func StepTx[T any](
 	f func(ctx context.Context, tx pgx.Tx) (T, error), codec ...idempotency.CodecOption,
 ) (T, error) {
 	var tx pgx.Tx // that of the current try
-	transact := func(ctx context.Context, r idempotency.StepRecord, work func(context.Context) ([]byte, error)) error {
+	transact := func(ctx context.Context, r store.StepRecord, work func(context.Context) ([]byte, error)) error {
 		return again(ctx, func() error {
 			return s.stepIn(ctx, opts, r, func(ctx context.Context, of pgx.Tx) ([]byte, error) {
 				tx = of
@@ -41,23 +42,23 @@ func StepTx[T any](
 
 // stepIn runs one try of a step.
 func (s *Store) stepIn(
-	ctx context.Context, opts pgx.TxOptions, r idempotency.StepRecord, work func(context.Context, pgx.Tx) ([]byte, error),
+	ctx context.Context, opts pgx.TxOptions, r store.StepRecord, work func(context.Context, pgx.Tx) ([]byte, error),
 ) error {
-	if r == (idempotency.StepRecord{}) {
+	if r == (store.StepRecord{}) {
 		return pgx.BeginTxFunc(ctx, s.business, opts, func(tx pgx.Tx) error {
 			_, err := work(ctx, tx)
 			return err
 		})
 	}
 	if _, locks := s.locked.Load(lockOf(r.Key, r.Owner)); locks {
-		return &idempotency.RolledBackError{Err: errLocked}
+		return &store.RolledBackError{Err: errLocked}
 	}
 	t, err := s.begin(ctx, r.Key, r.Owner, opts)
 	switch {
 	case errors.Is(err, idempotency.ErrLeaseLost):
-		return idempotency.ErrNotOwner
+		return store.ErrNotOwner
 	case err != nil:
-		return &idempotency.RolledBackError{Retry: true, Err: err}
+		return &store.RolledBackError{Retry: true, Err: err}
 	}
 	defer func() { _ = t.Rollback(context.WithoutCancel(ctx)) }() // does nothing after the commit
 	value, err := work(ctx, &handlerTx{t.tx, t})
@@ -68,10 +69,10 @@ func (s *Store) stepIn(
 		return err
 	}
 	if len(value) > maxValue {
-		return &idempotency.RolledBackError{Err: idempotency.ErrTooLarge}
+		return &store.RolledBackError{Err: store.ErrTooLarge}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.state = idempotency.TxReady
+	t.state = store.TxReady
 	return t.commit(ctx, s.sql.fencedStep, []any{r.Key, r.Owner[:], sqlrecord.Step(r.Name, value)})
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/watch"
+	"example.com/idempotency/store"
 )
 
 // Schema is the SQL that creates the table of a [Store] with its indexes, for teams that run
@@ -32,11 +32,11 @@ const defaultConns = 8
 // othersConns is how many of them are left by calls that may wait for a locked row.
 const othersConns = 2
 
-// A Store is an [idempotency.Store] in a table of PostgreSQL 14 or later. Its methods may be
+// A Store is an [store.Store] in a table of PostgreSQL 14 or later. Its methods may be
 // called concurrently, and any number of processes may share a table. Make one with [New].
 //
-// It is also an [idempotency.ContextStore], an [idempotency.Watcher], an
-// [idempotency.StepStore], an [idempotency.Inspector] and an [idempotency.Lister].
+// It is also an [store.ContextStore], an [store.Watcher], an
+// [store.StepStore], an [store.Inspector] and an [store.Lister].
 //
 // # What it costs
 //
@@ -63,13 +63,13 @@ type Store struct {
 }
 
 var (
-	_ idempotency.Store        = (*Store)(nil)
-	_ idempotency.ContextStore = (*Store)(nil)
-	_ idempotency.Watcher      = (*Store)(nil)
-	_ idempotency.StepStore    = (*Store)(nil)
-	_ idempotency.Inspector    = (*Store)(nil)
-	_ idempotency.Lister       = (*Store)(nil)
-	_ idempotency.TxStore      = (*Store)(nil)
+	_ store.Store        = (*Store)(nil)
+	_ store.ContextStore = (*Store)(nil)
+	_ store.Watcher      = (*Store)(nil)
+	_ store.StepStore    = (*Store)(nil)
+	_ store.Inspector    = (*Store)(nil)
+	_ store.Lister       = (*Store)(nil)
+	_ store.TxStore      = (*Store)(nil)
 )
 
 // An Option changes a setting of [New].
@@ -214,7 +214,7 @@ func schemaFor(table string) string {
 	return strings.ReplaceAll(sql, "TABLE "+defaultTable, "TABLE "+quoted(table))
 }
 
-// ObeysContext implements [idempotency.ContextStore]. It returns true: the driver ends a call,
+// ObeysContext implements [store.ContextStore]. It returns true: the driver ends a call,
 // and the wait for a connection, with the context.
 func (s *Store) ObeysContext() bool { return true }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
 	"example.com/idempotency/pgstore"
 	"example.com/idempotency/pgstore/internal/pgtest"
+	"example.com/idempotency/store"
 	"example.com/idempotency/storetest"
 )
 
@@ -62,7 +62,7 @@ func TestStoreKeepsTheContract(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(pool.Close)
 			storetest.Run(t, storetest.Harness{
-				New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
+				New: func(t testing.TB) (store.Store, func(time.Duration)) {
 					s, table := newStore(t, pool, pgstore.WithConns(3))
 					return s, clock(t, pool, table)
 				},

@@ -15,6 +15,7 @@ import (
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/pgstore"
 	"example.com/idempotency/pgstore/internal/pgtest"
+	"example.com/idempotency/store"
 )
 
 // The round trips of a store, as they are counted on the wire.
@@ -44,19 +45,19 @@ func TestRoundTripsOfCalls(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(another.Close)
 		ctx := t.Context()
-		claim := func(key string, c idempotency.Claim) idempotency.Record {
+		claim := func(key string, c store.Claim) store.Record {
 			r, err := s.Claim(ctx, key, c)
 			require.NoError(t, err)
 			return r
 		}
 		calls := func(key string, trips func(what string, want int64, f func())) {
 			c, again, other, step := newClaim(), newClaim(), newClaim(), key+" step"
-			completion := idempotency.Completion{Answer: []byte("answer"), TTL: time.Hour}
+			completion := store.Completion{Answer: []byte("answer"), TTL: time.Hour}
 			trips("claim", 1, func() { require.True(t, claim(key, c).Mine) })
 			trips("conflict", 1, func() { require.False(t, claim(key, other).Mine) })
 			trips("renewal", 1, func() { require.NoError(t, s.Renew(ctx, key, c.Owner)) })
 			trips("step", 1, func() { require.NoError(t, s.SaveStep(ctx, key, c.Owner, step, []byte("value"))) })
-			trips("release", 1, func() { require.NoError(t, s.Release(ctx, key, c.Owner, idempotency.Release{})) })
+			trips("release", 1, func() { require.NoError(t, s.Release(ctx, key, c.Owner, store.Release{})) })
 			trips("claim of what was released", 2, func() { require.True(t, claim(key, again).Mine) })
 			trips("completion", 1, func() { require.NoError(t, s.Complete(ctx, key, again.Owner, completion)) })
 			trips("replay", 1, func() { require.Equal(t, completion.Answer, claim(key, other).Answer) })
@@ -77,7 +78,7 @@ func TestRoundTripsOfCalls(t *testing.T) {
 func TestRoundTripsOfRuns(t *testing.T) {
 	t.Parallel()
 	onEachMode(t, func(t *testing.T, wire *pgtest.Wire, pool *pgxpool.Pool) {
-		store, table := newStore(t, pool, pgstore.WithConns(1))
+		st, table := newStore(t, pool, pgstore.WithConns(1))
 		rows := table + "_rows"
 		_, err := pool.Exec(t.Context(), "CREATE TABLE "+rows+" (n int8)")
 		require.NoError(t, err)
@@ -86,7 +87,7 @@ func TestRoundTripsOfRuns(t *testing.T) {
 			return err
 		}
 		var handle func(ctx context.Context) error
-		guard := guardtest.NewGuard(t, store, idempotency.WithTransaction(true))
+		guard := guardtest.NewGuard(t, st, idempotency.WithTransaction(true))
 		server := guardtest.ServeHTTP1(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := handle(r.Context()); err != nil {
 				http.Error(w, err.Error(), http.StatusConflict)
@@ -112,7 +113,7 @@ func TestRoundTripsOfRuns(t *testing.T) {
 			want := map[bool]int{true: 3, false: 3 + 1}[level == "read committed"]
 			require.EqualValues(t, want, run(strings.ReplaceAll("joined "+level, " ", "-"), func(ctx context.Context) error {
 				opts := pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)}
-				return store.InTx(ctx, opts, func(tx pgx.Tx) error { return insert(ctx, tx) })
+				return st.InTx(ctx, opts, func(tx pgx.Tx) error { return insert(ctx, tx) })
 			}), level)
 		}
 		require.EqualValues(t, 1, wire.Count(func() {
@@ -120,7 +121,7 @@ func TestRoundTripsOfRuns(t *testing.T) {
 		}), "replay")
 		require.EqualValues(t, 2, run("nothing-done", func(context.Context) error { return nil }), "claim, completion")
 		require.EqualValues(t, 2+2, run("step", func(ctx context.Context) error {
-			_, err := pgstore.StepTx(ctx, store, "step", pgx.TxOptions{}, func(ctx context.Context, tx pgx.Tx) (bool, error) {
+			_, err := pgstore.StepTx(ctx, st, "step", pgx.TxOptions{}, func(ctx context.Context, tx pgx.Tx) (bool, error) {
 				return true, insert(ctx, tx)
 			})
 			return err

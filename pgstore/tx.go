@@ -9,9 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
-// JoinsTransactions implements [idempotency.TxStore].
+// JoinsTransactions implements [store.TxStore].
 func (s *Store) JoinsTransactions() {}
 
 // maxTries is how often InTx and InSQLTx run a function that conflicts with other transactions.
@@ -26,7 +27,7 @@ const maxTries = 10
 // error. A client error that the handler answers then is recorded all the same.
 //
 // f must close the rows that it reads, and must not end the transaction: InTx returns an error
-// then, which is [idempotency.ErrCommittedAlone] if f may have committed.
+// then, which is [store.ErrCommittedAlone] if f may have committed.
 //
 // When another transaction is in the way (40001, 40P01), InTx rolls back and runs f again, up to
 // ten times. f must not do anything that a rollback does not undo.
@@ -91,7 +92,7 @@ func (s *Store) Begin(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) {
 		return &plainTx{Tx: tx}, nil
 	}
 	var joined *joinedTx
-	err := op.Join(ctx, s, func(key string, o idempotency.Owner) (idempotency.Transaction, error) {
+	err := op.Join(ctx, s, func(key string, o store.Owner) (store.Transaction, error) {
 		var err error
 		joined, err = s.begin(ctx, key, o, opts)
 		return joined, err
@@ -104,7 +105,7 @@ func (s *Store) Begin(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) {
 
 // begin begins the transaction of a run: at once if it must lock its record, and else with its first
 // statement.
-func (s *Store) begin(ctx context.Context, key string, o idempotency.Owner, opts pgx.TxOptions) (*joinedTx, error) {
+func (s *Store) begin(ctx context.Context, key string, o store.Owner, opts pgx.TxOptions) (*joinedTx, error) {
 	conn, err := s.business.Acquire(ctx)
 	if err != nil {
 		return nil, err
@@ -142,16 +143,16 @@ func (s *Store) isStrict(opts pgx.TxOptions) bool {
 
 // unlock forgets that a transaction keeps a record locked, and reports whether a renewal was due
 // meanwhile.
-func (s *Store) unlock(key string, o idempotency.Owner) (due bool) {
+func (s *Store) unlock(key string, o store.Owner) (due bool) {
 	renewed, ok := s.locked.LoadAndDelete(lockOf(key, o))
 	return ok && renewed.(*atomic.Bool).Load()
 }
 
 // catchUp makes a renewal that was due while a transaction kept the record locked: without the lock,
 // the lease may be over.
-func (s *Store) catchUp(ctx context.Context, key string, o idempotency.Owner) {
+func (s *Store) catchUp(ctx context.Context, key string, o store.Owner) {
 	_, _ = s.pool.Exec(ctx, s.sql.catchUp, key, o[:]) // the next renewal reports what is wrong
 }
 
 // lockOf names the record that a transaction of this process keeps locked.
-func lockOf(key string, o idempotency.Owner) string { return string(o[:]) + key }
+func lockOf(key string, o store.Owner) string { return string(o[:]) + key }

@@ -22,6 +22,7 @@ import (
 	"example.com/idempotency/pgstore"
 	"example.com/idempotency/pgstore/internal/pgtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // A shop sells something: each of its charges is one row.
@@ -257,7 +258,7 @@ func TestStepInATransaction(t *testing.T) {
 				_, err := idempotency.Step(r.Context(), name, func(context.Context) (int, error) { effects++; return 0, nil }, idempotency.AtMostOnce())
 				return err
 			}
-			want := map[bool]error{true: idempotency.ErrTransactionOpen}[level != "read committed"]
+			want := map[bool]error{true: store.ErrTransactionOpen}[level != "read committed"]
 			require.NoError(t, inTx(s, r.Context(), level, func(execer) error {
 				require.ErrorIs(t, step("in it"), want)
 				return nil

@@ -23,7 +23,7 @@ const (
 // errNoListen is what a watch returns in a store without LISTEN.
 var errNoListen = errors.New("pgstore: Watch: the store was made WithoutListen")
 
-// Watch implements [idempotency.Watcher]. All watches of a store share one connection, which is
+// Watch implements [store.Watcher]. All watches of a store share one connection, which is
 // not one of the pool.
 func (s *Store) Watch(ctx context.Context, key string) (settled <-chan struct{}, stop func(), err error) {
 	if !s.listens {

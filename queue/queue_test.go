@@ -15,6 +15,7 @@ import (
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/queue"
+	"example.com/idempotency/store"
 )
 
 func TestMain(m *testing.M) { os.Exit(guardtest.Main(m)) }
@@ -257,7 +258,7 @@ func TestMessageInHand(t *testing.T) {
 	require.Equal(t, queue.Ack, got)
 	info, err := guard.Lookup(t.Context(), m.Key())
 	require.NoError(t, err)
-	require.Equal(t, idempotency.StateCompleted, info.State)
+	require.Equal(t, store.Completed, info.State)
 }
 
 // A field that finds something in every element of an array makes the payload no longer.

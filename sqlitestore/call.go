@@ -5,15 +5,15 @@ import (
 	"database/sql"
 	"errors"
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/sqlrecord"
+	"example.com/idempotency/store"
 )
 
 // maxValue is the longest answer or step. SQLite takes no row of a gigabyte.
 const maxValue = 512 << 20
 
-// Claim implements [idempotency.Store].
-func (s *Store) Claim(ctx context.Context, key string, c idempotency.Claim) (out idempotency.Record, err error) {
+// Claim implements [store.Store].
+func (s *Store) Claim(ctx context.Context, key string, c store.Claim) (out store.Record, err error) {
 	err = s.try(ctx, "Claim", func() error {
 		// Most claims that are not the first change nothing, and need no writer.
 		var changes bool
@@ -27,7 +27,7 @@ func (s *Store) Claim(ctx context.Context, key string, c idempotency.Claim) (out
 			r, err := look(ctx, tx, claimSQL, c.Fingerprint[:], key)
 			at := now()
 			switch {
-			case errors.Is(err, idempotency.ErrNotFound):
+			case errors.Is(err, store.ErrNotFound):
 				r = sqlrecord.New(c, at)
 				out = r.See(at)
 				out.Mine = true
@@ -43,15 +43,15 @@ func (s *Store) Claim(ctx context.Context, key string, c idempotency.Claim) (out
 		}, key)
 	})
 	if err != nil {
-		return idempotency.Record{}, err
+		return store.Record{}, err
 	}
 	return out, nil
 }
 
 // meet is what a claim finds, and whether it changes something.
-func (s *Store) meet(ctx context.Context, key string, c idempotency.Claim) (out idempotency.Record, changes bool, err error) {
+func (s *Store) meet(ctx context.Context, key string, c store.Claim) (out store.Record, changes bool, err error) {
 	r, err := look(ctx, s.read, claimSQL, c.Fingerprint[:], key)
-	if errors.Is(err, idempotency.ErrNotFound) {
+	if errors.Is(err, store.ErrNotFound) {
 		return out, true, nil
 	}
 	if err != nil {
@@ -60,8 +60,8 @@ func (s *Store) meet(ctx context.Context, key string, c idempotency.Claim) (out 
 	return r.Claim(c, now())
 }
 
-// Renew implements [idempotency.Store]. While the run has a transaction, nobody can take over.
-func (s *Store) Renew(ctx context.Context, key string, o idempotency.Owner) error {
+// Renew implements [store.Store]. While the run has a transaction, nobody can take over.
+func (s *Store) Renew(ctx context.Context, key string, o store.Owner) error {
 	if due, is := s.isJoined(key, o); is {
 		due.Store(true)
 		return ctx.Err()
@@ -71,34 +71,34 @@ func (s *Store) Renew(ctx context.Context, key string, o idempotency.Owner) erro
 	})
 }
 
-// Complete implements [idempotency.Store].
-func (s *Store) Complete(ctx context.Context, key string, o idempotency.Owner, c idempotency.Completion) error {
+// Complete implements [store.Store].
+func (s *Store) Complete(ctx context.Context, key string, o store.Owner, c store.Completion) error {
 	if len(c.Answer) > maxValue {
-		return idempotency.ErrTooLarge
+		return store.ErrTooLarge
 	}
 	return s.asOwner(ctx, "Complete", key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
 		return r.Complete(o, c, now)
 	})
 }
 
-// Release implements [idempotency.Store].
-func (s *Store) Release(ctx context.Context, key string, o idempotency.Owner, rel idempotency.Release) error {
+// Release implements [store.Store].
+func (s *Store) Release(ctx context.Context, key string, o store.Owner, rel store.Release) error {
 	return s.asOwner(ctx, "Release", key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
 		return r.Release(o, rel, now)
 	})
 }
 
-// Hold implements [idempotency.Store].
-func (s *Store) Hold(ctx context.Context, key string, o idempotency.Owner) error {
+// Hold implements [store.Store].
+func (s *Store) Hold(ctx context.Context, key string, o store.Owner) error {
 	return s.asOwner(ctx, "Hold", key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
 		return r.Hold(o, now)
 	})
 }
 
-// SaveStep implements [idempotency.StepStore].
-func (s *Store) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
+// SaveStep implements [store.StepStore].
+func (s *Store) SaveStep(ctx context.Context, key string, o store.Owner, name string, value []byte) error {
 	if len(value) > maxValue {
-		return idempotency.ErrTooLarge
+		return store.ErrTooLarge
 	}
 	if _, is := s.isJoined(key, o); is {
 		return errJoined
@@ -114,8 +114,8 @@ func (s *Store) asOwner(
 ) error {
 	return s.try(ctx, call, func() error {
 		err := s.change(ctx, key, lookSQL, decide)
-		if errors.Is(err, idempotency.ErrNotFound) {
-			err = idempotency.ErrNotOwner
+		if errors.Is(err, store.ErrNotFound) {
+			err = store.ErrNotOwner
 		}
 		return err
 	})

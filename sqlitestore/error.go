@@ -10,13 +10,13 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // sentinels are the errors of the contract, which go to the caller as they are.
 var sentinels = []error{
-	idempotency.ErrNotFound, idempotency.ErrNotOwner, idempotency.ErrChanged, idempotency.ErrTooLarge,
-	idempotency.ErrStoreFull, idempotency.ErrCorrupt, idempotency.ErrUnreadableHere, idempotency.ErrTransactionOpen,
+	store.ErrNotFound, store.ErrNotOwner, store.ErrChanged, store.ErrTooLarge,
+	store.ErrFull, store.ErrCorrupt, store.ErrUnreadableHere, store.ErrTransactionOpen,
 }
 
 // maxPause is the longest pause before the writer is asked for again. Processes do not queue for it:
@@ -50,9 +50,9 @@ func wrap(call string, err error) error {
 	}
 	switch code(err) {
 	case sqlite3.SQLITE_FULL:
-		return fmt.Errorf("%w: %w", idempotency.ErrStoreFull, err)
+		return fmt.Errorf("%w: %w", store.ErrFull, err)
 	case sqlite3.SQLITE_TOOBIG:
-		return fmt.Errorf("%w: %w", idempotency.ErrTooLarge, err)
+		return fmt.Errorf("%w: %w", store.ErrTooLarge, err)
 	}
 	return fmt.Errorf("sqlitestore: %s: %w", call, err)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // UseDriver makes the stores of this process use the driver of that name.
@@ -21,7 +22,7 @@ func (s *Store) Reader() *sql.DB { return s.read }
 type JoinedTx struct{ *joinedTx }
 
 // Begin begins the transaction of a run, as InTx does.
-func (s *Store) Begin(ctx context.Context, key string, o idempotency.Owner) (JoinedTx, error) {
+func (s *Store) Begin(ctx context.Context, key string, o store.Owner) (JoinedTx, error) {
 	t, err := s.begin(ctx, new(idempotency.Operation), key, o)
 	return JoinedTx{t}, err
 }

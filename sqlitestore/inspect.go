@@ -5,21 +5,21 @@ import (
 	"database/sql"
 	"errors"
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/sqlrecord"
+	"example.com/idempotency/store"
 )
 
-// Get implements [idempotency.Inspector].
-func (s *Store) Get(ctx context.Context, key string) (idempotency.Record, error) {
+// Get implements [store.Inspector].
+func (s *Store) Get(ctx context.Context, key string) (store.Record, error) {
 	return s.get(ctx, "Get", lookSQL, key)
 }
 
-// GetAnswer implements [idempotency.Inspector].
-func (s *Store) GetAnswer(ctx context.Context, key string) (idempotency.Record, error) {
+// GetAnswer implements [store.Inspector].
+func (s *Store) GetAnswer(ctx context.Context, key string) (store.Record, error) {
 	return s.get(ctx, "GetAnswer", lookAnswerSQL, key)
 }
 
-func (s *Store) get(ctx context.Context, call, sqlText, key string) (out idempotency.Record, err error) {
+func (s *Store) get(ctx context.Context, call, sqlText, key string) (out store.Record, err error) {
 	err = s.try(ctx, call, func() error {
 		r, err := look(ctx, s.read, sqlText, key)
 		if err == nil {
@@ -30,10 +30,10 @@ func (s *Store) get(ctx context.Context, call, sqlText, key string) (out idempot
 	return out, err
 }
 
-// Resolve implements [idempotency.Inspector].
-func (s *Store) Resolve(ctx context.Context, key string, seen idempotency.Seen, settled idempotency.Settlement) error {
+// Resolve implements [store.Inspector].
+func (s *Store) Resolve(ctx context.Context, key string, seen store.Seen, settled store.Settlement) error {
 	if settled.Completion != nil && len(settled.Completion.Answer) > maxValue {
-		return idempotency.ErrTooLarge
+		return store.ErrTooLarge
 	}
 	return s.try(ctx, "Resolve", func() error {
 		return s.change(ctx, key, lookAnswerSQL, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
@@ -42,15 +42,15 @@ func (s *Store) Resolve(ctx context.Context, key string, seen idempotency.Seen, 
 	})
 }
 
-// Forget implements [idempotency.Inspector].
-func (s *Store) Forget(ctx context.Context, key string, seen idempotency.Seen) error {
+// Forget implements [store.Inspector].
+func (s *Store) Forget(ctx context.Context, key string, seen store.Seen) error {
 	return s.try(ctx, "Forget", func() error {
 		return s.transact(ctx, func(tx *sql.Tx) error {
 			r, err := look(ctx, tx, lookSQL, key)
 			switch {
-			case errors.Is(err, idempotency.ErrNotFound):
+			case errors.Is(err, store.ErrNotFound):
 				return nil
-			case errors.Is(err, idempotency.ErrCorrupt) && seen == idempotency.Seen{State: idempotency.StateCorrupt}:
+			case errors.Is(err, store.ErrCorrupt) && seen == store.Seen{State: store.Corrupt}:
 			case err != nil:
 				return err
 			default:
@@ -66,7 +66,7 @@ func (s *Store) Forget(ctx context.Context, key string, seen idempotency.Seen) e
 
 // Sweep removes expired records, at most n, and returns how many it has removed. Run it every few
 // minutes, with a small n again and again while it removes n: it is a writer like every other. Inside the
-// transaction of a run it returns [idempotency.ErrTransactionOpen].
+// transaction of a run it returns [store.ErrTransactionOpen].
 func (s *Store) Sweep(ctx context.Context, n int) (removed int64, err error) {
 	err = s.try(ctx, "Sweep", func() error {
 		if s.hasJoined(ctx) {

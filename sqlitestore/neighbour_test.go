@@ -15,9 +15,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/race"
 	"example.com/idempotency/sqlitestore"
+	"example.com/idempotency/store"
 	"example.com/idempotency/storetest"
 )
 
@@ -36,7 +36,7 @@ func TestStoreKeepsTheContractBesideAnotherProcess(t *testing.T) {
 	files := 0
 	t.Run("store", func(t *testing.T) {
 		storetest.Run(t, storetest.Harness{
-			New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
+			New: func(t testing.TB) (store.Store, func(time.Duration)) {
 				path := filepath.Join(t.TempDir(), "records.db")
 				s := open(t, path)
 				ask(t, path)
@@ -49,7 +49,7 @@ func TestStoreKeepsTheContractBesideAnotherProcess(t *testing.T) {
 				})
 				return alone{s}, clock(t, path)
 			},
-			Transactions: func(t testing.TB, s idempotency.Store) storetest.Transactions {
+			Transactions: func(t testing.TB, s store.Store) storetest.Transactions {
 				return newTransactions(t, s.(alone).Store)
 			},
 		})
@@ -65,9 +65,9 @@ const othersPrefix = "other-"
 // An alone is a store that does not list the records of the other process.
 type alone struct{ *sqlitestore.Store }
 
-func (s alone) List(ctx context.Context, q idempotency.Query) (idempotency.Page, error) {
+func (s alone) List(ctx context.Context, q store.Query) (store.Page, error) {
 	page, err := s.Store.List(ctx, q)
-	page.Entries = slices.DeleteFunc(page.Entries, func(e idempotency.Entry) bool { return strings.HasPrefix(e.Key, othersPrefix) })
+	page.Entries = slices.DeleteFunc(page.Entries, func(e store.Entry) bool { return strings.HasPrefix(e.Key, othersPrefix) })
 	return page, err
 }
 
@@ -134,10 +134,10 @@ func haunt(ctx context.Context, s *sqlitestore.Store, key string) (u use, err er
 		func() error { _, err := s.Claim(ctx, key, c); return err },
 		func() error { return s.Renew(ctx, key, c.Owner) },
 		func() error { return s.SaveStep(ctx, key, c.Owner, "step", []byte("value")) },
-		func() error { return s.Release(ctx, key, c.Owner, idempotency.Release{}) },
+		func() error { return s.Release(ctx, key, c.Owner, store.Release{}) },
 		func() error { _, err := s.Claim(ctx, key, c); return err },
 		func() error {
-			return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: make([]byte, 3000), Status: 200, TTL: time.Hour})
+			return s.Complete(ctx, key, c.Owner, store.Completion{Answer: make([]byte, 3000), Status: 200, TTL: time.Hour})
 		},
 		func() error {
 			return s.InTx(ctx, func(tx *sql.Tx) error {
@@ -159,11 +159,11 @@ func haunt(ctx context.Context, s *sqlitestore.Store, key string) (u use, err er
 			start := time.Now()
 			err := call()
 			u.add(use{1, 1, time.Since(start)})
-			expected := []error{nil, idempotency.ErrNotOwner, idempotency.ErrNotFound, idempotency.ErrChanged}
+			expected := []error{nil, store.ErrNotOwner, store.ErrNotFound, store.ErrChanged}
 			if !slices.ContainsFunc(expected, func(want error) bool { return errors.Is(err, want) }) && ctx.Err() == nil {
 				return u, fmt.Errorf("call %d: %w", i, err)
 			}
-			if _, err := s.GetAnswer(ctx, key); err != nil && !errors.Is(err, idempotency.ErrNotFound) && ctx.Err() == nil {
+			if _, err := s.GetAnswer(ctx, key); err != nil && !errors.Is(err, store.ErrNotFound) && ctx.Err() == nil {
 				return u, err
 			}
 			u.Calls++

@@ -17,13 +17,14 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/sqlitestore"
+	"example.com/idempotency/store"
 )
 
 // This file lets two processes race for the same keys.
 
 // newClaim returns the claim of a new owner.
-func newClaim() idempotency.Claim {
-	c := idempotency.Claim{Lease: 30 * time.Second, Retention: time.Hour}
+func newClaim() store.Claim {
+	c := store.Claim{Lease: 30 * time.Second, Retention: time.Hour}
 	_, _ = rand.Read(c.Owner[:])
 	return c
 }

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"strings"
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/sqlrecord"
+	"example.com/idempotency/store"
 )
 
 const (
@@ -26,11 +26,11 @@ type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// look reads the row of a key, or returns [idempotency.ErrNotFound]. An expired one is none.
+// look reads the row of a key, or returns [store.ErrNotFound]. An expired one is none.
 func look(ctx context.Context, q querier, sqlText string, args ...any) (sqlrecord.Row, error) {
 	r, err := lookEven(ctx, q, sqlText, args...)
 	if err == nil && r.Expired(now()) {
-		err = idempotency.ErrNotFound
+		err = store.ErrNotFound
 	}
 	return r, err
 }
@@ -40,11 +40,11 @@ func lookEven(ctx context.Context, q querier, sqlText string, args ...any) (r sq
 	var answer []byte
 	r, err = sqlrecord.Scan(q.QueryRowContext(ctx, sqlText, args...), &answer)
 	if errors.Is(err, sql.ErrNoRows) {
-		err = idempotency.ErrNotFound
+		err = store.ErrNotFound
 	}
 	r.Answer = answer
 	// The driver makes nil of a value of no bytes.
-	if answer == nil && sqlText != lookSQL && r.State == idempotency.StateCompleted && r.Size == 0 {
+	if answer == nil && sqlText != lookSQL && r.State == store.Completed && r.Size == 0 {
 		r.Answer = []byte{}
 	}
 	return r, err

@@ -12,20 +12,20 @@ import (
 
 	_ "modernc.org/sqlite" // the driver
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/sqlrecord"
 	"example.com/idempotency/internal/watch"
+	"example.com/idempotency/store"
 )
 
 //go:embed schema.sql
 var schema string
 
-// A Store is an [idempotency.Store] in a file of SQLite. Its methods may be called concurrently, and
+// A Store is an [store.Store] in a file of SQLite. Its methods may be called concurrently, and
 // any number of processes of one machine may open the same file. Do not put the file on a network
 // file system. Make a Store with [Open].
 //
-// It is also an [idempotency.Watcher], an [idempotency.StepStore], an
-// [idempotency.Inspector] and an [idempotency.Lister].
+// It is also an [store.Watcher], an [store.StepStore], an
+// [store.Inspector] and an [store.Lister].
 //
 // SQLite has one writer at a time. A claim, a completion and the other calls of a run write once
 // each, and wait for each other and for the transactions of other programs until their context
@@ -47,12 +47,12 @@ type Store struct {
 }
 
 var (
-	_ idempotency.Store     = (*Store)(nil)
-	_ idempotency.Watcher   = (*Store)(nil)
-	_ idempotency.StepStore = (*Store)(nil)
-	_ idempotency.Inspector = (*Store)(nil)
-	_ idempotency.Lister    = (*Store)(nil)
-	_ idempotency.TxStore   = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
+	_ store.Watcher   = (*Store)(nil)
+	_ store.StepStore = (*Store)(nil)
+	_ store.Inspector = (*Store)(nil)
+	_ store.Lister    = (*Store)(nil)
+	_ store.TxStore   = (*Store)(nil)
 )
 
 // An Option changes a setting of [Open].

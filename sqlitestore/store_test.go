@@ -10,19 +10,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
 	"example.com/idempotency/sqlitestore"
+	"example.com/idempotency/store"
 	"example.com/idempotency/storetest"
 )
 
 func TestStoreKeepsTheContract(t *testing.T) {
 	storetest.Run(t, storetest.Harness{
-		New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
+		New: func(t testing.TB) (store.Store, func(time.Duration)) {
 			path := filepath.Join(t.TempDir(), "records.db")
 			s := open(t, path)
 			return s, clock(t, path)
 		},
-		Transactions: func(t testing.TB, s idempotency.Store) storetest.Transactions {
+		Transactions: func(t testing.TB, s store.Store) storetest.Transactions {
 			return newTransactions(t, s.(*sqlitestore.Store))
 		},
 	})
@@ -47,13 +47,13 @@ func (s transactions) Has(ctx context.Context, row string) (has bool, err error)
 	return has, err
 }
 
-func (s transactions) Begin(ctx context.Context, key string, o idempotency.Owner) (storetest.Tx, error) {
+func (s transactions) Begin(ctx context.Context, key string, o store.Owner) (storetest.Tx, error) {
 	tx, err := s.Store.Begin(ctx, key, o)
 	return runTx{tx}, err
 }
 
 func (s transactions) StepIn(
-	context.Context, idempotency.StepRecord, func(context.Context, func(string) error) ([]byte, error),
+	context.Context, store.StepRecord, func(context.Context, func(string) error) ([]byte, error),
 ) error {
 	return errors.ErrUnsupported
 }

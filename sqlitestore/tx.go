@@ -12,9 +12,10 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
-// JoinsTransactions implements [idempotency.TxStore].
+// JoinsTransactions implements [store.TxStore].
 func (s *Store) JoinsTransactions() {}
 
 // InTx runs f in a transaction of the store's file, in which the program's own tables are, too.
@@ -36,7 +37,7 @@ func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 		return s.try(ctx, "InTx", func() error { return s.inPlainTx(ctx, f) })
 	}
 	var t *joinedTx
-	err := op.Join(ctx, s, func(key string, o idempotency.Owner) (idempotency.Transaction, error) {
+	err := op.Join(ctx, s, func(key string, o store.Owner) (store.Transaction, error) {
 		var err error
 		t, err = s.begin(ctx, op, key, o)
 		return t, err
@@ -79,7 +80,7 @@ func (s *Store) inPlainTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 
 // begin begins the transaction of a run. It outlives ctx: the run's context ends when the handler
 // returns, which is before the commit.
-func (s *Store) begin(ctx context.Context, op *idempotency.Operation, key string, o idempotency.Owner) (*joinedTx, error) {
+func (s *Store) begin(ctx context.Context, op *idempotency.Operation, key string, o store.Owner) (*joinedTx, error) {
 	t := &joinedTx{store: s, op: op, key: key, owner: o}
 	err := s.try(ctx, "Begin", func() (err error) {
 		if t.conn, err = s.write.Conn(ctx); err != nil {
@@ -107,11 +108,11 @@ func (s *Store) begin(ctx context.Context, op *idempotency.Operation, key string
 }
 
 // joint names the run of a transaction.
-func joint(key string, o idempotency.Owner) string { return string(o[:]) + key }
+func joint(key string, o store.Owner) string { return string(o[:]) + key }
 
 // isJoined reports whether the run has a transaction. Nobody else can write until its end. due is
 // where a renewal is noted that comes meanwhile.
-func (s *Store) isJoined(key string, o idempotency.Owner) (due *atomic.Bool, is bool) {
+func (s *Store) isJoined(key string, o store.Owner) (due *atomic.Bool, is bool) {
 	noted, is := s.joined.Load(joint(key, o))
 	if is {
 		due = noted.(*atomic.Bool)
@@ -135,10 +136,10 @@ var (
 	errJoined = errors.New("sqlitestore: SQLite has one writer: take the step before the transaction")
 
 	// errInside is what a claim, or a sweep, gets in a transaction.
-	errInside = fmt.Errorf("sqlitestore: SQLite has one writer: call it before the transaction: %w", idempotency.ErrTransactionOpen)
+	errInside = fmt.Errorf("sqlitestore: SQLite has one writer: call it before the transaction: %w", store.ErrTransactionOpen)
 
 	// These say that the transaction has ended before InTx has.
-	errCommitted  = fmt.Errorf("sqlitestore: InTx: the function has committed the transaction itself: %w", idempotency.ErrCommittedAlone)
+	errCommitted  = fmt.Errorf("sqlitestore: InTx: the function has committed the transaction itself: %w", store.ErrCommittedAlone)
 	errRolledBack = errors.New("sqlitestore: InTx: the transaction was rolled back, by a statement of the function or by SQLite")
 )
 
@@ -150,18 +151,18 @@ type joinedTx struct {
 	tx    *sql.Tx
 	fate  fate
 	key   string
-	owner idempotency.Owner
+	owner store.Owner
 	due   atomic.Bool // a renewal
 
 	mu    sync.Mutex
-	state idempotency.TxState
+	state store.TxState
 	ended bool
 }
 
-var _ idempotency.Transaction = (*joinedTx)(nil)
+var _ store.Transaction = (*joinedTx)(nil)
 
-// State implements [idempotency.Transaction].
-func (t *joinedTx) State() idempotency.TxState {
+// State implements [store.Transaction].
+func (t *joinedTx) State() store.TxState {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.look()
@@ -174,7 +175,7 @@ func (t *joinedTx) look() {
 	committed, rolledBack := t.fate.get()
 	switch {
 	case t.ended, !committed && !rolledBack:
-	case !committed && t.state == idempotency.TxReady:
+	case !committed && t.state == store.TxReady:
 		t.end()
 	default:
 		t.giveUp()
@@ -184,9 +185,9 @@ func (t *joinedTx) look() {
 // giveUp rolls back whatever is open. What was committed before, stays.
 func (t *joinedTx) giveUp() {
 	t.end()
-	t.state = idempotency.TxGivenUp
+	t.state = store.TxGivenUp
 	if committed, _ := t.fate.get(); committed {
-		t.state = idempotency.TxCommitted
+		t.state = store.TxCommitted
 	}
 }
 
@@ -195,14 +196,14 @@ func (t *joinedTx) ready(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch t.look(); {
-	case t.state == idempotency.TxCommitted:
+	case t.state == store.TxCommitted:
 		return errCommitted
 	case t.ended:
 		return errRolledBack
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	t.state = idempotency.TxReady
+	t.state = store.TxReady
 	return nil
 }
 
@@ -210,12 +211,12 @@ func (t *joinedTx) ready(ctx context.Context) error {
 func (t *joinedTx) leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state == idempotency.TxOpen {
+	if t.state == store.TxOpen {
 		t.giveUp()
 	}
 }
 
-// MaySaveStep implements [idempotency.Transaction].
+// MaySaveStep implements [store.Transaction].
 func (t *joinedTx) MaySaveStep() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -225,14 +226,14 @@ func (t *joinedTx) MaySaveStep() error {
 	return errJoined
 }
 
-// Rollback implements [idempotency.Transaction].
+// Rollback implements [store.Transaction].
 func (t *joinedTx) Rollback(context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.ended {
 		t.giveUp()
 	}
-	if t.state == idempotency.TxCommitted {
+	if t.state == store.TxCommitted {
 		return errCommitted
 	}
 	return nil
@@ -278,28 +279,28 @@ func (t *joinedTx) catchUp() {
 	}
 }
 
-// Complete implements [idempotency.Transaction].
-func (t *joinedTx) Complete(ctx context.Context, c idempotency.Completion) error {
+// Complete implements [store.Transaction].
+func (t *joinedTx) Complete(ctx context.Context, c store.Completion) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch t.look(); {
-	case t.state == idempotency.TxCommitted:
+	case t.state == store.TxCommitted:
 		return errCommitted
 	case t.ended:
-		return &idempotency.RolledBackError{Err: errRolledBack}
+		return &store.RolledBackError{Err: errRolledBack}
 	}
 	defer t.end()
 	if err := t.record(ctx, c); err != nil { // no COMMIT was sent
-		if errors.Is(err, idempotency.ErrNotOwner) || errors.Is(err, idempotency.ErrNotFound) {
-			return idempotency.ErrNotOwner
+		if errors.Is(err, store.ErrNotOwner) || errors.Is(err, store.ErrNotFound) {
+			return store.ErrNotOwner
 		}
-		return &idempotency.RolledBackError{Retry: true, Err: err}
+		return &store.RolledBackError{Retry: true, Err: err}
 	}
 	return t.commit()
 }
 
 // record completes the record in the transaction.
-func (t *joinedTx) record(ctx context.Context, c idempotency.Completion) error {
+func (t *joinedTx) record(ctx context.Context, c store.Completion) error {
 	r, err := lookEven(ctx, t.tx, lookSQL, t.key)
 	if err != nil {
 		return err
@@ -315,7 +316,7 @@ func (t *joinedTx) record(ctx context.Context, c idempotency.Completion) error {
 func (t *joinedTx) commit() error {
 	err := t.tx.Commit()
 	if c := code(err); c != 0 && c != sqlite3.SQLITE_IOERR {
-		return &idempotency.RolledBackError{Retry: true, Err: err}
+		return &store.RolledBackError{Retry: true, Err: err}
 	}
 	if err == nil {
 		t.store.wake(t.key)

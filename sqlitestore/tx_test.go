@@ -16,9 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/sqlitestore"
+	"example.com/idempotency/store"
 )
 
 // A shop sells something: each of its charges is one row.
@@ -151,7 +153,7 @@ func TestTransactionLongerThanItsLease(t *testing.T) {
 			if err := tx.QueryRowContext(r.Context(), "SELECT key, owner FROM idempotency_records").Scan(&key, &owner); err != nil {
 				return err
 			}
-			return s.store.Renew(r.Context(), key, idempotency.Owner(owner)) // as its guard does in time
+			return s.store.Renew(r.Context(), key, store.Owner(owner)) // as its guard does in time
 		}))
 		w.WriteHeader(http.StatusCreated)
 	}, idempotency.WithLease(time.Hour))
@@ -168,9 +170,9 @@ func TestTransactionLongerThanItsRetention(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "records.db")
 			s := open(t, path)
-			alice, bob := idempotency.Owner{1}, idempotency.Owner{2}
-			claim := func(o idempotency.Owner) idempotency.Record {
-				rec, err := s.Claim(t.Context(), "k", idempotency.Claim{Owner: o, Lease: time.Hour, Retention: 4 * time.Hour})
+			alice, bob := store.Owner{1}, store.Owner{2}
+			claim := func(o store.Owner) store.Record {
+				rec, err := s.Claim(t.Context(), "k", store.Claim{Owner: o, Lease: time.Hour, Retention: 4 * time.Hour})
 				require.NoError(t, err)
 				return rec
 			}
@@ -188,8 +190,8 @@ func TestTransactionLongerThanItsRetention(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, s.Renew(t.Context(), "k", alice))
 			require.NoError(t, tx.Ready(t.Context()))
-			require.NoError(t, tx.Complete(t.Context(), idempotency.Completion{Answer: []byte("a"), TTL: time.Hour}))
-			require.Equal(t, idempotency.StateCompleted, claim(bob).State)
+			require.NoError(t, tx.Complete(t.Context(), store.Completion{Answer: []byte("a"), TTL: time.Hour}))
+			require.Equal(t, store.Completed, claim(bob).State)
 		})
 	}
 }
@@ -210,11 +212,11 @@ func TestStepInATransactionIsRefused(t *testing.T) {
 					return err
 				}
 				err := s.store.InTx(r.Context(), func(*sql.Tx) error {
-					require.ErrorIs(t, step("in it"), idempotency.ErrTransactionOpen)
+					require.ErrorIs(t, step("in it"), store.ErrTransactionOpen)
 					return nil
 				})
 				require.NoError(t, err)
-				require.ErrorIs(t, step("after it"), idempotency.ErrTransactionOpen)
+				require.ErrorIs(t, step("after it"), store.ErrTransactionOpen)
 				w.WriteHeader(http.StatusCreated)
 			})
 			start := time.Now()
@@ -241,7 +243,7 @@ func TestDoInATransactionIsRefused(t *testing.T) {
 				t.Error("it has run")
 				return 0, nil
 			})
-			require.ErrorIs(t, err, idempotency.ErrTransactionOpen)
+			require.ErrorIs(t, err, store.ErrTransactionOpen)
 			require.Less(t, time.Since(start), 5*time.Second, "it has not waited for its own run")
 			value, _, err := idempotency.Do(ctx, inner, key("recorded"), func(context.Context) (int, error) { return 0, nil })
 			require.Equal(t, 7, value)
@@ -267,7 +269,7 @@ func TestHandlerDoesNotWaitForItself(t *testing.T) {
 	})
 	s.store.SetPatience(100 * time.Millisecond)
 	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-	require.ErrorIs(t, sweep, idempotency.ErrTransactionOpen)
+	require.ErrorIs(t, sweep, store.ErrTransactionOpen)
 	require.ErrorContains(t, other, "has to pass the context of the request")
 	s.store.SetPatience(time.Minute)
 	require.NoError(t, s.store.InTx(context.Background(), func(*sql.Tx) error { return nil }))
@@ -322,9 +324,9 @@ func TestTransactionThatEndsItselfIsFoundOut(t *testing.T) {
 						_, _ = s.Try(t.Context(), guardtest.Call{Key: "k"})
 						require.Equal(t, end.rows, s.rows(t))
 					}
-					require.Equal(t, end.rows, events.Count(idempotency.EventCommittedAlone))
-					require.Equal(t, end.rows > 0, events.Count(idempotency.EventHeld) > 0)
-					require.Zero(t, events.Count(idempotency.EventOvertaken)+events.Count(idempotency.EventLeaseLost))
+					require.Equal(t, end.rows, events.Count(event.CommittedAlone))
+					require.Equal(t, end.rows > 0, events.Count(event.Held) > 0)
+					require.Zero(t, events.Count(event.Overtaken)+events.Count(event.LeaseLost))
 				})
 			}
 		}
@@ -355,8 +357,8 @@ func TestTransactionThatIsEndedAfterInTxIsFoundOut(t *testing.T) {
 					require.Equal(t, rows, s.rows(t))
 					require.Equal(t, commits && status == http.StatusCreated, got.Status == http.StatusCreated)
 				}
-				require.Equal(t, rows, events.Count(idempotency.EventCommittedAlone))
-				require.Equal(t, commits && status != http.StatusCreated, events.Count(idempotency.EventHeld) > 0)
+				require.Equal(t, rows, events.Count(event.CommittedAlone))
+				require.Equal(t, commits && status != http.StatusCreated, events.Count(event.Held) > 0)
 			})
 		}
 	}

@@ -18,7 +18,7 @@ type poll struct {
 	done   chan struct{}
 }
 
-// Watch implements [idempotency.Watcher]. What this process writes is announced at once. Writes of
+// Watch implements [store.Watcher]. What this process writes is announced at once. Writes of
 // other processes wake all who wait, within about 25 ms.
 func (s *Store) Watch(ctx context.Context, key string) (settled <-chan struct{}, stop func(), err error) {
 	if err := ctx.Err(); err != nil {

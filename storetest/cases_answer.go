@@ -6,7 +6,7 @@ package storetest
 import (
 	"strings"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 func answerCases() []testCase {
@@ -63,7 +63,7 @@ func answerCopied(e *env) {
 	for i, text := range []string{"a", "answer", strings.Repeat("answer", 10_000)} {
 		k, given := keyOf(text[:i+1]), []byte(text)
 		e.mine(e.claim(k, alice), 1)
-		e.ok("Complete", e.store.Complete(e.ctx, k, alice, idempotency.Completion{Answer: given, TTL: ttl}))
+		e.ok("Complete", e.store.Complete(e.ctx, k, alice, store.Completion{Answer: given, TTL: ttl}))
 		reuse(given)
 		e.answer(e.claim(k, bob), text)
 	}
@@ -71,8 +71,8 @@ func answerCopied(e *env) {
 
 func resolutionCopied(e *env) {
 	i, given := e.held(), []byte("resolved")
-	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), idempotency.Settlement{
-		Completion: &idempotency.Completion{Answer: given, TTL: ttl},
+	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), store.Settlement{
+		Completion: &store.Completion{Answer: given, TTL: ttl},
 	}))
 	reuse(given)
 	e.answer(e.claim(key, bob), "resolved")
@@ -89,14 +89,14 @@ func stepCopied(e *env) {
 
 func noteCopied(e *env) {
 	given := []byte("note")
-	e.claimed(func(c *idempotency.Claim) { c.Note = given })
+	e.claimed(func(c *store.Claim) { c.Note = given })
 	reuse(given)
 	e.notes(e.claim(key, bob), "note")
 }
 
 func sealedKeyCopied(e *env) {
 	given := []byte("sealed")
-	e.claimed(func(c *idempotency.Claim) { c.SealedKey = given })
+	e.claimed(func(c *store.Claim) { c.SealedKey = given })
 	reuse(given)
 	e.sealedKey(key, "sealed")
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 func claimCases() []testCase {
@@ -49,7 +49,7 @@ func claimRaceNew(e *env) {
 			winners++
 			e.mine(r, 1)
 		} else {
-			e.notMine(r, idempotency.StateClaimed, 1)
+			e.notMine(r, store.Claimed, 1)
 		}
 	}
 	if winners != 1 {
@@ -72,10 +72,10 @@ func claimRaceReleased(e *env) {
 }
 
 // race lets a hundred owners claim the key at once.
-func (e *env) race() []idempotency.Record {
+func (e *env) race() []store.Record {
 	e.t.Helper()
-	return e.concurrently(100, func(i int) (idempotency.Record, error) {
-		return e.store.Claim(e.ctx, key, idempotency.Claim{
+	return e.concurrently(100, func(i int) (store.Record, error) {
+		return e.store.Claim(e.ctx, key, store.Claim{
 			Owner: ownerOf(fmt.Sprint("racer ", i)), Fingerprint: payload, Lease: lease, Retention: retention,
 		})
 	})
@@ -83,7 +83,7 @@ func (e *env) race() []idempotency.Record {
 
 // oneTakesOver fails the case unless one of the callers has attempt 2 and all others see
 // that attempt in flight.
-func (e *env) oneTakesOver(records []idempotency.Record) {
+func (e *env) oneTakesOver(records []store.Record) {
 	e.t.Helper()
 	winners := 0
 	for _, r := range records {
@@ -91,7 +91,7 @@ func (e *env) oneTakesOver(records []idempotency.Record) {
 			winners++
 			e.mine(r, 2)
 		} else {
-			e.notMine(r, idempotency.StateClaimed, 2)
+			e.notMine(r, store.Claimed, 2)
 		}
 		e.bound(r)
 	}
@@ -118,21 +118,21 @@ func claimAgain(e *env) {
 // would count as an attempt, and say nothing of what the attempts before it have done.
 func claimWaitingReleased(e *env) {
 	e.claimed()
-	e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
+	e.notMine(e.claim(key, bob, watching), store.Claimed, 1)
 	e.ok("Release", e.release(alice))
 	r := e.claim(key, bob, watching)
-	e.notMine(r, idempotency.StateReleased, 1)
+	e.notMine(r, store.Released, 1)
 	e.near("TTL", r.TTL, retention)
-	e.notMine(e.claim(key, carol, watching, holding), idempotency.StateReleased, 1)
+	e.notMine(e.claim(key, carol, watching, holding), store.Released, 1)
 	e.mine(e.claim(key, bob), 2)
 	e.mine(e.claim(key, bob, watching), 2)
 }
 
 func claimWaitingUnbound(e *env) {
 	e.undo(alice, 1)
-	e.notMine(e.claim(key, bob, watching), idempotency.StateReleased, 1)
+	e.notMine(e.claim(key, bob, watching), store.Released, 1)
 	r := e.claim(key, carol, watching, mismatching)
-	e.notMine(r, idempotency.StateReleased, 1)
+	e.notMine(r, store.Released, 1)
 	e.bound(r)
 	e.mine(e.claim(key, carol, mismatching), 2)
 }
@@ -159,7 +159,7 @@ func claimAgainLease(e *env) {
 	e.mine(e.claim(key, alice), 1)
 	e.advance(20 * time.Second)
 	r := e.claim(key, bob)
-	e.notMine(r, idempotency.StateClaimed, 1)
+	e.notMine(r, store.Claimed, 1)
 	e.near("Lease", r.Lease, lease-20*time.Second)
 	e.near("TTL", r.TTL, retention-20*time.Second)
 }
@@ -167,12 +167,12 @@ func claimAgainLease(e *env) {
 // The lease may end before the resent claim arrives. Nobody has taken over, so the owner
 // still has the claim, with a new lease.
 func claimAgainLapsed(e *env) {
-	for name, edits := range map[string][]func(*idempotency.Claim){"key": nil, "held": {holding}} {
+	for name, edits := range map[string][]func(*store.Claim){"key": nil, "held": {holding}} {
 		k := keyOf(name)
 		e.mine(e.claim(k, alice, edits...), 1)
 		e.advance(lease + margin)
 		e.mine(e.claim(k, alice, edits...), 1)
-		e.notMine(e.claim(k, bob, edits...), idempotency.StateClaimed, 1)
+		e.notMine(e.claim(k, bob, edits...), store.Claimed, 1)
 	}
 }
 
@@ -182,7 +182,7 @@ func claimInFlight(e *env) {
 	e.claimed()
 	e.advance(10 * time.Second)
 	r := e.claim(key, bob)
-	e.notMine(r, idempotency.StateClaimed, 1)
+	e.notMine(r, store.Claimed, 1)
 	e.bound(r)
 	e.near("Lease", r.Lease, lease-10*time.Second)
 	e.near("TTL", r.TTL, retention-10*time.Second)
@@ -201,10 +201,10 @@ func claimKeysApart(e *env) {
 	}
 
 	e.ok("Complete", e.store.Complete(e.ctx, key, alice, completion("alice's")))
-	e.notMine(e.claim(other, carol, mismatching), idempotency.StateClaimed, 1)
-	e.refused("Complete of another's key", e.store.Complete(e.ctx, other, alice, completion("alice's")), idempotency.ErrNotOwner)
+	e.notMine(e.claim(other, carol, mismatching), store.Claimed, 1)
+	e.refused("Complete of another's key", e.store.Complete(e.ctx, other, alice, completion("alice's")), store.ErrNotOwner)
 
-	e.ok("Release", e.store.Release(e.ctx, other, bob, idempotency.Release{}))
+	e.ok("Release", e.store.Release(e.ctx, other, bob, store.Release{}))
 	e.answer(e.claim(key, carol), "alice's")
 }
 

@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 func completeCases() []testCase {
@@ -22,7 +22,7 @@ func completeCases() []testCase {
 }
 
 // complete completes the key as o.
-func (e *env) complete(o idempotency.Owner, answer string) error {
+func (e *env) complete(o store.Owner, answer string) error {
 	return e.store.Complete(e.ctx, key, o, completion(answer))
 }
 
@@ -30,7 +30,7 @@ func (e *env) complete(o idempotency.Owner, answer string) error {
 func completeRecords(e *env) {
 	e.claimed()
 	e.ok("Complete", e.complete(alice, "answer"))
-	for _, o := range []idempotency.Owner{bob, carol, alice} {
+	for _, o := range []store.Owner{bob, carol, alice} {
 		r := e.claim(key, o)
 		e.answer(r, "answer")
 		e.bound(r)
@@ -54,8 +54,8 @@ func completeRepeated(e *env) {
 
 func completeOther(e *env) {
 	e.claimed()
-	e.refused("Complete by another owner", e.complete(bob, "bob's"), idempotency.ErrNotOwner)
-	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
+	e.refused("Complete by another owner", e.complete(bob, "bob's"), store.ErrNotOwner)
+	e.notMine(e.claim(key, bob), store.Claimed, 1)
 	e.ok("Complete", e.complete(alice, "alice's"))
 	e.answer(e.claim(key, bob), "alice's")
 }
@@ -75,10 +75,10 @@ func completeTakenOver(e *env) {
 	e.claimed()
 	e.advance(lease + margin)
 	e.mine(e.claim(key, bob), 2)
-	e.refused("Complete after a takeover", e.complete(alice, "alice's"), idempotency.ErrNotOwner)
-	e.notMine(e.claim(key, carol), idempotency.StateClaimed, 2)
+	e.refused("Complete after a takeover", e.complete(alice, "alice's"), store.ErrNotOwner)
+	e.notMine(e.claim(key, carol), store.Claimed, 2)
 	e.ok("Complete", e.complete(bob, "bob's"))
-	e.refused("Complete after another's", e.complete(alice, "alice's"), idempotency.ErrNotOwner)
+	e.refused("Complete after another's", e.complete(alice, "alice's"), store.ErrNotOwner)
 	e.answer(e.claim(key, carol), "bob's")
 }
 
@@ -86,7 +86,7 @@ func completeTakenOver(e *env) {
 func completeHeld(e *env) {
 	e.claimed()
 	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
-	e.refused("Complete by another owner", e.complete(bob, "bob's"), idempotency.ErrNotOwner)
+	e.refused("Complete by another owner", e.complete(bob, "bob's"), store.ErrNotOwner)
 	e.ok("Complete after Hold", e.complete(alice, "answer"))
 	e.answer(e.claim(key, bob), "answer")
 }
@@ -95,7 +95,7 @@ func completeHeld(e *env) {
 func completeLapsedHeld(e *env) {
 	e.claimed(holding)
 	e.advance(lease + margin)
-	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+	e.notMine(e.claim(key, bob), store.Held, 1)
 	e.ok("Complete", e.complete(alice, "answer"))
 	e.answer(e.claim(key, bob), "answer")
 }
@@ -104,29 +104,29 @@ func completeLapsedHeld(e *env) {
 func completeReleased(e *env) {
 	e.claimed()
 	e.ok("Release", e.release(alice))
-	e.refused("Complete after Release", e.complete(alice, "answer"), idempotency.ErrNotOwner)
+	e.refused("Complete after Release", e.complete(alice, "answer"), store.ErrNotOwner)
 	e.mine(e.claim(key, bob), 2)
 }
 
 // A record that has expired, or that the store has lost, must not come back with an
 // answer and without the fingerprint that it is bound to.
 func completeAbsent(e *env) {
-	e.refused("Complete of an absent record", e.complete(alice, "answer"), idempotency.ErrNotOwner)
+	e.refused("Complete of an absent record", e.complete(alice, "answer"), store.ErrNotOwner)
 	e.mine(e.claim(key, bob), 1)
 }
 
 // There is one answer until its TTL ends, no matter what a confused or late caller sends.
 func completedImmutable(e *env) {
 	e.completed("answer")
-	for _, o := range []idempotency.Owner{alice, bob} {
-		e.refused("Renew of a completed record", e.store.Renew(e.ctx, key, o), idempotency.ErrNotOwner)
+	for _, o := range []store.Owner{alice, bob} {
+		e.refused("Renew of a completed record", e.store.Renew(e.ctx, key, o), store.ErrNotOwner)
 		e.answer(e.claim(key, carol), "answer")
-		e.refused("Release of a completed record", e.release(o), idempotency.ErrNotOwner)
+		e.refused("Release of a completed record", e.release(o), store.ErrNotOwner)
 		e.answer(e.claim(key, carol), "answer")
-		e.refused("Hold of a completed record", e.store.Hold(e.ctx, key, o), idempotency.ErrNotOwner)
+		e.refused("Hold of a completed record", e.store.Hold(e.ctx, key, o), store.ErrNotOwner)
 		e.answer(e.claim(key, carol), "answer")
 	}
-	e.refused("Complete by another owner", e.complete(bob, "another answer"), idempotency.ErrNotOwner)
+	e.refused("Complete by another owner", e.complete(bob, "another answer"), store.ErrNotOwner)
 	e.answer(e.claim(key, carol), "answer")
 	e.ok("Complete with another answer", e.complete(alice, "another answer"))
 	e.answer(e.claim(key, carol), "answer")

@@ -4,11 +4,11 @@ import (
 	"context"
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // The cases of contexts: what every store does with a context that is over, and what an
-// [idempotency.ContextStore] promises beyond that.
+// [store.ContextStore] promises beyond that.
 
 func contextCases() []testCase {
 	return []testCase{
@@ -46,7 +46,7 @@ func contextClaim(e *env) {
 	_, err := e.store.Claim(e.cancelled(), key, claimOf(alice))
 	e.unknown("Claim", err)
 	e.mine(e.claim(key, alice), 1)
-	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
+	e.notMine(e.claim(key, bob), store.Claimed, 1)
 }
 
 func contextComplete(e *env) {
@@ -59,12 +59,12 @@ func contextComplete(e *env) {
 
 func contextRelease(e *env) {
 	e.claimed()
-	e.unknown("Release", e.store.Release(e.cancelled(), key, alice, idempotency.Release{}))
+	e.unknown("Release", e.store.Release(e.cancelled(), key, alice, store.Release{}))
 	e.ok("repeated Release", e.release(alice))
 	e.mine(e.claim(key, bob), 2)
 	e.unknown("Hold", e.store.Hold(e.cancelled(), key, bob))
 	e.ok("repeated Hold", e.store.Hold(e.ctx, key, bob))
-	e.notMine(e.claim(key, carol), idempotency.StateHeld, 2)
+	e.notMine(e.claim(key, carol), store.Held, 2)
 }
 
 func deadlinePassed(e *env) { e.keepsDeadline(-time.Second) }
@@ -78,7 +78,7 @@ func deadlinePasses(e *env) { e.keepsDeadline(time.Millisecond) }
 // case if the store does not promise that.
 func (e *env) keepsDeadline(timeout time.Duration) {
 	e.t.Helper()
-	if s, ok := e.store.(idempotency.ContextStore); !ok || !s.ObeysContext() {
+	if s, ok := e.store.(store.ContextStore); !ok || !s.ObeysContext() {
 		e.t.Skip("the store is not an idempotency.ContextStore that obeys contexts")
 	}
 	e.claimed()
@@ -117,27 +117,27 @@ func (e *env) calls() map[string]func(context.Context) {
 		"Claim":    func(ctx context.Context) { _, _ = s.Claim(ctx, key, claimOf(bob)) },
 		"Renew":    func(ctx context.Context) { _ = s.Renew(ctx, key, alice) },
 		"Complete": func(ctx context.Context) { _ = s.Complete(ctx, key, alice, completion("answer")) },
-		"Release":  func(ctx context.Context) { _ = s.Release(ctx, key, alice, idempotency.Release{}) },
+		"Release":  func(ctx context.Context) { _ = s.Release(ctx, key, alice, store.Release{}) },
 		"Hold":     func(ctx context.Context) { _ = s.Hold(ctx, key, alice) },
 	}
-	if s, ok := s.(idempotency.StepStore); ok {
+	if s, ok := s.(store.StepStore); ok {
 		calls["SaveStep"] = func(ctx context.Context) { _ = s.SaveStep(ctx, key, alice, "name", []byte("value")) }
 	}
-	if s, ok := s.(idempotency.Watcher); ok {
+	if s, ok := s.(store.Watcher); ok {
 		calls["Watch"] = func(ctx context.Context) {
 			if _, stop, err := s.Watch(ctx, key); err == nil {
 				stop()
 			}
 		}
 	}
-	if s, ok := s.(idempotency.Inspector); ok {
+	if s, ok := s.(store.Inspector); ok {
 		calls["Get"] = func(ctx context.Context) { _, _ = s.Get(ctx, key) }
 		calls["Resolve"] = func(ctx context.Context) { _ = s.Resolve(ctx, key, heldBy(alice, 1), answered("resolved")) }
 		calls["GetAnswer"] = func(ctx context.Context) { _, _ = s.GetAnswer(ctx, key) }
 		calls["Forget"] = func(ctx context.Context) { _ = s.Forget(ctx, key, heldBy(alice, 1)) }
 	}
-	if s, ok := s.(idempotency.Lister); ok {
-		calls["List"] = func(ctx context.Context) { _, _ = s.List(ctx, idempotency.Query{}) }
+	if s, ok := s.(store.Lister); ok {
+		calls["List"] = func(ctx context.Context) { _, _ = s.List(ctx, store.Query{}) }
 	}
 	return calls
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 func expiryCases() []testCase {
@@ -58,7 +58,7 @@ func expiryFromComplete(e *env) {
 
 func expiryShortTTL(e *env) {
 	e.claimed()
-	e.ok("Complete", e.store.Complete(e.ctx, key, alice, idempotency.Completion{Answer: []byte("answer"), TTL: time.Minute}))
+	e.ok("Complete", e.store.Complete(e.ctx, key, alice, store.Completion{Answer: []byte("answer"), TTL: time.Minute}))
 	e.near("TTL", e.claim(key, bob).TTL, time.Minute)
 	e.advance(time.Minute - margin)
 	e.answer(e.claim(key, bob), "answer")
@@ -82,10 +82,10 @@ func expiryReading(e *env) {
 func expiryClaimed(e *env) {
 	e.claimed()
 	e.advance(retention - margin)
-	e.mismatch(idempotency.StateClaimed, 1)
+	e.mismatch(store.Claimed, 1)
 	e.advance(2 * margin)
-	e.refused("Complete after the retention", e.complete(alice, "answer"), idempotency.ErrNotOwner)
-	e.refused("Renew after the retention", e.store.Renew(e.ctx, key, alice), idempotency.ErrNotOwner)
+	e.refused("Complete after the retention", e.complete(alice, "answer"), store.ErrNotOwner)
+	e.refused("Renew after the retention", e.store.Renew(e.ctx, key, alice), store.ErrNotOwner)
 	e.absent()
 }
 
@@ -102,7 +102,7 @@ func expiryHeld(e *env) {
 	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
 	e.advance(100 * retention)
 	r := e.claim(key, bob)
-	e.notMine(r, idempotency.StateHeld, 1)
+	e.notMine(r, store.Held, 1)
 	e.endless(r)
 	e.near("Age", r.Age, 100*retention)
 	e.ok("Complete", e.complete(alice, "answer"))
@@ -116,14 +116,14 @@ func expiryHeld(e *env) {
 func expiryHolding(e *env) {
 	e.claimed(holding)
 	r := e.claim(key, bob)
-	e.notMine(r, idempotency.StateClaimed, 1)
+	e.notMine(r, store.Claimed, 1)
 	e.near("Lease", r.Lease, lease)
 	e.endless(r)
 	e.advance(100 * retention)
-	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+	e.notMine(e.claim(key, bob), store.Held, 1)
 	e.advance(100 * retention)
 	r = e.claim(key, bob)
-	e.notMine(r, idempotency.StateHeld, 1)
+	e.notMine(r, store.Held, 1)
 	e.endless(r)
 	e.near("Age", r.Age, 200*retention)
 }
@@ -132,11 +132,11 @@ func expiryHoldByFinder(e *env) {
 	e.claimed()
 	e.advance(lease + margin)
 	r := e.claim(key, bob, holding, holdEnding) // only the record's own claim can set its end
-	e.notMine(r, idempotency.StateHeld, 1)
+	e.notMine(r, store.Held, 1)
 	e.near("Age", r.Age, lease+margin)
 	e.endless(r)
 	e.advance(100 * retention)
-	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+	e.notMine(e.claim(key, bob), store.Held, 1)
 }
 
 // Once it is known that nothing has happened, the record is one like any other.
@@ -144,7 +144,7 @@ func expiryHoldingReleased(e *env) {
 	e.claimed(holding)
 	e.ok("Release", e.release(alice))
 	r := e.claim(key, alice)
-	e.notMine(r, idempotency.StateReleased, 1)
+	e.notMine(r, store.Released, 1)
 	e.near("TTL", r.TTL, retention)
 	e.advance(retention + margin)
 	e.absent()
@@ -161,16 +161,16 @@ func expiryHoldEnds(e *env) {
 	e.mine(e.claim(other, alice, holding, holdEnding), 1)
 	e.advance(lease + margin)
 	r := e.claim(other, bob)
-	e.notMine(r, idempotency.StateHeld, 1)
+	e.notMine(r, store.Held, 1)
 	e.near("TTL of a lapsed claim", r.TTL, retention-lease-margin)
 	e.advance(retention - lease)
 	e.mine(e.claim(other, bob), 1)
 }
 
 // endless fails the case unless the record has no end of its own.
-func (e *env) endless(r idempotency.Record) {
+func (e *env) endless(r store.Record) {
 	e.t.Helper()
-	if r.TTL != idempotency.Forever {
+	if r.TTL != store.Forever {
 		e.t.Errorf("TTL: got %v of a record that has no end", r.TTL)
 	}
 }
@@ -202,7 +202,7 @@ func expiryReports(e *env) {
 	e.ok("Release", e.release(alice))
 	e.advance(time.Minute)
 	r = e.claim(key, carol, mismatching)
-	e.notMine(r, idempotency.StateReleased, 1)
+	e.notMine(r, store.Released, 1)
 	e.near("TTL of a released record", r.TTL, retention-time.Minute)
 	e.near("Age of a released record", r.Age, time.Minute)
 }

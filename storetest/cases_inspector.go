@@ -1,6 +1,8 @@
 package storetest
 
-import "example.com/idempotency"
+import (
+	"example.com/idempotency/store"
+)
 
 func inspectorCases() []testCase {
 	return append(lookupCases(), []testCase{
@@ -31,9 +33,9 @@ func inspectorCases() []testCase {
 }
 
 // inspector returns the store as an Inspector, or skips the case.
-func (e *env) inspector() idempotency.Inspector {
+func (e *env) inspector() store.Inspector {
 	e.t.Helper()
-	i, ok := e.store.(idempotency.Inspector)
+	i, ok := e.store.(store.Inspector)
 	if !ok {
 		e.t.Skip("the store is not an idempotency.Inspector")
 	}
@@ -41,7 +43,7 @@ func (e *env) inspector() idempotency.Inspector {
 }
 
 // held makes a record that alice has held.
-func (e *env) held() idempotency.Inspector {
+func (e *env) held() store.Inspector {
 	e.t.Helper()
 	e.claimed()
 	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
@@ -67,7 +69,7 @@ func resolveEmpty(e *env) {
 func resolveReleases(e *env) {
 	i := e.held()
 	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), released))
-	e.notMine(e.get(), idempotency.StateReleased, 1)
+	e.notMine(e.get(), store.Released, 1)
 	r := e.claim(key, bob)
 	e.mine(r, 2)
 	e.bound(r)
@@ -78,7 +80,7 @@ func resolveReleases(e *env) {
 func resolveLapsed(e *env) {
 	i := e.inspector()
 	e.claimed(holding)
-	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, heldBy(alice, 1), answered("resolved")), idempotency.ErrChanged)
+	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, heldBy(alice, 1), answered("resolved")), store.ErrChanged)
 	e.advance(lease + margin)
 	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), answered("resolved")))
 	e.answer(e.claim(key, bob), "resolved")
@@ -102,28 +104,28 @@ func resolveFenced(e *env) {
 	e.mine(e.claim(key, bob), 2)
 	e.ok("Hold", e.store.Hold(e.ctx, key, bob))
 	for _, attempt := range []int{0, 1, 3} {
-		e.refused("Resolve of another attempt", i.Resolve(e.ctx, key, heldBy(bob, attempt), answered("resolved")), idempotency.ErrChanged)
-		e.refused("Resolve of another attempt", i.Resolve(e.ctx, key, heldBy(bob, attempt), released), idempotency.ErrChanged)
+		e.refused("Resolve of another attempt", i.Resolve(e.ctx, key, heldBy(bob, attempt), answered("resolved")), store.ErrChanged)
+		e.refused("Resolve of another attempt", i.Resolve(e.ctx, key, heldBy(bob, attempt), released), store.ErrChanged)
 	}
-	e.notMine(e.claim(key, carol), idempotency.StateHeld, 2)
+	e.notMine(e.claim(key, carol), store.Held, 2)
 }
 
 func resolveNotHeld(e *env) {
 	i := e.inspector()
-	e.refused("Resolve of an absent record", i.Resolve(e.ctx, key, heldBy(alice, 1), answered("resolved")), idempotency.ErrNotFound)
+	e.refused("Resolve of an absent record", i.Resolve(e.ctx, key, heldBy(alice, 1), answered("resolved")), store.ErrNotFound)
 	e.claimed()
-	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, heldBy(alice, 1), answered("resolved")), idempotency.ErrChanged)
-	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, heldBy(alice, 1), released), idempotency.ErrChanged)
-	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
+	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, heldBy(alice, 1), answered("resolved")), store.ErrChanged)
+	e.refused("Resolve of a live claim", i.Resolve(e.ctx, key, heldBy(alice, 1), released), store.ErrChanged)
+	e.notMine(e.claim(key, bob), store.Claimed, 1)
 
 	e.ok("Release", e.release(alice))
-	e.refused("Resolve of a released record", i.Resolve(e.ctx, key, heldBy(alice, 1), answered("resolved")), idempotency.ErrChanged)
-	e.refused("Resolve of a released record", i.Resolve(e.ctx, key, heldBy(alice, 1), released), idempotency.ErrChanged)
+	e.refused("Resolve of a released record", i.Resolve(e.ctx, key, heldBy(alice, 1), answered("resolved")), store.ErrChanged)
+	e.refused("Resolve of a released record", i.Resolve(e.ctx, key, heldBy(alice, 1), released), store.ErrChanged)
 	e.mine(e.claim(key, bob), 2)
 	e.ok("Complete", e.complete(bob, "answer"))
-	e.refused("Resolve of a completed record", i.Resolve(e.ctx, key, heldBy(bob, 2), answered("resolved")), idempotency.ErrChanged)
-	e.refused("Resolve of a completed record", i.Resolve(e.ctx, key, heldBy(bob, 2), released), idempotency.ErrChanged)
-	e.refused("Resolve with the answer of the run", i.Resolve(e.ctx, key, heldBy(bob, 2), answered("answer")), idempotency.ErrChanged)
+	e.refused("Resolve of a completed record", i.Resolve(e.ctx, key, heldBy(bob, 2), answered("resolved")), store.ErrChanged)
+	e.refused("Resolve of a completed record", i.Resolve(e.ctx, key, heldBy(bob, 2), released), store.ErrChanged)
+	e.refused("Resolve with the answer of the run", i.Resolve(e.ctx, key, heldBy(bob, 2), answered("answer")), store.ErrChanged)
 	e.answer(e.claim(key, carol), "answer")
 }
 
@@ -132,13 +134,13 @@ func resolveNotHeld(e *env) {
 func resolveLateOwner(e *env) {
 	i := e.held()
 	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), answered("resolved")))
-	e.refused("Complete after Resolve", e.complete(alice, "alice's"), idempotency.ErrNotOwner)
+	e.refused("Complete after Resolve", e.complete(alice, "alice's"), store.ErrNotOwner)
 	e.answer(e.claim(key, bob), "resolved")
 
 	e.ok("Forget", i.Forget(e.ctx, key, e.get().Seen()))
 	i = e.held()
 	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), released))
-	e.refused("Complete after Resolve", e.complete(alice, "alice's"), idempotency.ErrNotOwner)
+	e.refused("Complete after Resolve", e.complete(alice, "alice's"), store.ErrNotOwner)
 	e.mine(e.claim(key, bob), 2)
 }
 
@@ -156,23 +158,23 @@ func resolveOwnerClaims(e *env) {
 // she saw then speaks of an unknown outcome.
 func resolveUnseen(e *env) {
 	i := e.held()
-	for _, state := range []idempotency.State{
-		0, idempotency.StateClaimed, idempotency.StateReleased, idempotency.StateCompleted, idempotency.StateCorrupt,
+	for _, state := range []store.State{
+		0, store.Claimed, store.Released, store.Completed, store.Corrupt,
 	} {
-		seen := idempotency.Seen{Owner: alice, Attempt: 1, State: state}
-		e.refused("Resolve of another state", i.Resolve(e.ctx, key, seen, answered("resolved")), idempotency.ErrChanged)
-		e.refused("Resolve of another state", i.Resolve(e.ctx, key, seen, released), idempotency.ErrChanged)
+		seen := store.Seen{Owner: alice, Attempt: 1, State: state}
+		e.refused("Resolve of another state", i.Resolve(e.ctx, key, seen, answered("resolved")), store.ErrChanged)
+		e.refused("Resolve of another state", i.Resolve(e.ctx, key, seen, released), store.ErrChanged)
 	}
-	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+	e.notMine(e.claim(key, bob), store.Held, 1)
 }
 
 // laterRecords calls f for each way in which a key gets another record, with what was seen of
 // the first: attempt 1, held. So is the second, of the same payload.
-func (e *env) laterRecords(f func(i idempotency.Inspector, seen idempotency.Seen)) {
+func (e *env) laterRecords(f func(i store.Inspector, seen store.Seen)) {
 	e.t.Helper()
-	for name, end := range map[string]func(i idempotency.Inspector, seen idempotency.Seen){
-		"forgotten": func(i idempotency.Inspector, seen idempotency.Seen) { e.ok("Forget", i.Forget(e.ctx, key, seen)) },
-		"expired":   func(idempotency.Inspector, idempotency.Seen) { e.advance(retention + margin) },
+	for name, end := range map[string]func(i store.Inspector, seen store.Seen){
+		"forgotten": func(i store.Inspector, seen store.Seen) { e.ok("Forget", i.Forget(e.ctx, key, seen)) },
+		"expired":   func(store.Inspector, store.Seen) { e.advance(retention + margin) },
 	} {
 		i := e.inspector()
 		e.claimed(holding, holdEnding)
@@ -183,7 +185,7 @@ func (e *env) laterRecords(f func(i idempotency.Inspector, seen idempotency.Seen
 		e.ok("Hold", e.store.Hold(e.ctx, key, bob))
 		f(i, seen)
 		r := e.get()
-		e.notMine(r, idempotency.StateHeld, 1)
+		e.notMine(r, store.Held, 1)
 		if r.Owner != bob {
 			e.t.Errorf("%s: got the owner %x, want that of the later record", name, r.Owner)
 		}
@@ -194,14 +196,14 @@ func (e *env) laterRecords(f func(i idempotency.Inspector, seen idempotency.Seen
 // An operator has found out what became of one run. Until she says so, the record is gone, and
 // another run of the same attempt is held. Nobody knows what became of that one.
 func resolveLaterRecord(e *env) {
-	e.laterRecords(func(i idempotency.Inspector, seen idempotency.Seen) {
-		e.refused("Resolve of a later record", i.Resolve(e.ctx, key, seen, answered("resolved")), idempotency.ErrChanged)
-		e.refused("Resolve of a later record", i.Resolve(e.ctx, key, seen, released), idempotency.ErrChanged)
+	e.laterRecords(func(i store.Inspector, seen store.Seen) {
+		e.refused("Resolve of a later record", i.Resolve(e.ctx, key, seen, answered("resolved")), store.ErrChanged)
+		e.refused("Resolve of a later record", i.Resolve(e.ctx, key, seen, released), store.ErrChanged)
 	})
 }
 
 // heldWithSteps makes a held record with the steps charge, mail and wire.
-func (e *env) heldWithSteps() idempotency.Inspector {
+func (e *env) heldWithSteps() store.Inspector {
 	e.t.Helper()
 	i := e.inspector()
 	e.claimed()
@@ -218,7 +220,7 @@ func resolveUndoes(e *env) {
 	i := e.heldWithSteps()
 	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), undoing("mail", "begun", "wire", "begun")))
 	r := e.get()
-	e.notMine(r, idempotency.StateReleased, 1)
+	e.notMine(r, store.Released, 1)
 	e.steps(r, "charge", "ch_1")
 	r = e.claim(key, bob)
 	e.mine(r, 2)
@@ -236,7 +238,7 @@ func resolveUndoneRepeated(e *env) {
 	e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), undoing("wire", "begun")))
 	e.ok("repeated Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), undoing("wire", "begun")))
 	e.steps(e.get(), "charge", "ch_1", "mail", "begun")
-	e.refused("Resolve that undoes another step", i.Resolve(e.ctx, key, heldBy(alice, 1), undoing("charge", "ch_1")), idempotency.ErrChanged)
+	e.refused("Resolve that undoes another step", i.Resolve(e.ctx, key, heldBy(alice, 1), undoing("charge", "ch_1")), store.ErrChanged)
 	e.steps(e.claim(key, bob), "charge", "ch_1", "mail", "begun")
 }
 
@@ -244,12 +246,12 @@ func resolveUndoneRepeated(e *env) {
 // The operator saw the mark and believes that the step did not happen.
 func resolveChangedSteps(e *env) {
 	i := e.heldWithSteps()
-	for _, s := range []idempotency.Settlement{
+	for _, s := range []store.Settlement{
 		undoing("charge", "begun"), undoing("wire", "begun", "charge", "begun"), undoing("refund", "begun"), undoing("refund", ""),
 	} {
-		e.refused("Resolve of a step that has changed", i.Resolve(e.ctx, key, heldBy(alice, 1), s), idempotency.ErrChanged)
+		e.refused("Resolve of a step that has changed", i.Resolve(e.ctx, key, heldBy(alice, 1), s), store.ErrChanged)
 	}
-	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+	e.notMine(e.claim(key, bob), store.Held, 1)
 	e.steps(e.get(), "charge", "ch_1", "mail", "begun", "wire", "begun")
 
 	e.ok("Forget", i.Forget(e.ctx, key, heldBy(alice, 1)))
@@ -257,7 +259,7 @@ func resolveChangedSteps(e *env) {
 	e.ok("SaveStep", e.save(alice, "wire", "begun"))
 	e.advance(lease + margin)
 	e.ok("SaveStep", e.save(alice, "wire", "w_1"))
-	e.refused("Resolve of a step that has happened", i.Resolve(e.ctx, key, heldBy(alice, 1), undoing("wire", "begun")), idempotency.ErrChanged)
+	e.refused("Resolve of a step that has happened", i.Resolve(e.ctx, key, heldBy(alice, 1), undoing("wire", "begun")), store.ErrChanged)
 	e.steps(e.get(), "wire", "w_1")
 }
 
@@ -265,8 +267,8 @@ func forgetHeld(e *env) {
 	i := e.held()
 	e.ok("Forget", i.Forget(e.ctx, key, heldBy(alice, 1)))
 	_, err := i.Get(e.ctx, key)
-	e.refused("Get after Forget", err, idempotency.ErrNotFound)
-	e.refused("Complete after Forget", e.complete(alice, "answer"), idempotency.ErrNotOwner)
+	e.refused("Get after Forget", err, store.ErrNotFound)
+	e.refused("Complete after Forget", e.complete(alice, "answer"), store.ErrNotOwner)
 	e.absent()
 }
 
@@ -301,8 +303,8 @@ func forgetAbsent(e *env) {
 func forgetLive(e *env) {
 	i := e.inspector()
 	e.claimed()
-	e.refused("Forget of a live claim", i.Forget(e.ctx, key, e.get().Seen()), idempotency.ErrChanged)
-	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
+	e.refused("Forget of a live claim", i.Forget(e.ctx, key, e.get().Seen()), store.ErrChanged)
+	e.notMine(e.claim(key, bob), store.Claimed, 1)
 	e.ok("Complete", e.complete(alice, "answer"))
 }
 
@@ -315,7 +317,7 @@ func forgetFenced(e *env) {
 	seen := e.get().Seen()
 	for _, attempt := range []int{0, 1, 3} {
 		seen.Attempt = attempt
-		e.refused("Forget of another attempt", i.Forget(e.ctx, key, seen), idempotency.ErrChanged)
+		e.refused("Forget of another attempt", i.Forget(e.ctx, key, seen), store.ErrChanged)
 	}
 	e.answer(e.claim(key, carol), "answer")
 }
@@ -326,21 +328,21 @@ func forgetUnseen(e *env) {
 	i := e.held()
 	seen := e.get().Seen()
 	e.ok("Complete", e.complete(alice, "answer"))
-	e.refused("Forget of another state", i.Forget(e.ctx, key, seen), idempotency.ErrChanged)
-	e.refused("Forget of nothing that was seen", i.Forget(e.ctx, key, idempotency.Seen{}), idempotency.ErrChanged)
-	e.refused("Forget of no state", i.Forget(e.ctx, key, idempotency.Seen{Owner: alice, Attempt: 1}), idempotency.ErrChanged)
+	e.refused("Forget of another state", i.Forget(e.ctx, key, seen), store.ErrChanged)
+	e.refused("Forget of nothing that was seen", i.Forget(e.ctx, key, store.Seen{}), store.ErrChanged)
+	e.refused("Forget of no state", i.Forget(e.ctx, key, store.Seen{Owner: alice, Attempt: 1}), store.ErrChanged)
 	e.answer(e.claim(key, bob), "answer")
 }
 
 // The operator has found out that one run did nothing. She does not know of the next one.
 func forgetLaterRecord(e *env) {
-	e.laterRecords(func(i idempotency.Inspector, seen idempotency.Seen) {
-		e.refused("Forget of a later record", i.Forget(e.ctx, key, seen), idempotency.ErrChanged)
+	e.laterRecords(func(i store.Inspector, seen store.Seen) {
+		e.refused("Forget of a later record", i.Forget(e.ctx, key, seen), store.ErrChanged)
 	})
 }
 
 // corrupt is what somebody has seen of a record that cannot be read.
-var corrupt = idempotency.Seen{State: idempotency.StateCorrupt}
+var corrupt = store.Seen{State: store.Corrupt}
 
 // That a record cannot be read is something to have seen, too, and not a way around looking.
 func forgetSound(e *env) {
@@ -349,7 +351,7 @@ func forgetSound(e *env) {
 	for _, attempt := range []int{0, 1} {
 		seen := corrupt
 		seen.Attempt = attempt
-		e.refused("Forget as corrupt", i.Forget(e.ctx, key, seen), idempotency.ErrChanged)
+		e.refused("Forget as corrupt", i.Forget(e.ctx, key, seen), store.ErrChanged)
 	}
 	e.answer(e.claim(key, bob), "answer")
 }

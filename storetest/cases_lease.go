@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 func leaseCases() []testCase {
@@ -28,7 +28,7 @@ func leaseProtects(e *env) {
 	e.claimed()
 	e.advance(lease - margin)
 	r := e.claim(key, bob)
-	e.notMine(r, idempotency.StateClaimed, 1)
+	e.notMine(r, store.Claimed, 1)
 	if r.Lease <= 0 || r.Lease > margin {
 		e.t.Errorf("Lease: got %v, want at most %v", r.Lease, margin)
 	}
@@ -45,8 +45,8 @@ func leaseTakeover(e *env) {
 	e.near("Lease", r.Lease, lease)
 	e.near("TTL", r.TTL, retention)
 	e.near("Age", r.Age, 0)
-	e.notMine(e.claim(key, carol), idempotency.StateClaimed, 2)
-	e.notMine(e.claim(key, alice), idempotency.StateClaimed, 2)
+	e.notMine(e.claim(key, carol), store.Claimed, 2)
+	e.notMine(e.claim(key, alice), store.Claimed, 2)
 }
 
 // Lease and retention belong to the claim. When a deploy changes them, the records that are
@@ -54,16 +54,16 @@ func leaseTakeover(e *env) {
 func leaseOwnDurations(e *env) {
 	e.claimed()
 	e.advance(lease + margin)
-	longer := func(c *idempotency.Claim) { c.Lease, c.Retention = 2*lease, 2*retention }
+	longer := func(c *store.Claim) { c.Lease, c.Retention = 2*lease, 2*retention }
 	r := e.claim(key, bob, longer)
 	e.mine(r, 2)
 	e.near("Lease", r.Lease, 2*lease)
 	e.near("TTL", r.TTL, 2*retention)
 	e.advance(time.Minute - margin)
-	e.notMine(e.claim(key, carol), idempotency.StateClaimed, 2)
+	e.notMine(e.claim(key, carol), store.Claimed, 2)
 	e.ok("Renew", e.store.Renew(e.ctx, key, bob))
 	e.advance(time.Minute - margin)
-	e.notMine(e.claim(key, carol), idempotency.StateClaimed, 2)
+	e.notMine(e.claim(key, carol), store.Claimed, 2)
 	e.ok("Release", e.release(bob))
 	e.advance(2*retention - margin)
 	e.mine(e.claim(key, carol), 3)
@@ -89,25 +89,25 @@ func leaseAttempt(e *env) {
 // second run in that case, no matter which request finds it.
 func leaseHoldByRecord(e *env) {
 	e.claimed(holding)
-	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
+	e.notMine(e.claim(key, bob), store.Claimed, 1)
 	e.advance(lease + margin)
 	r := e.claim(key, bob)
-	e.notMine(r, idempotency.StateHeld, 1)
+	e.notMine(r, store.Held, 1)
 	e.bound(r)
 	if r.Lease != 0 {
 		e.t.Errorf("Lease: got %v of a held record, want 0", r.Lease)
 	}
-	e.notMine(e.claim(key, carol), idempotency.StateHeld, 1)
+	e.notMine(e.claim(key, carol), store.Held, 1)
 }
 
 // While a route is switched to Hold, there are claims of both kinds. The stricter one wins,
 // and stays.
 func leaseHoldByFinder(e *env) {
 	e.claimed()
-	e.notMine(e.claim(key, bob, holding), idempotency.StateClaimed, 1)
+	e.notMine(e.claim(key, bob, holding), store.Claimed, 1)
 	e.advance(lease + margin)
-	e.notMine(e.claim(key, bob, holding), idempotency.StateHeld, 1)
-	e.notMine(e.claim(key, carol), idempotency.StateHeld, 1)
+	e.notMine(e.claim(key, bob, holding), store.Held, 1)
+	e.notMine(e.claim(key, carol), store.Held, 1)
 }
 
 // A run that takes longer than its lease renews it, as often as it needs.
@@ -117,7 +117,7 @@ func renewLease(e *env) {
 		e.advance(lease - margin)
 		e.ok("Renew", e.store.Renew(e.ctx, key, alice))
 		r := e.claim(key, bob)
-		e.notMine(r, idempotency.StateClaimed, 1)
+		e.notMine(r, store.Claimed, 1)
 		e.near("Lease", r.Lease, lease)
 		e.near("TTL", r.TTL, retention)
 		e.near("Age", r.Age, 0)
@@ -133,7 +133,7 @@ func renewRetention(e *env) {
 		e.advance(lease - margin)
 		e.ok("Renew", e.store.Renew(e.ctx, key, alice))
 	}
-	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
+	e.notMine(e.claim(key, bob), store.Claimed, 1)
 	e.ok("Complete", e.store.Complete(e.ctx, key, alice, completion("answer")))
 }
 
@@ -144,7 +144,7 @@ func renewLapsed(e *env) {
 	e.advance(lease + margin)
 	e.ok("Renew", e.store.Renew(e.ctx, key, alice))
 	r := e.claim(key, bob)
-	e.notMine(r, idempotency.StateClaimed, 1)
+	e.notMine(r, store.Claimed, 1)
 	e.near("Lease", r.Lease, lease)
 }
 
@@ -153,7 +153,7 @@ func renewLapsed(e *env) {
 func renewOther(e *env) {
 	e.claimed()
 	e.advance(lease - margin)
-	e.refused("Renew by another owner", e.store.Renew(e.ctx, key, bob), idempotency.ErrNotOwner)
+	e.refused("Renew by another owner", e.store.Renew(e.ctx, key, bob), store.ErrNotOwner)
 	e.advance(2 * margin)
 	e.mine(e.claim(key, carol), 2)
 }
@@ -163,14 +163,14 @@ func renewTakenOver(e *env) {
 	e.claimed()
 	e.advance(lease + margin)
 	e.mine(e.claim(key, bob), 2)
-	e.refused("Renew after a takeover", e.store.Renew(e.ctx, key, alice), idempotency.ErrNotOwner)
+	e.refused("Renew after a takeover", e.store.Renew(e.ctx, key, alice), store.ErrNotOwner)
 	e.ok("Renew", e.store.Renew(e.ctx, key, bob))
 }
 
 func renewNothing(e *env) {
-	e.refused("Renew of an absent record", e.store.Renew(e.ctx, key, alice), idempotency.ErrNotOwner)
+	e.refused("Renew of an absent record", e.store.Renew(e.ctx, key, alice), store.ErrNotOwner)
 	e.claimed()
 	e.ok("Release", e.release(alice))
-	e.refused("Renew of a released record", e.store.Renew(e.ctx, key, alice), idempotency.ErrNotOwner)
+	e.refused("Renew of a released record", e.store.Renew(e.ctx, key, alice), store.ErrNotOwner)
 	e.mine(e.claim(key, bob), 2)
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // What an operator sees of many records, and of those that nobody has settled.
@@ -34,9 +34,9 @@ func listCases() []testCase {
 }
 
 // lister returns the store as a Lister, or skips the case.
-func (e *env) lister() idempotency.Lister {
+func (e *env) lister() store.Lister {
 	e.t.Helper()
-	l, ok := e.store.(idempotency.Lister)
+	l, ok := e.store.(store.Lister)
 	if !ok {
 		e.t.Skip("the store is not an idempotency.Lister")
 	}
@@ -45,7 +45,7 @@ func (e *env) lister() idempotency.Lister {
 
 // list returns all entries of a query, page by page. It fails the case if a page is too large, or
 // if there is no end.
-func (e *env) list(q idempotency.Query) (entries []idempotency.Entry) {
+func (e *env) list(q store.Query) (entries []store.Entry) {
 	e.t.Helper()
 	for range 10_000 {
 		page, err := e.lister().List(e.ctx, q)
@@ -63,7 +63,7 @@ func (e *env) list(q idempotency.Query) (entries []idempotency.Entry) {
 }
 
 // listed fails the case unless the query has these keys, in any order.
-func (e *env) listed(q idempotency.Query, want ...string) {
+func (e *env) listed(q store.Query, want ...string) {
 	e.t.Helper()
 	found := make(map[string]bool)
 	for _, entry := range e.list(q) {
@@ -78,38 +78,38 @@ func (e *env) listed(q idempotency.Query, want ...string) {
 	}
 }
 
-var holdingAll = idempotency.Query{Holding: true}
+var holdingAll = store.Query{Holding: true}
 
 // Nobody resolves a record that no operator can see.
 func listAll(e *env) {
 	e.lister()
-	e.listed(idempotency.Query{})
+	e.listed(store.Query{})
 	const n, answer = 100, "answer"
-	want := make(map[string]idempotency.Seen)
+	want := make(map[string]store.Seen)
 	for k := range n {
 		name := fmt.Sprint("key ", k)
 		key, owner := keyOf(name), ownerOf(name)
 		e.mine(e.claim(key, owner), 1)
-		state := idempotency.StateClaimed
+		state := store.Claimed
 		switch k % 4 {
 		case 1:
-			state = idempotency.StateReleased
-			e.ok("Release", e.store.Release(e.ctx, key, owner, idempotency.Release{}))
+			state = store.Released
+			e.ok("Release", e.store.Release(e.ctx, key, owner, store.Release{}))
 		case 2:
-			state = idempotency.StateHeld
+			state = store.Held
 			e.ok("Hold", e.store.Hold(e.ctx, key, owner))
 		case 3:
-			state = idempotency.StateCompleted
+			state = store.Completed
 			e.ok("Complete", e.store.Complete(e.ctx, key, owner, completion(answer)))
 		}
-		want[key] = idempotency.Seen{Owner: owner, Attempt: 1, State: state}
+		want[key] = store.Seen{Owner: owner, Attempt: 1, State: state}
 	}
-	for _, entry := range e.list(idempotency.Query{}) {
+	for _, entry := range e.list(store.Query{}) {
 		r := entry.Record
 		if r.Seen() != want[entry.Key] || r.Fingerprint != payload {
 			e.t.Errorf("List: got %s and %v, want %v", show(r), r.Seen(), want[entry.Key])
 		}
-		if r.State == idempotency.StateCompleted {
+		if r.State == store.Completed {
 			e.about(r, len(answer))
 		}
 		delete(want, entry.Key)
@@ -129,7 +129,7 @@ func listPages(e *env) {
 	}
 	for _, holding := range []bool{false, true} {
 		for _, limit := range []int{1, 7, 1000, 0, -1} {
-			e.listed(idempotency.Query{Holding: holding, Limit: limit}, want...)
+			e.listed(store.Query{Holding: holding, Limit: limit}, want...)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func listPages(e *env) {
 // that.
 func listBusy(e *env) {
 	l := e.lister()
-	for _, q := range []idempotency.Query{{Limit: 5}, {Limit: 5, Holding: true}} {
+	for _, q := range []store.Query{{Limit: 5}, {Limit: 5, Holding: true}} {
 		var want []string
 		for k := range 60 {
 			key := keyOf(fmt.Sprint(k, q.Holding))
@@ -152,8 +152,8 @@ func listBusy(e *env) {
 			page, err := l.List(e.ctx, q)
 			e.ok("List", err)
 			for _, entry := range page.Entries {
-				if found[entry.Key] = true; entry.Record.State == idempotency.StateClaimed && !slices.Contains(want, entry.Key) {
-					e.ok("Release", e.store.Release(e.ctx, entry.Key, alice, idempotency.Release{}))
+				if found[entry.Key] = true; entry.Record.State == store.Claimed && !slices.Contains(want, entry.Key) {
+					e.ok("Release", e.store.Release(e.ctx, entry.Key, alice, store.Release{}))
 				}
 			}
 			if pages < 20 {
@@ -180,18 +180,18 @@ func listFilters(e *env) {
 	e.mine(e.claim(young, alice, labelled("b")), 1)
 	e.ok("Complete", e.store.Complete(e.ctx, done, alice, completion("answer")))
 
-	states := func(s ...idempotency.State) idempotency.Query { return idempotency.Query{States: s} }
+	states := func(s ...store.State) store.Query { return store.Query{States: s} }
 	e.listed(states(), old, young, done)
-	e.listed(states(idempotency.StateClaimed), old, young)
-	e.listed(states(idempotency.StateCompleted), done)
-	e.listed(states(idempotency.StateHeld, idempotency.StateCompleted), done)
-	e.listed(states(idempotency.StateReleased))
-	e.listed(idempotency.Query{Label: "a"}, old, done)
-	e.listed(idempotency.Query{Label: "b"}, young)
-	e.listed(idempotency.Query{Label: "c"})
-	e.listed(idempotency.Query{OlderThan: 5 * time.Second}, old)
-	e.listed(idempotency.Query{OlderThan: 15 * time.Second})
-	e.listed(idempotency.Query{Label: "a", States: []idempotency.State{idempotency.StateClaimed}, Limit: 1}, old)
+	e.listed(states(store.Claimed), old, young)
+	e.listed(states(store.Completed), done)
+	e.listed(states(store.Held, store.Completed), done)
+	e.listed(states(store.Released))
+	e.listed(store.Query{Label: "a"}, old, done)
+	e.listed(store.Query{Label: "b"}, young)
+	e.listed(store.Query{Label: "c"})
+	e.listed(store.Query{OlderThan: 5 * time.Second}, old)
+	e.listed(store.Query{OlderThan: 15 * time.Second})
+	e.listed(store.Query{Label: "a", States: []store.State{store.Claimed}, Limit: 1}, old)
 }
 
 // An operator's list says of which route a record is, and in which trace its run was.
@@ -200,9 +200,9 @@ func listNoted(e *env) {
 	long := fmt.Sprintf("%064d", 1)
 	shows := func(label, note string) {
 		e.t.Helper()
-		for _, entry := range e.list(idempotency.Query{}) {
+		for _, entry := range e.list(store.Query{}) {
 			r, last := entry.Record, ""
-			for n := range idempotency.EachNote(r.Notes) {
+			for n := range store.EachNote(r.Notes) {
 				last = string(n)
 			}
 			if r.Label != label || last != note {
@@ -223,9 +223,9 @@ func listNoted(e *env) {
 func listExpired(e *env) {
 	e.lister()
 	e.completed("answer")
-	e.listed(idempotency.Query{}, key)
+	e.listed(store.Query{}, key)
 	e.advance(ttl + margin)
-	e.listed(idempotency.Query{})
+	e.listed(store.Query{})
 }
 
 // A cursor comes back from a console, perhaps with another query, or is a part of one.
@@ -235,7 +235,7 @@ func listBadCursor(e *env) {
 		e.mine(e.claim(keyOf(fmt.Sprint(k)), alice, holding), 1)
 	}
 	for _, holding := range []bool{false, true} {
-		page, err := l.List(e.ctx, idempotency.Query{Holding: holding, Limit: 1})
+		page, err := l.List(e.ctx, store.Query{Holding: holding, Limit: 1})
 		e.ok("List", err)
 		if page.Next == "" {
 			e.t.Fatalf("List: there is no next page after %d of 20 records", len(page.Entries))
@@ -243,11 +243,11 @@ func listBadCursor(e *env) {
 		for _, cursor := range []string{
 			"x", " ", "0", "1.2.3", "-1", page.Next[1:], "\xff", strings.Repeat("9", 1000), page.Next + "\x00",
 		} {
-			_, err := l.List(e.ctx, idempotency.Query{Holding: holding, Cursor: cursor})
-			e.refused(fmt.Sprintf("List with the cursor %.20q", cursor), err, idempotency.ErrBadCursor)
+			_, err := l.List(e.ctx, store.Query{Holding: holding, Cursor: cursor})
+			e.refused(fmt.Sprintf("List with the cursor %.20q", cursor), err, store.ErrBadCursor)
 		}
-		_, err = l.List(e.ctx, idempotency.Query{Holding: !holding, Cursor: page.Next})
-		e.refused("List with the cursor of another query", err, idempotency.ErrBadCursor)
+		_, err = l.List(e.ctx, store.Query{Holding: !holding, Cursor: page.Next})
+		e.refused("List with the cursor of another query", err, store.ErrBadCursor)
 	}
 }
 
@@ -258,7 +258,7 @@ func holdingClaimed(e *env) {
 	e.listed(holdingAll, key)
 	e.advance(lease + margin)
 	e.listed(holdingAll, key)
-	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+	e.notMine(e.claim(key, bob), store.Held, 1)
 	e.listed(holdingAll, key)
 }
 
@@ -270,7 +270,7 @@ func holdingOthers(e *env) {
 	e.listed(holdingAll)
 	e.mine(e.claim(key, bob), 2)
 	e.listed(holdingAll)
-	e.notMine(e.claim(key, carol, holding), idempotency.StateClaimed, 2)
+	e.notMine(e.claim(key, carol, holding), store.Claimed, 2)
 	e.listed(holdingAll)
 	e.ok("Complete", e.complete(bob, "answer"))
 	e.listed(holdingAll)
@@ -296,7 +296,7 @@ func holdingOldest(e *env) {
 	e.ok("Hold", e.store.Hold(e.ctx, want[2], alice))
 	for _, limit := range []int{0, 3} {
 		var got []string
-		for _, entry := range e.list(idempotency.Query{Holding: true, Limit: limit}) {
+		for _, entry := range e.list(store.Query{Holding: true, Limit: limit}) {
 			got = append(got, entry.Key)
 		}
 		if !slices.Equal(got, want) {
@@ -321,9 +321,9 @@ func holdingFound(e *env) {
 	e.lister()
 	e.claimed()
 	e.advance(lease + margin)
-	e.notMine(e.claim(key, bob, holding), idempotency.StateHeld, 1)
+	e.notMine(e.claim(key, bob, holding), store.Held, 1)
 	e.listed(holdingAll, key)
-	e.notMine(e.claim(key, bob, holding), idempotency.StateHeld, 1)
+	e.notMine(e.claim(key, bob, holding), store.Held, 1)
 	e.listed(holdingAll, key)
 }
 
@@ -337,9 +337,9 @@ func holdingSettled(e *env) {
 	live := claimed("live")
 	e.ok("Complete", e.store.Complete(e.ctx, claimed("completed"), alice, completion("answer")))
 	e.ok("Complete", e.store.Complete(e.ctx, claimed("large"), alice, completion(strings.Repeat("x", 100_000))))
-	e.ok("Release", e.store.Release(e.ctx, claimed("released"), alice, idempotency.Release{}))
+	e.ok("Release", e.store.Release(e.ctx, claimed("released"), alice, store.Release{}))
 	e.listed(holdingAll, live)
-	i, ok := e.store.(idempotency.Inspector)
+	i, ok := e.store.(store.Inspector)
 	if !ok {
 		return
 	}
@@ -348,7 +348,7 @@ func holdingSettled(e *env) {
 		e.ok("Hold", e.store.Hold(e.ctx, key, alice))
 	}
 	e.listed(holdingAll, append(byHand, live)...)
-	seen := func(key string) idempotency.Seen {
+	seen := func(key string) store.Seen {
 		r, err := i.Get(e.ctx, key)
 		e.ok("Get", err)
 		return r.Seen()
@@ -406,8 +406,8 @@ func holdingFilters(e *env) {
 	e.advance(lease + margin)
 	e.mine(e.claim(live, alice, holding, labelled("b")), 1)
 	e.listed(holdingAll, live, lapsed)
-	e.listed(idempotency.Query{Holding: true, States: []idempotency.State{idempotency.StateHeld}}, lapsed)
-	e.listed(idempotency.Query{Holding: true, States: []idempotency.State{idempotency.StateClaimed}}, live)
-	e.listed(idempotency.Query{Holding: true, Label: "b"}, live)
-	e.listed(idempotency.Query{Holding: true, OlderThan: lease}, lapsed)
+	e.listed(store.Query{Holding: true, States: []store.State{store.Held}}, lapsed)
+	e.listed(store.Query{Holding: true, States: []store.State{store.Claimed}}, live)
+	e.listed(store.Query{Holding: true, Label: "b"}, live)
+	e.listed(store.Query{Holding: true, OlderThan: lease}, lapsed)
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // What an operator sees of a record. The cases of what an operator does are in
@@ -26,7 +26,7 @@ func lookupCases() []testCase {
 }
 
 // get returns the record of the key. It fails the case if there is none.
-func (e *env) get() idempotency.Record {
+func (e *env) get() store.Record {
 	e.t.Helper()
 	r, err := e.inspector().Get(e.ctx, key)
 	e.ok("Get", err)
@@ -35,9 +35,9 @@ func (e *env) get() idempotency.Record {
 
 // about fails the case unless the record is completed and tells what an operator wants to
 // know of the answer, but not the answer.
-func (e *env) about(r idempotency.Record, size int) {
+func (e *env) about(r store.Record, size int) {
 	e.t.Helper()
-	if r.State != idempotency.StateCompleted || r.Status != status || r.Size != int64(size) {
+	if r.State != store.Completed || r.Status != status || r.Size != int64(size) {
 		e.t.Errorf("got %s with status %d and %d bytes, want completed, %d and %d", show(r), r.Status, r.Size, status, size)
 	}
 	if r.Answer != nil {
@@ -47,28 +47,28 @@ func (e *env) about(r idempotency.Record, size int) {
 
 func getAbsent(e *env) {
 	_, err := e.inspector().Get(e.ctx, key)
-	e.refused("Get", err, idempotency.ErrNotFound)
+	e.refused("Get", err, store.ErrNotFound)
 	e.completed("answer")
 	e.advance(ttl + margin)
 	_, err = e.inspector().Get(e.ctx, key)
-	e.refused("Get of an expired record", err, idempotency.ErrNotFound)
+	e.refused("Get of an expired record", err, store.ErrNotFound)
 }
 
 func getTells(e *env) {
 	e.claimed()
 	e.advance(10 * time.Second)
 	r := e.get()
-	e.notMine(r, idempotency.StateClaimed, 1)
+	e.notMine(r, store.Claimed, 1)
 	e.bound(r)
 	e.near("Lease", r.Lease, lease-10*time.Second)
 	e.near("TTL", r.TTL, retention-10*time.Second)
 	e.near("Age", r.Age, 10*time.Second)
 
 	e.ok("Release", e.release(alice))
-	e.notMine(e.get(), idempotency.StateReleased, 1)
+	e.notMine(e.get(), store.Released, 1)
 	e.mine(e.claim(key, bob), 2)
 	e.ok("Hold", e.store.Hold(e.ctx, key, bob))
-	e.notMine(e.get(), idempotency.StateHeld, 2)
+	e.notMine(e.get(), store.Held, 2)
 	e.ok("Complete", e.complete(bob, "answer"))
 	r = e.get()
 	e.about(r, len("answer"))
@@ -82,7 +82,7 @@ func getChangesNothing(e *env) {
 	e.claimed()
 	e.advance(lease + margin)
 	r := e.get()
-	e.notMine(r, idempotency.StateClaimed, 1)
+	e.notMine(r, store.Claimed, 1)
 	if r.Lease > 0 {
 		e.t.Errorf("Lease: got %v of a lapsed claim", r.Lease)
 	}
@@ -98,10 +98,10 @@ func getChangesNothing(e *env) {
 
 func getLapsedHolding(e *env) {
 	e.claimed(holding)
-	e.notMine(e.get(), idempotency.StateClaimed, 1)
+	e.notMine(e.get(), store.Claimed, 1)
 	e.advance(lease + margin)
 	r := e.get()
-	e.notMine(r, idempotency.StateHeld, 1)
+	e.notMine(r, store.Held, 1)
 	if r.Lease != 0 {
 		e.t.Errorf("Lease: got %v of a held record, want 0", r.Lease)
 	}
@@ -153,7 +153,7 @@ func getAnswer(e *env) {
 		e.mine(e.claim(key, alice), 1)
 		r, err := i.GetAnswer(e.ctx, key)
 		e.ok("GetAnswer of a claimed record", err)
-		e.notMine(r, idempotency.StateClaimed, 1)
+		e.notMine(r, store.Claimed, 1)
 		e.ok("Complete", e.store.Complete(e.ctx, key, alice, completion(want)))
 		r, err = i.GetAnswer(e.ctx, key)
 		e.ok("GetAnswer", err)
@@ -166,5 +166,5 @@ func getAnswer(e *env) {
 
 func getAnswerAbsent(e *env) {
 	_, err := e.inspector().GetAnswer(e.ctx, key)
-	e.refused("GetAnswer", err, idempotency.ErrNotFound)
+	e.refused("GetAnswer", err, store.ErrNotFound)
 }

@@ -1,7 +1,7 @@
 package storetest
 
 import (
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // A request that reuses a key for another payload must learn that, and must change nothing.
@@ -20,7 +20,7 @@ func mismatchCases() []testCase {
 
 // mismatch claims the key for another payload. It fails the case unless the record comes
 // back unchanged.
-func (e *env) mismatch(s idempotency.State, attempt int, edits ...func(*idempotency.Claim)) {
+func (e *env) mismatch(s store.State, attempt int, edits ...func(*store.Claim)) {
 	e.t.Helper()
 	r := e.claim(key, carol, append(edits, mismatching)...)
 	e.notMine(r, s, attempt)
@@ -31,10 +31,10 @@ func (e *env) mismatch(s idempotency.State, attempt int, edits ...func(*idempote
 func mismatchClaimed(e *env) {
 	e.claimed()
 	e.advance(lease - margin)
-	e.mismatch(idempotency.StateClaimed, 1)
+	e.mismatch(store.Claimed, 1)
 	e.ok("Renew", e.store.Renew(e.ctx, key, alice))
 	e.advance(lease - margin)
-	e.mismatch(idempotency.StateClaimed, 1)
+	e.mismatch(store.Claimed, 1)
 	e.advance(2 * margin)
 	e.mine(e.claim(key, bob), 2)
 }
@@ -43,7 +43,7 @@ func mismatchLapsed(e *env) {
 	e.claimed()
 	e.advance(lease + margin)
 	r := e.claim(key, carol, mismatching)
-	e.notMine(r, idempotency.StateClaimed, 1)
+	e.notMine(r, store.Claimed, 1)
 	e.bound(r)
 	if r.Lease > 0 {
 		e.t.Errorf("Lease: got %v of a lapsed claim", r.Lease)
@@ -64,19 +64,19 @@ func mismatchLapsedHolding(e *env) {
 func mismatchReleased(e *env) {
 	e.claimed()
 	e.ok("Release", e.release(alice))
-	e.mismatch(idempotency.StateReleased, 1)
+	e.mismatch(store.Released, 1)
 	e.advance(retention - margin)
-	e.mismatch(idempotency.StateReleased, 1)
+	e.mismatch(store.Released, 1)
 	e.advance(2 * margin)
 	e.mine(e.claim(key, bob), 1)
 }
 
 func mismatchCompleted(e *env) {
 	e.completed("answer")
-	e.mismatch(idempotency.StateCompleted, 1)
+	e.mismatch(store.Completed, 1)
 	e.answer(e.claim(key, bob), "answer")
 	e.advance(ttl - margin)
-	e.mismatch(idempotency.StateCompleted, 1)
+	e.mismatch(store.Completed, 1)
 	e.advance(2 * margin)
 	e.mine(e.claim(key, bob), 1)
 }
@@ -84,10 +84,10 @@ func mismatchCompleted(e *env) {
 func mismatchHeld(e *env) {
 	e.claimed(holdEnding)
 	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
-	e.mismatch(idempotency.StateHeld, 1)
+	e.mismatch(store.Held, 1)
 	e.advance(retention - margin)
-	e.mismatch(idempotency.StateHeld, 1)
-	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+	e.mismatch(store.Held, 1)
+	e.notMine(e.claim(key, bob), store.Held, 1)
 	e.advance(2 * margin)
 	e.mine(e.claim(key, bob), 1)
 }

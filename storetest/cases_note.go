@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // The cases of what a claim leaves for operators: its note, its label, its sealed key, and that it
@@ -32,20 +32,20 @@ func noteCases() []testCase {
 }
 
 // noted is the edit that gives a claim a note.
-func noted(note string) func(*idempotency.Claim) {
-	return func(c *idempotency.Claim) { c.Note = []byte(note) }
+func noted(note string) func(*store.Claim) {
+	return func(c *store.Claim) { c.Note = []byte(note) }
 }
 
 // labelled is the edit that gives a claim a label.
-func labelled(label string) func(*idempotency.Claim) {
-	return func(c *idempotency.Claim) { c.Label = label }
+func labelled(label string) func(*store.Claim) {
+	return func(c *store.Claim) { c.Label = label }
 }
 
 // notes fails the case unless the record has these notes.
-func (e *env) notes(r idempotency.Record, want ...string) {
+func (e *env) notes(r store.Record, want ...string) {
 	e.t.Helper()
 	var got []string
-	for note := range idempotency.EachNote(r.Notes) {
+	for note := range store.EachNote(r.Notes) {
 		got = append(got, string(note))
 	}
 	if !slices.Equal(got, want) {
@@ -93,7 +93,7 @@ func noteOpaque(e *env) {
 // Operators see all runs of a key, whatever has ended each.
 func noteOfEachAttempt(e *env) {
 	e.claimed(noted("a"))
-	e.ok("Release", e.store.Release(e.ctx, key, alice, idempotency.Release{}))
+	e.ok("Release", e.store.Release(e.ctx, key, alice, store.Release{}))
 	r := e.claim(key, bob, noted("b"))
 	e.mine(r, 2)
 	e.notes(r, "a", "b")
@@ -114,7 +114,7 @@ func noteLastSixteen(e *env) {
 		e.mine(r, n+1)
 		all = append(all, note)
 		e.notes(r, all[max(0, len(all)-16):]...)
-		e.ok("Release", e.store.Release(e.ctx, key, owner, idempotency.Release{}))
+		e.ok("Release", e.store.Release(e.ctx, key, owner, store.Release{}))
 	}
 	e.notes(e.claim(key, alice, mismatching), all[4:]...)
 }
@@ -124,7 +124,7 @@ func noteRepeated(e *env) {
 	e.claimed(noted("a"))
 	e.advance(lease / 2)
 	e.notes(e.claim(key, alice, noted("a")), "a")
-	e.ok("Release", e.store.Release(e.ctx, key, alice, idempotency.Release{}))
+	e.ok("Release", e.store.Release(e.ctx, key, alice, store.Release{}))
 	for range 2 {
 		r := e.claim(key, bob, noted("b"))
 		e.mine(r, 2)
@@ -157,9 +157,9 @@ func noteEnds(e *env) {
 // A caller may look at a record long after it was claimed anew.
 func noteShared(e *env) {
 	first := e.claim(key, alice, noted("a"))
-	e.ok("Release", e.store.Release(e.ctx, key, alice, idempotency.Release{}))
+	e.ok("Release", e.store.Release(e.ctx, key, alice, store.Release{}))
 	second := e.claim(key, bob, noted("b"))
-	e.ok("Release", e.store.Release(e.ctx, key, bob, idempotency.Release{}))
+	e.ok("Release", e.store.Release(e.ctx, key, bob, store.Release{}))
 	e.notes(e.claim(key, carol, noted("c")), "a", "b", "c")
 	e.notes(first, "a")
 	e.notes(second, "a", "b")
@@ -181,7 +181,7 @@ func noteInspected(e *env) {
 	inspect(long, "a")
 	e.claim(key, bob, noted("b"), labelled("other"), mismatching)
 	inspect(long, "a")
-	e.ok("Release", e.store.Release(e.ctx, key, alice, idempotency.Release{}))
+	e.ok("Release", e.store.Release(e.ctx, key, alice, store.Release{}))
 	inspect(long, "a")
 	e.claim(key, bob, noted("b"), labelled("short"))
 	inspect("short", "a", "b")
@@ -190,8 +190,8 @@ func noteInspected(e *env) {
 }
 
 // sealing is the edit that gives a claim a sealed key.
-func sealing(sealed string) func(*idempotency.Claim) {
-	return func(c *idempotency.Claim) { c.SealedKey = []byte(sealed) }
+func sealing(sealed string) func(*store.Claim) {
+	return func(c *store.Claim) { c.SealedKey = []byte(sealed) }
 }
 
 // sealedKey fails the case unless operators are told this sealed key.
@@ -199,7 +199,7 @@ func (e *env) sealedKey(k, want string) {
 	e.t.Helper()
 	i := e.inspector()
 	e.lister()
-	check := func(from string, r idempotency.Record) {
+	check := func(from string, r store.Record) {
 		e.t.Helper()
 		if string(r.SealedKey) != want || want == "" && r.SealedKey != nil {
 			e.t.Errorf("%s: got the sealed key %.40q, want %.40q", from, r.SealedKey, want)
@@ -211,7 +211,7 @@ func (e *env) sealedKey(k, want string) {
 	r, err = i.GetAnswer(e.ctx, k)
 	e.ok("GetAnswer", err)
 	check("GetAnswer", r)
-	for _, entry := range e.list(idempotency.Query{}) {
+	for _, entry := range e.list(store.Query{}) {
 		if entry.Key == k {
 			check("List", entry.Record)
 		}
@@ -243,7 +243,7 @@ func sealedKeyOpaque(e *env) {
 		binary[i] = byte(i * 7)
 	}
 	for i, sealed := range []string{"\x00", string(binary[:]), "a,b:c\r\n"} {
-		for j, edits := range [][]func(*idempotency.Claim){
+		for j, edits := range [][]func(*store.Claim){
 			{}, {noted("a")}, {labelled("label")}, {noted("a"), labelled(fmt.Sprintf("%064d", 1))},
 		} {
 			k := keyOf(fmt.Sprint("sealed ", i, j))
@@ -269,7 +269,7 @@ func sealedKeyNotGranted(e *env) {
 // It is always the key of the same record. A version of the service that keeps no keys loses none.
 func sealedKeyStays(e *env) {
 	e.claimed(noted("a"), sealing("sealed"))
-	e.ok("Release", e.store.Release(e.ctx, key, alice, idempotency.Release{}))
+	e.ok("Release", e.store.Release(e.ctx, key, alice, store.Release{}))
 	r := e.claim(key, bob, noted("b"))
 	e.mine(r, 2)
 	e.notes(r, "a", "b")
@@ -287,7 +287,7 @@ func sealedKeyEnds(e *env) {
 }
 
 // lapsed fails the case unless the record says so, or says nothing of it.
-func (e *env) lapsed(r idempotency.Record, want bool) {
+func (e *env) lapsed(r store.Record, want bool) {
 	e.t.Helper()
 	if r.Lapsed != want {
 		e.t.Errorf("Lapsed of %s: got %t", show(r), r.Lapsed)
@@ -328,7 +328,7 @@ func lapsedReleased(e *env) {
 	e.lapsed(e.claim(key, alice), false)
 	e.advance(lease + margin)
 	e.lapsed(e.claim(key, bob), true)
-	e.ok("Release", e.store.Release(e.ctx, key, bob, idempotency.Release{}))
+	e.ok("Release", e.store.Release(e.ctx, key, bob, store.Release{}))
 	r := e.claim(key, carol)
 	e.mine(r, 3)
 	e.lapsed(r, false)

@@ -1,7 +1,7 @@
 package storetest
 
 import (
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 func releaseCases() []testCase {
@@ -47,8 +47,8 @@ func releaseLapsed(e *env) {
 
 func releaseOther(e *env) {
 	e.claimed()
-	e.refused("Release by another owner", e.release(bob), idempotency.ErrNotOwner)
-	e.notMine(e.claim(key, carol), idempotency.StateClaimed, 1)
+	e.refused("Release by another owner", e.release(bob), store.ErrNotOwner)
+	e.notMine(e.claim(key, carol), store.Claimed, 1)
 	e.ok("Complete", e.complete(alice, "answer"))
 }
 
@@ -58,14 +58,14 @@ func releaseTakenOver(e *env) {
 	e.claimed()
 	e.advance(lease + margin)
 	e.mine(e.claim(key, bob), 2)
-	e.refused("Release after a takeover", e.release(alice), idempotency.ErrNotOwner)
-	e.notMine(e.claim(key, carol), idempotency.StateClaimed, 2)
+	e.refused("Release after a takeover", e.release(alice), store.ErrNotOwner)
+	e.notMine(e.claim(key, carol), store.Claimed, 2)
 	e.ok("Complete", e.complete(bob, "answer"))
 }
 
 func releaseAbsent(e *env) {
-	e.refused("Release of an absent record", e.release(alice), idempotency.ErrNotOwner)
-	e.refused("Hold of an absent record", e.store.Hold(e.ctx, key, alice), idempotency.ErrNotOwner)
+	e.refused("Release of an absent record", e.release(alice), store.ErrNotOwner)
+	e.refused("Hold of an absent record", e.store.Hold(e.ctx, key, alice), store.ErrNotOwner)
 	e.mine(e.claim(key, bob), 1)
 }
 
@@ -74,7 +74,7 @@ func releaseAbsent(e *env) {
 func releaseDelayedClaim(e *env) {
 	e.claimed()
 	e.ok("Release", e.release(alice))
-	e.notMine(e.claim(key, alice), idempotency.StateReleased, 1)
+	e.notMine(e.claim(key, alice), store.Released, 1)
 	e.mine(e.claim(key, bob), 2)
 }
 
@@ -85,7 +85,7 @@ func releaseRetention(e *env) {
 	e.advance(retention - margin)
 	e.ok("Release", e.release(alice))
 	e.advance(retention - margin)
-	e.mismatch(idempotency.StateReleased, 1)
+	e.mismatch(store.Released, 1)
 	r := e.claim(key, bob)
 	e.mine(r, 2)
 	e.bound(r)
@@ -97,8 +97,8 @@ func releaseRetention(e *env) {
 func releaseHeldByLapse(e *env) {
 	e.claimed(holding)
 	e.advance(lease + margin)
-	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
-	e.refused("Release by another owner", e.release(bob), idempotency.ErrNotOwner)
+	e.notMine(e.claim(key, bob), store.Held, 1)
+	e.refused("Release by another owner", e.release(bob), store.ErrNotOwner)
 	e.ok("Release", e.release(alice))
 	e.ok("repeated Release", e.release(alice))
 	r := e.claim(key, bob, holding)
@@ -108,8 +108,8 @@ func releaseHeldByLapse(e *env) {
 	other := keyOf("other key")
 	e.mine(e.claim(other, alice), 1)
 	e.advance(lease + margin)
-	e.notMine(e.claim(other, bob, holding), idempotency.StateHeld, 1)
-	e.ok("Release", e.store.Release(e.ctx, other, alice, idempotency.Release{}))
+	e.notMine(e.claim(other, bob, holding), store.Held, 1)
+	e.ok("Release", e.store.Release(e.ctx, other, alice, store.Release{}))
 	e.mine(e.claim(other, bob, holding), 2)
 }
 
@@ -117,10 +117,10 @@ func releaseHeldByLapse(e *env) {
 func releaseHeldTwice(e *env) {
 	e.claimed(holding)
 	e.advance(lease + margin)
-	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+	e.notMine(e.claim(key, bob), store.Held, 1)
 	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
-	e.refused("Release after Hold", e.release(alice), idempotency.ErrNotOwner)
-	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+	e.refused("Release after Hold", e.release(alice), store.ErrNotOwner)
+	e.notMine(e.claim(key, bob), store.Held, 1)
 }
 
 func holdCases() []testCase {
@@ -141,30 +141,30 @@ func holdBlocks(e *env) {
 	e.claimed()
 	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
 	r := e.claim(key, bob)
-	e.notMine(r, idempotency.StateHeld, 1)
+	e.notMine(r, store.Held, 1)
 	e.bound(r)
 	e.near("Age", r.Age, 0)
 	if r.Lease != 0 {
 		e.t.Errorf("Lease: got %v of a held record, want 0", r.Lease)
 	}
 	e.advance(lease + margin)
-	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
-	e.refused("Release after Hold", e.release(alice), idempotency.ErrNotOwner)
-	e.refused("Renew after Hold", e.store.Renew(e.ctx, key, alice), idempotency.ErrNotOwner)
-	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+	e.notMine(e.claim(key, bob), store.Held, 1)
+	e.refused("Release after Hold", e.release(alice), store.ErrNotOwner)
+	e.refused("Renew after Hold", e.store.Renew(e.ctx, key, alice), store.ErrNotOwner)
+	e.notMine(e.claim(key, bob), store.Held, 1)
 }
 
 func holdRepeated(e *env) {
 	e.claimed()
 	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
 	e.ok("repeated Hold", e.store.Hold(e.ctx, key, alice))
-	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+	e.notMine(e.claim(key, bob), store.Held, 1)
 }
 
 func holdOther(e *env) {
 	e.claimed()
-	e.refused("Hold by another owner", e.store.Hold(e.ctx, key, bob), idempotency.ErrNotOwner)
-	e.notMine(e.claim(key, carol), idempotency.StateClaimed, 1)
+	e.refused("Hold by another owner", e.store.Hold(e.ctx, key, bob), store.ErrNotOwner)
+	e.notMine(e.claim(key, carol), store.Claimed, 1)
 }
 
 // A paused run comes back and does not know what it did. Another run is already in flight
@@ -173,14 +173,14 @@ func holdTakenOver(e *env) {
 	e.claimed()
 	e.advance(lease + margin)
 	e.mine(e.claim(key, bob), 2)
-	e.refused("Hold after a takeover", e.store.Hold(e.ctx, key, alice), idempotency.ErrNotOwner)
-	e.notMine(e.claim(key, carol), idempotency.StateClaimed, 2)
+	e.refused("Hold after a takeover", e.store.Hold(e.ctx, key, alice), store.ErrNotOwner)
+	e.notMine(e.claim(key, carol), store.Claimed, 2)
 }
 
 func holdReleased(e *env) {
 	e.claimed()
 	e.ok("Release", e.release(alice))
-	e.refused("Hold after Release", e.store.Hold(e.ctx, key, alice), idempotency.ErrNotOwner)
+	e.refused("Hold after Release", e.store.Hold(e.ctx, key, alice), store.ErrNotOwner)
 	e.mine(e.claim(key, bob), 2)
 }
 
@@ -188,7 +188,7 @@ func holdReleased(e *env) {
 func holdDelayedClaim(e *env) {
 	e.claimed()
 	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
-	e.notMine(e.claim(key, alice), idempotency.StateHeld, 1)
+	e.notMine(e.claim(key, alice), store.Held, 1)
 }
 
 func holdRetention(e *env) {
@@ -196,7 +196,7 @@ func holdRetention(e *env) {
 	e.advance(retention - margin)
 	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
 	e.advance(retention - margin)
-	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+	e.notMine(e.claim(key, bob), store.Held, 1)
 	e.advance(2 * margin)
 	e.mine(e.claim(key, bob), 1)
 }

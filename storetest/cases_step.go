@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"maps"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 func stepCases() []testCase {
@@ -28,15 +28,15 @@ func stepCases() []testCase {
 }
 
 // save saves a step of the key as o.
-func (e *env) save(o idempotency.Owner, name, value string) error {
+func (e *env) save(o store.Owner, name, value string) error {
 	e.t.Helper()
 	return e.stepStore().SaveStep(e.ctx, key, o, name, []byte(value))
 }
 
 // stepStore returns the store as a StepStore, or skips the case.
-func (e *env) stepStore() idempotency.StepStore {
+func (e *env) stepStore() store.StepStore {
 	e.t.Helper()
-	s, ok := e.store.(idempotency.StepStore)
+	s, ok := e.store.(store.StepStore)
 	if !ok {
 		e.t.Skip("the store is not an idempotency.StepStore")
 	}
@@ -45,7 +45,7 @@ func (e *env) stepStore() idempotency.StepStore {
 
 // steps fails the case unless the record has exactly these steps, given as names and
 // values in turn.
-func (e *env) steps(r idempotency.Record, want ...string) {
+func (e *env) steps(r store.Record, want ...string) {
 	e.t.Helper()
 	got := make(map[string]string)
 	for name, value := range r.Steps {
@@ -109,8 +109,8 @@ func stepParallel(e *env) {
 		want = append(want, fmt.Sprintf("step %d", i), fmt.Sprintf("value %d", i))
 	}
 	e.ok("SaveStep", e.save(alice, "first", "")) // skips here if the store has no steps, and not in another goroutine
-	e.concurrently(50, func(i int) (idempotency.Record, error) {
-		return idempotency.Record{}, e.save(alice, want[2*i], want[2*i+1])
+	e.concurrently(50, func(i int) (store.Record, error) {
+		return store.Record{}, e.save(alice, want[2*i], want[2*i+1])
 	})
 	e.ok("Release", e.release(alice))
 	e.steps(e.claim(key, bob), append(want, "first", "")...)
@@ -147,7 +147,7 @@ func stepOpaque(e *env) {
 	for i := 0; i < len(want); i += 2 {
 		e.ok("SaveStep", e.save(alice, want[i], want[i+1]))
 	}
-	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
+	e.notMine(e.claim(key, bob), store.Claimed, 1)
 	e.advance(lease + margin)
 	r := e.claim(key, bob)
 	e.mine(r, 2)
@@ -169,31 +169,31 @@ func stepTakenOver(e *env) {
 	e.advance(lease + margin)
 	e.mine(e.claim(key, bob), 2)
 	e.ok("SaveStep", e.save(bob, "charge", "ch_2"))
-	e.refused("SaveStep after a takeover", e.save(alice, "charge", "ch_3"), idempotency.ErrNotOwner)
+	e.refused("SaveStep after a takeover", e.save(alice, "charge", "ch_3"), store.ErrNotOwner)
 	e.ok("Release", e.release(bob))
 	e.steps(e.claim(key, carol), "charge", "ch_2")
 }
 
 func stepOther(e *env) {
 	e.claimed()
-	e.refused("SaveStep by another owner", e.save(bob, "charge", "ch_1"), idempotency.ErrNotOwner)
+	e.refused("SaveStep by another owner", e.save(bob, "charge", "ch_1"), store.ErrNotOwner)
 	e.ok("Release", e.release(alice))
 	e.steps(e.claim(key, carol))
 }
 
 // The run is over. What follows was decided without the step.
 func stepNotClaimed(e *env) {
-	e.refused("SaveStep of an absent record", e.save(alice, "charge", "ch_1"), idempotency.ErrNotOwner)
+	e.refused("SaveStep of an absent record", e.save(alice, "charge", "ch_1"), store.ErrNotOwner)
 	e.claimed()
 	e.ok("Release", e.release(alice))
-	e.refused("SaveStep of a released record", e.save(alice, "charge", "ch_1"), idempotency.ErrNotOwner)
+	e.refused("SaveStep of a released record", e.save(alice, "charge", "ch_1"), store.ErrNotOwner)
 	r := e.claim(key, bob)
 	e.mine(r, 2)
 	e.steps(r)
 	e.ok("Hold", e.store.Hold(e.ctx, key, bob))
-	e.refused("SaveStep of a held record", e.save(bob, "charge", "ch_1"), idempotency.ErrNotOwner)
+	e.refused("SaveStep of a held record", e.save(bob, "charge", "ch_1"), store.ErrNotOwner)
 	e.ok("Complete", e.complete(bob, "answer"))
-	e.refused("SaveStep of a completed record", e.save(bob, "charge", "ch_1"), idempotency.ErrNotOwner)
+	e.refused("SaveStep of a completed record", e.save(bob, "charge", "ch_1"), store.ErrNotOwner)
 	e.answer(e.claim(key, carol), "answer")
 }
 

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 func transactionCases() []testCase {
@@ -33,7 +33,7 @@ func transactionCases() []testCase {
 // tx returns the transactions of the store, or skips the case.
 func (e *env) tx() Transactions {
 	e.t.Helper()
-	if _, ok := e.store.(idempotency.TxStore); !ok {
+	if _, ok := e.store.(store.TxStore); !ok {
 		e.t.Skip("the store is not an idempotency.TxStore")
 	}
 	if e.transactions == nil {
@@ -43,25 +43,25 @@ func (e *env) tx() Transactions {
 }
 
 // begin begins a transaction that inserts a row.
-func (e *env) begin(o idempotency.Owner, row string) Tx {
+func (e *env) begin(o store.Owner, row string) Tx {
 	e.t.Helper()
 	tx, err := e.tx().Begin(e.ctx, key, o)
 	e.ok("Begin", err)
 	e.ok("Insert", tx.Insert(e.ctx, row))
-	e.inState(tx, idempotency.TxOpen)
+	e.inState(tx, store.TxOpen)
 	return tx
 }
 
 // ready begins a transaction that inserts a row and is to be committed.
-func (e *env) ready(o idempotency.Owner, row string) Tx {
+func (e *env) ready(o store.Owner, row string) Tx {
 	e.t.Helper()
 	tx := e.begin(o, row)
 	e.ok("Ready", tx.Ready(e.ctx))
-	e.inState(tx, idempotency.TxReady)
+	e.inState(tx, store.TxReady)
 	return tx
 }
 
-func (e *env) inState(tx Tx, want idempotency.TxState) {
+func (e *env) inState(tx Tx, want store.TxState) {
 	e.t.Helper()
 	if got := tx.State(); got != want {
 		e.t.Fatalf("the transaction is %v, want %v", got, want)
@@ -81,7 +81,7 @@ func (e *env) row(row string, want bool) {
 // rolledBack fails the case unless the error says that the transaction was surely not committed.
 func (e *env) rolledBack(err error) {
 	e.t.Helper()
-	if _, ok := errors.AsType[*idempotency.RolledBackError](err); !ok {
+	if _, ok := errors.AsType[*store.RolledBackError](err); !ok {
 		e.t.Fatalf("Transaction.Complete: got error %v, want a RolledBackError", err)
 	}
 }
@@ -91,7 +91,7 @@ func txCommit(e *env) {
 	e.claimed()
 	tx := e.ready(alice, "row")
 	e.row("row", false)
-	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
+	e.notMine(e.claim(key, bob), store.Claimed, 1)
 	e.ok("Transaction.Complete", tx.Complete(e.ctx, completion("answer")))
 	e.row("row", true)
 	r := e.claim(key, bob)
@@ -103,7 +103,7 @@ func txWatch(e *env) {
 	e.tx()
 	settled, _ := e.watch(key)
 	e.claimed()
-	e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
+	e.notMine(e.claim(key, bob, watching), store.Claimed, 1)
 	e.ok("Transaction.Complete", e.ready(alice, "row").Complete(e.ctx, completion("answer")))
 	e.wakes("Transaction.Complete", settled)
 }
@@ -114,7 +114,7 @@ func txRollback(e *env) {
 	e.claimed()
 	e.ok("Transaction.Rollback", e.ready(alice, "row").Rollback(e.ctx))
 	e.row("row", false)
-	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
+	e.notMine(e.claim(key, bob), store.Claimed, 1)
 	e.ok("Release", e.release(alice))
 	e.mine(e.claim(key, bob), 2)
 }
@@ -124,7 +124,7 @@ func txGivenUp(e *env) {
 	e.claimed()
 	tx := e.begin(alice, "first")
 	e.ok("GiveUp", tx.GiveUp(e.ctx))
-	e.inState(tx, idempotency.TxGivenUp)
+	e.inState(tx, store.TxGivenUp)
 	e.ok("Transaction.Complete", e.ready(alice, "second").Complete(e.ctx, completion("answer")))
 	e.row("first", false)
 	e.row("second", true)
@@ -140,7 +140,7 @@ func txOvertaken(e *env) {
 	if tx, err := e.tx().Begin(e.ctx, key, alice); err == nil {
 		e.ok("Insert", tx.Insert(e.ctx, "row"))
 		e.ok("Ready", tx.Ready(e.ctx))
-		e.refused("Transaction.Complete", tx.Complete(e.ctx, completion("answer")), idempotency.ErrNotOwner)
+		e.refused("Transaction.Complete", tx.Complete(e.ctx, completion("answer")), store.ErrNotOwner)
 	}
 	e.row("row", false)
 	e.ok("Complete", e.complete(bob, "answer of bob"))
@@ -156,21 +156,21 @@ func txTakeover(e *env) {
 	tx := e.ready(alice, "row")
 	e.advance(lease + margin)
 	e.mine(e.claim(key, bob), 2)
-	e.refused("Transaction.Complete", tx.Complete(e.ctx, completion("answer")), idempotency.ErrNotOwner)
+	e.refused("Transaction.Complete", tx.Complete(e.ctx, completion("answer")), store.ErrNotOwner)
 	e.row("row", false)
-	e.notMine(e.claim(key, carol), idempotency.StateClaimed, 2)
+	e.notMine(e.claim(key, carol), store.Claimed, 2)
 }
 
 // The guard gives the claim back, and the COMMIT is still on its way.
-func txReleased(e *env) { e.settledFirst(e.release, idempotency.StateReleased) }
+func txReleased(e *env) { e.settledFirst(e.release, store.Released) }
 
 func txHeld(e *env) {
-	e.settledFirst(func(o idempotency.Owner) error { return e.store.Hold(e.ctx, key, o) }, idempotency.StateHeld)
+	e.settledFirst(func(o store.Owner) error { return e.store.Hold(e.ctx, key, o) }, store.Held)
 }
 
 // settledFirst settles the claim before the transaction is completed: in it, or before it begins
 // where that would wait for its end.
-func (e *env) settledFirst(settle func(idempotency.Owner) error, state idempotency.State) {
+func (e *env) settledFirst(settle func(store.Owner) error, state store.State) {
 	e.t.Helper()
 	exclusive := e.tx().Exclusive()
 	e.claimed()
@@ -188,7 +188,7 @@ func (e *env) settledFirst(settle func(idempotency.Owner) error, state idempoten
 		e.ok("settling", settle(alice))
 	}
 	if err == nil {
-		e.refused("Transaction.Complete", tx.Complete(e.ctx, completion("answer")), idempotency.ErrNotOwner)
+		e.refused("Transaction.Complete", tx.Complete(e.ctx, completion("answer")), store.ErrNotOwner)
 	}
 	e.row("row", false)
 	e.notMine(e.claim(key, alice), state, 1)
@@ -214,16 +214,16 @@ func txRace(e *env) {
 		})
 		both.Go(func() {
 			time.Sleep(time.Duration(i%5) * 75 * time.Microsecond)
-			released = e.store.Release(e.ctx, key, alice, idempotency.Release{})
+			released = e.store.Release(e.ctx, key, alice, store.Release{})
 		})
 		both.Wait()
 		e.row(row, committed == nil)
 		if committed == nil {
-			e.refused("Release", released, idempotency.ErrNotOwner)
+			e.refused("Release", released, store.ErrNotOwner)
 			e.answer(e.claim(key, bob), "answer")
 			continue
 		}
-		e.refused("Transaction.Complete", committed, idempotency.ErrNotOwner)
+		e.refused("Transaction.Complete", committed, store.ErrNotOwner)
 		e.ok("Release", released)
 		e.mine(e.claim(key, bob), 2)
 	}
@@ -243,7 +243,7 @@ func txSpoilt(e *env) {
 	e.ok("Ready", tx.Ready(e.ctx))
 	e.rolledBack(tx.Complete(e.ctx, completion("answer")))
 	e.row("row", false)
-	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 1)
+	e.notMine(e.claim(key, bob), store.Claimed, 1)
 	e.ok("Release", e.release(alice))
 	e.mine(e.claim(key, bob), 2)
 }
@@ -254,12 +254,12 @@ func txCancelled(e *env) {
 	e.claimed()
 	tx := e.ready(alice, "row")
 	err := tx.Complete(e.cancelled(), completion("answer"))
-	if _, ok := errors.AsType[*idempotency.RolledBackError](err); ok || errors.Is(err, idempotency.ErrNotOwner) {
+	if _, ok := errors.AsType[*store.RolledBackError](err); ok || errors.Is(err, store.ErrNotOwner) {
 		e.row("row", false)
 	}
 	released := e.release(alice)
 	if err == nil || released != nil {
-		e.refused("Release", released, idempotency.ErrNotOwner)
+		e.refused("Release", released, store.ErrNotOwner)
 		e.row("row", true)
 		e.answer(e.claim(key, bob), "answer")
 		return
@@ -269,14 +269,14 @@ func txCancelled(e *env) {
 }
 
 // stepIn makes a step of the key as the owner, which inserts a row.
-func (e *env) stepIn(r idempotency.StepRecord, row string, result error) error {
+func (e *env) stepIn(r store.StepRecord, row string, result error) error {
 	e.t.Helper()
 	e.stepStore()
 	err := e.tx().StepIn(e.ctx, r, func(_ context.Context, insert func(string) error) ([]byte, error) {
 		err := insert(row)
 		e.row(row, false)
-		if i, ok := e.store.(idempotency.Inspector); ok && r.Key != "" && err == nil {
-			var rec idempotency.Record
+		if i, ok := e.store.(store.Inspector); ok && r.Key != "" && err == nil {
+			var rec store.Record
 			rec, err = i.Get(e.ctx, r.Key)
 			e.steps(rec)
 		}
@@ -288,8 +288,8 @@ func (e *env) stepIn(r idempotency.StepRecord, row string, result error) error {
 	return err
 }
 
-func stepOf(o idempotency.Owner) idempotency.StepRecord {
-	return idempotency.StepRecord{Key: key, Owner: o, Name: "charge"}
+func stepOf(o store.Owner) store.StepRecord {
+	return store.StepRecord{Key: key, Owner: o, Name: "charge"}
 }
 
 func txStep(e *env) {
@@ -318,7 +318,7 @@ func txStepOvertaken(e *env) {
 	e.claimed()
 	e.advance(lease + margin)
 	e.mine(e.claim(key, bob), 2)
-	e.refused("StepIn", e.stepIn(stepOf(alice), "row", nil), idempotency.ErrNotOwner)
+	e.refused("StepIn", e.stepIn(stepOf(alice), "row", nil), store.ErrNotOwner)
 	e.row("row", false)
 	e.ok("Release", e.release(bob))
 	e.steps(e.claim(key, carol))
@@ -326,6 +326,6 @@ func txStepOvertaken(e *env) {
 
 func txStepAlone(e *env) {
 	e.tx()
-	e.ok("StepIn", e.stepIn(idempotency.StepRecord{}, "row", nil))
+	e.ok("StepIn", e.stepIn(store.StepRecord{}, "row", nil))
 	e.row("row", true)
 }

@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // The cases of releases that say that nothing was done.
@@ -33,10 +33,10 @@ func undoneCases() []testCase {
 const kept = 2 * time.Minute
 
 // undone is what a run says that has done nothing.
-var undone = idempotency.Release{Undone: true, Keep: kept, Unbind: true}
+var undone = store.Release{Undone: true, Keep: kept, Unbind: true}
 
 // undo releases the key as undone, after it was claimed as the given attempt.
-func (e *env) undo(o idempotency.Owner, attempt int, edits ...func(*idempotency.Claim)) {
+func (e *env) undo(o store.Owner, attempt int, edits ...func(*store.Claim)) {
 	e.t.Helper()
 	e.mine(e.claim(key, o, edits...), attempt)
 	e.ok("Release", e.store.Release(e.ctx, key, o, undone))
@@ -47,34 +47,34 @@ func (e *env) undo(o idempotency.Owner, attempt int, edits ...func(*idempotency.
 func (e *env) stays(attempt int) {
 	e.t.Helper()
 	r := e.claim(key, carol)
-	e.notMine(r, idempotency.StateReleased, attempt)
+	e.notMine(r, store.Released, attempt)
 	e.near("TTL of a record that is not blank", r.TTL, retention)
 	r = e.claim(key, bob, mismatching)
-	e.notMine(r, idempotency.StateReleased, attempt)
+	e.notMine(r, store.Released, attempt)
 	e.bound(r)
 }
 
 // A hundred requests that were turned away need not fill the store for a day.
 func undoneKept(e *env) {
 	e.claimed()
-	e.ok("Release", e.store.Release(e.ctx, key, alice, idempotency.Release{Undone: true, Keep: kept}))
+	e.ok("Release", e.store.Release(e.ctx, key, alice, store.Release{Undone: true, Keep: kept}))
 	r := e.claim(key, alice)
-	e.notMine(r, idempotency.StateReleased, 1)
+	e.notMine(r, store.Released, 1)
 	e.near("TTL", r.TTL, kept)
 	e.advance(kept - margin)
-	e.mismatch(idempotency.StateReleased, 1)
+	e.mismatch(store.Released, 1)
 	e.advance(2 * margin)
 	e.absent()
 }
 
 func undoneRetention(e *env) {
 	e.claimed()
-	e.ok("Release", e.store.Release(e.ctx, key, alice, idempotency.Release{Undone: true, Keep: 10 * retention}))
+	e.ok("Release", e.store.Release(e.ctx, key, alice, store.Release{Undone: true, Keep: 10 * retention}))
 	e.near("TTL", e.claim(key, alice).TTL, retention)
 
 	other := keyOf("other key")
 	e.mine(e.claim(other, alice), 1)
-	e.ok("Release", e.store.Release(e.ctx, other, alice, idempotency.Release{Undone: true}))
+	e.ok("Release", e.store.Release(e.ctx, other, alice, store.Release{Undone: true}))
 	e.near("TTL", e.claim(other, alice).TTL, retention)
 }
 
@@ -84,7 +84,7 @@ func undoneRepeated(e *env) {
 	e.ok("repeated Release", e.store.Release(e.ctx, key, alice, undone))
 	e.near("TTL", e.claim(key, alice).TTL, kept/2)
 	e.mine(e.claim(key, bob, mismatching), 2)
-	e.refused("Release after a claim", e.store.Release(e.ctx, key, alice, undone), idempotency.ErrNotOwner)
+	e.refused("Release after a claim", e.store.Release(e.ctx, key, alice, undone), store.ErrNotOwner)
 }
 
 // The client has corrected its request. From then on the key is bound to the corrected one.
@@ -97,7 +97,7 @@ func undoneUnbound(e *env) {
 	}
 	e.near("Lease", r.Lease, lease)
 	e.near("TTL", r.TTL, retention)
-	e.notMine(e.claim(key, carol), idempotency.StateClaimed, 2)
+	e.notMine(e.claim(key, carol), store.Claimed, 2)
 	e.ok("Complete", e.complete(bob, "answer"))
 	e.answer(e.claim(key, carol, mismatching), "answer")
 	if r := e.claim(key, carol); r.Fingerprint != otherPayload {
@@ -108,9 +108,9 @@ func undoneUnbound(e *env) {
 func undoneRace(e *env) {
 	e.undo(alice, 1)
 	winners := 0
-	for _, r := range e.concurrently(100, func(i int) (idempotency.Record, error) {
-		c := claimOf(idempotency.Owner{byte(i), 1})
-		c.Fingerprint = idempotency.Fingerprint{byte(i)}
+	for _, r := range e.concurrently(100, func(i int) (store.Record, error) {
+		c := claimOf(store.Owner{byte(i), 1})
+		c.Fingerprint = store.Fingerprint{byte(i)}
 		return e.store.Claim(e.ctx, key, c)
 	}) {
 		if r.Mine {
@@ -125,23 +125,23 @@ func undoneRace(e *env) {
 // As after any release: nobody would be left to end it.
 func undoneDelayedClaim(e *env) {
 	e.undo(alice, 1)
-	e.notMine(e.claim(key, alice), idempotency.StateReleased, 1)
-	e.notMine(e.claim(key, alice, mismatching), idempotency.StateReleased, 1)
+	e.notMine(e.claim(key, alice), store.Released, 1)
+	e.notMine(e.claim(key, alice, mismatching), store.Released, 1)
 	e.mine(e.claim(key, bob), 2)
 }
 
 // unused is what is said of a claim under which no run has begun.
-var unused = idempotency.Release{Undone: true, Keep: kept, Unused: true}
+var unused = store.Release{Undone: true, Keep: kept, Unused: true}
 
 // A key belongs to the request that was the first to claim it, also if that one did not run.
 func undoneUnused(e *env) {
 	e.claimed()
 	e.ok("Release", e.store.Release(e.ctx, key, alice, unused))
 	e.near("TTL", e.claim(key, alice).TTL, kept)
-	e.mismatch(idempotency.StateReleased, 1)
+	e.mismatch(store.Released, 1)
 	e.mine(e.claim(key, carol), 2)
 	e.ok("Release", e.store.Release(e.ctx, key, carol, unused))
-	e.mismatch(idempotency.StateReleased, 2)
+	e.mismatch(store.Released, 2)
 	e.mine(e.claim(key, alice), 3)
 }
 
@@ -149,14 +149,14 @@ func undoneUnused(e *env) {
 // refuse that.
 func undoneUnusedUnbound(e *env) {
 	e.undo(alice, 1)
-	for i, o := range []idempotency.Owner{bob, carol} {
+	for i, o := range []store.Owner{bob, carol} {
 		e.mine(e.claim(key, o), i+2)
-		e.mismatch(idempotency.StateClaimed, i+2)
+		e.mismatch(store.Claimed, i+2)
 		e.ok("Release", e.store.Release(e.ctx, key, o, unused))
 		e.near("TTL", e.claim(key, o).TTL, kept)
 	}
 	e.mine(e.claim(key, alice, mismatching), 4)
-	e.notMine(e.claim(key, bob), idempotency.StateClaimed, 4)
+	e.notMine(e.claim(key, bob), store.Claimed, 4)
 	e.ok("Release", e.store.Release(e.ctx, key, alice, unused))
 	e.mine(e.claim(key, bob), 5)
 }
@@ -166,7 +166,7 @@ func undoneUnusedLapsed(e *env) {
 	e.undo(alice, 1)
 	e.mine(e.claim(key, bob, holding), 2)
 	e.advance(lease + margin)
-	e.notMine(e.claim(key, carol), idempotency.StateHeld, 2)
+	e.notMine(e.claim(key, carol), store.Held, 2)
 	e.ok("Release", e.store.Release(e.ctx, key, bob, unused))
 	e.mine(e.claim(key, carol, mismatching), 3)
 }
@@ -175,22 +175,22 @@ func undoneUnusedLapsed(e *env) {
 func undoneUsed(e *env) {
 	e.undo(alice, 1)
 	e.mine(e.claim(key, bob), 2)
-	e.ok("Release", e.store.Release(e.ctx, key, bob, idempotency.Release{Undone: true, Keep: kept}))
-	e.mismatch(idempotency.StateReleased, 2)
+	e.ok("Release", e.store.Release(e.ctx, key, bob, store.Release{Undone: true, Keep: kept}))
+	e.mismatch(store.Released, 2)
 
 	e.mine(e.claim(key, alice), 3)
 	e.ok("Release", e.store.Release(e.ctx, key, alice, undone))
 	e.mine(e.claim(key, bob), 4)
 	e.ok("Release", e.release(bob)) // it may have done something
-	e.mismatch(idempotency.StateReleased, 4)
+	e.mismatch(store.Released, 4)
 	e.mine(e.claim(key, alice), 5)
 	e.ok("Release", e.store.Release(e.ctx, key, alice, unused))
-	e.mismatch(idempotency.StateReleased, 5)
+	e.mismatch(store.Released, 5)
 }
 
 func undoneUnsaid(e *env) {
 	e.mine(e.claim(key, carol), 1)
-	e.ok("Release", e.store.Release(e.ctx, key, carol, idempotency.Release{Keep: kept, Unbind: true}))
+	e.ok("Release", e.store.Release(e.ctx, key, carol, store.Release{Keep: kept, Unbind: true}))
 	e.stays(1)
 }
 
@@ -214,7 +214,7 @@ func undoneRepeatedClaim(e *env) {
 func undoneHeldByLapse(e *env) {
 	e.claimed(holding)
 	e.advance(lease + margin)
-	e.notMine(e.claim(key, bob), idempotency.StateHeld, 1)
+	e.notMine(e.claim(key, bob), store.Held, 1)
 	e.ok("Release", e.store.Release(e.ctx, key, alice, undone))
 	e.near("TTL", e.claim(key, alice).TTL, kept)
 	e.mine(e.claim(key, carol, mismatching), 2)

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 func watcherCases() []testCase {
@@ -25,7 +25,7 @@ func watcherCases() []testCase {
 // watch watches the key until the case ends, or skips the case if the store cannot.
 func (e *env) watch(key string) (settled <-chan struct{}, stop func()) {
 	e.t.Helper()
-	w, ok := e.store.(idempotency.Watcher)
+	w, ok := e.store.(store.Watcher)
 	if !ok {
 		e.t.Skip("the store is not an idempotency.Watcher")
 	}
@@ -62,7 +62,7 @@ func (e *env) wakes(after string, settled ...<-chan struct{}) {
 func watchComplete(e *env) {
 	settled, _ := e.watch(key)
 	e.claimed()
-	e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
+	e.notMine(e.claim(key, bob, watching), store.Claimed, 1)
 	e.ok("Complete", e.complete(alice, "answer"))
 	e.wakes("Complete", settled)
 	e.answer(e.claim(key, bob, watching), "answer")
@@ -71,30 +71,30 @@ func watchComplete(e *env) {
 func watchRelease(e *env) {
 	settled, _ := e.watch(key)
 	e.claimed()
-	e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
+	e.notMine(e.claim(key, bob, watching), store.Claimed, 1)
 	e.ok("Release", e.release(alice))
 	e.wakes("Release", settled)
-	e.notMine(e.claim(key, bob, watching), idempotency.StateReleased, 1)
+	e.notMine(e.claim(key, bob, watching), store.Released, 1)
 }
 
 func watchHold(e *env) {
 	settled, _ := e.watch(key)
 	e.claimed()
-	e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
+	e.notMine(e.claim(key, bob, watching), store.Claimed, 1)
 	e.ok("Hold", e.store.Hold(e.ctx, key, alice))
 	e.wakes("Hold", settled)
-	e.notMine(e.claim(key, bob, watching), idempotency.StateHeld, 1)
+	e.notMine(e.claim(key, bob, watching), store.Held, 1)
 }
 
 // The run died while others wait for it, and an operator settles the record. That is a
 // completion or a release like any other.
 func watchResolve(e *env) {
 	i := e.inspector()
-	for name, settlement := range map[string]idempotency.Settlement{"completed": answered("resolved"), "released": released} {
+	for name, settlement := range map[string]store.Settlement{"completed": answered("resolved"), "released": released} {
 		key := keyOf(name + " by hand")
 		settled, _ := e.watch(key)
 		e.mine(e.claim(key, alice, holding), 1)
-		e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
+		e.notMine(e.claim(key, bob, watching), store.Claimed, 1)
 		e.advance(lease + margin)
 		e.ok("Resolve", i.Resolve(e.ctx, key, heldBy(alice, 1), settlement))
 		e.wakes("Resolve", settled)
@@ -106,11 +106,11 @@ func watchResolve(e *env) {
 func watchEachTime(e *env) {
 	settled, _ := e.watch(key)
 	e.claimed()
-	e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
+	e.notMine(e.claim(key, bob, watching), store.Claimed, 1)
 	e.ok("Release", e.release(alice))
 	e.wakes("Release", settled)
 	e.mine(e.claim(key, carol), 2)
-	e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 2)
+	e.notMine(e.claim(key, bob, watching), store.Claimed, 2)
 	e.ok("Complete", e.complete(carol, "answer"))
 	e.wakes("Complete by the next owner", settled)
 }
@@ -121,7 +121,7 @@ func watchIdle(e *env) {
 	e.watch(key)
 	e.claimed()
 	for attempt := 1; attempt <= 5; attempt++ {
-		e.notMine(e.claim(key, carol, watching), idempotency.StateClaimed, attempt)
+		e.notMine(e.claim(key, carol, watching), store.Claimed, attempt)
 		owner, next := alice, bob
 		if attempt%2 == 0 {
 			owner, next = next, owner
@@ -143,7 +143,7 @@ func watchAll(e *env) {
 	first, _ := e.watch(key)
 	second, _ := e.watch(key)
 	third, _ := e.watch(key)
-	e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
+	e.notMine(e.claim(key, bob, watching), store.Claimed, 1)
 	e.ok("Complete", e.complete(alice, "answer"))
 	e.wakes("Complete", first, second, third)
 }
@@ -155,7 +155,7 @@ func watchStop(e *env) {
 	before, _ := e.watch(key)
 	_, stop := e.watch(key)
 	after, _ := e.watch(key)
-	e.notMine(e.claim(key, bob, watching), idempotency.StateClaimed, 1)
+	e.notMine(e.claim(key, bob, watching), store.Claimed, 1)
 	stop()
 	stop()
 	e.ok("Complete", e.complete(alice, "answer"))
@@ -166,7 +166,7 @@ func watchStop(e *env) {
 // has, or the watcher is woken.
 func watchRace(e *env) {
 	e.watch(key)
-	w := e.store.(idempotency.Watcher)
+	w := e.store.(store.Watcher)
 	const n = 100
 	for i := range n {
 		e.mine(e.claim(keyOf(fmt.Sprint(i)), alice), 1)
@@ -183,10 +183,10 @@ func watchRace(e *env) {
 				}
 				defer stop()
 				for {
-					r, err := e.store.Claim(e.ctx, key, idempotency.Claim{
+					r, err := e.store.Claim(e.ctx, key, store.Claim{
 						Owner: bob, Fingerprint: payload, Lease: lease, Retention: retention, Watch: true,
 					})
-					if err != nil || r.State == idempotency.StateCompleted {
+					if err != nil || r.State == store.Completed {
 						return err
 					}
 					if !woken(settled) {

@@ -1,4 +1,4 @@
-// Package storetest is the contract of [idempotency.Store] as tests.
+// Package storetest is the contract of [store.Store] as tests.
 //
 // A type that passes [Run] is a store. To test your own, call Run with a [Harness] that says how
 // to make a fresh store and how to let time pass on its clock:
@@ -18,8 +18,8 @@
 // the server's clock, or make every stored deadline earlier.
 //
 // Each behaviour is a subtest with its name. The kit tests the optional interfaces
-// ([idempotency.ContextStore], [idempotency.Watcher], [idempotency.StepStore],
-// [idempotency.Inspector], [idempotency.Lister], [idempotency.TxStore]) that the store has, and reports
+// ([store.ContextStore], [store.Watcher], [store.StepStore],
+// [store.Inspector], [store.Lister], [store.TxStore]) that the store has, and reports
 // the cases of the others as skipped. How to begin a transaction of a TxStore is for the Harness to say.
 //
 // The cases tell moments apart by two seconds or more. The time that passes on a real

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // The durations of the cases. They lie far apart, so that the moment alone tells which of
@@ -39,8 +39,8 @@ var (
 	bob   = ownerOf("bob")
 	carol = ownerOf("carol")
 
-	payload      = idempotency.Fingerprint(sha256.Sum256([]byte("payload")))
-	otherPayload = idempotency.Fingerprint(sha256.Sum256([]byte("other payload")))
+	payload      = store.Fingerprint(sha256.Sum256([]byte("payload")))
+	otherPayload = store.Fingerprint(sha256.Sum256([]byte("other payload")))
 )
 
 // key is the key of the cases that need only one.
@@ -52,16 +52,16 @@ func keyOf(name string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-func ownerOf(name string) idempotency.Owner {
+func ownerOf(name string) store.Owner {
 	sum := sha256.Sum256([]byte(name))
-	return idempotency.Owner(sum[:16])
+	return store.Owner(sum[:16])
 }
 
 // An env is what one case runs with: a fresh store, its clock, and where to report.
 type env struct {
 	t       testing.TB
 	ctx     context.Context
-	store   idempotency.Store
+	store   store.Store
 	advance func(time.Duration)
 
 	transactions Transactions // nil unless the store is a TxStore
@@ -69,17 +69,17 @@ type env struct {
 
 func newEnv(t testing.TB, h Harness) *env {
 	t.Helper()
-	store, advance := h.New(t)
-	e := &env{t: t, ctx: t.Context(), store: store, advance: advance}
-	if _, ok := store.(idempotency.TxStore); ok && h.Transactions != nil {
-		e.transactions = h.Transactions(t, store)
+	st, advance := h.New(t)
+	e := &env{t: t, ctx: t.Context(), store: st, advance: advance}
+	if _, ok := st.(store.TxStore); ok && h.Transactions != nil {
+		e.transactions = h.Transactions(t, st)
 	}
 	return e
 }
 
 // claim makes the claim of claimOf, changed by edits, and fails the case if the store
 // returns an error.
-func (e *env) claim(key string, o idempotency.Owner, edits ...func(*idempotency.Claim)) idempotency.Record {
+func (e *env) claim(key string, o store.Owner, edits ...func(*store.Claim)) store.Record {
 	e.t.Helper()
 	c := claimOf(o)
 	for _, edit := range edits {
@@ -93,18 +93,18 @@ func (e *env) claim(key string, o idempotency.Owner, edits ...func(*idempotency.
 }
 
 // claimOf is a claim of the owner with the durations and the payload of the kit.
-func claimOf(o idempotency.Owner) idempotency.Claim {
-	return idempotency.Claim{Owner: o, Fingerprint: payload, Lease: lease, Retention: retention}
+func claimOf(o store.Owner) store.Claim {
+	return store.Claim{Owner: o, Fingerprint: payload, Lease: lease, Retention: retention}
 }
 
 // Edits of a claim.
-func holding(c *idempotency.Claim)     { c.Hold = true }
-func holdEnding(c *idempotency.Claim)  { c.HoldEnds = true }
-func watching(c *idempotency.Claim)    { c.Watch = true }
-func mismatching(c *idempotency.Claim) { c.Fingerprint = otherPayload }
+func holding(c *store.Claim)     { c.Hold = true }
+func holdEnding(c *store.Claim)  { c.HoldEnds = true }
+func watching(c *store.Claim)    { c.Watch = true }
+func mismatching(c *store.Claim) { c.Fingerprint = otherPayload }
 
 // claimed makes a record that is in flight: alice's, attempt 1.
-func (e *env) claimed(edits ...func(*idempotency.Claim)) {
+func (e *env) claimed(edits ...func(*store.Claim)) {
 	e.t.Helper()
 	e.mine(e.claim(key, alice, edits...), 1)
 }
@@ -117,44 +117,44 @@ func (e *env) completed(answer string) {
 }
 
 // release releases the key as o, and says nothing about what o has done.
-func (e *env) release(o idempotency.Owner) error {
-	return e.store.Release(e.ctx, key, o, idempotency.Release{})
+func (e *env) release(o store.Owner) error {
+	return e.store.Release(e.ctx, key, o, store.Release{})
 }
 
 // completion is what a run with that answer gives to Complete.
-func completion(answer string) idempotency.Completion {
-	return idempotency.Completion{Answer: []byte(answer), Status: status, TTL: ttl}
+func completion(answer string) store.Completion {
+	return store.Completion{Answer: []byte(answer), Status: status, TTL: ttl}
 }
 
 // answered is what an operator with that answer gives to Resolve.
-func answered(answer string) idempotency.Settlement {
+func answered(answer string) store.Settlement {
 	c := completion(answer)
-	return idempotency.Settlement{Completion: &c}
+	return store.Settlement{Completion: &c}
 }
 
 // released is what an operator without an answer gives to Resolve.
-var released idempotency.Settlement
+var released store.Settlement
 
 // undoing is what an operator gives to Resolve who knows that steps did not happen. names
 // and values of the steps take turns.
-func undoing(steps ...string) idempotency.Settlement {
+func undoing(steps ...string) store.Settlement {
 	undone := make(map[string][]byte)
 	for i := 0; i < len(steps); i += 2 {
 		undone[steps[i]] = []byte(steps[i+1])
 	}
-	return idempotency.Settlement{Undone: undone}
+	return store.Settlement{Undone: undone}
 }
 
 // heldAs is what somebody has seen of a held record.
-func heldBy(o idempotency.Owner, attempt int) idempotency.Seen {
-	return idempotency.Seen{Owner: o, Attempt: attempt, State: idempotency.StateHeld}
+func heldBy(o store.Owner, attempt int) store.Seen {
+	return store.Seen{Owner: o, Attempt: attempt, State: store.Held}
 }
 
 // mine fails the case unless the caller holds the claim, as the given attempt, and the
 // claim is protected from takeover.
-func (e *env) mine(r idempotency.Record, attempt int) {
+func (e *env) mine(r store.Record, attempt int) {
 	e.t.Helper()
-	if !r.Mine || r.State != idempotency.StateClaimed || r.Attempt != attempt {
+	if !r.Mine || r.State != store.Claimed || r.Attempt != attempt {
 		e.t.Fatalf("Claim: got %s, want mine, claimed, attempt %d", show(r), attempt)
 	}
 	if r.Lease <= 0 {
@@ -164,7 +164,7 @@ func (e *env) mine(r idempotency.Record, attempt int) {
 
 // notMine fails the case unless the record has the given state and attempt, and the
 // caller does not hold it.
-func (e *env) notMine(r idempotency.Record, s idempotency.State, attempt int) {
+func (e *env) notMine(r store.Record, s store.State, attempt int) {
 	e.t.Helper()
 	if r.Mine || r.State != s || r.Attempt != attempt {
 		e.t.Fatalf("record: got %s, want not mine, %v, attempt %d", show(r), s, attempt)
@@ -172,7 +172,7 @@ func (e *env) notMine(r idempotency.Record, s idempotency.State, attempt int) {
 }
 
 // bound fails the case unless the record has the fingerprint of the first claim.
-func (e *env) bound(r idempotency.Record) {
+func (e *env) bound(r store.Record) {
 	e.t.Helper()
 	if r.Fingerprint != payload {
 		e.t.Errorf("record: the fingerprint is not that of the first claim")
@@ -180,9 +180,9 @@ func (e *env) bound(r idempotency.Record) {
 }
 
 // answer fails the case unless the record is completed with the answer.
-func (e *env) answer(r idempotency.Record, want string) {
+func (e *env) answer(r store.Record, want string) {
 	e.t.Helper()
-	if r.State != idempotency.StateCompleted || r.Mine {
+	if r.State != store.Completed || r.Mine {
 		e.t.Fatalf("record: got %s, want completed", show(r))
 	}
 	if string(r.Answer) != want {
@@ -220,9 +220,9 @@ func (e *env) near(what string, got, want time.Duration) {
 
 // concurrently calls f n times at once and returns the records. An error of any call
 // fails the case.
-func (e *env) concurrently(n int, f func(i int) (idempotency.Record, error)) []idempotency.Record {
+func (e *env) concurrently(n int, f func(i int) (store.Record, error)) []store.Record {
 	e.t.Helper()
-	records, errs := make([]idempotency.Record, n), make([]error, n)
+	records, errs := make([]store.Record, n), make([]error, n)
 	start := make(chan struct{})
 	var wg sync.WaitGroup
 	for i := range n {
@@ -238,6 +238,6 @@ func (e *env) concurrently(n int, f func(i int) (idempotency.Record, error)) []i
 }
 
 // show prints the fields that most failures are about.
-func show(r idempotency.Record) string {
+func show(r store.Record) string {
 	return fmt.Sprintf("{%v mine=%t attempt=%d lease=%v ttl=%v}", r.State, r.Mine, r.Attempt, r.Lease, r.TTL)
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // The optional interfaces of a naiveStore.
@@ -56,18 +56,18 @@ func (s *naiveStore) Watch(ctx context.Context, key string) (<-chan struct{}, fu
 }
 
 // keepsWaiting reports whether the claim of one who waits is not granted.
-func (s *naiveStore) keepsWaiting(r *naiveRecord, c idempotency.Claim) bool {
-	if r.State != idempotency.StateReleased {
+func (s *naiveStore) keepsWaiting(r *naiveRecord, c store.Claim) bool {
+	if r.State != store.Released {
 		return c.Watch && s.is("one who waits gets no lapsed key")
 	}
 	return c.Watch && !s.is("one who waits gets a released key") && (!r.unbound || !s.is("one who waits gets an unbound key"))
 }
 
-func (s *naiveStore) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
+func (s *naiveStore) SaveStep(ctx context.Context, key string, o store.Owner, name string, value []byte) error {
 	s.hang(ctx, "SaveStep")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, err := s.owned(ctx, "SaveStep", key, o, idempotency.StateClaimed)
+	r, err := s.owned(ctx, "SaveStep", key, o, store.Claimed)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (s *naiveStore) SaveStep(ctx context.Context, key string, o idempotency.Own
 	return nil
 }
 
-func (s *naiveStore) Get(ctx context.Context, key string) (idempotency.Record, error) {
+func (s *naiveStore) Get(ctx context.Context, key string) (store.Record, error) {
 	s.hang(ctx, "Get")
 	r, err := s.look(key)
 	if !s.is("Get carries the answer") {
@@ -102,7 +102,7 @@ func (s *naiveStore) Get(ctx context.Context, key string) (idempotency.Record, e
 	return r, err
 }
 
-func (s *naiveStore) GetAnswer(ctx context.Context, key string) (idempotency.Record, error) {
+func (s *naiveStore) GetAnswer(ctx context.Context, key string) (store.Record, error) {
 	s.hang(ctx, "GetAnswer")
 	r, err := s.look(key)
 	if s.is("GetAnswer is Get") {
@@ -115,18 +115,18 @@ func (s *naiveStore) GetAnswer(ctx context.Context, key string) (idempotency.Rec
 }
 
 // look reads a record with its answer.
-func (s *naiveStore) look(key string) (idempotency.Record, error) {
+func (s *naiveStore) look(key string) (store.Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.find(key)
 	if r == nil && s.is("Get returns an empty record") {
-		return idempotency.Record{}, nil
+		return store.Record{}, nil
 	}
 	if r == nil {
-		return idempotency.Record{}, idempotency.ErrNotFound
+		return store.Record{}, store.ErrNotFound
 	}
 	if s.is("Get takes over") && r.lapsed() {
-		s.takeOver(r, idempotency.Claim{Fingerprint: r.Fingerprint, Lease: r.lease, Retention: r.retention})
+		s.takeOver(r, store.Claim{Fingerprint: r.Fingerprint, Lease: r.lease, Retention: r.retention})
 	}
 	if s.is("Get prolongs the record") {
 		r.expires = time.Now().Add(r.retention)
@@ -138,7 +138,7 @@ func (s *naiveStore) look(key string) (idempotency.Record, error) {
 	return out, nil
 }
 
-func (s *naiveStore) Resolve(ctx context.Context, key string, seen idempotency.Seen, settled idempotency.Settlement) error {
+func (s *naiveStore) Resolve(ctx context.Context, key string, seen store.Seen, settled store.Settlement) error {
 	s.hang(ctx, "Resolve")
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,28 +147,28 @@ func (s *naiveStore) Resolve(ctx context.Context, key string, seen idempotency.S
 		return nil
 	}
 	if r == nil {
-		return idempotency.ErrNotFound
+		return store.ErrNotFound
 	}
 	if r.Attempt != seen.Attempt && !s.is("Resolve does not look at the attempt") ||
 		r.Owner != seen.Owner && !s.is("Resolve does not look at the owner") ||
-		seen.State != idempotency.StateHeld && !s.is("Resolve does not look at what was seen") {
-		return idempotency.ErrChanged
+		seen.State != store.Held && !s.is("Resolve does not look at what was seen") {
+		return store.ErrChanged
 	}
 	c := settled.Completion
-	state, kept, answer := idempotency.StateReleased, r.retention, []byte(nil)
+	state, kept, answer := store.Released, r.retention, []byte(nil)
 	if c != nil && (len(c.Answer) > 0 || !s.is("Resolve takes an empty answer for none")) {
-		state, kept, answer = idempotency.StateCompleted, c.TTL, s.own("Resolve", c.Answer)
+		state, kept, answer = store.Completed, c.TTL, s.own("Resolve", c.Answer)
 	}
 	byHand := r.byHand || s.is("Resolve takes what a run did for a repeated call")
 	if r.State == state && byHand && bytes.Equal(r.Answer, answer) && s.undone(r, settled.Undone) && !s.is("Resolve cannot be repeated") {
 		return nil
 	}
-	held := r.State == idempotency.StateHeld || r.lapsed() && r.hold && !s.is("Resolve does not see a lapsed hold")
+	held := r.State == store.Held || r.lapsed() && r.hold && !s.is("Resolve does not see a lapsed hold")
 	if !held && !s.is("Resolve does not look at the state") {
-		return idempotency.ErrChanged
+		return store.ErrChanged
 	}
 	if s.is("completing by hand fails") && c != nil || s.is("releasing by hand fails") && c == nil {
-		return idempotency.ErrChanged
+		return store.ErrChanged
 	}
 	if s.is("Resolve with an answer wakes nobody") && c != nil ||
 		s.is("Resolve without an answer wakes nobody") && c == nil {
@@ -178,7 +178,7 @@ func (s *naiveStore) Resolve(ctx context.Context, key string, seen idempotency.S
 		r.Steps = nil
 	}
 	if !s.undo(r, settled.Undone) {
-		return idempotency.ErrChanged
+		return store.ErrChanged
 	}
 	s.settle(key, r, state, kept)
 	r.Answer, r.byHand = answer, true
@@ -220,29 +220,29 @@ func (s *naiveStore) undo(r *naiveRecord, steps map[string][]byte) bool {
 	return true
 }
 
-func (s *naiveStore) Forget(ctx context.Context, key string, seen idempotency.Seen) error {
+func (s *naiveStore) Forget(ctx context.Context, key string, seen store.Seen) error {
 	s.hang(ctx, "Forget")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.find(key)
 	if r == nil && s.is("Forget of nothing is an error") {
-		return idempotency.ErrNotFound
+		return store.ErrNotFound
 	}
 	if r == nil {
 		return nil
 	}
 	state := s.see(r).State
-	asCorrupt := seen.State == idempotency.StateCorrupt && s.is("Forget takes everything for corrupt")
+	asCorrupt := seen.State == store.Corrupt && s.is("Forget takes everything for corrupt")
 	switch {
 	case asCorrupt:
 	case r.Attempt != seen.Attempt && !s.is("Forget does not look at the attempt"),
 		r.Owner != seen.Owner && !s.is("Forget does not look at the owner"),
 		seen.State != state && !s.is("Forget does not look at the state"),
-		r.State == idempotency.StateClaimed && !r.lapsed() && !s.is("Forget takes a live claim"),
-		r.State != idempotency.StateHeld && s.is("Forget takes only what is held"):
-		return idempotency.ErrChanged
+		r.State == store.Claimed && !r.lapsed() && !s.is("Forget takes a live claim"),
+		r.State != store.Held && s.is("Forget takes only what is held"):
+		return store.ErrChanged
 	case s.is("Forget keeps the record"):
-		r.State = idempotency.StateReleased
+		r.State = store.Released
 		return nil
 	}
 	delete(s.records, key)
@@ -263,7 +263,7 @@ func (s *naiveStore) outlive(r, old *naiveRecord) {
 }
 
 // keepSealedKey keeps the sealed key of a claim, if it has one.
-func (s *naiveStore) keepSealedKey(r *naiveRecord, c idempotency.Claim) {
+func (s *naiveStore) keepSealedKey(r *naiveRecord, c store.Claim) {
 	sealed := c.SealedKey
 	switch {
 	case s.is("sealed keys are not kept"), len(sealed) == 0 && !s.is("a claim without a sealed key takes it away"):
@@ -275,7 +275,7 @@ func (s *naiveStore) keepSealedKey(r *naiveRecord, c idempotency.Claim) {
 }
 
 // note keeps what a claim leaves for operators.
-func (s *naiveStore) note(r *naiveRecord, c idempotency.Claim) {
+func (s *naiveStore) note(r *naiveRecord, c store.Claim) {
 	s.keepSealedKey(r, c)
 	if s.is("notes are not kept") {
 		return
@@ -305,7 +305,7 @@ func (s *naiveStore) note(r *naiveRecord, c idempotency.Claim) {
 	if s.is("note keeps what it was given") {
 		r.given = note
 	}
-	r.Notes = idempotency.AppendNote(r.Notes, note)
+	r.Notes = store.AppendNote(r.Notes, note)
 }
 
 // own returns a copy of what a call was given.
@@ -324,7 +324,7 @@ func (s *naiveStore) yield(d time.Duration) {
 }
 
 // unbinds reports whether a release of what is blank leaves the record unbound.
-func (s *naiveStore) unbinds(r *naiveRecord, rel idempotency.Release) bool {
+func (s *naiveStore) unbinds(r *naiveRecord, rel store.Release) bool {
 	switch {
 	case s.is("Unbind is ignored"), !r.blank && !s.is("Undone need not be said"):
 		return false

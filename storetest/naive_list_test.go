@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // The listing of a naiveStore. A cursor is the last key, or the last place in the index.
@@ -17,8 +17,8 @@ import (
 // enter keeps the index of held records, and of claims that say Hold, as the state of the record
 // says.
 func (s *naiveStore) enter(r *naiveRecord) {
-	holding := r.State == idempotency.StateHeld && !s.is("only claims that say Hold are entered") ||
-		r.State == idempotency.StateClaimed && (r.hold && !s.is("a claim is entered when it is held") || s.is("all claims are entered"))
+	holding := r.State == store.Held && !s.is("only claims that say Hold are entered") ||
+		r.State == store.Claimed && (r.hold && !s.is("a claim is entered when it is held") || s.is("all claims are entered"))
 	switch {
 	case r.byLapse && !r.hold && s.is("what lapses is not entered"), r.Attempt > 1 && s.is("only the first claim is entered"):
 		r.entered = 0
@@ -26,7 +26,7 @@ func (s *naiveStore) enter(r *naiveRecord) {
 		if !s.is("what is settled stays in the index") {
 			r.entered = 0
 		}
-	case r.entered == 0, r.State == idempotency.StateHeld && s.is("what is held is entered again"):
+	case r.entered == 0, r.State == store.Held && s.is("what is held is entered again"):
 		s.last++
 		r.entered = s.last
 	case s.is("a repeated claim is listed twice"):
@@ -34,7 +34,7 @@ func (s *naiveStore) enter(r *naiveRecord) {
 	}
 }
 
-func (s *naiveStore) List(ctx context.Context, q idempotency.Query) (p idempotency.Page, err error) {
+func (s *naiveStore) List(ctx context.Context, q store.Query) (p store.Page, err error) {
 	s.hang(ctx, "List")
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,7 @@ func (s *naiveStore) List(ctx context.Context, q idempotency.Query) (p idempoten
 }
 
 // kindOf returns how the cursors of a query begin.
-func kindOf(q idempotency.Query) string {
+func kindOf(q store.Query) string {
 	if q.Holding {
 		return "holding:"
 	}
@@ -87,7 +87,7 @@ func kindOf(q idempotency.Query) string {
 }
 
 // cursor returns the place after which the page begins.
-func (s *naiveStore) cursor(q idempotency.Query) (after string, err error) {
+func (s *naiveStore) cursor(q store.Query) (after string, err error) {
 	after, ok := strings.CutPrefix(q.Cursor, kindOf(q))
 	switch {
 	case q.Cursor == "", len(after) == 43 && ok:
@@ -97,15 +97,15 @@ func (s *naiveStore) cursor(q idempotency.Query) (after string, err error) {
 	case s.is("a cursor does not tell its query") && strings.Contains(q.Cursor, ":"):
 		return q.Cursor[strings.Index(q.Cursor, ":")+1:], nil
 	}
-	return "", idempotency.ErrBadCursor
+	return "", store.ErrBadCursor
 }
 
 // asksFor reports whether the query asks for the record.
-func (s *naiveStore) asksFor(q idempotency.Query, r idempotency.Record) bool {
+func (s *naiveStore) asksFor(q store.Query, r store.Record) bool {
 	switch {
 	case q.Holding && s.is("the index has no filters"):
 		return true
-	case s.is("List leaves out held records") && r.State == idempotency.StateHeld,
+	case s.is("List leaves out held records") && r.State == store.Held,
 		len(q.States) > 0 && !slices.Contains(q.States, r.State) && !s.is("List ignores the states"),
 		q.Label != "" && q.Label != r.Label && !s.is("List ignores the label"),
 		r.Age < q.OlderThan && !s.is("List ignores the age"):
@@ -114,16 +114,16 @@ func (s *naiveStore) asksFor(q idempotency.Query, r idempotency.Record) bool {
 	return true
 }
 
-func (s *naiveStore) entry(key string) idempotency.Entry {
+func (s *naiveStore) entry(key string) store.Entry {
 	r := s.see(s.records[key])
 	if !s.is("List carries the answers") {
 		r.Answer = nil
 	}
 	if s.is("List leaves out the owners") {
-		r.Owner = idempotency.Owner{}
+		r.Owner = store.Owner{}
 	}
 	if s.is("List leaves out sealed keys") {
 		r.SealedKey = nil
 	}
-	return idempotency.Entry{Key: key, Record: r}
+	return store.Entry{Key: key, Record: r}
 }

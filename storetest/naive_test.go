@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // A naiveStore keeps the contract in the plainest way, apart from its bug. The kit's own
@@ -25,9 +25,9 @@ type naiveStore struct {
 }
 
 type naiveRecord struct {
-	idempotency.Record // Mine, Lease, TTL and Age are filled in by see.
+	store.Record // Mine, Lease, TTL and Age are filled in by see.
 
-	first     idempotency.Owner // the owner of the first claim
+	first     store.Owner // the owner of the first claim
 	lease     time.Duration
 	retention time.Duration
 	hold      bool
@@ -47,7 +47,7 @@ type naiveRecord struct {
 // naive returns a harness of naive stores that have the bug. They live in a bubble.
 func naive(bug string) Harness {
 	return Harness{
-		New: func(testing.TB) (idempotency.Store, func(time.Duration)) {
+		New: func(testing.TB) (store.Store, func(time.Duration)) {
 			return &naiveStore{
 				bug:      bug,
 				records:  make(map[string]*naiveRecord),
@@ -55,7 +55,7 @@ func naive(bug string) Harness {
 				rows:     make(map[string]bool),
 			}, time.Sleep
 		},
-		Transactions: func(_ testing.TB, s idempotency.Store) Transactions { return naiveTransactions{s.(*naiveStore)} },
+		Transactions: func(_ testing.TB, s store.Store) Transactions { return naiveTransactions{s.(*naiveStore)} },
 	}
 }
 
@@ -77,10 +77,10 @@ func (s *naiveStore) find(key string) *naiveRecord {
 func (r *naiveRecord) expired(s *naiveStore) bool {
 	switch {
 	case s.is("an expired record lives until it is swept") && len(s.records) > 100,
-		s.is("the TTL never ends") && r.State == idempotency.StateCompleted,
-		s.is("a claim never expires") && r.State == idempotency.StateClaimed,
-		s.is("a release never expires") && r.State == idempotency.StateReleased,
-		s.is("a released claim never expires") && r.State == idempotency.StateReleased && r.hold:
+		s.is("the TTL never ends") && r.State == store.Completed,
+		s.is("a claim never expires") && r.State == store.Claimed,
+		s.is("a release never expires") && r.State == store.Released,
+		s.is("a released claim never expires") && r.State == store.Released && r.hold:
 		return false
 	case r.endless():
 		return (s.is("a lapsed hold ends") && r.hold || s.is("a hold by the finder ends") && !r.hold) &&
@@ -91,29 +91,29 @@ func (r *naiveRecord) expired(s *naiveStore) bool {
 
 // endless reports whether the record has no end of its own.
 func (r *naiveRecord) endless() bool {
-	return !r.holdEnds && (r.State == idempotency.StateHeld || r.State == idempotency.StateClaimed && r.hold)
+	return !r.holdEnds && (r.State == store.Held || r.State == store.Claimed && r.hold)
 }
 
 func (r *naiveRecord) lapsed() bool {
-	return r.State == idempotency.StateClaimed && !time.Now().Before(r.leaseEnd)
+	return r.State == store.Claimed && !time.Now().Before(r.leaseEnd)
 }
 
 // see returns the record as a caller sees it.
-func (s *naiveStore) see(r *naiveRecord) idempotency.Record {
+func (s *naiveStore) see(r *naiveRecord) store.Record {
 	out := r.Record
 	now := time.Now()
 	if r.lapsed() && r.hold && !s.is("Get does not see a lapsed hold") {
-		out.State = idempotency.StateHeld
+		out.State = store.Held
 	}
-	if out.State == idempotency.StateClaimed || s.is("a settled record has a lease") {
+	if out.State == store.Claimed || s.is("a settled record has a lease") {
 		out.Lease = r.leaseEnd.Sub(now)
 	}
 	if r.given != nil {
-		out.Notes = idempotency.AppendNote(nil, r.given)
+		out.Notes = store.AppendNote(nil, r.given)
 	}
 	out.TTL, out.Age = r.expires.Sub(now), now.Sub(r.touched)
 	if r.endless() {
-		out.TTL = idempotency.Forever
+		out.TTL = store.Forever
 	}
 	if s.is("times are not reported") {
 		out.TTL, out.Age = 0, 0
@@ -122,7 +122,7 @@ func (s *naiveStore) see(r *naiveRecord) idempotency.Record {
 		out.Lease = r.lease
 	}
 	out.Answer, out.Steps, out.Status, out.Lapsed = nil, nil, 0, false
-	if out.State == idempotency.StateCompleted {
+	if out.State == store.Completed {
 		out.Answer, out.Status, out.Size = r.Answer, r.Status, int64(len(r.Answer))
 	}
 	if s.is("the size is not told") {
@@ -132,12 +132,12 @@ func (s *naiveStore) see(r *naiveRecord) idempotency.Record {
 }
 
 // grant gives the claim to the owner, as the record's current attempt.
-func (s *naiveStore) grant(r *naiveRecord, c idempotency.Claim) idempotency.Record {
+func (s *naiveStore) grant(r *naiveRecord, c store.Claim) store.Record {
 	now := time.Now()
 	if r.Attempt == 1 || !s.is("a takeover keeps the old durations") {
 		r.lease, r.retention = c.Lease, c.Retention
 	}
-	r.State, r.Owner, r.hold, r.byHand = idempotency.StateClaimed, c.Owner, c.Hold, false
+	r.State, r.Owner, r.hold, r.byHand = store.Claimed, c.Owner, c.Hold, false
 	r.holdEnds = c.HoldEnds && !s.is("HoldEnds is ignored") || s.is("a hold always ends")
 	r.touched, r.leaseEnd, r.expires = now, now.Add(r.lease), now.Add(r.retention)
 	if s.is("the lease is the retention") {
@@ -147,7 +147,7 @@ func (s *naiveStore) grant(r *naiveRecord, c idempotency.Claim) idempotency.Reco
 	return s.mine(r)
 }
 
-func (s *naiveStore) mine(r *naiveRecord) idempotency.Record {
+func (s *naiveStore) mine(r *naiveRecord) store.Record {
 	out := s.see(r)
 	out.Mine, out.Lapsed = true, r.Lapsed && !s.is("a takeover is not told")
 	if r.Attempt > 1 {
@@ -156,7 +156,7 @@ func (s *naiveStore) mine(r *naiveRecord) idempotency.Record {
 	return out
 }
 
-func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+func (s *naiveStore) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
 	s.hang(ctx, "Claim")
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,21 +165,21 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 	}
 	if err := ctx.Err(); err != nil {
 		if s.is("a cancelled claim is held by nobody") {
-			s.insert(key, idempotency.Claim{Fingerprint: c.Fingerprint, Lease: c.Lease, Retention: c.Retention})
+			s.insert(key, store.Claim{Fingerprint: c.Fingerprint, Lease: c.Lease, Retention: c.Retention})
 		}
-		return idempotency.Record{}, err
+		return store.Record{}, err
 	}
 	r := s.find(key)
 	if r == nil {
 		if c.Watch && s.is("one who waits gets no new key") {
-			return idempotency.Record{}, nil
+			return store.Record{}, nil
 		}
 		if s.is("claim looks first and writes afterwards") {
 			s.yield(time.Nanosecond)
 		}
 		return s.insert(key, c), nil
 	}
-	if s.is("reading prolongs the TTL") && r.State == idempotency.StateCompleted {
+	if s.is("reading prolongs the TTL") && r.State == store.Completed {
 		r.expires = time.Now().Add(ttl)
 	}
 	if s.is("every claim leaves its sealed key") {
@@ -188,7 +188,7 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 	if s.is("every claim leaves its note") && r.Owner != c.Owner {
 		s.note(r, c)
 	}
-	unbound := r.unbound && r.State == idempotency.StateReleased && (r.Owner != c.Owner || s.is("a delayed claim revives what is unbound"))
+	unbound := r.unbound && r.State == store.Released && (r.Owner != c.Owner || s.is("a delayed claim revives what is unbound"))
 	mismatch := r.Fingerprint != c.Fingerprint && !unbound
 	if mismatch {
 		if out, done := s.mismatch(r, c); done {
@@ -197,7 +197,7 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 	}
 	switch {
 	case s.is("the owner does not know its own claim"):
-	case r.State == idempotency.StateClaimed && r.Owner == c.Owner && (!r.lapsed() || !r.hold || !s.is("a repeated claim is held")):
+	case r.State == store.Claimed && r.Owner == c.Owner && (!r.lapsed() || !r.hold || !s.is("a repeated claim is held")):
 		switch {
 		case s.is("a repeated claim is another attempt"):
 			r.Attempt++
@@ -218,29 +218,29 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 	}
 	if r.lapsed() && s.holds(r, c) {
 		s.markLapsed(r)
-		r.State, r.Owner, r.byLapse = idempotency.StateHeld, s.keepOwner(r.Owner), true
+		r.State, r.Owner, r.byLapse = store.Held, s.keepOwner(r.Owner), true
 		s.enter(r)
 	}
-	if s.is("held lapses") && r.State == idempotency.StateHeld && time.Since(r.touched) > r.lease {
-		r.State = idempotency.StateReleased
+	if s.is("held lapses") && r.State == store.Held && time.Since(r.touched) > r.lease {
+		r.State = store.Released
 	}
 	was := r.Owner == c.Owner && (!r.byHand || s.is("Resolve remembers who lost the claim"))
-	free := r.State == idempotency.StateReleased && (!was || s.is("a delayed claim revives a release")) || unbound ||
-		r.State == idempotency.StateHeld && r.Owner == c.Owner && s.is("a delayed claim revives a hold") ||
-		r.State == idempotency.StateClaimed && r.lapsed() ||
-		r.State == idempotency.StateClaimed && s.is("takeover a moment early") && time.Until(r.leaseEnd) < 5*time.Second
+	free := r.State == store.Released && (!was || s.is("a delayed claim revives a release")) || unbound ||
+		r.State == store.Held && r.Owner == c.Owner && s.is("a delayed claim revives a hold") ||
+		r.State == store.Claimed && r.lapsed() ||
+		r.State == store.Claimed && s.is("takeover a moment early") && time.Until(r.leaseEnd) < 5*time.Second
 	if !free || s.keepsWaiting(r, c) {
 		return s.see(r), nil
 	}
-	if s.is("takeover looks first and writes afterwards") && r.State == idempotency.StateClaimed ||
-		s.is("a released key is given to all who look") && r.State == idempotency.StateReleased ||
+	if s.is("takeover looks first and writes afterwards") && r.State == store.Claimed ||
+		s.is("a released key is given to all who look") && r.State == store.Released ||
 		s.is("an unbound key is given to all who look") && unbound {
 		s.yield(time.Nanosecond)
 	}
 	return s.takeOver(r, c), nil
 }
 
-func (s *naiveStore) insert(key string, c idempotency.Claim) idempotency.Record {
+func (s *naiveStore) insert(key string, c store.Claim) store.Record {
 	if s.is("one record for all keys") {
 		key = ""
 	}
@@ -262,8 +262,8 @@ func (s *naiveStore) insert(key string, c idempotency.Claim) idempotency.Record 
 	return s.grant(r, c)
 }
 
-func (s *naiveStore) takeOver(r *naiveRecord, c idempotency.Claim) idempotency.Record {
-	released := r.State == idempotency.StateReleased
+func (s *naiveStore) takeOver(r *naiveRecord, c store.Claim) store.Record {
+	released := r.State == store.Released
 	r.blank = r.blank && (released || s.is("a lapse leaves a record blank")) && !s.is("only the first attempt is blank")
 	if !s.is("an unbound record is bound to the first payload again") {
 		r.Fingerprint = c.Fingerprint
@@ -282,17 +282,17 @@ func (s *naiveStore) takeOver(r *naiveRecord, c idempotency.Claim) idempotency.R
 
 // mismatch answers a claim with another fingerprint. It reports false if the bug is that
 // the store treats such a claim like any other.
-func (s *naiveStore) mismatch(r *naiveRecord, c idempotency.Claim) (idempotency.Record, bool) {
+func (s *naiveStore) mismatch(r *naiveRecord, c store.Claim) (store.Record, bool) {
 	switch {
 	case s.is("a mismatch takes over when lapsed") && r.lapsed(),
-		s.is("a mismatch gets a released key") && r.State == idempotency.StateReleased,
+		s.is("a mismatch gets a released key") && r.State == store.Released,
 		s.is("a mismatch holds a lapsed claim") && r.lapsed():
-		return idempotency.Record{}, false
-	case s.is("a mismatch renews the lease") && r.State == idempotency.StateClaimed:
+		return store.Record{}, false
+	case s.is("a mismatch renews the lease") && r.State == store.Claimed:
 		r.leaseEnd = time.Now().Add(r.lease)
-	case s.is("a mismatch prolongs the answer") && r.State == idempotency.StateCompleted:
+	case s.is("a mismatch prolongs the answer") && r.State == store.Completed:
 		r.expires = time.Now().Add(ttl)
-	case s.is("a mismatch prolongs the hold") && r.State == idempotency.StateHeld:
+	case s.is("a mismatch prolongs the hold") && r.State == store.Held:
 		r.expires = time.Now().Add(r.retention)
 	case s.is("a mismatch changes the fingerprint"):
 		r.Fingerprint = c.Fingerprint
@@ -300,40 +300,40 @@ func (s *naiveStore) mismatch(r *naiveRecord, c idempotency.Claim) (idempotency.
 	return s.see(r), true
 }
 
-func (s *naiveStore) holds(r *naiveRecord, c idempotency.Claim) bool {
+func (s *naiveStore) holds(r *naiveRecord, c store.Claim) bool {
 	return r.hold && !s.is("the record's Hold is ignored") || c.Hold && !s.is("the finder's Hold is ignored")
 }
 
-func (s *naiveStore) keepOwner(o idempotency.Owner) idempotency.Owner {
+func (s *naiveStore) keepOwner(o store.Owner) store.Owner {
 	if s.is("a lapsed hold forgets its owner") {
-		return idempotency.Owner{}
+		return store.Owner{}
 	}
 	return o
 }
 
 // owned returns the record if o is its owner and it is in one of the states. method is the
 // name of the method that asks.
-func (s *naiveStore) owned(ctx context.Context, method, key string, o idempotency.Owner, states ...idempotency.State) (*naiveRecord, error) {
+func (s *naiveStore) owned(ctx context.Context, method, key string, o store.Owner, states ...store.State) (*naiveRecord, error) {
 	if err := ctx.Err(); err != nil && !s.is(method+" ignores its context") {
 		return nil, err
 	}
 	r := s.find(key)
 	if r == nil {
 		if s.is(method + " of an absent record makes one") {
-			s.insert(key, idempotency.Claim{Owner: o, Fingerprint: payload, Lease: lease, Retention: retention})
+			s.insert(key, store.Claim{Owner: o, Fingerprint: payload, Lease: lease, Retention: retention})
 			r = s.find(key)
 		} else {
-			return nil, idempotency.ErrNotOwner
+			return nil, store.ErrNotOwner
 		}
 	}
 	trusted := s.is(method+" does not look at the owner") ||
 		s.is(method+" trusts an owner of the past") && r.first == o
 	lost := r.byHand && !s.is("Resolve leaves the owner its claim")
 	if (r.Owner != o || lost) && !trusted {
-		return nil, idempotency.ErrNotOwner
+		return nil, store.ErrNotOwner
 	}
 	if s.is(method+" is refused after the lease") && r.lapsed() {
-		return nil, idempotency.ErrNotOwner
+		return nil, store.ErrNotOwner
 	}
 	if (method == "Release" || method == "Hold") && r.byLapse && !s.is("what lapsed stays held") {
 		return r, nil
@@ -346,19 +346,19 @@ func (s *naiveStore) owned(ctx context.Context, method, key string, o idempotenc
 	if s.is(method+" does not look at the state") || s.is(method+" is accepted when "+r.State.String()) {
 		return r, nil
 	}
-	return nil, idempotency.ErrNotOwner
+	return nil, store.ErrNotOwner
 }
 
-func (s *naiveStore) Renew(ctx context.Context, key string, o idempotency.Owner) error {
+func (s *naiveStore) Renew(ctx context.Context, key string, o store.Owner) error {
 	s.hang(ctx, "Renew")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, err := s.owned(ctx, "Renew", key, o, idempotency.StateClaimed)
+	r, err := s.owned(ctx, "Renew", key, o, store.Claimed)
 	if err != nil || s.is("Renew does nothing") {
 		return err
 	}
 	now := time.Now()
-	r.State = idempotency.StateClaimed
+	r.State = store.Claimed
 	r.leaseEnd, r.touched = now.Add(r.lease), now
 	if !s.is("Renew leaves the retention") {
 		r.expires = now.Add(r.retention)
@@ -366,11 +366,11 @@ func (s *naiveStore) Renew(ctx context.Context, key string, o idempotency.Owner)
 	return nil
 }
 
-func (s *naiveStore) Complete(ctx context.Context, key string, o idempotency.Owner, c idempotency.Completion) error {
+func (s *naiveStore) Complete(ctx context.Context, key string, o store.Owner, c store.Completion) error {
 	s.hang(ctx, "Complete")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, err := s.owned(ctx, "Complete", key, o, idempotency.StateClaimed, idempotency.StateHeld, idempotency.StateCompleted)
+	r, err := s.owned(ctx, "Complete", key, o, store.Claimed, store.Held, store.Completed)
 	if err != nil {
 		return err
 	}
@@ -379,8 +379,8 @@ func (s *naiveStore) Complete(ctx context.Context, key string, o idempotency.Own
 }
 
 // complete completes a record.
-func (s *naiveStore) complete(key string, r *naiveRecord, c idempotency.Completion) {
-	if r.State == idempotency.StateCompleted {
+func (s *naiveStore) complete(key string, r *naiveRecord, c store.Completion) {
+	if r.State == store.Completed {
 		if s.is("a second Complete restarts the TTL") {
 			r.expires = time.Now().Add(c.TTL)
 		}
@@ -396,14 +396,14 @@ func (s *naiveStore) complete(key string, r *naiveRecord, c idempotency.Completi
 	if s.is("a short TTL is lost") {
 		ttl = max(ttl, r.retention)
 	}
-	s.settle(key, r, idempotency.StateCompleted, ttl)
+	s.settle(key, r, store.Completed, ttl)
 	r.Answer, r.Status = answer, c.Status
 	if s.is("Complete forgets the status") {
 		r.Status = 0
 	}
 	switch {
 	case s.is("an empty answer is none") && len(answer) == 0:
-		r.State = idempotency.StateReleased
+		r.State = store.Released
 	case s.is("an empty answer is nil") && len(answer) == 0:
 		r.Answer = nil
 	case s.is("an answer ends at NUL"):
@@ -422,11 +422,11 @@ func (s *naiveStore) complete(key string, r *naiveRecord, c idempotency.Completi
 	}
 }
 
-func (s *naiveStore) Release(ctx context.Context, key string, o idempotency.Owner, rel idempotency.Release) error {
+func (s *naiveStore) Release(ctx context.Context, key string, o store.Owner, rel store.Release) error {
 	s.hang(ctx, "Release")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, err := s.owned(ctx, "Release", key, o, idempotency.StateClaimed, idempotency.StateReleased)
+	r, err := s.owned(ctx, "Release", key, o, store.Claimed, store.Released)
 	if err != nil {
 		return err
 	}
@@ -434,7 +434,7 @@ func (s *naiveStore) Release(ctx context.Context, key string, o idempotency.Owne
 		delete(s.records, key)
 		return nil
 	}
-	if r.State == idempotency.StateReleased && !s.is("a second Release starts anew") {
+	if r.State == store.Released && !s.is("a second Release starts anew") {
 		return nil
 	}
 	kept := r.retention
@@ -451,15 +451,15 @@ func (s *naiveStore) Release(ctx context.Context, key string, o idempotency.Owne
 			kept = rel.Keep
 		}
 	}
-	s.settle(key, r, idempotency.StateReleased, kept)
+	s.settle(key, r, store.Released, kept)
 	return nil
 }
 
-func (s *naiveStore) Hold(ctx context.Context, key string, o idempotency.Owner) error {
+func (s *naiveStore) Hold(ctx context.Context, key string, o store.Owner) error {
 	s.hang(ctx, "Hold")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, err := s.owned(ctx, "Hold", key, o, idempotency.StateClaimed, idempotency.StateHeld)
+	r, err := s.owned(ctx, "Hold", key, o, store.Claimed, store.Held)
 	if err != nil {
 		return err
 	}
@@ -467,14 +467,14 @@ func (s *naiveStore) Hold(ctx context.Context, key string, o idempotency.Owner) 
 	if s.is("Hold leaves the retention") {
 		kept = time.Until(r.expires)
 	}
-	s.settle(key, r, idempotency.StateHeld, kept)
+	s.settle(key, r, store.Held, kept)
 	return nil
 }
 
 // settle puts the record into a state in which no run is in flight, and wakes the watchers.
-func (s *naiveStore) settle(key string, r *naiveRecord, state idempotency.State, kept time.Duration) {
+func (s *naiveStore) settle(key string, r *naiveRecord, state store.State, kept time.Duration) {
 	r.State, r.touched, r.expires = state, time.Now(), time.Now().Add(kept)
-	r.byLapse = r.byLapse && s.is("a lapsed hold stays one of nobody") && state == idempotency.StateHeld
+	r.byLapse = r.byLapse && s.is("a lapsed hold stays one of nobody") && state == store.Held
 	s.enter(r)
 	if s.is(state.String() + " wakes nobody") {
 		return

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // The transactions of a naiveStore, and the rows of the program.
@@ -23,11 +23,11 @@ func (s naiveTransactions) Has(_ context.Context, row string) (bool, error) {
 	return s.rows[row], nil
 }
 
-func (s naiveTransactions) Begin(_ context.Context, key string, o idempotency.Owner) (Tx, error) {
+func (s naiveTransactions) Begin(_ context.Context, key string, o store.Owner) (Tx, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	tx := &naiveTx{s: s.naiveStore, key: key, owner: o, state: idempotency.TxOpen}
-	_, err := s.owned(context.Background(), "Begin", key, o, idempotency.StateClaimed)
+	tx := &naiveTx{s: s.naiveStore, key: key, owner: o, state: store.TxOpen}
+	_, err := s.owned(context.Background(), "Begin", key, o, store.Claimed)
 	tx.began = err == nil
 	return tx, nil
 }
@@ -35,15 +35,15 @@ func (s naiveTransactions) Begin(_ context.Context, key string, o idempotency.Ow
 type naiveTx struct {
 	s       *naiveStore
 	key     string
-	owner   idempotency.Owner
+	owner   store.Owner
 	rows    []string
-	state   idempotency.TxState
+	state   store.TxState
 	began   bool // as the owner
 	spoiled bool
 }
 
-func (tx *naiveTx) State() idempotency.TxState { return tx.state }
-func (tx *naiveTx) MaySaveStep() error         { return nil }
+func (tx *naiveTx) State() store.TxState { return tx.state }
+func (tx *naiveTx) MaySaveStep() error   { return nil }
 
 func (tx *naiveTx) Insert(_ context.Context, row string) error {
 	tx.rows = append(tx.rows, row)
@@ -60,12 +60,12 @@ func (tx *naiveTx) commit() {
 }
 
 func (tx *naiveTx) Ready(context.Context) error {
-	tx.state = idempotency.TxReady
+	tx.state = store.TxReady
 	return nil
 }
 
 func (tx *naiveTx) GiveUp(ctx context.Context) error {
-	tx.state = idempotency.TxGivenUp
+	tx.state = store.TxGivenUp
 	if tx.s.is("what was given up is committed with the next") {
 		tx.s.givenUp = tx.rows
 	}
@@ -84,11 +84,11 @@ func (tx *naiveTx) Rollback(context.Context) error {
 	return nil
 }
 
-func (tx *naiveTx) Complete(ctx context.Context, c idempotency.Completion) error {
+func (tx *naiveTx) Complete(ctx context.Context, c store.Completion) error {
 	s := tx.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, err := s.owned(context.Background(), "a commit", tx.key, tx.owner, idempotency.StateClaimed)
+	r, err := s.owned(context.Background(), "a commit", tx.key, tx.owner, store.Claimed)
 	if s.is("the owner is looked at when the transaction begins") && tx.began {
 		r, err = s.find(tx.key), nil
 	}
@@ -99,14 +99,14 @@ func (tx *naiveTx) Complete(ctx context.Context, c idempotency.Completion) error
 		return errors.New("refused")
 	case tx.spoiled:
 		if s.is("a refused commit leaves its answer") {
-			s.settle(tx.key, r, idempotency.StateCompleted, c.TTL)
+			s.settle(tx.key, r, store.Completed, c.TTL)
 		}
-		return &idempotency.RolledBackError{Err: errors.New("refused")}
+		return &store.RolledBackError{Err: errors.New("refused")}
 	case ctx.Err() != nil:
 		if s.is("a cancelled commit has rolled back what is there") {
 			tx.commit()
 		}
-		return &idempotency.RolledBackError{Retry: true, Err: ctx.Err()}
+		return &store.RolledBackError{Retry: true, Err: ctx.Err()}
 	}
 	if s.is("a commit looks first and writes afterwards") {
 		s.yield(100 * time.Microsecond)
@@ -121,7 +121,7 @@ func (tx *naiveTx) Complete(ctx context.Context, c idempotency.Completion) error
 }
 
 func (s naiveTransactions) StepIn(
-	ctx context.Context, r idempotency.StepRecord, step func(ctx context.Context, insert func(string) error) ([]byte, error),
+	ctx context.Context, r store.StepRecord, step func(ctx context.Context, insert func(string) error) ([]byte, error),
 ) error {
 	tx := &naiveTx{s: s.naiveStore}
 	if s.is("a step is recorded before its rows") {

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // brokenStores lists the bugs that a naiveStore can have, each with a case that finds it.
@@ -306,9 +306,9 @@ func TestStoreMayDisobeyContexts(t *testing.T) {
 	t.Parallel()
 	for _, c := range contextStoreCases() {
 		h := naive(hangs("Claim"))
-		if fails(t, c.name, Harness{New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
-			store, advance := h.New(t)
-			return disobedient{store.(*naiveStore)}, advance
+		if fails(t, c.name, Harness{New: func(t testing.TB) (store.Store, func(time.Duration)) {
+			st, advance := h.New(t)
+			return disobedient{st.(*naiveStore)}, advance
 		}}) {
 			t.Errorf("a store that does not promise to obey contexts fails the case %q", c.name)
 		}
@@ -352,11 +352,11 @@ func TestEveryCaseCatchesSomething(t *testing.T) {
 // A store need not have the optional interfaces. Their cases are then reported as skipped.
 func TestOptionalInterfacesAreSkipped(t *testing.T) {
 	t.Parallel()
-	type plain struct{ idempotency.Store }
+	type plain struct{ store.Store }
 	full := naive("")
-	h := Harness{New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
-		store, advance := full.New(t)
-		return plain{store}, advance
+	h := Harness{New: func(t testing.TB) (store.Store, func(time.Duration)) {
+		st, advance := full.New(t)
+		return plain{st}, advance
 	}}
 	skipped := 0
 	for _, c := range allCases() {

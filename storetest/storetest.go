@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // A Harness tells [Run] how to test one kind of store.
@@ -13,17 +13,17 @@ type Harness struct {
 	// New returns a fresh, empty store and a function that lets time pass on the clock
 	// of that store. Run calls it once for each case, inside the bubble if there is one.
 	// If something has to be closed, New registers that with t.Cleanup. Required.
-	New func(t testing.TB) (store idempotency.Store, advance func(time.Duration))
+	New func(t testing.TB) (st store.Store, advance func(time.Duration))
 
 	// Transactions returns the transactions of a store that New has returned. Run calls it once for
-	// each case. Required if the store is an [idempotency.TxStore].
-	Transactions func(t testing.TB, store idempotency.Store) Transactions
+	// each case. Required if the store is an [store.TxStore].
+	Transactions func(t testing.TB, st store.Store) Transactions
 
 	// Bubble, if set, runs the body of each subtest. [testing/synctest.Test] fits.
 	Bubble func(t *testing.T, f func(t *testing.T))
 }
 
-// Run tests the store of the harness against the contract of [idempotency.Store] and of
+// Run tests the store of the harness against the contract of [store.Store] and of
 // each optional interface that the store has. The cases run in parallel, each with its own
 // store.
 func Run(t *testing.T, h Harness) {

@@ -3,19 +3,19 @@ package storetest
 import (
 	"context"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
-// Transactions let [Run] join transactions of one store that is an [idempotency.TxStore]. The
+// Transactions let [Run] join transactions of one store that is an [store.TxStore]. The
 // functions of the store's package do the same for programs, inside a run.
 type Transactions interface {
 	// Begin begins a transaction, as the store does for [idempotency.Operation.Join]. It may refuse
 	// an owner that does not hold the claim.
-	Begin(ctx context.Context, key string, o idempotency.Owner) (Tx, error)
+	Begin(ctx context.Context, key string, o store.Owner) (Tx, error)
 	// StepIn makes one try of a step, as the store does for [idempotency.StepIn]. The step inserts
 	// rows and returns the value to save, or an error. A store without such steps returns an error
 	// that wraps [errors.ErrUnsupported].
-	StepIn(ctx context.Context, r idempotency.StepRecord, step func(ctx context.Context, insert func(row string) error) ([]byte, error)) error
+	StepIn(ctx context.Context, r store.StepRecord, step func(ctx context.Context, insert func(row string) error) ([]byte, error)) error
 	// Has reports whether a row is there for everybody.
 	Has(ctx context.Context, row string) (bool, error)
 	// Exclusive reports whether nobody else can write while a transaction is open, and no time can
@@ -25,7 +25,7 @@ type Transactions interface {
 
 // A Tx is a transaction of a run, as the guard sees it and as the handler does.
 type Tx interface {
-	idempotency.Transaction
+	store.Transaction
 	// Insert inserts a row into a table of the program.
 	Insert(ctx context.Context, row string) error
 	// Ready says that the handler wants the transaction to be committed.

@@ -16,6 +16,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/store"
 )
 
 // The environment of the processes that the tests start. runMain makes this test binary run
@@ -43,8 +44,8 @@ func crashingShop(c *crash) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	config := parseShop(os.Args[2:])
-	store, _ := config.store() // nobody closes it in a process that is killed
-	err := runShop(ctx, config, crashingStore{store, c}, crashingTransport{c})
+	st, _ := config.store() // nobody closes it in a process that is killed
+	err := runShop(ctx, config, crashingStore{st, c}, crashingTransport{c})
 	slog.Error("a shop that was to die has ended", "error", err)
 	os.Exit(1)
 }
@@ -88,11 +89,11 @@ type crashingStore struct {
 	crash *crash
 }
 
-func (s crashingStore) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
+func (s crashingStore) SaveStep(ctx context.Context, key string, o store.Owner, name string, value []byte) error {
 	return s.crash.around("save "+name, func() error { return s.RedisStore.SaveStep(ctx, key, o, name, value) })
 }
 
-func (s crashingStore) Complete(ctx context.Context, key string, o idempotency.Owner, c idempotency.Completion) error {
+func (s crashingStore) Complete(ctx context.Context, key string, o store.Owner, c store.Completion) error {
 	return s.crash.around("complete", func() error { return s.RedisStore.Complete(ctx, key, o, c) })
 }
 

@@ -22,6 +22,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/store"
 )
 
 // This file kills consumers, and starts others in their place. The sources that they consume are in
@@ -50,8 +51,8 @@ func TestMain(m *testing.M) {
 	if !ok {
 		os.Exit(m.Run())
 	}
-	store := idempotency.NewRedisStore(redis.NewClient(&redis.Options{Addr: os.Getenv(envRedis)}))
-	guard, err := idempotency.New(killingStore{store}, idempotency.SharedScope, idempotency.WithLease(killLease))
+	st := idempotency.NewRedisStore(redis.NewClient(&redis.Options{Addr: os.Getenv(envRedis)}))
+	guard, err := idempotency.New(killingStore{st}, idempotency.SharedScope, idempotency.WithLease(killLease))
 	if err == nil {
 		err = source.consume(context.Background(), os.Getenv(envBroker), guard)
 	}
@@ -88,13 +89,13 @@ var points = []struct {
 // killingStore is a store around whose calls the process may die.
 type killingStore struct{ idempotency.Store }
 
-func (s killingStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+func (s killingStore) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
 	killAt("before the claim")
 	defer killAt("after the claim")
 	return s.Store.Claim(ctx, key, c)
 }
 
-func (s killingStore) Complete(ctx context.Context, key string, o idempotency.Owner, c idempotency.Completion) error {
+func (s killingStore) Complete(ctx context.Context, key string, o store.Owner, c store.Completion) error {
 	killAt("before the record")
 	err := s.Store.Complete(ctx, key, o, c)
 	if err == nil {

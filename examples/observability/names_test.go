@@ -26,6 +26,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/client"
+	"example.com/idempotency/event"
 	"example.com/idempotency/examples/observability/clientgolang"
 	"example.com/idempotency/otelidempotency"
 	"example.com/idempotency/problem"
@@ -196,7 +197,7 @@ func TestMetricsAreTheSameEverywhere(t *testing.T) {
 			sections = append(sections, section[1])
 		}
 		require.Equal(t, alerts, sections)
-		for _, kind := range idempotency.Incidents() {
+		for _, kind := range event.Incidents() {
 			require.Contains(t, runbook, "`"+string(kind)+"`", "the runbook says what to do")
 		}
 	})
@@ -259,7 +260,7 @@ func requireValue(t *testing.T, label, value string) {
 	var known []string
 	switch label {
 	case "idempotency_incident":
-		for _, kind := range idempotency.Incidents() {
+		for _, kind := range event.Incidents() {
 			known = append(known, string(kind))
 		}
 	case "idempotency_result":

@@ -11,15 +11,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"example.com/idempotency"
 	"example.com/idempotency/examples/orders/db"
 	"example.com/idempotency/pgstore"
 	"example.com/idempotency/sqlitestore"
+	"example.com/idempotency/store"
 )
 
 // A database has the rows of the service and the records of its guard.
 type database struct {
-	store idempotency.TxStore
+	store store.TxStore
 	// read is for what is only looked at.
 	read db.DBTX
 	// inTx runs a function in a transaction. In a run of the guard it is committed with the answer,
@@ -33,7 +33,7 @@ type database struct {
 // openSQLite opens a file in a directory. It needs no server.
 func openSQLite(ctx context.Context, dir string) (*database, error) {
 	path := filepath.Join(dir, "orders.db")
-	store, err := sqlitestore.Open(ctx, path)
+	st, err := sqlitestore.Open(ctx, path)
 	if err != nil {
 		return nil, err
 	}
@@ -42,16 +42,16 @@ func openSQLite(ctx context.Context, dir string) (*database, error) {
 	name := url.URL{Scheme: "file", Opaque: path, RawQuery: "_pragma=busy_timeout(5000)&_pragma=query_only(1)"}
 	read, err := sql.Open("sqlite", name.String())
 	if err != nil {
-		return nil, errors.Join(err, store.Close())
+		return nil, errors.Join(err, st.Close())
 	}
 	d := &database{
-		store: store,
+		store: st,
 		read:  read,
-		sweep: store.Sweep,
-		close: func() error { return errors.Join(read.Close(), store.Close()) },
+		sweep: st.Sweep,
+		close: func() error { return errors.Join(read.Close(), st.Close()) },
 	}
 	d.inTx = func(ctx context.Context, f func(tx db.DBTX) error) error {
-		return store.InTx(ctx, func(tx *sql.Tx) error { return f(tx) })
+		return st.InTx(ctx, func(tx *sql.Tx) error { return f(tx) })
 	}
 	return d.migrated(ctx)
 }
@@ -66,7 +66,7 @@ func openPostgres(ctx context.Context, dsn string) (*database, error) {
 		pool.Close()
 		return nil, err
 	}
-	store, err := pgstore.New(ctx, pool)
+	st, err := pgstore.New(ctx, pool)
 	if err != nil {
 		pool.Close()
 		return nil, err
@@ -74,18 +74,18 @@ func openPostgres(ctx context.Context, dsn string) (*database, error) {
 	// The queries are those of database/sql, so the pool is made to look like one.
 	conns := stdlib.OpenDBFromPool(pool)
 	d := &database{
-		store: store,
+		store: st,
 		read:  conns,
-		sweep: store.Sweep,
+		sweep: st.Sweep,
 		close: func() error {
-			store.Close()
+			st.Close()
 			err := conns.Close()
 			pool.Close()
 			return err
 		},
 	}
 	d.inTx = func(ctx context.Context, f func(tx db.DBTX) error) error {
-		return store.InSQLTx(ctx, conns, nil, func(tx *sql.Tx) error { return f(tx) })
+		return st.InSQLTx(ctx, conns, nil, func(tx *sql.Tx) error { return f(tx) })
 	}
 	return d.migrated(ctx)
 }

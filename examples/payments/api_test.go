@@ -16,6 +16,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // An inProcess API is called without a network, so it can run on the time of a test.
@@ -25,9 +26,9 @@ type inProcess struct {
 	provider *provider
 }
 
-func newInProcess(t *testing.T, store idempotency.Store, delay time.Duration) *inProcess {
+func newInProcess(t *testing.T, st idempotency.Store, delay time.Duration) *inProcess {
 	t.Helper()
-	guard, err := newGuard(store, idempotency.WithLogger(slog.New(slog.DiscardHandler)))
+	guard, err := newGuard(st, idempotency.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, guard.Shutdown(context.WithoutCancel(t.Context()))) })
 	p := newProvider(delay)
@@ -111,7 +112,7 @@ func TestRoutesHaveTheirOwnTTL(t *testing.T) {
 // A cutOffStore grants claims, but renews none.
 type cutOffStore struct{ idempotency.Store }
 
-func (cutOffStore) Renew(context.Context, string, idempotency.Owner) error {
+func (cutOffStore) Renew(context.Context, string, store.Owner) error {
 	return errors.New("store is away")
 }
 
@@ -120,14 +121,14 @@ func TestNothingIsPaidWithoutAClaim(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/charges", "/payouts"} {
 		synctest.Test(t, func(t *testing.T) {
-			store := idempotency.NewMemoryStore()
-			slow := newInProcess(t, cutOffStore{store}, time.Hour)
+			st := idempotency.NewMemoryStore()
+			slow := newInProcess(t, cutOffStore{st}, time.Hour)
 			got := slow.pay(t, path, "Bearer token-of-alice", "order-1", hundredEuros)
 			require.Equal(t, http.StatusServiceUnavailable, got.status)
 			require.Equal(t, "1", got.header.Get("Retry-After"))
 			require.Equal(t, newProvider(0).counts(), slow.provider.counts())
 
-			quick := newInProcess(t, store, 0)
+			quick := newInProcess(t, st, 0)
 			requirePaid(t, quick.pay(t, path, "Bearer token-of-alice", "order-1", hundredEuros), 2)
 		})
 	}

@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -19,11 +21,11 @@ func TestDecisionsAreReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var log guardtest.LockedBuffer
-			store := open(t)
+			st := open(t)
 			fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
-			p := newTraced(t, store, fails, idempotency.WithRecovery(idempotency.Hold), idempotency.WithRoute("POST /charges"))
+			p := newTraced(t, st, fails, idempotency.WithRecovery(idempotency.Hold), idempotency.WithRoute("POST /charges"))
 			console := &guardtest.Events{}
-			guard := guardtest.NewGuard(t, store, idempotency.WithObserver(console.Observe),
+			guard := guardtest.NewGuard(t, st, idempotency.WithObserver(console.Observe),
 				idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 			by := idempotency.Decision{Actor: "ada", Reason: "the provider knows no charge (ticket 7)"}
 			seen := func(value string) (idempotency.Key, idempotency.RecordInfo) {
@@ -31,11 +33,11 @@ func TestDecisionsAreReported(t *testing.T) {
 				k := idempotency.Key{Scope: "acme", Value: value}
 				info, err := guard.Lookup(t.Context(), k)
 				require.NoError(t, err)
-				require.Equal(t, idempotency.StateHeld, info.State)
+				require.Equal(t, store.Held, info.State)
 				return k, info
 			}
 			a, info := seen("a")
-			stale := idempotency.Seen{Owner: info.Seen().Owner, Attempt: 7, State: idempotency.StateHeld}
+			stale := store.Seen{Owner: info.Seen().Owner, Attempt: 7, State: store.Held}
 			require.ErrorIs(t, guard.Resolve(t.Context(), a, stale, idempotency.Resolution{Outcome: idempotency.NotExecuted, Decision: by}), idempotency.ErrChanged)
 			require.ErrorIs(t, guard.Forget(t.Context(), a, stale, by), idempotency.ErrChanged)
 			require.Empty(t, console.All(), "nothing was decided")
@@ -56,9 +58,9 @@ func TestDecisionsAreReported(t *testing.T) {
 				require.Equal(t, span(1), e.Trace)
 				require.Len(t, e.OperationID, 32)
 			}
-			require.Equal(t, idempotency.EventResolved, events[0].Kind)
+			require.Equal(t, event.Resolved, events[0].Kind)
 			require.Equal(t, idempotency.NotExecuted, events[0].Outcome)
-			require.Equal(t, idempotency.EventForgotten, events[1].Kind)
+			require.Equal(t, event.Forgotten, events[1].Kind)
 			require.True(t, events[1].Held)
 			require.Equal(t, 2, strings.Count(log.String(), `actor=ada reason="the provider knows no charge (ticket 7)"`), log.String())
 		})
@@ -79,9 +81,9 @@ func TestResolversDecisionIsReported(t *testing.T) {
 			}))
 		s := guardtest.ServeRecorder(t, guard.Handler(fails))
 		s.Do(t, guardtest.Call{Key: "k"})
-		require.Zero(t, events.Count(idempotency.EventResolved))
+		require.Zero(t, events.Count(event.Resolved))
 		require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
-		e := only(events, idempotency.EventResolved)[0]
+		e := only(events, event.Resolved)[0]
 		require.Equal(t, idempotency.Final, e.Outcome)
 		require.Equal(t, want, e.Actor)
 		require.Equal(t, "asked", e.Reason)

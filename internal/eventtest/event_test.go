@@ -14,13 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
 
 // only returns the events of a kind.
-func only(events *guardtest.Events, kind idempotency.EventKind) []idempotency.Event {
-	return slices.DeleteFunc(events.All(), func(e idempotency.Event) bool { return e.Kind != kind })
+func only(events *guardtest.Events, kind event.Kind) []event.Event {
+	return slices.DeleteFunc(events.All(), func(e event.Event) bool { return e.Kind != kind })
 }
 
 // Each event names record, scope, operation and route, so that an alert can.
@@ -57,18 +58,18 @@ func TestEventsSayWhoseAndWhere(t *testing.T) {
 			require.Len(t, e.Record, 43)
 			require.Equal(t, events[0].Record, e.Record)
 			require.Equal(t, 1, e.Attempt)
-			if e.Kind != idempotency.EventRefused {
+			if e.Kind != event.Refused {
 				require.Equal(t, id, e.OperationID)
 				require.EqualValues(t, 4, e.Size)
 				require.Equal(t, http.StatusCreated, e.Status)
 			}
 		}
-		replays := only(seen, idempotency.EventReplay)
+		replays := only(seen, event.Replay)
 		require.Equal(t, 700*time.Millisecond, replays[0].Waited)
 		require.Zero(t, replays[0].Age)
 		require.Zero(t, replays[1].Waited)
 		require.Equal(t, time.Minute, replays[1].Age)
-		require.Equal(t, time.Second, only(seen, idempotency.EventRun)[0].Duration)
+		require.Equal(t, time.Second, only(seen, event.Run)[0].Duration)
 	})
 }
 
@@ -92,7 +93,7 @@ func TestRequestWithoutAKeyIsReported(t *testing.T) {
 	t.Parallel()
 	p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"), idempotency.WithRoute("r"))
 	p.Do(t, guardtest.Call{})
-	require.Equal(t, []idempotency.Event{{Kind: idempotency.EventBypassed, Method: http.MethodPost, Route: "r"}}, p.Events.All())
+	require.Equal(t, []event.Event{{Kind: event.Bypassed, Method: http.MethodPost, Route: "r"}}, p.Events.All())
 	p.Do(t, guardtest.Call{Method: http.MethodGet})
 	require.Len(t, p.Events.All(), 1, "the method is not protected")
 }
@@ -112,14 +113,14 @@ func TestHeldKeyIsReportedOnce(t *testing.T) {
 		guardtest.RequireProblem(t, other.Do(t, call), http.StatusConflict, problem.OutcomeUnknown)
 	}
 	for _, events := range []*guardtest.Events{p.Events, other.Events} {
-		require.Equal(t, 1, events.Count(idempotency.EventHeld))
-		e := only(events, idempotency.EventHeld)[0]
+		require.Equal(t, 1, events.Count(event.Held))
+		e := only(events, event.Held)[0]
 		require.True(t, e.Held)
 		require.Equal(t, 1, e.Attempt)
 		require.NotEmpty(t, e.OperationID)
 	}
-	require.True(t, only(p.Events, idempotency.EventRun)[0].Held)
-	require.True(t, only(p.Events, idempotency.EventRefused)[0].Held)
+	require.True(t, only(p.Events, event.Run)[0].Held)
+	require.True(t, only(p.Events, event.Refused)[0].Held)
 }
 
 // A key that is forgotten and held again within the same millisecond is held by another run.
@@ -132,9 +133,9 @@ func TestKeyThatIsHeldAgainAtOnceIsReported(t *testing.T) {
 		p := guardtest.NewProcess(t, store, fails, idempotency.WithRecovery(idempotency.Hold))
 		for n := range 3 {
 			p.Do(t, guardtest.Call{Key: "k"})
-			require.Equal(t, n+1, p.Events.Count(idempotency.EventHeld))
+			require.Equal(t, n+1, p.Events.Count(event.Held))
 			guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
-			require.Equal(t, n+1, p.Events.Count(idempotency.EventHeld), "the same run")
+			require.Equal(t, n+1, p.Events.Count(event.Held), "the same run")
 			require.NoError(t, operator.Forget(t.Context(), guardtest.HeldKey, guardtest.Seen(t, operator), idempotency.Decision{}))
 		}
 	})
@@ -156,7 +157,7 @@ func TestEndOfAHoldIsReportedBefore(t *testing.T) {
 		guardtest.RequireProblem(t, a.Do(t, call), http.StatusConflict, problem.OutcomeUnknown)
 		_, err := operator.Lookup(t.Context(), key)
 		require.NoError(t, err)
-		require.Zero(t, a.Events.Count(idempotency.EventHoldEnding))
+		require.Zero(t, a.Events.Count(event.HoldEnding))
 		require.Empty(t, events.All())
 
 		time.Sleep(2 * time.Hour)
@@ -167,13 +168,13 @@ func TestEndOfAHoldIsReportedBefore(t *testing.T) {
 			require.NoError(t, err)
 		}
 		for _, seen := range []*guardtest.Events{a.Events, b.Events, events} {
-			ending := only(seen, idempotency.EventHoldEnding)
+			ending := only(seen, event.HoldEnding)
 			require.Len(t, ending, 1)
 			require.Equal(t, 4*time.Hour, ending[0].Duration)
 			require.Equal(t, 1, ending[0].Attempt)
 			require.Equal(t, "acme", ending[0].Scope)
 		}
-		require.True(t, idempotency.EventHoldEnding.Incident())
+		require.True(t, event.HoldEnding.Incident())
 		time.Sleep(4 * time.Hour)
 		a.Do(t, call)
 		require.EqualValues(t, 2, h.Runs.Load())
@@ -183,7 +184,7 @@ func TestEndOfAHoldIsReportedBefore(t *testing.T) {
 		endless.Do(t, guardtest.Call{Key: "endless"})
 		time.Sleep(10 * 365 * 24 * time.Hour)
 		guardtest.RequireProblem(t, endless.Do(t, guardtest.Call{Key: "endless"}), http.StatusConflict, problem.OutcomeUnknown)
-		require.Zero(t, endless.Events.Count(idempotency.EventHoldEnding))
+		require.Zero(t, endless.Events.Count(event.HoldEnding))
 	})
 }
 
@@ -197,7 +198,7 @@ func TestEndOfAShortHoldIsReported(t *testing.T) {
 		_, _, err := idempotency.Do(t.Context(), guard, guardtest.HeldKey, func(context.Context) (int, error) { return 0, io.ErrUnexpectedEOF })
 		require.Error(t, err)
 	}
-	require.Equal(t, 1, events.Count(idempotency.EventHoldEnding))
+	require.Equal(t, 1, events.Count(event.HoldEnding))
 }
 
 func TestStepsAreReported(t *testing.T) {
@@ -229,36 +230,36 @@ func TestStepsAreReported(t *testing.T) {
 	type said struct {
 		attempt int
 		step    string
-		result  idempotency.StepResult
+		result  event.StepResult
 	}
 	told := func() (all []said) {
-		for _, e := range only(events, idempotency.EventStep) {
+		for _, e := range only(events, event.Step) {
 			all = append(all, said{e.Attempt, e.Step, e.Result})
-			require.Equal(t, e.Err == nil, e.Result == idempotency.StepRecorded && e.Step != "declined" || e.Result == idempotency.StepFound && e.Step != "declined",
+			require.Equal(t, e.Err == nil, e.Result == event.StepRecorded && e.Step != "declined" || e.Result == event.StepFound && e.Step != "declined",
 				"%s: %v", e.Step, e.Err)
 		}
 		return all
 	}
 	s.Do(t, guardtest.Call{Key: "k"})
 	require.Equal(t, []said{
-		{1, "recorded", idempotency.StepRecorded},
-		{1, "declined", idempotency.StepRecorded},
-		{1, "failed", idempotency.StepFailed},
-		{1, "not done", idempotency.StepNotDone},
-		{1, "once", idempotency.StepFailed},
-		{1, "once", idempotency.StepNotBegun},
-		{1, "unencodable", idempotency.StepNotRecorded},
+		{1, "recorded", event.StepRecorded},
+		{1, "declined", event.StepRecorded},
+		{1, "failed", event.StepFailed},
+		{1, "not done", event.StepNotDone},
+		{1, "once", event.StepFailed},
+		{1, "once", event.StepNotBegun},
+		{1, "unencodable", event.StepNotRecorded},
 	}, told())
 	s.Do(t, guardtest.Call{Key: "k"})
 	require.Equal(t, []said{
-		{2, "recorded", idempotency.StepFound},
-		{2, "declined", idempotency.StepFound},
-		{2, "failed", idempotency.StepFailed},
-		{2, "not done", idempotency.StepNotDone},
-		{2, "once", idempotency.StepUncertain},
-		{2, "once", idempotency.StepNotBegun},
-		{2, "unencodable", idempotency.StepNotRecorded},
-		{2, "", idempotency.StepNotBegun},
+		{2, "recorded", event.StepFound},
+		{2, "declined", event.StepFound},
+		{2, "failed", event.StepFailed},
+		{2, "not done", event.StepNotDone},
+		{2, "once", event.StepUncertain},
+		{2, "once", event.StepNotBegun},
+		{2, "unencodable", event.StepNotRecorded},
+		{2, "", event.StepNotBegun},
 	}, told()[7:])
 }
 
@@ -297,14 +298,14 @@ func TestRefusalsOfDoAreReported(t *testing.T) {
 		require.Equal(t, "payouts", e.Route)
 		require.Equal(t, "acme", e.Scope)
 		require.Zero(t, e.Status)
-		if e.Kind == idempotency.EventRefused {
+		if e.Kind == event.Refused {
 			told = append(told, e.Code)
 		} else {
 			told = append(told, e.Kind)
 		}
 	}
 	require.Equal(t, []any{
-		idempotency.EventRun, problem.KeyReused, idempotency.EventReplay, idempotency.EventHeld, idempotency.EventRun,
+		event.Run, problem.KeyReused, event.Replay, event.Held, event.Run,
 		problem.OutcomeUnknown, problem.ShuttingDown,
 	}, told)
 	require.NotContains(t, log.String(), "refused")
@@ -313,13 +314,13 @@ func TestRefusalsOfDoAreReported(t *testing.T) {
 // Each kind has a name of its own, and each incident is in the log.
 func TestIncidents(t *testing.T) {
 	t.Parallel()
-	incidents := idempotency.Incidents()
-	require.Contains(t, incidents, idempotency.EventHeld)
-	require.Contains(t, incidents, idempotency.EventRecordingLost)
-	require.NotContains(t, incidents, idempotency.EventRun)
+	incidents := event.Incidents()
+	require.Contains(t, incidents, event.Held)
+	require.Contains(t, incidents, event.RecordingLost)
+	require.NotContains(t, incidents, event.Run)
 	for _, kind := range incidents {
 		require.True(t, kind.Incident())
 	}
-	require.False(t, idempotency.EventReplay.Incident())
-	require.False(t, idempotency.EventKind("other").Incident())
+	require.False(t, event.Replay.Incident())
+	require.False(t, event.Kind("other").Incident())
 }

@@ -16,20 +16,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // span returns the span of that number.
-func span(n byte) idempotency.TraceContext {
-	return idempotency.TraceContext{TraceID: [16]byte{0xa0, n}, SpanID: [8]byte{0xb0, n}, Flags: 1}
+func span(n byte) event.TraceContext {
+	return event.TraceContext{TraceID: [16]byte{0xa0, n}, SpanID: [8]byte{0xb0, n}, Flags: 1}
 }
 
 // spanKey is where a context holds its span, as it does with a tracing library.
 type spanKey struct{}
 
-var withTrace = idempotency.WithTraceContext(func(ctx context.Context) idempotency.TraceContext {
-	t, _ := ctx.Value(spanKey{}).(idempotency.TraceContext)
+var withTrace = idempotency.WithTraceContext(func(ctx context.Context) event.TraceContext {
+	t, _ := ctx.Value(spanKey{}).(event.TraceContext)
 	return t
 })
 
@@ -50,9 +52,9 @@ func inSpan(n string, c guardtest.Call) guardtest.Call {
 }
 
 // newTraced returns a process whose requests are in spans.
-func newTraced(t *testing.T, store idempotency.Store, h http.Handler, opts ...idempotency.Option) *guardtest.Process {
+func newTraced(t *testing.T, st idempotency.Store, h http.Handler, opts ...idempotency.Option) *guardtest.Process {
 	t.Helper()
-	p := guardtest.NewProcess(t, store, h, append(opts, withTrace)...)
+	p := guardtest.NewProcess(t, st, h, append(opts, withTrace)...)
 	p.Server = guardtest.ServeRecorder(t, traced(p.Guard.Handler(h)))
 	return p
 }
@@ -63,9 +65,9 @@ func TestReplayPointsToTheTraceOfItsRun(t *testing.T) {
 	for name, open := range guardtest.SharedStores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := open(t)
-			p, q := newTraced(t, store, &guardtest.Counter{}), newTraced(t, store, &guardtest.Counter{})
-			untraced := guardtest.NewProcess(t, store, &guardtest.Counter{})
+			st := open(t)
+			p, q := newTraced(t, st, &guardtest.Counter{}), newTraced(t, st, &guardtest.Counter{})
+			untraced := guardtest.NewProcess(t, st, &guardtest.Counter{})
 			call := guardtest.Call{Key: "k"}
 			p.Do(t, inSpan("1", call))
 			require.True(t, q.Do(t, inSpan("2", call)).Replayed())
@@ -74,14 +76,14 @@ func TestReplayPointsToTheTraceOfItsRun(t *testing.T) {
 			other.Body = "{}"
 			q.Do(t, inSpan("3", other))
 
-			require.Equal(t, span(1), only(p.Events, idempotency.EventRun)[0].Trace)
-			require.Equal(t, span(1), only(q.Events, idempotency.EventReplay)[0].Trace)
-			require.Equal(t, span(1), only(q.Events, idempotency.EventRefused)[0].Trace)
-			require.Equal(t, span(1), only(untraced.Events, idempotency.EventReplay)[0].Trace)
+			require.Equal(t, span(1), only(p.Events, event.Run)[0].Trace)
+			require.Equal(t, span(1), only(q.Events, event.Replay)[0].Trace)
+			require.Equal(t, span(1), only(q.Events, event.Refused)[0].Trace)
+			require.Equal(t, span(1), only(untraced.Events, event.Replay)[0].Trace)
 
 			untraced.Do(t, guardtest.Call{Key: "l"})
 			q.Do(t, inSpan("4", guardtest.Call{Key: "l"}))
-			require.Zero(t, only(q.Events, idempotency.EventReplay)[1].Trace)
+			require.Zero(t, only(q.Events, event.Replay)[1].Trace)
 		})
 	}
 }
@@ -103,37 +105,37 @@ func TestTraceOfAJob(t *testing.T) {
 	for _, e := range events.All() {
 		require.Equal(t, span(1), e.Trace, e.Kind)
 	}
-	require.Equal(t, idempotency.PartBody, only(events, idempotency.EventRefused)[0].Differs)
+	require.Equal(t, event.PartBody, only(events, event.Refused)[0].Differs)
 }
 
 // A held key points to the run that nobody knows the outcome of, in each process.
 func TestHeldKeyPointsToItsTrace(t *testing.T) {
 	t.Parallel()
-	store := idempotency.NewMemoryStore()
+	st := idempotency.NewMemoryStore()
 	fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
-	p := newTraced(t, store, fails, idempotency.WithRecovery(idempotency.Hold))
-	q := newTraced(t, store, fails, idempotency.WithRecovery(idempotency.Hold))
+	p := newTraced(t, st, fails, idempotency.WithRecovery(idempotency.Hold))
+	q := newTraced(t, st, fails, idempotency.WithRecovery(idempotency.Hold))
 	p.Do(t, inSpan("1", guardtest.Call{Key: "k"}))
 	q.Do(t, inSpan("2", guardtest.Call{Key: "k"}))
-	require.Equal(t, span(1), only(p.Events, idempotency.EventHeld)[0].Trace)
-	require.Equal(t, span(1), only(q.Events, idempotency.EventHeld)[0].Trace)
+	require.Equal(t, span(1), only(p.Events, event.Held)[0].Trace)
+	require.Equal(t, span(1), only(q.Events, event.Held)[0].Trace)
 }
 
 // mismatches are requests that are not the one of the key, by the parts that differ.
 var mismatches = map[string]struct {
 	call  guardtest.Call
-	parts idempotency.RequestParts
+	parts event.RequestParts
 }{
-	"method":       {guardtest.Call{Method: http.MethodPatch}, idempotency.PartMethod},
-	"path":         {guardtest.Call{Path: "/refunds"}, idempotency.PartPath},
-	"query":        {guardtest.Call{Path: "/charges?a=1"}, idempotency.PartQuery},
-	"content-type": {guardtest.Call{Header: http.Header{"Content-Type": {"text/plain"}}}, idempotency.PartContentType},
-	"body":         {guardtest.Call{Body: `{"amount":999}`}, idempotency.PartBody},
+	"method":       {guardtest.Call{Method: http.MethodPatch}, event.PartMethod},
+	"path":         {guardtest.Call{Path: "/refunds"}, event.PartPath},
+	"query":        {guardtest.Call{Path: "/charges?a=1"}, event.PartQuery},
+	"content-type": {guardtest.Call{Header: http.Header{"Content-Type": {"text/plain"}}}, event.PartContentType},
+	"body":         {guardtest.Call{Body: `{"amount":999}`}, event.PartBody},
 	"content-type,body": {
 		guardtest.Call{Body: "amount=100", Header: http.Header{"Content-Type": {"text/plain"}}},
-		idempotency.PartContentType | idempotency.PartBody,
+		event.PartContentType | event.PartBody,
 	},
-	"path,body": {guardtest.Call{Path: "/refunds", Body: "{}"}, idempotency.PartPath | idempotency.PartBody},
+	"path,body": {guardtest.Call{Path: "/refunds", Body: "{}"}, event.PartPath | event.PartBody},
 }
 
 // A mismatch names the parts that differ, in every process that meets it, also in one that makes
@@ -146,13 +148,13 @@ func TestMismatchNamesThePartsThatDiffer(t *testing.T) {
 	for name, open := range guardtest.SharedStores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := open(t)
-			first := guardtest.NewProcess(t, store, &guardtest.Counter{})
+			st := open(t)
+			first := guardtest.NewProcess(t, st, &guardtest.Counter{})
 			for function, p := range map[string]*guardtest.Process{
-				"same": guardtest.NewProcess(t, store, &guardtest.Counter{}),
-				"json": guardtest.NewProcess(t, store, &guardtest.Counter{}, idempotency.WithExplain(true),
+				"same": guardtest.NewProcess(t, st, &guardtest.Counter{}),
+				"json": guardtest.NewProcess(t, st, &guardtest.Counter{}, idempotency.WithExplain(true),
 					idempotency.WithFingerprint(idempotency.JSONFingerprint)),
-				"own": guardtest.NewProcess(t, store, &guardtest.Counter{}, idempotency.WithExplain(true),
+				"own": guardtest.NewProcess(t, st, &guardtest.Counter{}, idempotency.WithExplain(true),
 					idempotency.WithFingerprint(own, idempotency.RawFingerprint)),
 			} {
 				for names, c := range mismatches {
@@ -160,7 +162,7 @@ func TestMismatchNamesThePartsThatDiffer(t *testing.T) {
 					first.Do(t, guardtest.Call{Key: c.call.Key})
 					got := p.Do(t, c.call)
 					guardtest.RequireProblem(t, got, http.StatusConflict, problem.KeyReused)
-					refusals := only(p.Events, idempotency.EventRefused)
+					refusals := only(p.Events, event.Refused)
 					e := refusals[len(refusals)-1]
 					require.Equal(t, c.parts, e.Differs)
 					require.Equal(t, names, e.Differs.String())
@@ -172,7 +174,7 @@ func TestMismatchNamesThePartsThatDiffer(t *testing.T) {
 					require.NotContains(t, got.Body, "999")
 				}
 			}
-			require.Zero(t, only(first.Events, idempotency.EventRun)[0].Differs)
+			require.Zero(t, only(first.Events, event.Run)[0].Differs)
 		})
 	}
 }
@@ -190,15 +192,15 @@ func TestMismatchInTheMiddleOfALongBody(t *testing.T) {
 	for name, c := range map[string]struct {
 		function idempotency.FingerprintFunc
 		call     guardtest.Call
-		want     idempotency.RequestParts
+		want     event.RequestParts
 	}{
-		"middle":            {idempotency.RawFingerprint, guardtest.Call{Body: other}, idempotency.PartBody},
-		"middle, json":      {idempotency.JSONFingerprint, guardtest.Call{Body: other}, idempotency.PartBody},
-		"end":               {idempotency.RawFingerprint, guardtest.Call{Body: body[1:] + "\n"}, idempotency.PartBody},
-		"length":            {idempotency.RawFingerprint, guardtest.Call{Body: body + " "}, idempotency.PartBody},
-		"path":              {idempotency.RawFingerprint, guardtest.Call{Path: "/b", Body: body}, idempotency.PartPath},
-		"middle and path":   {idempotency.RawFingerprint, guardtest.Call{Path: "/b", Body: other}, idempotency.PartPath},
-		"end and path":      {idempotency.RawFingerprint, guardtest.Call{Path: "/b", Body: "\n" + body[1:]}, idempotency.PartPath | idempotency.PartBody},
+		"middle":            {idempotency.RawFingerprint, guardtest.Call{Body: other}, event.PartBody},
+		"middle, json":      {idempotency.JSONFingerprint, guardtest.Call{Body: other}, event.PartBody},
+		"end":               {idempotency.RawFingerprint, guardtest.Call{Body: body[1:] + "\n"}, event.PartBody},
+		"length":            {idempotency.RawFingerprint, guardtest.Call{Body: body + " "}, event.PartBody},
+		"path":              {idempotency.RawFingerprint, guardtest.Call{Path: "/b", Body: body}, event.PartPath},
+		"middle and path":   {idempotency.RawFingerprint, guardtest.Call{Path: "/b", Body: other}, event.PartPath},
+		"end and path":      {idempotency.RawFingerprint, guardtest.Call{Path: "/b", Body: "\n" + body[1:]}, event.PartPath | event.PartBody},
 		"middle, own":       {own, guardtest.Call{Body: other}, 0},
 		"none of the parts": {own, guardtest.Call{Body: body, Header: http.Header{"X-Version": {"2"}}}, 0},
 	} {
@@ -210,7 +212,7 @@ func TestMismatchInTheMiddleOfALongBody(t *testing.T) {
 			c.call.Key = "k"
 			got := p.Do(t, c.call)
 			guardtest.RequireProblem(t, got, http.StatusConflict, problem.KeyReused)
-			require.Equal(t, c.want, only(p.Events, idempotency.EventRefused)[0].Differs)
+			require.Equal(t, c.want, only(p.Events, event.Refused)[0].Differs)
 			require.Equal(t, c.want.Names(), got.Problem.Differs)
 		})
 	}
@@ -241,7 +243,7 @@ func TestMismatchInNoPart(t *testing.T) {
 	got := p.Do(t, guardtest.Call{Key: "k", Header: http.Header{"X-Version": {"2"}}})
 	guardtest.RequireProblem(t, got, http.StatusConflict, problem.KeyReused)
 	require.NotContains(t, got.Body, "differs")
-	require.Zero(t, only(p.Events, idempotency.EventRefused)[0].Differs)
+	require.Zero(t, only(p.Events, event.Refused)[0].Differs)
 }
 
 // Notes are for those who look. A store that knows nothing of them, or whose notes somebody has
@@ -249,10 +251,10 @@ func TestMismatchInNoPart(t *testing.T) {
 func TestNotesDecideNothing(t *testing.T) {
 	t.Parallel()
 	forged := append([]byte{1}, make([]byte, 41)...)
-	one := idempotency.AppendNote(nil, forged)
+	one := store.AppendNote(nil, forged)
 	for name, notes := range map[string][]byte{
 		"none": nil, "empty": {0}, "foreign": []byte("something else"), "cut off": one[:20],
-		"newer": idempotency.AppendNote(nil, append([]byte{2}, forged[1:]...)), "forged": one, "many": bytes.Repeat(one, 100),
+		"newer": store.AppendNote(nil, append([]byte{2}, forged[1:]...)), "forged": one, "many": bytes.Repeat(one, 100),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -265,7 +267,7 @@ func TestNotesDecideNothing(t *testing.T) {
 			for _, e := range p.Events.All()[1:] {
 				require.Zero(t, e.Trace)
 			}
-			differs := only(p.Events, idempotency.EventRefused)[0].Differs
+			differs := only(p.Events, event.Refused)[0].Differs
 			require.Equal(t, name == "forged" || name == "many", differs != 0)
 		})
 	}
@@ -277,7 +279,7 @@ type forgetful struct {
 	notes []byte
 }
 
-func (s *forgetful) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+func (s *forgetful) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
 	rec, err := s.Store.Claim(ctx, key, c)
 	rec.Notes, rec.Label = s.notes, ""
 	return rec, err
@@ -290,16 +292,16 @@ func TestLookupTellsTheRuns(t *testing.T) {
 	for name, open := range guardtest.SharedStores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := open(t)
+			st := open(t)
 			const runs = 20
 			fails := guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(http.StatusBadGateway) }}
-			p := newTraced(t, store, &fails, idempotency.WithRoute("POST /organizations/{organization}/projects/{project}/charges"))
+			p := newTraced(t, st, &fails, idempotency.WithRoute("POST /organizations/{organization}/projects/{project}/charges"))
 			key := idempotency.Key{Scope: "acme", Value: "k"}
 			begun := time.Now().Truncate(time.Millisecond)
 			for n := range runs {
 				p.Do(t, inSpan(fmt.Sprint(n%10), guardtest.Call{Key: "k", Path: "/organizations/1/projects/2/charges"}))
 			}
-			info, err := guardtest.NewGuard(t, store).Lookup(t.Context(), key)
+			info, err := guardtest.NewGuard(t, st).Lookup(t.Context(), key)
 			require.NoError(t, err)
 			require.Equal(t, runs, info.Attempt)
 			require.Equal(t, "POST /organizations/{organization}/projects/{project}/charges", info.Route)
@@ -336,7 +338,7 @@ func TestLongPatternIsCut(t *testing.T) {
 func TestTakeoverIsReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := idempotency.NewMemoryStore()
+		st := idempotency.NewMemoryStore()
 		die := make(chan struct{})
 		dying := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-die })
 		call := guardtest.Call{Key: "k", Tenant: "acme"}
@@ -349,17 +351,17 @@ func TestTakeoverIsReported(t *testing.T) {
 			close(die)
 		}()
 		for n := range 2 {
-			p := newTraced(t, store, dying)
+			p := newTraced(t, st, dying)
 			p.Start(t, inSpan(fmt.Sprint(n+1), call))
 			p.Store.Fail(guardtest.Refuse)
 			dead = append(dead, p)
 			time.Sleep(guardtest.LeaseTime + time.Second)
 		}
-		require.Equal(t, 1, dead[1].Events.Count(idempotency.EventTakeover))
-		p := newTraced(t, store, &guardtest.Counter{}, idempotency.WithRoute("charges"))
+		require.Equal(t, 1, dead[1].Events.Count(event.Takeover))
+		p := newTraced(t, st, &guardtest.Counter{}, idempotency.WithRoute("charges"))
 		require.Equal(t, http.StatusCreated, p.Do(t, inSpan("3", call)).Status)
 
-		e := only(p.Events, idempotency.EventTakeover)[0]
+		e := only(p.Events, event.Takeover)[0]
 		require.True(t, e.Kind.Incident())
 		require.Equal(t, "charges", e.Route)
 		require.Equal(t, "acme", e.Scope)
@@ -374,7 +376,7 @@ func TestTakeoverIsReported(t *testing.T) {
 			require.Equal(t, span(byte(i+1)), r.Trace)
 		}
 		p.Do(t, call)
-		require.Equal(t, 1, p.Events.Count(idempotency.EventTakeover))
+		require.Equal(t, 1, p.Events.Count(event.Takeover))
 	})
 }
 
@@ -387,7 +389,7 @@ func TestRetryIsNoTakeover(t *testing.T) {
 		p.Do(t, guardtest.Call{Key: "k"})
 	}
 	require.EqualValues(t, 3, fails.Runs.Load())
-	require.Zero(t, p.Events.Count(idempotency.EventTakeover))
+	require.Zero(t, p.Events.Count(event.Takeover))
 }
 
 // The log joins an incident to its trace.
@@ -403,7 +405,7 @@ func TestTraceIsInTheLog(t *testing.T) {
 
 func TestTraceContextIsWrittenAsTraceparent(t *testing.T) {
 	t.Parallel()
-	var c idempotency.TraceContext
+	var c event.TraceContext
 	require.Empty(t, c.String())
 	_, err := hex.Decode(c.TraceID[:], []byte("4bf92f3577b34da6a3ce929d0e0e4736"))
 	require.NoError(t, err)
@@ -415,19 +417,19 @@ func TestTraceContextIsWrittenAsTraceparent(t *testing.T) {
 
 func TestRequestPartsHaveNames(t *testing.T) {
 	t.Parallel()
-	require.Empty(t, idempotency.RequestParts(0).String())
-	require.Nil(t, idempotency.RequestParts(0).Names())
-	require.Equal(t, "method,path,query,content-type,body", idempotency.RequestParts(0xff).String())
-	require.Equal(t, []string{"path", "body"}, (idempotency.PartPath | idempotency.PartBody).Names())
+	require.Empty(t, event.RequestParts(0).String())
+	require.Nil(t, event.RequestParts(0).Names())
+	require.Equal(t, "method,path,query,content-type,body", event.RequestParts(0xff).String())
+	require.Equal(t, []string{"path", "body"}, (event.PartPath | event.PartBody).Names())
 }
 
 // A panic of the function is the program's own: nothing has been claimed.
 func TestTraceContextMayPanic(t *testing.T) {
 	t.Parallel()
-	store := idempotency.NewMemoryStore()
-	panics := func(context.Context) idempotency.TraceContext { panic(errors.New("no tracer")) }
-	p := guardtest.NewProcess(t, store, &guardtest.Counter{}, idempotency.WithTraceContext(panics))
+	st := idempotency.NewMemoryStore()
+	panics := func(context.Context) event.TraceContext { panic(errors.New("no tracer")) }
+	p := guardtest.NewProcess(t, st, &guardtest.Counter{}, idempotency.WithTraceContext(panics))
 	require.Panics(t, func() { p.Do(t, guardtest.Call{Key: "k"}) })
-	require.Zero(t, store.Len())
+	require.Zero(t, st.Len())
 	require.NoError(t, p.Guard.Shutdown(t.Context()))
 }

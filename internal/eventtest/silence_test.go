@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
@@ -41,9 +42,9 @@ func TestSilentHandlerIsReportedOncePerRoute(t *testing.T) {
 		require.Equal(t, http.StatusCreated, got.Status)
 		require.Equal(t, "charged", got.Body)
 	}
-	require.Equal(t, 2, events.Count(idempotency.EventSilent))
+	require.Equal(t, 2, events.Count(event.Silent))
 	for _, e := range events.All() {
-		if e.Kind == idempotency.EventSilent {
+		if e.Kind == event.Silent {
 			require.ErrorContains(t, e.Err, "adapter")
 			require.Equal(t, http.MethodPost, e.Method)
 			require.NotEmpty(t, e.Route)
@@ -75,7 +76,7 @@ func TestAnswerPastTheGuardIsNotReplayed(t *testing.T) {
 			}))
 			first, again := s.Do(t, guardtest.Call{Key: "k"}), s.Do(t, guardtest.Call{Key: "k"})
 			require.EqualValues(t, 1, runs.Runs.Load())
-			require.Equal(t, 1, events.Count(idempotency.EventSilent))
+			require.Equal(t, 1, events.Count(event.Silent))
 			if !past {
 				require.Equal(t, http.StatusOK, first.Status)
 				require.True(t, again.Replayed())
@@ -100,7 +101,7 @@ func TestSilentHandlerInsideARouter(t *testing.T) {
 	for _, path := range []string{"/quiet", "/quiet", "/quiet", "/quiet/1", "/quiet/2"} {
 		s.Do(t, guardtest.Call{Path: path, Header: http.Header{"Idempotency-Key": {rand.Text()}}})
 	}
-	require.Equal(t, 2, events.Count(idempotency.EventSilent))
+	require.Equal(t, 2, events.Count(event.Silent))
 }
 
 // The route decides what it means that its handler says nothing.
@@ -122,7 +123,7 @@ func TestSilenceMeansWhatTheRouteSays(t *testing.T) {
 				first := s.Do(t, guardtest.Call{Key: "k"})
 				require.Equal(t, http.StatusOK, first.Status)
 				require.Equal(t, "set", first.Header.Get("X-Field"))
-				require.Equal(t, silence != idempotency.Final, events.Count(idempotency.EventSilent) == 1)
+				require.Equal(t, silence != idempotency.Final, events.Count(event.Silent) == 1)
 				guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, want)
 			}
 		})
@@ -159,7 +160,7 @@ func TestWriteAfterSilenceIsUnknown(t *testing.T) {
 			}))
 		s := guardtest.ServeRecorder(t, guard.Handler(h))
 		s.Do(t, guardtest.Call{Key: "k"})
-		require.Equal(t, 2, events.Count(idempotency.EventSilent), "silence, and the write after it")
+		require.Equal(t, 2, events.Count(event.Silent), "silence, and the write after it")
 		guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, unknown)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/problem"
 )
 
@@ -162,7 +163,7 @@ func (a Adapter) nested(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, first.Status)
 	require.True(t, retry.Replayed)
 	require.Equal(t, first.Body, retry.Body)
-	require.Len(t, events(idempotency.EventNested), 1)
+	require.Len(t, events(event.Nested), 1)
 }
 
 // noRoute: the router answers 404 and 405 itself, and may know the route tomorrow.
@@ -208,7 +209,7 @@ func (a Adapter) errorWriter(t *testing.T) {
 func (a Adapter) scope(t *testing.T) {
 	guard, events := NewGuard(t, a.Scope())
 	require.Equal(t, http.StatusForbidden, Post(t, ServeHTTP(t, guard.Handler(a.Bare()))+"/charges").Status)
-	refused := events(idempotency.EventRefused)
+	refused := events(event.Refused)
 	require.Len(t, refused, 1)
 	require.ErrorContains(t, refused[0].Err, a.Module+".Middleware")
 	for _, call := range a.Nil {
@@ -229,7 +230,7 @@ func (a Adapter) misplaced(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, got.Status)
 	require.Contains(t, got.Body, problem.StoreUnavailable)
 	require.Zero(t, runs)
-	refused := events(idempotency.EventRefused)
+	refused := events(event.Refused)
 	require.Len(t, refused, 1)
 	require.ErrorContains(t, refused[0].Err, a.Module)
 
@@ -291,9 +292,9 @@ func (a Adapter) Shadow(t *testing.T, status int, outside, handler Link) {
 	got, seen := ask(guard)
 	require.Equal(t, want, got)
 	require.Equal(t, wantSeen, seen)
-	require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == 1 }, 10*time.Second, time.Millisecond)
-	e := events(idempotency.EventShadow)[0]
-	require.Equal(t, idempotency.EventRun, e.Would)
+	require.Eventually(t, func() bool { return len(events(event.Shadow)) == 1 }, 10*time.Second, time.Millisecond)
+	e := events(event.Shadow)[0]
+	require.Equal(t, event.Run, e.Would)
 	require.NoError(t, e.Err)
 	require.Equal(t, status, e.Status)
 }
@@ -307,9 +308,9 @@ func (a Adapter) shadowOfNoRoute(t *testing.T) {
 	})) + "/nowhere"
 	for n := 1; n <= 2; n++ {
 		require.Equal(t, http.StatusNotFound, Post(t, url).Status)
-		require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == n }, 10*time.Second, time.Millisecond)
-		e := events(idempotency.EventShadow)[n-1]
-		require.Equal(t, idempotency.EventRun, e.Would)
+		require.Eventually(t, func() bool { return len(events(event.Shadow)) == n }, 10*time.Second, time.Millisecond)
+		e := events(event.Shadow)[n-1]
+		require.Equal(t, event.Run, e.Would)
 		require.NoError(t, e.Err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 )
 
 // The program behind each server: what handlers ask, and what it remembers of them.
@@ -137,16 +138,16 @@ const slow = "slow"
 // events collects the events of a guard.
 type events struct {
 	mu  sync.Mutex
-	all []idempotency.Event
+	all []event.Event
 }
 
-func (e *events) observe(_ context.Context, event idempotency.Event) {
+func (e *events) observe(_ context.Context, ev event.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.all = append(e.all, event)
+	e.all = append(e.all, ev)
 }
 
-func (e *events) list() []idempotency.Event {
+func (e *events) list() []event.Event {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.all)

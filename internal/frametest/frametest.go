@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 )
 
 // A Framework is what is tested.
@@ -188,7 +189,7 @@ func nameOf(c Case) string {
 }
 
 // requireRuns checks what all cases together have left.
-func (f Framework) requireRuns(t *testing.T, bare, protected *App, events func(idempotency.EventKind) []idempotency.Event) {
+func (f Framework) requireRuns(t *testing.T, bare, protected *App, events func(event.Kind) []event.Event) {
 	t.Helper()
 	for name, runs := range bare.runs {
 		if slices.ContainsFunc(runs, func(r run) bool { return r.protected }) {
@@ -201,10 +202,10 @@ func (f Framework) requireRuns(t *testing.T, bare, protected *App, events func(i
 		}
 	}
 	routes := map[string]bool{}
-	for _, e := range events(idempotency.EventSilent) {
+	for _, e := range events(event.Silent) {
 		f.report("the handler of %s was silent: %v", e.Route, e.Err)
 	}
-	for _, e := range events(idempotency.EventRun) {
+	for _, e := range events(event.Run) {
 		routes[e.Route] = true
 	}
 	if !routes[f.Route] {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 )
 
 // What the tests of a framework need beside Run.
@@ -44,14 +45,14 @@ func told(got answer) Answer {
 }
 
 // NewGuard returns a guard on a memory store, and a function that returns its events of a kind.
-func NewGuard(t testing.TB, scope idempotency.ScopeFunc, opts ...idempotency.Option) (*idempotency.Guard, func(idempotency.EventKind) []idempotency.Event) {
+func NewGuard(t testing.TB, scope idempotency.ScopeFunc, opts ...idempotency.Option) (*idempotency.Guard, func(event.Kind) []event.Event) {
 	t.Helper()
 	var seen events
 	opts = append(opts, idempotency.WithLogger(slog.New(slog.DiscardHandler)), idempotency.WithObserver(seen.observe))
 	guard, err := idempotency.New(idempotency.NewMemoryStore(), scope, opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = guard.Shutdown(t.Context()) })
-	return guard, func(kind idempotency.EventKind) (of []idempotency.Event) {
+	return guard, func(kind event.Kind) (of []event.Event) {
 		for _, e := range seen.list() {
 			if e.Kind == kind {
 				of = append(of, e)

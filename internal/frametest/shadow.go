@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 )
 
 // shadow sends requests, whose handlers read their bodies, to a server whose guard only looks on.
@@ -17,9 +18,9 @@ func (f Framework) shadow(t *testing.T, cases []Case, bareURL string) {
 	guard, events := NewGuard(t, f.Scope)
 	app := newApp(cases)
 	url := f.Serve(t, app, guard.With(idempotency.WithShadow(true)))
-	shadows := func(n int) []idempotency.Event {
-		require.Eventually(t, func() bool { return len(events(idempotency.EventShadow)) == n }, 10*time.Second, time.Millisecond)
-		return events(idempotency.EventShadow)
+	shadows := func(n int) []event.Event {
+		require.Eventually(t, func() bool { return len(events(event.Shadow)) == n }, 10*time.Second, time.Millisecond)
+		return events(event.Shadow)
 	}
 	told := 0
 	for _, c := range cases {
@@ -27,7 +28,7 @@ func (f Framework) shadow(t *testing.T, cases []Case, bareURL string) {
 			continue
 		}
 		want := send(t, bareURL, c, "tenant", "shadow-of-"+c.Name)
-		for _, would := range []idempotency.EventKind{idempotency.EventRun, idempotency.EventReplay} {
+		for _, would := range []event.Kind{event.Run, event.Replay} {
 			got := send(t, url, c, "tenant", "shadow-of-"+c.Name)
 			for _, d := range compare(want, got) {
 				if !everywhere(c, First, d) || d.part == "header Idempotency-Key" {

@@ -5,34 +5,34 @@ import (
 	"slices"
 	"sync"
 
-	"example.com/idempotency"
+	"example.com/idempotency/event"
 )
 
 // Events collects the events of a guard.
 type Events struct {
 	mu  sync.Mutex
-	all []idempotency.Event
+	all []event.Event
 }
 
 // Observe collects an event: it is the argument of [idempotency.WithObserver].
-func (e *Events) Observe(_ context.Context, event idempotency.Event) {
+func (e *Events) Observe(_ context.Context, ev event.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.all = append(e.all, event)
+	e.all = append(e.all, ev)
 }
 
 // All returns the events in order.
-func (e *Events) All() []idempotency.Event {
+func (e *Events) All() []event.Event {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.all)
 }
 
 // Kinds returns the kind of each event.
-func (e *Events) Kinds() []idempotency.EventKind {
-	kinds := []idempotency.EventKind{}
-	for _, event := range e.All() {
-		kinds = append(kinds, event.Kind)
+func (e *Events) Kinds() []event.Kind {
+	kinds := []event.Kind{}
+	for _, ev := range e.All() {
+		kinds = append(kinds, ev.Kind)
 	}
 	return kinds
 }
@@ -40,18 +40,18 @@ func (e *Events) Kinds() []idempotency.EventKind {
 // Errors returns the errors of those events that have one.
 func (e *Events) Errors() []error {
 	var errs []error
-	for _, event := range e.All() {
-		if event.Err != nil {
-			errs = append(errs, event.Err)
+	for _, ev := range e.All() {
+		if ev.Err != nil {
+			errs = append(errs, ev.Err)
 		}
 	}
 	return errs
 }
 
 // Count returns how many events are of one kind.
-func (e *Events) Count(kind idempotency.EventKind) (n int) {
-	for _, event := range e.All() {
-		if event.Kind == kind {
+func (e *Events) Count(kind event.Kind) (n int) {
+	for _, ev := range e.All() {
+		if ev.Kind == kind {
 			n++
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // A Fate is what a request meets that is sent again after a run has ended.
@@ -54,12 +55,12 @@ func OnEachRecovery(t *testing.T, f func(t *testing.T, recovery idempotency.Opti
 var HeldKey = idempotency.Key{Scope: "acme", Value: "k"}
 
 // HeldBy is what an operator has seen of a record that an owner holds.
-func HeldBy(o idempotency.Owner, attempt int) idempotency.Seen {
-	return idempotency.Seen{Owner: o, Attempt: attempt, State: idempotency.StateHeld}
+func HeldBy(o store.Owner, attempt int) store.Seen {
+	return store.Seen{Owner: o, Attempt: attempt, State: store.Held}
 }
 
 // Seen is what an operator who looks sees of HeldKey.
-func Seen(t testing.TB, g *idempotency.Guard) idempotency.Seen {
+func Seen(t testing.TB, g *idempotency.Guard) store.Seen {
 	t.Helper()
 	info, err := g.Lookup(t.Context(), HeldKey)
 	require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // A FaultStore passes the calls of one process on to a store, counts them, and lets a
@@ -94,8 +95,8 @@ func (s *FaultStore) behind() idempotency.Store {
 }
 
 // Claim is the call "claim".
-func (s *FaultStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
-	var rec idempotency.Record
+func (s *FaultStore) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
+	var rec store.Record
 	err := s.Call(ctx, "claim", func(behind idempotency.Store) (err error) {
 		rec, err = behind.Claim(context.WithoutCancel(ctx), key, c)
 		if err == nil {
@@ -104,18 +105,18 @@ func (s *FaultStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 		return err
 	})
 	if err != nil {
-		return idempotency.Record{}, err
+		return store.Record{}, err
 	}
 	return rec, nil
 }
 
 // Renew is the call "renew".
-func (s *FaultStore) Renew(ctx context.Context, key string, o idempotency.Owner) error {
+func (s *FaultStore) Renew(ctx context.Context, key string, o store.Owner) error {
 	return s.Call(ctx, "renew", func(behind idempotency.Store) error { return behind.Renew(context.WithoutCancel(ctx), key, o) })
 }
 
 // Complete is the call "complete".
-func (s *FaultStore) Complete(ctx context.Context, key string, o idempotency.Owner, c idempotency.Completion) error {
+func (s *FaultStore) Complete(ctx context.Context, key string, o store.Owner, c store.Completion) error {
 	return s.Call(ctx, "complete", func(behind idempotency.Store) error {
 		if err := s.take(ctx, len(c.Answer)); err != nil {
 			return err
@@ -125,12 +126,12 @@ func (s *FaultStore) Complete(ctx context.Context, key string, o idempotency.Own
 }
 
 // Release is the call "release".
-func (s *FaultStore) Release(ctx context.Context, key string, o idempotency.Owner, r idempotency.Release) error {
+func (s *FaultStore) Release(ctx context.Context, key string, o store.Owner, r store.Release) error {
 	return s.Call(ctx, "release", func(behind idempotency.Store) error { return behind.Release(context.WithoutCancel(ctx), key, o, r) })
 }
 
 // Hold is the call "hold".
-func (s *FaultStore) Hold(ctx context.Context, key string, o idempotency.Owner) error {
+func (s *FaultStore) Hold(ctx context.Context, key string, o store.Owner) error {
 	return s.Call(ctx, "hold", func(behind idempotency.Store) error { return behind.Hold(context.WithoutCancel(ctx), key, o) })
 }
 
@@ -138,12 +139,12 @@ func (s *FaultStore) Hold(ctx context.Context, key string, o idempotency.Owner) 
 type StepFaultStore struct{ *FaultStore }
 
 // SaveStep is the call "step".
-func (s StepFaultStore) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
+func (s StepFaultStore) SaveStep(ctx context.Context, key string, o store.Owner, name string, value []byte) error {
 	return s.Call(ctx, "step", func(behind idempotency.Store) error {
 		if err := s.take(ctx, len(value)); err != nil {
 			return err
 		}
-		return behind.(idempotency.StepStore).SaveStep(ctx, key, o, name, value)
+		return behind.(store.StepStore).SaveStep(ctx, key, o, name, value)
 	})
 }
 
@@ -172,7 +173,7 @@ func (s *WatchedStore) Watch(ctx context.Context, key string) (<-chan struct{}, 
 	if err := s.WatchFault.Load(); err != nil {
 		return nil, nil, *err
 	}
-	settled, stop, err := s.Behind.(idempotency.Watcher).Watch(ctx, key)
+	settled, stop, err := s.Behind.(store.Watcher).Watch(ctx, key)
 	s.Watching.Add(1)
 	return settled, func() { s.Watching.Add(-1); stop() }, err
 }

@@ -11,6 +11,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/store"
 )
 
 // RedisAt returns a store on one server, with a client of its own.
@@ -75,9 +76,9 @@ func RedisClient(t testing.TB, addrs ...string) redis.UniversalClient {
 // RedisStore returns a store that is closed when the test ends.
 func RedisStore(t testing.TB, client redis.UniversalClient, opts ...idempotency.RedisOption) *idempotency.RedisStore {
 	t.Helper()
-	store := idempotency.NewRedisStore(client, opts...)
-	t.Cleanup(func() { _ = store.Close() })
-	return store
+	st := idempotency.NewRedisStore(client, opts...)
+	t.Cleanup(func() { _ = st.Close() })
+	return st
 }
 
 // OnEachRedis runs a test on all backends.
@@ -96,8 +97,8 @@ func OnEachRedis(t *testing.T, test func(t *testing.T, s *idempotency.RedisStore
 func RedisKey() string { return strings.Repeat(rand.Text(), 2)[:43] }
 
 // RedisClaim returns the claim of a new owner.
-func RedisClaim() idempotency.Claim {
-	c := idempotency.Claim{Lease: 30 * time.Second, Retention: time.Hour}
+func RedisClaim() store.Claim {
+	c := store.Claim{Lease: 30 * time.Second, Retention: time.Hour}
 	_, _ = rand.Read(c.Owner[:])
 	return c
 }

@@ -13,6 +13,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/store"
 )
 
 // An AlteringStore returns other answers than the recorded ones.
@@ -23,9 +24,9 @@ type AlteringStore struct {
 }
 
 // Claim alters the answer in the record.
-func (s *AlteringStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+func (s *AlteringStore) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
 	rec, err := s.Store.Claim(ctx, key, c)
-	if rec.State == idempotency.StateCompleted && s.Alter != nil {
+	if rec.State == store.Completed && s.Alter != nil {
 		rec.Answer = s.Alter(slices.Clone(rec.Answer))
 	}
 	return rec, err
@@ -34,8 +35,8 @@ func (s *AlteringStore) Claim(ctx context.Context, key string, c idempotency.Cla
 // StoredAnswer returns what a guard with the options records for a request.
 func StoredAnswer(t *testing.T, c Call, opts ...idempotency.Option) (stored []byte) {
 	t.Helper()
-	store := &AlteringStore{Store: idempotency.NewMemoryStore(), Alter: func(b []byte) []byte { stored = b; return b }}
-	s := ServeRecorder(t, NewGuard(t, store, opts...).Handler(&Counter{}))
+	st := &AlteringStore{Store: idempotency.NewMemoryStore(), Alter: func(b []byte) []byte { stored = b; return b }}
+	s := ServeRecorder(t, NewGuard(t, st, opts...).Handler(&Counter{}))
 	s.Do(t, c)
 	require.True(t, s.Do(t, c).Replayed())
 	return stored
@@ -50,10 +51,10 @@ var SharedStores = map[string]func(testing.TB) idempotency.Store{
 }
 
 // List returns all records of the store that the query asks for, page by page.
-func List(t testing.TB, store idempotency.Lister, q idempotency.Query) (entries []idempotency.Entry) {
+func List(t testing.TB, st store.Lister, q store.Query) (entries []store.Entry) {
 	t.Helper()
 	for {
-		page, err := store.List(t.Context(), q)
+		page, err := st.List(t.Context(), q)
 		require.NoError(t, err)
 		entries = append(entries, page.Entries...)
 		if q.Cursor = page.Next; q.Cursor == "" {
@@ -75,13 +76,13 @@ type SpyStore struct {
 }
 
 // SaveStep remembers the value and records it.
-func (s *SpyStore) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
+func (s *SpyStore) SaveStep(ctx context.Context, key string, o store.Owner, name string, value []byte) error {
 	s.Saved[name] = value
 	return s.MemoryStore.SaveStep(ctx, key, o, name, value)
 }
 
 // Claim returns a record with the steps that Tell makes.
-func (s *SpyStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+func (s *SpyStore) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
 	rec, err := s.MemoryStore.Claim(ctx, key, c)
 	if rec.Mine && rec.Attempt > 1 && s.Tell != nil {
 		rec.Steps = s.Tell(rec.Steps)
@@ -100,13 +101,13 @@ func MemoryKeys(n int) []string {
 }
 
 // MemoryClaim returns the claim of the nth owner.
-func MemoryClaim(n uint64) idempotency.Claim {
-	c := idempotency.Claim{Lease: 30 * time.Second, Retention: 24 * time.Hour}
+func MemoryClaim(n uint64) store.Claim {
+	c := store.Claim{Lease: 30 * time.Second, Retention: 24 * time.Hour}
 	binary.BigEndian.PutUint64(c.Owner[:], n+1)
 	return c
 }
 
 // Answered is what an operator gives to Resolve who knows the answer.
-func Answered(answer string) idempotency.Settlement {
-	return idempotency.Settlement{Completion: &idempotency.Completion{Answer: []byte(answer), TTL: time.Hour}}
+func Answered(answer string) store.Settlement {
+	return store.Settlement{Completion: &store.Completion{Answer: []byte(answer), TTL: time.Hour}}
 }

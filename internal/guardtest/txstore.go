@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // A TxStore is a store whose records share a database with rows of the program: a commit makes
@@ -34,7 +35,7 @@ func (s *TxStore) JoinsTransactions() {}
 func (s *TxStore) ObeysContext() bool { return s.Inline }
 
 // Claim tells what the store may forget.
-func (s *TxStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+func (s *TxStore) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
 	r, err := s.StepFaultStore.Claim(ctx, key, c)
 	r.MayBeLost = s.Forgets && c.MayBeLost && r.Mine
 	return r, err
@@ -51,11 +52,11 @@ func (s *TxStore) Rows() []string {
 type Tx struct {
 	store *TxStore
 	key   string
-	owner idempotency.Owner
+	owner store.Owner
 
 	mu      sync.Mutex
 	rows    []string
-	state   idempotency.TxState
+	state   store.TxState
 	spoiled bool
 
 	endedAlone bool
@@ -71,7 +72,7 @@ func (s *TxStore) Begin(ctx context.Context) (*Tx, error) {
 		return &Tx{store: s}, nil
 	}
 	var tx *Tx
-	err := op.Join(ctx, s, func(key string, o idempotency.Owner) (idempotency.Transaction, error) {
+	err := op.Join(ctx, s, func(key string, o store.Owner) (store.Transaction, error) {
 		err := s.Call(ctx, "begin", func(idempotency.Store) error { return nil })
 		tx = s.BeginFor(key, o)
 		return tx, err
@@ -80,7 +81,7 @@ func (s *TxStore) Begin(ctx context.Context) (*Tx, error) {
 }
 
 // BeginFor begins the transaction of an owner's run.
-func (s *TxStore) BeginFor(key string, o idempotency.Owner) *Tx {
+func (s *TxStore) BeginFor(key string, o store.Owner) *Tx {
 	return &Tx{store: s, key: key, owner: o}
 }
 
@@ -101,7 +102,7 @@ func (s *TxStore) InTx(ctx context.Context, f func(tx *Tx) error) error {
 func (tx *Tx) Insert(row string) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if tx.state != idempotency.TxOpen {
+	if tx.state != store.TxOpen {
 		return ErrTxEnded
 	}
 	tx.rows = append(tx.rows, row)
@@ -114,7 +115,7 @@ func (tx *Tx) Commit() error {
 	if tx.key == "" {
 		return tx.CommitAlone()
 	}
-	return tx.end(idempotency.TxReady)
+	return tx.end(store.TxReady)
 }
 
 // EndAlone ends a transaction for which Commit was called, with its rows or without them. The store
@@ -132,7 +133,7 @@ func (tx *Tx) EndAlone(commits bool) {
 
 // CommitAlone commits the rows without the record.
 func (tx *Tx) CommitAlone() error {
-	if err := tx.end(idempotency.TxCommitted); err != nil {
+	if err := tx.end(store.TxCommitted); err != nil {
 		return err
 	}
 	tx.store.mu.Lock()
@@ -142,12 +143,12 @@ func (tx *Tx) CommitAlone() error {
 }
 
 // GiveUp rolls the transaction back, unless it has ended.
-func (tx *Tx) GiveUp() { _ = tx.end(idempotency.TxGivenUp) }
+func (tx *Tx) GiveUp() { _ = tx.end(store.TxGivenUp) }
 
-func (tx *Tx) end(state idempotency.TxState) error {
+func (tx *Tx) end(state store.TxState) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if tx.state != idempotency.TxOpen {
+	if tx.state != store.TxOpen {
 		return ErrTxEnded
 	}
 	tx.state = state
@@ -155,7 +156,7 @@ func (tx *Tx) end(state idempotency.TxState) error {
 }
 
 // State returns how far the handler came.
-func (tx *Tx) State() idempotency.TxState {
+func (tx *Tx) State() store.TxState {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	return tx.state
@@ -163,7 +164,7 @@ func (tx *Tx) State() idempotency.TxState {
 
 // MaySaveStep returns the store's Exclusive, unless the transaction has ended.
 func (tx *Tx) MaySaveStep() error {
-	if s := tx.State(); s == idempotency.TxOpen || s == idempotency.TxReady {
+	if s := tx.State(); s == store.TxOpen || s == store.TxReady {
 		return tx.store.Exclusive
 	}
 	return nil
@@ -177,7 +178,7 @@ func (tx *Tx) Spoil() {
 }
 
 // Hold is the call "hold". No transaction is committed afterwards.
-func (s *TxStore) Hold(ctx context.Context, key string, o idempotency.Owner) error {
+func (s *TxStore) Hold(ctx context.Context, key string, o store.Owner) error {
 	return s.Call(ctx, "hold", func(behind idempotency.Store) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -189,22 +190,22 @@ func (s *TxStore) Hold(ctx context.Context, key string, o idempotency.Owner) err
 var ErrSpoiled = errors.New("a constraint is violated")
 
 // Complete is the call "commit".
-func (tx *Tx) Complete(ctx context.Context, c idempotency.Completion) error {
+func (tx *Tx) Complete(ctx context.Context, c store.Completion) error {
 	s := tx.store
 	return s.Call(ctx, "commit", func(behind idempotency.Store) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if i, ok := behind.(idempotency.Inspector); ok {
+		if i, ok := behind.(store.Inspector); ok {
 			rec, err := i.Get(context.WithoutCancel(ctx), tx.key)
-			if err == nil && rec.State == idempotency.StateHeld {
-				return idempotency.ErrNotOwner
+			if err == nil && rec.State == store.Held {
+				return store.ErrNotOwner
 			}
 		}
 		if tx.endedAlone {
-			return idempotency.ErrCommittedAlone
+			return store.ErrCommittedAlone
 		}
 		if tx.spoiled {
-			return &idempotency.RolledBackError{Err: ErrSpoiled}
+			return &store.RolledBackError{Err: ErrSpoiled}
 		}
 		err := behind.Complete(context.WithoutCancel(ctx), tx.key, tx.owner, c)
 		if err == nil {
@@ -218,7 +219,7 @@ func (tx *Tx) Complete(ctx context.Context, c idempotency.Completion) error {
 func (tx *Tx) Rollback(ctx context.Context) error {
 	return tx.store.Call(ctx, "rollback", func(idempotency.Store) error {
 		if tx.endedAlone {
-			return idempotency.ErrCommittedAlone
+			return store.ErrCommittedAlone
 		}
 		return nil
 	})
@@ -228,7 +229,7 @@ func (tx *Tx) Rollback(ctx context.Context) error {
 // step-commit. After a deadlock it is tried again.
 func StepTx[T any](ctx context.Context, s *TxStore, name string, f func(ctx context.Context, tx *Tx) (T, error)) (T, error) {
 	var tx *Tx
-	return idempotency.StepIn(ctx, s, name, func(ctx context.Context, r idempotency.StepRecord, work func(context.Context) ([]byte, error)) error {
+	return idempotency.StepIn(ctx, s, name, func(ctx context.Context, r store.StepRecord, work func(context.Context) ([]byte, error)) error {
 		try := func() error {
 			return s.TryStep(ctx, r, func(ctx context.Context, of *Tx) ([]byte, error) {
 				tx = of
@@ -244,14 +245,14 @@ func StepTx[T any](ctx context.Context, s *TxStore, name string, f func(ctx cont
 }
 
 // TryStep makes one try of a step.
-func (s *TxStore) TryStep(ctx context.Context, r idempotency.StepRecord, work func(context.Context, *Tx) ([]byte, error)) error {
+func (s *TxStore) TryStep(ctx context.Context, r store.StepRecord, work func(context.Context, *Tx) ([]byte, error)) error {
 	if err := s.Call(ctx, "begin", func(idempotency.Store) error { return nil }); err != nil {
-		return &idempotency.RolledBackError{Err: err}
+		return &store.RolledBackError{Err: err}
 	}
 	tx := &Tx{store: s}
 	stored, err := work(ctx, tx)
 	if tx.endedAlone {
-		return errors.Join(idempotency.ErrCommittedAlone, err)
+		return errors.Join(store.ErrCommittedAlone, err)
 	}
 	if err != nil {
 		return err
@@ -260,7 +261,7 @@ func (s *TxStore) TryStep(ctx context.Context, r idempotency.StepRecord, work fu
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if r.Key != "" {
-			if err := behind.(idempotency.StepStore).SaveStep(context.WithoutCancel(ctx), r.Key, r.Owner, r.Name, stored); err != nil {
+			if err := behind.(store.StepStore).SaveStep(context.WithoutCancel(ctx), r.Key, r.Owner, r.Name, stored); err != nil {
 				return err
 			}
 		}
@@ -273,6 +274,6 @@ func (s *TxStore) TryStep(ctx context.Context, r idempotency.StepRecord, work fu
 var ErrDeadlock = errors.New("deadlock")
 
 var (
-	_ idempotency.TxStore     = (*TxStore)(nil)
-	_ idempotency.Transaction = (*Tx)(nil)
+	_ store.TxStore     = (*TxStore)(nil)
+	_ store.Transaction = (*Tx)(nil)
 )

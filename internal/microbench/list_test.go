@@ -10,16 +10,17 @@ import (
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/race"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/store"
 )
 
 // A listedStore is one whose records can be listed.
 type listedStore interface {
 	idempotency.Store
-	idempotency.Lister
+	store.Lister
 }
 
 // oldest asks for what somebody should look at first.
-var oldest = idempotency.Query{Holding: true, Limit: 50}
+var oldest = store.Query{Holding: true, Limit: 50}
 
 // claimRecords makes n records, of which each that is a multiple of every says Hold.
 func claimRecords(tb testing.TB, s idempotency.Store, n, every int) {
@@ -63,11 +64,11 @@ func BenchmarkList(b *testing.B) {
 	server := guardtest.RedisStore(b, guardtest.RedisClient(b, redistest.Start(b).Addr))
 	claimRecords(b, server, 10_000, 1)
 	for name, s := range map[string]listedStore{"memory, 1,000,000 records": memory, "redis, 10,000 records": server} {
-		for what, q := range map[string]idempotency.Query{
+		for what, q := range map[string]store.Query{
 			"oldest 50":            oldest,
 			"page of 100":          {},
 			"page of 1000":         {Limit: 1000},
-			"page without a match": {States: []idempotency.State{idempotency.StateHeld}},
+			"page without a match": {States: []store.State{store.Held}},
 		} {
 			b.Run(name+"/"+what, func(b *testing.B) {
 				for b.Loop() {

@@ -9,6 +9,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/store"
 )
 
 // BenchmarkMemoryStore shows that the number of live keys does not change the cost of a
@@ -26,7 +27,7 @@ func BenchmarkMemoryStore(b *testing.B) {
 				if _, err := s.Claim(b.Context(), key, c); err != nil {
 					b.Fatal(err)
 				}
-				if err := s.Complete(b.Context(), key, c.Owner, idempotency.Completion{Answer: answer, TTL: 24 * time.Hour}); err != nil {
+				if err := s.Complete(b.Context(), key, c.Owner, store.Completion{Answer: answer, TTL: 24 * time.Hour}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -42,21 +43,21 @@ func BenchmarkMemoryStore(b *testing.B) {
 			if r, err := s.Claim(b.Context(), key, c); err != nil || !r.Mine {
 				b.Fatal(r, err)
 			}
-			if err := s.Complete(b.Context(), key, c.Owner, idempotency.Completion{Answer: answer, TTL: 24 * time.Hour}); err != nil {
+			if err := s.Complete(b.Context(), key, c.Owner, store.Completion{Answer: answer, TTL: 24 * time.Hour}); err != nil {
 				b.Fatal(err)
 			}
 			n := i // which claim has made the old one
 			if i >= live {
 				n -= live
 			}
-			if err := s.Forget(b.Context(), old, idempotency.Seen{Owner: guardtest.MemoryClaim(uint64(n)).Owner, Attempt: 1, State: idempotency.StateCompleted}); err != nil {
+			if err := s.Forget(b.Context(), old, store.Seen{Owner: guardtest.MemoryClaim(uint64(n)).Owner, Attempt: 1, State: store.Completed}); err != nil {
 				b.Fatal(err)
 			}
 		}
 		replay := func(b *testing.B, s *idempotency.MemoryStore, i int) {
 			b.Helper()
 			r, err := s.Claim(b.Context(), keys[i%live], guardtest.MemoryClaim(1<<40))
-			if err != nil || r.State != idempotency.StateCompleted {
+			if err != nil || r.State != store.Completed {
 				b.Fatal(r, err)
 			}
 		}

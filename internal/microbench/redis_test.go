@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/store"
 )
 
 // BenchmarkRedis compares the store with the least that its round trips can cost. Beside
@@ -25,7 +25,7 @@ func BenchmarkRedis(b *testing.B) {
 		if _, err := s.Claim(ctx, key, c); err != nil {
 			b.Fatal(err)
 		}
-		if err := s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: answer, TTL: time.Hour}); err != nil {
+		if err := s.Complete(ctx, key, c.Owner, store.Completion{Answer: answer, TTL: time.Hour}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -75,7 +75,7 @@ func BenchmarkRedisNote(b *testing.B) {
 	client := guardtest.RedisClient(b, redistest.Start(b).Addr)
 	s := guardtest.RedisStore(b, client)
 	ctx := context.Background()
-	claim := func(key string, note int) idempotency.Claim {
+	claim := func(key string, note int) store.Claim {
 		c := guardtest.RedisClaim()
 		if note > 0 {
 			c.Note, c.Label = make([]byte, note), "POST /charges"
@@ -115,7 +115,7 @@ func BenchmarkRedisNote(b *testing.B) {
 			recorded := func(note int) string {
 				key := guardtest.RedisKey()
 				c := claim(key, note)
-				if err := s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: make([]byte, 512), TTL: time.Hour}); err != nil {
+				if err := s.Complete(ctx, key, c.Owner, store.Completion{Answer: make([]byte, 512), TTL: time.Hour}); err != nil {
 					b.Fatal(err)
 				}
 				return key

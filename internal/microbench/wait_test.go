@@ -18,6 +18,7 @@ import (
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/load"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/store"
 )
 
 // BenchmarkWaiters holds a thousand duplicates until their runs end. It reports the median
@@ -25,7 +26,7 @@ import (
 // needs beside those of the claims. No goroutine may be left over.
 func BenchmarkWaiters(b *testing.B) {
 	server := redistest.Start(b)
-	for name, store := range map[string]func(b *testing.B) watchedStore{
+	for name, st := range map[string]func(b *testing.B) watchedStore{
 		"memory": func(*testing.B) watchedStore { return idempotency.NewMemoryStore() },
 		"redis": func(b *testing.B) watchedStore {
 			b.Helper()
@@ -34,7 +35,7 @@ func BenchmarkWaiters(b *testing.B) {
 	} {
 		for _, keys := range []int{1, 1000} {
 			b.Run(fmt.Sprintf("%s/keys=%d", name, keys), func(b *testing.B) {
-				measureWaiters(b, store(b), server, keys)
+				measureWaiters(b, st(b), server, keys)
 			})
 		}
 	}
@@ -48,11 +49,11 @@ type countedStore struct {
 
 type watchedStore interface {
 	idempotency.Store
-	idempotency.Watcher
+	store.Watcher
 	ObeysContext() bool
 }
 
-func (s *countedStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+func (s *countedStore) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
 	s.claims.Add(1)
 	return s.watchedStore.Claim(ctx, key, c)
 }
@@ -62,8 +63,8 @@ func measureWaiters(b *testing.B, shared watchedStore, server *redistest.Server,
 	const waiters = 1000
 	runs := make(chan struct{})
 	var ended sync.WaitGroup
-	store := &countedStore{watchedStore: shared}
-	guard := guardtest.NewGuard(b, store, idempotency.WithWait(time.Minute))
+	st := &countedStore{watchedStore: shared}
+	guard := guardtest.NewGuard(b, st, idempotency.WithWait(time.Minute))
 	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		<-runs
 		_, _ = io.WriteString(w, "done")
@@ -77,7 +78,7 @@ func measureWaiters(b *testing.B, shared watchedStore, server *redistest.Server,
 	for b.Loop() {
 		runs = make(chan struct{})
 		names := load.Keys(keys)
-		claimed := store.claims.Load()
+		claimed := st.claims.Load()
 		before := runtime.NumGoroutine()
 		var requests sync.WaitGroup
 		send := func(key string) {
@@ -97,7 +98,7 @@ func measureWaiters(b *testing.B, shared watchedStore, server *redistest.Server,
 		// Every request has claimed once. For each key, the one that leads the wait has
 		// claimed again since it watches.
 		want := claimed + int64(waiters+2*keys)
-		require.Eventually(b, func() bool { return store.claims.Load() >= want }, time.Minute, time.Millisecond)
+		require.Eventually(b, func() bool { return st.claims.Load() >= want }, time.Minute, time.Millisecond)
 		connections = max(connections, listeners())
 		close(runs)
 		ended.Wait()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // A modelStore does what the model does, apart from its bug. It lives in a bubble.
@@ -46,7 +46,7 @@ type question struct {
 // bugs are the bugs that the checker must see.
 var bugs = []bug{
 	{name: "all claims have the same owner", before: func(q *question) {
-		q.c.owner = idempotency.Owner{1}
+		q.c.owner = store.Owner{1}
 		q.c.claim.Owner = q.c.owner
 	}},
 	{name: "a claim looks first and writes afterwards", race: true},
@@ -73,7 +73,7 @@ var bugs = []bug{
 	}},
 	{name: "a repeated claim is held when its lease has ended", after: func(q *question, e *ending) {
 		if e.mine && q.r.owner == q.c.owner && q.lapsed && q.r.hold {
-			q.r.state = idempotency.StateHeld
+			q.r.state = store.Held
 			*e = ending{next: q.r, sees: true}
 		}
 	}},
@@ -107,8 +107,8 @@ var bugs = []bug{
 		q.r.hold, q.c.claim.Hold = false, false
 	}},
 	{name: "a hold ends with the lease", before: func(q *question) {
-		if q.c.method == claim && q.r.state == idempotency.StateHeld && q.passed > q.r.lease {
-			q.r.state = idempotency.StateReleased
+		if q.c.method == claim && q.r.state == store.Held && q.passed > q.r.lease {
+			q.r.state = store.Released
 		}
 	}},
 	{name: "a release forgets the record", after: func(q *question, e *ending) {
@@ -117,12 +117,12 @@ var bugs = []bug{
 		}
 	}},
 	{name: "a release forgets the fingerprint", before: func(q *question) {
-		if q.c.method == claim && q.r.state == idempotency.StateReleased {
+		if q.c.method == claim && q.r.state == store.Released {
 			q.r.fingerprint = q.c.claim.Fingerprint
 		}
 	}},
 	{name: "a release forgets the attempt", after: func(q *question, e *ending) {
-		if e.mine && q.r.state == idempotency.StateReleased {
+		if e.mine && q.r.state == store.Released {
 			e.next.attempt = 1
 		}
 	}},
@@ -161,8 +161,8 @@ var bugs = []bug{
 		q.c.claim.Watch = false
 	}},
 	{name: "a delayed claim revives what was released", before: func(q *question) {
-		if q.c.method == claim && q.r.state == idempotency.StateReleased {
-			q.r.owner = idempotency.Owner{}
+		if q.c.method == claim && q.r.state == store.Released {
+			q.r.owner = store.Owner{}
 		}
 	}},
 	strangersMay(renew),
@@ -172,12 +172,12 @@ var bugs = []bug{
 	strangersMay(saveStep),
 	{name: "Complete is refused after the lease", after: func(q *question, e *ending) {
 		if q.c.method == complete && q.lapsed {
-			*e = ending{next: q.r, err: idempotency.ErrNotOwner}
+			*e = ending{next: q.r, err: store.ErrNotOwner}
 		}
 	}},
 	{name: "Complete is accepted after Release", before: func(q *question) {
-		if q.c.method == complete && q.r.state == idempotency.StateReleased {
-			q.r.state = idempotency.StateClaimed
+		if q.c.method == complete && q.r.state == store.Released {
+			q.r.state = store.Claimed
 		}
 	}},
 	{name: "a second Complete overwrites the answer", after: func(q *question, e *ending) {
@@ -186,8 +186,8 @@ var bugs = []bug{
 		}
 	}},
 	{name: "a repeated Release is refused", after: func(q *question, e *ending) {
-		if q.c.method == release && q.r.state == idempotency.StateReleased {
-			e.err = idempotency.ErrNotOwner
+		if q.c.method == release && q.r.state == store.Released {
+			e.err = store.ErrNotOwner
 		}
 	}},
 	{name: "Renew changes nothing", after: func(q *question, e *ending) {
@@ -196,10 +196,10 @@ var bugs = []bug{
 		}
 	}},
 	{name: "an answer is served after its TTL", before: func(q *question) {
-		q.expired = q.expired && (q.r.state != idempotency.StateCompleted || q.passed > 2*q.r.kept)
+		q.expired = q.expired && (q.r.state != store.Completed || q.passed > 2*q.r.kept)
 	}},
 	{name: "reading an answer prolongs it", after: func(q *question, e *ending) {
-		if e.sees && q.r.state == idempotency.StateCompleted {
+		if e.sees && q.r.state == store.Completed {
 			e.touched = true
 		}
 	}},

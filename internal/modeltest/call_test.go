@@ -10,14 +10,15 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
-// A store has the optional interfaces whose methods are one step each.
-type store interface {
+// A fullStore has the optional interfaces whose methods are one step each.
+type fullStore interface {
 	idempotency.Store
-	idempotency.StepStore
-	idempotency.Inspector
-	idempotency.Lister
+	store.StepStore
+	store.Inspector
+	store.Lister
 }
 
 type method string
@@ -39,24 +40,24 @@ const (
 type call struct {
 	method  method
 	key     string
-	owner   idempotency.Owner
-	claim   idempotency.Claim // of Claim; perform gives it the owner's note and label
-	release idempotency.Release
-	answer  string           // of Complete; of Resolve, where empty means no completion; the value of SaveStep
-	ttl     time.Duration    // of Complete and Resolve
-	step    int              // of SaveStep
-	seen    idempotency.Seen // of Resolve and Forget
-	undone  steps            // of Resolve without a completion
+	owner   store.Owner
+	claim   store.Claim // of Claim; perform gives it the owner's note and label
+	release store.Release
+	answer  string        // of Complete; of Resolve, where empty means no completion; the value of SaveStep
+	ttl     time.Duration // of Complete and Resolve
+	step    int           // of SaveStep
+	seen    store.Seen    // of Resolve and Forget
+	undone  steps         // of Resolve without a completion
 }
 
 // A reply is what a call returned, with the fields of the record that the caller sees.
 type reply struct {
 	lost        bool  // the caller does not know whether the call took effect
 	err         error // nil, or a sentinel of the contract
-	state       idempotency.State
+	state       store.State
 	mine        bool
 	attempt     int
-	owner       idempotency.Owner
+	owner       store.Owner
 	fingerprint idempotency.Fingerprint
 	lease       time.Duration
 	ttl         time.Duration
@@ -71,8 +72,8 @@ type reply struct {
 }
 
 // perform makes the call.
-func perform(ctx context.Context, s store, c call) reply {
-	var r idempotency.Record
+func perform(ctx context.Context, s fullStore, c call) reply {
+	var r store.Record
 	var err error
 	switch c.method {
 	case claim:
@@ -93,7 +94,7 @@ func perform(ctx context.Context, s store, c call) reply {
 	case answer:
 		r, err = s.GetAnswer(ctx, c.key)
 	case resolve:
-		settled := idempotency.Settlement{Undone: c.undone.byName()}
+		settled := store.Settlement{Undone: c.undone.byName()}
 		if c.answer != "" {
 			completion := completion(c.answer, c.ttl)
 			settled.Completion = &completion
@@ -106,17 +107,17 @@ func perform(ctx context.Context, s store, c call) reply {
 }
 
 // completion is what a record is completed with. The status follows from the answer.
-func completion(answer string, ttl time.Duration) idempotency.Completion {
-	return idempotency.Completion{Answer: []byte(answer), Status: statusOf(answer), TTL: ttl}
+func completion(answer string, ttl time.Duration) store.Completion {
+	return store.Completion{Answer: []byte(answer), Status: statusOf(answer), TTL: ttl}
 }
 
 func statusOf(answer string) int { return 200 + len(answer)%100 }
 
 // newReply returns what the caller knows. Every error but a sentinel leaves the outcome open.
-func newReply(r idempotency.Record, err error) reply {
+func newReply(r store.Record, err error) reply {
 	if err != nil {
 		for _, sentinel := range []error{
-			idempotency.ErrNotOwner, idempotency.ErrNotFound, idempotency.ErrChanged, idempotency.ErrCorrupt,
+			store.ErrNotOwner, idempotency.ErrNotFound, idempotency.ErrChanged, idempotency.ErrCorrupt,
 		} {
 			if errors.Is(err, sentinel) {
 				return reply{err: sentinel}
@@ -132,8 +133,8 @@ func newReply(r idempotency.Record, err error) reply {
 }
 
 // notesOf returns the notes of a record, joined.
-func notesOf(r idempotency.Record) string {
-	return string(bytes.Join(slices.Collect(idempotency.EachNote(r.Notes)), nil))
+func notesOf(r store.Record) string {
+	return string(bytes.Join(slices.Collect(store.EachNote(r.Notes)), nil))
 }
 
 // kind says what happened, in few enough words to count: a history must have something of

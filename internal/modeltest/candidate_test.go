@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // A candidate is a state that a record may be in after the calls so far, and the time in
@@ -80,7 +80,7 @@ func (r record) phases() []phase {
 	switch r.state {
 	case 0:
 		return []phase{{span: span{math.MinInt64, never}}}
-	case idempotency.StateClaimed:
+	case store.Claimed:
 		return []phase{
 			{span: span{math.MinInt64, r.lease}},
 			{span: span{r.lease, r.kept}, lapsed: true},

@@ -13,6 +13,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // A setting is what clients make their calls with.
@@ -60,7 +61,7 @@ func (s setting) run(seed uint64) *history {
 				}
 				c := s.draw(rng, n)
 				if holder, ok := holders.Load(c.key); ok && c.method != claim && rng.IntN(2) == 0 {
-					c.owner = holder.(idempotency.Owner)
+					c.owner = holder.(store.Owner)
 				}
 				if look, ok := looks.Load(c.key); ok && rng.IntN(3) > 0 {
 					c.decideBy(look.(reply), rng)
@@ -114,7 +115,7 @@ func (s setting) draw(rng *rand.Rand, n int) call {
 	c := newCall(methods[rng.IntN(len(methods))], keyOf(fmt.Sprint("key ", keyNumber)), rng.IntN(owners), s.lease)
 	c.claim.Watch = rng.IntN(4) == 0
 	c.step = rng.IntN(len(stepNames))
-	c.seen = idempotency.Seen{Owner: c.owner, Attempt: rng.IntN(3), State: states[rng.IntN(len(states))]}
+	c.seen = store.Seen{Owner: c.owner, Attempt: rng.IntN(3), State: states[rng.IntN(len(states))]}
 	if c.method != resolve || rng.IntN(2) == 0 {
 		c.answer = fmt.Sprint(n)
 		if s.large && rng.IntN(4) == 0 {
@@ -132,7 +133,7 @@ func (c call) inDoubt(granted reply) []call {
 		calls[i].method, calls[i].answer = m, ""
 	}
 	calls[0].answer = "begun"
-	calls[2].seen = idempotency.Seen{Owner: c.owner, Attempt: granted.attempt, State: idempotency.StateHeld}
+	calls[2].seen = store.Seen{Owner: c.owner, Attempt: granted.attempt, State: store.Held}
 	calls[2].undone = steps{}
 	calls[2].undone[c.step] = "begun"
 	return calls
@@ -141,7 +142,7 @@ func (c call) inDoubt(granted reply) []call {
 // unbound returns the calls of a run that leaves its key unbound, of a claim that finds it so and does
 // not say Unbind, and of one with the other payload.
 func (s setting) unbound(c call, rng *rand.Rand) []call {
-	c.method, c.release = release, idempotency.Release{Undone: true, Unbind: true}
+	c.method, c.release = release, store.Release{Undone: true, Unbind: true}
 	next, last := [...]int{0, 1, 3}[rng.IntN(3)], 4+rng.IntN(2)
 	return []call{
 		c, newCall(claim, c.key, next, s.lease), newCall(release, c.key, next, s.lease), newCall(claim, c.key, last, s.lease),
@@ -151,7 +152,7 @@ func (s setting) unbound(c call, rng *rand.Rand) []call {
 // decideBy makes the caller decide by what it has seen of the record, or of one that differs in
 // one respect, and undo a step that it has seen, or one with another value.
 func (c *call) decideBy(look reply, rng *rand.Rand) {
-	c.seen = idempotency.Seen{Owner: look.owner, Attempt: look.attempt, State: look.state}
+	c.seen = store.Seen{Owner: look.owner, Attempt: look.attempt, State: look.state}
 	switch rng.IntN(8) {
 	case 0:
 		c.seen.Attempt++
@@ -159,7 +160,7 @@ func (c *call) decideBy(look reply, rng *rand.Rand) {
 		c.seen.Owner[0] = byte(rng.IntN(owners) + 1)
 	}
 	if c.method == resolve {
-		c.seen.State = idempotency.StateHeld
+		c.seen.State = store.Held
 		i := rng.IntN(len(c.undone))
 		if c.undone[i] = look.steps[i]; rng.IntN(4) == 0 {
 			c.undone[i] = "another value"
@@ -174,13 +175,13 @@ const owners = 6
 // with the same arguments, as a request does. The last two owners have another payload, and the
 // first one claims with Hold.
 func newCall(m method, key string, owner int, lease time.Duration) call {
-	c := call{method: m, key: key, owner: idempotency.Owner{byte(owner + 1)}, ttl: 2 * lease}
+	c := call{method: m, key: key, owner: store.Owner{byte(owner + 1)}, ttl: 2 * lease}
 	copy(c.owner[1:], key)
-	c.claim = idempotency.Claim{
+	c.claim = store.Claim{
 		Owner: c.owner, Fingerprint: idempotency.Fingerprint{1},
 		Lease: lease, Retention: 3 * lease, Hold: owner == 0, HoldEnds: owner == 1,
 	}
-	c.release = [...]idempotency.Release{
+	c.release = [...]store.Release{
 		{Undone: true, Keep: lease},
 		{Keep: lease, Unbind: true, Unused: true},
 		{Undone: true, Keep: 2 * lease, Unbind: true},

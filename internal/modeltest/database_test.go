@@ -82,7 +82,7 @@ func sqlDatabase(exec func(statement string, args ...any)) database {
 
 // followsTheModel compares a store with the model. The time that the calls take themselves must be
 // little beside the minute that is the shortest difference of durations.
-func followsTheModel(t *testing.T, s store, db database) {
+func followsTheModel(t *testing.T, s fullStore, db database) {
 	t.Helper()
 	rapid.Check(t, func(t *rapid.T) {
 		db.clear()

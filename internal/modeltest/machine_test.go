@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 func TestMemoryStoreFollowsTheModel(t *testing.T) {
@@ -50,21 +51,21 @@ func TestRedisStoreFollowsTheModel(t *testing.T) {
 
 // A machine compares a store with the model, call by call.
 type machine struct {
-	store   store
+	store   fullStore
 	now     func() time.Duration
 	advance func(time.Duration)
 	lease   time.Duration
 	slack   time.Duration // how much later it may be than now says
 	waits   *rapid.Generator[time.Duration]
 	keys    map[string][]candidate
-	owners  map[string]idempotency.Owner // that were seen last, by key
+	owners  map[string]store.Owner // that were seen last, by key
 }
 
-func newMachine(t *rapid.T, s store, now func() time.Duration, advance func(time.Duration), tick time.Duration) *machine {
+func newMachine(t *rapid.T, s fullStore, now func() time.Duration, advance func(time.Duration), tick time.Duration) *machine {
 	t.Helper()
 	m := &machine{
 		store: s, now: now, advance: advance, lease: 100 * tick,
-		keys: make(map[string][]candidate), owners: make(map[string]idempotency.Owner),
+		keys: make(map[string][]candidate), owners: make(map[string]store.Owner),
 	}
 	for i := range 2 {
 		m.keys[keyOf(fmt.Sprint("key ", i))] = []candidate{{}}
@@ -100,7 +101,7 @@ func (m *machine) run(t *rapid.T) {
 				c.answer = rapid.SampledFrom([]string{"x", "y", large}).Draw(t, "answer")
 			case resolve:
 				c.answer = rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "answer")
-				c.seen = m.seen(t, c, idempotency.StateHeld)
+				c.seen = m.seen(t, c, store.Held)
 				for i := range c.undone {
 					c.undone[i] = rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, "undone")
 				}
@@ -115,14 +116,14 @@ func (m *machine) run(t *rapid.T) {
 }
 
 // states are what a caller may have seen.
-var states = []idempotency.State{
-	idempotency.StateClaimed, idempotency.StateReleased, idempotency.StateCompleted, idempotency.StateHeld,
-	idempotency.StateCorrupt, 0,
+var states = []store.State{
+	store.Claimed, store.Released, store.Completed, store.Held,
+	store.Corrupt, 0,
 }
 
 // seen returns what the caller has seen, mostly the owner that there is and one of the likely
 // states.
-func (m *machine) seen(t *rapid.T, c call, likely ...idempotency.State) idempotency.Seen {
+func (m *machine) seen(t *rapid.T, c call, likely ...store.State) store.Seen {
 	if rapid.IntRange(0, 5).Draw(t, "unlikely") == 0 {
 		likely = states
 	}
@@ -130,7 +131,7 @@ func (m *machine) seen(t *rapid.T, c call, likely ...idempotency.State) idempote
 	if rapid.IntRange(0, 3).Draw(t, "another owner") == 0 {
 		owner = c.owner
 	}
-	return idempotency.Seen{
+	return store.Seen{
 		Owner:   owner,
 		Attempt: rapid.IntRange(0, 3).Draw(t, "attempt"),
 		State:   rapid.SampledFrom(likely).Draw(t, "state"),
@@ -169,8 +170,8 @@ func (m *machine) do(t *rapid.T, c call) {
 // list compares what the store lists with the model, and what its index has.
 func (m *machine) list(t *rapid.T) {
 	for _, holding := range []bool{false, true} {
-		found := make(map[string]idempotency.State)
-		q := idempotency.Query{Holding: holding, Limit: rapid.IntRange(1, 3).Draw(t, "limit")}
+		found := make(map[string]store.State)
+		q := store.Query{Holding: holding, Limit: rapid.IntRange(1, 3).Draw(t, "limit")}
 		for more := true; more; more = q.Cursor != "" {
 			page, err := m.store.List(context.Background(), q)
 			if err != nil {
@@ -191,18 +192,18 @@ func (m *machine) list(t *rapid.T) {
 
 // listed returns the state in which a list shows the record, or 0 if it does not. Here every moment is
 // known.
-func (s candidate) listed(now time.Duration, holding bool) idempotency.State {
+func (s candidate) listed(now time.Duration, holding bool) store.State {
 	passed := now - s.first
 	for _, phase := range s.phases() {
 		if passed < phase.from || passed >= phase.to {
 			continue
 		}
-		held := s.state == idempotency.StateHeld || s.state == idempotency.StateClaimed && s.hold
+		held := s.state == store.Held || s.state == store.Claimed && s.hold
 		switch {
 		case phase.expired, holding && !held:
 			return 0
 		case phase.lapsed && s.hold:
-			return idempotency.StateHeld
+			return store.Held
 		}
 	}
 	return s.state

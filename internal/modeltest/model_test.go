@@ -5,16 +5,17 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // A record is what a store holds for one key, according to the contract. The zero record is
 // absent. A record is comparable and has no moments: the caller, who knows the time, says
 // whether it has lapsed or expired.
 type record struct {
-	state       idempotency.State
+	state       store.State
 	attempt     int
 	fingerprint idempotency.Fingerprint
-	owner       idempotency.Owner // of the last claim that was granted
+	owner       store.Owner // of the last claim that was granted
 	hold        bool
 	holdEnds    bool
 	byHand      bool // settled by Resolve: the owner has lost the claim
@@ -35,8 +36,8 @@ type record struct {
 const maxNotes = 16
 
 // noteOf returns the note of an owner's claims, and labelOf their label.
-func noteOf(o idempotency.Owner) string  { return string('a' + rune(o[0]&15)) }
-func labelOf(o idempotency.Owner) string { return "route " + noteOf(o) }
+func noteOf(o store.Owner) string  { return string('a' + rune(o[0]&15)) }
+func labelOf(o store.Owner) string { return "route " + noteOf(o) }
 
 // stepNames are the steps that a run may have here.
 var stepNames = [...]string{"a", "b"}
@@ -88,7 +89,7 @@ type ending struct {
 // endings returns the ways in which the call may end, given whether the lease of the
 // record has ended. There is only one where the contract leaves no choice.
 func (r record) endings(c call, lapsed bool) []ending {
-	lapsed = lapsed && r.state == idempotency.StateClaimed
+	lapsed = lapsed && r.state == store.Claimed
 	switch c.method {
 	case claim:
 		return r.claim(c.claim, lapsed)
@@ -103,13 +104,13 @@ func (r record) endings(c call, lapsed bool) []ending {
 		switch {
 		case r == (record{}):
 			return r.unchanged()
-		case c.seen != r.seen(lapsed), r.state == idempotency.StateClaimed && !lapsed:
+		case c.seen != r.seen(lapsed), r.state == store.Claimed && !lapsed:
 			return r.refuse(idempotency.ErrChanged)
 		}
 		return []ending{{}}
 	}
 	if !r.isOf(c.owner) {
-		return r.refuse(idempotency.ErrNotOwner)
+		return r.refuse(store.ErrNotOwner)
 	}
 	return r.own(c)
 }
@@ -119,36 +120,36 @@ func (r record) unchanged() []ending { return []ending{{next: r}} }
 func (r record) refuse(err error) []ending { return []ending{{next: r, err: err}} }
 
 // isOf reports whether the owner has the record.
-func (r record) isOf(o idempotency.Owner) bool { return r.owner == o && !r.byHand }
+func (r record) isOf(o store.Owner) bool { return r.owner == o && !r.byHand }
 
 // seen returns what a caller sees.
-func (r record) seen(lapsed bool) idempotency.Seen {
-	seen := idempotency.Seen{Owner: r.owner, Attempt: r.attempt, State: r.state}
+func (r record) seen(lapsed bool) store.Seen {
+	seen := store.Seen{Owner: r.owner, Attempt: r.attempt, State: r.state}
 	if lapsed && r.hold {
-		seen.State = idempotency.StateHeld
+		seen.State = store.Held
 	}
 	return seen
 }
 
 // to returns the record in another state, in which it is kept from now on.
-func (r record) to(state idempotency.State, kept time.Duration) record {
+func (r record) to(state store.State, kept time.Duration) record {
 	r.state, r.kept, r.byLapse = state, kept, false
 	return r
 }
 
 // unanswered is how long the record is kept if it has just been touched and has no answer.
 func (r record) unanswered() time.Duration {
-	if !r.holdEnds && (r.state == idempotency.StateHeld || r.state == idempotency.StateClaimed && r.hold) {
+	if !r.holdEnds && (r.state == store.Held || r.state == store.Claimed && r.hold) {
 		return never
 	}
 	return r.retention
 }
 
-func (r record) claim(c idempotency.Claim, lapsed bool) []ending {
+func (r record) claim(c store.Claim, lapsed bool) []ending {
 	grant := func(attempt int, blank bool) ending {
 		next := record{
 			blank: blank,
-			state: idempotency.StateClaimed, attempt: attempt, fingerprint: c.Fingerprint,
+			state: store.Claimed, attempt: attempt, fingerprint: c.Fingerprint,
 			owner: c.Owner, hold: c.Hold, holdEnds: c.HoldEnds,
 			lease: c.Lease, retention: c.Retention, steps: r.steps, label: labelOf(c.Owner),
 			notes: r.notes, tookOver: r.tookOver, unbound: blank && r.unbound,
@@ -163,16 +164,16 @@ func (r record) claim(c idempotency.Claim, lapsed bool) []ending {
 	}
 	asItIs := ending{next: r, sees: true}
 	own := r.isOf(c.Owner)
-	free := r.state == idempotency.StateReleased && !own
+	free := r.state == store.Released && !own
 	switch {
 	case r == (record{}):
 		return []ending{grant(1, true)}
 	case r.fingerprint != c.Fingerprint && (!free || !r.unbound):
 		return []ending{asItIs}
-	case r.state == idempotency.StateClaimed && own:
+	case r.state == store.Claimed && own:
 		return []ending{grant(r.attempt, r.blank)}
 	case lapsed && (r.hold || c.Hold):
-		r.state, r.byLapse = idempotency.StateHeld, true
+		r.state, r.byLapse = store.Held, true
 		if !r.holdEnds {
 			r.kept = never
 		}
@@ -188,24 +189,24 @@ func (r record) claim(c idempotency.Claim, lapsed bool) []ending {
 // own is a call by the owner that only the owner may make. None of these depends on whether
 // the lease has ended.
 func (r record) own(c call) []ending {
-	settle := func(state idempotency.State, kept time.Duration) []ending {
+	settle := func(state store.State, kept time.Duration) []ending {
 		return []ending{{next: r.to(state, kept), touched: true}}
 	}
-	giveUp := func(state idempotency.State) []ending {
+	giveUp := func(state store.State) []ending {
 		next := r.to(state, 0)
 		next.kept = next.unanswered()
-		if state == idempotency.StateReleased {
+		if state == store.Released {
 			next.blank = r.blank && c.release.Undone
 			next.unbound = next.blank && (c.release.Unbind || c.release.Unused && r.unbound)
 		}
-		if next.blank && state == idempotency.StateReleased {
+		if next.blank && state == store.Released {
 			if c.release.Keep > 0 {
 				next.kept = min(next.kept, c.release.Keep)
 			}
 		}
 		return []ending{{next: next, touched: true}}
 	}
-	running := r.state == idempotency.StateClaimed
+	running := r.state == store.Claimed
 	switch c.method {
 	case renew:
 		if running {
@@ -213,32 +214,32 @@ func (r record) own(c call) []ending {
 		}
 	case complete:
 		switch r.state {
-		case idempotency.StateCompleted:
+		case store.Completed:
 			return r.unchanged()
-		case idempotency.StateClaimed, idempotency.StateHeld:
+		case store.Claimed, store.Held:
 			r.answer = c.answer
-			return settle(idempotency.StateCompleted, c.ttl)
+			return settle(store.Completed, c.ttl)
 		}
 	case release:
 		switch r.state {
-		case idempotency.StateReleased:
+		case store.Released:
 			return r.unchanged()
-		case idempotency.StateClaimed:
-			return giveUp(idempotency.StateReleased)
-		case idempotency.StateHeld:
+		case store.Claimed:
+			return giveUp(store.Released)
+		case store.Held:
 			if r.byLapse {
-				return giveUp(idempotency.StateReleased)
+				return giveUp(store.Released)
 			}
 		}
 	case hold:
 		switch r.state {
-		case idempotency.StateHeld:
+		case store.Held:
 			if r.byLapse {
-				return giveUp(idempotency.StateHeld)
+				return giveUp(store.Held)
 			}
 			return r.unchanged()
-		case idempotency.StateClaimed:
-			return giveUp(idempotency.StateHeld)
+		case store.Claimed:
+			return giveUp(store.Held)
 		}
 	case saveStep:
 		if running {
@@ -248,15 +249,15 @@ func (r record) own(c call) []ending {
 	default:
 		panic(fmt.Sprintf("modeltest: no rule for %s", c.method))
 	}
-	return r.refuse(idempotency.ErrNotOwner)
+	return r.refuse(store.ErrNotOwner)
 }
 
 func (r record) resolve(c call, lapsed bool) []ending {
-	state, kept := idempotency.StateCompleted, c.ttl
+	state, kept := store.Completed, c.ttl
 	if c.answer == "" {
-		state, kept = idempotency.StateReleased, r.retention
+		state, kept = store.Released, r.retention
 	}
-	held := idempotency.Seen{Owner: r.owner, Attempt: r.attempt, State: idempotency.StateHeld}
+	held := store.Seen{Owner: r.owner, Attempt: r.attempt, State: store.Held}
 	gone, same := true, true
 	if c.answer == "" {
 		for i, value := range c.undone {
@@ -303,18 +304,18 @@ func (e ending) reply(c call, passed time.Duration, lapsed bool) reply {
 		got.label = r.label
 	}
 	if r.kept == never {
-		got.ttl = idempotency.Forever
+		got.ttl = store.Forever
 	}
-	if r.state == idempotency.StateCompleted {
+	if r.state == store.Completed {
 		got.status, got.size = statusOf(r.answer), int64(len(r.answer))
 	}
 	if c.method == get {
 		got.answer = ""
 	}
 	switch {
-	case r.state != idempotency.StateClaimed:
+	case r.state != store.Claimed:
 	case lapsed && r.hold:
-		got.state = idempotency.StateHeld
+		got.state = store.Held
 	case !lapsed:
 		got.lease = r.lease - passed
 	}
@@ -328,7 +329,7 @@ func (e ending) reply(c call, passed time.Duration, lapsed bool) reply {
 func (e ending) matches(c call, got reply, lapsed bool) bool {
 	want := e.reply(c, got.age, lapsed)
 	// What the contract leaves open:
-	if lapsed && got.state == idempotency.StateClaimed {
+	if lapsed && got.state == store.Claimed {
 		got.lease = max(got.lease, 0)
 	}
 	if c.method == claim && c.claim.Fingerprint != want.fingerprint && got.answer == "" {

@@ -78,7 +78,7 @@ func TestRedisStoreIsLinearizableWhenCallsAreLost(t *testing.T) {
 // redisSetting is a setting whose clients each have a store and connections of their own.
 func redisSetting(t *testing.T, addr string, clients int, edits ...func(*redis.Options)) setting {
 	t.Helper()
-	stores := make([]store, clients)
+	stores := make([]fullStore, clients)
 	lost := make([]atomic.Int64, clients)
 	for i := range clients {
 		o := &redis.Options{

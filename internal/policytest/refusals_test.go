@@ -18,6 +18,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // A refusal is one code with one status. provoke sends a request that gets it. mend ends the
@@ -206,25 +207,25 @@ var ofTransaction = []refusal{
 func TestRefusalsOfTransactions(t *testing.T) {
 	t.Parallel()
 	for _, tt := range ofTransaction {
-		store, h := guardtest.NewTxStore(), new(guardtest.Counter)
+		st, h := guardtest.NewTxStore(), new(guardtest.Counter)
 		h.Handler = func(w http.ResponseWriter, r *http.Request, _ int64) {
-			if store.InTx(r.Context(), func(tx *guardtest.Tx) error { return tx.Insert("row") }) != nil {
+			if st.InTx(r.Context(), func(tx *guardtest.Tx) error { return tx.Insert("row") }) != nil {
 				w.WriteHeader(http.StatusInternalServerError)
 			}
 		}
-		g := guardtest.NewGuard(t, store, idempotency.WithTransaction(true), hold)
+		g := guardtest.NewGuard(t, st, idempotency.WithTransaction(true), hold)
 		a := &api{Server: guardtest.ServeRecorder(t, g.Handler(h)), policy: g.Policy()}
 		require.False(t, a.policy.Hold)
 		for _, answers := range a.policy.Answers {
 			require.NotEqual(t, idempotency.Unknown.String(), answers.Outcome)
 		}
-		refused := &idempotency.RolledBackError{Retry: a.refusal(t, tt.code).Retry, Err: errNo}
-		store.On("commit", guardtest.First(1, guardtest.FailWith(refused)))
+		refused := &store.RolledBackError{Retry: a.refusal(t, tt.code).Retry, Err: errNo}
+		st.On("commit", guardtest.First(1, guardtest.FailWith(refused)))
 		got := a.Do(t, call("k"))
 		a.requireRefusal(t, got, tt.code)
 		require.Equal(t, tt.status, got.Status)
-		require.Empty(t, store.Rows())
+		require.Empty(t, st.Rows())
 		require.Equal(t, http.StatusOK, a.Do(t, call("k")).Status)
-		require.Len(t, store.Rows(), 1)
+		require.Len(t, st.Rows(), 1)
 	}
 }

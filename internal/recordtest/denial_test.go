@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
@@ -222,11 +223,11 @@ func TestStepThatIsFoundOutvotesTheStatus(t *testing.T) {
 				}
 				require.Equal(t, 1, steps)
 				for _, e := range events.All() {
-					if e.Kind == idempotency.EventRun {
+					if e.Kind == event.Run {
 						require.Equal(t, idempotency.Unknown, e.Outcome, "attempt %d", e.Attempt)
 					}
 				}
-				require.Equal(t, 3, events.Count(idempotency.EventRun))
+				require.Equal(t, 3, events.Count(event.Run))
 			})
 		})
 	}

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/store"
 )
 
 // The kit of the tests of Reconcile: a store that fails, a process that reconciles, and a resolver
@@ -28,13 +30,13 @@ func newListed() *listed {
 	return s
 }
 
-func (s *listed) List(ctx context.Context, q idempotency.Query) (page idempotency.Page, err error) {
+func (s *listed) List(ctx context.Context, q store.Query) (page store.Page, err error) {
 	err = s.Call(ctx, "list", func(idempotency.Store) error {
 		page, err = s.inspected.List(ctx, q)
 		return err
 	})
 	if s.lost && q.Holding {
-		page = idempotency.Page{}
+		page = store.Page{}
 	}
 	return page, err
 }
@@ -54,10 +56,10 @@ type desk struct {
 
 // newDesk returns a process whose route has the options besides, with every minute a tick. It does
 // not reconcile yet.
-func newDesk(t *testing.T, store idempotency.Store, opts ...idempotency.Option) *desk {
+func newDesk(t *testing.T, st idempotency.Store, opts ...idempotency.Option) *desk {
 	t.Helper()
 	d := &desk{Events: &guardtest.Events{}, runs: guardtest.FailsFirst()}
-	d.Guard = guardtest.NewGuard(t, store, idempotency.WithObserver(d.Observe), idempotency.WithRecovery(idempotency.Hold),
+	d.Guard = guardtest.NewGuard(t, st, idempotency.WithObserver(d.Observe), idempotency.WithRecovery(idempotency.Hold),
 		idempotency.WithSealer(guardtest.NewSealer(t, 1)))
 	opts = append([]idempotency.Option{idempotency.WithRoute(payouts), idempotency.WithKeptKeys(true)}, opts...)
 	d.route = guardtest.ServeRecorder(t, d.With(opts...).Handler(d.runs))
@@ -81,7 +83,7 @@ func ticks(n int) {
 	synctest.Wait()
 }
 
-func (d *desk) only(kind idempotency.EventKind) (events []idempotency.Event) {
+func (d *desk) only(kind event.Kind) (events []event.Event) {
 	for _, e := range d.All() {
 		if e.Kind == kind {
 			events = append(events, e)

@@ -11,31 +11,33 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // What is kept of a key, and who gets from the name of a record back to it.
 
 // keysOf is a store that shows what claims leave of keys, and can change it.
 type keysOf struct {
-	idempotency.Inspector
+	store.Inspector
 	idempotency.Store
-	claims []idempotency.Claim
+	claims []store.Claim
 	alter  func([]byte) []byte
 }
 
 func newKeysOf() *keysOf {
-	store := idempotency.NewMemoryStore()
-	return &keysOf{Store: store, Inspector: store}
+	st := idempotency.NewMemoryStore()
+	return &keysOf{Store: st, Inspector: st}
 }
 
-func (s *keysOf) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+func (s *keysOf) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
 	s.claims = append(s.claims, c)
 	return s.Store.Claim(ctx, key, c)
 }
 
-func (s *keysOf) Get(ctx context.Context, key string) (idempotency.Record, error) {
+func (s *keysOf) Get(ctx context.Context, key string) (store.Record, error) {
 	rec, err := s.Inspector.Get(ctx, key)
 	if s.alter != nil {
 		rec.SealedKey = s.alter(rec.SealedKey)
@@ -44,12 +46,12 @@ func (s *keysOf) Get(ctx context.Context, key string) (idempotency.Record, error
 }
 
 // keeping is a guard that keeps keys.
-func keeping(t *testing.T, store idempotency.Store, sealer idempotency.Sealer, opts ...idempotency.Option) (*idempotency.Guard, *guardtest.Events) {
+func keeping(t *testing.T, st idempotency.Store, sealer idempotency.Sealer, opts ...idempotency.Option) (*idempotency.Guard, *guardtest.Events) {
 	t.Helper()
 	events := &guardtest.Events{}
 	opts = append(opts, idempotency.WithSealer(sealer), idempotency.WithKeptKeys(true),
 		idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
-	return guardtest.NewGuard(t, store, opts...), events
+	return guardtest.NewGuard(t, st, opts...), events
 }
 
 // nameOf is the name of the record of a key.
@@ -65,8 +67,8 @@ func TestKeptKeyIsReadByTheNameOfItsRecord(t *testing.T) {
 	for name, open := range guardtest.SharedStores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := open(t)
-			route, _ := keeping(t, store, guardtest.NewSealer(t, 1))
+			st := open(t)
+			route, _ := keeping(t, st, guardtest.NewSealer(t, 1))
 			s := guardtest.ServeRecorder(t, route.Handler(guardtest.FailsFirst()))
 			require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
 			byKey, err := route.Lookup(t.Context(), guardtest.HeldKey)
@@ -75,7 +77,7 @@ func TestKeptKeyIsReadByTheNameOfItsRecord(t *testing.T) {
 
 			// The console keeps no keys of its own, and has the sealer.
 			events := &guardtest.Events{}
-			console := guardtest.NewGuard(t, store, idempotency.WithSealer(guardtest.NewSealer(t, 1)), idempotency.WithObserver(events.Observe))
+			console := guardtest.NewGuard(t, st, idempotency.WithSealer(guardtest.NewSealer(t, 1)), idempotency.WithObserver(events.Observe))
 			byName, err := console.Lookup(t.Context(), record)
 			require.NoError(t, err)
 			require.Equal(t, guardtest.HeldKey, byName.Key)
@@ -101,31 +103,31 @@ func TestKeptKeyIsReadByTheNameOfItsRecord(t *testing.T) {
 // The store learns neither scope nor key, and each record has a form of its own.
 func TestKeptKeyIsSealed(t *testing.T) {
 	t.Parallel()
-	store := newKeysOf()
-	g, _ := keeping(t, store, guardtest.NewSealer(t, 1))
+	st := newKeysOf()
+	g, _ := keeping(t, st, guardtest.NewSealer(t, 1))
 	s := guardtest.ServeRecorder(t, g.Handler(&guardtest.Counter{}))
 	for range 2 {
 		s.Do(t, guardtest.Call{Key: "the-clients-key", Tenant: "globex"})
 	}
 	off := guardtest.ServeRecorder(t, g.With(idempotency.WithKeptKeys(false)).Handler(&guardtest.Counter{}))
 	off.Do(t, guardtest.Call{Key: "off"})
-	require.Len(t, store.claims, 3)
-	require.NotContains(t, string(store.claims[0].SealedKey), "client")
-	require.NotContains(t, string(store.claims[0].SealedKey), "globex")
-	require.NotEmpty(t, store.claims[0].SealedKey)
-	require.NotEqual(t, store.claims[0].SealedKey, store.claims[1].SealedKey, "equal keys look equal")
-	require.Nil(t, store.claims[2].SealedKey)
+	require.Len(t, st.claims, 3)
+	require.NotContains(t, string(st.claims[0].SealedKey), "client")
+	require.NotContains(t, string(st.claims[0].SealedKey), "globex")
+	require.NotEmpty(t, st.claims[0].SealedKey)
+	require.NotEqual(t, st.claims[0].SealedKey, st.claims[1].SealedKey, "equal keys look equal")
+	require.Nil(t, st.claims[2].SealedKey)
 }
 
 // Somebody who can write to the store cannot make an operator or a resolver look at another key.
 func TestNoBitOfAKeptKeyCanBeAltered(t *testing.T) {
 	t.Parallel()
-	store := newKeysOf()
-	g, events := keeping(t, store, guardtest.NewSealer(t, 1))
+	st := newKeysOf()
+	g, events := keeping(t, st, guardtest.NewSealer(t, 1))
 	s := guardtest.ServeRecorder(t, g.Handler(guardtest.FailsFirst()))
 	s.Do(t, guardtest.Call{Key: "k"})
 	s.Do(t, guardtest.Call{Key: "other"})
-	sealed, moved := store.claims[0].SealedKey, store.claims[1].SealedKey
+	sealed, moved := st.claims[0].SealedKey, st.claims[1].SealedKey
 	record := nameOf(t, g, guardtest.HeldKey)
 	forms := [][]byte{moved, append(bytes.Clone(sealed), 0), []byte("acme k")}
 	for n := range sealed {
@@ -137,15 +139,15 @@ func TestNoBitOfAKeptKeyCanBeAltered(t *testing.T) {
 		}
 	}
 	for _, form := range forms {
-		store.alter = func([]byte) []byte { return form }
+		st.alter = func([]byte) []byte { return form }
 		info, err := g.Lookup(t.Context(), record)
 		require.NoError(t, err, "the record itself is whole")
 		require.Equal(t, record, info.Key)
 		require.Empty(t, info.ID)
 	}
-	require.Equal(t, 1, events.Count(idempotency.EventCorrupt), "once for each run")
+	require.Equal(t, 1, events.Count(event.Corrupt), "once for each run")
 	require.ErrorIs(t, events.Errors()[len(events.Errors())-1], idempotency.ErrCorrupt)
-	store.alter = nil
+	st.alter = nil
 	info, err := g.Lookup(t.Context(), record)
 	require.NoError(t, err)
 	require.Equal(t, guardtest.HeldKey, info.Key)
@@ -155,17 +157,17 @@ func TestNoBitOfAKeptKeyCanBeAltered(t *testing.T) {
 // record.
 func TestKeptKeyIsThatOfItsRecord(t *testing.T) {
 	t.Parallel()
-	store := newKeysOf()
-	g, events := keeping(t, store, unbound{})
+	st := newKeysOf()
+	g, events := keeping(t, st, unbound{})
 	s := guardtest.ServeRecorder(t, g.Handler(&guardtest.Counter{}))
 	s.Do(t, guardtest.Call{Key: "k"})
 	s.Do(t, guardtest.Call{Key: "other"})
 	record := nameOf(t, g, guardtest.HeldKey)
-	store.alter = func([]byte) []byte { return store.claims[1].SealedKey }
+	st.alter = func([]byte) []byte { return st.claims[1].SealedKey }
 	info, err := g.Lookup(t.Context(), record)
 	require.NoError(t, err)
 	require.Equal(t, record, info.Key)
-	require.Equal(t, 1, events.Count(idempotency.EventCorrupt))
+	require.Equal(t, 1, events.Count(event.Corrupt))
 }
 
 // unbound is a sealer that leaves everything as it is.
@@ -178,8 +180,8 @@ func (unbound) Open(sealed, _ []byte) ([]byte, error) { return sealed, nil }
 // Sealing keys are rotated as for answers. A process that does not have the key says so, once.
 func TestKeptKeyAndRotation(t *testing.T) {
 	t.Parallel()
-	store := idempotency.NewMemoryStore()
-	before, _ := keeping(t, store, guardtest.NewSealer(t, 1))
+	st := idempotency.NewMemoryStore()
+	before, _ := keeping(t, st, guardtest.NewSealer(t, 1))
 	guardtest.ServeRecorder(t, before.Handler(&guardtest.Counter{})).Do(t, guardtest.Call{Key: "k"})
 	record := nameOf(t, before, guardtest.HeldKey)
 	for name, c := range map[string]struct {
@@ -192,7 +194,7 @@ func TestKeptKeyAndRotation(t *testing.T) {
 		"none":        {nil, record, 0},
 	} {
 		events := &guardtest.Events{}
-		console := guardtest.NewGuard(t, store, idempotency.WithSealer(c.sealer), idempotency.WithObserver(events.Observe))
+		console := guardtest.NewGuard(t, st, idempotency.WithSealer(c.sealer), idempotency.WithObserver(events.Observe))
 		for range 2 {
 			info, err := console.Lookup(t.Context(), record)
 			require.NoError(t, err, name)
@@ -200,7 +202,7 @@ func TestKeptKeyAndRotation(t *testing.T) {
 		}
 		require.Len(t, events.All(), c.events, name)
 		for _, e := range events.All() {
-			require.Equal(t, idempotency.EventCorrupt, e.Kind)
+			require.Equal(t, event.Corrupt, e.Kind)
 			require.ErrorIs(t, e.Err, idempotency.ErrUnreadableHere)
 			require.Equal(t, record.Record, e.Record)
 		}
@@ -211,15 +213,15 @@ func TestKeptKeyAndRotation(t *testing.T) {
 func TestKeyThatIsTooLongIsNotKept(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{0, 700, 1100, 5000} {
-		store := newKeysOf()
-		g, err := idempotency.New(store, func(*http.Request) (string, error) { return strings.Repeat("s", 1+length), nil },
+		st := newKeysOf()
+		g, err := idempotency.New(st, func(*http.Request) (string, error) { return strings.Repeat("s", 1+length), nil },
 			idempotency.WithSealer(guardtest.NewSealer(t, 1)), idempotency.WithKeptKeys(true))
 		require.NoError(t, err)
 		s := guardtest.ServeRecorder(t, g.Handler(&guardtest.Counter{}))
 		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
-		require.LessOrEqual(t, len(store.claims[0].SealedKey), 1024)
-		require.Equal(t, length > 1000, store.claims[0].SealedKey == nil)
+		require.LessOrEqual(t, len(st.claims[0].SealedKey), 1024)
+		require.Equal(t, length > 1000, st.claims[0].SealedKey == nil)
 	}
 }
 
@@ -231,8 +233,8 @@ func TestNothingRunsIfTheKeyCannotBeSealed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := newKeysOf()
-			g, events := keeping(t, store, sealer, idempotency.WithFailOpen(true))
+			st := newKeysOf()
+			g, events := keeping(t, st, sealer, idempotency.WithFailOpen(true))
 			h := &guardtest.Counter{}
 			guardtest.RequireProblem(t, guardtest.ServeRecorder(t, g.Handler(h)).Do(t, guardtest.Call{Key: "k"}),
 				http.StatusServiceUnavailable, problem.StoreUnavailable)
@@ -242,9 +244,9 @@ func TestNothingRunsIfTheKeyCannotBeSealed(t *testing.T) {
 			})
 			require.ErrorContains(t, err, "no key today")
 			require.Zero(t, h.Runs.Load())
-			require.Empty(t, store.claims)
+			require.Empty(t, st.claims)
 			for _, e := range events.All() {
-				require.Equal(t, idempotency.EventRefused, e.Kind)
+				require.Equal(t, event.Refused, e.Kind)
 				require.ErrorContains(t, e.Err, "no key today")
 			}
 			require.Len(t, events.All(), 2)

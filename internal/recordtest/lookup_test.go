@@ -18,6 +18,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // A route is a guarded handler on /charges and, behind the same guard, the handler that
@@ -49,9 +50,9 @@ func requireStatus(t *testing.T, got guardtest.Reply, want map[string]any) {
 func TestLookupTellsEachState(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := &faultInspector{&guardtest.FaultStore{}, idempotency.NewMemoryStore()}
-		store.Behind = store.inspected
-		guard := guardtest.NewGuard(t, store, idempotency.WithLease(9*time.Second), idempotency.WithTTL(time.Hour))
+		st := &faultInspector{&guardtest.FaultStore{}, idempotency.NewMemoryStore()}
+		st.Behind = st.inspected
+		guard := guardtest.NewGuard(t, st, idempotency.WithLease(9*time.Second), idempotency.WithTTL(time.Hour))
 		leave := make(chan int)
 		s := route(t, guard, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
@@ -95,13 +96,13 @@ func TestLookupTellsEachState(t *testing.T) {
 			"state": "released", "attempt": 1.0, "age_seconds": 1.0, "expires_seconds": 3599.0,
 		})
 
-		store.On("renew", guardtest.Always(guardtest.Hang))
+		st.On("renew", guardtest.Always(guardtest.Hang))
 		done = begin()
 		time.Sleep(10 * time.Second)
 		requireStatus(t, s.Do(t, lookup("")), map[string]any{
 			"state": "lapsed", "attempt": 2.0, "age_seconds": 10.0, "expires_seconds": 3590.0,
 		})
-		store.Heal()
+		st.Heal()
 		leave <- http.StatusCreated
 		<-done
 		time.Sleep(time.Minute)
@@ -133,11 +134,11 @@ type faultInspector struct {
 	inspected *idempotency.MemoryStore
 }
 
-func (s *faultInspector) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
+func (s *faultInspector) SaveStep(ctx context.Context, key string, o store.Owner, name string, value []byte) error {
 	return guardtest.StepFaultStore{FaultStore: s.FaultStore}.SaveStep(ctx, key, o, name, value)
 }
 
-func (s *faultInspector) Get(ctx context.Context, key string) (rec idempotency.Record, err error) {
+func (s *faultInspector) Get(ctx context.Context, key string) (rec store.Record, err error) {
 	err = s.Call(ctx, "get", func(idempotency.Store) error {
 		rec, err = s.inspected.Get(ctx, key)
 		return err
@@ -145,7 +146,7 @@ func (s *faultInspector) Get(ctx context.Context, key string) (rec idempotency.R
 	return rec, err
 }
 
-func (s *faultInspector) GetAnswer(ctx context.Context, key string) (rec idempotency.Record, err error) {
+func (s *faultInspector) GetAnswer(ctx context.Context, key string) (rec store.Record, err error) {
 	err = s.Call(ctx, "get-answer", func(idempotency.Store) error {
 		rec, err = s.inspected.GetAnswer(ctx, key)
 		return err
@@ -153,22 +154,22 @@ func (s *faultInspector) GetAnswer(ctx context.Context, key string) (rec idempot
 	return rec, err
 }
 
-func (s *faultInspector) Resolve(ctx context.Context, key string, seen idempotency.Seen, settled idempotency.Settlement) error {
+func (s *faultInspector) Resolve(ctx context.Context, key string, seen store.Seen, settled store.Settlement) error {
 	return s.Call(ctx, "resolve", func(idempotency.Store) error {
 		return s.inspected.Resolve(ctx, key, seen, settled)
 	})
 }
 
-func (s *faultInspector) Forget(ctx context.Context, key string, seen idempotency.Seen) error {
+func (s *faultInspector) Forget(ctx context.Context, key string, seen store.Seen) error {
 	return s.Call(ctx, "forget", func(idempotency.Store) error { return s.inspected.Forget(ctx, key, seen) })
 }
 
 func TestLookupRefusals(t *testing.T) {
 	t.Parallel()
-	store := &faultInspector{&guardtest.FaultStore{}, idempotency.NewMemoryStore()}
-	store.Behind = store.inspected
+	st := &faultInspector{&guardtest.FaultStore{}, idempotency.NewMemoryStore()}
+	st.Behind = st.inspected
 	denied := false
-	guard := guardtest.NewGuard(t, store, idempotency.WithAuthorizeReplay(func(_ *http.Request, info idempotency.RecordInfo) error {
+	guard := guardtest.NewGuard(t, st, idempotency.WithAuthorizeReplay(func(_ *http.Request, info idempotency.RecordInfo) error {
 		if info.Key != (idempotency.Key{Scope: "acme", Value: "k"}) || info.Status != http.StatusCreated {
 			t.Errorf("asked about %+v", info)
 		}
@@ -210,11 +211,11 @@ func TestLookupRefusals(t *testing.T) {
 	guardtest.RequireProblem(t, s.Do(t, lookup("")), http.StatusForbidden, problem.ReplayDenied)
 	denied = false
 
-	store.On("get", guardtest.Always(guardtest.Refuse))
+	st.On("get", guardtest.Always(guardtest.Refuse))
 	got = s.Do(t, lookup(""))
 	guardtest.RequireProblem(t, got, http.StatusServiceUnavailable, problem.StoreUnavailable)
 	require.NotContains(t, got.Body, guardtest.ErrDown.Error())
-	store.On("get", guardtest.Always(guardtest.FailWith(idempotency.ErrCorrupt)))
+	st.On("get", guardtest.Always(guardtest.FailWith(idempotency.ErrCorrupt)))
 	guardtest.RequireProblem(t, s.Do(t, lookup("")), http.StatusInternalServerError, problem.AnswerUnreadable)
 }
 
@@ -222,10 +223,10 @@ func TestLookupRefusals(t *testing.T) {
 func TestForgetOnAStoreThatFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := &faultInspector{&guardtest.FaultStore{}, idempotency.NewMemoryStore()}
-		store.Behind = store.inspected
+		st := &faultInspector{&guardtest.FaultStore{}, idempotency.NewMemoryStore()}
+		st.Behind = st.inspected
 		h := &guardtest.Counter{}
-		guard := guardtest.NewGuard(t, store)
+		guard := guardtest.NewGuard(t, st)
 		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if h.Runs.Load() == 0 {
 				if err := guard.Forget(r.Context(), guardtest.HeldKey, guardtest.Seen(t, guard), idempotency.Decision{}); !errors.Is(err, idempotency.ErrChanged) {
@@ -237,13 +238,13 @@ func TestForgetOnAStoreThatFails(t *testing.T) {
 		s.Do(t, guardtest.Call{Key: "k"})
 
 		seen := guardtest.Seen(t, guard)
-		store.On("forget", guardtest.Always(guardtest.Hang))
+		st.On("forget", guardtest.Always(guardtest.Hang))
 		start := time.Now()
 		require.Error(t, guard.Forget(t.Context(), guardtest.HeldKey, seen, idempotency.Decision{}))
 		require.Less(t, time.Since(start), 10*time.Second)
-		store.On("forget", guardtest.Always(guardtest.Refuse))
+		st.On("forget", guardtest.Always(guardtest.Refuse))
 		require.ErrorIs(t, guard.Forget(t.Context(), guardtest.HeldKey, seen, idempotency.Decision{}), guardtest.ErrDown)
-		store.On("forget", nil)
+		st.On("forget", nil)
 		require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
 
 		require.NoError(t, guard.Forget(t.Context(), guardtest.HeldKey, seen, idempotency.Decision{}))
@@ -285,7 +286,7 @@ func TestLookup(t *testing.T) {
 				time.Sleep(time.Hour)
 				info, err := g.Lookup(t.Context(), guardtest.HeldKey)
 				require.NoError(t, err)
-				require.Equal(t, idempotency.StateCompleted, info.State)
+				require.Equal(t, store.Completed, info.State)
 				require.Equal(t, http.StatusCreated, info.Status)
 				require.Equal(t, 1, info.Attempt)
 				require.Equal(t, created.Body, info.ID+" 1")
@@ -307,7 +308,7 @@ func TestLookupOfASharedScope(t *testing.T) {
 	s.Do(t, guardtest.Call{Key: "k"})
 	info, err := g.Lookup(t.Context(), idempotency.Key{Scope: idempotency.Shared, Value: "k"})
 	require.NoError(t, err)
-	require.Equal(t, idempotency.StateCompleted, info.State)
+	require.Equal(t, store.Completed, info.State)
 }
 
 func TestResolveWithAnAnswer(t *testing.T) {
@@ -323,7 +324,7 @@ func TestResolveWithAnAnswer(t *testing.T) {
 			guardtest.RequireFate(t, s, h, c, guardtest.IsHeld)
 			info, err := g.Lookup(t.Context(), guardtest.HeldKey)
 			require.NoError(t, err)
-			require.Equal(t, idempotency.StateHeld, info.State)
+			require.Equal(t, store.Held, info.State)
 
 			resolution := idempotency.Resolution{
 				Outcome: idempotency.Final,
@@ -350,7 +351,7 @@ func TestResolveRefusesWhatItCannotSettle(t *testing.T) {
 	t.Parallel()
 	g, s, h := inspected(t, idempotency.WithMaxResponseBody(100))
 	final := idempotency.Resolution{Outcome: idempotency.Final}
-	require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldBy(idempotency.Owner{1}, 1), final), idempotency.ErrNotFound)
+	require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldBy(store.Owner{1}, 1), final), idempotency.ErrNotFound)
 
 	c := guardtest.Call{Key: "k", Path: "/fails"}
 	s.Do(t, c)
@@ -365,8 +366,8 @@ func TestResolveRefusesWhatItCannotSettle(t *testing.T) {
 	} {
 		require.Error(t, g.Resolve(t.Context(), guardtest.HeldKey, seen, resolution), name)
 	}
-	for name, other := range map[string]idempotency.Seen{
-		"attempt": guardtest.HeldBy(seen.Owner, 2), "owner": guardtest.HeldBy(idempotency.Owner{1}, 1), "nothing": {},
+	for name, other := range map[string]store.Seen{
+		"attempt": guardtest.HeldBy(seen.Owner, 2), "owner": guardtest.HeldBy(store.Owner{1}, 1), "nothing": {},
 	} {
 		require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, other, final), idempotency.ErrChanged, name)
 	}
@@ -393,7 +394,7 @@ func TestForgetLeavesARunInFlightAlone(t *testing.T) {
 			info, err := g.Lookup(t.Context(), guardtest.HeldKey)
 			require.NoError(t, err)
 			require.ErrorIs(t, g.Forget(t.Context(), guardtest.HeldKey, info.Seen(), idempotency.Decision{}), idempotency.ErrChanged)
-			require.Equal(t, idempotency.StateClaimed, info.State)
+			require.Equal(t, store.Claimed, info.State)
 			require.Positive(t, info.Lease)
 			time.Sleep(time.Second)
 		}
@@ -462,7 +463,7 @@ func TestResolutionIsForOneAttempt(t *testing.T) {
 		require.NoError(t, g.Resolve(t.Context(), guardtest.HeldKey, before, idempotency.Resolution{Outcome: idempotency.NotExecuted}))
 		done := s.Start(t, guardtest.Call{Key: "k"})
 		now := guardtest.Seen(t, g)
-		for _, stale := range []idempotency.Seen{before, guardtest.HeldBy(now.Owner, 1), guardtest.HeldBy(now.Owner, 2), now} {
+		for _, stale := range []store.Seen{before, guardtest.HeldBy(now.Owner, 1), guardtest.HeldBy(now.Owner, 2), now} {
 			err := g.Resolve(t.Context(), guardtest.HeldKey, stale, idempotency.Resolution{Outcome: idempotency.Final, Body: []byte("made up")})
 			require.ErrorIs(t, err, idempotency.ErrChanged)
 		}

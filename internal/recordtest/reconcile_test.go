@@ -14,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/store"
 )
 
 // What becomes of held keys for which no client comes back.
@@ -23,36 +25,36 @@ import (
 func TestReconcileReportsWhatADeadProcessHasLeft(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := idempotency.NewMemoryStore()
+		st := idempotency.NewMemoryStore()
 		const record = "pabwdD-b40jYvm3_gRmUvjEiF06BVBZkFR9utCWVMVo"
-		owner := idempotency.Owner{1}
-		_, err := store.Claim(t.Context(), record, idempotency.Claim{
+		owner := store.Owner{1}
+		_, err := st.Claim(t.Context(), record, store.Claim{
 			Owner: owner, Hold: true, Lease: 90 * time.Second, Retention: time.Hour, HoldEnds: true, Label: payouts,
 		})
 		require.NoError(t, err)
-		require.NoError(t, store.SaveStep(t.Context(), record, owner, "book", []byte("v1")))
+		require.NoError(t, st.SaveStep(t.Context(), record, owner, "book", []byte("v1")))
 
-		d := newDesk(t, store, idempotency.WithSealer(nil), idempotency.WithKeptKeys(false)).reconcile(t)
-		other := newDesk(t, store, idempotency.WithSealer(nil), idempotency.WithKeptKeys(false)).reconcile(t)
+		d := newDesk(t, st, idempotency.WithSealer(nil), idempotency.WithKeptKeys(false)).reconcile(t)
+		other := newDesk(t, st, idempotency.WithSealer(nil), idempotency.WithKeptKeys(false)).reconcile(t)
 		ticks(1)
 		require.Empty(t, d.All(), "its lease has not ended")
 		ticks(1)
 		for _, desk := range []*desk{d, other} {
 			require.Len(t, desk.All(), 2, "each process reports it")
-			held := desk.only(idempotency.EventHeld)[0]
+			held := desk.only(event.Held)[0]
 			require.Equal(t, record, held.Record)
 			require.Equal(t, payouts, held.Route)
 			require.Equal(t, 1, held.Attempt)
 			require.Equal(t, 2*time.Minute, held.Age)
 			require.Equal(t, []string{"book"}, held.Steps)
 			require.True(t, held.Held)
-			ending := desk.only(idempotency.EventHoldEnding)[0]
+			ending := desk.only(event.HoldEnding)[0]
 			require.Equal(t, record, ending.Record)
 			require.Equal(t, 58*time.Minute, ending.Duration)
 		}
 		ticks(30)
 		require.Len(t, d.All(), 2, "once")
-		require.Equal(t, 1, d.Count(idempotency.EventHeld))
+		require.Equal(t, 1, d.Count(event.Held))
 	})
 }
 
@@ -74,24 +76,24 @@ func TestReconcileAsksTheResolverOfTheRoute(t *testing.T) {
 				require.Equal(t, []string{"k"}, r.keys())
 				info := r.asked[0]
 				require.Equal(t, guardtest.HeldKey, info.Key)
-				require.Equal(t, idempotency.StateHeld, info.State)
+				require.Equal(t, store.Held, info.State)
 				require.Equal(t, payouts, info.Route)
 				require.Len(t, info.DeriveKey("wire"), 32)
 				guardtest.RequireFate(t, plain, d.runs, guardtest.Call{Key: "k"}, fate)
 				ticks(2)
 				require.Empty(t, none.keys())
-				require.Equal(t, 1, d.Count(idempotency.EventHeld))
+				require.Equal(t, 1, d.Count(event.Held))
 				if outcome == idempotency.Unknown {
 					require.Len(t, r.keys(), 3, "once in each tick")
 					return
 				}
 				require.Len(t, r.keys(), 1)
-				resolved := d.only(idempotency.EventResolved)[0]
+				resolved := d.only(event.Resolved)[0]
 				require.Equal(t, "resolver", resolved.Actor)
 				require.Equal(t, "the bank says so", resolved.Reason)
 				require.Equal(t, "acme", resolved.Scope)
 				require.Equal(t, info.ID, resolved.OperationID)
-				require.Zero(t, d.Count(idempotency.EventStoreError))
+				require.Zero(t, d.Count(event.StoreError))
 			})
 		})
 	}
@@ -109,15 +111,15 @@ func TestReconcileOnlyReportsWhatNoResolverCanBeAskedAbout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				store := idempotency.NewMemoryStore()
-				other := newDesk(t, store, opts...)
+				st := idempotency.NewMemoryStore()
+				other := newDesk(t, st, opts...)
 				require.Equal(t, http.StatusInternalServerError, other.route.Do(t, guardtest.Call{Key: "k"}).Status)
 				r := &resolverLog{}
-				d := newDesk(t, store, answering(r, idempotency.Final)).reconcile(t)
+				d := newDesk(t, st, answering(r, idempotency.Final)).reconcile(t)
 				ticks(1)
 				require.Empty(t, r.keys())
 				require.Len(t, d.All(), 1)
-				require.Equal(t, idempotency.EventHeld, d.All()[0].Kind)
+				require.Equal(t, event.Held, d.All()[0].Kind)
 			})
 		})
 	}
@@ -144,7 +146,7 @@ func TestReconcileOutlivesItsResolver(t *testing.T) {
 		}
 		d.reconcile(t)
 		require.Equal(t, []string{"panics", "fails", "k"}, r.keys())
-		failures := d.only(idempotency.EventStoreError)
+		failures := d.only(event.StoreError)
 		require.Len(t, failures, 2)
 		require.ErrorContains(t, failures[0].Err, "no map today")
 		require.ErrorContains(t, failures[1].Err, "no bank today")
@@ -183,7 +185,7 @@ func TestReconcileGivesEachKeyItsTurn(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		require.Equal(t, keys, r.keys()[5:10])
-		require.Equal(t, 5, d.Count(idempotency.EventHeld), "all were reported at once")
+		require.Equal(t, 5, d.Count(event.Held), "all were reported at once")
 		d.end()
 		require.NoError(t, <-d.done)
 	})
@@ -193,22 +195,22 @@ func TestReconcileGivesEachKeyItsTurn(t *testing.T) {
 func TestReconcileWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := newListed()
+		st := newListed()
 		r := &resolverLog{}
-		d := newDesk(t, store, answering(r, idempotency.Final))
+		d := newDesk(t, st, answering(r, idempotency.Final))
 		d.route.Do(t, guardtest.Call{Key: "k"})
 		for range 2 {
-			store.On("list", guardtest.Always(guardtest.Refuse))
+			st.On("list", guardtest.Always(guardtest.Refuse))
 			if d.done == nil {
 				d.reconcile(t)
 			}
 			ticks(10)
-			store.On("list", guardtest.Always(guardtest.Hang))
+			st.On("list", guardtest.Always(guardtest.Hang))
 			ticks(10)
-			store.On("list", nil)
+			st.On("list", nil)
 			ticks(1)
 		}
-		outages := d.only(idempotency.EventStoreError)
+		outages := d.only(event.StoreError)
 		require.Len(t, outages, 2)
 		require.Equal(t, "list", outages[0].Op)
 		require.ErrorIs(t, outages[0].Err, guardtest.ErrDown)
@@ -223,7 +225,7 @@ func TestReconcileInSeveralProcesses(t *testing.T) {
 	for name, open := range guardtest.SharedStores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := open(t)
+			st := open(t)
 			const n, keys = 4, 20
 			meet := make(chan struct{})
 			var once sync.Once
@@ -232,7 +234,7 @@ func TestReconcileInSeveralProcesses(t *testing.T) {
 			var desks []*desk
 			for i := range n {
 				var first sync.Once
-				desks = append(desks, newDesk(t, store, idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
+				desks = append(desks, newDesk(t, st, idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 					first.Do(func() { // all have seen the first key held
 						entered.Done()
 						once.Do(func() { go func() { entered.Wait(); close(meet) }() })
@@ -257,7 +259,7 @@ func TestReconcileInSeveralProcesses(t *testing.T) {
 			}
 			settled := func() (sum int) {
 				for _, d := range desks {
-					sum += d.Count(idempotency.EventResolved)
+					sum += d.Count(event.Resolved)
 				}
 				return sum
 			}
@@ -266,7 +268,7 @@ func TestReconcileInSeveralProcesses(t *testing.T) {
 			all.Wait()
 			require.Equal(t, keys, settled())
 			for _, d := range desks {
-				for _, e := range d.only(idempotency.EventStoreError) {
+				for _, e := range d.only(event.StoreError) {
 					require.ErrorIs(t, e.Err, context.Canceled)
 				}
 			}
@@ -278,18 +280,18 @@ func TestReconcileInSeveralProcesses(t *testing.T) {
 func TestReconcileFindsWhatTheIndexHasLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := newListed()
-		store.lost = true
+		st := newListed()
+		st.lost = true
 		r := &resolverLog{}
-		d := newDesk(t, store, answering(r, idempotency.Final)).reconcile(t)
+		d := newDesk(t, st, answering(r, idempotency.Final)).reconcile(t)
 		for n := range 3 {
 			key := fmt.Sprint("key-", n)
 			d.runs.Runs.Store(0)
 			require.Equal(t, http.StatusInternalServerError, d.route.Do(t, guardtest.Call{Key: key}).Status)
-			before := store.Count("list")
+			before := st.Count("list")
 			ticks(11)
 			require.Len(t, r.keys(), n+1)
-			require.Less(t, store.Count("list")-before, 11+5, "it is a slow walk")
+			require.Less(t, st.Count("list")-before, 11+5, "it is a slow walk")
 		}
 	})
 }
@@ -298,15 +300,15 @@ func TestReconcileFindsWhatTheIndexHasLost(t *testing.T) {
 func TestReconcileBeginsAgainAfterABadCursor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := &restless{listed: newListed()}
+		st := &restless{listed: newListed()}
 		r := &resolverLog{}
-		d := newDesk(t, store, answering(r, idempotency.Final))
+		d := newDesk(t, st, answering(r, idempotency.Final))
 		d.route.Do(t, guardtest.Call{Key: "k"})
 		d.reconcile(t)
 		ticks(3)
 		require.Equal(t, []string{"k"}, r.keys())
-		require.Zero(t, d.Count(idempotency.EventStoreError))
-		require.Positive(t, store.bad)
+		require.Zero(t, d.Count(event.StoreError))
+		require.Positive(t, st.bad)
 	})
 }
 
@@ -316,16 +318,16 @@ type restless struct {
 	pages, bad int
 }
 
-func (s *restless) List(ctx context.Context, q idempotency.Query) (idempotency.Page, error) {
+func (s *restless) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if q.Cursor != "" {
 		s.bad++
-		return idempotency.Page{}, idempotency.ErrBadCursor
+		return store.Page{}, store.ErrBadCursor
 	}
 	if !q.Holding {
-		return idempotency.Page{}, nil
+		return store.Page{}, nil
 	}
 	if s.pages++; s.pages%2 == 1 {
-		return idempotency.Page{Next: "next"}, nil
+		return store.Page{Next: "next"}, nil
 	}
 	return s.listed.List(ctx, q)
 }
@@ -334,14 +336,14 @@ func (s *restless) List(ctx context.Context, q idempotency.Query) (idempotency.P
 func TestReconcileMeetsACorruptRecord(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := newListed()
-		d := newDesk(t, store)
+		st := newListed()
+		d := newDesk(t, st)
 		d.route.Do(t, guardtest.Call{Key: "k"})
-		other := newDesk(t, store)
-		store.On("get", guardtest.Always(guardtest.FailWith(idempotency.ErrCorrupt)))
+		other := newDesk(t, st)
+		st.On("get", guardtest.Always(guardtest.FailWith(idempotency.ErrCorrupt)))
 		other.reconcile(t)
 		ticks(3)
-		require.Equal(t, []idempotency.EventKind{idempotency.EventCorrupt, idempotency.EventHeld}, other.Kinds())
+		require.Equal(t, []event.Kind{event.Corrupt, event.Held}, other.Kinds())
 		require.ErrorIs(t, other.All()[0].Err, idempotency.ErrCorrupt)
 		require.Equal(t, other.All()[1].Record, other.All()[0].Record)
 	})
@@ -390,24 +392,24 @@ func TestResolverMeetsAForgottenKey(t *testing.T) {
 	t.Parallel()
 	for _, before := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			store := newListed()
+			st := newListed()
 			var d *desk
 			forget := func() {
-				info, err := store.inspected.Get(t.Context(), d.All()[0].Record)
+				info, err := st.inspected.Get(t.Context(), d.All()[0].Record)
 				require.NoError(t, err)
-				require.NoError(t, store.inspected.Forget(t.Context(), d.All()[0].Record, info.Seen()))
+				require.NoError(t, st.inspected.Forget(t.Context(), d.All()[0].Record, info.Seen()))
 			}
-			d = newDesk(t, store, idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
+			d = newDesk(t, st, idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 				forget()
 				return idempotency.Resolution{Outcome: idempotency.Final}, nil
 			}))
 			d.route.Do(t, guardtest.Call{Key: "k"}) // and this process has reported it
 			if before {
-				store.On("get", func(int) guardtest.Fault { forget(); return nil })
+				st.On("get", func(int) guardtest.Fault { forget(); return nil })
 			}
 			d.reconcile(t)
 			ticks(2)
-			require.Zero(t, d.Count(idempotency.EventStoreError), d.All())
+			require.Zero(t, d.Count(event.StoreError), d.All())
 			require.Equal(t, http.StatusCreated, d.route.Do(t, guardtest.Call{Key: "k"}).Status)
 		})
 	}
@@ -419,18 +421,18 @@ func TestReconcileReportsManyOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n = 10_500
-		store := idempotency.NewMemoryStore()
+		st := idempotency.NewMemoryStore()
 		for i, key := range guardtest.MemoryKeys(n) {
 			c := guardtest.MemoryClaim(uint64(i))
 			c.Hold = true
-			_, err := store.Claim(t.Context(), key, c)
+			_, err := st.Claim(t.Context(), key, c)
 			require.NoError(t, err)
 		}
 		time.Sleep(time.Minute)
-		d := newDesk(t, store).reconcile(t)
-		require.Equal(t, n, d.Count(idempotency.EventHeld))
+		d := newDesk(t, st).reconcile(t)
+		require.Equal(t, n, d.Count(event.Held))
 		ticks(25)
-		require.Equal(t, n, d.Count(idempotency.EventHeld))
+		require.Equal(t, n, d.Count(event.Held))
 	})
 }
 
@@ -446,7 +448,7 @@ func TestReconcileReportsAResolverThatExits(t *testing.T) {
 		d.runs.Runs.Store(0)
 		d.route.Do(t, guardtest.Call{Key: "k"})
 		d.reconcile(t)
-		failed := d.only(idempotency.EventStoreError)
+		failed := d.only(event.StoreError)
 		require.Len(t, failed, 1)
 		require.Equal(t, "resolve", failed[0].Op)
 		require.ErrorContains(t, failed[0].Err, "Goexit")
@@ -460,15 +462,15 @@ func TestReconcileReportsAResolverThatExits(t *testing.T) {
 func TestReconcileReportsAnotherHoldOfTheSameKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := idempotency.NewMemoryStore()
-		other := newDesk(t, store)
-		d := newDesk(t, store).reconcile(t)
+		st := idempotency.NewMemoryStore()
+		other := newDesk(t, st)
+		d := newDesk(t, st).reconcile(t)
 		for n := range 3 {
 			other.runs.Runs.Store(0)
 			require.Equal(t, http.StatusInternalServerError, other.route.Do(t, guardtest.Call{Key: "k"}).Status)
 			ticks(1)
-			require.Equal(t, n+1, d.Count(idempotency.EventHeld))
-			require.Equal(t, n+1, other.Count(idempotency.EventHeld), "by the run itself")
+			require.Equal(t, n+1, d.Count(event.Held))
+			require.Equal(t, n+1, other.Count(event.Held), "by the run itself")
 			require.NoError(t, d.Forget(t.Context(), guardtest.HeldKey, guardtest.Seen(t, d.Guard), idempotency.Decision{}))
 		}
 	})

@@ -12,8 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // What an operator does who has the name of a record, and neither the key nor the scope.
@@ -30,11 +32,11 @@ type payout struct {
 }
 
 // newPayout leaves a payout held whose transfer may have been wired.
-func newPayout(t *testing.T, store idempotency.Store, opts ...idempotency.Option) *payout {
+func newPayout(t *testing.T, st idempotency.Store, opts ...idempotency.Option) *payout {
 	t.Helper()
 	p := &payout{events: &guardtest.Events{}, log: &guardtest.LockedBuffer{}}
 	process := &guardtest.Events{}
-	p.route = guardtest.NewGuard(t, store, append(opts, idempotency.WithObserver(process.Observe), idempotency.WithRoute("POST /payouts"))...)
+	p.route = guardtest.NewGuard(t, st, append(opts, idempotency.WithObserver(process.Observe), idempotency.WithRoute("POST /payouts"))...)
 	p.Server = guardtest.ServeRecorder(t, p.route.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, err := idempotency.Step(r.Context(), "book", func(context.Context) (int64, error) { return p.booked.Add(1), nil })
 		if err == nil {
@@ -51,12 +53,12 @@ func newPayout(t *testing.T, store idempotency.Store, opts ...idempotency.Option
 		}
 		w.WriteHeader(http.StatusCreated)
 	})))
-	p.operator = guardtest.NewGuard(t, store, append(opts, idempotency.WithObserver(p.events.Observe),
+	p.operator = guardtest.NewGuard(t, st, append(opts, idempotency.WithObserver(p.events.Observe),
 		idempotency.WithLogger(slog.New(slog.NewTextHandler(p.log, nil))))...)
 	require.Equal(t, http.StatusBadGateway, p.Do(t, guardtest.Call{Key: "k"}).Status)
 	guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 	for _, e := range process.All() {
-		if e.Kind == idempotency.EventHeld {
+		if e.Kind == event.Held {
 			p.name = idempotency.Key{Record: e.Record}
 		}
 	}
@@ -65,7 +67,7 @@ func newPayout(t *testing.T, store idempotency.Store, opts ...idempotency.Option
 }
 
 // onEachStore runs a test on each store, with and without a sealer.
-func onEachStore(t *testing.T, f func(t *testing.T, store idempotency.Store, opts ...idempotency.Option)) {
+func onEachStore(t *testing.T, f func(t *testing.T, st idempotency.Store, opts ...idempotency.Option)) {
 	t.Helper()
 	for storeName, open := range guardtest.SharedStores {
 		for sealing, sealer := range map[string]idempotency.Sealer{"plain": nil, "sealed": guardtest.NewSealer(t, 1)} {
@@ -81,8 +83,8 @@ var byAda = idempotency.Decision{Actor: "ada", Reason: "the bank's statement"}
 
 func TestLookupByRecordName(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, store idempotency.Store, opts ...idempotency.Option) {
-		p := newPayout(t, store, append(opts, idempotency.WithRecovery(idempotency.Hold))...)
+	onEachStore(t, func(t *testing.T, st idempotency.Store, opts ...idempotency.Option) {
+		p := newPayout(t, st, append(opts, idempotency.WithRecovery(idempotency.Hold))...)
 		byKey, err := p.route.Lookup(t.Context(), guardtest.HeldKey)
 		require.NoError(t, err)
 		byName, err := p.operator.Lookup(t.Context(), p.name)
@@ -90,7 +92,7 @@ func TestLookupByRecordName(t *testing.T) {
 		require.Equal(t, p.name, byName.Key)
 		require.Equal(t, p.name.Record, byKey.Record)
 		require.Equal(t, byKey.Record, byName.Record)
-		require.Equal(t, idempotency.StateHeld, byName.State)
+		require.Equal(t, store.Held, byName.State)
 		require.Equal(t, 1, byName.Attempt)
 		require.Equal(t, "POST /payouts", byName.Route)
 		require.Equal(t, []string{"book", "wire"}, byName.Steps)
@@ -105,8 +107,8 @@ func TestLookupByRecordName(t *testing.T) {
 
 func TestResolveByRecordNameWithAnAnswer(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, store idempotency.Store, opts ...idempotency.Option) {
-		p := newPayout(t, store, append(opts, idempotency.WithRecovery(idempotency.Hold))...)
+	onEachStore(t, func(t *testing.T, st idempotency.Store, opts ...idempotency.Option) {
+		p := newPayout(t, st, append(opts, idempotency.WithRecovery(idempotency.Hold))...)
 		info, err := p.operator.Lookup(t.Context(), p.name)
 		require.NoError(t, err)
 		for range 3 { // repeating it is success, also under a sealer
@@ -120,45 +122,45 @@ func TestResolveByRecordNameWithAnAnswer(t *testing.T) {
 		require.Equal(t, "paid by hand", got.Body)
 		require.EqualValues(t, 1, p.wired.Load())
 		guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k", Body: "other"}), http.StatusConflict, problem.KeyReused)
-		p.requireDecision(t, 0, idempotency.EventResolved)
+		p.requireDecision(t, 0, event.Resolved)
 	})
 }
 
 func TestResolveByRecordNameAsNotExecuted(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, store idempotency.Store, opts ...idempotency.Option) {
-		p := newPayout(t, store, append(opts, idempotency.WithRecovery(idempotency.Hold))...)
+	onEachStore(t, func(t *testing.T, st idempotency.Store, opts ...idempotency.Option) {
+		p := newPayout(t, st, append(opts, idempotency.WithRecovery(idempotency.Hold))...)
 		info, err := p.operator.Lookup(t.Context(), p.name)
 		require.NoError(t, err)
 		undone := idempotency.Resolution{Outcome: idempotency.NotExecuted, Decision: byAda}
-		require.ErrorIs(t, p.operator.Resolve(t.Context(), p.name, idempotency.Seen{}, undone), idempotency.ErrChanged)
+		require.ErrorIs(t, p.operator.Resolve(t.Context(), p.name, store.Seen{}, undone), idempotency.ErrChanged)
 		require.NoError(t, p.operator.Resolve(t.Context(), p.name, info.Seen(), undone))
 		require.Equal(t, http.StatusCreated, p.Do(t, guardtest.Call{Key: "k"}).Status)
 		require.True(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
 		require.EqualValues(t, 1, p.booked.Load())
 		require.EqualValues(t, 2, p.wired.Load())
 		require.ErrorIs(t, p.operator.Resolve(t.Context(), p.name, info.Seen(), undone), idempotency.ErrChanged)
-		p.requireDecision(t, 0, idempotency.EventResolved)
+		p.requireDecision(t, 0, event.Resolved)
 	})
 }
 
 func TestForgetByRecordName(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, store idempotency.Store, opts ...idempotency.Option) {
-		p := newPayout(t, store, append(opts, idempotency.WithRecovery(idempotency.Hold))...)
+	onEachStore(t, func(t *testing.T, st idempotency.Store, opts ...idempotency.Option) {
+		p := newPayout(t, st, append(opts, idempotency.WithRecovery(idempotency.Hold))...)
 		info, err := p.operator.Lookup(t.Context(), p.name)
 		require.NoError(t, err)
-		require.ErrorIs(t, p.operator.Forget(t.Context(), p.name, idempotency.Seen{}, byAda), idempotency.ErrChanged)
+		require.ErrorIs(t, p.operator.Forget(t.Context(), p.name, store.Seen{}, byAda), idempotency.ErrChanged)
 		require.NoError(t, p.operator.Forget(t.Context(), p.name, info.Seen(), byAda))
 		_, err = p.operator.Lookup(t.Context(), p.name)
 		require.ErrorIs(t, err, idempotency.ErrNotFound)
 		require.Equal(t, http.StatusCreated, p.Do(t, guardtest.Call{Key: "k"}).Status)
-		p.requireDecision(t, 0, idempotency.EventForgotten)
+		p.requireDecision(t, 0, event.Forgotten)
 	})
 }
 
 // requireDecision checks what is reported of a decision by the record's name.
-func (p *payout) requireDecision(t *testing.T, i int, kind idempotency.EventKind) {
+func (p *payout) requireDecision(t *testing.T, i int, kind event.Kind) {
 	t.Helper()
 	e := p.events.All()[i]
 	require.Equal(t, kind, e.Kind)
@@ -199,9 +201,9 @@ func TestResolveByRecordNameGivesDoItsValue(t *testing.T) {
 // What is not the name of a record reaches no store, which could take it for another key of its own.
 func TestInvalidRecordNames(t *testing.T) {
 	t.Parallel()
-	store := &faultInspector{&guardtest.FaultStore{}, idempotency.NewMemoryStore()}
-	store.Behind = store.inspected
-	guard := guardtest.NewGuard(t, store)
+	st := &faultInspector{&guardtest.FaultStore{}, idempotency.NewMemoryStore()}
+	st.Behind = st.inspected
+	guard := guardtest.NewGuard(t, st)
 	name := "pabwdD-b40jYvm3_gRmUvjEiF06BVBZkFR9utCWVMVo"
 	keys := []idempotency.Key{{}, {Record: name, Value: "k"}, {Record: name, Scope: "acme"}}
 	for _, invalid := range []string{
@@ -213,14 +215,14 @@ func TestInvalidRecordNames(t *testing.T) {
 	for _, k := range keys {
 		_, err := guard.Lookup(t.Context(), k)
 		require.Error(t, err, "%.60q", k)
-		require.Error(t, guard.Resolve(t.Context(), k, guardtest.HeldBy(idempotency.Owner{1}, 1), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
-		require.Error(t, guard.Forget(t.Context(), k, guardtest.HeldBy(idempotency.Owner{1}, 1), idempotency.Decision{}))
+		require.Error(t, guard.Resolve(t.Context(), k, guardtest.HeldBy(store.Owner{1}, 1), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
+		require.Error(t, guard.Forget(t.Context(), k, guardtest.HeldBy(store.Owner{1}, 1), idempotency.Decision{}))
 		if k.Record != "" && k.Scope == "" && k.Value == "" {
 			require.ErrorContains(t, err, "is not the name of a record")
 			require.Less(t, len(err.Error()), 300)
 		}
 	}
-	require.Zero(t, store.Total())
+	require.Zero(t, st.Total())
 	_, err := guard.Lookup(t.Context(), idempotency.Key{Record: name})
 	require.ErrorIs(t, err, idempotency.ErrNotFound)
 }

@@ -16,8 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 var jobKey = idempotency.Key{Scope: "billing", Value: "invoice-7"}
@@ -41,14 +43,14 @@ func TestHeldKeyNeverRunsByItself(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				store := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+				st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
 				if name == "died" {
-					store.On("renew", guardtest.Always(guardtest.Hang))
-					store.On("hold", guardtest.Always(guardtest.Hang))
-					store.On("complete", guardtest.Always(guardtest.Hang))
+					st.On("renew", guardtest.Always(guardtest.Hang))
+					st.On("hold", guardtest.Always(guardtest.Hang))
+					st.On("complete", guardtest.Always(guardtest.Hang))
 				}
 				runs := 0
-				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithRecovery(idempotency.Hold)).Handler(
+				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithRecovery(idempotency.Hold)).Handler(
 					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						runs++
 						fail(w, r)
@@ -62,7 +64,7 @@ func TestHeldKeyNeverRunsByItself(t *testing.T) {
 					guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 				}
 				require.Equal(t, 1, runs)
-				store.Heal()
+				st.Heal()
 			})
 		})
 	}
@@ -171,7 +173,7 @@ func TestResolverThatFindsNothingOutLeavesTheKeyHeld(t *testing.T) {
 			hold(t, s)
 			failed := 0
 			for _, kind := range seen.Kinds() {
-				if kind == idempotency.EventStoreError {
+				if kind == event.StoreError {
 					failed++
 				}
 			}
@@ -250,7 +252,7 @@ func TestResolverSettlesOnlyTheRunItWasAskedAbout(t *testing.T) {
 	guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 	info, err := guard.Lookup(t.Context(), guardtest.HeldKey)
 	require.NoError(t, err)
-	require.Equal(t, idempotency.StateHeld, info.State)
+	require.Equal(t, store.Held, info.State)
 	require.Equal(t, 2, info.Attempt)
 }
 
@@ -264,8 +266,8 @@ func TestResolverNeedsAnInspector(t *testing.T) {
 	require.ErrorIs(t, err, idempotency.ErrNoInspector)
 	g := guardtest.NewGuard(t, plain)
 	require.Panics(t, func() { g.With(resolver) })
-	require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, idempotency.Seen{}, idempotency.Resolution{Outcome: idempotency.NotExecuted}), idempotency.ErrNoInspector)
-	require.ErrorIs(t, g.Forget(t.Context(), guardtest.HeldKey, idempotency.Seen{}, idempotency.Decision{}), idempotency.ErrNoInspector)
+	require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, store.Seen{}, idempotency.Resolution{Outcome: idempotency.NotExecuted}), idempotency.ErrNoInspector)
+	require.ErrorIs(t, g.Forget(t.Context(), guardtest.HeldKey, store.Seen{}, idempotency.Decision{}), idempotency.ErrNoInspector)
 	_, err = g.Lookup(t.Context(), guardtest.HeldKey)
 	require.ErrorIs(t, err, idempotency.ErrNoInspector)
 }
@@ -293,7 +295,7 @@ func TestResolveGivesDoItsValue(t *testing.T) {
 }
 
 // A settleFunc settles a held key by hand.
-type settleFunc func(ctx context.Context, g *idempotency.Guard, k idempotency.Key, seen idempotency.Seen) error
+type settleFunc func(ctx context.Context, g *idempotency.Guard, k idempotency.Key, seen store.Seen) error
 
 // settlements are the ways to settle a held key by hand; next is how many further runs
 // each allows.
@@ -301,13 +303,13 @@ var settlements = map[string]struct {
 	settle settleFunc
 	next   int64
 }{
-	"Resolve final": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key, seen idempotency.Seen) error {
+	"Resolve final": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key, seen store.Seen) error {
 		return g.Resolve(ctx, k, seen, idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusCreated})
 	}, 0},
-	"Resolve not executed": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key, seen idempotency.Seen) error {
+	"Resolve not executed": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key, seen store.Seen) error {
 		return g.Resolve(ctx, k, seen, idempotency.Resolution{Outcome: idempotency.NotExecuted})
 	}, 1},
-	"Forget": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key, seen idempotency.Seen) error {
+	"Forget": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key, seen store.Seen) error {
 		return g.Forget(ctx, k, seen, idempotency.Decision{})
 	}, 1},
 }
@@ -316,17 +318,17 @@ var settlements = map[string]struct {
 // what may run once more runs once more.
 func TestSettlingAHeldKeyAgainstConcurrentRetries(t *testing.T) {
 	t.Parallel()
-	for storeName, store := range guardtest.SharedStores {
+	for storeName, st := range guardtest.SharedStores {
 		for name, c := range settlements {
 			t.Run(storeName+" "+name, func(t *testing.T) {
 				t.Parallel()
-				retryWhileSettledOften(t, store(t), c.settle, c.next)
+				retryWhileSettledOften(t, st(t), c.settle, c.next)
 			})
 		}
 		for outcome, next := range map[idempotency.Outcome]int64{idempotency.Final: 0, idempotency.NotExecuted: 1} {
 			t.Run(storeName+" resolver "+outcome.String(), func(t *testing.T) {
 				t.Parallel()
-				retryWhileSettledOften(t, store(t), nil, next,
+				retryWhileSettledOften(t, st(t), nil, next,
 					idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 						return idempotency.Resolution{Outcome: outcome, Status: http.StatusCreated}, nil
 					}))
@@ -340,14 +342,14 @@ func TestSettlingAHeldKeyAgainstConcurrentRetries(t *testing.T) {
 // and does. Of an operator's call nobody can tell whether it was executed, or will be: the
 // round does not count.
 func retryWhileSettled(
-	t *testing.T, store idempotency.Store, settle settleFunc,
+	t *testing.T, st idempotency.Store, settle settleFunc,
 	next int64, opts ...idempotency.Option,
 ) (counts bool) {
 	t.Helper()
 	key := idempotency.Key{Scope: "acme", Value: rand.Text()}
 	retry := guardtest.Call{Key: key.Value}
 	h := guardtest.FailsFirst()
-	strict := guardtest.NewGuard(t, store, idempotency.WithRecovery(idempotency.Hold))
+	strict := guardtest.NewGuard(t, st, idempotency.WithRecovery(idempotency.Hold))
 	guard := strict.With(opts...)
 	first := guardtest.ServeRecorder(t, strict.Handler(h))
 	require.Eventually(t, func() bool {
@@ -419,12 +421,12 @@ func retryWhileSettled(
 
 // retryWhileSettledOften does that until twenty rounds have counted.
 func retryWhileSettledOften(
-	t *testing.T, store idempotency.Store, settle settleFunc,
+	t *testing.T, st idempotency.Store, settle settleFunc,
 	next int64, opts ...idempotency.Option,
 ) {
 	t.Helper()
 	for counted := 0; counted < 20; {
-		if retryWhileSettled(t, store, settle, next, opts...) {
+		if retryWhileSettled(t, st, settle, next, opts...) {
 			counted++
 		}
 	}
@@ -436,11 +438,11 @@ func TestStepThatDidNotHappenIsBegunAgain(t *testing.T) {
 	t.Parallel()
 	sealer, err := idempotency.NewSealer([]byte(strings.Repeat("k", 32)))
 	require.NoError(t, err)
-	for storeName, store := range guardtest.SharedStores {
+	for storeName, st := range guardtest.SharedStores {
 		t.Run(storeName, func(t *testing.T) {
 			t.Parallel()
 			var charged, wired, began atomic.Int64
-			guard := guardtest.NewGuard(t, store(t), idempotency.WithSealer(sealer),
+			guard := guardtest.NewGuard(t, st(t), idempotency.WithSealer(sealer),
 				idempotency.WithResolver(func(_ context.Context, h idempotency.RecordInfo) (idempotency.Resolution, error) {
 					if wired.Load() > 0 {
 						return idempotency.Resolution{}, errors.New("resolved after it was done")

@@ -17,6 +17,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // What is left of runs that did nothing: for how long, and what their key may come with next.
@@ -62,10 +63,10 @@ func post(t *testing.T, s *guardtest.Server, body string) guardtest.Reply {
 // A client corrects its request, twice, and keeps its key. The answer is bound to the request
 // that it is for.
 func TestRequestCanBeCorrected(t *testing.T) {
-	guardtest.OnEachRedis(t, func(t *testing.T, store *idempotency.RedisStore, _ guardtest.RedisBackend) {
+	guardtest.OnEachRedis(t, func(t *testing.T, st *idempotency.RedisStore, _ guardtest.RedisBackend) {
 		for _, recovery := range []idempotency.Recovery{idempotency.Rerun, idempotency.Hold} {
 			h, opts := validating(idempotency.WithRecovery(recovery), idempotency.WithRebinding(true))
-			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, opts...).Handler(h))
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, opts...).Handler(h))
 			correct := func(body string) guardtest.Reply {
 				return s.Do(t, guardtest.Call{Key: "k", Tenant: recovery.String(), Body: body})
 			}
@@ -88,10 +89,10 @@ func TestRequestCanBeCorrected(t *testing.T) {
 func TestRebindingIsSaidByTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := idempotency.NewMemoryStore()
+		st := idempotency.NewMemoryStore()
 		h, opts := validating(idempotency.WithRecovery(idempotency.Rerun))
-		older := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, opts...).Handler(h))
-		newer := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, append(opts, idempotency.WithRebinding(true))...).Handler(h))
+		older := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, opts...).Handler(h))
+		newer := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, append(opts, idempotency.WithRebinding(true))...).Handler(h))
 		correct := func(key string, first, second *guardtest.Server) guardtest.Reply {
 			require.Equal(t, http.StatusUnprocessableEntity, first.Do(t, guardtest.Call{Key: key, Body: "empty"}).Status)
 			return second.Do(t, guardtest.Call{Key: key, Body: "100"})
@@ -160,11 +161,11 @@ func TestKeyOfWhatMayHaveHappenedIsNotRebound(t *testing.T) {
 // A hundred requests that were turned away leave nothing behind, be it after two leases, and be
 // it although their clients have tried again.
 func TestNothingIsLeftOfWhatWasTurnedAway(t *testing.T) {
-	guardtest.OnEachRedis(t, func(t *testing.T, store *idempotency.RedisStore, b guardtest.RedisBackend) {
+	guardtest.OnEachRedis(t, func(t *testing.T, st *idempotency.RedisStore, b guardtest.RedisBackend) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(http.StatusTooManyRequests) }}
-		records := func() int { return len(guardtest.List(t, store, idempotency.Query{})) }
+		records := func() int { return len(guardtest.List(t, st, store.Query{})) }
 		for recovery, after := range map[idempotency.Recovery]time.Duration{idempotency.Rerun: time.Minute, idempotency.Hold: 15 * time.Minute} {
-			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithRecovery(recovery)).Handler(h))
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithRecovery(recovery)).Handler(h))
 			for i := range 200 {
 				require.Equal(t, http.StatusTooManyRequests, s.Do(t, guardtest.Call{Key: fmt.Sprint(i % 100)}).Status)
 			}
@@ -182,13 +183,13 @@ func TestNothingIsLeftOfWhatWasTurnedAway(t *testing.T) {
 type resending struct {
 	*idempotency.MemoryStore
 	mu    sync.Mutex
-	again []func() (idempotency.Record, error)
+	again []func() (store.Record, error)
 }
 
-func (s *resending) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+func (s *resending) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.again = append(s.again, func() (idempotency.Record, error) {
+	s.again = append(s.again, func() (store.Record, error) {
 		return s.MemoryStore.Claim(context.WithoutCancel(ctx), key, c)
 	})
 	return s.MemoryStore.Claim(ctx, key, c)
@@ -202,14 +203,14 @@ func TestLateClaimOfWhatWasTurnedAwayIsInert(t *testing.T) {
 		t.Run(recovery.String(), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				store := &resending{MemoryStore: idempotency.NewMemoryStore()}
+				st := &resending{MemoryStore: idempotency.NewMemoryStore()}
 				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
 					w.WriteHeader(map[bool]int{true: http.StatusTooManyRequests, false: http.StatusCreated}[run == 1])
 				}}
-				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithRecovery(recovery)).Handler(h))
+				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithRecovery(recovery)).Handler(h))
 				require.Equal(t, http.StatusTooManyRequests, s.Do(t, guardtest.Call{Key: "k"}).Status)
 				time.Sleep(late - time.Nanosecond)
-				rec, err := store.again[0]()
+				rec, err := st.again[0]()
 				require.NoError(t, err)
 				require.False(t, rec.Mine)
 				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
@@ -221,10 +222,10 @@ func TestLateClaimOfWhatWasTurnedAwayIsInert(t *testing.T) {
 // The lease of a run under Hold has ended, and another request has marked its key as held. The
 // run comes back and says that it did nothing: the request can be corrected.
 func TestCorrectionAfterALapse(t *testing.T) {
-	guardtest.OnEachRedis(t, func(t *testing.T, store *idempotency.RedisStore, b guardtest.RedisBackend) {
+	guardtest.OnEachRedis(t, func(t *testing.T, st *idempotency.RedisStore, b guardtest.RedisBackend) {
 		begun, refuse := make(chan bool, 1), make(chan bool)
 		_, opts := validating(idempotency.WithRecovery(idempotency.Hold), idempotency.WithRebinding(true))
-		s := guardtest.ServeHTTP1(t, guardtest.NewGuard(t, store, opts...).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := guardtest.ServeHTTP1(t, guardtest.NewGuard(t, st, opts...).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if body, _ := io.ReadAll(r.Body); string(body) == "100" {
 				w.WriteHeader(http.StatusCreated)
 				return
@@ -246,10 +247,10 @@ func TestCorrectionAfterALapse(t *testing.T) {
 // A run is overtaken. The other attempt says that it did nothing, and does not know what the first
 // has done for the payload, or still does. So the key stays with it, whatever the first says then.
 func TestOvertakenRefusalUnbindsNothing(t *testing.T) {
-	guardtest.OnEachRedis(t, func(t *testing.T, store *idempotency.RedisStore, b guardtest.RedisBackend) {
+	guardtest.OnEachRedis(t, func(t *testing.T, st *idempotency.RedisStore, b guardtest.RedisBackend) {
 		runs := make(chan chan int)
 		_, opts := validating(nil, idempotency.WithRebinding(true))
-		s := guardtest.ServeHTTP1(t, guardtest.NewGuard(t, store, opts...).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := guardtest.ServeHTTP1(t, guardtest.NewGuard(t, st, opts...).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if body, _ := io.ReadAll(r.Body); string(body) == "100" {
 				return
 			}
@@ -369,7 +370,7 @@ func TestNothingIsLeftOfAGhost(t *testing.T) {
 		shared := idempotency.NewMemoryStore()
 		h, _ := validating(nil)
 		p := guardtest.NewProcess(t, shared, h)
-		records := func() int { return len(guardtest.List(t, shared, idempotency.Query{})) }
+		records := func() int { return len(guardtest.List(t, shared, store.Query{})) }
 		ghost := func(body string) {
 			p.Store.On("claim", guardtest.Always(guardtest.LoseReply))
 			guardtest.RequireProblem(t, post(t, p.Server, body), http.StatusServiceUnavailable, problem.StoreUnavailable)

@@ -15,6 +15,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/store"
 	"example.com/idempotency/storetest"
 )
 
@@ -130,7 +131,7 @@ func exerciseAccount(t *testing.T, client redis.UniversalClient) error {
 	try(s.Check(ctx))
 	key, c, waiting := guardtest.RedisKey(), guardtest.RedisClaim(), guardtest.RedisClaim()
 	waiting.Watch = true
-	claim := func(c idempotency.Claim) {
+	claim := func(c store.Claim) {
 		_, err := s.Claim(ctx, key, c)
 		try(err)
 	}
@@ -143,16 +144,16 @@ func exerciseAccount(t *testing.T, client redis.UniversalClient) error {
 	}
 	try(s.SaveStep(ctx, key, c.Owner, "a", []byte("1")))
 	try(s.Renew(ctx, key, c.Owner))
-	try(s.Release(ctx, key, c.Owner, idempotency.Release{}))
+	try(s.Release(ctx, key, c.Owner, store.Release{}))
 	waiting.Watch = false
 	claim(waiting)
 	try(s.Hold(ctx, key, waiting.Owner))
-	try(s.Resolve(ctx, key, guardtest.HeldBy(waiting.Owner, 2), idempotency.Settlement{}))
-	_, err = s.List(ctx, idempotency.Query{Holding: true}) // takes the settled claim out
+	try(s.Resolve(ctx, key, guardtest.HeldBy(waiting.Owner, 2), store.Settlement{}))
+	_, err = s.List(ctx, store.Query{Holding: true}) // takes the settled claim out
 	try(err)
 	c = guardtest.RedisClaim()
 	claim(c)
-	try(s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
+	try(s.Complete(ctx, key, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 	// Without this command a large answer goes through the script, and no error says so.
 	try(client.HSetNX(ctx, "idem:"+key, "r:", "large").Err())
 	claim(waiting)
@@ -160,9 +161,9 @@ func exerciseAccount(t *testing.T, client redis.UniversalClient) error {
 	try(err)
 	_, err = s.GetAnswer(ctx, key)
 	try(err)
-	_, err = s.List(ctx, idempotency.Query{})
+	_, err = s.List(ctx, store.Query{})
 	try(err)
-	try(s.Forget(ctx, key, idempotency.Seen{Owner: c.Owner, Attempt: 3, State: idempotency.StateCompleted}))
+	try(s.Forget(ctx, key, store.Seen{Owner: c.Owner, Attempt: 3, State: store.Completed}))
 	_, err = guardtest.RedisStore(t, client, idempotency.WithReplicas(1, time.Millisecond)).Claim(ctx, guardtest.RedisKey(), guardtest.RedisClaim())
 	try(err)
 	if denied != nil {
@@ -251,7 +252,7 @@ func TestRedisAccountInACluster(t *testing.T) {
 		key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 		_, err := s.Claim(ctx, key, c)
 		require.NoError(t, err)
-		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
+		require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 		r, err := s.Claim(ctx, key, guardtest.RedisClaim())
 		require.NoError(t, err)
 		require.Equal(t, guardtest.LargeAnswer, r.Answer)

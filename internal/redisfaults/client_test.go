@@ -20,6 +20,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/store"
 )
 
 // goroutine returns the ID of the goroutine that calls it.
@@ -146,9 +147,9 @@ func TestRedisCallsWithoutGoroutine(t *testing.T) {
 			var sent senders
 			client := c.client(&sent)
 			t.Cleanup(func() { _ = client.Close() })
-			store := guardtest.RedisStore(t, client)
-			require.Equal(t, c.direct, store.ObeysContext())
-			h := guardtest.NewGuard(t, store).Handler(guardtest.Answering(0, "done"))
+			st := guardtest.RedisStore(t, client)
+			require.Equal(t, c.direct, st.ObeysContext())
+			h := guardtest.NewGuard(t, st).Handler(guardtest.Answering(0, "done"))
 			for range 5 {
 				r, w := httptest.NewRequest(http.MethodPost, "/", nil), httptest.NewRecorder()
 				r.Header.Set("Idempotency-Key", guardtest.RedisKey())
@@ -168,21 +169,21 @@ func TestRedisCallsWithoutGoroutine(t *testing.T) {
 }
 
 // storeCalls are the calls of a store, by their names.
-func storeCalls(s *idempotency.RedisStore, key string, c idempotency.Claim) map[string]func(context.Context) error {
+func storeCalls(s *idempotency.RedisStore, key string, c store.Claim) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Claim": func(ctx context.Context) error { _, err := s.Claim(ctx, key, c); return err },
 		"Renew": func(ctx context.Context) error { return s.Renew(ctx, key, c.Owner) },
 		"Complete": func(ctx context.Context) error {
-			return s.Complete(ctx, key, c.Owner, idempotency.Completion{TTL: time.Hour})
+			return s.Complete(ctx, key, c.Owner, store.Completion{TTL: time.Hour})
 		},
 		"large": func(ctx context.Context) error {
-			return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour})
+			return s.Complete(ctx, key, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour})
 		},
-		"Release":   func(ctx context.Context) error { return s.Release(ctx, key, c.Owner, idempotency.Release{}) },
+		"Release":   func(ctx context.Context) error { return s.Release(ctx, key, c.Owner, store.Release{}) },
 		"Hold":      func(ctx context.Context) error { return s.Hold(ctx, key, c.Owner) },
 		"Get":       func(ctx context.Context) error { _, err := s.Get(ctx, key); return err },
 		"GetAnswer": func(ctx context.Context) error { _, err := s.GetAnswer(ctx, key); return err },
-		"List":      func(ctx context.Context) error { _, err := s.List(ctx, idempotency.Query{}); return err },
+		"List":      func(ctx context.Context) error { _, err := s.List(ctx, store.Query{}); return err },
 		"Watch":     func(ctx context.Context) error { _, _, err := s.Watch(ctx, key); return err },
 	}
 }
@@ -342,18 +343,18 @@ func TestRedisClientIsLeftAlone(t *testing.T) {
 			}
 		})
 	}
-	store := idempotency.NewRedisStore(client)
-	_, err := store.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
+	st := idempotency.NewRedisStore(client)
+	_, err := st.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
 	require.NoError(t, err)
 	users.Wait()
 	o := client.Options()
 	require.False(t, o.ContextTimeoutEnabled)
 	require.Equal(t, []time.Duration{time.Minute, time.Hour}, []time.Duration{o.ReadTimeout, o.WriteTimeout})
 
-	require.NoError(t, store.Close())
+	require.NoError(t, st.Close())
 	require.NoError(t, client.Ping(t.Context()).Err(), "whoever has made the client closes it")
 	require.NoError(t, client.Close())
-	require.ErrorIs(t, store.Renew(t.Context(), "key", idempotency.Owner{}), redis.ErrClosed)
+	require.ErrorIs(t, st.Renew(t.Context(), "key", store.Owner{}), redis.ErrClosed)
 }
 
 // On a client that is closed, a watch fails at once, like any other call. One that has begun is woken.
@@ -368,14 +369,14 @@ func TestRedisWatchOfAClosedClient(t *testing.T) {
 	for name, client := range clients {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := guardtest.RedisStore(t, client)
-			wake, stop, err := store.Watch(t.Context(), "key")
+			st := guardtest.RedisStore(t, client)
+			wake, stop, err := st.Watch(t.Context(), "key")
 			require.NoError(t, err)
 			defer stop()
 			require.NoError(t, client.Close())
 			requireWoken(t, wake)
 			never := context.WithoutCancel(t.Context())
-			_, _, err = store.Watch(never, "key")
+			_, _, err = st.Watch(never, "key")
 			require.ErrorIs(t, err, redis.ErrClosed)
 			_, _, err = guardtest.RedisStore(t, client).Watch(never, "key")
 			require.ErrorIs(t, err, redis.ErrClosed)

@@ -18,9 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // The slot of a record moves to another server during a run, one stage at a time. At each
@@ -79,15 +81,15 @@ func TestRedisSlotMoves(t *testing.T) {
 				<-done
 				// One client that has learned nothing yet, and one that has seen every
 				// stage.
-				for who, store := range map[string]*idempotency.RedisStore{"fresh": open(), "old": p.store} {
+				for who, st := range map[string]*idempotency.RedisStore{"fresh": open(), "old": p.store} {
 					for what, h := range map[string]*guardtest.Counter{"small": small, "large": large} {
-						other := newRedisProcess(t, store, h)
+						other := newRedisProcess(t, st, h)
 						guardtest.RequireProblem(t, other.Do(t, guardtest.Call{Key: "moving"}), http.StatusConflict, problem.InFlight)
 						key := guardtest.Call{Key: strings.ReplaceAll(stage+"-"+who+"-"+what, " ", "-")}
 						got := other.persist(t, key)
 						require.Equal(t, http.StatusOK, got.Status, "%s, %s, %s: %s", stage, who, what, got.Body)
 						other.requireReplay(t, key, got.Body)
-						require.Zero(t, other.events.Count(idempotency.EventStoreError), "%s, %s, %s", stage, who, what)
+						require.Zero(t, other.events.Count(event.StoreError), "%s, %s, %s", stage, who, what)
 					}
 				}
 			}
@@ -95,7 +97,7 @@ func TestRedisSlotMoves(t *testing.T) {
 			require.Equal(t, "moved", (<-answer).Body)
 			p.requireReplay(t, guardtest.Call{Key: "moving"}, "moved")
 			require.EqualValues(t, 1, h.Runs.Load())
-			require.Zero(t, p.events.Count(idempotency.EventStoreError))
+			require.Zero(t, p.events.Count(event.StoreError))
 			require.EqualValues(t, 2*len(stages), small.Runs.Load())
 			require.EqualValues(t, 2*len(stages), large.Runs.Load())
 		})
@@ -134,7 +136,7 @@ func TestRedisSlotNotServed(t *testing.T) {
 	}
 	h.goOn()
 	require.Equal(t, "run 1", (<-done).Body)
-	require.Equal(t, 1, a.events.Count(idempotency.EventRecordingDelayed))
+	require.Equal(t, 1, a.events.Count(event.RecordingDelayed))
 
 	holder.Do(t, "CLUSTER", "ADDSLOTS", slot)
 	require.NoError(t, a.guard.Shutdown(t.Context()))
@@ -168,7 +170,7 @@ func TestRedisClusterFailoverDuringRun(t *testing.T) {
 	p.requireReplay(t, recorded, "run 2")
 	p.requireReplay(t, running, "run 1")
 	require.EqualValues(t, 3, h.Runs.Load())
-	require.Zero(t, p.events.Count(idempotency.EventLeaseLost))
+	require.Zero(t, p.events.Count(event.LeaseLost))
 }
 
 // An application may let its Cluster client read from replicas. The store still reads
@@ -190,13 +192,13 @@ func TestRedisReadsTheMaster(t *testing.T) {
 		_ = client.HLen(ctx, "idem:"+key).Err()
 		return before >= 0 && readsOfReplicas(ctx, client) > before
 	}, guardtest.RedisPatience, 100*time.Millisecond)
-	require.ErrorIs(t, s.Renew(ctx, key, c.Owner), idempotency.ErrNotOwner)
+	require.ErrorIs(t, s.Renew(ctx, key, c.Owner), store.ErrNotOwner)
 	for _, replica := range cluster.Replicas {
 		replica.Pause(t)
 	}
 	_, err := s.Claim(ctx, key, c)
 	require.NoError(t, err)
-	require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
+	require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 	ctx, cancel := context.WithTimeout(ctx, guardtest.RedisPatience)
 	defer cancel()
 	r, err := s.Claim(ctx, key, guardtest.RedisClaim())
@@ -204,7 +206,7 @@ func TestRedisReadsTheMaster(t *testing.T) {
 	require.Equal(t, string(guardtest.LargeAnswer), string(r.Answer))
 	r, err = s.Get(ctx, key)
 	require.NoError(t, err)
-	require.Equal(t, idempotency.StateCompleted, r.State)
+	require.Equal(t, store.Completed, r.State)
 	// From an old state of the record, the claim would look settled, and leave the index.
 	held := guardtest.RedisKey()
 	_, err = s.Claim(ctx, held, holdClaim())
@@ -250,7 +252,7 @@ func TestRedisListWhileASlotMoves(t *testing.T) {
 	requireListed := func(when string) {
 		t.Helper()
 		var got []string
-		for _, e := range guardtest.List(t, s, idempotency.Query{}) {
+		for _, e := range guardtest.List(t, s, store.Query{}) {
 			got = append(got, e.Key)
 		}
 		require.ElementsMatch(t, want, got, when)

@@ -11,6 +11,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/store"
 )
 
 // A first run costs two commands; a replay and a conflict cost one each. The test counts
@@ -35,7 +36,7 @@ func TestRedisRoundTrips(t *testing.T) {
 				_, err := s.Claim(ctx, key, c)
 				require.NoError(t, err)
 				require.NoError(t, s.Renew(ctx, key, c.Owner))
-				require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{TTL: time.Hour}))
+				require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{TTL: time.Hour}))
 				_, err = s.Get(ctx, key)
 				require.NoError(t, err)
 			}
@@ -56,7 +57,7 @@ func TestRedisRoundTrips(t *testing.T) {
 				require.NoError(t, call())
 				require.Equal(t, want, ours(), what)
 			}
-			claim := func(key string, c idempotency.Claim) func() error {
+			claim := func(key string, c store.Claim) func() error {
 				return func() error { _, err := s.Claim(ctx, key, c); return err }
 			}
 
@@ -76,12 +77,12 @@ func TestRedisRoundTrips(t *testing.T) {
 			measure("first run: complete",
 				map[string]int{"evalsha": 1, "hmget": 1, "pexpire": 1, "hset": 2},
 				func() error {
-					return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("answer"), TTL: time.Hour})
+					return s.Complete(ctx, key, c.Owner, store.Completion{Answer: []byte("answer"), TTL: time.Hour})
 				})
 			measure("complete repeated: writes, for servers whose WAIT counts only writes",
 				map[string]int{"evalsha": 1, "hmget": 1, "pttl": 1, "pexpire": 1},
 				func() error {
-					return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("answer"), TTL: time.Hour})
+					return s.Complete(ctx, key, c.Owner, store.Completion{Answer: []byte("answer"), TTL: time.Hour})
 				})
 			measure("replay",
 				map[string]int{"evalsha": 1, "pttl": 1, "hmget": 1},
@@ -104,7 +105,7 @@ func TestRedisRoundTrips(t *testing.T) {
 					"hmget": 1, "pexpire": 1, "hset": 1, "hdel": 1, "publish": 1,
 				},
 				func() error {
-					return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour})
+					return s.Complete(ctx, key, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour})
 				})
 			measure("lookup", map[string]int{"evalsha": 1, "pttl": 1, "hmget": 1, "hkeys": 1},
 				func() error { _, err := s.Get(ctx, key); return err })
@@ -183,9 +184,9 @@ func TestRedisAllocations(t *testing.T) {
 	client := guardtest.RedisClient(t, server.Addr)
 	s := guardtest.RedisStore(t, client)
 	ctx := context.Background()
-	measure := func(f func(key string, c idempotency.Claim)) float64 {
+	measure := func(f func(key string, c store.Claim)) float64 {
 		const runs = 200
-		keys, claims := make([]string, runs+1), make([]idempotency.Claim, runs+1)
+		keys, claims := make([]string, runs+1), make([]store.Claim, runs+1)
 		for i := range keys {
 			keys[i], claims[i] = guardtest.RedisKey(), guardtest.RedisClaim()
 		}
@@ -193,20 +194,20 @@ func TestRedisAllocations(t *testing.T) {
 		return testing.AllocsPerRun(runs, func() { i++; f(keys[i], claims[i]) })
 	}
 	answer := make([]byte, 512)
-	cycle := measure(func(key string, c idempotency.Claim) {
+	cycle := measure(func(key string, c store.Claim) {
 		_, err := s.Claim(ctx, key, c)
 		require.NoError(t, err)
-		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: answer, TTL: time.Hour}))
+		require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: answer, TTL: time.Hour}))
 	})
 	key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 	_, err := s.Claim(ctx, key, c)
 	require.NoError(t, err)
-	require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: answer, TTL: time.Hour}))
-	replay := measure(func(_ string, c idempotency.Claim) {
+	require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: answer, TTL: time.Hour}))
+	replay := measure(func(_ string, c store.Claim) {
 		_, err := s.Claim(ctx, key, c)
 		require.NoError(t, err)
 	})
-	ping := measure(func(string, idempotency.Claim) { client.Ping(ctx) })
+	ping := measure(func(string, store.Claim) { client.Ping(ctx) })
 	t.Logf("allocations: claim and complete %v, replay %v, ping %v", cycle, replay, ping)
 	require.LessOrEqual(t, cycle, 2*ping+15)
 	require.LessOrEqual(t, replay, ping+11)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
@@ -103,7 +104,7 @@ func TestRedisErrorsAreDiscreet(t *testing.T) {
 		require.NoError(t, g.Shutdown(over), "it leaves nothing but the claim")
 		told := 0
 		for _, e := range events.All() {
-			if e.Err != nil && e.Kind != idempotency.EventClaimLeft { // which may be about the shutdown alone
+			if e.Err != nil && e.Kind != event.ClaimLeft { // which may be about the shutdown alone
 				told++
 				require.Equal(t, "idempotency: redis: "+want, e.Err.Error())
 				require.ErrorIs(t, e.Err, err)

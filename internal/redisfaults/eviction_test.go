@@ -8,9 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/store"
 )
 
 // A server that also serves as a cache evicts records as its policy says. Check refuses
@@ -21,7 +21,7 @@ func TestRedisEviction(t *testing.T) {
 	const claims, room = 500, 2 << 20
 	server := redistest.Start(t)
 	client := guardtest.RedisClient(t, server.Addr)
-	store := guardtest.RedisStore(t, client)
+	st := guardtest.RedisStore(t, client)
 	for policy, atLeast := range map[string]int{
 		"noeviction":  0,
 		"allkeys-lru": 1, "allkeys-random": 1,
@@ -33,14 +33,14 @@ func TestRedisEviction(t *testing.T) {
 		server.Do(t, "CONFIG", "SET", "maxmemory", "0")
 		server.Do(t, "CONFIG", "SET", "maxmemory-policy", policy)
 		if policy == "noeviction" {
-			require.NoError(t, store.Check(ctx))
+			require.NoError(t, st.Check(ctx))
 		} else {
-			require.ErrorContains(t, store.Check(ctx), policy)
+			require.ErrorContains(t, st.Check(ctx), policy)
 		}
-		acknowledged := make(map[string]idempotency.Claim)
+		acknowledged := make(map[string]store.Claim)
 		for range claims {
 			key, c := guardtest.RedisKey(), guardtest.RedisClaim()
-			_, err := store.Claim(ctx, key, c)
+			_, err := st.Claim(ctx, key, c)
 			require.NoError(t, err)
 			acknowledged[key] = c
 		}
@@ -59,7 +59,7 @@ func TestRedisEviction(t *testing.T) {
 			}
 		}
 		server.Do(t, "CONFIG", "SET", "maxmemory", "0")
-		lost := countLost(t, store, acknowledged)
+		lost := countLost(t, st, acknowledged)
 		t.Logf("%-15s %d of %d live claims would run again", policy, lost, claims)
 		require.GreaterOrEqual(t, lost, atLeast, policy)
 		if policy == "noeviction" {

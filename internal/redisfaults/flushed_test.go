@@ -12,9 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // A store that was emptied during a run cannot prevent a second run. It can still keep both
@@ -37,9 +39,9 @@ func TestRedisFlushedDuringRun(t *testing.T) {
 func redisFlushedDuringRun(t *testing.T, server *redistest.Server, flush, first string) {
 	begin := func(t *testing.T, key string, then http.Handler) (h *interrupted, a, b *redisProcess, done <-chan guardtest.Reply) {
 		h = interrupt(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, first) })
-		store := guardtest.RedisAt(t, server)
-		a = newRedisProcess(t, store, h)
-		b = newRedisProcess(t, store, then)
+		st := guardtest.RedisAt(t, server)
+		a = newRedisProcess(t, st, h)
+		b = newRedisProcess(t, st, then)
 		done = h.start(t, a, guardtest.Call{Key: key})
 		server.Do(t, flush)
 		return h, a, b, done
@@ -83,7 +85,7 @@ func redisFlushedDuringRun(t *testing.T, server *redistest.Server, flush, first 
 func TestRedisFlushedRunIsStopped(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	store := guardtest.RedisAt(t, server)
+	st := guardtest.RedisAt(t, server)
 	second := interrupt(func(w http.ResponseWriter, r *http.Request) {
 		_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 2, nil })
 		if err != nil {
@@ -91,12 +93,12 @@ func TestRedisFlushedRunIsStopped(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "second")
 	})
-	b := newRedisProcess(t, store, second)
+	b := newRedisProcess(t, st, second)
 	var a *redisProcess
 	first := interrupt(func(_ http.ResponseWriter, r *http.Request) {
 		_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
 		var unrecorded *idempotency.NotRecordedError
-		if !errors.As(err, &unrecorded) || !errors.Is(err, idempotency.ErrNotOwner) {
+		if !errors.As(err, &unrecorded) || !errors.Is(err, store.ErrNotOwner) {
 			t.Errorf("a step that others would find: %v", err)
 		}
 		select {
@@ -109,7 +111,7 @@ func TestRedisFlushedRunIsStopped(t *testing.T) {
 		}
 		panic(http.ErrAbortHandler) // released
 	})
-	a = newRedisProcess(t, store, first, idempotency.WithLease(3*time.Second))
+	a = newRedisProcess(t, st, first, idempotency.WithLease(3*time.Second))
 	ended := make(chan any, 1)
 	go func() {
 		defer func() { ended <- recover() }()
@@ -121,7 +123,7 @@ func TestRedisFlushedRunIsStopped(t *testing.T) {
 	first.goOn()
 	require.Equal(t, http.ErrAbortHandler, <-ended)
 	require.Eventually(t, func() bool { // the run is told first
-		return a.events.Count(idempotency.EventLeaseLost) == 1
+		return a.events.Count(event.LeaseLost) == 1
 	}, guardtest.RedisPatience, time.Millisecond)
 	guardtest.RequireProblem(t, a.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
 	second.goOn()
@@ -158,7 +160,7 @@ func TestRedisFlushedWithoutReplicas(t *testing.T) {
 	require.Equal(t, "first", (<-done).Body)
 	onMaster := guardtest.RedisAt(t, master)
 	require.Eventually(t, func() bool {
-		page, err := onMaster.List(t.Context(), idempotency.Query{States: []idempotency.State{idempotency.StateCompleted}})
+		page, err := onMaster.List(t.Context(), store.Query{States: []store.State{store.Completed}})
 		return err == nil && len(page.Entries) == 1
 	}, guardtest.RedisPatience, 20*time.Millisecond, "the master has the answer, whoever else has not")
 	replica.Resume(t)

@@ -10,9 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // A server that is out of memory begins no run. Runs that have begun continue
@@ -23,7 +25,7 @@ func TestRedisFullDuringRuns(t *testing.T) {
 	const lease = 9 * time.Second
 	large := strings.Repeat("large ", 5000)
 	server := redistest.Start(t)
-	store := guardtest.RedisAt(t, server)
+	st := guardtest.RedisAt(t, server)
 	step := func(r *http.Request) {
 		_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) { return "ch_1", nil })
 		if err != nil {
@@ -51,20 +53,20 @@ func TestRedisFullDuringRuns(t *testing.T) {
 			step(r)
 			test.end(w, r)
 		})
-		p := newRedisProcess(t, store, h, idempotency.WithLease(lease), idempotency.WithRecovery(idempotency.Hold))
+		p := newRedisProcess(t, st, h, idempotency.WithLease(lease), idempotency.WithRecovery(idempotency.Hold))
 		runs[name] = begun{h, p, h.start(t, p, guardtest.Call{Key: strings.ReplaceAll(name, " ", "-")})}
 	}
 	server.Do(t, "CONFIG", "SET", "maxmemory", "100")
 	t.Cleanup(func() { server.Do(t, "CONFIG", "SET", "maxmemory", "0") }) // or what has failed would be tried for ever
 
 	unused := &guardtest.Counter{}
-	p := newRedisProcess(t, store, unused)
+	p := newRedisProcess(t, st, unused)
 	for range 3 {
 		guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "new"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 	}
 	require.Zero(t, unused.Runs.Load())
 	for _, e := range p.events.All() {
-		if e.Kind == idempotency.EventStoreError {
+		if e.Kind == event.StoreError {
 			require.ErrorIs(t, e.Err, idempotency.ErrStoreFull)
 		}
 	}
@@ -83,10 +85,10 @@ func TestRedisFullDuringRuns(t *testing.T) {
 		require.EqualValues(t, 1, run.h.Runs.Load(), name)
 		for _, e := range run.p.events.All() {
 			switch e.Kind {
-			case idempotency.EventStoreError:
+			case event.StoreError:
 				require.ErrorIs(t, e.Err, idempotency.ErrStoreFull, name)
 				require.Equal(t, http.StatusServiceUnavailable, test.next, name)
-			case idempotency.EventLeaseLost, idempotency.EventRecordingDelayed:
+			case event.LeaseLost, event.RecordingDelayed:
 				t.Errorf("%s: %s", name, e.Kind)
 			}
 		}
@@ -108,7 +110,7 @@ func TestRedisFullServerReplaysLargeAnswers(t *testing.T) {
 	ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
 	_, err := s.Claim(ctx, key, c)
 	require.NoError(t, err)
-	require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
+	require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 	server.Do(t, "CONFIG", "SET", "maxmemory", "100")
 	r, err := s.Claim(ctx, key, guardtest.RedisClaim())
 	require.NoError(t, err)

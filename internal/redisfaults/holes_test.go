@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/faultproxy"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redisproto"
@@ -43,7 +44,7 @@ func TestRedisBlackHole(t *testing.T) {
 		begin := time.Now()
 		require.Equal(t, "run 1", (<-done).Body)
 		require.Less(t, time.Since(begin), 10*time.Second)
-		require.Equal(t, 1, a.events.Count(idempotency.EventRecordingDelayed))
+		require.Equal(t, 1, a.events.Count(event.RecordingDelayed))
 
 		proxy.Heal()
 		b.requireReplay(t, running, "run 1")
@@ -53,7 +54,7 @@ func TestRedisBlackHole(t *testing.T) {
 		require.EqualValues(t, 1, unheard.Runs.Load())
 		for _, p := range []*redisProcess{a, b} {
 			require.NoError(t, p.guard.Shutdown(t.Context()))
-			require.Zero(t, p.events.Count(idempotency.EventLeaseLost))
+			require.Zero(t, p.events.Count(event.LeaseLost))
 		}
 	})
 }
@@ -80,8 +81,8 @@ func TestRedisSlowNetwork(t *testing.T) {
 	require.Equal(t, "done", b.Body)
 	require.NotEqual(t, a.Replayed(), b.Replayed(), "one has run, and one has waited")
 	require.EqualValues(t, 1, h.Runs.Load())
-	require.Zero(t, p.events.Count(idempotency.EventLeaseLost))
-	require.Zero(t, p.events.Count(idempotency.EventStoreError))
+	require.Zero(t, p.events.Count(event.LeaseLost))
+	require.Zero(t, p.events.Count(event.StoreError))
 }
 
 // A request does not have to discover that an idle connection has died. The client does not
@@ -132,7 +133,7 @@ func TestRedisStaleConnections(t *testing.T) {
 			}
 			requests.Wait()
 			require.EqualValues(t, 1+connections, h.Runs.Load())
-			require.Zero(t, p.events.Count(idempotency.EventStoreError))
+			require.Zero(t, p.events.Count(event.StoreError))
 		})
 	}
 }

@@ -18,9 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // A passiveHook notes the names of the commands that go through it, but for those that set a
@@ -84,28 +86,28 @@ func TestRedisHooks(t *testing.T) {
 			t.Cleanup(func() { _ = client.Close() })
 			var early, later, late passiveHook
 			client.AddHook(&early)
-			store := guardtest.RedisStore(t, client)
+			st := guardtest.RedisStore(t, client)
 			client.AddHook(&later)
 			ctx := t.Context()
-			require.NoError(t, store.Check(ctx))
+			require.NoError(t, st.Check(ctx))
 			client.AddHook(&late)
 			key, claim := guardtest.RedisKey(), guardtest.RedisClaim()
 			claim.Hold = true
 			for _, answer := range [][]byte{[]byte("small"), guardtest.LargeAnswer} {
-				_, err := store.Claim(ctx, key, claim)
+				_, err := st.Claim(ctx, key, claim)
 				require.NoError(t, err)
-				require.NoError(t, store.SaveStep(ctx, key, claim.Owner, "step", nil))
-				require.NoError(t, store.Complete(ctx, key, claim.Owner, idempotency.Completion{Answer: answer, TTL: time.Hour}))
-				r, err := store.Claim(ctx, key, claim)
+				require.NoError(t, st.SaveStep(ctx, key, claim.Owner, "step", nil))
+				require.NoError(t, st.Complete(ctx, key, claim.Owner, store.Completion{Answer: answer, TTL: time.Hour}))
+				r, err := st.Claim(ctx, key, claim)
 				require.NoError(t, err)
 				require.Equal(t, answer, r.Answer)
-				r, err = store.GetAnswer(ctx, key)
+				r, err = st.GetAnswer(ctx, key)
 				require.NoError(t, err)
 				require.Equal(t, answer, r.Answer)
 				key = guardtest.RedisKey()
 			}
 			for _, holding := range []bool{false, true} {
-				_, err := store.List(ctx, idempotency.Query{Holding: holding})
+				_, err := st.List(ctx, store.Query{Holding: holding})
 				require.NoError(t, err)
 			}
 			all := sent.take()
@@ -214,11 +216,11 @@ func TestRedisHooksAreAddedMeanwhile(t *testing.T) {
 	for range 4 {
 		users.Go(func() {
 			for range 5 {
-				store := idempotency.NewRedisStore(client)
+				st := idempotency.NewRedisStore(client)
 				for range 3 {
 					users.Go(func() {
 						claims.Add(1)
-						if _, err := store.Claim(context.WithoutCancel(t.Context()), guardtest.RedisKey(), guardtest.RedisClaim()); err != nil {
+						if _, err := st.Claim(context.WithoutCancel(t.Context()), guardtest.RedisKey(), guardtest.RedisClaim()); err != nil {
 							t.Error(err)
 						}
 					})
@@ -271,14 +273,14 @@ func TestRedisHookThatSwallows(t *testing.T) {
 	for name, err := range map[string]error{
 		"Renew":    s.Renew(ctx, key, c.Owner),
 		"SaveStep": s.SaveStep(ctx, key, c.Owner, "step", nil),
-		"Complete": s.Complete(ctx, key, c.Owner, idempotency.Completion{TTL: time.Hour}),
-		"large":    s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}),
-		"Release":  s.Release(ctx, key, c.Owner, idempotency.Release{}),
+		"Complete": s.Complete(ctx, key, c.Owner, store.Completion{TTL: time.Hour}),
+		"large":    s.Complete(ctx, key, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}),
+		"Release":  s.Release(ctx, key, c.Owner, store.Release{}),
 		"Hold":     s.Hold(ctx, key, c.Owner),
-		"Forget":   s.Forget(ctx, key, idempotency.Seen{}),
+		"Forget":   s.Forget(ctx, key, store.Seen{}),
 	} {
 		require.ErrorContains(t, err, "returned nothing", name)
-		require.NotErrorIs(t, err, idempotency.ErrNotOwner, name)
+		require.NotErrorIs(t, err, store.ErrNotOwner, name)
 		require.NotErrorIs(t, err, idempotency.ErrChanged, name)
 	}
 }
@@ -323,7 +325,7 @@ func TestRedisHookThatSwallowsReplies(t *testing.T) {
 		_, err := plain.Claim(ctx, key, c)
 		require.NoError(t, err)
 	}
-	require.NoError(t, plain.Complete(ctx, large, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
+	require.NoError(t, plain.Complete(ctx, large, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 
 	for name, err := range map[string]error{"nothing": nil, "an error": errHook} {
 		t.Run(name, func(t *testing.T) {
@@ -347,7 +349,7 @@ func TestRedisHookThatSwallowsReplies(t *testing.T) {
 			}
 			list := func(holding bool) func(*idempotency.RedisStore) error {
 				return func(s *idempotency.RedisStore) error {
-					_, err := s.List(ctx, idempotency.Query{Holding: holding})
+					_, err := s.List(ctx, store.Query{Holding: holding})
 					return err
 				}
 			}
@@ -450,7 +452,7 @@ func TestRedisHookThatFails(t *testing.T) {
 					require.Equal(t, answer, got.Body)
 					require.EqualValues(t, n+1, h.Runs.Load())
 				}
-				require.Zero(t, p.events.Count(idempotency.EventNotKept))
+				require.Zero(t, p.events.Count(event.NotKept))
 			})
 		})
 	}

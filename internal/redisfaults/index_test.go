@@ -18,13 +18,14 @@ import (
 	"example.com/idempotency/internal/redisproto"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // holding asks for the index.
-var holding = idempotency.Query{Holding: true}
+var holding = store.Query{Holding: true}
 
 // keysOf returns the keys of the records that the store lists.
-func keysOf(t *testing.T, s idempotency.Lister, q idempotency.Query) []string {
+func keysOf(t *testing.T, s store.Lister, q store.Query) []string {
 	t.Helper()
 	keys := []string{}
 	for _, e := range guardtest.List(t, s, q) {
@@ -33,7 +34,7 @@ func keysOf(t *testing.T, s idempotency.Lister, q idempotency.Query) []string {
 	return keys
 }
 
-func holdClaim() idempotency.Claim {
+func holdClaim() store.Claim {
 	c := guardtest.RedisClaim()
 	c.Hold = true
 	return c
@@ -77,7 +78,7 @@ func TestRedisRoundTripsOfAHold(t *testing.T) {
 	server := redistest.Start(t)
 	s := guardtest.RedisAt(t, server)
 	ctx, key, c, d := t.Context(), guardtest.RedisKey(), holdClaim(), holdClaim()
-	claim := func(key string, c idempotency.Claim) { _, err := s.Claim(ctx, key, c); require.NoError(t, err) }
+	claim := func(key string, c store.Claim) { _, err := s.Claim(ctx, key, c); require.NoError(t, err) }
 	evals := func(call func()) int {
 		server.ForgetCalls(t)
 		call()
@@ -87,7 +88,7 @@ func TestRedisRoundTripsOfAHold(t *testing.T) {
 	warm := holdClaim()
 	claim("warm", warm)
 	require.NoError(t, s.Renew(ctx, "warm", warm.Owner))
-	require.NoError(t, s.Complete(ctx, "warm", warm.Owner, idempotency.Completion{TTL: time.Hour}))
+	require.NoError(t, s.Complete(ctx, "warm", warm.Owner, store.Completion{TTL: time.Hour}))
 
 	require.Equal(t, 2, evals(func() { claim(key, c) }), "claim")
 	require.Equal(t, []string{key}, keysOf(t, s, holding))
@@ -95,14 +96,14 @@ func TestRedisRoundTripsOfAHold(t *testing.T) {
 	require.Equal(t, 1, evals(func() { claim(key, d) }), "conflict")
 	require.Equal(t, 1, evals(func() { require.NoError(t, s.Renew(ctx, key, c.Owner)) }), "renewal")
 	require.Equal(t, 1, evals(func() {
-		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{TTL: time.Hour}))
+		require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{TTL: time.Hour}))
 	}), "complete")
 	require.Equal(t, 1, evals(func() { claim(key, d) }), "replay")
 	require.Equal(t, 2, evals(func() { claim("other", d) }), "another claim")
 	require.EqualValues(t, 1, server.Do(t, "ZCARD", "idem:"+redisproto.IndexKey), "what is settled left with it")
 	require.Equal(t, 1, evals(func() { require.NoError(t, s.Hold(ctx, "other", d.Owner)) }), "hold")
 	require.Equal(t, 1, evals(func() {
-		require.NoError(t, s.Complete(ctx, "other", d.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
+		require.NoError(t, s.Complete(ctx, "other", d.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 	}), "complete with a large answer")
 	claim("last", holdClaim())
 	require.EqualValues(t, 1, server.Do(t, "ZCARD", "idem:"+redisproto.IndexKey))
@@ -124,7 +125,7 @@ func TestRedisClaimThatIsNotInTheIndexIsListed(t *testing.T) {
 	require.ErrorIs(t, err, killed)
 	require.Empty(t, keysOf(t, s, holding))
 	server.Advance(t, "idem:", c.Lease)
-	require.Equal(t, []string{key}, keysOf(t, s, idempotency.Query{States: []idempotency.State{idempotency.StateHeld}}))
+	require.Equal(t, []string{key}, keysOf(t, s, store.Query{States: []store.State{store.Held}}))
 }
 
 // Nobody runs under a claim that is not in the index, because nobody would find it if its process
@@ -158,9 +159,9 @@ func TestRedisReaderLeavesAClaimThatHasJustBeenEntered(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := guardtest.RedisAt(t, server)
-	for name, again := range map[string]func(idempotency.Claim) idempotency.Claim{
-		"by its owner":     func(c idempotency.Claim) idempotency.Claim { return c },
-		"by another owner": func(idempotency.Claim) idempotency.Claim { return holdClaim() },
+	for name, again := range map[string]func(store.Claim) store.Claim{
+		"by its owner":     func(c store.Claim) store.Claim { return c },
+		"by another owner": func(store.Claim) store.Claim { return holdClaim() },
 	} {
 		ctx, key, c := t.Context(), guardtest.RedisKey(), holdClaim()
 		_, err := s.Claim(ctx, key, c)
@@ -168,7 +169,7 @@ func TestRedisReaderLeavesAClaimThatHasJustBeenEntered(t *testing.T) {
 		require.NoError(t, s.Hold(ctx, key, c.Owner))
 		r, err := s.Get(ctx, key)
 		require.NoError(t, err)
-		require.NoError(t, s.Resolve(ctx, key, r.Seen(), idempotency.Settlement{}))
+		require.NoError(t, s.Resolve(ctx, key, r.Seen(), store.Settlement{}))
 		called := false
 		reader := storeBefore(t, server, "drop", func() error {
 			called = true
@@ -250,18 +251,18 @@ func TestRedisCursorOfOtherMasters(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for _, limit := range []int{1, 3, 10, 1000} {
-		require.Subset(t, keysOf(t, s, idempotency.Query{Limit: limit}), want)
-		require.Equal(t, want, keysOf(t, s, idempotency.Query{Limit: limit, Holding: true}))
+		require.Subset(t, keysOf(t, s, store.Query{Limit: limit}), want)
+		require.Equal(t, want, keysOf(t, s, store.Query{Limit: limit, Holding: true}))
 	}
-	page, err := s.List(t.Context(), idempotency.Query{Limit: 1})
+	page, err := s.List(t.Context(), store.Query{Limit: 1})
 	require.NoError(t, err)
 	single := guardtest.RedisAt(t, redistest.Start(t))
-	_, err = single.List(t.Context(), idempotency.Query{Cursor: page.Next})
-	require.ErrorIs(t, err, idempotency.ErrBadCursor)
+	_, err = single.List(t.Context(), store.Query{Cursor: page.Next})
+	require.ErrorIs(t, err, store.ErrBadCursor)
 	mark, rest, _ := strings.Cut(page.Next, ".")
 	for _, cursor := range []string{mark + "." + strings.Replace(rest, "0.", "3.", 1), mark + ".-1.0", mark + ".0.-1"} {
-		_, err = s.List(t.Context(), idempotency.Query{Cursor: cursor})
-		require.ErrorIs(t, err, idempotency.ErrBadCursor, cursor)
+		_, err = s.List(t.Context(), store.Query{Cursor: cursor})
+		require.ErrorIs(t, err, store.ErrBadCursor, cursor)
 	}
 }
 
@@ -275,7 +276,7 @@ func TestRedisListPassesOverTheIndex(t *testing.T) {
 	require.NoError(t, err)
 	server.Do(t, "COPY", "idem:"+key, "idem:not a key")
 	for _, limit := range []int{1, 100} {
-		found := keysOf(t, s, idempotency.Query{Limit: limit})
+		found := keysOf(t, s, store.Query{Limit: limit})
 		require.Equal(t, []string{key}, slices.Compact(found))
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/store"
 )
 
 // countedConn counts what is read from a connection.
@@ -44,8 +45,8 @@ func TestLookupMovesNoAnswers(t *testing.T) {
 					return countedConn{c, &read}, err
 				}
 			})
-			store := guardtest.RedisStore(t, client, idempotency.WithPrefix(name+":"))
-			guard := guardtest.NewGuard(t, store, opts...)
+			st := guardtest.RedisStore(t, client, idempotency.WithPrefix(name+":"))
+			guard := guardtest.NewGuard(t, st, opts...)
 			body := strings.Repeat("x", 1<<20-1<<10)
 			mux := http.NewServeMux()
 			mux.Handle("/keys", guard.LookupHandler())
@@ -69,7 +70,7 @@ func TestLookupMovesNoAnswers(t *testing.T) {
 			require.Greater(t, info.Size, int64(len(body)))
 
 			read.Store(0)
-			for _, e := range guardtest.List(t, store, idempotency.Query{}) {
+			for _, e := range guardtest.List(t, st, store.Query{}) {
 				require.Equal(t, http.StatusCreated, e.Record.Status)
 				require.Equal(t, info.Size, e.Record.Size)
 			}
@@ -87,8 +88,8 @@ func TestLookupMovesNoAnswers(t *testing.T) {
 // What is recorded by hand is found again by a call that is repeated, although a sealer makes
 // other bytes of it each time.
 func TestRepeatedResolutionReadsTheAnswer(t *testing.T) {
-	guardtest.OnEachRedis(t, func(t *testing.T, store *idempotency.RedisStore, _ guardtest.RedisBackend) {
-		guard := guardtest.NewGuard(t, store, idempotency.WithRecovery(idempotency.Hold), idempotency.WithSealer(guardtest.NewSealer(t, 1)))
+	guardtest.OnEachRedis(t, func(t *testing.T, st *idempotency.RedisStore, _ guardtest.RedisBackend) {
+		guard := guardtest.NewGuard(t, st, idempotency.WithRecovery(idempotency.Hold), idempotency.WithSealer(guardtest.NewSealer(t, 1)))
 		s := guardtest.ServeRecorder(t, guard.Handler(guardtest.FailsFirst()))
 		require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		seen := guardtest.Seen(t, guard)
@@ -106,13 +107,13 @@ func TestRepeatedResolutionReadsTheAnswer(t *testing.T) {
 
 // The result of a function has a size and no status.
 func TestLookupOfAFunction(t *testing.T) {
-	guardtest.OnEachRedis(t, func(t *testing.T, store *idempotency.RedisStore, _ guardtest.RedisBackend) {
-		guard := guardtest.NewGuard(t, store)
+	guardtest.OnEachRedis(t, func(t *testing.T, st *idempotency.RedisStore, _ guardtest.RedisBackend) {
+		guard := guardtest.NewGuard(t, st)
 		_, _, err := idempotency.Do(t.Context(), guard, guardtest.HeldKey, func(context.Context) (string, error) { return "done", nil })
 		require.NoError(t, err)
 		info, err := guard.Lookup(t.Context(), guardtest.HeldKey)
 		require.NoError(t, err)
-		require.Equal(t, idempotency.StateCompleted, info.State)
+		require.Equal(t, store.Completed, info.State)
 		require.Zero(t, info.Status)
 		require.Positive(t, info.Size)
 	})

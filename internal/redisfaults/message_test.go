@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/faultproxy"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redisproto"
@@ -125,7 +126,7 @@ func (c wireFault) test(t *testing.T, master *redistest.Server) {
 	first := p.persist(t, key)
 	require.Equal(t, 1, proxy.Fired())
 	if (c.op.call == "claim" || c.op.call == "enter") && c.retries == 0 && c.fault != faultproxy.HangReply {
-		require.Zero(t, p.events.Count(idempotency.EventRefused), "the client library has sent it again")
+		require.Zero(t, p.events.Count(event.Refused), "the client library has sent it again")
 	}
 	second := p.persist(t, key)
 	switch c.op.status {
@@ -143,7 +144,7 @@ func (c wireFault) test(t *testing.T, master *redistest.Server) {
 	}
 	require.Equal(t, c.op.runs, h.Runs.Load())
 	require.EqualValues(t, 1, charges.Load())
-	require.Zero(t, p.events.Count(idempotency.EventLeaseLost))
+	require.Zero(t, p.events.Count(event.LeaseLost))
 	require.NoError(t, p.guard.Shutdown(t.Context()))
 }
 

@@ -10,9 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // Records may be renamed to another prefix, or copied to another server, while no process
@@ -49,15 +51,15 @@ func TestRedisRecordsMayBeRenamed(t *testing.T) {
 				}
 			}}
 			process := func(client redis.UniversalClient, prefix string) (*idempotency.RedisStore, *guardtest.Server) {
-				store := guardtest.RedisStore(t, client, idempotency.WithPrefix(prefix))
-				g := guardtest.NewGuard(t, store, idempotency.WithRecovery(idempotency.Hold))
-				return store, guardtest.ServeRecorder(t, g.Handler(h))
+				st := guardtest.RedisStore(t, client, idempotency.WithPrefix(prefix))
+				g := guardtest.NewGuard(t, st, idempotency.WithRecovery(idempotency.Hold))
+				return st, guardtest.ServeRecorder(t, g.Handler(h))
 			}
-			store, before := process(from, "old:")
+			st, before := process(from, "old:")
 			small, large := before.Do(t, guardtest.Call{Key: "small"}), before.Do(t, guardtest.Call{Key: "large"})
 			before.Do(t, guardtest.Call{Key: "held"})
 			running, claim := guardtest.RedisKey(), guardtest.RedisClaim()
-			_, err := store.Claim(t.Context(), running, claim)
+			_, err := st.Claim(t.Context(), running, claim)
 			require.NoError(t, err)
 
 			names, err := from.Keys(t.Context(), "old:*").Result()
@@ -67,17 +69,17 @@ func TestRedisRecordsMayBeRenamed(t *testing.T) {
 				move(t, from, to, name, "new:"+name[len("old:"):])
 			}
 
-			store, after := process(to, "new:")
+			st, after := process(to, "new:")
 			guardtest.RequireReplay(t, small, after.Do(t, guardtest.Call{Key: "small"}))
 			guardtest.RequireReplay(t, large, after.Do(t, guardtest.Call{Key: "large"}))
 			guardtest.RequireProblem(t, after.Do(t, guardtest.Call{Key: "held"}), http.StatusConflict, problem.OutcomeUnknown)
 			require.EqualValues(t, 3, h.Runs.Load())
-			rec, err := store.Claim(t.Context(), running, guardtest.RedisClaim())
+			rec, err := st.Claim(t.Context(), running, guardtest.RedisClaim())
 			require.NoError(t, err)
-			require.Equal(t, idempotency.StateClaimed, rec.State)
+			require.Equal(t, store.Claimed, rec.State)
 			require.False(t, rec.Mine)
 			require.InDelta(t, claim.Lease, rec.Lease, float64(5*time.Second))
-			require.Len(t, guardtest.List(t, store, idempotency.Query{Holding: true}), 1)
+			require.Len(t, guardtest.List(t, st, store.Query{Holding: true}), 1)
 		})
 	}
 }
@@ -87,9 +89,9 @@ func TestRedisRecordsMayBeRenamed(t *testing.T) {
 func TestRedisRecordOfANewerVersionIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	client := guardtest.RedisClient(t, redistest.Start(t).Addr)
-	store := guardtest.RedisStore(t, client)
+	st := guardtest.RedisStore(t, client)
 	h := guardtest.Answering(0, "done")
-	p := guardtest.NewProcess(t, store, h, idempotency.WithFailOpen(true))
+	p := guardtest.NewProcess(t, st, h, idempotency.WithFailOpen(true))
 	call := guardtest.Call{Key: "k"}
 	require.Equal(t, "done", p.Do(t, call).Body)
 	names, err := client.Keys(t.Context(), "idem:*").Result()
@@ -108,7 +110,7 @@ func TestRedisRecordOfANewerVersionIsLeftAlone(t *testing.T) {
 	require.ErrorIs(t, err, idempotency.ErrUnreadableHere)
 	require.NoError(t, p.Guard.Shutdown(t.Context()))
 	require.Zero(t, p.Store.Count("release"))
-	require.Equal(t, 4, p.Events.Count(idempotency.EventCorrupt))
+	require.Equal(t, 4, p.Events.Count(event.Corrupt))
 	for _, err := range p.Events.Errors() {
 		require.ErrorIs(t, err, idempotency.ErrUnreadableHere)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/faultproxy"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
@@ -48,7 +49,7 @@ func TestRedisRenewalsSurviveAStorm(t *testing.T) {
 	storm.Wait()
 	h.goOn()
 	require.Equal(t, "run 1", (<-done).Body)
-	require.Zero(t, p.events.Count(idempotency.EventLeaseLost))
+	require.Zero(t, p.events.Count(event.LeaseLost))
 	require.EqualValues(t, 1, h.Runs.Load())
 }
 
@@ -108,7 +109,7 @@ func TestRedisPoolExhausted(t *testing.T) {
 		other := newRedisProcess(t, guardtest.RedisAt(t, server), h)
 		other.requireReplay(t, guardtest.Call{Key: key}, "run 1")
 		require.EqualValues(t, 1, h.Runs.Load())
-		lost := p.events.Count(idempotency.EventLeaseLost)
+		lost := p.events.Count(event.LeaseLost)
 		require.Equal(t, shared, lost == 1, "leases lost: %d", lost)
 	})
 }

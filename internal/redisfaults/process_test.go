@@ -13,6 +13,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/store"
 )
 
 // A redisProcess is a process of an application that keeps its records in Redis. Two of
@@ -27,10 +28,10 @@ type redisProcess struct {
 	events *guardtest.Events
 }
 
-func newRedisProcess(t testing.TB, store *idempotency.RedisStore, h http.Handler, opts ...idempotency.Option) *redisProcess {
+func newRedisProcess(t testing.TB, st *idempotency.RedisStore, h http.Handler, opts ...idempotency.Option) *redisProcess {
 	t.Helper()
-	p := &redisProcess{store: store, events: &guardtest.Events{}}
-	p.guard = guardtest.NewGuard(t, store, append([]idempotency.Option{idempotency.WithObserver(p.events.Observe)}, opts...)...)
+	p := &redisProcess{store: st, events: &guardtest.Events{}}
+	p.guard = guardtest.NewGuard(t, st, append([]idempotency.Option{idempotency.WithObserver(p.events.Observe)}, opts...)...)
 	p.Server = guardtest.ServeRecorder(t, p.guard.Handler(h))
 	// A failed test must not wait for servers that are away.
 	t.Cleanup(func() {
@@ -103,11 +104,11 @@ func (p *redisProcess) requireReplay(t *testing.T, c guardtest.Call, body string
 
 // acknowledge claims new keys from several goroutines until ctx is done or the store has
 // acknowledged enough of them, and returns the acknowledged ones.
-func acknowledge(ctx context.Context, s *idempotency.RedisStore, enough int) map[string]idempotency.Claim {
+func acknowledge(ctx context.Context, s *idempotency.RedisStore, enough int) map[string]store.Claim {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var mu sync.Mutex
-	acknowledged := make(map[string]idempotency.Claim)
+	acknowledged := make(map[string]store.Claim)
 	var clients sync.WaitGroup
 	for range 8 {
 		clients.Go(func() {
@@ -132,7 +133,7 @@ func acknowledge(ctx context.Context, s *idempotency.RedisStore, enough int) map
 
 // countLost returns how many of these claims, which are all still live, the store would
 // grant to another owner.
-func countLost(t *testing.T, s *idempotency.RedisStore, acknowledged map[string]idempotency.Claim) int {
+func countLost(t *testing.T, s *idempotency.RedisStore, acknowledged map[string]store.Claim) int {
 	t.Helper()
 	var lost atomic.Int64
 	keys := make(chan string)

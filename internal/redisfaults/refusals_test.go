@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
@@ -76,7 +76,7 @@ func TestRedisServerRefuses(t *testing.T) {
 		require.Zero(t, unused.Runs.Load())
 		h.goOn()
 		require.Equal(t, "run 1", (<-done).Body)
-		require.Equal(t, 1, a.events.Count(idempotency.EventRecordingDelayed))
+		require.Equal(t, 1, a.events.Count(event.RecordingDelayed))
 		test.relent(t, server, dir)
 		require.NoError(t, a.guard.Shutdown(t.Context()))
 		b.requireReplay(t, guardtest.Call{Key: "running"}, "run 1")

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
@@ -47,7 +47,7 @@ func TestRedisRestartDuringRun(t *testing.T) {
 			h.goOn()
 			got := <-done
 			require.Equal(t, "run 1", got.Body, "the client gets the answer that there is")
-			require.Equal(t, 1, a.events.Count(idempotency.EventRecordingDelayed))
+			require.Equal(t, 1, a.events.Count(event.RecordingDelayed))
 			guardtest.RequireProblem(t, b.Do(t, guardtest.Call{Key: "meanwhile"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 			server.Restart(t)
 			// Without persistence the key is free until the answer has been recorded.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
@@ -46,5 +47,5 @@ func TestRedisSentinelFailover(t *testing.T) {
 	p.requireReplay(t, running, "run 1")
 	require.EqualValues(t, 3, h.Runs.Load())
 	require.NoError(t, p.guard.Shutdown(t.Context()))
-	require.Zero(t, p.events.Count(idempotency.EventLeaseLost))
+	require.Zero(t, p.events.Count(event.LeaseLost))
 }

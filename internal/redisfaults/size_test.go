@@ -11,9 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // A server with a small proto-max-bulk-len refuses a large value, and closes the connection. A
@@ -28,7 +30,7 @@ func TestRedisWithSmallBulkLength(t *testing.T) {
 		"transaction": guardtest.RedisAt(t, server),
 		"script":      guardtest.RedisAt(t, server, idempotency.WithReplicas(1, time.Second)),
 	}
-	for name, store := range stores {
+	for name, st := range stores {
 		for size, n := range map[string]int{"just above": limit + 1, "far above": 12 << 20} {
 			t.Run(name+"/"+size, func(t *testing.T) {
 				t.Parallel()
@@ -37,7 +39,7 @@ func TestRedisWithSmallBulkLength(t *testing.T) {
 					w.WriteHeader(http.StatusCreated)
 					_, _ = w.Write([]byte(strings.Repeat("x", n)))
 				}}
-				p := newRedisProcess(t, store, h, idempotency.WithMaxResponseBody(16<<20))
+				p := newRedisProcess(t, st, h, idempotency.WithMaxResponseBody(16<<20))
 				call := guardtest.Call{Key: strings.ReplaceAll(name+" "+size, " ", "-")}
 				require.Len(t, p.Do(t, call).Body, n)
 				var again guardtest.Reply
@@ -48,8 +50,8 @@ func TestRedisWithSmallBulkLength(t *testing.T) {
 				guardtest.RequireProblem(t, again, http.StatusConflict, problem.ResponseNotKept)
 				require.Equal(t, "/charges/1", again.Problem.OriginalLocation)
 				require.EqualValues(t, 1, h.Runs.Load())
-				require.Equal(t, 1, p.events.Count(idempotency.EventNotKept))
-				require.Zero(t, p.events.Count(idempotency.EventRecordingLost))
+				require.Equal(t, 1, p.events.Count(event.NotKept))
+				require.Zero(t, p.events.Count(event.RecordingLost))
 				for _, err := range p.events.Errors() {
 					require.NotContains(t, err.Error(), "xxx")
 				}
@@ -66,17 +68,17 @@ func TestRedisWithSmallBulkLength(t *testing.T) {
 			}
 			complete := func(answer []byte) func() error {
 				return func() error {
-					return store.Complete(t.Context(), key, c.Owner, idempotency.Completion{Answer: answer, TTL: time.Hour})
+					return st.Complete(t.Context(), key, c.Owner, store.Completion{Answer: answer, TTL: time.Hour})
 				}
 			}
 			eventually(nil, func() error {
-				_, err := store.Claim(t.Context(), key, c)
+				_, err := st.Claim(t.Context(), key, c)
 				return err
 			})
-			eventually(idempotency.ErrTooLarge, func() error {
-				return store.SaveStep(t.Context(), key, c.Owner, "step", make([]byte, limit+1))
+			eventually(store.ErrTooLarge, func() error {
+				return st.SaveStep(t.Context(), key, c.Owner, "step", make([]byte, limit+1))
 			})
-			eventually(idempotency.ErrTooLarge, complete(make([]byte, limit+1)))
+			eventually(store.ErrTooLarge, complete(make([]byte, limit+1)))
 			eventually(nil, complete([]byte("small")))
 		})
 	}
@@ -95,14 +97,14 @@ func (paddingSealer) Open(sealed, _ []byte) ([]byte, error) { return sealed[:len
 // not recorded.
 func TestRedisStepAboveTheBulkLength(t *testing.T) {
 	t.Parallel()
-	store := guardtest.RedisAt(t, redistest.Start(t, "--proto-max-bulk-len", "1mb"))
+	st := guardtest.RedisAt(t, redistest.Start(t, "--proto-max-bulk-len", "1mb"))
 	var err error
-	p := newRedisProcess(t, store, &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+	p := newRedisProcess(t, st, &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 		_, err = idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) { return "ch_1", nil })
 		w.WriteHeader(http.StatusInternalServerError)
 	}}, idempotency.WithSealer(paddingSealer{}))
 	p.Do(t, guardtest.Call{Key: "k"})
 	var lost *idempotency.NotRecordedError
 	require.ErrorAs(t, err, &lost)
-	require.ErrorIs(t, err, idempotency.ErrTooLarge)
+	require.ErrorIs(t, err, store.ErrTooLarge)
 }

@@ -13,6 +13,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/store"
 )
 
 // Each call gives the scripts again to a server that has lost them.
@@ -34,13 +35,13 @@ func TestRedisScriptsForgotten(t *testing.T) {
 		forget()
 		require.NoError(t, s.Renew(ctx, key, c.Owner), name)
 		forget()
-		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}), name)
+		require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}), name)
 		forget()
-		require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("small"), TTL: time.Hour}), name)
+		require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: []byte("small"), TTL: time.Hour}), name)
 		forget()
-		require.NoError(t, s.Forget(ctx, key, idempotency.Seen{Owner: c.Owner, Attempt: 1, State: idempotency.StateCompleted}), name)
+		require.NoError(t, s.Forget(ctx, key, store.Seen{Owner: c.Owner, Attempt: 1, State: store.Completed}), name)
 		forget()
-		require.ErrorIs(t, s.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 1), idempotency.Settlement{}), idempotency.ErrNotFound, name)
+		require.ErrorIs(t, s.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 1), store.Settlement{}), idempotency.ErrNotFound, name)
 	}
 }
 
@@ -61,7 +62,7 @@ func TestRedisOutOfMemory(t *testing.T) {
 func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server) {
 	s := guardtest.RedisStore(t, guardtest.RedisClient(t, addrs...))
 	ctx := t.Context()
-	claim := func(name string) (string, idempotency.Owner) {
+	claim := func(name string) (string, store.Owner) {
 		key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 		_, err := s.Claim(ctx, key, c)
 		require.NoError(t, err, name)
@@ -75,7 +76,7 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 	lapsed, lapsedOwner := claim("lapsed")
 	lapsedHold, _ := claim("lapsed and held")
 	done, doneOwner := claim("done")
-	require.NoError(t, s.Complete(ctx, done, doneOwner, idempotency.Completion{Answer: []byte("done"), TTL: time.Hour}))
+	require.NoError(t, s.Complete(ctx, done, doneOwner, store.Completion{Answer: []byte("done"), TTL: time.Hour}))
 	for _, server := range servers {
 		server.Advance(t, "idem:"+lapsed, 30*time.Second)
 		server.Advance(t, "idem:"+lapsedHold, 30*time.Second)
@@ -92,9 +93,9 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 	waiting.Watch = true
 	r, err = s.Claim(ctx, small, waiting)
 	require.NoError(t, err)
-	require.Equal(t, idempotency.StateClaimed, r.State)
+	require.Equal(t, store.Claimed, r.State)
 	require.False(t, r.Mine)
-	refused := func(key string, o idempotency.Owner, state idempotency.State) {
+	refused := func(key string, o store.Owner, state store.State) {
 		t.Helper()
 		again := guardtest.RedisClaim()
 		again.Note = []byte("again")
@@ -110,18 +111,18 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 		require.Equal(t, before.Notes, after.Notes)
 		require.LessOrEqual(t, after.TTL, before.TTL)
 	}
-	refused(lapsed, lapsedOwner, idempotency.StateClaimed)
+	refused(lapsed, lapsedOwner, store.Claimed)
 	holding := guardtest.RedisClaim()
 	holding.Hold = true
 	r, err = s.Claim(ctx, lapsedHold, holding)
 	require.NoError(t, err)
-	require.Equal(t, idempotency.StateHeld, r.State)
+	require.Equal(t, store.Held, r.State)
 	require.NoError(t, s.Renew(ctx, renewed, renewedOwner))
 	require.NoError(t, s.SaveStep(ctx, renewed, renewedOwner, "a", []byte("1")))
-	require.NoError(t, s.Complete(ctx, small, smallOwner, idempotency.Completion{Answer: []byte("small"), TTL: time.Hour}))
-	require.NoError(t, s.Complete(ctx, large, largeOwner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
-	require.NoError(t, s.Release(ctx, released, releasedOwner, idempotency.Release{}))
-	refused(released, releasedOwner, idempotency.StateReleased)
+	require.NoError(t, s.Complete(ctx, small, smallOwner, store.Completion{Answer: []byte("small"), TTL: time.Hour}))
+	require.NoError(t, s.Complete(ctx, large, largeOwner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
+	require.NoError(t, s.Release(ctx, released, releasedOwner, store.Release{}))
+	refused(released, releasedOwner, store.Released)
 	require.NoError(t, s.Hold(ctx, held, heldOwner))
 	require.NoError(t, s.Resolve(ctx, held, guardtest.HeldBy(heldOwner, 1), guardtest.Answered("resolved")))
 
@@ -175,7 +176,7 @@ func TestRedisWithReplicas(t *testing.T) {
 			// A Cluster client first asks an arbitrary node for the list of commands, which
 			// must not be the one that sleeps.
 			for _, s := range []*idempotency.RedisStore{hasty, elsewhere} {
-				require.ErrorIs(t, s.Renew(ctx, key, c.Owner), idempotency.ErrNotOwner)
+				require.ErrorIs(t, s.Renew(ctx, key, c.Owner), store.ErrNotOwner)
 			}
 			r, err := patient.Claim(ctx, key, c)
 			require.NoError(t, err)
@@ -186,8 +187,8 @@ func TestRedisWithReplicas(t *testing.T) {
 			require.ErrorContains(t, err, "too few replicas", "repeated on another connection")
 			r, err = hasty.Get(ctx, key)
 			require.NoError(t, err)
-			require.Equal(t, idempotency.StateClaimed, r.State, "a run that has happened may need it")
-			require.ErrorContains(t, hasty.Release(ctx, key, c.Owner, idempotency.Release{}), "too few replicas", "one that has not begun gives it up")
+			require.Equal(t, store.Claimed, r.State, "a run that has happened may need it")
+			require.ErrorContains(t, hasty.Release(ctx, key, c.Owner, store.Release{}), "too few replicas", "one that has not begun gives it up")
 
 			other, d := guardtest.RedisKey(), guardtest.RedisClaim()
 			_, err = hasty.Claim(ctx, other, d)
@@ -199,15 +200,15 @@ func TestRedisWithReplicas(t *testing.T) {
 			require.Equal(t, 2, r.Attempt)
 			test.replica.Pause(t)
 			for range 2 {
-				require.ErrorContains(t, hasty.Complete(ctx, key, d.Owner, idempotency.Completion{Answer: []byte("answer"), TTL: time.Hour}), "too few replicas")
-				require.ErrorContains(t, elsewhere.Complete(ctx, key, d.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}),
+				require.ErrorContains(t, hasty.Complete(ctx, key, d.Owner, store.Completion{Answer: []byte("answer"), TTL: time.Hour}), "too few replicas")
+				require.ErrorContains(t, elsewhere.Complete(ctx, key, d.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}),
 					"too few replicas", "repeated on another connection")
 			}
 			r, err = hasty.Claim(ctx, key, guardtest.RedisClaim())
 			require.NoError(t, err)
 			require.Equal(t, "answer", string(r.Answer), "a replay gives nothing that has to be confirmed")
 			test.replica.Resume(t)
-			require.NoError(t, patient.Complete(ctx, key, d.Owner, idempotency.Completion{Answer: []byte("answer"), TTL: time.Hour}))
+			require.NoError(t, patient.Complete(ctx, key, d.Owner, store.Completion{Answer: []byte("answer"), TTL: time.Hour}))
 		})
 	}
 }
@@ -230,10 +231,10 @@ func TestRedisRepeatedCallsWrite(t *testing.T) {
 		"Claim":    claim,
 		"SaveStep": func(key string) error { return s.SaveStep(ctx, key, c.Owner, "a", []byte("1")) },
 		"Complete": func(key string) error {
-			return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("small"), TTL: time.Hour})
+			return s.Complete(ctx, key, c.Owner, store.Completion{Answer: []byte("small"), TTL: time.Hour})
 		},
 		"Complete large": func(key string) error {
-			return s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour})
+			return s.Complete(ctx, key, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour})
 		},
 		"Hold": func(key string) error { return s.Hold(ctx, key, c.Owner) },
 		"Resolve": func(key string) error {
@@ -284,7 +285,7 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	other := guardtest.RedisStore(t, guardtest.RedisClient(t, replica.Addr))
 	r, err := other.Get(ctx, key)
 	require.NoError(t, err)
-	require.Equal(t, idempotency.StateHeld, r.State)
+	require.Equal(t, store.Held, r.State)
 	require.Equal(t, map[string][]byte{"a": []byte("1")}, r.Steps)
 
 	replica.Pause(t)
@@ -303,7 +304,7 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, patient.Hold(ctx, key, c.Owner))
 	replica.Pause(t)
-	require.NoError(t, hasty.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 1), idempotency.Settlement{}))
+	require.NoError(t, hasty.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 1), store.Settlement{}))
 }
 
 // After a Cluster failover the store asks for the new topology. It does not turn to the
@@ -347,7 +348,7 @@ func TestRedisUnreachable(t *testing.T) {
 	_, err = s.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
 	require.Error(t, err)
 	for _, sentinel := range []error{
-		idempotency.ErrNotOwner, idempotency.ErrStoreFull, idempotency.ErrCorrupt, idempotency.ErrNotFound,
+		store.ErrNotOwner, idempotency.ErrStoreFull, idempotency.ErrCorrupt, idempotency.ErrNotFound,
 	} {
 		require.NotErrorIs(t, err, sentinel)
 	}
@@ -370,25 +371,25 @@ func TestRedisHookThatRefuses(t *testing.T) {
 		_, err := plain.Claim(ctx, k, c)
 		require.NoError(t, err)
 	}
-	require.NoError(t, plain.Complete(ctx, large, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
+	require.NoError(t, plain.Complete(ctx, large, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 
 	hook.pipelines.Store(true)
 	_, err := durable.Claim(ctx, key, guardtest.RedisClaim())
 	require.ErrorIs(t, err, guardtest.ErrDown)
 	_, err = plain.Claim(ctx, large, guardtest.RedisClaim())
 	require.ErrorIs(t, err, guardtest.ErrDown, "the answer is read by a command of its own")
-	require.ErrorIs(t, durable.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("x"), TTL: time.Hour}), guardtest.ErrDown)
-	require.ErrorIs(t, plain.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}), guardtest.ErrDown)
+	require.ErrorIs(t, durable.Complete(ctx, key, c.Owner, store.Completion{Answer: []byte("x"), TTL: time.Hour}), guardtest.ErrDown)
+	require.ErrorIs(t, plain.Complete(ctx, key, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}), guardtest.ErrDown)
 	_, err = plain.GetAnswer(ctx, key)
 	require.ErrorIs(t, err, guardtest.ErrDown)
-	_, err = plain.List(ctx, idempotency.Query{})
+	_, err = plain.List(ctx, store.Query{})
 	require.ErrorIs(t, err, guardtest.ErrDown)
 
 	hook.pipelines.Store(false)
 	hook.commands.Store(true)
 	_, err = plain.Claim(ctx, key, guardtest.RedisClaim())
 	require.ErrorIs(t, err, guardtest.ErrDown)
-	require.ErrorIs(t, plain.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: []byte("x"), TTL: time.Hour}), guardtest.ErrDown)
+	require.ErrorIs(t, plain.Complete(ctx, key, c.Owner, store.Completion{Answer: []byte("x"), TTL: time.Hour}), guardtest.ErrDown)
 	require.ErrorIs(t, plain.Renew(ctx, key, c.Owner), guardtest.ErrDown)
 	_, err = plain.Get(ctx, key)
 	require.ErrorIs(t, err, guardtest.ErrDown)
@@ -424,7 +425,7 @@ func TestRedisWithReplicasConfirmsReleases(t *testing.T) {
 	replica := redistest.StartReplica(t, master)
 	patient := guardtest.RedisAt(t, master, idempotency.WithReplicas(1, guardtest.RedisPatience))
 	ctx := t.Context()
-	for _, release := range []idempotency.Release{{}, {Undone: true}} {
+	for _, release := range []store.Release{{}, {Undone: true}} {
 		key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 		c.Hold = true
 		_, err := patient.Claim(ctx, key, c)
@@ -438,6 +439,6 @@ func TestRedisWithReplicasConfirmsReleases(t *testing.T) {
 		require.NoError(t, patient.Release(ctx, key, c.Owner, release))
 		r, err := guardtest.RedisAt(t, replica).Get(ctx, key)
 		require.NoError(t, err)
-		require.Equal(t, idempotency.StateReleased, r.State)
+		require.Equal(t, store.Released, r.State)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/store"
 )
 
 func requireWoken(t *testing.T, settled <-chan struct{}) {
@@ -48,14 +49,14 @@ func TestRedisNoLostWakeup(t *testing.T) {
 			var settling sync.WaitGroup
 			settling.Go(func() {
 				if i%2 == 0 {
-					require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{TTL: time.Hour}))
+					require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{TTL: time.Hour}))
 				} else {
-					require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
+					require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 				}
 			})
 			r, err := other.Claim(ctx, key, d)
 			require.NoError(t, err)
-			if r.State == idempotency.StateClaimed {
+			if r.State == store.Claimed {
 				requireWoken(t, settled)
 				asleep++
 			}
@@ -82,13 +83,13 @@ func TestRedisWatchIsQuiet(t *testing.T) {
 		c, d := guardtest.RedisClaim(), guardtest.RedisClaim()
 		_, err = s.Claim(ctx, watched, c)
 		require.NoError(t, err)
-		require.NoError(t, s.Complete(ctx, watched, c.Owner, idempotency.Completion{TTL: time.Hour}))
+		require.NoError(t, s.Complete(ctx, watched, c.Owner, store.Completion{TTL: time.Hour}))
 		_, err = s.Claim(ctx, announced, c)
 		require.NoError(t, err)
 		d.Watch = true
 		_, err = s.Claim(ctx, announced, d)
 		require.NoError(t, err)
-		require.NoError(t, s.Release(ctx, announced, c.Owner, idempotency.Release{}))
+		require.NoError(t, s.Release(ctx, announced, c.Owner, store.Release{}))
 		requireWoken(t, last)
 		requireNotWoken(t, settled)
 	})
@@ -113,8 +114,8 @@ func TestRedisWatchReconnects(t *testing.T) {
 	}
 	r, err := s.Claim(ctx, key, d)
 	require.NoError(t, err)
-	require.Equal(t, idempotency.StateClaimed, r.State)
-	require.NoError(t, s.Complete(ctx, key, c.Owner, idempotency.Completion{TTL: time.Hour}))
+	require.Equal(t, store.Claimed, r.State)
+	require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{TTL: time.Hour}))
 	requireWoken(t, settled)
 
 	server.Kill()

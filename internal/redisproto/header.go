@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The states of a record, with the numbers of idempotency.State.
+// The states of a record, with the numbers of store.State.
 const (
 	Claimed byte = iota + 1
 	Released

@@ -12,7 +12,7 @@ import (
 )
 
 // A Record is what a reply says about a record. Its fields are those of
-// idempotency.Record.
+// store.Record.
 type Record struct {
 	State       byte
 	Mine        bool
@@ -31,7 +31,7 @@ type Record struct {
 	SealedKey   []byte
 
 	// Holding says that the record is held, or claimed by a claim that says hold. The fields
-	// of idempotency.Record do not tell that.
+	// of store.Record do not tell that.
 	Holding bool
 	// Found says that the record is held because the lease of a claim has ended that did not
 	// say hold. Only the claim that found it can enter it in the index.

@@ -17,6 +17,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/connectidempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/grpcidempotency"
 	"example.com/idempotency/problem"
 )
@@ -26,17 +27,17 @@ import (
 // An eventLog has the events of a guard.
 type eventLog struct {
 	mu  sync.Mutex
-	all []idempotency.Event
+	all []event.Event
 }
 
-func (l *eventLog) observe(_ context.Context, e idempotency.Event) {
+func (l *eventLog) observe(_ context.Context, e event.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all = append(l.all, e)
 }
 
 // last returns the newest event, of so many.
-func (l *eventLog) last(t *testing.T, count int) idempotency.Event {
+func (l *eventLog) last(t *testing.T, count int) event.Event {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,7 +46,7 @@ func (l *eventLog) last(t *testing.T, count int) idempotency.Event {
 }
 
 // await waits for an event that is reported in the background.
-func (l *eventLog) await(t *testing.T, count int) idempotency.Event {
+func (l *eventLog) await(t *testing.T, count int) event.Event {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		l.mu.Lock()
@@ -96,9 +97,9 @@ func TestWhatTheInterceptorDecidesIsReported(t *testing.T) {
 					got := c(t.Context(), test.call)
 					require.Equal(t, shadow, got.Code == ok, "%+v", got)
 					e := events.last(t, i+1)
-					kind, would := idempotency.EventRefused, idempotency.EventKind("")
+					kind, would := event.Refused, event.Kind("")
 					if shadow {
-						kind, would = idempotency.EventShadow, idempotency.EventRefused
+						kind, would = event.Shadow, event.Refused
 					}
 					require.Equal(t, kind, e.Kind)
 					require.Equal(t, would, e.Would)
@@ -126,10 +127,10 @@ func TestCallWithoutAKeyIsReported(t *testing.T) {
 				require.Zero(t, c(t.Context(), bare).Code)
 				e := events.last(t, 1)
 				if shadow {
-					require.Equal(t, idempotency.EventShadow, e.Kind)
+					require.Equal(t, event.Shadow, e.Kind)
 					e.Kind = e.Would
 				}
-				require.Equal(t, idempotency.EventBypassed, e.Kind)
+				require.Equal(t, event.Bypassed, e.Kind)
 			})
 		}
 	}
@@ -145,11 +146,11 @@ func TestShadowJudgesByCode(t *testing.T) {
 			guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.observe), idempotency.WithShadow(true))
 			c := tr.serve(t, newBank(), guard, settings{})
 			n := 0
-			for name, again := range map[string]idempotency.EventKind{
-				"plain": idempotency.EventReplay, "code 5": idempotency.EventReplay,
-				"code 8": idempotency.EventRun, "code 14": idempotency.EventRun,
+			for name, again := range map[string]event.Kind{
+				"plain": event.Replay, "code 5": event.Replay,
+				"code 8": event.Run, "code 14": event.Run,
 			} {
-				for _, want := range []idempotency.EventKind{idempotency.EventRun, again} {
+				for _, want := range []event.Kind{event.Run, again} {
 					c(t.Context(), keyed(name[len(name)-1:], name))
 					n++
 					require.Equal(t, want, events.await(t, n).Would, name)
@@ -253,7 +254,7 @@ func TestNestedInterceptor(t *testing.T) {
 	t.Parallel()
 	var events eventLog
 	guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.observe))
-	kinds := func() (all []idempotency.EventKind) {
+	kinds := func() (all []event.Kind) {
 		events.mu.Lock()
 		defer events.mu.Unlock()
 		for _, e := range events.all {
@@ -262,7 +263,7 @@ func TestNestedInterceptor(t *testing.T) {
 		events.all = nil
 		return all
 	}
-	want := []idempotency.EventKind{idempotency.EventNested, idempotency.EventRun, idempotency.EventReplay}
+	want := []event.Kind{event.Nested, event.Run, event.Replay}
 
 	i := connectidempotency.NewInterceptor(guard, connectidempotency.SharedScope)
 	unary := i.WrapUnary(i.WrapUnary(func(context.Context, connect.AnyRequest) (connect.AnyResponse, error) {

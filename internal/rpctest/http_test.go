@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/rpctest/bankv1/bankv1connect"
 	"example.com/idempotency/problem"
 )
@@ -23,9 +24,9 @@ func TestGuardAroundAHandlerRefusesCalls(t *testing.T) {
 			t.Parallel()
 			b := newBank()
 			_, handler := bankv1connect.NewBankHandler(&connectBank{b})
-			refusals := make(chan idempotency.Event, 2)
-			guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(func(_ context.Context, e idempotency.Event) {
-				if e.Kind == idempotency.EventRefused {
+			refusals := make(chan event.Event, 2)
+			guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(func(_ context.Context, e event.Event) {
+				if e.Kind == event.Refused {
 					refusals <- e
 				}
 			}))

@@ -14,6 +14,7 @@ import (
 	"example.com/idempotency/connectidempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/rpctest/bankv1"
+	"example.com/idempotency/store"
 )
 
 // onEach runs a test on each transport, with a guard of its own.
@@ -235,13 +236,13 @@ func TestStoreIsAway(t *testing.T) {
 	for _, tr := range transports() {
 		t.Run(tr.name, func(t *testing.T) {
 			t.Parallel()
-			store := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+			st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
 			b := newBank()
-			c := tr.serve(t, b, newGuard(t, store), settings{})
-			store.Fail(guardtest.Refuse)
+			c := tr.serve(t, b, newGuard(t, st), settings{})
+			st.Fail(guardtest.Refuse)
 			requireRefusal(t, c(t.Context(), keyed("key", "plain")), unavailable, "store-unavailable")
 			require.Zero(t, b.ran("plain"))
-			store.Heal()
+			st.Heal()
 			require.Zero(t, c(t.Context(), keyed("key", "plain")).Code)
 			require.True(t, c(t.Context(), keyed("key", "plain")).Replayed)
 		})
@@ -360,10 +361,10 @@ func TestAnswerThatTheStoreDoesNotTake(t *testing.T) {
 	for _, tr := range transports() {
 		t.Run(tr.name, func(t *testing.T) {
 			t.Parallel()
-			store := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
-			store.RefuseAbove(10<<10, idempotency.ErrTooLarge)
+			st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+			st.RefuseAbove(10<<10, store.ErrTooLarge)
 			b := newBank()
-			c := tr.serve(t, b, newGuard(t, store), settings{})
+			c := tr.serve(t, b, newGuard(t, st), settings{})
 			require.Zero(t, c(t.Context(), keyed("key", "large")).Code)
 			requireRefusal(t, c(t.Context(), keyed("key", "large")), alreadyExists, "response-not-kept")
 			require.Equal(t, 1, b.ran("large"))

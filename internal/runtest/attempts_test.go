@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
@@ -41,10 +42,10 @@ func TestLastAttemptIsHeld(t *testing.T) {
 			call := guardtest.Call{Key: "k"}
 			for range 2 {
 				s.Do(t, call)
-				require.Zero(t, events.Count(idempotency.EventHeld))
+				require.Zero(t, events.Count(event.Held))
 			}
 			s.Do(t, call)
-			require.Equal(t, 1, events.Count(idempotency.EventHeld))
+			require.Equal(t, 1, events.Count(event.Held))
 			guardtest.RequireProblem(t, s.Do(t, call), http.StatusConflict, problem.OutcomeUnknown)
 			require.EqualValues(t, 3, h.Runs.Load())
 
@@ -117,7 +118,7 @@ func TestRequestThatKillsItsProcessIsHeld(t *testing.T) {
 			time.Sleep(time.Hour)
 			guardtest.RequireProblem(t, p.Do(t, call), http.StatusConflict, problem.OutcomeUnknown)
 			require.EqualValues(t, 2, h.Runs.Load())
-			require.Equal(t, 1, p.Events.Count(idempotency.EventHeld))
+			require.Equal(t, 1, p.Events.Count(event.Held))
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
@@ -112,7 +113,7 @@ func TestGuardInsideAGuardLetsItsRunPass(t *testing.T) {
 			require.True(t, again.Replayed())
 			require.Equal(t, first.Body, again.Body)
 			require.EqualValues(t, 1, h.Runs.Load())
-			require.Equal(t, []idempotency.EventKind{idempotency.EventNested}, seen.Kinds())
+			require.Equal(t, []event.Kind{event.Nested}, seen.Kinds())
 		})
 	}
 }

@@ -11,8 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // The tests of this file run in bubbles with a fake clock: ten minutes take no time, and
@@ -57,7 +59,7 @@ func TestRunEndsDuringARenewal(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]guardtest.Fault{"slow": guardtest.Late(time.Second), "slow and refused": func(context.Context, func() error) error {
 		time.Sleep(time.Second)
-		return idempotency.ErrNotOwner
+		return store.ErrNotOwner
 	}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -67,7 +69,7 @@ func TestRunEndsDuringARenewal(t *testing.T) {
 				require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
 				time.Sleep(time.Second)
 				require.True(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
-				require.NotContains(t, p.Events.Kinds(), idempotency.EventLeaseLost)
+				require.NotContains(t, p.Events.Kinds(), event.LeaseLost)
 				require.Equal(t, 1, p.Store.Count("renew"))
 				p.RequireQuiet(t)
 			})

@@ -13,9 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/load"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // runWith serves one request in a bubble and shows its context to f.
@@ -135,7 +137,7 @@ func TestLostLeaseIsSeenLate(t *testing.T) {
 			time.Sleep(2 * guardtest.LeaseTime)
 			err, cause = r.Context().Err(), context.Cause(r.Context())
 		}))
-		p.Store.On("renew", guardtest.Always(guardtest.FailWith(idempotency.ErrNotOwner)))
+		p.Store.On("renew", guardtest.Always(guardtest.FailWith(store.ErrNotOwner)))
 		p.Do(t, guardtest.Call{Key: "k"})
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, cause, idempotency.ErrLeaseLost)
@@ -153,7 +155,7 @@ func TestPendingRunKeepsItsAnswerOnly(t *testing.T) {
 			require.Equal(t, http.StatusCreated, c.Send(p.Guard.Handler(load.Small), "k"))
 			return weak.Make(c)
 		}()
-		require.Equal(t, 1, p.Events.Count(idempotency.EventRecordingDelayed))
+		require.Equal(t, 1, p.Events.Count(event.RecordingDelayed))
 		runtime.GC()
 		require.Nil(t, kept.Value())
 		p.Store.Heal()
@@ -193,9 +195,9 @@ func TestClientThatHasGoneEndsNoCallOfTheStore(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client, hangUp := context.WithCancel(t.Context())
 				defer hangUp()
-				store := guardtest.NewStepFaultStore()
+				st := guardtest.NewStepFaultStore()
 				for _, op := range append(guardtest.StoreOps, "step") {
-					store.On(op, guardtest.Always(func(ctx context.Context, proceed func() error) error {
+					st.On(op, guardtest.Always(func(ctx context.Context, proceed func() error) error {
 						hangUp()
 						if ctx.Err() != nil {
 							t.Errorf("%s: %v", op, ctx.Err())
@@ -216,12 +218,12 @@ func TestClientThatHasGoneEndsNoCallOfTheStore(t *testing.T) {
 					}
 					w.WriteHeader(status)
 				}}
-				guard := guardtest.NewGuard(t, store, idempotency.WithLease(guardtest.LeaseTime), idempotency.WithRecovery(idempotency.Hold))
+				guard := guardtest.NewGuard(t, st, idempotency.WithLease(guardtest.LeaseTime), idempotency.WithRecovery(idempotency.Hold))
 				s := guardtest.ServeRecorder(t, guard.Handler(h))
 				_, _ = s.Try(client, guardtest.Call{Key: "k"})
 				require.NoError(t, guard.Shutdown(guardtest.Shortly(t)), "it was settled while the client would have waited")
-				require.Equal(t, 1, store.Count("renew"))
-				s = guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithRecovery(idempotency.Hold)).Handler(h))
+				require.Equal(t, 1, st.Count("renew"))
+				s = guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithRecovery(idempotency.Hold)).Handler(h))
 				guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, want)
 			})
 		})

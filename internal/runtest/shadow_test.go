@@ -17,31 +17,33 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // Tests of WithShadow.
 
 // lastShadow returns the report of the request that has just been made.
-func lastShadow(t *testing.T, events *guardtest.Events) idempotency.Event {
+func lastShadow(t *testing.T, events *guardtest.Events) event.Event {
 	t.Helper()
 	synctest.Wait()
 	all := events.All()
 	require.NotEmpty(t, all)
 	last := all[len(all)-1]
-	require.Equal(t, idempotency.EventShadow, last.Kind)
+	require.Equal(t, event.Shadow, last.Kind)
 	return last
 }
 
 // What a live guard would do is told of each request, and none of it is done.
 func TestShadowTellsWhatALiveGuardWouldDo(t *testing.T) {
 	t.Parallel()
-	const run, replay, refused, bypassed = idempotency.EventRun, idempotency.EventReplay, idempotency.EventRefused, idempotency.EventBypassed
+	const run, replay, refused, bypassed = event.Run, event.Replay, event.Refused, event.Bypassed
 	type step struct {
 		call    guardtest.Call
 		answer  func(w http.ResponseWriter)
-		would   idempotency.EventKind
+		would   event.Kind
 		code    problem.Code
 		attempt int
 		err     error
@@ -142,7 +144,7 @@ func TestShadowTellsWhatALiveGuardWouldDo(t *testing.T) {
 // A duplicate of a request in flight would be refused, or wait.
 func TestShadowOfARequestInFlight(t *testing.T) {
 	t.Parallel()
-	for wait, want := range map[time.Duration]idempotency.EventKind{0: idempotency.EventRefused, 2 * time.Minute: idempotency.EventReplay} {
+	for wait, want := range map[time.Duration]event.Kind{0: event.Refused, 2 * time.Minute: event.Replay} {
 		synctest.Test(t, func(t *testing.T) {
 			h := guardtest.Answering(time.Minute, "done") // longer than the lease
 			read := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -154,11 +156,11 @@ func TestShadowOfARequestInFlight(t *testing.T) {
 			time.Sleep(50 * time.Second)
 			p.Attempt(t, guardtest.Call{Key: "k"})
 			synctest.Wait()
-			var would []idempotency.EventKind
+			var would []event.Kind
 			for _, e := range p.Events.All() {
 				would = append(would, e.Would)
 			}
-			require.ElementsMatch(t, []idempotency.EventKind{idempotency.EventRun, want}, would)
+			require.ElementsMatch(t, []event.Kind{event.Run, want}, would)
 			p.RequireQuiet(t)
 		})
 	}
@@ -192,13 +194,13 @@ func TestShadowDelaysNobody(t *testing.T) {
 				time.Sleep(time.Minute)
 				close(hearing)
 				synctest.Wait()
-				require.Equal(t, n, p.Events.Count(idempotency.EventShadow))
+				require.Equal(t, n, p.Events.Count(event.Shadow))
 				for _, e := range p.Events.All() {
 					require.Error(t, e.Err)
-					require.True(t, e.Would == idempotency.EventRefused && e.Code == problem.StoreUnavailable || e.Would == "", e)
+					require.True(t, e.Would == event.Refused && e.Code == problem.StoreUnavailable || e.Would == "", e)
 				}
 				if name == "is deaf" || name == "hangs" {
-					passedOver := slices.DeleteFunc(p.Events.All(), func(e idempotency.Event) bool { return e.Would != "" })
+					passedOver := slices.DeleteFunc(p.Events.All(), func(e event.Event) bool { return e.Would != "" })
 					require.Len(t, passedOver, n-1024)
 				}
 				p.RequireQuiet(t)
@@ -211,10 +213,10 @@ func TestShadowDelaysNobody(t *testing.T) {
 func TestShadowIsNotLive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := idempotency.NewMemoryStore()
+		st := idempotency.NewMemoryStore()
 		h := &guardtest.Counter{}
-		before := guardtest.NewProcess(t, store, h, idempotency.WithShadow(true))
-		live := guardtest.NewProcess(t, store, h)
+		before := guardtest.NewProcess(t, st, h, idempotency.WithShadow(true))
+		live := guardtest.NewProcess(t, st, h)
 		for range 2 {
 			before.Do(t, guardtest.Call{Key: "k"})
 			synctest.Wait()
@@ -225,11 +227,11 @@ func TestShadowIsNotLive(t *testing.T) {
 		require.True(t, live.Do(t, guardtest.Call{Key: "k"}).Replayed())
 
 		// Of the handler's answer, the store has nothing.
-		page, err := store.List(t.Context(), idempotency.Query{})
+		page, err := st.List(t.Context(), store.Query{})
 		require.NoError(t, err)
 		require.Len(t, page.Entries, 2)
 		for _, entry := range page.Entries {
-			rec, err := store.GetAnswer(t.Context(), entry.Key)
+			rec, err := st.GetAnswer(t.Context(), entry.Key)
 			require.NoError(t, err)
 			require.LessOrEqual(t, strings.Count(string(rec.Answer), `"run"`), 1)
 		}
@@ -279,7 +281,7 @@ func TestShadowOfDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{}, idempotency.WithShadow(true))
 		runs := 0
-		do := func(payload string, err error) idempotency.Event {
+		do := func(payload string, err error) event.Event {
 			before := runs
 			v, result, got := idempotency.Do(t.Context(), p.Guard, idempotency.Key{Scope: "queue", Value: "m"},
 				func(ctx context.Context) (int, error) {
@@ -293,11 +295,11 @@ func TestShadowOfDo(t *testing.T) {
 			require.Equal(t, idempotency.Result{Attempt: 1}, result)
 			return lastShadow(t, p.Events)
 		}
-		require.Equal(t, idempotency.EventRun, do("a", errors.New("down")).Would)
+		require.Equal(t, event.Run, do("a", errors.New("down")).Would)
 		e := do("a", nil)
-		require.Equal(t, idempotency.EventRun, e.Would)
+		require.Equal(t, event.Run, e.Would)
 		require.Equal(t, 2, e.Attempt)
-		require.Equal(t, idempotency.EventReplay, do("a", nil).Would)
+		require.Equal(t, event.Replay, do("a", nil).Would)
 		require.Equal(t, problem.KeyReused, do("b", nil).Code)
 	})
 }
@@ -359,7 +361,7 @@ func TestShadowInsideAShadow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{}, idempotency.WithShadow(true))
-		would := func() (all []idempotency.EventKind) {
+		would := func() (all []event.Kind) {
 			synctest.Wait()
 			for _, e := range p.Events.All() {
 				all = append(all, e.Would)
@@ -369,7 +371,7 @@ func TestShadowInsideAShadow(t *testing.T) {
 		}
 		h := p.Guard.Handler(p.Guard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.ReadAll(r.Body) })))
 		guardtest.ServeRecorder(t, h).Do(t, guardtest.Call{Key: "k", Body: "body"})
-		require.Equal(t, []idempotency.EventKind{idempotency.EventNested, idempotency.EventRun}, would())
+		require.Equal(t, []event.Kind{event.Nested, event.Run}, would())
 		key := idempotency.Key{Scope: "queue", Value: "m"}
 		_, _, err := idempotency.Do(t.Context(), p.Guard, key, func(ctx context.Context) (int, error) {
 			for _, k := range []idempotency.Key{key, {Scope: "queue", Value: "other"}} {
@@ -380,8 +382,8 @@ func TestShadowInsideAShadow(t *testing.T) {
 			return 2, nil
 		})
 		require.NoError(t, err)
-		require.Equal(t, []idempotency.EventKind{
-			idempotency.EventNested, idempotency.EventNested, idempotency.EventRun, idempotency.EventRun, idempotency.EventRun,
+		require.Equal(t, []event.Kind{
+			event.Nested, event.Nested, event.Run, event.Run, event.Run,
 		}, would())
 	})
 }
@@ -403,14 +405,14 @@ func TestShadowAsksAJudgedValue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{}, idempotency.WithShadow(true))
-		for value, again := range map[judgedValue]idempotency.EventKind{
-			judgedValue(idempotency.Final):       idempotency.EventReplay,
-			judgedValue(idempotency.NotExecuted): idempotency.EventRun,
-			judgedValue(idempotency.Unknown):     idempotency.EventRun,
-			17:                                   idempotency.EventRun, // it is not an outcome
-			0:                                    idempotency.EventRun,
+		for value, again := range map[judgedValue]event.Kind{
+			judgedValue(idempotency.Final):       event.Replay,
+			judgedValue(idempotency.NotExecuted): event.Run,
+			judgedValue(idempotency.Unknown):     event.Run,
+			17:                                   event.Run, // it is not an outcome
+			0:                                    event.Run,
 		} {
-			for _, want := range []idempotency.EventKind{idempotency.EventRun, again} {
+			for _, want := range []event.Kind{event.Run, again} {
 				got, _, err := idempotency.Do(t.Context(), p.Guard, idempotency.Key{Scope: "queue", Value: fmt.Sprint(uint8(value))},
 					func(context.Context) (judgedValue, error) { return value, nil })
 				require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
@@ -43,7 +44,7 @@ func TestShutdownWaitsForPendingRecordings(t *testing.T) {
 		time.AfterFunc(time.Minute, p.Store.Heal)
 		require.NoError(t, p.Guard.Shutdown(t.Context()))
 		require.True(t, other.Do(t, guardtest.Call{Key: "k"}).Replayed())
-		require.Zero(t, p.Events.Count(idempotency.EventRecordingLost))
+		require.Zero(t, p.Events.Count(event.RecordingLost))
 		p.RequireQuiet(t)
 	})
 }
@@ -89,10 +90,10 @@ func TestShutdownGivesUpAtItsDeadline(t *testing.T) {
 				start := time.Now()
 				require.ErrorIs(t, p.Guard.Shutdown(ctx), context.DeadlineExceeded)
 				require.Equal(t, 10*time.Second, time.Since(start))
-				require.Equal(t, 1, p.Events.Count(idempotency.EventRecordingLost), "the process may end now")
+				require.Equal(t, 1, p.Events.Count(event.RecordingLost), "the process may end now")
 				time.Sleep(2 * time.Second) // a call that hangs is waited for, in the background
 				synctest.Wait()
-				require.Equal(t, 1, p.Events.Count(idempotency.EventRecordingLost))
+				require.Equal(t, 1, p.Events.Count(event.RecordingLost))
 				close(hearing)
 				p.RequireQuiet(t)
 			})
@@ -109,10 +110,10 @@ func TestShutdownGivesUpWhileAClientWaits(t *testing.T) {
 		p.Store.On("complete", guardtest.Always(guardtest.Refuse))
 		done := p.Start(t, guardtest.Call{Key: "k"})
 		require.ErrorIs(t, p.Guard.Shutdown(guardtest.Shortly(t)), context.DeadlineExceeded)
-		require.Equal(t, 1, p.Events.Count(idempotency.EventRecordingLost))
+		require.Equal(t, 1, p.Events.Count(event.RecordingLost))
 		require.Equal(t, "done", (<-done).Body)
 		p.RequireQuiet(t)
-		require.Equal(t, 1, p.Events.Count(idempotency.EventRecordingLost))
+		require.Equal(t, 1, p.Events.Count(event.RecordingLost))
 	})
 }
 
@@ -136,7 +137,7 @@ func TestRunThatOutlivesTheShutdown(t *testing.T) {
 				if f == nil {
 					require.True(t, other.Do(t, guardtest.Call{Key: "k"}).Replayed())
 				} else {
-					require.Equal(t, 1, p.Events.Count(idempotency.EventRecordingLost))
+					require.Equal(t, 1, p.Events.Count(event.RecordingLost))
 				}
 				p.RequireQuiet(t)
 			})
@@ -201,7 +202,7 @@ func TestPendingAnswersAreBoundedByBytes(t *testing.T) {
 			require.Equal(t, "/charges/1", got.Problem.OriginalLocation)
 		}
 		require.EqualValues(t, fit+2, h.Runs.Load())
-		require.Zero(t, p.Events.Count(idempotency.EventRecordingLost))
+		require.Zero(t, p.Events.Count(event.RecordingLost))
 
 		// The room is given back.
 		p.Store.Fail(guardtest.Refuse)
@@ -231,8 +232,8 @@ func TestPendingAnswersAreBoundedByNumber(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		require.Equal(t, fit, p.Events.Count(idempotency.EventRecordingDelayed))
-		require.Equal(t, over, p.Events.Count(idempotency.EventRecordingLost))
+		require.Equal(t, fit, p.Events.Count(event.RecordingDelayed))
+		require.Equal(t, over, p.Events.Count(event.RecordingLost))
 		p.Store.Heal()
 		time.Sleep(5 * time.Second)
 		replayed := 0

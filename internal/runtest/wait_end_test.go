@@ -12,6 +12,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // Tests of what is left of a run that ends without an answer while requests wait for it.
@@ -114,7 +115,7 @@ func leadAndLeave(t *testing.T, p *guardtest.Process, shared *idempotency.Memory
 	p.Store.On("claim", func(int) guardtest.Fault {
 		return func(_ context.Context, proceed func() error) error {
 			err := proceed()
-			if page, _ := shared.List(t.Context(), idempotency.Query{}); page.Entries[0].Record.Attempt > 1 {
+			if page, _ := shared.List(t.Context(), store.Query{}); page.Entries[0].Record.Attempt > 1 {
 				hangUp()
 			}
 			return err
@@ -166,7 +167,7 @@ func TestTakeoverThatIsGivenBackIsTakenOverOnce(t *testing.T) {
 		replies := p.Waiters(t, 3, guardtest.Call{Key: "k"})
 
 		other := guardtest.NewProcess(t, shared, h)
-		for page, _ := shared.List(t.Context(), idempotency.Query{}); page.Entries[0].Record.State != idempotency.StateReleased; page, _ = shared.List(t.Context(), idempotency.Query{}) {
+		for page, _ := shared.List(t.Context(), store.Query{}); page.Entries[0].Record.State != store.Released; page, _ = shared.List(t.Context(), store.Query{}) {
 			time.Sleep(time.Millisecond)
 		}
 		faster := other.Start(t, guardtest.Call{Key: "k"})

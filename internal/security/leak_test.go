@@ -20,8 +20,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // A client sends these, and the guard keeps them, marked so that the test can find them
@@ -120,15 +122,15 @@ func TestNothingOfClientsIsLogged(t *testing.T) {
 
 func (l *leakage) check(t *testing.T) {
 	t.Helper()
-	kinds := map[idempotency.EventKind]bool{}
+	kinds := map[event.Kind]bool{}
 	for _, e := range l.events.All() {
 		kinds[e.Kind] = true
 		require.Contains(t, []string{"", http.MethodPost}, e.Method)
 		require.Contains(t, []string{"", "/{anything...}"}, e.Route)
 	}
-	for _, kind := range []idempotency.EventKind{
-		idempotency.EventRun, idempotency.EventReplay, idempotency.EventRefused, idempotency.EventFailOpen, idempotency.EventStoreError,
-		idempotency.EventLeaseLost, idempotency.EventRecordingDelayed, idempotency.EventRecordingLost, idempotency.EventCorrupt,
+	for _, kind := range []event.Kind{
+		event.Run, event.Replay, event.Refused, event.FailOpen, event.StoreError,
+		event.LeaseLost, event.RecordingDelayed, event.RecordingLost, event.Corrupt,
 	} {
 		require.True(t, kinds[kind], "%s was not provoked", kind)
 	}
@@ -180,12 +182,12 @@ func mustRequest(path string) *http.Request {
 // nameOfTheRecord returns the key that a store gets for the key of the client.
 func nameOfTheRecord(t *testing.T) string {
 	t.Helper()
-	store := idempotency.NewMemoryStore()
-	guard := guardtest.NewGuard(t, store)
+	st := idempotency.NewMemoryStore()
+	guard := guardtest.NewGuard(t, st)
 	_, _, err := idempotency.Do(t.Context(), guard, idempotency.Key{Scope: secretScope, Value: secretKey},
 		func(context.Context) (int, error) { return 0, nil })
 	require.NoError(t, err)
-	entries := guardtest.List(t, store, idempotency.Query{})
+	entries := guardtest.List(t, st, store.Query{})
 	require.Len(t, entries, 1)
 	require.Len(t, entries[0].Key, 43)
 	return entries[0].Key

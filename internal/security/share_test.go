@@ -13,6 +13,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // shares are stores that a tenant can fill: with many records, or with few large answers.
@@ -75,11 +76,11 @@ func TestTenantThatFillsTheStoreIsRefusedBeforeOthers(t *testing.T) {
 // filled the store.
 func TestRoomThatIsGivenBackIsInNoShare(t *testing.T) {
 	t.Parallel()
-	store := idempotency.NewMemoryStore(idempotency.WithMaxEntries(100))
-	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store).Handler(answering(10)))
+	st := idempotency.NewMemoryStore(idempotency.WithMaxEntries(100))
+	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st).Handler(answering(10)))
 	require.Equal(t, 60, newcomers(t, s, "former", 15))
-	for _, e := range guardtest.List(t, store, idempotency.Query{}) {
-		require.NoError(t, store.Forget(t.Context(), e.Key, e.Record.Seen()))
+	for _, e := range guardtest.List(t, st, store.Query{}) {
+		require.NoError(t, st.Forget(t.Context(), e.Key, e.Record.Seen()))
 	}
 	require.Len(t, flood(t, s, "greedy", 400), 75)
 	require.GreaterOrEqual(t, newcomers(t, s, "former", 1), 3)

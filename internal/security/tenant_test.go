@@ -16,6 +16,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/store"
 	"example.com/idempotency/webhook"
 )
 
@@ -32,10 +33,10 @@ type tenants struct {
 
 var tenantKeys = []string{"completed", "in-flight", "held", "released", "not-kept"}
 
-func newTenants(t *testing.T, store idempotency.Store) *tenants {
+func newTenants(t *testing.T, st idempotency.Store) *tenants {
 	t.Helper()
 	s := &tenants{entered: make(chan struct{}), leave: make(chan struct{}), ids: map[string]string{}}
-	s.guard = guardtest.NewGuard(t, store, idempotency.WithWait(5*time.Second), idempotency.WithLease(time.Hour),
+	s.guard = guardtest.NewGuard(t, st, idempotency.WithWait(5*time.Second), idempotency.WithLease(time.Hour),
 		idempotency.WithRecovery(idempotency.Hold), idempotency.WithMaxResponseBody(100))
 	s.end = sync.OnceFunc(func() { close(s.leave) })
 	t.Cleanup(s.end)
@@ -107,7 +108,7 @@ func (s *tenants) states(t *testing.T, scope string) (states []string) {
 }
 
 // seen is what an operator sees of a key who looks at it.
-func (s *tenants) seen(t *testing.T, k idempotency.Key) idempotency.Seen {
+func (s *tenants) seen(t *testing.T, k idempotency.Key) store.Seen {
 	t.Helper()
 	info, _ := s.guard.Lookup(t.Context(), k)
 	return info.Seen()
@@ -157,17 +158,17 @@ func (s *tenants) visit(t *testing.T, tenant string) (told []string) {
 // all of its keys or nobody does. It also leaves the records of the others as they are.
 func TestTenantCannotTellWhetherAnotherIsThere(t *testing.T) {
 	t.Parallel()
-	for name, store := range guardtest.SharedStores {
+	for name, st := range guardtest.SharedStores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			alone := newTenants(t, store(t)).visit(t, "globex")
-			shared := newTenants(t, store(t))
+			alone := newTenants(t, st(t)).visit(t, "globex")
+			shared := newTenants(t, st(t))
 			inFlight := shared.fill(t)
 			before := shared.states(t, "acme")
 			require.Equal(t, alone, shared.visit(t, "globex"))
 			require.Equal(t, before, shared.states(t, "acme"))
-			for i, state := range []idempotency.State{
-				idempotency.StateCompleted, idempotency.StateClaimed, idempotency.StateHeld, idempotency.StateReleased, idempotency.StateCompleted,
+			for i, state := range []store.State{
+				store.Completed, store.Claimed, store.Held, store.Released, store.Completed,
 			} {
 				require.Contains(t, before[i], tenantKeys[i]+": "+state.String(), "not the state that the test is about")
 			}

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"example.com/idempotency"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // lookLater comes back when every limit has passed: a lease, a day, a weekend, a year. What
@@ -23,7 +23,7 @@ func (w *simulation) lookLater() {
 		time.Sleep(pause)
 		for _, k := range held {
 			rec, err := w.store.Get(context.Background(), k.stored())
-			if err != nil || rec.State != idempotency.StateHeld {
+			if err != nil || rec.State != store.Held {
 				w.failf(k.index, "what was held is %v, %v", rec.State, err)
 			}
 			w.askLater(k, n)

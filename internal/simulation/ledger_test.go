@@ -13,6 +13,7 @@ import (
 	"example.com/idempotency/client"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // A simKey is the ledger of one key, guarded by the world's mutex.
@@ -23,9 +24,9 @@ type simKey struct {
 	bound   map[int]bool    // the payloads that it was ever bound to
 	answers map[string]bool // the runs whose answer has been recorded, by name
 	all     []*simRun
-	claims  map[idempotency.Owner]int // the payloads of those that were granted
-	life    int                       // counts the records that have vanished or ended
-	lost    int                       // counts those that have vanished
+	claims  map[store.Owner]int // the payloads of those that were granted
+	life    int                 // counts the records that have vanished or ended
+	lost    int                 // counts those that have vanished
 	simRecord
 }
 
@@ -33,14 +34,14 @@ type simKey struct {
 // executed, and who has run under it. The zero State means that there is none.
 type simRecord struct {
 	payload  int // that it is bound to
-	state    idempotency.State
+	state    store.State
 	attempt  int
 	owner    *simRequest
-	token    idempotency.Owner // as which it has claimed
-	last     idempotency.Owner // the token of the last claim, also when somebody has decided about it
-	lease    time.Duration     // of its last claim
-	hold     bool              // its last claim says so
-	until    time.Duration     // end of the lease
+	token    store.Owner   // as which it has claimed
+	last     store.Owner   // the token of the last claim, also when somebody has decided about it
+	lease    time.Duration // of its last claim
+	hold     bool          // its last claim says so
+	until    time.Duration // end of the lease
 	runs     []*simRun
 	recorded map[string]string // steps, as stored
 	// completed is the run whose answer is recorded.
@@ -54,16 +55,16 @@ type simRecord struct {
 // A simCall is a call of the store on its way.
 type simCall struct {
 	op, key string
-	owner   idempotency.Owner // not of an operator's call
-	claim   idempotency.Claim // of a claim
-	release idempotency.Release
+	owner   store.Owner // not of an operator's call
+	claim   store.Claim // of a claim
+	release store.Release
 	// resolution is what an operator has decided, as a run with that answer.
 	resolution *simRun
-	execute    func(s *idempotency.MemoryStore, key string) (idempotency.Record, error)
+	execute    func(s *idempotency.MemoryStore, key string) (store.Record, error)
 }
 
 func newSimKey(index int, inSteps bool) *simKey {
-	k := &simKey{index: index, inSteps: inSteps, bound: map[int]bool{}, answers: map[string]bool{}, claims: map[idempotency.Owner]int{}}
+	k := &simKey{index: index, inSteps: inSteps, bound: map[int]bool{}, answers: map[string]bool{}, claims: map[store.Owner]int{}}
 	k.vanish()
 	return k
 }
@@ -83,7 +84,7 @@ func (k *simKey) end() {
 
 // endsUndone ends a record under which nothing was done, if it is time.
 func (w *simulation) endsUndone(k *simKey) {
-	if k.state != idempotency.StateReleased || !k.blank || w.now() < k.ends {
+	if k.state != store.Released || !k.blank || w.now() < k.ends {
 		return
 	}
 	for _, r := range k.runs {
@@ -107,23 +108,23 @@ func (k *simKey) stored() string { return fmt.Sprintf("%s#%d", k.name, k.lost) }
 
 // lapsed reports whether the record is claimed and its lease has ended.
 func (k *simKey) lapsed(now time.Duration) bool {
-	return k.state == idempotency.StateClaimed && now >= k.until
+	return k.state == store.Claimed && now >= k.until
 }
 
 // held reports whether the record is held, or will be when the next claim finds it.
 func (k *simKey) held(now time.Duration) bool {
-	return k.state == idempotency.StateHeld || k.hold && k.lapsed(now)
+	return k.state == store.Held || k.hold && k.lapsed(now)
 }
 
 // deliver executes a call and enters it into the ledger.
-func (w *simulation) deliver(q *simRequest, c *simCall) (idempotency.Record, error) {
+func (w *simulation) deliver(q *simRequest, c *simCall) (store.Record, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	k := q.key
 	if k.name == "" {
 		k.name = c.key
 	}
-	if k.name != c.key || c.owner != (idempotency.Owner{}) && !q.goesBy(c.owner) {
+	if k.name != c.key || c.owner != (store.Owner{}) && !q.goesBy(c.owner) {
 		w.failf(k.index, "%v goes by another name or owner", q)
 	}
 	w.endsUndone(k)
@@ -140,7 +141,7 @@ func (w *simulation) deliver(q *simRequest, c *simCall) (idempotency.Record, err
 	}
 	if settles := c.op == "complete" || c.op == "commit" || c.op == "release" || c.op == "hold"; settles {
 		q.settled = q.settled || err == nil
-		q.displaced = q.displaced || errors.Is(err, idempotency.ErrNotOwner)
+		q.displaced = q.displaced || errors.Is(err, store.ErrNotOwner)
 	}
 	switch {
 	case c.op == "claim" && err != nil:
@@ -158,7 +159,7 @@ func (w *simulation) deliver(q *simRequest, c *simCall) (idempotency.Record, err
 
 // goesBy reports whether a request may make a call as that owner: it is always the same one,
 // until the request asks for a claim again that it has lost.
-func (q *simRequest) goesBy(o idempotency.Owner) bool {
+func (q *simRequest) goesBy(o store.Owner) bool {
 	known := slices.Contains(q.owners, o)
 	if !known && (len(q.owners) == 0 || len(q.owners) == 1 && q.displaced) {
 		q.owners = append(q.owners, o)
@@ -168,8 +169,8 @@ func (q *simRequest) goesBy(o idempotency.Owner) bool {
 }
 
 // claimed checks what a claim was told, and enters it.
-func (w *simulation) claimed(k *simKey, q *simRequest, c *simCall, rec idempotency.Record) {
-	if k.unbound && k.state == idempotency.StateReleased && k.token != c.owner && q.payload != k.payload {
+func (w *simulation) claimed(k *simKey, q *simRequest, c *simCall, rec store.Record) {
+	if k.unbound && k.state == store.Released && k.token != c.owner && q.payload != k.payload {
 		w.seen[simRebound]++
 		k.payload = q.payload
 	}
@@ -183,7 +184,7 @@ func (w *simulation) claimed(k *simKey, q *simRequest, c *simCall, rec idempoten
 		if rec.Mine {
 			w.failf(k.index, "%v has the claim with another payload", q)
 		}
-	case k.token == c.owner && k.state == idempotency.StateClaimed:
+	case k.token == c.owner && k.state == store.Claimed:
 		if !rec.Mine {
 			w.failf(k.index, "%v is refused its own claim", q)
 		}
@@ -192,30 +193,30 @@ func (w *simulation) claimed(k *simKey, q *simRequest, c *simCall, rec idempoten
 		w.failf(k.index, "a claim of %v says Hold", q)
 	case lapsed && (k.hold || c.claim.Hold):
 		w.lapses(k)
-		k.state = idempotency.StateHeld
+		k.state = store.Held
 	case lapsed:
 		w.lapses(k)
 		k.blank, k.unbound = false, false
 		w.granted(k, q, c, rec)
-	case rec.Mine && k.state == idempotency.StateReleased && k.token != c.owner:
+	case rec.Mine && k.state == store.Released && k.token != c.owner:
 		w.granted(k, q, c, rec)
 	case rec.Mine:
 		w.failf(k.index, "%v has the claim, and so has %v", q, k.owner)
 	}
 	state := k.state
 	if k.held(w.now()) {
-		state = idempotency.StateHeld // also to those who may not touch it
+		state = store.Held // also to those who may not touch it
 	}
 	if rec.State != state || rec.Attempt != k.attempt {
 		w.failf(k.index, "the store says %v and %d, the ledger %v and %d", rec.State, rec.Attempt, state, k.attempt)
 	}
 }
 
-func (w *simulation) granted(k *simKey, q *simRequest, c *simCall, rec idempotency.Record) {
+func (w *simulation) granted(k *simKey, q *simRequest, c *simCall, rec store.Record) {
 	if !rec.Mine {
 		w.failf(k.index, "%v is refused a free key", q)
 	}
-	k.owner, k.token, k.last, k.state, q.life = q, c.owner, c.owner, idempotency.StateClaimed, k.life
+	k.owner, k.token, k.last, k.state, q.life = q, c.owner, c.owner, store.Claimed, k.life
 	k.claims[c.owner] = q.payload
 	k.attempt++
 	w.protects(k, c)
@@ -310,7 +311,7 @@ func (w *simulation) owned(k *simKey, q *simRequest, c *simCall) {
 		if !unknown || !hold {
 			w.failf(k.index, "%v is held, but %v", q, r.outcome)
 		}
-		k.state = idempotency.StateHeld
+		k.state = store.Held
 	case "release":
 		if r == nil {
 			w.seen[simGhosts]++
@@ -331,10 +332,10 @@ func (w *simulation) owned(k *simKey, q *simRequest, c *simCall) {
 
 // released enters a release. Only of a blank record does it say more.
 func (w *simulation) released(k *simKey, c *simCall) {
-	if k.state == idempotency.StateReleased {
+	if k.state == store.Released {
 		return // it is repeated
 	}
-	k.state, k.blank = idempotency.StateReleased, k.blank && c.release.Undone
+	k.state, k.blank = store.Released, k.blank && c.release.Undone
 	k.unbound = k.blank && (c.release.Unbind || c.release.Unused && k.unbound)
 	if k.blank {
 		k.ends = w.now() + c.release.Keep
@@ -343,7 +344,7 @@ func (w *simulation) released(k *simKey, c *simCall) {
 
 // completes enters the answer of a run.
 func (k *simKey) completes(r *simRun) {
-	k.state, k.completed = idempotency.StateCompleted, r
+	k.state, k.completed = store.Completed, r
 	k.answers[r.name()] = true
 }
 
@@ -360,7 +361,7 @@ func (k *simKey) cameAfter(r *simRun) bool {
 // anybody can know: nobody is told that a record has vanished.
 func (w *simulation) holds(q *simRequest) bool {
 	k := q.key
-	return q.life != k.life || k.owner == q && k.state == idempotency.StateClaimed && w.now() < k.until
+	return q.life != k.life || k.owner == q && k.state == store.Claimed && w.now() < k.until
 }
 
 // start checks what must be true whenever a handler starts.

@@ -11,6 +11,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/store"
 )
 
 // The acts of an operator, who looks at the key first and decides about what there is to see.
@@ -71,7 +72,7 @@ func (w *faultWorld) act(m mishap) {
 	case isLateAfterReleased:
 		w.isLate(info, w.resolve(info, nothingHappened()))
 	case isLateAfterForgot:
-		held := info.State == idempotency.StateHeld
+		held := info.State == store.Held
 		if held {
 			w.forget(info)
 		}
@@ -82,7 +83,7 @@ func (w *faultWorld) act(m mishap) {
 // resolve decides about what was seen right before. That takes effect if the key is held.
 func (w *faultWorld) resolve(info idempotency.RecordInfo, res idempotency.Resolution) bool {
 	err := w.auditor().Resolve(w.t.Context(), guardtest.HeldKey, info.Seen(), res)
-	held := info.State == idempotency.StateHeld
+	held := info.State == store.Held
 	if errors.Is(err, idempotency.ErrChanged) && !held {
 		return false
 	}
@@ -101,7 +102,7 @@ func (w *faultWorld) resolve(info idempotency.RecordInfo, res idempotency.Resolu
 // forget decides about what was seen right before. That takes effect unless a run is in flight.
 func (w *faultWorld) forget(info idempotency.RecordInfo) {
 	err := w.auditor().Forget(w.t.Context(), guardtest.HeldKey, info.Seen(), idempotency.Decision{})
-	live := info.State == idempotency.StateClaimed && info.Lease > 0
+	live := info.State == store.Claimed && info.Lease > 0
 	if errors.Is(err, idempotency.ErrChanged) && live {
 		return
 	}
@@ -122,7 +123,7 @@ func (w *faultWorld) isLate(info idempotency.RecordInfo, settled bool) {
 
 // tryLate is what an operator does who has seen a held key that another operator has settled since:
 // nothing that changes anything.
-func (w *faultWorld) tryLate(seen idempotency.Seen) {
+func (w *faultWorld) tryLate(seen store.Seen) {
 	ctx := context.Background()
 	before, err := w.auditor().Lookup(ctx, guardtest.HeldKey)
 	if err != nil {

@@ -13,8 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // A faultWorld is one key, two processes that share a store, and a client of each that
@@ -36,15 +38,15 @@ type faultWorld struct {
 	suffered int
 	granted  map[int]grant // by attempt
 	runs     int
-	last     grant             // of the last run
-	bookings map[string]int    // effects, by the key that they are derived with
-	words    []word            // the last ones to each client
-	recorded bool              // an answer was, at some time
-	era      int               // counts the acts of others that have changed something
-	life     int               // counts the records
-	reopened int               // counts the acts after which there may be one more run
-	decided  bool              // by hand, what the answer is
-	late     *idempotency.Seen // what a late operator has seen
+	last     grant          // of the last run
+	bookings map[string]int // effects, by the key that they are derived with
+	words    []word         // the last ones to each client
+	recorded bool           // an answer was, at some time
+	era      int            // counts the acts of others that have changed something
+	life     int            // counts the records
+	reopened int            // counts the acts after which there may be one more run
+	decided  bool           // by hand, what the answer is
+	late     *store.Seen    // what a late operator has seen
 }
 
 // A grant says who was told that an attempt is its own, and of which record.
@@ -100,8 +102,8 @@ func (w *faultWorld) process(shared *idempotency.MemoryStore, version []idempote
 	}
 	options := append(version, idempotency.WithLease(guardtest.LeaseTime), idempotency.WithRecovery(w.recovery),
 		idempotency.WithMaxResponseBody(kept), idempotency.WithObserver(p.Events.Observe))
-	store := &grantStore{p.Store, w, p}
-	p.Guard = guardtest.NewGuard(w.t, store, options...)
+	st := &grantStore{p.Store, w, p}
+	p.Guard = guardtest.NewGuard(w.t, st, options...)
 	w.t.Cleanup(func() { _ = p.Guard.Shutdown(guardtest.Shortly(w.t)) }) // a broken guard may have no end
 	var handler http.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		op, _ := idempotency.FromContext(r.Context())
@@ -109,7 +111,7 @@ func (w *faultWorld) process(shared *idempotency.MemoryStore, version []idempote
 		w.conduct.run(&faultRun{w, r.Context(), op}, rw, run)
 	})
 	if w.company.nested {
-		handler = nest(w.t, guardtest.NewGuard(w.t, store, options...), eachItsOwn(), handler)
+		handler = nest(w.t, guardtest.NewGuard(w.t, st, options...), eachItsOwn(), handler)
 	}
 	guarded := p.Guard.Handler(handler)
 	p.Server = guardtest.ServeRecorder(w.t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -126,7 +128,7 @@ type grantStore struct {
 	process *guardtest.Process
 }
 
-func (s *grantStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+func (s *grantStore) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
 	rec, err := s.FaultStore.Claim(ctx, key, c)
 	if err == nil && rec.Mine && ctx.Err() == nil {
 		s.world.mu.Lock()
@@ -136,7 +138,7 @@ func (s *grantStore) Claim(ctx context.Context, key string, c idempotency.Claim)
 	return rec, err
 }
 
-func (s *grantStore) Complete(ctx context.Context, key string, o idempotency.Owner, c idempotency.Completion) error {
+func (s *grantStore) Complete(ctx context.Context, key string, o store.Owner, c store.Completion) error {
 	err := s.FaultStore.Complete(ctx, key, o, c)
 	s.world.mu.Lock()
 	defer s.world.mu.Unlock()
@@ -248,9 +250,9 @@ func (w *faultWorld) shown(p *guardtest.Process, h http.Header, status int) {
 	info, err := w.auditor().Lookup(w.t.Context(), guardtest.HeldKey)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	recorded := err == nil && info.State == idempotency.StateCompleted && info.Status == status
+	recorded := err == nil && info.State == store.Completed && info.Status == status
 	wasRecorded := w.life > 0 && w.recorded // and the record was lost or forgotten right then
-	if w.decided || !recorded && !wasRecorded && p.Events.Count(idempotency.EventRecordingDelayed) == 0 {
+	if w.decided || !recorded && !wasRecorded && p.Events.Count(event.RecordingDelayed) == 0 {
 		w.t.Errorf("an answer is shown before it is recorded: the key is %v with status %d, %v", info.State, info.Status, err)
 	}
 }
@@ -407,9 +409,9 @@ func (w *faultWorld) check() guardtest.Reply {
 		}
 	}
 	if w.era == 0 {
-		require.Equal(w.t, w.conduct.lost, w.faulty.Events.Count(idempotency.EventLeaseLost) > 0, "the lease was lost")
+		require.Equal(w.t, w.conduct.lost, w.faulty.Events.Count(event.LeaseLost) > 0, "the lease was lost")
 	}
-	require.Zero(w.t, w.faulty.Events.Count(idempotency.EventRecordingLost))
+	require.Zero(w.t, w.faulty.Events.Count(event.RecordingLost))
 	return now
 }
 

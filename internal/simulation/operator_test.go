@@ -8,28 +8,29 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // A simDesk is the connection of a process that can also look at records and settle them.
 type simDesk struct{ simLink }
 
-func (l *simDesk) Get(ctx context.Context, key string) (idempotency.Record, error) {
-	return l.call(ctx, &simCall{op: "get", key: key, execute: func(s *idempotency.MemoryStore, key string) (idempotency.Record, error) {
+func (l *simDesk) Get(ctx context.Context, key string) (store.Record, error) {
+	return l.call(ctx, &simCall{op: "get", key: key, execute: func(s *idempotency.MemoryStore, key string) (store.Record, error) {
 		return s.Get(context.WithoutCancel(ctx), key)
 	}})
 }
 
-func (l *simDesk) GetAnswer(ctx context.Context, key string) (idempotency.Record, error) {
-	return l.call(ctx, &simCall{op: "get", key: key, execute: func(s *idempotency.MemoryStore, key string) (idempotency.Record, error) {
+func (l *simDesk) GetAnswer(ctx context.Context, key string) (store.Record, error) {
+	return l.call(ctx, &simCall{op: "get", key: key, execute: func(s *idempotency.MemoryStore, key string) (store.Record, error) {
 		return s.GetAnswer(context.WithoutCancel(ctx), key)
 	}})
 }
 
-func (l *simDesk) List(context.Context, func(string, idempotency.Record) bool) error { return nil }
+func (l *simDesk) List(context.Context, func(string, store.Record) bool) error { return nil }
 
-func (l *simDesk) Resolve(ctx context.Context, key string, seen idempotency.Seen, settlement idempotency.Settlement) error {
-	c := &simCall{op: "resolve", key: key, execute: func(s *idempotency.MemoryStore, key string) (idempotency.Record, error) {
-		return idempotency.Record{}, s.Resolve(context.WithoutCancel(ctx), key, seen, settlement)
+func (l *simDesk) Resolve(ctx context.Context, key string, seen store.Seen, settlement store.Settlement) error {
+	c := &simCall{op: "resolve", key: key, execute: func(s *idempotency.MemoryStore, key string) (store.Record, error) {
+		return store.Record{}, s.Resolve(context.WithoutCancel(ctx), key, seen, settlement)
 	}}
 	if settlement.Completion != nil {
 		c.resolution = requestOf(ctx).decision
@@ -38,9 +39,9 @@ func (l *simDesk) Resolve(ctx context.Context, key string, seen idempotency.Seen
 	return err
 }
 
-func (l *simDesk) Forget(ctx context.Context, key string, seen idempotency.Seen) error {
-	_, err := l.call(ctx, &simCall{op: "forget", key: key, execute: func(s *idempotency.MemoryStore, key string) (idempotency.Record, error) {
-		return idempotency.Record{}, s.Forget(context.WithoutCancel(ctx), key, seen)
+func (l *simDesk) Forget(ctx context.Context, key string, seen store.Seen) error {
+	_, err := l.call(ctx, &simCall{op: "forget", key: key, execute: func(s *idempotency.MemoryStore, key string) (store.Record, error) {
+		return store.Record{}, s.Forget(context.WithoutCancel(ctx), key, seen)
 	}})
 	return err
 }
@@ -80,7 +81,7 @@ func (w *simulation) operate(o simOperator) {
 		w.mu.Unlock()
 		time.Sleep(d.upTo(o.thinks))
 		res := w.decide(q, d.oneIn(2))
-		switch held := info.State == idempotency.StateHeld; {
+		switch held := info.State == store.Held; {
 		case d.oneIn(o.forgets):
 			err = p.guard.Forget(ctx, key, info.Seen(), idempotency.Decision{})
 		case held && res.Outcome != idempotency.Unknown:
@@ -135,7 +136,7 @@ func (w *simulation) decide(q *simRequest, rash bool) idempotency.Resolution {
 // decided checks and enters a decision that the store has accepted. It applies only to what
 // was seen.
 func (w *simulation) decided(k *simKey, q *simRequest, c *simCall) {
-	released := k.state == idempotency.StateReleased && k.owner == nil
+	released := k.state == store.Released && k.owner == nil
 	switch {
 	case c.op == "forget" && k.state == 0,
 		c.op == "resolve" && c.resolution != nil && k.completed == c.resolution,
@@ -144,9 +145,9 @@ func (w *simulation) decided(k *simKey, q *simRequest, c *simCall) {
 	}
 	state := k.state
 	if k.held(w.now()) {
-		state = idempotency.StateHeld
+		state = store.Held
 	}
-	if now := (idempotency.Seen{Owner: k.last, Attempt: k.attempt, State: state}); now != q.saw.Seen() {
+	if now := (store.Seen{Owner: k.last, Attempt: k.attempt, State: state}); now != q.saw.Seen() {
 		w.failf(k.index, "%v has seen %v, and decides about %v", q, q.saw.Seen(), now)
 	}
 	w.seen[simDecided]++
@@ -155,19 +156,19 @@ func (w *simulation) decided(k *simKey, q *simRequest, c *simCall) {
 	}
 	switch {
 	case c.op == "forget":
-		if state == idempotency.StateClaimed && !k.lapsed(w.now()) {
+		if state == store.Claimed && !k.lapsed(w.now()) {
 			w.failf(k.index, "%v has a run forgotten that goes on", q)
 		}
 		k.end()
-	case state != idempotency.StateHeld:
+	case state != store.Held:
 		w.failf(k.index, "%v settles a record that is %v", q, state)
 	case c.resolution != nil:
-		k.owner, k.token = nil, idempotency.Owner{}
+		k.owner, k.token = nil, store.Owner{}
 		c.resolution.life = k.life
 		k.all = append(k.all, c.resolution)
 		k.completes(c.resolution)
 	default:
-		k.owner, k.token, k.state = nil, idempotency.Owner{}, idempotency.StateReleased
+		k.owner, k.token, k.state = nil, store.Owner{}, store.Released
 		k.blank, k.unbound = false, false
 		for _, r := range k.runs {
 			r.cleared = true

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/store"
 )
 
 // A simWeather is what befalls one process after another. Windows of a kind do not
@@ -91,17 +93,17 @@ func (w *simulation) process(i int) *simProcess {
 		idempotency.WithLease(p.lease), idempotency.WithRecovery(p.recovery), idempotency.WithWait(p.wait),
 		idempotency.WithRebinding(w.rebinding), idempotency.WithMaxResponseBody(p.kept), idempotency.WithObserver(p.observe),
 		idempotency.WithLogger(slog.New(slog.DiscardHandler)))
-	var store idempotency.Store = &simLink{p}
+	var st idempotency.Store = &simLink{p}
 	switch w.kind {
 	case operated:
-		store = &simDesk{simLink{p}}
+		st = &simDesk{simLink{p}}
 		options = append(options, idempotency.WithResolver(p.resolve))
 	case joined:
 		p.till = &simTill{simDesk{simLink{p}}}
-		store = p.till
+		st = p.till
 	}
 	guard := func() *idempotency.Guard {
-		g, err := idempotency.New(store, guardtest.TenantScope, options...)
+		g, err := idempotency.New(st, guardtest.TenantScope, options...)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -164,23 +166,23 @@ func (p *simProcess) work(d time.Duration) {
 	}
 }
 
-func (p *simProcess) observe(ctx context.Context, e idempotency.Event) {
+func (p *simProcess) observe(ctx context.Context, e event.Event) {
 	w, q := p.world, requestOf(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch e.Kind {
-	case idempotency.EventRecordingDelayed:
+	case event.RecordingDelayed:
 		q.delayed = true
-	case idempotency.EventLeaseLost:
+	case event.LeaseLost:
 		w.seen[simLost]++
-	case idempotency.EventReplay:
+	case event.Replay:
 		w.seen[simReplays]++
-	case idempotency.EventRecordingLost:
+	case event.RecordingLost:
 		if !p.isDead() && !w.ending {
 			w.failf(q.key.index, "%v gives up: %v", q, e.Err)
 		}
 		q.delayed = true // Shutdown does not wait for the store, and shows the client what there is
-	case idempotency.EventCorrupt:
+	case event.Corrupt:
 		if w.kind == mixed && errors.Is(e.Err, idempotency.ErrUnreadableHere) {
 			w.seen[simForeign]++
 			return
@@ -193,8 +195,8 @@ func (p *simProcess) observe(ctx context.Context, e idempotency.Event) {
 // recording steps, and delivers a call whether or not somebody still waits for it.
 type simLink struct{ process *simProcess }
 
-func (l *simLink) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
-	rec, err := l.call(ctx, &simCall{op: "claim", key: key, owner: c.Owner, claim: c, execute: func(s *idempotency.MemoryStore, key string) (idempotency.Record, error) {
+func (l *simLink) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
+	rec, err := l.call(ctx, &simCall{op: "claim", key: key, owner: c.Owner, claim: c, execute: func(s *idempotency.MemoryStore, key string) (store.Record, error) {
 		return s.Claim(context.WithoutCancel(ctx), key, c)
 	}})
 	if err == nil && rec.Mine && ctx.Err() == nil {
@@ -211,13 +213,13 @@ func (l *simLink) Claim(ctx context.Context, key string, c idempotency.Claim) (i
 	return rec, err
 }
 
-func (l *simLink) Renew(ctx context.Context, key string, o idempotency.Owner) error {
+func (l *simLink) Renew(ctx context.Context, key string, o store.Owner) error {
 	return l.callAsOwner(ctx, "renew", key, o, func(s *idempotency.MemoryStore, key string) error {
 		return s.Renew(context.WithoutCancel(ctx), key, o)
 	})
 }
 
-func (l *simLink) Complete(ctx context.Context, key string, o idempotency.Owner, c idempotency.Completion) error {
+func (l *simLink) Complete(ctx context.Context, key string, o store.Owner, c store.Completion) error {
 	if !l.process.world.transfer(ctx, len(c.Answer)) {
 		return ctx.Err()
 	}
@@ -226,20 +228,20 @@ func (l *simLink) Complete(ctx context.Context, key string, o idempotency.Owner,
 	})
 }
 
-func (l *simLink) Release(ctx context.Context, key string, o idempotency.Owner, r idempotency.Release) error {
-	_, err := l.call(ctx, &simCall{op: "release", key: key, owner: o, release: r, execute: func(s *idempotency.MemoryStore, key string) (idempotency.Record, error) {
-		return idempotency.Record{}, s.Release(context.WithoutCancel(ctx), key, o, r)
+func (l *simLink) Release(ctx context.Context, key string, o store.Owner, r store.Release) error {
+	_, err := l.call(ctx, &simCall{op: "release", key: key, owner: o, release: r, execute: func(s *idempotency.MemoryStore, key string) (store.Record, error) {
+		return store.Record{}, s.Release(context.WithoutCancel(ctx), key, o, r)
 	}})
 	return err
 }
 
-func (l *simLink) Hold(ctx context.Context, key string, o idempotency.Owner) error {
+func (l *simLink) Hold(ctx context.Context, key string, o store.Owner) error {
 	return l.callAsOwner(ctx, "hold", key, o, func(s *idempotency.MemoryStore, key string) error {
 		return s.Hold(context.WithoutCancel(ctx), key, o)
 	})
 }
 
-func (l *simLink) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
+func (l *simLink) SaveStep(ctx context.Context, key string, o store.Owner, name string, value []byte) error {
 	return l.callAsOwner(ctx, "step", key, o, func(s *idempotency.MemoryStore, key string) error {
 		err := s.SaveStep(context.WithoutCancel(ctx), key, o, name, value)
 		if err == nil {
@@ -250,9 +252,9 @@ func (l *simLink) SaveStep(ctx context.Context, key string, o idempotency.Owner,
 	})
 }
 
-func (l *simLink) callAsOwner(ctx context.Context, op, key string, o idempotency.Owner, f func(*idempotency.MemoryStore, string) error) error {
-	_, err := l.call(ctx, &simCall{op: op, key: key, owner: o, execute: func(s *idempotency.MemoryStore, key string) (idempotency.Record, error) {
-		return idempotency.Record{}, f(s, key)
+func (l *simLink) callAsOwner(ctx context.Context, op, key string, o store.Owner, f func(*idempotency.MemoryStore, string) error) error {
+	_, err := l.call(ctx, &simCall{op: op, key: key, owner: o, execute: func(s *idempotency.MemoryStore, key string) (store.Record, error) {
+		return store.Record{}, f(s, key)
 	}})
 	return err
 }
@@ -274,7 +276,7 @@ const (
 const faultyCall = 6
 
 // call is the way of a call to the store and back.
-func (l *simLink) call(ctx context.Context, c *simCall) (idempotency.Record, error) {
+func (l *simLink) call(ctx context.Context, c *simCall) (store.Record, error) {
 	p, q := l.process, requestOf(ctx)
 	w := p.world
 	w.mu.Lock()
@@ -282,13 +284,13 @@ func (l *simLink) call(ctx context.Context, c *simCall) (idempotency.Record, err
 	d := w.dice(ofCall, q.client, q.op, q.try, int(c.op[0])<<8|int(c.op[2]), q.calls[c.op])
 	sent := w.now()
 	w.mu.Unlock()
-	lost := func(wait bool) (idempotency.Record, error) {
+	lost := func(wait bool) (store.Record, error) {
 		if wait {
 			<-ctx.Done()
 		}
-		return idempotency.Record{}, guardtest.ErrDown
+		return store.Record{}, guardtest.ErrDown
 	}
-	deliver := func() (idempotency.Record, error) { return w.deliver(q, c) }
+	deliver := func() (store.Record, error) { return w.deliver(q, c) }
 	on := func() { time.Sleep(d.between(50*time.Microsecond, 2*time.Millisecond)) }
 
 	p.await(d)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // The store of a slow world takes a second for each kilobyte that is sent to it. All other
@@ -46,7 +46,7 @@ func (w *simulation) checkBulkyIsNotKept() {
 	for _, k := range w.keys {
 		if r := k.completed; r != nil && r.conduct == runBulky {
 			rec, err := w.store.Get(context.Background(), k.stored())
-			if err != nil || rec.State != idempotency.StateCompleted || len(rec.Answer) > bulkyBody/2 {
+			if err != nil || rec.State != store.Completed || len(rec.Answer) > bulkyBody/2 {
 				w.failf(k.index, "a bulky answer is recorded in %d bytes, %v", len(rec.Answer), err)
 			}
 		}

@@ -21,6 +21,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // TestStepPrograms runs random programs of steps on processes that fail in all the ways
@@ -155,7 +156,7 @@ func (w *world) errorf(format string, args ...any) {
 }
 
 // SaveStep is the ledger: it sees what the store has really recorded.
-func (w *world) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
+func (w *world) SaveStep(ctx context.Context, key string, o store.Owner, name string, value []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	err := w.store.SaveStep(ctx, key, o, name, value)
@@ -182,13 +183,13 @@ func (w *world) process() *programProcess {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.current == nil || w.current.dead {
-		store := guardtest.StepFaultStore{FaultStore: &guardtest.FaultStore{Behind: ledgerStore{w.store, w}}}
-		guard, err := idempotency.New(store, guardtest.TenantScope,
+		st := guardtest.StepFaultStore{FaultStore: &guardtest.FaultStore{Behind: ledgerStore{w.store, w}}}
+		guard, err := idempotency.New(st, guardtest.TenantScope,
 			idempotency.WithLease(programLease), idempotency.WithLogger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		w.current = &programProcess{store: store, guard: guard}
+		w.current = &programProcess{store: st, guard: guard}
 		w.all = append(w.all, w.current)
 	}
 	return w.current
@@ -206,19 +207,19 @@ func (w *world) crash(p *programProcess) {
 // A deadStore is the store as a dead process reaches it.
 type deadStore struct{}
 
-func (deadStore) Claim(context.Context, string, idempotency.Claim) (idempotency.Record, error) {
-	return idempotency.Record{}, guardtest.ErrDown
+func (deadStore) Claim(context.Context, string, store.Claim) (store.Record, error) {
+	return store.Record{}, guardtest.ErrDown
 }
-func (deadStore) Renew(context.Context, string, idempotency.Owner) error { return guardtest.ErrDown }
-func (deadStore) Complete(context.Context, string, idempotency.Owner, idempotency.Completion) error {
+func (deadStore) Renew(context.Context, string, store.Owner) error { return guardtest.ErrDown }
+func (deadStore) Complete(context.Context, string, store.Owner, store.Completion) error {
 	return guardtest.ErrDown
 }
 
-func (deadStore) Release(context.Context, string, idempotency.Owner, idempotency.Release) error {
+func (deadStore) Release(context.Context, string, store.Owner, store.Release) error {
 	return guardtest.ErrDown
 }
-func (deadStore) Hold(context.Context, string, idempotency.Owner) error { return guardtest.ErrDown }
-func (deadStore) SaveStep(context.Context, string, idempotency.Owner, string, []byte) error {
+func (deadStore) Hold(context.Context, string, store.Owner) error { return guardtest.ErrDown }
+func (deadStore) SaveStep(context.Context, string, store.Owner, string, []byte) error {
 	return guardtest.ErrDown
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/store"
 )
 
 // In a joined world, each run does what it does in a transaction of the store: it inserts a row.
@@ -29,9 +30,9 @@ type simTx struct {
 	till    *simTill
 	run     *simRun
 	key     string
-	owner   idempotency.Owner
-	state   idempotency.TxState
-	spoiled *idempotency.RolledBackError // why the commit will be refused
+	owner   store.Owner
+	state   store.TxState
+	spoiled *store.RolledBackError // why the commit will be refused
 
 	ended     bool // the guard has ended it
 	sent      bool // the store has had its commit
@@ -42,7 +43,7 @@ type simTx struct {
 var errTxGone = errors.New("the connection knows of no transaction")
 
 // wasReady reports whether a run has wished for a commit.
-func (r *simRun) wasReady() bool { return r.tx != nil && r.tx.state == idempotency.TxReady }
+func (r *simRun) wasReady() bool { return r.tx != nil && r.tx.state == store.TxReady }
 
 // isUndone reports whether nothing is left of what a run has done, unless its commit is still under way.
 func (w *simulation) isUndone(r *simRun) bool {
@@ -57,16 +58,16 @@ func (w *simulation) isForgotten(r *simRun) bool {
 
 // answersAlone reports whether the answer of a run says that it has done nothing, or that another has.
 func (r *simRun) answersAlone() bool {
-	return r.outcome == idempotency.Final && r.tx != nil && (r.tx.state == idempotency.TxGivenUp ||
-		r.tx.state == idempotency.TxOpen && r.status >= http.StatusBadRequest)
+	return r.outcome == idempotency.Final && r.tx != nil && (r.tx.state == store.TxGivenUp ||
+		r.tx.state == store.TxOpen && r.status >= http.StatusBadRequest)
 }
 
 // begin begins the transaction of a run.
 func (t *simTill) begin(r *simRun) (*simTx, error) {
-	tx := &simTx{till: t, run: r, state: idempotency.TxOpen}
+	tx := &simTx{till: t, run: r, state: store.TxOpen}
 	ctx, cancel := context.WithTimeout(r.ctx, 2*time.Second) // no handler waits for ever
 	defer cancel()
-	err := r.op.Join(ctx, t, func(key string, o idempotency.Owner) (idempotency.Transaction, error) {
+	err := r.op.Join(ctx, t, func(key string, o store.Owner) (store.Transaction, error) {
 		tx.key, tx.owner = key, o
 		return tx, t.callAsOwner(ctx, "begin", key, o, func(*idempotency.MemoryStore, string) error { return nil })
 	})
@@ -80,26 +81,26 @@ func (t *simTill) begin(r *simRun) (*simTx, error) {
 	return tx, nil
 }
 
-func (tx *simTx) say(state idempotency.TxState) {
+func (tx *simTx) say(state store.TxState) {
 	w := tx.till.process.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	tx.state = state
 }
 
-// State implements [idempotency.Transaction].
-func (tx *simTx) State() idempotency.TxState {
+// State implements [store.Transaction].
+func (tx *simTx) State() store.TxState {
 	w := tx.till.process.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return tx.state
 }
 
-// MaySaveStep implements [idempotency.Transaction].
+// MaySaveStep implements [store.Transaction].
 func (tx *simTx) MaySaveStep() error { return nil }
 
-// Complete implements [idempotency.Transaction].
-func (tx *simTx) Complete(ctx context.Context, c idempotency.Completion) error {
+// Complete implements [store.Transaction].
+func (tx *simTx) Complete(ctx context.Context, c store.Completion) error {
 	tx.end()
 	err := tx.till.callAsOwner(ctx, "commit", tx.key, tx.owner, func(s *idempotency.MemoryStore, key string) error {
 		w := tx.till.process.world // whose mutex is locked
@@ -111,12 +112,12 @@ func (tx *simTx) Complete(ctx context.Context, c idempotency.Completion) error {
 			return tx.spoiled
 		}
 		err := s.Complete(context.WithoutCancel(ctx), key, tx.owner, c)
-		if errors.Is(err, idempotency.ErrNotOwner) {
+		if errors.Is(err, store.ErrNotOwner) {
 			w.seen[simFenced]++
 		}
 		return err
 	})
-	if _, definite := errors.AsType[*idempotency.RolledBackError](err); err != nil && !definite && !errors.Is(err, idempotency.ErrNotOwner) {
+	if _, definite := errors.AsType[*store.RolledBackError](err); err != nil && !definite && !errors.Is(err, store.ErrNotOwner) {
 		w := tx.till.process.world
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -125,7 +126,7 @@ func (tx *simTx) Complete(ctx context.Context, c idempotency.Completion) error {
 	return err
 }
 
-// Rollback implements [idempotency.Transaction].
+// Rollback implements [store.Transaction].
 func (tx *simTx) Rollback(ctx context.Context) error {
 	tx.end()
 	return tx.till.callAsOwner(ctx, "undo", tx.key, tx.owner, func(*idempotency.MemoryStore, string) error {
@@ -139,7 +140,7 @@ func (tx *simTx) end() {
 	w := tx.till.process.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if tx.ended || tx.state == idempotency.TxGivenUp {
+	if tx.ended || tx.state == store.TxGivenUp {
 		w.failf(tx.run.request.key.index, "the transaction of %v is ended twice", tx.run.request)
 	}
 	tx.ended = true
@@ -191,7 +192,7 @@ func (w *simulation) checkNothingIsOpen() {
 	defer w.mu.Unlock()
 	for _, k := range w.keys {
 		for _, r := range k.all {
-			if r.tx != nil && !r.tx.ended && r.tx.state != idempotency.TxGivenUp && !r.request.process.isDead() {
+			if r.tx != nil && !r.tx.ended && r.tx.state != store.TxGivenUp && !r.request.process.isDead() {
 				w.failf(k.index, "the transaction of %v is left open", r.request)
 			}
 		}
@@ -222,7 +223,7 @@ func (w *simulation) transacts(p *simProcess, r *simRun, rw http.ResponseWriter,
 	unavailable := func() { w.finish(r, rw, idempotency.Unknown, http.StatusServiceUnavailable) }
 	tx, err := p.till.begin(r)
 	if err == nil && d.oneIn(6) { // it tries something else first
-		tx.say(idempotency.TxGivenUp)
+		tx.say(store.TxGivenUp)
 		tx, err = p.till.begin(r)
 	}
 	if err != nil {
@@ -230,21 +231,21 @@ func (w *simulation) transacts(p *simProcess, r *simRun, rw http.ResponseWriter,
 		return
 	}
 	if fails && d.oneIn(6) {
-		tx.spoiled = &idempotency.RolledBackError{Retry: d.oneIn(2), Err: errors.New("in the way of another")}
+		tx.spoiled = &store.RolledBackError{Retry: d.oneIn(2), Err: errors.New("in the way of another")}
 	}
 	if !w.works(p, r, after, careful, d) {
 		if d.oneIn(2) {
-			tx.say(idempotency.TxGivenUp)
+			tx.say(store.TxGivenUp)
 		}
 		unavailable()
 		return
 	}
-	state := idempotency.TxReady
+	state := store.TxReady
 	switch refuses := r.conduct == runRefusing || r.conduct == runInsisting; {
 	case refuses && d.oneIn(2):
-		state = idempotency.TxGivenUp
+		state = store.TxGivenUp
 	case fails && d.oneIn(10):
-		state = idempotency.TxOpen // it forgets to say
+		state = store.TxOpen // it forgets to say
 	}
 	tx.say(state)
 	w.answersJoined(r, rw, "charged by "+r.name())

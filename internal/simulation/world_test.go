@@ -16,6 +16,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // A simulation is one world: a store, the processes that share it and their clients.
@@ -196,12 +197,12 @@ type simRequest struct {
 	process         *simProcess
 
 	// Guarded by the world's mutex.
-	calls   map[string]int      // of the store, by kind
-	astray  []time.Duration     // when those were sent that a fault befell, in fair weather
-	copied  bool                // one was delivered twice
-	owners  []idempotency.Owner // its own, and the one as which it asks for a lost claim again
-	life    int                 // of the key, in which its claim was granted
-	granted int                 // the attempt that the guard was told to have
+	calls   map[string]int  // of the store, by kind
+	astray  []time.Duration // when those were sent that a fault befell, in fair weather
+	copied  bool            // one was delivered twice
+	owners  []store.Owner   // its own, and the one as which it asks for a lost claim again
+	life    int             // of the key, in which its claim was granted
+	granted int             // the attempt that the guard was told to have
 	run     *simRun
 	passed  *simRequest // what a gateway has made of it
 	told    bool        // by the store of a record of somebody else
@@ -420,7 +421,7 @@ func (w *simulation) checkAllIsRecorded() {
 		if k.completed != nil {
 			rec, err := w.store.Get(context.Background(), k.stored())
 			require.NoError(w.t, err)
-			require.Equal(w.t, idempotency.StateCompleted, rec.State)
+			require.Equal(w.t, store.Completed, rec.State)
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // The routes of an api, and what each does about a run of unknown outcome.
@@ -49,11 +50,11 @@ func (c config) serve(ctx context.Context, listening func(url string)) error {
 	records := idempotency.NewRedisStore(client)
 	defer func() { _ = records.Close() }()
 	a := &api{config: c, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
-	var store idempotency.Store = records
+	var st idempotency.Store = records
 	if c.crash != "" {
-		store = crashingStore{records, a, new(atomic.Int32)}
+		st = crashingStore{records, a, new(atomic.Int32)}
 	}
-	guard, err := idempotency.New(store, tenant, idempotency.WithRequired(true),
+	guard, err := idempotency.New(st, tenant, idempotency.WithRequired(true),
 		idempotency.WithLease(c.lease), idempotency.WithTTL(ttl))
 	if err != nil {
 		return err
@@ -289,14 +290,14 @@ type crashingStore struct {
 	saves *atomic.Int32
 }
 
-func (s crashingStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+func (s crashingStore) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
 	s.api.dieAt(beforeClaim)
 	rec, err := s.RedisStore.Claim(ctx, key, c)
 	s.api.dieAt(afterClaim)
 	return rec, err
 }
 
-func (s crashingStore) SaveStep(ctx context.Context, key string, o idempotency.Owner, name string, value []byte) error {
+func (s crashingStore) SaveStep(ctx context.Context, key string, o store.Owner, name string, value []byte) error {
 	err := s.RedisStore.SaveStep(ctx, key, o, name, value)
 	if s.saves.Add(1) == 1 {
 		s.api.dieAt(afterMark)
@@ -305,7 +306,7 @@ func (s crashingStore) SaveStep(ctx context.Context, key string, o idempotency.O
 }
 
 func (s crashingStore) Complete(
-	ctx context.Context, key string, o idempotency.Owner, c idempotency.Completion,
+	ctx context.Context, key string, o store.Owner, c store.Completion,
 ) error {
 	err := s.RedisStore.Complete(ctx, key, o, c)
 	s.api.dieAt(afterRecord)

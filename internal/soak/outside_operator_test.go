@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // Operators have a connection of their own to Redis. They look at what clients complain of, think
@@ -38,7 +39,7 @@ func (o *outside) look(rng *rand.Rand, intent string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	info, err := o.desk.Lookup(ctx, k)
-	if err != nil || info.State != idempotency.StateHeld {
+	if err != nil || info.State != store.Held {
 		return
 	}
 	sleep(nil, between(rng, 0, 300))

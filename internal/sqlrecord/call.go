@@ -4,22 +4,22 @@ import (
 	"bytes"
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // The calls of a store. Each returns whether it has changed the row.
 
 // Claim gives the claim to the caller if the caller may have it, and returns the record. The row
 // must not have expired.
-func (r *Row) Claim(c idempotency.Claim, now Moment) (_ idempotency.Record, changed bool, err error) {
+func (r *Row) Claim(c store.Claim, now Moment) (_ store.Record, changed bool, err error) {
 	rewound := r.rewind(now)
 	defer func() { changed = changed || rewound && err == nil }()
 	lapsed := r.lapsed(now)
-	free := r.State == idempotency.StateReleased && !r.isOf(c.Owner)
+	free := r.State == store.Released && !r.isOf(c.Owner)
 	switch {
 	case r.Fingerprint != c.Fingerprint && (!free || !r.is(Unbound)):
 		return r.See(now), false, nil
-	case r.State == idempotency.StateClaimed && r.isOf(c.Owner):
+	case r.State == store.Claimed && r.isOf(c.Owner):
 		// The claim was sent again, perhaps because the first reply was lost. Its caller
 		// counts the lease from this call.
 		r.grant(c, now)
@@ -27,7 +27,7 @@ func (r *Row) Claim(c idempotency.Claim, now Moment) (_ idempotency.Record, chan
 		if !r.SaysHold {
 			r.Since = now
 		}
-		r.State = idempotency.StateHeld
+		r.State = store.Held
 		r.Marks |= ByLapse
 		if !r.HoldEnds {
 			r.Expires = Never
@@ -43,13 +43,13 @@ func (r *Row) Claim(c idempotency.Claim, now Moment) (_ idempotency.Record, chan
 			r.Marks = TookOver
 		}
 		r.Label, r.Watched = c.Label, r.Watched || c.Watch
-		r.Notes = idempotency.AppendNote(r.Notes, c.Note)
+		r.Notes = store.AppendNote(r.Notes, c.Note)
 		if len(c.SealedKey) > 0 {
 			r.SealedKey = c.SealedKey
 		}
 		r.grant(c, now)
 	default:
-		watch := c.Watch && !r.Watched && r.State == idempotency.StateClaimed
+		watch := c.Watch && !r.Watched && r.State == store.Claimed
 		r.Watched = r.Watched || watch
 		return r.See(now), watch, nil
 	}
@@ -68,7 +68,7 @@ func (r *Row) Claim(c idempotency.Claim, now Moment) (_ idempotency.Record, chan
 // lease is left, and a dead owner must not block the key until the clock has caught up. A second
 // is nothing but a call that has read the clock before another one wrote.
 func (r *Row) rewind(now Moment) bool {
-	if r.State != idempotency.StateClaimed || r.Touched <= now.Later(time.Second) {
+	if r.State != store.Claimed || r.Touched <= now.Later(time.Second) {
 		return false
 	}
 	r.touch(r.State, now, r.Unanswered(r.State))
@@ -76,23 +76,23 @@ func (r *Row) rewind(now Moment) bool {
 }
 
 // Renew starts the lease anew.
-func (r *Row) Renew(o idempotency.Owner, now Moment) (changed bool, err error) {
-	if !r.isOf(o) || r.State != idempotency.StateClaimed {
-		return false, idempotency.ErrNotOwner
+func (r *Row) Renew(o store.Owner, now Moment) (changed bool, err error) {
+	if !r.isOf(o) || r.State != store.Claimed {
+		return false, store.ErrNotOwner
 	}
 	r.touch(r.State, now, r.Unanswered(r.State))
 	return true, nil
 }
 
 // Complete records the answer.
-func (r *Row) Complete(o idempotency.Owner, c idempotency.Completion, now Moment) (changed bool, err error) {
+func (r *Row) Complete(o store.Owner, c store.Completion, now Moment) (changed bool, err error) {
 	switch {
 	case !r.isOf(o):
-		return false, idempotency.ErrNotOwner
-	case r.State == idempotency.StateCompleted:
+		return false, store.ErrNotOwner
+	case r.State == store.Completed:
 		return false, nil
-	case r.State != idempotency.StateClaimed && r.State != idempotency.StateHeld:
-		return false, idempotency.ErrNotOwner
+	case r.State != store.Claimed && r.State != store.Held:
+		return false, store.ErrNotOwner
 	}
 	r.complete(c, now)
 	return true, nil
@@ -100,37 +100,37 @@ func (r *Row) Complete(o idempotency.Owner, c idempotency.Completion, now Moment
 
 // Commit is Complete in the transaction of a run. An owner that has given its claim up was promised
 // that its transaction will not be committed.
-func (r *Row) Commit(o idempotency.Owner, c idempotency.Completion, now Moment) error {
-	if !r.isOf(o) || r.State != idempotency.StateClaimed && !r.is(ByLapse) {
-		return idempotency.ErrNotOwner
+func (r *Row) Commit(o store.Owner, c store.Completion, now Moment) error {
+	if !r.isOf(o) || r.State != store.Claimed && !r.is(ByLapse) {
+		return store.ErrNotOwner
 	}
 	r.complete(c, now)
 	return nil
 }
 
-func (r *Row) complete(c idempotency.Completion, now Moment) {
+func (r *Row) complete(c store.Completion, now Moment) {
 	r.Answer, r.Status, r.Size = c.Answer, int64(c.Status), int64(len(c.Answer))
 	if r.Answer == nil {
 		r.Answer = []byte{} // an answer of no bytes is an answer
 	}
-	r.touch(idempotency.StateCompleted, now, c.TTL)
+	r.touch(store.Completed, now, c.TTL)
 }
 
 // Release gives the claim back.
-func (r *Row) Release(o idempotency.Owner, rel idempotency.Release, now Moment) (changed bool, err error) {
-	return r.giveUp(idempotency.StateReleased, o, rel, now)
+func (r *Row) Release(o store.Owner, rel store.Release, now Moment) (changed bool, err error) {
+	return r.giveUp(store.Released, o, rel, now)
 }
 
 // Hold marks the outcome as unknown.
-func (r *Row) Hold(o idempotency.Owner, now Moment) (changed bool, err error) {
-	return r.giveUp(idempotency.StateHeld, o, idempotency.Release{}, now)
+func (r *Row) Hold(o store.Owner, now Moment) (changed bool, err error) {
+	return r.giveUp(store.Held, o, store.Release{}, now)
 }
 
-func (r *Row) giveUp(state idempotency.State, o idempotency.Owner, rel idempotency.Release, now Moment) (bool, error) {
+func (r *Row) giveUp(state store.State, o store.Owner, rel store.Release, now Moment) (bool, error) {
 	switch {
 	case !r.isOf(o):
-		return false, idempotency.ErrNotOwner
-	case r.State == idempotency.StateClaimed, r.is(ByLapse):
+		return false, store.ErrNotOwner
+	case r.State == store.Claimed, r.is(ByLapse):
 		kept := r.Unanswered(state)
 		if !rel.Undone {
 			r.Marks &^= Blank
@@ -146,7 +146,7 @@ func (r *Row) giveUp(state idempotency.State, o idempotency.Owner, rel idempoten
 				kept = min(kept, rel.Keep)
 			}
 		}
-		if state == idempotency.StateHeld && !r.SaysHold {
+		if state == store.Held && !r.SaysHold {
 			r.Since = now
 		}
 		r.touch(state, now, kept)
@@ -154,14 +154,14 @@ func (r *Row) giveUp(state idempotency.State, o idempotency.Owner, rel idempoten
 	case r.State == state:
 		return false, nil
 	default:
-		return false, idempotency.ErrNotOwner
+		return false, store.ErrNotOwner
 	}
 }
 
 // SaveStep records a part of the run.
-func (r *Row) SaveStep(o idempotency.Owner, name string, value []byte) (changed bool, err error) {
-	if !r.isOf(o) || r.State != idempotency.StateClaimed {
-		return false, idempotency.ErrNotOwner
+func (r *Row) SaveStep(o store.Owner, name string, value []byte) (changed bool, err error) {
+	if !r.isOf(o) || r.State != store.Claimed {
+		return false, store.ErrNotOwner
 	}
 	r.Marks &^= Blank
 	r.Steps = AppendStep(r.Steps, name, value)
@@ -169,23 +169,23 @@ func (r *Row) SaveStep(o idempotency.Owner, name string, value []byte) (changed 
 }
 
 // Resolve settles what is held. The answer of a completed row must have been read.
-func (r *Row) Resolve(seen idempotency.Seen, s idempotency.Settlement, now Moment) (changed bool, err error) {
+func (r *Row) Resolve(seen store.Seen, s store.Settlement, now Moment) (changed bool, err error) {
 	have, err := steps(r.Steps)
 	if err != nil {
 		return false, err
 	}
 	switch {
-	case seen != r.seenAs(idempotency.StateHeld):
-		return false, idempotency.ErrChanged
+	case seen != r.seenAs(store.Held):
+		return false, store.ErrChanged
 	case r.resolvedTo(s, have):
 		return false, nil // An earlier call did the same, and its reply was lost.
-	case r.stateAt(now) != idempotency.StateHeld:
-		return false, idempotency.ErrChanged
+	case r.stateAt(now) != store.Held:
+		return false, store.ErrChanged
 	}
 	if s.Completion == nil {
 		for name, value := range s.Undone {
 			if old, ok := have[name]; !ok || !bytes.Equal(old, value) {
-				return false, idempotency.ErrChanged
+				return false, store.ErrChanged
 			}
 			delete(have, name)
 		}
@@ -200,31 +200,31 @@ func (r *Row) Resolve(seen idempotency.Seen, s idempotency.Settlement, now Momen
 		r.Steps = AppendStep(r.Steps, name, value)
 	}
 	r.Marks &^= Blank | Unbound
-	r.touch(idempotency.StateReleased, now, r.Unanswered(idempotency.StateReleased))
+	r.touch(store.Released, now, r.Unanswered(store.Released))
 	return true, nil
 }
 
 // resolvedTo reports whether the row is as Resolve leaves it.
-func (r *Row) resolvedTo(s idempotency.Settlement, have map[string][]byte) bool {
+func (r *Row) resolvedTo(s store.Settlement, have map[string][]byte) bool {
 	switch {
 	case !r.is(ByHand):
 		return false
 	case s.Completion != nil:
-		return r.State == idempotency.StateCompleted && bytes.Equal(r.Answer, s.Completion.Answer)
+		return r.State == store.Completed && bytes.Equal(r.Answer, s.Completion.Answer)
 	}
 	for name := range s.Undone {
 		if _, ok := have[name]; ok {
 			return false
 		}
 	}
-	return r.State == idempotency.StateReleased
+	return r.State == store.Released
 }
 
 // Forget says whether the row may be removed. It is nil if it may.
-func (r *Row) Forget(seen idempotency.Seen, now Moment) error {
+func (r *Row) Forget(seen store.Seen, now Moment) error {
 	if seen != r.seenAs(r.stateAt(now)) ||
-		r.State == idempotency.StateClaimed && !r.lapsed(now) {
-		return idempotency.ErrChanged
+		r.State == store.Claimed && !r.lapsed(now) {
+		return store.ErrChanged
 	}
 	return nil
 }

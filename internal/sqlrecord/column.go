@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // Columns are the columns of a row as [Scan] reads them, without the answer, which may be a
@@ -33,9 +33,9 @@ func Scan(from Scanner, added ...any) (r Row, err error) {
 		return r, err
 	}
 	if len(owner) != len(r.Owner) || len(fingerprint) != len(r.Fingerprint) || r.Attempt < 1 {
-		return r, fmt.Errorf("%w: owner, fingerprint or attempt", idempotency.ErrCorrupt)
+		return r, fmt.Errorf("%w: owner, fingerprint or attempt", store.ErrCorrupt)
 	}
-	r.Owner, r.Fingerprint = idempotency.Owner(owner), idempotency.Fingerprint(fingerprint)
+	r.Owner, r.Fingerprint = store.Owner(owner), store.Fingerprint(fingerprint)
 	r.Lease, r.Retention = time.Duration(lease)*time.Microsecond, time.Duration(retention)*time.Microsecond
 	return r, nil
 }
@@ -58,12 +58,12 @@ func Full(b []byte) []byte {
 }
 
 // parseState returns the state of that name. One that this version does not know is
-// [idempotency.ErrUnreadableHere]: a newer version has written it.
-func parseState(name string) (idempotency.State, error) {
-	for s := idempotency.StateClaimed; s <= idempotency.StateHeld; s++ {
+// [store.ErrUnreadableHere]: a newer version has written it.
+func parseState(name string) (store.State, error) {
+	for s := store.Claimed; s <= store.Held; s++ {
 		if s.String() == name {
 			return s, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: unknown state", idempotency.ErrUnreadableHere)
+	return 0, fmt.Errorf("%w: unknown state", store.ErrUnreadableHere)
 }

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // The list of steps inside a row. Each name and each value is preceded by its length as a varint.
@@ -26,11 +26,11 @@ func steps(list []byte) (map[string][]byte, error) {
 	for len(list) > 0 {
 		name, rest, ok := cutEntry(list)
 		if !ok {
-			return nil, fmt.Errorf("%w: steps", idempotency.ErrCorrupt)
+			return nil, fmt.Errorf("%w: steps", store.ErrCorrupt)
 		}
 		value, rest, ok := cutEntry(rest)
 		if !ok {
-			return nil, fmt.Errorf("%w: steps", idempotency.ErrCorrupt)
+			return nil, fmt.Errorf("%w: steps", store.ErrCorrupt)
 		}
 		all[string(name)], list = value, rest
 	}

@@ -7,7 +7,7 @@ import (
 	"hash/crc32"
 	"slices"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 const (
@@ -26,20 +26,20 @@ type Cursor struct {
 }
 
 // ParseCursor returns the place from which a query goes on. The zero Since and Key come before all.
-func ParseCursor(q idempotency.Query) (Cursor, error) {
+func ParseCursor(q store.Query) (Cursor, error) {
 	c := Cursor{Holding: q.Holding}
 	if q.Cursor == "" {
 		return c, nil
 	}
 	data, err := base64.RawURLEncoding.Strict().DecodeString(q.Cursor)
 	if err != nil || len(data) < 13 {
-		return c, idempotency.ErrBadCursor
+		return c, store.ErrBadCursor
 	}
 	c.Holding = data[0] == 1
 	c.Since = Moment(binary.BigEndian.Uint64(data[1:9]))
 	c.Key = string(data[9 : len(data)-4])
 	if c.text() != q.Cursor || c.Holding != q.Holding {
-		return c, idempotency.ErrBadCursor
+		return c, store.ErrBadCursor
 	}
 	return c, nil
 }
@@ -61,13 +61,13 @@ type Pager struct {
 	// Limit is how many rows the store reads.
 	Limit int
 
-	query idempotency.Query
+	query store.Query
 	size  int
 	at    Cursor // the last row that was looked at
 }
 
 // NewPager returns the pager of a query that goes on at the cursor.
-func NewPager(q idempotency.Query, at Cursor) *Pager {
+func NewPager(q store.Query, at Cursor) *Pager {
 	size := min(q.Limit, maxPageSize)
 	if size <= 0 {
 		size = defaultPageSize
@@ -89,20 +89,20 @@ type Rows interface {
 // Read makes the page of rows that have the key, the place in the index, the columns of [Scan] and
 // the time. It is the last page if there are fewer rows than it has asked for. Rows that
 // cannot be read are passed over.
-func (p *Pager) Read(rows Rows) (idempotency.Page, error) {
-	var page idempotency.Page
+func (p *Pager) Read(rows Rows) (store.Page, error) {
+	var page store.Page
 	read := 0
 	for len(page.Entries) < p.size && rows.Next() {
 		var now Moment
 		r, err := Scan(after{rows, []any{&p.at.Key, &p.at.Since}}, &now)
 		if read++; err != nil {
-			if errors.Is(err, idempotency.ErrCorrupt) || errors.Is(err, idempotency.ErrUnreadableHere) {
+			if errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrUnreadableHere) {
 				continue
 			}
-			return idempotency.Page{}, err
+			return store.Page{}, err
 		}
 		if out := r.See(now); !r.Expired(now) && p.wants(out) {
-			page.Entries = append(page.Entries, idempotency.Entry{Key: p.at.Key, Record: out})
+			page.Entries = append(page.Entries, store.Entry{Key: p.at.Key, Record: out})
 		}
 	}
 	if read >= p.Limit || len(page.Entries) >= p.size {
@@ -119,7 +119,7 @@ type after struct {
 
 func (a after) Scan(dest ...any) error { return a.Scanner.Scan(append(a.before, dest...)...) }
 
-func (p *Pager) wants(r idempotency.Record) bool {
+func (p *Pager) wants(r store.Record) bool {
 	q := &p.query
 	return (len(q.States) == 0 || slices.Contains(q.States, r.State)) &&
 		(q.Label == "" || r.Label == q.Label) && r.Age >= q.OlderThan

@@ -1,5 +1,5 @@
 // Package sqlrecord is what a store in a SQL database does to a record. It decides what each call
-// of [idempotency.Store] makes of a row at one moment, and runs no SQL: a store reads a row,
+// of [store.Store] makes of a row at one moment, and runs no SQL: a store reads a row,
 // lets it change, and writes it if nobody has written it since.
 package sqlrecord
 
@@ -7,7 +7,7 @@ import (
 	"math"
 	"time"
 
-	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
 // A Moment is a time by the clock of the database, in microseconds since 1970.
@@ -21,10 +21,10 @@ func (m Moment) Later(d time.Duration) Moment {
 	return m + min(Moment(Micros(d)), Never-m)
 }
 
-// Micros returns a duration in microseconds, rounded up. [idempotency.Forever] is so long that
+// Micros returns a duration in microseconds, rounded up. [store.Forever] is so long that
 // no moment is as much later as that.
 func Micros(d time.Duration) int64 {
-	if d == idempotency.Forever {
+	if d == store.Forever {
 		return math.MaxInt64
 	}
 	return int64((d + time.Microsecond - 1) / time.Microsecond)
@@ -47,10 +47,10 @@ type Row struct {
 	// Version grows with each change of the row. A store writes a row only over the version that
 	// it has read.
 	Version     int64
-	State       idempotency.State
+	State       store.State
 	Attempt     int64
-	Owner       idempotency.Owner
-	Fingerprint idempotency.Fingerprint
+	Owner       store.Owner
+	Fingerprint store.Fingerprint
 	SaysHold    bool
 	HoldEnds    bool
 	Watched     bool
@@ -61,7 +61,7 @@ type Row struct {
 	Touched     Moment // when it was last claimed, renewed, completed, released or held
 	Expires     Moment
 	Label       string
-	Notes       []byte // see idempotency.AppendNote
+	Notes       []byte // see store.AppendNote
 	SealedKey   []byte
 	Steps       []byte // see AppendStep
 	Status      int64
@@ -70,8 +70,8 @@ type Row struct {
 }
 
 // New returns the row of a claim for a key that has none.
-func New(c idempotency.Claim, now Moment) Row {
-	r := Row{Version: 1, Attempt: 1, Fingerprint: c.Fingerprint, Marks: Blank, Label: c.Label, Notes: idempotency.AppendNote(nil, c.Note), SealedKey: c.SealedKey, Watched: c.Watch}
+func New(c store.Claim, now Moment) Row {
+	r := Row{Version: 1, Attempt: 1, Fingerprint: c.Fingerprint, Marks: Blank, Label: c.Label, Notes: store.AppendNote(nil, c.Note), SealedKey: c.SealedKey, Watched: c.Watch}
 	r.grant(c, now)
 	return r
 }
@@ -84,48 +84,48 @@ func (r *Row) is(m Marks) bool { return r.Marks&m == m }
 
 // isOf reports whether o has the row: whether it was the last to get the claim, and has not lost it
 // since.
-func (r *Row) isOf(o idempotency.Owner) bool { return r.Owner == o && !r.is(ByHand) }
+func (r *Row) isOf(o store.Owner) bool { return r.Owner == o && !r.is(ByHand) }
 
 // seenAs returns what somebody has seen who found the row in the state.
-func (r *Row) seenAs(state idempotency.State) idempotency.Seen {
-	return idempotency.Seen{Owner: r.Owner, Attempt: int(r.Attempt), State: state}
+func (r *Row) seenAs(state store.State) store.Seen {
+	return store.Seen{Owner: r.Owner, Attempt: int(r.Attempt), State: state}
 }
 
 // lapsed reports whether the row is claimed and its lease has ended.
 func (r *Row) lapsed(now Moment) bool {
-	return r.State == idempotency.StateClaimed && now-r.Touched >= Moment(Micros(r.Lease))
+	return r.State == store.Claimed && now-r.Touched >= Moment(Micros(r.Lease))
 }
 
 // grant makes the caller the owner of the row.
-func (r *Row) grant(c idempotency.Claim, now Moment) {
+func (r *Row) grant(c store.Claim, now Moment) {
 	r.Owner, r.SaysHold, r.HoldEnds = c.Owner, c.Hold, c.HoldEnds
 	r.Lease, r.Retention, r.Since = c.Lease, c.Retention, now
-	r.touch(idempotency.StateClaimed, now, r.Unanswered(idempotency.StateClaimed))
+	r.touch(store.Claimed, now, r.Unanswered(store.Claimed))
 }
 
 // touch puts the row into the state and lets it expire after kept.
-func (r *Row) touch(state idempotency.State, now Moment, kept time.Duration) {
+func (r *Row) touch(state store.State, now Moment, kept time.Duration) {
 	r.State, r.Touched, r.Expires = state, now, now.Later(kept)
 	r.Marks &^= ByLapse
 }
 
 // Unanswered is how long the row is kept without an answer in that state.
-func (r *Row) Unanswered(state idempotency.State) time.Duration {
+func (r *Row) Unanswered(state store.State) time.Duration {
 	return Kept(state, r.SaysHold, r.HoldEnds, r.Retention)
 }
 
 // Kept is how long a row is kept without an answer. What is held, or will be when its lease
 // ends, has no end of its own unless its claim has asked for one.
-func Kept(state idempotency.State, hold, holdEnds bool, retention time.Duration) time.Duration {
-	if !holdEnds && (state == idempotency.StateHeld || state == idempotency.StateClaimed && hold) {
-		return idempotency.Forever
+func Kept(state store.State, hold, holdEnds bool, retention time.Duration) time.Duration {
+	if !holdEnds && (state == store.Held || state == store.Claimed && hold) {
+		return store.Forever
 	}
 	return retention
 }
 
 // See returns the row as callers see it at that moment, without its steps.
-func (r *Row) See(now Moment) idempotency.Record {
-	out := idempotency.Record{
+func (r *Row) See(now Moment) store.Record {
+	out := store.Record{
 		State:       r.stateAt(now),
 		Attempt:     int(r.Attempt),
 		Owner:       r.Owner,
@@ -139,20 +139,20 @@ func (r *Row) See(now Moment) idempotency.Record {
 		out.SealedKey = r.SealedKey
 	}
 	if r.Expires == Never {
-		out.TTL = idempotency.Forever
+		out.TTL = store.Forever
 	}
 	switch out.State {
-	case idempotency.StateClaimed:
+	case store.Claimed:
 		// A clock that was set back must not make a lease longer than it was.
 		out.Lease = r.Lease - out.Age
-	case idempotency.StateCompleted:
+	case store.Completed:
 		out.Status, out.Size, out.Answer = int(r.Status), r.Size, r.Answer
 	}
 	return out
 }
 
 // SeeAll is See with the steps.
-func (r *Row) SeeAll(now Moment) (idempotency.Record, error) {
+func (r *Row) SeeAll(now Moment) (store.Record, error) {
 	out := r.See(now)
 	steps, err := steps(r.Steps)
 	if len(steps) > 0 {
@@ -165,9 +165,9 @@ func (m Moment) duration() time.Duration { return time.Duration(m) * time.Micros
 
 // stateAt returns the state that callers see. A lapsed claim that says Hold is held, although
 // only the next claim that finds it notes that.
-func (r *Row) stateAt(now Moment) idempotency.State {
+func (r *Row) stateAt(now Moment) store.State {
 	if r.SaysHold && r.lapsed(now) {
-		return idempotency.StateHeld
+		return store.Held
 	}
 	return r.State
 }

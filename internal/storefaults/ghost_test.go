@@ -12,8 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // Claims whose reply was lost, in an outage that goes on: what the process does meanwhile, and how
@@ -35,18 +37,18 @@ func TestShutdownDoesNotWaitForGhosts(t *testing.T) {
 					p.Do(t, guardtest.Call{Key: "k"})
 					time.Sleep(30 * time.Minute)
 					require.Equal(t, idempotency.Stats{GivingBack: 1}, p.Guard.Stats())
-					require.Zero(t, p.Events.Count(idempotency.EventClaimLeft), "the store may still come back")
+					require.Zero(t, p.Events.Count(event.ClaimLeft), "the store may still come back")
 
 					start := time.Now()
 					require.NoError(t, p.Guard.Shutdown(context.Background()))
 					require.LessOrEqual(t, time.Since(start), lease)
 					require.Greater(t, time.Since(start), lease/2, "it has had its time")
-					require.Equal(t, 1, p.Events.Count(idempotency.EventClaimLeft))
+					require.Equal(t, 1, p.Events.Count(event.ClaimLeft))
 					synctest.Wait()
 					require.Zero(t, p.Guard.Stats())
 					require.Zero(t, h.Runs.Load())
 					for _, e := range p.Events.All() {
-						if e.Kind == idempotency.EventClaimLeft {
+						if e.Kind == event.ClaimLeft {
 							require.NotEmpty(t, e.Record)
 							require.ErrorIs(t, e.Err, idempotency.ErrShutdown)
 							require.Equal(t, unknown == guardtest.IsHeld, strings.Contains(e.Err.Error(), "held"))
@@ -64,12 +66,12 @@ func TestRecordWithAnErrorMeansNothing(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
 		synctest.Test(t, func(t *testing.T) {
-			store := &talkativeStore{Store: idempotency.NewMemoryStore(), fails: true}
+			st := &talkativeStore{Store: idempotency.NewMemoryStore(), fails: true}
 			h := guardtest.Answering(0, "done")
-			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, recovery).Handler(h))
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, recovery).Handler(h))
 			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 			synctest.Wait()
-			store.fails = false
+			st.fails = false
 			require.Equal(t, "done", s.Do(t, guardtest.Call{Key: "k"}).Body)
 			require.EqualValues(t, 1, h.Runs.Load())
 		})
@@ -82,7 +84,7 @@ type talkativeStore struct {
 	fails bool
 }
 
-func (s *talkativeStore) Claim(ctx context.Context, key string, c idempotency.Claim) (idempotency.Record, error) {
+func (s *talkativeStore) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
 	rec, err := s.Store.Claim(ctx, key, c)
 	if s.fails {
 		err = guardtest.ErrDown
@@ -100,10 +102,10 @@ func TestShutdownReportsGhostsAtItsDeadline(t *testing.T) {
 				p.Store.Fail(fault)
 				p.Do(t, guardtest.Call{Key: "k"})
 				require.NoError(t, p.Guard.Shutdown(guardtest.Shortly(t)), "nothing has run that is not recorded")
-				require.Equal(t, 1, p.Events.Count(idempotency.EventClaimLeft), "the process may end now")
+				require.Equal(t, 1, p.Events.Count(event.ClaimLeft), "the process may end now")
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				require.Equal(t, 1, p.Events.Count(idempotency.EventClaimLeft))
+				require.Equal(t, 1, p.Events.Count(event.ClaimLeft))
 				require.Zero(t, p.Guard.Stats())
 			})
 		})
@@ -126,7 +128,7 @@ func TestShutdownThatLeavesARunAndItsGhosts(t *testing.T) {
 		require.ErrorIs(t, p.Guard.Shutdown(guardtest.Shortly(t)), context.DeadlineExceeded)
 		<-late
 		synctest.Wait()
-		require.Equal(t, 1, p.Events.Count(idempotency.EventClaimLeft))
+		require.Equal(t, 1, p.Events.Count(event.ClaimLeft))
 		require.Zero(t, p.Guard.Stats().GivingBack)
 		<-run
 	})
@@ -156,7 +158,7 @@ func TestGhostsOfALongOutage(t *testing.T) {
 		p.Do(t, guardtest.Call{Key: "other"})
 		synctest.Wait()
 		require.Zero(t, p.Guard.Stats())
-		require.Zero(t, p.Events.Count(idempotency.EventClaimLeft))
+		require.Zero(t, p.Events.Count(event.ClaimLeft))
 		p.RequireQuiet(t)
 	})
 }

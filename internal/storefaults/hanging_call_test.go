@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 )
 
@@ -48,7 +49,7 @@ func TestOneHangingCallIsRepeatedInTime(t *testing.T) {
 				start := time.Now()
 				require.Equal(t, test.status, s.Do(t, guardtest.Call{Key: "k"}).Status)
 				require.Less(t, time.Since(start), 1500*time.Millisecond)
-				require.Zero(t, seen.Count(idempotency.EventRecordingDelayed))
+				require.Zero(t, seen.Count(event.RecordingDelayed))
 				guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, test.want)
 			})
 		})
@@ -70,7 +71,7 @@ func TestSettledRunHasNotLostItsLease(t *testing.T) {
 		require.Equal(t, 1, p.Store.Count("renew"))
 		p.Store.Heal()
 		require.NoError(t, p.Guard.Shutdown(t.Context()))
-		require.Zero(t, p.Events.Count(idempotency.EventLeaseLost))
-		require.Equal(t, 1, p.Events.Count(idempotency.EventRecordingDelayed))
+		require.Zero(t, p.Events.Count(event.LeaseLost))
+		require.Equal(t, 1, p.Events.Count(event.RecordingDelayed))
 	})
 }

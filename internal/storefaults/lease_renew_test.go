@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
@@ -56,7 +57,7 @@ func TestRenewalIsTriedAgainWithinTheLease(t *testing.T) {
 				require.Equal(t, "slow", (<-done).Body)
 				require.Zero(t, invalid)
 				require.Equal(t, 600, valid)
-				require.NotContains(t, a.Events.Kinds(), idempotency.EventLeaseLost)
+				require.NotContains(t, a.Events.Kinds(), event.LeaseLost)
 			})
 		})
 	}
@@ -106,7 +107,7 @@ func TestLeaseIsLostWhenTheStoreStaysAway(t *testing.T) {
 					p.Store.On("renew", func(int) guardtest.Fault { return f(time.Until(end)) })
 					require.Equal(t, http.StatusServiceUnavailable, p.Do(t, guardtest.Call{Key: "k"}).Status)
 					synctest.Wait() // the event comes after the cancellation
-					require.Contains(t, p.Events.Kinds(), idempotency.EventLeaseLost)
+					require.Contains(t, p.Events.Kinds(), event.LeaseLost)
 					p.RequireQuiet(t)
 				})
 			})
@@ -126,7 +127,7 @@ func TestLeaseIsKeptWhenTheStoreComesBackInTime(t *testing.T) {
 				p.Store.On("renew", guardtest.Always(guardtest.Refuse))
 				time.AfterFunc(lease-lease/10-lease/20, p.Store.Heal)
 				require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
-				require.NotContains(t, p.Events.Kinds(), idempotency.EventLeaseLost)
+				require.NotContains(t, p.Events.Kinds(), event.LeaseLost)
 			})
 		})
 	}
@@ -182,7 +183,7 @@ func TestLostLeaseIsStillRenewed(t *testing.T) {
 		a.Store.On("renew", guardtest.Always(guardtest.Refuse))
 		done := a.Start(t, guardtest.Call{Key: "k"})
 		time.Sleep(guardtest.LeaseTime - guardtest.LeaseTime/10 + 100*time.Millisecond)
-		require.Contains(t, a.Events.Kinds(), idempotency.EventLeaseLost)
+		require.Contains(t, a.Events.Kinds(), event.LeaseLost)
 		a.Store.Heal()
 		time.Sleep(guardtest.LeaseTime / 2)
 		guardtest.RequireProblem(t, b.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)

@@ -12,14 +12,15 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // One operator has looked at a held key, and goes on to forget it. Another has found its
 // answer meanwhile. What the first one has seen does not remove the answer.
 func TestForgetRemovesOnlyWhatWasSeen(t *testing.T) {
-	guardtest.OnEachRedis(t, func(t *testing.T, store *idempotency.RedisStore, _ guardtest.RedisBackend) {
+	guardtest.OnEachRedis(t, func(t *testing.T, st *idempotency.RedisStore, _ guardtest.RedisBackend) {
 		h := guardtest.FailsFirst()
-		guard := guardtest.NewGuard(t, store, idempotency.WithRecovery(idempotency.Hold))
+		guard := guardtest.NewGuard(t, st, idempotency.WithRecovery(idempotency.Hold))
 		s := guardtest.ServeRecorder(t, guard.Handler(h))
 		hold(t, s)
 		seen := guardtest.Seen(t, guard)
@@ -27,12 +28,12 @@ func TestForgetRemovesOnlyWhatWasSeen(t *testing.T) {
 		require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, seen,
 			idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusCreated}))
 
-		for _, stale := range []idempotency.Seen{
+		for _, stale := range []store.Seen{
 			seen,
 			{},
-			{State: idempotency.StateCorrupt},
-			{Owner: seen.Owner, Attempt: 2, State: idempotency.StateCompleted},
-			{Attempt: 1, State: idempotency.StateCompleted},
+			{State: store.Corrupt},
+			{Owner: seen.Owner, Attempt: 2, State: store.Completed},
+			{Attempt: 1, State: store.Completed},
 		} {
 			require.ErrorIs(t, guard.Forget(t.Context(), guardtest.HeldKey, stale, idempotency.Decision{}), idempotency.ErrChanged, "%v", stale)
 		}
@@ -51,14 +52,14 @@ func TestForgetRemovesOnlyWhatWasSeen(t *testing.T) {
 // about the second: an answer would be taken for its own, and without one its effect would come
 // again.
 func TestDecisionIsForOneRecord(t *testing.T) {
-	guardtest.OnEachRedis(t, func(t *testing.T, store *idempotency.RedisStore, _ guardtest.RedisBackend) {
+	guardtest.OnEachRedis(t, func(t *testing.T, st *idempotency.RedisStore, _ guardtest.RedisBackend) {
 		for name, next := range map[string]guardtest.Call{
 			"the same payload": {Key: "k"}, "another payload": {Key: "k", Body: `{"amount":2}`},
 		} {
 			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 				w.WriteHeader(http.StatusInternalServerError)
 			}}
-			guard := guardtest.NewGuard(t, store, idempotency.WithRecovery(idempotency.Hold))
+			guard := guardtest.NewGuard(t, st, idempotency.WithRecovery(idempotency.Hold))
 			s := guardtest.ServeRecorder(t, guard.Handler(h))
 			s.Do(t, guardtest.Call{Key: "k"})
 			first := guardtest.Seen(t, guard)
@@ -87,22 +88,22 @@ func TestDecisionIsForOneRecord(t *testing.T) {
 // A record that cannot be read tells neither attempt nor state. That it cannot be read is
 // what an operator has seen of it, and nothing else removes it.
 func TestForgetOfWhatCannotBeRead(t *testing.T) {
-	guardtest.OnEachRedis(t, func(t *testing.T, store *idempotency.RedisStore, b guardtest.RedisBackend) {
+	guardtest.OnEachRedis(t, func(t *testing.T, st *idempotency.RedisStore, b guardtest.RedisBackend) {
 		h := &guardtest.Counter{}
-		guard := guardtest.NewGuard(t, store)
+		guard := guardtest.NewGuard(t, st)
 		s := guardtest.ServeRecorder(t, guard.Handler(h))
 		s.Do(t, guardtest.Call{Key: "k"})
 		before := guardtest.Seen(t, guard)
 		client := guardtest.RedisClient(t, b.Addrs...)
 		name := ""
-		for _, e := range guardtest.List(t, store, idempotency.Query{}) {
+		for _, e := range guardtest.List(t, st, store.Query{}) {
 			name = e.Key
 			require.NoError(t, client.HSet(t.Context(), "idem:"+name, "m", "\x01 damaged").Err())
 		}
 
 		info, err := guard.Lookup(t.Context(), guardtest.HeldKey)
 		require.ErrorIs(t, err, idempotency.ErrCorrupt)
-		require.Equal(t, idempotency.RecordInfo{Key: guardtest.HeldKey, Record: name, State: idempotency.StateCorrupt}, info)
+		require.Equal(t, idempotency.RecordInfo{Key: guardtest.HeldKey, Record: name, State: store.Corrupt}, info)
 		require.ErrorIs(t, guard.Forget(t.Context(), guardtest.HeldKey, before, idempotency.Decision{}), idempotency.ErrCorrupt)
 		require.ErrorIs(t, guard.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), didNotHappen), idempotency.ErrCorrupt)
 		require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
@@ -116,8 +117,8 @@ func TestForgetOfWhatCannotBeRead(t *testing.T) {
 func TestUndoneStepsAreNotListed(t *testing.T) {
 	sealer, err := idempotency.NewSealer([]byte(strings.Repeat("k", 32)))
 	require.NoError(t, err)
-	guardtest.OnEachRedis(t, func(t *testing.T, store *idempotency.RedisStore, _ guardtest.RedisBackend) {
-		guard := guardtest.NewGuard(t, store, idempotency.WithSealer(sealer))
+	guardtest.OnEachRedis(t, func(t *testing.T, st *idempotency.RedisStore, _ guardtest.RedisBackend) {
+		guard := guardtest.NewGuard(t, st, idempotency.WithSealer(sealer))
 		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx := r.Context()
 			_, _ = idempotency.Step(ctx, "charge", func(context.Context) (int, error) { return 1, nil })
@@ -138,7 +139,7 @@ func TestUndoneStepsAreNotListed(t *testing.T) {
 		require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), didNotHappen), "a repeated call")
 		info, err = guard.Lookup(t.Context(), guardtest.HeldKey)
 		require.NoError(t, err)
-		require.Equal(t, idempotency.StateReleased, info.State)
+		require.Equal(t, store.Released, info.State)
 		require.Equal(t, 2, info.Attempt)
 		require.Equal(t, []string{"charge"}, info.Steps)
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
@@ -116,7 +117,7 @@ func TestOutageLongerThanTheLease(t *testing.T) {
 					require.Equal(t, want.recorded, got.Body)
 				}
 				require.Equal(t, want.runs, h.Runs.Load())
-				require.Equal(t, want.runs > 1, a.Events.Count(idempotency.EventOvertaken) > 0)
+				require.Equal(t, want.runs > 1, a.Events.Count(event.Overtaken) > 0)
 			})
 		})
 	}

@@ -14,8 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // This file has the runs that lose their claim: a process that is stopped for longer than
@@ -94,7 +96,7 @@ func TestRefusalOfAnOvertakenRunIsNotFinal(t *testing.T) {
 		o.lapse()
 		require.Equal(t, http.StatusInternalServerError, o.begin(t).end(http.StatusInternalServerError, "charged").Status)
 		guardtest.RequireProblem(t, first.end(http.StatusUnprocessableEntity, "refused"), http.StatusConflict, problem.InFlight)
-		require.Contains(t, o.events.Kinds(), idempotency.EventOvertaken)
+		require.Contains(t, o.events.Kinds(), event.Overtaken)
 		require.Equal(t, http.StatusCreated, o.begin(t).end(http.StatusCreated, "charged").Status, "the retry runs")
 		o.requireReplay(t, http.StatusCreated, "charged")
 	})
@@ -146,7 +148,7 @@ func TestLateCopyOfADisplacedRefusalIsNotRecorded(t *testing.T) {
 			return proceed()
 		}))
 		first.Store.On("release", guardtest.First(1, func(_ context.Context, proceed func() error) error {
-			require.ErrorIs(t, arrives(), idempotency.ErrNotOwner)
+			require.ErrorIs(t, arrives(), store.ErrNotOwner)
 			return proceed()
 		}))
 		wake()
@@ -178,7 +180,7 @@ func TestRefusalOfARunWhoseRecordWasLostIsFinal(t *testing.T) {
 		first := o.begin(t)
 		b.Advance(t, "idem:", 48*time.Hour)
 		require.Equal(t, http.StatusUnprocessableEntity, first.end(http.StatusUnprocessableEntity, "refused").Status)
-		require.Contains(t, o.events.Kinds(), idempotency.EventLeaseLost)
+		require.Contains(t, o.events.Kinds(), event.LeaseLost)
 		o.requireReplay(t, http.StatusUnprocessableEntity, "refused")
 	})
 }
@@ -196,7 +198,7 @@ func TestAnswerOfAnOvertakenRunWaitsForItsChance(t *testing.T) {
 		require.Eventually(t, func() bool {
 			k := idempotency.Key{Scope: "acme", Value: "k"}
 			rec, err := o.guard.Lookup(t.Context(), k)
-			return err == nil && rec.State == idempotency.StateCompleted
+			return err == nil && rec.State == store.Completed
 		}, guardtest.RedisPatience, 10*time.Millisecond)
 		o.requireReplay(t, http.StatusCreated, "charged")
 	})
@@ -216,8 +218,8 @@ func TestClientOfAnOvertakenRunGetsTheRecordedAnswer(t *testing.T) {
 			got := first.end(status, "mine")
 			require.Equal(t, "theirs", got.Body, "%d", status)
 			require.True(t, got.Replayed())
-			require.Contains(t, o.events.Kinds(), idempotency.EventLeaseLost)
-			require.Contains(t, o.events.Kinds(), idempotency.EventOvertaken)
+			require.Contains(t, o.events.Kinds(), event.LeaseLost)
+			require.Contains(t, o.events.Kinds(), event.Overtaken)
 			require.NoError(t, o.guard.Forget(t.Context(), guardtest.HeldKey, guardtest.Seen(t, o.guard), idempotency.Decision{}))
 		}
 	})
@@ -265,8 +267,8 @@ func TestAnswerBesideAnotherPayloadStands(t *testing.T) {
 					got := first.end(status, "mine")
 					require.Equal(t, status, got.Status, "%v", got.Problem)
 					require.Equal(t, "mine", got.Body)
-					require.Contains(t, o.events.Kinds(), idempotency.EventOvertaken)
-					require.NotContains(t, o.events.Kinds(), idempotency.EventHeld)
+					require.Contains(t, o.events.Kinds(), event.Overtaken)
+					require.NotContains(t, o.events.Kinds(), event.Held)
 					if inFlight {
 						require.Equal(t, "theirs", second.end(http.StatusCreated, "theirs").Body)
 					}
@@ -313,7 +315,7 @@ func TestOvertakenRunDoesNotContradictAnOperator(t *testing.T) {
 		require.True(t, got.Replayed())
 		digest := ""
 		for _, e := range o.events.All() {
-			if e.Kind == idempotency.EventOvertaken {
+			if e.Kind == event.Overtaken {
 				digest = e.Digest
 			}
 		}
@@ -382,12 +384,12 @@ func TestPermanentErrorOfAnOvertakenFunctionIsNotFinal(t *testing.T) {
 }
 
 // takeAway gives the claim of the store's only record to another owner, and returns the record's name.
-func takeAway(t testing.TB, store *idempotency.MemoryStore, other idempotency.Owner) (name string) {
-	page, err := store.List(t.Context(), idempotency.Query{})
+func takeAway(t testing.TB, st *idempotency.MemoryStore, other store.Owner) (name string) {
+	page, err := st.List(t.Context(), store.Query{})
 	require.NoError(t, err)
 	name, rec := page.Entries[0].Key, page.Entries[0].Record
-	require.NoError(t, store.Release(t.Context(), name, rec.Owner, idempotency.Release{}))
-	_, err = store.Claim(t.Context(), name, idempotency.Claim{Owner: other, Fingerprint: rec.Fingerprint, Lease: time.Minute, Retention: time.Hour})
+	require.NoError(t, st.Release(t.Context(), name, rec.Owner, store.Release{}))
+	_, err = st.Claim(t.Context(), name, store.Claim{Owner: other, Fingerprint: rec.Fingerprint, Lease: time.Minute, Retention: time.Hour})
 	require.NoError(t, err)
 	return name
 }
@@ -396,12 +398,12 @@ func takeAway(t testing.TB, store *idempotency.MemoryStore, other idempotency.Ow
 // is not theirs.
 func TestAnswerThatWaitsKeepsItsMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, other := idempotency.NewMemoryStore(), idempotency.Owner{1}
+		st, other := idempotency.NewMemoryStore(), store.Owner{1}
 		var name string
-		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			key := r.Header.Get("Idempotency-Key")
 			if key == `"overtaken"` {
-				name = takeAway(t, store, other)
+				name = takeAway(t, st, other)
 			}
 			_, _ = io.WriteString(w, strings.Repeat(key, 100))
 		})))
@@ -410,7 +412,7 @@ func TestAnswerThatWaitsKeepsItsMemory(t *testing.T) {
 		for i := range 100 {
 			require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: fmt.Sprintf("%q", fmt.Sprint("other ", i))}).Status)
 		}
-		require.NoError(t, store.Release(t.Context(), name, other, idempotency.Release{}))
+		require.NoError(t, st.Release(t.Context(), name, other, store.Release{}))
 		time.Sleep(10 * time.Second)
 		got := s.Do(t, call)
 		require.True(t, got.Replayed(), got.Body)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 )
 
@@ -40,8 +41,8 @@ func TestLostReplyOfAReleaseIsNoTakeover(t *testing.T) {
 					require.Equal(t, status, first.Do(t, guardtest.Call{Key: "k"}).Status)
 					synctest.Wait()
 					require.Zero(t, first.Guard.Stats())
-					require.Zero(t, first.Events.Count(idempotency.EventOvertaken))
-					require.Zero(t, first.Events.Count(idempotency.EventLeaseLost))
+					require.Zero(t, first.Events.Count(event.Overtaken))
+					require.Zero(t, first.Events.Count(event.LeaseLost))
 					require.Equal(t, http.StatusOK, (<-retry).Status)
 				})
 			})
@@ -70,7 +71,7 @@ func TestReleaseOfALostClaimIsATakeover(t *testing.T) {
 		}
 		first.Store.On("release", guardtest.First(1, guardtest.Refuse))
 		first.Do(t, guardtest.Call{Key: "k"})
-		require.Equal(t, 1, first.Events.Count(idempotency.EventLeaseLost))
-		require.Equal(t, 1, first.Events.Count(idempotency.EventOvertaken))
+		require.Equal(t, 1, first.Events.Count(event.LeaseLost))
+		require.Equal(t, 1, first.Events.Count(event.Overtaken))
 	})
 }

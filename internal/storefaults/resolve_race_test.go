@@ -17,6 +17,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // A resolveStore lets a test do something right before, and right after, the store settles a
@@ -27,14 +28,14 @@ type resolveStore struct {
 	deaf          bool // renews nothing
 }
 
-func (s *resolveStore) Renew(ctx context.Context, key string, o idempotency.Owner) error {
+func (s *resolveStore) Renew(ctx context.Context, key string, o store.Owner) error {
 	if s.deaf {
 		return guardtest.ErrDown
 	}
 	return s.MemoryStore.Renew(ctx, key, o)
 }
 
-func (s *resolveStore) Resolve(ctx context.Context, key string, seen idempotency.Seen, settled idempotency.Settlement) error {
+func (s *resolveStore) Resolve(ctx context.Context, key string, seen store.Seen, settled store.Settlement) error {
 	before, after := s.before, s.after
 	s.before, s.after = nil, nil
 	if before != nil {
@@ -81,13 +82,13 @@ func TestSlowResolutionTakesNothingFromTheNextRun(t *testing.T) {
 	for name, then := range map[string]error{"done": nil, "begun": errors.New("no answer")} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := &resolveStore{MemoryStore: idempotency.NewMemoryStore()}
-			guard, h := guardtest.NewGuard(t, store), &wiring{then: then}
+			st := &resolveStore{MemoryStore: idempotency.NewMemoryStore()}
+			guard, h := guardtest.NewGuard(t, st), &wiring{then: then}
 			s := guardtest.ServeRecorder(t, guard.Handler(h))
 			s.Do(t, guardtest.Call{Key: "k"})
 			hold(t, s)
 			seen := guardtest.Seen(t, guard)
-			store.before = func() {
+			st.before = func() {
 				require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, seen, didNotHappen))
 				s.Do(t, guardtest.Call{Key: "k"})
 				s.Do(t, guardtest.Call{Key: "k"}) // if the step was begun only, this holds the key again
@@ -103,13 +104,13 @@ func TestSlowResolutionTakesNothingFromTheNextRun(t *testing.T) {
 // and it does not meet a claim of the operator's.
 func TestDuplicateOfAResolvedKeyRunsAtOnce(t *testing.T) {
 	t.Parallel()
-	store := &resolveStore{MemoryStore: idempotency.NewMemoryStore()}
-	guard, h := guardtest.NewGuard(t, store), &wiring{}
+	st := &resolveStore{MemoryStore: idempotency.NewMemoryStore()}
+	guard, h := guardtest.NewGuard(t, st), &wiring{}
 	s := guardtest.ServeRecorder(t, guard.Handler(h))
 	s.Do(t, guardtest.Call{Key: "k"})
 	hold(t, s)
 	var got guardtest.Reply
-	store.after = func() { got = s.Do(t, guardtest.Call{Key: "k"}) }
+	st.after = func() { got = s.Do(t, guardtest.Call{Key: "k"}) }
 	require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, guardtest.Seen(t, guard), didNotHappen))
 	require.Equal(t, http.StatusCreated, got.Status, got.Body)
 	require.EqualValues(t, 3, h.attempt.Load(), "the third run is the third attempt")
@@ -120,8 +121,8 @@ func TestDuplicateOfAResolvedKeyRunsAtOnce(t *testing.T) {
 func TestResolutionDoesNotUndoWhatHasHappened(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := &resolveStore{MemoryStore: idempotency.NewMemoryStore(), deaf: true}
-		guard := guardtest.NewGuard(t, store, idempotency.WithRecovery(idempotency.Hold), idempotency.WithLease(guardtest.LeaseTime))
+		st := &resolveStore{MemoryStore: idempotency.NewMemoryStore(), deaf: true}
+		guard := guardtest.NewGuard(t, st, idempotency.WithRecovery(idempotency.Hold), idempotency.WithLease(guardtest.LeaseTime))
 		sent, left := make(chan bool), make(chan bool)
 		leave := sync.OnceFunc(func() { close(left) })
 		defer leave()
@@ -141,7 +142,7 @@ func TestResolutionDoesNotUndoWhatHasHappened(t *testing.T) {
 		time.Sleep(guardtest.LeaseTime + time.Second)
 		seen := guardtest.Seen(t, guard)
 		require.Equal(t, guardtest.HeldBy(seen.Owner, 1), seen)
-		store.before = func() { close(sent); synctest.Wait() }
+		st.before = func() { close(sent); synctest.Wait() }
 		require.ErrorIs(t, guard.Resolve(t.Context(), guardtest.HeldKey, seen, didNotHappen), idempotency.ErrChanged)
 		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 		leave()
@@ -155,10 +156,10 @@ func TestResolutionDoesNotUndoWhatHasHappened(t *testing.T) {
 // call. After it, nobody meets the mark again, and nobody but the next run holds the key.
 func TestRetryLoopKeepsNoOperatorFromResolving(t *testing.T) {
 	t.Parallel()
-	for name, store := range guardtest.SharedStores {
+	for name, st := range guardtest.SharedStores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			shared := store(t)
+			shared := st(t)
 			for range 10 {
 				retryWhileResolved(t, shared)
 			}
@@ -166,11 +167,11 @@ func TestRetryLoopKeepsNoOperatorFromResolving(t *testing.T) {
 	}
 }
 
-func retryWhileResolved(t *testing.T, store idempotency.Store) {
+func retryWhileResolved(t *testing.T, st idempotency.Store) {
 	t.Helper()
 	key := idempotency.Key{Scope: "acme", Value: rand.Text()}
 	c := guardtest.Call{Key: key.Value}
-	guard, h := guardtest.NewGuard(t, store), &wiring{}
+	guard, h := guardtest.NewGuard(t, st), &wiring{}
 	s := guardtest.ServeRecorder(t, guard.Handler(h))
 	require.Eventually(t, func() bool { return s.Do(t, c).Problem.Code == problem.OutcomeUnknown }, time.Minute, time.Millisecond)
 	before, err := guard.Lookup(t.Context(), key)
@@ -216,8 +217,8 @@ func TestMarksThatCannotBeReadAreNotResolved(t *testing.T) {
 	t.Parallel()
 	sealer, err := idempotency.NewSealer([]byte(strings.Repeat("k", 32)))
 	require.NoError(t, err)
-	store := idempotency.NewMemoryStore()
-	guard := guardtest.NewGuard(t, store, idempotency.WithSealer(sealer))
+	st := idempotency.NewMemoryStore()
+	guard := guardtest.NewGuard(t, st, idempotency.WithSealer(sealer))
 	s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
 			return 0, errors.New("no answer")
@@ -228,7 +229,7 @@ func TestMarksThatCannotBeReadAreNotResolved(t *testing.T) {
 	hold(t, s)
 	before, err := guard.Lookup(t.Context(), guardtest.HeldKey)
 	require.NoError(t, err)
-	require.ErrorIs(t, guardtest.NewGuard(t, store).Resolve(t.Context(), guardtest.HeldKey, before.Seen(), didNotHappen), idempotency.ErrUnreadableHere)
+	require.ErrorIs(t, guardtest.NewGuard(t, st).Resolve(t.Context(), guardtest.HeldKey, before.Seen(), didNotHappen), idempotency.ErrUnreadableHere)
 	after, err := guard.Lookup(t.Context(), guardtest.HeldKey)
 	require.NoError(t, err)
 	require.Equal(t, before.Seen(), after.Seen())

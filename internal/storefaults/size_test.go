@@ -14,8 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 const mebibyte = 1 << 20
@@ -40,7 +42,7 @@ func TestSlowStoreRecordsLargeAnswers(t *testing.T) {
 		start := time.Now()
 		require.Len(t, p.Do(t, guardtest.Call{Key: "k"}).Body, 20*mebibyte)
 		require.Equal(t, 5*time.Second, time.Since(start).Truncate(time.Millisecond))
-		require.Equal(t, []idempotency.EventKind{idempotency.EventRun}, p.Events.Kinds())
+		require.Equal(t, []event.Kind{event.Run}, p.Events.Kinds())
 
 		again := p.Do(t, guardtest.Call{Key: "k"})
 		require.True(t, again.Replayed(), "status %d, %s", again.Status, again.Body)
@@ -61,7 +63,7 @@ func TestAnswerThatTheStoreDoesNotTakeIsNotKept(t *testing.T) {
 		calls  int           // of Complete, at most
 		cause  error
 	}{
-		"too large":                {func(s *guardtest.FaultStore) { s.RefuseAbove(mebibyte, idempotency.ErrTooLarge) }, 0, 2, idempotency.ErrTooLarge},
+		"too large":                {func(s *guardtest.FaultStore) { s.RefuseAbove(mebibyte, store.ErrTooLarge) }, 0, 2, store.ErrTooLarge},
 		"refused without a reason": {func(s *guardtest.FaultStore) { s.RefuseAbove(mebibyte, down) }, time.Second, 7, down},
 		"too slow":                 {func(s *guardtest.FaultStore) { s.Throttle(64 << 10) }, 5 * time.Second, 8, nil},
 	}
@@ -86,9 +88,9 @@ func TestAnswerThatTheStoreDoesNotTakeIsNotKept(t *testing.T) {
 					require.Equal(t, http.StatusCreated, again.Problem.OriginalStatus)
 					require.Equal(t, "/charges/1", again.Problem.OriginalLocation)
 					require.LessOrEqual(t, p.Store.Count("complete"), tt.calls)
-					require.Equal(t, 1, p.Events.Count(idempotency.EventNotKept))
+					require.Equal(t, 1, p.Events.Count(event.NotKept))
 					for _, e := range p.Events.All() {
-						if e.Kind == idempotency.EventNotKept {
+						if e.Kind == event.NotKept {
 							require.Error(t, e.Err)
 							require.True(t, tt.cause == nil || errors.Is(e.Err, tt.cause), "%v", e.Err)
 							require.Equal(t, http.StatusCreated, e.Status)
@@ -120,7 +122,7 @@ func TestAnswerOfAnySizeOutlivesAnOutage(t *testing.T) {
 					p.Do(t, guardtest.Call{Key: "k"})
 					time.Sleep(2 * time.Minute)
 					require.True(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
-					require.Zero(t, p.Events.Count(idempotency.EventNotKept))
+					require.Zero(t, p.Events.Count(event.NotKept))
 					p.RequireQuiet(t)
 				})
 			})
@@ -158,7 +160,7 @@ func TestAnswerOutlivesAStoreThatFailsNowAndThen(t *testing.T) {
 					require.True(t, again.Replayed(), "status %d, %s", again.Status, again.Body)
 					require.Len(t, again.Body, mebibyte/2)
 					require.EqualValues(t, 1, h.Runs.Load())
-					require.Zero(t, p.Events.Count(idempotency.EventNotKept))
+					require.Zero(t, p.Events.Count(event.NotKept))
 					p.RequireQuiet(t)
 				})
 			})
@@ -175,7 +177,7 @@ func TestSmallAnswerIsKeptWhole(t *testing.T) {
 		p.Do(t, guardtest.Call{Key: "k"})
 		time.Sleep(10 * time.Minute)
 		require.True(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
-		require.Zero(t, p.Events.Count(idempotency.EventNotKept))
+		require.Zero(t, p.Events.Count(event.NotKept))
 	})
 }
 
@@ -189,7 +191,7 @@ func TestResultThatIsNotKept(t *testing.T) {
 		opts  []idempotency.Option
 		event int
 	}{
-		"by the store": {func(s *guardtest.FaultStore) { s.RefuseAbove(mebibyte/4, idempotency.ErrTooLarge) }, nil, 1},
+		"by the store": {func(s *guardtest.FaultStore) { s.RefuseAbove(mebibyte/4, store.ErrTooLarge) }, nil, 1},
 		"by the guard": {func(*guardtest.FaultStore) {}, []idempotency.Option{idempotency.WithMaxResponseBody(mebibyte / 4)}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +211,7 @@ func TestResultThatIsNotKept(t *testing.T) {
 					require.NoError(t, err)
 					require.Equal(t, large, got)
 					require.Equal(t, idempotency.Result{Attempt: 1, Outcome: idempotency.Final}, result)
-					require.Equal(t, tt.event, p.Events.Count(idempotency.EventNotKept))
+					require.Equal(t, tt.event, p.Events.Count(event.NotKept))
 
 					got, result, err = do(nil)
 					require.ErrorIs(t, err, idempotency.ErrResultNotKept)
@@ -235,14 +237,14 @@ func TestResultThatIsNotKept(t *testing.T) {
 // A step that the store can never take is not tried again: nothing would change.
 func TestStepThatIsTooLargeIsNotRepeated(t *testing.T) {
 	t.Parallel()
-	store := guardtest.NewStepFaultStore()
-	store.RefuseAbove(100, idempotency.ErrTooLarge)
-	g := guardtest.NewGuard(t, store)
+	st := guardtest.NewStepFaultStore()
+	st.RefuseAbove(100, store.ErrTooLarge)
+	g := guardtest.NewGuard(t, st)
 	_, _, err := idempotency.Do(t.Context(), g, idempotency.Key{Scope: "acme", Value: "k"}, func(ctx context.Context) (string, error) {
 		return idempotency.Step(ctx, "charge", func(context.Context) (string, error) { return strings.Repeat("x", 200), nil })
 	})
 	var lost *idempotency.NotRecordedError
 	require.ErrorAs(t, err, &lost)
-	require.ErrorIs(t, err, idempotency.ErrTooLarge)
-	require.Equal(t, 1, store.Count("step"))
+	require.ErrorIs(t, err, store.ErrTooLarge)
+	require.Equal(t, 1, st.Count("step"))
 }

@@ -11,18 +11,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // A hanging store delays a step no longer than it delays the end of a run.
 func TestStepThatCannotBeRecordedEndsInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := guardtest.NewStepFaultStore()
-		store.On("step", guardtest.Always(guardtest.Hang))
+		st := guardtest.NewStepFaultStore()
+		st.On("step", guardtest.Always(guardtest.Hang))
 		var took time.Duration
-		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			start := time.Now()
 			_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
 			took = time.Since(start)
@@ -33,7 +35,7 @@ func TestStepThatCannotBeRecordedEndsInTime(t *testing.T) {
 		})))
 		s.Do(t, guardtest.Call{Key: "k"})
 		require.LessOrEqual(t, took, 2*time.Second)
-		require.Equal(t, 2, store.Count("step"))
+		require.Equal(t, 2, st.Count("step"))
 	})
 }
 
@@ -42,11 +44,11 @@ func TestStepThatCannotBeRecordedEndsInTime(t *testing.T) {
 func TestStepIsNotBegunByAMarkThatTookTooLong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := guardtest.NewStepFaultStore()
-		store.On("renew", guardtest.Always(guardtest.Hang))
-		store.On("step", guardtest.First(1, guardtest.Hang))
+		st := guardtest.NewStepFaultStore()
+		st.On("renew", guardtest.Always(guardtest.Hang))
+		st.On("step", guardtest.First(1, guardtest.Hang))
 		ran := 0
-		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithLease(3*time.Second)).Handler(
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithLease(3*time.Second)).Handler(
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				op, _ := idempotency.FromContext(r.Context())
 				if op.Attempt() == 1 {
@@ -72,15 +74,15 @@ func TestStepIsNotBegunByAMarkThatTookTooLong(t *testing.T) {
 func TestStepIsNotBegunWithoutALease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := guardtest.NewStepFaultStore()
-		guard := guardtest.NewGuard(t, store, idempotency.WithLease(3*time.Second))
+		st := guardtest.NewStepFaultStore()
+		guard := guardtest.NewGuard(t, st, idempotency.WithLease(3*time.Second))
 		ran := 0
 		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			op, _ := idempotency.FromContext(r.Context())
 			if op.Attempt() == 1 {
-				store.On("renew", guardtest.Always(guardtest.Hang))
+				st.On("renew", guardtest.Always(guardtest.Hang))
 				time.Sleep(4 * time.Second)
-				store.Heal()
+				st.Heal()
 			}
 			_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) {
 				ran++
@@ -105,9 +107,9 @@ func TestStepIsNotBegunWithoutALease(t *testing.T) {
 func TestStepNoticesFirstThatTheLeaseIsOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := guardtest.NewStepFaultStore()
-		store.On("renew", guardtest.Always(guardtest.Refuse))
-		guard := guardtest.NewGuard(t, store, idempotency.WithLease(3*time.Second), idempotency.WithObserver(func(_ context.Context, e idempotency.Event) {
+		st := guardtest.NewStepFaultStore()
+		st.On("renew", guardtest.Always(guardtest.Refuse))
+		guard := guardtest.NewGuard(t, st, idempotency.WithLease(3*time.Second), idempotency.WithObserver(func(_ context.Context, e event.Event) {
 			if e.Op == "renew" {
 				time.Sleep(10 * time.Second)
 			}
@@ -132,11 +134,11 @@ func TestStepNoticesFirstThatTheLeaseIsOver(t *testing.T) {
 func TestStepThatCannotBeRecordedSaysSo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := guardtest.NewStepFaultStore()
-		guard := guardtest.NewGuard(t, store)
+		st := guardtest.NewStepFaultStore()
+		guard := guardtest.NewGuard(t, st)
 		ran := 0
 		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			store.On("step", guardtest.Always(guardtest.Refuse))
+			st.On("step", guardtest.Always(guardtest.Refuse))
 			got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) {
 				ran++
 				return "ch_1", nil
@@ -168,9 +170,9 @@ func TestStepIsRecordedWhenTheStoreComesBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				store := guardtest.NewStepFaultStore()
-				store.On("step", guardtest.First(1, hit))
-				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithLease(3*time.Second)).Handler(
+				st := guardtest.NewStepFaultStore()
+				st.On("step", guardtest.First(1, hit))
+				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithLease(3*time.Second)).Handler(
 					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) { return "ch_1", nil })
 						if err != nil || got != "ch_1" {
@@ -178,7 +180,7 @@ func TestStepIsRecordedWhenTheStoreComesBack(t *testing.T) {
 						}
 					})))
 				require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
-				require.Equal(t, 2, store.Count("step"))
+				require.Equal(t, 2, st.Count("step"))
 			})
 		})
 	}
@@ -188,25 +190,25 @@ func TestStepIsRecordedWhenTheStoreComesBack(t *testing.T) {
 func TestStepOfAnOvertakenRunIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := guardtest.NewStepFaultStore()
-		guard := guardtest.NewGuard(t, store, idempotency.WithLease(3*time.Second))
+		st := guardtest.NewStepFaultStore()
+		guard := guardtest.NewGuard(t, st, idempotency.WithLease(3*time.Second))
 		entered := make(chan struct{})
 		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			op, _ := idempotency.FromContext(r.Context())
 			got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) {
 				if op.Attempt() == 1 {
-					store.On("renew", guardtest.Always(guardtest.Hang))
+					st.On("renew", guardtest.Always(guardtest.Hang))
 					close(entered)
 					time.Sleep(10 * time.Second)
 				}
 				return op.Attempt(), nil
 			})
 			var lost *idempotency.NotRecordedError
-			if op.Attempt() == 1 && (!errors.As(err, &lost) || !errors.Is(err, idempotency.ErrNotOwner)) {
+			if op.Attempt() == 1 && (!errors.As(err, &lost) || !errors.Is(err, store.ErrNotOwner)) {
 				t.Errorf("overtaken: %d, %v", got, err)
 			}
 			if op.Attempt() == 2 {
-				store.Heal()
+				st.Heal()
 				if err != nil || got != 2 {
 					t.Errorf("%d, %v", got, err)
 				}
@@ -228,12 +230,12 @@ func TestStepOfAnOvertakenRunIsRefused(t *testing.T) {
 // waiting for a renewal.
 func TestStepThatIsRefusedEndsTheRun(t *testing.T) {
 	t.Parallel()
-	store := guardtest.NewStepFaultStore()
-	store.On("step", guardtest.First(1, guardtest.FailWith(idempotency.ErrNotOwner)))
-	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	st := guardtest.NewStepFaultStore()
+	st.On("step", guardtest.First(1, guardtest.FailWith(store.ErrNotOwner)))
+	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		done := func(context.Context) (int, error) { return 1, nil }
 		_, err := idempotency.Step(r.Context(), "a", done)
-		if !errors.Is(err, idempotency.ErrNotOwner) {
+		if !errors.Is(err, store.ErrNotOwner) {
 			t.Error(err)
 		}
 		if cause := context.Cause(r.Context()); !errors.Is(cause, idempotency.ErrLeaseLost) {

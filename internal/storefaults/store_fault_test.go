@@ -14,8 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 func TestStoreDownAtClaimRunsNothing(t *testing.T) {
@@ -31,7 +33,7 @@ func TestStoreDownAtClaimRunsNothing(t *testing.T) {
 				guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 				require.Zero(t, h.Runs.Load())
 				require.Zero(t, memory.Len())
-				require.Contains(t, p.Events.Kinds(), idempotency.EventStoreError)
+				require.Contains(t, p.Events.Kinds(), event.StoreError)
 
 				p.Store.Heal()
 				require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
@@ -59,8 +61,8 @@ func TestFailOpenRunsVisibly(t *testing.T) {
 			require.EqualValues(t, run, h.Runs.Load())
 		}
 		kinds := p.Events.Kinds()
-		require.Contains(t, kinds, idempotency.EventFailOpen)
-		require.NotContains(t, kinds, idempotency.EventRun)
+		require.Contains(t, kinds, event.FailOpen)
+		require.NotContains(t, kinds, event.Run)
 	})
 }
 
@@ -68,9 +70,9 @@ func TestFailOpenRunsVisibly(t *testing.T) {
 // steps would be steps inside that step, and it would derive the same keys each time.
 func TestFailOpenRunIsNoPartOfAnother(t *testing.T) {
 	t.Parallel()
-	store := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
-	store.On("claim", guardtest.Always(guardtest.Refuse))
-	away := guardtest.NewGuard(t, store, idempotency.WithFailOpen(true))
+	st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+	st.On("claim", guardtest.Always(guardtest.Refuse))
+	away := guardtest.NewGuard(t, st, idempotency.WithFailOpen(true))
 	charge := func(ctx context.Context) (string, error) {
 		if _, ok := idempotency.FromContext(ctx); ok {
 			t.Error("an unprotected run has an operation")
@@ -240,8 +242,8 @@ func TestAnswerIsRecordedWhenTheStoreIsBack(t *testing.T) {
 					require.True(t, got.Replayed())
 					require.Equal(t, "done", got.Body)
 					require.EqualValues(t, 1, h.Runs.Load())
-					require.Equal(t, 1, p.Events.Count(idempotency.EventRecordingDelayed))
-					require.Zero(t, p.Events.Count(idempotency.EventRecordingLost))
+					require.Equal(t, 1, p.Events.Count(event.RecordingDelayed))
+					require.Zero(t, p.Events.Count(event.RecordingLost))
 					p.RequireQuiet(t)
 				})
 			})
@@ -474,14 +476,14 @@ func TestFailOpenDoesNotForgetWhatTheStoreHasSaid(t *testing.T) {
 				go func() { _, _ = strict.Try(t.Context(), guardtest.Call{Key: "k"}) }()
 				synctest.Wait()
 
-				store := inspectedFaultStore{&guardtest.FaultStore{Behind: behind}, behind}
-				store.On("claim", func(n int) guardtest.Fault {
+				st := inspectedFaultStore{&guardtest.FaultStore{Behind: behind}, behind}
+				st.On("claim", func(n int) guardtest.Fault {
 					if n > 1 {
 						return guardtest.Refuse
 					}
 					return nil
 				})
-				g := guardtest.NewGuard(t, store, idempotency.WithFailOpen(true), c.opt)
+				g := guardtest.NewGuard(t, st, idempotency.WithFailOpen(true), c.opt)
 				guardtest.RequireProblem(t, guardtest.ServeRecorder(t, g.Handler(h)).Do(t, guardtest.Call{Key: "k"}), c.status, c.code)
 				_, _, err := idempotency.Do(t.Context(), g, idempotency.Key{Scope: idempotency.Shared, Value: "k"},
 					func(context.Context) (int, error) { return 0, errors.New("run unprotected") })
@@ -496,5 +498,5 @@ func TestFailOpenDoesNotForgetWhatTheStoreHasSaid(t *testing.T) {
 // An inspectedFaultStore fails in everything except its inspection.
 type inspectedFaultStore struct {
 	*guardtest.FaultStore
-	idempotency.Inspector
+	store.Inspector
 }

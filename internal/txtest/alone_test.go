@@ -12,8 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // This file is about transactions that are ended past their store, which finds it out late, or not ended.
@@ -40,8 +42,8 @@ func TestTransactionEndedAfterTheWishIsUnknown(t *testing.T) {
 				guardtest.RequireProblem(t, got, http.StatusServiceUnavailable, problem.NoAnswer)
 			}
 			require.Len(t, s.store.Rows(), rows)
-			require.Equal(t, 1, s.events.Count(idempotency.EventCommittedAlone))
-			require.Equal(t, recovery == idempotency.Hold, s.events.Count(idempotency.EventHeld) == 1)
+			require.Equal(t, 1, s.events.Count(event.CommittedAlone))
+			require.Equal(t, recovery == idempotency.Hold, s.events.Count(event.Held) == 1)
 			second := s.Do(t, guardtest.Call{Key: "k"})
 			require.Equal(t, next, second.Status)
 			require.False(t, second.Replayed())
@@ -62,7 +64,7 @@ func TestStepEndedAloneIsUnknown(t *testing.T) {
 					return 0, fails
 				})
 				require.ErrorIs(t, err, idempotency.ErrCommitUnknown, name)
-				require.ErrorIs(t, err, idempotency.ErrCommittedAlone, name)
+				require.ErrorIs(t, err, store.ErrCommittedAlone, name)
 				w.WriteHeader(http.StatusTooManyRequests)
 			}, idempotency.WithTransaction(transaction))
 			for range 2 {
@@ -88,8 +90,8 @@ func TestForgottenTransactionIsReported(t *testing.T) {
 		_, _ = s.TryAlone(t.Context(), guardtest.Call{Key: "k"})
 		require.Empty(t, s.store.Rows())
 		require.Equal(t, 1, s.store.Count("rollback"))
-		require.Equal(t, 1, s.events.Count(idempotency.EventLeftOpen))
-		require.Zero(t, s.events.Count(idempotency.EventHeld))
+		require.Equal(t, 1, s.events.Count(event.LeftOpen))
+		require.Zero(t, s.events.Count(event.Held))
 		next := s.Do(t, guardtest.Call{Key: "k"})
 		require.Equal(t, status == http.StatusNotFound, next.Replayed(), "%d", status)
 		require.Equal(t, status != http.StatusNotFound, next.Status == http.StatusCreated, "%d", status)
@@ -128,7 +130,7 @@ func TestEndedAloneIsHeldThroughMishaps(t *testing.T) {
 					guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 					require.Len(t, s.store.Rows(), 1)
 					require.EqualValues(t, 1, s.runs.Runs.Load())
-					require.Equal(t, 1, s.events.Count(idempotency.EventCommittedAlone))
+					require.Equal(t, 1, s.events.Count(event.CommittedAlone))
 				})
 			})
 		}

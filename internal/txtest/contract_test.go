@@ -9,6 +9,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/store"
 	"example.com/idempotency/storetest"
 )
 
@@ -45,12 +46,12 @@ func (s transactions) Has(_ context.Context, row string) (bool, error) {
 	return slices.Contains(s.Rows(), row), nil
 }
 
-func (s transactions) Begin(_ context.Context, key string, o idempotency.Owner) (storetest.Tx, error) {
+func (s transactions) Begin(_ context.Context, key string, o store.Owner) (storetest.Tx, error) {
 	return runTx{s.BeginFor(key, o)}, nil
 }
 
 func (s transactions) StepIn(
-	ctx context.Context, r idempotency.StepRecord, step func(context.Context, func(string) error) ([]byte, error),
+	ctx context.Context, r store.StepRecord, step func(context.Context, func(string) error) ([]byte, error),
 ) error {
 	return s.TryStep(ctx, r, func(ctx context.Context, tx *guardtest.Tx) ([]byte, error) { return step(ctx, tx.Insert) })
 }

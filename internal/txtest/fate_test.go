@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 )
@@ -42,7 +43,7 @@ func TestCommitInDoubtIsNotAnswered(t *testing.T) {
 					s.store.On("commit", guardtest.First(1, fault))
 					first := s.Do(t, guardtest.Call{Key: "k"})
 					guardtest.RequireProblem(t, first, http.StatusServiceUnavailable, problem.NoAnswer)
-					require.Equal(t, 1, s.events.Count(idempotency.EventRecordingDelayed))
+					require.Equal(t, 1, s.events.Count(event.RecordingDelayed))
 					time.Sleep(outage)
 					s.store.Heal()
 					time.Sleep(time.Minute)
@@ -50,8 +51,8 @@ func TestCommitInDoubtIsNotAnswered(t *testing.T) {
 					require.Equal(t, http.StatusCreated, last.Status)
 					require.Equal(t, name == "committed", last.Replayed())
 					require.Len(t, s.store.Rows(), 1)
-					require.Zero(t, s.events.Count(idempotency.EventHeld))
-					require.Zero(t, s.events.Count(idempotency.EventOvertaken))
+					require.Zero(t, s.events.Count(event.Held))
+					require.Zero(t, s.events.Count(event.Overtaken))
 				})
 			})
 		}
@@ -67,9 +68,9 @@ func TestCommitInDoubtIsLookedUp(t *testing.T) {
 		first := s.Do(t, guardtest.Call{Key: "k"})
 		require.Equal(t, http.StatusCreated, first.Status)
 		require.False(t, first.Replayed(), "it is the answer of this run")
-		run := s.events.All()[slices.Index(s.events.Kinds(), idempotency.EventRun)]
+		run := s.events.All()[slices.Index(s.events.Kinds(), event.Run)]
 		require.Equal(t, idempotency.Final, run.Outcome)
-		require.Zero(t, s.events.Count(idempotency.EventLeaseLost))
+		require.Zero(t, s.events.Count(event.LeaseLost))
 		guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "k"}))
 	})
 }
@@ -139,7 +140,7 @@ func TestOvertakenRunIsRolledBack(t *testing.T) {
 				}
 				require.Equal(t, http.StatusCreated, (<-again).Status)
 				require.Len(t, s.store.Rows(), 1)
-				require.Equal(t, 1, s.events.Count(idempotency.EventOvertaken))
+				require.Equal(t, 1, s.events.Count(event.Overtaken))
 			})
 		})
 	}
@@ -398,7 +399,7 @@ func TestCommittedAloneHasHappened(t *testing.T) {
 			}
 			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, want)
 			require.Len(t, s.store.Rows(), 1)
-			require.Equal(t, 1, s.events.Count(idempotency.EventCommittedAlone))
+			require.Equal(t, 1, s.events.Count(event.CommittedAlone))
 		})
 	}
 }

@@ -10,8 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // This file is about claims that the store may forget in a crash.
@@ -113,7 +115,7 @@ func TestClaimThatCannotBeKept(t *testing.T) {
 		"its reply is lost":  {guardtest.First(1, guardtest.LoseReply), nil},
 		"is away":            {guardtest.Always(guardtest.Refuse), idempotency.ErrLeaseLost},
 		"hangs":              {guardtest.Always(guardtest.Hang), idempotency.ErrLeaseLost},
-		"has another's":      {guardtest.Always(guardtest.FailWith(idempotency.ErrNotOwner)), idempotency.ErrLeaseLost},
+		"has another's":      {guardtest.Always(guardtest.FailWith(store.ErrNotOwner)), idempotency.ErrLeaseLost},
 		"does what it ought": {guardtest.Always(nil), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,12 +152,12 @@ func TestLostClaimIsRolledBack(t *testing.T) {
 	t.Parallel()
 	for _, again := range []bool{false, true} {
 		var s *shop
-		s = newShop(t, func(store *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
-			store.Replace(idempotency.NewMemoryStore()) // after the crash
+		s = newShop(t, func(st *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+			st.Replace(idempotency.NewMemoryStore()) // after the crash
 			if again {
 				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
 			}
-			charge(store, w, r)
+			charge(st, w, r)
 		}, idempotency.WithRecovery(idempotency.Hold))
 		s.store.Forgets = true
 		got := s.Do(t, guardtest.Call{Key: "k"})
@@ -186,8 +188,8 @@ func TestCommitInDoubtBesideAnotherPayload(t *testing.T) {
 				return err
 			}))
 			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.NoAnswer)
-			run := s.events.All()[slices.Index(s.events.Kinds(), idempotency.EventOvertaken)+1]
-			require.Equal(t, idempotency.EventRun, run.Kind)
+			run := s.events.All()[slices.Index(s.events.Kinds(), event.Overtaken)+1]
+			require.Equal(t, event.Run, run.Kind)
 			require.Equal(t, idempotency.Unknown, run.Outcome)
 			require.False(t, run.Held, "nothing holds the key")
 			require.True(t, s.Do(t, guardtest.Call{Key: "k", Body: "other"}).Replayed())

@@ -15,8 +15,10 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/client"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // This file crosses what handlers do with what happens to the database.
@@ -140,15 +142,15 @@ type mishap struct {
 }
 
 var (
-	conflict   = &idempotency.RolledBackError{Retry: true, Err: errors.New("could not serialize access")}
-	constraint = &idempotency.RolledBackError{Err: errors.New("deferred constraint")}
+	conflict   = &store.RolledBackError{Retry: true, Err: errors.New("could not serialize access")}
+	constraint = &store.RolledBackError{Err: errors.New("deferred constraint")}
 )
 
 var mishaps = map[string]mishap{
 	"none":                            {},
 	"commit conflicts":                {op: "commit", fault: guardtest.FailWith(conflict), undone: true, code: problem.RolledBack},
 	"commit breaks a constraint":      {op: "commit", fault: guardtest.FailWith(constraint), undone: true, code: problem.CannotCommit},
-	"commit finds no owner":           {op: "commit", fault: guardtest.FailWith(idempotency.ErrNotOwner), undone: true, code: problem.RolledBack},
+	"commit finds no owner":           {op: "commit", fault: guardtest.FailWith(store.ErrNotOwner), undone: true, code: problem.RolledBack},
 	"commit is lost":                  {op: "commit", fault: guardtest.Refuse, undone: true, code: problem.RolledBack},
 	"commit hangs":                    {op: "commit", fault: guardtest.Hang, undone: true, code: problem.RolledBack},
 	"commit arrives after a minute":   {op: "commit", fault: guardtest.Late(time.Minute), undone: true, code: problem.RolledBack},
@@ -243,7 +245,7 @@ func cross(t *testing.T, recovery idempotency.Recovery, w way, m mishap) {
 	}
 	code := first.Problem.Code
 	if code != "" {
-		refusals := slices.DeleteFunc(s.events.All(), func(e idempotency.Event) bool { return e.Kind != idempotency.EventRefused })
+		refusals := slices.DeleteFunc(s.events.All(), func(e event.Event) bool { return e.Kind != event.Refused })
 		require.Len(t, refusals, 1)
 		require.Equal(t, code, refusals[0].Code)
 		require.Error(t, refusals[0].Err, "somebody learns why")
@@ -274,6 +276,6 @@ func cross(t *testing.T, recovery idempotency.Recovery, w way, m mishap) {
 	require.Equal(t, http.StatusCreated, last.Status, last.Body)
 	require.Len(t, s.store.Rows(), 1)
 	guardtest.RequireReplay(t, last, s.Do(t, call))
-	require.Zero(t, s.events.Count(idempotency.EventHeld))
-	require.Equal(t, strings.Contains(t.Name(), "alone"), s.events.Count(idempotency.EventCommittedAlone) > 0)
+	require.Zero(t, s.events.Count(event.Held))
+	require.Equal(t, strings.Contains(t.Name(), "alone"), s.events.Count(event.CommittedAlone) > 0)
 }

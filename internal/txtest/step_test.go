@@ -12,8 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // This file is about steps whose rows and record one commit makes durable.
@@ -51,16 +53,16 @@ func TestStepAndRowAreThereTogether(t *testing.T) {
 		fault  guardtest.Fault
 		want   error
 		rows   int // after the first run
-		result idempotency.StepResult
+		result event.StepResult
 	}{
-		"commits":                     {rows: 1, result: idempotency.StepRecorded},
-		"cannot begin":                {op: "begin", fault: guardtest.Refuse, want: guardtest.ErrDown, result: idempotency.StepNotDone},
-		"conflicts":                   {op: "step-commit", fault: guardtest.FailWith(conflict), want: conflict, result: idempotency.StepNotDone},
-		"conflicts, and is run again": {op: "step-commit", fault: guardtest.FailWith(guardtest.ErrDeadlock), rows: 1, result: idempotency.StepRecorded},
-		"finds no owner":              {op: "step-commit", fault: guardtest.FailWith(idempotency.ErrNotOwner), want: idempotency.ErrLeaseLost, result: idempotency.StepNotDone},
-		"is lost":                     {op: "step-commit", fault: guardtest.Refuse, want: idempotency.ErrCommitUnknown, result: idempotency.StepNotRecorded},
-		"the reply is lost":           {op: "step-commit", fault: guardtest.LoseReply, want: idempotency.ErrCommitUnknown, rows: 1, result: idempotency.StepNotRecorded},
-		"arrives after the run":       {op: "step-commit", fault: later, want: idempotency.ErrCommitUnknown, result: idempotency.StepNotRecorded},
+		"commits":                     {rows: 1, result: event.StepRecorded},
+		"cannot begin":                {op: "begin", fault: guardtest.Refuse, want: guardtest.ErrDown, result: event.StepNotDone},
+		"conflicts":                   {op: "step-commit", fault: guardtest.FailWith(conflict), want: conflict, result: event.StepNotDone},
+		"conflicts, and is run again": {op: "step-commit", fault: guardtest.FailWith(guardtest.ErrDeadlock), rows: 1, result: event.StepRecorded},
+		"finds no owner":              {op: "step-commit", fault: guardtest.FailWith(store.ErrNotOwner), want: idempotency.ErrLeaseLost, result: event.StepNotDone},
+		"is lost":                     {op: "step-commit", fault: guardtest.Refuse, want: idempotency.ErrCommitUnknown, result: event.StepNotRecorded},
+		"the reply is lost":           {op: "step-commit", fault: guardtest.LoseReply, want: idempotency.ErrCommitUnknown, rows: 1, result: event.StepNotRecorded},
+		"arrives after the run":       {op: "step-commit", fault: later, want: idempotency.ErrCommitUnknown, result: event.StepNotRecorded},
 	} {
 		for _, transaction := range []bool{false, true} {
 			t.Run(name+map[bool]string{true: ", with a transaction"}[transaction], func(t *testing.T) {
@@ -74,7 +76,7 @@ func TestStepAndRowAreThereTogether(t *testing.T) {
 					require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
 					require.ErrorIs(t, (*stepped)[0], c.want)
 					require.Len(t, s.store.Rows(), c.rows)
-					steps := slices.DeleteFunc(s.events.All(), func(e idempotency.Event) bool { return e.Kind != idempotency.EventStep })
+					steps := slices.DeleteFunc(s.events.All(), func(e event.Event) bool { return e.Kind != event.Step })
 					require.Equal(t, c.result, steps[0].Result)
 
 					require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)

@@ -19,6 +19,7 @@ import (
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/load"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // allocated returns how many bytes f allocates. It is not for parallel tests.
@@ -200,8 +201,8 @@ func TestThousandWaitersOnAServer(t *testing.T) { // not parallel: it measures
 		_, _ = io.WriteString(w, "done")
 	}}
 	w := &wire{store: idempotency.NewMemoryStore(), h: h}
-	store := &guardtest.WatchedStore{FaultStore: &guardtest.FaultStore{Behind: w.store}} // counts calls
-	w.guard = guardtest.NewGuard(t, store, idempotency.WithWait(wirePatience))
+	st := &guardtest.WatchedStore{FaultStore: &guardtest.FaultStore{Behind: w.store}} // counts calls
+	w.guard = guardtest.NewGuard(t, st, idempotency.WithWait(wirePatience))
 	w.serve(t, &http.Server{Handler: w.guard.Handler(h)})
 	send := func(key int) *wireConn {
 		conn := w.dial(t)
@@ -220,7 +221,7 @@ func TestThousandWaitersOnAServer(t *testing.T) { // not parallel: it measures
 	}
 	// Every request has claimed once. For each key, the one that leads the wait has claimed
 	// again since it watches.
-	require.Eventually(t, func() bool { return store.Count("claim") == waiters+2*keys }, wirePatience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return st.Count("claim") == waiters+2*keys }, wirePatience, 10*time.Millisecond)
 	goroutines, memory := runtime.NumGoroutine()-idle, liveMemory()-memory
 	t.Logf("%d waiters: %d goroutines, %d KiB each", waiters, goroutines, memory/waiters>>10)
 	// Two goroutines of net/http for each connection, and a watch for each key.
@@ -262,12 +263,12 @@ func TestClientThatDoesNotReadHoldsItsKeyUntilTheWriteTimeout(t *testing.T) {
 	w.dial(t).send(message("POST /charges", wirePlain, ""))
 	<-stuck
 	key := idempotency.Key{Scope: "acme", Value: "k"}
-	state := func() idempotency.State {
+	state := func() store.State {
 		info, err := w.guard.Lookup(t.Context(), key)
 		require.NoError(t, err)
 		return info.State
 	}
-	require.Equal(t, idempotency.StateClaimed, state())
-	require.Eventually(t, func() bool { return state() == idempotency.StateCompleted }, wirePatience, 10*time.Millisecond)
+	require.Equal(t, store.Claimed, state())
+	require.Eventually(t, func() bool { return state() == store.Completed }, wirePatience, 10*time.Millisecond)
 	require.Len(t, stuck, pieces-1, "the handler does not learn that the client is gone")
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
@@ -74,7 +75,7 @@ func TestAlteredAnswerIsNeverServed(t *testing.T) {
 			}
 			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), status, tt.code)
 			require.EqualValues(t, 1, h.Runs.Load())
-			require.Contains(t, seen.Kinds(), idempotency.EventCorrupt)
+			require.Contains(t, seen.Kinds(), event.Corrupt)
 
 			store.Alter = nil
 			require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 )
 
 // Observe returns the option of a guard that counts its events.
@@ -26,28 +27,28 @@ func Observe(reg prometheus.Registerer) idempotency.Option {
 	ages := factory.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "idempotency_replay_age_seconds", Buckets: []float64{1, 60, 3600, 6 * 3600, 12 * 3600, 24 * 3600, 7 * 24 * 3600},
 	}, []string{"http_route"})
-	for _, kind := range idempotency.Incidents() {
+	for _, kind := range event.Incidents() {
 		incidents.WithLabelValues(string(kind)) // an increase from nothing would not be seen
 	}
-	return idempotency.WithObserver(func(_ context.Context, e idempotency.Event) {
+	return idempotency.WithObserver(func(_ context.Context, e event.Event) {
 		if e.Kind.Incident() {
 			incidents.WithLabelValues(string(e.Kind)).Inc()
 		}
 		switch result := string(e.Kind); e.Kind {
-		case idempotency.EventStoreError:
+		case event.StoreError:
 			storeErrors.WithLabelValues(e.Op).Inc()
-		case idempotency.EventShadow:
+		case event.Shadow:
 			requests.WithLabelValues(e.Route, e.Method, "would-"+e.Would.String()).Inc()
-		case idempotency.EventRefused:
+		case event.Refused:
 			result = string(e.Code)
 			fallthrough
-		case idempotency.EventRun, idempotency.EventReplay, idempotency.EventBypassed, idempotency.EventFailOpen, idempotency.EventNested:
+		case event.Run, event.Replay, event.Bypassed, event.FailOpen, event.Nested:
 			requests.WithLabelValues(e.Route, e.Method, result).Inc()
 		}
 		switch e.Kind {
-		case idempotency.EventRun:
+		case event.Run:
 			runs.WithLabelValues(e.Route, e.Outcome.String(), strconv.FormatBool(e.Attempt > 1)).Observe(e.Duration.Seconds())
-		case idempotency.EventReplay:
+		case event.Replay:
 			ages.WithLabelValues(e.Route).Observe(e.Age.Seconds())
 		}
 	})

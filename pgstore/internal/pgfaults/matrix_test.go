@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/pgstore/internal/pgtest"
 )
 
@@ -219,7 +219,7 @@ func (c *tally) check(t *testing.T, start time.Time, sites ...*site) {
 	require.Empty(t, c.wrong, strings.Join(c.wrong, "\n"))
 	require.Greater(t, c.worlds, 9*len(c.missed), "%v", c.missed)
 	for _, s := range sites {
-		require.Zero(t, s.spared.events.Count(idempotency.EventHeld))
+		require.Zero(t, s.spared.events.Count(event.Held))
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/pgstore"
 	"example.com/idempotency/pgstore/internal/pgproxy"
@@ -377,7 +377,7 @@ func (r *running) check(ctx context.Context, answer guardtest.Reply) {
 	if r.struck == nil {
 		return
 	}
-	for _, kind := range []idempotency.EventKind{idempotency.EventHeld, idempotency.EventCommittedAlone, idempotency.EventNotKept} {
+	for _, kind := range []event.Kind{event.Held, event.CommittedAlone, event.NotKept} {
 		if n := r.struck.events.Count(kind); n > 0 {
 			r.failf("%d events %s", n, kind)
 		}

@@ -1,11 +1,7 @@
-package idempotency
-
-// The contract of a store whose records can be listed: what it is asked for, and what it
-// returns.
+package store
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 )
@@ -58,6 +54,20 @@ type Query struct {
 	Cursor string
 }
 
+// limit returns how many records a page may have.
+func (q *Query) PageSize() int {
+	if q.Limit <= 0 {
+		return defaultPageSize
+	}
+	return min(q.Limit, maxPageSize)
+}
+
+// wants reports whether the query asks for the record, whatever it says of the index.
+func (q *Query) Matches(r Record) bool {
+	return (len(q.States) == 0 || slices.Contains(q.States, r.State)) &&
+		(q.Label == "" || r.Label == q.Label) && r.Age >= q.OlderThan
+}
+
 // A Page is a part of the records of a store.
 type Page struct {
 	Entries []Entry
@@ -74,26 +84,7 @@ type Entry struct {
 	Record Record
 }
 
-// ErrBadCursor says that the cursor of a [Query] is not one that the store can go on from: it is
-// from another store or another query, or the servers have changed since. Begin again with an
-// empty one.
-var ErrBadCursor = errors.New("idempotency: bad cursor")
-
 const (
 	defaultPageSize = 100
 	maxPageSize     = 1000
 )
-
-// limit returns how many records a page may have.
-func (q *Query) limit() int {
-	if q.Limit <= 0 {
-		return defaultPageSize
-	}
-	return min(q.Limit, maxPageSize)
-}
-
-// wants reports whether the query asks for the record, whatever it says of the index.
-func (q *Query) wants(r Record) bool {
-	return (len(q.States) == 0 || slices.Contains(q.States, r.State)) &&
-		(q.Label == "" || r.Label == q.Label) && r.Age >= q.OlderThan
-}
