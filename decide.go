@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/digest"
-	"example.com/idempotency/internal/response"
 	"example.com/idempotency/policy"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
@@ -35,7 +35,7 @@ type decision struct {
 	problem refusal
 	cause   error
 	// answer is what is replayed.
-	answer response.Answer
+	answer answer.Answer
 	// attempt, age and notes are those of the record that the request is answered from.
 	attempt int
 	age     time.Duration
@@ -44,7 +44,7 @@ type decision struct {
 	differs event.RequestParts
 	// waited is how long the request waited for another run.
 	waited time.Duration
-	fields *response.Space // memory of the answer's fields
+	fields *answer.Space // memory of the answer's fields
 	// goodFor is how much longer the key is good, as far as the client is told: zero if not.
 	goodFor time.Duration
 	// admitted says that the request counts as work until it is answered.
@@ -327,9 +327,9 @@ func (g *Guard) answerFrom(rec *store.Record, r *http.Request, d *decision) {
 // answerRecorded replays the recorded answer, if it is whole and the caller may see it.
 func (g *Guard) answerRecorded(rec *store.Record, r *http.Request, d *decision) {
 	l := d.lease
-	d.fields = response.NewSpace()
+	d.fields = answer.NewSpace()
 	a, err := g.set.unseal(rec.Answer, l.key, rec.Fingerprint, d.fields)
-	if err == nil && a.Kind != response.KindKept && a.Kind != response.KindNotKept {
+	if err == nil && a.Kind != answer.KindKept && a.Kind != answer.KindNotKept {
 		err = fmt.Errorf("%w: it is not a response", ErrCorrupt)
 	}
 	if err != nil {
@@ -349,7 +349,7 @@ func (g *Guard) answerRecorded(rec *store.Record, r *http.Request, d *decision) 
 		}
 	}
 	d.goodFor = rec.TTL
-	if a.Kind == response.KindNotKept {
+	if a.Kind == answer.KindNotKept {
 		d.refuse(problem.ResponseNotKept)
 		d.problem.OriginalStatus, d.problem.OriginalLocation = a.Status, a.Location()
 		return

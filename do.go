@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/digest"
-	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
 )
@@ -144,7 +144,7 @@ type job struct {
 	value any
 	err   error
 	// Set by result.
-	encoded   *response.Answer
+	encoded   *answer.Answer
 	encodeErr error
 }
 
@@ -237,7 +237,7 @@ func (j *job) execute(ctx *runContext) { j.value, j.err = j.fn(ctx) }
 func (j *job) close(bool) {}
 
 // answer returns the result, or what stands for it if it is too large to be kept.
-func (j *job) answer() (*response.Answer, error) {
+func (j *job) answer() (*answer.Answer, error) {
 	a, err := j.result()
 	if limit := j.guard.set.maxResponseLen; err == nil && int64(len(a.Body)) > limit {
 		brief := a.Brief(limit)
@@ -247,18 +247,18 @@ func (j *job) answer() (*response.Answer, error) {
 }
 
 // result encodes the value, or the error if there is one, once.
-func (j *job) result() (*response.Answer, error) {
+func (j *job) result() (*answer.Answer, error) {
 	if j.encoded == nil && j.encodeErr == nil {
 		j.encoded, j.encodeErr = j.encode()
 	}
 	return j.encoded, j.encodeErr
 }
 
-func (j *job) encode() (*response.Answer, error) {
-	a := &response.Answer{Kind: response.KindValue, Status: http.StatusOK}
+func (j *job) encode() (*answer.Answer, error) {
+	a := &answer.Answer{Kind: answer.KindValue, Status: http.StatusOK}
 	var err error
 	if j.err != nil {
-		a.Kind, a.Status, a.Body = response.KindError, http.StatusInternalServerError, []byte(j.err.Error())
+		a.Kind, a.Status, a.Body = answer.KindError, http.StatusInternalServerError, []byte(j.err.Error())
 	} else {
 		a.Body, err = j.codec.Marshal(j.value)
 	}
@@ -316,14 +316,14 @@ func (j *job) answerFrom(rec store.Record, into any) (Result, error) {
 	}
 	result.Outcome = Final
 	a, err := j.guard.set.unseal(rec.Answer, j.lease.key, rec.Fingerprint, nil)
-	if err == nil && a.Kind != response.KindValue && a.Kind != response.KindError && a.Kind != response.KindNotKept {
+	if err == nil && a.Kind != answer.KindValue && a.Kind != answer.KindError && a.Kind != answer.KindNotKept {
 		err = fmt.Errorf("%w: it is not a value", ErrCorrupt)
 	}
 	if err != nil {
 		j.lease.observe(event.Event{Kind: event.Corrupt, Err: err})
 		return result, j.refuse(problem.AnswerUnreadable, rec, err)
 	}
-	if a.Kind == response.KindNotKept {
+	if a.Kind == answer.KindNotKept {
 		return result, j.refuse(problem.ResponseNotKept, rec, ErrResultNotKept)
 	}
 	result.Replayed = true
@@ -331,7 +331,7 @@ func (j *job) answerFrom(rec store.Record, into any) (Result, error) {
 		Kind: event.Replay, Attempt: rec.Attempt, Size: int64(len(a.Body)), Age: rec.Age, Waited: j.waited,
 		Trace: lastNote(rec.Notes).trace,
 	})
-	if a.Kind == response.KindError {
+	if a.Kind == answer.KindError {
 		return result, Permanent(errors.New(string(a.Body)))
 	}
 	return result, j.decode(a.Body, into)

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
@@ -23,9 +24,9 @@ var ownFields = []string{problem.Header, response.ReplayedHeader, "Cache-Control
 
 // expiryField returns the field that says for how long a key is good. It must not be asked for
 // if the guard does not send one.
-func (s *settings) expiryField(ttl time.Duration) response.Field {
+func (s *settings) expiryField(ttl time.Duration) answer.Field {
 	seconds := strconv.FormatInt(int64(ttl/time.Second), 10)
-	return response.Field{Name: s.expiryHeader, Values: []string{seconds}}
+	return answer.Field{Name: s.expiryHeader, Values: []string{seconds}}
 }
 
 // tellsExpiry reports whether an answer says for how long the key is good. Zero is a time that
@@ -36,7 +37,7 @@ func (s *settings) tellsExpiry(ttl time.Duration) bool {
 
 // addExpiry makes the field a part of an answer that is about to be replayed. It replaces a
 // field of that name in the record, which was true of another moment.
-func (s *settings) addExpiry(a *response.Answer, ttl time.Duration) {
+func (s *settings) addExpiry(a *answer.Answer, ttl time.Duration) {
 	if s.tellsExpiry(ttl) {
 		a.Header = append(slices.Clip(a.Header), s.expiryField(ttl))
 	}

@@ -3,7 +3,7 @@ package idempotency
 import (
 	"hash/maphash"
 
-	"example.com/idempotency/internal/response"
+	"example.com/idempotency/internal/answer"
 )
 
 // This file shows the external tests of the package what they need of its inside: first
@@ -36,7 +36,7 @@ func SealStep(sealer Sealer, value []byte, key string, fp Fingerprint, name stri
 
 // Seal returns the stored form of an answer with that body.
 func Seal(sealer Sealer, body, key string, fp Fingerprint) ([]byte, error) {
-	a := &response.Answer{Kind: response.KindKept, Status: 200, Body: []byte(body)}
+	a := &answer.Answer{Kind: answer.KindKept, Status: 200, Body: []byte(body)}
 	return (&settings{sealer: sealer}).seal(a, key, fp)
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
@@ -25,7 +26,7 @@ type handlerRun struct {
 	waited   time.Duration // for another run, before this one
 
 	// Set by close, if the handler has returned.
-	recorded response.Answer
+	recorded answer.Answer
 	// cutShort says that the handler was told to stop and answered nothing.
 	cutShort bool
 	// past says that it has answered past the guard.
@@ -60,10 +61,10 @@ func (h *handlerRun) close(returned bool) {
 // answer returns the handler's answer. If a handler says that a run counts whose body is
 // shorter than it declared, only that is recorded: half an answer must not be replayed as a
 // whole one. Of an answer that went past the guard nothing is known.
-func (h *handlerRun) answer() (*response.Answer, error) {
+func (h *handlerRun) answer() (*answer.Answer, error) {
 	switch {
 	case h.past:
-		a := response.NotKept(0, nil, h.guard.set.maxResponseLen)
+		a := answer.NotKept(0, nil, h.guard.set.maxResponseLen)
 		return &a, nil
 	case h.rec.Short():
 		a := h.rec.NotKept()

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"example.com/idempotency/event"
-	"example.com/idempotency/internal/response"
+	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/problem"
 )
 
@@ -37,7 +37,7 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, d *decision) {
 		leaveBody(w, r)
 	}
 	h := w.Header()
-	space := response.NewSpace()
+	space := answer.NewSpace()
 	h["Cache-Control"] = space.Value("no-store")
 	h[problem.Header] = space.Value(string(p.Code))
 	if p.Code.Retryable() {
@@ -77,7 +77,7 @@ func leaveBody(w http.ResponseWriter, r *http.Request) {
 func writeProblem(w http.ResponseWriter, r *http.Request, p problem.Document) {
 	text := renderingOf(&p)
 	h := w.Header()
-	space := response.NewSpace()
+	space := answer.NewSpace()
 	h["Content-Type"] = space.Value(problem.ContentType)
 	if lengthAllowed(h, r.Method) {
 		h["Content-Length"] = space.Value(text.length)

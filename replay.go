@@ -1,8 +1,10 @@
 package idempotency
 
 import (
-	"example.com/idempotency/event"
 	"net/http"
+
+	"example.com/idempotency/event"
+	"example.com/idempotency/internal/response"
 )
 
 // sendReplay sends the recorded answer that was decided on, and reports it.
@@ -14,5 +16,5 @@ func (g *Guard) sendReplay(w http.ResponseWriter, d *decision) {
 		})
 	}
 	g.set.addExpiry(&d.answer, d.goodFor)
-	d.answer.Send(w, d.fields)
+	response.Send(w, &d.answer, d.fields)
 }

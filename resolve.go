@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/store"
@@ -192,7 +193,7 @@ func (g *Guard) resolvedCompletion(ctx context.Context, res Resolution, k Key, r
 // sealAgain returns the stored form of an answer, and the one that is recorded already if
 // it is that of the same answer: a store tells a call that is repeated by its bytes, and
 // a sealer makes others each time.
-func (g *Guard) sealAgain(ctx context.Context, a *response.Answer, k Key, rec store.Record) ([]byte, error) {
+func (g *Guard) sealAgain(ctx context.Context, a *answer.Answer, k Key, rec store.Record) ([]byte, error) {
 	key := k.storeKey()
 	if rec.State == store.Completed && g.set.sealer != nil {
 		_, rec, err := g.read(ctx, k, storeTimeout+sizeTime(rec.Size), store.Inspector.GetAnswer)
@@ -208,10 +209,10 @@ func (g *Guard) sealAgain(ctx context.Context, a *response.Answer, k Key, rec st
 }
 
 // resolvedAnswer is the answer of a Final resolution for a record, which may be one of Do.
-func (g *Guard) resolvedAnswer(res Resolution, fp Fingerprint) (*response.Answer, error) {
-	a := &response.Answer{Kind: response.KindKept, Status: res.Status, Body: res.Body}
+func (g *Guard) resolvedAnswer(res Resolution, fp Fingerprint) (*answer.Answer, error) {
+	a := &answer.Answer{Kind: answer.KindKept, Status: res.Status, Body: res.Body}
 	if fp[0] == digest.VersionJob {
-		a.Kind = response.KindValue
+		a.Kind = answer.KindValue
 	}
 	if a.Status == 0 {
 		a.Status = http.StatusOK
@@ -226,7 +227,7 @@ func (g *Guard) resolvedAnswer(res Resolution, fp Fingerprint) (*response.Answer
 	if header == nil {
 		header = http.Header{}
 	}
-	if _, ok := header["Content-Type"]; !ok && len(a.Body) > 0 && a.Kind == response.KindKept {
+	if _, ok := header["Content-Type"]; !ok && len(a.Body) > 0 && a.Kind == answer.KindKept {
 		header.Set("Content-Type", http.DetectContentType(a.Body))
 	}
 	a.Header = response.Recorded(header, g.set.drop)
@@ -240,7 +241,7 @@ func (g *Guard) resolvedAnswer(res Resolution, fp Fingerprint) (*response.Answer
 // request with it runs as the first. seen is what was seen of the key, usually by
 // [Guard.Lookup]; see [RecordInfo.Seen]. Key{Record: name} forgets a record whose key is not
 // known. A record that cannot be read ([ErrCorrupt]) is
-// forgotten if that is what was seen: Seen{State: store.Corrupt}. Forgetting what is not known
+// forgotten if that is what was seen: Seen{State: StateCorrupt}. Forgetting what is not known
 // is success. Each success is reported as [event.Forgotten].
 //
 // Errors: [ErrChanged] when another run has the key by now, when the key is in another state, or
@@ -263,7 +264,7 @@ func (g *Guard) Forget(ctx context.Context, k Key, seen store.Seen, d Decision) 
 	return err
 }
 
-// lastSeen is what an event.Forgotten tells of the record, which nobody can look up afterwards, and
+// lastSeen is what an EventForgotten tells of the record, which nobody can look up afterwards, and
 // of its key. A record that is gone already, or that cannot be read, tells nothing.
 func (g *Guard) lastSeen(ctx context.Context, k Key, seen store.Seen) (Key, event.Event) {
 	e := event.Event{Kind: event.Forgotten, Attempt: seen.Attempt, Held: seen.State == store.Held}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"example.com/idempotency/event"
-	"example.com/idempotency/internal/response"
+	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/store"
 )
 
@@ -24,7 +24,7 @@ type task interface {
 	// judge returns the outcome by the task's own rules, and 0 for a nonsensical one.
 	judge() Outcome
 	// answer returns what is recorded for a Final outcome.
-	answer() (*response.Answer, error)
+	answer() (*answer.Answer, error)
 	// overLimit reports whether the answer was kept back until it had outgrown its limit. Then
 	// it is gone.
 	overLimit() bool
@@ -134,10 +134,10 @@ func (u *run) final(t task) verdict {
 // store puts the answer into the verdict, in its stored form. Its memory is used again if the store
 // is our own and in this process: it has copied the answer when it returns, and no call is ever
 // left behind.
-func (u *run) store(a *response.Answer, v *verdict) (err error) {
+func (u *run) store(a *answer.Answer, v *verdict) (err error) {
 	key, fp := u.lease.key, u.lease.claim.Fingerprint
 	if u.guard.set.sealer == nil && u.lease.core.local {
-		v.buffer = response.NewBuffer()
+		v.buffer = answer.NewBuffer()
 		v.answer = a.EncodeTo(v.buffer, key, fp)
 		return nil
 	}

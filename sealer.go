@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"example.com/idempotency/internal/aesgcm"
-	"example.com/idempotency/internal/response"
+	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/store"
 )
 
@@ -84,15 +84,15 @@ func opened(err error) error {
 }
 
 // sealedVersion is the first byte of a sealed answer or step. The first byte of a plain
-// answer is response.Version, which does not have the bit.
+// answer is answer.Version, which does not have the bit.
 const (
 	sealedBit     = 0x80
-	sealedVersion = sealedBit | response.Version
+	sealedVersion = sealedBit | answer.Version
 )
 
 // seal returns the stored form of an answer. A plain form contains the key and fingerprint
 // that it belongs to. The sealer binds a sealed form to them.
-func (s *settings) seal(a *response.Answer, key string, fp Fingerprint) ([]byte, error) {
+func (s *settings) seal(a *answer.Answer, key string, fp Fingerprint) ([]byte, error) {
 	plain := a.Encode(key, fp)
 	if s.sealer == nil {
 		return plain, nil
@@ -107,25 +107,25 @@ func (s *settings) seal(a *response.Answer, key string, fp Fingerprint) ([]byte,
 // unseal reads a stored answer, and puts its fields into space if they fit. With a sealer it
 // accepts nothing that is not sealed: anybody who can write to the store could otherwise make
 // up answers. Its errors wrap ErrCorrupt or ErrUnreadableHere.
-func (s *settings) unseal(stored []byte, key string, fp Fingerprint, space *response.Space) (response.Answer, error) {
+func (s *settings) unseal(stored []byte, key string, fp Fingerprint, space *answer.Space) (answer.Answer, error) {
 	if s.sealer != nil {
 		switch {
 		case len(stored) == 0:
-			return response.Answer{}, fmt.Errorf("%w: it is empty", ErrCorrupt)
+			return answer.Answer{}, fmt.Errorf("%w: it is empty", ErrCorrupt)
 		case stored[0]&sealedBit == 0:
-			return response.Answer{}, fmt.Errorf("%w: it is not sealed", ErrUnreadableHere)
+			return answer.Answer{}, fmt.Errorf("%w: it is not sealed", ErrUnreadableHere)
 		case stored[0] != sealedVersion:
-			return response.Answer{}, fmt.Errorf("%w: version %d", ErrUnreadableHere, stored[0])
+			return answer.Answer{}, fmt.Errorf("%w: version %d", ErrUnreadableHere, stored[0])
 		}
 		plain, err := s.sealer.Open(stored[1:], bound(key, fp))
 		if err != nil {
-			return response.Answer{}, opened(err)
+			return answer.Answer{}, opened(err)
 		}
 		stored = plain
 	}
-	a, err := response.Decode(stored, key, fp, space)
+	a, err := answer.Decode(stored, key, fp, space)
 	switch {
-	case errors.Is(err, response.ErrVersion):
+	case errors.Is(err, answer.ErrVersion):
 		err = fmt.Errorf("%w: %w", ErrUnreadableHere, err)
 	case err != nil:
 		err = fmt.Errorf("%w: %w", ErrCorrupt, err)

@@ -15,8 +15,8 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/guardtest"
-	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
 
@@ -402,8 +402,8 @@ func FuzzSealed(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	answer := response.Answer{Kind: response.KindKept, Status: http.StatusOK, Body: []byte("body")}
-	plain := answer.Encode(answerKey, answerFingerprint)
+	a := answer.Answer{Kind: answer.KindKept, Status: http.StatusOK, Body: []byte("body")}
+	plain := a.Encode(answerKey, answerFingerprint)
 	otherKey, err := idempotency.Seal(sealer, "body", "other", answerFingerprint)
 	if err != nil {
 		f.Fatal(err)
@@ -427,7 +427,7 @@ func FuzzSealed(f *testing.F) {
 			t.Errorf("a step that was not sealed: %q, %v", value, err)
 		}
 		if len(stored) > 0 && stored[0]&0x80 != 0 {
-			if err := idempotency.Unseal(nil, stored, answerKey, answerFingerprint); !errors.Is(err, response.ErrVersion) {
+			if err := idempotency.Unseal(nil, stored, answerKey, answerFingerprint); !errors.Is(err, answer.ErrVersion) {
 				t.Errorf("a sealed answer, read without a sealer: %v", err)
 			}
 		}

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/digest"
-	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
 )
@@ -16,12 +16,12 @@ import (
 // A verdict is what a run leaves in the store.
 type verdict struct {
 	outcome Outcome
-	hold    bool             // for an Unknown outcome: Hold rather than Release
-	release store.Release    // what else the store is told if the claim is given back
-	answer  []byte           // for a Final outcome: the answer in its stored form
-	buffer  *response.Buffer // the memory of the answer, if it is used again
-	status  int              // for a Final outcome: what is told of the answer without reading it
-	refusal bool             // for a Final outcome: the answer says that nothing was done
+	hold    bool           // for an Unknown outcome: Hold rather than Release
+	release store.Release  // what else the store is told if the claim is given back
+	answer  []byte         // for a Final outcome: the answer in its stored form
+	buffer  *answer.Buffer // the memory of the answer, if it is used again
+	status  int            // for a Final outcome: what is told of the answer without reading it
+	refusal bool           // for a Final outcome: the answer says that nothing was done
 	// instead is what the client gets in place of the run's answer, because of cause.
 	instead problem.Code
 	cause   error
@@ -280,16 +280,16 @@ func (s *settlement) reportOvertaken() {
 var errNoAnswer = errors.New("idempotency: the verdict has no answer")
 
 // answer reads the answer of the verdict.
-func (s *settlement) answer() (response.Answer, error) {
+func (s *settlement) answer() (answer.Answer, error) {
 	if s.verdict.outcome != Final {
-		return response.Answer{}, errNoAnswer
+		return answer.Answer{}, errNoAnswer
 	}
 	return s.lease.set.unseal(s.verdict.answer, s.lease.key, s.lease.claim.Fingerprint, nil)
 }
 
 // toldStatus is the status of an answer in events and lookups. The result of a function has
 // none.
-func toldStatus(a *response.Answer, fp Fingerprint) int {
+func toldStatus(a *answer.Answer, fp Fingerprint) int {
 	if fp[0] == digest.VersionJob {
 		return 0
 	}

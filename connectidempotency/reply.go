@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/internal/rpc"
 	"example.com/idempotency/problem"
@@ -203,7 +204,7 @@ func addDetail(e *connect.Error, m proto.Message) {
 	}
 }
 
-func add(h http.Header, fields []response.Field) {
+func add(h http.Header, fields []answer.Field) {
 	for _, f := range fields {
 		h[f.Name] = append(h[f.Name], f.Values...)
 	}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/internal/rpc"
 	"example.com/idempotency/problem"
@@ -151,7 +152,7 @@ func replay(ctx context.Context, r *rpc.Reply) (any, error) {
 	return nil, status.FromProto(s).Err()
 }
 
-func metadataOf(fields []response.Field) metadata.MD {
+func metadataOf(fields []answer.Field) metadata.MD {
 	md := metadata.MD{}
 	for _, f := range fields {
 		md.Append(f.Name, f.Values...)

@@ -3,6 +3,8 @@ package response
 import (
 	"net/http"
 	"slices"
+
+	"example.com/idempotency/internal/answer"
 )
 
 // The Content-Type of answers whose handler sets none. Left to itself, net/http detects it
@@ -29,6 +31,6 @@ func (rec *Recorder) detectType(body []byte) bool {
 		return false
 	}
 	rec.diff.recorded = append(rec.diff.recorded,
-		Field{Name: "Content-Type", Values: []string{http.DetectContentType(body)}})
+		answer.Field{Name: "Content-Type", Values: []string{http.DetectContentType(body)}})
 	return true
 }

@@ -5,6 +5,8 @@ import (
 	"net/textproto"
 	"slices"
 	"strings"
+
+	"example.com/idempotency/internal/answer"
 )
 
 // Which header fields belong to an answer: what the handler changed, less what must not be
@@ -13,10 +15,10 @@ import (
 // A headerDiff is what a handler did to the header it was given.
 type headerDiff struct {
 	rules    rules
-	recorded []Field  // set, changed or removed: kept with the answer
-	added    []Field  // put behind the values of outer handlers: kept without theirs
-	live     []Field  // set or changed, for the first answer only
-	trailer  []string // names announced in the field Trailer
+	recorded []answer.Field // set, changed or removed: kept with the answer
+	added    []answer.Field // put behind the values of outer handlers: kept without theirs
+	live     []answer.Field // set or changed, for the first answer only
+	trailer  []string       // names announced in the field Trailer
 }
 
 // take compares the header as the handler leaves it with what outer handlers had set before
@@ -43,7 +45,7 @@ func (d *headerDiff) take(before, after http.Header, echo string, informed bool)
 		if strings.HasPrefix(name, http.TrailerPrefix) || name == "Trailer" {
 			continue
 		}
-		changed = append(changed, Field{Name: name, Values: values})
+		changed = append(changed, answer.Field{Name: name, Values: values})
 	}
 	d.recorded = changed[:0]
 	for _, f := range changed { // when all Connection fields are known
@@ -53,7 +55,7 @@ func (d *headerDiff) take(before, after http.Header, echo string, informed bool)
 		case !d.rules.record(f.Name):
 			d.live = append(d.live, f)
 		case n > 0 && len(f.Values) > n && slices.Equal(f.Values[:n], outer):
-			d.added = append(d.added, Field{Name: f.Name, Values: f.Values[n:]})
+			d.added = append(d.added, answer.Field{Name: f.Name, Values: f.Values[n:]})
 		default:
 			d.recorded = append(d.recorded, f)
 		}
@@ -66,27 +68,27 @@ func (d *headerDiff) take(before, after http.Header, echo string, informed bool)
 	}
 	for name := range before {
 		if _, ok := after[name]; !ok && name != echo && !informed {
-			d.recorded = append(d.recorded, Field{Name: name})
+			d.recorded = append(d.recorded, answer.Field{Name: name})
 		}
 	}
 }
 
 // own makes all values independent of the handler's header. The handler may change them in place as
 // soon as WriteHeader has returned, and net/http has copied them by then.
-func (d *headerDiff) own(space *Space) {
-	for _, fields := range [...][]Field{d.recorded, d.added, d.live} {
+func (d *headerDiff) own(space *answer.Space) {
+	for _, fields := range [...][]answer.Field{d.recorded, d.added, d.live} {
 		for i, f := range fields {
-			fields[i].Values = space.own(f.Values)
+			fields[i].Values = space.Copy(f.Values)
 		}
 	}
 }
 
 // Recorded returns the fields of h that a replay may repeat, sorted by name. The names in drop
 // are left out.
-func Recorded(h http.Header, drop []string) []Field {
+func Recorded(h http.Header, drop []string) []answer.Field {
 	d := headerDiff{rules: rules{drop: drop}}
 	d.take(nil, h, "", false)
-	slices.SortFunc(d.recorded, func(f, g Field) int { return strings.Compare(f.Name, g.Name) })
+	slices.SortFunc(d.recorded, func(f, g answer.Field) int { return strings.Compare(f.Name, g.Name) })
 	return d.recorded
 }
 

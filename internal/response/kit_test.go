@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/response"
 )
@@ -43,18 +44,18 @@ func (s *recording) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.handler.ServeHTTP(rec, r)
 		rec.Close(true)
 		a := rec.Answer()
-		s.stored = a.Encode(storedKey, storedFingerprint)
+		s.stored = a.Encode("", [32]byte{})
 		rec.Respond()
 		return
 	}
-	a, err := response.Decode(s.stored, storedKey, storedFingerprint, nil)
+	a, err := answer.Decode(s.stored, "", [32]byte{}, nil)
 	switch {
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusInternalServerError)
-	case a.Kind == response.KindNotKept:
+	case a.Kind == answer.KindNotKept:
 		w.WriteHeader(notKept)
 	default:
-		a.Send(w, nil)
+		response.Send(w, &a, nil)
 	}
 }
 

@@ -2,7 +2,8 @@ package response
 
 import (
 	"net/http"
-	"slices"
+
+	"example.com/idempotency/internal/answer"
 )
 
 // How an answer goes out: its replay, and the rules of HTTP that hold for every answer
@@ -11,9 +12,9 @@ import (
 // ReplayedHeader is the field that marks a replay.
 const ReplayedHeader = "Idempotent-Replayed"
 
-// Send replays a decoded answer of [KindKept]. Its length is among the fields if the handler
+// Send replays a decoded answer of [answer.KindKept]. Its length is among the fields if the handler
 // declared it. The space may be nil.
-func (a *Answer) Send(w http.ResponseWriter, space *Space) {
+func Send(w http.ResponseWriter, a *answer.Answer, space *answer.Space) {
 	h := w.Header()
 	announce(h, fieldNames(a.Trailer))
 	for _, f := range a.Header {
@@ -31,19 +32,6 @@ func (a *Answer) Send(w http.ResponseWriter, space *Space) {
 		setField(h, f)
 	}
 }
-
-// setField sets a field for this answer alone. Its values replace those of outer handlers:
-// adding them would send equal ones twice.
-func setField(h http.Header, f Field) {
-	if len(f.Values) == 0 {
-		h[f.Name] = nil
-		return
-	}
-	h[f.Name] = f.Values
-}
-
-// addField puts values behind those of outer handlers.
-func addField(h http.Header, f Field) { h[f.Name] = append(slices.Clip(h[f.Name]), f.Values...) }
 
 // BodyAllowed reports whether an answer with this status may have a body
 // (RFC 9110 section 6.4.1).

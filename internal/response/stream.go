@@ -1,6 +1,10 @@
 package response
 
-import "net/http"
+import (
+	"net/http"
+
+	"example.com/idempotency/internal/answer"
+)
 
 // How a Recorder sends the answer to the client, and when it begins to do so before the handler
 // has returned.
@@ -12,7 +16,7 @@ func (rec *Recorder) startTeeing() {
 	if !rec.detectType(body) && BodyAllowed(rec.status) {
 		// There is no body yet that net/http could detect a type from, so the header goes
 		// out without one. The replay, which has the body, must not add one.
-		rec.diff.recorded = append(rec.diff.recorded, Field{Name: "Content-Type"})
+		rec.diff.recorded = append(rec.diff.recorded, answer.Field{Name: "Content-Type"})
 	}
 	announce(rec.w.Header(), rec.diff.trailer)
 	rec.sendHead()
@@ -41,14 +45,14 @@ func (rec *Recorder) sendHead() {
 // setFields sets the fields of the answer in the header of outer handlers, which may change the values
 // in place. If something of the answer is still to be recorded, they get copies.
 func (rec *Recorder) setFields(h http.Header) {
-	var space *Space
+	var space *answer.Space
 	if rec.mode != buffering {
-		space = NewSpace()
+		space = answer.NewSpace()
 		defer space.Free()
 	}
 	for _, f := range rec.diff.recorded {
 		if space != nil {
-			f.Values = space.own(f.Values)
+			f.Values = space.Copy(f.Values)
 		}
 		setField(h, f)
 	}

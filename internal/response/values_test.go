@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/response"
 )
@@ -125,7 +126,7 @@ func TestValuesAfterTheHandlerHasReturned(t *testing.T) {
 		notKept := rec.NotKept()
 		require.Equal(t, "/charges/1", notKept.Location())
 		a := rec.Answer()
-		require.Equal(t, []response.Field{{Name: "X-Sum", Values: []string{"sum"}}, {Name: "X-More", Values: []string{"more"}}}, a.Trailer)
+		require.Equal(t, []answer.Field{{Name: "X-Sum", Values: []string{"sum"}}, {Name: "X-More", Values: []string{"more"}}}, a.Trailer)
 		rec.Respond()
 		require.Equal(t, []string{"7"}, outer["Retry-After"])
 		require.Equal(t, []string{"sum"}, outer["X-Sum"])
@@ -190,7 +191,7 @@ func TestLocationOfALargeAnswerIsTheOneThatWasWritten(t *testing.T) {
 		rec.Header().Set("Location", "/changed")
 		rec.Close(true)
 		a := rec.Answer()
-		require.Equal(t, response.KindNotKept, a.Kind)
+		require.Equal(t, answer.KindNotKept, a.Kind)
 		require.Equal(t, "/charges/1", a.Location())
 		require.Equal(t, []string{"/charges/1; outside"}, outer["Location"])
 	}

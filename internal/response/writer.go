@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"example.com/idempotency/internal/answer"
 )
 
 // The handler's side of a Recorder: the methods of http.ResponseWriter, and those that
@@ -57,13 +59,14 @@ func (rec *Recorder) writeHeader(status int) {
 	rec.status = status
 	rec.diff.take(rec.w.Header(), rec.header, rec.echo, rec.informed)
 	rec.takeDeclaredLength()
-	space := NewSpace()
+	space := answer.NewSpace()
 	rec.diff.own(space)
 	space.Free()
 	if rec.judged {
 		rec.rare = &rareParts{written: rec.header.Clone()}
 	}
-	rec.room = rec.limit - fieldsSize(rec.diff.recorded) - fieldsSize(rec.diff.added)
+	head := answer.Answer{Header: rec.diff.recorded, Added: rec.diff.added}
+	rec.room = rec.limit - head.Size()
 	rec.typed = rec.hasType()
 }
 
@@ -111,7 +114,7 @@ func (rec *Recorder) takeDeclaredLength() {
 	default:
 		return
 	}
-	rec.diff.recorded = append(rec.diff.recorded, Field{Name: "Content-Length", Values: values})
+	rec.diff.recorded = append(rec.diff.recorded, answer.Field{Name: "Content-Length", Values: values})
 }
 
 // Write implements [http.ResponseWriter]. It fails only for mistakes of the handler: an
@@ -135,7 +138,7 @@ func (rec *Recorder) WriteString(s string) (int, error) {
 		return 0, err
 	}
 	if rec.mode == buffering {
-		rec.buf.bytes = append(rec.buf.bytes, s...)
+		rec.buf.AppendString(s)
 	} else {
 		rec.take([]byte(s))
 	}
@@ -172,7 +175,7 @@ func (rec *Recorder) accept(n int) error {
 			return nil
 		}
 		if rec.buf == nil {
-			rec.buf = NewBuffer()
+			rec.buf = answer.NewBuffer()
 		}
 	}
 	return nil
@@ -181,7 +184,7 @@ func (rec *Recorder) accept(n int) error {
 // take keeps and sends p as the mode demands.
 func (rec *Recorder) take(p []byte) {
 	if rec.mode != passing {
-		rec.buf.bytes = append(rec.buf.bytes, p...)
+		rec.buf.Append(p)
 	}
 	if rec.mode != buffering {
 		rec.forward(p)

@@ -12,7 +12,7 @@ import (
 	"slices"
 
 	"example.com/idempotency"
-	"example.com/idempotency/internal/response"
+	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/problem"
 )
 
@@ -71,7 +71,7 @@ type Reply struct {
 	Type    string   // the full name of the type of the message
 	Body    []byte   // the message
 	// Header and Trailer are what the handler has set; Meta is the metadata of an error.
-	Header, Trailer, Meta []response.Field
+	Header, Trailer, Meta []answer.Field
 	// Problem is the code of the refusal of another guard that the handler passes on.
 	Problem problem.Code
 	// Judged is what the program's own function makes of the answer; 0 if there is none.
@@ -108,8 +108,8 @@ func (r *Reply) Refused() bool { return r.Code != OK }
 
 // leaveOut removes fields with these canonical names from what is recorded.
 func (r *Reply) leaveOut(names []string) {
-	left := func(f response.Field) bool { return slices.Contains(names, textproto.CanonicalMIMEHeaderKey(f.Name)) }
-	for _, fields := range []*[]response.Field{&r.Header, &r.Trailer, &r.Meta} {
+	left := func(f answer.Field) bool { return slices.Contains(names, textproto.CanonicalMIMEHeaderKey(f.Name)) }
+	for _, fields := range []*[]answer.Field{&r.Header, &r.Trailer, &r.Meta} {
 		*fields = slices.DeleteFunc(*fields, left)
 	}
 }
@@ -136,10 +136,10 @@ func Encode(r *Reply) []byte {
 	if code > Unauthenticated {
 		code = Unknown
 	}
-	a := response.Answer{Kind: response.KindValue, Status: statusOfOK + int(code), Header: r.Header, Trailer: r.Trailer, Body: r.Body}
-	a.Added = append(a.Added, response.Field{Name: messageField, Values: []string{r.Message}}, response.Field{Name: typeField, Values: []string{r.Type}})
+	a := answer.Answer{Kind: answer.KindValue, Status: statusOfOK + int(code), Header: r.Header, Trailer: r.Trailer, Body: r.Body}
+	a.Added = append(a.Added, answer.Field{Name: messageField, Values: []string{r.Message}}, answer.Field{Name: typeField, Values: []string{r.Type}})
 	for _, d := range r.Details {
-		a.Added = append(a.Added, response.Field{Name: detailField, Values: []string{d.Type, string(d.Value)}})
+		a.Added = append(a.Added, answer.Field{Name: detailField, Values: []string{d.Type, string(d.Value)}})
 	}
 	a.Added = append(a.Added, r.Meta...)
 	return a.Encode("", [32]byte{})
@@ -156,7 +156,7 @@ func (codec) Marshal(v any) ([]byte, error) {
 
 // Unmarshal implements [idempotency.Codec].
 func (codec) Unmarshal(data []byte, v any) error {
-	a, err := response.Decode(data, "", [32]byte{}, nil)
+	a, err := answer.Decode(data, "", [32]byte{}, nil)
 	if err != nil {
 		return err
 	}

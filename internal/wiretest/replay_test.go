@@ -15,8 +15,8 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/guardtest"
-	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
 
@@ -33,7 +33,7 @@ func TestAlteredAnswerIsNeverServed(t *testing.T) {
 	sealed := guardtest.StoredAnswer(t, guardtest.Call{Key: "k"}, sealer(1))
 	with := func(b []byte) func([]byte) []byte { return func([]byte) []byte { return b } }
 	asValue := func(b []byte) []byte {
-		b[1] = byte(response.KindValue)
+		b[1] = byte(answer.KindValue)
 		b = b[:len(b)-crc32.Size]
 		return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 	}

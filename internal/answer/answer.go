@@ -1,4 +1,4 @@
-package response
+package answer
 
 import "bytes"
 
@@ -12,13 +12,6 @@ const (
 	KindValue   Kind = 3 // the result of a function: the body is its encoded value
 	KindError   Kind = 4 // the result of a function: the body is the text of a permanent error
 )
-
-// A Field is a header or trailer field. A field without values suppresses the one that an
-// outer handler, or the server, would otherwise send under its name.
-type Field struct {
-	Name   string
-	Values []string
-}
 
 // An Answer is what a run answered, as it is recorded and replayed. A replay sets the fields
 // of Header, and adds the values of Added to those that outer handlers have set.
@@ -68,8 +61,6 @@ func (a *Answer) Brief(limit int64) Answer {
 func (a *Answer) Size() int64 {
 	return fieldsSize(a.Header) + fieldsSize(a.Added) + fieldsSize(a.Trailer) + int64(len(a.Body))
 }
-
-func fieldsSize(fields []Field) int64 { return int64(fieldsLen(fields) - uvarintLen(len(fields))) }
 
 // Location returns the value of the answer's Location field, or the empty string.
 func (a *Answer) Location() string {

@@ -1,4 +1,4 @@
-package response_test
+package answer_test
 
 import (
 	"encoding/binary"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency/internal/response"
+	"example.com/idempotency/internal/answer"
 )
 
 // The tests of the stored form. Every stored answer in them belongs to this key and
@@ -24,12 +24,12 @@ var storedFingerprint = [32]byte([]byte("0123456789abcdefghijklmnopqrstuv"))
 
 // decode reads an answer and returns it in a form that tests can compare: without the
 // memory that Send needs, and with nil for everything empty.
-func decode(b []byte, key string, fingerprint [32]byte) (response.Answer, error) {
-	a, err := response.Decode(b, key, fingerprint, nil)
+func decode(b []byte, key string, fingerprint [32]byte) (answer.Answer, error) {
+	a, err := answer.Decode(b, key, fingerprint, nil)
 	if err != nil {
-		return response.Answer{}, err
+		return answer.Answer{}, err
 	}
-	return response.Answer{
+	return answer.Answer{
 		Kind: a.Kind, Status: a.Status,
 		Header: slices.Concat(a.Header), Added: slices.Concat(a.Added), Trailer: slices.Concat(a.Trailer), Body: slices.Concat(a.Body),
 	}, nil
@@ -52,22 +52,22 @@ func TestStoredFormOfAnAnswer(t *testing.T) {
 		"\x0aX-Checksum\x01\x03123" +
 		"\x05hello"
 	const tombstone = "\x01\x02\x00\xc8" + "\x03key" + "0123456789abcdefghijklmnopqrstuv" + "\x03\x00\x00\x00\x00"
-	for stored, answer := range map[string]response.Answer{
+	for stored, want := range map[string]answer.Answer{
 		withChecksum(kept): {
-			Kind: response.KindKept, Status: http.StatusCreated,
-			Header: []response.Field{
+			Kind: answer.KindKept, Status: http.StatusCreated,
+			Header: []answer.Field{
 				{"Location", []string{"/charges/1"}}, {"Vary", []string{"Accept", "Origin"}}, {"X-Powered-By", []string{}},
 			},
-			Added:   []response.Field{{"Link", []string{"</>"}}},
-			Trailer: []response.Field{{"X-Checksum", []string{"123"}}},
+			Added:   []answer.Field{{"Link", []string{"</>"}}},
+			Trailer: []answer.Field{{"X-Checksum", []string{"123"}}},
 			Body:    []byte("hello"),
 		},
-		withChecksum(tombstone): {Kind: response.KindNotKept, Status: http.StatusOK},
+		withChecksum(tombstone): {Kind: answer.KindNotKept, Status: http.StatusOK},
 	} {
-		require.Equal(t, stored, string(answer.Encode(storedKey, storedFingerprint)))
+		require.Equal(t, stored, string(want.Encode(storedKey, storedFingerprint)))
 		got, err := decode([]byte(stored), storedKey, storedFingerprint)
 		require.NoError(t, err)
-		require.Equal(t, answer, got)
+		require.Equal(t, want, got)
 	}
 	require.Equal(t, "\x88\x68\x4a\xcb", withChecksum(kept)[len(kept):], "CRC-32C, big endian")
 }
@@ -78,7 +78,7 @@ func withChecksum(s string) string {
 }
 
 // randomAnswer makes answers of all sizes, from nothing to far more than a handler gives.
-func randomAnswer(r *rand.Rand) response.Answer {
+func randomAnswer(r *rand.Rand) answer.Answer {
 	text := func(limit int) string {
 		b := make([]byte, r.IntN(limit))
 		for i := range b {
@@ -86,9 +86,9 @@ func randomAnswer(r *rand.Rand) response.Answer {
 		}
 		return string(b)
 	}
-	fields := func() (fields []response.Field) {
+	fields := func() (fields []answer.Field) {
 		for range r.IntN(1 << r.IntN(9)) {
-			f := response.Field{Name: text(200), Values: []string{}}
+			f := answer.Field{Name: text(200), Values: []string{}}
 			for range r.IntN(4) {
 				f.Values = append(f.Values, text(1<<r.IntN(9)))
 			}
@@ -96,8 +96,8 @@ func randomAnswer(r *rand.Rand) response.Answer {
 		}
 		return fields
 	}
-	return response.Answer{
-		Kind: response.KindKept + response.Kind(r.IntN(4)), Status: 100 + r.IntN(900),
+	return answer.Answer{
+		Kind: answer.KindKept + answer.Kind(r.IntN(4)), Status: 100 + r.IntN(900),
 		Header: fields(), Added: fields(), Trailer: fields(), Body: slices.Concat([]byte(text(1 << r.IntN(18)))),
 	}
 }
@@ -107,12 +107,12 @@ func TestAnswerSurvivesStorage(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 500 {
-		answer, key := randomAnswer(r), strings.Repeat("k", r.IntN(300))
-		stored := answer.Encode(key, storedFingerprint)
+		want, key := randomAnswer(r), strings.Repeat("k", r.IntN(300))
+		stored := want.Encode(key, storedFingerprint)
 		require.Len(t, stored, cap(stored), "one allocation of the right size")
 		got, err := decode(stored, key, storedFingerprint)
 		require.NoError(t, err, "seed %d", seed)
-		require.Equal(t, answer, got, "seed %d", seed)
+		require.Equal(t, want, got, "seed %d", seed)
 	}
 }
 
@@ -124,13 +124,13 @@ func TestAnswersOfOneSpaceAreApart(t *testing.T) {
 	type sent struct{ want, got []string }
 	var all []sent
 	for range 500 {
-		answer, space := randomAnswer(r), response.NewSpace()
-		got, err := response.Decode(answer.Encode(storedKey, storedFingerprint), storedKey, storedFingerprint, space)
+		want, space := randomAnswer(r), answer.NewSpace()
+		got, err := answer.Decode(want.Encode(storedKey, storedFingerprint), storedKey, storedFingerprint, space)
 		require.NoError(t, err, "seed %d", seed)
 		for i, f := range got.Header {
-			require.Equal(t, answer.Header[i].Name, f.Name, "seed %d", seed)
+			require.Equal(t, want.Header[i].Name, f.Name, "seed %d", seed)
 			require.Len(t, f.Values, cap(f.Values), "who appends does not write into another's values")
-			all = append(all, sent{answer.Header[i].Values, f.Values})
+			all = append(all, sent{want.Header[i].Values, f.Values})
 		}
 		space.Free()
 	}
@@ -142,21 +142,21 @@ func TestAnswersOfOneSpaceAreApart(t *testing.T) {
 // Whatever part of a stored answer is lost or changed, Decode notices.
 func TestDamagedAnswerIsRefused(t *testing.T) {
 	t.Parallel()
-	answer := response.Answer{
-		Kind: response.KindKept, Status: http.StatusCreated,
-		Header:  []response.Field{{"Location", []string{"/charges/1"}}, {"Vary", []string{"Accept", "Origin"}}},
-		Trailer: []response.Field{{"X-Checksum", []string{"123"}}},
+	a := answer.Answer{
+		Kind: answer.KindKept, Status: http.StatusCreated,
+		Header:  []answer.Field{{"Location", []string{"/charges/1"}}, {"Vary", []string{"Accept", "Origin"}}},
+		Trailer: []answer.Field{{"X-Checksum", []string{"123"}}},
 		Body:    []byte("hello"),
 	}
-	whole := answer.Encode(storedKey, storedFingerprint)
+	whole := a.Encode(storedKey, storedFingerprint)
 	refused := func(b []byte, format string, args ...any) {
 		t.Helper()
 		_, err := decode(b, storedKey, storedFingerprint)
 		require.Error(t, err, append([]any{format}, args...)...)
 		if len(b) > 0 && b[0] != whole[0] {
-			require.ErrorIs(t, err, response.ErrVersion)
+			require.ErrorIs(t, err, answer.ErrVersion)
 		} else {
-			require.ErrorIs(t, err, response.ErrCorrupt)
+			require.ErrorIs(t, err, answer.ErrCorrupt)
 		}
 	}
 	for n := range whole {
@@ -172,9 +172,9 @@ func TestDamagedAnswerIsRefused(t *testing.T) {
 		}
 	}
 	_, err := decode(whole, "other", storedFingerprint)
-	require.ErrorIs(t, err, response.ErrCorrupt)
+	require.ErrorIs(t, err, answer.ErrCorrupt)
 	_, err = decode(whole, storedKey, [32]byte{})
-	require.ErrorIs(t, err, response.ErrCorrupt)
+	require.ErrorIs(t, err, answer.ErrCorrupt)
 }
 
 // A checksum is not a secret: bytes with the right one can still be wrong everywhere else.
@@ -202,7 +202,7 @@ func TestWellSummedNonsenseIsRefused(t *testing.T) {
 		"key longer than all":   "\x01\x01\x00\xc9\x7fkey",
 	} {
 		_, err := decode([]byte(withChecksum(stored)), storedKey, storedFingerprint)
-		require.ErrorIs(t, err, response.ErrCorrupt, name)
+		require.ErrorIs(t, err, answer.ErrCorrupt, name)
 	}
 }
 
@@ -223,8 +223,8 @@ func TestDecodingAllocatesInProportion(t *testing.T) { // not parallel: it measu
 		b := []byte(withChecksum(stored))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		space := response.NewSpace()
-		_, _ = response.Decode(b, storedKey, storedFingerprint, space)
+		space := answer.NewSpace()
+		_, _ = answer.Decode(b, storedKey, storedFingerprint, space)
 		space.Free()
 		runtime.ReadMemStats(&after)
 		require.LessOrEqual(t, after.TotalAlloc-before.TotalAlloc, uint64(40*len(b)+10_000), name)
@@ -235,8 +235,8 @@ func TestDecodingAllocatesInProportion(t *testing.T) { // not parallel: it measu
 func FuzzAnswer(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
-		answer := randomAnswer(r)
-		stored := answer.Encode(storedKey, storedFingerprint)
+		a := randomAnswer(r)
+		stored := a.Encode(storedKey, storedFingerprint)
 		f.Add(stored[:len(stored)-crc32.Size])
 	}
 	f.Add([]byte("\x01\x01\x00\xc9\x03key0123456789abcdefghijklmnopqrstuv\x05\x01\x01A\x80\x00\x00"))
@@ -245,12 +245,12 @@ func FuzzAnswer(f *testing.F) {
 			b = b[:len(b)-crc32.Size]
 		}
 		stored := []byte(withChecksum(string(b)))
-		answer, err := decode(stored, storedKey, storedFingerprint)
+		a, err := decode(stored, storedKey, storedFingerprint)
 		if err != nil {
 			return
 		}
-		if again := answer.Encode(storedKey, storedFingerprint); string(again) != string(stored) {
-			t.Errorf("%q was read as %+v, which is stored as %q", stored, answer, again)
+		if again := a.Encode(storedKey, storedFingerprint); string(again) != string(stored) {
+			t.Errorf("%q was read as %+v, which is stored as %q", stored, a, again)
 		}
 	})
 }

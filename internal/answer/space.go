@@ -1,4 +1,4 @@
-package response
+package answer
 
 import "sync"
 
@@ -48,15 +48,8 @@ func (s *Space) Value(v string) []string {
 	return values
 }
 
-// Value is Value of a Space, for a field that is set alone.
-func Value(v string) []string {
-	s := NewSpace()
-	defer s.Free()
-	return s.Value(v)
-}
-
-// own returns a copy of the values of a field.
-func (s *Space) own(values []string) []string {
+// Copy returns a copy of the values of a field, and nil if it has none.
+func (s *Space) Copy(values []string) []string {
 	if len(values) == 0 {
 		return nil
 	}

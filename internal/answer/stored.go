@@ -1,4 +1,4 @@
-package response
+package answer
 
 import (
 	"encoding/binary"
@@ -106,116 +106,10 @@ func Decode(b []byte, key string, fingerprint [32]byte, space *Space) (a Answer,
 	return a, nil
 }
 
-// A decoder takes pieces off a byte slice. After an error it is bad and hands out zero
-// bytes, which lets callers check once, at the end.
-type decoder struct {
-	rest []byte
-	bad  bool
-}
-
-var zeros [64]byte
-
-func (d *decoder) take(n int) []byte {
-	if d.bad || n < 0 || n > len(d.rest) {
-		d.bad = true
-		return zeros[:max(0, min(n, len(zeros)))]
-	}
-	b := d.rest[:n:n]
-	d.rest = d.rest[n:]
-	return b
-}
-
-func (d *decoder) length() int {
-	v, n := binary.Uvarint(d.rest)
-	// A length never exceeds what is left. Longer encodings of the same number are refused,
-	// because an answer has exactly one stored form.
-	if d.bad || n <= 0 || v > uint64(len(d.rest)-n) || n != uvarintLen(int(v)) {
-		d.bad = true
-		return 0
-	}
-	d.rest = d.rest[n:]
-	return int(v)
-}
-
 // readFields reads header, added fields and trailer. One string holds all of them. It reports whether
 // the lists are as they must be.
 func (a *Answer) readFields(lists []byte, space *Space) bool {
 	d := fieldDecoder{decoder{rest: lists}, len(lists), string(lists), space}
 	a.Header, a.Added, a.Trailer = d.fields(), d.fields(), d.fields()
 	return !d.bad && len(d.rest) == 0
-}
-
-// A fieldDecoder takes fields off lists of them. Its strings are parts of text, which has the same
-// bytes.
-type fieldDecoder struct {
-	decoder
-	size  int // of the lists
-	text  string
-	space *Space
-}
-
-// fields reads one list. A hostile record costs no more than a small multiple of its own size,
-// because every field takes two bytes of it, and every value one.
-func (d *fieldDecoder) fields() []Field {
-	n := d.length()
-	if n > len(d.rest)/2 {
-		d.bad = true
-		return nil
-	}
-	fields := d.space.fields(n)
-	for i := range fields {
-		fields[i].Name = d.string()
-		fields[i].Values = d.space.values(d.length())
-		for j := range fields[i].Values {
-			fields[i].Values[j] = d.string()
-		}
-		if d.bad {
-			return nil
-		}
-	}
-	return fields
-}
-
-func (d *fieldDecoder) string() string {
-	n := d.length()
-	at := d.size - len(d.rest)
-	d.take(n)
-	return d.text[at : at+n]
-}
-
-func uvarintLen(n int) int {
-	size := 1
-	for ; n >= 0x80; n >>= 7 {
-		size++
-	}
-	return size
-}
-
-func stringLen(s string) int { return uvarintLen(len(s)) + len(s) }
-
-func appendString(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
-}
-
-func fieldsLen(fields []Field) int {
-	n := uvarintLen(len(fields))
-	for _, f := range fields {
-		n += stringLen(f.Name) + uvarintLen(len(f.Values))
-		for _, v := range f.Values {
-			n += stringLen(v)
-		}
-	}
-	return n
-}
-
-func appendFields(b []byte, fields []Field) []byte {
-	b = binary.AppendUvarint(b, uint64(len(fields)))
-	for _, f := range fields {
-		b = appendString(b, f.Name)
-		b = binary.AppendUvarint(b, uint64(len(f.Values)))
-		for _, v := range f.Values {
-			b = appendString(b, v)
-		}
-	}
-	return b
 }
