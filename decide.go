@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -8,7 +9,8 @@ import (
 
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/answer"
-	"example.com/idempotency/internal/digest"
+	"example.com/idempotency/internal/engine"
+	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/policy"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
@@ -22,12 +24,12 @@ type decision struct {
 	echo string
 	// id is the key, as far as it is known, and key its name in the store, once the store
 	// is asked.
-	id  Key
+	id  intent.Key
 	key string
 	// body is that of a request whose handler will run.
 	body requestBody
 	// lease is the request's claim, once the store has been asked.
-	lease *lease
+	lease *engine.Lease
 	// answered says that the request is answered from a record, and has no use for its lease.
 	answered bool
 	// problem is what a refused request gets. cause is the error of the route's function
@@ -85,95 +87,89 @@ func (d *decision) refuseFor(cause error, code problem.Code) {
 }
 
 // leave is called when the request has been answered.
-func (d *decision) leave(c *core) {
+func (d *decision) leave(rt *route) {
 	d.fields.Free()
 	if d.answered {
-		c.freeLease(d.lease)
+		d.lease.Free()
 	}
 	if d.admitted {
-		c.work.leave()
+		rt.engine.Leave()
 	}
 }
 
 // decide finds out what a request gets.
-func (g *Guard) decide(r *http.Request, d *decision) {
-	body := requestBody{pool: &g.core.bodies}
+func (rt *route) decide(r *http.Request, d *decision) {
+	body := requestBody{pool: &rt.bodies}
 	defer body.drop()
-	id, ok := g.examine(r, &body, d)
+	id, ok := rt.examine(r, &body, d)
 	if !ok {
 		return
 	}
-	if d.admitted = g.core.work.admit(); !d.admitted {
+	if d.admitted = rt.engine.Admit(); !d.admitted {
 		d.refuse(problem.ShuttingDown)
 		return
 	}
-	g.claim(r, &body, id, d)
-}
-
-// An identity is what a request is compared by: its fingerprint, and checksums of its parts.
-type identity struct {
-	fingerprint Fingerprint
-	sums        digest.Checksums
+	rt.claim(r, &body, id, d)
 }
 
 // examine finds out what a request is: its key, whose key it is, and its identity. It reports
 // false if it has decided what the request gets. The cheap refusals come first. The body is read
 // before anything is claimed, so a body that drips in holds no claim.
-func (g *Guard) examine(r *http.Request, body *requestBody, d *decision) (id identity, ok bool) {
-	fromHeader := g.set.keyFunc == nil
+func (rt *route) examine(r *http.Request, body *requestBody, d *decision) (id engine.Identity, ok bool) {
+	fromHeader := rt.set.keyFunc == nil
 	if fromHeader {
-		values := r.Header[g.set.header]
-		if g.isNested(r, values) {
+		values := r.Header[rt.set.header]
+		if rt.isNested(r, values) {
 			return id, false
 		}
-		switch present := g.readKey(values, d); {
+		switch present := rt.readKey(values, d); {
 		case d.kind == refuse:
 			return id, false
-		case !present && g.set.required:
+		case !present && rt.set.required:
 			d.refuse(problem.KeyMissing)
 			return id, false
 		case !present:
-			g.reportBypass(r)
+			rt.reportBypass(r)
 			return id, false
 		}
 	}
-	if isRPC(r.Header) && g.set.binding() != policy.Own {
+	if isRPC(r.Header) && rt.set.binding() != policy.Own {
 		d.refuseFor(errRPC, problem.FingerprintFailed)
 		return id, false
 	}
-	if g.readScope(r, d); d.kind == refuse {
+	if rt.readScope(r, d); d.kind == refuse {
 		return id, false
 	}
-	if p := body.read(r, g.set.maxRequestBody); p != nil {
+	if p := body.read(r, rt.set.maxRequestBody); p != nil {
 		d.refuseWith(p)
 		return id, false
 	}
 	if !fromHeader {
-		switch g.deriveKey(r, body.bytes, d); {
+		switch rt.deriveKey(r, body.bytes, d); {
 		case d.kind == refuse:
 			return id, false
 		case d.id.Value == "":
-			g.reportBypass(r)
+			rt.reportBypass(r)
 			d.kind, d.body = passRead, body.give()
 			return id, false
-		case g.passesNested(r, d.id):
+		case rt.nestedRequest(r, d.id):
 			d.kind, d.body = passRead, body.give()
 			return id, false
 		}
 	}
-	id, err := g.set.identify(r, body.bytes)
+	id, err := rt.set.identify(r, body.bytes)
 	if err != nil {
 		d.refuseFor(err, problem.FingerprintFailed)
 		return id, false
 	}
-	g.core.versions.add(id.fingerprint[0])
+	rt.versions.add(id.Fingerprint[0])
 	return id, true
 }
 
 // isNested reports whether a request meets this guard inside its own run, which holds its key
 // already. It comes before every refusal: by what this guard demands besides, the run would
 // be refused in the middle.
-func (g *Guard) isNested(r *http.Request, values []string) bool {
+func (rt *route) isNested(r *http.Request, values []string) bool {
 	if len(values) == 0 {
 		return false // and no look at the context, for requests without a key
 	}
@@ -184,36 +180,40 @@ func (g *Guard) isNested(r *http.Request, values []string) bool {
 	if err != nil {
 		return false
 	}
-	scope, err := g.core.scopeOf(r)
-	return err == nil && g.passesNested(r, Key{Scope: scope, Value: value})
+	scope, err := rt.scopeOf(r)
+	return err == nil && rt.nestedRequest(r, intent.Key{Scope: scope, Value: value})
 }
 
-// passesNested reports whether a run that the request belongs to holds the key, and says so.
-func (g *Guard) passesNested(r *http.Request, id Key) bool {
-	op, ok := FromContext(r.Context())
+func (rt *route) nestedRequest(r *http.Request, id intent.Key) bool {
+	return rt.passesNested(r.Context(), id, r.Method, rt.set.routeOf(r))
+}
+
+// passesNested reports whether a run that ctx belongs to holds the key, and says so.
+func (rt *route) passesNested(ctx context.Context, id intent.Key, method, label string) bool {
+	op, ok := engine.FromContext(ctx)
 	if !ok {
 		return false
 	}
-	key := id.storeKey()
-	if !g.core.holds(op, key) {
+	name := id.Name()
+	if !op.Holds(rt.engine.Store(), name) {
 		return false
 	}
-	g.set.observe(r.Context(), event.Event{
-		Kind: event.Nested, Record: key, Scope: id.Scope, OperationID: op.intent().id(), Method: r.Method, Route: g.set.routeOf(r),
+	rt.set.rules.Reporter.Observe(ctx, event.Event{
+		Kind: event.Nested, Record: name, Scope: id.Scope, OperationID: op.IntentID(), Method: method, Route: label,
 	})
 	return true
 }
 
 // reportBypass reports a request without a key, on a route that does not require one.
-func (g *Guard) reportBypass(r *http.Request) {
-	if g.set.heard() {
-		g.set.observe(r.Context(), event.Event{Kind: event.Bypassed, Method: r.Method, Route: g.set.routeOf(r)})
+func (rt *route) reportBypass(r *http.Request) {
+	if rt.set.rules.Reporter.Heard() {
+		rt.set.rules.Reporter.Observe(r.Context(), event.Event{Kind: event.Bypassed, Method: r.Method, Route: rt.set.routeOf(r)})
 	}
 }
 
 // readKey reads the key from the values of its header field. It reports whether there is one.
-func (g *Guard) readKey(values []string, d *decision) (present bool) {
-	key, present, err := keyFromHeader(values, g.set.strictKeys)
+func (rt *route) readKey(values []string, d *decision) (present bool) {
+	key, present, err := keyFromHeader(values, rt.set.strictKeys)
 	switch {
 	case err != nil:
 		d.refuse(problem.KeyInvalid)
@@ -225,9 +225,9 @@ func (g *Guard) readKey(values []string, d *decision) (present bool) {
 	return present
 }
 
-func (g *Guard) readScope(r *http.Request, d *decision) {
+func (rt *route) readScope(r *http.Request, d *decision) {
 	var err error
-	d.id.Scope, err = g.core.scopeOf(r)
+	d.id.Scope, err = rt.scopeOf(r)
 	switch {
 	case errors.Is(err, ErrUnauthenticated):
 		d.refuseFor(err, problem.Unauthenticated)
@@ -236,17 +236,17 @@ func (g *Guard) readScope(r *http.Request, d *decision) {
 	}
 }
 
-var errLongKey = fmt.Errorf("idempotency: the key function returned a key of more than %d bytes", maxKeyLen)
+var errLongKey = fmt.Errorf("idempotency: the key function returned a key of more than %d bytes", intent.MaxKeyLen)
 
 // deriveKey asks the route's KeyFunc.
-func (g *Guard) deriveKey(r *http.Request, body []byte, d *decision) {
-	key, err := g.set.keyFunc(r, body)
+func (rt *route) deriveKey(r *http.Request, body []byte, d *decision) {
+	key, err := rt.set.keyFunc(r, body)
 	switch {
 	case err != nil:
 		d.refuseFor(err, problem.KeyInvalid)
-	case len(key) > maxKeyLen:
+	case len(key) > intent.MaxKeyLen:
 		d.refuseFor(errLongKey, problem.KeyInvalid)
-	case key == "" && g.set.required:
+	case key == "" && rt.set.required:
 		d.refuse(problem.KeyMissing)
 	default:
 		d.id.Value = key
@@ -257,93 +257,105 @@ func (g *Guard) deriveKey(r *http.Request, body []byte, d *decision) {
 }
 
 // claim asks the store for the key, and decides by what it says.
-func (g *Guard) claim(r *http.Request, body *requestBody, id identity, d *decision) {
-	d.key = d.id.storeKey()
+func (rt *route) claim(r *http.Request, body *requestBody, id engine.Identity, d *decision) {
+	d.key = d.id.Name()
 	now := time.Now()
-	l := g.core.newLease()
-	l.init(now, access{
-		core: g.core, set: &g.set, id: d.id, key: d.key, client: r.Context(), method: r.Method, route: g.set.routeOf(r),
-	}, id)
+	l := rt.engine.NewLease(now, engine.Access{ID: d.id, Name: d.key, Client: r.Context(), Method: r.Method, Route: rt.set.routeOf(r)}, id)
 	d.lease = l
-	if err := l.keepKey(); err != nil {
+	if err := l.KeepKey(); err != nil {
 		d.refuseFor(err, problem.StoreUnavailable)
 		return
 	}
-	c := claiming{guard: g, lease: l, client: r.Context(), begun: now, request: r, body: body.bytes}
+	c := engine.Claiming{Lease: l, Client: r.Context(), FollowsClient: rt.set.rules.ClientCancel, Size: len(body.bytes)}
 	var rec store.Record
-	err := c.claim(&rec)
-	d.waited = c.waited
+	err := rt.claimAsRecorded(&c, &rec, now, r, body.bytes)
+	d.waited = c.Waited
 	switch {
 	case errors.Is(err, ErrCorrupt):
-		l.observe(event.Event{Kind: event.Corrupt, Err: err})
+		l.Observe(event.Event{Kind: event.Corrupt, Err: err})
 		d.refuse(problem.AnswerUnreadable)
-	case err != nil && g.set.failOpen && !c.met:
-		l.observe(event.Event{Kind: event.FailOpen, Err: err})
+	case err != nil && rt.set.rules.FailOpen && !c.Met:
+		l.Observe(event.Event{Kind: event.FailOpen, Err: err})
 		d.kind, d.body = failOpen, body.give()
 	case err != nil:
 		d.refuse(problem.StoreUnavailable)
-	case rec.Mine && c.isUnwanted():
-		l.giveBack()
+	case rec.Mine && c.IsUnwanted():
+		l.GiveBack()
 		d.refuse(problem.InFlight)
 	case rec.Mine:
 		d.kind, d.body = execute, body.give()
 	default:
-		g.answerFrom(&rec, r, d)
+		rt.answerFrom(&rec, r, d)
 		d.answered = true
 	}
 }
 
+// claimAsRecorded claims, and claims again if the record is that of this request after all, as another
+// function has it. The key may be bound anew meanwhile, to the same request as the first function has it.
+func (rt *route) claimAsRecorded(c *engine.Claiming, rec *store.Record, now time.Time, r *http.Request, body []byte) error {
+	defer c.Close(rec)
+	err := c.Claim(rec, now)
+	for other := false; err == nil && rec.State != 0 && rec.Fingerprint != c.Lease.Fingerprint(); other = true {
+		if !rt.recognises(rec.Fingerprint, other, r, body) {
+			break
+		}
+		c.Recognise(rec.Fingerprint)
+		err = c.Claim(rec, time.Now())
+	}
+	return err
+}
+
 // answerFrom decides by the record that stands in the way of a run.
-func (g *Guard) answerFrom(rec *store.Record, r *http.Request, d *decision) {
+func (rt *route) answerFrom(rec *store.Record, r *http.Request, d *decision) {
 	d.attempt, d.age, d.notes = rec.Attempt, rec.Age, rec.Notes
-	g.core.reportHoldEnding(d.lease.key, rec, d.lease.observe)
+	d.lease.ReportHoldEnding(rec)
 	switch {
 	case rec.State == 0: // the store could not tell
 		d.refuse(problem.InFlight)
-	case rec.Fingerprint != d.lease.claim.Fingerprint && !g.core.versions.knows(rec.Fingerprint[0]):
-		d.lease.observe(event.Event{Kind: event.Corrupt, Err: unknownVersion(rec.Fingerprint)})
+	case rec.Fingerprint != d.lease.Fingerprint() && !rt.versions.knows(rec.Fingerprint[0]):
+		d.lease.Observe(event.Event{Kind: event.Corrupt, Err: engine.UnknownVersion(rec.Fingerprint)})
 		d.refuse(problem.StoreUnavailable)
-	case rec.Fingerprint != d.lease.claim.Fingerprint:
+	case rec.Fingerprint != d.lease.Fingerprint():
 		d.refuse(problem.KeyReused)
-		d.problem.Status = g.set.mismatchStatus
-		if g.set.explain || g.set.heard() {
-			d.differs = d.lease.differs(rec)
+		d.problem.Status = rt.set.mismatchStatus
+		if rt.set.explain || rt.set.rules.Reporter.Heard() {
+			d.differs = d.lease.Differs(rec)
 		}
-		if g.set.explain {
+		if rt.set.explain {
 			d.problem.Differs = d.differs.Names()
 		}
 	case rec.State == store.Completed:
-		g.answerRecorded(rec, r, d)
+		rt.answerRecorded(rec, r, d)
 	case rec.State == store.Held:
-		d.lease.reportHeld(rec)
+		d.lease.ReportHeld(rec)
 		d.refuse(problem.OutcomeUnknown)
 		d.goodFor = rec.TTL
 	default:
 		d.refuse(problem.InFlight)
-		d.goodFor = g.set.goodFor(*rec)
+		d.goodFor = rt.set.goodFor(*rec)
 	}
 }
 
 // answerRecorded replays the recorded answer, if it is whole and the caller may see it.
-func (g *Guard) answerRecorded(rec *store.Record, r *http.Request, d *decision) {
+func (rt *route) answerRecorded(rec *store.Record, r *http.Request, d *decision) {
 	l := d.lease
 	d.fields = answer.NewSpace()
-	a, err := g.set.unseal(rec.Answer, l.key, rec.Fingerprint, d.fields)
+	a, err := rt.set.rules.Seals.OpenAnswer(rec.Answer, l.Name, rec.Fingerprint, d.fields)
 	if err == nil && a.Kind != answer.KindKept && a.Kind != answer.KindNotKept {
 		err = fmt.Errorf("%w: it is not a response", ErrCorrupt)
 	}
 	if err != nil {
-		l.observe(event.Event{Kind: event.Corrupt, Err: err})
+		l.Observe(event.Event{Kind: event.Corrupt, Err: err})
 		d.refuse(problem.AnswerUnreadable)
 		if errors.Is(err, ErrUnreadableHere) { // another process has written it, and will serve it
 			d.refuse(problem.StoreUnavailable)
 		}
 		return
 	}
-	if g.set.authorizeReplay != nil {
-		info := g.set.recordInfo(l.id, *rec)
+	if rt.set.authorizeReplay != nil {
+		info := infoOf(rt.engine.Found(l.ID, *rec))
 		info.Status = a.Status
-		if err := g.set.authorizeReplay(r, info); err != nil {
+		if err := rt.set.authorizeReplay(r, info); err != nil {
 			d.refuseFor(err, problem.ReplayDenied)
 			return
 		}

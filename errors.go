@@ -3,6 +3,7 @@ package idempotency
 import (
 	"errors"
 
+	"example.com/idempotency/internal/engine"
 	"example.com/idempotency/store"
 )
 
@@ -44,11 +45,11 @@ var (
 // when the run no longer surely holds its claim: the lease could not be renewed until a tenth
 // before its end, or the store said that another run has taken over. A handler that sees it
 // should stop before its next side effect.
-var ErrLeaseLost = errors.New("idempotency: lease lost")
+var ErrLeaseLost = engine.ErrLeaseLost
 
 // ErrShutdown is returned for work that a [Guard] refuses because [Guard.Shutdown] was called:
 // by [Do], also inside a run that is still in flight.
-var ErrShutdown = errors.New("idempotency: shut down")
+var ErrShutdown = engine.ErrShutdown
 
 // Errors that the functions of a route return to say why they cannot do their work. Return
 // them wrapped, with the cause.
@@ -68,22 +69,22 @@ var (
 var (
 	// ErrKeyReused says that the key was used before with another payload, or that only one of
 	// the two calls has a payload.
-	ErrKeyReused = errors.New("idempotency: key was used with another payload")
+	ErrKeyReused = engine.ErrKeyReused
 
 	// ErrInFlight says that another run holds the key. Try again later.
-	ErrInFlight = errors.New("idempotency: a run with this key is in flight")
+	ErrInFlight = engine.ErrInFlight
 
 	// ErrNested says that the run that calls Do holds the key itself: it would wait for its
 	// own end.
-	ErrNested = errors.New("idempotency: the calling run holds this key itself")
+	ErrNested = engine.ErrNested
 
 	// ErrResultNotKept says that the function has run to its end, and that its result was too
 	// large to be kept: for [WithMaxResponseBody] or for the store.
-	ErrResultNotKept = errors.New("idempotency: the run has happened, but its result was not kept")
+	ErrResultNotKept = engine.ErrResultNotKept
 
 	// ErrHeld says that the key is held: the outcome of its last run is unknown, and
 	// nobody may run until it is resolved.
-	ErrHeld = errors.New("idempotency: outcome of the last run is unknown")
+	ErrHeld = engine.ErrHeld
 )
 
 // Errors of [Step].
@@ -95,22 +96,22 @@ var (
 	// [Operation.SetOutcome]. A handler that ignores the error and answers all the same has its
 	// answer sent to its client; the answer is not recorded and the key is held. The mark stays: after [NotExecuted] the next attempt finds it
 	// again. Only the [Resolution] of a held key takes it away.
-	ErrUncertain = errors.New("idempotency: an earlier attempt began this step and its outcome is unknown")
+	ErrUncertain = engine.ErrUncertain
 
 	// ErrStepMisuse says that the program uses steps wrongly: a name that is empty, too
 	// long or used twice in a run, a step inside a step, a step after its run has
 	// ended, a value that cannot be encoded, is larger than 64 KiB, or was recorded
 	// in a form that cannot be decoded. Only an error about the value comes after the
 	// function has run.
-	ErrStepMisuse = errors.New("idempotency: step misused")
+	ErrStepMisuse = engine.ErrStepMisuse
 )
 
 // ErrNoInspector says that the guard's store is not an [store.Inspector]. [Guard.Lookup],
 // [Guard.Resolve] and [Guard.Forget] need one.
-var ErrNoInspector = errors.New("idempotency: the store cannot be inspected")
+var ErrNoInspector = engine.ErrNoInspector
 
 // ErrNoLister says that a store is not a [store.Lister].
-var ErrNoLister = errors.New("idempotency: the store cannot be listed")
+var ErrNoLister = engine.ErrNoLister
 
 // Errors of transactions; see [WithTransaction].
 var (
@@ -119,26 +120,26 @@ var (
 
 	// ErrNoTransaction says that the run is not one of a guard with [WithTransaction]. Its
 	// record could be committed, and an effect elsewhere still be unknown.
-	ErrNoTransaction = errors.New("idempotency: the guard of this run has no WithTransaction")
+	ErrNoTransaction = engine.ErrNoTransaction
 
 	// ErrOtherStore says that the run's guard has another store than the transaction.
-	ErrOtherStore = errors.New("idempotency: the guard of this run has another store")
+	ErrOtherStore = engine.ErrOtherStore
 
 	// ErrJoined says that the run has a transaction already. Only one can commit its record.
-	ErrJoined = errors.New("idempotency: the run has joined a transaction already")
+	ErrJoined = engine.ErrJoined
 
 	// ErrAnswerSent says that the client has seen a part of the answer, by Flush or because it is
 	// large, which a rollback could not take back.
-	ErrAnswerSent = errors.New("idempotency: a part of the answer was sent before the transaction began")
+	ErrAnswerSent = engine.ErrAnswerSent
 
 	// ErrRunEnded says that the run has ended, although its context may live on.
-	ErrRunEnded = errors.New("idempotency: the run has ended")
+	ErrRunEnded = engine.ErrRunEnded
 
 	// ErrCommitUnknown says that nobody knows yet whether a transaction was committed: that of a
 	// run of [Do], or of a step. Call Do again with the same key. It returns the result if it was
 	// committed, and runs the function if it was not; and so does the next attempt of a run with
 	// the step.
-	ErrCommitUnknown = errors.New("idempotency: it is not known whether the transaction was committed")
+	ErrCommitUnknown = engine.ErrCommitUnknown
 
 	// ErrShadowDiffers is the Err of an [event.Shadow] whose replay would have been another answer
 	// than the one that this request got. Its effect may have happened twice.

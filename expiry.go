@@ -53,4 +53,4 @@ func (s *settings) setExpiry(h http.Header, ttl time.Duration) {
 // goodFor returns how long the key of a run in flight is surely good. If the run gives no
 // answer, the record is kept for what is left of it, and if it gives one, for the TTL from then
 // on.
-func (s *settings) goodFor(rec store.Record) time.Duration { return min(rec.TTL, s.ttl) }
+func (s *settings) goodFor(rec store.Record) time.Duration { return min(rec.TTL, s.rules.TTL) }

@@ -2,12 +2,12 @@ package idempotency
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
+	"slices"
 	"strings"
-	"sync/atomic"
 
 	"example.com/idempotency/internal/digest"
+	"example.com/idempotency/internal/engine"
 	"example.com/idempotency/policy"
 )
 
@@ -127,11 +127,8 @@ func FieldsFingerprint(fields ...string) FingerprintFunc {
 // or the same parts in another order. It becomes the first byte of the fingerprint. Versions
 // below 128 belong to this package, so NewFingerprint adds 128 to a version below that.
 func NewFingerprint(version byte, parts ...[]byte) Fingerprint {
-	return digest.Parts(version|firstOwnVersion, parts...)
+	return digest.Parts(version|digest.FirstOwnVersion, parts...)
 }
-
-// firstOwnVersion is the lowest version of functions that are not of this package.
-const firstOwnVersion = 0x80
 
 // fingerprintOf returns the function of this package that makes fingerprints of a version, or
 // nil if the version alone does not tell. A guard compares a record with the function that made
@@ -149,19 +146,38 @@ func fingerprintOf(version byte) FingerprintFunc {
 
 // identify returns what a request is compared by. It reads the header once where the fingerprint is
 // one of this package.
-func (s *settings) identify(r *http.Request, body []byte) (id identity, err error) {
+func (s *settings) identify(r *http.Request, body []byte) (id engine.Identity, err error) {
 	d := digest.Read(digestRequest(r, body))
 	defer d.Free()
 	switch s.binding() {
 	case policy.Exact:
-		id.fingerprint = d.Raw()
+		id.Fingerprint = d.Raw()
 	case policy.JSON:
-		id.fingerprint = d.JSON()
+		id.Fingerprint = d.JSON()
 	default:
-		id.fingerprint, err = s.fingerprint(r, body)
+		id.Fingerprint, err = s.fingerprint(r, body)
 	}
-	id.sums = d.Checksums()
+	id.Sums = d.Checksums()
 	return id, err
+}
+
+// recognises looks for the function that made a record's fingerprint, and reports whether that says the
+// same of this request. So after a deployment that changed the function, retries of earlier requests are
+// still compared with their own. other says that the guard's own function has not made the last claim.
+func (rt *route) recognises(recorded Fingerprint, other bool, r *http.Request, body []byte) bool {
+	same := func(f FingerprintFunc) bool {
+		fp, err := f(r, body)
+		if err == nil {
+			rt.versions.add(fp[0])
+		}
+		return err == nil && fp == recorded
+	}
+	if slices.ContainsFunc(rt.set.formerFingerprints, same) || other && same(rt.set.fingerprint) {
+		return true
+	}
+	f := fingerprintOf(recorded[0])
+	// What the guard's own function says is known already.
+	return f != nil && !sameFunc(f, rt.set.fingerprint) && same(f)
 }
 
 func digestRequest(r *http.Request, body []byte) digest.Request {
@@ -178,25 +194,12 @@ func digestRequest(r *http.Request, body []byte) digest.Request {
 	}
 }
 
-// A versionSet is a set of versions of fingerprints.
-type versionSet [256]atomic.Bool
-
-func (s *versionSet) add(version byte) {
-	if !s[version].Load() { // so that processors need not hand the memory around
-		s[version].Store(true)
-	}
-}
-
 // knows reports whether a fingerprint of a version can be told from that of another request. The
 // functions of this package make versions that every process knows, but for those with parameters.
 // Any other version is known if a route of this process makes it. If not, the record is from a
 // process with another configuration, and may well be that of the same request.
 func (s *versionSet) knows(version byte) bool {
-	return countsParts(version) || s[version].Load()
-}
-
-func unknownVersion(fp Fingerprint) error {
-	return fmt.Errorf("%w: its fingerprint has version %d; name the function that makes it in WithFingerprint", ErrUnreadableHere, fp[0])
+	return digest.CountsParts(version) || s[version].Load()
 }
 
 // target returns what the client has asked for, as a path and a query. r.RequestURI has that as

@@ -1,15 +1,9 @@
 package idempotency
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"net/http"
-	"reflect"
 
-	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/keyheader"
 )
 
@@ -31,66 +25,6 @@ type Key struct {
 	// Record is the name of the record in the store, from an [event.Event] or a listing. It stands for
 	// Scope and Value where somebody does not know them, and is empty in any other Key.
 	Record string
-}
-
-// maxKeyLen is the longest key, in bytes. Longer ones do not fit the index of any system
-// that keys are handed on to.
-const maxKeyLen = 255
-
-// check refuses a key that cannot be run with.
-func (k Key) check() error {
-	switch {
-	case k.Record != "":
-		return errors.New("idempotency: a run needs the Scope and the Value of its Key, and not the name of a Record")
-	case k.Scope == "":
-		return errors.New("idempotency: Key without a Scope: say whose key it is, or Shared")
-	case k.Value == "" || len(k.Value) > maxKeyLen:
-		return fmt.Errorf("idempotency: the Value of a Key must have 1 to %d bytes, and this one has %d", maxKeyLen, len(k.Value))
-	}
-	return nil
-}
-
-// find refuses a key that a record cannot be found by.
-func (k Key) find() error {
-	if k.Record == "" {
-		return k.check()
-	}
-	if k.Scope != "" || k.Value != "" {
-		return errors.New("idempotency: Key with a Record and with a Scope or a Value: give the one or the others")
-	}
-	// A decoder passes over line breaks.
-	if sum, err := recordName.DecodeString(k.Record); err != nil || len(sum) != sha256.Size || len(k.Record) != recordNameLen {
-		return fmt.Errorf("idempotency: %.80q is not the name of a record, which has %d characters of base64url", k.Record, recordNameLen)
-	}
-	return nil
-}
-
-// recordName is the encoding of the names of records. It is strict: each name has one form.
-var recordName = base64.RawURLEncoding.Strict()
-
-const recordNameLen = 43
-
-// storeKey returns the name under which a [Store] keeps the record: base64url of a digest
-// of scope and value. It has the same length for every key, reveals nothing of it, and
-// means nothing to any backend.
-func (k Key) storeKey() string {
-	if k.Record != "" {
-		return k.Record
-	}
-	sum := digest.Key(k.Scope, k.Value)
-	var name [recordNameLen]byte
-	recordName.Encode(name[:], sum[:])
-	return string(name[:])
-}
-
-// tenant returns a digest of the scope, which tells a store whose record it is; see
-// [store.Claim.Tenant].
-func (k Key) tenant() uint64 {
-	if k.Scope == Shared {
-		return 0
-	}
-	sum := digest.Scope(k.Scope)
-	return max(binary.BigEndian.Uint64(sum[:]), 1)
 }
 
 // keyFromHeader returns the key of a request from the values of its field, and whether the request
@@ -142,24 +76,3 @@ var (
 	errEmptyScope  = errors.New("idempotency: the scope function returned an empty scope")
 	errSharedScope = errors.New("idempotency: a scope function other than SharedScope returned Shared")
 )
-
-// isSharedScope reports whether f is SharedScope itself.
-func isSharedScope(f ScopeFunc) bool {
-	return reflect.ValueOf(f).Pointer() == reflect.ValueOf(SharedScope).Pointer()
-}
-
-// scopeOf calls the guard's ScopeFunc. It refuses an empty scope, because an "anonymous"
-// namespace would be shared by all callers that fail to authenticate, and the shared one from
-// a function that was not chosen for it.
-func (c *core) scopeOf(r *http.Request) (string, error) {
-	scope, err := c.scope(r)
-	switch {
-	case err != nil:
-		return "", err
-	case scope == "":
-		return "", errEmptyScope
-	case scope == Shared && !c.shared:
-		return "", errSharedScope
-	}
-	return scope, nil
-}

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 	"time"
 
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/engine"
+	"example.com/idempotency/internal/engine/intent"
+	"example.com/idempotency/internal/engine/note"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
@@ -57,44 +59,23 @@ type RecordInfo struct {
 	Steps []string
 
 	owner  store.Owner
-	intent intent
+	intent intent.Intent
 }
 
-func (s *settings) recordInfo(k Key, rec store.Record) RecordInfo {
-	last := lastNote(rec.Notes)
+// infoOf returns what was found of a key, for programs.
+func infoOf(f engine.Found) RecordInfo {
+	rec := &f.Record
+	last := note.Last(rec.Notes)
 	info := RecordInfo{
-		Route: rec.Label, Started: last.started, Trace: last.trace,
-		Key: k, Record: k.storeKey(), State: rec.State, Attempt: rec.Attempt, owner: rec.Owner,
+		Route: rec.Label, Started: last.Started, Trace: last.Trace, Runs: note.Runs(rec),
+		Key: Key(f.Key), Record: f.Key.Name(), State: rec.State, Attempt: rec.Attempt,
 		Lease: rec.Lease, Age: rec.Age, TTL: rec.TTL, Status: rec.Status, Size: rec.Size,
-		Steps: s.stepNames(k, rec),
+		Steps: f.Steps, owner: rec.Owner, intent: f.Intent,
 	}
-	if k.Record == "" {
-		info.intent = s.intent(k, rec.Fingerprint)
-		info.ID = info.intent.id()
+	if f.Key.Record == "" {
+		info.ID = f.Intent.ID()
 	}
 	return info
-}
-
-// operationID returns that of a run with the key, as far as the key is known.
-func (s *settings) operationID(k Key, fp Fingerprint) string {
-	if k.Record != "" {
-		return ""
-	}
-	return s.intent(k, fp).id()
-}
-
-// stepNames returns the sorted names of the steps, without those that are known not to have
-// happened. A step that cannot be read may have happened.
-func (s *settings) stepNames(k Key, rec store.Record) []string {
-	var names []string
-	for name, stored := range rec.Steps {
-		value, err := s.unsealStep(stored, k.storeKey(), rec.Fingerprint, name)
-		if err != nil || value[0] != stepUndone {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
 }
 
 // Seen returns what a decision about the key carries; see [Guard.Resolve] and [Guard.Forget].
@@ -109,7 +90,7 @@ func (i RecordInfo) DeriveKey(purpose string) string {
 	if i.ID == "" {
 		return ""
 	}
-	return i.intent.deriveKey(purpose)
+	return i.intent.DeriveKey(purpose)
 }
 
 // Lookup returns what is known of a key. It changes nothing, and does not read the recorded
@@ -125,64 +106,18 @@ func (i RecordInfo) DeriveKey(purpose string) string {
 // form that only a newer version of this package knows is [ErrUnreadableHere]: look with the
 // newer version.
 func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
-	_, rec, err := g.get(ctx, k)
-	if errors.Is(err, ErrCorrupt) {
-		return RecordInfo{Key: k, Record: k.storeKey(), State: store.Corrupt}, err
-	}
-	if err != nil {
+	return g.route.lookup(ctx, intent.Key(k))
+}
+
+func (rt *route) lookup(ctx context.Context, k intent.Key) (RecordInfo, error) {
+	found, err := rt.engine.Lookup(ctx, k)
+	switch {
+	case errors.Is(err, ErrCorrupt):
+		return RecordInfo{Key: Key(k), Record: k.Name(), State: store.Corrupt}, err
+	case err != nil:
 		return RecordInfo{}, err
 	}
-	k = g.identify(ctx, k, rec)
-	a := access{core: g.core, set: &g.set, id: k, key: k.storeKey(), client: ctx, route: rec.Label}
-	g.core.reportHoldEnding(a.key, &rec, a.observe)
-	info := g.set.recordInfo(k, rec)
-	info.Runs = runsOf(&rec)
-	return info, nil
-}
-
-// identify returns the client's key of a record, if it was found by its name and this guard can
-// read the key that was kept beside it. Otherwise it returns k.
-func (g *Guard) identify(ctx context.Context, k Key, rec store.Record) Key {
-	if k.Record == "" || g.set.sealer == nil || len(rec.SealedKey) == 0 {
-		return k
-	}
-	kept, err := g.set.unsealKey(rec.SealedKey, k.Record)
-	if err == nil {
-		return kept
-	}
-	if g.core.reports.isNew(reportOf(event.Corrupt, k.Record, &rec)) {
-		a := access{core: g.core, set: &g.set, id: k, key: k.Record, client: ctx, route: rec.Label}
-		a.observe(event.Event{Kind: event.Corrupt, Op: "key", Attempt: rec.Attempt, Err: err})
-	}
-	return k
-}
-
-// inspect returns the store in which an operator looks at a key.
-func (g *Guard) inspect(k Key) (store.Inspector, error) {
-	inspector, ok := g.core.store.(store.Inspector)
-	if !ok {
-		return nil, ErrNoInspector
-	}
-	return inspector, k.find()
-}
-
-// get reads a record without its answer.
-func (g *Guard) get(ctx context.Context, k Key) (store.Inspector, store.Record, error) {
-	return g.read(ctx, k, storeTimeout, store.Inspector.Get)
-}
-
-// read reads a record with one of the methods for that.
-func (g *Guard) read(
-	ctx context.Context, k Key, timeout time.Duration, method func(store.Inspector, context.Context, string) (store.Record, error),
-) (store.Inspector, store.Record, error) {
-	inspector, err := g.inspect(k)
-	if err != nil {
-		return nil, store.Record{}, err
-	}
-	rec, err := bounded(ctx, g.core, timeout, func(ctx context.Context) (store.Record, error) {
-		return method(inspector, ctx, k.storeKey())
-	})
-	return inspector, rec, err
+	return infoOf(found), nil
 }
 
 // A keyStatus is what a client may know of its own key.
@@ -206,21 +141,21 @@ type keyStatus struct {
 // key gets 404 key-unknown. A caller to whom [WithAuthorizeReplay] denies the answer gets 403
 // replay-denied. Other refusals are those that the guard gives to requests; other methods
 // get 405.
-func (g *Guard) LookupHandler() http.Handler { return http.HandlerFunc(g.serveLookup) }
+func (g *Guard) LookupHandler() http.Handler { return http.HandlerFunc(g.route.serveLookup) }
 
-func (g *Guard) serveLookup(w http.ResponseWriter, r *http.Request) {
+func (rt *route) serveLookup(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, http.StatusText(http.StatusMethodNotAllowed), http.StatusMethodNotAllowed)
 		return
 	}
 	var d decision
-	rec, ok := g.lookUp(r, &d)
+	rec, ok := rt.lookUp(r, &d)
 	if d.echo != "" {
-		w.Header()[g.set.header] = response.Value(d.echo)
+		w.Header()[rt.set.header] = response.Value(d.echo)
 	}
 	if !ok {
-		g.refuse(w, r, &d)
+		rt.refuse(w, r, &d)
 		return
 	}
 	writeKeyStatus(w, rec)
@@ -228,21 +163,21 @@ func (g *Guard) serveLookup(w http.ResponseWriter, r *http.Request) {
 
 // lookUp identifies the key as for a request that may run, and looks at its record. If it
 // reports false, the request is to be refused.
-func (g *Guard) lookUp(r *http.Request, d *decision) (rec RecordInfo, ok bool) {
-	if present := g.readKey(r.Header[g.set.header], d); !present && d.kind != refuse {
+func (rt *route) lookUp(r *http.Request, d *decision) (rec RecordInfo, ok bool) {
+	if present := rt.readKey(r.Header[rt.set.header], d); !present && d.kind != refuse {
 		d.refuse(problem.KeyMissing)
 	}
 	if d.kind == refuse {
 		return rec, false
 	}
-	if g.readScope(r, d); d.kind == refuse {
+	if rt.readScope(r, d); d.kind == refuse {
 		return rec, false
 	}
-	d.key = d.id.storeKey()
-	rec, err := g.Lookup(r.Context(), d.id)
+	d.key = d.id.Name()
+	rec, err := rt.lookup(r.Context(), d.id)
 	switch {
-	case err == nil && rec.State == store.Completed && g.set.authorizeReplay != nil:
-		if err := g.set.authorizeReplay(r, rec); err != nil {
+	case err == nil && rec.State == store.Completed && rt.set.authorizeReplay != nil:
+		if err := rt.set.authorizeReplay(r, rec); err != nil {
 			d.refuseFor(err, problem.ReplayDenied)
 		}
 		return rec, d.kind != refuse
@@ -253,8 +188,8 @@ func (g *Guard) lookUp(r *http.Request, d *decision) (rec RecordInfo, ok bool) {
 	case errors.Is(err, ErrCorrupt):
 		d.refuse(problem.AnswerUnreadable)
 	default:
-		g.set.observe(r.Context(), event.Event{
-			Kind: event.StoreError, Op: "get", Record: d.key, Scope: d.id.Scope, Method: r.Method, Route: g.set.routeOf(r), Err: err,
+		rt.set.rules.Reporter.Observe(r.Context(), event.Event{
+			Kind: event.StoreError, Op: "get", Record: d.key, Scope: d.id.Scope, Method: r.Method, Route: rt.set.routeOf(r), Err: err,
 		})
 		d.refuse(problem.StoreUnavailable)
 	}

@@ -1,37 +1,10 @@
 package idempotency
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"log/slog"
 	"net/http"
 	"net/textproto"
-	"net/url"
-	"slices"
-	"time"
 
-	"example.com/idempotency/event"
-	"example.com/idempotency/internal/token"
 	"example.com/idempotency/problem"
-)
-
-// Defaults and limits of the options.
-const (
-	defaultTTL            = 24 * time.Hour
-	defaultLease          = 30 * time.Second
-	defaultHeader         = "Idempotency-Key"
-	defaultMaxBody        = 1 << 20
-	minLease              = 10 * time.Millisecond
-	maxBodyLimit          = 1 << 30
-	minRetentionInLeases  = 2
-	defaultMismatchStatus = http.StatusConflict
-	maxWait               = 5 * time.Minute
-	maxLease              = 24 * time.Hour
-	maxTTL                = 10 * 365 * 24 * time.Hour
-	minRefusalStatus      = 400
-	maxRefusalStatus      = 499
-	maxRouteLen           = 64
 )
 
 // An Option changes a setting of a [Guard]; see [New] and [Guard.With]. A later option
@@ -44,178 +17,6 @@ type Option interface {
 type optionFunc func(*settings)
 
 func (f optionFunc) apply(s *settings) { f(s) }
-
-type settings struct {
-	ttl, lease, retention, wait    time.Duration
-	required, strictKeys           bool
-	failOpen, clientCancel         bool
-	methods                        []string
-	header                         string
-	keyFunc                        KeyFunc
-	fingerprint                    FingerprintFunc
-	formerFingerprints             []FingerprintFunc
-	maxRequestBody, maxResponseLen int64
-	waitingBytes                   int64
-	dropped, drop                  []string // by WithUnrecorded; and with the guard's own field
-	outcome                        func(int, http.Header) Outcome
-	outcomeChosen                  bool // by WithOutcome
-	silence                        Outcome
-	rebinding, transaction, shadow bool
-	recovery                       Recovery
-	maxAttempts                    int
-	route                          string
-	mismatchStatus                 int
-	errorWriter                    func(http.ResponseWriter, *http.Request, problem.Document)
-	policyURL                      string
-	expiryHeader                   string
-	authorizeReplay                func(*http.Request, RecordInfo) error
-	observers                      []func(context.Context, event.Event)
-	logger                         *slog.Logger
-	sealer                         Sealer
-	namespace                      string
-	secret                         []byte
-	resolver                       func(context.Context, RecordInfo) (Resolution, error)
-	traceContext                   func(context.Context) event.TraceContext
-	explain                        bool
-	keptKeys                       bool
-}
-
-func defaultSettings() settings {
-	return settings{
-		ttl:            defaultTTL,
-		lease:          defaultLease,
-		methods:        []string{http.MethodPost, http.MethodPatch},
-		header:         defaultHeader,
-		fingerprint:    RawFingerprint,
-		maxRequestBody: defaultMaxBody,
-		maxResponseLen: defaultMaxBody,
-		waitingBytes:   defaultWaitingBytes,
-		outcome:        DefaultOutcome,
-		mismatchStatus: defaultMismatchStatus,
-		errorWriter:    writeProblem,
-	}
-}
-
-// with returns a copy with the options applied and checked. All mistakes are
-// reported at once.
-func (s settings) with(opts []Option) (settings, error) {
-	for _, o := range opts {
-		if o != nil {
-			o.apply(&s)
-		}
-	}
-	s.drop = s.dropped
-	if s.expiryHeader != "" {
-		s.drop = append(slices.Clip(s.dropped), s.expiryHeader)
-	}
-	return s, s.validate()
-}
-
-func (s *settings) validate() error {
-	var errs []error
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("idempotency: "+format, args...))
-		}
-	}
-	check(s.ttl > 0 && s.ttl <= maxTTL, "WithTTL: %v is not positive and at most %v", s.ttl, maxTTL)
-	check(s.lease >= minLease && s.lease <= maxLease, "WithLease: %v is not between %v and %v", s.lease, minLease, maxLease)
-	check(s.retention == 0 || s.retention >= minRetentionInLeases*s.lease && s.retention <= maxTTL,
-		"WithRetention: %v is not at least twice the lease %v and at most %v", s.retention, s.lease, maxTTL)
-	check(s.wait >= 0 && s.wait <= maxWait, "WithWait: %v is not between 0 and %v", s.wait, maxWait)
-	check(s.waitingBytes >= minWaitingBytes && s.waitingBytes <= maxWaitingBytes,
-		"WithWaitingBytes: %d is not between %d and %d", s.waitingBytes, minWaitingBytes, int64(maxWaitingBytes))
-	check(len(s.methods) > 0, "WithMethods: no method")
-	for _, m := range s.methods {
-		check(token.Is(m), "WithMethods: %q is not a method", m)
-	}
-	check(token.Is(s.header), "WithHeader: %q is not a field name", s.header)
-	check(s.fingerprint != nil, "WithFingerprint: nil function")
-	for _, f := range s.formerFingerprints {
-		check(f != nil, "WithFingerprint: nil function")
-	}
-	check(s.maxRequestBody > 0 && s.maxRequestBody <= maxBodyLimit,
-		"WithMaxRequestBody: %d is not between 1 and %d", s.maxRequestBody, maxBodyLimit)
-	check(s.maxResponseLen > 0 && s.maxResponseLen <= maxBodyLimit,
-		"WithMaxResponseBody: %d is not between 1 and %d", s.maxResponseLen, maxBodyLimit)
-	for _, name := range s.dropped {
-		check(token.Is(name), "WithUnrecorded: %q is not a field name", name)
-	}
-	check(s.outcome != nil, "WithOutcome: nil function")
-	check(s.silence <= Unknown, "WithSilence: %v is not an Outcome", s.silence)
-	check(s.recovery == Rerun || s.recovery == Hold, "WithRecovery: %v is neither Rerun nor Hold", s.recovery)
-	check(s.maxAttempts >= 0, "WithMaxAttempts: %d is negative", s.maxAttempts)
-	check(s.mismatchStatus >= minRefusalStatus && s.mismatchStatus <= maxRefusalStatus,
-		"WithMismatchStatus: %d is not a 4xx status", s.mismatchStatus)
-	check(s.errorWriter != nil, "WithErrorWriter: nil function")
-	check(s.expiryHeader == "" || token.Is(s.expiryHeader) && s.expiryHeader != s.header && !slices.Contains(ownFields, s.expiryHeader),
-		"WithExpiryHeader: %q is not a field name, or one that the guard uses for something else", s.expiryHeader)
-	check(!s.keptKeys || s.sealer != nil, "WithKeptKeys: there is no sealer; see WithSealer")
-	check(len(s.route) <= maxRouteLen && isLabel(s.route), "WithRoute: %q is not a label of at most %d printable bytes", s.route, maxRouteLen)
-	if s.policyURL != "" {
-		u, err := url.Parse(s.policyURL)
-		check(err == nil && u.IsAbs() && u.Fragment == "", "WithPolicyURL: %q is not an absolute URL without fragment", s.policyURL)
-	}
-	return errors.Join(errs...)
-}
-
-// retentionOrDefault is how long a record without an answer is kept. The default
-// follows the TTL, because a key that is worth replaying for a day is worth
-// protecting for a day, but it never lets the record vanish together with its lease:
-// what is gone cannot be seen as attempt 2 or be held.
-func (s *settings) retentionOrDefault() time.Duration {
-	if s.retention > 0 {
-		return s.retention
-	}
-	return max(s.ttl, minRetentionInLeases*s.lease)
-}
-
-func (s *settings) protects(method string) bool {
-	return slices.Contains(s.methods, method)
-}
-
-// wantsKey reports whether the guard has to do with a request beyond its method: it has a key, or
-// needs one.
-func (s *settings) wantsKey(r *http.Request) bool {
-	return s.protects(r.Method) && (s.keyFunc != nil || s.required || len(r.Header[s.header]) > 0)
-}
-
-// WithTTL sets how long a recorded answer is replayed. The default is 24 hours. The TTL
-// must be positive and at most ten years. When it ends the key is free again: a client
-// that retries later runs the handler a second time. Choose a TTL that is longer than the
-// retry window of every client.
-func WithTTL(d time.Duration) Option {
-	return optionFunc(func(s *settings) { s.ttl = d })
-}
-
-// WithRetention sets how long a record without an answer is kept: claimed, released or
-// held. It must be at least two leases and at most ten years. When it ends, the key is free
-// and the next request runs as the first, also if the key was held: allow for the time that a
-// person needs to look at it.
-//
-// Zero is the default. A held key, and one claimed under [Hold], has no end of its own: it is
-// kept until somebody resolves or forgets it, unless WithRetention sets an end. By default,
-// other records without an answer are kept for the TTL, and for at least two leases. Whatever
-// the retention, a record under which nothing was done ends after two leases, and under Hold
-// after 15 minutes if that is longer.
-//
-// If an end is set, an [event.HoldEnding] is reported before it, when a request, a
-// [Guard.Lookup] or [Guard.Reconcile] meets the key.
-func WithRetention(d time.Duration) Option {
-	return optionFunc(func(s *settings) { s.retention = d })
-}
-
-// WithLease sets how long a claim lasts unless it is renewed. The default is 30 seconds,
-// the least is 10 milliseconds and the most 24 hours. The guard renews the lease every
-// third of it, so a run of any length keeps its claim while the store can be reached.
-//
-// A key stays blocked for up to a lease after its process has died. A run that is cut off from
-// the store has its context cancelled with [ErrLeaseLost] after just over a half to nine
-// tenths of the lease, and may be overtaken after two thirds of it or later. Make the lease at
-// least twice as long as the longest failover of the store that runs should survive.
-func WithLease(d time.Duration) Option {
-	return optionFunc(func(s *settings) { s.lease = d })
-}
 
 // WithRequired says whether a request without a key is refused with 400 key-missing. By
 // default it is not: the handler runs unprotected.
@@ -291,7 +92,7 @@ func WithMaxRequestBody(n int64) Option {
 // a Location of at most 2 KiB, unless [WithUnrecorded] names that field. Duplicates get 409
 // response-not-kept, never a second run. The limit must be positive and at most 1 GiB.
 func WithMaxResponseBody(n int64) Option {
-	return optionFunc(func(s *settings) { s.maxResponseLen = n })
+	return optionFunc(func(s *settings) { s.rules.MaxAnswer = n })
 }
 
 // WithUnrecorded names further header and trailer fields that are sent with the first answer
@@ -319,7 +120,7 @@ func WithUnrecorded(names ...string) Option {
 // value that is not one of the three outcomes counts as Unknown. The client of an Unknown run
 // is not shown a 4xx; see [Unknown].
 func WithOutcome(f func(status int, h http.Header) Outcome) Option {
-	return optionFunc(func(s *settings) { s.outcome, s.outcomeChosen = f, true })
+	return optionFunc(func(s *settings) { s.outcome, s.rules.OutcomeChosen = f, true })
 }
 
 // WithSilence sets what it means that a handler returns without a status and without a byte.
@@ -337,28 +138,6 @@ func WithOutcome(f func(status int, h http.Header) Outcome) Option {
 // Unknown, and the guard reports that too. [Operation.SetOutcome] takes precedence.
 func WithSilence(o Outcome) Option {
 	return optionFunc(func(s *settings) { s.silence = o })
-}
-
-// WithRebinding says whether a key may come with another payload after a run whose outcome was
-// [NotExecuted], so that a client can correct a request that was refused before anything was
-// done. By default the key stays bound to its first payload for as long as the record is kept,
-// and another one gets 409 key-reused. A redirect that keeps the method (307, 308) never binds
-// a key, because the client repeats the request at another path.
-//
-// It goes together with [WithOutcome] or [Operation.SetOutcome]. By default a 422 is [Final]: it
-// is recorded, and the corrected request needs another key. A route that calls failed validation
-// NotExecuted lets each request be validated anew, and with WithRebinding also a corrected one.
-//
-// A key stays bound if an earlier attempt may have had an effect for the first payload: if its
-// outcome was [Unknown], if it did not end, or if a [Step] was begun.
-func WithRebinding(on bool) Option {
-	return optionFunc(func(s *settings) { s.rebinding = on })
-}
-
-// WithRecovery sets what happens to a key whose run ended with [Unknown] outcome. The
-// default is [Rerun].
-func WithRecovery(r Recovery) Option {
-	return optionFunc(func(s *settings) { s.recovery = r })
 }
 
 // WithMismatchStatus sets the status for a key that was used with another payload. The
@@ -397,19 +176,6 @@ func WithExpiryHeader(name string) Option {
 	return optionFunc(func(s *settings) { s.expiryHeader = textproto.CanonicalMIMEHeaderKey(name) })
 }
 
-// WithFailOpen says whether the handler, or the function of [Do], runs unprotected when
-// the store is unavailable or full. By default the request is refused. Failing open trades
-// duplicates for availability and is right only where a duplicate is harmless. A request
-// is refused all the same if the store reported a record of its key before it failed. A full store
-// is asked whether it has one, if it is an [store.Inspector].
-//
-// An unprotected run has no [Operation] and its steps are not recorded. Its derived keys are
-// those that a protected run has, so that downstream services recognise a repetition. Each
-// such run is an [event.FailOpen] and an error in the log.
-func WithFailOpen(on bool) Option {
-	return optionFunc(func(s *settings) { s.failOpen = on })
-}
-
 // WithAuthorizeReplay sets a function that decides before each replay whether this
 // request may see the recorded answer: its caller may have lost a right since the answer
 // was made. If it returns an error the client gets 403 replay-denied, or 503 for
@@ -428,68 +194,20 @@ func WithExplain(on bool) Option {
 	return optionFunc(func(s *settings) { s.explain = on })
 }
 
-// WithClientCancel says whether a client that hangs up cancels the context of its run. By
-// default it does not: the run goes on, and the client finds the answer on its next try.
-// If it does, a client that has hung up before its key is claimed gets no run. A run that has seen
-// the end of its context and answers with an error status has an [Unknown] outcome, unless it says
-// otherwise with [Operation.SetOutcome].
-func WithClientCancel(on bool) Option {
-	return optionFunc(func(s *settings) { s.clientCancel = on })
-}
-
-// WithSealer sets what encrypts answers and the values of steps before they reach the
-// store. Nil, the default, stores them as they are.
+// WithShadow leaves requests, handlers and functions of [Do] alone, and reports for each, as
+// [event.Shadow], what the guard would have done. It is for the time before a guard goes live: it
+// shows which clients repeat requests, and what would be replayed or refused. The default is
+// false.
 //
-// A guard with a sealer accepts only sealed records. When a service that ran without a
-// sealer gets one, keys that were completed before are answered with 503
-// store-unavailable until their TTL ends. Another prefix for the records ([WithPrefix])
-// avoids that, but a request that is retried across the change runs again.
-func WithSealer(sealer Sealer) Option {
-	return optionFunc(func(s *settings) {
-		s.sealer = nil
-		if sealer != nil {
-			s.sealer = calmSealer{sealer}
-		}
-	})
-}
-
-// WithKeptKeys says whether the scope and the key of each record are kept beside it, sealed by
-// [WithSealer], without which it is an error. By default nobody gets from a record back to its
-// key. With it, [Guard.Lookup] by the name of a record tells its Key, its ID and its derived keys
-// to a process that has the sealing key, and [Guard.Reconcile] can ask the route's resolver.
+// The guard asks the store in the background, so a slow store delays nobody. It looks at 1,024
+// requests at a time, and reports that it has passed over the others. Its records are not those
+// of a live guard: they are in scopes of their own, hold a digest in place of the answer, and end
+// with the TTL. So nothing of them counts when the option is taken away.
 //
-// In Redis that takes about 280 bytes more for a record without an answer, and 130 for one with an
-// answer. A key that takes more than 1,024 bytes when it is sealed with its scope is not kept. If
-// the sealer fails or panics, the request is refused with 503 store-unavailable before it runs, because its
-// answer could not be sealed either.
-func WithKeptKeys(on bool) Option {
-	return optionFunc(func(s *settings) { s.keptKeys = on })
-}
-
-// WithDerivation sets what [Operation.ID] and [DeriveKey] are derived from besides scope, key
-// and request. By default that is nothing, and both arguments may be zero. Two services that
-// share a downstream account and could see the same scope and key need different namespaces.
-// With a secret, a caller who knows a key cannot compute what is derived from it. The secret
-// is copied. To change either is to change all derived keys: a retry across the change is
-// a new effect for downstream services.
-func WithDerivation(namespace string, secret []byte) Option {
-	if secret != nil {
-		secret = append([]byte{}, secret...)
-	}
-	return optionFunc(func(s *settings) { s.namespace, s.secret = namespace, secret })
-}
-
-// WithResolver sets a function that finds out what became of a run whose outcome is
-// unknown, by asking the system that the run had its effect on. The guard calls it when a
-// request meets a held key, with the request's context, or when [Guard.Reconcile] does. In one process it is called for one
-// request at a time for each key; the others get 409 outcome-unknown meanwhile. The guard
-// settles the key with the returned [Resolution], as [Guard.Resolve] would for this
-// attempt, and the request goes on from there to a replay or to a run. An [Unknown]
-// resolution leaves the key held. So does an error, which is logged. The function should bound
-// its own time: [Guard.Shutdown] waits for it as for a run.
-//
-// It needs a store that is an [store.Inspector]: [New] and [Guard.With] refuse any other. Nil,
-// the default, leaves held keys to [Guard.Resolve] and [Guard.Forget].
-func WithResolver(f func(ctx context.Context, rec RecordInfo) (Resolution, error)) Option {
-	return optionFunc(func(s *settings) { s.resolver = f })
+// A handler runs without an [Operation], and its request body is copied as it reads it, up to the
+// limit of [WithMaxRequestBody]. If it does not read all of it, nothing is known of the request.
+// The functions of the options are called as a live guard calls them, but those of [WithResolver],
+// [WithAuthorizeReplay], [WithErrorWriter], [WithTraceContext] and [WithSealer] are not.
+func WithShadow(on bool) Option {
+	return optionFunc(func(s *settings) { s.shadow = on })
 }

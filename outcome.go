@@ -6,7 +6,6 @@ import (
 
 	"example.com/idempotency/event"
 	"example.com/idempotency/problem"
-	"example.com/idempotency/store"
 )
 
 // An Outcome says how a run ended, as far as its effects are concerned. It decides
@@ -98,85 +97,6 @@ func (r Recovery) String() string {
 	}
 }
 
-// WithMaxAttempts sets after how many attempts nobody runs any more: if attempt n or a later one
-// ends with [Unknown] outcome, or its process dies, the key is held, as under [Hold]. So a request
-// or a message that fails each time, or kills its process each time, stops to do so, and waits for
-// somebody to look. All attempts of the record count. When the key has been resolved as
-// [NotExecuted], the next attempt runs. The default, 0, sets no limit.
-//
-// Under [WithTransaction] too, the last attempt that fails holds the key, although it has done
-// nothing.
-func WithMaxAttempts(n int) Option {
-	return optionFunc(func(s *settings) { s.maxAttempts = n })
-}
-
-// lastAttempt reports whether nobody runs after an attempt that leaves no answer.
-func (s *settings) lastAttempt(attempt int) bool {
-	return s.maxAttempts > 0 && attempt >= s.maxAttempts
-}
-
-// outcome judges a run whose task has returned. The program's own word comes first, then a
-// step that may or may not have happened. A refusal by a run that was told to stop in the middle says
-// nothing, whoever told it: its lease, its deadline or its client.
-func (u *run) outcome(t task) Outcome {
-	if set := Outcome(u.op.outcome.Load()); set != 0 {
-		return u.happenedAlone(set)
-	}
-	u.refusesStopped = t.refused() && (u.lease.isLost() || u.ctx.toldToStop())
-	if u.op.uncertain.Load() || u.refusesStopped {
-		return Unknown
-	}
-	outcome := t.judge()
-	if outcome == NotExecuted && u.op.effects.Load() > 0 && !u.guard.set.outcomeChosen {
-		return Unknown // a step says otherwise than the status
-	}
-	return u.happenedAlone(outcome)
-}
-
-// happenedAlone corrects the outcome of a run that has committed its transaction by itself. What is
-// committed has been executed, whatever the handler says of it.
-func (u *run) happenedAlone(outcome Outcome) Outcome {
-	if outcome == NotExecuted && u.op.joint.state == store.TxCommitted {
-		return Unknown
-	}
-	return outcome
-}
-
-// refused reports whether the handler has answered with an error status.
-func (h *handlerRun) refused() bool { return h.rec.Status() >= http.StatusBadRequest }
-
-// judge asks the route's function about a complete answer. An answer that is shorter than
-// declared, or silence because the handler was told to stop, is not an answer.
-func (h *handlerRun) judge() Outcome {
-	if h.rec.Short() || h.cutShort {
-		return Unknown
-	}
-	var outcome Outcome
-	if h.rec.Silent() {
-		outcome = h.silence()
-	}
-	if outcome == 0 {
-		outcome = h.guard.set.judge(h.rec.Status(), h.judgedHeader())
-	}
-	if h.rec.Late() {
-		return Unknown
-	}
-	return outcome
-}
-
-// judgedHeader returns the header that the route's function judges: the one that was written, whatever the
-// handler has done to it since. [DefaultOutcome] gets the two fields that it looks at.
-func (h *handlerRun) judgedHeader() http.Header {
-	if h.guard.set.outcomeChosen {
-		return h.rec.Written()
-	}
-	code, retry := h.rec.Get(problem.Header), h.rec.Get("Retry-After")
-	if code == "" && retry == "" {
-		return nil
-	}
-	return http.Header{problem.Header: {code}, "Retry-After": {retry}}
-}
-
 // judge asks the route's function about an answer.
 func (s *settings) judge(status int, h http.Header) Outcome {
 	outcome := s.outcome(status, h)
@@ -186,19 +106,7 @@ func (s *settings) judge(status int, h http.Header) Outcome {
 	return outcome
 }
 
-// refused reports whether the function has returned an error, or a value that stands for one.
-func (j *job) refused() bool {
-	v, ok := j.value.(Judged)
-	return j.err != nil || ok && v.Refused()
-}
-
-// judge takes a value that is not Judged, and an error marked with Permanent, for definite.
-func (j *job) judge() Outcome {
-	if v, ok := j.value.(Judged); ok && j.err == nil {
-		return v.Outcome()
-	}
-	if j.err == nil || IsPermanent(j.err) {
-		return Final
-	}
-	return Unknown
+// keepsMethod reports whether a status tells the client to make the same request elsewhere.
+func keepsMethod(status int) bool {
+	return status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
 }

@@ -2,9 +2,9 @@ package idempotency
 
 import (
 	"net/http"
-	"reflect"
 	"slices"
 
+	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/policy"
 	"example.com/idempotency/problem"
@@ -18,24 +18,25 @@ import (
 // and with Retry-After; a function that looks at other fields may judge otherwise in a single
 // case, and so may [Operation.SetOutcome].
 func (g *Guard) Policy() policy.Policy {
-	s := &g.set
+	rt := g.route
+	s := rt.set
 	p := policy.Policy{
-		Route: s.route, URL: s.policyURL,
+		Route: s.rules.Route, URL: s.policyURL,
 		Methods:         slices.Clone(s.methods),
 		Required:        s.required,
-		Key:             policy.Key{Header: s.header, Strict: s.strictKeys, MaxBytes: maxKeyLen},
-		Shared:          g.core.shared,
+		Key:             policy.Key{Header: s.header, Strict: s.strictKeys, MaxBytes: intent.MaxKeyLen},
+		Shared:          rt.sharedScope,
 		Binding:         s.binding(),
-		Rebinding:       s.rebinding,
+		Rebinding:       s.rules.Rebinding,
 		MaxRequestBody:  s.maxRequestBody,
-		TTL:             s.ttl,
-		MaxResponseBody: s.maxResponseLen,
-		Wait:            s.wait,
+		TTL:             s.rules.TTL,
+		MaxResponseBody: s.rules.MaxAnswer,
+		Wait:            s.rules.Wait,
 		Answers:         s.answers(),
-		Hold:            s.recovery == Hold && !s.transaction,
-		Attempts:        s.maxAttempts,
-		HeldFor:         s.retention,
-		FailOpen:        s.failOpen,
+		Hold:            s.rules.Hold && !s.rules.Transaction,
+		Attempts:        s.rules.MaxAttempts,
+		HeldFor:         s.rules.Retention,
+		FailOpen:        s.rules.FailOpen,
 		ReplayedHeader:  response.ReplayedHeader,
 		ErrorHeader:     problem.Header,
 		ExpiryHeader:    s.expiryHeader,
@@ -45,7 +46,7 @@ func (g *Guard) Policy() policy.Policy {
 		p.Key.Header, p.Key.Strict = "", false
 	}
 	for _, code := range problem.Codes() {
-		if g.refusesWith(code) {
+		if rt.refusesWith(code) {
 			p.Refusals = append(p.Refusals, s.refusal(code))
 		}
 	}
@@ -68,21 +69,21 @@ func PolicyHandler(guards ...*Guard) http.Handler {
 }
 
 // refusesWith reports whether a request can get a problem with this code.
-func (g *Guard) refusesWith(code problem.Code) bool {
-	s := &g.set
+func (rt *route) refusesWith(code problem.Code) bool {
+	s := rt.set
 	switch code {
 	case problem.KeyMissing:
 		return s.required
 	case problem.KeyUnknown: // LookupHandler only
 		return false
 	case problem.Unauthenticated, problem.ScopeUnresolved:
-		return !g.core.shared
+		return !rt.sharedScope
 	case problem.ReplayDenied:
 		return s.authorizeReplay != nil
 	case problem.RolledBack, problem.CannotCommit:
-		return s.transaction
+		return s.rules.Transaction
 	case problem.TryLater: // of the functions that can say so
-		return !g.core.shared || s.keyFunc != nil || s.binding() == policy.Own || s.authorizeReplay != nil
+		return !rt.sharedScope || s.keyFunc != nil || s.binding() == policy.Own || s.authorizeReplay != nil
 	default:
 		return true
 	}
@@ -109,9 +110,6 @@ func (s *settings) binding() policy.Binding {
 		return policy.Own
 	}
 }
-
-// sameFunc reports whether f is the function g of this package, which must not be a closure.
-func sameFunc(f, g any) bool { return reflect.ValueOf(f).Pointer() == reflect.ValueOf(g).Pointer() }
 
 // answers returns which answers have which outcome.
 func (s *settings) answers() []policy.Answers {
@@ -148,7 +146,7 @@ const maxStatus = 599
 // judgedAs is the outcome of a run with an answer, as far as clients are concerned.
 func (s *settings) judgedAs(status int, h http.Header) Outcome {
 	outcome := s.judge(status, h)
-	if outcome == Unknown && s.transaction {
+	if outcome == Unknown && s.rules.Transaction {
 		return NotExecuted
 	}
 	return outcome
@@ -159,7 +157,7 @@ func (s *settings) next(o Outcome) policy.Next {
 	switch {
 	case o == Final:
 		return policy.Replay
-	case o == Unknown && s.recovery == Hold:
+	case o == Unknown && s.rules.Hold:
 		return policy.Refused
 	default:
 		return policy.Run

@@ -1,15 +1,13 @@
 package idempotency
 
 import (
-	"encoding/json"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
-	"sync"
 
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/answer"
+	"example.com/idempotency/internal/engine/note"
 	"example.com/idempotency/problem"
 )
 
@@ -19,18 +17,18 @@ const retryAfter = "1"
 
 // refuse answers a request with a problem and reports it. Every refusal of a guard goes
 // through here.
-func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, d *decision) {
+func (rt *route) refuse(w http.ResponseWriter, r *http.Request, d *decision) {
 	p := d.problem
-	if g.set.heard() || d.cause != nil {
+	if rt.set.rules.Reporter.Heard() || d.cause != nil {
 		e := event.Event{
 			Kind: event.Refused, Attempt: d.attempt, Age: d.age, Waited: d.waited, Held: p.Code == problem.OutcomeUnknown,
-			Status: p.Status, Code: p.Code, Err: d.cause, Trace: lastNote(d.notes).trace, Differs: d.differs,
+			Status: p.Status, Code: p.Code, Err: d.cause, Trace: note.Last(d.notes).Trace, Differs: d.differs,
 		}
 		if d.lease != nil {
-			d.lease.observe(e)
+			d.lease.Observe(e)
 		} else {
-			e.Record, e.Scope, e.Method, e.Route = d.key, d.id.Scope, r.Method, g.set.routeOf(r)
-			g.set.observe(r.Context(), e)
+			e.Record, e.Scope, e.Method, e.Route = d.key, d.id.Scope, r.Method, rt.set.routeOf(r)
+			rt.set.rules.Reporter.Observe(r.Context(), e)
 		}
 	}
 	if p.Code == problem.BodyTooLarge || d.lease == nil && r.Header.Get("Expect") != "" {
@@ -44,13 +42,13 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, d *decision) {
 		h["Retry-After"] = space.Value(retryAfter)
 	}
 	space.Free()
-	g.set.setExpiry(h, d.goodFor)
+	rt.set.setExpiry(h, d.goodFor)
 	p.Type = "about:blank"
-	if g.set.policyURL != "" {
-		p.Type = g.set.policyURL + "#" + string(p.Code)
-		h.Add("Link", "<"+g.set.policyURL+`>; rel="describedby"`)
+	if rt.set.policyURL != "" {
+		p.Type = rt.set.policyURL + "#" + string(p.Code)
+		h.Add("Link", "<"+rt.set.policyURL+`>; rel="describedby"`)
 	}
-	g.set.errorWriter(w, r, p)
+	rt.set.errorWriter(w, r, p)
 }
 
 // leaveBody tells net/http that the rest of the body will not be read, so that the client can
@@ -71,84 +69,4 @@ func leaveBody(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 1 { // in case that is a writer without Unwrap
 		w.Header()["Connection"] = []string{"close"}
 	}
-}
-
-// writeProblem is the default of WithErrorWriter.
-func writeProblem(w http.ResponseWriter, r *http.Request, p problem.Document) {
-	text := renderingOf(&p)
-	h := w.Header()
-	space := answer.NewSpace()
-	h["Content-Type"] = space.Value(problem.ContentType)
-	if lengthAllowed(h, r.Method) {
-		h["Content-Length"] = space.Value(text.length)
-	}
-	space.Free()
-	w.WriteHeader(p.Status)
-	_, _ = w.Write(text.body) // a client that is gone needs no answer
-}
-
-// lengthAllowed reports whether a refusal may carry its length. The header h, which outer handlers may
-// have set fields in, can forbid it: with a trailer HTTP/1.1 needs the chunked coding instead, and an
-// outer handler with a content coding of its own sends a body of another length. An answer of a handler
-// has the length that the handler has declared, or none.
-func lengthAllowed(h http.Header, method string) bool {
-	return method != http.MethodHead && len(h["Trailer"]) == 0 && len(h["Content-Encoding"]) == 0
-}
-
-// A rendering is a problem document as it is sent.
-type rendering struct {
-	body   []byte
-	length string // the Content-Length
-}
-
-func render(p problem.Document) *rendering {
-	body, err := json.Marshal(p)
-	if err != nil { // cannot happen: strings and numbers
-		body = nil
-	}
-	return &rendering{body, strconv.Itoa(len(body))}
-}
-
-// problemKinds has what is made once of the problems that are sent again and again.
-var problemKinds = makeProblemKinds()
-
-// A kindOfProblem is what the problems of one code have in common.
-type kindOfProblem struct {
-	usual problem.Document
-
-	mu   sync.RWMutex
-	made map[variant]*rendering // as many as policies
-}
-
-// A variant is all in which problems of one code differ that say nothing of their own request.
-type variant struct {
-	typ    string
-	status int
-}
-
-func makeProblemKinds() map[problem.Code]*kindOfProblem {
-	kinds := make(map[problem.Code]*kindOfProblem)
-	for _, c := range problem.Codes() {
-		kinds[c] = &kindOfProblem{usual: problem.New(c), made: make(map[variant]*rendering)}
-	}
-	return kinds
-}
-
-// renderingOf returns the rendering of a problem. Nobody may change it.
-func renderingOf(p *problem.Document) *rendering {
-	k := problemKinds[p.Code]
-	if k == nil || p.Detail != k.usual.Detail || p.OriginalStatus != 0 || p.OriginalLocation != "" || p.Differs != nil {
-		return render(*p)
-	}
-	v := variant{p.Type, p.Status}
-	k.mu.RLock()
-	r := k.made[v]
-	k.mu.RUnlock()
-	if r == nil {
-		r = render(*p)
-		k.mu.Lock()
-		k.made[v] = r
-		k.mu.Unlock()
-	}
-	return r
 }

@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -263,4 +264,15 @@ func removeForm(clone, r *http.Request) {
 	if form := clone.MultipartForm; form != nil && r.MultipartForm == nil {
 		_ = form.RemoveAll()
 	}
+}
+
+// servePutBack runs a handler without a claim, with a copy of r that has the body, which
+// has been read, and the given context.
+func servePutBack(ctx context.Context, w http.ResponseWriter, r *http.Request, next http.Handler, body requestBody) {
+	clone := r.WithContext(ctx)
+	reader := new(bodyReader)
+	putBack(clone, reader, body)
+	defer reader.end()
+	defer removeForm(clone, r)
+	next.ServeHTTP(w, clone)
 }

@@ -13,29 +13,15 @@ import (
 	"sync"
 
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/engine"
+	"example.com/idempotency/internal/engine/intent"
+	"example.com/idempotency/internal/engine/report"
+	"example.com/idempotency/internal/engine/seal"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
 
 // This file is the shadow of a guard: it finds out what the guard would do, and does none of it.
-
-// WithShadow leaves requests, handlers and functions of [Do] alone, and reports for each, as
-// [event.Shadow], what the guard would have done. It is for the time before a guard goes live: it
-// shows which clients repeat requests, and what would be replayed or refused. The default is
-// false.
-//
-// The guard asks the store in the background, so a slow store delays nobody. It looks at 1,024
-// requests at a time, and reports that it has passed over the others. Its records are not those
-// of a live guard: they are in scopes of their own, hold a digest in place of the answer, and end
-// with the TTL. So nothing of them counts when the option is taken away.
-//
-// A handler runs without an [Operation], and its request body is copied as it reads it, up to the
-// limit of [WithMaxRequestBody]. If it does not read all of it, nothing is known of the request.
-// The functions of the options are called as a live guard calls them, but those of [WithResolver],
-// [WithAuthorizeReplay], [WithErrorWriter], [WithTraceContext] and [WithSealer] are not.
-func WithShadow(on bool) Option {
-	return optionFunc(func(s *settings) { s.shadow = on })
-}
 
 // maxShadows bounds the requests that are looked at at a time.
 const maxShadows = 1024
@@ -48,17 +34,20 @@ var (
 // shadowScope begins the scopes of a shadow's records.
 const shadowScope = "\x00shadow\x00"
 
-// newShadow returns the guard that looks at what g leaves alone: with its settings, and with no
+// castShadow returns the route that looks at what rt leaves alone: with its settings, and with no
 // function that talks to anybody but the report of the request.
-func (g *Guard) newShadow() *Guard {
-	set := g.set
-	set.shadow, set.transaction, set.clientCancel, set.keptKeys = false, false, false, false
-	set.retention = set.retentionOrDefault() // also of what is held
-	set.sealer, set.resolver, set.authorizeReplay, set.traceContext = nil, nil, nil, nil
+func (rt *route) castShadow() *route {
+	set := *rt.set
+	set.shadow = false
+	r := &set.rules
+	r.Transaction, r.ClientCancel = false, false
+	r.Retention = r.RetentionOrDefault() // also of what is held
+	r.Seals, r.Resolver, r.Trace, set.authorizeReplay = seal.Seals{}, nil, nil, nil
+	r.Reporter = report.Reporter{
+		Logger: slog.New(slog.DiscardHandler), Observers: []func(context.Context, event.Event){noteShadow},
+	}
 	set.errorWriter = writeProblem
-	set.logger = slog.New(slog.DiscardHandler)
-	set.observers = []func(context.Context, event.Event){noteShadow}
-	return &Guard{core: g.core.shadow, set: set}
+	return rt.beside.with(&set)
 }
 
 // A shadowReport is what the shadow's own events say of one request. They may come later than the
@@ -98,11 +87,12 @@ type shadowAnswer struct {
 
 // A shadow looks at one request, or one call of Do.
 type shadow struct {
-	guard  *Guard // whose shadow it is
+	live   *route // whose shadow it is
+	looks  *route // with which it looks
 	ctx    context.Context
 	report shadowReport
-	outer  *shadow // inside whose handler or function this one is
-	id     Key     // what the store is asked about
+	outer  *shadow    // inside whose handler or function this one is
+	id     intent.Key // what the store is asked about
 	method string
 	route  string
 	scope  string
@@ -116,11 +106,11 @@ type shadow struct {
 }
 
 // cast begins a shadow, unless there are too many.
-func (g *Guard) cast(ctx context.Context, method, route string) *shadow {
-	s := &shadow{guard: g, method: method, route: route, done: make(chan struct{})}
+func cast(ctx context.Context, live, looks *route, method, route string) *shadow {
+	s := &shadow{live: live, looks: looks, method: method, route: route, done: make(chan struct{})}
 	s.outer, _ = ctx.Value(shadowKey{}).(*shadow)
 	s.ctx = context.WithValue(context.WithoutCancel(ctx), shadowReportKey{}, &s.report)
-	if g.core.shadows.Add(1) > maxShadows {
+	if live.shadows.Add(1) > maxShadows {
 		s.err = errManyShadows
 		s.tell(event.Event{}, nil)
 		return nil
@@ -136,9 +126,9 @@ func (s *shadow) inside(ctx context.Context) context.Context {
 }
 
 // isNested reports whether a run around this one would hold the key.
-func (s *shadow) isNested(k Key) bool {
+func (s *shadow) isNested(k intent.Key) bool {
 	for o := s.outer; o != nil; o = o.outer {
-		if o.watched && o.guard.core == s.guard.core && o.id == k {
+		if o.watched && o.live.common == s.live.common && o.id == k {
 			return true
 		}
 	}
@@ -146,7 +136,7 @@ func (s *shadow) isNested(k Key) bool {
 }
 
 // watch asks the store, in the background, what becomes of the key, until the answer is known.
-func (s *shadow) watch(k Key, payload []byte) {
+func (s *shadow) watch(k intent.Key, payload []byte) {
 	s.scope = k.Scope
 	if s.isNested(k) {
 		s.report.event = event.Event{Kind: event.Nested}
@@ -155,7 +145,8 @@ func (s *shadow) watch(k Key, payload []byte) {
 	s.watched, s.id = true, k
 	go func() {
 		k.Scope = shadowScope + k.Scope
-		recorded, result, err := Do(s.ctx, s.guard.shadow, k, s.run, WithPayload(payload))
+		var recorded shadowAnswer
+		result, err := s.looks.engine.Do(s.ctx, engine.Job{Key: k, Payload: payload, Fn: s.run}, &recorded)
 		<-s.done // before the answer is looked at
 		e, storeErr := s.report.read()
 		switch {
@@ -169,14 +160,13 @@ func (s *shadow) watch(k Key, payload []byte) {
 }
 
 // run is what a live guard would run: it waits until the handler has.
-func (s *shadow) run(ctx context.Context) (shadowAnswer, error) {
+func (s *shadow) run(ctx context.Context) (any, error) {
 	select {
 	case <-s.done:
 	case <-ctx.Done():
-		return shadowAnswer{}, context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
-	op, ok := FromContext(ctx)
-	if ok {
+	if op, ok := engine.FromContext(ctx); ok {
 		op.SetOutcome(s.outcome)
 	}
 	return s.answer, nil
@@ -185,7 +175,7 @@ func (s *shadow) run(ctx context.Context) (shadowAnswer, error) {
 // compare says what the replay would have been worth.
 func (s *shadow) compare(recorded shadowAnswer, e *event.Event) {
 	switch {
-	case recorded.Size > s.guard.set.maxResponseLen:
+	case recorded.Size > s.live.set.rules.MaxAnswer:
 		e.Kind, e.Code = event.Refused, problem.ResponseNotKept
 	case recorded.Status != s.answer.Status || !bytes.Equal(recorded.Sum, s.answer.Sum):
 		s.err = cmp.Or(s.err, ErrShadowDiffers)
@@ -212,30 +202,30 @@ func (s *shadow) tell(e event.Event, storeErr error) {
 	e.Scope, e.Method, e.Route, e.Status = s.scope, s.method, s.route, s.answer.Status
 	e.OperationID, e.Differs = "", 0 // of the shadow's own record
 	e.Err = cmp.Or(storeErr, s.err)
-	s.guard.set.observe(s.ctx, e)
-	s.guard.core.shadows.Add(-1)
+	s.live.set.rules.Reporter.Observe(s.ctx, e)
+	s.live.shadows.Add(-1)
 }
 
 // A shadowed is a handler whose guard looks on.
 type shadowed struct {
-	guard *Guard
-	next  http.Handler
+	live, looks *route
+	next        http.Handler
 }
 
 func (h *shadowed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	g := h.guard
-	if !g.set.protects(r.Method) {
+	rt := h.live
+	if !rt.set.protects(r.Method) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	s := g.cast(r.Context(), r.Method, g.set.routeOf(r))
+	s := cast(r.Context(), rt, h.looks, r.Method, rt.set.routeOf(r))
 	if s == nil {
 		h.next.ServeHTTP(w, r)
 		return
 	}
 	body := &shadowBody{shadow: s, request: r.Clone(s.ctx)}
 	seen := r.WithContext(s.inside(r.Context()))
-	keyless := g.set.keyFunc == nil && len(r.Header[g.set.header]) == 0
+	keyless := rt.set.keyFunc == nil && len(r.Header[rt.set.header]) == 0
 	if keyless || r.Body == nil || r.Body == http.NoBody || body.isComplete() {
 		body.look()
 	} else {
@@ -262,7 +252,7 @@ func (s *shadow) judge(tap *response.Tap, returned bool) (outcome Outcome) {
 	}
 	outcome = Unknown
 	defer s.recover()
-	if set := &s.guard.set; tap.Status() == 0 && set.silence != 0 {
+	if set := s.live.set; tap.Status() == 0 && set.silence != 0 {
 		outcome = set.silence
 	} else {
 		outcome = set.judge(tap.Status(), tap.Header())
@@ -279,22 +269,22 @@ func (s *shadow) recover() {
 }
 
 // besideShadow calls a function of Do, and looks on.
-func (g *Guard) besideShadow(ctx context.Context, k Key, payload []byte, call func(context.Context) *job) {
-	s := g.cast(ctx, "", g.set.route)
+func besideShadow(ctx context.Context, live, looks *route, k intent.Key, payload []byte, call func(context.Context) (any, error)) {
+	s := cast(ctx, live, looks, "", live.set.rules.Route)
 	if s == nil {
-		call(ctx)
+		_, _ = call(ctx)
 		return
 	}
-	if err := k.check(); err != nil {
+	if err := k.CheckRun(); err != nil {
 		s.err = err
 	} else {
 		s.watch(k, payload)
 	}
 	outcome := Unknown
 	defer func() { s.end(shadowAnswer{}, outcome) }()
-	j := call(s.inside(ctx))
+	value, err := call(s.inside(ctx))
 	defer s.recover() // from a value that panics when it is judged
-	if judged := j.judge(); judged == Final || judged == NotExecuted {
+	if judged := engine.JudgeValue(value, err); judged == Final || judged == NotExecuted {
 		outcome = judged
 	}
 }
@@ -317,7 +307,7 @@ func (b *shadowBody) Read(p []byte) (int, error) {
 	if b.looked {
 		return n, err
 	}
-	room := b.shadow.guard.set.maxRequestBody + 1 - int64(len(b.read))
+	room := b.shadow.live.set.maxRequestBody + 1 - int64(len(b.read))
 	b.read = append(b.read, p[:min(int64(n), room)]...)
 	if errors.Is(err, io.EOF) || b.isComplete() {
 		b.look()
@@ -327,7 +317,7 @@ func (b *shadowBody) Read(p []byte) (int, error) {
 
 // isComplete reports whether no more needs to be read.
 func (b *shadowBody) isComplete() bool {
-	limit, have := b.shadow.guard.set.maxRequestBody, int64(len(b.read))
+	limit, have := b.shadow.live.set.maxRequestBody, int64(len(b.read))
 	return have > limit || b.request.ContentLength > limit || have == b.request.ContentLength
 }
 
@@ -342,14 +332,14 @@ func (b *shadowBody) look() {
 		r.Body = io.NopCloser(bytes.NewReader(b.read))
 	}
 	var d decision
-	body := requestBody{pool: &s.guard.core.bodies}
+	body := requestBody{pool: &s.looks.bodies}
 	defer body.drop()
-	id, ok := s.guard.shadow.examine(r, &body, &d)
+	id, ok := s.looks.examine(r, &body, &d)
 	b.read = nil
 	s.scope = d.id.Scope
 	switch {
 	case ok:
-		s.watch(d.id, id.fingerprint[:])
+		s.watch(d.id, id.Fingerprint[:])
 	case d.kind == refuse:
 		s.code, s.err = d.problem.Code, d.cause
 	}

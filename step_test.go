@@ -269,14 +269,14 @@ func TestDerivedKeysAreStableAndDistinct(t *testing.T) {
 // The mark of a step that must not run twice outlasts the program that made it.
 func TestMarkOutlivesTheOption(t *testing.T) {
 	t.Parallel()
-	for name, second := range map[string][]idempotency.StepOption{
+	for name, second := range map[string][]idempotency.TaskOption{
 		"kept":    {idempotency.AtMostOnce()},
 		"dropped": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			failed := errors.New("no answer")
-			opts := []idempotency.StepOption{idempotency.AtMostOnce()}
+			opts := []idempotency.TaskOption{idempotency.AtMostOnce()}
 			ran, attempts := 0, 0
 			s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
 				_, err := idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {

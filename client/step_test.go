@@ -89,12 +89,12 @@ func TestCallOfALaterAttemptIsUnknownFromTheStart(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		guard   []idempotency.Option
-		step    []idempotency.StepOption
+		step    []idempotency.TaskOption
 		unknown bool
 	}{
 		"rerun":        {nil, nil, true},
 		"hold":         {[]idempotency.Option{idempotency.WithRecovery(idempotency.Hold)}, nil, false},
-		"at most once": {nil, []idempotency.StepOption{idempotency.AtMostOnce()}, false},
+		"at most once": {nil, []idempotency.TaskOption{idempotency.AtMostOnce()}, false},
 	} {
 		g := newGuard(t, idempotency.NewMemoryStore(), c.guard...)
 		transport := newTransport(t, answering(answer{status: 401}))

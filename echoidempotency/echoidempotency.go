@@ -17,6 +17,7 @@ import (
 	"github.com/labstack/echo/v5"
 
 	"example.com/idempotency"
+	"example.com/idempotency/adapter"
 )
 
 // Middleware returns a middleware that protects the handlers after it, on a route or a group:
@@ -37,7 +38,7 @@ func Middleware(guard *idempotency.Guard) echo.MiddlewareFunc {
 	if guard == nil {
 		panic("echoidempotency: Middleware: nil guard")
 	}
-	h, looks := guard.Handler(http.HandlerFunc(run)), guard.OnlyLooks()
+	h, looks := guard.Handler(http.HandlerFunc(run)), adapter.For(guard).OnlyLooks()
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {
 			x := &exchange{c: c, next: next, response: c.Response(), outside: c.Request(), looks: looks}

@@ -22,6 +22,7 @@ import (
 	"github.com/gofiber/fiber/v3/middleware/basicauth"
 
 	"example.com/idempotency"
+	"example.com/idempotency/adapter"
 )
 
 // Middleware returns a middleware that protects the handlers after it, on a route or a group:
@@ -50,7 +51,7 @@ func Middleware(guard *idempotency.Guard) fiber.Handler {
 	if guard == nil {
 		panic("fiberidempotency: Middleware: nil guard")
 	}
-	h, looks := guard.Handler(http.HandlerFunc(next)), guard.OnlyLooks()
+	h, looks := guard.Handler(http.HandlerFunc(next)), adapter.For(guard).OnlyLooks()
 	return func(c fiber.Ctx) error {
 		x := &exchange{c: c, context: c.Context(), looks: looks}
 		r := newRequest(context.WithValue(x.context, exchangeKey{}, x), c)

@@ -16,6 +16,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"example.com/idempotency"
+	"example.com/idempotency/adapter"
 )
 
 // Middleware returns a middleware that protects the handlers after it, on a route or a group:
@@ -43,7 +44,7 @@ func Middleware(guard *idempotency.Guard) gin.HandlerFunc {
 	}
 	// Here, only errors that wait for an answer are silence.
 	h := guard.With(idempotency.WithSilence(idempotency.Unknown)).Handler(http.HandlerFunc(next))
-	looks := guard.OnlyLooks()
+	looks := adapter.For(guard).OnlyLooks()
 	return func(c *gin.Context) {
 		x := &exchange{c: c, writer: c.Writer, outside: c.Request, looks: looks}
 		r := c.Request.WithContext(context.WithValue(c.Request.Context(), exchangeKey{}, x))

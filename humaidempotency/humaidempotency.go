@@ -22,6 +22,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"example.com/idempotency"
+	"example.com/idempotency/adapter"
 )
 
 // Middleware returns a middleware that protects all operations of an API or a group, or one
@@ -54,7 +55,7 @@ func Middleware(api huma.API, guard *idempotency.Guard) func(huma.Context, func(
 		panic(err)
 	}
 	h := guard.With(idempotency.WithErrorWriter(refusals{api}.write)).Handler(http.HandlerFunc(run))
-	looks := guard.OnlyLooks()
+	looks := adapter.For(guard).OnlyLooks()
 	return func(ctx huma.Context, next func(huma.Context)) {
 		r, w, ok := unwrap(ctx)
 		if !ok {

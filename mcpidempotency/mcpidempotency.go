@@ -20,6 +20,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"example.com/idempotency"
+	"example.com/idempotency/adapter"
 	"example.com/idempotency/problem"
 )
 
@@ -57,7 +58,7 @@ func AddTool[In, Out any](server *mcp.Server, guard *idempotency.Guard, caller C
 		panic("mcpidempotency: AddTool: an argument is missing")
 	}
 	told := *tool
-	if key.arguments && !guard.OnlyLooks() {
+	if key.arguments && !adapter.For(guard).OnlyLooks() {
 		hints := mcp.ToolAnnotations{}
 		if tool.Annotations != nil {
 			hints = *tool.Annotations
@@ -132,7 +133,7 @@ func (c *calls[In, Out]) handle(ctx context.Context, req *mcp.CallToolRequest, i
 	case value == "" && c.required:
 		return c.refuse(ctx, req, in, problem.KeyMissing, nil, errKeyMissing)
 	case value == "":
-		c.guard.ReportBypassed(ctx)
+		adapter.For(c.guard).ReportBypassed(ctx)
 		return c.handler(ctx, req, in)
 	}
 	scope, err := c.caller(ctx, req)
@@ -163,8 +164,8 @@ func (c *calls[In, Out]) handle(ctx context.Context, req *mcp.CallToolRequest, i
 // refuse reports a call that is refused before it comes to Do. Beside a guard that only looks on, it
 // runs all the same. The cause is nil where the mistake is the client's.
 func (c *calls[In, Out]) refuse(ctx context.Context, req *mcp.CallToolRequest, in In, code problem.Code, cause, answer error) (*mcp.CallToolResult, Out, error) {
-	c.guard.ReportRefused(ctx, "", code, cause)
-	if c.guard.OnlyLooks() {
+	adapter.For(c.guard).ReportRefused(ctx, "", code, cause)
+	if adapter.For(c.guard).OnlyLooks() {
 		return c.handler(ctx, req, in)
 	}
 	var none Out

@@ -26,7 +26,7 @@ import (
 // READ or SERIALIZABLE is open, StepTx returns an error: take the step before it.
 func StepTx[T any](
 	ctx context.Context, s *Store, name string, opts pgx.TxOptions,
-	f func(ctx context.Context, tx pgx.Tx) (T, error), codec ...idempotency.CodecOption,
+	f func(ctx context.Context, tx pgx.Tx) (T, error), codec ...idempotency.TaskOption,
 ) (T, error) {
 	var tx pgx.Tx // that of the current try
 	transact := func(ctx context.Context, r store.StepRecord, work func(context.Context) ([]byte, error)) error {

@@ -6,7 +6,6 @@ package problem
 import (
 	"cmp"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 )
@@ -122,83 +121,83 @@ func New(c Code) Document {
 // texts holds status, title and default detail of each code.
 var texts = map[Code]Document{
 	KeyMissing: {
-		Status: http.StatusBadRequest, Title: "Idempotency key missing",
+		Status: 400, Title: "Idempotency key missing",
 		Detail: "This operation requires an idempotency key.",
 	},
 	KeyInvalid: {
-		Status: http.StatusBadRequest, Title: "Idempotency key invalid",
+		Status: 400, Title: "Idempotency key invalid",
 		Detail: "The idempotency key is malformed. This request was not run.",
 	},
 	BodyUnreadable: {
-		Status: http.StatusBadRequest, Title: "Request body unreadable",
+		Status: 400, Title: "Request body unreadable",
 		Detail: "The request body did not arrive completely. This request was not run.",
 	},
 	BodyTooLarge: {
-		Status: http.StatusRequestEntityTooLarge, Title: "Request body too large",
+		Status: 413, Title: "Request body too large",
 		Detail: "The request body is larger than this operation accepts. This request was not run.",
 	},
 	FingerprintFailed: {
-		Status: http.StatusBadRequest, Title: "Request cannot be fingerprinted",
+		Status: 400, Title: "Request cannot be fingerprinted",
 		Detail: "The request does not have the form that this operation identifies requests by. This request was not run.",
 	},
 	Unauthenticated: {
-		Status: http.StatusUnauthorized, Title: "Not authenticated",
+		Status: 401, Title: "Not authenticated",
 		Detail: "The caller is not authenticated. This request was not run.",
 	},
 	ScopeUnresolved: {
-		Status: http.StatusForbidden, Title: "Scope unresolved",
+		Status: 403, Title: "Scope unresolved",
 		Detail: "It cannot be told whose idempotency key this is. This request was not run.",
 	},
 	ReplayDenied: {
-		Status: http.StatusForbidden, Title: "Replay denied",
+		Status: 403, Title: "Replay denied",
 		Detail: "The recorded answer may not be shown to this caller.",
 	},
 	KeyUnknown: {
-		Status: http.StatusNotFound, Title: "Idempotency key unknown",
+		Status: 404, Title: "Idempotency key unknown",
 		Detail: "No request with this idempotency key is known.",
 	},
 	KeyReused: {
-		Status: http.StatusConflict, Title: "Idempotency key reused",
+		Status: 409, Title: "Idempotency key reused",
 		Detail: "This idempotency key was used before with a different request. Use a new key for a new request.",
 	},
 	InFlight: {
-		Status: http.StatusConflict, Title: "Request in flight",
+		Status: 409, Title: "Request in flight",
 		Detail: "A request with this idempotency key is still being processed. Retry to get its answer.",
 	},
 	OutcomeUnknown: {
-		Status: http.StatusConflict, Title: "Outcome unknown",
+		Status: 409, Title: "Outcome unknown",
 		Detail: "An earlier request with this idempotency key ended without a definite outcome and will not be run again. Its outcome has to be settled first.",
 	},
 	ResponseNotKept: {
-		Status: http.StatusConflict, Title: "Response not kept",
+		Status: 409, Title: "Response not kept",
 		Detail: "The request with this idempotency key was processed, but its answer was not kept. It will not be run again.",
 	},
 	NoAnswer: {
-		Status: http.StatusServiceUnavailable, Title: "No answer",
+		Status: 503, Title: "No answer",
 		Detail: "The request ended without a definite answer, and may have had its effect. Retry with the same key.",
 	},
 	RolledBack: {
-		Status: http.StatusServiceUnavailable, Title: "Rolled back",
+		Status: 503, Title: "Rolled back",
 		Detail: "The request could not be completed, and all that it did was undone. Retry with the same key.",
 	},
 	CannotCommit: {
-		Status: http.StatusInternalServerError, Title: "Cannot be committed",
+		Status: 500, Title: "Cannot be committed",
 		Detail: "The request could not be completed, and all that it did was undone. Another attempt would end in the same way.",
 	},
 	AnswerUnreadable: {
-		Status: http.StatusInternalServerError, Title: "Record unreadable",
+		Status: 500, Title: "Record unreadable",
 		Detail: "The record of this idempotency key cannot be read. It does not tell whether a request with the key was run, and none will be.",
 	},
 	StoreUnavailable: {
-		Status: http.StatusServiceUnavailable, Title: "Idempotency store unavailable",
+		Status: 503, Title: "Idempotency store unavailable",
 		Detail: "This request has done nothing; one that was sent before with the same idempotency key may have been run. Retry with the same key.",
 	},
 	TryLater: {
-		Status: http.StatusServiceUnavailable, Title: "Try again later",
+		Status: 503, Title: "Try again later",
 		Detail: "The server cannot tell at the moment whether this request may run. This request was not run; one that was sent before with the same idempotency key may have been. Retry with the same key.",
 	},
 	ShuttingDown: {
-		Status: http.StatusServiceUnavailable, Title: "Server shutting down",
+		Status: 503, Title: "Server shutting down",
 		Detail: "This request was not run; one that was sent before with the same idempotency key may have been. Retry with the same key.",
 	},
 }

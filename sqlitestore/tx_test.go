@@ -200,7 +200,7 @@ func TestTransactionLongerThanItsRetention(t *testing.T) {
 // transaction, and between InTx and the end of the handler.
 func TestStepInATransactionIsRefused(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string][]idempotency.StepOption{"": nil, "at most once": {idempotency.AtMostOnce()}} {
+	for name, opts := range map[string][]idempotency.TaskOption{"": nil, "at most once": {idempotency.AtMostOnce()}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {

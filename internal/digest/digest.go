@@ -50,6 +50,15 @@ const (
 	VersionJob    = 4 // of the arguments of a function, made by Parts
 )
 
+// FirstOwnVersion is the lowest version of functions that are not of this module.
+const FirstOwnVersion = 0x80
+
+// CountsParts reports whether fingerprints of a version count the parts of a request and nothing
+// else. Every process can compare them.
+func CountsParts(version byte) bool {
+	return version == VersionRaw || version == VersionJSON || version == VersionJob
+}
+
 // Key returns the digest that names the record of a scope and key.
 func Key(scope, key string) Sum {
 	var memory [512]byte // on the stack: a hasher of the pool would take longer

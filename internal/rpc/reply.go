@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"example.com/idempotency"
+	"example.com/idempotency/adapter"
 	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/problem"
 )
@@ -86,9 +87,9 @@ type Detail struct {
 	Value []byte
 }
 
-var _ idempotency.Judged = (*Reply)(nil)
+var _ adapter.Judged = (*Reply)(nil)
 
-// Outcome implements [idempotency.Judged]. The refusal of another guard is judged as by
+// Outcome implements [adapter.Judged]. The refusal of another guard is judged as by
 // [idempotency.DefaultOutcome].
 func (r *Reply) Outcome() idempotency.Outcome {
 	switch {
@@ -103,7 +104,7 @@ func (r *Reply) Outcome() idempotency.Outcome {
 	}
 }
 
-// Refused implements [idempotency.Judged].
+// Refused implements [adapter.Judged].
 func (r *Reply) Refused() bool { return r.Code != OK }
 
 // leaveOut removes fields with these canonical names from what is recorded.

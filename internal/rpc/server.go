@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"example.com/idempotency"
+	"example.com/idempotency/adapter"
 	"example.com/idempotency/internal/keyheader"
 	"example.com/idempotency/problem"
 )
@@ -64,7 +65,7 @@ func NewServer(c Config) *Server {
 // require panics if the guard has options that mean nothing without an HTTP request. To leave them
 // out in silence would be to drop a check, or a field that clients rely on.
 func (c *Config) require(g *idempotency.Guard) {
-	if options := g.ForAdapter().NeedHTTP; len(options) > 0 {
+	if options := adapter.For(g).Settings().NeedHTTP; len(options) > 0 {
 		panic(c.Module + ": the guard has " + strings.Join(options, " and ") +
 			", which needs an HTTP request: take it away with guard.With, and authorize calls in an interceptor outside")
 	}
@@ -85,7 +86,7 @@ func (s *Server) route(procedure string) *route {
 	}
 	g := s.Guard.With(append(opts, s.Procedures[procedure]...)...)
 	s.require(g)
-	p, own := g.Policy(), g.ForAdapter()
+	p, own := g.Policy(), adapter.For(g).Settings()
 	r, _ := s.routes.LoadOrStore(procedure, &route{
 		guard: g, field: strings.ToLower(p.Key.Header), required: p.Required, strict: p.Key.Strict,
 		unrecorded: own.Unrecorded, clientCancel: own.ClientCancel,
@@ -116,18 +117,20 @@ type Answer struct {
 
 // refuse refuses a call before it comes to Do, and reports that.
 func (r *route) refuse(ctx context.Context, scope string, p problem.Code, cause error) Answer {
-	r.guard.ReportRefused(ctx, scope, p, cause)
+	adapter.For(r.guard).ReportRefused(ctx, scope, p, cause)
 	return Answer{Refusal: Refuse(p)}
 }
 
 // OnlyLooks reports whether the guard of a procedure leaves its calls alone.
-func (s *Server) OnlyLooks(procedure string) bool { return s.route(procedure).guard.OnlyLooks() }
+func (s *Server) OnlyLooks(procedure string) bool {
+	return adapter.For(s.route(procedure).guard).OnlyLooks()
+}
 
 // Handle finds out what a call gets, and runs its handler if it is the first with its key.
 func (s *Server) Handle(ctx context.Context, c Call) Answer {
 	r := s.route(c.Procedure)
 	a := r.handle(ctx, s, c)
-	if a.Refusal != nil && r.guard.OnlyLooks() {
+	if a.Refusal != nil && adapter.For(r.guard).OnlyLooks() {
 		return Answer{Pass: true}
 	}
 	return a
@@ -143,7 +146,7 @@ func (r *route) handle(ctx context.Context, s *Server, c Call) Answer {
 	case key == "" && r.required:
 		return r.refuse(ctx, "", problem.KeyMissing, nil)
 	case key == "":
-		r.guard.ReportBypassed(ctx)
+		adapter.For(r.guard).ReportBypassed(ctx)
 		return Answer{Pass: true}
 	}
 	scope, code, err := s.scopeOf(ctx)
@@ -151,7 +154,7 @@ func (r *route) handle(ctx context.Context, s *Server, c Call) Answer {
 		return r.refuse(ctx, "", code, err)
 	}
 	k := idempotency.Key{Scope: scope, Value: key}
-	if r.guard.PassesNested(ctx, k) {
+	if adapter.For(r.guard).PassesNested(ctx, k.Scope, k.Value) {
 		return Answer{Pass: true}
 	}
 	message, err := c.Payload()
@@ -168,7 +171,7 @@ func (s *Server) RefuseStream(ctx context.Context, procedure string, values func
 		return nil
 	}
 	a := r.refuse(ctx, "", StreamUnprotected, nil)
-	if r.guard.OnlyLooks() {
+	if adapter.For(r.guard).OnlyLooks() {
 		return nil
 	}
 	return a.Refusal

@@ -377,7 +377,7 @@ func (w *world) nap(p *programProcess) {
 
 func (w *world) step(ctx context.Context, p *programProcess, i, act int) (string, error) {
 	name := w.steps[i]
-	var opts []idempotency.StepOption
+	var opts []idempotency.TaskOption
 	if w.once[name] {
 		opts = append(opts, idempotency.AtMostOnce())
 	}

@@ -170,7 +170,7 @@ func TestWrongTransactedSteps(t *testing.T) {
 func TestStepThatCannotBeSavedDoesNotRun(t *testing.T) {
 	t.Parallel()
 	exclusive := errors.New("one writer")
-	for name, opts := range map[string][]idempotency.StepOption{"": nil, "at most once": {idempotency.AtMostOnce()}} {
+	for name, opts := range map[string][]idempotency.TaskOption{"": nil, "at most once": {idempotency.AtMostOnce()}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

@@ -1,0 +1,68 @@
+// Package adapter is for authors of adapters: of middleware and interceptors that protect the handlers
+// of a framework with a guard. An adapter calls idempotency.Do for each call that has a key, and decides
+// the rest itself.
+package adapter
+
+import (
+	"context"
+
+	"example.com/idempotency/event"
+	"example.com/idempotency/internal/hook"
+	"example.com/idempotency/problem"
+)
+
+// A Guard is a guard as an adapter sees it. Make one with [For]; its zero value is not usable. Its
+// methods are safe for concurrent use.
+type Guard struct{ hook hook.Guard }
+
+// For returns what an adapter needs of g, which is an *idempotency.Guard.
+func For(g interface{ Hook() hook.Guard }) Guard { return Guard{g.Hook()} }
+
+// OnlyLooks reports whether the guard has idempotency.WithShadow. An adapter asks before it refuses a
+// call itself.
+func (g Guard) OnlyLooks() bool { return g.hook.OnlyLooks() }
+
+// PassesNested reports whether ctx belongs to a run that holds the key of a scope already, and if so
+// reports it as [event.Nested]. An adapter then calls the handler without Do, as the handler of a guard
+// does.
+func (g Guard) PassesNested(ctx context.Context, scope, key string) bool {
+	return g.hook.PassesNested(ctx, scope, key)
+}
+
+// ReportRefused reports a call that an adapter has refused before it came to Do, as [event.Refused]. The
+// scope is empty if it is not known, and cause is the error of the route's function that refused the
+// call, or nil. Under idempotency.WithShadow nothing is refused: it is reported as [event.Shadow].
+func (g Guard) ReportRefused(ctx context.Context, scope string, code problem.Code, cause error) {
+	g.hook.ReportRefused(ctx, scope, code, cause)
+}
+
+// ReportBypassed reports a call without a key that an adapter lets pass, as [event.Bypassed]. Under
+// idempotency.WithShadow it is reported as [event.Shadow].
+func (g Guard) ReportBypassed(ctx context.Context) { g.hook.ReportBypassed(ctx) }
+
+// Settings returns the settings that an adapter applies itself, or refuses.
+func (g Guard) Settings() Settings { return Settings(g.hook.Settings()) }
+
+// Settings are the settings of a guard that Do does not apply.
+type Settings struct {
+	// Unrecorded has the canonical names of idempotency.WithUnrecorded.
+	Unrecorded []string
+	// ClientCancel is the setting of idempotency.WithClientCancel.
+	ClientCancel bool
+	// NeedHTTP has the names of the options that are set and that only an HTTP request can have:
+	// WithKeyFunc, WithAuthorizeReplay, WithExpiryHeader and WithExplain.
+	NeedHTTP []string
+}
+
+// A Judged value says itself how its run has ended. An adapter needs it for a framework whose functions
+// answer with a value that may also be a refusal. Do asks the value that its function returns without an
+// error, in place of taking it for [event.Final], and records it if it is Final.
+type Judged interface {
+	// Outcome returns how the run has ended, unless the program has said so itself with
+	// SetOutcome. [event.NotExecuted] becomes [event.Unknown] as for an answer of a handler: see
+	// idempotency.DefaultOutcome. So does a value that is not an Outcome.
+	Outcome() event.Outcome
+	// Refused reports whether the value tells its caller that nothing was done. A run whose context
+	// has ended may say so because it was told to stop: its outcome is Unknown.
+	Refused() bool
+}

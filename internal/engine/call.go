@@ -1,0 +1,78 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"example.com/idempotency/internal/engine/work"
+	"example.com/idempotency/internal/giveup"
+	"example.com/idempotency/store"
+)
+
+// storeTimeout bounds one call of the store. A store that answers later than this is
+// as good as gone for a request that somebody is waiting for.
+const storeTimeout = 2 * time.Second
+
+// patience is how long a client waits for the store after its run: for a step to be
+// recorded, or for the run to be settled.
+const patience = 2 * time.Second
+
+// freeSize and sizePerSecond say how much longer a call may take for what it sends or reads:
+// a second for each MiB above the first. A store that takes a few MiB in a second is slow,
+// but it works.
+const (
+	freeSize      = 1 << 20
+	sizePerSecond = 1 << 20
+)
+
+// sizeTime is how much longer a call may take, or be waited for, because of a value of n bytes.
+func sizeTime(n int64) time.Duration {
+	return time.Duration(max(0, n-freeSize)) * time.Second / sizePerSecond
+}
+
+// maxAbandoned bounds the calls in which a store that ignores its context hangs. When so
+// many have not come back, no further call is made: each keeps a goroutine.
+const maxAbandoned = 4096
+
+var (
+	errStoreTimeout = errors.New("idempotency: store call timed out")
+	errStoreStuck   = errors.New("idempotency: too many earlier store calls have not returned")
+)
+
+// bounded makes one store call that returns within the timeout, whatever the store does: a
+// store that hangs must not hang the client. Unless the store is known to honour its
+// context, the call is made in a goroutine, which is abandoned when the time is over. It ends when
+// the store returns.
+func bounded[T any](ctx context.Context, c *core, timeout time.Duration, f func(context.Context) (T, error)) (T, error) {
+	if c.local {
+		return f(ctx)
+	}
+	f = calm(f)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errStoreTimeout)
+	defer cancel()
+	if c.inline {
+		return f(ctx)
+	}
+	if c.abandoned.Load() >= maxAbandoned {
+		var none T
+		return none, errStoreStuck
+	}
+	return giveup.Call(ctx, &c.abandoned, f)
+}
+
+// calm returns f with its panics made errors: a store that panics has failed, and the guard also
+// calls it in goroutines of its own, where a panic would end the process.
+func calm[T any](f func(context.Context) (T, error)) func(context.Context) (T, error) {
+	return func(ctx context.Context) (v T, err error) {
+		defer work.Recovered("the store", &err)
+		return f(ctx)
+	}
+}
+
+// refusedClaim reports whether an error of Claim says that the claim was not granted. After
+// any other error it may have been.
+func refusedClaim(err error) bool {
+	return errors.Is(err, store.ErrFull) || errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrUnreadableHere) ||
+		errors.Is(err, store.ErrTransactionOpen) || errors.Is(err, errStoreStuck)
+}

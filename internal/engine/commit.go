@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"example.com/idempotency/event"
+	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
+)
+
+var (
+	errLeftOpen    = errors.New("the handler answered success and neither committed nor rolled back")
+	errOverLimit   = errors.New("the answer is larger than WithMaxResponseBody allows")
+	errNotDefinite = errors.New("the outcome of the run is not definite")
+	errOvertaken   = errors.New("the run has lost its claim")
+)
+
+// rolledBack is the verdict for a run whose transaction could not be committed. Its client must
+// not see the answer, and is told what is true of the steps too.
+func (u *Run) rolledBack(t Task, code problem.Code, cause error) Verdict {
+	v := u.unknown(t)
+	v.Instead, v.Cause = code, cause
+	switch {
+	case v.Lasting():
+		v.Instead = problem.OutcomeUnknown
+	case v.Outcome == event.Unknown: // of a step
+		v.Instead = problem.NoAnswer
+	}
+	return v
+}
+
+// endTransaction ends the transaction of a run that was judged. It returns the verdict that is
+// left to settle, and reports whether it is settled: then the answer was recorded with the commit.
+// If the transaction panics, the claim is left to lapse, and the record tells what has happened.
+func (u *Run) endTransaction(t Task, v Verdict) (left Verdict, done bool) {
+	returned := false
+	defer func() {
+		if !returned {
+			u.Lease.end()
+		}
+	}()
+	left, done = u.commitOrRollBack(t, u.op.progress.tx, v)
+	returned = true
+	return left, done
+}
+
+func (u *Run) commitOrRollBack(t Task, tx store.Transaction, v Verdict) (Verdict, bool) {
+	switch state := u.op.progress.state; {
+	case state == store.TxCommitted:
+		_ = u.Lease.rollBack(context.WithoutCancel(u.Lease.Client), tx) // it holds a connection
+		u.Lease.Observe(event.Event{Kind: event.CommittedAlone, Outcome: v.Outcome})
+		if t.OverLimit() {
+			v.Instead = problem.ResponseNotKept
+		}
+		return v, false
+	case state == store.TxReady && v.Outcome == event.Final && !t.OverLimit():
+		return u.commit(t, tx, v)
+	case state != store.TxGivenUp:
+		if state == store.TxOpen {
+			u.Lease.Observe(event.Event{Kind: event.LeftOpen, Outcome: v.Outcome})
+		}
+		err := u.Lease.rollBack(context.WithoutCancel(u.Lease.Client), tx)
+		if errors.Is(err, store.ErrCommittedAlone) {
+			return u.endedAlone(t, err), false
+		}
+	}
+	return u.undo(t, v), false
+}
+
+// undo returns the verdict for a run whose transaction was rolled back. Its client must not be
+// shown a success.
+func (u *Run) undo(t Task, v Verdict) Verdict {
+	switch state, claimsSuccess := u.op.progress.state, !t.Refused(); {
+	case t.OverLimit():
+		return u.rolledBack(t, problem.CannotCommit, &store.RolledBackError{Err: errOverLimit})
+	case state == store.TxOpen && claimsSuccess:
+		return u.rolledBack(t, problem.CannotCommit, &store.RolledBackError{Err: errLeftOpen})
+	case state == store.TxReady && claimsSuccess:
+		cause := cmp.Or(v.Cause, errNotDefinite)
+		return u.rolledBack(t, problem.RolledBack, &store.RolledBackError{Retry: true, Err: cause})
+	default:
+		return v
+	}
+}
+
+// commit commits the transaction with the answer. If that has failed, nothing of the run is left,
+// and if nobody knows, it is for the settlement to find out.
+func (u *Run) commit(t Task, tx store.Transaction, v Verdict) (Verdict, bool) {
+	l := u.Lease
+	c := store.Completion{Answer: v.answer, Status: v.status, TTL: u.Lease.rules.TTL}
+	l.outliveRun()
+	_, err := bounded(context.WithoutCancel(l.Client), l.core, l.sendTimeout(len(v.answer)), func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, tx.Complete(ctx, c)
+	})
+	var refused *store.RolledBackError
+	switch {
+	case err == nil:
+		l.end()
+		return v, true
+	case errors.Is(err, store.ErrNotOwner):
+		return u.rolledBack(t, problem.RolledBack, &store.RolledBackError{Retry: true, Err: errOvertaken}), false
+	case errors.Is(err, store.ErrCommittedAlone):
+		return u.endedAlone(t, err), false
+	case errors.As(err, &refused) && refused.Retry:
+		return u.rolledBack(t, problem.RolledBack, err), false
+	case errors.As(err, &refused):
+		return u.rolledBack(t, problem.CannotCommit, err), false
+	}
+	l.Observe(event.Event{Kind: event.StoreError, Op: "commit", Err: err})
+	undone := u.rolledBack(t, problem.RolledBack, &store.RolledBackError{Retry: true, Err: err})
+	undone.doubt = &v
+	return undone, false
+}
+
+// endedAlone is the verdict for a run whose handler has ended the transaction after it had said that
+// it is to be committed. The answer tells of rows that may be gone.
+func (u *Run) endedAlone(t Task, cause error) Verdict {
+	u.op.progress.state, u.Happened = store.TxCommitted, false
+	u.Lease.Observe(event.Event{Kind: event.CommittedAlone, Outcome: event.Unknown, Err: cause})
+	return u.rolledBack(t, problem.NoAnswer, cause)
+}

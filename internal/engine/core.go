@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.com/idempotency/internal/engine/report"
+	"example.com/idempotency/internal/engine/work"
+	"example.com/idempotency/store"
+)
+
+// A core is what engines share that are made from one: the store, and the work that outlives
+// requests.
+type core struct {
+	store store.Store
+
+	// inline says that store calls return at once, or when their context ends. local says
+	// that they return at once.
+	local, inline bool
+
+	leases    sync.Pool // of *Lease
+	renewers  sync.Pool // of *renewer
+	room      waitingRoom
+	resolving resolving
+	resolvers resolvers
+	reports   report.Once
+	work      work.Work
+	late      work.Work    // claims that are being given back
+	running   atomic.Int64 // runs in flight
+	unsettled work.Debts
+	pending   work.Backlog // runs that wait to be settled
+	ghosts    work.Backlog // claims whose reply never came
+	// back has a receiver for each ghost that waits for the store to answer again.
+	back      chan struct{}
+	abandoned atomic.Int64 // store calls that have outlived their callers
+}
+
+func newCore(st store.Store, local bool, waitingBytes int64) *core {
+	c := &core{store: st, local: local, inline: local, back: make(chan struct{})}
+	if s, ok := st.(store.ContextStore); ok && !local {
+		c.inline = s.ObeysContext()
+	}
+	c.work.Init()
+	c.late.Init()
+	c.room.init(waitingBytes)
+	return c
+}
+
+// answered tells one ghost that the store answers.
+func (c *core) answered() {
+	select {
+	case c.back <- struct{}{}:
+	default:
+	}
+}
+
+// sleepUntilAnswer sleeps until the store has answered another call, or d is over. It reports
+// false if a shutdown begins.
+func (c *core) sleepUntilAnswer(d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-c.back:
+		return true
+	case <-c.work.Quit:
+		return false
+	}
+}
+
+// resolving are the keys for which a resolver is at work in this process.
+type resolving struct{ keys sync.Map }
+
+func (r *resolving) enter(key string) bool {
+	_, busy := r.keys.LoadOrStore(key, true)
+	return !busy
+}
+
+func (r *resolving) leave(key string) { r.keys.Delete(key) }
+
+// resolvers are the rules that have a resolver and a label, by the label.
+type resolvers struct {
+	mu    sync.Mutex
+	rules map[string]*Rules
+}
+
+// add enters rules, if they have both.
+func (r *resolvers) add(rules *Rules) {
+	if rules.Resolver == nil || rules.Route == "" {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.rules == nil {
+		r.rules = make(map[string]*Rules)
+	}
+	r.rules[rules.Route] = rules
+}
+
+// of returns the rules of a label, or nil.
+func (r *resolvers) of(label string) *Rules {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rules[label]
+}

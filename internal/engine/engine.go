@@ -1,0 +1,69 @@
+package engine
+
+import (
+	"context"
+
+	"example.com/idempotency/store"
+)
+
+// An Engine runs tasks under claims, by its rules. It is immutable and safe for concurrent use.
+type Engine struct {
+	core  *core
+	rules *Rules
+}
+
+// New returns an engine that keeps its records in st. local says that the calls of st return at once.
+// waitingBytes is how much memory the requests that wait may take.
+func New(st store.Store, local bool, waitingBytes int64, rules *Rules) *Engine {
+	return (&Engine{core: newCore(st, local, waitingBytes)}).With(rules)
+}
+
+// With returns an engine that shares all but its rules with e.
+func (e *Engine) With(rules *Rules) *Engine {
+	e.core.resolvers.add(rules)
+	return &Engine{e.core, rules}
+}
+
+// Store returns the store.
+func (e *Engine) Store() store.Store { return e.core.store }
+
+// Admit begins a request, unless new ones are refused because of a shutdown. Leave ends it.
+func (e *Engine) Admit() bool { return e.core.work.Admit() }
+
+// Leave ends a request that was admitted.
+func (e *Engine) Leave() { e.core.work.Leave() }
+
+// Stats are what an engine is busy with in this process at one moment. The root's Stats say more of
+// each field.
+type Stats struct {
+	Running      int
+	Waiting      int
+	Pending      int
+	PendingBytes int64
+	GivingBack   int
+	Abandoned    int
+}
+
+// Stats returns what e is busy with, together with all engines made from it by With.
+func (e *Engine) Stats() Stats {
+	c := e.core
+	s := Stats{Running: int(c.running.Load()), Waiting: c.room.size(), Abandoned: int(c.abandoned.Load())}
+	s.Pending, s.PendingBytes = c.pending.Size()
+	s.GivingBack, _ = c.ghosts.Size()
+	return s
+}
+
+// Shutdown refuses new requests, and returns when the runs in flight are settled, or when ctx ends.
+func (e *Engine) Shutdown(ctx context.Context) error {
+	err := e.core.work.Shutdown(ctx)
+	// No request is left that could make another claim. Those that are being given back know
+	// since the beginning of the shutdown.
+	if lateErr := e.core.late.Shutdown(ctx); err != nil || lateErr != nil {
+		e.core.late.Stop()
+		e.core.unsettled.GiveUp(ErrShutdown)
+	}
+	return err
+}
+
+// Stop is Shutdown for an engine whose runs matter to nobody.
+func (e *Engine) Stop(ctx context.Context) error { return e.core.work.Shutdown(ctx) }

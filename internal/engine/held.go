@@ -1,0 +1,29 @@
+package engine
+
+import (
+	"example.com/idempotency/event"
+	"example.com/idempotency/internal/answer"
+	"example.com/idempotency/internal/engine/intent"
+	"example.com/idempotency/store"
+)
+
+// A Found is what was found of a key.
+type Found struct {
+	Key    intent.Key
+	Record store.Record
+	// Intent is that of the run. It is zero if the client's key is not known.
+	Intent intent.Intent
+	// Steps are the sorted names of the steps, without those that are known not to have happened.
+	Steps []string
+}
+
+// A Decision says who settles or forgets a key by hand, and why.
+type Decision struct{ Actor, Reason string }
+
+// A Resolution settles a key whose outcome is unknown.
+type Resolution struct {
+	Outcome event.Outcome
+	Decision
+	// Answer returns the answer of a Final resolution, for a record with that fingerprint.
+	Answer func(fp store.Fingerprint) (*answer.Answer, error)
+}

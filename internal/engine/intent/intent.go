@@ -1,0 +1,65 @@
+package intent
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+
+	"example.com/idempotency/store"
+)
+
+// An Intent is what a client wants done: a digest of scope, key and fingerprint. It is computed and
+// never stored, so it survives whatever a store forgets.
+type Intent [sha256.Size]byte
+
+// A Derivation is what intents are derived from besides the key and the fingerprint.
+type Derivation struct {
+	Namespace string
+	Secret    []byte // nil for none
+}
+
+// shortIntent is the memory on the stack in which intents are put together. The longest key and
+// a usual scope fit in.
+const shortIntent = 512
+
+// Of returns the intent of a key that is bound to a fingerprint.
+func (d *Derivation) Of(k Key, fp store.Fingerprint) Intent {
+	b := append(make([]byte, 0, shortIntent), "idempotency intent\x01"...)
+	for _, part := range []string{d.Namespace, k.Scope, k.Value} {
+		b = binary.BigEndian.AppendUint64(b, uint64(len(part)))
+		b = append(b, part...)
+	}
+	b = append(b, fp[:]...)
+	if d.Secret == nil {
+		return sha256.Sum256(b)
+	}
+	mac := hmac.New(sha256.New, d.Secret)
+	mac.Write(bytes.Clone(b)) // b itself stays off the heap
+	return Intent(mac.Sum(nil))
+}
+
+// ID returns the ID of the intent of a key, as far as the key is known: that of a record which was
+// found by its name is empty.
+func (d *Derivation) ID(k Key, fp store.Fingerprint) string {
+	if k.Record != "" {
+		return ""
+	}
+	return d.Of(k, fp).ID()
+}
+
+// ID returns the name of the intent, in 32 hexadecimal digits.
+func (i Intent) ID() string { return i.digest("operation id", "") }
+
+// DeriveKey returns a key for a downstream service, in 32 hexadecimal digits.
+func (i Intent) DeriveKey(purpose string) string { return i.digest("derived key", purpose) }
+
+func (i Intent) digest(kind, purpose string) string {
+	b := append(make([]byte, 0, shortIntent), "idempotency "...)
+	b = append(append(append(b, kind...), 0), i[:]...)
+	sum := sha256.Sum256(append(b, purpose...))
+	var digits [32]byte
+	hex.Encode(digits[:], sum[:16])
+	return string(digits[:])
+}

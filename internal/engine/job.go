@@ -1,0 +1,293 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/idempotency/event"
+	"example.com/idempotency/internal/answer"
+	"example.com/idempotency/internal/digest"
+	"example.com/idempotency/internal/engine/intent"
+	"example.com/idempotency/internal/engine/note"
+	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
+)
+
+// A Result says what [Engine.Do] did. The root's Result says more of each field.
+type Result struct {
+	Replayed bool
+	Attempt  int
+	Outcome  event.Outcome
+	Held     bool
+	Code     problem.Code
+}
+
+// A judged value says itself how its run has ended.
+type judged interface {
+	Outcome() event.Outcome
+	Refused() bool
+}
+
+// A Job is a function to be run once for a key.
+type Job struct {
+	Key     intent.Key
+	Payload []byte // that the key is bound to
+	Codec   Codec  // nil for JSON
+	Fn      func(context.Context) (any, error)
+}
+
+// A job is the run of the function of a Job.
+type job struct {
+	Run
+	engine  *Engine
+	claimed Lease
+	fn      func(context.Context) (any, error)
+	codec   Codec
+	waited  time.Duration // for another run
+	code    problem.Code  // of the refusal
+
+	// Set by Execute.
+	value any
+	err   error
+	// Set by result.
+	encoded   *answer.Answer
+	encodeErr error
+}
+
+// Do runs a job, or returns what an earlier run has recorded. It decodes the value into the pointer
+// into, so that everything that does not depend on the type of the value is compiled once.
+func (e *Engine) Do(ctx context.Context, what Job, into any) (Result, error) {
+	j := &job{engine: e, fn: what.Fn, codec: orJSON(what.Codec)}
+	result, err := j.do(ctx, what.Key, what.Payload, into)
+	result.Code = j.code
+	return result, err
+}
+
+func (j *job) do(ctx context.Context, k intent.Key, payload []byte, into any) (Result, error) {
+	if err := k.CheckRun(); err != nil {
+		return Result{}, err
+	}
+	if ctx.Err() != nil { // what fn would make of it must not hold the key
+		return Result{}, context.Cause(ctx)
+	}
+	now, e := time.Now(), j.engine
+	j.claimed.init(now, e, Access{ID: k, Name: k.Name(), Client: ctx, Route: e.rules.Route},
+		Identity{digest.Parts(digest.VersionJob, payload), digest.ChecksumBody(payload)})
+	j.Init(ctx, &j.claimed, true)
+	if !e.core.work.Admit() {
+		return Result{}, j.refuse(problem.ShuttingDown, store.Record{}, ErrShutdown)
+	}
+	defer e.core.work.Leave()
+	if op, _ := FromContext(ctx); op.Holds(e.core.store, j.Lease.Name) {
+		return Result{}, j.refuse(problem.InFlight, store.Record{}, ErrNested)
+	}
+	if err := j.Lease.KeepKey(); err != nil {
+		return Result{}, j.refuse(problem.StoreUnavailable, store.Record{}, err)
+	}
+	c := Claiming{Lease: j.Lease, Client: ctx, FollowsClient: true}
+	var rec store.Record
+	err := c.claimOnce(&rec, now)
+	j.waited = c.Waited
+	switch {
+	case err != nil && e.rules.FailOpen && !c.Met && !errors.Is(err, store.ErrCorrupt):
+		j.Lease.Observe(event.Event{Kind: event.FailOpen, Err: err})
+		return Result{Attempt: 1}, j.runUnprotected(ctx, into)
+	case err != nil:
+		code := problem.StoreUnavailable
+		if errors.Is(err, store.ErrCorrupt) {
+			code = problem.AnswerUnreadable
+		}
+		return Result{}, j.refuse(code, store.Record{}, fmt.Errorf("idempotency: claiming the key: %w", err))
+	case rec.Mine && c.IsUnwanted():
+		j.Lease.GiveBack()
+		return Result{}, context.Cause(ctx)
+	case rec.Mine:
+		return j.runProtected(into)
+	default:
+		result, err := j.answerFrom(rec, into)
+		if errors.Is(err, ErrInFlight) && ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", err, context.Cause(ctx))
+		}
+		return result, err
+	}
+}
+
+func (j *job) runProtected(into any) (Result, error) {
+	v, e := j.Perform(j)
+	result := Result{Attempt: j.Lease.Attempt, Outcome: v.Outcome, Held: v.Outcome == event.Unknown && v.Hold}
+	switch {
+	case e.Fate == Overtaken:
+		return j.answerFrom(e.Record(), into)
+	case v.Instead == problem.NoAnswer || v.Instead == problem.OutcomeUnknown:
+		return result, j.refuse(v.Instead, store.Record{}, fmt.Errorf("%w: %w", ErrCommitUnknown, v.Cause))
+	case v.Instead != "":
+		return result, j.refuse(v.Instead, store.Record{}, v.Cause)
+	case j.err != nil:
+		return result, j.err
+	}
+	a, err := j.result()
+	if err != nil {
+		return result, err
+	}
+	return result, j.decode(a.Body, into)
+}
+
+// runUnprotected runs fn without a claim. The value is encoded and decoded as a recorded
+// one is.
+func (j *job) runUnprotected(ctx context.Context, into any) error {
+	if j.value, j.err = j.fn(j.engine.Unprotected(ctx, j.Lease.ID, j.Lease.claim.Fingerprint)); j.err != nil {
+		return j.err
+	}
+	a, err := j.result()
+	if err != nil {
+		return err
+	}
+	return j.decode(a.Body, into)
+}
+
+// Execute implements [Task].
+func (j *job) Execute(ctx context.Context) { j.value, j.err = j.fn(ctx) }
+
+// Close implements [Task].
+func (j *job) Close(bool) {}
+
+// Answer returns the result, or what stands for it if it is too large to be kept.
+func (j *job) Answer() (*answer.Answer, error) {
+	a, err := j.result()
+	if limit := j.Lease.rules.MaxAnswer; err == nil && int64(len(a.Body)) > limit {
+		brief := a.Brief(limit)
+		a = &brief
+	}
+	return a, err
+}
+
+// result encodes the value, or the error if there is one, once.
+func (j *job) result() (*answer.Answer, error) {
+	if j.encoded == nil && j.encodeErr == nil {
+		j.encoded, j.encodeErr = j.encode()
+	}
+	return j.encoded, j.encodeErr
+}
+
+// The statuses that stand for the results of functions in their stored form.
+const (
+	statusOK    = 200
+	statusError = 500
+)
+
+func (j *job) encode() (*answer.Answer, error) {
+	a := &answer.Answer{Kind: answer.KindValue, Status: statusOK}
+	var err error
+	if j.err != nil {
+		a.Kind, a.Status, a.Body = answer.KindError, statusError, []byte(j.err.Error())
+	} else {
+		a.Body, err = j.codec.Marshal(j.value)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("idempotency: the result of a run cannot be recorded: %w", err)
+	}
+	return a, nil
+}
+
+// OverLimit implements [Task].
+func (j *job) OverLimit() bool { return false } // the value is in memory anyway
+
+// Report implements [Task].
+func (j *job) Report(e event.Event) event.Event {
+	e.Waited = j.waited
+	if j.encoded != nil {
+		e.Size = int64(len(j.encoded.Body))
+	}
+	return e
+}
+
+// refuse reports that fn was not run, or that another run's result counts and there is none to
+// return. It returns err.
+func (j *job) refuse(code problem.Code, rec store.Record, err error) error {
+	j.code = code
+	if j.Lease.rules.Reporter.Heard() {
+		var differs event.RequestParts
+		if code == problem.KeyReused {
+			differs = j.Lease.Differs(&rec)
+		}
+		j.Lease.Observe(event.Event{
+			Kind: event.Refused, Code: code, Attempt: rec.Attempt, Age: rec.Age, Waited: j.waited,
+			Held: code == problem.OutcomeUnknown, Err: err, Trace: note.Last(rec.Notes).Trace, Differs: differs,
+		})
+	}
+	return err
+}
+
+// answerFrom returns what an earlier run recorded, or why there is nothing.
+func (j *job) answerFrom(rec store.Record, into any) (Result, error) {
+	result := Result{Attempt: rec.Attempt}
+	j.Lease.ReportHoldEnding(&rec)
+	switch {
+	case rec.State == 0: // the store could not tell
+		return Result{Attempt: j.Lease.Attempt}, j.refuse(problem.InFlight, rec, ErrInFlight)
+	case rec.Fingerprint[0] > digest.VersionJob && rec.Fingerprint[0] < digest.FirstOwnVersion:
+		err := UnknownVersion(rec.Fingerprint) // of a newer version of this package
+		return result, j.refuse(problem.StoreUnavailable, rec, err)
+	case rec.Fingerprint != j.Lease.claim.Fingerprint:
+		return result, j.refuse(problem.KeyReused, rec, ErrKeyReused)
+	case rec.State == store.Held:
+		result.Outcome, result.Held = event.Unknown, true
+		j.Lease.ReportHeld(&rec)
+		return result, j.refuse(problem.OutcomeUnknown, rec, ErrHeld)
+	case rec.State != store.Completed:
+		return result, j.refuse(problem.InFlight, rec, ErrInFlight)
+	}
+	result.Outcome = event.Final
+	a, err := j.Lease.rules.Seals.OpenAnswer(rec.Answer, j.Lease.Name, rec.Fingerprint, nil)
+	if err == nil && a.Kind != answer.KindValue && a.Kind != answer.KindError && a.Kind != answer.KindNotKept {
+		err = fmt.Errorf("%w: it is not a value", store.ErrCorrupt)
+	}
+	if err != nil {
+		j.Lease.Observe(event.Event{Kind: event.Corrupt, Err: err})
+		return result, j.refuse(problem.AnswerUnreadable, rec, err)
+	}
+	if a.Kind == answer.KindNotKept {
+		return result, j.refuse(problem.ResponseNotKept, rec, ErrResultNotKept)
+	}
+	result.Replayed = true
+	j.Lease.Observe(event.Event{
+		Kind: event.Replay, Attempt: rec.Attempt, Size: int64(len(a.Body)), Age: rec.Age, Waited: j.waited,
+		Trace: note.Last(rec.Notes).Trace,
+	})
+	if a.Kind == answer.KindError {
+		return result, Permanent(errors.New(string(a.Body)))
+	}
+	return result, j.decode(a.Body, into)
+}
+
+func (j *job) decode(data []byte, into any) error {
+	if err := j.codec.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("%w: recorded value cannot be decoded: %w", store.ErrCorrupt, err)
+	}
+	return nil
+}
+
+// Refused reports whether the function has returned an error, or a value that stands for one.
+func (j *job) Refused() bool {
+	v, ok := j.value.(judged)
+	return j.err != nil || ok && v.Refused()
+}
+
+// Judge implements [Task].
+func (j *job) Judge() event.Outcome { return JudgeValue(j.value, j.err) }
+
+// JudgeValue takes a value that does not judge itself, and an error marked with Permanent, for definite.
+func JudgeValue(value any, err error) event.Outcome {
+	if v, ok := value.(judged); ok && err == nil {
+		return v.Outcome()
+	}
+	if err == nil || IsPermanent(err) {
+		return event.Final
+	}
+	return event.Unknown
+}
+
+// Redirected implements [Task].
+func (j *job) Redirected() bool { return false }

@@ -1,0 +1,206 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.com/idempotency/event"
+	"example.com/idempotency/internal/digest"
+	"example.com/idempotency/internal/engine/note"
+	"example.com/idempotency/internal/engine/report"
+	"example.com/idempotency/store"
+)
+
+// A Lease is one request's claim on a record: how it is granted, kept alive and lost.
+// A timer renews it, so a short run costs no goroutine.
+type Lease struct {
+	Access
+	claim     store.Claim
+	steps     map[string][]byte // of earlier attempts, as the claim was granted
+	mayBeLost bool              // as the store has said of the claim
+	kept      atomic.Bool       // the store has acknowledged a later call, so it will not forget the claim
+	told      atomic.Bool       // observers or the log have got an event, and may have kept its context
+	note      [note.MaxLen]byte // the memory of the claim's note
+	sums      digest.Checksums
+
+	mu       sync.Mutex
+	renewer  *renewer
+	owner    store.Owner // under which it is renewed: the claim's, or that of a claim made later
+	run      stopper
+	sure     time.Time // until then the claim is ours by the local clock
+	failures int       // of renewals, in a row
+	lost     bool
+	runOver  bool // a loss concerns nobody any more
+	// lostInRun says that the claim was lost before the run was over.
+	lostInRun bool
+	ended     bool
+}
+
+// An Identity is what a request is compared by: its fingerprint, and checksums of its parts.
+type Identity struct {
+	Fingerprint store.Fingerprint
+	Sums        digest.Checksums
+}
+
+// A stopper is what a lease knows of its run.
+type stopper interface{ cancel(cause error) }
+
+// NewLease returns the lease of a request that is about to claim its key, now. a says whose it is.
+func (e *Engine) NewLease(now time.Time, a Access, id Identity) *Lease {
+	l, ok := e.core.leases.Get().(*Lease)
+	if !ok {
+		l = new(Lease)
+	}
+	l.init(now, e, a, id)
+	return l
+}
+
+// Free takes back the lease of a request that was answered without it. Nobody may have it
+// still: another store may have kept the claim, and an observer the context of an event.
+func (l *Lease) Free() {
+	if c := l.core; c.local && l.Attempt == 0 && !l.told.Load() {
+		*l = Lease{}
+		c.leases.Put(l)
+	}
+}
+
+// init prepares a lease for its claim, which is made now. The owner is made here, once: a claim that is
+// sent again must be recognised as the same.
+func (l *Lease) init(now time.Time, e *Engine, a Access, id Identity) {
+	l.Access, l.sums = a, id.Sums
+	l.core, l.rules = e.core, e.rules
+	n := note.Note{Started: now, Sums: id.Sums}
+	if l.rules.Trace != nil {
+		n.Trace = l.rules.Trace(a.Client)
+	}
+	l.claim = store.Claim{
+		Note:        n.AppendTo(l.note[:0]),
+		Label:       note.Label(a.Route),
+		Owner:       newOwner(),
+		Fingerprint: id.Fingerprint,
+		Lease:       l.rules.Lease,
+		Retention:   l.rules.RetentionOrDefault(),
+		Hold:        l.rules.Hold && !l.rules.Transaction,
+		HoldEnds:    l.rules.Retention > 0,
+		MayBeLost:   l.rules.Transaction,
+		Tenant:      a.ID.Tenant(),
+	}
+}
+
+// Fingerprint returns what the claim is made with.
+func (l *Lease) Fingerprint() store.Fingerprint { return l.claim.Fingerprint }
+
+// KeepKey seals the key into the claim, if the route keeps keys.
+func (l *Lease) KeepKey() (err error) {
+	l.claim.SealedKey, err = l.rules.Seals.Key(l.ID, l.Name)
+	return err
+}
+
+// Observe reports an event of the operation that the claim is for.
+func (l *Lease) Observe(e event.Event) {
+	if l.rules.Reporter.Hears(e.Kind) {
+		if e.OperationID == "" {
+			e.OperationID = l.rules.Derivation.Of(l.ID, l.claim.Fingerprint).ID()
+		}
+		if e.Attempt == 0 && l.Attempt > 0 { // it is about this run
+			n := note.Read(l.claim.Note)
+			e.Trace = n.Trace
+		}
+	}
+	l.told.Store(true)
+	l.Access.Observe(e)
+}
+
+func newOwner() (o store.Owner) {
+	_, _ = rand.Read(o[:]) // never fails: crypto/rand ends the program instead
+	return o
+}
+
+// recordEnds reports whether the record becomes free with time although nobody settles it.
+func (l *Lease) recordEnds() bool { return !l.claim.Hold || l.claim.HoldEnds }
+
+// acquire asks the store for the claim, now, and reads the record. It can be called again, as the
+// same owner, until the claim is granted.
+func (l *Lease) acquire(rec *store.Record, now time.Time, watch bool) error {
+	claim := l.claim
+	claim.Watch = watch
+	err := l.requestClaim(rec, now, &claim, l.claimTimeout())
+	if err == nil && rec.Mine {
+		l.Attempt, l.steps, l.mayBeLost = rec.Attempt, rec.Steps, rec.MayBeLost
+		l.sure = now.Add(l.margin())
+		if rec.Lapsed {
+			l.reportTakeover(rec)
+		}
+	}
+	return err
+}
+
+// undone is what the store is told about a claim under which nothing was done. All that the
+// record is for from then on is its owner, whose claim must not be granted if it arrives
+// again. Under Rerun a claim that comes later than that blocks the key for a lease, but under
+// Hold it would hold the key.
+func (l *Lease) undone() store.Release {
+	keep := MinRetentionInLeases * l.claim.Lease
+	if l.claim.Hold {
+		keep = max(keep, lateClaims)
+	}
+	return store.Release{Undone: true, Keep: keep}
+}
+
+// unused is what the store is told about a claim under which no run has begun.
+func (l *Lease) unused() store.Release {
+	rel := l.undone()
+	rel.Unused = true
+	return rel
+}
+
+// lateClaims is how long a claim may take to arrive whose reply was lost, or that the client
+// library has sent twice: longer than a system keeps sending what its process has given up.
+const lateClaims = 15 * time.Minute
+
+// Differs returns the parts in which the request differs from that of the record's last run, as
+// far as their checksums tell.
+func (l *Lease) Differs(rec *store.Record) event.RequestParts { return note.Differs(rec, &l.sums) }
+
+// ReportHeld reports, once for each run, that nobody may run until the key is resolved.
+func (l *Lease) ReportHeld(rec *store.Record) {
+	if l.core.reports.IsNew(report.Of(event.Held, l.Name, rec)) {
+		l.Observe(event.Event{Kind: event.Held, Attempt: rec.Attempt, Held: true, Age: rec.Age, Trace: note.Last(rec.Notes).Trace})
+	}
+}
+
+// reportTakeover reports, once for each run, that the claim was granted because another's lease
+// had ended.
+func (l *Lease) reportTakeover(rec *store.Record) {
+	if !l.core.reports.IsNew(report.Of(event.Takeover, l.Name, rec)) {
+		return
+	}
+	e := event.Event{Kind: event.Takeover, Attempt: rec.Attempt, Runs: note.Runs(rec)}
+	if n := len(e.Runs); n > 1 {
+		e.Trace = e.Runs[n-2].Trace
+	}
+	l.Observe(e)
+}
+
+// GiveUp implements [work.Debt]: it leaves a run that could not be settled to its lease. The client
+// has its answer all the same.
+func (l *Lease) GiveUp(err error) {
+	if l.end() {
+		l.Observe(event.Event{Kind: event.RecordingLost, Err: err})
+	}
+}
+
+// rollBack rolls a transaction back. Whatever the store does, it returns in time.
+func (l *Lease) rollBack(ctx context.Context, tx store.Transaction) error {
+	_, err := bounded(ctx, l.core, l.timeout(), func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, tx.Rollback(ctx)
+	})
+	if err != nil && !errors.Is(err, store.ErrCommittedAlone) {
+		l.Observe(event.Event{Kind: event.StoreError, Op: "rollback", Err: err})
+	}
+	return err
+}

@@ -1,0 +1,97 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"example.com/idempotency/event"
+	"example.com/idempotency/internal/engine/intent"
+	"example.com/idempotency/internal/engine/report"
+	"example.com/idempotency/internal/engine/seal"
+	"example.com/idempotency/store"
+)
+
+// Found says what was found of a key, of which rec is the record.
+func (e *Engine) Found(k intent.Key, rec store.Record) Found {
+	f := Found{Key: k, Record: rec, Steps: e.stepNames(k, rec)}
+	if k.Record == "" {
+		f.Intent = e.rules.Derivation.Of(k, rec.Fingerprint)
+	}
+	return f
+}
+
+// stepNames returns the sorted names of the steps, without those that are known not to have
+// happened. A step that cannot be read may have happened.
+func (e *Engine) stepNames(k intent.Key, rec store.Record) []string {
+	var names []string
+	for name, stored := range rec.Steps {
+		value, err := e.rules.Seals.OpenStep(stored, k.Name(), rec.Fingerprint, name)
+		if err != nil || value[0] != seal.StepUndone {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Lookup returns what is known of a key. It changes nothing.
+func (e *Engine) Lookup(ctx context.Context, k intent.Key) (Found, error) {
+	_, rec, err := e.get(ctx, k)
+	if err != nil {
+		return Found{Key: k}, err
+	}
+	k = e.identify(ctx, k, rec)
+	a := e.access(ctx, k, rec.Label)
+	e.core.reportHoldEnding(a.Name, &rec, a.Observe)
+	return e.Found(k, rec), nil
+}
+
+// access returns what an operator's look at a record, or a decision about it, reports by.
+func (e *Engine) access(ctx context.Context, k intent.Key, route string) *Access {
+	return &Access{core: e.core, rules: e.rules, ID: k, Name: k.Name(), Client: ctx, Route: route}
+}
+
+// identify returns the client's key of a record, if it was found by its name and this guard can
+// read the key that was kept beside it. Otherwise it returns k.
+func (e *Engine) identify(ctx context.Context, k intent.Key, rec store.Record) intent.Key {
+	if k.Record == "" || e.rules.Seals.Sealer == nil || len(rec.SealedKey) == 0 {
+		return k
+	}
+	kept, err := e.rules.Seals.OpenKey(rec.SealedKey, k.Record)
+	if err == nil {
+		return kept
+	}
+	if e.core.reports.IsNew(report.Of(event.Corrupt, k.Record, &rec)) {
+		e.access(ctx, k, rec.Label).Observe(event.Event{Kind: event.Corrupt, Op: "key", Attempt: rec.Attempt, Err: err})
+	}
+	return k
+}
+
+// inspect returns the store in which an operator looks at a key.
+func (e *Engine) inspect(k intent.Key) (store.Inspector, error) {
+	inspector, ok := e.core.store.(store.Inspector)
+	if !ok {
+		return nil, ErrNoInspector
+	}
+	return inspector, k.CheckFind()
+}
+
+// get reads a record without its answer.
+func (e *Engine) get(ctx context.Context, k intent.Key) (store.Inspector, store.Record, error) {
+	return e.read(ctx, k, storeTimeout, store.Inspector.Get)
+}
+
+// read reads a record with one of the methods for that.
+func (e *Engine) read(
+	ctx context.Context, k intent.Key, timeout time.Duration, method func(store.Inspector, context.Context, string) (store.Record, error),
+) (store.Inspector, store.Record, error) {
+	inspector, err := e.inspect(k)
+	if err != nil {
+		return nil, store.Record{}, err
+	}
+	rec, err := bounded(ctx, e.core, timeout, func(ctx context.Context) (store.Record, error) {
+		return method(inspector, ctx, k.Name())
+	})
+	return inspector, rec, err
+}

@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"sync"
+
+	"example.com/idempotency/store"
+)
+
+// A progress is what a run has used so far: the names of its steps, and its transaction.
+type progress struct {
+	mu    sync.Mutex
+	names map[string]bool
+	ended bool
+
+	tx    store.Transaction
+	going bool          // a transaction is being begun
+	state store.TxState // set when the run is closed; without a transaction, TxGivenUp
+}
+
+// take notes that the run uses a name, or returns why it must not.
+func (p *progress) take(name string) (why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.ended:
+		return "the run has ended"
+	case p.names[name]:
+		return "its name is used twice in this run"
+	}
+	if p.names == nil {
+		p.names = make(map[string]bool)
+	}
+	p.names[name] = true
+	return ""
+}
+
+// hasEnded reports whether the run has ended.
+func (p *progress) hasEnded() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ended
+}
+
+// end refuses further steps and transactions, because the run is being settled, and learns what became
+// of its transaction. From then on nothing changes it.
+func (p *progress) end() {
+	p.mu.Lock()
+	p.ended = true
+	tx := p.tx
+	p.mu.Unlock()
+	p.state = store.TxGivenUp
+	if tx != nil {
+		p.state = tx.State()
+	}
+}
+
+// transaction returns the transaction of the run, or nil.
+func (p *progress) transaction() store.Transaction {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.tx
+}
+
+// reserve takes the place of the transaction.
+func (p *progress) reserve(w Writer) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.ended:
+		return ErrRunEnded
+	case p.going, p.tx != nil && p.tx.State() != store.TxGivenUp:
+		return ErrJoined
+	case w != nil && !w.HoldBack():
+		return ErrAnswerSent
+	}
+	p.tx, p.going = nil, true
+	return nil
+}
+
+// join takes the place that was reserved, and reports whether the run has it still. A nil transaction
+// gives it back.
+func (p *progress) join(tx store.Transaction) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return false
+	}
+	p.tx, p.going = tx, false
+	return true
+}

@@ -1,0 +1,218 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"time"
+
+	"example.com/idempotency/event"
+	"example.com/idempotency/internal/engine/intent"
+	"example.com/idempotency/internal/engine/note"
+	"example.com/idempotency/internal/engine/report"
+	"example.com/idempotency/store"
+)
+
+const (
+	// reconcilePage is how many records a call of the store lists.
+	reconcilePage = 500
+	// reconcilePages is how many pages of the index a tick reads, and sweepPages how many of all
+	// records.
+	reconcilePages = 40
+	sweepPages     = 8
+	// sweepPause is how many ticks pass at least between the beginnings of two sweeps.
+	sweepPause = 10
+	// knownFor is for how many ticks a run is known that is not found any more.
+	knownFor = 10
+)
+
+// Reconcile looks for held keys, at once and then every so often, until ctx ends or a shutdown begins.
+func (e *Engine) Reconcile(ctx context.Context, every time.Duration) error {
+	lister, ok := e.core.store.(store.Lister)
+	if !ok {
+		return fmt.Errorf("idempotency: Reconcile: %w", ErrNoLister)
+	}
+	if every <= 0 {
+		return fmt.Errorf("idempotency: Reconcile: every %v is not positive", every)
+	}
+	r := reconciler{engine: e, lister: lister, asked: make(map[string]bool), known: make(map[report.Run]int)}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for ; ctx.Err() == nil && e.core.work.Admit(); r.n++ {
+		r.admitted(ctx, time.Now().Add(every))
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+		case <-e.core.work.Quit:
+		}
+	}
+	return nil
+}
+
+// A reconciler is one call of Reconcile.
+type reconciler struct {
+	engine *Engine
+	lister store.Lister
+	// index and sweep are where the walks go on.
+	index, sweep string
+	swept        int  // the tick in which the sweep began
+	away         bool // the store has failed, and that is reported
+	// found are the held records of this tick whose resolver can be asked, and asked those whose
+	// turn it was since all have had one.
+	found []heldRecord
+	asked map[string]bool
+	// known are the runs that were found held, with the last tick. What a process remembers to
+	// have reported is bounded, and after an outage more may be held than that.
+	known map[report.Run]int
+	n     int // the tick
+}
+
+// admitted is a tick that a shutdown waits for. A function of the program may end the goroutine.
+func (r *reconciler) admitted(ctx context.Context, end time.Time) {
+	defer r.engine.core.work.Leave()
+	r.tick(ctx, end)
+}
+
+// tick reports what is held, and then asks resolvers until the end.
+func (r *reconciler) tick(ctx context.Context, end time.Time) {
+	r.found = r.found[:0]
+	maps.DeleteFunc(r.known, func(_ report.Run, last int) bool { return r.n-last > knownFor })
+	held := store.Query{States: []store.State{store.Held}, Limit: reconcilePage}
+	all := held
+	held.Holding = true
+	r.walk(ctx, held, &r.index, reconcilePages)
+	if r.sweep != "" || r.n == 0 || r.n-r.swept >= sweepPause {
+		if r.sweep == "" {
+			r.swept = r.n
+		}
+		r.walk(ctx, all, &r.sweep, sweepPages)
+	}
+	for i := range r.found {
+		h := &r.found[i]
+		switch {
+		case r.asked[h.Name]:
+			continue
+		case r.over(ctx) || time.Now().After(end):
+			return
+		}
+		r.asked[h.Name] = true
+		h.ask(ctx)
+	}
+	clear(r.asked)
+}
+
+// over reports whether Reconcile is to end.
+func (r *reconciler) over(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return true
+	case <-r.engine.core.work.Quit:
+		return true
+	default:
+		return false
+	}
+}
+
+// walk looks at the next pages of a query, and begins again after the last one.
+func (r *reconciler) walk(ctx context.Context, q store.Query, cursor *string, pages int) {
+	for ; pages > 0 && !r.over(ctx); pages-- {
+		q.Cursor = *cursor
+		page, err := bounded(ctx, r.engine.core, storeTimeout, func(ctx context.Context) (store.Page, error) {
+			return r.lister.List(ctx, q)
+		})
+		switch {
+		case errors.Is(err, store.ErrBadCursor) && q.Cursor != "": // the servers have changed
+			*cursor = ""
+			continue
+		case err != nil:
+			if ctx.Err() == nil && !r.away {
+				r.away = true
+				r.engine.rules.Reporter.Observe(ctx, event.Event{Kind: event.StoreError, Op: "list", Err: err})
+			}
+			return
+		}
+		r.away = false
+		for i := range page.Entries {
+			r.look(ctx, page.Entries[i].Key, page.Entries[i].Record)
+		}
+		if *cursor = page.Next; page.Next == "" {
+			return
+		}
+	}
+}
+
+// look reports a record if it is held, and notes it if its resolver can be asked.
+func (r *reconciler) look(ctx context.Context, name string, rec store.Record) {
+	if rec.State != store.Held {
+		return // a store that ignores the query
+	}
+	e := r.engine
+	route := e.core.resolvers.of(rec.Label)
+	if route != nil {
+		e = &Engine{e.core, route}
+	}
+	h := heldRecord{*e.access(ctx, e.identify(ctx, intent.Key{Record: name}, rec), rec.Label), rec}
+	h.core.reportHoldEnding(name, &rec, h.Observe)
+	run := report.Of(event.Held, name, &rec)
+	_, known := r.known[run]
+	r.known[run] = r.n
+	if !known && h.core.reports.IsNew(run) {
+		h.reportHeld(ctx)
+	}
+	if route != nil && h.ID.Record == "" {
+		r.found = append(r.found, h)
+	}
+}
+
+// A heldRecord is a held record whose key is known and whose route has a resolver.
+type heldRecord struct {
+	Access // by the rules of the route
+	rec    store.Record
+}
+
+// Observe reports an event of the record.
+func (h *heldRecord) Observe(e event.Event) {
+	if e.OperationID == "" {
+		e.OperationID = h.rules.Derivation.ID(h.ID, h.rec.Fingerprint)
+	}
+	h.Access.Observe(e)
+}
+
+// reportHeld reports that the record is held. Its steps are read for that, and if they cannot be
+// read it is reported all the same.
+func (h *heldRecord) reportHeld(ctx context.Context) {
+	e := event.Event{Kind: event.Held, Attempt: h.rec.Attempt, Held: true, Age: h.rec.Age, Trace: note.Last(h.rec.Notes).Trace}
+	eng := &Engine{h.core, h.rules}
+	_, rec, err := eng.get(ctx, h.ID)
+	switch {
+	case err == nil && rec.Attempt == h.rec.Attempt:
+		e.Steps = eng.stepNames(h.ID, rec)
+	case (errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrUnreadableHere)) &&
+		h.core.reports.IsNew(report.Of(event.Corrupt, h.Name, &h.rec)):
+		h.Observe(event.Event{Kind: event.Corrupt, Op: "get", Attempt: h.rec.Attempt, Err: err})
+	}
+	h.Observe(e)
+}
+
+// ask asks the resolver of the route. A panic of it ends here: nobody recovers in this goroutine,
+// and the next process would meet the same key. Nothing can stop runtime.Goexit, which ends
+// Reconcile.
+func (h *heldRecord) ask(ctx context.Context) {
+	returned := false
+	defer func() {
+		err := errResolverExited
+		switch p := recover(); {
+		case returned:
+			return
+		case p != nil:
+			err = fmt.Errorf("idempotency: the resolver panicked: %v\n%s", p, debug.Stack())
+		}
+		h.Observe(event.Event{Kind: event.StoreError, Op: "resolve", Attempt: h.rec.Attempt, Err: err})
+	}()
+	resolveHeld(ctx, &h.Access, h.Observe)
+	returned = true
+}
+
+var errResolverExited = errors.New("idempotency: Reconcile ends, because the resolver called runtime.Goexit")

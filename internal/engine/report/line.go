@@ -1,0 +1,84 @@
+package report
+
+import (
+	"log/slog"
+	"strings"
+	"time"
+
+	"example.com/idempotency/event"
+)
+
+// A line is how the log tells of events of one kind: at which level, in which words.
+type line struct {
+	level   slog.Level
+	message string
+}
+
+// lines are those of the kinds that are logged.
+var lines = map[event.Kind]line{
+	event.Refused:          {slog.LevelWarn, "idempotency: request refused"},
+	event.Held:             {slog.LevelError, "idempotency: outcome unknown, key held until it is resolved"},
+	event.HoldEnding:       {slog.LevelError, "idempotency: held key becomes free unresolved"},
+	event.Resolved:         {slog.LevelInfo, "idempotency: held key resolved"},
+	event.Forgotten:        {slog.LevelInfo, "idempotency: record forgotten"},
+	event.FailOpen:         {slog.LevelError, "idempotency: store unavailable, handler runs unprotected"},
+	event.StoreError:       {slog.LevelWarn, "idempotency: store call failed"},
+	event.LeaseLost:        {slog.LevelWarn, "idempotency: lease lost"},
+	event.Takeover:         {slog.LevelWarn, "idempotency: key taken over from a run whose lease had ended"},
+	event.Overtaken:        {slog.LevelError, "idempotency: another run came between"},
+	event.CommittedAlone:   {slog.LevelError, "idempotency: handler committed its transaction without the record"},
+	event.LeftOpen:         {slog.LevelWarn, "idempotency: handler left its transaction open, rolled back"},
+	event.Nested:           {slog.LevelWarn, "idempotency: a guard inside a guard, the inner one does nothing"},
+	event.RecordingDelayed: {slog.LevelWarn, "idempotency: settling a run goes on in the background"},
+	event.RecordingLost:    {slog.LevelError, "idempotency: run could not be settled"},
+	event.ClaimLeft:        {slog.LevelWarn, "idempotency: claim could not be given back"},
+	event.NotKept:          {slog.LevelWarn, "idempotency: run is recorded without its answer"},
+	event.Silent:           {slog.LevelWarn, "idempotency: handler said nothing"},
+	event.Shadow:           {slog.LevelInfo, "idempotency: a live guard would have stepped in"},
+	event.Corrupt:          {slog.LevelError, "idempotency: stored record is unreadable"},
+}
+
+// attrs returns what the log says of an event: all of it but the scope, which can be a person's
+// name.
+func attrs(e *event.Event) []slog.Attr {
+	all := make([]slog.Attr, 0, 8)
+	text := func(name, value string) {
+		if value != "" {
+			all = append(all, slog.String(name, value))
+		}
+	}
+	duration := func(name string, d time.Duration) {
+		if d != 0 {
+			all = append(all, slog.Duration(name, d))
+		}
+	}
+	text("would", string(e.Would))
+	text("record", e.Record)
+	text("operation", e.OperationID)
+	text("method", e.Method)
+	text("route", e.Route)
+	if e.Attempt > 0 {
+		all = append(all, slog.Int("attempt", e.Attempt))
+	}
+	text("trace", e.Trace.String())
+	if e.Outcome != 0 {
+		text("outcome", e.Outcome.String())
+	}
+	if e.Status > 0 {
+		all = append(all, slog.Int("status", e.Status))
+	}
+	text("code", string(e.Code))
+	text("differs", e.Differs.String())
+	duration("age", e.Age)
+	text("digest", e.Digest)
+	text("step", e.Step)
+	text("steps", strings.Join(e.Steps, ","))
+	text("actor", e.Actor)
+	text("reason", e.Reason)
+	text("op", e.Op)
+	duration("duration", e.Duration)
+	if e.Err != nil {
+		all = append(all, slog.Any("error", e.Err))
+	}
+	return all
+}

@@ -1,0 +1,57 @@
+// Package engine runs a task under a claim, settles it however it ends, and looks after what is left:
+// all that a guard does and that is not HTTP.
+//
+// A request flows down: a [Claim] asks the store for the right to run, a [Run] executes the task and
+// judges it, a settlement brings the verdict to the store. What a verdict is and what follows from it
+// stands in tables: judge.go, settle_table.go.
+package engine
+
+import (
+	"context"
+	"time"
+
+	"example.com/idempotency/event"
+	"example.com/idempotency/internal/engine/intent"
+	"example.com/idempotency/internal/engine/report"
+	"example.com/idempotency/internal/engine/seal"
+)
+
+// Rules are what runs go by. They do not change once an [Engine] has them.
+type Rules struct {
+	// TTL, Lease, Retention and Wait are durations; Retention is 0 for the default.
+	TTL, Lease, Retention, Wait time.Duration
+	// MaxAnswer is the size of the largest answer that is recorded, in bytes.
+	MaxAnswer int64
+	// Hold says that nobody runs after an unknown outcome. MaxAttempts says so of attempt n and
+	// later ones, if it is not 0.
+	Hold        bool
+	MaxAttempts int
+	// Rebinding, Transaction, FailOpen and ClientCancel are the options of these names.
+	Rebinding, Transaction, FailOpen, ClientCancel bool
+	// OutcomeChosen says that a function of the program judges answers.
+	OutcomeChosen bool
+	// Route is the label of the route, or empty.
+	Route string
+	// Trace returns the span that a context belongs to. It may be nil.
+	Trace func(context.Context) event.TraceContext
+	// Resolver finds out what became of a held key. It may be nil.
+	Resolver func(context.Context, Found) (Resolution, error)
+
+	Reporter   report.Reporter
+	Seals      seal.Seals
+	Derivation intent.Derivation
+}
+
+// MinRetentionInLeases is the shortest retention, in leases.
+const MinRetentionInLeases = 2
+
+// RetentionOrDefault returns the retention: the TTL by default, and two leases at least.
+func (r *Rules) RetentionOrDefault() time.Duration {
+	if r.Retention > 0 {
+		return r.Retention
+	}
+	return max(r.TTL, MinRetentionInLeases*r.Lease)
+}
+
+// lastAttempt reports whether nobody runs after an attempt that leaves no answer.
+func (r *Rules) lastAttempt(attempt int) bool { return r.MaxAttempts > 0 && attempt >= r.MaxAttempts }

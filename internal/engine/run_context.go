@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.com/idempotency/internal/stepcall"
+)
+
+// A runContext is the context of a run. It carries the operation, and ends when the
+// lease is lost and when the run is over.
+//
+// Most handlers look at nothing of it but the operation. So what the context package
+// needs for the rest is made when somebody asks for it, and not for each run.
+type runContext struct {
+	op     *Operation
+	parent context.Context
+	follow bool // whether the end of parent is the end of the run
+
+	watched atomic.Bool // somebody has asked whether it has ended
+
+	mu    sync.Mutex
+	made  atomic.Bool // set last, under mu: ctx and stop are set
+	ctx   context.Context
+	stop  context.CancelCauseFunc
+	ended bool // before it was made
+}
+
+// init prepares the context of a run. It has the values and the deadline of parent, but
+// not its cancellation unless follow is set: a client that hangs up must find its answer
+// when it comes back.
+func (c *runContext) init(parent context.Context, op *Operation, follow bool) {
+	c.op, c.parent, c.follow = op, parent, follow
+}
+
+// asked returns the context that does the work.
+func (c *runContext) asked() context.Context {
+	if c.made.Load() {
+		return c.ctx
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.made.Load() {
+		return c.ctx
+	}
+	ctx := c.parent
+	if !c.follow {
+		ctx = context.WithoutCancel(ctx)
+	}
+	c.ctx, c.stop = context.WithCancelCause(ctx)
+	if deadline, ok := c.parent.Deadline(); ok && !c.follow {
+		stop := c.stop
+		ctx, release := context.WithDeadline(c.ctx, deadline)
+		c.ctx, c.stop = ctx, func(cause error) { stop(cause); release() }
+	}
+	if c.ended {
+		c.stop(nil)
+	}
+	c.made.Store(true)
+	return c.ctx
+}
+
+// cancel ends the context for a reason.
+func (c *runContext) cancel(cause error) {
+	c.asked()
+	c.stop(cause)
+}
+
+// end ends the context with the run. One that nobody has asked for is not made for that.
+func (c *runContext) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.made.Load() {
+		c.stop(nil)
+	}
+	c.ended = true
+}
+
+// Deadline implements context.Context.
+func (c *runContext) Deadline() (time.Time, bool) { return c.parent.Deadline() }
+
+// Done implements context.Context.
+func (c *runContext) Done() <-chan struct{} {
+	c.watched.Store(true)
+	return c.asked().Done()
+}
+
+// Err implements context.Context.
+func (c *runContext) Err() error {
+	c.watched.Store(true)
+	return c.asked().Err()
+}
+
+// toldToStop reports whether the context has ended and somebody has watched it. A run that
+// has detached from its context cannot have been stopped by it.
+func (c *runContext) toldToStop() bool { return c.watched.Load() && c.asked().Err() != nil }
+
+// Value implements context.Context. The keys of the context package itself, by which
+// [context.Cause] finds the cause, are keys like others.
+func (c *runContext) Value(key any) any {
+	switch key {
+	case operationKey{}:
+		return c.op
+	case stepcall.ContextKey{}:
+		return nil // a step around this run is not a step of it
+	case intentKey{}:
+		return nil // the operation has its own
+	}
+	return c.asked().Value(key)
+}

@@ -1,0 +1,163 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/idempotency/event"
+	"example.com/idempotency/internal/engine/seal"
+	"example.com/idempotency/internal/stepcall"
+	"example.com/idempotency/store"
+)
+
+// StepSettings are how a step is recorded.
+type StepSettings struct {
+	AtMostOnce bool
+	Codec      Codec // nil for JSON
+}
+
+// Step runs a part of a run once, and records its value before it returns. Outside of an operation it
+// only runs fn.
+func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error), s StepSettings) (T, error) {
+	op, ok := FromContext(ctx)
+	if !ok {
+		return fn(unrecordedStep(ctx, name))
+	}
+	s.Codec = orJSON(s.Codec)
+	r := stepReport{lease: op.lease, name: name, start: time.Now(), result: event.StepNotBegun}
+	defer r.send()
+	value, found, err := findStep[T](ctx, op, s.Codec, &r)
+	if !found && err == nil {
+		value, err = runStep(ctx, op, fn, s, &r)
+	}
+	r.err = err
+	return value, err
+}
+
+// findStep begins a step and looks whether an earlier attempt has recorded it.
+func findStep[T any](ctx context.Context, op *Operation, codec Codec, r *stepReport) (value T, found bool, err error) {
+	var none T
+	name := r.name
+	recorded, err := op.beginStep(ctx, name)
+	if err != nil {
+		return none, false, err
+	}
+	if recorded != nil && recorded[0] != seal.StepUndone {
+		r.result = event.StepFound
+	}
+	switch {
+	case recorded == nil || recorded[0] == seal.StepUndone:
+	case recorded[0] == seal.StepValue:
+		op.effects.Add(1)
+		value, err = decodeStep[T](codec, name, recorded[1:])
+		return value, true, err
+	case recorded[0] == seal.StepError:
+		op.effects.Add(1)
+		return none, true, Permanent(errors.New(string(recorded[1:])))
+	case recorded[0] == seal.StepStarted:
+		r.result = event.StepUncertain
+		op.uncertain.Store(true)
+		return none, false, fmt.Errorf("step %q: %w", name, ErrUncertain)
+	}
+	return none, false, nil
+}
+
+// runStep runs the function of a step and records what it returns.
+func runStep[T any](ctx context.Context, op *Operation, fn func(ctx context.Context) (T, error), s StepSettings, r *stepReport) (T, error) {
+	var none T
+	name := r.name
+	if err := op.mayBegin(name, s.AtMostOnce); err != nil {
+		return none, err
+	}
+	resumed := op.resumes() && !s.AtMostOnce // under AtMostOnce, a step that was begun has a mark
+	op.effects.Add(1)                        // one that may happen
+	r.result = event.StepFailed
+	value, err := fn(&stepContext{Context: ctx, op: op, intent: op.intent(), name: name, resumed: resumed})
+	switch {
+	case isNotDone(err):
+		op.effects.Add(-1)
+		r.result = event.StepNotDone
+		return none, errors.Join(err, op.unmark(name, s.AtMostOnce))
+	case err != nil && !IsPermanent(err):
+		return none, err // the mark of AtMostOnce stays: the effect may have happened all the same
+	}
+	r.result = event.StepNotRecorded
+	stored, saveErr := encodeStep(s.Codec, value, err)
+	if saveErr == nil {
+		saveErr = op.lease.recordStep(name, stored)
+	}
+	if saveErr != nil {
+		return value, &NotRecordedError{Step: name, Err: errors.Join(saveErr, err)}
+	}
+	r.result = event.StepRecorded
+	if err != nil {
+		return none, err
+	}
+	return decodeStep[T](s.Codec, name, stored[1:])
+}
+
+// unmark takes away the mark of a step that has not happened.
+func (o *Operation) unmark(name string, atMostOnce bool) error {
+	if !atMostOnce {
+		return nil
+	}
+	return o.lease.recordStep(name, []byte{seal.StepUndone})
+}
+
+// beginStep checks a step and returns the value that an earlier attempt recorded, or nil.
+func (o *Operation) beginStep(ctx context.Context, name string) ([]byte, error) {
+	misuse := func(what string) error {
+		return fmt.Errorf("%w: step %q: %s", ErrStepMisuse, name, what)
+	}
+	if name == "" || len(name) > maxStepName {
+		return nil, misuse("a name has 1 to 255 bytes")
+	}
+	// A step may contain another operation, which has steps of its own.
+	if outer, ok := ctx.Value(stepcall.ContextKey{}).(*stepContext); ok && outer.op == o {
+		return nil, misuse(fmt.Sprintf("inside step %q", outer.name))
+	}
+	if _, ok := o.lease.core.store.(store.StepStore); !ok {
+		return nil, misuse("the store cannot record steps")
+	}
+	if why := o.progress.take(name); why != "" {
+		return nil, misuse(why)
+	}
+	stored, ok := o.lease.steps[name]
+	if !ok {
+		return nil, nil
+	}
+	value, err := o.lease.rules.Seals.OpenStep(stored, o.lease.Name, o.lease.claim.Fingerprint, name)
+	if err != nil {
+		o.lease.Observe(event.Event{Kind: event.Corrupt, Op: "step", Err: err})
+	}
+	return value, err
+}
+
+// mayBegin returns nil if the step may begin: its result can be recorded, and the run surely holds
+// its claim, even after the mark of AtMostOnce has been recorded.
+func (o *Operation) mayBegin(name string, atMostOnce bool) error {
+	if err := o.maySaveStep(name); err != nil {
+		return err
+	}
+	if !atMostOnce {
+		o.lease.keepClaim()
+	}
+	valid := o.Valid()
+	if valid && atMostOnce {
+		if err := o.lease.recordStep(name, []byte{seal.StepStarted}); err != nil {
+			return fmt.Errorf("idempotency: step %q was not begun: %w", name, err)
+		}
+		o.lease.kept.Store(true) // the mark comes after the claim, and is durable
+		if valid = o.Valid(); !valid {
+			// If the mark stayed, the next attempt would take the step for begun and hold the key.
+			_ = o.lease.recordStep(name, []byte{seal.StepUndone})
+		}
+	}
+	if !valid {
+		o.lease.lose(nil)
+		return fmt.Errorf("step %q: %w", name, ErrLeaseLost)
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+// Package work counts what goes on, in the background too, bounds it, and lets a shutdown wait for it.
+package work
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Work counts what must be finished before a shutdown is complete: runs, renewals and
+// background recordings. It is a WaitGroup that can be closed, and costs a request two
+// atomic additions.
+type Work struct {
+	n atomic.Int64 // pieces of work, plus closed once new requests are refused
+
+	idle   chan struct{} // closed when the last piece of work ends after the close
+	isIdle sync.Once
+	// Quit is closed when new requests are refused. abort is closed when a shutdown's
+	// time is over and the background has to give up.
+	Quit, abort chan struct{}
+	closing     sync.Once
+	aborting    sync.Once
+	ClosedAt    time.Time // when Quit was closed
+}
+
+const closed = 1 << 62
+
+// Init makes w ready for use.
+func (w *Work) Init() {
+	w.idle = make(chan struct{})
+	w.Quit = make(chan struct{})
+	w.abort = make(chan struct{})
+}
+
+// Admit begins a request, unless new ones are refused.
+func (w *Work) Admit() bool {
+	if w.n.Add(1) >= closed {
+		w.Leave()
+		return false
+	}
+	return true
+}
+
+// Enter begins a piece of work on behalf of a request that was admitted. It fails only
+// when a shutdown has run out of time.
+func (w *Work) Enter() bool {
+	w.n.Add(1)
+	select {
+	case <-w.abort:
+		w.Leave()
+		return false
+	default:
+		return true
+	}
+}
+
+// Leave ends a piece of work.
+func (w *Work) Leave() {
+	if w.n.Add(-1) == closed {
+		w.isIdle.Do(func() { close(w.idle) })
+	}
+}
+
+// Pause sleeps in the background. It reports false when a shutdown has run out of time.
+func (w *Work) Pause(d time.Duration) bool { return Sleep(d, w.abort) }
+
+// Sleep sleeps, and reports false if end is closed before d is over.
+func Sleep(d time.Duration, end <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-end:
+		return false
+	}
+}
+
+// Shutdown refuses new requests, and waits until all work is done or ctx ends.
+func (w *Work) Shutdown(ctx context.Context) error {
+	w.closing.Do(func() {
+		w.n.Add(closed + 1) // its own piece of work, so that a last one ends
+		w.ClosedAt = time.Now()
+		close(w.Quit)
+		w.Leave()
+	})
+	select {
+	case <-w.idle:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-w.idle:
+		return nil
+	default:
+	}
+	w.Stop()
+	return context.Cause(ctx)
+}
+
+// Stop lets the background give up.
+func (w *Work) Stop() { w.aborting.Do(func() { close(w.abort) }) }
+
+// Backoff is the pause after the nth failure in a row: short at first, because most
+// failures are a lost connection, and never more than two seconds.
+func Backoff(n int) time.Duration {
+	return min(20*time.Millisecond<<min(n-1, 10), 2*time.Second)
+}
+
+// Recovered, when deferred, makes an error of a panic.
+func Recovered(who string, err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("idempotency: %s panicked: %v\n%s", who, p, debug.Stack())
+	}
+}

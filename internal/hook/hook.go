@@ -1,0 +1,24 @@
+// Package hook is how package adapter reaches a guard.
+package hook
+
+import (
+	"context"
+
+	"example.com/idempotency/problem"
+)
+
+// A Guard is what an adapter needs of a guard beside Do. Package adapter says what each method does.
+type Guard interface {
+	OnlyLooks() bool
+	PassesNested(ctx context.Context, scope, key string) bool
+	ReportRefused(ctx context.Context, scope string, code problem.Code, cause error)
+	ReportBypassed(ctx context.Context)
+	Settings() Settings
+}
+
+// Settings are those of a guard that Do does not apply.
+type Settings struct {
+	Unrecorded   []string
+	ClientCancel bool
+	NeedHTTP     []string
+}

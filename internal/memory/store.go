@@ -1,0 +1,137 @@
+// Package memory keeps records in the memory of one process. It is the store behind
+// idempotency.NewMemoryStore.
+package memory
+
+// A store, its clock, and how records are found and expire. The calls of a run are in run.go, and
+// what happens to one record is in the files of its shard.
+
+import (
+	"hash/maphash"
+	"time"
+
+	"example.com/idempotency/store"
+)
+
+const (
+	// shardCount is how many parts a Store has. Each has its own lock. The number is a power
+	// of two well above the number of cores of common machines, so that two requests seldom
+	// meet at one lock.
+	shardCount = 64
+
+	// expiredPerCall is how many expired records a call removes at most. It is
+	// above one, so that expired records go faster than new ones can come.
+	expiredPerCall = 2
+)
+
+// A Store is what idempotency.MemoryStore says.
+type Store struct {
+	seed   maphash.Seed
+	start  time.Time
+	room   room
+	shards [shardCount]shard
+}
+
+var (
+	_ store.Store        = (*Store)(nil)
+	_ store.ContextStore = (*Store)(nil)
+	_ store.Watcher      = (*Store)(nil)
+	_ store.StepStore    = (*Store)(nil)
+	_ store.Inspector    = (*Store)(nil)
+	_ store.Lister       = (*Store)(nil)
+)
+
+// A Config has the limits of a [Store]. Those that are not positive stand for their defaults.
+type Config struct {
+	// MaxEntries is how many records the store has at most. The default is 1,000,000.
+	MaxEntries int64
+	// MaxBytes is how much memory its records take at most, about. The default is 1 GiB.
+	MaxBytes int64
+}
+
+const (
+	defaultMaxEntries = 1_000_000
+	defaultMaxBytes   = 1 << 30
+)
+
+// New returns an empty store.
+func New(c Config) *Store {
+	if c.MaxEntries <= 0 {
+		c.MaxEntries = defaultMaxEntries
+	}
+	if c.MaxBytes <= 0 {
+		c.MaxBytes = defaultMaxBytes
+	}
+	s := &Store{seed: maphash.MakeSeed(), start: time.Now()}
+	s.room.seed, s.room.maxEntries, s.room.maxBytes = s.seed, c.MaxEntries, c.MaxBytes
+	for i := range s.shards {
+		s.shards[i].records.init(s.seed)
+	}
+	return s
+}
+
+// Len returns the number of records, including expired ones that are not yet removed.
+func (s *Store) Len() int { return int(s.room.entries.Load()) }
+
+// ObeysContext implements [store.ContextStore]. It returns true: a call waits for nothing but
+// other calls of the store.
+func (s *Store) ObeysContext() bool { return true }
+
+// lock locks the shard of the key and removes a few expired records from it. It reads the
+// time under the lock, so that the time of a shard never goes back.
+func (s *Store) lock(key string) (sh *shard, hash uint64, now int64) {
+	hash = maphash.String(s.seed, key)
+	sh = &s.shards[hash%shardCount]
+	sh.mu.Lock()
+	now = s.now()
+	s.expire(sh, now)
+	return sh, hash, now
+}
+
+// now is the store's clock: nanoseconds since the store was made. It is monotonic,
+// so setting the machine's clock neither ends nor prolongs anything.
+func (s *Store) now() int64 { return int64(time.Since(s.start)) }
+
+// find returns the key's record, or nil if there is none or it has expired.
+func (s *Store) find(sh *shard, hash uint64, key string, now int64) entry {
+	r := sh.records.find(hash, key)
+	if !r.none() && r.expires <= now {
+		s.remove(sh, r)
+		return entry{}
+	}
+	return r
+}
+
+// makeRoom removes a few expired records of any shard. It reports whether there were any.
+func (s *Store) makeRoom() bool {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		removed := s.expire(sh, s.now())
+		sh.mu.Unlock()
+		if removed {
+			return true
+		}
+	}
+	return false
+}
+
+// expire removes a few expired records of the shard. It reports whether there were
+// any.
+func (s *Store) expire(sh *shard, now int64) bool {
+	removed := false
+	for range expiredPerCall {
+		slot, ok := sh.queue.Expired(now)
+		if !ok {
+			break
+		}
+		s.remove(sh, sh.records.entry(slot))
+		removed = true
+	}
+	return removed
+}
+
+// remove removes the record from the shard and gives its room back.
+func (s *Store) remove(sh *shard, r entry) {
+	s.room.giveBack(sh.size(r), r.tenant)
+	sh.remove(r, sh.records.hash(r))
+}

@@ -1,0 +1,127 @@
+package redisstore
+
+// How a store lists all its records: by SCAN, one master after another.
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/idempotency/internal/redisproto"
+	"example.com/idempotency/store"
+)
+
+// sparseCount is how many names one SCAN looks at where records are rare.
+const sparseCount = 1000
+
+// List implements [store.Lister]. It leaves out answers and steps.
+//
+// A call makes a few round trips, and a cursor is good for as long as the masters of a Cluster
+// stay the same. A walk during which the only server was restarted or replaced, or slots of a
+// Cluster have moved, may miss records.
+func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
+	if q.Holding {
+		return s.listHolding(ctx, &q)
+	}
+	masters, err := s.server.masters(ctx)
+	if err != nil {
+		return store.Page{}, s.server.failure(ctx, err)
+	}
+	c, err := parseCursor(q.Cursor, s.cursorMark(false, masters))
+	if err != nil || c.master > len(masters) {
+		return store.Page{}, store.ErrBadCursor
+	}
+	var p store.Page
+	limit := q.PageSize()
+	count := limit
+	for range listRounds {
+		if len(p.Entries) == limit {
+			break
+		}
+		if len(c.left) == 0 {
+			if c.master == len(masters) {
+				break
+			}
+			scan := redis.NewScanCmd(ctx, masters[c.master].Process,
+				"scan", c.scan, "match", literal(s.prefix)+"*", "count", count)
+			_ = masters[c.master].Process(ctx, scan)
+			names, next, err := scan.Result()
+			if err == nil && names == nil {
+				err = errNoResult
+			}
+			switch room := limit - len(p.Entries); {
+			case err != nil:
+				return store.Page{}, s.server.failure(ctx, err)
+			case len(names) > 2*room && count > room:
+				count = room // again: what does not fit into the page makes a long cursor
+				continue
+			case len(names) == 0:
+				count = sparseCount
+			}
+			if c.scan = next; next == 0 {
+				c.master++
+			}
+			c.left = s.keys(names)
+		}
+		if err := s.addRecords(ctx, &q, &p, &c.left); err != nil {
+			return store.Page{}, err
+		}
+	}
+	if c.master < len(masters) || len(c.left) > 0 {
+		p.Next = c.text()
+	}
+	return p, nil
+}
+
+// literal quotes a string for use in a pattern.
+func literal(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
+}
+
+// keys returns the keys of the names that records may have.
+func (s *Store) keys(names []string) []string {
+	keys := names[:0]
+	for _, name := range names {
+		key := strings.TrimPrefix(name, s.prefix)
+		if !notKey(key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// addRecords adds the records of the keys to the page, as far as the query asks for them. It takes
+// the keys away that it has looked at, which is all unless the page is full. It reads a record with
+// two commands, and the record may change between them. In a survey that does not matter.
+func (s *Store) addRecords(ctx context.Context, q *store.Query, p *store.Page, keys *[]string) error {
+	values, ttls := make([]*redis.SliceCmd, len(*keys)), make([]*redis.DurationCmd, len(*keys))
+	pipe := s.server.client.Pipeline() // unlike the pipeline of a master, it follows a slot that is moving
+	for i, key := range *keys {
+		// Not HGET, for which a hash without a header is an error of the client library.
+		values[i] = pipe.HMGet(ctx, s.prefix+key, redisproto.SummaryFields()...)
+		ttls[i] = pipe.PTTL(ctx, s.prefix+key)
+	}
+	_, err := pipe.Exec(ctx)
+	var reply redis.Error
+	if err != nil && !errors.As(err, &reply) {
+		return s.server.failure(ctx, err)
+	}
+	for i, limit := 0, q.PageSize(); len(*keys) > 0 && len(p.Entries) < limit; i++ {
+		err := cmp.Or(values[i].Err(), ttls[i].Err())
+		if err == nil && values[i].Val() == nil {
+			err = errNoResult
+		}
+		if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") { // a key that is not a hash fails only its own command
+			return s.server.failure(ctx, err)
+		}
+		r, err := redisproto.ParseSummary(ttls[i].Val(), values[i].Val())
+		if found := recordOf(r); err == nil && q.Matches(found) {
+			p.Entries = append(p.Entries, store.Entry{Key: (*keys)[0], Record: found})
+		}
+		*keys = (*keys)[1:]
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package redisstore
+
+// How a record is read without a claim, and how it becomes one of package store.
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/idempotency/internal/redisproto"
+	"example.com/idempotency/store"
+)
+
+// recordOf returns a record as it was read.
+func recordOf(r redisproto.Record) store.Record {
+	return store.Record{
+		State: store.State(r.State), Mine: r.Mine, Attempt: r.Attempt, Owner: r.Owner, Fingerprint: r.Fingerprint,
+		Lease: r.Lease, TTL: r.TTL, Age: r.Age, Status: r.About.Status, Size: r.About.Size,
+		Answer: r.Answer, Steps: r.Steps, Lapsed: r.Lapsed, Notes: r.Notes, Label: r.Label, SealedKey: r.SealedKey,
+	}
+}
+
+// completionOf returns a completion as it is recorded.
+func completionOf(c store.Completion) (redisproto.Answer, error) {
+	ttl, err := redisproto.RoundTTL(c.TTL)
+	return redisproto.Answer{Status: c.Status, Bytes: c.Answer, TTL: ttl}, wrap(err)
+}
+
+// look reads a record without its answer, and its header even if the rest cannot be read.
+func (s *server) look(ctx context.Context, name string) (r store.Record, header string, err error) {
+	cmd, _, err := runScript(ctx, s, redis.NewStringSliceCmd, redisproto.Get(name), false)
+	if err != nil {
+		return r, "", err
+	}
+	found, header, err := redisproto.ParseGet(cmd.Val())
+	if errors.Is(err, redisproto.ErrAbsent) {
+		return r, "", store.ErrNotFound
+	}
+	return recordOf(found), header, wrap(err)
+}
+
+// fields reads a whole record and its expiry. There are no fields if there is no record.
+func (s *server) fields(ctx context.Context, name string) (time.Duration, map[string]string, error) {
+	tx := s.client.TxPipeline()
+	ttl, fields := tx.PTTL(ctx, name), tx.HGetAll(ctx, name)
+	_, err := tx.Exec(ctx)
+	if err = cmp.Or(err, ttl.Err(), fields.Err()); err == nil && fields.Val() == nil {
+		err = errNoResult
+	}
+	switch {
+	case err == nil:
+		return ttl.Val(), fields.Val(), nil
+	case !redis.IsOOMError(ttl.Err()):
+		return 0, nil, s.failure(ctx, err)
+	}
+	// The server is out of memory and queues no command.
+	cmd, _, err := runScript(ctx, s, redis.NewSliceCmd, redisproto.Whole(name), false)
+	if err != nil {
+		return 0, nil, err
+	}
+	left, found, err := redisproto.ParseWhole(cmd.Val())
+	return left, found, wrap(err)
+}
+
+// field reads one field from the master. A Cluster client may send plain reads to a
+// replica, where the field may not have arrived yet. It never sends a transaction there.
+func (s *server) field(ctx context.Context, name, field string) ([]byte, error) {
+	tx := s.client.TxPipeline()
+	get := tx.HGet(ctx, name, field)
+	_, err := tx.Exec(ctx)
+	switch {
+	case err == nil && get.Err() == nil && get.Val() == "": // no answer that has a field of its own is empty
+		return nil, errNoResult
+	case err == nil:
+		return get.Bytes()
+	case !redis.IsOOMError(get.Err()):
+		return nil, err
+	}
+	_, fields, err := s.fields(ctx, name) // which knows what to do about that
+	value, ok := fields[field]
+	if err == nil && !ok {
+		err = redis.Nil
+	}
+	return []byte(value), err
+}

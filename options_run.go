@@ -1,0 +1,247 @@
+package idempotency
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"example.com/idempotency/event"
+	"example.com/idempotency/internal/engine/seal"
+)
+
+// WithTTL sets how long a recorded answer is replayed. The default is 24 hours. The TTL
+// must be positive and at most ten years. When it ends the key is free again: a client
+// that retries later runs the handler a second time. Choose a TTL that is longer than the
+// retry window of every client.
+func WithTTL(d time.Duration) Option {
+	return optionFunc(func(s *settings) { s.rules.TTL = d })
+}
+
+// WithRetention sets how long a record without an answer is kept: claimed, released or
+// held. It must be at least two leases and at most ten years. When it ends, the key is free
+// and the next request runs as the first, also if the key was held: allow for the time that a
+// person needs to look at it.
+//
+// Zero is the default. A held key, and one claimed under [Hold], has no end of its own: it is
+// kept until somebody resolves or forgets it, unless WithRetention sets an end. By default,
+// other records without an answer are kept for the TTL, and for at least two leases. Whatever
+// the retention, a record under which nothing was done ends after two leases, and under Hold
+// after 15 minutes if that is longer.
+//
+// If an end is set, an [event.HoldEnding] is reported before it, when a request, a
+// [Guard.Lookup] or [Guard.Reconcile] meets the key.
+func WithRetention(d time.Duration) Option {
+	return optionFunc(func(s *settings) { s.rules.Retention = d })
+}
+
+// WithLease sets how long a claim lasts unless it is renewed. The default is 30 seconds,
+// the least is 10 milliseconds and the most 24 hours. The guard renews the lease every
+// third of it, so a run of any length keeps its claim while the store can be reached.
+//
+// A key stays blocked for up to a lease after its process has died. A run that is cut off from
+// the store has its context cancelled with [ErrLeaseLost] after just over a half to nine
+// tenths of the lease, and may be overtaken after two thirds of it or later. Make the lease at
+// least twice as long as the longest failover of the store that runs should survive.
+func WithLease(d time.Duration) Option {
+	return optionFunc(func(s *settings) { s.rules.Lease = d })
+}
+
+// WithRebinding says whether a key may come with another payload after a run whose outcome was
+// [NotExecuted], so that a client can correct a request that was refused before anything was
+// done. By default the key stays bound to its first payload for as long as the record is kept,
+// and another one gets 409 key-reused. A redirect that keeps the method (307, 308) never binds
+// a key, because the client repeats the request at another path.
+//
+// It goes together with [WithOutcome] or [Operation.SetOutcome]. By default a 422 is [Final]: it
+// is recorded, and the corrected request needs another key. A route that calls failed validation
+// NotExecuted lets each request be validated anew, and with WithRebinding also a corrected one.
+//
+// A key stays bound if an earlier attempt may have had an effect for the first payload: if its
+// outcome was [Unknown], if it did not end, or if a [Step] was begun.
+func WithRebinding(on bool) Option {
+	return optionFunc(func(s *settings) { s.rules.Rebinding = on })
+}
+
+// WithRecovery sets what happens to a key whose run ended with [Unknown] outcome. The
+// default is [Rerun].
+func WithRecovery(r Recovery) Option {
+	return optionFunc(func(s *settings) { s.recovery, s.rules.Hold = r, r == Hold })
+}
+
+// WithFailOpen says whether the handler, or the function of [Do], runs unprotected when
+// the store is unavailable or full. By default the request is refused. Failing open trades
+// duplicates for availability and is right only where a duplicate is harmless. A request
+// is refused all the same if the store reported a record of its key before it failed. A full store
+// is asked whether it has one, if it is an [store.Inspector].
+//
+// An unprotected run has no [Operation] and its steps are not recorded. Its derived keys are
+// those that a protected run has, so that downstream services recognise a repetition. Each
+// such run is an [event.FailOpen] and an error in the log.
+func WithFailOpen(on bool) Option {
+	return optionFunc(func(s *settings) { s.rules.FailOpen = on })
+}
+
+// WithClientCancel says whether a client that hangs up cancels the context of its run. By
+// default it does not: the run goes on, and the client finds the answer on its next try.
+// If it does, a client that has hung up before its key is claimed gets no run. A run that has seen
+// the end of its context and answers with an error status has an [Unknown] outcome, unless it says
+// otherwise with [Operation.SetOutcome].
+func WithClientCancel(on bool) Option {
+	return optionFunc(func(s *settings) { s.rules.ClientCancel = on })
+}
+
+// WithSealer sets what encrypts answers and the values of steps before they reach the
+// store. Nil, the default, stores them as they are.
+//
+// A guard with a sealer accepts only sealed records. When a service that ran without a
+// sealer gets one, keys that were completed before are answered with 503
+// store-unavailable until their TTL ends. Another prefix for the records ([WithPrefix])
+// avoids that, but a request that is retried across the change runs again.
+func WithSealer(sealer Sealer) Option {
+	return optionFunc(func(s *settings) {
+		s.rules.Seals.Sealer = seal.Calm(sealer)
+	})
+}
+
+// WithKeptKeys says whether the scope and the key of each record are kept beside it, sealed by
+// [WithSealer], without which it is an error. By default nobody gets from a record back to its
+// key. With it, [Guard.Lookup] by the name of a record tells its Key, its ID and its derived keys
+// to a process that has the sealing key, and [Guard.Reconcile] can ask the route's resolver.
+//
+// In Redis that takes about 280 bytes more for a record without an answer, and 130 for one with an
+// answer. A key that takes more than 1,024 bytes when it is sealed with its scope is not kept. If
+// the sealer fails or panics, the request is refused with 503 store-unavailable before it runs, because its
+// answer could not be sealed either.
+func WithKeptKeys(on bool) Option {
+	return optionFunc(func(s *settings) { s.rules.Seals.KeptKeys = on })
+}
+
+// WithDerivation sets what [Operation.ID] and [DeriveKey] are derived from besides scope, key
+// and request. By default that is nothing, and both arguments may be zero. Two services that
+// share a downstream account and could see the same scope and key need different namespaces.
+// With a secret, a caller who knows a key cannot compute what is derived from it. The secret
+// is copied. To change either is to change all derived keys: a retry across the change is
+// a new effect for downstream services.
+func WithDerivation(namespace string, secret []byte) Option {
+	if secret != nil {
+		secret = append([]byte{}, secret...)
+	}
+	return optionFunc(func(s *settings) { s.rules.Derivation.Namespace, s.rules.Derivation.Secret = namespace, secret })
+}
+
+// WithResolver sets a function that finds out what became of a run whose outcome is
+// unknown, by asking the system that the run had its effect on. The guard calls it when a
+// request meets a held key, with the request's context, or when [Guard.Reconcile] does. In one process it is called for one
+// request at a time for each key; the others get 409 outcome-unknown meanwhile. The guard
+// settles the key with the returned [Resolution], as [Guard.Resolve] would for this
+// attempt, and the request goes on from there to a replay or to a run. An [Unknown]
+// resolution leaves the key held. So does an error, which is logged. The function should bound
+// its own time: [Guard.Shutdown] waits for it as for a run.
+//
+// It needs a store that is an [store.Inspector]: [New] and [Guard.With] refuse any other. Nil,
+// the default, leaves held keys to [Guard.Resolve] and [Guard.Forget].
+func WithResolver(f func(ctx context.Context, rec RecordInfo) (Resolution, error)) Option {
+	return optionFunc(func(s *settings) { s.resolver = f })
+}
+
+// WithRoute names the route, for events, logs and operators: "POST /charges", for example, or
+// the name of a job of [Do]. The label has at most 64 bytes of printable ASCII. It must not
+// depend on the request, because metrics have a series for each. By default it is empty, and
+// the route is http.Request.Pattern.
+func WithRoute(label string) Option {
+	return optionFunc(func(s *settings) { s.rules.Route = label })
+}
+
+// WithObserver adds a function that receives each [event.Event], for metrics and tracing. A
+// guard made by [Guard.With] has the observers of the guard it was made from and its own.
+// They are called in the order in which they were added, synchronously, possibly from
+// several goroutines, and must not block. If one panics, the guard logs the panic and
+// serves the request all the same. Nil adds nothing.
+func WithObserver(f func(context.Context, event.Event)) Option {
+	return optionFunc(func(s *settings) {
+		if f != nil {
+			o := &s.rules.Reporter.Observers
+			*o = append(slices.Clip(*o), f) // guards share what is before it
+		}
+	})
+}
+
+// WithLogger sets the logger for what needs an operator's attention: failed store
+// calls, lost leases, answers that could not be recorded, errors of the route's functions. Nil, the default, means
+// slog.Default at the time of the event.
+func WithLogger(l *slog.Logger) Option {
+	return optionFunc(func(s *settings) { s.rules.Reporter.Logger = l })
+}
+
+// WithTraceContext sets a function that returns the span that a context belongs to. The guard
+// calls it with the context of each request that claims a key, and keeps the span of each run
+// in the record, where it is not sealed. So the event of a replay, in any process, can point to
+// the trace of the run that made the answer. The function must be fast. Nil, the default, keeps
+// no span.
+//
+// With OpenTelemetry, trace.SpanContextFromContext returns the three fields.
+func WithTraceContext(f func(context.Context) event.TraceContext) Option {
+	return optionFunc(func(s *settings) { s.rules.Trace = f })
+}
+
+// WithWait lets a duplicate of a request in flight wait up to d for the answer and
+// then replay it. Zero, the default, answers 409 at once. A waiting request holds its
+// connection: at most 5 minutes are accepted, and a few seconds are sensible. [WithWaitingBytes]
+// bounds how many requests of a process wait. Any further request gets 409 at once.
+//
+// If the run that is waited for ends without an answer, the waiting requests get 409 too, and none
+// of them runs: no client has retried. If its process died, one of them runs.
+func WithWait(d time.Duration) Option {
+	return optionFunc(func(s *settings) { s.rules.Wait = d })
+}
+
+// WithWaitingBytes sets how much memory the requests of a process that wait may take together; see
+// [WithWait]. The default is 64 MiB. A request that waits counts 16 KiB for its goroutine and what
+// net/http keeps of it, and its body beyond 1 KiB. So with short bodies, 4,096 requests wait by
+// default. Of n bytes, the requests with one key get a quarter, and those of one scope a half, but
+// those of [SharedScope] all. n must be between 64 KiB and 1 TiB.
+//
+// Guards that [Guard.With] makes from one share the room of that guard. Give the option to [New]:
+// With refuses another value.
+func WithWaitingBytes(n int64) Option {
+	return optionFunc(func(s *settings) { s.waitingBytes = n })
+}
+
+// WithTransaction says whether all that a run does is in the transaction that it joins, or in
+// steps. Such a run has done nothing unless its answer is recorded, because one commit makes both
+// durable or neither. By default it is false.
+//
+// It changes what the end of a run means. An [Unknown] outcome becomes [NotExecuted]: a server
+// error, a panic, a process that died. The next request runs again, also under [Hold], which
+// applies only after [ErrUncertain] and [Operation.SetOutcome] with Unknown. What begun steps have
+// done stays, and so do their records. A handler of such a route that does anything elsewhere, in
+// another database for example, must do it in a [Step].
+//
+// The guard sends no byte before the commit: an answer that is larger than
+// [WithMaxResponseBody] allows rolls the transaction back, and Flush is refused. If the commit
+// fails, the client gets 503 rolled-back where another attempt may succeed, and else 500
+// cannot-commit. In both cases nothing has happened. A handler that rolls back and then answers
+// success is believed, and its answer is recorded: it may have found the work done already.
+//
+// A handler that commits the transaction itself, past the functions of the store's package, has been
+// executed. The outcome of its run is [Final] or Unknown then, and the guard reports
+// [event.CommittedAlone].
+//
+// The store must be a [store.TxStore], or [New] and [Guard.With] return or panic with [ErrCannotJoin].
+// The transaction itself is begun by functions of the store's package, with [Operation.Join].
+func WithTransaction(on bool) Option {
+	return optionFunc(func(s *settings) { s.rules.Transaction = on })
+}
+
+// WithMaxAttempts sets after how many attempts nobody runs any more: if attempt n or a later one
+// ends with [Unknown] outcome, or its process dies, the key is held, as under [Hold]. So a request
+// or a message that fails each time, or kills its process each time, stops to do so, and waits for
+// somebody to look. All attempts of the record count. When the key has been resolved as
+// [NotExecuted], the next attempt runs. The default, 0, sets no limit.
+//
+// Under [WithTransaction] too, the last attempt that fails holds the key, although it has done
+// nothing.
+func WithMaxAttempts(n int) Option {
+	return optionFunc(func(s *settings) { s.rules.MaxAttempts = n })
+}

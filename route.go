@@ -1,0 +1,92 @@
+package idempotency
+
+import (
+	"net/http"
+	"reflect"
+	"sync"
+	"sync/atomic"
+
+	"example.com/idempotency/internal/engine"
+)
+
+// A route is what a guarded route knows: the engine that runs its handlers, the settings of its guard,
+// and what that has in common with others. [Guard] stands above it.
+type route struct {
+	engine *engine.Engine
+	set    *settings
+	*common
+}
+
+// newRoute returns the route of a guard that New makes.
+func newRoute(st Store, scope ScopeFunc, set *settings) *route {
+	rt := newRouteBeside(st, scope, set)
+	rt.beside = newRouteBeside(st, scope, set)
+	return rt
+}
+
+func newRouteBeside(st Store, scope ScopeFunc, set *settings) *route {
+	_, local := st.(*MemoryStore)
+	c := &common{scope: scope, sharedScope: scope != nil && sameFunc(scope, SharedScope)}
+	c.bodies.New = func() any { return new(bodyBuffer) }
+	return &route{engine.New(st, local, set.waitingBytes, &set.rules), set, c}
+}
+
+// A common is what a guard shares with all guards made from it by With, beside the engine.
+type common struct {
+	scope ScopeFunc
+	// sharedScope says that scope is SharedScope.
+	sharedScope bool
+	versions    versionSet // of the fingerprints that functions of the program make
+	bodies      sync.Pool  // of *bodyBuffer
+	silences    silences
+	// beside is the route of shadows: what they wait for must not use the limits of live guards up.
+	beside  *route
+	shadows atomic.Int64 // requests that are being looked at
+}
+
+// with returns the route of a guard with other settings.
+func (rt *route) with(set *settings) *route {
+	return &route{rt.engine.With(&set.rules), set, rt.common}
+}
+
+// scopeOf calls the guard's ScopeFunc. It refuses an empty scope, because an "anonymous"
+// namespace would be shared by all callers that fail to authenticate, and the shared one from
+// a function that was not chosen for it.
+func (c *common) scopeOf(r *http.Request) (string, error) {
+	scope, err := c.scope(r)
+	switch {
+	case err != nil:
+		return "", err
+	case scope == "":
+		return "", errEmptyScope
+	case scope == Shared && !c.sharedScope:
+		return "", errSharedScope
+	}
+	return scope, nil
+}
+
+// sameFunc reports whether f is the function g of this package, which must not be a closure.
+func sameFunc(f, g any) bool { return reflect.ValueOf(f).Pointer() == reflect.ValueOf(g).Pointer() }
+
+// A versionSet is a set of versions of fingerprints.
+type versionSet [256]atomic.Bool
+
+func (s *versionSet) add(version byte) {
+	if !s[version].Load() { // so that processors need not hand the memory around
+		s[version].Store(true)
+	}
+}
+
+// silences remembers which routes were reported, so that each is reported once.
+type silences struct{ reported sync.Map }
+
+// A silentRoute is a route, as far as requests tell it, and what was wrong with it.
+type silentRoute struct {
+	method, route string
+	err           error
+}
+
+func (s *silences) isNew(r silentRoute) bool {
+	_, known := s.reported.LoadOrStore(r, nil)
+	return !known
+}

@@ -1,0 +1,175 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"example.com/idempotency/internal/engine"
+	"example.com/idempotency/internal/token"
+	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
+)
+
+// Defaults and limits of the options.
+const (
+	defaultTTL            = 24 * time.Hour
+	defaultLease          = 30 * time.Second
+	defaultHeader         = "Idempotency-Key"
+	defaultMaxBody        = 1 << 20
+	minLease              = 10 * time.Millisecond
+	maxBodyLimit          = 1 << 30
+	defaultMismatchStatus = http.StatusConflict
+	maxWait               = 5 * time.Minute
+	maxLease              = 24 * time.Hour
+	maxTTL                = 10 * 365 * 24 * time.Hour
+	minRefusalStatus      = 400
+	maxRefusalStatus      = 499
+	maxRouteLen           = 64
+)
+
+// settings are what the options of a guard say: the rules of its runs, and what only a request needs.
+type settings struct {
+	rules                        engine.Rules
+	required, strictKeys         bool
+	explain, shadow              bool
+	methods                      []string
+	header                       string
+	keyFunc                      KeyFunc
+	fingerprint                  FingerprintFunc
+	formerFingerprints           []FingerprintFunc
+	maxRequestBody, waitingBytes int64
+	dropped, drop                []string // by WithUnrecorded; and with the guard's own field
+	outcome                      func(int, http.Header) Outcome
+	silence                      Outcome
+	mismatchStatus               int
+	errorWriter                  func(http.ResponseWriter, *http.Request, problem.Document)
+	policyURL, expiryHeader      string
+	authorizeReplay              func(*http.Request, RecordInfo) error
+	recovery                     Recovery
+	resolver                     func(context.Context, RecordInfo) (Resolution, error)
+}
+
+func defaultSettings() settings {
+	return settings{
+		rules:          engine.Rules{TTL: defaultTTL, Lease: defaultLease, MaxAnswer: defaultMaxBody},
+		methods:        []string{http.MethodPost, http.MethodPatch},
+		header:         defaultHeader,
+		fingerprint:    RawFingerprint,
+		maxRequestBody: defaultMaxBody,
+		waitingBytes:   engine.DefaultWaitingBytes,
+		outcome:        DefaultOutcome,
+		mismatchStatus: defaultMismatchStatus,
+		errorWriter:    writeProblem,
+	}
+}
+
+// with returns a copy with the options applied and checked. All mistakes are
+// reported at once.
+func (s settings) with(opts []Option) (*settings, error) {
+	for _, o := range opts {
+		if o != nil {
+			o.apply(&s)
+		}
+	}
+	s.drop = s.dropped
+	if s.expiryHeader != "" {
+		s.drop = append(slices.Clip(s.dropped), s.expiryHeader)
+	}
+	if resolve := s.resolver; resolve != nil {
+		drop, limit := s.drop, s.rules.MaxAnswer
+		s.rules.Resolver = func(ctx context.Context, f engine.Found) (engine.Resolution, error) {
+			res, err := resolve(ctx, infoOf(f))
+			return res.forEngine(drop, limit), err
+		}
+	}
+	return &s, s.validate()
+}
+
+func (s *settings) validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("idempotency: "+format, args...))
+		}
+	}
+	check(s.rules.TTL > 0 && s.rules.TTL <= maxTTL, "WithTTL: %v is not positive and at most %v", s.rules.TTL, maxTTL)
+	check(s.rules.Lease >= minLease && s.rules.Lease <= maxLease, "WithLease: %v is not between %v and %v", s.rules.Lease, minLease, maxLease)
+	check(s.rules.Retention == 0 || s.rules.Retention >= engine.MinRetentionInLeases*s.rules.Lease && s.rules.Retention <= maxTTL,
+		"WithRetention: %v is not at least twice the lease %v and at most %v", s.rules.Retention, s.rules.Lease, maxTTL)
+	check(s.rules.Wait >= 0 && s.rules.Wait <= maxWait, "WithWait: %v is not between 0 and %v", s.rules.Wait, maxWait)
+	check(s.waitingBytes >= engine.MinWaitingBytes && s.waitingBytes <= engine.MaxWaitingBytes,
+		"WithWaitingBytes: %d is not between %d and %d", s.waitingBytes, engine.MinWaitingBytes, int64(engine.MaxWaitingBytes))
+	check(len(s.methods) > 0, "WithMethods: no method")
+	for _, m := range s.methods {
+		check(token.Is(m), "WithMethods: %q is not a method", m)
+	}
+	check(token.Is(s.header), "WithHeader: %q is not a field name", s.header)
+	check(s.fingerprint != nil, "WithFingerprint: nil function")
+	for _, f := range s.formerFingerprints {
+		check(f != nil, "WithFingerprint: nil function")
+	}
+	check(s.maxRequestBody > 0 && s.maxRequestBody <= maxBodyLimit,
+		"WithMaxRequestBody: %d is not between 1 and %d", s.maxRequestBody, maxBodyLimit)
+	check(s.rules.MaxAnswer > 0 && s.rules.MaxAnswer <= maxBodyLimit,
+		"WithMaxResponseBody: %d is not between 1 and %d", s.rules.MaxAnswer, maxBodyLimit)
+	for _, name := range s.dropped {
+		check(token.Is(name), "WithUnrecorded: %q is not a field name", name)
+	}
+	check(s.outcome != nil, "WithOutcome: nil function")
+	check(s.silence <= Unknown, "WithSilence: %v is not an Outcome", s.silence)
+	check(s.recovery == Rerun || s.recovery == Hold, "WithRecovery: %v is neither Rerun nor Hold", s.recovery)
+	check(s.rules.MaxAttempts >= 0, "WithMaxAttempts: %d is negative", s.rules.MaxAttempts)
+	check(s.mismatchStatus >= minRefusalStatus && s.mismatchStatus <= maxRefusalStatus,
+		"WithMismatchStatus: %d is not a 4xx status", s.mismatchStatus)
+	check(s.errorWriter != nil, "WithErrorWriter: nil function")
+	check(s.expiryHeader == "" || token.Is(s.expiryHeader) && s.expiryHeader != s.header && !slices.Contains(ownFields, s.expiryHeader),
+		"WithExpiryHeader: %q is not a field name, or one that the guard uses for something else", s.expiryHeader)
+	check(!s.rules.Seals.KeptKeys || s.rules.Seals.Sealer != nil, "WithKeptKeys: there is no sealer; see WithSealer")
+	check(len(s.rules.Route) <= maxRouteLen && isLabel(s.rules.Route), "WithRoute: %q is not a label of at most %d printable bytes", s.rules.Route, maxRouteLen)
+	if s.policyURL != "" {
+		u, err := url.Parse(s.policyURL)
+		check(err == nil && u.IsAbs() && u.Fragment == "", "WithPolicyURL: %q is not an absolute URL without fragment", s.policyURL)
+	}
+	return errors.Join(errs...)
+}
+
+func (s *settings) protects(method string) bool {
+	return slices.Contains(s.methods, method)
+}
+
+// wantsKey reports whether the guard has to do with a request beyond its method: it has a key, or
+// needs one.
+func (s *settings) wantsKey(r *http.Request) bool {
+	return s.protects(r.Method) && (s.keyFunc != nil || s.required || len(r.Header[s.header]) > 0)
+}
+
+// checkStore reports what the settings need and the store cannot do.
+func (s *settings) checkStore(st Store) error {
+	if _, ok := st.(store.Inspector); s.resolver != nil && st != nil && !ok {
+		return fmt.Errorf("idempotency: WithResolver: %w", ErrNoInspector)
+	}
+	if _, ok := st.(store.TxStore); s.rules.Transaction && st != nil && !ok {
+		return fmt.Errorf("idempotency: WithTransaction: %w", ErrCannotJoin)
+	}
+	return nil
+}
+
+// routeOf returns what events call the route of a request.
+func (s *settings) routeOf(r *http.Request) string {
+	if s.rules.Route != "" {
+		return s.rules.Route
+	}
+	return r.Pattern
+}
+
+func isLabel(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+var errWaitingBytes = errors.New("idempotency: WithWaitingBytes: guards that With makes share one waiting room; give the option to New")
