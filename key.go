@@ -15,8 +15,9 @@ import (
 // also take one that has only Record.
 type Key struct {
 	// Scope is what the guard's [ScopeFunc] returns, or [Shared]. For [Do], choose a scope
-	// that no ScopeFunc returns, "queue:orders" for example: a message and a request are
-	// never the same payload, so if they had a key in common the later one would be refused.
+	// that no ScopeFunc returns: a message and a request are never the same payload, so if they
+	// had a key in common the later one would be refused. No caller has a scope that begins with
+	// a zero byte, "\x00orders" for example.
 	Scope string
 	// Value is the key as the client sent it, decoded: abc for both abc and "abc". For
 	// Do it is whatever names the work, a message id for example. It has 1 to 255 bytes
@@ -59,7 +60,8 @@ func keyFromHeader(values []string, strict bool) (key string, present bool, err 
 // the guard, or the function of [WithErrorWriter], sets it.
 //
 // Take the scope from what authentication has established, typically a
-// context value, and never from a header that the client fills in freely. The guard calls
+// context value, and never from a header that the client fills in freely. A scope that begins with a
+// zero byte is refused with 403: it could be one of this library's own, as [Shared] is. The guard calls
 // the function once for each protected request that carries a key.
 type ScopeFunc func(*http.Request) (string, error)
 
@@ -73,6 +75,6 @@ const Shared = "\x00shared"
 func SharedScope(*http.Request) (string, error) { return Shared, nil }
 
 var (
-	errEmptyScope  = errors.New("idempotency: the scope function returned an empty scope")
-	errSharedScope = errors.New("idempotency: a scope function other than SharedScope returned Shared")
+	errEmptyScope    = errors.New("idempotency: the scope function returned an empty scope")
+	errReservedScope = errors.New("idempotency: the scope function returned a scope that begins with a zero byte; only SharedScope and modules of this library may")
 )

@@ -11,6 +11,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/race"
+	"example.com/idempotency/internal/reserved"
 )
 
 func TestRequestKey(t *testing.T) {
@@ -156,27 +157,44 @@ func TestEveryAnswerToAKeyEchoesIt(t *testing.T) {
 	})
 }
 
-// A scope that is taken from a user name could be that of SharedScope, by accident or not.
-func TestSharedScopeByAccidentIsRefused(t *testing.T) {
+// A scope that is taken from a user name could be one of the library's own, by accident or not: that of
+// SharedScope, of a sender of webhooks, of a queue, or of a module that is still to come.
+func TestReservedScopeByAccidentIsRefused(t *testing.T) {
 	t.Parallel()
 	byName := func(r *http.Request) (string, error) {
 		user, _, _ := r.BasicAuth()
 		return user, nil
 	}
-	for name, scope := range map[string]idempotency.ScopeFunc{"by name": byName, "shared": idempotency.SharedScope} {
+	webhooks := reserved.Scope("webhook", "Stripe")
+	for name, c := range map[string]struct {
+		scope idempotency.ScopeFunc
+		user  string
+		own   string // what a module has found out of the request
+		want  int
+	}{
+		"shared":                  {byName, idempotency.Shared, "", http.StatusForbidden},
+		"by SharedScope":          {idempotency.SharedScope, idempotency.Shared, "", http.StatusCreated},
+		"webhooks":                {byName, webhooks, "", http.StatusForbidden},
+		"webhooks of another":     {byName, webhooks, reserved.Scope("webhook", "GitHub"), http.StatusForbidden},
+		"webhooks, verified":      {byName, webhooks, webhooks, http.StatusCreated},
+		"a caller, with webhooks": {byName, "acme", webhooks, http.StatusCreated},
+		"a zero byte":             {byName, "\x00", "", http.StatusForbidden},
+		"a zero byte elsewhere":   {byName, "a\x00", "", http.StatusCreated},
+	} {
 		h := &guardtest.Counter{}
-		guard, err := idempotency.New(idempotency.NewMemoryStore(), scope)
+		store := idempotency.NewMemoryStore()
+		guard, err := idempotency.New(store, c.scope)
 		require.NoError(t, err)
 		r := httptest.NewRequest(http.MethodPost, "/charges", http.NoBody)
-		r.SetBasicAuth(idempotency.Shared, "any")
+		r.SetBasicAuth(c.user, "any")
 		r.Header.Set("Idempotency-Key", "k")
+		if c.own != "" {
+			r = r.WithContext(reserved.With(r.Context(), c.own))
+		}
 		rec := httptest.NewRecorder()
 		guard.Handler(h).ServeHTTP(rec, r)
-		if name == "shared" {
-			require.Equal(t, http.StatusCreated, rec.Code)
-			continue
-		}
-		require.Equal(t, http.StatusForbidden, rec.Code)
-		require.Zero(t, h.Runs.Load())
+		require.Equal(t, c.want, rec.Code, name)
+		require.Equal(t, c.want == http.StatusCreated, h.Runs.Load() == 1, name)
+		require.Equal(t, c.want == http.StatusCreated, store.Len() == 1, name)
 	}
 }

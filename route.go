@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"example.com/idempotency/internal/engine"
+	"example.com/idempotency/internal/reserved"
 )
 
 // A route is what a guarded route knows: the engine that runs its handlers, the settings of its guard,
@@ -50,8 +51,8 @@ func (rt *route) with(set *settings) *route {
 }
 
 // scopeOf calls the guard's ScopeFunc. It refuses an empty scope, because an "anonymous"
-// namespace would be shared by all callers that fail to authenticate, and the shared one from
-// a function that was not chosen for it.
+// namespace would be shared by all callers that fail to authenticate, and a reserved one that neither
+// SharedScope has returned nor a module has found to be the request's.
 func (c *common) scopeOf(r *http.Request) (string, error) {
 	scope, err := c.scope(r)
 	switch {
@@ -59,8 +60,8 @@ func (c *common) scopeOf(r *http.Request) (string, error) {
 		return "", err
 	case scope == "":
 		return "", errEmptyScope
-	case scope == Shared && !c.sharedScope:
-		return "", errSharedScope
+	case reserved.Is(scope) && !c.sharedScope && scope != reserved.In(r.Context()):
+		return "", errReservedScope
 	}
 	return scope, nil
 }

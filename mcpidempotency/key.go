@@ -7,17 +7,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/jcs"
+	"example.com/idempotency/internal/reserved"
 )
 
 // This file says which calls are one, and whose they are.
 
 // A CallerFunc returns the scope of a call: whose it is. Calls of different scopes never meet. Its error
-// is the error of the call; nothing runs then.
+// is the error of the call; nothing runs then. It may call another CallerFunc with the same arguments,
+// and return its scope. Any other scope that begins with a zero byte is refused: it could be one that a
+// CallerFunc of this package returns for another caller.
 type CallerFunc func(ctx context.Context, req *mcp.CallToolRequest) (string, error)
 
 var errNoSession = errors.New("scope-unresolved: the session has no ID, as on standard input and output; the server needs another CallerFunc")
@@ -26,28 +30,54 @@ var errNoSession = errors.New("scope-unresolved: the session has no ID, as on st
 // session has an ID over HTTP only, and not where the server is stateless. A client that comes back in a
 // new session is another caller, and its calls run again. Sessions end with the process of their server:
 // where it may be restarted, [User] protects more.
-func Session(_ context.Context, req *mcp.CallToolRequest) (string, error) {
+func Session(ctx context.Context, req *mcp.CallToolRequest) (string, error) {
 	id := req.Session.ID()
 	if id == "" {
 		return "", errNoSession
 	}
-	return "mcp-session:" + id, nil
+	return ownScope(ctx, "session", id), nil
 }
 
 // User is a [CallerFunc]: the user whose bearer token was verified. With [SameCall], a user cannot make
 // the same call again in another conversation before the TTL of the guard has passed.
-func User(_ context.Context, req *mcp.CallToolRequest) (string, error) {
+func User(ctx context.Context, req *mcp.CallToolRequest) (string, error) {
 	if req.Extra == nil || req.Extra.TokenInfo == nil || req.Extra.TokenInfo.UserID == "" {
 		return "", fmt.Errorf("scope-unresolved: %w", idempotency.ErrUnauthenticated)
 	}
-	return "mcp-user:" + req.Extra.TokenInfo.UserID, nil
+	return ownScope(ctx, "user", req.Extra.TokenInfo.UserID), nil
 }
 
 // Conversation returns a [CallerFunc] for a server with a single client, on standard input and output for
 // example: all calls are of one scope. Name it after the conversation if the server learns of it, and
 // otherwise after something that a new conversation does not share.
 func Conversation(name string) CallerFunc {
-	return func(context.Context, *mcp.CallToolRequest) (string, error) { return "mcp:" + name, nil }
+	return func(ctx context.Context, _ *mcp.CallToolRequest) (string, error) {
+		return ownScope(ctx, "conversation", name), nil
+	}
+}
+
+// ownScopes is the key under which the context of a CallerFunc has room for the scopes that those of
+// this package return for the call.
+type ownScopes struct{}
+
+func ownScope(ctx context.Context, kind, name string) string {
+	scope := reserved.Scope("mcp-"+kind, name)
+	if own, ok := ctx.Value(ownScopes{}).(*[]string); ok {
+		*own = append(*own, scope)
+	}
+	return scope
+}
+
+var errReservedScope = errors.New("scope-unresolved: the CallerFunc returned a scope that begins with a zero byte; only one of this package may")
+
+// scopeOf asks for the scope of a call.
+func (f CallerFunc) scopeOf(ctx context.Context, req *mcp.CallToolRequest) (string, error) {
+	var own []string
+	scope, err := f(context.WithValue(ctx, ownScopes{}, &own), req)
+	if err == nil && reserved.Is(scope) && !slices.Contains(own, scope) {
+		err = errReservedScope
+	}
+	return scope, err
 }
 
 // A KeyFunc says which calls of a caller are one; see [SameCall], [MetaKey] and [ArgumentKey]. The zero

@@ -136,7 +136,7 @@ func (c *calls[In, Out]) handle(ctx context.Context, req *mcp.CallToolRequest, i
 		adapter.For(c.guard).ReportBypassed(ctx)
 		return c.handler(ctx, req, in)
 	}
-	scope, err := c.caller(ctx, req)
+	scope, err := c.caller.scopeOf(ctx, req)
 	if err != nil {
 		return c.refuse(ctx, req, in, codeOfScope(err), err, err)
 	}

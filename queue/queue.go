@@ -29,6 +29,7 @@ import (
 	"strconv"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/reserved"
 )
 
 // A Disposition is what a consumer does with a message.
@@ -91,8 +92,8 @@ func DispositionOf(result idempotency.Result, err error) Disposition {
 
 // A Message is what a function is run for once.
 type Message struct {
-	// Queue names the source: "orders", for example. It is the scope of the key, so IDs of several
-	// sources never meet. The scope is "queue:" and the name. It is required.
+	// Queue names the source: "orders", for example. Its messages have a scope of their own, so IDs of
+	// several sources never meet. No caller of a guard can have that scope. It is required.
 	Queue string
 	// ID names the message, the same in each delivery. It has 1 to 255 bytes. It is the ID that the
 	// sender gave the message, and not one that a broker gives each delivery. Where the sender gives
@@ -108,7 +109,7 @@ type Message struct {
 
 // Key returns the key of the message, for [idempotency.Guard.Lookup] and its like.
 func (m Message) Key() idempotency.Key {
-	return idempotency.Key{Scope: "queue:" + m.Queue, Value: m.ID}
+	return idempotency.Key{Scope: reserved.Scope("queue", m.Queue), Value: m.ID}
 }
 
 // maxID is the longest value of a key.

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-
-	"example.com/idempotency/internal/jcs"
 )
 
 // Adyen is the sender of Adyen's standard webhooks in JSON.
@@ -23,7 +21,9 @@ import (
 //
 // A body that parsers read in different ways, with a name twice or in another case, is refused:
 // somebody could add a member to a captured delivery that the handler reads in place of the
-// signed one.
+// signed one. So is one with a colon in a signed member, because Adyen joins them with colons: it could
+// be cut anew, into another event. Only merchantReference may have colons, and in its place the
+// pspReference of REPORT_AVAILABLE, which is the name of a file.
 func Adyen() Sender {
 	return Sender{
 		Name: "Adyen",
@@ -34,6 +34,8 @@ func Adyen() Sender {
 			"https://docs.adyen.com/development-resources/webhooks/webhook-types",
 			"https://github.com/Adyen/adyen-go-api-library/blob/main/src/hmacvalidator/hmacvalidator.go",
 			"https://github.com/Adyen/adyen-commercetools/issues/1324",
+			"https://github.com/Adyen/adyen-python-api-library/issues/117",
+			"https://github.com/Adyen/adyen-ruby-api-library/issues/108",
 		},
 		Key:         adyenKey,
 		Fingerprint: nameOnly,
@@ -50,110 +52,78 @@ func adyenSecret(secret string) (key, error) {
 	return &hmacKey{hash: sha256.New, secret: bytes}, nil
 }
 
-// The signed members of an item, in the order in which they are signed. In the list itself is
-// where each is in the body.
-const adyenItem = "notificationItems.NotificationRequestItem."
+// The signed members of an item, in the order in which they are signed.
+var adyenSigned = []string{
+	"pspReference", "originalReference", "merchantAccountCode", "merchantReference",
+	"amount.value", "amount.currency", "eventCode", "success",
+}
 
-var (
-	adyenSigned = [][]string{
-		{"pspReference"},
-		{"originalReference"},
-		{"merchantAccountCode"},
-		{"merchantReference"},
-		{"amount", "value"},
-		{"amount", "currency"},
-		{"eventCode"},
-		{"success"},
-	}
-	adyenPaths = mustPaths(adyenItem, append(adyenSigned, []string{"additionalData", "hmacSignature"}))
+const (
+	adyenItem      = "notificationItems.NotificationRequestItem."
+	adyenSignature = "additionalData.hmacSignature"
 )
 
-func mustPaths(prefix string, members [][]string) []jcs.Path {
-	var paths []jcs.Path
-	for _, m := range members {
-		path, err := jcs.ParsePath(prefix + strings.Join(m, "."))
-		if err != nil {
-			panic(err)
-		}
-		paths = append(paths, path)
-	}
-	return paths
-}
+var adyenPaths = mustPaths(adyenItem, append(adyenSigned, adyenSignature)...)
 
-// readInOneWay returns an error for a body that is not JSON, and for one in which parsers find
-// different values at the paths.
-func readInOneWay(body []byte, paths []jcs.Path) error {
-	d, err := jcs.Read(body)
-	if err != nil {
-		return err
-	}
-	defer d.Free()
-	for _, path := range paths {
-		if _, err := d.Select(path); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-var errAdyen = errors.New("webhook: not one notification of Adyen, or one that parsers read in different ways")
-
-// adyenNotification returns the only item of a body. Several come only by SOAP.
-func adyenNotification(body []byte) (json.RawMessage, error) {
-	if err := readInOneWay(body, adyenPaths); err != nil {
-		return nil, errAdyen
-	}
+// adyenNotification returns the only item of a body, and the text that is signed of it. Several items
+// come only by SOAP. Its errors are refusals.
+func adyenNotification(body []byte) (item json.RawMessage, signed string, err error) {
 	var envelope struct {
 		Items []map[string]json.RawMessage `json:"notificationItems"`
 	}
-	if json.Unmarshal(body, &envelope) != nil || len(envelope.Items) != 1 {
-		return nil, errAdyen
+	if readInOneWay(body, adyenPaths) != nil || json.Unmarshal(body, &envelope) != nil || len(envelope.Items) != 1 {
+		return nil, "", malformed("The body is not one notification in JSON that all parsers read in one way.")
 	}
-	return envelope.Items[0]["NotificationRequestItem"], nil
-}
-
-func adyenKey(_ *http.Request, body []byte) (string, error) {
-	item, err := adyenNotification(body)
-	if err != nil {
-		return "", err
-	}
-	var parts []string
-	for _, name := range []string{"merchantAccountCode", "pspReference", "eventCode", "success"} {
-		part, err := jsonMember(item, name)
-		if err == nil && part == "" {
-			err = errAdyen
-		}
-		if err != nil {
-			return "", err
-		}
-		parts = append(parts, part)
-	}
-	return digestKey(parts...), nil
-}
-
-func readAdyen(_ *http.Request, body []byte, _ string) (*signature, error) {
-	item, err := adyenNotification(body)
-	if err != nil {
-		return nil, malformed("The body is not one notification in JSON that all parsers read in one way.")
-	}
+	item = envelope.Items[0]["NotificationRequestItem"]
+	eventCode, _ := jsonMember(item, "eventCode")
+	free := adyenFreeMember(eventCode)
 	var values []string
-	for _, path := range adyenSigned {
-		value, err := jsonMember(item, path...)
+	for _, name := range adyenSigned {
+		value, err := jsonMember(item, strings.Split(name, ".")...)
 		if err != nil {
-			return nil, malformed("The member " + strings.Join(path, ".") + " is not a text or a number.")
+			return nil, "", malformed("The member " + name + " is not a text or a number.")
+		}
+		if name != free && strings.Contains(value, ":") {
+			return nil, "", malformed("The member " + name + " has a colon, so the signature could be one of another notification.")
 		}
 		values = append(values, value)
 	}
-	value, err := jsonMember(item, "additionalData", "hmacSignature")
+	return item, strings.Join(values, ":"), nil
+}
+
+// adyenFreeMember returns the only signed member that may have colons. Adyen joins the members with
+// colons and escapes none, so one text would be that of several notifications if two of them could.
+// All readings of a text agree on the eventCode, because nothing behind it may have a colon.
+func adyenFreeMember(eventCode string) string {
+	if eventCode == "REPORT_AVAILABLE" {
+		return "pspReference" // the name of a file, often with times in it
+	}
+	return "merchantReference" // a text of the merchant's
+}
+
+func adyenKey(_ *http.Request, body []byte) (string, error) {
+	item, _, err := adyenNotification(body)
+	if err != nil {
+		return "", err
+	}
+	return jsonDigest(item, "merchantAccountCode", "pspReference", "eventCode", "success")
+}
+
+func readAdyen(_ *http.Request, body []byte, _ string) (*signature, error) {
+	item, text, err := adyenNotification(body)
+	if err != nil {
+		return nil, err
+	}
+	value, err := jsonMember(item, strings.Split(adyenSignature, ".")...)
 	switch {
 	case err != nil:
-		return nil, malformed("The member additionalData.hmacSignature is not a text.")
+		return nil, malformed("The member " + adyenSignature + " is not a text.")
 	case value == "":
-		return nil, unsigned("The member additionalData.hmacSignature is missing.")
+		return nil, unsigned("The member " + adyenSignature + " is missing.")
 	}
 	mac, err := decodeBase64(value)
 	if err != nil {
-		return nil, malformed("The member additionalData.hmacSignature is malformed.")
+		return nil, malformed("The member " + adyenSignature + " is malformed.")
 	}
-	return &signature{contents: [][][]byte{{[]byte(strings.Join(values, ":"))}}, sums: []sum{{bytes: mac}}}, nil
+	return &signature{contents: [][][]byte{{[]byte(text)}}, sums: []sum{{bytes: mac}}}, nil
 }

@@ -36,3 +36,15 @@ func singleField(r *http.Request, name string) (string, error) {
 		return values[0], nil
 	}
 }
+
+// requiredField returns the value of a field. Its errors are refusals.
+func requiredField(r *http.Request, name string) (string, error) {
+	value, err := singleField(r, http.CanonicalHeaderKey(name))
+	switch {
+	case err != nil:
+		return "", malformed("The field " + name + " is empty or repeated.")
+	case value == "":
+		return "", unsigned("The field " + name + " is missing.")
+	}
+	return value, nil
+}

@@ -1,12 +1,14 @@
 package webhook
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/jcs"
 )
 
@@ -53,4 +55,22 @@ func jsonMember(body []byte, path ...string) (string, error) {
 	var number json.Number
 	err := json.Unmarshal(value, &number)
 	return number.String(), err
+}
+
+// jsonDigest makes a key of members that name an event only together, all of which must be there.
+// They cannot run into each other, and the key has the same length for all events.
+func jsonDigest(body []byte, names ...string) (string, error) {
+	var parts []string
+	for _, name := range names {
+		part, err := jsonMember(body, name)
+		if err == nil && part == "" {
+			err = errors.New("webhook: the member " + name + ", which is part of the event's name, is missing")
+		}
+		if err != nil {
+			return "", err
+		}
+		parts = append(parts, part)
+	}
+	sum := digest.Intent(parts...)
+	return base64.RawURLEncoding.EncodeToString(sum[:]), nil
 }

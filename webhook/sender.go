@@ -1,15 +1,14 @@
 package webhook
 
 import (
-	"errors"
 	"net/http"
 	"time"
 
 	"example.com/idempotency"
 )
 
-// This file says what a sender is. Each sender has a file of its own, with the addresses of the
-// documentation that it was written from.
+// What a sender is. Each has a file of its own, with the addresses of the documentation that it was
+// written from. senders.go lists them.
 
 // A Sender says how one sender of webhooks names its events and signs its deliveries. The
 // functions of this package, such as [Stripe], return the senders that it knows. A program may
@@ -63,55 +62,4 @@ func (s Sender) methods() []string {
 	return s.Methods
 }
 
-// Senders returns the senders that this package knows. Those that anybody can be have the name of
-// their specification.
-func Senders() []Sender {
-	return []Sender{
-		Stripe(), GitHub(), Shopify(), Slack(), Twilio(), Standard("Standard Webhooks"),
-		CloudEvents("CloudEvents"), SNS(), PayPal(), Adyen(),
-	}
-}
-
 const day = 24 * time.Hour
-
-// Versions of the fingerprints of this package. They never change their meaning.
-const (
-	versionName = 1
-	versionBody = 2
-	versionURL  = 3
-)
-
-// nameOnly is the fingerprint where the name of an event says it all. It is right for senders
-// that sign the name: nobody else can use it for another payload. Differences between
-// deliveries, such as counters and times of sending, are not mistakes.
-func nameOnly(*http.Request, []byte) (idempotency.Fingerprint, error) {
-	return idempotency.NewFingerprint(versionName), nil
-}
-
-// bodyOnly is the fingerprint for senders that do not sign the name, and send the same body
-// each time. It ties the name to the body, which is signed. So a captured delivery cannot take
-// the name of another event.
-func bodyOnly(_ *http.Request, body []byte) (idempotency.Fingerprint, error) {
-	return idempotency.NewFingerprint(versionBody, body), nil
-}
-
-// queryAndBody is bodyOnly for senders that sign the URL too, and put what they have to say into it.
-func queryAndBody(r *http.Request, body []byte) (idempotency.Fingerprint, error) {
-	return idempotency.NewFingerprint(versionURL, []byte(r.URL.RawQuery), body), nil
-}
-
-var errNotVerified = errors.New("webhook: no Verify stands before this guard, so nobody knows whose delivery this is")
-
-// Scope is an [idempotency.ScopeFunc]: deliveries of one sender are a scope of their own. It
-// fails if neither [Verify] nor [VerifyWith] has let the request in. So a guard with this scope
-// refuses deliveries that were not verified, with 403.
-func Scope(r *http.Request) (string, error) {
-	name, ok := r.Context().Value(verifiedSender{}).(string)
-	if !ok {
-		return "", errNotVerified
-	}
-	return "webhook " + name, nil
-}
-
-// verifiedSender is the key under which the context of a verified request has the sender's name.
-type verifiedSender struct{}

@@ -60,37 +60,6 @@ type key interface {
 	signed(content [][]byte, sums []sum) bool
 }
 
-// checkSignature lets in what one of the keys has signed not long ago. It looks at the time last,
-// so only the sender itself learns that its delivery was late.
-func (v *verification) checkSignature(r *http.Request, body []byte) error {
-	s, err := v.sender.signing.read(r, body, v.url(r))
-	switch {
-	case err != nil:
-		return err
-	case len(s.sums) > maxSums:
-		return malformed("The delivery has too many signatures.")
-	case !v.signed(s):
-		return unsigned("No signature is one of this delivery with a secret of this endpoint.")
-	case s.at.IsZero():
-		return nil
-	}
-	if age := v.now().Sub(s.at); age > v.tolerance || age < -v.tolerance {
-		return unsigned("The signature is too old, or from the future.")
-	}
-	return nil
-}
-
-func (v *verification) signed(s *signature) bool {
-	for _, k := range v.keys {
-		for _, content := range s.contents {
-			if k.signed(content, s.sums) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // An hmacKey verifies HMACs, in constant time.
 type hmacKey struct {
 	hash    func() hash.Hash
@@ -147,18 +116,6 @@ func decodeSum(value, prefix string, decode func(string) ([]byte, error)) ([]byt
 
 func decodeHex(s string) ([]byte, error)    { return hex.DecodeString(s) }
 func decodeBase64(s string) ([]byte, error) { return base64.StdEncoding.Strict().DecodeString(s) }
-
-// requiredField returns the value of a field. Its errors are refusals.
-func requiredField(r *http.Request, name string) (string, error) {
-	value, err := singleField(r, http.CanonicalHeaderKey(name))
-	switch {
-	case err != nil:
-		return "", malformed("The field " + name + " is empty or repeated.")
-	case value == "":
-		return "", unsigned("The field " + name + " is missing.")
-	}
-	return value, nil
-}
 
 // parseTime reads seconds since 1970. Its errors are refusals.
 func parseTime(s string) (time.Time, error) {

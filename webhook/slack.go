@@ -2,11 +2,7 @@ package webhook
 
 import (
 	"crypto/sha256"
-	"encoding/base64"
-	"errors"
 	"net/http"
-
-	"example.com/idempotency/internal/digest"
 )
 
 // Slack is the sender of Slack's Events API.
@@ -38,8 +34,8 @@ func Slack() Sender {
 
 // slackNames are the members that together name a callback without an event.
 var slackNames = map[string][]string{
-	"url_verification": {"challenge"},
-	"app_rate_limited": {"api_app_id", "team_id", "minute_rate_limited"},
+	"url_verification": {"type", "challenge"},
+	"app_rate_limited": {"type", "api_app_id", "team_id", "minute_rate_limited"},
 }
 
 func slackKey(_ *http.Request, body []byte) (string, error) {
@@ -51,18 +47,7 @@ func slackKey(_ *http.Request, body []byte) (string, error) {
 	if !ok {
 		return jsonMember(body, "event_id")
 	}
-	parts := []string{kind}
-	for _, name := range names {
-		part, err := jsonMember(body, name)
-		if err == nil && part == "" {
-			err = errors.New("webhook: a callback of Slack without its " + name)
-		}
-		if err != nil {
-			return "", err
-		}
-		parts = append(parts, part)
-	}
-	return digestKey(parts...), nil
+	return jsonDigest(body, names...)
 }
 
 func readSlack(r *http.Request, body []byte, _ string) (*signature, error) {
@@ -86,11 +71,4 @@ func readSlack(r *http.Request, body []byte, _ string) (*signature, error) {
 		return nil, err
 	}
 	return &s, nil
-}
-
-// digestKey makes a key of what names an event only together. The parts cannot run into each
-// other, and the key has the same length for all of them.
-func digestKey(parts ...string) string {
-	sum := digest.Intent(parts...)
-	return base64.RawURLEncoding.EncodeToString(sum[:])
 }

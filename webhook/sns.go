@@ -3,6 +3,7 @@ package webhook
 import (
 	"errors"
 	"net/http"
+	"strings"
 )
 
 // SNS is the sender of Amazon SNS over HTTP and HTTPS, with raw delivery switched off. Use it
@@ -30,7 +31,8 @@ import (
 //
 // A body that parsers read in different ways, with a name twice or in another case, has no key:
 // somebody could add a member to a captured delivery that the handler reads in place of the
-// signed one.
+// signed one. So has one with a line break in a signed member other than Message, because lines separate
+// what is signed: a captured delivery could be cut anew, into another message.
 func SNS() Sender {
 	return Sender{
 		Name: "SNS",
@@ -48,13 +50,24 @@ func SNS() Sender {
 	}
 }
 
-var snsPaths = mustPaths("", [][]string{
-	{"Type"}, {"MessageId"}, {"TopicArn"}, {"Message"}, {"Subject"}, {"Timestamp"}, {"Token"}, {"SubscribeURL"},
-})
+// The signed members. Only Message may have several lines.
+var (
+	snsLines = []string{"Type", "MessageId", "TopicArn", "Subject", "Timestamp", "Token", "SubscribeURL"}
+	snsPaths = mustPaths("", append(snsLines, "Message")...)
+)
 
 func snsKey(_ *http.Request, body []byte) (string, error) {
 	if err := readInOneWay(body, snsPaths); err != nil {
 		return "", errors.New("webhook: not a message of SNS, or one that parsers read in different ways")
+	}
+	for _, name := range snsLines {
+		value, err := jsonMember(body, name)
+		if err != nil {
+			return "", err
+		}
+		if strings.Contains(value, "\n") {
+			return "", errors.New("webhook: the member " + name + " of a message of SNS has a line break")
+		}
 	}
 	return jsonMember(body, "MessageId")
 }

@@ -19,7 +19,7 @@ import (
 // body it signs the digest, which is the parameter bodySHA256 of the URL. Verify needs [WithURL]
 // behind a proxy that changes the URL. Twilio signs neither the time nor the name, so query and body
 // count in a mismatch. The texts of a form are signed without anything between them: a captured
-// delivery can be cut into other parameters that make the same text. By default Twilio redelivers
+// delivery can be cut into other parameters, or a longer URL, that make the same text. By default Twilio redelivers
 // once, if it could not connect. The fragment of the configured URL asks for up to 5 times and for
 // other failures, all within 15 seconds. The secret is the auth token of the account.
 func Twilio() Sender {

@@ -97,6 +97,37 @@ func TestSendersDoNotShareNames(t *testing.T) {
 	}
 }
 
+// A tenant that is called like the scope of a sender has none of its records. One guard may serve both.
+func TestTenantIsNoSender(t *testing.T) {
+	t.Parallel()
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), func(r *http.Request) (string, error) {
+		if scope, err := webhook.Scope(r); err == nil {
+			return scope, nil
+		}
+		user, _, _ := r.BasicAuth()
+		return user, nil
+	})
+	require.NoError(t, err)
+	var scope string
+	h := guard.With(github.sender.Options()...).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		op, _ := idempotency.FromContext(r.Context())
+		scope = op.Key().Scope
+		process(w, r)
+	}))
+	verify, err := webhook.Verify(github.sender, []string{github.secret})
+	require.NoError(t, err)
+	deliver := func() *http.Request { return github.deliver(github.secret, "e1", 0, time.Time{}) }
+	require.Equal(t, http.StatusCreated, reply(verify(h), deliver()).Code)
+	require.NotEmpty(t, scope)
+	for user, want := range map[string]int{scope: http.StatusForbidden, "webhook GitHub": http.StatusCreated, "GitHub": http.StatusCreated} {
+		r := deliver()
+		r.SetBasicAuth(user, "any")
+		w := reply(h, r)
+		require.Equal(t, want, w.Code, "%q", user)
+		require.Empty(t, w.Header().Get("Idempotent-Replayed"), "%q", user)
+	}
+}
+
 func TestRefusalIsAProblemDocument(t *testing.T) {
 	t.Parallel()
 	h := verified(t, process)

@@ -52,7 +52,7 @@ func (r *relay) publishAll(ctx context.Context) error {
 }
 
 func (r *relay) publish(ctx context.Context, m db.Message) error {
-	key := idempotency.Key{Scope: "outbox", Value: m.ID}
+	key := idempotency.Key{Scope: "\x00outbox", Value: m.ID} // no customer can be called that
 	_, _, err := idempotency.Do(ctx, r.guard, key, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, r.broker.publish(ctx, m)
 	})

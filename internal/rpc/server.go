@@ -11,6 +11,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/adapter"
 	"example.com/idempotency/internal/keyheader"
+	"example.com/idempotency/internal/reserved"
 	"example.com/idempotency/problem"
 )
 
@@ -190,8 +191,8 @@ func (r *route) key(values []string) (string, error) {
 }
 
 var (
-	errEmptyScope  = errors.New("idempotency: the scope function returned an empty scope")
-	errSharedScope = errors.New("idempotency: a scope function other than SharedScope returned Shared")
+	errEmptyScope    = errors.New("idempotency: the scope function returned an empty scope")
+	errReservedScope = errors.New("idempotency: the scope function returned a scope that begins with a zero byte; only SharedScope may")
 )
 
 func (s *Server) scopeOf(ctx context.Context) (scope string, code problem.Code, err error) {
@@ -203,8 +204,8 @@ func (s *Server) scopeOf(ctx context.Context) (scope string, code problem.Code, 
 		return "", problem.TryLater, err
 	case err == nil && scope == "":
 		err = errEmptyScope
-	case err == nil && scope == idempotency.Shared && !s.shared:
-		err = errSharedScope
+	case err == nil && reserved.Is(scope) && !s.shared:
+		err = errReservedScope
 	}
 	return scope, problem.ScopeUnresolved, err
 }

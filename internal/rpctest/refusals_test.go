@@ -14,6 +14,7 @@ import (
 	"example.com/idempotency/connectidempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/rpctest/bankv1"
+	"example.com/idempotency/queue"
 	"example.com/idempotency/store"
 )
 
@@ -188,12 +189,15 @@ func TestScopeErrors(t *testing.T) {
 			})
 		})
 	}
-	t.Run("shared by another function", func(t *testing.T) {
-		scope := func(context.Context) (string, error) { return idempotency.Shared, nil }
-		onEach(t, settings{scope: scope}, nil, func(t *testing.T, c client, _ *bank, _ *idempotency.Guard) {
-			requireRefusal(t, c(t.Context(), keyed("key", "plain")), permissionDenied, "scope-unresolved")
+	for name, own := range map[string]string{"shared": idempotency.Shared, "queue": queue.Message{Queue: "orders", ID: "1"}.Key().Scope} {
+		t.Run(name+" by another function", func(t *testing.T) {
+			scope := func(context.Context) (string, error) { return own, nil }
+			onEach(t, settings{scope: scope}, nil, func(t *testing.T, c client, b *bank, _ *idempotency.Guard) {
+				requireRefusal(t, c(t.Context(), keyed("key", "plain")), permissionDenied, "scope-unresolved")
+				require.Zero(t, b.ran("plain"))
+			})
 		})
-	})
+	}
 }
 
 // answerOf is the same in both modules.
