@@ -52,11 +52,29 @@ func readAnswer(resp *http.Response, server *profile.Server) (answer, error) {
 	return a, nil
 }
 
+// useless reports whether the server says that another attempt makes no sense. That does not
+// tell what a server error has done.
+func (a *answer) useless() bool { return a.hinted && !a.again }
+
+// inFlight reports whether an answer says that the request is being executed. Servers that
+// do not name the reason tell this conflict from others by Retry-After.
+func (a *answer) inFlight() bool {
+	if a.meaning != profile.Silent || a.coded {
+		return a.meaning == profile.InFlight
+	}
+	return a.status == http.StatusConflict && a.retryAfter
+}
+
+// shows reports whether an answer proves that its server honours keys.
+func (a *answer) shows() bool {
+	return a.replayed || a.echoes || a.meaning != profile.Silent && a.meaning != profile.Own
+}
+
 // peek returns the beginning of a body and puts it back.
 func peek(resp *http.Response) ([]byte, error) {
 	start, err := io.ReadAll(io.LimitReader(resp.Body, profile.MaxDocument))
 	body := resp.Body
-	resp.Body = &prefixedBody{Reader: io.MultiReader(bytes.NewReader(start), body), Closer: body}
+	resp.Body = prefixed(start, body)
 	return start, err
 }
 
@@ -83,8 +101,18 @@ func parseProblem(body []byte) *problem.Document {
 	return p
 }
 
-// A prefixedBody is a body whose beginning has been read already.
-type prefixedBody struct {
-	io.Reader
-	io.Closer
+// prefixed puts the beginning of a body back that has been read already.
+func prefixed(start []byte, body io.ReadCloser) io.ReadCloser {
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(start), body), body}
+}
+
+var guardProfile = profile.Guard()
+
+// Replayed reports whether a response is a recorded one of this library's server half: the
+// request had been executed before, and the server has repeated the answer of that time.
+func Replayed(resp *http.Response) bool {
+	return resp != nil && guardProfile.IsReplay(resp)
 }

@@ -11,13 +11,16 @@ import (
 
 // This file says how long the client waits between attempts.
 
+// A backoff is the bounds of the pauses of a Transport.
+type backoff struct{ first, longest time.Duration }
+
 // pause returns how long to wait before the retry with the given number, from 1. It is
 // random over the whole range, because clients that failed together would otherwise come
 // back together. The server may ask for a least pause, and the random one is added to it.
-func (s *settings) pause(retry int, resp *http.Response) time.Duration {
-	bound := s.maxBackoff
-	if doublings := retry - 1; doublings < 32 && s.backoff <= s.maxBackoff>>doublings {
-		bound = s.backoff << doublings
+func (b backoff) pause(retry int, resp *http.Response) time.Duration {
+	bound := b.longest
+	if doublings := retry - 1; doublings < 32 && b.first <= b.longest>>doublings {
+		bound = b.first << doublings
 	}
 	pause := rand.N(bound)
 	if floor := retryAfter(resp); floor < math.MaxInt64-pause {
@@ -52,16 +55,4 @@ func retryAfter(resp *http.Response) time.Duration {
 		now = time.Now()
 	}
 	return max(0, at.Sub(now))
-}
-
-// sleep waits, and reports whether the request has lasted that long.
-func sleep(r *http.Request, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-r.Context().Done():
-	case <-r.Cancel: //nolint:staticcheck // net/http still obeys it, and so does the client
-	case <-timer.C:
-	}
-	return ended(r) == nil
 }

@@ -3,10 +3,11 @@ package client
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
+
+	"example.com/idempotency/client/internal/truncate"
 )
 
 // This file deals with the bodies of requests. Those of answers are in response_body.go.
@@ -28,7 +29,7 @@ func pin(r *http.Request, limit int64) error {
 	data, err := receive(r, limit+1)
 	switch n := int64(len(data)); {
 	case err != nil:
-		return fmt.Errorf("client: reading the request body: %w", err)
+		return fmt.Errorf("client: reading the request body: %w", truncate.Error(err))
 	case n > limit:
 		return fmt.Errorf("%w: the limit is %d bytes", ErrBodyTooLarge, limit)
 	case r.ContentLength > 0 && r.ContentLength != n:
@@ -69,22 +70,6 @@ func receive(r *http.Request, limit int64) (data []byte, err error) {
 		return r.data, r.err
 	}
 }
-
-// ended returns why a request has been ended by its caller; nil if it has not.
-func ended(r *http.Request) error {
-	if err := context.Cause(r.Context()); err != nil {
-		return err
-	}
-	select {
-	case <-r.Cancel: //nolint:staticcheck // net/http still obeys it, and so does the client
-		return errCanceled
-	default:
-		return nil
-	}
-}
-
-// errCanceled is what the closed channel Request.Cancel says.
-var errCanceled = errors.New("request canceled")
 
 // closeBody closes the body of a request that is not sent.
 func closeBody(r *http.Request) {

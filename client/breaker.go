@@ -3,6 +3,8 @@ package client
 import (
 	"fmt"
 	"net/http"
+
+	"example.com/idempotency/client/internal/truncate"
 )
 
 // This file sends attempts through a circuit breaker.
@@ -23,20 +25,20 @@ func (s statusError) Error() string {
 	return fmt.Sprintf("status %d %s", int(s), http.StatusText(int(s)))
 }
 
-// throughBreaker makes an attempt if the breaker allows it, and reports the result also
+// roundTrip makes an attempt if the breaker allows it, or is nil, and reports the result also
 // if base panics.
-func (t *Transport) throughBreaker(r *http.Request) (resp *http.Response, err error) {
-	if t.set.breaker == nil {
-		return t.roundTrip(r)
+func roundTrip(r *http.Request, base http.RoundTripper, breaker Breaker) (resp *http.Response, err error) {
+	if breaker == nil {
+		return hasResult(base.RoundTrip(r))
 	}
-	done, err := t.set.breaker.Allow()
+	done, err := breaker.Allow()
 	if err != nil {
 		closeBody(r)
 		return nil, &refusedByBreaker{err}
 	}
 	result := error(errNoResult)
 	defer func() { done(result) }()
-	resp, err = t.roundTrip(r)
+	resp, err = hasResult(base.RoundTrip(r))
 	switch {
 	case err != nil:
 		result = err
@@ -48,13 +50,12 @@ func (t *Transport) throughBreaker(r *http.Request) (resp *http.Response, err er
 	return resp, err
 }
 
-// roundTrip makes an attempt, and sees to it that it has a result.
-func (t *Transport) roundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := t.base.RoundTrip(r)
+// hasResult sees to it that an attempt has a result. Errors of base may hold what the peer has sent.
+func hasResult(resp *http.Response, err error) (*http.Response, error) {
 	if resp == nil && err == nil {
 		err = errNoResult
 	}
-	return resp, err
+	return resp, truncate.Error(err)
 }
 
 // refusedByBreaker is the error of an attempt that was not made.

@@ -18,21 +18,18 @@ type budget struct {
 	filled time.Time
 }
 
-func newBudget(s *settings) *budget {
-	reserve := float64(s.budgetReserve)
-	return &budget{ratio: s.budgetRatio, reserve: reserve, tokens: reserve, filled: time.Now()}
-}
-
 // maxBudgets is how many hosts have a budget at a time.
 const maxBudgets = 1024
 
 // budgets are the budgets of hosts. A host that fails does not use up the retries of others.
 type budgets struct {
+	ratio, reserve float64
+
 	mu    sync.Mutex
 	known map[string]*budget
 }
 
-func (b *budgets) of(host string, s *settings) *budget {
+func (b *budgets) of(host string) *budget {
 	host = strings.ToLower(host)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -48,7 +45,7 @@ func (b *budgets) of(host string, s *settings) *budget {
 			break
 		}
 	}
-	made := newBudget(s)
+	made := &budget{ratio: b.ratio, reserve: b.reserve, tokens: b.reserve, filled: time.Now()}
 	b.known[host] = made
 	return made
 }

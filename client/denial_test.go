@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,5 +70,54 @@ func TestRefusalAfterAnEffectIsNotTheEnd(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// A timeout in front of a guard answers 408 while the run goes on behind it. The client waits for that
+// run, as for one that it is told of, and there is never another one.
+func TestTimeoutInFrontOfAGuardIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		echo string // the timeout answers with the key, as where it writes into the response of the handler
+		opts []idempotency.Option
+	}{
+		"bare":                   {"", nil},
+		"with the key":           {"k", nil},
+		"the guard waits itself": {"", []idempotency.Option{idempotency.WithWait(time.Minute)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var running, runs atomic.Int64
+				g := newGuard(t, idempotency.NewMemoryStore(), c.opts...)
+				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					require.EqualValues(t, 1, running.Add(1), "one run at a time")
+					runs.Add(1)
+					time.Sleep(20 * time.Second)
+					running.Add(-1)
+					w.WriteHeader(http.StatusCreated)
+				}))
+				hurried := roundTripper(func(r *http.Request) (*http.Response, error) {
+					answered := make(chan *http.Response, 1)
+					go func() {
+						resp, _ := inProcess{h}.RoundTrip(r.WithContext(context.WithoutCancel(r.Context())))
+						answered <- resp
+					}()
+					select {
+					case resp := <-answered:
+						return resp, nil
+					case <-time.After(time.Second):
+						late := answer{status: http.StatusRequestTimeout, header: map[string]string{"Idempotency-Key": c.echo}}
+						return late.response(r), nil
+					}
+				})
+				got, err := send(newTransport(t, hurried), post(client.WithKey(t.Context(), "k"), place, "{}"))
+				require.NoError(t, err)
+				require.Equal(t, http.StatusCreated, got.status)
+				require.True(t, client.Replayed(got.resp))
+				require.EqualValues(t, 1, runs.Load())
+				synctest.Wait()
+			})
+		})
 	}
 }

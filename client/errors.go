@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"example.com/idempotency/client/profile"
 	"example.com/idempotency/problem"
 )
 
@@ -91,16 +92,6 @@ const (
 	ReasonUnproven Reason = "unproven" // it may have been executed, and nothing says that the server honours keys
 )
 
-// String returns the reason as text, and "none" for the zero value.
-func (r Reason) String() string { return orNone(string(r)) }
-
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
-}
-
 // An Error is the end of a request with a key that got no answer, or an answer that says
 // nothing about the request. It matches, with errors.Is, [ErrOutcomeUnknown] if the request
 // may have been executed, what else of the errors of this package applies, and Err.
@@ -162,6 +153,21 @@ func (e *Error) Timeout() bool {
 
 // Temporary is the same as Timeout.
 func (e *Error) Temporary() bool { return e.Timeout() }
+
+// errorsOf returns the errors that the meaning of an answer stands for; none if it is an
+// answer like any other.
+func errorsOf(m profile.Meaning) []error {
+	switch m {
+	case profile.Reused:
+		return []error{ErrKeyReused}
+	case profile.Held:
+		return []error{ErrHeld, ErrOutcomeUnknown}
+	case profile.Lost:
+		return []error{ErrAnswerLost}
+	default:
+		return nil
+	}
+}
 
 // verdict is what the error says about the request to a caller that classifies it.
 func (e *Error) verdict() Verdict {

@@ -12,60 +12,6 @@ import (
 
 // This file finds out whether an attempt has sent anything.
 
-// A SingleTripper is a RoundTripper on top of others that tells how it treats a request. If
-// SingleTrip returns true, it hands each request on once, with its context, and sends it in
-// no other way. A request that got no connection below it is then known not to have been
-// sent, as with an *http.Transport. [AsSingleTrip] says it for a RoundTripper that does not
-// have the method, such as those of otelhttp and oauth2.
-type SingleTripper interface {
-	http.RoundTripper
-	SingleTrip() bool
-}
-
-// AsSingleTrip vouches for a RoundTripper: it hands each request on once, with its context,
-// as [SingleTripper] explains. If that is wrong, an attempt that was executed may count as
-// one that was not sent.
-func AsSingleTrip(rt http.RoundTripper) SingleTripper { return singleTrip{rt} }
-
-type singleTrip struct{ http.RoundTripper }
-
-func (singleTrip) SingleTrip() bool { return true }
-
-// CloseIdleConnections closes those of the RoundTripper, if it has the method.
-func (s singleTrip) CloseIdleConnections() {
-	if rt, ok := s.RoundTripper.(interface{ CloseIdleConnections() }); ok {
-		rt.CloseIdleConnections()
-	}
-}
-
-// seesEverything reports whether whatever is sent through a RoundTripper is seen from above.
-func seesEverything(rt http.RoundTripper) bool {
-	if _, ok := rt.(*http.Transport); ok {
-		return true
-	}
-	single, ok := rt.(SingleTripper)
-	return ok && single.SingleTrip()
-}
-
-// NotSent marks an error of a RoundTripper that has failed before it sent anything of the
-// request: it could not get a token, for example. Any error with a method
-//
-//	NotSent() bool
-//
-// that returns true does the same.
-func NotSent(err error) error { return &notSentError{err} }
-
-type notSentError struct{ err error }
-
-func (e *notSentError) Error() string { return e.err.Error() }
-func (e *notSentError) Unwrap() error { return e.err }
-func (e *notSentError) NotSent() bool { return true }
-
-func notSent(err error) bool {
-	var says interface{ NotSent() bool }
-	return errors.As(err, &says) && says.NotSent()
-}
-
 // An evidence is what an *http.Transport tells about an attempt: its connections, and each
 // time that it sends the key. It does so also under another RoundTripper, unless that keeps
 // the context to itself.
@@ -75,14 +21,15 @@ type evidence struct {
 	sent                  atomic.Int64
 }
 
-// gather returns the context of an attempt that is watched.
-func (c *call) gather(ctx context.Context) (context.Context, *evidence) {
-	e := &evidence{direct: seesEverything(c.t.base)}
+// gather returns the context of an attempt that is watched, with the key in a header field or
+// in none.
+func gather(ctx context.Context, base http.RoundTripper, field string) (context.Context, *evidence) {
+	e := &evidence{direct: seesEverything(base)}
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { e.askedForConn.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) { e.gotConn.Store(true) },
 		WroteHeaderField: func(name string, _ []string) {
-			if c.key.field != "" && strings.EqualFold(name, c.key.field) {
+			if field != "" && strings.EqualFold(name, field) {
 				e.sent.Add(1)
 			}
 		},

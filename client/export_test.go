@@ -1,6 +1,20 @@
 package client
 
+import (
+	"net/http"
+
+	"example.com/idempotency/client/profile"
+)
+
 // Remembered returns how many routes and budgets a transport remembers.
 func Remembered(t *Transport) (routes, budgets int) {
 	return len(t.routes.known), len(t.budgets.known)
+}
+
+// Ruling names what becomes of a request after an answer, as docs/client.md does.
+func Ruling(resp *http.Response, server profile.Server, key string, declared, doubt bool) (string, error) {
+	a, err := readAnswer(resp, &server)
+	a.echoes, a.declared = server.Echoes(resp, key), declared
+	names := map[ruling]string{accept: "answer", again: "again", ask: "ask", wait: "wait", unknown: "unknown"}
+	return names[rule(&a, key != "", doubt)], err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/client"
+	"example.com/idempotency/client/profile"
 )
 
 func TestNewKeyIsARandomUUID(t *testing.T) {
@@ -110,7 +111,7 @@ func TestWhichKey(t *testing.T) {
 			r.Header["idempotency-key"] = []string{"mine"}
 			return r
 		}}, want: "mine"},
-		"other field": {method: "POST", opts: []client.Option{client.WithHeader("x-request-key")}, field: "X-Request-Key", want: "*"},
+		"other field": {method: "POST", opts: []client.Option{client.WithServer(profile.Server{KeyHeader: "x-request-key"}, "*")}, field: "X-Request-Key", want: "*"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

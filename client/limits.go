@@ -19,6 +19,9 @@ type Limits struct {
 	AttemptTimeout time.Duration
 }
 
+// maxAttempts bounds [WithAttempts] and Limits.
+const maxAttempts = 100
+
 type limitsContext struct{}
 
 // WithLimits returns a context whose requests have limits of their own. Negative members
@@ -27,21 +30,17 @@ func WithLimits(ctx context.Context, l Limits) context.Context {
 	return context.WithValue(ctx, limitsContext{}, l)
 }
 
-// limitsOf returns the limits of a request.
-func (s *settings) limitsOf(ctx context.Context) Limits {
-	all := Limits{Attempts: s.attempts, Timeout: s.timeout, AttemptTimeout: s.attemptTimeout}
-	own, ok := ctx.Value(limitsContext{}).(Limits)
-	if !ok {
-		return all
-	}
+// in returns the limits of a request with the given context.
+func (l Limits) in(ctx context.Context) Limits {
+	own, _ := ctx.Value(limitsContext{}).(Limits)
 	if own.Attempts > 0 {
-		all.Attempts = min(own.Attempts, maxAttempts)
+		l.Attempts = min(own.Attempts, maxAttempts)
 	}
 	if own.Timeout > 0 {
-		all.Timeout = own.Timeout
+		l.Timeout = own.Timeout
 	}
 	if own.AttemptTimeout > 0 {
-		all.AttemptTimeout = own.AttemptTimeout
+		l.AttemptTimeout = own.AttemptTimeout
 	}
-	return all
+	return l
 }

@@ -6,16 +6,15 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"time"
+
+	"example.com/idempotency/client/internal/truncate"
 )
 
 // This file tells observers and the log what the client does.
 
-// An event.Kind names what an [Event] reports. The values are stable, and meant to be used
+// An EventKind names what an [Event] reports. The values are stable, and meant to be used
 // as metric labels.
 type EventKind string
-
-// String returns the kind as text, and "none" for the zero value.
-func (k EventKind) String() string { return orNone(string(k)) }
 
 // The kinds of events.
 const (
@@ -59,54 +58,51 @@ type Event struct {
 	Err error
 }
 
-// observe hands an event to the observer, and to the log if it calls for attention.
-func (c *call) observe(e Event) {
-	s := &c.t.set
-	unknown := e.Kind == EventGaveUp && errors.Is(e.Err, ErrOutcomeUnknown)
-	if len(s.observers) == 0 && !unknown {
-		return
+// observers are those who hear what a [Transport] does.
+type observers struct {
+	told   []func(context.Context, Event)
+	logger *slog.Logger
+}
+
+// wants reports whether anybody has to hear of an event.
+func (o *observers) wants(e *Event) bool { return len(o.told) > 0 || isAlarming(e) }
+
+// isAlarming reports whether an event belongs in the log.
+func isAlarming(e *Event) bool {
+	return e.Kind == EventGaveUp && errors.Is(e.Err, ErrOutcomeUnknown)
+}
+
+// tell hands an event to the observers, and to the log if it calls for attention.
+func (o *observers) tell(ctx context.Context, e *Event) {
+	for _, f := range o.told {
+		o.call(ctx, f, e)
 	}
-	if c.key.value != "" {
-		e.KeyHash = keyHash(c.key.value)
-	}
-	e.Method, e.Attempt = method(c.req), len(c.attempts)
-	if c.req.URL != nil {
-		e.Host = c.req.URL.Host
-	}
-	ctx := c.req.Context()
-	for _, f := range s.observers {
-		s.tell(ctx, f, e)
-	}
-	if unknown {
-		logUnknown(ctx, s.log(), e)
+	if isAlarming(e) {
+		o.log().LogAttrs(ctx, slog.LevelWarn, "client: outcome of a request is unknown",
+			slog.String("key_hash", e.KeyHash),
+			slog.String("method", e.Method),
+			slog.String("host", truncate.Text(e.Host)),
+			slog.Int("attempts", e.Attempt),
+			slog.String("reason", string(e.Reason)),
+			slog.Any("error", e.Err))
 	}
 }
 
-// tell calls an observer. A panic of it ends here: the answer, or the key to ask for it
+// call calls an observer. A panic of it ends here: the answer, or the key to ask for it
 // again, would be lost with it.
-func (s *settings) tell(ctx context.Context, observer func(context.Context, Event), e Event) {
+func (o *observers) call(ctx context.Context, f func(context.Context, Event), e *Event) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.log().LogAttrs(ctx, slog.LevelError, "client: observer panicked",
-				slog.String("kind", e.Kind.String()), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			o.log().LogAttrs(ctx, slog.LevelError, "client: observer panicked",
+				slog.String("kind", string(e.Kind)), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 		}
 	}()
-	observer(ctx, e)
+	f(ctx, *e)
 }
 
-func (s *settings) log() *slog.Logger {
-	if s.logger == nil {
+func (o *observers) log() *slog.Logger {
+	if o.logger == nil {
 		return slog.Default()
 	}
-	return s.logger
-}
-
-func logUnknown(ctx context.Context, log *slog.Logger, e Event) {
-	log.LogAttrs(ctx, slog.LevelWarn, "client: outcome of a request is unknown",
-		slog.String("key_hash", e.KeyHash),
-		slog.String("method", e.Method),
-		slog.String("host", e.Host),
-		slog.Int("attempts", e.Attempt),
-		slog.String("reason", e.Reason.String()),
-		slog.Any("error", e.Err))
+	return o.logger
 }

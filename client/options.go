@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/textproto"
+	"strings"
 	"time"
 
 	"example.com/idempotency/client/profile"
@@ -17,11 +17,9 @@ import (
 
 // Defaults and limits of the options.
 const (
-	defaultHeader         = "Idempotency-Key"
 	defaultMaxBody        = 1 << 20
 	maxBodyLimit          = 1 << 30
 	defaultAttempts       = 4
-	maxAttempts           = 100
 	defaultAttemptTimeout = 30 * time.Second
 	defaultTimeout        = time.Minute
 	defaultBackoff        = 100 * time.Millisecond
@@ -40,44 +38,35 @@ type optionFunc func(*settings)
 func (f optionFunc) apply(s *settings) { f(s) }
 
 type settings struct {
-	methods                 []string
-	header                  string
-	strictKeys              bool
-	servers                 []*declaration
-	undeclared              profile.Server // of hosts that no declaration names
-	maxBody                 int64
-	attempts                int
-	attemptTimeout, timeout time.Duration
-	backoff, maxBackoff     time.Duration
-	budgetRatio             float64
-	budgetReserve           int
-	ttl                     time.Duration
-	breaker                 Breaker
-	observers               []func(context.Context, Event)
-	logger                  *slog.Logger
+	methods       []string
+	strictKeys    bool
+	servers       servers
+	maxBody       int64
+	limits        Limits
+	backoff       backoff
+	budgetRatio   float64
+	budgetReserve int
+	ttl           time.Duration
+	breaker       Breaker
+	observers     observers
 }
 
 func newSettings(opts []Option) (settings, error) {
 	s := settings{
-		methods:        []string{http.MethodPost, http.MethodPatch},
-		header:         defaultHeader,
-		maxBody:        defaultMaxBody,
-		attempts:       defaultAttempts,
-		attemptTimeout: defaultAttemptTimeout,
-		timeout:        defaultTimeout,
-		backoff:        defaultBackoff,
-		maxBackoff:     defaultMaxBackoff,
-		budgetRatio:    defaultBudgetRatio,
-		budgetReserve:  defaultBudgetReserve,
-		ttl:            defaultTTL,
+		methods:       []string{http.MethodPost, http.MethodPatch},
+		servers:       servers{undeclared: profile.Guard()},
+		maxBody:       defaultMaxBody,
+		limits:        Limits{Attempts: defaultAttempts, AttemptTimeout: defaultAttemptTimeout, Timeout: defaultTimeout},
+		backoff:       backoff{defaultBackoff, defaultMaxBackoff},
+		budgetRatio:   defaultBudgetRatio,
+		budgetReserve: defaultBudgetReserve,
+		ttl:           defaultTTL,
 	}
 	for _, o := range opts {
 		if o != nil {
 			o.apply(&s)
 		}
 	}
-	s.undeclared = profile.Guard()
-	s.undeclared.KeyHeader, s.undeclared.Echo = s.header, s.header
 	return s, s.validate()
 }
 
@@ -89,8 +78,7 @@ func (s *settings) validate() error {
 			errs = append(errs, fmt.Errorf("client: "+format, args...))
 		}
 	}
-	check(token.Is(s.header), "WithHeader: %q is not a field name", s.header)
-	for _, d := range s.servers {
+	for _, d := range s.servers.declared {
 		if err := d.validate(); err != nil {
 			errs = append(errs, err)
 		}
@@ -99,10 +87,10 @@ func (s *settings) validate() error {
 		check(token.Is(m), "WithMethods: %q is not a method", m)
 	}
 	check(s.maxBody > 0 && s.maxBody <= maxBodyLimit, "WithMaxBody: %d is not between 1 and %d", s.maxBody, maxBodyLimit)
-	check(s.attempts >= 1 && s.attempts <= maxAttempts, "WithAttempts: %d is not between 1 and %d", s.attempts, maxAttempts)
-	check(s.attemptTimeout > 0, "WithAttemptTimeout: %v is not positive", s.attemptTimeout)
-	check(s.timeout > 0, "WithTimeout: %v is not positive", s.timeout)
-	check(s.backoff > 0 && s.backoff <= s.maxBackoff, "WithBackoff: %v and %v are not positive and in order", s.backoff, s.maxBackoff)
+	check(s.limits.Attempts >= 1 && s.limits.Attempts <= maxAttempts, "WithAttempts: %d is not between 1 and %d", s.limits.Attempts, maxAttempts)
+	check(s.limits.AttemptTimeout > 0, "WithAttemptTimeout: %v is not positive", s.limits.AttemptTimeout)
+	check(s.limits.Timeout > 0, "WithTimeout: %v is not positive", s.limits.Timeout)
+	check(s.backoff.first > 0 && s.backoff.first <= s.backoff.longest, "WithBackoff: %v and %v are not positive and in order", s.backoff.first, s.backoff.longest)
 	check(s.budgetRatio >= 0 && s.budgetRatio <= maxAttempts, "WithRetryBudget: ratio %v is not between 0 and %d", s.budgetRatio, maxAttempts)
 	check(s.budgetReserve >= 0, "WithRetryBudget: reserve %d is negative", s.budgetReserve)
 	check(s.ttl > 0, "WithTTL: %v is not positive", s.ttl)
@@ -124,17 +112,12 @@ func WithMethods(methods ...string) Option {
 //
 // A host is a name, a name with a port, "*.example.com" for all names below example.com, or
 // "*" for all hosts. The profile is one of package profile, or one that describes another
-// server. The option may be given several times; the last one that names a host counts. At
-// least one host must be given, and the profile must be valid.
+// server, such as a copy whose KeyHeader is another field. The option may be given several times;
+// the last one that names a host counts. At least one host must be given, and the profile must be
+// valid. Other hosts get keys in the field Idempotency-Key.
 func WithServer(server profile.Server, hosts ...string) Option {
 	d := &declaration{server: server.Clone(), hosts: append([]string(nil), hosts...)}
-	return optionFunc(func(s *settings) { s.servers = append(s.servers, d) })
-}
-
-// WithHeader sets the name of the header field that carries the key, for hosts that no
-// [WithServer] names. The default is Idempotency-Key. An invalid field name is an error.
-func WithHeader(name string) Option {
-	return optionFunc(func(s *settings) { s.header = textproto.CanonicalMIMEHeaderKey(name) })
+	return optionFunc(func(s *settings) { s.servers.declared = append(s.servers.declared, d) })
 }
 
 // WithStrictKeys sends keys as structured-field strings, "abc" in double quotes, as
@@ -159,10 +142,11 @@ func WithMaxBody(n int64) Option {
 // repetition is safe.
 //
 // The default is 4; 1 to 100 are accepted. 1 is right above a RoundTripper that retries itself.
-// An attempt that finds the request in flight is not counted: the server is at it, and only
-// [WithTimeout] ends the wait. [WithLimits] sets it for one request.
+// An attempt that finds the request in flight is not counted, nor is one that is answered 408: the
+// server is at it, or may be, and only [WithTimeout] ends the wait. [WithLimits] sets it for one
+// request.
 func WithAttempts(n int) Option {
-	return optionFunc(func(s *settings) { s.attempts = n })
+	return optionFunc(func(s *settings) { s.limits.Attempts = n })
 }
 
 // WithAttemptTimeout sets how long an attempt may take until the header of the answer has
@@ -170,7 +154,7 @@ func WithAttempts(n int) Option {
 // notices a connection that has fallen silent. Requests that are sent once in any event are
 // not affected. It must be positive.
 func WithAttemptTimeout(d time.Duration) Option {
-	return optionFunc(func(s *settings) { s.attemptTimeout = d })
+	return optionFunc(func(s *settings) { s.limits.AttemptTimeout = d })
 }
 
 // WithTimeout sets how long all attempts and the pauses between them may take together.
@@ -178,7 +162,7 @@ func WithAttemptTimeout(d time.Duration) Option {
 // request survives the death of a server process. The context of a request may end it
 // earlier. Requests that are sent once in any event are not affected. It must be positive.
 func WithTimeout(d time.Duration) Option {
-	return optionFunc(func(s *settings) { s.timeout = d })
+	return optionFunc(func(s *settings) { s.limits.Timeout = d })
 }
 
 // WithBackoff sets the pauses between attempts: random, between zero and a bound that is
@@ -186,7 +170,7 @@ func WithTimeout(d time.Duration) Option {
 // defaults are 100 milliseconds and 10 seconds. The time that an answer asks for with
 // Retry-After is added to the pause. First must be positive, and not above longest.
 func WithBackoff(first, longest time.Duration) Option {
-	return optionFunc(func(s *settings) { s.backoff, s.maxBackoff = first, longest })
+	return optionFunc(func(s *settings) { s.backoff = backoff{first, longest} })
 }
 
 // WithRetryBudget bounds the retries of all requests of a [Transport] to one host, so that
@@ -221,7 +205,7 @@ func WithTTL(d time.Duration) Option {
 func WithObserver(f func(ctx context.Context, e Event)) Option {
 	return optionFunc(func(s *settings) {
 		if f != nil {
-			s.observers = append(s.observers, f)
+			s.observers.told = append(s.observers.told, f)
 		}
 	})
 }
@@ -229,5 +213,13 @@ func WithObserver(f func(ctx context.Context, e Event)) Option {
 // WithLogger sets the logger for requests whose outcome is unknown, and for panics of an
 // observer. The default, nil, is slog.Default at that time.
 func WithLogger(l *slog.Logger) Option {
-	return optionFunc(func(s *settings) { s.logger = l })
+	return optionFunc(func(s *settings) { s.observers.logger = l })
+}
+
+// quoted returns the value of the header field that carries a key.
+func (s *settings) quoted(key string) string {
+	if !s.strictKeys || strings.HasPrefix(strings.TrimSpace(key), `"`) {
+		return key
+	}
+	return `"` + strings.ReplaceAll(key, `\`, `\\`) + `"`
 }

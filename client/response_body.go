@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
+
+	"example.com/idempotency/client/internal/truncate"
 )
 
 // This file receives the bodies of answers.
@@ -24,7 +26,7 @@ func hold(resp *http.Response, limit int64) (held bool, err error) {
 	body := resp.Body
 	data, err := io.ReadAll(io.LimitReader(body, limit+1))
 	if int64(len(data)) > limit { // a RoundTripper that unpacks it has left the length as it was
-		resp.Body = &prefixedBody{Reader: io.MultiReader(bytes.NewReader(data), body), Closer: body}
+		resp.Body = prefixed(data, body)
 		return false, nil
 	}
 	_ = body.Close() // whatever it says, all that was declared has arrived
@@ -37,9 +39,9 @@ func hold(resp *http.Response, limit int64) (held bool, err error) {
 // the client asks for gzip itself where an *http.Transport would, and unpacks.
 
 // wantsGzip reports whether an *http.Transport would ask for gzip with a request.
-func (t *Transport) wantsGzip(r *http.Request) bool {
-	base, ok := t.base.(*http.Transport)
-	return ok && !base.DisableCompression && r.Method != http.MethodHead &&
+func wantsGzip(r *http.Request, base http.RoundTripper) bool {
+	t, ok := base.(*http.Transport)
+	return ok && !t.DisableCompression && r.Method != http.MethodHead &&
 		r.Header.Get("Accept-Encoding") == "" && r.Header.Get("Range") == ""
 }
 
@@ -101,6 +103,7 @@ func (b *streamedBody) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	b.cancel(nil)
+	err = truncate.Error(err)
 	switch {
 	case errors.Is(err, io.EOF):
 		b.closed.Store(true)

@@ -367,7 +367,6 @@ func TestSingleTripIsBelieved(t *testing.T) {
 		"says that nothing was sent":    {says, place, false, 4},
 		"says so wrongly":               {lost, s.URL, true, 1},
 		"answers nothing, vouched for":  {client.AsSingleTrip(roundTripper(func(*http.Request) (*http.Response, error) { return nil, errReset })), place, true, 1},
-		"vouches against it":            {notSingle{wrapped}, nobody, true, 1},
 		"idle connections, vouched for": {client.AsSingleTrip(plain), nobody, false, 4},
 	} {
 		transport := newStranger(t, c.base, quick)
@@ -377,10 +376,6 @@ func TestSingleTripIsBelieved(t *testing.T) {
 		transport.CloseIdleConnections()
 	}
 }
-
-type notSingle struct{ http.RoundTripper }
-
-func (notSingle) SingleTrip() bool { return false }
 
 // An error hands its key on, with its age and its doubt.
 func TestErrorContinues(t *testing.T) {
@@ -405,15 +400,12 @@ func TestErrorContinues(t *testing.T) {
 	require.Equal(t, 401, got.status)
 }
 
-// Zero values have names, for metrics.
-func TestZeroValuesHaveNames(t *testing.T) {
+// Verdicts have names, for metrics.
+func TestVerdictsHaveNames(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "none", client.EventKind("").String())
-	require.Equal(t, "attempt", client.EventAttempt.String())
-	require.Equal(t, "none", client.Reason("").String())
-	require.Equal(t, "unproven", client.ReasonUnproven.String())
-	require.Equal(t, "none", client.Verdict(0).String())
-	require.Equal(t, "in-doubt", client.InDoubt.String())
+	for v, want := range map[client.Verdict]string{0: "none", client.Settled: "settled", client.Retry: "retry", client.InDoubt: "in-doubt", 4: "none"} {
+		require.Equal(t, want, v.String())
+	}
 }
 
 // Several observers are all told.

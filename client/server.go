@@ -48,17 +48,31 @@ func (d *declaration) names(u *url.URL) bool {
 	return false
 }
 
-// serverOf returns the profile of the server that a request goes to, and whether the program
-// has said that it honours keys.
-func (t *Transport) serverOf(r *http.Request) (server *profile.Server, declared bool) {
+// servers are the declarations of a program, and the server that any other host is taken for.
+type servers struct {
+	declared   []*declaration
+	undeclared profile.Server
+}
+
+// of returns the profile of the server that a request goes to, and whether the program has said
+// that it honours keys.
+func (s *servers) of(r *http.Request) (server *profile.Server, declared bool) {
 	if r.URL != nil {
-		for _, d := range slices.Backward(t.set.servers) {
+		for _, d := range slices.Backward(s.declared) {
 			if d.names(r.URL) {
 				return &d.server, true
 			}
 		}
 	}
-	return &t.set.undeclared, false
+	return &s.undeclared, false
+}
+
+// hostOf returns the host that a request goes to.
+func hostOf(r *http.Request) string {
+	if r.URL == nil {
+		return ""
+	}
+	return r.URL.Host
 }
 
 // maxRoutes is how many routes a transport remembers.

@@ -29,6 +29,7 @@ func TestServerThatIgnoresKeysHasOneEffect(t *testing.T) {
 		"reset":   {err: errReset},
 		"timeout": {err: io.ErrUnexpectedEOF},
 		"500":     {status: 500},
+		"408":     {status: 408, header: map[string]string{"Retry-After": "0"}},
 		"502":     {status: 502},
 		"503":     {status: 503, header: map[string]string{"Retry-After": "0"}},
 		"409":     {status: 409, header: map[string]string{"Retry-After": "0"}},
@@ -53,7 +54,6 @@ func TestNotExecutedIsSentAgainToAnyServer(t *testing.T) {
 	for name, a := range map[string]answer{
 		"429":               {status: 429},
 		"425":               {status: 425},
-		"408":               {status: 408},
 		"store-unavailable": refused(503, "store-unavailable"),
 		"dial":              {err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}},
 	} {
@@ -127,15 +127,17 @@ func TestRouteShowsThatItHonoursKeys(t *testing.T) {
 // old connection breaks, which is a second effect at a server that ignores keys.
 func TestBaseDoesNotRepeatByItselfEither(t *testing.T) {
 	t.Parallel()
+	direct := func(base *http.Transport) http.RoundTripper { return base }
 	for name, c := range map[string]struct {
 		declared []client.Option
 		wrap     func(*http.Transport) http.RoundTripper
+		field    string // another one that an http.Transport takes for a promise
 	}{
-		"declared":             {[]client.Option{client.WithServer(profile.Guard(), "127.0.0.1")}, func(base *http.Transport) http.RoundTripper { return base }},
-		"stranger":             {nil, func(base *http.Transport) http.RoundTripper { return base }},
-		"stranger, wrapped":    {nil, func(base *http.Transport) http.RoundTripper { return roundTripper(base.RoundTrip) }},
-		"stranger, single":     {nil, func(base *http.Transport) http.RoundTripper { return client.AsSingleTrip(base) }},
-		"another field's name": {[]client.Option{client.WithHeader("X-Idempotency-Key")}, func(base *http.Transport) http.RoundTripper { return base }},
+		"declared":          {[]client.Option{client.WithServer(profile.Guard(), "127.0.0.1")}, direct, ""},
+		"stranger":          {nil, direct, ""},
+		"stranger, wrapped": {nil, func(base *http.Transport) http.RoundTripper { return roundTripper(base.RoundTrip) }, ""},
+		"stranger, single":  {nil, func(base *http.Transport) http.RoundTripper { return client.AsSingleTrip(base) }, ""},
+		"two fields":        {nil, direct, "X-Idempotency-Key"},
 	} {
 		for _, body := range []string{"", "{}"} {
 			var effects atomic.Int64
@@ -153,7 +155,11 @@ func TestBaseDoesNotRepeatByItselfEither(t *testing.T) {
 			require.NoError(t, err)
 			reused := false
 			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = reused || i.Reused }})
-			_, err = send(transport, request(ctx, http.MethodPost, s.URL, strings.NewReader(body)))
+			r := request(ctx, http.MethodPost, s.URL, strings.NewReader(body))
+			if c.field != "" {
+				r.Header.Set(c.field, "k")
+			}
+			_, err = send(transport, r)
 			require.True(t, reused)
 			if name == "declared" {
 				require.NoError(t, err)

@@ -1,12 +1,8 @@
 package client
 
-import (
-	"maps"
-	"net/http"
-	"strings"
-)
+import "net/http"
 
-// This file has the RoundTripper and its way into a call; retry.go goes on.
+// This file makes the RoundTripper. What it does with a request begins in round_trip.go.
 
 // A Transport sends each request with one idempotency key, however often it has to be
 // sent. It is an http.RoundTripper on top of another one, for use in an http.Client:
@@ -49,60 +45,8 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	return &Transport{base: base, set: set}, nil
-}
-
-// RoundTrip sends a request. It returns a response or an error, never both:
-//
-//   - the answer, recorded or new;
-//   - the last answer, where no retry is left and it is known that none of the attempts
-//     has executed the request, or where the request has no key;
-//   - an [*Error] for a request with a key, where its outcome is unknown, or the server
-//     refuses the key;
-//   - the error of the last attempt, for a request without a key.
-//
-// The body of a request with a key is read first if it has no GetBody. A body that never
-// comes is waited for as long as the context of the request lasts, and [WithTimeout] counts
-// from its end. The trailer is sent with each attempt.
-//
-// An answer whose length is declared, up to [WithMaxBody], has been received as a whole.
-// The body of another one may break off, which is an [*Error] of its Read.
-func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	server, declared := t.serverOf(r)
-	c := &call{t: t, server: server, declared: declared, req: r.Clone(r.Context())}
-	c.req.Trailer = r.Trailer // which the body fills in
-	var err error
-	if c.key, err = t.keyOf(c.req, server); err != nil {
-		closeBody(c.req)
-		return nil, err
-	}
-	if c.key.end != nil {
-		defer c.key.end()
-	}
-	if c.key.withheld { // http.Client may have copied it
-		removeField(c.req.Header, server.KeyHeader)
-	}
-	if c.key.field != "" && c.key.value != "" {
-		if c.req.Header == nil {
-			c.req.Header = make(http.Header)
-		}
-		removeField(c.req.Header, c.key.field)
-		c.req.Header[http.CanonicalHeaderKey(c.key.field)] = []string{c.key.value}
-	}
-	if !c.repeatable() {
-		return c.once()
-	}
-	return c.run()
-}
-
-// removeField removes a field, however its name is spelled in the map.
-func removeField(h http.Header, field string) {
-	maps.DeleteFunc(h, func(name string, _ []string) bool { return strings.EqualFold(name, field) })
+	return &Transport{base: base, set: set, budgets: budgets{ratio: set.budgetRatio, reserve: float64(set.budgetReserve)}}, nil
 }
 
 // CloseIdleConnections closes those of base, if it has the method, as http.Client expects.
-func (t *Transport) CloseIdleConnections() {
-	if base, ok := t.base.(interface{ CloseIdleConnections() }); ok {
-		base.CloseIdleConnections()
-	}
-}
+func (t *Transport) CloseIdleConnections() { closeIdleConnections(t.base) }

@@ -28,7 +28,7 @@ type fateful struct {
 }
 
 // proxyStatuses are those that a proxy answers with by itself.
-var proxyStatuses = []int{302, 303, 307, 400, 401, 403, 404, 405, 407, 409, 413, 422, 423, 425, 429, 431, 500, 501, 502, 503, 504, 505}
+var proxyStatuses = []int{302, 303, 307, 400, 401, 403, 404, 405, 407, 408, 409, 413, 422, 423, 425, 429, 431, 500, 501, 502, 503, 504, 505, 506, 510, 511}
 
 func (f *fateful) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
@@ -64,7 +64,7 @@ func (f *fateful) serve() answer {
 	case f.executed:
 		return f.v.replayed
 	case f.d.percent(15):
-		return f.broken() // before the effect
+		return f.broken(500, 501, 505) // before the effect
 	}
 	f.effects++
 	f.executed = true
@@ -72,7 +72,7 @@ func (f *fateful) serve() answer {
 		f.d.mu.Lock()
 		f.flying = f.d.rng.IntN(3)
 		f.d.mu.Unlock()
-		return f.broken() // of a gateway that has not waited
+		return f.broken(408, 500, 504) // of a gateway that has not waited
 	}
 	fresh := f.v.replayed
 	if fresh.status >= 300 {
@@ -83,11 +83,11 @@ func (f *fateful) serve() answer {
 	return fresh
 }
 
-// broken is an error of the server, with any status that has one.
-func (f *fateful) broken() answer {
+// broken is an error of the server, with any of some statuses.
+func (f *fateful) broken(statuses ...int) answer {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
-	return unable([]int{500, 501, 505}[f.d.rng.IntN(3)], f.v)
+	return withStatus(statuses[f.d.rng.IntN(len(statuses))], f.v)
 }
 
 // Whatever happens, there is one effect at most, and the caller is told nothing that is not

@@ -116,9 +116,8 @@ var vendors = []vendor{
 	},
 }
 
-// unable is the server error of a vendor with a status that HTTP gives to a server which cannot
-// serve such a request. A handler may use it after its effect, and a guard takes it so.
-func unable(status int, v vendor) answer {
+// withStatus is the server error of a vendor with another status.
+func withStatus(status int, v vendor) answer {
 	a := v.broken
 	a.status = status
 	return a
@@ -212,10 +211,13 @@ func TestVendors(t *testing.T) {
 			"invalid, first":                   {func(*effect) []answer { return []answer{v.invalid} }, v.invalid.status, false},
 			"invalid, after doubt":             {func(*effect) []answer { return []answer{reset, v.invalid} }, unmarkedInvalid, false},
 			"server error, then the answer":    {func(e *effect) []answer { return []answer{e.executes(v.broken), v.replayed} }, done, false},
-			"501, then the answer":             {func(e *effect) []answer { return []answer{e.executes(unable(501, v)), v.replayed} }, done, false},
-			"505, then the answer":             {func(e *effect) []answer { return []answer{e.executes(unable(505, v)), v.replayed} }, done, false},
-			"501 for ever":                     {func(e *effect) []answer { return []answer{e.executes(unable(501, v)), unable(501, v)} }, -1, false},
-			"501 for ever, after doubt":        {func(e *effect) []answer { return []answer{e.executes(reset), unable(501, v)} }, -1, false},
+			"501, first":                       {func(*effect) []answer { return []answer{withStatus(501, v)} }, 501, false},
+			"505, first":                       {func(*effect) []answer { return []answer{withStatus(505, v)} }, 505, false},
+			"501 for ever, after doubt":        {func(e *effect) []answer { return []answer{e.executes(reset), withStatus(501, v)} }, -1, false},
+			"501, after doubt":                 {func(e *effect) []answer { return []answer{e.executes(reset), withStatus(501, v), v.replayed} }, done, false},
+			"408, then the answer":             {func(e *effect) []answer { return []answer{e.executes(withStatus(408, v)), v.replayed} }, done, false},
+			"408 for ever":                     {func(e *effect) []answer { return []answer{e.executes(withStatus(408, v)), withStatus(408, v)} }, -1, false},
+			"408 of a proxy, then the answer":  {func(e *effect) []answer { return []answer{e.executes(proxy(408)), proxy(408), v.replayed} }, done, false},
 			"server error, after doubt":        {func(e *effect) []answer { return []answer{e.executes(reset), v.broken, v.replayed} }, done, false},
 			"server error for ever":            {func(e *effect) []answer { return []answer{e.executes(v.broken), v.broken} }, -1, false},
 			"recorded error, first":            {func(e *effect) []answer { e.count = 1; return []answer{broken} }, 500, !v.recordsErrors},

@@ -49,6 +49,6 @@ func (o *clientObserver) observe(ctx context.Context, e client.Event) {
 		l := labels{name: keyVerdict, value: e.Verdict.String(), method: methodOf(e.Method)}
 		o.attempts.Add(ctx, 1, o.made.of(l).add...)
 	case client.EventGaveUp:
-		o.gaveUp.Add(ctx, 1, o.made.of(labels{name: keyReason, value: e.Reason.String()}).add...)
+		o.gaveUp.Add(ctx, 1, o.made.of(labels{name: keyReason, value: string(e.Reason)}).add...)
 	}
 }

@@ -3,16 +3,14 @@ package journal
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"example.com/idempotency/client"
 )
 
-// This file has what an entry tells, and how it is sent.
+// This file has what an entry tells.
 
 // A Request is what an intent sends: all that the server compares when the key comes again.
 // Credentials do not belong here. Add them to the request of [Entry.HTTPRequest], or in a
@@ -53,13 +51,6 @@ func (e Entry) Context(ctx context.Context) context.Context {
 	return client.Intent{Key: e.Key, Since: e.Since, Expires: e.Expires, Resumed: e.Resumed || e.Done()}.Context(ctx)
 }
 
-// ErrDone says that an entry is finished, and has no request any more.
-var ErrDone = errors.New("journal: the intent is finished")
-
-// ErrNoKey says that an http.Client does not send the keys of entries: its transport is not a
-// client.Transport. Nothing was sent.
-var ErrNoKey = errors.New("journal: the http.Client has no client.Transport, and would send no key")
-
 // HTTPRequest returns the request of a pending entry, under its [Entry.Context]. The caller
 // may add to it what the server does not compare, such as credentials.
 func (e Entry) HTTPRequest(ctx context.Context) (*http.Request, error) {
@@ -74,76 +65,4 @@ func (e Entry) HTTPRequest(ctx context.Context) (*http.Request, error) {
 		r.Header.Set("Content-Type", e.Request.ContentType)
 	}
 	return r, nil
-}
-
-// A KeepFunc keeps the answer of an intent, where the program finds it again, and returns
-// what the journal is to note as its result. It gets every answer that client.Transport
-// returns, a refusal by the business among them. With an error, the intent stays pending. It
-// may be called again for the same answer if the process is killed after it. The body is
-// closed by the caller.
-type KeepFunc func(ctx context.Context, e Entry, answer *http.Response) (result []byte, err error)
-
-// Do carries out an intent: it begins it, sends its request, hands the answer to keep, and
-// finishes it. An intent that is pending already is sent with the request that was noted
-// then. One that is finished is not sent: Do returns what is known. The transport of c must
-// be a client.Transport, or have one below; [ErrNoKey] says that it cannot.
-//
-// With an error, the intent is pending unless nothing was begun, and [Journal.Resume] or the
-// same call continues it.
-func (j *Journal) Do(ctx context.Context, c *http.Client, name string, r Request, keep KeepFunc) (Entry, error) {
-	e, err := j.Begin(ctx, name, r)
-	if err != nil || e.Done() {
-		return e, err
-	}
-	return j.send(ctx, c, e, keep)
-}
-
-// Resume carries out all pending intents, the oldest first. It goes on after an intent that
-// fails, and returns all errors. A program calls it at its start.
-func (j *Journal) Resume(ctx context.Context, c *http.Client, keep KeepFunc) error {
-	pending, err := j.Pending(ctx)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, e := range pending {
-		if _, err := j.send(ctx, c, e, keep); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", e.Name, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (j *Journal) send(ctx context.Context, c *http.Client, e Entry, keep KeepFunc) (Entry, error) {
-	switch c.Transport.(type) {
-	case nil, *http.Transport:
-		return e, ErrNoKey
-	}
-	r, err := e.HTTPRequest(ctx)
-	if err != nil {
-		return e, err
-	}
-	resp, err := c.Do(r)
-	if err != nil {
-		var failed *client.Error
-		if errors.As(err, &failed) {
-			err = j.learn(&e, failed.Expires, err)
-		}
-		return e, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	result, err := keep(ctx, e, resp)
-	if err != nil {
-		expires, _ := client.Expires(resp)
-		err = j.learn(&e, expires, err)
-		return e, err
-	}
-	return j.finish(e.Name, result)
-}
-
-// clone returns an entry whose bytes the caller may change.
-func (e Entry) clone() Entry {
-	e.Request.Body = slices.Clone(e.Request.Body)
-	e.Result = slices.Clone(e.Result)
-	return e
 }

@@ -13,7 +13,7 @@ func Keys(data []byte) (map[string]string, error) {
 	}
 	j := &Journal{entries: make(map[string]*entry)}
 	for _, l := range c.lines {
-		j.apply(l, true)
+		j.apply(l)
 	}
 	keys := make(map[string]string, len(j.entries))
 	for name, e := range j.entries {

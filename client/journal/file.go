@@ -7,8 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"time"
+	"regexp"
+	"strings"
 )
 
 // This file opens, reads and writes the file of a journal. The file has its final length from
@@ -42,49 +42,110 @@ func placeOf(path string) (string, error) {
 	return filepath.Join(dir, filepath.Base(path)), err
 }
 
-func (j *Journal) open(path string) (err error) {
-	if j.path, err = placeOf(path); err != nil {
-		return err
+// ownNames are the names that beside makes.
+var ownNames = regexp.MustCompile(`(?i)^\..+\.journal-(lock|new(-[0-9]+)?)$`)
+
+// beside returns the name of a file that a journal makes for itself. No journal has such a name,
+// because Open refuses it: what a journal removes is never another one.
+func beside(path, what string) string {
+	dir, base := filepath.Split(path)
+	return filepath.Join(dir, "."+base+".journal-"+what)
+}
+
+// A file is the open and locked file of a journal.
+type file struct {
+	path   string
+	lock   *os.File // beside the file, where the file itself cannot be locked
+	data   *os.File
+	size   int64 // of the file
+	used   int64 // bytes of it that are lines
+	broken error // why nothing can be said any more
+}
+
+// open opens the file, or makes it, and returns its lines without the one that was being written
+// last. The file must be closed also after an error.
+func (f *file) open(path string) (lines []line, err error) {
+	if f.path, err = placeOf(path); err != nil {
+		return nil, err
+	}
+	if ownNames.MatchString(filepath.Base(path)) || ownNames.MatchString(filepath.Base(f.path)) {
+		return nil, fmt.Errorf("journal: %s is a name that journals use for files of their own", f.path)
 	}
 	if lockBeside {
-		if j.lock, err = os.OpenFile(j.path+".lock", os.O_RDWR|os.O_CREATE, mode); err != nil {
-			return err
+		if f.lock, err = os.OpenFile(beside(f.path, "lock"), os.O_RDWR|os.O_CREATE, mode); err != nil {
+			return nil, err
 		}
-		if err := lockFile(j.lock); err != nil {
-			return err
+		if err := lockFile(f.lock); err != nil {
+			return nil, err
 		}
 	}
-	if err := j.openLocked(); err != nil {
-		return err
+	if err := f.openLocked(); err != nil {
+		return nil, err
 	}
-	info, err := j.file.Stat()
+	info, err := f.data.Stat()
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%w: it is not a regular file", ErrCorrupt)
+		return nil, fmt.Errorf("%w: it is not a regular file", ErrCorrupt)
 	}
-	j.removeLeftovers()
-	if n, err := links(j.file); err != nil || n > 1 {
-		return errors.Join(err, fmt.Errorf("%w: it has %d hard links", ErrMoved, n))
+	removeLeftovers(f.path)
+	if err := f.isOnly(); err != nil {
+		return nil, err
 	}
-	if err := j.load(); err != nil {
-		return err
+	if lines, err = f.load(); err != nil {
+		return nil, err
 	}
-	if err := protect(j.file, info.Mode()); err != nil {
-		return err
+	if m := info.Mode().Perm(); m != m&mode {
+		if err := f.data.Chmod(m & mode); err != nil {
+			return nil, err
+		}
 	}
 	// Also the file's name must survive.
-	return errors.Join(j.file.Sync(), syncDir(filepath.Dir(j.path)))
+	return lines, errors.Join(f.data.Sync(), syncDir(filepath.Dir(f.path)))
+}
+
+// close releases the file for other processes.
+func (f *file) close() error {
+	var errs []error
+	for _, open := range []*os.File{f.data, f.lock} {
+		if open != nil {
+			errs = append(errs, release(open))
+		}
+	}
+	f.data, f.lock, f.broken = nil, nil, ErrBroken
+	return errors.Join(errs...)
+}
+
+// usable reports why nothing can be said. What the journal tells about a file that has been
+// moved away would be unknown to the next process.
+func (f *file) usable() error {
+	if f.broken == nil && !isAt(f.data, f.path) {
+		return f.breakOff(ErrMoved)
+	}
+	return f.broken
+}
+
+func (f *file) breakOff(err error) error {
+	f.broken = fmt.Errorf("%w: %w", ErrBroken, err)
+	return f.broken
+}
+
+// isOnly reports whether the file has one name.
+func (f *file) isOnly() error {
+	if n, err := links(f.data); err != nil || n > 1 {
+		return errors.Join(err, fmt.Errorf("%w: it has %d hard links", ErrMoved, n))
+	}
+	return nil
 }
 
 // openLocked opens the file, or makes it, and locks it. Another process may put a new file in
 // its place at any moment until it is locked.
-func (j *Journal) openLocked() error {
+func (f *file) openLocked() error {
 	for range 100 {
-		file, err := os.OpenFile(j.path, os.O_RDWR, 0)
+		file, err := os.OpenFile(f.path, os.O_RDWR, 0)
 		if errors.Is(err, fs.ErrNotExist) {
-			if err := j.create(); err != nil {
+			if err := create(f.path); err != nil {
 				return err
 			}
 			continue
@@ -97,8 +158,8 @@ func (j *Journal) openLocked() error {
 				return errors.Join(err, file.Close())
 			}
 		}
-		if isAt(file, j.path) {
-			j.file = file
+		if isAt(file, f.path) {
+			f.data = file
 			return nil
 		}
 		_ = release(file)
@@ -107,8 +168,8 @@ func (j *Journal) openLocked() error {
 }
 
 // create puts an empty journal at the path, whole or not at all, unless there is a file.
-func (j *Journal) create() error {
-	file, err := os.CreateTemp(filepath.Dir(j.path), filepath.Base(j.path)+".new-*")
+func create(path string) error {
+	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(beside(path, "new-*")))
 	if err != nil {
 		return err
 	}
@@ -116,7 +177,7 @@ func (j *Journal) create() error {
 	if err := errors.Join(fill(file, chunk, nil), file.Close()); err != nil {
 		return err
 	}
-	err = publish(file.Name(), j.path)
+	err = publish(file.Name(), path)
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
 		return nil // somebody else was faster, and may have removed this one as a leftover
 	}
@@ -124,23 +185,17 @@ func (j *Journal) create() error {
 }
 
 // removeLeftovers removes what a process that was killed while it made a new file has left.
-func (j *Journal) removeLeftovers() {
-	entries, err := os.ReadDir(filepath.Dir(j.path))
+func removeLeftovers(path string) {
+	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
 		return // they are in nobody's way
 	}
+	prefix := filepath.Base(beside(path, "new"))
 	for _, e := range entries {
-		if ok, _ := filepath.Match(".new-[0-9]*", cutPrefix(e.Name(), filepath.Base(j.path))); ok || e.Name() == filepath.Base(j.path)+".new" {
-			_ = os.Remove(filepath.Join(filepath.Dir(j.path), e.Name()))
+		if strings.HasPrefix(e.Name(), prefix) && ownNames.MatchString(e.Name()) {
+			_ = os.Remove(filepath.Join(filepath.Dir(path), e.Name()))
 		}
 	}
-}
-
-func cutPrefix(s, prefix string) string {
-	if len(s) < len(prefix) || s[:len(prefix)] != prefix {
-		return ""
-	}
-	return s[len(prefix):]
 }
 
 // isAt reports whether an open file is the one at a path.
@@ -154,112 +209,100 @@ func isAt(file *os.File, path string) bool {
 }
 
 // load reads the file, and removes the line that was being written last.
-func (j *Journal) load() error {
-	data, err := io.ReadAll(j.file)
+func (f *file) load() ([]line, error) {
+	data, err := io.ReadAll(f.data)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c, err := read(data)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, l := range c.lines {
-		j.apply(l, true)
-	}
-	j.size, j.used = c.size, c.used
+	f.size, f.used = c.size, c.used
 	if len(c.mend) > 0 {
-		_, err = j.file.WriteAt(c.mend, c.mendAt)
+		_, err = f.data.WriteAt(c.mend, c.mendAt)
 	}
-	return err
+	return c.lines, err
 }
 
-// append makes a line durable, and then does what it says.
-func (j *Journal) append(l line) error {
+// append makes a line durable. If it does not fit, the file is written anew with the known
+// lines, which say all that those before have said.
+func (f *file) append(l line, known func() []line) error {
 	text, err := encode(l)
 	if err != nil {
 		return err
 	}
-	if j.used+int64(len(text)) > j.size {
-		if err := j.rewrite(int64(len(text))); err != nil {
+	if f.used+int64(len(text)) > f.size {
+		if err := f.rewrite(known(), int64(len(text))); err != nil {
 			return err
 		}
 	}
-	if _, err := j.file.WriteAt(text, j.used); err != nil {
+	if _, err := f.data.WriteAt(text, f.used); err != nil {
 		// Half a line must not stand in front of the next one.
-		if _, undoErr := j.file.WriteAt(make([]byte, len(text)), j.used); undoErr != nil {
-			return j.breakOff(undoErr)
+		if _, undoErr := f.data.WriteAt(make([]byte, len(text)), f.used); undoErr != nil {
+			return f.breakOff(undoErr)
 		}
 		return fmt.Errorf("journal: writing: %w", err)
 	}
-	if err := j.file.Sync(); err != nil {
-		return j.breakOff(err) // nobody can tell what a failed sync has written, nor can another one
+	if err := f.data.Sync(); err != nil {
+		return f.breakOff(err) // nobody can tell what a failed sync has written, nor can another one
 	}
-	if !isAt(j.file, j.path) {
-		return j.breakOff(ErrMoved) // the next process would not find it
+	if !isAt(f.data, f.path) {
+		return f.breakOff(ErrMoved) // the next process would not find it
 	}
-	// The caller may change its bytes later.
-	l.Body, l.Result = slices.Clone(l.Body), slices.Clone(l.Result)
-	j.apply(l, false)
-	j.used += int64(len(text))
+	f.used += int64(len(text))
 	return nil
 }
 
-func (j *Journal) breakOff(err error) error {
-	j.broken = fmt.Errorf("%w: %w", ErrBroken, err)
-	return j.broken
-}
-
-// rewrite puts a new file in the place of the old one, with all that has to be known and room
-// for more. If that fails, the old file is as it was, and the caller is told: its line does
-// not fit.
-func (j *Journal) rewrite(room int64) error {
-	if !isAt(j.file, j.path) {
-		return j.breakOff(ErrMoved)
+// rewrite puts a new file with lines, and room for more, in the place of the old one. If that
+// fails, the old file is as it was, and the caller is told: its line does not fit.
+func (f *file) rewrite(known []line, room int64) error {
+	if err := f.isOnly(); err != nil {
+		return err
 	}
-	if n, err := links(j.file); err != nil || n > 1 {
-		return errors.Join(err, fmt.Errorf("%w: it has %d hard links", ErrMoved, n))
-	}
-	now := time.Now()
 	var lines []byte
-	for _, e := range j.ordered() {
-		if j.forgotten(e, now) {
-			delete(j.entries, e.Name)
-			continue
-		}
-		text, err := encode(line{
-			Name: e.Name, Key: e.Key, Since: e.Since, Method: e.Request.Method, URL: e.Request.URL,
-			Type: e.Request.ContentType, Body: e.Request.Body, Expires: e.Expires, Finished: e.Finished, Result: e.Result,
-		})
+	for _, l := range known {
+		text, err := encode(l)
 		if err != nil {
 			return err
 		}
 		lines = append(lines, text...)
 	}
 	size := (2*(int64(len(lines))+room) + 2*chunk - 1) / chunk * chunk
-	path := j.path + ".new"
-	_ = os.Remove(path) // of a process that was killed
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
-	if err == nil {
-		if err = fill(file, size, lines); err == nil {
-			file, err = j.replace(file, path)
-		}
-		if err != nil {
-			_ = file.Close()
-			_ = os.Remove(path) // the disk may be full
-		}
-	}
-	if err != nil {
-		if j.broken != nil {
-			return j.broken
+	if err := f.replace(size, lines); err != nil {
+		if f.data == nil {
+			return f.breakOff(err)
 		}
 		return fmt.Errorf("journal: writing the file anew: %w", err)
 	}
-	j.file, j.size = file, size
-	j.used = int64(len(headerOf(size)) + len(lines))
-	if err := syncDir(filepath.Dir(j.path)); err != nil {
-		return j.breakOff(err) // the next start may find the old file
+	f.size, f.used = size, int64(len(headerOf(size))+len(lines))
+	if err := syncDir(filepath.Dir(f.path)); err != nil {
+		return f.breakOff(err) // the next start may find the old file
 	}
 	return nil
+}
+
+// replace puts a new file in the place of the old one, which other names may still lead to.
+func (f *file) replace(size int64, lines []byte) error {
+	path := beside(f.path, "new")
+	_ = os.Remove(path) // of a process that was killed
+	next, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	old, now := f.data, f.data
+	if err = fill(next, size, lines); err == nil {
+		now, err = replace(old, next, path, f.path)
+	}
+	if err != nil {
+		_ = next.Close()
+		_ = os.Remove(path) // the disk may be full
+	} else {
+		retire(old)
+		_ = release(old)
+	}
+	f.data = now
+	return err
 }
 
 // headerOf returns the first line of a file.

@@ -8,6 +8,4 @@ import "os"
 
 func links(*os.File) (uint64, error) { return 1, nil }
 
-func protect(*os.File, os.FileMode) error { return nil }
-
 func syncDir(string) error { return nil }

@@ -238,9 +238,7 @@ func TestJournalHasOneWriterUnderAnyName(t *testing.T) {
 	require.NoError(t, os.Link(path, second))
 	_, err := journal.Open(second)
 	require.ErrorIs(t, err, journal.ErrLocked)
-	for _, leftover := range []string{path + ".lock", path + ".new"} {
-		_ = os.Remove(leftover)
-	}
+	_ = os.Remove(beside(path, "lock"))
 	_, err = journal.Open(path)
 	require.ErrorIs(t, err, journal.ErrLocked)
 	_, err = j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
@@ -297,13 +295,13 @@ func TestJournalThatCannotBeWrittenAnew(t *testing.T) {
 	path := inDir(t)
 	j := open(t, path)
 	a := begin(t, j, "a")
-	require.NoError(t, os.Mkdir(path+".new", 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(path+".new", "in the way"), nil, 0o600))
+	require.NoError(t, os.Mkdir(beside(path, "new"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(beside(path, "new"), "in the way"), nil, 0o600))
 	_, err := j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
 	require.ErrorContains(t, err, "anew")
 	b := begin(t, j, "b")
 	require.Equal(t, map[string]string{"a": a.Key, "b": b.Key}, pending(t, j))
-	require.NoError(t, os.RemoveAll(path+".new"))
+	require.NoError(t, os.RemoveAll(beside(path, "new")))
 	_, err = j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
 	require.NoError(t, err)
 	require.NoError(t, j.Done(t.Context(), "large", nil))
@@ -326,7 +324,7 @@ func TestJournalOnAFullDisk(t *testing.T) {
 	limited := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old)
 	require.NoError(t, limited)
 	require.ErrorIs(t, err, syscall.EFBIG)
-	require.NoFileExists(t, path+".new")
+	require.NoFileExists(t, beside(path, "new"))
 	b := begin(t, j, "b")
 	require.Equal(t, map[string]string{"a": a.Key, "b": b.Key}, pending(t, reopen(t, j, path)))
 }
@@ -351,43 +349,6 @@ func TestJournalBehindALink(t *testing.T) {
 	require.Equal(t, os.ModeSymlink, info.Mode().Type(), "the link is still one")
 }
 
-// The name of the file that takes the place of a journal can be guessed. Whoever plants a link
-// there, before or in the middle, has nothing written through it.
-func TestJournalWritesThroughNoPlantedLink(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	victim := filepath.Join(dir, "victim")
-	require.NoError(t, os.WriteFile(victim, []byte("not yours"), 0o600))
-	for i := range 40 {
-		path := filepath.Join(dir, fmt.Sprint("journal", i))
-		j := open(t, path)
-		key := begin(t, j, "a").Key
-		require.NoError(t, os.Symlink(victim, path+".new"))
-		var planting sync.WaitGroup
-		stop := make(chan struct{})
-		planting.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					_ = os.Symlink(victim, path+".new")
-				}
-			}
-		})
-		_, err := j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 100<<10)})
-		close(stop)
-		planting.Wait()
-		if err != nil { // the link was there again; the journal is as it was
-			require.ErrorIs(t, err, os.ErrExist)
-		}
-		require.Equal(t, key, begin(t, reopen(t, j, path), "a").Key)
-		content, err := os.ReadFile(victim)
-		require.NoError(t, err)
-		require.Equal(t, "not yours", string(content))
-	}
-}
-
 // So it is where the program has changed its directory.
 func TestJournalInARelativePlace(t *testing.T) {
 	dir := t.TempDir()
@@ -400,23 +361,6 @@ func TestJournalInARelativePlace(t *testing.T) {
 	key := begin(t, j, "a").Key
 	require.NoError(t, j.Close())
 	require.Equal(t, map[string]string{"a": key}, pending(t, open(t, filepath.Join(dir, "journal"))))
-}
-
-// The next process removes the files that a killed one has left half made.
-func TestJournalRemovesLeftovers(t *testing.T) {
-	t.Parallel()
-	path := inDir(t)
-	for _, leftover := range []string{".new", ".new-123", ".new-old.txt"} {
-		require.NoError(t, os.WriteFile(path+leftover, []byte("half"), 0o600))
-	}
-	j := open(t, path)
-	require.NoError(t, j.Close())
-	require.NoError(t, os.Link(path, path+".new-77")) // killed between two steps of making it
-	open(t, path)
-	require.NoFileExists(t, path+".new-77")
-	require.NoFileExists(t, path+".new")
-	require.NoFileExists(t, path+".new-123")
-	require.FileExists(t, path+".new-old.txt", "which is somebody else's")
 }
 
 // Many who open the same path at once, while the file is made and replaced, are writers one

@@ -22,14 +22,6 @@ func links(f *os.File) (uint64, error) {
 	return 1, nil
 }
 
-// protect takes the permissions of others away.
-func protect(f *os.File, m os.FileMode) error {
-	if m.Perm() == m.Perm()&mode {
-		return nil
-	}
-	return f.Chmod(m.Perm() & mode)
-}
-
 // syncDir makes the names in a directory durable.
 func syncDir(path string) error {
 	dir, err := os.Open(path)

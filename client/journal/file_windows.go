@@ -40,24 +40,19 @@ func release(f *os.File) error { return f.Close() }
 // publish gives a new file its name. The lock beside it keeps others away.
 func publish(from, to string) error { return os.Rename(from, to) }
 
-// replace puts a new file in the place of the old one. Both must be closed for that.
-func (j *Journal) replace(file *os.File, path string) (*os.File, error) {
-	if err := file.Close(); err != nil {
-		return file, err
+// replace puts a new file in the place of the old one, and returns the one that is there then, or
+// nil if it cannot be opened. Both must be closed for that.
+func replace(old, next *os.File, from, to string) (*os.File, error) {
+	if err := next.Close(); err != nil {
+		return old, err
 	}
-	_ = j.file.Close()
-	err := os.Rename(path, j.path)
-	opened, openErr := os.OpenFile(j.path, os.O_RDWR, 0)
-	switch {
-	case openErr != nil:
-		j.file = nil
-		return file, j.breakOff(errors.Join(err, openErr))
-	case err != nil:
-		j.file = opened // the old one
-		return file, err
-	default:
-		return opened, nil
+	_ = old.Close()
+	err := os.Rename(from, to)
+	now, openErr := os.OpenFile(to, os.O_RDWR, 0)
+	if openErr != nil {
+		return nil, errors.Join(err, openErr)
 	}
+	return now, err
 }
 
 // links returns how many names a file has.
@@ -68,9 +63,6 @@ func links(f *os.File) (uint64, error) {
 	}
 	return uint64(info.NumberOfLinks), nil
 }
-
-// protect does nothing: a new file has the access control list of its directory.
-func protect(*os.File, os.FileMode) error { return nil }
 
 // syncDir does nothing: Windows has no way to sync a directory.
 func syncDir(string) error { return nil }

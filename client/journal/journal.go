@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -16,46 +15,33 @@ import (
 
 // This file has the journal as its callers see it. How it is stored is in file.go.
 
-// Errors of a [Journal].
-var (
-	// ErrLocked says that somebody else has the journal open.
-	ErrLocked = errors.New("journal: in use by another process or journal")
-
-	// ErrCorrupt says that the file is damaged elsewhere than in the line that was being
-	// written last, or is not a journal. It is left as it is: a missing line might be a key that
-	// was sent. The text of the error names the line.
-	ErrCorrupt = errors.New("journal: corrupt")
-
-	// ErrBroken says that the journal is closed, or that an earlier write has failed in such
-	// a way that nobody knows what the file contains. Open it anew.
-	ErrBroken = errors.New("journal: closed or broken")
-
-	// ErrMoved says that the file was moved, removed or replaced while it was open, or that
-	// it has a second name (a hard link). A line that is written to it might not be found again.
-	ErrMoved = errors.New("journal: the file is not the only one of its name")
-)
-
 // A Journal keeps intents in a file of one process. Its methods may be called by several
 // goroutines.
 type Journal struct {
-	path      string
 	retention time.Duration
 
 	mu      sync.Mutex
-	lock    *os.File // beside the file, where the file itself cannot be locked
-	file    *os.File
-	size    int64 // of the file
-	used    int64 // bytes of it that are lines
+	file    file
 	entries map[string]*entry
 	next    int64 // order of the next entry
-	broken  error
 }
 
-// An entry is one in memory.
+// An entry is what all lines of a name say together.
 type entry struct {
-	Entry
+	line
 	order int64 // rises from entry to entry
 }
+
+// told returns the entry for a caller, who may change its bytes.
+func (e *entry) told(resumed bool) Entry {
+	return Entry{
+		Name: e.Name, Key: e.Key, Since: e.Since, Expires: e.Expires, Resumed: resumed && !e.done(),
+		Request:  Request{Method: e.Method, URL: e.URL, ContentType: e.Type, Body: slices.Clone(e.Body)},
+		Finished: e.Finished, Result: slices.Clone(e.Result),
+	}
+}
+
+func (e *entry) done() bool { return !e.Finished.IsZero() }
 
 // An Option changes a setting of a [Journal]; see [Open].
 type Option func(*Journal) error
@@ -81,7 +67,8 @@ func WithRetention(d time.Duration) Option {
 // a symbolic link, the file is the one that it leads to; a file with a second hard link is
 // refused with [ErrMoved].
 //
-// The line that was being written when the last process died, and that was never
+// Beside the file, a journal makes files of its own, such as .intents.journal-new for intents. Their
+// names are refused, and no file of another name is touched. The line that was being written when the last process died, and that was never
 // acknowledged, is removed. Entries that are pending are marked as resumed.
 //
 // On systems where Go's standard library has no file locks (AIX, Plan 9, Solaris,
@@ -97,8 +84,12 @@ func Open(path string, opts ...Option) (*Journal, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	if err := j.open(path); err != nil {
+	lines, err := j.file.open(path)
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("journal: opening %s: %w", path, err), j.Close())
+	}
+	for _, l := range lines {
+		j.apply(l)
 	}
 	return j, nil
 }
@@ -109,13 +100,11 @@ func Open(path string, opts ...Option) (*Journal, error) {
 func (j *Journal) Begin(_ context.Context, name string, r Request) (Entry, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err := j.usable(); err != nil {
+	if err := j.file.usable(); err != nil {
 		return Entry{}, err
 	}
 	if e, ok := j.entries[name]; ok && !j.forgotten(e, time.Now()) {
-		known := e.clone()
-		known.Resumed = !known.Done()
-		return known, nil
+		return e.told(true), nil
 	}
 	if name == "" || !utf8.ValidString(name) || !utf8.ValidString(r.Method+r.URL+r.ContentType) {
 		return Entry{}, fmt.Errorf("journal: %q cannot be noted: its name is empty, or a text in it is not UTF-8", name)
@@ -125,7 +114,7 @@ func (j *Journal) Begin(_ context.Context, name string, r Request) (Entry, error
 	if err := j.append(l); err != nil {
 		return Entry{}, err
 	}
-	return j.entries[name].clone(), nil
+	return j.entries[name].told(false), nil
 }
 
 // Done finishes an intent: its answer is kept, or not needed. The journal notes the result,
@@ -139,19 +128,19 @@ func (j *Journal) Done(_ context.Context, name string, result []byte) error {
 func (j *Journal) finish(name string, result []byte) (Entry, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err := j.usable(); err != nil {
+	if err := j.file.usable(); err != nil {
 		return Entry{}, err
 	}
 	e, ok := j.entries[name]
 	if !ok {
 		return Entry{}, nil
 	}
-	if !e.Done() {
+	if !e.done() {
 		if err := j.append(line{Name: name, Finished: time.Now().Round(0), Result: result}); err != nil {
-			return e.clone(), err
+			return e.told(true), err
 		}
 	}
-	return j.entries[name].clone(), nil
+	return e.told(true), nil
 }
 
 // learn notes when the server forgets the key of an intent that stays pending, if it has said so:
@@ -165,10 +154,10 @@ func (j *Journal) learn(e *Entry, expires time.Time, why error) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	known, ok := j.entries[e.Name]
-	if !ok || known.Key != e.Key || known.Done() {
+	if !ok || known.Key != e.Key || known.done() {
 		return why
 	}
-	err := j.usable()
+	err := j.file.usable()
 	if err == nil {
 		err = j.append(line{Name: e.Name, Expires: expires})
 	}
@@ -183,15 +172,13 @@ func (j *Journal) learn(e *Entry, expires time.Time, why error) error {
 func (j *Journal) Pending(context.Context) ([]Entry, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err := j.usable(); err != nil {
+	if err := j.file.usable(); err != nil {
 		return nil, err
 	}
 	var pending []Entry
 	for _, e := range j.ordered() {
-		if !e.Done() {
-			e := e.clone()
-			e.Resumed = true
-			pending = append(pending, e)
+		if !e.done() {
+			pending = append(pending, e.told(true))
 		}
 	}
 	return pending, nil
@@ -201,29 +188,12 @@ func (j *Journal) Pending(context.Context) ([]Entry, error) {
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	var errs []error
-	if j.file != nil {
-		errs = append(errs, release(j.file))
-	}
-	if j.lock != nil {
-		errs = append(errs, release(j.lock))
-	}
-	j.file, j.lock, j.broken = nil, nil, ErrBroken
-	return errors.Join(errs...)
-}
-
-// usable reports why nothing can be said. What the journal tells about a file that has been
-// moved away would be unknown to the next process.
-func (j *Journal) usable() error {
-	if j.broken == nil && !isAt(j.file, j.path) {
-		return j.breakOff(ErrMoved)
-	}
-	return j.broken
+	return j.file.close()
 }
 
 // forgotten reports whether a finished entry has been known for long enough.
 func (j *Journal) forgotten(e *entry, now time.Time) bool {
-	return e.Done() && now.Sub(e.Finished) >= j.retention
+	return e.done() && now.Sub(e.Finished) >= j.retention
 }
 
 func (j *Journal) ordered() []*entry {
@@ -235,20 +205,43 @@ func (j *Journal) ordered() []*entry {
 	return entries
 }
 
-// apply does what a line says. Its bytes must be nobody else's.
-func (j *Journal) apply(l line, resumed bool) {
-	if l.Key != "" { // the intent; in a file that was written anew, finished ones have it too
-		j.entries[l.Name] = &entry{order: j.next, Entry: Entry{
-			Name: l.Name, Key: l.Key, Since: l.Since, Resumed: resumed,
-			Request: Request{Method: l.Method, URL: l.URL, ContentType: l.Type, Body: l.Body},
-		}}
-		j.next++
+// known returns the lines of a new file: all that has to be known. What need not is forgotten.
+func (j *Journal) known() []line {
+	now := time.Now()
+	var lines []line
+	for _, e := range j.ordered() {
+		if j.forgotten(e, now) {
+			delete(j.entries, e.Name)
+			continue
+		}
+		lines = append(lines, e.line)
 	}
-	if e, ok := j.entries[l.Name]; ok && !l.Expires.IsZero() {
+	return lines
+}
+
+// append makes a line durable, and then does what it says.
+func (j *Journal) append(l line) error {
+	if err := j.file.append(l, j.known); err != nil {
+		return err
+	}
+	// The caller may change its bytes later.
+	l.Body, l.Result = slices.Clone(l.Body), slices.Clone(l.Result)
+	j.apply(l)
+	return nil
+}
+
+// apply does what a line says. Its bytes must be nobody else's.
+func (j *Journal) apply(l line) {
+	if l.Key != "" { // the intent; in a file that was written anew, finished ones have it too
+		j.entries[l.Name] = &entry{line: l, order: j.next}
+		j.next++
+		return
+	}
+	e, ok := j.entries[l.Name]
+	if ok && !l.Expires.IsZero() {
 		e.Expires = l.Expires
 	}
-	if e, ok := j.entries[l.Name]; ok && !l.Finished.IsZero() {
-		e.Finished, e.Result, e.Resumed = l.Finished, l.Result, false
-		e.Request.Body = nil
+	if ok && !l.Finished.IsZero() {
+		e.Finished, e.Result, e.Body = l.Finished, l.Result, nil
 	}
 }

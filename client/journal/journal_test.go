@@ -241,6 +241,22 @@ func TestAnswerThatIsNotKeptIsAskedForAgain(t *testing.T) {
 	require.Len(t, pending(t, j), 1)
 }
 
+// The error of an http.Client has the address of a redirect, which a peer has sent.
+func TestJournalQuotesAPeerInBrief(t *testing.T) {
+	t.Parallel()
+	j := open(t, inDir(t))
+	base := roundTripper(func(r *http.Request) (*http.Response, error) {
+		resp := &http.Response{StatusCode: 307, Header: make(http.Header), Body: http.NoBody, Request: r}
+		resp.Header.Set("Location", "http://%"+strings.Repeat("x", 4<<20))
+		return resp, nil
+	})
+	transport, err := client.New(base)
+	require.NoError(t, err)
+	_, err = j.Do(t.Context(), &http.Client{Transport: transport}, "a", requestOf("a"), nil)
+	require.ErrorContains(t, err, "Location")
+	require.Less(t, len(err.Error()), 2<<10+100)
+}
+
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -37,16 +37,14 @@ func release(f *os.File) error {
 // publish gives a new file its name, unless another file has it.
 func publish(from, to string) error { return os.Link(from, to) }
 
-// replace puts a new file in the place of the old one. It is locked before anybody can open
-// it by that name.
-func (j *Journal) replace(file *os.File, path string) (*os.File, error) {
-	if err := lockFile(file); err != nil {
-		return file, err
+// replace puts a new file in the place of the old one, and returns the one that is there then. The
+// new one is locked before anybody can open it by that name.
+func replace(old, next *os.File, from, to string) (*os.File, error) {
+	if err := lockFile(next); err != nil {
+		return old, err
 	}
-	if err := os.Rename(path, j.path); err != nil {
-		return file, err
+	if err := os.Rename(from, to); err != nil {
+		return old, err
 	}
-	retire(j.file)
-	_ = release(j.file)
-	return file, nil
+	return next, nil
 }

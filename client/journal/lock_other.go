@@ -21,6 +21,4 @@ func release(f *os.File) error { return f.Close() }
 
 func publish(from, to string) error { return os.Rename(from, to) }
 
-func (j *Journal) replace(file *os.File, path string) (*os.File, error) {
-	return file, errors.ErrUnsupported
-}
+func replace(old, _ *os.File, _, _ string) (*os.File, error) { return old, errors.ErrUnsupported }

@@ -2,14 +2,17 @@ package profile
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
-// This file finds the rule that an answer matches.
+// This file reads answers: their header fields, and the rule that they match.
 
 // MaxDocument is how much of a body is looked at. A longer document has no members.
 const MaxDocument = 64 << 10
@@ -45,6 +48,46 @@ func (s *Server) Meaning(resp *http.Response, body []byte) Meaning {
 		}
 	}
 	return Silent
+}
+
+// IsReplay reports whether an answer is marked as a recorded one.
+func (s *Server) IsReplay(resp *http.Response) bool {
+	return s.Replayed.Name != "" && s.Replayed.in(resp.Header)
+}
+
+// Hint returns what the server says to whether another attempt makes sense; ok is false if
+// it says nothing.
+func (s *Server) Hint(resp *http.Response) (again, ok bool) {
+	if s.RetryHint == "" {
+		return false, false
+	}
+	switch strings.ToLower(strings.TrimSpace(resp.Header.Get(s.RetryHint))) {
+	case "true":
+		return true, true
+	case "false":
+		return false, true
+	default:
+		return false, false
+	}
+}
+
+// GoodFor returns for how long the server remembers the key, counted from when the request was
+// sent; ok is false if it does not say. A value that is not a number of seconds says nothing.
+func (s *Server) GoodFor(resp *http.Response) (d time.Duration, ok bool) {
+	if s.Expiry == "" {
+		return 0, false
+	}
+	const most = 100 * 365 * 24 * 60 * 60 // more would not fit a time.Duration for long
+	seconds, err := strconv.ParseUint(strings.TrimSpace(resp.Header.Get(s.Expiry)), 10, 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		return 0, false
+	}
+	return time.Duration(min(seconds, most)) * time.Second, true
+}
+
+// Echoes reports whether an answer repeats the key as it was sent.
+func (s *Server) Echoes(resp *http.Response, key string) bool {
+	return s.Echo != "" && key != "" && resp.Header.Get(s.Echo) == key
 }
 
 func (s *Server) isDocument(resp *http.Response) bool {

@@ -1,19 +1,19 @@
 package client
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
+	"example.com/idempotency/client/internal/truncate"
 	"example.com/idempotency/client/profile"
 )
 
-// This file makes the attempts of a request and decides when there are no more.
+// This file makes the attempts of a request, decides when there are no more, and ends the call.
 
 // A call is one logical request: all of its attempts carry the same key and bytes.
 type call struct {
@@ -23,34 +23,14 @@ type call struct {
 	key      requestKey
 	req      *http.Request // the transport's own
 	limits   Limits
+	ttl      time.Duration // of the key
 	budget   *budget
 	start    time.Time
 
 	attempts []Attempt
-	counted  int  // attempts that did not find the request in flight
+	counted  int  // attempts that have not found the work going on
 	doubt    bool // an attempt may have executed the request
 	proven   bool // the route has shown that it honours keys
-}
-
-// A result is what an attempt has brought.
-type result struct {
-	resp    *http.Response
-	answer  answer
-	err     error
-	verdict Verdict
-	foreign bool // the answer leaves the doubt, and so would another one
-	held    bool // the body is in memory
-	timer   *time.Timer
-	cancel  context.CancelCauseFunc
-}
-
-// drop gives up the answer. A server that sends it slowly is not waited for.
-func (r *result) drop() {
-	const patience = time.Second
-	r.timer.Reset(patience)
-	discard(r.resp)
-	r.timer.Stop()
-	r.cancel(nil)
 }
 
 // repeatable reports whether the request may be sent more than once. Without a key, its
@@ -68,12 +48,12 @@ func (c *call) safeInDoubt() bool {
 // once sends a request that must not be sent again.
 func (c *call) once() (*http.Response, error) {
 	start := time.Now()
-	resp, err := c.t.throughBreaker(c.req)
+	resp, err := roundTrip(c.req, c.t.base, c.t.set.breaker)
 	e := Event{Kind: EventAttempt, Err: err, Duration: time.Since(start)}
 	if resp != nil {
 		e.Status, e.Replayed = resp.StatusCode, c.server.IsReplay(resp)
 		if c.key.withheld {
-			resp.Request = c.answered(resp) // further on it is withheld too
+			resp.Request = c.key.answered(c.req, resp, c.doubt) // further on it is withheld too
 		}
 	}
 	c.attempts = make([]Attempt, 1)
@@ -81,39 +61,45 @@ func (c *call) once() (*http.Response, error) {
 	return resp, err
 }
 
-// run makes attempts until one of them ends the call.
-func (c *call) run() (*http.Response, error) {
-	c.start, c.doubt = time.Now(), c.key.resumed
-	c.limits = c.t.set.limitsOf(c.req.Context())
-	if c.key.since.IsZero() {
-		c.key.since = c.start
-	}
-	if c.expired(c.start) {
-		closeBody(c.req)
-		return c.giveUp(ReasonTTL, &result{})
+// prepare makes the request one that can be sent again. It tells why it is not sent at all.
+func (c *call) prepare() (Reason, error) {
+	if c.key.isTooOld(time.Now(), c.ttl) {
+		return ReasonTTL, nil
 	}
 	err := pin(c.req, c.t.set.maxBody)
 	if gone := ended(c.req); gone != nil {
-		closeBody(c.req)
-		return c.giveUp(ReasonContext, &result{err: gone})
+		return ReasonContext, gone
 	}
 	if err != nil {
-		return c.giveUp(ReasonSettled, &result{err: err})
+		return ReasonSettled, err
 	}
 	c.start = time.Now() // the body may have been long in coming
-	if c.expired(c.start) {
+	if c.key.isTooOld(c.start, c.ttl) {
+		return ReasonTTL, nil
+	}
+	return "", nil
+}
+
+// run makes attempts until one of them ends the call.
+func (c *call) run() (*http.Response, error) {
+	c.start, c.doubt = time.Now(), c.key.resumed
+	c.limits = c.t.set.limits.in(c.req.Context())
+	if c.key.since.IsZero() {
+		c.key.since = c.start
+	}
+	if reason, err := c.prepare(); reason != "" {
 		closeBody(c.req)
-		return c.giveUp(ReasonTTL, &result{})
+		return c.giveUp(reason, &result{err: err})
 	}
 	c.proven = c.t.routes.has(routeOf(c.req))
-	c.budget = c.t.budgets.of(hostOf(c.req), &c.t.set)
+	c.budget = c.t.budgets.of(hostOf(c.req))
 	c.budget.deposit()
 	for {
 		r := c.attempt()
 		if reason := c.ends(r); reason != "" {
 			return c.end(reason, r)
 		}
-		wait := c.t.set.pause(len(c.attempts), r.resp)
+		wait := c.t.set.backoff.pause(len(c.attempts), r.resp)
 		next := time.Now().Add(wait)
 		if reason := c.stops(next, r); reason != "" {
 			return c.giveUp(reason, r)
@@ -129,32 +115,22 @@ func (c *call) run() (*http.Response, error) {
 	}
 }
 
-func hostOf(r *http.Request) string {
-	if r.URL == nil {
-		return ""
-	}
-	return r.URL.Host
-}
-
 // attempt sends the request.
 func (c *call) attempt() *result {
 	start := time.Now()
-	ctx, cancel := context.WithCancelCause(c.req.Context())
-	limit := min(c.limits.AttemptTimeout, c.limits.Timeout-start.Sub(c.start))
-	r := &result{cancel: cancel, timer: time.AfterFunc(limit, func() { cancel(errAttemptTimeout) })}
-	ctx, seen := c.gather(ctx)
+	ctx, seen := gather(c.req.Context(), c.t.base, c.key.field)
+	r, ctx := newResult(ctx, min(c.limits.AttemptTimeout, c.limits.Timeout-start.Sub(c.start)))
 	c.send(c.req.WithContext(ctx), r)
 	if !r.timer.Stop() && ended(c.req) == nil && (r.err != nil || !r.held) {
 		r.err = errAttemptTimeout
 	}
 	c.judge(r, seen)
-	c.learnExpiry(r, start)
-	a := Attempt{Start: start, Duration: time.Since(start), Err: r.err, Verdict: r.verdict}
 	if r.resp != nil {
-		a.Status = r.resp.StatusCode
+		c.key.learn(c.server, r.resp, start)
 	}
+	a := Attempt{Start: start, Duration: time.Since(start), Err: r.err, Verdict: r.verdict, Status: r.status()}
 	c.attempts = append(c.attempts, a)
-	if !c.inFlight(r) {
+	if r.ruling != wait {
 		c.counted++
 	}
 	c.observe(Event{
@@ -164,40 +140,7 @@ func (c *call) attempt() *result {
 	return r
 }
 
-// judge gives an attempt its verdict, in the light of the earlier ones.
-func (c *call) judge(r *result, seen *evidence) {
-	switch {
-	case r.verdict == Settled: // nothing was sent, and will not be
-	case r.err != nil:
-		var executed bool
-		r.verdict, executed = seen.judge(r.err)
-		c.doubt = c.doubt || executed
-	case c.key.value == "":
-		r.verdict = r.answer.verdict()
-		if r.answer.inFlight() || r.answer.unsupported() {
-			r.verdict = Settled // without a key, there is no recorded answer to come
-		}
-	default:
-		if r.answer.shows() && !c.proven {
-			c.proven = true
-			c.t.routes.learn(routeOf(c.req))
-		}
-		r.verdict = r.answer.verdict()
-		c.doubt = c.doubt || seen.sentBefore()
-		if c.doubt && r.verdict == Settled {
-			switch r.answer.voiceOf() {
-			case unsure:
-				r.verdict = InDoubt
-			case foreign:
-				r.foreign = true
-			}
-		}
-		r.foreign = r.foreign || r.verdict == InDoubt && r.answer.useless() && !r.answer.inFlight()
-	}
-	c.doubt = c.doubt || r.verdict == InDoubt || seen.sentBefore()
-}
-
-// send makes an attempt and receives as much of the answer as the verdict needs.
+// send makes an attempt, the first one with the body that the request has.
 func (c *call) send(req *http.Request, r *result) {
 	if len(c.attempts) > 0 && req.GetBody != nil {
 		if req.Body, r.err = req.GetBody(); r.err != nil {
@@ -208,30 +151,31 @@ func (c *call) send(req *http.Request, r *result) {
 	if !c.safeInDoubt() {
 		unrepeatable(req, c.t.base)
 	}
-	packed := c.t.wantsGzip(req)
-	if packed {
-		req.Header = maps.Clone(req.Header) // that of the call is shown to the caller
-		if req.Header == nil {
-			req.Header = make(http.Header)
-		}
-		req.Header["Accept-Encoding"] = []string{"gzip"}
-	}
-	r.resp, r.err = c.t.throughBreaker(req) //nolint:bodyclose // drop closes it, or the caller
+	c.t.exchange(req, c.server, r)
 	if r.err == nil {
-		r.held, r.err = hold(r.resp, c.t.set.maxBody)
-	}
-	if r.err == nil && packed {
-		unpack(r.resp)
-	}
-	if r.err == nil {
-		r.answer, r.err = readAnswer(r.resp, c.server)
 		r.answer.echoes, r.answer.declared = c.server.Echoes(r.resp, c.key.value), c.declared
 	}
 }
 
-// inFlight reports whether an attempt has found the request in flight.
-func (c *call) inFlight(r *result) bool {
-	return c.key.value != "" && r.err == nil && r.answer.inFlight()
+// judge gives an attempt its verdict, in the light of the earlier ones.
+func (c *call) judge(r *result, seen *evidence) {
+	switch {
+	case r.verdict == Settled: // nothing was sent, and will not be
+	case r.err != nil:
+		var executed bool
+		r.verdict, executed = seen.judge(r.err)
+		c.doubt = c.doubt || executed
+	default:
+		keyed := c.key.value != ""
+		if keyed && !c.proven && r.answer.shows() {
+			c.proven = true
+			c.t.routes.learn(routeOf(c.req))
+		}
+		c.doubt = c.doubt || seen.sentBefore()
+		r.ruling = rule(&r.answer, keyed, keyed && c.doubt)
+		r.verdict = r.ruling.verdict()
+	}
+	c.doubt = c.doubt || r.verdict == InDoubt || seen.sentBefore()
 }
 
 // ends tells why an attempt is the last one whatever else is left. It returns the empty
@@ -243,7 +187,7 @@ func (c *call) ends(r *result) Reason {
 		return ReasonContext
 	case errors.As(r.err, &breaker):
 		return ReasonBreaker
-	case r.verdict == Settled, r.foreign:
+	case r.verdict == Settled, r.ruling == unknown:
 		return ReasonSettled
 	default:
 		return ""
@@ -261,7 +205,8 @@ func (c *call) stops(next time.Time, r *result) Reason {
 	if reason := c.late(next); reason != "" {
 		return reason
 	}
-	if !c.inFlight(r) && !c.budget.withdraw(c.limits.Attempts) {
+	inFlight := r.ruling == wait && r.answer.inFlight() // which costs the server little to say
+	if !inFlight && !c.budget.withdraw(c.limits.Attempts) {
 		return ReasonBudget
 	}
 	return ""
@@ -273,40 +218,17 @@ func (c *call) late(at time.Time) Reason {
 	switch {
 	case at.Sub(c.start) >= c.limits.Timeout, limited && !at.Before(deadline):
 		return ReasonTimeout
-	case c.expired(at):
+	case c.key.isTooOld(at, c.ttl):
 		return ReasonTTL
 	default:
 		return ""
 	}
 }
 
-// expired reports whether the server may have forgotten the key by then. The clock that
-// never steps stands still while the machine sleeps, and the other one may be set back:
-// the later of the two counts.
-func (c *call) expired(at time.Time) bool {
-	ttl := c.t.set.ttl
-	if c.server.TTL > 0 {
-		ttl = c.server.TTL
-	}
-	age := func(since time.Time) time.Duration { return max(at.Sub(since), at.Round(0).Sub(since)) }
-	return c.key.value != "" && (age(c.key.since) >= ttl || !c.key.expires.IsZero() && age(c.key.expires) >= 0)
-}
-
-// learnExpiry notes what an answer says about the life of the key. The server counts from later
-// than the start of the attempt, so the time is never too late, and the last word counts.
-func (c *call) learnExpiry(r *result, start time.Time) {
-	if r.resp == nil || c.key.value == "" {
-		return
-	}
-	if d, ok := c.server.GoodFor(r.resp); ok {
-		c.key.expires = start.Add(d)
-	}
-}
-
 // end ends the call with its last result, which is the answer unless it is an error, a
 // refusal of the key, or an answer to something else.
 func (c *call) end(reason Reason, r *result) (*http.Response, error) {
-	if reason != ReasonSettled || r.err != nil || c.key.value != "" && (errorsOf(r.answer.meaning) != nil || r.foreign) {
+	if reason != ReasonSettled || r.err != nil || c.key.value != "" && (errorsOf(r.answer.meaning) != nil || r.ruling == unknown) {
 		return c.giveUp(reason, r)
 	}
 	return c.deliver(r)
@@ -314,32 +236,26 @@ func (c *call) end(reason Reason, r *result) (*http.Response, error) {
 
 // giveUp ends a call that has no definite answer.
 func (c *call) giveUp(reason Reason, r *result) (*http.Response, error) {
-	event := Event{Kind: EventGaveUp, Reason: reason, Duration: time.Since(c.start)}
-	refused := errorsOf(r.answer.meaning)
-	if r.err == nil && r.resp != nil && (c.key.value == "" || !c.doubt && refused == nil) {
-		event.Status = r.resp.StatusCode
+	event := Event{Kind: EventGaveUp, Reason: reason, Status: r.status(), Err: r.err, Duration: time.Since(c.start)}
+	answered := r.err == nil && r.resp != nil
+	if answered && (c.key.value == "" || !c.doubt && errorsOf(r.answer.meaning) == nil) {
 		c.observe(event)
 		return c.deliver(r)
 	}
-	err := r.err
-	if r.resp != nil {
-		if err == nil {
-			err = statusError(r.resp.StatusCode)
-			if location := r.resp.Header.Get("Location"); location != "" {
-				err = fmt.Errorf("%w, Location %q", err, location)
-			}
+	if answered {
+		event.Err = statusError(r.resp.StatusCode)
+		if location := r.resp.Header.Get("Location"); location != "" {
+			event.Err = fmt.Errorf("%w, Location %s", event.Err, truncate.Text(strconv.Quote(location)))
 		}
-		event.Status = r.resp.StatusCode
 	}
 	if r.cancel != nil {
 		r.drop()
 	}
 	if c.key.value != "" {
-		err = c.failure(reason, &r.answer, err)
+		event.Err = c.failure(reason, &r.answer, event.Err)
 	}
-	event.Err = err
 	c.observe(event)
-	return nil, err
+	return nil, event.Err
 }
 
 // failure makes the error of a request with a key.
@@ -359,16 +275,28 @@ func (c *call) failure(reason Reason, a *answer, err error) *Error {
 	return e
 }
 
+// observe tells the observers of an event.
+func (c *call) observe(e Event) {
+	o := &c.t.set.observers
+	if !o.wants(&e) {
+		return
+	}
+	if c.key.value != "" {
+		e.KeyHash = keyHash(c.key.value)
+	}
+	e.Method, e.Host, e.Attempt = method(c.req), hostOf(c.req), len(c.attempts)
+	o.tell(c.req.Context(), &e)
+}
+
 // deliver hands an answer to the caller.
 func (c *call) deliver(r *result) (*http.Response, error) {
-	r.resp.Request = c.answered(r.resp) // that of the attempt has a context of its own
-	if r.held {
+	r.resp.Request = c.key.answered(c.req, r.resp, c.doubt) // that of the attempt has a context of its own
+	if r.held || r.resp.Body == nil {
 		r.cancel(nil)
 	}
 	conn, writable := r.resp.Body.(io.ReadWriteCloser)
 	switch {
 	case r.resp.Body == nil, r.held && !r.resp.Uncompressed:
-		r.cancel(nil)
 	case writable && r.resp.StatusCode == http.StatusSwitchingProtocols:
 		r.resp.Body = &conversation{ReadWriteCloser: conn, cancel: r.cancel}
 	default: // also a body in memory whose packing may be damaged

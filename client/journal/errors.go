@@ -1,0 +1,29 @@
+package journal
+
+import "errors"
+
+// Errors of a [Journal].
+var (
+	// ErrLocked says that somebody else has the journal open.
+	ErrLocked = errors.New("journal: in use by another process or journal")
+
+	// ErrCorrupt says that the file is damaged elsewhere than in the line that was being
+	// written last, or is not a journal. It is left as it is: a missing line might be a key that
+	// was sent. The text of the error names the line.
+	ErrCorrupt = errors.New("journal: corrupt")
+
+	// ErrBroken says that the journal is closed, or that an earlier write has failed in such
+	// a way that nobody knows what the file contains. Open it anew.
+	ErrBroken = errors.New("journal: closed or broken")
+
+	// ErrMoved says that the file was moved, removed or replaced while it was open, or that
+	// it has a second name (a hard link). A line that is written to it might not be found again.
+	ErrMoved = errors.New("journal: the file is not the only one of its name")
+
+	// ErrDone says that an entry is finished, and has no request any more.
+	ErrDone = errors.New("journal: the intent is finished")
+
+	// ErrNoKey says that an http.Client does not send the keys of entries: its transport is not a
+	// client.Transport. Nothing was sent.
+	ErrNoKey = errors.New("journal: the http.Client has no client.Transport, and would send no key")
+)

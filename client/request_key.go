@@ -1,0 +1,190 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"example.com/idempotency/client/profile"
+	"example.com/idempotency/internal/keyheader"
+	"example.com/idempotency/internal/stepcall"
+)
+
+// This file finds the key of a request, and knows its history.
+
+// A requestKey is the key of one logical request.
+type requestKey struct {
+	value   string    // empty if there is none
+	field   string    // the header field that carries it; empty if the body does
+	since   time.Time // when it was made; zero: now
+	expires time.Time // when the server forgets it, as far as it has said
+	resumed bool      // it may have been sent before
+	end     func()    // ends the call of a step; nil outside
+
+	// given says that the caller has put the key into the header field itself.
+	given bool
+	// withheld says that the caller's CheckRedirect has taken the key away.
+	withheld bool
+}
+
+// keyOf finds or makes the key of a request.
+func keyOf(r *http.Request, s *settings, server *profile.Server) (requestKey, error) {
+	if server.KeyMember != "" {
+		return keyInBody(r, s, server)
+	}
+	field := server.KeyHeader
+	before := redirectedKey(r, field)
+	values, ok := keyField(r.Header, field)
+	if before.isWithheld(r, values, ok) {
+		return requestKey{withheld: true}, nil
+	}
+	if ok {
+		if len(values) != 1 || strings.TrimSpace(values[0]) == "" {
+			return requestKey{}, fmt.Errorf("%w: the request needs one field %s with a value", ErrKeyInvalid, field)
+		}
+		if before.value == values[0] {
+			return before, nil // http.Client has copied the field
+		}
+		return requestKey{value: values[0], field: field, given: true}, nil
+	}
+	if before.value != "" {
+		return before, nil
+	}
+	chosen, ok := r.Context().Value(stepcall.ChosenKey{}).(chosenKey)
+	switch {
+	case ok && chosen.none:
+		return requestKey{}, nil
+	case ok && !isSafe(r.Method):
+		if _, err := keyheader.Parse(chosen.Key, false); err != nil {
+			return requestKey{}, fmt.Errorf("%w: %w", ErrKeyInvalid, err)
+		}
+		return requestKey{value: s.quoted(chosen.Key), field: field, since: chosen.Since, expires: chosen.Expires, resumed: chosen.Resumed}, nil
+	case !slices.Contains(s.methods, method(r)):
+		return requestKey{}, nil
+	}
+	step, ok := stepcall.From(r.Context())
+	if !ok {
+		return requestKey{value: s.quoted(NewKey()), field: field}, nil
+	}
+	key, resumed, err := step.BeginCall()
+	if err != nil {
+		return requestKey{}, err
+	}
+	return requestKey{value: s.quoted(key), field: field, resumed: resumed, end: step.EndCall}, nil
+}
+
+// keyInBody finds the key in the JSON body of a request. One without it has no key.
+func keyInBody(r *http.Request, s *settings, server *profile.Server) (requestKey, error) {
+	chosen, ok := r.Context().Value(stepcall.ChosenKey{}).(chosenKey)
+	if noBody(r) || isSafe(r.Method) || ok && chosen.none {
+		return requestKey{}, nil
+	}
+	if err := pin(r, s.maxBody); err != nil {
+		return requestKey{}, err
+	}
+	body, err := r.GetBody()
+	if err != nil {
+		return requestKey{}, fmt.Errorf("client: reading the request body: %w", err)
+	}
+	defer func() { _ = body.Close() }()
+	var object map[string]json.RawMessage
+	var value string
+	if err := json.NewDecoder(io.LimitReader(body, s.maxBody)).Decode(&object); err == nil {
+		if err := json.Unmarshal(object[server.KeyMember], &value); err != nil {
+			value = "" // a member of another type is not a key
+		}
+	}
+	key := requestKey{value: value}
+	if ok && chosen.Key != value {
+		return requestKey{}, fmt.Errorf("%w: %s reads it from the member %s of the body, which has another one",
+			ErrKeyInvalid, server.Name, server.KeyMember)
+	}
+	if ok {
+		key.since, key.expires, key.resumed = chosen.Since, chosen.Expires, chosen.Resumed
+	}
+	return key, nil
+}
+
+// keyField returns the values of the field that carries the key, however its name is
+// spelled in the map.
+func keyField(h http.Header, field string) (values []string, ok bool) {
+	for name, v := range h {
+		if strings.EqualFold(name, field) {
+			values, ok = append(values, v...), true
+		}
+	}
+	return values, ok
+}
+
+type historyContext struct{}
+
+// answered returns the request of an answer. With a redirect http.Client comes back, and the
+// history of the key has to be known then, with whether the request may have been executed.
+// [Expires] asks for it too.
+func (k requestKey) answered(req *http.Request, resp *http.Response, executed bool) *http.Request {
+	isRedirect := resp.StatusCode/100 == 3
+	if k.value == "" && !k.withheld || !isRedirect && k.expires.IsZero() {
+		return req
+	}
+	k.resumed, k.end = executed, nil
+	return req.WithContext(context.WithValue(req.Context(), historyContext{}, k))
+}
+
+// Expires returns when the server forgets the key of the request that a [Transport] has sent for
+// this response; ok is false if no answer has said so. From then on, the same request with the
+// same key would be a new one. The time is by the clock of this machine, and rather too early
+// than too late: it counts from when the request was sent.
+func Expires(resp *http.Response) (at time.Time, ok bool) {
+	if resp == nil || resp.Request == nil {
+		return time.Time{}, false
+	}
+	key, _ := resp.Request.Context().Value(historyContext{}).(requestKey)
+	return key.expires, !key.expires.IsZero()
+}
+
+// redirectedKey returns the key of the request that was answered with the redirect that
+// http.Client follows with this one; none if there was no such request. It is the same
+// request at another place, which may expect the key in another field.
+func redirectedKey(r *http.Request, field string) requestKey {
+	if r.Response == nil || r.Response.Request == nil || method(r.Response.Request) != method(r) {
+		return requestKey{}
+	}
+	key, ok := r.Response.Request.Context().Value(historyContext{}).(requestKey)
+	if !ok {
+		key.value = r.Response.Request.Header.Get(field)
+	}
+	key.field = field
+	return key
+}
+
+// isWithheld reports whether the caller's CheckRedirect does not want the key to go where a
+// redirect leads: it has put the request under WithoutKey, emptied the field, or removed one
+// that http.Client had copied from the first request.
+func (k requestKey) isWithheld(r *http.Request, values []string, present bool) bool {
+	if k.value == "" {
+		return k.withheld
+	}
+	chosen, _ := r.Context().Value(stepcall.ChosenKey{}).(chosenKey)
+	return chosen.none || present && len(values) == 0 || k.given && !present
+}
+
+// isTooOld reports whether the server may have forgotten the key by then. The clock that never
+// steps stands still while the machine sleeps, and the other one may be set back: the later of
+// the two counts.
+func (k requestKey) isTooOld(at time.Time, ttl time.Duration) bool {
+	age := func(since time.Time) time.Duration { return max(at.Sub(since), at.Round(0).Sub(since)) }
+	return k.value != "" && (age(k.since) >= ttl || !k.expires.IsZero() && age(k.expires) >= 0)
+}
+
+// learn notes what an answer says about the life of the key. The server counts from later than
+// the start of the attempt, so the time is never too late, and the last word counts.
+func (k *requestKey) learn(server *profile.Server, resp *http.Response, start time.Time) {
+	if d, ok := server.GoodFor(resp); ok && k.value != "" {
+		k.expires = start.Add(d)
+	}
+}

@@ -1,0 +1,215 @@
+package client_test
+
+import (
+	"maps"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/client"
+	"example.com/idempotency/client/profile"
+	"example.com/idempotency/problem"
+)
+
+// This file compares the tables in docs/client.md with what the client does.
+
+// tableOf returns the cells of the table in docs/client.md whose head begins with some text.
+func tableOf(t *testing.T, head string) [][]string {
+	t.Helper()
+	doc, err := os.ReadFile("../docs/client.md")
+	require.NoError(t, err)
+	_, table, ok := strings.Cut(string(doc), "\n| "+head+" |")
+	require.True(t, ok, head)
+	table, _, _ = strings.Cut(table, "\n\n")
+	var rows [][]string
+	for _, line := range strings.Split(table, "\n")[2:] {
+		var cells []string
+		for _, cell := range strings.Split(strings.Trim(line, "|"), "|") {
+			cells = append(cells, strings.TrimSpace(cell))
+		}
+		rows = append(rows, cells)
+	}
+	return rows
+}
+
+// statusesOf returns the statuses that the first cells of a table stand for: "408", "2xx", "other
+// 4xx", and with "and above" those that no class of HTTP has. Each status is in one row.
+func statusesOf(t *testing.T, cells []string) map[int]int {
+	t.Helper()
+	rows := make(map[int]int)
+	for _, others := range []bool{false, true} {
+		for i, cell := range cells {
+			rest, isOther := strings.CutPrefix(cell, "other ")
+			if isOther != others {
+				continue
+			}
+			for _, word := range strings.Split(strings.TrimSuffix(rest, " and above"), ", ") {
+				from, to := 0, 0
+				if class, ok := strings.CutSuffix(word, "xx"); ok {
+					n, err := strconv.Atoi(class)
+					require.NoError(t, err, cell)
+					from, to = 100*n, 100*n+99
+				} else {
+					n, err := strconv.Atoi(word)
+					require.NoError(t, err, cell)
+					from, to = n, n
+				}
+				if strings.HasSuffix(cell, " and above") {
+					to = 999
+				}
+				for status := from; status <= to; status++ {
+					if _, taken := rows[status]; taken {
+						require.True(t, isOther, "%d is in two rows", status)
+						continue
+					}
+					rows[status] = i
+				}
+			}
+		}
+	}
+	return rows
+}
+
+func rulingOf(t *testing.T, resp *http.Response, server profile.Server, key string, declared, doubt bool) string {
+	t.Helper()
+	got, err := client.Ruling(resp, server, key, declared, doubt)
+	require.NoError(t, err)
+	return got
+}
+
+// Each status is what the second table says, whatever is known of earlier attempts and of the one
+// who answers, and with the hints that the third table has.
+func TestTableOfStatuses(t *testing.T) {
+	t.Parallel()
+	table := tableOf(t, "status")
+	var firsts []string
+	for _, cells := range table {
+		firsts = append(firsts, cells[0])
+	}
+	rows := statusesOf(t, firsts)
+	hints := make(map[string][]string)
+	for _, cells := range tableOf(t, "by its status") {
+		hints[cells[0]] = cells
+	}
+	server := profile.Guard()
+	server.RetryHint = "X-Retry"
+	for status := 100; status <= 999; status++ {
+		i, ok := rows[status]
+		require.True(t, ok, "%d has no row", status)
+		for column, known := range []struct{ doubt, declared, repeats bool }{
+			{}, {true, true, true}, {true, false, true}, {true, true, false},
+		} {
+			want := table[i][1+column]
+			resp := &http.Response{StatusCode: status, Header: make(http.Header)}
+			if known.repeats {
+				resp.Header.Set(server.Echo, "k")
+			}
+			require.Equal(t, want, rulingOf(t, resp, server, "k", known.declared, known.doubt), "%d, %+v", status, known)
+			for n, hint := range []string{"true", "false"} {
+				resp.Header.Set(server.RetryHint, hint)
+				hinted := want
+				if status >= 300 {
+					hinted = hints[want][1+n]
+				}
+				if first, doubt, ok := strings.Cut(hinted, "; in doubt: "); ok {
+					hinted = strings.TrimPrefix(first, "first: ")
+					if known.doubt {
+						hinted = doubt
+					}
+				}
+				require.Equal(t, hinted, rulingOf(t, resp, server, "k", known.declared, known.doubt), "%d, %+v, hint %s", status, known, hint)
+			}
+		}
+		// Who has not been doubted need not say who he is, and without a key there is nothing to wait for.
+		for _, known := range []struct{ declared, repeats bool }{{true, true}, {true, false}, {false, true}} {
+			resp := &http.Response{StatusCode: status, Header: make(http.Header)}
+			if known.repeats {
+				resp.Header.Set(server.Echo, "k")
+			}
+			require.Equal(t, table[i][1], rulingOf(t, resp, server, "k", known.declared, false), "%d, %+v", status, known)
+		}
+		keyless := rulingOf(t, &http.Response{StatusCode: status}, server, "", true, false)
+		require.Equal(t, strings.Replace(table[i][1], "wait", "ask", 1), keyless, "%d without a key", status)
+	}
+}
+
+// Each code of a guard is what the first table says, in the field and in the document, with any
+// status that there is.
+func TestTableOfCodes(t *testing.T) {
+	t.Parallel()
+	rows := make(map[problem.Code][]string)
+	for _, cells := range tableOf(t, "the answer says") {
+		for _, code := range regexp.MustCompile("`([a-z-]+)`").FindAllStringSubmatch(cells[0], -1) {
+			require.Empty(t, rows[problem.Code(code[1])], "%s is in two rows", code[1])
+			rows[problem.Code(code[1])] = cells
+		}
+	}
+	require.ElementsMatch(t, problem.Codes(), slices.Collect(maps.Keys(rows)))
+	for code, cells := range rows {
+		for _, doubt := range []bool{false, true} {
+			want := cells[1]
+			if doubt {
+				want = cells[2]
+			}
+			for _, status := range []int{400, 408, 409, 418, 425, 429, 500, 501, 503} {
+				inField := &http.Response{StatusCode: status, Header: http.Header{problem.Header: {string(code)}}}
+				require.Equal(t, want, rulingOf(t, inField, profile.Guard(), "k", true, doubt), "%s, %d", code, status)
+				inBody := refused(status, string(code)).response(nil)
+				require.Equal(t, want, rulingOf(t, inBody, profile.Guard(), "k", true, doubt), "%s, %d", code, status)
+			}
+		}
+	}
+}
+
+// The rows of the first table that have no code.
+func TestAnswersThatSayWithoutACode(t *testing.T) {
+	t.Parallel()
+	after := func(header, body string) answer {
+		a := answer{status: 409, header: map[string]string{"Retry-After": "1"}, body: body}
+		if header != "" {
+			a.header["Content-Type"] = header
+		}
+		return a
+	}
+	const problemType = "application/problem+json"
+	for row, answers := range map[string][]answer{
+		"`Idempotent-Replayed: true`": {
+			replayed(answer{status: 201}), replayed(answer{status: 409}), replayed(answer{status: 429}), replayed(answer{status: 500}),
+			replayed(answer{status: 401}), replayed(answer{status: 307}), replayed(refused(503, "store-unavailable")),
+		},
+		"409 with `Retry-After`, without a code": {after("", ""), after(problemType, `{`), after(problemType, `{"title":"wait"}`), after(problemType, `"wait"`)},
+	} {
+		table := tableOf(t, "the answer says")
+		i := slices.IndexFunc(table, func(cells []string) bool { return cells[0] == row })
+		require.GreaterOrEqual(t, i, 0, row)
+		for _, a := range answers {
+			for column, doubt := range []bool{false, true} {
+				require.Equal(t, table[i][1+column], rulingOf(t, a.response(nil), profile.Guard(), "k", true, doubt), "%s: %d %s", row, a.status, a.body)
+			}
+			require.Equal(t, "answer", rulingOf(t, a.response(nil), profile.Guard(), "", true, false), "without a key")
+		}
+	}
+	// A code that nobody knows is a conflict of the business.
+	require.Equal(t, "answer", rulingOf(t, refused(409, "sold-out", "Retry-After", "1").response(nil), profile.Guard(), "k", true, false))
+	// A document is one also where a member has another type.
+	a := answer{status: 409, header: map[string]string{"Content-Type": problemType}, body: `{"status":"409","code":"in-flight"}`}
+	require.Equal(t, "wait", rulingOf(t, a.response(nil), profile.Guard(), "k", true, false))
+	// A profile's own function may be wrong.
+	for _, m := range []profile.Meaning{-1, profile.Unanswered + 1} {
+		own := profile.Server{Classify: func(*http.Response, []byte) profile.Meaning { return m }}
+		require.Equal(t, "answer", rulingOf(t, answer{status: 404}.response(nil), own, "k", true, false))
+	}
+}
+
+func replayed(a answer) answer {
+	header := map[string]string{"Idempotent-Replayed": "true"}
+	maps.Copy(header, a.header)
+	a.header = header
+	return a
+}
