@@ -42,7 +42,13 @@ func TestSeenAsText(t *testing.T) {
 		require.NoError(t, json.Unmarshal(text, &got))
 		require.Equal(t, want, got["seen"])
 	}
+	unread := store.Seen{State: store.Corrupt}
+	var got store.Seen
+	require.NoError(t, got.UnmarshalText([]byte(unread.String())))
+	require.Equal(t, unread, got)
 	for _, text := range []string{
+		"held/0/01ab00000000000000000000000000ff", "held/-1/01ab00000000000000000000000000ff", "released/0/00000000000000000000000000000000",
+		"none/0/00000000000000000000000000000000", "corrupt/-1/00000000000000000000000000000000", "corrupt/0/01ab00000000000000000000000000ff",
 		"", "held", "held/1", "held/1/", "held/1/01ab", "held/1/01ab00000000000000000000000000ff00", "held/1/01AB00000000000000000000000000FF",
 		"Held/1/01ab00000000000000000000000000ff", "held/+1/01ab00000000000000000000000000ff", "held//01ab00000000000000000000000000ff",
 		"held/1/01ab00000000000000000000000000ff/", " held/1/01ab00000000000000000000000000ff", "unknown(9)/1/01ab00000000000000000000000000ff",

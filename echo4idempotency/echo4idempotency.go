@@ -20,6 +20,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/adapter"
+	"example.com/idempotency/internal/frame"
 )
 
 // Middleware returns a middleware that protects the handlers after it, on a route or a group:
@@ -44,10 +45,7 @@ func Middleware(guard *idempotency.Guard) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			x := &exchange{c: c, next: next, response: c.Response(), outside: c.Request(), looks: looks}
-			r := x.outside.WithContext(context.WithValue(x.outside.Context(), exchangeKey{}, x))
-			if path := c.Path(); path != "" {
-				r.Pattern = r.Method + " " + path
-			}
+			r := frame.Request(x.outside, x, c.Path())
 			x.request = r
 			h.ServeHTTP(x.writer(), r)
 			return x.err
@@ -66,11 +64,9 @@ type exchange struct {
 	err      error          // to return to outer middleware
 }
 
-type exchangeKey struct{}
-
 // run calls the handlers after the guard.
 func run(w http.ResponseWriter, r *http.Request) {
-	x := r.Context().Value(exchangeKey{}).(*exchange)
+	x, _ := frame.From[*exchange](r.Context())
 	c := x.c
 	// Deferred, because after a panic an outer middleware answers.
 	defer func() {
@@ -117,17 +113,11 @@ func (x *exchange) look(w http.ResponseWriter) {
 		if errors.As(x.err, &known) {
 			status = known.Code
 		}
-		w.(tap).Note(status, []byte(x.err.Error()))
+		w.(frame.Tap).Note(status, []byte(x.err.Error()))
 	}
 	if x.err != nil && ofTheRouter(x.c, x.err) {
-		w.(tap).Judge(uint8(idempotency.NotExecuted))
+		w.(frame.Tap).Judge(uint8(idempotency.NotExecuted))
 	}
-}
-
-// A tap measures an answer that does not come through it.
-type tap interface {
-	Note(status int, part []byte)
-	Judge(outcome uint8)
 }
 
 // ofTheRouter reports whether an error says that echo has no route for the request.
@@ -160,14 +150,12 @@ func isOneOf(h echo.HandlerFunc, others ...echo.HandlerFunc) bool {
 // functions of the guard, for keys, fingerprints and refusals for example, get such requests. The
 // context must not be used once the request has been answered.
 func Context(ctx context.Context) (echo.Context, bool) {
-	x, ok := ctx.Value(exchangeKey{}).(*exchange)
+	x, ok := frame.From[*exchange](ctx)
 	if !ok {
 		return nil, false
 	}
 	return x.c, true
 }
-
-var errOutside = errors.New("echo4idempotency: the request has no echo context: its guard needs echo4idempotency.Middleware, after the authentication")
 
 // Scope returns the scope function of a guard that reads the caller off the echo context, where
 // the authentication has left it:
@@ -179,14 +167,5 @@ var errOutside = errors.New("echo4idempotency: the request has no echo context: 
 //
 // An empty scope is refused. So is a request that has not come through [Middleware].
 func Scope(f func(echo.Context) (string, error)) idempotency.ScopeFunc {
-	if f == nil {
-		panic("echo4idempotency: Scope: nil function")
-	}
-	return func(r *http.Request) (string, error) {
-		c, ok := Context(r.Context())
-		if !ok {
-			return "", errOutside
-		}
-		return f(c)
-	}
+	return frame.Scope("echo4idempotency", "echo", Context, f)
 }

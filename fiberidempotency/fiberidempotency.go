@@ -23,6 +23,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/adapter"
+	"example.com/idempotency/internal/frame"
 )
 
 // Middleware returns a middleware that protects the handlers after it, on a route or a group:
@@ -54,7 +55,7 @@ func Middleware(guard *idempotency.Guard) fiber.Handler {
 	h, looks := guard.Handler(http.HandlerFunc(next)), adapter.For(guard).OnlyLooks()
 	return func(c fiber.Ctx) error {
 		x := &exchange{c: c, context: c.Context(), looks: looks}
-		r := newRequest(context.WithValue(x.context, exchangeKey{}, x), c)
+		r := newRequest(frame.With(x.context, x), c)
 		if looks && c.Request().IsBodyStream() {
 			r.Body = &lateBody{request: c.Request()}
 		}
@@ -86,8 +87,6 @@ type exchange struct {
 	err     error           // to return to outer middleware
 }
 
-type exchangeKey struct{}
-
 // serve calls the guard. A run that has dropped its connection ends there.
 func (x *exchange) serve(h http.Handler, w http.ResponseWriter, r *http.Request) {
 	defer func() {
@@ -100,7 +99,7 @@ func (x *exchange) serve(h http.Handler, w http.ResponseWriter, r *http.Request)
 
 // next calls the handlers after the guard.
 func next(w http.ResponseWriter, r *http.Request) {
-	x := r.Context().Value(exchangeKey{}).(*exchange)
+	x, _ := frame.From[*exchange](r.Context())
 	c := x.c
 	if x.looks {
 		x.passed = true
@@ -137,18 +136,12 @@ func next(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A tap measures an answer that does not come through it.
-type tap interface {
-	Note(status int, part []byte)
-	Judge(outcome uint8)
-}
-
 // look calls the handlers beside a guard that only looks on, and returns their error to middleware
 // outside. Of an error that is answered there, the guard is told the status; and so it is of a
 // stream, whose body comes later.
 func (x *exchange) look(w http.ResponseWriter, r *http.Request) {
 	c := x.c
-	t, ok := w.(tap)
+	t, ok := w.(frame.Tap)
 	if !ok { // a guard has no use for this request
 		x.err = c.Next()
 		return
@@ -252,14 +245,12 @@ func ofTheRouter(c fiber.Ctx, err error) bool {
 // functions of the guard, for keys and fingerprints for example, get such requests. The context,
 // and the strings that it returns, must not be used once the request has been answered.
 func Context(ctx context.Context) (fiber.Ctx, bool) {
-	x, ok := ctx.Value(exchangeKey{}).(*exchange)
+	x, ok := frame.From[*exchange](ctx)
 	if !ok {
 		return nil, false
 	}
 	return x.c, true
 }
-
-var errOutside = errors.New("fiberidempotency: the request has no fiber context: its guard needs fiberidempotency.Middleware, after the authentication")
 
 // Scope returns the scope function of a guard that reads the caller off the fiber context, where
 // the authentication has left it:
@@ -270,16 +261,10 @@ var errOutside = errors.New("fiberidempotency: the request has no fiber context:
 //
 // An empty scope is refused. So is a request that has not come through [Middleware].
 func Scope(f func(fiber.Ctx) (string, error)) idempotency.ScopeFunc {
-	if f == nil {
-		panic("fiberidempotency: Scope: nil function")
-	}
+	scope := frame.Scope("fiberidempotency", "fiber", Context, f)
 	return func(r *http.Request) (string, error) {
-		c, ok := Context(r.Context())
-		if !ok {
-			return "", errOutside
-		}
-		scope, err := f(c)
-		return strings.Clone(scope), err // fiber uses its memory again
+		of, err := scope(r)
+		return strings.Clone(of), err // fiber uses its memory again
 	}
 }
 

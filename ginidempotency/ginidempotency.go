@@ -10,13 +10,13 @@ package ginidempotency
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
 
 	"example.com/idempotency"
 	"example.com/idempotency/adapter"
+	"example.com/idempotency/internal/frame"
 )
 
 // Middleware returns a middleware that protects the handlers after it, on a route or a group:
@@ -33,7 +33,7 @@ import (
 // A handler that writes nothing answers with the status of the context, as ever. But if it has
 // left an error in Context.Errors, a middleware outside is about to answer, too late for the
 // record. Then the outcome of the run is idempotency.Unknown and the guard reports it as an
-// event.Silent, which is also logged. The fix is to put that middleware inside. So is an
+// idempotency.EventSilent, which is also logged. The fix is to put that middleware inside. So is an
 // answer of Engine.HandleContext, which gives the context a writer past the guard: its retries are
 // refused.
 //
@@ -47,10 +47,7 @@ func Middleware(guard *idempotency.Guard) gin.HandlerFunc {
 	looks := adapter.For(guard).OnlyLooks()
 	return func(c *gin.Context) {
 		x := &exchange{c: c, writer: c.Writer, outside: c.Request, looks: looks}
-		r := c.Request.WithContext(context.WithValue(c.Request.Context(), exchangeKey{}, x))
-		if path := c.FullPath(); path != "" {
-			r.Pattern = r.Method + " " + path
-		}
+		r := frame.Request(c.Request, x, c.FullPath())
 		x.request = r
 		h.ServeHTTP(&outer{ResponseWriter: c.Writer, size: c.Writer.Size()}, r)
 		if !x.ran {
@@ -70,11 +67,9 @@ type exchange struct {
 	ran     bool
 }
 
-type exchangeKey struct{}
-
 // next calls the handlers after the guard.
 func next(w http.ResponseWriter, r *http.Request) {
-	x := r.Context().Value(exchangeKey{}).(*exchange)
+	x, _ := frame.From[*exchange](r.Context())
 	x.ran = true
 	c := x.c
 	c.Request = r
@@ -117,7 +112,7 @@ func next(w http.ResponseWriter, r *http.Request) {
 // look calls the handlers beside a guard that only looks on. Everything goes to their own writer.
 func (x *exchange) look(w http.ResponseWriter) {
 	c := x.c
-	noted := &notingWriter{ResponseWriter: x.writer, tap: w.(tap)}
+	noted := &notingWriter{ResponseWriter: x.writer, tap: w.(frame.Tap)}
 	c.Writer = noted
 	failed := len(c.Errors)
 	c.Next()
@@ -133,14 +128,12 @@ func (x *exchange) look(w http.ResponseWriter) {
 // functions of the guard, for keys, fingerprints and refusals for example, get such requests. The
 // context must not be used once the request has been answered.
 func Context(ctx context.Context) (*gin.Context, bool) {
-	x, ok := ctx.Value(exchangeKey{}).(*exchange)
+	x, ok := frame.From[*exchange](ctx)
 	if !ok {
 		return nil, false
 	}
 	return x.c, true
 }
-
-var errOutside = errors.New("ginidempotency: the request has no gin context: its guard needs ginidempotency.Middleware, after the authentication")
 
 // Scope returns the scope function of a guard that reads the caller off the gin context, where
 // the authentication has left it:
@@ -151,16 +144,7 @@ var errOutside = errors.New("ginidempotency: the request has no gin context: its
 //
 // An empty scope is refused. So is a request that has not come through [Middleware].
 func Scope(f func(*gin.Context) (string, error)) idempotency.ScopeFunc {
-	if f == nil {
-		panic("ginidempotency: Scope: nil function")
-	}
-	return func(r *http.Request) (string, error) {
-		c, ok := Context(r.Context())
-		if !ok {
-			return "", errOutside
-		}
-		return f(c)
-	}
+	return frame.Scope("ginidempotency", "gin", Context, f)
 }
 
 // User is an argument of [Scope]: the user whom gin.BasicAuth has verified, under gin.AuthUserKey.

@@ -39,38 +39,18 @@ func TestFrame(t *testing.T) {
 				c.Set("tenant", c.GetHeader(frametest.TenantHeader))
 			}, gin.RecoveryWithWriter(io.Discard)))
 		},
-		Scope: ginidempotency.Scope(func(c *gin.Context) (string, error) { return c.GetString("tenant"), nil }),
-		Route: "POST /reply/:name",
-		Differs: map[string][]frametest.Allowed{"panic-late": {
-			{Between: frametest.First, Part: "status", Why: wholeAnswer},
-			{Between: frametest.First, Part: "body", Why: wholeAnswer},
-			{Between: frametest.First, Part: "header Content-Type", Why: wholeAnswer},
-			{Between: frametest.First, Part: "header Content-Length", Why: wholeAnswer},
-		}},
+		Scope:   ginidempotency.Scope(func(c *gin.Context) (string, error) { return c.GetString("tenant"), nil }),
+		Route:   "POST /reply/:name",
+		Differs: frametest.HalfAnswers("gin.Recovery"),
 	})
 }
-
-const wholeAnswer = "The bare client gets half an answer as if it were whole. The guard drops it, and gin.Recovery can answer 500."
 
 // TestFrameAroundTheEngine sends them to an engine that knows nothing of the guard around it.
 func TestFrameAroundTheEngine(t *testing.T) {
 	t.Parallel()
-	frametest.Run(t, frametest.Framework{
-		Serve: func(t testing.TB, app *frametest.App, guard *idempotency.Guard) string {
-			e := engine(app, func(...idempotency.Option) gin.HandlerFunc { return func(*gin.Context) {} })
-			if guard == nil {
-				return frametest.ServeHTTP(t, frametest.Outside(app, e))
-			}
-			mux := http.NewServeMux()
-			mux.Handle("/", guard.Handler(e))
-			mux.Handle("/held/", guard.With(idempotency.WithRecovery(idempotency.Hold)).Handler(e))
-			mux.Handle("/required/", guard.With(idempotency.WithRequired(true)).Handler(e))
-			return frametest.ServeHTTP(t, frametest.Outside(app, mux))
-		},
-		Scope:        frametest.HeaderScope,
-		Route:        "/",
-		RouterInside: true,
-	})
+	frametest.Run(t, frametest.Around(func(app *frametest.App) http.Handler {
+		return engine(app, func(...idempotency.Option) gin.HandlerFunc { return func(*gin.Context) {} })
+	}))
 }
 
 // engine has the routes of frametest, with middleware outside the guards.

@@ -7,6 +7,8 @@ import (
 	"net/http"
 
 	"github.com/gin-gonic/gin"
+
+	"example.com/idempotency/internal/frame"
 )
 
 // A writer is a gin.ResponseWriter on top of the guard's. Like gin's own, it holds the status back
@@ -93,17 +95,11 @@ func (w *outer) Bypassed() bool { return w.Size() != w.size }
 // Unwrap serves http.ResponseController.
 func (w *outer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// A tap measures an answer that does not come through it.
-type tap interface {
-	Note(status int, part []byte)
-	Judge(outcome uint8)
-}
-
 // A notingWriter is the writer of handlers beside a guard that only looks on: the one that they
 // would have without it.
 type notingWriter struct {
 	gin.ResponseWriter
-	tap tap
+	tap frame.Tap
 }
 
 func (w *notingWriter) Write(p []byte) (int, error) {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"example.com/idempotency/internal/frame"
 )
 
 // humaContext gives the embedded context a name that is not the name of one of its methods.
@@ -107,7 +109,7 @@ func (c *lookContext) SetReadDeadline(deadline time.Time) error {
 
 func (c *lookContext) SetStatus(status int) {
 	c.humaContext.SetStatus(status)
-	c.w.(tap).Note(status, nil)
+	c.w.(frame.Tap).Note(status, nil)
 }
 
 func (c *lookContext) Status() int { return c.humaContext.Status() }
@@ -123,21 +125,16 @@ func (c *lookContext) BodyWriter() io.Writer {
 	if reflect.TypeOf(w).Comparable() && w == io.Writer(c.outside) {
 		return c.w
 	}
-	noting := notingWriter{w, c.w.(tap)}
+	noting := notingWriter{w, c.w.(frame.Tap)}
 	if f, ok := w.(http.Flusher); ok {
 		return notingFlusher{noting, f}
 	}
 	return noting
 }
 
-// A tap measures an answer that does not come through it.
-type tap interface {
-	Note(status int, part []byte)
-}
-
 type notingWriter struct {
 	io.Writer
-	tap tap
+	tap frame.Tap
 }
 
 type notingFlusher struct {

@@ -23,6 +23,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/adapter"
+	"example.com/idempotency/internal/frame"
 )
 
 // Middleware returns a middleware that protects all operations of an API or a group, or one
@@ -62,7 +63,7 @@ func Middleware(api huma.API, guard *idempotency.Guard) func(huma.Context, func(
 			panic(fmt.Errorf("humaidempotency: %T does not have the request of net/http: %w", ctx, errAdapter))
 		}
 		x := &exchange{ctx: ctx, next: next, looks: looks}
-		r = r.WithContext(context.WithValue(ctx.Context(), exchangeKey{}, x))
+		r = r.WithContext(frame.With(ctx.Context(), x))
 		if op := ctx.Operation(); r.Pattern == "" {
 			r.Pattern = op.Method + " " + op.Path
 		}
@@ -122,11 +123,9 @@ type exchange struct {
 	looks   bool          // the guard has idempotency.WithShadow
 }
 
-type exchangeKey struct{}
-
 // run calls the handlers after the guard.
 func run(w http.ResponseWriter, r *http.Request) {
-	x := r.Context().Value(exchangeKey{}).(*exchange)
+	x, _ := frame.From[*exchange](r.Context())
 	if r == x.request { // the guard has nothing to do with it
 		x.next(huma.WithContext(x.ctx, r.Context()))
 		return
@@ -143,7 +142,7 @@ func run(w http.ResponseWriter, r *http.Request) {
 // functions of the guard, for keys and fingerprints for example, get such requests. The context
 // must not be used once the request has been answered.
 func Context(ctx context.Context) (huma.Context, bool) {
-	x, ok := ctx.Value(exchangeKey{}).(*exchange)
+	x, ok := frame.From[*exchange](ctx)
 	if !ok {
 		return nil, false
 	}

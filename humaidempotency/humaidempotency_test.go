@@ -57,23 +57,11 @@ func TestFrame(t *testing.T) {
 // TestFrameAroundTheRouter sends them to an API that knows nothing of the guard around it.
 func TestFrameAroundTheRouter(t *testing.T) {
 	t.Parallel()
-	result := frametest.Run(t, frametest.Framework{
-		Serve: func(t testing.TB, app *frametest.App, guard *idempotency.Guard) string {
-			inner := http.NewServeMux()
-			register(humago.New(inner, config()), app, func(...idempotency.Option) huma.Middlewares { return nil })
-			if guard == nil {
-				return frametest.ServeHTTP(t, frametest.Outside(app, inner))
-			}
-			mux := http.NewServeMux()
-			mux.Handle("/", guard.Handler(inner))
-			mux.Handle("/held/", guard.With(idempotency.WithRecovery(idempotency.Hold)).Handler(inner))
-			mux.Handle("/required/", guard.With(idempotency.WithRequired(true)).Handler(inner))
-			return frametest.ServeHTTP(t, frametest.Outside(app, mux))
-		},
-		Scope:        frametest.HeaderScope,
-		Route:        "/",
-		RouterInside: true,
-	})
+	result := frametest.Run(t, frametest.Around(func(app *frametest.App) http.Handler {
+		inner := http.NewServeMux()
+		register(humago.New(inner, config()), app, func(...idempotency.Option) huma.Middlewares { return nil })
+		return inner
+	}))
 	require.Equal(t, result.Requests, result.Equal)
 }
 

@@ -30,13 +30,6 @@ func AfterCommit(tx pgx.Tx, f func()) error {
 	}
 }
 
-// runAll runs the functions one after another. A panic is that of the program.
-func runAll(fs []func()) {
-	for _, f := range fs {
-		f()
-	}
-}
-
 // A plainTx is a transaction outside of a run.
 type plainTx struct {
 	pgx.Tx

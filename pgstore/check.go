@@ -3,7 +3,6 @@ package pgstore
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"regexp"
@@ -134,26 +133,6 @@ func wantedColumns() map[string]string {
 	return wanted
 }
 
-// checkName refuses names that PostgreSQL would cut, also in the names of the indexes, or read as something else.
-func checkName(table string) error {
-	parts := strings.Split(table, ".")
-	for _, part := range parts {
-		if part == "" || strings.ContainsRune(part, 0) {
-			return errors.New("a table needs a name")
-		}
-	}
-	switch {
-	case len(parts) > 2:
-		return fmt.Errorf("%s has more than a schema and a name", table)
-	case len(parts[0]) > maxName || len(parts[len(parts)-1]) > maxName-len("_in_doubt"):
-		return fmt.Errorf("%s is too long: PostgreSQL cuts names after 63 bytes, and those of indexes have 9 more", table)
-	}
-	return nil
-}
-
-// maxName is the length after which PostgreSQL cuts a name.
-const maxName = 63
-
 // check looks at the table through the connections of the store and those of the program, and returns what
 // both see.
 func check(ctx context.Context, own, business *pgxpool.Pool, table string) (v, theirs view, err error) {
@@ -175,28 +154,4 @@ func check(ctx context.Context, own, business *pgxpool.Pool, table string) (v, t
 		err = fmt.Errorf("the table %s, through the pool of the program: %w", table, err)
 	}
 	return v, theirs, err
-}
-
-// leadsHere returns nil if a database is that of the store, or why a transaction of it cannot be joined. It asks
-// once.
-func (s *Store) leadsHere(ctx context.Context, db *sql.DB) error {
-	if s.known.Load() == db {
-		return nil
-	}
-	own, err := viewFrom(ctx, s.pool.QueryRow, s.table, true)
-	if err != nil {
-		return err
-	}
-	theirs, err := viewFrom(ctx, db.QueryRowContext, s.table, false)
-	switch {
-	case err != nil:
-		return err
-	case theirs.place != own.place:
-		return errors.New("db leads to another database than that of the store")
-	}
-	if err := theirs.serves(); err != nil {
-		return err
-	}
-	s.known.Store(db)
-	return nil
 }

@@ -3,7 +3,6 @@ package pgstore
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,14 +11,10 @@ import (
 	"example.com/idempotency/store"
 )
 
-// maxValue is the longest answer or step. The server takes no value of a gigabyte, and a row is
-// sent in one message of that size at most.
-const maxValue = 512 << 20
-
 // Claim implements [store.Store].
 func (s *Store) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
 	var out store.Record
-	err := s.try(ctx, "Claim", func() (err error) {
+	err := calls.Try(ctx, "Claim", func() (err error) {
 		out, err = s.claim(ctx, key, c)
 		return err
 	})
@@ -118,9 +113,8 @@ func (s *Store) claimArgs(key string, c store.Claim) []any {
 // Renew implements [store.Store]. While a transaction of the run keeps the record locked,
 // nobody can take it over, and there is nothing to renew.
 func (s *Store) Renew(ctx context.Context, key string, o store.Owner) error {
-	return s.try(ctx, "Renew", func() error {
-		if due, locks := s.locked.Load(lockOf(key, o)); locks {
-			due.(*atomic.Bool).Store(true)
+	return calls.Try(ctx, "Renew", func() error {
+		if s.locked.Renew(key, o) {
 			var locked, owns bool
 			if err := s.pool.QueryRow(ctx, s.sql.isLocked, key, o[:]).Scan(&locked); err != nil {
 				return err
@@ -147,6 +141,12 @@ func (s *Store) Renew(ctx context.Context, key string, o store.Owner) error {
 	})
 }
 
+// catchUp makes a renewal that was due while a transaction kept the record locked: without the lock,
+// the lease may be over.
+func (s *Store) catchUp(ctx context.Context, key string, o store.Owner) {
+	_, _ = s.pool.Exec(ctx, s.sql.catchUp, key, o[:]) // the next renewal reports what is wrong
+}
+
 // flush makes durable what may not be yet.
 func (s *Store) flush(ctx context.Context) error {
 	if !s.async {
@@ -158,7 +158,7 @@ func (s *Store) flush(ctx context.Context) error {
 
 // Complete implements [store.Store].
 func (s *Store) Complete(ctx context.Context, key string, o store.Owner, c store.Completion) error {
-	if len(c.Answer) > maxValue {
+	if len(c.Answer) > sqlrecord.MaxValue {
 		return store.ErrTooLarge
 	}
 	return s.tryInTurn(ctx, "Complete", func() error {
@@ -204,10 +204,10 @@ func (s *Store) Hold(ctx context.Context, key string, o store.Owner) error {
 
 // SaveStep implements [store.StepStore].
 func (s *Store) SaveStep(ctx context.Context, key string, o store.Owner, name string, value []byte) error {
-	if len(value) > maxValue {
+	if len(value) > sqlrecord.MaxValue {
 		return store.ErrTooLarge
 	}
-	if _, locks := s.locked.Load(lockOf(key, o)); locks {
+	if s.locked.Has(key, o) {
 		return errLocked
 	}
 	return s.tryInTurn(ctx, "SaveStep", func() error {

@@ -3,10 +3,9 @@ package pgstore
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
+	"example.com/idempotency/internal/sqlrecord"
 	"example.com/idempotency/store"
 )
 
@@ -22,60 +21,38 @@ const (
 	transactionTooLong   = "25P04" // transaction_timeout
 )
 
-// sentinels are the errors of the contract, which go to the caller as they are.
-var sentinels = []error{
-	store.ErrNotFound, store.ErrNotOwner, store.ErrChanged, store.ErrTooLarge,
-	store.ErrFull, store.ErrCorrupt, store.ErrUnreadableHere,
-}
-
 // errRowLocked says that a transaction keeps the row locked.
 var errRowLocked = errors.New("pgstore: a transaction keeps the record locked")
 
-// tryInTurn is try for a call that holds a connection while a transaction keeps its row locked. Such
+// calls makes a call again while a transaction keeps its row locked, and after a conflict that has
+// rolled it back, which happens where the default isolation of the role is stricter than READ COMMITTED.
+var calls = sqlrecord.Caller{
+	Package:  "pgstore",
+	InTheWay: func(err error) bool { return conflicts(err) || errors.Is(err, errRowLocked) },
+	Pause:    time.Millisecond,
+	MaxPause: 50 * time.Millisecond,
+	Meaning: func(err error) error {
+		switch code(err) {
+		case diskFull:
+			return store.ErrFull
+		case limitExceeded:
+			return store.ErrTooLarge
+		}
+		return nil
+	},
+}
+
+// tryInTurn is Try for a call that holds a connection while a transaction keeps its row locked. Such
 // calls leave connections for claims and renewals, or a few transactions that nobody ends would cost
 // other runs their leases.
 func (s *Store) tryInTurn(ctx context.Context, call string, f func() error) error {
 	select {
 	case s.turns <- struct{}{}:
 	case <-ctx.Done():
-		return wrap(call, ctx.Err())
+		return calls.Wrap(call, ctx.Err())
 	}
 	defer func() { <-s.turns }()
-	return s.try(ctx, call, f)
-}
-
-// try runs one call of the store. It runs it again while a transaction keeps its row locked, and after a
-// conflict that has rolled it back, which happens where the default isolation of the role is stricter
-// than READ COMMITTED.
-func (s *Store) try(ctx context.Context, call string, f func() error) error {
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		err := f()
-		if !conflicts(err) && !errors.Is(err, errRowLocked) {
-			return wrap(call, err)
-		}
-		select {
-		case <-ctx.Done():
-			return wrap(call, err)
-		case <-time.After(pause):
-		}
-	}
-}
-
-// wrap says which call has failed, and translates what the contract has an error for.
-func wrap(call string, err error) error {
-	if err == nil || slices.ContainsFunc(sentinels, func(s error) bool { return errors.Is(err, s) }) {
-		return err
-	}
-	switch code(err) {
-	case diskFull:
-		return fmt.Errorf("%w: %w", store.ErrFull, err)
-	case limitExceeded:
-		return fmt.Errorf("%w: %w", store.ErrTooLarge, err)
-	}
-	return fmt.Errorf("pgstore: %s: %w", call, err)
+	return calls.Try(ctx, call, f)
 }
 
 // conflicts reports whether a transaction was rolled back because of another one.

@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"errors"
 
 	"example.com/idempotency/internal/sqlrecord"
 	"example.com/idempotency/store"
@@ -19,7 +18,7 @@ func (s *Store) GetAnswer(ctx context.Context, key string) (store.Record, error)
 }
 
 func (s *Store) get(ctx context.Context, call, sql, key string) (out store.Record, err error) {
-	err = s.try(ctx, call, func() error {
+	err = calls.Try(ctx, call, func() error {
 		r, err := s.look(ctx, sql, key)
 		if err == nil {
 			out, err = r.SeeAll(r.now)
@@ -31,7 +30,7 @@ func (s *Store) get(ctx context.Context, call, sql, key string) (out store.Recor
 
 // Resolve implements [store.Inspector].
 func (s *Store) Resolve(ctx context.Context, key string, seen store.Seen, settled store.Settlement) error {
-	if settled.Completion != nil && len(settled.Completion.Answer) > maxValue {
+	if settled.Completion != nil && len(settled.Completion.Answer) > sqlrecord.MaxValue {
 		return store.ErrTooLarge
 	}
 	return s.tryInTurn(ctx, "Resolve", func() error {
@@ -46,16 +45,8 @@ func (s *Store) Forget(ctx context.Context, key string, seen store.Seen) error {
 	return s.tryInTurn(ctx, "Forget", func() error {
 		for {
 			r, err := s.look(ctx, s.sql.look, key)
-			switch {
-			case errors.Is(err, store.ErrNotFound):
-				return nil
-			case errors.Is(err, store.ErrCorrupt) && seen == store.Seen{State: store.Corrupt}:
-			case err != nil:
+			if may, err := r.Forget(seen, r.now, err); err != nil || !may {
 				return err
-			default:
-				if err := r.Forget(seen, r.now); err != nil {
-					return err
-				}
 			}
 			tag, err := s.pool.Exec(ctx, s.sql.forget, key, r.Version)
 			if err != nil || tag.RowsAffected() > 0 {
@@ -70,7 +61,7 @@ func (s *Store) Forget(ctx context.Context, key string, seen store.Seen) error {
 // Run it every few minutes, with a small n again and again while it removes n: a statement that
 // removes 10,000 takes about a fifth of a second.
 func (s *Store) Sweep(ctx context.Context, n int) (removed int64, err error) {
-	err = s.try(ctx, "Sweep", func() error {
+	err = calls.Try(ctx, "Sweep", func() error {
 		tag, err := s.pool.Exec(ctx, s.sql.sweep, int64(max(n, 0)))
 		removed = tag.RowsAffected()
 		return err

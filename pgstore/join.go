@@ -106,7 +106,7 @@ func (t *joinedTx) end(ctx context.Context, f func(context.Context) error) error
 	t.ended = true
 	err := f(ctx)
 	if t.locks {
-		t.due = t.store.unlock(t.key, t.owner)
+		t.due = t.store.locked.Remove(t.key, t.owner)
 	}
 	t.conn.Release()
 	return err
@@ -125,6 +125,13 @@ func (t *joinedTx) Complete(ctx context.Context, c store.Completion) error {
 		go runAll(t.after)
 	}
 	return err
+}
+
+// runAll runs the functions one after another. A panic is that of the program.
+func runAll(fs []func()) {
+	for _, f := range fs {
+		f()
+	}
 }
 
 // commit sends a statement that fails unless the owner has its claim, and COMMIT, in one round trip,

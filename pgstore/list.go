@@ -10,11 +10,11 @@ import (
 // List implements [store.Lister]. A call reads a thousand records at most. The records that
 // hold something are in an index of their own, which is part of the row: it loses none.
 func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
-	at, err := sqlrecord.ParseCursor(q)
+	at, err := sqlrecord.ParseCursor(&q)
 	if err != nil {
 		return page, err
 	}
-	err = s.try(ctx, "List", func() error {
+	err = calls.Try(ctx, "List", func() error {
 		pager := sqlrecord.NewPager(q, at)
 		sql, args := s.sql.list, []any{at.Key, int64(pager.Limit)}
 		if q.Holding {

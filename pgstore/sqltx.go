@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"sync"
-	"sync/atomic"
 
 	"example.com/idempotency"
 	"example.com/idempotency/store"
@@ -31,7 +30,7 @@ func (s *Store) InSQLTx(ctx context.Context, db *sql.DB, opts *sql.TxOptions, f 
 			return t, err
 		})
 		if err != nil {
-			return wrap("InSQLTx", err)
+			return calls.Wrap("InSQLTx", err)
 		}
 		defer t.leave(ctx)
 		if err := f(t.tx); err != nil {
@@ -44,7 +43,7 @@ func (s *Store) InSQLTx(ctx context.Context, db *sql.DB, opts *sql.TxOptions, f 
 func inPlainSQLTx(ctx context.Context, db *sql.DB, opts *sql.TxOptions, f func(tx *sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, opts)
 	if err != nil {
-		return wrap("InSQLTx", err)
+		return calls.Wrap("InSQLTx", err)
 	}
 	defer func() { _ = tx.Rollback() }()
 	if err := f(tx); err != nil {
@@ -100,7 +99,7 @@ func (s *Store) beginSQL(ctx context.Context, db *sql.DB, key string, o store.Ow
 	if !t.locks {
 		return t, nil
 	}
-	s.locked.Store(lockOf(key, o), new(atomic.Bool))
+	s.locked.Add(key, o)
 	var one int
 	if err = tx.QueryRowContext(ctx, s.sql.lock, key, o[:]).Scan(&one); err == nil {
 		return t, nil
@@ -216,7 +215,7 @@ func (t *joinedSQLTx) within(ctx context.Context, f func() error) error {
 // end notes the end, and reports whether a renewal was due meanwhile.
 func (t *joinedSQLTx) end() (due bool) {
 	t.ended = true
-	return t.locks && t.store.unlock(t.key, t.owner)
+	return t.locks && t.store.locked.Remove(t.key, t.owner)
 }
 
 // Rollback implements [store.Transaction].
@@ -265,4 +264,28 @@ func isDefinite(err error) bool {
 		class := c[:2]
 		return class != "08" && class != "57" && class != "58" && class != "XX"
 	}
+}
+
+// leadsHere returns nil if a database is that of the store, or why a transaction of it cannot be joined. It asks
+// once.
+func (s *Store) leadsHere(ctx context.Context, db *sql.DB) error {
+	if s.known.Load() == db {
+		return nil
+	}
+	own, err := viewFrom(ctx, s.pool.QueryRow, s.table, true)
+	if err != nil {
+		return err
+	}
+	theirs, err := viewFrom(ctx, db.QueryRowContext, s.table, false)
+	switch {
+	case err != nil:
+		return err
+	case theirs.place != own.place:
+		return errors.New("db leads to another database than that of the store")
+	}
+	if err := theirs.serves(); err != nil {
+		return err
+	}
+	s.known.Store(db)
+	return nil
 }

@@ -50,7 +50,7 @@ func (s *Store) stepIn(
 			return err
 		})
 	}
-	if _, locks := s.locked.Load(lockOf(r.Key, r.Owner)); locks {
+	if s.locked.Has(r.Key, r.Owner) {
 		return &store.RolledBackError{Err: errLocked}
 	}
 	t, err := s.begin(ctx, r.Key, r.Owner, opts)
@@ -68,7 +68,7 @@ func (s *Store) stepIn(
 		}
 		return err
 	}
-	if len(value) > maxValue {
+	if len(value) > sqlrecord.MaxValue {
 		return &store.RolledBackError{Err: store.ErrTooLarge}
 	}
 	t.mu.Lock()

@@ -3,28 +3,17 @@ package pgstore
 import (
 	"context"
 	"database/sql"
-	_ "embed"
 	"errors"
 	"fmt"
-	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/idempotency/internal/sqlrecord"
 	"example.com/idempotency/internal/watch"
 	"example.com/idempotency/store"
 )
-
-// Schema is the SQL that creates the table of a [Store] with its indexes, for teams that run
-// their own migrations. The table is called idempotency_records.
-//
-//go:embed schema.sql
-var Schema string
-
-// defaultTable is the name in [Schema].
-const defaultTable = "idempotency_records"
 
 // defaultConns is how many connections a store has at most.
 const defaultConns = 8
@@ -51,7 +40,7 @@ type Store struct {
 	turns    chan struct{}          // of calls that may wait for a locked row
 	business *pgxpool.Pool          // the program's, for joined transactions
 	strict   bool                   // transactions of business see the past unless they say otherwise
-	locked   sync.Map               // the records that joined transactions of this process keep locked; whether a renewal is due
+	locked   sqlrecord.Locked       // the records that joined transactions keep locked
 	known    atomic.Pointer[sql.DB] // one whose transactions may be joined
 	met      *met                   // keys whose records claims have lately found, or made
 	table    string                 // its quoted name, with the schema
@@ -156,62 +145,8 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error
 		table:   pgx.Identifier{v.schema, v.name}.Sanitize(),
 		channel: channelFor(v.schema + "." + v.name), listens: c.listens, async: c.async,
 	}
-	s.sql, s.watch = statementsFor(s.table), watch.NewSubscription(s.listen)
+	s.sql, s.watch = statementsFor(s.table), listenOn(p, s.channel)
 	return s, nil
-}
-
-// Migrate creates the table of a store and its indexes unless the table is there. It refuses
-// another table of that name. Several processes may call it at once. Of the options only
-// [WithTable] matters.
-func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
-	c := config{table: defaultTable}
-	for _, o := range opts {
-		if o != nil {
-			o(&c)
-		}
-	}
-	if err := checkName(c.table); err != nil {
-		return fmt.Errorf("pgstore: Migrate: %w", err)
-	}
-	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		// Two CREATE TABLE IF NOT EXISTS at once may collide in the catalogue.
-		if _, err := tx.Exec(ctx, `SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext($1))`, "idempotency "+c.table); err != nil {
-			return err
-		}
-		v, err := viewFrom(ctx, tx.QueryRow, quoted(c.table), false)
-		if err != nil {
-			return err
-		}
-		if v.name != "" {
-			if err := v.fits(); err != nil {
-				return fmt.Errorf("the table %s is there: %w", c.table, err)
-			}
-			return nil
-		}
-		for statement := range strings.SplitSeq(schemaFor(c.table), ";\n") {
-			if _, err := tx.Exec(ctx, statement); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("pgstore: Migrate: %w", err)
-	}
-	return nil
-}
-
-// quoted returns the name of a table as SQL, with its schema if it has one.
-func quoted(table string) string { return pgx.Identifier(strings.Split(table, ".")).Sanitize() }
-
-// schemaFor is Schema for a table of another name. Its indexes are in the schema of the table.
-func schemaFor(table string) string {
-	parts := strings.Split(table, ".")
-	name := parts[len(parts)-1]
-	sql := strings.ReplaceAll(Schema, "INDEX "+defaultTable+"_sweep", "INDEX "+pgx.Identifier{name + "_sweep"}.Sanitize())
-	sql = strings.ReplaceAll(sql, "INDEX "+defaultTable+"_in_doubt", "INDEX "+pgx.Identifier{name + "_in_doubt"}.Sanitize())
-	sql = strings.ReplaceAll(sql, "ON "+defaultTable, "ON "+quoted(table))
-	return strings.ReplaceAll(sql, "TABLE "+defaultTable, "TABLE "+quoted(table))
 }
 
 // ObeysContext implements [store.ContextStore]. It returns true: the driver ends a call,

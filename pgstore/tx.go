@@ -2,9 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"math/rand/v2"
-	"sync/atomic"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -14,9 +11,6 @@ import (
 
 // JoinsTransactions implements [store.TxStore].
 func (s *Store) JoinsTransactions() {}
-
-// maxTries is how often InTx and InSQLTx run a function that conflicts with other transactions.
-const maxTries = 10
 
 // InTx runs f in a transaction on the pool that the store was made with.
 //
@@ -55,25 +49,6 @@ func (s *Store) InTx(ctx context.Context, opts pgx.TxOptions, f func(tx pgx.Tx) 
 	})
 }
 
-// rollbackTimeout is how long a rollback may take before its connection is closed.
-const rollbackTimeout = 5 * time.Second
-
-// again runs a transaction, and runs it again while others are in the way.
-func again(ctx context.Context, transact func() error) error {
-	for try, pause := 1, time.Millisecond; ; try, pause = try+1, min(2*pause, 100*time.Millisecond) {
-		err := transact()
-		if !conflicts(err) || try == maxTries || ctx.Err() != nil {
-			return err
-		}
-		// Two that have met should not meet again.
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(pause/2 + rand.N(pause)):
-		}
-	}
-}
-
 // Begin begins a transaction as [Store.InTx] does, for code that wants a [pgx.Tx]. In a run,
 // Commit only says that the transaction is to be committed with the answer, and what the code does
 // with it afterwards fails with [pgx.ErrTxClosed]; see [AfterCommit] for what must wait for the
@@ -87,7 +62,7 @@ func (s *Store) Begin(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) {
 	if !ok {
 		tx, err := s.business.BeginTx(ctx, opts)
 		if err != nil {
-			return nil, wrap("Begin", err)
+			return nil, calls.Wrap("Begin", err)
 		}
 		return &plainTx{Tx: tx}, nil
 	}
@@ -98,7 +73,7 @@ func (s *Store) Begin(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) {
 		return joined, err
 	})
 	if err != nil {
-		return nil, wrap("Begin", err)
+		return nil, calls.Wrap("Begin", err)
 	}
 	return &handlerTx{joined.tx, joined}, nil
 }
@@ -116,7 +91,7 @@ func (s *Store) begin(ctx context.Context, key string, o store.Owner, opts pgx.T
 	if t.locks {
 		// In a transaction that sees the past, a renewal from outside would make the completion fail. So it
 		// locks its record first. Renew and the claims of others look at the lock.
-		s.locked.Store(lockOf(key, o), new(atomic.Bool))
+		s.locked.Add(key, o)
 		tag, err := t.tx.Exec(ctx, s.sql.lock, key, o[:])
 		if err == nil && tag.RowsAffected() == 0 {
 			err = idempotency.ErrLeaseLost
@@ -140,19 +115,3 @@ func (s *Store) isStrict(opts pgx.TxOptions) bool {
 		return true
 	}
 }
-
-// unlock forgets that a transaction keeps a record locked, and reports whether a renewal was due
-// meanwhile.
-func (s *Store) unlock(key string, o store.Owner) (due bool) {
-	renewed, ok := s.locked.LoadAndDelete(lockOf(key, o))
-	return ok && renewed.(*atomic.Bool).Load()
-}
-
-// catchUp makes a renewal that was due while a transaction kept the record locked: without the lock,
-// the lease may be over.
-func (s *Store) catchUp(ctx context.Context, key string, o store.Owner) {
-	_, _ = s.pool.Exec(ctx, s.sql.catchUp, key, o[:]) // the next renewal reports what is wrong
-}
-
-// lockOf names the record that a transaction of this process keeps locked.
-func lockOf(key string, o store.Owner) string { return string(o[:]) + key }

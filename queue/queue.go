@@ -141,15 +141,18 @@ func (e *PanicError) Unwrap() error {
 }
 
 // Handle runs fn for a message, unless the message is done with already, and says what to do with
-// the message. The error says why it is to be delivered again or put aside. It is that of fn, a
-// [*PanicError] if fn panicked, [ErrNoID], or one of those that [idempotency.Do] returns without a
-// run. Without a Queue every message is a [Retry], and nothing runs.
+// the message. The error says why it is to be delivered again or put aside, and is nil with an [Ack]. It
+// is that of fn, a [*PanicError] if fn panicked, [ErrNoID], or one of those that [idempotency.Do] returns
+// without a run. Without a Queue every message is a [Retry], and nothing runs.
 //
 // The rules are those of Do: fn may use [idempotency.Step], [idempotency.DeriveKey] and
 // [idempotency.FromContext]; an error that is not marked with [idempotency.Permanent] leaves the
 // outcome unknown, and so does a panic. Handle may be called from several goroutines at once.
 func Handle(ctx context.Context, g *idempotency.Guard, m Message, fn func(ctx context.Context) error) (Disposition, error) {
 	_, todo, err := handle(ctx, g, m, func(ctx context.Context) (done struct{}, err error) { return done, fn(ctx) })
+	if todo == Ack {
+		err = nil // nobody misses the value that was not kept
+	}
 	return todo, err
 }
 

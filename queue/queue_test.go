@@ -150,6 +150,21 @@ func TestErrorAboutAnotherKey(t *testing.T) {
 	require.Equal(t, 2, runs)
 }
 
+// A message has no value that could be too large, whatever the guard keeps of other runs.
+func TestAckIsNoError(t *testing.T) {
+	t.Parallel()
+	guard, runs := newGuard(t, idempotency.WithMaxResponseBody(1)), 0
+	for range 3 {
+		todo, err := queue.Handle(t.Context(), guard, queue.Message{Queue: "q", ID: "m"}, func(context.Context) error {
+			runs++
+			return nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, queue.Ack, todo)
+	}
+	require.Equal(t, 1, runs)
+}
+
 // What a delivery had no time to do with the value of its run, a later one can do.
 func TestHandleValue(t *testing.T) {
 	t.Parallel()

@@ -9,12 +9,9 @@ import (
 	"example.com/idempotency/store"
 )
 
-// maxValue is the longest answer or step. SQLite takes no row of a gigabyte.
-const maxValue = 512 << 20
-
 // Claim implements [store.Store].
 func (s *Store) Claim(ctx context.Context, key string, c store.Claim) (out store.Record, err error) {
-	err = s.try(ctx, "Claim", func() error {
+	err = calls.Try(ctx, "Claim", func() error {
 		// Most claims that are not the first change nothing, and need no writer.
 		var changes bool
 		if out, changes, err = s.meet(ctx, key, c); err != nil || !changes {
@@ -62,8 +59,7 @@ func (s *Store) meet(ctx context.Context, key string, c store.Claim) (out store.
 
 // Renew implements [store.Store]. While the run has a transaction, nobody can take over.
 func (s *Store) Renew(ctx context.Context, key string, o store.Owner) error {
-	if due, is := s.isJoined(key, o); is {
-		due.Store(true)
+	if s.locked.Renew(key, o) {
 		return ctx.Err()
 	}
 	return s.asOwner(ctx, "Renew", key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
@@ -73,7 +69,7 @@ func (s *Store) Renew(ctx context.Context, key string, o store.Owner) error {
 
 // Complete implements [store.Store].
 func (s *Store) Complete(ctx context.Context, key string, o store.Owner, c store.Completion) error {
-	if len(c.Answer) > maxValue {
+	if len(c.Answer) > sqlrecord.MaxValue {
 		return store.ErrTooLarge
 	}
 	return s.asOwner(ctx, "Complete", key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
@@ -97,10 +93,10 @@ func (s *Store) Hold(ctx context.Context, key string, o store.Owner) error {
 
 // SaveStep implements [store.StepStore].
 func (s *Store) SaveStep(ctx context.Context, key string, o store.Owner, name string, value []byte) error {
-	if len(value) > maxValue {
+	if len(value) > sqlrecord.MaxValue {
 		return store.ErrTooLarge
 	}
-	if _, is := s.isJoined(key, o); is {
+	if s.locked.Has(key, o) {
 		return errJoined
 	}
 	return s.asOwner(ctx, "SaveStep", key, func(r *sqlrecord.Row, _ sqlrecord.Moment) (bool, error) {
@@ -112,7 +108,7 @@ func (s *Store) SaveStep(ctx context.Context, key string, o store.Owner, name st
 func (s *Store) asOwner(
 	ctx context.Context, call, key string, decide func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error),
 ) error {
-	return s.try(ctx, call, func() error {
+	return calls.Try(ctx, call, func() error {
 		err := s.change(ctx, key, lookSQL, decide)
 		if errors.Is(err, store.ErrNotFound) {
 			err = store.ErrNotOwner

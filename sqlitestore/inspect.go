@@ -3,7 +3,6 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
-	"errors"
 
 	"example.com/idempotency/internal/sqlrecord"
 	"example.com/idempotency/store"
@@ -20,7 +19,7 @@ func (s *Store) GetAnswer(ctx context.Context, key string) (store.Record, error)
 }
 
 func (s *Store) get(ctx context.Context, call, sqlText, key string) (out store.Record, err error) {
-	err = s.try(ctx, call, func() error {
+	err = calls.Try(ctx, call, func() error {
 		r, err := look(ctx, s.read, sqlText, key)
 		if err == nil {
 			out, err = r.SeeAll(now())
@@ -32,10 +31,10 @@ func (s *Store) get(ctx context.Context, call, sqlText, key string) (out store.R
 
 // Resolve implements [store.Inspector].
 func (s *Store) Resolve(ctx context.Context, key string, seen store.Seen, settled store.Settlement) error {
-	if settled.Completion != nil && len(settled.Completion.Answer) > maxValue {
+	if settled.Completion != nil && len(settled.Completion.Answer) > sqlrecord.MaxValue {
 		return store.ErrTooLarge
 	}
-	return s.try(ctx, "Resolve", func() error {
+	return calls.Try(ctx, "Resolve", func() error {
 		return s.change(ctx, key, lookAnswerSQL, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
 			return r.Resolve(seen, settled, now)
 		})
@@ -44,19 +43,11 @@ func (s *Store) Resolve(ctx context.Context, key string, seen store.Seen, settle
 
 // Forget implements [store.Inspector].
 func (s *Store) Forget(ctx context.Context, key string, seen store.Seen) error {
-	return s.try(ctx, "Forget", func() error {
+	return calls.Try(ctx, "Forget", func() error {
 		return s.transact(ctx, func(tx *sql.Tx) error {
 			r, err := look(ctx, tx, lookSQL, key)
-			switch {
-			case errors.Is(err, store.ErrNotFound):
-				return nil
-			case errors.Is(err, store.ErrCorrupt) && seen == store.Seen{State: store.Corrupt}:
-			case err != nil:
+			if may, err := r.Forget(seen, now(), err); err != nil || !may {
 				return err
-			default:
-				if err := r.Forget(seen, now()); err != nil {
-					return err
-				}
 			}
 			_, err = tx.ExecContext(ctx, `DELETE FROM idempotency_records WHERE key = ?`, key)
 			return err
@@ -68,7 +59,7 @@ func (s *Store) Forget(ctx context.Context, key string, seen store.Seen) error {
 // minutes, with a small n again and again while it removes n: it is a writer like every other. Inside the
 // transaction of a run it returns [store.ErrTransactionOpen].
 func (s *Store) Sweep(ctx context.Context, n int) (removed int64, err error) {
-	err = s.try(ctx, "Sweep", func() error {
+	err = calls.Try(ctx, "Sweep", func() error {
 		if s.hasJoined(ctx) {
 			return errInside
 		}

@@ -85,6 +85,6 @@ func (s *Store) transact(ctx context.Context, f func(tx *sql.Tx) error, key stri
 	if err := tx.Commit(); err != nil {
 		return err
 	}
-	s.wake(key)
+	s.watch.Wake(key)
 	return nil
 }

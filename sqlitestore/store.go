@@ -38,12 +38,9 @@ type Store struct {
 	// patience is how long a transaction outside of a run waits for the writer.
 	patience time.Duration
 
-	joined sync.Map // the runs of this process that have a transaction, by joint and by operation
-
-	mu       sync.Mutex
-	watchers watch.Registry
-	poll     *poll // nil when nobody waits
-	closed   bool
+	locked sqlrecord.Locked // the records of the run of this process that has a transaction
+	joined sync.Map         // its operation
+	watch  *watch.Subscription
 }
 
 var (
@@ -71,7 +68,12 @@ var driverName = "sqlite"
 // readers is how many connections look at the same time.
 const readers = 4
 
-// Open opens the database file at path, and makes it and its table if they are not there. The file
+// writerPatience is how long a transaction outside of a run waits for the writer.
+const writerPatience = 10 * time.Second
+
+// Open opens the database file at path, and makes it and its table if they are not there. A file that
+// it makes has the mode 0600. One that is there keeps its mode. The files that SQLite puts beside it,
+// with -wal and -shm at the end of their names, have the mode of the file. The file
 // may have other tables: it is in WAL mode from then on. Close the store before the program ends.
 func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
 	if path == "" || path == ":memory:" {
@@ -85,24 +87,27 @@ func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
 	}
 	// BEGIN takes the lock of the writer at once. A transaction that began to read and then
 	// writes would fail if another one has written meanwhile. A busy database is asked again by
-	// try, which looks at the context, and not by SQLite, which does not.
+	// calls, which look at the context, and not by SQLite, which does not.
 	query := url.Values{
 		"_pragma": {"busy_timeout(0)", "journal_mode(WAL)", "synchronous(" + c.synchronous + ")"},
 		"_txlock": {"immediate"},
 	}
-	file := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath()}).String()
 	s := &Store{patience: writerPatience}
-	var err error
-	if s.write, err = sql.Open(driverName, file+"?"+query.Encode()); err != nil {
+	err := create(ctx, path)
+	if err == nil {
+		s.write, err = sql.Open(driverName, uri(path, query))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("sqlitestore: Open: %w", err)
 	}
 	s.write.SetMaxOpenConns(1)
+	s.watch = pollOn(s.write)
 	query["_pragma"] = []string{"busy_timeout(0)", "query_only(1)"}
-	if s.read, err = sql.Open(driverName, file+"?"+query.Encode()); err != nil {
+	if s.read, err = sql.Open(driverName, uri(path, query)); err != nil {
 		return nil, errors.Join(fmt.Errorf("sqlitestore: Open: %w", err), s.write.Close())
 	}
 	s.read.SetMaxOpenConns(readers)
-	if err := s.try(ctx, "Open", func() error {
+	if err := calls.Try(ctx, "Open", func() error {
 		_, err := s.write.ExecContext(ctx, schema)
 		return err
 	}); err != nil {
@@ -113,7 +118,7 @@ func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
 
 // Close closes the file. Calls that are under way may fail. It may be called more than once.
 func (s *Store) Close() error {
-	s.stopPolling()
+	s.watch.Close()
 	return errors.Join(s.read.Close(), s.write.Close())
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	sqlite3 "modernc.org/sqlite/lib"
@@ -34,7 +33,7 @@ func (s *Store) JoinsTransactions() {}
 func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 	op, ok := idempotency.FromContext(ctx)
 	if !ok {
-		return s.try(ctx, "InTx", func() error { return s.inPlainTx(ctx, f) })
+		return calls.Try(ctx, "InTx", func() error { return s.inPlainTx(ctx, f) })
 	}
 	var t *joinedTx
 	err := op.Join(ctx, s, func(key string, o store.Owner) (store.Transaction, error) {
@@ -43,7 +42,7 @@ func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 		return t, err
 	})
 	if err != nil {
-		return wrap("InTx", err)
+		return calls.Wrap("InTx", err)
 	}
 	defer t.leave()
 	if err := f(t.tx); err != nil {
@@ -51,8 +50,6 @@ func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 	}
 	return t.ready(ctx)
 }
-
-const writerPatience = 10 * time.Second
 
 var errNoWriter = errors.New("sqlitestore: InTx: other transactions have had the writer for ten seconds; if this is a call from a handler, it has to pass the context of the request")
 
@@ -82,7 +79,7 @@ func (s *Store) inPlainTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 // returns, which is before the commit.
 func (s *Store) begin(ctx context.Context, op *idempotency.Operation, key string, o store.Owner) (*joinedTx, error) {
 	t := &joinedTx{store: s, op: op, key: key, owner: o}
-	err := s.try(ctx, "Begin", func() (err error) {
+	err := calls.Try(ctx, "Begin", func() (err error) {
 		if t.conn, err = s.write.Conn(ctx); err != nil {
 			return err
 		}
@@ -101,23 +98,10 @@ func (s *Store) begin(ctx context.Context, op *idempotency.Operation, key string
 		return err
 	})
 	if err == nil {
-		s.joined.Store(joint(key, o), &t.due)
+		s.locked.Add(key, o)
 		s.joined.Store(op, struct{}{})
 	}
 	return t, err
-}
-
-// joint names the run of a transaction.
-func joint(key string, o store.Owner) string { return string(o[:]) + key }
-
-// isJoined reports whether the run has a transaction. Nobody else can write until its end. due is
-// where a renewal is noted that comes meanwhile.
-func (s *Store) isJoined(key string, o store.Owner) (due *atomic.Bool, is bool) {
-	noted, is := s.joined.Load(joint(key, o))
-	if is {
-		due = noted.(*atomic.Bool)
-	}
-	return due, is
 }
 
 // hasJoined reports whether ctx is of a run that has a transaction in this store. Whatever else it
@@ -152,7 +136,6 @@ type joinedTx struct {
 	fate  fate
 	key   string
 	owner store.Owner
-	due   atomic.Bool // a renewal
 
 	mu    sync.Mutex
 	state store.TxState
@@ -249,11 +232,10 @@ func (t *joinedTx) end() {
 		_ = t.tx.Rollback()
 	}
 	t.fate.unwatch(t.conn)
-	if t.due.Load() {
+	if t.store.locked.Remove(t.key, t.owner) {
 		t.catchUp()
 	}
 	_ = t.conn.Close()
-	t.store.joined.Delete(joint(t.key, t.owner))
 	t.store.joined.Delete(t.op)
 }
 
@@ -319,7 +301,7 @@ func (t *joinedTx) commit() error {
 		return &store.RolledBackError{Retry: true, Err: err}
 	}
 	if err == nil {
-		t.store.wake(t.key)
+		t.store.watch.Wake(t.key)
 	}
 	return err
 }

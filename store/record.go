@@ -136,7 +136,8 @@ func (s Seen) String() string { return fmt.Sprintf("%v/%d/%x", s.State, s.Attemp
 // column of a listing, a field of a form or a flag of a command until somebody decides.
 func (s Seen) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler]. If it returns an error, s is unchanged.
+// UnmarshalText implements [encoding.TextUnmarshaler]. It refuses an attempt below 1, of which no record
+// is, except with a record that cannot be read and so tells none. If it returns an error, s is unchanged.
 func (s *Seen) UnmarshalText(text []byte) error {
 	var read Seen
 	if parts := strings.Split(string(text), "/"); len(parts) == 3 {
@@ -148,7 +149,7 @@ func (s *Seen) UnmarshalText(text []byte) error {
 			read.State--
 		}
 	}
-	if read.String() != string(text) {
+	if read.String() != string(text) || read.Attempt < 1 && read != (Seen{State: Corrupt}) {
 		return fmt.Errorf("idempotency: %.100q is not what was seen of a record", text)
 	}
 	*s = read

@@ -10,73 +10,41 @@ import (
 // The cases of contexts: what every store does with a context that is over, and what an
 // [store.ContextStore] promises beyond that.
 
-func contextCases() []testCase {
-	return []testCase{
-		{"Context/a cancelled Claim can be repeated", contextClaim},
-		{"Context/a cancelled Complete can be repeated", contextComplete},
-		{"Context/a cancelled Release can be repeated", contextRelease},
-	}
+var contextCases = []testCase{
+	{"Context/a cancelled Claim can be repeated", func(e *env) {
+		e.cancelled().claim(alice)
+		e.claim(alice).mine(1)
+		e.claim(bob).claimed(1)
+	}},
+	{"Context/a cancelled Complete can be repeated", func(e *env) {
+		e.claimed()
+		e.cancelled().renew(alice)
+		e.cancelled().complete(alice, "answer")
+		e.complete(alice, "answer")
+		e.claim(bob).answer("answer")
+	}},
+	{"Context/a cancelled Release can be repeated", func(e *env) {
+		e.claimed()
+		e.cancelled().release(alice)
+		e.release(alice)
+		e.claim(bob).mine(2)
+		e.cancelled().hold(bob)
+		e.hold(bob)
+		e.claim(carol).held(2)
+	}},
 }
 
-func contextStoreCases() []testCase {
-	return []testCase{
-		{"ContextStore/calls after their deadline return", deadlinePassed},
-		{"ContextStore/calls return by their deadline", deadlinePasses},
-	}
+var contextStoreCases = []testCase{
+	{"ContextStore/calls after their deadline return", func(e *env) { keepsDeadline(e, -time.Second) }},
+	// The deadline is so short that it may pass anywhere in a call, for example while the
+	// call waits for a lock or for a connection.
+	{"ContextStore/calls return by their deadline", func(e *env) { keepsDeadline(e, time.Millisecond) }},
 }
-
-// cancelled returns a context that is already over.
-func (e *env) cancelled() context.Context {
-	ctx, cancel := context.WithCancel(e.ctx)
-	cancel()
-	return ctx
-}
-
-// unknown fails the case if err is nil, because a caller whose context is over must not go
-// on as if nothing had happened. The call may have taken effect or not, as when a server is
-// cut off in the middle of it.
-func (e *env) unknown(call string, err error) {
-	e.t.Helper()
-	if err == nil {
-		e.t.Fatalf("%s with a cancelled context: got no error", call)
-	}
-}
-
-func contextClaim(e *env) {
-	_, err := e.store.Claim(e.cancelled(), key, claimOf(alice))
-	e.unknown("Claim", err)
-	e.mine(e.claim(key, alice), 1)
-	e.notMine(e.claim(key, bob), store.Claimed, 1)
-}
-
-func contextComplete(e *env) {
-	e.claimed()
-	e.unknown("Renew", e.store.Renew(e.cancelled(), key, alice))
-	e.unknown("Complete", e.store.Complete(e.cancelled(), key, alice, completion("answer")))
-	e.ok("repeated Complete", e.complete(alice, "answer"))
-	e.answer(e.claim(key, bob), "answer")
-}
-
-func contextRelease(e *env) {
-	e.claimed()
-	e.unknown("Release", e.store.Release(e.cancelled(), key, alice, store.Release{}))
-	e.ok("repeated Release", e.release(alice))
-	e.mine(e.claim(key, bob), 2)
-	e.unknown("Hold", e.store.Hold(e.cancelled(), key, bob))
-	e.ok("repeated Hold", e.store.Hold(e.ctx, key, bob))
-	e.notMine(e.claim(key, carol), store.Held, 2)
-}
-
-func deadlinePassed(e *env) { e.keepsDeadline(-time.Second) }
-
-// The deadline is so short that it may pass anywhere in a call, for example while the
-// call waits for a lock or for a connection.
-func deadlinePasses(e *env) { e.keepsDeadline(time.Millisecond) }
 
 // keepsDeadline makes several calls of each method at once. It fails the case unless all of
 // them return, with or without an error, and the store still works afterwards. It skips the
 // case if the store does not promise that.
-func (e *env) keepsDeadline(timeout time.Duration) {
+func keepsDeadline(e *env, timeout time.Duration) {
 	e.t.Helper()
 	if s, ok := e.store.(store.ContextStore); !ok || !s.ObeysContext() {
 		e.t.Skip("the store is not an idempotency.ContextStore that obeys contexts")
@@ -86,7 +54,7 @@ func (e *env) keepsDeadline(timeout time.Duration) {
 	defer cancel()
 	returned := make(map[string]chan struct{})
 	const callers = 5
-	for name, call := range e.calls() {
+	for name, call := range callsOf(e.store) {
 		calls := make(chan struct{}, callers)
 		for range callers {
 			go func() {
@@ -106,13 +74,13 @@ func (e *env) keepsDeadline(timeout time.Duration) {
 			}
 		}
 	}
-	e.mine(e.claim(keyOf("afterwards"), bob), 1)
+	e.on("afterwards").claim(bob).mine(1)
 }
 
-// calls returns a call of each method that the store has, by the name of the method.
+// callsOf returns a call of each method that the store has, by the name of the method.
 // What the call returns does not matter.
-func (e *env) calls() map[string]func(context.Context) {
-	s := e.store
+func callsOf(s store.Store) map[string]func(context.Context) {
+	key := keyOf("key")
 	calls := map[string]func(context.Context){
 		"Claim":    func(ctx context.Context) { _, _ = s.Claim(ctx, key, claimOf(bob)) },
 		"Renew":    func(ctx context.Context) { _ = s.Renew(ctx, key, alice) },

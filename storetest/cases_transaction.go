@@ -10,44 +10,173 @@ import (
 	"example.com/idempotency/store"
 )
 
-func transactionCases() []testCase {
-	return []testCase{
-		{"Transaction/commits its rows with the answer", txCommit},
-		{"Transaction/wakes those who wait", txWatch},
-		{"Transaction/rolls back without a record", txRollback},
-		{"Transaction/that was given up is followed by another", txGivenUp},
-		{"Transaction/of an owner that was overtaken is not committed", txOvertaken},
-		{"Transaction/that is open when another takes over is not committed", txTakeover},
-		{"Transaction/after Release is not committed", txReleased},
-		{"Transaction/after Hold is not committed", txHeld},
-		{"Transaction/is committed or released", txRace},
-		{"Transaction/whose commit is refused is rolled back", txSpoilt},
-		{"Transaction/a cancelled commit is looked up", txCancelled},
-		{"Transaction/a step is recorded with its rows", txStep},
-		{"Transaction/a step that fails leaves nothing", txStepFails},
-		{"Transaction/a step of an owner that was overtaken leaves nothing", txStepOvertaken},
-		{"Transaction/a step outside of a run leaves its rows", txStepAlone},
-	}
-}
-
-// tx returns the transactions of the store, or skips the case.
-func (e *env) tx() Transactions {
-	e.t.Helper()
-	if _, ok := e.store.(store.TxStore); !ok {
-		e.t.Skip("the store is not an idempotency.TxStore")
-	}
-	if e.transactions == nil {
-		e.t.Fatalf("the store is an idempotency.TxStore: set Harness.Transactions")
-	}
-	return e.transactions
+var transactionCases = []testCase{
+	{"Transaction/commits its rows with the answer", func(e *env) {
+		e.claimed()
+		tx := e.ready(alice, "row")
+		e.row("row", false)
+		e.claim(bob).claimed(1)
+		e.commit(tx)
+		e.row("row", true)
+		e.claim(bob).answer("answer").ttl(ttl)
+	}},
+	{"Transaction/wakes those who wait", func(e *env) {
+		settled, _ := e.watch()
+		e.claimed()
+		e.claim(bob, watching).claimed(1)
+		e.commit(e.ready(alice, "row"))
+		e.wakes(settled)
+	}},
+	// The handler has succeeded, and the guard knows better.
+	{"Transaction/rolls back without a record", func(e *env) {
+		e.claimed()
+		e.returned("Transaction.Rollback", e.ready(alice, "row").Rollback(e.ctx))
+		e.row("row", false)
+		e.claim(bob).claimed(1)
+		e.release(alice)
+		e.claim(bob).mine(2)
+	}},
+	{"Transaction/that was given up is followed by another", func(e *env) {
+		e.claimed()
+		tx := e.begin(alice, "first")
+		e.returned("GiveUp", tx.GiveUp(e.ctx))
+		e.inState(tx, store.TxGivenUp)
+		e.commit(e.ready(alice, "second"))
+		e.row("first", false)
+		e.row("second", true)
+		e.claim(bob).answer("answer")
+	}},
+	// A paused run comes back and begins its transaction.
+	{"Transaction/of an owner that was overtaken is not committed", func(e *env) {
+		e.takenOver()
+		e.commitsNothing()
+		e.row("row", false)
+		e.complete(bob, "answer of bob")
+		e.claim(carol).answer("answer of bob")
+	}},
+	// A run is paused in its transaction.
+	{"Transaction/that is open when another takes over is not committed", func(e *env) {
+		if e.transactions().Exclusive() {
+			e.t.Skip("no time passes while a transaction is open")
+		}
+		e.claimed()
+		tx := e.ready(alice, "row")
+		e.advance(lease + margin)
+		e.claim(bob).mine(2)
+		e.refused(store.ErrNotOwner).commit(tx)
+		e.row("row", false)
+		e.claim(carol).claimed(2)
+	}},
+	// The guard gives the claim back, and the COMMIT is still on its way.
+	{"Transaction/after Release is not committed", func(e *env) {
+		e.settledFirst(func() { e.release(alice) })
+		e.claim(alice).released(1)
+	}},
+	{"Transaction/after Hold is not committed", func(e *env) {
+		e.settledFirst(func() { e.hold(alice) })
+		e.claim(alice).held(1)
+	}},
+	// A commit whose reply is lost is looked up by Release. Whatever comes first, both tell the same
+	// story. The two also meet in the store.
+	{"Transaction/is committed or released", func(e *env) {
+		for i := range 20 {
+			row := fmt.Sprint("row ", i)
+			e := e.on(row)
+			e.claimed()
+			tx := e.ready(alice, row)
+			var committed, released error
+			var both sync.WaitGroup
+			both.Go(func() {
+				time.Sleep(time.Duration(i%4) * 100 * time.Microsecond)
+				committed = tx.Complete(e.ctx, completion("answer"))
+			})
+			both.Go(func() {
+				time.Sleep(time.Duration(i%5) * 75 * time.Microsecond)
+				released = e.store.Release(e.ctx, e.key, alice, store.Release{})
+			})
+			both.Wait()
+			e.row(row, committed == nil)
+			if committed == nil {
+				e.refused(store.ErrNotOwner).returned("Release", released)
+				e.claim(bob).answer("answer")
+				continue
+			}
+			e.refused(store.ErrNotOwner).returned("Transaction.Complete", committed)
+			e.returned("Release", released)
+			e.claim(bob).mine(2)
+		}
+	}},
+	// The database has refused the commit, so nothing has happened, and the run is over.
+	{"Transaction/whose commit is refused is rolled back", func(e *env) {
+		e.claimed()
+		tx := e.begin(alice, "row")
+		if err := tx.Spoil(e.ctx); errors.Is(err, errors.ErrUnsupported) {
+			_ = tx.GiveUp(e.ctx)
+			e.t.Skip("nothing spoils a commit of the store")
+		} else {
+			e.returned("Spoil", err)
+		}
+		e.returned("Ready", tx.Ready(e.ctx))
+		if err := tx.Complete(e.ctx, completion("answer")); !rolledBack(err) {
+			e.t.Fatalf("Transaction.Complete: got error %v, want a RolledBackError", err)
+		}
+		e.row("row", false)
+		e.claim(bob).claimed(1)
+		e.release(alice)
+		e.claim(bob).mine(2)
+	}},
+	// Whatever a commit says that its caller did not wait for, it is true, and Release tells the rest.
+	{"Transaction/a cancelled commit is looked up", func(e *env) {
+		e.claimed()
+		tx := e.ready(alice, "row")
+		err := tx.Complete(e.cancelled().ctx, completion("answer"))
+		if rolledBack(err) || errors.Is(err, store.ErrNotOwner) {
+			e.row("row", false)
+		}
+		released := e.store.Release(e.ctx, e.key, alice, store.Release{})
+		if err == nil || released != nil {
+			e.refused(store.ErrNotOwner).returned("Release", released)
+			e.row("row", true)
+			e.claim(bob).answer("answer")
+			return
+		}
+		e.row("row", false)
+		e.claim(bob).mine(2)
+	}},
+	{"Transaction/a step is recorded with its rows", func(e *env) {
+		e.claimed()
+		e.stepIn(alice, "row", nil)
+		e.row("row", true)
+		e.release(alice)
+		e.claim(bob).mine(2).steps("charge", "value of row")
+	}},
+	{"Transaction/a step that fails leaves nothing", func(e *env) {
+		e.claimed()
+		failed := errors.New("failed")
+		e.refused(failed).stepIn(alice, "row", failed)
+		e.row("row", false)
+		e.release(alice)
+		e.claim(bob).steps()
+	}},
+	{"Transaction/a step of an owner that was overtaken leaves nothing", func(e *env) {
+		e.takenOver()
+		e.refused(store.ErrNotOwner).stepIn(alice, "row", nil)
+		e.row("row", false)
+		e.release(bob)
+		e.claim(carol).steps()
+	}},
+	{"Transaction/a step outside of a run leaves its rows", func(e *env) {
+		e.stepIn(store.Owner{}, "row", nil)
+		e.row("row", true)
+	}},
 }
 
 // begin begins a transaction that inserts a row.
 func (e *env) begin(o store.Owner, row string) Tx {
 	e.t.Helper()
-	tx, err := e.tx().Begin(e.ctx, key, o)
-	e.ok("Begin", err)
-	e.ok("Insert", tx.Insert(e.ctx, row))
+	tx, err := e.transactions().Begin(e.ctx, e.key, o)
+	e.returned("Begin", err)
+	e.returned("Insert", tx.Insert(e.ctx, row))
 	e.inState(tx, store.TxOpen)
 	return tx
 }
@@ -56,9 +185,14 @@ func (e *env) begin(o store.Owner, row string) Tx {
 func (e *env) ready(o store.Owner, row string) Tx {
 	e.t.Helper()
 	tx := e.begin(o, row)
-	e.ok("Ready", tx.Ready(e.ctx))
+	e.returned("Ready", tx.Ready(e.ctx))
 	e.inState(tx, store.TxReady)
 	return tx
+}
+
+func (e *env) commit(tx Tx) {
+	e.t.Helper()
+	e.returned("Transaction.Complete", tx.Complete(e.ctx, completion("answer")))
 }
 
 func (e *env) inState(tx Tx, want store.TxState) {
@@ -68,264 +202,69 @@ func (e *env) inState(tx Tx, want store.TxState) {
 	}
 }
 
-// rows fails the case unless the row is there, or is not.
+// row fails the case unless the row is there, or is not.
 func (e *env) row(row string, want bool) {
 	e.t.Helper()
-	got, err := e.tx().Has(e.ctx, row)
-	e.ok("Has", err)
-	if got != want {
-		e.t.Fatalf("row %q: there is %t, want %t", row, got, want)
+	if got, err := e.transactions().Has(e.ctx, row); err != nil || got != want {
+		e.t.Fatalf("row %q: there is %t (%v), want %t", row, got, err, want)
 	}
 }
 
-// rolledBack fails the case unless the error says that the transaction was surely not committed.
-func (e *env) rolledBack(err error) {
+// rolledBack reports whether the error says that the transaction was surely not committed.
+func rolledBack(err error) bool {
+	_, ok := errors.AsType[*store.RolledBackError](err)
+	return ok
+}
+
+// commitsNothing fails the case unless alice, who does not have the claim any more, cannot begin a
+// transaction or cannot commit it.
+func (e *env) commitsNothing() {
 	e.t.Helper()
-	if _, ok := errors.AsType[*store.RolledBackError](err); !ok {
-		e.t.Fatalf("Transaction.Complete: got error %v, want a RolledBackError", err)
+	tx, err := e.transactions().Begin(e.ctx, e.key, alice)
+	if err != nil {
+		return
 	}
-}
-
-func txCommit(e *env) {
-	e.tx()
-	e.claimed()
-	tx := e.ready(alice, "row")
-	e.row("row", false)
-	e.notMine(e.claim(key, bob), store.Claimed, 1)
-	e.ok("Transaction.Complete", tx.Complete(e.ctx, completion("answer")))
-	e.row("row", true)
-	r := e.claim(key, bob)
-	e.answer(r, "answer")
-	e.near("TTL", r.TTL, ttl)
-}
-
-func txWatch(e *env) {
-	e.tx()
-	settled, _ := e.watch(key)
-	e.claimed()
-	e.notMine(e.claim(key, bob, watching), store.Claimed, 1)
-	e.ok("Transaction.Complete", e.ready(alice, "row").Complete(e.ctx, completion("answer")))
-	e.wakes("Transaction.Complete", settled)
-}
-
-// The handler has succeeded, and the guard knows better.
-func txRollback(e *env) {
-	e.tx()
-	e.claimed()
-	e.ok("Transaction.Rollback", e.ready(alice, "row").Rollback(e.ctx))
-	e.row("row", false)
-	e.notMine(e.claim(key, bob), store.Claimed, 1)
-	e.ok("Release", e.release(alice))
-	e.mine(e.claim(key, bob), 2)
-}
-
-func txGivenUp(e *env) {
-	e.tx()
-	e.claimed()
-	tx := e.begin(alice, "first")
-	e.ok("GiveUp", tx.GiveUp(e.ctx))
-	e.inState(tx, store.TxGivenUp)
-	e.ok("Transaction.Complete", e.ready(alice, "second").Complete(e.ctx, completion("answer")))
-	e.row("first", false)
-	e.row("second", true)
-	e.answer(e.claim(key, bob), "answer")
-}
-
-// A paused run comes back and begins its transaction.
-func txOvertaken(e *env) {
-	e.tx()
-	e.claimed()
-	e.advance(lease + margin)
-	e.mine(e.claim(key, bob), 2)
-	if tx, err := e.tx().Begin(e.ctx, key, alice); err == nil {
-		e.ok("Insert", tx.Insert(e.ctx, "row"))
-		e.ok("Ready", tx.Ready(e.ctx))
-		e.refused("Transaction.Complete", tx.Complete(e.ctx, completion("answer")), store.ErrNotOwner)
-	}
-	e.row("row", false)
-	e.ok("Complete", e.complete(bob, "answer of bob"))
-	e.answer(e.claim(key, carol), "answer of bob")
-}
-
-// A run is paused in its transaction.
-func txTakeover(e *env) {
-	if e.tx().Exclusive() {
-		e.t.Skip("no time passes while a transaction is open")
-	}
-	e.claimed()
-	tx := e.ready(alice, "row")
-	e.advance(lease + margin)
-	e.mine(e.claim(key, bob), 2)
-	e.refused("Transaction.Complete", tx.Complete(e.ctx, completion("answer")), store.ErrNotOwner)
-	e.row("row", false)
-	e.notMine(e.claim(key, carol), store.Claimed, 2)
-}
-
-// The guard gives the claim back, and the COMMIT is still on its way.
-func txReleased(e *env) { e.settledFirst(e.release, store.Released) }
-
-func txHeld(e *env) {
-	e.settledFirst(func(o store.Owner) error { return e.store.Hold(e.ctx, key, o) }, store.Held)
+	e.returned("Insert", tx.Insert(e.ctx, "row"))
+	e.returned("Ready", tx.Ready(e.ctx))
+	e.refused(store.ErrNotOwner).commit(tx)
 }
 
 // settledFirst settles the claim before the transaction is completed: in it, or before it begins
 // where that would wait for its end.
-func (e *env) settledFirst(settle func(store.Owner) error, state store.State) {
+func (e *env) settledFirst(settle func()) {
 	e.t.Helper()
-	exclusive := e.tx().Exclusive()
 	e.claimed()
-	if exclusive {
-		e.ok("settling", settle(alice))
-	}
-	tx, err := e.tx().Begin(e.ctx, key, alice)
-	if err == nil {
-		e.ok("Insert", tx.Insert(e.ctx, "row"))
-		e.ok("Ready", tx.Ready(e.ctx))
-	} else if !exclusive {
-		e.t.Fatalf("Begin: unexpected error: %v", err)
-	}
-	if !exclusive {
-		e.ok("settling", settle(alice))
-	}
-	if err == nil {
-		e.refused("Transaction.Complete", tx.Complete(e.ctx, completion("answer")), store.ErrNotOwner)
-	}
-	e.row("row", false)
-	e.notMine(e.claim(key, alice), state, 1)
-}
-
-// A commit whose reply is lost is looked up by Release. Whatever comes first, both tell the same
-// story. The two also meet in the store.
-func txRace(e *env) {
-	e.tx()
-	for i := range 20 {
-		row := fmt.Sprint("row ", i)
-		key := keyOf(row)
-		e.mine(e.claim(key, alice), 1)
-		tx, err := e.tx().Begin(e.ctx, key, alice)
-		e.ok("Begin", err)
-		e.ok("Insert", tx.Insert(e.ctx, row))
-		e.ok("Ready", tx.Ready(e.ctx))
-		var committed, released error
-		var both sync.WaitGroup
-		both.Go(func() {
-			time.Sleep(time.Duration(i%4) * 100 * time.Microsecond)
-			committed = tx.Complete(e.ctx, completion("answer"))
-		})
-		both.Go(func() {
-			time.Sleep(time.Duration(i%5) * 75 * time.Microsecond)
-			released = e.store.Release(e.ctx, key, alice, store.Release{})
-		})
-		both.Wait()
-		e.row(row, committed == nil)
-		if committed == nil {
-			e.refused("Release", released, store.ErrNotOwner)
-			e.answer(e.claim(key, bob), "answer")
-			continue
-		}
-		e.refused("Transaction.Complete", committed, store.ErrNotOwner)
-		e.ok("Release", released)
-		e.mine(e.claim(key, bob), 2)
-	}
-}
-
-// The database has refused the commit, so nothing has happened, and the run is over.
-func txSpoilt(e *env) {
-	e.tx()
-	e.claimed()
-	tx := e.begin(alice, "row")
-	if err := tx.Spoil(e.ctx); errors.Is(err, errors.ErrUnsupported) {
-		_ = tx.GiveUp(e.ctx)
-		e.t.Skip("nothing spoils a commit of the store")
+	if e.transactions().Exclusive() {
+		settle()
+		e.commitsNothing()
 	} else {
-		e.ok("Spoil", err)
-	}
-	e.ok("Ready", tx.Ready(e.ctx))
-	e.rolledBack(tx.Complete(e.ctx, completion("answer")))
-	e.row("row", false)
-	e.notMine(e.claim(key, bob), store.Claimed, 1)
-	e.ok("Release", e.release(alice))
-	e.mine(e.claim(key, bob), 2)
-}
-
-// Whatever a commit says that its caller did not wait for, it is true, and Release tells the rest.
-func txCancelled(e *env) {
-	e.tx()
-	e.claimed()
-	tx := e.ready(alice, "row")
-	err := tx.Complete(e.cancelled(), completion("answer"))
-	if _, ok := errors.AsType[*store.RolledBackError](err); ok || errors.Is(err, store.ErrNotOwner) {
-		e.row("row", false)
-	}
-	released := e.release(alice)
-	if err == nil || released != nil {
-		e.refused("Release", released, store.ErrNotOwner)
-		e.row("row", true)
-		e.answer(e.claim(key, bob), "answer")
-		return
+		tx := e.ready(alice, "row")
+		settle()
+		e.refused(store.ErrNotOwner).commit(tx)
 	}
 	e.row("row", false)
-	e.mine(e.claim(key, bob), 2)
 }
 
-// stepIn makes a step of the key as the owner, which inserts a row.
-func (e *env) stepIn(r store.StepRecord, row string, result error) error {
+// stepIn makes a step of the owner, or of no run, which inserts a row.
+func (e *env) stepIn(o store.Owner, row string, result error) {
 	e.t.Helper()
-	e.stepStore()
-	err := e.tx().StepIn(e.ctx, r, func(_ context.Context, insert func(string) error) ([]byte, error) {
+	optional[store.StepStore](e)
+	var step store.StepRecord
+	if o != (store.Owner{}) {
+		step = store.StepRecord{Key: e.key, Owner: o, Name: "charge"}
+	}
+	err := e.transactions().StepIn(e.ctx, step, func(_ context.Context, insert func(string) error) ([]byte, error) {
 		err := insert(row)
 		e.row(row, false)
-		if i, ok := e.store.(store.Inspector); ok && r.Key != "" && err == nil {
-			var rec store.Record
-			rec, err = i.Get(e.ctx, r.Key)
-			e.steps(rec)
+		if i, ok := e.store.(store.Inspector); ok && step.Key != "" && err == nil {
+			var r store.Record
+			r, err = i.Get(e.ctx, step.Key)
+			view{r, e.t}.steps()
 		}
 		return []byte("value of " + row), errors.Join(err, result)
 	})
 	if errors.Is(err, errors.ErrUnsupported) {
 		e.t.Skip("the store has no steps with transactions of their own")
 	}
-	return err
-}
-
-func stepOf(o store.Owner) store.StepRecord {
-	return store.StepRecord{Key: key, Owner: o, Name: "charge"}
-}
-
-func txStep(e *env) {
-	e.tx()
-	e.claimed()
-	e.ok("StepIn", e.stepIn(stepOf(alice), "row", nil))
-	e.row("row", true)
-	e.ok("Release", e.release(alice))
-	r := e.claim(key, bob)
-	e.mine(r, 2)
-	e.steps(r, "charge", "value of row")
-}
-
-func txStepFails(e *env) {
-	e.tx()
-	e.claimed()
-	failed := errors.New("failed")
-	e.refused("StepIn", e.stepIn(stepOf(alice), "row", failed), failed)
-	e.row("row", false)
-	e.ok("Release", e.release(alice))
-	e.steps(e.claim(key, bob))
-}
-
-func txStepOvertaken(e *env) {
-	e.tx()
-	e.claimed()
-	e.advance(lease + margin)
-	e.mine(e.claim(key, bob), 2)
-	e.refused("StepIn", e.stepIn(stepOf(alice), "row", nil), store.ErrNotOwner)
-	e.row("row", false)
-	e.ok("Release", e.release(bob))
-	e.steps(e.claim(key, carol))
-}
-
-func txStepAlone(e *env) {
-	e.tx()
-	e.ok("StepIn", e.stepIn(store.StepRecord{}, "row", nil))
-	e.row("row", true)
+	e.returned("StepIn", err)
 }

@@ -29,6 +29,38 @@ func HTTP() Framework {
 	}
 }
 
+// Around returns a router as a framework that knows nothing of the guard around it. It has the routes of
+// app.go, and must be a handler of net/http.
+func Around(router func(*App) http.Handler) Framework {
+	return Framework{
+		Serve: func(t testing.TB, app *App, guard *idempotency.Guard) string {
+			h := router(app)
+			if guard != nil {
+				mux := http.NewServeMux()
+				mux.Handle("/", guard.Handler(h))
+				mux.Handle("/held/", guard.With(idempotency.WithRecovery(idempotency.Hold)).Handler(h))
+				mux.Handle("/required/", guard.With(idempotency.WithRequired(true)).Handler(h))
+				h = mux
+			}
+			return ServeHTTP(t, Outside(app, h))
+		},
+		Scope:        HeaderScope,
+		Route:        "/",
+		RouterInside: true,
+	}
+}
+
+// HalfAnswers are the differences of a framework in which outer middleware, of that name, can answer after
+// a handler that has panicked in the middle of its answer.
+func HalfAnswers(middleware string) map[string][]Allowed {
+	why := "The bare client gets half an answer as if it were whole. The guard drops it, and " + middleware + " can answer 500."
+	var all []Allowed
+	for _, part := range []string{"status", "body", "header Content-Type", "header Content-Length"} {
+		all = append(all, Allowed{Between: First, Part: part, Why: why})
+	}
+	return map[string][]Allowed{"panic-late": all}
+}
+
 // HeaderScope takes the tenant from the request.
 func HeaderScope(r *http.Request) (string, error) {
 	tenant := r.Header.Get(TenantHeader)

@@ -2,6 +2,7 @@ package sqlrecord
 
 import (
 	"bytes"
+	"errors"
 	"time"
 
 	"example.com/idempotency/store"
@@ -220,11 +221,18 @@ func (r *Row) resolvedTo(s store.Settlement, have map[string][]byte) bool {
 	return r.State == store.Released
 }
 
-// Forget says whether the row may be removed. It is nil if it may.
-func (r *Row) Forget(seen store.Seen, now Moment) error {
-	if seen != r.seenAs(r.stateAt(now)) ||
-		r.State == store.Claimed && !r.lapsed(now) {
-		return store.ErrChanged
+// Forget reports whether a row may be removed that somebody has looked for. err is what the look has
+// returned.
+func (r *Row) Forget(seen store.Seen, now Moment, err error) (bool, error) {
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return false, nil
+	case errors.Is(err, store.ErrCorrupt) && seen == store.Seen{State: store.Corrupt}:
+		return true, nil
+	case err != nil:
+		return false, err
+	case seen != r.seenAs(r.stateAt(now)), r.State == store.Claimed && !r.lapsed(now):
+		return false, store.ErrChanged
 	}
-	return nil
+	return true, nil
 }

@@ -1,10 +1,7 @@
 package sqlrecord
 
 import (
-	"encoding/base64"
-	"encoding/binary"
 	"errors"
-	"hash/crc32"
 	"slices"
 
 	"example.com/idempotency/store"
@@ -16,45 +13,6 @@ const (
 	// looks is how many rows a call reads at most to find those that a query asks for.
 	looks = 1000
 )
-
-// A Cursor is the last row that a page has looked at. Rows are in the order of their keys, and
-// those that hold something in the order of their moments and keys.
-type Cursor struct {
-	Holding bool
-	Since   Moment
-	Key     string
-}
-
-// ParseCursor returns the place from which a query goes on. The zero Since and Key come before all.
-func ParseCursor(q store.Query) (Cursor, error) {
-	c := Cursor{Holding: q.Holding}
-	if q.Cursor == "" {
-		return c, nil
-	}
-	data, err := base64.RawURLEncoding.Strict().DecodeString(q.Cursor)
-	if err != nil || len(data) < 13 {
-		return c, store.ErrBadCursor
-	}
-	c.Holding = data[0] == 1
-	c.Since = Moment(binary.BigEndian.Uint64(data[1:9]))
-	c.Key = string(data[9 : len(data)-4])
-	if c.text() != q.Cursor || c.Holding != q.Holding {
-		return c, store.ErrBadCursor
-	}
-	return c, nil
-}
-
-// text returns the cursor as text, with a checksum that a part of it does not have.
-func (c Cursor) text() string {
-	data := make([]byte, 1, 13+len(c.Key))
-	if c.Holding {
-		data[0] = 1
-	}
-	data = binary.BigEndian.AppendUint64(data, uint64(c.Since))
-	data = append(data, c.Key...)
-	data = binary.BigEndian.AppendUint32(data, crc32.ChecksumIEEE(data))
-	return base64.RawURLEncoding.EncodeToString(data)
-}
 
 // A Pager makes a page of the rows that a store reads for a query.
 type Pager struct {
@@ -106,7 +64,7 @@ func (p *Pager) Read(rows Rows) (store.Page, error) {
 		}
 	}
 	if read >= p.Limit || len(page.Entries) >= p.size {
-		page.Next = p.at.text()
+		page.Next = p.at.text(&p.query)
 	}
 	return page, rows.Err()
 }

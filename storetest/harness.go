@@ -2,9 +2,26 @@ package storetest
 
 import (
 	"context"
+	"testing"
+	"time"
 
 	"example.com/idempotency/store"
 )
+
+// A Harness tells [Run] how to test one kind of store.
+type Harness struct {
+	// New returns a fresh, empty store and a function that lets time pass on the clock
+	// of that store. Run calls it once for each case, inside the bubble if there is one.
+	// If something has to be closed, New registers that with t.Cleanup. Required.
+	New func(t testing.TB) (st store.Store, advance func(time.Duration))
+
+	// Transactions returns the transactions of a store that New has returned. Run calls it once for
+	// each case. Required if the store is an [store.TxStore].
+	Transactions func(t testing.TB, st store.Store) Transactions
+
+	// Bubble, if set, runs the body of each subtest. [testing/synctest.Test] fits.
+	Bubble func(t *testing.T, f func(t *testing.T))
+}
 
 // Transactions let [Run] join transactions of one store that is an [store.TxStore]. The
 // functions of the store's package do the same for programs, inside a run.

@@ -1,0 +1,56 @@
+// Package frame is what the middleware of web frameworks have in common. It knows no framework.
+package frame
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"example.com/idempotency"
+)
+
+// key is that of a value of one module in the context of a request.
+type key[X any] struct{}
+
+// With returns a context in which the functions of a guard find x.
+func With[X any](ctx context.Context, x X) context.Context {
+	return context.WithValue(ctx, key[X]{}, x)
+}
+
+// From returns the x of With.
+func From[X any](ctx context.Context) (x X, ok bool) {
+	x, ok = ctx.Value(key[X]{}).(X)
+	return x, ok
+}
+
+// Request returns a request as a guard gets it: with x in its context, and with the route of the
+// framework, if there is one, as its pattern.
+func Request[X any](r *http.Request, x X, route string) *http.Request {
+	r = r.WithContext(With(r.Context(), x))
+	if route != "" {
+		r.Pattern = r.Method + " " + route
+	}
+	return r
+}
+
+// Scope returns the scope function of a module that reads the caller off the framework's context, which
+// find finds. A request without one has not come through the middleware.
+func Scope[C any](module, framework string, find func(context.Context) (C, bool), f func(C) (string, error)) idempotency.ScopeFunc {
+	if f == nil {
+		panic(module + ": Scope: nil function")
+	}
+	outside := fmt.Errorf("%s: the request has no %s context: its guard needs %[1]s.Middleware, after the authentication", module, framework)
+	return func(r *http.Request) (string, error) {
+		c, ok := find(r.Context())
+		if !ok {
+			return "", outside
+		}
+		return f(c)
+	}
+}
+
+// A Tap is the writer of a guard that only looks on. It measures an answer that does not come through it.
+type Tap interface {
+	Note(status int, part []byte)
+	Judge(outcome uint8)
+}
