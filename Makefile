@@ -17,6 +17,7 @@ check: ## Run everything that CI runs
 quick: ## Run the checks that find most mistakes, while you work
 	scripts/check-sources.sh
 	go vet work
+	go run ./tools/shape
 	go test -short . ./docs ./client/...
 
 .PHONY: test
@@ -35,6 +36,10 @@ cover: ## Tell how much of the root module the tests reach
 .PHONY: lint
 lint: ## Run golangci-lint; builds it first if it is not there
 	scripts/lint.sh
+
+.PHONY: shape
+shape: ## Print the measures of the shape and check their limits, all imports and doc links
+	go run ./tools/shape
 
 .PHONY: openapi
 openapi: ## Lint the OpenAPI documents of package policy

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -251,6 +252,32 @@ func TestMapIsComplete(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Greater(t, len(names), 40)
+}
+
+// Every file that CONTRIBUTING.md names exists, and so does every folder that one of its tables
+// names. In a table, a name may be short for what is in a folder named before it in the same row.
+func TestContributingNamesWhatIsThere(t *testing.T) {
+	t.Parallel()
+	name := regexp.MustCompile("`([\\w*-][\\w./*-]*)`")
+	file := regexp.MustCompile(`\.(go|lua|md|sh|txt)$`)
+	checked := 0
+	for line := range strings.Lines(read(t, "CONTRIBUTING.md")) {
+		places := []string{"."}
+		for _, found := range name.FindAllStringSubmatch(line, -1) {
+			inTable := strings.HasPrefix(line, "| ")
+			if file.MatchString(found[1]) || inTable && strings.Contains(found[1], "/") {
+				checked++
+				require.True(t, slices.ContainsFunc(places, func(place string) bool {
+					there, err := filepath.Glob(filepath.Join(root, place, found[1]))
+					return err == nil && len(there) > 0
+				}), "CONTRIBUTING.md names %s", found[1])
+			}
+			if inTable {
+				places = append(places, found[1])
+			}
+		}
+	}
+	require.Greater(t, checked, 50)
 }
 
 // plainWords removes everything from a text that is not a word or its punctuation: the marks

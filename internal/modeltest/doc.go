@@ -1,6 +1,6 @@
 // Package modeltest compares the stores with a model of their contract.
 //
-// Package storetest has a test for each rule of [idempotency.Store] that somebody thought of.
+// Package storetest has a test for each rule of the contract that somebody thought of.
 // Here the rules are one small function. It takes a record and a call, and returns the results
 // that the call may have. The tests make random calls, and so find consequences of several
 // rules together that nobody thought of. They do so in two ways:
