@@ -12,7 +12,7 @@ import (
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
-	"example.com/idempotency/storetest"
+	"example.com/idempotency/store/storetest"
 )
 
 func TestMemoryStoreKeepsTheContract(t *testing.T) {

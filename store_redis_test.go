@@ -15,7 +15,7 @@ import (
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/store"
-	"example.com/idempotency/storetest"
+	"example.com/idempotency/store/storetest"
 )
 
 // redisResend is a client whose every command is executed twice, as when the first

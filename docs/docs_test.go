@@ -107,7 +107,7 @@ func TestPostgresPageShowsWhatWorks(t *testing.T) {
 	t.Parallel()
 	indent := regexp.MustCompile(`(?m)^\t+`)
 	var sources strings.Builder
-	for _, file := range []string{"pgstore/example_test.go", "sqlitestore/example_test.go", "examples/orders/main.go"} {
+	for _, file := range []string{"stores/pgstore/example_test.go", "stores/sqlitestore/example_test.go", "examples/orders/main.go"} {
 		sources.WriteString(indent.ReplaceAllString(read(t, file), ""))
 	}
 	examples := sources.String()

@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	example.com/idempotency v0.0.0-00010101000000-000000000000
-	example.com/idempotency/pgstore v0.0.0-00010101000000-000000000000
+	example.com/idempotency/stores/pgstore v0.0.0-00010101000000-000000000000
 	github.com/ThreeDotsLabs/watermill v1.5.1
 	github.com/ThreeDotsLabs/watermill-redisstream v1.4.5
 	github.com/hibiken/asynq v0.26.0
@@ -62,4 +62,4 @@ require (
 
 replace example.com/idempotency => ../..
 
-replace example.com/idempotency/pgstore => ../../pgstore
+replace example.com/idempotency/stores/pgstore => ../../stores/pgstore

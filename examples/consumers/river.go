@@ -11,7 +11,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"example.com/idempotency"
-	"example.com/idempotency/pgstore"
+	"example.com/idempotency/stores/pgstore"
 	"example.com/idempotency/queue"
 )
 

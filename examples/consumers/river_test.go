@@ -22,7 +22,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/pgserver"
-	"example.com/idempotency/pgstore"
+	"example.com/idempotency/stores/pgstore"
 )
 
 // Shipment is a job. What says how it ends.

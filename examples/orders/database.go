@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"example.com/idempotency/examples/orders/db"
-	"example.com/idempotency/pgstore"
-	"example.com/idempotency/sqlitestore"
+	"example.com/idempotency/stores/pgstore"
+	"example.com/idempotency/stores/sqlitestore"
 	"example.com/idempotency/store"
 )
 

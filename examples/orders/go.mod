@@ -4,8 +4,8 @@ go 1.26.0
 
 require (
 	example.com/idempotency v0.0.0-00010101000000-000000000000
-	example.com/idempotency/pgstore v0.0.0-00010101000000-000000000000
-	example.com/idempotency/sqlitestore v0.0.0-00010101000000-000000000000
+	example.com/idempotency/stores/pgstore v0.0.0-00010101000000-000000000000
+	example.com/idempotency/stores/sqlitestore v0.0.0-00010101000000-000000000000
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/stretchr/testify v1.12.1
@@ -35,6 +35,6 @@ require (
 
 replace (
 	example.com/idempotency => ../..
-	example.com/idempotency/pgstore => ../../pgstore
-	example.com/idempotency/sqlitestore => ../../sqlitestore
+	example.com/idempotency/stores/pgstore => ../../stores/pgstore
+	example.com/idempotency/stores/sqlitestore => ../../stores/sqlitestore
 )

@@ -6,7 +6,7 @@ import (
 
 	"github.com/uptrace/bun"
 
-	"example.com/idempotency/pgstore"
+	"example.com/idempotency/stores/pgstore"
 )
 
 // BunShop uses bun. Its BUN embeds the *sql.DB.

@@ -10,7 +10,7 @@ import (
 	"entgo.io/ent/dialect/sql/sqlgraph"
 	"entgo.io/ent/schema/field"
 
-	"example.com/idempotency/pgstore"
+	"example.com/idempotency/stores/pgstore"
 )
 
 // EntShop uses ent.

@@ -6,7 +6,7 @@ import (
 
 	"gorm.io/gorm"
 
-	"example.com/idempotency/pgstore"
+	"example.com/idempotency/stores/pgstore"
 )
 
 // GORMShop uses GORM. DB is the handle with which GORM was opened.

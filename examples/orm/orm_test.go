@@ -26,7 +26,7 @@ import (
 	"example.com/idempotency/examples/orm"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/pgserver"
-	"example.com/idempotency/pgstore"
+	"example.com/idempotency/stores/pgstore"
 )
 
 func TestMain(m *testing.M) { os.Exit(pgserver.Main(m)) }

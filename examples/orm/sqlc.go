@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/idempotency/pgstore"
+	"example.com/idempotency/stores/pgstore"
 )
 
 // SQLCShop uses what sqlc generates for pgx. With sqlc's code for database/sql it is the same with

@@ -4,8 +4,8 @@ go 1.26.0
 
 require (
 	example.com/idempotency v0.0.0
-	example.com/idempotency/echoidempotency v0.0.0
-	example.com/idempotency/ginidempotency v0.0.0
+	example.com/idempotency/adapters/echoidempotency v0.0.0
+	example.com/idempotency/adapters/ginidempotency v0.0.0
 	github.com/gin-gonic/gin v1.12.0
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/gorilla/mux v1.8.1
@@ -53,6 +53,6 @@ require (
 
 replace (
 	example.com/idempotency => ../..
-	example.com/idempotency/echoidempotency => ../../echoidempotency
-	example.com/idempotency/ginidempotency => ../../ginidempotency
+	example.com/idempotency/adapters/echoidempotency => ../../adapters/echoidempotency
+	example.com/idempotency/adapters/ginidempotency => ../../adapters/ginidempotency
 )

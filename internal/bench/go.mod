@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	example.com/idempotency v0.0.0
-	example.com/idempotency/pgstore v0.0.0
+	example.com/idempotency/stores/pgstore v0.0.0
 	github.com/gofiber/fiber/v3 v3.1.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0
@@ -38,5 +38,5 @@ require (
 
 replace (
 	example.com/idempotency => ../..
-	example.com/idempotency/pgstore => ../../pgstore
+	example.com/idempotency/stores/pgstore => ../../stores/pgstore
 )

@@ -15,7 +15,7 @@ import (
 	"example.com/idempotency/internal/faultproxy"
 	"example.com/idempotency/internal/load"
 	"example.com/idempotency/internal/pgserver"
-	"example.com/idempotency/pgstore"
+	"example.com/idempotency/stores/pgstore"
 )
 
 // postgresBatch are the requests of one kind between two of another.

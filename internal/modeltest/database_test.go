@@ -15,8 +15,8 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/pgserver"
 	"example.com/idempotency/internal/redistest"
-	"example.com/idempotency/pgstore"
-	"example.com/idempotency/sqlitestore"
+	"example.com/idempotency/stores/pgstore"
+	"example.com/idempotency/stores/sqlitestore"
 )
 
 // This file compares stores with the model whose clock a test cannot stop. Time passes for them when

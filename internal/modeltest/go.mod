@@ -4,8 +4,8 @@ go 1.26.0
 
 require (
 	example.com/idempotency v0.0.0
-	example.com/idempotency/pgstore v0.0.0
-	example.com/idempotency/sqlitestore v0.0.0
+	example.com/idempotency/stores/pgstore v0.0.0
+	example.com/idempotency/stores/sqlitestore v0.0.0
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/jackc/pgx/v5 v5.12.0
@@ -38,6 +38,6 @@ require (
 
 replace (
 	example.com/idempotency => ../..
-	example.com/idempotency/pgstore => ../../pgstore
-	example.com/idempotency/sqlitestore => ../../sqlitestore
+	example.com/idempotency/stores/pgstore => ../../stores/pgstore
+	example.com/idempotency/stores/sqlitestore => ../../stores/sqlitestore
 )

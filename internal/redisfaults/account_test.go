@@ -16,7 +16,7 @@ import (
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/store"
-	"example.com/idempotency/storetest"
+	"example.com/idempotency/store/storetest"
 )
 
 // operations returns the text of docs/operations.md.

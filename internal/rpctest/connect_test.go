@@ -15,7 +15,7 @@ import (
 	"connectrpc.com/connect"
 
 	"example.com/idempotency"
-	"example.com/idempotency/connectidempotency"
+	"example.com/idempotency/adapters/connectidempotency"
 	"example.com/idempotency/internal/rpctest/bankv1"
 	"example.com/idempotency/internal/rpctest/bankv1/bankv1connect"
 )

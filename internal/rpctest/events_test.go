@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/idempotency"
-	"example.com/idempotency/connectidempotency"
+	"example.com/idempotency/adapters/connectidempotency"
 	"example.com/idempotency/event"
-	"example.com/idempotency/grpcidempotency"
+	"example.com/idempotency/adapters/grpcidempotency"
 	"example.com/idempotency/problem"
 )
 

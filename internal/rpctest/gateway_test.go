@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
-	"example.com/idempotency/grpcidempotency/grpcclient"
+	"example.com/idempotency/adapters/grpcidempotency/grpcclient"
 	"example.com/idempotency/internal/rpctest/bankv1"
 )
 

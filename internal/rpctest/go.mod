@@ -4,15 +4,15 @@ go 1.26.0
 
 replace (
 	example.com/idempotency => ../../
-	example.com/idempotency/connectidempotency => ../../connectidempotency
-	example.com/idempotency/grpcidempotency => ../../grpcidempotency
+	example.com/idempotency/adapters/connectidempotency => ../../adapters/connectidempotency
+	example.com/idempotency/adapters/grpcidempotency => ../../adapters/grpcidempotency
 )
 
 require (
 	connectrpc.com/connect v1.21.1
 	example.com/idempotency v0.0.0
-	example.com/idempotency/connectidempotency v0.0.0
-	example.com/idempotency/grpcidempotency v0.0.0
+	example.com/idempotency/adapters/connectidempotency v0.0.0
+	example.com/idempotency/adapters/grpcidempotency v0.0.0
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.32.0
 	github.com/stretchr/testify v1.12.1
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b

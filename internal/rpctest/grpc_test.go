@@ -21,7 +21,7 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 
 	"example.com/idempotency"
-	"example.com/idempotency/grpcidempotency"
+	"example.com/idempotency/adapters/grpcidempotency"
 	"example.com/idempotency/internal/rpctest/bankv1"
 )
 

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"example.com/idempotency"
-	"example.com/idempotency/connectidempotency"
+	"example.com/idempotency/adapters/connectidempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/rpctest/bankv1"
 	"example.com/idempotency/queue"

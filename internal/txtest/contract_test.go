@@ -10,7 +10,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/store"
-	"example.com/idempotency/storetest"
+	"example.com/idempotency/store/storetest"
 )
 
 // What the proofs of this package use as a store is one.

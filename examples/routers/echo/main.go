@@ -11,7 +11,7 @@ import (
 	"github.com/labstack/echo/v5/middleware"
 
 	"example.com/idempotency"
-	"example.com/idempotency/echoidempotency"
+	"example.com/idempotency/adapters/echoidempotency"
 	"example.com/idempotency/examples/routers/shop"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/examples/routers/shop"
-	"example.com/idempotency/ginidempotency"
+	"example.com/idempotency/adapters/ginidempotency"
 )
 
 func main() {

@@ -1,0 +1,180 @@
+package echoidempotency_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"testing"
+
+	"github.com/labstack/echo/v5"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/adapters/echoidempotency"
+	"example.com/idempotency/event"
+	"example.com/idempotency/internal/frametest"
+)
+
+// TestAdapter is what holds for each framework; the rest of this file is about echo.
+func TestAdapter(t *testing.T) {
+	t.Parallel()
+	adapter().Run(t)
+}
+
+// A link is echo's context, as the tests of frametest use it.
+type link struct {
+	*echo.Context
+	next echo.HandlerFunc
+}
+
+func (l link) Next() error { return l.next(l.Context) }
+
+func (l link) Answer(status int, body string) error { return l.String(status, body) }
+
+func (l link) ReadBody() { _, _ = io.ReadAll(l.Request().Body) }
+
+func (l link) Seen() (status int, size int64) {
+	r, err := echo.UnwrapResponse(l.Response())
+	if err != nil {
+		panic(err)
+	}
+	return r.Status, r.Size
+}
+
+func (l link) Own() []any { return []any{l.Request(), l.Response()} }
+
+// asMiddleware returns a link, or a guard, as a middleware of echo.
+func asMiddleware(of any) echo.MiddlewareFunc {
+	switch of := of.(type) {
+	case *idempotency.Guard:
+		return echoidempotency.Middleware(of)
+	case frametest.Link:
+		return func(next echo.HandlerFunc) echo.HandlerFunc {
+			return func(c *echo.Context) error { return of(link{c, next}) }
+		}
+	default:
+		return of.(echo.MiddlewareFunc)
+	}
+}
+
+func handler(of frametest.Link) echo.HandlerFunc {
+	return func(c *echo.Context) error { return of(link{Context: c}) }
+}
+
+func newEcho() *echo.Echo {
+	e := echo.New()
+	e.Logger = slog.New(slog.DiscardHandler)
+	return e
+}
+
+func serve(t testing.TB, onError frametest.Link, chain ...any) string {
+	e := newEcho()
+	if onError != nil {
+		e.HTTPErrorHandler = func(c *echo.Context, _ error) { _ = onError(link{Context: c}) }
+	}
+	last := len(chain) - 1
+	var outside []echo.MiddlewareFunc
+	for _, of := range chain[:last] {
+		outside = append(outside, asMiddleware(of))
+	}
+	e.POST("/charges", handler(chain[last].(frametest.Link)), outside...)
+	return frametest.ServeHTTP(t, e) + "/charges"
+}
+
+func charged(c *echo.Context) error { return c.String(http.StatusCreated, "charged") }
+
+func adapter() frametest.Adapter {
+	return frametest.Adapter{
+		Module: "echoidempotency",
+		Serve:  serve,
+		Everywhere: func(t testing.TB, chain ...any) string {
+			e := newEcho()
+			for _, of := range chain {
+				e.Use(asMiddleware(of))
+			}
+			e.GET("/charges", charged)
+			return frametest.ServeHTTP(t, e)
+		},
+		Group: func(t testing.TB, chain ...any) string {
+			e := newEcho()
+			var all []echo.MiddlewareFunc
+			for _, of := range chain {
+				all = append(all, asMiddleware(of))
+			}
+			e.Group("/group", all...).GET("/charges", charged)
+			return frametest.ServeHTTP(t, e)
+		},
+		Error: func(status int, text string) error { return echo.NewHTTPError(status, text) },
+		Find: func(ctx context.Context) (frametest.Context, bool) {
+			c, ok := echoidempotency.Context(ctx)
+			return link{Context: c}, ok
+		},
+		Scope: func() idempotency.ScopeFunc {
+			return echoidempotency.Scope(func(*echo.Context) (string, error) { return "tenant", nil })
+		},
+		Bare: func() http.Handler { return echo.New() },
+		Nil:  []func(){func() { echoidempotency.Middleware(nil) }, func() { echoidempotency.Scope(nil) }},
+		Misplaced: func(t testing.TB, guard *idempotency.Guard, of frametest.Link) string {
+			return serve(t, nil, echo.WrapMiddleware(guard.Handler), of)
+		},
+		Placed: map[string]func(testing.TB, *idempotency.Guard) string{
+			"around a handler of net/http": func(t testing.TB, guard *idempotency.Guard) string {
+				e := newEcho()
+				e.POST("/charges", echo.WrapHandler(guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					w.WriteHeader(http.StatusCreated)
+				}))))
+				return frametest.ServeHTTP(t, e) + "/charges"
+			},
+			"around the server": func(t testing.TB, guard *idempotency.Guard) string {
+				e := newEcho()
+				e.POST("/charges", charged)
+				return frametest.ServeHTTP(t, guard.Handler(http.HandlerFunc(e.ServeHTTP))) + "/charges"
+			},
+		},
+	}
+}
+
+// Behind another middleware, echo.WrapMiddleware cannot be known. Then the first loss is reported.
+func TestWrapMiddlewareBehindAnotherIsReported(t *testing.T) {
+	t.Parallel()
+	guard, events := frametest.NewGuard(t, frametest.HeaderScope)
+	between := func(next http.Handler) http.Handler { return guard.Handler(http.HandlerFunc(next.ServeHTTP)) }
+	frametest.Post(t, serve(t, nil, echo.WrapMiddleware(between), frametest.Link(func(frametest.Context) error {
+		return echo.NewHTTPError(http.StatusUnprocessableEntity, "declined")
+	})))
+	require.NotEmpty(t, events(event.Silent))
+}
+
+// Beside a guard that only looks on, a handler can fail after it has answered, and middleware can have a
+// writer of its own.
+func TestShadowOfEchosWriter(t *testing.T) {
+	t.Parallel()
+	mapped := func(c frametest.Context) error {
+		if c.Next() != nil {
+			return echo.NewHTTPError(http.StatusTeapot, "mapped")
+		}
+		return nil
+	}
+	t.Run("after a bit", func(t *testing.T) {
+		t.Parallel()
+		adapter().Shadow(t, http.StatusAccepted, mapped, func(c frametest.Context) error {
+			return errors.Join(c.Answer(http.StatusAccepted, "a bit"), http.ErrNotSupported)
+		})
+	})
+	t.Run("another writer", func(t *testing.T) {
+		t.Parallel()
+		wrap := func(c frametest.Context) error {
+			l := c.(link)
+			l.SetResponse(struct{ wrapped }{wrapped{l.Response()}})
+			return c.Next()
+		}
+		adapter().Shadow(t, http.StatusCreated, wrap, func(c frametest.Context) error { return c.Answer(http.StatusCreated, "done") })
+	})
+}
+
+// A wrapped is a writer of another middleware.
+type wrapped struct{ http.ResponseWriter }
+
+func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,166 @@
+package grpcidempotency_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"example.com/idempotency"
+	"example.com/idempotency/client"
+	"example.com/idempotency/adapters/grpcidempotency"
+	"example.com/idempotency/adapters/grpcidempotency/grpcclient"
+)
+
+// internal/rpctest sends calls to real servers and compares the answers.
+
+func newGuard(t *testing.T, opts ...idempotency.Option) *idempotency.Guard {
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope,
+		append(opts, idempotency.WithLogger(slog.New(slog.DiscardHandler)))...)
+	require.NoError(t, err)
+	return guard
+}
+
+func TestWhatCannotWorkIsRefusedAtStart(t *testing.T) {
+	t.Parallel()
+	guard := newGuard(t)
+	byBody := newGuard(t, idempotency.WithKeyFunc(func(*http.Request, []byte) (string, error) { return "", nil }))
+	require.Panics(t, func() { grpcidempotency.NewInterceptor(nil, grpcidempotency.SharedScope) })
+	require.Panics(t, func() { grpcidempotency.NewInterceptor(guard, nil) })
+	require.Panics(t, func() { grpcidempotency.NewInterceptor(byBody, grpcidempotency.SharedScope) })
+}
+
+func TestDefaultOutcome(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, idempotency.Final, grpcidempotency.DefaultOutcome(nil))
+	require.Equal(t, idempotency.Final, grpcidempotency.DefaultOutcome(status.Error(codes.NotFound, "")))
+	require.Equal(t, idempotency.NotExecuted, grpcidempotency.DefaultOutcome(status.Error(codes.ResourceExhausted, "")))
+	require.Equal(t, idempotency.Unknown, grpcidempotency.DefaultOutcome(errors.New("boom")))
+}
+
+// What is called without a server, in tests for example, works too.
+func TestCallWithoutAServer(t *testing.T) {
+	t.Parallel()
+	i := grpcidempotency.NewInterceptor(newGuard(t), grpcidempotency.SharedScope)
+	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("idempotency-key", "key"))
+	runs := 0
+	for range 2 {
+		got, err := i.Unary(ctx, wrapperspb.Int64(1), &grpc.UnaryServerInfo{FullMethod: charge}, func(context.Context, any) (any, error) {
+			runs++
+			return wrapperspb.String("done"), nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, "done", got.(*wrapperspb.StringValue).Value)
+	}
+	require.Equal(t, 1, runs)
+
+	_, err := i.Unary(ctx, "not a message", &grpc.UnaryServerInfo{FullMethod: charge}, nil)
+	require.Equal(t, codes.Internal, status.Code(err))
+}
+
+// A procedure with a name that is longer than the label of a route works like any other.
+func TestLongProcedure(t *testing.T) {
+	t.Parallel()
+	i := grpcidempotency.NewInterceptor(newGuard(t), grpcidempotency.SharedScope)
+	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("idempotency-key", "key"))
+	_, err := i.Unary(ctx, wrapperspb.Int64(1), &grpc.UnaryServerInfo{FullMethod: "/" + strings.Repeat("long.", 40) + "Service/Method"},
+		func(context.Context, any) (any, error) { return wrapperspb.String("done"), nil })
+	require.NoError(t, err)
+}
+
+// A server counts the keys that it gets, and fails the first calls.
+type server struct {
+	mu   sync.Mutex
+	keys []string
+	fail int
+}
+
+// dial starts the server and returns a connection with the interceptor of clients.
+func (s *server) dial(t *testing.T, opts ...grpc.DialOption) *grpc.ClientConn {
+	g := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.keys = append(s.keys, strings.Join(metadata.ValueFromIncomingContext(ctx, "idempotency-key"), "+"))
+		if len(s.keys) <= s.fail {
+			return nil, status.Error(codes.Unavailable, "not now")
+		}
+		return next(ctx, req)
+	}))
+	g.RegisterService(shop(func(context.Context, *wrapperspb.Int64Value) (*wrapperspb.StringValue, error) {
+		return wrapperspb.String("ok"), nil
+	}), nil)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	go func() { _ = g.Serve(listener) }()
+	t.Cleanup(g.Stop)
+	conn, err := grpc.NewClient(listener.Addr().String(), append(opts,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(grpcclient.Unary))...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func call(ctx context.Context, conn *grpc.ClientConn) error {
+	return conn.Invoke(ctx, charge, wrapperspb.Int64(1), new(wrapperspb.StringValue))
+}
+
+// The retry policy of gRPC sends one key with each try.
+func TestClientSendsOneKeyWithEachTry(t *testing.T) {
+	t.Parallel()
+	s := &server{fail: 2}
+	conn := s.dial(t, grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {
+		"maxAttempts": 4, "initialBackoff": "0.001s", "maxBackoff": "0.001s", "backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`))
+	require.NoError(t, call(t.Context(), conn))
+	require.Len(t, s.keys, 3)
+	require.Len(t, s.keys[0], 36)
+	require.Equal(t, []string{s.keys[0], s.keys[0], s.keys[0]}, s.keys)
+	require.NoError(t, call(t.Context(), conn))
+	require.NotEqual(t, s.keys[0], s.keys[3], "another call is another intent")
+}
+
+func TestClientSendsTheChosenKey(t *testing.T) {
+	t.Parallel()
+	s := &server{}
+	conn := s.dial(t)
+	require.NoError(t, call(client.WithKey(t.Context(), `"chosen"`), conn))
+	require.NoError(t, call(client.WithoutKey(t.Context()), conn))
+	require.NoError(t, call(metadata.AppendToOutgoingContext(client.WithKey(t.Context(), "chosen"), "idempotency-key", "in the call"), conn))
+	require.Equal(t, []string{`"chosen"`, "", "in the call"}, s.keys)
+	err := call(client.WithKey(t.Context(), "a,b"), conn)
+	require.ErrorIs(t, err, client.ErrKeyInvalid)
+	require.Equal(t, codes.FailedPrecondition, status.Code(err))
+	past := client.Intent{Key: "old", Expires: time.Now().Add(-time.Minute)}
+	require.ErrorIs(t, call(past.Context(t.Context()), conn), client.ErrKeyExpired)
+	require.Len(t, s.keys, 3)
+}
+
+// In a step, each attempt of the run sends the same keys.
+func TestClientTakesTheKeysOfAStep(t *testing.T) {
+	t.Parallel()
+	s := &server{}
+	conn, guard, failed := s.dial(t), newGuard(t), errors.New("failed")
+	for range 2 {
+		_, _, err := idempotency.Do(t.Context(), guard, idempotency.Key{Scope: "jobs", Value: "1"}, func(ctx context.Context) (int, error) {
+			return idempotency.Step(ctx, "charge", func(ctx context.Context) (int, error) {
+				return 0, errors.Join(call(ctx, conn), call(ctx, conn), failed)
+			})
+		})
+		require.ErrorIs(t, err, failed)
+	}
+	require.Len(t, s.keys, 4)
+	require.NotEqual(t, s.keys[0], s.keys[1])
+	require.Equal(t, s.keys[:2], s.keys[2:])
+}

@@ -1,0 +1,243 @@
+package pgstore_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/event"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/stores/pgstore"
+	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
+)
+
+// This file is about handlers that end their transactions past the store.
+
+// ends are the ways to do that by statements, and how many rows they leave.
+var ends = map[string]struct {
+	statements []string
+	rows       int
+	begins     bool // another one
+}{
+	"COMMIT":             {[]string{"COMMIT"}, 1, false},
+	"ROLLBACK":           {[]string{"ROLLBACK"}, 0, false},
+	"COMMIT and BEGIN":   {[]string{"COMMIT", "BEGIN"}, 1, true},
+	"COMMIT AND CHAIN":   {[]string{"COMMIT AND CHAIN"}, 1, true},
+	"ROLLBACK AND CHAIN": {[]string{"ROLLBACK AND CHAIN"}, 0, true},
+	"at once":            {[]string{"COMMIT; BEGIN"}, 1, true},
+}
+
+// A function that ends its transaction itself is found out, however it does it and however the
+// handler leaves: rows that it may have committed hold the key under Hold, and are not inserted again.
+func TestTransactionThatEndsItselfIsFoundOut(t *testing.T) {
+	failed := errors.New("failed")
+	for endName, end := range ends {
+		for leaveName, leave := range map[string]func(exec execer) error{
+			"success":          func(execer) error { return nil },
+			"error":            func(execer) error { return failed },
+			"panic":            func(execer) error { panic(http.ErrAbortHandler) },
+			"exit":             func(execer) error { runtime.Goexit(); return nil },
+			"failed statement": func(exec execer) error { return exec(context.Background(), "SELECT 1/0") },
+		} {
+			t.Run(endName+"/"+leaveName, func(t *testing.T) {
+				onEachWay(t, func(t *testing.T, inTx way, level string) {
+					if level == "repeatable read" {
+						return // as serializable
+					}
+					if leaveName == "failed statement" && strings.Contains(t.Name(), "/InSQLTx") && end.begins {
+						return // see TestFailedTransactionIsNotAsked
+					}
+					var events guardtest.Events
+					s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+						require.Error(t, inTx(s, r.Context(), level, func(exec execer) error {
+							require.NoError(t, s.insert(r.Context(), exec))
+							for _, statement := range end.statements {
+								_ = exec(r.Context(), statement) // InTx refuses what comes after the end
+							}
+							return leave(exec)
+						}))
+						w.WriteHeader(http.StatusTooManyRequests)
+					}, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
+					for range 2 {
+						_, _ = s.Try(t.Context(), guardtest.Call{Key: "k"})
+						require.Equal(t, end.rows, s.rows(t, "k"))
+					}
+					require.Equal(t, 1, events.Count(event.CommittedAlone))
+					require.Positive(t, events.Count(event.Held))
+					require.Zero(t, events.Count(event.Overtaken)+events.Count(event.LeaseLost))
+				})
+			})
+		}
+	}
+}
+
+// The limit: when a statement fails in a transaction that has followed that of the run, and before the store has
+// looked, nothing tells the two apart. The run counts as rolled back, although its rows are committed.
+func TestFailedTransactionIsNotAsked(t *testing.T) {
+	onEachWay(t, func(t *testing.T, inTx way, level string) {
+		for _, statement := range []string{"COMMIT; BEGIN; SELECT 1/0", "COMMIT AND CHAIN; SELECT 1/0"} {
+			var events guardtest.Events
+			s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+				require.Error(t, inTx(s, r.Context(), level, func(exec execer) error {
+					return errors.Join(s.insert(r.Context(), exec), exec(r.Context(), statement))
+				}))
+				w.WriteHeader(http.StatusInternalServerError)
+			}, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
+			for rows := range 2 {
+				require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+				require.Equal(t, rows+1, s.rows(t, "k"))
+			}
+			require.Zero(t, events.Count(event.CommittedAlone))
+		}
+	})
+}
+
+// So is one that the methods of database/sql end.
+func TestSQLTransactionThatEndsItselfIsFoundOut(t *testing.T) {
+	for name, end := range map[string]func(tx *sql.Tx) error{"Commit": (*sql.Tx).Commit, "Rollback": (*sql.Tx).Rollback} {
+		for _, when := range []string{"success", "error", "after"} {
+			onEachStatus(t, name+"/"+when, func(t *testing.T, status int) {
+				if status == http.StatusCreated && when != "after" {
+					return // it was told, and is believed
+				}
+				var events guardtest.Events
+				s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+					var kept *sql.Tx
+					err := s.store.InSQLTx(r.Context(), s.db, nil, func(tx *sql.Tx) error {
+						kept = tx
+						require.NoError(t, s.insert(r.Context(), func(ctx context.Context, sql string, args ...any) error {
+							_, err := tx.ExecContext(ctx, sql, args...)
+							return err
+						}))
+						if when == "after" {
+							return nil
+						}
+						require.NoError(t, end(tx))
+						return map[string]error{"error": errors.New("failed")}[when]
+					})
+					if when == "after" {
+						require.NoError(t, err)
+						require.NoError(t, end(kept))
+					} else {
+						require.Error(t, err)
+					}
+					w.WriteHeader(status)
+				}, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
+				first := s.Do(t, guardtest.Call{Key: "k"})
+				if when == "after" {
+					guardtest.RequireProblem(t, first, http.StatusConflict, problem.OutcomeUnknown)
+				}
+				guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+				require.Equal(t, map[string]int{"Commit": 1}[name], s.rows(t, "k"))
+				require.Equal(t, 1, events.Count(event.CommittedAlone))
+				require.Positive(t, events.Count(event.Held))
+			})
+		}
+	}
+}
+
+// onEachStatus runs the test for each kind of answer that a handler may have given.
+func onEachStatus(t *testing.T, name string, f func(t *testing.T, status int)) {
+	for _, status := range []int{http.StatusCreated, http.StatusTooManyRequests, http.StatusInternalServerError} {
+		t.Run(fmt.Sprintf("%s/%d", name, status), func(t *testing.T) {
+			t.Parallel()
+			f(t, status)
+		})
+	}
+}
+
+// One that is kept is ended after its function has succeeded. The answer tells of rows that may be gone.
+func TestKeptTransactionThatEndsIsFoundOut(t *testing.T) {
+	for name, end := range ends {
+		onEachStatus(t, name, func(t *testing.T, status int) {
+			var events guardtest.Events
+			s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+				var kept *sql.Tx
+				require.NoError(t, s.store.InSQLTx(r.Context(), s.db, nil, func(tx *sql.Tx) error {
+					kept = tx
+					return s.insert(r.Context(), func(ctx context.Context, sql string, args ...any) error {
+						_, err := tx.ExecContext(ctx, sql, args...)
+						return err
+					})
+				}))
+				for _, statement := range end.statements {
+					_, err := kept.ExecContext(r.Context(), statement)
+					require.NoError(t, err)
+				}
+				w.WriteHeader(status)
+			}, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
+			for range 2 {
+				guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+				require.Equal(t, end.rows, s.rows(t, "k"))
+			}
+			require.Equal(t, 1, events.Count(event.CommittedAlone))
+		})
+	}
+}
+
+// The same in a step. Its key is held, because nobody will know whether the step has happened.
+func TestStepThatEndsItsTransactionIsFoundOut(t *testing.T) {
+	for name, end := range ends {
+		for leaves, failed := range map[string]error{"success": nil, "error": errors.New("failed")} {
+			for _, level := range []string{"read committed", "serializable"} {
+				t.Run(name+"/"+leaves+"/"+level, func(t *testing.T) {
+					t.Parallel()
+					s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+						_, err := pgstore.StepTx(r.Context(), s.store, "charge", pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)}, func(ctx context.Context, tx pgx.Tx) (int, error) {
+							exec := func(ctx context.Context, sql string, args ...any) error {
+								_, err := tx.Exec(ctx, sql, args...)
+								return err
+							}
+							require.NoError(t, s.insert(r.Context(), exec))
+							for _, statement := range end.statements {
+								_ = exec(ctx, statement)
+							}
+							return 1, failed
+						})
+						require.ErrorIs(t, err, idempotency.ErrCommitUnknown)
+						require.ErrorIs(t, err, store.ErrCommittedAlone)
+						w.WriteHeader(http.StatusTooManyRequests)
+					})
+					for range 2 {
+						guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+						require.Equal(t, end.rows, s.rows(t, "k"))
+					}
+				})
+			}
+		}
+	}
+}
+
+// A pooler need not tell what the server has told. Then the statement that completes the record finds out.
+func TestFenceKnowsItsTransaction(t *testing.T) {
+	t.Parallel()
+	for _, level := range levels {
+		s := newShop(t, nil)
+		claim, err := s.store.Claim(t.Context(), "k", store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
+		require.NoError(t, err)
+		require.True(t, claim.Mine)
+		joined, tx, err := s.store.JoinTx(t.Context(), "k", store.Owner{1}, pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)})
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), "INSERT INTO "+s.table+" (key, amount, attempt) VALUES ($1, 1, 1)", "k")
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), "COMMIT AND CHAIN")
+		require.NoError(t, err)
+		pgstore.Forget(tx)
+		require.NoError(t, tx.Commit(t.Context()))
+		require.ErrorIs(t, joined.Complete(t.Context(), store.Completion{Answer: []byte("a"), TTL: time.Hour}), store.ErrCommittedAlone)
+		rec, err := s.store.Get(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, store.Claimed, rec.State)
+	}
+}

@@ -1,0 +1,199 @@
+package pgfaults
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/race"
+	"example.com/idempotency/stores/pgstore"
+)
+
+// This file is the API on which the faults fall: each of its charges is one business row.
+
+// slower is how much more time everything gets, and how much less is done at a time.
+var slower = map[bool]int{true: 3, false: 1}[race.Enabled]
+
+// leaseTime is how long a key is blocked after its process has died. A call of the store may take a
+// third of it, also on a machine that is busy.
+var leaseTime = time.Duration(slower) * 900 * time.Millisecond
+
+// longRun is the part of a long run that the server sleeps. Its lease is renewed once meanwhile.
+var longRun = leaseTime/3 + 50*time.Millisecond
+
+const chargesTable = `CREATE TABLE IF NOT EXISTS charges (key text NOT NULL, id text NOT NULL, attempt int8 NOT NULL)`
+
+// A charge is what a request asks for.
+type charge struct {
+	key     string
+	attempt int
+	level   pgx.TxIsoLevel
+	sleep   time.Duration
+	id      string // of the row that this run inserts
+	try     func() // is called when the transaction of the run begins, once more after a conflict
+}
+
+// An api is one API process, or what would be one.
+type api struct {
+	pool   *pgxpool.Pool
+	db     *sql.DB
+	store  *pgstore.Store
+	guard  *idempotency.Guard
+	events guardtest.Events
+
+	tries atomic.Int64 // of transactions
+
+	mu   sync.Mutex
+	runs map[string][]string // the IDs that runs were to insert, by key
+}
+
+// A kind is what an API promises.
+type kind string
+
+const (
+	joined kind = "joined" // its guard has WithTransaction
+	async  kind = "async"  // the same, and a crash may lose its claims
+	apart  kind = "apart"  // the control: its rows are committed apart from the record
+)
+
+// newAPI returns an API on a database.
+func newAPI(ctx context.Context, dsn string, k kind) (*api, error) {
+	pool, err := pgxpool.New(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	a := &api{pool: pool, db: stdlib.OpenDBFromPool(pool), runs: make(map[string][]string)}
+	opts := []idempotency.Option{
+		idempotency.WithLogger(slog.New(slog.DiscardHandler)), idempotency.WithObserver(a.events.Observe), idempotency.WithLease(leaseTime),
+	}
+	if k != apart {
+		opts = append(opts, idempotency.WithTransaction(true), idempotency.WithRecovery(idempotency.Hold))
+	} else {
+		opts = append(opts, idempotency.WithRecovery(idempotency.Rerun))
+	}
+	var of []pgstore.Option
+	if k == async {
+		of = append(of, pgstore.WithAsyncClaims())
+	}
+	if a.store, err = pgstore.New(ctx, pool, of...); err == nil {
+		a.guard, err = idempotency.New(a.store, guardtest.TenantScope, opts...)
+	}
+	if err != nil {
+		a.close(ctx)
+		return nil, err
+	}
+	return a, nil
+}
+
+// close shuts the API down and closes its connections.
+func (a *api) close(ctx context.Context) {
+	if a.guard != nil {
+		_ = a.guard.Shutdown(ctx) // what it says was reported as an event
+	}
+	if a.store != nil {
+		a.store.Close()
+	}
+	_ = a.db.Close()
+	a.pool.Close()
+}
+
+// handler serves POST /way/level, with a header that says how long the run takes.
+func (a *api) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /{way}/{level}", func(w http.ResponseWriter, r *http.Request) {
+		op, _ := idempotency.FromContext(r.Context())
+		sleep, _ := time.ParseDuration(r.Header.Get("Length"))
+		c := charge{key: op.Key().Value, attempt: op.Attempt(), level: levels[r.PathValue("level")], sleep: sleep, id: rand.Text(), try: func() { a.tries.Add(1) }}
+		a.mu.Lock()
+		a.runs[c.key] = append(a.runs[c.key], c.id)
+		a.mu.Unlock()
+		ctx, cancel := context.WithTimeout(r.Context(), 2*leaseTime) // a connection may be silent
+		defer cancel()
+		id, err := ways[r.PathValue("way")](ctx, a, c)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		_ = json.NewEncoder(w).Encode(map[string]string{"id": id})
+	})
+	return a.guard.Handler(mux)
+}
+
+// inserted returns the IDs that the runs of a key were to insert.
+func (a *api) inserted(key string) []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return append([]string(nil), a.runs[key]...)
+}
+
+// levels are the isolation levels of PostgreSQL, by their names in a path.
+var levels = map[string]pgx.TxIsoLevel{
+	"read-committed": pgx.ReadCommitted, "repeatable-read": pgx.RepeatableRead, "serializable": pgx.Serializable,
+}
+
+// A way is how a handler commits its row. It returns the ID of the row.
+type way func(ctx context.Context, a *api, c charge) (id string, err error)
+
+var ways = map[string]way{
+	"InTx": func(ctx context.Context, a *api, c charge) (string, error) {
+		return c.id, a.store.InTx(ctx, pgx.TxOptions{IsoLevel: c.level}, func(tx pgx.Tx) error { return c.insert(ctx, tx) })
+	},
+	"InSQLTx": func(ctx context.Context, a *api, c charge) (string, error) {
+		isolation := map[pgx.TxIsoLevel]sql.IsolationLevel{
+			pgx.ReadCommitted: sql.LevelReadCommitted, pgx.RepeatableRead: sql.LevelRepeatableRead, pgx.Serializable: sql.LevelSerializable,
+		}[c.level]
+		return c.id, a.store.InSQLTx(ctx, a.db, &sql.TxOptions{Isolation: isolation}, func(tx *sql.Tx) error {
+			for _, s := range c.statements() {
+				if _, err := tx.ExecContext(ctx, s.sql, s.args...); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	},
+	"StepTx": func(ctx context.Context, a *api, c charge) (string, error) {
+		return pgstore.StepTx(ctx, a.store, "charge", pgx.TxOptions{IsoLevel: c.level}, func(ctx context.Context, tx pgx.Tx) (string, error) {
+			return c.id, c.insert(ctx, tx)
+		})
+	},
+	// The control: a transaction that does not know of the record.
+	"apart": func(ctx context.Context, a *api, c charge) (string, error) {
+		return c.id, pgx.BeginTxFunc(ctx, a.pool, pgx.TxOptions{IsoLevel: c.level}, func(tx pgx.Tx) error { return c.insert(ctx, tx) })
+	},
+}
+
+type statement struct {
+	sql  string
+	args []any
+}
+
+func (c charge) statements() []statement {
+	c.try()
+	return []statement{
+		{"INSERT INTO charges (key, id, attempt) VALUES ($1, $2, $3)", []any{c.key, c.id, int64(c.attempt)}},
+		{"SELECT pg_sleep($1::text::float8)", []any{strconv.FormatFloat(c.sleep.Seconds(), 'f', -1, 64)}},
+	}
+}
+
+func (c charge) insert(ctx context.Context, tx pgx.Tx) error {
+	for _, s := range c.statements() {
+		if _, err := tx.Exec(ctx, s.sql, s.args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

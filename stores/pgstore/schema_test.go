@@ -1,0 +1,107 @@
+package pgstore_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/stores/pgstore"
+	"example.com/idempotency/stores/pgstore/internal/pgtest"
+)
+
+// An update that touches no index is cheap, and leaves nothing for vacuum. It needs room in its page.
+func TestMostUpdatesTouchNoIndex(t *testing.T) {
+	t.Parallel()
+	const clients, runs = 4, 150 // of each
+	pool := pgtest.Shared(t).Pool(t)
+	store, table := newStore(t, pool)
+	answer := bytes.Repeat([]byte("x"), 1024)
+	guard := guardtest.NewGuard(t, store, idempotency.WithTransaction(true))
+	server := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := store.InTx(r.Context(), pgx.TxOptions{}, func(pgx.Tx) error { return nil }); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		_, _ = w.Write(answer)
+	})))
+	var wg sync.WaitGroup
+	for c := range clients {
+		wg.Go(func() {
+			for i := range runs {
+				got, err := server.Try(context.Background(), guardtest.Call{Key: fmt.Sprintf("%d-%d", c, i)})
+				if err != nil || got.Status != http.StatusOK {
+					t.Errorf("%v: %+v", err, got)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	// A connection tells what it has done when it is closed. Its process ends a moment later.
+	store.Close()
+	pool.Close()
+	var updates, hot, bytes int
+	stats := pgtest.Shared(t).Pool(t)
+	require.Eventually(t, func() bool {
+		err := stats.QueryRow(t.Context(),
+			`SELECT n_tup_upd, n_tup_hot_upd, pg_total_relation_size(relid) FROM pg_stat_user_tables WHERE relname = $1`, table).Scan(&updates, &hot, &bytes)
+		return err == nil && updates == clients*runs
+	}, 30*time.Second, 50*time.Millisecond, "updates counted")
+	t.Logf("%d of %d updates touched no index; %d bytes for each record", hot, updates, bytes/(clients*runs))
+	require.GreaterOrEqual(t, hot, updates*3/4)
+}
+
+// The role of a service cannot make tables, and needs nothing else on that of the store.
+func TestRoleNeedsFourRights(t *testing.T) {
+	t.Parallel()
+	admin := pgtest.Shared(t).Pool(t)
+	_, table := newStore(t, admin)
+	_, err := admin.Exec(t.Context(), `CREATE TABLE clerk_rows (id text); CREATE ROLE clerk LOGIN;
+		GRANT INSERT ON clerk_rows TO clerk; GRANT SELECT, INSERT, UPDATE, DELETE ON `+table+` TO clerk`)
+	require.NoError(t, err)
+	config := admin.Config()
+	config.ConnConfig.User = "clerk"
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	require.NoError(t, pgstore.Migrate(t.Context(), pool, pgstore.WithTable(table))) // it is there
+	store, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table))
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+
+	guard := guardtest.NewGuard(t, store, idempotency.WithTransaction(true), idempotency.WithWait(10*time.Second))
+	began, goOn := make(chan struct{}), make(chan struct{})
+	server := guardtest.ServeHTTP1(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		close(began)
+		<-goOn
+		if err := store.InTx(r.Context(), pgx.TxOptions{IsoLevel: pgx.Serializable}, func(tx pgx.Tx) error {
+			_, err := tx.Exec(r.Context(), "INSERT INTO clerk_rows VALUES ('x')")
+			return err
+		}); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
+	})))
+	first := make(chan guardtest.Reply, 1)
+	go func() {
+		got, _ := server.Try(context.Background(), guardtest.Call{Key: "k"})
+		first <- got
+	}()
+	<-began
+	_, stop, err := store.Watch(t.Context(), "any") // LISTEN
+	require.NoError(t, err)
+	stop()
+	close(goOn)
+	guardtest.RequireReplay(t, <-first, server.Do(t, guardtest.Call{Key: "k"}))
+	_, err = store.Sweep(t.Context(), 1)
+	require.NoError(t, err)
+}
