@@ -16,7 +16,7 @@ type Event struct {
 	Kind Kind
 	// Would is what a live guard would have done: only of an EventShadow.
 	Would Kind
-	// Record is the name of the record in the store, under which an [store.Inspector] finds it. It
+	// Record is the name of the record in the store, under which a store.Inspector finds it. It
 	// does not reveal a key that is random. It confirms the guess of a key that can be
 	// guessed, such as an order number.
 	Record string

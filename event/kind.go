@@ -121,7 +121,7 @@ const (
 	// got. Status is that of the answer that the client got.
 	Shadow Kind = "shadow"
 	// EventCorrupt: a stored record failed its own check and was not served, or this process
-	// cannot read it; Err wraps [store.ErrCorrupt] or [store.ErrUnreadableHere].
+	// cannot read it; Err wraps store.ErrCorrupt or store.ErrUnreadableHere.
 	Corrupt Kind = "corrupt"
 )
 

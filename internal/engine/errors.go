@@ -78,7 +78,7 @@ func (e *notDoneError) Unwrap() error { return e.err }
 
 // NotDone marks an error of a step's function as proof that its effect did not happen: the
 // connection was refused, for example, or the downstream service rejected the whole request.
-// The step counts as not begun, so a later attempt may begin it, also under [AtMostOnce].
+// The step counts as not begun, so a later attempt may begin it, also under AtMostOnce.
 // NotDone(nil) returns nil.
 func NotDone(err error) error {
 	if err == nil {

@@ -37,8 +37,8 @@ func (u *Run) final(t Task) Verdict {
 	return v
 }
 
-// unknown is the verdict for a run of unknown outcome. Under [WithTransaction], only steps can
-// have done anything. The last attempt that [WithMaxAttempts] allows holds the key in any event.
+// unknown is the verdict for a run of unknown outcome. With transactions, only steps can
+// have done anything. The last attempt that the rules allow holds the key in any event.
 func (u *Run) unknown(t Task) Verdict {
 	last := u.Lease.rules.lastAttempt(u.Lease.Attempt)
 	switch undoes := u.undoes(); {

@@ -1,7 +1,7 @@
 // Package engine runs a task under a claim, settles it however it ends, and looks after what is left:
 // all that a guard does and that is not HTTP.
 //
-// A request flows down: a [Claim] asks the store for the right to run, a [Run] executes the task and
+// A request flows down: a [Claiming] asks the store for the right to run, a [Run] executes the task and
 // judges it, a settlement brings the verdict to the store. What a verdict is and what follows from it
 // stands in tables: judge.go, settle_table.go.
 package engine
