@@ -22,9 +22,9 @@ import (
 // The last quarter of its room is only for tenants that hold less than a sixteenth of the room,
 // as far as claims say whose they are ([store.Claim.Tenant]). So one tenant cannot fill it for all.
 //
-// It starts no goroutine and needs no closing. Each call removes a few expired records, so
-// they stay in memory while there are no calls, but give way at once when their room is
-// needed. The memory of their answers becomes free then. The rest of their memory is kept
+// It starts no goroutine and needs no closing. Each call removes a few expired records, whatever
+// their keys are, so they stay in memory while there are no calls, but give way at once when their
+// room is needed. The memory of their answers becomes free then. The rest of their memory is kept
 // for new records until a part of the store is empty.
 //
 // A MemoryStore is also a [store.ContextStore], a [store.Watcher], a [store.StepStore], an

@@ -52,7 +52,8 @@ import (
 // # Methods
 //
 // A RedisStore is also a [store.ContextStore], a [store.Watcher], a [store.StepStore], an
-// [store.Inspector] and a [store.Lister]. Two methods are its own:
+// [store.Inspector], a [store.Lister] and a [store.Comparer]: two values with one client and one
+// prefix are one store. Two methods are its own:
 //
 //   - Check(ctx) asks the servers whether they can be trusted with records, and returns all reasons
 //     why they cannot: a version below 6.2, a maxmemory-policy other than noeviction, or a server
@@ -69,6 +70,7 @@ var (
 	_ store.StepStore    = (*RedisStore)(nil)
 	_ store.Inspector    = (*RedisStore)(nil)
 	_ store.Lister       = (*RedisStore)(nil)
+	_ store.Comparer     = (*RedisStore)(nil)
 )
 
 // NewRedisStore returns a store that keeps its records with client. The caller configures
@@ -127,7 +129,9 @@ func WithPrefix(prefix string) RedisOption {
 
 // WithReplicas makes the calls of a [RedisStore] wait for replicas. Claim, Renew, SaveStep,
 // Complete, Release and Hold, and Resolve with an answer, succeed only when n replicas have
-// confirmed the record within timeout. A Release that says Unanswered waits for none.
+// confirmed the record within timeout. A Release that says Unanswered, of a claim of which no caller has
+// heard, waits for none: a failover that forgets it and not the claim leaves a claim that lapses, and under
+// [Hold] a held key of which nothing has run.
 //
 // When fewer do, the call fails, although its writes stay on the master. A [Guard] gives
 // up such a claim before the run begins. It repeats the calls of a run until they are

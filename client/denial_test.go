@@ -121,3 +121,18 @@ func TestTimeoutInFrontOfAGuardIsWaitedFor(t *testing.T) {
 		})
 	}
 }
+
+// Behind a guard, each 408 of the handler may be the end of a run whose work goes on. It is never said that
+// nothing was done.
+func TestTimeoutBehindAGuardIsAskedWithinTheLimit(t *testing.T) {
+	t.Parallel()
+	for _, attempts := range []int{1, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			base := answering(answer{status: http.StatusRequestTimeout, header: map[string]string{keyField: "k"}})
+			_, err := send(newTransport(t, base, client.WithAttempts(attempts)), post(client.WithKey(t.Context(), "k"), place, "{}"))
+			require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+			require.Equal(t, client.ReasonAttempts, failure(t, err).Reason)
+			require.Len(t, base.requests(), attempts)
+		})
+	}
+}

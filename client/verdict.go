@@ -96,7 +96,7 @@ var byStatus = [...]row{
 	{401, 401, accept, accept, ask, unknown},
 	{403, 403, accept, accept, ask, unknown},
 	{407, 407, accept, accept, ask, unknown},
-	{408, 408, wait, wait, wait, wait},
+	{408, 408, wait, ask, wait, wait},
 	{409, 409, accept, ask, ask, ask},
 	{421, 421, accept, accept, ask, unknown},
 	{422, 423, accept, ask, ask, ask},
@@ -137,8 +137,8 @@ func rule(a *answer, keyed, doubt bool) ruling {
 		r = row.stranger
 	}
 	switch {
-	case r == wait && !keyed:
-		r = ask
+	case r == wait && (!keyed || a.echoes && a.declared):
+		r = ask // the handler has said it, and each attempt may be another run
 	case !a.hinted || a.status < http.StatusMultipleChoices: // no server has a word on whether to ask again
 	case a.again && (r == accept || r == unknown):
 		r = ask

@@ -72,7 +72,7 @@ func (q *Query) Matches(r Record) bool {
 type Page struct {
 	Entries []Entry
 	// Next is the Cursor of the next page. It is empty if there is none. It means something
-	// only to the store that made it, and only for the same query. The Limit may change.
+	// only to the store that made it, and only for the same query. Limit and OlderThan may change.
 	Next string
 }
 

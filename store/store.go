@@ -58,8 +58,9 @@ import (
 // out never changes. Neither the store nor a caller may write to it.
 //
 // Package storetest is this contract as tests. The optional interfaces [ContextStore],
-// [Watcher], [StepStore], [Inspector], [Lister] and [TxStore] are further abilities, which a idempotency.Guard finds
-// by type assertion. The stores of this package have all but the last, which needs a database.
+// [Comparer], [Watcher], [StepStore], [Inspector], [Lister] and [TxStore] are further abilities, which a idempotency.Guard finds
+// by type assertion. The Redis store has all but the last, which needs a database. The memory store is the
+// same only as itself, and needs no Comparer either.
 type Store interface {
 	// Claim asks for the right to run. It is the atomic set-if-absent. One call tells
 	// everything: Record.Mine says whether the claim is the caller's, and the rest of

@@ -66,7 +66,7 @@ func (o *Operation) resumes() bool { return o.Attempt() > 1 && !o.lease.claim.Ho
 // holds nothing, although its context may live on.
 func (o *Operation) Holds(st store.Store, name string) bool {
 	for ; o != nil; o = o.outer {
-		if o.lease.Name == name && sameStore(o.lease.core.store, st) && !o.progress.hasEnded() {
+		if o.lease.Name == name && store.Same(o.lease.core.store, st) && !o.progress.hasEnded() {
 			return true
 		}
 	}

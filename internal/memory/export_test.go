@@ -3,7 +3,13 @@ package memory
 // What the tests of the package need of its inside: what is counted, watched and queued, and a table
 // whose hashes they choose.
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+	"strconv"
+
+	"example.com/idempotency/internal/slab"
+	"example.com/idempotency/internal/slotindex"
+)
 
 // Bytes returns what the records count for in the limit of bytes.
 func (s *Store) Bytes() int64 { return s.room.bytes.Load() }
@@ -38,6 +44,41 @@ func (s *Store) QueuesInOrder() bool {
 		}
 	}
 	return n == s.Len()
+}
+
+// Locked returns how many shards somebody has locked.
+func (s *Store) Locked() int {
+	n := 0
+	for i := range s.shards {
+		if mu := &s.shards[i].mu; mu.TryLock() {
+			mu.Unlock()
+		} else {
+			n++
+		}
+	}
+	return n
+}
+
+// Break loses the index of each shard, and lets the records expire for its queue, so that whatever looks
+// at one panics.
+func (s *Store) Break() {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		for slot := range sh.queue.All() {
+			sh.queue.Move(slot, -1)
+		}
+		sh.records.index = slotindex.Index[slab.Ref]{}
+	}
+}
+
+// KeyOfAnEmptyShard returns a key whose shard has no record.
+func (s *Store) KeyOfAnEmptyShard() string {
+	for i := 0; ; i++ {
+		key := strconv.Itoa(i)
+		if s.shards[maphash.String(s.seed, key)%shardCount].queue.Len() == 0 {
+			return key
+		}
+	}
 }
 
 // A Table is the table of a shard, whose hashes a test can choose.

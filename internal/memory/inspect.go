@@ -14,8 +14,9 @@ func (s *Store) GetAnswer(ctx context.Context, key string) (store.Record, error)
 	if err := ctx.Err(); err != nil {
 		return store.Record{}, err
 	}
-	sh, hash, now := s.lock(key)
+	sh, hash := s.lock(key)
 	defer sh.mu.Unlock()
+	now := s.tidy(sh)
 	r := s.find(sh, hash, key, now)
 	if r.none() {
 		return store.Record{}, store.ErrNotFound
@@ -37,8 +38,9 @@ func (s *Store) Resolve(ctx context.Context, key string, seen store.Seen, settle
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	sh, hash, now := s.lock(key)
+	sh, hash := s.lock(key)
 	defer sh.mu.Unlock()
+	now := s.tidy(sh)
 	r := s.find(sh, hash, key, now)
 	switch {
 	case r.none():
@@ -91,8 +93,9 @@ func (s *Store) Forget(ctx context.Context, key string, seen store.Seen) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	sh, hash, now := s.lock(key)
+	sh, hash := s.lock(key)
 	defer sh.mu.Unlock()
+	now := s.tidy(sh)
 	r := s.find(sh, hash, key, now)
 	switch {
 	case r.none():

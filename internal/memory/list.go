@@ -6,11 +6,7 @@ package memory
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"hash/maphash"
 	"slices"
-	"strconv"
-	"strings"
 
 	"example.com/idempotency/internal/oldest"
 	"example.com/idempotency/store"
@@ -45,28 +41,30 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	}
 }
 
-func (s *Store) listAll(q *store.Query, c cursor) (p store.Page) {
-	limit := q.PageSize()
-	for looks := 0; c.shard < shardCount && len(p.Entries) < limit && looks < slotsPerCall; looks++ {
-		sh := &s.shards[c.shard]
-		sh.mu.Lock()
-		now := s.now()
-		slot, end := c.place, min(c.place+slotsPerLock, int64(sh.records.slots.Len()))
-		for ; slot < end && len(p.Entries) < limit; slot++ {
-			addSlot(&p, q, sh, int32(slot), now)
-		}
-		more := slot < int64(sh.records.slots.Len())
-		sh.mu.Unlock()
-		looks += int(max(0, slot-c.place))
-		c.place = slot
-		if !more {
-			c.shard, c.place = c.shard+1, 0
+func (s *Store) listAll(q *store.Query, c position) (p store.Page) {
+	for looks := 0; c.shard < shardCount && len(p.Entries) < q.PageSize() && looks < slotsPerCall; looks++ {
+		next, more := s.listSlots(&p, q, &s.shards[c.shard], c.at)
+		looks += int(max(0, next-c.at))
+		if c.at = next; !more {
+			c.shard, c.at = c.shard+1, 0
 		}
 	}
 	if c.shard < shardCount {
-		p.Next = c.text(s)
+		p.Next = s.text(c, q)
 	}
 	return p
+}
+
+// listSlots adds what some of the slots of a shard have. It returns the slot to go on with, and
+// whether there is one.
+func (s *Store) listSlots(p *store.Page, q *store.Query, sh *shard, slot int64) (next int64, more bool) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now, size := s.now(), int64(sh.records.slots.Len())
+	for end := min(slot+slotsPerLock, size); slot < end && len(p.Entries) < q.PageSize(); slot++ {
+		addSlot(p, q, sh, int32(slot), now)
+	}
+	return slot, slot < size
 }
 
 // addSlot adds the record in a slot to the page if there is one and the query asks for it. It looks for the
@@ -94,42 +92,39 @@ func compareByAge(a, b heldPlace) int {
 }
 
 // listHolding merges the first entries of all indexes after the cursor.
-func (s *Store) listHolding(q *store.Query, c cursor) (p store.Page) {
+func (s *Store) listHolding(q *store.Query, c position) (p store.Page) {
 	found, more := s.oldestAfter(c)
-	for limit := q.PageSize(); len(found) > 0 && len(p.Entries) < limit; found = found[1:] {
-		held := found[0]
-		c.shard, c.place = held.shard, held.At
-		sh := &s.shards[held.shard]
-		sh.mu.Lock()
-		if sh.holding.Has(held.Entry) {
-			addSlot(&p, q, sh, held.Slot, s.now())
-		}
-		sh.mu.Unlock()
+	for ; len(found) > 0 && len(p.Entries) < q.PageSize(); found = found[1:] {
+		s.listHeld(&p, q, found[0])
+		c.shard, c.at = found[0].shard, found[0].At
 	}
 	if len(found) > 0 || more {
-		p.Next = c.text(s)
+		p.Next = s.text(c, q)
 	}
 	return p
 }
 
+// listHeld adds the record of an entry that is still in the index.
+func (s *Store) listHeld(p *store.Page, q *store.Query, held heldPlace) {
+	sh := &s.shards[held.shard]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.holding.Has(held.Entry) {
+		addSlot(p, q, sh, held.Slot, s.now())
+	}
+}
+
 // oldestAfter returns the first entries of all indexes after the cursor, in one order, and reports
 // whether there are more. The last one may be the place of an entry that has left.
-func (s *Store) oldestAfter(c cursor) (found []heldPlace, more bool) {
+func (s *Store) oldestAfter(c position) (found []heldPlace, more bool) {
 	var share [entriesPerShard]oldest.Entry
 	var end heldPlace // up to which all indexes were read
 	for i := range s.shards {
-		from := c.place
+		from := c.at
 		if i > c.shard {
 			from-- // an entry of the same moment comes after the cursor
 		}
-		sh := &s.shards[i]
-		sh.mu.Lock()
-		if sh.holding == nil {
-			sh.mu.Unlock()
-			continue
-		}
-		entries, seen, rest := sh.holding.After(from, entriesPerShard, share[:0])
-		sh.mu.Unlock()
+		entries, seen, rest := s.shards[i].oldestAfter(from, share[:0])
 		for _, e := range entries {
 			found = append(found, heldPlace{i, e})
 		}
@@ -149,42 +144,13 @@ func (s *Store) oldestAfter(c cursor) (found []heldPlace, more bool) {
 	return found, more
 }
 
-// A cursor is a place between two records. Of all records, it is a shard and a slot. Of the
-// indexes it is a moment: no two entries of a shard have the same, and entries of the same moment
-// are in the order of their shards.
-type cursor struct {
-	holding bool
-	shard   int
-	place   int64 // the next slot, or the last moment
-}
-
-// text returns the cursor as text. It begins with a mark of the store, because in another store
-// the numbers would lead anywhere.
-func (c cursor) text(s *Store) string {
-	kind := "all"
-	if c.holding {
-		kind = "holding"
+// oldestAfter appends the first entries of the index after a moment to a list. It returns the moment up
+// to which it has looked, and whether there is more to see.
+func (sh *shard) oldestAfter(at int64, to []oldest.Entry) (entries []oldest.Entry, seen int64, more bool) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.holding == nil {
+		return to, at, false
 	}
-	return fmt.Sprintf("%s.%s.%d.%d", s.cursorMark(), kind, c.shard, c.place)
-}
-
-func (s *Store) cursorMark() string {
-	return strconv.FormatUint(maphash.String(s.seed, "cursor")>>32, 36)
-}
-
-func (s *Store) parseCursor(q *store.Query) (cursor, error) {
-	c := cursor{holding: q.Holding}
-	if q.Cursor == "" {
-		return c, nil
-	}
-	parts := strings.Split(q.Cursor, ".")
-	if len(parts) == 4 {
-		shard, err := strconv.ParseUint(parts[2], 10, 16)
-		place, errPlace := strconv.ParseInt(parts[3], 10, 64)
-		c.shard, c.place = int(shard), place
-		if err == nil && errPlace == nil && c.shard < shardCount && c.text(s) == q.Cursor {
-			return c, nil
-		}
-	}
-	return c, store.ErrBadCursor
+	return sh.holding.After(at, entriesPerShard, to)
 }

@@ -15,35 +15,39 @@ func (s *Store) Claim(ctx context.Context, key string, c store.Claim) (store.Rec
 		return store.Record{}, err
 	}
 	for {
-		sh, hash, now := s.lock(key)
-		r := s.find(sh, hash, key, now)
-		hasRoom := true
-		if r.none() {
-			tenant := s.room.tenantOf(c)
-			if hasRoom = s.room.reserve(len(key)+claimRoom(c), tenant); hasRoom {
-				r = sh.insert(hash, key, c, now)
-				r.tenant = tenant
-			}
-		} else if r.state != store.Completed {
-			hasRoom = s.room.hasRoom(r.tenant)
-		}
 		var out store.Record
-		var err error
-		switch {
-		case r.none():
-			err = store.ErrFull
-		case r.state == store.Completed: // it does not change
-			out, err = sh.claim(r, c, now, hasRoom)
-		default:
-			before := sh.claimSize(r)
-			out, err = sh.claim(r, c, now, hasRoom)
-			s.room.charge(sh.claimSize(r)-before, r.tenant)
-		}
-		sh.mu.Unlock()
-		if err == nil || !s.makeRoom() {
+		if err := s.claim(&out, key, &c); err == nil || !s.makeRoom() {
 			return out, err
 		}
 	}
+}
+
+// claim is Claim without a second attempt when the store is full. A record is large, so it is handed
+// on by its address.
+func (s *Store) claim(out *store.Record, key string, c *store.Claim) (err error) {
+	sh, hash := s.lock(key)
+	defer sh.mu.Unlock()
+	now := s.tidy(sh)
+	r := s.find(sh, hash, key, now)
+	hasRoom := true
+	if r.none() {
+		tenant := s.room.tenantOf(*c)
+		if !s.room.reserve(len(key)+claimRoom(*c), tenant) {
+			return store.ErrFull
+		}
+		r = sh.insert(hash, key, *c, now)
+		r.tenant = tenant
+	} else if r.state != store.Completed {
+		hasRoom = s.room.hasRoom(r.tenant)
+	}
+	if r.state == store.Completed { // it does not change
+		*out, err = sh.claim(r, *c, now, hasRoom)
+		return err
+	}
+	before := sh.claimSize(r)
+	*out, err = sh.claim(r, *c, now, hasRoom)
+	s.room.charge(sh.claimSize(r)-before, r.tenant)
+	return err
 }
 
 // Renew implements [store.Store].
@@ -162,8 +166,9 @@ func (s *Store) asOwner(ctx context.Context, key string, o store.Owner, f func(s
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	sh, hash, now := s.lock(key)
+	sh, hash := s.lock(key)
 	defer sh.mu.Unlock()
+	now := s.tidy(sh)
 	r := s.find(sh, hash, key, now)
 	if r.none() || !r.isOf(o) {
 		return store.ErrNotOwner
@@ -176,8 +181,9 @@ func (s *Store) Watch(ctx context.Context, key string) (settled <-chan struct{},
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	sh, _, _ := s.lock(key)
+	sh, _ := s.lock(key)
 	defer sh.mu.Unlock()
+	s.tidy(sh)
 	wake := sh.watchers.Add(key)
 	return wake, func() {
 		sh.mu.Lock()

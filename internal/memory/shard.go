@@ -26,7 +26,9 @@ type shard struct {
 	queue    expiry.Queue
 	watchers watch.Registry
 	holding  *oldest.Index // nil until the first record enters it
-	_        [16]byte      // fills the last cache line, so that shards do not share one
+	calls    uint8         // that have found no expired record, since the last visit to another shard
+	next     uint8         // the shard to visit
+	_        [6]byte       // fills the last cache line, so that shards do not share one
 }
 
 func (sh *shard) remove(r entry, hash uint64) {

@@ -21,6 +21,10 @@ const (
 	// expiredPerCall is how many expired records a call removes at most. It is
 	// above one, so that expired records go faster than new ones can come.
 	expiredPerCall = 2
+
+	// callsPerVisit is how many calls of a shard without expired records there are for one look
+	// at another shard.
+	callsPerVisit = 16
 )
 
 // A Store is what idempotency.MemoryStore says.
@@ -28,6 +32,7 @@ type Store struct {
 	seed   maphash.Seed
 	start  time.Time
 	room   room
+	_      [56]byte // lets the shards begin with a cache line
 	shards [shardCount]shard
 }
 
@@ -65,6 +70,7 @@ func New(c Config) *Store {
 	s.room.seed, s.room.maxEntries, s.room.maxBytes = s.seed, c.MaxEntries, c.MaxBytes
 	for i := range s.shards {
 		s.shards[i].records.init(s.seed)
+		s.shards[i].next = uint8(i)
 	}
 	return s
 }
@@ -76,15 +82,37 @@ func (s *Store) Len() int { return int(s.room.entries.Load()) }
 // other calls of the store.
 func (s *Store) ObeysContext() bool { return true }
 
-// lock locks the shard of the key and removes a few expired records from it. It reads the
-// time under the lock, so that the time of a shard never goes back.
-func (s *Store) lock(key string) (sh *shard, hash uint64, now int64) {
+// lock locks the shard of the key. The caller unlocks it by a deferred call, so that a panic leaves
+// no lock behind on which all other calls of the shard would wait for ever.
+func (s *Store) lock(key string) (sh *shard, hash uint64) {
 	hash = maphash.String(s.seed, key)
 	sh = &s.shards[hash%shardCount]
 	sh.mu.Lock()
+	return sh, hash
+}
+
+// tidy returns the time and removes a few expired records: of the shard, which is locked, or else of
+// another one, or they would stay for as long as all calls are for a few keys. It reads the time under
+// the lock, so that the time of a shard never goes back.
+func (s *Store) tidy(sh *shard) (now int64) {
 	now = s.now()
-	s.expire(sh, now)
-	return sh, hash, now
+	if s.expire(sh, now) {
+		return now
+	}
+	if sh.calls++; sh.calls >= callsPerVisit && !s.visit(&s.shards[sh.next], now) {
+		sh.calls, sh.next = 0, (sh.next+1)%shardCount
+	}
+	return now
+}
+
+// visit removes a few expired records of a shard unless that has to wait for its lock. It reports
+// whether there were any.
+func (s *Store) visit(sh *shard, now int64) bool {
+	if !sh.mu.TryLock() {
+		return false
+	}
+	defer sh.mu.Unlock()
+	return s.expire(sh, now)
 }
 
 // now is the store's clock: nanoseconds since the store was made. It is monotonic,
@@ -104,15 +132,17 @@ func (s *Store) find(sh *shard, hash uint64, key string, now int64) entry {
 // makeRoom removes a few expired records of any shard. It reports whether there were any.
 func (s *Store) makeRoom() bool {
 	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock()
-		removed := s.expire(sh, s.now())
-		sh.mu.Unlock()
-		if removed {
+		if s.makeRoomIn(&s.shards[i]) {
 			return true
 		}
 	}
 	return false
+}
+
+func (s *Store) makeRoomIn(sh *shard) bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return s.expire(sh, s.now())
 }
 
 // expire removes a few expired records of the shard. It reports whether there were

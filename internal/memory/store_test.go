@@ -132,6 +132,28 @@ func TestMemoryStoreRemovesExpiredInPassing(t *testing.T) {
 	})
 }
 
+// What has expired also goes when all calls are for one key: they are all in one part of the store, and
+// the records are in the others.
+func TestMemoryStoreRemovesExpiredWhileOneKeyIsBusy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const n = 50_000
+		s := memory.New(memory.Config{})
+		for i, key := range guardtest.MemoryKeys(n) {
+			claimMemory(t, s, key, uint64(i))
+		}
+		time.Sleep(24 * time.Hour)
+		for calls := 0; s.Len() > 0; calls++ {
+			require.Less(t, calls, n, "%d expired records stay", s.Len())
+			before := s.Len()
+			_, err := s.Get(t.Context(), "busy")
+			require.ErrorIs(t, err, store.ErrNotFound)
+			require.LessOrEqual(t, before-s.Len(), 2, "one call has removed many records")
+		}
+		require.Zero(t, s.Bytes())
+	})
+}
+
 // An expiry queue that loses its order keeps some records for too long, or looks at
 // the wrong one and finds nothing to remove.
 func TestMemoryStoreRemovesInOrderOfExpiry(t *testing.T) {

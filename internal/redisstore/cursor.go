@@ -11,57 +11,61 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"example.com/idempotency/internal/cursor"
 	"example.com/idempotency/store"
 )
 
-// listRounds is how many rounds of reading a call of List makes.
-const listRounds = 4
+const (
+	// listRounds is how many rounds of reading a call of List makes.
+	listRounds = 4
+	// maxLeft is how many keys a cursor may have. A server returns a little more for a SCAN than it
+	// was asked for, which is at most 1,000.
+	maxLeft = 10_000
+)
 
-// A cursor is a place between two records.
-type cursor struct {
-	mark   string // of the servers and the query
-	master int    // where to scan next, by address
-	scan   uint64
+// A position is a place between two records.
+type position struct {
+	master int      // where to scan next, by address
+	scan   uint64   // where on it; in the index, the last moment
 	left   []string // keys of the last scan that did not fit into the page
 }
 
-// text returns the cursor as text. No key has a space.
-func (c cursor) text() string {
-	return strings.Join(append([]string{fmt.Sprintf("%s.%d.%d", c.mark, c.master, c.scan)}, c.left...), " ")
+// text returns the cursor of a query at a position: first the mark, which is of the query and the
+// servers. No key has a space.
+func (c position) text(mark string) string {
+	return strings.Join(append([]string{fmt.Sprintf("%s.%d.%d", mark, c.master, c.scan)}, c.left...), " ")
 }
 
-// parseCursor reads the cursor of a query, which must have the mark.
-func parseCursor(cursor, mark string) (c cursor, err error) {
-	c.mark = mark
-	if cursor == "" {
+// parseCursor reads a cursor that must have the mark, and lead to one of so many masters.
+func parseCursor(text, mark string, masters int) (c position, err error) {
+	if text == "" {
 		return c, nil
 	}
-	place, left, some := strings.Cut(cursor, " ")
-	if some {
+	place, left, some := strings.Cut(text, " ")
+	if some && strings.Count(left, " ") < maxLeft {
 		c.left = strings.Split(left, " ")
 	}
-	if numbers := strings.Split(place, "."); len(numbers) == 3 {
-		var errScan error
-		c.master, err = strconv.Atoi(numbers[1])
-		c.scan, errScan = strconv.ParseUint(numbers[2], 10, 64)
-		known := err == nil && errScan == nil && c.master >= 0 && c.text() == cursor
-		if known && !slices.ContainsFunc(c.left, notKey) {
-			return c, nil
-		}
+	_, numbers, _ := strings.Cut(place, ".")
+	master, scan, _ := strings.Cut(numbers, ".")
+	c.master, _ = strconv.Atoi(master)
+	c.scan, _ = strconv.ParseUint(scan, 10, 64)
+	last := c.master == masters && c.scan == 0 && some // all masters have been scanned
+	if c.master < 0 || c.master >= masters && !last || slices.ContainsFunc(c.left, notKey) || c.text(mark) != text {
+		return position{}, store.ErrBadCursor
 	}
-	return c, store.ErrBadCursor
+	return c, nil
 }
 
 // cursorMark returns a word that is another one if the query or the masters are other ones.
-func (s *Store) cursorMark(holding bool, masters []redis.UniversalClient) string {
-	h := fnv.New32a()
-	_, _ = fmt.Fprint(h, holding, " ", s.prefix)
+func (s *Store) cursorMark(q *store.Query, masters []redis.UniversalClient) string {
+	h := fnv.New64a()
+	_, _ = fmt.Fprint(h, cursor.Query(q), " ", s.prefix)
 	if _, ok := s.server.client.(*redis.ClusterClient); ok {
 		for _, m := range masters {
 			_, _ = fmt.Fprint(h, " ", addrOf(m))
 		}
 	}
-	return strconv.FormatUint(uint64(h.Sum32()), 36)
+	return strconv.FormatUint(h.Sum64(), 36)
 }
 
 // notKey reports whether no record has that key.

@@ -15,8 +15,9 @@ import (
 
 // listHolding returns a page of what the index has, and takes settled claims out of the index.
 func (s *Store) listHolding(ctx context.Context, q *store.Query) (p store.Page, err error) {
-	c, err := parseCursor(q.Cursor, s.cursorMark(true, nil))
-	if err != nil || c.master > 0 || len(c.left) > 0 {
+	mark := s.cursorMark(q, nil)
+	c, err := parseCursor(q.Cursor, mark, 1)
+	if err != nil || len(c.left) > 0 { // the index leaves none
 		return store.Page{}, store.ErrBadCursor
 	}
 	limit := q.PageSize()
@@ -50,7 +51,7 @@ func (s *Store) listHolding(ctx context.Context, q *store.Query) (p store.Page, 
 			c.scan = place.Time
 		}
 		if more = len(places) == room; more {
-			p.Next = c.text()
+			p.Next = c.text(mark)
 		} else {
 			p.Next = ""
 		}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -14,8 +15,12 @@ import (
 	"example.com/idempotency/store"
 )
 
-// sparseCount is how many names one SCAN looks at where records are rare.
-const sparseCount = 1000
+const (
+	// sparseCount is how many names one SCAN looks at where records are rare.
+	sparseCount = 1000
+	// keysPerRound is how many records a call reads in one pipeline.
+	keysPerRound = 1000
+)
 
 // List implements [store.Lister]. It leaves out answers and steps.
 //
@@ -30,9 +35,10 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if err != nil {
 		return store.Page{}, s.server.failure(ctx, err)
 	}
-	c, err := parseCursor(q.Cursor, s.cursorMark(false, masters))
-	if err != nil || c.master > len(masters) {
-		return store.Page{}, store.ErrBadCursor
+	mark := s.cursorMark(&q, masters)
+	c, err := parseCursor(q.Cursor, mark, len(masters))
+	if err != nil {
+		return store.Page{}, err
 	}
 	var p store.Page
 	limit := q.PageSize()
@@ -58,6 +64,8 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 			case len(names) > 2*room && count > room:
 				count = room // again: what does not fit into the page makes a long cursor
 				continue
+			case len(names) > maxLeft:
+				return store.Page{}, wrap(fmt.Errorf("the server has returned %d names for a SCAN of %d", len(names), count))
 			case len(names) == 0:
 				count = sparseCount
 			}
@@ -71,7 +79,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 		}
 	}
 	if c.master < len(masters) || len(c.left) > 0 {
-		p.Next = c.text()
+		p.Next = c.text(mark)
 	}
 	return p, nil
 }
@@ -93,13 +101,15 @@ func (s *Store) keys(names []string) []string {
 	return keys
 }
 
-// addRecords adds the records of the keys to the page, as far as the query asks for them. It takes
-// the keys away that it has looked at, which is all unless the page is full. It reads a record with
-// two commands, and the record may change between them. In a survey that does not matter.
+// addRecords adds the records of the first keys to the page, as far as the query asks for them. It
+// takes the keys away that it has looked at, which are all that it has read unless the page is full. It
+// reads a record with two commands, and the record may change between them. In a survey that does not
+// matter.
 func (s *Store) addRecords(ctx context.Context, q *store.Query, p *store.Page, keys *[]string) error {
-	values, ttls := make([]*redis.SliceCmd, len(*keys)), make([]*redis.DurationCmd, len(*keys))
+	first := (*keys)[:min(len(*keys), keysPerRound)]
+	values, ttls := make([]*redis.SliceCmd, len(first)), make([]*redis.DurationCmd, len(first))
 	pipe := s.server.client.Pipeline() // unlike the pipeline of a master, it follows a slot that is moving
-	for i, key := range *keys {
+	for i, key := range first {
 		// Not HGET, for which a hash without a header is an error of the client library.
 		values[i] = pipe.HMGet(ctx, s.prefix+key, redisproto.SummaryFields()...)
 		ttls[i] = pipe.PTTL(ctx, s.prefix+key)
@@ -109,7 +119,10 @@ func (s *Store) addRecords(ctx context.Context, q *store.Query, p *store.Page, k
 	if err != nil && !errors.As(err, &reply) {
 		return s.server.failure(ctx, err)
 	}
-	for i, limit := 0, q.PageSize(); len(*keys) > 0 && len(p.Entries) < limit; i++ {
+	for i, key := range first {
+		if len(p.Entries) == q.PageSize() {
+			break
+		}
 		err := cmp.Or(values[i].Err(), ttls[i].Err())
 		if err == nil && values[i].Val() == nil {
 			err = errNoResult
@@ -119,7 +132,7 @@ func (s *Store) addRecords(ctx context.Context, q *store.Query, p *store.Page, k
 		}
 		r, err := redisproto.ParseSummary(ttls[i].Val(), values[i].Val())
 		if found := recordOf(r); err == nil && q.Matches(found) {
-			p.Entries = append(p.Entries, store.Entry{Key: (*keys)[0], Record: found})
+			p.Entries = append(p.Entries, store.Entry{Key: key, Record: found})
 		}
 		*keys = (*keys)[1:]
 	}

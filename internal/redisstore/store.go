@@ -20,6 +20,7 @@ import (
 
 // A Store is what idempotency.RedisStore says.
 type Store struct {
+	program  redis.UniversalClient // as the program has made it
 	server   *server
 	obeys    bool // whether the client returns by the deadlines of contexts
 	prefix   string
@@ -34,6 +35,7 @@ var (
 	_ store.StepStore    = (*Store)(nil)
 	_ store.Inspector    = (*Store)(nil)
 	_ store.Lister       = (*Store)(nil)
+	_ store.Comparer     = (*Store)(nil)
 )
 
 // A Config says where in Redis a [Store] keeps its records, and what it waits for.
@@ -59,9 +61,10 @@ func New(client redis.UniversalClient, c Config) *Store {
 	if c.Replicas < 0 || (c.Replicas > 0 && c.Patience < time.Millisecond) {
 		panic("idempotency: WithReplicas: needs a count that is not negative and a timeout of at least 1ms")
 	}
-	client, obeys := redisclient.Obedient(client)
-	srv := &server{client: client, replicas: c.Replicas, patience: c.Patience}
+	obedient, obeys := redisclient.Obedient(client)
+	srv := &server{client: obedient, replicas: c.Replicas, patience: c.Patience}
 	return &Store{
+		program:  client,
 		server:   srv,
 		obeys:    obeys,
 		prefix:   c.Prefix,
@@ -73,6 +76,14 @@ func New(client redis.UniversalClient, c Config) *Store {
 // ObeysContext implements [store.ContextStore]. It reports whether the client obeys the deadlines of
 // contexts, or the store has a copy of it that does.
 func (s *Store) ObeysContext() bool { return s.obeys }
+
+// SameAs implements [store.Comparer]. It reports whether other has the same client, whatever its other
+// options are, and the same prefix.
+func (s *Store) SameAs(other store.Store) bool {
+	o, ok := other.(*Store)
+	return ok && o.prefix == s.prefix &&
+		reflect.ValueOf(o.program).Comparable() && reflect.ValueOf(s.program).Comparable() && o.program == s.program
+}
 
 // Close ends the subscription that all calls of [Store.Watch] share. Watch fails from
 // then on. Close leaves the client open and may be called more than once.

@@ -48,18 +48,10 @@ func NewSubscription(listen func(context.Context) error) *Subscription {
 // subscription. From then on nothing is missed: when the connection is lost, all who wait
 // are woken as soon as there is another. stop may be called more than once.
 func (s *Subscription) Watch(ctx context.Context, key string) (wake <-chan struct{}, stop func(), err error) {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+	mine, r, ready := s.join(key)
+	if r == nil {
 		return nil, nil, ErrClosed
 	}
-	if s.run == nil {
-		s.start()
-	}
-	mine := s.waiting.Add(key)
-	r, ready := s.run, s.run.ready
-	s.mu.Unlock()
-
 	stop = func() { s.remove(key, mine) }
 	select {
 	case <-ready:
@@ -71,6 +63,20 @@ func (s *Subscription) Watch(ctx context.Context, key string) (wake <-chan struc
 		stop()
 		return nil, nil, ctx.Err()
 	}
+}
+
+// join adds one who waits for the key of a listener, and returns what is closed when that has been
+// confirmed. The run is nil when the subscription is closed.
+func (s *Subscription) join(key string) (mine chan struct{}, r *run, ready <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, nil, nil
+	}
+	if s.run == nil {
+		s.start()
+	}
+	return s.waiting.Add(key), s.run, s.run.ready
 }
 
 // start starts a listener. It outlives the one who starts it.

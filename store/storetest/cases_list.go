@@ -164,6 +164,50 @@ var listCases = []testCase{
 			e.refused(store.ErrBadCursor).page(store.Query{Holding: !holding, Cursor: page.Next})
 		}
 	}},
+	// It may also be made up, or damaged on its way. A place that no page has named is none to go on
+	// from, and a place in the records of one label is none in those of another.
+	{"List/with a forged cursor is refused", func(e *env) {
+		for k := range 20 {
+			e.on(fmt.Sprint(k)).claimed(holding, labelled([]string{"a", "b"}[k%2]))
+		}
+		claimed := []store.State{store.Claimed}
+		queries := []store.Query{
+			{}, {Label: "a"}, {Label: "b"}, {States: claimed}, {States: append(claimed, store.Held)}, {Label: "a", States: claimed},
+		}
+		for _, q := range queries {
+			queries = append(queries, store.Query{Holding: true, Label: q.Label, States: q.States})
+		}
+		for i, q := range queries {
+			q.Limit = 1
+			cursor := e.page(q).Next
+			if cursor == "" {
+				e.t.Fatalf("List: there is no next page after 1 of 20 records, or of 10 with a label")
+			}
+			forged := []string{
+				strings.Repeat(cursor, 2), strings.Repeat(cursor, 10_000), strings.Repeat("A", 1<<20), cursor + cursor[:1],
+				"9223372036854775808", "18446744073709551616", "-9223372036854775809", "0x1", "1e3", "null", "{}", "[]", "../..", "%00", ".", "..", "...",
+			}
+			for n := range cursor {
+				forged = append(forged, cursor[:max(1, n)], cursor[n:]+cursor[:n]+"!", cursor[:n]+"!"+cursor[n+1:], cursor[:n]+"\xff"+cursor[n:])
+				if n > 0 {
+					forged = append(forged, cursor[n:])
+				}
+			}
+			for _, junk := range []string{"!", "=", "==", "\n", "\r\n", " ", "\x00", "\xff", "ß", ".", ".0", "/", "%20", "A", "0"} {
+				forged = append(forged, cursor+junk, junk+cursor)
+			}
+			for _, q.Cursor = range forged {
+				e.refused(store.ErrBadCursor).page(q)
+			}
+			for j, other := range queries {
+				if other.Cursor = cursor; i != j {
+					e.refused(store.ErrBadCursor).page(other)
+				}
+			}
+			q.Cursor = cursor
+			e.page(q)
+		}
+	}},
 	// If its process dies now, nobody else knows that the run has begun.
 	{"Holding/a claim that says Hold is listed at once", func(e *env) {
 		e.claimed(holding)

@@ -12,7 +12,8 @@ import (
 	"example.com/idempotency/store"
 )
 
-// The listing of a naiveStore. A cursor is the last key, or the last place in the index.
+// The listing of a naiveStore. A cursor is the last key, or the last place in the index, and a name of
+// the query. The store remembers which it has returned.
 
 // enter keeps the index of held records, and of claims that say Hold, as the state of the record
 // says.
@@ -69,33 +70,44 @@ func (s *naiveStore) List(ctx context.Context, q store.Query) (p store.Page, err
 		}
 		p.Entries = append(p.Entries, s.entry(key))
 		if len(p.Entries) == cmp.Or(max(q.Limit, 0), 100) && !s.is("a page ignores its limit") {
-			if p.Next = kindOf(q) + place(key); s.is("a cursor is a number of records") {
-				p.Next = fmt.Sprintf("%s%043d", kindOf(q), i+1)
+			if p.Next = place(key); s.is("a cursor is a number of records") {
+				p.Next = fmt.Sprintf("%043d", i+1)
 			}
+			p.Next += s.nameOf(q)
+			s.cursors[p.Next] = true
 			break
 		}
 	}
 	return p, nil
 }
 
-// kindOf returns how the cursors of a query begin.
-func kindOf(q store.Query) string {
-	if q.Holding {
-		return "holding:"
+// nameOf names a query in its cursors.
+func (s *naiveStore) nameOf(q store.Query) string {
+	if s.is("a cursor does not tell its label") {
+		q.Label = ""
 	}
-	return "all:"
+	if s.is("a cursor does not tell its states") {
+		q.States = nil
+	}
+	if s.is("a cursor does not tell its query") {
+		q = store.Query{}
+	}
+	return keyOf(fmt.Sprintf("%t %q %v", q.Holding, q.Label, q.States))
 }
 
 // cursor returns the place after which the page begins.
 func (s *naiveStore) cursor(q store.Query) (after string, err error) {
-	after, ok := strings.CutPrefix(q.Cursor, kindOf(q))
+	text, name := q.Cursor, s.nameOf(q)
+	if s.is("what is behind a cursor is not looked at") {
+		text = text[:min(len(text), 2*len(name))]
+	}
 	switch {
-	case q.Cursor == "", len(after) == 43 && ok:
-		return after, nil
+	case text == "":
+		return "", nil
+	case s.cursors[text] && strings.HasSuffix(text, name):
+		return strings.TrimSuffix(text, name), nil
 	case s.is("a bad cursor is no cursor"):
 		return "", nil
-	case s.is("a cursor does not tell its query") && strings.Contains(q.Cursor, ":"):
-		return q.Cursor[strings.Index(q.Cursor, ":")+1:], nil
 	}
 	return "", store.ErrBadCursor
 }

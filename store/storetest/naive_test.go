@@ -18,6 +18,7 @@ type naiveStore struct {
 	records  map[string]*naiveRecord
 	watchers map[string][]chan struct{}
 	last     int // place in the index
+	cursors  map[string]bool
 	rows     map[string]bool
 	givenUp  []string // rows, which one bug remembers
 	reused   []byte   // the memory of an answer, which one bug uses again
@@ -52,6 +53,7 @@ func naive(bug string) Harness {
 				records:  make(map[string]*naiveRecord),
 				watchers: make(map[string][]chan struct{}),
 				rows:     make(map[string]bool),
+				cursors:  make(map[string]bool),
 			}, time.Sleep
 		},
 		Transactions: func(_ testing.TB, s store.Store) Transactions { return naiveTransactions{s.(*naiveStore)} },

@@ -59,6 +59,7 @@ var (
 	_ store.Inspector    = (*Store)(nil)
 	_ store.Lister       = (*Store)(nil)
 	_ store.TxStore      = (*Store)(nil)
+	_ store.Comparer     = (*Store)(nil)
 )
 
 // An Option changes a setting of [New].
@@ -152,6 +153,14 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error
 // ObeysContext implements [store.ContextStore]. It returns true: the driver ends a call,
 // and the wait for a connection, with the context.
 func (s *Store) ObeysContext() bool { return true }
+
+// SameAs implements [store.Comparer]. It reports whether other was made with the same pool and has the
+// same table. Transactions and steps still have to be those of the value that the guard has: another
+// one does not know which records they lock.
+func (s *Store) SameAs(other store.Store) bool {
+	o, ok := other.(*Store)
+	return ok && o.business == s.business && o.table == s.table
+}
 
 // Close closes the connections of the store. It may be called more than once.
 func (s *Store) Close() {

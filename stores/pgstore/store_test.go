@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency"
 	"example.com/idempotency/stores/pgstore"
 	"example.com/idempotency/stores/pgstore/internal/pgtest"
 	"example.com/idempotency/store"
@@ -70,4 +71,32 @@ func TestStoreKeepsTheContract(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Two values that are made with one pool for one table are one store, however the table is named. A run
+// joins transactions of the value that its guard has.
+func TestStoresAreTheSame(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Shared(t).Pool(t)
+	s, table := newStore(t, pool)
+	other := func(pool *pgxpool.Pool, table string) *pgstore.Store {
+		o, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table), pgstore.WithConns(1))
+		require.NoError(t, err)
+		t.Cleanup(o.Close)
+		return o
+	}
+	same := other(pool, table)
+	require.True(t, store.Same(s, same))
+	require.True(t, store.Same(s, other(pool, "public."+table)))
+	another, _ := newStore(t, pool)
+	require.False(t, store.Same(s, another))
+	require.False(t, store.Same(s, other(pgtest.Shared(t).Pool(t), table)))
+
+	g, err := idempotency.New(s, idempotency.SharedScope, idempotency.WithTransaction(true))
+	require.NoError(t, err)
+	_, _, err = idempotency.Do(t.Context(), g, idempotency.Key{Scope: "s", Value: "k"}, func(ctx context.Context) (int, error) {
+		_, err := same.Begin(ctx, pgx.TxOptions{})
+		return 0, err
+	})
+	require.ErrorIs(t, err, idempotency.ErrOtherStore)
 }

@@ -9,7 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	_ "modernc.org/sqlite" // the driver
 )
+
+// driverName is that of the driver. Tests put another one before it.
+var driverName = "sqlite"
 
 // uri names the file at path to the driver, and to SQLite, which takes a plus for a plus.
 func uri(path string, query url.Values) string {

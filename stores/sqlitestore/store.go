@@ -7,10 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"sync"
 	"time"
-
-	_ "modernc.org/sqlite" // the driver
 
 	"example.com/idempotency/internal/sqlrecord"
 	"example.com/idempotency/internal/watch"
@@ -33,7 +32,8 @@ var schema string
 //
 // Time is that of the machine. A store whose disk is full refuses everything that writes.
 type Store struct {
-	write *sql.DB // one connection
+	file  os.FileInfo // of the database
+	write *sql.DB     // one connection
 	read  *sql.DB
 	// patience is how long a transaction outside of a run waits for the writer.
 	patience time.Duration
@@ -50,6 +50,7 @@ var (
 	_ store.Inspector = (*Store)(nil)
 	_ store.Lister    = (*Store)(nil)
 	_ store.TxStore   = (*Store)(nil)
+	_ store.Comparer  = (*Store)(nil)
 )
 
 // An Option changes a setting of [Open].
@@ -61,9 +62,6 @@ type config struct{ synchronous string }
 // (synchronous=FULL). Without it (NORMAL) what was acknowledged survives the death of the process
 // at any moment, but the machine may forget the last moments before it loses power.
 func WithPowerLossSafety() Option { return func(c *config) { c.synchronous = "FULL" } }
-
-// driverName is that of the driver. Tests put another one before it.
-var driverName = "sqlite"
 
 // readers is how many connections look at the same time.
 const readers = 4
@@ -93,11 +91,11 @@ func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
 		"_txlock": {"immediate"},
 	}
 	s := &Store{patience: writerPatience}
-	err := create(ctx, path)
-	if err == nil {
-		s.write, err = sql.Open(driverName, uri(path, query))
-	}
+	err := calls.Try(ctx, "Open", func() error { return create(ctx, path) })
 	if err != nil {
+		return nil, err
+	}
+	if s.write, err = sql.Open(driverName, uri(path, query)); err != nil {
 		return nil, fmt.Errorf("sqlitestore: Open: %w", err)
 	}
 	s.write.SetMaxOpenConns(1)
@@ -113,7 +111,18 @@ func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
 	}); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	if s.file, err = os.Stat(path); err != nil {
+		return nil, errors.Join(fmt.Errorf("sqlitestore: Open: %w", err), s.Close())
+	}
 	return s, nil
+}
+
+// SameAs implements [store.Comparer]. It reports whether other has opened the same file, by whatever
+// path. Transactions and steps still have to be those of the value that the guard has: another one does
+// not know them.
+func (s *Store) SameAs(other store.Store) bool {
+	o, ok := other.(*Store)
+	return ok && os.SameFile(o.file, s.file)
 }
 
 // Close closes the file. Calls that are under way may fail. It may be called more than once.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -78,4 +79,16 @@ func clock(t testing.TB, path string) func(time.Duration) {
 			expires = CASE WHEN expires = 9223372036854775807 THEN expires ELSE expires - ?1 END`, d.Microseconds())
 		require.NoError(t, err)
 	}
+}
+
+// Two values that have opened one file are one store, by whatever path.
+func TestStoresAreTheSame(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, link := filepath.Join(dir, "records.db"), filepath.Join(dir, "link.db")
+	s := open(t, path)
+	require.NoError(t, os.Symlink(path, link))
+	require.True(t, store.Same(s, open(t, path)))
+	require.True(t, store.Same(s, open(t, link)))
+	require.False(t, store.Same(s, open(t, filepath.Join(dir, "another.db"))))
 }
