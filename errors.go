@@ -9,9 +9,11 @@ import (
 
 // This file has all sentinel errors. Match them with errors.Is.
 
-// Errors of the store, as a program meets them in the results of [Do], [Step], [Guard.Lookup],
-// [Guard.Resolve] and [Guard.Forget]. They are the variables of package store.
+// The errors of this package.
 var (
+	// Errors of the store, as a program meets them in the results of [Do], [Step], [Guard.Lookup],
+	// [Guard.Resolve] and [Guard.Forget]. They are the variables of package store.
+
 	// ErrStoreFull says that a store has no room for what another run would bring, under a new key
 	// or under one without an answer. Answers that it has are replayed, and runs in flight end as
 	// they would.
@@ -39,21 +41,20 @@ var (
 	// from recording anything else. [Step] returns it before the function runs, and [Do] before it
 	// claims a key. Take steps, and call Do, before the transaction.
 	ErrTransactionOpen = store.ErrTransactionOpen
-)
 
-// ErrLeaseLost is the cause ([context.Cause]) of the cancellation of a run's context
-// when the run no longer surely holds its claim: the lease could not be renewed until a tenth
-// before its end, or the store said that another run has taken over. A handler that sees it
-// should stop before its next side effect.
-var ErrLeaseLost = engine.ErrLeaseLost
+	// ErrLeaseLost is the cause ([context.Cause]) of the cancellation of a run's context
+	// when the run no longer surely holds its claim: the lease could not be renewed until a tenth
+	// before its end, or the store said that another run has taken over. A handler that sees it
+	// should stop before its next side effect.
+	ErrLeaseLost = engine.ErrLeaseLost
 
-// ErrShutdown is returned for work that a [Guard] refuses because [Guard.Shutdown] was called:
-// by [Do], also inside a run that is still in flight.
-var ErrShutdown = engine.ErrShutdown
+	// ErrShutdown is returned for work that a [Guard] refuses because [Guard.Shutdown] was called:
+	// by [Do], also inside a run that is still in flight.
+	ErrShutdown = engine.ErrShutdown
 
-// Errors that the functions of a route return to say why they cannot do their work. Return
-// them wrapped, with the cause.
-var (
+	// Errors that the functions of a route return to say why they cannot do their work. Return
+	// them wrapped, with the cause.
+
 	// ErrUnauthenticated says that the caller of a request is not authenticated. A
 	// [ScopeFunc] returns it; the request is refused with 401 unauthenticated.
 	ErrUnauthenticated = errors.New("idempotency: caller is not authenticated")
@@ -63,10 +64,9 @@ var (
 	// function of [WithAuthorizeReplay] return it; the request is refused with 503 try-later,
 	// which invites a retry.
 	ErrTryLater = errors.New("idempotency: cannot be told now")
-)
 
-// Errors of [Do] for keys that may not run now.
-var (
+	// Errors of [Do] for keys that may not run now.
+
 	// ErrKeyReused says that the key was used before with another payload, or that only one of
 	// the two calls has a payload.
 	ErrKeyReused = engine.ErrKeyReused
@@ -85,10 +85,9 @@ var (
 	// ErrHeld says that the key is held: the outcome of its last run is unknown, and
 	// nobody may run until it is resolved.
 	ErrHeld = engine.ErrHeld
-)
 
-// Errors of [Step].
-var (
+	// Errors of [Step].
+
 	// ErrUncertain says that an earlier attempt began the step under [AtMostOnce] and
 	// recorded no result: the effect may or may not have happened. The step is not run
 	// again. The run's outcome becomes [Unknown] and its key is held, whatever the route's
@@ -104,17 +103,16 @@ var (
 	// in a form that cannot be decoded. Only an error about the value comes after the
 	// function has run.
 	ErrStepMisuse = engine.ErrStepMisuse
-)
 
-// ErrNoInspector says that the guard's store is not an [store.Inspector]. [Guard.Lookup],
-// [Guard.Resolve] and [Guard.Forget] need one.
-var ErrNoInspector = engine.ErrNoInspector
+	// ErrNoInspector says that the guard's store is not an [store.Inspector]. [Guard.Lookup],
+	// [Guard.Resolve] and [Guard.Forget] need one.
+	ErrNoInspector = engine.ErrNoInspector
 
-// ErrNoLister says that a store is not a [store.Lister].
-var ErrNoLister = engine.ErrNoLister
+	// ErrNoLister says that a store is not a [store.Lister].
+	ErrNoLister = engine.ErrNoLister
 
-// Errors of transactions; see [WithTransaction].
-var (
+	// Errors of transactions; see [WithTransaction].
+
 	// ErrCannotJoin says that the guard's store is not a [store.TxStore].
 	ErrCannotJoin = errors.New("idempotency: the store cannot join transactions")
 

@@ -1,14 +1,10 @@
 package idempotency
 
 import (
-	"errors"
 	"net/http"
-	"slices"
 	"strings"
 
 	"example.com/idempotency/internal/digest"
-	"example.com/idempotency/internal/engine"
-	"example.com/idempotency/policy"
 )
 
 // The functions that make the fingerprint of a request. Package digest defines how they hash
@@ -30,17 +26,6 @@ import (
 // equal messages may differ in their bytes, and the status of the answer does not tell whether the
 // call has succeeded. Modules connectidempotency and grpcidempotency protect calls.
 type FingerprintFunc func(r *http.Request, body []byte) (Fingerprint, error)
-
-var errRPC = errors.New("idempotency: calls of gRPC, gRPC-Web and Connect need an interceptor: use module connectidempotency or grpcidempotency")
-
-// isRPC reports whether a request is a call of gRPC, gRPC-Web or Connect.
-func isRPC(h http.Header) bool {
-	contentType := h["Content-Type"]
-	if len(contentType) == 1 && (strings.HasPrefix(contentType[0], "application/grpc") || strings.HasPrefix(contentType[0], "application/connect+")) {
-		return true
-	}
-	return len(h["Connect-Protocol-Version"]) > 0
-}
 
 // RawFingerprint is the default [FingerprintFunc]. It counts the method, the path, the query,
 // Content-Type, Content-Encoding and every byte of the body. Path and query are those that the
@@ -142,42 +127,6 @@ func fingerprintOf(version byte) FingerprintFunc {
 	default:
 		return nil
 	}
-}
-
-// identify returns what a request is compared by. It reads the header once where the fingerprint is
-// one of this package.
-func (s *settings) identify(r *http.Request, body []byte) (id engine.Identity, err error) {
-	d := digest.Read(digestRequest(r, body))
-	defer d.Free()
-	switch s.binding() {
-	case policy.Exact:
-		id.Fingerprint = d.Raw()
-	case policy.JSON:
-		id.Fingerprint = d.JSON()
-	default:
-		id.Fingerprint, err = s.fingerprint(r, body)
-	}
-	id.Sums = d.Checksums()
-	return id, err
-}
-
-// recognises looks for the function that made a record's fingerprint, and reports whether that says the
-// same of this request. So after a deployment that changed the function, retries of earlier requests are
-// still compared with their own. other says that the guard's own function has not made the last claim.
-func (rt *route) recognises(recorded Fingerprint, other bool, r *http.Request, body []byte) bool {
-	same := func(f FingerprintFunc) bool {
-		fp, err := f(r, body)
-		if err == nil {
-			rt.versions.add(fp[0])
-		}
-		return err == nil && fp == recorded
-	}
-	if slices.ContainsFunc(rt.set.formerFingerprints, same) || other && same(rt.set.fingerprint) {
-		return true
-	}
-	f := fingerprintOf(recorded[0])
-	// What the guard's own function says is known already.
-	return f != nil && !sameFunc(f, rt.set.fingerprint) && same(f)
 }
 
 func digestRequest(r *http.Request, body []byte) digest.Request {

@@ -1,124 +1,18 @@
 package idempotency
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
 
 	"example.com/idempotency/event"
-	"example.com/idempotency/internal/engine"
-	"example.com/idempotency/internal/engine/intent"
-	"example.com/idempotency/internal/engine/note"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
 )
 
 // This file looks at records without changing them, for operators and for clients.
-
-// A RecordInfo is what a guard knows of a key's record; see [Guard.Lookup],
-// [WithAuthorizeReplay] and [WithResolver]. It never contains the recorded answer itself.
-type RecordInfo struct {
-	// Key is the client's key. For a record that was looked up by its name, it is that name,
-	// unless the route keeps keys; see [WithKeptKeys].
-	Key Key
-	// Record is the name of the record in the store.
-	Record string
-	// ID is that of [Operation.ID]. It is empty if the client's key is not known.
-	ID string
-	// State of the record.
-	State store.State
-	// Attempt is the number of the last run.
-	Attempt int
-	// Lease is how much longer a run in flight is protected from takeover. It is not
-	// positive if the lease has lapsed.
-	Lease time.Duration
-	// Age is the time since the record was last claimed, renewed, completed, released
-	// or held. TTL is how much longer it is kept. It is [store.Forever] for a record that is kept
-	// until somebody resolves or forgets it.
-	Age, TTL time.Duration
-	// Status of the recorded answer, or 0 if there is none or it is the result of [Do]. A
-	// sealer does not protect it, except where [WithAuthorizeReplay] is asked about a replay.
-	Status int
-	// Size of the recorded answer in bytes, as it is stored.
-	Size int64
-	// Route is that of the last run: the label that [WithRoute] gave, or the first 64 bytes of
-	// http.Request.Pattern. It is not known during a replay.
-	Route string
-	// Started is when the last run claimed the key, by the clock of its process, and Trace is the
-	// span that it belongs to, if [WithTraceContext] is set.
-	Started time.Time
-	Trace   event.TraceContext
-	// Runs are the last runs of the record, oldest first and at most 16. They are not known
-	// during a replay.
-	Runs []event.RunInfo
-	// Steps are the sorted names of the steps that are recorded, and of those that were
-	// begun under [AtMostOnce] and may have happened. They are not known during a replay.
-	Steps []string
-
-	owner  store.Owner
-	intent intent.Intent
-}
-
-// infoOf returns what was found of a key, for programs.
-func infoOf(f engine.Found) RecordInfo {
-	rec := &f.Record
-	last := note.Last(rec.Notes)
-	info := RecordInfo{
-		Route: rec.Label, Started: last.Started, Trace: last.Trace, Runs: note.Runs(rec),
-		Key: Key(f.Key), Record: f.Key.Name(), State: rec.State, Attempt: rec.Attempt,
-		Lease: rec.Lease, Age: rec.Age, TTL: rec.TTL, Status: rec.Status, Size: rec.Size,
-		Steps: f.Steps, owner: rec.Owner, intent: f.Intent,
-	}
-	if f.Key.Record == "" {
-		info.ID = f.Intent.ID()
-	}
-	return info
-}
-
-// Seen returns what a decision about the key carries; see [Guard.Resolve] and [Guard.Forget].
-func (i RecordInfo) Seen() store.Seen {
-	return store.Seen{Owner: i.owner, Attempt: i.Attempt, State: i.State}
-}
-
-// DeriveKey returns what the function [DeriveKey] returned in the run: the key under
-// which to ask a downstream service what happened. It is empty if ID is. Then nobody knows under
-// which key to ask, and a service that knows nothing of an empty key has said nothing.
-func (i RecordInfo) DeriveKey(purpose string) string {
-	if i.ID == "" {
-		return ""
-	}
-	return i.intent.DeriveKey(purpose)
-}
-
-// Lookup returns what is known of a key. It changes nothing, and does not read the recorded
-// answer, which may be large or in the seal of another process. Of a record that cannot be read
-// nothing is known but that: its state is [store.Corrupt], and the error is [ErrCorrupt].
-//
-// An operator who does not have the client's key has the name of the record, from an [event.Event] or a
-// listing: Lookup(ctx, Key{Record: name}). Such a lookup tells everything but the key, ID, and
-// what is derived from the key. If the route keeps keys ([WithKeptKeys]) and the guard has its
-// sealer, it tells them too.
-//
-// Errors: [ErrNotFound], [ErrCorrupt], [ErrNoInspector], and those of the store. A record in a
-// form that only a newer version of this package knows is [ErrUnreadableHere]: look with the
-// newer version.
-func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
-	return g.route.lookup(ctx, intent.Key(k))
-}
-
-func (rt *route) lookup(ctx context.Context, k intent.Key) (RecordInfo, error) {
-	found, err := rt.engine.Lookup(ctx, k)
-	switch {
-	case errors.Is(err, ErrCorrupt):
-		return RecordInfo{Key: Key(k), Record: k.Name(), State: store.Corrupt}, err
-	case err != nil:
-		return RecordInfo{}, err
-	}
-	return infoOf(found), nil
-}
 
 // A keyStatus is what a client may know of its own key.
 type keyStatus struct {

@@ -2,81 +2,13 @@ package idempotency
 
 import (
 	"context"
-	"fmt"
-	"net/http"
+	"errors"
 	"time"
 
-	"example.com/idempotency/internal/answer"
-	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/engine"
 	"example.com/idempotency/internal/engine/intent"
-	"example.com/idempotency/internal/response"
 	"example.com/idempotency/store"
 )
-
-// A Decision says who settles or forgets a key by hand, and why. Both are in the event and in the
-// log, and not in the record. They may be empty.
-type Decision struct {
-	// Actor is who decides: a person, a ticket or a program.
-	Actor string
-	// Reason is how it was found out, for whoever asks later.
-	Reason string
-}
-
-// A Resolution settles a key whose outcome is unknown; see [Guard.Resolve] and
-// [WithResolver].
-type Resolution struct {
-	// Outcome is what was found out: [Final] records the answer below for all further
-	// requests; [NotExecuted] lets the next request run, and begin again the steps that
-	// were begun under [AtMostOnce] without a result; [Unknown] leaves it held.
-	Outcome Outcome
-	// Decision says who has found it out, and how. The Actor of a resolver is "resolver" unless
-	// it says something else.
-	Decision
-	// Status, Header and Body are the answer of a Final resolution. A zero Status
-	// means 200. For a key of [Do], Body is the value as its codec encodes it.
-	Status int
-	Header http.Header
-	Body   []byte
-}
-
-// forEngine returns the resolution with an answer that is made when the record is known. drop are the
-// fields that are not recorded, and limit is the size of the largest answer.
-func (res Resolution) forEngine(drop []string, limit int64) engine.Resolution {
-	return engine.Resolution{
-		Outcome: res.Outcome, Decision: engine.Decision(res.Decision),
-		Answer: func(fp Fingerprint) (*answer.Answer, error) { return res.answer(fp, drop, limit) },
-	}
-}
-
-// answer is the answer of a Final resolution for a record, which may be one of Do.
-func (res Resolution) answer(fp Fingerprint, drop []string, limit int64) (*answer.Answer, error) {
-	a := &answer.Answer{Kind: answer.KindKept, Status: res.Status, Body: res.Body}
-	if fp[0] == digest.VersionJob {
-		a.Kind = answer.KindValue
-	}
-	if a.Status == 0 {
-		a.Status = http.StatusOK
-	}
-	if a.Status < 200 || a.Status > 999 {
-		return nil, fmt.Errorf("idempotency: Resolve: %d is not the status of an answer", res.Status)
-	}
-	if len(a.Body) > 0 && !response.BodyAllowed(a.Status) {
-		return nil, fmt.Errorf("idempotency: Resolve: an answer with status %d has no body", a.Status)
-	}
-	header := res.Header.Clone()
-	if header == nil {
-		header = http.Header{}
-	}
-	if _, ok := header["Content-Type"]; !ok && len(a.Body) > 0 && a.Kind == answer.KindKept {
-		header.Set("Content-Type", http.DetectContentType(a.Body))
-	}
-	a.Header = response.Recorded(header, drop)
-	if a.Size() > limit {
-		return nil, fmt.Errorf("idempotency: Resolve: answer of %d bytes; WithMaxResponseBody allows %d", a.Size(), limit)
-	}
-	return a, nil
-}
 
 // Resolve settles a held key by hand, when it has been found out what became of its
 // run. seen is what was seen of the key, usually by [Guard.Lookup], when that was found out;
@@ -141,3 +73,90 @@ func (g *Guard) Forget(ctx context.Context, k Key, seen store.Seen, d Decision) 
 func (g *Guard) Reconcile(ctx context.Context, every time.Duration) error {
 	return g.route.engine.Reconcile(ctx, every)
 }
+
+// Lookup returns what is known of a key. It changes nothing, and does not read the recorded
+// answer, which may be large or in the seal of another process. Of a record that cannot be read
+// nothing is known but that: its state is [store.Corrupt], and the error is [ErrCorrupt].
+//
+// An operator who does not have the client's key has the name of the record, from an [event.Event] or a
+// listing: Lookup(ctx, Key{Record: name}). Such a lookup tells everything but the key, ID, and
+// what is derived from the key. If the route keeps keys ([WithKeptKeys]) and the guard has its
+// sealer, it tells them too.
+//
+// Errors: [ErrNotFound], [ErrCorrupt], [ErrNoInspector], and those of the store. A record in a
+// form that only a newer version of this package knows is [ErrUnreadableHere]: look with the
+// newer version.
+func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
+	return g.route.lookup(ctx, intent.Key(k))
+}
+
+func (rt *route) lookup(ctx context.Context, k intent.Key) (RecordInfo, error) {
+	found, err := rt.engine.Lookup(ctx, k)
+	switch {
+	case errors.Is(err, ErrCorrupt):
+		return RecordInfo{Key: Key(k), Record: k.Name(), State: store.Corrupt}, err
+	case err != nil:
+		return RecordInfo{}, err
+	}
+	return infoOf(found), nil
+}
+
+// Stats are what a guard is busy with in this process at one moment; see [Guard.Stats].
+type Stats struct {
+	// Running are the runs in flight: handlers and functions of [Do] that have not returned,
+	// and those whose client waits while the run is settled.
+	Running int
+	// Waiting are the requests that wait for the answer of another run, as [WithWait] lets
+	// them. [WithWaitingBytes] bounds them.
+	Waiting int
+	// Pending are the runs that have ended and that the store could not be told about yet. They
+	// are settled in the background when the store is back. PendingBytes is the memory that
+	// their answers take. At most 4,096 runs are pending, with 64 MiB.
+	Pending      int
+	PendingBytes int64
+	// GivingBack are the claims whose reply never came, and that the guard releases in the
+	// background because they may have been granted. Nothing has run under them. At most 4,096
+	// are given back at a time. Under Rerun that takes two leases from the store's first answer,
+	// and under Hold 15 minutes if that is longer: so late a claim may still arrive.
+	GivingBack int
+	// Abandoned are the calls that a store has not returned from although their time is over.
+	// Each keeps a goroutine. At 4,096 no further call is made until one returns. A store that
+	// obeys its context ([store.ContextStore]) has none.
+	Abandoned int
+}
+
+// Stats returns what the guard is busy with in this process, together with all guards made from
+// it by [Guard.With]. It asks no store, and is cheap enough to be called for every scrape of
+// metrics.
+func (g *Guard) Stats() Stats { return Stats(g.route.engine.Stats()) }
+
+// Shutdown ends the guard, and all guards made from it by [Guard.With]. From then on every new
+// request with a key gets 503, also where an answer is recorded, and those that wait for
+// another's answer get 409. [Do] returns [ErrShutdown], also inside a run that is still in
+// flight. Steps of such a run go on.
+//
+// Shutdown returns when the runs in flight have ended and are settled, and the functions of
+// [WithResolver] that were called have returned; or when ctx ends. In the
+// second case it gives up the runs that the store has failed to settle, reports each as
+// [event.RecordingLost], and returns the context's error.
+//
+// Claims whose reply never came, and under which nothing has run, are given back before. The store
+// has one more lease to answer that, if ctx does not end before. Shutdown reports each that it gives
+// up as [event.ClaimLeft]. That is not an error, also when ctx has ended.
+//
+// Give ctx a deadline. While the store is away, Shutdown waits for as long as runs are worth
+// settling: until their retention ends, and without end for those that hold their key.
+//
+// Call http.Server.Shutdown and Guard.Shutdown together, with one deadline. When both have
+// returned, close the store. The example is a function for that. Shutdown may be called more
+// than once.
+func (g *Guard) Shutdown(ctx context.Context) error {
+	err := g.route.engine.Shutdown(ctx)
+	brief, cancel := context.WithTimeout(ctx, shadowPatience)
+	defer cancel()
+	_ = g.route.beside.engine.Stop(brief)
+	return err
+}
+
+// shadowPatience is how long a shutdown waits for what shadows ask their store. Nothing depends on them.
+const shadowPatience = 2 * time.Second

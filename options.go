@@ -211,3 +211,6 @@ func WithExplain(on bool) Option {
 func WithShadow(on bool) Option {
 	return optionFunc(func(s *settings) { s.shadow = on })
 }
+
+// ExpiryHeader is a name for the field of [WithExpiryHeader]. Package client looks for this one.
+const ExpiryHeader = "Idempotency-TTL"

@@ -97,15 +97,6 @@ func (r Recovery) String() string {
 	}
 }
 
-// judge asks the route's function about an answer.
-func (s *settings) judge(status int, h http.Header) Outcome {
-	outcome := s.outcome(status, h)
-	if outcome < Final || outcome > Unknown {
-		return Unknown
-	}
-	return outcome
-}
-
 // keepsMethod reports whether a status tells the client to make the same request elsewhere.
 func keepsMethod(status int) bool {
 	return status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect

@@ -100,17 +100,6 @@ func (s *settings) refusal(code problem.Code) policy.Refusal {
 	return r
 }
 
-func (s *settings) binding() policy.Binding {
-	switch {
-	case sameFunc(s.fingerprint, RawFingerprint):
-		return policy.Exact
-	case sameFunc(s.fingerprint, JSONFingerprint):
-		return policy.JSON
-	default:
-		return policy.Own
-	}
-}
-
 // answers returns which answers have which outcome.
 func (s *settings) answers() []policy.Answers {
 	all := s.answersWith(make(http.Header), "")

@@ -89,3 +89,7 @@ func renderingOf(p *problem.Document) *rendering {
 	}
 	return r
 }
+
+// retryAfter is the Retry-After, in seconds, of the refusals that a retry with the same key
+// can end. One second is the smallest value that every client understands.
+const retryAfter = "1"

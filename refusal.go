@@ -11,10 +11,6 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// retryAfter is the Retry-After, in seconds, of the refusals that a retry with the same key
-// can end. One second is the smallest value that every client understands.
-const retryAfter = "1"
-
 // refuse answers a request with a problem and reports it. Every refusal of a guard goes
 // through here.
 func (rt *route) refuse(w http.ResponseWriter, r *http.Request, d *decision) {

@@ -276,3 +276,11 @@ func servePutBack(ctx context.Context, w http.ResponseWriter, r *http.Request, n
 	defer removeForm(clone, r)
 	next.ServeHTTP(w, clone)
 }
+
+// A refusal is the problem that a request is refused with.
+type refusal = problem.Document
+
+func refused(code problem.Code) *refusal {
+	p := problem.New(code)
+	return &p
+}

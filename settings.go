@@ -7,11 +7,15 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/engine"
+	"example.com/idempotency/internal/response"
 	"example.com/idempotency/internal/token"
+	"example.com/idempotency/policy"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
 )
@@ -173,3 +177,59 @@ func isLabel(s string) bool {
 }
 
 var errWaitingBytes = errors.New("idempotency: WithWaitingBytes: guards that With makes share one waiting room; give the option to New")
+
+// judge asks the route's function about an answer.
+func (s *settings) judge(status int, h http.Header) Outcome {
+	outcome := s.outcome(status, h)
+	if outcome < Final || outcome > Unknown {
+		return Unknown
+	}
+	return outcome
+}
+
+func (s *settings) binding() policy.Binding {
+	switch {
+	case sameFunc(s.fingerprint, RawFingerprint):
+		return policy.Exact
+	case sameFunc(s.fingerprint, JSONFingerprint):
+		return policy.JSON
+	default:
+		return policy.Own
+	}
+}
+
+// ownFields are those that a guard sets for something else.
+var ownFields = []string{problem.Header, response.ReplayedHeader, "Cache-Control", "Content-Length", "Content-Type", "Link", "Retry-After"}
+
+// expiryField returns the field that says for how long a key is good. It must not be asked for
+// if the guard does not send one.
+func (s *settings) expiryField(ttl time.Duration) answer.Field {
+	seconds := strconv.FormatInt(int64(ttl/time.Second), 10)
+	return answer.Field{Name: s.expiryHeader, Values: []string{seconds}}
+}
+
+// tellsExpiry reports whether an answer says for how long the key is good. Zero is a time that
+// is not known.
+func (s *settings) tellsExpiry(ttl time.Duration) bool {
+	return s.expiryHeader != "" && ttl > 0 && ttl != store.Forever
+}
+
+// addExpiry makes the field a part of an answer that is about to be replayed. It replaces a
+// field of that name in the record, which was true of another moment.
+func (s *settings) addExpiry(a *answer.Answer, ttl time.Duration) {
+	if s.tellsExpiry(ttl) {
+		a.Header = append(slices.Clip(a.Header), s.expiryField(ttl))
+	}
+}
+
+func (s *settings) setExpiry(h http.Header, ttl time.Duration) {
+	if s.tellsExpiry(ttl) {
+		f := s.expiryField(ttl)
+		h[f.Name] = f.Values
+	}
+}
+
+// goodFor returns how long the key of a run in flight is surely good. If the run gives no
+// answer, the record is kept for what is left of it, and if it gives one, for the TTL from then
+// on.
+func (s *settings) goodFor(rec store.Record) time.Duration { return min(rec.TTL, s.rules.TTL) }

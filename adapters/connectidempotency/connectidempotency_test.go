@@ -14,9 +14,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.com/idempotency"
-	"example.com/idempotency/client"
 	"example.com/idempotency/adapters/connectidempotency"
 	"example.com/idempotency/adapters/connectidempotency/connectclient"
+	"example.com/idempotency/client"
 )
 
 // internal/rpctest sends calls to real servers over all protocols and compares the answers.

@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.com/idempotency"
-	"example.com/idempotency/client"
 	"example.com/idempotency/adapters/connectidempotency"
 	"example.com/idempotency/adapters/connectidempotency/connectclient"
+	"example.com/idempotency/client"
 )
 
 const chargeProcedure = "/shop.v1.Shop/Charge"

@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
-	"example.com/idempotency/event"
 	"example.com/idempotency/adapters/fiberidempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/frametest"
 	"example.com/idempotency/problem"
 )

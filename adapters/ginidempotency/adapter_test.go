@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
-	"example.com/idempotency/event"
 	"example.com/idempotency/adapters/ginidempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/frametest"
 	"example.com/idempotency/problem"
 )

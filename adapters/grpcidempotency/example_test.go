@@ -14,9 +14,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.com/idempotency"
-	"example.com/idempotency/client"
 	"example.com/idempotency/adapters/grpcidempotency"
 	"example.com/idempotency/adapters/grpcidempotency/grpcclient"
+	"example.com/idempotency/client"
 )
 
 const charge = "/shop.v1.Shop/Charge"

@@ -20,9 +20,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.com/idempotency"
-	"example.com/idempotency/client"
 	"example.com/idempotency/adapters/grpcidempotency"
 	"example.com/idempotency/adapters/grpcidempotency/grpcclient"
+	"example.com/idempotency/client"
 )
 
 // internal/rpctest sends calls to real servers and compares the answers.

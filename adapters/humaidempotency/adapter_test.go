@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
-	"example.com/idempotency/event"
 	"example.com/idempotency/adapters/humaidempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/frametest"
 	"example.com/idempotency/problem"
 )

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
-	"example.com/idempotency/event"
 	"example.com/idempotency/adapters/mcpidempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
 )

@@ -11,8 +11,8 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"example.com/idempotency"
-	"example.com/idempotency/stores/pgstore"
 	"example.com/idempotency/queue"
+	"example.com/idempotency/stores/pgstore"
 )
 
 // River works a job of River, which keeps its jobs in PostgreSQL: call it in the Work of a worker. The

@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"example.com/idempotency/examples/orders/db"
+	"example.com/idempotency/store"
 	"example.com/idempotency/stores/pgstore"
 	"example.com/idempotency/stores/sqlitestore"
-	"example.com/idempotency/store"
 )
 
 // A database has the rows of the service and the records of its guard.

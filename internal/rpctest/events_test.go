@@ -17,8 +17,8 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/adapters/connectidempotency"
-	"example.com/idempotency/event"
 	"example.com/idempotency/adapters/grpcidempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/problem"
 )
 

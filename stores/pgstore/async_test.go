@@ -19,9 +19,9 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/store"
 	"example.com/idempotency/stores/pgstore"
 	"example.com/idempotency/stores/pgstore/internal/pgtest"
-	"example.com/idempotency/store"
 )
 
 // Claims that are acknowledged before they are durable.

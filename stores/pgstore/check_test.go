@@ -13,9 +13,9 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/store"
 	"example.com/idempotency/stores/pgstore"
 	"example.com/idempotency/stores/pgstore/internal/pgtest"
-	"example.com/idempotency/store"
 )
 
 // This file is about databases, tables and names that New and Migrate refuse.

@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency/stores/pgstore"
 	"example.com/idempotency/store"
 	"example.com/idempotency/store/storetest"
+	"example.com/idempotency/stores/pgstore"
 )
 
 // This file lets the contract of stores begin transactions of a store.

@@ -17,9 +17,9 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
-	"example.com/idempotency/stores/pgstore"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
+	"example.com/idempotency/stores/pgstore"
 )
 
 // This file is about handlers that end their transactions past the store.

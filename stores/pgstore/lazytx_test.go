@@ -16,9 +16,9 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
 	"example.com/idempotency/stores/pgstore"
 	"example.com/idempotency/stores/pgstore/internal/pgtest"
-	"example.com/idempotency/problem"
 )
 
 // A transaction that begins with its first statement is like any other.

@@ -18,10 +18,10 @@ import (
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/pgserver"
-	"example.com/idempotency/stores/pgstore/internal/pgproxy"
-	"example.com/idempotency/stores/pgstore/internal/pgtest"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
+	"example.com/idempotency/stores/pgstore/internal/pgproxy"
+	"example.com/idempotency/stores/pgstore/internal/pgtest"
 )
 
 // This file is about transactions whose connection is lost, and about handlers that leave no

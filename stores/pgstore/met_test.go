@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency/store"
 	"example.com/idempotency/stores/pgstore"
 	"example.com/idempotency/stores/pgstore/internal/pgtest"
-	"example.com/idempotency/store"
 )
 
 // This file is about claims of keys that a store has met: they read first.

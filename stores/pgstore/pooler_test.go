@@ -15,10 +15,10 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
-	"example.com/idempotency/stores/pgstore"
-	"example.com/idempotency/stores/pgstore/internal/pgtest"
 	"example.com/idempotency/store"
 	"example.com/idempotency/store/storetest"
+	"example.com/idempotency/stores/pgstore"
+	"example.com/idempotency/stores/pgstore/internal/pgtest"
 )
 
 // Behind a pooler that gives each transaction another connection.

@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
-	"example.com/idempotency/stores/pgstore"
-	"example.com/idempotency/stores/pgstore/internal/pgtest"
 	"example.com/idempotency/store"
 	"example.com/idempotency/store/storetest"
+	"example.com/idempotency/stores/pgstore"
+	"example.com/idempotency/stores/pgstore/internal/pgtest"
 )
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }

@@ -13,9 +13,9 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/store"
 	"example.com/idempotency/stores/pgstore"
 	"example.com/idempotency/stores/pgstore/internal/pgtest"
-	"example.com/idempotency/store"
 )
 
 // The round trips of a store, as they are counted on the wire.

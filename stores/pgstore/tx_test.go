@@ -19,10 +19,10 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
-	"example.com/idempotency/stores/pgstore"
-	"example.com/idempotency/stores/pgstore/internal/pgtest"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
+	"example.com/idempotency/stores/pgstore"
+	"example.com/idempotency/stores/pgstore/internal/pgtest"
 )
 
 // A shop sells something: each of its charges is one row.

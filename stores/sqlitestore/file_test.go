@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency/stores/sqlitestore"
 	"example.com/idempotency/store"
+	"example.com/idempotency/stores/sqlitestore"
 )
 
 // Answers are in the file, and for a while in those beside it. Other users of the machine need not read

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"example.com/idempotency/stores/sqlitestore"
 	"example.com/idempotency/store"
+	"example.com/idempotency/stores/sqlitestore"
 )
 
 // A cursor comes from outside: out of the address of a page of a console, for example. A store goes on

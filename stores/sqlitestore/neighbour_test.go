@@ -16,9 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/internal/race"
-	"example.com/idempotency/stores/sqlitestore"
 	"example.com/idempotency/store"
 	"example.com/idempotency/store/storetest"
+	"example.com/idempotency/stores/sqlitestore"
 )
 
 // The contract, while another process uses the same file all the time.

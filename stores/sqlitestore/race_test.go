@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
-	"example.com/idempotency/stores/sqlitestore"
 	"example.com/idempotency/store"
+	"example.com/idempotency/stores/sqlitestore"
 )
 
 // This file lets two processes race for the same keys.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency/stores/sqlitestore"
 	"example.com/idempotency/store"
 	"example.com/idempotency/store/storetest"
+	"example.com/idempotency/stores/sqlitestore"
 )
 
 func TestStoreKeepsTheContract(t *testing.T) {

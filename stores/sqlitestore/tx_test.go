@@ -19,8 +19,8 @@ import (
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
-	"example.com/idempotency/stores/sqlitestore"
 	"example.com/idempotency/store"
+	"example.com/idempotency/stores/sqlitestore"
 )
 
 // A shop sells something: each of its charges is one row.

@@ -10,8 +10,8 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"example.com/idempotency"
-	"example.com/idempotency/examples/routers/shop"
 	"example.com/idempotency/adapters/ginidempotency"
+	"example.com/idempotency/examples/routers/shop"
 )
 
 func main() {

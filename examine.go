@@ -1,0 +1,208 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"example.com/idempotency/event"
+	"example.com/idempotency/internal/digest"
+	"example.com/idempotency/internal/engine"
+	"example.com/idempotency/internal/engine/intent"
+	"example.com/idempotency/policy"
+	"example.com/idempotency/problem"
+)
+
+// examine finds out what a request is: its key, whose key it is, and its identity. It reports
+// false if it has decided what the request gets. The cheap refusals come first. The body is read
+// before anything is claimed, so a body that drips in holds no claim.
+func (rt *route) examine(r *http.Request, body *requestBody, d *decision) (id engine.Identity, ok bool) {
+	fromHeader := rt.set.keyFunc == nil
+	if fromHeader {
+		values := r.Header[rt.set.header]
+		if rt.isNested(r, values) {
+			return id, false
+		}
+		switch present := rt.readKey(values, d); {
+		case d.kind == refuse:
+			return id, false
+		case !present && rt.set.required:
+			d.refuse(problem.KeyMissing)
+			return id, false
+		case !present:
+			rt.reportBypass(r)
+			return id, false
+		}
+	}
+	if isRPC(r.Header) && rt.set.binding() != policy.Own {
+		d.refuseFor(errRPC, problem.FingerprintFailed)
+		return id, false
+	}
+	if rt.readScope(r, d); d.kind == refuse {
+		return id, false
+	}
+	if p := body.read(r, rt.set.maxRequestBody); p != nil {
+		d.refuseWith(p)
+		return id, false
+	}
+	if !fromHeader {
+		switch rt.deriveKey(r, body.bytes, d); {
+		case d.kind == refuse:
+			return id, false
+		case d.id.Value == "":
+			rt.reportBypass(r)
+			d.kind, d.body = passRead, body.give()
+			return id, false
+		case rt.nestedRequest(r, d.id):
+			d.kind, d.body = passRead, body.give()
+			return id, false
+		}
+	}
+	id, err := rt.set.identify(r, body.bytes)
+	if err != nil {
+		d.refuseFor(err, problem.FingerprintFailed)
+		return id, false
+	}
+	rt.versions.add(id.Fingerprint[0])
+	return id, true
+}
+
+// isNested reports whether a request meets this guard inside its own run, which holds its key
+// already. It comes before every refusal: by what this guard demands besides, the run would
+// be refused in the middle.
+func (rt *route) isNested(r *http.Request, values []string) bool {
+	if len(values) == 0 {
+		return false // and no look at the context, for requests without a key
+	}
+	if _, ok := FromContext(r.Context()); !ok {
+		return false
+	}
+	value, _, err := keyFromHeader(values, false)
+	if err != nil {
+		return false
+	}
+	scope, err := rt.scopeOf(r)
+	return err == nil && rt.nestedRequest(r, intent.Key{Scope: scope, Value: value})
+}
+
+func (rt *route) nestedRequest(r *http.Request, id intent.Key) bool {
+	return rt.passesNested(r.Context(), id, r.Method, rt.set.routeOf(r))
+}
+
+// passesNested reports whether a run that ctx belongs to holds the key, and says so.
+func (rt *route) passesNested(ctx context.Context, id intent.Key, method, label string) bool {
+	op, ok := engine.FromContext(ctx)
+	if !ok {
+		return false
+	}
+	name := id.Name()
+	if !op.Holds(rt.engine.Store(), name) {
+		return false
+	}
+	rt.set.rules.Reporter.Observe(ctx, event.Event{
+		Kind: event.Nested, Record: name, Scope: id.Scope, OperationID: op.IntentID(), Method: method, Route: label,
+	})
+	return true
+}
+
+// reportBypass reports a request without a key, on a route that does not require one.
+func (rt *route) reportBypass(r *http.Request) {
+	if rt.set.rules.Reporter.Heard() {
+		rt.set.rules.Reporter.Observe(r.Context(), event.Event{Kind: event.Bypassed, Method: r.Method, Route: rt.set.routeOf(r)})
+	}
+}
+
+// readKey reads the key from the values of its header field. It reports whether there is one.
+func (rt *route) readKey(values []string, d *decision) (present bool) {
+	key, present, err := keyFromHeader(values, rt.set.strictKeys)
+	switch {
+	case err != nil:
+		d.refuse(problem.KeyInvalid)
+		d.problem.Detail = err.Error()
+	case present:
+		d.id.Value = key
+		d.echo = values[0]
+	}
+	return present
+}
+
+func (rt *route) readScope(r *http.Request, d *decision) {
+	var err error
+	d.id.Scope, err = rt.scopeOf(r)
+	switch {
+	case errors.Is(err, ErrUnauthenticated):
+		d.refuseFor(err, problem.Unauthenticated)
+	case err != nil:
+		d.refuseFor(err, problem.ScopeUnresolved)
+	}
+}
+
+var errLongKey = fmt.Errorf("idempotency: the key function returned a key of more than %d bytes", intent.MaxKeyLen)
+
+// deriveKey asks the route's KeyFunc.
+func (rt *route) deriveKey(r *http.Request, body []byte, d *decision) {
+	key, err := rt.set.keyFunc(r, body)
+	switch {
+	case err != nil:
+		d.refuseFor(err, problem.KeyInvalid)
+	case len(key) > intent.MaxKeyLen:
+		d.refuseFor(errLongKey, problem.KeyInvalid)
+	case key == "" && rt.set.required:
+		d.refuse(problem.KeyMissing)
+	default:
+		d.id.Value = key
+	}
+	if d.problem.Code == problem.KeyInvalid {
+		d.problem.Detail = "The request does not have the form that its idempotency key is taken from."
+	}
+}
+
+// identify returns what a request is compared by. It reads the header once where the fingerprint is
+// one of this package.
+func (s *settings) identify(r *http.Request, body []byte) (id engine.Identity, err error) {
+	d := digest.Read(digestRequest(r, body))
+	defer d.Free()
+	switch s.binding() {
+	case policy.Exact:
+		id.Fingerprint = d.Raw()
+	case policy.JSON:
+		id.Fingerprint = d.JSON()
+	default:
+		id.Fingerprint, err = s.fingerprint(r, body)
+	}
+	id.Sums = d.Checksums()
+	return id, err
+}
+
+// recognises looks for the function that made a record's fingerprint, and reports whether that says the
+// same of this request. So after a deployment that changed the function, retries of earlier requests are
+// still compared with their own. other says that the guard's own function has not made the last claim.
+func (rt *route) recognises(recorded Fingerprint, other bool, r *http.Request, body []byte) bool {
+	same := func(f FingerprintFunc) bool {
+		fp, err := f(r, body)
+		if err == nil {
+			rt.versions.add(fp[0])
+		}
+		return err == nil && fp == recorded
+	}
+	if slices.ContainsFunc(rt.set.formerFingerprints, same) || other && same(rt.set.fingerprint) {
+		return true
+	}
+	f := fingerprintOf(recorded[0])
+	// What the guard's own function says is known already.
+	return f != nil && !sameFunc(f, rt.set.fingerprint) && same(f)
+}
+
+var errRPC = errors.New("idempotency: calls of gRPC, gRPC-Web and Connect need an interceptor: use module connectidempotency or grpcidempotency")
+
+// isRPC reports whether a request is a call of gRPC, gRPC-Web or Connect.
+func isRPC(h http.Header) bool {
+	contentType := h["Content-Type"]
+	if len(contentType) == 1 && (strings.HasPrefix(contentType[0], "application/grpc") || strings.HasPrefix(contentType[0], "application/connect+")) {
+		return true
+	}
+	return len(h["Connect-Protocol-Version"]) > 0
+}

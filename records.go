@@ -1,0 +1,155 @@
+package idempotency
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"example.com/idempotency/event"
+	"example.com/idempotency/internal/answer"
+	"example.com/idempotency/internal/digest"
+	"example.com/idempotency/internal/engine"
+	"example.com/idempotency/internal/engine/intent"
+	"example.com/idempotency/internal/engine/note"
+	"example.com/idempotency/internal/response"
+	"example.com/idempotency/store"
+)
+
+// A RecordInfo is what a guard knows of a key's record; see [Guard.Lookup],
+// [WithAuthorizeReplay] and [WithResolver]. It never contains the recorded answer itself.
+type RecordInfo struct {
+	// Key is the client's key. For a record that was looked up by its name, it is that name,
+	// unless the route keeps keys; see [WithKeptKeys].
+	Key Key
+	// Record is the name of the record in the store.
+	Record string
+	// ID is that of [Operation.ID]. It is empty if the client's key is not known.
+	ID string
+	// State of the record.
+	State store.State
+	// Attempt is the number of the last run.
+	Attempt int
+	// Lease is how much longer a run in flight is protected from takeover. It is not
+	// positive if the lease has lapsed.
+	Lease time.Duration
+	// Age is the time since the record was last claimed, renewed, completed, released
+	// or held. TTL is how much longer it is kept. It is [store.Forever] for a record that is kept
+	// until somebody resolves or forgets it.
+	Age, TTL time.Duration
+	// Status of the recorded answer, or 0 if there is none or it is the result of [Do]. A
+	// sealer does not protect it, except where [WithAuthorizeReplay] is asked about a replay.
+	Status int
+	// Size of the recorded answer in bytes, as it is stored.
+	Size int64
+	// Route is that of the last run: the label that [WithRoute] gave, or the first 64 bytes of
+	// http.Request.Pattern. It is not known during a replay.
+	Route string
+	// Started is when the last run claimed the key, by the clock of its process, and Trace is the
+	// span that it belongs to, if [WithTraceContext] is set.
+	Started time.Time
+	Trace   event.TraceContext
+	// Runs are the last runs of the record, oldest first and at most 16. They are not known
+	// during a replay.
+	Runs []event.RunInfo
+	// Steps are the sorted names of the steps that are recorded, and of those that were
+	// begun under [AtMostOnce] and may have happened. They are not known during a replay.
+	Steps []string
+
+	owner  store.Owner
+	intent intent.Intent
+}
+
+// Seen returns what a decision about the key carries; see [Guard.Resolve] and [Guard.Forget].
+func (i RecordInfo) Seen() store.Seen {
+	return store.Seen{Owner: i.owner, Attempt: i.Attempt, State: i.State}
+}
+
+// DeriveKey returns what the function [DeriveKey] returned in the run: the key under
+// which to ask a downstream service what happened. It is empty if ID is. Then nobody knows under
+// which key to ask, and a service that knows nothing of an empty key has said nothing.
+func (i RecordInfo) DeriveKey(purpose string) string {
+	if i.ID == "" {
+		return ""
+	}
+	return i.intent.DeriveKey(purpose)
+}
+
+// infoOf returns what was found of a key, for programs.
+func infoOf(f engine.Found) RecordInfo {
+	rec := &f.Record
+	last := note.Last(rec.Notes)
+	info := RecordInfo{
+		Route: rec.Label, Started: last.Started, Trace: last.Trace, Runs: note.Runs(rec),
+		Key: Key(f.Key), Record: f.Key.Name(), State: rec.State, Attempt: rec.Attempt,
+		Lease: rec.Lease, Age: rec.Age, TTL: rec.TTL, Status: rec.Status, Size: rec.Size,
+		Steps: f.Steps, owner: rec.Owner, intent: f.Intent,
+	}
+	if f.Key.Record == "" {
+		info.ID = f.Intent.ID()
+	}
+	return info
+}
+
+// A Decision says who settles or forgets a key by hand, and why. Both are in the event and in the
+// log, and not in the record. They may be empty.
+type Decision struct {
+	// Actor is who decides: a person, a ticket or a program.
+	Actor string
+	// Reason is how it was found out, for whoever asks later.
+	Reason string
+}
+
+// A Resolution settles a key whose outcome is unknown; see [Guard.Resolve] and
+// [WithResolver].
+type Resolution struct {
+	// Outcome is what was found out: [Final] records the answer below for all further
+	// requests; [NotExecuted] lets the next request run, and begin again the steps that
+	// were begun under [AtMostOnce] without a result; [Unknown] leaves it held.
+	Outcome Outcome
+	// Decision says who has found it out, and how. The Actor of a resolver is "resolver" unless
+	// it says something else.
+	Decision
+	// Status, Header and Body are the answer of a Final resolution. A zero Status
+	// means 200. For a key of [Do], Body is the value as its codec encodes it.
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// forEngine returns the resolution with an answer that is made when the record is known. drop are the
+// fields that are not recorded, and limit is the size of the largest answer.
+func (res Resolution) forEngine(drop []string, limit int64) engine.Resolution {
+	return engine.Resolution{
+		Outcome: res.Outcome, Decision: engine.Decision(res.Decision),
+		Answer: func(fp Fingerprint) (*answer.Answer, error) { return res.answer(fp, drop, limit) },
+	}
+}
+
+// answer is the answer of a Final resolution for a record, which may be one of Do.
+func (res Resolution) answer(fp Fingerprint, drop []string, limit int64) (*answer.Answer, error) {
+	a := &answer.Answer{Kind: answer.KindKept, Status: res.Status, Body: res.Body}
+	if fp[0] == digest.VersionJob {
+		a.Kind = answer.KindValue
+	}
+	if a.Status == 0 {
+		a.Status = http.StatusOK
+	}
+	if a.Status < 200 || a.Status > 999 {
+		return nil, fmt.Errorf("idempotency: Resolve: %d is not the status of an answer", res.Status)
+	}
+	if len(a.Body) > 0 && !response.BodyAllowed(a.Status) {
+		return nil, fmt.Errorf("idempotency: Resolve: an answer with status %d has no body", a.Status)
+	}
+	header := res.Header.Clone()
+	if header == nil {
+		header = http.Header{}
+	}
+	if _, ok := header["Content-Type"]; !ok && len(a.Body) > 0 && a.Kind == answer.KindKept {
+		header.Set("Content-Type", http.DetectContentType(a.Body))
+	}
+	a.Header = response.Recorded(header, drop)
+	if a.Size() > limit {
+		return nil, fmt.Errorf("idempotency: Resolve: answer of %d bytes; WithMaxResponseBody allows %d", a.Size(), limit)
+	}
+	return a, nil
+}
