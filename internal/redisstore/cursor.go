@@ -30,10 +30,14 @@ type position struct {
 	left   []string // keys of the last scan that did not fit into the page
 }
 
-// text returns the cursor of a query at a position: first the mark, which is of the query and the
-// servers. No key has a space.
+// text returns the cursor of a query at a position. It begins with a sum over the rest and over the mark,
+// which is of the query and the servers, so that a text which was cut or put together leads nowhere. No
+// key has a space.
 func (c position) text(mark string) string {
-	return strings.Join(append([]string{fmt.Sprintf("%s.%d.%d", mark, c.master, c.scan)}, c.left...), " ")
+	place := strings.Join(append([]string{fmt.Sprintf("%d.%d", c.master, c.scan)}, c.left...), " ")
+	h := fnv.New64a()
+	_, _ = fmt.Fprint(h, mark, " ", place)
+	return strconv.FormatUint(h.Sum64(), 36) + "." + place
 }
 
 // parseCursor reads a cursor that must have the mark, and lead to one of so many masters.

@@ -144,3 +144,9 @@ func TestUndoneStepsAreNotListed(t *testing.T) {
 		require.Equal(t, []string{"charge"}, info.Steps)
 	})
 }
+
+// An inspectedFaultStore fails in everything except its inspection.
+type inspectedFaultStore struct {
+	*guardtest.FaultStore
+	store.Inspector
+}

@@ -17,7 +17,6 @@ import (
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
-	"example.com/idempotency/store"
 )
 
 func TestStoreDownAtClaimRunsNothing(t *testing.T) {
@@ -493,10 +492,4 @@ func TestFailOpenDoesNotForgetWhatTheStoreHasSaid(t *testing.T) {
 			})
 		})
 	}
-}
-
-// An inspectedFaultStore fails in everything except its inspection.
-type inspectedFaultStore struct {
-	*guardtest.FaultStore
-	store.Inspector
 }
