@@ -31,10 +31,11 @@ const (
 )
 
 // DefaultOutcome is the rule used without [WithOutcome]. It judges by status. Below 500 is
-// [Final], except 307, 308, 401, 407, 408, 421, 425 and 429: they say that the request was turned
+// [Final], except 307, 308, 401, 407, 421, 425 and 429: they say that the request was turned
 // away before anything was done, and are [NotExecuted]. 500 and above is [Unknown], because a
 // handler that fails may fail after its effect. So is 409 with the field Retry-After, which
-// promises another answer.
+// promises another answer, and 408: the guard has read the body before the run, so a 408 only says
+// that somebody has given up waiting, and the work may go on.
 //
 // The refusal of another guard, which the handler passes on from a service behind it, is
 // never Final. [problem.Header] gives it away. It is NotExecuted if its code says that the
@@ -53,12 +54,11 @@ func DefaultOutcome(status int, h http.Header) Outcome {
 	switch {
 	case status >= http.StatusInternalServerError:
 		return Unknown
-	case status == http.StatusConflict && h.Get("Retry-After") != "":
+	case status == http.StatusConflict && h.Get("Retry-After") != "", status == http.StatusRequestTimeout:
 		return Unknown
 	case keepsMethod(status),
 		status == http.StatusUnauthorized,
 		status == http.StatusProxyAuthRequired,
-		status == http.StatusRequestTimeout,
 		status == http.StatusMisdirectedRequest,
 		status == http.StatusTooEarly,
 		status == http.StatusTooManyRequests:
