@@ -126,9 +126,15 @@ func (c *Claiming) isKnown() bool {
 	return err == nil
 }
 
-// IsUnwanted reports whether a claim that was granted is given back because its client has gone: what
-// a run makes of that must not hold the key.
-func (c *Claiming) IsUnwanted() bool { return c.FollowsClient && c.Client.Err() != nil }
+// IsUnwanted reports whether a claim that was granted is given back because its client has gone, or
+// because the time of the run is over before it begins: what a run makes of that must not hold the key.
+func (c *Claiming) IsUnwanted() bool {
+	if c.FollowsClient && c.Client.Err() != nil {
+		return true
+	}
+	end, ok := c.Client.Deadline()
+	return ok && !time.Now().Before(end)
+}
 
 // inFlight reports whether a record is what a duplicate waits for: another's run of the
 // same request.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,7 +53,7 @@ func (c *runContext) asked() context.Context {
 	c.ctx, c.stop = context.WithCancelCause(ctx)
 	if deadline, ok := c.parent.Deadline(); ok && !c.follow {
 		stop := c.stop
-		ctx, release := context.WithDeadline(c.ctx, deadline)
+		ctx, release := context.WithDeadlineCause(c.ctx, deadline, &outerCause{c.parent})
 		c.ctx, c.stop = ctx, func(cause error) { stop(cause); release() }
 	}
 	if c.ended {
@@ -109,4 +110,19 @@ func (c *runContext) Value(key any) any {
 		return nil // the operation has its own
 	}
 	return c.asked().Value(key)
+}
+
+// An outerCause is the cause of a run's end by the deadline of its caller: whatever the caller says it is.
+type outerCause struct{ parent context.Context }
+
+// Error returns the text of the cause.
+func (e *outerCause) Error() string { return e.Unwrap().Error() }
+
+// Unwrap returns the cause. It is [context.DeadlineExceeded] if the caller has gone before, and in the
+// moment in which the caller's own timer has not fired yet.
+func (e *outerCause) Unwrap() error {
+	if errors.Is(e.parent.Err(), context.DeadlineExceeded) {
+		return context.Cause(e.parent)
+	}
+	return context.DeadlineExceeded
 }

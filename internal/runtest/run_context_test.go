@@ -2,6 +2,7 @@ package runtest
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"runtime"
@@ -272,5 +273,49 @@ func TestClientGoneDuringTheRunFindsTheAnswer(t *testing.T) {
 		require.Equal(t, "done", got.Body)
 		require.True(t, got.Replayed())
 		require.EqualValues(t, 1, h.Runs.Load())
+	})
+}
+
+// The cause of a run's end by its caller's deadline is the caller's.
+func TestRunContextHasTheCauseOfTheCaller(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tooSlow := errors.New("the budget of this route is over")
+		client, stop := context.WithTimeoutCause(t.Context(), time.Second, tooSlow)
+		defer stop()
+		runWith(client, t, func(ctx context.Context) {
+			<-ctx.Done()
+			require.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
+			synctest.Wait() // the timers of both are due at the same moment
+			require.ErrorIs(t, context.Cause(ctx), tooSlow)
+		})
+	})
+}
+
+// No run begins when its time is over: the claim is given back, under Hold too.
+func TestNoRunBeginsAfterItsDeadline(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+		synctest.Test(t, func(t *testing.T) {
+			st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+			st.On("claim", func(int) guardtest.Fault {
+				return func(_ context.Context, call func() error) error {
+					time.Sleep(1500 * time.Millisecond)
+					return call()
+				}
+			})
+			h := &guardtest.Counter{}
+			p := guardtest.NewProcess(t, st, h, recovery)
+			client, stop := context.WithTimeout(t.Context(), time.Second)
+			defer stop()
+			got, err := p.Try(client, guardtest.Call{Key: "k"})
+			if err == nil {
+				guardtest.RequireProblem(t, got, http.StatusConflict, problem.InFlight)
+			}
+			require.Zero(t, h.Runs.Load())
+			st.Heal()
+			require.False(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
+			require.EqualValues(t, 1, h.Runs.Load())
+		})
 	})
 }
