@@ -82,7 +82,7 @@ func TestTableOfErrors(t *testing.T) {
 				require.Equal(t, verdict, client.Classify(nil, a.err).String(), "%s: %v", row, a.err)
 				continue
 			}
-			resp := a.response(nil)
+			resp := a.response(nil) //nolint:bodyclose // in memory
 			resp.Body = io.NopCloser(io.MultiReader(strings.NewReader("{"), brokenReader{}))
 			require.Equal(t, verdict, client.Classify(resp, nil).String(), "%s: %d %s", row, a.status, a.body)
 		}

@@ -30,7 +30,7 @@ func tableOf(t *testing.T, head string) [][]string {
 	var rows [][]string
 	for _, line := range strings.Split(table, "\n")[2:] {
 		var cells []string
-		for _, cell := range strings.Split(strings.Trim(line, "|"), "|") {
+		for cell := range strings.SplitSeq(strings.Trim(line, "|"), "|") {
 			cells = append(cells, strings.TrimSpace(cell))
 		}
 		rows = append(rows, cells)
@@ -49,7 +49,7 @@ func statusesOf(t *testing.T, cells []string) map[int]int {
 			if isOther != others {
 				continue
 			}
-			for _, word := range strings.Split(strings.TrimSuffix(rest, " and above"), ", ") {
+			for word := range strings.SplitSeq(strings.TrimSuffix(rest, " and above"), ", ") {
 				from, to := 0, 0
 				if class, ok := strings.CutSuffix(word, "xx"); ok {
 					n, err := strconv.Atoi(class)
@@ -164,7 +164,7 @@ func TestTableOfCodes(t *testing.T) {
 			for _, status := range []int{400, 408, 409, 418, 425, 429, 500, 501, 503} {
 				inField := &http.Response{StatusCode: status, Header: http.Header{problem.Header: {string(code)}}}
 				require.Equal(t, want, rulingOf(t, inField, profile.Guard(), "k", true, doubt), "%s, %d", code, status)
-				inBody := refused(status, string(code)).response(nil)
+				inBody := refused(status, string(code)).response(nil) //nolint:bodyclose // in memory
 				require.Equal(t, want, rulingOf(t, inBody, profile.Guard(), "k", true, doubt), "%s, %d", code, status)
 			}
 		}
@@ -194,16 +194,16 @@ func TestAnswersThatSayWithoutACode(t *testing.T) {
 		require.GreaterOrEqual(t, i, 0, row)
 		for _, a := range answers {
 			for column, doubt := range []bool{false, true} {
-				require.Equal(t, table[i][1+column], rulingOf(t, a.response(nil), profile.Guard(), "k", true, doubt), "%s: %d %s", row, a.status, a.body)
+				require.Equal(t, table[i][1+column], rulingOf(t, a.response(nil), profile.Guard(), "k", true, doubt), "%s: %d %s", row, a.status, a.body) //nolint:bodyclose // in memory
 			}
 			require.Equal(t, "answer", rulingOf(t, a.response(nil), profile.Guard(), "", true, false), "without a key")
 		}
 	}
 	// A code that nobody knows is a conflict of the business.
-	require.Equal(t, "answer", rulingOf(t, refused(409, "sold-out", "Retry-After", "1").response(nil), profile.Guard(), "k", true, false))
+	require.Equal(t, "answer", rulingOf(t, refused(409, "sold-out", "Retry-After", "1").response(nil), profile.Guard(), "k", true, false)) //nolint:bodyclose // in memory
 	// A document is one also where a member has another type.
 	a := answer{status: 409, header: map[string]string{"Content-Type": problemType}, body: `{"status":"409","code":"in-flight"}`}
-	require.Equal(t, "wait", rulingOf(t, a.response(nil), profile.Guard(), "k", true, false))
+	require.Equal(t, "wait", rulingOf(t, a.response(nil), profile.Guard(), "k", true, false)) //nolint:bodyclose // in memory
 	// A profile's own function may be wrong.
 	for _, m := range []profile.Meaning{-1, profile.Unanswered + 1} {
 		own := profile.Server{Classify: func(*http.Response, []byte) profile.Meaning { return m }}

@@ -48,13 +48,13 @@ func TestGuaranteeIsStatedInTheSameWords(t *testing.T) {
 
 	shutdown := plainWords("Call `http.Server.Shutdown` and `Guard.Shutdown` together, with one deadline. " +
 		"When both have returned, close the store.")
-	for _, text := range []string{readme, doc, read(t, "shutdown.go"), read(t, "docs/operations.md")} {
+	for _, text := range []string{readme, doc, read(t, "operate.go"), read(t, "docs/operations.md")} {
 		require.Contains(t, plainWords(text), shutdown)
 	}
 
 	held := plainWords("A held key, and one claimed under `Hold`, has no end of its own: it is kept until somebody " +
 		"resolves or forgets it, unless `WithRetention` sets an end.")
-	for _, page := range []string{"README.md", "doc.go", "options.go", "docs/durable-runs.md", "docs/guarantees.md"} {
+	for _, page := range []string{"README.md", "doc.go", "options_run.go", "docs/durable-runs.md", "docs/guarantees.md"} {
 		require.Contains(t, plainWords(read(t, page)), held, page)
 	}
 	require.Contains(t, plainWords(read(t, "docs/http.md")), strings.TrimSuffix(held, "."))
@@ -87,7 +87,7 @@ func TestShutdownIsShownInOneWay(t *testing.T) {
 // The code of the runbook is compiled and run, and its log lines are those of the code.
 func TestRunbookShowsWhatWorks(t *testing.T) {
 	t.Parallel()
-	runbook, examples, events := read(t, "docs/runbook.md"), read(t, "example_runbook_test.go"), read(t, "event.go")
+	runbook, examples, events := read(t, "docs/runbook.md"), read(t, "example_runbook_test.go"), read(t, "internal/engine/report/line.go")
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(runbook, -1)
 	require.Len(t, blocks, 3)
 	for _, block := range blocks {

@@ -14,7 +14,7 @@ import (
 type Event struct {
 	// Kind says what happened.
 	Kind Kind
-	// Would is what a live guard would have done: only of an EventShadow.
+	// Would is what a live guard would have done: only of a [Shadow].
 	Would Kind
 	// Record is the name of the record in the store, under which a store.Inspector finds it. It
 	// does not reveal a key that is random. It confirms the guess of a key that can be
@@ -38,7 +38,7 @@ type Event struct {
 	// Trace is the span of the run that the event is about, if idempotency.WithTraceContext is set: on a
 	// replay it is that of the run that made the answer.
 	Trace TraceContext
-	// Runs are the runs of the record, oldest first and at most 16: only of an EventTakeover.
+	// Runs are the runs of the record, oldest first and at most 16: only of a [Takeover].
 	Runs []RunInfo
 	// Differs says which parts of the request are not those of the request that the key is
 	// bound to: only of a refusal with the code key-reused. It is a hint: it is empty if none of
@@ -61,12 +61,12 @@ type Event struct {
 	// Waited is how long the request waited for another run.
 	Waited time.Duration
 	// Digest is the SHA-256 of the body of an answer, in hexadecimal: only of an
-	// EventOvertaken.
+	// [Overtaken].
 	Digest string
 	// Step is the name of a step, and Result how it ended.
 	Step   string
 	Result StepResult
-	// Steps are those of a record, as idempotency.RecordInfo.Steps: only of an EventHeld that
+	// Steps are those of a record, as idempotency.RecordInfo.Steps: only of a [Held] that
 	// idempotency.Guard.Reconcile reports.
 	Steps []string
 	// Actor and Reason are those of a decision by hand.
@@ -74,7 +74,7 @@ type Event struct {
 	// Op is what failed: a call of the store (claim, renew, step, complete, release,
 	// hold, watch, get, list), or resolve, which includes the function of idempotency.WithResolver.
 	Op string
-	// Duration of the run, of the step, or of the store call. Of an EventHoldEnding, it is
+	// Duration of the run, of the step, or of the store call. Of a [HoldEnding], it is
 	// the time that is left.
 	Duration time.Duration
 	// Err says what went wrong.

@@ -2,11 +2,11 @@ package event
 
 import "slices"
 
-// An EventKind names what an [Event] reports. The values are stable, and meant to be
+// A Kind names what an [Event] reports. The values are stable, and meant to be
 // used as metric labels.
 type Kind string
 
-// String returns the kind's name, and none for the zero EventKind.
+// String returns the kind's name, and none for the zero Kind.
 func (k Kind) String() string {
 	if k == "" {
 		return "none"
@@ -24,103 +24,103 @@ func Incidents() []Kind { return slices.Clone(incidents) }
 
 // The kinds of events.
 const (
-	// EventRun: a run ended and its outcome was settled, or is being settled in the
+	// Run: a run ended and its outcome was settled, or is being settled in the
 	// background. Outcome, Held, Status, Size, Attempt, Waited and Duration describe it. A
 	// run of idempotency.Do has Status 0.
 	Run Kind = "run"
-	// EventReplay: a recorded answer was served. Status and Size are the answer's, Attempt is
+	// Replay: a recorded answer was served. Status and Size are the answer's, Attempt is
 	// the run that it is from, Age is how old it is, and Waited how long the request waited
 	// for it.
 	Replay Kind = "replay"
-	// EventRefused: a request got a problem document, or idempotency.Do an error that stands for one.
+	// Refused: a request got a problem document, or idempotency.Do an error that stands for one.
 	// Code and Status say which; Status is 0 for Do. Err is the error of the route's function
 	// that caused it, if one did: of a idempotency.ScopeFunc, for example. Attempt, Age and Held
 	// describe the record that stood in the way, if one did.
 	Refused Kind = "refused"
-	// EventBypassed: a request with a protected method had no key, and its handler ran
+	// Bypassed: a request with a protected method had no key, and its handler ran
 	// unprotected because the route does not require one.
 	Bypassed Kind = "bypassed"
-	// EventStep: a idempotency.Step ended. Step, Result, Duration and Err describe it.
+	// Step: a idempotency.Step ended. Step, Result, Duration and Err describe it.
 	Step Kind = "step"
-	// EventHeld: the outcome of a run is unknown, and nobody may run with its key until it is
+	// Held: the outcome of a run is unknown, and nobody may run with its key until it is
 	// resolved or forgotten. A process reports each such run once: when it ended that way
 	// there, when a request met it, or when idempotency.Guard.Reconcile found it. Steps are told in the
 	// last case.
 	Held Kind = "held"
-	// EventHoldEnding: a request, a idempotency.Guard.Lookup or idempotency.Guard.Reconcile met a held key that
+	// HoldEnding: a request, a idempotency.Guard.Lookup or idempotency.Guard.Reconcile met a held key that
 	// becomes free soon, because idempotency.WithRetention ends the hold: a tenth of its retention or an hour is left,
 	// whichever is longer. So with a retention of up to an hour, the first look reports it. When
 	// the hold has ended the next request runs, whatever the last run did. Duration is the time
 	// that is left. A process reports each such run once.
 	HoldEnding Kind = "hold-ending"
-	// EventResolved: a held key was settled, by idempotency.Guard.Resolve or by the function of
+	// Resolved: a held key was settled, by idempotency.Guard.Resolve or by the function of
 	// idempotency.WithResolver. Outcome, Attempt, Actor and Reason describe the decision.
 	Resolved Kind = "resolved"
-	// EventForgotten: idempotency.Guard.Forget removed a record. Attempt, Held, Actor and Reason describe
+	// Forgotten: idempotency.Guard.Forget removed a record. Attempt, Held, Actor and Reason describe
 	// what was seen and the decision. OperationID, Route, Age and Trace are those of the record,
 	// if it could be read.
 	Forgotten Kind = "forgotten"
-	// EventFailOpen: the store was unavailable and the handler ran unprotected,
+	// FailOpen: the store was unavailable and the handler ran unprotected,
 	// because of idempotency.WithFailOpen. Err is the store's error.
 	FailOpen Kind = "fail-open"
-	// EventStoreError: a call of the store failed or timed out; Op and Err say which
+	// StoreError: a call of the store failed or timed out; Op and Err say which
 	// and how.
 	StoreError Kind = "store-error"
-	// EventLeaseLost: a run could not keep its claim, and its context was cancelled; or
+	// LeaseLost: a run could not keep its claim, and its context was cancelled; or
 	// it had lost the claim, as it turned out, when it was to be settled.
 	LeaseLost Kind = "lease-lost"
-	// EventTakeover: a run took the key over from one whose lease had ended, because its
+	// Takeover: a run took the key over from one whose lease had ended, because its
 	// process had died, was paused or had lost the store. Attempt is the new run, Trace is
 	// that of the old one, and Runs are all of them. The effect of the old run may have
 	// happened.
 	Takeover Kind = "takeover"
-	// EventOvertaken: another run took the key while this one went on, so that both may
+	// Overtaken: another run took the key while this one went on, so that both may
 	// have had their effect; or an operator or a resolver has settled the key in between.
 	// Outcome describes this run; Status and Digest describe its answer if that was definite.
 	// The client is shown what is recorded and never an answer that contradicts it. If the record is
 	// that of another payload, it is shown the answer of this run, which nothing can record.
 	Overtaken Kind = "overtaken"
-	// EventCommittedAlone: the handler has committed the transaction that its run had joined by
+	// CommittedAlone: the handler has committed the transaction that its run had joined by
 	// itself, and so without the record, or has ended it in a way that its store cannot tell from that. If the process had died then, its effect would have
 	// happened again.
 	CommittedAlone Kind = "committed-alone"
-	// EventLeftOpen: the handler has neither committed nor rolled back the transaction that its run
+	// LeftOpen: the handler has neither committed nor rolled back the transaction that its run
 	// had joined. The guard has rolled it back; without a guard, it would have kept its connection.
 	// Outcome is that of the run.
 	LeftOpen Kind = "left-open"
-	// EventNested: a request met a second guard on the same store inside its own run, and
+	// Nested: a request met a second guard on the same store inside its own run, and
 	// passed through. Its settings did not apply.
 	Nested Kind = "nested"
-	// EventRecordingDelayed: a run could not be settled while its client waited, and settling
+	// RecordingDelayed: a run could not be settled while its client waited, and settling
 	// goes on in the background. If the store stayed away the client has the run's answer,
 	// unless the lease is over; if another run is in flight it was told to ask again.
 	RecordingDelayed Kind = "recording-delayed"
-	// EventRecordingLost: a run could not be recorded; Err says why. Its effect may have
+	// RecordingLost: a run could not be recorded; Err says why. Its effect may have
 	// happened, and its client may have the answer. If the store was away until the guard was
 	// shut down, or if too many runs waited for it already, the lease and the recovery policy
 	// decide about the key. If it was away until the retention ended, the key is free. If the
 	// sealer failed, or the result of a idempotency.Do could not be encoded, the key is held.
 	RecordingLost Kind = "recording-lost"
-	// EventClaimLeft: the store has failed to answer a claim, and then to take it back; Err says
+	// ClaimLeft: the store has failed to answer a claim, and then to take it back; Err says
 	// why the guard has given that up. Nothing has run under the claim. If it was granted, the
 	// lease and the recovery policy decide about the key: under idempotency.Hold it becomes held.
 	ClaimLeft Kind = "claim-left"
-	// EventNotKept: a run is recorded without its answer, because the store does not take an
+	// NotKept: a run is recorded without its answer, because the store does not take an
 	// answer of that size, or because too many answers wait for it; Err says which. Status and
 	// Size are those of the answer. Duplicates are told that the run has happened. There is no
 	// such event for an answer that is larger than idempotency.WithMaxResponseBody allows.
 	NotKept Kind = "not-kept"
-	// EventSilent: a handler returned without a status and without a byte, or wrote after
+	// Silent: a handler returned without a status and without a byte, or wrote after
 	// that; Err says which, and the usual cause. It is reported once for each Method and
 	// Route; see idempotency.WithSilence.
 	Silent Kind = "silent"
-	// EventShadow: under idempotency.WithShadow, a request was left alone. Would says what a live guard would
+	// Shadow: under idempotency.WithShadow, a request was left alone. Would says what a live guard would
 	// have done: run, replay, refused (with its Code), bypassed, nested or fail-open. It is empty if
 	// that is not known. Err says why not, why the request would have been refused, or with
 	// idempotency.ErrShadowDiffers that the replay would have been another answer than the one that the client
 	// got. Status is that of the answer that the client got.
 	Shadow Kind = "shadow"
-	// EventCorrupt: a stored record failed its own check and was not served, or this process
+	// Corrupt: a stored record failed its own check and was not served, or this process
 	// cannot read it; Err wraps store.ErrCorrupt or store.ErrUnreadableHere.
 	Corrupt Kind = "corrupt"
 )

@@ -78,7 +78,7 @@ type Inspector interface {
 	Resolve(ctx context.Context, key string, seen Seen, s Settlement) error
 
 	// Forget removes the record that was seen, in any state, unless its lease has not
-	// ended. A record that cannot be read is removed if the caller has seen StateCorrupt,
+	// ended. A record that cannot be read is removed if the caller has seen [Corrupt],
 	// and a record that can be read is not removed then. Forgetting an absent record is
 	// success.
 	//

@@ -9,7 +9,7 @@ var (
 	// gave the claim back, another owner took over, or the record is gone.
 	ErrNotOwner = errors.New("idempotency: not the owner of the claim")
 
-	// ErrStoreFull says that a store has no room for what another run would bring, under a new key
+	// ErrFull says that a store has no room for what another run would bring, under a new key
 	// or under one without an answer. Answers that it has are replayed, and runs in flight end as
 	// they would.
 	ErrFull = errors.New("idempotency: store is full")

@@ -54,7 +54,7 @@ type Query struct {
 	Cursor string
 }
 
-// limit returns how many records a page may have.
+// PageSize returns how many records a page may have.
 func (q *Query) PageSize() int {
 	if q.Limit <= 0 {
 		return defaultPageSize
@@ -62,7 +62,7 @@ func (q *Query) PageSize() int {
 	return min(q.Limit, maxPageSize)
 }
 
-// wants reports whether the query asks for the record, whatever it says of the index.
+// Matches reports whether the query asks for the record, whatever it says of the index.
 func (q *Query) Matches(r Record) bool {
 	return (len(q.States) == 0 || slices.Contains(q.States, r.State)) &&
 		(q.Label == "" || r.Label == q.Label) && r.Age >= q.OlderThan

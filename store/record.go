@@ -35,17 +35,17 @@ func (s State) String() string {
 
 // The states of a [Record]. The zero State means that there is no record.
 const (
-	// StateClaimed means that a run is in flight. If Record.Lease is not positive the
+	// Claimed means that a run is in flight. If Record.Lease is not positive the
 	// lease has ended, and the next Claim takes over.
 	Claimed State = iota + 1
-	// StateReleased means that no run is in flight and no answer is recorded. The next
+	// Released means that no run is in flight and no answer is recorded. The next
 	// Claim gets the record.
 	Released
-	// StateCompleted means that the answer is recorded.
+	// Completed means that the answer is recorded.
 	Completed
-	// StateHeld means that the outcome of the last run is unknown and nobody may run.
+	// Held means that the outcome of the last run is unknown and nobody may run.
 	Held
-	// StateCorrupt means that there is a record and the store cannot read it. No Record has
+	// Corrupt means that there is a record and the store cannot read it. No Record has
 	// this state, because a store returns [ErrCorrupt] instead. A [Seen] may have it.
 	Corrupt
 )
@@ -81,10 +81,10 @@ type Record struct {
 	// or held.
 	Age time.Duration
 	// Status is that of the [Completion], and Size the length of its Answer. Both are set
-	// only in StateCompleted.
+	// only in [Completed].
 	Status int
 	Size   int64
-	// Answer is what Complete recorded. It is set only in StateCompleted, where an empty one is
+	// Answer is what Complete recorded. It is set only in [Completed], where an empty one is
 	// not nil. Claim may leave it out when the fingerprints differ. Of an [Inspector], only
 	// GetAnswer returns it; a [Lister] does not.
 	Answer []byte
@@ -123,7 +123,7 @@ type Seen struct {
 	// Attempt is that of the record. It counts from 1 again when a record was forgotten or
 	// has expired.
 	Attempt int
-	// State is that of the record. StateCorrupt stands for a record that cannot be read,
+	// State is that of the record. [Corrupt] stands for a record that cannot be read,
 	// and so tells neither its owner nor its attempt.
 	State State
 }

@@ -14,9 +14,15 @@ func TestQuery(t *testing.T) {
 	t.Parallel()
 	seen := map[string]store.Query{}
 	for _, q := range []store.Query{
-		{}, {Holding: true},
-		{States: []store.State{store.Held}}, {States: []store.State{store.Held, store.Claimed}}, {States: []store.State{store.Claimed}},
-		{Label: "a"}, {Label: `a" true`}, {Label: "[1]"}, {Label: "a", Holding: true},
+		{},
+		{Holding: true},
+		{States: []store.State{store.Held}},
+		{States: []store.State{store.Held, store.Claimed}},
+		{States: []store.State{store.Claimed}},
+		{Label: "a"},
+		{Label: `a" true`},
+		{Label: "[1]"},
+		{Label: "a", Holding: true},
 	} {
 		text := Query(&q)
 		require.NotContains(t, seen, text, "%+v", q)

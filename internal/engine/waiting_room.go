@@ -142,7 +142,10 @@ const (
 	// fills that, and all others need the rest. The scope that all callers share may fill the room.
 	shareOfKey   = 4
 	shareOfScope = 2
+)
 
+// How much memory the requests that wait may take: by default, at least and at most.
+const (
 	DefaultWaitingBytes = 4096 * waiterSize
 	MinWaitingBytes     = shareOfKey * waiterSize
 	MaxWaitingBytes     = 1 << 40

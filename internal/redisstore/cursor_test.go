@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -149,7 +148,7 @@ func FuzzRedisCursor(f *testing.F) {
 		sent.commands.Store(0)
 		_, err := s.List(t.Context(), q)
 		if err != nil {
-			require.True(t, errors.Is(err, store.ErrBadCursor), "%q: %v", q.Cursor, err)
+			require.ErrorIs(t, err, store.ErrBadCursor, "%q", q.Cursor)
 			require.Zero(t, sent.commands.Load(), "%q", q.Cursor)
 			return
 		}

@@ -1,6 +1,7 @@
 package sqlrecord
 
 import (
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -31,7 +32,7 @@ func TestCursorOfAnImpossiblePlace(t *testing.T) {
 		if c.Key != good.Key || c.Since < 0 {
 			c, want = Cursor{}, store.ErrBadCursor
 		}
-		if got != c || err != want {
+		if got != c || !errors.Is(err, want) {
 			t.Errorf("%s: got %+v and the error %v, want %+v and %v", name, got, err, c, want)
 		}
 	}

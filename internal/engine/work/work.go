@@ -110,7 +110,7 @@ func Backoff(n int) time.Duration {
 	return min(20*time.Millisecond<<min(n-1, 10), 2*time.Second)
 }
 
-// Recovered, when deferred, makes an error of a panic.
+// Recovered makes an error of a panic. It is to be deferred.
 func Recovered(who string, err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("idempotency: %s panicked: %v\n%s", who, p, debug.Stack())
