@@ -196,7 +196,7 @@ func TestAnswersThatSayWithoutACode(t *testing.T) {
 			for column, doubt := range []bool{false, true} {
 				require.Equal(t, table[i][1+column], rulingOf(t, a.response(nil), profile.Guard(), "k", true, doubt), "%s: %d %s", row, a.status, a.body) //nolint:bodyclose // in memory
 			}
-			require.Equal(t, "answer", rulingOf(t, a.response(nil), profile.Guard(), "", true, false), "without a key")
+			require.Equal(t, "answer", rulingOf(t, a.response(nil), profile.Guard(), "", true, false), "without a key") //nolint:bodyclose // in memory
 		}
 	}
 	// A code that nobody knows is a conflict of the business.
@@ -207,7 +207,7 @@ func TestAnswersThatSayWithoutACode(t *testing.T) {
 	// A profile's own function may be wrong.
 	for _, m := range []profile.Meaning{-1, profile.Unanswered + 1} {
 		own := profile.Server{Classify: func(*http.Response, []byte) profile.Meaning { return m }}
-		require.Equal(t, "answer", rulingOf(t, answer{status: 404}.response(nil), own, "k", true, false))
+		require.Equal(t, "answer", rulingOf(t, answer{status: 404}.response(nil), own, "k", true, false)) //nolint:bodyclose // in memory
 	}
 }
 

@@ -1,6 +1,6 @@
 package event
 
-// A StepResult is how a idempotency.Step ended.
+// A StepResult is how an idempotency.Step ended.
 type StepResult string
 
 // The results of steps.

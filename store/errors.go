@@ -15,7 +15,7 @@ var (
 	ErrFull = errors.New("idempotency: store is full")
 
 	// ErrTooLarge says that a store can never take a value of that size, and that nothing was
-	// changed. A idempotency.Guard then records that the run has happened, without its answer.
+	// changed. An idempotency.Guard then records that the run has happened, without its answer.
 	ErrTooLarge = errors.New("idempotency: value is too large for the store")
 
 	// ErrNotFound says that there is no record for a key.

@@ -15,7 +15,7 @@ type Comparer interface {
 }
 
 // Same reports whether a and b are the same store: they are equal, or each is a [Comparer] that says so.
-// A idempotency.Guard asks when a request that it protects meets a second guard.
+// An idempotency.Guard asks when a request that it protects meets a second guard.
 func Same(a, b Store) bool {
 	if identical(a, b) {
 		return true

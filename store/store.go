@@ -58,7 +58,7 @@ import (
 // out never changes. Neither the store nor a caller may write to it.
 //
 // Package storetest is this contract as tests. The optional interfaces [ContextStore],
-// [Comparer], [Watcher], [StepStore], [Inspector], [Lister] and [TxStore] are further abilities, which a idempotency.Guard finds
+// [Comparer], [Watcher], [StepStore], [Inspector], [Lister] and [TxStore] are further abilities, which an idempotency.Guard finds
 // by type assertion. The Redis store has all but the last, which needs a database. The memory store is the
 // same only as itself, and needs no Comparer either.
 type Store interface {

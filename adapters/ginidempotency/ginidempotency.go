@@ -33,7 +33,7 @@ import (
 // A handler that writes nothing answers with the status of the context, as ever. But if it has
 // left an error in Context.Errors, a middleware outside is about to answer, too late for the
 // record. Then the outcome of the run is idempotency.Unknown and the guard reports it as an
-// idempotency.EventSilent, which is also logged. The fix is to put that middleware inside. So is an
+// event.Silent, which is also logged. The fix is to put that middleware inside. So is an
 // answer of Engine.HandleContext, which gives the context a writer past the guard: its retries are
 // refused.
 //

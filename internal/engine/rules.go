@@ -3,7 +3,7 @@
 //
 // A request flows down: a [Claiming] asks the store for the right to run, a [Run] executes the task and
 // judges it, a settlement brings the verdict to the store. What a verdict is and what follows from it
-// stands in tables: judge.go, settle_table.go.
+// stands in verdict.go, judge.go and settle.go.
 package engine
 
 import (

@@ -11,7 +11,7 @@
 //   - recorder.go: the Recorder, and what it is told
 //   - writer.go: the Recorder, as the handler sees it
 //   - result.go: the Recorder, as its caller sees it once the handler has returned
-//   - stream.go: what goes to the client, and when
+//   - stream.go, flush.go: what goes to the client, and when; whether a flush can reach it
 //   - header.go, trailer.go, contenttype.go: which fields belong to an answer
 //   - field.go: how fields are set, and trailers announced
 //   - send.go: the replay, and the rules of HTTP for every answer

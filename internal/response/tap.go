@@ -76,6 +76,16 @@ func (t *Tap) WriteString(s string) (int, error) {
 	return n, err
 }
 
+// FlushError is for [http.ResponseController], which would find the writer that flushes behind
+// Unwrap, and send a header that the Tap has not seen.
+func (t *Tap) FlushError() error {
+	err := http.NewResponseController(t.ResponseWriter).Flush()
+	if err == nil {
+		t.see(http.StatusOK)
+	}
+	return err
+}
+
 // Unwrap is for [http.ResponseController].
 func (t *Tap) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
@@ -97,15 +107,7 @@ type controller interface {
 	EnableFullDuplex() error
 }
 
-func (f flusher) Flush() { _ = f.FlushError() } // as Flush has no result
-
-func (f flusher) FlushError() error {
-	err := http.NewResponseController(f.tap.ResponseWriter).Flush()
-	if err == nil {
-		f.tap.see(http.StatusOK)
-	}
-	return err
-}
+func (f flusher) Flush() { _ = f.tap.FlushError() } // as Flush has no result
 
 func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := h.tap.ResponseWriter.(http.Hijacker).Hijack()

@@ -22,6 +22,8 @@ import (
 // answer has been recorded or given up.
 var errHandlerReturned = errors.New("idempotency: write after the handler returned")
 
+var errNoFlush = fmt.Errorf("idempotency: no writer behind the handler's can flush: %w", http.ErrNotSupported)
+
 // Errors of a handler whose answer is held back.
 var (
 	errHeldBack  = fmt.Errorf("idempotency: the answer is kept back until its transaction is committed: %w", http.ErrNotSupported)
@@ -207,7 +209,8 @@ var copyBuffers = sync.Pool{New: func() any { return new([copyBufferSize]byte) }
 func (rec *Recorder) Flush() { _ = rec.FlushError() }
 
 // FlushError sends what has been written so far. From then on bytes go out as they are
-// written. They are still kept: the answer is recorded when the run ends.
+// written. They are still kept: the answer is recorded when the run ends. Where no writer
+// behind can flush, it returns [http.ErrNotSupported] and changes nothing.
 func (rec *Recorder) FlushError() error {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -217,7 +220,9 @@ func (rec *Recorder) FlushError() error {
 	if rec.held {
 		return errHeldBack
 	}
-	flusher := http.NewResponseController(rec.w)
+	if rec.mode == buffering && !canFlush(rec.w) {
+		return errNoFlush
+	}
 	if !rec.wroteHeader {
 		rec.writeHeader(http.StatusOK)
 	}
@@ -227,7 +232,7 @@ func (rec *Recorder) FlushError() error {
 	if rec.clientGone {
 		return nil
 	}
-	if err := flusher.Flush(); err != nil {
+	if err := http.NewResponseController(rec.w).Flush(); err != nil {
 		if errors.Is(err, http.ErrNotSupported) {
 			return err
 		}

@@ -255,7 +255,9 @@ func (a *api) serveStats(w http.ResponseWriter, _ *http.Request) {
 	a.client.CloseIdleConnections()
 	stacks := make([]byte, 16<<20)
 	text := string(stacks[:runtime.Stack(stacks, true)])
-	begun := func(by string) int { return strings.Count(text, "created by example.com/idempotency/internal/engine."+by) }
+	begun := func(by string) int {
+		return strings.Count(text, "created by example.com/idempotency/internal/engine."+by)
+	}
 	s := stats{Goroutines: runtime.NumGoroutine() - begun("(*Lease).releaseGhost"), Settling: begun("(*settlement).goOn")}
 	// The second collection empties the pools.
 	runtime.GC()
