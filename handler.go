@@ -39,7 +39,7 @@ func (rt *route) runHandler(w http.ResponseWriter, r *http.Request, next http.Ha
 	h.req = *r.WithContext(h.Context())
 	putBack(&h.req, &h.body, d.body)
 	h.SetWriter(&h.rec)
-	h.rec.Init(w, r.Method, response.Settings{Echo: rt.set.header, Limit: rt.set.rules.MaxAnswer, Judged: rt.set.rules.OutcomeChosen, Drop: rt.set.drop}, h)
+	h.rec.Init(w, r.Method, rt.set.recording, h)
 	defer h.rec.DropBuffer()
 	v, e := h.Perform(h)
 	h.respond(w, v, e)
@@ -63,7 +63,7 @@ func (h *handlerRun) Close(returned bool) {
 func (h *handlerRun) Answer() (*answer.Answer, error) {
 	switch {
 	case h.past:
-		a := answer.NotKept(0, nil, h.route.set.rules.MaxAnswer)
+		a := answer.NotKept(0, nil)
 		return &a, nil
 	case h.rec.Short():
 		a := h.rec.NotKept()

@@ -124,11 +124,11 @@ func TestEveryAnswerToAKeyEchoesIt(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			if _, ok := w.Header()["Idempotency-Key"]; ok {
+				t.Error("the handler sees the echo")
+			}
 			if r.URL.Path == "/own" {
 				w.Header().Set("Idempotency-Key", "the handler's")
-			}
-			if _, ok := w.Header()["Idempotency-Key"]; ok && r.URL.Path != "/own" {
-				t.Error("the handler sees the echo")
 			}
 		}}
 		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxRequestBody(100))
@@ -148,7 +148,7 @@ func TestEveryAnswerToAKeyEchoesIt(t *testing.T) {
 		}
 		for range 2 {
 			got := s.Do(t, guardtest.Call{Key: "own", Path: "/own"})
-			require.Equal(t, []string{"the handler's"}, got.Header.Values("Idempotency-Key"))
+			require.Equal(t, []string{"own"}, got.Header.Values("Idempotency-Key"))
 		}
 		other := serve(g.With(idempotency.WithHeader("X-Request-Key")).Handler(h))
 		got := other.Do(t, guardtest.Call{Path: "/x", Header: http.Header{"X-Request-Key": {"other"}}})

@@ -123,7 +123,10 @@ func (h *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case passRead:
 		servePutBack(r.Context(), w, r, h.next, d.body)
 	case failOpen:
-		servePutBack(rt.engine.Unprotected(r.Context(), d.id, d.lease.Fingerprint()), w, r, h.next, d.body)
+		ctx := rt.engine.Unprotected(r.Context(), d.id, d.lease.Fingerprint())
+		tap := response.Keep(w, rt.set.header, rt.set.expiryHeader)
+		defer tap.KeepFields()
+		servePutBack(ctx, tap.Writer(), r, h.next, d.body)
 	case execute:
 		rt.runHandler(w, r, h.next, &d)
 	default:

@@ -374,6 +374,32 @@ func TestAnswerTooLargeToKeepIsSentButNotRunAgain(t *testing.T) {
 	})
 }
 
+// The limit is that of the body: one of exactly that many bytes is kept, with its header and trailer.
+func TestBodyOfTheLimitIsKept(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		body := strings.Repeat("x", 1<<20) // the default
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			w.Header().Set("Location", "/charges/7")
+			_, _ = io.WriteString(w, body)
+			w.Header().Set(http.TrailerPrefix+"X-Sum", "1")
+			if r.URL.Path == "/one-more" {
+				_, _ = io.WriteString(w, "x")
+			}
+		}}
+		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		first := s.Do(t, guardtest.Call{Key: "k"})
+		require.Len(t, first.Body, len(body))
+		again := s.Do(t, guardtest.Call{Key: "k"})
+		guardtest.RequireReplay(t, first, again)
+		require.Equal(t, "1", again.Trailer.Get("X-Sum"))
+
+		c := guardtest.Call{Key: "more", Path: "/one-more"}
+		require.Len(t, s.Do(t, c).Body, len(body)+1)
+		guardtest.RequireProblem(t, s.Do(t, c), http.StatusConflict, problem.ResponseNotKept)
+	})
+}
+
 // A Location that the route leaves out of the record reaches nobody but the client of the run, be the
 // answer too large to keep, or shorter than it was declared.
 func TestUnrecordedLocationIsNotTold(t *testing.T) {

@@ -26,8 +26,7 @@ import (
 // and others for a resolution that says neither Final nor NotExecuted, or whose answer could
 // not be one of the route's.
 func (g *Guard) Resolve(ctx context.Context, k Key, seen store.Seen, res Resolution) error {
-	s := g.route.set
-	return g.route.engine.Resolve(ctx, intent.Key(k), seen, res.forEngine(s.drop, s.rules.MaxAnswer))
+	return g.route.engine.Resolve(ctx, intent.Key(k), seen, res.forEngine(g.route.set.recording))
 }
 
 // Forget removes what is known of a key, in any state but a run in flight: the next

@@ -36,6 +36,9 @@ func WithMethods(methods ...string) Option {
 // WithHeader sets the name of the request header field that carries the key. The
 // default is Idempotency-Key. An invalid field name is an error. With [WithKeyFunc] only
 // [Guard.LookupHandler] reads the field.
+//
+// In an answer, the field of this name is the guard's: it repeats the key as it came. One that a handler
+// sets, for example because a service behind it echoes another key, is neither sent nor recorded.
 func WithHeader(name string) Option {
 	return optionFunc(func(s *settings) { s.header = textproto.CanonicalMIMEHeaderKey(name) })
 }
@@ -86,8 +89,9 @@ func WithMaxRequestBody(n int64) Option {
 	return optionFunc(func(s *settings) { s.maxRequestBody = n })
 }
 
-// WithMaxResponseBody sets the largest response, in bytes, that is kept: its body, and the
-// header and trailer fields that are recorded with it. The default is 1 MiB. The client that
+// WithMaxResponseBody sets the largest response body, in bytes, that is kept. The default is 1 MiB. The
+// header and trailer fields that are recorded with it do not count. They may have 64 KiB together, with
+// 32 bytes for each field beside its name and value, as RFC 9113 section 6.5.2 counts them. The client that
 // caused a larger answer gets all of it. The record keeps only that it ran, with its status and
 // a Location of at most 2 KiB, unless [WithUnrecorded] names that field. Duplicates get 409
 // response-not-kept, never a second run. The limit must be positive and at most 1 GiB.
@@ -171,7 +175,7 @@ func WithPolicyURL(url string) Option {
 // The field is in the answer of a run that is recorded before its answer is sent, in each replay,
 // and in the refusals in-flight, outcome-unknown and response-not-kept, unless the record has no
 // end. An answer that the handler flushes goes out before it is recorded, without the field. The
-// guard neither records nor replays a field of this name that a handler has set.
+// guard neither sends nor records a field of this name that a handler has set.
 func WithExpiryHeader(name string) Option {
 	return optionFunc(func(s *settings) { s.expiryHeader = textproto.CanonicalMIMEHeaderKey(name) })
 }

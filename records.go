@@ -116,17 +116,16 @@ type Resolution struct {
 	Body   []byte
 }
 
-// forEngine returns the resolution with an answer that is made when the record is known. drop are the
-// fields that are not recorded, and limit is the size of the largest answer.
-func (res Resolution) forEngine(drop []string, limit int64) engine.Resolution {
+// forEngine returns the resolution with an answer that is made when the record is known.
+func (res Resolution) forEngine(recording response.Settings) engine.Resolution {
 	return engine.Resolution{
 		Outcome: res.Outcome, Decision: engine.Decision(res.Decision),
-		Answer: func(fp Fingerprint) (*answer.Answer, error) { return res.answer(fp, drop, limit) },
+		Answer: func(fp Fingerprint) (*answer.Answer, error) { return res.answer(fp, recording) },
 	}
 }
 
 // answer is the answer of a Final resolution for a record, which may be one of Do.
-func (res Resolution) answer(fp Fingerprint, drop []string, limit int64) (*answer.Answer, error) {
+func (res Resolution) answer(fp Fingerprint, recording response.Settings) (*answer.Answer, error) {
 	a := &answer.Answer{Kind: answer.KindKept, Status: res.Status, Body: res.Body}
 	if fp[0] == digest.VersionJob {
 		a.Kind = answer.KindValue
@@ -147,9 +146,10 @@ func (res Resolution) answer(fp Fingerprint, drop []string, limit int64) (*answe
 	if _, ok := header["Content-Type"]; !ok && len(a.Body) > 0 && a.Kind == answer.KindKept {
 		header.Set("Content-Type", http.DetectContentType(a.Body))
 	}
-	a.Header = response.Recorded(header, drop)
-	if a.Size() > limit {
-		return nil, fmt.Errorf("idempotency: Resolve: answer of %d bytes; WithMaxResponseBody allows %d", a.Size(), limit)
+	a.Header = response.Recorded(header, recording)
+	if !a.Fits(recording.Limit) {
+		return nil, fmt.Errorf("idempotency: Resolve: body of %d bytes, and its header; WithMaxResponseBody allows %d, and %d beside for the header",
+			len(a.Body), recording.Limit, answer.MaxFields)
 	}
 	return a, nil
 }

@@ -48,7 +48,8 @@ type settings struct {
 	fingerprint                  FingerprintFunc
 	formerFingerprints           []FingerprintFunc
 	maxRequestBody, waitingBytes int64
-	dropped, drop                []string // by WithUnrecorded; and with the guard's own field
+	dropped                      []string          // by WithUnrecorded
+	recording                    response.Settings // what is recorded, by the other settings
 	outcome                      func(int, http.Header) Outcome
 	silence                      Outcome
 	mismatchStatus               int
@@ -81,15 +82,14 @@ func (s settings) with(opts []Option) (*settings, error) {
 			o.apply(&s)
 		}
 	}
-	s.drop = s.dropped
-	if s.expiryHeader != "" {
-		s.drop = append(slices.Clip(s.dropped), s.expiryHeader)
+	s.recording = response.Settings{
+		Echo: s.header, Expiry: s.expiryHeader, Limit: s.rules.MaxAnswer, Judged: s.rules.OutcomeChosen, Drop: answer.NamesOf(s.dropped...),
 	}
 	if resolve := s.resolver; resolve != nil {
-		drop, limit := s.drop, s.rules.MaxAnswer
+		recording := s.recording
 		s.rules.Resolver = func(ctx context.Context, f engine.Found) (engine.Resolution, error) {
 			res, err := resolve(ctx, infoOf(f))
-			return res.forEngine(drop, limit), err
+			return res.forEngine(recording), err
 		}
 	}
 	return &s, s.validate()

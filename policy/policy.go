@@ -47,7 +47,7 @@ type Policy struct {
 
 	// TTL is how long a recorded answer is replayed.
 	TTL time.Duration `json:"-"`
-	// MaxResponseBody is the largest answer that is kept, with its header and trailer, in bytes.
+	// MaxResponseBody is the largest body of an answer that is kept, in bytes.
 	MaxResponseBody int64 `json:"max_response_body"`
 	// Wait is how long a request waits for the answer of another one with its key.
 	Wait time.Duration `json:"-"`

@@ -59,7 +59,7 @@ func (p Policy) Rules() []Rule {
 	if p.ExpiryHeader != "" {
 		add("expiry", "The field %s of an answer says for how many seconds the key is good, counted from when the request was sent.", p.ExpiryHeader)
 	}
-	add("max-response", "An answer of more than %s is sent and not kept. A repetition is refused with %s, and does not run.", size(p.MaxResponseBody), problem.ResponseNotKept)
+	add("max-response", "An answer with a body of more than %s is sent and not kept. A repetition is refused with %s, and does not run.", size(p.MaxResponseBody), problem.ResponseNotKept)
 	if p.Wait > 0 {
 		add("wait", "While the first request is running, a repetition waits for its answer, up to %s. Then it is refused with %s.", period(p.Wait), problem.InFlight)
 	} else {

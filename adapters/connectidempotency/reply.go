@@ -58,7 +58,7 @@ func (x *exchange) run(ctx context.Context, next connect.UnaryFunc, req connect.
 		added(header, nil, x.res.Header())
 		added(trailer, nil, x.res.Trailer())
 	}
-	reply.Header, reply.Trailer = response.Recorded(header, nil), response.Recorded(trailer, nil)
+	reply.Header, reply.Trailer = response.Recorded(header, response.Settings{}), response.Recorded(trailer, response.Settings{})
 	return reply
 }
 
@@ -121,7 +121,7 @@ func errorReply(err error) *rpc.Reply {
 		}
 	}
 	if !connect.IsWireError(err) { // Connect does not send the metadata of those
-		r.Meta = response.Recorded(e.Meta(), nil)
+		r.Meta = response.Recorded(e.Meta(), response.Settings{})
 	}
 	return r
 }

@@ -113,7 +113,7 @@ func (x *exchange) run(ctx context.Context, next grpc.UnaryHandler, req any) *rp
 	}
 	if x.stream != nil {
 		header, trailer := x.stream.metadata()
-		reply.Header, reply.Trailer = response.Recorded(http.Header(header), nil), response.Recorded(http.Header(trailer), nil)
+		reply.Header, reply.Trailer = response.Recorded(http.Header(header), response.Settings{}), response.Recorded(http.Header(trailer), response.Settings{})
 	}
 	return reply
 }

@@ -27,12 +27,11 @@ type Answer struct {
 const maxLocation = 2 << 10
 
 // NotKept returns the answer that stands for one that is not kept. It tells that the handler
-// ran, with which status, and in the values of Location where its result is, if they fit the
-// limit.
-func NotKept(status int, location []string, limit int64) Answer {
+// ran, with which status, and in the values of Location where its result is, unless they are too long.
+func NotKept(status int, location []string) Answer {
 	a := Answer{Kind: KindNotKept, Status: status}
 	header := []Field{{Name: "Location", Values: location}}
-	if location != nil && fieldsSize(header) <= min(limit, maxLocation) {
+	if location != nil && fieldsSize(header) <= maxLocation {
 		a.Header = header
 	}
 	return a
@@ -42,7 +41,7 @@ func NotKept(status int, location []string, limit int64) Answer {
 const maxFailure = 2 << 10
 
 // Brief returns the answer that stands for a where there is no room for a itself. What
-// matters most is that the run has happened, and that takes a few bytes.
+// matters most is that the run has happened, and that takes a few bytes. The limit is that of a body.
 func (a *Answer) Brief(limit int64) Answer {
 	if a.Kind == KindError {
 		text := a.Body[:min(int64(len(a.Body)), limit, maxFailure)]
@@ -54,12 +53,13 @@ func (a *Answer) Brief(limit int64) Answer {
 			location = f.Values
 		}
 	}
-	return NotKept(a.Status, location, limit)
+	return NotKept(a.Status, location)
 }
 
-// Size is what the answer counts for in a limit: its body, and its fields as they are stored.
-func (a *Answer) Size() int64 {
-	return fieldsSize(a.Header) + fieldsSize(a.Added) + fieldsSize(a.Trailer) + int64(len(a.Body))
+// Fits reports whether the answer may be kept: its body has at most limit bytes, and its fields, which
+// do not count in that, at most [MaxFields].
+func (a *Answer) Fits(limit int64) bool {
+	return int64(len(a.Body)) <= limit && fieldsSize(a.Header)+fieldsSize(a.Added)+fieldsSize(a.Trailer) <= MaxFields
 }
 
 // Location returns the value of the answer's Location field, or the empty string.

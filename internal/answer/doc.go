@@ -8,7 +8,8 @@
 //
 //   - answer.go: the Answer, and what stands for one that is not kept
 //   - stored.go: the stored form
-//   - field.go: a field, and how lists of fields are stored
+//   - field.go: a field, how lists of fields are stored, and how large they may be
+//   - names.go: a set of names of fields
 //   - decoder.go: how they are read
 //   - space.go, buffer.go: memory that is used again
 package answer

@@ -38,8 +38,25 @@ func fieldsLen(fields []Field) int {
 	return n
 }
 
-// fieldsSize is what fields count for in a limit: their stored form without their number.
-func fieldsSize(fields []Field) int64 { return int64(fieldsLen(fields) - uvarintLen(len(fields))) }
+// MaxFields is how large the fields of an answer that is kept may be, header and trailer together.
+// Proxies and clients in common use refuse more.
+const MaxFields = 64 << 10
+
+// fieldCost is what a field counts for beside its bytes, as in RFC 9113, section 6.5.2. So the number of
+// fields is bounded too.
+const fieldCost = 32
+
+// fieldsSize is what fields count for in [MaxFields]: the name and a value, once for each value.
+func fieldsSize(fields []Field) int {
+	size := 0
+	for _, f := range fields {
+		size += max(1, len(f.Values)) * (len(f.Name) + fieldCost)
+		for _, v := range f.Values {
+			size += len(v)
+		}
+	}
+	return size
+}
 
 func stringLen(s string) int { return uvarintLen(len(s)) + len(s) }
 

@@ -30,6 +30,9 @@ type judged interface {
 	Refused() bool
 }
 
+// A limited value says itself whether it may be kept where a body may have limit bytes.
+type limited interface{ Fits(limit int64) bool }
+
 // A Job is a function to be run once for a key.
 type Job struct {
 	Key     intent.Key
@@ -156,11 +159,19 @@ func (j *job) Close(bool) {}
 // Answer returns the result, or what stands for it if it is too large to be kept.
 func (j *job) Answer() (*answer.Answer, error) {
 	a, err := j.result()
-	if limit := j.Lease.rules.MaxAnswer; err == nil && int64(len(a.Body)) > limit {
+	if limit := j.Lease.rules.MaxAnswer; err == nil && !j.fits(a, limit) {
 		brief := a.Brief(limit)
 		a = &brief
 	}
 	return a, err
+}
+
+// fits reports whether the result may be kept.
+func (j *job) fits(a *answer.Answer, limit int64) bool {
+	if v, ok := j.value.(limited); ok && j.err == nil {
+		return v.Fits(limit)
+	}
+	return a.Fits(limit)
 }
 
 // result encodes the value, or the error if there is one, once.

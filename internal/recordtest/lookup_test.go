@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -328,7 +329,8 @@ func TestResolveWithAnAnswer(t *testing.T) {
 
 			resolution := idempotency.Resolution{
 				Outcome: idempotency.Final,
-				Status:  http.StatusAccepted, Header: http.Header{"Location": {"/charges/1"}, "Set-Cookie": {"secret"}}, Body: []byte("settled"),
+				Status:  http.StatusAccepted, Body: []byte("settled"),
+				Header: http.Header{"Location": {"/charges/1"}, "Set-Cookie": {"secret"}, "Idempotency-Key": {"another"}},
 			}
 			for range 10 { // repeating it is success
 				require.NoError(t, g.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), resolution))
@@ -340,6 +342,7 @@ func TestResolveWithAnAnswer(t *testing.T) {
 			require.Equal(t, "/charges/1", got.Header.Get("Location"))
 			require.Equal(t, "text/plain; charset=utf-8", got.Header.Get("Content-Type"))
 			require.Empty(t, got.Header.Get("Set-Cookie"))
+			require.Equal(t, []string{"k"}, got.Header.Values("Idempotency-Key"))
 			require.EqualValues(t, 1, h.Runs.Load())
 			require.Equal(t, []string{"/charges/1"}, resolution.Header["Location"], "the caller's header was changed")
 			require.NotContains(t, resolution.Header, "Content-Type")
@@ -362,6 +365,7 @@ func TestResolveRefusesWhatItCannotSettle(t *testing.T) {
 		"informational":       {Outcome: idempotency.Final, Status: http.StatusEarlyHints},
 		"no status":           {Outcome: idempotency.Final, Status: 1000},
 		"body too large":      {Outcome: idempotency.Final, Body: make([]byte, 101)},
+		"header too large":    {Outcome: idempotency.Final, Header: http.Header{"X-Large": {strings.Repeat("x", 64<<10)}}},
 		"body with no status": {Outcome: idempotency.Final, Status: http.StatusNoContent, Body: []byte("x")},
 	} {
 		require.Error(t, g.Resolve(t.Context(), guardtest.HeldKey, seen, resolution), name)

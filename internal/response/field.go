@@ -32,17 +32,22 @@ func Value(v string) []string {
 	return s.Value(v)
 }
 
-// trailerNames splits the values of the field Trailer. It leaves out the names that RFC 9110
-// section 6.5.1 forbids there and that net/http ignores.
-func trailerNames(lines []string) []string {
-	var names []string
+// trailerNames splits the values of the field Trailer, and returns each name once. It leaves out the
+// names that RFC 9110 section 6.5.1 forbids there and that net/http ignores.
+func trailerNames(lines []string) (names []string) {
+	if len(lines) == 0 {
+		return nil
+	}
+	known := make(answer.Names)
 	for _, line := range lines {
 		for name := range strings.SplitSeq(line, ",") {
 			name = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name))
 			switch name {
 			case "", "Transfer-Encoding", "Content-Length", "Trailer":
 			default:
-				names = append(names, name)
+				if known.Add(name) {
+					names = append(names, name)
+				}
 			}
 		}
 	}
@@ -53,9 +58,16 @@ func trailerNames(lines []string) []string {
 // handlers may have announced some of them already, and net/http would send a name that is
 // there twice two times.
 func announce(h http.Header, names []string) {
+	if len(names) == 0 {
+		return
+	}
+	known := make(answer.Names, len(names))
+	for _, name := range trailerNames(h["Trailer"]) {
+		known.Add(name)
+	}
 	for _, name := range names {
-		if !slices.Contains(trailerNames(h["Trailer"]), name) {
-			h.Add("Trailer", name)
+		if known.Add(name) {
+			h["Trailer"] = append(h["Trailer"], name)
 		}
 	}
 }

@@ -23,23 +23,23 @@ type headerDiff struct {
 
 // take compares the header as the handler leaves it with what outer handlers had set before
 // it ran. Only the difference belongs to the answer: outer handlers set their CORS,
-// request-id and tracing fields anew for each request. The handler has not seen the field
-// echo and so cannot have removed it.
+// request-id and tracing fields anew for each request. The caller's own fields are none of the
+// handler's: what it makes of them counts for nothing.
 //
 // After an informational answer, a field that is missing is not one that was removed:
 // httputil.ReverseProxy clears the header then, and means only what it had added.
-func (d *headerDiff) take(before, after http.Header, echo string, informed bool) {
-	d.trailer = trailerNames(after["Trailer"])
+func (d *headerDiff) take(before, after http.Header, informed bool) {
+	d.trailer = slices.DeleteFunc(trailerNames(after["Trailer"]), d.rules.isOwn)
 	changed, kept := d.recorded, 0 // kept of before
 	for name, values := range after {
 		if strings.EqualFold(name, "Connection") {
-			d.rules.connection = append(d.rules.connection, values...)
+			d.rules.nominate(values)
 		}
 		outer, ok := before[name]
-		if ok && name != echo {
+		if ok && name != d.rules.echo {
 			kept++
 		}
-		if ok && slices.Equal(values, outer) || isReplayMark(name) {
+		if ok && slices.Equal(values, outer) || d.rules.isOwn(name) {
 			continue
 		}
 		if strings.HasPrefix(name, http.TrailerPrefix) || name == "Trailer" {
@@ -60,14 +60,14 @@ func (d *headerDiff) take(before, after http.Header, echo string, informed bool)
 			d.recorded = append(d.recorded, f)
 		}
 	}
-	if _, ok := before[echo]; ok {
+	if _, ok := before[d.rules.echo]; ok {
 		kept++
 	}
 	if kept == len(before) { // to count is faster than to walk through the map
 		return
 	}
 	for name := range before {
-		if _, ok := after[name]; !ok && name != echo && !informed {
+		if _, ok := after[name]; !ok && !d.rules.isOwn(name) && !informed {
 			d.recorded = append(d.recorded, answer.Field{Name: name})
 		}
 	}
@@ -83,11 +83,10 @@ func (d *headerDiff) own(space *answer.Space) {
 	}
 }
 
-// Recorded returns the fields of h that a replay may repeat, sorted by name. The names in drop
-// are left out.
-func Recorded(h http.Header, drop []string) []answer.Field {
-	d := headerDiff{rules: rules{drop: drop}}
-	d.take(nil, h, "", false)
+// Recorded returns the fields of h that a replay may repeat by the settings, sorted by name.
+func Recorded(h http.Header, set Settings) []answer.Field {
+	d := headerDiff{rules: rulesOf(&set)}
+	d.take(nil, h, false)
 	slices.SortFunc(d.recorded, func(f, g answer.Field) int { return strings.Compare(f.Name, g.Name) })
 	return d.recorded
 }
@@ -95,8 +94,13 @@ func Recorded(h http.Header, drop []string) []answer.Field {
 // rules say which fields of a first answer belong to its replay, in its header and in its
 // trailer, however the handler spells their names.
 type rules struct {
-	drop       []string // further names that are left out, in canonical form
-	connection []string // the values of Connection
+	drop         answer.Names // further names that are left out, in canonical form
+	nominated    answer.Names // those that Connection names, in lower case
+	echo, expiry string       // the caller's own fields, or empty
+}
+
+func rulesOf(set *Settings) rules {
+	return rules{drop: set.Drop, echo: set.Echo, expiry: set.Expiry}
 }
 
 // record reports whether a field is recorded. Fields that describe the connection, the moment
@@ -114,22 +118,33 @@ func (r *rules) record(name string) bool {
 		"X-Session-Token", "X-Subject-Token", "X-Xsrf-Token":
 		return false
 	}
-	return !slices.Contains(r.drop, name) && !r.nominated(name)
+	return !r.drop.Has(name) && !r.isNominated(name)
 }
 
-// nominated reports whether a Connection field makes name hop-by-hop
+// nominate takes the values of a Connection field, which makes the fields that it names hop-by-hop
 // (RFC 9110 section 7.6.1).
-func (r *rules) nominated(name string) bool {
-	for _, line := range r.connection {
+func (r *rules) nominate(lines []string) {
+	if r.nominated == nil {
+		r.nominated = make(answer.Names)
+	}
+	for _, line := range lines {
 		for option := range strings.SplitSeq(line, ",") {
-			if strings.EqualFold(strings.TrimSpace(option), name) {
-				return true
-			}
+			r.nominated.Add(strings.ToLower(strings.TrimSpace(option)))
 		}
 	}
-	return false
 }
 
-// isReplayMark reports whether a field is the one by which a guard marks a replay. A handler
-// may pass it on from a service behind it, and it says nothing of this answer.
-func isReplayMark(name string) bool { return strings.EqualFold(name, ReplayedHeader) }
+func (r *rules) isNominated(name string) bool {
+	return len(r.nominated) > 0 && r.nominated.Has(strings.ToLower(name))
+}
+
+// isOwn reports whether a field is one by which the caller itself tells something: that the answer is
+// a replay, which key it has, and for how long that is good. A handler may pass such a field on from a
+// service behind it, and there it says nothing of this answer.
+func (r *rules) isOwn(name string) bool {
+	return isSpelled(name, ReplayedHeader) || isSpelled(name, r.echo) || isSpelled(name, r.expiry)
+}
+
+func isSpelled(name, field string) bool {
+	return len(name) == len(field) && strings.EqualFold(name, field)
+}

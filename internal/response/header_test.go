@@ -61,7 +61,7 @@ func TestFieldsOfTheAnswerAreReplayed(t *testing.T) {
 func TestAnswerWithManyFieldsIsReplayed(t *testing.T) {
 	t.Parallel()
 	twice(t, func(h http.Handler) *guardtest.Server { return guardtest.ServeRecorder(t, h) }, func(w http.ResponseWriter, _ *http.Request) {
-		for i := range 5000 {
+		for i := range 700 {
 			w.Header().Set("X-"+strconv.Itoa(i), "1")
 			w.Header().Add("X-All", strconv.Itoa(i))
 		}

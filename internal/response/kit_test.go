@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { os.Exit(guardtest.Main(m)) }
 // which wait for it. It is what a guard does, without keys, claims and stores.
 type recording struct {
 	handler http.Handler
-	limit   int64 // of the answer
+	limit   int64 // of the body
 	drop    []string
 
 	mu     sync.Mutex
@@ -39,7 +39,7 @@ func (s *recording) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()[echo] = r.Header[echo]
 	if s.stored == nil {
 		rec := new(response.Recorder)
-		rec.Init(w, r.Method, response.Settings{Echo: echo, Limit: s.limit, Drop: s.drop}, nil)
+		rec.Init(w, r.Method, response.Settings{Echo: echo, Limit: s.limit, Drop: answer.NamesOf(s.drop...)}, nil)
 		defer rec.DropBuffer()
 		s.handler.ServeHTTP(rec, r)
 		rec.Close(true)

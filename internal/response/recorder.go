@@ -18,9 +18,7 @@ type Recorder struct {
 	mu      sync.Mutex
 	w       http.ResponseWriter
 	method  string
-	echo    string
 	limit   int64
-	room    int64 // what the header leaves of the limit
 	witness Witness
 
 	header      http.Header // the handler's view, with copies of the outer handlers' fields
@@ -33,6 +31,7 @@ type Recorder struct {
 	clientGone  bool
 	held        bool  // nothing is sent before the caller responds
 	overLimit   bool  // and the answer has outgrown its limit, and is gone
+	wide        bool  // the header alone is too large to be kept
 	judged      bool  // Written will be called
 	typed       bool  // the header, as it was written, leaves no type to detect
 	outerFields int32 // how many outer handlers have set
@@ -69,24 +68,25 @@ type Witness interface{ WroteLate() }
 
 // Settings say what a Recorder keeps.
 type Settings struct {
-	// Echo is a field of the client's header that the caller has set and the handler does not
-	// see.
-	Echo string
-	// Limit is the largest answer that is kept: body, header and trailer.
+	// Echo is the field in which the caller repeats the key, and Expiry the one in which it says for
+	// how long that is good. Either may be empty. The handler does not see the first one, and what it
+	// sets in either is neither sent nor recorded.
+	Echo, Expiry string
+	// Limit is the largest body that is kept.
 	Limit int64
 	// Judged is set if Written is going to be called.
 	Judged bool
 	// Drop has the canonical names of further fields that are not recorded.
-	Drop []string
+	Drop answer.Names
 }
 
 // Init makes the Recorder ready for a handler that answers a request with this method
 // through w. The witness may be nil.
 func (rec *Recorder) Init(w http.ResponseWriter, method string, set Settings, late Witness) {
 	rec.w, rec.method, rec.witness = w, method, late
-	rec.echo, rec.limit, rec.judged = set.Echo, set.Limit, set.Judged
+	rec.limit, rec.judged = set.Limit, set.Judged
 	rec.declared = -1
-	rec.diff.rules.drop = set.Drop
+	rec.diff.rules = rulesOf(&set)
 	rec.diff.recorded = rec.fields[:0]
 	outer := w.Header()
 	rec.outerFields = int32(len(outer))

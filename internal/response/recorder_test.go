@@ -1,7 +1,9 @@
 package response_test
 
 import (
+	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -105,7 +107,7 @@ func TestShortAnswer(t *testing.T) {
 
 func TestAnswerThatIsTooLargeIsNotKept(t *testing.T) {
 	t.Parallel()
-	rec, client := recorder(int64(len("Location/charges/1X-Statedone") + 6 + 3))
+	rec, client := recorder(3)
 	rec.Header().Set("Location", "/charges/1")
 	rec.Header().Set("X-State", "done")
 	rec.WriteHeader(http.StatusCreated)
@@ -121,77 +123,159 @@ func TestAnswerThatIsTooLargeIsNotKept(t *testing.T) {
 	require.Equal(t, rec.NotKept(), a)
 }
 
-// The field that echoes the key is the caller's. The handler does not see it and so cannot
-// remove it, but may set one of its own.
-func TestEchoIsHiddenFromTheHandler(t *testing.T) {
+// The fields by which the caller tells the key and its life are the caller's. The handler may pass on
+// those of a service behind it, however they are spelled, in the header, in an informational answer or
+// in the trailer: the client does not get them, and neither has the record.
+func TestFieldsOfTheCallerAreNoneOfTheHandlers(t *testing.T) {
 	t.Parallel()
-	for name, own := range map[string][]string{"echo": nil, "of the handler": {"own"}} {
-		client := httptest.NewRecorder()
-		client.Header().Set("X-Echo", "key")
-		rec := new(response.Recorder)
-		rec.Init(client, http.MethodPost, response.Settings{Echo: "X-Echo", Limit: 100}, nil)
-		require.NotContains(t, rec.Header(), "X-Echo")
-		want := "key"
-		if own != nil {
-			rec.Header()["X-Echo"], want = own, own[0]
+	pass := map[string]func(w http.ResponseWriter){
+		"nothing": func(http.ResponseWriter) {},
+		"set": func(w http.ResponseWriter) {
+			w.Header().Set("X-Echo", "inner")
+			w.Header().Set("X-Expiry", "inner")
+		},
+		"added": func(w http.ResponseWriter) {
+			w.Header().Add("X-Echo", "inner")
+			w.Header().Add("X-Expiry", "inner")
+		},
+		"removed": func(w http.ResponseWriter) {
+			w.Header()["X-Echo"], w.Header()["X-Expiry"] = nil, nil
+		},
+		"deleted": func(w http.ResponseWriter) {
+			w.Header().Del("X-Echo")
+			w.Header().Del("X-Expiry")
+		},
+		"spelled otherwise": func(w http.ResponseWriter) {
+			w.Header()["x-echo"], w.Header()["X-EXPIRY"] = []string{"inner"}, []string{"inner"}
+		},
+		"informational": func(w http.ResponseWriter) {
+			w.Header().Set("X-Echo", "inner")
+			w.WriteHeader(http.StatusEarlyHints)
+		},
+		"trailer": func(w http.ResponseWriter) {
+			w.Header().Set("Trailer", "X-Echo, X-Expiry")
+			w.WriteHeader(http.StatusOK)
+			w.Header().Set("X-Echo", "inner")
+			w.Header().Set(http.TrailerPrefix+"X-Expiry", "inner")
+			w.Header().Set(http.TrailerPrefix+"X-Echo", "inner")
+		},
+	}
+	for name, h := range pass {
+		for _, flush := range []bool{false, true} {
+			for _, own := range []bool{false, true} {
+				client, seen := httptest.NewRecorder(), &seenHeaders{}
+				seen.ResponseWriter = client
+				want := http.Header{}
+				if own {
+					want = http.Header{"X-Echo": {"key"}, "X-Expiry": {"1"}}
+				}
+				maps.Copy(client.Header(), want.Clone())
+				rec := new(response.Recorder)
+				rec.Init(seen, http.MethodPost, response.Settings{Echo: "X-Echo", Expiry: "X-Expiry", Limit: 100}, nil)
+				require.NotContains(t, rec.Header(), "X-Echo")
+				h(rec)
+				if flush {
+					rec.Flush()
+				}
+				rec.Close(true)
+				a := rec.Answer()
+				rec.Respond()
+				require.NotEmpty(t, seen.headers)
+				for _, h := range append(seen.headers, client.Header()) {
+					delete(h, "Content-Type")
+					require.Equal(t, want, h, "%s, flushed %v", name, flush)
+				}
+				require.NotContains(t, fmt.Sprint(a.Header, a.Trailer), "cho")
+				require.NotContains(t, fmt.Sprint(a.Header, a.Trailer), "xpiry")
+				require.NotContains(t, fmt.Sprint(a.Header, a.Added, a.Trailer), "inner")
+			}
 		}
-		rec.Close(true)
-		a := rec.Answer()
-		rec.Respond()
-		require.Equal(t, []string{want}, client.Header().Values("X-Echo"), name)
-		require.Len(t, a.Header, len(own), name)
 	}
 }
+
+// A seenHeaders keeps each header as it goes out.
+type seenHeaders struct {
+	http.ResponseWriter
+	headers []http.Header
+}
+
+func (w *seenHeaders) WriteHeader(status int) {
+	w.headers = append(w.headers, w.Header().Clone())
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *seenHeaders) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func TestRecordedFieldsAreSorted(t *testing.T) {
 	t.Parallel()
-	got := response.Recorded(http.Header{"Vary": {"Origin", "Accept"}, "Set-Cookie": {"a=b"}, "Etag": {`"1"`}, "Content-Length": {"5"}, "X-Own": {"1"}}, []string{"X-Own"})
+	got := response.Recorded(http.Header{"Vary": {"Origin", "Accept"}, "Set-Cookie": {"a=b"}, "Etag": {`"1"`}, "Content-Length": {"5"}, "X-Own": {"1"}, "X-Key": {"k"}, "X-Ttl": {"1"}},
+		response.Settings{Echo: "X-Key", Expiry: "X-Ttl", Drop: answer.NamesOf("X-Own")})
 	require.Equal(t, []answer.Field{{Name: "Etag", Values: []string{`"1"`}}, {Name: "Vary", Values: []string{"Origin", "Accept"}}}, got)
 }
 
-// All that is recorded counts in the limit, and the Location that stands for the rest does so
-// too.
-func TestFieldsCountInTheLimit(t *testing.T) {
+// Fields have a limit of their own: they take nothing from that of the body, and a body may be empty.
+func TestFieldsHaveALimitOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	const limit = 4 << 10
-	large := strings.Repeat("x", limit)
-	handlers := map[string]func(w http.ResponseWriter){
-		"header":   func(w http.ResponseWriter) { w.Header().Set("X-Large", large) },
-		"added":    func(w http.ResponseWriter) { w.Header().Add("X-Outer", large) },
-		"location": func(w http.ResponseWriter) { w.Header().Set("Location", "/"+large) },
-		"trailer": func(w http.ResponseWriter) {
-			_, _ = io.WriteString(w, "body")
-			w.Header().Set(http.TrailerPrefix+"X-Large", large)
+	const limit, cost = 100, 32 // for a field, and of its name
+	most := strings.Repeat("x", answer.MaxFields-cost-len("X-Large"))
+	handlers := map[string]func(w http.ResponseWriter, value string){
+		"header": func(w http.ResponseWriter, value string) { w.Header().Set("X-Large", value) },
+		"added":  func(w http.ResponseWriter, value string) { w.Header().Add("X-Outer", value) },
+		"many": func(w http.ResponseWriter, value string) {
+			for range answer.MaxFields / (cost + len("X-Large")) {
+				w.Header().Add("X-Large", "")
+			}
+			if len(value) > len(most) {
+				w.Header().Add("X-Large", "")
+			}
 		},
-		"type of the body": func(w http.ResponseWriter) { _, _ = io.WriteString(w, large[1:]) },
-		"streamed": func(w http.ResponseWriter) {
-			w.Header().Set("X-Large", large)
+		"trailer": func(w http.ResponseWriter, value string) {
+			w.WriteHeader(http.StatusOK)
+			w.Header().Set(http.TrailerPrefix+"X-Large", value)
+		},
+		"streamed": func(w http.ResponseWriter, value string) {
+			w.Header().Set("X-Large", value)
 			w.(http.Flusher).Flush()
-			_, _ = io.WriteString(w, "body")
 		},
 	}
 	for name, h := range handlers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bare := httptest.NewRecorder()
-			bare.Header().Set("X-Outer", "1")
-			h(bare)
-			client := httptest.NewRecorder()
-			client.Header().Set("X-Outer", "1")
-			rec := new(response.Recorder)
-			rec.Init(client, http.MethodPost, response.Settings{Limit: limit}, nil)
-			h(rec)
-			rec.Close(true)
-			a := rec.Answer()
-			rec.Respond()
-			require.Equal(t, answer.KindNotKept, a.Kind)
-			require.Less(t, len(a.Encode("key", [32]byte{})), 100)
-			require.Equal(t, bare.Body.String(), client.Body.String(), "the client gets all of it")
-			require.Equal(t, bare.Result().Trailer, client.Result().Trailer)
-			for _, name := range []string{"X-Large", "X-Outer", "Location"} {
-				require.Equal(t, bare.Result().Header.Values(name), client.Result().Header.Values(name), name)
+		for _, body := range []string{"", strings.Repeat("y", limit)} {
+			for _, over := range []bool{false, true} {
+				t.Run(fmt.Sprint(name, ", body of ", len(body), ", over ", over), func(t *testing.T) {
+					t.Parallel()
+					value := most
+					if over {
+						value += "x"
+					}
+					respond := func(w http.ResponseWriter) {
+						w.Header()["Content-Type"] = nil // which would count
+						w.Header()["X-Outer"] = []string{"1"}
+						h(w, value)
+						_, _ = io.WriteString(w, body)
+					}
+					bare, client := httptest.NewRecorder(), httptest.NewRecorder()
+					respond(bare)
+					rec := new(response.Recorder)
+					client.Header()["Content-Type"], client.Header()["X-Outer"] = nil, []string{"1"}
+					rec.Init(client, http.MethodPost, response.Settings{Limit: limit}, nil)
+					respond(rec)
+					rec.Close(true)
+					a := rec.Answer()
+					rec.Respond()
+					want := answer.KindKept
+					if over {
+						want = answer.KindNotKept
+						require.Less(t, len(a.Encode("key", [32]byte{})), 100)
+					}
+					require.Equal(t, want, a.Kind)
+					require.Equal(t, bare.Body.String(), client.Body.String(), "the client gets all of it")
+					require.Equal(t, bare.Result().Trailer, client.Result().Trailer)
+					for _, name := range []string{"X-Large", "X-Outer"} {
+						require.Equal(t, bare.Result().Header.Values(name), client.Result().Header.Values(name), name)
+					}
+				})
 			}
-		})
+		}
 	}
 }
 
@@ -227,7 +311,7 @@ func TestLocationOfAnAnswerThatIsNotKept(t *testing.T) {
 			_, _ = rec.Write(make([]byte, 101))
 		},
 		"too large with its trailer": func(rec *response.Recorder) {
-			rec.Header().Set(http.TrailerPrefix+"X-Large", strings.Repeat("x", 101))
+			rec.Header().Set(http.TrailerPrefix+"X-Large", strings.Repeat("x", answer.MaxFields))
 		},
 		"short": func(rec *response.Recorder) { _, _ = rec.Write(make([]byte, 1)) },
 		"short, and a stream": func(rec *response.Recorder) {
@@ -244,7 +328,7 @@ func TestLocationOfAnAnswerThatIsNotKept(t *testing.T) {
 					client.Header()["Location"] = c.outer
 				}
 				rec := new(response.Recorder)
-				rec.Init(client, http.MethodPost, response.Settings{Limit: 100, Drop: c.drop}, nil)
+				rec.Init(client, http.MethodPost, response.Settings{Limit: 100, Drop: answer.NamesOf(c.drop...)}, nil)
 				c.change(rec.Header())
 				sent := rec.Header().Values("Location")
 				short := strings.HasPrefix(how, "short")

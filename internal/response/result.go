@@ -107,7 +107,7 @@ func (rec *Recorder) Answer() answer.Answer {
 		Trailer: rec.trailer(true),
 		Body:    rec.body(),
 	}
-	if a.Size() > rec.limit {
+	if !a.Fits(rec.limit) {
 		rec.overLimit = rec.held
 		return rec.NotKept()
 	}

@@ -3,25 +3,58 @@ package response
 import (
 	"bufio"
 	"crypto/sha256"
+	"errors"
 	"hash"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"time"
+
+	"example.com/idempotency/internal/answer"
 )
 
 // A Tap passes an answer on as it comes, and takes its measure. It must not be used by several
 // goroutines at once, as no [http.ResponseWriter] may.
 type Tap struct {
 	http.ResponseWriter
+	kept   []answer.Field // whatever the handler does to them
 	status int
 	size   int64
-	sum    hash.Hash
+	sum    hash.Hash // nil if nobody asks for it
 	judged uint8
 }
 
 // NewTap returns a Tap in front of w. A handler gets its Writer.
 func NewTap(w http.ResponseWriter) *Tap { return &Tap{ResponseWriter: w, sum: sha256.New()} }
+
+// Keep returns a Tap through which fields go out as they are in the header of w now, or do not go out if
+// they are not there, whatever the handler sets under their names. An empty name is none. The Tap has no
+// Sum. KeepFields must be called when the handler has returned.
+func Keep(w http.ResponseWriter, names ...string) *Tap {
+	t := &Tap{ResponseWriter: w}
+	for _, name := range names {
+		if name != "" {
+			t.kept = append(t.kept, answer.Field{Name: name, Values: slices.Clone(w.Header()[name])})
+		}
+	}
+	return t
+}
+
+// KeepFields sets the fields of Keep again. It has no effect once the header is out.
+func (t *Tap) KeepFields() {
+	if t.status != 0 {
+		return
+	}
+	for _, f := range t.kept {
+		h := t.Header()
+		maps.DeleteFunc(h, func(name string, _ []string) bool { return isSpelled(name, f.Name) })
+		if f.Values != nil {
+			h[f.Name] = slices.Clone(f.Values)
+		}
+	}
+}
 
 // Status returns the status of the answer, and 0 if there is none yet.
 func (t *Tap) Status() int { return t.status }
@@ -37,7 +70,9 @@ func (t *Tap) Sum() []byte { return t.sum.Sum(nil) }
 func (t *Tap) Note(status int, part []byte) {
 	t.see(status)
 	t.size += int64(len(part))
-	t.sum.Write(part)
+	if t.sum != nil {
+		t.sum.Write(part)
+	}
 }
 
 // Judge says what the outcome of the answer is, whatever its status. An adapter calls it where it
@@ -49,6 +84,7 @@ func (t *Tap) Judged() uint8 { return t.judged }
 
 // WriteHeader notes the first status that is not informational.
 func (t *Tap) WriteHeader(status int) {
+	t.KeepFields()
 	t.ResponseWriter.WriteHeader(status)
 	t.see(status)
 }
@@ -61,6 +97,7 @@ func (t *Tap) see(status int) {
 
 // Write passes p on.
 func (t *Tap) Write(p []byte) (int, error) {
+	t.KeepFields()
 	t.see(http.StatusOK)
 	n, err := t.ResponseWriter.Write(p)
 	t.Note(http.StatusOK, p[:n])
@@ -70,17 +107,19 @@ func (t *Tap) Write(p []byte) (int, error) {
 // WriteString passes s on. Only [io.WriteString] can tell whether the writer behind has that
 // method, and it does the same without it.
 func (t *Tap) WriteString(s string) (int, error) {
+	t.KeepFields()
 	t.see(http.StatusOK)
 	n, err := io.WriteString(t.ResponseWriter, s)
 	t.Note(http.StatusOK, []byte(s[:n]))
 	return n, err
 }
 
-// FlushError is for [http.ResponseController], which would find the writer that flushes behind
-// Unwrap, and send a header that the Tap has not seen.
+// FlushError passes a flush on. It is no ability that a handler can ask for by itself: a handler calls
+// it through [http.ResponseController], which would find the writer behind otherwise, past the Tap.
 func (t *Tap) FlushError() error {
+	t.KeepFields()
 	err := http.NewResponseController(t.ResponseWriter).Flush()
-	if err == nil {
+	if !errors.Is(err, http.ErrNotSupported) {
 		t.see(http.StatusOK)
 	}
 	return err
@@ -124,6 +163,7 @@ func (p pusher) Push(target string, opts *http.PushOptions) error {
 // ReadFrom leaves the copying to the writer behind, which frames the answer by how it is written.
 // It measures what has been read.
 func (r readerFrom) ReadFrom(src io.Reader) (int64, error) {
+	r.tap.KeepFields()
 	return r.tap.ResponseWriter.(io.ReaderFrom).ReadFrom(io.TeeReader(src, noter(r)))
 }
 

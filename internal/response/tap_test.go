@@ -90,3 +90,79 @@ func TestTapChangesNoAnswerOfAServer(t *testing.T) {
 		})
 	}
 }
+
+// A flush that comes past the Flush of the writer behind, because only one further behind has it, is
+// seen: an empty 200 goes out with it.
+func TestTapSeesAFlush(t *testing.T) {
+	t.Parallel()
+	type unwrapped struct{ http.ResponseWriter }
+	for name, tt := range map[string]struct {
+		behind http.ResponseWriter
+		err    error
+		status int
+	}{
+		"of the writer":            {httptest.NewRecorder(), nil, http.StatusOK},
+		"of a writer behind":       {&unwrapping{unwrapped{httptest.NewRecorder()}, httptest.NewRecorder()}, nil, http.StatusOK},
+		"of nobody":                {unwrapped{httptest.NewRecorder()}, http.ErrNotSupported, 0},
+		"to a client that is gone": {&brokenFlusher{unwrapped{httptest.NewRecorder()}}, io.ErrClosedPipe, http.StatusOK},
+	} {
+		tap := NewTap(tt.behind)
+		require.ErrorIs(t, http.NewResponseController(tap.Writer()).Flush(), tt.err, name)
+		require.Equal(t, tt.status, tap.Status(), name)
+	}
+}
+
+type unwrapping struct {
+	http.ResponseWriter
+	behind http.ResponseWriter
+}
+
+func (w *unwrapping) Unwrap() http.ResponseWriter { return w.behind }
+
+type brokenFlusher struct{ http.ResponseWriter }
+
+func (*brokenFlusher) FlushError() error { return io.ErrClosedPipe }
+
+// Through a Tap that keeps fields, they go out as the guard has set them or left them out, whatever the
+// handler does.
+func TestTapKeepsFields(t *testing.T) {
+	t.Parallel()
+	writes := map[string]func(w http.ResponseWriter){
+		"nothing":     func(http.ResponseWriter) {},
+		"WriteHeader": func(w http.ResponseWriter) { w.WriteHeader(http.StatusCreated) },
+		"Write":       func(w http.ResponseWriter) { _, _ = w.Write([]byte("x")) },
+		"WriteString": func(w http.ResponseWriter) { _, _ = io.WriteString(w, "x") },
+		"Flush":       func(w http.ResponseWriter) { w.(http.Flusher).Flush() },
+		"FlushError":  func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() },
+		"ReadFrom":    func(w http.ResponseWriter) { _, _ = io.Copy(w, bytes.NewBufferString("x")) },
+		"1xx": func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusEarlyHints)
+			w.Header().Add("X-Key", "inner")
+			w.WriteHeader(http.StatusCreated)
+		},
+	}
+	for name, write := range writes {
+		for change, set := range map[string]func(h http.Header){
+			"set":               func(h http.Header) { h.Set("X-Key", "inner") },
+			"added":             func(h http.Header) { h.Add("X-Key", "inner") },
+			"removed":           func(h http.Header) { h.Del("X-Key") },
+			"spelled otherwise": func(h http.Header) { h["x-key"] = []string{"inner"} },
+			"changed":           func(h http.Header) { h["X-Key"][0] = "inner" },
+		} {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("X-Key", "key")
+				tap := Keep(w, "X-Key", "", "X-Expiry")
+				defer tap.KeepFields()
+				set(tap.Header())
+				tap.Header().Set("X-Expiry", "inner")
+				write(tap.Writer())
+			}))
+			resp, err := server.Client().Get(server.URL)
+			require.NoError(t, err)
+			resp.Body.Close()
+			server.Close()
+			require.Equal(t, []string{"key"}, resp.Header.Values("X-Key"), "%s, %s", name, change)
+			require.Empty(t, resp.Header.Values("X-Expiry"), "%s, %s", name, change)
+		}
+	}
+}

@@ -17,13 +17,17 @@ import (
 // trailer must not repeat those of the header.
 func (rec *Recorder) takeTrailers() {
 	var trailers []answer.Field
-	for _, name := range rec.diff.trailer {
-		if values, ok := rec.header[name]; ok || len(rec.values(name)) > 0 {
-			trailers = append(trailers, answer.Field{Name: name, Values: slices.Clone(values)})
+	if len(rec.diff.trailer) > 0 {
+		sent := rec.sentNames()
+		for _, name := range rec.diff.trailer {
+			if values, ok := rec.header[name]; ok || sent.Has(name) {
+				trailers = append(trailers, answer.Field{Name: name, Values: slices.Clone(values)})
+			}
 		}
 	}
 	for name, values := range rec.header {
-		if strings.HasPrefix(name, http.TrailerPrefix) {
+		plain, ok := strings.CutPrefix(name, http.TrailerPrefix)
+		if ok && !rec.diff.rules.isOwn(plain) {
 			trailers = append(trailers, answer.Field{Name: name, Values: slices.Clone(values)})
 		}
 	}
@@ -42,6 +46,25 @@ func (rec *Recorder) takeTrailers() {
 			rec.rare.written[f.Name] = slices.Clone(f.Values)
 		}
 	}
+}
+
+// sentNames returns the names under which the header of the answer has values.
+func (rec *Recorder) sentNames() answer.Names {
+	sent := make(answer.Names)
+	for name, values := range rec.w.Header() {
+		if len(values) > 0 {
+			sent.Add(name)
+		}
+	}
+	for _, fields := range [...][]answer.Field{rec.diff.live, rec.diff.recorded} {
+		for _, f := range fields {
+			delete(sent, f.Name)
+			if len(f.Values) > 0 {
+				sent.Add(f.Name)
+			}
+		}
+	}
+	return sent
 }
 
 // trailer returns the trailer under its own names. All of it is sent, and not all is recorded.

@@ -27,7 +27,7 @@ var errNoFlush = fmt.Errorf("idempotency: no writer behind the handler's can flu
 // Errors of a handler whose answer is held back.
 var (
 	errHeldBack  = fmt.Errorf("idempotency: the answer is kept back until its transaction is committed: %w", http.ErrNotSupported)
-	errOverLimit = errors.New("idempotency: the answer is larger than WithMaxResponseBody allows, and its transaction will be rolled back")
+	errOverLimit = errors.New("idempotency: the answer is larger than WithMaxResponseBody allows, or its header too large, and its transaction will be rolled back")
 )
 
 // Header implements [http.ResponseWriter].
@@ -59,7 +59,7 @@ func (rec *Recorder) writeHeader(status int) {
 	}
 	rec.wroteHeader = true
 	rec.status = status
-	rec.diff.take(rec.w.Header(), rec.header, rec.echo, rec.informed)
+	rec.diff.take(rec.w.Header(), rec.header, rec.informed)
 	rec.takeDeclaredLength()
 	space := answer.NewSpace()
 	rec.diff.own(space)
@@ -68,7 +68,7 @@ func (rec *Recorder) writeHeader(status int) {
 		rec.rare = &rareParts{written: rec.header.Clone()}
 	}
 	head := answer.Answer{Header: rec.diff.recorded, Added: rec.diff.added}
-	rec.room = rec.limit - head.Size()
+	rec.wide = !head.Fits(rec.limit)
 	rec.typed = rec.hasType()
 }
 
@@ -90,7 +90,11 @@ func (rec *Recorder) inform(status int) {
 	rec.informed = true
 	outer := rec.w.Header()
 	saved := outer.Clone()
-	maps.Copy(outer, rec.header.Clone()) // the values may be changed in place
+	for name, values := range rec.header.Clone() { // the values may be changed in place
+		if !rec.diff.rules.isOwn(name) {
+			outer[name] = values
+		}
+	}
 	rec.w.WriteHeader(status)
 	clear(outer)
 	maps.Copy(outer, saved)
@@ -167,7 +171,7 @@ func (rec *Recorder) accept(n int) error {
 		if rec.overLimit {
 			return errOverLimit
 		}
-		if rec.written > rec.room || rec.declared > rec.room {
+		if rec.wide || rec.written > rec.limit || rec.declared > rec.limit {
 			if rec.held {
 				rec.overLimit = true
 				rec.DropBuffer()

@@ -108,8 +108,8 @@ func (r *Reply) Outcome() idempotency.Outcome {
 func (r *Reply) Refused() bool { return r.Code != OK }
 
 // leaveOut removes fields with these canonical names from what is recorded.
-func (r *Reply) leaveOut(names []string) {
-	left := func(f answer.Field) bool { return slices.Contains(names, textproto.CanonicalMIMEHeaderKey(f.Name)) }
+func (r *Reply) leaveOut(names answer.Names) {
+	left := func(f answer.Field) bool { return names.Has(textproto.CanonicalMIMEHeaderKey(f.Name)) }
 	for _, fields := range []*[]answer.Field{&r.Header, &r.Trailer, &r.Meta} {
 		*fields = slices.DeleteFunc(*fields, left)
 	}
@@ -131,8 +131,8 @@ const (
 	detailField  = ":detail"
 )
 
-// Encode returns the stored form of a reply.
-func Encode(r *Reply) []byte {
+// answer returns the answer as which a reply is stored.
+func (r *Reply) answer() answer.Answer {
 	code := r.Code
 	if code > Unauthenticated {
 		code = Unknown
@@ -143,6 +143,19 @@ func Encode(r *Reply) []byte {
 		a.Added = append(a.Added, answer.Field{Name: detailField, Values: []string{d.Type, string(d.Value)}})
 	}
 	a.Added = append(a.Added, r.Meta...)
+	return a
+}
+
+// Fits reports whether a reply may be kept: its message has at most limit bytes, and all else has at
+// most [answer.MaxFields].
+func (r *Reply) Fits(limit int64) bool {
+	a := r.answer()
+	return a.Fits(limit)
+}
+
+// Encode returns the stored form of a reply.
+func Encode(r *Reply) []byte {
+	a := r.answer()
 	return a.Encode("", [32]byte{})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/adapter"
+	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/keyheader"
 	"example.com/idempotency/internal/reserved"
 	"example.com/idempotency/problem"
@@ -43,7 +44,7 @@ type route struct {
 	guard            *idempotency.Guard
 	field            string // of the metadata
 	required, strict bool
-	unrecorded       []string
+	unrecorded       answer.Names
 	clientCancel     bool
 }
 
@@ -90,7 +91,7 @@ func (s *Server) route(procedure string) *route {
 	p, own := g.Policy(), adapter.For(g).Settings()
 	r, _ := s.routes.LoadOrStore(procedure, &route{
 		guard: g, field: strings.ToLower(p.Key.Header), required: p.Required, strict: p.Key.Strict,
-		unrecorded: own.Unrecorded, clientCancel: own.ClientCancel,
+		unrecorded: answer.NamesOf(own.Unrecorded...), clientCancel: own.ClientCancel,
 	})
 	return r.(*route)
 }

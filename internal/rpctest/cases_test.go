@@ -98,7 +98,12 @@ func cases() []testCase {
 				r.details = append(r.details, &errdetails.DebugInfo{Detail: fmt.Sprint(i)})
 			}
 		}),
-		{name: "too large to be kept", fate: notKept, run: func(_ context.Context, _ *bank, r *reply) { r.res.Blob = make([]byte, limit) }},
+		answers("as large as may be kept", func(r *reply) {
+			r.res, r.header = &bankv1.PayResponse{Blob: make([]byte, limit-4)}, map[string][]string{"x-one": {"1"}}
+		}),
+		{name: "too large to be kept", fate: notKept, run: func(_ context.Context, _ *bank, r *reply) {
+			r.res = &bankv1.PayResponse{Blob: make([]byte, limit-3)}
+		}},
 		{name: "error without a code", fate: runsAgain, run: func(_ context.Context, _ *bank, r *reply) { *r = reply{plain: errors.New("boom")} }},
 		{name: "end of a context", fate: runsAgain, run: func(_ context.Context, _ *bank, r *reply) {
 			*r = reply{plain: fmt.Errorf("database: %w", context.DeadlineExceeded)}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httputil"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,6 +15,7 @@ import (
 	"example.com/idempotency/client/profile"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // A gateway with a guard in front of a service with a guard. The two have stores of their
@@ -86,5 +89,72 @@ func TestGatewayDoesNotRecordThatTheServiceIsBusy(t *testing.T) {
 		require.Equal(t, "charged", got.Body)
 		require.True(t, gateway.Do(t, call).Replayed())
 		require.EqualValues(t, 1, charges.Runs.Load())
+	})
+}
+
+// What the service says of its own key, which the gateway has derived, and of how long that is good, is
+// not true of the key of the gateway's client. On the first answer, on a replay, on a stream and in a run
+// without a claim, each field is there as without the service.
+func TestFieldsOfTheServiceAreNotThoseOfTheGateway(t *testing.T) {
+	t.Parallel()
+	charges := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hints" {
+			w.WriteHeader(http.StatusEarlyHints)
+		}
+		w.Header().Set("X-Charge", "1")
+		if r.URL.Path == "/streamed" {
+			w.(http.Flusher).Flush()
+		}
+		_, _ = io.WriteString(w, "charged")
+	}
+	expiry := idempotency.WithExpiryHeader(idempotency.ExpiryHeader)
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		own := []idempotency.Option{expiry, idempotency.WithTTL(10 * time.Hour)}
+		unkeyed := idempotency.WithKeyFunc(func(r *http.Request, _ []byte) (string, error) { return r.URL.Path, nil })
+		full := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+		full.On("claim", guardtest.Always(guardtest.FailWith(store.ErrFull)))
+		for name, tt := range map[string]struct {
+			store     idempotency.Store
+			more      idempotency.Option
+			protected bool
+		}{
+			"as usual":           {idempotency.NewMemoryStore(), nil, true},
+			"key not in a field": {idempotency.NewMemoryStore(), unkeyed, true},
+			"without a claim":    {full, idempotency.WithFailOpen(true), false},
+		} {
+			service := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), expiry, idempotency.WithTTL(time.Hour)).Handler(http.HandlerFunc(charges)))
+			proxy := proxyToServer(t, service)
+			proxy.FlushInterval = 0 // of answers of declared length
+			rewrite := proxy.Rewrite
+			proxy.Rewrite = func(r *httputil.ProxyRequest) {
+				rewrite(r)
+				r.Out.Header.Set("Idempotency-Key", idempotency.DeriveKey(r.In.Context(), "charge"))
+			}
+			gateway := serve(guardtest.NewGuard(t, tt.store, append(own, tt.more)...).Handler(proxy))
+			for _, path := range []string{"/plain", "/streamed", "/hints"} {
+				c := guardtest.Call{Key: "k" + path, Path: path}
+				echo, lives := []string{c.Key}, []string{"36000"}
+				if name == "key not in a field" {
+					c.Key, echo = "", nil
+				}
+				first, again := gateway.Do(t, c), gateway.Do(t, c)
+				require.Equal(t, "charged", first.Body, name)
+				require.Equal(t, first.Body, again.Body, name)
+				for _, got := range []guardtest.Reply{first, again} {
+					require.Equal(t, echo, got.Header["Idempotency-Key"], "%s %s", name, path)
+					require.Equal(t, "1", got.Header.Get("X-Charge"))
+				}
+				if !tt.protected {
+					lives = nil
+				} else if life := again.Header.Get("Idempotency-Ttl"); life != "36000" {
+					require.Equal(t, "35999", life, "a second may have passed")
+				}
+				if path == "/streamed" {
+					lives = nil // it was not recorded before it was sent
+				}
+				require.Equal(t, lives, first.Header["Idempotency-Ttl"], "%s %s", name, path)
+				require.LessOrEqual(t, len(again.Header["Idempotency-Ttl"]), 1)
+			}
+		}
 	})
 }
