@@ -28,6 +28,9 @@ type decision struct {
 	body requestBody
 	// lease is the request's claim, once the store has been asked.
 	lease *engine.Lease
+	// readsOtherwise says that earlier versions of this package have read the request otherwise, and
+	// mayBeFormer that one of them has made the record that it meets, of this request or of another.
+	readsOtherwise, mayBeFormer bool
 	// answered says that the request is answered from a record, and has no use for its lease.
 	answered bool
 	// problem is what a refused request gets. cause is the error of the route's function
@@ -131,6 +134,7 @@ func (rt *route) claim(r *http.Request, body *requestBody, id engine.Identity, d
 	case rec.Mine:
 		d.kind, d.body = execute, body.give()
 	default:
+		d.mayBeFormer = d.readsOtherwise && rec.Fingerprint != l.Fingerprint() && rt.mayBeFormer(rec.Fingerprint, r, body.bytes)
 		rt.answerFrom(&rec, r, d)
 		d.answered = true
 	}
@@ -158,6 +162,9 @@ func (rt *route) answerFrom(rec *store.Record, r *http.Request, d *decision) {
 	switch {
 	case rec.State == 0: // the store could not tell
 		d.refuse(problem.InFlight)
+	case d.mayBeFormer:
+		d.lease.Observe(event.Event{Kind: event.Corrupt, Err: errFormerReading})
+		d.refuse(problem.StoreUnavailable)
 	case rec.Fingerprint != d.lease.Fingerprint() && !rt.versions.knows(rec.Fingerprint[0]):
 		d.lease.Observe(event.Event{Kind: event.Corrupt, Err: engine.UnknownVersion(rec.Fingerprint)})
 		d.refuse(problem.StoreUnavailable)

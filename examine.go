@@ -61,7 +61,8 @@ func (rt *route) examine(r *http.Request, body *requestBody, d *decision) (id en
 			return id, false
 		}
 	}
-	id, err := rt.set.identify(r, body.bytes)
+	id, otherwise, err := rt.set.identify(r, body.bytes)
+	d.readsOtherwise = otherwise
 	if err != nil {
 		d.refuseFor(err, problem.FingerprintFailed)
 		return id, false
@@ -160,9 +161,9 @@ func (rt *route) deriveKey(r *http.Request, body []byte, d *decision) {
 	}
 }
 
-// identify returns what a request is compared by. It reads the header once where the fingerprint is
-// one of this package.
-func (s *settings) identify(r *http.Request, body []byte) (id engine.Identity, err error) {
+// identify returns what a request is compared by, and whether earlier versions of this package have read it
+// otherwise. It reads the header once where the fingerprint is one of this package.
+func (s *settings) identify(r *http.Request, body []byte) (id engine.Identity, otherwise bool, err error) {
 	d := digest.Read(digestRequest(r, body))
 	defer d.Free()
 	switch s.binding() {
@@ -174,7 +175,7 @@ func (s *settings) identify(r *http.Request, body []byte) (id engine.Identity, e
 		id.Fingerprint, err = s.fingerprint(r, body)
 	}
 	id.Sums = d.Checksums()
-	return id, err
+	return id, d.ReadsOtherwise(), err
 }
 
 // recognises looks for the function that made a record's fingerprint, and reports whether that says the
@@ -194,6 +195,14 @@ func (rt *route) recognises(recorded Fingerprint, other bool, r *http.Request, b
 	f := fingerprintOf(recorded[0])
 	// What the guard's own function says is known already.
 	return f != nil && !sameFunc(f, rt.set.fingerprint) && same(f)
+}
+
+var errFormerReading = fmt.Errorf("%w: an earlier version of this package has made it, which did not compare all bytes of such a body", ErrUnreadableHere)
+
+// mayBeFormer reports whether an earlier version of this package has made a fingerprint of this request,
+// or of another one that it took for the same.
+func (rt *route) mayBeFormer(recorded Fingerprint, r *http.Request, body []byte) bool {
+	return rt.recognises(recorded, true, r.WithContext(context.WithValue(r.Context(), formerReading{}, true)), body)
 }
 
 var errRPC = errors.New("idempotency: calls of gRPC, gRPC-Web and Connect need an interceptor: use module connectidempotency or grpcidempotency")

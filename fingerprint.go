@@ -38,13 +38,14 @@ type FingerprintFunc func(r *http.Request, body []byte) (Fingerprint, error)
 // an asterisk in the name of a parameter.
 //
 // The boundary of a well-formed multipart/form-data body does not count, because clients choose a
-// new one for each attempt. Host and all other fields do not count, because a retry may reach the
+// new one for each attempt. But a body with a content coding counts byte for byte, whatever it looks like:
+// what a handler finds in it is not in its bytes. Host and all other fields do not count, because a retry may reach the
 // service under another name and with another trace. The scope, and not the fingerprint,
 // distinguishes callers.
 //
 // RawFingerprint never returns an error. It allocates nothing for a request that a server has read.
 func RawFingerprint(r *http.Request, body []byte) (Fingerprint, error) {
-	d := digest.Read(digestRequest(r, body))
+	d := reading(r, body)
 	defer d.Free()
 	return d.Raw(), nil
 }
@@ -56,15 +57,15 @@ func RawFingerprint(r *http.Request, body []byte) (Fingerprint, error) {
 // A body is JSON if its type is application/json or has the suffix +json. Its canonical form
 // is that of RFC 8785, with one exception: a number with more digits than an IEEE double holds
 // keeps them, so that different amounts never have the same fingerprint. Any other body counts
-// byte for byte. So does JSON that parsers read in different ways: with a name twice in one
-// object, be it in another case, with text that is not valid Unicode, or nested more than 1,000
-// levels deep.
+// byte for byte, and so does one with a content coding. So does JSON that parsers read in different ways:
+// of a type that names another charset than UTF-8, with a name twice in one object, be it in another case,
+// with text that is not valid Unicode, or nested more than 1,000 levels deep.
 //
 // JSONFingerprint never returns an error. It parses the body, which for one of 1 MiB can take 55 ms, and
 // memory of up to 16 times its size. [WithMaxRequestBody] bounds both. [FieldsFingerprint] takes as much
 // memory, and more time.
 func JSONFingerprint(r *http.Request, body []byte) (Fingerprint, error) {
-	d := digest.Read(digestRequest(r, body))
+	d := reading(r, body)
 	defer d.Free()
 	return d.JSON(), nil
 }
@@ -99,7 +100,7 @@ func FieldsFingerprint(fields ...string) FingerprintFunc {
 		panic("idempotency: FieldsFingerprint: " + err.Error())
 	}
 	return func(r *http.Request, body []byte) (Fingerprint, error) {
-		d := digest.Read(digestRequest(r, body))
+		d := reading(r, body)
 		defer d.Free()
 		return d.Fields(f), nil
 	}
@@ -120,13 +121,23 @@ func NewFingerprint(version byte, parts ...[]byte) Fingerprint {
 // it, even if another one is configured now.
 func fingerprintOf(version byte) FingerprintFunc {
 	switch version {
-	case digest.VersionRaw:
+	case digest.VersionRaw, digest.VersionCoded:
 		return RawFingerprint
 	case digest.VersionJSON:
 		return JSONFingerprint
 	default:
 		return nil
 	}
+}
+
+// A formerReading, in a context, asks for the fingerprint that an earlier version of this package made.
+type formerReading struct{}
+
+// reading reads a request for a function of this package.
+func reading(r *http.Request, body []byte) digest.Reading {
+	request := digestRequest(r, body)
+	request.Former, _ = r.Context().Value(formerReading{}).(bool)
+	return digest.Read(request)
 }
 
 func digestRequest(r *http.Request, body []byte) digest.Request {

@@ -274,7 +274,7 @@ func TestFingerprintOf(t *testing.T) {
 			t.Errorf("%s: got %x, want %x", name, got, want)
 		}
 	}
-	for _, version := range []byte{0, 3, 4, 128, 255} {
+	for _, version := range []byte{0, 3, 4, 6, 128, 255} {
 		if idempotency.FingerprintOf(version) != nil {
 			t.Errorf("there is a function for version %d", version)
 		}

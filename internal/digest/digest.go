@@ -30,6 +30,9 @@
 //
 // In a fingerprint, the version replaces the first byte of the SHA-256. Records outlive
 // deployments, so every change to a digest needs a new version.
+//
+// A request whose body was once read as something that its bytes are not has another form since then,
+// and so another fingerprint: see [Request.Former].
 package digest
 
 import (
@@ -48,7 +51,11 @@ const (
 	VersionJSON   = 2
 	VersionFields = 3
 	VersionJob    = 4 // of the arguments of a function, made by Parts
+	VersionCoded  = 5 // of what looks like a form and has a content coding, by any of the functions of requests
 )
+
+// IsNewer reports whether only a later version of this module makes fingerprints of a version.
+func IsNewer(version byte) bool { return version > VersionCoded && version < FirstOwnVersion }
 
 // FirstOwnVersion is the lowest version of functions that are not of this module.
 const FirstOwnVersion = 0x80
@@ -56,7 +63,7 @@ const FirstOwnVersion = 0x80
 // CountsParts reports whether fingerprints of a version count the parts of a request and nothing
 // else. Every process can compare them.
 func CountsParts(version byte) bool {
-	return version == VersionRaw || version == VersionJSON || version == VersionJob
+	return version == VersionRaw || version == VersionJSON || version == VersionJob || version == VersionCoded
 }
 
 // Key returns the digest that names the record of a scope and key.

@@ -129,6 +129,17 @@ func (t *mediaType) isJSON() bool {
 		len(t.name) > len(suffix) && strings.EqualFold(t.name[len(t.name)-len(suffix):], suffix)
 }
 
+// isUTF8 reports whether the type names no charset but UTF-8. What JSON means in another one depends on how
+// a handler decodes it.
+func (t *mediaType) isUTF8() bool {
+	for _, p := range t.params[:t.n] {
+		if strings.EqualFold(p.name, "charset") {
+			return strings.EqualFold(p.value, "utf-8") || strings.EqualFold(p.value, "utf8")
+		}
+	}
+	return true
+}
+
 // boundary returns the boundary of a form in multipart/form-data, or "" if there is no usable one.
 // Other multipart types are not forms that clients build anew for each attempt.
 func (t *mediaType) boundary() string {

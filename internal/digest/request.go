@@ -16,6 +16,10 @@ type Request struct {
 	// ContentType and ContentEncoding are the field values as they were sent.
 	ContentType, ContentEncoding string
 	Body                         []byte
+	// Former asks for the fingerprint of before VersionCoded. A form lost its boundary although it was
+	// compressed, and JSON its spelling although its type said that it is not in UTF-8. What a handler made
+	// of such bytes could be another request under the same fingerprint.
+	Former bool
 }
 
 // A Reading is a request that was read for its fingerprint and its checksums: both count the type
@@ -26,24 +30,32 @@ type Reading struct {
 	// kind is the content type. That of a form is without its boundary.
 	kind, codings []byte
 	delimiter     []byte // between the pieces of a form, or nil
-	isJSON        bool   // that is not compressed
+	isJSON        bool   // in UTF-8, that is not compressed
+	// isCodedForm and isForeignJSON say that the body counts byte for byte, and did not formerly.
+	isCodedForm, isForeignJSON bool
 }
 
 // Read reads a request. Free must be called at the end.
 func Read(r Request) Reading {
 	h := newHasher()
 	d := Reading{Request: r, h: h}
+	h.content = appendCodings(h.content[:0], r.ContentEncoding)
+	isCoded := len(h.content) > 0
 	content := h.content[:0]
 	if r.ContentType == "application/json" { // as most requests have it
 		content = append(content, r.ContentType...)
-		d.isJSON = true
+		d.isJSON = !isCoded
 	} else {
 		t := parseMediaType(r.ContentType)
-		d.isJSON = t.isJSON()
+		isJSON := t.isJSON() && !isCoded
+		d.isForeignJSON = isJSON && !t.isUTF8() && !r.Former
+		d.isJSON = isJSON && !d.isForeignJSON
 		omit := ""
 		if boundary := t.boundary(); boundary != "" {
 			h.delimiter = append(append(h.delimiter[:0], "--"...), boundary...)
-			if isMultipart(r.Body, h.delimiter) {
+			isForm := isMultipart(r.Body, h.delimiter)
+			d.isCodedForm = isForm && isCoded && !r.Former
+			if isForm && !d.isCodedForm {
 				omit, d.delimiter = boundaryParam, h.delimiter
 			}
 		}
@@ -52,21 +64,28 @@ func Read(r Request) Reading {
 	n := len(content)
 	h.content = appendCodings(append(content, '\n'), r.ContentEncoding)
 	d.kind, d.codings = h.content[:n], h.content[n+1:]
-	d.isJSON = d.isJSON && len(d.codings) == 0
 	return d
 }
+
+// ReadsOtherwise reports whether the former fingerprint of the request, which is not [Request.Former] itself,
+// is another one.
+func (d *Reading) ReadsOtherwise() bool { return d.isCodedForm || d.isForeignJSON }
 
 // Free gives the memory of the reading back.
 func (d *Reading) Free() { d.h.free() }
 
 // Raw returns the fingerprint of the whole request. The body counts byte for byte, except for
-// the boundary of a multipart body, which clients choose at random for each attempt.
+// the boundary of a multipart body without a content coding, which clients choose at random for each
+// attempt. Compressed bytes that look like one may hold other parts than they show.
 func (d *Reading) Raw() Sum { return d.raw(VersionRaw) }
 
-// JSON returns a fingerprint like that of Raw, but a JSON body counts in its canonical form if
-// it has one.
+// JSON returns a fingerprint like that of Raw, but a JSON body in UTF-8 counts in its canonical form if
+// it has one. That of JSON in another charset is the one of Raw, which processes of all versions know.
 func (d *Reading) JSON() Sum {
-	if !d.isJSON {
+	switch {
+	case d.isForeignJSON:
+		return d.Raw()
+	case !d.isJSON:
 		return d.raw(VersionJSON)
 	}
 	h := d.h
@@ -106,7 +125,10 @@ func ParseFields(names ...string) (*Fields, error) {
 // Fields returns the fingerprint of method, path, query and the fields in the body. For a body
 // that is not JSON it counts what Raw counts.
 func (d *Reading) Fields(f *Fields) Sum {
-	if !d.isJSON {
+	switch {
+	case d.isForeignJSON:
+		return d.Raw()
+	case !d.isJSON:
 		return d.raw(VersionFields)
 	}
 	body, err := jcs.Read(d.Body)
@@ -130,6 +152,9 @@ func (d *Reading) Fields(f *Fields) Sum {
 
 // raw hashes the body as it is.
 func (d *Reading) raw(version byte) Sum {
+	if d.isCodedForm {
+		version = VersionCoded
+	}
 	if d.delimiter != nil {
 		d.head(version, 'm')
 		d.content()

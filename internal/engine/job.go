@@ -238,8 +238,8 @@ func (j *job) answerFrom(rec store.Record, into any) (Result, error) {
 	switch {
 	case rec.State == 0: // the store could not tell
 		return Result{Attempt: j.Lease.Attempt}, j.refuse(problem.InFlight, rec, ErrInFlight)
-	case rec.Fingerprint[0] > digest.VersionJob && rec.Fingerprint[0] < digest.FirstOwnVersion:
-		err := UnknownVersion(rec.Fingerprint) // of a newer version of this package
+	case digest.IsNewer(rec.Fingerprint[0]):
+		err := UnknownVersion(rec.Fingerprint)
 		return result, j.refuse(problem.StoreUnavailable, rec, err)
 	case rec.Fingerprint != j.Lease.claim.Fingerprint:
 		return result, j.refuse(problem.KeyReused, rec, ErrKeyReused)

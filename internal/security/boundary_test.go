@@ -24,14 +24,18 @@ func payee(w http.ResponseWriter, r *http.Request, _ int64) {
 	_, _ = fmt.Fprint(w, r.FormValue("payee"))
 }
 
-// onEachFingerprint runs a test with each fingerprint function, on each transport.
-func onEachFingerprint(t *testing.T, f func(t *testing.T, s *guardtest.Server)) {
-	t.Helper()
-	for name, fp := range map[string]idempotency.FingerprintFunc{
+func fingerprints() map[string]idempotency.FingerprintFunc {
+	return map[string]idempotency.FingerprintFunc{
 		"raw":    idempotency.RawFingerprint,
 		"JSON":   idempotency.JSONFingerprint,
 		"fields": idempotency.FieldsFingerprint("payee"),
-	} {
+	}
+}
+
+// onEachFingerprint runs a test with each fingerprint function, on each transport.
+func onEachFingerprint(t *testing.T, f func(t *testing.T, s *guardtest.Server)) {
+	t.Helper()
+	for name, fp := range fingerprints() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {

@@ -1,0 +1,148 @@
+package digest_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"testing"
+
+	"example.com/idempotency/internal/digest"
+)
+
+// Bodies that are not what their bytes say: compressed forms, and JSON in another charset than UTF-8.
+
+func latin1(body string) *digest.Request {
+	return &digest.Request{Method: "POST", Path: "/", ContentType: "application/json; charset=ISO-8859-1", Body: []byte(body)}
+}
+
+func coded(coding, boundary string) *digest.Request {
+	return &digest.Request{
+		Method: "POST", Path: "/", ContentType: "multipart/form-data; boundary=" + boundary, ContentEncoding: coding, Body: parcel(boundary),
+	}
+}
+
+func former(r *digest.Request) *digest.Request {
+	earlier := *r
+	earlier.Former = true
+	return &earlier
+}
+
+// Every byte that is hashed is pinned, as in TestLayout, and so is what earlier versions have hashed of such
+// requests.
+func TestLayoutOfCodedBodies(t *testing.T) {
+	t.Parallel()
+	const head, jsonBody = "\x04POST\x01/\x00", `{"b": 1.0, "a": [null]}`
+	const jsonType = "\x25" + `application/json;charset="iso-8859-1"` + "\x00"
+	pieces := "\x00\x31\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n" +
+		"\x43\r\nContent-Disposition: form-data; name=\"f\"; filename=\"x\"\r\n\r\n--b\r\n\r\n\x04--\r\n"
+	selected := fields(t, "b")
+	wholeForm := "\x09idem-fp\x05r" + head + "\x21" + `multipart/form-data;boundary="zz"` + "\x04gzip" + "\x84\x01" + string(parcel("zz"))
+	formerForm := "m" + head + "\x13multipart/form-data\x04gzip" + pieces
+	for name, tt := range map[string]struct {
+		got      digest.Sum
+		version  byte
+		preimage string
+	}{
+		"form":         {digest.Raw(coded("gzip", "zz")), 5, wholeForm},
+		"form, JSON":   {digest.JSON(coded("gzip", "zz")), 5, wholeForm},
+		"form, fields": {selected.Fingerprint(coded("gzip", "zz")), 5, wholeForm},
+		"JSON":         {digest.JSON(latin1(jsonBody)), 1, "\x09idem-fp\x01r" + head + jsonType + "\x17" + jsonBody},
+		"JSON, raw":    {digest.Raw(latin1(jsonBody)), 1, "\x09idem-fp\x01r" + head + jsonType + "\x17" + jsonBody},
+		"JSON, fields": {selected.Fingerprint(latin1(jsonBody)), 1, "\x09idem-fp\x01r" + head + jsonType + "\x17" + jsonBody},
+
+		"former form":         {digest.Raw(former(coded("gzip", "zz"))), 1, "\x09idem-fp\x01" + formerForm},
+		"former form, JSON":   {digest.JSON(former(coded("gzip", "zz"))), 2, "\x09idem-fp\x02" + formerForm},
+		"former form, fields": {selected.Fingerprint(former(coded("gzip", "zz"))), 3, "\x09idem-fp\x03" + formerForm},
+		"former JSON":         {digest.JSON(former(latin1(jsonBody))), 2, "\x09idem-fp\x02j" + head + jsonType + "\x12" + `{"a":[null],"b":1}`},
+		"former JSON, fields": {selected.Fingerprint(former(latin1(jsonBody))), 3, "\x09idem-fp\x03f" + head + "\x01b\x02=1"},
+	} {
+		want := sha256.Sum256([]byte(tt.preimage))
+		want[0] = tt.version
+		if tt.got != want {
+			t.Errorf("%s: got %s, want %s", name, hex.EncodeToString(tt.got[:]), hex.EncodeToString(want[:]))
+		}
+	}
+}
+
+// What a coding or a charset hides is not compared but byte for byte, by each of the functions.
+func TestCodedBodiesCountByteForByte(t *testing.T) {
+	t.Parallel()
+	selected := fields(t, "a")
+	json := func(charset, body string) *digest.Request {
+		return &digest.Request{ContentType: "application/json; charset=" + charset, Body: []byte(body)}
+	}
+	for name, tt := range map[string]struct {
+		a, b *digest.Request
+		same bool // by JSON and fields
+	}{
+		"form":                     {coded("gzip", "one"), coded("gzip", "two"), false},
+		"form, unknown coding":     {coded("x", "one"), coded("x", "two"), false},
+		"form, coding behind none": {coded("identity, deflate", "one"), coded("identity, deflate", "two"), false},
+		"latin1":                   {latin1(`{"a":1}`), latin1(`{"a": 1}`), false},
+		"utf-16":                   {json("utf-16", `{"a":1}`), json("utf-16", `{"a": 1}`), false},
+		"no charset":               {json(`""`, `{"a":1}`), json(`""`, `{"a": 1}`), false},
+		"UTF-8":                    {json("UTF-8", `{"a":1}`), json("utf-8", `{"a": 1}`), true},
+		"quoted":                   {json(`"utf-8"`, `{"a":1}`), json("utf-8", `{"a": 1}`), true},
+		"its other name":           {json("UTF8", `{"a":1}`), json("utf8", `{"a": 1}`), true},
+	} {
+		if digest.Raw(tt.a) == digest.Raw(tt.b) {
+			t.Errorf("%s: raw fingerprints are equal", name)
+		}
+		if got := digest.JSON(tt.a) == digest.JSON(tt.b); got != tt.same {
+			t.Errorf("%s: fingerprints of JSON are equal: %v", name, got)
+		}
+		if got := selected.Fingerprint(tt.a) == selected.Fingerprint(tt.b); got != tt.same {
+			t.Errorf("%s: fingerprints of fields are equal: %v", name, got)
+		}
+	}
+	if a, b := digest.Checksum(coded("gzip", "one")), digest.Checksum(coded("gzip", "two")); a.Parts[4] == b.Parts[4] {
+		t.Error("checksums of compressed forms are equal")
+	}
+}
+
+// The fingerprint of each other request is what it was.
+func TestReadsOtherwise(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		r    *digest.Request
+		want bool
+	}{
+		"compressed form":                 {coded("gzip", "b"), true},
+		"form":                            {coded("identity", "b"), false},
+		"compressed, and not of a form":   {&digest.Request{ContentType: "multipart/form-data; boundary=b", ContentEncoding: "gzip", Body: []byte("--b")}, false},
+		"compressed JSON":                 {&digest.Request{ContentType: "application/json", ContentEncoding: "gzip", Body: []byte("{}")}, false},
+		"compressed JSON, with charset":   {&digest.Request{ContentType: "application/json; charset=a", ContentEncoding: "gzip", Body: []byte("{}")}, false},
+		"JSON in another charset":         {latin1("{}"), true},
+		"JSON":                            {&digest.Request{ContentType: "application/json; charset=utf-8", Body: []byte("{}")}, false},
+		"text in another charset":         {&digest.Request{ContentType: "text/plain; charset=iso-8859-1", Body: []byte("{}")}, false},
+		"type that is not plain":          {&digest.Request{ContentType: "application/json; charset*=a", Body: []byte("{}")}, false},
+		"compressed form, as it was":      {former(coded("gzip", "b")), false},
+		"JSON in a charset, as it was":    {former(latin1("{}")), false},
+		"compressed, and of a form's end": {&digest.Request{ContentType: "multipart/form-data; boundary=b", ContentEncoding: "br", Body: []byte("--b--")}, true},
+	} {
+		d := digest.Read(*tt.r)
+		if got := d.ReadsOtherwise(); got != tt.want {
+			t.Errorf("%s: got %v", name, got)
+		}
+		d.Free()
+		if same := digest.Raw(tt.r) == digest.Raw(former(tt.r)) && digest.JSON(tt.r) == digest.JSON(former(tt.r)); same == tt.want {
+			t.Errorf("%s: the former fingerprint is the same: %v", name, same)
+		}
+	}
+}
+
+// A process leaves a record alone whose version only a later one can have made.
+func TestNewerVersions(t *testing.T) {
+	t.Parallel()
+	for version := range 256 {
+		v := byte(version)
+		known := v <= digest.VersionCoded || v >= digest.FirstOwnVersion
+		if digest.IsNewer(v) == known {
+			t.Errorf("version %d is newer: %v", v, !known)
+		}
+	}
+	for _, v := range []byte{digest.Raw(coded("gzip", "b"))[0], digest.JSON(latin1("{}"))[0]} {
+		if !digest.CountsParts(v) || digest.IsNewer(v) {
+			t.Errorf("version %d is not one that every process compares", v)
+		}
+	}
+}
