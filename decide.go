@@ -115,7 +115,7 @@ func (rt *route) claim(r *http.Request, body *requestBody, id engine.Identity, d
 		d.refuseFor(err, problem.StoreUnavailable)
 		return
 	}
-	c := engine.Claiming{Lease: l, Client: r.Context(), FollowsClient: rt.set.rules.ClientCancel, Size: len(body.bytes)}
+	c := engine.Claiming{Lease: l, Client: r.Context(), FollowsClient: rt.set.rules.ClientCancel, Size: len(r.RequestURI) + len(body.bytes), Fields: r.Header}
 	var rec store.Record
 	err := rt.claimAsRecorded(&c, &rec, now, r, body.bytes)
 	d.waited = c.Waited

@@ -198,8 +198,9 @@ func WithWait(d time.Duration) Option {
 
 // WithWaitingBytes sets how much memory the requests of a process that wait may take together; see
 // [WithWait]. The default is 64 MiB. A request that waits counts 16 KiB for its goroutine and what
-// net/http keeps of it, and its body beyond 1 KiB. So with short bodies, 4,096 requests wait by
-// default. Of n bytes, the requests with one key get a quarter, and those of one scope a half, but
+// net/http keeps of it, and what its target, its header and its body have beyond 4 KiB together. A field
+// of the header counts 128 bytes besides its name, and each of its values 32 besides itself. A call of [Do]
+// counts its payload like a body. So 4,096 short requests wait by default. Of n bytes, the requests with one key get a quarter, and those of one scope a half, but
 // those of [SharedScope] all. n must be between 64 KiB and 1 TiB.
 //
 // Guards that [Guard.With] makes from one share the room of that guard. Give the option to [New]:

@@ -17,8 +17,10 @@ type Claiming struct {
 	Client context.Context
 	// FollowsClient says that nothing runs for a client that has gone.
 	FollowsClient bool
-	// Size is how many bytes the request keeps while it waits.
-	Size int
+	// Size is how many bytes the request keeps while it waits, and Fields are what it keeps besides. They are
+	// counted only then.
+	Size   int
+	Fields map[string][]string
 
 	// Met says that the store has reported a record of another owner, so it is not away.
 	Met bool

@@ -89,7 +89,7 @@ func (j *job) do(ctx context.Context, k intent.Key, payload []byte, into any) (R
 	if err := j.Lease.KeepKey(); err != nil {
 		return Result{}, j.refuse(problem.StoreUnavailable, store.Record{}, err)
 	}
-	c := Claiming{Lease: j.Lease, Client: ctx, FollowsClient: true}
+	c := Claiming{Lease: j.Lease, Client: ctx, FollowsClient: true, Size: len(payload)}
 	var rec store.Record
 	err := c.claimOnce(&rec, now)
 	j.waited = c.Waited

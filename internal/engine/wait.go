@@ -43,12 +43,17 @@ func (c *Claiming) await(rec store.Record, patience time.Duration) (store.Record
 
 // place is what the request takes of the waiting room.
 func (c *Claiming) place() place {
-	return place{
-		key:   waitKey{c.Lease.Name, c.Lease.claim.Fingerprint},
-		scope: c.Lease.ID.Scope,
-		bytes: waiterSize + int64(max(0, c.Size-waiterBody)),
+	size := c.Size
+	for name, values := range c.Fields {
+		size += fieldMemory + len(name)
+		for _, v := range values {
+			size += valueMemory + len(v)
+		}
 	}
+	return place{key: c.waitKey(), scope: c.Lease.ID.Scope, bytes: waiterSize + int64(max(0, size-waiterRequest))}
 }
+
+func (c *Claiming) waitKey() waitKey { return waitKey{c.Lease.Name, c.Lease.claim.Fingerprint} }
 
 // takeTurn leads, and tells the others what it found. Somebody else leads on if it has to
 // go, if the claim was granted to it, or if it is lost to a function of the program that panics
@@ -70,7 +75,7 @@ func (c *Claiming) takeTurn(w *wait, t turn, timeout <-chan time.Time, rec store
 		t = turn{}
 	case !over:
 		settled = true
-		c.Lease.core.room.announce(c.place().key, w, found, err)
+		c.Lease.core.room.announce(c.waitKey(), w, found, err)
 	}
 	return found, err
 }

@@ -135,8 +135,13 @@ const (
 	// waiterSize is what a request that waits takes. Measured over an idle connection, with a body
 	// of 1 KiB and a dozen header fields, it is 9 KiB and 4 KiB of stack.
 	waiterSize = 16 << 10
-	// waiterBody is how much of a body that has room for.
-	waiterBody = 1 << 10
+	// waiterRequest is how much of a request that has room for: of its target, its header and its body, or of
+	// the payload of a call.
+	waiterRequest = 4 << 10
+	// fieldMemory is what a field of a header takes besides its name, and valueMemory what each value takes
+	// besides itself: many short fields take far more memory than they are long.
+	fieldMemory = 128
+	valueMemory = 32
 
 	// A key gets a quarter of the room, and a scope a half: a client that repeats itself without end
 	// fills that, and all others need the rest. The scope that all callers share may fill the room.

@@ -1,6 +1,7 @@
 package security
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -79,7 +80,7 @@ func TestWaitingBodiesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(20*time.Second, "done")
 		p, _ := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
-		const each = (1 << 20) + (16-1)<<10 // what a waiting request counts
+		const each = (1 << 20) + (16-3)<<10 // what a waiting request counts, with its header
 		body := strings.Repeat("x", 1<<20)
 		var replies []<-chan guardtest.Reply
 		flood := func(key string, n int) {
@@ -99,6 +100,76 @@ func TestWaitingBodiesAreBounded(t *testing.T) {
 			for range n {
 				require.True(t, (<-replies[i]).Replayed())
 			}
+		}
+	})
+}
+
+// A waiting request keeps its target and its header too. Many short fields take more memory than they are
+// long.
+func TestWaitingHeadsAreBounded(t *testing.T) {
+	t.Parallel()
+	fields := http.Header{}
+	for i := range 2000 {
+		fields.Set(fmt.Sprint("X-", i), "")
+	}
+	values := http.Header{"X-Many": make([]string, 8000)}
+	for name, tt := range map[string]struct {
+		call guardtest.Call
+		each int // what it counts at least
+	}{
+		"header":      {guardtest.Call{Header: http.Header{"X-Large": {strings.Repeat("x", 1<<20)}}}, 1 << 20},
+		"many fields": {guardtest.Call{Header: fields}, 2000 * (128 + 32)},
+		"many values": {guardtest.Call{Header: values}, 8000 * 32},
+		"target":      {guardtest.Call{Path: "/charges?" + strings.Repeat("x", 1<<20)}, 1 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h := guardtest.Answering(20*time.Second, "done")
+				p, _ := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
+				tt.call.Key = "k"
+				p.Start(t, tt.call)
+				const ofKey = 16 << 20
+				replies := p.Waiters(t, ofKey/(tt.each+40<<10), tt.call)
+				for range ofKey / tt.each / 10 { // as many as there may be more room for
+					go func() { p.Attempt(t, tt.call) }()
+				}
+				synctest.Wait()
+				require.LessOrEqual(t, p.Guard.Stats().Waiting, ofKey/tt.each)
+				guardtest.RequireProblem(t, p.Do(t, tt.call), http.StatusConflict, problem.InFlight)
+				for range ofKey / (tt.each + 40<<10) {
+					require.True(t, (<-replies).Replayed())
+				}
+			})
+		})
+	}
+}
+
+// A call of Do that waits keeps its payload: what waits for a message of 1 MiB is as much as for a request.
+func TestWaitingCallsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute))
+		payload := make([]byte, 1<<20)
+		do := func() error {
+			_, _, err := idempotency.Do(t.Context(), guard, idempotency.Key{Scope: "queue", Value: "k"}, func(context.Context) (int, error) {
+				time.Sleep(20 * time.Second)
+				return 1, nil
+			}, idempotency.WithPayload(payload))
+			return err
+		}
+		const ofKey = (16 << 20) / (1<<20 + (16-4)<<10)
+		errs := make(chan error, 100)
+		for range cap(errs) {
+			go func() { errs <- do() }()
+			synctest.Wait()
+		}
+		require.Equal(t, ofKey, guard.Stats().Waiting)
+		for range cap(errs) - ofKey - 1 {
+			require.ErrorIs(t, <-errs, idempotency.ErrInFlight)
+		}
+		for range ofKey + 1 {
+			require.NoError(t, <-errs)
 		}
 	})
 }
