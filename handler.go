@@ -9,6 +9,7 @@ import (
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/engine"
+	"example.com/idempotency/internal/frameworks"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
@@ -30,11 +31,14 @@ type handlerRun struct {
 	cutShort bool
 	// past says that it has answered past the guard.
 	past bool
+
+	// late says that a framework may call its handlers when the guard is done.
+	late bool
 }
 
 // runHandler runs the handler under the claim that was decided on, and answers.
-func (rt *route) runHandler(w http.ResponseWriter, r *http.Request, next http.Handler, d *decision) {
-	h := &handlerRun{route: rt, next: next, original: r, waited: d.waited}
+func (rt *route) runHandler(w http.ResponseWriter, r *http.Request, next http.Handler, d *decision, late bool) {
+	h := &handlerRun{route: rt, next: next, original: r, waited: d.waited, late: late}
 	h.Init(r.Context(), d.lease, rt.set.rules.ClientCancel)
 	h.req = *r.WithContext(h.Context())
 	putBack(&h.req, &h.body, d.body)
@@ -86,6 +90,7 @@ func (h *handlerRun) Report(e event.Event) event.Event {
 var (
 	errSilent = errors.New("idempotency: the handler returned without a status and without a byte; usually an adapter lets a framework answer past the guard: use the module for it, such as ginidempotency or echoidempotency, and keep what answers errors inside the guard")
 	errPast   = errors.New("idempotency: the handler answered past the guard, so its answer is not recorded, and retries are refused: use the module for the framework, such as ginidempotency or humaidempotency, and inside it neither the writer of the framework nor its router")
+	errLater  = errors.New("idempotency: the handler returned without a status and without a byte, and adaptor.HTTPMiddleware of fiber would call its handlers only then: the answer is not recorded, and retries are refused. Use module fiberidempotency, or WithSilence(Final) where a handler of net/http means an empty 200")
 	errLate   = errors.New("idempotency: the handler wrote after it had returned without an answer; it must not return before its goroutines have answered")
 )
 
@@ -93,10 +98,16 @@ var (
 // answer, or 0 if the empty 200 is to be judged as any other answer. Silence that is not
 // meant is reported.
 func (h *handlerRun) silence() Outcome {
-	if past, sure := h.rec.Bypassed(); past && (sure || h.route.set.silence == 0) {
+	past, sure := h.rec.Bypassed()
+	switch open := h.route.set.silence == 0; {
+	case past && (sure || open):
 		h.past = true
 		h.reportSilence(errPast)
 		return Final // there was a run
+	case h.late && open:
+		h.past = true
+		h.reportSilence(errLater)
+		return Final // there will be one, that the guard does not see
 	}
 	if h.route.set.silence != Final {
 		h.reportSilence(errSilent)
@@ -109,12 +120,12 @@ func (h *handlerRun) silence() Outcome {
 func (h *handlerRun) WroteLate() { h.reportSilence(errLate) }
 
 func (h *handlerRun) reportSilence(err error) {
-	r := silentRoute{h.Lease.Method, h.Lease.Route, err}
-	if r.route == "" {
-		r.route = h.req.Pattern // a router inside the guard may have set it
+	s := frameworks.Silence{Method: h.Lease.Method, Route: h.Lease.Route, Err: err}
+	if s.Route == "" {
+		s.Route = h.req.Pattern // a router inside the guard may have set it
 	}
-	if h.route.silences.isNew(r) {
-		h.Lease.Observe(event.Event{Kind: event.Silent, Route: r.route, Err: err})
+	if h.route.silences.IsNew(&s, h.original.URL.Path) {
+		h.Lease.Observe(event.Event{Kind: event.Silent, Route: s.Route, Err: s.Err})
 	}
 }
 

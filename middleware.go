@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"sync/atomic"
 
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/engine/intent"
@@ -77,27 +76,25 @@ func (g *Guard) With(opts ...Option) *Guard {
 // whose scope and key are the same for both passes through the inner one, because it is
 // protected already, whatever its path and payload. That is reported as [event.Nested].
 //
-// A handler of gin that calls the returned handler, other than gin.WrapH and gin.WrapF, has its
-// requests with a key refused with 503 before anything runs, because gin would call the next handler
-// behind each refusal. The refusal ends with a panic of [http.ErrAbortHandler]. Module
-// ginidempotency is for gin.
+// Where a framework would answer past the guard, or go on behind it, the returned handler refuses requests
+// with a key with 500 [problem.Misplaced] before anything runs, and the log names the module to use. Such
+// places are handlers and middleware of gin and echo, other than gin.WrapH, gin.WrapF and echo.WrapHandler,
+// and adaptor.HTTPMiddleware of fiber. In a chain of gin, the refusal ends with a panic of
+// [http.ErrAbortHandler], because gin would call the next handler.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		panic("idempotency: Handler: nil handler")
 	}
 	if g.shadow != nil {
-		return &shadowed{g.route, g.shadow, next}
+		return &shadowed{g.route, g.shadow, next, frameworks.Around(next)}
 	}
-	if err := frameworks.Misplaced(next); err != nil {
-		return &refusing{g.route, next, err}
-	}
-	return &guarded{route: g.route, next: next}
+	return &guarded{g.route, next, frameworks.Around(next)}
 }
 
 type guarded struct {
-	route  *route
-	next   http.Handler
-	placed atomic.Bool // where gin does not go on behind it; see inChain
+	route *route
+	next  http.Handler
+	spot  *frameworks.Spot
 }
 
 // ServeHTTP decides what a request gets, then acts on it.
@@ -107,8 +104,9 @@ func (h *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	if !h.placed.Load() && h.inChain(w) && rt.set.wantsKey(r) {
-		h.refuseInChain(w, r)
+	place := h.spot.Place(w, rt.set.wantsKey(r))
+	if place.Err != nil {
+		h.refuseMisplaced(w, r, place)
 		return
 	}
 	var d decision
@@ -128,48 +126,23 @@ func (h *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer tap.KeepFields()
 		servePutBack(ctx, tap.Writer(), r, h.next, d.body)
 	case execute:
-		rt.runHandler(w, r, h.next, &d)
+		rt.runHandler(w, r, h.next, &d, place.Late)
 	default:
 		rt.respond(w, r, &d)
 	}
 }
 
-// inChain reports whether gin would go on behind the guard. Who calls a handler is looked at once.
-func (h *guarded) inChain(w http.ResponseWriter) bool {
-	in, always := frameworks.InGinChain(w)
-	if always && !in {
-		h.placed.Store(true)
-	}
-	return in
-}
-
-// refuseInChain refuses a request, and ends it as net/http provides: with http.ErrAbortHandler, which
+// refuseMisplaced refuses a request that the guard would have to protect and cannot. Where the framework
+// would go on all the same, the request ends as net/http provides: with http.ErrAbortHandler, which
 // gin.Recovery takes for the end of the chain.
-func (h *guarded) refuseInChain(w http.ResponseWriter, r *http.Request) {
-	h.route.refuseMisplaced(w, r, frameworks.ErrGin)
-	_ = http.NewResponseController(w).Flush() // where nobody recovers, the connection ends here
-	panic(http.ErrAbortHandler)
-}
-
-// A refusing handler refuses the requests that the guard would have to protect and cannot.
-type refusing struct {
-	route *route
-	next  http.Handler
-	cause error
-}
-
-func (h *refusing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !h.route.set.wantsKey(r) {
-		h.next.ServeHTTP(w, r)
-		return
+func (h *guarded) refuseMisplaced(w http.ResponseWriter, r *http.Request, p *frameworks.Place) {
+	d := decision{cause: p.Err}
+	d.refuse(problem.Misplaced)
+	h.route.refuse(w, r, &d)
+	if p.GoesOn {
+		_ = http.NewResponseController(w).Flush() // where nobody recovers, the connection ends here
+		panic(http.ErrAbortHandler)
 	}
-	h.route.refuseMisplaced(w, r, h.cause)
-}
-
-func (rt *route) refuseMisplaced(w http.ResponseWriter, r *http.Request, cause error) {
-	d := decision{cause: cause}
-	d.refuse(problem.StoreUnavailable)
-	rt.refuse(w, r, &d)
 }
 
 // Hook is for package adapter, which says what authors of adapters can do with a guard.

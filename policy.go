@@ -74,7 +74,7 @@ func (rt *route) refusesWith(code problem.Code) bool {
 	switch code {
 	case problem.KeyMissing:
 		return s.required
-	case problem.KeyUnknown: // LookupHandler only
+	case problem.KeyUnknown, problem.Misplaced: // of LookupHandler, and of a program that has a mistake
 		return false
 	case problem.Unauthenticated, problem.ScopeUnresolved:
 		return !rt.sharedScope

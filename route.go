@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"example.com/idempotency/internal/engine"
+	"example.com/idempotency/internal/frameworks"
 	"example.com/idempotency/internal/reserved"
 )
 
@@ -39,7 +40,7 @@ type common struct {
 	sharedScope bool
 	versions    versionSet // of the fingerprints that functions of the program make
 	bodies      sync.Pool  // of *bodyBuffer
-	silences    silences
+	silences    frameworks.Silences
 	// beside is the route of shadows: what they wait for must not use the limits of live guards up.
 	beside  *route
 	shadows atomic.Int64 // requests that are being looked at
@@ -76,18 +77,4 @@ func (s *versionSet) add(version byte) {
 	if !s[version].Load() { // so that processors need not hand the memory around
 		s[version].Store(true)
 	}
-}
-
-// silences remembers which routes were reported, so that each is reported once.
-type silences struct{ reported sync.Map }
-
-// A silentRoute is a route, as far as requests tell it, and what was wrong with it.
-type silentRoute struct {
-	method, route string
-	err           error
-}
-
-func (s *silences) isNew(r silentRoute) bool {
-	_, known := s.reported.LoadOrStore(r, nil)
-	return !known
 }

@@ -17,6 +17,7 @@ import (
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/engine/report"
 	"example.com/idempotency/internal/engine/seal"
+	"example.com/idempotency/internal/frameworks"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
@@ -210,6 +211,7 @@ func (s *shadow) tell(e event.Event, storeErr error) {
 type shadowed struct {
 	live, looks *route
 	next        http.Handler
+	spot        *frameworks.Spot
 }
 
 func (h *shadowed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -226,9 +228,12 @@ func (h *shadowed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body := &shadowBody{shadow: s, request: r.Clone(s.ctx)}
 	seen := r.WithContext(s.inside(r.Context()))
 	keyless := rt.set.keyFunc == nil && len(r.Header[rt.set.header]) == 0
-	if keyless || r.Body == nil || r.Body == http.NoBody || body.isComplete() {
+	switch err := h.spot.Place(w, rt.set.wantsKey(r)).Err; {
+	case err != nil:
+		s.code, s.err, body.looked = problem.Misplaced, err, true
+	case keyless || r.Body == nil || r.Body == http.NoBody || body.isComplete():
 		body.look()
-	} else {
+	default:
 		body.ReadCloser, seen.Body = r.Body, body
 	}
 	tap := response.NewTap(w)

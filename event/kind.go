@@ -112,7 +112,8 @@ const (
 	NotKept Kind = "not-kept"
 	// Silent: a handler returned without a status and without a byte, or wrote after
 	// that; Err says which, and the usual cause. It is reported once for each Method and
-	// Route; see idempotency.WithSilence.
+	// Route; see idempotency.WithSilence. Where neither a router nor idempotency.WithRoute names the
+	// route, it is reported once for each shape of path, and up to 64 of them: Err says which.
 	Silent Kind = "silent"
 	// Shadow: under idempotency.WithShadow, a request was left alone. Would says what a live guard would
 	// have done: run, replay, refused (with its Code), bypassed, nested or fail-open. It is empty if

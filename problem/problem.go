@@ -41,6 +41,7 @@ const (
 	ResponseNotKept   Code = "response-not-kept"  // 409: it ran, but its answer was not kept
 	NoAnswer          Code = "no-answer"          // 503 and Retry-After: the run has ended without a definite answer
 	RolledBack        Code = "rolled-back"        // 503 and Retry-After: the run's transaction was rolled back; nothing has happened
+	Misplaced         Code = "misplaced"          // 500: the server has put the guard where it cannot protect; this request was not run
 	CannotCommit      Code = "cannot-commit"      // 500: the same, and another attempt would end in the same way
 	AnswerUnreadable  Code = "answer-unreadable"  // 500: what is stored under the key cannot be read; nothing will run
 	StoreUnavailable  Code = "store-unavailable"  // 503 and Retry-After: this request was not run, or its run did nothing
@@ -60,7 +61,7 @@ func (c Code) Retryable() bool {
 func (c Code) NotRun() bool {
 	switch c {
 	case KeyMissing, KeyInvalid, BodyUnreadable, BodyTooLarge, FingerprintFailed,
-		Unauthenticated, ScopeUnresolved, ShuttingDown:
+		Unauthenticated, ScopeUnresolved, Misplaced, ShuttingDown:
 		return true
 	}
 	return false
@@ -183,6 +184,10 @@ var texts = map[Code]Document{
 	CannotCommit: {
 		Status: 500, Title: "Cannot be committed",
 		Detail: "The request could not be completed, and all that it did was undone. Another attempt would end in the same way.",
+	},
+	Misplaced: {
+		Status: 500, Title: "Guard misplaced",
+		Detail: "The server cannot protect this operation, because of a mistake in its program. This request was not run, and no repetition will be until the server is corrected.",
 	},
 	AnswerUnreadable: {
 		Status: 500, Title: "Record unreadable",

@@ -29,6 +29,7 @@ var codes = map[problem.Code]int{
 	problem.NoAnswer:          http.StatusServiceUnavailable,
 	problem.RolledBack:        http.StatusServiceUnavailable,
 	problem.CannotCommit:      http.StatusInternalServerError,
+	problem.Misplaced:         http.StatusInternalServerError,
 	problem.AnswerUnreadable:  http.StatusInternalServerError,
 	problem.StoreUnavailable:  http.StatusServiceUnavailable,
 	problem.TryLater:          http.StatusServiceUnavailable,

@@ -21,6 +21,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/adapter"
 	"example.com/idempotency/internal/frame"
+	"example.com/idempotency/internal/frameworks"
 )
 
 // Middleware returns a middleware that protects the handlers after it, on a route or a group:
@@ -47,7 +48,7 @@ func Middleware(guard *idempotency.Guard) echo.MiddlewareFunc {
 			x := &exchange{c: c, next: next, response: c.Response(), outside: c.Request(), looks: looks}
 			r := frame.Request(x.outside, x, c.Path())
 			x.request = r
-			h.ServeHTTP(x.writer(), r)
+			frameworks.Serve(h, x.writer(), r)
 			return x.err
 		}
 	}

@@ -105,8 +105,16 @@ func adapter() frametest.Adapter {
 		Scope: func() idempotency.ScopeFunc { return fiberidempotency.Scope(fiberidempotency.User) },
 		Bare:  func() http.Handler { return adaptor.FiberApp(fiber.New()) },
 		Nil:   []func(){func() { fiberidempotency.Middleware(nil) }, func() { fiberidempotency.Scope(nil) }},
-		Misplaced: func(t testing.TB, guard *idempotency.Guard, of frametest.Link) string {
-			return serveChain(t, nil, adaptor.HTTPMiddleware(guard.Handler), of)
+		Misplaced: map[string]func(*idempotency.Guard) any{
+			"HTTPMiddleware": func(g *idempotency.Guard) any { return adaptor.HTTPMiddleware(g.Handler) },
+			"HTTPMiddleware, with a function between": func(g *idempotency.Guard) any {
+				return adaptor.HTTPMiddleware(func(next http.Handler) http.Handler { return g.Handler(http.HandlerFunc(next.ServeHTTP)) })
+			},
+			"HTTPMiddleware, with a function around": func(g *idempotency.Guard) any {
+				return adaptor.HTTPMiddleware(func(next http.Handler) http.Handler {
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.Handler(next).ServeHTTP(w, r) })
+				})
+			},
 		},
 		Placed: map[string]func(testing.TB, *idempotency.Guard) string{
 			"around a handler of net/http": func(t testing.TB, guard *idempotency.Guard) string {

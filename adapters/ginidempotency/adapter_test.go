@@ -241,8 +241,8 @@ func TestNaiveMiddlewareIsRefused(t *testing.T) {
 						require.Zero(t, got.Status) // nothing can flush the refusal before the connection ends
 						continue
 					}
-					require.Equal(t, http.StatusServiceUnavailable, got.Status)
-					require.Contains(t, strings.ToLower(got.Body), problem.StoreUnavailable)
+					require.Equal(t, http.StatusInternalServerError, got.Status)
+					require.Contains(t, strings.ToLower(got.Body), problem.Misplaced)
 				}
 				require.Zero(t, runs)
 				refused := events(event.Refused)
@@ -417,4 +417,14 @@ func TestShadowOfNoRoute(t *testing.T) {
 		require.Equal(t, event.Run, e.Would)
 		require.NoError(t, e.Err)
 	}
+}
+
+func TestSilentRoutes(t *testing.T) {
+	t.Parallel()
+	frametest.SilentRoutes(t, func(t testing.TB, h http.Handler) string {
+		e := gin.New()
+		e.POST("/quiet", gin.WrapH(h))
+		e.POST("/silent/:id", gin.WrapH(h))
+		return frametest.ServeHTTP(t, e)
+	})
 }

@@ -17,6 +17,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/adapter"
 	"example.com/idempotency/internal/frame"
+	"example.com/idempotency/internal/frameworks"
 )
 
 // Middleware returns a middleware that protects the handlers after it, on a route or a group:
@@ -49,7 +50,7 @@ func Middleware(guard *idempotency.Guard) gin.HandlerFunc {
 		x := &exchange{c: c, writer: c.Writer, outside: c.Request, looks: looks}
 		r := frame.Request(c.Request, x, c.FullPath())
 		x.request = r
-		h.ServeHTTP(&outer{ResponseWriter: c.Writer, size: c.Writer.Size()}, r)
+		frameworks.Serve(h, &outer{ResponseWriter: c.Writer, size: c.Writer.Size()}, r)
 		if !x.ran {
 			// The guard has answered. Without this, gin would call the next handler.
 			c.Abort()

@@ -36,6 +36,7 @@ var meanings = []struct {
 	{problem.NoAnswer, Unanswered},
 	{problem.RolledBack, NotRun},
 	{problem.CannotCommit, Refused},
+	{problem.Misplaced, Refused},
 	{problem.AnswerUnreadable, Held}, // the record does not tell whether anything has run
 	{problem.StoreUnavailable, NotRun},
 	{problem.TryLater, NotRun},

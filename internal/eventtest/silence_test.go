@@ -104,6 +104,32 @@ func TestSilentHandlerInsideARouter(t *testing.T) {
 	require.Equal(t, 2, events.Count(event.Silent))
 }
 
+// Where no router names the routes, their paths tell them apart. Clients choose those, so what is
+// remembered of them is bounded.
+func TestSilentRoutesWithoutAName(t *testing.T) {
+	t.Parallel()
+	var events guardtest.Events
+	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.Observe))
+	s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	ask := func(path string) {
+		s.Do(t, guardtest.Call{Path: path, Header: http.Header{"Idempotency-Key": {rand.Text()}}})
+	}
+	for _, path := range []string{"/charges", "/charges/1", "/charges/2", "/charges/" + rand.Text() + "0/refund", "/transfers", "/charges"} {
+		ask(path)
+	}
+	errs := events.Errors()
+	require.Len(t, errs, 4)
+	for i, shape := range []string{`"/charges"`, `"/charges/*"`, `"/charges/*/refund"`, `"/transfers"`} {
+		require.ErrorContains(t, errs[i], shape)
+	}
+	for a := range 26 {
+		for b := range 26 {
+			ask("/" + string([]rune{rune('a' + a), rune('a' + b)}))
+		}
+	}
+	require.Len(t, events.Errors(), 64+1, "and one for all others")
+}
+
 // The route decides what it means that its handler says nothing.
 func TestSilenceMeansWhatTheRouteSays(t *testing.T) {
 	t.Parallel()

@@ -58,9 +58,9 @@ type Adapter struct {
 	Bare  func() http.Handler
 	// Nil are the calls of the module that panic because an argument is nil.
 	Nil []func()
-	// Misplaced is a chain with a guard in a place that looks right, and is not. Placed are servers with
-	// a guard of net/http where it does work.
-	Misplaced func(t testing.TB, guard *idempotency.Guard, handler Link) (url string)
+	// Misplaced are middleware that somebody makes of a guard without the module. They look right, and are
+	// not. Placed are servers with a guard of net/http where it does work.
+	Misplaced map[string]func(*idempotency.Guard) any
 	Placed    map[string]func(t testing.TB, guard *idempotency.Guard) (url string)
 	// SilentStatus is the status that a guard that only looks on sees of a handler that says nothing.
 	SilentStatus int
@@ -218,21 +218,33 @@ func (a Adapter) scope(t *testing.T) {
 }
 
 // misplaced: where the guard cannot protect, each request with a key is refused before anything runs,
-// and the log says what to do. What the framework answers in time is protected.
+// and the log says what to do. A guard that only looks on tells that, too. What the framework answers in
+// time is protected.
 func (a Adapter) misplaced(t *testing.T) {
-	guard, events := NewGuard(t, HeaderScope)
-	runs := 0
-	count := func(c Context) error {
-		runs++
-		return c.Answer(http.StatusCreated, "charged")
+	for name, wrong := range a.Misplaced {
+		guard, events := NewGuard(t, HeaderScope)
+		runs := 0
+		url := a.Serve(t, nil, wrong(guard), Link(func(c Context) error {
+			runs++
+			return a.declined(c)
+		}))
+		for range 2 {
+			got := Post(t, url)
+			require.Equal(t, http.StatusInternalServerError, got.Status, name)
+			require.Contains(t, got.Body, problem.Misplaced, name)
+		}
+		require.Zero(t, runs, name)
+		refused := events(event.Refused)
+		require.Len(t, refused, 2, name)
+		require.ErrorContains(t, refused[0].Err, a.Module, name)
+
+		shadow, seen := NewGuard(t, HeaderScope, idempotency.WithShadow(true))
+		require.Equal(t, http.StatusCreated, Post(t, a.Serve(t, nil, wrong(shadow), Link(func(c Context) error {
+			return c.Answer(http.StatusCreated, "charged")
+		}))).Status, name)
+		require.Len(t, seen(event.Shadow), 1, name)
+		require.Equal(t, problem.Misplaced, seen(event.Shadow)[0].Code, name)
 	}
-	got := Post(t, a.Misplaced(t, guard, count))
-	require.Equal(t, http.StatusServiceUnavailable, got.Status)
-	require.Contains(t, got.Body, problem.StoreUnavailable)
-	require.Zero(t, runs)
-	refused := events(event.Refused)
-	require.Len(t, refused, 1)
-	require.ErrorContains(t, refused[0].Err, a.Module)
 
 	for name, serve := range a.Placed {
 		guard, _ := NewGuard(t, HeaderScope)

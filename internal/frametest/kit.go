@@ -1,6 +1,7 @@
 package frametest
 
 import (
+	"crypto/rand"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -69,4 +70,17 @@ func ServeHTTP(t testing.TB, h http.Handler) string {
 	s.Start()
 	t.Cleanup(s.Close)
 	return s.URL
+}
+
+// SilentRoutes requires that a handler of net/http that says nothing is reported once for each route, whether
+// the framework names its routes or not. The function starts a server that has the handler at POST /quiet
+// and at POST /silent/ followed by a number.
+func SilentRoutes(t *testing.T, serve func(t testing.TB, h http.Handler) (url string)) {
+	t.Helper()
+	guard, events := NewGuard(t, HeaderScope)
+	url := serve(t, guard.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	for _, path := range []string{"/quiet", "/quiet", "/silent/1", "/silent/2"} {
+		require.Equal(t, http.StatusOK, send(t, url+path, small, "tenant", rand.Text()).status)
+	}
+	require.Len(t, events(event.Silent), 2)
 }

@@ -1,5 +1,6 @@
 // Package frameworks knows, of a few frameworks, how they call a handler of net/http that a guard stands
-// around, and when they would answer or go on past it.
+// around, and when they would answer or go on past it. A framework is known by its functions among the
+// callers.
 package frameworks
 
 import (
@@ -8,64 +9,162 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"sync/atomic"
 )
 
-// Two frameworks have an adapter for middleware of net/http that calls their handlers, or answers
-// their errors, when the middleware has returned. Around such a handler, a guard would record an
-// empty 200.
+// Why a guard cannot protect what is inside it. [errGin] is of a chain that goes on whatever the guard has
+// answered: only Context.Abort prevents that, and the guard has no context. So the handler that a duplicate
+// was refused for would run all the same. The others are of handlers whose answers the guard would not see:
+// it would record an empty 200.
 var (
-	errEcho  = errors.New("idempotency: echo.WrapMiddleware answers the errors of handlers when the guard is done, so the guard would record an empty 200: use module echoidempotency or echo4idempotency")
+	errGin   = errors.New("idempotency: a handler of gin calls the guard, which cannot keep gin from calling the next handler, nor see what that one answers: use module ginidempotency, or gin.WrapH for a handler of net/http that is the last one")
+	errEcho  = errors.New("idempotency: a handler or middleware of echo calls the guard, and echo answers the errors of handlers when the guard is done, so the guard would record an empty 200: use module echoidempotency or echo4idempotency, or echo.WrapHandler for a handler of net/http")
 	errFiber = errors.New("idempotency: adaptor.HTTPMiddleware calls fiber's handlers when the guard is done, so the guard would record an empty 200: use module fiberidempotency")
 )
 
-// Misplaced returns why a guard cannot protect the handler, if it is that of such an adapter. It is known
-// by the function that stands for the handler.
-func Misplaced(next http.Handler) error {
-	f, ok := next.(http.HandlerFunc)
-	if !ok || f == nil {
+// A Place is where a guard stands in a framework. It is immutable.
+type Place struct {
+	// Err says why the guard cannot protect its handler there; nil if it can.
+	Err error
+	// GoesOn says that the framework calls the next handler although the guard has answered.
+	GoesOn bool
+	// Late says that the framework may call its own handlers when the guard is done, so that a handler
+	// that says nothing may not have run yet.
+	Late bool
+	// Same says that the same handler is in this place on each call.
+	Same bool
+}
+
+var (
+	fine   = &Place{Same: true}
+	late   = &Place{Late: true, Same: true}
+	inGin  = &Place{Err: errGin, GoesOn: true}
+	inEcho = &Place{Err: errEcho}
+	around = &Place{Err: errFiber, Same: true}
+	open   = &Place{} // nothing tells
+)
+
+// Serve calls the handler of a guard from a middleware of this repository, which knows its framework.
+// [Spot.Place] finds it among the callers.
+//
+//go:noinline
+func Serve(h http.Handler, w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, r) }
+
+var nameOfServe = runtime.FuncForPC(reflect.ValueOf(Serve).Pointer()).Name()
+
+// A Spot is what is known of the place of one handler. It is safe for concurrent use.
+type Spot struct{ known atomic.Pointer[Place] }
+
+// Around returns the spot of a guard that its caller is about to put around a handler.
+func Around(next http.Handler) *Spot {
+	s := &Spot{}
+	s.known.Store(placeAround(next))
+	return s
+}
+
+// Place returns the place of the handler that calls it, and writes to w. It is looked for once, unless it
+// may be another one on each call. A request that needs no protection has none.
+func (s *Spot) Place(w http.ResponseWriter, protected bool) *Place {
+	if !protected {
+		return open
+	}
+	if p := s.known.Load(); p != nil {
+		return p
+	}
+	p := placeOf(w)
+	if p.Same {
+		s.known.Store(p)
+	}
+	return p
+}
+
+// placeAround returns the place of a guard, if the making of its handler tells it. adaptor.HTTPMiddleware
+// of fiber makes its middleware anew for each request, so that it is among the callers, or the handler is
+// its own.
+func placeAround(next http.Handler) *Place {
+	if f, ok := next.(http.HandlerFunc); ok && f != nil {
+		if code := runtime.FuncForPC(reflect.ValueOf(f).Pointer()); code != nil {
+			file, _ := code.FileLine(code.Entry())
+			if isFibersMiddleware(code.Name(), file) {
+				return around
+			}
+		}
+	}
+	p := nearest(func(function, file string) *Place {
+		switch {
+		case isFibersMiddleware(function, file):
+			return around
+		case of("gofiber/fiber", function, file): // a handler of the program, whatever middleware it is in
+			return open
+		default:
+			return nil
+		}
+	})
+	if p == open {
 		return nil
 	}
-	code := runtime.FuncForPC(reflect.ValueOf(f).Pointer())
-	if code == nil {
-		return nil
-	}
-	file, _ := code.FileLine(code.Entry()) // tells the package of a function that was inlined, too
-	switch name := code.Name(); {
-	case strings.Contains(name, "WrapMiddleware") && strings.Contains(name+file, "labstack/echo/"):
-		return errEcho
-	case strings.Contains(name, "HTTPMiddleware") && strings.Contains(name+file, "gofiber/fiber/"):
-		return errFiber
+	return p
+}
+
+func isFibersMiddleware(function, file string) bool {
+	return strings.Contains(function, "HTTPMiddleware") && of("gofiber/fiber", function, file)
+}
+
+// placeOf returns the place of a guard that writes to w. The nearest caller that belongs to a framework
+// decides. A framework's own adapter for a handler of net/http makes it the last
+// handler, and everything that it answers goes to the guard.
+func placeOf(w http.ResponseWriter) *Place {
+	_, ofGin := w.(interface{ WriteHeaderNow() })
+	p := nearest(func(function, file string) *Place {
+		switch {
+		case function == nameOfServe, strings.Contains(function, ".WrapH."), strings.Contains(function, ".WrapF."):
+			return fine
+		case strings.HasSuffix(function, ".(*Context).Next") && (ofGin || of("gin-gonic/gin", function, file)):
+			return inGin
+		case of("labstack/echo", function, file):
+			if strings.Contains(function, "WrapHandler.") {
+				return fine
+			}
+			return inEcho
+		case of("/fasthttpadaptor", function, file):
+			return late
+		default:
+			return nil
+		}
+	})
+	switch { // the writer tells where a framework's handler calls the guard in another goroutine
+	case p != nil:
+		return p
+	case ofGin:
+		return inGin
+	case isEchos(w):
+		return inEcho
 	default:
-		return nil
+		return fine
 	}
 }
 
-// ErrGin says that a handler of gin's chain calls a guard. The next one of the chain follows it,
-// whatever the guard has answered. Only Context.Abort prevents that, and the guard has no context. So
-// the handler that a duplicate was refused for would run all the same.
-var ErrGin = errors.New("idempotency: a handler of gin calls the guard, which cannot keep gin from calling the next handler, nor see what that one answers: use module ginidempotency, or gin.WrapH for a handler of net/http that is the last one")
+// of reports whether a function belongs to a package. The file tells the package of a closure whose
+// function was inlined.
+func of(path, function, file string) bool {
+	return strings.Contains(function, path) || strings.Contains(file, path)
+}
 
-// InGinChain reports whether a handler of gin's chain calls the caller, other than gin.WrapH and
-// gin.WrapF. Those are the last of their chains, and write to the guard. An adapter tells by its
-// writer, which has the method Bypassed, that it knows about the chain. always says that the next call
-// of the same handler would get the same result.
-func InGinChain(w http.ResponseWriter) (in, always bool) {
-	if _, ok := w.(interface{ Bypassed() bool }); ok {
-		return false, false
-	}
-	_, ofGin := w.(interface{ WriteHeaderNow() })
+func isEchos(w http.ResponseWriter) bool {
+	t := reflect.TypeOf(w)
+	return t != nil && t.Kind() == reflect.Pointer && t.Elem().Name() == "Response" && strings.Contains(t.Elem().PkgPath(), "labstack/echo")
+}
+
+// nearest returns the place that the nearest caller tells of which one does, or nil.
+func nearest(place func(function, file string) *Place) *Place {
 	var callers [128]uintptr
-	frames := runtime.CallersFrames(callers[:runtime.Callers(2, callers[:])])
+	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers[:])])
 	for more := true; more; {
 		var frame runtime.Frame
 		frame, more = frames.Next()
-		name := frame.Function
-		if strings.Contains(name, ".WrapH.") || strings.Contains(name, ".WrapF.") {
-			return false, true
-		}
-		if strings.HasSuffix(name, ".(*Context).Next") && (ofGin || strings.Contains(frame.File, "gin-gonic/gin")) {
-			return true, false
+		if p := place(frame.Function, frame.File); p != nil {
+			return p
 		}
 	}
-	return ofGin, !ofGin
+	return nil
 }

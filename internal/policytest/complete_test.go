@@ -165,6 +165,6 @@ func TestEachRefusalHasAProof(t *testing.T) {
 			require.Contains(t, proven[r.Code], status, r.Code)
 		}
 	}
-	published = append(published, problem.KeyUnknown) // of LookupHandler
+	published = append(published, problem.KeyUnknown, problem.Misplaced) // of LookupHandler, and of a program that has a mistake
 	require.ElementsMatch(t, problem.Codes(), published)
 }
