@@ -313,6 +313,52 @@ func TestHandleContextIsReported(t *testing.T) {
 	}
 }
 
+// A status that handlers have sent stands, whatever middleware outside makes of their errors: that is
+// gin's own example. A status that they have only set can still be replaced. It is the same as without a
+// guard, but that a retry does not have what was added outside.
+func TestSentStatusStands(t *testing.T) {
+	t.Parallel()
+	errorHandler := func(c *gin.Context) { // of gin's documentation
+		c.Next()
+		if len(c.Errors) > 0 {
+			c.JSON(http.StatusInternalServerError, gin.H{"message": c.Errors.Last().Error()})
+		}
+	}
+	errorPage := func(c *gin.Context) {
+		c.Next()
+		if !c.Writer.Written() {
+			c.String(http.StatusTeapot, "page")
+		}
+	}
+	for name, test := range map[string]struct {
+		outside, handler gin.HandlerFunc
+		retry            frametest.Answer
+	}{
+		"AbortWithError": {
+			errorHandler, func(c *gin.Context) { _ = c.AbortWithError(http.StatusPaymentRequired, http.ErrNotSupported) },
+			frametest.Answer{Status: 402, Replayed: true},
+		},
+		"AbortWithStatus": {
+			errorPage, func(c *gin.Context) { c.AbortWithStatus(http.StatusPaymentRequired) },
+			frametest.Answer{Status: 402, Replayed: true},
+		},
+		"an empty text": {
+			errorPage, func(c *gin.Context) { c.String(http.StatusAccepted, "") },
+			frametest.Answer{Status: 202, Replayed: true},
+		},
+		"Status": {
+			errorPage, func(c *gin.Context) { c.Status(http.StatusPaymentRequired) },
+			frametest.Answer{Status: 402, Replayed: true},
+		},
+	} {
+		guarded, _ := newGuard(t)
+		bare := frametest.Post(t, serve(t, test.outside, test.handler))
+		url := serve(t, test.outside, guarded, test.handler)
+		require.Equal(t, bare, frametest.Post(t, url), name)
+		require.Equal(t, test.retry, frametest.Post(t, url), name)
+	}
+}
+
 // What a middleware outside writes behind an empty answer reaches its client.
 func TestBodyAddedOutsideIsNotCutOff(t *testing.T) {
 	t.Parallel()

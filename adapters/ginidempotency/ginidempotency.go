@@ -55,6 +55,10 @@ func Middleware(guard *idempotency.Guard) gin.HandlerFunc {
 			// The guard has answered. Without this, gin would call the next handler.
 			c.Abort()
 		}
+		if !x.ran || x.sent {
+			// Middleware outside must not answer in its place, as it could not without a guard.
+			x.writer.WriteHeaderNow()
+		}
 	}
 }
 
@@ -66,6 +70,7 @@ type exchange struct {
 	request *http.Request      // as the guard gets it
 	looks   bool               // the guard has idempotency.WithShadow
 	ran     bool
+	sent    bool // the handlers have let their status out
 }
 
 // next calls the handlers after the guard.
@@ -94,6 +99,7 @@ func next(w http.ResponseWriter, r *http.Request) {
 	c.Next()
 	switch {
 	case inner.Written():
+		x.sent = true
 	case x.writer.Size() != size:
 		return // Engine.HandleContext has answered with a writer of its own
 	case inner.set:
