@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -153,21 +154,21 @@ type hooked struct{ guard *Guard }
 
 func (h hooked) OnlyLooks() bool { return h.guard.shadow != nil }
 
-func (h hooked) PassesNested(ctx context.Context, scope, key string) bool {
-	return h.guard.route.passesNested(ctx, intent.Key{Scope: scope, Value: key}, "", h.guard.route.set.rules.Route)
+func (h hooked) PassesNested(ctx context.Context, route, scope, key string) bool {
+	return h.guard.route.passesNested(ctx, intent.Key{Scope: scope, Value: key}, "", cmp.Or(route, h.guard.route.set.rules.Route))
 }
 
-func (h hooked) ReportRefused(ctx context.Context, scope string, code problem.Code, cause error) {
-	h.report(ctx, event.Event{Kind: event.Refused, Scope: scope, Code: code, Err: cause})
+func (h hooked) ReportRefused(ctx context.Context, route, scope string, code problem.Code, cause error) {
+	h.report(ctx, event.Event{Kind: event.Refused, Route: route, Scope: scope, Code: code, Err: cause})
 }
 
-func (h hooked) ReportBypassed(ctx context.Context) {
-	h.report(ctx, event.Event{Kind: event.Bypassed})
+func (h hooked) ReportBypassed(ctx context.Context, route string) {
+	h.report(ctx, event.Event{Kind: event.Bypassed, Route: route})
 }
 
 func (h hooked) report(ctx context.Context, e event.Event) {
 	r := &h.guard.route.set.rules
-	e.Route = r.Route
+	e.Route = cmp.Or(e.Route, r.Route)
 	if h.OnlyLooks() {
 		e.Kind, e.Would = event.Shadow, e.Kind
 	}

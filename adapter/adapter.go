@@ -13,10 +13,17 @@ import (
 
 // A Guard is a guard as an adapter sees it. Make one with [For]; its zero value is not usable. Its
 // methods are safe for concurrent use.
-type Guard struct{ hook hook.Guard }
+type Guard struct {
+	hook  hook.Guard
+	route string
+}
 
 // For returns what an adapter needs of g, which is an *idempotency.Guard.
-func For(g interface{ Hook() hook.Guard }) Guard { return Guard{g.Hook()} }
+func For(g interface{ Hook() hook.Guard }) Guard { return Guard{hook: g.Hook()} }
+
+// Named returns the same guard, whose reports name a route. Without it, they have the label of
+// idempotency.WithRoute. The names should be few: they become labels of metrics.
+func (g Guard) Named(route string) Guard { return Guard{g.hook, route} }
 
 // OnlyLooks reports whether the guard has idempotency.WithShadow. An adapter asks before it refuses a
 // call itself.
@@ -26,19 +33,19 @@ func (g Guard) OnlyLooks() bool { return g.hook.OnlyLooks() }
 // reports it as [event.Nested]. An adapter then calls the handler without Do, as the handler of a guard
 // does.
 func (g Guard) PassesNested(ctx context.Context, scope, key string) bool {
-	return g.hook.PassesNested(ctx, scope, key)
+	return g.hook.PassesNested(ctx, g.route, scope, key)
 }
 
 // ReportRefused reports a call that an adapter has refused before it came to Do, as [event.Refused]. The
 // scope is empty if it is not known, and cause is the error of the route's function that refused the
 // call, or nil. Under idempotency.WithShadow nothing is refused: it is reported as [event.Shadow].
 func (g Guard) ReportRefused(ctx context.Context, scope string, code problem.Code, cause error) {
-	g.hook.ReportRefused(ctx, scope, code, cause)
+	g.hook.ReportRefused(ctx, g.route, scope, code, cause)
 }
 
 // ReportBypassed reports a call without a key that an adapter lets pass, as [event.Bypassed]. Under
 // idempotency.WithShadow it is reported as [event.Shadow].
-func (g Guard) ReportBypassed(ctx context.Context) { g.hook.ReportBypassed(ctx) }
+func (g Guard) ReportBypassed(ctx context.Context) { g.hook.ReportBypassed(ctx, g.route) }
 
 // Settings returns the settings that an adapter applies itself, or refuses.
 func (g Guard) Settings() Settings { return Settings(g.hook.Settings()) }

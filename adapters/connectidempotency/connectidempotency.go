@@ -150,7 +150,7 @@ func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) conn
 // WrapStreamingHandler implements [connect.Interceptor].
 func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
-		if r := i.server.RefuseStream(ctx, conn.Spec().Procedure, conn.RequestHeader().Values); r != nil {
+		if r := i.server.RefuseStream(ctx, conn.Spec().Procedure, true, conn.RequestHeader().Values); r != nil {
 			return errorOf(r)
 		}
 		return next(ctx, conn)

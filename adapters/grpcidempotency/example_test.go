@@ -58,9 +58,9 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	i := grpcidempotency.NewInterceptor(guard, user,
+	unary, stream := grpcidempotency.NewInterceptors(guard, user,
 		grpcidempotency.WithProcedure(charge, idempotency.WithRecovery(idempotency.Hold)))
-	server := grpc.NewServer(grpc.ChainUnaryInterceptor(authenticate, i.Unary), grpc.ChainStreamInterceptor(i.Stream))
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(authenticate, unary), grpc.ChainStreamInterceptor(stream))
 	charges := 0
 	server.RegisterService(shop(func(ctx context.Context, amount *wrapperspb.Int64Value) (*wrapperspb.StringValue, error) {
 		op, _ := idempotency.FromContext(ctx)

@@ -25,7 +25,7 @@ type ScopeFunc func(context.Context) (string, error)
 // SharedScope is the [ScopeFunc] that puts the keys of all callers into one namespace.
 func SharedScope(context.Context) (string, error) { return idempotency.Shared, nil }
 
-// An Option changes what [NewInterceptor] returns.
+// An Option changes what [NewInterceptors] returns.
 type Option interface{ apply(*rpc.Config) }
 
 type optionFunc func(*rpc.Config)
@@ -36,7 +36,7 @@ func (f optionFunc) apply(c *rpc.Config) { f(c) }
 //
 //	grpcidempotency.WithProcedure(bankv1.Bank_Pay_FullMethodName, idempotency.WithRecovery(idempotency.Hold))
 //
-// If it is given twice for a procedure, the options of both count. [NewInterceptor] panics on an
+// If it is given twice for a procedure, the options of both count. [NewInterceptors] panics on an
 // invalid option.
 func WithProcedure(procedure string, opts ...idempotency.Option) Option {
 	return optionFunc(func(c *rpc.Config) {
@@ -68,15 +68,16 @@ func DefaultOutcome(err error) idempotency.Outcome {
 	return errorReply(err).Outcome()
 }
 
-// An Interceptor protects the calls of a server. Make one with [NewInterceptor].
-type Interceptor struct{ server *rpc.Server }
-
-// NewInterceptor returns an interceptor that protects the calls of a server with a guard:
+// NewInterceptors returns the two interceptors that protect the calls of a server with a guard. A server
+// needs both:
 //
-//	i := grpcidempotency.NewInterceptor(guard, tenant)
+//	unary, stream := grpcidempotency.NewInterceptors(guard, tenant)
 //	server := grpc.NewServer(
-//		grpc.ChainUnaryInterceptor(recovery, authenticate, i.Unary),
-//		grpc.ChainStreamInterceptor(authenticateStream, i.Stream))
+//		grpc.ChainUnaryInterceptor(recovery, authenticate, unary),
+//		grpc.ChainStreamInterceptor(authenticateStream, stream))
+//
+// The one for streams protects none: it refuses those that carry a key, as [WithStreams] says. Without it,
+// such a stream would run once for each try.
 //
 // A call's key is in its metadata, under idempotency-key or what idempotency.WithHeader names, in
 // lower case. A call without one goes to the handler untouched unless idempotency.WithRequired is
@@ -89,13 +90,13 @@ type Interceptor struct{ server *rpc.Server }
 // has the field idempotent-replayed in its header.
 //
 // The options of the guard for the body, the fingerprint, the status and the writer of refusals do not
-// count: calls have none of them. NewInterceptor panics if the guard has an option that could not be
+// count: calls have none of them. NewInterceptors panics if the guard has an option that could not be
 // kept for a call: WithKeyFunc, WithAuthorizeReplay, WithExpiryHeader or WithExplain. Put the
 // authorization before the interceptor, where it sees every call. It panics too if guard or scope is
 // nil.
-func NewInterceptor(guard *idempotency.Guard, scope ScopeFunc, opts ...Option) *Interceptor {
+func NewInterceptors(guard *idempotency.Guard, scope ScopeFunc, opts ...Option) (grpc.UnaryServerInterceptor, grpc.StreamServerInterceptor) {
 	c := rpc.Config{
-		Module: "grpcidempotency: NewInterceptor", Guard: guard, Scope: rpc.ScopeFunc(scope), Shared: SharedScope,
+		Module: "grpcidempotency: NewInterceptors", Guard: guard, Scope: rpc.ScopeFunc(scope), Shared: SharedScope,
 		Procedures: make(map[string][]idempotency.Option),
 	}
 	for _, o := range opts {
@@ -103,13 +104,14 @@ func NewInterceptor(guard *idempotency.Guard, scope ScopeFunc, opts ...Option) *
 			o.apply(&c)
 		}
 	}
-	return &Interceptor{rpc.NewServer(c)}
+	i := &interceptor{rpc.NewServer(c)}
+	return i.unary, i.stream
 }
 
-var _ grpc.UnaryServerInterceptor = (*Interceptor)(nil).Unary
+// An interceptor protects the calls of a server.
+type interceptor struct{ server *rpc.Server }
 
-// Unary is a grpc.UnaryServerInterceptor.
-func (i *Interceptor) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+func (i *interceptor) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	x := &exchange{}
 	if !i.server.OnlyLooks(info.FullMethod) {
 		x.hold(ctx)
@@ -139,14 +141,11 @@ func (i *Interceptor) Unary(ctx context.Context, req any, info *grpc.UnaryServer
 	}
 }
 
-var _ grpc.StreamServerInterceptor = (*Interceptor)(nil).Stream
-
-// Stream is a grpc.StreamServerInterceptor. It refuses streams, as [WithStreams] says, and protects
-// none.
-func (i *Interceptor) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+func (i *interceptor) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	ctx := stream.Context()
 	values := func(name string) []string { return metadata.ValueFromIncomingContext(ctx, name) }
-	if r := i.server.RefuseStream(ctx, info.FullMethod, values); r != nil {
+	// Of grpc.UnknownServiceHandler there is no service.
+	if r := i.server.RefuseStream(ctx, info.FullMethod, srv != nil, values); r != nil {
 		return refuse(ctx, r)
 	}
 	return next(srv, stream)

@@ -38,9 +38,9 @@ func TestWhatCannotWorkIsRefusedAtStart(t *testing.T) {
 	t.Parallel()
 	guard := newGuard(t)
 	byBody := newGuard(t, idempotency.WithKeyFunc(func(*http.Request, []byte) (string, error) { return "", nil }))
-	require.Panics(t, func() { grpcidempotency.NewInterceptor(nil, grpcidempotency.SharedScope) })
-	require.Panics(t, func() { grpcidempotency.NewInterceptor(guard, nil) })
-	require.Panics(t, func() { grpcidempotency.NewInterceptor(byBody, grpcidempotency.SharedScope) })
+	require.Panics(t, func() { grpcidempotency.NewInterceptors(nil, grpcidempotency.SharedScope) })
+	require.Panics(t, func() { grpcidempotency.NewInterceptors(guard, nil) })
+	require.Panics(t, func() { grpcidempotency.NewInterceptors(byBody, grpcidempotency.SharedScope) })
 }
 
 func TestDefaultOutcome(t *testing.T) {
@@ -54,11 +54,11 @@ func TestDefaultOutcome(t *testing.T) {
 // What is called without a server, in tests for example, works too.
 func TestCallWithoutAServer(t *testing.T) {
 	t.Parallel()
-	i := grpcidempotency.NewInterceptor(newGuard(t), grpcidempotency.SharedScope)
+	unary, _ := grpcidempotency.NewInterceptors(newGuard(t), grpcidempotency.SharedScope)
 	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("idempotency-key", "key"))
 	runs := 0
 	for range 2 {
-		got, err := i.Unary(ctx, wrapperspb.Int64(1), &grpc.UnaryServerInfo{FullMethod: charge}, func(context.Context, any) (any, error) {
+		got, err := unary(ctx, wrapperspb.Int64(1), &grpc.UnaryServerInfo{FullMethod: charge}, func(context.Context, any) (any, error) {
 			runs++
 			return wrapperspb.String("done"), nil
 		})
@@ -67,16 +67,16 @@ func TestCallWithoutAServer(t *testing.T) {
 	}
 	require.Equal(t, 1, runs)
 
-	_, err := i.Unary(ctx, "not a message", &grpc.UnaryServerInfo{FullMethod: charge}, nil)
+	_, err := unary(ctx, "not a message", &grpc.UnaryServerInfo{FullMethod: charge}, nil)
 	require.Equal(t, codes.Internal, status.Code(err))
 }
 
 // A procedure with a name that is longer than the label of a route works like any other.
 func TestLongProcedure(t *testing.T) {
 	t.Parallel()
-	i := grpcidempotency.NewInterceptor(newGuard(t), grpcidempotency.SharedScope)
+	unary, _ := grpcidempotency.NewInterceptors(newGuard(t), grpcidempotency.SharedScope)
 	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("idempotency-key", "key"))
-	_, err := i.Unary(ctx, wrapperspb.Int64(1), &grpc.UnaryServerInfo{FullMethod: "/" + strings.Repeat("long.", 40) + "Service/Method"},
+	_, err := unary(ctx, wrapperspb.Int64(1), &grpc.UnaryServerInfo{FullMethod: "/" + strings.Repeat("long.", 40) + "Service/Method"},
 		func(context.Context, any) (any, error) { return wrapperspb.String("done"), nil })
 	require.NoError(t, err)
 }

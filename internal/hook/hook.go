@@ -8,11 +8,12 @@ import (
 )
 
 // A Guard is what an adapter needs of a guard beside Do. Package adapter says what each method does.
+// A route is the name of one, or empty for the label of the guard.
 type Guard interface {
 	OnlyLooks() bool
-	PassesNested(ctx context.Context, scope, key string) bool
-	ReportRefused(ctx context.Context, scope string, code problem.Code, cause error)
-	ReportBypassed(ctx context.Context)
+	PassesNested(ctx context.Context, route, scope, key string) bool
+	ReportRefused(ctx context.Context, route, scope string, code problem.Code, cause error)
+	ReportBypassed(ctx context.Context, route string)
 	Settings() Settings
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"example.com/idempotency"
 	"example.com/idempotency/adapter"
@@ -36,12 +37,17 @@ type Server struct {
 	Config
 
 	shared bool
-	routes sync.Map // from procedures to *route
+	rest   *route            // for procedures without options of their own
+	own    map[string]*route // for the others
+	// labelled are the routes for the runs of the rest, by procedure, and count how many they are.
+	labelled sync.Map
+	count    atomic.Int32
 }
 
 // A route is what the guard's settings mean for one procedure.
 type route struct {
 	guard            *idempotency.Guard
+	reports          adapter.Guard
 	field            string // of the metadata
 	required, strict bool
 	unrecorded       answer.Names
@@ -57,10 +63,14 @@ func NewServer(c Config) *Server {
 		panic(c.Module + ": nil scope; use SharedScope to share one namespace")
 	}
 	c.require(c.Guard)
-	s := &Server{Config: c, shared: reflect.ValueOf(c.Scope).Pointer() == reflect.ValueOf(c.Shared).Pointer()}
-	for procedure := range c.Procedures {
-		s.route(procedure)
+	s := &Server{
+		Config: c, shared: reflect.ValueOf(c.Scope).Pointer() == reflect.ValueOf(c.Shared).Pointer(),
+		own: make(map[string]*route),
 	}
+	for procedure, opts := range c.Procedures {
+		s.own[procedure] = s.newRoute(append([]idempotency.Option{idempotency.WithRoute(label(procedure))}, opts...)...)
+	}
+	s.rest = s.newRoute()
 	return s
 }
 
@@ -73,26 +83,63 @@ func (c *Config) require(g *idempotency.Guard) {
 	}
 }
 
-// maxLabel is how long the label of a route may be.
-const maxLabel = 64
+const (
+	maxLabel  = 64   // bytes of the label of a route
+	maxLabels = 1024 // labels of procedures that no option names
+)
 
-func (s *Server) route(procedure string) *route {
-	if r, ok := s.routes.Load(procedure); ok {
-		return r.(*route)
-	}
-	label := procedure[max(0, len(procedure)-maxLabel):]
-	opts := []idempotency.Option{idempotency.WithRoute(label)}
+// label returns the end of the name of a procedure, with nothing in it that a label cannot have.
+func label(procedure string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, procedure[max(0, len(procedure)-maxLabel):])
+}
+
+func (s *Server) newRoute(opts ...idempotency.Option) *route {
 	if s.Outcome != nil {
 		// The guard takes the word of a function that was chosen, whatever steps a run has taken.
-		opts = append(opts, idempotency.WithOutcome(idempotency.DefaultOutcome))
+		opts = append([]idempotency.Option{idempotency.WithOutcome(idempotency.DefaultOutcome)}, opts...)
 	}
-	g := s.Guard.With(append(opts, s.Procedures[procedure]...)...)
+	g := s.Guard.With(opts...)
 	s.require(g)
-	p, own := g.Policy(), adapter.For(g).Settings()
-	r, _ := s.routes.LoadOrStore(procedure, &route{
-		guard: g, field: strings.ToLower(p.Key.Header), required: p.Required, strict: p.Key.Strict,
+	reports, p := adapter.For(g), g.Policy()
+	own := reports.Settings()
+	return &route{
+		guard: g, reports: reports, field: strings.ToLower(p.Key.Header), required: p.Required, strict: p.Key.Strict,
 		unrecorded: answer.NamesOf(own.Unrecorded...), clientCancel: own.ClientCancel,
-	})
+	}
+}
+
+// route returns what is known of a procedure before its key is: nothing is made for a call without one.
+func (s *Server) route(procedure string) route {
+	if r, ok := s.own[procedure]; ok {
+		return *r
+	}
+	r := *s.rest
+	r.reports = r.reports.Named(label(procedure))
+	return r
+}
+
+// forRun returns the route of a call that has a key. A server has as many procedures as it has registered;
+// those that somebody makes up get no label of their own.
+func (s *Server) forRun(procedure string) *route {
+	if r, ok := s.own[procedure]; ok {
+		return r
+	}
+	if r, ok := s.labelled.Load(procedure); ok {
+		return r.(*route)
+	}
+	if s.count.Add(1) > maxLabels {
+		s.count.Add(-1)
+		return s.rest
+	}
+	r, known := s.labelled.LoadOrStore(procedure, s.newRoute(idempotency.WithRoute(label(procedure))))
+	if known {
+		s.count.Add(-1)
+	}
 	return r.(*route)
 }
 
@@ -119,20 +166,20 @@ type Answer struct {
 
 // refuse refuses a call before it comes to Do, and reports that.
 func (r *route) refuse(ctx context.Context, scope string, p problem.Code, cause error) Answer {
-	adapter.For(r.guard).ReportRefused(ctx, scope, p, cause)
+	r.reports.ReportRefused(ctx, scope, p, cause)
 	return Answer{Refusal: Refuse(p)}
 }
 
 // OnlyLooks reports whether the guard of a procedure leaves its calls alone.
 func (s *Server) OnlyLooks(procedure string) bool {
-	return adapter.For(s.route(procedure).guard).OnlyLooks()
+	return s.route(procedure).reports.OnlyLooks()
 }
 
 // Handle finds out what a call gets, and runs its handler if it is the first with its key.
 func (s *Server) Handle(ctx context.Context, c Call) Answer {
 	r := s.route(c.Procedure)
 	a := r.handle(ctx, s, c)
-	if a.Refusal != nil && adapter.For(r.guard).OnlyLooks() {
+	if a.Refusal != nil && r.reports.OnlyLooks() {
 		return Answer{Pass: true}
 	}
 	return a
@@ -148,7 +195,7 @@ func (r *route) handle(ctx context.Context, s *Server, c Call) Answer {
 	case key == "" && r.required:
 		return r.refuse(ctx, "", problem.KeyMissing, nil)
 	case key == "":
-		adapter.For(r.guard).ReportBypassed(ctx)
+		r.reports.ReportBypassed(ctx)
 		return Answer{Pass: true}
 	}
 	scope, code, err := s.scopeOf(ctx)
@@ -156,24 +203,28 @@ func (r *route) handle(ctx context.Context, s *Server, c Call) Answer {
 		return r.refuse(ctx, "", code, err)
 	}
 	k := idempotency.Key{Scope: scope, Value: key}
-	if adapter.For(r.guard).PassesNested(ctx, k.Scope, k.Value) {
+	if r.reports.PassesNested(ctx, k.Scope, k.Value) {
 		return Answer{Pass: true}
 	}
 	message, err := c.Payload()
 	if err != nil {
 		return r.refuse(ctx, scope, problem.FingerprintFailed, err)
 	}
-	return r.call(ctx, c, k, slices.Concat([]byte(c.Procedure), []byte{0}, message))
+	return s.forRun(c.Procedure).call(ctx, c, k, slices.Concat([]byte(c.Procedure), []byte{0}, message))
 }
 
-// RefuseStream returns why a stream must not be run, and nil if it may.
-func (s *Server) RefuseStream(ctx context.Context, procedure string, values func(name string) []string) *Refusal {
+// RefuseStream returns why a stream must not be run, and nil if it may. A procedure that is not registered
+// has a name that the client has chosen.
+func (s *Server) RefuseStream(ctx context.Context, procedure string, registered bool, values func(name string) []string) *Refusal {
 	r := s.route(procedure)
 	if s.Streams || !r.required && len(values(r.field)) == 0 {
 		return nil
 	}
+	if !registered {
+		r.reports = r.reports.Named("")
+	}
 	a := r.refuse(ctx, "", StreamUnprotected, nil)
-	if adapter.For(r.guard).OnlyLooks() {
+	if r.reports.OnlyLooks() {
 		return nil
 	}
 	return a.Refusal

@@ -3,6 +3,7 @@ package rpctest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"testing"
@@ -173,18 +174,18 @@ func TestOptionsThatNeedHTTPAreRefusedAtStart(t *testing.T) {
 		guard := newGuard(t, idempotency.NewMemoryStore())
 		for _, start := range []func(){
 			func() { connectidempotency.NewInterceptor(guard.With(option), connectidempotency.SharedScope) },
-			func() { grpcidempotency.NewInterceptor(guard.With(option), grpcidempotency.SharedScope) },
+			func() { grpcidempotency.NewInterceptors(guard.With(option), grpcidempotency.SharedScope) },
 			func() {
 				connectidempotency.NewInterceptor(guard, connectidempotency.SharedScope, connectidempotency.WithProcedure("/p", option))
 			},
 			func() {
-				grpcidempotency.NewInterceptor(guard, grpcidempotency.SharedScope, grpcidempotency.WithProcedure("/p", option))
+				grpcidempotency.NewInterceptors(guard, grpcidempotency.SharedScope, grpcidempotency.WithProcedure("/p", option))
 			},
 		} {
 			func() {
 				defer func() {
 					text, _ := recover().(string)
-					require.Contains(t, text, "NewInterceptor: the guard has "+name)
+					require.Regexp(t, "NewInterceptors?: the guard has "+name, text)
 					require.Contains(t, text, "guard.With")
 				}()
 				start()
@@ -277,11 +278,11 @@ func TestNestedInterceptor(t *testing.T) {
 	}
 	require.Equal(t, want, kinds())
 
-	g := grpcidempotency.NewInterceptor(guard, grpcidempotency.SharedScope)
+	g, _ := grpcidempotency.NewInterceptors(guard, grpcidempotency.SharedScope)
 	info := &grpc.UnaryServerInfo{FullMethod: "/bank.v1.Bank/Pay"}
 	for range 2 {
-		_, err := g.Unary(incoming(t.Context(), "grpc"), keyed("", "plain").req, info, func(ctx context.Context, req any) (any, error) {
-			return g.Unary(ctx, req, info, func(context.Context, any) (any, error) { return req, nil })
+		_, err := g(incoming(t.Context(), "grpc"), keyed("", "plain").req, info, func(ctx context.Context, req any) (any, error) {
+			return g(ctx, req, info, func(context.Context, any) (any, error) { return req, nil })
 		})
 		require.NoError(t, err)
 	}
@@ -310,11 +311,11 @@ func incoming(ctx context.Context, key string) context.Context {
 func TestShadowLeavesTheStreamInPlace(t *testing.T) {
 	t.Parallel()
 	for _, shadow := range []bool{false, true} {
-		i := grpcidempotency.NewInterceptor(newGuard(t, idempotency.NewMemoryStore(), idempotency.WithShadow(shadow)), grpcidempotency.SharedScope)
+		unary, _ := grpcidempotency.NewInterceptors(newGuard(t, idempotency.NewMemoryStore(), idempotency.WithShadow(shadow)), grpcidempotency.SharedScope)
 		stream := &serverStream{}
 		ctx := grpc.NewContextWithServerTransportStream(incoming(t.Context(), "key"), stream)
 		info := &grpc.UnaryServerInfo{FullMethod: "/bank.v1.Bank/Pay"}
-		_, err := i.Unary(ctx, keyed("", "plain").req, info, func(ctx context.Context, req any) (any, error) {
+		_, err := unary(ctx, keyed("", "plain").req, info, func(ctx context.Context, req any) (any, error) {
 			require.Equal(t, shadow, grpc.ServerTransportStreamFromContext(ctx) == grpc.ServerTransportStream(stream))
 			return req, nil
 		})
@@ -326,3 +327,39 @@ type serverStream struct{ grpc.ServerTransportStream }
 
 func (*serverStream) SetHeader(metadata.MD) error  { return nil }
 func (*serverStream) SetTrailer(metadata.MD) error { return nil }
+
+// A client can make up the names of procedures that a server does not have. They leave nothing behind: no
+// label of a metric for a stream, and few for calls.
+func TestProceduresThatAreMadeUp(t *testing.T) {
+	t.Parallel()
+	var events eventLog
+	guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.observe))
+	_, stream := grpcidempotency.NewInterceptors(guard, grpcidempotency.SharedScope)
+	proxy := func(ctx context.Context, made string) error {
+		return stream(nil, &anyStream{ctx: ctx}, &grpc.StreamServerInfo{FullMethod: made}, func(any, grpc.ServerStream) error { return nil })
+	}
+	require.Equal(t, codes.Unimplemented, status.Code(proxy(incoming(t.Context(), "key"), "/made.up/\x01Name")))
+	require.Empty(t, events.last(t, 1).Route)
+	require.NoError(t, proxy(t.Context(), "/made.up/Name"))
+
+	unary, _ := grpcidempotency.NewInterceptors(guard, grpcidempotency.SharedScope)
+	run := func(ctx context.Context, made string) {
+		_, err := unary(ctx, keyed("", "plain").req, &grpc.UnaryServerInfo{FullMethod: made}, func(_ context.Context, req any) (any, error) { return req, nil })
+		require.NoError(t, err)
+	}
+	routes := map[string]bool{}
+	for i := range 1100 {
+		run(incoming(t.Context(), fmt.Sprint(i)), fmt.Sprint("/made.up/", i))
+		routes[events.last(t, 2+i).Route] = true
+	}
+	require.Len(t, routes, 1024+1)
+	require.True(t, routes[""])
+}
+
+// An anyStream is a stream with a context.
+type anyStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s *anyStream) Context() context.Context { return s.ctx }

@@ -53,8 +53,8 @@ func serveGRPC(t *testing.T, b *bank, guard *idempotency.Guard, s settings) stri
 		if scope == nil {
 			scope = tenantOf
 		}
-		i := grpcidempotency.NewInterceptor(guard, scope, opts...)
-		unary, streams = append(unary, i.Unary), append(streams, i.Stream)
+		guarded, stream := grpcidempotency.NewInterceptors(guard, scope, opts...)
+		unary, streams = append(unary, guarded), append(streams, stream)
 	}
 	server := grpc.NewServer(grpc.ChainUnaryInterceptor(unary...), grpc.ChainStreamInterceptor(streams...))
 	bankv1.RegisterBankServer(server, &grpcBank{bank: b})
