@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/engine"
 	"example.com/idempotency/internal/engine/intent"
+	"example.com/idempotency/internal/frameworks"
 	"example.com/idempotency/policy"
 	"example.com/idempotency/problem"
 )
@@ -37,8 +37,8 @@ func (rt *route) examine(r *http.Request, body *requestBody, d *decision) (id en
 			return id, false
 		}
 	}
-	if isRPC(r.Header) && rt.set.binding() != policy.Own {
-		d.refuseFor(errRPC, problem.FingerprintFailed)
+	if err := frameworks.Protocol(r.Header); err != nil && rt.set.binding() != policy.Own {
+		d.refuseFor(err, problem.FingerprintFailed)
 		return id, false
 	}
 	if rt.readScope(r, d); d.kind == refuse {
@@ -203,15 +203,4 @@ var errFormerReading = fmt.Errorf("%w: an earlier version of this package has ma
 // or of another one that it took for the same.
 func (rt *route) mayBeFormer(recorded Fingerprint, r *http.Request, body []byte) bool {
 	return rt.recognises(recorded, true, r.WithContext(context.WithValue(r.Context(), formerReading{}, true)), body)
-}
-
-var errRPC = errors.New("idempotency: calls of gRPC, gRPC-Web and Connect need an interceptor: use module connectidempotency or grpcidempotency")
-
-// isRPC reports whether a request is a call of gRPC, gRPC-Web or Connect.
-func isRPC(h http.Header) bool {
-	contentType := h["Content-Type"]
-	if len(contentType) == 1 && (strings.HasPrefix(contentType[0], "application/grpc") || strings.HasPrefix(contentType[0], "application/connect+")) {
-		return true
-	}
-	return len(h["Connect-Protocol-Version"]) > 0
 }

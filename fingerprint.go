@@ -22,9 +22,10 @@ import (
 // It must count everything that would make the request another intent. It must not count
 // anything that varies between attempts, such as a signature or the time of sending.
 //
-// With the functions of this package, a guard refuses a call of gRPC, gRPC-Web or Connect, because
-// equal messages may differ in their bytes, and the status of the answer does not tell whether the
-// call has succeeded. Modules connectidempotency and grpcidempotency protect calls.
+// With the functions of this package, a guard refuses a call of gRPC, gRPC-Web, Connect or the Model
+// Context Protocol, because equal messages may differ in their bytes, and the status of the answer does
+// not tell whether the call has succeeded. Modules connectidempotency, grpcidempotency and mcpidempotency
+// protect calls.
 type FingerprintFunc func(r *http.Request, body []byte) (Fingerprint, error)
 
 // RawFingerprint is the default [FingerprintFunc]. It counts the method, the path, the query,

@@ -102,30 +102,30 @@ func (h *handlerRun) silence() Outcome {
 	switch open := h.route.set.silence == 0; {
 	case past && (sure || open):
 		h.past = true
-		h.reportSilence(errPast)
+		h.reportOnce(event.Silent, errPast)
 		return Final // there was a run
 	case h.late && open:
 		h.past = true
-		h.reportSilence(errLater)
+		h.reportOnce(event.Silent, errLater)
 		return Final // there will be one, that the guard does not see
 	}
 	if h.route.set.silence != Final {
-		h.reportSilence(errSilent)
+		h.reportOnce(event.Silent, errSilent)
 	}
 	return h.route.set.silence
 }
 
 // WroteLate implements [response.Witness]. If the run is not judged yet, its outcome becomes
 // Unknown.
-func (h *handlerRun) WroteLate() { h.reportSilence(errLate) }
+func (h *handlerRun) WroteLate() { h.reportOnce(event.Silent, errLate) }
 
-func (h *handlerRun) reportSilence(err error) {
-	s := frameworks.Silence{Method: h.Lease.Method, Route: h.Lease.Route, Err: err}
+func (h *handlerRun) reportOnce(kind event.Kind, err error) {
+	s := frameworks.Mistake{Method: h.Lease.Method, Route: h.Lease.Route, Err: err}
 	if s.Route == "" {
 		s.Route = h.req.Pattern // a router inside the guard may have set it
 	}
-	if h.route.silences.IsNew(&s, h.original.URL.Path) {
-		h.Lease.Observe(event.Event{Kind: event.Silent, Route: s.Route, Err: s.Err})
+	if h.route.mistakes.IsNew(&s, h.original.URL.Path) {
+		h.Lease.Observe(event.Event{Kind: kind, Route: s.Route, Err: s.Err})
 	}
 }
 
@@ -133,9 +133,10 @@ func (h *handlerRun) reportSilence(err error) {
 func (h *handlerRun) Refused() bool { return h.rec.Status() >= http.StatusBadRequest }
 
 // Judge asks the route's function about a complete answer. An answer that is shorter than
-// declared, or silence because the handler was told to stop, is not an answer.
+// declared, or silence because the handler was told to stop, is not an answer, and nor is the refusal of a
+// handler that a timeout inside the guard has told to stop.
 func (h *handlerRun) Judge() Outcome {
-	if h.rec.Short() || h.cutShort {
+	if h.rec.Short() || h.cutShort || h.rec.GaveUp() && h.Refused() {
 		return Unknown
 	}
 	var outcome Outcome
@@ -144,11 +145,20 @@ func (h *handlerRun) Judge() Outcome {
 	}
 	if outcome == 0 {
 		outcome = h.route.set.judge(h.rec.Status(), h.judgedHeader())
+		h.lookInside(outcome)
 	}
 	if h.rec.Late() {
 		return Unknown
 	}
 	return outcome
+}
+
+// lookInside reports an answer that counts as a success by its status, and tells of a failure.
+func (h *handlerRun) lookInside(o Outcome) {
+	if o == Final && h.rec.Status() == http.StatusOK && !h.route.set.rules.OutcomeChosen &&
+		frameworks.HidesFailure(h.rec.Get("Content-Type"), h.recorded.Body) {
+		h.reportOnce(event.HiddenFailure, frameworks.ErrHidden)
+	}
 }
 
 // judgedHeader returns the header that the route's function judges: the one that was written, whatever the

@@ -40,7 +40,7 @@ type common struct {
 	sharedScope bool
 	versions    versionSet // of the fingerprints that functions of the program make
 	bodies      sync.Pool  // of *bodyBuffer
-	silences    frameworks.Silences
+	mistakes    frameworks.Mistakes
 	// beside is the route of shadows: what they wait for must not use the limits of live guards up.
 	beside  *route
 	shadows atomic.Int64 // requests that are being looked at

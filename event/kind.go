@@ -115,6 +115,10 @@ const (
 	// Route; see idempotency.WithSilence. Where neither a router nor idempotency.WithRoute names the
 	// route, it is reported once for each shape of path, and up to 64 of them: Err says which.
 	Silent Kind = "silent"
+	// HiddenFailure: a run has answered 200, and the body tells of a failure, as JSON-RPC and GraphQL
+	// do. It is recorded as a success; Err says how to say otherwise. It is reported once for each route,
+	// as Silent is, and not of an answer above 64 KiB, nor of a route with idempotency.WithOutcome.
+	HiddenFailure Kind = "hidden-failure"
 	// Shadow: under idempotency.WithShadow, a request was left alone. Would says what a live guard would
 	// have done: run, replay, refused (with its Code), bypassed, nested or fail-open. It is empty if
 	// that is not known. Err says why not, why the request would have been refused, or with
@@ -140,5 +144,6 @@ var incidents = []Kind{
 	ClaimLeft,
 	NotKept,
 	Silent,
+	HiddenFailure,
 	Corrupt,
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -212,7 +213,8 @@ func TestSilenceOfADetachedRunIsAnAnswer(t *testing.T) {
 }
 
 // chi's Timeout writes 504 after a handler whose deadline has passed. Around a guard it finds
-// the answer written; inside, the 504 is the handler's and leaves the outcome open.
+// the answer written; inside, the 504 is the handler's and leaves the outcome open. So does one behind the
+// refusal of a handler that was told to stop.
 func TestTimeoutThatAnswersAfterTheHandler(t *testing.T) {
 	t.Parallel()
 	timeout := func(next http.Handler) http.Handler { // as chi's middleware.Timeout does it
@@ -235,22 +237,27 @@ func TestTimeoutThatAnswersAfterTheHandler(t *testing.T) {
 		"around": func(g *idempotency.Guard, h http.Handler) http.Handler { return timeout(g.Handler(h)) },
 		"inside": func(g *idempotency.Guard, h http.Handler) http.Handler { return g.Handler(timeout(h)) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
-				if run == 1 {
+		for _, stopped := range []int{0, http.StatusUnprocessableEntity} {
+			t.Run(fmt.Sprint(name, " ", stopped), func(t *testing.T) {
+				t.Parallel()
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
+					if run > 1 {
+						w.WriteHeader(http.StatusCreated)
+						return
+					}
 					<-r.Context().Done()
-					return
+					if stopped != 0 {
+						w.WriteHeader(stopped) // which says that nothing was done
+					}
+				}}
+				s := guardtest.ServeHTTP1(t, wrap(guardtest.NewGuard(t, idempotency.NewMemoryStore()), h))
+				for h.Runs.Load() == 0 { // on a slow machine, the time is over before the guard has claimed the key
+					inHurry := guardtest.Call{Key: "k", Header: http.Header{"X-Hurry": {"1"}}}
+					require.GreaterOrEqual(t, s.Do(t, inHurry).Status, http.StatusServiceUnavailable)
 				}
-				w.WriteHeader(http.StatusCreated)
-			}}
-			s := guardtest.ServeHTTP1(t, wrap(guardtest.NewGuard(t, idempotency.NewMemoryStore()), h))
-			for h.Runs.Load() == 0 { // on a slow machine, the time is over before the guard has claimed the key
-				inHurry := guardtest.Call{Key: "k", Header: http.Header{"X-Hurry": {"1"}}}
-				require.GreaterOrEqual(t, s.Do(t, inHurry).Status, http.StatusServiceUnavailable)
-			}
-			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-			require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
-		})
+				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+				require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
+			})
+		}
 	}
 }

@@ -60,6 +60,10 @@ func (rec *Recorder) Bypassed() (past, sure bool) {
 	return len(outer) > int(rec.outerFields) && (outer["Content-Type"] != nil || outer["Location"] != nil), false
 }
 
+// GaveUp reports whether somebody has answered 504 behind the answer of the handler, as middleware.Timeout
+// of chi does when the time that it gives the handler is over. It must be called after Close.
+func (rec *Recorder) GaveUp() bool { return rec.gaveUp }
+
 // Late reports whether a handler that was silent has written since.
 func (rec *Recorder) Late() bool {
 	rec.mu.Lock()

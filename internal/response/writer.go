@@ -47,6 +47,7 @@ func (rec *Recorder) writeHeader(status int) {
 		return
 	}
 	if rec.wroteHeader {
+		rec.gaveUp = rec.gaveUp || status == http.StatusGatewayTimeout
 		return
 	}
 	if status < 100 || status > 999 {

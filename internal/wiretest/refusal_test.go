@@ -148,6 +148,16 @@ func TestCallsOfRPCAreRefused(t *testing.T) {
 		"gRPC-Web":          {"Content-Type": {"application/grpc-web-text"}},
 		"Connect, stream":   {"Content-Type": {"application/connect+json"}},
 		"Connect":           {"Content-Type": {"application/proto"}, "Connect-Protocol-Version": {"1"}},
+
+		// As frameworks read the field.
+		"gRPC, in another case":    {"Content-Type": {"Application/GRPC"}},
+		"gRPC, with a parameter":   {"Content-Type": {"application/grpc ; charset=utf-8"}},
+		"gRPC, before another":     {"Content-Type": {"application/grpc", "application/json"}},
+		"gRPC, behind another":     {"Content-Type": {"application/json", "application/grpc"}},
+		"Connect, in another case": {"Content-Type": {"APPLICATION/Connect+Proto"}},
+
+		"MCP":              {"Mcp-Protocol-Version": {"2025-06-18"}},
+		"MCP in a session": {"Mcp-Session-Id": {"s"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -168,7 +178,11 @@ func TestCallsOfRPCAreRefused(t *testing.T) {
 				require.Equal(t, refused, counter.Runs.Load() == 1, "a call without a key passes")
 			}
 			require.Len(t, events.Errors(), 1)
-			require.ErrorContains(t, events.Errors()[0], "connectidempotency")
+			module := "connectidempotency"
+			if strings.HasPrefix(name, "MCP") {
+				module = "mcpidempotency"
+			}
+			require.ErrorContains(t, events.Errors()[0], module)
 		})
 	}
 }

@@ -34,6 +34,7 @@ var lines = map[event.Kind]line{
 	event.ClaimLeft:        {slog.LevelWarn, "idempotency: claim could not be given back"},
 	event.NotKept:          {slog.LevelWarn, "idempotency: run is recorded without its answer"},
 	event.Silent:           {slog.LevelWarn, "idempotency: handler said nothing"},
+	event.HiddenFailure:    {slog.LevelWarn, "idempotency: answer 200 tells of a failure"},
 	event.Shadow:           {slog.LevelInfo, "idempotency: a live guard would have stepped in"},
 	event.Corrupt:          {slog.LevelError, "idempotency: stored record is unreadable"},
 }

@@ -7,15 +7,15 @@ import (
 	"sync/atomic"
 )
 
-// A Silence is a handler that has said nothing, or that has answered past its guard, as Err tells.
-type Silence struct {
+// A Mistake is what Err tells of a handler: that it has said nothing, for example.
+type Mistake struct {
 	Method, Route string
 	Err           error
 }
 
-// Silences remember what was reported, so that each route is reported once. The zero value is ready for
+// Mistakes remember what was reported, so that each route is reported once. The zero value is ready for
 // use, also concurrently.
-type Silences struct {
+type Mistakes struct {
 	reported sync.Map
 	shapes   atomic.Int64
 }
@@ -23,11 +23,11 @@ type Silences struct {
 // IsNew reports whether nothing was reported yet of the same method and route for the same reason. Where no
 // router names the routes, as gin and echo 4 do not, the shape of the path tells them apart, and the error
 // says so.
-func (s *Silences) IsNew(of *Silence, path string) bool {
+func (s *Mistakes) IsNew(of *Mistake, path string) bool {
 	key := struct {
-		Silence
+		Mistake
 		shape string
-	}{Silence: *of}
+	}{Mistake: *of}
 	if of.Route == "" {
 		key.shape = shapeOf(path)
 		of.Err = fmt.Errorf("%w (nothing names the route of %q; WithRoute does)", of.Err, key.shape)
