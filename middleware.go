@@ -162,8 +162,8 @@ func (h hooked) ReportRefused(ctx context.Context, route, scope string, code pro
 	h.report(ctx, event.Event{Kind: event.Refused, Route: route, Scope: scope, Code: code, Err: cause})
 }
 
-func (h hooked) ReportBypassed(ctx context.Context, route string) {
-	h.report(ctx, event.Event{Kind: event.Bypassed, Route: route})
+func (h hooked) ReportBypassed(ctx context.Context, route string, cause error) {
+	h.report(ctx, event.Event{Kind: event.Bypassed, Route: route, Err: cause})
 }
 
 func (h hooked) report(ctx context.Context, e event.Event) {

@@ -43,9 +43,12 @@ func (g Guard) ReportRefused(ctx context.Context, scope string, code problem.Cod
 	g.hook.ReportRefused(ctx, g.route, scope, code, cause)
 }
 
-// ReportBypassed reports a call without a key that an adapter lets pass, as [event.Bypassed]. Under
-// idempotency.WithShadow it is reported as [event.Shadow].
-func (g Guard) ReportBypassed(ctx context.Context) { g.hook.ReportBypassed(ctx, g.route) }
+// ReportBypassed reports a call without a key that an adapter lets pass, as [event.Bypassed]. The cause
+// says why the key may be missing although the client has sent one, and is logged; usually it is nil. Under
+// idempotency.WithShadow the call is reported as [event.Shadow].
+func (g Guard) ReportBypassed(ctx context.Context, cause error) {
+	g.hook.ReportBypassed(ctx, g.route, cause)
+}
 
 // Settings returns the settings that an adapter applies itself, or refuses.
 func (g Guard) Settings() Settings { return Settings(g.hook.Settings()) }

@@ -38,7 +38,8 @@ const (
 	// describe the record that stood in the way, if one did.
 	Refused Kind = "refused"
 	// Bypassed: a request with a protected method had no key, and its handler ran
-	// unprotected because the route does not require one.
+	// unprotected because the route does not require one. Err says why the client may have sent a key
+	// all the same, if somebody between may have dropped it.
 	Bypassed Kind = "bypassed"
 	// Step: a idempotency.Step ended. Step, Result, Duration and Err describe it.
 	Step Kind = "step"

@@ -4,6 +4,7 @@ package grpcidempotency
 
 import (
 	"context"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -119,6 +120,7 @@ func (i *interceptor) unary(ctx context.Context, req any, info *grpc.UnaryServer
 	a := i.server.Handle(ctx, rpc.Call{
 		Procedure: info.FullMethod,
 		Values:    func(name string) []string { return metadata.ValueFromIncomingContext(ctx, name) },
+		Gateway:   func() bool { return throughGateway(ctx) },
 		Payload:   func() ([]byte, error) { return payload(req) },
 		Run: func(ctx context.Context) *rpc.Reply {
 			reply := x.run(ctx, next, req)
@@ -139,6 +141,18 @@ func (i *interceptor) unary(ctx context.Context, req any, info *grpc.UnaryServer
 		x.send()
 		return x.res, x.err
 	}
+}
+
+// throughGateway reports whether a call has come through grpc-gateway, which hands on fields of HTTP under
+// names of its own.
+func throughGateway(ctx context.Context) bool {
+	md, _ := metadata.FromIncomingContext(ctx)
+	for name := range md {
+		if strings.HasPrefix(name, "grpcgateway-") {
+			return true
+		}
+	}
+	return false
 }
 
 func (i *interceptor) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {

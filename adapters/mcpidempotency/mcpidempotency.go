@@ -133,7 +133,7 @@ func (c *calls[In, Out]) handle(ctx context.Context, req *mcp.CallToolRequest, i
 	case value == "" && c.required:
 		return c.refuse(ctx, req, in, problem.KeyMissing, nil, errKeyMissing)
 	case value == "":
-		adapter.For(c.guard).ReportBypassed(ctx)
+		adapter.For(c.guard).ReportBypassed(ctx, nil)
 		return c.handler(ctx, req, in)
 	}
 	scope, err := c.caller.scopeOf(ctx, req)

@@ -13,7 +13,7 @@ type Guard interface {
 	OnlyLooks() bool
 	PassesNested(ctx context.Context, route, scope, key string) bool
 	ReportRefused(ctx context.Context, route, scope string, code problem.Code, cause error)
-	ReportBypassed(ctx context.Context, route string)
+	ReportBypassed(ctx context.Context, route string, cause error)
 	Settings() Settings
 }
 

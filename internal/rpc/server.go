@@ -42,6 +42,7 @@ type Server struct {
 	// labelled are the routes for the runs of the rest, by procedure, and count how many they are.
 	labelled sync.Map
 	count    atomic.Int32
+	gateway  atomic.Bool // a call has come through one
 }
 
 // A route is what the guard's settings mean for one procedure.
@@ -148,6 +149,8 @@ type Call struct {
 	Procedure string
 	// Values returns the metadata of a name in lower case.
 	Values func(name string) []string
+	// Gateway reports whether the call has come through grpc-gateway; nil where none can be.
+	Gateway func() bool
 	// Payload returns the message in an encoding that is the same for equal messages.
 	Payload func() ([]byte, error)
 	// Run calls the handler. It is called at most once.
@@ -192,10 +195,13 @@ func (r *route) handle(ctx context.Context, s *Server, c Call) Answer {
 		a := r.refuse(ctx, "", problem.KeyInvalid, nil) // the client's doing, and it is told
 		a.Refusal.Message = err.Error()
 		return a
+	}
+	dropped := s.throughGateway(c, key != "")
+	switch {
 	case key == "" && r.required:
-		return r.refuse(ctx, "", problem.KeyMissing, nil)
+		return r.refuse(ctx, "", problem.KeyMissing, dropped)
 	case key == "":
-		r.reports.ReportBypassed(ctx)
+		r.reports.ReportBypassed(ctx, dropped)
 		return Answer{Pass: true}
 	}
 	scope, code, err := s.scopeOf(ctx)
@@ -211,6 +217,17 @@ func (r *route) handle(ctx context.Context, s *Server, c Call) Answer {
 		return r.refuse(ctx, scope, problem.FingerprintFailed, err)
 	}
 	return s.forRun(c.Procedure).call(ctx, c, k, slices.Concat([]byte(c.Procedure), []byte{0}, message))
+}
+
+var errGateway = errors.New("idempotency: a call has come through grpc-gateway without a key. A gateway made with plain runtime.NewServeMux() drops the key of the HTTP request: give it runtime.WithIncomingHeaderMatcher(grpcclient.IncomingHeader(runtime.DefaultHeaderMatcher))")
+
+// throughGateway returns why a key may be missing: of the first call that comes through grpc-gateway, if it
+// has none.
+func (s *Server) throughGateway(c Call, keyed bool) error {
+	if c.Gateway == nil || s.gateway.Load() || !c.Gateway() || s.gateway.Swap(true) || keyed {
+		return nil
+	}
+	return errGateway
 }
 
 // RefuseStream returns why a stream must not be run, and nil if it may. A procedure that is not registered

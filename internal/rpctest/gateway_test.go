@@ -11,10 +11,13 @@ import (
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/metadata"
 
 	"example.com/idempotency"
 	"example.com/idempotency/adapters/grpcidempotency/grpcclient"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/rpctest/bankv1"
+	"example.com/idempotency/problem"
 )
 
 // gateway returns a mux of grpc-gateway as its users make it.
@@ -101,6 +104,46 @@ func TestGatewayOverTheWire(t *testing.T) {
 	require.Equal(t, "1", busy.Header.Get("Retry-After"))
 	close(b.release)
 	require.Equal(t, http.StatusOK, (<-done).StatusCode)
+}
+
+// A gateway as grpc-gateway's own examples make it drops the key. The first call tells, whether a key is
+// demanded or not; a gateway that hands on keys has nothing to tell.
+func TestGatewayThatDropsTheKey(t *testing.T) {
+	t.Parallel()
+	for _, required := range []bool{false, true} {
+		for name, mux := range map[string]*runtime.ServeMux{
+			"plain": runtime.NewServeMux(runtime.WithMetadata(func(context.Context, *http.Request) metadata.MD {
+				return metadata.Pairs("tenant", "acme")
+			})),
+			"with the matcher": gateway(),
+		} {
+			var events eventLog
+			b := newBank()
+			guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.observe), idempotency.WithRequired(required))
+			require.NoError(t, bankv1.RegisterBankHandler(t.Context(), mux, dial(t, serveGRPC(t, b, guard, settings{}))))
+			server := httptest.NewServer(mux)
+			t.Cleanup(server.Close)
+			for i := range 2 {
+				got := pay(t, server.URL, "key", "plain", 100)
+				e := events.last(t, i+1)
+				switch {
+				case name != "plain":
+					require.NoError(t, e.Err)
+					require.Equal(t, http.StatusOK, got.StatusCode)
+					continue
+				case required:
+					require.Equal(t, problem.KeyMissing, e.Code)
+				default:
+					require.Equal(t, event.Bypassed, e.Kind)
+				}
+				if i == 0 {
+					require.ErrorContains(t, e.Err, "grpcclient.IncomingHeader")
+				} else {
+					require.NoError(t, e.Err)
+				}
+			}
+		}
+	}
 }
 
 // The gateway has the guard, and calls the service in its own process: the service finds the run.

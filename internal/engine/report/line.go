@@ -17,6 +17,7 @@ type line struct {
 // lines are those of the kinds that are logged.
 var lines = map[event.Kind]line{
 	event.Refused:          {slog.LevelWarn, "idempotency: request refused"},
+	event.Bypassed:         {slog.LevelWarn, "idempotency: call runs unprotected"},
 	event.Held:             {slog.LevelError, "idempotency: outcome unknown, key held until it is resolved"},
 	event.HoldEnding:       {slog.LevelError, "idempotency: held key becomes free unresolved"},
 	event.Resolved:         {slog.LevelInfo, "idempotency: held key resolved"},

@@ -32,6 +32,8 @@ func (r *Reporter) Observe(ctx context.Context, e event.Event) {
 		return
 	case e.Kind == event.Refused && (e.Err == nil || e.Method == ""):
 		return // the client's doing, or an error that the caller of Do has
+	case e.Kind == event.Bypassed && e.Err == nil:
+		return // the client's choice
 	case e.Kind == event.Shadow && e.Err == nil && e.Would != event.Replay && e.Would != event.Refused:
 		return // nothing would have been different
 	}
