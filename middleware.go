@@ -86,10 +86,11 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		panic("idempotency: Handler: nil handler")
 	}
+	h := guarded{g.route, next, frameworks.Around(next)}
 	if g.shadow != nil {
-		return &shadowed{g.route, g.shadow, next, frameworks.Around(next)}
+		return &shadowed{h, g.shadow}
 	}
-	return &guarded{g.route, next, frameworks.Around(next)}
+	return &h
 }
 
 type guarded struct {

@@ -17,7 +17,6 @@ import (
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/engine/report"
 	"example.com/idempotency/internal/engine/seal"
-	"example.com/idempotency/internal/frameworks"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
@@ -209,29 +208,26 @@ func (s *shadow) tell(e event.Event, storeErr error) {
 
 // A shadowed is a handler whose guard looks on.
 type shadowed struct {
-	live, looks *route
-	next        http.Handler
-	spot        *frameworks.Spot
+	guarded
+	looks *route
 }
 
 func (h *shadowed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	rt := h.live
-	if !rt.set.protects(r.Method) {
-		h.next.ServeHTTP(w, r)
-		return
+	rt := h.route
+	var s *shadow
+	if rt.set.protects(r.Method) {
+		s = cast(r.Context(), rt, h.looks, r.Method, rt.set.routeOf(r))
 	}
-	s := cast(r.Context(), rt, h.looks, r.Method, rt.set.routeOf(r))
 	if s == nil {
 		h.next.ServeHTTP(w, r)
 		return
 	}
 	body := &shadowBody{shadow: s, request: r.Clone(s.ctx)}
 	seen := r.WithContext(s.inside(r.Context()))
-	keyless := rt.set.keyFunc == nil && len(r.Header[rt.set.header]) == 0
 	switch err := h.spot.Place(w, rt.set.wantsKey(r)).Err; {
 	case err != nil:
 		s.code, s.err, body.looked = problem.Misplaced, err, true
-	case keyless || r.Body == nil || r.Body == http.NoBody || body.isComplete():
+	case rt.set.keyFunc == nil && len(r.Header[rt.set.header]) == 0, r.Body == nil, r.Body == http.NoBody, body.isComplete():
 		body.look()
 	default:
 		body.ReadCloser, seen.Body = r.Body, body
