@@ -99,15 +99,14 @@ var (
 // meant is reported.
 func (h *handlerRun) silence() Outcome {
 	past, sure := h.rec.Bypassed()
-	switch open := h.route.set.silence == 0; {
-	case past && (sure || open):
+	if open := h.route.set.silence == 0; past && (sure || open) || h.late && open {
 		h.past = true
-		h.reportOnce(event.Silent, errPast)
-		return Final // there was a run
-	case h.late && open:
-		h.past = true
-		h.reportOnce(event.Silent, errLater)
-		return Final // there will be one, that the guard does not see
+		err := errPast
+		if !past {
+			err = errLater
+		}
+		h.reportOnce(event.Silent, err)
+		return Final // there was a run, or there will be one that the guard does not see
 	}
 	if h.route.set.silence != Final {
 		h.reportOnce(event.Silent, errSilent)

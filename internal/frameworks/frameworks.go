@@ -107,7 +107,7 @@ func placeAround(next http.Handler) *Place {
 }
 
 func isFibersMiddleware(function, file string) bool {
-	return strings.Contains(function, "HTTPMiddleware") && of("gofiber/fiber", function, file)
+	return strings.Contains(function, ".HTTPMiddleware.") && of("gofiber/fiber", function, file)
 }
 
 // placeOf returns the place of a guard that writes to w. The nearest caller that belongs to a framework
@@ -122,10 +122,12 @@ func placeOf(w http.ResponseWriter) *Place {
 		case strings.HasSuffix(function, ".(*Context).Next") && (ofGin || of("gin-gonic/gin", function, file)):
 			return inGin
 		case of("labstack/echo", function, file):
-			if strings.Contains(function, "WrapHandler.") {
+			if strings.Contains(function, ".WrapHandler.") {
 				return fine
 			}
 			return inEcho
+		case isFibersMiddleware(function, file): // where the compiler has inlined all between
+			return around
 		case of("/fasthttpadaptor", function, file):
 			return late
 		default:

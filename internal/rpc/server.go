@@ -63,7 +63,6 @@ func NewServer(c Config) *Server {
 	if c.Scope == nil {
 		panic(c.Module + ": nil scope; use SharedScope to share one namespace")
 	}
-	c.require(c.Guard)
 	s := &Server{
 		Config: c, shared: reflect.ValueOf(c.Scope).Pointer() == reflect.ValueOf(c.Shared).Pointer(),
 		own: make(map[string]*route),
