@@ -10,6 +10,7 @@ import (
 	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/engine"
 	"example.com/idempotency/internal/engine/intent"
+	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
 )
@@ -159,33 +160,38 @@ func (rt *route) claimAsRecorded(c *engine.Claiming, rec *store.Record, now time
 func (rt *route) answerFrom(rec *store.Record, r *http.Request, d *decision) {
 	d.attempt, d.age, d.notes = rec.Attempt, rec.Age, rec.Notes
 	d.lease.ReportHoldEnding(rec)
-	switch {
-	case rec.State == 0: // the store could not tell
-		d.refuse(problem.InFlight)
-	case d.mayBeFormer:
-		d.lease.Observe(event.Event{Kind: event.Corrupt, Err: errFormerReading})
-		d.refuse(problem.StoreUnavailable)
-	case rec.Fingerprint != d.lease.Fingerprint() && !rt.versions.knows(rec.Fingerprint[0]):
-		d.lease.Observe(event.Event{Kind: event.Corrupt, Err: engine.UnknownVersion(rec.Fingerprint)})
-		d.refuse(problem.StoreUnavailable)
-	case rec.Fingerprint != d.lease.Fingerprint():
-		d.refuse(problem.KeyReused)
-		d.problem.Status = rt.set.mismatchStatus
-		if rt.set.explain || rt.set.rules.Reporter.Heard() {
-			d.differs = d.lease.Differs(rec)
-		}
-		if rt.set.explain {
-			d.problem.Differs = d.differs.Names()
-		}
-	case rec.State == store.Completed:
+	known := rt.versions.knows(rec.Fingerprint[0])
+	code := rules.Recorded.Of(engine.Met(rec, d.lease.Fingerprint(), known && !d.mayBeFormer))
+	if code == "" {
 		rt.answerRecorded(rec, r, d)
-	case rec.State == store.Held:
+		return
+	}
+	d.refuse(code)
+	switch code {
+	case problem.KeyReused:
+		rt.tellDifference(rec, d)
+	case problem.OutcomeUnknown:
 		d.lease.ReportHeld(rec)
-		d.refuse(problem.OutcomeUnknown)
 		d.goodFor = rec.TTL
-	default:
-		d.refuse(problem.InFlight)
+	case problem.InFlight:
 		d.goodFor = rt.set.goodFor(*rec)
+	case problem.StoreUnavailable:
+		err := errFormerReading
+		if !known {
+			err = engine.UnknownVersion(rec.Fingerprint)
+		}
+		d.lease.Observe(event.Event{Kind: event.Corrupt, Err: err})
+	}
+}
+
+// tellDifference says in what a request differs from the one that its key is bound to.
+func (rt *route) tellDifference(rec *store.Record, d *decision) {
+	d.problem.Status = rt.set.mismatchStatus
+	if rt.set.explain || rt.set.rules.Reporter.Heard() {
+		d.differs = d.lease.Differs(rec)
+	}
+	if rt.set.explain {
+		d.problem.Differs = d.differs.Names()
 	}
 }
 

@@ -25,7 +25,8 @@ const (
 	// Unknown: an effect may or may not have happened. The [Recovery] of the route
 	// decides what the next request gets. The client is not shown a status of 4xx, 307 or 308,
 	// which would tell it that nothing was done: it gets 503 no-answer, or 409 outcome-unknown
-	// if the key is held. A 409 with Retry-After is shown unless the key is held. Any other
+	// if the key is held. A 409 with Retry-After is shown unless the key is held, and so are 401, 407,
+	// 421, 425 and 429 if only a step speaks against them, with the field [problem.Header]. Any other
 	// answer is shown. Under [WithTransaction] it becomes NotExecuted, with few exceptions.
 	Unknown = event.Unknown
 )
@@ -56,12 +57,7 @@ func DefaultOutcome(status int, h http.Header) Outcome {
 		return Unknown
 	case status == http.StatusConflict && h.Get("Retry-After") != "", status == http.StatusRequestTimeout:
 		return Unknown
-	case keepsMethod(status),
-		status == http.StatusUnauthorized,
-		status == http.StatusProxyAuthRequired,
-		status == http.StatusMisdirectedRequest,
-		status == http.StatusTooEarly,
-		status == http.StatusTooManyRequests:
+	case keepsMethod(status), turnsAway(status):
 		return NotExecuted
 	default:
 		return Final
@@ -100,4 +96,14 @@ func (r Recovery) String() string {
 // keepsMethod reports whether a status tells the client to make the same request elsewhere.
 func keepsMethod(status int) bool {
 	return status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
+}
+
+// turnsAway reports whether a status says that nothing was done, and that the same request may come again:
+// with credentials, over another connection, or later.
+func turnsAway(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusProxyAuthRequired, http.StatusMisdirectedRequest, http.StatusTooEarly, http.StatusTooManyRequests:
+		return true
+	}
+	return false
 }

@@ -4,9 +4,11 @@ import (
 	"net/http"
 
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/engine"
 	"example.com/idempotency/internal/engine/note"
 	"example.com/idempotency/internal/response"
+	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/problem"
 )
 
@@ -14,92 +16,77 @@ import (
 func (h *handlerRun) respond(w http.ResponseWriter, v engine.Verdict, e engine.Ending) {
 	d := decision{id: h.Lease.ID, key: h.Lease.Name, lease: h.Lease}
 	defer d.leave(h.route)
-	switch {
-	case e.Fate == engine.Overtaken && !h.rec.Sent():
-		// What another run has recorded counts. Nobody else would ever see our answer.
+	switch show := rules.Client.Of(h.Reply(&v, e) | h.facts(&v)); show.Action {
+	case rules.Recall:
 		rec := e.Record()
 		h.route.answerFrom(&rec, h.original, &d)
-		switch d.problem.Code { // the client is not told that this request was not run
-		case problem.StoreUnavailable, problem.TryLater, problem.KeyReused:
-			d.refuse(problem.InFlight)
+		if code := rules.Overtook(d.problem.Code); code != d.problem.Code {
+			d.refuse(code)
 		}
 		h.route.respond(w, h.original, &d)
-	case v.Instead != "":
-		d.refuse(v.Instead)
-		d.cause = v.Cause
-		if v.Instead == problem.ResponseNotKept {
+	case rules.Replace:
+		if show.Code == rules.OfRun {
+			show.Code, d.cause = v.Instead, v.Cause
+		}
+		d.refuse(show.Code)
+		if show.Code == problem.ResponseNotKept {
 			d.problem.OriginalStatus = h.rec.Status()
 		}
 		h.route.respond(w, h.original, &d)
-	case h.route.set.rules.Transaction && v.Outcome == NotExecuted && (h.cutShort || h.RefusesStopped && h.deniesEffect() && !h.rec.Sent()):
-		d.refuse(problem.RolledBack)
-		h.route.respond(w, h.original, &d)
-	case h.cutShort && v.Outcome != Final:
-		// The empty 200 that net/http makes of silence would be a lie.
-		d.refuse(problem.NoAnswer)
-		if v.Lasting() {
-			d.refuse(problem.OutcomeUnknown)
-		}
-		h.route.respond(w, h.original, &d)
-	case h.correction(v) != "" && !h.rec.Sent():
-		d.refuse(h.correction(v))
-		h.route.respond(w, h.original, &d)
-	case v.Release.Unbind && e.Fate == engine.Pending && !h.rec.Sent():
-		// The client would come back with another request, and meet the record of this one.
-		d.refuse(problem.StoreUnavailable)
-		h.route.respond(w, h.original, &d)
-	case h.past, h.rec.Silent() && v.Outcome != Final:
-		// Somebody else may have answered, or be about to.
+	case rules.Stay:
 		h.rec.Yield()
+	case rules.Mark:
+		h.rec.Tell(answer.Field{Name: problem.Header, Values: []string{string(show.Code)}})
+		h.rec.Respond()
 	default:
-		if rt := h.route; v.Outcome == Final && e.Fate == engine.Settled && rt.set.tellsExpiry(rt.set.rules.TTL) {
+		if rt := h.route; v.Left == rules.Definite && e.Fate == rules.Settled && rt.set.tellsExpiry(rt.set.rules.TTL) {
 			h.rec.Tell(rt.set.expiryField(rt.set.rules.TTL))
 		}
 		h.rec.Respond()
 	}
 }
 
-// correction returns what the client of an [Unknown] run is told instead of the handler's
-// answer, and nothing where that answer may be shown. A client takes a plain 4xx for the word
-// that nothing was done, and the refusal of a guard behind this one for this guard's own.
-// Neither may deny an effect that may have happened here, or invite a retry while the key is
-// held.
-func (h *handlerRun) correction(v engine.Verdict) problem.Code {
-	if v.Outcome != Unknown {
-		return ""
-	}
-	code := problem.Code(h.rec.Get(problem.Header))
-	if code == "" && !h.deniesEffect() {
-		return ""
-	}
-	switch code {
-	case problem.OutcomeUnknown, problem.ResponseNotKept, problem.AnswerUnreadable:
-		return "" // there was a run, and no retry changes what is known of it
+// facts are those about the answer of a handler.
+func (h *handlerRun) facts(v *engine.Verdict) rules.Reply {
+	f := rules.If(h.rec.Sent(), rules.PartSent, rules.NothingSent) |
+		rules.If(v.Release.Unbind, rules.FreesPayload, rules.KeepsPayload) |
+		h.message()
+	switch {
+	case h.past:
+		f |= rules.Past
+	case h.rec.Silent():
+		f |= rules.Silent
+	default:
+		f |= rules.Answered
 	}
 	switch {
-	case v.Lasting():
-		return problem.OutcomeUnknown
-	case code == "" && h.promisesAnother():
-		return ""
-	case code == "", code.NotRun(), code.Undone(), h.HasEffects() && code != problem.InFlight:
-		return problem.NoAnswer
+	case h.cutShort:
+		return f | rules.StoppedSilent
+	case h.RefusesStopped:
+		return f | rules.StoppedRefusing
 	default:
-		return ""
+		return f | rules.RanOn
 	}
 }
 
-// deniesEffect reports whether the handler's own answer tells the client that nothing was
-// done, although that is not certain. An answer that was judged definite, and could not be
-// sealed, is true.
-func (h *handlerRun) deniesEffect() bool {
-	s := h.rec.Status()
-	return !h.Happened && (keepsMethod(s) || s >= http.StatusBadRequest && s < http.StatusInternalServerError)
-}
-
-// promisesAnother reports whether the client is told to come back for another answer. That
-// denies nothing.
-func (h *handlerRun) promisesAnother() bool {
-	return h.rec.Status() == http.StatusConflict && h.rec.Get("Retry-After") != ""
+// message is what the answer of a handler says of the effect. An answer that was judged definite, and
+// could not be sealed, is true.
+func (h *handlerRun) message() rules.Reply {
+	code, status := problem.Code(h.rec.Get(problem.Header)), h.rec.Status()
+	switch {
+	case code != "":
+		return rules.MessageOf(code)
+	case h.Happened:
+		return rules.TellsNone
+	case status == http.StatusConflict && h.rec.Get("Retry-After") != "":
+		return rules.Promises
+	case h.ByStep && turnsAway(status):
+		return rules.DeniesButSteps
+	case keepsMethod(status), status >= http.StatusBadRequest && status < http.StatusInternalServerError:
+		return rules.Denies
+	default:
+		return rules.TellsNone
+	}
 }
 
 // respond acts on a decision that needs no handler: it replays or refuses.

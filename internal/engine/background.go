@@ -30,7 +30,7 @@ func (s *settlement) goOn(failures int, cause error) {
 		return
 	}
 	s.lease.forgetRun() // the answer is all that is kept
-	s.lease.Observe(event.Event{Kind: event.RecordingDelayed, Outcome: s.verdict.Outcome, Err: cause})
+	s.lease.Observe(event.Event{Kind: event.RecordingDelayed, Outcome: s.verdict.Outcome(), Err: cause})
 	until := time.Now().Add(s.lease.claim.Retention)
 	background := *s
 	go func() {

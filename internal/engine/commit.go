@@ -6,28 +6,24 @@ import (
 	"errors"
 
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
 )
 
-var (
-	errLeftOpen    = errors.New("the handler answered success and neither committed nor rolled back")
-	errOverLimit   = errors.New("the answer is larger than WithMaxResponseBody allows")
-	errNotDefinite = errors.New("the outcome of the run is not definite")
-	errOvertaken   = errors.New("the run has lost its claim")
-)
+var errOvertaken = errors.New("the run has lost its claim")
+
+var causes = [...]error{
+	rules.LeftOpen:    errors.New("the handler answered success and neither committed nor rolled back"),
+	rules.TooLarge:    errors.New("the answer is larger than WithMaxResponseBody allows"),
+	rules.NotDefinite: errors.New("the outcome of the run is not definite"),
+}
 
 // rolledBack is the verdict for a run whose transaction could not be committed. Its client must
 // not see the answer, and is told what is true of the steps too.
 func (u *Run) rolledBack(t Task, code problem.Code, cause error) Verdict {
 	v := u.unknown(t)
-	v.Instead, v.Cause = code, cause
-	switch {
-	case v.Lasting():
-		v.Instead = problem.OutcomeUnknown
-	case v.Outcome == event.Unknown: // of a step
-		v.Instead = problem.NoAnswer
-	}
+	v.Instead, v.Cause = rules.Told(v.Left, code), cause
 	return v
 }
 
@@ -47,42 +43,33 @@ func (u *Run) endTransaction(t Task, v Verdict) (left Verdict, done bool) {
 }
 
 func (u *Run) commitOrRollBack(t Task, tx store.Transaction, v Verdict) (Verdict, bool) {
-	switch state := u.op.progress.state; {
-	case state == store.TxCommitted:
-		_ = u.Lease.rollBack(context.WithoutCancel(u.Lease.Client), tx) // it holds a connection
-		u.Lease.Observe(event.Event{Kind: event.CommittedAlone, Outcome: v.Outcome})
-		if t.OverLimit() {
-			v.Instead = problem.ResponseNotKept
-		}
-		return v, false
-	case state == store.TxReady && v.Outcome == event.Final && !t.OverLimit():
+	end := rules.Transaction.Of(u.facts() | judgedAs(v.Outcome()) |
+		rules.If(t.OverLimit(), rules.OverLimit, rules.Fits) | rules.If(t.Refused(), rules.ClaimsFailure, rules.ClaimsSuccess))
+	switch end.Ending {
+	case rules.Commit:
 		return u.commit(t, tx, v)
-	case state != store.TxGivenUp:
-		if state == store.TxOpen {
-			u.Lease.Observe(event.Event{Kind: event.LeftOpen, Outcome: v.Outcome})
+	case rules.LetGo:
+		_ = u.Lease.rollBack(context.WithoutCancel(u.Lease.Client), tx) // it holds a connection
+		u.Lease.Observe(event.Event{Kind: event.CommittedAlone, Outcome: v.Outcome()})
+		v.Instead = end.Code
+		return v, false
+	case rules.RollBack:
+		if u.op.progress.state == store.TxOpen {
+			u.Lease.Observe(event.Event{Kind: event.LeftOpen, Outcome: v.Outcome()})
 		}
 		err := u.Lease.rollBack(context.WithoutCancel(u.Lease.Client), tx)
 		if errors.Is(err, store.ErrCommittedAlone) {
 			return u.endedAlone(t, err), false
 		}
 	}
-	return u.undo(t, v), false
-}
-
-// undo returns the verdict for a run whose transaction was rolled back. Its client must not be
-// shown a success.
-func (u *Run) undo(t Task, v Verdict) Verdict {
-	switch state, claimsSuccess := u.op.progress.state, !t.Refused(); {
-	case t.OverLimit():
-		return u.rolledBack(t, problem.CannotCommit, &store.RolledBackError{Err: errOverLimit})
-	case state == store.TxOpen && claimsSuccess:
-		return u.rolledBack(t, problem.CannotCommit, &store.RolledBackError{Err: errLeftOpen})
-	case state == store.TxReady && claimsSuccess:
-		cause := cmp.Or(v.Cause, errNotDefinite)
-		return u.rolledBack(t, problem.RolledBack, &store.RolledBackError{Retry: true, Err: cause})
-	default:
-		return v
+	if end.Code == "" {
+		return v, false
 	}
+	cause := &store.RolledBackError{Retry: end.Code == problem.RolledBack, Err: causes[end.Cause]}
+	if end.Cause == rules.NotDefinite {
+		cause.Err = cmp.Or(v.Cause, cause.Err)
+	}
+	return u.rolledBack(t, end.Code, cause), false
 }
 
 // commit commits the transaction with the answer. If that has failed, nothing of the run is left,

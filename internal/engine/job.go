@@ -11,6 +11,7 @@ import (
 	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/engine/note"
+	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
 )
@@ -109,7 +110,7 @@ func (j *job) do(ctx context.Context, k intent.Key, payload []byte, into any) (R
 	case rec.Mine:
 		return j.runProtected(into)
 	default:
-		result, err := j.answerFrom(rec, into)
+		result, err := j.answerFrom(rec, false, into)
 		if errors.Is(err, ErrInFlight) && ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", err, context.Cause(ctx))
 		}
@@ -119,14 +120,15 @@ func (j *job) do(ctx context.Context, k intent.Key, payload []byte, into any) (R
 
 func (j *job) runProtected(into any) (Result, error) {
 	v, e := j.Perform(j)
-	result := Result{Attempt: j.Lease.Attempt, Outcome: v.Outcome, Held: v.Outcome == event.Unknown && v.Hold}
-	switch {
-	case e.Fate == Overtaken:
-		return j.answerFrom(e.Record(), into)
-	case v.Instead == problem.NoAnswer || v.Instead == problem.OutcomeUnknown:
-		return result, j.refuse(v.Instead, store.Record{}, fmt.Errorf("%w: %w", ErrCommitUnknown, v.Cause))
-	case v.Instead != "":
+	result := Result{Attempt: j.Lease.Attempt, Outcome: v.Outcome(), Held: v.Left == rules.Held}
+	said := rules.NothingSent | rules.RanOn | rules.Answered | rules.TellsNone | rules.KeepsPayload
+	switch show := rules.Client.Of(j.Reply(&v, e) | said); {
+	case show.Action == rules.Recall:
+		return j.answerFrom(e.Record(), true, into)
+	case show.Action == rules.Replace && v.Instead.Undone():
 		return result, j.refuse(v.Instead, store.Record{}, v.Cause)
+	case show.Action == rules.Replace:
+		return result, j.refuse(v.Instead, store.Record{}, fmt.Errorf("%w: %w", ErrCommitUnknown, v.Cause))
 	case j.err != nil:
 		return result, j.err
 	}
@@ -231,24 +233,28 @@ func (j *job) refuse(code problem.Code, rec store.Record, err error) error {
 	return err
 }
 
-// answerFrom returns what an earlier run recorded, or why there is nothing.
-func (j *job) answerFrom(rec store.Record, into any) (Result, error) {
+// answerFrom returns what another run recorded, or why there is nothing. overtaken says that fn has run.
+func (j *job) answerFrom(rec store.Record, overtaken bool, into any) (Result, error) {
 	result := Result{Attempt: rec.Attempt}
+	if rec.State == 0 { // the store could not tell
+		result.Attempt = j.Lease.Attempt
+	}
 	j.Lease.ReportHoldEnding(&rec)
-	switch {
-	case rec.State == 0: // the store could not tell
-		return Result{Attempt: j.Lease.Attempt}, j.refuse(problem.InFlight, rec, ErrInFlight)
-	case digest.IsNewer(rec.Fingerprint[0]):
-		err := UnknownVersion(rec.Fingerprint)
-		return result, j.refuse(problem.StoreUnavailable, rec, err)
-	case rec.Fingerprint != j.Lease.claim.Fingerprint:
-		return result, j.refuse(problem.KeyReused, rec, ErrKeyReused)
-	case rec.State == store.Held:
+	code := rules.Recorded.Of(Met(&rec, j.Lease.claim.Fingerprint, !digest.IsNewer(rec.Fingerprint[0])))
+	if overtaken {
+		code = rules.Overtook(code)
+	}
+	switch code {
+	case problem.StoreUnavailable:
+		return result, j.refuse(code, rec, UnknownVersion(rec.Fingerprint))
+	case problem.KeyReused:
+		return result, j.refuse(code, rec, ErrKeyReused)
+	case problem.OutcomeUnknown:
 		result.Outcome, result.Held = event.Unknown, true
 		j.Lease.ReportHeld(&rec)
-		return result, j.refuse(problem.OutcomeUnknown, rec, ErrHeld)
-	case rec.State != store.Completed:
-		return result, j.refuse(problem.InFlight, rec, ErrInFlight)
+		return result, j.refuse(code, rec, ErrHeld)
+	case problem.InFlight:
+		return result, j.refuse(code, rec, ErrInFlight)
 	}
 	result.Outcome = event.Final
 	a, err := j.Lease.rules.Seals.OpenAnswer(rec.Answer, j.Lease.Name, rec.Fingerprint, nil)

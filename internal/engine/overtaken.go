@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/store"
 )
 
@@ -17,62 +18,57 @@ func (s *settlement) takeBack(until time.Time) (Ending, error) {
 	if err != nil {
 		return Ending{Fate: s.fate}, err
 	}
-	if !rec.Mine {
-		return s.giveWay(rec)
+	f := s.seen(&rec)
+	next := rules.Settle.Of(s.facts() | f)
+	if next.Move == rules.Yield || f == rules.MineAfter {
+		s.reportOvertaken()
 	}
-	switch {
-	case rec.Attempt > 1:
-		s.comeAfter()
-	case s.verdict.doubt != nil: // a record that is gone does not tell whether it was committed
-		s.fate = Overtaken
+	switch next.Move {
+	case rules.Believe:
+		s.verdict = *s.verdict.doubt
+		return Ending{Fate: next.Fate}, nil
+	case rules.Yield:
+		return Ending{next.Fate, &rec}, nil
+	case rules.Wait:
+		return Ending{next.Fate, &rec}, errAnotherInFlight
+	case rules.Retreat:
+		s.verdict = Verdict{Left: rules.Undone}
 	}
+	s.fate = max(s.fate, next.Fate)
 	err = s.conclude(time.Until(until))
 	if errors.Is(err, store.ErrNotOwner) {
-		return Ending{Fate: Overtaken}, nil // another run was faster; the client has to ask again
+		f |= s.facts() | rules.NotOwner | rules.Disputed
+		return Ending{Fate: rules.Stalled.Of(f).Fate}, nil
 	}
 	return Ending{Fate: s.fate}, err
+}
+
+// seen is the fact about the record that the claim was asked for again.
+func (s *settlement) seen(rec *store.Record) rules.Settling {
+	ours := s.lease.claim.Fingerprint
+	switch {
+	case rec.Mine && rec.Attempt > 1:
+		return rules.MineAfter
+	case rec.Mine:
+		return rules.MineFirst
+	case s.verdict.isCommitted(rec):
+		return rules.OwnCommit
+	case rec.State != 0 && isAnother(rec.Fingerprint, ours):
+		return rules.OfOther
+	case rec.State == store.Claimed && rec.Fingerprint == ours:
+		return rules.OtherRuns
+	default:
+		return rules.OtherOrNone
+	}
 }
 
 // reportLoss reports, unless the run has been told already, that the claim was lost. A
 // release that is repeated may be refused because the first one was executed.
 func (s *settlement) reportLoss() {
-	if s.lease.isLost() || s.verdict.doubt != nil || s.failed && !s.verdict.Lasting() {
+	if s.lease.isLost() || s.verdict.doubt != nil || s.failed && !s.verdict.Lasts() {
 		return
 	}
-	s.lease.Observe(event.Event{Kind: event.LeaseLost, Outcome: s.verdict.Outcome, Err: store.ErrNotOwner})
-}
-
-// comeAfter is called when another run came between the loss of the claim and its return,
-// and left no answer. An answer that says what was done is still worth recording. A
-// refusal is not: the other run may have done what this one refused. Then the record is
-// left as the other run left it.
-func (s *settlement) comeAfter() {
-	s.reportOvertaken()
-	switch {
-	case s.verdict.Outcome == event.Final && s.verdict.Refusal:
-		s.verdict, s.fate = Verdict{Outcome: event.NotExecuted}, Overtaken
-	case !s.verdict.Lasting():
-		s.fate = Overtaken
-	}
-}
-
-// giveWay settles a run whose record another one has. A recorded answer is final. While
-// another run is in flight, what must not be forgotten waits for its chance. Beside a record of
-// another payload, the run's own answer stands, although nothing can record it.
-func (s *settlement) giveWay(rec store.Record) (Ending, error) {
-	if s.verdict.isCommitted(rec) {
-		s.verdict = *s.verdict.doubt
-		return Ending{Fate: Settled}, nil
-	}
-	e := Ending{Overtaken, &rec}
-	switch {
-	case rec.State != 0 && isAnother(rec.Fingerprint, s.lease.claim.Fingerprint):
-		e.Fate = Supplanted
-	case rec.State == store.Claimed && rec.Fingerprint == s.lease.claim.Fingerprint && s.verdict.Lasting() && !s.verdict.Refusal:
-		return e, errAnotherInFlight
-	}
-	s.reportOvertaken()
-	return e, nil
+	s.lease.Observe(event.Event{Kind: event.LeaseLost, Outcome: s.verdict.Outcome(), Err: store.ErrNotOwner})
 }
 
 // isAnother reports whether two fingerprints are surely of two payloads. Those of two versions
@@ -85,7 +81,7 @@ func (s *settlement) reportOvertaken() {
 		return
 	}
 	s.reported = true
-	e := event.Event{Kind: event.Overtaken, Outcome: s.verdict.Outcome}
+	e := event.Event{Kind: event.Overtaken, Outcome: s.verdict.Outcome()}
 	if a, err := s.answer(); err == nil {
 		e.Status = s.verdict.status
 		sum := sha256.Sum256(a.Body)

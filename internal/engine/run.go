@@ -6,6 +6,7 @@ import (
 
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/answer"
+	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/store"
 )
 
@@ -44,9 +45,11 @@ type Run struct {
 	start time.Time // if somebody hears of it
 	// Happened says that the outcome is Final although its answer is not sealed yet.
 	Happened bool
-	// RefusesStopped says that the run was told to stop before it answered with a refusal. That says
-	// nothing about the request, which may well succeed the next time.
+	// RefusesStopped says that the run was told to stop before it answered with a refusal, and that the
+	// program has said nothing else of it. The same request may well succeed the next time.
 	RefusesStopped bool
+	// ByStep says that only a step speaks against an answer which says that nothing was done.
+	ByStep bool
 	// closed says that the task has been closed.
 	closed bool
 }
@@ -140,23 +143,21 @@ func (u *Run) settle(t Task, v Verdict) (Verdict, Ending) {
 		s := settlement{lease: u.Lease, verdict: v, owner: owner}
 		e = s.settle()
 		owner = s.owner
-		if v.buffer != nil && e.Fate == Settled && !s.failed && !s.displaced { // one call had it, and has returned
+		if v.buffer != nil && e.Fate == rules.Settled && !s.failed && !s.displaced { // one call had it, and has returned
 			v.buffer.Free()
 			v.buffer, v.answer = nil, nil
-		}
-		if e.Fate == Supplanted {
-			v.Hold, s.verdict.Hold = false, false // there is nothing to hold
 		}
 		if v.doubt != nil {
 			v = s.verdict.resolve(e)
 		}
+		v.Left = v.After(e.Fate)
 	}
-	held := v.Outcome == event.Unknown && v.Hold && e.Fate != Overtaken
+	held := v.Left == rules.Held && e.Fate != rules.Overtaken
 	if held {
 		u.Lease.ReportHeld(&store.Record{Attempt: u.Lease.Attempt, Owner: owner, Notes: store.AppendNote(nil, u.Lease.claim.Note)})
 	}
 	if u.Lease.rules.Reporter.Heard() {
-		ev := event.Event{Kind: event.Run, Outcome: v.Outcome, Held: held, Duration: duration}
+		ev := event.Event{Kind: event.Run, Outcome: v.Outcome(), Held: held, Duration: duration}
 		u.Lease.Observe(t.Report(ev))
 	}
 	return v, e

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"time"
 
-	"example.com/idempotency/event"
 	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/engine/work"
+	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/store"
 )
 
@@ -28,7 +28,7 @@ type settlement struct {
 	brief      bool // the answer has been given up for the fact that the run has happened
 	// fate is what the client learns once the store has the verdict. A run that gives way
 	// to another is overtaken although the store takes its release.
-	fate Fate
+	fate rules.Fate
 }
 
 // settle settles the run while its client waits.
@@ -79,12 +79,27 @@ func (s *settlement) tryWhileClientWaits() Ending {
 // lapsed meanwhile, another run may have ended with another answer, or somebody may have
 // settled what was held. That answer is the one that counts: then the client has to ask again.
 func (s *settlement) leaveToBackground(failures int, cause error) Ending {
-	sure := s.lease.undisputed()
+	f := s.facts() | rules.NoReply | rules.NotSeen | rules.If(s.lease.undisputed(), rules.Undisputed, rules.Disputed)
 	s.goOn(failures, cause)
-	if !sure || s.fate == Overtaken {
-		return Ending{Fate: Overtaken}
+	return Ending{Fate: rules.Stalled.Of(f).Fate}
+}
+
+// facts are those about the verdict and its claim.
+func (s *settlement) facts() rules.Settling {
+	f := rules.If(s.displaced, rules.Lost, rules.Ours) |
+		rules.If(s.verdict.doubt != nil, rules.CommitInDoubt, rules.CommitKnown) |
+		rules.If(s.failed, rules.TriedBefore, rules.FirstTry) |
+		rules.If(s.fate == rules.Overtaken, rules.AlreadyOvertaken, rules.OnCourse)
+	switch {
+	case s.verdict.refusal:
+		return f | rules.Refusal
+	case s.verdict.Left == rules.Definite:
+		return f | rules.Answer
+	case s.verdict.Left == rules.Held:
+		return f | rules.Hold
+	default:
+		return f | rules.GiveBack
 	}
-	return Ending{Fate: Pending}
 }
 
 // try makes one attempt to settle, now, with calls that together take no longer than the
@@ -93,33 +108,39 @@ func (s *settlement) leaveToBackground(failures int, cause error) Ending {
 func (s *settlement) try(now time.Time, timeout time.Duration) (Ending, error) {
 	until := now.Add(timeout)
 	s.unrecorded = nil
-	if !s.displaced || s.verdict.Lasting() && !s.verdict.Refusal {
+	if rules.Settle.Of(s.facts()|rules.NotSeen).Move == rules.Conclude {
 		err := s.conclude(timeout)
 		if !errors.Is(err, store.ErrNotOwner) {
 			return Ending{Fate: s.fate}, err
 		}
-		if s.wasReleased() {
-			return Ending{Fate: s.fate}, nil
+		f := s.facts() | rules.NotOwner | rules.NotSeen | rules.If(s.lease.wasKept(), rules.Undisputed, rules.Disputed)
+		if next := rules.Stalled.Of(f); next.Move != rules.Look {
+			return Ending{Fate: next.Fate}, nil
 		}
-		if !s.displaced {
-			s.displaced = true
-			s.owner = newOwner()
-			s.reportLoss()
-		}
+		s.displace()
 	}
 	return s.takeBack(until)
+}
+
+// displace notes that the claim was lost. What is tried from now on has another owner.
+func (s *settlement) displace() {
+	if !s.displaced {
+		s.displaced = true
+		s.owner = newOwner()
+		s.reportLoss()
+	}
 }
 
 // conclude makes the store call that the verdict stands for.
 func (s *settlement) conclude(timeout time.Duration) error {
 	switch {
-	case s.verdict.Outcome == event.Final:
+	case s.verdict.Left == rules.Definite:
 		err := s.lease.complete(s.owner, s.verdict.answer, s.verdict.status, timeout)
 		if !errors.Is(err, store.ErrNotOwner) {
 			s.unrecorded = err
 		}
 		return err
-	case s.verdict.Lasting():
+	case s.verdict.Left == rules.Held:
 		return s.lease.hold(s.owner, timeout)
 	default:
 		return s.lease.release(s.owner, s.verdict.Release, timeout)
@@ -149,12 +170,6 @@ func (s *settlement) giveUp(err error) {
 	s.lease.GiveUp(err)
 }
 
-// wasReleased reports whether a release is refused because an earlier one, whose reply was lost, was
-// executed: until the end of the lease, nobody else can have got the claim in another way.
-func (s *settlement) wasReleased() bool {
-	return s.failed && !s.displaced && !s.verdict.Lasting() && s.verdict.doubt == nil && s.lease.wasKept()
-}
-
 var (
 	errAnotherInFlight = errors.New("idempotency: another run is in flight")
 	errRetentionEnded  = errors.New("idempotency: retention ended")
@@ -164,22 +179,22 @@ var (
 
 // GiveBack gives up a claim under which nothing has run.
 func (l *Lease) GiveBack() {
-	s := settlement{lease: l, verdict: Verdict{Outcome: event.NotExecuted, Release: l.unused()}, owner: l.claim.Owner}
+	s := settlement{lease: l, verdict: Verdict{Left: rules.Undone, Release: l.unused()}, owner: l.claim.Owner}
 	s.settle()
 }
 
 // holdInstead holds the key of a claim under which nothing is to run. It returns the record that
 // the request is answered from.
 func (l *Lease) holdInstead(rec store.Record) (store.Record, error) {
-	s := settlement{lease: l, verdict: Verdict{Outcome: event.Unknown, Hold: true}, owner: l.claim.Owner}
+	s := settlement{lease: l, verdict: Verdict{Left: rules.Held}, owner: l.claim.Owner}
 	switch e := s.settle(); e.Fate {
-	case Settled:
+	case rules.Settled:
 		rec.State, rec.Mine, rec.TTL = store.Held, false, store.Forever
 		if l.claim.HoldEnds {
 			rec.TTL = l.claim.Retention
 		}
 		return rec, nil
-	case Overtaken, Supplanted:
+	case rules.Overtaken, rules.Supplanted:
 		return e.Record(), nil
 	default:
 		return store.Record{}, errNotHeldYet
@@ -190,7 +205,7 @@ var errNoAnswer = errors.New("idempotency: the verdict has no answer")
 
 // answer reads the answer of the verdict.
 func (s *settlement) answer() (answer.Answer, error) {
-	if s.verdict.Outcome != event.Final {
+	if s.verdict.Left != rules.Definite {
 		return answer.Answer{}, errNoAnswer
 	}
 	return s.lease.rules.Seals.OpenAnswer(s.verdict.answer, s.lease.Name, s.lease.claim.Fingerprint, nil)

@@ -419,7 +419,7 @@ func (w *simulation) effect(r *simRun, step string) {
 
 // definite reports whether an answer is one that a client stops at.
 func definite(status int, h http.Header) bool {
-	return status < http.StatusInternalServerError && status != http.StatusTooManyRequests && h.Get("X-Run") != ""
+	return h.Get(problem.Header) == "" && status < http.StatusInternalServerError && status != http.StatusTooManyRequests && h.Get("X-Run") != ""
 }
 
 // shown checks the moment at which a client sees the first byte of an answer. It is

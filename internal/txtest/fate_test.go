@@ -1,6 +1,7 @@
 package txtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -226,9 +227,10 @@ func TestStepOutlivesARollback(t *testing.T) {
 		status int
 		set    idempotency.Outcome
 		code   problem.Code
+		mark   problem.Code
 	}{
 		"the commit fails":       {status: 201, code: problem.NoAnswer},
-		"a refusal":              {status: 429, code: problem.NoAnswer},
+		"a refusal":              {status: 429, mark: problem.NoAnswer},
 		"an error":               {status: 500},
 		"unknown to the program": {status: 500, set: idempotency.Unknown},
 	} {
@@ -252,6 +254,7 @@ func TestStepOutlivesARollback(t *testing.T) {
 				s.store.On("commit", guardtest.First(1, guardtest.FailWith(constraint)))
 				first := s.Do(t, guardtest.Call{Key: "k"})
 				require.Equal(t, c.code, first.Problem.Code)
+				require.Equal(t, string(cmp.Or(c.code, c.mark)), first.Header.Get(problem.Header))
 				if c.set == idempotency.Unknown {
 					guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 					return

@@ -1,0 +1,92 @@
+package engine
+
+import (
+	"example.com/idempotency/event"
+	"example.com/idempotency/internal/rules"
+	"example.com/idempotency/store"
+)
+
+// facts are the facts about a run, as far as its task need not be asked: a task may have panicked.
+func (u *Run) facts() rules.Run {
+	r := u.Lease.rules
+	f := rules.If(r.Hold, rules.Holds, rules.Reruns) |
+		rules.If(r.lastAttempt(u.Lease.Attempt), rules.LastAttempt, rules.MayRunAgain) |
+		rules.If(r.OutcomeChosen, rules.OwnJudge, rules.StandardJudge) |
+		rules.If(u.Happened, rules.AnswerLost, rules.NothingLost) |
+		rules.If(u.RefusesStopped, rules.RefusedStopped, rules.NotStopped)
+	switch event.Outcome(u.op.outcome.Load()) {
+	case event.Final:
+		f |= rules.SaidFinal
+	case event.NotExecuted:
+		f |= rules.SaidNotExecuted
+	case event.Unknown:
+		f |= rules.SaidUnknown
+	default:
+		f |= rules.SaidNothing
+	}
+	switch {
+	case u.op.uncertain.Load():
+		f |= rules.StepInDoubt
+	case u.HasEffects():
+		f |= rules.StepsBegun
+	default:
+		f |= rules.NoStep
+	}
+	switch state := u.op.progress.state; {
+	case !r.Transaction:
+		f |= rules.NoTransaction
+	case state == store.TxOpen:
+		f |= rules.TxOpen
+	case state == store.TxReady:
+		f |= rules.TxReady
+	case state == store.TxCommitted:
+		f |= rules.TxByItself
+	default:
+		f |= rules.TxGivenUp
+	}
+	return f
+}
+
+// judgedAs is the fact that an answer was judged so.
+func judgedAs(o event.Outcome) rules.Run {
+	switch o {
+	case event.Final:
+		return rules.JudgedFinal
+	case event.NotExecuted:
+		return rules.JudgedNotExecuted
+	default:
+		return rules.JudgedUnknown
+	}
+}
+
+// Reply are the facts about a run that was settled, as far as they are the same for all tasks.
+func (u *Run) Reply(v *Verdict, e Ending) rules.Reply {
+	return e.Fate.Reply() | v.Left.Reply() |
+		rules.If(v.Instead == "", rules.OwnAnswer, rules.HasCode) |
+		rules.If(u.Lease.rules.Transaction, rules.InTransaction, rules.OutsideTransaction) |
+		rules.If(u.HasEffects(), rules.WithSteps, rules.WithoutSteps)
+}
+
+// Met are the facts about the record that a request with this fingerprint meets. comparable says that
+// somebody here knows the function that has made the record's.
+func Met(rec *store.Record, fp store.Fingerprint, comparable bool) rules.Met {
+	var f rules.Met
+	switch rec.State {
+	case 0:
+		f = rules.NotKnown
+	case store.Held:
+		f = rules.HeldKey
+	case store.Completed:
+		f = rules.Completed
+	default:
+		f = rules.Unsettled
+	}
+	switch {
+	case rec.Fingerprint == fp:
+		return f | rules.Same
+	case comparable:
+		return f | rules.Differs
+	default:
+		return f | rules.NotComparable
+	}
+}

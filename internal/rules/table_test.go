@@ -1,0 +1,93 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// each calls f with each combination of facts that a table reads.
+func (t *Table[F, R]) each(f func(facts F, r R)) {
+	var walk func(facts F, columns []column[F])
+	walk = func(facts F, columns []column[F]) {
+		if len(columns) == 0 {
+			f(facts, t.Of(facts))
+			return
+		}
+		for _, n := range columns[0].facts {
+			walk(facts|n.fact, columns[1:])
+		}
+	}
+	walk(0, t.columns)
+}
+
+// has reports whether a set contains one of the facts.
+func has[F fact](set, facts F) bool { return set&facts != 0 }
+
+// check goes through all combinations: each must have a result that the guarantee allows, and each row
+// must be the first that fits one of them.
+func check[F fact, R any](t *testing.T, table *Table[F, R], allowed func(f F, r R) string) {
+	t.Helper()
+	t.Parallel()
+	var seen F
+	for _, c := range table.columns {
+		for _, n := range c.facts {
+			require.Zero(t, seen&n.fact, "%s: %s is the fact of two columns", c.name, n.name)
+			seen |= n.fact
+		}
+	}
+	require.Zero(t, ^table.rows[len(table.rows)-1].when, "the last row must fit always")
+	used := make([]bool, len(table.rows))
+	table.each(func(f F, r R) {
+		for i, row := range table.rows {
+			if f&^row.when == 0 {
+				used[i] = true
+				break
+			}
+		}
+		if why := allowed(f, r); why != "" {
+			t.Errorf("%s: %v: %s", table.describe(f), r, why)
+		}
+	})
+	for i, ok := range used {
+		require.True(t, ok, "no combination gets to row %d: %s", i+1, table.rows[i].why)
+	}
+	for i := range len(table.rows) - 1 {
+		without := &Table[F, R]{table.columns, slices.Delete(slices.Clone(table.rows), i, i+1)}
+		missed := false
+		without.each(func(f F, r R) { missed = missed || allowed(f, r) != "" })
+		if !missed {
+			t.Errorf("the guarantee does not need row %d: %s", i+1, table.rows[i].why)
+		}
+	}
+}
+
+// describe names the facts of a set, column by column; where most facts of a column are possible, those
+// that are not.
+func (t *Table[F, R]) describe(set F) string {
+	var parts []string
+	for _, c := range t.columns {
+		var yes, no []string
+		for _, n := range c.facts {
+			if has(set, n.fact) {
+				yes = append(yes, n.name)
+			} else {
+				no = append(no, n.name)
+			}
+		}
+		switch {
+		case len(no) == 0:
+		case len(no) == 1 && len(yes) > 2:
+			parts = append(parts, fmt.Sprintf("%s: not *%s*", c.name, no[0]))
+		default:
+			parts = append(parts, fmt.Sprintf("%s: *%s*", c.name, strings.Join(yes, "* or *")))
+		}
+	}
+	if len(parts) == 0 {
+		return "otherwise"
+	}
+	return strings.Join(parts, "; ")
+}
