@@ -29,9 +29,6 @@ type decision struct {
 	body requestBody
 	// lease is the request's claim, once the store has been asked.
 	lease *engine.Lease
-	// readsOtherwise says that earlier versions of this package have read the request otherwise, and
-	// mayBeFormer that one of them has made the record that it meets, of this request or of another.
-	readsOtherwise, mayBeFormer bool
 	// answered says that the request is answered from a record, and has no use for its lease.
 	answered bool
 	// problem is what a refused request gets. cause is the error of the route's function
@@ -135,7 +132,6 @@ func (rt *route) claim(r *http.Request, body *requestBody, id engine.Identity, d
 	case rec.Mine:
 		d.kind, d.body = execute, body.give()
 	default:
-		d.mayBeFormer = d.readsOtherwise && rec.Fingerprint != l.Fingerprint() && rt.mayBeFormer(rec.Fingerprint, r, body.bytes)
 		rt.answerFrom(&rec, r, d)
 		d.answered = true
 	}
@@ -160,8 +156,7 @@ func (rt *route) claimAsRecorded(c *engine.Claiming, rec *store.Record, now time
 func (rt *route) answerFrom(rec *store.Record, r *http.Request, d *decision) {
 	d.attempt, d.age, d.notes = rec.Attempt, rec.Age, rec.Notes
 	d.lease.ReportHoldEnding(rec)
-	known := rt.versions.knows(rec.Fingerprint[0])
-	code := rules.Recorded.Of(engine.Met(rec, d.lease.Fingerprint(), known && !d.mayBeFormer))
+	code := rules.Recorded.Of(engine.Met(rec, d.lease.Fingerprint(), rt.versions.knows(rec.Fingerprint[0])))
 	if code == "" {
 		rt.answerRecorded(rec, r, d)
 		return
@@ -176,11 +171,7 @@ func (rt *route) answerFrom(rec *store.Record, r *http.Request, d *decision) {
 	case problem.InFlight:
 		d.goodFor = rt.set.goodFor(*rec)
 	case problem.StoreUnavailable:
-		err := errFormerReading
-		if !known {
-			err = engine.UnknownVersion(rec.Fingerprint)
-		}
-		d.lease.Observe(event.Event{Kind: event.Corrupt, Err: err})
+		d.lease.Observe(event.Event{Kind: event.Corrupt, Err: engine.UnknownVersion(rec.Fingerprint)})
 	}
 }
 

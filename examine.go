@@ -61,8 +61,7 @@ func (rt *route) examine(r *http.Request, body *requestBody, d *decision) (id en
 			return id, false
 		}
 	}
-	id, otherwise, err := rt.set.identify(r, body.bytes)
-	d.readsOtherwise = otherwise
+	id, err := rt.set.identify(r, body.bytes)
 	if err != nil {
 		d.refuseFor(err, problem.FingerprintFailed)
 		return id, false
@@ -161,9 +160,9 @@ func (rt *route) deriveKey(r *http.Request, body []byte, d *decision) {
 	}
 }
 
-// identify returns what a request is compared by, and whether earlier versions of this package have read it
-// otherwise. It reads the header once where the fingerprint is one of this package.
-func (s *settings) identify(r *http.Request, body []byte) (id engine.Identity, otherwise bool, err error) {
+// identify returns what a request is compared by. It reads the header once where the fingerprint is one of
+// this package.
+func (s *settings) identify(r *http.Request, body []byte) (id engine.Identity, err error) {
 	d := digest.Read(digestRequest(r, body))
 	defer d.Free()
 	switch s.binding() {
@@ -175,7 +174,7 @@ func (s *settings) identify(r *http.Request, body []byte) (id engine.Identity, o
 		id.Fingerprint, err = s.fingerprint(r, body)
 	}
 	id.Sums = d.Checksums()
-	return id, d.ReadsOtherwise(), err
+	return id, err
 }
 
 // recognises looks for the function that made a record's fingerprint, and reports whether that says the
@@ -195,12 +194,4 @@ func (rt *route) recognises(recorded Fingerprint, other bool, r *http.Request, b
 	f := fingerprintOf(recorded[0])
 	// What the guard's own function says is known already.
 	return f != nil && !sameFunc(f, rt.set.fingerprint) && same(f)
-}
-
-var errFormerReading = fmt.Errorf("%w: an earlier version of this package has made it, which did not compare all bytes of such a body", ErrUnreadableHere)
-
-// mayBeFormer reports whether an earlier version of this package has made a fingerprint of this request,
-// or of another one that it took for the same.
-func (rt *route) mayBeFormer(recorded Fingerprint, r *http.Request, body []byte) bool {
-	return rt.recognises(recorded, true, r.WithContext(context.WithValue(r.Context(), formerReading{}, true)), body)
 }

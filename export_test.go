@@ -1,9 +1,6 @@
 package idempotency
 
 import (
-	"context"
-	"net/http"
-
 	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/engine/seal"
@@ -17,13 +14,6 @@ var (
 	KeyFromHeader = keyFromHeader
 	FingerprintOf = fingerprintOf
 )
-
-// Formerly returns a function of this package as an earlier version had it.
-func Formerly(f FingerprintFunc) FingerprintFunc {
-	return func(r *http.Request, body []byte) (Fingerprint, error) {
-		return f(r.WithContext(context.WithValue(r.Context(), formerReading{}, true)), body)
-	}
-}
 
 // StoreKey returns the name under which a store keeps a key's record.
 func StoreKey(scope, value string) string { return intent.Key{Scope: scope, Value: value}.Name() }

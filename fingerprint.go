@@ -131,14 +131,9 @@ func fingerprintOf(version byte) FingerprintFunc {
 	}
 }
 
-// A formerReading, in a context, asks for the fingerprint that an earlier version of this package made.
-type formerReading struct{}
-
 // reading reads a request for a function of this package.
 func reading(r *http.Request, body []byte) digest.Reading {
-	request := digestRequest(r, body)
-	request.Former, _ = r.Context().Value(formerReading{}).(bool)
-	return digest.Read(request)
+	return digest.Read(digestRequest(r, body))
 }
 
 func digestRequest(r *http.Request, body []byte) digest.Request {

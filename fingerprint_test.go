@@ -386,3 +386,33 @@ func TestRecordOfAnUnknownFunctionIsLeftToAnotherProcess(t *testing.T) {
 		})
 	}
 }
+
+// A compressed form, and JSON in another charset, are compared by every process, whichever function it has.
+func TestCodedRequestIsComparedByEachFunction(t *testing.T) {
+	t.Parallel()
+	body := "--b\r\n\r\n1\r\n--b--\r\n"
+	calls := map[string]guardtest.Call{
+		"form": {Key: "form", Body: body, Header: http.Header{"Content-Type": {"multipart/form-data; boundary=b"}, "Content-Encoding": {"gzip"}}},
+		"JSON": {Key: "json", Body: `{"amount":1}`, Header: http.Header{"Content-Type": {"application/json; charset=utf-16"}}},
+	}
+	own := func(r *http.Request, body []byte) (idempotency.Fingerprint, error) {
+		return idempotency.NewFingerprint(1, []byte(r.URL.Path), body), nil
+	}
+	functions := []idempotency.FingerprintFunc{
+		idempotency.RawFingerprint, idempotency.JSONFingerprint, idempotency.FieldsFingerprint("amount"), own,
+	}
+	for i, before := range functions[:3] {
+		for j, after := range functions {
+			store, h := idempotency.NewMemoryStore(), &guardtest.Counter{}
+			first := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithFingerprint(before)).Handler(h))
+			then := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithFingerprint(after)).Handler(h))
+			for name, c := range calls {
+				require.Equal(t, http.StatusCreated, first.Do(t, c).Status)
+				require.True(t, then.Do(t, c).Replayed(), "%s, %d and %d", name, i, j)
+				c.Body = strings.Replace(c.Body, "1", "2", 1)
+				guardtest.RequireProblem(t, then.Do(t, c), http.StatusConflict, problem.KeyReused)
+			}
+			require.EqualValues(t, 2, h.Runs.Load())
+		}
+	}
+}

@@ -99,14 +99,21 @@ type guarded struct {
 	spot  *frameworks.Spot
 }
 
-// ServeHTTP decides what a request gets, then acts on it.
+// ServeHTTP keeps what is not for the guard away from all the rest.
 func (h *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	rt := h.route
-	if !rt.set.protects(r.Method) {
-		h.next.ServeHTTP(w, r)
+	switch set := h.route.set; {
+	case set.wantsKey(r):
+		h.protect(w, r)
 		return
+	case set.protects(r.Method):
+		h.route.reportBypass(r)
 	}
-	place := h.spot.Place(w, rt.set.wantsKey(r))
+	h.next.ServeHTTP(w, r)
+}
+
+// protect decides what a request gets, then acts on it.
+func (h *guarded) protect(w http.ResponseWriter, r *http.Request) {
+	rt, place := h.route, h.spot.Place(w)
 	if place.Err != nil {
 		h.refuseMisplaced(w, r, place)
 		return

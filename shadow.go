@@ -224,9 +224,9 @@ func (h *shadowed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body := &shadowBody{shadow: s, request: r.Clone(s.ctx)}
 	seen := r.WithContext(s.inside(r.Context()))
-	switch err := h.spot.Place(w, rt.set.wantsKey(r)).Err; {
-	case err != nil:
-		s.code, s.err, body.looked = problem.Misplaced, err, true
+	switch {
+	case rt.set.wantsKey(r) && h.spot.Place(w).Err != nil:
+		s.code, s.err, body.looked = problem.Misplaced, h.spot.Place(w).Err, true
 	case rt.set.keyFunc == nil && len(r.Header[rt.set.header]) == 0, r.Body == nil, r.Body == http.NoBody, body.isComplete():
 		body.look()
 	default:

@@ -163,7 +163,7 @@ func TestNamedTestsExist(t *testing.T) {
 		found := name.FindAllStringSubmatch(read(t, page), -1)
 		require.GreaterOrEqual(t, len(found), least, page)
 		for _, f := range found {
-			require.Contains(t, sources.String(), "\nfunc "+f[1]+"(", page)
+			require.True(t, strings.Contains(sources.String(), "\nfunc "+f[1]+"("), "%s: there is no %s", page, f[1])
 		}
 	}
 }

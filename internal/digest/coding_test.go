@@ -20,23 +20,13 @@ func coded(coding, boundary string) *digest.Request {
 	}
 }
 
-func former(r *digest.Request) *digest.Request {
-	earlier := *r
-	earlier.Former = true
-	return &earlier
-}
-
-// Every byte that is hashed is pinned, as in TestLayout, and so is what earlier versions have hashed of such
-// requests.
+// Every byte that is hashed is pinned, as in TestLayout.
 func TestLayoutOfCodedBodies(t *testing.T) {
 	t.Parallel()
 	const head, jsonBody = "\x04POST\x01/\x00", `{"b": 1.0, "a": [null]}`
 	const jsonType = "\x25" + `application/json;charset="iso-8859-1"` + "\x00"
-	pieces := "\x00\x31\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n" +
-		"\x43\r\nContent-Disposition: form-data; name=\"f\"; filename=\"x\"\r\n\r\n--b\r\n\r\n\x04--\r\n"
 	selected := fields(t, "b")
 	wholeForm := "\x09idem-fp\x05r" + head + "\x21" + `multipart/form-data;boundary="zz"` + "\x04gzip" + "\x84\x01" + string(parcel("zz"))
-	formerForm := "m" + head + "\x13multipart/form-data\x04gzip" + pieces
 	for name, tt := range map[string]struct {
 		got      digest.Sum
 		version  byte
@@ -48,12 +38,6 @@ func TestLayoutOfCodedBodies(t *testing.T) {
 		"JSON":         {digest.JSON(latin1(jsonBody)), 1, "\x09idem-fp\x01r" + head + jsonType + "\x17" + jsonBody},
 		"JSON, raw":    {digest.Raw(latin1(jsonBody)), 1, "\x09idem-fp\x01r" + head + jsonType + "\x17" + jsonBody},
 		"JSON, fields": {selected.Fingerprint(latin1(jsonBody)), 1, "\x09idem-fp\x01r" + head + jsonType + "\x17" + jsonBody},
-
-		"former form":         {digest.Raw(former(coded("gzip", "zz"))), 1, "\x09idem-fp\x01" + formerForm},
-		"former form, JSON":   {digest.JSON(former(coded("gzip", "zz"))), 2, "\x09idem-fp\x02" + formerForm},
-		"former form, fields": {selected.Fingerprint(former(coded("gzip", "zz"))), 3, "\x09idem-fp\x03" + formerForm},
-		"former JSON":         {digest.JSON(former(latin1(jsonBody))), 2, "\x09idem-fp\x02j" + head + jsonType + "\x12" + `{"a":[null],"b":1}`},
-		"former JSON, fields": {selected.Fingerprint(former(latin1(jsonBody))), 3, "\x09idem-fp\x03f" + head + "\x01b\x02=1"},
 	} {
 		want := sha256.Sum256([]byte(tt.preimage))
 		want[0] = tt.version
@@ -96,37 +80,6 @@ func TestCodedBodiesCountByteForByte(t *testing.T) {
 	}
 	if a, b := digest.Checksum(coded("gzip", "one")), digest.Checksum(coded("gzip", "two")); a.Parts[4] == b.Parts[4] {
 		t.Error("checksums of compressed forms are equal")
-	}
-}
-
-// The fingerprint of each other request is what it was.
-func TestReadsOtherwise(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		r    *digest.Request
-		want bool
-	}{
-		"compressed form":                 {coded("gzip", "b"), true},
-		"form":                            {coded("identity", "b"), false},
-		"compressed, and not of a form":   {&digest.Request{ContentType: "multipart/form-data; boundary=b", ContentEncoding: "gzip", Body: []byte("--b")}, false},
-		"compressed JSON":                 {&digest.Request{ContentType: "application/json", ContentEncoding: "gzip", Body: []byte("{}")}, false},
-		"compressed JSON, with charset":   {&digest.Request{ContentType: "application/json; charset=a", ContentEncoding: "gzip", Body: []byte("{}")}, false},
-		"JSON in another charset":         {latin1("{}"), true},
-		"JSON":                            {&digest.Request{ContentType: "application/json; charset=utf-8", Body: []byte("{}")}, false},
-		"text in another charset":         {&digest.Request{ContentType: "text/plain; charset=iso-8859-1", Body: []byte("{}")}, false},
-		"type that is not plain":          {&digest.Request{ContentType: "application/json; charset*=a", Body: []byte("{}")}, false},
-		"compressed form, as it was":      {former(coded("gzip", "b")), false},
-		"JSON in a charset, as it was":    {former(latin1("{}")), false},
-		"compressed, and of a form's end": {&digest.Request{ContentType: "multipart/form-data; boundary=b", ContentEncoding: "br", Body: []byte("--b--")}, true},
-	} {
-		d := digest.Read(*tt.r)
-		if got := d.ReadsOtherwise(); got != tt.want {
-			t.Errorf("%s: got %v", name, got)
-		}
-		d.Free()
-		if same := digest.Raw(tt.r) == digest.Raw(former(tt.r)) && digest.JSON(tt.r) == digest.JSON(former(tt.r)); same == tt.want {
-			t.Errorf("%s: the former fingerprint is the same: %v", name, same)
-		}
 	}
 }
 

@@ -30,9 +30,6 @@
 //
 // In a fingerprint, the version replaces the first byte of the SHA-256. Records outlive
 // deployments, so every change to a digest needs a new version.
-//
-// A request whose body was once read as something that its bytes are not has another form since then,
-// and so another fingerprint: see [Request.Former].
 package digest
 
 import (

@@ -16,10 +16,6 @@ type Request struct {
 	// ContentType and ContentEncoding are the field values as they were sent.
 	ContentType, ContentEncoding string
 	Body                         []byte
-	// Former asks for the fingerprint of before VersionCoded. A form lost its boundary although it was
-	// compressed, and JSON its spelling although its type said that it is not in UTF-8. What a handler made
-	// of such bytes could be another request under the same fingerprint.
-	Former bool
 }
 
 // A Reading is a request that was read for its fingerprint and its checksums: both count the type
@@ -31,7 +27,8 @@ type Reading struct {
 	kind, codings []byte
 	delimiter     []byte // between the pieces of a form, or nil
 	isJSON        bool   // in UTF-8, that is not compressed
-	// isCodedForm and isForeignJSON say that the body counts byte for byte, and did not formerly.
+	// isCodedForm says that the body shows the boundary of a form, and is compressed. isForeignJSON says
+	// that it is JSON in another charset. Both count byte for byte.
 	isCodedForm, isForeignJSON bool
 }
 
@@ -48,13 +45,13 @@ func Read(r Request) Reading {
 	} else {
 		t := parseMediaType(r.ContentType)
 		isJSON := t.isJSON() && !isCoded
-		d.isForeignJSON = isJSON && !t.isUTF8() && !r.Former
+		d.isForeignJSON = isJSON && !t.isUTF8()
 		d.isJSON = isJSON && !d.isForeignJSON
 		omit := ""
 		if boundary := t.boundary(); boundary != "" {
 			h.delimiter = append(append(h.delimiter[:0], "--"...), boundary...)
 			isForm := isMultipart(r.Body, h.delimiter)
-			d.isCodedForm = isForm && isCoded && !r.Former
+			d.isCodedForm = isForm && isCoded
 			if isForm && !d.isCodedForm {
 				omit, d.delimiter = boundaryParam, h.delimiter
 			}
@@ -66,10 +63,6 @@ func Read(r Request) Reading {
 	d.kind, d.codings = h.content[:n], h.content[n+1:]
 	return d
 }
-
-// ReadsOtherwise reports whether the former fingerprint of the request, which is not [Request.Former] itself,
-// is another one.
-func (d *Reading) ReadsOtherwise() bool { return d.isCodedForm || d.isForeignJSON }
 
 // Free gives the memory of the reading back.
 func (d *Reading) Free() { d.h.free() }

@@ -63,11 +63,8 @@ func Around(next http.Handler) *Spot {
 }
 
 // Place returns the place of the handler that calls it, and writes to w. It is looked for once, unless it
-// may be another one on each call. A request that needs no protection has none.
-func (s *Spot) Place(w http.ResponseWriter, protected bool) *Place {
-	if !protected {
-		return open
-	}
+// may be another one on each call.
+func (s *Spot) Place(w http.ResponseWriter) *Place {
 	if p := s.known.Load(); p != nil {
 		return p
 	}
