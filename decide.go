@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"example.com/idempotency/event"
@@ -86,21 +87,6 @@ func (d *decision) leave(rt *route) {
 	if d.admitted {
 		rt.engine.Leave()
 	}
-}
-
-// decide finds out what a request gets.
-func (rt *route) decide(r *http.Request, d *decision) {
-	body := requestBody{pool: &rt.bodies}
-	defer body.drop()
-	id, ok := rt.examine(r, &body, d)
-	if !ok {
-		return
-	}
-	if d.admitted = rt.engine.Admit(); !d.admitted {
-		d.refuse(problem.ShuttingDown)
-		return
-	}
-	rt.claim(r, &body, id, d)
 }
 
 // claim asks the store for the key, and decides by what it says.
@@ -217,4 +203,23 @@ func (rt *route) answerRecorded(rec *store.Record, r *http.Request, d *decision)
 		return
 	}
 	d.kind, d.answer = replay, a
+}
+
+// recognises looks for the function that made a record's fingerprint, and reports whether that says the
+// same of this request. So after a deployment that changed the function, retries of earlier requests are
+// still compared with their own. other says that the guard's own function has not made the last claim.
+func (rt *route) recognises(recorded Fingerprint, other bool, r *http.Request, body []byte) bool {
+	same := func(f FingerprintFunc) bool {
+		fp, err := f(r, body)
+		if err == nil {
+			rt.versions.add(fp[0])
+		}
+		return err == nil && fp == recorded
+	}
+	if slices.ContainsFunc(rt.set.formerFingerprints, same) || other && same(rt.set.fingerprint) {
+		return true
+	}
+	f := fingerprintOf(recorded[0])
+	// What the guard's own function says is known already.
+	return f != nil && !sameFunc(f, rt.set.fingerprint) && same(f)
 }

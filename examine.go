@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/digest"
@@ -175,23 +174,4 @@ func (s *settings) identify(r *http.Request, body []byte) (id engine.Identity, e
 	}
 	id.Sums = d.Checksums()
 	return id, err
-}
-
-// recognises looks for the function that made a record's fingerprint, and reports whether that says the
-// same of this request. So after a deployment that changed the function, retries of earlier requests are
-// still compared with their own. other says that the guard's own function has not made the last claim.
-func (rt *route) recognises(recorded Fingerprint, other bool, r *http.Request, body []byte) bool {
-	same := func(f FingerprintFunc) bool {
-		fp, err := f(r, body)
-		if err == nil {
-			rt.versions.add(fp[0])
-		}
-		return err == nil && fp == recorded
-	}
-	if slices.ContainsFunc(rt.set.formerFingerprints, same) || other && same(rt.set.fingerprint) {
-		return true
-	}
-	f := fingerprintOf(recorded[0])
-	// What the guard's own function says is known already.
-	return f != nil && !sameFunc(f, rt.set.fingerprint) && same(f)
 }

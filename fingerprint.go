@@ -2,7 +2,9 @@ package idempotency
 
 import (
 	"net/http"
+	"reflect"
 	"strings"
+	"sync/atomic"
 
 	"example.com/idempotency/internal/digest"
 )
@@ -181,3 +183,15 @@ func target(r *http.Request) (path, query string) {
 		return r.URL.EscapedPath(), r.URL.RawQuery
 	}
 }
+
+// A versionSet is a set of versions of fingerprints.
+type versionSet [256]atomic.Bool
+
+func (s *versionSet) add(version byte) {
+	if !s[version].Load() { // so that processors need not hand the memory around
+		s[version].Store(true)
+	}
+}
+
+// sameFunc reports whether f is the function g of this package, which must not be a closure.
+func sameFunc(f, g any) bool { return reflect.ValueOf(f).Pointer() == reflect.ValueOf(g).Pointer() }

@@ -86,11 +86,11 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		panic("idempotency: Handler: nil handler")
 	}
-	h := guarded{g.route, next, frameworks.Around(next)}
+	spot := frameworks.Around(next)
 	if g.shadow != nil {
-		return &shadowed{h, g.shadow}
+		return &shadowed{g.route, next, spot, g.shadow}
 	}
-	return &h
+	return &guarded{g.route, next, spot}
 }
 
 type guarded struct {
@@ -113,7 +113,8 @@ func (h *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // protect decides what a request gets, then acts on it.
 func (h *guarded) protect(w http.ResponseWriter, r *http.Request) {
-	rt, place := h.route, h.spot.Place(w)
+	rt := h.route
+	place := h.spot.Place(w)
 	if place.Err != nil {
 		h.refuseMisplaced(w, r, place)
 		return
@@ -203,4 +204,19 @@ func (h hooked) Settings() hook.Settings {
 		}
 	}
 	return a
+}
+
+// decide finds out what a request gets.
+func (rt *route) decide(r *http.Request, d *decision) {
+	body := requestBody{pool: &rt.bodies}
+	defer body.drop()
+	id, ok := rt.examine(r, &body, d)
+	if !ok {
+		return
+	}
+	if d.admitted = rt.engine.Admit(); !d.admitted {
+		d.refuse(problem.ShuttingDown)
+		return
+	}
+	rt.claim(r, &body, id, d)
 }

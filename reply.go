@@ -109,3 +109,16 @@ func (rt *route) sendReplay(w http.ResponseWriter, d *decision) {
 	rt.set.addExpiry(&d.answer, d.goodFor)
 	response.Send(w, &d.answer, d.fields)
 }
+
+// runHandler runs the handler under the claim that was decided on, and answers.
+func (rt *route) runHandler(w http.ResponseWriter, r *http.Request, next http.Handler, d *decision, late bool) {
+	h := &handlerRun{route: rt, next: next, original: r, waited: d.waited, late: late}
+	h.Init(r.Context(), d.lease, rt.set.rules.ClientCancel)
+	h.req = *r.WithContext(h.Context())
+	putBack(&h.req, &h.body, d.body)
+	h.SetWriter(&h.rec)
+	h.rec.Init(w, r.Method, rt.set.recording, h)
+	defer h.rec.DropBuffer()
+	v, e := h.Perform(h)
+	h.respond(w, v, e)
+}

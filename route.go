@@ -2,7 +2,6 @@ package idempotency
 
 import (
 	"net/http"
-	"reflect"
 	"sync"
 	"sync/atomic"
 
@@ -65,16 +64,4 @@ func (c *common) scopeOf(r *http.Request) (string, error) {
 		return "", errReservedScope
 	}
 	return scope, nil
-}
-
-// sameFunc reports whether f is the function g of this package, which must not be a closure.
-func sameFunc(f, g any) bool { return reflect.ValueOf(f).Pointer() == reflect.ValueOf(g).Pointer() }
-
-// A versionSet is a set of versions of fingerprints.
-type versionSet [256]atomic.Bool
-
-func (s *versionSet) add(version byte) {
-	if !s[version].Load() { // so that processors need not hand the memory around
-		s[version].Store(true)
-	}
 }

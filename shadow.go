@@ -17,6 +17,7 @@ import (
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/engine/report"
 	"example.com/idempotency/internal/engine/seal"
+	"example.com/idempotency/internal/frameworks"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
@@ -208,7 +209,9 @@ func (s *shadow) tell(e event.Event, storeErr error) {
 
 // A shadowed is a handler whose guard looks on.
 type shadowed struct {
-	guarded
+	route *route
+	next  http.Handler
+	spot  *frameworks.Spot
 	looks *route
 }
 
