@@ -37,7 +37,7 @@ type Result struct {
 //
 // If fn ran, Do returns its error, or the value as its codec decodes it. If the value could
 // not be recorded at once, recording goes on in the background. A value that is larger than
-// [WithMaxResponseBody] allows, or than the store takes, is returned too, but not kept: later
+// [Limits].ResponseBody allows, or than the store takes, is returned too, but not kept: later
 // calls get [ErrResultNotKept]. Of the text of a permanent error that is too large, the beginning
 // is kept. A value that cannot be encoded is an error; its key is held, because fn has happened.
 // The same holds if encoding panics.

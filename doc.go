@@ -10,7 +10,7 @@
 //     payload gets that answer or a refusal, until the record expires. The answer is the
 //     handler's status, header, body and trailers, without the fields that belong to one
 //     connection, moment or client: hop-by-hop fields, Date, Set-Cookie, authentication and
-//     token fields, and those of [WithUnrecorded]. Of an answer above [WithMaxResponseBody],
+//     token fields, and those of [WithUnrecorded]. Of an answer above [Limits].ResponseBody,
 //     or one that the store does not take, only the fact is recorded, and later requests are
 //     told so. A buffered answer is recorded before the client sees its first byte, unless
 //     the store does not take it in time: then the client has it first, and recording goes
@@ -65,7 +65,7 @@
 //     its TTL runs again.
 //   - A store that evicts records, or loses what it acknowledged, causes second runs. So
 //     does a handler that starts its effect in a goroutine and answers before it is done.
-//   - The client receives a flushed answer, and one above [WithMaxResponseBody], as the
+//   - The client receives a flushed answer, and one above [Limits].ResponseBody, as the
 //     handler writes it, before it is recorded.
 //
 // # Words

@@ -79,7 +79,7 @@ var (
 	ErrNested = engine.ErrNested
 
 	// ErrResultNotKept says that the function has run to its end, and that its result was too
-	// large to be kept: for [WithMaxResponseBody] or for the store.
+	// large to be kept: for [Limits].ResponseBody or for the store.
 	ErrResultNotKept = engine.ErrResultNotKept
 
 	// ErrHeld says that the key is held: the outcome of its last run is unknown, and

@@ -65,7 +65,7 @@ func RawFingerprint(r *http.Request, body []byte) (Fingerprint, error) {
 // with text that is not valid Unicode, or nested more than 1,000 levels deep.
 //
 // JSONFingerprint never returns an error. It parses the body, which for one of 1 MiB can take 55 ms, and
-// memory of up to 16 times its size. [WithMaxRequestBody] bounds both. [FieldsFingerprint] takes as much
+// memory of up to 16 times its size. [Limits].RequestBody bounds both. [FieldsFingerprint] takes as much
 // memory, and more time.
 func JSONFingerprint(r *http.Request, body []byte) (Fingerprint, error) {
 	d := reading(r, body)

@@ -131,7 +131,7 @@ func TestEveryAnswerToAKeyEchoesIt(t *testing.T) {
 				w.Header().Set("Idempotency-Key", "the handler's")
 			}
 		}}
-		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxRequestBody(100))
+		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithLimits(idempotency.Limits{RequestBody: 100}))
 		s := serve(g.Handler(h))
 		for _, key := range []string{"k", `"quoted"`, `"quoted"`, "k"} {
 			require.Equal(t, []string{key}, s.Do(t, guardtest.Call{Key: key}).Header.Values("Idempotency-Key"))

@@ -103,7 +103,7 @@ func TestBodyOverTheLimitTouchesNothing(t *testing.T) {
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		st := idempotency.NewMemoryStore()
 		h := &guardtest.Counter{}
-		requireBodyLimit(t, serve(guardtest.NewGuard(t, st, idempotency.WithMaxRequestBody(16)).Handler(h)), st, h, 16)
+		requireBodyLimit(t, serve(guardtest.NewGuard(t, st, idempotency.WithLimits(idempotency.Limits{RequestBody: 16})).Handler(h)), st, h, 16)
 	})
 }
 
@@ -362,7 +362,7 @@ func TestAnswerTooLargeToKeepIsSentButNotRunAgain(t *testing.T) {
 				_, _ = io.WriteString(w, large[i:min(i+7, len(large))])
 			}
 		}}
-		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxResponseBody(99)).Handler(h))
+		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithLimits(idempotency.Limits{ResponseBody: 99})).Handler(h))
 		first := s.Do(t, guardtest.Call{Key: "k"})
 		require.Equal(t, http.StatusCreated, first.Status)
 		require.Equal(t, large, first.Body)
@@ -421,7 +421,7 @@ func TestUnrecordedLocationIsNotTold(t *testing.T) {
 				_, _ = io.WriteString(w, strings.Repeat("x", 100))
 			}
 		}}
-		guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithUnrecorded("Location"), idempotency.WithMaxResponseBody(99))
+		guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithUnrecorded("Location"), idempotency.WithLimits(idempotency.Limits{ResponseBody: 99}))
 		s := serve(guard.Handler(h))
 		for i, path := range []string{"/large", "/streamed", "/short"} {
 			c := guardtest.Call{Key: path, Path: path}

@@ -106,7 +106,7 @@ type Stats struct {
 	// and those whose client waits while the run is settled.
 	Running int
 	// Waiting are the requests that wait for the answer of another run, as [WithWait] lets
-	// them. [WithWaitingBytes] bounds them.
+	// them. [Limits].WaitingBytes bounds them.
 	Waiting int
 	// Pending are the runs that have ended and that the store could not be told about yet. They
 	// are settled in the background when the store is back. PendingBytes is the memory that

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"net/http"
 	"net/textproto"
 
@@ -62,7 +63,7 @@ type KeyFunc func(r *http.Request, body []byte) (string, error)
 // any value. Nil, the default, reads the header field.
 //
 // Because the key may be in the body, the guard reads the body of every request with a
-// protected method, whether it has a key or not, and so [WithMaxRequestBody] limits all of
+// protected method, whether it has a key or not, and so [Limits].RequestBody limits all of
 // them and the [ScopeFunc] is called for each. Answers do not echo the key.
 func WithKeyFunc(f KeyFunc) Option {
 	return optionFunc(func(s *settings) { s.keyFunc = f })
@@ -81,22 +82,42 @@ func WithFingerprint(f FingerprintFunc, former ...FingerprintFunc) Option {
 	return optionFunc(func(s *settings) { s.fingerprint, s.formerFingerprints = f, former })
 }
 
-// WithMaxRequestBody sets the largest request body, in bytes, that is accepted with a
-// key. The default is 1 MiB. A larger one is refused with 413 before anything is
-// claimed, and before a byte is read if its length is declared. The limit must be positive
-// and at most 1 GiB.
-func WithMaxRequestBody(n int64) Option {
-	return optionFunc(func(s *settings) { s.maxRequestBody = n })
+// Limits are how much a guard takes in and keeps; see [WithLimits]. They are in bytes. A field that is zero
+// leaves that limit as it is: the default in [New], and in [Guard.With] that of the guard it is called on.
+type Limits struct {
+	// RequestBody is the largest request body that is accepted with a key: 1 MiB by default, and at most
+	// 1 GiB. A larger one is refused with 413 before anything is claimed, and before a byte is read if its
+	// length is declared.
+	RequestBody int64
+	// ResponseBody is the largest response body, or value of [Do], that is kept: 1 MiB by default, and at
+	// most 1 GiB. The header and trailer fields that are recorded with it do not count. They may have 64 KiB
+	// together, with 32 bytes for each field beside its name and value, as RFC 9113 section 6.5.2 counts
+	// them. The client that caused a larger answer gets all of it. The record keeps only that it ran, with
+	// its status and a Location of at most 2 KiB, unless [WithUnrecorded] names that field. Duplicates get
+	// 409 response-not-kept, never a second run.
+	ResponseBody int64
+	// WaitingBytes is how much memory the requests of a process that wait may take together; see
+	// [WithWait]. It is 64 MiB by default, at least 64 KiB and at most 1 TiB. A request that waits counts
+	// 16 KiB for its goroutine and what net/http keeps of it, and what its target, its header and its body
+	// have beyond 4 KiB together. A field of the header counts 128 bytes besides its name, and each of its
+	// values 32 besides itself. A call of [Do] counts its payload like a body. So 4,096 short requests wait
+	// by default. The requests with one key get a quarter, and those of one scope a half, but those of
+	// [SharedScope] all.
+	//
+	// Guards that [Guard.With] makes from one share the room of that guard. Set it in New: With refuses
+	// another value.
+	WaitingBytes int64
 }
 
-// WithMaxResponseBody sets the largest response body, in bytes, that is kept. The default is 1 MiB. The
-// header and trailer fields that are recorded with it do not count. They may have 64 KiB together, with
-// 32 bytes for each field beside its name and value, as RFC 9113 section 6.5.2 counts them. The client that
-// caused a larger answer gets all of it. The record keeps only that it ran, with its status and
-// a Location of at most 2 KiB, unless [WithUnrecorded] names that field. Duplicates get 409
-// response-not-kept, never a second run. The limit must be positive and at most 1 GiB.
-func WithMaxResponseBody(n int64) Option {
-	return optionFunc(func(s *settings) { s.rules.MaxAnswer = n })
+// WithLimits sets the limits that are not zero in l. By default a request body and a response body have up
+// to 1 MiB each, and the requests that wait 64 MiB together. A limit that is negative or out of the bounds
+// that [Limits] gives for it is an error.
+func WithLimits(l Limits) Option {
+	return optionFunc(func(s *settings) {
+		s.maxRequestBody = cmp.Or(l.RequestBody, s.maxRequestBody)
+		s.rules.MaxAnswer = cmp.Or(l.ResponseBody, s.rules.MaxAnswer)
+		s.waitingBytes = cmp.Or(l.WaitingBytes, s.waitingBytes)
+	})
 }
 
 // WithUnrecorded names further header and trailer fields that are sent with the first answer
@@ -210,7 +231,7 @@ func WithExplain(on bool) Option {
 // with the TTL. So nothing of them counts when the option is taken away.
 //
 // A handler runs without an [Operation], and its request body is copied as it reads it, up to the
-// limit of [WithMaxRequestBody]. If it does not read all of it, nothing is known of the request.
+// limit of [Limits].RequestBody. If it does not read all of it, nothing is known of the request.
 // The functions of the options are called as a live guard calls them, but those of [WithResolver],
 // [WithAuthorizeReplay], [WithErrorWriter], [WithTraceContext] and [WithSealer] are not.
 func WithShadow(on bool) Option {

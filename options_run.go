@@ -187,26 +187,13 @@ func WithTraceContext(f func(context.Context) event.TraceContext) Option {
 
 // WithWait lets a duplicate of a request in flight wait up to d for the answer and
 // then replay it. Zero, the default, answers 409 at once. A waiting request holds its
-// connection: at most 5 minutes are accepted, and a few seconds are sensible. [WithWaitingBytes]
+// connection: at most 5 minutes are accepted, and a few seconds are sensible. [Limits].WaitingBytes
 // bounds how many requests of a process wait. Any further request gets 409 at once.
 //
 // If the run that is waited for ends without an answer, the waiting requests get 409 too, and none
 // of them runs: no client has retried. If its process died, one of them runs.
 func WithWait(d time.Duration) Option {
 	return optionFunc(func(s *settings) { s.rules.Wait = d })
-}
-
-// WithWaitingBytes sets how much memory the requests of a process that wait may take together; see
-// [WithWait]. The default is 64 MiB. A request that waits counts 16 KiB for its goroutine and what
-// net/http keeps of it, and what its target, its header and its body have beyond 4 KiB together. A field
-// of the header counts 128 bytes besides its name, and each of its values 32 besides itself. A call of [Do]
-// counts its payload like a body. So 4,096 short requests wait by default. Of n bytes, the requests with one key get a quarter, and those of one scope a half, but
-// those of [SharedScope] all. n must be between 64 KiB and 1 TiB.
-//
-// Guards that [Guard.With] makes from one share the room of that guard. Give the option to [New]:
-// With refuses another value.
-func WithWaitingBytes(n int64) Option {
-	return optionFunc(func(s *settings) { s.waitingBytes = n })
 }
 
 // WithTransaction says whether all that a run does is in the transaction that it joins, or in
@@ -220,7 +207,7 @@ func WithWaitingBytes(n int64) Option {
 // another database for example, must do it in a [Step].
 //
 // The guard sends no byte before the commit: an answer that is larger than
-// [WithMaxResponseBody] allows rolls the transaction back, and Flush is refused. If the commit
+// [Limits].ResponseBody allows rolls the transaction back, and Flush is refused. If the commit
 // fails, the client gets 503 rolled-back where another attempt may succeed, and else 500
 // cannot-commit. In both cases nothing has happened. A handler that rolls back and then answers
 // success is believed, and its answer is recorded: it may have found the work done already.

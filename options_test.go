@@ -19,20 +19,27 @@ import (
 
 // invalidOptions holds, by the option that the error names, values it refuses.
 var invalidOptions = map[string][]idempotency.Option{
-	"WithTTL:":             {idempotency.WithTTL(0), idempotency.WithTTL(-time.Second), idempotency.WithTTL(1 << 62)},
-	"WithLease:":           {idempotency.WithLease(0), idempotency.WithLease(9 * time.Millisecond), idempotency.WithLease(25 * time.Hour)},
-	"WithRetention:":       {idempotency.WithRetention(-1), idempotency.WithRetention(time.Second), idempotency.WithRetention(1 << 62)},
-	"WithWait:":            {idempotency.WithWait(-1), idempotency.WithWait(6 * time.Minute)},
-	"WithWaitingBytes:":    {idempotency.WithWaitingBytes(0), idempotency.WithWaitingBytes(64<<10 - 1), idempotency.WithWaitingBytes(1<<40 + 1)},
-	"WithMethods:":         {idempotency.WithMethods(), idempotency.WithMethods(""), idempotency.WithMethods("PO ST")},
-	"WithHeader:":          {idempotency.WithHeader(""), idempotency.WithHeader("Idempotency Key"), idempotency.WithHeader("Key:")},
-	"WithFingerprint:":     {idempotency.WithFingerprint(nil), idempotency.WithFingerprint(idempotency.RawFingerprint, nil)},
-	"WithMaxRequestBody:":  {idempotency.WithMaxRequestBody(0), idempotency.WithMaxRequestBody(-1), idempotency.WithMaxRequestBody(1 << 31)},
-	"WithMaxResponseBody:": {idempotency.WithMaxResponseBody(0), idempotency.WithMaxResponseBody(-1), idempotency.WithMaxResponseBody(1 << 31)},
-	"WithOutcome:":         {idempotency.WithOutcome(nil)},
-	"WithRecovery:":        {idempotency.WithRecovery(7)},
-	"WithMismatchStatus:":  {idempotency.WithMismatchStatus(0), idempotency.WithMismatchStatus(399), idempotency.WithMismatchStatus(500)},
-	"WithErrorWriter:":     {idempotency.WithErrorWriter(nil)},
+	"WithTTL:":         {idempotency.WithTTL(0), idempotency.WithTTL(-time.Second), idempotency.WithTTL(1 << 62)},
+	"WithLease:":       {idempotency.WithLease(0), idempotency.WithLease(9 * time.Millisecond), idempotency.WithLease(25 * time.Hour)},
+	"WithRetention:":   {idempotency.WithRetention(-1), idempotency.WithRetention(time.Second), idempotency.WithRetention(1 << 62)},
+	"WithWait:":        {idempotency.WithWait(-1), idempotency.WithWait(6 * time.Minute)},
+	"WithMethods:":     {idempotency.WithMethods(), idempotency.WithMethods(""), idempotency.WithMethods("PO ST")},
+	"WithHeader:":      {idempotency.WithHeader(""), idempotency.WithHeader("Idempotency Key"), idempotency.WithHeader("Key:")},
+	"WithFingerprint:": {idempotency.WithFingerprint(nil), idempotency.WithFingerprint(idempotency.RawFingerprint, nil)},
+	"WithLimits: RequestBody": {
+		idempotency.WithLimits(idempotency.Limits{RequestBody: -1}), idempotency.WithLimits(idempotency.Limits{RequestBody: 1<<30 + 1}),
+	},
+	"WithLimits: ResponseBody": {
+		idempotency.WithLimits(idempotency.Limits{ResponseBody: -1}), idempotency.WithLimits(idempotency.Limits{ResponseBody: 1<<30 + 1}),
+	},
+	"WithLimits: WaitingBytes": {
+		idempotency.WithLimits(idempotency.Limits{WaitingBytes: -1}), idempotency.WithLimits(idempotency.Limits{WaitingBytes: 64<<10 - 1}),
+		idempotency.WithLimits(idempotency.Limits{WaitingBytes: 1<<40 + 1}),
+	},
+	"WithOutcome:":        {idempotency.WithOutcome(nil)},
+	"WithRecovery:":       {idempotency.WithRecovery(7)},
+	"WithMismatchStatus:": {idempotency.WithMismatchStatus(0), idempotency.WithMismatchStatus(399), idempotency.WithMismatchStatus(500)},
+	"WithErrorWriter:":    {idempotency.WithErrorWriter(nil)},
 	"WithExpiryHeader:": {
 		idempotency.WithExpiryHeader("Good For"), idempotency.WithExpiryHeader("idempotency-key"),
 		idempotency.WithExpiryHeader("Retry-After"), idempotency.WithExpiryHeader("idempotency-error"),
@@ -115,11 +122,25 @@ func TestWithPanicsOnAMistake(t *testing.T) {
 // Guards that With makes share the room for requests that wait, so none of them can have another.
 func TestWaitingRoomIsSetOnce(t *testing.T) {
 	t.Parallel()
-	size := idempotency.WithWaitingBytes(1 << 20)
+	size := idempotency.WithLimits(idempotency.Limits{WaitingBytes: 1 << 20})
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), size)
 	require.NotPanics(t, func() { g.With(size, idempotency.WithWait(time.Second)) })
-	require.PanicsWithError(t, "idempotency: WithWaitingBytes: guards that With makes share one waiting room; give the option to New",
-		func() { g.With(idempotency.WithWaitingBytes(2 << 20)) })
+	require.PanicsWithError(t, "idempotency: WithLimits: guards that With makes share one waiting room; set WaitingBytes in New",
+		func() { g.With(idempotency.WithLimits(idempotency.Limits{WaitingBytes: 2 << 20})) })
+}
+
+// A limit that is zero stays as it is: the default, or that of the guard that With is called on.
+func TestZeroLimitsStay(t *testing.T) {
+	t.Parallel()
+	zero := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithLimits(idempotency.Limits{})).Policy()
+	require.EqualValues(t, []int64{1 << 20, 1 << 20}, []int64{zero.MaxRequestBody, zero.MaxResponseBody})
+
+	g := guardtest.NewGuard(t, idempotency.NewMemoryStore(),
+		idempotency.WithLimits(idempotency.Limits{RequestBody: 10, ResponseBody: 20, WaitingBytes: 1 << 20}))
+	require.NotPanics(t, func() {
+		route := g.With(idempotency.WithLimits(idempotency.Limits{ResponseBody: 30})).Policy()
+		require.EqualValues(t, []int64{10, 30}, []int64{route.MaxRequestBody, route.MaxResponseBody})
+	})
 }
 
 // A guard made with With has its own settings and leaves those of the other alone.

@@ -148,7 +148,7 @@ func (res Resolution) answer(fp Fingerprint, recording response.Settings) (*answ
 	}
 	a.Header = response.Recorded(header, recording)
 	if !a.Fits(recording.Limit) {
-		return nil, fmt.Errorf("idempotency: Resolve: body of %d bytes, and its header; WithMaxResponseBody allows %d, and %d beside for the header",
+		return nil, fmt.Errorf("idempotency: Resolve: body of %d bytes, and its header; Limits.ResponseBody allows %d, and %d beside for the header",
 			len(a.Body), recording.Limit, answer.MaxFields)
 	}
 	return a, nil

@@ -413,7 +413,7 @@ func TestKeyFunction(t *testing.T) {
 
 	// The key may be in the body. So a request without one is read and limited too, and must
 	// have a scope.
-	s = guardtest.ServeRecorder(t, guard.With(idempotency.WithMaxRequestBody(1)).Handler(h))
+	s = guardtest.ServeRecorder(t, guard.With(idempotency.WithLimits(idempotency.Limits{RequestBody: 1})).Handler(h))
 	guardtest.RequireProblem(t, send(`{}`), http.StatusRequestEntityTooLarge, problem.BodyTooLarge)
 	stranger := guardtest.Call{Body: "1", Tenant: "unknown"}
 	guardtest.RequireProblem(t, s.Do(t, stranger), http.StatusForbidden, problem.ScopeUnresolved)

@@ -108,7 +108,7 @@ func (s *settings) validate() error {
 		"WithRetention: %v is not at least twice the lease %v and at most %v", s.rules.Retention, s.rules.Lease, maxTTL)
 	check(s.rules.Wait >= 0 && s.rules.Wait <= maxWait, "WithWait: %v is not between 0 and %v", s.rules.Wait, maxWait)
 	check(s.waitingBytes >= engine.MinWaitingBytes && s.waitingBytes <= engine.MaxWaitingBytes,
-		"WithWaitingBytes: %d is not between %d and %d", s.waitingBytes, engine.MinWaitingBytes, int64(engine.MaxWaitingBytes))
+		"WithLimits: WaitingBytes %d is not between %d and %d", s.waitingBytes, engine.MinWaitingBytes, int64(engine.MaxWaitingBytes))
 	check(len(s.methods) > 0, "WithMethods: no method")
 	for _, m := range s.methods {
 		check(token.Is(m), "WithMethods: %q is not a method", m)
@@ -119,9 +119,9 @@ func (s *settings) validate() error {
 		check(f != nil, "WithFingerprint: nil function")
 	}
 	check(s.maxRequestBody > 0 && s.maxRequestBody <= maxBodyLimit,
-		"WithMaxRequestBody: %d is not between 1 and %d", s.maxRequestBody, maxBodyLimit)
+		"WithLimits: RequestBody %d is not between 1 and %d", s.maxRequestBody, maxBodyLimit)
 	check(s.rules.MaxAnswer > 0 && s.rules.MaxAnswer <= maxBodyLimit,
-		"WithMaxResponseBody: %d is not between 1 and %d", s.rules.MaxAnswer, maxBodyLimit)
+		"WithLimits: ResponseBody %d is not between 1 and %d", s.rules.MaxAnswer, maxBodyLimit)
 	for _, name := range s.dropped {
 		check(token.Is(name), "WithUnrecorded: %q is not a field name", name)
 	}
@@ -176,7 +176,7 @@ func isLabel(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-var errWaitingBytes = errors.New("idempotency: WithWaitingBytes: guards that With makes share one waiting room; give the option to New")
+var errWaitingBytes = errors.New("idempotency: WithLimits: guards that With makes share one waiting room; set WaitingBytes in New")
 
 // judge asks the route's function about an answer.
 func (s *settings) judge(status int, h http.Header) Outcome {

@@ -52,7 +52,7 @@ func TestRefusalsOfTheServer(t *testing.T) {
 		},
 		"not kept": {
 			large,
-			[]idempotency.Option{idempotency.WithMaxResponseBody(100)},
+			[]idempotency.Option{idempotency.WithLimits(idempotency.Limits{ResponseBody: 100})},
 			"body",
 			[]error{client.ErrAnswerLost},
 			problem.ResponseNotKept,

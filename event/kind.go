@@ -109,7 +109,7 @@ const (
 	// NotKept: a run is recorded without its answer, because the store does not take an
 	// answer of that size, or because too many answers wait for it; Err says which. Status and
 	// Size are those of the answer. Duplicates are told that the run has happened. There is no
-	// such event for an answer that is larger than idempotency.WithMaxResponseBody allows.
+	// such event for an answer that is larger than idempotency.Limits.ResponseBody allows.
 	NotKept Kind = "not-kept"
 	// Silent: a handler returned without a status and without a byte, or wrote after
 	// that; Err says which, and the usual cause. It is reported once for each Method and

@@ -132,7 +132,7 @@ func TestDispositionOf(t *testing.T) {
 // for the other one.
 func TestErrorAboutAnotherKey(t *testing.T) {
 	t.Parallel()
-	large, runs := newGuard(t, idempotency.WithMaxResponseBody(1)), 0
+	large, runs := newGuard(t, idempotency.WithLimits(idempotency.Limits{ResponseBody: 1})), 0
 	other := idempotency.Key{Scope: "reports", Value: "november"}
 	handle := func() (queue.Disposition, error) {
 		return queue.Handle(t.Context(), newGuard(t), queue.Message{Queue: "q", ID: "m"}, func(ctx context.Context) error {
@@ -153,7 +153,7 @@ func TestErrorAboutAnotherKey(t *testing.T) {
 // A message has no value that could be too large, whatever the guard keeps of other runs.
 func TestAckIsNoError(t *testing.T) {
 	t.Parallel()
-	guard, runs := newGuard(t, idempotency.WithMaxResponseBody(1)), 0
+	guard, runs := newGuard(t, idempotency.WithLimits(idempotency.Limits{ResponseBody: 1})), 0
 	for range 3 {
 		todo, err := queue.Handle(t.Context(), guard, queue.Message{Queue: "q", ID: "m"}, func(context.Context) error {
 			runs++
@@ -179,7 +179,7 @@ func TestHandleValue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			guard, runs := newGuard(t, idempotency.WithMaxResponseBody(c.limit)), 0
+			guard, runs := newGuard(t, idempotency.WithLimits(idempotency.Limits{ResponseBody: c.limit})), 0
 			handle := func() ([]string, queue.Disposition, error) {
 				return queue.HandleValue(t.Context(), guard, queue.Message{Queue: "q", ID: "m"}, func(context.Context) ([]string, error) {
 					runs++

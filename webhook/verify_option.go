@@ -23,7 +23,7 @@ func WithClock(now func() time.Time) VerifyOption {
 }
 
 // WithMaxBody sets how many bytes the body of a delivery may have. The default is 1 MiB, as it
-// is for a guard. Raise both if the sender needs more; see [idempotency.WithMaxRequestBody].
+// is for a guard. Raise both if the sender needs more; see [idempotency.Limits].
 func WithMaxBody(n int64) VerifyOption {
 	return func(s *verifySettings) { s.maxBody = n }
 }

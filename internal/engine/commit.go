@@ -15,7 +15,7 @@ var errOvertaken = errors.New("the run has lost its claim")
 
 var causes = [...]error{
 	rules.LeftOpen:    errors.New("the handler answered success and neither committed nor rolled back"),
-	rules.TooLarge:    errors.New("the answer is larger than WithMaxResponseBody allows"),
+	rules.TooLarge:    errors.New("the answer is larger than Limits.ResponseBody allows"),
 	rules.NotDefinite: errors.New("the outcome of the run is not definite"),
 }
 

@@ -112,7 +112,7 @@ func changes() []change {
 			},
 		},
 		{ // an answer that is recorded is replayed as it is
-			name: "limits", now: []idempotency.Option{idempotency.WithMaxResponseBody(1 << 10), idempotency.WithMaxRequestBody(20)},
+			name: "limits", now: []idempotency.Option{idempotency.WithLimits(idempotency.Limits{ResponseBody: 1 << 10, RequestBody: 20})},
 			steps: []step{
 				{to: former, path: "/reply/body-large", want: ran(201), runs: 1},
 				{to: latter, path: "/reply/body-large", want: replayed(201), runs: 1},

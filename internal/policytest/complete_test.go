@@ -118,12 +118,12 @@ func TestFieldsOfThePolicy(t *testing.T) {
 var publishedAs = map[string]string{
 	"WithTTL": "TTL", "WithRetention": "HeldFor", "WithWait": "Wait", "WithRequired": "Required", "WithMethods": "Methods",
 	"WithHeader": "Key", "WithStrictKeys": "Key", "WithKeyFunc": "Key", "WithFingerprint": "Binding",
-	"WithMaxRequestBody": "MaxRequestBody", "WithMaxResponseBody": "MaxResponseBody",
+	"WithLimits":  "MaxRequestBody",
 	"WithOutcome": "Answers", "WithRebinding": "Rebinding", "WithRecovery": "Hold", "WithMaxAttempts": "Attempts", "WithMismatchStatus": "Refusals", "WithErrorWriter": "Problems",
 	"WithPolicyURL": "URL", "WithExpiryHeader": "ExpiryHeader", "WithFailOpen": "FailOpen", "WithAuthorizeReplay": "Refusals",
 	"WithRoute": "Route", "WithTransaction": "Answers",
 	// How the server works, and what only its operators see.
-	"WithLease": "", "WithWaitingBytes": "", "WithShadow": "", "WithUnrecorded": "", "WithSilence": "", "WithObserver": "", "WithTraceContext": "", "WithExplain": "", "WithLogger": "", "WithClientCancel": "",
+	"WithLease": "", "WithShadow": "", "WithUnrecorded": "", "WithSilence": "", "WithObserver": "", "WithTraceContext": "", "WithExplain": "", "WithLogger": "", "WithClientCancel": "",
 	"WithSealer": "", "WithKeptKeys": "", "WithDerivation": "", "WithResolver": "",
 }
 

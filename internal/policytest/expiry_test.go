@@ -102,7 +102,7 @@ func TestOnlyWhatIsRecordedHasAnExpiry(t *testing.T) {
 		"unknown":                {status(500), nil, none, none, ""},
 		"held without an end":    {status(500), []idempotency.Option{hold}, none, none, problem.OutcomeUnknown},
 		"held for the retention": {status(500), []idempotency.Option{hold, idempotency.WithRetention(30 * time.Minute)}, none, 30 * time.Minute, problem.OutcomeUnknown},
-		"too large":              {guardtest.Answering(0, "too large").ServeHTTP, []idempotency.Option{idempotency.WithMaxResponseBody(1)}, none, time.Hour, problem.ResponseNotKept},
+		"too large":              {guardtest.Answering(0, "too large").ServeHTTP, []idempotency.Option{idempotency.WithLimits(idempotency.Limits{ResponseBody: 1})}, none, time.Hour, problem.ResponseNotKept},
 		"may not be seen any more": {status(201), []idempotency.Option{idempotency.WithAuthorizeReplay(func(*http.Request, idempotency.RecordInfo) error {
 			return http.ErrNoCookie
 		})}, time.Hour, none, problem.ReplayDenied},

@@ -66,7 +66,7 @@ var moreRules = map[string]proof{
 		time.Sleep(time.Nanosecond)
 		a.runs(t, call("k"))
 	}},
-	"max-response": {[]idempotency.Option{idempotency.WithMaxResponseBody(100)}, false, func(t *testing.T, a *api) {
+	"max-response": {[]idempotency.Option{idempotency.WithLimits(idempotency.Limits{ResponseBody: 100})}, false, func(t *testing.T, a *api) {
 		of := func(n int64) {
 			a.answers(func(w http.ResponseWriter, _ *http.Request, _ int64) {
 				w.Header().Set("X-Long", strings.Repeat("x", 1000)) // which does not count

@@ -54,7 +54,7 @@ func again(c guardtest.Call) func(t *testing.T, a *api) guardtest.Reply {
 var refusals = []refusal{
 	{problem.KeyMissing, 400, []idempotency.Option{idempotency.WithRequired(true)}, ask(call("")), nil},
 	{problem.KeyInvalid, 400, nil, ask(call("a,b")), nil},
-	{problem.BodyTooLarge, 413, []idempotency.Option{idempotency.WithMaxRequestBody(1)}, ask(call("k")), nil},
+	{problem.BodyTooLarge, 413, []idempotency.Option{idempotency.WithLimits(idempotency.Limits{RequestBody: 1})}, ask(call("k")), nil},
 	{problem.FingerprintFailed, 400, []idempotency.Option{idempotency.WithFingerprint(refuseFingerprint)}, ask(call("k")), nil},
 	{problem.FingerprintFailed, 400, nil, ask(guardtest.Call{Key: "k", Header: http.Header{"Content-Type": {"application/grpc"}}}), nil},
 	{problem.ScopeUnresolved, 403, nil, ask(guardtest.Call{Key: "k", Tenant: "unknown"}), nil},
@@ -73,7 +73,7 @@ var refusals = []refusal{
 		a.unknown(t, call("k"))
 		return a.Do(t, call("k"))
 	}, nil},
-	{problem.ResponseNotKept, 409, []idempotency.Option{idempotency.WithMaxResponseBody(1)}, again(call("k")), nil},
+	{problem.ResponseNotKept, 409, []idempotency.Option{idempotency.WithLimits(idempotency.Limits{ResponseBody: 1})}, again(call("k")), nil},
 	{problem.AnswerUnreadable, 500, nil, func(t *testing.T, a *api) guardtest.Reply {
 		a.runs(t, call("k"))
 		a.store.Replace(&guardtest.AlteringStore{Store: a.store.Behind, Alter: func(b []byte) []byte { return b[:1] }})

@@ -102,7 +102,7 @@ var rules = map[string]proof{
 			require.Equal(t, []string{`"k"`}, got.Header.Values(a.policy.Key.Header))
 		}
 	}},
-	"max-request": {[]idempotency.Option{idempotency.WithMaxRequestBody(10)}, false, func(t *testing.T, a *api) {
+	"max-request": {[]idempotency.Option{idempotency.WithLimits(idempotency.Limits{RequestBody: 10})}, false, func(t *testing.T, a *api) {
 		of := func(n int64) guardtest.Call { return guardtest.Call{Key: "k", Body: strings.Repeat("x", int(n))} }
 		a.refuses(t, of(a.policy.MaxRequestBody+1), problem.BodyTooLarge)
 		a.runs(t, of(a.policy.MaxRequestBody))
@@ -110,7 +110,7 @@ var rules = map[string]proof{
 		without.Key = ""
 		a.runs(t, without)
 	}},
-	"max-every-request": {[]idempotency.Option{fromBody, idempotency.WithMaxRequestBody(20)}, false, func(t *testing.T, a *api) {
+	"max-every-request": {[]idempotency.Option{fromBody, idempotency.WithLimits(idempotency.Limits{RequestBody: 20})}, false, func(t *testing.T, a *api) {
 		room := int(a.policy.MaxRequestBody) - len("{}")
 		a.runs(t, guardtest.Call{Body: "{" + strings.Repeat(" ", room) + "}"})
 		a.refuses(t, guardtest.Call{Body: "{" + strings.Repeat(" ", room+1) + "}"}, problem.BodyTooLarge)

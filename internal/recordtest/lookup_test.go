@@ -352,7 +352,7 @@ func TestResolveWithAnAnswer(t *testing.T) {
 
 func TestResolveRefusesWhatItCannotSettle(t *testing.T) {
 	t.Parallel()
-	g, s, h := inspected(t, idempotency.WithMaxResponseBody(100))
+	g, s, h := inspected(t, idempotency.WithLimits(idempotency.Limits{ResponseBody: 100}))
 	final := idempotency.Resolution{Outcome: idempotency.Final}
 	require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldBy(store.Owner{1}, 1), final), idempotency.ErrNotFound)
 

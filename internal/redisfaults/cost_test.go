@@ -150,7 +150,7 @@ func TestRedisMemoryOfARecord(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client := guardtest.RedisClient(t, server.Addr)
-	g := guardtest.NewGuard(t, guardtest.RedisStore(t, client), idempotency.WithMaxResponseBody(2<<20))
+	g := guardtest.NewGuard(t, guardtest.RedisStore(t, client), idempotency.WithLimits(idempotency.Limits{ResponseBody: 2 << 20}))
 	for _, size := range []int{0, 200, 512, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 1 << 20} {
 		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")

@@ -39,7 +39,7 @@ func TestRedisWithSmallBulkLength(t *testing.T) {
 					w.WriteHeader(http.StatusCreated)
 					_, _ = w.Write([]byte(strings.Repeat("x", n)))
 				}}
-				p := newRedisProcess(t, st, h, idempotency.WithMaxResponseBody(16<<20))
+				p := newRedisProcess(t, st, h, idempotency.WithLimits(idempotency.Limits{ResponseBody: 16 << 20}))
 				call := guardtest.Call{Key: strings.ReplaceAll(name+" "+size, " ", "-")}
 				require.Len(t, p.Do(t, call).Body, n)
 				var again guardtest.Reply

@@ -27,7 +27,7 @@ var errNoFlush = fmt.Errorf("idempotency: no writer behind the handler's can flu
 // Errors of a handler whose answer is held back.
 var (
 	errHeldBack  = fmt.Errorf("idempotency: the answer is kept back until its transaction is committed: %w", http.ErrNotSupported)
-	errOverLimit = errors.New("idempotency: the answer is larger than WithMaxResponseBody allows, or its header too large, and its transaction will be rolled back")
+	errOverLimit = errors.New("idempotency: the answer is larger than Limits.ResponseBody allows, or its header too large, and its transaction will be rolled back")
 )
 
 // Header implements [http.ResponseWriter].

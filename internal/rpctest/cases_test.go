@@ -161,7 +161,7 @@ func TestCalls(t *testing.T) {
 			t.Parallel()
 			bareBank, b := newBank(), newBank()
 			bare := tr.serve(t, bareBank, nil, settings{})
-			protected := tr.serve(t, b, newGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxResponseBody(limit)), settings{})
+			protected := tr.serve(t, b, newGuard(t, idempotency.NewMemoryStore(), idempotency.WithLimits(idempotency.Limits{ResponseBody: limit})), settings{})
 			compared := 0
 			for _, c := range cases() {
 				send := keyed("key of "+strings.ReplaceAll(c.name, " ", "-"), c.name)

@@ -22,7 +22,7 @@ func TestGuardInsideAGuardRefusesNothing(t *testing.T) {
 	t.Parallel()
 	for name, opt := range map[string]idempotency.Option{
 		"strict-keys": idempotency.WithStrictKeys(true),
-		"small-body":  idempotency.WithMaxRequestBody(1),
+		"small-body":  idempotency.WithLimits(idempotency.Limits{RequestBody: 1}),
 		"fingerprint": idempotency.WithFingerprint(func(*http.Request, []byte) (fp idempotency.Fingerprint, err error) {
 			return fp, errors.New("no")
 		}),

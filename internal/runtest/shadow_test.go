@@ -90,7 +90,7 @@ func TestShadowTellsWhatALiveGuardWouldDo(t *testing.T) {
 			{call: k, answer: func(http.ResponseWriter) {}, would: run, attempt: 1},
 			{call: k, answer: say(201, ""), would: refused, code: problem.OutcomeUnknown, attempt: 1},
 		}},
-		"a large answer": {[]idempotency.Option{idempotency.WithMaxResponseBody(3)}, []step{
+		"a large answer": {[]idempotency.Option{idempotency.WithLimits(idempotency.Limits{ResponseBody: 3})}, []step{
 			{call: k, answer: say(201, "long"), would: run, attempt: 1},
 			{call: k, answer: say(201, "long"), would: refused, code: problem.ResponseNotKept, attempt: 1},
 		}},
@@ -101,7 +101,7 @@ func TestShadowTellsWhatALiveGuardWouldDo(t *testing.T) {
 		"no key where one is required": {[]idempotency.Option{idempotency.WithRequired(true)}, []step{
 			{call: guardtest.Call{}, answer: say(201, ""), would: refused, code: problem.KeyMissing},
 		}},
-		"a large body": {[]idempotency.Option{idempotency.WithMaxRequestBody(4)}, []step{
+		"a large body": {[]idempotency.Option{idempotency.WithLimits(idempotency.Limits{RequestBody: 4})}, []step{
 			{call: k, answer: say(201, ""), would: refused, code: problem.BodyTooLarge},
 		}},
 		"no body": {nil, []step{

@@ -182,7 +182,7 @@ func TestPendingAnswersAreBoundedByBytes(t *testing.T) {
 			w.Header().Set("Location", "/charges/1")
 			_, _ = io.WriteString(w, body)
 		}}
-		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithMaxResponseBody(size+100))
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithLimits(idempotency.Limits{ResponseBody: size + 100}))
 		for _, op := range []string{"complete", "renew"} { // or the size would be to blame
 			p.Store.On(op, guardtest.Always(guardtest.Refuse))
 		}

@@ -182,7 +182,7 @@ func TestWaitingRoomGrowsWithItsMemory(t *testing.T) {
 		const waiters = 10_000
 		h := guardtest.Answering(20*time.Second, "done")
 		p, _ := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h,
-			idempotency.WithWait(time.Minute), idempotency.WithWaitingBytes(4*waiters*16<<10))
+			idempotency.WithWait(time.Minute), idempotency.WithLimits(idempotency.Limits{WaitingBytes: 4 * waiters * 16 << 10}))
 		one := guardtest.Call{Key: "one"}
 		p.Start(t, one)
 		ofOne := p.Waiters(t, waiters, one)

@@ -96,7 +96,7 @@ func TestNothingOfClientsIsLogged(t *testing.T) {
 	}), problem.FingerprintFailed)
 	refused(idempotency.WithAuthorizeReplay(func(*http.Request, idempotency.RecordInfo) error { return errors.New(secretReason) }),
 		problem.ReplayDenied)
-	refused(idempotency.WithMaxResponseBody(1), problem.ResponseNotKept)
+	refused(idempotency.WithLimits(idempotency.Limits{ResponseBody: 1}), problem.ResponseNotKept)
 	refused(idempotency.WithSealer(guardtest.FailingSealer{}), problem.OutcomeUnknown)
 
 	for _, op := range []string{"claim", "renew", "complete"} {

@@ -37,7 +37,7 @@ func newTenants(t *testing.T, st idempotency.Store) *tenants {
 	t.Helper()
 	s := &tenants{entered: make(chan struct{}), leave: make(chan struct{}), ids: map[string]string{}}
 	s.guard = guardtest.NewGuard(t, st, idempotency.WithWait(5*time.Second), idempotency.WithLease(time.Hour),
-		idempotency.WithRecovery(idempotency.Hold), idempotency.WithMaxResponseBody(100))
+		idempotency.WithRecovery(idempotency.Hold), idempotency.WithLimits(idempotency.Limits{ResponseBody: 100}))
 	s.end = sync.OnceFunc(func() { close(s.leave) })
 	t.Cleanup(s.end)
 	mux := http.NewServeMux()

@@ -101,7 +101,7 @@ func (w *faultWorld) process(shared *idempotency.MemoryStore, version []idempote
 		p.Store.Throttle(slowBytesPerSecond)
 	}
 	options := append(version, idempotency.WithLease(guardtest.LeaseTime), idempotency.WithRecovery(w.recovery),
-		idempotency.WithMaxResponseBody(kept), idempotency.WithObserver(p.Events.Observe))
+		idempotency.WithLimits(idempotency.Limits{ResponseBody: kept}), idempotency.WithObserver(p.Events.Observe))
 	st := &grantStore{p.Store, w, p}
 	p.Guard = guardtest.NewGuard(w.t, st, options...)
 	w.t.Cleanup(func() { _ = p.Guard.Shutdown(guardtest.Shortly(w.t)) }) // a broken guard may have no end

@@ -91,7 +91,7 @@ func (w *simulation) process(i int) *simProcess {
 	p := &simProcess{simVersion: w.versions[i], world: w, index: i, weather: &w.weather[i], dead: make(chan struct{})}
 	options := append(p.options[:len(p.options):len(p.options)],
 		idempotency.WithLease(p.lease), idempotency.WithRecovery(p.recovery), idempotency.WithWait(p.wait),
-		idempotency.WithRebinding(w.rebinding), idempotency.WithMaxResponseBody(p.kept), idempotency.WithObserver(p.observe),
+		idempotency.WithRebinding(w.rebinding), idempotency.WithLimits(idempotency.Limits{ResponseBody: p.kept}), idempotency.WithObserver(p.observe),
 		idempotency.WithLogger(slog.New(slog.DiscardHandler)))
 	var st idempotency.Store = &simLink{p}
 	switch w.kind {

@@ -50,7 +50,7 @@ const parkedTTL = 8 * time.Second
 func (a *api) serveOutside(mux *http.ServeMux) (guards []*idempotency.Guard, err error) {
 	at := func(db int, opts ...idempotency.Option) *idempotency.Guard {
 		client := redis.NewClient(&redis.Options{Addr: a.redis, DB: db, ContextTimeoutEnabled: true})
-		opts = append(opts, idempotency.WithLease(a.lease), idempotency.WithTTL(ttl), idempotency.WithMaxResponseBody(2*bulkyAnswer))
+		opts = append(opts, idempotency.WithLease(a.lease), idempotency.WithTTL(ttl), idempotency.WithLimits(idempotency.Limits{ResponseBody: 2 * bulkyAnswer}))
 		g, newErr := idempotency.New(idempotency.NewRedisStore(client), tenant, opts...)
 		err = newErr
 		guards = append(guards, g)

@@ -37,7 +37,7 @@ func TestSlowStoreRecordsLargeAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := answeringBytes(20 * mebibyte)
-		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithMaxResponseBody(32*mebibyte))
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithLimits(idempotency.Limits{ResponseBody: 32 * mebibyte}))
 		p.Store.Throttle(4 * mebibyte)
 		start := time.Now()
 		require.Len(t, p.Do(t, guardtest.Call{Key: "k"}).Body, 20*mebibyte)
@@ -74,7 +74,7 @@ func TestAnswerThatTheStoreDoesNotTakeIsNotKept(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					h := answeringBytes(2 * mebibyte)
 					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery,
-						idempotency.WithMaxResponseBody(4*mebibyte), idempotency.WithTTL(48*time.Hour), idempotency.WithRetention(time.Hour))
+						idempotency.WithLimits(idempotency.Limits{ResponseBody: 4 * mebibyte}), idempotency.WithTTL(48*time.Hour), idempotency.WithRetention(time.Hour))
 					tt.limit(p.Store)
 					start := time.Now()
 					first := p.Do(t, guardtest.Call{Key: "k"})
@@ -192,7 +192,7 @@ func TestResultThatIsNotKept(t *testing.T) {
 		event int
 	}{
 		"by the store": {func(s *guardtest.FaultStore) { s.RefuseAbove(mebibyte/4, store.ErrTooLarge) }, nil, 1},
-		"by the guard": {func(*guardtest.FaultStore) {}, []idempotency.Option{idempotency.WithMaxResponseBody(mebibyte / 4)}, 0},
+		"by the guard": {func(*guardtest.FaultStore) {}, []idempotency.Option{idempotency.WithLimits(idempotency.Limits{ResponseBody: mebibyte / 4})}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -184,7 +184,7 @@ func newShop(t *testing.T, first func(s *guardtest.TxStore, w http.ResponseWrite
 	}}
 	opts = append([]idempotency.Option{
 		idempotency.WithTransaction(true), idempotency.WithLease(guardtest.LeaseTime),
-		idempotency.WithObserver(s.events.Observe), idempotency.WithMaxResponseBody(2000),
+		idempotency.WithObserver(s.events.Observe), idempotency.WithLimits(idempotency.Limits{ResponseBody: 2000}),
 	}, opts...)
 	s.guard = guardtest.NewGuard(t, s.store, opts...)
 	s.Server = guardtest.ServeRecorder(t, s.guard.Handler(s.runs))

@@ -209,7 +209,7 @@ func TestWireTooLargeIsToldInTheMiddleOfABody(t *testing.T) {
 		for _, wrapped := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", wrapped ", wrapped), func(t *testing.T) {
 				t.Parallel()
-				w := serveWire(t, &guardtest.Counter{}, idempotency.WithMaxRequestBody(limit))
+				w := serveWire(t, &guardtest.Counter{}, idempotency.WithLimits(idempotency.Limits{RequestBody: limit}))
 				if wrapped {
 					w.serve(t, &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 						w.guard.Handler(w.h).ServeHTTP(unwrapper{rw}, r)
@@ -237,7 +237,7 @@ func (w unwrapper) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // connection is reset while it writes.
 func TestClientReadsThatItsBodyIsTooLarge(t *testing.T) {
 	t.Parallel()
-	w := serveWire(t, &guardtest.Counter{}, idempotency.WithMaxRequestBody(10<<10))
+	w := serveWire(t, &guardtest.Counter{}, idempotency.WithLimits(idempotency.Limits{RequestBody: 10 << 10}))
 	for _, expect := range []string{"", "100-continue"} {
 		for _, size := range []int{11 << 10, 200 << 10, 8 << 20} {
 			for range 10 {

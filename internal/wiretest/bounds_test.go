@@ -124,7 +124,7 @@ func heap() int64 {
 func TestLargeBodiesAreNotGathered(t *testing.T) { // not parallel: it measures
 	const huge, limit = 256 << 20, 1 << 20
 	t.Run("request", func(t *testing.T) {
-		h := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxRequestBody(limit)).Handler(&guardtest.Counter{})
+		h := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithLimits(idempotency.Limits{RequestBody: limit})).Handler(&guardtest.Counter{})
 		for _, length := range []int64{-1, huge} {
 			body := &countedBody{left: huge}
 			got := allocated(func() { require.Equal(t, http.StatusRequestEntityTooLarge, guardtest.Post(h, body, length).Code) })
@@ -134,7 +134,7 @@ func TestLargeBodiesAreNotGathered(t *testing.T) { // not parallel: it measures
 	})
 	t.Run("answer", func(t *testing.T) {
 		piece := bytes.Repeat([]byte("x"), 64<<10)
-		h := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxResponseBody(limit)).Handler(
+		h := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithLimits(idempotency.Limits{ResponseBody: limit})).Handler(
 			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				for range huge / len(piece) {
 					_, _ = w.Write(piece)

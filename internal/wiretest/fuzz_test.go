@@ -31,7 +31,7 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		store, runs := idempotency.NewMemoryStore(idempotency.WithMaxEntries(2)), 0
-		guard, err := idempotency.New(store, guardtest.TenantScope, idempotency.WithRequired(true), idempotency.WithMaxRequestBody(1000))
+		guard, err := idempotency.New(store, guardtest.TenantScope, idempotency.WithRequired(true), idempotency.WithLimits(idempotency.Limits{RequestBody: 1000}))
 		if err != nil {
 			t.Fatal(err)
 		}

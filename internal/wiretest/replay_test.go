@@ -101,7 +101,7 @@ func TestReplayIsAuthorized(t *testing.T) {
 			}
 		}}
 		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(),
-			idempotency.WithAuthorizeReplay(authorize), idempotency.WithMaxResponseBody(5)).Handler(h))
+			idempotency.WithAuthorizeReplay(authorize), idempotency.WithLimits(idempotency.Limits{ResponseBody: 5})).Handler(h))
 		for _, path := range []string{"/", "/large"} {
 			asked = nil
 			c := guardtest.Call{Key: path, Path: path}
@@ -147,7 +147,7 @@ func TestLowerLimitsDoNotTouchWhatIsRecorded(t *testing.T) {
 			_, _ = io.WriteString(w, strings.Repeat("x", 1000))
 		}}
 		first := serve(guardtest.NewGuard(t, store).Handler(h)).Do(t, guardtest.Call{Key: "k"})
-		s := serve(guardtest.NewGuard(t, store, idempotency.WithMaxResponseBody(1), idempotency.WithTTL(time.Second)).Handler(h))
+		s := serve(guardtest.NewGuard(t, store, idempotency.WithLimits(idempotency.Limits{ResponseBody: 1}), idempotency.WithTTL(time.Second)).Handler(h))
 		guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "k"}))
 		require.EqualValues(t, 1, h.Runs.Load())
 	})
