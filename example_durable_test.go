@@ -337,9 +337,9 @@ func ExampleGuard_Lookup() {
 }
 
 // A request that fails each time is not repeated without end.
-func ExampleWithMaxAttempts() {
+func ExampleHoldAfter() {
 	h := guardFor(
-		idempotency.WithMaxAttempts(2),
+		idempotency.WithRecovery(idempotency.HoldAfter(2)),
 		idempotency.WithLogger(slog.New(slog.DiscardHandler)),
 	).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the ledger does not balance", http.StatusInternalServerError)

@@ -63,10 +63,12 @@ func WithRebinding(on bool) Option {
 	return optionFunc(func(s *settings) { s.rules.Rebinding = on })
 }
 
-// WithRecovery sets what happens to a key whose run ended with [Unknown] outcome. The
-// default is [Rerun].
+// WithRecovery sets what happens to a key whose run ended with [Unknown] outcome: [Rerun], the default,
+// [Hold], or [HoldAfter] a number of attempts.
 func WithRecovery(r Recovery) Option {
-	return optionFunc(func(s *settings) { s.recovery, s.rules.Hold = r, r == Hold })
+	return optionFunc(func(s *settings) {
+		s.recovery, s.rules.Hold, s.rules.MaxAttempts = r, r == Hold, max(0, int(r))
+	})
 }
 
 // WithFailOpen says whether the handler, or the function of [Do], runs unprotected when
@@ -220,16 +222,4 @@ func WithWait(d time.Duration) Option {
 // The transaction itself is begun by functions of the store's package, with [Operation.Join].
 func WithTransaction(on bool) Option {
 	return optionFunc(func(s *settings) { s.rules.Transaction = on })
-}
-
-// WithMaxAttempts sets after how many attempts nobody runs any more: if attempt n or a later one
-// ends with [Unknown] outcome, or its process dies, the key is held, as under [Hold]. So a request
-// or a message that fails each time, or kills its process each time, stops to do so, and waits for
-// somebody to look. All attempts of the record count. When the key has been resolved as
-// [NotExecuted], the next attempt runs. The default, 0, sets no limit.
-//
-// Under [WithTransaction] too, the last attempt that fails holds the key, although it has done
-// nothing.
-func WithMaxAttempts(n int) Option {
-	return optionFunc(func(s *settings) { s.rules.MaxAttempts = n })
 }

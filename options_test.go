@@ -37,7 +37,7 @@ var invalidOptions = map[string][]idempotency.Option{
 		idempotency.WithLimits(idempotency.Limits{WaitingBytes: 1<<40 + 1}),
 	},
 	"WithOutcome:":        {idempotency.WithOutcome(nil)},
-	"WithRecovery:":       {idempotency.WithRecovery(7)},
+	"WithRecovery:":       {idempotency.WithRecovery(idempotency.HoldAfter(0)), idempotency.WithRecovery(idempotency.HoldAfter(-1)), idempotency.WithRecovery(-7)},
 	"WithMismatchStatus:": {idempotency.WithMismatchStatus(0), idempotency.WithMismatchStatus(399), idempotency.WithMismatchStatus(500)},
 	"WithErrorWriter:":    {idempotency.WithErrorWriter(nil)},
 	"WithExpiryHeader:": {
@@ -200,6 +200,7 @@ func TestNamesOfZeroValues(t *testing.T) {
 	require.Equal(t, "none", event.Kind("").String())
 	require.Equal(t, "rerun", idempotency.Recovery(0).String())
 	require.Equal(t, "outcome(9)", idempotency.Outcome(9).String())
-	require.Equal(t, "recovery(9)", idempotency.Recovery(9).String())
+	require.Equal(t, "hold-after-9", idempotency.HoldAfter(9).String())
+	require.Equal(t, "recovery(-9)", idempotency.Recovery(-9).String())
 	require.Equal(t, "run", event.Run.String())
 }

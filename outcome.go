@@ -66,28 +66,44 @@ func DefaultOutcome(status int, h http.Header) Outcome {
 
 // A Recovery says what happens to a key whose run ended with an [Unknown] outcome: a
 // server error, a panic, an answer cut short, or a process that died and let its
-// lease lapse. One rule serves them all.
-type Recovery uint8
+// lease lapse. One rule serves them all. It is [Rerun], [Hold], or what [HoldAfter] returns.
+type Recovery int
 
 const (
 	// Rerun lets the next request run again, as attempt n+1 and with the recorded
 	// steps of the earlier attempts. It is the default, and right where the handler
 	// can tell from the attempt number, its steps or a downstream idempotency key
 	// what has been done already.
-	Rerun Recovery = iota
+	Rerun Recovery = 0
 	// Hold lets nobody run again until the record is resolved or forgotten. It is the
 	// choice for effects that cannot be repeated and cannot be looked up. A held record
 	// has no end of its own unless [WithRetention] sets one.
-	Hold
+	Hold Recovery = -1
 )
 
-// String returns the policy's name, rerun or hold, and the number of any other value.
+// HoldAfter returns the [Recovery] that is [Rerun] for the attempts before n. If attempt n or a later one
+// ends with [Unknown] outcome, or its process dies, the key is held, as under [Hold]. So a request or a
+// message that fails each time, or kills its process each time, stops to do so, and waits for somebody
+// to look. All attempts of the record count. When the key has been resolved as [NotExecuted], the next
+// attempt runs. n must be at least 1; [WithRecovery] makes an error of less.
+//
+// Under [WithTransaction] too, the last attempt that fails holds the key, although it has done nothing.
+func HoldAfter(n int) Recovery {
+	if n < 1 {
+		return Hold - 1 // none of them
+	}
+	return Recovery(n)
+}
+
+// String returns the policy's name: rerun, hold or, for [HoldAfter] with 3, hold-after-3.
 func (r Recovery) String() string {
-	switch r {
-	case Rerun:
+	switch {
+	case r == Rerun:
 		return "rerun"
-	case Hold:
+	case r == Hold:
 		return "hold"
+	case r > Rerun:
+		return "hold-after-" + strconv.Itoa(int(r))
 	default:
 		return "recovery(" + strconv.Itoa(int(r)) + ")"
 	}

@@ -13,7 +13,7 @@ import (
 // A message is delivered three times, and shipped once. Another one fails each time, and is put
 // aside after two attempts.
 func ExampleHandle() {
-	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithMaxAttempts(2))
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithRecovery(idempotency.HoldAfter(2)))
 	if err != nil {
 		log.Fatal(err)
 	}

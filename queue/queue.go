@@ -15,7 +15,7 @@
 //		m.Ack()
 //	}
 //
-// Give the guard [idempotency.WithMaxAttempts], so that a message that fails each time, or kills
+// Give the guard the recovery [idempotency.HoldAfter], so that a message that fails each time, or kills
 // its process each time, is parked in the end. Its key is held then, and stays so until somebody
 // resolves it. The TTL of the guard must outlast the last delivery of a message, including one from
 // a dead-letter queue.

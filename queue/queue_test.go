@@ -30,7 +30,7 @@ func TestHandle(t *testing.T) {
 	t.Parallel()
 	down := errors.New("down")
 	gone := idempotency.Permanent(errors.New("customer is gone"))
-	limit := idempotency.WithMaxAttempts(2)
+	limit := idempotency.WithRecovery(idempotency.HoldAfter(2))
 	hold := idempotency.WithRecovery(idempotency.Hold)
 	type delivery struct {
 		end  func() error

@@ -101,7 +101,7 @@ func (s *service) requireDone(t *testing.T) {
 
 func newGuard(t *testing.T) *idempotency.Guard {
 	t.Helper()
-	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithMaxAttempts(2),
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithRecovery(idempotency.HoldAfter(2)),
 		idempotency.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	return guard

@@ -20,8 +20,8 @@ import (
 // which comes back; what it has handled is delivered again, and meets its record.
 //
 // Kafka has no answer for one record: an offset stands for all before it. So a record that must be
-// repeated is repeated here, and those behind it in its partition wait. Set
-// idempotency.WithMaxAttempts, so that this ends.
+// repeated is repeated here, and those behind it in its partition wait. Give the
+// guard the recovery idempotency.HoldAfter, so that this ends.
 func Kafka(ctx context.Context, client *kgo.Client, guard *idempotency.Guard, handle func(context.Context, *kgo.Record) error,
 	parked func(*kgo.Record, error) error,
 ) error {

@@ -141,7 +141,7 @@ func TestRiver(t *testing.T) {
 	pool, _ := newJobs(t, "good", "flaky", "bad", "poison")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	client, err := startShipper(ctx, pool, idempotency.WithMaxAttempts(3))
+	client, err := startShipper(ctx, pool, idempotency.WithRecovery(idempotency.HoldAfter(3)))
 	require.NoError(t, err)
 	requireWorked(t, pool)
 	require.NoError(t, client.Stop(ctx))

@@ -41,7 +41,7 @@ func newWorker(db *database) (*worker, error) {
 	// The TTL is longer than that of every sender. An event that fails five times, or kills its
 	// process five times, is parked. Messages have scopes of their own: the guard's does not matter.
 	guard, err := idempotency.New(db.records, webhook.Scope,
-		idempotency.WithTTL(40*24*time.Hour), idempotency.WithMaxAttempts(5))
+		idempotency.WithTTL(40*24*time.Hour), idempotency.WithRecovery(idempotency.HoldAfter(5)))
 	if err != nil {
 		return nil, err
 	}

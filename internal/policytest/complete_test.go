@@ -119,7 +119,7 @@ var publishedAs = map[string]string{
 	"WithTTL": "TTL", "WithRetention": "HeldFor", "WithWait": "Wait", "WithRequired": "Required", "WithMethods": "Methods",
 	"WithHeader": "Key", "WithStrictKeys": "Key", "WithKeyFunc": "Key", "WithFingerprint": "Binding",
 	"WithLimits":  "MaxRequestBody",
-	"WithOutcome": "Answers", "WithRebinding": "Rebinding", "WithRecovery": "Hold", "WithMaxAttempts": "Attempts", "WithMismatchStatus": "Refusals", "WithErrorWriter": "Problems",
+	"WithOutcome": "Answers", "WithRebinding": "Rebinding", "WithRecovery": "Hold", "WithMismatchStatus": "Refusals", "WithErrorWriter": "Problems",
 	"WithPolicyURL": "URL", "WithExpiryHeader": "ExpiryHeader", "WithFailOpen": "FailOpen", "WithAuthorizeReplay": "Refusals",
 	"WithRoute": "Route", "WithTransaction": "Answers",
 	// How the server works, and what only its operators see.

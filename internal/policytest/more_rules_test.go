@@ -111,7 +111,7 @@ var moreRules = map[string]proof{
 		a.Do(t, call("ruled-out"))
 		a.refuses(t, call("ruled-out"), problem.OutcomeUnknown)
 	}},
-	"rerun-limited": {[]idempotency.Option{idempotency.WithMaxAttempts(2)}, false, func(t *testing.T, a *api) {
+	"rerun-limited": {[]idempotency.Option{idempotency.WithRecovery(idempotency.HoldAfter(2))}, false, func(t *testing.T, a *api) {
 		for range a.policy.Attempts {
 			a.unknown(t, call("k"))
 		}

@@ -16,7 +16,7 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// Tests of WithMaxAttempts.
+// Tests of HoldAfter.
 
 func failing(status *int) *guardtest.Counter {
 	return &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(*status) }}
@@ -37,7 +37,7 @@ func TestLastAttemptIsHeld(t *testing.T) {
 			status := http.StatusInternalServerError
 			h, events := failing(&status), &guardtest.Events{}
 			store, opts := newStore()
-			guard := guardtest.NewGuard(t, store, append(opts, idempotency.WithMaxAttempts(3), idempotency.WithObserver(events.Observe))...)
+			guard := guardtest.NewGuard(t, store, append(opts, idempotency.WithRecovery(idempotency.HoldAfter(3)), idempotency.WithObserver(events.Observe))...)
 			s := guardtest.ServeRecorder(t, guard.Handler(h))
 			call := guardtest.Call{Key: "k"}
 			for range 2 {
@@ -72,7 +72,7 @@ func TestAttemptsThatDidNothingAreNotHeld(t *testing.T) {
 	t.Parallel()
 	status := http.StatusInternalServerError
 	h := failing(&status)
-	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxAttempts(2)).Handler(h))
+	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.HoldAfter(2))).Handler(h))
 	s.Do(t, guardtest.Call{Key: "k"})
 	status = http.StatusTooManyRequests
 	for range 5 {
@@ -97,7 +97,7 @@ func TestRequestThatKillsItsProcessIsHeld(t *testing.T) {
 			}}
 			call := guardtest.Call{Key: "k"}
 			start := func() *guardtest.Process {
-				return guardtest.NewProcess(t, store, h, idempotency.WithMaxAttempts(2), idempotency.WithFailOpen(true))
+				return guardtest.NewProcess(t, store, h, idempotency.WithRecovery(idempotency.HoldAfter(2)), idempotency.WithFailOpen(true))
 			}
 			for range 2 {
 				p := start()
@@ -126,7 +126,7 @@ func TestRequestThatKillsItsProcessIsHeld(t *testing.T) {
 // A message is a request too.
 func TestLastAttemptOfDo(t *testing.T) {
 	t.Parallel()
-	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithMaxAttempts(2))
+	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.HoldAfter(2)))
 	down := errors.New("down")
 	for _, want := range []error{down, down, idempotency.ErrHeld, idempotency.ErrHeld} {
 		_, _, err := idempotency.Do(t.Context(), guard, idempotency.Key{Scope: "queue", Value: "m"}, func(context.Context) (int, error) { return 0, down })
