@@ -445,7 +445,7 @@ func ExampleNewSealer() {
 
 // The answer says how long the client may go on repeating its request.
 func ExampleWithExpiryHeader() {
-	guard := guardFor(idempotency.WithTTL(time.Hour), idempotency.WithExpiryHeader(idempotency.ExpiryHeader))
+	guard := guardFor(idempotency.WithTTL(time.Hour), idempotency.WithExpiryHeader("Idempotency-TTL"))
 	r := httptest.NewRequest(http.MethodPost, "/charges", http.NoBody)
 	r.Header.Set("Idempotency-Key", "key-1")
 	w := httptest.NewRecorder()

@@ -190,9 +190,9 @@ func WithPolicyURL(url string) Option {
 }
 
 // WithExpiryHeader names the field in which answers say for how long the key is good, in whole
-// seconds: that long, a repetition meets what became of the first request. [ExpiryHeader] is a
-// good name. By default it is empty, and there is no
-// such field. It must not be the name of a field that the guard uses for something else.
+// seconds: that long, a repetition meets what became of the first request. Package
+// client looks for Idempotency-TTL. By default the name is empty, and there is no such field. It must not
+// be the name of a field that the guard uses for something else.
 //
 // The field is in the answer of a run that is recorded before its answer is sent, in each replay,
 // and in the refusals in-flight, outcome-unknown and response-not-kept, unless the record has no
@@ -237,6 +237,3 @@ func WithExplain(on bool) Option {
 func WithShadow(on bool) Option {
 	return optionFunc(func(s *settings) { s.shadow = on })
 }
-
-// ExpiryHeader is a name for the field of [WithExpiryHeader]. Package client looks for this one.
-const ExpiryHeader = "Idempotency-TTL"

@@ -147,7 +147,7 @@ func TestNoSecondEffectAfterAnExpiryThatTheGuardHasTold(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			options := []idempotency.Option{idempotency.WithTTL(time.Hour)}
 			if told {
-				options = append(options, idempotency.WithExpiryHeader(idempotency.ExpiryHeader))
+				options = append(options, idempotency.WithExpiryHeader(expiryField))
 			}
 			effects := 0
 			h := newGuard(t, idempotency.NewMemoryStore(), options...).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -92,10 +92,10 @@ func documents(t testing.TB) map[string]tree {
 		tree{"name": "id", "in": "path", "required": true, "schema": tree{"type": "string"}},
 	}
 	routes = describe(t, routes, "POST /charges", guardOf(t, "POST /charges", idempotency.WithRequired(true), idempotency.WithStrictKeys(true),
-		idempotency.WithPolicyURL("https://api.test/keys"), idempotency.WithExpiryHeader(idempotency.ExpiryHeader)).Policy())
+		idempotency.WithPolicyURL("https://api.test/keys"), idempotency.WithExpiryHeader("Idempotency-TTL")).Policy())
 	routes = describe(t, routes, "POST /payouts/{id}", guardOf(t, "POST /payouts/{id}", idempotency.WithRecovery(idempotency.Hold),
 		idempotency.WithMismatchStatus(422), idempotency.WithTTL(7*24*time.Hour), idempotency.WithHeader("X-Request-Id"),
-		idempotency.WithExpiryHeader(idempotency.ExpiryHeader)).Policy())
+		idempotency.WithExpiryHeader("Idempotency-TTL")).Policy())
 	routes = describe(t, routes, "POST /hooks", guardOf(t, "POST /hooks", keyInBody).Policy())
 	routes = describe(t, routes, "POST /legacy", guardOf(t, "POST /legacy", ownErrors).Policy())
 	older := minimal("/charges") // for tools that do not know 3.1 yet

@@ -75,7 +75,7 @@ func itemized(_ *http.Request, body []byte) (idempotency.Fingerprint, error) {
 func changes() []change {
 	mismatch := refused(http.StatusConflict, problem.KeyReused)
 	unreadable := refused(http.StatusServiceUnavailable, problem.StoreUnavailable)
-	expiry := idempotency.WithExpiryHeader(idempotency.ExpiryHeader)
+	expiry := idempotency.WithExpiryHeader("Idempotency-TTL")
 	return []change{
 		{
 			name: "nothing",
@@ -218,7 +218,7 @@ func (f Framework) take(t *testing.T, what, url string, app *App, s step) {
 		f.report("%s: %d runs instead of %d", what, n, s.runs)
 	}
 	if s.want.ttl > 0 {
-		left, _ := strconv.Atoi(got.header.Get(idempotency.ExpiryHeader))
+		left, _ := strconv.Atoi(got.header.Get("Idempotency-TTL"))
 		if d := time.Duration(left) * time.Second; d > s.want.ttl || d < s.want.ttl/2 {
 			f.report("%s: the key is good for %s, of %s", what, d, s.want.ttl)
 		}

@@ -89,3 +89,6 @@ func RequireReplay(t *testing.T, first, again Reply) {
 	}
 	RequireSameHeader(t, a.Header, b.Header)
 }
+
+// ExpiryHeader is the name that tests give to WithExpiryHeader: the one that package client looks for.
+const ExpiryHeader = "Idempotency-TTL"

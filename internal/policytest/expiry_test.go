@@ -17,7 +17,7 @@ import (
 // goodFor returns what the field of an answer says, or -1 without the field.
 func goodFor(t *testing.T, got guardtest.Reply) time.Duration {
 	t.Helper()
-	values := got.Header.Values(idempotency.ExpiryHeader)
+	values := got.Header.Values(guardtest.ExpiryHeader)
 	if len(values) == 0 {
 		return -1
 	}
@@ -33,7 +33,7 @@ func TestAnswersSayForHowLongAKeyIsGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := new(guardtest.Counter)
 		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(),
-			idempotency.WithExpiryHeader(idempotency.ExpiryHeader), idempotency.WithTTL(time.Hour)).Handler(h))
+			idempotency.WithExpiryHeader(guardtest.ExpiryHeader), idempotency.WithTTL(time.Hour)).Handler(h))
 		require.Equal(t, time.Hour, goodFor(t, s.Do(t, guardtest.Call{Key: "k"})))
 		time.Sleep(10 * time.Minute)
 		again := s.Do(t, guardtest.Call{Key: "k"})
@@ -56,7 +56,7 @@ func TestLastSecondOfAKeyIsZero(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
-		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithExpiryHeader(idempotency.ExpiryHeader),
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithExpiryHeader(guardtest.ExpiryHeader),
 			idempotency.WithRecovery(idempotency.Hold), idempotency.WithRetention(time.Hour)).Handler(fails))
 		s.Do(t, guardtest.Call{Key: "k"})
 		time.Sleep(time.Hour - time.Second)
@@ -110,7 +110,7 @@ func TestOnlyWhatIsRecordedHasAnExpiry(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				options := append([]idempotency.Option{idempotency.WithExpiryHeader(idempotency.ExpiryHeader), idempotency.WithTTL(time.Hour)}, tt.options...)
+				options := append([]idempotency.Option{idempotency.WithExpiryHeader(guardtest.ExpiryHeader), idempotency.WithTTL(time.Hour)}, tt.options...)
 				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), options...).Handler(tt.handler))
 				require.Equal(t, tt.first, goodFor(t, s.Do(t, guardtest.Call{Key: "k"})))
 				again := s.Do(t, guardtest.Call{Key: "k"})
@@ -128,7 +128,7 @@ func TestAnswerThatIsNotRecordedYetHasNoExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
 		store.On("complete", guardtest.Always(guardtest.Refuse))
-		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithExpiryHeader(idempotency.ExpiryHeader)).Handler(new(guardtest.Counter)))
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithExpiryHeader(guardtest.ExpiryHeader)).Handler(new(guardtest.Counter)))
 		require.Negative(t, goodFor(t, s.Do(t, guardtest.Call{Key: "k"})))
 		store.Heal()
 		time.Sleep(time.Minute)
@@ -151,7 +151,7 @@ func TestRequestInFlightSaysHowLongItsKeyIsSurelyGood(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				options := append([]idempotency.Option{idempotency.WithExpiryHeader(idempotency.ExpiryHeader), idempotency.WithTTL(time.Hour)}, tt.options...)
+				options := append([]idempotency.Option{idempotency.WithExpiryHeader(guardtest.ExpiryHeader), idempotency.WithTTL(time.Hour)}, tt.options...)
 				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), options...).Handler(guardtest.Answering(time.Minute, "done")))
 				go s.Attempt(t, guardtest.Call{Key: "k"})
 				time.Sleep(5 * time.Second)
@@ -169,9 +169,9 @@ func TestRequestInFlightSaysHowLongItsKeyIsSurelyGood(t *testing.T) {
 func TestExpiryOfAnotherGuardIsNotRecorded(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
-		for _, name := range []string{"", idempotency.ExpiryHeader, "X-Good-For"} {
+		for _, name := range []string{"", guardtest.ExpiryHeader, "X-Good-For"} {
 			h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set(idempotency.ExpiryHeader, "999999")
+				w.Header().Set(guardtest.ExpiryHeader, "999999")
 				if name != "" {
 					w.Header().Set(name, "999999")
 				}
@@ -184,7 +184,7 @@ func TestExpiryOfAnotherGuardIsNotRecorded(t *testing.T) {
 				require.NotEqual(t, "999999", got.Header.Get(name), "%q", name)
 				require.LessOrEqual(t, len(got.Header.Values(name)), 1)
 			}
-			require.NotEqual(t, "999999", again.Header.Get(idempotency.ExpiryHeader))
+			require.NotEqual(t, "999999", again.Header.Get(guardtest.ExpiryHeader))
 
 			// A record from before the option was set has the field of a name of its own.
 			other := serve(guard.With(idempotency.WithExpiryHeader("X-Of-Late")).Handler(h)).Do(t, guardtest.Call{Key: "k"})

@@ -168,7 +168,7 @@ func TestOptionsThatNeedHTTPAreRefusedAtStart(t *testing.T) {
 	for name, option := range map[string]idempotency.Option{
 		"WithKeyFunc":         idempotency.WithKeyFunc(func(*http.Request, []byte) (string, error) { return "", nil }),
 		"WithAuthorizeReplay": idempotency.WithAuthorizeReplay(func(*http.Request, idempotency.RecordInfo) error { return nil }),
-		"WithExpiryHeader":    idempotency.WithExpiryHeader(idempotency.ExpiryHeader),
+		"WithExpiryHeader":    idempotency.WithExpiryHeader("Idempotency-TTL"),
 		"WithExplain":         idempotency.WithExplain(true),
 	} {
 		guard := newGuard(t, idempotency.NewMemoryStore())

@@ -107,7 +107,7 @@ func TestFieldsOfTheServiceAreNotThoseOfTheGateway(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "charged")
 	}
-	expiry := idempotency.WithExpiryHeader(idempotency.ExpiryHeader)
+	expiry := idempotency.WithExpiryHeader(guardtest.ExpiryHeader)
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		own := []idempotency.Option{expiry, idempotency.WithTTL(10 * time.Hour)}
 		unkeyed := idempotency.WithKeyFunc(func(r *http.Request, _ []byte) (string, error) { return r.URL.Path, nil })

@@ -59,7 +59,7 @@ type fieldAPI struct{ mux http.ServeMux }
 
 func newFieldAPI(t *testing.T) *fieldAPI {
 	options := []idempotency.Option{
-		idempotency.WithRequired(true), idempotency.WithExpiryHeader(idempotency.ExpiryHeader),
+		idempotency.WithRequired(true), idempotency.WithExpiryHeader(guardtest.ExpiryHeader),
 		idempotency.WithPolicyURL("https://api.example.com/policy"),
 	}
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), options...)
