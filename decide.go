@@ -164,10 +164,8 @@ func (rt *route) answerFrom(rec *store.Record, r *http.Request, d *decision) {
 // tellDifference says in what a request differs from the one that its key is bound to.
 func (rt *route) tellDifference(rec *store.Record, d *decision) {
 	d.problem.Status = rt.set.mismatchStatus
-	if rt.set.explain || rt.set.rules.Reporter.Heard() {
-		d.differs = d.lease.Differs(rec)
-	}
-	if rt.set.explain {
+	d.differs = d.lease.Differs(rec)
+	if !sameFunc(rt.set.errorWriter, writeProblem) { // which does not tell
 		d.problem.Differs = d.differs.Names()
 	}
 }

@@ -326,7 +326,7 @@ func ExampleWithErrorWriter() {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(p.Status)
 		_ = json.NewEncoder(w).Encode(map[string]any{
-			"error": map[string]string{"type": "idempotency_error", "message": p.Detail},
+			"error": map[string]any{"type": "idempotency_error", "message": p.Detail, "differs": p.Differs},
 		})
 	}))
 	h := guard.Handler(http.HandlerFunc(charge))
@@ -334,7 +334,7 @@ func ExampleWithErrorWriter() {
 	send(h, "key-1", `{"other":"payload"}`)
 	// Output:
 	// 201 charged
-	// 409 {"error":{"message":"This idempotency key was used before with a different request. Use a new key for a new request.","type":"idempotency_error"}}
+	// 409 {"error":{"differs":["body"],"message":"This idempotency key was used before with a different request. Use a new key for a new request.","type":"idempotency_error"}}
 }
 
 func ExampleWithAuthorizeReplay() {
@@ -388,25 +388,6 @@ func ExampleWithObserver() {
 	// 201 charged (replayed)
 	// 201 charged (replayed)
 	// 1 2
-}
-
-// A client has used its key for another request, and is told what differs.
-func ExampleWithExplain() {
-	h := guardFor(idempotency.WithExplain(true)).Handler(http.HandlerFunc(charge))
-	send(h, "key-1", `{"amount":100}`)
-	r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader(`{"amount":200}`))
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Idempotency-Key", "key-1")
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	var p problem.Document
-	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(w.Code, p.Code, p.Differs)
-	// Output:
-	// 201 charged
-	// 409 key-reused [body]
 }
 
 // A replay leads to the trace of the run that made its answer.

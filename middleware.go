@@ -197,7 +197,6 @@ func (h hooked) Settings() hook.Settings {
 		{"WithKeyFunc", s.keyFunc != nil},
 		{"WithAuthorizeReplay", s.authorizeReplay != nil},
 		{"WithExpiryHeader", s.expiryHeader != ""},
-		{"WithExplain", s.explain},
 	} {
 		if option.set {
 			a.NeedHTTP = append(a.NeedHTTP, option.name)

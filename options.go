@@ -176,7 +176,8 @@ func WithMismatchStatus(status int) Option {
 // WithErrorWriter sets the function that writes refusals, for APIs whose errors have
 // another format. The default writes application/problem+json (RFC 9457); a nil function
 // is an error. Before the call the guard sets Cache-Control and, if a retry can help,
-// Retry-After on w. The function writes the status p.Status, the Content-Type and the body.
+// Retry-After on w. The function writes the status p.Status, the Content-Type and the body. It is told in
+// p.Differs what a request with a reused key has changed, which the default does not tell.
 func WithErrorWriter(f func(w http.ResponseWriter, r *http.Request, p problem.Document)) Option {
 	return optionFunc(func(s *settings) { s.errorWriter = f })
 }
@@ -209,15 +210,6 @@ func WithExpiryHeader(name string) Option {
 // replays to everyone in the scope.
 func WithAuthorizeReplay(f func(r *http.Request, rec RecordInfo) error) Option {
 	return optionFunc(func(s *settings) { s.authorizeReplay = f })
-}
-
-// WithExplain says whether a client that has used its key for another request is told in
-// which parts the two differ: in the member "differs" of the problem document, by the names of
-// [event.RequestParts]. Values are never shown. It is the hint of [event.Event].Differs, with the same limits:
-// the body counts byte for byte, whatever the [FingerprintFunc] counts, so another order of members
-// may be named beside the part that makes the mismatch. By default only the event tells.
-func WithExplain(on bool) Option {
-	return optionFunc(func(s *settings) { s.explain = on })
 }
 
 // WithShadow leaves requests, handlers and functions of [Do] alone, and reports for each, as

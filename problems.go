@@ -74,7 +74,7 @@ func makeProblemKinds() map[problem.Code]*kindOfProblem {
 // renderingOf returns the rendering of a problem. Nobody may change it.
 func renderingOf(p *problem.Document) *rendering {
 	k := problemKinds[p.Code]
-	if k == nil || p.Detail != k.usual.Detail || p.OriginalStatus != 0 || p.OriginalLocation != "" || p.Differs != nil {
+	if k == nil || p.Detail != k.usual.Detail || p.OriginalStatus != 0 || p.OriginalLocation != "" {
 		return render(*p)
 	}
 	v := variant{p.Type, p.Status}

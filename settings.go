@@ -40,8 +40,7 @@ const (
 // settings are what the options of a guard say: the rules of its runs, and what only a request needs.
 type settings struct {
 	rules                        engine.Rules
-	required, strictKeys         bool
-	explain, shadow              bool
+	required, strictKeys, shadow bool
 	methods                      []string
 	header                       string
 	keyFunc                      KeyFunc

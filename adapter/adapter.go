@@ -60,7 +60,7 @@ type Settings struct {
 	// ClientCancel is the setting of idempotency.WithClientCancel.
 	ClientCancel bool
 	// NeedHTTP has the names of the options that are set and that only an HTTP request can have:
-	// WithKeyFunc, WithAuthorizeReplay, WithExpiryHeader and WithExplain.
+	// WithKeyFunc, WithAuthorizeReplay and WithExpiryHeader.
 	NeedHTTP []string
 }
 

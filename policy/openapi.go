@@ -216,10 +216,6 @@ func (d describer) schema() object {
 				"type": "integer", "description": "The status of the answer that was not kept.",
 			},
 			"original_location": text("The Location field of the answer that was not kept."),
-			"differs": object{
-				"type": "array", "items": object{"type": "string"},
-				"description": "The parts of the request that are not those of the request that the key is bound to.",
-			},
 		},
 	}
 }

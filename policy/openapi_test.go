@@ -186,9 +186,12 @@ func TestSchemaIsThatOfTheDocument(t *testing.T) {
 	schema := at(t, parse(t, charges.OpenAPI()), "components", "schemas", "IdempotencyProblem")
 	properties := at(t, schema, "properties").(tree)
 	typ := reflect.TypeFor[problem.Document]()
-	require.Len(t, properties, typ.NumField())
+	require.Len(t, properties, typ.NumField()-1)
 	for field := range typ.Fields() {
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if name == "-" {
+			continue // Differs, which is not sent
+		}
 		require.Contains(t, properties, name)
 		require.Equal(t, options == "", contains(at(t, schema, "required"), name), name)
 		kind := map[reflect.Kind]string{reflect.String: "string", reflect.Int: "integer", reflect.Slice: "array"}[field.Type.Kind()]

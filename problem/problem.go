@@ -107,8 +107,11 @@ type Document struct {
 	OriginalLocation string `json:"original_location,omitempty"`
 	// Differs names the parts of the request that are not those of the request that the key is
 	// bound to: method, path, query, content-type, body. A guard sets it only in the problem
-	// [KeyReused], and only if it is told to explain.
-	Differs []string `json:"differs,omitempty"`
+	// [KeyReused], for the function of idempotency.WithErrorWriter. It is not in the JSON of the
+	// document: the parts tell something of another request, which a scope may be shared with. It is a
+	// hint, with the limits of event.Event.Differs: the body counts byte for byte, whatever the
+	// fingerprint counts.
+	Differs []string `json:"-"`
 }
 
 // New returns the document for a code, with its status, title and default detail. For a

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -138,8 +139,19 @@ var mismatches = map[string]struct {
 	"path,body": {guardtest.Call{Path: "/refunds", Body: "{}"}, event.PartPath | event.PartBody},
 }
 
+// explaining lets a route tell its clients in which parts a request differs.
+var explaining = idempotency.WithErrorWriter(func(w http.ResponseWriter, _ *http.Request, p problem.Document) {
+	w.Header()["X-Differs"] = p.Differs
+	w.Header().Set("Content-Type", problem.ContentType)
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p)
+})
+
+func differsIn(r guardtest.Reply) []string { return r.Header["X-Differs"] }
+
 // A mismatch names the parts that differ, in every process that meets it, also in one that makes
-// other fingerprints after a deployment. A client hears of them only if it is to.
+// other fingerprints after a deployment. A client hears of them only from a
+// writer of the route.
 func TestMismatchNamesThePartsThatDiffer(t *testing.T) {
 	t.Parallel()
 	own := func(r *http.Request, body []byte) (idempotency.Fingerprint, error) {
@@ -152,9 +164,9 @@ func TestMismatchNamesThePartsThatDiffer(t *testing.T) {
 			first := guardtest.NewProcess(t, st, &guardtest.Counter{})
 			for function, p := range map[string]*guardtest.Process{
 				"same": guardtest.NewProcess(t, st, &guardtest.Counter{}),
-				"json": guardtest.NewProcess(t, st, &guardtest.Counter{}, idempotency.WithExplain(true),
+				"json": guardtest.NewProcess(t, st, &guardtest.Counter{}, explaining,
 					idempotency.WithFingerprint(idempotency.JSONFingerprint)),
-				"own": guardtest.NewProcess(t, st, &guardtest.Counter{}, idempotency.WithExplain(true),
+				"own": guardtest.NewProcess(t, st, &guardtest.Counter{}, explaining,
 					idempotency.WithFingerprint(own, idempotency.RawFingerprint)),
 			} {
 				for names, c := range mismatches {
@@ -166,10 +178,9 @@ func TestMismatchNamesThePartsThatDiffer(t *testing.T) {
 					e := refusals[len(refusals)-1]
 					require.Equal(t, c.parts, e.Differs)
 					require.Equal(t, names, e.Differs.String())
-					if function == "same" {
-						require.NotContains(t, got.Body, "differs")
-					} else {
-						require.Equal(t, strings.Split(names, ","), got.Problem.Differs)
+					require.NotContains(t, got.Body, "differs")
+					if function != "same" {
+						require.Equal(t, strings.Split(names, ","), differsIn(got))
 					}
 					require.NotContains(t, got.Body, "999")
 				}
@@ -207,13 +218,13 @@ func TestMismatchInTheMiddleOfALongBody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{},
-				idempotency.WithFingerprint(c.function), idempotency.WithExplain(true))
+				idempotency.WithFingerprint(c.function), explaining)
 			p.Do(t, guardtest.Call{Key: "k", Body: body})
 			c.call.Key = "k"
 			got := p.Do(t, c.call)
 			guardtest.RequireProblem(t, got, http.StatusConflict, problem.KeyReused)
 			require.Equal(t, c.want, only(p.Events, event.Refused)[0].Differs)
-			require.Equal(t, c.want.Names(), got.Problem.Differs)
+			require.Equal(t, c.want.Names(), differsIn(got))
 		})
 	}
 }
@@ -223,12 +234,12 @@ func TestMismatchInTheMiddleOfALongBody(t *testing.T) {
 func TestMismatchNamesABodyByItsBytes(t *testing.T) {
 	t.Parallel()
 	p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{},
-		idempotency.WithFingerprint(idempotency.JSONFingerprint), idempotency.WithExplain(true))
+		idempotency.WithFingerprint(idempotency.JSONFingerprint), explaining)
 	p.Do(t, guardtest.Call{Key: "k", Body: `{"a":1,"b":2}`})
 	reordered := guardtest.Call{Key: "k", Body: `{"b":2,"a":1}`}
 	require.True(t, p.Do(t, reordered).Replayed())
 	reordered.Path = "/charges?a=1"
-	require.Equal(t, []string{"query", "body"}, p.Do(t, reordered).Problem.Differs)
+	require.Equal(t, []string{"query", "body"}, differsIn(p.Do(t, reordered)))
 }
 
 // A function may count what is none of the parts. Then nobody is told that one differs.
@@ -238,11 +249,11 @@ func TestMismatchInNoPart(t *testing.T) {
 		return idempotency.NewFingerprint(1, []byte(r.Header.Get("X-Version"))), nil
 	}
 	p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{},
-		idempotency.WithFingerprint(own), idempotency.WithExplain(true))
+		idempotency.WithFingerprint(own), explaining)
 	p.Do(t, guardtest.Call{Key: "k"})
 	got := p.Do(t, guardtest.Call{Key: "k", Header: http.Header{"X-Version": {"2"}}})
 	guardtest.RequireProblem(t, got, http.StatusConflict, problem.KeyReused)
-	require.NotContains(t, got.Body, "differs")
+	require.Empty(t, differsIn(got))
 	require.Zero(t, only(p.Events, event.Refused)[0].Differs)
 }
 
@@ -259,7 +270,7 @@ func TestNotesDecideNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := &guardtest.Counter{}
-			p := newTraced(t, &forgetful{idempotency.NewMemoryStore(), notes}, h, idempotency.WithExplain(true))
+			p := newTraced(t, &forgetful{idempotency.NewMemoryStore(), notes}, h, explaining)
 			p.Do(t, inSpan("1", guardtest.Call{Key: "k"}))
 			require.True(t, p.Do(t, inSpan("2", guardtest.Call{Key: "k"})).Replayed())
 			guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k", Body: "{}"}), http.StatusConflict, problem.KeyReused)

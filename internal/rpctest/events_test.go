@@ -169,7 +169,6 @@ func TestOptionsThatNeedHTTPAreRefusedAtStart(t *testing.T) {
 		"WithKeyFunc":         idempotency.WithKeyFunc(func(*http.Request, []byte) (string, error) { return "", nil }),
 		"WithAuthorizeReplay": idempotency.WithAuthorizeReplay(func(*http.Request, idempotency.RecordInfo) error { return nil }),
 		"WithExpiryHeader":    idempotency.WithExpiryHeader("Idempotency-TTL"),
-		"WithExplain":         idempotency.WithExplain(true),
 	} {
 		guard := newGuard(t, idempotency.NewMemoryStore())
 		for _, start := range []func(){
