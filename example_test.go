@@ -435,33 +435,6 @@ func ExampleWithExpiryHeader() {
 	// Output: 201 3600
 }
 
-// The rules of two routes are published where the problems of both point to.
-func ExamplePolicyHandler() {
-	guard := guardFor(idempotency.WithPolicyURL("https://api.example.com/idempotency"), idempotency.WithRequired(true))
-	charges := guard.With(idempotency.WithRoute("POST /charges"))
-	payouts := guard.With(idempotency.WithRoute("POST /payouts"), idempotency.WithRecovery(idempotency.Hold))
-
-	mux := http.NewServeMux()
-	mux.Handle("POST /charges", charges.Handler(http.HandlerFunc(charge)))
-	mux.Handle("POST /payouts", payouts.Handler(http.HandlerFunc(charge)))
-	mux.Handle("GET /idempotency", idempotency.PolicyHandler(charges, payouts))
-
-	w := httptest.NewRecorder()
-	mux.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/charges", http.NoBody))
-	var p problem.Document
-	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(p.Type)
-
-	w = httptest.NewRecorder()
-	mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/idempotency", http.NoBody))
-	fmt.Println(w.Header().Get("Content-Type"), strings.Contains(w.Body.String(), `id="key-missing"`))
-	// Output:
-	// https://api.example.com/idempotency#key-missing
-	// text/html; charset=utf-8 true
-}
-
 // What the guard publishes is what its settings say.
 func ExampleGuard_Policy() {
 	p := guardFor(idempotency.WithRequired(true), idempotency.WithTTL(time.Hour)).Policy()

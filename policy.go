@@ -13,7 +13,10 @@ import (
 // This file tells clients the rules of a guard. They are made from the settings and the functions
 // that the guard itself goes by.
 
-// Policy returns what the settings of the guard mean for clients. Which answers count is found
+// Policy returns what the settings of the guard mean for clients, and nothing about requests or records.
+// [policy.Handler] publishes the policies of guards, as a page and in JSON: the draft of the IETF asks a
+// resource to publish its rules for idempotency keys, with the time after which a key expires. Mount it
+// where [WithPolicyURL] points to, and the type of each problem leads to its explanation. Which answers count is found
 // out by asking the function of [WithOutcome] about each status from 200 to 599, without a header
 // and with Retry-After; a function that looks at other fields may judge otherwise in a single
 // case, and so may [Operation.SetOutcome].
@@ -51,21 +54,6 @@ func (g *Guard) Policy() policy.Policy {
 		}
 	}
 	return p
-}
-
-// PolicyHandler returns a handler that publishes the policies of guards, as a page and in JSON:
-// the draft of the IETF asks a resource to publish its rules for idempotency keys, with the time
-// after which a key expires. Mount it where [WithPolicyURL] points to, and the type of each
-// problem leads to its explanation. If there are several guards, each needs a label of its own
-// ([WithRoute]); otherwise PolicyHandler panics.
-//
-// It shows the settings, and nothing about requests or records.
-func PolicyHandler(guards ...*Guard) http.Handler {
-	var policies []policy.Policy
-	for _, g := range guards {
-		policies = append(policies, g.Policy())
-	}
-	return policy.Handler(policies...)
 }
 
 // refusesWith reports whether a request can get a problem with this code.

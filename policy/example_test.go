@@ -12,6 +12,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/policy"
+	"example.com/idempotency/problem"
 )
 
 const document = `{
@@ -77,4 +78,36 @@ func ExampleHandler() {
 	// Output:
 	// text/html; charset=utf-8 true
 	// {POST /charges 86400}
+}
+
+// The rules of two routes are published where the problems of both point to.
+func ExampleHandler_problems() {
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope,
+		idempotency.WithPolicyURL("https://api.example.com/idempotency"), idempotency.WithRequired(true))
+	if err != nil {
+		log.Fatal(err)
+	}
+	created := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+	charges := guard.With(idempotency.WithRoute("POST /charges"))
+	payouts := guard.With(idempotency.WithRoute("POST /payouts"), idempotency.WithRecovery(idempotency.Hold))
+
+	mux := http.NewServeMux()
+	mux.Handle("POST /charges", charges.Handler(created))
+	mux.Handle("POST /payouts", payouts.Handler(created))
+	mux.Handle("GET /idempotency", policy.Handler(charges.Policy(), payouts.Policy()))
+
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/charges", http.NoBody))
+	var p problem.Document
+	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(p.Type)
+
+	w = httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/idempotency", http.NoBody))
+	fmt.Println(w.Header().Get("Content-Type"), strings.Contains(w.Body.String(), `id="key-missing"`))
+	// Output:
+	// https://api.example.com/idempotency#key-missing
+	// text/html; charset=utf-8 true
 }

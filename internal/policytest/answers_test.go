@@ -114,7 +114,7 @@ func TestOperationSaysOtherwise(t *testing.T) {
 func TestProblemsLeadToTheirExplanations(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, false, idempotency.WithRequired(true), idempotency.WithPolicyURL("https://api.example.com/keys"))
-	page := guardtest.ServeRecorder(t, idempotency.PolicyHandler(a.guard)).Do(t, guardtest.Call{Method: http.MethodGet, NoBody: true}).Body
+	page := guardtest.ServeRecorder(t, policy.Handler(a.policy)).Do(t, guardtest.Call{Method: http.MethodGet, NoBody: true}).Body
 	got := a.refuses(t, call(""), problem.KeyMissing)
 	require.Equal(t, a.policy.URL+"#"+string(got.Problem.Code), got.Problem.Type)
 	for _, code := range problem.Codes() {

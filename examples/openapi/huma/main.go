@@ -18,6 +18,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"example.com/idempotency"
+	"example.com/idempotency/policy"
 )
 
 func main() {
@@ -98,7 +99,7 @@ func routes(guard *idempotency.Guard) (http.Handler, error) {
 
 	mux := http.NewServeMux()
 	mux.Handle("POST /charges", authenticate(guard.Handler(inner)))
-	mux.Handle("GET /idempotency", idempotency.PolicyHandler(guard))
+	mux.Handle("GET /idempotency", policy.Handler(guard.Policy()))
 	for _, path := range []string{"/openapi.json", "/openapi.yaml"} { // JSON is YAML, for huma's page at /docs
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/openapi+json")
