@@ -97,6 +97,13 @@ var (
 	// again. Only the [Resolution] of a held key takes it away.
 	ErrUncertain = engine.ErrUncertain
 
+	// ErrNotRecorded says that the effect of a step has happened but could not be recorded,
+	// because the store was away or the run had lost its claim: [Step] wraps the reason too, and
+	// returns the value. The next attempt runs the step again, unless it is marked with
+	// [AtMostOnce]. A service downstream recognizes the repetition by the derived key; see
+	// [DeriveKey].
+	ErrNotRecorded = engine.ErrNotRecorded
+
 	// ErrStepMisuse says that the program uses steps wrongly: a name that is empty, too
 	// long or used twice in a run, a step inside a step, a step after its run has
 	// ended, a value that cannot be encoded, is larger than 64 KiB, or was recorded

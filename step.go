@@ -2,7 +2,6 @@ package idempotency
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"example.com/idempotency/internal/engine"
@@ -23,7 +22,7 @@ import (
 //
 // Step returns the errors of fn and does not record them, except those marked with [Permanent].
 // It returns [ErrLeaseLost] without running fn if the run may have lost its claim, and
-// [NotRecordedError] together with the value of fn. Its other errors are [ErrUncertain],
+// [ErrNotRecorded] together with the value of fn. Its other errors are [ErrUncertain],
 // [ErrTransactionOpen], [ErrStepMisuse] and [ErrCorrupt]. The value that it returns has been encoded and decoded, even
 // the first time, so a value that does not survive its codec shows at once.
 //
@@ -35,8 +34,7 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 		var none T
 		return none, err
 	}
-	value, err := engine.Step(ctx, name, fn, engine.StepSettings{AtMostOnce: t.atMostOnce, Codec: t.codec})
-	return value, asNotRecorded(err)
+	return engine.Step(ctx, name, fn, engine.StepSettings{AtMostOnce: t.atMostOnce, Codec: t.codec})
 }
 
 // StepIn is [Step] for an effect in the database of a [store.TxStore]: one commit makes the effect and
@@ -66,8 +64,7 @@ func StepIn[T any](
 		var none T
 		return none, err
 	}
-	value, err := engine.StepIn(ctx, st, name, transact, fn, t.codec)
-	return value, asNotRecorded(err)
+	return engine.StepIn(ctx, st, name, transact, fn, t.codec)
 }
 
 // Permanent marks an error as the definite result of a step or of the function of [Do]: a
@@ -85,30 +82,3 @@ func IsPermanent(err error) bool { return engine.IsPermanent(err) }
 // The step counts as not begun, so a later attempt may begin it, also under [AtMostOnce].
 // NotDone(nil) returns nil.
 func NotDone(err error) error { return engine.NotDone(err) }
-
-// A NotRecordedError says that the effect of a step has happened but could not be recorded,
-// because the store was away or the run had lost its claim. The next attempt runs the step
-// again, unless it is marked with [AtMostOnce]. A service downstream recognizes the repetition
-// by the derived key; see [DeriveKey].
-type NotRecordedError struct {
-	// Step is the name of the step.
-	Step string
-	// Err says why the step could not be recorded.
-	Err error
-}
-
-// Error describes the step and the reason.
-func (e *NotRecordedError) Error() string {
-	return fmt.Sprintf("idempotency: step %q has happened but could not be recorded: %v", e.Step, e.Err)
-}
-
-// Unwrap returns Err.
-func (e *NotRecordedError) Unwrap() error { return e.Err }
-
-func asNotRecorded(err error) error {
-	var e *engine.NotRecordedError
-	if errors.As(err, &e) {
-		return (*NotRecordedError)(e)
-	}
-	return err
-}

@@ -1,9 +1,6 @@
 package engine
 
-import (
-	"errors"
-	"fmt"
-)
+import "errors"
 
 // The errors of this package. The root says what each means.
 var (
@@ -16,6 +13,7 @@ var (
 	ErrHeld          = errors.New("idempotency: outcome of the last run is unknown")
 	ErrUncertain     = errors.New("idempotency: an earlier attempt began this step and its outcome is unknown")
 	ErrStepMisuse    = errors.New("idempotency: step misused")
+	ErrNotRecorded   = errors.New("idempotency: the step has happened but could not be recorded")
 	ErrNoInspector   = errors.New("idempotency: the store cannot be inspected")
 	ErrNoLister      = errors.New("idempotency: the store cannot be listed")
 	ErrNoTransaction = errors.New("idempotency: the guard of this run has no WithTransaction")
@@ -25,24 +23,6 @@ var (
 	ErrRunEnded      = errors.New("idempotency: the run has ended")
 	ErrCommitUnknown = errors.New("idempotency: it is not known whether the transaction was committed")
 )
-
-// A NotRecordedError says that the effect of a step has happened but could not be recorded,
-// because the store was away or the run had lost its claim. The next attempt runs the step
-// again, unless it is marked AtMostOnce.
-type NotRecordedError struct {
-	// Step is the name of the step.
-	Step string
-	// Err says why the step could not be recorded.
-	Err error
-}
-
-// Error describes the step and the reason.
-func (e *NotRecordedError) Error() string {
-	return fmt.Sprintf("idempotency: step %q has happened but could not be recorded: %v", e.Step, e.Err)
-}
-
-// Unwrap returns Err.
-func (e *NotRecordedError) Unwrap() error { return e.Err }
 
 // A permanentError is recorded as the result of its step or function.
 type permanentError struct{ err error }

@@ -89,7 +89,7 @@ func runStep[T any](ctx context.Context, op *Operation, fn func(ctx context.Cont
 		saveErr = op.lease.recordStep(name, stored)
 	}
 	if saveErr != nil {
-		return value, &NotRecordedError{Step: name, Err: errors.Join(saveErr, err)}
+		return value, fmt.Errorf("step %q: %w: %w", name, ErrNotRecorded, errors.Join(saveErr, err))
 	}
 	r.result = event.StepRecorded
 	if err != nil {

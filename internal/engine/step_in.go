@@ -112,7 +112,7 @@ func (t *transactedStep[T]) recordError(permanent error) error {
 		err = t.op.lease.recordStep(t.report.name, stored)
 	}
 	if err != nil {
-		return &NotRecordedError{Step: t.report.name, Err: errors.Join(err, permanent)}
+		return fmt.Errorf("step %q: %w: %w", t.report.name, ErrNotRecorded, errors.Join(err, permanent))
 	}
 	t.report.result = event.StepRecorded
 	return permanent

@@ -104,7 +104,6 @@ func TestRedisStepAboveTheBulkLength(t *testing.T) {
 		w.WriteHeader(http.StatusInternalServerError)
 	}}, idempotency.WithSealer(paddingSealer{}))
 	p.Do(t, guardtest.Call{Key: "k"})
-	var lost *idempotency.NotRecordedError
-	require.ErrorAs(t, err, &lost)
+	require.ErrorIs(t, err, idempotency.ErrNotRecorded)
 	require.ErrorIs(t, err, store.ErrTooLarge)
 }

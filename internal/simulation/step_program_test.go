@@ -447,13 +447,12 @@ func (w *world) check(name string, ran bool, got string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	recorded, ok := w.recorded[name]
-	var lost *idempotency.NotRecordedError
 	switch {
 	case err == nil && recorded != fmt.Sprintf("v%q", got):
 		w.errorf("%s returned %q, recorded is %q", name, got, recorded)
-	case idempotency.IsPermanent(err) && !errors.As(err, &lost) && recorded != "e"+err.Error():
+	case idempotency.IsPermanent(err) && !errors.Is(err, idempotency.ErrNotRecorded) && recorded != "e"+err.Error():
 		w.errorf("%s failed with %q, recorded is %q", name, err, recorded)
-	case errors.As(err, &lost):
+	case errors.Is(err, idempotency.ErrNotRecorded):
 		w.seen.lost++
 	case errors.Is(err, idempotency.ErrUncertain):
 		w.seen.uncertain++

@@ -176,7 +176,7 @@ func (a *api) serveOrder(w http.ResponseWriter, r *http.Request) {
 	} else {
 		effect.ID, err = act(r.Context())
 	}
-	if unrecorded := (*idempotency.NotRecordedError)(nil); err != nil && !errors.As(err, &unrecorded) {
+	if err != nil && !errors.Is(err, idempotency.ErrNotRecorded) {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
 	}

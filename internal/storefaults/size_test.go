@@ -243,8 +243,7 @@ func TestStepThatIsTooLargeIsNotRepeated(t *testing.T) {
 	_, _, err := idempotency.Do(t.Context(), g, idempotency.Key{Scope: "acme", Value: "k"}, func(ctx context.Context) (string, error) {
 		return idempotency.Step(ctx, "charge", func(context.Context) (string, error) { return strings.Repeat("x", 200), nil })
 	})
-	var lost *idempotency.NotRecordedError
-	require.ErrorAs(t, err, &lost)
+	require.ErrorIs(t, err, idempotency.ErrNotRecorded)
 	require.ErrorIs(t, err, store.ErrTooLarge)
 	require.Equal(t, 1, st.Count("step"))
 }
