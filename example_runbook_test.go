@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/adapter"
 	"example.com/idempotency/event"
 	"example.com/idempotency/store"
 )
@@ -97,7 +98,7 @@ func ExampleGuard_Resolve_runbook() {
 	guard, err := idempotency.New(st, idempotency.SharedScope,
 		idempotency.WithRoute("POST /charges"), idempotency.WithRecovery(idempotency.Hold),
 		idempotency.WithSealer(sealer), idempotency.WithKeptKeys(true),
-		idempotency.WithTraceContext(func(context.Context) event.TraceContext {
+		adapter.WithTraceContext(func(context.Context) event.TraceContext {
 			return event.TraceContext{TraceID: [16]byte{0xa1}, SpanID: [8]byte{0xb2}, Flags: 1} // of your tracing library
 		}))
 	if err != nil {

@@ -390,26 +390,6 @@ func ExampleWithObserver() {
 	// 1 2
 }
 
-// A replay leads to the trace of the run that made its answer.
-func ExampleWithTraceContext() {
-	current := byte(1) // with OpenTelemetry, trace.SpanContextFromContext tells
-	guard := guardFor(
-		idempotency.WithTraceContext(func(context.Context) event.TraceContext {
-			return event.TraceContext{TraceID: [16]byte{current}, SpanID: [8]byte{current}, Flags: 1}
-		}),
-		idempotency.WithObserver(func(_ context.Context, e event.Event) { fmt.Println(e.Kind, e.Trace) }),
-	)
-	h := guard.Handler(http.HandlerFunc(charge))
-	send(h, "key-1", "{}")
-	current = 2
-	send(h, "key-1", "{}")
-	// Output:
-	// run 00-01000000000000000000000000000000-0100000000000000-01
-	// 201 charged
-	// replay 00-01000000000000000000000000000000-0100000000000000-01
-	// 201 charged (replayed)
-}
-
 func ExampleNewSealer() {
 	current := []byte("0123456789abcdef0123456789abcdef") // 32 bytes from your secret store
 	sealer, err := idempotency.NewSealer(current)

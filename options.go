@@ -2,22 +2,33 @@ package idempotency
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"net/textproto"
 
+	"example.com/idempotency/event"
+	"example.com/idempotency/internal/hook"
 	"example.com/idempotency/problem"
 )
 
 // An Option changes a setting of a [Guard]; see [New] and [Guard.With]. A later option
 // overrides an earlier one for the same setting, except that each [WithObserver] adds an
-// observer. A nil Option changes nothing.
+// observer. A nil Option changes nothing. Package adapter has one more, for modules that trace.
 type Option interface {
-	apply(*settings)
+	// Apply is called by New and Guard.With.
+	Apply(hook.Options)
 }
 
 type optionFunc func(*settings)
 
-func (f optionFunc) apply(s *settings) { f(s) }
+func (f optionFunc) Apply(o hook.Options) {
+	if s, ok := o.(*settings); ok {
+		f(s)
+	}
+}
+
+// TraceBy is for package adapter.
+func (s *settings) TraceBy(f func(context.Context) event.TraceContext) { s.rules.Trace = f }
 
 // WithRequired says whether a request without a key is refused with 400 key-missing. By
 // default it is not: the handler runs unprotected.
@@ -225,7 +236,7 @@ func WithAuthorizeReplay(f func(r *http.Request, rec RecordInfo) error) Option {
 // A handler runs without an [Operation], and its request body is copied as it reads it, up to the
 // limit of [Limits].RequestBody. If it does not read all of it, nothing is known of the request.
 // The functions of the options are called as a live guard calls them, but those of [WithResolver],
-// [WithAuthorizeReplay], [WithErrorWriter], [WithTraceContext] and [WithSealer] are not.
+// [WithAuthorizeReplay], [WithErrorWriter] and [WithSealer] are not, and no run has a span.
 func WithShadow(on bool) Option {
 	return optionFunc(func(s *settings) { s.shadow = on })
 }

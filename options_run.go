@@ -176,17 +176,6 @@ func WithLogger(l *slog.Logger) Option {
 	return optionFunc(func(s *settings) { s.rules.Reporter.Logger = l })
 }
 
-// WithTraceContext sets a function that returns the span that a context belongs to. The guard
-// calls it with the context of each request that claims a key, and keeps the span of each run
-// in the record, where it is not sealed. So the event of a replay, in any process, can point to
-// the trace of the run that made the answer. The function must be fast. Nil, the default, keeps
-// no span.
-//
-// With OpenTelemetry, trace.SpanContextFromContext returns the three fields.
-func WithTraceContext(f func(context.Context) event.TraceContext) Option {
-	return optionFunc(func(s *settings) { s.rules.Trace = f })
-}
-
 // WithWait lets a duplicate of a request in flight wait up to d for the answer and
 // then replay it. Zero, the default, answers 409 at once. A waiting request holds its
 // connection: at most 5 minutes are accepted, and a few seconds are sensible. [Limits].WaitingBytes

@@ -45,7 +45,7 @@ type RecordInfo struct {
 	// http.Request.Pattern. It is not known during a replay.
 	Route string
 	// Started is when the last run claimed the key, by the clock of its process, and Trace is the
-	// span that it belongs to, if [WithTraceContext] is set.
+	// span that it belongs to, if a module that traces has told it.
 	Started time.Time
 	Trace   event.TraceContext
 	// Runs are the last runs of the record, oldest first and at most 16. They are not known

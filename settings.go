@@ -78,7 +78,7 @@ func defaultSettings() settings {
 func (s settings) with(opts []Option) (*settings, error) {
 	for _, o := range opts {
 		if o != nil {
-			o.apply(&s)
+			o.Apply(&s)
 		}
 	}
 	s.recording = response.Settings{

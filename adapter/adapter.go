@@ -1,6 +1,6 @@
-// Package adapter is for authors of adapters: of middleware and interceptors that protect the handlers
-// of a framework with a guard. An adapter calls idempotency.Do for each call that has a key, and decides
-// the rest itself.
+// Package adapter is for authors of adapters between a guard and another library: a framework whose handlers
+// it protects by middleware or interceptors, or one that traces. An adapter for a framework calls
+// idempotency.Do for each call that has a key, and decides the rest itself.
 package adapter
 
 import (
@@ -63,6 +63,24 @@ type Settings struct {
 	// WithKeyFunc, WithAuthorizeReplay and WithExpiryHeader.
 	NeedHTTP []string
 }
+
+// An Option is an idempotency.Option for modules, not for programs. It can be given to idempotency.New and
+// Guard.With like any other.
+type Option interface{ Apply(hook.Options) }
+
+// WithTraceContext sets a function that returns the span that a context belongs to. The guard
+// calls it with the context of each request that claims a key, and keeps the span of each run
+// in the record, where it is not sealed. So the event of a replay, in any process, can point to
+// the trace of the run that made the answer. The function must be fast. Nil, the default, keeps
+// no span. Under idempotency.WithShadow it is not called.
+//
+// Module otelidempotency sets it for OpenTelemetry, where trace.SpanContextFromContext returns the three
+// fields.
+func WithTraceContext(f func(context.Context) event.TraceContext) Option { return traceContext(f) }
+
+type traceContext func(context.Context) event.TraceContext
+
+func (f traceContext) Apply(o hook.Options) { o.TraceBy(f) }
 
 // A Judged value says itself how its run has ended. An adapter needs it for a framework whose functions
 // answer with a value that may also be a refusal. Do asks the value that its function returns without an

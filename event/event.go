@@ -35,7 +35,7 @@ type Event struct {
 	Route string
 	// Attempt is the number of the run.
 	Attempt int
-	// Trace is the span of the run that the event is about, if idempotency.WithTraceContext is set: on a
+	// Trace is the span of the run that the event is about, if adapter.WithTraceContext is set: on a
 	// replay it is that of the run that made the answer.
 	Trace TraceContext
 	// Runs are the runs of the record, oldest first and at most 16: only of a [Takeover].

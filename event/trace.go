@@ -31,6 +31,6 @@ type RunInfo struct {
 	Attempt int
 	// Started is when the run claimed the key, by the clock of its process.
 	Started time.Time
-	// Trace is the span that the run belongs to, if idempotency.WithTraceContext is set.
+	// Trace is the span that the run belongs to, if adapter.WithTraceContext is set.
 	Trace TraceContext
 }

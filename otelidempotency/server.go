@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/idempotency"
+	"example.com/idempotency/adapter"
 	"example.com/idempotency/event"
 )
 
@@ -31,7 +32,7 @@ func Options(opts ...Option) ([]idempotency.Option, error) {
 		return nil, err
 	}
 	o.begin()
-	return []idempotency.Option{idempotency.WithObserver(o.observe), idempotency.WithTraceContext(traceOf)}, nil
+	return []idempotency.Option{idempotency.WithObserver(o.observe), adapter.WithTraceContext(traceOf)}, nil
 }
 
 // An observer reports events.

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/adapter"
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
@@ -31,7 +32,7 @@ func span(n byte) event.TraceContext {
 // spanKey is where a context holds its span, as it does with a tracing library.
 type spanKey struct{}
 
-var withTrace = idempotency.WithTraceContext(func(ctx context.Context) event.TraceContext {
+var withTrace = adapter.WithTraceContext(func(ctx context.Context) event.TraceContext {
 	t, _ := ctx.Value(spanKey{}).(event.TraceContext)
 	return t
 })
@@ -439,7 +440,7 @@ func TestTraceContextMayPanic(t *testing.T) {
 	t.Parallel()
 	st := idempotency.NewMemoryStore()
 	panics := func(context.Context) event.TraceContext { panic(errors.New("no tracer")) }
-	p := guardtest.NewProcess(t, st, &guardtest.Counter{}, idempotency.WithTraceContext(panics))
+	p := guardtest.NewProcess(t, st, &guardtest.Counter{}, adapter.WithTraceContext(panics))
 	require.Panics(t, func() { p.Do(t, guardtest.Call{Key: "k"}) })
 	require.Zero(t, st.Len())
 	require.NoError(t, p.Guard.Shutdown(t.Context()))

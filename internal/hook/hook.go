@@ -4,6 +4,7 @@ package hook
 import (
 	"context"
 
+	"example.com/idempotency/event"
 	"example.com/idempotency/problem"
 )
 
@@ -15,6 +16,11 @@ type Guard interface {
 	ReportRefused(ctx context.Context, route, scope string, code problem.Code, cause error)
 	ReportBypassed(ctx context.Context, route string, cause error)
 	Settings() Settings
+}
+
+// Options are the settings of a guard that package adapter can set.
+type Options interface {
+	TraceBy(f func(context.Context) event.TraceContext)
 }
 
 // Settings are those of a guard that Do does not apply.

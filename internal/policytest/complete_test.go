@@ -123,7 +123,7 @@ var publishedAs = map[string]string{
 	"WithPolicyURL": "URL", "WithExpiryHeader": "ExpiryHeader", "WithFailOpen": "FailOpen", "WithAuthorizeReplay": "Refusals",
 	"WithRoute": "Route", "WithTransaction": "Answers",
 	// How the server works, and what only its operators see.
-	"WithLease": "", "WithShadow": "", "WithUnrecorded": "", "WithSilence": "", "WithObserver": "", "WithTraceContext": "", "WithLogger": "", "WithClientCancel": "",
+	"WithLease": "", "WithShadow": "", "WithUnrecorded": "", "WithSilence": "", "WithObserver": "", "WithLogger": "", "WithClientCancel": "",
 	"WithSealer": "", "WithKeptKeys": "", "WithDerivation": "", "WithResolver": "",
 }
 

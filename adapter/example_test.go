@@ -1,0 +1,37 @@
+package adapter_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+
+	"example.com/idempotency"
+	"example.com/idempotency/adapter"
+	"example.com/idempotency/event"
+)
+
+// A replay leads to the trace of the run that made its answer.
+func ExampleWithTraceContext() {
+	current := byte(1) // a module asks its tracing library
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope,
+		adapter.WithTraceContext(func(context.Context) event.TraceContext {
+			return event.TraceContext{TraceID: [16]byte{current}, SpanID: [8]byte{current}, Flags: 1}
+		}),
+		idempotency.WithObserver(func(_ context.Context, e event.Event) { fmt.Println(e.Kind, e.Trace) }),
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
+	for range 2 {
+		r := httptest.NewRequest(http.MethodPost, "/charges", http.NoBody)
+		r.Header.Set("Idempotency-Key", "key-1")
+		h.ServeHTTP(httptest.NewRecorder(), r)
+		current++
+	}
+	// Output:
+	// run 00-01000000000000000000000000000000-0100000000000000-01
+	// replay 00-01000000000000000000000000000000-0100000000000000-01
+}
