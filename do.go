@@ -51,13 +51,14 @@ type Result struct {
 // if ctx ended meanwhile, it wraps the cause too.
 func Do[T any](ctx context.Context, g *Guard, k Key, fn func(ctx context.Context) (T, error), opts ...TaskOption) (T, Result, error) {
 	var none T
-	t, err := forDo(opts)
-	if err != nil {
-		return none, Result{}, err
+	t := engine.TaskSettingsOf(opts)
+	if t.AtMostOnce {
+		return none, Result{}, fmt.Errorf("%w: AtMostOnce is an option of Step; Do has WithRecovery(Hold)", ErrStepMisuse)
 	}
 	if g.shadow != nil {
 		var value T
-		besideShadow(ctx, g.route, g.shadow, intent.Key(k), t.payload, func(ctx context.Context) (any, error) {
+		var err error
+		besideShadow(ctx, g.route, g.shadow, intent.Key(k), t.Payload, func(ctx context.Context) (any, error) {
 			value, err = fn(ctx)
 			return value, err
 		})
@@ -65,7 +66,7 @@ func Do[T any](ctx context.Context, g *Guard, k Key, fn func(ctx context.Context
 	}
 	var value T
 	result, err := g.route.engine.Do(ctx, engine.Job{
-		Key: intent.Key(k), Payload: t.payload, Codec: t.codec, Fn: func(ctx context.Context) (any, error) { return fn(ctx) },
+		Key: intent.Key(k), Payload: t.Payload, Codec: t.Codec, Fn: func(ctx context.Context) (any, error) { return fn(ctx) },
 	}, &value)
 	if err != nil {
 		return none, Result(result), err // not what was decoded before the mistake
@@ -76,55 +77,26 @@ func Do[T any](ctx context.Context, g *Guard, k Key, fn func(ctx context.Context
 // A TaskOption changes how [Do] or [Step] identifies and records a task: [WithCodec] for both,
 // [WithPayload] for Do, and [AtMostOnce] for Step. An option that is not for the function is an error that
 // wraps [ErrStepMisuse], and nothing runs. A nil TaskOption changes nothing.
-type TaskOption interface{ applyTask(*task) }
-
-type taskOptionFunc func(*task)
-
-func (f taskOptionFunc) applyTask(t *task) { f(t) }
-
-// A task is what the options of one call say.
-type task struct {
-	codec      Codec
-	payload    []byte
-	atMostOnce bool
+type TaskOption interface {
+	// ApplyTask is called by Do, Step and package adapter.
+	ApplyTask(*engine.TaskSettings)
 }
 
-func taskOf(opts []TaskOption) (t task) {
-	for _, o := range opts {
-		if o != nil {
-			o.applyTask(&t)
-		}
-	}
-	return t
-}
+type taskOptionFunc func(*engine.TaskSettings)
 
-func forDo(opts []TaskOption) (task, error) {
-	t := taskOf(opts)
-	if t.atMostOnce {
-		return t, fmt.Errorf("%w: AtMostOnce is an option of Step; Do has WithRecovery(Hold)", ErrStepMisuse)
-	}
-	return t, nil
-}
-
-func forStep(opts []TaskOption) (task, error) {
-	t := taskOf(opts)
-	if t.payload != nil {
-		return t, fmt.Errorf("%w: WithPayload is an option of Do: a step is found by its name", ErrStepMisuse)
-	}
-	return t, nil
-}
+func (f taskOptionFunc) ApplyTask(t *engine.TaskSettings) { f(t) }
 
 // WithPayload binds the key of a [Do] to a message: a call with another message under the same key gets
 // [ErrKeyReused], and so does a call without one. By default, and with an empty message, a key
 // is bound to none.
 func WithPayload(message []byte) TaskOption {
-	return taskOptionFunc(func(t *task) { t.payload = message })
+	return taskOptionFunc(func(t *engine.TaskSettings) { t.Payload = message })
 }
 
 // WithCodec sets how values are encoded. The default, also for nil, is JSON. Do not change
 // the codec while records live that were made with it.
 func WithCodec(c Codec) TaskOption {
-	return taskOptionFunc(func(t *task) { t.codec = c })
+	return taskOptionFunc(func(t *engine.TaskSettings) { t.Codec = c })
 }
 
 // AtMostOnce makes a step run at most once, even if nobody knows whether its effect has
@@ -133,7 +105,7 @@ func WithCodec(c Codec) TaskOption {
 // later attempt that finds the mark and no result gets [ErrUncertain], even if its program no
 // longer uses the option. Only a [Resolution] with the outcome [NotExecuted] removes the mark.
 func AtMostOnce() TaskOption {
-	return taskOptionFunc(func(t *task) { t.atMostOnce = true })
+	return taskOptionFunc(func(t *engine.TaskSettings) { t.AtMostOnce = true })
 }
 
 // A Codec encodes and decodes the values of steps and of [Do]. It must be safe for concurrent

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 
 	"example.com/idempotency/internal/engine"
-	"example.com/idempotency/store"
 )
 
 // An Operation is one run of a handler under a claim, as the handler sees it; see
@@ -48,18 +47,6 @@ func (o *Operation) Valid() bool { return o.inner().Valid() }
 // is [Unknown] in any event. The last call counts; a value that is not an Outcome
 // is ignored. The client of an Unknown run is not shown a 4xx; see [Unknown].
 func (o *Operation) SetOutcome(outcome Outcome) { o.inner().SetOutcome(outcome) }
-
-// Join makes a transaction part of the run, so that the answer of the run is recorded in it. It
-// is for packages that implement a [store.TxStore]; programs call their functions. s is that store.
-// begin is called once, unless Join is refused, and begins the transaction for a record and its
-// owner.
-//
-// Errors: [ErrNoTransaction], [ErrOtherStore], [ErrJoined], [ErrAnswerSent] and [ErrRunEnded];
-// and those of begin, after which another Join may be tried. A transaction that was given up may
-// be followed by another.
-func (o *Operation) Join(ctx context.Context, st Store, begin func(key string, o store.Owner) (store.Transaction, error)) error {
-	return o.inner().Join(ctx, st, begin)
-}
 
 // FromContext returns the operation of the run that ctx belongs to. It reports false
 // outside of a run: for requests without a key, on routes without a guard, and for

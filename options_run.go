@@ -208,7 +208,7 @@ func WithWait(d time.Duration) Option {
 // [event.CommittedAlone].
 //
 // The store must be a [store.TxStore], or [New] and [Guard.With] return or panic with [ErrCannotJoin].
-// The transaction itself is begun by functions of the store's package, with [Operation.Join].
+// The transaction itself is begun by functions of the store's package, which use adapter.Join.
 func WithTransaction(on bool) Option {
 	return optionFunc(func(s *settings) { s.rules.Transaction = on })
 }

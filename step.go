@@ -2,10 +2,8 @@ package idempotency
 
 import (
 	"context"
-	"fmt"
 
 	"example.com/idempotency/internal/engine"
-	"example.com/idempotency/store"
 )
 
 // Step runs a part of a run once. It records the value of fn before it returns. In a later
@@ -29,42 +27,7 @@ import (
 // Outside of an operation, see [FromContext], Step only runs fn and ignores the name and the
 // options. If the store is not a [store.StepStore], Step returns an error.
 func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error), opts ...TaskOption) (T, error) {
-	t, err := forStep(opts)
-	if err != nil {
-		var none T
-		return none, err
-	}
-	return engine.Step(ctx, name, fn, engine.StepSettings{AtMostOnce: t.atMostOnce, Codec: t.codec})
-}
-
-// StepIn is [Step] for an effect in the database of a [store.TxStore]: one commit makes the effect and
-// the record of the step durable, or neither. It is for packages that implement such a store;
-// programs call their functions. The guard needs no [WithTransaction].
-//
-// transact begins a transaction and calls work, which runs fn and returns the value to save, as
-// [store.StepStore.SaveStep] would get it. transact saves it in the transaction, if the owner holds the
-// claim, and commits. If work returns an error, transact rolls back and returns that error. It may
-// repeat all that after a conflict. Its own errors are those of [store.Transaction.Complete], and
-// [store.ErrCommittedAlone] if fn has ended the transaction, also if fn has failed then. What TxStore promises about the transaction of an owner holds for this one too.
-//
-// An error of fn is returned, and recorded if it is marked with [Permanent]. After any error but
-// [ErrCommitUnknown] the transaction is rolled back, so the step counts as not begun. After that
-// one the next attempt knows: it finds the step recorded, or runs it. But if the error is
-// [store.ErrCommittedAlone], too, nobody will ever know, and the key is held as after [ErrUncertain].
-func StepIn[T any](
-	ctx context.Context, st Store, name string,
-	transact func(ctx context.Context, r store.StepRecord, work func(ctx context.Context) ([]byte, error)) error,
-	fn func(ctx context.Context) (T, error), opts ...TaskOption,
-) (T, error) {
-	t, err := forStep(opts)
-	if err == nil && t.atMostOnce {
-		err = fmt.Errorf("%w: AtMostOnce and a transaction: the transaction is at most once already", ErrStepMisuse)
-	}
-	if err != nil {
-		var none T
-		return none, err
-	}
-	return engine.StepIn(ctx, st, name, transact, fn, t.codec)
+	return engine.Step(ctx, name, fn, engine.TaskSettingsOf(opts))
 }
 
 // Permanent marks an error as the definite result of a step or of the function of [Do]: a

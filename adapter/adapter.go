@@ -1,11 +1,13 @@
 // Package adapter is for authors of adapters between a guard and another library: a framework whose handlers
-// it protects by middleware or interceptors, or one that traces. An adapter for a framework calls
-// idempotency.Do for each call that has a key, and decides the rest itself.
+// it protects by middleware or interceptors, one that traces, or a database whose transactions a run can
+// join. An adapter for a framework calls idempotency.Do for each call that has a key, and decides the rest
+// itself.
 package adapter
 
 import (
 	"context"
 
+	"example.com/idempotency"
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/hook"
 	"example.com/idempotency/problem"
@@ -64,10 +66,6 @@ type Settings struct {
 	NeedHTTP []string
 }
 
-// An Option is an idempotency.Option for modules, not for programs. It can be given to idempotency.New and
-// Guard.With like any other.
-type Option interface{ Apply(hook.Options) }
-
 // WithTraceContext sets a function that returns the span that a context belongs to. The guard
 // calls it with the context of each request that claims a key, and keeps the span of each run
 // in the record, where it is not sealed. So the event of a replay, in any process, can point to
@@ -76,7 +74,9 @@ type Option interface{ Apply(hook.Options) }
 //
 // Module otelidempotency sets it for OpenTelemetry, where trace.SpanContextFromContext returns the three
 // fields.
-func WithTraceContext(f func(context.Context) event.TraceContext) Option { return traceContext(f) }
+func WithTraceContext(f func(context.Context) event.TraceContext) idempotency.Option {
+	return traceContext(f)
+}
 
 type traceContext func(context.Context) event.TraceContext
 

@@ -47,7 +47,7 @@ const (
 )
 
 // A Transaction is a transaction that a run has joined, as its guard sees it; see
-// idempotency.Operation.Join. When the run's code has returned, the guard calls State, and then either
+// adapter.Join. When the run's code has returned, the guard calls State, and then either
 // Complete or Rollback, once; neither if it was given up. Goroutines of the handler may still use the
 // transaction then: what they do must fail, or come before.
 type Transaction interface {
@@ -92,7 +92,7 @@ func (e *RolledBackError) Error() string {
 // Unwrap returns Err.
 func (e *RolledBackError) Unwrap() error { return e.Err }
 
-// A StepRecord says which step a transaction records; see idempotency.StepIn.
+// A StepRecord says which step a transaction records; see adapter.StepIn.
 type StepRecord struct {
 	// Key is the name of the run's record, and Owner the owner of its claim. A zero StepRecord
 	// stands for a step outside of a run: its transaction records nothing.

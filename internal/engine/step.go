@@ -12,25 +12,23 @@ import (
 	"example.com/idempotency/store"
 )
 
-// StepSettings are how a step is recorded.
-type StepSettings struct {
-	AtMostOnce bool
-	Codec      Codec // nil for JSON
-}
-
 // Step runs a part of a run once, and records its value before it returns. Outside of an operation it
 // only runs fn.
-func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error), s StepSettings) (T, error) {
+func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error), t TaskSettings) (T, error) {
+	if err := t.checkStep(false); err != nil {
+		var none T
+		return none, err
+	}
 	op, ok := FromContext(ctx)
 	if !ok {
 		return fn(unrecordedStep(ctx, name))
 	}
-	s.Codec = orJSON(s.Codec)
+	t.Codec = orJSON(t.Codec)
 	r := stepReport{lease: op.lease, name: name, start: time.Now(), result: event.StepNotBegun}
 	defer r.send()
-	value, found, err := findStep[T](ctx, op, s.Codec, &r)
+	value, found, err := findStep[T](ctx, op, t.Codec, &r)
 	if !found && err == nil {
-		value, err = runStep(ctx, op, fn, s, &r)
+		value, err = runStep(ctx, op, fn, t, &r)
 	}
 	r.err = err
 	return value, err
@@ -65,13 +63,13 @@ func findStep[T any](ctx context.Context, op *Operation, codec Codec, r *stepRep
 }
 
 // runStep runs the function of a step and records what it returns.
-func runStep[T any](ctx context.Context, op *Operation, fn func(ctx context.Context) (T, error), s StepSettings, r *stepReport) (T, error) {
+func runStep[T any](ctx context.Context, op *Operation, fn func(ctx context.Context) (T, error), t TaskSettings, r *stepReport) (T, error) {
 	var none T
 	name := r.name
-	if err := op.mayBegin(name, s.AtMostOnce); err != nil {
+	if err := op.mayBegin(name, t.AtMostOnce); err != nil {
 		return none, err
 	}
-	resumed := op.resumes() && !s.AtMostOnce // under AtMostOnce, a step that was begun has a mark
+	resumed := op.resumes() && !t.AtMostOnce // under AtMostOnce, a step that was begun has a mark
 	op.effects.Add(1)                        // one that may happen
 	r.result = event.StepFailed
 	value, err := fn(&stepContext{Context: ctx, op: op, intent: op.intent(), name: name, resumed: resumed})
@@ -79,12 +77,12 @@ func runStep[T any](ctx context.Context, op *Operation, fn func(ctx context.Cont
 	case isNotDone(err):
 		op.effects.Add(-1)
 		r.result = event.StepNotDone
-		return none, errors.Join(err, op.unmark(name, s.AtMostOnce))
+		return none, errors.Join(err, op.unmark(name, t.AtMostOnce))
 	case err != nil && !IsPermanent(err):
 		return none, err // the mark of AtMostOnce stays: the effect may have happened all the same
 	}
 	r.result = event.StepNotRecorded
-	stored, saveErr := encodeStep(s.Codec, value, err)
+	stored, saveErr := encodeStep(t.Codec, value, err)
 	if saveErr == nil {
 		saveErr = op.lease.recordStep(name, stored)
 	}
@@ -95,7 +93,7 @@ func runStep[T any](ctx context.Context, op *Operation, fn func(ctx context.Cont
 	if err != nil {
 		return none, err
 	}
-	return decodeStep[T](s.Codec, name, stored[1:])
+	return decodeStep[T](t.Codec, name, stored[1:])
 }
 
 // unmark takes away the mark of a step that has not happened.

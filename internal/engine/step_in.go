@@ -15,7 +15,11 @@ type transact = func(ctx context.Context, r store.StepRecord, work func(ctx cont
 
 // StepIn is [Step] for an effect in the database of the store st: one commit makes the effect and the
 // record of the step durable, or neither.
-func StepIn[T any](ctx context.Context, st store.Store, name string, transact transact, fn func(ctx context.Context) (T, error), codec Codec) (T, error) {
+func StepIn[T any](ctx context.Context, st store.Store, name string, transact transact, fn func(ctx context.Context) (T, error), task TaskSettings) (T, error) {
+	if err := task.checkStep(true); err != nil {
+		var none T
+		return none, err
+	}
 	op, ok := FromContext(ctx)
 	if !ok {
 		return unrecordedStepIn(unrecordedStep(ctx, name), transact, fn)
@@ -27,7 +31,7 @@ func StepIn[T any](ctx context.Context, st store.Store, name string, transact tr
 		r.err = fmt.Errorf("step %q: %w", name, ErrOtherStore)
 		return none, r.err
 	}
-	t := transactedStep[T]{op: op, codec: orJSON(codec), fn: fn, report: &r}
+	t := transactedStep[T]{op: op, codec: orJSON(task.Codec), fn: fn, report: &r}
 	value, found, err := findStep[T](ctx, op, t.codec, &r)
 	if !found && err == nil {
 		value, err = t.run(ctx, transact)

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"example.com/idempotency"
+	"example.com/idempotency/adapter"
 	"example.com/idempotency/store"
 )
 
@@ -72,7 +73,7 @@ func (s *TxStore) Begin(ctx context.Context) (*Tx, error) {
 		return &Tx{store: s}, nil
 	}
 	var tx *Tx
-	err := op.Join(ctx, s, func(key string, o store.Owner) (store.Transaction, error) {
+	err := adapter.Join(ctx, op, s, func(key string, o store.Owner) (store.Transaction, error) {
 		err := s.Call(ctx, "begin", func(idempotency.Store) error { return nil })
 		tx = s.BeginFor(key, o)
 		return tx, err
@@ -229,7 +230,7 @@ func (tx *Tx) Rollback(ctx context.Context) error {
 // step-commit. After a deadlock it is tried again.
 func StepTx[T any](ctx context.Context, s *TxStore, name string, f func(ctx context.Context, tx *Tx) (T, error)) (T, error) {
 	var tx *Tx
-	return idempotency.StepIn(ctx, s, name, func(ctx context.Context, r store.StepRecord, work func(context.Context) ([]byte, error)) error {
+	return adapter.StepIn(ctx, s, name, func(ctx context.Context, r store.StepRecord, work func(context.Context) ([]byte, error)) error {
 		try := func() error {
 			return s.TryStep(ctx, r, func(ctx context.Context, of *Tx) ([]byte, error) {
 				tx = of

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/adapter"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/store"
 )
@@ -67,7 +68,7 @@ func (t *simTill) begin(r *simRun) (*simTx, error) {
 	tx := &simTx{till: t, run: r, state: store.TxOpen}
 	ctx, cancel := context.WithTimeout(r.ctx, 2*time.Second) // no handler waits for ever
 	defer cancel()
-	err := r.op.Join(ctx, t, func(key string, o store.Owner) (store.Transaction, error) {
+	err := adapter.Join(ctx, r.op, t, func(key string, o store.Owner) (store.Transaction, error) {
 		tx.key, tx.owner = key, o
 		return tx, t.callAsOwner(ctx, "begin", key, o, func(*idempotency.MemoryStore, string) error { return nil })
 	})

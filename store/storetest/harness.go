@@ -26,10 +26,10 @@ type Harness struct {
 // Transactions let [Run] join transactions of one store that is an [store.TxStore]. The
 // functions of the store's package do the same for programs, inside a run.
 type Transactions interface {
-	// Begin begins a transaction, as the store does for idempotency.Operation.Join. It may refuse
+	// Begin begins a transaction, as the store does for adapter.Join. It may refuse
 	// an owner that does not hold the claim.
 	Begin(ctx context.Context, key string, o store.Owner) (Tx, error)
-	// StepIn makes one try of a step, as the store does for idempotency.StepIn. The step inserts
+	// StepIn makes one try of a step, as the store does for adapter.StepIn. The step inserts
 	// rows and returns the value to save, or an error. A store without such steps returns an error
 	// that wraps [errors.ErrUnsupported].
 	StepIn(ctx context.Context, r store.StepRecord, step func(ctx context.Context, insert func(row string) error) ([]byte, error)) error

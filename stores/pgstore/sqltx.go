@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"example.com/idempotency"
+	"example.com/idempotency/adapter"
 	"example.com/idempotency/store"
 )
 
@@ -24,7 +25,7 @@ func (s *Store) InSQLTx(ctx context.Context, db *sql.DB, opts *sql.TxOptions, f 
 			return inPlainSQLTx(ctx, db, opts, f)
 		}
 		var t *joinedSQLTx
-		err := op.Join(ctx, s, func(key string, o store.Owner) (store.Transaction, error) {
+		err := adapter.Join(ctx, op, s, func(key string, o store.Owner) (store.Transaction, error) {
 			var err error
 			t, err = s.beginSQL(ctx, db, key, o, opts)
 			return t, err

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/idempotency"
+	"example.com/idempotency/adapter"
 	"example.com/idempotency/internal/sqlrecord"
 	"example.com/idempotency/store"
 )
@@ -22,7 +23,7 @@ import (
 // transaction is rolled back. When another transaction is in the way (40001, 40P01), f runs again,
 // up to ten times. Outside of a run the transaction records nothing.
 //
-// Errors are those of f and of [idempotency.StepIn]. While a transaction of the run at REPEATABLE
+// Errors are those of f and of [adapter.StepIn]. While a transaction of the run at REPEATABLE
 // READ or SERIALIZABLE is open, StepTx returns an error: take the step before it.
 func StepTx[T any](
 	ctx context.Context, s *Store, name string, opts pgx.TxOptions,
@@ -37,7 +38,7 @@ func StepTx[T any](
 			})
 		})
 	}
-	return idempotency.StepIn(ctx, s, name, transact, func(ctx context.Context) (T, error) { return f(ctx, tx) }, codec...)
+	return adapter.StepIn(ctx, s, name, transact, func(ctx context.Context) (T, error) { return f(ctx, tx) }, codec...)
 }
 
 // stepIn runs one try of a step.

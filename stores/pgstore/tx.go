@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/idempotency"
+	"example.com/idempotency/adapter"
 	"example.com/idempotency/store"
 )
 
@@ -28,7 +29,7 @@ func (s *Store) JoinsTransactions() {}
 //
 // Outside of a run it is an ordinary transaction, which is committed before InTx returns. In a run
 // without WithTransaction it returns [idempotency.ErrNoTransaction]. Errors of a second
-// transaction in a run and others are those of [idempotency.Operation.Join].
+// transaction in a run and others are those of [adapter.Join].
 func (s *Store) InTx(ctx context.Context, opts pgx.TxOptions, f func(tx pgx.Tx) error) error {
 	return again(ctx, func() error {
 		tx, err := s.Begin(ctx, opts)
@@ -67,7 +68,7 @@ func (s *Store) Begin(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) {
 		return &plainTx{Tx: tx}, nil
 	}
 	var joined *joinedTx
-	err := op.Join(ctx, s, func(key string, o store.Owner) (store.Transaction, error) {
+	err := adapter.Join(ctx, op, s, func(key string, o store.Owner) (store.Transaction, error) {
 		var err error
 		joined, err = s.begin(ctx, key, o, opts)
 		return joined, err

@@ -11,6 +11,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"example.com/idempotency"
+	"example.com/idempotency/adapter"
 	"example.com/idempotency/store"
 )
 
@@ -29,14 +30,14 @@ func (s *Store) JoinsTransactions() {}
 // most ten seconds for those before it: a handler that calls InTx with a context that is not of its run,
 // while its run has a transaction, waits for itself. In a run
 // without WithTransaction it returns [idempotency.ErrNoTransaction]. Errors of a second
-// transaction in a run and others are those of [idempotency.Operation.Join].
+// transaction in a run and others are those of [adapter.Join].
 func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 	op, ok := idempotency.FromContext(ctx)
 	if !ok {
 		return calls.Try(ctx, "InTx", func() error { return s.inPlainTx(ctx, f) })
 	}
 	var t *joinedTx
-	err := op.Join(ctx, s, func(key string, o store.Owner) (store.Transaction, error) {
+	err := adapter.Join(ctx, op, s, func(key string, o store.Owner) (store.Transaction, error) {
 		var err error
 		t, err = s.begin(ctx, op, key, o)
 		return t, err
