@@ -390,6 +390,18 @@ func ExampleWithObserver() {
 	// 1 2
 }
 
+// A route takes larger requests than the others, and keeps the other limits.
+func ExampleWithLimits() {
+	guard := guardFor(idempotency.WithLimits(idempotency.Limits{RequestBody: 10, WaitingBytes: 16 << 20}))
+	imports := guard.With(idempotency.WithLimits(idempotency.Limits{RequestBody: 100}))
+	for _, g := range []*idempotency.Guard{guard, imports} {
+		send(g.Handler(http.HandlerFunc(charge)), "key-1", "a body of 21 bytes...")
+	}
+	// Output:
+	// 413 body-too-large
+	// 201 charged
+}
+
 func ExampleNewSealer() {
 	current := []byte("0123456789abcdef0123456789abcdef") // 32 bytes from your secret store
 	sealer, err := idempotency.NewSealer(current)

@@ -20,8 +20,8 @@ type Guard struct {
 	route string
 }
 
-// For returns what an adapter needs of g, which is an *idempotency.Guard.
-func For(g interface{ Hook() hook.Guard }) Guard { return Guard{hook: g.Hook()} }
+// For returns what an adapter needs of g.
+func For(g *idempotency.Guard) Guard { return Guard{hook: g.Hook()} }
 
 // Named returns the same guard, whose reports name a route. Without it, they have the label of
 // idempotency.WithRoute. The names should be few: they become labels of metrics.
