@@ -34,6 +34,8 @@ func TestJudge(t *testing.T) {
 			return "nobody has called it final"
 		case j.ByStep && (j.Outcome != event.Unknown || !has(f, JudgedNotExecuted) || !has(f, StepsBegun) || has(f, TxByItself)):
 			return "more than a step speaks against it"
+		case !j.ByStep && has(f, Returned) && !said && has(f, NotStopped) && has(f, StepsBegun) && has(f, StandardJudge) && has(f, JudgedNotExecuted) && !has(f, TxByItself):
+			return "only a step speaks against it"
 		case has(f, Returned) && !said && has(f, NotStopped) && !has(f, StepInDoubt) && has(f, JudgedFinal) && j.Outcome != event.Final:
 			return "a definite answer is not recorded"
 		case has(f, Returned) && !said && has(f, NotStopped) && has(f, NoStep) && !has(f, TxByItself) && has(f, JudgedNotExecuted) && j.Outcome != event.NotExecuted:
@@ -62,6 +64,10 @@ func TestUnknown(t *testing.T) {
 			return "something may have happened"
 		case undoes && has(f, MayRunAgain) && l == Held:
 			return "nothing is left that another attempt would not find"
+		case undoes && has(f, MayRunAgain) && has(f, NoStep) && l != Undone:
+			return "nothing has happened"
+		case l == Held && !has(f, LastAttempt|StepInDoubt|Holds|AnswerLost):
+			return "the route repeats what may have happened"
 		case !undoes && has(f, StepInDoubt|Holds|AnswerLost) && l != Held:
 			return "what may have happened is repeated"
 		}
@@ -74,6 +80,8 @@ func TestReleased(t *testing.T) {
 		switch {
 		case has(f, StepsBegun|StepInDoubt) && r != Remember:
 			return "steps are forgotten"
+		case has(f, NoStep) && r == Remember:
+			return "there is nothing to remember"
 		case r == ForgetAll && !has(f, OtherPayload):
 			return "the key is bound"
 		case has(f, OtherPayload) && has(f, NoStep) && r != ForgetAll:
@@ -98,6 +106,12 @@ func TestTransaction(t *testing.T) {
 			return "the code does not say what was undone"
 		case e.Code.Undone() != (e.Cause != NoCause):
 			return "code and cause do not agree"
+		case (e.Cause == TooLarge) != (has(f, OverLimit) && !has(f, TxByItself)),
+			(e.Cause == LeftOpen) != (has(f, TxOpen) && has(f, Fits) && has(f, ClaimsSuccess)),
+			(e.Cause == NotDefinite) != (has(f, TxReady) && has(f, Fits) && has(f, ClaimsSuccess) && !has(f, JudgedFinal)):
+			return "the program is told of another mistake"
+		case (e.Code == problem.RolledBack) != (e.Cause == NotDefinite):
+			return "another attempt helps, and the client is told otherwise, or the other way round"
 		case has(f, TxReady) && has(f, JudgedFinal) && has(f, Fits) && e.Ending != Commit:
 			return "the program has said so, and the answer is there"
 		case has(f, TxGivenUp) != (e.Ending == Over), has(f, TxByItself) != (e.Ending == LetGo):
@@ -122,12 +136,16 @@ func TestSettle(t *testing.T) {
 			return "it has been looked at"
 		case lasting && mine && s.Move != Conclude:
 			return "what must not be forgotten is"
-		case lasting && has(f, OtherRuns) && s.Move != Wait:
-			return "what must not be forgotten does not wait"
+		case (s.Move == Wait) != (lasting && has(f, OtherRuns)):
+			return "what must not be forgotten waits for its chance, and nothing else does"
+		case has(f, OwnCommit) != (s == Step{Believe, Settled}):
+			return "the record has the answer, and only then it is believed"
 		case has(f, MineAfter|OtherRuns|OtherOrNone) && !lasting && s.Fate != Overtaken:
 			return "another run counts"
-		case has(f, MineAfter) && has(f, Refusal) && s.Move == Conclude:
-			return "a refusal is recorded over what may have been done"
+		case has(f, MineAfter) && has(f, Refusal) && s.Move != Retreat:
+			return "a refusal is recorded over what may have been done, or the claim is kept"
+		case has(f, MineFirst|MineAfter) && has(f, GiveBack) && s.Move != Conclude:
+			return "the claim is not given back"
 		case has(f, OfOther) && s.Fate != Supplanted:
 			return "the record says nothing of this run"
 		case s.Fate == Overtaken && has(f, MineFirst) && has(f, CommitKnown):
@@ -160,6 +178,8 @@ func TestStalled(t *testing.T) {
 			return "the only answer is kept from the client"
 		case has(f, NotOwner) && has(f, MineFirst|MineAfter) && s != Step{Yield, Overtaken}:
 			return "somebody else has the claim, for sure"
+		case has(f, NotOwner) && !has(f, MineFirst|MineAfter) && s.Move != Look && s != Step{Yield, Settled}:
+			return "the record would tell"
 		case has(f, NotOwner) && has(f, NotSeen) && has(f, GiveBack) && has(f, CommitKnown) && has(f, TriedBefore) && has(f, Undisputed) && s != Step{Yield, Settled}:
 			return "a run is reported as overtaken that has given back its claim"
 		}
@@ -194,6 +214,8 @@ func TestRecorded(t *testing.T) {
 			return "a mismatch is told as such, and nothing else is"
 		case (c == problem.OutcomeUnknown) != (has(f, HeldKey) && has(f, Same)):
 			return "a held key is told as such to its own request, and to nobody else"
+		case (c == problem.StoreUnavailable) != (known && has(f, NotComparable)):
+			return "only what cannot be compared is left to another process"
 		case c != "" && c.NotRun():
 			return "it denies an earlier run"
 		}
@@ -223,6 +245,8 @@ func TestClient(t *testing.T) {
 			return "an effect that may have happened is denied"
 		case s.Action == Mark && code.NotRun():
 			return "the mark denies an effect"
+		case s.Action == Mark && !has(f, DeniesButSteps):
+			return "the answer denies an effect beside its mark"
 		case shown && has(f, IsHeld) && has(f, Promises|DeniesButSteps|GuardBusy) && has(f, Answered):
 			return "a retry of what is held"
 		case has(f, IsHeld) && code.Retryable():
@@ -235,8 +259,8 @@ func TestClient(t *testing.T) {
 			return "something may be left"
 		case code == problem.OutcomeUnknown && !has(f, IsHeld):
 			return "nobody holds the key"
-		case code == problem.StoreUnavailable && !has(f, IsUndone):
-			return "something may have happened"
+		case code == problem.StoreUnavailable && !(has(f, IsUndone) && has(f, IsPending) && has(f, FreesPayload)):
+			return "something may have happened, or the store has the verdict"
 		case shown && has(f, StoppedSilent) && !has(f, IsDefinite):
 			return "an empty success that nobody gave"
 		case s.Action == Stay && has(f, Answered):

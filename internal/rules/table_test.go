@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +29,8 @@ func (t *Table[F, R]) each(f func(facts F, r R)) {
 func has[F fact](set, facts F) bool { return set&facts != 0 }
 
 // check goes through all combinations: each must have a result that the guarantee allows, and each row
-// must be the first that fits one of them.
+// must be the first that fits one of them. The guarantee must notice if a row is missing, or has the
+// result of another.
 func check[F fact, R any](t *testing.T, table *Table[F, R], allowed func(f F, r R) string) {
 	t.Helper()
 	t.Parallel()
@@ -55,12 +57,22 @@ func check[F fact, R any](t *testing.T, table *Table[F, R], allowed func(f F, r 
 	for i, ok := range used {
 		require.True(t, ok, "no combination gets to row %d: %s", i+1, table.rows[i].why)
 	}
-	for i := range len(table.rows) - 1 {
-		without := &Table[F, R]{table.columns, slices.Delete(slices.Clone(table.rows), i, i+1)}
-		missed := false
-		without.each(func(f F, r R) { missed = missed || allowed(f, r) != "" })
-		if !missed {
-			t.Errorf("the guarantee does not need row %d: %s", i+1, table.rows[i].why)
+	noticed := func(rows []row[F, R]) (yes bool) {
+		other := &Table[F, R]{table.columns, rows}
+		other.each(func(f F, r R) { yes = yes || allowed(f, r) != "" })
+		return yes
+	}
+	last := len(table.rows) - 1
+	for i, row := range table.rows {
+		if i < last && !noticed(slices.Delete(slices.Clone(table.rows), i, i+1)) {
+			t.Errorf("the guarantee does not need row %d: %s", i+1, row.why)
+		}
+		for _, other := range table.rows {
+			rows := slices.Clone(table.rows)
+			rows[i].then = other.then
+			if !reflect.DeepEqual(row.then, other.then) && !noticed(rows) {
+				t.Errorf("the guarantee allows %v in row %d: %s", other.then, i+1, row.why)
+			}
 		}
 	}
 }
