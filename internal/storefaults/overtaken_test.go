@@ -15,6 +15,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
@@ -383,14 +384,35 @@ func TestPermanentErrorOfAnOvertakenFunctionIsNotFinal(t *testing.T) {
 	})
 }
 
-// takeAway gives the claim of the store's only record to another owner, and returns the record's name.
-func takeAway(t testing.TB, st *idempotency.MemoryStore, other store.Owner) (name string) {
+// A function has run when it finds the record of another version in its way. It is not told that its key
+// was used for something else, or that nothing has run.
+func TestFunctionOvertakenByAnotherVersionIsInFlight(t *testing.T) {
+	t.Parallel()
+	for name, version := range map[string]byte{"that it knows": digest.VersionJSON, "that is newer": digest.VersionCoded + 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			st := idempotency.NewMemoryStore()
+			guard := guardtest.NewGuard(t, st)
+			_, _, err := idempotency.Do(t.Context(), guard, idempotency.Key{Scope: "jobs", Value: "k"}, func(context.Context) (string, error) {
+				takeAway(t, st, store.Owner{1}, func(fp *store.Fingerprint) { fp[0] = version })
+				return "mine", nil
+			})
+			require.ErrorIs(t, err, idempotency.ErrInFlight)
+		})
+	}
+}
+
+// takeAway gives the claim of the store's only record to another owner, whose fingerprint may differ. It
+// returns the record's name.
+func takeAway(t testing.TB, st *idempotency.MemoryStore, other store.Owner, differ func(*store.Fingerprint)) (name string) {
 	page, err := st.List(t.Context(), store.Query{})
 	require.NoError(t, err)
 	name, rec := page.Entries[0].Key, page.Entries[0].Record
-	require.NoError(t, st.Release(t.Context(), name, rec.Owner, store.Release{}))
-	_, err = st.Claim(t.Context(), name, store.Claim{Owner: other, Fingerprint: rec.Fingerprint, Lease: time.Minute, Retention: time.Hour})
+	require.NoError(t, st.Release(t.Context(), name, rec.Owner, store.Release{Undone: true, Unbind: true}))
+	differ(&rec.Fingerprint)
+	rec, err = st.Claim(t.Context(), name, store.Claim{Owner: other, Fingerprint: rec.Fingerprint, Lease: time.Minute, Retention: time.Hour})
 	require.NoError(t, err)
+	require.True(t, rec.Mine)
 	return name
 }
 
@@ -403,7 +425,7 @@ func TestAnswerThatWaitsKeepsItsMemory(t *testing.T) {
 		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			key := r.Header.Get("Idempotency-Key")
 			if key == `"overtaken"` {
-				name = takeAway(t, st, other)
+				name = takeAway(t, st, other, func(*store.Fingerprint) {})
 			}
 			_, _ = io.WriteString(w, strings.Repeat(key, 100))
 		})))
