@@ -173,7 +173,7 @@ func (s *settlement) giveUp(err error) {
 var (
 	errAnotherInFlight = errors.New("idempotency: another run is in flight")
 	errRetentionEnded  = errors.New("idempotency: retention ended")
-	errTooManyPending  = errors.New("idempotency: too many runs wait to be Settled")
+	errTooManyPending  = errors.New("idempotency: too many runs wait to be settled")
 	errNotHeldYet      = errors.New("idempotency: the last attempt has failed, and the store could not be told to hold the key")
 )
 
