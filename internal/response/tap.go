@@ -128,43 +128,11 @@ func (t *Tap) FlushError() error {
 // Unwrap is for [http.ResponseController].
 func (t *Tap) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
-// What a writer offers besides is a type each, because a handler asks for it with a type assertion:
-// the Writer of a Tap has those that the writer behind it has. See taps.go.
-type (
-	flusher       struct{ tap *Tap }
-	hijacker      struct{ tap *Tap }
-	pusher        struct{ tap *Tap }
-	readerFrom    struct{ tap *Tap }
-	closeNotifier struct{ tap *Tap }
-	controls      struct{ tap *Tap }
-)
-
-// A controller is what [http.ResponseController] asks for besides Flush and Hijack.
-type controller interface {
-	SetReadDeadline(time.Time) error
-	SetWriteDeadline(time.Time) error
-	EnableFullDuplex() error
-}
-
-func (f flusher) Flush() { _ = f.tap.FlushError() } // as Flush has no result
-
-func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := h.tap.ResponseWriter.(http.Hijacker).Hijack()
-	if err == nil {
-		h.tap.see(http.StatusSwitchingProtocols)
-	}
-	return conn, rw, err
-}
-
-func (p pusher) Push(target string, opts *http.PushOptions) error {
-	return p.tap.ResponseWriter.(http.Pusher).Push(target, opts)
-}
-
 // ReadFrom leaves the copying to the writer behind, which frames the answer by how it is written.
 // It measures what has been read.
-func (r readerFrom) ReadFrom(src io.Reader) (int64, error) {
-	r.tap.KeepFields()
-	return r.tap.ResponseWriter.(io.ReaderFrom).ReadFrom(io.TeeReader(src, noter(r)))
+func (t *Tap) ReadFrom(src io.Reader) (int64, error) {
+	t.KeepFields()
+	return io.Copy(t.ResponseWriter, io.TeeReader(src, noter{t}))
 }
 
 // A noter measures what is written to it.
@@ -175,22 +143,77 @@ func (n noter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (c closeNotifier) CloseNotify() <-chan bool {
-	return c.tap.ResponseWriter.(oldCloseNotifier).CloseNotify()
+// Push returns [http.ErrNotSupported] where the writer behind cannot push, as net/http does for a client
+// that wants no pushes.
+func (t *Tap) Push(target string, opts *http.PushOptions) error {
+	if p, ok := t.ResponseWriter.(http.Pusher); ok {
+		return p.Push(target, opts)
+	}
+	return http.ErrNotSupported
 }
 
-// An oldCloseNotifier is an http.CloseNotifier, which is deprecated, and which frameworks still ask
-// for.
-type oldCloseNotifier interface{ CloseNotify() <-chan bool }
-
-func (c controls) SetReadDeadline(t time.Time) error {
-	return c.tap.ResponseWriter.(controller).SetReadDeadline(t)
+// CloseNotify is for frameworks that still ask for an http.CloseNotifier, which is deprecated. The
+// channel never gets a value where the writer behind has no such method.
+func (t *Tap) CloseNotify() <-chan bool {
+	if n, ok := t.ResponseWriter.(interface{ CloseNotify() <-chan bool }); ok {
+		return n.CloseNotify()
+	}
+	return nil
 }
 
-func (c controls) SetWriteDeadline(t time.Time) error {
-	return c.tap.ResponseWriter.(controller).SetWriteDeadline(t)
+// SetReadDeadline serves handlers that ask for it without an [http.ResponseController].
+func (t *Tap) SetReadDeadline(deadline time.Time) error {
+	return http.NewResponseController(t.ResponseWriter).SetReadDeadline(deadline)
 }
 
-func (c controls) EnableFullDuplex() error {
-	return c.tap.ResponseWriter.(controller).EnableFullDuplex()
+// SetWriteDeadline serves handlers that ask for it without an [http.ResponseController].
+func (t *Tap) SetWriteDeadline(deadline time.Time) error {
+	return http.NewResponseController(t.ResponseWriter).SetWriteDeadline(deadline)
+}
+
+// EnableFullDuplex serves handlers that ask for it without an [http.ResponseController].
+func (t *Tap) EnableFullDuplex() error {
+	return http.NewResponseController(t.ResponseWriter).EnableFullDuplex()
+}
+
+// Writer returns the writer that a handler gets. It has Flush and Hijack only if the writer behind the
+// Tap has them: a handler that finds them by a type assertion answers in another way.
+func (t *Tap) Writer() http.ResponseWriter {
+	_, flushes := t.ResponseWriter.(http.Flusher)
+	_, hijacks := t.ResponseWriter.(http.Hijacker)
+	switch {
+	case flushes && hijacks:
+		return struct {
+			*Tap
+			flusher
+			hijacker
+		}{t, flusher{t}, hijacker{t}}
+	case flushes:
+		return struct {
+			*Tap
+			flusher
+		}{t, flusher{t}}
+	case hijacks:
+		return struct {
+			*Tap
+			hijacker
+		}{t, hijacker{t}}
+	default:
+		return t
+	}
+}
+
+type (
+	flusher  struct{ tap *Tap }
+	hijacker struct{ tap *Tap }
+)
+
+func (f flusher) Flush() { _ = f.tap.FlushError() } // as Flush has no result
+
+func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := h.tap.ResponseWriter.(http.Hijacker).Hijack()
+	if err == nil {
+		h.tap.see(http.StatusSwitchingProtocols)
+	}
+	return conn, rw, err
 }

@@ -9,42 +9,89 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// The writer of a Tap has the abilities of the writer behind it, all of them and no other.
+// The writer of a Tap can flush and be hijacked where the writer behind it can, and nowhere else. The
+// rest it has always, and says so where nobody behind it can.
 func TestTapHasTheAbilitiesOfTheWriter(t *testing.T) {
 	t.Parallel()
-	tap := NewTap(httptest.NewRecorder())
-	for abilities := range controlled {
-		require.Equal(t, abilities, abilitiesOf(tap.writer(abilities)), "%b", abilities)
-	}
-	for _, abilities := range []int{http1, http2} {
-		require.Equal(t, abilities, abilitiesOf(tap.writer(abilities)), "%b", abilities)
+	type (
+		bare    struct{ http.ResponseWriter }
+		flushes struct {
+			bare
+			http.Flusher
+		}
+		hijacks struct {
+			bare
+			http.Hijacker
+		}
+		both struct {
+			flushes
+			http.Hijacker
+		}
+	)
+	for _, behind := range []http.ResponseWriter{
+		bare{httptest.NewRecorder()}, flushes{bare: bare{httptest.NewRecorder()}}, hijacks{bare: bare{httptest.NewRecorder()}},
+		both{flushes: flushes{bare: bare{httptest.NewRecorder()}}},
+	} {
+		tap := NewTap(behind)
+		w := tap.Writer()
+		for _, ability := range []func(w http.ResponseWriter) bool{is[http.Flusher], is[http.Hijacker]} {
+			require.Equal(t, ability(behind), ability(w), "%T", behind)
+		}
+		require.ErrorIs(t, w.(http.Pusher).Push("/style.css", nil), http.ErrNotSupported)
+		require.Nil(t, w.(closeNotifier).CloseNotify())
+		require.ErrorIs(t, w.(controller).SetReadDeadline(time.Time{}), http.ErrNotSupported)
+		require.ErrorIs(t, w.(controller).SetWriteDeadline(time.Time{}), http.ErrNotSupported)
+		require.ErrorIs(t, w.(controller).EnableFullDuplex(), http.ErrNotSupported)
+		n, err := w.(io.ReaderFrom).ReadFrom(bytes.NewBufferString("text"))
+		require.NoError(t, err)
+		require.EqualValues(t, 4, n)
+		require.EqualValues(t, 4, tap.Size())
 	}
 }
 
-// The writers of net/http are those that taps.go says, and an answer through a Tap is framed as
+func is[T any](w http.ResponseWriter) bool {
+	_, ok := w.(T)
+	return ok
+}
+
+// A controller is what [http.ResponseController] asks for besides Flush and Hijack.
+type controller interface {
+	SetReadDeadline(deadline time.Time) error
+	SetWriteDeadline(deadline time.Time) error
+	EnableFullDuplex() error
+}
+
+type closeNotifier interface{ CloseNotify() <-chan bool }
+
+// The writer of a Tap has all that a writer of net/http has, and an answer through a Tap is framed as
 // without it, also where the handler lets the writer copy.
 func TestTapChangesNoAnswerOfAServer(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, bytes.Repeat([]byte("x"), 1000), 0o600))
-	for name, abilities := range map[string]int{"HTTP/1.1": http1, "HTTP/2.0": http2} {
+	type abilities []func(http.ResponseWriter) bool
+	always := abilities{is[http.Flusher], is[closeNotifier], is[controller]}
+	for name, abilities := range map[string]abilities{
+		"HTTP/1.1": append(abilities{is[http.Hijacker], is[io.ReaderFrom]}, always...),
+		"HTTP/2.0": append(abilities{is[http.Pusher]}, always...),
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var taps []*Tap
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if abilitiesOf(w) != abilities {
-					panic(fmt.Sprintf("abilities %b", abilitiesOf(w)))
-				}
 				if r.URL.Query().Has("tap") {
 					tap := NewTap(w)
 					taps, w = append(taps, tap), tap.Writer()
 				}
-				if abilitiesOf(w) != abilities {
-					panic(fmt.Sprintf("abilities %b behind the tap", abilitiesOf(w)))
+				for i, has := range abilities {
+					if !has(w) {
+						panic(fmt.Sprintf("ability %d is missing", i))
+					}
 				}
 				switch r.URL.Path {
 				case "/file":
