@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/idempotency/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -13,7 +14,7 @@ import (
 func TestRedisHeaderForm(t *testing.T) {
 	t.Parallel()
 	h := Header{
-		State: Claimed, Hold: true, Attempt: 0x01020304,
+		State: store.Claimed, Flags: flagHold, Attempt: 0x01020304,
 		Lease: 0x05060708 * time.Millisecond, Lifetime: 0x090a0b0c0d * time.Millisecond,
 	}
 	for i := range h.Fingerprint {
@@ -30,15 +31,15 @@ func TestRedisHeaderForm(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, h, got)
 
-	h.State, h.About = Completed, About{Status: 0x0304, Size: 0x05060708}
+	h.State, h.Status, h.Size = store.Completed, 0x0304, 0x05060708
 	require.Equal(t, "0103"+form[4:]+"0304"+"05060708", hex.EncodeToString(h.Encode()))
 	got, err = parseHeader(string(h.Encode()))
 	require.NoError(t, err)
 	require.Equal(t, h, got)
 	_, err = parseHeader(string(h.Encode()[:64]))
-	require.ErrorAs(t, err, new(Damage), "a completed record tells status and size")
+	require.ErrorIs(t, err, store.ErrCorrupt, "a completed record tells status and size")
 
-	longest, err := NewClaim(Header{Owner: h.Owner, Lease: maxLease, Lifetime: maxLifetime})
+	longest, err := NewClaim(store.Claim{Owner: h.Owner, Lease: maxLease, Retention: maxLifetime})
 	require.NoError(t, err)
 	got, err = parseHeader(string(longest.Encode()))
 	require.NoError(t, err)
@@ -47,7 +48,7 @@ func TestRedisHeaderForm(t *testing.T) {
 
 func TestRedisHeaderRoundsUp(t *testing.T) {
 	t.Parallel()
-	h, err := NewClaim(Header{Owner: [16]byte{1}, Lease: 1, Lifetime: time.Millisecond + 1})
+	h, err := NewClaim(store.Claim{Owner: [16]byte{1}, Lease: 1, Retention: time.Millisecond + 1})
 	require.NoError(t, err)
 	require.Equal(t, time.Millisecond, h.Lease)
 	require.Equal(t, 2*time.Millisecond, h.Lifetime)
@@ -57,7 +58,7 @@ func TestRedisHeaderRoundsUp(t *testing.T) {
 // lease longer than it was, nor end it: a live claim would be taken over.
 func TestRedisHeaderClockSetBack(t *testing.T) {
 	t.Parallel()
-	h := Header{State: Claimed, Attempt: 1, Lease: time.Minute, Lifetime: time.Hour}
+	h := Header{State: store.Claimed, Attempt: 1, Lease: time.Minute, Lifetime: time.Hour}
 	r := h.record(2 * time.Hour)
 	require.Equal(t, time.Minute, r.Lease)
 	require.Zero(t, r.Age)
@@ -65,7 +66,7 @@ func TestRedisHeaderClockSetBack(t *testing.T) {
 
 // Whatever is stored, reading it ends in a record that makes sense or in an error.
 func FuzzRedisHeader(f *testing.F) {
-	h, _ := NewClaim(Header{Owner: [16]byte{1}, Lease: time.Second, Lifetime: time.Hour})
+	h, _ := NewClaim(store.Claim{Owner: [16]byte{1}, Lease: time.Second, Retention: time.Hour})
 	f.Add(string(h.Encode()), int64(1000))
 	f.Add(string(h.Encode()), int64(-1))
 	f.Add("\x02", int64(0))
@@ -79,8 +80,8 @@ func FuzzRedisHeader(f *testing.F) {
 		}
 		r := h.record(time.Duration(ms&(1<<40-1)) * time.Millisecond)
 		h.holdLapsed(&r)
-		if r.Attempt < 1 || r.State < Claimed || r.State > Held || r.Age < 0 || r.Lease < 0 || r.Lease > h.Lease ||
-			(r.Lease > 0 && r.State != Claimed) {
+		if r.Attempt < 1 || r.State < store.Claimed || r.State > store.Held || r.Age < 0 || r.Lease < 0 || r.Lease > h.Lease ||
+			(r.Lease > 0 && r.State != store.Claimed) {
 			t.Fatalf("%x: impossible record %+v", header, r)
 		}
 	})

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"example.com/idempotency/store"
 )
 
 // IndexKey is what the prefix of a store is followed by in the name of the index. No record has
@@ -16,10 +18,10 @@ const IndexKey = "holding index"
 type Member string
 
 // NewMember returns the member of a claim.
-func NewMember(owner [16]byte, key string) Member { return Member(owner[:]) + Member(key) }
+func NewMember(owner store.Owner, key string) Member { return Member(owner[:]) + Member(key) }
 
 // Owner returns the owner of the claim.
-func (m Member) Owner() [16]byte { return [16]byte([]byte(m[:16])) }
+func (m Member) Owner() store.Owner { return store.Owner([]byte(m[:16])) }
 
 // Key returns the key of the record.
 func (m Member) Key() string { return string(m[16:]) }
@@ -77,7 +79,7 @@ func Survey(name string) Call {
 	return newCall(&surveyScript, name, FieldHeader, fieldNote, fieldLabel, fieldKey)
 }
 
-// ParseSurvey reads the reply of a survey. The error is [ErrAbsent] if there is no record.
+// ParseSurvey reads the reply of a survey. The error is [store.ErrNotFound] if there is no record.
 func ParseSurvey(reply []any) (Record, error) {
 	if len(reply) == 0 {
 		return Record{}, errors.New("the reply to a survey is empty")
@@ -87,7 +89,7 @@ func ParseSurvey(reply []any) (Record, error) {
 	case !ok:
 		return Record{}, fmt.Errorf("the expiry in the reply to a survey is a %T", reply[0])
 	case ms == -2:
-		return Record{}, ErrAbsent
+		return Record{}, store.ErrNotFound
 	}
 	return ParseSummary(time.Duration(ms)*time.Millisecond, reply[1:])
 }

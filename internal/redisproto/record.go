@@ -9,29 +9,14 @@ import (
 	"time"
 
 	"example.com/idempotency/internal/history"
+	"example.com/idempotency/store"
 )
 
-// A Record is what a reply says about a record. Its fields are those of
-// store.Record.
+// A Record is what a reply says about a record.
 type Record struct {
-	State       byte
-	Mine        bool
-	Attempt     int
-	Owner       [16]byte
-	Fingerprint [32]byte
-	About       About
-	Lease       time.Duration
-	TTL         time.Duration
-	Age         time.Duration
-	Answer      []byte
-	Steps       map[string][]byte
-	Lapsed      bool
-	Notes       []byte
-	Label       string
-	SealedKey   []byte
-
-	// Holding says that the record is held, or claimed by a claim that says hold. The fields
-	// of store.Record do not tell that.
+	store.Record
+	// Holding says that the record is held, or claimed by a claim that says hold. The
+	// [store.Record] does not tell that.
 	Holding bool
 	// Found says that the record is held because the lease of a claim has ended that did not
 	// say hold. Only the claim that found it can enter it in the index.
@@ -69,14 +54,14 @@ func (h *Header) ParseClaim(reply []string) (r Record, detached string, err erro
 		return r, "", nil
 	}
 	switch {
-	case found.State == Completed && found.Detached:
+	case found.State == store.Completed && found.is(flagDetached):
 		detached = AnswerField(found.Owner)
-	case found.State == Completed:
+	case found.State == store.Completed:
 		r.Answer = []byte(reply[2])
-	case found.State == Held:
-		r.Found = found.Lapsed && !found.Hold
-	case found.State == Claimed && found.Owner == h.Owner:
-		r.Mine, r.Lapsed = true, found.TookOver
+	case found.State == store.Held:
+		r.Found = found.is(flagLapsed) && !found.is(flagHold)
+	case found.State == store.Claimed && found.Owner == h.Owner:
+		r.Mine, r.Lapsed = true, found.is(flagTookOver)
 		if len(reply) > 5 {
 			r.Steps = pairs(reply[5:])
 		}
@@ -94,14 +79,11 @@ func parseTTL(s string) (time.Duration, error) {
 	return time.Duration(ms) * time.Millisecond, nil
 }
 
-// ErrAbsent says that there is no record.
-var ErrAbsent = errors.New("no record")
-
 // ParseGet reads the reply of the script that reads a record without its answer. The header is
-// returned as it is stored, also with an error.
+// returned as it is stored, also with an error, which is [store.ErrNotFound] if there is no record.
 func ParseGet(reply []string) (r Record, header string, err error) {
 	if len(reply) == 1 && reply[0] == "-2" {
-		return r, "", ErrAbsent
+		return r, "", store.ErrNotFound
 	}
 	if len(reply) < 7 {
 		return r, "", fmt.Errorf("the reply to a lookup has %d values", len(reply))
@@ -114,8 +96,8 @@ func ParseGet(reply []string) (r Record, header string, err error) {
 		return Record{}, header, err
 	case ttlErr != nil:
 		return Record{}, header, ttlErr
-	case h.State == Completed && reply[2] == "":
-		return Record{}, header, MissingAnswer
+	case h.State == store.Completed && reply[2] == "":
+		return Record{}, header, ErrMissingAnswer
 	}
 	r.Notes, r.Label = parseNotes(reply[3], reply[4]), parseLabel(reply[3], reply[5])
 	r.SealedKey = optional(reply[6])
@@ -149,14 +131,14 @@ func ParseRecord(ttl time.Duration, fields map[string]string) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	if h.State == Completed {
+	if h.State == store.Completed {
 		field := fieldAnswer
-		if h.Detached {
+		if h.is(flagDetached) {
 			field = AnswerField(h.Owner)
 		}
 		answer, ok := fields[field]
 		if !ok {
-			return Record{}, MissingAnswer
+			return Record{}, ErrMissingAnswer
 		}
 		r.Answer = []byte(answer)
 	}
@@ -189,8 +171,8 @@ func ParseWhole(reply []any) (ttl time.Duration, fields map[string]string, err e
 	return time.Duration(ms) * time.Millisecond, fields, nil
 }
 
-// MissingAnswer is the damage of a completed record without an answer.
-const MissingAnswer Damage = "answer is missing"
+// ErrMissingAnswer is the damage of a completed record without an answer.
+var ErrMissingAnswer = Damage("answer is missing")
 
 // ParseSummary reads a record without its answer and its steps, given what is left of its expiry and
 // the values of the [SummaryFields], of which some may be missing. Of the notes it has the last.

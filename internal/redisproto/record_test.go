@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/idempotency/internal/history"
+	"example.com/idempotency/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -14,13 +15,13 @@ import (
 // start a run.
 func TestRedisReplyOfAnotherClaim(t *testing.T) {
 	t.Parallel()
-	claim, err := NewClaim(Header{Owner: [16]byte{1}, Lease: time.Second, Lifetime: time.Hour})
+	claim, err := NewClaim(store.Claim{Owner: [16]byte{1}, Lease: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	other := [16]byte{2}
 	for _, reply := range [][]string{{"3600000"}, {"3600000", string(other[:])}, {"3600000", ""}} {
 		r, _, err := claim.ParseClaim(reply)
 		require.Error(t, err)
-		require.NotErrorAs(t, err, new(Damage), "the record may be sound, and the claim may have been granted")
+		require.NotErrorIs(t, err, store.ErrCorrupt, "the record may be sound, and the claim may have been granted")
 		require.False(t, r.Mine)
 	}
 	r, _, err := claim.ParseClaim([]string{"3600000", string(claim.Owner[:])})
@@ -31,13 +32,13 @@ func TestRedisReplyOfAnotherClaim(t *testing.T) {
 // FuzzRedisReply: whatever a server answers to a claim, it is read as a record that makes
 // sense or as an error, and nothing but the claim's own owner makes it the caller's.
 func FuzzRedisReply(f *testing.F) {
-	claim, err := NewClaim(Header{Owner: [16]byte{1}, Lease: time.Second, Lifetime: time.Hour})
+	claim, err := NewClaim(store.Claim{Owner: [16]byte{1}, Lease: time.Second, Retention: time.Hour})
 	if err != nil {
 		f.Fatal(err)
 	}
 	own := string(claim.Encode())
 	completed := claim
-	completed.State, completed.Owner = Completed, [16]byte{2}
+	completed.State, completed.Owner = store.Completed, [16]byte{2}
 	f.Add("3600000")
 	f.Add("3600000\n" + string(claim.Owner[:]))
 	f.Add("3600000\n" + own + "\n\n\x01n\n\x01h\nstep\nvalue")
@@ -52,7 +53,7 @@ func FuzzRedisReply(f *testing.F) {
 			}
 			return
 		}
-		if r.State < Claimed || r.State > Held || r.Attempt < 1 || r.Lease < 0 || r.Age < 0 || r.TTL < 0 {
+		if r.State < store.Claimed || r.State > store.Held || r.Attempt < 1 || r.Lease < 0 || r.Age < 0 || r.TTL < 0 {
 			t.Fatalf("%q: impossible record %+v", reply, r)
 		}
 		if len(reply) == 2 && reply[1] == string(claim.Owner[:]) {
@@ -62,10 +63,10 @@ func FuzzRedisReply(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Mine && (h.Owner != claim.Owner || h.Fingerprint != claim.Fingerprint || h.State != Claimed) {
+		if r.Mine && (h.Owner != claim.Owner || h.Fingerprint != claim.Fingerprint || h.State != store.Claimed) {
 			t.Fatalf("%q: another's claim is the caller's", reply)
 		}
-		if (r.Answer != nil || detached != "") && (h.State != Completed || h.Fingerprint != claim.Fingerprint) {
+		if (r.Answer != nil || detached != "") && (h.State != store.Completed || h.Fingerprint != claim.Fingerprint) {
 			t.Fatalf("%q: an answer of %+v", reply, r)
 		}
 		if r.Steps != nil && !r.Mine {
@@ -78,7 +79,7 @@ func FuzzRedisReply(f *testing.F) {
 // absent nor a record.
 func TestRedisRecords(t *testing.T) {
 	t.Parallel()
-	h, err := NewClaim(Header{Owner: [16]byte{1}, Fingerprint: [32]byte{2}, Hold: true, HoldEnds: true, Lease: time.Second, Lifetime: time.Hour})
+	h, err := NewClaim(store.Claim{Owner: [16]byte{1}, Fingerprint: [32]byte{2}, Hold: true, HoldEnds: true, Lease: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	claimed := map[string]string{"m": string(h.Encode()), "s:charge": "paid", "s:": "nameless", "w": ""}
 	r, err := ParseRecord(time.Hour, claimed)
@@ -92,11 +93,11 @@ func TestRedisRecords(t *testing.T) {
 
 	lapsed, err := ParseSummary(time.Minute, []any{claimed["m"]})
 	require.NoError(t, err)
-	require.Equal(t, Held, lapsed.State)
+	require.Equal(t, store.Held, lapsed.State)
 
-	h.State = Completed
+	h.State = store.Completed
 	whole := string(h.Encode())
-	h.Detached = true
+	h.Flags |= flagDetached
 	detached := string(h.Encode())
 	for name, fields := range map[string]map[string]string{
 		"in the record": {"m": whole, "r": "answer", "r:" + string(h.Owner[:]): "of a call that came too late"},
@@ -114,15 +115,16 @@ func TestRedisRecords(t *testing.T) {
 		"no detached answer": {"m": detached, "r": "answer"},
 	} {
 		_, err := ParseRecord(time.Minute, fields)
-		require.ErrorAs(t, err, new(Damage), name)
+		require.ErrorIs(t, err, store.ErrCorrupt, name)
 	}
 	// The reply of a lookup tells the same, without the answer.
-	h.About = About{Status: 201, Size: 6}
+	h.Status, h.Size = 201, 6
 	whole = string(h.Encode())
 	r, header, err := ParseGet([]string{"60000", whole, "1", "\x04notelabel", "\x05first", "", "sealed", "charge", "paid"})
 	require.NoError(t, err)
 	require.Equal(t, whole, header)
-	require.Equal(t, h.About, r.About)
+	require.Equal(t, h.Status, r.Status)
+	require.Equal(t, h.Size, r.Size)
 	require.Equal(t, "\x05first\x04note", string(r.Notes))
 	require.Equal(t, "label", r.Label)
 	require.Equal(t, "sealed", string(r.SealedKey))
@@ -132,32 +134,32 @@ func TestRedisRecords(t *testing.T) {
 		"no header": {"60000", "", "1"}, "no answer": {"60000", whole, ""}, "no expiry": {"-1", whole, "1"}, "no number": {"x", whole, "1"},
 	} {
 		_, header, err := ParseGet(append(reply, "", "", "", ""))
-		require.ErrorAs(t, err, new(Damage), name)
+		require.ErrorIs(t, err, store.ErrCorrupt, name)
 		require.Equal(t, reply[1], header, name)
 	}
 	_, _, err = ParseGet([]string{"-1", "\x02 and more", "", "", "", "", ""})
-	require.ErrorIs(t, err, ErrNewer)
+	require.ErrorIs(t, err, store.ErrUnreadableHere)
 	_, _, err = ParseGet([]string{"-2"})
-	require.ErrorIs(t, err, ErrAbsent)
+	require.ErrorIs(t, err, store.ErrNotFound)
 	_, _, err = ParseGet(nil)
 	require.Error(t, err)
-	require.NotErrorIs(t, err, ErrAbsent, "nothing has come, which is not the same")
+	require.NotErrorIs(t, err, store.ErrNotFound, "nothing has come, which is not the same")
 	_, _, err = ParseGet([]string{"60000", whole})
 	require.Error(t, err)
-	require.NotErrorAs(t, err, new(Damage), "the record may be sound")
+	require.NotErrorIs(t, err, store.ErrCorrupt, "the record may be sound")
 
 	_, err = ParseRecord(-1, claimed)
-	require.ErrorAs(t, err, new(Damage), "a record that never expires is not ours")
+	require.ErrorIs(t, err, store.ErrCorrupt, "a record that never expires is not ours")
 	_, err = ParseRecord(time.Hour, map[string]string{"m": "\x02 and more"})
-	require.ErrorIs(t, err, ErrNewer)
-	require.NotErrorAs(t, err, new(Damage))
+	require.ErrorIs(t, err, store.ErrUnreadableHere)
+	require.NotErrorIs(t, err, store.ErrCorrupt)
 }
 
 // A claim's note and label are read as they were written, wherever there was room for them. Notes
 // that are damaged are no reason to refuse a record.
 func TestRedisNotes(t *testing.T) {
 	t.Parallel()
-	h, err := NewClaim(Header{Owner: [16]byte{1}, Lease: time.Second, Lifetime: time.Hour})
+	h, err := NewClaim(store.Claim{Owner: [16]byte{1}, Lease: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	for _, size := range []int{0, 1, 17, 42, MaxNote} {
 		for _, label := range []string{"", "POST /charges", strings.Repeat("x", MaxNote)} {

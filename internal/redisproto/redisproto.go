@@ -4,22 +4,20 @@
 package redisproto
 
 import (
-	"errors"
 	"fmt"
+
+	"example.com/idempotency/store"
 )
 
-// A Damage is an error that says what is wrong with a stored record. It never means that
-// there is no record.
-type Damage string
+// Damage returns an error that says what is wrong with a stored record. It is a [store.ErrCorrupt], and
+// never means that there is no record.
+func Damage(format string, args ...any) error {
+	return fmt.Errorf("%w: redis: %w", store.ErrCorrupt, fmt.Errorf(format, args...))
+}
 
-// Error returns what is wrong.
-func (d Damage) Error() string { return string(d) }
-
-func damagef(format string, args ...any) error { return Damage(fmt.Sprintf(format, args...)) }
-
-// ErrNewer says that the record is in a form that this version does not know. It is not
-// a [Damage]: the record is sound, and a process with the newer version can read it.
-var ErrNewer = errors.New("record was written by a newer version of this package")
+// ErrNewer says that the record is in a form that this version does not know. It is no damage: the
+// record is sound, and a process with the newer version can read it.
+var ErrNewer = fmt.Errorf("%w: redis: record was written by a newer version of this package", store.ErrUnreadableHere)
 
 const (
 	// FieldHeader is the name of the field that is read on its own.
@@ -39,4 +37,4 @@ func SummaryFields() []string { return []string{FieldHeader, fieldNote, fieldLab
 
 // AnswerField returns the name of the field that a detached answer is in: one that the
 // owner has stored there itself, because it is too large to travel through a script.
-func AnswerField(owner [16]byte) string { return fieldAnswer + ":" + string(owner[:]) }
+func AnswerField(owner store.Owner) string { return fieldAnswer + ":" + string(owner[:]) }

@@ -5,6 +5,8 @@ import (
 	_ "embed"     // the scripts
 	"encoding/hex"
 	"time"
+
+	"example.com/idempotency/store"
 )
 
 // A script is one atomic step of the Redis store. A server that has seen its source knows
@@ -85,7 +87,7 @@ const (
 	Entered = 2 // done, and the claim has been entered in the index
 	Absent  = -1
 	Damaged = -2 // there is no header, or one that cannot be read
-	Newer   = -3 // see ErrNewer
+	Newer   = -3 // see [store.ErrUnreadableHere]
 	Refused = -4
 )
 
@@ -147,32 +149,32 @@ func (h *Header) claim(name string, watch bool, note []byte, label string, kept 
 
 // Renew returns the call that starts lease and lifetime anew. Refused: the owner does not
 // hold the claim.
-func Renew(name string, owner [16]byte) Call {
+func Renew(name string, owner store.Owner) Call {
 	return newCall(&renewScript, name, owner[:])
 }
 
 // SaveStep returns the call that records a step. Refused: the owner does not hold the
 // claim.
-func SaveStep(name string, owner [16]byte, step string, value []byte) Call {
+func SaveStep(name string, owner store.Owner, step string, value []byte) Call {
 	return newCall(&stepScript, name, owner[:], fieldStep+step, value)
 }
 
 // Hold returns the call that holds a record for its owner. The script announces it on the
 // channel if somebody waits. Refused: the owner does not hold the claim.
-func Hold(name string, owner [16]byte, channel string) Call {
-	return newCall(&settleScript, name, owner[:], int(Held), channel, "")
+func Hold(name string, owner store.Owner, channel string) Call {
+	return newCall(&settleScript, name, owner[:], int(store.Held), channel, "")
 }
 
 // Release returns the call that gives a claim back under which something may have been done.
 // It is announced and refused as a [Hold].
-func Release(name string, owner [16]byte, channel string) Call {
-	return newCall(&settleScript, name, owner[:], int(Released), channel, "")
+func Release(name string, owner store.Owner, channel string) Call {
+	return newCall(&settleScript, name, owner[:], int(store.Released), channel, "")
 }
 
 // ReleaseUndone returns the call that gives a claim back under which nothing was done. A blank
 // record is kept for keep, which is one that [RoundTTL] has returned, or zero for its lifetime.
 // With unbind the next claim may have any fingerprint, and with unused it may if this one could.
-func ReleaseUndone(name string, owner [16]byte, channel string, keep time.Duration, unbind, unused bool) Call {
+func ReleaseUndone(name string, owner store.Owner, channel string, keep time.Duration, unbind, unused bool) Call {
 	span, flags := []byte(nil), flagBlank
 	if keep > 0 {
 		span = encodeLifetime(keep)
@@ -183,7 +185,7 @@ func ReleaseUndone(name string, owner [16]byte, channel string, keep time.Durati
 	case unused:
 		flags |= asFound
 	}
-	return newCall(&settleScript, name, owner[:], int(Released), channel, span, "", flags)
+	return newCall(&settleScript, name, owner[:], int(store.Released), channel, span, "", flags)
 }
 
 // An Answer is what a record is completed with. TTL is one that [RoundTTL] has returned.
@@ -195,19 +197,19 @@ type Answer struct {
 
 // header returns what the header of the completed record tells of the answer.
 func (a Answer) header() []byte {
-	return About{a.Status, int64(len(a.Bytes))}.append(encodeLifetime(a.TTL))
+	return appendAbout(encodeLifetime(a.TTL), a.Status, int64(len(a.Bytes)))
 }
 
 // Complete returns the call that records an answer and keeps it for its TTL. Refused: the
 // owner does not hold the claim.
-func Complete(name string, owner [16]byte, channel string, a Answer) Call {
-	return newCall(&settleScript, name, owner[:], int(Completed), channel, a.header(), a.Bytes)
+func Complete(name string, owner store.Owner, channel string, a Answer) Call {
+	return newCall(&settleScript, name, owner[:], int(store.Completed), channel, a.header(), a.Bytes)
 }
 
 // CompleteDetached is [Complete] for an answer that an HSETNX in the same transaction has
 // put into [AnswerField]. When the call is refused it takes that field away again.
-func CompleteDetached(name string, owner [16]byte, channel string, a Answer) Call {
-	return newCall(&settleScript, name, owner[:], int(Completed), channel, a.header(), "", flagDetached)
+func CompleteDetached(name string, owner store.Owner, channel string, a Answer) Call {
+	return newCall(&settleScript, name, owner[:], int(store.Completed), channel, a.header(), "", flagDetached)
 }
 
 // Get returns the call that reads a record without its answer. [ParseGet] reads its reply.
@@ -219,8 +221,8 @@ func Whole(name string) Call { return newCall(&wholeScript, name) }
 // ResolveReleased returns the call that makes a held record claimable and takes away the
 // steps that are undone. Refused: the record is not held, is not that attempt of the owner, or
 // one of the steps has another value.
-func ResolveReleased(name string, owner [16]byte, attempt int, channel string, undone map[string][]byte) Call {
-	args := []any{owner[:], attempt, int(Released), channel, "", ""}
+func ResolveReleased(name string, owner store.Owner, attempt int, channel string, undone map[string][]byte) Call {
+	args := []any{owner[:], attempt, int(store.Released), channel, "", ""}
 	for step, value := range undone {
 		args = append(args, fieldStep+step, value)
 	}
@@ -229,13 +231,13 @@ func ResolveReleased(name string, owner [16]byte, attempt int, channel string, u
 
 // ResolveCompleted returns the call that gives a held record an answer and keeps it for the
 // TTL of the answer. Refused: the record is not held, or is not that attempt of the owner.
-func ResolveCompleted(name string, owner [16]byte, attempt int, channel string, a Answer) Call {
-	return newCall(&resolveScript, name, owner[:], attempt, int(Completed), channel, a.header(), a.Bytes)
+func ResolveCompleted(name string, owner store.Owner, attempt int, channel string, a Answer) Call {
+	return newCall(&resolveScript, name, owner[:], attempt, int(store.Completed), channel, a.header(), a.Bytes)
 }
 
 // Forget returns the call that removes a record. Refused: the record is not that attempt of the
 // owner, has another state, or its lease has not ended.
-func Forget(name string, owner [16]byte, attempt int, state byte) Call {
+func Forget(name string, owner store.Owner, attempt int, state store.State) Call {
 	return newCall(&forgetScript, name, owner[:], attempt, int(state))
 }
 

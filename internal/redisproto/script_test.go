@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/idempotency/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestRedisCalls(t *testing.T) {
 	t.Parallel()
 	owner, answer := [16]byte{1}, Answer{201, []byte("answer"), time.Minute}
-	claim, err := NewClaim(Header{Owner: owner, Lease: time.Second, Lifetime: time.Hour})
+	claim, err := NewClaim(store.Claim{Owner: owner, Lease: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	for script, calls := range map[string][]Call{
 		"claim": {
@@ -35,7 +36,7 @@ func TestRedisCalls(t *testing.T) {
 		"oldest":  {Oldest("name", 1, 2)},
 		"survey":  {Survey("name")},
 		"whole":   {Whole("name")},
-		"forget":  {Forget("name", owner, 1, Held), ForgetUnread("name", "header")},
+		"forget":  {Forget("name", owner, 1, store.Held), ForgetUnread("name", "header")},
 	} {
 		for _, call := range calls {
 			require.Equal(t, "name", call.Name())

@@ -30,9 +30,9 @@ func resultError(n int64, refused error) error {
 	case redisproto.Absent:
 		return store.ErrNotFound
 	case redisproto.Damaged:
-		return wrap(redisproto.Damage("impossible header"))
+		return redisproto.Damage("impossible header")
 	case redisproto.Newer:
-		return wrap(redisproto.ErrNewer)
+		return redisproto.ErrNewer
 	case redisproto.Refused:
 		return refused
 	default: // a hook has kept the error of the call to itself, or there is another script
@@ -40,17 +40,10 @@ func resultError(n int64, refused error) error {
 	}
 }
 
-// wrap turns an error of redisproto into one of a store.
+// wrap says of an error where it comes from, unless it is one of a store.
 func wrap(err error) error {
-	if err == nil {
-		return nil
-	}
-	var damage redisproto.Damage
-	switch {
-	case errors.As(err, &damage):
-		return fmt.Errorf("%w: redis: %w", store.ErrCorrupt, err)
-	case errors.Is(err, redisproto.ErrNewer):
-		return fmt.Errorf("%w: redis: %w", store.ErrUnreadableHere, err)
+	if err == nil || errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrUnreadableHere) || errors.Is(err, store.ErrNotFound) {
+		return err
 	}
 	return fmt.Errorf("idempotency: redis: %w", err)
 }
@@ -62,7 +55,7 @@ func failure(ctx context.Context, err error) error {
 	if errors.As(err, &reply) {
 		switch text := err.Error(); {
 		case strings.Contains(text, "WRONGTYPE"):
-			return wrap(redisproto.Damage("not a hash"))
+			return redisproto.Damage("not a hash")
 		case refusesSize(text):
 			return fmt.Errorf("%w: redis: %w", store.ErrTooLarge, err)
 		case strings.Contains(text, "OOM command not allowed"):

@@ -45,8 +45,8 @@ func (s *Store) listHolding(ctx context.Context, q *store.Query) (p store.Page, 
 			case r == nil: // nobody can read it
 			case !r.Holding || r.Owner != place.Member.Owner():
 				settled = append(settled, place)
-			case q.Matches(recordOf(*r)):
-				p.Entries = append(p.Entries, store.Entry{Key: place.Member.Key(), Record: recordOf(*r)})
+			case q.Matches(r.Record):
+				p.Entries = append(p.Entries, store.Entry{Key: place.Member.Key(), Record: r.Record})
 			}
 			c.scan = place.Time
 		}
@@ -82,7 +82,7 @@ func (s *Store) survey(ctx context.Context, places []redisproto.Place) ([]*redis
 			return nil, cmd.Err()
 		case cmd.Val() == nil:
 			return nil, errNoResult
-		case err == nil, errors.Is(err, redisproto.ErrAbsent):
+		case err == nil, errors.Is(err, store.ErrNotFound):
 			records[i] = &r
 		}
 	}

@@ -26,10 +26,7 @@ func (s *Store) GetAnswer(ctx context.Context, key string) (store.Record, error)
 		return store.Record{}, store.ErrNotFound
 	}
 	r, err := redisproto.ParseRecord(ttl, fields)
-	if err != nil {
-		return store.Record{}, wrap(err)
-	}
-	return recordOf(r), nil
+	return r.Record, wrap(err)
 }
 
 // Resolve implements [store.Inspector].
@@ -52,7 +49,7 @@ func (s *Store) Resolve(ctx context.Context, key string, seen store.Seen, settle
 // Forget implements [store.Inspector].
 func (s *Store) Forget(ctx context.Context, key string, seen store.Seen) error {
 	name := s.prefix + key
-	call := redisproto.Forget(name, seen.Owner, seen.Attempt, byte(seen.State))
+	call := redisproto.Forget(name, seen.Owner, seen.Attempt, seen.State)
 	if seen.State == store.Corrupt {
 		// The script knows only headers. Whether a record can be read is found out here.
 		_, header, err := s.server.look(ctx, name)

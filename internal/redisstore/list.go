@@ -131,8 +131,8 @@ func (s *Store) addRecords(ctx context.Context, q *store.Query, p *store.Page, k
 			return s.server.failure(ctx, err)
 		}
 		r, err := redisproto.ParseSummary(ttls[i].Val(), values[i].Val())
-		if found := recordOf(r); err == nil && q.Matches(found) {
-			p.Entries = append(p.Entries, store.Entry{Key: key, Record: found})
+		if err == nil && q.Matches(r.Record) {
+			p.Entries = append(p.Entries, store.Entry{Key: key, Record: r.Record})
 		}
 		*keys = (*keys)[1:]
 	}

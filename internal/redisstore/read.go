@@ -1,11 +1,10 @@
 package redisstore
 
-// How a record is read without a claim, and how it becomes one of package store.
+// How a record is read without a claim.
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,15 +12,6 @@ import (
 	"example.com/idempotency/internal/redisproto"
 	"example.com/idempotency/store"
 )
-
-// recordOf returns a record as it was read.
-func recordOf(r redisproto.Record) store.Record {
-	return store.Record{
-		State: store.State(r.State), Mine: r.Mine, Attempt: r.Attempt, Owner: r.Owner, Fingerprint: r.Fingerprint,
-		Lease: r.Lease, TTL: r.TTL, Age: r.Age, Status: r.About.Status, Size: r.About.Size,
-		Answer: r.Answer, Steps: r.Steps, Lapsed: r.Lapsed, Notes: r.Notes, Label: r.Label, SealedKey: r.SealedKey,
-	}
-}
 
 // completionOf returns a completion as it is recorded.
 func completionOf(c store.Completion) (redisproto.Answer, error) {
@@ -36,10 +26,7 @@ func (s *server) look(ctx context.Context, name string) (r store.Record, header 
 		return r, "", err
 	}
 	found, header, err := redisproto.ParseGet(cmd.Val())
-	if errors.Is(err, redisproto.ErrAbsent) {
-		return r, "", store.ErrNotFound
-	}
-	return recordOf(found), header, wrap(err)
+	return found.Record, header, wrap(err)
 }
 
 // fields reads a whole record and its expiry. There are no fields if there is no record.

@@ -24,10 +24,7 @@ const detachedSize = 16 << 10
 // Claim implements [store.Store].
 func (s *Store) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
 	name := s.prefix + key
-	h, err := redisproto.NewClaim(redisproto.Header{
-		Hold: c.Hold, HoldEnds: c.HoldEnds, Lease: c.Lease, Lifetime: c.Retention,
-		Fingerprint: c.Fingerprint, Owner: c.Owner,
-	})
+	h, err := redisproto.NewClaim(c)
 	if err != nil {
 		return store.Record{}, wrap(err)
 	}
@@ -52,18 +49,18 @@ func (s *Store) Claim(ctx context.Context, key string, c store.Claim) (store.Rec
 			if err := s.index.enterFor(ctx, key, c, r); err != nil {
 				return store.Record{}, err
 			}
-			return recordOf(r), nil
+			return r.Record, nil
 		}
 		r.Answer, err = s.server.field(ctx, name, detached)
 		if err == nil {
-			return recordOf(r), nil
+			return r.Record, nil
 		}
 		if !errors.Is(err, redis.Nil) {
 			return store.Record{}, s.server.failure(ctx, err)
 		}
 		// The record has expired since the claim: ask again.
 	}
-	return store.Record{}, wrap(redisproto.MissingAnswer)
+	return store.Record{}, redisproto.ErrMissingAnswer
 }
 
 // asOwner makes a call of an owner that does not end its claim. Such a call is durable.
