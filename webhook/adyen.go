@@ -24,19 +24,20 @@ import (
 // signed one. So is one with a colon in a signed member, because Adyen joins them with colons: it could
 // be cut anew, into another event. Only merchantReference may have colons, and in its place the
 // pspReference of REPORT_AVAILABLE, which is the name of a file.
+//
+// Sources:
+//
+//   - https://docs.adyen.com/development-resources/webhooks/secure-webhooks/verify-hmac-signatures
+//   - https://docs.adyen.com/development-resources/webhooks/handle-webhook-events
+//   - https://docs.adyen.com/development-resources/webhooks/troubleshoot
+//   - https://docs.adyen.com/development-resources/webhooks/webhook-types
+//   - https://github.com/Adyen/adyen-go-api-library/blob/main/src/hmacvalidator/hmacvalidator.go
+//   - https://github.com/Adyen/adyen-commercetools/issues/1324
+//   - https://github.com/Adyen/adyen-python-api-library/issues/117
+//   - https://github.com/Adyen/adyen-ruby-api-library/issues/108
 func Adyen() Sender {
 	return Sender{
-		Name: "Adyen",
-		Sources: []string{
-			"https://docs.adyen.com/development-resources/webhooks/secure-webhooks/verify-hmac-signatures",
-			"https://docs.adyen.com/development-resources/webhooks/handle-webhook-events",
-			"https://docs.adyen.com/development-resources/webhooks/troubleshoot",
-			"https://docs.adyen.com/development-resources/webhooks/webhook-types",
-			"https://github.com/Adyen/adyen-go-api-library/blob/main/src/hmacvalidator/hmacvalidator.go",
-			"https://github.com/Adyen/adyen-commercetools/issues/1324",
-			"https://github.com/Adyen/adyen-python-api-library/issues/117",
-			"https://github.com/Adyen/adyen-ruby-api-library/issues/108",
-		},
+		Name:        "Adyen",
 		Key:         adyenKey,
 		Fingerprint: nameOnly,
 		TTL:         35 * day,

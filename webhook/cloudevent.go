@@ -57,14 +57,15 @@ func CloudEventKey(r *http.Request, body []byte) (string, error) {
 // body nor the name from those who see it. Where a service signs its events in a way of its
 // own, use [VerifyWith]. Nothing is said about redelivery; the producers must not use a name
 // twice, so the body does not count in a mismatch.
+//
+// Sources:
+//
+//   - https://github.com/cloudevents/spec/blob/main/cloudevents/spec.md#id
+//   - https://github.com/cloudevents/spec/blob/main/cloudevents/http-webhook.md#3-authorization
+//   - https://github.com/cloudevents/spec/blob/main/cloudevents/bindings/http-protocol-binding.md
 func CloudEvents(name string) Sender {
 	return Sender{
-		Name: name,
-		Sources: []string{
-			"https://github.com/cloudevents/spec/blob/main/cloudevents/spec.md#id",
-			"https://github.com/cloudevents/spec/blob/main/cloudevents/http-webhook.md#3-authorization",
-			"https://github.com/cloudevents/spec/blob/main/cloudevents/bindings/http-protocol-binding.md",
-		},
+		Name:        name,
 		Key:         CloudEventKey,
 		Fingerprint: nameOnly,
 		TTL:         7 * day,

@@ -7,15 +7,16 @@ package webhook
 // the time nor the name is protected, and the body counts in a mismatch: a captured delivery
 // cannot take the name of another one. GitHub makes a delivery again only if somebody asks for
 // it, which its documentation allows for up to 30 days. Its payloads may have 25 MB.
+//
+// Sources:
+//
+//   - https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries
+//   - https://docs.github.com/en/webhooks/using-webhooks/best-practices-for-using-webhooks
+//   - https://docs.github.com/en/webhooks/using-webhooks/handling-failed-webhook-deliveries
+//   - https://docs.github.com/en/webhooks/testing-and-troubleshooting-webhooks/redelivering-webhooks
 func GitHub() Sender {
 	return Sender{
-		Name: "GitHub",
-		Sources: []string{
-			"https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries",
-			"https://docs.github.com/en/webhooks/using-webhooks/best-practices-for-using-webhooks",
-			"https://docs.github.com/en/webhooks/using-webhooks/handling-failed-webhook-deliveries",
-			"https://docs.github.com/en/webhooks/testing-and-troubleshooting-webhooks/redelivering-webhooks",
-		},
+		Name:        "GitHub",
 		Key:         HeaderKey("X-GitHub-Delivery"),
 		Fingerprint: bodyOnly,
 		TTL:         31 * day,

@@ -13,15 +13,16 @@ package webhook
 //
 // Deliveries of one event differ in these fields, so they do not count in a mismatch. PayPal
 // redelivers 25 times in three days, and again if somebody asks for it.
+//
+// Sources:
+//
+//   - https://developer.paypal.com/api/rest/webhooks/
+//   - https://developer.paypal.com/api/rest/webhooks/rest/
+//   - https://developer.paypal.com/api/webhooks/v1/definitions/verify_webhook_signature
+//   - https://developer.paypal.com/api/webhooks/v1/definitions/event_resend/
 func PayPal() Sender {
 	return Sender{
-		Name: "PayPal",
-		Sources: []string{
-			"https://developer.paypal.com/api/rest/webhooks/",
-			"https://developer.paypal.com/api/rest/webhooks/rest/",
-			"https://developer.paypal.com/api/webhooks/v1/definitions/verify_webhook_signature",
-			"https://developer.paypal.com/api/webhooks/v1/definitions/event_resend/",
-		},
+		Name:        "PayPal",
 		Key:         JSONKey("id"),
 		Fingerprint: nameOnly,
 		TTL:         7 * day,

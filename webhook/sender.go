@@ -19,8 +19,6 @@ type Sender struct {
 	// endpoints get the same events, each needs a Name of its own: otherwise the second
 	// endpoint gets the answer of the first, and its handler does not run.
 	Name string
-	// Sources are the addresses of the documentation.
-	Sources []string
 	// Key finds the name of the event. All deliveries of one event have the same name.
 	Key idempotency.KeyFunc
 	// Fingerprint counts what all deliveries of one event have in common. Nil is the default of

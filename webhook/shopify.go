@@ -9,15 +9,16 @@ package webhook
 // header is protected; so the body counts in a mismatch, and the shop must be taken from the
 // body or checked otherwise. A redelivery has the original body. Shopify redelivers 8 times in
 // 4 hours. The secret is the client secret of the app; its rotation takes up to an hour.
+//
+// Sources:
+//
+//   - https://shopify.dev/docs/apps/build/webhooks/verify-deliveries
+//   - https://shopify.dev/docs/apps/build/webhooks/delivery-structure
+//   - https://shopify.dev/changelog/updates-to-webhook-retry-mechanism
+//   - https://github.com/Shopify/shopify-app-js/pull/3129
 func Shopify() Sender {
 	return Sender{
-		Name: "Shopify",
-		Sources: []string{
-			"https://shopify.dev/docs/apps/build/webhooks/verify-deliveries",
-			"https://shopify.dev/docs/apps/build/webhooks/delivery-structure",
-			"https://shopify.dev/changelog/updates-to-webhook-retry-mechanism",
-			"https://github.com/Shopify/shopify-app-js/pull/3129",
-		},
+		Name:        "Shopify",
 		Key:         HeaderKey("X-Shopify-Webhook-Id"),
 		Fingerprint: bodyOnly,
 		TTL:         2 * day,

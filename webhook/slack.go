@@ -17,14 +17,15 @@ import (
 // name is the challenge; the handler that answers it runs behind the guard too. When it holds events
 // back, it sends app_rate_limited, whose name is made of the app, the workspace and the minute. Slash
 // commands and interactions are not events: they have no name, and are refused with 400.
+//
+// Sources:
+//
+//   - https://docs.slack.dev/authentication/verifying-requests-from-slack
+//   - https://docs.slack.dev/apis/events-api
+//   - https://docs.slack.dev/reference/events/app_rate_limited
 func Slack() Sender {
 	return Sender{
-		Name: "Slack",
-		Sources: []string{
-			"https://docs.slack.dev/authentication/verifying-requests-from-slack",
-			"https://docs.slack.dev/apis/events-api",
-			"https://docs.slack.dev/reference/events/app_rate_limited",
-		},
+		Name:        "Slack",
 		Key:         slackKey,
 		Fingerprint: nameOnly,
 		TTL:         2 * day,

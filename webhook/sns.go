@@ -33,17 +33,18 @@ import (
 // somebody could add a member to a captured delivery that the handler reads in place of the
 // signed one. So has one with a line break in a signed member other than Message, because lines separate
 // what is signed: a captured delivery could be cut anew, into another message.
+//
+// Sources:
+//
+//   - https://docs.aws.amazon.com/sns/latest/dg/http-notification-json.html
+//   - https://docs.aws.amazon.com/sns/latest/dg/sns-verify-signature-of-message.html
+//   - https://docs.aws.amazon.com/sns/latest/dg/sns-verify-signature-of-message-verify-message-signature.html
+//   - https://docs.aws.amazon.com/sns/latest/dg/sns-message-delivery-retries.html
+//   - https://docs.aws.amazon.com/sns/latest/dg/SendMessageToHttp.retry.html
+//   - https://docs.aws.amazon.com/sns/latest/dg/SendMessageToHttp.prepare.html
 func SNS() Sender {
 	return Sender{
-		Name: "SNS",
-		Sources: []string{
-			"https://docs.aws.amazon.com/sns/latest/dg/http-notification-json.html",
-			"https://docs.aws.amazon.com/sns/latest/dg/sns-verify-signature-of-message.html",
-			"https://docs.aws.amazon.com/sns/latest/dg/sns-verify-signature-of-message-verify-message-signature.html",
-			"https://docs.aws.amazon.com/sns/latest/dg/sns-message-delivery-retries.html",
-			"https://docs.aws.amazon.com/sns/latest/dg/SendMessageToHttp.retry.html",
-			"https://docs.aws.amazon.com/sns/latest/dg/SendMessageToHttp.prepare.html",
-		},
+		Name:        "SNS",
 		Key:         snsKey,
 		Fingerprint: nameOnly,
 		TTL:         day,

@@ -16,12 +16,13 @@ import (
 // with HMAC-SHA256 if the secret begins with "whsec_", with Ed25519 if it begins with "whpk_",
 // which is the sender's public key. Deliveries of one event differ in time and signature. The
 // specification recommends to redeliver for days; its example ends after 76 hours.
+//
+// Sources:
+//
+//   - https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
 func Standard(name string) Sender {
 	return Sender{
-		Name: name,
-		Sources: []string{
-			"https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md",
-		},
+		Name:        name,
 		Key:         HeaderKey("Webhook-Id"),
 		Fingerprint: nameOnly,
 		TTL:         7 * day,

@@ -13,15 +13,16 @@ import (
 // signature and in the member "pending_webhooks" of the body, so the body does not count in a
 // mismatch. Stripe redelivers for three days. The TTL is longer because people can send events
 // again that are 30 days old. The secrets are those of the endpoint, with their prefix "whsec_".
+//
+// Sources:
+//
+//   - https://docs.stripe.com/webhooks
+//   - https://docs.stripe.com/webhooks/process-undelivered-events
+//   - https://docs.stripe.com/api/events/object
+//   - https://github.com/stripe/stripe-go/blob/master/webhook/client.go
 func Stripe() Sender {
 	return Sender{
-		Name: "Stripe",
-		Sources: []string{
-			"https://docs.stripe.com/webhooks",
-			"https://docs.stripe.com/webhooks/process-undelivered-events",
-			"https://docs.stripe.com/api/events/object",
-			"https://github.com/stripe/stripe-go/blob/master/webhook/client.go",
-		},
+		Name:        "Stripe",
 		Key:         JSONKey("id"),
 		Fingerprint: nameOnly,
 		TTL:         31 * day,

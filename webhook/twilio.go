@@ -22,16 +22,17 @@ import (
 // delivery can be cut into other parameters, or a longer URL, that make the same text. By default Twilio redelivers
 // once, if it could not connect. The fragment of the configured URL asks for up to 5 times and for
 // other failures, all within 15 seconds. The secret is the auth token of the account.
+//
+// Sources:
+//
+//   - https://www.twilio.com/docs/usage/webhooks/webhooks-security
+//   - https://www.twilio.com/docs/usage/webhooks/webhooks-connection-overrides
+//   - https://www.twilio.com/docs/api/errors/57012
+//   - https://github.com/twilio/twilio-node/blob/main/src/webhooks/webhooks.ts
+//   - https://github.com/twilio/twilio-agent-connect-python/blob/main/docs/horizontal-scaling.md
 func Twilio() Sender {
 	return Sender{
-		Name: "Twilio",
-		Sources: []string{
-			"https://www.twilio.com/docs/usage/webhooks/webhooks-security",
-			"https://www.twilio.com/docs/usage/webhooks/webhooks-connection-overrides",
-			"https://www.twilio.com/docs/api/errors/57012",
-			"https://github.com/twilio/twilio-node/blob/main/src/webhooks/webhooks.ts",
-			"https://github.com/twilio/twilio-agent-connect-python/blob/main/docs/horizontal-scaling.md",
-		},
+		Name:        "Twilio",
 		Key:         HeaderKey("I-Twilio-Idempotency-Token"),
 		Fingerprint: queryAndBody,
 		Methods:     []string{http.MethodPost, http.MethodGet},

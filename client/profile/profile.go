@@ -1,7 +1,7 @@
 // Package profile describes what servers say about idempotency keys: where they expect the
 // key, how they mark a recorded answer, and by which status, header field or member of the
 // body they tell that a request is in flight or that a key was used before. A [Server] is
-// data with its sources. Package client reads answers by it.
+// data, and the function that returns it names its sources. Package client reads answers by it.
 package profile
 
 import (
@@ -19,8 +19,6 @@ import (
 type Server struct {
 	// Name is used in error messages.
 	Name string
-	// Sources are the addresses of the pages that the data was taken from.
-	Sources []string
 
 	// KeyHeader is the request header field that carries the key.
 	KeyHeader string
@@ -142,7 +140,6 @@ func (s *Server) Validate() error {
 
 // Clone returns a copy that shares nothing with s, to be changed and used instead.
 func (s Server) Clone() Server {
-	s.Sources = slices.Clone(s.Sources)
 	s.Rules = slices.Clone(s.Rules)
 	for i := range s.Rules {
 		s.Rules[i].Status = slices.Clone(s.Rules[i].Status)

@@ -45,11 +45,10 @@ var meanings = []struct {
 
 // Guard is the profile of the server half of this library, with any error writer. It names
 // its refusals in the field Idempotency-Error, and the client believes that field before
-// the body.
+// the body. Docs/http.md says the same.
 func Guard() Server {
 	s := Server{
 		Name:      "guard",
-		Sources:   []string{"docs/http.md of this library"},
 		KeyHeader: keyField,
 		Replayed:  Field{"Idempotent-Replayed", "true"},
 		Echo:      keyField,
@@ -69,12 +68,13 @@ func Guard() Server {
 // The draft shows 409 for a request that is still processed, 422 for a key that is used
 // with another payload, and 400 for a key that is missing. Its documents differ in their
 // titles only, and it neither marks recorded answers nor repeats the key.
+//
+// Sources:
+//
+//   - https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07#section-2.7
 func Draft() Server {
 	return Server{
-		Name: "draft",
-		Sources: []string{
-			"https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07#section-2.7",
-		},
+		Name:      "draft",
 		KeyHeader: keyField,
 		Rules: []Rule{
 			{Status: []int{http.StatusConflict}, Member: "title", Value: "*outstanding for this idempotency-key*", Means: InFlight},
@@ -87,15 +87,16 @@ func Draft() Server {
 // Stripe is the profile of the API of Stripe, version 1. It records the first answer once
 // execution has begun, also one with status 500, and marks it when it repeats it. A request
 // that fails validation or meets another one with the same key is not recorded.
+//
+// Sources:
+//
+//   - https://docs.stripe.com/api/idempotent_requests
+//   - https://docs.stripe.com/error-low-level
+//   - https://docs.stripe.com/error-codes
+//   - https://github.com/stripe/stripe-go/blob/master/stripe.go (shouldRetry)
 func Stripe() Server {
 	return Server{
-		Name: "Stripe",
-		Sources: []string{
-			"https://docs.stripe.com/api/idempotent_requests",
-			"https://docs.stripe.com/error-low-level",
-			"https://docs.stripe.com/error-codes",
-			"https://github.com/stripe/stripe-go/blob/master/stripe.go (shouldRetry)",
-		},
+		Name:      "Stripe",
 		KeyHeader: keyField,
 		TTL:       day,
 		Replayed:  Field{"Idempotent-Replayed", "true"},
@@ -116,13 +117,14 @@ func Stripe() Server {
 // Adyen is the profile of the APIs of Adyen. A duplicate that arrives before the first
 // request has completed gets 422 or 409 with error code 704. The field transient-error says
 // whether the same key may be sent again.
+//
+// Sources:
+//
+//   - https://docs.adyen.com/development-resources/api-idempotency
+//   - https://docs.adyen.com/development-resources/response-handling
 func Adyen() Server {
 	return Server{
-		Name: "Adyen",
-		Sources: []string{
-			"https://docs.adyen.com/development-resources/api-idempotency",
-			"https://docs.adyen.com/development-resources/response-handling",
-		},
+		Name:      "Adyen",
 		KeyHeader: keyField,
 		TTL:       7 * day,
 		Echo:      keyField,
@@ -137,13 +139,14 @@ func Adyen() Server {
 
 // Square is the profile of the API of Square, where the key is a member of the body. A
 // request without it has no key.
+//
+// Sources:
+//
+//   - https://developer.squareup.com/docs/build-basics/common-api-patterns/idempotency
+//   - https://developer.squareup.com/reference/square/enums/ErrorCode
 func Square() Server {
 	return Server{
-		Name: "Square",
-		Sources: []string{
-			"https://developer.squareup.com/docs/build-basics/common-api-patterns/idempotency",
-			"https://developer.squareup.com/reference/square/enums/ErrorCode",
-		},
+		Name:      "Square",
 		KeyMember: "idempotency_key",
 		TTL:       day,
 		Rules: []Rule{
@@ -157,13 +160,14 @@ func Square() Server {
 // PayPal is the profile of the REST API of PayPal. It answers a key that it knows with the
 // latest status of the first request, not with a recorded answer. Of two requests at once
 // the second may fail. How long keys are kept differs from API to API.
+//
+// Sources:
+//
+//   - https://developer.paypal.com/api/rest/reference/idempotency
+//   - https://developer.paypal.com/api/rest/reference/orders/v2/errors/
 func PayPal() Server {
 	return Server{
-		Name: "PayPal",
-		Sources: []string{
-			"https://developer.paypal.com/api/rest/reference/idempotency",
-			"https://developer.paypal.com/api/rest/reference/orders/v2/errors/",
-		},
+		Name:      "PayPal",
 		KeyHeader: "PayPal-Request-Id",
 		TTL:       3 * time.Hour,
 		Rules: []Rule{
@@ -181,14 +185,15 @@ func PayPal() Server {
 // GoCardless is the profile of the API of GoCardless. It does not repeat the first answer:
 // a key that has created a resource is answered with 409 and the id of that resource, which
 // has to be fetched.
+//
+// Sources:
+//
+//   - https://developer.gocardless.com/api-reference/#making-requests-idempotency-keys
+//   - https://gocardless.com/blog/idempotency-keys/
+//   - https://github.com/gocardless/gocardless-pro-ruby (idempotent_creation_conflict)
 func GoCardless() Server {
 	return Server{
-		Name: "GoCardless",
-		Sources: []string{
-			"https://developer.gocardless.com/api-reference/#making-requests-idempotency-keys",
-			"https://gocardless.com/blog/idempotency-keys/",
-			"https://github.com/gocardless/gocardless-pro-ruby (idempotent_creation_conflict)",
-		},
+		Name:      "GoCardless",
 		KeyHeader: keyField,
 		TTL:       day,
 		Rules: []Rule{
