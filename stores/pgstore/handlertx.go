@@ -13,8 +13,16 @@ import (
 // A handlerTx is the transaction of a run, as the handler sees it. Commit says that the handler
 // wants one: the guard commits when the answer is known.
 type handlerTx struct {
-	pgx.Tx
+	tx     sender
 	joined *joinedTx
+}
+
+// A sender sends statements: a transaction that may not have begun, or a [savepoint].
+type sender interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	begun(ctx context.Context) (pgx.Tx, error)
 }
 
 // Commit says that the transaction is to be committed with the answer of the run. It waits for
@@ -66,58 +74,78 @@ func (h *handlerTx) open() (release func(), err error) {
 	return t.mu.RUnlock, nil
 }
 
-// Conn returns the connection, on which the transaction has begun.
-func (h *handlerTx) Conn() *pgx.Conn {
-	release, err := h.open()
-	if err != nil {
-		return h.joined.conn.Conn()
+// use is open, and begins the transaction if it has not begun.
+func (h *handlerTx) use(ctx context.Context) (tx pgx.Tx, release func(), err error) {
+	if release, err = h.open(); err != nil {
+		return nil, nil, err
 	}
-	defer release()
-	return h.Tx.Conn()
+	if tx, err = h.tx.begun(ctx); err != nil {
+		release()
+		return nil, nil, err
+	}
+	return tx, release, nil
+}
+
+// Conn begins, and so does LargeObjects: what is done with them must be in the transaction. If that
+// fails, the driver has closed the connection, and all that follows fails.
+func (h *handlerTx) Conn() *pgx.Conn {
+	ctx, cancel := context.WithTimeout(context.Background(), rollbackTimeout)
+	defer cancel()
+	if _, release, err := h.use(ctx); err == nil {
+		defer release()
+	}
+	return h.joined.conn.Conn()
 }
 
 func (h *handlerTx) LargeObjects() pgx.LargeObjects {
-	release, err := h.open()
+	ctx, cancel := context.WithTimeout(context.Background(), rollbackTimeout)
+	defer cancel()
+	tx, release, err := h.use(ctx)
 	if err != nil {
 		return pgx.LargeObjects{}
 	}
 	defer release()
-	return h.Tx.LargeObjects()
+	return tx.LargeObjects()
 }
 
 func (h *handlerTx) Begin(ctx context.Context) (pgx.Tx, error) {
-	release, err := h.open()
+	tx, release, err := h.use(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	inner, err := h.Tx.Begin(ctx)
+	inner, err := tx.Begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &savepointTx{handlerTx{inner, h.joined}}, nil
+	return &savepointTx{handlerTx{savepoint{inner}, h.joined}}, nil
 }
+
+// A savepoint is a transaction of the driver's inside another one. It has begun.
+type savepoint struct{ pgx.Tx }
+
+func (s savepoint) begun(context.Context) (pgx.Tx, error) { return s.Tx, nil }
 
 // A savepointTx is a transaction inside that of a run. It can do nothing either when the handler has
 // said that the outer one is to be committed: its rollback would take rows back that the answer tells of.
 type savepointTx struct{ handlerTx }
 
 func (s *savepointTx) Commit(ctx context.Context) error {
-	release, err := s.open()
+	tx, release, err := s.use(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	return s.Tx.Commit(ctx)
+	return tx.Commit(ctx)
 }
 
 func (s *savepointTx) Rollback(ctx context.Context) error {
-	release, err := s.open()
+	tx, release, err := s.use(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	return s.Tx.Rollback(ctx)
+	return tx.Rollback(ctx)
 }
 
 func (h *handlerTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
@@ -126,7 +154,7 @@ func (h *handlerTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.C
 		return pgconn.CommandTag{}, err
 	}
 	defer release()
-	return h.Tx.Exec(ctx, sql, args...)
+	return h.tx.Exec(ctx, sql, args...)
 }
 
 func (h *handlerTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
@@ -135,7 +163,7 @@ func (h *handlerTx) Query(ctx context.Context, sql string, args ...any) (pgx.Row
 		return closedRows{err: err}, err
 	}
 	defer release()
-	return h.Tx.Query(ctx, sql, args...)
+	return h.tx.Query(ctx, sql, args...)
 }
 
 func (h *handlerTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
@@ -144,32 +172,32 @@ func (h *handlerTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.R
 		return closedRows{err: err}
 	}
 	defer release()
-	return h.Tx.QueryRow(ctx, sql, args...)
+	return h.tx.QueryRow(ctx, sql, args...)
 }
 
 func (h *handlerTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	release, err := h.open()
+	tx, release, err := h.use(ctx)
 	if err != nil {
 		return closedBatch{err}
 	}
 	defer release()
-	return h.Tx.SendBatch(ctx, b)
+	return tx.SendBatch(ctx, b)
 }
 
 func (h *handlerTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
-	release, err := h.open()
+	tx, release, err := h.use(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer release()
-	return h.Tx.CopyFrom(ctx, table, columns, src)
+	return tx.CopyFrom(ctx, table, columns, src)
 }
 
 func (h *handlerTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
-	release, err := h.open()
+	tx, release, err := h.use(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	return h.Tx.Prepare(ctx, name, sql)
+	return tx.Prepare(ctx, name, sql)
 }

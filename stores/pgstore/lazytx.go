@@ -21,8 +21,6 @@ type lazyTx struct {
 	told    bool   // the server has told the mark
 }
 
-var _ pgx.Tx = (*lazyTx)(nil)
-
 // isOver reports whether the server has said that the transaction is over: by its status, or by its mark,
 // where another one has begun since. Both are as in the last reply that was read to its end. A transaction in
 // which a statement has failed has lost its mark, and is not over.
@@ -179,15 +177,6 @@ func (l *lazyTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row 
 	return firstRow{results.QueryRow(), func() error { return l.read(results) }}
 }
 
-// Commit is not called: a run commits together with its record.
-func (l *lazyTx) Commit(ctx context.Context) error {
-	tx, err := l.begun(ctx)
-	if err != nil {
-		return err
-	}
-	return tx.Commit(ctx)
-}
-
 func (l *lazyTx) Rollback(ctx context.Context) error {
 	l.mu.Lock()
 	tx := l.tx
@@ -196,57 +185,6 @@ func (l *lazyTx) Rollback(ctx context.Context) error {
 		return nil
 	}
 	return tx.Rollback(ctx)
-}
-
-func (l *lazyTx) Begin(ctx context.Context) (pgx.Tx, error) {
-	tx, err := l.begun(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return tx.Begin(ctx)
-}
-
-func (l *lazyTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	tx, err := l.begun(ctx)
-	if err != nil {
-		return closedBatch{err}
-	}
-	return tx.SendBatch(ctx, b)
-}
-
-func (l *lazyTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
-	tx, err := l.begun(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return tx.CopyFrom(ctx, table, columns, src)
-}
-
-func (l *lazyTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
-	tx, err := l.begun(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return tx.Prepare(ctx, name, sql)
-}
-
-// LargeObjects begins, and so does Conn: what is done with them must be in the transaction. If that
-// fails, the driver has closed the connection, and all that follows fails.
-func (l *lazyTx) LargeObjects() pgx.LargeObjects {
-	ctx, cancel := context.WithTimeout(context.Background(), rollbackTimeout)
-	defer cancel()
-	tx, err := l.begun(ctx)
-	if err != nil {
-		return pgx.LargeObjects{}
-	}
-	return tx.LargeObjects()
-}
-
-func (l *lazyTx) Conn() *pgx.Conn {
-	ctx, cancel := context.WithTimeout(context.Background(), rollbackTimeout)
-	defer cancel()
-	_, _ = l.begun(ctx)
-	return l.conn
 }
 
 // firstRows are the rows of the first statement. When they end, so does its reply.
