@@ -14,15 +14,9 @@ import (
 	"example.com/idempotency/internal/watch"
 )
 
-const (
-	// maxSilence is how long the subscription may be silent before the server is asked
-	// for a sign of life. After as long again the connection is given up: one that a
-	// firewall has forgotten never fails by itself.
-	maxSilence = 5 * time.Second
-	// firstPause and maxPause are the first and the longest pause before the store
-	// subscribes again.
-	firstPause, maxPause = 50 * time.Millisecond, 2 * time.Second
-)
+// maxSilence is how long the subscription may be silent before the server is asked for a sign of life.
+// After as long again the connection is given up: one that a firewall has forgotten never fails by itself.
+const maxSilence = 5 * time.Second
 
 // A listener hears on one channel which records have settled, and wakes those who wait for them.
 //
@@ -44,25 +38,14 @@ func newListener(s *server, channel string) *listener {
 // listen keeps the channel subscribed until nobody has waited for a while, or until the
 // server refuses.
 func (l *listener) listen(ctx context.Context) error {
-	pause := firstPause
-	for heard := false; ; {
-		err := l.receive(ctx, func() { heard, pause = true, firstPause })
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
+	return l.Relisten(ctx, l.receive, func(err error, heard bool) error {
 		var reply redis.Error
 		if !heard && errors.As(err, &reply) || errors.Is(err, redis.ErrClosed) {
 			return l.server.failure(ctx, err) // the account may not listen, for example, or never will again
 		}
 		l.server.reloadAfter(ctx, err)
-		l.Lost()
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause):
-			pause = min(2*pause, maxPause)
-		}
-	}
+		return nil
+	})
 }
 
 // receive listens on one connection. It returns nil when nobody has waited for a while.
@@ -76,7 +59,6 @@ func (l *listener) receive(ctx context.Context, heard func()) error {
 		switch message := message.(type) {
 		case *redis.Subscription:
 			heard()
-			l.Confirmed()
 		case *redis.Message:
 			l.Wake(message.Payload)
 		}

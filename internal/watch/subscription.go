@@ -137,6 +137,39 @@ func (s *Subscription) Confirmed() {
 	}
 }
 
+// The first and the longest pause before a listener subscribes again.
+const firstPause, maxPause = 50 * time.Millisecond, 2 * time.Second
+
+// Relisten is a listener that receives on one connection after another, with pauses, until receive
+// returns nil or ctx ends. receive calls heard when the server has confirmed the subscription. ends
+// returns the error with which the listener ends because of an error of receive, or nil; it is told
+// whether any subscription was ever confirmed.
+func (s *Subscription) Relisten(
+	ctx context.Context, receive func(ctx context.Context, heard func()) error, ends func(err error, heard bool) error,
+) error {
+	pause, ever := firstPause, false
+	heard := func() {
+		pause, ever = firstPause, true
+		s.Confirmed()
+	}
+	for {
+		err := receive(ctx, heard)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if end := ends(err, ever); end != nil {
+			return end
+		}
+		s.Lost()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+			pause = min(2*pause, maxPause)
+		}
+	}
+}
+
 // Lost says that the connection is lost. New watches wait for the next confirmation.
 func (s *Subscription) Lost() {
 	s.mu.Lock()

@@ -13,13 +13,9 @@ import (
 	"example.com/idempotency/internal/watch"
 )
 
-const (
-	// quiet is how long a connection may be silent before the server is asked for a sign of
-	// life: one that a firewall has forgotten never fails by itself.
-	quiet = 5 * time.Second
-	// pause and maxPause are the first and the longest pause before the store listens again.
-	pause, maxPause = 50 * time.Millisecond, 2 * time.Second
-)
+// quiet is how long a connection may be silent before the server is asked for a sign of life: one that
+// a firewall has forgotten never fails by itself.
+const quiet = 5 * time.Second
 
 // A listener hears on a channel which records have settled.
 type listener struct {
@@ -37,23 +33,12 @@ func listenOn(pool *pgxpool.Pool, channel string) *watch.Subscription {
 
 // listen listens until nobody has waited for a while, or until the server refuses.
 func (l *listener) listen(ctx context.Context) error {
-	wait := pause
-	for heard := false; ; {
-		err := l.receive(ctx, func() { heard, wait = true, pause })
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
+	return l.watch.Relisten(ctx, l.receive, func(err error, heard bool) error {
 		if _, refused := errors.AsType[*pgconn.PgError](err); refused && !heard {
 			return fmt.Errorf("pgstore: LISTEN: %w", err)
 		}
-		l.watch.Lost()
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
-			wait = min(2*wait, maxPause)
-		}
-	}
+		return nil
+	})
 }
 
 // receive listens on one connection. It returns nil when nobody has waited for a while.
@@ -71,7 +56,6 @@ func (l *listener) receive(ctx context.Context, heard func()) error {
 		return err
 	}
 	heard()
-	l.watch.Confirmed()
 	for {
 		n, err := waitFor(ctx, conn)
 		switch {
