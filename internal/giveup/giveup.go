@@ -4,11 +4,14 @@ package giveup
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"sync/atomic"
 )
 
 // Call calls f in a goroutine, and returns what f returns or, if ctx ends before, the cause of
-// that. The goroutine then stays until f returns. As long as it does, it is counted in left.
+// that. The goroutine then stays until f returns. As long as it does, it is counted in left. A panic of
+// f is an error.
 func Call[T any](ctx context.Context, left *atomic.Int64, f func(context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -17,11 +20,17 @@ func Call[T any](ctx context.Context, left *atomic.Int64, f func(context.Context
 	done := make(chan result, 1)
 	var over atomic.Bool // set by the caller or the goroutine, the faster one
 	go func() {
-		v, err := f(ctx)
-		done <- result{v, err}
-		if !over.CompareAndSwap(false, true) {
-			left.Add(-1)
-		}
+		var r result
+		defer func() {
+			if p := recover(); p != nil {
+				r.err = fmt.Errorf("it panicked: %v\n%s", p, debug.Stack())
+			}
+			done <- r
+			if !over.CompareAndSwap(false, true) {
+				left.Add(-1)
+			}
+		}()
+		r.value, r.err = f(ctx)
 	}()
 	select {
 	case r := <-done:

@@ -5,8 +5,6 @@ package redisclient
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -88,18 +86,11 @@ func boundConnecting(o *redis.Options) {
 	}
 }
 
-// bounded calls f, which it gives up when ctx ends. A panic of f is an error.
+// bounded calls f, which it gives up when ctx ends, unless too many such calls have not returned.
 func bounded[T any](ctx context.Context, stuck *atomic.Int64, f func(context.Context) (T, error)) (T, error) {
 	if stuck.Load() >= maxStuck {
 		var none T
 		return none, errStuck
 	}
-	return giveup.Call(ctx, stuck, func(ctx context.Context) (v T, err error) {
-		defer func() {
-			if p := recover(); p != nil {
-				err = fmt.Errorf("a function of the client's options panicked: %v\n%s", p, debug.Stack())
-			}
-		}()
-		return f(ctx)
-	})
+	return giveup.Call(ctx, stuck, f)
 }

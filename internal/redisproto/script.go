@@ -2,12 +2,16 @@ package redisproto
 
 import (
 	"crypto/sha1" //nolint:gosec // names a script to the server, protects nothing
-	_ "embed"     // the scripts
+	"embed"
 	"encoding/hex"
+	"maps"
 	"time"
 
 	"example.com/idempotency/store"
 )
+
+//go:embed lua/*.lua
+var lua embed.FS
 
 // A script is one atomic step of the Redis store. A server that has seen its source knows
 // it by its digest.
@@ -16,69 +20,43 @@ type script struct {
 	digest any // a string, as an argument of a command
 }
 
-// newScript returns a script that knows the form of a record.
-func newScript(source string) script { return newPlainScript(recordLua + source) }
-
-func newPlainScript(source string) script {
-	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
-	return script{source, hex.EncodeToString(sum[:])}
-}
-
-var (
-	//go:embed lua/record.lua
-	recordLua string
-	//go:embed lua/claim.lua
-	claimLua string
-	//go:embed lua/settle.lua
-	settleLua string
-	//go:embed lua/renew.lua
-	renewLua string
-	//go:embed lua/step.lua
-	stepLua string
-	//go:embed lua/get.lua
-	getLua string
-	//go:embed lua/resolve.lua
-	resolveLua string
-	//go:embed lua/forget.lua
-	forgetLua string
-	//go:embed lua/enter.lua
-	enterLua string
-	//go:embed lua/drop.lua
-	dropLua string
-	//go:embed lua/oldest.lua
-	oldestLua string
-	//go:embed lua/survey.lua
-	surveyLua string
-	//go:embed lua/whole.lua
-	wholeLua string
-
-	claimScript   = newScript(claimLua)
-	settleScript  = newScript(settleLua)
-	renewScript   = newScript(renewLua)
-	stepScript    = newScript(stepLua)
-	getScript     = newScript(getLua)
-	resolveScript = newScript(resolveLua)
-	forgetScript  = newScript(forgetLua)
-	enterScript   = newPlainScript(enterLua)
-	dropScript    = newPlainScript(dropLua)
-	oldestScript  = newPlainScript(oldestLua)
-	surveyScript  = newPlainScript(surveyLua)
-	wholeScript   = newPlainScript(wholeLua)
-)
+var digests = make(map[string]string)
 
 // Digests returns the digests by the names of the scripts. A message to a server that
 // executes a script contains its digest, by which a test finds it.
-func Digests() map[string]string {
-	digests := make(map[string]string)
-	for name, s := range map[string]script{
-		"claim": claimScript, "settle": settleScript, "renew": renewScript,
-		"step": stepScript, "get": getScript, "resolve": resolveScript, "forget": forgetScript,
-		"enter": enterScript, "drop": dropScript, "oldest": oldestScript, "survey": surveyScript, "whole": wholeScript,
-	} {
-		digests[name], _ = s.digest.(string)
+func Digests() map[string]string { return maps.Clone(digests) }
+
+// newScript returns the script in the files of these names. The last one is its own.
+func newScript(files ...string) script {
+	var source []byte
+	for _, name := range files {
+		part, err := lua.ReadFile("lua/" + name + ".lua")
+		if err != nil {
+			panic(err) // at the start of each program and test
+		}
+		source = append(source, part...)
 	}
-	return digests
+	sum := sha1.Sum(source) //nolint:gosec // see the import
+	digest := hex.EncodeToString(sum[:])
+	digests[files[len(files)-1]] = digest
+	return script{string(source), digest}
 }
+
+// File record has what scripts know of the form of a record.
+var (
+	claimScript   = newScript("record", "claim")
+	settleScript  = newScript("record", "settle")
+	renewScript   = newScript("record", "renew")
+	stepScript    = newScript("record", "step")
+	getScript     = newScript("record", "get")
+	resolveScript = newScript("record", "resolve")
+	forgetScript  = newScript("record", "forget")
+	enterScript   = newScript("enter")
+	dropScript    = newScript("drop")
+	oldestScript  = newScript("oldest")
+	surveyScript  = newScript("survey")
+	wholeScript   = newScript("whole")
+)
 
 // The results of the scripts that return a number. The constructor of each [Call] says what
 // Refused means. None of them is 0, the value of a reply that has not been read.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,14 +38,7 @@ func (s *Store) Check(ctx context.Context) error {
 // client may not obey the context.
 func givenUp(ctx context.Context, check func(context.Context) error) (faults, err error) {
 	var left atomic.Int64
-	return giveup.Call(ctx, &left, func(ctx context.Context) (faults, err error) {
-		defer func() {
-			if p := recover(); p != nil {
-				err = fmt.Errorf("the client panicked: %v\n%s", p, debug.Stack())
-			}
-		}()
-		return check(ctx), nil
-	})
+	return giveup.Call(ctx, &left, func(ctx context.Context) (faults, err error) { return check(ctx), nil })
 }
 
 // checkAll returns all reasons why the servers cannot be trusted.
