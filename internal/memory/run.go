@@ -160,9 +160,18 @@ func (s *Store) giveUp(ctx context.Context, key string, o store.Owner, state sto
 	})
 }
 
-// asOwner calls f with the key's record if o is its owner, and holds the lock of the shard
-// meanwhile. f decides in which states of the record it does something.
+// asOwner calls f as with does, if o is the owner of the key's record. f decides in which states of the record it does something.
 func (s *Store) asOwner(ctx context.Context, key string, o store.Owner, f func(sh *shard, r entry, now int64) error) error {
+	return s.with(ctx, key, func(sh *shard, r entry, now int64) error {
+		if r.none() || !r.isOf(o) {
+			return store.ErrNotOwner
+		}
+		return f(sh, r, now)
+	})
+}
+
+// with calls f with the key's record, if there is one, and holds the lock of the shard meanwhile.
+func (s *Store) with(ctx context.Context, key string, f func(sh *shard, r entry, now int64) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -170,9 +179,6 @@ func (s *Store) asOwner(ctx context.Context, key string, o store.Owner, f func(s
 	defer sh.mu.Unlock()
 	now := s.tidy(sh)
 	r := s.find(sh, hash, key, now)
-	if r.none() || !r.isOf(o) {
-		return store.ErrNotOwner
-	}
 	return f(sh, r, now)
 }
 
