@@ -31,11 +31,7 @@ const (
 
 // An Option changes a setting of a [Transport]; see [New]. Of two options for the same
 // setting the later one counts; a nil Option changes nothing.
-type Option interface{ apply(*settings) }
-
-type optionFunc func(*settings)
-
-func (f optionFunc) apply(s *settings) { f(s) }
+type Option func(*settings)
 
 type settings struct {
 	methods       []string
@@ -64,7 +60,7 @@ func newSettings(opts []Option) (settings, error) {
 	}
 	for _, o := range opts {
 		if o != nil {
-			o.apply(&s)
+			o(&s)
 		}
 	}
 	return s, s.validate()
@@ -102,7 +98,7 @@ func (s *settings) validate() error {
 // requests for which the caller has chosen a key have one.
 func WithMethods(methods ...string) Option {
 	methods = append([]string(nil), methods...)
-	return optionFunc(func(s *settings) { s.methods = methods })
+	return func(s *settings) { s.methods = methods }
 }
 
 // WithServer says that hosts honour idempotency keys, and how they speak about them. After
@@ -117,7 +113,7 @@ func WithMethods(methods ...string) Option {
 // valid. Other hosts get keys in the field Idempotency-Key.
 func WithServer(server profile.Server, hosts ...string) Option {
 	d := &declaration{server: server.Clone(), hosts: append([]string(nil), hosts...)}
-	return optionFunc(func(s *settings) { s.servers.declared = append(s.servers.declared, d) })
+	return func(s *settings) { s.servers.declared = append(s.servers.declared, d) }
 }
 
 // WithStrictKeys sends keys as structured-field strings, "abc" in double quotes, as
@@ -125,7 +121,7 @@ func WithServer(server profile.Server, hosts ...string) Option {
 // require. The default is false: keys are sent bare, as most servers expect. A header field
 // that the caller has set itself is sent as it is.
 func WithStrictKeys(strict bool) Option {
-	return optionFunc(func(s *settings) { s.strictKeys = strict })
+	return func(s *settings) { s.strictKeys = strict }
 }
 
 // WithMaxBody sets how much of a body is held in memory: of a request without GetBody, so
@@ -134,7 +130,7 @@ func WithStrictKeys(strict bool) Option {
 // Above it the request fails with [ErrBodyTooLarge], before anything is sent, and the
 // answer is handed on as it arrives.
 func WithMaxBody(n int64) Option {
-	return optionFunc(func(s *settings) { s.maxBody = n })
+	return func(s *settings) { s.maxBody = n }
 }
 
 // WithAttempts sets how many attempts a request gets at most. An [http.Transport] may send one
@@ -146,7 +142,7 @@ func WithMaxBody(n int64) Option {
 // server answers with 408: the server is at it, or may be, and only [WithTimeout] ends the wait.
 // [WithLimits] sets it for one request.
 func WithAttempts(n int) Option {
-	return optionFunc(func(s *settings) { s.limits.Attempts = n })
+	return func(s *settings) { s.limits.Attempts = n }
 }
 
 // WithAttemptTimeout sets how long an attempt may take until the header of the answer has
@@ -154,7 +150,7 @@ func WithAttempts(n int) Option {
 // notices a connection that has fallen silent. Requests that are sent once in any event are
 // not affected. It must be positive.
 func WithAttemptTimeout(d time.Duration) Option {
-	return optionFunc(func(s *settings) { s.limits.AttemptTimeout = d })
+	return func(s *settings) { s.limits.AttemptTimeout = d }
 }
 
 // WithTimeout sets how long all attempts and the pauses between them may take together.
@@ -162,7 +158,7 @@ func WithAttemptTimeout(d time.Duration) Option {
 // request survives the death of a server process. The context of a request may end it
 // earlier. Requests that are sent once in any event are not affected. It must be positive.
 func WithTimeout(d time.Duration) Option {
-	return optionFunc(func(s *settings) { s.limits.Timeout = d })
+	return func(s *settings) { s.limits.Timeout = d }
 }
 
 // WithBackoff sets the pauses between attempts: random, between zero and a bound that is
@@ -170,7 +166,7 @@ func WithTimeout(d time.Duration) Option {
 // defaults are 100 milliseconds and 10 seconds. The time that an answer asks for with
 // Retry-After is added to the pause. First must be positive, and not above longest.
 func WithBackoff(first, longest time.Duration) Option {
-	return optionFunc(func(s *settings) { s.backoff = backoff{first, longest} })
+	return func(s *settings) { s.backoff = backoff{first, longest} }
 }
 
 // WithRetryBudget bounds the retries of all requests of a [Transport] to one host, so that
@@ -180,13 +176,13 @@ func WithBackoff(first, longest time.Duration) Option {
 // allows all attempts of all requests sets no bound. With WithRetryBudget(0, 0) only a
 // request that is found in flight is sent again. Neither may be negative.
 func WithRetryBudget(ratio float64, reserve int) Option {
-	return optionFunc(func(s *settings) { s.budgetRatio, s.budgetReserve = ratio, reserve })
+	return func(s *settings) { s.budgetRatio, s.budgetReserve = ratio, reserve }
 }
 
 // WithBreaker asks a circuit breaker before each attempt and tells it the result. By
 // default, and with nil, there is none.
 func WithBreaker(b Breaker) Option {
-	return optionFunc(func(s *settings) { s.breaker = b })
+	return func(s *settings) { s.breaker = b }
 }
 
 // WithTTL sets how long a server surely remembers a key, where its profile does not say: not
@@ -196,24 +192,24 @@ func WithBreaker(b Breaker) Option {
 // [Intent]. The age of any other key counts from the call that it is sent with. It must be
 // positive.
 func WithTTL(d time.Duration) Option {
-	return optionFunc(func(s *settings) { s.ttl = d })
+	return func(s *settings) { s.ttl = d }
 }
 
 // WithObserver adds a function that is told about each attempt and each decision; see
 // [Event]. It is called in the goroutine of the request, by several at once, and should
 // return soon. A panic of it is logged. Nil adds nothing.
 func WithObserver(f func(ctx context.Context, e Event)) Option {
-	return optionFunc(func(s *settings) {
+	return func(s *settings) {
 		if f != nil {
 			s.observers.told = append(s.observers.told, f)
 		}
-	})
+	}
 }
 
 // WithLogger sets the logger for requests whose outcome is unknown, and for panics of an
 // observer. The default, nil, is slog.Default at that time.
 func WithLogger(l *slog.Logger) Option {
-	return optionFunc(func(s *settings) { s.observers.logger = l })
+	return func(s *settings) { s.observers.logger = l }
 }
 
 // quoted returns the value of the header field that carries a key.

@@ -56,20 +56,20 @@ func ObserveGuard(g *idempotency.Guard, opts ...Option) (metric.Registration, er
 // The records are counted once a minute at most. A store with more records than can be visited
 // within five seconds is not counted, and the error handler of OpenTelemetry is told so.
 func WithStore(s idempotency.Store) Option {
-	return optionFunc(func(c *config) { c.store = s })
+	return func(c *config) { c.store = s }
 }
 
 // WithRoutes makes [ObserveGuard] report the TTL of these guards, each under the label that
 // idempotency.WithRoute gave it, instead of that of the guard itself. Give it the guards that
 // serve routes.
 func WithRoutes(guards ...*idempotency.Guard) Option {
-	return optionFunc(func(c *config) {
+	return func(c *config) {
 		for _, g := range guards {
 			if g != nil {
 				c.routes = append(c.routes, g)
 			}
 		}
-	})
+	}
 }
 
 // A watch reports the state of one guard.

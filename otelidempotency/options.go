@@ -15,13 +15,7 @@ const scopeName = "example.com/idempotency/otelidempotency"
 
 // An Option changes how [Options], [ObserveGuard] and [ObserveClient] report. A nil Option
 // changes nothing, and an option that does not concern the function has no effect there.
-type Option interface {
-	apply(*config)
-}
-
-type optionFunc func(*config)
-
-func (f optionFunc) apply(c *config) { f(c) }
+type Option func(*config)
 
 type config struct {
 	meters metric.MeterProvider
@@ -35,7 +29,7 @@ func newConfig(opts []Option) config {
 	c := config{meters: otel.GetMeterProvider()}
 	for _, o := range opts {
 		if o != nil {
-			o.apply(&c)
+			o(&c)
 		}
 	}
 	return c
@@ -46,12 +40,12 @@ func (c *config) meter() metric.Meter { return c.meters.Meter(scopeName) }
 // WithMeterProvider sets where metrics go. The default, and nil, is the global provider of
 // package otel.
 func WithMeterProvider(p metric.MeterProvider) Option {
-	return optionFunc(func(c *config) {
+	return func(c *config) {
 		if p == nil {
 			p = otel.GetMeterProvider()
 		}
 		c.meters = p
-	})
+	}
 }
 
 // WithTracerProvider makes [Options] start a span for each step, as a child of the span that
@@ -61,12 +55,12 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 // The span of a step begins and ends at the right times, but is made when the step has ended.
 // So a span that the function of the step starts is its neighbour and not its child.
 func WithTracerProvider(p trace.TracerProvider) Option {
-	return optionFunc(func(c *config) {
+	return func(c *config) {
 		c.tracer = nil
 		if p != nil {
 			c.tracer = p.Tracer(scopeName)
 		}
-	})
+	}
 }
 
 // WithScopes adds the attribute idempotency.scope to the metric idempotency.requests, with what
@@ -77,5 +71,5 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 // From the two-thousandth combination on, an unknown name becomes "_OTHER". Where f returns
 // "", the attribute is left out. It is called for each request, by several at once.
 func WithScopes(f func(scope string) string) Option {
-	return optionFunc(func(c *config) { c.scopes = f })
+	return func(c *config) { c.scopes = f }
 }

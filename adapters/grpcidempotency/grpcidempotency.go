@@ -27,11 +27,7 @@ type ScopeFunc func(context.Context) (string, error)
 func SharedScope(context.Context) (string, error) { return idempotency.Shared, nil }
 
 // An Option changes what [NewInterceptors] returns.
-type Option interface{ apply(*rpc.Config) }
-
-type optionFunc func(*rpc.Config)
-
-func (f optionFunc) apply(c *rpc.Config) { f(c) }
+type Option func(*rpc.Config)
 
 // WithProcedure changes the settings of the guard for one procedure:
 //
@@ -40,21 +36,21 @@ func (f optionFunc) apply(c *rpc.Config) { f(c) }
 // If it is given twice for a procedure, the options of both count. [NewInterceptors] panics on an
 // invalid option.
 func WithProcedure(procedure string, opts ...idempotency.Option) Option {
-	return optionFunc(func(c *rpc.Config) {
+	return func(c *rpc.Config) {
 		c.Procedures[procedure] = append(c.Procedures[procedure], opts...)
-	})
+	}
 }
 
 // WithOutcome sets how the result of a handler is judged; err is nil for success. The default, also
 // for nil, is [DefaultOutcome]. idempotency.Operation.SetOutcome takes precedence.
 func WithOutcome(f func(err error) idempotency.Outcome) Option {
-	return optionFunc(func(c *rpc.Config) { c.Outcome = f })
+	return func(c *rpc.Config) { c.Outcome = f }
 }
 
 // WithStreams lets streams through that carry a key, or belong to a procedure that requires one.
 // They are not protected. By default they are refused with UNIMPLEMENTED.
 func WithStreams(on bool) Option {
-	return optionFunc(func(c *rpc.Config) { c.Streams = on })
+	return func(c *rpc.Config) { c.Streams = on }
 }
 
 // DefaultOutcome is the rule used without [WithOutcome]. It judges by code. Success and definite
@@ -102,7 +98,7 @@ func NewInterceptors(guard *idempotency.Guard, scope ScopeFunc, opts ...Option) 
 	}
 	for _, o := range opts {
 		if o != nil {
-			o.apply(&c)
+			o(&c)
 		}
 	}
 	i := &interceptor{rpc.NewServer(c)}
