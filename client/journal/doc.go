@@ -22,6 +22,7 @@
 // death of the machine as far as the disk keeps what it was told to keep. The line that was
 // being written at that moment was never acknowledged, and is removed. Any other damage, a
 // file that was cut off among them, is [ErrCorrupt] with the number of the line: a missing
-// line might be a key that was sent. Nothing protects against a file that is replaced by an
-// older copy of itself.
+// line might be a key that was sent. A file of a version that this one does not know is
+// [ErrVersion], and is left as it is. Nothing protects against a file that is replaced by an older
+// copy of itself.
 package journal

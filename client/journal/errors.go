@@ -12,6 +12,10 @@ var (
 	// was sent. The text of the error names the line.
 	ErrCorrupt = errors.New("journal: corrupt")
 
+	// ErrVersion says that another version of this package has written the file, in a form that
+	// this one does not know. The file is whole and is left as it is: open it with that version.
+	ErrVersion = errors.New("journal: written by another version")
+
 	// ErrBroken says that the journal is closed, or that an earlier write has failed in such
 	// a way that nobody knows what the file contains. Open it anew.
 	ErrBroken = errors.New("journal: closed or broken")

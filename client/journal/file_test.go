@@ -161,22 +161,25 @@ func TestJournalLeavesOtherFilesAlone(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		data []byte
+		err  error
 		want string
 	}{
-		"empty":            {nil, "line 1"},
-		"a line of text":   {[]byte("dear diary\n"), "line 1"},
-		"a word":           {[]byte("dear"), "line 1"},
-		"a database":       {[]byte("SQLite format 3\x00\x10\x00"), "line 1"},
-		"another version":  {journal.EncodeLine(`{"journal":2,"size":65536}`), "version 2"},
-		"unknown member":   {with(journal.EncodeLine(`{"name":"c","key":"k","more":1}`)), "line 4"},
-		"altered":          {bytes.Replace(whole, []byte(`"name":"b"`), []byte(`"name":"c"`), 1), "line 3"},
-		"a line of others": {with([]byte("dear diary\n")), "line 4"},
-		"something behind": {append(bytes.Clone(whole), "more"...), "should have"},
-		"a line is gone":   {append(bytes.Clone(whole[:used-2]), make([]byte, len(whole)-used)...), "should have"},
+		"empty":            {nil, journal.ErrCorrupt, "line 1"},
+		"a line of text":   {[]byte("dear diary\n"), journal.ErrCorrupt, "line 1"},
+		"a word":           {[]byte("dear"), journal.ErrCorrupt, "line 1"},
+		"a database":       {[]byte("SQLite format 3\x00\x10\x00"), journal.ErrCorrupt, "line 1"},
+		"another version":  {journal.EncodeLine(`{"journal":2,"size":65536}`), journal.ErrVersion, "version 2"},
+		"unknown setting":  {journal.EncodeLine(`{"journal":1,"size":65536,"more":1}`), journal.ErrVersion, "more"},
+		"no version":       {journal.EncodeLine(`{"name":"a","key":"k"}`), journal.ErrCorrupt, "line 1"},
+		"unknown member":   {with(journal.EncodeLine(`{"name":"c","key":"k","more":1}`)), journal.ErrVersion, "line 4"},
+		"altered":          {bytes.Replace(whole, []byte(`"name":"b"`), []byte(`"name":"c"`), 1), journal.ErrCorrupt, "line 3"},
+		"a line of others": {with([]byte("dear diary\n")), journal.ErrCorrupt, "line 4"},
+		"something behind": {append(bytes.Clone(whole), "more"...), journal.ErrCorrupt, "should have"},
+		"a line is gone":   {append(bytes.Clone(whole[:used-2]), make([]byte, len(whole)-used)...), journal.ErrCorrupt, "should have"},
 	} {
 		require.NoError(t, os.WriteFile(path, c.data, 0o600))
 		_, err = journal.Open(path)
-		require.ErrorIs(t, err, journal.ErrCorrupt, name)
+		require.ErrorIs(t, err, c.err, name)
 		require.ErrorContains(t, err, c.want, name)
 		after, err := os.ReadFile(path)
 		require.NoError(t, err)

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"strings"
 	"time"
@@ -59,15 +60,42 @@ func encode(v any) ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// decode reads a line, with its newline, into v.
-func decode(text []byte, v any) error {
+// objectOf returns the object of a line, which ends with its newline.
+func objectOf(text []byte) ([]byte, error) {
 	object, ok := bytes.CutSuffix(text, []byte("\n"))
 	if !ok || len(object) < checksumLen || !bytes.Equal(object[:checksumLen], checksum(object[checksumLen:])) {
-		return errAltered
+		return nil, errAltered
 	}
-	d := json.NewDecoder(bytes.NewReader(object[checksumLen:]))
-	d.DisallowUnknownFields() // a newer version has written it, and means something by them
-	return d.Decode(v)
+	return object[checksumLen:], nil
+}
+
+// decode reads the object of a line into v. It refuses, with [ErrVersion], what is not of this version:
+// nothing was altered, and a newer version means something by a field that this one does not know.
+func decode(object []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(object))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return fmt.Errorf("%w: %w", ErrVersion, err)
+	}
+	return nil
+}
+
+// decodeHeader reads the first line of a file.
+func decodeHeader(text []byte) (h header, err error) {
+	object, err := objectOf(text)
+	if err != nil {
+		return h, err
+	}
+	var any struct {
+		Version int `json:"journal"`
+	}
+	switch err := json.Unmarshal(object, &any); {
+	case err != nil || any.Version < 1:
+		return h, errAltered
+	case any.Version != version:
+		return h, fmt.Errorf("%w: it has version %d", ErrVersion, any.Version)
+	}
+	return h, decode(object, &h)
 }
 
 // checksum returns the beginning of the line with an object.

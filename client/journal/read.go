@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -19,19 +20,18 @@ type content struct {
 	mendAt int64
 }
 
-// read returns the content of a file, or the line that is damaged.
+// read returns the content of a file, or which line is damaged or of another version.
 func read(data []byte) (content, error) {
 	corrupt := func(line int, offset int64, why any) (content, error) {
 		return content{}, fmt.Errorf("%w: line %d, at byte %d: %v", ErrCorrupt, line, offset, why)
 	}
-	var h header
 	first := cutLine(data)
-	if err := decode(first, &h); err != nil {
-		return corrupt(1, 0, "this is not the beginning of a journal")
-	}
+	h, err := decodeHeader(first)
 	switch {
-	case h.Version != version:
-		return corrupt(1, 0, fmt.Sprintf("it has version %d", h.Version))
+	case errors.Is(err, ErrVersion):
+		return content{}, err
+	case err != nil:
+		return corrupt(1, 0, "this is not the beginning of a journal")
 	case h.Replaced:
 		return content{}, fmt.Errorf("%w: another file has taken the place of this one", ErrMoved)
 	}
@@ -61,14 +61,16 @@ func read(data []byte) (content, error) {
 	default:
 		return corrupt(n, c.used, errAltered)
 	}
-	at := int64(len(first))
 	for i, text := range texts {
 		var l line
-		if err := decode(text, &l); err != nil {
-			return corrupt(i+2, at, err)
+		object, err := objectOf(text)
+		if err == nil {
+			err = decode(object, &l)
+		}
+		if err != nil {
+			return content{}, fmt.Errorf("%w: line %d", err, i+2)
 		}
 		c.lines = append(c.lines, l)
-		at += int64(len(text))
 	}
 	return c, nil
 }

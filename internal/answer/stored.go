@@ -29,12 +29,13 @@ import (
 const Version = 1
 
 var (
-	// ErrVersion says that another version of this package stored the answer. During a
-	// rolling upgrade that is not corruption: a newer process can read it.
+	// ErrVersion says that another version of this package stored the answer: the version is
+	// unknown, or the answer is whole and not of this form. During a rolling upgrade that is
+	// not corruption: another process can read it.
 	ErrVersion = errors.New("idempotency: stored answer has an unknown version")
 
-	// ErrCorrupt says that the bytes are not the stored form of an answer, or belong to
-	// another key or fingerprint.
+	// ErrCorrupt says that the bytes were cut or altered, or belong to another key or
+	// fingerprint.
 	ErrCorrupt = errors.New("invalid answer")
 )
 
@@ -90,18 +91,19 @@ func Decode(b []byte, key string, fingerprint [32]byte, space *Space) (a Answer,
 	a.Kind, a.Status = Kind(d.take(1)[0]), int(binary.BigEndian.Uint16(d.take(2)))
 	storedKey := d.take(d.length())
 	storedFingerprint := d.take(len(fingerprint))
+	if !d.bad && (string(storedKey) != key || [32]byte(storedFingerprint) != fingerprint) {
+		return Answer{}, fmt.Errorf("%w: belongs to another key or request", ErrCorrupt)
+	}
 	lists := d.take(d.length())
 	a.Body = d.take(d.length())
 	d.bad = d.bad || !a.readFields(lists, space)
-	switch {
+	switch { // nothing was altered since it was stored, so its writer has another form
 	case d.bad || len(d.rest) != 0:
-		return Answer{}, fmt.Errorf("%w: wrong lengths", ErrCorrupt)
-	case string(storedKey) != key || [32]byte(storedFingerprint) != fingerprint:
-		return Answer{}, fmt.Errorf("%w: belongs to another key or request", ErrCorrupt)
+		return Answer{}, fmt.Errorf("%w: %d with other lengths", ErrVersion, Version)
 	case a.Kind < KindKept || a.Kind > KindError:
-		return Answer{}, fmt.Errorf("%w: unknown kind %d", ErrCorrupt, a.Kind)
+		return Answer{}, fmt.Errorf("%w: %d with the kind %d", ErrVersion, Version, a.Kind)
 	case (a.Status < 100 || a.Status > 999) && (a.Status != 0 || a.Kind != KindNotKept):
-		return Answer{}, fmt.Errorf("%w: invalid status %d", ErrCorrupt, a.Status)
+		return Answer{}, fmt.Errorf("%w: %d with the status %d", ErrVersion, Version, a.Status)
 	}
 	return a, nil
 }

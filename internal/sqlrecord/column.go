@@ -32,6 +32,9 @@ func Scan(from Scanner, added ...any) (r Row, err error) {
 	if r.State, err = parseState(state); err != nil {
 		return r, err
 	}
+	if r.Marks&^knownMarks != 0 {
+		return r, fmt.Errorf("%w: version %d of a row, marks %#x", store.ErrUnreadableHere, r.Marks>>formBits+Form, int64(r.Marks))
+	}
 	if len(owner) != len(r.Owner) || len(fingerprint) != len(r.Fingerprint) || r.Attempt < 1 {
 		return r, fmt.Errorf("%w: owner, fingerprint or attempt", store.ErrCorrupt)
 	}

@@ -40,6 +40,15 @@ const (
 	Unbound                    // released for a claim with any fingerprint, or claimed after that
 	TookOver                   // claimed because another's lease had ended
 	ByHand                     // settled by Resolve: its owner has lost the claim
+
+	knownMarks = ByHand<<1 - 1
+)
+
+// Form is the version of the form of a row, and of its table. A later one stands, less one, behind the
+// first byte of the marks.
+const (
+	Form     = 1
+	formBits = 8
 )
 
 // A Row is a record as a table keeps it.

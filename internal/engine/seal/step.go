@@ -37,6 +37,9 @@ func (s *Seals) Step(value []byte, key string, fp store.Fingerprint, name string
 
 // OpenStep reads a stored step. With a sealer it accepts nothing that is not sealed.
 func (s *Seals) OpenStep(stored []byte, key string, fp store.Fingerprint, name string) ([]byte, error) {
+	if len(stored) == 0 {
+		return nil, fmt.Errorf("%w: step %q is empty", store.ErrCorrupt, name)
+	}
 	value := stored
 	if s.Sealer != nil {
 		sealed, ok := bytes.CutPrefix(stored, []byte{sealedVersion})
@@ -48,11 +51,8 @@ func (s *Seals) OpenStep(stored []byte, key string, fp store.Fingerprint, name s
 			return nil, fmt.Errorf("step %q: %w", name, opened(err))
 		}
 	}
-	if s.Sealer == nil && bytes.HasPrefix(value, []byte{sealedVersion}) {
-		return nil, fmt.Errorf("%w: step %q is sealed", store.ErrUnreadableHere, name)
-	}
-	if len(value) == 0 || !isStepKind(value[0]) {
-		return nil, fmt.Errorf("%w: step %q is of an unknown kind", store.ErrCorrupt, name)
+	if len(value) == 0 || !isStepKind(value[0]) { // it is sealed, or in the form of another version
+		return nil, fmt.Errorf("%w: step %q is of an unknown kind", store.ErrUnreadableHere, name)
 	}
 	return value, nil
 }

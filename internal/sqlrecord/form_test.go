@@ -1,0 +1,167 @@
+package sqlrecord
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/internal/formtest"
+	"example.com/idempotency/store"
+)
+
+// stored returns the columns of a row as text, one a line, as both databases keep them.
+func stored(r *Row) []byte {
+	var b bytes.Buffer
+	names := strings.Split(strings.TrimSuffix(Columns, ", coalesce(octet_length(answer), 0)")+", answer", ", ")
+	for i, v := range append([]any{r.Version}, r.Values()...) {
+		if p, ok := v.([]byte); ok {
+			v = hex.EncodeToString(p)
+			if p == nil {
+				v = "NULL"
+			}
+		}
+		fmt.Fprintf(&b, "%s=%v\n", names[i], v)
+	}
+	return b.Bytes()
+}
+
+// A storedRow is a result with the columns that stored has written.
+type storedRow []byte
+
+func (s storedRow) Scan(dest ...any) error {
+	var columns []string
+	for line := range strings.Lines(string(s)) {
+		_, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		columns = append(columns, value)
+	}
+	answer := columns[len(columns)-1]
+	columns[len(columns)-1] = strconv.Itoa(len(answer) / 2)
+	if answer == "NULL" {
+		columns[len(columns)-1], answer = "0", ""
+	}
+	for i, value := range append(columns, answer) {
+		switch d := reflect.ValueOf(dest[i]).Elem(); d.Kind() {
+		case reflect.Slice:
+			p, err := hex.DecodeString(value)
+			if err != nil {
+				return err
+			}
+			d.SetBytes(p)
+		case reflect.Bool:
+			d.SetBool(value == "true")
+		case reflect.String:
+			d.SetString(value)
+		default:
+			n, err := strconv.ParseInt(value, 10, 64)
+			if err != nil {
+				return err
+			}
+			d.SetInt(n)
+		}
+	}
+	return nil
+}
+
+var formClaim = store.Claim{
+	Owner: store.Owner([]byte("owner of the run")), Fingerprint: store.Fingerprint([]byte("\x01123456789abcdefghijklmnopqrstuv")),
+	Lease: 30 * time.Second, Retention: 24 * time.Hour, Label: "POST /charges", Note: []byte("note"), SealedKey: []byte("key"),
+}
+
+func TestStoredFormOfARow(t *testing.T) {
+	t.Parallel()
+	const now = Moment(1_700_000_000_000_000)
+	of := func(name string, hold bool, change func(r *Row) error) formtest.Case {
+		c := formClaim
+		c.Hold = hold
+		r := New(c, now)
+		require.NoError(t, change(&r), name)
+		want, err := r.SeeAll(now.Later(time.Second))
+		require.NoError(t, err, name)
+		want.Answer = Full(want.Answer)
+		return formtest.Case{
+			Name: name, Text: true, Want: want,
+			Encode: func() []byte { return stored(&r) },
+			Decode: func(stored []byte) (any, error) {
+				var answer []byte
+				r, err := Scan(storedRow(stored), &answer)
+				if err != nil {
+					return nil, err
+				}
+				r.Answer = answer
+				got, err := r.SeeAll(now.Later(time.Second))
+				got.Answer = Full(got.Answer)
+				return got, err
+			},
+		}
+	}
+	owner := formClaim.Owner
+	changed := func(_ bool, err error) error { return err }
+	formtest.Check(t, "row", Form,
+		of("claimed", true, func(r *Row) error {
+			require.NoError(t, changed(r.SaveStep(owner, "charge", []byte(`v{"id":1}`))))
+			return changed(r.SaveStep(owner, "mail", []byte("s")))
+		}),
+		of("completed", false, func(r *Row) error {
+			return changed(r.Complete(owner, store.Completion{Answer: []byte("answer"), Status: 201, TTL: time.Hour}, now))
+		}),
+		of("released", false, func(r *Row) error {
+			return changed(r.Release(owner, store.Release{Undone: true, Unbind: true, Keep: time.Minute}, now))
+		}),
+		of("held", true, func(r *Row) error { return changed(r.Hold(owner, now)) }),
+		of("lapsed", false, func(r *Row) error {
+			c := formClaim
+			c.Owner, c.Hold = store.Owner{1}, true
+			_, _, err := r.Claim(c, now.Later(time.Minute))
+			return err
+		}),
+		of("taken-over", false, func(r *Row) error {
+			c := formClaim
+			c.Owner, c.Note, c.Watch = store.Owner{1}, []byte("another note"), true
+			_, _, err := r.Claim(c, now.Later(time.Minute))
+			return err
+		}),
+		of("by-hand", true, func(r *Row) error {
+			require.NoError(t, changed(r.Hold(owner, now)))
+			return changed(r.Resolve(r.seenAs(store.Held), store.Settlement{}, now))
+		}),
+	)
+}
+
+// A row of a later version is told from damage, whatever part of it says so.
+func TestRowOfAnotherVersionIsNotDamage(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(r *Row){
+		"a version":     func(r *Row) { r.Marks |= 1 << formBits },
+		"the last one":  func(r *Row) { r.Marks |= -1 << 62 },
+		"an extra mark": func(r *Row) { r.Marks |= ByHand << 1 },
+		"a state":       func(r *Row) { r.State = store.Held + 2 },
+	} {
+		r := New(formClaim, 1)
+		change(&r)
+		var answer []byte
+		_, err := Scan(storedRow(stored(&r)), &answer)
+		require.ErrorIs(t, err, store.ErrUnreadableHere, name)
+	}
+}
+
+func TestStoredFormOfACursor(t *testing.T) {
+	t.Parallel()
+	q := store.Query{Holding: true, States: []store.State{store.Held}, Label: "POST /charges"}
+	c := Cursor{Since: 1_700_000_000_000_000, Key: strings.Repeat("k", 43)}
+	formtest.Check(t, "cursor", 1, formtest.Case{
+		Name: "holding", Text: true, Want: c,
+		Encode: func() []byte { return []byte(c.text(&q) + "\n") },
+		Decode: func(stored []byte) (any, error) {
+			q := q
+			q.Cursor = strings.TrimSpace(string(stored))
+			return ParseCursor(&q)
+		},
+	})
+}
