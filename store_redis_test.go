@@ -131,7 +131,7 @@ func TestRedisForeignData(t *testing.T) {
 		"empty header":    {set(""), true, true},
 		"short header":    {set("\x01\x01"), true, true},
 		"no status":       {set(header(1, 3, 0)[:64]), true, true},
-		"long header":     {set(header(1, 1, 0) + "x"), true, true},
+		"long header":     {set(header(1, 1, 0) + "x"), false, true},
 		"version 0":       {set(header(0, 1, 0)), true, true},
 		"unknown state":   {set(header(1, 9, 0)), true, false},
 		"version 2":       {set(header(2, 1, 0)), false, true},

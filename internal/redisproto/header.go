@@ -25,8 +25,10 @@ type Header struct {
 	Size   int64
 }
 
+// HeaderVersion is the version of the form of a record.
+const HeaderVersion = 1
+
 const (
-	headerVersion = 1
 	// headerSize is also the longest value that Redis keeps in a listpack by default,
 	// so that a record without an answer is one small allocation of the server.
 	headerSize = 64
@@ -110,7 +112,7 @@ func (h *Header) Encode() []byte { return h.appendTo(make([]byte, 0, headerSize+
 
 // appendTo appends the stored form.
 func (h *Header) appendTo(b []byte) []byte {
-	b = append(b, headerVersion, byte(h.State), h.Flags)
+	b = append(b, HeaderVersion, byte(h.State), h.Flags)
 	b = binary.BigEndian.AppendUint32(b, h.Attempt)
 	b = binary.BigEndian.AppendUint32(b, uint32(h.Lease.Milliseconds()))
 	b = append(b, encodeLifetime(h.Lifetime)...)
@@ -137,14 +139,14 @@ func encodeLifetime(d time.Duration) []byte {
 
 // parseHeader reads the stored form.
 func parseHeader(s string) (Header, error) {
-	if len(s) > 0 && s[0] > headerVersion {
-		return Header{}, ErrNewer
-	}
 	size := headerSize
 	if len(s) > 1 && store.State(s[1]) == store.Completed {
 		size += aboutSize
 	}
-	if len(s) != size || s[0] != headerVersion {
+	if len(s) > 0 && (s[0] > HeaderVersion || s[0] == HeaderVersion && len(s) > size) {
+		return Header{}, ErrNewer
+	}
+	if len(s) != size || s[0] != HeaderVersion {
 		return Header{}, Damage("header of %d bytes", len(s))
 	}
 	b := []byte(s)

@@ -15,7 +15,7 @@ func Damage(format string, args ...any) error {
 	return fmt.Errorf("%w: redis: %w", store.ErrCorrupt, fmt.Errorf(format, args...))
 }
 
-// ErrNewer says that the record is in a form that this version does not know. It is no damage: the
+// ErrNewer says that the record is in a form that this version does not know, or has more in it. It is no damage: the
 // record is sound, and a process with the newer version can read it.
 var ErrNewer = fmt.Errorf("%w: redis: record was written by a newer version of this package", store.ErrUnreadableHere)
 

@@ -54,13 +54,17 @@ local function uint(s, first, last)
   return n
 end
 
+-- size returns how long a header of this version is that has the state of m.
+local function size(m)
+  if m:byte(2) == COMPLETED then
+    return 70
+  end
+  return 64
+end
+
 -- readable reports whether m is a header of this version.
 local function readable(m)
-  local size = 64
-  if m:byte(2) == COMPLETED then
-    size = 70
-  end
-  return #m == size and m:byte(1) == 1
+  return #m == size(m) and m:byte(1) == 1
 end
 
 -- owner returns the owner of a claim or a record.
@@ -79,9 +83,10 @@ local function isOf(m, name)
   return owner(m) == name and not byHand(m)
 end
 
--- unreadable returns the result of a script for any other m.
+-- unreadable returns the result of a script for any other m. One that says more than this version knows is
+-- of another one.
 local function unreadable(m)
-  if #m > 0 and m:byte(1) > 1 then
+  if #m > 0 and (m:byte(1) > 1 or m:byte(1) == 1 and #m > size(m)) then
     return -3
   end
   return -2
