@@ -1,0 +1,297 @@
+package versions_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/internal/modeltest/versions"
+)
+
+// A pair is a process that stores something, one of the other version that comes upon it, and a key of a guard
+// that both have.
+type pair struct {
+	maker, other *process
+	guard, key   string
+}
+
+func (p pair) of(c versions.Call) versions.Call {
+	c.Guard, c.Key = p.guard, p.key
+	return c
+}
+
+func (p pair) request(t *testing.T, who *process, do, body string) versions.Reply {
+	t.Helper()
+	return who.call(t, p.of(versions.Call{Op: "request", Do: do, Body: body}))
+}
+
+// do makes a call that must succeed.
+func (p pair) do(t *testing.T, who *process, c versions.Call) versions.Reply {
+	t.Helper()
+	r := who.call(t, p.of(c))
+	require.Empty(t, r.Error, "%s: %+v", who.name, c)
+	return r
+}
+
+// reads returns what the other process makes of the record. If it refuses the record because it cannot read it, the
+// test ends, and the record must be as it was.
+func (p pair) reads(t *testing.T, c versions.Call) versions.Reply {
+	t.Helper()
+	before := p.maker.call(t, p.of(versions.Call{Op: "look"}))
+	r := p.other.call(t, p.of(c))
+	if r.Status == 503 || r.Elsewhere {
+		require.Equal(t, before, p.maker.call(t, p.of(versions.Call{Op: "look"})), "a record that is refused is left alone")
+		require.False(t, r.Ran)
+		t.Logf("REFUSED: %s leaves the record of %s alone", p.other.name, p.maker.name)
+		t.SkipNow()
+	}
+	return r
+}
+
+// agree lets both look at the key and send requests that change nothing, and compares what they get.
+func (p pair) agree(t *testing.T, bodies ...string) {
+	t.Helper()
+	other := p.reads(t, versions.Call{Op: "look"})
+	maker := p.do(t, p.maker, versions.Call{Op: "look"})
+	require.Equal(t, maker, other)
+	require.Equal(t, p.key, other.Look.Key)
+	if strings.Contains(p.guard, "/sealed/") {
+		require.Equal(t, p.key, other.Look.Named, "the kept key")
+	}
+	for _, body := range bodies {
+		c := versions.Call{Op: "request", Do: "answer", Body: body}
+		other, maker := p.reads(t, c), p.maker.call(t, p.of(c))
+		require.False(t, other.Ran || maker.Ran)
+		require.Equal(t, maker, other)
+	}
+}
+
+// states are the states in which the other process finds a key, by name, with the policy of the guard.
+var states = map[string]struct {
+	policy string
+	test   func(t *testing.T, p pair)
+}{
+	"in flight": {"rerun", func(t *testing.T, p pair) {
+		p.do(t, p.maker, versions.Call{Op: "start", Do: "answer", Body: "a"})
+		p.agree(t, "a", "b")
+		require.Equal(t, "claimed", p.do(t, p.other, versions.Call{Op: "look"}).Look.State)
+		require.Equal(t, 201, p.do(t, p.maker, versions.Call{Op: "finish"}).Status)
+		p.agree(t, "a", "b")
+	}},
+	"in flight, and held": {"hold", func(t *testing.T, p pair) {
+		p.do(t, p.maker, versions.Call{Op: "start", Do: "step-wait", Body: "a"})
+		p.agree(t, "a", "b")
+		require.Equal(t, 200, p.do(t, p.maker, versions.Call{Op: "finish"}).Status)
+		p.agree(t, "a", "b")
+	}},
+	"completed": {"rerun", func(t *testing.T, p pair) {
+		require.Equal(t, 201, p.request(t, p.maker, "answer", "a").Status)
+		p.agree(t, "a", "b")
+		require.Equal(t, "hello from attempt 1", p.request(t, p.other, "answer", "a").Body)
+	}},
+	"completed without a body": {"rerun", func(t *testing.T, p pair) {
+		require.Equal(t, 204, p.request(t, p.maker, "empty", "a").Status)
+		p.agree(t, "a", "b")
+	}},
+	"completed, and the answer not kept": {"rerun", func(t *testing.T, p pair) {
+		require.Equal(t, 201, p.request(t, p.maker, "large", "a").Status)
+		p.agree(t, "a", "b")
+	}},
+	"completed with a step": {"rerun", func(t *testing.T, p pair) {
+		require.Equal(t, 1, p.request(t, p.maker, "step", "a").Steps)
+		p.agree(t, "a", "b")
+	}},
+	"a value":  {"rerun", func(t *testing.T, p pair) { testJob(t, p, "value") }},
+	"an error": {"rerun", func(t *testing.T, p pair) { testJob(t, p, "error") }},
+	"held, and resolved with an answer": {"hold", func(t *testing.T, p pair) {
+		require.True(t, p.request(t, p.maker, "step-fail", "a").Ran)
+		p.agree(t, "a", "b")
+		require.Equal(t, "held", p.do(t, p.other, versions.Call{Op: "look"}).Look.State)
+		p.do(t, p.other, versions.Call{Op: "resolve", Final: true, Body: "resolved"})
+		p.agree(t, "a", "b")
+		require.Equal(t, "resolved", p.request(t, p.maker, "answer", "a").Body)
+	}},
+	"held, and resolved as not executed": {"hold", func(t *testing.T, p pair) {
+		require.True(t, p.request(t, p.maker, "fail", "a").Ran)
+		p.agree(t, "a", "b")
+		p.do(t, p.other, versions.Call{Op: "resolve"})
+		require.Equal(t, "hello from attempt 2", p.request(t, p.maker, "answer", "a").Body)
+		p.agree(t, "a", "b")
+	}},
+	"released": {"rerun", func(t *testing.T, p pair) {
+		require.True(t, p.request(t, p.maker, "refuse", "a").Ran)
+		p.agree(t, "b")
+		r := p.reads(t, versions.Call{Op: "request", Do: "answer", Body: "a"})
+		require.Equal(t, "hello from attempt 2", r.Body)
+		p.agree(t, "a", "b")
+	}},
+	"released with a step": {"rerun", func(t *testing.T, p pair) {
+		require.Equal(t, 1, p.request(t, p.maker, "step-fail", "a").Steps)
+		p.agree(t, "b")
+		r := p.reads(t, versions.Call{Op: "request", Do: "step", Body: "a"})
+		require.Zero(t, r.Steps, "it is recorded")
+		require.Equal(t, "charge 7", r.Body)
+		p.agree(t, "a", "b")
+	}},
+	"released, and bound by its fingerprint": {"rebind", func(t *testing.T, p pair) {
+		require.True(t, p.request(t, p.maker, "fail", "a").Ran)
+		p.agree(t, "b")
+	}},
+	"released, and bound to nothing": {"rebind", func(t *testing.T, p pair) {
+		require.True(t, p.request(t, p.maker, "refuse", "a").Ran)
+		p.agree(t)
+		r := p.reads(t, versions.Call{Op: "request", Do: "answer", Body: "b"})
+		require.True(t, r.Ran, "%v", r)
+		p.agree(t, "a", "b")
+	}},
+	"forgotten": {"rerun", func(t *testing.T, p pair) {
+		require.True(t, p.request(t, p.maker, "answer", "a").Ran)
+		p.reads(t, versions.Call{Op: "forget"})
+		require.Contains(t, p.maker.call(t, p.of(versions.Call{Op: "look"})).Error, "no such record")
+		require.True(t, p.request(t, p.maker, "answer", "b").Ran)
+		p.agree(t, "a", "b")
+	}},
+	"listed page by page, in turns": {"hold", func(t *testing.T, p pair) {
+		keys := []string{p.key + "1", p.key + "2", p.key + "3"}
+		for _, key := range keys {
+			p.key = key
+			require.True(t, p.request(t, p.maker, "fail", "a").Ran)
+		}
+		pages := func(who ...*process) (names []string) {
+			c := versions.Call{Op: "list", Label: p.guard}
+			for i := 0; ; i++ {
+				page := p.do(t, who[i%len(who)], c)
+				names = append(names, page.Names...)
+				if c.Next = page.Next; c.Next == "" {
+					return names
+				}
+			}
+		}
+		// Records of other tests that are held at the time are among them.
+		require.Subset(t, pages(p.maker, p.other), onlyKeys(pages(p.maker), pages(p.other)))
+	}},
+	"a journal": {"rerun", func(t *testing.T, p pair) {
+		path := filepath.Join(t.TempDir(), "journal")
+		p.do(t, p.maker, versions.Call{Op: "intend", Path: path})
+		names := p.do(t, p.other, versions.Call{Op: "intentions", Path: path}).Names
+		require.Len(t, names, 2)
+		require.Equal(t, p.do(t, p.maker, versions.Call{Op: "intentions", Path: path}).Names, names)
+	}},
+}
+
+// onlyKeys returns what both lists have.
+func onlyKeys(a, b []string) (both []string) {
+	for _, name := range a {
+		for _, other := range b {
+			if name == other {
+				both = append(both, name)
+			}
+		}
+	}
+	return both
+}
+
+func testJob(t *testing.T, p pair, do string) {
+	t.Helper()
+	c := versions.Call{Op: "do", Do: do, Body: "a"}
+	first := p.maker.call(t, p.of(c))
+	require.True(t, first.Ran)
+	p.agree(t)
+	other, maker := p.reads(t, c), p.maker.call(t, p.of(c))
+	require.False(t, other.Ran)
+	require.Equal(t, maker, other)
+	require.Equal(t, first.Result, other.Result)
+	c.Body = "b"
+	require.Equal(t, p.maker.call(t, p.of(c)), p.other.call(t, p.of(c)))
+}
+
+// lapses are the states in which a process is killed, and the other one comes when the lease has ended.
+var lapses = map[string]struct {
+	policy, do string
+	test       func(t *testing.T, p pair)
+}{
+	"taken over with its step": {"brief-rerun", "step-wait", func(t *testing.T, p pair) {
+		r := p.lapsed(t, "step")
+		require.Equal(t, "charge 7", r.Body)
+		require.Zero(t, r.Steps)
+		p.agree(t, "a", "b")
+	}},
+	"taken over in a step that happens once": {"brief-rerun", "once", func(t *testing.T, p pair) {
+		r := p.lapsed(t, "once")
+		require.Zero(t, r.Steps)
+		p.agree(t, "b")
+	}},
+	"held": {"brief-hold", "step-wait", func(t *testing.T, p pair) {
+		require.Eventually(t, func() bool { return p.reads(t, versions.Call{Op: "look"}).Look.State == "held" }, 20*time.Second, 100*time.Millisecond)
+		p.agree(t, "a", "b")
+		p.do(t, p.other, versions.Call{Op: "resolve"})
+		require.Equal(t, "charge 7", p.request(t, p.maker, "step", "a").Body)
+		p.agree(t, "a", "b")
+	}},
+}
+
+// lapsed sends requests until the lease of the process that was killed has ended.
+func (p pair) lapsed(t *testing.T, do string) (r versions.Reply) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		r = p.reads(t, versions.Call{Op: "request", Do: do, Body: "a"})
+		return r.Ran
+	}, 20*time.Second, 100*time.Millisecond)
+	return r
+}
+
+func TestVersionsBesideEachOther(t *testing.T) {
+	t.Parallel()
+	earlier, tree := programs(t)
+	s := startServers(t)
+	first := s.run(t, "the earlier version", earlier)
+	first.call(t, versions.Call{Op: "damage"}) // it has made its tables
+	second := s.run(t, "the tree", tree)
+	t.Run("made by the earlier", func(t *testing.T) {
+		testSide(t, first, second, s.run(t, "the earlier version, killed", earlier))
+	})
+	t.Run("made by the tree", func(t *testing.T) {
+		testSide(t, second, first, s.run(t, "the tree, killed", tree))
+	})
+	for _, p := range []*process{first, second} {
+		require.Empty(t, p.call(t, versions.Call{Op: "damage"}).Names, "%s has reported damage", p.name)
+	}
+}
+
+// testSide tests all states that maker makes, or doomed, a process of its version.
+func testSide(t *testing.T, maker, other, doomed *process) {
+	t.Helper()
+	each := func(name, policy string, f func(name string, p pair)) {
+		for _, store := range versions.Stores {
+			for _, seal := range versions.Seals {
+				sum := sha256.Sum256([]byte(t.Name() + name + store + seal))
+				f(name+"/"+store+" "+seal, pair{maker, other, store + "/" + seal + "/" + policy, hex.EncodeToString(sum[:8])})
+			}
+		}
+	}
+	parallel := func(name string, p pair, test func(t *testing.T, p pair)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, p)
+		})
+	}
+	var lapsed []func()
+	for name, lapse := range lapses {
+		each("killed, and "+name, lapse.policy, func(name string, p pair) {
+			p.do(t, doomed, versions.Call{Op: "start", Do: lapse.do, Body: "a"})
+			lapsed = append(lapsed, func() { parallel(name, p, lapse.test) })
+		})
+	}
+	doomed.kill()
+	for _, test := range lapsed {
+		test()
+	}
+	for name, state := range states {
+		each(name, state.policy, func(name string, p pair) { parallel(name, p, state.test) })
+	}
+}

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Builds the library of an earlier commit, and runs its processes and those of the tree beside each other on
+# one Redis server, one PostgreSQL database and one SQLite file, in every state of a record, plain and sealed:
+# each goes on with what the other has stored, or says 503 and touches nothing. The golden bytes of the
+# earlier commit must be as they were.
+#
+# The commit is moved forward by hand, to one whose processes are still in use or have records that live: after
+# each release to its commit. A change that the earlier processes answer with 503 is in the changelog.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+earlier=033f04fef603949d536211dd4e5767f02a8c4e39
+
+if ! git cat-file -e "$earlier^{commit}" 2>/dev/null; then
+	echo "the commit $earlier is not in this clone, which must have the history: git fetch --unshallow, or fetch-depth: 0" >&2
+	exit 1
+fi
+
+changed=$(git diff --name-status --no-renames --diff-filter=a "$earlier" -- ':(glob)**/testdata/forms/**')
+if [ -n "$changed" ]; then
+	printf 'golden bytes of stored forms have changed; a new form is a new folder:\n%s\n' "$changed" >&2
+	exit 1
+fi
+
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+mkdir "$dir/tree"
+git archive "$earlier" | tar -x -C "$dir/tree"
+rm -rf "$dir/tree/internal/modeltest/versions"
+cp -R internal/modeltest/versions "$dir/tree/internal/modeltest/"
+(cd "$dir/tree" && go build -o "$dir/earlier" ./internal/modeltest/versions/process)
+[ -x "$dir/earlier" ]
+
+VERSIONS_EARLIER=$dir/earlier REDIS_REQUIRED=1 POSTGRES_REQUIRED=1 \
+	go test -count=1 -timeout=5m -run='^TestVersionsBesideEachOther$' -v ./internal/modeltest/versions >"$dir/log" 2>&1 || {
+	cat "$dir/log"
+	exit 1
+}
+grep 'REFUSED' "$dir/log" | sort -u || true
+echo "$(grep -c -- '--- PASS: .*/.*/' "$dir/log") states were read, $(grep -c -- '--- SKIP: ' "$dir/log" || true) were refused and left alone"
