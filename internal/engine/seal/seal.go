@@ -53,11 +53,11 @@ func opened(err error) error {
 	return fmt.Errorf("%w: %w", store.ErrCorrupt, err)
 }
 
-// sealedVersion is the first byte of a sealed answer or step. The first byte of a plain
-// answer is answer.Version, which does not have the bit.
+// sealedVersion is the first byte of a sealed answer, step or key: version 1 of that form, whatever the
+// version of what is sealed. The first byte of a plain answer is answer.Version, which does not have the bit.
 const (
 	sealedBit     = 0x80
-	sealedVersion = sealedBit | answer.Version
+	sealedVersion = sealedBit | 1
 )
 
 // Answer returns the stored form of an answer. A plain form contains the key and fingerprint

@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -115,9 +116,9 @@ func (p *process) makeGuards(stores map[string]idempotency.Store) error {
 	return nil
 }
 
-// observe notes what is reported as damage.
+// observe notes what is reported as damage, and not as the form of another version.
 func (p *process) observe(_ context.Context, e event.Event) {
-	if e.Kind == event.Corrupt {
+	if e.Kind == event.Corrupt && !errors.Is(e.Err, idempotency.ErrUnreadableHere) {
 		p.mu.Lock()
 		p.damage = append(p.damage, fmt.Sprint(e.Route, " ", e.Op, ": ", e.Err))
 		p.mu.Unlock()
