@@ -82,6 +82,10 @@ newest: ## Test the modules for frameworks with the newest frameworks; needs net
 platforms: ## Vet the root module on Windows, macOS and FreeBSD, and vet and test it on linux/386
 	scripts/check-platforms.sh
 
+.PHONY: versions
+versions: ## Run processes of an earlier commit and of the tree on the same stores
+	scripts/check-versions.sh
+
 .PHONY: tidy
 tidy: ## Tidy the go.mod file of each module
 	for dir in $(MODULES); do (cd $$dir && GOWORK=off go mod tidy) || exit; done

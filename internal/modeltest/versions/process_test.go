@@ -44,9 +44,9 @@ func programs(t *testing.T) (earlier, tree string) {
 
 // A process is one that runs.
 type process struct {
-	name string
-	cmd  *exec.Cmd
-	in   io.WriteCloser
+	name, program string
+	cmd           *exec.Cmd
+	in            io.WriteCloser
 
 	mu      sync.Mutex
 	last    int
@@ -55,7 +55,7 @@ type process struct {
 
 func (s servers) run(t *testing.T, name, program string) *process {
 	t.Helper()
-	p := &process{name: name, waiting: map[int]chan versions.Reply{}}
+	p := &process{name: name, program: program, waiting: map[int]chan versions.Reply{}}
 	p.cmd = exec.CommandContext(context.Background(), program, s.args...)
 	p.cmd.Stderr = os.Stderr
 	var err error

@@ -52,6 +52,7 @@ func (p pair) reads(t *testing.T, who *process, c versions.Call) versions.Reply 
 		}
 		require.Equal(t, before, after, "a record that is refused is left alone")
 		require.False(t, r.Ran)
+		require.NotEqual(t, p.maker.program, p.other.program, "a version reads what it has written")
 		t.Logf("REFUSED: %s leaves the record of %s alone", who.name, writer.name)
 		t.SkipNow()
 	}
