@@ -29,6 +29,14 @@ mkdir "$dir/tree"
 git archive "$earlier" | tar -x -C "$dir/tree"
 rm -rf "$dir/tree/internal/modeltest/versions"
 cp -R internal/modeltest/versions "$dir/tree/internal/modeltest/"
+# What the API of that commit calls otherwise.
+cat >"$dir/tree/internal/modeltest/versions/process/api.go" <<'EOF'
+package main
+
+import "example.com/idempotency"
+
+func smallAnswers() idempotency.Option { return idempotency.WithMaxResponseBody(1000) }
+EOF
 (cd "$dir/tree" && go build -o "$dir/earlier" ./internal/modeltest/versions/process)
 [ -x "$dir/earlier" ]
 

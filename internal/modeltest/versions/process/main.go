@@ -91,7 +91,7 @@ func (p *process) makeGuards(stores map[string]idempotency.Store) error {
 			for _, policy := range versions.Policies {
 				label := name + "/" + seal + "/" + policy
 				opts := []idempotency.Option{
-					idempotency.WithRoute(label), idempotency.WithMaxResponseBody(1000), idempotency.WithObserver(p.observe),
+					idempotency.WithRoute(label), smallAnswers(), idempotency.WithObserver(p.observe),
 				}
 				if seal == "sealed" {
 					opts = append(opts, idempotency.WithSealer(sealer), idempotency.WithKeptKeys(true))
