@@ -27,13 +27,6 @@ import (
 // slower is how much more time everything gets, and how much less is done at a time.
 var slower = map[bool]int{true: 3, false: 1}[race.Enabled]
 
-// leaseTime is how long a key is blocked after its process has died. A call of the store may take a
-// third of it, also on a machine that is busy.
-var leaseTime = time.Duration(slower) * 900 * time.Millisecond
-
-// longRun is the part of a long run that the server sleeps. Its lease is renewed once meanwhile.
-var longRun = leaseTime/3 + 50*time.Millisecond
-
 const chargesTable = `CREATE TABLE IF NOT EXISTS charges (key text NOT NULL, id text NOT NULL, attempt int8 NOT NULL)`
 
 // A charge is what a request asks for.
@@ -77,7 +70,7 @@ func newAPI(ctx context.Context, dsn string, k kind) (*api, error) {
 	}
 	a := &api{pool: pool, db: stdlib.OpenDBFromPool(pool), runs: make(map[string][]string)}
 	opts := []idempotency.Option{
-		idempotency.WithLogger(slog.New(slog.DiscardHandler)), idempotency.WithObserver(a.events.Observe), idempotency.WithLease(leaseTime),
+		idempotency.WithLogger(slog.New(slog.DiscardHandler)), idempotency.WithObserver(a.events.Observe),
 	}
 	if k != apart {
 		opts = append(opts, idempotency.WithTransaction(true), idempotency.WithRecovery(idempotency.Hold))
@@ -110,8 +103,9 @@ func (a *api) close(ctx context.Context) {
 	a.pool.Close()
 }
 
-// handler serves POST /way/level, with a header that says how long the run takes.
-func (a *api) handler() http.Handler {
+// handler serves POST /way/level, with a header that says how long the run takes. A run has a lease of
+// that length.
+func (a *api) handler(lease time.Duration) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /{way}/{level}", func(w http.ResponseWriter, r *http.Request) {
 		op, _ := idempotency.FromContext(r.Context())
@@ -120,7 +114,7 @@ func (a *api) handler() http.Handler {
 		a.mu.Lock()
 		a.runs[c.key] = append(a.runs[c.key], c.id)
 		a.mu.Unlock()
-		ctx, cancel := context.WithTimeout(r.Context(), 2*leaseTime) // a connection may be silent
+		ctx, cancel := context.WithTimeout(r.Context(), 2*lease) // a connection may be silent
 		defer cancel()
 		id, err := ways[r.PathValue("way")](ctx, a, c)
 		if err != nil {
@@ -130,7 +124,7 @@ func (a *api) handler() http.Handler {
 		w.WriteHeader(http.StatusCreated)
 		_ = json.NewEncoder(w).Encode(map[string]string{"id": id})
 	})
-	return a.guard.Handler(mux)
+	return a.guard.With(idempotency.WithLease(lease)).Handler(mux)
 }
 
 // inserted returns the IDs that the runs of a key were to insert.

@@ -12,7 +12,7 @@ import (
 // time, however few processors there are: they wait for servers and leases most of the time.
 func TestMain(m *testing.M) {
 	if dsn := os.Getenv(processDSN); dsn != "" {
-		serveProcess(dsn, kind(os.Getenv(processKind)))
+		serveProcess(dsn, kind(os.Getenv(processKind)), os.Getenv(processLease))
 		return
 	}
 	if err := flag.Set("test.parallel", "4"); err != nil {

@@ -17,14 +17,20 @@ import (
 
 // This file is about API processes that can be killed: the test program, run once more.
 
-// The environment of an API process: where its database is, and which API it is.
+// The environment of an API process: where its database is, which API it is, and how long its leases are.
 const (
-	processDSN  = "PGFAULTS_DSN"
-	processKind = "PGFAULTS_KIND"
+	processDSN   = "PGFAULTS_DSN"
+	processKind  = "PGFAULTS_KIND"
+	processLease = "PGFAULTS_LEASE"
 )
 
 // serveProcess serves an API, prints its address and ends with its parent.
-func serveProcess(dsn string, k kind) {
+func serveProcess(dsn string, k kind, leases string) {
+	lease, err := time.ParseDuration(leases)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	a, err := newAPI(context.Background(), dsn, k)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -36,7 +42,7 @@ func serveProcess(dsn string, k kind) {
 		os.Exit(1)
 	}
 	fmt.Println(l.Addr())
-	s := http.Server{Handler: a.handler(), ReadHeaderTimeout: time.Minute}
+	s := http.Server{Handler: a.handler(lease), ReadHeaderTimeout: time.Minute}
 	go func() { _ = s.Serve(l) }()
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
@@ -48,9 +54,9 @@ type process struct {
 	stdin io.Closer
 }
 
-func startProcess(dsn string, k kind) (*process, error) {
+func startProcess(dsn string, k kind, lease time.Duration) (*process, error) {
 	p := &process{cmd: exec.Command(os.Args[0])}
-	p.cmd.Env = append(os.Environ(), processDSN+"="+dsn, processKind+"="+string(k))
+	p.cmd.Env = append(os.Environ(), processDSN+"="+dsn, processKind+"="+string(k), processLease+"="+lease.String())
 	p.cmd.Stderr = os.Stderr
 	var err error
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {

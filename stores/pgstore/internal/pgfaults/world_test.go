@@ -17,8 +17,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency"
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/store"
 	"example.com/idempotency/stores/pgstore"
 	"example.com/idempotency/stores/pgstore/internal/pgproxy"
 	"example.com/idempotency/stores/pgstore/internal/pgtest"
@@ -43,7 +45,11 @@ var tables sync.Mutex
 
 func newSite(t *testing.T, server *pgtest.Server, k kind) *site {
 	t.Helper()
-	s := &site{dsn: server.DSN, pool: server.Pool(t), kind: k}
+	// The default is four connections, which so many worlds at once would queue for.
+	pool, err := pgxpool.New(t.Context(), server.DSN+"&pool_max_conns=16")
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	s := &site{dsn: server.DSN, pool: pool, kind: k}
 	at, err := url.Parse(server.DSN)
 	require.NoError(t, err)
 	s.addr = at.Host
@@ -120,6 +126,7 @@ func (w world) String() string {
 type end struct {
 	world
 	fired    bool
+	unseen   string // why there is no verdict, although the world was played
 	trips    int
 	tries    int64 // of the transaction by the API that was struck
 	inserted int   // rows
@@ -135,15 +142,30 @@ func (e *end) failf(format string, args ...any) {
 	e.wrong = append(e.wrong, fmt.Sprintf(format, args...))
 }
 
+// blind says that the harness could not do or see what it wanted. That is no verdict on the library.
+func (e *end) blind(format string, args ...any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.unseen = fmt.Sprintf(format, args...)
+}
+
 func (e *end) failed() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.wrong) > 0
 }
 
+// final reports whether it makes no sense to play the world again: it has a verdict, or needs no fault.
+func (e *end) final() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.wrong) > 0 || e.unseen == "" && (e.fired || e.trip == 0 || e.mode.pipelines)
+}
+
 // A running world.
 type running struct {
 	*end
+	pace    pace
 	site    *site
 	key     string
 	proxy   *pgproxy.Proxy
@@ -156,21 +178,23 @@ type running struct {
 	settled chan struct{}       // closed when there is an answer, or the client has waited longer
 }
 
-// patience is how long a client tries.
-const patience = 30 * time.Second
-
 // run runs a world to its end.
 func (s *site) run(ctx context.Context, w world) *end {
 	r := &running{
 		end: &end{world: w, refusals: make(map[string]int)}, site: s, key: fmt.Sprintf("key-%d", keys.Add(1)),
 		told: make(chan struct{}), settled: make(chan struct{}),
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*patience)
-	defer cancel()
-	if err := r.begin(ctx); err == nil {
+	err := r.retry(ctx, func(ctx context.Context) (err error) {
+		r.pace, err = s.measure(ctx)
+		return err
+	})
+	if err == nil {
+		err = r.begin(ctx)
+	}
+	if err == nil {
 		r.play(ctx)
 	} else { // on a machine that is too busy; the world is missed
-		r.refusals[err.Error()]++
+		r.blind("it does not begin: %v", err)
 	}
 	r.close(ctx)
 	return r.end
@@ -181,10 +205,10 @@ func (r *running) begin(ctx context.Context) (err error) {
 	if r.proxy, err = pgproxy.New(r.site.addr); err != nil {
 		return err
 	}
-	if err = r.retry(ctx, func() error { return r.start(ctx, r.site.dsnAt(r.proxy.Addr())) }); err != nil {
+	if err = r.retry(ctx, func(ctx context.Context) error { return r.start(ctx, r.site.dsnAt(r.proxy.Addr())) }); err != nil {
 		return err
 	}
-	err = r.retry(ctx, func() error {
+	err = r.retry(ctx, func(ctx context.Context) error {
 		warm, err := r.first.Try(ctx, r.call(r.key+"-warm", time.Millisecond))
 		if err == nil && warm.Status != http.StatusCreated {
 			err = fmt.Errorf("%d %s", warm.Status, warm.Body)
@@ -194,7 +218,7 @@ func (r *running) begin(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	r.next = []*guardtest.Server{guardtest.ServeRecorder(nil, r.site.spared.handler())}
+	r.next = []*guardtest.Server{guardtest.ServeRecorder(nil, r.site.spared.handler(r.pace.lease()))}
 	if r.process == nil {
 		r.next = append(r.next, r.first)
 	}
@@ -209,30 +233,33 @@ func (r *running) begin(ctx context.Context) (err error) {
 	return nil
 }
 
-// call is a request whose run takes so long. The other requests with its key are the same.
 // start starts the API that the fault strikes.
 func (r *running) start(ctx context.Context, dsn string) (err error) {
 	if r.mode.process {
-		if r.process, err = startProcess(dsn, r.site.kind); err == nil {
+		if r.process, err = startProcess(dsn, r.site.kind, r.pace.lease()); err == nil {
 			r.first = r.process.Server
 		}
 		return err
 	}
 	if r.struck, err = newAPI(ctx, dsn, r.site.kind); err == nil {
-		r.first = guardtest.ServeRecorder(nil, r.struck.handler())
+		r.first = guardtest.ServeRecorder(nil, r.struck.handler(r.pace.lease()))
 	}
 	return err
 }
 
-// retry repeats what fails while the server recovers from the world before, or the machine is busy.
-func (r *running) retry(ctx context.Context, f func() error) error {
-	for start := time.Now(); ; time.Sleep(50 * time.Millisecond) {
-		if err := f(); err == nil || time.Since(start) > patience/2 || ctx.Err() != nil {
+// retry repeats what fails while the server recovers from the world before, or the machine is busy. It
+// has a time of its own, however long what was before has taken.
+func (r *running) retry(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, r.pace.patience())
+	defer cancel()
+	for ; ; time.Sleep(50 * time.Millisecond) {
+		if err := f(ctx); err == nil || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
+// call is a request whose run takes so long. The other requests with its key are the same.
 func (r *running) call(key string, length time.Duration) guardtest.Call {
 	return guardtest.Call{Key: key, Path: "/" + r.way + "/" + r.level, Header: http.Header{"Length": {length.String()}}}
 }
@@ -242,6 +269,8 @@ func (r *running) close(ctx context.Context) {
 		r.proxy.Close() // first: the driver waits long for a connection that is silent
 	}
 	if r.struck != nil {
+		ctx, cancel := context.WithTimeout(ctx, r.pace.patience())
+		defer cancel()
 		r.struck.close(ctx)
 	}
 	if r.process != nil {
@@ -251,8 +280,8 @@ func (r *running) close(ctx context.Context) {
 
 // play sends the request until it is answered, and checks what has come of it.
 func (r *running) play(ctx context.Context) {
-	tell := time.AfterFunc(leaseTime/2, func() { close(r.told) })
-	settle := time.AfterFunc(2*leaseTime, func() { close(r.settled) })
+	tell := time.AfterFunc(r.pace.lease()/2, func() { close(r.told) })
+	settle := time.AfterFunc(2*r.pace.lease(), func() { close(r.settled) })
 	answer, ok := r.ask(ctx, func() {
 		if tell.Stop() {
 			close(r.told)
@@ -265,15 +294,17 @@ func (r *running) play(ctx context.Context) {
 	if r.struck != nil {
 		r.tries = r.struck.tries.Load()
 	}
+	ending, cancel := context.WithTimeout(ctx, r.pace.patience())
+	defer cancel()
 	if r.fired {
 		select {
 		case <-r.proxy.Done():
-		case <-ctx.Done():
-			r.failf("the fault does not end")
+		case <-ending.Done():
+			r.blind("the fault does not end")
 		}
 	}
 	if r.struck != nil { // what it does in the background comes to its end
-		_ = r.struck.guard.Shutdown(ctx)
+		_ = r.struck.guard.Shutdown(ending)
 	}
 	if ok {
 		r.check(ctx, answer)
@@ -282,8 +313,11 @@ func (r *running) play(ctx context.Context) {
 
 // ask sends the request until it has an answer. It calls told when the first reply is there.
 func (r *running) ask(ctx context.Context, told func()) (answer guardtest.Reply, ok bool) {
-	call := r.call(r.key, longRun)
+	call := r.call(r.key, r.pace.longRun())
 	server := r.first
+	patience := r.pace.patience()
+	ctx, cancel := context.WithTimeout(ctx, 2*patience) // a request may hang
+	defer cancel()
 	for n, start := 0, time.Now(); ; n++ {
 		got, err := server.Try(ctx, call)
 		if n == 0 {
@@ -347,12 +381,12 @@ func (r *running) check(ctx context.Context, answer guardtest.Reply) {
 		r.failf("answer: %v", err)
 	}
 	var ids []string
-	err := r.retry(ctx, func() (err error) {
+	if err := r.retry(ctx, func(ctx context.Context) (err error) {
 		ids, err = r.rows(ctx)
 		return err
-	})
-	if err != nil {
-		r.failf("rows: %v", err)
+	}); err != nil {
+		r.blind("rows: %v", err)
+		return
 	}
 	r.inserted = len(ids)
 	switch {
@@ -364,7 +398,7 @@ func (r *running) check(ctx context.Context, answer guardtest.Reply) {
 		r.failf("the client was told that what is committed was undone")
 	}
 	var again guardtest.Reply
-	err = r.retry(ctx, func() (err error) {
+	err := r.retry(ctx, func(ctx context.Context) (err error) {
 		if again, err = r.next[0].Try(ctx, r.call(r.key, 0)); again.Problem.Code.Retryable() {
 			err = errors.New(string(again.Problem.Code))
 		}
@@ -384,14 +418,18 @@ func (r *running) check(ctx context.Context, answer guardtest.Reply) {
 	}
 }
 
-// checkRecord looks for what only an operator could settle.
+// checkRecord looks for what only an operator could settle: in the record of this world, and in no other.
 func (r *running) checkRecord(ctx context.Context) {
-	var doubts int
-	err := r.retry(ctx, func() error {
-		return r.site.pool.QueryRow(ctx, "SELECT count(*) FROM idempotency_records WHERE in_doubt IS NOT NULL").Scan(&doubts)
-	})
-	if err != nil || r.site.kind != apart && doubts > 0 {
-		r.failf("%d records are in doubt: %v", doubts, err)
+	var rec idempotency.RecordInfo
+	if err := r.retry(ctx, func(ctx context.Context) (err error) {
+		rec, err = r.site.spared.guard.Lookup(ctx, idempotency.Key{Scope: "acme", Value: r.key})
+		return err
+	}); err != nil {
+		r.blind("the record: %v", err)
+		return
+	}
+	if rec.State != store.Completed {
+		r.failf("the record is %s", rec.State)
 	}
 }
 
@@ -399,11 +437,12 @@ func (r *running) killProcess(int) { r.process.kill() }
 
 // terminate ends a backend as an operator does.
 func (r *running) terminate(pid int) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), r.pace.patience())
 	defer cancel()
 	var ended bool
-	if err := r.site.pool.QueryRow(ctx, "SELECT pg_terminate_backend($1, 5000)", pid).Scan(&ended); err != nil || !ended {
-		r.failf("the backend is not terminated: %v", err)
+	err := r.site.pool.QueryRow(ctx, "SELECT pg_terminate_backend($1, $2)", pid, r.pace.patience().Milliseconds()).Scan(&ended)
+	if err != nil || !ended {
+		r.blind("the backend is not terminated: %v", err)
 	}
 }
 
@@ -414,6 +453,6 @@ func (r *running) killBackend(pid int) {
 		err = p.Kill()
 	}
 	if err != nil {
-		r.failf("the backend is not killed: %v", err)
+		r.blind("the backend is not killed: %v", err)
 	}
 }
