@@ -33,7 +33,7 @@ var claimCases = []testCase{
 	{"Claim/the owner that claims again holds it", func(e *env) {
 		e.claimed()
 		e.claim(alice).mine(1)
-		e.advance(10 * time.Second)
+		e.advance(100 * time.Second)
 		e.claim(alice).mine(1)
 
 		e.release(alice)
@@ -44,10 +44,10 @@ var claimCases = []testCase{
 	// last claim. If the store ended the lease sooner, two handlers would run.
 	{"Claim/the owner that claims again is protected anew", func(e *env) {
 		e.claimed()
-		e.advance(20 * time.Second)
+		e.advance(200 * time.Second)
 		e.claim(alice).mine(1)
-		e.advance(20 * time.Second)
-		e.claim(bob).claimed(1).lease(lease - 20*time.Second).ttl(retention - 20*time.Second)
+		e.advance(200 * time.Second)
+		e.claim(bob).claimed(1).lease(lease - 200*time.Second).ttl(retention - 200*time.Second)
 	}},
 	// The lease may end before the resent claim arrives. Nobody has taken over, so the owner
 	// still has the claim, with a new lease.
@@ -87,8 +87,8 @@ var claimCases = []testCase{
 	// own clock.
 	{"Claim/in flight reports the lease", func(e *env) {
 		e.claimed()
-		e.advance(10 * time.Second)
-		e.claim(bob).claimed(1).bound().lease(lease - 10*time.Second).ttl(retention - 10*time.Second).age(10 * time.Second)
+		e.advance(100 * time.Second)
+		e.claim(bob).claimed(1).bound().lease(lease - 100*time.Second).ttl(retention - 100*time.Second).age(100 * time.Second)
 	}},
 	// A store may keep several keys in one place. What happens to one of them must not show in
 	// another.

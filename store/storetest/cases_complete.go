@@ -36,7 +36,7 @@ var completeCases = []testCase{
 	// turns it into a second effect.
 	{"Complete/after the lease is accepted", func(e *env) {
 		e.claimed()
-		e.advance(retention - time.Minute)
+		e.advance(retention - 10*time.Minute)
 		e.complete(alice, "answer")
 		e.claim(bob).answer("answer")
 	}},

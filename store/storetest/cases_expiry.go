@@ -20,7 +20,7 @@ var expiryCases = []testCase{
 	// to replay.
 	{"Expiry/the TTL runs from Complete", func(e *env) {
 		e.claimed()
-		e.advance(retention - time.Minute)
+		e.advance(retention - 10*time.Minute)
 		e.complete(alice, "answer")
 		e.claim(bob).ttl(ttl)
 		e.advance(ttl - margin)
@@ -28,9 +28,9 @@ var expiryCases = []testCase{
 	}},
 	{"Expiry/a short TTL ends before the retention", func(e *env) {
 		e.claimed()
-		e.completeWith(alice, store.Completion{Answer: []byte("answer"), TTL: time.Minute})
-		e.claim(bob).ttl(time.Minute)
-		e.advance(time.Minute - margin)
+		e.completeWith(alice, store.Completion{Answer: []byte("answer"), TTL: 10 * time.Minute})
+		e.claim(bob).ttl(10 * time.Minute)
+		e.advance(10*time.Minute - margin)
 		e.claim(bob).answer("answer")
 		e.advance(2 * margin)
 		e.absent()
@@ -39,10 +39,10 @@ var expiryCases = []testCase{
 	{"Expiry/reading does not prolong it", func(e *env) {
 		e.completed("answer")
 		for range 4 {
-			e.advance(ttl/4 - time.Second)
+			e.advance(ttl/4 - 10*time.Second)
 			e.claim(bob).answer("answer")
 		}
-		e.advance(6 * time.Second)
+		e.advance(60 * time.Second)
 		e.absent()
 	}},
 	// A run that nobody takes over and nobody ends must not block its key for ever. It also has
@@ -119,12 +119,12 @@ var expiryCases = []testCase{
 	// The times of a record come from the store's clock, not from the caller's.
 	{"Expiry/a record reports its times", func(e *env) {
 		e.completed("answer")
-		e.advance(20 * time.Minute)
-		e.claim(bob).ttl(ttl - 20*time.Minute).age(20 * time.Minute)
+		e.advance(200 * time.Minute)
+		e.claim(bob).ttl(ttl - 200*time.Minute).age(200 * time.Minute)
 
 		e.advance(ttl)
 		e.released()
-		e.advance(time.Minute)
-		e.claim(carol, mismatching).released(1).ttl(retention - time.Minute).age(time.Minute)
+		e.advance(10 * time.Minute)
+		e.claim(carol, mismatching).released(1).ttl(retention - 10*time.Minute).age(10 * time.Minute)
 	}},
 }

@@ -30,10 +30,10 @@ var leaseCases = []testCase{
 		e.lapsed()
 		longer := func(c *store.Claim) { c.Lease, c.Retention = 2*lease, 2*retention }
 		e.claim(bob, longer).mine(2).lease(2 * lease).ttl(2 * retention)
-		e.advance(time.Minute - margin)
+		e.advance(10*time.Minute - margin)
 		e.claim(carol).claimed(2)
 		e.renew(bob)
-		e.advance(time.Minute - margin)
+		e.advance(10*time.Minute - margin)
 		e.claim(carol).claimed(2)
 		e.release(bob)
 		e.advance(2*retention - margin)

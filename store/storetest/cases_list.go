@@ -102,7 +102,7 @@ var listCases = []testCase{
 		old, young, done := e.on("old"), e.on("young"), e.on("done")
 		old.claimed(labelled("a"))
 		done.claimed(labelled("a"))
-		e.advance(10 * time.Second)
+		e.advance(100 * time.Second)
 		young.claimed(labelled("b"))
 		done.complete(alice, "answer")
 
@@ -115,8 +115,8 @@ var listCases = []testCase{
 		e.listed(store.Query{Label: "a"}, old, done)
 		e.listed(store.Query{Label: "b"}, young)
 		e.listed(store.Query{Label: "c"})
-		e.listed(store.Query{OlderThan: 5 * time.Second}, old)
-		e.listed(store.Query{OlderThan: 15 * time.Second})
+		e.listed(store.Query{OlderThan: 50 * time.Second}, old)
+		e.listed(store.Query{OlderThan: 150 * time.Second})
 		e.listed(store.Query{Label: "a", States: []store.State{store.Claimed}, Limit: 1}, old)
 	}},
 	// An operator's list says of which route a record is, and in which trace its run was.
@@ -235,7 +235,7 @@ var listCases = []testCase{
 	{"Holding/oldest first", func(e *env) {
 		var want []string
 		for k := range 40 {
-			e.advance(time.Second) // or two of them are equally old
+			e.advance(10 * time.Second) // or two of them are equally old
 			e := e.on(fmt.Sprint(k))
 			want = append(want, e.key)
 			if k%5 > 0 {

@@ -20,8 +20,8 @@ var lookupCases = []testCase{
 	}},
 	{"Get/tells what a claim tells", func(e *env) {
 		e.claimed()
-		e.advance(10 * time.Second)
-		e.get().claimed(1).bound().lease(lease - 10*time.Second).ttl(retention - 10*time.Second).age(10 * time.Second)
+		e.advance(100 * time.Second)
+		e.get().claimed(1).bound().lease(lease - 100*time.Second).ttl(retention - 100*time.Second).age(100 * time.Second)
 
 		e.release(alice)
 		e.get().released(1)

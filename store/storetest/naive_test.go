@@ -229,7 +229,7 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c store.Claim) (stor
 	free := r.State == store.Released && (!was || s.is("a delayed claim revives a release")) || unbound ||
 		r.State == store.Held && r.Owner == c.Owner && s.is("a delayed claim revives a hold") ||
 		r.State == store.Claimed && r.lapsed() ||
-		r.State == store.Claimed && s.is("takeover a moment early") && time.Until(r.leaseEnd) < 5*time.Second
+		r.State == store.Claimed && s.is("takeover a moment early") && time.Until(r.leaseEnd) < 50*time.Second
 	if !free || s.keepsWaiting(r, c) {
 		return s.see(r), nil
 	}
