@@ -29,6 +29,9 @@ func newClaim() store.Claim {
 	return c
 }
 
+// patience is how long an order comes again. Only one that fails takes so long.
+const patience = 2 * time.Minute
+
 // A contest is what processes do at the same time: each has as many claimers on the same keys.
 type contest struct {
 	Path           string
@@ -101,10 +104,14 @@ func (r contest) run(ctx context.Context, s *sqlitestore.Store) (result, error) 
 	return out, errors.Join(append(errs, g.Shutdown(ctx))...)
 }
 
-// order runs until it has an answer, and reports whether this run has given it.
+// order runs until it has an answer, and reports whether this run has given it. On a busy machine, the
+// store may not answer the guard in time. Then nothing was run, or nothing of it was committed, and the
+// caller comes again.
 func order(ctx context.Context, g *idempotency.Guard, s *sqlitestore.Store, key string) (won bool, err error) {
-	for {
+	for start := time.Now(); ; time.Sleep(time.Millisecond) {
+		ran := false
 		_, result, err := idempotency.Do(ctx, g, idempotency.Key{Scope: "shop", Value: key}, func(ctx context.Context) (int, error) {
+			ran = true
 			return 1, s.InTx(ctx, func(tx *sql.Tx) error {
 				var n int // what it has read is still so when it writes
 				if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM charges").Scan(&n); err != nil {
@@ -113,11 +120,9 @@ func order(ctx context.Context, g *idempotency.Guard, s *sqlitestore.Store, key 
 				return insert(ctx, tx)
 			})
 		})
-		// On a busy machine, the store may not answer in time.
-		if !errors.Is(err, idempotency.ErrInFlight) && !errors.Is(err, context.DeadlineExceeded) {
+		if err == nil || ran && !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > patience {
 			return err == nil && !result.Replayed, err
 		}
-		time.Sleep(time.Millisecond)
 	}
 }
 
