@@ -1,7 +1,9 @@
 package guardtest
 
 import (
+	"context"
 	"crypto/rand"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +75,52 @@ func RedisClient(t testing.TB, addrs ...string) redis.UniversalClient {
 	return client
 }
 
+// PatientRedisClient is [RedisClient] for tests that are not about time. Its calls wait for the server as
+// long as [RedisPatience], whatever deadline they have: on a busy machine, the two seconds that a guard
+// gives to a call may be over before the server has had its turn. Calls still end when they are cancelled.
+func PatientRedisClient(t testing.TB, addrs ...string) redis.UniversalClient {
+	t.Helper()
+	client := redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs: addrs, ContextTimeoutEnabled: true, IsClusterMode: len(addrs) > 1,
+		DialTimeout: RedisPatience, ReadTimeout: RedisPatience, WriteTimeout: RedisPatience, PoolTimeout: RedisPatience,
+	})
+	client.AddHook(patient{})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// patient is the hook of [PatientRedisClient].
+type patient struct{}
+
+func (patient) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (patient) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		ctx, cancel := withoutHurry(ctx)
+		defer cancel()
+		return next(ctx, cmd)
+	}
+}
+
+func (patient) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		ctx, cancel := withoutHurry(ctx)
+		defer cancel()
+		return next(ctx, cmds)
+	}
+}
+
+// withoutHurry returns a context that has a later deadline and is otherwise over with ctx.
+func withoutHurry(ctx context.Context) (context.Context, context.CancelFunc) {
+	later, cancel := context.WithTimeout(context.WithoutCancel(ctx), RedisPatience)
+	stop := context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			cancel()
+		}
+	})
+	return later, func() { stop(); cancel() }
+}
+
 // RedisStore returns a store that is closed when the test ends.
 func RedisStore(t testing.TB, client redis.UniversalClient, opts ...idempotency.RedisOption) *idempotency.RedisStore {
 	t.Helper()
@@ -88,7 +136,7 @@ func OnEachRedis(t *testing.T, test func(t *testing.T, s *idempotency.RedisStore
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := start(t)
-			test(t, RedisStore(t, RedisClient(t, b.Addrs...)), b)
+			test(t, RedisStore(t, PatientRedisClient(t, b.Addrs...)), b)
 		})
 	}
 }

@@ -46,7 +46,7 @@ func StoredAnswer(t *testing.T, c Call, opts ...idempotency.Option) (stored []by
 var SharedStores = map[string]func(testing.TB) idempotency.Store{
 	"memory": func(testing.TB) idempotency.Store { return idempotency.NewMemoryStore() },
 	"redis": func(t testing.TB) idempotency.Store {
-		return RedisStore(t, RedisClient(t, redistest.Start(t).Addr))
+		return RedisStore(t, PatientRedisClient(t, redistest.Start(t).Addr))
 	},
 }
 

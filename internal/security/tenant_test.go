@@ -191,7 +191,7 @@ var hostileNames = []string{
 func TestHostileNamesAreRecordsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	guard := guardtest.NewGuard(t, guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr)))
+	guard := guardtest.NewGuard(t, guardtest.RedisStore(t, guardtest.PatientRedisClient(t, server.Addr)))
 	pairs := 0
 	for _, scope := range hostileNames {
 		for _, key := range hostileNames {
@@ -219,7 +219,7 @@ func TestHostileNamesAreRecordsOfTheirOwn(t *testing.T) {
 func TestHashTagsDoNotGatherRecords(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, false)
-	guard := guardtest.NewGuard(t, guardtest.RedisStore(t, guardtest.RedisClient(t, cluster.Addrs()...)))
+	guard := guardtest.NewGuard(t, guardtest.RedisStore(t, guardtest.PatientRedisClient(t, cluster.Addrs()...)))
 	const keys = 600
 	for i := range keys {
 		k := idempotency.Key{Scope: "{x}", Value: fmt.Sprintf("{x}%d", i)}

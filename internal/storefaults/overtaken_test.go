@@ -370,7 +370,11 @@ func TestPermanentErrorOfAnOvertakenFunctionIsNotFinal(t *testing.T) {
 			})
 			first <- err
 		}()
-		<-begun
+		select {
+		case <-begun:
+		case err := <-first:
+			t.Fatal("the function was not called:", err)
+		}
 		b.Advance(t, "idem:", overtakenLease)
 		down := errors.New("charged, and then the line broke")
 		_, _, err := idempotency.Do(t.Context(), guard, key, func(context.Context) (string, error) { return "", down })
