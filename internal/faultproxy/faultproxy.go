@@ -105,6 +105,13 @@ func (p *Proxy) Fired() int {
 	return p.fired
 }
 
+// Open returns the number of connections that pass through the proxy now.
+func (p *Proxy) Open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.pairs)
+}
+
 // Hole makes everything disappear that is on its way in one direction, without a sign to
 // either side, as behind a router that has forgotten the connection.
 func (p *Proxy) Hole(way Direction) {

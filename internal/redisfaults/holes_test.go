@@ -2,7 +2,11 @@ package redisfaults
 
 import (
 	"bytes"
+	"context"
+	"net"
 	"net/http"
+	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -85,6 +89,28 @@ func TestRedisSlowNetwork(t *testing.T) {
 	require.Zero(t, p.events.Count(event.StoreError))
 }
 
+// dialledConns are the connections that a client has made.
+type dialledConns struct {
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func (d *dialledConns) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, network, addr)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err == nil {
+		d.conns = append(d.conns, c)
+	}
+	return c, err
+}
+
+func (d *dialledConns) all() []net.Conn {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.conns)
+}
+
 // A request does not have to discover that an idle connection has died. The client does not
 // use connections that were reset. It gives up silent ones in time for another try, if its
 // ReadTimeout leaves any.
@@ -95,15 +121,23 @@ func TestRedisStaleConnections(t *testing.T) {
 	claim := []byte(redisproto.Digests()["claim"])
 	for name, test := range map[string]struct {
 		change func(*redis.Options)
-		kill   func(*faultproxy.Proxy)
+		kill   func(*testing.T, *faultproxy.Proxy, []net.Conn)
 	}{
 		"reset": {
 			func(o *redis.Options) { o.MaxRetries = -1 },
-			func(p *faultproxy.Proxy) { p.Reset() },
+			func(t *testing.T, p *faultproxy.Proxy, conns []net.Conn) {
+				p.Reset()
+				for _, conn := range conns { // each has heard of it
+					require.NoError(t, conn.SetReadDeadline(time.Now().Add(guardtest.RedisPatience)))
+					_, err := conn.Read(make([]byte, 1))
+					require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+				}
+			},
 		},
 		"silent": {
-			func(o *redis.Options) { o.ReadTimeout = 200 * time.Millisecond },
-			func(p *faultproxy.Proxy) {
+			// There is time for three more tries of each claim.
+			func(o *redis.Options) { o.ReadTimeout = 400 * time.Millisecond },
+			func(_ *testing.T, p *faultproxy.Proxy, _ []net.Conn) {
 				p.Fail(faultproxy.HangReply, connections, func(message []byte) bool {
 					return bytes.Contains(message, claim)
 				})
@@ -112,17 +146,19 @@ func TestRedisStaleConnections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			proxy := faultproxy.New(t, server.Addr)
+			var dialled dialledConns
 			client := guardtest.RedisClientAt(t, proxy.Addr(), func(o *redis.Options) {
-				o.MinIdleConns, o.PoolSize = connections, connections
+				o.MinIdleConns, o.PoolSize, o.Dialer = connections, connections, dialled.dial
 				test.change(o)
 			})
 			h := &guardtest.Counter{}
 			p := newRedisProcess(t, guardtest.RedisStore(t, client), h)
 			p.Do(t, guardtest.Call{Key: guardtest.RedisKey()}) // the server knows the scripts
-			require.Eventually(t, func() bool {
-				return client.PoolStats().IdleConns >= connections
+			require.Eventually(t, func() bool {                // the client counts as idle what it is still dialling
+				stats := client.PoolStats()
+				return stats.IdleConns >= connections && stats.TotalConns >= connections && proxy.Open() >= connections
 			}, guardtest.RedisPatience, time.Millisecond)
-			test.kill(proxy)
+			test.kill(t, proxy, dialled.all())
 			var requests sync.WaitGroup
 			for range connections {
 				requests.Go(func() {

@@ -37,21 +37,22 @@ type wireOp struct {
 	call   string // that executes the script of that name, or a command
 	body   string // of the answer
 	status int    // of the first run
-	takes  time.Duration
+	renews bool   // the first run goes on until its claim has been renewed once more
 	runs   int64
 }
 
-const wireLease = 6 * time.Second
+// wireLease leaves five seconds for the renewal that comes after one that hangs.
+const wireLease = 12 * time.Second
 
 var wireOps = map[string]wireOp{
-	"claim":          {"claim", "small", 200, 0, 1},
-	"enter":          {"enter", "small", 200, 0, 1},
-	"step":           {"step", "small", 200, 0, 1},
-	"renew":          {"renew", "small", 200, wireLease + time.Second, 1},
-	"complete":       {"settle", "small", 200, 0, 1},
-	"complete large": {"multi", strings.Repeat("large ", 5000), 200, 0, 1},
-	"release":        {"settle", "small", 429, 0, 2},
-	"hold":           {"settle", "small", 502, 0, 1},
+	"claim":          {"claim", "small", 200, false, 1},
+	"enter":          {"enter", "small", 200, false, 1},
+	"step":           {"step", "small", 200, false, 1},
+	"renew":          {"renew", "small", 200, true, 1},
+	"complete":       {"settle", "small", 200, false, 1},
+	"complete large": {"multi", strings.Repeat("large ", 5000), 200, false, 1},
+	"release":        {"settle", "small", 429, false, 2},
+	"hold":           {"settle", "small", 502, false, 1},
 }
 
 // One message to the server is lost, or its reply, and the client library sends it again or
@@ -92,7 +93,8 @@ func TestRedisMessageLost(t *testing.T) {
 }
 
 func (c wireFault) test(t *testing.T, master *redistest.Server) {
-	var charges atomic.Int64
+	var charges, sent atomic.Int64
+	again := make(chan struct{}) // closed when the message that suffers is sent for the second time
 	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
 		if run == 1 && c.op.status == http.StatusTooManyRequests { // before any step: after one it would be Unknown
 			w.WriteHeader(c.op.status)
@@ -103,7 +105,12 @@ func (c wireFault) test(t *testing.T, master *redistest.Server) {
 			t.Error(err)
 		}
 		if run == 1 {
-			time.Sleep(c.op.takes)
+			if c.op.renews {
+				select {
+				case <-again:
+				case <-r.Context().Done(): // the claim is lost
+				}
+			}
 			if c.op.status == http.StatusTooManyRequests {
 				turnAway(w, r)
 			} else {
@@ -120,7 +127,14 @@ func (c wireFault) test(t *testing.T, master *redistest.Server) {
 	client := guardtest.RedisClientAt(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = c.retries })
 	p := newRedisProcess(t, guardtest.RedisStore(t, client, opts...), h,
 		idempotency.WithLease(wireLease), idempotency.WithRecovery(idempotency.Hold))
-	proxy.Fail(c.fault, 1, func(message []byte) bool { return bytes.Contains(message, []byte(c.contains)) })
+	suffers := func(message []byte) bool { return bytes.Contains(message, []byte(c.contains)) }
+	proxy.Fail(faultproxy.LoseRequest, -1, func(message []byte) bool {
+		if suffers(message) && sent.Add(1) == 2 {
+			close(again)
+		}
+		return false
+	})
+	proxy.Fail(c.fault, 1, suffers)
 
 	key := guardtest.Call{Key: guardtest.RedisKey()}
 	first := p.persist(t, key)

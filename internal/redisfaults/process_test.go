@@ -86,7 +86,11 @@ func (h *interrupted) start(t *testing.T, p *redisProcess, c guardtest.Call) <-c
 	t.Helper()
 	t.Cleanup(h.goOn) // also when the test has failed
 	done := p.Begin(t, c)
-	<-h.begun
+	select {
+	case <-h.begun:
+	case got := <-done:
+		t.Fatalf("no run has begun: %d %s", got.Status, got.Body)
+	}
 	return done
 }
 
