@@ -28,6 +28,10 @@ test: ## Run the tests of all modules
 race: ## Run them with the race detector and in random order
 	scripts/test.sh
 
+.PHONY: repeat
+repeat: ## Run the README's test command N (10) times plain, beside busy loops, and on one core
+	scripts/repeat.sh $(or $(N),10)
+
 .PHONY: cover
 cover: ## Tell how much of the root module the tests reach
 	go test -coverpkg=./... -coverprofile=cover.out ./...
