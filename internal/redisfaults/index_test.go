@@ -221,7 +221,19 @@ func TestRedisListAfterScriptsWereForgotten(t *testing.T) {
 func TestRedisIndexKeepsWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := guardtest.RedisAt(t, server)
+	for name, old := range map[string]bool{"as the server says it": false, "as Redis 6.2 says it": true} {
+		t.Run(name, func(t *testing.T) {
+			client := guardtest.RedisClient(t, server.Addr)
+			if old {
+				client.AddHook(oldWords{})
+			}
+			indexKeepsWhatCannotBeRead(t, server, guardtest.RedisStore(t, client))
+		})
+	}
+}
+
+func indexKeepsWhatCannotBeRead(t *testing.T, server *redistest.Server, s *idempotency.RedisStore) {
+	server.Do(t, "FLUSHALL")
 	sound, damaged, foreign := guardtest.RedisKey(), guardtest.RedisKey(), guardtest.RedisKey()
 	for _, key := range []string{damaged, foreign, sound} {
 		_, err := s.Claim(t.Context(), key, holdClaim())
@@ -236,6 +248,26 @@ func TestRedisIndexKeepsWhatCannotBeRead(t *testing.T) {
 	}
 	server.Do(t, "HSET", "idem:"+damaged, "m", header)
 	require.Equal(t, []string{damaged, sound}, keysOf(t, s, holding))
+}
+
+// oldWords puts before the error of a script what Redis 6.2 puts there.
+type oldWords struct{ redis.Hook }
+
+func (oldWords) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (oldWords) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (oldWords) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			if redis.HasErrorPrefix(cmd.Err(), "WRONGTYPE") {
+				err = serverError("ERR Error running script (call to f_0): @user_script:8: " + cmd.Err().Error())
+				cmd.SetErr(err)
+			}
+		}
+		return err
+	}
 }
 
 // A listing walks through the masters of a Cluster one after another. When they are other ones, its

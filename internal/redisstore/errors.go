@@ -54,7 +54,7 @@ func failure(ctx context.Context, err error) error {
 	var reply redis.Error
 	if errors.As(err, &reply) {
 		switch text := err.Error(); {
-		case strings.Contains(text, "WRONGTYPE"):
+		case notHash(err):
 			return redisproto.Damage("not a hash")
 		case refusesSize(text):
 			return fmt.Errorf("%w: redis: %w", store.ErrTooLarge, err)
@@ -68,6 +68,10 @@ func failure(ctx context.Context, err error) error {
 	}
 	return fmt.Errorf("idempotency: redis: %w", err)
 }
+
+// notHash reports whether a server says that a record is no hash. Before Redis 7.0, the error of a script
+// has other words first.
+func notHash(err error) bool { return err != nil && strings.Contains(err.Error(), "WRONGTYPE") }
 
 // refusesSize reports whether a server says that an argument is longer than its
 // proto-max-bulk-len. It closes the connection after that, so its reply may be lost.

@@ -77,7 +77,7 @@ func (s *Store) survey(ctx context.Context, places []redisproto.Place) ([]*redis
 	for i, cmd := range cmds {
 		r, err := redisproto.ParseSurvey(cmd.Val())
 		switch {
-		case redis.HasErrorPrefix(cmd.Err(), "WRONGTYPE"): // not a hash
+		case notHash(cmd.Err()):
 		case cmd.Err() != nil:
 			return nil, cmd.Err()
 		case cmd.Val() == nil:
