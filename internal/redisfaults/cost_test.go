@@ -40,11 +40,12 @@ func TestRedisRoundTrips(t *testing.T) {
 				_, err = s.Get(ctx, key)
 				require.NoError(t, err)
 			}
-			// A client that discovers a server sends these, at any time.
+			// A client that discovers a server sends these, at any time. Before Redis 7.0, subcommands
+			// have no counters of their own.
 			ours := func() map[string]int {
 				calls := b.calls(t)
 				for _, other := range []string{
-					"info", "config|resetstat", "ping", "command", "cluster|slots", "cluster|shards",
+					"info", "config|resetstat", "ping", "command", "cluster|slots", "cluster|shards", "config", "cluster", "client",
 					"hello", "client|setinfo", "client|maint_notifications", "readonly",
 				} {
 					delete(calls, other)
@@ -121,6 +122,10 @@ func TestRedisRoundTrips(t *testing.T) {
 func TestRedisRecordIsCompact(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
+	compact := "listpack"
+	if server.Before(t, "7.0") {
+		compact = "ziplist"
+	}
 	s := guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr))
 	for _, what := range []struct {
 		note  int
@@ -139,7 +144,7 @@ func TestRedisRecordIsCompact(t *testing.T) {
 		require.NoError(t, err)
 		used := server.Do(t, "MEMORY", "USAGE", "idem:"+key)
 		t.Logf("note of %d bytes, label of %d: %d bytes", what.note, len(what.label), used)
-		require.Equal(t, "listpack", server.Do(t, "OBJECT", "ENCODING", "idem:"+key))
+		require.Equal(t, compact, server.Do(t, "OBJECT", "ENCODING", "idem:"+key))
 		require.Less(t, used, what.most)
 	}
 }

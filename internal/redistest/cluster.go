@@ -27,7 +27,7 @@ func StartCluster(t testing.TB, masters int, replicated bool) *Cluster {
 	c := &Cluster{}
 	for i := range masters {
 		s := node()
-		s.Do(t, "CLUSTER", "ADDSLOTSRANGE", i*slots/masters, (i+1)*slots/masters-1)
+		s.addSlots(t, i*slots/masters, (i+1)*slots/masters)
 		s.Do(t, "CLUSTER", "SET-CONFIG-EPOCH", i+1)
 		c.Masters = append(c.Masters, s)
 		if replicated {
@@ -60,8 +60,17 @@ func StartCluster(t testing.TB, masters int, replicated bool) *Cluster {
 func (s *Server) meet(t testing.TB, other *Server) {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(other.Addr)
-	bus := other.Do(t, "CONFIG", "GET", "cluster-port").([]any)[1]
-	s.Do(t, "CLUSTER", "MEET", host, port, bus)
+	s.Do(t, "CLUSTER", "MEET", host, port)
+}
+
+// addSlots gives the slots from begin to before end to a node, with words that Redis 6.2 knows.
+func (s *Server) addSlots(t testing.TB, begin, end int) {
+	t.Helper()
+	words := []any{"CLUSTER", "ADDSLOTS"}
+	for slot := begin; slot < end; slot++ {
+		words = append(words, slot)
+	}
+	s.Do(t, words...)
 }
 
 func (c *Cluster) nodes() []*Server {

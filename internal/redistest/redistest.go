@@ -32,23 +32,23 @@ type Server struct {
 // answers. It ends with the test.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	return launch(t, func(dir, port string) []string {
-		line := append([]string{
+	ports := allPorts
+	if slices.Contains(args, "--cluster-enabled") {
+		ports = clusterPorts
+	}
+	return launch(t, ports, func(dir, port string) []string {
+		return append([]string{
 			"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--logfile", "log",
 			"--save", "", "--appendonly", "no", "--daemonize", "no",
 			// A replica need not wait for more replicas to share its first copy with.
 			"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1",
 		}, args...)
-		if slices.Contains(args, "--cluster-enabled") {
-			line = append(line, "--cluster-port", freePort(t))
-		}
-		return line
 	})
 }
 
-// launch starts a server with a directory and a port of its own, from which commandLine
-// makes its arguments.
-func launch(t testing.TB, commandLine func(dir, port string) []string) *Server {
+// launch starts a server with a directory and a port of its own, one of the first so many, from which
+// commandLine makes its arguments.
+func launch(t testing.TB, ports int, commandLine func(dir, port string) []string) *Server {
 	t.Helper()
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -60,7 +60,7 @@ func launch(t testing.TB, commandLine func(dir, port string) []string) *Server {
 	dir := t.TempDir()
 	// A port may be taken between its choice and its use.
 	for range 5 {
-		port := freePort(t)
+		port := freePort(t, ports)
 		s := &Server{
 			Addr: net.JoinHostPort("127.0.0.1", port),
 			args: append([]string{path}, commandLine(dir, port)...),
@@ -171,6 +171,33 @@ func (s *Server) info(reply any) map[string]string {
 	return info
 }
 
+// Before reports whether the server is an older Redis than that version. Valkey says that it is a Redis
+// 7.2, and is none of the older ones.
+func (s *Server) Before(t testing.TB, version string) bool {
+	t.Helper()
+	is, err := parseVersion(s.Info(t, "server")["redis_version"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	than, err := parseVersion(version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Compare(is, than) < 0
+}
+
+// parseVersion returns the numbers of a version.
+func parseVersion(version string) (numbers []int, err error) {
+	for part := range strings.SplitSeq(version, ".") {
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			return nil, err
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers, nil
+}
+
 // Calls returns how often each command was executed since the server was started or
 // [Server.ForgetCalls] was called. Commands in scripts and transactions count too.
 func (s *Server) Calls(t testing.TB) map[string]int {
@@ -252,12 +279,20 @@ func waitFor(yes func() bool) bool {
 	return true
 }
 
-// freePort returns a port that nobody listens on. It lies below those that the kernel
-// gives to outgoing connections, of which the tests make many.
-func freePort(t testing.TB) string {
+// The ports of servers, from firstPort on. They lie below those that the kernel gives to outgoing
+// connections, of which the tests make many. The nodes of a Cluster talk to each other on ports that are
+// ten thousand higher, before Redis 7.0 always, and no other server has these.
+const (
+	firstPort    = 20000
+	allPorts     = 10000
+	clusterPorts = 2700
+)
+
+// freePort returns one of the first so many ports, on which nobody listens.
+func freePort(t testing.TB, ports int) string {
 	t.Helper()
 	for range 100 {
-		port := strconv.Itoa(20000 + rand.IntN(12000))
+		port := strconv.Itoa(firstPort + rand.IntN(ports))
 		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", port))
 		if err == nil {
 			_ = l.Close()

@@ -41,7 +41,7 @@ func StartFailover(t testing.TB) *Failover {
 func startSentinel(t testing.TB, master *Server) *Server {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(master.Addr)
-	return launch(t, func(dir, own string) []string {
+	return launch(t, allPorts, func(dir, own string) []string {
 		// A Sentinel keeps what it learns in its configuration.
 		file := filepath.Join(dir, "sentinel.conf")
 		config := fmt.Sprintf("port %[1]s\nbind 127.0.0.1\ndir %[2]q\nlogfile log\n"+
