@@ -140,7 +140,7 @@ func TestStreamIsHandedOn(t *testing.T) {
 		<-read
 		_, _ = io.WriteString(w, "b")
 	}))
-	resp, err := newTransport(t, newBase(t), client.WithAttemptTimeout(5*time.Second)).RoundTrip(post(t.Context(), s.URL, "{}"))
+	resp, err := newTransport(t, newBase(t), client.WithAttemptTimeout(time.Minute)).RoundTrip(post(t.Context(), s.URL, "{}"))
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	first := make([]byte, 1)

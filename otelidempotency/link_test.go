@@ -65,7 +65,7 @@ func TestTakeoverIsLinkedToTheEarlierRun(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, one, other idempotency.Store) {
 		first, second := newBench(t, dead{one}), newBench(t, other)
-		lease := idempotency.WithLease(50 * time.Millisecond)
+		lease := idempotency.WithLease(3 * time.Second) // of which a claim may take a third, on a busy machine too
 		h := answering(http.StatusCreated, "charged")
 		hung := make(chan bool)
 		done := make(chan bool)
@@ -73,10 +73,14 @@ func TestTakeoverIsLinkedToTheEarlierRun(t *testing.T) {
 			defer close(done)
 			first.serve(t, first.guard.With(lease).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { hung <- true; <-hung })), "k", "1")
 		}()
-		<-hung
+		select {
+		case <-hung:
+		case <-done:
+			t.Fatal("the first run has not begun")
+		}
 		require.Eventually(t, func() bool {
 			return second.serve(t, second.guard.With(lease).Handler(h), "k", "1").Code == http.StatusCreated
-		}, 10*time.Second, 20*time.Millisecond)
+		}, time.Minute, 20*time.Millisecond)
 		hung <- true
 		<-done
 		run := first.spans.GetSpans()[0]

@@ -15,11 +15,24 @@ type Counter struct {
 	Runs atomic.Int64
 	// Handler answers in place of the counter, if it is set; run counts from 1.
 	Handler func(w http.ResponseWriter, r *http.Request, run int64)
+
+	byKey sync.Map // the runs of each key, as *atomic.Int64
+}
+
+// RunsOf returns the number of runs of a key that have begun.
+func (c *Counter) RunsOf(key string) int64 {
+	n, ok := c.byKey.Load(key)
+	if !ok {
+		return 0
+	}
+	return n.(*atomic.Int64).Load()
 }
 
 // ServeHTTP counts the run and lets Handler answer, if there is one.
 func (c *Counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n := c.Runs.Add(1)
+	ofKey, _ := c.byKey.LoadOrStore(r.Header.Get("Idempotency-Key"), new(atomic.Int64))
+	ofKey.(*atomic.Int64).Add(1)
 	if c.Handler != nil {
 		c.Handler(w, r, n)
 		return

@@ -76,13 +76,13 @@ func RedisClient(t testing.TB, addrs ...string) redis.UniversalClient {
 }
 
 // PatientRedisClient is [RedisClient] for tests that are not about time. Its calls wait for the server as
-// long as [RedisPatience], whatever deadline they have: on a busy machine, the two seconds that a guard
+// long as [Patience], whatever deadline they have: on a busy machine, the two seconds that a guard
 // gives to a call may be over before the server has had its turn. Calls still end when they are cancelled.
 func PatientRedisClient(t testing.TB, addrs ...string) redis.UniversalClient {
 	t.Helper()
 	client := redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs: addrs, ContextTimeoutEnabled: true, IsClusterMode: len(addrs) > 1,
-		DialTimeout: RedisPatience, ReadTimeout: RedisPatience, WriteTimeout: RedisPatience, PoolTimeout: RedisPatience,
+		DialTimeout: Patience, ReadTimeout: Patience, WriteTimeout: Patience, PoolTimeout: Patience,
 	})
 	client.AddHook(patient{})
 	t.Cleanup(func() { _ = client.Close() })
@@ -112,7 +112,7 @@ func (patient) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 
 // withoutHurry returns a context that has a later deadline and is otherwise over with ctx.
 func withoutHurry(ctx context.Context) (context.Context, context.CancelFunc) {
-	later, cancel := context.WithTimeout(context.WithoutCancel(ctx), RedisPatience)
+	later, cancel := context.WithTimeout(context.WithoutCancel(ctx), Patience)
 	stop := context.AfterFunc(ctx, func() {
 		if errors.Is(ctx.Err(), context.Canceled) {
 			cancel()
@@ -151,5 +151,5 @@ func RedisClaim() store.Claim {
 	return c
 }
 
-// RedisPatience bounds the wait for something that must come.
-const RedisPatience = 20 * time.Second
+// Patience bounds the wait for something that must come. Only a test that fails waits that long.
+const Patience = time.Minute

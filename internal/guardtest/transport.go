@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -175,6 +176,21 @@ func OnEachServer(t *testing.T, f func(t *testing.T, serve func(http.Handler) *S
 
 // Real reports whether there is a connection between client and handler.
 func (s *Server) Real() bool { return s.URL != "http://recorder.test" }
+
+// Overrun sends the call again and again, each time with another key, until the handler has begun a run
+// of it, and returns the call with that key. It is for a server that answers 503 to requests which take
+// too long: on a slow machine, the time may be over before the run begins, and a second request with one
+// key would be a duplicate, which the guard may tell before the server has answered.
+func (s *Server) Overrun(t *testing.T, h *Counter, c Call) Call {
+	t.Helper()
+	for n := 0; ; n++ {
+		c.Key = fmt.Sprint("overrun-", n)
+		if got := s.Do(t, c); h.RunsOf(c.Key) > 0 {
+			require.Equal(t, http.StatusServiceUnavailable, got.Status)
+			return c
+		}
+	}
+}
 
 // Begin makes a request that the test does not wait for, and returns at once.
 func (s *Server) Begin(t *testing.T, c Call) <-chan Reply {

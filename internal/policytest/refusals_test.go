@@ -143,7 +143,7 @@ func TestRefusalOfABodyThatIsLate(t *testing.T) {
 	h := new(guardtest.Counter)
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	s := httptest.NewUnstartedServer(guard.Handler(h))
-	s.Config.ReadTimeout = 100 * time.Millisecond
+	s.Config.ReadHeaderTimeout, s.Config.ReadTimeout = time.Minute, 100*time.Millisecond // only the body is late
 	s.Start()
 	defer s.Close()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))

@@ -81,7 +81,7 @@ func TestRedisCheckAsksReplicas(t *testing.T) {
 			require.Eventually(t, func() bool { // a busy replica may be passed over
 				err := s.Check(t.Context())
 				return err != nil && strings.Contains(err.Error(), "replica "+cluster.Replicas[1].Addr+": maxmemory-policy is \"allkeys-lru\"")
-			}, guardtest.RedisPatience, time.Millisecond)
+			}, guardtest.Patience, time.Millisecond)
 			cluster.Replicas[1].Do(t, "CONFIG", "SET", "maxmemory-policy", "noeviction")
 		})
 	}
@@ -104,7 +104,7 @@ func TestRedisCheckReturnsByItsDeadline(t *testing.T) {
 	select {
 	case err := <-done:
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-	case <-time.After(guardtest.RedisPatience):
+	case <-time.After(guardtest.Patience):
 		t.Fatal("the check goes on after its deadline")
 	}
 }

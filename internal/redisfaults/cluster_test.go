@@ -124,7 +124,7 @@ func TestRedisSlotNotServed(t *testing.T) {
 	require.Eventually(t, func() bool { // the other server goes on sending clients to this one
 		_, err := open(prefix).Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
 		return err != nil && strings.Contains(err.Error(), "CLUSTERDOWN")
-	}, guardtest.RedisPatience, 10*time.Millisecond)
+	}, guardtest.Patience, 10*time.Millisecond)
 	guardtest.RequireProblem(t, b.Do(t, later), http.StatusServiceUnavailable, problem.StoreUnavailable)
 	require.Zero(t, unused.Runs.Load())
 	for key := guardtest.RedisKey(); ; key = guardtest.RedisKey() { // one on the other server
@@ -158,7 +158,7 @@ func TestRedisClusterFailoverDuringRun(t *testing.T) {
 	done := h.start(t, p, running)
 	require.Equal(t, "run 2", p.Do(t, recorded).Body)
 	// A replica applies writes in order: when it has this one, it has the others too.
-	last := guardtest.RedisStore(t, guardtest.RedisClient(t, cluster.Addrs()...), prefix, idempotency.WithReplicas(1, guardtest.RedisPatience))
+	last := guardtest.RedisStore(t, guardtest.RedisClient(t, cluster.Addrs()...), prefix, idempotency.WithReplicas(1, guardtest.Patience))
 	_, err := last.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
 	require.NoError(t, err)
 
@@ -191,7 +191,7 @@ func TestRedisReadsTheMaster(t *testing.T) {
 		before := readsOfReplicas(ctx, client)
 		_ = client.HLen(ctx, "idem:"+key).Err()
 		return before >= 0 && readsOfReplicas(ctx, client) > before
-	}, guardtest.RedisPatience, 100*time.Millisecond)
+	}, guardtest.Patience, 100*time.Millisecond)
 	require.ErrorIs(t, s.Renew(ctx, key, c.Owner), store.ErrNotOwner)
 	for _, replica := range cluster.Replicas {
 		replica.Pause(t)
@@ -199,7 +199,7 @@ func TestRedisReadsTheMaster(t *testing.T) {
 	_, err := s.Claim(ctx, key, c)
 	require.NoError(t, err)
 	require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
-	ctx, cancel := context.WithTimeout(ctx, guardtest.RedisPatience)
+	ctx, cancel := context.WithTimeout(ctx, guardtest.Patience)
 	defer cancel()
 	r, err := s.Claim(ctx, key, guardtest.RedisClaim())
 	require.NoError(t, err)

@@ -33,7 +33,7 @@ func TestLogHoldsNoArgumentsOfACommand(t *testing.T) {
 		guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 		said := strings.ReplaceAll(log.String(), "`", "'") // as Redis 6.2 quotes
 		return strings.Contains(said, "ERR unknown command 'evalsha', with args beginning with: …")
-	}, guardtest.RedisPatience, time.Millisecond)
+	}, guardtest.Patience, time.Millisecond)
 	require.NotContains(t, log.String(), "idem:")
 	require.NotEmpty(t, p.events.Errors())
 	for _, err := range p.events.Errors() {

@@ -102,7 +102,7 @@ func TestRedisFlushedRunIsStopped(t *testing.T) {
 		}
 		select {
 		case <-r.Context().Done():
-		case <-time.After(guardtest.RedisPatience):
+		case <-time.After(guardtest.Patience):
 			t.Error("the run is not stopped")
 		}
 		if err := context.Cause(r.Context()); !errors.Is(err, idempotency.ErrLeaseLost) {
@@ -123,7 +123,7 @@ func TestRedisFlushedRunIsStopped(t *testing.T) {
 	require.Equal(t, http.ErrAbortHandler, <-ended)
 	require.Eventually(t, func() bool { // the run is told first
 		return a.events.Count(event.LeaseLost) == 1
-	}, guardtest.RedisPatience, time.Millisecond)
+	}, guardtest.Patience, time.Millisecond)
 	guardtest.RequireProblem(t, a.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
 	second.goOn()
 	require.Equal(t, "second", (<-done).Body)
@@ -139,7 +139,7 @@ func TestRedisFlushedWithoutReplicas(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)
 	replica := redistest.StartReplica(t, master)
-	_, err := guardtest.RedisAt(t, master, idempotency.WithReplicas(1, guardtest.RedisPatience)).Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
+	_, err := guardtest.RedisAt(t, master, idempotency.WithReplicas(1, guardtest.Patience)).Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
 	require.NoError(t, err, "the replica has caught up")
 	h := interrupt(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "first") })
 	t.Cleanup(h.goOn)
@@ -161,7 +161,7 @@ func TestRedisFlushedWithoutReplicas(t *testing.T) {
 	require.Eventually(t, func() bool {
 		page, err := onMaster.List(t.Context(), store.Query{States: []store.State{store.Completed}})
 		return err == nil && len(page.Entries) == 1
-	}, guardtest.RedisPatience, 20*time.Millisecond, "the master has the answer, whoever else has not")
+	}, guardtest.Patience, 20*time.Millisecond, "the master has the answer, whoever else has not")
 	replica.Resume(t)
 	p.requireReplay(t, guardtest.Call{Key: "k"}, "first")
 	require.EqualValues(t, 1, h.Runs.Load())

@@ -74,7 +74,7 @@ func TestRedisSlowNetwork(t *testing.T) {
 	h := guardtest.Answering(lease+time.Second, "done")
 	client := guardtest.RedisClient(t, proxy.Addr())
 	p := newRedisProcess(t, guardtest.RedisStore(t, client), h,
-		idempotency.WithLease(lease), idempotency.WithWait(guardtest.RedisPatience))
+		idempotency.WithLease(lease), idempotency.WithWait(guardtest.Patience))
 	require.NoError(t, client.Ping(t.Context()).Err()) // there is a connection
 	proxy.Delay(faultproxy.ToServer, slowness)
 	proxy.Delay(faultproxy.ToClient, slowness)
@@ -128,7 +128,7 @@ func TestRedisStaleConnections(t *testing.T) {
 			func(t *testing.T, p *faultproxy.Proxy, conns []net.Conn) {
 				p.Reset()
 				for _, conn := range conns { // each has heard of it
-					require.NoError(t, conn.SetReadDeadline(time.Now().Add(guardtest.RedisPatience)))
+					require.NoError(t, conn.SetReadDeadline(time.Now().Add(guardtest.Patience)))
 					_, err := conn.Read(make([]byte, 1))
 					require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 				}
@@ -157,7 +157,7 @@ func TestRedisStaleConnections(t *testing.T) {
 			require.Eventually(t, func() bool {                // the client counts as idle what it is still dialling
 				stats := client.PoolStats()
 				return stats.IdleConns >= connections && stats.TotalConns >= connections && proxy.Open() >= connections
-			}, guardtest.RedisPatience, time.Millisecond)
+			}, guardtest.Patience, time.Millisecond)
 			test.kill(t, proxy, dialled.all())
 			var requests sync.WaitGroup
 			for range connections {

@@ -448,7 +448,7 @@ func TestRedisHookThatFails(t *testing.T) {
 					require.Eventually(t, func() bool {
 						got = p.Do(t, call)
 						return got.Status == http.StatusOK && got.Replayed() || got.Problem.Code == problem.ResponseNotKept
-					}, guardtest.RedisPatience, time.Millisecond)
+					}, guardtest.Patience, time.Millisecond)
 					require.Equal(t, answer, got.Body)
 					require.EqualValues(t, n+1, h.Runs.Load())
 				}

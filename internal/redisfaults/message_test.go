@@ -169,6 +169,6 @@ func (p *redisProcess) persist(t *testing.T, c guardtest.Call) guardtest.Reply {
 	require.Eventually(t, func() bool {
 		got = p.Do(t, c)
 		return got.Header.Get("Retry-After") == ""
-	}, 2*guardtest.RedisPatience, 50*time.Millisecond)
+	}, 2*guardtest.Patience, 50*time.Millisecond)
 	return got
 }

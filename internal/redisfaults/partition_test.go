@@ -35,7 +35,7 @@ func TestRedisPartition(t *testing.T) {
 			link := faultproxy.New(t, master.Addr)
 			replica := redistest.StartReplicaVia(t, link.Addr())
 			store := guardtest.RedisAt(t, master, test.opts...)
-			patient, cancel := context.WithTimeout(t.Context(), guardtest.RedisPatience)
+			patient, cancel := context.WithTimeout(t.Context(), guardtest.Patience)
 			defer cancel()
 			before := acknowledge(patient, store, 200)
 			require.NotEmpty(t, before)
@@ -73,7 +73,7 @@ func TestRedisPartitionDuringRun(t *testing.T) {
 	link := faultproxy.New(t, master.Addr)
 	replica := redistest.StartReplicaVia(t, link.Addr())
 	store := guardtest.RedisAt(t, master, idempotency.WithReplicas(1, time.Second))
-	patient, cancel := context.WithTimeout(t.Context(), guardtest.RedisPatience)
+	patient, cancel := context.WithTimeout(t.Context(), guardtest.Patience)
 	defer cancel()
 	require.NotEmpty(t, acknowledge(patient, store, 1)) // the replica answers
 	var runs [3]*idempotency.Operation

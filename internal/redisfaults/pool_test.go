@@ -95,7 +95,7 @@ func TestRedisPoolExhausted(t *testing.T) {
 		}
 		require.Eventually(t, func() bool {
 			return application.PoolStats().TotalConns-application.PoolStats().IdleConns >= 2
-		}, guardtest.RedisPatience, time.Millisecond)
+		}, guardtest.Patience, time.Millisecond)
 		h.goOn()
 		if shared {
 			guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "new"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
@@ -123,7 +123,7 @@ func TestRedisReplaysWithoutReplicas(t *testing.T) {
 	master := redistest.Start(t)
 	replica := redistest.StartReplica(t, master)
 	h := &guardtest.Counter{}
-	patient := newRedisProcess(t, guardtest.RedisAt(t, master, idempotency.WithReplicas(1, guardtest.RedisPatience)), h)
+	patient := newRedisProcess(t, guardtest.RedisAt(t, master, idempotency.WithReplicas(1, guardtest.Patience)), h)
 	recorded := patient.Do(t, guardtest.Call{Key: "recorded"})
 	require.Equal(t, http.StatusCreated, recorded.Status)
 
@@ -145,7 +145,7 @@ func TestRedisReplaysWithoutReplicas(t *testing.T) {
 		})
 	}
 	all.Wait()
-	require.Eventually(t, func() bool { return hasty.guard.Stats().GivingBack == 0 }, guardtest.RedisPatience, time.Millisecond)
+	require.Eventually(t, func() bool { return hasty.guard.Stats().GivingBack == 0 }, guardtest.Patience, time.Millisecond)
 	require.EqualValues(t, 1, h.Runs.Load())
 	require.Equal(t, 2*clients*each, master.Calls(t)["wait"], "one for each request, and none for a release")
 	replica.Resume(t)

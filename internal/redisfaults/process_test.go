@@ -35,7 +35,7 @@ func newRedisProcess(t testing.TB, st *idempotency.RedisStore, h http.Handler, o
 	p.Server = guardtest.ServeRecorder(t, p.guard.Handler(h))
 	// A failed test must not wait for servers that are away.
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), guardtest.RedisPatience)
+		ctx, cancel := context.WithTimeout(context.Background(), guardtest.Patience)
 		defer cancel()
 		_ = p.guard.Shutdown(ctx)
 	})
@@ -101,7 +101,7 @@ func (p *redisProcess) requireReplay(t *testing.T, c guardtest.Call, body string
 	require.Eventually(t, func() bool {
 		got = p.Do(t, c)
 		return got.Status == http.StatusOK
-	}, guardtest.RedisPatience, 20*time.Millisecond)
+	}, guardtest.Patience, 20*time.Millisecond)
 	require.True(t, got.Replayed())
 	require.Equal(t, body, got.Body)
 }

@@ -45,7 +45,7 @@ func TestRedisServerRefuses(t *testing.T) {
 				s.Do(t, "BGSAVE")
 				require.Eventually(t, func() bool {
 					return s.Info(t, "persistence")["rdb_last_bgsave_status"] == "err"
-				}, guardtest.RedisPatience, 10*time.Millisecond)
+				}, guardtest.Patience, 10*time.Millisecond)
 			},
 			func(t *testing.T, s *redistest.Server, _ string) { s.Do(t, "CONFIG", "SET", "save", "") },
 		},
@@ -56,7 +56,7 @@ func TestRedisServerRefuses(t *testing.T) {
 				go client.Eval(context.WithoutCancel(t.Context()), "while true do end", nil)
 				require.Eventually(t, func() bool {
 					return redis.HasErrorPrefix(guardtest.RedisClient(t, s.Addr).Get(t.Context(), "k").Err(), "BUSY")
-				}, guardtest.RedisPatience, 10*time.Millisecond)
+				}, guardtest.Patience, 10*time.Millisecond)
 			},
 			func(t *testing.T, s *redistest.Server, _ string) { s.Do(t, "SCRIPT", "KILL") },
 		},

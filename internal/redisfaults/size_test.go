@@ -46,7 +46,7 @@ func TestRedisWithSmallBulkLength(t *testing.T) {
 				require.Eventually(t, func() bool {
 					again = p.Do(t, call)
 					return again.Problem.Code != problem.InFlight
-				}, guardtest.RedisPatience, 50*time.Millisecond)
+				}, guardtest.Patience, 50*time.Millisecond)
 				guardtest.RequireProblem(t, again, http.StatusConflict, problem.ResponseNotKept)
 				require.Equal(t, "/charges/1", again.Problem.OriginalLocation)
 				require.EqualValues(t, 1, h.Runs.Load())
@@ -64,7 +64,7 @@ func TestRedisWithSmallBulkLength(t *testing.T) {
 			// replica may be late.
 			eventually := func(want error, call func() error) {
 				t.Helper()
-				require.Eventually(t, func() bool { return errors.Is(call(), want) }, guardtest.RedisPatience, time.Millisecond)
+				require.Eventually(t, func() bool { return errors.Is(call(), want) }, guardtest.Patience, time.Millisecond)
 			}
 			complete := func(answer []byte) func() error {
 				return func() error {

@@ -265,7 +265,7 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	open := func(timeout time.Duration) *idempotency.RedisStore {
 		return guardtest.RedisStore(t, guardtest.RedisClient(t, master.Addr), idempotency.WithReplicas(1, timeout))
 	}
-	patient, hasty := open(guardtest.RedisPatience), open(50*time.Millisecond)
+	patient, hasty := open(guardtest.Patience), open(50*time.Millisecond)
 	ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
 	_, err := patient.Claim(ctx, key, c)
 	require.NoError(t, err)
@@ -364,7 +364,7 @@ func TestRedisHookThatRefuses(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	var hook refusingHook
 	client.AddHook(&hook)
-	plain, durable := guardtest.RedisStore(t, client), guardtest.RedisStore(t, client, idempotency.WithReplicas(1, guardtest.RedisPatience))
+	plain, durable := guardtest.RedisStore(t, client), guardtest.RedisStore(t, client, idempotency.WithReplicas(1, guardtest.Patience))
 	ctx, c := t.Context(), guardtest.RedisClaim()
 	key, large := guardtest.RedisKey(), guardtest.RedisKey()
 	for _, k := range []string{key, large} {
@@ -423,7 +423,7 @@ func TestRedisWithReplicasConfirmsReleases(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)
 	replica := redistest.StartReplica(t, master)
-	patient := guardtest.RedisAt(t, master, idempotency.WithReplicas(1, guardtest.RedisPatience))
+	patient := guardtest.RedisAt(t, master, idempotency.WithReplicas(1, guardtest.Patience))
 	ctx := t.Context()
 	for _, release := range []store.Release{{}, {Undone: true}} {
 		key, c := guardtest.RedisKey(), guardtest.RedisClaim()

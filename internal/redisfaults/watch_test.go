@@ -18,7 +18,7 @@ func requireWoken(t *testing.T, settled <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-settled:
-	case <-time.After(guardtest.RedisPatience):
+	case <-time.After(guardtest.Patience):
 		t.Fatal("not woken")
 	}
 }
@@ -127,7 +127,7 @@ func TestRedisWatchReconnects(t *testing.T) {
 			stop()
 		}
 		return err != nil
-	}, guardtest.RedisPatience, 10*time.Millisecond, "watching where nobody listens")
+	}, guardtest.Patience, 10*time.Millisecond, "watching where nobody listens")
 	server.Restart(t)
 	requireWoken(t, settled)
 	_, stop, err = s.Watch(ctx, key)
@@ -184,7 +184,7 @@ func TestRedisWatchConnections(t *testing.T) {
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Close())
 	requireWoken(t, settled)
-	require.Eventually(t, func() bool { return listeners() == 0 }, guardtest.RedisPatience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return listeners() == 0 }, guardtest.Patience, 10*time.Millisecond)
 	_, _, err = s.Watch(t.Context(), guardtest.RedisKey())
 	require.ErrorContains(t, err, "closed")
 	_, err = s.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())

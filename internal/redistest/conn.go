@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// patience bounds every wait of this package for a server.
-const patience = 20 * time.Second
+// patience bounds every wait of this package for a server. Only a test that fails waits that long.
+const patience = time.Minute
 
 // conn speaks just enough of the Redis protocol to set servers up and to look into
 // them, so that the tests of a client library need not trust one.

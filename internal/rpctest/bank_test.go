@@ -55,7 +55,7 @@ type bank struct {
 	mu       sync.Mutex
 	cases    map[string]testCase
 	runs     map[string]int
-	attempts map[string][]int
+	attempts map[string][]int    // by the name of the case, and by the key
 	keys     map[string][]string // derived in the steps of a case
 }
 
@@ -77,10 +77,10 @@ func (b *bank) ran(name string) int {
 	return b.runs[name]
 }
 
-func (b *bank) attemptsOf(name string) []int {
+func (b *bank) attemptsOf(nameOrKey string) []int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.Clone(b.attempts[name])
+	return slices.Clone(b.attempts[nameOrKey])
 }
 
 // watch tells when the context of a call has ended, whatever becomes of its run.
@@ -100,7 +100,9 @@ func (b *bank) run(ctx context.Context, req *bankv1.PayRequest) reply {
 	b.runs[name]++
 	n := b.runs[name]
 	if op, ok := idempotency.FromContext(ctx); ok {
-		b.attempts[name] = append(b.attempts[name], op.Attempt())
+		for _, of := range []string{name, op.Key().Value} {
+			b.attempts[of] = append(b.attempts[of], op.Attempt())
+		}
 	}
 	c := b.cases[name]
 	b.mu.Unlock()

@@ -63,12 +63,12 @@ func TestDuplicateInFlight(t *testing.T) {
 }
 
 func TestWaitingDuplicateGetsTheAnswer(t *testing.T) {
-	onEach(t, settings{}, []idempotency.Option{idempotency.WithWait(10 * time.Second)}, func(t *testing.T, c client, b *bank, guard *idempotency.Guard) {
+	onEach(t, settings{}, []idempotency.Option{idempotency.WithWait(time.Minute)}, func(t *testing.T, c client, b *bank, guard *idempotency.Guard) {
 		first, second := make(chan answer), make(chan answer)
 		go func() { first <- c(t.Context(), keyed("key", "slow")) }()
 		<-b.entered
 		go func() { second <- c(t.Context(), keyed("key", "slow")) }()
-		require.Eventually(t, func() bool { return guard.Stats().Waiting == 1 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return guard.Stats().Waiting == 1 }, guardtest.Patience, time.Millisecond)
 		close(b.release)
 		require.Equal(t, (<-first).Response, (<-second).Response)
 		require.Equal(t, 1, b.ran("slow"))
@@ -273,7 +273,7 @@ func TestCanceledCallGoesOn(t *testing.T) {
 		require.EqualValues(t, canceled, (<-done).Code)
 		<-b.hungUp
 		close(b.release)
-		require.Eventually(t, func() bool { return guard.Stats().Running == 0 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return guard.Stats().Running == 0 }, guardtest.Patience, time.Millisecond)
 		again := c(t.Context(), keyed("key", "slow"))
 		require.True(t, again.Replayed, "%+v", again)
 		require.Equal(t, 1, b.ran("slow"))
@@ -284,16 +284,20 @@ func TestCanceledCallGoesOn(t *testing.T) {
 func TestDeadlineEndsTheRun(t *testing.T) {
 	onEach(t, settings{}, nil, func(t *testing.T, c client, b *bank, guard *idempotency.Guard) {
 		defer close(b.giveUp)
-		for b.ran("until the deadline") == 0 { // on a slow machine, a call may end before it has begun
+		// On a slow machine, a call may end before its run has begun. Another one with its key would be a
+		// duplicate.
+		var key string
+		for n := 0; len(b.attemptsOf(key)) == 0; n++ {
+			key = fmt.Sprint("key-", n)
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			require.EqualValues(t, deadlineExceeded, c(ctx, keyed("key", "until the deadline")).Code)
+			require.EqualValues(t, deadlineExceeded, c(ctx, keyed(key, "until the deadline")).Code)
 			cancel()
 		}
-		require.Eventually(t, func() bool { return guard.Stats().Running == 0 }, 5*time.Second, time.Millisecond)
-		again := c(t.Context(), keyed("key", "until the deadline"))
+		require.Eventually(t, func() bool { return guard.Stats().Running == 0 }, guardtest.Patience, time.Millisecond)
+		again := c(t.Context(), keyed(key, "until the deadline"))
 		require.Zero(t, again.Code)
 		require.False(t, again.Replayed)
-		attempts := b.attemptsOf("until the deadline")
+		attempts := b.attemptsOf(key)
 		require.Len(t, attempts, 2)
 		require.Less(t, attempts[0], attempts[1])
 	})

@@ -51,7 +51,7 @@ func TestOutageUnderHoldHoldsNothing(t *testing.T) {
 				t.Helper()
 				begun := time.Now()
 				for !is(b.Attempt(t, guardtest.Call{Key: "k"})) {
-					require.Less(t, time.Since(begun), 2*lease+guardtest.RedisPatience, why)
+					require.Less(t, time.Since(begun), 2*lease+guardtest.Patience, why)
 					time.Sleep(lease / 50)
 				}
 			}

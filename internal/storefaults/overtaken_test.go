@@ -200,7 +200,7 @@ func TestAnswerOfAnOvertakenRunWaitsForItsChance(t *testing.T) {
 			k := idempotency.Key{Scope: "acme", Value: "k"}
 			rec, err := o.guard.Lookup(t.Context(), k)
 			return err == nil && rec.State == store.Completed
-		}, guardtest.RedisPatience, 10*time.Millisecond)
+		}, guardtest.Patience, 10*time.Millisecond)
 		o.requireReplay(t, http.StatusCreated, "charged")
 	})
 }

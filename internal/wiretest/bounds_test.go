@@ -251,12 +251,13 @@ func liveMemory() int64 {
 func TestClientThatDoesNotReadHoldsItsKeyUntilTheWriteTimeout(t *testing.T) {
 	t.Parallel()
 	const pieces, piece = 64, 1 << 20 // more than sockets hold
-	stuck := make(chan struct{}, pieces)
+	stuck, looked := make(chan struct{}, pieces), make(chan struct{})
 	w := serveWire(t, &guardtest.Counter{Handler: func(rw http.ResponseWriter, _ *http.Request, _ int64) {
 		for range pieces {
 			_, _ = rw.Write(make([]byte, piece))
 			_ = http.NewResponseController(rw).Flush()
 			stuck <- struct{}{}
+			<-looked // on a slow machine, the write timeout may be over
 		}
 	}})
 	w.serve(t, &http.Server{Handler: w.guard.Handler(w.h), WriteTimeout: 300 * time.Millisecond})
@@ -269,6 +270,7 @@ func TestClientThatDoesNotReadHoldsItsKeyUntilTheWriteTimeout(t *testing.T) {
 		return info.State
 	}
 	require.Equal(t, store.Claimed, state())
+	close(looked)
 	require.Eventually(t, func() bool { return state() == store.Completed }, wirePatience, 10*time.Millisecond)
 	require.Len(t, stuck, pieces-1, "the handler does not learn that the client is gone")
 }

@@ -2,14 +2,12 @@ package wiretest
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"sync"
 	"testing"
 	"time"
 
@@ -158,21 +156,11 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		leave := make(chan struct{})
-		var mu sync.Mutex
-		runs := make(map[string]int) // by key
-		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			mu.Lock()
-			runs[r.Header.Get("Idempotency-Key")]++
-			mu.Unlock()
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			<-r.Context().Done() // the deadline of the request is kept
 			<-leave
 			_, _ = io.WriteString(w, "charged")
-		})
-		ran := func(key string) int {
-			mu.Lock()
-			defer mu.Unlock()
-			return runs[key]
-		}
+		}}
 		guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(h)
 		hurried := http.TimeoutHandler(guarded, time.Millisecond, "")
 		s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -182,20 +170,11 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 			}
 			guarded.ServeHTTP(w, r)
 		}))
-		// On a slow machine, the time may be over before the run begins. A second request with the key
-		// would then be a duplicate, which the guard may tell before the TimeoutHandler does.
-		var key string
-		for n := 0; ran(key) == 0; n++ {
-			key = fmt.Sprint("k", n)
-			got := s.Do(t, guardtest.Call{Key: key, Header: http.Header{"X-Hurry": {"1"}}})
-			if ran(key) > 0 {
-				require.Equal(t, http.StatusServiceUnavailable, got.Status)
-			}
-		}
+		call := s.Overrun(t, h, guardtest.Call{Header: http.Header{"X-Hurry": {"1"}}})
 		close(leave)
-		got := s.Do(t, guardtest.Call{Key: key})
+		got := s.Do(t, guardtest.Call{Key: call.Key})
 		require.True(t, got.Replayed())
 		require.Equal(t, "charged", got.Body)
-		require.Equal(t, 1, ran(key))
+		require.EqualValues(t, 1, h.RunsOf(call.Key))
 	})
 }

@@ -78,12 +78,12 @@ func TestTransactionsBehindPgBouncer(t *testing.T) {
 						<-leave
 						return f(exec)
 					})
-				}, level), []pgstore.Option{pgstore.WithConns(3), pgstore.WithoutListen()}, idempotency.WithWait(20*time.Second))
+				}, level), []pgstore.Option{pgstore.WithConns(3), pgstore.WithoutListen()}, idempotency.WithWait(time.Minute))
 				first, waiter := make(chan guardtest.Reply, 1), make(chan guardtest.Reply, 1)
 				go func() { first <- s.Attempt(t, guardtest.Call{Key: "k"}) }()
 				<-entered
 				go func() { waiter <- s.Attempt(t, guardtest.Call{Key: "k"}) }()
-				require.Eventually(t, func() bool { return s.guard.Stats().Waiting == 1 }, 10*time.Second, time.Millisecond)
+				require.Eventually(t, func() bool { return s.guard.Stats().Waiting == 1 }, time.Minute, time.Millisecond)
 				close(leave)
 				answer := <-first
 				require.Equal(t, http.StatusCreated, answer.Status, "%s", answer.Body)

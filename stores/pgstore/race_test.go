@@ -221,7 +221,7 @@ func TestWaitingForLockedRowsLeavesConnections(t *testing.T) {
 			_, err = tx.Exec(t.Context(), "SELECT FROM "+table+" FOR UPDATE")
 			require.NoError(t, err)
 
-			waiting, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			waiting, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			errs := make(chan error, len(keys))
 			for _, key := range keys {
