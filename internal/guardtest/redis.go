@@ -84,17 +84,19 @@ func PatientRedisClient(t testing.TB, addrs ...string) redis.UniversalClient {
 		Addrs: addrs, ContextTimeoutEnabled: true, IsClusterMode: len(addrs) > 1,
 		DialTimeout: Patience, ReadTimeout: Patience, WriteTimeout: Patience, PoolTimeout: Patience,
 	})
-	client.AddHook(patient{})
+	client.AddHook(PatientHook{})
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
 
-// patient is the hook of [PatientRedisClient].
-type patient struct{}
+// A PatientHook lets the commands of a client wait for [Patience] and not by their deadlines.
+type PatientHook struct{}
 
-func (patient) DialHook(next redis.DialHook) redis.DialHook { return next }
+// DialHook changes nothing.
+func (PatientHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (patient) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+// ProcessHook gives a command another deadline.
+func (PatientHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		ctx, cancel := withoutHurry(ctx)
 		defer cancel()
@@ -102,7 +104,8 @@ func (patient) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (patient) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+// ProcessPipelineHook gives a pipeline another deadline.
+func (PatientHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		ctx, cancel := withoutHurry(ctx)
 		defer cancel()
