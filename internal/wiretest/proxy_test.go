@@ -170,11 +170,12 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 			}
 			guarded.ServeHTTP(w, r)
 		}))
-		call := s.Overrun(t, h, guardtest.Call{Header: http.Header{"X-Hurry": {"1"}}})
+		key, got := s.Overrun(t, h, guardtest.Call{Header: http.Header{"X-Hurry": {"1"}}})
+		require.Equal(t, http.StatusServiceUnavailable, got.Status)
 		close(leave)
-		got := s.Do(t, guardtest.Call{Key: call.Key})
+		got = s.Do(t, guardtest.Call{Key: key})
 		require.True(t, got.Replayed())
 		require.Equal(t, "charged", got.Body)
-		require.EqualValues(t, 1, h.RunsOf(call.Key))
+		require.EqualValues(t, 1, h.RunsOf(key))
 	})
 }
