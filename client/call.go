@@ -1,7 +1,6 @@
 package client
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -181,11 +180,10 @@ func (c *call) judge(r *result, seen *evidence) {
 // ends tells why an attempt is the last one whatever else is left. It returns the empty
 // Reason if it is not.
 func (c *call) ends(r *result) Reason {
-	var breaker *refusedByBreaker
 	switch {
 	case r.err != nil && ended(c.req) != nil:
 		return ReasonContext
-	case errors.As(r.err, &breaker):
+	case is[*refusedByBreaker](r.err):
 		return ReasonBreaker
 	case r.verdict == Settled, r.ruling == unknown:
 		return ReasonSettled

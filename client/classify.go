@@ -32,48 +32,45 @@ func Classify(resp *http.Response, err error) Verdict {
 }
 
 func classifyError(err error) Verdict {
-	var (
-		given   *Error
-		op      *net.OpError
-		breaker *refusedByBreaker
-	)
-	switch {
-	case errors.As(err, &given):
+	if given, ok := errors.AsType[*Error](err); ok {
 		return given.verdict()
+	}
+	switch {
 	case malformed(err), notTrusted(err):
 		return Settled
-	case errors.As(err, &breaker):
+	case is[*refusedByBreaker](err):
 		return Retry
-	case notSent(err), errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect"):
+	case notSent(err), failedTo(err, "dial"), failedTo(err, "proxyconnect"):
 		return Retry
 	default:
 		return InDoubt
 	}
 }
 
+// is reports whether an error is, or wraps, one of type T.
+func is[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
+}
+
+// failedTo reports whether an error is that of an operation of package net.
+func failedTo(err error, op string) bool {
+	failed, ok := errors.AsType[*net.OpError](err)
+	return ok && failed.Op == op
+}
+
 // malformed reports whether an error is one of the request itself.
 func malformed(err error) bool {
-	var (
-		escape url.EscapeError
-		host   url.InvalidHostError
-		parse  *url.Error
-	)
-	return errors.As(err, &escape) || errors.As(err, &host) || errors.As(err, &parse) && parse.Op == "parse" ||
+	parse, ok := errors.AsType[*url.Error](err)
+	return is[url.EscapeError](err) || is[url.InvalidHostError](err) || ok && parse.Op == "parse" ||
 		errors.Is(err, ErrKeyInvalid) || errors.Is(err, ErrBodyTooLarge)
 }
 
 // notTrusted reports whether an error says that the other side is not the server, or does
 // not speak TLS.
 func notTrusted(err error) bool {
-	var (
-		certificate *tls.CertificateVerificationError
-		authority   x509.UnknownAuthorityError
-		hostname    x509.HostnameError
-		invalid     x509.CertificateInvalidError
-		record      tls.RecordHeaderError
-	)
-	return errors.As(err, &certificate) || errors.As(err, &authority) || errors.As(err, &hostname) ||
-		errors.As(err, &invalid) || errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch)
+	return is[*tls.CertificateVerificationError](err) || is[x509.UnknownAuthorityError](err) || is[x509.HostnameError](err) ||
+		is[x509.CertificateInvalidError](err) || is[tls.RecordHeaderError](err) || errors.Is(err, http.ErrSchemeMismatch)
 }
 
 // NotSent marks an error of a RoundTripper that has failed before it sent anything of the

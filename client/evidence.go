@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
@@ -45,21 +44,19 @@ func (e *evidence) sentBefore() bool { return e.sent.Load() > 1 }
 // have been executed, be it by an earlier try of base.
 func (e *evidence) judge(err error) (verdict Verdict, executed bool) {
 	verdict = classifyError(err)
-	var breaker *refusedByBreaker
-	var below *Error
+	below, passed := errors.AsType[*Error](err)
 	switch {
-	case errors.As(err, &breaker):
+	case is[*refusedByBreaker](err):
 		return verdict, false
 	case malformed(err): // of a second address, if the request has gone out to a first one
 		return verdict, e.sent.Load() > 0
-	case errors.As(err, &below): // the error of another Transport, which has looked itself
+	case passed: // the error of another Transport, which has looked itself
 		return verdict, errors.Is(below, ErrOutcomeUnknown)
 	case notSent(err):
 		return Retry, e.sent.Load() > 0
 	}
 	asked := e.askedForConn.Load()
-	var op *net.OpError
-	refused := errors.As(err, &op) && op.Op == "dial" // by what base needs first, such as a token
+	refused := failedTo(err, "dial") // by what base needs first, such as a token
 	nothingSent := e.direct && !e.gotConn.Load() && (asked || refused || unsendable(err))
 	switch {
 	case verdict == Settled:

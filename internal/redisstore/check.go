@@ -116,11 +116,10 @@ func (s *Store) check(ctx context.Context, master redis.UniversalClient) error {
 	}
 	faults = append(faults, wrap(redisproto.CheckPolicy(memory)))
 	replication, err := info(ctx, master, "replication")
-	var reply redis.Error
 	switch {
 	case err == nil:
 		faults = append(faults, wrap(redisproto.CheckRole(server, replication)))
-	case !errors.As(err, &reply): // some services do not have the section
+	case !isReply(err): // some services do not have the section
 		faults = append(faults, s.server.failure(ctx, err))
 	}
 	return errors.Join(faults...)

@@ -48,11 +48,16 @@ func wrap(err error) error {
 	return fmt.Errorf("idempotency: redis: %w", err)
 }
 
+// isReply reports whether an error is what a server has replied.
+func isReply(err error) bool {
+	_, ok := errors.AsType[redis.Error](err)
+	return ok
+}
+
 // failure turns an error of the client into one of a store.
 func failure(ctx context.Context, err error) error {
 	err = discreet(err)
-	var reply redis.Error
-	if errors.As(err, &reply) {
+	if isReply(err) {
 		switch text := err.Error(); {
 		case notHash(err):
 			return redisproto.Damage("not a hash")

@@ -69,8 +69,7 @@ func (s *Store) survey(ctx context.Context, places []redisproto.Place) ([]*redis
 	if slices.ContainsFunc(cmds, func(c *redis.SliceCmd) bool { return redis.HasErrorPrefix(c.Err(), "NOSCRIPT") }) {
 		cmds, err = s.surveyBy(ctx, places, redisproto.Call.BySource)
 	}
-	var reply redis.Error
-	if err != nil && !errors.As(err, &reply) {
+	if err != nil && !isReply(err) {
 		return nil, err
 	}
 	records := make([]*redisproto.Record, len(places))

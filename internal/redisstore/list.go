@@ -5,7 +5,6 @@ package redisstore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -115,8 +114,7 @@ func (s *Store) addRecords(ctx context.Context, q *store.Query, p *store.Page, k
 		ttls[i] = pipe.PTTL(ctx, s.prefix+key)
 	}
 	_, err := pipe.Exec(ctx)
-	var reply redis.Error
-	if err != nil && !errors.As(err, &reply) {
+	if err != nil && !isReply(err) {
 		return s.server.failure(ctx, err)
 	}
 	for i, key := range first {

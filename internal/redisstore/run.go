@@ -154,8 +154,7 @@ func (s *Store) completeDetached(
 // queue it. The transaction itself may have another error: after a protocol error the server
 // closes the connection.
 func notQueued(cmd redis.Cmder) error {
-	var reply redis.Error
-	if errors.As(cmd.Err(), &reply) {
+	if isReply(cmd.Err()) {
 		return cmd.Err()
 	}
 	return nil

@@ -126,9 +126,8 @@ func (s *server) reloadAfter(ctx context.Context, err error) {
 	if !ok || errors.Is(err, context.Canceled) {
 		return
 	}
-	var reply redis.Error
 	_, moved := redis.IsMovedError(err)
-	if errors.As(err, &reply) && !moved && !redis.IsReadOnlyError(err) && !redis.IsClusterDownError(err) {
+	if isReply(err) && !moved && !redis.IsReadOnlyError(err) && !redis.IsClusterDownError(err) {
 		return
 	}
 	now, last := time.Now().UnixMilli(), s.reloaded.Load()

@@ -39,8 +39,7 @@ func newListener(s *server, channel string) *listener {
 // server refuses.
 func (l *listener) listen(ctx context.Context) error {
 	return l.Relisten(ctx, l.receive, func(err error, heard bool) error {
-		var reply redis.Error
-		if !heard && errors.As(err, &reply) || errors.Is(err, redis.ErrClosed) {
+		if !heard && isReply(err) || errors.Is(err, redis.ErrClosed) {
 			return l.server.failure(ctx, err) // the account may not listen, for example, or never will again
 		}
 		l.server.reloadAfter(ctx, err)
