@@ -86,14 +86,14 @@ func decodeHeader(text []byte) (h header, err error) {
 	if err != nil {
 		return h, err
 	}
-	var any struct {
+	var known struct {
 		Version int `json:"journal"`
 	}
-	switch err := json.Unmarshal(object, &any); {
-	case err != nil || any.Version < 1:
+	switch err := json.Unmarshal(object, &known); {
+	case err != nil || known.Version < 1:
 		return h, errAltered
-	case any.Version != version:
-		return h, fmt.Errorf("%w: it has version %d", ErrVersion, any.Version)
+	case known.Version != version:
+		return h, fmt.Errorf("%w: it has version %d", ErrVersion, known.Version)
 	}
 	return h, decode(object, &h)
 }
