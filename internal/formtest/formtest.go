@@ -142,7 +142,7 @@ func read(folders fs.FS, name string, text bool) ([]byte, error) {
 	var digits strings.Builder
 	for line := range strings.Lines(string(data)) {
 		line, _, _ = strings.Cut(line, "#")
-		for _, word := range strings.FieldsSeq(line) {
+		for word := range strings.FieldsSeq(line) {
 			digits.WriteString(word)
 		}
 	}
