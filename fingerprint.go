@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"net/http"
+	"net/url"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -33,7 +34,8 @@ type FingerprintFunc func(r *http.Request, body []byte) (Fingerprint, error)
 // RawFingerprint is the default [FingerprintFunc]. It counts the method, the path, the query,
 // Content-Type, Content-Encoding and every byte of the body. Path and query are those that the
 // client has sent: http.StripPrefix, routers and other outer handlers do not change what a key is
-// bound to. The spelling of Content-Type and Content-Encoding does not count: neither the case of
+// bound to by leaving a part of them out. A URL that has anything else in it, as that of a part of a
+// batch has, counts beside what was sent. The spelling of Content-Type and Content-Encoding does not count: neither the case of
 // names, nor white space, nor the order of parameters.
 //
 // A Content-Type that parsers read in different ways counts as it is, and its body counts byte for
@@ -165,6 +167,10 @@ func (s *versionSet) knows(version byte) bool {
 // routers cut /billing/orders/1 and /shipping/orders/1 down to the same path, and one of these
 // services would be answered from a record of the other.
 //
+// Where r.URL is more than what is left of the target, it counts too. A handler that makes requests of
+// the parts of a batch gives each a path of its own, and Request.Clone gives all of them one RequestURI.
+// No target has a line feed in it.
+//
 // A request that no server has read, such as one that a test builds, has only r.URL.
 func target(r *http.Request) (path, query string) {
 	switch {
@@ -175,6 +181,9 @@ func target(r *http.Request) (path, query string) {
 			authority, _, _ := strings.Cut(rest, "/")
 			path = rest[len(authority):]
 		}
+		if r.URL != nil && !(isEndOf(path, r.URL.Path) && isPartOf(query, r.URL.RawQuery)) {
+			return path + "\n" + r.URL.Path, query + "\n" + r.URL.RawQuery
+		}
 		return path, query
 	case r.URL.Opaque != "":
 		// net/http accepts a target without a path, as in "POST mailto:a@b HTTP/1.1".
@@ -182,6 +191,32 @@ func target(r *http.Request) (path, query string) {
 	default:
 		return r.URL.EscapedPath(), r.URL.RawQuery
 	}
+}
+
+// isEndOf reports whether path, which is not escaped, is the end of an escaped one. A slash at the end
+// does not count, because routers add and remove it.
+func isEndOf(escaped, path string) bool {
+	if whole, err := url.PathUnescape(escaped); err == nil {
+		escaped = whole
+	}
+	return strings.HasSuffix(strings.TrimRight(escaped, "/"), strings.TrimRight(path, "/"))
+}
+
+// isPartOf reports whether each parameter of a query is in the whole one, in the same order.
+// http.AllowQuerySemicolons makes an ampersand of each semicolon.
+func isPartOf(whole, query string) bool {
+	if whole == query {
+		return true
+	}
+	whole, query = strings.ReplaceAll(whole, ";", "&"), strings.ReplaceAll(query, ";", "&")
+	for whole != "" && query != "" {
+		var sent string
+		sent, whole, _ = strings.Cut(whole, "&")
+		if seen, rest, _ := strings.Cut(query, "&"); seen == sent {
+			query = rest
+		}
+	}
+	return query == ""
 }
 
 // A versionSet is a set of versions of fingerprints.

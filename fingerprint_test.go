@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -87,8 +88,8 @@ func TestFingerprintsCountATargetWithoutPath(t *testing.T) {
 // no server has read has only its URL.
 func TestFingerprintsCountTheTargetThatWasSent(t *testing.T) {
 	t.Parallel()
-	of := func(requestURI, url string) idempotency.Fingerprint {
-		r := httptest.NewRequestWithContext(t.Context(), "POST", url, nil)
+	of := func(requestURI, target string) idempotency.Fingerprint {
+		r := httptest.NewRequestWithContext(t.Context(), "POST", target, nil)
 		r.RequestURI = requestURI
 		fp, err := idempotency.RawFingerprint(r, nil)
 		require.NoError(t, err)
@@ -98,8 +99,8 @@ func TestFingerprintsCountTheTargetThatWasSent(t *testing.T) {
 	for _, uri := range []string{
 		"/billing/orders/1?a=1", "http://a.test/billing/orders/1?a=1", "HTTPS://u:p@a.test:8443/billing/orders/1?a=1",
 	} {
-		for _, url := range []string{"/orders/1?a=1", "/billing/orders/1", "/"} {
-			require.Equal(t, want, of(uri, url), "%s, made %s", uri, url)
+		for _, made := range []string{"/orders/1?a=1", "/billing/orders/1", "/", "/billing/orders/1/?a=1"} {
+			require.Equal(t, want, of(uri, made), "%s, made %s", uri, made)
 		}
 	}
 	require.Equal(t, want, of("", "http://a.test/billing/orders/1?a=1"), "no server has read it")
@@ -108,6 +109,37 @@ func TestFingerprintsCountTheTargetThatWasSent(t *testing.T) {
 		"/http://a.test/billing/orders/1?a=1", "x:y://a.test/billing/orders/1?a=1", "http://a.test?a=1", "*",
 	} {
 		require.NotEqual(t, want, of(uri, "/billing/orders/1?a=1"), uri)
+	}
+}
+
+// A handler that makes requests in the process gives them a path and a query of their own, but not a
+// RequestURI. What outer handlers leave of the target does not count, wherever the guard stands.
+func TestFingerprintsCountTheURLOfAPart(t *testing.T) {
+	t.Parallel()
+	of := func(requestURI string, u url.URL) idempotency.Fingerprint {
+		r := &http.Request{Method: "POST", RequestURI: requestURI, URL: &u}
+		fp, err := idempotency.RawFingerprint(r, nil)
+		require.NoError(t, err)
+		return fp
+	}
+	seen := map[idempotency.Fingerprint]string{}
+	for _, part := range []string{
+		"/batch?a=1&b=2", "/charges", "/charges?a=1", "/charges?a=1&b=2", "/refunds", "/batch?b=2&a=1", "/batch?a=1&a=1", "/batch?a=2", "/a/batch?a=1&b=2",
+	} {
+		u, err := url.Parse(part)
+		require.NoError(t, err)
+		fp := of("/batch?a=1&b=2", *u)
+		require.Empty(t, seen[fp], part)
+		seen[fp] = part
+		require.Equal(t, fp, of("/batch?a=1&b=2", *u))
+	}
+	whole := of("/api/a%2Fb/%7Ec/?a=1;b=2", url.URL{Path: "/api/a/b/~c/", RawPath: "/api/a%2Fb/%7Ec/", RawQuery: "a=1;b=2"})
+	for _, left := range []url.URL{
+		{Path: "/a/b/~c/", RawPath: "/a%2Fb/%7Ec/", RawQuery: "a=1&b=2"},
+		{Path: "/api/a/b/~c", RawQuery: "b=2"},
+		{Path: "~c/"}, {Path: "/"}, {},
+	} {
+		require.Equal(t, whole, of("/api/a%2Fb/%7Ec/?a=1;b=2", left), "%+v", left)
 	}
 }
 

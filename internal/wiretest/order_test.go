@@ -209,6 +209,46 @@ func TestStrippedPrefixCounts(t *testing.T) {
 	})
 }
 
+// A guard outside of http.StripPrefix binds a key to what one inside of it does, so that it may be moved.
+func TestGuardMayMoveThroughAStrippedPrefix(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		guard, service := guardtest.NewGuard(t, idempotency.NewMemoryStore()), &guardtest.Counter{}
+		call := guardtest.Call{Key: "k", Path: "/billing/orders/a%2Fb?a=1"}
+		inside := serve(http.StripPrefix("/billing", guard.Handler(service)))
+		require.Equal(t, http.StatusCreated, inside.Do(t, call).Status)
+		outside := serve(guard.Handler(http.StripPrefix("/billing", service)))
+		require.True(t, outside.Do(t, call).Replayed())
+		require.EqualValues(t, 1, service.Runs.Load())
+	})
+}
+
+// The parts of a batch are requests that were made in the process, each with the RequestURI of the
+// batch. A part with the key of another one is refused, and not answered by the other's answer.
+func TestPartsOfABatchAreRequestsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			_, _ = io.WriteString(w, r.URL.Path)
+		}}
+		parts := guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h)
+		s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			part := r.Clone(r.Context())
+			part.URL.Path = r.Header.Get("Part")
+			parts.ServeHTTP(w, part)
+		}))
+		part := func(path string) guardtest.Call {
+			return guardtest.Call{Key: "k", Path: "/batch", Header: http.Header{"Part": {path}}}
+		}
+		require.Equal(t, "/charges/1", s.Do(t, part("/charges/1")).Body)
+		guardtest.RequireProblem(t, s.Do(t, part("/charges/2")), http.StatusConflict, problem.KeyReused)
+		again := s.Do(t, part("/charges/1"))
+		require.True(t, again.Replayed())
+		require.Equal(t, "/charges/1", again.Body)
+		require.EqualValues(t, 1, h.Runs.Load())
+	})
+}
+
 // zipWriter compresses as many programs do: it announces the coding before the handler runs
 // and leaves status and header to the handler.
 type zipWriter struct {
