@@ -110,7 +110,8 @@ type Stats struct {
 	Waiting int
 	// Pending are the runs that have ended and that the store could not be told about yet. They
 	// are settled in the background when the store is back. PendingBytes is the memory that
-	// their answers take. At most 4,096 runs are pending, with 64 MiB.
+	// their answers take. At most 4,096 runs are pending, with 64 MiB. A run that [Guard.Shutdown] has
+	// given up is pending until the call returns that was under way, two seconds at most for a small answer.
 	Pending      int
 	PendingBytes int64
 	// GivingBack are the claims whose reply never came, and that the guard releases in the

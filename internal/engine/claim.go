@@ -112,11 +112,11 @@ func (c *Claiming) ask(rec *store.Record, now time.Time, watch bool) error {
 }
 
 // isKnown asks a full store whether it has a record of the key. It refuses a further attempt as it
-// refuses a new key.
+// refuses a new key. One that cannot be asked may have a record.
 func (c *Claiming) isKnown() bool {
 	inspector, ok := c.Lease.core.store.(store.Inspector)
 	if !ok {
-		return false
+		return true
 	}
 	l := c.Lease
 	_, err := bounded(context.WithoutCancel(l.Client), l.core, l.timeout(), func(ctx context.Context) (store.Record, error) {

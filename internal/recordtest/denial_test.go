@@ -209,6 +209,32 @@ func TestRefusalOfARunThatWasToldToStop(t *testing.T) {
 	}
 }
 
+// A refusal that comes after the deadline for another reason looks the same. The handler knows, and its word
+// counts.
+func TestRefusalAfterTheDeadlineThatTheHandlerVouchesFor(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+		synctest.Test(t, func(t *testing.T) {
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
+				if run > 1 {
+					return
+				}
+				<-r.Context().Done()
+				op, _ := idempotency.FromContext(r.Context())
+				op.SetOutcome(idempotency.NotExecuted)
+				w.WriteHeader(http.StatusUnprocessableEntity)
+			}}
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery)
+			ctx, stop := context.WithTimeout(t.Context(), time.Second)
+			defer stop()
+			_, _ = p.Try(ctx, guardtest.Call{Key: "k"})
+			synctest.Wait()
+			require.Equal(t, http.StatusOK, p.Do(t, guardtest.Call{Key: "k"}).Status)
+			require.EqualValues(t, 2, h.Runs.Load())
+		})
+	})
+}
+
 // A later attempt finds the step of the first. Its 429 denies an effect as wrongly as that of
 // the first attempt.
 func TestStepThatIsFoundOutvotesTheStatus(t *testing.T) {

@@ -94,6 +94,9 @@ func TestShutdownGivesUpAtItsDeadline(t *testing.T) {
 				time.Sleep(2 * time.Second) // a call that hangs is waited for, in the background
 				synctest.Wait()
 				require.Equal(t, 1, p.Events.Count(event.RecordingLost))
+				stats := p.Guard.Stats()
+				require.Zero(t, stats.Pending, "nobody settles it any more")
+				require.Zero(t, stats.PendingBytes)
 				close(hearing)
 				p.RequireQuiet(t)
 			})

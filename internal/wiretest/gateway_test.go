@@ -15,7 +15,6 @@ import (
 	"example.com/idempotency/client/profile"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
-	"example.com/idempotency/store"
 )
 
 // A gateway with a guard in front of a service with a guard. The two have stores of their
@@ -111,8 +110,8 @@ func TestFieldsOfTheServiceAreNotThoseOfTheGateway(t *testing.T) {
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		own := []idempotency.Option{expiry, idempotency.WithTTL(10 * time.Hour)}
 		unkeyed := idempotency.WithKeyFunc(func(r *http.Request, _ []byte) (string, error) { return r.URL.Path, nil })
-		full := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
-		full.On("claim", guardtest.Always(guardtest.FailWith(store.ErrFull)))
+		away := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+		away.On("claim", guardtest.Always(guardtest.Refuse))
 		for name, tt := range map[string]struct {
 			store     idempotency.Store
 			more      idempotency.Option
@@ -120,7 +119,7 @@ func TestFieldsOfTheServiceAreNotThoseOfTheGateway(t *testing.T) {
 		}{
 			"as usual":           {idempotency.NewMemoryStore(), nil, true},
 			"key not in a field": {idempotency.NewMemoryStore(), unkeyed, true},
-			"without a claim":    {full, idempotency.WithFailOpen(true), false},
+			"without a claim":    {away, idempotency.WithFailOpen(true), false},
 		} {
 			service := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), expiry, idempotency.WithTTL(time.Hour)).Handler(http.HandlerFunc(charges)))
 			proxy := proxyToServer(t, service)
