@@ -78,3 +78,7 @@ var (
 	errEmptyScope    = errors.New("idempotency: the scope function returned an empty scope")
 	errReservedScope = errors.New("idempotency: the scope function returned a scope that begins with a zero byte; only SharedScope and modules of this library may")
 )
+
+// A KeyFunc returns the idempotency key of a request, or an empty string if the request
+// has none; see [WithKeyFunc]. It must not change or keep the body.
+type KeyFunc func(r *http.Request, body []byte) (string, error)

@@ -7,7 +7,10 @@ import (
 	"net/textproto"
 
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/answer"
+	"example.com/idempotency/internal/engine"
 	"example.com/idempotency/internal/hook"
+	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
 
@@ -62,10 +65,6 @@ func WithHeader(name string) Option {
 func WithStrictKeys(on bool) Option {
 	return optionFunc(func(s *settings) { s.strictKeys = on })
 }
-
-// A KeyFunc returns the idempotency key of a request, or an empty string if the request
-// has none; see [WithKeyFunc]. It must not change or keep the body.
-type KeyFunc func(r *http.Request, body []byte) (string, error)
 
 // WithKeyFunc sets where the key comes from, if not from the header field: the delivery
 // id of a webhook, for example, or a member of a JSON body. Package webhook has functions
@@ -239,4 +238,25 @@ func WithAuthorizeReplay(f func(r *http.Request, rec RecordInfo) error) Option {
 // [WithAuthorizeReplay], [WithErrorWriter] and [WithSealer] are not, and no run has a span.
 func WithShadow(on bool) Option {
 	return optionFunc(func(s *settings) { s.shadow = on })
+}
+
+// with returns a copy with the options applied and checked. All mistakes are
+// reported at once.
+func (s settings) with(opts []Option) (*settings, error) {
+	for _, o := range opts {
+		if o != nil {
+			o.Apply(&s)
+		}
+	}
+	s.recording = response.Settings{
+		Echo: s.header, Expiry: s.expiryHeader, Limit: s.rules.MaxAnswer, Judged: s.rules.OutcomeChosen, Drop: answer.NamesOf(s.dropped...),
+	}
+	if resolve := s.resolver; resolve != nil {
+		recording := s.recording
+		s.rules.Resolver = func(ctx context.Context, f engine.Found) (engine.Resolution, error) {
+			res, err := resolve(ctx, infoOf(f))
+			return res.forEngine(recording), err
+		}
+	}
+	return &s, s.validate()
 }

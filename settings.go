@@ -73,27 +73,6 @@ func defaultSettings() settings {
 	}
 }
 
-// with returns a copy with the options applied and checked. All mistakes are
-// reported at once.
-func (s settings) with(opts []Option) (*settings, error) {
-	for _, o := range opts {
-		if o != nil {
-			o.Apply(&s)
-		}
-	}
-	s.recording = response.Settings{
-		Echo: s.header, Expiry: s.expiryHeader, Limit: s.rules.MaxAnswer, Judged: s.rules.OutcomeChosen, Drop: answer.NamesOf(s.dropped...),
-	}
-	if resolve := s.resolver; resolve != nil {
-		recording := s.recording
-		s.rules.Resolver = func(ctx context.Context, f engine.Found) (engine.Resolution, error) {
-			res, err := resolve(ctx, infoOf(f))
-			return res.forEngine(recording), err
-		}
-	}
-	return &s, s.validate()
-}
-
 func (s *settings) validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {

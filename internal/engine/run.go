@@ -148,7 +148,9 @@ func (u *Run) settle(t Task, v Verdict) (Verdict, Ending) {
 			v.buffer, v.answer = nil, nil
 		}
 		if v.doubt != nil {
-			v = s.verdict.resolve(e)
+			if v = s.verdict; v.doubt != nil { // nobody has believed it
+				v = v.resolve(e)
+			}
 		}
 		v.Left = v.After(e.Fate)
 	}
