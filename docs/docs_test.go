@@ -21,40 +21,36 @@ import (
 // root is the directory of the module.
 const root = ".."
 
-func TestReadmeShowsTheQuickStart(t *testing.T) {
+func TestProductionShowsTheQuickStart(t *testing.T) {
 	t.Parallel()
-	readme, program := read(t, "README.md"), read(t, "examples/quickstart/main.go")
+	page, program := read(t, "docs/production.md"), read(t, "examples/quickstart/main.go")
 	_, start, ok := strings.Cut(program, "\nfunc main() {")
 	require.True(t, ok)
-	require.Contains(t, readme, "```go\nfunc main() {"+start+"```")
+	require.Contains(t, page, "```go\nfunc main() {"+start+"```")
 	test := between(t, read(t, "examples/quickstart/main_test.go"), "\nfunc TestRetryOfACharge(", "\n}\n")
-	require.Contains(t, readme, "```go\nfunc TestRetryOfACharge("+test+"\n}\n```")
+	require.Contains(t, read(t, "docs/testing.md"), "```go\nfunc TestRetryOfACharge("+test+"\n}\n```")
 }
 
-// The README and the package documentation state the guarantee and its limit in the same
-// words. The order of a shutdown, and how long a key is held, have the same words wherever
+// The package documentation states the guarantee in the words of the README, and more of it. The order of a shutdown, and how long a key is held, have the same words wherever
 // they are explained.
 func TestGuaranteeIsStatedInTheSameWords(t *testing.T) {
 	t.Parallel()
 	readme, doc := read(t, "README.md"), plainWords(read(t, "doc.go"))
-	guarantee := between(t, readme, "For one scope and key", "\n## ")
-	for sentence := range strings.SplitSeq(guarantee, "\n") {
-		_, promise, _ := strings.Cut(sentence, ". ")
-		require.Contains(t, doc, plainWords(promise))
+	promises := regexp.MustCompile(`(?m)^\d\. (\*\*.*)\.$`).FindAllStringSubmatch(between(t, readme, "## What it promises", "\n## "), -1)
+	require.Len(t, promises, 4)
+	for _, promise := range promises {
+		require.Contains(t, doc, plainWords(promise[1]))
 	}
-	_, limit, ok := strings.Cut(guarantee, "**And its limit:**")
-	require.True(t, ok)
-	require.Contains(t, doc, plainWords(limit))
 
 	shutdown := plainWords("Call `http.Server.Shutdown` and `Guard.Shutdown` together, with one deadline. " +
 		"When both have returned, close the store.")
-	for _, text := range []string{readme, doc, read(t, "operate.go"), read(t, "docs/operations.md")} {
+	for _, text := range []string{doc, read(t, "operate.go"), read(t, "docs/operations.md"), read(t, "docs/production.md")} {
 		require.Contains(t, plainWords(text), shutdown)
 	}
 
 	held := plainWords("A held key, and one claimed under `Hold`, has no end of its own: it is kept until somebody " +
 		"resolves or forgets it, unless `WithRetention` sets an end.")
-	for _, page := range []string{"README.md", "doc.go", "options_run.go", "docs/durable-runs.md", "docs/guarantees.md"} {
+	for _, page := range []string{"docs/production.md", "doc.go", "options_run.go", "docs/durable-runs.md", "docs/guarantees.md"} {
 		require.Contains(t, plainWords(read(t, page)), held, page)
 	}
 	require.Contains(t, plainWords(read(t, "docs/http.md")), strings.TrimSuffix(held, "."))
@@ -66,7 +62,7 @@ func TestShutdownIsShownInOneWay(t *testing.T) {
 	t.Parallel()
 	shown := "func shutdown(" + between(t, read(t, "example_shutdown_test.go"), "\nfunc shutdown(", "\n}\n") + "\n}\n"
 	require.Contains(t, strings.ReplaceAll(read(t, "doc.go"), "\n//\t", "\n"), shown)
-	for _, page := range []string{"README.md", "docs/operations.md"} {
+	for _, page := range []string{"docs/production.md", "docs/operations.md"} {
 		require.Contains(t, read(t, page), shown, page)
 	}
 	listening := 0

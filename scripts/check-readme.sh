@@ -2,16 +2,16 @@
 # Runs the test command of README.md exactly as it stands there, with only Go on the PATH,
 # because the README promises that Go is enough.
 #
-# The command is the code block after the line <!-- test-command -->.
+# The command is the line of the code block after <!-- commands --> that begins with "go test".
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 command=$(awk '
-	/^<!-- test-command -->$/ { found = 1; next }
+	/^<!-- commands -->$/      { found = 1; next }
 	found && /^```/           { if (inside) exit; inside = 1; next }
-	inside                    { print }' README.md)
+	inside && /^go test/      { print }' README.md)
 if [ -z "$command" ]; then
-	echo "README.md has no code block after <!-- test-command -->" >&2
+	echo "README.md has no line "go test" in the code block after <!-- commands -->" >&2
 	exit 1
 fi
 echo "$command"

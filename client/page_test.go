@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The README shows lines of the example that compiles.
-func TestReadmeShowsTheExample(t *testing.T) {
+// The page shows lines of the example that compiles.
+func TestPageShowsTheExample(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../README.md")
+	page, err := os.ReadFile("../docs/client.md")
 	require.NoError(t, err)
 	example, err := os.ReadFile("example_test.go")
 	require.NoError(t, err)
-	_, snippet, ok := strings.Cut(string(readme), "```go\ntransport, err")
+	_, snippet, ok := strings.Cut(string(page), "```go\ntransport, err")
 	require.True(t, ok)
 	snippet, _, ok = strings.Cut("transport, err"+snippet, "```")
 	require.True(t, ok)
