@@ -32,8 +32,8 @@ type decision struct {
 	lease *engine.Lease
 	// answered says that the request is answered from a record, and has no use for its lease.
 	answered bool
-	// problem is what a refused request gets. cause is the error of the route's function
-	// that it comes from, if it does.
+	// problem is what a refused request gets. cause is for the log: the error of the route's function
+	// that it comes from, or the mistake of the program.
 	problem refusal
 	cause   error
 	// answer is what is replayed.

@@ -44,7 +44,9 @@ func (rt *route) examine(r *http.Request, body *requestBody, d *decision) (id en
 		return id, false
 	}
 	if p := body.read(r, rt.set.maxRequestBody); p != nil {
-		d.refuseWith(p)
+		if d.refuseWith(p); p.Detail == consumedDetail {
+			d.cause = errConsumed
+		}
 		return id, false
 	}
 	if !fromHeader {

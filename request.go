@@ -183,13 +183,18 @@ func isParsedOutside(contentType string) bool {
 	}
 }
 
-// consumedBody refuses a body that is not as it was sent. Its detail is for the programmer: no
-// client can do anything about it.
+// errConsumed is for the log: the mistake is in the program, and no client can do anything about it.
+var errConsumed = errors.New("idempotency: a handler in front of the guard has read the request body, or decompressed it, and has not put it back: a strict handler of oapi-codegen decodes the body before its middleware, so put the guard around the handler of the server")
+
+// consumedDetail is the detail of a refusal whose cause is errConsumed.
+const consumedDetail = "The request body is not as long as it was declared to be: a handler in front of the guard" +
+	" has read it, or decompressed it. That handler has to put back what the next one should read," +
+	" and to set ContentLength. This request was not run."
+
+// consumedBody refuses a body that is not as it was sent.
 func consumedBody() *refusal {
 	p := refused(problem.BodyUnreadable)
-	p.Detail = "The request body is not as long as it was declared to be: a handler in front of the guard" +
-		" has read it, or decompressed it. That handler has to put back what the next one should read," +
-		" and to set ContentLength. This request was not run."
+	p.Detail = consumedDetail
 	return p
 }
 

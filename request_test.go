@@ -115,7 +115,8 @@ func TestBodyThatWasReadOutsideIsRefused(t *testing.T) {
 				guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 					store := idempotency.NewMemoryStore()
 					h := &guardtest.Counter{}
-					guarded := guardtest.NewGuard(t, store).Handler(h)
+					seen := &guardtest.Events{}
+					guarded := guardtest.NewGuard(t, store, idempotency.WithObserver(seen.Observe)).Handler(h)
 					s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						if r.Header.Get("X-Put-Back") == "" {
 							tt.outer(r)
@@ -130,6 +131,8 @@ func TestBodyThatWasReadOutsideIsRefused(t *testing.T) {
 					got := send("amount=100", nil)
 					guardtest.RequireProblem(t, got, http.StatusBadRequest, problem.BodyUnreadable)
 					require.Contains(t, got.Problem.Detail, "a handler in front of the guard has read it")
+					require.NotContains(t, got.Body, "oapi-codegen")
+					require.ErrorContains(t, seen.All()[0].Err, "oapi-codegen", "the log names the mistake")
 					require.Zero(t, store.Len())
 					require.Zero(t, h.Runs.Load())
 					require.Equal(t, http.StatusCreated, send("amount=100", http.Header{"X-Put-Back": {"1"}}).Status)
