@@ -66,8 +66,6 @@ const (
 
 func (d *decision) refuse(code problem.Code) { d.kind, d.problem = refuse, problem.New(code) }
 
-func (d *decision) refuseWith(p *refusal) { d.kind, d.problem = refuse, *p }
-
 // refuseFor refuses a request because a function of the route returned an error. The code is
 // for an error of no special kind.
 func (d *decision) refuseFor(cause error, code problem.Code) {

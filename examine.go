@@ -44,7 +44,7 @@ func (rt *route) examine(r *http.Request, body *requestBody, d *decision) (id en
 		return id, false
 	}
 	if p := body.read(r, rt.set.maxRequestBody); p != nil {
-		if d.refuseWith(p); p.Detail == consumedDetail {
+		if d.kind, d.problem = refuse, *p; p.Detail == consumedDetail {
 			d.cause = errConsumed
 		}
 		return id, false

@@ -2,7 +2,6 @@ package idempotency
 
 import (
 	"net/http"
-	"net/url"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -181,7 +180,7 @@ func target(r *http.Request) (path, query string) {
 			authority, _, _ := strings.Cut(rest, "/")
 			path = rest[len(authority):]
 		}
-		if r.URL != nil && !(isEndOf(path, r.URL.Path) && isPartOf(query, r.URL.RawQuery)) {
+		if r.URL != nil && !digest.IsLeft(path, query, r.URL.Path, r.URL.RawQuery) {
 			return path + "\n" + r.URL.Path, query + "\n" + r.URL.RawQuery
 		}
 		return path, query
@@ -191,32 +190,6 @@ func target(r *http.Request) (path, query string) {
 	default:
 		return r.URL.EscapedPath(), r.URL.RawQuery
 	}
-}
-
-// isEndOf reports whether path, which is not escaped, is the end of an escaped one. A slash at the end
-// does not count, because routers add and remove it.
-func isEndOf(escaped, path string) bool {
-	if whole, err := url.PathUnescape(escaped); err == nil {
-		escaped = whole
-	}
-	return strings.HasSuffix(strings.TrimRight(escaped, "/"), strings.TrimRight(path, "/"))
-}
-
-// isPartOf reports whether each parameter of a query is in the whole one, in the same order.
-// http.AllowQuerySemicolons makes an ampersand of each semicolon.
-func isPartOf(whole, query string) bool {
-	if whole == query {
-		return true
-	}
-	whole, query = strings.ReplaceAll(whole, ";", "&"), strings.ReplaceAll(query, ";", "&")
-	for whole != "" && query != "" {
-		var sent string
-		sent, whole, _ = strings.Cut(whole, "&")
-		if seen, rest, _ := strings.Cut(query, "&"); seen == sent {
-			query = rest
-		}
-	}
-	return query == ""
 }
 
 // A versionSet is a set of versions of fingerprints.

@@ -133,13 +133,13 @@ func TestFingerprintsCountTheURLOfAPart(t *testing.T) {
 		seen[fp] = part
 		require.Equal(t, fp, of("/batch?a=1&b=2", *u))
 	}
-	whole := of("/api/a%2Fb/%7Ec/?a=1;b=2", url.URL{Path: "/api/a/b/~c/", RawPath: "/api/a%2Fb/%7Ec/", RawQuery: "a=1;b=2"})
+	whole := of("/api/a%2Fb/%7Ec/?a=1&b=2&c=3", url.URL{Path: "/api/a/b/~c/", RawPath: "/api/a%2Fb/%7Ec/", RawQuery: "a=1&b=2&c=3"})
 	for _, left := range []url.URL{
 		{Path: "/a/b/~c/", RawPath: "/a%2Fb/%7Ec/", RawQuery: "a=1&b=2"},
 		{Path: "/api/a/b/~c", RawQuery: "b=2"},
 		{Path: "~c/"}, {Path: "/"}, {},
 	} {
-		require.Equal(t, whole, of("/api/a%2Fb/%7Ec/?a=1;b=2", left), "%+v", left)
+		require.Equal(t, whole, of("/api/a%2Fb/%7Ec/?a=1&b=2&c=3", left), "%+v", left)
 	}
 }
 
