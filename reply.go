@@ -30,7 +30,7 @@ func (h *handlerRun) respond(w http.ResponseWriter, v engine.Verdict, e engine.E
 		}
 		d.refuse(show.Code)
 		if show.Code == problem.ResponseNotKept {
-			d.problem.OriginalStatus = h.rec.Status()
+			d.problem.OriginalStatus, d.problem.OriginalLocation = h.rec.Status(), h.recorded.Location()
 		}
 		h.route.respond(w, h.original, &d)
 	case rules.Stay:

@@ -33,6 +33,8 @@ func (s *settlement) takeBack(until time.Time) (Ending, error) {
 		return Ending{next.Fate, &rec}, errAnotherInFlight
 	case rules.Retreat:
 		s.verdict = Verdict{Left: rules.Undone}
+	case rules.Withdraw:
+		s.verdict.Release.Unused = !s.verdict.Release.Unbind
 	}
 	s.fate = max(s.fate, next.Fate)
 	err = s.conclude(time.Until(until))

@@ -97,6 +97,8 @@ func (s *settlement) facts() rules.Settling {
 		return f | rules.Answer
 	case s.verdict.Left == rules.Held:
 		return f | rules.Hold
+	case s.verdict.Left == rules.Undone:
+		return f | rules.Nothing
 	default:
 		return f | rules.GiveBack
 	}

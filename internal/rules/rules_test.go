@@ -128,7 +128,7 @@ func TestSettle(t *testing.T) {
 		mine := has(f, MineFirst|MineAfter)
 		lasting := has(f, Answer|Hold)
 		switch {
-		case has(f, OwnCommit|OfOther|OtherRuns|OtherOrNone) && (s.Move == Conclude || s.Move == Retreat):
+		case has(f, OwnCommit|OfOther|OtherRuns|OtherOrNone) && (s.Move == Conclude || s.Move == Retreat || s.Move == Withdraw):
 			return "the record is another's"
 		case has(f, NotSeen) && has(f, Lost) && !lasting && s.Move != Look:
 			return "another run may have come between"
@@ -144,7 +144,9 @@ func TestSettle(t *testing.T) {
 			return "another run counts"
 		case has(f, MineAfter) && has(f, Refusal) && s.Move != Retreat:
 			return "a refusal is recorded over what may have been done, or the claim is kept"
-		case has(f, MineFirst|MineAfter) && has(f, GiveBack) && s.Move != Conclude:
+		case has(f, MineAfter) && has(f, Nothing) && s.Move != Withdraw:
+			return "a run that did nothing changes what another has left"
+		case (has(f, MineFirst|MineAfter) && has(f, GiveBack) || has(f, MineFirst) && has(f, Nothing)) && s.Move != Conclude:
 			return "the claim is not given back"
 		case has(f, OfOther) && s.Fate != Supplanted:
 			return "the record says nothing of this run"
@@ -172,7 +174,7 @@ func TestStalled(t *testing.T) {
 			return "a verdict is given up because the store is away"
 		case s.Fate == Pending && (has(f, Disputed) || has(f, AlreadyOvertaken)):
 			return "another answer may count"
-		case has(f, NotOwner) && s.Fate == Settled && s.Move == Yield && !(has(f, GiveBack) && has(f, TriedBefore) && has(f, Undisputed) && has(f, CommitKnown)):
+		case has(f, NotOwner) && s.Fate == Settled && s.Move == Yield && !(has(f, Nothing|GiveBack) && has(f, TriedBefore) && has(f, Undisputed) && has(f, CommitKnown)):
 			return "nobody has seen the record"
 		case has(f, NoReply) && has(f, Undisputed) && has(f, OnCourse) && s.Fate != Pending:
 			return "the only answer is kept from the client"
@@ -180,7 +182,7 @@ func TestStalled(t *testing.T) {
 			return "somebody else has the claim, for sure"
 		case has(f, NotOwner) && !has(f, MineFirst|MineAfter) && s.Move != Look && s != Step{Yield, Settled}:
 			return "the record would tell"
-		case has(f, NotOwner) && has(f, NotSeen) && has(f, GiveBack) && has(f, CommitKnown) && has(f, TriedBefore) && has(f, Undisputed) && s != Step{Yield, Settled}:
+		case has(f, NotOwner) && has(f, NotSeen) && has(f, Nothing|GiveBack) && has(f, CommitKnown) && has(f, TriedBefore) && has(f, Undisputed) && s != Step{Yield, Settled}:
 			return "a run is reported as overtaken that has given back its claim"
 		}
 		return ""

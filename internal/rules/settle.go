@@ -8,7 +8,8 @@ const (
 	Answer   Settling = 1 << iota // definite: it says what was done
 	Refusal                       // definite: it says that nothing was done
 	Hold                          // nobody may run
-	GiveBack                      // somebody may run
+	Nothing                       // was done
+	GiveBack                      // somebody may run, and find what was done
 
 	CommitKnown
 	CommitInDoubt // the transaction may have been committed with an answer
@@ -41,7 +42,7 @@ const (
 )
 
 var (
-	verdict = column[Settling]{"the verdict", []named[Settling]{{Answer, "an answer"}, {Refusal, "a refusal"}, {Hold, "hold"}, {GiveBack, "give back"}}}
+	verdict = column[Settling]{"the verdict", []named[Settling]{{Answer, "an answer"}, {Refusal, "a refusal"}, {Hold, "hold"}, {Nothing, "nothing was done"}, {GiveBack, "give back"}}}
 	commit  = column[Settling]{"the commit", []named[Settling]{{CommitKnown, "none, or known"}, {CommitInDoubt, "in doubt"}}}
 	claim   = column[Settling]{"the claim", []named[Settling]{{Ours, "ours"}, {Lost, "lost"}}}
 	record  = column[Settling]{"the record", []named[Settling]{
@@ -85,6 +86,7 @@ const (
 	Conclude Move = iota // make the call that the verdict stands for
 	Look                 // claim again, and look at the record
 	Retreat              // give the claim back in place of the verdict
+	Withdraw             // give the claim back, and leave the key as it was found
 	Believe              // the verdict in doubt is true
 	Yield                // leave the record to the other run
 	Wait                 // leave the client, and come back when the other run has ended
@@ -106,6 +108,7 @@ var Settle = newTable([]column[Settling]{verdict, commit, claim, record}, []row[
 	{OtherRuns | Answer | Hold, Step{Wait, Overtaken}, "what must not be forgotten waits for its chance"},
 	{OtherRuns | OtherOrNone, Step{Yield, Overtaken}, "what is recorded counts"},
 	{MineAfter | Refusal, Step{Retreat, Overtaken}, "the other run may have done what this one refused"},
+	{MineAfter | Nothing, Step{Withdraw, Overtaken}, "nothing was done under the claim that was made again"},
 	{MineAfter | Answer | Hold, Step{Conclude, Settled}, "the other run has left no answer, and this one says what was done"},
 	{MineAfter, Step{Conclude, Overtaken}, "the other run may have done something"},
 	{CommitInDoubt, Step{Conclude, Overtaken}, "a record that is gone does not tell whether there was a commit"},
@@ -117,6 +120,6 @@ var Stalled = newTable([]column[Settling]{failure, record, verdict, commit, trie
 	{NoReply | Undisputed | OnCourse, Step{Wait, Pending}, "only this answer tells of the effect"},
 	{NoReply, Step{Wait, Overtaken}, "another run may have ended with another answer"},
 	{MineFirst | MineAfter, Step{Yield, Overtaken}, "another run was faster"},
-	{GiveBack | CommitKnown | TriedBefore | Undisputed, Step{Yield, Settled}, "the first call was executed: nobody else can have got the claim in another way"},
+	{Nothing | GiveBack | CommitKnown | TriedBefore | Undisputed, Step{Yield, Settled}, "the first call was executed: nobody else can have got the claim in another way"},
 	{0, Step{Look, Settled}, "the record tells what has become of the claim"},
 })
