@@ -7,8 +7,8 @@ import (
 	"example.com/idempotency/internal/aesgcm"
 )
 
-// How answers, steps and keys are sealed before they reach the store. Package response and step.go
-// define what is sealed of answers and steps, and package aesgcm has the cipher.
+// How answers, steps and keys are sealed before they reach the store. Package internal/engine/seal
+// says what is sealed, and package internal/aesgcm has the cipher.
 
 // A Sealer encrypts and authenticates answers, and with [WithKeptKeys] also keys, before they
 // reach the store; see [WithSealer] and [NewSealer]. Both methods get data to which a sealed answer must be bound. Open must

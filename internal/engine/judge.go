@@ -14,6 +14,11 @@ func (u *Run) judge(t Task) Verdict {
 	if j.Outcome == 0 {
 		j = rules.Judge.Of(f | judgedAs(t.Judge()))
 	}
+	return u.verdict(t, j)
+}
+
+// verdict is the verdict for a run that was judged so.
+func (u *Run) verdict(t Task, j rules.Judgement) Verdict {
 	u.ByStep = j.ByStep
 	switch j.Outcome {
 	case event.Final:

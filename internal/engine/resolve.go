@@ -3,7 +3,6 @@ package engine
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 
 	"example.com/idempotency/event"
@@ -13,44 +12,6 @@ import (
 	"example.com/idempotency/internal/engine/seal"
 	"example.com/idempotency/store"
 )
-
-// resolveHeld asks the resolver about a held record, whose events observe reports. It reports
-// whether the record may have settled, so that it is worth another look.
-func resolveHeld(ctx context.Context, a *Access, observe func(event.Event)) bool {
-	e := &Engine{a.core, a.rules}
-	if !e.core.resolving.enter(a.Name) {
-		return false
-	}
-	defer e.core.resolving.leave(a.Name)
-	failed := func(err error) bool {
-		observe(event.Event{Kind: event.StoreError, Op: "resolve", Err: err})
-		return false
-	}
-	_, rec, err := e.get(ctx, a.ID)
-	switch {
-	case errors.Is(err, store.ErrNotFound): // forgotten meanwhile
-		return true
-	case err != nil:
-		return failed(err)
-	case rec.State != store.Held:
-		return true
-	}
-	res, err := e.rules.Resolver(ctx, e.Found(a.ID, rec))
-	if err != nil {
-		return failed(err)
-	}
-	if res.Outcome == event.Unknown {
-		return false
-	}
-	if res.Actor == "" {
-		res.Actor = "resolver"
-	}
-	err = e.Resolve(ctx, a.ID, rec.Seen(), res)
-	if err == nil || errors.Is(err, store.ErrChanged) || errors.Is(err, store.ErrNotFound) { // somebody else was faster
-		return true
-	}
-	return failed(err)
-}
 
 // Resolve settles a held key by hand. It is one step of the store.
 func (e *Engine) Resolve(ctx context.Context, k intent.Key, seen store.Seen, res Resolution) error {

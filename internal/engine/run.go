@@ -93,7 +93,7 @@ func (u *Run) Perform(t Task) (Verdict, Ending) {
 	defer func() {
 		if !judged {
 			u.close(t, false)
-			u.settle(t, u.unknown(t))
+			u.settle(t, u.verdict(t, rules.Judge.Of(u.facts()|rules.Panicked|rules.Unasked)))
 		}
 	}()
 	t.Execute(&u.ctx)

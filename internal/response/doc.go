@@ -15,5 +15,5 @@
 //   - header.go, trailer.go, contenttype.go: which fields belong to an answer
 //   - field.go: how fields are set, and trailers announced
 //   - send.go: the replay, and the rules of HTTP for every answer
-//   - tap.go, taps.go: the Tap, and the writer that a handler gets of it
+//   - tap.go, tap.go: the Tap, and the writer that a handler gets of it
 package response

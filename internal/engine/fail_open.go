@@ -2,11 +2,18 @@ package engine
 
 import (
 	"context"
+	"errors"
 
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/stepcall"
 	"example.com/idempotency/store"
 )
+
+// FailsOpen reports whether a request may run without a claim, because of an error of the store: under
+// [Rules.FailOpen], unless the store has said that there is a record, be it one that nobody can read.
+func (c *Claiming) FailsOpen(err error) bool {
+	return c.Lease.rules.FailOpen && !c.Met && !errors.Is(err, store.ErrCorrupt)
+}
 
 // Unprotected returns the context of what runs without a claim of its own, for a key that is bound to
 // fp.

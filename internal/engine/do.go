@@ -95,7 +95,7 @@ func (j *job) do(ctx context.Context, k intent.Key, payload []byte, into any) (R
 	err := c.claimOnce(&rec, now)
 	j.waited = c.Waited
 	switch {
-	case err != nil && e.rules.FailOpen && !c.Met && !errors.Is(err, store.ErrCorrupt):
+	case err != nil && c.FailsOpen(err):
 		j.Lease.Observe(event.Event{Kind: event.FailOpen, Err: err})
 		return Result{Attempt: 1}, j.runUnprotected(ctx, into)
 	case err != nil:
