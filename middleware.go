@@ -43,7 +43,7 @@ func New(st Store, scope ScopeFunc, opts ...Option) (*Guard, error) {
 
 func newGuard(rt *route) *Guard {
 	g := &Guard{route: rt}
-	if rt.set.shadow {
+	if rt.set.looksOn {
 		g.shadow = rt.castShadow()
 	}
 	return g

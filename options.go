@@ -237,7 +237,7 @@ func WithAuthorizeReplay(f func(r *http.Request, rec RecordInfo) error) Option {
 // The functions of the options are called as a live guard calls them, but those of [WithResolver],
 // [WithAuthorizeReplay], [WithErrorWriter] and [WithSealer] are not, and no run has a span.
 func WithShadow(on bool) Option {
-	return optionFunc(func(s *settings) { s.shadow = on })
+	return optionFunc(func(s *settings) { s.looksOn = on })
 }
 
 // with returns a copy with the options applied and checked. All mistakes are

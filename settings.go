@@ -39,24 +39,24 @@ const (
 
 // settings are what the options of a guard say: the rules of its runs, and what only a request needs.
 type settings struct {
-	rules                        engine.Rules
-	required, strictKeys, shadow bool
-	methods                      []string
-	header                       string
-	keyFunc                      KeyFunc
-	fingerprint                  FingerprintFunc
-	formerFingerprints           []FingerprintFunc
-	maxRequestBody, waitingBytes int64
-	dropped                      []string          // by WithUnrecorded
-	recording                    response.Settings // what is recorded, by the other settings
-	outcome                      func(int, http.Header) Outcome
-	silence                      Outcome
-	mismatchStatus               int
-	errorWriter                  func(http.ResponseWriter, *http.Request, problem.Document)
-	policyURL, expiryHeader      string
-	authorizeReplay              func(*http.Request, RecordInfo) error
-	recovery                     Recovery
-	resolver                     func(context.Context, RecordInfo) (Resolution, error)
+	rules                         engine.Rules
+	required, strictKeys, looksOn bool
+	methods                       []string
+	header                        string
+	keyFunc                       KeyFunc
+	fingerprint                   FingerprintFunc
+	formerFingerprints            []FingerprintFunc
+	maxRequestBody, waitingBytes  int64
+	dropped                       []string          // by WithUnrecorded
+	recording                     response.Settings // what is recorded, by the other settings
+	outcome                       func(int, http.Header) Outcome
+	silence                       Outcome
+	mismatchStatus                int
+	errorWriter                   func(http.ResponseWriter, *http.Request, problem.Document)
+	policyURL, expiryHeader       string
+	authorizeReplay               func(*http.Request, RecordInfo) error
+	recovery                      Recovery
+	resolver                      func(context.Context, RecordInfo) (Resolution, error)
 }
 
 func defaultSettings() settings {

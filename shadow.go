@@ -39,7 +39,7 @@ const shadowScope = "\x00shadow\x00"
 // function that talks to anybody but the report of the request.
 func (rt *route) castShadow() *route {
 	set := *rt.set
-	set.shadow = false
+	set.looksOn = false
 	r := &set.rules
 	r.Transaction, r.ClientCancel = false, false
 	r.Retention = r.RetentionOrDefault() // also of what is held
