@@ -111,7 +111,7 @@ var (
 	// function has run.
 	ErrStepMisuse = engine.ErrStepMisuse
 
-	// ErrNoInspector says that the guard's store is not an [store.Inspector]. [Guard.Lookup],
+	// ErrNoInspector says that the guard's store is not a [store.Inspector]. [Guard.Lookup],
 	// [Guard.Resolve] and [Guard.Forget] need one.
 	ErrNoInspector = engine.ErrNoInspector
 

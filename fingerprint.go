@@ -181,7 +181,7 @@ func target(r *http.Request) (path, query string) {
 			path = rest[len(authority):]
 		}
 		if r.URL != nil && !digest.IsLeft(path, query, r.URL.Path, r.URL.RawQuery) {
-			return path + "\n" + r.URL.Path, query + "\n" + r.URL.RawQuery
+			return path + "\n" + r.URL.EscapedPath(), query + "\n" + r.URL.RawQuery
 		}
 		return path, query
 	case r.URL.Opaque != "":

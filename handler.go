@@ -115,8 +115,10 @@ func (h *handlerRun) reportOnce(kind event.Kind, err error) {
 	}
 }
 
-// Refused reports whether the handler has answered with an error status.
-func (h *handlerRun) Refused() bool { return h.rec.Status() >= http.StatusBadRequest }
+// Refused reports whether the handler has answered with an error, or has sent its client elsewhere.
+func (h *handlerRun) Refused() bool {
+	return h.rec.Status() >= http.StatusBadRequest || keepsMethod(h.rec.Status())
+}
 
 // Judge asks the route's function about a complete answer. An answer that is shorter than
 // declared, or silence because the handler was told to stop, is not an answer, and nor is the refusal of a

@@ -67,7 +67,7 @@ func WithRebinding(on bool) Option {
 // [Hold], or [HoldAfter] a number of attempts.
 func WithRecovery(r Recovery) Option {
 	return optionFunc(func(s *settings) {
-		s.recovery, s.rules.Hold, s.rules.MaxAttempts = r, r == Hold, max(0, int(r))
+		s.recovery, s.rules.Hold, s.rules.MaxAttempts = r, r == Hold || r == HoldAfter(1), max(0, int(r))
 	})
 }
 
@@ -141,7 +141,7 @@ func WithDerivation(namespace string, secret []byte) Option {
 // resolution leaves the key held. So does an error, which is logged. The function should bound
 // its own time: [Guard.Shutdown] waits for it as for a run.
 //
-// It needs a store that is an [store.Inspector]: [New] and [Guard.With] refuse any other. Nil,
+// It needs a store that is a [store.Inspector]: [New] and [Guard.With] refuse any other. Nil,
 // the default, leaves held keys to [Guard.Resolve] and [Guard.Forget].
 func WithResolver(f func(ctx context.Context, rec RecordInfo) (Resolution, error)) Option {
 	return optionFunc(func(s *settings) { s.resolver = f })

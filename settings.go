@@ -91,7 +91,7 @@ func (s *settings) validate() error {
 	for _, m := range s.methods {
 		check(token.Is(m), "WithMethods: %q is not a method", m)
 	}
-	check(token.Is(s.header), "WithHeader: %q is not a field name", s.header)
+	check(token.Is(s.header) && !slices.Contains(notKeys, s.header), "WithHeader: %q is not the name of a field that can carry a key", s.header)
 	check(s.fingerprint != nil, "WithFingerprint: nil function")
 	for _, f := range s.formerFingerprints {
 		check(f != nil, "WithFingerprint: nil function")
@@ -174,6 +174,11 @@ func (s *settings) binding() policy.Binding {
 		return policy.Own
 	}
 }
+
+// notKeys are fields that net/http takes out of a request, or that say something else of one or of its answer.
+var notKeys = slices.Concat(ownFields, []string{
+	"Connection", "Date", "Expect", "Host", "Keep-Alive", "Proxy-Connection", "Set-Cookie", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+})
 
 // ownFields are those that a guard sets for something else.
 var ownFields = []string{problem.Header, response.ReplayedHeader, "Cache-Control", "Content-Length", "Content-Type", "Link", "Retry-After"}

@@ -34,21 +34,21 @@ const (
 	Replay Kind = "replay"
 	// Refused: a request got a problem document, or idempotency.Do an error that stands for one.
 	// Code and Status say which; Status is 0 for Do. Err is the error of the route's function
-	// that caused it, if one did: of a idempotency.ScopeFunc, for example. Attempt, Age and Held
+	// that caused it, if one did: of an idempotency.ScopeFunc, for example. Attempt, Age and Held
 	// describe the record that stood in the way, if one did.
 	Refused Kind = "refused"
 	// Bypassed: a request with a protected method had no key, and its handler ran
 	// unprotected because the route does not require one. Err says why the client may have sent a key
 	// all the same, if somebody between may have dropped it.
 	Bypassed Kind = "bypassed"
-	// Step: a idempotency.Step ended. Step, Result, Duration and Err describe it.
+	// Step: an idempotency.Step ended. Step, Result, Duration and Err describe it.
 	Step Kind = "step"
 	// Held: the outcome of a run is unknown, and nobody may run with its key until it is
 	// resolved or forgotten. A process reports each such run once: when it ended that way
 	// there, when a request met it, or when idempotency.Guard.Reconcile found it. Steps are told in the
 	// last case.
 	Held Kind = "held"
-	// HoldEnding: a request, a idempotency.Guard.Lookup or idempotency.Guard.Reconcile met a held key that
+	// HoldEnding: a request, an idempotency.Guard.Lookup or idempotency.Guard.Reconcile met a held key that
 	// becomes free soon, because idempotency.WithRetention ends the hold: a tenth of its retention or an hour is left,
 	// whichever is longer. So with a retention of up to an hour, the first look reports it. When
 	// the hold has ended the next request runs, whatever the last run did. Duration is the time
@@ -100,7 +100,7 @@ const (
 	// happened, and its client may have the answer. If the store was away until the guard was
 	// shut down, or if too many runs waited for it already, the lease and the recovery policy
 	// decide about the key. If it was away until the retention ended, the key is free. If the
-	// sealer failed, or the result of a idempotency.Do could not be encoded, the key is held.
+	// sealer failed, or the result of an idempotency.Do could not be encoded, the key is held.
 	RecordingLost Kind = "recording-lost"
 	// ClaimLeft: the store has failed to answer a claim, and then to take it back; Err says
 	// why the guard has given that up. Nothing has run under the claim. If it was granted, the

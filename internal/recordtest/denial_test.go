@@ -137,7 +137,7 @@ func TestRefusalOfALostRunDeniesNoEffect(t *testing.T) {
 	for recovery, want := range map[idempotency.Recovery]problem.Code{
 		idempotency.Rerun: problem.NoAnswer, idempotency.Hold: problem.OutcomeUnknown,
 	} {
-		for _, status := range []int{402, 409, 422, 429} {
+		for _, status := range []int{307, 308, 402, 409, 422, 429} {
 			t.Run(recovery.String()+" "+http.StatusText(status), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {

@@ -21,11 +21,11 @@ const defaultConns = 8
 // othersConns is how many of them are left by calls that may wait for a locked row.
 const othersConns = 2
 
-// A Store is an [store.Store] in a table of PostgreSQL 14 or later. Its methods may be
+// A Store is a [store.Store] in a table of PostgreSQL 14 or later. Its methods may be
 // called concurrently, and any number of processes may share a table. Make one with [New].
 //
-// It is also an [store.ContextStore], an [store.Watcher], an
-// [store.StepStore], an [store.Inspector] and an [store.Lister].
+// It is also an [store.ContextStore], a [store.Watcher], an
+// [store.StepStore], a [store.Inspector] and a [store.Lister].
 //
 // # What it costs
 //

@@ -19,12 +19,12 @@ import (
 //go:embed schema.sql
 var schema string
 
-// A Store is an [store.Store] in a file of SQLite. Its methods may be called concurrently, and
+// A Store is a [store.Store] in a file of SQLite. Its methods may be called concurrently, and
 // any number of processes of one machine may open the same file. Do not put the file on a network
 // file system. Make a Store with [Open].
 //
-// It is also an [store.Watcher], an [store.StepStore], an
-// [store.Inspector] and an [store.Lister].
+// It is also a [store.Watcher], a [store.StepStore], an
+// [store.Inspector] and a [store.Lister].
 //
 // SQLite has one writer at a time. A claim, a completion and the other calls of a run write once
 // each, and wait for each other and for the transactions of other programs until their context
