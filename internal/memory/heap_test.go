@@ -197,6 +197,9 @@ func boundsFurtherAttempts(t *testing.T, tenant uint64, lapse bool, answer int) 
 		require.Zero(t, begun)
 	}
 	_, err := claim("another tenant's", 2)
+	if tenant != 0 && err != nil { // one tenant of 1,024 is accounted with the first
+		_, err = claim("another tenant's", 3)
+	}
 	if tenant == 0 {
 		require.ErrorIs(t, err, store.ErrFull)
 		return
