@@ -137,7 +137,9 @@ func TestFingerprintsCountTheURLOfAPart(t *testing.T) {
 	for _, left := range []url.URL{
 		{Path: "/a/b/~c/", RawPath: "/a%2Fb/%7Ec/", RawQuery: "a=1&b=2"},
 		{Path: "/api/a/b/~c", RawQuery: "b=2"},
-		{Path: "~c/"}, {Path: "/"}, {},
+		{Path: "~c/"},
+		{Path: "/"},
+		{},
 	} {
 		require.Equal(t, whole, of("/api/a%2Fb/%7Ec/?a=1&b=2&c=3", left), "%+v", left)
 	}

@@ -133,13 +133,13 @@ func TestWaitingRoomIsSetOnce(t *testing.T) {
 func TestZeroLimitsStay(t *testing.T) {
 	t.Parallel()
 	zero := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithLimits(idempotency.Limits{})).Policy()
-	require.EqualValues(t, []int64{1 << 20, 1 << 20}, []int64{zero.MaxRequestBody, zero.MaxResponseBody})
+	require.Equal(t, []int64{1 << 20, 1 << 20}, []int64{zero.MaxRequestBody, zero.MaxResponseBody})
 
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore(),
 		idempotency.WithLimits(idempotency.Limits{RequestBody: 10, ResponseBody: 20, WaitingBytes: 1 << 20}))
 	require.NotPanics(t, func() {
 		route := g.With(idempotency.WithLimits(idempotency.Limits{ResponseBody: 30})).Policy()
-		require.EqualValues(t, []int64{10, 30}, []int64{route.MaxRequestBody, route.MaxResponseBody})
+		require.Equal(t, []int64{10, 30}, []int64{route.MaxRequestBody, route.MaxResponseBody})
 	})
 }
 

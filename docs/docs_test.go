@@ -159,7 +159,9 @@ func TestNamedTestsExist(t *testing.T) {
 		found := name.FindAllStringSubmatch(read(t, page), -1)
 		require.GreaterOrEqual(t, len(found), least, page)
 		for _, f := range found {
-			require.True(t, strings.Contains(sources.String(), "\nfunc "+f[1]+"("), "%s: there is no %s", page, f[1])
+			if !strings.Contains(sources.String(), "\nfunc "+f[1]+"(") { // the sources are too long to be printed
+				t.Errorf("%s: there is no %s", page, f[1])
+			}
 		}
 	}
 }

@@ -61,7 +61,7 @@ func judgedAs(o event.Outcome) rules.Run {
 
 // Reply are the facts about a run that was settled, as far as they are the same for all tasks.
 func (u *Run) Reply(v *Verdict, e Ending) rules.Reply {
-	return e.Fate.Reply() | v.Left.Reply() |
+	return e.Fate.Reply() | v.Reply() |
 		rules.If(v.Instead == "", rules.OwnAnswer, rules.HasCode) |
 		rules.If(u.Lease.rules.Transaction, rules.InTransaction, rules.OutsideTransaction) |
 		rules.If(u.HasEffects(), rules.WithSteps, rules.WithoutSteps)

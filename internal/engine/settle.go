@@ -135,14 +135,14 @@ func (s *settlement) displace() {
 
 // conclude makes the store call that the verdict stands for.
 func (s *settlement) conclude(timeout time.Duration) error {
-	switch {
-	case s.verdict.Left == rules.Definite:
+	switch s.verdict.Left {
+	case rules.Definite:
 		err := s.lease.complete(s.owner, s.verdict.answer, s.verdict.status, timeout)
 		if !errors.Is(err, store.ErrNotOwner) {
 			s.unrecorded = err
 		}
 		return err
-	case s.verdict.Left == rules.Held:
+	case rules.Held:
 		return s.lease.hold(s.owner, timeout)
 	default:
 		return s.lease.release(s.owner, s.verdict.Release, timeout)

@@ -32,7 +32,7 @@ func (v *Verdict) isCommitted(rec *store.Record) bool {
 // resolve returns the verdict on a run whose transaction was in doubt, once it was settled.
 func (v Verdict) resolve(e Ending) Verdict {
 	seen := rules.If(e.Record().State != 0, rules.RecordSeen, rules.RecordUnknown)
-	switch rules.Doubtful.Of(seen | e.Fate.Doubt() | v.Left.Doubt()) {
+	switch rules.Doubtful.Of(seen | e.Fate.Doubt() | v.Doubt()) {
 	case rules.Undone:
 		v.doubt = nil
 	case rules.Held:

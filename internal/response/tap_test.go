@@ -34,7 +34,9 @@ func TestTapHasTheAbilitiesOfTheWriter(t *testing.T) {
 		}
 	)
 	for _, behind := range []http.ResponseWriter{
-		bare{httptest.NewRecorder()}, flushes{bare: bare{httptest.NewRecorder()}}, hijacks{bare: bare{httptest.NewRecorder()}},
+		bare{httptest.NewRecorder()},
+		flushes{bare: bare{httptest.NewRecorder()}},
+		hijacks{bare: bare{httptest.NewRecorder()}},
 		both{flushes: flushes{bare: bare{httptest.NewRecorder()}}},
 	} {
 		tap := NewTap(behind)

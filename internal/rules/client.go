@@ -35,6 +35,7 @@ const (
 	Past   // the answer went past the guard
 
 	// What the answer says of the effect.
+
 	TellsNone      // nothing that is known to be false: success, a server error, or a definite answer
 	Denies         // nothing was done
 	DeniesButSteps // nothing was done, and the same request may come again; only a step speaks against it
@@ -66,8 +67,14 @@ var (
 	stop        = column[Reply]{"told to stop", []named[Reply]{{RanOn, "no"}, {StoppedSilent, "and was silent"}, {StoppedRefusing, "and refused"}}}
 	given       = column[Reply]{"the answer", []named[Reply]{{Answered, "was given"}, {Silent, "is silence"}, {Past, "went past the guard"}}}
 	message     = column[Reply]{"it says", []named[Reply]{
-		{TellsNone, "nothing untrue"}, {Denies, "nothing was done"}, {DeniesButSteps, "nothing was done, but for steps"}, {Promises, "come back"},
-		{GuardRan, "a guard behind: it ran"}, {GuardIdle, "a guard behind: nothing was done"}, {GuardBusy, "a guard behind: in flight"}, {GuardOther, "a guard behind: other"},
+		{TellsNone, "nothing untrue"},
+		{Denies, "nothing was done"},
+		{DeniesButSteps, "nothing was done, but for steps"},
+		{Promises, "come back"},
+		{GuardRan, "a guard behind: it ran"},
+		{GuardIdle, "a guard behind: nothing was done"},
+		{GuardBusy, "a guard behind: in flight"},
+		{GuardOther, "a guard behind: other"},
 	}}
 	stepsOfReply = column[Reply]{"steps", []named[Reply]{{WithoutSteps, "none"}, {WithSteps, "begun"}}}
 	frees        = column[Reply]{"the key", []named[Reply]{{KeepsPayload, "keeps its payload"}, {FreesPayload, "is free for another payload"}}}

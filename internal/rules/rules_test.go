@@ -60,7 +60,7 @@ func TestUnknown(t *testing.T) {
 			return "there is no answer"
 		case has(f, LastAttempt) && l != Held:
 			return "another attempt"
-		case l == Undone && !(undoes && has(f, NoStep)):
+		case l == Undone && (!undoes || !has(f, NoStep)):
 			return "something may have happened"
 		case undoes && has(f, MayRunAgain) && l == Held:
 			return "nothing is left that another attempt would not find"
@@ -94,7 +94,7 @@ func TestReleased(t *testing.T) {
 func TestTransaction(t *testing.T) {
 	check(t, Transaction, func(f Run, e End) string {
 		switch {
-		case e.Ending == Commit && !(has(f, TxReady) && has(f, JudgedFinal) && has(f, Fits)):
+		case e.Ending == Commit && (!has(f, TxReady) || !has(f, JudgedFinal) || !has(f, Fits)):
 			return "the program has not said so, or there is no answer to record"
 		case e.Ending == Commit && e.Code != "":
 			return "what is committed is shown"
@@ -174,7 +174,7 @@ func TestStalled(t *testing.T) {
 			return "a verdict is given up because the store is away"
 		case s.Fate == Pending && (has(f, Disputed) || has(f, AlreadyOvertaken)):
 			return "another answer may count"
-		case has(f, NotOwner) && s.Fate == Settled && s.Move == Yield && !(has(f, Nothing|GiveBack) && has(f, TriedBefore) && has(f, Undisputed) && has(f, CommitKnown)):
+		case has(f, NotOwner) && s.Fate == Settled && s.Move == Yield && (!has(f, Nothing|GiveBack) || !has(f, TriedBefore) || !has(f, Undisputed) || !has(f, CommitKnown)):
 			return "nobody has seen the record"
 		case has(f, NoReply) && has(f, Undisputed) && has(f, OnCourse) && s.Fate != Pending:
 			return "the only answer is kept from the client"
@@ -257,11 +257,11 @@ func TestClient(t *testing.T) {
 			return "the client cannot come back"
 		case s.Action == Replace && has(f, IsDefinite):
 			return "a definite answer is kept from its client"
-		case code.Undone() && !(has(f, InTransaction) && has(f, IsUndone)):
+		case code.Undone() && (!has(f, InTransaction) || !has(f, IsUndone)):
 			return "something may be left"
 		case code == problem.OutcomeUnknown && !has(f, IsHeld):
 			return "nobody holds the key"
-		case code == problem.StoreUnavailable && !(has(f, IsUndone) && has(f, IsPending) && has(f, FreesPayload)):
+		case code == problem.StoreUnavailable && (!has(f, IsUndone) || !has(f, IsPending) || !has(f, FreesPayload)):
 			return "something may have happened, or the store has the verdict"
 		case shown && has(f, StoppedSilent) && !has(f, IsDefinite):
 			return "an empty success that nobody gave"

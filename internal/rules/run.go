@@ -11,6 +11,7 @@ const (
 	Panicked     // or ended its goroutine
 
 	// What the program has said of the outcome itself.
+
 	SaidNothing
 	SaidFinal
 	SaidNotExecuted
@@ -22,10 +23,12 @@ const (
 
 	// A refusal by a run that was told to stop says nothing of the request: its lease was lost, its
 	// time was over, or its client was gone.
+
 	NotStopped
 	RefusedStopped
 
 	// What the route's function has made of the answer.
+
 	Unasked
 	JudgedFinal
 	JudgedNotExecuted

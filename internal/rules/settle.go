@@ -15,10 +15,12 @@ const (
 	CommitInDoubt // the transaction may have been committed with an answer
 
 	// What the store has said of the claim.
+
 	Ours
 	Lost
 
 	// The record.
+
 	NotSeen
 	MineFirst   // it was gone, or free, and is claimed again: nobody has run meanwhile
 	MineAfter   // it is claimed again, and another run came between
@@ -28,6 +30,7 @@ const (
 	OtherOrNone // somebody has settled it, or the store could not tell
 
 	// What has become of the call for the verdict.
+
 	NotOwner // the store says that somebody else has the claim
 	NoReply  // the store could not be reached for as long as the client waits
 
@@ -46,8 +49,13 @@ var (
 	commit  = column[Settling]{"the commit", []named[Settling]{{CommitKnown, "none, or known"}, {CommitInDoubt, "in doubt"}}}
 	claim   = column[Settling]{"the claim", []named[Settling]{{Ours, "ours"}, {Lost, "lost"}}}
 	record  = column[Settling]{"the record", []named[Settling]{
-		{NotSeen, "not looked at"}, {MineFirst, "claimed again, nobody came between"}, {MineAfter, "claimed again, another run came between"},
-		{OwnCommit, "completed by our commit"}, {OfOther, "of another payload"}, {OtherRuns, "another run in flight"}, {OtherOrNone, "settled by another, or not known"},
+		{NotSeen, "not looked at"},
+		{MineFirst, "claimed again, nobody came between"},
+		{MineAfter, "claimed again, another run came between"},
+		{OwnCommit, "completed by our commit"},
+		{OfOther, "of another payload"},
+		{OtherRuns, "another run in flight"},
+		{OtherOrNone, "settled by another, or not known"},
 	}}
 )
 
