@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"example.com/idempotency/event"
-	"example.com/idempotency/internal/engine/work"
+	"example.com/idempotency/internal/engine/inflight"
 	"example.com/idempotency/store"
 )
 
@@ -42,7 +42,7 @@ func (s *settlement) goOn(failures int, cause error) {
 
 func (s *settlement) tryUntil(until time.Time, failures int) {
 	for n := failures; ; n++ {
-		if !s.lease.core.work.Pause(work.Backoff(n)) {
+		if !s.lease.core.work.Pause(inflight.Backoff(n)) {
 			return // Shutdown gives it up and reports it, before it returns
 		}
 		if _, err := s.try(time.Now(), s.lease.sendTimeout(len(s.verdict.answer))); err == nil {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"example.com/idempotency/internal/engine/work"
+	"example.com/idempotency/internal/engine/inflight"
 	"example.com/idempotency/internal/giveup"
 	"example.com/idempotency/store"
 )
@@ -65,7 +65,7 @@ func bounded[T any](ctx context.Context, c *core, timeout time.Duration, f func(
 // calls it in goroutines of its own, where a panic would end the process.
 func calm[T any](f func(context.Context) (T, error)) func(context.Context) (T, error) {
 	return func(ctx context.Context) (v T, err error) {
-		defer work.Recovered("the store", &err)
+		defer inflight.Recovered("the store", &err)
 		return f(ctx)
 	}
 }

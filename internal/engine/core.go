@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.com/idempotency/internal/engine/inflight"
 	"example.com/idempotency/internal/engine/report"
-	"example.com/idempotency/internal/engine/work"
 	"example.com/idempotency/store"
 )
 
@@ -25,12 +25,12 @@ type core struct {
 	resolving resolving
 	resolvers resolvers
 	reports   report.Once
-	work      work.Work
-	late      work.Work    // claims that are being given back
-	running   atomic.Int64 // runs in flight
-	unsettled work.Debts
-	pending   work.Backlog // runs that wait to be settled
-	ghosts    work.Backlog // claims whose reply never came
+	work      inflight.Work
+	late      inflight.Work // claims that are being given back
+	running   atomic.Int64  // runs in flight
+	unsettled inflight.Debts
+	pending   inflight.Backlog // runs that wait to be settled
+	ghosts    inflight.Backlog // claims whose reply never came
 	// back has a receiver for each ghost that waits for the store to answer again.
 	back      chan struct{}
 	abandoned atomic.Int64 // store calls that have outlived their callers

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"example.com/idempotency/event"
-	"example.com/idempotency/internal/engine/work"
+	"example.com/idempotency/internal/engine/inflight"
 	"example.com/idempotency/store"
 )
 
@@ -89,7 +89,7 @@ func (g *ghost) pauseForLate(n int) bool {
 	if g.answered.IsZero() {
 		g.answered = time.Now()
 	}
-	l, since, pause := g.lease, time.Since(g.answered), work.Backoff(n)
+	l, since, pause := g.lease, time.Since(g.answered), inflight.Backoff(n)
 	late := since > l.claim.Lease
 	if since >= g.undone.Keep || late && l.core.ghosts.Crowded() {
 		return false
@@ -97,14 +97,14 @@ func (g *ghost) pauseForLate(n int) bool {
 	if late {
 		pause = min(since, g.undone.Keep-since)
 	}
-	return time.Now().Add(pause).Before(g.end()) && work.Sleep(pause, l.core.work.Quit)
+	return time.Now().Add(pause).Before(g.end()) && inflight.Sleep(pause, l.core.work.Quit)
 }
 
 // pauseForStore pauses after the store has failed, and reports whether to try again. The beginning
 // of a shutdown ends the pause, and from then on they are short.
 func (g *ghost) pauseForStore() bool {
 	core := g.lease.core
-	short := work.Backoff(g.failures)
+	short := inflight.Backoff(g.failures)
 	if g.closing {
 		return time.Now().Add(short).Before(g.end()) && core.late.Pause(short)
 	}
@@ -112,7 +112,7 @@ func (g *ghost) pauseForStore() bool {
 	if time.Now().Add(long).After(g.end()) {
 		return false
 	}
-	if !work.Sleep(short, core.work.Quit) || !core.sleepUntilAnswer(long-short) {
+	if !inflight.Sleep(short, core.work.Quit) || !core.sleepUntilAnswer(long-short) {
 		g.closing, g.failures = true, 0
 	}
 	return true

@@ -186,7 +186,7 @@ func (l *Lease) reportTakeover(rec *store.Record) {
 	l.Observe(e)
 }
 
-// GiveUp implements [work.Debt]: it leaves a run that could not be settled to its lease. The client
+// GiveUp implements [inflight.Debt]: it leaves a run that could not be settled to its lease. The client
 // has its answer all the same.
 func (l *Lease) GiveUp(err error) {
 	if l.end() {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"example.com/idempotency/event"
-	"example.com/idempotency/internal/engine/work"
+	"example.com/idempotency/internal/engine/inflight"
 	"example.com/idempotency/store"
 )
 
@@ -59,7 +59,7 @@ func (l *Lease) insist(size int, call func(timeout time.Duration) error) error {
 		if err == nil || errors.Is(err, store.ErrNotOwner) || errors.Is(err, store.ErrTooLarge) {
 			return err
 		}
-		pause := work.Backoff(n)
+		pause := inflight.Backoff(n)
 		if time.Since(start)+pause >= patience || !l.core.work.Pause(pause) {
 			return err
 		}
@@ -179,7 +179,7 @@ func (l *Lease) renew(r *renewer) {
 		next = -1
 	default:
 		l.failures++
-		next = min(work.Backoff(l.failures), next)
+		next = min(inflight.Backoff(l.failures), next)
 		if left := time.Until(l.sure); left > 0 {
 			next = min(next, left/2)
 		} else {

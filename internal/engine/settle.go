@@ -6,7 +6,7 @@ import (
 
 	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/digest"
-	"example.com/idempotency/internal/engine/work"
+	"example.com/idempotency/internal/engine/inflight"
 	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/store"
 )
@@ -66,7 +66,7 @@ func (s *settlement) tryWhileClientWaits() Ending {
 			s.goOn(n, err)
 			return e
 		}
-		pause := work.Backoff(n)
+		pause := inflight.Backoff(n)
 		if time.Since(start)+pause >= patience || !s.lease.core.work.Pause(pause) {
 			return s.leaveToBackground(n, err)
 		}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"example.com/idempotency/event"
-	"example.com/idempotency/internal/engine/work"
+	"example.com/idempotency/internal/engine/inflight"
 	"example.com/idempotency/store"
 )
 
@@ -119,7 +119,7 @@ func (c *Claiming) lead(t *turn, timeout <-chan time.Time, rec store.Record) (_ 
 		err := c.ask(&seen, time.Now(), !t.due)
 		if err != nil && !refusedClaim(err) {
 			// The run that is waited for goes on; so does the waiting.
-			timer.Reset(max(work.Backoff(n), pollPause))
+			timer.Reset(max(inflight.Backoff(n), pollPause))
 			continue
 		}
 		if !t.due && seen.State == store.Released {

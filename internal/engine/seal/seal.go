@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"example.com/idempotency/internal/answer"
-	"example.com/idempotency/internal/engine/work"
+	"example.com/idempotency/internal/engine/inflight"
 	"example.com/idempotency/store"
 )
 
@@ -36,12 +36,12 @@ func Calm(s Sealer) Sealer {
 type calm struct{ Sealer }
 
 func (c calm) Seal(answer, bound []byte) (sealed []byte, err error) {
-	defer work.Recovered("the sealer", &err)
+	defer inflight.Recovered("the sealer", &err)
 	return c.Sealer.Seal(answer, bound)
 }
 
 func (c calm) Open(sealed, bound []byte) (answer []byte, err error) {
-	defer work.Recovered("the sealer", &err)
+	defer inflight.Recovered("the sealer", &err)
 	return c.Sealer.Open(sealed, bound)
 }
 

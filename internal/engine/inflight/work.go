@@ -1,5 +1,5 @@
-// Package work counts what goes on, in the background too, bounds it, and lets a shutdown wait for it.
-package work
+// Package inflight counts what goes on, in the background too, bounds it, and lets a shutdown wait for it.
+package inflight
 
 import (
 	"context"
