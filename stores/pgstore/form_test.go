@@ -1,7 +1,6 @@
 package pgstore
 
 import (
-	"regexp"
 	"testing"
 
 	"example.com/idempotency/internal/formtest"
@@ -11,11 +10,5 @@ import (
 // What a table has in it changes with the version of its rows. Comments may change.
 func TestStoredFormOfTheTable(t *testing.T) {
 	t.Parallel()
-	formtest.Check(t, "table", sqlrecord.Form, formtest.Case{
-		Name: "schema", Text: true,
-		Encode: func() []byte {
-			code := regexp.MustCompile(`(?m)[ \t]*--.*$`).ReplaceAll([]byte(Schema), nil)
-			return regexp.MustCompile(`(?m)^\n`).ReplaceAll(code, nil)
-		},
-	})
+	formtest.CheckSchema(t, sqlrecord.Form, Schema)
 }
