@@ -3,12 +3,12 @@ package pgstore
 import (
 	"testing"
 
-	"example.com/idempotency/internal/formtest"
+	"example.com/idempotency/internal/formtest/rows"
 	"example.com/idempotency/internal/sqlrecord"
 )
 
 // What a table has in it changes with the version of its rows. Comments may change.
 func TestStoredFormOfTheTable(t *testing.T) {
 	t.Parallel()
-	formtest.CheckSchema(t, sqlrecord.Form, Schema)
+	rows.CheckSchema(t, sqlrecord.Form, Schema)
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency/internal/formtest"
+	"example.com/idempotency/internal/formtest/rows"
 	"example.com/idempotency/stores/pgstore/internal/pgtest"
 )
 
@@ -18,7 +18,7 @@ func TestRowOfAnotherVersionIsLeftAlone(t *testing.T) {
 		require.NoError(t, pool.QueryRow(t.Context(), "SELECT r::text FROM "+table+" r WHERE key = $1", key).Scan(&text))
 		return text
 	}
-	formtest.CheckRows(t, s, newClaim(), func(key, set string) error {
+	rows.Check(t, s, newClaim(), func(key, set string) error {
 		_, err := pool.Exec(t.Context(), "UPDATE "+table+" SET "+set+" WHERE key = $1", key)
 		return err
 	}, row)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency/internal/formtest"
+	"example.com/idempotency/internal/formtest/rows"
 	"example.com/idempotency/store"
 )
 
@@ -23,7 +23,7 @@ func TestRowOfAnotherVersionIsLeftAlone(t *testing.T) {
 		return text
 	}
 	claim := store.Claim{Owner: store.Owner{1}, Lease: 30 * time.Second, Retention: time.Hour}
-	formtest.CheckRows(t, s, claim, func(key, set string) error {
+	rows.Check(t, s, claim, func(key, set string) error {
 		_, err := s.write.ExecContext(t.Context(), "UPDATE idempotency_records SET "+set+" WHERE key = ?", key)
 		return err
 	}, row)

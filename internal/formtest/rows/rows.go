@@ -1,4 +1,5 @@
-package formtest
+// Package rows checks the stored forms of stores in SQL.
+package rows
 
 import (
 	"regexp"
@@ -6,13 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency/internal/formtest"
 	"example.com/idempotency/store"
 )
 
-// CheckSchema is Check for the table of a store in SQL. Comments may change.
+// CheckSchema is [formtest.Check] for the table of a store in SQL. Comments may change.
 func CheckSchema(t *testing.T, version int, schema string) {
 	t.Helper()
-	Check(t, "table", version, Case{
+	formtest.Check(t, "table", version, formtest.Case{
 		Name: "schema", Text: true,
 		Encode: func() []byte {
 			code := regexp.MustCompile(`(?m)[ \t]*--.*$`).ReplaceAll([]byte(schema), nil)
@@ -28,9 +30,9 @@ type Inspected interface {
 	store.Lister
 }
 
-// CheckRows checks that no call of a store touches a row that is of another version. update changes columns of
+// Check checks that no call of a store touches a row that is of another version. update changes columns of
 // the row of a key by an expression of SQL, and row returns all columns of it.
-func CheckRows(t *testing.T, s Inspected, claim store.Claim, update func(key, set string) error, row func(key string) string) {
+func Check(t *testing.T, s Inspected, claim store.Claim, update func(key, set string) error, row func(key string) string) {
 	t.Helper()
 	for name, change := range map[string]string{
 		"version": "marks = marks | (1 << 8)", "mark": "marks = marks | 32", "state": "state = 'archived'",
