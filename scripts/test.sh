@@ -12,4 +12,4 @@ if [ -n "${REDIS_REQUIRED:-}" ]; then
 	export REDIS_EXHAUSTIVE=1
 	summary+=(-forbid-skip 'redis-server|PostgreSQL|REDIS_EXHAUSTIVE')
 fi
-go test -json -race -shuffle=on -timeout 1h "$@" work | "${summary[@]}"
+go test -json -race -shuffle=on -timeout 20m "$@" work | "${summary[@]}"

@@ -47,8 +47,12 @@ func newOvertaking(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBac
 	o.guard = guardtest.NewGuard(t, s, opts...)
 	o.server = guardtest.ServeHTTP1(t, o.guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := &attempt{answer: make(chan func(http.ResponseWriter))}
-		o.attempts <- a
-		(<-a.answer)(w)
+		select {
+		case o.attempts <- a:
+			(<-a.answer)(w)
+		case <-time.After(time.Minute):
+			t.Error("a run that the test did not begin")
+		}
 	})))
 	return o
 }
@@ -66,9 +70,14 @@ func (o *overtaking) beginCall(t *testing.T, call guardtest.Call) *attempt {
 		got, _ := o.server.Try(context.WithoutCancel(t.Context()), call)
 		reply <- got
 	}()
-	a := <-o.attempts
-	a.reply = reply
-	return a
+	select {
+	case a := <-o.attempts:
+		a.reply = reply
+		return a
+	case got := <-reply:
+		t.Fatalf("no run, but %d %v", got.Status, got.Problem)
+		return nil
+	}
 }
 
 // end lets the handler answer, and returns what its client gets.

@@ -42,15 +42,27 @@ func doom(t testing.TB, server *pgtest.Server, pool *pgxpool.Pool) (crash func()
 	}, time.Minute, time.Millisecond)
 	writer, err := os.FindProcess(pid)
 	require.NoError(t, err)
-	require.NoError(t, writer.Signal(syscall.SIGSTOP))
 	kill := sync.OnceFunc(func() { _ = writer.Kill() })
 	t.Cleanup(kill)
+	// Stopped in the middle of a write, it would keep a lock that every durable commit needs.
+	for require.NoError(t, writer.Signal(syscall.SIGSTOP)); !commits(t, pool); {
+		require.NoError(t, writer.Signal(syscall.SIGCONT))
+		require.NoError(t, writer.Signal(syscall.SIGSTOP))
+	}
 	return func() {
 		kill()
 		server.Crash()
 		server.Restart(t)
 		pool.Reset()
 	}
+}
+
+// commits tells whether a durable commit returns soon.
+func commits(t testing.TB, pool *pgxpool.Pool) bool {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := pool.Exec(ctx, "SELECT pg_logical_emit_message(true, '', '')")
+	return err == nil
 }
 
 // mayBeLost is a claim as a guard makes it for a run that undoes what it does.
