@@ -87,36 +87,48 @@ func TestCallsOfAStepHaveTheSameKeysInEachAttempt(t *testing.T) {
 // that there was none or that it did nothing.
 func TestCallOfALaterAttemptIsUnknownFromTheStart(t *testing.T) {
 	t.Parallel()
+	rerun, hold := idempotency.WithRecovery(idempotency.Rerun), idempotency.WithRecovery(idempotency.Hold)
 	for name, c := range map[string]struct {
-		guard   []idempotency.Option
-		step    []idempotency.TaskOption
-		unknown bool
+		first, second idempotency.Option
+		ends          func(error) error // the step of the first attempt, or nil if it begins none
+		said          bool              // the program says that nothing was done
+		unknown       bool
 	}{
-		"rerun":        {nil, nil, true},
-		"hold":         {[]idempotency.Option{idempotency.WithRecovery(idempotency.Hold)}, nil, false},
-		"at most once": {nil, []idempotency.TaskOption{idempotency.AtMostOnce()}, false},
+		"the first may have sent it":     {rerun, rerun, nothing, false, true},
+		"the first was under Rerun":      {rerun, hold, nothing, false, true},
+		"the program says otherwise":     {hold, hold, nothing, true, true},
+		"the first has done nothing":     {rerun, rerun, idempotency.NotDone, true, false},
+		"it has done nothing under Hold": {hold, hold, idempotency.NotDone, true, false},
+		"the first has begun no step":    {hold, hold, nil, true, false},
 	} {
-		g := newGuard(t, idempotency.NewMemoryStore(), c.guard...)
+		store := idempotency.NewMemoryStore()
 		transport := newTransport(t, answering(answer{status: 401}))
-		for attempt := 1; attempt <= 2; attempt++ {
+		for attempt, g := range []*idempotency.Guard{newGuard(t, store, c.first), newGuard(t, store, c.second)} {
 			_, _, err := idempotency.Do(t.Context(), g, idempotency.Key{Scope: "s", Value: "job"}, func(ctx context.Context) (int, error) {
 				op, _ := idempotency.FromContext(ctx)
-				require.Equal(t, attempt, op.Attempt())
-				if attempt == 1 && c.step != nil {
+				require.Equal(t, attempt+1, op.Attempt())
+				if c.said {
 					op.SetOutcome(idempotency.NotExecuted)
+				}
+				if attempt == 0 && c.ends == nil {
 					return 0, errAgain
 				}
 				return idempotency.Step(ctx, "charge", func(ctx context.Context) (int, error) {
-					op.SetOutcome(idempotency.NotExecuted)
 					_, err := send(transport, post(ctx, place, "{}"))
-					return 0, errors.Join(err, errAgain)
-				}, c.step...)
+					err = errors.Join(err, errAgain)
+					if attempt == 0 {
+						err = c.ends(err)
+					}
+					return 0, err
+				})
 			})
-			require.ErrorIs(t, err, errAgain)
-			require.Equal(t, attempt == 2 && c.unknown, errors.Is(err, client.ErrOutcomeUnknown), "%s, attempt %d: %v", name, attempt, err)
+			require.ErrorIs(t, err, errAgain, name)
+			require.Equal(t, attempt == 1 && c.unknown, errors.Is(err, client.ErrOutcomeUnknown), "%s, attempt %d: %v", name, attempt+1, err)
 		}
 	}
 }
+
+func nothing(err error) error { return err }
 
 func TestRetriesOfACallAreOneCall(t *testing.T) {
 	t.Parallel()

@@ -95,6 +95,9 @@ type Record struct {
 	// Lapsed says that the claim was granted because the lease of its last owner had ended.
 	// It is set only if Mine is, also when the claim is repeated.
 	Lapsed bool
+	// Blank says that nothing was done under the record so far: see [Release]. It is set only if Mine is.
+	// Without it, an earlier attempt may have done something.
+	Blank bool
 	// Notes are those of the claims that were granted, one for each attempt, oldest first, as
 	// [AppendNote] puts them together and [EachNote] reads them. There are at most 16: a store drops the oldest.
 	// They include the caller's own if Mine is set. An attempt whose claim had no note is left

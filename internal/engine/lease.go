@@ -22,6 +22,7 @@ type Lease struct {
 	claim     store.Claim
 	steps     map[string][]byte // of earlier attempts, as the claim was granted
 	mayBeLost bool              // as the store has said of the claim
+	blank     bool              // nothing was done by earlier attempts, as the store has said of the claim
 	kept      atomic.Bool       // the store has acknowledged a later call, so it will not forget the claim
 	told      atomic.Bool       // observers or the log have got an event, and may have kept its context
 	note      [note.MaxLen]byte // the memory of the claim's note
@@ -130,7 +131,7 @@ func (l *Lease) acquire(rec *store.Record, now time.Time, watch bool) error {
 	claim.Watch = watch
 	err := l.requestClaim(rec, now, &claim, l.claimTimeout())
 	if err == nil && rec.Mine {
-		l.Attempt, l.steps, l.mayBeLost = rec.Attempt, rec.Steps, rec.MayBeLost
+		l.Attempt, l.steps, l.mayBeLost, l.blank = rec.Attempt, rec.Steps, rec.MayBeLost, rec.Blank
 		l.sure = now.Add(l.margin())
 		if rec.Lapsed {
 			l.reportTakeover(rec)

@@ -58,9 +58,8 @@ func (o *Operation) SetOutcome(outcome event.Outcome) {
 	}
 }
 
-// resumes reports whether an earlier attempt may have begun the steps of this one. Under Hold,
-// another attempt follows only one that has done nothing.
-func (o *Operation) resumes() bool { return o.Attempt() > 1 && !o.lease.claim.Hold }
+// resumes reports whether an earlier attempt may have begun the steps of this one.
+func (o *Operation) resumes() bool { return o.Attempt() > 1 && !o.lease.blank }
 
 // Holds reports whether o, or a run that it runs in, holds the record of that name in the store. A run that has ended
 // holds nothing, although its context may live on.

@@ -54,7 +54,7 @@ func (sh *shard) claim(r entry, c store.Claim, now int64, room bool) (store.Reco
 		return sh.see(r, now), nil
 	}
 	out := sh.see(r, now)
-	out.Mine, out.Lapsed = true, r.is(tookOver)
+	out.Mine, out.Lapsed, out.Blank = true, r.is(tookOver), r.is(blank)
 	if r.attempt > 1 {
 		out.Steps = sh.stepsByName(r)
 	}

@@ -69,6 +69,7 @@ type reply struct {
 	notes       string
 	label       string
 	lapsed      bool
+	blank       bool
 }
 
 // perform makes the call.
@@ -128,7 +129,7 @@ func newReply(r store.Record, err error) reply {
 	return reply{
 		state: r.State, mine: r.Mine, attempt: r.Attempt, owner: r.Owner, fingerprint: r.Fingerprint,
 		lease: r.Lease, ttl: r.TTL, age: r.Age, status: r.Status, size: r.Size, answer: string(r.Answer), steps: stepsOf(r.Steps),
-		notes: notesOf(r), label: r.Label, lapsed: r.Lapsed,
+		notes: notesOf(r), label: r.Label, lapsed: r.Lapsed, blank: r.Blank,
 	}
 }
 
@@ -197,8 +198,8 @@ func (got reply) String() string {
 	if got.mine {
 		s = "mine"
 	}
-	return s + fmt.Sprintf(" attempt=%d fingerprint=%x lease=%v ttl=%v age=%v answer=%.9q steps=%q notes=%s label=%q lapsed=%t",
-		got.attempt, got.fingerprint[:1], got.lease, got.ttl, got.age, got.answer, got.steps, got.notes, got.label, got.lapsed)
+	return s + fmt.Sprintf(" attempt=%d fingerprint=%x lease=%v ttl=%v age=%v answer=%.9q steps=%q notes=%s label=%q lapsed=%t blank=%t",
+		got.attempt, got.fingerprint[:1], got.lease, got.ttl, got.age, got.answer, got.steps, got.notes, got.label, got.lapsed, got.blank)
 }
 
 func (r record) String() string {

@@ -298,7 +298,7 @@ func (e ending) reply(c call, passed time.Duration, lapsed bool) reply {
 	}
 	got := reply{
 		state: r.state, mine: e.mine, attempt: r.attempt, owner: r.owner, fingerprint: r.fingerprint,
-		ttl: r.kept - passed, age: passed, answer: r.answer, notes: r.notes, lapsed: e.mine && r.tookOver,
+		ttl: r.kept - passed, age: passed, answer: r.answer, notes: r.notes, lapsed: e.mine && r.tookOver, blank: e.mine && r.blank,
 	}
 	if c.method != claim {
 		got.label = r.label

@@ -31,7 +31,7 @@ func (h *Header) ParseClaim(reply []string) (r Record, detached string, err erro
 			return r, "", errors.New("the reply belongs to another claim")
 		}
 		r = h.record(h.expiry())
-		r.Mine = true
+		r.Mine, r.Blank = true, true
 		return r, "", nil
 	}
 	if len(reply) < 3 {
@@ -61,7 +61,7 @@ func (h *Header) ParseClaim(reply []string) (r Record, detached string, err erro
 	case found.State == store.Held:
 		r.Found = found.is(flagLapsed) && !found.is(flagHold)
 	case found.State == store.Claimed && found.Owner == h.Owner:
-		r.Mine, r.Lapsed = true, found.is(flagTookOver)
+		r.Mine, r.Lapsed, r.Blank = true, found.is(flagTookOver), found.is(flagBlank)
 		if len(reply) > 5 {
 			r.Steps = pairs(reply[5:])
 		}

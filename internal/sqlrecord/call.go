@@ -60,7 +60,7 @@ func (r *Row) Claim(c store.Claim, now Moment) (_ store.Record, changed bool, er
 			return out, false, err
 		}
 	}
-	out.Mine, out.Lapsed = true, r.is(TookOver)
+	out.Mine, out.Lapsed, out.Blank = true, r.is(TookOver), r.is(Blank)
 	return out, true, nil
 }
 

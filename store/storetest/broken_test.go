@@ -153,6 +153,7 @@ var brokenStores = []struct{ bug, caughtBy string }{
 	{"a takeover is not told", "Lapsed/is told to the claim that takes over"},
 	{"a repeated claim is no takeover", "Lapsed/is told again when the claim is repeated"},
 	{"a takeover is told for ever", "Lapsed/is not told of a released record"},
+	{"every claim is told that nothing was done", "Blank/is told until something may have been done"},
 
 	{"takeover forgets the steps", "Step/is known to the run that takes over"},
 	{"a release forgets the steps", "Step/is known to the run after a release"},

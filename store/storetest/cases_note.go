@@ -195,4 +195,14 @@ var noteCases = []testCase{
 		e.claim(carol).mine(3).lapsed(false)
 		e.claim(carol).lapsed(false)
 	}},
+	// The run knows whether an earlier one may have begun what it begins.
+	{"Blank/is told until something may have been done", func(e *env) {
+		e.claim(alice).mine(1).blank(true)
+		e.claim(bob).claimed(1).blank(false)
+		e.undo(alice, 1)
+		e.claim(bob).mine(2).blank(true)
+		e.claim(bob).mine(2).blank(true)
+		e.release(bob)
+		e.claim(carol).mine(3).blank(false)
+	}},
 }

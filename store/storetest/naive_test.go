@@ -151,6 +151,7 @@ func (s *naiveStore) grant(r *naiveRecord, c store.Claim) store.Record {
 func (s *naiveStore) mine(r *naiveRecord) store.Record {
 	out := s.see(r)
 	out.Mine, out.Lapsed = true, r.Lapsed && !s.is("a takeover is not told")
+	out.Blank = r.blank || s.is("every claim is told that nothing was done")
 	if r.Attempt > 1 {
 		out.Steps = maps.Clone(r.Steps)
 	}

@@ -148,6 +148,15 @@ func (r view) lapsed(want bool) view {
 	return r
 }
 
+// blank expects that the record says, or does not say, that nothing was done under it.
+func (r view) blank(want bool) view {
+	r.t.Helper()
+	if r.Blank != want {
+		r.t.Errorf("Blank of %v: got %t", r, r.Blank)
+	}
+	return r
+}
+
 // steps expects exactly these steps, given as names and values in turn.
 func (r view) steps(want ...string) view {
 	r.t.Helper()

@@ -79,7 +79,7 @@ func (s *Store) claim(ctx context.Context, key string, c store.Claim) (store.Rec
 // granted is what a claim gets that has made the record.
 func granted(r *seenRow) store.Record {
 	out := r.See(r.now)
-	out.Mine = true
+	out.Mine, out.Blank = true, true
 	return out
 }
 

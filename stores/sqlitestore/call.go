@@ -27,7 +27,7 @@ func (s *Store) Claim(ctx context.Context, key string, c store.Claim) (out store
 			case errors.Is(err, store.ErrNotFound):
 				r = sqlrecord.New(c, at)
 				out = r.See(at)
-				out.Mine = true
+				out.Mine, out.Blank = true, true
 			case err != nil:
 				return err
 			default:
