@@ -38,7 +38,7 @@ type FingerprintFunc func(r *http.Request, body []byte) (Fingerprint, error)
 // names, nor white space, nor the order of parameters.
 //
 // A Content-Type that parsers read in different ways counts as it is, and its body counts byte for
-// byte. Examples are one with a backslash, with an empty parameter, with a parameter twice, or with
+// byte. Examples are one with a backslash, with an empty parameter before another, with a parameter twice, or with
 // an asterisk in the name of a parameter.
 //
 // The boundary of a well-formed multipart/form-data body does not count, because clients choose a

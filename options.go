@@ -203,7 +203,7 @@ func WithPolicyURL(url string) Option {
 // WithExpiryHeader names the field in which answers say for how long the key is good, in whole
 // seconds: that long, a repetition meets what became of the first request. Package
 // client looks for Idempotency-TTL. By default the name is empty, and there is no such field. It must not
-// be the name of a field that the guard uses for something else.
+// be the name of a field that says something else, such as Location or Retry-After.
 //
 // The field is in the answer of a run that is recorded before its answer is sent, in each replay,
 // and in the refusals in-flight, outcome-unknown and response-not-kept, unless the record has no

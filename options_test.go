@@ -43,6 +43,7 @@ var invalidOptions = map[string][]idempotency.Option{
 	"WithExpiryHeader:": {
 		idempotency.WithExpiryHeader("Good For"), idempotency.WithExpiryHeader("idempotency-key"),
 		idempotency.WithExpiryHeader("Retry-After"), idempotency.WithExpiryHeader("idempotency-error"),
+		idempotency.WithExpiryHeader("Trailer"), idempotency.WithExpiryHeader("location"), idempotency.WithExpiryHeader("Set-Cookie"),
 	},
 	"WithKeptKeys:":  {idempotency.WithKeptKeys(true)},
 	"WithRoute:":     {idempotency.WithRoute(strings.Repeat("x", 65)), idempotency.WithRoute("POST\n/charges"), idempotency.WithRoute("größe")},

@@ -91,7 +91,7 @@ func (s *settings) validate() error {
 	for _, m := range s.methods {
 		check(token.Is(m), "WithMethods: %q is not a method", m)
 	}
-	check(token.Is(s.header) && !slices.Contains(notKeys, s.header), "WithHeader: %q is not the name of a field that can carry a key", s.header)
+	check(token.Is(s.header) && !slices.Contains(taken, s.header), "WithHeader: %q is not the name of a field that can carry a key", s.header)
 	check(s.fingerprint != nil, "WithFingerprint: nil function")
 	for _, f := range s.formerFingerprints {
 		check(f != nil, "WithFingerprint: nil function")
@@ -109,7 +109,7 @@ func (s *settings) validate() error {
 	check(s.mismatchStatus >= minRefusalStatus && s.mismatchStatus <= maxRefusalStatus,
 		"WithMismatchStatus: %d is not a 4xx status", s.mismatchStatus)
 	check(s.errorWriter != nil, "WithErrorWriter: nil function")
-	check(s.expiryHeader == "" || token.Is(s.expiryHeader) && s.expiryHeader != s.header && !slices.Contains(ownFields, s.expiryHeader),
+	check(s.expiryHeader == "" || token.Is(s.expiryHeader) && s.expiryHeader != s.header && !slices.Contains(taken, s.expiryHeader),
 		"WithExpiryHeader: %q is not a field name, or one that the guard uses for something else", s.expiryHeader)
 	check(!s.rules.Seals.KeptKeys || s.rules.Seals.Sealer != nil, "WithKeptKeys: there is no sealer; see WithSealer")
 	check(len(s.rules.Route) <= maxRouteLen && isLabel(s.rules.Route), "WithRoute: %q is not a label of at most %d printable bytes", s.rules.Route, maxRouteLen)
@@ -175,13 +175,12 @@ func (s *settings) binding() policy.Binding {
 	}
 }
 
-// notKeys are fields that net/http takes out of a request, or that say something else of one or of its answer.
-var notKeys = slices.Concat(ownFields, []string{
-	"Connection", "Date", "Expect", "Host", "Keep-Alive", "Proxy-Connection", "Set-Cookie", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
-})
-
-// ownFields are those that a guard sets for something else.
-var ownFields = []string{problem.Header, response.ReplayedHeader, "Cache-Control", "Content-Length", "Content-Type", "Link", "Retry-After"}
+// taken are fields that net/http takes out of a request, or that say something else of one or of its answer.
+var taken = []string{
+	problem.Header, response.ReplayedHeader, "Cache-Control", "Connection", "Content-Encoding", "Content-Length", "Content-Type",
+	"Date", "Expect", "Host", "Keep-Alive", "Link", "Location", "Proxy-Connection", "Retry-After", "Set-Cookie", "Te", "Trailer",
+	"Transfer-Encoding", "Upgrade",
+}
 
 // expiryField returns the field that says for how long a key is good. It must not be asked for
 // if the guard does not send one.

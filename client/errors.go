@@ -129,7 +129,11 @@ func (e *Error) Error() string {
 	default:
 		b.WriteString("client: not executed")
 	}
-	fmt.Fprintf(&b, " (key hash %s, attempts: %d, given up: %s)", keyHash(e.Key), len(e.Attempts), e.Reason)
+	fmt.Fprintf(&b, " (key hash %s, attempts: %d", keyHash(e.Key), len(e.Attempts))
+	if e.Reason != ReasonSettled {
+		fmt.Fprintf(&b, ", given up: %s", e.Reason)
+	}
+	b.WriteByte(')')
 	if e.Err != nil {
 		b.WriteString(": ")
 		b.WriteString(e.Err.Error())

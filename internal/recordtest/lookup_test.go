@@ -366,6 +366,8 @@ func TestResolveRefusesWhatItCannotSettle(t *testing.T) {
 		"no status":           {Outcome: idempotency.Final, Status: 1000},
 		"body too large":      {Outcome: idempotency.Final, Body: make([]byte, 101)},
 		"header too large":    {Outcome: idempotency.Final, Header: http.Header{"X-Large": {strings.Repeat("x", 64<<10)}}},
+		"answer of nothing":   {Outcome: idempotency.NotExecuted, Status: http.StatusConflict},
+		"body of nothing":     {Outcome: idempotency.NotExecuted, Body: []byte("x")},
 		"body with no status": {Outcome: idempotency.Final, Status: http.StatusNoContent, Body: []byte("x")},
 	} {
 		require.Error(t, g.Resolve(t.Context(), guardtest.HeldKey, seen, resolution), name)
