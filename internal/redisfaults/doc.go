@@ -2,6 +2,6 @@
 // fail for real: servers that die, restart, fill up, evict, refuse or are emptied, masters
 // that are cut off or fail over, messages that are lost, pools that run dry, and accounts
 // with no more rights than the documentation grants. It also counts what the store costs
-// the network. The tests need redis-server; none of them uses a fake clock. Those that wait the
-// longest run with REDIS_EXHAUSTIVE=1 only, as in continuous integration.
+// the network. The tests run with REDIS_REQUIRED=1 and need redis-server; none of them uses a fake
+// clock. Those that wait the longest need REDIS_EXHAUSTIVE=1, too, as in continuous integration.
 package redisfaults

@@ -10,7 +10,7 @@
 // the network does not carry, holds that outlast the TTL, and pauses, outages and broken connections
 // that are longer than a lease.
 //
-// The tests need redis-server and a Unix system. TestSoak lasts thirty seconds with REDIS_REQUIRED=1,
-// five with REDIS_EXHAUSTIVE=1, or as long as SOAK says, which is ten minutes with make soak. Otherwise
-// it is skipped. SEED repeats its plan.
+// The tests need REDIS_REQUIRED=1, redis-server and a Unix system. TestSoak lasts thirty seconds with
+// REDIS_EXHAUSTIVE=1, or as long as SOAK says, which is ten minutes with make soak. Otherwise it is
+// skipped. SEED repeats its plan.
 package soak

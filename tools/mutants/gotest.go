@@ -42,7 +42,8 @@ func goTest(ctx context.Context, root, overlay, pattern string, timeout time.Dur
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", append(line, args...)...)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "REDIS_EXHAUSTIVE=1", "SIMULATION_EXHAUSTIVE=1") // the slow tests kill mutants too
+	// The tests with real servers and the slow ones kill mutants too.
+	cmd.Env = append(os.Environ(), "REDIS_REQUIRED=1", "REDIS_EXHAUSTIVE=1", "SIMULATION_EXHAUSTIVE=1", "SOAK=5s")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
 	var stdout, stderr bytes.Buffer
