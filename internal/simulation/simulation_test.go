@@ -25,12 +25,16 @@ import (
 // In the first mode the faults never end, and nothing wrong may happen. In the second
 // they end, and from then on every client has to get its last word in time.
 //
-// A world is determined by its seed. SEED=n repeats one, SEEDS=n tries so many. Half of the
-// worlds are new at each run. The others are always the same, and they decide whether
+// A world is determined by its seed. SEED=n repeats one, SEEDS=n tries so many: 200 unless it says
+// otherwise, or 1000 with SIMULATION_EXHAUSTIVE=1. Half of the worlds are new at each run. The others are always the same, and they decide whether
 // enough happens: the choice of a random seed must not.
 func TestSimulation(t *testing.T) {
 	t.Parallel()
-	first, seeds := simSeeds(t, 1000)
+	usual := uint64(200)
+	if exhaustive {
+		usual = 1000
+	}
+	first, seeds := simSeeds(t, usual)
 	for _, mode := range []simMode{safety, liveness} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()

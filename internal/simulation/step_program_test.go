@@ -35,9 +35,9 @@ func TestStepPrograms(t *testing.T) {
 		seed, err = strconv.ParseUint(s, 10, 64)
 		require.NoError(t, err)
 	}
-	programs, batch := uint64(4000), uint64(100)
-	if testing.Short() {
-		programs = 400
+	programs, batch := uint64(400), uint64(100)
+	if exhaustive {
+		programs = 4000
 	}
 	derived := make(map[string]string) // of all programs: whose each is
 	var seen totals
