@@ -18,7 +18,7 @@ quick: ## Run the checks that find most mistakes, while you work
 	scripts/check-sources.sh
 	go vet work
 	go run ./tools/shape
-	go test -short . ./docs ./client/...
+	go test . ./docs ./client/...
 
 .PHONY: test
 test: ## Run the tests of all modules
