@@ -93,6 +93,9 @@ func (w *simulation) process(i int) *simProcess {
 		idempotency.WithLease(p.lease), idempotency.WithRecovery(p.recovery), idempotency.WithWait(p.wait),
 		idempotency.WithRebinding(w.rebinding), idempotency.WithLimits(idempotency.Limits{ResponseBody: p.kept}), idempotency.WithObserver(p.observe),
 		idempotency.WithLogger(slog.New(slog.DiscardHandler)))
+	if w.dice(ofWorld, 3).oneIn(2) {
+		options = append(options, idempotency.WithAuthorizeReplay(w.mayReplay))
+	}
 	var st idempotency.Store = &simLink{p}
 	switch w.kind {
 	case operated:
@@ -119,6 +122,14 @@ func (w *simulation) process(i int) *simProcess {
 	}
 	p.Server = guardtest.ServeRecorder(w.t, w.serves(p, p.guard.Handler(h)))
 	return p
+}
+
+// mayReplay asks a service that is away half of the time, as long as there are faults.
+func (w *simulation) mayReplay(*http.Request, idempotency.RecordInfo) error {
+	if now := w.now(); now < w.calm && now/(w.lease/2)%2 == 0 {
+		return idempotency.ErrTryLater
+	}
+	return nil
 }
 
 // die cuts the process off from everybody. What is left of it in the bubble ends.

@@ -366,7 +366,7 @@ func (w *simulation) answered(q *simRequest, got guardtest.Reply) bool {
 	switch got.Problem.Code {
 	case "":
 		return w.checkAnswer(q, got.Status, got.Header, got.Body)
-	case problem.InFlight, problem.StoreUnavailable, problem.ShuttingDown, problem.NoAnswer:
+	case problem.InFlight, problem.StoreUnavailable, problem.TryLater, problem.ShuttingDown, problem.NoAnswer:
 		return false
 	case problem.RolledBack, problem.CannotCommit:
 		w.deniesCommit(q)
