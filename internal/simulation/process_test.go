@@ -124,9 +124,9 @@ func (w *simulation) process(i int) *simProcess {
 	return p
 }
 
-// mayReplay asks a service that is away half of the time, as long as there are faults.
+// mayReplay asks a service that is away a third of the time, as long as there are faults.
 func (w *simulation) mayReplay(*http.Request, idempotency.RecordInfo) error {
-	if now := w.now(); now < w.calm && now/(w.lease/2)%2 == 0 {
+	if now := w.now(); now < w.calm && now/(w.lease/2)%3 == 0 {
 		return idempotency.ErrTryLater
 	}
 	return nil
