@@ -107,7 +107,7 @@ func Example_timeoutOutside() {
 		<-bank // the deadline does not stop what has been sent to the bank
 		charge(w, r)
 	}))
-	h := http.TimeoutHandler(slow, time.Second/4, "timed out")
+	h := http.TimeoutHandler(slow, time.Second, "timed out")
 	send(h, "key-1", "{}")
 	close(bank)
 	send(slow, "key-1", "{}")

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/store"
@@ -219,11 +220,11 @@ func TestHostileNamesAreRecordsOfTheirOwn(t *testing.T) {
 func TestHashTagsDoNotGatherRecords(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, false)
-	guard := guardtest.NewGuard(t, guardtest.RedisStore(t, guardtest.PatientRedisClient(t, cluster.Addrs()...)))
+	s := guardtest.RedisStore(t, guardtest.PatientRedisClient(t, cluster.Addrs()...))
 	const keys = 600
 	for i := range keys {
-		k := idempotency.Key{Scope: "{x}", Value: fmt.Sprintf("{x}%d", i)}
-		_, _, err := idempotency.Do(t.Context(), guard, k, func(context.Context) (int, error) { return i, nil })
+		k := intent.Key{Scope: "{x}", Value: fmt.Sprintf("{x}%d", i)}
+		_, err := s.Claim(t.Context(), k.Name(), guardtest.RedisClaim())
 		require.NoError(t, err)
 	}
 	var spread []int64
