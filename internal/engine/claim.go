@@ -74,10 +74,16 @@ func (c *Claiming) accept(rec *store.Record) (err error) {
 		*rec = store.Record{}
 		return err
 	}
-	// The process of the last attempt has died.
-	if rec.Lapsed && rules.lastAttempt(rec.Attempt-1) {
+	switch {
+	case !rec.Lapsed:
+	case rules.lastAttempt(rec.Attempt - 1): // its process has died
 		c.Met = true
 		*rec, err = l.holdInstead(*rec)
+	default:
+		earlier := c.replyLost
+		c.replyLost = true // as long as the observer has not returned, as in ask
+		l.reportTakeover(rec)
+		c.replyLost = earlier
 	}
 	return err
 }

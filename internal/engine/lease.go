@@ -133,9 +133,6 @@ func (l *Lease) acquire(rec *store.Record, now time.Time, watch bool) error {
 	if err == nil && rec.Mine {
 		l.Attempt, l.steps, l.mayBeLost, l.blank = rec.Attempt, rec.Steps, rec.MayBeLost, rec.Blank
 		l.sure = now.Add(l.margin())
-		if rec.Lapsed {
-			l.reportTakeover(rec)
-		}
 	}
 	return err
 }

@@ -119,6 +119,7 @@ func TestRequestThatKillsItsProcessIsHeld(t *testing.T) {
 			guardtest.RequireProblem(t, p.Do(t, call), http.StatusConflict, problem.OutcomeUnknown)
 			require.EqualValues(t, 2, h.Runs.Load())
 			require.Equal(t, 1, p.Events.Count(event.Held))
+			require.Zero(t, p.Events.Count(event.Takeover), "nobody takes over what is held instead")
 		})
 	}
 }
