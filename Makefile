@@ -70,7 +70,7 @@ mutants: ## Take each protection out and see tests die; MUTANT=regexp selects
 	go run ./tools/mutants -run '$(MUTANT)'
 
 .PHONY: bench
-bench: ## Print the tables of docs/performance.md: ROUNDS (9) of SHARE (300ms) a row
+bench: ## Print the tables of docs/explanation/performance.md: ROUNDS (9) of SHARE (300ms) a row
 	cd internal/bench && go test -v -timeout 60m -run TestTable -rounds $(or $(ROUNDS),9) -share $(or $(SHARE),300ms) -heap $(or $(HEAP),64) -live 1000000 -only '$(TABLE)'
 
 .PHONY: microbench

@@ -22,7 +22,7 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// errorRows are the errors that the rows of the table in docs/client.md stand for.
+// errorRows are the errors that the rows of the table in docs/reference/client.md stand for.
 var errorRows = map[string][]answer{
 	"no connection (dial, DNS, proxy)": {
 		{err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}},

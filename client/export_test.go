@@ -11,7 +11,7 @@ func Remembered(t *Transport) (routes, budgets int) {
 	return len(t.routes.known), len(t.budgets.known)
 }
 
-// Ruling names what becomes of a request after an answer, as docs/client.md does.
+// Ruling names what becomes of a request after an answer, as docs/reference/client.md does.
 func Ruling(resp *http.Response, server profile.Server, key string, declared, doubt bool) (string, error) {
 	a, err := readAnswer(resp, &server)
 	a.echoes, a.declared = server.Echoes(resp, key), declared

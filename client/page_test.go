@@ -11,7 +11,7 @@ import (
 // The page shows lines of the example that compiles.
 func TestPageShowsTheExample(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/client.md")
+	page, err := os.ReadFile("../docs/reference/client.md")
 	require.NoError(t, err)
 	example, err := os.ReadFile("example_test.go")
 	require.NoError(t, err)

@@ -47,7 +47,7 @@ type row struct {
 // byStatus rules on any other answer, by the first row that has its status. In doubt, it counts
 // whether the answer repeats the key, and whether the program has said how its server speaks: from
 // then on, only the one who executed the request may speak. A proxy, an authentication or a conflict
-// with the attempt itself must not pass for the end of it. Docs/client.md has the reasons.
+// with the attempt itself must not pass for the end of it. Docs/reference/client.md has the reasons.
 var byStatus = [...]row{
 	{math.MinInt, 299, accept, accept, accept, accept},
 	{303, 303, accept, accept, accept, unknown},

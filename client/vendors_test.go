@@ -365,7 +365,7 @@ func TestProfileOfOnesOwn(t *testing.T) {
 
 func TestProfilesAreValid(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("../docs/client.md")
+	doc, err := os.ReadFile("../docs/reference/client.md")
 	require.NoError(t, err)
 	for _, s := range profile.All() {
 		require.Contains(t, strings.ToLower(string(doc)), "\n| `"+strings.ToLower(s.Name)+"`", "a row of the table of profiles")

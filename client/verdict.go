@@ -1,6 +1,6 @@
 package client
 
-// This file rules on answers, by two tables that docs/client.md shows.
+// This file rules on answers, by two tables that docs/reference/client.md shows.
 
 // A Verdict is what the result of an attempt says about the request.
 type Verdict int

@@ -17,12 +17,12 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// This file compares the tables in docs/client.md with what the client does.
+// This file compares the tables in docs/reference/client.md with what the client does.
 
-// tableOf returns the cells of the table in docs/client.md whose head begins with some text.
+// tableOf returns the cells of the table in docs/reference/client.md whose head begins with some text.
 func tableOf(t *testing.T, head string) [][]string {
 	t.Helper()
-	doc, err := os.ReadFile("../docs/client.md")
+	doc, err := os.ReadFile("../docs/reference/client.md")
 	require.NoError(t, err)
 	_, table, ok := strings.Cut(string(doc), "\n| "+head+" |")
 	require.True(t, ok, head)

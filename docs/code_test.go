@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -86,15 +85,8 @@ func newImporter(t *testing.T) types.Importer {
 func TestCodeOfThePagesCompiles(t *testing.T) {
 	t.Parallel()
 	imports := newImporter(t)
-	var pages []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "*/*.md", "*/*/README.md"} {
-		found, err := filepath.Glob(filepath.Join(root, pattern))
-		require.NoError(t, err)
-		pages = append(pages, found...)
-	}
-	slices.Sort(pages)
 	blocks := 0
-	for _, page := range slices.Compact(pages) {
+	for _, page := range everyPage(t) {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		for _, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1) {

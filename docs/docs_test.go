@@ -23,12 +23,12 @@ const root = ".."
 
 func TestProductionShowsTheQuickStart(t *testing.T) {
 	t.Parallel()
-	page, program := read(t, "docs/production.md"), read(t, "examples/quickstart/main.go")
+	page, program := read(t, "docs/tutorials/production.md"), read(t, "examples/quickstart/main.go")
 	_, start, ok := strings.Cut(program, "\nfunc main() {")
 	require.True(t, ok)
 	require.Contains(t, page, "```go\nfunc main() {"+start+"```")
 	test := between(t, read(t, "examples/quickstart/main_test.go"), "\nfunc TestRetryOfACharge(", "\n}\n")
-	require.Contains(t, read(t, "docs/testing.md"), "```go\nfunc TestRetryOfACharge("+test+"\n}\n```")
+	require.Contains(t, read(t, "docs/how-to/testing.md"), "```go\nfunc TestRetryOfACharge("+test+"\n}\n```")
 }
 
 // The package documentation states the guarantee in the words of the README, and more of it. The order of a shutdown, and how long a key is held, have the same words wherever
@@ -44,16 +44,16 @@ func TestGuaranteeIsStatedInTheSameWords(t *testing.T) {
 
 	shutdown := plainWords("Call `http.Server.Shutdown` and `Guard.Shutdown` together, with one deadline. " +
 		"When both have returned, close the store.")
-	for _, text := range []string{doc, read(t, "operate.go"), read(t, "docs/operations.md"), read(t, "docs/production.md")} {
+	for _, text := range []string{doc, read(t, "operate.go"), read(t, "docs/how-to/operations.md"), read(t, "docs/tutorials/production.md")} {
 		require.Contains(t, plainWords(text), shutdown)
 	}
 
 	held := plainWords("A held key, and one claimed under `Hold`, has no end of its own: it is kept until somebody " +
 		"resolves or forgets it, unless `WithRetention` sets an end.")
-	for _, page := range []string{"docs/production.md", "doc.go", "options_run.go", "docs/durable-runs.md", "docs/guarantees.md"} {
+	for _, page := range []string{"docs/tutorials/production.md", "doc.go", "options_run.go", "docs/how-to/durable-runs.md", "docs/explanation/guarantees.md"} {
 		require.Contains(t, plainWords(read(t, page)), held, page)
 	}
-	require.Contains(t, plainWords(read(t, "docs/http.md")), strings.TrimSuffix(held, "."))
+	require.Contains(t, plainWords(read(t, "docs/reference/answers.md")), strings.TrimSuffix(held, "."))
 }
 
 // A shutdown is shown with the same function wherever it is shown, and done with it wherever
@@ -62,7 +62,7 @@ func TestShutdownIsShownInOneWay(t *testing.T) {
 	t.Parallel()
 	shown := "func shutdown(" + between(t, read(t, "example_shutdown_test.go"), "\nfunc shutdown(", "\n}\n") + "\n}\n"
 	require.Contains(t, strings.ReplaceAll(read(t, "doc.go"), "\n//\t", "\n"), shown)
-	for _, page := range []string{"docs/production.md", "docs/operations.md"} {
+	for _, page := range []string{"docs/tutorials/production.md", "docs/how-to/operations.md"} {
 		require.Contains(t, read(t, page), shown, page)
 	}
 	listening := 0
@@ -83,7 +83,7 @@ func TestShutdownIsShownInOneWay(t *testing.T) {
 // The code of the runbook is compiled and run, and its log lines are those of the code.
 func TestRunbookShowsWhatWorks(t *testing.T) {
 	t.Parallel()
-	runbook, examples, events := read(t, "docs/runbook.md"), read(t, "example_runbook_test.go"), read(t, "internal/engine/report/line.go")
+	runbook, examples, events := read(t, "docs/how-to/runbook.md"), read(t, "example_runbook_test.go"), read(t, "internal/engine/report/line.go")
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(runbook, -1)
 	require.Len(t, blocks, 3)
 	for _, block := range blocks {
@@ -107,7 +107,7 @@ func TestPostgresPageShowsWhatWorks(t *testing.T) {
 		sources.WriteString(indent.ReplaceAllString(read(t, file), ""))
 	}
 	examples := sources.String()
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, "docs/postgres.md"), -1)
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, "docs/how-to/postgres.md"), -1)
 	shown := 0
 	for _, block := range blocks {
 		if program := indent.ReplaceAllString(block[1], ""); strings.Count(program, "\n") > 5 {
@@ -121,7 +121,7 @@ func TestPostgresPageShowsWhatWorks(t *testing.T) {
 // The code of the page about webhooks is compiled and run, and its table is the data.
 func TestWebhooksShowsWhatWorks(t *testing.T) {
 	t.Parallel()
-	page := read(t, "docs/webhooks.md")
+	page := read(t, "docs/how-to/webhooks.md")
 	var sources strings.Builder
 	for _, file := range []string{"webhook/example_test.go", "examples/webhook/receiver.go", "examples/webhook/worker.go", "examples/webhook/database.go"} {
 		sources.WriteString(read(t, file))
@@ -154,7 +154,7 @@ func TestNamedTestsExist(t *testing.T) {
 	require.NoError(t, err)
 	name := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Za-z]+)[`/]")
 	for page, least := range map[string]int{
-		"docs/http.md": 9, "docs/security.md": 45, "docs/operations.md": 10, "docs/performance.md": 10, "docs/design.md": 1, "docs/client.md": 3, "docs/policy.md": 7, "docs/webhooks.md": 5, "docs/postgres.md": 3,
+		"docs/reference/answers.md": 9, "docs/explanation/security.md": 45, "docs/how-to/operations.md": 10, "docs/explanation/performance.md": 10, "docs/explanation/design.md": 1, "docs/reference/client.md": 3, "docs/how-to/policy.md": 7, "docs/how-to/webhooks.md": 5, "docs/how-to/postgres.md": 3,
 	} {
 		found := name.FindAllStringSubmatch(read(t, page), -1)
 		require.GreaterOrEqual(t, len(found), least, page)
@@ -169,22 +169,10 @@ func TestNamedTestsExist(t *testing.T) {
 // Every relative link of a page leads to a file, and to a heading if it names one.
 func TestLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()
-	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	require.NoError(t, err)
-	top, err := filepath.Glob(filepath.Join(root, "*.md"))
-	require.NoError(t, err)
-	pages = append(pages, top...)
-	for _, folder := range []string{"adapters/*", "stores/*", "otelidempotency"} {
-		readmes, err := filepath.Glob(filepath.Join(root, folder, "README.md"))
-		require.NoError(t, err)
-		require.NotEmpty(t, readmes)
-		pages = append(pages, readmes...)
-	}
-	require.Greater(t, len(pages), 10)
 	code := regexp.MustCompile("(?s)```.*?```")
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	links := 0
-	for _, page := range pages {
+	for _, page := range everyPage(t) {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		for _, found := range link.FindAllStringSubmatch(code.ReplaceAllString(string(text), ""), -1) {
@@ -205,6 +193,19 @@ func TestLinksLeadSomewhere(t *testing.T) {
 		}
 	}
 	require.Greater(t, links, 50)
+}
+
+// everyPage returns the files that users read: those of docs, and those beside the code.
+func everyPage(t *testing.T) []string {
+	t.Helper()
+	var pages []string
+	for _, pattern := range []string{"*.md", "llms.txt", "docs/*.md", "docs/*/*.md", "*/README.md", "*/*/README.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		require.NoError(t, err)
+		pages = append(pages, found...)
+	}
+	require.Greater(t, len(pages), 30)
+	return pages
 }
 
 // anchors returns the names of a page's headings, as the usual hosts of repositories make

@@ -145,7 +145,7 @@ func TestShutdownEndsTheGuard(t *testing.T) {
 
 func TestDocumentationShowsTheSameLines(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/http.md")
+	page, err := os.ReadFile("../../docs/reference/answers.md")
 	require.NoError(t, err)
 	require.Contains(t, string(page), "```sh\n"+tryIt("127.0.0.1:8080")+"```")
 }

@@ -25,7 +25,7 @@ var (
 	only   = flag.String("only", "", "measure only tables with this in their titles")
 )
 
-// TestTable prints the tables of docs/performance.md. With the default flags it only
+// TestTable prints the tables of docs/explanation/performance.md. With the default flags it only
 // proves that every request that is measured gets the answer that it should.
 func TestTable(t *testing.T) {
 	type table struct {

@@ -123,7 +123,7 @@ func compare(b *testing.B, floor, f func()) {
 	b.ReportMetric(0, "ns/op") // of a batch of both: it says nothing
 }
 
-// docs/performance.md says how many allocations a request costs.
+// docs/explanation/performance.md says how many allocations a request costs.
 func TestAllocations(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

@@ -13,9 +13,9 @@ import (
 	"example.com/idempotency/problem"
 )
 
-var write = flag.Bool("write", false, "write docs/rules.md")
+var write = flag.Bool("write", false, "write docs/reference/rules.md")
 
-const docs = "../../docs/rules.md"
+const docs = "../../docs/reference/rules.md"
 
 const head = `# The rules, as tables
 
@@ -83,7 +83,7 @@ func TestDocs(t *testing.T) {
 	got, err := os.ReadFile(docs)
 	require.NoError(t, err)
 	if b.String() != string(got) {
-		t.Error("docs/rules.md does not have these tables: go test ./internal/rules -run Docs -write")
+		t.Error("docs/reference/rules.md does not have these tables: go test ./internal/rules -run Docs -write")
 	}
 }
 

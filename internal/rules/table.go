@@ -4,7 +4,7 @@
 //
 // Nothing else decides. The callers gather facts, look up, and act. So two rules that meet stand in one
 // table, side by side, and a test goes through each combination of facts. Its rows are printed in
-// docs/rules.md.
+// docs/reference/rules.md.
 package rules
 
 // A fact is one bit of a set. A set has one fact of each column that a table reads, and may have

@@ -43,7 +43,7 @@ func (c *cached) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = answer.Body.WriteTo(w)
 }
 
-// A service that replaces its own cache by a guard, in the three steps of docs/migrating.md, runs
+// A service that replaces its own cache by a guard, in the three steps of docs/how-to/migrating.md, runs
 // no request twice, whichever steps it comes between.
 func TestMigrationRunsNothingTwice(t *testing.T) {
 	t.Parallel()
@@ -79,7 +79,7 @@ func TestMigrationRunsNothingTwice(t *testing.T) {
 	require.Equal(t, known[2].answer, server.Do(t, guardtest.Call{Key: "key-2"}).Body)
 }
 
-// Stripe's rules, as docs/migrating.md has them.
+// Stripe's rules, as docs/how-to/migrating.md has them.
 func TestRulesOfStripe(t *testing.T) {
 	t.Parallel()
 	status := http.StatusBadRequest
