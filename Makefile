@@ -58,7 +58,7 @@ fmt: ## Format all Go files
 	go tool gofumpt -w .
 
 .PHONY: fuzz
-fuzz: ## Fuzz each target for FUZZTIME (20s)
+fuzz: ## Fuzz each target for FUZZTIME (20) seconds
 	scripts/fuzz.sh $(FUZZTIME)
 
 .PHONY: soak

@@ -1,36 +1,52 @@
 #!/usr/bin/env bash
-# Fuzzes every fuzz target of every module, each for 20 s by default.
-#   fuzz.sh [duration]
-# It prints a failing input and writes it below the package's testdata/fuzz. Commit it.
+# Fuzzes every fuzz target of every module, two beside each other, each for 20 s.
+#   fuzz.sh [seconds [least]]
+# A target stops earlier when it has found fewer new inputs than least in three seconds; by default it never
+# does. The Go cache keeps what earlier runs have found. The script prints a failing input and writes it below
+# the package's testdata/fuzz. Commit it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-budget=${1:-20s}
+export budget=${1:-20} least=${2:-0} out cache
+cache=$(go env GOCACHE)/fuzz
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
 
-out=$(mktemp)
-trap 'rm -f "$out"' EXIT
-
-# go test -list prints the targets of a package and then the package.
-targets=$(go test -list '^Fuzz' work | awk '
-	/^Fuzz/    { name[n++] = $1 }
-	/^ok[ \t]/ { for (i = 0; i < n; i++) print $2, name[i]; n = 0 }')
+# Each line is a directory and a target in it.
+targets=$(git grep -oE '^func Fuzz\w+' -- '*_test.go' | sed -E 's,^(([^:]*)/)?[^:/]*:func ,./\2 ,')
 if [ -z "$targets" ]; then
 	echo "there is no fuzz target" >&2
 	exit 1
 fi
 
-failed=0
-while read -r pkg name; do
-	echo "$pkg $name"
-	go test -run '^$' -fuzz "^$name\$" -fuzztime "$budget" -fuzzminimizetime 100x "$pkg" </dev/null >"$out" 2>&1 && rc=0 || rc=$?
-	if [ "$rc" -eq 0 ]; then
-		grep '^fuzz: elapsed' "$out" | tail -n 1 || true
-	elif grep -q '^ *context deadline exceeded$' "$out" && ! grep -q 'Failing input' "$out"; then
-		# Up to Go 1.26 the end of -fuzztime is reported as a failure if a worker is
-		# busy at that moment (go.dev/issue/75804). A failure proper has its input.
-		grep '^fuzz: elapsed' "$out" | tail -n 1 || true
-	else
-		cat "$out"
-		failed=1
+# fuzz is given a directory and a target in it.
+fuzz() {
+	local name=${1//\//_} log=$out/$2.log pid rc=0 now before=
+	cd "$1" || return
+	"$out/$name.test" -test.run='^$' -test.fuzz="^$2\$" -test.fuzztime="${budget}s" -test.fuzzminimizetime=100x -test.parallel=1 \
+		-test.fuzzcachedir="$cache/$(<"$out/$name.package")" </dev/null >"$log" 2>&1 &
+	pid=$!
+	while sleep 3 && kill -0 "$pid" 2>/dev/null; do
+		now=$(sed -nE 's/.*new interesting: ([0-9]+).*/\1/p' "$log" | tail -n 1)
+		if [ -n "$before" ] && [ $((now - before)) -lt "$least" ]; then
+			kill -INT "$pid" 2>/dev/null || true
+			break
+		fi
+		before=$now # empty while it tries what is known
+	done
+	wait "$pid" || rc=$?
+	# Up to Go 1.26 the end of -fuzztime is reported as a failure if a worker is
+	# busy at that moment (go.dev/issue/75804). A failure proper has its input.
+	if [ "$rc" -ne 0 ] && { ! grep -q '^ *context deadline exceeded$' "$log" || grep -q 'Failing input' "$log"; }; then
+		echo "$1 $2"
+		cat "$log"
+		return 1
 	fi
-done <<<"$targets"
-exit "$failed"
+	echo "$1 $2 $(grep '^fuzz: elapsed' "$log" | tail -n 1)"
+}
+export -f fuzz
+
+while read -r dir; do
+	go test -c -fuzz=. -o "$out/${dir//\//_}.test" "$dir"
+	go list "$dir" >"$out/${dir//\//_}.package"
+done < <(cut -d ' ' -f 1 <<<"$targets" | sort -u)
+xargs -n 2 -P 2 "$BASH" -c 'fuzz "$@"' fuzz <<<"$targets"
