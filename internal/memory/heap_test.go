@@ -14,11 +14,15 @@ import (
 
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/memory"
+	"example.com/idempotency/internal/race"
 	"example.com/idempotency/store"
 )
 
 // Not parallel: it measures the heap of the process.
 func TestMemoryStoreBytesPerRecord(t *testing.T) {
+	if race.Enabled {
+		t.Skip("it only computes: there is nothing to detect")
+	}
 	const n = 200_000
 	keys := guardtest.MemoryKeys(n)
 	label := "POST /charges"
