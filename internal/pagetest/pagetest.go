@@ -1,0 +1,111 @@
+// Package pagetest runs what a page of the documentation shows: programs, and commands with their
+// answers.
+package pagetest
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// patience is how long a program may take to listen.
+const patience = time.Minute
+
+// Block returns the code block of a page after <!-- mark -->.
+func Block(t testing.TB, page, mark string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(page, "<!-- "+mark+" -->\n```")
+	_, rest, begun := strings.Cut(rest, "\n")
+	code, _, ended := strings.Cut(rest, "```")
+	if !ok || !begun || !ended {
+		t.Fatalf("the page has no block %q", mark)
+	}
+	return code
+}
+
+// FreeAddr returns an address on which nobody listens.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String()
+}
+
+// Start runs a program and returns when it listens on addr. It ends with the function that is
+// returned, and with the test.
+func Start(t testing.TB, addr string, command ...string) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	server := exec.CommandContext(ctx, command[0], command[1:]...)
+	server.Stderr = os.Stderr
+	if err := server.Start(); err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = server.Wait(); close(ended) }()
+	stop = func() { cancel(); <-ended }
+	t.Cleanup(stop)
+	for deadline := time.Now().Add(patience); ; {
+		c, err := new(net.Dialer).DialContext(t.Context(), "tcp", addr)
+		if err == nil {
+			_ = c.Close()
+			return stop
+		}
+		select {
+		case <-ended:
+			t.Fatalf("%v has ended", command)
+		case <-time.After(10 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%v does not listen", command)
+		}
+	}
+}
+
+var date = regexp.MustCompile(`(?m)^Date: .*$`)
+
+// Converse runs the commands of a block, those behind "$ ", and compares their answers with those of
+// the block. Of a Date only the presence counts. The names that a page has for what a test chooses,
+// such as an address, stand in pairs with what they are here: name, here, name, here. It returns the
+// number of commands.
+func Converse(t testing.TB, block string, names ...string) int {
+	t.Helper()
+	var back []string
+	for i := 0; i < len(names); i += 2 {
+		back = append(back, names[i+1], names[i])
+	}
+	turns := strings.Split("\n"+block, "\n$ ")[1:]
+	for _, turn := range turns {
+		command, want, _ := strings.Cut(turn, "\n")
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", strings.NewReplacer(names...).Replace(command)).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v: %s", command, err, out)
+		}
+		got := strings.NewReplacer(back...).Replace(strings.ReplaceAll(string(out), "\r\n", "\n"))
+		got, want = date.ReplaceAllString(strings.TrimSpace(got), "Date:"), date.ReplaceAllString(strings.TrimSpace(want), "Date:")
+		if got != want {
+			t.Errorf("%s\nanswers\n%s\nand the page says\n%s", command, got, want)
+		}
+	}
+	return len(turns)
+}
+
+// Need skips the test if a program is not installed. Where all servers are required, it fails.
+func Need(t testing.TB, program string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		if os.Getenv("REDIS_REQUIRED") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(program, "is not installed")
+	}
+}
