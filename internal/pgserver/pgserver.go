@@ -30,11 +30,12 @@ type Server struct {
 	// DSN is how to connect to it.
 	DSN string
 
-	args  []string
-	ready []string // the command that tells whether the server answers
-	log   string
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when the process has
+	settings []string
+	args     []string
+	ready    []string // the command that tells whether the server answers
+	log      string
+	cmd      *exec.Cmd
+	ended    chan struct{} // closed when the process has
 }
 
 // shared is the server that all tests of a program use that need nothing special.
@@ -115,6 +116,19 @@ func launch(dir string, settings ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := giveAway(dir); err != nil {
+		return nil, err
+	}
+	// Tests kill processes and not machines, so nothing needs to reach the disk.
+	makes := command(initdb, "-D", filepath.Join(dir, "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+	if out, err := makes.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("initdb: %w: %s", err, out)
+	}
+	return serve(dir, settings)
+}
+
+// serve starts a server with the data directory in dir.
+func serve(dir string, settings []string) (*Server, error) {
 	postgres, err := program("postgres")
 	if err != nil {
 		return nil, err
@@ -123,26 +137,18 @@ func launch(dir string, settings ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := giveAway(dir); err != nil {
-		return nil, err
-	}
-	data := filepath.Join(dir, "data")
-	// Tests kill processes and not machines, so nothing needs to reach the disk.
-	makes := command(initdb, "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-	if out, err := makes.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("initdb: %w: %s", err, out)
-	}
 	for range 5 { // a port may be taken between its choice and its use
 		var port string
 		if port, err = freePort(); err != nil {
 			return nil, err
 		}
 		s := &Server{
-			DSN:   fmt.Sprintf("postgres://postgres@127.0.0.1:%s/postgres?sslmode=disable", port),
-			ready: []string{ready, "-q", "-h", "127.0.0.1", "-p", port, "-t", "1"},
-			log:   filepath.Join(dir, "log"),
+			DSN:      fmt.Sprintf("postgres://postgres@127.0.0.1:%s/postgres?sslmode=disable", port),
+			settings: settings,
+			ready:    []string{ready, "-q", "-h", "127.0.0.1", "-p", port, "-t", "1"},
+			log:      filepath.Join(dir, "log"),
 			args: []string{
-				postgres, "-D", data, "-p", port, "-k", dir, "-h", "127.0.0.1",
+				postgres, "-D", filepath.Join(dir, "data"), "-p", port, "-k", dir, "-h", "127.0.0.1",
 				"-c", "fsync=off", "-c", "max_connections=200", "-c", "shared_buffers=64MB", "-c", "autovacuum_naptime=1s", "-c", "deadlock_timeout=50ms",
 			},
 		}
@@ -222,6 +228,34 @@ func (s *Server) BecomeStandby(t testing.TB) {
 		t.Fatal(err)
 	}
 	s.Crash()
+	s.Restart(t)
+}
+
+// StartStandby starts a synchronous standby of the server, whose commits wait for it from then on.
+func (s *Server) StartStandby(t testing.TB) *Server {
+	t.Helper()
+	backup, err := program("pg_basebackup")
+	need(t, err)
+	dir, err := makeDir()
+	need(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	need(t, giveAway(dir))
+	data := filepath.Join(dir, "data")
+	if out, err := command(backup, "-D", data, "-d", s.DSN, "-R", "--checkpoint=fast", "--no-sync").CombinedOutput(); err != nil {
+		t.Fatalf("pg_basebackup: %v: %s", err, out)
+	}
+	standby, err := serve(dir, s.settings)
+	need(t, err)
+	t.Cleanup(standby.Kill)
+	return standby
+}
+
+// Promote starts a standby that has crashed as a server of its own.
+func (s *Server) Promote(t testing.TB) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(filepath.Dir(s.log), "data", "standby.signal")); err != nil {
+		t.Fatal(err)
+	}
 	s.Restart(t)
 }
 

@@ -66,7 +66,10 @@ func (s *Store) claim(ctx context.Context, key string, c store.Claim) (store.Rec
 			out = granted(&r)
 		} else {
 			var changed bool
-			if out, changed, err = r.Claim(c, r.now); err != nil || !changed {
+			if out, changed, err = r.Claim(c, r.now); err == nil && !changed && out.State == store.Completed {
+				err = s.confirm(ctx, &r)
+			}
+			if err != nil || !changed {
 				return out, err
 			}
 		}
@@ -152,6 +155,20 @@ func (s *Store) flush(ctx context.Context) error {
 	if !s.async {
 		return nil
 	}
+	return s.emit(ctx)
+}
+
+// confirm returns nil once what a row says is as durable as a commit that was acknowledged. Where commits
+// wait for a standby, one whose client has given up is visible before the standby has it.
+func (s *Store) confirm(ctx context.Context, r *seenRow) error {
+	if !r.replicated {
+		return nil
+	}
+	return s.emit(ctx)
+}
+
+// emit makes a commit that touches no row. With it, all earlier ones are durable.
+func (s *Store) emit(ctx context.Context) error {
 	_, err := s.pool.Exec(ctx, s.sql.emit)
 	return err
 }

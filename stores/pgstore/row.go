@@ -19,14 +19,15 @@ var errSuppressed = errors.New("pgstore: the row was not written, and nobody has
 // A seenRow is a row as one statement has seen it.
 type seenRow struct {
 	sqlrecord.Row
-	now   sqlrecord.Moment // when it was seen
-	fresh bool             // it was not there before
+	now        sqlrecord.Moment // when it was seen
+	fresh      bool             // it was not there before
+	replicated bool             // commits of the server wait for a standby
 }
 
 // scanRow reads the one row that a statement returns. Without one it is pgx.ErrNoRows.
 func scanRow(row pgx.Row) (r seenRow, err error) {
 	var answer []byte
-	r.Row, err = sqlrecord.Scan(row, &answer, &r.now, &r.fresh)
+	r.Row, err = sqlrecord.Scan(row, &answer, &r.now, &r.fresh, &r.replicated)
 	r.Answer = answer
 	return r, err
 }
@@ -57,7 +58,8 @@ func (s *Store) settle(ctx context.Context, sql string, args ...any) (n int64, e
 }
 
 // change lets decide change the row of a key, and writes it. Somebody who writes at the same time
-// makes it look again. The row that decide sees has its answer if withAnswer is set.
+// makes it look again. The row that decide sees has its answer if withAnswer is set. If there is nothing
+// to change, an earlier call has done it, and that becomes as durable as a change.
 func (s *Store) change(
 	ctx context.Context, key string, withAnswer bool, decide func(r *sqlrecord.Row, now sqlrecord.Moment) (changed bool, err error),
 ) error {
@@ -74,8 +76,12 @@ func (s *Store) change(
 			return errSuppressed
 		}
 		seen = r.Version
-		if changed, err := decide(&r.Row, r.now); err != nil || !changed {
+		changed, err := decide(&r.Row, r.now)
+		switch {
+		case err != nil:
 			return err
+		case !changed:
+			return s.confirm(ctx, &r)
 		}
 		if err := s.write(ctx, s.sql.write, key, &r.Row); !errors.Is(err, errMoved) {
 			return err

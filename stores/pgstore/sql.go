@@ -33,6 +33,9 @@ const (
 	// now is the clock. It is not now(), which stands still in a transaction.
 	now = `(extract(epoch FROM clock_timestamp()) * 1000000)::int8`
 
+	// replicated says that commits wait for a standby.
+	replicated = `current_setting('synchronous_standby_names') <> ''`
+
 	// never is the moment that does not come; see sqlrecord.Never.
 	never = `9223372036854775807`
 
@@ -85,11 +88,11 @@ var inCatalog = strings.NewReplacer(
 func statementsFor(t string) statements {
 	fill := func(sql string) string {
 		sql = strings.NewReplacer("{values}", values, "{written}", written).Replace(sql)
-		sql = strings.NewReplacer("{t}", t, "{now}", now, "{columns}", sqlrecord.Columns, "{never}", never, "{announced}", announced, "{one}", one).Replace(sql)
+		sql = strings.NewReplacer("{t}", t, "{now}", now, "{replicated}", replicated, "{columns}", sqlrecord.Columns, "{never}", never, "{announced}", announced, "{one}", one).Replace(sql)
 		return inCatalog.Replace(sql)
 	}
 	// A claim reads the answer only for those whose fingerprint it is bound to.
-	met := `SELECT {columns}, CASE WHEN state = 'completed' AND fingerprint = $2 THEN answer END, {now}, false
+	met := `SELECT {columns}, CASE WHEN state = 'completed' AND fingerprint = $2 THEN answer END, {now}, false, {replicated}
 			FROM {t} WHERE key = $1`
 	// A key that is new is inserted, and any other record is read, in one trip. The two halves
 	// see the same snapshot, so that the second does not see what the first has written. If
@@ -101,7 +104,7 @@ func statementsFor(t string) statements {
 			SELECT $1, now, 'claimed', 1, $3, $2, $4, $5, $6, $7, $8, $9, now, now, now + least($10::int8, {never} - now), $11, $12, $13, '', 0
 			FROM clock
 			ON CONFLICT (key) DO NOTHING
-			RETURNING {columns}, NULL::bytea, since, true)
+			RETURNING {columns}, NULL::bytea, since, true, false)
 			SELECT * FROM fresh
 			UNION ALL
 			` + met
@@ -115,8 +118,8 @@ func statementsFor(t string) statements {
 		// Its commit makes durable what was committed before, and it touches no row.
 		emit: inCatalog.Replace(`SELECT pg_logical_emit_message(true, 'idempotency', '')`),
 
-		look:       fill(`SELECT {columns}, NULL::bytea, {now}, false FROM {t} WHERE key = $1`),
-		lookAnswer: fill(`SELECT {columns}, answer, {now}, false FROM {t} WHERE key = $1`),
+		look:       fill(`SELECT {columns}, NULL::bytea, {now}, false, {replicated} FROM {t} WHERE key = $1`),
+		lookAnswer: fill(`SELECT {columns}, answer, {now}, false, {replicated} FROM {t} WHERE key = $1`),
 
 		// Writes what a look has decided, over the version that it has seen. A claim does not wait
 		// for a run whose transaction keeps the row locked.
