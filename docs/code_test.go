@@ -26,8 +26,8 @@ import (
 
 // imported are the packages that pages use without an import, by the name that they use.
 var imported = packagesByName(
-	"bytes", "context", "database/sql", "encoding/json", "errors", "fmt", "io", "log", "log/slog", "net/http", "os", "path/filepath",
-	"strings", "testing", "testing/synctest", "time", "os/signal", "syscall", "crypto/sha256", "crypto/subtle",
+	"bytes", "context", "database/sql", "encoding/json", "errors", "fmt", "io", "log", "log/slog", "net/http", "net/http/httptest", "os", "path/filepath",
+	"slices", "strings", "testing", "testing/synctest", "time", "os/signal", "syscall", "crypto/sha256", "crypto/subtle",
 	"example.com/idempotency", "example.com/idempotency/client", "example.com/idempotency/client/journal",
 	"example.com/idempotency/client/profile", "example.com/idempotency/event", "example.com/idempotency/policy",
 	"example.com/idempotency/problem", "example.com/idempotency/queue", "example.com/idempotency/store",

@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency"
+	"example.com/idempotency/store"
 	"example.com/idempotency/webhook"
 )
 
@@ -138,6 +140,23 @@ func TestWebhooksShowsWhatWorks(t *testing.T) {
 			ttl = "1 day"
 		}
 		require.Regexp(t, `(?m)^\| `+s.Name+` \|.*\| `+ttl+` \|$`, page)
+	}
+}
+
+// The glossary has each word that code, logs and metrics have for a state, an outcome or an ability.
+func TestGlossaryHasTheWordsOfTheCode(t *testing.T) {
+	t.Parallel()
+	glossary := read(t, "docs/reference/glossary.md")
+	for state := store.Claimed; state <= store.Corrupt; state++ {
+		require.Contains(t, glossary, "\n| "+state.String()+" | State")
+	}
+	for _, word := range []any{idempotency.Final, idempotency.NotExecuted, idempotency.Unknown} {
+		require.Contains(t, strings.ToLower(strings.ReplaceAll(glossary, "NotExecuted", "not-executed")), "`"+fmt.Sprint(word)+"`")
+	}
+	abilities := regexp.MustCompile(`(?m)^type (\w+) interface`).FindAllStringSubmatch(read(t, "store/abilities.go"), -1)
+	require.NotEmpty(t, abilities)
+	for _, ability := range abilities {
+		require.Contains(t, glossary, "`"+ability[1]+"`")
 	}
 }
 
