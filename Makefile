@@ -7,7 +7,7 @@ MODULES := $(shell scripts/modules.sh)
 
 .PHONY: help
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: check
 check: ## Run everything that CI runs
@@ -24,8 +24,18 @@ quick: ## Run the checks that find most mistakes, while you work
 test: ## Run the tests of all modules
 	go test work
 
+.PHONY: docs
+docs: ## Write the generated pages, and check all pages, their programs and their commands
+	go run ./tools/mutants -write
+	go test ./internal/rules -run Docs -write
+	go test ./docs ./examples/hello ./examples/payments
+
+.PHONY: release-check
+release-check: ## Tell what has changed in the API since the last release; check changelog and versions
+	scripts/release-check.sh
+
 .PHONY: race
-race: ## Run them with the race detector and in random order
+race: ## Run them in random order, with the race detector where it can find something
 	scripts/test.sh
 
 .PHONY: repeat
@@ -63,7 +73,7 @@ fuzz: ## Fuzz each target for FUZZTIME (20) seconds
 
 .PHONY: soak
 soak: ## Soak processes in faults for SOAK (10m); SEED repeats a plan
-	SOAK=$(or $(SOAK),10m) go test -v -count=1 -timeout=2h -run='^TestSoak$$' ./internal/soak
+	REDIS_REQUIRED=1 SOAK=$(or $(SOAK),10m) go test -v -count=1 -timeout=2h -run='^TestSoak$$' ./internal/soak
 
 .PHONY: mutants
 mutants: ## Take each protection out and see tests die; MUTANT=regexp selects
@@ -71,11 +81,11 @@ mutants: ## Take each protection out and see tests die; MUTANT=regexp selects
 
 .PHONY: bench
 bench: ## Print the tables of docs/explanation/performance.md: ROUNDS (9) of SHARE (300ms) a row
-	cd internal/bench && go test -v -timeout 60m -run TestTable -rounds $(or $(ROUNDS),9) -share $(or $(SHARE),300ms) -heap $(or $(HEAP),64) -live 1000000 -only '$(TABLE)'
+	cd internal/bench && REDIS_REQUIRED=1 go test -v -timeout 60m -run TestTable -rounds $(or $(ROUNDS),9) -share $(or $(SHARE),300ms) -heap $(or $(HEAP),64) -live 1000000 -only '$(TABLE)'
 
 .PHONY: microbench
 microbench: ## Run the benchmarks BENCH (.) and summarize COUNT (6) runs of each
-	go test -run='^$$' -bench='$(or $(BENCH),.)' -benchmem -count=$(or $(COUNT),6) ./... | tee bench.out
+	REDIS_REQUIRED=1 go test -run='^$$' -bench='$(or $(BENCH),.)' -benchmem -count=$(or $(COUNT),6) ./... | tee bench.out
 	go tool benchstat bench.out
 
 .PHONY: newest

@@ -3,8 +3,8 @@ module example.com/idempotency/examples/consumers
 go 1.26.0
 
 require (
-	example.com/idempotency v0.0.0-00010101000000-000000000000
-	example.com/idempotency/stores/pgstore v0.0.0-00010101000000-000000000000
+	example.com/idempotency v0.0.0
+	example.com/idempotency/stores/pgstore v0.0.0
 	github.com/ThreeDotsLabs/watermill v1.5.1
 	github.com/ThreeDotsLabs/watermill-redisstream v1.4.5
 	github.com/hibiken/asynq v0.26.0

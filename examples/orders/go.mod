@@ -3,9 +3,9 @@ module example.com/idempotency/examples/orders
 go 1.26.0
 
 require (
-	example.com/idempotency v0.0.0-00010101000000-000000000000
-	example.com/idempotency/stores/pgstore v0.0.0-00010101000000-000000000000
-	example.com/idempotency/stores/sqlitestore v0.0.0-00010101000000-000000000000
+	example.com/idempotency v0.0.0
+	example.com/idempotency/stores/pgstore v0.0.0
+	example.com/idempotency/stores/sqlitestore v0.0.0
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/stretchr/testify v1.12.1

@@ -4,8 +4,8 @@ go 1.26.0
 
 require (
 	entgo.io/ent v0.14.5
-	example.com/idempotency v0.0.0-00010101000000-000000000000
-	example.com/idempotency/stores/pgstore v0.0.0-00010101000000-000000000000
+	example.com/idempotency v0.0.0
+	example.com/idempotency/stores/pgstore v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/stretchr/testify v1.12.1
 	github.com/uptrace/bun v1.3.0

@@ -5,7 +5,7 @@ go 1.26.0
 replace example.com/idempotency => ../../
 
 require (
-	example.com/idempotency v0.0.0-00010101000000-000000000000
+	example.com/idempotency v0.0.0
 	github.com/stretchr/testify v1.12.1
 	modernc.org/sqlite v1.60.1
 )
