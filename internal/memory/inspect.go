@@ -15,7 +15,7 @@ func (s *Store) GetAnswer(ctx context.Context, key string) (out store.Record, er
 		if r.none() {
 			return store.ErrNotFound
 		}
-		out = sh.see(r, now)
+		sh.see(&out, r, now)
 		out.Steps, out.SealedKey = sh.stepsByName(r), sh.sealedKey(r)
 		return nil
 	})

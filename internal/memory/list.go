@@ -75,7 +75,8 @@ func addSlot(p *store.Page, q *store.Query, sh *shard, slot int32, now int64) {
 		return
 	}
 	r = sh.records.entry(slot)
-	out := sh.see(r, now)
+	var out store.Record
+	sh.see(&out, r, now)
 	out.Answer, out.SealedKey = nil, sh.sealedKey(r)
 	p.Entries = append(p.Entries, store.Entry{Key: sh.records.key(r), Record: out})
 }

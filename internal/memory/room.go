@@ -55,7 +55,7 @@ type use struct{ entries, bytes atomic.Int64 }
 
 // tenantOf returns the part that a claim is accounted in, counted from 1, or 0 for none. Nobody
 // can choose a scope that meets that of somebody else in one part: the seed is random.
-func (m *room) tenantOf(c store.Claim) uint16 {
+func (m *room) tenantOf(c *store.Claim) uint16 {
 	if c.Tenant == 0 {
 		return 0
 	}
@@ -149,7 +149,7 @@ func (sh *shard) claimSize(r entry) int {
 func (s savedStep) size() int { return stepOverhead + len(s.name) + len(s.value) }
 
 // claimRoom returns how much room the first claim of a record takes, besides the key.
-func claimRoom(c store.Claim) int {
+func claimRoom(c *store.Claim) int {
 	room := 0
 	if n := min(len(c.Note), maxNoteLen); n > 0 {
 		room = 1 + n

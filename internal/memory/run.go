@@ -31,21 +31,20 @@ func (s *Store) claim(out *store.Record, key string, c *store.Claim) (err error)
 	r := s.find(sh, hash, key, now)
 	hasRoom := true
 	if r.none() {
-		tenant := s.room.tenantOf(*c)
-		if !s.room.reserve(len(key)+claimRoom(*c), tenant) {
+		tenant := s.room.tenantOf(c)
+		if !s.room.reserve(len(key)+claimRoom(c), tenant) {
 			return store.ErrFull
 		}
-		r = sh.insert(hash, key, *c, now)
+		r = sh.insert(hash, key, c, now)
 		r.tenant = tenant
 	} else if r.state != store.Completed {
 		hasRoom = s.room.hasRoom(r.tenant)
 	}
 	if r.state == store.Completed { // it does not change
-		*out, err = sh.claim(r, *c, now, hasRoom)
-		return err
+		return sh.claim(out, r, c, now, hasRoom)
 	}
 	before := sh.claimSize(r)
-	*out, err = sh.claim(r, *c, now, hasRoom)
+	err = sh.claim(out, r, c, now, hasRoom)
 	s.room.charge(sh.claimSize(r)-before, r.tenant)
 	return err
 }

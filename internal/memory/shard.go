@@ -80,7 +80,7 @@ const maxSmallAnswer = 8 << 10
 const maxNoteLen = 64
 
 // keepNote adds what the claim leaves to the history, when it is granted.
-func (sh *shard) keepNote(r entry, c store.Claim) {
+func (sh *shard) keepNote(r entry, c *store.Claim) {
 	last := r.label
 	r.label = sh.labels.Take(c.Label)
 	sh.labels.Release(last)

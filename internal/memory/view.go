@@ -9,19 +9,13 @@ import (
 	"example.com/idempotency/store"
 )
 
-// see returns the record as it is at the moment, without its steps.
-func (sh *shard) see(r entry, now int64) store.Record {
+// see puts the record as it is at the moment, without its steps, into out, which must be empty. A Record is
+// large, so it is handed on by its address.
+func (sh *shard) see(out *store.Record, r entry, now int64) {
 	notes, answer := sh.values.Value(*r.value)
-	out := store.Record{
-		State:       r.stateAt(now),
-		Attempt:     int(r.attempt),
-		Owner:       r.owner,
-		Fingerprint: r.fingerprint,
-		TTL:         time.Duration(r.expires - now),
-		Age:         time.Duration(now - r.touched),
-		Notes:       notes,
-		Label:       sh.labels.Text(r.label),
-	}
+	out.State, out.Attempt, out.Owner, out.Fingerprint = r.stateAt(now), int(r.attempt), r.owner, r.fingerprint
+	out.TTL, out.Age = time.Duration(r.expires-now), time.Duration(now-r.touched)
+	out.Notes, out.Label = notes, sh.labels.Text(r.label)
 	if r.state == store.Completed {
 		out.Answer, out.Status = answer, int(r.status)
 		if rare := sh.records.rareOf(r); rare != nil && rare.large != nil {
@@ -38,7 +32,6 @@ func (sh *shard) see(r entry, now int64) store.Record {
 	if out.State == store.Claimed {
 		out.Lease = max(0, r.lease-out.Age)
 	}
-	return out
 }
 
 // outline returns what queries ask about a record. It does not look for the value.
@@ -74,7 +67,9 @@ func (sh *shard) resolvedTo(r entry, s store.Settlement) bool {
 	case !r.is(byHand):
 		return false
 	case s.Completion != nil:
-		return r.state == store.Completed && bytes.Equal(sh.see(r, 0).Answer, s.Completion.Answer)
+		var out store.Record
+		sh.see(&out, r, 0)
+		return r.state == store.Completed && bytes.Equal(out.Answer, s.Completion.Answer)
 	}
 	rare := sh.records.rareOf(r)
 	for name := range s.Undone {
