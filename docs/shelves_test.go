@@ -1,0 +1,180 @@
+package docs_test
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// This file holds the pages of docs to what makes them readable. Where a page broke a rule when the
+// rule was made, its figure is a limit that may only fall.
+
+// generated are the pages that a program writes. They may be as long as they need to be.
+var generated = []string{"reference/rules.md"}
+
+// excess says how often a page breaks a rule, and by how much more than it may.
+type excess func(page, text string) int
+
+var shelfRules = map[string]struct {
+	rule   excess
+	limits map[string]int
+}{
+	"a page begins with whom it is for and what they have at the end": {noOpening, map[string]int{
+		"explanation/design.md":      1,
+		"explanation/guarantees.md":  1,
+		"explanation/performance.md": 1,
+		"explanation/security.md":    1,
+		"how-to/compensation.md":     1,
+		"how-to/durable-runs.md":     1,
+		"how-to/frameworks.md":       1,
+		"how-to/migrating.md":        1,
+		"how-to/operations.md":       1,
+		"how-to/policy.md":           1,
+		"how-to/postgres.md":         1,
+		"how-to/runbook.md":          1,
+		"how-to/webhooks.md":         1,
+		"reference/answers.md":       1,
+		"reference/client.md":        1,
+		"reference/rules.md":         1,
+		"reference/stores.md":        1,
+	}},
+	"a cell of a table has at most 25 words": {longCells, map[string]int{
+		"explanation/guarantees.md": 4,
+		"explanation/security.md":   21,
+		"how-to/durable-runs.md":    2,
+		"how-to/frameworks.md":      3,
+		"how-to/operations.md":      18,
+		"how-to/postgres.md":        1,
+		"how-to/runbook.md":         3,
+		"reference/answers.md":      12,
+		"reference/client.md":       1,
+		"reference/rules.md":        1,
+		"reference/stores.md":       7,
+	}},
+	"tutorials and how-to pages name no tests": {testNames, map[string]int{
+		"how-to/durable-runs.md": 16,
+		"how-to/migrating.md":    3,
+		"how-to/operations.md":   34,
+		"how-to/policy.md":       8,
+		"how-to/postgres.md":     5,
+		"how-to/webhooks.md":     9,
+	}},
+	"a page has at most 250 lines, and a how-to page 80": {longPage, map[string]int{
+		"explanation/design.md":      403,
+		"explanation/guarantees.md":  1091,
+		"explanation/performance.md": 23,
+		"how-to/durable-runs.md":     84,
+		"how-to/migrating.md":        20,
+		"how-to/operations.md":       303,
+		"how-to/policy.md":           42,
+		"how-to/postgres.md":         391,
+		"how-to/runbook.md":          173,
+		"how-to/webhooks.md":         86,
+		"reference/stores.md":        54,
+	}},
+}
+
+func TestPagesKeepTheRulesOfTheShelves(t *testing.T) {
+	t.Parallel()
+	pages := shelfPages(t)
+	for name, r := range shelfRules {
+		for _, page := range slices.Sorted(maps.Keys(r.limits)) {
+			require.Contains(t, pages, page, "a limit for a page that is gone: %s", name)
+		}
+		for _, page := range slices.Sorted(maps.Keys(pages)) {
+			switch got, limit := r.rule(page, pages[page]), r.limits[page]; {
+			case got > limit:
+				t.Errorf("%s: %s: %d above the rule, %d allowed", page, name, got, limit)
+			case got < limit:
+				t.Errorf("%s: %s: lower the limit from %d to %d", page, name, limit, got)
+			}
+		}
+	}
+}
+
+// Every page stands on a shelf.
+func TestEveryPageIsOnAShelf(t *testing.T) {
+	t.Parallel()
+	for page := range shelfPages(t) {
+		require.Contains(t, []string{"tutorials", "how-to", "reference", "explanation"}, filepath.Dir(page))
+	}
+}
+
+func TestBrokenRulesOfTheShelvesAreSeen(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("word ", 26)
+	require.Equal(t, 1, noOpening("how-to/a.md", "# A\n\nThis page is about A.\n"))
+	require.Equal(t, 0, noOpening("how-to/a.md", "# A\n\nFor operators. At the end, A stands.\n"))
+	require.Equal(t, 1, longCells("how-to/a.md", "| "+long+" | b |\n| c | d |\n"))
+	require.Equal(t, 0, longCells("how-to/a.md", long+"\n| [a](b.md) | \\| |\n"))
+	require.Equal(t, 2, testNames("how-to/a.md", "`TestA` and `FuzzB/c`, and Testing\n"))
+	require.Equal(t, 0, testNames("explanation/a.md", "`TestA`\n"))
+	require.Equal(t, 1, longPage("how-to/a.md", strings.Repeat("a\n", 81)))
+	require.Equal(t, 0, longPage("explanation/a.md", strings.Repeat("a\n", 250)))
+	require.Equal(t, 0, longPage(generated[0], strings.Repeat("a\n", 1000)))
+}
+
+// shelfPages returns the text of each page, by its name below docs.
+func shelfPages(t *testing.T) map[string]string {
+	t.Helper()
+	pages := make(map[string]string)
+	for _, pattern := range []string{"*.md", "*/*.md"} {
+		found, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, page := range found {
+			text, err := os.ReadFile(page)
+			require.NoError(t, err)
+			pages[filepath.ToSlash(page)] = string(text)
+		}
+	}
+	require.Greater(t, len(pages), 15)
+	return pages
+}
+
+func noOpening(_, text string) int {
+	_, text, _ = strings.Cut(text, "\n\n")
+	opening, _, _ := strings.Cut(text, "\n\n")
+	if strings.HasPrefix(opening, "For ") && strings.Contains(opening, "At the end") {
+		return 0
+	}
+	return 1
+}
+
+var cellEnd = regexp.MustCompile(`(?:^|[^\\])\|`)
+
+func longCells(_, text string) (n int) {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "|") {
+			for _, cell := range cellEnd.Split(line, -1) {
+				if len(strings.Fields(cell)) > 25 {
+					n++
+				}
+			}
+		}
+	}
+	return n
+}
+
+func testNames(page, text string) int {
+	if shelf := filepath.Dir(page); shelf == "reference" || shelf == "explanation" {
+		return 0
+	}
+	return len(regexp.MustCompile("`(?:Test|Fuzz|Benchmark)[A-Z]\\w*[`/]").FindAllString(text, -1))
+}
+
+func longPage(page, text string) int {
+	lines, most := strings.Count(text, "\n"), 250
+	switch {
+	case slices.Contains(generated, page):
+		return 0
+	case filepath.Dir(page) == "how-to":
+		most = 80
+	}
+	return max(0, lines-most)
+}
