@@ -2,6 +2,9 @@ package store
 
 import "context"
 
+// What a store may be able to do besides. The others are [Lister], [TxStore] and [Comparer], each in the file of
+// what it is about.
+
 // A ContextStore is a [Store] that can say that none of its calls outlives the deadline of
 // its context. A idempotency.Guard calls such a store directly. It calls any other store in a
 // goroutine of its own, so that a call that hangs does not hang a client. When too many of

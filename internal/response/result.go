@@ -42,38 +42,6 @@ func (rec *Recorder) Get(name string) string {
 	return ""
 }
 
-// Silent reports whether the handler has returned without a status and without a byte. It
-// must be called after Close.
-func (rec *Recorder) Silent() bool { return rec.silent }
-
-// Bypassed reports whether a handler that was silent has answered all the same, through the writer
-// that the answers of this one go to. That writer may have a method of this name, and then it is
-// sure. Otherwise only the header tells. It must be called after Close.
-func (rec *Recorder) Bypassed() (past, sure bool) {
-	if !rec.silent {
-		return false, false
-	}
-	if w, ok := rec.w.(interface{ Bypassed() bool }); ok {
-		return w.Bypassed(), true
-	}
-	outer := rec.w.Header()
-	return len(outer) > int(rec.outerFields) && (outer["Content-Type"] != nil || outer["Location"] != nil), false
-}
-
-// GaveUp reports whether somebody has answered 504 behind the answer of the handler, as middleware.Timeout
-// of chi does when the time that it gives the handler is over. It must be called after Close.
-func (rec *Recorder) GaveUp() bool { return rec.gaveUp }
-
-// Late reports whether a handler that was silent has written since.
-func (rec *Recorder) Late() bool {
-	rec.mu.Lock()
-	defer rec.mu.Unlock()
-	return rec.late
-}
-
-// Short reports whether the body is shorter than the handler declared.
-func (rec *Recorder) Short() bool { return rec.declared >= 0 && rec.written < rec.declared }
-
 // Sent reports whether the client has seen a part of the answer already.
 func (rec *Recorder) Sent() bool { return rec.mode != buffering }
 

@@ -2,9 +2,10 @@
 // a run whose outcome is open, what becomes of a transaction, what a record says to the verdict on a run
 // and to a request, and what a client sees.
 //
-// Nothing else decides. The callers gather facts, look up, and act. So two rules that meet stand in one
-// table, side by side, and a test goes through each combination of facts. Its rows are printed in
-// docs/reference/rules.md.
+// The callers gather facts, look up, and act. So two rules that meet stand in one table, side by side, and a
+// test goes through each combination of facts. Its rows are printed in docs/reference/rules.md. Two things
+// are decided elsewhere: what a status means, by the route's function (idempotency.DefaultOutcome), and what
+// becomes of a claim whose process has died, by the store, which alone sees it.
 package rules
 
 // A fact is one bit of a set. A set has one fact of each column that a table reads, and may have

@@ -2,7 +2,6 @@
 package inflight
 
 import (
-	"context"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -78,31 +77,6 @@ func Sleep(d time.Duration, end <-chan struct{}) bool {
 		return false
 	}
 }
-
-// Shutdown refuses new requests, and waits until all work is done or ctx ends.
-func (w *Work) Shutdown(ctx context.Context) error {
-	w.closing.Do(func() {
-		w.n.Add(closed + 1) // its own piece of work, so that a last one ends
-		w.ClosedAt = time.Now()
-		close(w.Quit)
-		w.Leave()
-	})
-	select {
-	case <-w.idle:
-		return nil
-	case <-ctx.Done():
-	}
-	select {
-	case <-w.idle:
-		return nil
-	default:
-	}
-	w.Stop()
-	return context.Cause(ctx)
-}
-
-// Stop lets the background give up.
-func (w *Work) Stop() { w.aborting.Do(func() { close(w.abort) }) }
 
 // Backoff is the pause after the nth failure in a row: short at first, because most
 // failures are a lost connection, and never more than two seconds.

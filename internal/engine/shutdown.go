@@ -1,0 +1,18 @@
+package engine
+
+import "context"
+
+// Shutdown refuses new requests, and returns when the runs in flight are settled, or when ctx ends.
+func (e *Engine) Shutdown(ctx context.Context) error {
+	err := e.core.work.Shutdown(ctx)
+	// No request is left that could make another claim. Those that are being given back know
+	// since the beginning of the shutdown.
+	if lateErr := e.core.late.Shutdown(ctx); err != nil || lateErr != nil {
+		e.core.late.Stop()
+		e.core.unsettled.GiveUp(ErrShutdown)
+	}
+	return err
+}
+
+// Stop is Shutdown for an engine whose runs matter to nobody.
+func (e *Engine) Stop(ctx context.Context) error { return e.core.work.Shutdown(ctx) }
