@@ -159,11 +159,14 @@ func (rt *route) answerFrom(rec *store.Record, r *http.Request, d *decision) {
 	}
 }
 
-// tellDifference says in what a request differs from the one that its key is bound to.
+// tellDifference says in what a request differs from the one that its key is bound to, if anybody hears it.
 func (rt *route) tellDifference(rec *store.Record, d *decision) {
 	d.problem.Status = rt.set.mismatchStatus
-	d.differs = d.lease.Differs(rec)
-	if !sameFunc(rt.set.errorWriter, writeProblem) { // which does not tell
+	clientHears := !sameFunc(rt.set.errorWriter, writeProblem) // which does not tell
+	if clientHears || rt.set.rules.Reporter.Heard() {
+		d.differs = d.lease.Differs(rec)
+	}
+	if clientHears {
 		d.problem.Differs = d.differs.Names()
 	}
 }
