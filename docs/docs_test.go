@@ -46,13 +46,13 @@ func TestGuaranteeIsStatedInTheSameWords(t *testing.T) {
 
 	shutdown := plainWords("Call `http.Server.Shutdown` and `Guard.Shutdown` together, with one deadline. " +
 		"When both have returned, close the store.")
-	for _, text := range []string{doc, read(t, "operate.go"), read(t, "docs/how-to/operations.md"), read(t, "docs/tutorials/production.md")} {
+	for _, text := range []string{doc, read(t, "operate.go"), read(t, "docs/how-to/shutdown.md"), read(t, "docs/tutorials/production.md")} {
 		require.Contains(t, plainWords(text), shutdown)
 	}
 
 	held := plainWords("A held key, and one claimed under `Hold`, has no end of its own: it is kept until somebody " +
 		"resolves or forgets it, unless `WithRetention` sets an end.")
-	for _, page := range []string{"docs/tutorials/production.md", "doc.go", "options_run.go", "docs/how-to/durable-runs.md", "docs/explanation/guarantees.md"} {
+	for _, page := range []string{"docs/tutorials/production.md", "doc.go", "options_run.go", "docs/how-to/steps.md", "docs/explanation/guarantees.md"} {
 		require.Contains(t, plainWords(read(t, page)), held, page)
 	}
 	require.Contains(t, plainWords(read(t, "docs/reference/answers.md")), strings.TrimSuffix(held, "."))
@@ -64,7 +64,7 @@ func TestShutdownIsShownInOneWay(t *testing.T) {
 	t.Parallel()
 	shown := "func shutdown(" + between(t, read(t, "example_shutdown_test.go"), "\nfunc shutdown(", "\n}\n") + "\n}\n"
 	require.Contains(t, strings.ReplaceAll(read(t, "doc.go"), "\n//\t", "\n"), shown)
-	for _, page := range []string{"docs/tutorials/production.md", "docs/how-to/operations.md"} {
+	for _, page := range []string{"docs/tutorials/production.md", "docs/how-to/shutdown.md"} {
 		require.Contains(t, read(t, page), shown, page)
 	}
 	listening := 0
@@ -100,7 +100,7 @@ func TestRunbookShowsWhatWorks(t *testing.T) {
 	}
 }
 
-// The programs of the page about SQL stores are those of examples that are compiled and run.
+// The programs of the pages about SQL stores are those of examples that are compiled and run.
 func TestPostgresPageShowsWhatWorks(t *testing.T) {
 	t.Parallel()
 	indent := regexp.MustCompile(`(?m)^\t+`)
@@ -109,7 +109,8 @@ func TestPostgresPageShowsWhatWorks(t *testing.T) {
 		sources.WriteString(indent.ReplaceAllString(read(t, file), ""))
 	}
 	examples := sources.String()
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, "docs/how-to/postgres.md"), -1)
+	pages := read(t, "docs/how-to/postgres.md") + read(t, "docs/how-to/postgres-operations.md") + read(t, "docs/how-to/sqlite.md")
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(pages, -1)
 	shown := 0
 	for _, block := range blocks {
 		if program := indent.ReplaceAllString(block[1], ""); strings.Count(program, "\n") > 5 {
@@ -120,10 +121,10 @@ func TestPostgresPageShowsWhatWorks(t *testing.T) {
 	require.Equal(t, 3, shown)
 }
 
-// The code of the page about webhooks is compiled and run, and its table is the data.
+// The code of the pages about webhooks is compiled and run, and their table is the data.
 func TestWebhooksShowsWhatWorks(t *testing.T) {
 	t.Parallel()
-	page := read(t, "docs/how-to/webhooks.md")
+	page := read(t, "docs/how-to/webhooks.md") + read(t, "docs/how-to/webhook-inbox.md") + read(t, "docs/reference/webhook-senders.md")
 	var sources strings.Builder
 	for _, file := range []string{"webhook/example_test.go", "examples/webhook/receiver.go", "examples/webhook/worker.go", "examples/webhook/database.go"} {
 		sources.WriteString(read(t, file))
@@ -172,17 +173,18 @@ func TestNamedTestsExist(t *testing.T) {
 	})
 	require.NoError(t, err)
 	name := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Za-z]+)[`/]")
-	for page, least := range map[string]int{
-		"docs/reference/answers.md": 9, "docs/explanation/security.md": 45, "docs/how-to/operations.md": 10, "docs/explanation/performance.md": 10, "docs/explanation/design.md": 1, "docs/reference/client.md": 3, "docs/how-to/policy.md": 7, "docs/how-to/webhooks.md": 5, "docs/how-to/postgres.md": 3,
-	} {
-		found := name.FindAllStringSubmatch(read(t, page), -1)
-		require.GreaterOrEqual(t, len(found), least, page)
-		for _, f := range found {
-			if !strings.Contains(sources.String(), "\nfunc "+f[1]+"(") { // the sources are too long to be printed
-				t.Errorf("%s: there is no %s", page, f[1])
+	named := 0
+	for _, page := range everyPage(t) {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, found := range name.FindAllStringSubmatch(string(text), -1) {
+			named++
+			if !strings.Contains(sources.String(), "\nfunc "+found[1]+"(") { // the sources are too long to be printed
+				t.Errorf("%s: there is no %s", page, found[1])
 			}
 		}
 	}
+	require.Greater(t, named, 300)
 }
 
 // Every relative link of a page leads to a file, and to a heading if it names one.

@@ -181,7 +181,7 @@ func (b backend) requireDone(t *testing.T, c client, got reply, p *process) {
 	require.Equal(t, onceEach, b.order(t, c).Done)
 }
 
-// A crashCase is a moment at which the shop dies, the row of docs/how-to/durable-runs.md about it,
+// A crashCase is a moment at which the shop dies, the row of docs/how-to/steps.md about it,
 // and how often the provider is asked for each effect.
 type crashCase struct {
 	point, row               string
@@ -214,11 +214,11 @@ var crashTable = []crashCase{
 	{"after complete 1", afterAnswer, 1, 1, 1},
 }
 
-// documented returns the cells of a row of docs/how-to/durable-runs.md, in one of its two crash
+// documented returns the cells of a row of docs/how-to/steps.md, in one of its two crash
 // tables.
 func documented(t *testing.T, table int, row string) []string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/how-to/durable-runs.md")
+	page, err := os.ReadFile("../../docs/how-to/steps.md")
 	require.NoError(t, err)
 	tables := strings.Split(string(page), "\n| killed |")
 	require.Len(t, tables, 3)

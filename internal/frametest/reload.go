@@ -20,7 +20,7 @@ import (
 
 // A program reloads its configuration: a guard with other settings is made, over the same Redis, and
 // for a while both serve. A key that one of them has claimed comes back to the other. Nothing runs
-// twice, and what is refused is what docs/how-to/operations.md says under "Rotating".
+// twice, and what is refused is what docs/how-to/rotating.md says.
 
 // A change is one of the configuration.
 type change struct {

@@ -19,15 +19,15 @@ import (
 	"example.com/idempotency/store/storetest"
 )
 
-// operations returns the text of docs/how-to/operations.md.
+// operations returns the text of docs/how-to/redis.md.
 func operations(t *testing.T) string {
 	t.Helper()
-	b, err := os.ReadFile("../../docs/how-to/operations.md")
+	b, err := os.ReadFile("../../docs/how-to/redis.md")
 	require.NoError(t, err)
 	return string(b)
 }
 
-// documentedAccount returns the words of the command in docs/how-to/operations.md that creates the
+// documentedAccount returns the words of the command in docs/how-to/redis.md that creates the
 // account.
 func documentedAccount(t *testing.T) []string {
 	t.Helper()

@@ -15,7 +15,7 @@ import (
 
 // A server that also serves as a cache evicts records as its policy says. Check refuses
 // every policy but one. This test counts the records that each of the others loses;
-// docs/how-to/operations.md shows its figures.
+// docs/explanation/durability.md shows its figures.
 func TestRedisEviction(t *testing.T) {
 	t.Parallel()
 	const claims, room = 500, 2 << 20

@@ -18,7 +18,7 @@ import (
 )
 
 // Records may be renamed to another prefix, or copied to another server, while no process
-// uses them: docs/how-to/operations.md says how. Answers, held keys, attempts and leases survive.
+// uses them: docs/how-to/moving-records.md says how. Answers, held keys, attempts and leases survive.
 func TestRedisRecordsMayBeRenamed(t *testing.T) {
 	t.Parallel()
 	for how, move := range map[string]func(t *testing.T, from, to redis.UniversalClient, name, newName string){

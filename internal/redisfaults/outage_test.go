@@ -17,7 +17,7 @@ import (
 
 // noticeAfter returns how long the servers of a failover test wait for a silent master. The
 // variable REDIS_NOTICE_MS replaces the short time of the tests, so that the figures of
-// docs/how-to/operations.md can be measured with the settings that servers really have.
+// docs/how-to/choosing.md can be measured with the settings that servers really have.
 func noticeAfter(t *testing.T, short time.Duration) time.Duration {
 	t.Helper()
 	if s := os.Getenv("REDIS_NOTICE_MS"); s != "" {

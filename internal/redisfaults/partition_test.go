@@ -17,7 +17,7 @@ import (
 
 // A master that is cut off from its replica goes on answering the clients on its side until
 // they learn that the replica has replaced it. Whatever it acknowledged in between is lost,
-// unless the acknowledgement waited for the replica. docs/how-to/operations.md shows the figures
+// unless the acknowledgement waited for the replica. docs/explanation/durability.md shows the figures
 // of this test.
 func TestRedisPartition(t *testing.T) {
 	t.Parallel()

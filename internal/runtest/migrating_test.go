@@ -79,7 +79,7 @@ func TestMigrationRunsNothingTwice(t *testing.T) {
 	require.Equal(t, known[2].answer, server.Do(t, guardtest.Call{Key: "key-2"}).Body)
 }
 
-// Stripe's rules, as docs/how-to/migrating.md has them.
+// Stripe's rules, as docs/how-to/stripe-rules.md has them.
 func TestRulesOfStripe(t *testing.T) {
 	t.Parallel()
 	status := http.StatusBadRequest

@@ -76,7 +76,7 @@ func TestOutageUnderHoldHoldsNothing(t *testing.T) {
 // A run ends while the store is away for longer than its lease. Its client has the answer.
 // The claim has lapsed when the store is back, and a retry that comes before the guard's next
 // try finds it. Under Rerun that retry runs as attempt 2, and its answer counts from then on:
-// docs/how-to/operations.md says so, and to choose the lease accordingly. Under Hold it is refused,
+// docs/how-to/choosing.md says so, and to choose the lease accordingly. Under Hold it is refused,
 // and the first answer is recorded all the same.
 func TestOutageLongerThanTheLease(t *testing.T) {
 	t.Parallel()
