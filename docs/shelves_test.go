@@ -16,7 +16,7 @@ import (
 // rule was made, its figure is a limit that may only fall.
 
 // generated are the pages that a program writes. They may be as long as they need to be.
-var generated = []string{"reference/rules.md"}
+var generated = []string{"reference/protections.md", "reference/rules.md"}
 
 // excess says how often a page breaks a rule, and by how much more than it may.
 type excess func(page, text string) int
@@ -26,13 +26,12 @@ var shelfRules = map[string]struct {
 	limits map[string]int
 }{
 	"a page begins with whom it is for and what they have at the end": {noOpening, map[string]int{
-		"explanation/guarantees.md": 1,
-		"explanation/security.md":   1,
-		"how-to/compensation.md":    1,
-		"how-to/frameworks.md":      1,
-		"how-to/runbook.md":         1,
-		"reference/client.md":       1,
-		"reference/rules.md":        1,
+		"explanation/security.md": 1,
+		"how-to/compensation.md":  1,
+		"how-to/frameworks.md":    1,
+		"how-to/runbook.md":       1,
+		"reference/client.md":     1,
+		"reference/rules.md":      1,
 	}},
 	"a cell of a table has at most 25 words": {longCells, map[string]int{
 		"explanation/guarantees.md":  4,
@@ -58,7 +57,6 @@ var shelfRules = map[string]struct {
 		"how-to/rotating.md": 6,
 	}},
 	"a page has at most 250 lines, and a how-to page 80": {longPage, map[string]int{
-		"explanation/guarantees.md":     1091,
 		"how-to/postgres-operations.md": 2,
 		"how-to/redis.md":               3,
 		"how-to/runbook.md":             173,

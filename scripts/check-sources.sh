@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the files alone: Go files are formatted, the table of mutants and docs/explanation/guarantees.md
+# Checks the files alone: Go files are formatted, the table of mutants and docs/reference/protections.md
 # match the source, and scripts pass shellcheck if that is installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -30,7 +30,7 @@ import (
 // Where the table and the document are, below the root.
 const (
 	tableFile = "tools/mutants/mutants.txt"
-	docFile   = "docs/explanation/guarantees.md"
+	docFile   = "docs/reference/protections.md"
 )
 
 func main() {
