@@ -13,7 +13,7 @@ import (
 	"example.com/idempotency/store"
 )
 
-// This file holds the functions that docs/how-to/runbook.md shows, and runs them.
+// This file holds the functions that docs/reference/runbook.md shows, and runs them.
 
 // printHeld prints what somebody has to resolve, oldest first.
 func printHeld(ctx context.Context, guard *idempotency.Guard, st store.Lister) error {

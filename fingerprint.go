@@ -42,7 +42,7 @@ type FingerprintFunc func(r *http.Request, body []byte) (Fingerprint, error)
 // an asterisk in the name of a parameter.
 //
 // The boundary of a well-formed multipart/form-data body does not count, because clients choose a
-// new one for each attempt. But a body with a content coding counts byte for byte, whatever it looks like:
+// new one for each attempt. But a body with a content encoding counts byte for byte, whatever it looks like:
 // what a handler finds in it is not in its bytes. Host and all other fields do not count, because a retry may reach the
 // service under another name and with another trace. The scope, and not the fingerprint,
 // distinguishes callers.
@@ -61,7 +61,7 @@ func RawFingerprint(r *http.Request, body []byte) (Fingerprint, error) {
 // A body is JSON if its type is application/json or has the suffix +json. Its canonical form
 // is that of RFC 8785, with one exception: a number with more digits than an IEEE double holds
 // keeps them, so that different amounts never have the same fingerprint. Any other body counts
-// byte for byte, and so does one with a content coding. So does JSON that parsers read in different ways:
+// byte for byte, and so does one with a content encoding. So does JSON that parsers read in different ways:
 // of a type that names another charset than UTF-8, with a name twice in one object, be it in another case,
 // with text that is not valid Unicode, or nested more than 1,000 levels deep.
 //

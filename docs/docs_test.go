@@ -85,7 +85,7 @@ func TestShutdownIsShownInOneWay(t *testing.T) {
 // The code of the runbook is compiled and run, and its log lines are those of the code.
 func TestRunbookShowsWhatWorks(t *testing.T) {
 	t.Parallel()
-	runbook, examples, events := read(t, "docs/how-to/runbook.md"), read(t, "example_runbook_test.go"), read(t, "internal/engine/report/line.go")
+	runbook, examples, events := read(t, "docs/reference/runbook.md"), read(t, "example_runbook_test.go"), read(t, "internal/engine/report/line.go")
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(runbook, -1)
 	require.Len(t, blocks, 3)
 	for _, block := range blocks {

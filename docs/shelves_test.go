@@ -15,7 +15,7 @@ import (
 // This file holds the pages of docs to what makes them readable. Where a page broke a rule when the
 // rule was made, its figure is a limit that may only fall.
 
-// generated are the pages that a program writes. They may be as long as they need to be.
+// generated are the pages that a program writes. They, and their cells, may be as long as they need to be.
 var generated = []string{"reference/protections.md", "reference/rules.md"}
 
 // excess says how often a page breaks a rule, and by how much more than it may.
@@ -25,43 +25,10 @@ var shelfRules = map[string]struct {
 	rule   excess
 	limits map[string]int
 }{
-	"a page begins with whom it is for and what they have at the end": {noOpening, map[string]int{
-		"explanation/security.md": 1,
-		"how-to/compensation.md":  1,
-		"how-to/frameworks.md":    1,
-		"how-to/runbook.md":       1,
-		"reference/client.md":     1,
-		"reference/rules.md":      1,
-	}},
-	"a cell of a table has at most 25 words": {longCells, map[string]int{
-		"explanation/guarantees.md":  4,
-		"explanation/security.md":    21,
-		"how-to/choosing.md":         1,
-		"how-to/frameworks.md":       3,
-		"how-to/messages.md":         1,
-		"how-to/rotating.md":         5,
-		"how-to/runbook.md":          3,
-		"reference/answers.md":       12,
-		"reference/client.md":        1,
-		"reference/compatibility.md": 1,
-		"reference/events.md":        11,
-		"reference/postgres.md":      1,
-		"reference/rules.md":         1,
-		"reference/stores.md":        7,
-		"reference/transactions.md":  1,
-	}},
-	"tutorials and how-to pages name no tests": {testNames, map[string]int{
-		"how-to/choosing.md": 1,
-		"how-to/messages.md": 1,
-		"how-to/redis.md":    1,
-		"how-to/rotating.md": 6,
-	}},
-	"a page has at most 250 lines, and a how-to page 80": {longPage, map[string]int{
-		"how-to/postgres-operations.md": 2,
-		"how-to/redis.md":               3,
-		"how-to/runbook.md":             173,
-		"how-to/steps.md":               2,
-	}},
+	"a page begins with whom it is for and what they have at the end": {noOpening, map[string]int{}},
+	"a cell of a table has at most 25 words":                          {longCells, map[string]int{}},
+	"tutorials and how-to pages name no tests":                        {testNames, map[string]int{}},
+	"a page has at most 250 lines, and a how-to page 80":              {longPage, map[string]int{}},
 }
 
 func TestPagesKeepTheRulesOfTheShelves(t *testing.T) {
@@ -132,7 +99,10 @@ func noOpening(_, text string) int {
 
 var cellEnd = regexp.MustCompile(`(?:^|[^\\])\|`)
 
-func longCells(_, text string) (n int) {
+func longCells(page, text string) (n int) {
+	if slices.Contains(generated, page) {
+		return 0
+	}
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); strings.HasPrefix(line, "|") {
 			for _, cell := range cellEnd.Split(line, -1) {

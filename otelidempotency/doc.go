@@ -28,5 +28,5 @@
 // # Rules, dashboard, runbook
 //
 // The directory prometheus holds alerting rules with their tests, and the directory grafana a
-// dashboard. docs/how-to/runbook.md of the repository says for each alert what to do.
+// dashboard. docs/reference/runbook.md of the repository says for each alert what to do.
 package otelidempotency

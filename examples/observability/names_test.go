@@ -185,12 +185,12 @@ func TestMetricsAreTheSameEverywhere(t *testing.T) {
 	})
 	t.Run("runbook", func(t *testing.T) {
 		t.Parallel()
-		runbook := read(t, "docs/how-to/runbook.md")
+		runbook := read(t, "docs/reference/runbook.md")
 		requireKnown(t, all, runbook)
 		var alerts, sections []string
 		for _, alert := range regexp.MustCompile(`alert: (\w+)\n`).FindAllStringSubmatch(read(t, "otelidempotency/prometheus/rules.yml"), -1) {
 			alerts = append(alerts, alert[1])
-			require.Contains(t, read(t, "otelidempotency/prometheus/rules.yml"), "runbook_url: docs/how-to/runbook.md#"+strings.ToLower(alert[1])+"\n")
+			require.Contains(t, read(t, "otelidempotency/prometheus/rules.yml"), "runbook_url: docs/reference/runbook.md#"+strings.ToLower(alert[1])+"\n")
 			require.Contains(t, read(t, "otelidempotency/prometheus/rules_test.yml"), "alertname: "+alert[1]+"\n        exp_alerts:\n", "it fires in a test")
 		}
 		for _, section := range regexp.MustCompile(`(?m)^## (Idempotency\w+)$`).FindAllStringSubmatch(runbook, -1) {

@@ -100,7 +100,7 @@ func TestRedisAccountHasNothingToSpare(t *testing.T) {
 	server := redistest.Start(t)
 	servers := []*redistest.Server{server}
 	account := documentedAccount(t)
-	for _, purpose := range []string{"`RedisStore.Check`", "`WithReplicas`", "`RedisStore.List`"} {
+	for _, purpose := range []string{"`WithReplicas`", "`RedisStore.List`"} {
 		account = append(account, documentedAddition(t, purpose)...)
 	}
 	require.NoError(t, exerciseAccount(t, redisAccount(t, servers, account)))

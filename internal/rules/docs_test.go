@@ -19,7 +19,7 @@ const docs = "../../docs/reference/rules.md"
 
 const head = `# The rules, as tables
 
-Each table goes from the top to the bottom: the first row that fits decides. The guard decides by these
+For those who want to know exactly what a guard decides. At the end, you can look up each decision. Each table goes from the top to the bottom: the first row that fits decides. The guard decides by these
 tables and by nothing else. A test tries each combination of facts against the guarantee, and each table
 without each of its rows. Another one keeps this page: ` + "`go test ./internal/rules -run Docs -write`" + ` writes it.
 `

@@ -33,6 +33,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer store.Close()
+	go sweep(ctx, store)
 	guard, err := idempotency.New(store, customer, idempotency.WithTransaction(true))
 	if err != nil {
 		log.Fatal(err)
@@ -69,6 +70,25 @@ func (h *createOrder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(http.StatusCreated)
 	_ = json.NewEncoder(w).Encode(order)
+}
+
+// sweep removes expired records until ctx ends. Nobody sees them, but they take room.
+func sweep(ctx context.Context, store *pgstore.Store) {
+	const batch = 1000
+	for {
+		removed, err := store.Sweep(ctx, batch)
+		if err != nil && ctx.Err() == nil {
+			log.Println("expired records not removed:", err)
+		}
+		if removed == batch {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(5 * time.Minute):
+		}
+	}
 }
 
 // customer is the scope of a key: the name that your authentication has verified.
