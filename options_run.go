@@ -23,10 +23,10 @@ func WithTTL(d time.Duration) Option {
 // and the next request runs as the first, also if the key was held: allow for the time that a
 // person needs to look at it.
 //
-// Zero is the default. A held key, and one claimed under [Hold], has no end of its own: it is
-// kept until somebody resolves or forgets it, unless WithRetention sets an end. By default,
-// other records without an answer are kept for the TTL, and for at least two leases. Whatever
-// the retention, a record under which nothing was done ends after two leases, and under Hold
+// A held key, and one claimed under [Hold], has no end of its own: it is kept until somebody
+// resolves or forgets it, unless WithRetention sets an end. By default, and with zero, other
+// records without an answer are kept for the TTL, and for at least two leases. Whatever the
+// retention, a record under which nothing was done ends after two leases, and under Hold
 // after 15 minutes if that is longer.
 //
 // If an end is set, an [event.HoldEnding] is reported before it, when a request, a
@@ -63,8 +63,8 @@ func WithRebinding(on bool) Option {
 	return optionFunc(func(s *settings) { s.rules.Rebinding = on })
 }
 
-// WithRecovery sets what happens to a key whose run ended with [Unknown] outcome: [Rerun], the default,
-// [Hold], or [HoldAfter] a number of attempts.
+// WithRecovery sets what happens to a key whose run ended with [Unknown] outcome. The default is
+// [Rerun]; [Hold] and [HoldAfter] keep the key from running again.
 func WithRecovery(r Recovery) Option {
 	return optionFunc(func(s *settings) {
 		s.recovery, s.rules.Hold, s.rules.MaxAttempts = r, r == Hold || r == HoldAfter(1), max(0, int(r))
