@@ -35,11 +35,15 @@ func TestPagesKeepTheRulesOfTheShelves(t *testing.T) {
 	}
 }
 
-// Every page stands on a shelf.
+// Every page stands on a shelf, and the index has it under its title.
 func TestEveryPageIsOnAShelf(t *testing.T) {
 	t.Parallel()
+	index := read(t, "docs/README.md")
 	for page := range shelfPages(t) {
-		require.Contains(t, []string{"tutorials", "how-to", "reference", "explanation"}, filepath.Dir(page))
+		if page != "README.md" {
+			require.Contains(t, []string{"tutorials", "how-to", "reference", "explanation"}, filepath.Dir(page))
+			require.Contains(t, index, "\n- ["+title(t, page)+"]("+page+")\n")
+		}
 	}
 }
 
