@@ -8,7 +8,11 @@ old=$(GOWORK=off go list -m)
 # the name of the package.
 new=zeta.example.org/team/safe-retries
 
-copy=$(mktemp -d)
+# Always in the same place: the Go cache has what has not changed since the last check, and does not grow by
+# a copy each time.
+copy=${XDG_CACHE_HOME:-$HOME/.cache}/idempotency-tools/renamed$PWD
+rm -rf "$copy"
+mkdir -p "$copy"
 trap 'rm -rf "$copy"' EXIT
 git ls-files -z --cached --others --exclude-standard |
 	while IFS= read -r -d '' file; do

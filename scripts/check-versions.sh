@@ -28,7 +28,11 @@ if [ -n "$changed" ]; then
 	exit 1
 fi
 
-dir=$(mktemp -d)
+# Always in the same place: the Go cache has what has not changed since the last check, and does not grow by
+# a copy each time.
+dir=${XDG_CACHE_HOME:-$HOME/.cache}/idempotency-tools/earlier$PWD
+rm -rf "$dir"
+mkdir -p "$dir"
 trap 'rm -rf "$dir"' EXIT
 mkdir "$dir/tree"
 git archive "$earlier" | tar -x -C "$dir/tree"

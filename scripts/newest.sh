@@ -11,7 +11,11 @@ if ! GOWORK=off GOFLAGS=-mod=mod timeout 30 go list -m -versions github.com/stre
 	exit 0
 fi
 
-copy=$(mktemp -d)
+# Always in the same place: the Go cache has what has not changed since the last check, and does not grow by
+# a copy each time.
+copy=${XDG_CACHE_HOME:-$HOME/.cache}/idempotency-tools/newest$PWD
+rm -rf "$copy"
+mkdir -p "$copy"
 trap 'rm -rf "$copy"' EXIT
 git ls-files -z --cached --others --exclude-standard |
 	while IFS= read -r -d '' file; do

@@ -13,9 +13,10 @@ complain() {
 
 base=$(git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null || sed -n 's/^earlier=//p' scripts/check-versions.sh)
 apidiff=golang.org/x/exp/cmd/apidiff@v0.0.0-20261113113407-e3970619a1a4
-dir=$(mktemp -d)
+dir=${XDG_CACHE_HOME:-$HOME/.cache}/idempotency-tools/released$PWD # the Go cache knows what is in it
+rm -rf "$dir"
 trap 'rm -rf "$dir"' EXIT
-mkdir "$dir/base"
+mkdir -p "$dir/base"
 git archive "$base" | tar -x -C "$dir/base"
 GOBIN=$dir GOWORK=off GOFLAGS='' go install "$apidiff"
 
