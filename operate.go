@@ -141,7 +141,8 @@ func (g *Guard) Stats() Stats { return Stats(g.route.engine.Stats()) }
 // Shutdown returns when the runs in flight have ended and are settled, and the functions of
 // [WithResolver] that were called have returned; or when ctx ends. In the
 // second case it gives up the runs that the store has failed to settle, reports each as
-// [event.RecordingLost], and returns the context's error.
+// [event.RecordingLost], and returns the context's error. A run that is still in flight keeps its claim for
+// as long as it lasts.
 //
 // Claims whose reply never came, and under which nothing has run, are given back before. The store
 // has one more lease to answer that, if ctx does not end before. Shutdown reports each that it gives

@@ -149,11 +149,10 @@ func (l *Lease) lose(err error) {
 // lost the run is told. Renewing then goes on unless another has taken over: as long as
 // the run lasts it should not be overtaken.
 func (l *Lease) renew(r *renewer) {
-	if !l.core.work.Enter() {
-		return // shut down while the run goes on: its lease is left to lapse
+	// A shutdown that has run out of time does not wait for it. The run goes on all the same.
+	if l.core.work.Enter() {
+		defer l.core.work.Leave()
 	}
-	defer l.core.work.Leave()
-
 	sent := time.Now()
 	err := errStoreTimeout
 	if owner, timeout := l.nextRenewal(sent); timeout > 0 {
