@@ -1,6 +1,8 @@
 package idempotency
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -112,7 +114,8 @@ func (rt *route) claim(r *http.Request, body *requestBody, id engine.Identity, d
 		d.refuse(problem.StoreUnavailable)
 	case rec.Mine && c.IsUnwanted():
 		l.GiveBack()
-		d.refuse(problem.InFlight)
+		d.refuse(problem.TryLater)
+		d.cause = cmp.Or(context.Cause(r.Context()), context.DeadlineExceeded)
 	case rec.Mine:
 		d.kind, d.body = execute, body.give()
 	default:

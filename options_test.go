@@ -23,8 +23,8 @@ var invalidOptions = map[string][]idempotency.Option{
 	"WithLease:":       {idempotency.WithLease(0), idempotency.WithLease(9 * time.Millisecond), idempotency.WithLease(25 * time.Hour)},
 	"WithRetention:":   {idempotency.WithRetention(-1), idempotency.WithRetention(time.Second), idempotency.WithRetention(1 << 62)},
 	"WithWait:":        {idempotency.WithWait(-1), idempotency.WithWait(6 * time.Minute)},
-	"WithMethods:":     {idempotency.WithMethods(), idempotency.WithMethods(""), idempotency.WithMethods("PO ST")},
-	"WithHeader:":      {idempotency.WithHeader(""), idempotency.WithHeader("Idempotency Key"), idempotency.WithHeader("Key:"), idempotency.WithHeader("host")},
+	"WithMethods:":     {idempotency.WithMethods(), idempotency.WithMethods(""), idempotency.WithMethods("PO ST"), idempotency.WithMethods("POST", "patch")},
+	"WithHeader:":      {idempotency.WithHeader(""), idempotency.WithHeader("Idempotency Key"), idempotency.WithHeader("Key:"), idempotency.WithHeader("host"), idempotency.WithHeader("authorization")},
 	"WithFingerprint:": {idempotency.WithFingerprint(nil), idempotency.WithFingerprint(idempotency.RawFingerprint, nil)},
 	"WithLimits: RequestBody": {
 		idempotency.WithLimits(idempotency.Limits{RequestBody: -1}), idempotency.WithLimits(idempotency.Limits{RequestBody: 1<<30 + 1}),

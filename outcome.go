@@ -39,14 +39,14 @@ const (
 // that somebody has given up waiting, and the work may go on.
 //
 // The refusal of another guard, which the handler passes on from a service behind it, is
-// never Final. [problem.Header] gives it away. It is NotExecuted if its code says that the
+// never Final. [problem.Header] gives it away, with a code of package problem or with an error status. It is NotExecuted if its code says that the
 // other guard had not looked at the key yet, or has undone all that its run did, and Unknown if
 // another run may be involved.
 //
 // A guard without WithOutcome takes NotExecuted for Unknown if the run has begun a [Step], or
 // has found one that an earlier attempt recorded: the step may have had an effect.
 func DefaultOutcome(status int, h http.Header) Outcome {
-	if code := problem.Code(h.Get(problem.Header)); code != "" {
+	if code := refusalBehind(status, h.Get(problem.Header)); code != "" {
 		if code.NotRun() || code.Undone() {
 			return NotExecuted
 		}
@@ -62,6 +62,15 @@ func DefaultOutcome(status int, h http.Header) Outcome {
 	default:
 		return Final
 	}
+}
+
+// refusalBehind returns the code of another guard's refusal, or "" if the answer is none. A code that this
+// version does not know makes a refusal of an error, and not of a success.
+func refusalBehind(status int, code string) problem.Code {
+	if c := problem.Code(code); status >= http.StatusBadRequest || c.Known() {
+		return c
+	}
+	return ""
 }
 
 // A Recovery says what happens to a key whose run ended with an [Unknown] outcome: a

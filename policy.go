@@ -70,8 +70,6 @@ func (rt *route) refusesWith(code problem.Code) bool {
 		return s.authorizeReplay != nil
 	case problem.RolledBack, problem.CannotCommit:
 		return s.rules.Transaction
-	case problem.TryLater: // of the functions that can say so
-		return !rt.sharedScope || s.keyFunc != nil || s.binding() == policy.Own || s.authorizeReplay != nil
 	default:
 		return true
 	}

@@ -110,7 +110,9 @@ type Resolution struct {
 	// it says something else.
 	Decision
 	// Status, Header and Body are the answer of a Final resolution. A zero Status
-	// means 200. With NotExecuted, [Guard.Resolve] refuses them, and those of a resolver do not count. For a key of [Do], Body is the value as its codec encodes it.
+	// means 200. With NotExecuted, [Guard.Resolve] refuses them, and those of a resolver do not count.
+	// For a key of [Do] or of package queue, Body is the value as its codec encodes it. With the default
+	// codec, an empty Body is the zero value, and that of a message that has been handled.
 	Status int
 	Header http.Header
 	Body   []byte

@@ -72,7 +72,8 @@ func (h *handlerRun) facts(v *engine.Verdict) rules.Reply {
 // message is what the answer of a handler says of the effect. An answer that was judged definite, and
 // could not be sealed, is true.
 func (h *handlerRun) message() rules.Reply {
-	code, status := problem.Code(h.rec.Get(problem.Header)), h.rec.Status()
+	status := h.rec.Status()
+	code := refusalBehind(status, h.rec.Get(problem.Header))
 	switch {
 	case code != "":
 		return rules.MessageOf(code)

@@ -45,7 +45,7 @@ const (
 	CannotCommit      Code = "cannot-commit"      // 500: the same, and another attempt would end in the same way
 	AnswerUnreadable  Code = "answer-unreadable"  // 500: what is stored under the key cannot be read; nothing will run
 	StoreUnavailable  Code = "store-unavailable"  // 503 and Retry-After: this request was not run, or its run did nothing
-	TryLater          Code = "try-later"          // 503 and Retry-After: a function of the route cannot tell now
+	TryLater          Code = "try-later"          // 503 and Retry-After: a function of the route cannot tell now, or time was over before the run
 	ShuttingDown      Code = "shutting-down"      // 503 and Retry-After: this request was not run
 )
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/engine/inflight"
 	"example.com/idempotency/store"
 )
 
@@ -29,7 +30,7 @@ func resolveHeld(ctx context.Context, a *Access, observe func(event.Event)) bool
 	case rec.State != store.Held:
 		return true
 	}
-	res, err := e.rules.Resolver(ctx, e.Found(a.ID, rec))
+	res, err := e.askResolver(ctx, e.Found(a.ID, rec))
 	if err != nil {
 		return failed(err)
 	}
@@ -44,4 +45,11 @@ func resolveHeld(ctx context.Context, a *Access, observe func(event.Event)) bool
 		return true
 	}
 	return failed(err)
+}
+
+// askResolver asks the program's function. Its panic is an error, for a client's request too: that has to
+// hear that the outcome is unknown.
+func (e *Engine) askResolver(ctx context.Context, f Found) (res Resolution, err error) {
+	defer inflight.Recovered("the resolver", &err)
+	return e.rules.Resolver(ctx, f)
 }

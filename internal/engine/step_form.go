@@ -32,7 +32,14 @@ type jsonCodec struct{}
 
 func (jsonCodec) Marshal(v any) ([]byte, error) { return json.Marshal(v) }
 
-func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
+// Unmarshal leaves v at its zero value if there is no data, as in an answer that somebody has given by hand
+// to a job without a value.
+func (jsonCodec) Unmarshal(data []byte, v any) error {
+	if len(data) == 0 {
+		return nil
+	}
+	return json.Unmarshal(data, v)
+}
 
 func orJSON(c Codec) Codec {
 	if c == nil {

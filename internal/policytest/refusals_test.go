@@ -188,7 +188,7 @@ func TestRefusalsOfTheScopeFunction(t *testing.T) {
 	}
 	shared := newAPI(t, true)
 	for _, r := range shared.policy.Refusals {
-		require.NotContains(t, []problem.Code{problem.Unauthenticated, problem.ScopeUnresolved, problem.TryLater}, r.Code)
+		require.NotContains(t, []problem.Code{problem.Unauthenticated, problem.ScopeUnresolved}, r.Code)
 	}
 }
 

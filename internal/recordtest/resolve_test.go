@@ -160,6 +160,7 @@ func TestResolverThatFindsNothingOutLeavesTheKeyHeld(t *testing.T) {
 		"bad status":  {idempotency.Resolution{Outcome: idempotency.Final, Status: 42}, nil, 1},
 		"large body":  {idempotency.Resolution{Outcome: idempotency.Final, Body: make([]byte, 2<<20)}, nil, 1},
 		"no body 204": {idempotency.Resolution{Outcome: idempotency.Final, Status: 204, Body: []byte("x")}, nil, 1},
+		"panic":       {idempotency.Resolution{}, errPanics, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -168,6 +169,9 @@ func TestResolverThatFindsNothingOutLeavesTheKeyHeld(t *testing.T) {
 			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold),
 				idempotency.WithObserver(seen.Observe),
 				idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
+					if errors.Is(c.err, errPanics) {
+						panic(c.err)
+					}
 					return c.res, c.err
 				})).Handler(h))
 			hold(t, s)
@@ -182,6 +186,8 @@ func TestResolverThatFindsNothingOutLeavesTheKeyHeld(t *testing.T) {
 		})
 	}
 }
+
+var errPanics = errors.New("panics")
 
 // Whoever reuses a key for another payload is told so, and has nothing resolved by it.
 func TestResolverIsNotAskedForAnotherPayload(t *testing.T) {
@@ -292,6 +298,25 @@ func TestResolveGivesDoItsValue(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "paid by hand", got)
 	require.Equal(t, idempotency.Result{Replayed: true, Attempt: 1, Outcome: idempotency.Final}, result)
+}
+
+// A message has no value, so who settles it has no body to give. One whose codec needs a body gets what it
+// makes of none.
+func TestResolveGivesDoNoValue(t *testing.T) {
+	t.Parallel()
+	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
+	handle := func(err error) (*struct{}, idempotency.Result, error) {
+		return idempotency.Do(t.Context(), guard, jobKey, func(context.Context) (*struct{}, error) { return nil, err })
+	}
+	_, _, err := handle(io.ErrUnexpectedEOF)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	info, err := guard.Lookup(t.Context(), jobKey)
+	require.NoError(t, err)
+	require.NoError(t, guard.Resolve(t.Context(), jobKey, info.Seen(), idempotency.Resolution{Outcome: idempotency.Final}))
+	got, result, err := handle(nil)
+	require.NoError(t, err)
+	require.Nil(t, got)
+	require.True(t, result.Replayed)
 }
 
 // A settleFunc settles a held key by hand.

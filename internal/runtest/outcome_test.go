@@ -56,6 +56,18 @@ func TestStatusDecides(t *testing.T) {
 	})
 }
 
+// A code that this version does not know may be that of a newer guard, which refuses with an error status.
+func TestSuccessWithAForeignCodeIsAnAnswer(t *testing.T) {
+	t.Parallel()
+	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		w.Header().Set(problem.Header, "of-somebody-else")
+		w.WriteHeader(http.StatusCreated)
+	}}
+	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
+	guardtest.RequireReplay(t, s.Do(t, guardtest.Call{Key: "k"}), s.Do(t, guardtest.Call{Key: "k"}))
+	require.EqualValues(t, 1, h.Runs.Load())
+}
+
 // A refusal that the handler passes on from another guard is not an answer. What it is depends
 // on whether the other guard had looked at the key.
 func TestRefusalOfAnotherGuardIsNotAnAnswer(t *testing.T) {

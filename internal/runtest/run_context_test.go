@@ -310,7 +310,7 @@ func TestNoRunBeginsAfterItsDeadline(t *testing.T) {
 			defer stop()
 			got, err := p.Try(client, guardtest.Call{Key: "k"})
 			if err == nil {
-				guardtest.RequireProblem(t, got, http.StatusConflict, problem.InFlight)
+				guardtest.RequireProblem(t, got, http.StatusServiceUnavailable, problem.TryLater)
 			}
 			require.Zero(t, h.Runs.Load())
 			st.Heal()

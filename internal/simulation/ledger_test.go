@@ -262,7 +262,7 @@ func (w *simulation) lapses(k *simKey) {
 	}
 	begin, astray := k.until-k.lease, 0
 	for _, at := range q.astray {
-		if at >= begin {
+		if at >= begin-min(2*time.Second, k.lease/3) { // its guard still waited for it when the lease began
 			astray++
 		}
 	}
