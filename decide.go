@@ -1,8 +1,6 @@
 package idempotency
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -112,10 +110,10 @@ func (rt *route) claim(r *http.Request, body *requestBody, id engine.Identity, d
 		d.kind, d.body = failOpen, body.give()
 	case err != nil:
 		d.refuse(problem.StoreUnavailable)
-	case rec.Mine && c.IsUnwanted():
+	case rec.Mine && c.Unwanted() != nil:
 		l.GiveBack()
 		d.refuse(problem.TryLater)
-		d.cause = cmp.Or(context.Cause(r.Context()), context.DeadlineExceeded)
+		d.cause = c.Unwanted()
 	case rec.Mine:
 		d.kind, d.body = execute, body.give()
 	default:

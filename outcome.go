@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/problem"
 )
 
@@ -46,7 +47,7 @@ const (
 // A guard without WithOutcome takes NotExecuted for Unknown if the run has begun a [Step], or
 // has found one that an earlier attempt recorded: the step may have had an effect.
 func DefaultOutcome(status int, h http.Header) Outcome {
-	if code := refusalBehind(status, h.Get(problem.Header)); code != "" {
+	if code := rules.RefusalBehind(status, h.Get(problem.Header)); code != "" {
 		if code.NotRun() || code.Undone() {
 			return NotExecuted
 		}
@@ -62,15 +63,6 @@ func DefaultOutcome(status int, h http.Header) Outcome {
 	default:
 		return Final
 	}
-}
-
-// refusalBehind returns the code of another guard's refusal, or "" if the answer is none. A code that this
-// version does not know makes a refusal of an error, and not of a success.
-func refusalBehind(status int, code string) problem.Code {
-	if c := problem.Code(code); status >= http.StatusBadRequest || c.Known() {
-		return c
-	}
-	return ""
 }
 
 // A Recovery says what happens to a key whose run ended with an [Unknown] outcome: a

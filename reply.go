@@ -73,10 +73,10 @@ func (h *handlerRun) facts(v *engine.Verdict) rules.Reply {
 // could not be sealed, is true.
 func (h *handlerRun) message() rules.Reply {
 	status := h.rec.Status()
-	code := refusalBehind(status, h.rec.Get(problem.Header))
-	switch {
-	case code != "":
+	if code := rules.RefusalBehind(status, h.rec.Get(problem.Header)); code != "" {
 		return rules.MessageOf(code)
+	}
+	switch {
 	case h.Happened:
 		return rules.TellsNone
 	case status == http.StatusConflict && h.rec.Get("Retry-After") != "":

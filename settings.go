@@ -89,7 +89,7 @@ func (s *settings) validate() error {
 		"WithLimits: WaitingBytes %d is not between %d and %d", s.waitingBytes, engine.MinWaitingBytes, int64(engine.MaxWaitingBytes))
 	check(len(s.methods) > 0, "WithMethods: no method")
 	for _, m := range s.methods {
-		check(token.Is(m) && !slices.Contains(spelled, strings.ToUpper(m)) || slices.Contains(spelled, m), "WithMethods: %q is not a method, which are case-sensitive", m)
+		check(token.IsMethod(m), "WithMethods: %q is not a method, which are case-sensitive", m)
 	}
 	check(token.Is(s.header) && !slices.Contains(taken, s.header), "WithHeader: %q is not the name of a field that can carry a key", s.header)
 	check(s.fingerprint != nil, "WithFingerprint: nil function")
@@ -175,16 +175,10 @@ func (s *settings) binding() policy.Binding {
 	}
 }
 
-// spelled are methods whose name in another case is a mistake.
-var spelled = []string{
-	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions, http.MethodTrace,
-}
-
 // taken are fields that net/http takes out of a request, or that say something else of one or of its answer.
 var taken = []string{
-	problem.Header, response.ReplayedHeader, "Authorization", "Cache-Control", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Cookie",
-	"Date", "Expect", "Host", "Keep-Alive", "Link", "Location", "Proxy-Connection", "Retry-After", "Set-Cookie", "Te", "Trailer",
-	"Transfer-Encoding", "Upgrade",
+	problem.Header, response.ReplayedHeader, "Authorization", "Cache-Control", "Connection", "Content-Encoding", "Content-Length", "Content-Type",
+	"Cookie", "Date", "Expect", "Host", "Keep-Alive", "Link", "Location", "Proxy-Connection", "Retry-After", "Set-Cookie", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
 // expiryField returns the field that says for how long a key is good. It must not be asked for

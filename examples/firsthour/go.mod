@@ -8,8 +8,8 @@ replace (
 )
 
 require (
-	example.com/idempotency v0.0.0-00010101000000-000000000000
-	example.com/idempotency/stores/pgstore v0.0.0-00010101000000-000000000000
+	example.com/idempotency v0.0.0
+	example.com/idempotency/stores/pgstore v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -134,14 +135,16 @@ func (c *Claiming) isKnown() bool {
 	return err == nil
 }
 
-// IsUnwanted reports whether a claim that was granted is given back because its client has gone, or
-// because the time of the run is over before it begins: what a run makes of that must not hold the key.
-func (c *Claiming) IsUnwanted() bool {
+// Unwanted returns why a claim that was granted is given back, or nil: its client has gone, or the time of
+// the run is over before it begins. What a run makes of that must not hold the key.
+func (c *Claiming) Unwanted() error {
 	if c.FollowsClient && c.Client.Err() != nil {
-		return true
+		return context.Cause(c.Client)
 	}
-	end, ok := c.Client.Deadline()
-	return ok && !time.Now().Before(end)
+	if end, ok := c.Client.Deadline(); ok && !time.Now().Before(end) {
+		return cmp.Or(context.Cause(c.Client), context.DeadlineExceeded)
+	}
+	return nil
 }
 
 // inFlight reports whether a record is what a duplicate waits for: another's run of the

@@ -104,9 +104,9 @@ func (j *job) do(ctx context.Context, k intent.Key, payload []byte, into any) (R
 			code = problem.AnswerUnreadable
 		}
 		return Result{}, j.refuse(code, store.Record{}, fmt.Errorf("idempotency: claiming the key: %w", err))
-	case rec.Mine && c.IsUnwanted():
+	case rec.Mine && c.Unwanted() != nil:
 		j.Lease.GiveBack()
-		return Result{}, context.Cause(ctx)
+		return Result{}, c.Unwanted()
 	case rec.Mine:
 		return j.runProtected(into)
 	default:

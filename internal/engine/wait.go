@@ -67,7 +67,7 @@ func (c *Claiming) takeTurn(w *wait, t turn, timeout <-chan time.Time, rec store
 	}()
 	found, over, err := c.lead(&t, timeout, rec)
 	switch {
-	case found.Mine && c.IsUnwanted():
+	case found.Mine && c.Unwanted() != nil:
 		c.Lease.GiveBack()
 		found.State, found.Mine, found.Steps = store.Released, false, nil
 		t = turn{due: true}

@@ -113,6 +113,17 @@ func TestRedisAccountHasNothingToSpare(t *testing.T) {
 	}
 }
 
+// A claim whose record cannot get its expiry leaves none: nobody could read it.
+func TestClaimWithoutTheRightToExpireLeavesNothing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	account := slices.DeleteFunc(documentedAccount(t), func(word string) bool { return word == "+pexpire" })
+	key, c := guardtest.RedisKey(), guardtest.RedisClaim()
+	_, err := guardtest.RedisStore(t, redisAccount(t, []*redistest.Server{server}, account)).Claim(t.Context(), key, c)
+	require.Regexp(t, notPermitted, err)
+	require.EqualValues(t, 0, server.Do(t, "EXISTS", "idem:"+key))
+}
+
 // notPermitted occurs in what the server says about a forbidden command, inside a script or
 // outside.
 var notPermitted = regexp.MustCompile("NOPERM|The user executing the script can't|not allowed from script|ACL failure in script")

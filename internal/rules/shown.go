@@ -134,6 +134,15 @@ func Overtook(c problem.Code) problem.Code {
 	}
 }
 
+// RefusalBehind returns the code of another guard's refusal, or "" if the answer is none. A code that this
+// version does not know makes a refusal of an error, and not of a success.
+func RefusalBehind(status int, code string) problem.Code {
+	if c := problem.Code(code); status >= 400 || c.Known() {
+		return c
+	}
+	return ""
+}
+
 // MessageOf returns what the refusal of a guard behind this one says, by its code.
 func MessageOf(c problem.Code) Reply {
 	switch {

@@ -2,6 +2,8 @@
 // names and values of parameters.
 package token
 
+import "strings"
+
 // Is reports whether s is a token. The empty string is not a token.
 func Is(s string) bool {
 	for i := range len(s) {
@@ -10,6 +12,16 @@ func Is(s string) bool {
 		}
 	}
 	return s != ""
+}
+
+// IsMethod reports whether s is a method, and not one of RFC 9110 or RFC 5789 in another case: methods are
+// case-sensitive.
+func IsMethod(s string) bool {
+	switch upper := strings.ToUpper(s); upper {
+	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE":
+		return s == upper
+	}
+	return Is(s)
 }
 
 // IsChar reports whether a token may contain c. It looks c up in two words, one for each half

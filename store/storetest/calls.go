@@ -322,11 +322,14 @@ func (e *env) race(attempt int, payloadOf func(i int) store.Fingerprint) {
 		e.t.Fatalf("none of %d callers holds the claim", len(seen))
 	}
 	for i, r := range seen {
-		if i == winner {
-			r.mine(attempt)
-		} else {
-			r.claimed(attempt)
+		switch {
+		case i == winner:
+			r.mine(attempt).boundTo(payloadOf(winner))
+		case r.State == store.Claimed && r.Attempt == attempt-1 && attempt > 1:
+			// The store has seen the record as it was while the winner was changing it. So it may bind
+			// it to another payload still.
+		default:
+			r.claimed(attempt).boundTo(payloadOf(winner))
 		}
-		r.boundTo(payloadOf(winner))
 	}
 }

@@ -21,7 +21,12 @@ local key, claim = KEYS[1], ARGV[1]
 local ttl = redis.call('PTTL', key)
 if ttl == -2 then
   redis.call('HSET', key, 'm', claim, unpack(ARGV, 4))
-  redis.call('PEXPIRE', key, ARGV[2])
+  -- An account may lack the command. Without an expiry, nobody could ever read the record.
+  local set = redis.pcall('PEXPIRE', key, ARGV[2])
+  if type(set) == 'table' then
+    redis.call('DEL', key)
+    return set
+  end
   return {ARGV[2], owner(claim)}
 end
 
