@@ -73,6 +73,9 @@ func Run(t *testing.T, f Framework) Result {
 		want := send(t, bareURL, c, "tenant", key)
 		first := send(t, url, c, "tenant", key)
 		retry := send(t, url, c, "tenant", key)
+		for c.Fate == NotKept && retry.header.Get("Idempotency-Error") == "in-flight" {
+			retry = send(t, url, c, "tenant", key) // the answer came before the end of its run
+		}
 		if c.Fate == Untouched && f.RouterInside && c.Method == http.MethodPost {
 			c.Fate = RunsAgain
 			if idempotency.DefaultOutcome(first.status, first.header) == idempotency.Final {
