@@ -36,7 +36,8 @@ func (g *Guard) Resolve(ctx context.Context, k Key, seen store.Seen, res Resolut
 // request with it runs as the first. seen is what was seen of the key, usually by
 // [Guard.Lookup]; see [RecordInfo.Seen]. Key{Record: name} forgets a record whose key is not
 // known. A record that cannot be read ([ErrCorrupt]) is
-// forgotten if that is what was seen: Seen{State: store.Corrupt}. Forgetting what is not known
+// forgotten if that is what was seen: Seen{State: store.Corrupt}. A value of another type that
+// somebody has written there is none of the store's, and stays. Forgetting what is not known
 // is success. Each success is reported as [event.Forgotten].
 //
 // Errors: [ErrChanged] when another run has the key by now, when the key is in another state, or

@@ -40,18 +40,18 @@ const (
 // that somebody has given up waiting, and the work may go on.
 //
 // The refusal of another guard, which the handler passes on from a service behind it, is
-// never Final. [problem.Header] gives it away, with a code of package problem or with an error status. It is NotExecuted if its code says that the
-// other guard had not looked at the key yet, or has undone all that its run did, and Unknown if
-// another run may be involved.
+// never Final. [problem.Header] gives it away, with a code of package problem or with an error status. It is
+// NotExecuted if it has an error status, and its code says that the other guard had not looked at the key
+// yet, or has undone all that its run did. Otherwise it is Unknown: another run may be involved.
 //
 // A guard without WithOutcome takes NotExecuted for Unknown if the run has begun a [Step], or
 // has found one that an earlier attempt recorded: the step may have had an effect.
 func DefaultOutcome(status int, h http.Header) Outcome {
 	if code := rules.RefusalBehind(status, h.Get(problem.Header)); code != "" {
-		if code.NotRun() || code.Undone() {
+		if status >= http.StatusBadRequest && (code.NotRun() || code.Undone()) {
 			return NotExecuted
 		}
-		return Unknown
+		return Unknown // a success may be one: a handler may pass on a field that its client has sent
 	}
 	switch {
 	case status >= http.StatusInternalServerError:

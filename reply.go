@@ -74,7 +74,7 @@ func (h *handlerRun) facts(v *engine.Verdict) rules.Reply {
 func (h *handlerRun) message() rules.Reply {
 	status := h.rec.Status()
 	if code := rules.RefusalBehind(status, h.rec.Get(problem.Header)); code != "" {
-		return rules.MessageOf(code)
+		return rules.MessageOf(status, code)
 	}
 	switch {
 	case h.Happened:

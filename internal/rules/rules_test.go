@@ -303,7 +303,8 @@ func TestOvertook(t *testing.T) {
 func TestMessageOf(t *testing.T) {
 	t.Parallel()
 	for _, c := range problem.Codes() {
-		m := MessageOf(c)
+		m := MessageOf(409, c)
+		require.Equal(t, TellsNone, MessageOf(201, c))
 		require.Equal(t, c.NotRun() || c.Undone(), m == GuardIdle, c)
 		require.Equal(t, c == problem.InFlight, m == GuardBusy, c)
 		if m == GuardRan {

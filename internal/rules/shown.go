@@ -143,9 +143,11 @@ func RefusalBehind(status int, code string) problem.Code {
 	return ""
 }
 
-// MessageOf returns what the refusal of a guard behind this one says, by its code.
-func MessageOf(c problem.Code) Reply {
+// MessageOf returns what the refusal of a guard behind this one says, by its code. A success denies nothing.
+func MessageOf(status int, c problem.Code) Reply {
 	switch {
+	case status < 400:
+		return TellsNone
 	case c == problem.OutcomeUnknown, c == problem.ResponseNotKept, c == problem.AnswerUnreadable:
 		return GuardRan
 	case c.NotRun(), c.Undone():

@@ -23,6 +23,20 @@ func TestSuccessWithAForeignCodeIsAnAnswer(t *testing.T) {
 	require.EqualValues(t, 1, h.Runs.Load())
 }
 
+// A handler may pass on a field that its client has sent. What it says of a success frees no key.
+func TestSuccessIsNotUndoneByAField(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+			w.Header().Set(problem.Header, string(problem.ShuttingDown))
+			w.WriteHeader(http.StatusCreated)
+		}}
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h))
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status, "nothing is denied")
+		guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, unknown)
+	})
+}
+
 // A refusal that the handler passes on from another guard is not an answer. What it is depends
 // on whether the other guard had looked at the key.
 func TestRefusalOfAnotherGuardIsNotAnAnswer(t *testing.T) {
