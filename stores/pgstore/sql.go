@@ -34,7 +34,7 @@ const (
 	now = `(extract(epoch FROM clock_timestamp()) * 1000000)::int8`
 
 	// replicated says that commits wait for a standby.
-	replicated = `current_setting('synchronous_standby_names') <> ''`
+	replicated = `coalesce(current_setting('synchronous_standby_names', true), '') <> ''`
 
 	// never is the moment that does not come; see sqlrecord.Never.
 	never = `9223372036854775807`
