@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-earlier=033f04fef603949d536211dd4e5767f02a8c4e39
+earlier=e9c0650981bb01e116282836319deab157373a61
 refused=0
 
 if ! git cat-file -e "$earlier^{commit}" 2>/dev/null; then
@@ -38,14 +38,6 @@ mkdir "$dir/tree"
 git archive "$earlier" | tar -x -C "$dir/tree"
 rm -rf "$dir/tree/internal/modeltest/versions"
 cp -R internal/modeltest/versions "$dir/tree/internal/modeltest/"
-# What the API of that commit calls otherwise.
-cat >"$dir/tree/internal/modeltest/versions/process/api.go" <<'EOF'
-package main
-
-import "example.com/idempotency"
-
-func smallAnswers() idempotency.Option { return idempotency.WithMaxResponseBody(1000) }
-EOF
 (cd "$dir/tree" && go build -o "$dir/earlier" ./internal/modeltest/versions/process)
 [ -x "$dir/earlier" ]
 

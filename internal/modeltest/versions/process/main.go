@@ -91,7 +91,8 @@ func (p *process) makeGuards(stores map[string]idempotency.Store) error {
 			for _, policy := range versions.Policies {
 				label := name + "/" + seal + "/" + policy
 				opts := []idempotency.Option{
-					idempotency.WithRoute(label), smallAnswers(), idempotency.WithObserver(p.observe),
+					idempotency.WithRoute(label), idempotency.WithObserver(p.observe),
+					idempotency.WithLimits(idempotency.Limits{ResponseBody: 1000}),
 				}
 				if seal == "sealed" {
 					opts = append(opts, idempotency.WithSealer(sealer), idempotency.WithKeptKeys(true))
