@@ -19,6 +19,9 @@ var (
 // Protocol returns why a guard around a handler cannot protect a call, if the header shows that it is one.
 func Protocol(h http.Header) error {
 	for _, mediaType := range h["Content-Type"] {
+		if mediaType == "application/json" { // as most requests have it
+			continue
+		}
 		mediaType = strings.TrimLeft(mediaType, " \t")
 		for _, of := range [...]string{"application/grpc", "application/connect+"} {
 			if len(mediaType) >= len(of) && strings.EqualFold(mediaType[:len(of)], of) {
