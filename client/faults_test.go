@@ -54,7 +54,7 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.answers[o.Number] = answer
 	l.mu.Unlock()
 	if o.Slow {
-		time.Sleep(slow)
+		time.Sleep(slow) // the client gives its attempt up in real time
 	}
 	w.WriteHeader(http.StatusCreated)
 	_, _ = io.WriteString(w, answer)

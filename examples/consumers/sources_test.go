@@ -318,7 +318,7 @@ func (c sqsClient) Receive(ctx context.Context) (deliveries []Delivery, err erro
 		if body, err = c.call(ctx, "/receive"); err == nil {
 			err = json.Unmarshal(body, &deliveries)
 		}
-		time.Sleep(killLease / 25)
+		time.Sleep(killLease / 25) // a poll: nobody tells when there is a message
 	}
 	return deliveries, err
 }

@@ -31,7 +31,7 @@ func BenchmarkShadowOfAStoreThatHangs(b *testing.B) {
 	require.NoError(b, err)
 	work := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(2 * time.Millisecond) // the work that is measured
 		_, _ = io.WriteString(w, `{"id":1}`)
 	})
 	servers := []*httptest.Server{httptest.NewServer(work), httptest.NewServer(guard.Handler(work))}

@@ -278,7 +278,7 @@ func (s *modelStore) do(c call) reply {
 	}
 	if s.race && c.method == claim {
 		s.mu.Unlock()
-		time.Sleep(time.Nanosecond)
+		time.Sleep(time.Nanosecond) // of the bubble: lets the others in
 		s.mu.Lock()
 	}
 	if s.before != nil {

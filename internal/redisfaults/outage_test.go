@@ -41,7 +41,7 @@ func outage(t *testing.T, store *idempotency.RedisStore, key string, master *red
 	start := time.Now()
 	master.Kill()
 	for claim() != nil {
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) // a poll
 	}
 	return time.Since(start)
 }

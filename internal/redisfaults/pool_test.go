@@ -72,7 +72,7 @@ func TestRedisPoolExhausted(t *testing.T) {
 		h := interrupt(func(w http.ResponseWriter, r *http.Request) {
 			op, _ := idempotency.FromContext(r.Context())
 			if !shared {
-				time.Sleep(lease + lease/2)
+				time.Sleep(lease + lease/2) // the lease runs in Redis
 				if !op.Valid() {
 					t.Error("the claim is not sure any more")
 				}

@@ -159,7 +159,7 @@ func (a *api) serveOrder(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, turnedAway, http.StatusTooManyRequests)
 		return
 	}
-	time.Sleep(o.Delay)
+	time.Sleep(o.Delay) // so that faults strike at all moments of a run
 	if !op.Valid() {
 		op.SetOutcome(idempotency.NotExecuted)
 		http.Error(w, notSure, http.StatusServiceUnavailable)
@@ -180,7 +180,7 @@ func (a *api) serveOrder(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
 	}
-	time.Sleep(o.Linger)
+	time.Sleep(o.Linger) // likewise after the effect
 	if !op.Valid() {
 		_ = a.tell(r.Context(), "/overtaken", effect)
 	}

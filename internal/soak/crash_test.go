@@ -115,7 +115,7 @@ func TestKilledAtEveryMomentOfARun(t *testing.T) {
 // retry sends the request to one process until it is settled.
 func (in *intent) retry(t *testing.T, p *process) reply {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // a client that retries
 		got := in.send(t.Context(), http.DefaultClient, p, in.body)
 		v, err := in.take(p, got)
 		require.NoError(t, err, got)

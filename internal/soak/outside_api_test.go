@@ -91,8 +91,8 @@ type booking struct {
 func (a *api) book(w http.ResponseWriter, r *http.Request) {
 	key := r.Header.Get("Idempotency-Key")
 	if strings.HasSuffix(key, slowly) {
-		time.Sleep(a.lease / 2)
-		defer time.Sleep(a.lease / 2)
+		time.Sleep(a.lease / 2)       // faults strike meanwhile, in real time
+		defer time.Sleep(a.lease / 2) // likewise after the effect
 	}
 	if op, ok := idempotency.FromContext(r.Context()); ok && !op.Valid() {
 		op.SetOutcome(idempotency.NotExecuted)
@@ -130,7 +130,7 @@ func bookedAnswer(route, number string) []byte {
 func (a *api) refuse(w http.ResponseWriter, r *http.Request) {
 	op, _ := idempotency.FromContext(r.Context())
 	if op.Attempt() == 1 {
-		time.Sleep(a.lease / 2)
+		time.Sleep(a.lease / 2) // faults strike meanwhile, in real time
 		op.SetOutcome(idempotency.Final)
 		http.Error(w, "refused", http.StatusUnprocessableEntity)
 		return

@@ -35,7 +35,7 @@ func TestSoak(t *testing.T) {
 
 	// A first time without faults shows what is normal.
 	busy := s.work(seed)
-	time.Sleep(min(length/6, 5*time.Second))
+	time.Sleep(min(length/6, 5*time.Second)) // the length of the soak is real time
 	busy.end()
 	s.requireSettled(busy, patience)
 	normal := s.rest(stats{Goroutines: 1 << 20, Heap: 1 << 40})
@@ -155,7 +155,7 @@ func (s *soak) torment(rng *rand.Rand, end time.Time) {
 		least = len(incidents)
 	}
 	for n := 0; n < least || time.Now().Before(end); n++ {
-		time.Sleep(between(rng, 300, 1000))
+		time.Sleep(between(rng, 300, 1000)) // between incidents, work goes on
 		incidents[n%len(incidents)](s.places[rng.IntN(len(s.places))])
 	}
 	close(stop)
@@ -172,7 +172,7 @@ func (s *soak) killRedis(skies []*weather, outage time.Duration) {
 		defer sky.mu.Unlock()
 	}
 	s.redis.Kill()
-	time.Sleep(outage)
+	time.Sleep(outage) // Redis is away for so long
 	s.redis.Restart(s.t)
 	restarted := time.Now()
 	s.mu.Lock()
@@ -206,7 +206,7 @@ func (s *soak) overstop(p *place) { s.stopFor(p, lease+time.Second) }
 func (s *soak) stopFor(p *place, d time.Duration) {
 	s.stops++
 	p.process().stop()
-	time.Sleep(d)
+	time.Sleep(d) // the process stands still for so long
 	p.process().resume()
 }
 
@@ -237,7 +237,7 @@ func (s *soak) rest(bounds stats) stats {
 			return got.Goroutines <= bounds.Goroutines && got.Heap <= bounds.Heap && got.Settling == 0
 		}
 		for end := time.Now().Add(patience); !within() && time.Now().Before(end); got = p.process().stats(s.t) {
-			time.Sleep(200 * time.Millisecond)
+			time.Sleep(200 * time.Millisecond) // a poll
 		}
 		if !within() {
 			s.fail(&intent{}, "%s does not come to rest within %+v: %+v", p.process().name, bounds, got)

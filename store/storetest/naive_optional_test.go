@@ -18,7 +18,7 @@ func (s *naiveStore) ObeysContext() bool { return true }
 // hang keeps a call that has a deadline for an hour, if that is the bug of the store.
 func (s *naiveStore) hang(ctx context.Context, method string) {
 	if _, ok := ctx.Deadline(); ok && s.is(hangs(method)) {
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour) // of the bubble, like all sleeps here
 	}
 }
 
@@ -36,7 +36,7 @@ func (s *naiveStore) Watch(ctx context.Context, key string) (<-chan struct{}, fu
 	c := make(chan struct{}, capacity)
 	if s.is("watching begins late") {
 		go func() {
-			time.Sleep(time.Nanosecond)
+			time.Sleep(time.Nanosecond) // of the bubble
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.watchers[key] = append(s.watchers[key], c)
@@ -319,7 +319,7 @@ func (s *naiveStore) own(given string, b []byte) []byte {
 // yield lets other goroutines in at a moment when a store must not.
 func (s *naiveStore) yield(d time.Duration) {
 	s.mu.Unlock()
-	time.Sleep(d)
+	time.Sleep(d) // of the bubble
 	s.mu.Lock()
 }
 

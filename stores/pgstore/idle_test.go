@@ -50,7 +50,7 @@ func TestTransactionThatIsIdleForTooLong(t *testing.T) {
 // waitForEnd waits until the transaction that has set the name of the table has ended.
 func (s *shop) waitForEnd(t testing.TB) {
 	t.Helper()
-	for ctx := context.Background(); ; time.Sleep(10 * time.Millisecond) {
+	for ctx := context.Background(); ; time.Sleep(10 * time.Millisecond) { // a poll
 		var n int
 		err := s.pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", s.table).Scan(&n)
 		if err != nil || n == 0 {

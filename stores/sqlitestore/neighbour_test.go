@@ -168,7 +168,7 @@ func haunt(ctx context.Context, s *sqlitestore.Store, key string) (u use, err er
 			}
 			u.Calls++
 			if race.Enabled { // which leaves little of the machine to the test
-				time.Sleep(5 * time.Millisecond)
+				time.Sleep(5 * time.Millisecond) // the pace of this process, in real time
 			}
 		}
 	}

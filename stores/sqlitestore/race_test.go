@@ -108,7 +108,7 @@ func (r contest) run(ctx context.Context, s *sqlitestore.Store) (result, error) 
 // store may not answer the guard in time. Then nothing was run, or nothing of it was committed, and the
 // caller comes again.
 func order(ctx context.Context, g *idempotency.Guard, s *sqlitestore.Store, key string) (won bool, err error) {
-	for start := time.Now(); ; time.Sleep(time.Millisecond) {
+	for start := time.Now(); ; time.Sleep(time.Millisecond) { // a caller that comes again
 		ran := false
 		_, result, err := idempotency.Do(ctx, g, idempotency.Key{Scope: "shop", Value: key}, func(ctx context.Context) (int, error) {
 			ran = true

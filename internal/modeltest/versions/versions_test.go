@@ -269,7 +269,7 @@ func (p pair) lapsed(t *testing.T, do string) (r versions.Reply) {
 // poll calls f until it reports true. Unlike Eventually it does so in the goroutine of the test, which f may end.
 func poll(t *testing.T, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !f(); time.Sleep(versions.BriefLease / 10) {
+	for end := time.Now().Add(20 * time.Second); !f(); time.Sleep(versions.BriefLease / 10) { // a poll
 		require.True(t, time.Now().Before(end), "the lease has not ended")
 	}
 }

@@ -252,7 +252,7 @@ func (r *running) start(ctx context.Context, dsn string) (err error) {
 func (r *running) retry(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, r.pace.patience())
 	defer cancel()
-	for ; ; time.Sleep(50 * time.Millisecond) {
+	for ; ; time.Sleep(50 * time.Millisecond) { // a poll
 		if err := f(ctx); err == nil || ctx.Err() != nil {
 			return err
 		}
@@ -335,7 +335,7 @@ func (r *running) ask(ctx context.Context, told func()) (answer guardtest.Reply,
 			r.failf("no answer after %d requests: %v", n+1, r.refusals)
 			return got, false
 		}
-		time.Sleep(min(time.Duration(n+1)*20*time.Millisecond, 100*time.Millisecond))
+		time.Sleep(min(time.Duration(n+1)*20*time.Millisecond, 100*time.Millisecond)) // a client that retries
 		server, call = r.next[n%len(r.next)], r.call(r.key, time.Millisecond)
 	}
 }
