@@ -163,6 +163,17 @@ type hooked struct{ guard *Guard }
 
 func (h hooked) OnlyLooks() bool { return h.guard.shadow != nil }
 
+func (h hooked) Passes(ctx context.Context, method, route string, keyed bool) bool {
+	set := h.guard.route.set
+	switch protected := set.protects(method); {
+	case protected && (keyed || set.wantsKeyless()):
+		return false
+	case protected:
+		h.report(ctx, event.Event{Kind: event.Bypassed, Method: method, Route: route})
+	}
+	return true
+}
+
 func (h hooked) PassesNested(ctx context.Context, route, scope, key string) bool {
 	return h.guard.route.passesNested(ctx, intent.Key{Scope: scope, Value: key}, "", cmp.Or(route, h.guard.route.set.rules.Route))
 }
@@ -189,19 +200,15 @@ func (h hooked) report(ctx context.Context, e event.Event) {
 
 func (h hooked) Settings() hook.Settings {
 	s := h.guard.route.set
-	a := hook.Settings{Unrecorded: slices.Clone(s.dropped), ClientCancel: s.rules.ClientCancel}
-	for _, option := range []struct {
-		name string
-		set  bool
-	}{
-		{"WithKeyFunc", s.keyFunc != nil},
-		{"WithAuthorizeReplay", s.authorizeReplay != nil},
-		{"WithExpiryHeader", s.expiryHeader != ""},
-	} {
-		if option.set {
-			a.NeedHTTP = append(a.NeedHTTP, option.name)
+	a := hook.Settings{KeyHeader: s.header, Unrecorded: slices.Clone(s.dropped), ClientCancel: s.rules.ClientCancel}
+	need := func(option string, isSet bool) {
+		if isSet {
+			a.NeedHTTP = append(a.NeedHTTP, option)
 		}
 	}
+	need("WithKeyFunc", s.keyFunc != nil)
+	need("WithAuthorizeReplay", s.authorizeReplay != nil)
+	need("WithExpiryHeader", s.expiryHeader != "")
 	return a
 }
 

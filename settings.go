@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,7 +113,8 @@ func (s *settings) validate() error {
 	check(s.expiryHeader == "" || token.Is(s.expiryHeader) && s.expiryHeader != s.header && !slices.Contains(taken, s.expiryHeader),
 		"WithExpiryHeader: %q is not a field name, or one that the guard uses for something else", s.expiryHeader)
 	check(!s.rules.Seals.KeptKeys || s.rules.Seals.Sealer != nil, "WithKeptKeys: there is no sealer; see WithSealer")
-	check(len(s.rules.Route) <= maxRouteLen && isLabel(s.rules.Route), "WithRoute: %q is not a label of at most %d printable bytes", s.rules.Route, maxRouteLen)
+	unprintable := func(r rune) bool { return r < ' ' || r > '~' }
+	check(len(s.rules.Route) <= maxRouteLen && !strings.ContainsFunc(s.rules.Route, unprintable), "WithRoute: %q is not a label of at most %d printable bytes", s.rules.Route, maxRouteLen)
 	if s.policyURL != "" {
 		u, err := url.Parse(s.policyURL)
 		check(err == nil && u.IsAbs() && u.Fragment == "", "WithPolicyURL: %q is not an absolute URL without fragment", s.policyURL)
@@ -127,8 +129,11 @@ func (s *settings) protects(method string) bool {
 // wantsKey reports whether the guard has to do with a request beyond its method: it has a key, or
 // needs one.
 func (s *settings) wantsKey(r *http.Request) bool {
-	return s.protects(r.Method) && (s.keyFunc != nil || s.required || len(r.Header[s.header]) > 0)
+	return s.protects(r.Method) && (len(r.Header[s.header]) > 0 || s.wantsKeyless())
 }
+
+// wantsKeyless is wantsKey for a request that does not have the field of the key.
+func (s *settings) wantsKeyless() bool { return s.keyFunc != nil || s.required }
 
 // checkStore reports what the settings need and the store cannot do.
 func (s *settings) checkStore(st Store) error {
@@ -143,14 +148,7 @@ func (s *settings) checkStore(st Store) error {
 
 // routeOf returns what events call the route of a request.
 func (s *settings) routeOf(r *http.Request) string {
-	if s.rules.Route != "" {
-		return s.rules.Route
-	}
-	return r.Pattern
-}
-
-func isLabel(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
+	return cmp.Or(s.rules.Route, r.Pattern)
 }
 
 var errWaitingBytes = errors.New("idempotency: WithLimits: guards that With makes share one waiting room; set WaitingBytes in New")

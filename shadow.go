@@ -235,8 +235,7 @@ func (h *shadowed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		body.ReadCloser, seen.Body = r.Body, body
 	}
-	tap := response.NewTap(w)
-	returned := false
+	tap, returned := response.NewTap(w), false
 	defer func() {
 		body.end()
 		s.end(shadowAnswer{tap.Status(), tap.Size(), tap.Sum()}, s.judge(tap, returned))
@@ -256,12 +255,10 @@ func (s *shadow) judge(tap *response.Tap, returned bool) (outcome Outcome) {
 	}
 	outcome = Unknown
 	defer s.recover()
-	if set := s.live.set; tap.Status() == 0 && set.silence != 0 {
-		outcome = set.silence
-	} else {
-		outcome = set.judge(tap.Status(), tap.Header())
+	if silence := s.live.set.silence; tap.Status() == 0 && silence != 0 {
+		return silence
 	}
-	return outcome
+	return s.live.set.judge(tap.Status(), tap.Header())
 }
 
 // recover, when deferred, keeps a panic of a function of the route from the request, which is to

@@ -31,6 +31,14 @@ func (g Guard) Named(route string) Guard { return Guard{g.hook, route} }
 // call itself.
 func (g Guard) OnlyLooks() bool { return g.hook.OnlyLooks() }
 
+// Passes reports whether the guard has nothing to do with a request of HTTP: its method is not protected, or
+// it has no key and needs none, which is reported as [event.Bypassed]. An adapter calls the handler then, without
+// the guard. So it need not make an http.Request before it knows that the guard needs one. keyed says whether
+// the request has the field [Settings].KeyHeader, whatever its value.
+func (g Guard) Passes(ctx context.Context, method string, keyed bool) bool {
+	return g.hook.Passes(ctx, method, g.route, keyed)
+}
+
 // PassesNested reports whether ctx belongs to a run that holds the key of a scope already, and if so
 // reports it as [event.Nested]. An adapter then calls the handler without Do, as the handler of a guard
 // does.
@@ -57,6 +65,8 @@ func (g Guard) Settings() Settings { return Settings(g.hook.Settings()) }
 
 // Settings are the settings of a guard that Do does not apply.
 type Settings struct {
+	// KeyHeader is the canonical name of the field of idempotency.WithHeader.
+	KeyHeader string
 	// Unrecorded has the canonical names of idempotency.WithUnrecorded.
 	Unrecorded []string
 	// ClientCancel is the setting of idempotency.WithClientCancel.

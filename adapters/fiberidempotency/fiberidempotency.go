@@ -52,8 +52,12 @@ func Middleware(guard *idempotency.Guard) fiber.Handler {
 	if guard == nil {
 		panic("fiberidempotency: Middleware: nil guard")
 	}
-	h, looks := guard.Handler(http.HandlerFunc(next)), adapter.For(guard).OnlyLooks()
+	h, g := guard.Handler(http.HandlerFunc(next)), adapter.For(guard)
+	looks, field := g.OnlyLooks(), []byte(g.Settings().KeyHeader)
 	return func(c fiber.Ctx) error {
+		if !looks && g.Named(pattern(c)).Passes(c.Context(), c.Method(), has(c, field)) {
+			return c.Next()
+		}
 		x := &exchange{c: c, context: c.Context(), looks: looks}
 		r := newRequest(frame.With(x.context, x), c)
 		if looks && c.Request().IsBodyStream() {

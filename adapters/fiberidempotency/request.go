@@ -19,6 +19,19 @@ import (
 // The request that the guard sees. It outlives fiber's, whose memory is used again: so everything
 // is copied, but for the body, which the guard reads before a handler runs.
 
+// has reports whether a request may have a field. Whether one with an odd name counts is for the guard to say.
+func has(c fiber.Ctx, field []byte) bool {
+	for name := range c.RequestCtx().Request.Header.All() {
+		if bytes.EqualFold(bytes.TrimSpace(name), field) {
+			return true
+		}
+	}
+	return false
+}
+
+// pattern returns what events call a route.
+func pattern(c fiber.Ctx) string { return c.Method() + " " + c.FullPath() }
+
 // newRequest returns the request of a fiber context. What the client has sent as its target counts,
 // whatever middleware has made of the path.
 func newRequest(ctx context.Context, c fiber.Ctx) *http.Request {
@@ -40,7 +53,7 @@ func newRequest(ctx context.Context, c fiber.Ctx) *http.Request {
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: header, Host: string(in.Header.Host()),
 		RemoteAddr: c.RequestCtx().RemoteAddr().String(), TLS: c.RequestCtx().TLSConnectionState(),
-		Pattern: string(in.Header.Method()) + " " + strings.Clone(c.FullPath()),
+		Pattern: pattern(c),
 	}
 	if in.IsBodyStream() {
 		r.Body, r.ContentLength = io.NopCloser(in.BodyStream()), int64(max(in.Header.ContentLength(), -1))

@@ -12,6 +12,7 @@ import (
 // A route is the name of one, or empty for the label of the guard.
 type Guard interface {
 	OnlyLooks() bool
+	Passes(ctx context.Context, method, route string, keyed bool) bool
 	PassesNested(ctx context.Context, route, scope, key string) bool
 	ReportRefused(ctx context.Context, route, scope string, code problem.Code, cause error)
 	ReportBypassed(ctx context.Context, route string, cause error)
@@ -25,6 +26,7 @@ type Options interface {
 
 // Settings are those of a guard that Do does not apply.
 type Settings struct {
+	KeyHeader    string
 	Unrecorded   []string
 	ClientCancel bool
 	NeedHTTP     []string
