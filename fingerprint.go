@@ -35,7 +35,8 @@ type FingerprintFunc func(r *http.Request, body []byte) (Fingerprint, error)
 // client has sent: http.StripPrefix, routers and other outer handlers do not change what a key is
 // bound to by leaving a part of them out. A URL that has anything else in it, as that of a part of a
 // batch has, counts beside what was sent. The spelling of Content-Type and Content-Encoding does not count: neither the case of
-// names, nor white space, nor the order of parameters.
+// names, nor white space, nor the order of parameters. A Content-Encoding of several lines, with the coding
+// identity or with an empty element counts as it is, and its body byte for byte: handlers read it in different ways.
 //
 // A Content-Type that parsers read in different ways counts as it is, and its body counts byte for
 // byte. Examples are one with a backslash, with an empty parameter before another, with a parameter twice, or with
@@ -125,7 +126,7 @@ func NewFingerprint(version byte, parts ...[]byte) Fingerprint {
 // it, even if another one is configured now.
 func fingerprintOf(version byte) FingerprintFunc {
 	switch version {
-	case digest.VersionRaw, digest.VersionCoded:
+	case digest.VersionRaw, digest.VersionCoded, digest.VersionAsSent:
 		return RawFingerprint
 	case digest.VersionJSON:
 		return JSONFingerprint
@@ -145,10 +146,10 @@ func digestRequest(r *http.Request, body []byte) digest.Request {
 		Method: r.Method,
 		Path:   path,
 		Query:  query,
-		// Content-Type is not a list, and handlers read the first of several. A line feed cannot be
-		// in a field, so several never look like one.
+		// Handlers read the first line of several. A line feed cannot be in a field, so several never
+		// look like one.
 		ContentType:     strings.Join(r.Header["Content-Type"], "\n"),
-		ContentEncoding: strings.Join(r.Header["Content-Encoding"], ","),
+		ContentEncoding: strings.Join(r.Header["Content-Encoding"], "\n"),
 		Body:            body,
 	}
 }
@@ -178,7 +179,7 @@ func target(r *http.Request) (path, query string) {
 		// The absolute form (RFC 9112, section 3.2.2) names the service too.
 		if scheme, rest, ok := strings.Cut(path, "://"); ok && !strings.ContainsAny(scheme, ":/") {
 			authority, _, _ := strings.Cut(rest, "/")
-			path = rest[len(authority):]
+			path = authority[:strings.LastIndexByte(authority, '@')+1] + rest[len(authority):] // with the user
 		}
 		if r.URL != nil && !digest.IsLeft(path, query, r.URL.Path, r.URL.RawQuery) {
 			return path + "\n" + r.URL.EscapedPath(), query + "\n" + r.URL.RawQuery

@@ -61,6 +61,8 @@ func TestFingerprintsCountTheRequest(t *testing.T) {
 			"no type":          fingerprint(t, fp, "POST", "http://a.test/x%2Fy?q=1", body),
 			"two types":        fingerprint(t, fp, "POST", "http://a.test/x%2Fy?q=1", body, isJSON, isJSON),
 			"content coding":   fingerprint(t, fp, "POST", "http://a.test/x%2Fy?q=1", body, isJSON, "Content-Encoding: gzip"),
+			"first coding":     fingerprint(t, fp, "POST", "http://a.test/x%2Fy?q=1", body, isJSON, "Content-Encoding: identity", "Content-Encoding: gzip"),
+			"user of the URL":  fingerprint(t, fp, "POST", "http://u:p@a.test/x%2Fy?q=1", body, isJSON),
 			"nothing in body":  fingerprint(t, fp, "POST", "http://a.test/x%2Fy?q=1", "", isJSON),
 			"everything moved": fingerprint(t, fp, "POST", "http://a.test/x%2Fy", "q=1"+body, isJSON),
 		} {
@@ -97,7 +99,7 @@ func TestFingerprintsCountTheTargetThatWasSent(t *testing.T) {
 	}
 	want := of("/billing/orders/1?a=1", "/billing/orders/1?a=1")
 	for _, uri := range []string{
-		"/billing/orders/1?a=1", "http://a.test/billing/orders/1?a=1", "HTTPS://u:p@a.test:8443/billing/orders/1?a=1",
+		"/billing/orders/1?a=1", "http://a.test/billing/orders/1?a=1", "HTTPS://a.test:8443/billing/orders/1?a=1",
 	} {
 		for _, made := range []string{"/orders/1?a=1", "/billing/orders/1", "/", "/billing/orders/1/?a=1"} {
 			require.Equal(t, want, of(uri, made), "%s, made %s", uri, made)
@@ -106,7 +108,7 @@ func TestFingerprintsCountTheTargetThatWasSent(t *testing.T) {
 	require.Equal(t, want, of("", "http://a.test/billing/orders/1?a=1"), "no server has read it")
 	for _, uri := range []string{
 		"/shipping/orders/1?a=1", "/billing/orders/1?a=2", "/billing/orders/1", "//a.test/billing/orders/1?a=1",
-		"/http://a.test/billing/orders/1?a=1", "x:y://a.test/billing/orders/1?a=1", "http://a.test?a=1", "*",
+		"/http://a.test/billing/orders/1?a=1", "x:y://a.test/billing/orders/1?a=1", "http://a.test?a=1", "http://u:p@a.test/billing/orders/1?a=1", "*",
 	} {
 		require.NotEqual(t, want, of(uri, "/billing/orders/1?a=1"), uri)
 	}
@@ -308,7 +310,7 @@ func TestFingerprintOf(t *testing.T) {
 			t.Errorf("%s: got %x, want %x", name, got, want)
 		}
 	}
-	for _, version := range []byte{0, 3, 4, 6, 128, 255} {
+	for _, version := range []byte{0, 3, 4, 7, 128, 255} {
 		if idempotency.FingerprintOf(version) != nil {
 			t.Errorf("there is a function for version %d", version)
 		}
@@ -426,8 +428,9 @@ func TestCodedRequestIsComparedByEachFunction(t *testing.T) {
 	t.Parallel()
 	body := "--b\r\n\r\n1\r\n--b--\r\n"
 	calls := map[string]guardtest.Call{
-		"form": {Key: "form", Body: body, Header: http.Header{"Content-Type": {"multipart/form-data; boundary=b"}, "Content-Encoding": {"gzip"}}},
-		"JSON": {Key: "json", Body: `{"amount":1}`, Header: http.Header{"Content-Type": {"application/json; charset=utf-16"}}},
+		"form":  {Key: "form", Body: body, Header: http.Header{"Content-Type": {"multipart/form-data; boundary=b"}, "Content-Encoding": {"gzip"}}},
+		"twice": {Key: "twice", Body: `{"amount":1}`, Header: http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"identity", "identity"}}},
+		"JSON":  {Key: "json", Body: `{"amount":1}`, Header: http.Header{"Content-Type": {"application/json; charset=utf-16"}}},
 	}
 	own := func(r *http.Request, body []byte) (idempotency.Fingerprint, error) {
 		return idempotency.NewFingerprint(1, []byte(r.URL.Path), body), nil
@@ -446,7 +449,7 @@ func TestCodedRequestIsComparedByEachFunction(t *testing.T) {
 				c.Body = strings.Replace(c.Body, "1", "2", 1)
 				guardtest.RequireProblem(t, then.Do(t, c), http.StatusConflict, problem.KeyReused)
 			}
-			require.EqualValues(t, 2, h.Runs.Load())
+			require.EqualValues(t, len(calls), h.Runs.Load())
 		}
 	}
 }

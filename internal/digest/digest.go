@@ -49,10 +49,11 @@ const (
 	VersionFields = 3
 	VersionJob    = 4 // of the arguments of a function, made by Parts
 	VersionCoded  = 5 // of what looks like a form and has a content coding, by any of the functions of requests
+	VersionAsSent = 6 // of codings that readers take in different ways, likewise
 )
 
 // IsNewer reports whether only a later version of this module makes fingerprints of a version.
-func IsNewer(version byte) bool { return version > VersionCoded && version < FirstOwnVersion }
+func IsNewer(version byte) bool { return version > VersionAsSent && version < FirstOwnVersion }
 
 // FirstOwnVersion is the lowest version of functions that are not of this module.
 const FirstOwnVersion = 0x80
@@ -60,7 +61,7 @@ const FirstOwnVersion = 0x80
 // CountsParts reports whether fingerprints of a version count the parts of a request and nothing
 // else. Every process can compare them.
 func CountsParts(version byte) bool {
-	return version == VersionRaw || version == VersionJSON || version == VersionJob || version == VersionCoded
+	return VersionRaw <= version && version <= VersionAsSent && version != VersionFields
 }
 
 // Key returns the digest that names the record of a scope and key.

@@ -128,6 +128,8 @@ func inUTF8(contentType string) bool {
 func checkRaw(t *testing.T, r *digest.Request, version byte, parts []string) {
 	t.Helper()
 	switch {
+	case parts[5] == r.ContentEncoding && parts[0][7] == digest.VersionAsSent:
+		version = digest.VersionAsSent
 	case parts[5] != "" && digest.Boundary(r.ContentType) != "" && parts[0][7] == digest.VersionCoded:
 		version = digest.VersionCoded
 	case version != digest.VersionRaw && !inUTF8(r.ContentType) && parts[0][7] == digest.VersionRaw:

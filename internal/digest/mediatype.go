@@ -163,23 +163,24 @@ func isBoundary(s string) bool {
 }
 
 // appendCodings appends the content codings (RFC 9110, section 8.4) in lower case and without
-// white space. It leaves out the identity coding, which changes nothing.
-func appendCodings(dst []byte, value string) []byte {
+// white space. It reports false, and appends them as they were sent, if readers take them in different ways:
+// some look at the first line alone, at the first element, or for the coding identity, which changes nothing.
+func appendCodings(dst []byte, value string) (all []byte, ok bool) {
 	if value == "" {
-		return dst
+		return dst, true
 	}
 	start := len(dst)
 	for coding := range strings.SplitSeq(value, ",") {
 		coding = trim(coding)
-		if coding == "" || strings.EqualFold(coding, "identity") {
-			continue
+		if coding == "" || strings.EqualFold(coding, "identity") || strings.IndexByte(coding, '\n') >= 0 {
+			return append(dst[:start], value...), false
 		}
 		if len(dst) > start {
 			dst = append(dst, ',')
 		}
 		dst = appendLower(dst, coding)
 	}
-	return dst
+	return dst, true
 }
 
 // trim removes optional white space. strings.Trim takes several times as long.

@@ -13,7 +13,8 @@ type Request struct {
 	Method string
 	// Path is escaped, and Query is not decoded.
 	Path, Query string
-	// ContentType and ContentEncoding are the field values as they were sent.
+	// ContentType and ContentEncoding are the field values as they were sent, with a line feed between
+	// those of several lines.
 	ContentType, ContentEncoding string
 	Body                         []byte
 }
@@ -30,14 +31,15 @@ type Reading struct {
 	// isCodedForm says that the body shows the boundary of a form, and is compressed. isForeignJSON says
 	// that it is JSON in another charset. Both count byte for byte.
 	isCodedForm, isForeignJSON bool
+	// isAsSent says that the codings count as they were sent. The body counts byte for byte then.
+	isAsSent bool
 }
 
 // Read reads a request. Free must be called at the end.
 func Read(r Request) Reading {
 	h := newHasher()
 	d := Reading{Request: r, h: h}
-	h.content = appendCodings(h.content[:0], r.ContentEncoding)
-	isCoded := len(h.content) > 0
+	isCoded := r.ContentEncoding != ""
 	content := h.content[:0]
 	if r.ContentType == "application/json" { // as most requests have it
 		content = append(content, r.ContentType...)
@@ -59,7 +61,9 @@ func Read(r Request) Reading {
 		content = t.appendTo(content, omit)
 	}
 	n := len(content)
-	h.content = appendCodings(append(content, '\n'), r.ContentEncoding)
+	var ok bool
+	h.content, ok = appendCodings(append(content, '\n'), r.ContentEncoding)
+	d.isAsSent = !ok
 	d.kind, d.codings = h.content[:n], h.content[n+1:]
 	return d
 }
@@ -145,7 +149,10 @@ func (d *Reading) Fields(f *Fields) Sum {
 
 // raw hashes the body as it is.
 func (d *Reading) raw(version byte) Sum {
-	if d.isCodedForm {
+	switch {
+	case d.isAsSent:
+		version = VersionAsSent
+	case d.isCodedForm:
 		version = VersionCoded
 	}
 	if d.delimiter != nil {

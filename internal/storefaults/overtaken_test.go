@@ -401,7 +401,7 @@ func TestPermanentErrorOfAnOvertakenFunctionIsNotFinal(t *testing.T) {
 // was used for something else, or that nothing has run.
 func TestFunctionOvertakenByAnotherVersionIsInFlight(t *testing.T) {
 	t.Parallel()
-	for name, version := range map[string]byte{"that it knows": digest.VersionJSON, "that is newer": digest.VersionCoded + 1} {
+	for name, version := range map[string]byte{"that it knows": digest.VersionJSON, "that is newer": digest.VersionAsSent + 1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			st := idempotency.NewMemoryStore()
