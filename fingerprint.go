@@ -83,7 +83,7 @@ func JSONFingerprint(r *http.Request, body []byte) (Fingerprint, error) {
 // backslash before a dot or a backslash that is part of a name. Where a path meets an array, it
 // continues in each element: "items.sku" selects the sku of every item. A field counts with all
 // that it contains, in the form that [JSONFingerprint] uses. A field that is absent differs
-// from one that is null.
+// from one that is null, and from a value that stands where its object should be.
 //
 // The case of names counts. A body in which a field has its name in another case counts byte for
 // byte, because encoding/json would read that field.

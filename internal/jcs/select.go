@@ -47,7 +47,7 @@ var ErrCase = errors.New("jcs: a name of a path occurs in another case")
 // of the text, because an array is searched element by element.
 //
 // A value is written as '=' and its canonical form, and an absent one as '-', so that null
-// differs from nothing. A path that meets an array continues in each of its elements. The
+// differs from nothing. A value that can have no members is written as '!' and its canonical form. A path that meets an array continues in each of its elements. The
 // results are then in brackets, each followed by a comma: the path a.b finds [=1,-,] in
 // {"a":[{"b":1},{}]}. Different results are never written alike, and they have no line breaks.
 func (d *Document) Select(path Path) ([]byte, error) {
@@ -86,6 +86,8 @@ func (d *Document) appendPath(dst []byte, i int32, path Path) ([]byte, error) {
 				return dst, ErrCase
 			}
 		}
+	default:
+		return d.append(append(dst, '!'), i), nil
 	}
 	return append(dst, '-'), nil
 }
