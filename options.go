@@ -137,9 +137,9 @@ func WithLimits(l Limits) Option {
 //
 // Two kinds of fields are never recorded. The first describes the connection or the moment. The
 // second gives rights to the client that receives it: Set-Cookie, Authorization,
-// WWW-Authenticate, Authentication-Info and their like, and token fields such as X-Auth-Token,
-// X-Access-Token, X-Refresh-Token, X-Api-Key and X-CSRF-Token. Name the fields of your own that
-// give rights.
+// WWW-Authenticate, Authentication-Info and their like, and all whose names end as those of credentials
+// do, in any case: token, secret, password, jwt, apikey, api-key, access-key, session, sessionid and
+// session-id. Name the fields of your own that give rights.
 func WithUnrecorded(names ...string) Option {
 	canonical := make([]string, len(names))
 	for i, name := range names {

@@ -112,13 +112,19 @@ func (r *rules) record(name string) bool {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 		"Date", "Content-Length", "Idempotency-Ttl",
 		"Set-Cookie", "Set-Cookie2", "Authorization", "Www-Authenticate", "Authentication-Info",
-		"Proxy-Authenticate", "Proxy-Authorization", "Proxy-Authentication-Info",
-		"Access-Token", "Refresh-Token", "Dpop-Nonce", "Replay-Nonce",
-		"X-Access-Token", "X-Api-Key", "X-Auth-Token", "X-Csrf-Token", "X-Id-Token", "X-Refresh-Token",
-		"X-Session-Token", "X-Subject-Token", "X-Xsrf-Token":
+		"Proxy-Authenticate", "Proxy-Authorization", "Proxy-Authentication-Info", "Dpop-Nonce", "Replay-Nonce":
 		return false
 	}
-	return !r.drop.Has(name) && !r.isNominated(name)
+	return !isCredential(name) && !r.drop.Has(name) && !r.isNominated(name)
+}
+
+// credentials are how the names of fields end that services give out credentials in.
+var credentials = [...]string{"token", "secret", "password", "jwt", "apikey", "api-key", "access-key", "session", "sessionid", "session-id"}
+
+func isCredential(name string) bool {
+	return slices.ContainsFunc(credentials[:], func(end string) bool {
+		return len(name) >= len(end) && strings.EqualFold(name[len(name)-len(end):], end)
+	})
 }
 
 // nominate takes the values of a Connection field, which makes the fields that it names hop-by-hop
