@@ -112,7 +112,8 @@ type Resolution struct {
 	// Status, Header and Body are the answer of a Final resolution. A zero Status
 	// means 200. With NotExecuted, [Guard.Resolve] refuses them, and those of a resolver do not count.
 	// For a key of [Do] or of package queue, Body is the value as its codec encodes it. With the default
-	// codec, an empty Body is the zero value, and that of a message that has been handled.
+	// codec, an empty Body is the zero value, and that of a message that has been handled. A field that
+	// HTTP cannot send, such as one with a line break in its name or value, is an error.
 	Status int
 	Header http.Header
 	Body   []byte
@@ -141,9 +142,9 @@ func (res Resolution) answer(fp Fingerprint, recording response.Settings) (*answ
 	if len(a.Body) > 0 && !response.BodyAllowed(a.Status) {
 		return nil, fmt.Errorf("idempotency: Resolve: an answer with status %d has no body", a.Status)
 	}
-	header := res.Header.Clone()
-	if header == nil {
-		header = http.Header{}
+	header, err := response.Checked(res.Header)
+	if err != nil {
+		return nil, fmt.Errorf("idempotency: Resolve: %w", err)
 	}
 	if _, ok := header["Content-Type"]; !ok && len(a.Body) > 0 && a.Kind == answer.KindKept {
 		header.Set("Content-Type", http.DetectContentType(a.Body))

@@ -106,7 +106,7 @@ func (s *settings) validate() error {
 	}
 	check(s.outcome != nil, "WithOutcome: nil function")
 	check(s.silence <= Unknown, "WithSilence: %v is not an Outcome", s.silence)
-	check(s.recovery >= Hold, "WithRecovery: %v is not Rerun, Hold or HoldAfter at least one attempt", s.recovery)
+	check(s.recovery >= Hold, "WithRecovery: it takes Rerun, Hold, or HoldAfter with at least one attempt")
 	check(s.mismatchStatus >= minRefusalStatus && s.mismatchStatus <= maxRefusalStatus,
 		"WithMismatchStatus: %d is not a 4xx status", s.mismatchStatus)
 	check(s.errorWriter != nil, "WithErrorWriter: nil function")

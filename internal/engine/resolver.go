@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/engine/inflight"
@@ -51,5 +52,8 @@ func resolveHeld(ctx context.Context, a *Access, observe func(event.Event)) bool
 // hear that the outcome is unknown.
 func (e *Engine) askResolver(ctx context.Context, f Found) (res Resolution, err error) {
 	defer inflight.Recovered("the resolver", &err)
-	return e.rules.Resolver(ctx, f)
+	if res, err = e.rules.Resolver(ctx, f); err != nil {
+		err = fmt.Errorf("idempotency: the resolver returned an error: %w", err)
+	}
+	return res, err
 }

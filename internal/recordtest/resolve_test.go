@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -164,9 +165,10 @@ func TestResolverThatFindsNothingOutLeavesTheKeyHeld(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var seen guardtest.Events
+			var log guardtest.LockedBuffer
 			h := guardtest.FailsFirst()
 			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold),
-				idempotency.WithObserver(seen.Observe),
+				idempotency.WithObserver(seen.Observe), idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
 				idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 					if errors.Is(c.err, errPanics) {
 						panic(c.err)
@@ -181,6 +183,9 @@ func TestResolverThatFindsNothingOutLeavesTheKeyHeld(t *testing.T) {
 				}
 			}
 			require.Equal(t, c.events, failed)
+			require.Equal(t, c.events, strings.Count(log.String(), `msg="idempotency: held key could not be resolved"`))
+			require.NotContains(t, log.String(), "store call failed")
+			require.Equal(t, c.err != nil, strings.Contains(log.String(), "idempotency: the resolver "))
 			require.EqualValues(t, 1, h.Runs.Load())
 		})
 	}

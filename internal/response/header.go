@@ -1,12 +1,14 @@
 package response
 
 import (
+	"fmt"
 	"net/http"
 	"net/textproto"
 	"slices"
 	"strings"
 
 	"example.com/idempotency/internal/answer"
+	"example.com/idempotency/internal/token"
 )
 
 // Which header fields belong to an answer: what the handler changed, less what must not be
@@ -81,6 +83,24 @@ func (d *headerDiff) own(space *answer.Space) {
 			fields[i].Values = space.Copy(f.Values)
 		}
 	}
+}
+
+// Checked returns a copy of the header that somebody gives an answer, or an error if no message can have one
+// of its fields.
+func Checked(h http.Header) (http.Header, error) {
+	checked := make(http.Header, len(h)+1)
+	for name, values := range h {
+		if !token.Is(name) {
+			return nil, fmt.Errorf("%q is not a field name", name)
+		}
+		for _, value := range values {
+			if strings.ContainsAny(value, "\r\n\x00") {
+				return nil, fmt.Errorf("the field %s has a line break or a zero byte in its value", name)
+			}
+		}
+		checked[name] = slices.Clone(values)
+	}
+	return checked, nil
 }
 
 // Recorded returns the fields of h that a replay may repeat by the settings, sorted by name.

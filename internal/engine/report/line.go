@@ -40,6 +40,9 @@ var lines = map[event.Kind]line{
 	event.Corrupt:          {slog.LevelError, "idempotency: stored record is unreadable"},
 }
 
+// unresolved is the line of an event whose cause is the program's resolver, or a store that failed it.
+var unresolved = line{slog.LevelWarn, "idempotency: held key could not be resolved"}
+
 // attrs returns what the log says of an event: all of it but the scope, which can be a person's
 // name.
 func attrs(e *event.Event) []slog.Attr {

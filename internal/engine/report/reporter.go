@@ -55,8 +55,11 @@ func (r *Reporter) tell(ctx context.Context, observer func(context.Context, even
 // Log writes the line of an event into the log.
 func (r *Reporter) Log(ctx context.Context, e event.Event) {
 	line := lines[e.Kind]
-	if e.Code == problem.Unauthenticated {
+	switch {
+	case e.Code == problem.Unauthenticated:
 		line.level = slog.LevelInfo
+	case e.Kind == event.StoreError && e.Op == "resolve":
+		line = unresolved
 	}
 	if logger := r.logger(); logger.Enabled(ctx, line.level) {
 		logger.LogAttrs(ctx, line.level, line.message, attrs(&e)...)
