@@ -28,7 +28,7 @@ test: ## Run the tests of all modules
 docs: ## Write the generated pages, and check all pages, their programs and their commands
 	go run ./tools/mutants -write
 	go test ./internal/rules -run Docs -write
-	go test ./docs -run Options -write
+	go test ./docs -run 'Options|Profiles' -write
 	go test ./docs ./examples/hello ./examples/payments
 
 .PHONY: release-check

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var write = flag.Bool("write", false, "write docs/reference/options.md")
+var write = flag.Bool("write", false, "write the pages that are made from the code")
 
 const optionsPage = "reference/options.md"
 
@@ -67,7 +67,7 @@ var questions = []question{
 	}},
 	{"stores/sqlitestore", "The store in SQLite", map[string]string{"WithPowerLossSafety": "reference/sqlite.md"}},
 	{"client", "The client", map[string]string{
-		"WithMethods": "reference/client.md", "WithServer": "reference/client.md", "WithStrictKeys": "reference/client.md",
+		"WithMethods": "reference/client.md", "WithServer": "reference/profiles.md", "WithStrictKeys": "reference/client.md",
 		"WithMaxBody": "reference/client.md", "WithAttempts": "reference/client.md", "WithAttemptTimeout": "reference/client.md",
 		"WithTimeout": "reference/client.md", "WithBackoff": "reference/client.md", "WithRetryBudget": "reference/client.md",
 		"WithBreaker": "reference/client.md", "WithTTL": "reference/client.md", "WithObserver": "reference/client.md", "WithLogger": "reference/client.md",
@@ -137,19 +137,7 @@ type option struct{ does, without string }
 // optionsOf returns the functions of a package that return an option.
 func optionsOf(t *testing.T, dir string) map[string]option {
 	t.Helper()
-	files := token.NewFileSet()
-	var syntax []*ast.File
-	entries, err := fs.ReadDir(os.DirFS(root), dir)
-	require.NoError(t, err)
-	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), ".go") && !strings.HasSuffix(e.Name(), "_test.go") {
-			file, err := parser.ParseFile(files, filepath.Join(root, dir, e.Name()), nil, parser.ParseComments)
-			require.NoError(t, err)
-			syntax = append(syntax, file)
-		}
-	}
-	pkg, err := doc.NewFromFiles(files, syntax, dir)
-	require.NoError(t, err)
+	pkg := packageDoc(t, dir)
 	functions := pkg.Funcs
 	for _, typ := range pkg.Types {
 		functions = append(functions, typ.Funcs...)
@@ -172,6 +160,25 @@ func optionsOf(t *testing.T, dir string) map[string]option {
 		options[f.Name] = o
 	}
 	return options
+}
+
+// packageDoc returns the documentation of a package.
+func packageDoc(t *testing.T, dir string) *doc.Package {
+	t.Helper()
+	files := token.NewFileSet()
+	var syntax []*ast.File
+	entries, err := fs.ReadDir(os.DirFS(root), dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".go") && !strings.HasSuffix(e.Name(), "_test.go") {
+			file, err := parser.ParseFile(files, filepath.Join(root, dir, e.Name()), nil, parser.ParseComments)
+			require.NoError(t, err)
+			syntax = append(syntax, file)
+		}
+	}
+	pkg, err := doc.NewFromFiles(files, syntax, dir)
+	require.NoError(t, err)
+	return pkg
 }
 
 func typeName(e ast.Expr) string {

@@ -8,7 +8,7 @@ import (
 )
 
 // This file has the profiles themselves. Each function returns a fresh copy, which the
-// caller may change. Docs/reference/client.md has the same data as a table.
+// caller may change. A test writes docs/reference/profiles.md from data and comments.
 
 // keyField is the field of draft-ietf-httpapi-idempotency-key-header, which most use.
 const keyField = "Idempotency-Key"
@@ -45,7 +45,7 @@ var meanings = []struct {
 
 // Guard is the profile of the server half of this library, with any error writer. It names
 // its refusals in the field Idempotency-Error, and the client believes that field before
-// the body. Docs/reference/answers.md says the same.
+// the body.
 func Guard() Server {
 	s := Server{
 		Name:      "guard",
