@@ -14,12 +14,10 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	http.Handle("POST /charges", guard.Handler(http.HandlerFunc(charge)))
+	http.Handle("POST /charges", guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		log.Println("charging the card")
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintln(w, "charged")
+	})))
 	log.Fatal(http.ListenAndServe("127.0.0.1:8080", nil))
-}
-
-func charge(w http.ResponseWriter, r *http.Request) {
-	log.Println("charging the card")
-	w.WriteHeader(http.StatusCreated)
-	fmt.Fprintln(w, "charged")
 }

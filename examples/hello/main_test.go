@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -28,6 +30,31 @@ func TestReadme(t *testing.T) {
 	free := pagetest.FreeAddr(t)
 	pagetest.Start(t, free, build(t, strings.ReplaceAll(string(program), addr, free)))
 	require.Equal(t, 4, pagetest.Converse(t, pagetest.Block(t, string(page), "conversation"), addr, free))
+}
+
+// The commands of the README make a module that finds all modules which are meant to be imported.
+func TestReadmeReplacesEveryModule(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	list, err := os.ReadFile("../../modules.txt")
+	require.NoError(t, err)
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "start"), 0o700))
+	require.NoError(t, os.Symlink(root, filepath.Join(dir, "idempotency")))
+	sh := exec.CommandContext(t.Context(), "sh", "-ec", pagetest.Block(t, string(page), "modules"))
+	sh.Dir = filepath.Join(dir, "start")
+	out, err := sh.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	file, err := os.ReadFile(filepath.Join(dir, "hello", "go.mod"))
+	require.NoError(t, err)
+	released := regexp.MustCompile(`(?m)^(\S+) +yes$`).FindAllStringSubmatch(string(list), -1)
+	require.NotEmpty(t, released)
+	for _, module := range released {
+		require.Contains(t, string(file), path.Join("example.com/idempotency", module[1])+" => ../"+path.Join("idempotency", module[1])+"\n")
+	}
 }
 
 // build builds another text of the program.
