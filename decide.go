@@ -58,7 +58,7 @@ type kind uint8
 const (
 	pass     kind = iota // to the handler, untouched
 	passRead             // to the handler, with its body put back
-	failOpen             // to the handler, unprotected because the store is away
+	failOpen             // to the handler, unprotected because the store is unavailable
 	refuse               // with a problem
 	replay               // the recorded answer
 	execute              // the handler, under the claim

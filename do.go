@@ -27,7 +27,7 @@ type Result struct {
 // Do runs fn once for a key, as a handler behind g runs once: for queue consumers,
 // scheduled jobs, or webhooks that net/http does not serve. Later calls with the key, by any
 // process, get the recorded value. The guard's TTL, lease, wait, recovery policy, observers
-// and sealer apply. With [WithFailOpen] fn runs unprotected while the store is away.
+// and sealer apply. With [WithFailOpen] fn runs unprotected while the store is unavailable.
 //
 // If fn returns a nil error, or one marked with [Permanent], the outcome is [Final], unless the
 // value judges itself, as those of some adapters do. After any other error, a panic or runtime.Goexit it is [Unknown], and the recovery policy
@@ -112,7 +112,7 @@ func AtMostOnce() TaskOption {
 // use.
 type Codec interface {
 	// Marshal encodes a value that a function has returned. The guard does not change what it
-	// returns, but reads it after Marshal has returned, and for longer while the store is away. So a
+	// returns, but reads it after Marshal has returned, and for longer while the store is unavailable. So a
 	// codec must not use that memory again.
 	Marshal(v any) ([]byte, error)
 	// Unmarshal decodes into v, a pointer to a zero value of the type that the function

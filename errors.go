@@ -60,7 +60,7 @@ var (
 	ErrUnauthenticated = errors.New("idempotency: caller is not authenticated")
 
 	// ErrTryLater says that the question cannot be answered now, because the service that
-	// knows is away for example. A [ScopeFunc], a [KeyFunc], a [FingerprintFunc] and the
+	// knows is unavailable for example. A [ScopeFunc], a [KeyFunc], a [FingerprintFunc] and the
 	// function of [WithAuthorizeReplay] return it; the request is refused with 503 try-later,
 	// which invites a retry.
 	ErrTryLater = errors.New("idempotency: cannot be told now")
@@ -98,7 +98,7 @@ var (
 	ErrUncertain = engine.ErrUncertain
 
 	// ErrNotRecorded says that the effect of a step has happened but could not be recorded,
-	// because the store was away or the run had lost its claim: [Step] wraps the reason too, and
+	// because the store was unavailable or the run had lost its claim: [Step] wraps the reason too, and
 	// returns the value. The next attempt runs the step again, unless it is marked with
 	// [AtMostOnce]. A service downstream recognizes the repetition by the derived key; see
 	// [DeriveKey].

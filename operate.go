@@ -149,7 +149,7 @@ func (g *Guard) Stats() Stats { return Stats(g.route.engine.Stats()) }
 // has one more lease to answer that, if ctx does not end before. Shutdown reports each that it gives
 // up as [event.ClaimLeft]. That is not an error, also when ctx has ended.
 //
-// Give ctx a deadline. While the store is away, Shutdown waits for as long as runs are worth
+// Give ctx a deadline. While the store is unavailable, Shutdown waits for as long as runs are worth
 // settling: until their retention ends, and without end for those that hold their key.
 //
 // Call http.Server.Shutdown and Guard.Shutdown together, with one deadline. When both have

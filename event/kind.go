@@ -98,9 +98,9 @@ const (
 	// unless the lease is over; if another run is in flight it was told to ask again.
 	RecordingDelayed Kind = "recording-delayed"
 	// RecordingLost: a run could not be recorded; Err says why. Its effect may have
-	// happened, and its client may have the answer. If the store was away until the guard was
+	// happened, and its client may have the answer. If the store was unavailable until the guard was
 	// shut down, or if too many runs waited for it already, the lease and the recovery policy
-	// decide about the key. If it was away until the retention ended, the key is free. If the
+	// decide about the key. If it was unavailable until the retention ended, the key is free. If the
 	// sealer failed, or the result of an idempotency.Do could not be encoded, the key is held.
 	RecordingLost Kind = "recording-lost"
 	// ClaimLeft: the store has failed to answer a claim, and then to take it back; Err says
