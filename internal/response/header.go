@@ -142,6 +142,9 @@ func (r *rules) record(name string) bool {
 var credentials = [...]string{"token", "secret", "password", "jwt", "apikey", "api-key", "access-key", "session", "sessionid", "session-id"}
 
 func isCredential(name string) bool {
+	if name == "" || strings.IndexByte("dnty", name[len(name)-1]|0x20) < 0 { // as most names
+		return false
+	}
 	return slices.ContainsFunc(credentials[:], func(end string) bool {
 		return len(name) >= len(end) && strings.EqualFold(name[len(name)-len(end):], end)
 	})
