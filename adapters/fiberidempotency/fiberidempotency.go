@@ -59,21 +59,21 @@ func Middleware(guard *idempotency.Guard) fiber.Handler {
 			return c.Next()
 		}
 		x := &exchange{c: c, context: c.Context(), looks: looks}
-		r := newRequest(frame.With(x.context, x), c)
+		r := x.newRequest(frame.With(x.context, x))
 		if looks && c.Request().IsBodyStream() {
 			r.Body = &lateBody{request: c.Request()}
 		}
 		x.request = r
-		w := &writer{header: http.Header{}}
-		x.writer = w
+		x.writer = writers.Get().(*writer)
 		if !looks {
 			x.fields = fields(c, c.Response())
-			w.header = maps.Clone(x.fields)
+			maps.Copy(x.writer.header, x.fields)
 		}
-		x.serve(h, w, r)
+		x.serve(h, x.writer, r)
 		if !x.passed && !x.gone {
-			w.send(c)
+			x.writer.send(c)
 		}
+		x.writer.free() // and after a panic, it is left to the garbage collector
 		return x.err
 	}
 }
@@ -86,6 +86,7 @@ type exchange struct {
 	fields  http.Header     // of the response outside the guard
 	looks   bool            // the guard has idempotency.WithShadow
 	writer  *writer         // to which the guard answers
+	body    body            // of the request
 	passed  bool            // there was no run, and the handlers have answered
 	gone    bool            // a run has closed the connection
 	err     error           // to return to outer middleware

@@ -32,9 +32,10 @@ func has(c fiber.Ctx, field []byte) bool {
 // pattern returns what events call a route.
 func pattern(c fiber.Ctx) string { return c.Method() + " " + c.FullPath() }
 
-// newRequest returns the request of a fiber context. What the client has sent as its target counts,
+// newRequest returns the request of an exchange. What the client has sent as its target counts,
 // whatever middleware has made of the path.
-func newRequest(ctx context.Context, c fiber.Ctx) *http.Request {
+func (x *exchange) newRequest(ctx context.Context) *http.Request {
+	c := x.c
 	in := &c.RequestCtx().Request
 	target := string(in.Header.RequestURI())
 	u, err := url.ParseRequestURI(target)
@@ -42,10 +43,7 @@ func newRequest(ctx context.Context, c fiber.Ctx) *http.Request {
 		u = &url.URL{}
 		u.Path, u.RawQuery, _ = strings.Cut(target, "?")
 	}
-	header := http.Header{}
-	for name, value := range in.Header.All() {
-		header.Add(string(name), string(value))
-	}
+	header := headerOf(in)
 	header.Del("Host")
 	header.Del("Transfer-Encoding")
 	r := &http.Request{
@@ -59,16 +57,46 @@ func newRequest(ctx context.Context, c fiber.Ctx) *http.Request {
 		r.Body, r.ContentLength = io.NopCloser(in.BodyStream()), int64(max(in.Header.ContentLength(), -1))
 	} else {
 		body := bodyOf(c, in)
-		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		x.body.Reset(body)
+		r.Body, r.ContentLength = &x.body, int64(len(body))
 	}
 	return r.WithContext(ctx)
+}
+
+// A body is that of a request, in memory.
+type body struct{ bytes.Reader }
+
+func (*body) Close() error { return nil }
+
+// headerOf copies the header of a request, all names and values into one string.
+func headerOf(in *fasthttp.Request) http.Header {
+	size, n := 0, 0
+	for name, value := range in.Header.All() {
+		size, n = size+len(name)+len(value), n+1
+	}
+	var text strings.Builder
+	text.Grow(size)
+	copied := func(b []byte) string {
+		start := text.Len()
+		text.Write(b)
+		return text.String()[start:]
+	}
+	header, values := make(http.Header, n), make([]string, n)
+	for name, value := range in.Header.All() {
+		key := http.CanonicalHeaderKey(copied(name))
+		if len(header[key]) == 0 {
+			header[key], values = values[:0:1], values[1:]
+		}
+		header[key] = append(header[key], copied(value))
+	}
+	return header
 }
 
 // A lateBody is a body that is a stream, beside a guard that only looks on. The handler reads it as
 // ever. If it has asked for the whole body, the guard sees it then, and otherwise never.
 type lateBody struct {
 	request *fasthttp.Request
-	bytes.Reader
+	body
 }
 
 func (b *lateBody) fill() bool {
@@ -79,11 +107,12 @@ func (b *lateBody) fill() bool {
 	return true
 }
 
-func (*lateBody) Close() error { return nil }
-
 // bodyOf returns the body that the guard compares. Of a form that fasthttp has parsed it has only
 // the parts, without their order, and would write them in another one each time.
 func bodyOf(c fiber.Ctx, in *fasthttp.Request) []byte {
+	if kind := bytes.TrimSpace(in.Header.ContentType()); len(kind) == 0 || kind[0]|0x20 != 'm' { // as most have it
+		return in.Body()
+	}
 	mediaType, params, err := mime.ParseMediaType(string(in.Header.ContentType()))
 	if err != nil || mediaType != fiber.MIMEMultipartForm || len(in.Header.ContentEncoding()) > 0 ||
 		c.App().Server().DisablePreParseMultipartForm {

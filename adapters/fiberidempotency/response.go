@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"sync"
 
 	"github.com/gofiber/fiber/v3"
 	"github.com/valyala/fasthttp"
@@ -99,6 +100,21 @@ type writer struct {
 	status int
 	body   []byte
 	past   bool // the handler has sent its answer itself, and it is lost
+}
+
+// writers keeps the memory of writers for further answers.
+var writers = sync.Pool{New: func() any { return &writer{header: http.Header{}} }}
+
+// free gives the writer back to the pool, unless it has become so large that the garbage collector should
+// have it.
+func (w *writer) free() {
+	const maxKept = 64 << 10
+	if cap(w.body) > maxKept {
+		return
+	}
+	clear(w.header)
+	*w = writer{header: w.header, body: w.body[:0]}
+	writers.Put(w)
 }
 
 // Bypassed tells the guard that an answer went past it.
