@@ -37,12 +37,17 @@ func singleField(r *http.Request, name string) (string, error) {
 	}
 }
 
+// maxField bounds the work that a field of a forged delivery can cause. Sixteen signatures take 2 KiB.
+const maxField = 8 << 10
+
 // requiredField returns the value of a field. Its errors are refusals.
 func requiredField(r *http.Request, name string) (string, error) {
 	value, err := singleField(r, http.CanonicalHeaderKey(name))
 	switch {
 	case err != nil:
 		return "", malformed("The field " + name + " is empty or repeated.")
+	case len(value) > maxField:
+		return "", malformed("The field " + name + " is too long.")
 	case value == "":
 		return "", unsigned("The field " + name + " is missing.")
 	}

@@ -216,4 +216,8 @@ func TestTooManySignatures(t *testing.T) {
 	r.Header.Set("Webhook-Signature", r.Header.Get("Webhook-Signature")+strings.Repeat(" v1,AAAA", 15))
 	status, _ = rec.gets(r)
 	require.Equal(t, http.StatusBadRequest, status)
+	r = p.deliver(p.secret, "e2", 0, rec.now)
+	r.Header.Set("Webhook-Signature", r.Header.Get("Webhook-Signature")+strings.Repeat(" ", 8<<10)+"v1,AAAA")
+	status, _ = rec.gets(r)
+	require.Equal(t, http.StatusBadRequest, status, "a field without an end")
 }
