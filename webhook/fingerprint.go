@@ -2,15 +2,16 @@ package webhook
 
 import (
 	"net/http"
+	"strings"
 
 	"example.com/idempotency"
 )
 
 // Versions of the fingerprints of this package. They never change their meaning.
 const (
-	versionName = 1
-	versionBody = 2
+	versionName = 1 // 2 is taken, by the body alone
 	versionURL  = 3
+	versionType = 4
 )
 
 // nameOnly is the fingerprint where the name of an event says it all. It is right for senders
@@ -20,14 +21,17 @@ func nameOnly(*http.Request, []byte) (idempotency.Fingerprint, error) {
 	return idempotency.NewFingerprint(versionName), nil
 }
 
-// bodyOnly is the fingerprint for senders that do not sign the name, and send the same body
-// each time. It ties the name to the body, which is signed. So a captured delivery cannot take
-// the name of another event.
-func bodyOnly(_ *http.Request, body []byte) (idempotency.Fingerprint, error) {
-	return idempotency.NewFingerprint(versionBody, body), nil
+// typeAndBody is the fingerprint for senders that do not sign the name and the type of an event, and send
+// the same body each time. It ties both to the body, which is signed. So a captured delivery cannot take the
+// name of another event. If one with another type comes before the sender's own, that is refused, and not
+// taken for a repetition, so that somebody hears of it.
+func typeAndBody(field string) idempotency.FingerprintFunc {
+	return func(r *http.Request, body []byte) (idempotency.Fingerprint, error) {
+		return idempotency.NewFingerprint(versionType, []byte(strings.Join(r.Header.Values(field), "\n")), body), nil
+	}
 }
 
-// queryAndBody is bodyOnly for senders that sign the URL too, and put what they have to say into it.
+// queryAndBody is that for senders that sign the URL too, and put what they have to say into it.
 func queryAndBody(r *http.Request, body []byte) (idempotency.Fingerprint, error) {
 	return idempotency.NewFingerprint(versionURL, []byte(r.URL.RawQuery), body), nil
 }

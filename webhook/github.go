@@ -4,8 +4,8 @@ package webhook
 //
 // The field X-GitHub-Delivery names the delivery. It is the same when the delivery is made again.
 // GitHub signs the body, and nothing else, with HMAC-SHA256 in X-Hub-Signature-256. So neither
-// the time nor the name is protected, and the body counts in a mismatch: a captured delivery
-// cannot take the name of another one. GitHub makes a delivery again only if somebody asks for
+// the time, the name nor the type in X-GitHub-Event is protected. The body and the type count in a
+// mismatch: a captured delivery cannot take the name of another one. GitHub makes a delivery again only if somebody asks for
 // it, which its documentation allows for up to 30 days. Its payloads may have 25 MB.
 //
 // Sources:
@@ -18,7 +18,7 @@ func GitHub() Sender {
 	return Sender{
 		Name:        "GitHub",
 		Key:         HeaderKey("X-GitHub-Delivery"),
-		Fingerprint: bodyOnly,
+		Fingerprint: typeAndBody("X-GitHub-Event"),
 		TTL:         31 * day,
 		signing:     bodyScheme("X-Hub-Signature-256", "sha256=", decodeHex),
 	}

@@ -6,8 +6,8 @@ package webhook
 // not serve as a key: the deliveries of several topics that one action of a merchant causes have
 // it in common, and all but the first would be lost. Shopify signs the body, and nothing else,
 // with HMAC-SHA256 in X-Shopify-Hmac-Sha256. Neither the name, the topic nor the shop in the
-// header is protected; so the body counts in a mismatch, and the shop must be taken from the
-// body or checked otherwise. A redelivery has the original body. Shopify redelivers 8 times in
+// header is protected; so the body and X-Shopify-Topic count in a mismatch, and the shop must be taken
+// from the body or checked otherwise. A redelivery has the original body. Shopify redelivers 8 times in
 // 4 hours. The secret is the client secret of the app; its rotation takes up to an hour.
 //
 // Sources:
@@ -20,7 +20,7 @@ func Shopify() Sender {
 	return Sender{
 		Name:        "Shopify",
 		Key:         HeaderKey("X-Shopify-Webhook-Id"),
-		Fingerprint: bodyOnly,
+		Fingerprint: typeAndBody("X-Shopify-Topic"),
 		TTL:         2 * day,
 		signing:     bodyScheme("X-Shopify-Hmac-Sha256", "", decodeBase64),
 	}

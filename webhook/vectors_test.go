@@ -193,6 +193,25 @@ func TestShopifyTopicsOfOneAction(t *testing.T) {
 	require.Equal(t, 2, rec.runs)
 }
 
+// A captured delivery with another type, which is not signed, is not the sender's.
+func TestUnsignedTypeCounts(t *testing.T) {
+	t.Parallel()
+	for i, field := range map[int]string{1: "X-Github-Event", 2: "X-Shopify-Topic"} {
+		p := parties[i]
+		rec := newReceiver(t, p)
+		for _, of := range []struct {
+			kind   string
+			status int
+		}{{"refund", http.StatusCreated}, {"payment", http.StatusConflict}, {"", http.StatusConflict}, {"refund", http.StatusCreated}} {
+			r := p.deliver(p.secret, "e1", 0, rec.now)
+			r.Header.Set(field, of.kind)
+			status, _ := rec.gets(r)
+			require.Equal(t, of.status, status, "%s: %s", field, of.kind)
+		}
+		require.Equal(t, 1, rec.runs)
+	}
+}
+
 // Twilio signs URLs and digests of bodies.
 func TestTwilioSignatures(t *testing.T) {
 	t.Parallel()
