@@ -106,8 +106,9 @@ func WithMethods(methods ...string) Option {
 // a route that has shown that it honours keys: everywhere else, another attempt might be a
 // second effect.
 //
-// A host is a name, a name with a port, "*.example.com" for all names below example.com, or
-// "*" for all hosts. The profile is one of package profile, or one that describes another
+// A host is a name or an address, either with a port, "*.example.com" for all names below example.com, or
+// "*" for all hosts. The port 443 is that of https URLs without one, and 80 that of http URLs. What no URL can
+// have for its host, such as ":443", is an error. The profile is one of package profile, or one that describes another
 // server, such as a copy whose KeyHeader is another field. The option may be given several times;
 // the last one that names a host counts. At least one host must be given, and the profile must be
 // valid. Other hosts get keys in the field Idempotency-Key.

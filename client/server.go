@@ -26,19 +26,30 @@ func (d *declaration) validate() error {
 		return fmt.Errorf("client: WithServer: %s has no host", d.server.Name)
 	}
 	for _, host := range d.hosts {
-		if name := strings.TrimPrefix(host, "*."); host == "" || host != "*" && strings.ContainsAny(name, "*/ ") {
+		if host != "*" && !isHost(strings.TrimPrefix(host, "*.")) {
 			return fmt.Errorf("client: WithServer: %q is not a host", host)
 		}
 	}
 	return d.server.Validate()
 }
 
+// isHost reports whether a URL can have a host like that, with or without a port.
+func isHost(name string) bool {
+	if net.ParseIP(name) != nil {
+		return true
+	}
+	u, err := url.Parse("http://" + name)
+	return err == nil && u.Host == name && u.Hostname() != "" && !strings.HasSuffix(name, ":") && !strings.Contains(name, "*")
+}
+
 // names reports whether a declaration is about the host of a URL.
 func (d *declaration) names(u *url.URL) bool {
 	for _, host := range d.hosts {
 		name := u.Hostname()
-		if _, _, err := net.SplitHostPort(host); err == nil {
-			name = u.Host
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			host = strings.Trim(host, "[]")
+		} else if name = u.Host; u.Port() == "" {
+			name += map[string]string{"http": ":80", "https": ":443"}[u.Scheme]
 		}
 		suffix, wild := strings.CutPrefix(host, "*")
 		if wild && len(name) > len(suffix) && strings.EqualFold(name[len(name)-len(suffix):], suffix) || strings.EqualFold(name, host) {

@@ -234,6 +234,11 @@ func TestHostsOfADeclaration(t *testing.T) {
 		{"127.0.0.1", "http://127.0.0.1:80/", true},
 		{"::1", "http://[::1]/", true},
 		{"[::1]:80", "http://[::1]:80/", true},
+		{"[::1]:80", "http://[::1]/", true},
+		{"[::1]", "http://[::1]:80/", true},
+		{"pay.test:443", "https://pay.test/", true},
+		{"pay.test:443", "http://pay.test/", false},
+		{"*.pay.test:443", "https://api.pay.test/", true},
 	} {
 		base := answering(answer{status: 502}, answer{status: 201})
 		_, err := send(newStranger(t, base, quick, client.WithServer(profile.Guard(), "unused.test", c.host)), post(t.Context(), c.url, "{}"))
@@ -252,6 +257,12 @@ func TestDeclarationsThatAreInvalid(t *testing.T) {
 		`"" is not a host`:        client.WithServer(profile.Guard(), ""),
 		`"http://a" is not a`:     client.WithServer(profile.Guard(), "http://a"),
 		`"a.*" is not a host`:     client.WithServer(profile.Guard(), "a.*"),
+		`":443" is not a host`:    client.WithServer(profile.Guard(), ":443"),
+		`"*.:443" is not a host`:  client.WithServer(profile.Guard(), "*.:443"),
+		`"a.test:" is not a host`: client.WithServer(profile.Guard(), "a.test:"),
+		`"u@a.test" is not a`:     client.WithServer(profile.Guard(), "u@a.test"),
+		`"a.test?x" is not a`:     client.WithServer(profile.Guard(), "a.test?x"),
+		`"[::1" is not a host`:    client.WithServer(profile.Guard(), "[::1"),
 		`"a b" is not a field`:    client.WithServer(broken, "*"),
 		"either KeyHeader or":     client.WithServer(nowhere, "*"),
 		"rule 1 matches every":    client.WithServer(profile.Server{KeyHeader: "K", Rules: []profile.Rule{{Means: profile.Own}}}, "*"),
