@@ -87,7 +87,8 @@ const (
 // request holds the key in place of a run, and is counted as an attempt; until one comes, nobody hears of
 // it, and the record ends with its retention. Use Hold where that is not enough, or HoldAfter(1), which is
 // the same. So a request or a message that fails each time, or kills its process each time, stops to do
-// so, and waits for somebody to look. All attempts of the record count. When the key has been resolved as [NotExecuted], the next
+// so, and waits for somebody to look. All attempts of the record count, also one that was given back because
+// its time was over before its run began. When the key has been resolved as [NotExecuted], the next
 // attempt runs. n must be at least 1; [WithRecovery] makes an error of less.
 //
 // Under [WithTransaction] too, the last attempt that fails holds the key, although it has done nothing.

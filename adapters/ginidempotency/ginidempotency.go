@@ -31,7 +31,8 @@ import (
 // the route by the pattern of gin, "POST /charges/:id", unless idempotency.WithRoute names it.
 // During a run, Context.Writer writes into the record, and Hijack is refused.
 //
-// A handler that writes nothing answers with the status of the context, as ever. But if it has
+// A handler that writes nothing answers with the status of the context, as ever, and is not reported:
+// idempotency.WithSilence does not apply. But if it has
 // left an error in Context.Errors, a middleware outside is about to answer, too late for the
 // record. Then the outcome of the run is idempotency.Unknown and the guard reports it as an
 // event.Silent, which is also logged. The fix is to put that middleware inside. So is an
