@@ -69,6 +69,10 @@ type body struct{ bytes.Reader }
 func (*body) Close() error { return nil }
 
 // headerOf copies the header of a request, all names and values into one string.
+//
+// fasthttp lets a space pass before the colon, which a server must refuse (RFC 9112, section 5.1), and takes it
+// for a part of the name. The guard shall not pass over the key, or a credential, of such a field: so it
+// gets the field under its name, with a value that nobody accepts.
 func headerOf(in *fasthttp.Request) http.Header {
 	size, n := 0, 0
 	for name, value := range in.Header.All() {
@@ -83,11 +87,16 @@ func headerOf(in *fasthttp.Request) http.Header {
 	}
 	header, values := make(http.Header, n), make([]string, n)
 	for name, value := range in.Header.All() {
-		key := http.CanonicalHeaderKey(copied(name))
+		name, value := copied(name), copied(value)
+		plain := strings.Trim(name, " \t")
+		if plain != name {
+			value = name + ": " + value
+		}
+		key := http.CanonicalHeaderKey(plain)
 		if len(header[key]) == 0 {
 			header[key], values = values[:0:1], values[1:]
 		}
-		header[key] = append(header[key], copied(value))
+		header[key] = append(header[key], value)
 	}
 	return header
 }
