@@ -27,7 +27,7 @@ import (
 // room is needed. The memory of their answers becomes free then. The rest of their memory is kept
 // for new records until a part of the store is empty.
 //
-// A MemoryStore is also a [store.ContextStore], a [store.Watcher], a [store.StepStore], an
+// A MemoryStore is also a [store.ContextStore], a [store.Watcher], a [store.StepStore], a
 // [store.Inspector] and a [store.Lister]. It hands out answers and steps without copying them. One
 // more method is for tests and gauges: Len returns the number of records, including expired ones
 // that are not yet removed. All methods may be called concurrently.

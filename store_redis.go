@@ -51,7 +51,7 @@ import (
 //
 // # Methods
 //
-// A RedisStore is also a [store.ContextStore], a [store.Watcher], a [store.StepStore], an
+// A RedisStore is also a [store.ContextStore], a [store.Watcher], a [store.StepStore], a
 // [store.Inspector], a [store.Lister] and a [store.Comparer]: two values with one client and one
 // prefix are one store. Two methods are its own:
 //

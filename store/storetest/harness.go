@@ -16,14 +16,14 @@ type Harness struct {
 	New func(t testing.TB) (st store.Store, advance func(time.Duration))
 
 	// Transactions returns the transactions of a store that New has returned. Run calls it once for
-	// each case. Required if the store is an [store.TxStore].
+	// each case. Required if the store is a [store.TxStore].
 	Transactions func(t testing.TB, st store.Store) Transactions
 
 	// Bubble, if set, runs the body of each subtest. [testing/synctest.Test] fits.
 	Bubble func(t *testing.T, f func(t *testing.T))
 }
 
-// Transactions let [Run] join transactions of one store that is an [store.TxStore]. The
+// Transactions let [Run] join transactions of one store that is a [store.TxStore]. The
 // functions of the store's package do the same for programs, inside a run.
 type Transactions interface {
 	// Begin begins a transaction, as the store does for adapter.Join. It may refuse

@@ -24,7 +24,7 @@ const othersConns = 2
 // A Store is a [store.Store] in a table of PostgreSQL 14 or later. Its methods may be
 // called concurrently, and any number of processes may share a table. Make one with [New].
 //
-// It is also an [store.ContextStore], a [store.Watcher], an
+// It is also a [store.ContextStore], a [store.Watcher], a
 // [store.StepStore], a [store.Inspector] and a [store.Lister].
 //
 // # What it costs

@@ -23,7 +23,7 @@ var schema string
 // any number of processes of one machine may open the same file. Do not put the file on a network
 // file system. Make a Store with [Open].
 //
-// It is also a [store.Watcher], a [store.StepStore], an
+// It is also a [store.Watcher], a [store.StepStore], a
 // [store.Inspector] and a [store.Lister].
 //
 // SQLite has one writer at a time. A claim, a completion and the other calls of a run write once
