@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fuzzes every fuzz target of every module, two beside each other, each for 20 s.
 #   fuzz.sh [seconds [least]]
-# A target stops earlier when it has found fewer new inputs than least in three seconds; by default it never
+# A target stops earlier when it has found fewer new inputs than least in two seconds; by default it never
 # does. The Go cache keeps what earlier runs have found. The script prints a failing input and writes it below
 # the package's testdata/fuzz. Commit it.
 set -euo pipefail
@@ -25,7 +25,7 @@ fuzz() {
 	"$out/$name.test" -test.run='^$' -test.fuzz="^$2\$" -test.fuzztime="${budget}s" -test.fuzzminimizetime=100x -test.parallel=1 \
 		-test.fuzzcachedir="$cache/$(<"$out/$name.package")" </dev/null >"$log" 2>&1 &
 	pid=$!
-	while sleep 3 && kill -0 "$pid" 2>/dev/null; do
+	while sleep 2 && kill -0 "$pid" 2>/dev/null; do
 		now=$(sed -nE 's/.*new interesting: ([0-9]+).*/\1/p' "$log" | tail -n 1)
 		if [ -n "$before" ] && [ $((now - before)) -lt "$least" ]; then
 			kill -INT "$pid" 2>/dev/null || true

@@ -36,7 +36,7 @@ for dir in "${modules[@]}"; do
 	done
 	go list -m "${required[@]}"
 	# Half the time goes into compiling: without optimization it is less.
-	if ! go mod tidy || ! go vet -gcflags='-N -l' ./... || ! go test -gcflags='-N -l' -count=1 -timeout 3m ./...; then
+	if ! go mod tidy || ! go test -vet=off -gcflags='-N -l' -count=1 -timeout 3m ./...; then
 		echo "$dir does not work with these"
 		failed=1
 	fi

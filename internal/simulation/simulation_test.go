@@ -30,7 +30,7 @@ import (
 // enough happens: the choice of a random seed must not.
 func TestSimulation(t *testing.T) {
 	t.Parallel()
-	usual := uint64(200)
+	usual := uint64(200 / share)
 	if exhaustive {
 		usual = 1000
 	}
@@ -64,7 +64,7 @@ func TestSimulation(t *testing.T) {
 // TestSimulationIsDeterministic is what a seed in a failure report is worth.
 func TestSimulationIsDeterministic(t *testing.T) {
 	t.Parallel()
-	first, seeds := simSeeds(t, 25)
+	first, seeds := simSeeds(t, uint64(25/share))
 	for seed := first; seed < first+seeds; seed++ {
 		for _, mode := range []simMode{safety, liveness} {
 			once := simulate(t, seed, mode).story(everyKey)
