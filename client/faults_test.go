@@ -207,7 +207,7 @@ func TestOneEffectForEachCall(t *testing.T) {
 			t.Parallel()
 			calls := 1_000
 			if exhaustive {
-				calls = 10_000
+				calls = 5_000
 			}
 			callUnderFaults(t, w, calls)
 		})

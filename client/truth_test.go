@@ -96,7 +96,7 @@ func TestTruthUnderRandomFates(t *testing.T) {
 	t.Parallel()
 	runs := 300
 	if exhaustive {
-		runs = 20_000
+		runs = 10_000
 	}
 	d := newDice(t)
 	for _, v := range vendors {

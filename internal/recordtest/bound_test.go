@@ -127,23 +127,3 @@ func TestKeyIsFreeBeforeItsClientHearsOfIt(t *testing.T) {
 		})
 	}
 }
-
-// A request that has waited for the one that was redirected leaves the key as free as it was.
-func TestWaiterLeavesTheKeyOfARedirectFree(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-			time.Sleep(time.Second)
-			if r.URL.Path == "/charges" {
-				http.Redirect(w, r, "/charges/", http.StatusTemporaryRedirect)
-			}
-		}}
-		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(h))
-		s.Client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-		first, second := s.Start(t, guardtest.Call{Key: "k"}), s.Start(t, guardtest.Call{Key: "k"})
-		require.Equal(t, http.StatusTemporaryRedirect, (<-first).Status)
-		guardtest.RequireProblem(t, <-second, http.StatusConflict, problem.InFlight)
-		require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k", Path: "/charges/"}).Status)
-		require.EqualValues(t, 2, h.Runs.Load())
-	})
-}

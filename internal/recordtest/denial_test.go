@@ -271,22 +271,3 @@ func TestStepThatIsFoundOutvotesTheStatus(t *testing.T) {
 		})
 	}
 }
-
-// A step that was found not to have happened says nothing.
-func TestUndoneStepThatIsFoundHasNoVote(t *testing.T) {
-	t.Parallel()
-	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
-		_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) {
-			return 0, idempotency.NotDone(errors.New("refused"))
-		}, idempotency.AtMostOnce())
-		if err == nil {
-			t.Error("the step has failed")
-		}
-		w.WriteHeader(http.StatusTooManyRequests)
-	}}
-	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold)).Handler(h))
-	for range 3 {
-		require.Equal(t, http.StatusTooManyRequests, s.Do(t, guardtest.Call{Key: "k"}).Status)
-	}
-	require.EqualValues(t, 3, h.Runs.Load())
-}

@@ -85,28 +85,6 @@ func TestRetentionEndsAHold(t *testing.T) {
 	})
 }
 
-// A key was given free although its run was still going on. If the run ends before another
-// begins, its answer is recorded, and the effect is not repeated.
-func TestRunThatWasDeclaredNotExecutedComesBack(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		h := guardtest.Answering(2*guardtest.LeaseTime, "late")
-		shared := idempotency.NewMemoryStore()
-		p := guardtest.NewProcess(t, shared, h, idempotency.WithRecovery(idempotency.Hold))
-		p.Store.On("renew", guardtest.Always(guardtest.Refuse))
-		done := p.Start(t, guardtest.Call{Key: "k"})
-		time.Sleep(guardtest.LeaseTime + time.Second)
-		guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
-		operator := guardtest.NewGuard(t, shared)
-		err := operator.Resolve(t.Context(), guardtest.HeldKey, guardtest.Seen(t, operator),
-			idempotency.Resolution{Outcome: idempotency.NotExecuted})
-		require.NoError(t, err)
-		require.Equal(t, "late", (<-done).Body)
-		require.True(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
-		require.EqualValues(t, 1, h.Runs.Load())
-	})
-}
-
 func TestResolverIsToldWhatItNeeds(t *testing.T) {
 	t.Parallel()
 	var id, derived string

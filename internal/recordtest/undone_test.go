@@ -124,16 +124,6 @@ func TestRequestCannotBeCorrectedByDefault(t *testing.T) {
 	}
 }
 
-// A recorded refusal is an answer. WithRebinding alone does not make it less than that.
-func TestRecordedRefusalIsNotCorrected(t *testing.T) {
-	t.Parallel()
-	h, _ := validating(nil)
-	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRebinding(true)).Handler(h))
-	require.Equal(t, http.StatusUnprocessableEntity, post(t, s, "empty").Status)
-	require.True(t, post(t, s, "empty").Replayed())
-	guardtest.RequireProblem(t, post(t, s, "100"), http.StatusConflict, problem.KeyReused)
-}
-
 // Something may have been done for the first payload: by an attempt that failed, or in a step.
 // Then the key stays with it, however often the request is refused.
 func TestKeyOfWhatMayHaveHappenedIsNotRebound(t *testing.T) {
@@ -274,26 +264,6 @@ func TestOvertakenRefusalUnbindsNothing(t *testing.T) {
 		guardtest.RequireProblem(t, post(t, s, "100"), http.StatusConflict, problem.KeyReused)
 		b.Advance(t, "idem:", time.Hour)
 		guardtest.RequireProblem(t, post(t, s, "100"), http.StatusConflict, problem.KeyReused)
-	})
-}
-
-// The release is executed and its reply lost. Before it is repeated, the corrected request has the
-// key. The client of the first still gets its own answer: the record says nothing of its payload.
-func TestRefusalIsShownAlthoughTheKeyHasMovedOn(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		shared := idempotency.NewMemoryStore()
-		h, opts := validating(nil, idempotency.WithRebinding(true))
-		first, second := guardtest.NewProcess(t, shared, h, opts...), guardtest.NewProcess(t, shared, h, opts...)
-		first.Store.On("release", guardtest.First(1, func(_ context.Context, proceed func() error) error {
-			_ = proceed()
-			if got := post(t, second.Server, "100"); got.Status != http.StatusCreated {
-				t.Errorf("the corrected request got %d %s", got.Status, got.Body)
-			}
-			return guardtest.ErrDown
-		}))
-		require.Equal(t, http.StatusUnprocessableEntity, post(t, first.Server, "empty").Status)
-		require.True(t, post(t, first.Server, "100").Replayed())
 	})
 }
 

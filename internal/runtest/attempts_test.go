@@ -67,20 +67,6 @@ func TestLastAttemptIsHeld(t *testing.T) {
 	}
 }
 
-// Attempts that did nothing are repeated without end, also after the last one.
-func TestAttemptsThatDidNothingAreNotHeld(t *testing.T) {
-	t.Parallel()
-	status := http.StatusInternalServerError
-	h := failing(&status)
-	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.HoldAfter(2))).Handler(h))
-	s.Do(t, guardtest.Call{Key: "k"})
-	status = http.StatusTooManyRequests
-	for range 5 {
-		require.Equal(t, status, s.Do(t, guardtest.Call{Key: "k"}).Status)
-	}
-	require.EqualValues(t, 6, h.Runs.Load())
-}
-
 // A request that kills its process each time does not kill one after another. While the store
 // cannot be told to hold the key, nothing runs either.
 func TestRequestThatKillsItsProcessIsHeld(t *testing.T) {

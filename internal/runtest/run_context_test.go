@@ -231,20 +231,6 @@ func TestClientThatHasGoneEndsNoCallOfTheStore(t *testing.T) {
 	}
 }
 
-// A run that was told to stop, and says that it has done nothing, has not answered.
-func TestSilenceOfARunThatDidNothingIsNoAnswer(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			<-r.Context().Done()
-			op, _ := idempotency.FromContext(r.Context())
-			op.SetOutcome(idempotency.NotExecuted)
-		}), idempotency.WithRecovery(idempotency.Hold))
-		p.Store.On("renew", guardtest.Always(guardtest.Refuse))
-		guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.NoAnswer)
-	})
-}
-
 // The run goes on when its client has gone, and the answer waits for the next try.
 func TestClientGoneDuringTheRunFindsTheAnswer(t *testing.T) {
 	t.Parallel()

@@ -310,30 +310,6 @@ func TestRecordOfAnotherFunctionIsNotJudgedByARunThatHasEnded(t *testing.T) {
 	})
 }
 
-// An operator has settled what was held. The run that comes back shows what was decided,
-// and what it had to say itself is in an event.
-func TestOvertakenRunDoesNotContradictAnOperator(t *testing.T) {
-	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
-		o := newOvertaking(t, s, b, idempotency.WithRecovery(idempotency.Hold))
-		first := o.begin(t)
-		o.lapse()
-		guardtest.RequireProblem(t, o.server.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
-		require.NoError(t, o.guard.Resolve(t.Context(), guardtest.HeldKey, guardtest.Seen(t, o.guard),
-			idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusOK, Body: []byte("decided")}))
-		got := first.end(http.StatusCreated, "mine")
-		require.Equal(t, "decided", got.Body)
-		require.True(t, got.Replayed())
-		digest := ""
-		for _, e := range o.events.All() {
-			if e.Kind == event.Overtaken {
-				digest = e.Digest
-			}
-		}
-		require.Len(t, digest, 64)
-		o.requireReplay(t, http.StatusOK, "decided")
-	})
-}
-
 // The same, but the store is away from the run that comes back, so that it cannot know what was
 // decided. It does know that its lease has ended.
 func TestRunThatIsCutOffDoesNotContradictAnOperator(t *testing.T) {

@@ -3,11 +3,8 @@ package txtest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -95,44 +92,5 @@ func TestForgottenTransactionIsReported(t *testing.T) {
 		next := s.Do(t, guardtest.Call{Key: "k"})
 		require.Equal(t, status == http.StatusNotFound, next.Replayed(), "%d", status)
 		require.Equal(t, status != http.StatusNotFound, next.Status == http.StatusCreated, "%d", status)
-	}
-}
-
-// Whatever befalls the call that holds the key of such a run, nobody is told that it is done or undone, and
-// nobody runs again.
-func TestEndedAloneIsHeldThroughMishaps(t *testing.T) {
-	t.Parallel()
-	for name, fault := range map[string]guardtest.Fault{
-		"is refused": guardtest.Refuse, "its reply is lost": guardtest.LoseReply, "hangs": guardtest.Hang, "comes late": guardtest.Late(3 * time.Second),
-	} {
-		for _, status := range []int{http.StatusCreated, http.StatusTooManyRequests, 0} {
-			t.Run(fmt.Sprintf("%s/%d", name, status), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
-						tx, err := s.Begin(r.Context())
-						require.NoError(t, err)
-						require.NoError(t, errors.Join(insert(tx), tx.Commit()))
-						tx.EndAlone(true)
-						if status == 0 {
-							panic(guardtest.Boom)
-						}
-						w.WriteHeader(status)
-					}, idempotency.WithRecovery(idempotency.Hold))
-					s.store.On("hold", guardtest.First(2, fault))
-					first, err := s.TryAlone(t.Context(), guardtest.Call{Key: "k"})
-					if status == 0 {
-						require.ErrorIs(t, err, guardtest.ErrCut)
-					} else {
-						guardtest.RequireProblem(t, first, http.StatusConflict, problem.OutcomeUnknown)
-					}
-					time.Sleep(time.Hour)
-					guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
-					require.Len(t, s.store.Rows(), 1)
-					require.EqualValues(t, 1, s.runs.Runs.Load())
-					require.Equal(t, 1, s.events.Count(event.CommittedAlone))
-				})
-			})
-		}
 	}
 }

@@ -147,25 +147,6 @@ func TestOvertakenRunIsRolledBack(t *testing.T) {
 	}
 }
 
-// A run whose lease has lapsed, and whom nobody has overtaken, may still commit.
-func TestLapsedRunCommits(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
-			<-r.Context().Done()
-			require.ErrorIs(t, context.Cause(r.Context()), idempotency.ErrLeaseLost)
-			time.Sleep(guardtest.LeaseTime)
-			charge(s, w, r)
-		})
-		s.store.On("renew", guardtest.Always(guardtest.Refuse))
-		first := s.Do(t, guardtest.Call{Key: "k"})
-		require.Equal(t, http.StatusCreated, first.Status)
-		require.Len(t, s.store.Rows(), 1)
-		s.store.Heal()
-		guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "k"}))
-	})
-}
-
 // A handler that is told to stop and says nothing has done nothing.
 func TestStoppedRunIsToldToBeUndone(t *testing.T) {
 	t.Parallel()
@@ -435,36 +416,6 @@ func TestTransactionThatPanicsIsLookedUp(t *testing.T) {
 			require.Empty(t, s.store.Rows())
 			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
 			require.Len(t, s.store.Rows(), 1)
-		})
-	}
-}
-
-// A run that is committed with a success and is not definite: the rule of the route rolls it back, and
-// the program's own word says that something else may have happened.
-func TestCommittedAnswerThatIsNotDefinite(t *testing.T) {
-	t.Parallel()
-	unknown := idempotency.WithOutcome(func(int, http.Header) idempotency.Outcome { return idempotency.Unknown })
-	for name, c := range map[string]struct {
-		word   bool
-		opts   []idempotency.Option
-		status int
-		code   problem.Code
-	}{
-		"rule":             {opts: []idempotency.Option{unknown}, status: 503, code: problem.RolledBack},
-		"rule, under Hold": {opts: []idempotency.Option{unknown, idempotency.WithRecovery(idempotency.Hold)}, status: 503, code: problem.RolledBack},
-		"word":             {word: true, status: 503, code: problem.NoAnswer},
-		"word, under Hold": {word: true, opts: []idempotency.Option{idempotency.WithRecovery(idempotency.Hold)}, status: 409, code: problem.OutcomeUnknown},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
-				if op, _ := idempotency.FromContext(r.Context()); c.word {
-					op.SetOutcome(idempotency.Unknown)
-				}
-				charge(s, w, r)
-			}, c.opts...)
-			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), c.status, c.code)
-			require.Empty(t, s.store.Rows())
 		})
 	}
 }
