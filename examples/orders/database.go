@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
 
 	"example.com/idempotency/examples/orders/db"
 	"example.com/idempotency/store"
@@ -72,7 +71,7 @@ func openPostgres(ctx context.Context, dsn string) (*database, error) {
 		return nil, err
 	}
 	// The queries are those of database/sql, so the pool is made to look like one.
-	conns := stdlib.OpenDBFromPool(pool)
+	conns := pgstore.OpenDB(pool)
 	d := &database{
 		store: st,
 		read:  conns,

@@ -14,7 +14,6 @@ import (
 	"entgo.io/ent/dialect"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect/pgdialect"
@@ -78,7 +77,7 @@ func newBackend(t *testing.T) backend {
 	store, err := pgstore.New(t.Context(), pool)
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
-	db := stdlib.OpenDBFromPool(pool)
+	db := pgstore.OpenDB(pool)
 	t.Cleanup(func() { _ = db.Close() })
 	return backend{pool, db, store}
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/store"
@@ -32,7 +31,7 @@ func (w txMode) transactions(pool *pgxpool.Pool) func(t testing.TB, s store.Stor
 		table := fmt.Sprintf("rows_%d", tables.Add(1))
 		_, err := pool.Exec(t.Context(), "CREATE TABLE "+table+" (name text NOT NULL, later text UNIQUE DEFERRABLE INITIALLY DEFERRED)")
 		require.NoError(t, err)
-		db := stdlib.OpenDBFromPool(pool)
+		db := pgstore.OpenDB(pool)
 		t.Cleanup(func() { _ = db.Close() })
 		return transactions{w, storeOf(s), pool, db, table}
 	}

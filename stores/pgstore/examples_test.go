@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/jackc/pgx/v5/stdlib"
+	"example.com/idempotency/stores/pgstore"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -24,7 +24,7 @@ func TestExamples(t *testing.T) {
 		CREATE TABLE stock AS SELECT 'tea' AS item, 5::bigint AS quantity`)
 	require.NoError(t, err)
 	store, _ := newStore(t, pool)
-	db := stdlib.OpenDBFromPool(pool)
+	db := pgstore.OpenDB(pool)
 	t.Cleanup(func() { _ = db.Close() })
 	number := func(sql string) (n int) {
 		require.NoError(t, pool.QueryRow(t.Context(), sql).Scan(&n))

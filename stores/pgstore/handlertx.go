@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -31,17 +30,12 @@ func (h *handlerTx) Commit(ctx context.Context) error {
 	t := h.joined
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch {
-	case t.state != store.TxOpen:
+	if t.state != store.TxOpen {
 		return pgx.ErrTxClosed
-	case t.conn.Conn().PgConn().IsBusy():
-		_ = t.giveUp(ctx) // which closes the connection
-		return errLeftRows
-	case t.endedAlone():
-		_ = t.giveUp(ctx)
-		return errEndedAlone
-	case t.conn.Conn().PgConn().TxStatus() == 'E':
-		return errors.Join(pgx.ErrTxCommitRollback, t.giveUp(ctx))
+	}
+	if err := t.tx.mayCommit(); err != nil {
+		_ = t.giveUp(ctx) // on failure the pool closes the connection
+		return err
 	}
 	t.state = store.TxReady
 	return nil

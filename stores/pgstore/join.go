@@ -134,28 +134,28 @@ func runAll(fs []func()) {
 	}
 }
 
-// commit sends a statement that fails unless the owner has its claim, and COMMIT, in one round trip,
-// and ends the transaction.
+// commit ends the transaction with commitWith.
 func (t *joinedTx) commit(ctx context.Context, fenced string, args []any) error {
-	err := t.end(ctx, func(ctx context.Context) error { return t.send(ctx, fenced, args) })
+	err := t.end(ctx, func(ctx context.Context) error { return t.tx.commitWith(ctx, fenced, args) })
 	if err != nil && t.due {
 		t.store.catchUp(ctx, t.key, t.owner)
 	}
 	return err
 }
 
-func (t *joinedTx) send(ctx context.Context, fenced string, args []any) error {
-	conn := t.conn.Conn()
+// commitWith sends a statement that fails unless the owner has its claim, and COMMIT, in one round trip.
+func (l *lazyTx) commitWith(ctx context.Context, fenced string, args []any) error {
+	conn := l.conn
 	if conn.IsClosed() { // nothing was sent, and the server rolls back what it has
 		return &store.RolledBackError{Retry: true, Err: errors.New("pgstore: the connection of the transaction is lost")}
 	}
 	if conn.PgConn().IsBusy() {
 		return &store.RolledBackError{Err: errLeftRows}
 	}
-	if t.tx.isOver() { // what is sent now would be committed without the rows
+	if l.isOver() { // what is sent now would be committed without the rows
 		return errEndedAlone
 	}
-	if _, err := t.tx.begun(ctx); err != nil { // the function has sent no statement, and no COMMIT was sent
+	if _, err := l.begun(ctx); err != nil { // the function has sent no statement, and no COMMIT was sent
 		return &store.RolledBackError{Retry: true, Err: err}
 	}
 	batch := new(pgx.Batch)
@@ -171,9 +171,9 @@ func (t *joinedTx) send(ctx context.Context, fenced string, args []any) error {
 	closing := results.Close()
 	switch {
 	case fence != nil:
-		return t.notCommitted(ctx, fence, refusal(fence))
+		return l.notCommitted(ctx, fence, refusal(fence))
 	case commit != nil:
-		return t.notCommitted(ctx, commit, nil)
+		return l.notCommitted(ctx, commit, nil)
 	case tag.String() == "ROLLBACK":
 		return &store.RolledBackError{Err: pgx.ErrTxCommitRollback}
 	case closing != nil:
@@ -195,12 +195,12 @@ func refusal(err error) error {
 
 // notCommitted judges an error of the last statements. An error with which the server goes on has
 // rolled back for sure, unless the fence has refused; another one may have come after the commit.
-func (t *joinedTx) notCommitted(ctx context.Context, err, refused error) error {
+func (l *lazyTx) notCommitted(ctx context.Context, err, refused error) error {
 	reply, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || reply.SeverityUnlocalized != "ERROR" {
 		return err
 	}
-	_ = t.tx.Rollback(ctx) // on failure the pool closes the connection
+	_ = l.Rollback(ctx) // on failure the pool closes the connection
 	if refused != nil {
 		return refused
 	}

@@ -40,6 +40,19 @@ func (l *lazyTx) isOver() bool {
 	}
 }
 
+// mayCommit returns nil, or why the transaction cannot be committed with what its function has done.
+func (l *lazyTx) mayCommit() error {
+	switch {
+	case l.conn.PgConn().IsBusy():
+		return errLeftRows
+	case l.isOver():
+		return errEndedAlone
+	case l.conn.PgConn().TxStatus() == 'E':
+		return pgx.ErrTxCommitRollback
+	}
+	return nil
+}
+
 // isMarked reports whether the server has told that the transaction of the connection has the mark.
 // Behind a pooler that does not pass that on, it is false.
 func (l *lazyTx) isMarked() bool { return l.conn.PgConn().ParameterStatus(markName) == "on" }

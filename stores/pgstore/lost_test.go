@@ -34,7 +34,12 @@ func TestSilentConnectionDoesNotHangARun(t *testing.T) {
 		way, end string
 		trip     int // of the statement that has no reply
 	}{
-		{"InTx", "commit", 1}, {"InTx", "rollback", 1}, {"InSQLTx", "commit", 2}, {"InSQLTx", "rollback", 1},
+		{"InTx", "commit", 1},
+		{"InTx", "rollback", 1},
+		{"InSQLTx", "commit", 1},
+		{"InSQLTx", "rollback", 1},
+		{"InSQLTx stdlib", "commit", 2},
+		{"InSQLTx stdlib", "rollback", 1},
 	} {
 		t.Run(c.way+" "+c.end, func(t *testing.T) {
 			t.Parallel()

@@ -57,6 +57,7 @@ func inPlainSQLTx(ctx context.Context, db *sql.DB, opts *sql.TxOptions, f func(t
 type joinedSQLTx struct {
 	store *Store
 	tx    *sql.Tx
+	run   sqlRun // has a lazyTx on a database of OpenDB
 	key   string
 	owner store.Owner
 	locks bool
@@ -77,7 +78,8 @@ func (s *Store) beginSQL(ctx context.Context, db *sql.DB, key string, o store.Ow
 	// ends when the handler returns, which is before the commit.
 	begin, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
-	tx, err := db.BeginTx(begin, opts)
+	t := &joinedSQLTx{store: s, key: key, owner: o, cut: cancel}
+	tx, err := db.BeginTx(context.WithValue(begin, sqlRunKey{}, &t.run), opts)
 	if !stop() && err == nil {
 		_ = tx.Rollback()
 		err = ctx.Err()
@@ -86,16 +88,18 @@ func (s *Store) beginSQL(ctx context.Context, db *sql.DB, key string, o store.Ow
 		cancel()
 		return nil, err
 	}
-	t := &joinedSQLTx{store: s, tx: tx, key: key, owner: o, cut: cancel}
+	t.tx = tx
 	switch {
 	case opts == nil || opts.Isolation == sql.LevelDefault:
 		t.locks = s.strict
 	default:
 		t.locks = opts.Isolation > sql.LevelReadCommitted
 	}
-	if _, err = tx.ExecContext(ctx, mark); err != nil {
-		t.giveUp(context.WithoutCancel(ctx), store.TxGivenUp)
-		return nil, err
+	if t.run.lazyTx == nil {
+		if _, err = tx.ExecContext(ctx, mark); err != nil {
+			t.giveUp(context.WithoutCancel(ctx), store.TxGivenUp)
+			return nil, err
+		}
 	}
 	if !t.locks {
 		return t, nil
@@ -113,8 +117,15 @@ func (s *Store) beginSQL(ctx context.Context, db *sql.DB, key string, o store.Ow
 }
 
 // endedAlone reports whether the transaction is over, or another one has begun since, or the error for
-// which nobody knows. It asks the server.
+// which nobody knows. Unless the database is one of OpenDB, it asks the server.
 func (t *joinedSQLTx) endedAlone(ctx context.Context) (bool, error) {
+	if t.run.lazyTx != nil {
+		_, err := t.tx.ExecContext(ctx, askMark)
+		if errors.Is(err, sql.ErrTxDone) || errors.Is(err, errEndedAlone) {
+			return true, nil
+		}
+		return false, err
+	}
 	var marked string
 	err := t.tx.QueryRowContext(ctx, askMark).Scan(&marked)
 	if errors.Is(err, sql.ErrTxDone) {
@@ -240,6 +251,16 @@ func (t *joinedSQLTx) Complete(ctx context.Context, c store.Completion) error {
 		return &store.RolledBackError{Err: sql.ErrTxDone}
 	}
 	defer t.end()
+	if t.run.lazyTx != nil {
+		t.run.complete = func() error {
+			return t.run.commitWith(ctx, t.store.sql.fenced, t.store.completeArgs(t.key, t.owner, c))
+		}
+		err := t.within(ctx, t.tx.Commit)
+		if errors.Is(err, sql.ErrTxDone) {
+			return errEndedAlone
+		}
+		return err
+	}
 	var n, told int64
 	err := t.tx.QueryRowContext(ctx, t.store.sql.fenced, t.store.completeArgs(t.key, t.owner, c)...).Scan(&n, &told)
 	if err != nil { // no COMMIT was sent

@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"database/sql"
 	"net/http"
 	"strings"
 	"testing"
@@ -119,6 +120,22 @@ func TestRoundTripsOfRuns(t *testing.T) {
 		require.EqualValues(t, 1, wire.Count(func() {
 			require.Equal(t, http.StatusOK, server.Do(t, guardtest.Call{Key: "joined-read-committed"}).Status)
 		}), "replay")
+		// By database/sql, the claim is the one that there is more: BEGIN takes one of its own.
+		db := pgstore.OpenDB(pool)
+		t.Cleanup(func() { _ = db.Close() })
+		plainSQL := func(ctx context.Context, in func(context.Context, *sql.DB, *sql.TxOptions, func(*sql.Tx) error) error, level sql.IsolationLevel) error {
+			return in(ctx, db, &sql.TxOptions{Isolation: level}, func(tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, "INSERT INTO "+rows+" VALUES ($1)", int64(1))
+				return err
+			})
+		}
+		outside := wire.Count(func() { require.NoError(t, plainSQL(t.Context(), st.InSQLTx, sql.LevelReadCommitted)) })
+		require.EqualValues(t, 3, outside, "BEGIN, INSERT, COMMIT")
+		for level, more := range map[sql.IsolationLevel]int64{sql.LevelReadCommitted: 1, sql.LevelSerializable: 2} {
+			require.Equal(t, outside+more, run(strings.ReplaceAll("sql "+level.String(), " ", "-"), func(ctx context.Context) error {
+				return plainSQL(ctx, st.InSQLTx, level)
+			}), level)
+		}
 		require.EqualValues(t, 2, run("nothing-done", func(context.Context) error { return nil }), "claim, completion")
 		require.EqualValues(t, 2+2, run("step", func(ctx context.Context) error {
 			_, err := pgstore.StepTx(ctx, st, "step", pgx.TxOptions{}, func(ctx context.Context, tx pgx.Tx) (bool, error) {

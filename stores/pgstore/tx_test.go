@@ -29,7 +29,7 @@ import (
 type shop struct {
 	*guardtest.Server
 	pool           *pgxpool.Pool
-	db             *sql.DB
+	db, stdlib     *sql.DB // by OpenDB, and by the driver alone
 	store          *pgstore.Store
 	guard          *idempotency.Guard
 	table, records string // of charges, and of the store
@@ -51,8 +51,8 @@ func newShopOn(
 ) *shop {
 	t.Helper()
 	s := &shop{pool: pool, table: fmt.Sprintf("charges_%d", tables.Add(1))}
-	s.db = stdlib.OpenDBFromPool(s.pool)
-	t.Cleanup(func() { _ = s.db.Close() })
+	s.db, s.stdlib = pgstore.OpenDB(s.pool), stdlib.OpenDBFromPool(s.pool)
+	t.Cleanup(func() { _ = errors.Join(s.db.Close(), s.stdlib.Close()) })
 	_, err := s.pool.Exec(t.Context(), "CREATE TABLE "+s.table+` (
 		key text NOT NULL, amount int8 NOT NULL, attempt int8 NOT NULL,
 		unique_later text, CONSTRAINT `+s.table+`_later UNIQUE (unique_later) DEFERRABLE INITIALLY DEFERRED)`)
@@ -89,17 +89,22 @@ var ways = map[string]way{
 			})
 		})
 	},
-	"InSQLTx": func(s *shop, ctx context.Context, level string, f func(exec execer) error) error {
+	"InSQLTx":        inSQLTx(func(s *shop) *sql.DB { return s.db }),
+	"InSQLTx stdlib": inSQLTx(func(s *shop) *sql.DB { return s.stdlib }),
+}
+
+func inSQLTx(db func(s *shop) *sql.DB) way {
+	return func(s *shop, ctx context.Context, level string, f func(exec execer) error) error {
 		isolation := map[string]sql.IsolationLevel{
 			"read committed": sql.LevelReadCommitted, "repeatable read": sql.LevelRepeatableRead, "serializable": sql.LevelSerializable,
 		}[level]
-		return s.store.InSQLTx(ctx, s.db, &sql.TxOptions{Isolation: isolation}, func(tx *sql.Tx) error {
+		return s.store.InSQLTx(ctx, db(s), &sql.TxOptions{Isolation: isolation}, func(tx *sql.Tx) error {
 			return f(func(ctx context.Context, sql string, args ...any) error {
 				_, err := tx.ExecContext(ctx, sql, args...)
 				return err
 			})
 		})
-	},
+	}
 }
 
 // levels are the isolation levels of PostgreSQL.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
@@ -68,7 +67,7 @@ func newAPI(ctx context.Context, dsn string, k kind) (*api, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &api{pool: pool, db: stdlib.OpenDBFromPool(pool), runs: make(map[string][]string)}
+	a := &api{pool: pool, db: pgstore.OpenDB(pool), runs: make(map[string][]string)}
 	opts := []idempotency.Option{
 		idempotency.WithLogger(slog.New(slog.DiscardHandler)), idempotency.WithObserver(a.events.Observe),
 	}

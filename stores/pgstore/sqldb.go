@@ -1,0 +1,106 @@
+package pgstore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// OpenDB returns the connections of a pool for libraries that want database/sql, as
+// [stdlib.OpenDBFromPool] does. On it, a run with [Store.InSQLTx] takes one round trip more than its
+// transaction takes outside of a run, which is the claim. On a database that was opened otherwise it takes
+// four more.
+//
+// Closing the database leaves the pool open. The pool keeps the idle connections, so do not let the
+// database keep some, too. What [sql.Conn.Raw] gets is no [stdlib.Conn], but has its methods. If pool is nil,
+// each use of the database returns an error.
+func OpenDB(pool *pgxpool.Pool) *sql.DB {
+	db := sql.OpenDB(sqlConnector{stdlib.GetPoolConnector(pool), pool != nil})
+	db.SetMaxIdleConns(0)
+	return db
+}
+
+// A sqlConnector gives database/sql the connections of a pool.
+type sqlConnector struct {
+	driver.Connector
+	hasPool bool
+}
+
+func (c sqlConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	if !c.hasPool {
+		return nil, errors.New("pgstore: OpenDB: pool is nil")
+	}
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &sqlConn{Conn: conn.(*stdlib.Conn)}, nil
+}
+
+// A sqlConn is a connection of [OpenDB]. It begins the transaction of a run with its mark, and knows
+// without asking whether it is over.
+type sqlConn struct {
+	*stdlib.Conn
+	run *sqlRun // that has begun the last transaction, or nil
+}
+
+// A sqlRun is the transaction of a run on a connection of [OpenDB]. Its methods are called by
+// database/sql, which lets no statement of the transaction run meanwhile.
+type sqlRun struct {
+	*lazyTx                  // once it has begun
+	ctx      context.Context // of BeginTx, which ends with the transaction
+	complete func() error    // commits in place of Commit, unless it is nil
+}
+
+// sqlRunKey is that of the sqlRun in the context of BeginTx.
+type sqlRunKey struct{}
+
+func (c *sqlConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	run, ok := ctx.Value(sqlRunKey{}).(*sqlRun)
+	if c.run = run; !ok || c.Conn.Conn().IsClosed() {
+		return c.Conn.BeginTx(ctx, opts)
+	}
+	tx := &lazyTx{conn: c.Conn.Conn()}
+	switch level := sql.IsolationLevel(opts.Isolation); level {
+	case sql.LevelDefault:
+	case sql.LevelReadUncommitted, sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable:
+		tx.opts.IsoLevel = pgx.TxIsoLevel(strings.ToLower(level.String()))
+	case sql.LevelSnapshot:
+		tx.opts.IsoLevel = pgx.RepeatableRead
+	default:
+		return nil, errors.New("PostgreSQL has no isolation level " + level.String())
+	}
+	if opts.ReadOnly {
+		tx.opts.AccessMode = pgx.ReadOnly
+	}
+	if _, err := tx.begun(ctx); err != nil {
+		return nil, err
+	}
+	run.ctx, run.lazyTx = ctx, tx
+	return run, nil
+}
+
+// ExecContext answers the question for the mark by itself.
+func (c *sqlConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if c.run != nil && query == askMark {
+		return driver.RowsAffected(0), c.run.mayCommit()
+	}
+	return c.Conn.ExecContext(ctx, query, args)
+}
+
+// Commit commits, or completes the record with that.
+func (r *sqlRun) Commit() error {
+	if r.complete != nil {
+		return r.complete()
+	}
+	return r.tx.Commit(r.ctx)
+}
+
+// Rollback rolls back.
+func (r *sqlRun) Rollback() error { return r.lazyTx.Rollback(r.ctx) }
