@@ -55,16 +55,3 @@ func (s *Store) Forget(ctx context.Context, key string, seen store.Seen) error {
 		}
 	})
 }
-
-// Sweep removes expired records, at most n, and returns how many it has removed. A record is
-// removed in the hour after its end. Several processes may sweep at once, and each removes others.
-// Run it every few minutes, with a small n again and again while it removes n: a statement that
-// removes 10,000 takes about a fifth of a second.
-func (s *Store) Sweep(ctx context.Context, n int) (removed int64, err error) {
-	err = calls.Try(ctx, "Sweep", func() error {
-		tag, err := s.pool.Exec(ctx, s.sql.sweep, int64(max(n, 0)))
-		removed = tag.RowsAffected()
-		return err
-	})
-	return removed, err
-}

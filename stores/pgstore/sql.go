@@ -26,12 +26,15 @@ const (
 // statements are the texts for one table.
 type statements struct {
 	claim, claimAsync, meet, emit, look, lookAnswer, write, takeOver, complete, release, fenced, touch, catchUp, lock, isLocked, isOwner, ownsRow,
-	step, fencedStep, forget, list, holding, sweep string
+	step, fencedStep, forget, list, holding, sweepable, sweep string
 }
 
 const (
 	// now is the clock. It is not now(), which stands still in a transaction.
 	now = `(extract(epoch FROM clock_timestamp()) * 1000000)::int8`
+
+	// hour is the last one whose records are swept.
+	hour = now + ` / 3600000000`
 
 	// replicated says that commits wait for a standby.
 	replicated = `coalesce(current_setting('synchronous_standby_names', true), '') <> ''`
@@ -88,7 +91,7 @@ var inCatalog = strings.NewReplacer(
 func statementsFor(t string) statements {
 	fill := func(sql string) string {
 		sql = strings.NewReplacer("{values}", values, "{written}", written).Replace(sql)
-		sql = strings.NewReplacer("{t}", t, "{now}", now, "{replicated}", replicated, "{columns}", sqlrecord.Columns, "{never}", never, "{announced}", announced, "{one}", one).Replace(sql)
+		sql = strings.NewReplacer("{t}", t, "{now}", now, "{hour}", hour, "{replicated}", replicated, "{columns}", sqlrecord.Columns, "{never}", never, "{announced}", announced, "{one}", one).Replace(sql)
 		return inCatalog.Replace(sql)
 	}
 	// A claim reads the answer only for those whose fingerprint it is bound to.
@@ -162,8 +165,10 @@ func statementsFor(t string) statements {
 		list: fill(`SELECT key, coalesce(in_doubt, 0), {columns}, {now} FROM {t} WHERE key > $1 ORDER BY key LIMIT $2`),
 		holding: fill(`SELECT key, in_doubt, {columns}, {now} FROM {t} WHERE in_doubt IS NOT NULL AND (in_doubt, key) > ($1, $2)
 			ORDER BY in_doubt, key LIMIT $3`),
+		// A record that was written since it was looked up may live, or be elsewhere.
+		sweepable: fill(`SELECT ctid::text, sweep_hour FROM {t} WHERE sweep_hour BETWEEN $1 AND {hour} ORDER BY sweep_hour LIMIT $2`),
 		sweep: fill(`DELETE FROM {t} WHERE ctid = ANY (ARRAY(
-			SELECT ctid FROM {t} WHERE sweep_hour <= {now} / 3600000000 ORDER BY sweep_hour LIMIT $1 FOR UPDATE SKIP LOCKED))`),
+			SELECT ctid FROM {t} WHERE ctid = ANY ($1::text::pg_catalog.tid[]) AND sweep_hour <= {hour} FOR UPDATE SKIP LOCKED))`),
 	}
 }
 

@@ -43,7 +43,8 @@ type Store struct {
 	locked   sqlrecord.Locked       // the records that joined transactions keep locked
 	known    atomic.Pointer[sql.DB] // one whose transactions may be joined
 	met      *met                   // keys whose records claims have lately found, or made
-	table    string                 // its quoted name, with the schema
+	sweeper  sweeper
+	table    string // its quoted name, with the schema
 	sql      statements
 	channel  string
 	listens  bool

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/stores/pgstore"
@@ -40,6 +42,50 @@ func TestSweep(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// insertExpired inserts records that have ended one after another, the last one that long ago.
+func insertExpired(t *testing.T, pool *pgxpool.Pool, table string, records int, ago time.Duration) {
+	_, err := pool.Exec(t.Context(), fmt.Sprintf(`INSERT INTO %s (key, version, state, attempt, owner, fingerprint, hold, hold_ends,
+			watched, marks, lease, retention, since, touched, expires, label, notes, sealed_key, steps, status, answer)
+		SELECT md5(i || ' ' || now), 1, 'completed', 1, decode(md5(i::text), 'hex'), decode(md5(i::text) || md5(i::text), 'hex'), false, false,
+			false, 0, 30000000, 86400000000, now - i, now - i, now - i, 'POST /orders', '', '', '', 201, decode(repeat(md5(i::text), 8), 'hex')
+		FROM generate_series(1, %d) AS i, (SELECT (extract(epoch FROM now()) - %d)::int8 * 1000000 AS now) clock`, table, records, int(ago.Seconds())))
+	require.NoError(t, err)
+}
+
+// Beside a snapshot that stays open, the index keeps what was removed. A sweep does not walk over that again
+// and again.
+func TestSweepBesideAnOldSnapshot(t *testing.T) {
+	t.Parallel()
+	const hours, each, batch = 3, 40_000, 2000
+	pool := pgtest.Shared(t).Pool(t)
+	s, table := newStore(t, pool, pgstore.WithConns(1))
+	for h := range hours {
+		insertExpired(t, pool, table, each, time.Duration(2+h)*time.Hour)
+	}
+	_, err := pool.Exec(t.Context(), "VACUUM ANALYZE "+table)
+	require.NoError(t, err)
+	old, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	require.NoError(t, err)
+	defer func() { _ = old.Rollback(context.Background()) }()
+	_, err = old.Exec(t.Context(), "SELECT 1")
+	require.NoError(t, err)
+	for range hours * each / batch {
+		n, err := s.Sweep(t.Context(), batch)
+		require.NoError(t, err)
+		require.EqualValues(t, batch, n)
+	}
+	n, err := s.Sweep(t.Context(), batch)
+	require.NoError(t, err)
+	require.Zero(t, n)
+	s.Close() // its connections tell what they have done
+	var walked int64
+	require.Eventually(t, func() bool {
+		err := old.QueryRow(t.Context(), "SELECT pg_stat_clear_snapshot()::text, idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = $1", table+"_sweep").Scan(nil, &walked)
+		return err == nil && walked > 0
+	}, time.Minute, 20*time.Millisecond)
+	require.Less(t, walked, int64(2*hours*each), "entries of the index")
+}
+
 // The sweep of a million records is done in time, and claims hardly notice it. It takes a minute, so it
 // runs with PG_EXHAUSTIVE=1.
 func TestSweepOfAMillion(t *testing.T) {
@@ -49,13 +95,8 @@ func TestSweepOfAMillion(t *testing.T) {
 	const records, batch = 1_000_000, 1000
 	pool := pgtest.Start(t, "shared_buffers=256MB", "max_wal_size=4GB").Pool(t)
 	s, table := newStore(t, pool, pgstore.WithConns(8))
-	_, err := pool.Exec(t.Context(), fmt.Sprintf(`INSERT INTO %s (key, version, state, attempt, owner, fingerprint, hold, hold_ends,
-			watched, marks, lease, retention, since, touched, expires, label, notes, sealed_key, steps, status, answer)
-		SELECT md5(i::text), 1, 'completed', 1, decode(md5(i::text), 'hex'), decode(md5(i::text) || md5(i::text), 'hex'), false, false,
-			false, 0, 30000000, 86400000000, now - i, now - i, now - i, 'POST /orders', '', '', '', 201, decode(repeat(md5(i::text), 8), 'hex')
-		FROM generate_series(1, %d) AS i, (SELECT (extract(epoch FROM now()) - 7200)::int8 * 1000000 AS now) clock`, table, records))
-	require.NoError(t, err)
-	_, err = pool.Exec(t.Context(), "VACUUM ANALYZE "+table)
+	insertExpired(t, pool, table, records, 2*time.Hour)
+	_, err := pool.Exec(t.Context(), "VACUUM ANALYZE "+table)
 	require.NoError(t, err)
 
 	claims(t, s, "warm", time.Second)
