@@ -31,13 +31,15 @@ func TestStatusOfALookupIsForDisplay(t *testing.T) {
 		w.WriteHeader(status)
 	})))
 	makeUp := func(status byte) {
+		t.Helper()
 		name := server.Keys()[0]
 		header := []byte(server.HGet(name, "m"))
+		require.Greater(t, len(header), 65, "the answer is not recorded")
 		header[64], header[65] = status>>7, status<<1
 		server.HSet(name, "m", string(header))
 	}
 
-	s.Do(t, guardtest.Call{Key: "k"})
+	require.Equal(t, status, s.Do(t, guardtest.Call{Key: "k"}).Status)
 	makeUp(100)
 	info, err := guard.Lookup(t.Context(), guardtest.HeldKey)
 	require.NoError(t, err)
@@ -48,7 +50,7 @@ func TestStatusOfALookupIsForDisplay(t *testing.T) {
 
 	server.FlushAll()
 	status = http.StatusCreated
-	s.Do(t, guardtest.Call{Key: "k"})
+	require.Equal(t, status, s.Do(t, guardtest.Call{Key: "k"}).Status)
 	makeUp(201)
 	info, err = guard.Lookup(t.Context(), guardtest.HeldKey)
 	require.NoError(t, err)
