@@ -76,6 +76,7 @@ longest  .                                      10     10      -
 names    .                                      2      2       -
 folders  .                                      6      6       -
 product  .                                      25     25      -
+tests    .                                      16     20      20
 `
 	if out.String() != want {
 		t.Errorf("the table is\n%s\nwant\n%s", &out, want)
@@ -102,6 +103,10 @@ func TestEachRuleFailsWhenItIsBroken(t *testing.T) {
 		"a longer test": {
 			"shop_test.go", "}\n", "\n\n}\n",
 			"lines of shop_test.go is 9: more than 8 (tools/shape/limits.txt:4)",
+		},
+		"more tests": {
+			"more_test.go", "", "package shop\n\nfunc more() {\n}\n",
+			"tests of . is 28: more than 20 (tools/shape/limits.txt:16)",
 		},
 		"another file": {
 			"other.go", "", "package shop\n",

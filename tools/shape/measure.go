@@ -25,6 +25,7 @@ var measures = map[string]struct{ slack bool }{
 	"longest": {slack: true}, // of a folder: the most code lines of one such file
 	"lines":   {slack: true}, // of a Go file: all its lines
 	"product": {slack: true}, // of the repository: the code lines of released modules without tests and kits
+	"tests":   {slack: true}, // of the repository: the code lines of _test.go files, in percent of the product
 }
 
 // A figure is what a measure has come to for one thing.
@@ -62,11 +63,13 @@ func measure(ctx context.Context, t *tree, set *source.Set, rules *limits) ([]fi
 // sizes takes the measures of files and folders.
 func sizes(t *tree, kits []pattern) []figure {
 	var figures []figure
-	product := 0
+	product, tests := 0, 0
 	files, code, longest := map[string]int{}, map[string]int{}, map[string]int{}
 	for _, f := range t.files {
 		figures = append(figures, figure{"lines", f.name, f.lines})
-		if !f.test {
+		if f.test {
+			tests += f.code
+		} else {
 			if t.product(f.dir, kits) {
 				product += f.code
 			}
@@ -78,5 +81,5 @@ func sizes(t *tree, kits []pattern) []figure {
 	for dir := range files {
 		figures = append(figures, figure{"files", dir, files[dir]}, figure{"code", dir, code[dir]}, figure{"longest", dir, longest[dir]})
 	}
-	return append(figures, figure{"product", ".", product})
+	return append(figures, figure{"product", ".", product}, figure{"tests", ".", 100 * tests / max(product, 1)})
 }
