@@ -22,6 +22,19 @@ func (s *Store) Claim(ctx context.Context, key string, c store.Claim) (store.Rec
 }
 
 func (s *Store) claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
+	var row *seenRow
+	if s.oneCommit != "" && c.MayBeLost && !s.met.has(key) {
+		var out store.Record
+		var err error
+		if out, row, err = s.claimOpen(ctx, key, c); err != nil || out.State != 0 {
+			return out, err
+		}
+	}
+	return s.claimRow(ctx, key, c, row)
+}
+
+// claimRow makes the claim a record, or returns that of the key. The caller may have read a row of it.
+func (s *Store) claimRow(ctx context.Context, key string, c store.Claim, read *seenRow) (store.Record, error) {
 	async := s.async && c.MayBeLost
 	insert := s.sql.claim
 	if async {
@@ -30,13 +43,16 @@ func (s *Store) claim(ctx context.Context, key string, c store.Claim) (store.Rec
 	args := s.claimArgs(key, c)
 	known := s.met.has(key)
 	for seen, misses := int64(0), 0; ; {
-		var row pgx.Row
-		if known {
-			row = s.pool.QueryRow(ctx, s.sql.meet, args[:2]...)
-		} else {
-			row = s.pool.QueryRow(ctx, insert, args...)
+		var r seenRow
+		var err error
+		switch {
+		case read != nil:
+			r, read = *read, nil
+		case known:
+			r, err = scanRow(s.pool.QueryRow(ctx, s.sql.meet, args[:2]...))
+		default:
+			r, err = scanRow(s.pool.QueryRow(ctx, insert, args...))
 		}
-		r, err := scanRow(row)
 		if errors.Is(err, pgx.ErrNoRows) {
 			// The row that was known is gone. Or another claim has inserted one while the statement
 			// ran, which sees it now.
@@ -117,6 +133,9 @@ func (s *Store) claimArgs(key string, c store.Claim) []any {
 // nobody can take it over, and there is nothing to renew.
 func (s *Store) Renew(ctx context.Context, key string, o store.Owner) error {
 	return calls.Try(ctx, "Renew", func() error {
+		if over, err := s.onOpen(key, o, func(c *openClaim) (bool, error) { return c.renew(ctx) }); over {
+			return err
+		}
 		if s.locked.Renew(key, o) {
 			var locked, owns bool
 			if err := s.pool.QueryRow(ctx, s.sql.isLocked, key, o[:]).Scan(&locked); err != nil {
@@ -174,17 +193,20 @@ func (s *Store) emit(ctx context.Context) error {
 }
 
 // Complete implements [store.Store].
-func (s *Store) Complete(ctx context.Context, key string, o store.Owner, c store.Completion) error {
-	if len(c.Answer) > sqlrecord.MaxValue {
+func (s *Store) Complete(ctx context.Context, key string, o store.Owner, done store.Completion) error {
+	if len(done.Answer) > sqlrecord.MaxValue {
 		return store.ErrTooLarge
 	}
 	return s.tryInTurn(ctx, "Complete", func() error {
-		n, err := s.settle(ctx, s.sql.complete, s.completeArgs(key, o, c)...)
+		if over, err := s.onOpen(key, o, func(c *openClaim) (bool, error) { return c.complete(ctx, done) }); over {
+			return err
+		}
+		n, err := s.settle(ctx, s.sql.complete, s.completeArgs(key, o, done)...)
 		if err != nil || n > 0 {
 			return err
 		}
 		return s.asOwner(ctx, key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
-			return r.Complete(o, c, now)
+			return r.Complete(o, done, now)
 		})
 	})
 }
@@ -200,6 +222,9 @@ func (s *Store) Release(ctx context.Context, key string, o store.Owner, rel stor
 		keep = store.Forever // that is, for the retention
 	}
 	return s.tryInTurn(ctx, "Release", func() error {
+		if over, err := s.onOpen(key, o, func(c *openClaim) (bool, error) { return c.release(ctx, rel) }); over {
+			return err
+		}
 		n, err := s.settle(ctx, s.sql.release, key, s.channel, o[:], rel.Undone, sqlrecord.Micros(keep), rel.Unbind, rel.Unused)
 		if err != nil || n > 0 {
 			return err
@@ -213,6 +238,9 @@ func (s *Store) Release(ctx context.Context, key string, o store.Owner, rel stor
 // Hold implements [store.Store].
 func (s *Store) Hold(ctx context.Context, key string, o store.Owner) error {
 	return s.tryInTurn(ctx, "Hold", func() error {
+		if err := s.needRecord(ctx, key, o); err != nil {
+			return err
+		}
 		return s.asOwner(ctx, key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
 			return r.Hold(o, now)
 		})
@@ -228,6 +256,9 @@ func (s *Store) SaveStep(ctx context.Context, key string, o store.Owner, name st
 		return errLocked
 	}
 	return s.tryInTurn(ctx, "SaveStep", func() error {
+		if err := s.needRecord(ctx, key, o); err != nil {
+			return err
+		}
 		tag, err := s.pool.Exec(ctx, s.sql.step, key, o[:], sqlrecord.Step(name, value))
 		if err == nil && tag.RowsAffected() == 0 {
 			err = store.ErrNotOwner

@@ -16,6 +16,7 @@ const (
 	diskFull             = "53100"
 	limitExceeded        = "54000"
 	divisionByZero       = "22012"
+	uniqueViolation      = "23505"
 	invalidText          = "22P02"
 	idleTooLong          = "25P03" // idle_in_transaction_session_timeout
 	transactionTooLong   = "25P04" // transaction_timeout

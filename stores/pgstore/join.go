@@ -21,7 +21,9 @@ type joinedTx struct {
 	conn  *pgxpool.Conn
 	key   string
 	owner store.Owner
-	locks bool // it keeps the record locked, and calls of others do not wait for it
+	locks bool     // it keeps the record locked, and calls of others do not wait for it
+	whole wholeRun // of a transaction that is the claim of the run, and nil for others
+	holds bool     // its connection is one of those that claims hold
 
 	// mu orders what goroutines of the handler do with the transaction before its end, or after.
 	mu    sync.RWMutex
@@ -32,6 +34,14 @@ type joinedTx struct {
 }
 
 var _ store.Transaction = (*joinedTx)(nil)
+
+// A wholeRun is a run whose claim is its transaction.
+type wholeRun interface {
+	// record returns the statement that makes the record of the run, unless the key has one.
+	record(done store.Completion) (sql string, args []any)
+	// committed is told how the commit has ended.
+	committed(err error)
+}
 
 // State implements [store.Transaction].
 func (t *joinedTx) State() store.TxState {
@@ -60,14 +70,29 @@ var errEndedAlone = fmt.Errorf("pgstore: the function has committed or rolled ba
 // them. PostgreSQL executes nothing on the connection meanwhile.
 var errLeftRows = errors.New("pgstore: rolled back: the function has left rows open, or the results of a batch: close them")
 
+// errOpen is what a call gets that needs the record of a run whose claim is still its open transaction.
+var errOpen = errors.New("pgstore: the transaction of the run is its claim, and there is no record before it is committed: take the step before it")
+
 // MaySaveStep implements [store.Transaction].
 func (t *joinedTx) MaySaveStep() error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if t.locks && !t.ended {
+	switch {
+	case t.whole != nil && !t.ended:
+		return errOpen
+	case t.locks && !t.ended:
 		return errLocked
 	}
 	return nil
+}
+
+// hasEnded reports whether it has ended. One that somebody uses has not.
+func (t *joinedTx) hasEnded() bool {
+	if !t.mu.TryRLock() {
+		return false
+	}
+	defer t.mu.RUnlock()
+	return t.ended
 }
 
 // Rollback implements [store.Transaction].
@@ -109,6 +134,9 @@ func (t *joinedTx) end(ctx context.Context, f func(context.Context) error) error
 		t.due = t.store.locked.Remove(t.key, t.owner)
 	}
 	t.conn.Release()
+	if t.holds {
+		t.store.held.Add(-1)
+	}
 	return err
 }
 
@@ -120,7 +148,14 @@ func (t *joinedTx) Complete(ctx context.Context, c store.Completion) error {
 	if t.ended {
 		return &store.RolledBackError{Err: pgx.ErrTxClosed}
 	}
-	err := t.commit(ctx, t.store.sql.fenced, t.store.completeArgs(t.key, t.owner, c))
+	fenced, args := t.store.sql.fenced, t.store.completeArgs(t.key, t.owner, c)
+	if t.whole != nil {
+		fenced, args = t.whole.record(c)
+	}
+	err := t.commit(ctx, fenced, args)
+	if t.whole != nil {
+		t.whole.committed(err)
+	}
 	if err == nil && len(t.after) > 0 {
 		go runAll(t.after)
 	}
@@ -185,7 +220,7 @@ func (l *lazyTx) commitWith(ctx context.Context, fenced string, args []any) erro
 // refusal returns what the error of a fence means, and nil if it is another error.
 func refusal(err error) error {
 	switch c := code(err); {
-	case c == divisionByZero:
+	case c == divisionByZero, c == uniqueViolation: // the record is another's
 		return store.ErrNotOwner
 	case c == invalidText, errors.Is(err, sql.ErrTxDone):
 		return errEndedAlone

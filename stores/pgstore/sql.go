@@ -26,7 +26,7 @@ const (
 // statements are the texts for one table.
 type statements struct {
 	claim, claimAsync, meet, emit, look, lookAnswer, write, takeOver, complete, release, fenced, touch, catchUp, lock, isLocked, isOwner, ownsRow,
-	step, fencedStep, forget, list, holding, sweepable, sweep string
+	step, fencedStep, forget, list, holding, sweepable, sweep, openLock, awaitLock, whole string
 }
 
 const (
@@ -82,7 +82,8 @@ const (
 // that name on its search_path.
 var inCatalog = strings.NewReplacer(
 	"clock_timestamp(", "pg_catalog.clock_timestamp(", "count(", "pg_catalog.count(", "octet_length(", "pg_catalog.octet_length(",
-	"pg_is_in_recovery(", "pg_catalog.pg_is_in_recovery(", "pg_notify(", "pg_catalog.pg_notify(", "set_config(", "pg_catalog.set_config(",
+	"pg_is_in_recovery(", "pg_catalog.pg_is_in_recovery(",
+	"pg_try_advisory_xact_lock(", "pg_catalog.pg_try_advisory_xact_lock(", "pg_advisory_xact_lock_shared(", "pg_catalog.pg_advisory_xact_lock_shared(", "pg_notify(", "pg_catalog.pg_notify(", "set_config(", "pg_catalog.set_config(",
 	"current_setting(", "pg_catalog.current_setting(", "pg_logical_emit_message(", "pg_catalog.pg_logical_emit_message(",
 	"::int8", "::pg_catalog.int8", "::text", "::pg_catalog.text", "::bytea", "::pg_catalog.bytea",
 )
@@ -159,6 +160,17 @@ func statementsFor(t string) statements {
 		step:    fill(savesStep),
 		// It is a renewal too: while its transaction has kept the record locked, there was none.
 		fencedStep: fill(`WITH done AS (` + strings.Replace(strings.TrimSuffix(savesStep, unexpired), "\n", ", "+renewal+"\n", 1) + ` RETURNING 1) SELECT {one} / count(*) FROM done`),
+
+		// It begins the transaction that is a claim. Without a statement, that lasts no longer than a lease.
+		openLock: inCatalog.Replace(`SELECT pg_try_advisory_xact_lock($1::int8), pg_is_in_recovery(),
+			set_config('` + markName + `', 'on', true), set_config('idle_in_transaction_session_timeout', $2::text, true)`),
+		awaitLock: inCatalog.Replace(`SELECT pg_advisory_xact_lock_shared($1::int8)`),
+		// It makes the whole record of such a run, unless there is one.
+		whole: fill(`INSERT INTO {t} (key, version, state, attempt, owner, fingerprint, hold, hold_ends, watched, marks,
+				lease, retention, since, touched, expires, label, notes, sealed_key, steps, status, answer)
+			SELECT $1, now, 'completed', {one}, $3, $2, $4, $5, false, $6, $7, $8, began, now, now + least($9::int8, {never} - now),
+				$10, $11, $12, '', $13, $14
+			FROM (SELECT {now} AS now, (extract(epoch FROM pg_catalog.transaction_timestamp()) * 1000000)::int8 AS began) clock`),
 
 		forget: fill(`DELETE FROM {t} WHERE key = $1 AND version = $2`),
 		// Of two rows that cannot be told apart by one column, the second decides.

@@ -71,6 +71,9 @@ type joinedSQLTx struct {
 var _ store.Transaction = (*joinedSQLTx)(nil)
 
 func (s *Store) beginSQL(ctx context.Context, db *sql.DB, key string, o store.Owner, opts *sql.TxOptions) (*joinedSQLTx, error) {
+	if err := s.needRecord(ctx, key, o); err != nil {
+		return nil, err
+	}
 	if err := s.leadsHere(ctx, db); err != nil {
 		return nil, err
 	}

@@ -54,6 +54,9 @@ func (s *Store) stepIn(
 	if s.locked.Has(r.Key, r.Owner) {
 		return &store.RolledBackError{Err: errLocked}
 	}
+	if err := s.needRecord(ctx, r.Key, r.Owner); err != nil {
+		return &store.RolledBackError{Retry: true, Err: err}
+	}
 	t, err := s.begin(ctx, r.Key, r.Owner, opts)
 	switch {
 	case errors.Is(err, idempotency.ErrLeaseLost):

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -49,7 +50,17 @@ type Store struct {
 	channel  string
 	listens  bool
 	async    bool // claims are not durable at once
-	watch    *watch.Subscription
+
+	usual     pgx.TxIsoLevel // of transactions of business that do not say otherwise
+	oneCommit pgx.TxIsoLevel // of claims that are open transactions; empty for none
+	opened    sync.Map       // those, by their runs
+	held      atomic.Int32   // the connections of business that they hold
+	maxHeld   int32
+	awaited   sync.Map        // the keys whose locks are waited for
+	life      context.Context // of what nobody waits for
+	endLife   context.CancelFunc
+
+	watch *watch.Subscription
 }
 
 var (
@@ -72,6 +83,8 @@ type config struct {
 	pool    *pgxpool.Config // nil for that of the program's pool
 	listens bool
 	async   bool
+
+	oneCommit *pgx.TxIsoLevel
 }
 
 // WithTable sets the name of the table. The default is idempotency_records. A name with a dot
@@ -141,12 +154,19 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error
 		p.Close()
 		return nil, fmt.Errorf("pgstore: New: %w", err)
 	}
+	level, err := oneCommitLevel(&c, theirs.isolation, pool.Config().MaxConns)
+	if err != nil {
+		p.Close()
+		return nil, fmt.Errorf("pgstore: New: %w", err)
+	}
 	s := &Store{
 		pool: p, turns: make(chan struct{}, max(1, c.conns-othersConns)), business: pool, met: newMet(),
 		strict:  theirs.isolation != "read committed" && theirs.isolation != "read uncommitted",
 		table:   pgx.Identifier{v.schema, v.name}.Sanitize(),
 		channel: channelFor(v.schema + "." + v.name), listens: c.listens, async: c.async,
+		usual: pgx.TxIsoLevel(theirs.isolation), oneCommit: level, maxHeld: pool.Config().MaxConns * 3 / 4,
 	}
+	s.life, s.endLife = context.WithCancel(context.Background())
 	s.sql, s.watch = statementsFor(s.table), listenOn(p, s.channel)
 	return s, nil
 }
@@ -165,6 +185,7 @@ func (s *Store) SameAs(other store.Store) bool {
 
 // Close closes the connections of the store. It may be called more than once.
 func (s *Store) Close() {
+	s.endLife()
 	s.watch.Close()
 	s.pool.Close()
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,6 +60,9 @@ const (
 	joined kind = "joined" // its guard has WithTransaction
 	async  kind = "async"  // the same, and a crash may lose its claims
 	apart  kind = "apart"  // the control: its rows are committed apart from the record
+
+	// whole begins the kinds whose claims are transactions, of the level that follows.
+	whole = "whole "
 )
 
 // newAPI returns an API on a database.
@@ -79,6 +83,9 @@ func newAPI(ctx context.Context, dsn string, k kind) (*api, error) {
 	var of []pgstore.Option
 	if k == async {
 		of = append(of, pgstore.WithAsyncClaims())
+	}
+	if level, ok := strings.CutPrefix(string(k), whole); ok {
+		of = append(of, pgstore.WithOneCommit(levels[level]))
 	}
 	if a.store, err = pgstore.New(ctx, pool, of...); err == nil {
 		a.guard, err = idempotency.New(a.store, guardtest.TenantScope, opts...)

@@ -54,8 +54,7 @@ func newSite(t *testing.T, server *pgtest.Server, k kind) *site {
 	require.NoError(t, err)
 	s.addr = at.Host
 	// The last test may have made the server start anew.
-	require.Eventually(t, func() bool { return s.pool.Ping(t.Context()) == nil }, time.Minute, 20*time.Millisecond)
-	require.NoError(t, pgstore.Migrate(t.Context(), s.pool))
+	require.Eventually(t, func() bool { return pgstore.Migrate(t.Context(), s.pool) == nil }, time.Minute, 20*time.Millisecond)
 	tables.Lock()
 	_, err = s.pool.Exec(t.Context(), chargesTable)
 	tables.Unlock()

@@ -1,0 +1,31 @@
+package pgstore
+
+import (
+	"context"
+	"time"
+)
+
+// lockPatience is how long the lock of a key is waited for at most. Those who wait for the key ask again by
+// then.
+const lockPatience = 10 * time.Second
+
+// awaitLock wakes those who wait for a key when the transaction ends that is its claim. It leaves half of the
+// turns to calls that somebody waits for: without one, those who wait for the key ask again and again.
+func (s *Store) awaitLock(key string) {
+	if !s.listens || len(s.turns) > cap(s.turns)/2 {
+		return
+	}
+	if _, waits := s.awaited.LoadOrStore(key, true); waits {
+		return
+	}
+	go func() {
+		defer s.awaited.Delete(key)
+		ctx, cancel := context.WithTimeout(s.life, lockPatience)
+		defer cancel()
+		_ = s.tryInTurn(ctx, "Watch", func() error {
+			_, err := s.pool.Exec(ctx, s.sql.awaitLock, s.lockOf(key))
+			return err
+		})
+		s.watch.Wake(key)
+	}()
+}

@@ -1,0 +1,309 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/engine/intent"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
+	"example.com/idempotency/stores/pgstore"
+	"example.com/idempotency/stores/pgstore/internal/pgtest"
+)
+
+// Runs whose claim, rows and answer are one commit.
+
+// inOneCommit returns a shop whose claims are transactions at the level.
+func inOneCommit(t *testing.T, level string, h func(s *shop, w http.ResponseWriter, r *http.Request), opts ...idempotency.Option) *shop {
+	opts = append([]idempotency.Option{idempotency.WithRecovery(idempotency.Hold), idempotency.WithLease(time.Hour)}, opts...)
+	return newShopOn(t, pgtest.Shared(t).Pool(t), h, []pgstore.Option{pgstore.WithOneCommit(pgx.TxIsoLevel(level))}, opts...)
+}
+
+// onEachLevel runs the test for each isolation level.
+func onEachLevel(t *testing.T, f func(t *testing.T, level string)) {
+	for _, level := range levels {
+		t.Run(strings.ReplaceAll(level, " ", "-"), func(t *testing.T) {
+			t.Parallel()
+			f(t, level)
+		})
+	}
+}
+
+// atLevel returns the level as the option of a transaction.
+func atLevel(level string) pgx.TxOptions { return pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)} }
+
+// endBackend ends the connection of a transaction.
+func endBackend(t *testing.T, pool *pgxpool.Pool, tx pgx.Tx) {
+	var pid int
+	require.NoError(t, tx.QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&pid))
+	_, err := pool.Exec(t.Context(), "SELECT pg_terminate_backend($1, 5000)", pid)
+	require.NoError(t, err)
+}
+
+// However a run ends that has committed nothing, it leaves nothing, and the next one is the first.
+func TestOneCommitLeavesNothing(t *testing.T) {
+	t.Parallel()
+	ends := map[string]func(s *shop, level string, w http.ResponseWriter, r *http.Request){
+		"no transaction": func(_ *shop, _ string, w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+		},
+		"panic": func(*shop, string, http.ResponseWriter, *http.Request) { panic(guardtest.Boom) },
+		"ready": func(s *shop, level string, w http.ResponseWriter, r *http.Request) {
+			require.NoError(t, ways["InTx"](s, r.Context(), level, func(exec execer) error { return s.insert(r.Context(), exec) }))
+			w.WriteHeader(http.StatusInternalServerError)
+		},
+		"rolled back": func(s *shop, level string, w http.ResponseWriter, r *http.Request) {
+			require.Error(t, ways["InTx"](s, r.Context(), level, func(execer) error { return errors.New("declined") }))
+			w.WriteHeader(http.StatusInternalServerError)
+		},
+		"connection": func(s *shop, level string, w http.ResponseWriter, r *http.Request) {
+			require.NoError(t, s.store.InTx(r.Context(), atLevel(level), func(tx pgx.Tx) error {
+				endBackend(t, s.pool, tx)
+				return nil
+			}))
+			w.WriteHeader(http.StatusInternalServerError)
+		},
+	}
+	for name, end := range ends {
+		onEachLevel(t, func(t *testing.T, level string) {
+			var attempts []int
+			s := inOneCommit(t, level, func(s *shop, w http.ResponseWriter, r *http.Request) {
+				op, _ := idempotency.FromContext(r.Context())
+				if attempts = append(attempts, op.Attempt()); len(attempts) == 1 {
+					end(s, level, w, r)
+					return
+				}
+				charge(ways["InTx"], level)(s, w, r)
+			})
+			_, _ = s.TryAlone(t.Context(), guardtest.Call{Key: "k"})
+			require.Zero(t, s.recorded(t)+s.rows(t, "k"), name)
+			require.Equal(t, http.StatusCreated, s.settled(t, "k").Status, name)
+			require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed(), name)
+			require.Equal(t, []int{1, 1}, attempts, name)
+			require.Equal(t, 1, s.rows(t, "k"), name)
+		})
+	}
+}
+
+// While a run is its transaction, there is no record, and nobody else gets the key: in this process or in another
+// one, with the option or without. An answer without a transaction is a record, too.
+func TestOneCommitIsInFlight(t *testing.T) {
+	onEachLevel(t, func(t *testing.T, level string) {
+		began, goOn := make(chan struct{}), make(chan struct{})
+		s := inOneCommit(t, level, func(s *shop, w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Refused") != "" {
+				w.WriteHeader(http.StatusPaymentRequired)
+				return
+			}
+			require.NoError(t, ways["InTx"](s, r.Context(), level, func(exec execer) error {
+				close(began)
+				<-goOn
+				return s.insert(r.Context(), exec)
+			}))
+			w.WriteHeader(http.StatusCreated)
+		})
+		waits := guardtest.ServeRecorder(nil, guardtest.NewGuard(t, s.another(t, pgstore.WithOneCommit("")), idempotency.WithTransaction(true),
+			idempotency.WithWait(time.Minute)).Handler(http.NotFoundHandler()))
+		first, other := make(chan guardtest.Reply), make(chan guardtest.Reply)
+		go func() { first <- s.Do(t, guardtest.Call{Key: "k"}) }()
+		<-began
+		require.Zero(t, s.recorded(t))
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+		go func() { other <- waits.Do(t, guardtest.Call{Key: "k"}) }()
+		require.Eventually(t, func() bool { // it waits for the lock
+			var waiting bool
+			err := s.pool.QueryRow(t.Context(), "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").Scan(&waiting)
+			return err == nil && waiting
+		}, 30*time.Second, time.Millisecond)
+		close(goOn)
+		require.Equal(t, http.StatusCreated, (<-first).Status)
+		require.True(t, (<-other).Replayed())
+		refused := guardtest.Call{Key: "refused", Header: http.Header{"Refused": {"yes"}}}
+		require.Equal(t, http.StatusPaymentRequired, s.Do(t, refused).Status)
+		require.True(t, s.Do(t, refused).Replayed())
+		require.Equal(t, 2, s.recorded(t))
+	})
+}
+
+// another returns a store like that of another process.
+func (s *shop) another(t *testing.T, opts ...pgstore.Option) *pgstore.Store {
+	pool := pgtest.Shared(t).Pool(t)
+	o, err := pgstore.New(t.Context(), pool, append(opts, pgstore.WithTable(s.records))...)
+	require.NoError(t, err)
+	t.Cleanup(o.Close)
+	return o
+}
+
+// What needs the record makes the claim one first. In the transaction that is the claim there is none, so a step is
+// refused.
+func TestOneCommitMakesARecord(t *testing.T) {
+	t.Parallel()
+	step := func(ctx context.Context) error {
+		_, err := idempotency.Step(ctx, "mail", func(context.Context) (int, error) { return 1, nil })
+		return err
+	}
+	inSQL := func(s *shop, ctx context.Context, seen func()) error {
+		return ways["InSQLTx"](s, ctx, "read committed", func(execer) error { seen(); return nil })
+	}
+	for name, c := range map[string]struct {
+		records int
+		run     func(s *shop, ctx context.Context, seen func()) error
+	}{
+		"nothing": {0, func(_ *shop, _ context.Context, seen func()) error { seen(); return nil }},
+		"its transaction": {0, func(s *shop, ctx context.Context, seen func()) error {
+			return s.store.InTx(ctx, pgx.TxOptions{}, func(pgx.Tx) error { seen(); return nil })
+		}},
+		"another level": {1, func(s *shop, ctx context.Context, seen func()) error {
+			return s.store.InTx(ctx, atLevel("serializable"), func(pgx.Tx) error { seen(); return nil })
+		}},
+		"other options": {1, func(s *shop, ctx context.Context, seen func()) error {
+			return s.store.InTx(ctx, pgx.TxOptions{AccessMode: pgx.ReadWrite}, func(pgx.Tx) error { seen(); return nil })
+		}},
+		"database/sql": {1, inSQL},
+		"an ID": {1, func(_ *shop, ctx context.Context, seen func()) error {
+			op, _ := idempotency.FromContext(ctx)
+			_ = op.ID()
+			seen()
+			return nil
+		}},
+		"a step": {1, func(_ *shop, ctx context.Context, seen func()) error { defer seen(); return step(ctx) }},
+		"StepTx": {1, func(s *shop, ctx context.Context, seen func()) error {
+			_, err := pgstore.StepTx(ctx, s.store, "step", pgx.TxOptions{}, func(context.Context, pgx.Tx) (int, error) { seen(); return 1, nil })
+			return err
+		}},
+		"a step in its transaction": {0, func(s *shop, ctx context.Context, seen func()) error {
+			return s.store.InTx(ctx, pgx.TxOptions{}, func(pgx.Tx) error {
+				require.ErrorIs(t, step(ctx), store.ErrTransactionOpen)
+				seen()
+				return nil
+			})
+		}},
+		"a step after its transaction": {1, func(s *shop, ctx context.Context, seen func()) error {
+			_ = s.store.InTx(ctx, pgx.TxOptions{}, func(pgx.Tx) error { return errors.New("declined") })
+			defer seen()
+			return step(ctx)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			records := -1
+			s := inOneCommit(t, "", func(s *shop, w http.ResponseWriter, r *http.Request) {
+				require.NoError(t, c.run(s, r.Context(), func() { records = s.recorded(t) }))
+				w.WriteHeader(http.StatusCreated)
+			})
+			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			require.Equal(t, c.records, records)
+			require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
+			require.Equal(t, 1, s.recorded(t))
+		})
+	}
+}
+
+// Of a process with the option and one without, which run at once, one commits.
+func TestOneCommitBesideTwo(t *testing.T) {
+	onEachLevel(t, func(t *testing.T, level string) {
+		var other *pgstore.Store
+		claim := mayBeLost()
+		s := inOneCommit(t, level, func(s *shop, w http.ResponseWriter, r *http.Request) {
+			charge(ways["InTx"], level)(s, w, r)
+			if other != nil {
+				op, _ := idempotency.FromContext(r.Context())
+				rec, err := other.Claim(r.Context(), intent.Key(op.Key()).Name(), claim)
+				require.NoError(t, err)
+				require.True(t, rec.Mine)
+			}
+		})
+		other = s.another(t)
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+		require.Zero(t, s.rows(t, "k"))
+	})
+}
+
+// A claim that nobody renews ends with its lease, and so does one whose process hangs in its transaction.
+func TestOneCommitEndsWithItsLease(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Shared(t).Pool(t)
+	s, _ := newStore(t, pool, pgstore.WithOneCommit(""))
+	for _, joins := range []bool{false, true} {
+		claim := mayBeLost()
+		claim.Lease = 300 * time.Millisecond
+		r, err := s.Claim(t.Context(), "k", claim)
+		require.NoError(t, err)
+		require.True(t, r.Mine && r.MayBeLost)
+		var joined store.Transaction
+		if joins {
+			joined, _, err = s.JoinTx(t.Context(), "k", claim.Owner, pgx.TxOptions{})
+			require.NoError(t, err)
+			require.NoError(t, s.Renew(t.Context(), "k", claim.Owner))
+		}
+		next := mayBeLost()
+		require.Eventually(t, func() bool {
+			r, err = s.Claim(t.Context(), "k", next)
+			require.NoError(t, err)
+			return r.Mine
+		}, 30*time.Second, 10*time.Millisecond)
+		require.Equal(t, 1, r.Attempt)
+		if joins {
+			require.Error(t, joined.Complete(t.Context(), store.Completion{TTL: time.Hour}))
+		}
+		require.NoError(t, s.Release(t.Context(), "k", next.Owner, store.Release{Undone: true}))
+		require.Zero(t, pool.Stat().AcquiredConns())
+	}
+}
+
+// A renewal makes the claim a record, unless the handler has the transaction.
+func TestOneCommitIsRenewed(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Shared(t).Pool(t)
+	s, _ := newStore(t, pool, pgstore.WithOneCommit(""))
+	claim := mayBeLost()
+	_, err := s.Claim(t.Context(), "k", claim)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, pool.Stat().AcquiredConns())
+	require.NoError(t, s.Renew(t.Context(), "k", claim.Owner))
+	require.Zero(t, pool.Stat().AcquiredConns())
+	r, err := s.Get(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, store.Claimed, r.State)
+	require.NoError(t, s.Complete(t.Context(), "k", claim.Owner, store.Completion{TTL: time.Hour}))
+}
+
+// Claims leave a quarter of the pool to others.
+func TestOneCommitLeavesConnections(t *testing.T) {
+	t.Parallel()
+	server := *pgtest.Shared(t).Server
+	server.DSN += "&pool_max_conns=4"
+	pool := (&pgtest.Server{Server: &server}).Pool(t)
+	s, _ := newStore(t, pool, pgstore.WithOneCommit(""))
+	for i, key := range keysOf(6) {
+		claim := mayBeLost()
+		r, err := s.Claim(t.Context(), key, claim)
+		require.NoError(t, err)
+		require.True(t, r.Mine)
+		require.Equal(t, i < 3, r.MayBeLost)
+		t.Cleanup(func() { _ = s.Release(context.Background(), key, claim.Owner, store.Release{Undone: true}) })
+	}
+	require.EqualValues(t, 3, pool.Stat().AcquiredConns())
+}
+
+func TestOneCommitRefusesWhatItCannotDo(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Shared(t).Pool(t)
+	_, table := newStore(t, pool)
+	_, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table), pgstore.WithOneCommit("chaos"))
+	require.ErrorContains(t, err, "chaos")
+	server := *pgtest.Shared(t).Server
+	server.DSN += "&pool_max_conns=1"
+	_, err = pgstore.New(t.Context(), (&pgtest.Server{Server: &server}).Pool(t), pgstore.WithTable(table), pgstore.WithOneCommit(""))
+	require.ErrorContains(t, err, "two connections")
+}
