@@ -63,7 +63,7 @@ var questions = []question{
 	{".", "The store in Redis", map[string]string{"WithPrefix": "how-to/redis.md", "WithReplicas": "explanation/durability.md"}},
 	{"stores/pgstore", "The store in PostgreSQL", map[string]string{
 		"WithTable": "reference/postgres.md", "WithConns": "reference/postgres.md", "WithPoolConfig": "how-to/postgres-operations.md",
-		"WithAsyncClaims": "reference/postgres.md", "WithoutListen": "how-to/postgres-operations.md",
+		"WithAsyncClaims": "reference/postgres.md", "WithOneCommit": "reference/postgres.md", "WithoutListen": "how-to/postgres-operations.md",
 	}},
 	{"stores/sqlitestore", "The store in SQLite", map[string]string{"WithPowerLossSafety": "reference/sqlite.md"}},
 	{"client", "The client", map[string]string{

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -61,9 +62,19 @@ const (
 	async  kind = "async"  // the same, and a crash may lose its claims
 	apart  kind = "apart"  // the control: its rows are committed apart from the record
 
-	// whole begins the kinds whose claims are transactions, of the level that follows.
-	whole = "whole "
+	// whole begins the kinds whose claims are transactions, of the level that follows. Of mixed, only the API
+	// is that the faults strike; the other one is joined.
+	whole      = "whole "
+	mixed kind = whole + "beside joined"
 )
+
+// level returns at which level the claims of an API are transactions, if they are.
+func (k kind) level() (level string, ok bool) {
+	if k == mixed {
+		return "read-committed", true
+	}
+	return strings.CutPrefix(string(k), whole)
+}
 
 // newAPI returns an API on a database.
 func newAPI(ctx context.Context, dsn string, k kind) (*api, error) {
@@ -84,7 +95,7 @@ func newAPI(ctx context.Context, dsn string, k kind) (*api, error) {
 	if k == async {
 		of = append(of, pgstore.WithAsyncClaims())
 	}
-	if level, ok := strings.CutPrefix(string(k), whole); ok {
+	if level, ok := k.level(); ok {
 		of = append(of, pgstore.WithOneCommit(levels[level]))
 	}
 	if a.store, err = pgstore.New(ctx, pool, of...); err == nil {
@@ -151,6 +162,14 @@ type way func(ctx context.Context, a *api, c charge) (id string, err error)
 var ways = map[string]way{
 	"InTx": func(ctx context.Context, a *api, c charge) (string, error) {
 		return c.id, a.store.InTx(ctx, pgx.TxOptions{IsoLevel: c.level}, func(tx pgx.Tx) error { return c.insert(ctx, tx) })
+	},
+	"another InTx": func(ctx context.Context, a *api, c charge) (string, error) {
+		declined := errors.New("declined")
+		opts := pgx.TxOptions{IsoLevel: c.level}
+		if err := a.store.InTx(ctx, opts, func(pgx.Tx) error { return declined }); !errors.Is(err, declined) {
+			return "", err
+		}
+		return c.id, a.store.InTx(ctx, opts, func(tx pgx.Tx) error { return c.insert(ctx, tx) })
 	},
 	"InSQLTx": func(ctx context.Context, a *api, c charge) (string, error) {
 		isolation := map[pgx.TxIsoLevel]sql.IsolationLevel{

@@ -41,7 +41,7 @@ func TestOneRowWhateverDies(t *testing.T) {
 	for _, k := range kinds() {
 		t.Run(string(k), func(t *testing.T) {
 			s := newSite(t, pgtest.Shared(t), k)
-			crashes, others := divide(s.worldsOf(t, "InTx", "InSQLTx", "StepTx"), func(w world) bool { return w.mode.crash })
+			crashes, others := divide(s.worldsOf(t, promising...), func(w world) bool { return w.mode.crash })
 			var c tally
 			start := time.Now()
 			if exhaustive() {
@@ -49,7 +49,7 @@ func TestOneRowWhateverDies(t *testing.T) {
 			} else {
 				rng, share := newRand(t), 1
 				if k != joined {
-					share = len(levels)
+					share = len(kinds()) - 1
 				}
 				c.count(s.runAll(t, sample(rng, others, 66/slower/share), parallel))
 				c.count(s.runAll(t, sample(rng, crashes, 3/share), 1))
@@ -66,8 +66,11 @@ func kinds() []kind {
 	for _, level := range slices.Sorted(maps.Keys(levels)) {
 		all = append(all, kind(whole+level))
 	}
-	return all
+	return append(all, mixed)
 }
+
+// promising are the ways that promise one row.
+var promising = []string{"InTx", "another InTx", "InSQLTx", "StepTx"}
 
 // The same, if the server dies. It makes its log durable only when a commit waits for that, so a crash
 // loses claims that are asynchronous.
@@ -79,7 +82,7 @@ func TestOneRowWhateverCrashes(t *testing.T) {
 	for _, k := range append(kinds(), async) {
 		t.Run(string(k), func(t *testing.T) {
 			t.Parallel()
-			crashes, _ := divide(newSite(t, pgtest.Shared(t), k).worldsOf(t, "InTx", "InSQLTx", "StepTx"), func(w world) bool { return w.mode.crash })
+			crashes, _ := divide(newSite(t, pgtest.Shared(t), k).worldsOf(t, promising...), func(w world) bool { return w.mode.crash })
 			start := time.Now()
 			var sites []*site
 			var ends [][]*end
@@ -123,7 +126,7 @@ func (s *site) worldsOf(t *testing.T, ways ...string) (all []world) {
 	var calm []world
 	for _, way := range ways {
 		for _, level := range slices.Sorted(maps.Keys(levels)) {
-			if of, ok := strings.CutPrefix(string(s.kind), whole); !ok || of == level {
+			if of, ok := s.kind.level(); !ok || of == level {
 				calm = append(calm, world{way: way, level: level})
 			}
 		}

@@ -59,6 +59,9 @@ func newSite(t *testing.T, server *pgtest.Server, k kind) *site {
 	_, err = s.pool.Exec(t.Context(), chargesTable)
 	tables.Unlock()
 	require.NoError(t, err)
+	if k == mixed {
+		k = joined
+	}
 	s.spared, err = newAPI(t.Context(), s.dsn+"&pool_max_conns=16", k)
 	require.NoError(t, err)
 	t.Cleanup(func() { s.spared.close(context.Background()) })
