@@ -398,6 +398,30 @@ func TestLengthDeclaredTooLongIsNoAnswer(t *testing.T) {
 	})
 }
 
+// The handler's own word decides whether it runs again, but half an answer cannot be replayed
+// as a whole one.
+func TestShortAnswerThatTheHandlerCallsFinalIsNotReplayed(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			w.Header().Set("Content-Length", "10")
+			w.Header().Set("Location", "/charges/1")
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, "12345")
+			op, _ := idempotency.FromContext(r.Context())
+			op.SetOutcome(idempotency.Final)
+		}}
+		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
+		_, err := s.Try(t.Context(), guardtest.Call{Key: "k"})
+		require.Error(t, err)
+		got := s.Do(t, guardtest.Call{Key: "k"})
+		guardtest.RequireProblem(t, got, http.StatusConflict, problem.ResponseNotKept)
+		require.Equal(t, http.StatusCreated, got.Problem.OriginalStatus)
+		require.Equal(t, "/charges/1", got.Problem.OriginalLocation)
+		require.EqualValues(t, 1, h.Runs.Load())
+	})
+}
+
 // A status says that nothing was done, and a step says otherwise. The step is believed: the
 // key of a route under Hold is held.
 func TestStepOutvotesTheStatus(t *testing.T) {
