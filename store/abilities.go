@@ -31,6 +31,10 @@ type Watcher interface {
 	// Values may be merged, or come without reason, for example after a reconnect: the
 	// receiver asks again with Claim. The end of a lease is not announced. stop ends the
 	// registration. It must be called, and may be called more than once.
+	//
+	// The channel is nil where nothing can be announced at present, for a reason that the store has
+	// reported by an error before, or that its settings have. The receiver then asks at intervals, as it
+	// does after an error.
 	Watch(ctx context.Context, key string) (settled <-chan struct{}, stop func(), err error)
 }
 

@@ -18,12 +18,18 @@ const (
 	divisionByZero       = "22012"
 	uniqueViolation      = "23505"
 	invalidText          = "22P02"
+	duplicateStatement   = "42P05"
+	noStatement          = "26000"
 	idleTooLong          = "25P03" // idle_in_transaction_session_timeout
 	transactionTooLong   = "25P04" // transaction_timeout
 )
 
 // errRowLocked says that a transaction keeps the row locked.
 var errRowLocked = errors.New("pgstore: a transaction keeps the record locked")
+
+// errPooled says that statements which the driver prepares by name meet those of other clients, or are missing.
+var errPooled = errors.New("pgstore: a pooler gives each transaction another connection, and the driver prepares statements on one: " +
+	"set default_query_exec_mode=exec in the connection string (pgx.QueryExecModeExec), or cache_describe, or simple_protocol")
 
 // calls makes a call again while a transaction keeps its row locked, and after a conflict that has
 // rolled it back, which happens where the default isolation of the role is stricter than READ COMMITTED.
@@ -38,6 +44,8 @@ var calls = sqlrecord.Caller{
 			return store.ErrFull
 		case limitExceeded:
 			return store.ErrTooLarge
+		case duplicateStatement, noStatement:
+			return errPooled
 		}
 		return nil
 	},

@@ -12,7 +12,7 @@ const lockPatience = 10 * time.Second
 // awaitLock wakes those who wait for a key when the transaction ends that is its claim. It leaves half of the
 // turns to calls that somebody waits for: without one, those who wait for the key ask again and again.
 func (s *Store) awaitLock(key string) {
-	if !s.listens || len(s.turns) > cap(s.turns)/2 {
+	if !s.listens || s.listener.isDeaf() || len(s.turns) > cap(s.turns)/2 {
 		return
 	}
 	if _, waits := s.awaited.LoadOrStore(key, true); waits {
@@ -26,6 +26,6 @@ func (s *Store) awaitLock(key string) {
 			_, err := s.pool.Exec(ctx, s.sql.awaitLock, s.lockOf(key))
 			return err
 		})
-		s.watch.Wake(key)
+		s.listener.watch.Wake(key)
 	}()
 }

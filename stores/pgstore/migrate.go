@@ -44,8 +44,5 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("pgstore: Migrate: %w", err)
-	}
-	return nil
+	return calls.Wrap("Migrate", err)
 }

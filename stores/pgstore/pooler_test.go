@@ -3,8 +3,10 @@ package pgstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,12 +25,12 @@ import (
 
 // Behind a pooler that gives each transaction another connection.
 
-// poolerModes are the modes of the driver that prepare nothing on a connection: both with PG_EXHAUSTIVE=1.
+// poolerModes are the modes of the driver that prepare nothing on a connection: all with PG_EXHAUSTIVE=1.
 func poolerModes() []pgx.QueryExecMode {
 	if os.Getenv("PG_EXHAUSTIVE") == "1" {
-		return []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec}
+		return []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol}
 	}
-	return []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe}
+	return []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeSimpleProtocol}
 }
 
 // bouncerPool returns a pool of connections to the pooler.
@@ -92,6 +94,62 @@ func TestTransactionsBehindPgBouncer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The modes of the driver that do not go with such a pooler are named where the store is made, or it uses another.
+func TestModesBehindPgBouncer(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Shared(t)
+	bouncer := server.StartBouncer(t, "default_pool_size=8")
+	_, table := newStore(t, server.Pool(t))
+	for range 2 {
+		_, err := pgstore.New(t.Context(), bouncerPool(t, bouncer.DSN, pgx.QueryExecModeCacheStatement), pgstore.WithTable(table))
+		require.ErrorContains(t, err, "default_query_exec_mode=exec")
+	}
+	err := pgstore.Migrate(t.Context(), bouncerPool(t, bouncer.DSN, pgx.QueryExecModeCacheStatement), pgstore.WithTable(table))
+	require.ErrorContains(t, err, "default_query_exec_mode=exec")
+
+	s, err := pgstore.New(t.Context(), bouncerPool(t, bouncer.DSN, pgx.QueryExecModeDescribeExec), pgstore.WithTable(table))
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	var claimers sync.WaitGroup
+	for c := range 8 {
+		claimers.Go(func() {
+			for i := range 50 {
+				if _, err := s.Claim(context.Background(), fmt.Sprint(c, "-", i), newClaim()); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	claimers.Wait()
+}
+
+// LISTEN is taken by the pooler, and hears nothing. That is said once, and those who wait ask at intervals.
+func TestListenBehindPgBouncerHearsNothing(t *testing.T) {
+	t.Parallel()
+	var events guardtest.Events
+	entered, leave := make(chan struct{}), make(chan struct{})
+	pool := bouncerPool(t, pgtest.Shared(t).StartBouncer(t).DSN, pgx.QueryExecModeExec)
+	s := newShopOn(t, pool, func(s *shop, w http.ResponseWriter, r *http.Request) {
+		entered <- struct{}{}
+		<-leave
+		w.WriteHeader(http.StatusCreated)
+	}, nil, idempotency.WithWait(time.Minute), idempotency.WithObserver(events.Observe))
+	t.Cleanup(func() { close(leave) })
+	for _, key := range []string{"k", "l"} {
+		first, waiter := make(chan guardtest.Reply, 1), make(chan guardtest.Reply, 1)
+		go func() { first <- s.Attempt(t, guardtest.Call{Key: key}) }()
+		<-entered
+		go func() { waiter <- s.Attempt(t, guardtest.Call{Key: key}) }()
+		require.Eventually(t, func() bool { return s.guard.Stats().Waiting == 1 && events.Count(event.StoreError) == 1 }, 10*time.Second, time.Millisecond)
+		leave <- struct{}{}
+		answer, start := <-first, time.Now()
+		guardtest.RequireReplay(t, answer, <-waiter)
+		require.Less(t, time.Since(start), 5*time.Second, "it has asked")
+	}
+	require.ErrorContains(t, errors.Join(events.Errors()...), "WithPoolConfig")
 }
 
 // PgBouncer passes on what the server tells of the mark of a transaction, so that one which its function has

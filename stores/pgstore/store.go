@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/idempotency/internal/sqlrecord"
-	"example.com/idempotency/internal/watch"
 	"example.com/idempotency/store"
 )
 
@@ -60,7 +59,7 @@ type Store struct {
 	life      context.Context // of what nobody waits for
 	endLife   context.CancelFunc
 
-	watch *watch.Subscription
+	listener *listener
 }
 
 var (
@@ -103,7 +102,8 @@ func WithPoolConfig(cfg *pgxpool.Config) Option { return func(c *config) { c.poo
 
 // WithoutListen makes the store work without LISTEN, for a pooler that gives each transaction
 // another connection, such as PgBouncer's transaction pooling. A request that waits for another
-// one then asks the database at growing intervals, from 50 ms to 1 s.
+// one then asks the database at growing intervals, from 50 ms to 1 s. Without this option the store finds
+// out that LISTEN hears nothing, reports it once, and asks, too.
 func WithoutListen() Option { return func(c *config) { c.listens = false } }
 
 // WithAsyncClaims makes the store acknowledge the first claim of a key before it is on the disk, or on a
@@ -122,7 +122,8 @@ func WithAsyncClaims() Option { return func(c *config) { c.async = true } }
 //
 // New refuses what could not keep records: a table that is not there or not as [Schema] has it, a
 // server or a role that cannot write, and a pool that does not see the table of the store. [Migrate]
-// makes the table. The store uses the table that it has found, whatever the search_path of a later
+// makes the table. Behind a pooler that gives each transaction another connection, it names the modes of
+// the driver that go with that. The store uses the table that it has found, whatever the search_path of a later
 // transaction.
 func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 	if pool == nil {
@@ -145,6 +146,10 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error
 		own = c.pool.Copy()
 	}
 	own.MaxConns, own.MinConns, own.MinIdleConns = c.conns, 0, min(own.MinIdleConns, c.conns)
+	if own.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeDescribeExec {
+		// Behind a pooler, what describes a statement and what executes it may be two connections.
+		own.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
 	p, err := pgxpool.NewWithConfig(ctx, own)
 	if err != nil {
 		return nil, fmt.Errorf("pgstore: New: %w", err)
@@ -152,7 +157,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error
 	v, theirs, err := check(ctx, p, pool, c.table)
 	if err != nil {
 		p.Close()
-		return nil, fmt.Errorf("pgstore: New: %w", err)
+		return nil, calls.Wrap("New", err)
 	}
 	level, err := oneCommitLevel(&c, theirs.isolation, pool.Config().MaxConns)
 	if err != nil {
@@ -167,7 +172,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error
 		usual: pgx.TxIsoLevel(theirs.isolation), oneCommit: level, maxHeld: pool.Config().MaxConns * 3 / 4,
 	}
 	s.life, s.endLife = context.WithCancel(context.Background())
-	s.sql, s.watch = statementsFor(s.table), listenOn(p, s.channel)
+	s.sql, s.listener = statementsFor(s.table), listenOn(p, s.channel)
 	return s, nil
 }
 
@@ -186,6 +191,6 @@ func (s *Store) SameAs(other store.Store) bool {
 // Close closes the connections of the store. It may be called more than once.
 func (s *Store) Close() {
 	s.endLife()
-	s.watch.Close()
+	s.listener.watch.Close()
 	s.pool.Close()
 }

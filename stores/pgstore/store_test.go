@@ -53,6 +53,7 @@ func TestStoreKeepsTheContract(t *testing.T) {
 		pgx.QueryExecModeCacheStatement: {iso: pgx.ReadCommitted},
 		pgx.QueryExecModeCacheDescribe:  {iso: pgx.ReadCommitted, sql: true},
 		pgx.QueryExecModeExec:           {iso: pgx.Serializable},
+		pgx.QueryExecModeSimpleProtocol: {iso: pgx.RepeatableRead},
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()

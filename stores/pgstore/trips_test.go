@@ -22,7 +22,7 @@ import (
 // The round trips of a store, as they are counted on the wire.
 
 // tripModes are the modes of the driver in which a store works.
-var tripModes = []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec}
+var tripModes = []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol}
 
 // onEachMode runs the test in each mode, on a wire.
 func onEachMode(t *testing.T, f func(t *testing.T, wire *pgtest.Wire, pool *pgxpool.Pool)) {
