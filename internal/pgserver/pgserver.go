@@ -200,6 +200,16 @@ func (s *Server) failure(what string) error {
 	return fmt.Errorf("%s %s: %s", filepath.Base(s.args[0]), what, said)
 }
 
+// Log returns what the server has logged since it was started.
+func (s *Server) Log(t testing.TB) string {
+	t.Helper()
+	said, err := os.ReadFile(s.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(said)
+}
+
 // Kill ends the server at once. Its backends notice that and end, too.
 func (s *Server) Kill() {
 	_ = s.cmd.Process.Kill()

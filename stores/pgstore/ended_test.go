@@ -20,6 +20,7 @@ import (
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
 	"example.com/idempotency/stores/pgstore"
+	"example.com/idempotency/stores/pgstore/internal/pgtest"
 )
 
 // This file is about handlers that end their transactions past the store.
@@ -240,4 +241,39 @@ func TestFenceKnowsItsTransaction(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, store.Claimed, rec.State)
 	}
+}
+
+// What keeps a COMMIT from being reached is an error in the log of the server. It names the store.
+func TestFenceIsNamedInTheLog(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t)
+	s := newShopAt(t, server, nil)
+	for key, ends := range map[string]bool{"lost": false, "ended": true} {
+		o := store.Owner{1}
+		_, err := s.store.Claim(t.Context(), key, store.Claim{Owner: o, Lease: time.Minute, Retention: time.Hour})
+		require.NoError(t, err)
+		joined, tx, err := s.store.JoinTx(t.Context(), key, o, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), "INSERT INTO "+s.table+" (key, amount, attempt) VALUES ($1, 1, 1)", key)
+		require.NoError(t, err)
+		want := store.ErrCommittedAlone
+		if ends {
+			_, err = tx.Exec(t.Context(), "COMMIT AND CHAIN")
+			require.NoError(t, err)
+			pgstore.Forget(tx)
+		} else {
+			require.NoError(t, s.store.Release(t.Context(), key, o, store.Release{}))
+			want = store.ErrNotOwner
+		}
+		require.NoError(t, tx.Commit(t.Context()))
+		require.ErrorIs(t, joined.Complete(t.Context(), store.Completion{Answer: []byte("a"), TTL: time.Hour}), want)
+	}
+	var errs int
+	for line := range strings.Lines(server.Log(t)) {
+		if strings.Contains(line, " ERROR: ") {
+			errs++
+			require.Contains(t, line, `"idempotency: `)
+		}
+	}
+	require.Equal(t, 2, errs)
 }

@@ -15,9 +15,8 @@ const (
 	deadlockDetected     = "40P01"
 	diskFull             = "53100"
 	limitExceeded        = "54000"
-	divisionByZero       = "22012"
 	uniqueViolation      = "23505"
-	invalidText          = "22P02"
+	noObject             = "42704"
 	duplicateStatement   = "42P05"
 	noStatement          = "26000"
 	idleTooLong          = "25P03" // idle_in_transaction_session_timeout

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -219,10 +220,11 @@ func (l *lazyTx) commitWith(ctx context.Context, fenced string, args []any) erro
 
 // refusal returns what the error of a fence means, and nil if it is another error.
 func refusal(err error) error {
-	switch c := code(err); {
-	case c == divisionByZero, c == uniqueViolation: // the record is another's
+	fenced := func(text string) bool { return code(err) == noObject && strings.Contains(err.Error(), text) }
+	switch {
+	case fenced(lostText), code(err) == uniqueViolation: // the record is another's
 		return store.ErrNotOwner
-	case c == invalidText, errors.Is(err, sql.ErrTxDone):
+	case fenced(endedText), errors.Is(err, sql.ErrTxDone):
 		return errEndedAlone
 	}
 	return nil

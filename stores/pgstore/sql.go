@@ -20,7 +20,16 @@ const (
 	askMark  = "SELECT pg_catalog.current_setting('" + markName + "')"
 
 	// one is 1 in the transaction of a run, and an error in any other.
-	one = `(CASE current_setting('` + markName + `') WHEN 'on' THEN '1' ELSE 'not the transaction of the run' END)::int8`
+	one = `(CASE current_setting('` + markName + `') WHEN 'on' THEN '1' ELSE current_setting('` + endedText + `') END)::int8`
+
+	// lost is an error.
+	lost = `current_setting('` + lostText + `')::int8`
+
+	// These are in the errors with which a statement of the store keeps a COMMIT from being reached: that a
+	// setting is unknown. PostgreSQL has no function that raises an error of one's own, and the store has none
+	// in the database. No setting can have a name without a dot that PostgreSQL does not know.
+	lostText  = "idempotency: the run has lost its claim and is rolled back"
+	endedText = "idempotency: the transaction of the run has been ended by itself"
 )
 
 // statements are the texts for one table.
@@ -92,7 +101,7 @@ var inCatalog = strings.NewReplacer(
 func statementsFor(t string) statements {
 	fill := func(sql string) string {
 		sql = strings.NewReplacer("{values}", values, "{written}", written).Replace(sql)
-		sql = strings.NewReplacer("{t}", t, "{now}", now, "{hour}", hour, "{replicated}", replicated, "{columns}", sqlrecord.Columns, "{never}", never, "{announced}", announced, "{one}", one).Replace(sql)
+		sql = strings.NewReplacer("{t}", t, "{now}", now, "{hour}", hour, "{replicated}", replicated, "{columns}", sqlrecord.Columns, "{never}", never, "{announced}", announced, "{one}", one, "{lost}", lost).Replace(sql)
 		return inCatalog.Replace(sql)
 	}
 	// A claim reads the answer only for those whose fingerprint it is bound to.
@@ -147,7 +156,7 @@ func statementsFor(t string) statements {
 		// COMMIT behind it is not reached. What is held became so by lapse (1): an owner that has
 		// said Hold was promised that its transaction will not be committed. A record may have
 		// expired while its lock kept renewals away: as long as it is there, it is nobody else's.
-		fenced: fill(`WITH ` + strings.Replace(completion, "{in}", "(state = 'claimed' OR state = 'held' AND marks & 1 = 1)", 1) + ` SELECT {one} / count(*), {announced} FROM done`),
+		fenced: fill(`WITH ` + strings.Replace(completion, "{in}", "(state = 'claimed' OR state = 'held' AND marks & 1 = 1)", 1) + ` SELECT coalesce({one} * nullif(count(*), 0), {lost}), {announced} FROM done`),
 		// It does not wait for a locked row, which would keep a connection from others.
 		touch: fill(touch),
 		// After a lock that has kept renewals away, the record may have expired.
@@ -159,7 +168,7 @@ func statementsFor(t string) statements {
 		ownsRow: fill(isOwner),
 		step:    fill(savesStep),
 		// It is a renewal too: while its transaction has kept the record locked, there was none.
-		fencedStep: fill(`WITH done AS (` + strings.Replace(strings.TrimSuffix(savesStep, unexpired), "\n", ", "+renewal+"\n", 1) + ` RETURNING 1) SELECT {one} / count(*) FROM done`),
+		fencedStep: fill(`WITH done AS (` + strings.Replace(strings.TrimSuffix(savesStep, unexpired), "\n", ", "+renewal+"\n", 1) + ` RETURNING 1) SELECT coalesce({one} * nullif(count(*), 0), {lost}) FROM done`),
 
 		// It begins the transaction that is a claim. Without a statement, that lasts no longer than a lease.
 		openLock: inCatalog.Replace(`SELECT pg_try_advisory_xact_lock($1::int8), pg_is_in_recovery(),
