@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,9 +18,11 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/pgserver"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
 	"example.com/idempotency/stores/pgstore"
+	"example.com/idempotency/stores/pgstore/internal/pgproxy"
 	"example.com/idempotency/stores/pgstore/internal/pgtest"
 )
 
@@ -294,6 +299,116 @@ func TestOneCommitLeavesConnections(t *testing.T) {
 		t.Cleanup(func() { _ = s.Release(context.Background(), key, claim.Owner, store.Release{Undone: true}) })
 	}
 	require.EqualValues(t, 3, pool.Stat().AcquiredConns())
+}
+
+// Only a run that has done nothing without a record may be its transaction. An owner that claims again has its claim.
+func TestOneCommitWhereItIsAllowed(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t, pgtest.Shared(t).Pool(t), pgstore.WithOneCommit(""))
+	for key, claim := range map[string]store.Claim{"not": newClaim(), "allowed": mayBeLost()} {
+		for range 2 {
+			r, err := s.Claim(t.Context(), key, claim)
+			require.NoError(t, err)
+			require.True(t, r.Mine)
+			require.Equal(t, claim.MayBeLost, r.MayBeLost)
+		}
+		_, err := s.Get(t.Context(), key)
+		require.Equal(t, claim.MayBeLost, errors.Is(err, store.ErrNotFound))
+		require.NoError(t, s.Hold(t.Context(), key, claim.Owner))
+		r, err := s.Get(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, store.Held, r.State)
+	}
+}
+
+// The reply of the commit is lost, or the commit comes late. What the client hears is true.
+func TestOneCommitInDoubt(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault        func(told chan struct{}) pgproxy.Fault
+		status, rows int
+	}{
+		"reply lost": {func(chan struct{}) pgproxy.Fault { return pgproxy.Fault{LoseReply: true} }, http.StatusCreated, 1},
+		"late":       {func(told chan struct{}) pgproxy.Fault { return pgproxy.Fault{Late: told} }, http.StatusServiceUnavailable, 0},
+	} {
+		onEachLevel(t, func(t *testing.T, level string) {
+			at, err := url.Parse(pgtest.Shared(t).DSN)
+			require.NoError(t, err)
+			proxy, err := pgproxy.New(at.Host)
+			require.NoError(t, err)
+			t.Cleanup(proxy.Close)
+			at.Host, at.RawQuery = proxy.Addr(), at.RawQuery+"&default_query_exec_mode=exec"
+			told := make(chan struct{})
+			tell := sync.OnceFunc(func() { close(told) })
+			t.Cleanup(tell)
+			var runs atomic.Int64
+			s := newShopOn(t, (&pgtest.Server{Server: &pgserver.Server{DSN: at.String()}}).Pool(t), func(s *shop, w http.ResponseWriter, r *http.Request) {
+				charge(ways["InTx"], level)(s, w, r)
+				if runs.Add(1) == 1 {
+					proxy.Arm(1, c.fault(told))
+				}
+			}, []pgstore.Option{pgstore.WithOneCommit(pgx.TxIsoLevel(level))}, idempotency.WithLease(time.Minute))
+			require.Equal(t, c.status, s.Do(t, guardtest.Call{Key: "k"}).Status, name)
+			require.True(t, proxy.Fired())
+			require.Equal(t, c.rows, s.rows(t, "k"), name)
+			tell()
+			require.Equal(t, http.StatusCreated, s.settled(t, "k").Status, name)
+			require.Equal(t, 1, s.rows(t, "k"), name)
+		})
+	}
+}
+
+// The statement that makes the record finds out that it is in another transaction.
+func TestOneCommitKnowsItsTransaction(t *testing.T) {
+	onEachLevel(t, func(t *testing.T, level string) {
+		s := inOneCommit(t, level, nil)
+		claim := mayBeLost()
+		_, err := s.store.Claim(t.Context(), "k", claim)
+		require.NoError(t, err)
+		joined, tx, err := s.store.JoinTx(t.Context(), "k", claim.Owner, atLevel(level))
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), "COMMIT AND CHAIN")
+		require.NoError(t, err)
+		pgstore.Forget(tx)
+		require.NoError(t, tx.Commit(t.Context()))
+		require.ErrorIs(t, joined.Complete(t.Context(), store.Completion{TTL: time.Hour}), store.ErrCommittedAlone)
+		require.Zero(t, s.recorded(t))
+	})
+}
+
+// A run is the round trips of its transaction: the claim goes with BEGIN, and the record with COMMIT.
+func TestRoundTripsOfOneCommit(t *testing.T) {
+	t.Parallel()
+	for _, mode := range tripModes {
+		wire := pgtest.NewWire(0)
+		// Of two connections, those who come one after another get the same, on which a statement is prepared.
+		pool := wire.Pool(t, pgtest.Shared(t).DSN, mode, 2)
+		s, table := newStore(t, pool, pgstore.WithConns(1), pgstore.WithOneCommit(""))
+		_, err := pool.Exec(t.Context(), "CREATE TABLE "+table+"_rows (n int8)")
+		require.NoError(t, err)
+		guard := guardtest.NewGuard(t, s, idempotency.WithTransaction(true))
+		server := guardtest.ServeHTTP1(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Refused") != "" {
+				w.WriteHeader(http.StatusPaymentRequired)
+				return
+			}
+			require.NoError(t, s.InTx(r.Context(), pgx.TxOptions{}, func(tx pgx.Tx) error {
+				_, err := tx.Exec(r.Context(), "INSERT INTO "+table+"_rows VALUES ($1)", int64(1))
+				return err
+			}))
+		})))
+		call := func(key string, header http.Header) int64 {
+			return wire.Count(func() { server.Do(t, guardtest.Call{Key: key, Header: header}) })
+		}
+		refused := http.Header{"Refused": {"yes"}}
+		for _, key := range []string{"warm", "warm-too"} {
+			call(key, nil)
+			call(key, nil)
+			call(key+"-refused", refused)
+		}
+		require.EqualValues(t, 3, call("k", nil), "%s: claim, INSERT, record", mode)
+		require.EqualValues(t, 1, call("k", nil), "%s: replay", mode)
+		require.EqualValues(t, 2, call("refused", refused), "%s: claim, record", mode)
+	}
 }
 
 func TestOneCommitRefusesWhatItCannotDo(t *testing.T) {
