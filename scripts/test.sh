@@ -5,7 +5,8 @@
 # Nothing is vetted: scripts/check-modules.sh and scripts/lint.sh do that.
 #
 # With REDIS_REQUIRED=1 and POSTGRES_REQUIRED=1, tests that need a server fail if it is missing, and none of them
-# may skip. Neither may the slow tests of Redis, which it then runs too.
+# may skip. Neither may the slow tests of Redis, which it then runs too. At the end, each test that
+# tools/mutants/mutants.txt names must have passed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,9 +28,16 @@ mapfile -t race < <(grep -vE "$computes" <<<"$packages")
 
 # SQLite is C that was translated to Go. The detector would look at each of its memory accesses and take ten times
 # as long; it still sees what calls SQLite.
+said=$(mktemp)
+trap 'rm -f "$said"' EXIT
 {
 	rc=0
 	go test -json -vet=off -timeout 10m "$@" "${plain[@]}" || rc=$?
 	go test -json -vet=off -race -gcflags='modernc.org/...=-race=false' -shuffle=on -timeout 10m "$@" "${race[@]}" || rc=$?
 	exit "$rc"
-} | "${summary[@]}"
+} | tee "$said" | "${summary[@]}"
+
+# With these arguments, or without a server, not all tests have run.
+if [ $# -eq 0 ] && [ -n "${REDIS_REQUIRED:-}" ] && [ -n "${POSTGRES_REQUIRED:-}" ]; then
+	go run ./tools/mutants -ran "$said"
+fi

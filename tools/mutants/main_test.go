@@ -140,6 +140,24 @@ func TestTreeThatFailsAnyway(t *testing.T) {
 }
 
 // What TestMain says after the tests is a death too, and no test's.
+func TestRanTellsOfTestsThatHaveNotPassed(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "said")
+	said := `{"Action":"pass","Package":"p","Test":"TestA"}
+{"Action":"pass","Package":"p","Test":"TestB/one"}
+{"Action":"skip","Package":"p","Test":"TestC"}
+`
+	if err := os.WriteFile(file, []byte(said), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, ok := range map[string]bool{"TestA": true, "TestB/one": true, "TestB": false, "TestC": false, "TestD": false} {
+		err := checkRan(file, []*mutant{{name: "m", dies: []string{name}}})
+		if (err == nil) != ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestMainThatFails(t *testing.T) {
 	t.Parallel()
 	root := tree(t, map[string]string{"main_test.go": `package tree
