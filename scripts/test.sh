@@ -6,7 +6,7 @@
 #
 # With REDIS_REQUIRED=1 and POSTGRES_REQUIRED=1, tests that need a server fail if it is missing, and none of them
 # may skip. Neither may the slow tests of Redis, which it then runs too. At the end, each test that
-# tools/mutants/mutants.txt names must have passed.
+# tools/mutants/mutants.txt names must have run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,10 +26,10 @@ packages=$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}
 mapfile -t plain < <(grep -E "$computes" <<<"$packages")
 mapfile -t race < <(grep -vE "$computes" <<<"$packages")
 
-# SQLite is C that was translated to Go. The detector would look at each of its memory accesses and take ten times
-# as long; it still sees what calls SQLite.
 said=$(mktemp)
 trap 'rm -f "$said"' EXIT
+# SQLite is C that was translated to Go. The detector would look at each of its memory accesses and take ten times
+# as long; it still sees what calls SQLite.
 {
 	rc=0
 	go test -json -vet=off -timeout 10m "$@" "${plain[@]}" || rc=$?

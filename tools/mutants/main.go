@@ -6,7 +6,7 @@
 //	go run ./tools/mutants -list          list their names
 //	go run ./tools/mutants -check         only check that table and document match the source
 //	go run ./tools/mutants -write         write the table into the document
-//	go run ./tools/mutants -ran file      only check that each test which must die has passed in a run of
+//	go run ./tools/mutants -ran file      only check that each test which must die was part of a run of
 //	                                      all tests, of which the file has the output of go test -json
 //
 // Run it in the root of the repository. A mutant is an entry of the table: a text of the
@@ -40,7 +40,7 @@ func main() {
 	list := flag.Bool("list", false, "list the mutants and what they guard")
 	check := flag.Bool("check", false, "check that table and document fit the source, and run nothing")
 	write := flag.Bool("write", false, "write the table into the document")
-	ran := flag.String("ran", "", "check that the tests which must die have passed in this `file` of go test -json")
+	ran := flag.String("ran", "", "check that the tests which must die were part of the run in this `file` of go test -json")
 	verbose := flag.Bool("v", false, "print all that the tests say")
 	parallel := flag.Int("j", runtime.GOMAXPROCS(0), "how many mutants to run at a time")
 	timeout := flag.Duration("timeout", 2*time.Minute, "how long the tests of a mutant may run")
@@ -122,8 +122,8 @@ func writeDoc(root string, mutants []*mutant) error {
 	return os.WriteFile(path, []byte(text), 0o644) //nolint:gosec // as git has it
 }
 
-// checkRan reports which tests of the table have not passed in a run of all tests: it names no such test, or
-// one that skips or fails.
+// checkRan reports which tests of the table were no part of a run of all tests. One that skips was: the race
+// detector leaves some out.
 func checkRan(file string, mutants []*mutant) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -134,8 +134,9 @@ func checkRan(file string, mutants []*mutant) error {
 	var errs []error
 	for _, m := range mutants {
 		for _, name := range m.dies {
-			if tests[name] != "pass" && name != testMain {
-				errs = append(errs, fmt.Errorf("%s:%d: mutant %s: %s has not passed", tableFile, m.line, m.name, name))
+			top, _, _ := strings.Cut(name, "/")
+			if tests[name] == "" && tests[top] != "skip" && name != testMain {
+				errs = append(errs, fmt.Errorf("%s:%d: mutant %s: %s has not run", tableFile, m.line, m.name, name))
 			}
 		}
 	}
