@@ -146,9 +146,6 @@ func (t *joinedTx) end(ctx context.Context, f func(context.Context) error) error
 func (t *joinedTx) Complete(ctx context.Context, c store.Completion) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ended {
-		return &store.RolledBackError{Err: pgx.ErrTxClosed}
-	}
 	fenced, args := t.store.sql.fenced, t.store.completeArgs(t.key, t.owner, c)
 	if t.whole != nil {
 		fenced, args = t.whole.record(c)
@@ -172,6 +169,12 @@ func runAll(fs []func()) {
 
 // commit ends the transaction with commitWith.
 func (t *joinedTx) commit(ctx context.Context, fenced string, args []any) error {
+	switch {
+	case t.ended && t.state == store.TxCommitted:
+		return errEndedAlone
+	case t.ended: // its function has rolled it back
+		return &store.RolledBackError{Err: pgx.ErrTxClosed}
+	}
 	err := t.end(ctx, func(ctx context.Context) error { return t.tx.commitWith(ctx, fenced, args) })
 	if err != nil && t.due {
 		t.store.catchUp(ctx, t.key, t.owner)

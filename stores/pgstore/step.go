@@ -77,6 +77,8 @@ func (s *Store) stepIn(
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.state = store.TxReady
+	if !t.ended {
+		t.state = store.TxReady
+	}
 	return t.commit(ctx, s.sql.fencedStep, []any{r.Key, r.Owner[:], sqlrecord.Step(r.Name, value)})
 }

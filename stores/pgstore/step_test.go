@@ -80,6 +80,22 @@ func TestStepThatFailsRollsBack(t *testing.T) {
 	}
 }
 
+// A function may roll back and say nothing of it. Then the step has not happened, and is not recorded.
+func TestStepThatRollsBackInSilence(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+		_, err := pgstore.StepTx(r.Context(), s.store, "undone", pgx.TxOptions{}, func(ctx context.Context, tx pgx.Tx) (string, error) {
+			return "charged", tx.Rollback(ctx)
+		})
+		require.ErrorIs(t, err, pgx.ErrTxClosed)
+		_, err = s.step(r.Context(), pgx.ReadCommitted, nothing)
+		require.NoError(t, err)
+		w.WriteHeader(http.StatusCreated)
+	}, idempotency.WithTransaction(false))
+	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	require.Equal(t, 1, s.rows(t, "k"))
+}
+
 // A run that was overtaken while its step ran cannot commit it.
 func TestStepOfAnOvertakenRun(t *testing.T) {
 	t.Parallel()
