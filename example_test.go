@@ -122,8 +122,8 @@ func ExampleNew_mistakes() {
 	// Output:
 	// idempotency: New: nil scope; use SharedScope to share one namespace
 	// idempotency: New: nil store
-	// idempotency: WithTTL: -1ns is not positive and at most 87600h0m0s
-	// idempotency: WithMismatchStatus: 200 is not a 4xx status
+	// idempotency: WithTTL: -1ns is not between 1ms and 87600h0m0s
+	// idempotency: WithMismatchStatus: 200 is not a 4xx status that says that no retry helps
 }
 
 func ExampleGuard_With() {

@@ -178,7 +178,8 @@ func WithSilence(o Outcome) Option {
 
 // WithMismatchStatus sets the status for a key that was used with another payload. The
 // default is 409; draft-ietf-httpapi-idempotency-key-header-07 section 2.7 says 422, and
-// some APIs answer 400. It must be a 4xx status.
+// some APIs answer 400. It must be a 4xx status, and none that asks the client for something else: 401, 407, 408,
+// 421, 425 and 429 are refused.
 func WithMismatchStatus(status int) Option {
 	return optionFunc(func(s *settings) { s.mismatchStatus = status })
 }
@@ -194,7 +195,7 @@ func WithErrorWriter(f func(w http.ResponseWriter, r *http.Request, p problem.Do
 
 // WithPolicyURL names the page that describes the API's rules for idempotency keys.
 // The type of a problem becomes that URL with the code as fragment, and each refusal links
-// to the page. The URL must be absolute and have no fragment. By default it is empty and
+// to the page. The URL must be absolute, of http or https, and have no fragment. By default it is empty and
 // the type is about:blank.
 func WithPolicyURL(url string) Option {
 	return optionFunc(func(s *settings) { s.policyURL = url })
@@ -203,7 +204,7 @@ func WithPolicyURL(url string) Option {
 // WithExpiryHeader names the field in which answers say for how long the key is good, in whole
 // seconds: that long, a repetition meets what became of the first request. Package
 // client looks for Idempotency-TTL. By default the name is empty, and there is no such field. It must not
-// be the name of a field that says something else, such as Location or Retry-After.
+// be the name of a field that says something else, such as Location, Retry-After or ETag.
 //
 // The field is in the answer of a run that is recorded before its answer is sent, in each replay,
 // and in the refusals in-flight, outcome-unknown and response-not-kept, unless the record has no

@@ -76,6 +76,7 @@ func WithRecovery(r Recovery) Option {
 // duplicates for availability and is right only where a duplicate is harmless. A request
 // is refused all the same if the store reported a record of its key before it failed. A full store
 // is asked whether it has one. If it is not a [store.Inspector], it cannot tell, and the request is refused.
+// [Hold] and [HoldAfter] cannot go with it, because an unprotected run would not ask whether its key is held.
 //
 // An unprotected run has no [Operation] and its steps are not recorded. Its derived keys are
 // those that a protected run has, so that downstream services recognise a repetition. Each

@@ -19,12 +19,12 @@ import (
 
 // invalidOptions holds, by the option that the error names, values it refuses.
 var invalidOptions = map[string][]idempotency.Option{
-	"WithTTL:":         {idempotency.WithTTL(0), idempotency.WithTTL(-time.Second), idempotency.WithTTL(1 << 62)},
+	"WithTTL:":         {idempotency.WithTTL(0), idempotency.WithTTL(24), idempotency.WithTTL(-time.Second), idempotency.WithTTL(1 << 62)},
 	"WithLease:":       {idempotency.WithLease(0), idempotency.WithLease(9 * time.Millisecond), idempotency.WithLease(25 * time.Hour)},
 	"WithRetention:":   {idempotency.WithRetention(-1), idempotency.WithRetention(time.Second), idempotency.WithRetention(1 << 62)},
 	"WithWait:":        {idempotency.WithWait(-1), idempotency.WithWait(6 * time.Minute)},
 	"WithMethods:":     {idempotency.WithMethods(), idempotency.WithMethods(""), idempotency.WithMethods("PO ST"), idempotency.WithMethods("POST", "patch")},
-	"WithHeader:":      {idempotency.WithHeader(""), idempotency.WithHeader("Idempotency Key"), idempotency.WithHeader("Key:"), idempotency.WithHeader("host"), idempotency.WithHeader("authorization")},
+	"WithHeader:":      {idempotency.WithHeader(""), idempotency.WithHeader("Idempotency Key"), idempotency.WithHeader("Key:"), idempotency.WithHeader("host"), idempotency.WithHeader("ETag"), idempotency.WithHeader("authorization")},
 	"WithFingerprint:": {idempotency.WithFingerprint(nil), idempotency.WithFingerprint(idempotency.RawFingerprint, nil)},
 	"WithLimits: RequestBody": {
 		idempotency.WithLimits(idempotency.Limits{RequestBody: -1}), idempotency.WithLimits(idempotency.Limits{RequestBody: 1<<30 + 1}),
@@ -38,16 +38,17 @@ var invalidOptions = map[string][]idempotency.Option{
 	},
 	"WithOutcome:":           {idempotency.WithOutcome(nil)},
 	"WithRecovery: it takes": {idempotency.WithRecovery(idempotency.HoldAfter(0)), idempotency.WithRecovery(idempotency.HoldAfter(-1)), idempotency.WithRecovery(-7)},
-	"WithMismatchStatus:":    {idempotency.WithMismatchStatus(0), idempotency.WithMismatchStatus(399), idempotency.WithMismatchStatus(500)},
+	"WithUnrecorded:":        {idempotency.WithUnrecorded("a b"), idempotency.WithUnrecorded("content-encoding")},
+	"WithMismatchStatus:":    {idempotency.WithMismatchStatus(425), idempotency.WithMismatchStatus(408), idempotency.WithMismatchStatus(0), idempotency.WithMismatchStatus(399), idempotency.WithMismatchStatus(500)},
 	"WithErrorWriter:":       {idempotency.WithErrorWriter(nil)},
 	"WithExpiryHeader:": {
 		idempotency.WithExpiryHeader("Good For"), idempotency.WithExpiryHeader("idempotency-key"),
 		idempotency.WithExpiryHeader("Retry-After"), idempotency.WithExpiryHeader("idempotency-error"),
-		idempotency.WithExpiryHeader("Trailer"), idempotency.WithExpiryHeader("location"), idempotency.WithExpiryHeader("Set-Cookie"),
+		idempotency.WithExpiryHeader("Trailer"), idempotency.WithExpiryHeader("location"), idempotency.WithExpiryHeader("Set-Cookie"), idempotency.WithExpiryHeader("Vary"),
 	},
 	"WithKeptKeys:":  {idempotency.WithKeptKeys(true)},
 	"WithRoute:":     {idempotency.WithRoute(strings.Repeat("x", 65)), idempotency.WithRoute("POST\n/charges"), idempotency.WithRoute("größe")},
-	"WithPolicyURL:": {idempotency.WithPolicyURL("/keys"), idempotency.WithPolicyURL("https://api.example/keys#x"), idempotency.WithPolicyURL("https://%zz")},
+	"WithPolicyURL:": {idempotency.WithPolicyURL("/keys"), idempotency.WithPolicyURL("https://api.example/keys#x"), idempotency.WithPolicyURL("javascript:alert(1)"), idempotency.WithPolicyURL("http://a/>b"), idempotency.WithPolicyURL("https://%zz")},
 }
 
 func TestInvalidOptionsAreNamed(t *testing.T) {
@@ -59,6 +60,15 @@ func TestInvalidOptionsAreNamed(t *testing.T) {
 			require.Nil(t, g)
 			require.Equal(t, 1, strings.Count(err.Error(), "idempotency: "), "%v", err)
 		}
+	}
+}
+
+// A held key would run while the store is away.
+func TestFailOpenDoesNotGoWithHold(t *testing.T) {
+	t.Parallel()
+	for _, r := range []idempotency.Recovery{idempotency.Hold, idempotency.HoldAfter(3)} {
+		_, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithRecovery(r), idempotency.WithFailOpen(true))
+		require.ErrorContains(t, err, "WithFailOpen: WithRecovery("+r.String()+")")
 	}
 }
 

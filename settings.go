@@ -28,6 +28,7 @@ const (
 	defaultHeader         = "Idempotency-Key"
 	defaultMaxBody        = 1 << 20
 	minLease              = 10 * time.Millisecond
+	minTTL                = time.Millisecond // less is a number that lacks its unit
 	maxBodyLimit          = 1 << 30
 	defaultMismatchStatus = http.StatusConflict
 	maxWait               = 5 * time.Minute
@@ -81,7 +82,7 @@ func (s *settings) validate() error {
 			errs = append(errs, fmt.Errorf("idempotency: "+format, args...))
 		}
 	}
-	check(s.rules.TTL > 0 && s.rules.TTL <= maxTTL, "WithTTL: %v is not positive and at most %v", s.rules.TTL, maxTTL)
+	check(s.rules.TTL >= minTTL && s.rules.TTL <= maxTTL, "WithTTL: %v is not between %v and %v", s.rules.TTL, minTTL, maxTTL)
 	check(s.rules.Lease >= minLease && s.rules.Lease <= maxLease, "WithLease: %v is not between %v and %v", s.rules.Lease, minLease, maxLease)
 	check(s.rules.Retention == 0 || s.rules.Retention >= engine.MinRetentionInLeases*s.rules.Lease && s.rules.Retention <= maxTTL,
 		"WithRetention: %v is not at least twice the lease %v and at most %v", s.rules.Retention, s.rules.Lease, maxTTL)
@@ -93,22 +94,21 @@ func (s *settings) validate() error {
 		check(token.IsMethod(m), "WithMethods: %q is not a method, which are case-sensitive", m)
 	}
 	check(token.Is(s.header) && !slices.Contains(taken, s.header), "WithHeader: %q is not the name of a field that can carry a key", s.header)
-	check(s.fingerprint != nil, "WithFingerprint: nil function")
-	for _, f := range s.formerFingerprints {
-		check(f != nil, "WithFingerprint: nil function")
-	}
+	noFunction := func(f FingerprintFunc) bool { return f == nil }
+	check(!noFunction(s.fingerprint) && !slices.ContainsFunc(s.formerFingerprints, noFunction), "WithFingerprint: nil function")
 	check(s.maxRequestBody > 0 && s.maxRequestBody <= maxBodyLimit,
 		"WithLimits: RequestBody %d is not between 1 and %d", s.maxRequestBody, maxBodyLimit)
 	check(s.rules.MaxAnswer > 0 && s.rules.MaxAnswer <= maxBodyLimit,
 		"WithLimits: ResponseBody %d is not between 1 and %d", s.rules.MaxAnswer, maxBodyLimit)
 	for _, name := range s.dropped {
-		check(token.Is(name), "WithUnrecorded: %q is not a field name", name)
+		check(token.Is(name) && name != "Content-Encoding", "WithUnrecorded: %q is not the name of a field that a replay can do without", name)
 	}
 	check(s.outcome != nil, "WithOutcome: nil function")
 	check(s.silence <= Unknown, "WithSilence: %v is not an Outcome", s.silence)
 	check(s.recovery >= Hold, "WithRecovery: it takes Rerun, Hold, or HoldAfter with at least one attempt")
-	check(s.mismatchStatus >= minRefusalStatus && s.mismatchStatus <= maxRefusalStatus,
-		"WithMismatchStatus: %d is not a 4xx status", s.mismatchStatus)
+	check(!s.rules.FailOpen || s.recovery == Rerun, "WithFailOpen: WithRecovery(%v) lets nothing run without a record", s.recovery)
+	check(s.mismatchStatus >= minRefusalStatus && s.mismatchStatus <= maxRefusalStatus && s.mismatchStatus != statusBodyLate && !turnsAway(s.mismatchStatus),
+		"WithMismatchStatus: %d is not a 4xx status that says that no retry helps", s.mismatchStatus)
 	check(s.errorWriter != nil, "WithErrorWriter: nil function")
 	check(s.expiryHeader == "" || token.Is(s.expiryHeader) && s.expiryHeader != s.header && !slices.Contains(taken, s.expiryHeader),
 		"WithExpiryHeader: %q is not a field name, or one that the guard uses for something else", s.expiryHeader)
@@ -117,7 +117,8 @@ func (s *settings) validate() error {
 	check(len(s.rules.Route) <= maxRouteLen && !strings.ContainsFunc(s.rules.Route, unprintable), "WithRoute: %q is not a label of at most %d printable bytes", s.rules.Route, maxRouteLen)
 	if s.policyURL != "" {
 		u, err := url.Parse(s.policyURL)
-		check(err == nil && u.IsAbs() && u.Fragment == "", "WithPolicyURL: %q is not an absolute URL without fragment", s.policyURL)
+		check(err == nil && strings.HasPrefix(u.Scheme, "http") && u.Host != "" && u.Fragment == "" && u.String() == s.policyURL,
+			"WithPolicyURL: %q is not an absolute http or https URL without fragment", s.policyURL)
 	}
 	return errors.Join(errs...)
 }
@@ -175,8 +176,11 @@ func (s *settings) binding() policy.Binding {
 
 // taken are fields that net/http takes out of a request, or that say something else of one or of its answer.
 var taken = []string{
-	problem.Header, response.ReplayedHeader, "Authorization", "Cache-Control", "Connection", "Content-Encoding", "Content-Length", "Content-Type",
-	"Cookie", "Date", "Expect", "Host", "Keep-Alive", "Link", "Location", "Proxy-Connection", "Retry-After", "Set-Cookie", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+	problem.Header, response.ReplayedHeader, "Accept-Ranges", "Access-Control-Allow-Origin", "Age", "Authorization", "Cache-Control", "Connection",
+	"Content-Disposition", "Content-Encoding", "Content-Language", "Content-Length", "Content-Location", "Content-Range", "Content-Type", "Cookie",
+	"Date", "Etag", "Expect", "Expires", "Host", "Keep-Alive", "Last-Modified", "Link", "Location", "Proxy-Authenticate", "Proxy-Authorization",
+	"Proxy-Connection", "Range", "Retry-After", "Server", "Set-Cookie", "Strict-Transport-Security", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+	"User-Agent", "Vary", "Www-Authenticate",
 }
 
 // expiryField returns the field that says for how long a key is good. It must not be asked for
@@ -202,8 +206,7 @@ func (s *settings) addExpiry(a *answer.Answer, ttl time.Duration) {
 
 func (s *settings) setExpiry(h http.Header, ttl time.Duration) {
 	if s.tellsExpiry(ttl) {
-		f := s.expiryField(ttl)
-		h[f.Name] = f.Values
+		h[s.expiryHeader] = s.expiryField(ttl).Values
 	}
 }
 

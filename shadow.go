@@ -119,12 +119,8 @@ func cast(ctx context.Context, live, looks *route, method, route string) *shadow
 	return s
 }
 
+// shadowKey is that of the shadow in the context of what it stands beside.
 type shadowKey struct{}
-
-// inside returns a context for what the shadow stands beside.
-func (s *shadow) inside(ctx context.Context) context.Context {
-	return context.WithValue(ctx, shadowKey{}, s)
-}
 
 // isNested reports whether a run around this one would hold the key.
 func (s *shadow) isNested(k intent.Key) bool {
@@ -226,7 +222,7 @@ func (h *shadowed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body := &shadowBody{shadow: s, request: r.Clone(s.ctx)}
-	seen := r.WithContext(s.inside(r.Context()))
+	seen := r.WithContext(context.WithValue(r.Context(), shadowKey{}, s))
 	switch {
 	case rt.set.wantsKey(r) && h.spot.Place(w).Err != nil:
 		s.code, s.err, body.looked = problem.Misplaced, h.spot.Place(w).Err, true
@@ -283,7 +279,7 @@ func besideShadow(ctx context.Context, live, looks *route, k intent.Key, payload
 	}
 	outcome := Unknown
 	defer func() { s.end(shadowAnswer{}, outcome) }()
-	value, err := call(s.inside(ctx))
+	value, err := call(context.WithValue(ctx, shadowKey{}, s))
 	defer s.recover() // from a value that panics when it is judged
 	if judged := engine.JudgeValue(value, err); judged == Final || judged == NotExecuted {
 		outcome = judged

@@ -83,7 +83,7 @@ func TestRequestThatKillsItsProcessIsHeld(t *testing.T) {
 			}}
 			call := guardtest.Call{Key: "k"}
 			start := func() *guardtest.Process {
-				return guardtest.NewProcess(t, store, h, idempotency.WithRecovery(idempotency.HoldAfter(2)), idempotency.WithFailOpen(true))
+				return guardtest.NewProcess(t, store, h, idempotency.WithRecovery(idempotency.HoldAfter(2)))
 			}
 			for range 2 {
 				p := start()

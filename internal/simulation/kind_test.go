@@ -33,7 +33,7 @@ var simKinds = [...]simKind{
 
 // failsOpen reports whether guards let requests pass while the store is away.
 func (w *simulation) failsOpen() bool {
-	return w.kind == failingOpen || w.kind == operated && w.dice(ofWorld, 3).oneIn(2)
+	return w.kind == failingOpen
 }
 
 // version is how the ith process is deployed, if the first of them are as v says.
@@ -42,9 +42,6 @@ func (w *simulation) version(i int, v simVersion) simVersion {
 	case w.kind == operated:
 		// Of requests that have waited together, any may be the one that asks the resolver.
 		v.recovery, v.wait = idempotency.Hold, 0
-		if w.failsOpen() {
-			v.options = append(v.options, idempotency.WithFailOpen(true))
-		}
 	case w.kind == severed:
 		v.recovery = idempotency.Hold
 	case w.kind == joined:
@@ -52,6 +49,7 @@ func (w *simulation) version(i int, v simVersion) simVersion {
 	case w.kind == slow:
 		v.kept = 2 * bulkyBody
 	case w.kind == failingOpen:
+		v.recovery = idempotency.Rerun
 		v.options = append(v.options, idempotency.WithFailOpen(true))
 	case w.kind == mixed && i == 1:
 		return w.otherVersion(v)
