@@ -37,38 +37,33 @@ func TestOutageUnderHoldHoldsNothing(t *testing.T) {
 		}, []int{http.StatusConflict, http.StatusTooManyRequests}},
 	}
 	for name, outage := range outages {
-		holdsNothing := func(t *testing.T, shared idempotency.Store, lease time.Duration) {
-			opts := []idempotency.Option{idempotency.WithRecovery(idempotency.Hold), idempotency.WithLease(lease)}
+		holdsNothing := func(t *testing.T, shared idempotency.Store, pass func(time.Duration)) {
+			hold := idempotency.WithRecovery(idempotency.Hold)
 			a := guardtest.NewProcess(t, shared, &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 				w.WriteHeader(http.StatusTooManyRequests)
-			}}, opts...)
+			}}, hold)
 			t.Cleanup(a.Store.Heal)
-			b := guardtest.NewProcess(t, shared, guardtest.Answering(0, "done"), opts...)
+			b := guardtest.NewProcess(t, shared, guardtest.Answering(0, "done"), hold)
 
 			outage.begin(a.Store)
 			require.Contains(t, outage.statuses, a.Do(t, guardtest.Call{Key: "k"}).Status)
-			until := func(why string, is func(guardtest.Reply) bool) {
-				t.Helper()
-				begun := time.Now()
-				for !is(b.Attempt(t, guardtest.Call{Key: "k"})) {
-					require.Less(t, time.Since(begun), 2*lease+guardtest.Patience, why)
-					time.Sleep(lease / 50)
-				}
-			}
-			until("the claim does not lapse", func(r guardtest.Reply) bool { return r.Problem.Code == problem.OutcomeUnknown })
-			time.Sleep(2 * lease) // the outage goes on
+			pass(guardtest.LeaseTime)
+			guardtest.RequireProblem(t, b.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+			pass(2 * guardtest.LeaseTime) // the outage goes on
 
 			a.Store.Heal()
-			until("a key is held of which nothing ever ran", func(r guardtest.Reply) bool { return r.Body == "done" })
+			require.Eventually(t, func() bool { return b.Attempt(t, guardtest.Call{Key: "k"}).Body == "done" },
+				guardtest.Patience, 10*time.Millisecond, "a key is held of which nothing ever ran")
 		}
 		t.Run("memory/"+name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { holdsNothing(t, idempotency.NewMemoryStore(), guardtest.LeaseTime) })
+			synctest.Test(t, func(t *testing.T) { holdsNothing(t, idempotency.NewMemoryStore(), time.Sleep) })
 		})
 		t.Run("redis/"+name, func(t *testing.T) {
 			t.Parallel()
-			// A call may take a third of a lease, which has to be enough on a busy machine.
-			holdsNothing(t, guardtest.SharedStores["redis"](t), 3*time.Second)
+			b := guardtest.RedisBackends["miniredis"](t)
+			holdsNothing(t, guardtest.RedisStore(t, guardtest.PatientRedisClient(t, b.Addrs...)),
+				func(d time.Duration) { b.Advance(t, "idem:", d) })
 		})
 	}
 }
