@@ -101,7 +101,7 @@ func TestRequestThatKillsItsProcessIsHeld(t *testing.T) {
 				time.Sleep(time.Minute)
 			}
 			guardtest.RequireProblem(t, p.Do(t, call), http.StatusConflict, problem.OutcomeUnknown)
-			time.Sleep(time.Hour)
+			time.Sleep(2 * guardtest.LeaseTime)
 			guardtest.RequireProblem(t, p.Do(t, call), http.StatusConflict, problem.OutcomeUnknown)
 			require.EqualValues(t, 2, h.Runs.Load())
 			require.Equal(t, 1, p.Events.Count(event.Held))

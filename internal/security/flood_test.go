@@ -174,12 +174,12 @@ func TestWaitingCallsAreBounded(t *testing.T) {
 	})
 }
 
-// The room is as large as the memory that it is given: here it holds ten thousand requests with one
-// key, which get a quarter of it, and ten thousand with a key each.
+// The room is as large as the memory that it is given: here it holds five thousand requests with one
+// key, which get a quarter of it, and five thousand with a key each.
 func TestWaitingRoomGrowsWithItsMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const waiters = 10_000
+		const waiters = 5_000
 		h := guardtest.Answering(20*time.Second, "done")
 		p, _ := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h,
 			idempotency.WithWait(time.Minute), idempotency.WithLimits(idempotency.Limits{WaitingBytes: 4 * waiters * 16 << 10}))
