@@ -17,9 +17,10 @@ if [ -n "${REDIS_REQUIRED:-}" ]; then
 fi
 
 # Nothing in these packages or their tests goes on beside anything else, but for internal/modeltest: what goes on
-# there is the contract of the stores, whose own tests run with the detector. The tables of internal/bench are
-# about speed, of which it leaves a tenth.
+# there is the contract of the stores, whose own tests run with the detector, and for examples that show one
+# framework each. The tables of internal/bench are about speed, of which it leaves a tenth.
 computes='^example.com/idempotency/(docs|policy|problem|client/internal/truncate|tools/.*'
+computes+='|examples/(observability|openapi|routers)(/.*)?'
 computes+='|internal/(aesgcm|bench|chunks|cursor|digest|engine/note|engine/seal|expiry|formtest|history|intern|jcs'
 computes+='|keyheader|microbench|modeltest|oldest|policytest|redisproto|rules|slab|slotindex|token))$'
 packages=$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' work)

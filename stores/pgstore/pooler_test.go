@@ -17,6 +17,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/race"
 	"example.com/idempotency/store"
 	"example.com/idempotency/store/storetest"
 	"example.com/idempotency/stores/pgstore"
@@ -25,10 +26,14 @@ import (
 
 // Behind a pooler that gives each transaction another connection.
 
-// poolerModes are the modes of the driver that prepare nothing on a connection: all with PG_EXHAUSTIVE=1.
+// poolerModes are the modes of the driver that prepare nothing on a connection: all with PG_EXHAUSTIVE=1, and one
+// with the race detector, for which they do not differ.
 func poolerModes() []pgx.QueryExecMode {
 	if os.Getenv("PG_EXHAUSTIVE") == "1" {
 		return []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol}
+	}
+	if race.Enabled {
+		return []pgx.QueryExecMode{pgx.QueryExecModeSimpleProtocol}
 	}
 	return []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeSimpleProtocol}
 }
