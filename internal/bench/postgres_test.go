@@ -49,7 +49,7 @@ func postgresRows(t testing.TB, server *pgserver.Server, work load.Work, delay t
 		t.Cleanup(s.Close)
 		return s
 	}
-	usual, async := store(), store(pgstore.WithAsyncClaims())
+	usual, async, whole := store(), store(pgstore.WithAsyncClaims()), store(pgstore.WithOneCommit(""))
 	s := shop{work}
 	inTx := func(ctx context.Context, opts pgx.TxOptions, f func(pgx.Tx) error) error {
 		return pgx.BeginTxFunc(ctx, pool, opts, f)
@@ -66,6 +66,7 @@ func postgresRows(t testing.TB, server *pgserver.Server, work load.Work, delay t
 		{name: "joined", floor: alone, prepare: each(work, joined(usual), firstRun)},
 		{name: "joined, against a record of its own", floor: apart, prepare: each(work, joined(usual), firstRun)},
 		{name: "joined, asynchronous claim", floor: alone, prepare: each(work, joined(async), firstRun)},
+		{name: "joined, one commit", floor: alone, prepare: each(work, joined(whole), firstRun)},
 		{name: "replay", floor: alone, prepare: each(work, joined(usual), replay)},
 	}
 	for _, r := range rows {

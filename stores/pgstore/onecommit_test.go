@@ -105,9 +105,15 @@ func TestOneCommitLeavesNothing(t *testing.T) {
 func TestOneCommitIsInFlight(t *testing.T) {
 	onEachLevel(t, func(t *testing.T, level string) {
 		began, goOn := make(chan struct{}), make(chan struct{})
+		release := sync.OnceFunc(func() { close(goOn) })
+		var runs atomic.Int64
 		s := inOneCommit(t, level, func(s *shop, w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Refused") != "" {
 				w.WriteHeader(http.StatusPaymentRequired)
+				return
+			}
+			if runs.Add(1) > 1 {
+				w.WriteHeader(http.StatusInternalServerError)
 				return
 			}
 			require.NoError(t, ways["InTx"](s, r.Context(), level, func(exec execer) error {
@@ -118,10 +124,11 @@ func TestOneCommitIsInFlight(t *testing.T) {
 			w.WriteHeader(http.StatusCreated)
 		})
 		waits := guardtest.ServeRecorder(nil, guardtest.NewGuard(t, s.another(t, pgstore.WithOneCommit("")), idempotency.WithTransaction(true),
-			idempotency.WithWait(time.Minute)).Handler(http.NotFoundHandler()))
-		first, other := make(chan guardtest.Reply), make(chan guardtest.Reply)
+			idempotency.WithWait(time.Minute)).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it runs again") })))
+		first, other := make(chan guardtest.Reply, 1), make(chan guardtest.Reply, 1)
 		go func() { first <- s.Do(t, guardtest.Call{Key: "k"}) }()
 		<-began
+		defer release()
 		require.Zero(t, s.recorded(t))
 		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
 		go func() { other <- waits.Do(t, guardtest.Call{Key: "k"}) }()
@@ -130,7 +137,7 @@ func TestOneCommitIsInFlight(t *testing.T) {
 			err := s.pool.QueryRow(t.Context(), "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").Scan(&waiting)
 			return err == nil && waiting
 		}, 30*time.Second, time.Millisecond)
-		close(goOn)
+		release()
 		require.Equal(t, http.StatusCreated, (<-first).Status)
 		require.True(t, (<-other).Replayed())
 		refused := guardtest.Call{Key: "refused", Header: http.Header{"Refused": {"yes"}}}
@@ -245,10 +252,12 @@ func TestOneCommitEndsWithItsLease(t *testing.T) {
 		r, err := s.Claim(t.Context(), "k", claim)
 		require.NoError(t, err)
 		require.True(t, r.Mine && r.MayBeLost)
+		t.Cleanup(func() { _ = s.Release(context.Background(), "k", claim.Owner, store.Release{Undone: true}) }) // of a test that has failed
 		var joined store.Transaction
 		if joins {
 			joined, _, err = s.JoinTx(t.Context(), "k", claim.Owner, pgx.TxOptions{})
 			require.NoError(t, err)
+			t.Cleanup(func() { _ = joined.Rollback(context.Background()) })
 			require.NoError(t, s.Renew(t.Context(), "k", claim.Owner))
 		}
 		next := mayBeLost()
