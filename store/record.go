@@ -89,7 +89,8 @@ type Record struct {
 	// GetAnswer returns it; a [Lister] does not.
 	Answer []byte
 	// MayBeLost says that the store may forget the claim in a crash, until it has acknowledged
-	// another call for the record: a renewal, a step, a completion, a release or a hold. It is set
+	// another call for the record: a renewal, a step, a completion, a release or a hold. A renewal does
+	// not count while the run has joined a transaction that is its claim, too. It is set
 	// only if Mine is, and if the claim has allowed it.
 	MayBeLost bool
 	// Lapsed says that the claim was granted because the lease of its last owner had ended.

@@ -142,7 +142,9 @@ type Claim struct {
 	HoldEnds bool
 	// MayBeLost says that the store may acknowledge the claim before it is durable, because
 	// nothing that the run does outlives a crash in which the claim is lost. The guard sets it
-	// under idempotency.WithTransaction. A store that makes use of it says so in Record.MayBeLost.
+	// under idempotency.WithTransaction. A store that makes use of it says so in Record.MayBeLost. It may
+	// even keep no record until the run commits or another call needs one: a release that says Undone
+	// then leaves nothing.
 	MayBeLost bool
 	// Tenant is a digest of the scope, equal for equal scopes, for a store that has limited
 	// room and does not let one tenant fill it. Other stores ignore it. Zero stands for no

@@ -76,7 +76,11 @@ func TestTransactionsBehindPgBouncer(t *testing.T) {
 	server := pgtest.Shared(t)
 	bouncer := server.StartBouncer(t, "default_pool_size=40") // each transaction has one until it ends
 	for _, mode := range poolerModes() {
-		t.Run(mode.String(), func(t *testing.T) {
+		for _, whole := range []bool{false, true} { // of which the ways and levels that do not fit are joined
+			opts := []pgstore.Option{pgstore.WithConns(3), pgstore.WithoutListen()}
+			if whole {
+				opts = append(opts, pgstore.WithOneCommit(""))
+			}
 			onEachWay(t, func(t *testing.T, inTx way, level string) {
 				entered, leave := make(chan struct{}, 1), make(chan struct{})
 				s := newShopOn(t, bouncerPool(t, bouncer.DSN, mode), charge(func(s *shop, ctx context.Context, level string, f func(exec execer) error) error {
@@ -85,7 +89,7 @@ func TestTransactionsBehindPgBouncer(t *testing.T) {
 						<-leave
 						return f(exec)
 					})
-				}, level), []pgstore.Option{pgstore.WithConns(3), pgstore.WithoutListen()}, idempotency.WithWait(time.Minute))
+				}, level), opts, idempotency.WithWait(time.Minute))
 				first, waiter := make(chan guardtest.Reply, 1), make(chan guardtest.Reply, 1)
 				go func() { first <- s.Attempt(t, guardtest.Call{Key: "k"}) }()
 				<-entered
@@ -97,7 +101,7 @@ func TestTransactionsBehindPgBouncer(t *testing.T) {
 				guardtest.RequireReplay(t, answer, <-waiter)
 				require.Equal(t, 1, s.rows(t, "k"))
 			})
-		})
+		}
 	}
 }
 

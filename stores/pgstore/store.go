@@ -33,7 +33,8 @@ const othersConns = 2
 // that this process has seen and that was removed since.
 // Completing, releasing and replaying take one each. A run that joins a transaction takes as many round
 // trips as the transaction alone: the claim is one more, and BEGIN goes with the first statement. At
-// REPEATABLE READ and above it takes one more, because the record is locked first. Expired records are not seen any more, and stay in
+// REPEATABLE READ and above it takes one more, because the record is locked first. With [WithOneCommit] the
+// claim is that of BEGIN. Expired records are not seen any more, and stay in
 // the table until [Store.Sweep] removes them.
 type Store struct {
 	pool     *pgxpool.Pool          // the store's own
