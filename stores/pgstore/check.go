@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -35,7 +36,8 @@ const checkSQL = `SELECT
 			CASE WHEN a.attgenerated <> '' THEN 'generated' WHEN a.atthasdef OR a.attidentity <> '' THEN 'default' ELSE '-' END,
 			a.attname), E'\n')
 		FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type y ON y.oid = a.atttypid
-		WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), '')
+		WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), ''),
+	coalesce(pg_catalog.obj_description(c.oid, 'pg_class'), '')
 FROM (SELECT pg_catalog.to_regclass($1) AS oid) named
 LEFT JOIN pg_catalog.pg_class c ON c.oid = named.oid
 LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace`
@@ -51,17 +53,28 @@ type view struct {
 	lacks             string // rights
 	unique            bool
 	columns           map[string]string
+	version, since    int // of the table, and the first one whose programs go on with it
 }
+
+// versions are in the comment on a table.
+var versions = regexp.MustCompile(`idempotency: schema (\d{1,9}), for programs of schema (\d{1,9}) or later`)
 
 // viewFrom looks at the table of a quoted name through a pool or a transaction, whose rows query returns. All
 // rights are those of a store, and otherwise those of a transaction that is joined.
 func viewFrom[R interface{ Scan(dest ...any) error }](
 	ctx context.Context, query func(ctx context.Context, sql string, args ...any) R, table string, allRights bool,
 ) (v view, err error) {
-	var columns string
+	var columns, comment string
 	err = query(ctx, checkSQL, table, allRights).Scan(
 		&v.place, &v.standby, &v.readOnly, &v.isolation, &v.schema, &v.name, &v.kind, &v.persistence,
-		&v.rules, &v.hidesRows, &v.lacks, &v.unique, &columns)
+		&v.rules, &v.hidesRows, &v.lacks, &v.unique, &columns, &comment)
+	if v.name != "" {
+		v.version, v.since = 1, 1
+	}
+	if said := versions.FindStringSubmatch(comment); said != nil {
+		v.version, _ = strconv.Atoi(said[1])
+		v.since, _ = strconv.Atoi(said[2])
+	}
 	v.columns = map[string]string{}
 	for line := range strings.Lines(columns) {
 		if parts := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 5); len(parts) == 5 {
@@ -76,6 +89,8 @@ func (v *view) fits() error {
 	switch {
 	case v.name == "":
 		return errors.New("it is not there, or not in the search_path: Migrate makes it")
+	case v.since > version():
+		return fmt.Errorf("it has version %d, with which programs go on that know version %d or later, and this one knows %d: update the program", v.version, v.since, version())
 	case v.kind != "r":
 		return errors.New("something else has its name, or it is partitioned: it must be an ordinary table; WithTable takes another name")
 	case v.persistence != "p":

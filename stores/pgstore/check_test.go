@@ -49,6 +49,7 @@ func TestUnfitTableIsRefused(t *testing.T) {
 				_, err := pool.Exec(t.Context(), strings.ReplaceAll(sql, "{t}", table))
 				require.NoError(t, err)
 			}
+			run("DROP VIEW {t}_keys")
 			run(c.spoil)
 			_, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table))
 			require.ErrorContains(t, err, c.want)

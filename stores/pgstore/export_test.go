@@ -58,3 +58,6 @@ func Remember(s *Store, key string) { s.met.add(key) }
 
 // Code returns the code of an error of the server.
 func Code(err error) string { return code(err) }
+
+// Version is that of the table as this package makes it.
+func Version() int { return version() }

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"strings"
 	"testing"
 
 	"example.com/idempotency/internal/formtest/rows"
@@ -10,5 +11,6 @@ import (
 // What a table has in it changes with the version of its rows. Comments may change.
 func TestStoredFormOfTheTable(t *testing.T) {
 	t.Parallel()
-	rows.CheckSchema(t, sqlrecord.Form, Schema)
+	_, first, _ := strings.Cut(steps[1], "\n") // the rest of its heading
+	rows.CheckSchema(t, sqlrecord.Form, strings.TrimRight(first, "\n")+"\n")
 }

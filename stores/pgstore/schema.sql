@@ -1,3 +1,6 @@
+-- Each version adds to the one before: pgstore.Migrate, and pgstore.MigrationSQL, begin where a table is.
+
+-- Version 1: the table.
 -- The table of idempotency records. Moments are microseconds since 1970 by the clock of the
 -- server: to_timestamp(touched / 1e6) shows one. Durations are microseconds. The greatest int8
 -- stands for a record that is kept until somebody resolves or forgets it.
@@ -37,3 +40,29 @@ WITH (fillfactor = 80);
 
 CREATE INDEX idempotency_records_sweep ON idempotency_records (sweep_hour);
 CREATE INDEX idempotency_records_in_doubt ON idempotency_records (in_doubt, key) WHERE in_doubt IS NOT NULL;
+
+-- Version 2: what a person may read. It has no token, no payload, no answer and no key of a client, so a role
+-- may have SELECT on it that may not read the table.
+CREATE OR REPLACE VIEW idempotency_keys AS
+SELECT key, label AS route,
+	CASE
+		WHEN expires <= clock.now THEN 'expired'
+		WHEN state <> 'claimed' THEN state
+		WHEN clock.now - touched < lease THEN 'running'
+		WHEN hold THEN 'held'
+		ELSE 'lapsed'
+	END AS state,
+	attempt,
+	nullif(status, 0) AS status, -- that of the answer
+	to_timestamp(since / 1e6) AS since,
+	to_timestamp(touched / 1e6) AS touched,
+	CASE WHEN state = 'claimed' THEN to_timestamp((touched / 1e6) + (lease / 1e6)) END AS lease_ends,
+	CASE WHEN expires < 9223372036854775807 THEN to_timestamp(expires / 1e6) END AS expires,
+	watched,
+	octet_length(answer) AS answer_bytes,
+	octet_length(steps) AS steps_bytes,
+	pg_column_size(r) AS stored_bytes
+FROM idempotency_records AS r
+CROSS JOIN (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8 AS now) AS clock;
+
+COMMENT ON TABLE idempotency_records IS 'idempotency: schema 2, for programs of schema 1 or later';
