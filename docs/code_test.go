@@ -40,7 +40,7 @@ var imported = packagesByName(
 	"example.com/idempotency/adapters/humaidempotency", "example.com/idempotency/adapters/mcpidempotency",
 	"example.com/idempotency/otelidempotency", "example.com/idempotency/stores/pgstore", "example.com/idempotency/stores/sqlitestore",
 	"connectrpc.com/connect", "github.com/danielgtaylor/huma/v2", "github.com/danielgtaylor/huma/v2/adapters/humago",
-	"github.com/gin-gonic/gin", "github.com/go-chi/chi/v5", "github.com/gofiber/fiber/v3", "github.com/gofiber/fiber/v3/middleware/recover", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
+	"github.com/gin-gonic/gin", "github.com/go-chi/chi/v5", "github.com/gofiber/fiber/v3", "github.com/gofiber/fiber/v3/middleware/recover", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn", "github.com/jackc/pgx/v5/pgxpool",
 	"github.com/modelcontextprotocol/go-sdk/mcp", "google.golang.org/grpc", "github.com/stretchr/testify/require",
 )
 

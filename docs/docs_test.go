@@ -109,7 +109,7 @@ func TestPostgresPageShowsWhatWorks(t *testing.T) {
 		sources.WriteString(indent.ReplaceAllString(read(t, file), ""))
 	}
 	examples := sources.String()
-	pages := read(t, "docs/how-to/postgres.md") + read(t, "docs/how-to/postgres-operations.md") + read(t, "docs/how-to/sqlite.md")
+	pages := read(t, "docs/tutorials/postgres.md") + read(t, "docs/how-to/postgres-operations.md") + read(t, "docs/how-to/sqlite.md")
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(pages, -1)
 	shown := 0
 	for _, block := range blocks {

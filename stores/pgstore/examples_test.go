@@ -4,6 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
 	"testing"
 
 	"example.com/idempotency/stores/pgstore"
@@ -18,8 +23,7 @@ import (
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Shared(t).Pool(t)
-	_, err := pool.Exec(t.Context(), `
-		CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY, item text, quantity bigint);
+	_, err := pool.Exec(t.Context(), ordersTable+`;
 		CREATE TABLE payments (id text PRIMARY KEY);
 		CREATE TABLE stock AS SELECT 'tea' AS item, 5::bigint AS quantity`)
 	require.NoError(t, err)
@@ -60,4 +64,31 @@ func TestExamples(t *testing.T) {
 	require.Equal(t, 4, number("SELECT quantity FROM stock"))
 	require.Len(t, keys, 2)
 	require.Equal(t, keys[0], keys[1])
+}
+
+// The commands of the tutorial print what it shows.
+func TestTutorialShowsWhatHappens(t *testing.T) {
+	t.Parallel()
+	curl, err := exec.LookPath("curl")
+	if err != nil {
+		t.Skip("curl is not installed")
+	}
+	page, err := os.ReadFile("../../docs/tutorials/postgres.md")
+	require.NoError(t, err)
+	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```.*?```text\n(.*?)```").FindSubmatch(page)
+	require.Len(t, blocks, 3)
+
+	pool := restored(t, 0)
+	_, err = pool.Exec(t.Context(), ordersTable)
+	require.NoError(t, err)
+	require.NoError(t, pgstore.Migrate(t.Context(), pool))
+	store, err := pgstore.New(t.Context(), pool)
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	server := httptest.NewServer(guardtest.NewGuard(t, store, idempotency.WithTransaction(true)).Handler(&createOrder{store}))
+	t.Cleanup(server.Close)
+	commands := strings.NewReplacer("curl ", curl+" ", "127.0.0.1:8080", server.Listener.Addr().String()).Replace(string(blocks[1]))
+	printed, err := exec.CommandContext(t.Context(), "sh", "-ec", commands).CombinedOutput()
+	require.NoError(t, err, "%s", printed)
+	require.Equal(t, string(blocks[2]), string(printed))
 }
