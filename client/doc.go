@@ -19,7 +19,7 @@
 // # Which key
 //
 //   - None chosen: a random one for each request. It is lost with the process.
-//   - [KeyFor]: the intent has an identity, such as the number of an order. Every process
+//   - [IntentFor]: the intent has an identity, such as the number of an order. Every process
 //     that tries again uses the same key.
 //   - Package journal: the intent is noted with its key before the first byte is sent, and
 //     the next process finds it.

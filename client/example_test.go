@@ -52,14 +52,15 @@ func Example() {
 }
 
 // Every process that tries to charge for an order uses the same key.
-func ExampleKeyFor() {
-	ctx := client.WithKey(context.Background(), client.KeyFor("charge", "order-17"))
+func ExampleIntentFor() {
+	charge := client.IntentFor("charge", "order-17")
+	ctx := charge.Context(context.Background())
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://psp.example/charges", strings.NewReader(`{"amount":100}`))
 	if err != nil {
 		log.Fatal(err)
 	}
 	_ = r // for an http.Client with a Transport
-	fmt.Println(client.KeyFor("charge", "order-17"))
+	fmt.Println(charge.Key)
 	// Output: iRvjZ_sshY_UszW-u4SH4XhJkwaX3Dz-R08k8GhUT0A
 }
 

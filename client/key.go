@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -28,32 +29,38 @@ func NewKey() string {
 	return string(h[:8]) + "-" + string(h[8:12]) + "-" + string(h[12:16]) + "-" + string(h[16:20]) + "-" + string(h[20:])
 }
 
-// KeyFor returns the key of an intent that has an identity of its own, as in
+// IntentFor returns the intent that has an identity of its own, as in
 //
-//	client.KeyFor("charge", order.ID)
+//	ctx = client.IntentFor("charge", order.ID).Context(ctx)
 //
 // A program that intends the same computes the same key, also after a crash, in another
-// process and on another machine. The parts are told apart, whatever is in them: ("ab", "c")
-// and ("a", "bc") have different keys. So have ("charge", id) and ("refund", id), and with a
-// further part a second charge on purpose has another key than the first.
+// process and on another machine. So any of them may have sent it before, and the intent is
+// Resumed. A program that knows better sets Resumed to false. The parts are told apart, whatever
+// is in them: ("ab", "c") and ("a", "bc") have different keys. So have ("charge", id) and
+// ("refund", id), and with a further part a second charge on purpose has another key than the
+// first.
 //
 // The key has 43 characters: base64url of a SHA-256 of the parts, each behind its length.
 // It is the same in all versions of this package. It does not hide parts that can be
 // guessed.
-func KeyFor(purpose string, identity ...string) string {
+func IntentFor(purpose string, identity ...string) Intent {
 	sum := digest.Intent(append([]string{purpose}, identity...)...)
-	return base64.RawURLEncoding.EncodeToString(sum[:])
+	return Intent{Key: base64.RawURLEncoding.EncodeToString(sum[:]), Resumed: true}
 }
 
 // keyHash is what events, errors and logs show of the value of a header field.
 func keyHash(value string) string {
 	const bytesOf8Characters = 6
-	key, err := keyheader.Parse(value, false)
-	if err != nil {
-		key = value
-	}
-	sum := digest.Key("", key)
+	sum := digest.Key("", bare(value))
 	return base64.RawURLEncoding.EncodeToString(sum[:bytesOf8Characters])
+}
+
+// bare returns the key in a header field, without its quotes. What is no key stays as it is.
+func bare(value string) string {
+	if key, err := keyheader.Parse(value, false); err == nil {
+		return key
+	}
+	return value
 }
 
 // An Intent is a key with its history. A later request needs it to count as the same one. An
@@ -73,10 +80,17 @@ type Intent struct {
 
 // Context returns a context for the one request that carries out the intent. A [Transport]
 // sends it with the key, and not at all if the key is older than the server remembers
-// ([WithTTL]).
+// ([WithTTL]). What ctx knows of the same key is not forgotten: its Since and Expires stand in for
+// those that are zero, and Resumed stays. It holds too if the same key is in the header field.
 func (i Intent) Context(ctx context.Context) context.Context {
+	known, _ := ctx.Value(historyOf(bare(i.Key))).(Intent)
+	i.Since, i.Expires, i.Resumed = cmp.Or(i.Since, known.Since), cmp.Or(i.Expires, known.Expires), i.Resumed || known.Resumed
+	ctx = context.WithValue(ctx, historyOf(bare(i.Key)), i)
 	return context.WithValue(ctx, stepcall.ChosenKey{}, chosenKey{Intent: i})
 }
+
+// A historyOf a key is where a context holds its [Intent].
+type historyOf string
 
 // A chosenKey is what the caller has decided about the key of its requests.
 type chosenKey struct {
@@ -95,8 +109,10 @@ func (c chosenKey) Chosen() (key string, expires time.Time, none bool) {
 // field has, abc or "abc"; a key in another form makes the request fail with
 // [ErrKeyInvalid].
 //
-// The key counts as a new one that was never sent. For a key that was, use
-// [Error.Context] or [Intent.Context], which hand on its age and the doubt.
+// Of a key that ctx knows, by [Error.Context] or [Intent.Context], the history counts. In a later
+// attempt of a step, the key may have been sent before. Any other key counts as a new one that
+// was never sent, as one in the header field does. For a key that another call or process may
+// have sent, use [IntentFor], or an [Intent] that is Resumed.
 func WithKey(ctx context.Context, key string) context.Context {
 	return Intent{Key: key}.Context(ctx)
 }

@@ -30,7 +30,7 @@ func TestNewKeyIsARandomUUID(t *testing.T) {
 }
 
 // These keys are stored at servers, for days. They never change.
-func TestKeyForIsForever(t *testing.T) {
+func TestIntentForIsForever(t *testing.T) {
 	t.Parallel()
 	for _, golden := range []struct {
 		key   string
@@ -42,11 +42,11 @@ func TestKeyForIsForever(t *testing.T) {
 		{"4m3A3lpEkrP6lhFqJHK3FSRrfOYQIYKthhunCCc526k", []string{"", "", ""}},
 		{"K_RBUkdqYRrriwPf7byD1so-CVC3n23k1dKMpRTV_zk", []string{"zahlen", "Bestellung \u00e4\x00\xff"}},
 	} {
-		require.Equal(t, golden.key, client.KeyFor(golden.parts[0], golden.parts[1:]...), "%q", golden.parts)
+		require.Equal(t, golden.key, client.IntentFor(golden.parts[0], golden.parts[1:]...).Key, "%q", golden.parts)
 	}
 }
 
-func TestKeyForTellsPartsApart(t *testing.T) {
+func TestIntentForTellsPartsApart(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string][]string)
 	for _, parts := range [][]string{
@@ -64,7 +64,7 @@ func TestKeyForTellsPartsApart(t *testing.T) {
 		{""},
 		{"", ""},
 	} {
-		key := client.KeyFor(parts[0], parts[1:]...)
+		key := client.IntentFor(parts[0], parts[1:]...).Key
 		require.Empty(t, seen[key], "the key of %q", parts)
 		require.Len(t, key, 43)
 		seen[key] = parts

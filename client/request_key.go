@@ -26,31 +26,28 @@ type requestKey struct {
 	resumed bool      // it may have been sent before
 	end     func()    // ends the call of a step; nil outside
 
-	// given says that the caller has put the key into the header field itself.
-	given bool
-	// withheld says that the caller's CheckRedirect has taken the key away.
+	// given is the field into which the caller has put the key itself; http.Client copies it to
+	// each place that a redirect leads to.
+	given string
+	// withheld says that the key stays behind where a redirect leads.
 	withheld bool
 }
 
 // keyOf finds or makes the key of a request.
 func keyOf(r *http.Request, s *settings, server *profile.Server) (requestKey, error) {
-	if server.KeyMember != "" {
-		return keyInBody(r, s, server)
-	}
 	field := server.KeyHeader
 	before := redirectedKey(r, field)
-	values, ok := keyField(r.Header, field)
-	if before.isWithheld(r, values, ok) {
-		return requestKey{withheld: true}, nil
+	if before.withheld {
+		return before, nil
 	}
-	if ok {
+	if server.KeyMember != "" {
+		return keyInBody(r, s, server, before)
+	}
+	if values, ok := keyField(r.Header, field); ok {
 		if len(values) != 1 || strings.TrimSpace(values[0]) == "" {
 			return requestKey{}, fmt.Errorf("%w: the request needs one field %s with a value", ErrKeyInvalid, field)
 		}
-		if before.value == values[0] {
-			return before, nil // http.Client has copied the field
-		}
-		return requestKey{value: values[0], field: field, given: true}, nil
+		return requestKey{value: values[0], field: field, given: field}.remembered(r, before), nil
 	}
 	if before.value != "" {
 		return before, nil
@@ -63,7 +60,7 @@ func keyOf(r *http.Request, s *settings, server *profile.Server) (requestKey, er
 		if _, err := keyheader.Parse(chosen.Key, false); err != nil {
 			return requestKey{}, fmt.Errorf("%w: %w", ErrKeyInvalid, err)
 		}
-		return requestKey{value: s.quoted(chosen.Key), field: field, since: chosen.Since, expires: chosen.Expires, resumed: chosen.Resumed}, nil
+		return requestKey{value: s.quoted(chosen.Key), field: field}.remembered(r, before), nil
 	case !slices.Contains(s.methods, method(r)):
 		return requestKey{}, nil
 	}
@@ -71,15 +68,15 @@ func keyOf(r *http.Request, s *settings, server *profile.Server) (requestKey, er
 	if !ok {
 		return requestKey{value: s.quoted(NewKey()), field: field}, nil
 	}
-	key, resumed, err := step.BeginCall()
+	key, err := step.BeginCall()
 	if err != nil {
 		return requestKey{}, err
 	}
-	return requestKey{value: s.quoted(key), field: field, resumed: resumed, end: step.EndCall}, nil
+	return requestKey{value: s.quoted(key), field: field, resumed: step.Resumed(), end: step.EndCall}, nil
 }
 
 // keyInBody finds the key in the JSON body of a request. One without it has no key.
-func keyInBody(r *http.Request, s *settings, server *profile.Server) (requestKey, error) {
+func keyInBody(r *http.Request, s *settings, server *profile.Server, before requestKey) (requestKey, error) {
 	chosen, ok := r.Context().Value(stepcall.ChosenKey{}).(chosenKey)
 	if noBody(r) || isSafe(r.Method) || ok && chosen.none {
 		return requestKey{}, nil
@@ -99,15 +96,23 @@ func keyInBody(r *http.Request, s *settings, server *profile.Server) (requestKey
 			value = "" // a member of another type is not a key
 		}
 	}
-	key := requestKey{value: value}
 	if ok && chosen.Key != value {
 		return requestKey{}, fmt.Errorf("%w: %s reads it from the member %s of the body, which has another one",
 			ErrKeyInvalid, server.Name, server.KeyMember)
 	}
-	if ok {
-		key.since, key.expires, key.resumed = chosen.Since, chosen.Expires, chosen.Resumed
+	return requestKey{value: value}.remembered(r, before), nil
+}
+
+// remembered returns a key that the caller has said with its history, in whatever way it has said
+// it: the history belongs to the key. Docs/explanation/design-around.md has the table.
+func (k requestKey) remembered(r *http.Request, before requestKey) requestKey {
+	i, _ := r.Context().Value(historyOf(bare(k.value))).(Intent)
+	if bare(before.value) == bare(k.value) {
+		i = Intent{Since: before.since, Expires: before.expires, Resumed: before.resumed}
 	}
-	return key, nil
+	step, ok := stepcall.From(r.Context())
+	k.since, k.expires, k.resumed = i.Since, i.Expires, i.Resumed || ok && step.Resumed()
+	return k
 }
 
 // keyField returns the values of the field that carries the key, however its name is
@@ -149,28 +154,33 @@ func Expires(resp *http.Response) (at time.Time, ok bool) {
 
 // redirectedKey returns the key of the request that was answered with the redirect that
 // http.Client follows with this one; none if there was no such request. It is the same
-// request at another place, which may expect the key in another field.
+// request at another place, which may expect the key in another field. What http.Client has
+// copied is taken out of the header.
+//
+// The key stays behind, there and further on, if the redirect has made another request of it, or
+// if the caller's CheckRedirect does not want it to go there: it has put the request under
+// WithoutKey, emptied the field, or removed what http.Client had copied.
 func redirectedKey(r *http.Request, field string) requestKey {
-	if r.Response == nil || r.Response.Request == nil || method(r.Response.Request) != method(r) {
+	if r.Response == nil || r.Response.Request == nil {
 		return requestKey{}
 	}
-	key, ok := r.Response.Request.Context().Value(historyContext{}).(requestKey)
+	k, ok := r.Response.Request.Context().Value(historyContext{}).(requestKey)
 	if !ok {
-		key.value = r.Response.Request.Header.Get(field)
-	}
-	key.field = field
-	return key
-}
-
-// isWithheld reports whether the caller's CheckRedirect does not want the key to go where a
-// redirect leads: it has put the request under WithoutKey, emptied the field, or removed one
-// that http.Client had copied from the first request.
-func (k requestKey) isWithheld(r *http.Request, values []string, present bool) bool {
-	if k.value == "" {
-		return k.withheld
+		return requestKey{}
 	}
 	chosen, _ := r.Context().Value(stepcall.ChosenKey{}).(chosenKey)
-	return chosen.none || present && len(values) == 0 || k.given && !present
+	values, present := keyField(r.Header, field)
+	copied, _ := keyField(r.Header, k.given)
+	k.field = field
+	if k.withheld || chosen.none || method(r.Response.Request) != method(r) || present && len(values) == 0 || k.given != "" && len(copied) == 0 {
+		removeField(r.Header, field)
+		removeField(r.Header, k.given)
+		return requestKey{given: k.given, withheld: true}
+	}
+	if slices.Equal(copied, []string{k.value}) {
+		removeField(r.Header, k.given)
+	}
+	return k
 }
 
 // isTooOld reports whether the server may have forgotten the key by then. The clock that never

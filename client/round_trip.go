@@ -36,9 +36,6 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if c.key.end != nil {
 		defer c.key.end()
 	}
-	if c.key.withheld { // http.Client may have copied it
-		removeField(c.req.Header, server.KeyHeader)
-	}
 	if c.key.field != "" && c.key.value != "" {
 		removeField(c.req.Header, c.key.field)
 		setField(c.req, c.key.field, c.key.value)

@@ -57,7 +57,7 @@ func Example() {
 		connect.WithInterceptors(connectclient.NewInterceptor()))
 	for _, amount := range []int64{100, 100, 5000, 5000} {
 		// The program wants two things, and calls twice for each.
-		ctx := client.WithKey(context.Background(), client.KeyFor("charge", fmt.Sprint(amount)))
+		ctx := client.IntentFor("charge", fmt.Sprint(amount)).Context(context.Background())
 		res, err := shop.CallUnary(ctx, connect.NewRequest(wrapperspb.Int64(amount)))
 		if err != nil {
 			fmt.Println(err)

@@ -85,7 +85,7 @@ func Example() {
 	defer func() { _ = conn.Close() }()
 	for _, amount := range []int64{100, 100, 5000, 5000} {
 		// The program wants two things, and calls twice for each.
-		ctx := client.WithKey(context.Background(), client.KeyFor("charge", fmt.Sprint(amount)))
+		ctx := client.IntentFor("charge", fmt.Sprint(amount)).Context(context.Background())
 		var header metadata.MD
 		res := new(wrapperspb.StringValue)
 		err := conn.Invoke(ctx, charge, wrapperspb.Int64(amount), res, grpc.Header(&header))

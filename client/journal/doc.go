@@ -12,7 +12,7 @@
 // any moment, and an honest server has one effect for each name. A name that is finished
 // stays known for [WithRetention]: doing it again returns what is known and sends nothing.
 //
-// A key that can be computed again (client.KeyFor) needs no journal if something else
+// A key that can be computed again (client.IntentFor) needs no journal if something else
 // remembers the work to do. A table in the program's own database is often better than a
 // file, because the intent and its cause are then one transaction.
 //

@@ -72,8 +72,8 @@ func (p *payer) pay(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Every process that charges for this order uses this key.
-	ctx = client.WithKey(ctx, client.KeyFor("charge", p.order))
+	// Every process that charges for this order uses this key, and an earlier one may have charged.
+	ctx = client.IntentFor("charge", p.order).Context(ctx)
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.api.JoinPath("charges").String(), bytes.NewReader(body))
 	if err != nil {
 		return "", err

@@ -15,6 +15,8 @@ import (
 type api struct {
 	*httptest.Server
 	charges int
+	refusal int // the status with which it refuses; 0: none
+	front   int // the same of a gateway in front of it
 }
 
 func serve(t *testing.T, lost int) *api {
@@ -24,6 +26,10 @@ func serve(t *testing.T, lost int) *api {
 	t.Cleanup(func() { require.NoError(t, guard.Shutdown(context.WithoutCancel(t.Context()))) })
 	a := &api{}
 	charge := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if a.refusal != 0 {
+			w.WriteHeader(a.refusal)
+			return
+		}
 		a.charges++
 		w.WriteHeader(http.StatusCreated)
 		_, _ = w.Write([]byte("ch_1"))
@@ -32,6 +38,10 @@ func serve(t *testing.T, lost int) *api {
 		if lost--; lost >= 0 {
 			charge.ServeHTTP(httptest.NewRecorder(), r)
 			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		if a.front != 0 {
+			w.WriteHeader(a.front)
 			return
 		}
 		charge.ServeHTTP(w, r)
@@ -76,16 +86,25 @@ func TestDoubtIsReported(t *testing.T) {
 	require.Equal(t, 1, a.charges)
 }
 
+// A refusal is believed if the API says it. One from in front of it says nothing about what an earlier
+// process has done, and nor does a connection that cannot be made.
 func TestRefusalsAreReported(t *testing.T) {
 	t.Parallel()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusUnprocessableEntity)
-	}))
-	t.Cleanup(s.Close)
-	message, status := run(t, &api{Server: s}, "order-1")
+	a := serve(t, 0)
+	a.refusal = http.StatusUnprocessableEntity
+	message, status := run(t, a, "order-1")
 	require.Equal(t, "not charged: status 422: ", message)
 	require.Equal(t, 1, status)
-	s.Close()
-	_, status = run(t, &api{Server: s}, "order-1")
-	require.Equal(t, 1, status, "no connection: nothing was sent")
+
+	a = serve(t, 4) // as often as the client tries
+	_, status = run(t, a, "order-1")
+	require.Equal(t, 2, status)
+	a.front = http.StatusUnauthorized
+	for range 2 {
+		message, status = run(t, a, "order-1")
+		require.Contains(t, message, "unknown, run the same command again")
+		require.Equal(t, 2, status)
+		a.Close() // no connection
+	}
+	require.Equal(t, 1, a.charges)
 }

@@ -40,17 +40,20 @@ func (c *stepContext) Value(key any) any {
 
 // BeginCall returns the key of the step's next call. It is the key that [DeriveKey] returns for
 // the name of the step, a number sign and the number of the call, so a resolver can make it too.
-func (c *stepContext) BeginCall() (key string, resumed bool, err error) {
+func (c *stepContext) BeginCall() (key string, err error) {
 	c.calls.mu.Lock()
 	defer c.calls.mu.Unlock()
 	if c.calls.going {
-		return "", false, fmt.Errorf("%w: step %q: the next attempt cannot tell two calls at once apart; give each a key of its own",
+		return "", fmt.Errorf("%w: step %q: the next attempt cannot tell two calls at once apart; give each a key of its own",
 			ErrStepMisuse, c.name)
 	}
 	c.calls.going = true
 	c.calls.n++
-	return c.intent.DeriveKey(c.name + "#" + strconv.Itoa(c.calls.n)), c.resumed, nil
+	return c.intent.DeriveKey(c.name + "#" + strconv.Itoa(c.calls.n)), nil
 }
+
+// Resumed reports whether an earlier attempt may have begun the step.
+func (c *stepContext) Resumed() bool { return c.resumed }
 
 // EndCall lets the next call begin.
 func (c *stepContext) EndCall() {

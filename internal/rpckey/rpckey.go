@@ -37,7 +37,7 @@ func For(ctx context.Context) (key string, end func(), err error) {
 	if !ok {
 		return client.NewKey(), end, nil
 	}
-	key, _, err = step.BeginCall()
+	key, err = step.BeginCall()
 	if err != nil {
 		return "", end, err
 	}

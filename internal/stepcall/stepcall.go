@@ -17,11 +17,12 @@ type ContextKey struct{}
 type Step interface {
 	// BeginCall returns the idempotency key of the next call, which is the same in all
 	// attempts of the run. It refuses a call that begins before the last one has ended,
-	// because their order could differ from attempt to attempt. Resumed says that an earlier
-	// attempt may have made the call, with an unknown result.
-	BeginCall() (key string, resumed bool, err error)
+	// because their order could differ from attempt to attempt.
+	BeginCall() (key string, err error)
 	// EndCall ends the call that BeginCall has begun.
 	EndCall()
+	// Resumed reports whether an earlier attempt may have made the calls, with an unknown result.
+	Resumed() bool
 }
 
 // From returns the step that ctx belongs to.
