@@ -1,12 +1,16 @@
 package client_test
 
 import (
+	"context"
+	"errors"
+	"net/http"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/client"
+	"example.com/idempotency/client/profile"
 )
 
 // A key that the server has forgotten would be a new one.
@@ -41,4 +45,65 @@ func TestResumedIntentIsInDoubtFromTheStart(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
+}
+
+// The history belongs to the key, and not to the way in which the caller says it.
+func TestHistoryBelongsToTheKey(t *testing.T) {
+	t.Parallel()
+	field := func(value string) func(*http.Request) *http.Request {
+		return func(r *http.Request) *http.Request { r.Header.Set(keyField, value); return r }
+	}
+	under := func(with ...func(context.Context) context.Context) func(*http.Request) *http.Request {
+		return func(r *http.Request) *http.Request {
+			for _, f := range with {
+				r = r.WithContext(f(r.Context()))
+			}
+			return r
+		}
+	}
+	key := func(key string) func(context.Context) context.Context {
+		return func(ctx context.Context) context.Context { return client.WithKey(ctx, key) }
+	}
+	square := profile.Square()
+	square.TTL = time.Hour
+	inBody := client.WithServer(square, "*")
+	for name, c := range map[string]struct {
+		say   func(*http.Request) *http.Request
+		other bool // it is another key
+		opts  []client.Option
+	}{
+		"not again":               {say: under()},
+		"in the field":            {say: field("k")},
+		"in the field, quoted":    {say: field(`"k"`)},
+		"in the body":             {say: under(), opts: []client.Option{inBody}},
+		"WithKey":                 {say: under(key("k"))},
+		"WithKey, quoted":         {say: under(key(`"k"`))},
+		"WithKey, after another":  {say: under(key("other"), key("k"))},
+		"WithKey, after none":     {say: under(client.WithoutKey, key("k"))},
+		"WithKey, and the body":   {say: under(key("k")), opts: []client.Option{inBody}},
+		"an Intent":               {say: under(client.Intent{Key: "k"}.Context)},
+		"another one in a field":  {say: field("other"), other: true},
+		"another one by WithKey":  {say: under(key("other")), other: true},
+		"another one and a field": {say: func(r *http.Request) *http.Request { return field("k")(under(key("other"))(r)) }},
+	} {
+		for _, before := range []client.Intent{
+			{Key: "k", Resumed: true},
+			{Key: "k", Since: time.Now().Add(-time.Hour)},
+			{Key: "k", Since: time.Now(), Expires: time.Now().Add(-time.Second)},
+		} {
+			base := answering(answer{status: 401})
+			transport := newTransport(t, base, append([]client.Option{client.WithTTL(time.Hour)}, c.opts...)...)
+			_, err := send(transport, c.say(post(before.Context(t.Context()), place, `{"idempotency_key":"k"}`)))
+			require.Equal(t, before.Resumed && !c.other, errors.Is(err, client.ErrOutcomeUnknown), "%s: %v", name, err)
+			require.Equal(t, !before.Resumed && !c.other, errors.Is(err, client.ErrKeyExpired), "%s: %v", name, err)
+		}
+	}
+}
+
+// Any process may have computed a key before.
+func TestComputedKeyIsInDoubtFromTheStart(t *testing.T) {
+	t.Parallel()
+	i := client.IntentFor("charge", "order-17")
+	_, err := send(newTransport(t, answering(answer{status: 401})), post(i.Context(t.Context()), place, "{}"))
+	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 }

@@ -170,7 +170,9 @@ func TestKeysThatCannotBeSentAreRefused(t *testing.T) {
 // The request that http.Client makes of a redirect that keeps the method is the same one.
 func TestRedirectKeepsTheKey(t *testing.T) {
 	t.Parallel()
-	for status, want := range map[int]int{http.StatusTemporaryRedirect: 1, http.StatusPermanentRedirect: 1, http.StatusSeeOther: 0} {
+	for status, want := range map[int]int{http.StatusTemporaryRedirect: 1, http.StatusPermanentRedirect: 1, http.StatusSeeOther: 0, -http.StatusSeeOther: 0} {
+		given := status < 0 // by the caller, in the header
+		status = max(status, -status)
 		var first string
 		var second []string
 		mux := http.NewServeMux()
@@ -181,7 +183,11 @@ func TestRedirectKeepsTheKey(t *testing.T) {
 		mux.HandleFunc("/new", func(_ http.ResponseWriter, r *http.Request) { second = r.Header[keyField] })
 		s := serve(t, mux)
 		c := &http.Client{Transport: newTransport(t, newBase(t))}
-		resp, err := c.Do(post(t.Context(), s.URL+"/old", "{}"))
+		r := post(t.Context(), s.URL+"/old", "{}")
+		if given {
+			r.Header.Set(keyField, "mine")
+		}
+		resp, err := c.Do(r)
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		require.NotEmpty(t, first)
@@ -193,51 +199,86 @@ func TestRedirectKeepsTheKey(t *testing.T) {
 }
 
 // At another host, the caller's CheckRedirect decides whether the key goes there. A key that is
-// withheld is not replaced by another one, also not further on.
+// withheld is not replaced by another one, also not further on, whatever the fields of the hosts are
+// called.
 func TestCheckRedirectCanWithholdTheKey(t *testing.T) {
 	t.Parallel()
-	withholding := map[string]func(r *http.Request){
-		"by the context":      func(r *http.Request) { *r = *r.WithContext(client.WithoutKey(r.Context())) },
-		"by an emptied field": func(r *http.Request) { r.Header[keyField] = nil },
-		"by a removed field":  func(r *http.Request) { r.Header.Del(keyField) },
-	}
-	for name, withhold := range withholding {
-		for _, given := range []bool{true, false} {
-			if !given && name == "by a removed field" {
-				continue // there is none to remove
-			}
-			var seen [][]string
-			var place string
-			mux := http.NewServeMux()
-			mux.HandleFunc("/old", func(w http.ResponseWriter, r *http.Request) {
-				seen = append(seen, r.Header[keyField])
-				http.Redirect(w, r, place+"/new", http.StatusTemporaryRedirect)
-			})
-			mux.HandleFunc("/new", func(w http.ResponseWriter, r *http.Request) {
-				seen = append(seen, r.Header[keyField])
-				http.Redirect(w, r, "/newer", http.StatusPermanentRedirect)
-			})
-			mux.HandleFunc("/newer", func(_ http.ResponseWriter, r *http.Request) { seen = append(seen, r.Header[keyField]) })
-			s := serve(t, mux)
-			place = strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
-			hc := &http.Client{Transport: newTransport(t, newBase(t)), CheckRedirect: func(r *http.Request, via []*http.Request) error {
-				if len(via) == 1 {
-					require.NotEqual(t, via[0].URL.Host, r.URL.Host)
-					withhold(r)
+	for _, field := range []string{keyField, "X-Request-Key"} {
+		own := profile.Guard()
+		own.KeyHeader, own.Echo = field, field
+		withholding := map[string]func(r *http.Request){
+			"by the context":      func(r *http.Request) { *r = *r.WithContext(client.WithoutKey(r.Context())) },
+			"by an emptied field": func(r *http.Request) { r.Header[keyField], r.Header[field] = nil, nil },
+			"by a removed field":  func(r *http.Request) { r.Header.Del(field) },
+		}
+		for name, withhold := range withholding {
+			for _, status := range []int{301, 302, 303, 307, 308} {
+				for _, given := range []bool{true, false} {
+					if !given && name == "by a removed field" {
+						continue // there is none to remove
+					}
+					name := fmt.Sprintf("%s, %s, %d, given: %v", field, name, status, given)
+					var seen [][]string
+					var place string
+					next := map[string]string{"/old": "/new", "/new": "/newer"}
+					s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						seen = append(seen, append(r.Header[keyField], r.Header["X-Request-Key"]...))
+						if to := next[r.URL.Path]; to != "" {
+							http.Redirect(w, r, place+to, status)
+						}
+					}))
+					place = strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
+					transport := newTransport(t, newBase(t), client.WithServer(own, "127.0.0.1"))
+					hc := &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, via []*http.Request) error {
+						if len(via) == 1 {
+							require.NotEqual(t, via[0].URL.Host, r.URL.Host)
+							withhold(r)
+						}
+						return nil
+					}}
+					r := post(t.Context(), s.URL+"/old", "{}")
+					if given {
+						r.Header.Set(field, "mine")
+					}
+					resp, err := hc.Do(r)
+					require.NoError(t, err, name)
+					require.NoError(t, resp.Body.Close())
+					require.Len(t, seen, 3, name)
+					require.Len(t, seen[0], 1, name)
+					require.Empty(t, seen[1], name)
+					require.Empty(t, seen[2], name)
 				}
-				return nil
-			}}
-			r := post(t.Context(), s.URL+"/old", "{}")
-			if given {
-				r.Header.Set(keyField, "mine")
 			}
-			resp, err := hc.Do(r)
-			require.NoError(t, err, name)
-			require.NoError(t, resp.Body.Close())
-			require.Len(t, seen, 3)
-			require.Len(t, seen[0], 1)
-			require.Empty(t, seen[1], name)
-			require.Empty(t, seen[2], name)
+		}
+	}
+}
+
+// Another host may expect the key in another field. Nobody has withheld it, so a lost answer is
+// asked for again there.
+func TestRedirectTakesTheKeyToAnotherField(t *testing.T) {
+	t.Parallel()
+	front := profile.Guard()
+	front.KeyHeader, front.Echo = "X-Request-Key", "X-Request-Key"
+	for _, given := range []bool{true, false} {
+		var first string
+		base := answering(answer{do: func(r *http.Request) (*http.Response, error) {
+			first = r.Header.Get("X-Request-Key")
+			return answer{status: http.StatusTemporaryRedirect, header: map[string]string{"Location": "http://other.test/"}}.response(r), nil
+		}}, answer{err: errReset}, answer{do: func(r *http.Request) (*http.Response, error) {
+			require.Empty(t, r.Header["X-Request-Key"])
+			return answer{status: http.StatusCreated}.response(r), nil
+		}})
+		r := post(t.Context(), place, "{}")
+		if given {
+			r.Header.Set("X-Request-Key", "mine")
+		}
+		c := &http.Client{Transport: newTransport(t, base, quick, client.WithServer(front, "server.test"))}
+		resp, err := c.Do(r)
+		require.NoError(t, err, "given: %v", given)
+		require.NoError(t, resp.Body.Close())
+		require.NotEmpty(t, first)
+		for _, sent := range base.requests()[1:] {
+			require.Equal(t, []string{first}, sent.key)
 		}
 	}
 }
@@ -248,12 +289,15 @@ func TestRedirectKeepsTheAge(t *testing.T) {
 	redirect := answer{status: http.StatusTemporaryRedirect, header: map[string]string{"Location": "/new"}}
 	field := post(t.Context(), place, "{}")
 	field.Header.Set(keyField, "mine")
+	inBody := profile.Square()
+	inBody.TTL = time.Hour
 	for name, r := range map[string]*http.Request{
+		"body":   post(t.Context(), "http://body.test/", `{"idempotency_key":"k"}`),
 		"random": post(t.Context(), place, "{}"), "context": post(client.WithKey(t.Context(), "mine"), place, "{}"), "field": field,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			base := answering(redirect, answer{status: http.StatusCreated})
-			c := &http.Client{Transport: newTransport(t, base, client.WithTTL(time.Hour)), CheckRedirect: func(*http.Request, []*http.Request) error {
+			c := &http.Client{Transport: newTransport(t, base, client.WithTTL(time.Hour), client.WithServer(inBody, "body.test")), CheckRedirect: func(*http.Request, []*http.Request) error {
 				time.Sleep(time.Hour)
 				return nil
 			}}

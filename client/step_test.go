@@ -87,6 +87,16 @@ func TestCallsOfAStepHaveTheSameKeysInEachAttempt(t *testing.T) {
 // that there was none or that it did nothing.
 func TestCallOfALaterAttemptIsUnknownFromTheStart(t *testing.T) {
 	t.Parallel()
+	ways := map[string]func(*http.Request) *http.Request{
+		"of the step": func(r *http.Request) *http.Request { return r },
+		"by WithKey": func(r *http.Request) *http.Request {
+			return r.WithContext(client.WithKey(r.Context(), idempotency.DeriveKey(r.Context(), "charge")))
+		},
+		"in the field": func(r *http.Request) *http.Request {
+			r.Header.Set(keyField, idempotency.DeriveKey(r.Context(), "charge"))
+			return r
+		},
+	}
 	rerun, hold := idempotency.WithRecovery(idempotency.Rerun), idempotency.WithRecovery(idempotency.Hold)
 	for name, c := range map[string]struct {
 		first, second idempotency.Option
@@ -101,29 +111,31 @@ func TestCallOfALaterAttemptIsUnknownFromTheStart(t *testing.T) {
 		"it has done nothing under Hold": {hold, hold, idempotency.NotDone, true, false},
 		"the first has begun no step":    {hold, hold, nil, true, false},
 	} {
-		store := idempotency.NewMemoryStore()
-		transport := newTransport(t, answering(answer{status: 401}))
-		for attempt, g := range []*idempotency.Guard{newGuard(t, store, c.first), newGuard(t, store, c.second)} {
-			_, _, err := idempotency.Do(t.Context(), g, idempotency.Key{Scope: "s", Value: "job"}, func(ctx context.Context) (int, error) {
-				op, _ := idempotency.FromContext(ctx)
-				require.Equal(t, attempt+1, op.Attempt())
-				if c.said {
-					op.SetOutcome(idempotency.NotExecuted)
-				}
-				if attempt == 0 && c.ends == nil {
-					return 0, errAgain
-				}
-				return idempotency.Step(ctx, "charge", func(ctx context.Context) (int, error) {
-					_, err := send(transport, post(ctx, place, "{}"))
-					err = errors.Join(err, errAgain)
-					if attempt == 0 {
-						err = c.ends(err)
+		for way, say := range ways {
+			store := idempotency.NewMemoryStore()
+			transport := newTransport(t, answering(answer{status: 401}))
+			for attempt, g := range []*idempotency.Guard{newGuard(t, store, c.first), newGuard(t, store, c.second)} {
+				_, _, err := idempotency.Do(t.Context(), g, idempotency.Key{Scope: "s", Value: "job"}, func(ctx context.Context) (int, error) {
+					op, _ := idempotency.FromContext(ctx)
+					require.Equal(t, attempt+1, op.Attempt())
+					if c.said {
+						op.SetOutcome(idempotency.NotExecuted)
 					}
-					return 0, err
+					if attempt == 0 && c.ends == nil {
+						return 0, errAgain
+					}
+					return idempotency.Step(ctx, "charge", func(ctx context.Context) (int, error) {
+						_, err := send(transport, say(post(ctx, place, "{}")))
+						err = errors.Join(err, errAgain)
+						if attempt == 0 {
+							err = c.ends(err)
+						}
+						return 0, err
+					})
 				})
-			})
-			require.ErrorIs(t, err, errAgain, name)
-			require.Equal(t, attempt == 1 && c.unknown, errors.Is(err, client.ErrOutcomeUnknown), "%s, attempt %d: %v", name, attempt+1, err)
+				require.ErrorIs(t, err, errAgain, name)
+				require.Equal(t, attempt == 1 && c.unknown, errors.Is(err, client.ErrOutcomeUnknown), "%s, a key %s, attempt %d: %v", name, way, attempt+1, err)
+			}
 		}
 	}
 }

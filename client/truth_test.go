@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"net/http"
@@ -90,6 +91,29 @@ func (f *fateful) broken(statuses ...int) answer {
 	return withStatus(statuses[f.d.rng.IntN(len(statuses))], f.v)
 }
 
+// again says the key of an error once more, in any of the ways that there are. Another process has
+// another transport, and knows no more than that the key may have been sent.
+func (f *fateful) again(e *client.Error, here, there *client.Transport) (*client.Transport, func(*http.Request) *http.Request) {
+	f.d.mu.Lock()
+	way := f.d.rng.IntN(4)
+	f.d.mu.Unlock()
+	if way == 3 {
+		here = there
+	}
+	return here, func(r *http.Request) *http.Request {
+		ctx := e.Context(r.Context())
+		switch way {
+		case 1:
+			ctx = client.WithKey(ctx, e.Key)
+		case 2:
+			r.Header.Set(cmp.Or(f.v.profile.KeyHeader, keyField), e.Key)
+		case 3:
+			ctx = client.Intent{Key: e.Key, Resumed: true}.Context(r.Context())
+		}
+		return r.WithContext(ctx)
+	}
+}
+
 // Whatever happens, there is one effect at most, and the caller is told nothing that is not
 // so. With the key of an error, the answer can be had later, and then nothing is unknown.
 func TestTruthUnderRandomFates(t *testing.T) {
@@ -109,9 +133,9 @@ func TestTruthUnderRandomFates(t *testing.T) {
 				}
 				synctest.Test(t, func(t *testing.T) {
 					transport := newStranger(t, f, opts...)
-					ctx := client.WithKey(t.Context(), "k")
+					say := func(r *http.Request) *http.Request { return r.WithContext(client.WithKey(t.Context(), "k")) }
 					for range 30 {
-						got, err := send(transport, post(ctx, place, `{"amount":1,"idempotency_key":"k"}`))
+						got, err := send(transport, say(post(t.Context(), place, `{"amount":1,"idempotency_key":"k"}`)))
 						requireAgreement(t, got, err, f.effects)
 						var e *client.Error
 						switch {
@@ -126,7 +150,7 @@ func TestTruthUnderRandomFates(t *testing.T) {
 							return // only somebody who looks can tell
 						}
 						require.ErrorAs(t, err, &e)
-						ctx = e.Context(t.Context())
+						transport, say = f.again(e, transport, newStranger(t, f, opts...))
 					}
 					told["unknown"]++
 				})
