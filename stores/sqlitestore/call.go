@@ -12,6 +12,10 @@ import (
 // Claim implements [store.Store].
 func (s *Store) Claim(ctx context.Context, key string, c store.Claim) (out store.Record, err error) {
 	err = calls.Try(ctx, "Claim", func() error {
+		if open, ok := s.opened.Load(key); ok {
+			out = open.(*openClaim).meet(&c)
+			return nil
+		}
 		// Most claims that are not the first change nothing, and need no writer.
 		var changes bool
 		if out, changes, err = s.meet(ctx, key, c); err != nil || !changes {
@@ -19,6 +23,11 @@ func (s *Store) Claim(ctx context.Context, key string, c store.Claim) (out store
 		}
 		if s.hasJoined(ctx) {
 			return errInside
+		}
+		if s.oneCommit && c.MayBeLost && out.State == 0 {
+			if out, err = s.claimOpen(ctx, key, c); err != nil || out.State != 0 {
+				return err
+			}
 		}
 		return s.transact(ctx, func(tx *sql.Tx) error {
 			r, err := look(ctx, tx, claimSQL, c.Fingerprint[:], key)
@@ -62,7 +71,7 @@ func (s *Store) Renew(ctx context.Context, key string, o store.Owner) error {
 	if s.locked.Renew(key, o) {
 		return ctx.Err()
 	}
-	return s.asOwner(ctx, "Renew", key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
+	return s.asOwner(ctx, "Renew", key, o, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
 		return r.Renew(o, now)
 	})
 }
@@ -72,21 +81,28 @@ func (s *Store) Complete(ctx context.Context, key string, o store.Owner, c store
 	if len(c.Answer) > sqlrecord.MaxValue {
 		return store.ErrTooLarge
 	}
-	return s.asOwner(ctx, "Complete", key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
+	return s.asOwner(ctx, "Complete", key, o, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
 		return r.Complete(o, c, now)
 	})
 }
 
 // Release implements [store.Store].
 func (s *Store) Release(ctx context.Context, key string, o store.Owner, rel store.Release) error {
-	return s.asOwner(ctx, "Release", key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
+	if c := s.openOf(key, o); c != nil && rel.Undone {
+		dropped := c.drop()
+		c.mu.Unlock()
+		if dropped {
+			return nil
+		}
+	}
+	return s.asOwner(ctx, "Release", key, o, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
 		return r.Release(o, rel, now)
 	})
 }
 
 // Hold implements [store.Store].
 func (s *Store) Hold(ctx context.Context, key string, o store.Owner) error {
-	return s.asOwner(ctx, "Hold", key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
+	return s.asOwner(ctx, "Hold", key, o, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
 		return r.Hold(o, now)
 	})
 }
@@ -99,16 +115,20 @@ func (s *Store) SaveStep(ctx context.Context, key string, o store.Owner, name st
 	if s.locked.Has(key, o) {
 		return errJoined
 	}
-	return s.asOwner(ctx, "SaveStep", key, func(r *sqlrecord.Row, _ sqlrecord.Moment) (bool, error) {
+	return s.asOwner(ctx, "SaveStep", key, o, func(r *sqlrecord.Row, _ sqlrecord.Moment) (bool, error) {
 		return r.SaveStep(o, name, value)
 	})
 }
 
-// asOwner changes a row for a caller to whom a missing record says that it owns none.
+// asOwner changes a row, or makes that of an open claim, for a caller to whom a missing record says that it owns none.
 func (s *Store) asOwner(
-	ctx context.Context, call, key string, decide func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error),
+	ctx context.Context, call, key string, o store.Owner, decide func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error),
 ) error {
 	return calls.Try(ctx, call, func() error {
+		if c := s.openOf(key, o); c != nil {
+			defer c.mu.Unlock()
+			return c.change(ctx, decide)
+		}
 		err := s.change(ctx, key, lookSQL, decide)
 		if errors.Is(err, store.ErrNotFound) {
 			err = store.ErrNotOwner

@@ -15,6 +15,9 @@ func UseDriver(name string) { driverName = name }
 // SetPatience sets how long a transaction outside of a run waits.
 func (s *Store) SetPatience(d time.Duration) { s.patience = d }
 
+// SetJoinWithin sets how long a claim is a transaction that nobody has joined.
+func (s *Store) SetJoinWithin(d time.Duration) { s.joinWithin = d }
+
 // Reader returns the connections that read.
 func (s *Store) Reader() *sql.DB { return s.read }
 

@@ -38,6 +38,10 @@ type Store struct {
 	// patience is how long a transaction outside of a run waits for the writer.
 	patience time.Duration
 
+	oneCommit  bool
+	joinWithin time.Duration // how long a claim is a transaction without a handler
+	opened     sync.Map      // the claims that are transactions, by their keys
+
 	locked sqlrecord.Locked // the records of the run of this process that has a transaction
 	joined sync.Map         // its operation
 	watch  *watch.Subscription
@@ -56,12 +60,28 @@ var (
 // An Option changes a setting of [Open].
 type Option func(*config)
 
-type config struct{ synchronous string }
+type config struct {
+	synchronous string
+	oneCommit   bool
+}
 
 // WithPowerLossSafety makes each write reach the disk before it is acknowledged
 // (synchronous=FULL). Without it (NORMAL) what was acknowledged survives the death of the process
 // at any moment, but the machine may forget the last moments before it loses power.
 func WithPowerLossSafety() Option { return func(c *config) { c.synchronous = "FULL" } }
+
+// WithOneCommit makes the claim of a new key the beginning of the run's own transaction, in runs under
+// [idempotency.WithTransaction]: claim, rows and answer are one commit. A run whose process dies leaves
+// nothing, and its key is free at once. Without the option, the claim is a commit of its own, and a run that
+// dies blocks its key until its lease ends.
+//
+// Such a run has the one writer of the file from its claim to its end, and every other request that writes
+// waits for it, in all processes. So the option is for short handlers whose only effects are rows of the file.
+// A run that does not call [Store.InTx] within 20 ms gets a claim of the usual kind, and lets the
+// others write; so does one that takes a step before InTx, or learns its [idempotency.Operation.ID] or an
+// [idempotency.DeriveKey]. In the open transaction a step is refused with [store.ErrTransactionOpen], and an
+// ID does not make the claim durable: learn one that leaves the file before.
+func WithOneCommit() Option { return func(c *config) { c.oneCommit = true } }
 
 // readers is how many connections look at the same time.
 const readers = 4
@@ -90,7 +110,7 @@ func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
 		"_pragma": {"busy_timeout(0)", "journal_mode(WAL)", "synchronous(" + c.synchronous + ")"},
 		"_txlock": {"immediate"},
 	}
-	s := &Store{patience: writerPatience}
+	s := &Store{patience: writerPatience, oneCommit: c.oneCommit, joinWithin: joinWithin}
 	err := calls.Try(ctx, "Open", func() error { return create(ctx, path) })
 	if err != nil {
 		return nil, err
@@ -127,6 +147,13 @@ func (s *Store) SameAs(other store.Store) bool {
 
 // Close closes the file. Calls that are under way may fail. It may be called more than once.
 func (s *Store) Close() error {
+	s.opened.Range(func(key, open any) bool {
+		if c := s.openOf(key.(string), open.(*openClaim).row.Owner); c != nil {
+			c.end()
+			c.mu.Unlock()
+		}
+		return true
+	})
 	s.watch.Close()
 	return errors.Join(s.read.Close(), s.write.Close())
 }

@@ -12,6 +12,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/adapter"
+	"example.com/idempotency/internal/sqlrecord"
 	"example.com/idempotency/store"
 )
 
@@ -81,16 +82,22 @@ func (s *Store) inPlainTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 func (s *Store) begin(ctx context.Context, op *idempotency.Operation, key string, o store.Owner) (*joinedTx, error) {
 	t := &joinedTx{store: s, op: op, key: key, owner: o}
 	err := calls.Try(ctx, "Begin", func() (err error) {
-		if t.conn, err = s.write.Conn(ctx); err != nil {
-			return err
+		if c := s.openOf(key, o); c != nil {
+			t.conn, t.tx, err = c.lend(ctx)
+			c.mu.Unlock()
+			if err != nil {
+				return err
+			}
+			if t.tx != nil {
+				t.whole = c
+			}
 		}
-		begin, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		stop := context.AfterFunc(ctx, cancel)
-		if t.tx, err = t.conn.BeginTx(begin, nil); err != nil {
-			cancel()
-			return errors.Join(err, t.conn.Close())
+		if t.tx == nil {
+			if t.conn, t.tx, err = s.seize(ctx); err != nil {
+				return err
+			}
 		}
-		if err = t.fate.watch(t.conn); err == nil && !stop() {
+		if err = t.fate.watch(t.conn); err == nil {
 			err = ctx.Err()
 		}
 		if err != nil {
@@ -135,6 +142,7 @@ type joinedTx struct {
 	conn  *sql.Conn
 	tx    *sql.Tx
 	fate  fate
+	whole *openClaim // that it is, or nil
 	key   string
 	owner store.Owner
 
@@ -229,14 +237,17 @@ func (t *joinedTx) end() {
 		return
 	}
 	t.ended = true
-	if t.tx != nil {
-		_ = t.tx.Rollback()
-	}
+	_ = t.tx.Rollback()
 	t.fate.unwatch(t.conn)
-	if t.store.locked.Remove(t.key, t.owner) {
+	switch due := t.store.locked.Remove(t.key, t.owner); {
+	case t.whole != nil:
+		t.whole.resume(t.conn)
+	case due:
 		t.catchUp()
+		fallthrough
+	default:
+		_ = t.conn.Close()
 	}
-	_ = t.conn.Close()
 	t.store.joined.Delete(t.op)
 }
 
@@ -284,7 +295,11 @@ func (t *joinedTx) Complete(ctx context.Context, c store.Completion) error {
 
 // record completes the record in the transaction.
 func (t *joinedTx) record(ctx context.Context, c store.Completion) error {
-	r, err := lookEven(ctx, t.tx, lookSQL, t.key)
+	find := func() (sqlrecord.Row, error) { return lookEven(ctx, t.tx, lookSQL, t.key) }
+	if t.whole != nil {
+		find = func() (sqlrecord.Row, error) { return t.whole.find(ctx, t.tx) }
+	}
+	r, err := find()
 	if err != nil {
 		return err
 	}
@@ -294,11 +309,22 @@ func (t *joinedTx) record(ctx context.Context, c store.Completion) error {
 	return put(ctx, t.tx, t.key, &r)
 }
 
-// commit commits. The driver rolls back a transaction whose COMMIT has failed, so an error of
-// SQLite is definite, unless the disk has failed: then the store is asked.
+// isRolledBack reports whether an error of COMMIT is definite. The driver rolls back a transaction whose COMMIT
+// has failed, so one of SQLite is, unless the disk has failed: then the store is asked.
+func isRolledBack(err error) bool {
+	c := code(err)
+	return c != 0 && c != sqlite3.SQLITE_IOERR
+}
+
+// commit commits.
 func (t *joinedTx) commit() error {
 	err := t.tx.Commit()
-	if c := code(err); c != 0 && c != sqlite3.SQLITE_IOERR {
+	if t.whole != nil {
+		t.whole.mu.Lock()
+		t.whole.committed(err)
+		t.whole.mu.Unlock()
+	}
+	if isRolledBack(err) {
 		return &store.RolledBackError{Retry: true, Err: err}
 	}
 	if err == nil {

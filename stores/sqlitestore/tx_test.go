@@ -33,8 +33,14 @@ type shop struct {
 // newShop returns a shop whose requests run h.
 func newShop(t testing.TB, h func(s *shop, w http.ResponseWriter, r *http.Request), opts ...idempotency.Option) *shop {
 	t.Helper()
+	return newShopOn(t, nil, h, opts...)
+}
+
+// newShopOn is newShop with options of the store.
+func newShopOn(t testing.TB, with []sqlitestore.Option, h func(s *shop, w http.ResponseWriter, r *http.Request), opts ...idempotency.Option) *shop {
+	t.Helper()
 	s := &shop{path: filepath.Join(t.TempDir(), "shop.db")}
-	s.store = open(t, s.path)
+	s.store = open(t, s.path, with...)
 	require.NoError(t, s.store.InTx(t.Context(), func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(t.Context(), `CREATE TABLE charges (key TEXT NOT NULL)`)
 		return err
@@ -45,9 +51,9 @@ func newShop(t testing.TB, h func(s *shop, w http.ResponseWriter, r *http.Reques
 	return s
 }
 
-func open(t testing.TB, path string) *sqlitestore.Store {
+func open(t testing.TB, path string, opts ...sqlitestore.Option) *sqlitestore.Store {
 	t.Helper()
-	s, err := sqlitestore.Open(t.Context(), path)
+	s, err := sqlitestore.Open(t.Context(), path, opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s

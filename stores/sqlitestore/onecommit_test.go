@@ -1,0 +1,430 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"modernc.org/sqlite"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/engine/intent"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
+	"example.com/idempotency/store/storetest"
+	"example.com/idempotency/stores/sqlitestore"
+)
+
+// Runs whose claim, rows and answer are one commit.
+
+// inOneCommit returns a shop whose claims are transactions. None of them is late.
+func inOneCommit(t *testing.T, h func(s *shop, w http.ResponseWriter, r *http.Request), opts ...idempotency.Option) *shop {
+	opts = append([]idempotency.Option{idempotency.WithRecovery(idempotency.Hold), idempotency.WithLease(time.Hour)}, opts...)
+	s := newShopOn(t, []sqlitestore.Option{sqlitestore.WithOneCommit()}, h, opts...)
+	s.store.SetJoinWithin(time.Hour)
+	return s
+}
+
+// recorded returns how many records there are.
+func (s *shop) recorded(t testing.TB) (n int) {
+	t.Helper()
+	require.NoError(t, s.store.Reader().QueryRow("SELECT count(*) FROM idempotency_records").Scan(&n))
+	return n
+}
+
+// mayBeLost returns a claim that may be a transaction.
+func mayBeLost() store.Claim {
+	c := newClaim()
+	c.MayBeLost = true
+	return c
+}
+
+// A recorder claims as guards under WithTransaction do, and makes the claim a record before calls that would
+// find nothing.
+type recorder struct {
+	*sqlitestore.Store
+	open *sync.Map // keys and owners of claims that are no records
+}
+
+func (s recorder) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
+	c.MayBeLost = !c.Hold
+	r, err := s.Store.Claim(ctx, key, c)
+	if r.MayBeLost {
+		s.open.Store(key, c.Owner)
+	}
+	r.MayBeLost = false
+	return r, err
+}
+
+func (s recorder) settle() {
+	s.open.Range(func(key, owner any) bool {
+		s.open.Delete(key)
+		_ = s.Renew(context.Background(), key.(string), owner.(store.Owner))
+		return true
+	})
+}
+
+func (s recorder) Release(ctx context.Context, key string, o store.Owner, rel store.Release) error {
+	s.settle()
+	return s.Store.Release(ctx, key, o, rel)
+}
+
+func (s recorder) Get(ctx context.Context, key string) (store.Record, error) {
+	s.settle()
+	return s.Store.Get(ctx, key)
+}
+
+func (s recorder) GetAnswer(ctx context.Context, key string) (store.Record, error) {
+	s.settle()
+	return s.Store.GetAnswer(ctx, key)
+}
+
+func (s recorder) List(ctx context.Context, q store.Query) (store.Page, error) {
+	s.settle()
+	return s.Store.List(ctx, q)
+}
+
+func (s recorder) Forget(ctx context.Context, key string, seen store.Seen) error {
+	s.settle()
+	return s.Store.Forget(ctx, key, seen)
+}
+
+func (s recorder) Resolve(ctx context.Context, key string, seen store.Seen, settled store.Settlement) error {
+	s.settle()
+	return s.Store.Resolve(ctx, key, seen, settled)
+}
+
+func (s recorder) SameAs(other store.Store) bool {
+	o, ok := other.(recorder)
+	return ok && s.Store.SameAs(o.Store)
+}
+
+func TestOneCommitKeepsTheContract(t *testing.T) {
+	storetest.Run(t, storetest.Harness{
+		New: func(t testing.TB) (store.Store, func(time.Duration)) {
+			path := filepath.Join(t.TempDir(), "records.db")
+			s := recorder{open(t, path, sqlitestore.WithOneCommit()), new(sync.Map)}
+			passes := clock(t, path)
+			return s, func(d time.Duration) {
+				s.settle()
+				passes(d)
+			}
+		},
+		Transactions: func(t testing.TB, s store.Store) storetest.Transactions {
+			return newTransactions(t, s.(recorder).Store)
+		},
+	})
+}
+
+// However a run ends that has committed nothing, it leaves nothing, and the next one is the first.
+func TestOneCommitLeavesNothing(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(s *shop, w http.ResponseWriter, r *http.Request){
+		"no transaction": func(*shop, http.ResponseWriter, *http.Request) {},
+		"panic":          func(*shop, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"ready": func(s *shop, w http.ResponseWriter, r *http.Request) {
+			_ = s.store.InTx(r.Context(), func(tx *sql.Tx) error { return insert(r.Context(), tx) })
+		},
+		"rolled back": func(s *shop, _ http.ResponseWriter, r *http.Request) {
+			require.Error(t, s.store.InTx(r.Context(), func(*sql.Tx) error { return errors.New("declined") }))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var attempts []int
+			s := inOneCommit(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+				op, _ := idempotency.FromContext(r.Context())
+				if attempts = append(attempts, op.Attempt()); len(attempts) == 1 {
+					end(s, w, r)
+					w.WriteHeader(http.StatusInternalServerError)
+					return
+				}
+				charge(s, w, r)
+			})
+			_, _ = s.TryAlone(t.Context(), guardtest.Call{Key: "k"})
+			require.Zero(t, s.recorded(t)+s.rows(t))
+			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
+			require.Equal(t, []int{1, 1}, attempts)
+			require.Equal(t, 1, s.rows(t))
+		})
+	}
+}
+
+// While a run is its transaction there is no record, and nobody else gets the key: in this process those who
+// ask hear so at once or wait for the answer, and in another one they wait for the writer and find the answer.
+func TestOneCommitIsInFlight(t *testing.T) {
+	t.Parallel()
+	for name, joins := range map[string]bool{"claimed": false, "joined": true, "rolled back": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			began, goOn := make(chan struct{}), make(chan struct{})
+			s := inOneCommit(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+				if name == "rolled back" {
+					require.Error(t, s.store.InTx(r.Context(), func(*sql.Tx) error { return errors.New("declined") }))
+				} else if joins {
+					charge(s, w, r)
+				}
+				close(began)
+				<-goOn
+				w.WriteHeader(http.StatusCreated)
+			}, idempotency.WithRecovery(idempotency.Rerun))
+			serve := func(on store.Store, opts ...idempotency.Option) *guardtest.Server {
+				g := guardtest.NewGuard(t, on, append(opts, idempotency.WithTransaction(true))...)
+				return guardtest.ServeHTTP1(t, g.Handler(http.NotFoundHandler()))
+			}
+			first := make(chan guardtest.Reply)
+			go func() { first <- s.Do(t, guardtest.Call{Key: "k"}) }()
+			<-began
+			require.Zero(t, s.recorded(t))
+			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k", Body: "another"}), http.StatusUnprocessableEntity, problem.KeyReused)
+			others := []*guardtest.Server{
+				serve(s.store, idempotency.WithWait(time.Minute)),
+				serve(open(t, s.path)), serve(open(t, s.path, sqlitestore.WithOneCommit())),
+			}
+			replies := make(chan guardtest.Reply)
+			for _, o := range others {
+				go func() { replies <- o.Do(t, guardtest.Call{Key: "k"}) }()
+			}
+			time.Sleep(20 * time.Millisecond) // those of the other processes have no other way to say that they wait
+			close(goOn)
+			require.Equal(t, http.StatusCreated, (<-first).Status)
+			for range others {
+				got := <-replies
+				require.True(t, got.Replayed(), "%d %s", got.Status, got.Body)
+			}
+			require.Equal(t, map[bool]int{true: 1}[name == "joined"], s.rows(t))
+			require.Equal(t, 1, s.recorded(t))
+		})
+	}
+}
+
+// One who waits does not run in the place of a run that has failed, although that leaves nothing to others.
+func TestOneCommitWaitersDoNotRun(t *testing.T) {
+	t.Parallel()
+	var s *shop
+	var runs atomic.Int64
+	s = inOneCommit(t, func(_ *shop, w http.ResponseWriter, r *http.Request) {
+		runs.Add(1)
+		op, _ := idempotency.FromContext(r.Context())
+		c := mayBeLost()
+		c.Watch = true
+		rec, err := s.store.Claim(context.Background(), intent.Key(op.Key()).Name(), c)
+		require.NoError(t, err)
+		require.Equal(t, store.Claimed, rec.State)
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	require.EqualValues(t, 1, runs.Load())
+	require.Equal(t, 1, s.recorded(t))
+}
+
+// What needs the record makes the claim one first. In the transaction that is the claim there is none.
+func TestOneCommitMakesARecord(t *testing.T) {
+	t.Parallel()
+	step := func(ctx context.Context) error {
+		_, err := idempotency.Step(ctx, "mail", func(context.Context) (int, error) { return 1, nil })
+		return err
+	}
+	declined := errors.New("declined")
+	for name, c := range map[string]struct {
+		records int
+		run     func(s *shop, ctx context.Context) error
+	}{
+		"nothing": {0, func(*shop, context.Context) error { return nil }},
+		"its transaction": {0, func(s *shop, ctx context.Context) error {
+			return s.store.InTx(ctx, func(*sql.Tx) error { return nil })
+		}},
+		"two transactions": {0, func(s *shop, ctx context.Context) error {
+			require.ErrorIs(t, s.store.InTx(ctx, func(*sql.Tx) error { return declined }), declined)
+			return s.store.InTx(ctx, func(*sql.Tx) error { return nil })
+		}},
+		"an ID": {1, func(_ *shop, ctx context.Context) error {
+			op, _ := idempotency.FromContext(ctx)
+			_ = op.ID()
+			return nil
+		}},
+		"a step": {1, func(_ *shop, ctx context.Context) error { return step(ctx) }},
+		"a step in its transaction": {0, func(s *shop, ctx context.Context) error {
+			return s.store.InTx(ctx, func(*sql.Tx) error {
+				require.ErrorIs(t, step(ctx), store.ErrTransactionOpen)
+				return nil
+			})
+		}},
+		"a step after its transaction": {1, func(s *shop, ctx context.Context) error {
+			require.ErrorIs(t, s.store.InTx(ctx, func(*sql.Tx) error { return declined }), declined)
+			return step(ctx)
+		}},
+		"a transaction after a step": {1, func(s *shop, ctx context.Context) error {
+			require.NoError(t, step(ctx))
+			return s.store.InTx(ctx, func(*sql.Tx) error { return nil })
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			records := -1
+			s := inOneCommit(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+				require.NoError(t, c.run(s, r.Context()))
+				records = s.recorded(t)
+				w.WriteHeader(http.StatusCreated)
+			})
+			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			require.Equal(t, c.records, records)
+			require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
+			require.Equal(t, 1, s.recorded(t))
+		})
+	}
+}
+
+// A claim whose handler does not join it in time is a record, and others write.
+func TestOneCommitIsNotLate(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "records.db"), sqlitestore.WithOneCommit())
+	claim := mayBeLost()
+	r, err := s.Claim(t.Context(), "k", claim)
+	require.NoError(t, err)
+	require.True(t, r.Mine && r.MayBeLost)
+	require.NoError(t, s.InTx(t.Context(), func(*sql.Tx) error { return nil }), "it waits for the writer")
+	r, err = s.Get(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, claim.Owner, r.Owner)
+	require.NoError(t, s.Complete(t.Context(), "k", claim.Owner, store.Completion{TTL: time.Hour}))
+}
+
+// Only a run that has done nothing without a record may be its transaction, and only with the option.
+func TestOneCommitWhereItIsAllowed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		claim store.Claim
+		opts  []sqlitestore.Option
+		open  bool
+	}{
+		"allowed":     {mayBeLost(), []sqlitestore.Option{sqlitestore.WithOneCommit()}, true},
+		"not allowed": {newClaim(), []sqlitestore.Option{sqlitestore.WithOneCommit()}, false},
+		"no option":   {mayBeLost(), nil, false},
+	} {
+		s := open(t, filepath.Join(t.TempDir(), "records.db"), c.opts...)
+		s.SetJoinWithin(time.Hour)
+		for range 2 {
+			r, err := s.Claim(t.Context(), "k", c.claim)
+			require.NoError(t, err)
+			require.True(t, r.Mine, name)
+			require.Equal(t, c.open, r.MayBeLost, name)
+		}
+		_, err := s.Get(t.Context(), "k")
+		require.Equal(t, c.open, errors.Is(err, store.ErrNotFound), name)
+		require.NoError(t, s.Hold(t.Context(), "k", c.claim.Owner))
+		r, err := s.Get(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, store.Held, r.State, name)
+	}
+}
+
+// If another process gets the key while a transaction was rolled back and has not begun anew, the run has lost it.
+func TestOneCommitLosesItsKey(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "records.db")
+	s, other := open(t, path, sqlitestore.WithOneCommit()), open(t, path)
+	s.SetJoinWithin(time.Hour)
+	for _, takes := range []bool{false, true} {
+		key := map[bool]string{true: "taken", false: "free"}[takes]
+		claim, theirs := mayBeLost(), newClaim()
+		_, err := s.Claim(t.Context(), key, claim)
+		require.NoError(t, err)
+		tx, err := s.Begin(t.Context(), key, claim.Owner)
+		require.NoError(t, err)
+		require.NoError(t, other.InTx(t.Context(), func(*sql.Tx) error { return nil }))
+		require.NoError(t, tx.GiveUp(t.Context()))
+		if takes {
+			r, err := other.Claim(t.Context(), key, theirs)
+			require.NoError(t, err)
+			require.True(t, r.Mine)
+		}
+		err = s.Complete(t.Context(), key, claim.Owner, store.Completion{TTL: time.Hour})
+		require.Equal(t, takes, errors.Is(err, store.ErrNotOwner), "%v", err)
+	}
+}
+
+// A faultyDriver reports that a commit has failed, of which only the store knows whether it was made.
+type faultyDriver struct {
+	driver.Driver
+	commits func(tx driver.Tx) error
+}
+
+type faultyConn struct {
+	sqliteConn
+	driver *faultyDriver
+}
+
+type faultyTx struct {
+	driver.Tx
+	driver *faultyDriver
+}
+
+func (d *faultyDriver) Open(name string) (driver.Conn, error) {
+	c, err := d.Driver.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return &faultyConn{c.(sqliteConn), d}, nil
+}
+
+func (c *faultyConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	tx, err := c.sqliteConn.BeginTx(ctx, opts)
+	return faultyTx{tx, c.driver}, err
+}
+
+func (t faultyTx) Commit() error { return t.driver.commits(t.Tx) }
+
+// A commit fails, and nobody knows whether it was made. What the client hears is true.
+func TestOneCommitInDoubt(t *testing.T) {
+	lost := errors.New("disk I/O error")
+	faulty := &faultyDriver{Driver: &sqlite.Driver{}, commits: driver.Tx.Commit}
+	sql.Register("sqlite that fails", faulty)
+	sqlitestore.UseDriver("sqlite that fails")
+	t.Cleanup(func() { sqlitestore.UseDriver("sqlite") })
+	for _, joins := range []bool{false, true} {
+		for _, made := range []bool{false, true} {
+			armed := false
+			s := inOneCommit(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+				if joins {
+					charge(s, w, r)
+				}
+				armed = true
+				w.WriteHeader(http.StatusCreated)
+			})
+			faulty.commits = func(tx driver.Tx) error {
+				if !armed {
+					return tx.Commit()
+				}
+				armed = false
+				if made {
+					_ = tx.Commit()
+				} else {
+					_ = tx.Rollback()
+				}
+				return lost
+			}
+			status := http.StatusCreated
+			if joins && !made {
+				status = http.StatusServiceUnavailable
+			}
+			require.Equal(t, status, s.Do(t, guardtest.Call{Key: "k"}).Status, "joins %v, made %v", joins, made)
+			require.False(t, armed)
+			faulty.commits = driver.Tx.Commit
+			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			require.Equal(t, map[bool]int{true: 1}[joins], s.rows(t))
+			require.Equal(t, 1, s.recorded(t))
+		}
+	}
+}
