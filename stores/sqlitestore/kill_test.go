@@ -33,6 +33,8 @@ type errand struct {
 	Last int
 	// Apart says that rows are committed by themselves, and the record afterwards.
 	Apart bool
+	// Whole says that a run is one commit.
+	Whole bool
 	// Keys is how many keys it has.
 	Keys int
 }
@@ -43,15 +45,17 @@ type mall struct {
 	store *sqlitestore.Store
 	guard *idempotency.Guard
 	db    *sql.DB // of those that commit by themselves
+	tried map[int]bool
 }
 
 var errUnlucky = errors.New("unlucky")
 
 func (e errand) open(ctx context.Context) (m *mall, err error) {
-	m = &mall{errand: e}
-	if m.store, err = sqlitestore.Open(ctx, e.Path); err != nil {
+	m = &mall{errand: e, tried: map[int]bool{}}
+	if m.store, err = sqlitestore.Open(ctx, e.Path, oneCommit(e.Whole)...); err != nil {
 		return nil, err
 	}
+	m.store.SetJoinWithin(time.Hour) // on a busy machine, a claim may else become a record
 	name := "sqlite"
 	if e.Last >= 0 {
 		name = killerName
@@ -77,8 +81,10 @@ func (m *mall) buy(ctx context.Context, k int) (answer string, r idempotency.Res
 	key := idempotency.Key{Scope: "mall", Value: strconv.Itoa(k)}
 	return idempotency.Do(ctx, m.guard, key, func(ctx context.Context) (string, error) {
 		op, _ := idempotency.FromContext(ctx)
-		if _, err := idempotency.Step(ctx, "reserve", func(context.Context) (int, error) { return k, nil }); err != nil {
-			return "", err
+		if !m.Whole {
+			if _, err := idempotency.Step(ctx, "reserve", func(context.Context) (int, error) { return k, nil }); err != nil {
+				return "", err
+			}
 		}
 		receipt := fmt.Sprintf("%d-%d-%d", k, op.Attempt(), rand.Uint32())
 		err := m.transact(ctx, func(tx *sql.Tx) error {
@@ -87,7 +93,8 @@ func (m *mall) buy(ctx context.Context, k int) (answer string, r idempotency.Res
 					return err
 				}
 			}
-			if k%2 == 1 && op.Attempt() == 1 {
+			first := op.Attempt() == 1 && !m.tried[k] // a run that is one commit leaves no attempt
+			if m.tried[k] = true; k%2 == 1 && first {
 				return errUnlucky
 			}
 			return nil
@@ -204,7 +211,9 @@ func (s *scene) send(t testing.TB, while ...time.Duration) (moments []string) {
 // It returns how many rows are too many.
 func (s *scene) settle(t testing.TB) (duplicates int) {
 	t.Helper()
-	clock(t, s.Path)(time.Minute)
+	if !s.Whole { // else no claim is left
+		clock(t, s.Path)(time.Minute)
+	}
 	e := s.errand
 	e.Last = -1
 	m, err := e.open(t.Context())
@@ -258,6 +267,15 @@ func TestKilledAtEachStatement(t *testing.T) {
 	require.Contains(t, seen, "inside COMMIT")
 }
 
+// A run that is one commit leaves no claim: its key is free at once, and nobody waits for its lease.
+func TestKilledAtEachStatementOfOneCommit(t *testing.T) {
+	t.Parallel()
+	deaths, duplicates, seen := killAtEach(t, errand{Keys: 2, Whole: true})
+	t.Logf("%d deaths at %d moments of a run that is one commit: %d duplicates", deaths, len(seen), duplicates)
+	require.Zero(t, duplicates)
+	require.Contains(t, seen, "inside COMMIT")
+}
+
 // What the joined transaction is good for: with a record of its own, rows come twice.
 func TestKilledAtEachStatementWithASeparateRecord(t *testing.T) {
 	t.Parallel()
@@ -296,18 +314,28 @@ func killAtEach(t *testing.T, e errand) (deaths, duplicates int, seen []string) 
 // Processes are killed at any moment, one after the other on one file, while this one has it open.
 // KILLS=n kills so many.
 func TestKilledAtAnyMoment(t *testing.T) {
-	t.Parallel()
+	for _, whole := range []bool{false, true} {
+		t.Run(map[bool]string{false: "two commits", true: "one commit"}[whole], func(t *testing.T) {
+			t.Parallel()
+			killedAtAnyMoment(t, whole)
+		})
+	}
+}
+
+func killedAtAnyMoment(t *testing.T, whole bool) {
 	kills := 10
 	if n, err := strconv.Atoi(os.Getenv("KILLS")); err == nil {
 		kills = n
 	}
-	s := newScene(t, errand{Last: 1 << 30, Keys: 400})
+	s := newScene(t, errand{Last: 1 << 30, Keys: 400, Whole: whole})
 	killed := 0
 	for range kills {
 		if s.send(t, 50*time.Millisecond+rand.N(100*time.Millisecond)) == nil {
 			killed++
 		}
-		clock(t, s.Path)(time.Minute)
+		if !whole {
+			clock(t, s.Path)(time.Minute)
+		}
 	}
 	known := len(distinct(s.told))
 	require.Zero(t, s.settle(t))

@@ -168,6 +168,7 @@ func TestOneCommitIsInFlight(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			began, goOn := make(chan struct{}), make(chan struct{})
+			free := sync.OnceFunc(func() { close(goOn) })
 			s := inOneCommit(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
 				if name == "rolled back" {
 					require.Error(t, s.store.InTx(r.Context(), func(*sql.Tx) error { return errors.New("declined") }))
@@ -182,12 +183,13 @@ func TestOneCommitIsInFlight(t *testing.T) {
 				g := guardtest.NewGuard(t, on, append(opts, idempotency.WithTransaction(true))...)
 				return guardtest.ServeHTTP1(t, g.Handler(http.NotFoundHandler()))
 			}
-			first := make(chan guardtest.Reply)
+			t.Cleanup(free)
+			first := make(chan guardtest.Reply, 1)
 			go func() { first <- s.Do(t, guardtest.Call{Key: "k"}) }()
 			<-began
 			require.Zero(t, s.recorded(t))
 			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
-			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k", Body: "another"}), http.StatusUnprocessableEntity, problem.KeyReused)
+			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k", Body: "another"}), http.StatusConflict, problem.KeyReused)
 			others := []*guardtest.Server{
 				serve(s.store, idempotency.WithWait(time.Minute)),
 				serve(open(t, s.path)), serve(open(t, s.path, sqlitestore.WithOneCommit())),
@@ -197,7 +199,7 @@ func TestOneCommitIsInFlight(t *testing.T) {
 				go func() { replies <- o.Do(t, guardtest.Call{Key: "k"}) }()
 			}
 			time.Sleep(20 * time.Millisecond) // those of the other processes have no other way to say that they wait
-			close(goOn)
+			free()
 			require.Equal(t, http.StatusCreated, (<-first).Status)
 			for range others {
 				got := <-replies
@@ -343,8 +345,8 @@ func TestOneCommitLosesItsKey(t *testing.T) {
 		require.NoError(t, err)
 		tx, err := s.Begin(t.Context(), key, claim.Owner)
 		require.NoError(t, err)
-		require.NoError(t, other.InTx(t.Context(), func(*sql.Tx) error { return nil }))
-		require.NoError(t, tx.GiveUp(t.Context()))
+		require.NoError(t, tx.Exec(t.Context(), "ROLLBACK"))
+		require.NoError(t, other.InTx(t.Context(), func(*sql.Tx) error { return tx.GiveUp(t.Context()) }))
 		if takes {
 			r, err := other.Claim(t.Context(), key, theirs)
 			require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/stores/sqlitestore"
 )
 
 // This file starts other processes, which are this binary again. Such a process plays one of the
@@ -34,6 +35,14 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(guardtest.Main(m))
+}
+
+// oneCommit returns the options of a store that has the option, or none.
+func oneCommit(with bool) []sqlitestore.Option {
+	if !with {
+		return nil
+	}
+	return []sqlitestore.Option{sqlitestore.WithOneCommit()}
 }
 
 // A reply is what a process answers.

@@ -37,6 +37,7 @@ type contest struct {
 	Path           string
 	Keys, Claimers int
 	Run            bool // each runs under its claim, and inserts a row with the answer
+	Whole          bool // such a run is one commit
 }
 
 // A result says how often each key was won, and how slow the slowest call was.
@@ -55,7 +56,7 @@ func claimer(ctx context.Context) func(line []byte) (any, error) {
 			return nil, err
 		}
 		if s == nil {
-			s, err = sqlitestore.Open(ctx, r.Path)
+			s, err = sqlitestore.Open(ctx, r.Path, oneCommit(r.Whole)...)
 			return nil, err
 		}
 		return r.run(ctx, s)
@@ -144,18 +145,23 @@ func TestTwoProcessesHaveOneWinner(t *testing.T) {
 
 // However many run a handler for a key in two processes, there is one row, and one answer.
 func TestTwoProcessesHaveOneRow(t *testing.T) {
-	t.Parallel()
-	s := newShop(t, charge)
-	r := contest{Path: s.path, Keys: 60, Claimers: 4, Run: true}
-	r.once(t, r.racers(t))
-	require.Equal(t, r.Keys, s.rows(t))
+	for name, whole := range map[string][2]bool{"two commits": {}, "one commit": {true, true}, "one commit beside two": {true, false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, charge)
+			r := contest{Path: s.path, Keys: 60, Claimers: 4, Run: true}
+			r.once(t, r.racers(t, whole[:]...))
+			require.Equal(t, r.Keys, s.rows(t))
+		})
+	}
 }
 
 // racers returns two processes that have opened the file, which neither may have found there.
-func (r contest) racers(t testing.TB) []*process {
+func (r contest) racers(t testing.TB, whole ...bool) []*process {
 	t.Helper()
 	processes := []*process{start(t, "claimer"), start(t, "claimer")}
-	for _, p := range processes {
+	for i, p := range processes {
+		r.Whole = len(whole) > i && whole[i]
 		p.tell(t, r)
 	}
 	for _, p := range processes {
