@@ -65,7 +65,9 @@ var questions = []question{
 		"WithTable": "reference/postgres.md", "WithConns": "reference/postgres.md", "WithPoolConfig": "how-to/postgres-operations.md",
 		"WithAsyncClaims": "reference/postgres.md", "WithOneCommit": "reference/postgres.md", "WithoutListen": "how-to/postgres-operations.md",
 	}},
-	{"stores/sqlitestore", "The store in SQLite", map[string]string{"WithPowerLossSafety": "reference/sqlite.md"}},
+	{"stores/sqlitestore", "The store in SQLite", map[string]string{
+		"WithOneCommit": "reference/sqlite.md", "WithPowerLossSafety": "reference/sqlite.md",
+	}},
 	{"client", "The client", map[string]string{
 		"WithMethods": "reference/client.md", "WithServer": "reference/profiles.md", "WithStrictKeys": "reference/client.md",
 		"WithMaxBody": "reference/client.md", "WithAttempts": "reference/client.md", "WithAttemptTimeout": "reference/client.md",
