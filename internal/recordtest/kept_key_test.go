@@ -234,7 +234,7 @@ func TestNothingRunsIfTheKeyCannotBeSealed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			st := newKeysOf()
-			g, events := keeping(t, st, sealer, idempotency.WithFailOpen(true))
+			g, events := keeping(t, st, sealer, idempotency.WithRecovery(idempotency.Rerun), idempotency.WithFailOpen(true))
 			h := &guardtest.Counter{}
 			guardtest.RequireProblem(t, guardtest.ServeRecorder(t, g.Handler(h)).Do(t, guardtest.Call{Key: "k"}),
 				http.StatusServiceUnavailable, problem.StoreUnavailable)
