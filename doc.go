@@ -5,7 +5,7 @@
 //
 // For one scope and key, while the store keeps what it acknowledged:
 //
-//  1. One run at a time. At most one handler run holds the key.
+//  1. One run at a time. At most one run of the handler holds a key at a time.
 //  2. One answer. Once a run's answer is recorded, every request with that key and that
 //     payload gets that answer or a refusal, until the record expires. The answer is the
 //     handler's status, header, body and trailers, without the fields that belong to one
@@ -15,10 +15,10 @@
 //     told so. A buffered answer is recorded before the client sees its first byte, unless
 //     the store does not take it in time: then the client has it first, and recording goes
 //     on.
-//  3. No silent second run. A handler runs again only when its previous run is known to
-//     have done nothing, or has left no recorded answer and the route's recovery policy
-//     says so; the new run knows that it is attempt 2 and which steps are already done.
-//  4. No cross-talk. A record answers no other scope, key or payload.
+//  3. No silent second run. The handler reruns only if its last run is known to have done
+//     nothing, or if it recorded no answer and the route's recovery policy allows a rerun;
+//     the new run knows that it is attempt 2 and which steps are already done.
+//  4. No cross-talk. A record is never used for another scope, key or payload.
 //
 // And its limit: no middleware can make an external effect exactly-once. A process that
 // dies between an effect and its record leaves an unknown outcome. Three things help:
