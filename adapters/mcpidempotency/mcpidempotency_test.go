@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -86,7 +87,7 @@ func (w *world) server(key mcpidempotency.KeyFunc, caller mcpidempotency.CallerF
 // call calls the tool with arguments in JSON.
 func call(t *testing.T, session *mcp.ClientSession, arguments string, meta mcp.Meta) *mcp.CallToolResult {
 	t.Helper()
-	res, err := session.CallTool(t.Context(), &mcp.CallToolParams{Meta: meta, Name: "pay", Arguments: rawJSON(arguments)})
+	res, err := session.CallTool(t.Context(), &mcp.CallToolParams{Meta: maps.Clone(meta), Name: "pay", Arguments: rawJSON(arguments)})
 	require.NoError(t, err)
 	return res
 }
