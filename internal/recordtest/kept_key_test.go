@@ -49,9 +49,11 @@ func (s *keysOf) Get(ctx context.Context, key string) (store.Record, error) {
 func keeping(t *testing.T, st idempotency.Store, sealer idempotency.Sealer, opts ...idempotency.Option) (*idempotency.Guard, *guardtest.Events) {
 	t.Helper()
 	events := &guardtest.Events{}
-	opts = append(opts, idempotency.WithSealer(sealer), idempotency.WithKeptKeys(true),
-		idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
-	return guardtest.NewGuard(t, st, opts...), events
+	usual := []idempotency.Option{
+		idempotency.WithSealer(sealer), idempotency.WithKeptKeys(true),
+		idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe),
+	}
+	return guardtest.NewGuard(t, st, append(usual, opts...)...), events
 }
 
 // nameOf is the name of the record of a key.
