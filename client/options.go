@@ -84,12 +84,12 @@ func (s *settings) validate() error {
 	}
 	check(s.maxBody > 0 && s.maxBody <= maxBodyLimit, "WithMaxBody: %d is not between 1 and %d", s.maxBody, maxBodyLimit)
 	check(s.limits.Attempts >= 1 && s.limits.Attempts <= maxAttempts, "WithAttempts: %d is not between 1 and %d", s.limits.Attempts, maxAttempts)
-	check(s.limits.AttemptTimeout > 0, "WithAttemptTimeout: %v is not positive", s.limits.AttemptTimeout)
-	check(s.limits.Timeout > 0, "WithTimeout: %v is not positive", s.limits.Timeout)
+	check(s.limits.AttemptTimeout >= time.Millisecond, "WithAttemptTimeout: %v is shorter than a millisecond", s.limits.AttemptTimeout)
+	check(s.limits.Timeout >= time.Millisecond, "WithTimeout: %v is shorter than a millisecond", s.limits.Timeout)
 	check(s.backoff.first > 0 && s.backoff.first <= s.backoff.longest, "WithBackoff: %v and %v are not positive and in order", s.backoff.first, s.backoff.longest)
 	check(s.budgetRatio >= 0 && s.budgetRatio <= maxAttempts, "WithRetryBudget: ratio %v is not between 0 and %d", s.budgetRatio, maxAttempts)
 	check(s.budgetReserve >= 0, "WithRetryBudget: reserve %d is negative", s.budgetReserve)
-	check(s.ttl > 0, "WithTTL: %v is not positive", s.ttl)
+	check(s.ttl >= time.Second, "WithTTL: %v is shorter than a second", s.ttl)
 	return errors.Join(errs...)
 }
 
@@ -149,7 +149,7 @@ func WithAttempts(n int) Option {
 // WithAttemptTimeout sets how long an attempt may take until the header of the answer has
 // arrived, and a body that is held in memory. The default is 30 seconds. Nothing else
 // notices a connection that has fallen silent. Requests that are sent once in any event are
-// not affected. It must be positive.
+// not affected. The shortest is a millisecond.
 func WithAttemptTimeout(d time.Duration) Option {
 	return func(s *settings) { s.limits.AttemptTimeout = d }
 }
@@ -157,7 +157,8 @@ func WithAttemptTimeout(d time.Duration) Option {
 // WithTimeout sets how long all attempts and the pauses between them may take together.
 // The default is one minute; it should be longer than the lease of the server, so that a
 // request survives the death of a server process. The context of a request may end it
-// earlier. Requests that are sent once in any event are not affected. It must be positive.
+// earlier. Requests that are sent once in any event are not affected. The shortest is a
+// millisecond.
 func WithTimeout(d time.Duration) Option {
 	return func(s *settings) { s.limits.Timeout = d }
 }
@@ -190,8 +191,8 @@ func WithBreaker(b Breaker) Option {
 // more than the shortest TTL of the routes that are called. The default is 24 hours, as on
 // the server. A key that is older is not sent any more: to the server it would be a new one.
 // The age of a key counts from when the [Transport] made it, or from the Since of an
-// [Intent]. The age of any other key counts from the call that it is sent with. It must be
-// positive.
+// [Intent]. The age of any other key counts from the call that it is sent with. The shortest
+// is a second.
 func WithTTL(d time.Duration) Option {
 	return func(s *settings) { s.ttl = d }
 }

@@ -266,8 +266,22 @@ func TestDeclarationsThatAreInvalid(t *testing.T) {
 		`"a b" is not a field`:    client.WithServer(broken, "*"),
 		"either KeyHeader or":     client.WithServer(nowhere, "*"),
 		"rule 1 matches every":    client.WithServer(profile.Server{KeyHeader: "K", Rules: []profile.Rule{{Means: profile.Own}}}, "*"),
-		"TTL -1ns is negative":    client.WithServer(profile.Server{KeyHeader: "K", TTL: -1}, "*"),
+		"TTL -1ns is shorter":     client.WithServer(profile.Server{KeyHeader: "K", TTL: -1}, "*"),
+		"TTL 24ns is shorter":     client.WithServer(profile.Server{KeyHeader: "K", TTL: 24}, "*"),
 		"Replayed: \"\\n\" is no": client.WithServer(profile.Server{KeyHeader: "K", Replayed: profile.Field{Name: "\n"}}, "*"),
+	} {
+		_, err := client.New(nil, o)
+		require.ErrorContains(t, err, name)
+	}
+}
+
+// A number without its unit is nanoseconds.
+func TestTooShortForAnyServer(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]client.Option{
+		"WithTTL: 24ns is shorter than a second":                 client.WithTTL(24),
+		"WithTimeout: 60ns is shorter than a millisecond":        client.WithTimeout(60),
+		"WithAttemptTimeout: 30ns is shorter than a millisecond": client.WithAttemptTimeout(30),
 	} {
 		_, err := client.New(nil, o)
 		require.ErrorContains(t, err, name)

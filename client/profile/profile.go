@@ -25,7 +25,7 @@ type Server struct {
 	// KeyMember is the member of the JSON body that carries the key, for a server that
 	// reads no header field. The program puts the key there itself.
 	KeyMember string
-	// TTL is how long the server surely remembers a key. Zero leaves that to the client.
+	// TTL is how long the server surely remembers a key, at least a second. Zero leaves that to the client.
 	TTL time.Duration
 
 	// Replayed is the response header field that marks a recorded answer. Without a Value,
@@ -126,8 +126,8 @@ func (s *Server) Validate() error {
 	if (s.KeyHeader == "") == (s.KeyMember == "") {
 		errs = append(errs, fmt.Errorf("profile %s: either KeyHeader or KeyMember must be set", s.Name))
 	}
-	if s.TTL < 0 {
-		errs = append(errs, fmt.Errorf("profile %s: TTL %v is negative", s.Name, s.TTL))
+	if s.TTL != 0 && s.TTL < time.Second {
+		errs = append(errs, fmt.Errorf("profile %s: TTL %v is shorter than a second", s.Name, s.TTL))
 	}
 	for i, r := range s.Rules {
 		field(fmt.Sprintf("rule %d", i+1), r.Header.Name)

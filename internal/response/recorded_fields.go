@@ -85,8 +85,8 @@ func (d *headerDiff) own(space *answer.Space) {
 	}
 }
 
-// Checked returns a copy of the header that somebody gives an answer, or an error if no message can have one
-// of its fields.
+// Checked returns a copy of the header that somebody gives an answer, with names in canonical form. It is an
+// error if no message can have one of its fields, or if one has two spellings: a map has no order to join them in.
 func Checked(h http.Header) (http.Header, error) {
 	checked := make(http.Header, len(h)+1)
 	for name, values := range h {
@@ -98,7 +98,11 @@ func Checked(h http.Header) (http.Header, error) {
 				return nil, fmt.Errorf("the field %s has a line break or a zero byte in its value", name)
 			}
 		}
-		checked[name] = slices.Clone(values)
+		canonical := textproto.CanonicalMIMEHeaderKey(name)
+		if _, twice := checked[canonical]; twice {
+			return nil, fmt.Errorf("the field %s has two spellings", canonical)
+		}
+		checked[canonical] = slices.Clone(values)
 	}
 	return checked, nil
 }
