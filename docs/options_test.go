@@ -79,7 +79,7 @@ var questions = []question{
 		"WithTolerance": "how-to/webhooks.md", "WithClock": "how-to/webhooks.md", "WithMaxBody": "how-to/webhooks.md", "WithURL": "how-to/webhooks.md",
 	}},
 	{"otelidempotency", "Metrics and traces", map[string]string{
-		"WithStore": "reference/events.md", "WithRoutes": "reference/events.md", "WithMeterProvider": "reference/events.md",
+		"WithStore": "reference/events.md", "WithCensus": "reference/events.md", "WithRoutes": "reference/events.md", "WithMeterProvider": "reference/events.md",
 		"WithTracerProvider": "reference/events.md", "WithScopes": "reference/events.md",
 	}},
 	{"adapters/connectidempotency", "connect-go", map[string]string{

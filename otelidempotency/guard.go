@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.opentelemetry.io/otel/metric"
 
@@ -43,20 +44,54 @@ func ObserveGuard(g *idempotency.Guard, opts ...Option) (metric.Registration, er
 		if !ok {
 			return nil, fmt.Errorf("otelidempotency: WithStore: %w", idempotency.ErrNoLister)
 		}
-		w.census = &census{store: lister}
+		w.held = &held{store: lister}
+		if c.census > 0 {
+			w.census = &census{store: lister, every: c.census}
+		}
 	}
-	return meter.RegisterCallback(w.observe, w.all()...)
+	reg, err := meter.RegisterCallback(w.observe, w.all()...)
+	if err != nil || w.census == nil {
+		return reg, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	go w.census.run(ctx)
+	return registration{reg, stop}, nil
 }
 
-// WithStore makes [ObserveGuard] report how many records of each state are in the store, and how
-// long it is until the first held record is deleted unresolved. All processes that share a
-// store report the same: take the maximum, not the sum. The store must be an
-// store.Lister.
+// A registration ends a census with the callback that reports it.
+type registration struct {
+	metric.Registration
+	stop func()
+}
+
+func (r registration) Unregister() error {
+	r.stop()
+	return r.Registration.Unregister()
+}
+
+// WithStore makes [ObserveGuard] report how many records of the store are held, how long the first
+// of them has been, and how long it is until the first one is deleted unresolved. The index of the
+// store finds them among millions, and they are counted once a minute at most. All processes that
+// share a store report the same: take the maximum, not the sum. The store must be a store.Lister.
 //
-// The records are counted once a minute at most. A store with more records than can be visited
-// within five seconds is not counted, and the error handler of OpenTelemetry is told so.
+// While they cannot be counted within five seconds, there are no such gauges, and the error handler
+// of OpenTelemetry is told so.
 func WithStore(s idempotency.Store) Option {
 	return func(c *config) { c.store = s }
+}
+
+// WithCensus makes [ObserveGuard] also count all other records of the store of [WithStore], by their
+// state: at once, and then once in each period. A census reads every record, so let one process of
+// many do it, once an hour, say. The shortest period is a minute, and a census that takes longer than its
+// period is given up. Gauges tell how old the last complete one is, and whether the last one failed.
+// By default, and with zero or less, there is none.
+func WithCensus(every time.Duration) Option {
+	return func(c *config) {
+		c.census = 0
+		if every > 0 {
+			c.census = max(every, shortestCensus)
+		}
+	}
 }
 
 // WithRoutes makes [ObserveGuard] report the TTL of these guards, each under the label that
@@ -77,7 +112,8 @@ type watch struct {
 	gauges
 	guard  *idempotency.Guard
 	ttls   []ttl
-	census *census // nil without a store
+	held   *held   // nil without a store
+	census *census // nil if none is taken
 	made   measurements
 }
 
@@ -97,5 +133,11 @@ func (w *watch) observe(ctx context.Context, o metric.Observer) error {
 	for _, t := range w.ttls {
 		o.ObserveFloat64(w.ttl, t.seconds, t.of.observe...)
 	}
-	return w.observeRecords(ctx, o)
+	w.observeCensus(o)
+	return w.observeHeld(ctx, o)
+}
+
+// state returns the attribute of a state.
+func (w *watch) state(name string) []metric.ObserveOption {
+	return w.made.of(labels{name: keyState, value: name}).observe
 }

@@ -72,8 +72,9 @@ func TestGaugesOfAStore(t *testing.T) {
 		st := idempotency.NewMemoryStore()
 		b := newBench(t, st)
 		b.watch(t, otelidempotency.WithStore(st))
-		require.EqualValues(t, 0, b.values(t, "idempotency.records")["idempotency.state=held"], "it begins at zero")
+		require.Equal(t, map[string]int64{"idempotency.state=held": 0}, b.values(t, "idempotency.records"), "it begins at zero")
 		require.NotContains(t, b.metrics(t), "idempotency.held.expires_in")
+		require.NotContains(t, b.metrics(t), "idempotency.held.age")
 
 		dies := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 		for key, end := range map[string]time.Duration{"a": 0, "b": 3 * time.Hour, "c": 2 * time.Hour} {
@@ -83,20 +84,33 @@ func TestGaugesOfAStore(t *testing.T) {
 		b.serve(t, b.guard.Handler(answering(http.StatusOK, "")), "d", "")
 		require.EqualValues(t, 0, b.values(t, "idempotency.records")["idempotency.state=held"], "it is not counted for each scrape")
 		time.Sleep(time.Minute)
-		records := b.values(t, "idempotency.records")
-		require.EqualValues(t, 3, records["idempotency.state=held"])
-		require.EqualValues(t, 1, records["idempotency.state=completed"])
+		require.Equal(t, map[string]int64{"idempotency.state=held": 3}, b.values(t, "idempotency.records"))
 		require.EqualValues(t, 119*60, b.values(t, "idempotency.held.expires_in")[""])
+		require.EqualValues(t, 60, b.values(t, "idempotency.held.age")[""])
 		time.Sleep(30 * time.Second)
 		require.EqualValues(t, 119*60-30, b.values(t, "idempotency.held.expires_in")[""])
+		require.EqualValues(t, 90, b.values(t, "idempotency.held.age")[""])
 	})
 }
 
-// endless is a store with more records than can be visited.
-type endless struct{ *idempotency.MemoryStore }
+// listing is a store whose lists take their time, and fail or never end when they ask for everything.
+type listing struct {
+	*idempotency.MemoryStore
+	held, all func() (store.Page, error) // nil: as the store answers
+}
 
-func (endless) List(context.Context, store.Query) (store.Page, error) {
+func (l listing) List(ctx context.Context, q store.Query) (store.Page, error) {
 	time.Sleep(time.Millisecond)
+	switch {
+	case q.Holding && l.held != nil:
+		return l.held()
+	case !q.Holding && l.all != nil:
+		return l.all()
+	}
+	return l.MemoryStore.List(ctx, q)
+}
+
+func endless() (store.Page, error) {
 	return store.Page{Entries: make([]store.Entry, 1), Next: "1"}, nil
 }
 
@@ -104,7 +118,7 @@ func (endless) List(context.Context, store.Query) (store.Page, error) {
 func TestStoreThatCannotBeCountedHasNoGauge(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		st := endless{idempotency.NewMemoryStore()}
+		st := listing{MemoryStore: idempotency.NewMemoryStore(), held: endless}
 		b := newBench(t, st)
 		b.watch(t, otelidempotency.WithStore(st))
 		start := time.Now()
@@ -113,6 +127,35 @@ func TestStoreThatCannotBeCountedHasNoGauge(t *testing.T) {
 		require.LessOrEqual(t, time.Since(start), 6*time.Second)
 		require.NotContains(t, all, "idempotency.records")
 		require.Contains(t, all, "idempotency.runs.active", "the other gauges are there")
+	})
+}
+
+func TestCensus(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		st := listing{MemoryStore: idempotency.NewMemoryStore()}
+		b := newBench(t, &st)
+		b.serve(t, b.guard.Handler(answering(http.StatusOK, "")), "done", "")
+		_, err := st.Claim(t.Context(), "dies", store.Claim{Owner: store.Owner{1}, Lease: time.Second, Retention: time.Hour})
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		b.watch(t, otelidempotency.WithStore(&st), otelidempotency.WithCensus(time.Nanosecond))
+		require.NotContains(t, b.metrics(t), "idempotency.census.age", "it has begun")
+
+		time.Sleep(time.Second)
+		require.Equal(t, map[string]int64{
+			"idempotency.state=held": 0, "idempotency.state=claimed": 0, "idempotency.state=lapsed": 1,
+			"idempotency.state=completed": 1, "idempotency.state=released": 0,
+		}, b.values(t, "idempotency.records"))
+		require.EqualValues(t, 0, b.values(t, "idempotency.census.failed")[""])
+
+		st.all = endless // longer than the shortest period, a minute
+		time.Sleep(2 * time.Minute)
+		require.EqualValues(t, 1, b.values(t, "idempotency.census.failed")[""])
+		require.InDelta(t, 120, b.values(t, "idempotency.census.age")[""], 2)
+		records := b.values(t, "idempotency.records")
+		require.EqualValues(t, 1, records["idempotency.state=completed"], "the last complete one stands")
+		require.Contains(t, records, "idempotency.state=held", "what is held is counted in any event")
 	})
 }
 

@@ -102,24 +102,31 @@ func newClientCounters(f *factory) clientCounters {
 
 // gauges are the instruments of a guard's state.
 type gauges struct {
-	records, running, waiting, pending, givingBack, abandoned metric.Int64ObservableGauge
-	expires, ttl                                              metric.Float64ObservableGauge
+	records, censusFailed                            metric.Int64ObservableGauge
+	running, waiting, pending, givingBack, abandoned metric.Int64ObservableGauge
+	oldest, expires, censusAge, ttl                  metric.Float64ObservableGauge
 }
 
 func newGauges(f *factory) gauges {
 	return gauges{
-		records:    f.gauge("idempotency.records", "{record}", "Records of the store, by state."),
-		running:    f.gauge("idempotency.runs.active", "{run}", "Runs in flight in this process."),
-		waiting:    f.gauge("idempotency.requests.waiting", "{request}", "Requests of this process that wait for another run."),
-		pending:    f.gauge("idempotency.pending.recordings", "{run}", "Runs that have ended here and that the store could not be told about yet."),
-		givingBack: f.gauge("idempotency.claims.giving_back", "{claim}", "Claims without a reply that this process gives back."),
-		abandoned:  f.gauge("idempotency.store.abandoned", "{call}", "Calls of the store that have outlived their time."),
-		expires:    f.secondsGauge("idempotency.held.expires_in", "Time until the first held record is deleted unresolved."),
-		ttl:        f.secondsGauge("idempotency.policy.ttl", "How long an answer is replayed."),
+		records:      f.gauge("idempotency.records", "{record}", "Records of the store, by state."),
+		censusFailed: f.gauge("idempotency.census.failed", "{census}", "1 if the last census of the records failed, else 0."),
+		running:      f.gauge("idempotency.runs.active", "{run}", "Runs in flight in this process."),
+		waiting:      f.gauge("idempotency.requests.waiting", "{request}", "Requests of this process that wait for another run."),
+		pending:      f.gauge("idempotency.pending.recordings", "{run}", "Runs that have ended here and that the store could not be told about yet."),
+		givingBack:   f.gauge("idempotency.claims.giving_back", "{claim}", "Claims without a reply that this process gives back."),
+		abandoned:    f.gauge("idempotency.store.abandoned", "{call}", "Calls of the store that have outlived their time."),
+		oldest:       f.secondsGauge("idempotency.held.age", "Time for which the first held record has been held."),
+		censusAge:    f.secondsGauge("idempotency.census.age", "Time since the last complete census of the records."),
+		expires:      f.secondsGauge("idempotency.held.expires_in", "Time until the first held record is deleted unresolved."),
+		ttl:          f.secondsGauge("idempotency.policy.ttl", "How long an answer is replayed."),
 	}
 }
 
 // all are the instruments that a callback reports.
 func (g *gauges) all() []metric.Observable {
-	return []metric.Observable{g.records, g.running, g.waiting, g.pending, g.givingBack, g.abandoned, g.expires, g.ttl}
+	return []metric.Observable{
+		g.records, g.censusFailed, g.running, g.waiting, g.pending, g.givingBack, g.abandoned,
+		g.oldest, g.expires, g.censusAge, g.ttl,
+	}
 }

@@ -1,6 +1,8 @@
 package otelidempotency
 
 import (
+	"time"
+
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
@@ -22,6 +24,7 @@ type config struct {
 	tracer trace.Tracer
 	scopes func(string) string
 	store  idempotency.Store
+	census time.Duration
 	routes []*idempotency.Guard
 }
 

@@ -11,96 +11,91 @@ import (
 	"example.com/idempotency/store"
 )
 
-// This file reports what is in a store.
+// This file reports the held records of a store, which its index finds among millions.
 
 const (
-	// countEvery is how often a store is counted at most, however often metrics are collected.
-	countEvery = time.Minute
-	// countTimeout bounds the time for it. A store with more records than can be visited in
-	// this time has no count.
-	countTimeout = 5 * time.Second
-	// countPage is how many records the store reads at once.
-	countPage = 1000
+	// heldEvery is how often held records are counted at most, however often metrics are collected.
+	heldEvery = time.Minute
+	// heldTimeout bounds the time for it.
+	heldTimeout = 5 * time.Second
+	// page is how many records the store reads at once.
+	page = 1000
 )
 
-// A census counts the records of a store.
-type census struct {
+// A held counts the records that are held, by the index of the store.
+type held struct {
 	store store.Lister
 
 	mu   sync.Mutex
 	at   time.Time
-	last count
+	last doubt
 	err  error
 }
 
-// A count is what a census has found.
-type count struct {
-	states map[string]int64
-	// expires is how long it is, at the time of the census, until the first held record is
-	// deleted, if one has an end.
-	expires time.Duration
+// A doubt is what is held at one moment.
+type doubt struct {
+	records int64
+	oldest  time.Duration // how long the first one has been held
+	expires time.Duration // until the first one is deleted, if ends is set
 	ends    bool
 }
 
-// stateLapsed is the state of a record whose run is gone and may be taken over.
-const stateLapsed = "lapsed"
-
-// take returns the last count, and makes a new one if that is old.
-func (c *census) take(ctx context.Context) (count, time.Duration, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.at.IsZero() || time.Since(c.at) >= countEvery {
-		c.at = time.Now()
-		c.last, c.err = c.count(ctx)
+// take returns the last count and its age, and makes a new one if that is old.
+func (h *held) take(ctx context.Context) (doubt, time.Duration, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.at.IsZero() || time.Since(h.at) >= heldEvery {
+		h.at = time.Now()
+		h.last, h.err = h.count(ctx)
 	}
-	return c.last, time.Since(c.at), c.err
+	return h.last, time.Since(h.at), h.err
 }
 
-func (c *census) count(ctx context.Context) (count, error) {
-	ctx, cancel := context.WithTimeout(ctx, countTimeout)
+func (h *held) count(ctx context.Context) (found doubt, err error) {
+	ctx, cancel := context.WithTimeout(ctx, heldTimeout)
 	defer cancel()
-	found := count{states: map[string]int64{stateLapsed: 0}}
-	for s := store.Claimed; s <= store.Held; s++ {
-		found.states[s.String()] = 0
+	err = each(ctx, h.store, store.Query{Holding: true, States: []store.State{store.Held}}, found.add)
+	return found, err
+}
+
+func (d *doubt) add(r store.Record) {
+	d.records++
+	d.oldest = max(d.oldest, r.Age)
+	if r.TTL != store.Forever && (!d.ends || r.TTL < d.expires) {
+		d.expires, d.ends = r.TTL, true
 	}
-	for q := (store.Query{Limit: countPage}); ; {
-		page, err := c.store.List(ctx, q)
+}
+
+// each calls f for each record that the query asks for. Without an error it was each of them.
+func each(ctx context.Context, l store.Lister, q store.Query, f func(store.Record)) error {
+	for q.Limit = page; ; {
+		found, err := l.List(ctx, q)
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err != nil {
-			return count{}, fmt.Errorf("otelidempotency: counting the records of the store: %w", err)
+			return fmt.Errorf("otelidempotency: counting the records of the store: %w", err)
 		}
-		for _, e := range page.Entries {
-			found.add(e.Record)
+		for _, e := range found.Entries {
+			f(e.Record)
 		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return found, nil
+		if q.Cursor = found.Next; q.Cursor == "" {
+			return nil
 		}
 	}
 }
 
-func (c *count) add(r store.Record) {
-	state := r.State.String()
-	if r.State == store.Claimed && r.Lease <= 0 {
-		state = stateLapsed
-	}
-	c.states[state]++
-	if r.State == store.Held && r.TTL != store.Forever && (!c.ends || r.TTL < c.expires) {
-		c.expires, c.ends = r.TTL, true
-	}
-}
-
-func (w *watch) observeRecords(ctx context.Context, o metric.Observer) error {
-	if w.census == nil {
+func (w *watch) observeHeld(ctx context.Context, o metric.Observer) error {
+	if w.held == nil {
 		return nil
 	}
-	found, age, err := w.census.take(ctx)
+	found, age, err := w.held.take(ctx)
 	if err != nil {
 		return err
 	}
-	for state, n := range found.states {
-		o.ObserveInt64(w.records, n, w.made.of(labels{name: keyState, value: state}).observe...)
+	o.ObserveInt64(w.records, found.records, w.state(store.Held.String())...)
+	if found.records > 0 {
+		o.ObserveFloat64(w.oldest, (found.oldest + age).Seconds())
 	}
 	if found.ends {
 		o.ObserveFloat64(w.expires, (found.expires - age).Seconds())

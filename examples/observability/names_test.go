@@ -71,9 +71,10 @@ func exported(t *testing.T) map[string]family {
 	require.NoError(t, err)
 	store := idempotency.NewMemoryStore()
 	g := work(t, store, opts...)
-	watch, err := otelidempotency.ObserveGuard(g, meters, otelidempotency.WithStore(store))
+	watch, err := otelidempotency.ObserveGuard(g, meters, otelidempotency.WithStore(store), otelidempotency.WithCensus(time.Hour))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, watch.Unregister()) })
+	require.Eventually(t, func() bool { return families(t, reg)["idempotency_census_age_seconds"].kind != "" }, 10*time.Second, time.Millisecond)
 
 	observed, err := otelidempotency.ObserveClient(meters)
 	require.NoError(t, err)
