@@ -63,7 +63,7 @@ type settings struct {
 
 func defaultSettings() settings {
 	return settings{
-		rules:          engine.Rules{TTL: defaultTTL, Lease: defaultLease, MaxAnswer: defaultMaxBody},
+		rules:          engine.Rules{TTL: defaultTTL, Lease: defaultLease, MaxAnswer: defaultMaxBody, Reporter: engine.NewReporter()},
 		methods:        []string{http.MethodPost, http.MethodPatch},
 		header:         defaultHeader,
 		fingerprint:    RawFingerprint,

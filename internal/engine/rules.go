@@ -42,6 +42,9 @@ type Rules struct {
 	Derivation intent.Derivation
 }
 
+// NewReporter returns a reporter for a guard and all that are made from it.
+func NewReporter() report.Reporter { return report.Reporter{Flood: new(report.Flood)} }
+
 // MinRetentionInLeases is the shortest retention, in leases.
 const MinRetentionInLeases = 2
 

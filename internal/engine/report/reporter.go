@@ -14,6 +14,7 @@ import (
 type Reporter struct {
 	Observers []func(context.Context, event.Event)
 	Logger    *slog.Logger // nil for slog.Default at the time of the event
+	Flood     *Flood       // nil to write each line
 }
 
 // Heard reports whether somebody hears of an event that is not logged.
@@ -52,8 +53,17 @@ func (r *Reporter) tell(ctx context.Context, observer func(context.Context, even
 	observer(ctx, e)
 }
 
-// Log writes the line of an event into the log.
+// Log writes the line of an event into the log, or sums it up.
 func (r *Reporter) Log(ctx context.Context, e event.Event) {
+	if r.Flood.sumsUp(&e) {
+		r.Flood.log(ctx, r.logger(), e)
+		return
+	}
+	write(ctx, r.logger(), e, 0)
+}
+
+// write writes the line of an event, which stands for so many if that is not 0.
+func write(ctx context.Context, logger *slog.Logger, e event.Event, times int) {
 	line := lines[e.Kind]
 	switch {
 	case e.Code == problem.Unauthenticated:
@@ -61,9 +71,14 @@ func (r *Reporter) Log(ctx context.Context, e event.Event) {
 	case e.Kind == event.StoreError && e.Op == "resolve":
 		line = unresolved
 	}
-	if logger := r.logger(); logger.Enabled(ctx, line.level) {
-		logger.LogAttrs(ctx, line.level, line.message, attrs(&e)...)
+	if !logger.Enabled(ctx, line.level) {
+		return
 	}
+	all := attrs(&e)
+	if times > 0 {
+		all = append(all, slog.Int("times", times))
+	}
+	logger.LogAttrs(ctx, line.level, line.message, all...)
 }
 
 func (r *Reporter) logger() *slog.Logger {
