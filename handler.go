@@ -117,7 +117,7 @@ func (h *handlerRun) reportOnce(kind event.Kind, err error) {
 
 // Refused reports whether the handler has answered with an error, or has sent its client elsewhere.
 func (h *handlerRun) Refused() bool {
-	return h.rec.Status() >= http.StatusBadRequest || keepsMethod(h.rec.Status())
+	return h.rec.Status() >= http.StatusBadRequest || response.KeepsMethod(h.rec.Status())
 }
 
 // Judge asks the route's function about a complete answer. An answer that is shorter than
@@ -164,4 +164,4 @@ func (h *handlerRun) judgedHeader() http.Header {
 
 // Redirected implements [engine.Task]. The key goes to the other place with the request, which has
 // another path there, and so another fingerprint.
-func (h *handlerRun) Redirected() bool { return keepsMethod(h.rec.Status()) }
+func (h *handlerRun) Redirected() bool { return response.KeepsMethod(h.rec.Status()) }

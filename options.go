@@ -187,7 +187,8 @@ func WithMismatchStatus(status int) Option {
 // WithErrorWriter sets the function that writes refusals, for APIs whose errors have
 // another format. The default writes application/problem+json (RFC 9457); a nil function
 // is an error. Before the call the guard sets Cache-Control and, if a retry can help,
-// Retry-After on w. The function writes the status p.Status, the Content-Type and the body. It is told in
+// Retry-After on w. The function writes the Content-Type, the status p.Status and the body. Without a status,
+// net/http makes a success of the refusal. It is told in
 // p.Differs what a request with a reused key has changed, which the default does not tell.
 func WithErrorWriter(f func(w http.ResponseWriter, r *http.Request, p problem.Document)) Option {
 	return optionFunc(func(s *settings) { s.errorWriter = f })

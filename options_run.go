@@ -11,7 +11,7 @@ import (
 )
 
 // WithTTL sets how long a recorded answer is replayed. The default is 24 hours. The TTL
-// must be positive and at most ten years. When it ends the key is free again: a client
+// is between a millisecond and ten years. When it ends the key is free again: a client
 // that retries later runs the handler a second time. Choose a TTL that is longer than the
 // retry window of every client.
 func WithTTL(d time.Duration) Option {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/response"
 	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/problem"
 )
@@ -58,7 +59,7 @@ func DefaultOutcome(status int, h http.Header) Outcome {
 		return Unknown
 	case status == http.StatusConflict && h.Get("Retry-After") != "", status == http.StatusRequestTimeout:
 		return Unknown
-	case keepsMethod(status), turnsAway(status):
+	case response.KeepsMethod(status), response.TurnsAway(status):
 		return NotExecuted
 	default:
 		return Final
@@ -111,19 +112,4 @@ func (r Recovery) String() string {
 	default:
 		return "recovery(" + strconv.Itoa(int(r)) + ")"
 	}
-}
-
-// keepsMethod reports whether a status tells the client to make the same request elsewhere.
-func keepsMethod(status int) bool {
-	return status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
-}
-
-// turnsAway reports whether a status says that nothing was done, and that the same request may come again:
-// with credentials, over another connection, or later.
-func turnsAway(status int) bool {
-	switch status {
-	case http.StatusUnauthorized, http.StatusProxyAuthRequired, http.StatusMisdirectedRequest, http.StatusTooEarly, http.StatusTooManyRequests:
-		return true
-	}
-	return false
 }

@@ -12,6 +12,7 @@ import (
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/engine/note"
 	"example.com/idempotency/internal/response"
+	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
 )
 
@@ -79,10 +80,9 @@ func infoOf(f engine.Found) RecordInfo {
 	rec := &f.Record
 	last := note.Last(rec.Notes)
 	info := RecordInfo{
-		Route: rec.Label, Started: last.Started, Trace: last.Trace, Runs: note.Runs(rec),
+		Route: rec.Label, Started: last.Started, Trace: last.Trace, Runs: note.Runs(rec), Steps: f.Steps,
 		Key: Key(f.Key), Record: f.Key.Name(), State: rec.State, Attempt: rec.Attempt,
-		Lease: rec.Lease, Age: rec.Age, TTL: rec.TTL, Status: rec.Status, Size: rec.Size,
-		Steps: f.Steps, owner: rec.Owner, intent: f.Intent,
+		Lease: rec.Lease, Age: rec.Age, TTL: rec.TTL, Status: rec.Status, Size: rec.Size, owner: rec.Owner, intent: f.Intent,
 	}
 	if f.Key.Record == "" {
 		info.ID = f.Intent.ID()
@@ -142,7 +142,7 @@ func (res Resolution) answer(fp Fingerprint, recording response.Settings) (*answ
 	if len(a.Body) > 0 && !response.BodyAllowed(a.Status) {
 		return nil, fmt.Errorf("idempotency: Resolve: an answer with status %d has no body", a.Status)
 	}
-	header, err := response.Checked(res.Header)
+	header, err := response.Checked(res.Header, problem.Header)
 	if err != nil {
 		return nil, fmt.Errorf("idempotency: Resolve: %w", err)
 	}

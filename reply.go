@@ -50,7 +50,7 @@ func (h *handlerRun) respond(w http.ResponseWriter, v engine.Verdict, e engine.E
 func (h *handlerRun) facts(v *engine.Verdict) rules.Reply {
 	f := rules.If(h.rec.Sent(), rules.PartSent, rules.NothingSent) |
 		rules.If(v.Release.Unbind, rules.FreesPayload, rules.KeepsPayload) |
-		h.message()
+		h.message(h.ByStep)
 	switch {
 	case h.past:
 		f |= rules.Past
@@ -69,9 +69,21 @@ func (h *handlerRun) facts(v *engine.Verdict) rules.Reply {
 	}
 }
 
+// HeadLeaves implements [response.Witness]. The code that the client would be shown if no more becomes known
+// than the head says goes out with it: nothing can be taken back later.
+func (h *handlerRun) HeadLeaves() {
+	outcome := DefaultOutcome(h.rec.Status(), h.judgedHeader())
+	if h.route.set.rules.OutcomeChosen || outcome == Final || outcome == NotExecuted && !h.HasEffects() {
+		return
+	}
+	if show := rules.Client.Of(h.Unjudged() | h.message(outcome == NotExecuted)); show.Action != rules.Show {
+		h.rec.Tell(answer.Field{Name: problem.Header, Values: []string{string(show.Code)}})
+	}
+}
+
 // message is what the answer of a handler says of the effect. An answer that was judged definite, and
-// could not be sealed, is true.
-func (h *handlerRun) message() rules.Reply {
+// could not be sealed, is true. byStep says that only a step speaks against it.
+func (h *handlerRun) message(byStep bool) rules.Reply {
 	status := h.rec.Status()
 	if code := rules.RefusalBehind(status, h.rec.Get(problem.Header)); code != "" {
 		return rules.MessageOf(status, code)
@@ -81,9 +93,9 @@ func (h *handlerRun) message() rules.Reply {
 		return rules.TellsNone
 	case status == http.StatusConflict && h.rec.Get("Retry-After") != "":
 		return rules.Promises
-	case h.ByStep && turnsAway(status):
+	case byStep && response.TurnsAway(status):
 		return rules.DeniesButSteps
-	case keepsMethod(status), status >= http.StatusBadRequest && status < http.StatusInternalServerError:
+	case response.KeepsMethod(status), status >= http.StatusBadRequest && status < http.StatusInternalServerError:
 		return rules.Denies
 	default:
 		return rules.TellsNone

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"example.com/idempotency/internal/frameworks"
 	"example.com/idempotency/problem"
 )
 
@@ -202,9 +203,8 @@ func consumedBody() *refusal {
 const statusBodyLate = http.StatusRequestTimeout
 
 func unreadableBody(err error) *refusal {
-	var tooLarge *http.MaxBytesError
 	switch {
-	case errors.As(err, &tooLarge):
+	case frameworks.TooLarge(err):
 		return refused(problem.BodyTooLarge) // the limit of an outer handler
 	case errors.Is(err, io.EOF), errors.Is(err, http.ErrBodyReadAfterClose):
 		return consumedBody() // net/http has another error for a client that sends too little

@@ -67,6 +67,15 @@ func (u *Run) Reply(v *Verdict, e Ending) rules.Reply {
 		rules.If(u.HasEffects(), rules.WithSteps, rules.WithoutSteps)
 }
 
+// Unjudged are the facts about a run that has begun to answer, if it ends with an outcome that nobody knows.
+func (u *Run) Unjudged() rules.Reply {
+	r := u.Lease.rules
+	return rules.IsSettled | rules.NothingSent | rules.OwnAnswer | rules.OutsideTransaction |
+		rules.RanOn | rules.Answered | rules.KeepsPayload |
+		rules.If(r.Hold || r.lastAttempt(u.Lease.Attempt), rules.IsHeld, rules.IsOpen) |
+		rules.If(u.HasEffects(), rules.WithSteps, rules.WithoutSteps)
+}
+
 // Met are the facts about the record that a request with this fingerprint meets. comparable says that
 // somebody here knows the function that has made the record's.
 func Met(rec *store.Record, fp store.Fingerprint, comparable bool) rules.Met {

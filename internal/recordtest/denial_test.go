@@ -104,20 +104,65 @@ func TestUnknownRunDeniesNoEffect(t *testing.T) {
 	}
 }
 
-// What a stream has sent cannot be taken back.
-func TestStreamOfAnUnknownRunGoesOn(t *testing.T) {
+// What a stream has sent cannot be taken back, so the mark goes out with its head, whether it is flushed
+// or has outgrown what is kept.
+func TestHeadThatLeavesEarlyDeniesNoEffect(t *testing.T) {
 	t.Parallel()
-	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-		recordCharge(r)
-		w.WriteHeader(http.StatusTooManyRequests)
-		_, _ = w.Write([]byte("too "))
-		w.(http.Flusher).Flush()
-		_, _ = w.Write([]byte("many"))
-	}}
-	s := guardtest.ServeHTTP1(t, guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
-	got := s.Do(t, guardtest.Call{Key: "k"})
-	require.Equal(t, http.StatusTooManyRequests, got.Status)
-	require.Equal(t, "too many", got.Body)
+	for name, c := range map[string]struct {
+		before      func(*http.Request)
+		field       [2]string
+		status      int
+		opt         idempotency.Option
+		rerun, hold problem.Code // of the mark
+	}{
+		"a step, and 429":              {before: recordCharge, status: 429, rerun: problem.NoAnswer, hold: problem.OutcomeUnknown},
+		"a step, and 307":              {before: recordCharge, status: 307, rerun: problem.NoAnswer, hold: problem.OutcomeUnknown},
+		"somebody has given up":        {status: 408, rerun: problem.NoAnswer, hold: problem.OutcomeUnknown},
+		"another answer is to come":    {field: [2]string{"Retry-After", "7"}, status: 409, hold: problem.OutcomeUnknown},
+		"a step before another guard":  {before: recordCharge, field: [2]string{problem.Header, string(problem.ShuttingDown)}, status: 503, rerun: problem.NoAnswer, hold: problem.OutcomeUnknown},
+		"nothing was done":             {status: 429},
+		"a definite refusal":           {before: recordCharge, status: 422},
+		"a server error":               {before: recordCharge, status: 500},
+		"an answer":                    {before: recordCharge, status: 200},
+		"the program judges by itself": {before: recordCharge, status: 429, opt: idempotency.WithOutcome(idempotency.DefaultOutcome)},
+	} {
+		for size, sends := range map[string]func(w http.ResponseWriter){
+			"flushed": func(w http.ResponseWriter) { w.(http.Flusher).Flush() },
+			"large":   func(w http.ResponseWriter) { _, _ = w.Write(make([]byte, 101)) },
+		} {
+			t.Run(name+"/"+size, func(t *testing.T) {
+				t.Parallel()
+				guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+					h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+						if c.before != nil {
+							c.before(r)
+						}
+						if c.field[0] != "" {
+							w.Header().Set(c.field[0], c.field[1])
+						}
+						w.WriteHeader(c.status)
+						_, _ = w.Write([]byte("too "))
+						sends(w)
+						_, _ = w.Write([]byte("many"))
+					}}
+					opts := []idempotency.Option{recovery, idempotency.WithLimits(idempotency.Limits{ResponseBody: 100})}
+					if c.opt != nil {
+						opts = append(opts, c.opt)
+					}
+					s := guardtest.ServeHTTP1(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
+					want := c.rerun
+					if unknown == guardtest.IsHeld {
+						want = c.hold
+					}
+					got := s.Do(t, guardtest.Call{Key: "k"})
+					require.Equal(t, c.status, got.Status)
+					require.Equal(t, "too ", got.Body[:4])
+					require.Equal(t, "many", got.Body[len(got.Body)-4:])
+					require.Equal(t, string(want), got.Header.Get(problem.Header))
+				})
+			})
+		}
+	}
 }
 
 // The refusal is definite, and only its record is missing.

@@ -373,6 +373,7 @@ func TestResolveRefusesWhatItCannotSettle(t *testing.T) {
 		"header too large":    {Outcome: idempotency.Final, Header: http.Header{"X-Large": {strings.Repeat("x", 64<<10)}}},
 		"no field name":       {Outcome: idempotency.Final, Header: http.Header{"X\r\nY": {"1"}}},
 		"empty field name":    {Outcome: idempotency.Final, Header: http.Header{"": {"1"}}},
+		"a refusal":           {Outcome: idempotency.Final, Header: http.Header{"idempotency-error": {"in-flight"}}},
 		"two spellings":       {Outcome: idempotency.Final, Header: http.Header{"x-y": {"1"}, "X-Y": {"2"}}},
 		"two lines in one":    {Outcome: idempotency.Final, Header: http.Header{"X-Y": {"1\r\nZ: 2"}}},
 		"answer of nothing":   {Outcome: idempotency.NotExecuted, Status: http.StatusConflict},

@@ -86,8 +86,9 @@ func (d *headerDiff) own(space *answer.Space) {
 }
 
 // Checked returns a copy of the header that somebody gives an answer, with names in canonical form. It is an
-// error if no message can have one of its fields, or if one has two spellings: a map has no order to join them in.
-func Checked(h http.Header) (http.Header, error) {
+// error if no message can have one of its fields, if one has two spellings, as a map has no order to join them in,
+// or if it is the refusal, which says that there is no answer.
+func Checked(h http.Header, refusal string) (http.Header, error) {
 	checked := make(http.Header, len(h)+1)
 	for name, values := range h {
 		if !token.Is(name) {
@@ -101,6 +102,9 @@ func Checked(h http.Header) (http.Header, error) {
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		if _, twice := checked[canonical]; twice {
 			return nil, fmt.Errorf("the field %s has two spellings", canonical)
+		}
+		if canonical == refusal {
+			return nil, fmt.Errorf("the field %s makes a refusal of an answer", canonical)
 		}
 		checked[canonical] = slices.Clone(values)
 	}

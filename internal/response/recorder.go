@@ -63,9 +63,14 @@ const (
 	passing
 )
 
-// A Witness is told, once, that a handler has written after it had returned without an
-// answer, from the goroutine that writes.
-type Witness interface{ WroteLate() }
+// A Witness is told by the goroutine of a handler what the handler does.
+type Witness interface {
+	// WroteLate says, once, that it has written after it had returned without an answer.
+	WroteLate()
+	// HeadLeaves says, once, that status and header are about to be sent of an answer that is not
+	// complete. Status, Get and Tell may be called.
+	HeadLeaves()
+}
 
 // Settings say what a Recorder keeps.
 type Settings struct {

@@ -32,9 +32,3 @@ func Send(w http.ResponseWriter, a *answer.Answer, space *answer.Space) {
 		setField(h, f)
 	}
 }
-
-// BodyAllowed reports whether an answer with this status may have a body
-// (RFC 9110 section 6.4.1).
-func BodyAllowed(status int) bool {
-	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
-}

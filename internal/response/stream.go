@@ -18,9 +18,7 @@ func (rec *Recorder) startTeeing() {
 		// out without one. The replay, which has the body, must not add one.
 		rec.diff.recorded = append(rec.diff.recorded, answer.Field{Name: "Content-Type"})
 	}
-	announce(rec.w.Header(), rec.diff.trailer)
-	rec.sendHead()
-	rec.forward(body)
+	rec.sendEarly(body)
 }
 
 // startPassing gives up the copy of the answer and sends what has not been sent. The
@@ -28,12 +26,20 @@ func (rec *Recorder) startTeeing() {
 func (rec *Recorder) startPassing() {
 	if rec.mode == buffering {
 		rec.mode = passing
-		announce(rec.w.Header(), rec.diff.trailer)
-		rec.sendHead()
-		rec.forward(rec.body())
+		rec.sendEarly(rec.body())
 	}
 	rec.mode = passing
 	rec.DropBuffer()
+}
+
+// sendEarly sends status, header and the body so far, before the end of the answer is known.
+func (rec *Recorder) sendEarly(body []byte) {
+	if rec.witness != nil {
+		rec.witness.HeadLeaves()
+	}
+	announce(rec.w.Header(), rec.diff.trailer)
+	rec.sendHead()
+	rec.forward(body)
 }
 
 // sendHead sends status and header of the first answer.
