@@ -6,10 +6,10 @@ import (
 	"example.com/idempotency/store"
 )
 
-// A progress is what a run has used so far: the names of its steps, and its transaction.
+// A progress is what a run has used so far: by its steps, and its transaction.
 type progress struct {
 	mu    sync.Mutex
-	names map[string]bool
+	steps *stepRoom // nil until a step is taken
 	ended bool
 
 	tx    store.Transaction
@@ -17,20 +17,19 @@ type progress struct {
 	state store.TxState // set when the run is closed; without a transaction, TxGivenUp
 }
 
-// take notes that the run uses a name, or returns why it must not.
-func (p *progress) take(name string) (why string) {
+// take notes that a run that has found these steps uses a name, or returns why it must not.
+func (p *progress) take(name string, found map[string][]byte) (why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.ended:
 		return "the run has ended"
-	case p.names[name]:
+	case p.steps == nil:
+		p.steps = newStepRoom(found)
+	case p.steps.names[name]:
 		return "its name is used twice in this run"
 	}
-	if p.names == nil {
-		p.names = make(map[string]bool)
-	}
-	p.names[name] = true
+	p.steps.names[name] = true
 	return ""
 }
 

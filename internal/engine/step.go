@@ -34,7 +34,8 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 	return value, err
 }
 
-// findStep begins a step and looks whether an earlier attempt has recorded it.
+// findStep begins a step and looks whether an earlier attempt has recorded it. A step that is not found has a
+// turn, and ends it by leave.
 func findStep[T any](ctx context.Context, op *Operation, codec Codec, r *stepReport) (value T, found bool, err error) {
 	var none T
 	name := r.name
@@ -59,11 +60,12 @@ func findStep[T any](ctx context.Context, op *Operation, codec Codec, r *stepRep
 		op.uncertain.Store(true)
 		return none, false, fmt.Errorf("step %q: %w", name, ErrUncertain)
 	}
-	return none, false, nil
+	return none, false, op.progress.admit(ctx, name, recorded != nil)
 }
 
 // runStep runs the function of a step and records what it returns.
 func runStep[T any](ctx context.Context, op *Operation, fn func(ctx context.Context) (T, error), t TaskSettings, r *stepReport) (T, error) {
+	defer op.progress.leave()
 	var none T
 	name := r.name
 	if err := op.mayBegin(name, t.AtMostOnce); err != nil {
@@ -84,7 +86,7 @@ func runStep[T any](ctx context.Context, op *Operation, fn func(ctx context.Cont
 	r.result = event.StepNotRecorded
 	stored, saveErr := encodeStep(t.Codec, value, err)
 	if saveErr == nil {
-		saveErr = op.lease.recordStep(name, stored)
+		saveErr = op.recordStep(name, stored)
 	}
 	if saveErr != nil {
 		return value, fmt.Errorf("step %q: %w: %w", name, ErrNotRecorded, errors.Join(saveErr, err))
@@ -96,12 +98,18 @@ func runStep[T any](ctx context.Context, op *Operation, fn func(ctx context.Cont
 	return decodeStep[T](t.Codec, name, stored[1:])
 }
 
+// recordStep counts and records what is known of a step.
+func (o *Operation) recordStep(name string, value []byte) error {
+	o.progress.charge(name, value)
+	return o.lease.recordStep(name, value)
+}
+
 // unmark takes away the mark of a step that has not happened.
 func (o *Operation) unmark(name string, atMostOnce bool) error {
 	if !atMostOnce {
 		return nil
 	}
-	return o.lease.recordStep(name, []byte{seal.StepUndone})
+	return o.recordStep(name, []byte{seal.StepUndone})
 }
 
 // beginStep checks a step and returns the value that an earlier attempt recorded, or nil.
@@ -119,7 +127,7 @@ func (o *Operation) beginStep(ctx context.Context, name string) ([]byte, error) 
 	if _, ok := o.lease.core.store.(store.StepStore); !ok {
 		return nil, misuse("the store cannot record steps")
 	}
-	if why := o.progress.take(name); why != "" {
+	if why := o.progress.take(name, o.lease.steps); why != "" {
 		return nil, misuse(why)
 	}
 	stored, ok := o.lease.steps[name]
@@ -144,13 +152,13 @@ func (o *Operation) mayBegin(name string, atMostOnce bool) error {
 	}
 	valid := o.Valid()
 	if valid && atMostOnce {
-		if err := o.lease.recordStep(name, []byte{seal.StepStarted}); err != nil {
+		if err := o.recordStep(name, []byte{seal.StepStarted}); err != nil {
 			return fmt.Errorf("idempotency: step %q was not begun: %w", name, err)
 		}
 		o.lease.kept.Store(true) // the mark comes after the claim, and is durable
 		if valid = o.Valid(); !valid {
 			// If the mark stayed, the next attempt would take the step for begun and hold the key.
-			_ = o.lease.recordStep(name, []byte{seal.StepUndone})
+			_ = o.recordStep(name, []byte{seal.StepUndone})
 		}
 	}
 	if !valid {

@@ -63,6 +63,7 @@ type transactedStep[T any] struct {
 }
 
 func (t *transactedStep[T]) run(ctx context.Context, transact transact) (T, error) {
+	defer t.op.progress.leave()
 	var none T
 	op, name := t.op, t.report.name
 	if err := op.mayBegin(name, false); err != nil {
@@ -72,6 +73,7 @@ func (t *transactedStep[T]) run(ctx context.Context, transact transact) (T, erro
 	op.effects.Add(1) // one that may be committed
 	t.report.result = event.StepNotRecorded
 	err := transact(ctx, store.StepRecord{Key: op.lease.Name, Owner: op.lease.claim.Owner, Name: name}, t.work)
+	op.progress.charge(name, t.stored) // it may have been committed, whatever the error
 	var rolledBack *store.RolledBackError
 	switch {
 	case err == nil:
@@ -113,7 +115,7 @@ func (t *transactedStep[T]) work(ctx context.Context) ([]byte, error) {
 func (t *transactedStep[T]) recordError(permanent error) error {
 	stored, err := encodeStep(t.codec, nil, permanent)
 	if err == nil {
-		err = t.op.lease.recordStep(t.report.name, stored)
+		err = t.op.recordStep(t.report.name, stored)
 	}
 	if err != nil {
 		return fmt.Errorf("step %q: %w: %w", t.report.name, ErrNotRecorded, errors.Join(err, permanent))

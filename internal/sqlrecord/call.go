@@ -59,6 +59,7 @@ func (r *Row) Claim(c store.Claim, now Moment) (_ store.Record, changed bool, er
 		if out, err = r.SeeAll(now); err != nil {
 			return out, false, err
 		}
+		r.Steps = listOf(out.Steps)
 	}
 	out.Mine, out.Lapsed, out.Blank = true, r.is(TookOver), r.is(Blank)
 	return out, true, nil
@@ -196,10 +197,7 @@ func (r *Row) Resolve(seen store.Seen, s store.Settlement, now Moment) (changed 
 		r.complete(*s.Completion, now)
 		return true, nil
 	}
-	r.Steps = nil
-	for name, value := range have {
-		r.Steps = AppendStep(r.Steps, name, value)
-	}
+	r.Steps = listOf(have)
 	r.Marks &^= Blank | Unbound
 	r.touch(store.Released, now, r.Unanswered(store.Released))
 	return true, nil

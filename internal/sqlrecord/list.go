@@ -37,6 +37,15 @@ func steps(list []byte) (map[string][]byte, error) {
 	return all, nil
 }
 
+// listOf returns the list of steps that none replaces. What was replaced is not in it: each attempt may have set a
+// mark and taken it away.
+func listOf(steps map[string][]byte) (list []byte) {
+	for name, value := range steps {
+		list = AppendStep(list, name, value)
+	}
+	return list
+}
+
 func appendEntry(list, entry []byte) []byte {
 	return append(binary.AppendUvarint(list, uint64(len(entry))), entry...)
 }
