@@ -100,7 +100,11 @@ type listing struct {
 }
 
 func (l listing) List(ctx context.Context, q store.Query) (store.Page, error) {
-	time.Sleep(time.Millisecond)
+	select {
+	case <-time.After(time.Millisecond):
+	case <-ctx.Done(): // of a census that nobody wants any more
+		return store.Page{}, ctx.Err()
+	}
 	switch {
 	case q.Holding && l.held != nil:
 		return l.held()
