@@ -103,7 +103,8 @@ func WithCodec(c Codec) TaskOption {
 // happened. Step records a mark before the function runs, which costs a second call of the
 // store. The mark survives a crash, and an error of the function that is not [Permanent]. A
 // later attempt that finds the mark and no result gets [ErrUncertain], even if its program no
-// longer uses the option. Only a [Resolution] with the outcome [NotExecuted] removes the mark.
+// longer uses the option. Only a [Resolution] removes the mark: one that says [NotExecuted], or [Resume] and
+// names the step in its NotDone.
 func AtMostOnce() TaskOption {
 	return taskOptionFunc(func(t *engine.TaskSettings) { t.AtMostOnce = true })
 }

@@ -94,8 +94,15 @@ var (
 	// recovery policy, unless the handler finds out what happened and says so with
 	// [Operation.SetOutcome]. A handler that ignores the error and answers all the same has its
 	// answer sent to its client; the answer is not recorded and the key is held. The mark stays: after [NotExecuted] the next attempt finds it
-	// again. Only the [Resolution] of a held key takes it away.
+	// again. Only the [Resolution] of a held key takes it away: one that says NotExecuted, or one that
+	// says [Resume] and names the step in NotDone. [Guard.Resolve] returns ErrUncertain for a Resume
+	// that does not.
 	ErrUncertain = engine.ErrUncertain
+
+	// ErrStepsRecorded says that a decision contradicts the record: [NotExecuted] says that nothing has
+	// happened, or Resolution.NotDone that a step has not, and the record has its result. [Resume]
+	// goes on after the recorded steps.
+	ErrStepsRecorded = engine.ErrStepsRecorded
 
 	// ErrNotRecorded says that the effect of a step has happened but could not be recorded,
 	// because the store was unavailable or the run had lost its claim: [Step] wraps the reason too, and

@@ -237,6 +237,53 @@ func ExampleWithResolver() {
 	// 201 tr_1 (replayed)
 }
 
+// A run has charged the card, and died before it wrote to the ledger. The next attempt goes on: it takes the
+// charge that is recorded, and makes the entry.
+func ExampleGuard_Resolve_resume() {
+	guard := guardFor(idempotency.WithRecovery(idempotency.Hold))
+	broken := true
+	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) {
+			fmt.Println("charging")
+			return "ch_1", nil
+		})
+		if broken {
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = idempotency.Step(r.Context(), "ledger", func(context.Context) (string, error) {
+			fmt.Println("writing to the ledger")
+			return "entry 1", nil
+		})
+		w.WriteHeader(http.StatusCreated)
+	}))
+	func() {
+		defer func() { _ = recover() }()
+		send(h, "key-1", "{}")
+	}()
+
+	ctx, key := context.Background(), idempotency.Key{Scope: "customer-1", Value: "key-1"}
+	info, err := guard.Lookup(ctx, key)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(info.State, info.Steps)
+	by := idempotency.Decision{Actor: "ada", Reason: "the process was killed; every effect has a derived key"}
+	err = guard.Resolve(ctx, key, info.Seen(), idempotency.Resolution{Outcome: idempotency.NotExecuted, Decision: by})
+	fmt.Println(errors.Is(err, idempotency.ErrStepsRecorded)) // it has charged
+	err = guard.Resolve(ctx, key, info.Seen(), idempotency.Resolution{Outcome: idempotency.Resume, Decision: by})
+	if err != nil {
+		log.Fatal(err)
+	}
+	broken = false
+	send(h, "key-1", "{}")
+	// Output:
+	// charging
+	// held [charge]
+	// true
+	// writing to the ledger
+	// 201
+}
+
 // The process died in the middle of a transfer, and the client does not come back. The key is
 // settled all the same: it was kept, so the resolver is asked about it.
 func ExampleGuard_Reconcile() {

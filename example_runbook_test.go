@@ -18,7 +18,7 @@ import (
 // printHeld prints what somebody has to resolve, oldest first.
 func printHeld(ctx context.Context, guard *idempotency.Guard, st store.Lister) error {
 	q := store.Query{Holding: true, States: []store.State{store.Held}}
-	for {
+	for more := true; more; more = q.Cursor != "" {
 		page, err := st.List(ctx, q)
 		if err != nil {
 			return err
@@ -29,20 +29,17 @@ func printHeld(ctx context.Context, guard *idempotency.Guard, st store.Lister) e
 				fmt.Println(e.Key, err) // it has gone meanwhile, or cannot be read
 				continue
 			}
-			fmt.Printf("%s %s attempt %d, held for %v, steps %v, trace %v\n",
-				info.Record, info.Route, info.Attempt, info.Age.Round(time.Second), info.Steps, info.Trace)
+			fmt.Printf("%s %s attempt %d, held for %v, steps %v, in doubt %v, trace %v\n",
+				info.Record, info.Route, info.Attempt, info.Age.Round(time.Second), info.Steps, info.InDoubt, info.Trace)
 		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return nil
-		}
+		q.Cursor = page.Next
 	}
+	return nil
 }
 
-// settleHeld settles a held key by what the provider says of the charge. find asks it for the
-// charge that was made with an idempotency key.
-func settleHeld(
-	ctx context.Context, guard *idempotency.Guard, record, actor string, find func(key string) ([]byte, error),
-) error {
+// settleHeld settles a held key of a handler with one effect, by what the provider says of the charge.
+// find asks it for the charge that was made with an idempotency key.
+func settleHeld(ctx context.Context, guard *idempotency.Guard, record, actor string, find func(key string) ([]byte, error)) error {
 	key := idempotency.Key{Record: record}
 	info, err := guard.Lookup(ctx, key)
 	switch {
@@ -51,20 +48,16 @@ func settleHeld(
 	case info.ID == "":
 		return errKeyNotKept // an empty key is not known to the provider, and that says nothing
 	}
-	charge, err := find(info.DeriveKey("charge")) // the key that the run has sent with its charge
-	switch {
+	res := idempotency.Resolution{Decision: idempotency.Decision{Actor: actor, Reason: "asked the provider"}}
+	switch charge, err := find(info.DeriveKey("charge")); { // the key that the run has sent with its charge
+	case err == nil:
+		res.Outcome, res.Status, res.Body = idempotency.Final, http.StatusCreated, charge
 	case errors.Is(err, errNoCharge):
-		return guard.Resolve(ctx, key, info.Seen(), idempotency.Resolution{
-			Outcome:  idempotency.NotExecuted,
-			Decision: idempotency.Decision{Actor: actor, Reason: "the provider has no such charge"},
-		})
-	case err != nil:
+		res.Outcome = idempotency.NotExecuted
+	default:
 		return err // nobody knows yet, and the key stays held
 	}
-	return guard.Resolve(ctx, key, info.Seen(), idempotency.Resolution{
-		Outcome: idempotency.Final, Status: http.StatusCreated, Body: charge,
-		Decision: idempotency.Decision{Actor: actor, Reason: "the provider has the charge"},
-	})
+	return guard.Resolve(ctx, key, info.Seen(), res)
 }
 
 // forgetUnreadable makes a key free again whose record cannot be read.
@@ -107,7 +100,6 @@ func ExampleGuard_Resolve_runbook() {
 	}
 	charges := make(map[string]string) // at the provider, by idempotency key
 	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = idempotency.Step(r.Context(), "reserve", func(context.Context) (bool, error) { return true, nil })
 		charges[idempotency.DeriveKey(r.Context(), "charge")] = "charge 1"
 		w.WriteHeader(http.StatusBadGateway)
 	}))
@@ -126,7 +118,7 @@ func ExampleGuard_Resolve_runbook() {
 	send(h, "key-1", "{}")
 	// Output:
 	// 502
-	// UohFQjZneZ0qRYcG5Csuc6gRaHOSY12GfXi9OB-pudY POST /charges attempt 1, held for 0s, steps [reserve], trace 00-a1000000000000000000000000000000-b200000000000000-01
+	// UohFQjZneZ0qRYcG5Csuc6gRaHOSY12GfXi9OB-pudY POST /charges attempt 1, held for 0s, steps [], in doubt [], trace 00-a1000000000000000000000000000000-b200000000000000-01
 	// <nil>
 	// <nil>
 	// 201 charge 1 (replayed)

@@ -21,14 +21,12 @@ import (
 // claimed the key since, which is [ErrChanged]. Each success is reported as [event.Resolved].
 //
 // Errors: [ErrNotFound]; [ErrChanged] when the key is not held any more, or by another
-// run, and nothing is changed: look at it again; [ErrNoInspector]; [ErrCorrupt] when
-// NotExecuted meets a step that cannot be read, and nothing is changed; those of the store;
-// and others for a resolution that says neither Final nor NotExecuted, that has an answer beside
-// NotExecuted, or whose answer could not be one of the route's.
+// run: look at it again; [ErrStepsRecorded] when a recorded step contradicts the decision;
+// [ErrUncertain] when Resume would repeat a step in doubt; [ErrCorrupt] or [ErrUnreadableHere] when a
+// step cannot be read, and the decision is not Final; [ErrNoInspector]; those of the store; and others
+// for a resolution that says neither Final, Resume nor NotExecuted, that has an answer and is not
+// Final, or whose answer could not be one of the route's. In each case nothing is changed.
 func (g *Guard) Resolve(ctx context.Context, k Key, seen store.Seen, res Resolution) error {
-	if res.Outcome == NotExecuted && (res.Status != 0 || len(res.Header) > 0 || len(res.Body) > 0) {
-		return errors.New("idempotency: Resolve: NotExecuted records no answer, so give none")
-	}
 	return g.route.engine.Resolve(ctx, intent.Key(k), seen, res.forEngine(g.route.set.recording))
 }
 

@@ -14,7 +14,7 @@ import (
 // what the next request with the same key gets. It is the Outcome of package event.
 type Outcome = event.Outcome
 
-// The outcomes of a run.
+// The outcomes of a run, and Resume.
 const (
 	// Final: the answer is definite, whether it reports success or refusal. It is
 	// recorded and replayed until the TTL ends.
@@ -31,6 +31,10 @@ const (
 	// 421, 425 and 429 if only a step speaks against them, with the field [problem.Header]. Any other
 	// answer is shown. Under [WithTransaction] it becomes NotExecuted, with few exceptions.
 	Unknown = event.Unknown
+	// Resume: a held key is let go, and the next request goes on as the next attempt: it finds the
+	// steps that are recorded, and repeats the one in doubt. Only a [Resolution] says so. A run that
+	// says it of itself has said nothing.
+	Resume = event.Resume
 )
 
 // DefaultOutcome is the rule used without [WithOutcome]. It judges by status. Below 500 is
@@ -89,8 +93,8 @@ const (
 // it, and the record ends with its retention. Use Hold where that is not enough, or HoldAfter(1), which is
 // the same. So a request or a message that fails each time, or kills its process each time, stops to do
 // so, and waits for somebody to look. All attempts of the record count, also one that was given back because
-// its time was over before its run began. When the key has been resolved as [NotExecuted], the next
-// attempt runs. n must be at least 1; [WithRecovery] makes an error of less.
+// its time was over before its run began. When the key has been resolved as [Resume] or [NotExecuted],
+// the next attempt runs. n must be at least 1; [WithRecovery] makes an error of less.
 //
 // Under [WithTransaction] too, the last attempt that fails holds the key, although it has done nothing.
 func HoldAfter(n int) Recovery {

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"time"
@@ -52,9 +53,11 @@ type RecordInfo struct {
 	// Runs are the last runs of the record, oldest first and at most 16. They are not known
 	// during a replay.
 	Runs []event.RunInfo
-	// Steps are the sorted names of the steps that are recorded, and of those that were
-	// begun under [AtMostOnce] and may have happened. They are not known during a replay.
-	Steps []string
+	// Steps are the sorted names of the steps that have a recorded result. InDoubt are those that
+	// were begun under [AtMostOnce] and may have happened, or that this process cannot read. Of a
+	// step without AtMostOnce, nobody knows that it was begun until it is recorded. Neither is known
+	// during a replay.
+	Steps, InDoubt []string
 
 	owner  store.Owner
 	intent intent.Intent
@@ -80,7 +83,7 @@ func infoOf(f engine.Found) RecordInfo {
 	rec := &f.Record
 	last := note.Last(rec.Notes)
 	info := RecordInfo{
-		Route: rec.Label, Started: last.Started, Trace: last.Trace, Runs: note.Runs(rec), Steps: f.Steps,
+		Route: rec.Label, Started: last.Started, Trace: last.Trace, Runs: note.Runs(rec), Steps: f.Steps.Recorded, InDoubt: f.InDoubt,
 		Key: Key(f.Key), Record: f.Key.Name(), State: rec.State, Attempt: rec.Attempt,
 		Lease: rec.Lease, Age: rec.Age, TTL: rec.TTL, Status: rec.Status, Size: rec.Size, owner: rec.Owner, intent: f.Intent,
 	}
@@ -102,15 +105,31 @@ type Decision struct {
 // A Resolution settles a key whose outcome is unknown; see [Guard.Resolve] and
 // [WithResolver].
 type Resolution struct {
-	// Outcome is what was found out: [Final] records the answer below for all further
-	// requests; [NotExecuted] lets the next request run, and begin again the steps that
-	// were begun under [AtMostOnce] without a result; [Unknown] leaves it held.
+	// Outcome is what was found out, and so what the next requests get.
+	//
+	// [Final]: the answer below is the answer, for all further requests. Nothing runs any more: steps
+	// that the run has not made are never made, and the [event.Resolved] says how far it came.
+	//
+	// [Resume]: the next request goes on as the next attempt. It finds the steps that are recorded, and
+	// repeats the one in doubt, under the keys that [DeriveKey] has made. It is right where a repetition
+	// does no harm, whatever has happened.
+	//
+	// [NotExecuted]: nothing has happened, and nothing that is on its way can arrive. The next request
+	// runs as if it were the first, and its attempt is counted on. A recorded step says otherwise: then
+	// it is [ErrStepsRecorded].
+	//
+	// [Unknown], from a resolver, leaves the key held.
 	Outcome Outcome
+	// NotDone are the names of steps that were begun under [AtMostOnce], and are known not to have
+	// happened, nor to be on their way. Resume lets the next attempt begin them again. Without it, a
+	// step in doubt is [ErrUncertain], because the next attempt must not repeat it. NotExecuted says
+	// so of each such step.
+	NotDone []string
 	// Decision says who has found it out, and how. The Actor of a resolver is "resolver" unless
 	// it says something else.
 	Decision
-	// Status, Header and Body are the answer of a Final resolution. A zero Status
-	// means 200. With NotExecuted, [Guard.Resolve] refuses them, and those of a resolver do not count.
+	// Status, Header and Body are the answer of a Final resolution, and an error in any other. A zero
+	// Status means 200.
 	// For a key of [Do] or of package queue, Body is the value as its codec encodes it. With the default
 	// codec, an empty Body is the zero value, and that of a message that has been handled. A field that
 	// HTTP cannot send, such as one with a line break in its name or value, is an error.
@@ -122,19 +141,17 @@ type Resolution struct {
 // forEngine returns the resolution with an answer that is made when the record is known.
 func (res Resolution) forEngine(recording response.Settings) engine.Resolution {
 	return engine.Resolution{
-		Outcome: res.Outcome, Decision: engine.Decision(res.Decision),
-		Answer: func(fp Fingerprint) (*answer.Answer, error) { return res.answer(fp, recording) },
+		Outcome: res.Outcome, Decision: engine.Decision(res.Decision), NotDone: res.NotDone,
+		HasAnswer: res.Status != 0 || len(res.Header) > 0 || len(res.Body) > 0,
+		Answer:    func(fp Fingerprint) (*answer.Answer, error) { return res.answer(fp, recording) },
 	}
 }
 
 // answer is the answer of a Final resolution for a record, which may be one of Do.
 func (res Resolution) answer(fp Fingerprint, recording response.Settings) (*answer.Answer, error) {
-	a := &answer.Answer{Kind: answer.KindKept, Status: res.Status, Body: res.Body}
+	a := &answer.Answer{Kind: answer.KindKept, Status: cmp.Or(res.Status, http.StatusOK), Body: res.Body}
 	if fp[0] == digest.VersionJob {
 		a.Kind = answer.KindValue
-	}
-	if a.Status == 0 {
-		a.Status = http.StatusOK
 	}
 	if a.Status < 200 || a.Status > 999 {
 		return nil, fmt.Errorf("idempotency: Resolve: %d is not the status of an answer", res.Status)

@@ -66,9 +66,11 @@ type Event struct {
 	// Step is the name of a step, and Result how it ended.
 	Step   string
 	Result StepResult
-	// Steps are those of a record, as idempotency.RecordInfo.Steps: only of a [Held] that
-	// idempotency.Guard.Reconcile reports.
-	Steps []string
+	// Steps are the steps of a record that have a result, and InDoubt those that may have happened
+	// and have none, as in idempotency.RecordInfo: only of a [Held] that idempotency.Guard.Reconcile
+	// reports, and of a [Resolved], where they are what was there when it was decided. If the decision
+	// said [Final], no attempt makes those in doubt, nor the steps that were to follow.
+	Steps, InDoubt []string
 	// Actor and Reason are those of a decision by hand.
 	Actor, Reason string
 	// Op is what failed: a call of the store (claim, renew, step, complete, release,

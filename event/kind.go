@@ -55,7 +55,8 @@ const (
 	// that is left. A process reports each such run once.
 	HoldEnding Kind = "hold-ending"
 	// Resolved: a held key was settled, by idempotency.Guard.Resolve or by the function of
-	// idempotency.WithResolver. Outcome, Attempt, Actor and Reason describe the decision.
+	// idempotency.WithResolver. Outcome, Attempt, Actor and Reason describe the decision. Steps and
+	// InDoubt say how far the run came: after [Final], nothing that it has left out is made up for.
 	Resolved Kind = "resolved"
 	// Forgotten: idempotency.Guard.Forget removed a record. Attempt, Held, Actor and Reason describe
 	// what was seen and the decision. OperationID, Route, Age and Trace are those of the record,

@@ -6,7 +6,7 @@ import "strconv"
 // what the next request with the same key gets.
 type Outcome uint8
 
-// String returns the outcome's name: final, not-executed or unknown; none for the zero
+// String returns the outcome's name: final, not-executed, unknown or resume; none for the zero
 // Outcome; and the number of any other value.
 func (o Outcome) String() string {
 	switch o {
@@ -18,6 +18,8 @@ func (o Outcome) String() string {
 		return "not-executed"
 	case Unknown:
 		return "unknown"
+	case Resume:
+		return "resume"
 	default:
 		return "outcome(" + strconv.Itoa(int(o)) + ")"
 	}
@@ -39,4 +41,9 @@ const (
 	// if the key is held. A 409 with Retry-After is shown unless the key is held. Any other
 	// answer is shown. Under idempotency.WithTransaction it becomes NotExecuted, with few exceptions.
 	Unknown
+	// Resume: a held key is let go, and the next request goes on as the next attempt: it finds the
+	// steps that are recorded, and repeats the one in doubt. Only somebody who resolves a key says so.
+	// A run that calls its own outcome Resume has said nothing of it, and a route's function that
+	// returns it has said [Unknown].
+	Resume
 )

@@ -55,7 +55,7 @@ func (o *observer) begin() {
 	for _, op := range operations {
 		o.storeErrors.Add(ctx, 0, o.made.of(labels{name: keyOperation, value: op}).add...)
 	}
-	for _, action := range []string{idempotency.Final.String(), idempotency.NotExecuted.String(), actionForgotten} {
+	for _, action := range []string{idempotency.Final.String(), idempotency.NotExecuted.String(), idempotency.Resume.String(), actionForgotten} {
 		o.overrides.Add(ctx, 0, o.made.of(labels{name: keyAction, value: action}).add...)
 	}
 }

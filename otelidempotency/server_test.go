@@ -88,7 +88,9 @@ func TestIncidentsBeginAtZero(t *testing.T) {
 	}
 	require.Equal(t, want, b.values(t, "idempotency.incidents"))
 	require.Contains(t, b.values(t, "idempotency.store.errors"), "idempotency.operation=claim")
-	require.Contains(t, b.values(t, "idempotency.overrides"), "idempotency.action=final")
+	for _, action := range []string{"final", "not-executed", "resume", "forgotten"} {
+		require.Contains(t, b.values(t, "idempotency.overrides"), "idempotency.action="+action)
+	}
 }
 
 func TestIncidentsAreCounted(t *testing.T) {

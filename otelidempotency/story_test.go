@@ -166,11 +166,12 @@ func TestFivePayoutsInFlightWhenTheirProcessIsKilled(t *testing.T) {
 		require.Equal(t, storyRoute, e.Route)
 		require.Equal(t, 1, e.Attempt)
 		require.Equal(t, storyTrace(n), e.Trace)
-		require.Equal(t, []string{"book", "wire"}, e.Steps)
+		require.Equal(t, []string{"book"}, e.Steps)
+		require.Equal(t, []string{"wire"}, e.InDoubt)
 		require.GreaterOrEqual(t, e.Age, storyLease)
 		require.Less(t, e.Age, storyLease+5*time.Second, "a lease, a tick, and a busy machine")
 	}
-	require.Equal(t, payouts, strings.Count(seen.said(), "steps=book,wire"))
+	require.Equal(t, payouts, strings.Count(seen.said(), "steps=book in_doubt=wire"))
 	require.EqualValues(t, payouts, operator.values(t, "idempotency.records")["idempotency.state=held"])
 	require.EqualValues(t, payouts, operator.values(t, "idempotency.incidents")["idempotency.incident=held"])
 
@@ -185,14 +186,16 @@ func TestFivePayoutsInFlightWhenTheirProcessIsKilled(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, storyRoute, info.Route)
 		require.Equal(t, 1, info.Attempt)
-		require.Equal(t, []string{"book", "wire"}, info.Steps)
+		require.Equal(t, []string{"book"}, info.Steps)
+		require.Equal(t, []string{"wire"}, info.InDoubt)
 		require.Equal(t, held[info.Key.Scope].Trace, info.Trace)
 		require.GreaterOrEqual(t, info.Age, storyLease)
 
 		var wired bool
 		atBank.set(func() { wired = atBank.wired[info.DeriveKey("wire")] > 0 })
 		decision := idempotency.Resolution{
-			Outcome: idempotency.NotExecuted, Decision: idempotency.Decision{Actor: "ada", Reason: "not wired: " + info.Key.Value},
+			Outcome: idempotency.Resume, NotDone: info.InDoubt,
+			Decision: idempotency.Decision{Actor: "ada", Reason: "not wired: " + info.Key.Value},
 		}
 		if wired {
 			decision = idempotency.Resolution{

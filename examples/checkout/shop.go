@@ -85,8 +85,8 @@ func (s *shop) place(w http.ResponseWriter, r *http.Request, mail func(context.C
 	}
 }
 
-// resolve finds out what became of a held checkout. Only its mail can be uncertain. If the
-// mail was sent, the checkout is complete; if not, the next attempt may go on.
+// resolve finds out what became of a held checkout. Only its mail can be in doubt. If the mail was
+// sent, the checkout is complete; if not, the next attempt goes on after the recorded steps.
 func (s *shop) resolve(ctx context.Context, h idempotency.RecordInfo) (idempotency.Resolution, error) {
 	var done receipt
 	for _, effect := range []struct {
@@ -98,11 +98,13 @@ func (s *shop) resolve(ctx context.Context, h idempotency.RecordInfo) (idempoten
 		{"shipments", "ship", &done.Shipment},
 	} {
 		id, found, err := s.provider.find(ctx, effect.kind, h.DeriveKey(effect.step))
-		if err != nil {
+		switch {
+		case err != nil:
 			return idempotency.Resolution{}, err
-		}
-		if !found {
-			return idempotency.Resolution{Outcome: idempotency.NotExecuted}, nil
+		case !found && effect.step == "mail":
+			return idempotency.Resolution{Outcome: idempotency.Resume, NotDone: []string{"mail"}}, nil
+		case !found: // a mail about nothing: somebody has to look
+			return idempotency.Resolution{Outcome: idempotency.Unknown}, nil
 		}
 		*effect.id = id
 	}

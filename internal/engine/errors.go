@@ -12,6 +12,7 @@ var (
 	ErrResultNotKept = errors.New("idempotency: the run has happened, but its result was not kept")
 	ErrHeld          = errors.New("idempotency: outcome of the last run is unknown")
 	ErrUncertain     = errors.New("idempotency: an earlier attempt began this step and its outcome is unknown")
+	ErrStepsRecorded = errors.New("idempotency: steps of the run are recorded")
 	ErrStepMisuse    = errors.New("idempotency: step misused")
 	ErrNotRecorded   = errors.New("idempotency: the step has happened but could not be recorded")
 	ErrNoInspector   = errors.New("idempotency: the store cannot be inspected")

@@ -13,8 +13,17 @@ type Found struct {
 	Record store.Record
 	// Intent is that of the run. It is zero if the client's key is not known.
 	Intent intent.Intent
-	// Steps are the sorted names of the steps, without those that are known not to have happened.
-	Steps []string
+	Steps
+}
+
+// Steps are those of a record, without those that are known not to have happened.
+type Steps struct {
+	// Recorded are the sorted names of those that have a result. InDoubt are those that have a mark and no
+	// result, or that cannot be read here.
+	Recorded, InDoubt []string
+
+	marks  map[string][]byte // the stored values of those that have a mark
+	hidden error             // why one cannot be read
 }
 
 // A Decision says who settles or forgets a key by hand, and why.
@@ -24,6 +33,10 @@ type Decision struct{ Actor, Reason string }
 type Resolution struct {
 	Outcome event.Outcome
 	Decision
+	// NotDone are the names of steps that are known not to have happened.
+	NotDone []string
+	// HasAnswer says that an answer is given.
+	HasAnswer bool
 	// Answer returns the answer of a Final resolution, for a record with that fingerprint.
 	Answer func(fp store.Fingerprint) (*answer.Answer, error)
 }

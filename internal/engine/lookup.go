@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,25 +15,28 @@ import (
 
 // Found says what was found of a key, of which rec is the record.
 func (e *Engine) Found(k intent.Key, rec store.Record) Found {
-	f := Found{Key: k, Record: rec, Steps: e.stepNames(k, rec)}
+	f := Found{Key: k, Record: rec, Steps: e.stepsOf(k, rec)}
 	if k.Record == "" {
 		f.Intent = e.rules.Derivation.Of(k, rec.Fingerprint)
 	}
 	return f
 }
 
-// stepNames returns the sorted names of the steps, without those that are known not to have
-// happened. A step that cannot be read may have happened.
-func (e *Engine) stepNames(k intent.Key, rec store.Record) []string {
-	var names []string
-	for name, stored := range rec.Steps {
-		value, err := e.rules.Seals.OpenStep(stored, k.Name(), rec.Fingerprint, name)
-		if err != nil || value[0] != seal.StepUndone {
-			names = append(names, name)
+// stepsOf returns the steps of a record, without those that are known not to have happened.
+func (e *Engine) stepsOf(k intent.Key, rec store.Record) Steps {
+	s := Steps{marks: make(map[string][]byte)}
+	for _, name := range slices.Sorted(maps.Keys(rec.Steps)) {
+		value, err := e.rules.Seals.OpenStep(rec.Steps[name], k.Name(), rec.Fingerprint, name)
+		switch {
+		case err != nil:
+			s.InDoubt, s.hidden = append(s.InDoubt, name), err
+		case value[0] == seal.StepStarted:
+			s.InDoubt, s.marks[name] = append(s.InDoubt, name), rec.Steps[name]
+		case value[0] != seal.StepUndone:
+			s.Recorded = append(s.Recorded, name)
 		}
 	}
-	slices.Sort(names)
-	return names
+	return s
 }
 
 // Lookup returns what is known of a key. It changes nothing.

@@ -188,7 +188,8 @@ func (h *heldRecord) reportHeld(ctx context.Context) {
 	_, rec, err := eng.get(ctx, h.ID)
 	switch {
 	case err == nil && rec.Attempt == h.rec.Attempt:
-		e.Steps = eng.stepNames(h.ID, rec)
+		steps := eng.stepsOf(h.ID, rec)
+		e.Steps, e.InDoubt = steps.Recorded, steps.InDoubt
 	case (errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrUnreadableHere)) &&
 		h.core.reports.IsNew(report.Of(event.Corrupt, h.Name, &h.rec)):
 		h.Observe(event.Event{Kind: event.Corrupt, Op: "get", Attempt: h.rec.Attempt, Err: err})

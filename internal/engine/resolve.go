@@ -4,29 +4,38 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/engine/note"
-	"example.com/idempotency/internal/engine/seal"
+	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/store"
 )
 
 // Resolve settles a held key by hand. It is one step of the store.
 func (e *Engine) Resolve(ctx context.Context, k intent.Key, seen store.Seen, res Resolution) error {
-	if res.Outcome != event.Final && res.Outcome != event.NotExecuted {
-		return fmt.Errorf("idempotency: Resolve: outcome %v settles nothing; give Final or NotExecuted", res.Outcome)
-	}
 	inspector, rec, err := e.get(ctx, k)
 	if err != nil {
 		return err
 	}
-	var s store.Settlement
-	if res.Outcome == event.Final {
+	steps := e.stepsOf(k, rec)
+	s := store.Settlement{Undone: steps.marks}
+	switch ruling := rules.Decided.Of(res.facts(&steps)); {
+	case ruling == rules.RecordAnswer:
+		s.Undone = nil
 		s.Completion, err = e.resolvedCompletion(ctx, res, k, rec)
-	} else {
-		s.Undone, err = e.begunSteps(k, rec)
+	case ruling == rules.RefuseWord:
+		err = fmt.Errorf("idempotency: Resolve: %v; give Final with an answer, or Resume or NotExecuted without one", res.Outcome)
+	case ruling == rules.RefuseHidden:
+		err = steps.hidden
+	case ruling != rules.LetRun && (rec.Seen() != seen || rec.State != store.Held): // nobody decides about these steps
+		err = store.ErrChanged
+	case ruling == rules.RefuseResult:
+		err = fmt.Errorf("%w: %q", ErrStepsRecorded, steps.Recorded)
+	case ruling == rules.RefuseMark:
+		err = fmt.Errorf("%w: one of %q, and NotDone does not name it", ErrUncertain, steps.InDoubt)
 	}
 	if err != nil {
 		return err
@@ -43,6 +52,7 @@ func (e *Engine) Resolve(ctx context.Context, k intent.Key, seen store.Seen, res
 		e.reportDecision(ctx, k, res.Decision, event.Event{
 			Kind: event.Resolved, OperationID: e.rules.Derivation.ID(k, rec.Fingerprint), Route: rec.Label,
 			Attempt: seen.Attempt, Outcome: res.Outcome, Age: rec.Age, Trace: note.Last(rec.Notes).Trace,
+			Steps: steps.Recorded, InDoubt: steps.InDoubt,
 		})
 	}
 	return err
@@ -54,24 +64,18 @@ func (e *Engine) reportDecision(ctx context.Context, k intent.Key, d Decision, e
 	e.access(ctx, k, e.rules.Route).Observe(ev)
 }
 
-// begunSteps are the steps that have a mark and no result: the marks would hold the key
-// again. A mark that cannot be read could not be told from a result.
-func (e *Engine) begunSteps(k intent.Key, rec store.Record) (map[string][]byte, error) {
-	var begun map[string][]byte
-	for name, stored := range rec.Steps {
-		value, err := e.rules.Seals.OpenStep(stored, k.Name(), rec.Fingerprint, name)
-		if err != nil {
-			return nil, err
-		}
-		if value[0] != seal.StepStarted {
-			continue
-		}
-		if begun == nil {
-			begun = make(map[string][]byte)
-		}
-		begun[name] = stored
+// facts are the facts about a decision on a key with these steps.
+func (res *Resolution) facts(steps *Steps) rules.Deciding {
+	denied := func(name string) bool { return slices.Contains(res.NotDone, name) }
+	stands := func(name string) bool { return !denied(name) }
+	f := rules.Says(res.Outcome) |
+		rules.If(res.HasAnswer, rules.GivesAnswer, rules.GivesNoAnswer) |
+		rules.If(len(steps.Recorded) > 0, rules.HasResults, rules.NoResult) |
+		rules.If(slices.ContainsFunc(steps.Recorded, denied), rules.DeniesResult, rules.DeniesNone)
+	if steps.hidden != nil {
+		return f | rules.StepHidden
 	}
-	return begun, nil
+	return f | rules.If(slices.ContainsFunc(steps.InDoubt, stands), rules.MarkStands, rules.NoMark)
 }
 
 // resolvedCompletion is what a Final resolution records.

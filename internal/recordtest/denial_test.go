@@ -302,7 +302,7 @@ func TestStepThatIsFoundOutvotesTheStatus(t *testing.T) {
 						require.Equal(t, string(problem.NoAnswer), got.Header.Get(problem.Header))
 					} else { // somebody lets it run again
 						guardtest.RequireProblem(t, got, http.StatusConflict, problem.OutcomeUnknown)
-						require.NoError(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.Seen(t, g), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
+						require.NoError(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.Seen(t, g), idempotency.Resolution{Outcome: idempotency.Resume}))
 					}
 				}
 				require.Equal(t, 1, steps)

@@ -118,7 +118,11 @@ func (r *resolverLog) keys() (keys []string) {
 // answering is the option of a resolver that always gives the same.
 func answering(r *resolverLog, outcome idempotency.Outcome) idempotency.Option {
 	r.answer = func(idempotency.RecordInfo) (idempotency.Resolution, error) {
-		return idempotency.Resolution{Outcome: outcome, Status: http.StatusCreated, Decision: idempotency.Decision{Reason: "the bank says so"}}, nil
+		res := idempotency.Resolution{Outcome: outcome, Decision: idempotency.Decision{Reason: "the bank says so"}}
+		if outcome == idempotency.Final {
+			res.Status = http.StatusCreated
+		}
+		return res, nil
 	}
 	return idempotency.WithResolver(r.resolve)
 }

@@ -378,6 +378,8 @@ func TestResolveRefusesWhatItCannotSettle(t *testing.T) {
 		"two lines in one":    {Outcome: idempotency.Final, Header: http.Header{"X-Y": {"1\r\nZ: 2"}}},
 		"answer of nothing":   {Outcome: idempotency.NotExecuted, Status: http.StatusConflict},
 		"body of nothing":     {Outcome: idempotency.NotExecuted, Body: []byte("x")},
+		"answer to go on":     {Outcome: idempotency.Resume, Status: http.StatusOK},
+		"header to go on":     {Outcome: idempotency.Resume, Header: http.Header{"X-Y": {"1"}}},
 		"body with no status": {Outcome: idempotency.Final, Status: http.StatusNoContent, Body: []byte("x")},
 	} {
 		require.Error(t, g.Resolve(t.Context(), guardtest.HeldKey, seen, resolution), name)

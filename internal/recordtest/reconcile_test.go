@@ -46,7 +46,7 @@ func TestReconcileReportsWhatADeadProcessHasLeft(t *testing.T) {
 			require.Equal(t, payouts, held.Route)
 			require.Equal(t, 1, held.Attempt)
 			require.Equal(t, 2*time.Minute, held.Age)
-			require.Equal(t, []string{"book"}, held.Steps)
+			require.Equal(t, []string{"book"}, held.InDoubt, "this guard cannot read it")
 			require.True(t, held.Held)
 			ending := desk.only(event.HoldEnding)[0]
 			require.Equal(t, record, ending.Record)
@@ -62,7 +62,8 @@ func TestReconcileReportsWhatADeadProcessHasLeft(t *testing.T) {
 func TestReconcileAsksTheResolverOfTheRoute(t *testing.T) {
 	t.Parallel()
 	for outcome, fate := range map[idempotency.Outcome]guardtest.Fate{
-		idempotency.Final: guardtest.Replays, idempotency.NotExecuted: guardtest.RunsNext, idempotency.Unknown: guardtest.IsHeld,
+		idempotency.Final: guardtest.Replays, idempotency.NotExecuted: guardtest.RunsNext, idempotency.Resume: guardtest.RunsNext,
+		idempotency.Unknown: guardtest.IsHeld,
 	} {
 		t.Run(outcome.String(), func(t *testing.T) {
 			t.Parallel()
@@ -89,6 +90,7 @@ func TestReconcileAsksTheResolverOfTheRoute(t *testing.T) {
 				}
 				require.Len(t, r.keys(), 1)
 				resolved := d.only(event.Resolved)[0]
+				require.Equal(t, outcome, resolved.Outcome)
 				require.Equal(t, "resolver", resolved.Actor)
 				require.Equal(t, "the bank says so", resolved.Reason)
 				require.Equal(t, "acme", resolved.Scope)

@@ -95,7 +95,8 @@ func TestLookupByRecordName(t *testing.T) {
 		require.Equal(t, store.Held, byName.State)
 		require.Equal(t, 1, byName.Attempt)
 		require.Equal(t, "POST /payouts", byName.Route)
-		require.Equal(t, []string{"book", "wire"}, byName.Steps)
+		require.Equal(t, []string{"book"}, byName.Steps)
+		require.Equal(t, []string{"wire"}, byName.InDoubt)
 		require.Equal(t, byKey.Runs, byName.Runs)
 		require.Equal(t, byKey.Seen(), byName.Seen())
 
@@ -126,13 +127,13 @@ func TestResolveByRecordNameWithAnAnswer(t *testing.T) {
 	})
 }
 
-func TestResolveByRecordNameAsNotExecuted(t *testing.T) {
+func TestResolveByRecordNameToGoOn(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, st idempotency.Store, opts ...idempotency.Option) {
 		p := newPayout(t, st, append(opts, idempotency.WithRecovery(idempotency.Hold))...)
 		info, err := p.operator.Lookup(t.Context(), p.name)
 		require.NoError(t, err)
-		undone := idempotency.Resolution{Outcome: idempotency.NotExecuted, Decision: byAda}
+		undone := idempotency.Resolution{Outcome: idempotency.Resume, NotDone: []string{"wire"}, Decision: byAda}
 		require.ErrorIs(t, p.operator.Resolve(t.Context(), p.name, store.Seen{}, undone), idempotency.ErrChanged)
 		require.NoError(t, p.operator.Resolve(t.Context(), p.name, info.Seen(), undone))
 		require.Equal(t, http.StatusCreated, p.Do(t, guardtest.Call{Key: "k"}).Status)

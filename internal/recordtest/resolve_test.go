@@ -122,7 +122,8 @@ func TestResolverIsToldWhatItNeeds(t *testing.T) {
 	require.Equal(t, id, seen.ID)
 	require.Equal(t, derived, seen.DeriveKey("wire"))
 	require.Equal(t, 2, seen.Attempt)
-	require.Equal(t, []string{"charge", "wire"}, seen.Steps)
+	require.Equal(t, []string{"charge"}, seen.Steps)
+	require.Equal(t, []string{"wire"}, seen.InDoubt)
 }
 
 func TestResolverThatFindsNothingOutLeavesTheKeyHeld(t *testing.T) {
@@ -275,6 +276,9 @@ var settlements = map[string]struct {
 	"Resolve not executed": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key, seen store.Seen) error {
 		return g.Resolve(ctx, k, seen, idempotency.Resolution{Outcome: idempotency.NotExecuted})
 	}, 1},
+	"Resolve to go on": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key, seen store.Seen) error {
+		return g.Resolve(ctx, k, seen, idempotency.Resolution{Outcome: idempotency.Resume})
+	}, 1},
 	"Forget": {func(ctx context.Context, g *idempotency.Guard, k idempotency.Key, seen store.Seen) error {
 		return g.Forget(ctx, k, seen, idempotency.Decision{})
 	}, 1},
@@ -291,12 +295,16 @@ func TestSettlingAHeldKeyAgainstConcurrentRetries(t *testing.T) {
 				retryWhileSettledOften(t, st(t), c.settle, c.next)
 			})
 		}
-		for outcome, next := range map[idempotency.Outcome]int64{idempotency.Final: 0, idempotency.NotExecuted: 1} {
+		for outcome, next := range map[idempotency.Outcome]int64{idempotency.Final: 0, idempotency.NotExecuted: 1, idempotency.Resume: 1} {
 			t.Run(storeName+" resolver "+outcome.String(), func(t *testing.T) {
 				t.Parallel()
 				retryWhileSettledOften(t, st(t), nil, next,
 					idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
-						return idempotency.Resolution{Outcome: outcome, Status: http.StatusCreated}, nil
+						res := idempotency.Resolution{Outcome: outcome}
+						if outcome == idempotency.Final {
+							res.Status = http.StatusCreated
+						}
+						return res, nil
 					}))
 			})
 		}
@@ -413,7 +421,7 @@ func TestStepThatDidNotHappenIsBegunAgain(t *testing.T) {
 					if wired.Load() > 0 {
 						return idempotency.Resolution{}, errors.New("resolved after it was done")
 					}
-					return idempotency.Resolution{Outcome: idempotency.NotExecuted}, nil
+					return idempotency.Resolution{Outcome: idempotency.Resume, NotDone: []string{"wire"}}, nil
 				}))
 			s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int64, error) {

@@ -55,6 +55,12 @@ func TestDocs(t *testing.T) {
 	section(&b, "What a commit in doubt leaves", "What is told of a run whose commit had no reply, once its record was looked at.", Doubtful, func(l Left) string {
 		return [...]string{Undone: "what holds without the commit", Open: "`no-answer`", Held: "`outcome-unknown`"}[l]
 	})
+	section(&b, "What is made of a held key", "What `Guard.Resolve` and a resolver do. Recorded steps stay, whatever is decided. An answer that an HTTP client could not get is refused besides.", Decided, func(r Ruling) string {
+		return [...]string{
+			RecordAnswer: "record the answer", LetRun: "let the next attempt run, without the marks", RefuseWord: "an error",
+			RefuseHidden: "`ErrCorrupt` or `ErrUnreadableHere`", RefuseResult: "`ErrStepsRecorded`", RefuseMark: "`ErrUncertain`",
+		}[r]
+	})
 	section(&b, "What a request gets from the record that it meets", "A request with a key that somebody has claimed. An overtaken run gets the same, with `in-flight` in place of `key-reused`, `store-unavailable` and `try-later`: its client is not told that it was not run.", Recorded, func(c problem.Code) string {
 		if c == "" {
 			return "the recorded answer"

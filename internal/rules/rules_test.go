@@ -225,6 +225,49 @@ func TestRecorded(t *testing.T) {
 	})
 }
 
+func TestDecided(t *testing.T) {
+	check(t, Decided, func(f Deciding, r Ruling) string {
+		switch {
+		case has(f, SaysNothing), has(f, GivesAnswer) && !has(f, SaysFinal):
+			if r != RefuseWord {
+				return "it settles nothing, or an answer is dropped"
+			}
+		case has(f, SaysFinal):
+			if r != RecordAnswer {
+				return "the answer is known, and everybody goes on to be refused"
+			}
+		case r == RecordAnswer:
+			return "nobody has called an answer final"
+		case (r == RefuseHidden) != has(f, StepHidden):
+			return "somebody decides about a step that nobody has read"
+		case has(f, StepHidden):
+		case r == LetRun && has(f, SaysNotExecuted) && has(f, HasResults):
+			return "something was done, and somebody says that nothing was"
+		case r == LetRun && has(f, DeniesResult):
+			return "a step that has happened is denied"
+		case r == LetRun && has(f, SaysResume) && has(f, MarkStands):
+			return "a step that must not be repeated is"
+		case r == RefuseMark && (!has(f, MarkStands) || has(f, SaysNotExecuted) || has(f, DeniesResult)):
+			return "who says that nothing has happened says it of each step"
+		case r == RefuseResult && !has(f, DeniesResult) && (!has(f, HasResults) || has(f, SaysResume)):
+			return "the recorded steps are those that the next attempt is to find"
+		case r == RefuseWord:
+			return "the decision is clear"
+		}
+		return ""
+	})
+}
+
+func TestSays(t *testing.T) {
+	t.Parallel()
+	for o, want := range map[event.Outcome]Deciding{
+		0: SaysNothing, event.Final: SaysFinal, event.NotExecuted: SaysNotExecuted, event.Unknown: SaysNothing, event.Resume: SaysResume,
+		event.Resume + 1: SaysNothing,
+	} {
+		require.Equal(t, want, Says(o), o)
+	}
+}
+
 func TestClient(t *testing.T) {
 	check(t, Client, func(f Reply, s Showing) string {
 		overtaken := has(f, IsOvertaken) && has(f, NothingSent)

@@ -18,6 +18,7 @@ import (
 const (
 	saysItHappened      = "an operator says that it happened"
 	saysNothingHappened = "an operator says that nothing happened"
+	letsGoOn            = "an operator lets the next attempt go on"
 	forgets             = "an operator forgets the key"
 	// Two operators look, and the first settles the key. From then on, the second tries to decide
 	// about what both have seen, before each call of the process.
@@ -26,7 +27,7 @@ const (
 	isLateAfterForgot   = "an operator is late, and the key was forgotten"
 )
 
-var eachDecision = []string{saysItHappened, saysNothingHappened, forgets, isLateAfterFinal, isLateAfterReleased, isLateAfterForgot}
+var eachDecision = []string{saysItHappened, saysNothingHappened, letsGoOn, forgets, isLateAfterFinal, isLateAfterReleased, isLateAfterForgot}
 
 // isAboutHeld reports whether an act is one of deciding what is held, and does nothing where no key is.
 func isAboutHeld(kind string) bool { return kind != forgets && slices.Contains(eachDecision, kind) }
@@ -65,6 +66,8 @@ func (w *faultWorld) act(m mishap) {
 		w.resolve(info, itHappened())
 	case saysNothingHappened:
 		w.resolve(info, nothingHappened())
+	case letsGoOn:
+		w.resolve(info, idempotency.Resolution{Outcome: idempotency.Resume})
 	case forgets:
 		w.forget(info)
 	case isLateAfterFinal:

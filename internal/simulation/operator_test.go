@@ -128,6 +128,8 @@ func (w *simulation) decide(q *simRequest, rash bool) idempotency.Resolution {
 		}
 	case goesOn:
 		return idempotency.Resolution{Outcome: idempotency.Unknown}
+	case q.op%2 == 1:
+		return idempotency.Resolution{Outcome: idempotency.Resume}
 	default:
 		return idempotency.Resolution{Outcome: idempotency.NotExecuted}
 	}

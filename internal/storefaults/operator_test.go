@@ -134,14 +134,17 @@ func TestUndoneStepsAreNotListed(t *testing.T) {
 		hold(t, s)
 		info, err := guard.Lookup(t.Context(), guardtest.HeldKey)
 		require.NoError(t, err)
-		require.Equal(t, []string{"charge", "wire"}, info.Steps)
-		require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), didNotHappen))
-		require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), didNotHappen), "a repeated call")
+		require.Equal(t, []string{"charge"}, info.Steps)
+		require.Equal(t, []string{"wire"}, info.InDoubt)
+		goesOn := idempotency.Resolution{Outcome: idempotency.Resume, NotDone: []string{"wire"}}
+		require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), goesOn))
+		require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), goesOn), "a repeated call")
 		info, err = guard.Lookup(t.Context(), guardtest.HeldKey)
 		require.NoError(t, err)
 		require.Equal(t, store.Released, info.State)
 		require.Equal(t, 2, info.Attempt)
 		require.Equal(t, []string{"charge"}, info.Steps)
+		require.Empty(t, info.InDoubt)
 	})
 }
 

@@ -176,7 +176,7 @@ func retryWhileResolved(t *testing.T, st idempotency.Store) {
 	require.Eventually(t, func() bool { return s.Do(t, c).Problem.Code == problem.OutcomeUnknown }, time.Minute, time.Millisecond)
 	before, err := guard.Lookup(t.Context(), key)
 	require.NoError(t, err)
-	require.Equal(t, []string{"wire"}, before.Steps)
+	require.Equal(t, []string{"wire"}, before.InDoubt)
 
 	var resolved atomic.Bool
 	var all sync.WaitGroup

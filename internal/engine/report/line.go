@@ -78,6 +78,7 @@ func attrs(e *event.Event) []slog.Attr {
 	text("digest", e.Digest)
 	text("step", e.Step)
 	text("steps", strings.Join(e.Steps, ","))
+	text("in_doubt", strings.Join(e.InDoubt, ","))
 	text("actor", e.Actor)
 	text("reason", e.Reason)
 	text("op", e.Op)

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 
 	"example.com/idempotency"
@@ -35,6 +37,9 @@ func (p *process) call(ctx context.Context, c *versions.Call) (r versions.Reply)
 			res := idempotency.Resolution{Outcome: idempotency.NotExecuted}
 			if c.Final {
 				res.Outcome, res.Status, res.Body = idempotency.Final, 201, []byte(c.Body)
+			}
+			if !c.Final && len(info.Steps) > 0 {
+				res.Outcome = resume
 			}
 			err = g.Resolve(ctx, key, info.Seen(), res)
 		}
@@ -76,8 +81,28 @@ func look(ctx context.Context, g *guard, key idempotency.Key) (l versions.Look, 
 	named, err := g.Lookup(ctx, idempotency.Key{Record: info.Record})
 	return versions.Look{
 		Key: info.Key.Value, State: info.State.String(), Route: info.Route, Attempt: info.Attempt, Status: info.Status,
-		Size: info.Size, Steps: info.Steps, Runs: len(info.Runs), Started: info.Started, Named: named.Key.Value,
+		Size: info.Size, Steps: stepsOf(info), Runs: len(info.Runs), Started: info.Started, Named: named.Key.Value,
 	}, err
+}
+
+// resume is idempotency.Resume. The earlier commit, with which this file is compiled too, may say NotExecuted for it.
+var resume = func() idempotency.Outcome {
+	if o := idempotency.Unknown + 1; o.String() == "resume" {
+		return o
+	}
+	return idempotency.NotExecuted
+}()
+
+// stepsOf are the steps that may have happened. The earlier commit may have one list of them.
+func stepsOf(info idempotency.RecordInfo) []string {
+	steps := info.Steps
+	if f := reflect.ValueOf(info).FieldByName("InDoubt"); f.IsValid() {
+		for i := range f.Len() {
+			steps = append(steps, f.Index(i).String())
+		}
+		slices.Sort(steps)
+	}
+	return steps
 }
 
 // do runs a function under a key.
