@@ -92,27 +92,22 @@ func (h *handlerRun) silence() Outcome {
 		if !past {
 			err = errLater
 		}
-		h.reportOnce(event.Silent, err)
+		h.ReportOnce(event.Silent, err)
 		return Final // there was a run, or there will be one that the guard does not see
 	}
 	if h.route.set.silence != Final {
-		h.reportOnce(event.Silent, errSilent)
+		h.ReportOnce(event.Silent, errSilent)
 	}
 	return h.route.set.silence
 }
 
 // WroteLate implements [response.Witness]. If the run is not judged yet, its outcome becomes
 // Unknown.
-func (h *handlerRun) WroteLate() { h.reportOnce(event.Silent, errLate) }
+func (h *handlerRun) WroteLate() { h.ReportOnce(event.Silent, errLate) }
 
-func (h *handlerRun) reportOnce(kind event.Kind, err error) {
-	s := frameworks.Mistake{Method: h.Lease.Method, Route: h.Lease.Route, Err: err}
-	if s.Route == "" {
-		s.Route = h.req.Pattern // a router inside the guard may have set it
-	}
-	if h.route.mistakes.IsNew(&s, h.original.URL.Path) {
-		h.Lease.Observe(event.Event{Kind: kind, Route: s.Route, Err: s.Err})
-	}
+// ReportOnce implements [engine.Task]. A router inside the guard may have set the pattern.
+func (h *handlerRun) ReportOnce(kind event.Kind, err error) {
+	h.Lease.ReportOnce(kind, err, h.req.Pattern, h.original.URL.Path)
 }
 
 // Refused reports whether the handler has answered with an error, or has sent its client elsewhere.
@@ -145,7 +140,7 @@ func (h *handlerRun) Judge() Outcome {
 func (h *handlerRun) lookInside(o Outcome) {
 	if o == Final && h.rec.Status() == http.StatusOK && !h.route.set.rules.OutcomeChosen &&
 		frameworks.HidesFailure(h.rec.Get("Content-Type"), h.recorded.Body) {
-		h.reportOnce(event.HiddenFailure, frameworks.ErrHidden)
+		h.ReportOnce(event.HiddenFailure, frameworks.ErrHidden)
 	}
 }
 

@@ -208,6 +208,9 @@ func WithWait(d time.Duration) Option {
 // executed. The outcome of its run is [Final] or Unknown then, and the guard reports
 // [event.CommittedAlone].
 //
+// A run that answers success and has joined no transaction is believed, and reported as [event.NotJoined].
+// Usually its handler writes in a transaction that a library has begun, and a crash makes its rows twice.
+//
 // The store must be a [store.TxStore], or [New] and [Guard.With] return or panic with [ErrCannotJoin].
 // The transaction itself is begun by functions of the store's package, which use adapter.Join.
 func WithTransaction(on bool) Option {

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"example.com/idempotency/internal/engine"
-	"example.com/idempotency/internal/frameworks"
 	"example.com/idempotency/internal/reserved"
 )
 
@@ -39,7 +38,6 @@ type common struct {
 	sharedScope bool
 	versions    versionSet // of the fingerprints that functions of the program make
 	bodies      sync.Pool  // of *bodyBuffer
-	mistakes    frameworks.Mistakes
 	// beside is the route of shadows: what they wait for must not use the limits of live guards up.
 	beside  *route
 	shadows atomic.Int64 // requests that are being looked at

@@ -87,6 +87,12 @@ const (
 	// itself, and so without the record, or has ended it in a way that its store cannot tell from that. If the process had died then, its effect would have
 	// happened again.
 	CommittedAlone Kind = "committed-alone"
+	// NotJoined: a run of a route with idempotency.WithTransaction has answered success, and has joined no
+	// transaction of the store. What it has written is committed without the record, and happens again
+	// if the process dies in between, also under idempotency.Hold; Err says what is usually wrong. It is
+	// reported once for each route, as Silent is. Where such a run writes nothing, or writes only in steps,
+	// it is right to ignore it, or to take idempotency.WithTransaction off the route.
+	NotJoined Kind = "not-joined"
 	// LeftOpen: the handler has neither committed nor rolled back the transaction that its run
 	// had joined. The guard has rolled it back; without a guard, it would have kept its connection.
 	// Outcome is that of the run.
@@ -141,6 +147,7 @@ var incidents = []Kind{
 	Takeover,
 	Overtaken,
 	CommittedAlone,
+	NotJoined,
 	LeftOpen,
 	RecordingDelayed,
 	RecordingLost,

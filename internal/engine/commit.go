@@ -11,7 +11,10 @@ import (
 	"example.com/idempotency/store"
 )
 
-var errOvertaken = errors.New("the run has lost its claim")
+var (
+	errOvertaken = errors.New("the run has lost its claim")
+	errNotJoined = errors.New("idempotency: the run has answered success and has joined no transaction: what it has written was committed without its record, and happens again after a crash. Write in InTx or InSQLTx of the store, with the context of the request, and not in a transaction that your library begins (g.Transaction of GORM, db.BeginTx); or take WithTransaction off this route")
+)
 
 var causes = [...]error{
 	rules.LeftOpen:    errors.New("the handler answered success and neither committed nor rolled back"),
@@ -53,6 +56,8 @@ func (u *Run) commitOrRollBack(t Task, tx store.Transaction, v Verdict) (Verdict
 		u.Lease.Observe(event.Event{Kind: event.CommittedAlone, Outcome: v.Outcome()})
 		v.Instead = end.Code
 		return v, false
+	case rules.Missed:
+		t.ReportOnce(event.NotJoined, errNotJoined)
 	case rules.RollBack:
 		if u.op.progress.state == store.TxOpen {
 			u.Lease.Observe(event.Event{Kind: event.LeftOpen, Outcome: v.Outcome()})

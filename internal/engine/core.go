@@ -25,6 +25,7 @@ type core struct {
 	resolving resolving
 	resolvers resolvers
 	reports   report.Once
+	mistakes  report.Mistakes
 	work      inflight.Work
 	late      inflight.Work // claims that are being given back
 	running   atomic.Int64  // runs in flight

@@ -216,6 +216,9 @@ func (j *job) Report(e event.Event) event.Event {
 	return e
 }
 
+// ReportOnce implements [Task].
+func (j *job) ReportOnce(kind event.Kind, err error) { j.Lease.ReportOnce(kind, err, "", "") }
+
 // refuse reports that fn was not run, or that another run's result counts and there is none to
 // return. It returns err.
 func (j *job) refuse(code problem.Code, rec store.Record, err error) error {

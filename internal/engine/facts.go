@@ -6,6 +6,15 @@ import (
 	"example.com/idempotency/store"
 )
 
+var (
+	said = [...]rules.Run{
+		0: rules.SaidNothing, event.Final: rules.SaidFinal, event.NotExecuted: rules.SaidNotExecuted, event.Unknown: rules.SaidUnknown,
+	}
+	states = [...]rules.Run{
+		store.TxOpen: rules.TxOpen, store.TxReady: rules.TxReady, store.TxCommitted: rules.TxByItself, store.TxGivenUp: rules.TxGivenUp,
+	}
+)
+
 // facts are the facts about a run, as far as its task need not be asked: a task may have panicked.
 func (u *Run) facts() rules.Run {
 	r := u.Lease.rules
@@ -14,16 +23,7 @@ func (u *Run) facts() rules.Run {
 		rules.If(r.OutcomeChosen, rules.OwnJudge, rules.StandardJudge) |
 		rules.If(u.Happened, rules.AnswerLost, rules.NothingLost) |
 		rules.If(u.RefusesStopped, rules.RefusedStopped, rules.NotStopped)
-	switch event.Outcome(u.op.outcome.Load()) {
-	case event.Final:
-		f |= rules.SaidFinal
-	case event.NotExecuted:
-		f |= rules.SaidNotExecuted
-	case event.Unknown:
-		f |= rules.SaidUnknown
-	default:
-		f |= rules.SaidNothing
-	}
+	f |= said[u.op.outcome.Load()]
 	switch {
 	case u.op.uncertain.Load():
 		f |= rules.StepInDoubt
@@ -32,19 +32,14 @@ func (u *Run) facts() rules.Run {
 	default:
 		f |= rules.NoStep
 	}
-	switch state := u.op.progress.state; {
+	switch {
 	case !r.Transaction:
-		f |= rules.NoTransaction
-	case state == store.TxOpen:
-		f |= rules.TxOpen
-	case state == store.TxReady:
-		f |= rules.TxReady
-	case state == store.TxCommitted:
-		f |= rules.TxByItself
+		return f | rules.NoTransaction
+	case u.op.progress.tx == nil:
+		return f | rules.TxNeverBegun
 	default:
-		f |= rules.TxGivenUp
+		return f | states[u.op.progress.state]
 	}
-	return f
 }
 
 // judgedAs is the fact that an answer was judged so.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -99,6 +100,15 @@ func (l *Lease) Fingerprint() store.Fingerprint { return l.claim.Fingerprint }
 func (l *Lease) KeepKey() (err error) {
 	l.claim.SealedKey, err = l.rules.Seals.Key(l.ID, l.Name)
 	return err
+}
+
+// ReportOnce reports a mistake of the program, once for each route: by its label, by its pattern, or by the
+// path of the request.
+func (l *Lease) ReportOnce(kind event.Kind, err error, pattern, path string) {
+	m := report.Mistake{Method: l.Method, Route: cmp.Or(l.Route, pattern), Err: err}
+	if l.core.mistakes.IsNew(&m, path) {
+		l.Observe(event.Event{Kind: kind, Route: m.Route, Err: m.Err})
+	}
 }
 
 // Observe reports an event of the operation that the claim is for.

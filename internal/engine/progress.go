@@ -72,18 +72,20 @@ func (p *progress) reserve(w Writer) error {
 	case w != nil && !w.HoldBack():
 		return ErrAnswerSent
 	}
-	p.tx, p.going = nil, true
+	p.going = true
 	return nil
 }
 
 // join takes the place that was reserved, and reports whether the run has it still. A nil transaction
-// gives it back.
+// gives it back. One that was given up before stays, so that it is known that there was one.
 func (p *progress) join(tx store.Transaction) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended {
 		return false
 	}
-	p.tx, p.going = tx, false
+	if p.going = false; tx != nil {
+		p.tx = tx
+	}
 	return true
 }

@@ -31,6 +31,8 @@ type Task interface {
 	OverLimit() bool
 	// Report returns the event that the run has ended, with what the task adds to it.
 	Report(e event.Event) event.Event
+	// ReportOnce reports a mistake of the program, once for each route.
+	ReportOnce(kind event.Kind, err error)
 }
 
 // A Run executes a task under a claim and settles it, however the task ends. None of its

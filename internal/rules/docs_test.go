@@ -44,7 +44,7 @@ func TestDocs(t *testing.T) {
 		return [...]string{Remember: "the attempt, its steps and its payload", Forget: "the payload", ForgetAll: "nothing"}[r]
 	})
 	section(&b, "How a transaction ends", "What the guard does with the transaction of a run that was judged, and what the client gets. Where a step is left, a code that says all was undone becomes `no-answer`, or `outcome-unknown` if the key is held.", Transaction, func(e End) string {
-		what := [...]string{Commit: "commit with the answer", RollBack: "roll back", LetGo: "nothing to end", Over: "nothing to end"}[e.Ending]
+		what := [...]string{Commit: "commit with the answer", RollBack: "roll back", LetGo: "nothing to end", Over: "nothing to end", Missed: "nothing to end; `not-joined` is reported"}[e.Ending]
 		if e.Code != "" {
 			what += fmt.Sprintf(", `%s`", e.Code)
 		}

@@ -40,8 +40,9 @@ const (
 	NoTransaction
 	TxOpen     // the handler has said nothing
 	TxReady    // it is to be committed with the answer
-	TxGivenUp  // it was rolled back, or was never begun
+	TxGivenUp  // it was rolled back
 	TxByItself // it was ended without the record, and may be committed
+	TxNeverBegun
 
 	MayRunAgain
 	LastAttempt
@@ -63,7 +64,7 @@ const (
 )
 
 // rollsBack are the transactions of which nothing is left unless the answer is recorded.
-const rollsBack = TxOpen | TxReady | TxGivenUp
+const rollsBack = TxOpen | TxReady | TxGivenUp | TxNeverBegun
 
 var (
 	end         = column[Run]{"the code", []named[Run]{{Returned, "returned"}, {Panicked, "panicked"}}}
@@ -73,7 +74,7 @@ var (
 	opinion     = column[Run]{"the answer was judged", []named[Run]{{Unasked, "not yet"}, {JudgedFinal, "Final"}, {JudgedNotExecuted, "NotExecuted"}, {JudgedUnknown, "Unknown"}}}
 	outcome     = column[Run]{"the outcome", []named[Run]{{JudgedFinal, "Final"}, {JudgedNotExecuted, "NotExecuted"}, {JudgedUnknown, "Unknown"}}}
 	judgedBy    = column[Run]{"by", []named[Run]{{StandardJudge, "DefaultOutcome"}, {OwnJudge, "WithOutcome"}}}
-	transaction = column[Run]{"transaction", []named[Run]{{NoTransaction, "none"}, {TxOpen, "open"}, {TxReady, "ready"}, {TxGivenUp, "given up"}, {TxByItself, "ended by itself"}}}
+	transaction = column[Run]{"transaction", []named[Run]{{NoTransaction, "none"}, {TxOpen, "open"}, {TxReady, "ready"}, {TxGivenUp, "given up"}, {TxByItself, "ended by itself"}, {TxNeverBegun, "never begun"}}}
 	attempt     = column[Run]{"attempt", []named[Run]{{MayRunAgain, "not the last"}, {LastAttempt, "the last"}}}
 	recovery    = column[Run]{"recovery", []named[Run]{{Reruns, "Rerun"}, {Holds, "Hold"}}}
 	lost        = column[Run]{"a definite answer", []named[Run]{{NothingLost, "was not lost"}, {AnswerLost, "was lost"}}}

@@ -98,7 +98,7 @@ func TestTransaction(t *testing.T) {
 			return "the program has not said so, or there is no answer to record"
 		case e.Ending == Commit && e.Code != "":
 			return "what is committed is shown"
-		case e.Ending != Commit && !has(f, TxByItself) && has(f, ClaimsSuccess) && e.Code == "" && !has(f, TxGivenUp):
+		case e.Ending != Commit && !has(f, TxByItself) && has(f, ClaimsSuccess) && e.Code == "" && !has(f, TxGivenUp|TxNeverBegun):
 			return "success is claimed of what is rolled back"
 		case has(f, OverLimit) && e.Code == "":
 			return "the answer is gone"
@@ -114,9 +114,11 @@ func TestTransaction(t *testing.T) {
 			return "another attempt helps, and the client is told otherwise, or the other way round"
 		case has(f, TxReady) && has(f, JudgedFinal) && has(f, Fits) && e.Ending != Commit:
 			return "the program has said so, and the answer is there"
-		case has(f, TxGivenUp) != (e.Ending == Over), has(f, TxByItself) != (e.Ending == LetGo):
+		case has(f, TxGivenUp|TxNeverBegun) != (e.Ending == Over || e.Ending == Missed), has(f, TxByItself) != (e.Ending == LetGo):
 			return "what has ended cannot be ended again"
-		case has(f, TxByItself|TxGivenUp) && has(f, Fits) && e.Code != "":
+		case (e.Ending == Missed) != (has(f, TxNeverBegun) && has(f, JudgedFinal) && has(f, ClaimsSuccess) && has(f, Fits)):
+			return "success without a transaction is told, and nothing else is"
+		case has(f, TxByItself|TxGivenUp|TxNeverBegun) && has(f, Fits) && e.Code != "":
 			return "the handler knows what it answers"
 		}
 		return ""

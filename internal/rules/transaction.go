@@ -9,8 +9,9 @@ type Ending uint8
 const (
 	Commit Ending = iota // with the answer
 	RollBack
-	LetGo // it has ended past the guard, and may hold a connection
-	Over  // it holds nothing any more
+	LetGo  // it has ended past the guard, and may hold a connection
+	Over   // it holds nothing any more
+	Missed // there is none, and perhaps one past the guard
 )
 
 // A Cause is why the client of a run with a transaction does not get its answer.
@@ -31,7 +32,7 @@ type End struct {
 	Cause
 }
 
-var ending = column[Run]{"the transaction", []named[Run]{{TxOpen, "is open"}, {TxReady, "is ready"}, {TxGivenUp, "was given up"}, {TxByItself, "was ended by itself"}}}
+var ending = column[Run]{"the transaction", []named[Run]{{TxOpen, "is open"}, {TxReady, "is ready"}, {TxGivenUp, "was given up"}, {TxByItself, "was ended by itself"}, {TxNeverBegun, "was never begun"}}}
 
 // Transaction says how the transaction of a run ends that was judged. Where a code says that all was
 // undone, [Told] corrects it for steps.
@@ -39,8 +40,9 @@ var Transaction = newTable([]column[Run]{ending, outcome, limit, claims}, []row[
 	{TxByItself | OverLimit, End{LetGo, problem.ResponseNotKept, NoCause}, "the answer is gone"},
 	{TxByItself, End{Ending: LetGo}, "whatever was committed, the answer tells of it"},
 	{TxReady | JudgedFinal | Fits, End{Ending: Commit}, "rows and answer are one commit"},
-	{TxGivenUp | OverLimit, End{Over, problem.CannotCommit, TooLarge}, "the answer is gone; that of another attempt would be as large"},
-	{TxGivenUp, End{Ending: Over}, "the handler knows that nothing was committed"},
+	{TxGivenUp | TxNeverBegun | OverLimit, End{Over, problem.CannotCommit, TooLarge}, "the answer is gone; that of another attempt would be as large"},
+	{TxNeverBegun | JudgedFinal | ClaimsSuccess, End{Ending: Missed}, "the answer is believed, and what it tells of may be committed without the record"},
+	{TxGivenUp | TxNeverBegun, End{Ending: Over}, "the handler knows that nothing was committed"},
 	{OverLimit, End{RollBack, problem.CannotCommit, TooLarge}, "the answer is gone; that of another attempt would be as large"},
 	{TxOpen | ClaimsSuccess, End{RollBack, problem.CannotCommit, LeftOpen}, "the handler has forgotten to commit"},
 	{TxReady | ClaimsSuccess, End{RollBack, problem.RolledBack, NotDefinite}, "only a definite answer is committed"},

@@ -28,6 +28,7 @@ var lines = map[event.Kind]line{
 	event.Takeover:         {slog.LevelWarn, "idempotency: key taken over from a run whose lease had ended"},
 	event.Overtaken:        {slog.LevelError, "idempotency: another run came between"},
 	event.CommittedAlone:   {slog.LevelError, "idempotency: handler committed its transaction without the record"},
+	event.NotJoined:        {slog.LevelWarn, "idempotency: success without a transaction on a route with WithTransaction"},
 	event.LeftOpen:         {slog.LevelWarn, "idempotency: handler left its transaction open, rolled back"},
 	event.Nested:           {slog.LevelWarn, "idempotency: a guard inside a guard, the inner one does nothing"},
 	event.RecordingDelayed: {slog.LevelWarn, "idempotency: settling a run goes on in the background"},
