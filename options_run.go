@@ -202,7 +202,8 @@ func WithWait(d time.Duration) Option {
 // [Limits].ResponseBody allows rolls the transaction back, and Flush is refused. If the commit
 // fails, the client gets 503 rolled-back where another attempt may succeed, and else 500
 // cannot-commit. In both cases nothing has happened. A handler that rolls back and then answers
-// success is believed, and its answer is recorded: it may have found the work done already.
+// success is believed, and its answer is recorded: it may have found the work done already. One that
+// wanted the commit and ignores the error that there is none gets cannot-commit.
 //
 // A handler that commits the transaction itself, past the functions of the store's package, has been
 // executed. The outcome of its run is [Final] or Unknown then, and the guard reports

@@ -23,10 +23,10 @@ type TxStore interface {
 // A TxState is what a handler has said about its transaction.
 type TxState uint8
 
-// String returns the name of the state: open, ready, given-up or committed, and the number of any
+// String returns the name of the state: open, ready, given-up, committed or refused, and the number of any
 // other value.
 func (s TxState) String() string {
-	names := [...]string{"open", "ready", "given-up", "committed"}
+	names := [...]string{"open", "ready", "given-up", "committed", "refused"}
 	if int(s) >= len(names) {
 		return "txstate(" + strconv.Itoa(int(s)) + ")"
 	}
@@ -44,11 +44,15 @@ const (
 	// TxCommitted says that the handler has ended it past the functions of the store, and may have
 	// committed it without the record. The run has been executed then, however it ends.
 	TxCommitted
+	// TxRefused says that the handler wanted it to be committed, and that it cannot be: a statement in it
+	// has failed, for example. It was rolled back, as one that was given up. The guard does not believe a
+	// success that the handler answers then.
+	TxRefused
 )
 
 // A Transaction is a transaction that a run has joined, as its guard sees it; see
 // adapter.Join. When the run's code has returned, the guard calls State, and then either
-// Complete or Rollback, once; neither if it was given up. Goroutines of the handler may still use the
+// Complete or Rollback, once; neither if it was given up or refused. Goroutines of the handler may still use the
 // transaction then: what they do must fail, or come before.
 type Transaction interface {
 	// State returns what the handler has said. The guard asks when the run's code has returned,

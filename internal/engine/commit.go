@@ -19,6 +19,7 @@ var (
 var causes = [...]error{
 	rules.LeftOpen:    errors.New("the handler answered success and neither committed nor rolled back"),
 	rules.TooLarge:    errors.New("the answer is larger than Limits.ResponseBody allows"),
+	rules.Refused:     errors.New("the transaction could not be committed, and the handler has ignored the error that tells so"),
 	rules.NotDefinite: errors.New("the outcome of the run is not definite"),
 }
 

@@ -12,6 +12,7 @@ var (
 	}
 	states = [...]rules.Run{
 		store.TxOpen: rules.TxOpen, store.TxReady: rules.TxReady, store.TxCommitted: rules.TxByItself, store.TxGivenUp: rules.TxGivenUp,
+		store.TxRefused: rules.TxRefused, // and any that the engine does not know
 	}
 )
 
@@ -38,7 +39,7 @@ func (u *Run) facts() rules.Run {
 	case u.op.progress.tx == nil:
 		return f | rules.TxNeverBegun
 	default:
-		return f | states[u.op.progress.state]
+		return f | states[min(u.op.progress.state, store.TxRefused)]
 	}
 }
 

@@ -67,7 +67,7 @@ func (p *progress) reserve(w Writer) error {
 	switch {
 	case p.ended:
 		return ErrRunEnded
-	case p.going, p.tx != nil && p.tx.State() != store.TxGivenUp:
+	case p.going, p.tx != nil && p.tx.State() != store.TxGivenUp && p.tx.State() != store.TxRefused:
 		return ErrJoined
 	case w != nil && !w.HoldBack():
 		return ErrAnswerSent

@@ -146,6 +146,9 @@ func (tx *Tx) CommitAlone() error {
 // GiveUp rolls the transaction back, unless it has ended.
 func (tx *Tx) GiveUp() { _ = tx.end(store.TxGivenUp) }
 
+// Refuse rolls the transaction back although the handler wants its commit.
+func (tx *Tx) Refuse() { _ = tx.end(store.TxRefused) }
+
 func (tx *Tx) end(state store.TxState) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()

@@ -43,6 +43,7 @@ const (
 	TxGivenUp  // it was rolled back
 	TxByItself // it was ended without the record, and may be committed
 	TxNeverBegun
+	TxRefused // the program wanted a commit, and it was rolled back
 
 	MayRunAgain
 	LastAttempt
@@ -64,7 +65,7 @@ const (
 )
 
 // rollsBack are the transactions of which nothing is left unless the answer is recorded.
-const rollsBack = TxOpen | TxReady | TxGivenUp | TxNeverBegun
+const rollsBack = TxOpen | TxReady | TxGivenUp | TxNeverBegun | TxRefused
 
 var (
 	end         = column[Run]{"the code", []named[Run]{{Returned, "returned"}, {Panicked, "panicked"}}}
@@ -74,7 +75,7 @@ var (
 	opinion     = column[Run]{"the answer was judged", []named[Run]{{Unasked, "not yet"}, {JudgedFinal, "Final"}, {JudgedNotExecuted, "NotExecuted"}, {JudgedUnknown, "Unknown"}}}
 	outcome     = column[Run]{"the outcome", []named[Run]{{JudgedFinal, "Final"}, {JudgedNotExecuted, "NotExecuted"}, {JudgedUnknown, "Unknown"}}}
 	judgedBy    = column[Run]{"by", []named[Run]{{StandardJudge, "DefaultOutcome"}, {OwnJudge, "WithOutcome"}}}
-	transaction = column[Run]{"transaction", []named[Run]{{NoTransaction, "none"}, {TxOpen, "open"}, {TxReady, "ready"}, {TxGivenUp, "given up"}, {TxByItself, "ended by itself"}, {TxNeverBegun, "never begun"}}}
+	transaction = column[Run]{"transaction", []named[Run]{{NoTransaction, "none"}, {TxOpen, "open"}, {TxReady, "ready"}, {TxGivenUp, "given up"}, {TxByItself, "ended by itself"}, {TxNeverBegun, "never begun"}, {TxRefused, "refused"}}}
 	attempt     = column[Run]{"attempt", []named[Run]{{MayRunAgain, "not the last"}, {LastAttempt, "the last"}}}
 	recovery    = column[Run]{"recovery", []named[Run]{{Reruns, "Rerun"}, {Holds, "Hold"}}}
 	lost        = column[Run]{"a definite answer", []named[Run]{{NothingLost, "was not lost"}, {AnswerLost, "was lost"}}}

@@ -108,13 +108,14 @@ func TestTransaction(t *testing.T) {
 			return "code and cause do not agree"
 		case (e.Cause == TooLarge) != (has(f, OverLimit) && !has(f, TxByItself)),
 			(e.Cause == LeftOpen) != (has(f, TxOpen) && has(f, Fits) && has(f, ClaimsSuccess)),
+			(e.Cause == Refused) != (has(f, TxRefused) && has(f, Fits) && has(f, ClaimsSuccess)),
 			(e.Cause == NotDefinite) != (has(f, TxReady) && has(f, Fits) && has(f, ClaimsSuccess) && !has(f, JudgedFinal)):
 			return "the program is told of another mistake"
 		case (e.Code == problem.RolledBack) != (e.Cause == NotDefinite):
 			return "another attempt helps, and the client is told otherwise, or the other way round"
 		case has(f, TxReady) && has(f, JudgedFinal) && has(f, Fits) && e.Ending != Commit:
 			return "the program has said so, and the answer is there"
-		case has(f, TxGivenUp|TxNeverBegun) != (e.Ending == Over || e.Ending == Missed), has(f, TxByItself) != (e.Ending == LetGo):
+		case has(f, TxGivenUp|TxNeverBegun|TxRefused) != (e.Ending == Over || e.Ending == Missed), has(f, TxByItself) != (e.Ending == LetGo):
 			return "what has ended cannot be ended again"
 		case (e.Ending == Missed) != (has(f, TxNeverBegun) && has(f, JudgedFinal) && has(f, ClaimsSuccess) && has(f, Fits)):
 			return "success without a transaction is told, and nothing else is"

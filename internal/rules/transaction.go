@@ -23,6 +23,7 @@ const (
 	TooLarge
 	LeftOpen
 	NotDefinite
+	Refused
 )
 
 // An End says how the transaction of a run ends, and what its client gets in place of the answer.
@@ -32,7 +33,7 @@ type End struct {
 	Cause
 }
 
-var ending = column[Run]{"the transaction", []named[Run]{{TxOpen, "is open"}, {TxReady, "is ready"}, {TxGivenUp, "was given up"}, {TxByItself, "was ended by itself"}, {TxNeverBegun, "was never begun"}}}
+var ending = column[Run]{"the transaction", []named[Run]{{TxOpen, "is open"}, {TxReady, "is ready"}, {TxGivenUp, "was given up"}, {TxByItself, "was ended by itself"}, {TxNeverBegun, "was never begun"}, {TxRefused, "was refused its commit"}}}
 
 // Transaction says how the transaction of a run ends that was judged. Where a code says that all was
 // undone, [Told] corrects it for steps.
@@ -40,9 +41,10 @@ var Transaction = newTable([]column[Run]{ending, outcome, limit, claims}, []row[
 	{TxByItself | OverLimit, End{LetGo, problem.ResponseNotKept, NoCause}, "the answer is gone"},
 	{TxByItself, End{Ending: LetGo}, "whatever was committed, the answer tells of it"},
 	{TxReady | JudgedFinal | Fits, End{Ending: Commit}, "rows and answer are one commit"},
-	{TxGivenUp | TxNeverBegun | OverLimit, End{Over, problem.CannotCommit, TooLarge}, "the answer is gone; that of another attempt would be as large"},
+	{TxGivenUp | TxNeverBegun | TxRefused | OverLimit, End{Over, problem.CannotCommit, TooLarge}, "the answer is gone; that of another attempt would be as large"},
 	{TxNeverBegun | JudgedFinal | ClaimsSuccess, End{Ending: Missed}, "the answer is believed, and what it tells of may be committed without the record"},
-	{TxGivenUp | TxNeverBegun, End{Ending: Over}, "the handler knows that nothing was committed"},
+	{TxRefused | ClaimsSuccess, End{Over, problem.CannotCommit, Refused}, "the handler has wanted the commit, and has ignored that there was none"},
+	{TxGivenUp | TxNeverBegun | TxRefused, End{Ending: Over}, "the handler knows that nothing was committed"},
 	{OverLimit, End{RollBack, problem.CannotCommit, TooLarge}, "the answer is gone; that of another attempt would be as large"},
 	{TxOpen | ClaimsSuccess, End{RollBack, problem.CannotCommit, LeftOpen}, "the handler has forgotten to commit"},
 	{TxReady | ClaimsSuccess, End{RollBack, problem.RolledBack, NotDefinite}, "only a definite answer is committed"},

@@ -72,6 +72,38 @@ func TestStepEndedAloneIsUnknown(t *testing.T) {
 	}
 }
 
+// A handler ignores that its transaction could not be committed. A success claims rows that are not there; a
+// refusal does not.
+func TestSuccessAfterARefusedCommitIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusCreated, http.StatusNotFound, http.StatusInternalServerError} {
+		for _, again := range []bool{false, true} {
+			s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+				tx, err := s.Begin(r.Context())
+				require.NoError(t, err)
+				tx.Refuse()
+				if again {
+					charge(s, w, r)
+					return
+				}
+				w.WriteHeader(status)
+			}, idempotency.WithRecovery(idempotency.Hold))
+			got := s.Do(t, guardtest.Call{Key: "k"})
+			switch {
+			case again:
+				require.Equal(t, http.StatusCreated, got.Status)
+			case status == http.StatusCreated:
+				guardtest.RequireProblem(t, got, http.StatusInternalServerError, problem.CannotCommit)
+			default:
+				require.Equal(t, status, got.Status)
+			}
+			next := s.Do(t, guardtest.Call{Key: "k"})
+			require.Equal(t, again || status == http.StatusNotFound, next.Replayed(), "%d", status)
+			require.Equal(t, again || status != http.StatusNotFound, len(s.store.Rows()) == 1)
+		}
+	}
+}
+
 // A transaction that the handler has forgotten is rolled back, whatever it answers, and that is reported.
 func TestForgottenTransactionIsReported(t *testing.T) {
 	t.Parallel()

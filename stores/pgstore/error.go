@@ -19,6 +19,7 @@ const (
 	noObject             = "42704"
 	duplicateStatement   = "42P05"
 	noStatement          = "26000"
+	transactionFailed    = "25P02"
 	idleTooLong          = "25P03" // idle_in_transaction_session_timeout
 	transactionTooLong   = "25P04" // transaction_timeout
 )

@@ -35,6 +35,7 @@ func (h *handlerTx) Commit(ctx context.Context) error {
 	}
 	if err := t.tx.mayCommit(); err != nil {
 		_ = t.giveUp(ctx) // on failure the pool closes the connection
+		t.state = refused(t.state)
 		return err
 	}
 	t.state = store.TxReady

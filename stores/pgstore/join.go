@@ -71,6 +71,17 @@ var errEndedAlone = fmt.Errorf("pgstore: the function has committed or rolled ba
 // them. PostgreSQL executes nothing on the connection meanwhile.
 var errLeftRows = errors.New("pgstore: rolled back: the function has left rows open, or the results of a batch: close them")
 
+// errFailed is what a function gets that wants a commit although a statement has failed.
+var errFailed = fmt.Errorf("pgstore: rolled back: a statement has failed and the function has returned nil: return its error, or put the statement into a savepoint: %w", pgx.ErrTxCommitRollback)
+
+// refused is the state of a transaction that was to be committed, and was given up.
+func refused(s store.TxState) store.TxState {
+	if s == store.TxGivenUp {
+		return store.TxRefused
+	}
+	return s
+}
+
 // errOpen is what a call gets that needs the record of a run whose claim is still its open transaction.
 var errOpen = errors.New("pgstore: the transaction of the run is its claim, and there is no record before it is committed: take the step before it")
 
@@ -214,7 +225,7 @@ func (l *lazyTx) commitWith(ctx context.Context, fenced string, args []any) erro
 	case commit != nil:
 		return l.notCommitted(ctx, commit, nil)
 	case tag.String() == "ROLLBACK":
-		return &store.RolledBackError{Err: pgx.ErrTxCommitRollback}
+		return &store.RolledBackError{Err: errFailed}
 	case closing != nil:
 		return closing
 	}

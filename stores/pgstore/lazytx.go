@@ -48,7 +48,7 @@ func (l *lazyTx) mayCommit() error {
 	case l.isOver():
 		return errEndedAlone
 	case l.conn.PgConn().TxStatus() == 'E':
-		return pgx.ErrTxCommitRollback
+		return errFailed
 	}
 	return nil
 }

@@ -172,6 +172,11 @@ func (t *joinedSQLTx) ready(ctx context.Context) error {
 	defer t.mu.Unlock()
 	switch alone, err := t.endedAlone(ctx); {
 	case err != nil:
+		t.undo(context.WithoutCancel(ctx))
+		t.state = refused(t.state)
+		if code(err) == transactionFailed {
+			return errFailed
+		}
 		return err
 	case alone:
 		t.giveUp(context.WithoutCancel(ctx), store.TxCommitted)
