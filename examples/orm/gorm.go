@@ -9,7 +9,10 @@ import (
 	"example.com/idempotency/stores/pgstore"
 )
 
-// GORMShop uses GORM. DB is the handle with which GORM was opened.
+// GORMShop uses GORM. DB is the handle with which GORM was opened:
+//
+//	db := pgstore.OpenDB(pool)
+//	g, err := gorm.Open(postgres.New(postgres.Config{Conn: db}), &gorm.Config{})
 type GORMShop struct {
 	Store *pgstore.Store
 	DB    *sql.DB

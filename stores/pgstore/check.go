@@ -84,6 +84,9 @@ func viewFrom[R interface{ Scan(dest ...any) error }](
 	return v, err
 }
 
+// inSQL writes a column of a view as SQL does.
+var inSQL = strings.NewReplacer(" -", "", " C", ` COLLATE "C"`, " filled", " NOT NULL", " generated", " GENERATED ALWAYS AS …")
+
 // fits returns nil, or what is wrong with the table and how to mend it.
 func (v *view) fits() error {
 	switch {
@@ -103,7 +106,7 @@ func (v *view) fits() error {
 	wanted := wantedColumns()
 	for name, want := range wanted {
 		if got, ok := v.columns[name]; !ok || got != want {
-			return fmt.Errorf("its column %s is %q and not %q: make the table as Schema does", name, got, want)
+			return fmt.Errorf("its column %s is %q and must be %q: ALTER TABLE … ALTER COLUMN %s, or make the table as Schema does", name, inSQL.Replace(got), inSQL.Replace(want), name)
 		}
 	}
 	for name, got := range v.columns {
