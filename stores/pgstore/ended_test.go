@@ -107,6 +107,16 @@ func TestFailedTransactionIsNotAsked(t *testing.T) {
 
 // So is one that the methods of database/sql end.
 func TestSQLTransactionThatEndsItselfIsFoundOut(t *testing.T) {
+	onEachClaim(t, sqlTransactionThatEndsItselfIsFoundOut)
+}
+
+// onEachClaim runs the test with claims that are records, and with those that are transactions.
+func onEachClaim(t *testing.T, f func(t *testing.T, opts ...pgstore.Option)) {
+	t.Run("two commits", func(t *testing.T) { f(t) })
+	t.Run("one commit", func(t *testing.T) { f(t, pgstore.WithOneCommit("")) })
+}
+
+func sqlTransactionThatEndsItselfIsFoundOut(t *testing.T, opts ...pgstore.Option) {
 	for name, end := range map[string]func(tx *sql.Tx) error{"Commit": (*sql.Tx).Commit, "Rollback": (*sql.Tx).Rollback} {
 		for _, when := range []string{"success", "error", "after"} {
 			onEachStatus(t, name+"/"+when, func(t *testing.T, status int) {
@@ -114,7 +124,7 @@ func TestSQLTransactionThatEndsItselfIsFoundOut(t *testing.T) {
 					return // it was told, and is believed
 				}
 				var events guardtest.Events
-				s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+				s := newShopOn(t, pgtest.Shared(t).Pool(t), func(s *shop, w http.ResponseWriter, r *http.Request) {
 					var kept *sql.Tx
 					err := s.store.InSQLTx(r.Context(), s.db, nil, func(tx *sql.Tx) error {
 						kept = tx
@@ -135,7 +145,7 @@ func TestSQLTransactionThatEndsItselfIsFoundOut(t *testing.T) {
 						require.Error(t, err)
 					}
 					w.WriteHeader(status)
-				}, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
+				}, opts, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
 				first := s.Do(t, guardtest.Call{Key: "k"})
 				if when == "after" {
 					guardtest.RequireProblem(t, first, http.StatusConflict, problem.OutcomeUnknown)
@@ -161,10 +171,14 @@ func onEachStatus(t *testing.T, name string, f func(t *testing.T, status int)) {
 
 // One that is kept is ended after its function has succeeded. The answer tells of rows that may be gone.
 func TestKeptTransactionThatEndsIsFoundOut(t *testing.T) {
+	onEachClaim(t, keptTransactionThatEndsIsFoundOut)
+}
+
+func keptTransactionThatEndsIsFoundOut(t *testing.T, opts ...pgstore.Option) {
 	for name, end := range ends {
 		onEachStatus(t, name, func(t *testing.T, status int) {
 			var events guardtest.Events
-			s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+			s := newShopOn(t, pgtest.Shared(t).Pool(t), func(s *shop, w http.ResponseWriter, r *http.Request) {
 				var kept *sql.Tx
 				require.NoError(t, s.store.InSQLTx(r.Context(), s.db, nil, func(tx *sql.Tx) error {
 					kept = tx
@@ -178,7 +192,7 @@ func TestKeptTransactionThatEndsIsFoundOut(t *testing.T) {
 					require.NoError(t, err)
 				}
 				w.WriteHeader(status)
-			}, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
+			}, opts, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
 			for range 2 {
 				guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 				require.Equal(t, end.rows, s.rows(t, "k"))

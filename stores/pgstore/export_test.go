@@ -3,8 +3,11 @@ package pgstore
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"example.com/idempotency/store"
 )
@@ -25,6 +28,19 @@ type JoinedSQLTx struct{ *joinedSQLTx }
 func (s *Store) JoinSQLTx(ctx context.Context, db *sql.DB, key string, o store.Owner, opts *sql.TxOptions) (JoinedSQLTx, error) {
 	t, err := s.beginSQL(ctx, db, key, o, opts)
 	return JoinedSQLTx{t}, err
+}
+
+// OpenDeafDB returns a database as OpenDB does, whose connections are never those of claims.
+func OpenDeafDB(pool *pgxpool.Pool) *sql.DB {
+	db := sql.OpenDB(deafConnector{sqlConnector{stdlib.GetPoolConnector(pool), pool}})
+	db.SetMaxIdleConns(0)
+	return db
+}
+
+type deafConnector struct{ sqlConnector }
+
+func (c deafConnector) Connect(context.Context) (driver.Conn, error) {
+	return c.sqlConnector.Connect(context.Background())
 }
 
 // ExecContext runs a statement of the function.

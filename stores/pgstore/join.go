@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"example.com/idempotency/store"
 )
@@ -19,7 +19,8 @@ import (
 type joinedTx struct {
 	tx    *lazyTx
 	store *Store
-	conn  *pgxpool.Conn
+	conn  *stdlib.Conn // of the store's connector, so that database/sql can have it
+	lent  bool         // database/sql has it, and gives it back
 	key   string
 	owner store.Owner
 	locks bool     // it keeps the record locked, and calls of others do not wait for it
@@ -145,11 +146,39 @@ func (t *joinedTx) end(ctx context.Context, f func(context.Context) error) error
 	if t.locks {
 		t.due = t.store.locked.Remove(t.key, t.owner)
 	}
-	t.conn.Release()
+	if !t.lent {
+		_ = t.conn.Close()
+	}
 	if t.holds {
 		t.store.held.Add(-1)
 	}
 	return err
+}
+
+// lend gives the connection to database/sql, once.
+func (t *joinedTx) lend() *stdlib.Conn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended || t.lent {
+		return nil
+	}
+	t.lent = true
+	return t.conn
+}
+
+// undo rolls back, also when the context has ended.
+func (t *joinedTx) undo(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	_ = t.Rollback(ctx)
+}
+
+// commitAlone commits without the run, as its function has wanted.
+func (t *joinedTx) commitAlone(ctx context.Context) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.state = store.TxCommitted
+	return t.end(ctx, t.tx.tx.Commit)
 }
 
 // Complete implements [store.Transaction]: the record is completed and the transaction

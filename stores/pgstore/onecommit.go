@@ -16,9 +16,10 @@ import (
 // claim is a commit of its own, and a run that dies blocks its key until its lease ends.
 //
 // The level is that of the transaction; the empty one is the default of the database. [New] refuses a level
-// that PostgreSQL does not have. [Store.InTx] and [Store.Begin] take the transaction if they are called with
-// that level and no other options. A run that does anything else gets a claim of the usual kind first: one
-// that calls them with other options, [Store.InSQLTx] or [StepTx], takes a step, learns its
+// that PostgreSQL does not have. [Store.InTx], [Store.Begin] and, on a database that [OpenDB] has opened on the
+// same pool, [Store.InSQLTx] take the transaction if they are called with that level and no other options. A run
+// that does anything else gets a claim of the usual kind first: one that calls them with other options or on
+// another database, or [StepTx], takes a step, learns its
 // [idempotency.Operation.ID] or an [idempotency.DeriveKey], or has not joined when a third of its lease is
 // over. In the open transaction a step is refused with [store.ErrTransactionOpen], and an ID does not make
 // the claim durable: learn one that leaves the database before.

@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"net/http"
 	"net/url"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -44,51 +44,55 @@ func onEachLevel(t *testing.T, f func(t *testing.T, level string)) {
 	}
 }
 
+// onEachWholeWay runs the test for each way in which a run takes the transaction that is its claim, and for each
+// isolation level.
+func onEachWholeWay(t *testing.T, f func(t *testing.T, inTx way, level string)) {
+	onEachWay(t, func(t *testing.T, inTx way, level string) {
+		if !strings.Contains(t.Name(), "stdlib") {
+			f(t, inTx, level)
+		}
+	})
+}
+
 // atLevel returns the level as the option of a transaction.
 func atLevel(level string) pgx.TxOptions { return pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)} }
 
-// endBackend ends the connection of a transaction.
-func endBackend(t *testing.T, pool *pgxpool.Pool, tx pgx.Tx) {
-	var pid int
-	require.NoError(t, tx.QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&pid))
-	_, err := pool.Exec(t.Context(), "SELECT pg_terminate_backend($1, 5000)", pid)
+// endBackend ends the connection of the transaction that has inserted a row into the table of charges.
+func (s *shop) endBackend(t *testing.T) {
+	_, err := s.pool.Exec(t.Context(), "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE mode = 'RowExclusiveLock' AND relation = $1::text::regclass", s.table)
 	require.NoError(t, err)
 }
 
 // However a run ends that has committed nothing, it leaves nothing, and the next one is the first.
 func TestOneCommitLeavesNothing(t *testing.T) {
 	t.Parallel()
-	ends := map[string]func(s *shop, level string, w http.ResponseWriter, r *http.Request){
-		"no transaction": func(_ *shop, _ string, w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(http.StatusInternalServerError)
+	ends := map[string]func(s *shop, inTx way, level string, r *http.Request){
+		"no transaction": func(*shop, way, string, *http.Request) {},
+		"panic":          func(*shop, way, string, *http.Request) { panic(guardtest.Boom) },
+		"ready": func(s *shop, inTx way, level string, r *http.Request) {
+			require.NoError(t, inTx(s, r.Context(), level, func(exec execer) error { return s.insert(r.Context(), exec) }))
 		},
-		"panic": func(*shop, string, http.ResponseWriter, *http.Request) { panic(guardtest.Boom) },
-		"ready": func(s *shop, level string, w http.ResponseWriter, r *http.Request) {
-			require.NoError(t, ways["InTx"](s, r.Context(), level, func(exec execer) error { return s.insert(r.Context(), exec) }))
-			w.WriteHeader(http.StatusInternalServerError)
+		"rolled back": func(s *shop, inTx way, level string, r *http.Request) {
+			require.Error(t, inTx(s, r.Context(), level, func(execer) error { return errors.New("declined") }))
 		},
-		"rolled back": func(s *shop, level string, w http.ResponseWriter, r *http.Request) {
-			require.Error(t, ways["InTx"](s, r.Context(), level, func(execer) error { return errors.New("declined") }))
-			w.WriteHeader(http.StatusInternalServerError)
-		},
-		"connection": func(s *shop, level string, w http.ResponseWriter, r *http.Request) {
-			require.NoError(t, s.store.InTx(r.Context(), atLevel(level), func(tx pgx.Tx) error {
-				endBackend(t, s.pool, tx)
-				return nil
+		"connection": func(s *shop, inTx way, level string, r *http.Request) {
+			require.NoError(t, inTx(s, r.Context(), level, func(exec execer) error {
+				defer s.endBackend(t)
+				return s.insert(r.Context(), exec)
 			}))
-			w.WriteHeader(http.StatusInternalServerError)
 		},
 	}
 	for name, end := range ends {
-		onEachLevel(t, func(t *testing.T, level string) {
+		onEachWholeWay(t, func(t *testing.T, inTx way, level string) {
 			var attempts []int
 			s := inOneCommit(t, level, func(s *shop, w http.ResponseWriter, r *http.Request) {
 				op, _ := idempotency.FromContext(r.Context())
 				if attempts = append(attempts, op.Attempt()); len(attempts) == 1 {
-					end(s, level, w, r)
+					end(s, inTx, level, r)
+					w.WriteHeader(http.StatusInternalServerError)
 					return
 				}
-				charge(ways["InTx"], level)(s, w, r)
+				charge(inTx, level)(s, w, r)
 			})
 			_, _ = s.TryAlone(t.Context(), guardtest.Call{Key: "k"})
 			require.Zero(t, s.recorded(t)+s.rows(t, "k"), name)
@@ -103,7 +107,7 @@ func TestOneCommitLeavesNothing(t *testing.T) {
 // While a run is its transaction, there is no record, and nobody else gets the key: in this process or in another
 // one, with the option or without. An answer without a transaction is a record, too.
 func TestOneCommitIsInFlight(t *testing.T) {
-	onEachLevel(t, func(t *testing.T, level string) {
+	onEachWholeWay(t, func(t *testing.T, inTx way, level string) {
 		began, goOn := make(chan struct{}), make(chan struct{})
 		release := sync.OnceFunc(func() { close(goOn) })
 		var runs atomic.Int64
@@ -116,7 +120,7 @@ func TestOneCommitIsInFlight(t *testing.T) {
 				w.WriteHeader(http.StatusInternalServerError)
 				return
 			}
-			require.NoError(t, ways["InTx"](s, r.Context(), level, func(exec execer) error {
+			require.NoError(t, inTx(s, r.Context(), level, func(exec execer) error {
 				close(began)
 				<-goOn
 				return s.insert(r.Context(), exec)
@@ -164,8 +168,10 @@ func TestOneCommitMakesARecord(t *testing.T) {
 		_, err := idempotency.Step(ctx, "mail", func(context.Context) (int, error) { return 1, nil })
 		return err
 	}
-	inSQL := func(s *shop, ctx context.Context, seen func()) error {
-		return ways["InSQLTx"](s, ctx, "read committed", func(execer) error { seen(); return nil })
+	inSQL := func(way, level string) func(s *shop, ctx context.Context, seen func()) error {
+		return func(s *shop, ctx context.Context, seen func()) error {
+			return ways[way](s, ctx, level, func(execer) error { seen(); return nil })
+		}
 	}
 	for name, c := range map[string]struct {
 		records int
@@ -181,7 +187,14 @@ func TestOneCommitMakesARecord(t *testing.T) {
 		"other options": {1, func(s *shop, ctx context.Context, seen func()) error {
 			return s.store.InTx(ctx, pgx.TxOptions{AccessMode: pgx.ReadWrite}, func(pgx.Tx) error { seen(); return nil })
 		}},
-		"database/sql": {1, inSQL},
+		"database/sql":                  {0, inSQL("InSQLTx", "read committed")},
+		"database/sql at another level": {1, inSQL("InSQLTx", "serializable")},
+		"database/sql of another kind":  {1, inSQL("InSQLTx stdlib", "read committed")},
+		"database/sql on another pool": {1, func(s *shop, ctx context.Context, seen func()) error {
+			db := pgstore.OpenDB(pgtest.Shared(t).Pool(t))
+			t.Cleanup(func() { _ = db.Close() })
+			return s.store.InSQLTx(ctx, db, nil, func(*sql.Tx) error { seen(); return nil })
+		}},
 		"an ID": {1, func(_ *shop, ctx context.Context, seen func()) error {
 			op, _ := idempotency.FromContext(ctx)
 			_ = op.ID()
@@ -195,6 +208,13 @@ func TestOneCommitMakesARecord(t *testing.T) {
 		}},
 		"a step in its transaction": {0, func(s *shop, ctx context.Context, seen func()) error {
 			return s.store.InTx(ctx, pgx.TxOptions{}, func(pgx.Tx) error {
+				require.ErrorIs(t, step(ctx), store.ErrTransactionOpen)
+				seen()
+				return nil
+			})
+		}},
+		"a step in its transaction, database/sql": {0, func(s *shop, ctx context.Context, seen func()) error {
+			return s.store.InSQLTx(ctx, s.db, nil, func(*sql.Tx) error {
 				require.ErrorIs(t, step(ctx), store.ErrTransactionOpen)
 				seen()
 				return nil
@@ -223,11 +243,11 @@ func TestOneCommitMakesARecord(t *testing.T) {
 
 // Of a process with the option and one without, which run at once, one commits.
 func TestOneCommitBesideTwo(t *testing.T) {
-	onEachLevel(t, func(t *testing.T, level string) {
+	onEachWholeWay(t, func(t *testing.T, inTx way, level string) {
 		var other *pgstore.Store
 		claim := mayBeLost()
 		s := inOneCommit(t, level, func(s *shop, w http.ResponseWriter, r *http.Request) {
-			charge(ways["InTx"], level)(s, w, r)
+			charge(inTx, level)(s, w, r)
 			if other != nil {
 				op, _ := idempotency.FromContext(r.Context())
 				rec, err := other.Claim(r.Context(), intent.Key(op.Key()).Name(), claim)
@@ -337,9 +357,10 @@ func TestOneCommitInDoubt(t *testing.T) {
 		status, rows int
 	}{
 		"reply lost": {func(chan struct{}) pgproxy.Fault { return pgproxy.Fault{LoseReply: true} }, http.StatusCreated, 1},
+		"silent":     {func(told chan struct{}) pgproxy.Fault { return pgproxy.Fault{Silent: told} }, http.StatusCreated, 1},
 		"late":       {func(told chan struct{}) pgproxy.Fault { return pgproxy.Fault{Late: told} }, http.StatusServiceUnavailable, 0},
 	} {
-		onEachLevel(t, func(t *testing.T, level string) {
+		onEachWholeWay(t, func(t *testing.T, inTx way, level string) {
 			at, err := url.Parse(pgtest.Shared(t).DSN)
 			require.NoError(t, err)
 			proxy, err := pgproxy.New(at.Host)
@@ -351,7 +372,7 @@ func TestOneCommitInDoubt(t *testing.T) {
 			t.Cleanup(tell)
 			var runs atomic.Int64
 			s := newShopOn(t, (&pgtest.Server{Server: &pgserver.Server{DSN: at.String()}}).Pool(t), func(s *shop, w http.ResponseWriter, r *http.Request) {
-				charge(ways["InTx"], level)(s, w, r)
+				charge(inTx, level)(s, w, r)
 				if runs.Add(1) == 1 {
 					proxy.Arm(1, c.fault(told))
 				}
@@ -387,22 +408,25 @@ func TestOneCommitKnowsItsTransaction(t *testing.T) {
 // A run is the round trips of its transaction: the claim goes with BEGIN, and the record with COMMIT.
 func TestRoundTripsOfOneCommit(t *testing.T) {
 	t.Parallel()
-	for _, mode := range tripModes {
+	for i := range 2 * len(tripModes) {
+		mode, name := tripModes[i/2], []string{"InTx", "InSQLTx"}[i%2]
+		inTx := ways[name]
 		wire := pgtest.NewWire(0)
 		// Of two connections, those who come one after another get the same, on which a statement is prepared.
 		pool := wire.Pool(t, pgtest.Shared(t).DSN, mode, 2)
 		s, table := newStore(t, pool, pgstore.WithConns(1), pgstore.WithOneCommit(""))
 		_, err := pool.Exec(t.Context(), "CREATE TABLE "+table+"_rows (n int8)")
 		require.NoError(t, err)
+		db := pgstore.OpenDB(pool)
+		t.Cleanup(func() { _ = db.Close() })
 		guard := guardtest.NewGuard(t, s, idempotency.WithTransaction(true))
 		server := guardtest.ServeHTTP1(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Refused") != "" {
 				w.WriteHeader(http.StatusPaymentRequired)
 				return
 			}
-			err := s.InTx(r.Context(), pgx.TxOptions{}, func(tx pgx.Tx) error {
-				_, err := tx.Exec(r.Context(), "INSERT INTO "+table+"_rows VALUES ($1)", int64(1))
-				return err
+			err := inTx(&shop{store: s, db: db}, r.Context(), "read committed", func(exec execer) error {
+				return exec(r.Context(), "INSERT INTO "+table+"_rows VALUES ($1)", int64(1))
 			})
 			if err != nil {
 				http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -419,9 +443,9 @@ func TestRoundTripsOfOneCommit(t *testing.T) {
 			call(key, nil)
 			call(key+"-refused", refused)
 		}
-		require.EqualValues(t, 3, call("k", nil), "%s: claim, INSERT, record", mode)
-		require.EqualValues(t, 1, call("k", nil), "%s: replay", mode)
-		require.EqualValues(t, 2, call("refused", refused), "%s: claim, record", mode)
+		require.EqualValues(t, 3, call("k", nil), "%s, %s: claim, INSERT, record", mode, name)
+		require.EqualValues(t, 1, call("k", nil), "%s, %s: replay", mode, name)
+		require.EqualValues(t, 2, call("refused", refused), "%s, %s: claim, record", mode, name)
 	}
 }
 

@@ -117,7 +117,7 @@ type opening struct {
 // stricter levels a transaction sees the moment before its lock, so a run may begin after such a commit.
 // Its own commit meets the row.
 func (s *Store) beginOpen(ctx context.Context, key string, claim *store.Claim) (b opening, err error) {
-	conn, err := s.business.Acquire(ctx)
+	conn, err := s.connect(ctx)
 	if err != nil {
 		s.held.Add(-1)
 		return b, err
@@ -128,7 +128,7 @@ func (s *Store) beginOpen(ctx context.Context, key string, claim *store.Claim) (
 	batch.BeginTx(opts)
 	batch.Queue(s.sql.openLock, s.lockOf(key), strconv.FormatInt(max(1, claim.Lease.Milliseconds()), 10))
 	batch.Queue(s.sql.meet, key, claim.Fingerprint[:])
-	results := conn.SendBatch(ctx, batch)
+	results := conn.Conn().SendBatch(ctx, batch)
 	t.tx.tx = results.Tx()
 	var locked, standby bool
 	if _, err = results.Exec(); err == nil {
@@ -192,6 +192,17 @@ func (c *openClaim) abandon() {
 	ctx, cancel := context.WithTimeout(context.Background(), rollbackTimeout)
 	defer cancel()
 	c.end(ctx)
+}
+
+// joinOpen returns the transaction that is the claim of an owner, for a handler that begins one with the
+// options, or nil if the claim is a record.
+func (s *Store) joinOpen(ctx context.Context, key string, o store.Owner, opts pgx.TxOptions) (*joinedTx, error) {
+	c := s.openOf(key, o)
+	if c == nil {
+		return nil, nil
+	}
+	defer c.mu.Unlock()
+	return c.join(ctx, opts)
 }
 
 // join returns the transaction of the claim for a handler that begins one with the options, or nil if the
@@ -266,6 +277,9 @@ func (c *openClaim) renew(ctx context.Context) (bool, error) {
 
 // release gives the claim back. It reports false if the claim is a record that is to be released.
 func (c *openClaim) release(ctx context.Context, rel store.Release) (bool, error) {
+	if c.joined {
+		_ = c.tx.Rollback(ctx) // it waits for a commit that is under way
+	}
 	if rel.Undone && !c.doubt.Load() {
 		c.end(ctx)
 		return true, nil

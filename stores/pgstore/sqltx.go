@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"sync"
 
@@ -71,17 +72,44 @@ type joinedSQLTx struct {
 var _ store.Transaction = (*joinedSQLTx)(nil)
 
 func (s *Store) beginSQL(ctx context.Context, db *sql.DB, key string, o store.Owner, opts *sql.TxOptions) (*joinedSQLTx, error) {
-	if err := s.needRecord(ctx, key, o); err != nil {
+	if opts == nil {
+		opts = new(sql.TxOptions)
+	}
+	want, err := pgxOptions(opts)
+	if err != nil {
 		return nil, err
 	}
-	if err := s.leadsHere(ctx, db); err != nil {
+	t := &joinedSQLTx{store: s, key: key, owner: o, run: sqlRun{opts: want}}
+	if d, ok := db.Driver().(sqlDriver); ok && d.pool == s.business {
+		t.run.whole, err = s.joinOpen(ctx, key, o, want)
+	} else if err = s.needRecord(ctx, key, o); err == nil {
+		err = s.leadsHere(ctx, db)
+	}
+	if err != nil {
 		return nil, err
 	}
+	err = t.begin(ctx, db, opts)
+	if t.run.whole != nil && err != nil {
+		t.run.whole.undo(ctx)
+		if errors.Is(err, driver.ErrBadConn) { // that of the claim is lost, or the database has given others
+			t.run = sqlRun{opts: want}
+			if err = s.needRecord(ctx, key, o); err == nil {
+				err = t.begin(ctx, db, opts)
+			}
+		}
+	}
+	if err == nil {
+		err = t.prepare(ctx)
+	}
+	return t, err
+}
+
+// begin begins.
+func (t *joinedSQLTx) begin(ctx context.Context, db *sql.DB, opts *sql.TxOptions) error {
 	// database/sql rolls a transaction back when the context of BeginTx ends. The run's context
 	// ends when the handler returns, which is before the commit.
 	begin, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
-	t := &joinedSQLTx{store: s, key: key, owner: o, cut: cancel}
 	tx, err := db.BeginTx(context.WithValue(begin, sqlRunKey{}, &t.run), opts)
 	if !stop() && err == nil {
 		_ = tx.Rollback()
@@ -89,34 +117,28 @@ func (s *Store) beginSQL(ctx context.Context, db *sql.DB, key string, o store.Ow
 	}
 	if err != nil {
 		cancel()
-		return nil, err
+		return err
 	}
-	t.tx = tx
-	switch {
-	case opts == nil || opts.Isolation == sql.LevelDefault:
-		t.locks = s.strict
-	default:
-		t.locks = opts.Isolation > sql.LevelReadCommitted
-	}
+	t.tx, t.cut = tx, cancel
+	return nil
+}
+
+// prepare marks the transaction and locks its record, as far as that is left to do.
+func (t *joinedSQLTx) prepare(ctx context.Context) (err error) {
 	if t.run.lazyTx == nil {
-		if _, err = tx.ExecContext(ctx, mark); err != nil {
-			t.giveUp(context.WithoutCancel(ctx), store.TxGivenUp)
-			return nil, err
+		_, err = t.tx.ExecContext(ctx, mark)
+	}
+	if t.locks = t.run.whole == nil && t.store.isStrict(t.run.opts); err == nil && t.locks {
+		t.store.locked.Add(t.key, t.owner)
+		var one int
+		if err = t.tx.QueryRowContext(ctx, t.store.sql.lock, t.key, t.owner[:]).Scan(&one); errors.Is(err, sql.ErrNoRows) {
+			err = idempotency.ErrLeaseLost
 		}
 	}
-	if !t.locks {
-		return t, nil
+	if err != nil {
+		t.giveUp(context.WithoutCancel(ctx), store.TxGivenUp)
 	}
-	s.locked.Add(key, o)
-	var one int
-	if err = tx.QueryRowContext(ctx, s.sql.lock, key, o[:]).Scan(&one); err == nil {
-		return t, nil
-	}
-	t.giveUp(context.WithoutCancel(ctx), store.TxGivenUp)
-	if errors.Is(err, sql.ErrNoRows) {
-		err = idempotency.ErrLeaseLost
-	}
-	return nil, err
+	return err
 }
 
 // endedAlone reports whether the transaction is over, or another one has begun since, or the error for
@@ -159,7 +181,10 @@ func (t *joinedSQLTx) State() store.TxState {
 func (t *joinedSQLTx) MaySaveStep() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.locks && !t.ended {
+	switch {
+	case t.run.whole != nil && !t.ended:
+		return errOpen
+	case t.locks && !t.ended:
 		return errLocked
 	}
 	return nil
@@ -261,6 +286,9 @@ func (t *joinedSQLTx) Complete(ctx context.Context, c store.Completion) error {
 	defer t.end()
 	if t.run.lazyTx != nil {
 		t.run.complete = func() error {
+			if t.run.whole != nil {
+				return t.run.whole.Complete(ctx, c)
+			}
 			return t.run.commitWith(ctx, t.store.sql.fenced, t.store.completeArgs(t.key, t.owner, c))
 		}
 		err := t.within(ctx, t.tx.Commit)

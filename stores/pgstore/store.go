@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"example.com/idempotency/internal/sqlrecord"
 	"example.com/idempotency/store"
@@ -40,6 +42,7 @@ type Store struct {
 	pool     *pgxpool.Pool          // the store's own
 	turns    chan struct{}          // of calls that may wait for a locked row
 	business *pgxpool.Pool          // the program's, for joined transactions
+	connects driver.Connector       // to business, by database/sql's driver
 	strict   bool                   // transactions of business see the past unless they say otherwise
 	locked   sqlrecord.Locked       // the records that joined transactions keep locked
 	known    atomic.Pointer[sql.DB] // one whose transactions may be joined
@@ -166,7 +169,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error
 		return nil, fmt.Errorf("pgstore: New: %w", err)
 	}
 	s := &Store{
-		pool: p, turns: make(chan struct{}, max(1, c.conns-othersConns)), business: pool, met: newMet(),
+		pool: p, turns: make(chan struct{}, max(1, c.conns-othersConns)), business: pool, connects: stdlib.GetPoolConnector(pool), met: newMet(),
 		strict:  theirs.isolation != "read committed" && theirs.isolation != "read uncommitted",
 		table:   pgx.Identifier{v.schema, v.name}.Sanitize(),
 		channel: channelFor(v.schema + "." + v.name), listens: c.listens, async: c.async,
@@ -175,6 +178,15 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error
 	s.life, s.endLife = context.WithCancel(context.Background())
 	s.sql, s.listener = statementsFor(s.table), listenOn(p, s.channel)
 	return s, nil
+}
+
+// connect takes a connection of the program's pool. Its Close gives it back.
+func (s *Store) connect(ctx context.Context) (*stdlib.Conn, error) {
+	conn, err := s.connects.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*stdlib.Conn), nil
 }
 
 // ObeysContext implements [store.ContextStore]. It returns true: the driver ends a call,

@@ -82,13 +82,10 @@ func (s *Store) Begin(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) {
 // begin begins the transaction of a run: at once if it must lock its record, and else with its first
 // statement.
 func (s *Store) begin(ctx context.Context, key string, o store.Owner, opts pgx.TxOptions) (*joinedTx, error) {
-	if c := s.openOf(key, o); c != nil {
-		defer c.mu.Unlock()
-		if t, err := c.join(ctx, opts); err != nil || t != nil {
-			return t, err
-		}
+	if t, err := s.joinOpen(ctx, key, o, opts); err != nil || t != nil {
+		return t, err
 	}
-	conn, err := s.business.Acquire(ctx)
+	conn, err := s.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
