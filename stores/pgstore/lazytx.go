@@ -17,7 +17,7 @@ type lazyTx struct {
 
 	mu      sync.Mutex
 	tx      pgx.Tx // nil until it has begun
-	reading bool   // the reply to the first statement has not been read to its end
+	reading bool   // the reply to the first statement has not been read to its end, and may never be
 	told    bool   // the server has told the mark
 }
 
@@ -137,7 +137,8 @@ func (l *lazyTx) read(results pgx.BatchResults) error {
 	err := results.Close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.reading, l.told = false, l.isMarked()
+	// If the connection was lost in it, the state that the driver knows is that before BEGIN.
+	l.reading, l.told = l.conn.IsClosed(), l.isMarked()
 	return err
 }
 

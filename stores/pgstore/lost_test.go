@@ -20,6 +20,7 @@ import (
 	"example.com/idempotency/internal/pgserver"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
+	"example.com/idempotency/stores/pgstore"
 	"example.com/idempotency/stores/pgstore/internal/pgproxy"
 	"example.com/idempotency/stores/pgstore/internal/pgtest"
 )
@@ -104,6 +105,58 @@ func TestTerminatedBackendIsRolledBack(t *testing.T) {
 		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		require.Equal(t, 1, s.rows(t, "k"))
 	})
+}
+
+// The backend is terminated in the first statement of the function. By then the client has heard that BEGIN was
+// executed, and no state of the transaction. Nothing has happened, and nobody has ended the transaction.
+func TestBackendTerminatedInTheFirstStatement(t *testing.T) {
+	stepTx := func(s *shop, ctx context.Context, level string, f func(exec execer) error) error {
+		_, err := pgstore.StepTx(ctx, s.store, "step", pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)}, func(_ context.Context, tx pgx.Tx) (int, error) {
+			return 0, f(func(ctx context.Context, sql string, args ...any) error {
+				_, err := tx.Exec(ctx, sql, args...)
+				return err
+			})
+		})
+		return err
+	}
+	test := func(t *testing.T, inTx way, level string) {
+		lock := tables.Add(1)
+		attempts := 0
+		var events guardtest.Events
+		s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+			attempts++
+			err := inTx(s, r.Context(), level, func(exec execer) error {
+				if attempts == 1 {
+					if err := exec(r.Context(), "SELECT pg_advisory_xact_lock($1)", lock); err != nil {
+						return err
+					}
+				}
+				return s.insert(r.Context(), exec)
+			})
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			w.WriteHeader(http.StatusCreated)
+		}, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
+		holder, err := s.pool.Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = holder.Rollback(t.Context()) }()
+		_, err = holder.Exec(t.Context(), "SELECT pg_advisory_xact_lock($1)", lock)
+		require.NoError(t, err)
+		first := make(chan guardtest.Reply, 1)
+		go func() { first <- s.Do(t, guardtest.Call{Key: "k"}) }()
+		require.Eventually(t, func() bool {
+			tag, err := holder.Exec(t.Context(), "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = $1::int8", lock)
+			return err == nil && tag.RowsAffected() == 1
+		}, guardtest.Patience, time.Millisecond)
+		require.Equal(t, http.StatusInternalServerError, (<-first).Status)
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Equal(t, 1, s.rows(t, "k"))
+		require.Zero(t, events.Count(event.CommittedAlone)+events.Count(event.Held))
+	}
+	onEachWay(t, test)
+	onEachLevel(t, func(t *testing.T, level string) { test(t, stepTx, level) })
 }
 
 // Twenty-four handlers wait for each other's four connections. The store renews their leases on

@@ -101,6 +101,10 @@ var modes = []mode{
 	}},
 	{name: "backend terminated before", fault: func(w *running) pgproxy.Fault { return pgproxy.Fault{Before: w.terminate} }},
 	{name: "backend terminated during", fault: func(w *running) pgproxy.Fault { return pgproxy.Fault{During: w.terminate} }},
+	// The client has heard all of the reply but its end, and with it the state of the transaction.
+	{name: "backend terminated during, heard", fault: func(w *running) pgproxy.Fault {
+		return pgproxy.Fault{During: w.terminate, Heard: true}
+	}},
 	{name: "backend terminated between", pipelines: true, fault: func(w *running) pgproxy.Fault {
 		return pgproxy.Fault{During: w.terminate, Between: true}
 	}},

@@ -120,7 +120,7 @@ func (l *link) interrupt(f Fault, req request) {
 	_, _ = l.server.Write(append(first.bytes(), flushMessage...))
 	// A statement that takes longer is interrupted.
 	l.await(50*time.Millisecond, func() bool { return l.answered >= first.statements() || l.ended })
-	l.pass(false)
+	l.pass(f.Heard)
 	f.During(l.backend())
 }
 

@@ -20,6 +20,8 @@ const patience = 10 * time.Second
 // get the process ID of the backend.
 type Fault struct {
 	Before, During, After func(pid int)
+	// Heard lets the client hear what the server has answered until During.
+	Heard bool
 	// Between puts During between two statements of a pipeline. Other requests go unharmed.
 	Between bool
 	// LoseRequest resets the connection of the client instead of delivering the request.
