@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/pgserver"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/stores/pgstore"
@@ -34,33 +35,67 @@ func TestRedisServerFollowsTheModel(t *testing.T) {
 }
 
 func TestPostgresStoreFollowsTheModel(t *testing.T) {
-	t.Parallel()
-	pool, err := pgxpool.New(t.Context(), pgserver.Shared(t).DSN)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	require.NoError(t, pgstore.Migrate(t.Context(), pool))
-	s, err := pgstore.New(t.Context(), pool)
-	require.NoError(t, err)
-	t.Cleanup(s.Close)
-	followsTheModel(t, s, sqlDatabase(func(statement string, args ...any) {
-		_, err := pool.Exec(context.Background(), statement, args...)
-		require.NoError(t, err)
-	}))
+	for _, c := range []struct {
+		name string
+		opts []pgstore.Option
+	}{{name: "two_commits"}, {name: "one_commit", opts: []pgstore.Option{pgstore.WithOneCommit("")}}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			pool, err := pgxpool.New(t.Context(), pgserver.Shared(t).DSN)
+			require.NoError(t, err)
+			t.Cleanup(pool.Close)
+			opts := append(c.opts, pgstore.WithTable(c.name))
+			require.NoError(t, pgstore.Migrate(t.Context(), pool, opts...))
+			s, err := pgstore.New(t.Context(), pool, opts...)
+			require.NoError(t, err)
+			t.Cleanup(s.Close)
+			db := sqlDatabase(c.name, func(statement string, args ...any) {
+				_, err := pool.Exec(context.Background(), statement, args...)
+				require.NoError(t, err)
+			})
+			if c.opts == nil {
+				followsTheModel(t, s, db)
+			} else {
+				followsUnrecorded(t, s, db)
+			}
+		})
+	}
 }
 
 func TestSQLiteStoreFollowsTheModel(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "records.db")
-	s, err := sqlitestore.Open(t.Context(), path)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	followsTheModel(t, s, sqlDatabase(func(statement string, args ...any) {
-		_, err := db.ExecContext(context.Background(), statement, args...)
-		require.NoError(t, err)
-	}))
+	for name, opts := range map[string][]sqlitestore.Option{"two commits": nil, "one commit": {sqlitestore.WithOneCommit()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "records.db")
+			s, err := sqlitestore.Open(t.Context(), path, opts...)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, s.Close()) })
+			file, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, file.Close()) })
+			db := sqlDatabase("idempotency_records", func(statement string, args ...any) {
+				_, err := file.ExecContext(context.Background(), statement, args...)
+				require.NoError(t, err)
+			})
+			if opts == nil {
+				followsTheModel(t, s, db)
+			} else {
+				followsUnrecorded(t, s, db)
+			}
+		})
+	}
+}
+
+// followsUnrecorded compares a store whose claims are transactions as long as nobody looks.
+func followsUnrecorded(t *testing.T, s guardtest.ClaimingStore, db database) {
+	u := guardtest.NewUnrecorded(s)
+	clear := db.clear
+	db.clear = func() {
+		u.Settle()
+		clear()
+	}
+	db.advance = u.Passes(db.advance)
+	followsTheModel(t, u, db)
 }
 
 // A database is where a store keeps its records.
@@ -70,11 +105,11 @@ type database struct {
 }
 
 // sqlDatabase is a database with one table.
-func sqlDatabase(exec func(statement string, args ...any)) database {
+func sqlDatabase(table string, exec func(statement string, args ...any)) database {
 	return database{
-		clear: func() { exec(`DELETE FROM idempotency_records`) },
+		clear: func() { exec(`DELETE FROM ` + table) },
 		advance: func(d time.Duration) {
-			exec(`UPDATE idempotency_records SET version = version + 1, since = since - $1, touched = touched - $1,
+			exec(`UPDATE `+table+` SET version = version + 1, since = since - $1, touched = touched - $1,
 				expires = CASE WHEN expires = 9223372036854775807 THEN expires ELSE expires - $1 END`, d.Microseconds())
 		},
 	}

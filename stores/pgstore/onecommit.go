@@ -25,7 +25,7 @@ import (
 // the claim durable: learn one that leaves the database before.
 //
 // A run holds a connection of the pool from its claim on. A quarter of the pool is left to others: when the
-// rest is taken, claims are of the usual kind. [New] refuses a pool of one connection. The transaction may be idle for no longer than the lease.
+// rest is taken, or all of the pool is by others, claims are of the usual kind. [New] refuses a pool of one connection. The transaction may be idle for no longer than the lease.
 func WithOneCommit(level pgx.TxIsoLevel) Option { return func(c *config) { c.oneCommit = &level } }
 
 // oneCommitLevel returns the level at which claims are transactions, and "" for a store without them.

@@ -22,6 +22,8 @@ type openClaim struct {
 	claim store.Claim
 	lapse *time.Timer // ends what nobody asks for any more
 
+	outlives func() bool // lets it outlive the store
+
 	doubt atomic.Bool // the transaction may have been committed, or may be yet
 
 	over atomic.Bool // the claim is a record, or nothing
@@ -66,7 +68,8 @@ func (s *Store) claimOpen(ctx context.Context, key string, claim store.Claim) (o
 		}
 		return c.granted(), nil, nil
 	}
-	if s.held.Add(1) > s.maxHeld {
+	pool := s.business.Stat()
+	if s.held.Add(1) > s.maxHeld || pool.AcquiredConns()+pool.ConstructingConns() >= pool.MaxConns() {
 		s.held.Add(-1)
 		return out, nil, nil
 	}
@@ -80,7 +83,7 @@ func (s *Store) claimOpen(ctx context.Context, key string, claim store.Claim) (o
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		s.opened.Store(runID{key, claim.Owner}, c)
-		c.lapse = time.AfterFunc(claim.Lease, c.abandon)
+		c.lapse, c.outlives = time.AfterFunc(claim.Lease, c.abandon), context.AfterFunc(s.life, c.abandon)
 		return c.granted(), nil, nil
 	case begun.inUse:
 		if claim.Watch {
@@ -178,6 +181,7 @@ func (c *openClaim) end(ctx context.Context) {
 func (c *openClaim) forget() {
 	c.over.Store(true)
 	c.lapse.Stop()
+	c.outlives()
 	c.store.opened.Delete(runID{c.key, c.claim.Owner})
 }
 

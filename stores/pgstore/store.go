@@ -201,7 +201,8 @@ func (s *Store) SameAs(other store.Store) bool {
 	return ok && o.business == s.business && o.table == s.table
 }
 
-// Close closes the connections of the store. It may be called more than once.
+// Close closes the connections of the store, and ends the runs that are open transactions and have not joined
+// them. It may be called more than once.
 func (s *Store) Close() {
 	s.endLife()
 	s.listener.watch.Close()

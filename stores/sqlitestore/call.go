@@ -13,7 +13,7 @@ import (
 func (s *Store) Claim(ctx context.Context, key string, c store.Claim) (out store.Record, err error) {
 	err = calls.Try(ctx, "Claim", func() error {
 		if open, ok := s.opened.Load(key); ok {
-			out = open.(*openClaim).meet(&c)
+			out = open.(*openClaim).meet(&c, now())
 			return nil
 		}
 		// Most claims that are not the first change nothing, and need no writer.

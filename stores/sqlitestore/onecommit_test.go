@@ -48,79 +48,15 @@ func mayBeLost() store.Claim {
 	return c
 }
 
-// A recorder claims as guards under WithTransaction do, and makes the claim a record before calls that would
-// find nothing.
-type recorder struct {
-	*sqlitestore.Store
-	open *sync.Map // keys and owners of claims that are no records
-}
-
-func (s recorder) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
-	c.MayBeLost = !c.Hold
-	r, err := s.Store.Claim(ctx, key, c)
-	if r.MayBeLost {
-		s.open.Store(key, c.Owner)
-	}
-	r.MayBeLost = false
-	return r, err
-}
-
-func (s recorder) settle() {
-	s.open.Range(func(key, owner any) bool {
-		s.open.Delete(key)
-		_ = s.Renew(context.Background(), key.(string), owner.(store.Owner))
-		return true
-	})
-}
-
-func (s recorder) Release(ctx context.Context, key string, o store.Owner, rel store.Release) error {
-	s.settle()
-	return s.Store.Release(ctx, key, o, rel)
-}
-
-func (s recorder) Get(ctx context.Context, key string) (store.Record, error) {
-	s.settle()
-	return s.Store.Get(ctx, key)
-}
-
-func (s recorder) GetAnswer(ctx context.Context, key string) (store.Record, error) {
-	s.settle()
-	return s.Store.GetAnswer(ctx, key)
-}
-
-func (s recorder) List(ctx context.Context, q store.Query) (store.Page, error) {
-	s.settle()
-	return s.Store.List(ctx, q)
-}
-
-func (s recorder) Forget(ctx context.Context, key string, seen store.Seen) error {
-	s.settle()
-	return s.Store.Forget(ctx, key, seen)
-}
-
-func (s recorder) Resolve(ctx context.Context, key string, seen store.Seen, settled store.Settlement) error {
-	s.settle()
-	return s.Store.Resolve(ctx, key, seen, settled)
-}
-
-func (s recorder) SameAs(other store.Store) bool {
-	o, ok := other.(recorder)
-	return ok && s.Store.SameAs(o.Store)
-}
-
 func TestOneCommitKeepsTheContract(t *testing.T) {
 	storetest.Run(t, storetest.Harness{
 		New: func(t testing.TB) (store.Store, func(time.Duration)) {
 			path := filepath.Join(t.TempDir(), "records.db")
-			s := recorder{open(t, path, sqlitestore.WithOneCommit()), new(sync.Map)}
-			passes := clock(t, path)
-			return s, func(d time.Duration) {
-				s.settle()
-				passes(d)
-			}
+			s := guardtest.NewUnrecorded(open(t, path, sqlitestore.WithOneCommit()))
+			return s, s.Passes(clock(t, path))
 		},
 		Transactions: func(t testing.TB, s store.Store) storetest.Transactions {
-			return newTransactions(t, s.(recorder).Store)
+			return newTransactions(t, s.(guardtest.Unrecorded).ClaimingStore.(*sqlitestore.Store))
 		},
 	})
 }

@@ -53,14 +53,15 @@ func (s *Store) claimOpen(ctx context.Context, key string, claim store.Claim) (o
 	if err != nil {
 		return out, err
 	}
-	c := &openClaim{store: s, key: key, row: sqlrecord.New(claim, now()), conn: conn, tx: tx}
+	at := now()
+	c := &openClaim{store: s, key: key, row: sqlrecord.New(claim, at), conn: conn, tx: tx}
 	c.row.SealedKey = bytes.Clone(claim.SealedKey)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.late = time.AfterFunc(s.joinWithin, c.isLate)
 	if _, err = look(ctx, tx, lookSQL, key); errors.Is(err, store.ErrNotFound) {
 		other, has := s.opened.LoadOrStore(key, c)
-		if out = other.(*openClaim).meet(&claim); !has {
+		if out = other.(*openClaim).meet(&claim, at); !has {
 			return out, nil
 		}
 	}
@@ -69,8 +70,8 @@ func (s *Store) claimOpen(ctx context.Context, key string, claim store.Claim) (o
 }
 
 // meet is what a claim finds that comes while the key is claimed by a transaction of this process.
-func (c *openClaim) meet(claim *store.Claim) store.Record {
-	out := c.row.See(now())
+func (c *openClaim) meet(claim *store.Claim, at sqlrecord.Moment) store.Record {
+	out := c.row.See(at)
 	out.Lease, out.TTL = max(out.Lease, time.Second), max(out.TTL, time.Second) // the run lives
 	if out.Owner == claim.Owner {
 		out.Mine, out.Blank, out.MayBeLost = true, true, true
