@@ -46,9 +46,11 @@ fuzz() {
 export -f fuzz
 
 while read -r dir; do
-	# As with -fuzz, but only the packages of this repository count what was reached: those that they stand on
-	# need not be compiled again, and lead to no input that is new to us.
-	go test -c -gcflags='example.com/idempotency/...=-d=libfuzzer' -o "$out/${dir//\//_}.test" "$dir"
+	# Other than with -fuzz, only our packages count what was reached, and what reads requests before them: all
+	# others need not be compiled again.
+	count=(-gcflags='example.com/idempotency/...=-d=libfuzzer')
+	[ "$dir" != ./internal/wiretest ] || count+=(-gcflags='net/http=-d=libfuzzer' -gcflags='net/textproto=-d=libfuzzer')
+	go test -c "${count[@]}" -o "$out/${dir//\//_}.test" "$dir"
 	go list "$dir" >"$out/${dir//\//_}.package"
 done < <(cut -d ' ' -f 1 <<<"$targets" | sort -u)
 xargs -n 2 -P 2 "$BASH" -c 'fuzz "$@"' fuzz <<<"$targets"
