@@ -2,7 +2,8 @@
 # Runs the tests of all modules, in random order with the race detector, but for the packages that only
 # compute: these run plain. It passes its arguments to go test.
 #
-# Nothing is vetted: scripts/check-modules.sh and scripts/lint.sh do that.
+# Nothing is vetted: scripts/lint.sh does that. README_EVENTS is a file with the events of the README's command,
+# which has run the root's packages that only compute: then they do not run again.
 #
 # With REDIS_REQUIRED=1 and POSTGRES_REQUIRED=1, tests that need a server fail if it is missing, and none of them
 # may skip. Neither may the slow tests of Redis, which it then runs too. At the end, each test that
@@ -21,11 +22,18 @@ fi
 # framework each. The tables of internal/bench are about speed, of which it leaves a tenth.
 computes='^example.com/idempotency/(docs|policy|problem|client/internal/truncate|tools/.*'
 computes+='|examples/(observability|openapi|routers)(/.*)?'
-computes+='|internal/(aesgcm|bench|chunks|cursor|digest|engine/note|engine/seal|expiry|formtest|history|intern|jcs'
+computes+='|internal/(aesgcm|answer|bench|chunks|cursor|digest|engine/note|engine/seal|expiry|formtest|history|intern|jcs'
 computes+='|keyheader|microbench|modeltest|oldest|policytest|redisproto|rules|slab|slotindex|token))$'
 packages=$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' work)
 mapfile -t plain < <(grep -E "$computes" <<<"$packages")
-mapfile -t race < <(grep -vE "$computes" <<<"$packages")
+# The stores, which compile and wait the longest, stand at the end of the list, and begin first.
+mapfile -t race < <(grep -vE "$computes" <<<"$packages" | tac)
+
+ran=() # but for microbench, of which more runs with Redis
+if [ $# -eq 0 ] && [ -s "${README_EVENTS:-}" ]; then
+	mapfile -t ran < <(printf '%s\n' "${plain[@]}" | grep -xF -f <(go list ./...) | grep -v '/microbench$')
+	mapfile -t plain < <(printf '%s\n' "${plain[@]}" | grep -vxF -f <(printf '%s\n' "${ran[@]}"))
+fi
 
 said=$(mktemp)
 trap 'rm -f "$said"' EXIT
@@ -33,8 +41,10 @@ trap 'rm -f "$said"' EXIT
 # as long; it still sees what calls SQLite.
 {
 	rc=0
+	[ ${#ran[@]} -eq 0 ] || printf '"Package":"%s"\n' "${ran[@]}" | grep -F -f - "$README_EVENTS"
 	go test -json -vet=off -timeout 10m "$@" "${plain[@]}" || rc=$?
-	go test -json -vet=off -race -gcflags='modernc.org/...=-race=false' -shuffle=on -timeout 10m "$@" "${race[@]}" || rc=$?
+	# Most heaps are small, and the detector makes their collection costly: with fewer of them, tests take a tenth less.
+	GOGC=400 go test -json -vet=off -race -gcflags='modernc.org/...=-race=false' -shuffle=on -timeout 10m "$@" "${race[@]}" || rc=$?
 	exit "$rc"
 } | tee "$said" | "${summary[@]}"
 

@@ -100,7 +100,7 @@ func TestSweepOfAMillion(t *testing.T) {
 	require.NoError(t, err)
 
 	claims(t, s, "warm", time.Second)
-	before := claims(t, s, "before", 5*time.Second)
+	before := claims(t, s, "before", 2*time.Second)
 	ctx, done := context.WithCancel(t.Context())
 	var meanwhile []time.Duration
 	var claimer sync.WaitGroup
@@ -117,7 +117,7 @@ func TestSweepOfAMillion(t *testing.T) {
 	took := time.Since(start)
 	done()
 	claimer.Wait()
-	after := claims(t, s, "after", 5*time.Second)
+	after := claims(t, s, "after", 2*time.Second)
 	alone := p99(append(before, after...))
 	t.Logf("%d records swept in %v; p99 of %d claims meanwhile %v, of %d alone %v",
 		removed, took, len(meanwhile), p99(meanwhile), len(before)+len(after), alone)
