@@ -26,8 +26,7 @@ computes+='|internal/(aesgcm|answer|bench|chunks|cursor|digest|engine/note|engin
 computes+='|keyheader|microbench|modeltest|oldest|policytest|redisproto|rules|slab|slotindex|token))$'
 packages=$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' work)
 mapfile -t plain < <(grep -E "$computes" <<<"$packages")
-# The stores, which compile and wait the longest, stand at the end of the list, and begin first.
-mapfile -t race < <(grep -vE "$computes" <<<"$packages" | tac)
+mapfile -t race < <(grep -vE "$computes" <<<"$packages")
 
 ran=() # but for microbench, of which more runs with Redis
 if [ $# -eq 0 ] && [ -s "${README_EVENTS:-}" ]; then
