@@ -83,7 +83,7 @@ func infoOf(f engine.Found) RecordInfo {
 	rec := &f.Record
 	last := note.Last(rec.Notes)
 	info := RecordInfo{
-		Route: rec.Label, Started: last.Started, Trace: last.Trace, Runs: note.Runs(rec), Steps: f.Steps.Recorded, InDoubt: f.InDoubt,
+		Route: rec.Label, Started: last.Started, Trace: last.Trace, Runs: note.Runs(rec), Steps: f.Recorded, InDoubt: f.InDoubt,
 		Key: Key(f.Key), Record: f.Key.Name(), State: rec.State, Attempt: rec.Attempt,
 		Lease: rec.Lease, Age: rec.Age, TTL: rec.TTL, Status: rec.Status, Size: rec.Size, owner: rec.Owner, intent: f.Intent,
 	}

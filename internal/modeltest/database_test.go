@@ -89,10 +89,10 @@ func TestSQLiteStoreFollowsTheModel(t *testing.T) {
 // followsUnrecorded compares a store whose claims are transactions as long as nobody looks.
 func followsUnrecorded(t *testing.T, s guardtest.ClaimingStore, db database) {
 	u := guardtest.NewUnrecorded(s)
-	clear := db.clear
+	empty := db.clear
 	db.clear = func() {
 		u.Settle()
-		clear()
+		empty()
 	}
 	db.advance = u.Passes(db.advance)
 	followsTheModel(t, u, db)

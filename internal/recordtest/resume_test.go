@@ -84,17 +84,23 @@ func TestDecisionsByShapeOfHandler(t *testing.T) {
 		"one effect":         {func() *shop { return &shop{} }, nil, nil, errs{}},
 		"a step that failed": {func() *shop { return &shop{book: true} }, nil, nil, errs{}},
 		"a step that was recorded": {
-			func() *shop { return &shop{charge: true, book: true} }, []string{"charge"}, nil,
+			func() *shop { return &shop{charge: true, book: true} },
+			[]string{"charge"},
+			nil,
 			errs{nothing: recorded, notCharged: recorded},
 		},
 		"a refusal that was recorded": {
-			func() *shop { return &shop{charge: true, declined: true} }, []string{"charge"}, nil,
+			func() *shop { return &shop{charge: true, declined: true} },
+			[]string{"charge"},
+			nil,
 			errs{nothing: recorded, notCharged: recorded},
 		},
 		"a step in doubt":            {func() *shop { return &shop{wire: true} }, nil, []string{"wire"}, errs{resume: uncertain}},
 		"a step that did not happen": {func() *shop { return &shop{wire: true, refused: true} }, nil, nil, errs{}},
 		"both": {
-			func() *shop { return &shop{charge: true, wire: true, book: true} }, []string{"charge"}, []string{"wire"},
+			func() *shop { return &shop{charge: true, wire: true, book: true} },
+			[]string{"charge"},
+			[]string{"wire"},
 			errs{nothing: recorded, resume: uncertain, notCharged: recorded},
 		},
 	} {
