@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -100,11 +101,7 @@ type listing struct {
 }
 
 func (l listing) List(ctx context.Context, q store.Query) (store.Page, error) {
-	select {
-	case <-time.After(time.Millisecond):
-	case <-ctx.Done(): // of a census that nobody wants any more
-		return store.Page{}, ctx.Err()
-	}
+	time.Sleep(time.Millisecond)
 	switch {
 	case q.Holding && l.held != nil:
 		return l.held()
@@ -137,12 +134,20 @@ func TestStoreThatCannotBeCountedHasNoGauge(t *testing.T) {
 func TestCensus(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		var grown atomic.Bool // to more records than can be visited in a minute, the shortest period
 		st := listing{MemoryStore: idempotency.NewMemoryStore()}
+		st.all = func() (store.Page, error) {
+			if grown.Load() {
+				return endless()
+			}
+			return st.MemoryStore.List(context.Background(), store.Query{})
+		}
 		b := newBench(t, &st)
 		b.serve(t, b.guard.Handler(answering(http.StatusOK, "")), "done", "")
 		_, err := st.Claim(t.Context(), "dies", store.Claim{Owner: store.Owner{1}, Lease: time.Second, Retention: time.Hour})
 		require.NoError(t, err)
 		time.Sleep(time.Second)
+		t.Cleanup(func() { time.Sleep(time.Second) }) // until the census has seen that nobody wants it any more
 		b.watch(t, otelidempotency.WithStore(&st), otelidempotency.WithCensus(time.Nanosecond))
 		require.NotContains(t, b.metrics(t), "idempotency.census.age", "it has begun")
 
@@ -153,7 +158,7 @@ func TestCensus(t *testing.T) {
 		}, b.values(t, "idempotency.records"))
 		require.EqualValues(t, 0, b.values(t, "idempotency.census.failed")[""])
 
-		st.all = endless // longer than the shortest period, a minute
+		grown.Store(true)
 		time.Sleep(2 * time.Minute)
 		require.EqualValues(t, 1, b.values(t, "idempotency.census.failed")[""])
 		require.InDelta(t, 120, b.values(t, "idempotency.census.age")[""], 2)
