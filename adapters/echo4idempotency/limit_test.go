@@ -1,9 +1,6 @@
 package echo4idempotency_test
 
 import (
-	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/labstack/echo/v4/middleware"
@@ -11,21 +8,14 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/adapters/echo4idempotency"
+	"example.com/idempotency/internal/frametest"
 )
 
-// A body above the BodyLimit in front of the guard is too large, also if it does not say how large it is.
 func TestBodyLimitInFrontOfTheGuard(t *testing.T) {
 	t.Parallel()
 	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope)
 	require.NoError(t, err)
 	e := newEcho()
 	e.POST("/charges", charged, middleware.BodyLimit("10B"), echo4idempotency.Middleware(guard))
-	for _, length := range []int64{11, -1} {
-		r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader("12345678901"))
-		r.ContentLength = length
-		r.Header.Set("Idempotency-Key", "k")
-		w := httptest.NewRecorder()
-		e.ServeHTTP(w, r)
-		require.Equal(t, http.StatusRequestEntityTooLarge, w.Code, "length %d: %s", length, w.Body)
-	}
+	frametest.TooLarge(t, e)
 }
