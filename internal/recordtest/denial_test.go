@@ -34,6 +34,16 @@ func setUnknownAfterCharge(r *http.Request) {
 	setUnknown(r)
 }
 
+// begin does what a handler does before it answers, and sets a field unless its name is empty.
+func begin(w http.ResponseWriter, r *http.Request, before func(*http.Request), field [2]string) {
+	if before != nil {
+		before(r)
+	}
+	if field[0] != "" {
+		w.Header().Set(field[0], field[1])
+	}
+}
+
 func TestUnknownRunDeniesNoEffect(t *testing.T) {
 	t.Parallel()
 	const asItIs, marked = problem.Code(""), problem.Code("marked")
@@ -64,12 +74,7 @@ func TestUnknownRunDeniesNoEffect(t *testing.T) {
 			t.Parallel()
 			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-					if c.before != nil {
-						c.before(r)
-					}
-					if c.field[0] != "" {
-						w.Header().Set(c.field[0], c.field[1])
-					}
+					begin(w, r, c.before, c.field)
 					w.Header().Set("X-Handler", "shown")
 					w.WriteHeader(c.status)
 					if c.field[0] != "" {
@@ -134,12 +139,7 @@ func TestHeadThatLeavesEarlyDeniesNoEffect(t *testing.T) {
 				t.Parallel()
 				guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 					h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-						if c.before != nil {
-							c.before(r)
-						}
-						if c.field[0] != "" {
-							w.Header().Set(c.field[0], c.field[1])
-						}
+						begin(w, r, c.before, c.field)
 						w.WriteHeader(c.status)
 						_, _ = w.Write([]byte("too "))
 						sends(w)
