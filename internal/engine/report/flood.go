@@ -37,7 +37,7 @@ type sum struct {
 	last  event.Event
 }
 
-// sumsUp reports whether lines of an event are summed up. All others name a key that somebody may have to
+// sumsUp reports whether lines of an event are summed up. Of the others, each may be one that somebody has to
 // look at.
 func (f *Flood) sumsUp(e *event.Event) bool {
 	return f != nil && (e.Kind == event.StoreError || e.Kind == event.Refused)
