@@ -14,7 +14,7 @@ import (
 func TooLarge(t *testing.T, h http.Handler) {
 	t.Helper()
 	for _, length := range []int64{11, -1} {
-		r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader("12345678901"))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/charges", strings.NewReader("12345678901"))
 		r.ContentLength = length
 		r.Header.Set("Idempotency-Key", "k")
 		w := httptest.NewRecorder()
