@@ -20,8 +20,8 @@ import (
 )
 
 // This file crosses faults, round trips, isolation levels and ways to commit. By default it takes a
-// sample: PG_EXHAUSTIVE=1 in the environment runs all worlds, and SEED=n repeats a sample.
-// PG_WORLDS=regexp chooses from either by what a failure calls them.
+// sample: PG_EXHAUSTIVE=1 in the environment runs all worlds, and PG_BUDGET=4m beside it those for which there
+// is time. SEED=n repeats a choice, and PG_WORLDS=regexp chooses from all by what a failure calls them.
 
 // exhaustive reports whether all worlds are wanted.
 func exhaustive() bool { return os.Getenv("PG_EXHAUSTIVE") != "" }
@@ -38,21 +38,22 @@ func TestOneRowWhateverDies(t *testing.T) {
 	if exhaustive() { // and nothing crashes the shared server
 		t.Parallel()
 	}
-	for _, k := range kinds() {
+	for i, k := range kinds() {
 		t.Run(string(k), func(t *testing.T) {
 			s := newSite(t, pgtest.Shared(t), k)
 			crashes, others := divide(s.worldsOf(t, promising...), func(w world) bool { return w.mode.crash })
 			var c tally
-			start := time.Now()
+			start, rng := time.Now(), newRand(t)
 			if exhaustive() {
-				c.count(s.runAll(t, others, parallel))
+				end := within(t, func(_, left time.Duration) time.Duration { return left / time.Duration(len(kinds())-i) })
+				c.count(s.runAll(t, sample(rng, others, len(others)), parallel, end))
 			} else {
-				rng, share := newRand(t), 1
+				share := 1
 				if k != joined {
 					share = len(kinds()) - 1
 				}
-				c.count(s.runAll(t, sample(rng, others, 66/slower/share), parallel))
-				c.count(s.runAll(t, sample(rng, crashes, 3/share), 1))
+				c.count(s.runAll(t, sample(rng, others, 66/slower/share), parallel, deadline{}))
+				c.count(s.runAll(t, sample(rng, crashes, 3/share), 1, deadline{}))
 			}
 			c.check(t, start, s)
 		})
@@ -60,13 +61,12 @@ func TestOneRowWhateverDies(t *testing.T) {
 }
 
 // kinds are those that promise one row, but for asynchronous claims, which differ from joined only when the
-// server dies.
-func kinds() []kind {
-	all := []kind{joined}
+// server dies. The last one has the most worlds, and what is left of a budget.
+func kinds() (all []kind) {
 	for _, level := range slices.Sorted(maps.Keys(levels)) {
 		all = append(all, kind(whole+level))
 	}
-	return append(all, mixed)
+	return append(all, mixed, joined)
 }
 
 // promising are the ways that promise one row.
@@ -83,19 +83,25 @@ func TestOneRowWhateverCrashes(t *testing.T) {
 		t.Run(string(k), func(t *testing.T) {
 			t.Parallel()
 			crashes, _ := divide(newSite(t, pgtest.Shared(t), k).worldsOf(t, promising...), func(w world) bool { return w.mode.crash })
+			crashes = sample(newRand(t), crashes, len(crashes))
 			start := time.Now()
+			// Of these kinds, three run at a time.
+			end := within(t, func(whole, _ time.Duration) time.Duration { return whole / 3 })
 			var sites []*site
-			var ends [][]*end
+			var c tally
+			var counting sync.Mutex
 			var all sync.WaitGroup
 			for part := range slices.Chunk(crashes, (len(crashes)+crashServers-1)/crashServers) {
 				s := newSite(t, pgtest.Start(t, "wal_writer_delay=10s"), k)
-				into := make([]*end, len(part))
-				ends, sites = append(ends, into), append(sites, s)
-				all.Go(func() { copy(into, s.runAll(t, part, 1)) })
+				sites = append(sites, s)
+				all.Go(func() {
+					played := s.runAll(t, part, 1, end)
+					counting.Lock()
+					defer counting.Unlock()
+					c.count(played)
+				})
 			}
 			all.Wait()
-			var c tally
-			c.count(slices.Concat(ends...))
 			c.check(t, start, sites...)
 		})
 	}
@@ -115,7 +121,7 @@ func TestRowsApartFromTheRecordAreDuplicated(t *testing.T) {
 	})
 	var c tally
 	start := time.Now()
-	c.count(s.runAll(t, worlds, parallel))
+	c.count(s.runAll(t, worlds, parallel, deadline{}))
 	t.Logf("%s in %s", &c, time.Since(start).Round(time.Second))
 	require.Positive(t, c.duplicates)
 }
@@ -133,7 +139,7 @@ func (s *site) worldsOf(t *testing.T, ways ...string) (all []world) {
 	}
 	chosen, err := regexp.Compile(os.Getenv("PG_WORLDS"))
 	require.NoError(t, err)
-	for _, e := range s.runAll(t, calm, len(levels)) {
+	for _, e := range s.runAll(t, calm, len(levels), deadline{}) {
 		for len(e.wrong) == 0 && (len(e.refusals) > 0 || e.tries != 1) { // serializable transactions of other worlds may be in the way
 			e = s.run(t.Context(), e.world)
 		}
@@ -155,14 +161,19 @@ func (s *site) worldsOf(t *testing.T, ways ...string) (all []world) {
 	return all
 }
 
-// runAll runs worlds, some at a time, and returns what they have come to.
-func (s *site) runAll(t *testing.T, worlds []world, parallel int) []*end {
+// runAll runs worlds, some at a time, and returns what they have come to: those that begin before the deadline,
+// and the first ones in any case.
+func (s *site) runAll(t *testing.T, worlds []world, parallel int, until deadline) []*end {
 	t.Helper()
-	ends := make([]*end, len(worlds))
+	ends, n := make([]*end, len(worlds)), len(worlds)
 	var all sync.WaitGroup
 	room := make(chan struct{}, parallel)
 	for i, w := range worlds {
 		room <- struct{}{}
+		if i >= parallel && until.over() {
+			n = i
+			break
+		}
 		all.Go(func() {
 			defer func() { <-room }()
 			for range 3 { // a renewal at another time moves the round trips
@@ -173,7 +184,7 @@ func (s *site) runAll(t *testing.T, worlds []world, parallel int) []*end {
 		})
 	}
 	all.Wait()
-	return ends
+	return ends[:n]
 }
 
 func divide(worlds []world, f func(world) bool) (yes, no []world) {
