@@ -43,6 +43,7 @@ var ends = map[string]struct {
 // handler leaves: rows that it may have committed hold the key under Hold, and are not inserted again.
 func TestTransactionThatEndsItselfIsFoundOut(t *testing.T) {
 	failed := errors.New("failed")
+	pool := pgtest.Shared(t).Pool(t)
 	for endName, end := range ends {
 		for leaveName, leave := range map[string]func(exec execer) error{
 			"success":          func(execer) error { return nil },
@@ -61,7 +62,7 @@ func TestTransactionThatEndsItselfIsFoundOut(t *testing.T) {
 						return // see TestFailedTransactionIsNotAsked
 					}
 					var events guardtest.Events
-					s := newShopOn(t, pgtest.Shared(t).Pool(t), func(s *shop, w http.ResponseWriter, r *http.Request) {
+					s := newShopOn(t, pool, func(s *shop, w http.ResponseWriter, r *http.Request) {
 						require.Error(t, inTx(s, r.Context(), level, func(exec execer) error {
 							require.NoError(t, s.insert(r.Context(), exec))
 							for _, statement := range end.statements {
