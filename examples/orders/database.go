@@ -30,9 +30,13 @@ type database struct {
 }
 
 // openSQLite opens a file in a directory. It needs no server.
-func openSQLite(ctx context.Context, dir string) (*database, error) {
+func openSQLite(ctx context.Context, dir string, oneCommit bool) (*database, error) {
 	path := filepath.Join(dir, "orders.db")
-	st, err := sqlitestore.Open(ctx, path)
+	var opts []sqlitestore.Option
+	if oneCommit {
+		opts = append(opts, sqlitestore.WithOneCommit())
+	}
+	st, err := sqlitestore.Open(ctx, path, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +60,7 @@ func openSQLite(ctx context.Context, dir string) (*database, error) {
 }
 
 // openPostgres opens a database that any number of processes may share.
-func openPostgres(ctx context.Context, dsn string) (*database, error) {
+func openPostgres(ctx context.Context, dsn string, oneCommit bool) (*database, error) {
 	pool, err := pgxpool.New(ctx, dsn)
 	if err != nil {
 		return nil, err
@@ -65,7 +69,11 @@ func openPostgres(ctx context.Context, dsn string) (*database, error) {
 		pool.Close()
 		return nil, err
 	}
-	st, err := pgstore.New(ctx, pool)
+	var opts []pgstore.Option
+	if oneCommit {
+		opts = append(opts, pgstore.WithOneCommit("")) // at the level of inTx below: that of the database
+	}
+	st, err := pgstore.New(ctx, pool, opts...)
 	if err != nil {
 		pool.Close()
 		return nil, err

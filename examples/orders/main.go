@@ -3,6 +3,7 @@
 //
 //	go run ./examples/orders                                        # SQLite, no server at all
 //	go run ./examples/orders -postgres 'postgres://localhost/shop'  # PostgreSQL
+//	go run ./examples/orders -one-commit                            # without a lease to wait for
 //
 // At start it prints the requests to try. Kill it at any moment, start it again, and send a request
 // again: there is one order.
@@ -42,6 +43,7 @@ func main() {
 type config struct {
 	addr, postgres, dir string
 	lease, poll         time.Duration
+	oneCommit           bool
 }
 
 func parse(args []string) config {
@@ -52,6 +54,7 @@ func parse(args []string) config {
 	flags.StringVar(&c.dir, "dir", filepath.Join(os.TempDir(), "orders"), "`directory` for SQLite's file, and for what the pretend broker gets")
 	flags.DurationVar(&c.lease, "lease", 10*time.Second, "how long a key stays blocked after its process died")
 	flags.DurationVar(&c.poll, "poll", 500*time.Millisecond, "how often the relay looks into the outbox")
+	flags.BoolVar(&c.oneCommit, "one-commit", false, "commit the claim of a key together with its order: a process that dies blocks nothing")
 	_ = flags.Parse(args) // it exits on an error
 	return c
 }
@@ -67,9 +70,9 @@ func (c config) open(ctx context.Context) (*database, *fileBroker, error) {
 	}
 	var d *database
 	if c.postgres == "" {
-		d, err = openSQLite(ctx, c.dir)
+		d, err = openSQLite(ctx, c.dir, c.oneCommit)
 	} else {
-		d, err = openPostgres(ctx, c.postgres)
+		d, err = openPostgres(ctx, c.postgres, c.oneCommit)
 	}
 	return d, b, err
 }

@@ -38,7 +38,7 @@ var homes = map[string]func(t *testing.T) home{
 	"SQLite": func(t *testing.T) home {
 		h := home{dir: t.TempDir()}
 		var err error
-		h.db, err = openSQLite(t.Context(), h.dir)
+		h.db, err = openSQLite(t.Context(), h.dir, false)
 		return h.opened(t, err)
 	},
 	"PostgreSQL": func(t *testing.T) home {
@@ -51,7 +51,7 @@ var homes = map[string]func(t *testing.T) home{
 		require.NoError(t, conn.Close(t.Context()))
 		dsn := strings.Replace(server.DSN, "/postgres?", "/"+name+"?", 1)
 		h := home{dir: t.TempDir(), args: []string{"-postgres", dsn}}
-		h.db, err = openPostgres(t.Context(), dsn)
+		h.db, err = openPostgres(t.Context(), dsn, false)
 		return h.opened(t, err)
 	},
 }

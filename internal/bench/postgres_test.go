@@ -37,7 +37,7 @@ func postgresRows(t testing.TB, server *pgserver.Server, work load.Work, delay t
 		behind.Host = proxy.Addr()
 		dsn = behind.String()
 	}
-	pool, err := pgxpool.New(ctx, dsn)
+	pool, err := pgxpool.New(ctx, dsn+"&pool_max_conns=48") // enough for a crowd, of which each holds one
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	_, err = pool.Exec(ctx, "CREATE TABLE IF NOT EXISTS orders (id int8 GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body bytea NOT NULL)")

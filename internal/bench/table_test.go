@@ -54,9 +54,10 @@ func TestTable(t *testing.T) {
 	}
 
 	postgres := pgserver.Start(t, "fsync=on")
+	near, far := postgresRows(t, postgres, load.Small, 0), postgresRows(t, postgres, load.Small, time.Millisecond)
 	tables = append(tables,
-		table{"PostgreSQL on this machine, 1 KiB in and out", postgresRows(t, postgres, load.Small, 0)},
-		table{"PostgreSQL, 1 KiB in and out, a millisecond more for each round trip", postgresRows(t, postgres, load.Small, time.Millisecond)},
+		table{"PostgreSQL on this machine, 1 KiB in and out", near},
+		table{"PostgreSQL, 1 KiB in and out, a millisecond more for each round trip", far},
 	)
 
 	// Last: the garbage collector would have its records to look at in all that follow.
@@ -77,6 +78,14 @@ func TestTable(t *testing.T) {
 	if title := "Memory store, over sockets, 1 KiB in and out"; strings.Contains(title, *only) {
 		fmt.Fprintf(&out, "\n%s\n", title)
 		writeSocketTable(t, &out, load.Small)
+	}
+	for _, crowded := range []table{
+		{"PostgreSQL on this machine, 32 clients", near}, {"PostgreSQL, 32 clients, a millisecond more for each round trip", far},
+	} {
+		if strings.Contains(crowded.title, *only) {
+			fmt.Fprintf(&out, "\n%s\n", crowded.title)
+			writeCrowdTable(t, &out, crowded.rows)
+		}
 	}
 	t.Log(out.String())
 }
