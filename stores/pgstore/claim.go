@@ -30,17 +30,23 @@ func (s *Store) claim(ctx context.Context, key string, c store.Claim) (store.Rec
 			return out, err
 		}
 	}
-	return s.claimRow(ctx, key, c, row)
+	return s.claimRow(ctx, key, c, row, s.oneCommit == "")
 }
 
-// claimRow makes the claim a record, or returns that of the key. The caller may have read a row of it.
-func (s *Store) claimRow(ctx context.Context, key string, c store.Claim, read *seenRow) (store.Record, error) {
+// claimRow makes the claim a record, or returns that of the key. The caller may have read a row of it. Unless it
+// says that no other run has a transaction that is a claim of the key, that is found out, too.
+func (s *Store) claimRow(ctx context.Context, key string, c store.Claim, read *seenRow, alone bool) (store.Record, error) {
 	async := s.async && c.MayBeLost
-	insert := s.sql.claim
-	if async {
-		insert = s.sql.claimAsync
-	}
 	args := s.claimArgs(key, c)
+	insert := s.sql.claim
+	switch {
+	case async && !alone:
+		insert, args = s.sql.claimAsyncFree, append(args, s.lockOf(key))
+	case async:
+		insert = s.sql.claimAsync
+	case !alone:
+		insert, args = s.sql.claimFree, append(args, s.lockOf(key))
+	}
 	known := s.met.has(key)
 	for seen, misses := int64(0), 0; ; {
 		var r seenRow
@@ -57,7 +63,11 @@ func (s *Store) claimRow(ctx context.Context, key string, c store.Claim, read *s
 			// The row that was known is gone. Or another claim has inserted one while the statement
 			// ran, which sees it now.
 			known = false
-			if misses++; misses > maxTries {
+			misses++
+			switch {
+			case !alone && misses > 1: // or a transaction has the key
+				return s.inUseUnseen(key, c), nil
+			case misses > maxTries:
 				return store.Record{}, errSuppressed
 			}
 			continue

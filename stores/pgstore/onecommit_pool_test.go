@@ -1,6 +1,7 @@
 package pgstore_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -47,4 +48,42 @@ func TestOneCommitEndsWithItsStore(t *testing.T) {
 	require.EqualValues(t, 1, pool.Stat().AcquiredConns())
 	s.Close()
 	require.Eventually(t, func() bool { return pool.Stat().AcquiredConns() == 0 }, guardtest.Patience, time.Millisecond)
+}
+
+// A claim of the usual kind, by a run that needs a record or finds no connection, is not granted beside a
+// transaction that is one.
+func TestOneCommitKeepsOthersAway(t *testing.T) {
+	t.Parallel()
+	for _, async := range []bool{false, true} {
+		opts := []pgstore.Option{pgstore.WithOneCommit("")}
+		other := newClaim()
+		if async {
+			opts = append(opts, pgstore.WithAsyncClaims())
+		}
+		pool := pgtest.Shared(t).Pool(t)
+		s, _ := newStore(t, pool, opts...)
+		claim := mayBeLost()
+		r, err := s.Claim(t.Context(), "k", claim)
+		require.NoError(t, err)
+		require.True(t, r.Mine)
+		t.Cleanup(func() { _ = s.Release(context.Background(), "k", claim.Owner, store.Release{Undone: true}) }) // if the test fails
+		if async {
+			other = mayBeLost()
+			for range pool.Config().MaxConns - 1 {
+				conn, err := pool.Acquire(t.Context())
+				require.NoError(t, err)
+				t.Cleanup(conn.Release)
+			}
+		}
+		r, err = s.Claim(t.Context(), "k", other)
+		require.NoError(t, err)
+		require.False(t, r.Mine)
+		require.Equal(t, store.Claimed, r.State)
+		require.NoError(t, s.Release(t.Context(), "k", claim.Owner, store.Release{Undone: true}))
+		r, err = s.Claim(t.Context(), "k", other)
+		require.NoError(t, err)
+		require.True(t, r.Mine)
+		require.Equal(t, 1, r.Attempt)
+		require.NoError(t, s.Release(t.Context(), "k", other.Owner, store.Release{Undone: true}))
+	}
 }

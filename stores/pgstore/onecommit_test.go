@@ -261,6 +261,25 @@ func TestOneCommitBesideTwo(t *testing.T) {
 	})
 }
 
+// A claim that is a transaction keeps nothing of the caller's memory, which may change until the commit.
+func TestOneCommitCopiesTheClaim(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Shared(t).Pool(t)
+	s, _ := newStore(t, pool, pgstore.WithOneCommit(""))
+	claim := mayBeLost()
+	claim.Note, claim.SealedKey = []byte("note"), []byte("sealed")
+	r, err := s.Claim(t.Context(), "k", claim)
+	require.NoError(t, err)
+	require.True(t, r.Mine && r.MayBeLost)
+	copy(claim.Note, "!!!!")
+	copy(claim.SealedKey, "!!!!!!")
+	require.NoError(t, s.Complete(t.Context(), "k", claim.Owner, store.Completion{Answer: []byte("answer"), TTL: time.Hour}))
+	r, err = s.Get(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, "sealed", string(r.SealedKey))
+	require.Equal(t, store.AppendNote(nil, []byte("note")), r.Notes)
+}
+
 // A claim that nobody renews ends with its lease, and so does one whose process hangs in its transaction.
 func TestOneCommitEndsWithItsLease(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strconv"
@@ -79,6 +80,7 @@ func (s *Store) claimOpen(ctx context.Context, key string, claim store.Claim) (o
 		return out, nil, err
 	case begun.tx != nil:
 		c := &openClaim{store: s, key: key, claim: claim, tx: begun.tx}
+		c.claim.Note, c.claim.SealedKey = bytes.Clone(claim.Note), bytes.Clone(claim.SealedKey) // the caller's may change
 		begun.tx.whole = c
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -86,12 +88,18 @@ func (s *Store) claimOpen(ctx context.Context, key string, claim store.Claim) (o
 		c.lapse, c.outlives = time.AfterFunc(claim.Lease, c.abandon), context.AfterFunc(s.life, c.abandon)
 		return c.granted(), nil, nil
 	case begun.inUse:
-		if claim.Watch {
-			s.awaitLock(key)
-		}
-		return store.Record{State: store.Claimed, Attempt: 1, Fingerprint: claim.Fingerprint, Lease: time.Second, TTL: claim.Retention}, nil, nil
+		return s.inUseUnseen(key, claim), nil, nil
 	}
 	return out, begun.row, nil
+}
+
+// inUseUnseen is what a claim gets while a transaction has the key. What another run has written there, nobody
+// sees.
+func (s *Store) inUseUnseen(key string, claim store.Claim) store.Record {
+	if claim.Watch {
+		s.awaitLock(key)
+	}
+	return store.Record{State: store.Claimed, Attempt: 1, Fingerprint: claim.Fingerprint, Lease: time.Second, TTL: claim.Retention}
 }
 
 // isJoined reports whether the handler has the transaction, which is open.
@@ -163,7 +171,7 @@ func (c *openClaim) toRecord(ctx context.Context) (mine bool, err error) {
 	}
 	claim := c.claim
 	claim.MayBeLost, claim.Watch = false, false
-	r, err := c.store.claimRow(ctx, c.key, claim, nil)
+	r, err := c.store.claimRow(ctx, c.key, claim, nil, true)
 	if err != nil {
 		return false, err
 	}

@@ -34,7 +34,7 @@ const (
 
 // statements are the texts for one table.
 type statements struct {
-	claim, claimAsync, meet, emit, look, lookAnswer, write, takeOver, complete, release, fenced, touch, catchUp, lock, isLocked, isOwner, ownsRow,
+	claim, claimFree, claimAsync, claimAsyncFree, meet, emit, look, lookAnswer, write, takeOver, complete, release, fenced, touch, catchUp, lock, isLocked, isOwner, ownsRow,
 	step, fencedStep, forget, list, holding, sweepable, sweep, openLock, awaitLock, whole string
 }
 
@@ -115,17 +115,28 @@ func statementsFor(t string) statements {
 			INSERT INTO {t} (key, version, state, attempt, owner, fingerprint, hold, hold_ends, watched, marks,
 				lease, retention, since, touched, expires, label, notes, sealed_key, steps, status)
 			SELECT $1, now, 'claimed', 1, $3, $2, $4, $5, $6, $7, $8, $9, now, now, now + least($10::int8, {never} - now), $11, $12, $13, '', 0
-			FROM clock
+			FROM clock{free}
 			ON CONFLICT (key) DO NOTHING
 			RETURNING {columns}, NULL::bytea, since, true, false)
 			SELECT * FROM fresh
 			UNION ALL
 			` + met
 
-	return statements{
-		claim: fill(strings.ReplaceAll(claim, "{async}", "")),
+	const (
 		// The setting is that of the statement's own transaction: its commit does not wait for the disk.
-		claimAsync: fill(strings.ReplaceAll(claim, "{async}", ", set_config('synchronous_commit', 'off', true)")),
+		async = `, set_config('synchronous_commit', 'off', true)`
+		// A transaction that is a claim has the lock.
+		free = ` WHERE pg_try_advisory_xact_lock($14::int8)`
+	)
+	claimWith := func(async, free string) string {
+		return fill(strings.NewReplacer("{async}", async, "{free}", free).Replace(claim))
+	}
+
+	return statements{
+		claim:          claimWith("", ""),
+		claimFree:      claimWith("", free),
+		claimAsync:     claimWith(async, ""),
+		claimAsyncFree: claimWith(async, free),
 		// A standby sees the past, and says nothing: a claim is refused there.
 		meet: fill(met + ` AND NOT pg_is_in_recovery()`),
 		// Its commit makes durable what was committed before, and it touches no row.
