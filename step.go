@@ -14,9 +14,10 @@ import (
 // must be unique within the run. Steps may run in parallel but not inside each other. The value
 // is recorded as JSON, unless [WithCodec] sets another codec, and has at most 64 KiB.
 //
-// A record has at most 1,000 steps. None begins once their names and values, with 128 bytes for each, have reached
-// 500 KiB: Step returns [ErrStepMisuse] without running fn. Eight steps of a run may be in hand at once. A further
-// one waits for its turn, or until ctx is done.
+// A record has at most 1,000 steps, those that this run has begun among them. None begins once what is recorded of
+// them, each time with the name and 128 bytes, has reached 500 KiB: Step returns [ErrStepMisuse] without running fn.
+// [AtMostOnce] records each step twice. Eight steps of a run may be in hand at once. A further one waits for its turn,
+// or until ctx is done.
 //
 // A process can die between the effect of a step and its record. The next attempt then runs fn
 // again. Make the repetition harmless: give the service downstream the key that [DeriveKey]

@@ -54,7 +54,9 @@ func (x *exchange) newRequest(ctx context.Context) *http.Request {
 		Pattern: pattern(c),
 	}
 	if in.IsBodyStream() {
-		r.Body, r.ContentLength = io.NopCloser(in.BodyStream()), int64(max(in.Header.ContentLength(), -1))
+		r.ContentLength = int64(max(in.Header.ContentLength(), -1))
+		x.stream = &stream{Reader: in.BodyStream(), left: r.ContentLength}
+		r.Body = x.stream
 	} else {
 		body := bodyOf(c, in)
 		x.body.Reset(body)
@@ -67,6 +69,24 @@ func (x *exchange) newRequest(ctx context.Context) *http.Request {
 type body struct{ bytes.Reader }
 
 func (*body) Close() error { return nil }
+
+// A stream is the body of a request that arrives while it is read.
+type stream struct {
+	io.Reader
+	left  int64 // -1 for a body that does not say how long it is
+	ended bool  // all of it was read
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if s.left >= 0 {
+		s.left = max(0, s.left-int64(n))
+	}
+	s.ended = s.ended || err == io.EOF || s.left == 0
+	return n, err
+}
+
+func (*stream) Close() error { return nil }
 
 // headerOf copies the header of a request, all names and values into one string.
 //
