@@ -43,7 +43,7 @@ trap 'rm -f "$said"' EXIT
 	[ ${#ran[@]} -eq 0 ] || printf '"Package":"%s"\n' "${ran[@]}" | grep -F -f - "$README_EVENTS"
 	go test -json -vet=off -timeout 10m "$@" "${plain[@]}" || rc=$?
 	# Most heaps are small, and the detector makes their collection costly: with fewer of them, tests take a tenth less.
-	GOGC=400 go test -json -vet=off -race -gcflags='modernc.org/...=-race=false' -shuffle=on -timeout 10m "$@" "${race[@]}" || rc=$?
+	GOGC=400 go test -json -vet=off -race -gcflags='modernc.org/...=-race=false' -shuffle=on -timeout 15m "$@" "${race[@]}" || rc=$?
 	exit "$rc"
 } | tee "$said" | "${summary[@]}"
 

@@ -15,14 +15,13 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/adapters/fiberidempotency"
-	"example.com/idempotency/internal/guardtest"
 )
 
 // fasthttp takes what nobody has read of a body for the next request on the connection. A refusal that comes before
 // the body was read ends the connection; an answer to a body that was read keeps it.
 func TestRestOfAStreamIsNoRequest(t *testing.T) {
 	t.Parallel()
-	guard, err := idempotency.New(idempotency.NewMemoryStore(), guardtest.TenantScope, idempotency.WithRequired(true))
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithRequired(true))
 	require.NoError(t, err)
 	app := fiber.New(fiber.Config{StreamRequestBody: true})
 	app.Post("/charges", fiberidempotency.Middleware(guard), func(c fiber.Ctx) error {
@@ -49,7 +48,7 @@ func TestRestOfAStreamIsNoRequest(t *testing.T) {
 				if key != "" {
 					field = "Idempotency-Key: " + strings.Replace(key, "%d", fmt.Sprint("k", len(length)), 1) + "\r\n"
 				}
-				_, err = io.WriteString(conn, "POST /charges HTTP/1.1\r\nHost: test\r\nX-Tenant: acme\r\nContent-Type: text/plain\r\n"+field+length)
+				_, err = io.WriteString(conn, "POST /charges HTTP/1.1\r\nHost: test\r\nContent-Type: text/plain\r\n"+field+length)
 				require.NoError(t, err)
 				answers := bufio.NewReader(conn)
 				got, _, err := readAnswer(answers)

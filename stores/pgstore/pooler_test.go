@@ -44,6 +44,9 @@ func bouncerPool(t testing.TB, dsn string, mode pgx.QueryExecMode) *pgxpool.Pool
 }
 
 func TestStoreKeepsTheContractBehindPgBouncer(t *testing.T) {
+	if race.Enabled {
+		t.Skip("what is behind a pooler is the same to the race detector")
+	}
 	t.Parallel()
 	server := pgtest.Shared(t)
 	// Fewer connections to the server than clients have, so that they do get each other's.

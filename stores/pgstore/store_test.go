@@ -57,7 +57,7 @@ func TestStoreKeepsTheContract(t *testing.T) {
 		pgx.QueryExecModeSimpleProtocol: {iso: pgx.RepeatableRead},
 	} {
 		if race.Enabled && mode == pgx.QueryExecModeSimpleProtocol {
-			continue // with the detector, it is in front of a pooler
+			continue // it is the same to the detector
 		}
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
