@@ -21,7 +21,7 @@ import (
 )
 
 // This file crosses faults, round trips, isolation levels and ways to commit. By default it takes a
-// sample: PG_EXHAUSTIVE=1 in the environment runs all worlds, and PG_BUDGET=4m beside it those for which there
+// sample: PG_EXHAUSTIVE=1 in the environment runs all worlds, and PG_BUDGET=2m beside it those for which there
 // is time. SEED=n repeats a choice, and PG_WORLDS=regexp chooses from all by what a failure calls them.
 
 // exhaustive reports whether all worlds are wanted.
