@@ -45,9 +45,10 @@ trap 'rm -f "$said"' EXIT
 	# Most heaps are small, and the detector makes their collection costly: with fewer of them, tests take a tenth less.
 	GOGC=400 go test -json -vet=off -race -gcflags='modernc.org/...=-race=false' -shuffle=on -timeout 15m "$@" "${race[@]}" || rc=$?
 	exit "$rc"
-} | tee "$said" | "${summary[@]}"
+} | tee "$said" | "${summary[@]}" || failed=1
 
 # With these arguments, or without a server, not all tests have run.
 if [ $# -eq 0 ] && [ -n "${REDIS_REQUIRED:-}" ] && [ -n "${POSTGRES_REQUIRED:-}" ]; then
 	go run ./tools/mutants -ran "$said"
 fi
+[ -z "${failed:-}" ]
