@@ -30,9 +30,13 @@ type Unrecorded struct {
 // NewUnrecorded returns the store as an Unrecorded.
 func NewUnrecorded(s ClaimingStore) Unrecorded { return Unrecorded{s, new(sync.Map)} }
 
-// Claim claims a key. The claim may be lost, unless its lapse would hold the key.
+// Claim claims a key. The claim may be lost, unless its lapse would hold the key or it has a note, which others
+// would not find.
 func (s Unrecorded) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
-	c.MayBeLost = !c.Hold
+	if len(c.Note) > 0 {
+		s.Settle()
+	}
+	c.MayBeLost = !c.Hold && len(c.Note) == 0
 	r, err := s.ClaimingStore.Claim(ctx, key, c)
 	if r.MayBeLost {
 		s.open.Store(key, c.Owner)

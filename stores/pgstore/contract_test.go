@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/store"
 	"example.com/idempotency/store/storetest"
 	"example.com/idempotency/stores/pgstore"
@@ -21,8 +23,9 @@ import (
 
 // A txMode is how a transaction is begun.
 type txMode struct {
-	iso pgx.TxIsoLevel
-	sql bool // by database/sql
+	iso   pgx.TxIsoLevel
+	sql   bool // by database/sql
+	whole bool // it is the claim
 }
 
 // transactions returns what makes the transactions of a store, in a table of their own.
@@ -33,17 +36,30 @@ func (w txMode) transactions(pool *pgxpool.Pool) func(t testing.TB, s store.Stor
 		require.NoError(t, err)
 		db := pgstore.OpenDB(pool)
 		t.Cleanup(func() { _ = db.Close() })
-		return transactions{w, storeOf(s), pool, db, table}
+		first := func() {} // before a transaction begins
+		if u, ok := s.(guardtest.Unrecorded); ok && slices.ContainsFunc(leavesNothing, func(name string) bool {
+			return strings.HasSuffix(t.Name(), name)
+		}) {
+			first = u.Settle
+		}
+		return transactions{w, storeOf(s), pool, db, table, first}
 	}
 }
 
 // storeOf returns a store without what a test has put before it.
 func storeOf(s store.Store) *pgstore.Store {
-	if u, ok := s.(unwatched); ok {
-		return u.Store
+	switch s := s.(type) {
+	case unwatched:
+		return s.Store
+	case guardtest.Unrecorded:
+		return s.ClaimingStore.(*pgstore.Store)
 	}
 	return s.(*pgstore.Store)
 }
+
+// leavesNothing are the cases of transactions that are rolled back, or given back by somebody else. One that is
+// the claim leaves nothing then, and what the contract asks for is a record.
+var leavesNothing = []string{"rolls_back_without_a_record", "is_committed_or_released", "whose_commit_is_refused_is_rolled_back"}
 
 type transactions struct {
 	txMode
@@ -51,10 +67,12 @@ type transactions struct {
 	pool  *pgxpool.Pool
 	db    *sql.DB
 	table string
+	first func()
 }
 
-// Exclusive is about the row of the run: a transaction at a strict level keeps it locked.
-func (s transactions) Exclusive() bool { return s.iso != pgx.ReadCommitted }
+// Exclusive is about the row of the run: a transaction at a strict level keeps it locked, and so does one that is
+// the claim.
+func (s transactions) Exclusive() bool { return s.whole || s.iso != pgx.ReadCommitted }
 
 func (s transactions) Has(ctx context.Context, row string) (has bool, err error) {
 	err = s.pool.QueryRow(ctx, "SELECT count(*) > 0 FROM "+s.table+" WHERE name = $1", row).Scan(&has)
@@ -62,6 +80,7 @@ func (s transactions) Has(ctx context.Context, row string) (has bool, err error)
 }
 
 func (s transactions) Begin(ctx context.Context, key string, o store.Owner) (storetest.Tx, error) {
+	s.first()
 	if s.sql {
 		level := map[pgx.TxIsoLevel]sql.IsolationLevel{pgx.ReadCommitted: sql.LevelReadCommitted, pgx.RepeatableRead: sql.LevelRepeatableRead}
 		tx, err := s.store.JoinSQLTx(ctx, s.db, key, o, &sql.TxOptions{Isolation: level[s.iso]})

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -28,23 +29,35 @@ type sender interface {
 // nothing. What is done with the transaction later fails.
 func (h *handlerTx) Commit(ctx context.Context) error {
 	t := h.joined
+	err := t.ready()
+	if err == nil || errors.Is(err, pgx.ErrTxClosed) {
+		return err
+	}
+	_ = h.Rollback(ctx) // on failure the pool closes the connection
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.state = refused(t.state)
+	return err
+}
+
+// ready says that the transaction is to be committed, or why it cannot be.
+func (t *joinedTx) ready() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.state != store.TxOpen {
 		return pgx.ErrTxClosed
 	}
-	if err := t.tx.mayCommit(); err != nil {
-		_ = t.giveUp(ctx) // on failure the pool closes the connection
-		t.state = refused(t.state)
-		return err
+	err := t.tx.mayCommit()
+	if err == nil {
+		t.state = store.TxReady
 	}
-	t.state = store.TxReady
-	return nil
+	return err
 }
 
 // Rollback rolls the transaction back, unless the handler has said that it is to be committed.
 func (h *handlerTx) Rollback(ctx context.Context) error {
 	t := h.joined
+	t.secure(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.state != store.TxOpen {

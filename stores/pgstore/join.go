@@ -43,6 +43,8 @@ type wholeRun interface {
 	record(done store.Completion) (sql string, args []any)
 	// committed is told how the commit has ended.
 	committed(err error)
+	// secure makes the claim a record, before its handler gives the transaction up and goes on.
+	secure(ctx context.Context, t *joinedTx)
 }
 
 // State implements [store.Transaction].
@@ -117,6 +119,25 @@ func (t *joinedTx) Rollback(ctx context.Context) error {
 		return errEndedAlone
 	}
 	return nil
+}
+
+// secure keeps the claim of the run for what its handler does after the transaction.
+func (t *joinedTx) secure(ctx context.Context) {
+	if t.whole != nil && t.State() == store.TxOpen {
+		t.whole.secure(ctx, t)
+	}
+}
+
+// lives reports whether the transaction is open, as far as its process knows. Nobody else uses it.
+func (t *joinedTx) lives() bool {
+	return !t.hasEnded() && !t.conn.Conn().IsClosed()
+}
+
+// rollsBack rolls back, and reports whether the transaction had lived until then.
+func (t *joinedTx) rollsBack(ctx context.Context) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.ended && t.giveUp(ctx) == nil && t.state != store.TxCommitted
 }
 
 // giveUp rolls back and gives the connection to the pool. What the handler has committed stays.

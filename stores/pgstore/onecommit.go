@@ -21,7 +21,7 @@ import (
 // that does anything else gets a claim of the usual kind first: one that calls them with other options or on
 // another database, or [StepTx], takes a step, learns its
 // [idempotency.Operation.ID] or an [idempotency.DeriveKey], or has not joined when a third of its lease is
-// over. In the open transaction a step is refused with [store.ErrTransactionOpen], and an ID does not make
+// over. One whose function fails gets it before the rollback, and keeps its key until the handler returns. In the open transaction a step is refused with [store.ErrTransactionOpen], and an ID does not make
 // the claim durable: learn one that leaves the database before.
 //
 // A run holds a connection of the pool from its claim on. A quarter of the pool is left to others: when the

@@ -72,9 +72,6 @@ func TestOneCommitLeavesNothing(t *testing.T) {
 		"ready": func(s *shop, inTx way, level string, r *http.Request) {
 			require.NoError(t, inTx(s, r.Context(), level, func(exec execer) error { return s.insert(r.Context(), exec) }))
 		},
-		"rolled back": func(s *shop, inTx way, level string, r *http.Request) {
-			require.Error(t, inTx(s, r.Context(), level, func(execer) error { return errors.New("declined") }))
-		},
 		"connection": func(s *shop, inTx way, level string, r *http.Request) {
 			require.NoError(t, inTx(s, r.Context(), level, func(exec execer) error {
 				defer s.endBackend(t)

@@ -169,14 +169,32 @@ func (c *openClaim) toRecord(ctx context.Context) (mine bool, err error) {
 	if c.isJoined() {
 		return false, errOpen
 	}
+	if mine, err = c.write(ctx); err == nil {
+		c.end(ctx)
+	}
+	return mine, err
+}
+
+// secure implements [wholeRun]. On failure the claim is as it was, and the next renewal makes it a record.
+func (c *openClaim) secure(ctx context.Context, t *joinedTx) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over.Load() || c.tx != t {
+		return
+	}
+	_ = t.conn.Conn().Ping(ctx) // which finds out whether the connection is lost, and the lock
+	if _, err := c.write(ctx); err == nil {
+		c.forget()
+	}
+}
+
+// write writes the record of the claim, unless the key is another's. One in doubt is written beside whoever has the
+// lock, which may be its own late commit: that meets the record.
+func (c *openClaim) write(ctx context.Context) (mine bool, err error) {
 	claim := c.claim
 	claim.MayBeLost, claim.Watch = false, false
-	r, err := c.store.claimRow(ctx, c.key, claim, nil, true)
-	if err != nil {
-		return false, err
-	}
-	c.end(ctx)
-	return r.Mine, nil
+	r, err := c.store.claimRow(ctx, c.key, claim, nil, c.doubt.Load() || c.tx.lives())
+	return r.Mine, err
 }
 
 // end rolls back whatever is open.
@@ -185,12 +203,14 @@ func (c *openClaim) end(ctx context.Context) {
 	c.forget()
 }
 
-// forget ends the claim: it is a record, or nothing.
+// forget ends the claim: it is a record, or nothing. Those who wait for the key in this process need no
+// connection to learn that.
 func (c *openClaim) forget() {
 	c.over.Store(true)
 	c.lapse.Stop()
 	c.outlives()
 	c.store.opened.Delete(runID{c.key, c.claim.Owner})
+	c.store.listener.watch.Wake(c.key)
 }
 
 // abandon ends a claim when its lease is over, unless the handler has the transaction. A run that lasts has
@@ -218,24 +238,11 @@ func (s *Store) joinOpen(ctx context.Context, key string, o store.Owner, opts pg
 }
 
 // join returns the transaction of the claim for a handler that begins one with the options, or nil if the
-// claim has become a record. One that was rolled back begins anew.
+// claim has become a record.
 func (c *openClaim) join(ctx context.Context, opts pgx.TxOptions) (*joinedTx, error) {
-	again := c.tx.hasEnded()
-	if !c.store.fitsOneCommit(opts) || again && c.doubt.Load() {
+	if !c.store.fitsOneCommit(opts) || c.tx.hasEnded() {
 		_, err := c.toRecord(ctx)
 		return nil, err
-	}
-	if again {
-		c.store.held.Add(1)
-		b, err := c.store.beginOpen(ctx, c.key, &c.claim)
-		if err != nil {
-			return nil, err
-		}
-		if b.tx == nil { // another run has come, or a record
-			_, err := c.toRecord(ctx)
-			return nil, err
-		}
-		b.tx.whole, c.tx = c, b.tx
 	}
 	c.joined = true
 	c.lapse.Reset(c.claim.Retention)
@@ -289,15 +296,31 @@ func (c *openClaim) renew(ctx context.Context) (bool, error) {
 
 // release gives the claim back. It reports false if the claim is a record that is to be released.
 func (c *openClaim) release(ctx context.Context, rel store.Release) (bool, error) {
-	if c.joined {
-		_ = c.tx.Rollback(ctx) // it waits for a commit that is under way
+	lived := c.tx.rollsBack(ctx) // it waits for a commit that is under way
+	switch {
+	case c.doubt.Load() || !rel.Undone:
+		_, err := c.toRecord(ctx)
+		return err != nil, err
+	case !lived:
+		return c.releaseLost(ctx)
 	}
-	if rel.Undone && !c.doubt.Load() {
-		c.end(ctx)
-		return true, nil
+	c.forget()
+	return true, nil
+}
+
+// releaseLost gives a claim back whose transaction has ended before. Another run may have come since: what it
+// does is not to be denied.
+func (c *openClaim) releaseLost(ctx context.Context) (bool, error) {
+	c.store.held.Add(1)
+	now, err := c.store.beginOpen(ctx, c.key, &c.claim)
+	if err != nil {
+		return true, err
 	}
-	_, err := c.toRecord(ctx)
-	return err != nil, err
+	c.forget()
+	if now.tx != nil {
+		return true, now.tx.Rollback(ctx)
+	}
+	return false, nil // there is no record of this owner
 }
 
 // needRecord makes the claim of an owner a record, if it is none yet.

@@ -73,6 +73,7 @@ type sqlRun struct {
 	*lazyTx                  // once it has begun
 	ctx      context.Context // of BeginTx, which ends with the transaction
 	complete func() error    // commits in place of Commit, unless it is nil
+	over     bool            // the handler has returned
 }
 
 // sqlRunKey is that of the sqlRun in the context of BeginTx.
@@ -117,6 +118,9 @@ func (r *sqlRun) Commit() error {
 // Rollback rolls back.
 func (r *sqlRun) Rollback() error {
 	if r.whole != nil {
+		if !r.over {
+			r.whole.secure(r.ctx)
+		}
 		return r.whole.Rollback(r.ctx)
 	}
 	return r.lazyTx.Rollback(r.ctx)

@@ -90,6 +90,7 @@ func (s *Store) beginSQL(ctx context.Context, db *sql.DB, key string, o store.Ow
 	}
 	err = t.begin(ctx, db, opts)
 	if t.run.whole != nil && err != nil {
+		t.run.whole.secure(ctx)
 		t.run.whole.undo(ctx)
 		if errors.Is(err, driver.ErrBadConn) { // that of the claim is lost, or the database has given others
 			t.run = sqlRun{opts: want}
@@ -267,6 +268,7 @@ func (t *joinedSQLTx) end() (due bool) {
 func (t *joinedSQLTx) Rollback(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.run.over = true
 	if !t.ended {
 		t.undo(ctx)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/race"
 	"example.com/idempotency/store"
 	"example.com/idempotency/store/storetest"
@@ -53,8 +54,8 @@ func TestStoreKeepsTheContract(t *testing.T) {
 	for mode, begun := range map[pgx.QueryExecMode]txMode{
 		pgx.QueryExecModeCacheStatement: {iso: pgx.ReadCommitted},
 		pgx.QueryExecModeCacheDescribe:  {iso: pgx.ReadCommitted, sql: true},
-		pgx.QueryExecModeExec:           {iso: pgx.Serializable},
-		pgx.QueryExecModeSimpleProtocol: {iso: pgx.RepeatableRead},
+		pgx.QueryExecModeExec:           {iso: pgx.ReadCommitted, whole: true},
+		pgx.QueryExecModeSimpleProtocol: {iso: pgx.Serializable},
 	} {
 		if race.Enabled && mode == pgx.QueryExecModeSimpleProtocol {
 			continue // it is the same to the detector
@@ -69,17 +70,28 @@ func TestStoreKeepsTheContract(t *testing.T) {
 			t.Cleanup(pool.Close)
 			storetest.Run(t, storetest.Harness{
 				New: func(t testing.TB) (store.Store, func(time.Duration)) {
-					opts := []pgstore.Option{pgstore.WithConns(3)}
-					if begun.iso == pgx.Serializable { // which changes nothing for claims that must be records
-						opts = append(opts, pgstore.WithOneCommit(pgx.Serializable))
+					if begun.whole {
+						return newUnrecorded(t, cfg)
 					}
-					s, table := newStore(t, pool, opts...)
+					s, table := newStore(t, pool, pgstore.WithConns(3))
 					return s, clock(t, pool, table)
 				},
 				Transactions: begun.transactions(pool),
 			})
 		})
 	}
+}
+
+// newUnrecorded returns a store of one-commit claims, with a pool of its own: each open claim has a connection.
+func newUnrecorded(t testing.TB, cfg *pgxpool.Config) (guardtest.Unrecorded, func(time.Duration)) {
+	cfg = cfg.Copy()
+	cfg.MaxConns = 8
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	store, table := newStore(t, pool, pgstore.WithConns(3), pgstore.WithOneCommit(pgx.ReadCommitted))
+	s := guardtest.NewUnrecorded(store)
+	return s, s.Passes(clock(t, pool, table))
 }
 
 // Two values that are made with one pool for one table are one store, however the table is named. A run

@@ -1,0 +1,122 @@
+package pgstore_test
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
+	"example.com/idempotency/stores/pgstore"
+)
+
+// What a handler does after its transaction, while its claim is no record or was none.
+
+// beside returns a handler like that of another process, whose store has the option too.
+func (s *shop) beside(t *testing.T, h http.HandlerFunc, level string) *guardtest.Server {
+	return guardtest.ServeRecorder(nil, guardtest.NewGuard(t, s.another(t, pgstore.WithOneCommit(atLevel(level).IsoLevel)),
+		idempotency.WithTransaction(true)).Handler(h))
+}
+
+// A run that has given its transaction up keeps its key: nobody runs beside the rest of its handler.
+func TestOneCommitKeepsItsKeyAfterARollback(t *testing.T) {
+	onEachWholeWay(t, func(t *testing.T, inTx way, level string) {
+		var attempts []int
+		var other *guardtest.Server
+		s := inOneCommit(t, level, func(s *shop, w http.ResponseWriter, r *http.Request) {
+			op, _ := idempotency.FromContext(r.Context())
+			if attempts = append(attempts, op.Attempt()); len(attempts) > 1 {
+				charge(inTx, level)(s, w, r)
+				return
+			}
+			require.Error(t, inTx(s, r.Context(), level, func(exec execer) error {
+				require.NoError(t, s.insert(r.Context(), exec))
+				require.Zero(t, s.recorded(t))
+				return errors.New("declined")
+			}))
+			require.True(t, op.Valid())
+			for _, duplicate := range []*guardtest.Server{s.Server, other} {
+				guardtest.RequireProblem(t, duplicate.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+			}
+			w.WriteHeader(http.StatusInternalServerError)
+		}, idempotency.WithRecovery(idempotency.Rerun))
+		other = s.beside(t, func(http.ResponseWriter, *http.Request) { t.Error("it runs beside") }, level)
+		require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Zero(t, s.rows(t, "k"))
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Equal(t, []int{1, 2}, attempts)
+		require.Equal(t, 1, s.rows(t, "k"))
+		require.Zero(t, s.pool.Stat().AcquiredConns())
+	})
+}
+
+// A run whose connection is lost has lost its key. Whatever its handler says of that, what another one has recorded
+// is the answer.
+func TestOneCommitThatIsLostDeniesNothing(t *testing.T) {
+	refusals := map[string]func(op *idempotency.Operation) int{
+		"401": func(*idempotency.Operation) int { return http.StatusUnauthorized },
+		"422": func(op *idempotency.Operation) int {
+			op.SetOutcome(idempotency.NotExecuted)
+			return http.StatusUnprocessableEntity
+		},
+		"503": func(*idempotency.Operation) int { return http.StatusServiceUnavailable },
+	}
+	for name, refuse := range refusals {
+		for end, failed := range map[string]error{"success": nil, "error": errors.New("declined")} {
+			onEachWholeWay(t, func(t *testing.T, inTx way, level string) {
+				var other *guardtest.Server
+				s := inOneCommit(t, level, func(s *shop, w http.ResponseWriter, r *http.Request) {
+					_ = inTx(s, r.Context(), level, func(exec execer) error {
+						require.NoError(t, s.insert(r.Context(), exec))
+						s.endBackend(t)
+						require.Equal(t, http.StatusCreated, other.Do(t, guardtest.Call{Key: "k"}).Status)
+						return failed
+					})
+					op, _ := idempotency.FromContext(r.Context())
+					w.WriteHeader(refuse(op))
+				})
+				other = s.beside(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }, level)
+				reply := s.Do(t, guardtest.Call{Key: "k"})
+				require.True(t, reply.Replayed(), "%s %s: %v", name, end, reply.Status)
+				require.Equal(t, http.StatusCreated, reply.Status, name)
+				require.Zero(t, s.rows(t, "k"))
+				require.Zero(t, s.pool.Stat().AcquiredConns())
+			})
+		}
+	}
+}
+
+// The other one is still running, and nobody sees its claim.
+func TestOneCommitThatIsLostLeavesTheKeyToAnother(t *testing.T) {
+	onEachWholeWay(t, func(t *testing.T, inTx way, level string) {
+		began, goOn, replied := make(chan struct{}), make(chan struct{}), make(chan guardtest.Reply, 1)
+		release := sync.OnceFunc(func() { close(goOn) })
+		var other *guardtest.Server
+		s := inOneCommit(t, level, func(s *shop, w http.ResponseWriter, r *http.Request) {
+			require.Error(t, inTx(s, r.Context(), level, func(exec execer) error {
+				require.NoError(t, s.insert(r.Context(), exec))
+				s.endBackend(t)
+				go func() { replied <- other.Do(t, guardtest.Call{Key: "k"}) }()
+				<-began
+				return errors.New("declined")
+			}))
+			op, _ := idempotency.FromContext(r.Context())
+			op.SetOutcome(idempotency.NotExecuted)
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		})
+		other = s.beside(t, func(w http.ResponseWriter, _ *http.Request) {
+			close(began)
+			<-goOn
+			w.WriteHeader(http.StatusCreated)
+		}, level)
+		t.Cleanup(release) // before the pool waits for the connection
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+		release()
+		require.Equal(t, http.StatusCreated, (<-replied).Status)
+		require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
+	})
+}
