@@ -204,6 +204,32 @@ func TestShadowOfEchosWriter(t *testing.T) {
 	})
 }
 
+func TestLostContext(t *testing.T) {
+	t.Parallel()
+	for name, middleware := range map[string]func(func(http.Handler) http.Handler) echo.MiddlewareFunc{
+		"WrapMiddleware": echo.WrapMiddleware,
+		"by hand": func(timeout func(http.Handler) http.Handler) echo.MiddlewareFunc {
+			return func(next echo.HandlerFunc) echo.HandlerFunc {
+				return func(c echo.Context) error {
+					timeout(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { _ = next(c) })).ServeHTTP(c.Response(), c.Request())
+					return nil
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			frametest.LostContext(t, func(timeout func(http.Handler) http.Handler, guard *idempotency.Guard, charge frametest.Charge) http.Handler {
+				e := newEcho()
+				e.POST("/charges", func(c echo.Context) error {
+					return charge(c, func(text string) { _ = c.String(http.StatusCreated, text) })
+				}, middleware(timeout), echo4idempotency.Middleware(guard))
+				return e
+			})
+		})
+	}
+}
+
 func TestSilentRoutes(t *testing.T) {
 	t.Parallel()
 	frametest.SilentRoutes(t, func(t testing.TB, h http.Handler) string {

@@ -69,8 +69,14 @@ type exchange struct {
 func run(w http.ResponseWriter, r *http.Request) {
 	x, _ := frame.From[*exchange](r.Context())
 	c := x.c
+	outer := c.Get(frame.Mark)
+	c.Set(frame.Mark, x)
 	// Deferred, because after a panic an outer middleware answers.
 	defer func() {
+		if x.lost() {
+			return
+		}
+		c.Set(frame.Mark, outer)
 		c.SetRequest(x.outside)
 		c.SetResponse(x.response)
 	}()
@@ -84,13 +90,19 @@ func run(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.SetResponse(echo.NewResponse(w, c.Echo()))
-	if err := x.next(c); err != nil {
+	switch err := x.next(c); {
+	case x.lost():
+		frame.Lost(r)
+	case err != nil:
 		if op, ok := idempotency.FromContext(r.Context()); ok && ofTheRouter(c, err) {
 			op.SetOutcome(idempotency.NotExecuted)
 		}
 		c.Error(err)
 	}
 }
+
+// lost reports whether echo has given the context to another request.
+func (x *exchange) lost() bool { return x.c.Get(frame.Mark) != any(x) }
 
 // writer returns what the guard writes to. One that only looks on stands below echo's response,
 // so that handlers and middleware have that one.
@@ -106,7 +118,11 @@ func (x *exchange) writer() http.ResponseWriter {
 func (x *exchange) look(w http.ResponseWriter) {
 	below := x.response.Writer
 	x.response.Writer = w
-	defer func() { x.response.Writer = below }()
+	defer func() {
+		if !x.lost() {
+			x.response.Writer = below
+		}
+	}()
 	x.err = x.next(x.c)
 	if x.err != nil && !x.response.Committed {
 		status := http.StatusInternalServerError

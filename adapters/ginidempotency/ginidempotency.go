@@ -80,8 +80,16 @@ func next(w http.ResponseWriter, r *http.Request) {
 	x.ran = true
 	c := x.c
 	c.Request = r
+	outer, _ := c.Get(frame.Mark)
+	c.Set(frame.Mark, x)
 	// Deferred, because after a panic an outer middleware answers.
-	defer func() { c.Request, c.Writer = x.outside, x.writer }()
+	defer func() {
+		if x.lost() {
+			return
+		}
+		c.Set(frame.Mark, outer)
+		c.Request, c.Writer = x.outside, x.writer
+	}()
 	if r == x.request { // the guard has nothing to do with it
 		c.Next()
 		return
@@ -99,6 +107,9 @@ func next(w http.ResponseWriter, r *http.Request) {
 	failed, size := len(c.Errors), x.writer.Size()
 	c.Next()
 	switch {
+	case x.lost():
+		frame.Lost(r)
+		return
 	case inner.Written():
 		x.sent = true
 	case x.writer.Size() != size:
@@ -115,6 +126,16 @@ func next(w http.ResponseWriter, r *http.Request) {
 	}
 	// A handler may have set only a status. gin does this too, but for its own writer.
 	inner.WriteHeaderNow()
+}
+
+// lost reports whether gin has given the context to another request. Engine.HandleContext clears the values
+// too, and keeps the request.
+func (x *exchange) lost() bool {
+	if of, _ := x.c.Get(frame.Mark); of == any(x) {
+		return false
+	}
+	of, _ := frame.From[*exchange](x.c.Request.Context())
+	return of != x
 }
 
 // look calls the handlers beside a guard that only looks on. Everything goes to their own writer.

@@ -58,6 +58,11 @@ func (o *Operation) SetOutcome(outcome event.Outcome) {
 	}
 }
 
+// ReportOnce reports a mistake of the program that the run shows, once for its route.
+func (o *Operation) ReportOnce(kind event.Kind, err error, pattern, path string) {
+	o.lease.ReportOnce(kind, err, pattern, path)
+}
+
 // resumes reports whether an earlier attempt may have begun the steps of this one.
 func (o *Operation) resumes() bool { return o.Attempt() > 1 && !o.lease.blank }
 
