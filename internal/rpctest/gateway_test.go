@@ -11,19 +11,22 @@ import (
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"example.com/idempotency"
 	"example.com/idempotency/adapters/grpcidempotency/grpcclient"
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/rpc"
 	"example.com/idempotency/internal/rpctest/bankv1"
 	"example.com/idempotency/problem"
 )
 
 // gateway returns a mux of grpc-gateway as its users make it.
-func gateway() *runtime.ServeMux {
+func gateway(options ...runtime.ServeMuxOption) *runtime.ServeMux {
 	outgoing := func(name string) (string, bool) { return runtime.MetadataHeaderPrefix + name, true }
-	return runtime.NewServeMux(
+	return runtime.NewServeMux(append(options,
 		runtime.WithIncomingHeaderMatcher(grpcclient.IncomingHeader(func(name string) (string, bool) {
 			if name == "Tenant" {
 				return "tenant", true
@@ -31,7 +34,7 @@ func gateway() *runtime.ServeMux {
 			return runtime.DefaultHeaderMatcher(name)
 		})),
 		runtime.WithOutgoingHeaderMatcher(grpcclient.OutgoingHeader(outgoing)),
-	)
+	)...)
 }
 
 // A paid is what an HTTP client of the gateway gets.
@@ -166,6 +169,32 @@ func TestGatewayInProcess(t *testing.T) {
 		require.Equal(t, http.StatusServiceUnavailable, pay(t, server.URL, "fails", "code 14", 100).StatusCode)
 	}
 	require.Equal(t, []int{1, 2}, b.attemptsOf("code 14"))
+}
+
+// The guard of a gateway judges by the status that the gateway makes of a code. No outcome that the code leaves
+// open is recorded, with the option of the README for ABORTED.
+func TestGatewayInProcessLeavesOpenWhatTheCodeLeavesOpen(t *testing.T) {
+	t.Parallel()
+	b := newBank()
+	mux := gateway(runtime.WithErrorHandler(func(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
+		if op, ok := idempotency.FromContext(r.Context()); ok && status.Code(err) == codes.Aborted {
+			op.SetOutcome(idempotency.Unknown)
+		}
+		runtime.DefaultHTTPErrorHandler(ctx, mux, m, w, r, err)
+	}))
+	require.NoError(t, bankv1.RegisterBankHandlerServer(t.Context(), mux, &grpcBank{bank: b}))
+	server := httptest.NewServer(newGuard(t, idempotency.NewMemoryStore()).Handler(mux))
+	t.Cleanup(server.Close)
+	for code := rpc.Canceled; code <= rpc.Unauthenticated; code++ {
+		name, runs := fmt.Sprint("code ", code), 2
+		if code.Outcome() == idempotency.Final && code != rpc.Unimplemented { // whose status is 501
+			runs = 1
+		}
+		for range 2 {
+			pay(t, server.URL, fmt.Sprint("key", code), name, 100)
+		}
+		require.Equal(t, runs, b.ran(name), name)
+	}
 }
 
 // The gateway has a guard, and so has the service, over the network and in one store: each tier has
