@@ -321,6 +321,21 @@ func TestInformationalAnswersPassAndDoNotCount(t *testing.T) {
 	})
 }
 
+// For net/http in HTTP/1, 101 ends the header. Nothing can be made of it behind a guard.
+func TestSwitchIsAnAnswer(t *testing.T) {
+	t.Parallel()
+	for _, serve := range []func(http.Handler) *guardtest.Server{
+		func(h http.Handler) *guardtest.Server { return guardtest.ServeRecorder(t, h) },
+		func(h http.Handler) *guardtest.Server { return guardtest.ServeHTTP1(t, h) },
+	} {
+		first, _ := twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusSwitchingProtocols)
+			w.WriteHeader(http.StatusCreated) // too late
+		})
+		require.Equal(t, http.StatusSwitchingProtocols, first.Status)
+	}
+}
+
 func TestHijackIsRefusedAndTheRunRecorded(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
