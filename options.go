@@ -179,7 +179,7 @@ func WithSilence(o Outcome) Option {
 // WithMismatchStatus sets the status for a key that was used with another payload. The
 // default is 409; draft-ietf-httpapi-idempotency-key-header-07 section 2.7 says 422, and
 // some APIs answer 400. It must be a 4xx status, and none that asks the client for something else: 401, 407, 408,
-// 421, 425 and 429 are refused.
+// 421, 425, 429 and 499 are refused.
 func WithMismatchStatus(status int) Option {
 	return optionFunc(func(s *settings) { s.mismatchStatus = status })
 }

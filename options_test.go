@@ -39,7 +39,7 @@ var invalidOptions = map[string][]idempotency.Option{
 	"WithOutcome:":           {idempotency.WithOutcome(nil)},
 	"WithRecovery: it takes": {idempotency.WithRecovery(idempotency.HoldAfter(0)), idempotency.WithRecovery(idempotency.HoldAfter(-1)), idempotency.WithRecovery(-7)},
 	"WithUnrecorded:":        {idempotency.WithUnrecorded("a b"), idempotency.WithUnrecorded("content-encoding")},
-	"WithMismatchStatus:":    {idempotency.WithMismatchStatus(425), idempotency.WithMismatchStatus(408), idempotency.WithMismatchStatus(0), idempotency.WithMismatchStatus(399), idempotency.WithMismatchStatus(500)},
+	"WithMismatchStatus:":    {idempotency.WithMismatchStatus(425), idempotency.WithMismatchStatus(408), idempotency.WithMismatchStatus(499), idempotency.WithMismatchStatus(0), idempotency.WithMismatchStatus(399), idempotency.WithMismatchStatus(500)},
 	"WithErrorWriter:":       {idempotency.WithErrorWriter(nil)},
 	"WithExpiryHeader:": {
 		idempotency.WithExpiryHeader("Good For"), idempotency.WithExpiryHeader("idempotency-key"),

@@ -41,27 +41,27 @@ const (
 // [Final], except 307, 308, 401, 407, 421, 425 and 429: they say that the request was turned
 // away before anything was done, and are [NotExecuted]. 500 and above is [Unknown], because a
 // handler that fails may fail after its effect. So is 409 with the field Retry-After, which
-// promises another answer, and 408: the guard has read the body before the run, so a 408 only says
-// that somebody has given up waiting, and the work may go on.
+// promises another answer, and so are 408 and 499: the guard has read the body before the run, so they only
+// say that somebody has given up waiting, and the work may go on.
 //
 // The refusal of another guard, which the handler passes on from a service behind it, is
-// never Final. [problem.Header] gives it away, with a code of package problem or with an error status. It is
-// NotExecuted if it has an error status, and its code says that the other guard had not looked at the key
+// never Final. [problem.Header] gives it away, with an error status, or with 307 or 308 and a code of package
+// problem. It is NotExecuted if its code says that the other guard had not looked at the key
 // yet, or has undone all that its run did. Otherwise it is Unknown: another run may be involved.
 //
 // A guard without WithOutcome takes NotExecuted for Unknown if the run has begun a [Step], or
 // has found one that an earlier attempt recorded: the step may have had an effect.
 func DefaultOutcome(status int, h http.Header) Outcome {
 	if code := rules.RefusalBehind(status, h.Get(problem.Header)); code != "" {
-		if status >= http.StatusBadRequest && (code.NotRun() || code.Undone()) {
+		if code.NotRun() || code.Undone() {
 			return NotExecuted
 		}
-		return Unknown // a success may be one: a handler may pass on a field that its client has sent
+		return Unknown
 	}
 	switch {
 	case status >= http.StatusInternalServerError:
 		return Unknown
-	case status == http.StatusConflict && h.Get("Retry-After") != "", status == http.StatusRequestTimeout:
+	case status == http.StatusConflict && h.Get("Retry-After") != "", response.GivesUp(status):
 		return Unknown
 	case response.KeepsMethod(status), response.TurnsAway(status):
 		return NotExecuted

@@ -86,7 +86,7 @@ func (h *handlerRun) HeadLeaves() {
 func (h *handlerRun) message(byStep bool) rules.Reply {
 	status := h.rec.Status()
 	if code := rules.RefusalBehind(status, h.rec.Get(problem.Header)); code != "" {
-		return rules.MessageOf(status, code)
+		return rules.MessageOf(code)
 	}
 	switch {
 	case h.Happened:

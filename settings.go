@@ -107,7 +107,7 @@ func (s *settings) validate() error {
 	check(s.silence <= Unknown, "WithSilence: %v is not an Outcome", s.silence)
 	check(s.recovery >= Hold, "WithRecovery: it takes Rerun, Hold, or HoldAfter with at least one attempt")
 	check(!s.rules.FailOpen || s.recovery == Rerun, "WithFailOpen: WithRecovery(%v) lets nothing run without a record", s.recovery)
-	check(s.mismatchStatus >= minRefusalStatus && s.mismatchStatus <= maxRefusalStatus && s.mismatchStatus != statusBodyLate && !response.TurnsAway(s.mismatchStatus),
+	check(s.mismatchStatus >= minRefusalStatus && s.mismatchStatus <= maxRefusalStatus && !response.GivesUp(s.mismatchStatus) && !response.TurnsAway(s.mismatchStatus),
 		"WithMismatchStatus: %d is not a 4xx status that says that no retry helps", s.mismatchStatus)
 	check(s.errorWriter != nil, "WithErrorWriter: nil function")
 	check(s.expiryHeader == "" || token.Is(s.expiryHeader) && s.expiryHeader != s.header && !slices.Contains(taken, s.expiryHeader),

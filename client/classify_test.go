@@ -103,6 +103,7 @@ func TestClassifyIsTheFirstColumn(t *testing.T) {
 		{answer{status: 201, body: "done"}, client.Settled},
 		{answer{status: 401}, client.Settled},
 		{answer{status: 408}, client.InDoubt},
+		{answer{status: 499}, client.InDoubt},
 		{answer{status: 429}, client.Retry},
 		{answer{status: 501}, client.Settled},
 		{answer{status: 502, body: "<html>"}, client.InDoubt},

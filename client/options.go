@@ -140,7 +140,7 @@ func WithMaxBody(n int64) Option {
 //
 // The default is 4; 1 to 100 are accepted. 1 is right above a RoundTripper that retries itself.
 // An attempt that finds the request in flight is not counted, nor is one that somebody in front of the
-// server answers with 408: the server is at it, or may be, and only [WithTimeout] ends the wait.
+// server answers with 408 or 499: the server is at it, or may be, and only [WithTimeout] ends the wait.
 // [WithLimits] sets it for one request.
 func WithAttempts(n int) Option {
 	return func(s *settings) { s.limits.Attempts = n }

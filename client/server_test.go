@@ -29,6 +29,7 @@ func TestServerThatIgnoresKeysHasOneEffect(t *testing.T) {
 		"reset":   {err: errReset},
 		"timeout": {err: io.ErrUnexpectedEOF},
 		"500":     {status: 500},
+		"499":     {status: 499, header: map[string]string{"Retry-After": "0"}},
 		"408":     {status: 408, header: map[string]string{"Retry-After": "0"}},
 		"502":     {status: 502},
 		"503":     {status: 503, header: map[string]string{"Retry-After": "0"}},

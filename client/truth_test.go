@@ -29,7 +29,7 @@ type fateful struct {
 }
 
 // proxyStatuses are those that a proxy answers with by itself.
-var proxyStatuses = []int{302, 303, 307, 400, 401, 403, 404, 405, 407, 408, 409, 413, 422, 423, 425, 429, 431, 500, 501, 502, 503, 504, 505, 506, 510, 511}
+var proxyStatuses = []int{302, 303, 307, 400, 401, 403, 404, 405, 407, 408, 409, 413, 422, 423, 425, 429, 431, 499, 500, 501, 502, 503, 504, 505, 506, 510, 511}
 
 func (f *fateful) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {

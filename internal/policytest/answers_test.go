@@ -46,11 +46,11 @@ func TestAnswers(t *testing.T) {
 						w.WriteHeader(status)
 					})
 					want := nextOf(t, a.policy.Answers, status, field)
-					shown := status
+					shown, gaveUp := status, status == http.StatusRequestTimeout || status == 499
 					switch { // an unknown outcome is not shown as a refusal
-					case name == "own" && status == http.StatusTeapot, name == "default" && status == http.StatusRequestTimeout:
+					case name == "own" && status == http.StatusTeapot, name == "default" && gaveUp:
 						shown = http.StatusServiceUnavailable
-					case name == "hold" && status == http.StatusRequestTimeout:
+					case name == "hold" && gaveUp:
 						shown = http.StatusConflict
 					}
 					require.Equal(t, shown, a.runs(t, call("k")).Status)

@@ -123,6 +123,7 @@ func TestHeadThatLeavesEarlyDeniesNoEffect(t *testing.T) {
 		"a step, and 429":              {before: recordCharge, status: 429, rerun: problem.NoAnswer, hold: problem.OutcomeUnknown},
 		"a step, and 307":              {before: recordCharge, status: 307, rerun: problem.NoAnswer, hold: problem.OutcomeUnknown},
 		"somebody has given up":        {status: 408, rerun: problem.NoAnswer, hold: problem.OutcomeUnknown},
+		"the client has not waited":    {status: 499, rerun: problem.NoAnswer, hold: problem.OutcomeUnknown},
 		"another answer is to come":    {field: [2]string{"Retry-After", "7"}, status: 409, hold: problem.OutcomeUnknown},
 		"a step before another guard":  {before: recordCharge, field: [2]string{problem.Header, string(problem.ShuttingDown)}, status: 503, rerun: problem.NoAnswer, hold: problem.OutcomeUnknown},
 		"nothing was done":             {status: 429},

@@ -22,3 +22,7 @@ func TurnsAway(status int) bool {
 	}
 	return false
 }
+
+// GivesUp reports whether a status only says that somebody has given up waiting: the work may go on. With 499,
+// proxies and grpc-gateway say it of the client.
+func GivesUp(status int) bool { return status == http.StatusRequestTimeout || status == 499 }

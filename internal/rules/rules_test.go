@@ -346,11 +346,23 @@ func TestOvertook(t *testing.T) {
 	}
 }
 
+func TestRefusalBehind(t *testing.T) {
+	t.Parallel()
+	for _, c := range append(problem.Codes(), "of-somebody-else", "") {
+		for status := 100; status <= 599; status++ {
+			want := problem.Code("")
+			if status >= 400 || status >= 307 && c.Known() {
+				want = c
+			}
+			require.Equal(t, want, RefusalBehind(status, string(c)), "%d %s", status, c)
+		}
+	}
+}
+
 func TestMessageOf(t *testing.T) {
 	t.Parallel()
 	for _, c := range problem.Codes() {
-		m := MessageOf(409, c)
-		require.Equal(t, TellsNone, MessageOf(201, c))
+		m := MessageOf(c)
 		require.Equal(t, c.NotRun() || c.Undone(), m == GuardIdle, c)
 		require.Equal(t, c == problem.InFlight, m == GuardBusy, c)
 		if m == GuardRan {

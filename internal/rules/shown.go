@@ -134,20 +134,18 @@ func Overtook(c problem.Code) problem.Code {
 	}
 }
 
-// RefusalBehind returns the code of another guard's refusal, or "" if the answer is none. A code that this
-// version does not know makes a refusal of an error, and not of a success.
+// RefusalBehind returns the code of another guard's refusal, or "" if the answer is none. A success is none. A
+// guard marks a redirect with a code if it has sent its head already; one that nobody knows is not its mark.
 func RefusalBehind(status int, code string) problem.Code {
-	if c := problem.Code(code); status >= 400 || c.Known() {
+	if c := problem.Code(code); status >= 400 || status >= 307 && c.Known() {
 		return c
 	}
 	return ""
 }
 
-// MessageOf returns what the refusal of a guard behind this one says, by its code. A success denies nothing.
-func MessageOf(status int, c problem.Code) Reply {
+// MessageOf returns what the refusal of a guard behind this one says, by its code.
+func MessageOf(c problem.Code) Reply {
 	switch {
-	case status < 400:
-		return TellsNone
 	case c == problem.OutcomeUnknown, c == problem.ResponseNotKept, c == problem.AnswerUnreadable:
 		return GuardRan
 	case c.NotRun(), c.Undone():

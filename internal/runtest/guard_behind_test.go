@@ -11,28 +11,36 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// A code that this version does not know may be that of a newer guard, which refuses with an error status.
-func TestSuccessWithAForeignCodeIsAnAnswer(t *testing.T) {
+// A handler may pass on a field that its client or a service has sent. A success is one, whatever it says.
+func TestSuccessIsAnAnswerWhateverAFieldSays(t *testing.T) {
 	t.Parallel()
-	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
-		w.Header().Set(problem.Header, "of-somebody-else")
-		w.WriteHeader(http.StatusCreated)
-	}}
-	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
-	guardtest.RequireReplay(t, s.Do(t, guardtest.Call{Key: "k"}), s.Do(t, guardtest.Call{Key: "k"}))
-	require.EqualValues(t, 1, h.Runs.Load())
+	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+		for _, code := range append(problem.Codes(), "of-somebody-else") {
+			for _, status := range []int{http.StatusCreated, http.StatusSeeOther} {
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+					w.Header().Set(problem.Header, string(code))
+					w.WriteHeader(status)
+				}}
+				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h))
+				first := s.Do(t, guardtest.Call{Key: "k"})
+				require.Equal(t, status, first.Status, code)
+				guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "k"}))
+				require.EqualValues(t, 1, h.Runs.Load(), code)
+			}
+		}
+	})
 }
 
-// A handler may pass on a field that its client has sent. What it says of a success frees no key.
-func TestSuccessIsNotUndoneByAField(t *testing.T) {
+// A guard whose run takes a step and streams a redirect has sent that with a mark. The mark counts here.
+func TestMarkedRedirectOfAnotherGuardFreesNoKey(t *testing.T) {
 	t.Parallel()
 	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
-			w.Header().Set(problem.Header, string(problem.ShuttingDown))
-			w.WriteHeader(http.StatusCreated)
+			w.Header().Set(problem.Header, string(problem.NoAnswer))
+			w.WriteHeader(http.StatusTemporaryRedirect)
 		}}
 		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h))
-		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status, "nothing is denied")
+		s.Do(t, guardtest.Call{Key: "k"})
 		guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, unknown)
 	})
 }

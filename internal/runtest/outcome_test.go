@@ -26,6 +26,7 @@ import (
 func TestStatusDecides(t *testing.T) {
 	t.Parallel()
 	notExecuted := map[int]bool{307: true, 308: true, 401: true, 407: true, 421: true, 425: true, 429: true}
+	gaveUp := map[int]bool{408: true, 499: true} // says a middleware while the work goes on
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
@@ -38,7 +39,7 @@ func TestStatusDecides(t *testing.T) {
 				if status == http.StatusRequestTimeout && s.Real() {
 					continue // the client of net/http retries these by itself
 				}
-				if status == http.StatusRequestTimeout { // of a middleware that gives up while the work goes on
+				if gaveUp[status] {
 					require.Contains(t, []string{string(problem.NoAnswer), string(problem.OutcomeUnknown)}, s.Do(t, c).Header.Get(problem.Header))
 				} else {
 					require.Equal(t, status, s.Do(t, c).Status)
@@ -46,7 +47,7 @@ func TestStatusDecides(t *testing.T) {
 				switch {
 				case notExecuted[status]:
 					guardtest.RequireFate(t, s, h, c, guardtest.RunsNext)
-				case status >= 500, status == http.StatusRequestTimeout:
+				case status >= 500, gaveUp[status]:
 					guardtest.RequireFate(t, s, h, c, unknown)
 				default:
 					guardtest.RequireFate(t, s, h, c, guardtest.Replays)
