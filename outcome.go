@@ -46,14 +46,14 @@ const (
 //
 // The refusal of another guard, which the handler passes on from a service behind it, is
 // never Final. [problem.Header] gives it away, with an error status, or with 307 or 308 and a code of package
-// problem. It is NotExecuted if its code says that the other guard had not looked at the key
+// problem. It is NotExecuted if it has an error status and its code says that the other guard had not looked at the key
 // yet, or has undone all that its run did. Otherwise it is Unknown: another run may be involved.
 //
 // A guard without WithOutcome takes NotExecuted for Unknown if the run has begun a [Step], or
 // has found one that an earlier attempt recorded: the step may have had an effect.
 func DefaultOutcome(status int, h http.Header) Outcome {
 	if code := rules.RefusalBehind(status, h.Get(problem.Header)); code != "" {
-		if code.NotRun() || code.Undone() {
+		if status >= http.StatusBadRequest && (code.NotRun() || code.Undone()) {
 			return NotExecuted
 		}
 		return Unknown
