@@ -5,13 +5,17 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 	"example.com/idempotency/stores/pgstore"
+	"example.com/idempotency/stores/pgstore/internal/pgtest"
 )
 
 // What a handler does after its transaction, while its claim is no record or was none.
@@ -119,4 +123,24 @@ func TestOneCommitThatIsLostLeavesTheKeyToAnother(t *testing.T) {
 		require.Equal(t, http.StatusCreated, (<-replied).Status)
 		require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
 	})
+}
+
+// A store without the option does not look at the lock.
+func TestOneCommitBesideARecordIsNotTheOwner(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Shared(t).Pool(t)
+	s, table := newStore(t, pool, pgstore.WithOneCommit(""))
+	without, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table))
+	require.NoError(t, err)
+	t.Cleanup(without.Close)
+	claim := mayBeLost()
+	_, err = s.Claim(t.Context(), "k", claim)
+	require.NoError(t, err)
+	joined, tx, err := s.JoinTx(t.Context(), "k", claim.Owner, pgx.TxOptions{})
+	require.NoError(t, err)
+	other, err := without.Claim(t.Context(), "k", newClaim())
+	require.NoError(t, err)
+	require.True(t, other.Mine)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.ErrorIs(t, joined.Complete(t.Context(), store.Completion{Status: http.StatusCreated, TTL: time.Hour}), store.ErrNotOwner)
 }
