@@ -32,7 +32,7 @@ func TestRedisSlotMoves(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]idempotency.RedisOption{
 		"alone":    nil,
-		"replicas": {idempotency.WithReplicas(1, 5*time.Second)},
+		"replicas": {idempotency.WithReplicas(1, time.Minute)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
