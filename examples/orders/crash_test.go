@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"log/slog"
@@ -99,7 +100,7 @@ func (b crashingBroker) publish(ctx context.Context, m db.Message) error {
 	return err
 }
 
-// A crashingListener dies before the first byte of an answer.
+// A crashingListener dies before the first byte of an answer to an order that was made.
 type crashingListener struct {
 	net.Listener
 	crash crash
@@ -116,6 +117,8 @@ type crashingConn struct {
 }
 
 func (c crashingConn) Write(p []byte) (int, error) {
-	c.crash.die("before answer")
+	if bytes.HasPrefix(p, []byte("HTTP/1.1 201 ")) {
+		c.crash.die("before answer")
+	}
 	return c.Conn.Write(p)
 }
