@@ -37,7 +37,7 @@ func (l *Lease) resume(owner store.Owner, sent time.Time) {
 // anything that would outlive it. A renewal is durable, and so is the claim before it. If it fails, the
 // claim is not sure, and the run is told.
 func (l *Lease) keepClaim() {
-	if !l.mayBeLost || l.kept.Load() || !l.valid() {
+	if !l.isFleeting() || !l.valid() {
 		return
 	}
 	err := l.insist(0, func(timeout time.Duration) error { return l.requestRenewal(l.claim.Owner, timeout) })
@@ -46,6 +46,9 @@ func (l *Lease) keepClaim() {
 		l.lose(err)
 	}
 }
+
+// isFleeting reports whether the store may lose the claim before its lease ends.
+func (l *Lease) isFleeting() bool { return l.mayBeLost && !l.kept.Load() }
 
 // insist makes a call of the owner, again and again if it must, for as long as a run tries to record
 // its answer. The call sends a value of size bytes.
@@ -109,7 +112,7 @@ func (l *Lease) valid() bool {
 func (l *Lease) undisputed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.lost && time.Now().Before(l.sure)
+	return !l.lost && !l.isFleeting() && time.Now().Before(l.sure)
 }
 
 // wasKept reports whether the claim was not lost while the run lasted, and nobody else can have it yet
@@ -117,7 +120,7 @@ func (l *Lease) undisputed() bool {
 func (l *Lease) wasKept() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.lostInRun && time.Now().Before(l.sure)
+	return !l.lostInRun && !l.isFleeting() && time.Now().Before(l.sure)
 }
 
 func (l *Lease) isLost() bool {

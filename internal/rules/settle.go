@@ -38,7 +38,7 @@ const (
 	TriedBefore // by a call whose reply was lost
 
 	Undisputed
-	Disputed // the lease may have lapsed
+	Disputed // the lease may have lapsed, or the store may have lost the claim
 
 	OnCourse
 	AlreadyOvertaken
@@ -62,7 +62,7 @@ var (
 var (
 	failure   = column[Settling]{"the store", []named[Settling]{{NotOwner, "says that another has the claim"}, {NoReply, "did not answer in time"}}}
 	tries     = column[Settling]{"the call", []named[Settling]{{FirstTry, "is the first"}, {TriedBefore, "repeats one"}}}
-	dispute   = column[Settling]{"the lease", []named[Settling]{{Undisputed, "lasts"}, {Disputed, "may have lapsed"}}}
+	dispute   = column[Settling]{"the lease", []named[Settling]{{Undisputed, "lasts"}, {Disputed, "may have lapsed, or its claim may be lost"}}}
 	overtaken = column[Settling]{"so far", []named[Settling]{{OnCourse, "not overtaken"}, {AlreadyOvertaken, "overtaken"}}}
 )
 

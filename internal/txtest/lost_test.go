@@ -173,6 +173,47 @@ func TestLostClaimIsRolledBack(t *testing.T) {
 	}
 }
 
+// A refusal of a run whose claim was lost denies nothing that another has done since, however badly the store takes it.
+func TestLostClaimDeniesNothing(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fault func(int) guardtest.Fault
+		want  int
+	}{
+		"taken":        {guardtest.Always(nil), http.StatusCreated},
+		"fails once":   {guardtest.First(1, guardtest.Refuse), http.StatusCreated},
+		"is cut once":  {guardtest.First(1, guardtest.LoseReply), http.StatusCreated},
+		"fails always": {guardtest.Always(guardtest.Refuse), http.StatusConflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var s *shop
+				runs := 0
+				s = newShop(t, func(st *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+					if runs++; runs > 1 {
+						charge(st, w, r)
+						return
+					}
+					st.Replace(idempotency.NewMemoryStore()) // after the crash
+					require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+					op, _ := idempotency.FromContext(r.Context())
+					op.SetOutcome(idempotency.NotExecuted)
+					w.WriteHeader(http.StatusUnprocessableEntity)
+				}, idempotency.WithRecovery(idempotency.Hold))
+				s.store.Forgets = true
+				s.store.On("release", c.fault)
+				got := s.Do(t, guardtest.Call{Key: "k"})
+				require.Equal(t, c.want, got.Status, got.Body)
+				require.Len(t, s.store.Rows(), 1)
+				s.store.Heal()
+				synctest.Wait()
+				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			})
+		})
+	}
+}
+
 // The reply of a commit is lost. Before the run has looked, its record is gone, and another request
 // has the key. That record says nothing about the commit, so neither does the answer.
 func TestCommitInDoubtBesideAnotherPayload(t *testing.T) {

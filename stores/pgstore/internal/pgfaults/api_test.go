@@ -38,7 +38,14 @@ type charge struct {
 	sleep   time.Duration
 	id      string // of the row that this run inserts
 	try     func() // is called when the transaction of the run begins, once more after a conflict
+	beside  func() // sends the request once more to another API, if the run is to have company
 }
+
+// errDeclined is why a function fails whose handler goes on.
+var errDeclined = errors.New("declined")
+
+// besideStatus says in an answer what came of the request beside the run.
+const besideStatus = "Beside-Status"
 
 // An api is one API process, or what would be one.
 type api struct {
@@ -49,6 +56,9 @@ type api struct {
 	events guardtest.Events
 
 	tries atomic.Int64 // of transactions
+
+	// other, if it is not nil, makes the request of a first run beside that run.
+	other func(ctx context.Context) (status int, err error)
 
 	mu   sync.Mutex
 	runs map[string][]string // the IDs that runs were to insert, by key
@@ -131,10 +141,16 @@ func (a *api) handler(lease time.Duration) http.Handler {
 		a.mu.Lock()
 		a.runs[c.key] = append(a.runs[c.key], c.id)
 		a.mu.Unlock()
+		c.beside = func() { a.goBeside(w, r, sleep, lease) }
 		ctx, cancel := context.WithTimeout(r.Context(), 2*lease) // a connection may be silent
 		defer cancel()
 		id, err := ways[r.PathValue("way")](ctx, a, c)
-		if err != nil {
+		switch {
+		case errors.Is(err, errDeclined):
+			op.SetOutcome(idempotency.NotExecuted)
+			http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+			return
+		case err != nil:
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
@@ -142,6 +158,18 @@ func (a *api) handler(lease time.Duration) http.Handler {
 		_ = json.NewEncoder(w).Encode(map[string]string{"id": id})
 	})
 	return a.guard.With(idempotency.WithLease(lease)).Handler(mux)
+}
+
+// goBeside makes the request of a long run once more, and says in its answer what came of that.
+func (a *api) goBeside(w http.ResponseWriter, r *http.Request, length, lease time.Duration) {
+	if a.other == nil || length <= shortRun {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 2*lease)
+	defer cancel()
+	if status, err := a.other(ctx); err == nil {
+		w.Header().Set(besideStatus, strconv.Itoa(status))
+	}
 }
 
 // inserted returns the IDs that the runs of a key were to insert.
@@ -164,25 +192,27 @@ var ways = map[string]way{
 		return c.id, a.store.InTx(ctx, pgx.TxOptions{IsoLevel: c.level}, func(tx pgx.Tx) error { return c.insert(ctx, tx) })
 	},
 	"another InTx": func(ctx context.Context, a *api, c charge) (string, error) {
-		declined := errors.New("declined")
 		opts := pgx.TxOptions{IsoLevel: c.level}
-		if err := a.store.InTx(ctx, opts, func(pgx.Tx) error { return declined }); !errors.Is(err, declined) {
+		if err := a.store.InTx(ctx, opts, func(pgx.Tx) error { return errDeclined }); !errors.Is(err, errDeclined) {
 			return "", err
 		}
+		c.beside()
 		return c.id, a.store.InTx(ctx, opts, func(tx pgx.Tx) error { return c.insert(ctx, tx) })
 	},
 	"InSQLTx": func(ctx context.Context, a *api, c charge) (string, error) {
-		isolation := map[pgx.TxIsoLevel]sql.IsolationLevel{
-			pgx.ReadCommitted: sql.LevelReadCommitted, pgx.RepeatableRead: sql.LevelRepeatableRead, pgx.Serializable: sql.LevelSerializable,
-		}[c.level]
-		return c.id, a.store.InSQLTx(ctx, a.db, &sql.TxOptions{Isolation: isolation}, func(tx *sql.Tx) error {
-			for _, s := range c.statements() {
-				if _, err := tx.ExecContext(ctx, s.sql, s.args...); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		return c.id, a.store.InSQLTx(ctx, a.db, c.sqlOptions(), func(tx *sql.Tx) error { return c.insertSQL(ctx, tx) })
+	},
+	// A handler whose first try fails after its row, with whatever error; meanwhile there is a request beside it. Then
+	// it says that nothing was done.
+	"failed InTx": func(ctx context.Context, a *api, c charge) (string, error) {
+		return c.unlessLong(a.store.InTx(ctx, pgx.TxOptions{IsoLevel: c.level}, func(tx pgx.Tx) error {
+			return c.fail(c.insert(ctx, tx))
+		}))
+	},
+	"failed InSQLTx": func(ctx context.Context, a *api, c charge) (string, error) {
+		return c.unlessLong(a.store.InSQLTx(ctx, a.db, c.sqlOptions(), func(tx *sql.Tx) error {
+			return c.fail(c.insertSQL(ctx, tx))
+		}))
 	},
 	"StepTx": func(ctx context.Context, a *api, c charge) (string, error) {
 		return pgstore.StepTx(ctx, a.store, "charge", pgx.TxOptions{IsoLevel: c.level}, func(ctx context.Context, tx pgx.Tx) (string, error) {
@@ -206,6 +236,41 @@ func (c charge) statements() []statement {
 		{"INSERT INTO charges (key, id, attempt) VALUES ($1, $2, $3)", []any{c.key, c.id, int64(c.attempt)}},
 		{"SELECT pg_sleep($1::text::float8)", []any{strconv.FormatFloat(c.sleep.Seconds(), 'f', -1, 64)}},
 	}
+}
+
+// shortRun is the longest that a run sleeps which is not the first one.
+const shortRun = time.Millisecond
+
+// fail makes the function of a long run fail.
+func (c charge) fail(err error) error {
+	if err == nil && c.sleep > shortRun {
+		return errDeclined
+	}
+	return err
+}
+
+// unlessLong is what a handler makes of its transaction: a long run has done nothing, whatever its error is.
+func (c charge) unlessLong(err error) (string, error) {
+	if c.sleep > shortRun {
+		c.beside()
+		return "", errDeclined
+	}
+	return c.id, err
+}
+
+func (c charge) sqlOptions() *sql.TxOptions {
+	return &sql.TxOptions{Isolation: map[pgx.TxIsoLevel]sql.IsolationLevel{
+		pgx.ReadCommitted: sql.LevelReadCommitted, pgx.RepeatableRead: sql.LevelRepeatableRead, pgx.Serializable: sql.LevelSerializable,
+	}[c.level]}
+}
+
+func (c charge) insertSQL(ctx context.Context, tx *sql.Tx) error {
+	for _, s := range c.statements() {
+		if _, err := tx.ExecContext(ctx, s.sql, s.args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c charge) insert(ctx context.Context, tx pgx.Tx) error {

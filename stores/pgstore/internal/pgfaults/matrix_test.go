@@ -75,7 +75,7 @@ func kinds() (all []kind) {
 }
 
 // promising are the ways that promise one row.
-var promising = []string{"InTx", "another InTx", "InSQLTx", "StepTx"}
+var promising = []string{"InTx", "another InTx", "failed InTx", "InSQLTx", "failed InSQLTx", "StepTx"}
 
 // The same, if the server dies. It makes its log durable only when a commit waits for that, so a crash
 // loses claims that are asynchronous.

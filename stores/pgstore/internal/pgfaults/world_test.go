@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -215,7 +217,7 @@ func (r *running) begin(ctx context.Context) (err error) {
 		return err
 	}
 	err = r.retry(ctx, func(ctx context.Context) error {
-		warm, err := r.first.Try(ctx, r.call(r.key+"-warm", time.Millisecond))
+		warm, err := r.first.Try(ctx, r.call(r.key+"-warm", shortRun))
 		if err == nil && warm.Status != http.StatusCreated {
 			err = fmt.Errorf("%d %s", warm.Status, warm.Body)
 		}
@@ -234,6 +236,10 @@ func (r *running) begin(ctx context.Context) (err error) {
 	}
 	if r.struck != nil {
 		r.struck.tries.Store(0)
+		r.struck.other = func(ctx context.Context) (int, error) {
+			got, err := r.next[0].Try(ctx, r.call(r.key, shortRun))
+			return got.Status, err
+		}
 	}
 	r.proxy.Arm(r.trip, fault)
 	return nil
@@ -329,9 +335,14 @@ func (r *running) ask(ctx context.Context, told func()) (answer guardtest.Reply,
 		if n == 0 {
 			told()
 		}
+		if got.Header.Get(besideStatus) == strconv.Itoa(http.StatusCreated) && !r.proxy.Fired() {
+			r.failf("another run beside a run that nothing has struck")
+		}
 		switch {
 		case err != nil:
 			r.refusals["no reply"]++
+		case got.Status == http.StatusUnprocessableEntity && strings.HasPrefix(r.way, "failed "):
+			r.denied(ctx, n, "the handler")
 		case got.Status == http.StatusCreated:
 			return got, true
 		default:
@@ -342,7 +353,7 @@ func (r *running) ask(ctx context.Context, told func()) (answer guardtest.Reply,
 			return got, false
 		}
 		time.Sleep(min(time.Duration(n+1)*20*time.Millisecond, 100*time.Millisecond)) // a client that retries
-		server, call = r.next[n%len(r.next)], r.call(r.key, time.Millisecond)
+		server, call = r.next[n%len(r.next)], r.call(r.key, shortRun)
 	}
 }
 
@@ -353,13 +364,18 @@ func (r *running) refused(ctx context.Context, n int, got guardtest.Reply) {
 	case code == "" && got.Status != http.StatusInternalServerError, code != "" && !code.Retryable():
 		r.failf("reply %d: %d %s", n, got.Status, got.Body)
 	case code.Undone():
-		if n == 0 && r.struck != nil {
-			r.undone = r.struck.inserted(r.key)
-		}
-		rows, err := r.rows(ctx)
-		if err == nil && len(rows) > 0 {
-			r.failf("reply %d says %s, and there is a row", n, code)
-		}
+		r.denied(ctx, n, code)
+	}
+}
+
+// denied judges a reply that says that nothing was done.
+func (r *running) denied(ctx context.Context, n int, by any) {
+	if n == 0 && r.struck != nil {
+		r.undone = r.struck.inserted(r.key)
+	}
+	rows, err := r.rows(ctx)
+	if err == nil && len(rows) > 0 {
+		r.failf("reply %d, of %s, says that nothing was done, and there is a row", n, by)
 	}
 }
 
