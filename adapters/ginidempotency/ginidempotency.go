@@ -39,19 +39,29 @@ import (
 // answer of Engine.HandleContext, which gives the context a writer past the guard: its retries are
 // refused.
 //
+// The middleware stands in the chain of the router: in Use, a group or a route. Called as a function, as the
+// option Middlewares of oapi-codegen's gin server does, it cannot protect the handler that runs when it has returned. Where
+// no handler is left in the chain of a route, it refuses requests with a key with 500 problem.Misplaced.
+//
 // The router's own answers, 404 and 405, are not recorded. Middleware panics if guard is nil.
 func Middleware(guard *idempotency.Guard) gin.HandlerFunc {
 	if guard == nil {
 		panic("ginidempotency: Middleware: nil guard")
 	}
 	// Here, only errors that wait for an answer are silence.
-	h := guard.With(idempotency.WithSilence(idempotency.Unknown)).Handler(http.HandlerFunc(next))
+	guard = guard.With(idempotency.WithSilence(idempotency.Unknown))
+	h, last := guard.Handler(http.HandlerFunc(next)), guard.Handler(http.HandlerFunc(next))
 	looks := adapter.For(guard).OnlyLooks()
 	return func(c *gin.Context) {
 		x := &exchange{c: c, writer: c.Writer, outside: c.Request, looks: looks}
 		r := frame.Request(c.Request, x, c.FullPath())
 		x.request = r
-		frameworks.Serve(h, &outer{ResponseWriter: c.Writer, size: c.Writer.Size()}, r)
+		w := &outer{ResponseWriter: c.Writer, size: c.Writer.Size()}
+		if isLast(c) {
+			frameworks.ServeAfter(last, w, r)
+		} else {
+			frameworks.Serve(h, w, r)
+		}
 		if !x.ran {
 			// The guard has answered. Without this, gin would call the next handler.
 			c.Abort()

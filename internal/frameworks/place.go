@@ -19,6 +19,7 @@ import (
 var (
 	errGin   = errors.New("idempotency: a handler of gin calls the guard, which cannot keep gin from calling the next handler, nor see what that one answers: use module ginidempotency, or gin.WrapH for a handler of net/http that is the last one")
 	errEcho  = errors.New("idempotency: a handler or middleware of echo calls the guard, and echo answers the errors of handlers when the guard is done, so the guard would record an empty 200: use module echoidempotency or echo4idempotency, or echo.WrapHandler for a handler of net/http")
+	errAfter = errors.New("idempotency: no handler is left in the chain of the framework after the middleware of the guard: the program, or generated code, calls it as a function, and the handler would run unprotected: put the middleware into the chain of the router, with Use or in a group")
 	errFiber = errors.New("idempotency: adaptor.HTTPMiddleware calls fiber's handlers when the guard is done, so the guard would record an empty 200: use module fiberidempotency")
 )
 
@@ -28,8 +29,8 @@ type Place struct {
 	Err error
 	// GoesOn says that the framework calls the next handler although the guard has answered.
 	GoesOn bool
-	// Late says that the framework may call its own handlers when the guard is done, so that a handler
-	// that says nothing may not have run yet.
+	// Late says that the framework may call its own handlers when the guard is done, or answer by a writer of
+	// its own, so that silence tells nothing.
 	Late bool
 	// Same says that the same handler is in this place on each call.
 	Same bool
@@ -41,6 +42,7 @@ var (
 	inGin  = &Place{Err: errGin, GoesOn: true}
 	inEcho = &Place{Err: errEcho}
 	around = &Place{Err: errFiber, Same: true}
+	after  = &Place{Err: errAfter, Same: true}
 	open   = &Place{} // nothing tells
 )
 
@@ -50,7 +52,16 @@ var (
 //go:noinline
 func Serve(h http.Handler, w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, r) }
 
-var nameOfServe = runtime.FuncForPC(reflect.ValueOf(Serve).Pointer()).Name()
+// ServeAfter is [Serve] for a middleware after which no handler is left. Such a handler of a guard refuses requests
+// with a key as misplaced.
+//
+//go:noinline
+func ServeAfter(h http.Handler, w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, r) }
+
+var (
+	nameOfServe      = runtime.FuncForPC(reflect.ValueOf(Serve).Pointer()).Name()
+	nameOfServeAfter = runtime.FuncForPC(reflect.ValueOf(ServeAfter).Pointer()).Name()
+)
 
 // A Spot is what is known of the place of one handler. It is safe for concurrent use.
 type Spot struct{ known atomic.Pointer[Place] }
@@ -116,6 +127,8 @@ func placeOf(w http.ResponseWriter) *Place {
 		switch {
 		case function == nameOfServe, strings.Contains(function, ".WrapH."), strings.Contains(function, ".WrapF."):
 			return fine
+		case function == nameOfServeAfter:
+			return after
 		case strings.HasSuffix(function, ".(*Context).Next") && (ofGin || of("gin-gonic/gin", function, file)):
 			return inGin
 		case of("labstack/echo", function, file):
@@ -125,7 +138,7 @@ func placeOf(w http.ResponseWriter) *Place {
 			return inEcho
 		case isFibersMiddleware(function, file): // where the compiler has inlined all between
 			return around
-		case of("/fasthttpadaptor", function, file):
+		case of("/fasthttpadaptor", function, file), of("kataras/iris", function, file):
 			return late
 		default:
 			return nil
