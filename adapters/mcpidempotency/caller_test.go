@@ -8,6 +8,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency"
 	"example.com/idempotency/adapters/mcpidempotency"
 )
 
@@ -58,5 +59,20 @@ func TestCallerFuncOfAProgram(t *testing.T) {
 				require.Contains(t, text(t, res), "scope-unresolved: ")
 			}
 		})
+	}
+}
+
+// Without a key, and beside a guard that only looks on, the tool runs unprotected. Its panic does not end the server.
+func TestPanicWithoutAKeyIsAnError(t *testing.T) {
+	t.Parallel()
+	for _, shadow := range []bool{false, true} {
+		w := newWorld(t, mcpidempotency.MetaKey(), idempotency.WithShadow(shadow))
+		w.pay = func(context.Context, payment) (*mcp.CallToolResult, error) { panic("secret") }
+		for _, meta := range []mcp.Meta{nil, {mcpidempotency.KeyMeta: 7}} {
+			if got := call(t, w.session, invoice, meta); meta == nil || shadow {
+				require.True(t, got.IsError)
+				require.Equal(t, "the tool panicked", text(t, got))
+			}
+		}
 	}
 }

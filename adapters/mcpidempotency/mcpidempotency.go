@@ -134,7 +134,7 @@ func (c *calls[In, Out]) handle(ctx context.Context, req *mcp.CallToolRequest, i
 		return c.refuse(ctx, req, in, problem.KeyMissing, nil, errKeyMissing)
 	case value == "":
 		adapter.For(c.guard).ReportBypassed(ctx, nil)
-		return c.handler(ctx, req, in)
+		return c.bare(ctx, req, in)
 	}
 	scope, err := c.caller.scopeOf(ctx, req)
 	if err != nil {
@@ -166,7 +166,7 @@ func (c *calls[In, Out]) handle(ctx context.Context, req *mcp.CallToolRequest, i
 func (c *calls[In, Out]) refuse(ctx context.Context, req *mcp.CallToolRequest, in In, code problem.Code, cause, answer error) (*mcp.CallToolResult, Out, error) {
 	adapter.For(c.guard).ReportRefused(ctx, "", code, cause)
 	if adapter.For(c.guard).OnlyLooks() {
-		return c.handler(ctx, req, in)
+		return c.bare(ctx, req, in)
 	}
 	var none Out
 	return nil, none, answer
@@ -184,13 +184,22 @@ func codeOfScope(err error) problem.Code {
 	}
 }
 
+// bare calls the tool without the guard.
+func (c *calls[In, Out]) bare(ctx context.Context, req *mcp.CallToolRequest, in In) (result *mcp.CallToolResult, out Out, err error) {
+	defer recovered(&err)
+	return c.handler(ctx, req, in)
+}
+
+// recovered, deferred, makes the error of a panic.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = &PanicError{p, debug.Stack()}
+	}
+}
+
 // run calls the tool.
 func (c *calls[In, Out]) run(ctx context.Context, req *mcp.CallToolRequest, in In) (a answer[Out], err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = &PanicError{p, debug.Stack()}
-		}
-	}()
+	defer recovered(&err)
 	a.Result, a.Output, err = c.handler(ctx, req, in)
 	a.Told = a.Result != nil && a.Result.Content != nil
 	switch {
