@@ -69,6 +69,19 @@ func TestWatermillPublishesWhatWasNotPublished(t *testing.T) {
 	require.NoError(t, router.Close())
 }
 
+// Router.Close ends the contexts of messages. The message in hand is done all the same.
+func TestWatermillDoesNotCutTheMessageInHand(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	m := message.NewMessage("order", nil)
+	m.SetContext(ctx)
+	_, err := Watermill(newGuard(t), "orders", nil)(func(m *message.Message) ([]*message.Message, error) {
+		cancel()
+		return nil, m.Context().Err()
+	})(m)
+	require.NoError(t, err)
+}
+
 func startKafka(t *testing.T, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))

@@ -21,7 +21,8 @@ func Watermill(guard *idempotency.Guard, topic string, parked func(*message.Mess
 		return func(m *message.Message) ([]*message.Message, error) {
 			ctx := m.Context()
 			defer m.SetContext(ctx)
-			sent, todo, err := queue.HandleValue(ctx, guard, queue.Message{Queue: topic, ID: m.UUID, Payload: m.Payload},
+			run := context.WithoutCancel(ctx) // Router.Close does not cut the message in hand
+			sent, todo, err := queue.HandleValue(run, guard, queue.Message{Queue: topic, ID: m.UUID, Payload: m.Payload},
 				func(ctx context.Context) ([]published, error) {
 					m.SetContext(ctx)
 					produced, err := next(m)
