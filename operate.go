@@ -56,8 +56,8 @@ func (g *Guard) Forget(ctx context.Context, k Key, seen store.Seen, d Decision) 
 // ended. Then it asks the resolver of the record's route, as a request with the key would, and
 // settles the key by what the resolver says: see [WithResolver]. The resolver is that of the guard
 // that has the record's label ([WithRoute]), made by [New] or [Guard.With] with the same store. If
-// several guards with a resolver have one label, the last one that was made is asked. It gets ctx,
-// and its panic is an error. A key whose route has no label, no resolver, or keeps no keys
+// several guards with a resolver have one label, the last one that was made is asked. Its context ends
+// after every, when [Guard.Shutdown] begins, or with ctx, so that one key does not keep the others waiting; its panic is an error. A key whose route has no label, no resolver, or keeps no keys
 // ([WithKeptKeys]) is only reported.
 //
 // A tick asks resolvers for as long as every says, and the keys that are left have their turn at the

@@ -139,8 +139,8 @@ func WithDerivation(namespace string, secret []byte) Option {
 // request at a time for each key; the others get 409 outcome-unknown meanwhile. The guard
 // settles the key with the returned [Resolution], as [Guard.Resolve] would for this
 // attempt, and the request goes on from there to a replay or to a run. An [Unknown]
-// resolution leaves the key held. So does an error, which is logged. The function should bound
-// its own time: [Guard.Shutdown] waits for it as for a run.
+// resolution leaves the key held. So does an error, which is logged. The function must obey its context and bound
+// its own time, as a request's context may have no deadline: [Guard.Shutdown] waits for it as for a run.
 //
 // It needs a store that is a [store.Inspector]: [New] and [Guard.With] refuse any other. Nil,
 // the default, leaves held keys to [Guard.Resolve] and [Guard.Forget].

@@ -11,7 +11,8 @@ import (
 // before the third makes only the third when it is retried.
 //
 // The name identifies the step. It has 1 to 255 bytes, must be the same in all attempts, and
-// must be unique within the run. Steps may run in parallel but not inside each other. The value
+// must be unique within the run. Steps may run in parallel but not inside each other: fn hands on the context that it
+// gets, which tells Step of that. The value
 // is recorded as JSON, unless [WithCodec] sets another codec, and has at most 64 KiB.
 //
 // A record has at most 1,000 steps, those that this run has begun among them. None begins once what is recorded of
@@ -47,6 +48,6 @@ func IsPermanent(err error) bool { return engine.IsPermanent(err) }
 
 // NotDone marks an error of a step's function as proof that its effect did not happen: the
 // connection was refused, for example, or the downstream service rejected the whole request.
-// The step counts as not begun, so a later attempt may begin it, also under [AtMostOnce].
-// NotDone(nil) returns nil.
+// The step counts as not begun, so a later attempt may begin it, also under [AtMostOnce]. It says nothing of other
+// functions: one of [Do] says it with [Operation.SetOutcome] and [NotExecuted]. NotDone(nil) returns nil.
 func NotDone(err error) error { return engine.NotDone(err) }

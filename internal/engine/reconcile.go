@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"runtime/debug"
 	"time"
 
 	"example.com/idempotency/event"
@@ -37,24 +36,36 @@ func (e *Engine) Reconcile(ctx context.Context, every time.Duration) error {
 	if every <= 0 {
 		return fmt.Errorf("idempotency: Reconcile: every %v is not positive", every)
 	}
-	r := reconciler{engine: e, lister: lister, asked: make(map[string]bool), known: make(map[report.Run]int)}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-e.core.work.Quit:
+			cancel(ErrShutdown)
+		case <-ctx.Done():
+		}
+	}()
+	r := reconciler{engine: e, lister: lister, every: every, asked: make(map[string]bool), known: make(map[report.Run]int)}
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for ; ctx.Err() == nil && e.core.work.Admit(); r.n++ {
-		r.admitted(ctx, time.Now().Add(every))
+		r.admitted(ctx)
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-		case <-e.core.work.Quit:
 		}
 	}
 	return nil
 }
 
+// errTurnOver is why a resolver is stopped: nothing is looked for meanwhile, and other keys wait for their turn.
+var errTurnOver = errors.New("idempotency: the resolver has had the time between two ticks of Reconcile, and other keys wait")
+
 // A reconciler is one call of Reconcile.
 type reconciler struct {
 	engine *Engine
 	lister store.Lister
+	every  time.Duration
 	// index and sweep are where the walks go on.
 	index, sweep string
 	swept        int  // the tick in which the sweep began
@@ -70,13 +81,14 @@ type reconciler struct {
 }
 
 // admitted is a tick that a shutdown waits for. A function of the program may end the goroutine.
-func (r *reconciler) admitted(ctx context.Context, end time.Time) {
+func (r *reconciler) admitted(ctx context.Context) {
 	defer r.engine.core.work.Leave()
-	r.tick(ctx, end)
+	r.tick(ctx)
 }
 
-// tick reports what is held, and then asks resolvers until the end.
-func (r *reconciler) tick(ctx context.Context, end time.Time) {
+// tick reports what is held, and then asks resolvers until the next tick is due.
+func (r *reconciler) tick(ctx context.Context) {
+	end := time.Now().Add(r.every)
 	r.found = r.found[:0]
 	maps.DeleteFunc(r.known, func(_ report.Run, last int) bool { return r.n-last > knownFor })
 	held := store.Query{States: []store.State{store.Held}, Limit: reconcilePage}
@@ -94,30 +106,20 @@ func (r *reconciler) tick(ctx context.Context, end time.Time) {
 		switch {
 		case r.asked[h.Name]:
 			continue
-		case r.over(ctx) || time.Now().After(end):
+		case ctx.Err() != nil || time.Now().After(end):
 			return
 		}
 		r.asked[h.Name] = true
-		h.ask(ctx)
+		turn, over := context.WithTimeoutCause(ctx, r.every, errTurnOver)
+		h.ask(turn)
+		over()
 	}
 	clear(r.asked)
 }
 
-// over reports whether Reconcile is to end.
-func (r *reconciler) over(ctx context.Context) bool {
-	select {
-	case <-ctx.Done():
-		return true
-	case <-r.engine.core.work.Quit:
-		return true
-	default:
-		return false
-	}
-}
-
 // walk looks at the next pages of a query, and begins again after the last one.
 func (r *reconciler) walk(ctx context.Context, q store.Query, cursor *string, pages int) {
-	for ; pages > 0 && !r.over(ctx); pages-- {
+	for ; pages > 0 && ctx.Err() == nil; pages-- {
 		q.Cursor = *cursor
 		page, err := bounded(ctx, r.engine.core, storeTimeout, func(ctx context.Context) (store.Page, error) {
 			return r.lister.List(ctx, q)
@@ -197,20 +199,13 @@ func (h *heldRecord) reportHeld(ctx context.Context) {
 	h.Observe(e)
 }
 
-// ask asks the resolver of the route. A panic of it ends here: nobody recovers in this goroutine,
-// and the next process would meet the same key. Nothing can stop runtime.Goexit, which ends
-// Reconcile.
+// ask asks the resolver of the route. Nothing can stop runtime.Goexit, which ends Reconcile.
 func (h *heldRecord) ask(ctx context.Context) {
 	returned := false
 	defer func() {
-		err := errResolverExited
-		switch p := recover(); {
-		case returned:
-			return
-		case p != nil:
-			err = fmt.Errorf("idempotency: the resolver panicked: %v\n%s", p, debug.Stack())
+		if !returned {
+			h.Observe(event.Event{Kind: event.StoreError, Op: "resolve", Attempt: h.rec.Attempt, Err: errResolverExited})
 		}
-		h.Observe(event.Event{Kind: event.StoreError, Op: "resolve", Attempt: h.rec.Attempt, Err: err})
 	}()
 	resolveHeld(ctx, &h.Access, h.Observe)
 	returned = true

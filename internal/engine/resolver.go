@@ -41,7 +41,7 @@ func resolveHeld(ctx context.Context, a *Access, observe func(event.Event)) bool
 	if res.Actor == "" {
 		res.Actor = "resolver"
 	}
-	err = e.Resolve(ctx, a.ID, rec.Seen(), res)
+	err = e.Resolve(context.WithoutCancel(ctx), a.ID, rec.Seen(), res)
 	if err == nil || errors.Is(err, store.ErrChanged) || errors.Is(err, store.ErrNotFound) { // somebody else was faster
 		return true
 	}
@@ -53,7 +53,7 @@ func resolveHeld(ctx context.Context, a *Access, observe func(event.Event)) bool
 func (e *Engine) askResolver(ctx context.Context, f Found) (res Resolution, err error) {
 	defer inflight.Recovered("the resolver", &err)
 	if res, err = e.rules.Resolver(ctx, f); err != nil {
-		err = fmt.Errorf("idempotency: the resolver returned an error: %w", err)
+		err = errors.Join(fmt.Errorf("idempotency: the resolver returned an error: %w", err), context.Cause(ctx))
 	}
 	return res, err
 }

@@ -375,6 +375,7 @@ func TestReconcileEnds(t *testing.T) {
 		require.True(t, resolved)
 		require.NoError(t, <-d.done)
 		require.Len(t, r.keys(), 1, "no further key has its turn")
+		require.Empty(t, d.only(event.StoreError), "nor was that tried")
 		require.NoError(t, d.Reconcile(t.Context(), time.Minute), "it ends at once")
 	})
 }
