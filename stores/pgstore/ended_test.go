@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -201,6 +202,40 @@ func keptTransactionThatEndsIsFoundOut(t *testing.T, opts ...pgstore.Option) {
 			require.Equal(t, 1, events.Count(event.CommittedAlone))
 		})
 	}
+}
+
+// One that is kept is ended by a goroutine beside the guard. Whoever is faster, the answer is true.
+func TestKeptTransactionThatEndsBesideTheGuard(t *testing.T) {
+	onEachClaim(t, func(t *testing.T, opts ...pgstore.Option) {
+		for name, end := range map[string]func(*sql.Tx) error{"Commit": (*sql.Tx).Commit, "Rollback": (*sql.Tx).Rollback} {
+			t.Run(name, func(t *testing.T) {
+				var beside sync.WaitGroup
+				s := newShopOn(t, pgtest.Shared(t).Pool(t), func(s *shop, w http.ResponseWriter, r *http.Request) {
+					returned := make(chan struct{})
+					defer close(returned)
+					require.NoError(t, s.store.InSQLTx(r.Context(), s.db, nil, func(tx *sql.Tx) error {
+						beside.Go(func() {
+							<-returned
+							_ = end(tx)
+						})
+						return s.insert(r.Context(), func(ctx context.Context, sql string, args ...any) error {
+							_, err := tx.ExecContext(ctx, sql, args...)
+							return err
+						})
+					}))
+					w.WriteHeader(http.StatusCreated)
+				}, opts, idempotency.WithRecovery(idempotency.Hold))
+				for n := range 20 {
+					key := fmt.Sprint(name, n)
+					got := s.Do(t, guardtest.Call{Key: key})
+					beside.Wait()
+					if got.Status == http.StatusCreated || got.Problem.Code.Undone() {
+						require.Equal(t, got.Status == http.StatusCreated, s.rows(t, key) == 1, "%d %s", got.Status, got.Body)
+					}
+				}
+			})
+		}
+	})
 }
 
 // The same in a step. Its key is held, because nobody will know whether the step has happened.

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"strings"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -68,12 +69,15 @@ type sqlConn struct {
 // A sqlRun is the transaction of a run on a connection of [OpenDB]. Its methods are called by
 // database/sql, which lets no statement of the transaction run meanwhile.
 type sqlRun struct {
-	opts     pgx.TxOptions
-	whole    *joinedTx       // the transaction that is the claim of the run, or nil
-	*lazyTx                  // once it has begun
-	ctx      context.Context // of BeginTx, which ends with the transaction
-	complete func() error    // commits in place of Commit, unless it is nil
-	over     bool            // the handler has returned
+	opts    pgx.TxOptions
+	whole   *joinedTx       // the transaction that is the claim of the run, or nil
+	*lazyTx                 // once it has begun
+	ctx     context.Context // of BeginTx, which ends with the transaction
+
+	// A goroutine of the handler may have kept the transaction, and end it beside the guard.
+
+	complete atomic.Pointer[func() error] // commits in place of Commit, unless it is nil
+	over     atomic.Bool                  // the handler has returned
 }
 
 // sqlRunKey is that of the sqlRun in the context of BeginTx.
@@ -106,9 +110,9 @@ func (c *sqlConn) ExecContext(ctx context.Context, query string, args []driver.N
 
 // Commit commits, or completes the record with that.
 func (r *sqlRun) Commit() error {
-	switch {
-	case r.complete != nil:
-		return r.complete()
+	switch complete := r.complete.Load(); {
+	case complete != nil:
+		return (*complete)()
 	case r.whole != nil:
 		return r.whole.commitAlone(r.ctx)
 	}
@@ -118,7 +122,7 @@ func (r *sqlRun) Commit() error {
 // Rollback rolls back.
 func (r *sqlRun) Rollback() error {
 	if r.whole != nil {
-		if !r.over {
+		if !r.over.Load() {
 			r.whole.secure(r.ctx)
 		}
 		return r.whole.Rollback(r.ctx)

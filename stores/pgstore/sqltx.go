@@ -268,7 +268,7 @@ func (t *joinedSQLTx) end() (due bool) {
 func (t *joinedSQLTx) Rollback(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.run.over = true
+	t.run.over.Store(true)
 	if !t.ended {
 		t.undo(ctx)
 	}
@@ -287,12 +287,13 @@ func (t *joinedSQLTx) Complete(ctx context.Context, c store.Completion) error {
 	}
 	defer t.end()
 	if t.run.lazyTx != nil {
-		t.run.complete = func() error {
+		complete := func() error {
 			if t.run.whole != nil {
 				return t.run.whole.Complete(ctx, c)
 			}
 			return t.run.commitWith(ctx, t.store.sql.fenced, t.store.completeArgs(t.key, t.owner, c))
 		}
+		t.run.complete.Store(&complete)
 		err := t.within(ctx, t.tx.Commit)
 		if errors.Is(err, sql.ErrTxDone) {
 			return errEndedAlone
