@@ -89,7 +89,7 @@ func (s *Store) Complete(ctx context.Context, key string, o store.Owner, c store
 // Release implements [store.Store].
 func (s *Store) Release(ctx context.Context, key string, o store.Owner, rel store.Release) error {
 	if c := s.openOf(key, o); c != nil && rel.Undone {
-		dropped := c.drop()
+		dropped := c.drop(ctx)
 		c.mu.Unlock()
 		if dropped {
 			return nil

@@ -70,8 +70,11 @@ func TestOneCommitLeavesNothing(t *testing.T) {
 		"ready": func(s *shop, w http.ResponseWriter, r *http.Request) {
 			_ = s.store.InTx(r.Context(), func(tx *sql.Tx) error { return insert(r.Context(), tx) })
 		},
-		"rolled back": func(s *shop, _ http.ResponseWriter, r *http.Request) {
-			require.Error(t, s.store.InTx(r.Context(), func(*sql.Tx) error { return errors.New("declined") }))
+		"rolled back by a statement": func(s *shop, _ http.ResponseWriter, r *http.Request) {
+			require.Error(t, s.store.InTx(r.Context(), func(tx *sql.Tx) error {
+				_, err := tx.ExecContext(r.Context(), "ROLLBACK")
+				return err
+			}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,19 +99,77 @@ func TestOneCommitLeavesNothing(t *testing.T) {
 	}
 }
 
+// A run whose function has failed keeps its key: a record takes the place of what the function has done, and nobody
+// runs beside the rest of the handler.
+func TestOneCommitKeepsItsKeyAfterARollback(t *testing.T) {
+	t.Parallel()
+	var attempts []int
+	var other *guardtest.Server
+	s := inOneCommit(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+		op, _ := idempotency.FromContext(r.Context())
+		if attempts = append(attempts, op.Attempt()); len(attempts) > 1 {
+			charge(s, w, r)
+			return
+		}
+		require.Error(t, s.store.InTx(r.Context(), func(tx *sql.Tx) error {
+			require.NoError(t, insert(r.Context(), tx))
+			return errors.New("declined")
+		}))
+		require.Zero(t, s.rows(t))
+		require.True(t, op.Valid())
+		for _, duplicate := range []*guardtest.Server{s.Server, other} {
+			guardtest.RequireProblem(t, duplicate.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	beside := guardtest.NewGuard(t, open(t, s.path, sqlitestore.WithOneCommit()), idempotency.WithTransaction(true))
+	other = guardtest.ServeRecorder(nil, beside.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it runs beside") })))
+	require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	require.Equal(t, []int{1, 2}, attempts)
+	require.Equal(t, 1, s.rows(t))
+}
+
+// A run whose transaction has ended by itself can lose its key to another process. What that one has done is not denied.
+func TestOneCommitThatIsLostDeniesNothing(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "records.db")
+	s, other := open(t, path, sqlitestore.WithOneCommit()), open(t, path)
+	s.SetJoinWithin(time.Hour)
+	for _, takes := range []bool{false, true} {
+		key := map[bool]string{true: "taken", false: "free"}[takes]
+		claim, theirs := mayBeLost(), newClaim()
+		_, err := s.Claim(t.Context(), key, claim)
+		require.NoError(t, err)
+		tx, err := s.Begin(t.Context(), key, claim.Owner)
+		require.NoError(t, err)
+		require.NoError(t, tx.Exec(t.Context(), "ROLLBACK"))
+		if takes {
+			_, err := other.Claim(t.Context(), key, theirs)
+			require.NoError(t, err)
+			require.NoError(t, other.Complete(t.Context(), key, theirs.Owner, store.Completion{TTL: time.Hour}))
+		}
+		require.NoError(t, tx.GiveUp(t.Context()))
+		err = s.Release(t.Context(), key, claim.Owner, store.Release{Undone: true})
+		require.Equal(t, takes, errors.Is(err, store.ErrNotOwner), "%v", err)
+		if !takes {
+			_, err = s.Get(t.Context(), key)
+			require.ErrorIs(t, err, store.ErrNotFound, "it leaves nothing")
+		}
+	}
+}
+
 // While a run is its transaction there is no record, and nobody else gets the key: in this process those who
 // ask hear so at once or wait for the answer, and in another one they wait for the writer and find the answer.
 func TestOneCommitIsInFlight(t *testing.T) {
 	t.Parallel()
-	for name, joins := range map[string]bool{"claimed": false, "joined": true, "rolled back": true} {
+	for name, joins := range map[string]bool{"claimed": false, "joined": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			began, goOn := make(chan struct{}), make(chan struct{})
 			free := sync.OnceFunc(func() { close(goOn) })
 			s := inOneCommit(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
-				if name == "rolled back" {
-					require.Error(t, s.store.InTx(r.Context(), func(*sql.Tx) error { return errors.New("declined") }))
-				} else if joins {
+				if joins {
 					charge(s, w, r)
 				}
 				close(began)
@@ -141,7 +202,7 @@ func TestOneCommitIsInFlight(t *testing.T) {
 				got := <-replies
 				require.True(t, got.Replayed(), "%d %s", got.Status, got.Body)
 			}
-			require.Equal(t, map[bool]int{true: 1}[name == "joined"], s.rows(t))
+			require.Equal(t, map[bool]int{true: 1}[joins], s.rows(t))
 			require.Equal(t, 1, s.recorded(t))
 		})
 	}
@@ -183,7 +244,7 @@ func TestOneCommitMakesARecord(t *testing.T) {
 		"its transaction": {0, func(s *shop, ctx context.Context) error {
 			return s.store.InTx(ctx, func(*sql.Tx) error { return nil })
 		}},
-		"two transactions": {0, func(s *shop, ctx context.Context) error {
+		"two transactions": {1, func(s *shop, ctx context.Context) error {
 			require.ErrorIs(t, s.store.InTx(ctx, func(*sql.Tx) error { return declined }), declined)
 			return s.store.InTx(ctx, func(*sql.Tx) error { return nil })
 		}},

@@ -30,7 +30,7 @@ type openClaim struct {
 	conn   *sql.Conn // nil when the handler has the transaction, or it was rolled back
 	tx     *sql.Tx
 	joined bool // the handler has the transaction
-	doubt  bool // it may have been committed
+	gap    bool // it has ended once, and another process may have run since
 	over   bool // it is a record, or nothing
 }
 
@@ -109,7 +109,7 @@ func (c *openClaim) find(ctx context.Context, tx *sql.Tx) (sqlrecord.Row, error)
 // change makes the claim a record that decide has changed. If that fails, the claim has no transaction any more.
 func (c *openClaim) change(ctx context.Context, decide func(*sqlrecord.Row, sqlrecord.Moment) (bool, error)) (err error) {
 	conn, tx := c.conn, c.tx
-	c.conn, c.tx = nil, nil
+	c.conn, c.tx, c.gap = nil, nil, true
 	if tx == nil {
 		if conn, tx, err = c.store.seize(ctx); err != nil {
 			return err
@@ -119,6 +119,11 @@ func (c *openClaim) change(ctx context.Context, decide func(*sqlrecord.Row, sqlr
 		_ = tx.Rollback()
 		_ = conn.Close()
 	}()
+	return c.write(ctx, tx, decide)
+}
+
+// write makes the claim a record by a commit of the transaction.
+func (c *openClaim) write(ctx context.Context, tx *sql.Tx, decide func(*sqlrecord.Row, sqlrecord.Moment) (bool, error)) error {
 	r, err := c.find(ctx, tx)
 	if err != nil {
 		return err
@@ -138,12 +143,10 @@ func (c *openClaim) change(ctx context.Context, decide func(*sqlrecord.Row, sqlr
 	return err
 }
 
-// committed says how a commit of the run has ended.
+// committed says how a commit of the run has ended. One in doubt is looked for when the claim is given back.
 func (c *openClaim) committed(err error) {
 	if err == nil {
 		c.forget()
-	} else if !isRolledBack(err) {
-		c.doubt = true
 	}
 }
 
@@ -177,12 +180,19 @@ func (c *openClaim) lend(ctx context.Context) (conn *sql.Conn, tx *sql.Tx, err e
 	return conn, tx, nil
 }
 
+// secure makes the claim a record by a commit of the transaction that its handler has had.
+func (c *openClaim) secure(ctx context.Context, tx *sql.Tx) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.write(ctx, tx, c.renew)
+}
+
 // resume takes the connection back from a handler whose transaction has ended. One that was rolled back begins
 // anew at once, so that no request of this process comes in between.
 func (c *openClaim) resume(conn *sql.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.joined = false
+	c.joined, c.gap = false, true
 	if !c.over {
 		c.late.Reset(c.store.joinWithin)
 		if tx, err := conn.BeginTx(context.Background(), nil); err == nil {
@@ -194,10 +204,15 @@ func (c *openClaim) resume(conn *sql.Conn) {
 }
 
 // drop ends a claim under which nothing was done, and reports whether that leaves nothing. Who waits must not
-// run in its place, and finds a record.
-func (c *openClaim) drop() bool {
-	if c.doubt || c.awaited.Load() {
+// run in its place, and finds a record. What another process may have done is not denied.
+func (c *openClaim) drop(ctx context.Context) bool {
+	if c.awaited.Load() || c.gap && c.tx == nil {
 		return false
+	}
+	if c.gap {
+		if _, err := look(ctx, c.tx, lookSQL, c.key); !errors.Is(err, store.ErrNotFound) {
+			return false
+		}
 	}
 	c.end()
 	return true

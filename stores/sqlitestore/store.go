@@ -79,7 +79,8 @@ func WithPowerLossSafety() Option { return func(c *config) { c.synchronous = "FU
 // waits for it, in all processes. So the option is for short handlers whose only effects are rows of the file.
 // A run that does not call [Store.InTx] within 20 ms gets a claim of the usual kind, and lets the
 // others write; so does one that takes a step before InTx, or learns its [idempotency.Operation.ID] or an
-// [idempotency.DeriveKey]. In the open transaction a step is refused with [store.ErrTransactionOpen], and an
+// [idempotency.DeriveKey]. One whose function fails gets it in place of what the function has done, and keeps its key
+// until the handler returns. In the open transaction a step is refused with [store.ErrTransactionOpen], and an
 // ID does not make the claim durable: learn one that leaves the file before.
 func WithOneCommit() Option { return func(c *config) { c.oneCommit = true } }
 

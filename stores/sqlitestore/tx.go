@@ -100,6 +100,9 @@ func (s *Store) begin(ctx context.Context, op *idempotency.Operation, key string
 		if err = t.fate.watch(t.conn); err == nil {
 			err = ctx.Err()
 		}
+		if err == nil && t.whole != nil {
+			_, err = t.tx.ExecContext(ctx, "SAVEPOINT "+claimed)
+		}
 		if err != nil {
 			t.end()
 		}
@@ -204,8 +207,28 @@ func (t *joinedTx) leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.state == store.TxOpen {
+		t.secure()
 		t.giveUp()
 	}
+}
+
+// claimed is the savepoint of a transaction that is a claim, before its handler has it.
+const claimed = "idempotency_claimed"
+
+// secure makes a claim that is the transaction a record, in place of what the function has done: its handler goes on,
+// and nobody is to run beside it. On failure the key is lost with the transaction, unless that begins anew before
+// another process takes it.
+func (t *joinedTx) secure() {
+	if committed, rolledBack := t.fate.get(); t.whole == nil || t.ended || committed || rolledBack {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if _, err := t.tx.ExecContext(ctx, "ROLLBACK TO "+claimed); err != nil {
+		return
+	}
+	t.fate.unwatch(t.conn)
+	t.whole.secure(ctx, t.tx)
 }
 
 // MaySaveStep implements [store.Transaction].
