@@ -65,13 +65,16 @@ func TestStoreKeepsTheContract(t *testing.T) {
 			cfg, err := pgxpool.ParseConfig(pgtest.Shared(t).DSN)
 			require.NoError(t, err)
 			cfg.ConnConfig.DefaultQueryExecMode, cfg.MaxConns = mode, 4
+			if begun.whole { // each open claim has a connection until its case ends
+				cfg.MaxConns = 64
+			}
 			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 			require.NoError(t, err)
 			t.Cleanup(pool.Close)
 			storetest.Run(t, storetest.Harness{
 				New: func(t testing.TB) (store.Store, func(time.Duration)) {
 					if begun.whole {
-						return newUnrecorded(t, cfg)
+						return newUnrecorded(t, pool)
 					}
 					s, table := newStore(t, pool, pgstore.WithConns(3))
 					return s, clock(t, pool, table)
@@ -82,13 +85,8 @@ func TestStoreKeepsTheContract(t *testing.T) {
 	}
 }
 
-// newUnrecorded returns a store of one-commit claims, with a pool of its own: each open claim has a connection.
-func newUnrecorded(t testing.TB, cfg *pgxpool.Config) (guardtest.Unrecorded, func(time.Duration)) {
-	cfg = cfg.Copy()
-	cfg.MaxConns = 8
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+// newUnrecorded returns a store of one-commit claims.
+func newUnrecorded(t testing.TB, pool *pgxpool.Pool) (guardtest.Unrecorded, func(time.Duration)) {
 	store, table := newStore(t, pool, pgstore.WithConns(3), pgstore.WithOneCommit(pgx.ReadCommitted))
 	s := guardtest.NewUnrecorded(store)
 	return s, s.Passes(clock(t, pool, table))
