@@ -39,7 +39,9 @@ func (o *Operation) Attempt() int { return o.inner().Attempt() }
 // monotonic clock from before the claim was sent, less a tenth of the lease. Ask right
 // before an effect that must not happen twice: a process that was paused for longer
 // than the lease finds false here even before its context is cancelled. On a machine
-// that was suspended as a whole the clock stands still too, and Valid cannot tell.
+// that was suspended as a whole the clock stands still too, and Valid cannot tell. Nor can it
+// where the claim is a transaction, as in one commit of PostgreSQL, and the connection is lost: what such
+// a run commits is refused, and an effect outside the database needs a step.
 func (o *Operation) Valid() bool { return o.inner().Valid() }
 
 // SetOutcome overrides how this run is judged, whatever its status. It has no effect
