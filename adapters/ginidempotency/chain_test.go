@@ -73,4 +73,3 @@ func TestMiddlewareWithAHandlerBehindItIsNotMisplaced(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, frametest.Post(t, url+"/nowhere").Status)
 	require.Empty(t, events(event.Refused))
 }
-
