@@ -28,10 +28,16 @@ type Process struct {
 func NewProcess(t *testing.T, shared idempotency.Store, h http.Handler, opts ...idempotency.Option) *Process {
 	t.Helper()
 	p := &Process{Store: &FaultStore{Behind: shared}, Events: &Events{}}
-	opts = append([]idempotency.Option{idempotency.WithLease(LeaseTime), idempotency.WithObserver(p.Events.Observe)}, opts...)
-	p.Guard = NewGuard(t, p.Store, opts...)
+	return p.start(t, p.Store, h, opts)
+}
+
+// start makes the guard of the process on its store, or on one in front of that. At the end of the test the store heals:
+// or the guard's shutdown would try for a day of the bubble to record what it could not.
+func (p *Process) start(t *testing.T, store idempotency.Store, h http.Handler, opts []idempotency.Option) *Process {
+	t.Helper()
+	p.Guard = NewGuard(t, store, append([]idempotency.Option{idempotency.WithLease(LeaseTime), idempotency.WithObserver(p.Events.Observe)}, opts...)...)
+	t.Cleanup(p.Store.Heal)
 	p.Server = ServeRecorder(t, p.Guard.Handler(h))
-	t.Cleanup(p.Store.Heal) // or what the guard could not record keeps the bubble busy for a day of its time
 	return p
 }
 
@@ -64,10 +70,7 @@ func (p *Process) Waiters(t *testing.T, n int, c Call) <-chan Reply {
 // NewWatchingProcess returns a process whose store wakes its waiters, and that store.
 func NewWatchingProcess(t *testing.T, shared idempotency.Store, h http.Handler, opts ...idempotency.Option) (*Process, *WatchedStore) {
 	t.Helper()
-	p := NewProcess(t, shared, h, opts...)
+	p := &Process{Store: &FaultStore{Behind: shared}, Events: &Events{}}
 	store := &WatchedStore{FaultStore: p.Store}
-	opts = append([]idempotency.Option{idempotency.WithLease(LeaseTime), idempotency.WithObserver(p.Events.Observe)}, opts...)
-	p.Guard = NewGuard(t, store, opts...)
-	p.Server = ServeRecorder(t, p.Guard.Handler(h))
-	return p, store
+	return p.start(t, store, h, opts), store
 }
