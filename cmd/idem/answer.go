@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"net/textproto"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"example.com/idempotency"
+)
+
+// words are the decisions, as they are written.
+var words = map[string]idempotency.Outcome{
+	"final": idempotency.Final, "not-executed": idempotency.NotExecuted, "resume": idempotency.Resume,
+}
+
+// given is the answer that a decision gives.
+type given struct {
+	status     int
+	header     []string
+	body, file string
+	unsealed   bool
+}
+
+func (g *given) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.IntVar(&g.status, "status", 0, "final: the status of the answer")
+	f.StringArrayVar(&g.header, "header", nil, `final: a field of the answer, "Name: value"`)
+	f.StringVar(&g.body, "body", "", "final: the body of the answer, or the value of a job in its codec")
+	f.StringVar(&g.file, "answer", "", "final: a file with the whole answer, as curl -i prints it; - is the standard input")
+	f.BoolVar(&g.unsealed, "unsealed", false, "final: the route has no sealer (WithSealer), whose keys only the service has")
+}
+
+// to completes a resolution that a word names. The library says whether it fits.
+func (g *given) to(res *idempotency.Resolution, word string, in io.Reader) error {
+	outcome, known := words[word]
+	res.Outcome, res.Status, res.Body, res.Header = outcome, g.status, []byte(g.body), http.Header{}
+	switch {
+	case !known:
+		return usage("%q is not a decision: say final, not-executed or resume", word)
+	case outcome == idempotency.Final && g.status == 0 && g.file == "":
+		return usage("final needs the answer that retries get: --status with --body, or --answer")
+	case outcome == idempotency.Final && !g.unsealed:
+		return usage("final needs --unsealed, which says that the route has no sealer. If it has one, decide by Guard.Resolve in the service: it could not read an answer from here")
+	case g.file != "" && (g.status != 0 || g.body != "" || len(g.header) > 0):
+		return usage("--answer is the whole answer: leave --status, --header and --body out")
+	case g.file == "-":
+		return read(res, in)
+	case g.file != "":
+		f, err := os.Open(g.file)
+		if err != nil {
+			return usage("--answer: %w", err)
+		}
+		defer func() { _ = f.Close() }()
+		return read(res, f)
+	}
+	for _, line := range g.header {
+		name, value, isField := strings.Cut(line, ":")
+		if !isField {
+			return usage("--header is %q, and must be like Location: /orders/1", line)
+		}
+		res.Header.Add(name, strings.TrimSpace(value))
+	}
+	return nil
+}
+
+// read reads a whole answer, as curl -i prints it: what it says of its own transfer does not count.
+func read(res *idempotency.Resolution, in io.Reader) error {
+	text := bufio.NewReader(in)
+	line, err := text.ReadString('\n')
+	if _, scanErr := fmt.Sscanf(line, "HTTP/%s %d", new(string), &res.Status); err != nil || scanErr != nil {
+		return usage("--answer begins with %.40q, and not with a line like HTTP/1.1 201 Created", line)
+	}
+	fields, err := textproto.NewReader(text).ReadMIMEHeader()
+	if err != nil {
+		return usage("--answer: %w", err)
+	}
+	fields.Del("Content-Length")
+	fields.Del("Transfer-Encoding")
+	res.Header = http.Header(fields)
+	res.Body, err = io.ReadAll(text)
+	return err
+}

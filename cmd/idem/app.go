@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// An app is one call of the program.
+type app struct {
+	in          io.Reader
+	out, errOut io.Writer
+	env         func(string) string
+	now         func() time.Time
+	target      target
+	format      string
+	began       bool // a command has begun, so the arguments were good
+}
+
+// formats are what -o takes.
+const (
+	asTable = "table"
+	asJSON  = "json"
+)
+
+// on lets a command run on the store that the flags name.
+func (a *app) on(f func(ctx context.Context, s *source, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.began = true
+		s, err := a.target.connect(cmd.Context(), a.env)
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		if err := s.open(cmd.Context()); err != nil {
+			return err
+		}
+		return f(cmd.Context(), s, args)
+	}
+}
+
+// complain tells an error, and what is there now if a record has changed.
+func (a *app) complain(err error) {
+	if a.format == asJSON {
+		now := ""
+		if c, ok := errors.AsType[*changed](err); ok {
+			now = c.now.Seen().String()
+		}
+		a.encode(a.errOut, failure{Type: "error", Code: codeOf(err), Error: err.Error(), Now: now})
+		return
+	}
+	fmt.Fprintln(a.errOut, "idem:", strings.TrimPrefix(err.Error(), "idempotency: "))
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/json"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/faultproxy"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/pgserver"
+	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/store"
+)
+
+// This file plants what the doctor is to find.
+
+// checks calls the doctor, and returns the worst result of each check.
+func checks(t *testing.T, want int, args ...string) map[string]check {
+	t.Helper()
+	got := call(t, append([]string{"doctor", "-o", "json"}, args...)...)
+	require.Equal(t, want, got.code, got.out+got.err)
+	return parse(t, got.out)
+}
+
+func parse(t *testing.T, out string) map[string]check {
+	t.Helper()
+	found := map[string]check{}
+	rank := map[string]int{ok: 1, warn: 2, fail: 3}
+	for line := range strings.Lines(out) {
+		var c check
+		require.NoError(t, json.Unmarshal([]byte(line), &c))
+		require.Contains(t, rank, c.Result)
+		require.Equal(t, c.Result == ok, c.Remedy == "", line)
+		if rank[c.Result] > rank[found[c.Check].Result] {
+			found[c.Check] = c
+		}
+	}
+	return found
+}
+
+var figures = regexp.MustCompile(`[0-9][0-9.]*(µs|ms|s|[BKMG]|%)?`)
+
+// requireWell compares what the doctor says of a store that is well, without its figures.
+func requireWell(t *testing.T, name string, flags []string) {
+	t.Helper()
+	for format, extension := range map[string]string{asTable: ".txt", asJSON: ".json"} {
+		got := call(t, append([]string{"doctor", "--timeout", "1h", "-o", format}, flags...)...)
+		require.Equal(t, exitOK, got.code, got.out+got.err)
+		text := regexp.MustCompile(` {2,}`).ReplaceAllString(figures.ReplaceAllString(got.out, "N"), "  ")
+		requireGolden(t, "doctor-"+name+extension, text)
+	}
+}
+
+// requireClock lets the clock of this machine go wrong.
+func requireClock(t *testing.T, flags []string) {
+	t.Helper()
+	for offset, want := range map[time.Duration]string{0: ok, time.Hour: warn, -time.Hour: warn} {
+		var out bytes.Buffer
+		a := &app{out: &out, errOut: &out, env: func(string) string { return "" }, now: func() time.Time { return time.Now().Add(offset) }}
+		require.Equal(t, exitOK, a.execute(t.Context(), append([]string{"doctor", "--timeout", "1h", "-o", "json"}, flags...)), out.String())
+		require.Equal(t, want, parse(t, out.String())["clock"].Result)
+	}
+}
+
+func TestDoctorOfRedis(t *testing.T) {
+	t.Parallel()
+	well := redistest.Start(t, "--appendonly", "yes", "--maxmemory", "1gb")
+	requireWell(t, "redis", []string{"--redis", "redis://" + well.Addr})
+	server := redistest.Start(t)
+	flags := []string{"--redis", "redis://" + server.Addr, "--timeout", "1h"}
+	requireClock(t, flags)
+	set := func(name, value string) { server.Do(t, "CONFIG", "SET", name, value) }
+
+	found := checks(t, exitOK, flags...)
+	require.Equal(t, warn, found["persistence"].Result)
+	require.Equal(t, warn, found["memory"].Result)
+	require.Equal(t, ok, found["replicas"].Result)
+
+	set("maxmemory-policy", "allkeys-lru")
+	require.Equal(t, fail, checks(t, exitUnhealthy, flags...)["server"].Result)
+	used, err := strconv.Atoi(server.Info(t, "memory")["used_memory"])
+	require.NoError(t, err)
+	set("maxmemory", strconv.Itoa(used+300_000))
+	for i := range 100 {
+		server.Do(t, "SET", i, strings.Repeat("x", 10_000)) // evicts
+	}
+	require.Equal(t, fail, checks(t, exitUnhealthy, flags...)["evicted"].Result)
+	set("maxmemory-policy", "noeviction")
+	require.Equal(t, fail, checks(t, exitUnhealthy, flags...)["memory"].Result)
+	set("maxmemory", "0")
+	server.Do(t, "CONFIG", "RESETSTAT")
+
+	require.Equal(t, fail, checks(t, exitUnhealthy, append(flags, "--replicas", "1")...)["replicas"].Result)
+	replica := redistest.StartReplica(t, server)
+	require.Equal(t, ok, checks(t, exitOK, append(flags, "--replicas", "1")...)["replicas"].Result)
+	require.Equal(t, fail, checks(t, exitUnhealthy, "--redis", "redis://"+replica.Addr)["server"].Result)
+
+	serve(t, guardtest.RedisAt(t, server)).post("POST /payouts", "a", broken, hold)
+	require.Equal(t, warn, checks(t, exitOK, flags...)["held"].Result)
+}
+
+// The account of docs/how-to/redis.md can do all, and one that lacks a command is found out.
+func TestDoctorOfAnAccount(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	if server.Before(t, "7.0") {
+		t.Skip("this server has no ACL DRYRUN")
+	}
+	page, err := os.ReadFile("../../docs/how-to/redis.md")
+	require.NoError(t, err)
+	var rights []any
+	for word := range strings.FieldsSeq(regexp.MustCompile(`ACL SETUSER .*`).FindString(string(page))) {
+		rights = append(rights, word)
+	}
+	server.Do(t, rights...)
+	url := "redis://" + server.Addr
+	require.Equal(t, ok, checks(t, exitOK, "--redis", url, "--account", "idempotency")["rights"].Result)
+	for _, right := range rights {
+		if command, isCommand := strings.CutPrefix(right.(string), "+"); isCommand {
+			server.Do(t, "ACL", "SETUSER", "idempotency", "-"+command)
+			lacking := checks(t, exitUnhealthy, "--redis", url, "--account", "idempotency")["rights"]
+			require.Contains(t, strings.ToLower(lacking.Found), command)
+			server.Do(t, "ACL", "SETUSER", "idempotency", right)
+		}
+	}
+	require.Equal(t, fail, checks(t, exitUnhealthy, "--redis", url, "--account", "idempotency", "--prefix", "pay:")["rights"].Result)
+	require.Equal(t, fail, checks(t, exitUnhealthy, "--redis", url, "--account", "idempotency", "--replicas", "1")["rights"].Result)
+
+	server.Do(t, "ACL", "SETUSER", "idempotency", "+scan", "+zscore")
+	asService := "redis://idempotency:PASSWORD@" + server.Addr
+	require.Equal(t, warn, checks(t, exitOK, "--redis", asService)["rights"].Result, "it may not ask")
+	require.Equal(t, warn, checks(t, exitOK, "--redis", url, "--account", "nobody")["rights"].Result)
+}
+
+func TestDoctorSeesASlowStore(t *testing.T) {
+	t.Parallel()
+	_, server := redisPlace(t)
+	proxy := faultproxy.New(t, server.Addr())
+	client := guardtest.RedisClient(t, proxy.Addr())
+	d := &doctor{app: &app{out: new(bytes.Buffer), format: asJSON}, timeout: 40 * time.Millisecond}
+	d.list, d.source = d.app.list(), &source{records: idempotency.NewRedisStore(client)}
+	proxy.Delay(faultproxy.ToServer, 30*time.Millisecond)
+	require.NoError(t, d.latency(t.Context()))
+	require.Equal(t, 1, d.failed)
+	proxy.Heal()
+	d.timeout = time.Hour
+	require.NoError(t, d.latency(t.Context()))
+	require.Equal(t, 1, d.failed)
+}
+
+func TestDoctorOfPostgres(t *testing.T) {
+	t.Parallel()
+	server := pgserver.Start(t, "fsync=on")
+	pool, err := pgxpool.New(t.Context(), server.DSN)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	p := postgresPlace(t, server.DSN)
+	table := p.flags[3]
+	do := func(statement string) {
+		_, err := pool.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	find := func(code int, by *pgserver.Server, setting string) map[string]check {
+		return checks(t, code, "--timeout", "1h", "--table", table, "--postgres", by.DSN+setting)
+	}
+	requireWell(t, "postgres", p.flags)
+	do("COMMENT ON TABLE " + table + " IS 'idempotency: schema 99, for programs of schema 1 or later'")
+	found := find(exitUnhealthy, server, "&default_transaction_isolation=serializable&synchronous_commit=off")
+	require.Equal(t, warn, found["isolation"].Result)
+	require.Equal(t, fail, found["durability"].Result)
+	require.Contains(t, found["schema"].Found, "later")
+	require.Equal(t, fail, find(exitUnhealthy, server, "&default_transaction_read_only=on")["table"].Result)
+
+	do("COMMENT ON TABLE " + table + " IS NULL")
+	_, err = p.Claim(t.Context(), "expired", store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
+	require.NoError(t, err)
+	do("UPDATE " + table + " SET expires = expires - 9 * 3600000000")
+	found = find(exitOK, pgserver.StartBouncer(t, server), "&default_query_exec_mode=exec")
+	require.Equal(t, warn, found["listen"].Result)
+	require.Contains(t, found["schema"].Found, "not the newest")
+	require.Equal(t, warn, found["sweep"].Result)
+	do("ALTER TABLE " + table + " SET UNLOGGED")
+	require.Contains(t, find(exitUnhealthy, server, "")["table"].Found, "unlogged")
+
+	unsafe := postgresPlace(t, pgserver.Shared(t).DSN)
+	require.Equal(t, fail, checks(t, exitUnhealthy, unsafe.flags...)["durability"].Result, "fsync is off")
+}
+
+func TestDoctorOfSQLite(t *testing.T) {
+	t.Parallel()
+	p := sqlitePlace(t)
+	requireWell(t, "sqlite", p.flags)
+	require.NoError(t, os.Chmod(p.flags[1], 0o644))
+	require.Equal(t, warn, checks(t, exitOK, p.flags...)["file"].Result)
+	_, err := p.Claim(t.Context(), "expired", store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
+	require.NoError(t, err)
+	db, err := sql.Open("sqlite", p.flags[1])
+	require.NoError(t, err)
+	defer func() { _ = db.Close() }()
+	_, err = db.ExecContext(t.Context(), `UPDATE idempotency_records SET expires = expires - 9 * 3600000000`)
+	require.NoError(t, err)
+	require.Equal(t, warn, checks(t, exitOK, p.flags...)["sweep"].Result)
+}

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/engine/intent"
+	"example.com/idempotency/internal/pgserver"
+	"example.com/idempotency/store"
+	"example.com/idempotency/stores/pgstore"
+	"example.com/idempotency/stores/sqlitestore"
+)
+
+// This file has stores with records in every state, and calls the program on them.
+
+var write = flag.Bool("write", false, "write the golden files and the schema")
+
+// TestMain is also the program, for a page that runs it: under its name.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "idem" {
+		main()
+	}
+	logging.Disable()
+	os.Exit(pgserver.Main(m))
+}
+
+// A result is what a call of the program leaves.
+type result struct {
+	code     int
+	out, err string
+}
+
+// A place is a store with its flags.
+type place struct {
+	records
+	flags []string
+	pass  func() // makes a lease of a millisecond end
+}
+
+// idem calls the program on the store.
+func (p place) idem(t *testing.T, args ...string) result {
+	t.Helper()
+	return call(t, append(args, p.flags...)...)
+}
+
+func call(t *testing.T, args ...string) result {
+	t.Helper()
+	return callWith(t, "", nil, args...)
+}
+
+func callWith(t *testing.T, in string, env map[string]string, args ...string) result {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	code := run(t.Context(), args, strings.NewReader(in), &out, &errOut, func(name string) string { return env[name] })
+	return result{code, out.String(), errOut.String()}
+}
+
+func redisPlace(t *testing.T) (place, *miniredis.Miniredis) {
+	t.Helper()
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = client.Close() })
+	return place{idempotency.NewRedisStore(client), []string{"--redis", "redis://" + server.Addr()}, func() { server.FastForward(2 * time.Millisecond) }}, server
+}
+
+func sqlitePlace(t *testing.T) place {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "orders.db")
+	st, err := sqlitestore.Open(t.Context(), file)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = st.Close() })
+	return place{st, []string{"--sqlite", file}, func() {}}
+}
+
+// postgresPlace is a table of its own, named after the test.
+func postgresPlace(t *testing.T, dsn string) place {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	name := pgstore.WithTable(strings.ToLower(regexp.MustCompile(`\W`).ReplaceAllString(t.Name(), "_")))
+	table := strings.ToLower(regexp.MustCompile(`\W`).ReplaceAllString(t.Name(), "_"))
+	require.NoError(t, pgstore.Migrate(t.Context(), pool, name))
+	st, err := pgstore.New(t.Context(), pool, name)
+	require.NoError(t, err)
+	t.Cleanup(st.Close)
+	return place{st, []string{"--postgres", dsn, "--table", table}, func() {}}
+}
+
+// places are the stores that every command is tried on.
+var places = map[string]func(t *testing.T) place{
+	"redis":    func(t *testing.T) place { p, _ := redisPlace(t); return p },
+	"sqlite":   sqlitePlace,
+	"postgres": func(t *testing.T) place { return postgresPlace(t, pgserver.Shared(t).DSN) },
+}
+
+// A service is what has made the records: a guard on a store.
+type service struct {
+	t     *testing.T
+	guard *idempotency.Guard
+}
+
+// Times that are not near a whole hour, so that what is printed of them does not depend on the moment.
+const (
+	serviceTTL = 36*time.Hour + 30*time.Minute
+	longLease  = 90*time.Minute + 30*time.Second
+)
+
+func serve(t *testing.T, st store.Store, opts ...idempotency.Option) *service {
+	t.Helper()
+	guard, err := idempotency.New(st, func(r *http.Request) (string, error) { return r.Header.Get("Tenant"), nil },
+		append([]idempotency.Option{idempotency.WithTTL(serviceTTL), idempotency.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = guard.Shutdown(context.Background()) })
+	return &service{t, guard}
+}
+
+// post sends a request with a key to a handler of a route.
+func (s *service) post(route, key string, h http.HandlerFunc, opts ...idempotency.Option) *httptest.ResponseRecorder {
+	s.t.Helper()
+	r := httptest.NewRequestWithContext(s.t.Context(), http.MethodPost, "/", strings.NewReader("{}"))
+	r.Header.Set("Idempotency-Key", key)
+	r.Header.Set("Tenant", "alice")
+	w := httptest.NewRecorder()
+	s.guard.With(append(opts, idempotency.WithRoute(route))...).Handler(h).ServeHTTP(w, r)
+	return w
+}
+
+// name is the name of the record of a key.
+func (s *service) name(key string) string {
+	s.t.Helper()
+	info, err := s.guard.Lookup(s.t.Context(), idempotency.Key{Scope: "alice", Value: key})
+	require.NoError(s.t, err)
+	return info.Record
+}
+
+func (s *service) seen(key string) string {
+	s.t.Helper()
+	info, err := s.guard.Lookup(s.t.Context(), idempotency.Key{Scope: "alice", Value: key})
+	require.NoError(s.t, err)
+	return info.Seen().String()
+}
+
+// How handlers end.
+func created(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }
+func broken(w http.ResponseWriter, _ *http.Request)  { w.WriteHeader(http.StatusInternalServerError) }
+
+func afterStep(name string, opts ...idempotency.TaskOption) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, _ = idempotency.Step(r.Context(), name, func(context.Context) (string, error) { return "done", nil }, opts...)
+		broken(w, r)
+	}
+}
+
+var errHangs = errors.New("the provider hangs")
+
+func inDoubt(name string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, _ = idempotency.Step(r.Context(), name, func(context.Context) (string, error) { return "", errHangs }, idempotency.AtMostOnce())
+		broken(w, r)
+	}
+}
+
+var hold = idempotency.WithRecovery(idempotency.Hold)
+
+// fill makes a record in every state, those that are held in this order.
+func fill(t *testing.T, p place) *service {
+	t.Helper()
+	s := serve(t, p.records)
+	s.post("POST /payouts", "payout-1", broken, hold)
+	s.post("POST /orders", "order-77", afterStep("ledger"), hold, idempotency.WithRetention(60*time.Hour))
+	s.post("POST /charges", "charge-5", inDoubt("charge"))
+	s.post("POST /charges", "charge-5", inDoubt("charge")) // finds the mark
+	s.post("POST /orders", "order-78", created)
+	s.post("POST /orders", "order-79", broken)
+	for key, lease := range map[string]time.Duration{"order-80": longLease, "order-81": time.Millisecond} {
+		name := idempotency.Key{Scope: "alice", Value: key}
+		_, err := p.Claim(t.Context(), intent.Key(name).Name(), store.Claim{
+			Owner: store.Owner{1}, Lease: lease, Retention: 2 * longLease, Label: "POST /orders",
+		})
+		require.NoError(t, err)
+	}
+	p.pass()
+	require.Eventually(t, func() bool {
+		info, err := s.guard.Lookup(t.Context(), idempotency.Key{Scope: "alice", Value: "order-81"})
+		return err == nil && info.Lease <= 0
+	}, time.Minute, time.Millisecond)
+	return s
+}
+
+// changing are the parts of an output that differ from call to call.
+var changing = []struct {
+	of *regexp.Regexp
+	to string
+}{
+	{regexp.MustCompile(`/[0-9a-f]{32}`), "/0123456789abcdef0123456789abcdef"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "2026-11-27T03:12:09Z"},
+	{regexp.MustCompile(`\b\d{1,2}s( {2,3}|\b)`), "0s   "}, // as wide as the column of ages
+	{regexp.MustCompile(`("(?:age|oldest)_seconds"):\d+`), "$1:0"},
+	{regexp.MustCompile(`("(?:ends_in|lease)_seconds"):\d+`), "$1:3600"},
+	{regexp.MustCompile(`(--cursor )\S+`), "${1}CURSOR"},
+	{regexp.MustCompile(`("cursor"):"[^"]+"`), `$1:"CURSOR"`},
+}
+
+func stable(text string) string {
+	for _, c := range changing {
+		text = c.of.ReplaceAllString(text, c.to)
+	}
+	return text
+}
+
+// requireGolden compares an output with a file of testdata.
+func requireGolden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *write {
+		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), got, "go test ./cmd/idem -write writes %s", file)
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"example.com/idempotency"
+	"example.com/idempotency/store"
+)
+
+// A verdict is what the flags of resolve and forget say.
+type verdict struct {
+	idempotency.Resolution
+	seen   string
+	dryRun bool
+}
+
+// flags adds what both commands take.
+func (v *verdict) flags(cmd *cobra.Command, env func(string) string) {
+	cmd.Flags().StringVar(&v.Reason, "reason", "", "how you found it out, for whoever asks later")
+	cmd.Flags().StringVar(&v.Actor, "actor", env("USER"), "who decides")
+	cmd.Flags().StringVar(&v.seen, "seen", "", "what idem why has shown as seen: the decision is about that and nothing newer")
+	cmd.Flags().BoolVar(&v.dryRun, "dry-run", false, "say what would happen, and change nothing")
+	_ = cmd.MarkFlagRequired("reason")
+}
+
+// about returns what the decision is about, of a record that was looked at.
+func (v *verdict) about(now idempotency.RecordInfo) (seen store.Seen, err error) {
+	switch {
+	case strings.TrimSpace(v.Reason) == "":
+		return seen, usage("--reason is empty: say how you found it out, for whoever asks later")
+	case v.seen != "":
+		if err = seen.UnmarshalText([]byte(v.seen)); err != nil {
+			err = usage("--seen: %w", err)
+		}
+		return seen, err
+	case v.dryRun:
+		return now.Seen(), nil
+	default:
+		return seen, usage("--seen is missing: decide about what you have looked into, as idem why %s has shown it", now.Record)
+	}
+}
+
+// on returns the store to decide on.
+func (v *verdict) on(s *source) store.Store {
+	if v.dryRun {
+		return dryStore{s.records}
+	}
+	return s.records
+}
+
+// done tells what a decision has done, or would do.
+func (a *app) done(v *verdict, word, says string, i idempotency.RecordInfo, seen store.Seen) {
+	list, verb := a.list(), "Done: "
+	if v.dryRun {
+		verb = "Dry run, nothing was changed. It would do this: "
+	}
+	if a.format != asJSON {
+		list.end(plain(word + " of " + i.Record + ", seen as " + seen.String() + ", by " + names([]string{v.Actor}) + ": " + v.Reason))
+		list.end(verb + plain(says))
+		return
+	}
+	list.add(decision{"decision", i.Record, word, true, v.dryRun, says, seen.String(), v.Actor, v.Reason})
+}
+
+func (a *app) resolve() *cobra.Command {
+	v, given := &verdict{}, &given{}
+	cmd := &cobra.Command{
+		Use: "resolve RECORD final|not-executed|resume", Args: cobra.ExactArgs(2),
+		Short: "Decide about a held key",
+	}
+	v.flags(cmd, a.env)
+	given.flags(cmd)
+	cmd.Flags().StringArrayVar(&v.NotDone, "not-done", nil, "a step in doubt that has not happened, and cannot happen any more")
+	ttl := ttlFlag(cmd)
+	cmd.RunE = a.on(func(ctx context.Context, s *source, args []string) error {
+		r, err := lookInto(ctx, s, args[0], *ttl)
+		if err != nil {
+			return err
+		}
+		seen, err := v.about(r.info)
+		if err != nil {
+			return err
+		}
+		if err := given.to(&v.Resolution, args[1], a.in); err != nil {
+			return err
+		}
+		if r.guard, err = guard(v.on(s), idempotency.WithTTL(*ttl)); err != nil {
+			return err
+		}
+		says, err := r.of(ctx, args[1], seen, v.Resolution)
+		if err != nil {
+			return r.orChanged(ctx, seen, err)
+		}
+		a.done(v, args[1], says, r.info, seen)
+		return nil
+	})
+	return cmd
+}
+
+// orChanged returns err, or that the record has changed, and what is there now.
+func (r *ruling) orChanged(ctx context.Context, seen store.Seen, err error) error {
+	if !errors.Is(err, store.ErrChanged) {
+		return err
+	}
+	now, lookErr := look(ctx, r.guard, idempotency.Key{Record: r.info.Record})
+	switch {
+	case lookErr != nil:
+		return lookErr // it is gone, or the store is
+	case now.Seen() == seen: // it was like that when it was seen
+		return &coded{exitError, err}
+	}
+	return &changed{seen, now}
+}
+
+// keepAnswer is how long an answer is kept unless --ttl says otherwise. It is longer than the TTL of most
+// routes: an answer that ends too early lets the request run again.
+const keepAnswer = 30 * 24 * time.Hour
+
+func ttlFlag(cmd *cobra.Command) *time.Duration {
+	return cmd.Flags().Duration("ttl", keepAnswer, "how long retries get the answer of final: not below the TTL of the route")
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+)
+
+// This file decides, and looks at what clients get from then on.
+
+func TestFinalIsWhatEveryRetryGets(t *testing.T) {
+	t.Parallel()
+	for store, make := range places {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			p := make(t)
+			s := serve(t, p.records)
+			s.post("POST /payouts", "payout-1", broken, hold)
+			args := s.named([]string{
+				"resolve", "name:payout-1", "final", "--seen", "seen:payout-1", "--unsealed", "--reason", "the bank has it",
+				"--status", "201", "--header", "Location: /payouts/1", "--body", `{"id":1}`,
+			})
+			for range 2 { // the reply of the first may have been lost
+				got := p.idem(t, args...)
+				require.Equal(t, exitOK, got.code, got.err)
+			}
+			answer := s.post("POST /payouts", "payout-1", broken, hold)
+			require.Equal(t, http.StatusCreated, answer.Code)
+			require.Equal(t, `{"id":1}`, answer.Body.String())
+			require.Equal(t, "/payouts/1", answer.Header().Get("Location"))
+		})
+	}
+}
+
+func TestAnswerOfAFileIsWhatCurlPrints(t *testing.T) {
+	t.Parallel()
+	const printed = "HTTP/2 201 \r\nLocation: /payouts/1\r\nTransfer-Encoding: chunked\r\n\r\n{\"id\":1}\n"
+	file := filepath.Join(t.TempDir(), "answer")
+	require.NoError(t, os.WriteFile(file, []byte(printed), 0o600))
+	for key, where := range map[string]string{"in-a-file": file, "on-the-input": "-"} {
+		p, _ := redisPlace(t)
+		s := serve(t, p.records)
+		s.post("POST /payouts", key, broken, hold)
+		args := s.named([]string{"resolve", "name:" + key, "final", "--seen", "seen:" + key, "--unsealed", "--reason", "x", "--answer", where})
+		got := callWith(t, printed, nil, append(args, p.flags...)...)
+		require.Equal(t, exitOK, got.code, got.err)
+		answer := s.post("POST /payouts", key, broken, hold)
+		require.Equal(t, http.StatusCreated, answer.Code)
+		require.Equal(t, "{\"id\":1}\n", answer.Body.String())
+	}
+}
+
+func TestTheOthersLetTheNextRequestRun(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		word, key string
+		before    http.HandlerFunc
+		more      []string
+	}{
+		{"not-executed", "a", broken, nil},
+		{"resume", "b", afterStep("ledger"), nil},
+		{"resume", "c", inDoubt("charge"), []string{"--not-done", "charge"}},
+	} {
+		p, _ := redisPlace(t)
+		s := serve(t, p.records)
+		s.post("POST /payouts", c.key, c.before, hold)
+		args := s.named([]string{"resolve", "name:" + c.key, c.word, "--seen", "seen:" + c.key, "--reason", "x"})
+		got := p.idem(t, append(args, c.more...)...)
+		require.Equal(t, exitOK, got.code, got.err)
+		require.Equal(t, http.StatusCreated, s.post("POST /payouts", c.key, created, hold).Code)
+	}
+}
+
+func TestForgottenKeyRunsAsTheFirst(t *testing.T) {
+	t.Parallel()
+	p, server := redisPlace(t)
+	s := serve(t, p.records)
+	s.post("POST /payouts", "a", broken, hold)
+	name := s.name("a")
+	got := p.idem(t, "forget", name, "--seen", s.seen("a"), "--reason", "a test")
+	require.Equal(t, exitOK, got.code, got.err)
+	require.False(t, server.Exists("idem:"+name))
+	require.Equal(t, exitNotFound, p.idem(t, "why", name).code)
+}
+
+// A record that cannot be read can only be forgotten.
+func TestCorruptRecord(t *testing.T) {
+	t.Parallel()
+	p, server := redisPlace(t)
+	s := serve(t, p.records)
+	s.post("POST /payouts", "a", created)
+	name := s.name("a")
+	server.HSet("idem:"+name, "m", server.HGet("idem:"+name, "m")[:9])
+	for _, command := range []string{"why", "resolve"} {
+		args := []string{command, name}
+		if command == "resolve" {
+			args = append(args, "resume", "--dry-run", "--reason", "x")
+		}
+		got := p.idem(t, args...)
+		requireGolden(t, command+"-corrupt.txt", got.out+got.err)
+	}
+	const seen = "corrupt/0/00000000000000000000000000000000"
+	require.Equal(t, exitChanged, p.idem(t, "forget", name, "--seen", "held/1/00000000000000000000000000000001", "--reason", "x").code)
+	require.Equal(t, exitOK, p.idem(t, "forget", name, "--seen", seen, "--reason", "x", "--dry-run").code)
+	require.True(t, server.Exists("idem:"+name))
+	require.Equal(t, exitOK, p.idem(t, "forget", name, "--seen", seen, "--reason", "x").code)
+	require.False(t, server.Exists("idem:"+name))
+}
+
+// Whatever is decided with --dry-run, the store is the same afterwards, byte by byte.
+func TestDryRunTouchesNothing(t *testing.T) {
+	t.Parallel()
+	p, server := redisPlace(t)
+	s := fill(t, p)
+	before := server.Dump()
+	for _, key := range []string{"payout-1", "order-77", "charge-5", "order-78", "order-79", "order-80", "order-81"} {
+		name := s.name(key)
+		p.idem(t, "why", name)
+		p.idem(t, "resolve", name, "final", "--unsealed", "--status", "200", "--reason", "x", "--dry-run")
+		p.idem(t, "resolve", name, "resume", "--reason", "x", "--dry-run", "--not-done", "charge")
+		p.idem(t, "resolve", name, "not-executed", "--reason", "x", "--dry-run")
+		p.idem(t, "forget", name, "--reason", "x", "--dry-run")
+		require.Equal(t, before, server.Dump(), key)
+	}
+}
+
+// A decision about what was there is refused when something else is there, also with --dry-run.
+func TestChangedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for store, make := range places {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			p := make(t)
+			s := serve(t, p.records)
+			s.post("POST /payouts", "a", broken, hold)
+			name, seen := s.name("a"), s.seen("a")
+			require.Equal(t, exitOK, p.idem(t, "resolve", name, "resume", "--seen", seen, "--reason", "x").code)
+			s.post("POST /payouts", "a", broken, hold)
+			now := s.seen("a")
+			require.NotEqual(t, seen, now)
+			for _, more := range [][]string{nil, {"--dry-run"}} {
+				for _, decide := range [][]string{
+					{"resolve", name, "final", "--status", "200", "--unsealed"}, {"resolve", name, "resume"}, {"resolve", name, "not-executed"}, {"forget", name},
+				} {
+					got := p.idem(t, append(append(decide, "--seen", seen, "--reason", "x"), more...)...)
+					require.Equal(t, exitChanged, got.code, "%v %v", decide, more)
+					require.Contains(t, got.err, now)
+				}
+			}
+			require.Equal(t, now, s.seen("a"))
+		})
+	}
+}
+
+// A service with a sealer could not read an answer from here, so it is refused wherever the record shows that.
+func TestSealedRoute(t *testing.T) {
+	t.Parallel()
+	sealer, err := idempotency.NewSealer(bytes.Repeat([]byte{7}, 32))
+	require.NoError(t, err)
+	for _, c := range []struct {
+		key    string
+		before http.HandlerFunc
+		kept   bool
+	}{{"kept", broken, true}, {"step", afterStep("ledger"), false}} {
+		p, _ := redisPlace(t)
+		s := serve(t, p.records, idempotency.WithSealer(sealer), idempotency.WithKeptKeys(c.kept), hold)
+		s.post("POST /payouts", c.key, c.before)
+		name, seen := s.name(c.key), s.seen(c.key)
+		got := p.idem(t, "resolve", name, "final", "--seen", seen, "--reason", "x", "--status", "201", "--unsealed")
+		require.Equal(t, exitError, got.code)
+		require.Contains(t, got.err, "the route seals")
+		require.Equal(t, seen, s.seen(c.key))
+		want := exitOK // nothing of it has to be read
+		if !c.kept {
+			want = exitError
+		}
+		require.Equal(t, want, p.idem(t, "resolve", name, "resume", "--seen", seen, "--reason", "x").code)
+	}
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// run is the program without its process. It returns the exit code.
+func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer, env func(string) string) int {
+	a := &app{in: in, out: out, errOut: errOut, env: env, now: time.Now}
+	return a.execute(ctx, args)
+}
+
+func (a *app) execute(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.errOut)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !a.began {
+		err = usage("%w", err)
+	}
+	if err != nil {
+		a.complain(err)
+	}
+	return codeOf(err)
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "idem",
+		Short: "See which idempotency keys wait for a decision, find out why, and decide",
+		Long: `idem looks into the store of a service that uses package idempotency.
+
+Name the store by one of --redis, --postgres and --sqlite, or by one of the variables IDEM_REDIS,
+IDEM_POSTGRES and IDEM_SQLITE, so that no password stands in the arguments.
+
+Exit codes: 0 done, 1 error or refused, 2 wrong usage, 3 no such record, 4 the record has changed
+meanwhile, 5 the doctor has found a fault, 6 the store cannot be reached.`,
+		SilenceUsage: true, SilenceErrors: true,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if a.format != asTable && a.format != asJSON {
+				return fmt.Errorf("-o is %q, and must be %s or %s", a.format, asTable, asJSON)
+			}
+			return nil
+		},
+	}
+	root.PersistentFlags().StringVarP(&a.format, "output", "o", asTable, "table for people, or json: one object a line")
+	a.target.flags(root.PersistentFlags())
+	root.AddCommand(a.held(), a.why(), a.find(), a.resolve(), a.forget(), a.stats(), a.watch(), a.doctor())
+	return root
+}
