@@ -13,6 +13,7 @@ require (
 	example.com/idempotency/stores/pgstore v0.0.0
 	example.com/idempotency/stores/sqlitestore v0.0.0
 	github.com/alicebob/miniredis/v2 v2.40.0
+	github.com/google/jsonschema-go v0.4.3
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/spf13/cobra v1.10.2
