@@ -1,6 +1,7 @@
 package pgstore_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"sync"
@@ -56,6 +57,76 @@ func TestOneCommitKeepsItsKeyAfterARollback(t *testing.T) {
 		require.Equal(t, 1, s.rows(t, "k"))
 		require.Zero(t, s.pool.Stat().AcquiredConns())
 	})
+}
+
+// PostgreSQL ends a transaction at the statement that fails, and frees its locks. The key is not among them: nobody runs
+// beside the rest of the function, nor of the handler.
+func TestOneCommitKeepsItsKeyAfterAFailedStatement(t *testing.T) {
+	onEachWholeWay(t, func(t *testing.T, inTx way, level string) {
+		var attempts []int
+		var other *guardtest.Server
+		s := inOneCommit(t, level, func(s *shop, w http.ResponseWriter, r *http.Request) {
+			op, _ := idempotency.FromContext(r.Context())
+			if attempts = append(attempts, op.Attempt()); len(attempts) > 1 {
+				charge(inTx, level)(s, w, r)
+				return
+			}
+			duplicate := func() {
+				guardtest.RequireProblem(t, other.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+			}
+			require.Error(t, inTx(s, r.Context(), level, func(exec execer) error {
+				require.NoError(t, s.insert(r.Context(), exec))
+				err := exec(r.Context(), "SELECT 1/0")
+				require.Error(t, err)
+				duplicate()
+				return err
+			}))
+			duplicate()
+			require.True(t, op.Valid())
+			w.WriteHeader(http.StatusInternalServerError)
+		}, idempotency.WithRecovery(idempotency.Rerun))
+		other = s.beside(t, func(http.ResponseWriter, *http.Request) { t.Error("it runs beside") }, level)
+		require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Zero(t, s.rows(t, "k"))
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Equal(t, []int{1, 2}, attempts)
+		require.Equal(t, 1, s.rows(t, "k"))
+	})
+}
+
+// The driver closes the connection of a statement whose context ends. PostgreSQL frees the key a moment later, and the
+// run takes it back.
+func TestOneCommitKeepsItsKeyAfterATimeout(t *testing.T) {
+	for name, whole := range map[string]bool{"of a statement": false, "of the function": true} {
+		t.Run(name, func(t *testing.T) {
+			onEachWholeWay(t, func(t *testing.T, inTx way, level string) {
+				var attempts []int
+				var other *guardtest.Server
+				s := inOneCommit(t, level, func(s *shop, w http.ResponseWriter, r *http.Request) {
+					op, _ := idempotency.FromContext(r.Context())
+					if attempts = append(attempts, op.Attempt()); len(attempts) > 1 {
+						charge(inTx, level)(s, w, r)
+						return
+					}
+					short, cancel := context.WithTimeout(r.Context(), 50*time.Millisecond)
+					defer cancel()
+					outer := r.Context()
+					if whole {
+						outer = short
+					}
+					require.Error(t, inTx(s, outer, level, func(exec execer) error { return exec(short, "SELECT pg_sleep(60)") }))
+					guardtest.RequireProblem(t, other.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+					require.True(t, op.Valid())
+					w.WriteHeader(http.StatusInternalServerError)
+				}, idempotency.WithRecovery(idempotency.Rerun))
+				other = s.beside(t, func(http.ResponseWriter, *http.Request) { t.Error("it runs beside") }, level)
+				require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+				require.Equal(t, []int{1, 2}, attempts)
+				require.Equal(t, 1, s.rows(t, "k"))
+			})
+		})
+	}
 }
 
 // A run whose connection is lost has lost its key. Whatever its handler says of that, what another one has recorded

@@ -139,6 +139,7 @@ func (s *Store) beginOpen(ctx context.Context, key string, claim *store.Claim) (
 	batch.BeginTx(opts)
 	batch.Queue(s.sql.openLock, s.lockOf(key), strconv.FormatInt(max(1, claim.Lease.Milliseconds()), 10))
 	batch.Queue(s.sql.meet, key, claim.Fingerprint[:])
+	batch.Queue("SAVEPOINT idempotency_claimed") // a statement that fails later ends what is inside it, and not the lock
 	results := conn.Conn().SendBatch(ctx, batch)
 	t.tx.tx = results.Tx()
 	var locked, standby bool
@@ -152,6 +153,9 @@ func (s *Store) beginOpen(ctx context.Context, key string, claim *store.Claim) (
 		} else if errors.Is(err, pgx.ErrNoRows) {
 			err = nil
 		}
+	}
+	if err == nil {
+		_, err = results.Exec()
 	}
 	err = errors.Join(err, results.Close())
 	t.tx.told = t.tx.isMarked()
@@ -169,10 +173,11 @@ func (c *openClaim) toRecord(ctx context.Context) (mine bool, err error) {
 	if c.isJoined() {
 		return false, errOpen
 	}
-	if mine, err = c.write(ctx); err == nil {
+	r, err := c.write(ctx)
+	if err == nil {
 		c.end(ctx)
 	}
-	return mine, err
+	return r.Mine, err
 }
 
 // secure implements [wholeRun]. On failure the claim is as it was, and the next renewal makes it a record.
@@ -182,19 +187,43 @@ func (c *openClaim) secure(ctx context.Context, t *joinedTx) {
 	if c.over.Load() || c.tx != t {
 		return
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout) // that of a statement may be over
+	defer cancel()
 	_ = t.conn.Conn().Ping(ctx) // which finds out whether the connection is lost, and the lock
-	if _, err := c.write(ctx); err == nil {
-		c.forget()
+	for range lockTries {
+		r, err := c.write(ctx)
+		if err == nil && (r.Mine || r.Owner != store.Owner{}) {
+			c.forget()
+		}
+		if c.over.Load() || err != nil || !sleep(ctx, lockPause) {
+			return
+		}
+	}
+}
+
+// A run whose connection is lost tries so often, with such pauses, to get its key back: PostgreSQL ends the transaction,
+// and frees the lock, soon after the driver has closed the connection. If another run has it, this one has lost it.
+const (
+	lockTries = 100
+	lockPause = 10 * time.Millisecond
+)
+
+// sleep reports whether the time has passed before ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }
 
 // write writes the record of the claim, unless the key is another's. One in doubt is written beside whoever has the
 // lock, which may be its own late commit: that meets the record.
-func (c *openClaim) write(ctx context.Context) (mine bool, err error) {
+func (c *openClaim) write(ctx context.Context) (store.Record, error) {
 	claim := c.claim
 	claim.MayBeLost, claim.Watch = false, false
-	r, err := c.store.claimRow(ctx, c.key, claim, nil, c.doubt.Load() || c.tx.lives())
-	return r.Mine, err
+	return c.store.claimRow(ctx, c.key, claim, nil, c.doubt.Load() || c.tx.lives())
 }
 
 // end rolls back whatever is open.
