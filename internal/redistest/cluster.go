@@ -34,13 +34,21 @@ func StartCluster(t testing.TB, masters int, replicated bool) *Cluster {
 			c.Replicas = append(c.Replicas, node())
 		}
 	}
-	for _, s := range c.nodes() {
-		s.meet(t, c.Masters[0])
-	}
 	// A node may be up, and know all others, before it knows which slots they serve. Then it
 	// redirects a client to nowhere.
 	nodes, all := fmt.Sprint(len(c.nodes())), fmt.Sprint(slots)
+	introduced := time.Now()
+	introduce := func() {
+		for _, s := range c.nodes() {
+			s.meet(t, c.Masters[0])
+		}
+	}
+	introduce()
 	c.await(t, "meet", func(s *Server) bool {
+		if time.Since(introduced) > 2*time.Second { // a node forgets a handshake that took longer than its timeout
+			introduced = time.Now()
+			introduce()
+		}
 		info := s.info(s.Do(t, "CLUSTER", "INFO"))
 		return info["cluster_known_nodes"] == nodes && info["cluster_slots_assigned"] == all && info["cluster_state"] == "ok"
 	})

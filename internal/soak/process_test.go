@@ -88,7 +88,7 @@ func (p *process) listen(stderr io.Reader) {
 			if line.Msg == logLost {
 				p.losses = append(p.losses, text)
 			}
-		} else if text != "" && len(p.alarms) < 100 {
+		} else if text != "" && len(p.alarms) < 5000 {
 			p.alarms = append(p.alarms, text)
 		}
 		p.mu.Unlock()
@@ -117,6 +117,15 @@ func (p *process) log() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return strings.Join(p.recent, "")
+}
+
+// stacks ends the process, and returns what each of its goroutines was doing.
+func (p *process) stacks() string {
+	p.disturb(syscall.SIGQUIT)
+	<-p.ended
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.alarms, "")
 }
 
 // said returns how often the process has logged a message.

@@ -182,6 +182,9 @@ func (s *soak) killRedis(skies []*weather, outage time.Duration) {
 	case <-effected:
 		s.recovery = max(s.recovery, time.Since(restarted))
 	case <-time.After(patience):
+		for _, p := range s.places {
+			s.t.Logf("%s\n%s", p.process().log(), p.process().stacks())
+		}
 		require.FailNow(s.t, "nothing happens after a restart of Redis")
 	}
 }
