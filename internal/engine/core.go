@@ -34,11 +34,15 @@ type core struct {
 	ghosts    inflight.Backlog // claims whose reply never came
 	// back has a receiver for each ghost that waits for the store to answer again.
 	back      chan struct{}
-	abandoned atomic.Int64 // store calls that have outlived their callers
+	turns     chan struct{} // one for each ghost that asks the store
+	abandoned atomic.Int64  // store calls that have outlived their callers
 }
 
+// ghostTurns is how many ghosts ask the store at a time, a small part of the connections of a pool.
+const ghostTurns = 4
+
 func newCore(st store.Store, local bool, waitingBytes int64) *core {
-	c := &core{store: st, local: local, inline: local, back: make(chan struct{})}
+	c := &core{store: st, local: local, inline: local, back: make(chan struct{}), turns: make(chan struct{}, ghostTurns)}
 	if s, ok := st.(store.ContextStore); ok && !local {
 		c.inline = s.ObeysContext()
 	}

@@ -27,6 +27,10 @@ import (
 // that the store answers wakes one ghost, and its release wakes the next. A shutdown gives the
 // store one more lease to answer, and no time for claims that are late.
 //
+// A store that is slow fails claims for lack of time, and each of them leaves a ghost. If all of these
+// asked at once, requests would find no connection free and leave more of them, so that an overload
+// would never end. So no more than ghostTurns ask at a time, in the order in which they came.
+//
 // At most maxPending claims are given back at a time, and those that are late give way when there
 // are half as many.
 type ghost struct {
@@ -44,7 +48,7 @@ type ghost struct {
 func (g *ghost) release() error {
 	l := g.lease
 	for n := 1; ; n++ {
-		err := l.release(l.claim.Owner, g.undone, min(l.timeout(), time.Until(g.end())))
+		err := g.try()
 		if err == nil {
 			return nil
 		}
@@ -65,6 +69,14 @@ func (g *ghost) release() error {
 			return errRetentionEnded
 		}
 	}
+}
+
+// try makes one call, when it is its turn.
+func (g *ghost) try() error {
+	l := g.lease
+	l.core.turns <- struct{}{}
+	defer func() { <-l.core.turns }()
+	return l.release(l.claim.Owner, g.undone, min(l.timeout(), time.Until(g.end())))
 }
 
 // end is until when the store is asked.

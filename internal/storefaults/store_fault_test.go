@@ -435,10 +435,12 @@ func TestGhostClaimsAreBoundedByNumber(t *testing.T) {
 		}
 		wg.Wait()
 		synctest.Wait()
-		require.Equal(t, fit, p.Store.Count("release"))
+		require.Equal(t, over, p.Events.Count(event.ClaimLeft))
+		require.Equal(t, 4, p.Store.Count("release"), "no more ask at a time")
 		p.Store.Heal()
 		time.Sleep(time.Minute)
 		synctest.Wait()
+		require.GreaterOrEqual(t, p.Store.Count("release"), fit)
 
 		// The guard has room again.
 		p.Store.On("claim", guardtest.First(p.Store.Count("claim")+1, guardtest.Refuse))
