@@ -1,6 +1,8 @@
 package client
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -119,9 +121,18 @@ func (c *call) attempt() *result {
 	start := time.Now()
 	ctx, seen := gather(c.req.Context(), c.t.base, c.key.field)
 	r, ctx := newResult(ctx, min(c.limits.AttemptTimeout, c.limits.Timeout-start.Sub(c.start)))
+	if c.doubt && c.key.value != "" {
+		key := c.key // which the answer changes
+		seen.tooLate = func() bool { return key.isTooOld(time.Now(), c.ttl) }
+		seen.giveUp = func() { r.cancel(errSentTooLate) }
+		defer seen.watch(key.life(start, c.ttl)).Stop()
+	}
 	c.send(c.req.WithContext(ctx), r)
 	if !r.timer.Stop() && ended(c.req) == nil && (r.err != nil || !r.held) {
 		r.err = errAttemptTimeout
+	}
+	if r.err != nil && errors.Is(context.Cause(ctx), errSentTooLate) {
+		r.err = errSentTooLate
 	}
 	c.judge(r, seen)
 	if r.resp != nil {
@@ -183,6 +194,8 @@ func (c *call) ends(r *result) Reason {
 	switch {
 	case r.err != nil && ended(c.req) != nil:
 		return ReasonContext
+	case errors.Is(r.err, errSentTooLate):
+		return ReasonTTL
 	case is[*refusedByBreaker](r.err):
 		return ReasonBreaker
 	case r.verdict == Settled, r.ruling == unknown:
@@ -271,6 +284,16 @@ func (c *call) failure(reason Reason, a *answer, err error) *Error {
 		e.is = append(e.is, ErrKeyExpired)
 	}
 	return e
+}
+
+// redirectFailed makes the error of the request that http.Client sends without the key that a redirect
+// has answered. Whoever sent that request learns of no other end.
+func (c *call) redirectFailed(err error) *Error {
+	k := c.key.behind
+	return &Error{
+		Key: k.value, Since: k.since, Expires: k.expires, Reason: ReasonSettled, Attempts: slices.Clone(c.attempts),
+		Err: fmt.Errorf("after a redirect: %w", err), is: []error{ErrOutcomeUnknown},
+	}
 }
 
 // observe tells the observers of an event.

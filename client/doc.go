@@ -3,7 +3,7 @@
 // with a client that makes a new key for each try.
 //
 //	transport, err := client.New(nil, client.WithServer(profile.Guard(), "payments.example.com"))
-//	c := &http.Client{Transport: transport}
+//	c := &http.Client{Transport: transport, CheckRedirect: client.CheckRedirect}
 //	resp, err := c.Post(url, "application/json", body) // one charge, however often it is sent
 //
 // At a server that honours keys, a request has at most one effect, and the caller is never

@@ -52,6 +52,7 @@ var (
 // Errors of attempts.
 var (
 	errAttemptTimeout error = attemptTimeout{}
+	errSentTooLate          = errors.New("the key ended before the request was sent")
 	errNoResult             = errors.New("attempt ended without a result")
 )
 

@@ -7,6 +7,7 @@ import (
 	"net/http/httptrace"
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // This file finds out whether an attempt has sent anything.
@@ -18,6 +19,29 @@ type evidence struct {
 	direct                bool // whatever is sent is seen
 	askedForConn, gotConn atomic.Bool
 	sent                  atomic.Int64
+	written               atomic.Bool // the whole request, for the first time
+
+	// tooLate and giveUp are set for a request that must not go out after its key has ended.
+	tooLate func() bool
+	giveUp  func()
+}
+
+// watch gives the request up if the life of its key is over before it has been written. A connection may
+// be long in coming, or the body: the server would take the key for a new one.
+func (e *evidence) watch(life time.Duration) *time.Timer {
+	return time.AfterFunc(life, func() {
+		if !e.written.Load() {
+			e.giveUp()
+		}
+	})
+}
+
+// connected looks at the clock again: the process may have been suspended, or the clock set.
+func (e *evidence) connected() {
+	e.gotConn.Store(true)
+	if e.tooLate != nil && e.tooLate() {
+		e.giveUp()
+	}
 }
 
 // gather returns the context of an attempt that is watched, with the key in a header field or
@@ -26,7 +50,12 @@ func gather(ctx context.Context, base http.RoundTripper, field string) (context.
 	e := &evidence{direct: seesEverything(base)}
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { e.askedForConn.Store(true) },
-		GotConn: func(httptrace.GotConnInfo) { e.gotConn.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { e.connected() },
+		WroteRequest: func(info httptrace.WroteRequestInfo) {
+			if info.Err == nil {
+				e.written.Store(true)
+			}
+		},
 		WroteHeaderField: func(name string, _ []string) {
 			if field != "" && strings.EqualFold(name, field) {
 				e.sent.Add(1)

@@ -41,7 +41,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	c := &http.Client{Transport: transport}
+	c := &http.Client{Transport: transport, CheckRedirect: client.CheckRedirect}
 	resp, err := c.Post(server.URL+"/charges", "application/json", strings.NewReader(`{"amount":100}`))
 	if err != nil {
 		log.Fatal(err)
@@ -74,7 +74,7 @@ func ExampleError() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	c := &http.Client{Transport: transport}
+	c := &http.Client{Transport: transport, CheckRedirect: client.CheckRedirect}
 	resp, err := c.Post(down.URL, "application/json", strings.NewReader(`{"amount":100}`))
 	if err == nil {
 		resp.Body.Close()

@@ -1,11 +1,13 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -182,6 +184,78 @@ func TestNoSecondEffectAfterAnExpiryThatTheGuardHasTold(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A repetition that begins within the life of the key does not go out after it: a connection is long in
+// coming, or the body is.
+func TestRepetitionDoesNotOutliveTheKey(t *testing.T) {
+	t.Parallel()
+	const wait, ttl = 40 * time.Second, time.Minute
+	trace := func(r *http.Request) *httptrace.ClientTrace { return httptrace.ContextClientTrace(r.Context()) }
+	slow := func(r *http.Request, d time.Duration) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-r.Context().Done():
+			return context.Cause(r.Context())
+		}
+	}
+	for name, attempt := range map[string]func(r *http.Request, sent *bool) error{
+		"a slow connection": func(r *http.Request, sent *bool) error {
+			if err := slow(r, wait); err != nil {
+				return err
+			}
+			*sent = true
+			trace(r).GotConn(httptrace.GotConnInfo{})
+			trace(r).WroteRequest(httptrace.WroteRequestInfo{})
+			return nil
+		},
+		"a slow body": func(r *http.Request, sent *bool) error {
+			trace(r).GotConn(httptrace.GotConnInfo{})
+			if err := slow(r, wait); err != nil {
+				return err
+			}
+			*sent = true
+			trace(r).WroteRequest(httptrace.WroteRequestInfo{})
+			return nil
+		},
+		"in time": func(r *http.Request, sent *bool) error {
+			trace(r).GotConn(httptrace.GotConnInfo{})
+			trace(r).WroteRequest(httptrace.WroteRequestInfo{})
+			*sent = true
+			return slow(r, wait)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				sent := false
+				base := answering(answer{status: http.StatusBadGateway, header: map[string]string{"Retry-After": "30"}}, answer{do: func(r *http.Request) (*http.Response, error) {
+					if err := attempt(r, &sent); err != nil {
+						return nil, err
+					}
+					return answer{status: http.StatusCreated}.response(r), nil
+				}})
+				_, err := send(patient(t, base, client.WithTTL(ttl), client.WithAttemptTimeout(time.Hour)), post(t.Context(), place, "{}"))
+				if name == "in time" {
+					require.NoError(t, err)
+					require.True(t, sent)
+					return
+				}
+				require.ErrorIs(t, err, client.ErrKeyExpired)
+				require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+				require.Equal(t, client.ReasonTTL, failure(t, err).Reason)
+				require.False(t, sent)
+			})
+		})
+	}
+}
+
+// The clock is looked at once more when there is a connection.
+func TestConnectionThatComesTooLate(t *testing.T) {
+	t.Parallel()
+	require.True(t, client.GivesUpWhenConnected(true))
+	require.False(t, client.GivesUpWhenConnected(false))
 }
 
 // A broken reader is a connection that breaks.

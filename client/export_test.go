@@ -18,3 +18,11 @@ func Ruling(resp *http.Response, server profile.Server, key string, declared, do
 	names := map[ruling]string{accept: "answer", again: "again", ask: "ask", wait: "wait", unknown: "unknown"}
 	return names[rule(&a, key != "", doubt)], err
 }
+
+// GivesUpWhenConnected reports whether an attempt is given up when it gets its connection. While the process
+// is suspended, no timer does that.
+func GivesUpWhenConnected(tooLate bool) (gaveUp bool) {
+	e := &evidence{tooLate: func() bool { return tooLate }, giveUp: func() { gaveUp = true }}
+	e.connected()
+	return gaveUp
+}

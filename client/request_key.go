@@ -29,8 +29,9 @@ type requestKey struct {
 	// given is the field into which the caller has put the key itself; http.Client copies it to
 	// each place that a redirect leads to.
 	given string
-	// withheld says that the key stays behind where a redirect leads.
+	// withheld says that the key stays behind where a redirect leads, and behind is that key.
 	withheld bool
+	behind   *requestKey
 }
 
 // keyOf finds or makes the key of a request.
@@ -175,7 +176,11 @@ func redirectedKey(r *http.Request, field string) requestKey {
 	if k.withheld || chosen.none || method(r.Response.Request) != method(r) || present && len(values) == 0 || k.given != "" && len(copied) == 0 {
 		removeField(r.Header, field)
 		removeField(r.Header, k.given)
-		return requestKey{given: k.given, withheld: true}
+		behind := k.behind
+		if behind == nil {
+			behind = &k
+		}
+		return requestKey{given: k.given, withheld: true, behind: behind}
 	}
 	if slices.Equal(copied, []string{k.value}) {
 		removeField(r.Header, k.given)
@@ -189,6 +194,15 @@ func redirectedKey(r *http.Request, field string) requestKey {
 func (k requestKey) isTooOld(at time.Time, ttl time.Duration) bool {
 	age := func(since time.Time) time.Duration { return max(at.Sub(since), at.Round(0).Sub(since)) }
 	return k.value != "" && (age(k.since) >= ttl || !k.expires.IsZero() && age(k.expires) >= 0)
+}
+
+// life returns how long it takes from a time until isTooOld, by the clock that never steps.
+func (k requestKey) life(at time.Time, ttl time.Duration) time.Duration {
+	left := ttl - at.Sub(k.since)
+	if !k.expires.IsZero() {
+		left = min(left, k.expires.Sub(at))
+	}
+	return left
 }
 
 // learn notes what an answer says about the life of the key. The server counts from later than

@@ -24,6 +24,9 @@ import (
 //
 // An answer whose length is declared, up to [WithMaxBody], has been received as a whole.
 // The body of another one may break off, which is an [*Error] of its Read.
+//
+// If http.Client follows the redirect of a request with a key by another one, and that fails, the
+// error is an [*Error] with the key of the first, whose outcome is then unknown; see [CheckRedirect].
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	server, declared := t.set.servers.of(r)
 	c := &call{t: t, server: server, declared: declared, ttl: cmp.Or(server.TTL, t.set.ttl), req: r.Clone(r.Context())}
@@ -40,10 +43,27 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		removeField(c.req.Header, c.key.field)
 		setField(c.req, c.key.field, c.key.value)
 	}
-	if !c.repeatable() {
-		return c.once()
+	send := c.once
+	if c.repeatable() {
+		send = c.run
 	}
-	return c.run()
+	resp, err := send()
+	if err != nil && c.key.behind != nil {
+		err = c.redirectFailed(err)
+	}
+	return resp, err
+}
+
+// CheckRedirect is for the field of an http.Client above a [Transport]. The client follows a redirect
+// that is the same request at another place, with its key (307 and 308), up to ten times. Any other
+// redirect is the answer: after 301, 302 and 303 an http.Client sends a GET, and would return what
+// comes of that, or its error, although the request has been answered.
+func CheckRedirect(r *http.Request, via []*http.Request) error {
+	const most = 10
+	if len(via) >= most || method(r) != method(via[0]) {
+		return http.ErrUseLastResponse
+	}
+	return nil
 }
 
 // removeField removes a field, however its name is spelled in the map.

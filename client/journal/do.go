@@ -16,7 +16,8 @@ import (
 // what the journal is to note as its result. It gets every answer that client.Transport
 // returns, a refusal by the business among them. With an error, the intent stays pending. It
 // may be called again for the same answer if the process is killed after it. The body is
-// closed by the caller.
+// closed by the caller. Without a CheckRedirect of its own, an http.Client of the journal has that of
+// package client: a redirect that is another request is the answer.
 type KeepFunc func(ctx context.Context, e Entry, answer *http.Response) (result []byte, err error)
 
 // Do carries out an intent: it begins it, sends its request, hands the answer to keep, and
@@ -59,7 +60,11 @@ func (j *Journal) send(ctx context.Context, c *http.Client, e Entry, keep KeepFu
 	if err != nil {
 		return e, err
 	}
-	resp, err := c.Do(r)
+	answers := *c
+	if answers.CheckRedirect == nil {
+		answers.CheckRedirect = client.CheckRedirect // the answer is that of the intent, and not of a GET behind it
+	}
+	resp, err := answers.Do(r)
 	if err != nil {
 		var failed *client.Error
 		if errors.As(err, &failed) {

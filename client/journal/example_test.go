@@ -33,7 +33,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	c := &http.Client{Transport: transport}
+	c := &http.Client{Transport: transport, CheckRedirect: client.CheckRedirect}
 	ctx := context.Background()
 
 	j, err := journal.Open(filepath.Join(dir, "intents"))

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 
 	"example.com/idempotency/client"
 	"example.com/idempotency/client/journal"
+	"example.com/idempotency/client/profile"
 )
 
 func open(t testing.TB, path string, opts ...journal.Option) *journal.Journal {
@@ -260,3 +262,25 @@ func TestJournalQuotesAPeerInBrief(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// The answer of an intent is that of its own request, and not of the GET to which it leads.
+func TestRedirectIsTheAnswer(t *testing.T) {
+	t.Parallel()
+	var requests []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests = append(requests, r.Method)
+		http.Redirect(w, r, "/paid", http.StatusSeeOther)
+	}))
+	t.Cleanup(server.Close)
+	transport, err := client.New(nil, client.WithServer(profile.Guard(), "*"))
+	require.NoError(t, err)
+	r := requestOf("a")
+	r.URL = server.URL
+	e, err := open(t, inDir(t)).Do(t.Context(), &http.Client{Transport: transport}, "a", r,
+		func(_ context.Context, _ journal.Entry, answer *http.Response) ([]byte, error) {
+			return []byte(answer.Status + " " + answer.Header.Get("Location")), nil
+		})
+	require.NoError(t, err)
+	require.Equal(t, "303 See Other /paid", string(e.Result))
+	require.Equal(t, []string{http.MethodPost}, requests)
+}

@@ -62,7 +62,7 @@ func (p *payer) connect(api string) error {
 		return err
 	}
 	transport, err := client.New(nil, client.WithServer(profile.Guard(), p.api.Hostname()))
-	p.http = &http.Client{Transport: transport}
+	p.http = &http.Client{Transport: transport, CheckRedirect: client.CheckRedirect}
 	return err
 }
 
