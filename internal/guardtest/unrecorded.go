@@ -62,9 +62,11 @@ func (s Unrecorded) Settle() {
 	})
 }
 
-// Release implements [store.Store].
+// Release implements [store.Store]. A claim that is given back with nothing done leaves nothing.
 func (s Unrecorded) Release(ctx context.Context, key string, o store.Owner, rel store.Release) error {
-	s.Settle()
+	if rel.Undone {
+		s.Settle()
+	}
 	return s.ClaimingStore.Release(ctx, key, o, rel)
 }
 

@@ -88,12 +88,8 @@ func (s *Store) Complete(ctx context.Context, key string, o store.Owner, c store
 
 // Release implements [store.Store].
 func (s *Store) Release(ctx context.Context, key string, o store.Owner, rel store.Release) error {
-	if c := s.openOf(key, o); c != nil && rel.Undone {
-		dropped := c.drop(ctx)
-		c.mu.Unlock()
-		if dropped {
-			return nil
-		}
+	if rel.Undone && s.dropOpen(ctx, key, o) {
+		return nil
 	}
 	return s.asOwner(ctx, "Release", key, o, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
 		return r.Release(o, rel, now)

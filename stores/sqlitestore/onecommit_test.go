@@ -285,6 +285,44 @@ func TestOneCommitMakesARecord(t *testing.T) {
 	}
 }
 
+// A run that may have done something gives its key back as a record, and others go on.
+func TestOneCommitOfUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	for joins, status := range map[bool]int{true: http.StatusServiceUnavailable, false: http.StatusCreated} {
+		t.Run(map[bool]string{true: "joined", false: "not joined"}[joins], func(t *testing.T) {
+			t.Parallel()
+			s := inOneCommit(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+				if joins {
+					require.NoError(t, s.store.InTx(r.Context(), func(*sql.Tx) error { return nil }))
+				}
+				if op, _ := idempotency.FromContext(r.Context()); op.Attempt() == 1 && r.Header.Get("Idempotency-Key") == "k" {
+					op.SetOutcome(idempotency.Unknown)
+				}
+				w.WriteHeader(http.StatusCreated)
+			}, idempotency.WithRecovery(idempotency.Rerun))
+			require.Equal(t, status, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "another"}).Status)
+			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		})
+	}
+}
+
+// Attempts that count are recorded: a run that fails each time comes to an end.
+func TestOneCommitCountsAttempts(t *testing.T) {
+	t.Parallel()
+	var runs atomic.Int64
+	s := inOneCommit(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+		runs.Add(1)
+		require.NoError(t, s.store.InTx(r.Context(), func(*sql.Tx) error { return nil }))
+		w.WriteHeader(http.StatusInternalServerError)
+	}, idempotency.WithRecovery(idempotency.HoldAfter(3)))
+	for range 5 {
+		s.Do(t, guardtest.Call{Key: "k"})
+	}
+	require.EqualValues(t, 3, runs.Load())
+	guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+}
+
 // A claim whose handler does not join it in time is a record, and others write.
 func TestOneCommitIsNotLate(t *testing.T) {
 	t.Parallel()

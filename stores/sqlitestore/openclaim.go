@@ -203,6 +203,16 @@ func (c *openClaim) resume(conn *sql.Conn) {
 	_ = conn.Close()
 }
 
+// dropOpen drops the open claim of an owner, if there is one.
+func (s *Store) dropOpen(ctx context.Context, key string, o store.Owner) bool {
+	c := s.openOf(key, o)
+	if c == nil {
+		return false
+	}
+	defer c.mu.Unlock()
+	return c.drop(ctx)
+}
+
 // drop ends a claim under which nothing was done, and reports whether that leaves nothing. Who waits must not
 // run in its place, and finds a record. What another process may have done is not denied.
 func (c *openClaim) drop(ctx context.Context) bool {
