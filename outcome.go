@@ -96,7 +96,8 @@ const (
 // its time was over before its run began. When the key has been resolved as [Resume] or [NotExecuted],
 // the next attempt runs. n must be at least 1; [WithRecovery] makes an error of less.
 //
-// Under [WithTransaction] too, the last attempt that fails holds the key, although it has done nothing.
+// Under [WithTransaction] too, the last attempt that fails holds the key, although it has done nothing. A claim
+// is then a commit of its own, also in a store whose claims can be part of the run's transaction.
 func HoldAfter(n int) Recovery {
 	if n < 1 {
 		return Hold - 1 // none of them

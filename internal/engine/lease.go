@@ -88,7 +88,7 @@ func (l *Lease) init(now time.Time, e *Engine, a Access, id Identity) {
 		Retention:   l.rules.RetentionOrDefault(),
 		Hold:        l.rules.Hold && !l.rules.Transaction,
 		HoldEnds:    l.rules.Retention > 0,
-		MayBeLost:   l.rules.Transaction,
+		MayBeLost:   l.rules.Transaction && l.rules.MaxAttempts == 0, // attempts that count are recorded
 		Tenant:      a.ID.Tenant(),
 	}
 }
