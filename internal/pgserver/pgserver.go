@@ -149,7 +149,7 @@ func serve(dir string, settings []string) (*Server, error) {
 			log:      filepath.Join(dir, "log"),
 			args: []string{
 				postgres, "-D", filepath.Join(dir, "data"), "-p", port, "-k", dir, "-h", "127.0.0.1",
-				"-c", "fsync=off", "-c", "max_connections=200", "-c", "shared_buffers=64MB", "-c", "autovacuum_naptime=1s", "-c", "deadlock_timeout=50ms",
+				"-c", "fsync=off", "-c", "max_connections=200", "-c", "shared_buffers=64MB", "-c", "autovacuum_naptime=10s", "-c", "deadlock_timeout=50ms",
 			},
 		}
 		for _, set := range settings {
