@@ -6,7 +6,10 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"net/url"
+	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"example.com/idempotency/internal/digest"
 )
@@ -14,12 +17,16 @@ import (
 // CloudEventKey takes the key from a CloudEvent over HTTP, in binary mode or in structured
 // JSON mode. It is an [idempotency.KeyFunc]. Producers guarantee that source and id together
 // name one event (CloudEvents 1.0, section 3.1.1), so the key is a digest of both, and the
-// same in either mode.
+// same in either mode: in binary mode, quotes around a field and one round of
+// percent-encoding are undone, as the HTTP binding demands of a receiver (section 3.1.3.2).
+// A producer that does not encode what it writes into these fields must not have names
+// that differ only in an escape, such as "a%2Fb" and "a/b".
 //
 // A request that is not a CloudEvent has no key. The function refuses an event without
-// source or id, a batch of events, and a structured event in a format other than JSON.
+// source or id, one whose fields cannot be decoded, a batch of events, and a structured
+// event in a format other than JSON.
 func CloudEventKey(r *http.Request, body []byte) (string, error) {
-	attribute := func(name string) (string, error) { return singleField(r, "Ce-"+name) }
+	attribute := func(name string) (string, error) { return attributeField(r, "Ce-"+name) }
 	// An event whose type has malformed parameters is still an event. If it were taken for
 	// something else, it would have no key and run unprotected.
 	media, _, _ := strings.Cut(strings.ToLower(r.Header.Get("Content-Type")), ";")
@@ -46,6 +53,32 @@ func CloudEventKey(r *http.Request, body []byte) (string, error) {
 	}
 	key := digest.Key(source, id)
 	return base64.RawURLEncoding.EncodeToString(key[:]), nil
+}
+
+// A quoted string is as in RFC 7230, section 3.2.6.
+var (
+	quotedString = regexp.MustCompile(`(?s)^"((?:[^"\\]|\\.)*)"$`)
+	quotedPair   = regexp.MustCompile(`(?s)\\(.)`)
+)
+
+// attributeField returns the attribute of an event that a field has, or an empty string if there is no such field.
+func attributeField(r *http.Request, name string) (string, error) {
+	field, err := singleField(r, name)
+	if err != nil || field == "" {
+		return "", err
+	}
+	encoded := field
+	if inside := quotedString.FindStringSubmatch(field); inside != nil {
+		encoded = quotedPair.ReplaceAllString(inside[1], "$1")
+	} else if field[0] == '"' {
+		return "", errors.New("webhook: the field " + name + " begins with a quote that does not end it")
+	}
+	// A percent sign that begins no escape is not kept: its "5%" would be the "5%25" of another event.
+	value, err := url.PathUnescape(encoded)
+	if err != nil || value == "" || !utf8.ValidString(value) {
+		return "", errors.New("webhook: the field " + name + " is not percent-encoded UTF-8")
+	}
+	return value, nil
 }
 
 // CloudEvents is the sender of any service that sends CloudEvents over HTTP. Give it the name of

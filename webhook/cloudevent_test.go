@@ -57,6 +57,14 @@ func TestCloudEventKey(t *testing.T) {
 		"no id in the body":  structured(`{"source":"/bank"}`),
 		"other case":         structured(`{"ID":"e1","Source":"/bank"}`),
 		"id is an object":    structured(`{"id":{},"source":"/bank"}`),
+		"no escape":          binary("100%", "/bank"),
+		"half an escape":     binary("e1", "/bank%2"),
+		"no UTF-8":           binary("%C0%A0", "/bank"),
+		"raw Latin-1":        binary("\xe9", "/bank"),
+		"only quotes":        {http.Header{"Ce-Id": {`""`}, "Ce-Source": {`""`}}, ""},
+		"open quotes":        binary(`"e1`, "/bank"),
+		"more than quotes":   binary(`"e1"2"`, "/bank"),
+		"escaped quote":      binary(`"e1\"`, "/bank"),
 		"half in the header": {http.Header{"Ce-Id": {"e1"}, "Content-Type": {"application/cloudevents+json"}}, `{"source":"/bank"}`},
 		"batch":              {http.Header{"Content-Type": {"application/cloudevents-batch+json"}}, `[{"id":"e1","source":"/bank"}]`},
 		"two types":          {http.Header{"Content-Type": {"application/cloudevents+json, text/plain"}}, `{"id":"e1","source":"/bank"}`},
@@ -68,5 +76,42 @@ func TestCloudEventKey(t *testing.T) {
 			require.Error(t, err)
 			require.Empty(t, got)
 		})
+	}
+}
+
+// The HTTP binding of CloudEvents 1.0.2, section 3.1.3.2, says how fields in binary mode are read.
+func TestCloudEventKeyIsOneInBothModes(t *testing.T) {
+	t.Parallel()
+	keys := map[string]string{}
+	for _, c := range []struct{ attribute, field string }{
+		{"order 1", "order%201"},
+		{"order 1", "order 1"},
+		{"order 1", `"order 1"`},
+		{"é1", "%C3%A91"},
+		{"é1", "%c3%a91"},
+		{"é1", "é1"},
+		{"/a%20b", "/a%2520b"},
+		{"/a%20b", `"/a%2520b"`},
+		{"/a b", "/a%20b"},
+		{"/a/b", "/a%2Fb"},
+		{"a+b", "a+b"},
+		{`a"b`, "a%22b"},
+		{`a"b`, `a"b`},
+		{`a"b\`, `"a\"b\\"`},
+		{`"a"`, "%22a%22"},
+		{"Euro € 😀", "Euro%20%E2%82%AC%20%F0%9F%98%80"},
+		{"plain", "p%6cain"},
+	} {
+		got := func(source, id string) string {
+			key, err := webhook.CloudEventKey(event{http.Header{"Ce-Id": {id}, "Ce-Source": {source}}, ""}.request())
+			require.NoError(t, err, c.field)
+			return key
+		}
+		require.Equal(t, eventKey("/bank", c.attribute), got("/bank", c.field))
+		require.Equal(t, eventKey(c.attribute, "1"), got(c.field, "1"))
+		if other, ok := keys[got("/bank", c.field)]; ok {
+			require.Equal(t, other, c.attribute)
+		}
+		keys[got("/bank", c.field)] = c.attribute
 	}
 }
