@@ -2,12 +2,17 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
 	"net/textproto"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +22,29 @@ import (
 // words are the decisions, as they are written.
 var words = map[string]idempotency.Outcome{
 	"final": idempotency.Final, "not-executed": idempotency.NotExecuted, "resume": idempotency.Resume,
+}
+
+// An answer is what is told of the answer of a decision.
+type answer struct {
+	Status      int    `json:"status"`
+	ContentType string `json:"content_type,omitempty"`
+	Bytes       int    `json:"bytes" jsonschema:"those of the body"`
+}
+
+// answerOf returns what is told of the answer of a resolution, or nil if it has none. The type that a body without one
+// is recorded with is put into its header.
+func answerOf(res *idempotency.Resolution) *answer {
+	if res.Outcome != idempotency.Final {
+		return nil
+	}
+	if len(res.Body) > 0 && res.Header.Get("Content-Type") == "" {
+		res.Header.Set("Content-Type", http.DetectContentType(res.Body))
+	}
+	return &answer{res.Status, res.Header.Get("Content-Type"), len(res.Body)}
+}
+
+func (a *answer) String() string {
+	return fmt.Sprintf("status %d, %s, %d bytes", a.Status, cmp.Or(a.ContentType, "no Content-Type"), a.Bytes)
 }
 
 // given is the answer that a decision gives.
@@ -80,9 +108,39 @@ func read(res *idempotency.Resolution, in io.Reader) error {
 	if err != nil {
 		return usage("--answer: %w", err)
 	}
-	fields.Del("Content-Length")
-	fields.Del("Transfer-Encoding")
 	res.Header = http.Header(fields)
-	res.Body, err = io.ReadAll(text)
-	return err
+	if res.Body, err = io.ReadAll(text); err != nil {
+		return err
+	}
+	if says := contradiction(res.Header, res.Body); says != "" {
+		return usage("--answer: %s", says)
+	}
+	res.Header.Del("Content-Length")
+	res.Header.Del("Transfer-Encoding")
+	return nil
+}
+
+var (
+	otherHead = regexp.MustCompile(`^\s*HTTP/[0-9.]+ [0-9]{3}.*`)
+	lastChunk = []byte("0\r\n\r\n")
+	gzipMagic = []byte("\x1f\x8b")
+)
+
+// contradiction says why a body is not the one that the head before it describes, and what to do, or is empty.
+func contradiction(head http.Header, body []byte) string {
+	coding, length := strings.ToLower(head.Get("Content-Encoding")), head.Values("Content-Length")
+	isCoded := coding != "" && coding != "identity" && len(body) > 0
+	switch {
+	case otherHead.Match(body):
+		return fmt.Sprintf("the body begins with another head, %q. Leave only the answer that a client of the service would have got: behind a proxy, "+
+			"call curl with --suppress-connect-headers; leave -L out, because clients follow a redirect themselves; delete a head of 1xx, and that of a challenge",
+			strings.TrimSpace(string(otherHead.Find(body))))
+	case strings.EqualFold(head.Get("Transfer-Encoding"), "chunked") && bytes.HasSuffix(body, lastChunk):
+		return "the body is in chunks, and would be recorded with their lengths: call curl without --raw"
+	case isCoded && (utf8.Valid(body) || strings.Contains(coding, "gzip") && !bytes.HasPrefix(body, gzipMagic)):
+		return fmt.Sprintf("Content-Encoding is %s, and the body is not in it: call curl without --compressed, or delete the field", coding)
+	case len(length) > 0 && length[0] != strconv.Itoa(len(body)):
+		return fmt.Sprintf("Content-Length is %s, and the body has %d bytes. If it is whole and the only one, delete the field", length[0], len(body))
+	}
+	return ""
 }

@@ -16,15 +16,16 @@ var order = []string{"final", "not-executed", "resume"}
 
 // A decision is what one of them would do, or has done.
 type decision struct {
-	Type     string `json:"type"`
-	Record   string `json:"record"`
-	Decision string `json:"decision" jsonschema:"final, not-executed, resume or forget"`
-	Allowed  bool   `json:"allowed"`
-	DryRun   bool   `json:"dry_run" jsonschema:"nothing was changed"`
-	Says     string `json:"says" jsonschema:"what it does, or why it is refused"`
-	Seen     string `json:"seen" jsonschema:"what was decided about"`
-	Actor    string `json:"actor,omitempty"`
-	Reason   string `json:"reason,omitempty"`
+	Type     string  `json:"type"`
+	Record   string  `json:"record"`
+	Decision string  `json:"decision" jsonschema:"final, not-executed, resume or forget"`
+	Allowed  bool    `json:"allowed"`
+	DryRun   bool    `json:"dry_run" jsonschema:"nothing was changed"`
+	Says     string  `json:"says" jsonschema:"what it does, or why it is refused"`
+	Answer   *answer `json:"answer,omitempty" jsonschema:"what final records, or would record"`
+	Seen     string  `json:"seen" jsonschema:"what was decided about"`
+	Actor    string  `json:"actor,omitempty"`
+	Reason   string  `json:"reason,omitempty"`
 }
 
 // A refusal says for people why a decision is refused.

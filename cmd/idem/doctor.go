@@ -133,16 +133,27 @@ func (d *doctor) latency(ctx context.Context) error {
 	return nil
 }
 
-// waiting counts what waits for a decision, up to a page.
+// mostWaiting is how many the doctor counts.
+const mostWaiting = 1000
+
+// waiting counts what waits for a decision.
 func (d *doctor) waiting(ctx context.Context) error {
-	page, err := listPage(ctx, d.source, store.Query{Holding: true, States: []store.State{store.Held}, Limit: 1000})
-	if err != nil {
-		return err
+	q := store.Query{Holding: true, States: []store.State{store.Held}, Limit: mostWaiting}
+	var held []store.Entry
+	for more := true; more && len(held) < mostWaiting; more = q.Cursor != "" {
+		page, err := listPage(ctx, d.source, q)
+		if err != nil {
+			return err
+		}
+		held, q.Cursor = append(held, page.Entries...), page.Next
 	}
-	n, found := len(page.Entries), "none"
-	if n > 0 {
-		found = fmt.Sprintf("%d, the oldest for %s", n, span(page.Entries[0].Record.Age))
+	found, orMore := "none", ""
+	if q.Cursor != "" {
+		orMore = " or more"
 	}
-	d.say("held", worse(n, 1, 1<<62), found, "idem held lists them")
+	if len(held) > 0 {
+		found = fmt.Sprintf("%d%s, the oldest for %s", len(held), orMore, span(held[0].Record.Age))
+	}
+	d.say("held", worse(len(held), 1, 1<<62), found, "idem held lists them")
 	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"database/sql"
 	"encoding/json"
 	"os"
@@ -156,6 +157,30 @@ func TestDoctorSeesASlowStore(t *testing.T) {
 	d.timeout = time.Hour
 	require.NoError(t, d.latency(t.Context()))
 	require.Equal(t, 1, d.failed)
+}
+
+// manyHeld lists held records, page after page.
+type manyHeld struct {
+	records
+	pages int
+}
+
+func (s *manyHeld) List(_ context.Context, q store.Query) (store.Page, error) {
+	if s.pages--; s.pages == 0 {
+		return store.Page{Entries: make([]store.Entry, 7)}, nil
+	}
+	return store.Page{Entries: make([]store.Entry, q.Limit/2), Next: "more"}, nil
+}
+
+func TestDoctorSaysWhereItStopsToCount(t *testing.T) {
+	t.Parallel()
+	for pages, want := range map[int]string{1: "7, the oldest for 0s", 2: "507, the oldest for 0s", 3: "1000 or more, the oldest for 0s"} {
+		var out bytes.Buffer
+		d := &doctor{app: &app{out: &out, format: asJSON}, source: &source{records: &manyHeld{pages: pages}}}
+		d.list = d.app.list()
+		require.NoError(t, d.waiting(t.Context()))
+		require.Equal(t, want, parse(t, out.String())["held"].Found)
+	}
 }
 
 func TestDoctorOfPostgres(t *testing.T) {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -48,6 +49,20 @@ func TestUsageIsRefused(t *testing.T) {
 	}
 }
 
+// What was to be in JSON is, also if an argument before -o is wrong.
+func TestUsageErrorsAreJSON(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--nosuch"}, {"held", "--nosuch"}, {"held", "--limit", "x"}, {"held", "--limit=x", "-x"}, {"unknown"}, {"why"}} {
+		for _, output := range [][]string{{"-o", "json"}, {"-ojson"}, {"--output=json"}, {"--output", "json"}} {
+			got := call(t, append(args, output...)...)
+			require.Equal(t, exitUsage, got.code)
+			var failed failure
+			require.NoError(t, json.Unmarshal([]byte(got.err), &failed), "%v: %s", args, got.err)
+			require.Equal(t, exitUsage, failed.Code)
+		}
+	}
+}
+
 // What is wrong with arguments that only a look at the record can tell.
 func TestUsageOfADecision(t *testing.T) {
 	t.Parallel()
@@ -81,9 +96,12 @@ func TestUsageOfADecision(t *testing.T) {
 
 func TestStoreThatCannotBeReached(t *testing.T) {
 	t.Parallel()
+	server := redistest.Start(t)
 	for _, flags := range [][]string{
 		{"--redis", "redis://127.0.0.1:1"},
+		{"--redis", "redis://" + server.Addr + "/99"},
 		{"--postgres", "postgres://user@127.0.0.1:1/db"},
+		{"--postgres", strings.Replace(pgserver.Shared(t).DSN, "/postgres?", "/nosuch?", 1)},
 		{"--sqlite", filepath.Join(t.TempDir(), "none.db")},
 	} {
 		for _, command := range [][]string{{"held"}, {"stats"}, {"doctor"}, {"find", "--shared", "--key", "a"}} {

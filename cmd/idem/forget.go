@@ -33,7 +33,7 @@ func (a *app) forget() *cobra.Command {
 		err = r.guard.Forget(ctx, idempotency.Key{Record: r.info.Record}, seen, v.Decision)
 		switch {
 		case err == nil:
-			a.done(v, "forget", forgets(r.info), r.info, seen)
+			a.done(v, "forget", forgets(r.info), nil, r.info, seen)
 		case errors.Is(err, store.ErrCorrupt) && r.info.State == store.Corrupt: // and another state was seen
 			return &changed{seen, r.info}
 		case seen == r.info.Seen() && r.info.State == store.Claimed:

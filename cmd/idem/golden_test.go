@@ -27,6 +27,7 @@ var outputs = []struct {
 	{"find", []string{"find", "--scope", "alice", "--key", "order-77"}, 0},
 	{"stats", []string{"stats"}, 0},
 	{"resolve-final", []string{"resolve", "name:payout-1", "final", "--dry-run", "--unsealed", "--status", "201", "--reason", "the bank has it", "--actor", "ada"}, 0},
+	{"resolve-final-body", []string{"resolve", "name:payout-1", "final", "--dry-run", "--unsealed", "--status", "201", "--header", "Content-Type: application/json", "--body", `{"id":1}`, "--reason", "the bank has it", "--actor", "ada"}, 0},
 	{"resolve-resume", []string{"resolve", "name:order-77", "resume", "--dry-run", "--reason", "keys are derived", "--actor", "ada"}, 0},
 	{"resolve-not-executed", []string{"resolve", "name:charge-5", "not-executed", "--dry-run", "--reason", "the bank has nothing", "--actor", "ada"}, 0},
 	{"resolve-not-done", []string{"resolve", "name:charge-5", "resume", "--not-done", "charge", "--dry-run", "--reason", "the bank has nothing", "--actor", "ada"}, 0},

@@ -54,7 +54,7 @@ func (v *verdict) on(s *source) store.Store {
 }
 
 // done tells what a decision has done, or would do.
-func (a *app) done(v *verdict, word, says string, i idempotency.RecordInfo, seen store.Seen) {
+func (a *app) done(v *verdict, word, says string, recorded *answer, i idempotency.RecordInfo, seen store.Seen) {
 	list, verb := a.list(), "Done: "
 	if v.dryRun {
 		verb = "Dry run, nothing was changed. It would do this: "
@@ -62,9 +62,12 @@ func (a *app) done(v *verdict, word, says string, i idempotency.RecordInfo, seen
 	if a.format != asJSON {
 		list.end(plain(word + " of " + i.Record + ", seen as " + seen.String() + ", by " + names([]string{v.Actor}) + ": " + v.Reason))
 		list.end(verb + plain(says))
+		if recorded != nil {
+			list.end("The answer: " + plain(recorded.String()))
+		}
 		return
 	}
-	list.add(decision{"decision", i.Record, word, true, v.dryRun, says, seen.String(), v.Actor, v.Reason})
+	list.add(decision{"decision", i.Record, word, true, v.dryRun, says, recorded, seen.String(), v.Actor, v.Reason})
 }
 
 func (a *app) resolve() *cobra.Command {
@@ -92,11 +95,12 @@ func (a *app) resolve() *cobra.Command {
 		if r.guard, err = guard(v.on(s), idempotency.WithTTL(*ttl)); err != nil {
 			return err
 		}
+		recorded := answerOf(&v.Resolution)
 		says, err := r.of(ctx, args[1], seen, v.Resolution)
 		if err != nil {
 			return r.orChanged(ctx, seen, err)
 		}
-		a.done(v, args[1], says, r.info, seen)
+		a.done(v, args[1], says, recorded, r.info, seen)
 		return nil
 	})
 	return cmd

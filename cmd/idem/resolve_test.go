@@ -56,6 +56,56 @@ func TestAnswerOfAFileIsWhatCurlPrints(t *testing.T) {
 	}
 }
 
+// What curl prints may be something else than the answer that a client of the service would have got.
+func TestAnswerOfAFileThatIsNotTheAnswer(t *testing.T) {
+	t.Parallel()
+	const real = "HTTP/1.0 201 Created\r\nContent-Length: 8\r\n\r\n{\"id\":7}"
+	p, _ := redisPlace(t)
+	s := serve(t, p.records)
+	s.post("POST /payouts", "a", broken, hold)
+	args := s.named([]string{"resolve", "name:a", "final", "--seen", "seen:a", "--unsealed", "--reason", "x", "--answer", "-"})
+	resolve := func(printed string, more ...string) result {
+		return callWith(t, printed, nil, append(append(args, more...), p.flags...)...)
+	}
+	for printed, says := range map[string]string{
+		"HTTP/1.1 200 Connection established\r\n\r\n" + real:                              `another head, "HTTP/1.0 201 Created"`,
+		"HTTP/1.1 302 Found\r\nLocation: /7\r\nContent-Length: 0\r\n\r\n" + real:          "leave -L out",
+		"HTTP/1.1 302 Found\r\nLocation: /7\r\n\r\n\r\nHTTP/2 201 \r\n\r\n{}":             `another head, "HTTP/2 201"`,
+		"HTTP/1.1 100 Continue\r\n\r\nHTTP/3 201 \r\n\r\n{}":                              "delete a head of 1xx",
+		"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy" + real:                       "the body has 55 bytes", // --retry
+		"HTTP/1.1 201 Created\r\nContent-Length: 8\r\n\r\n":                               "the body has 0 bytes",
+		"HTTP/2 201 \r\ncontent-length: 8\r\n\r\n{\"id\":7}\n":                            "the body has 9 bytes",
+		"HTTP/2 201 \r\ncontent-encoding: br\r\ncontent-length: 8\r\n\r\n{\"id\":7}":      "without --compressed",
+		"HTTP/2 201 \r\ncontent-encoding: gzip\r\n\r\n\xff\xd8 a picture":                 "without --compressed",
+		"HTTP/1.1 201 \r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n":         "without --raw",
+		"HTTP/1.1 200 Connection established\r\nServer: proxy\r\n\r\n\nHTTP/2 500 \n\nno": "--suppress-connect-headers",
+	} {
+		for _, more := range [][]string{nil, {"--dry-run"}} {
+			got := resolve(printed, more...)
+			require.Equal(t, exitUsage, got.code, "%q: %s", printed, got.out)
+			require.Contains(t, got.err, says, "%q", printed)
+		}
+	}
+	require.Equal(t, args[4], s.seen("a"), "nothing was written")
+
+	for printed, says := range map[string]string{
+		real: "status 201, text/plain; charset=utf-8, 8 bytes",
+		"HTTP/3 201 \r\ncontent-encoding: gzip\r\ncontent-type: a/b\r\n\r\n\x1f\x8b\b\x00": "status 201, a/b, 4 bytes",
+		"HTTP/2 201 \r\ncontent-encoding: identity\r\n\r\n{}":                              "status 201, text/plain; charset=utf-8, 2 bytes",
+		"HTTP/2 303 \r\ncontent-encoding: gzip\r\nlocation: /7\r\n\r\n":                    "status 303, no Content-Type, 0 bytes",
+		"HTTP/1.1 200 OK\nContent-Length: 16\n\nsee HTTP/1.1 200":                          "status 200, text/plain; charset=utf-8, 16 bytes",
+	} {
+		got := resolve(printed, "--dry-run")
+		require.Equal(t, exitOK, got.code, got.err)
+		require.Contains(t, got.out, "The answer: "+says+"\n")
+	}
+	require.Equal(t, exitOK, resolve(real).code)
+	answer := s.post("POST /payouts", "a", broken, hold)
+	require.Equal(t, http.StatusCreated, answer.Code)
+	require.Equal(t, "text/plain; charset=utf-8", answer.Header().Get("Content-Type"), "as it was told")
+	require.Equal(t, `{"id":7}`, answer.Body.String())
+}
+
 func TestTheOthersLetTheNextRequestRun(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // run is the program without its process. It returns the exit code.
@@ -24,11 +25,21 @@ func (a *app) execute(ctx context.Context, args []string) int {
 	err := root.ExecuteContext(ctx)
 	if err != nil && !a.began {
 		err = usage("%w", err)
+		a.findFormat(args)
 	}
 	if err != nil {
 		a.complain(err)
 	}
 	return codeOf(err)
+}
+
+// findFormat finds -o among arguments of which one is wrong: the flags after that one have not been read.
+func (a *app) findFormat(args []string) {
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.ParseErrorsAllowlist.UnknownFlags = true
+	f.StringVarP(&a.format, "output", "o", a.format, "")
+	f.Usage = func() {}
+	_ = f.Parse(args)
 }
 
 func (a *app) root() *cobra.Command {
@@ -41,7 +52,8 @@ Name the store by one of --redis, --postgres and --sqlite, or by one of the vari
 IDEM_POSTGRES and IDEM_SQLITE, so that no password stands in the arguments.
 
 Exit codes: 0 done, 1 error or refused, 2 wrong usage, 3 no such record, 4 the record has changed
-meanwhile, 5 the doctor has found a fault, 6 the store cannot be reached.`,
+meanwhile, 5 the doctor has found a fault, 6 the store cannot be reached, or its file or database
+is not there.`,
 		SilenceUsage: true, SilenceErrors: true,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			if a.format != asTable && a.format != asJSON {
