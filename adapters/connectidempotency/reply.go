@@ -26,13 +26,24 @@ import (
 // This file turns answers of Connect into what is recorded, and back.
 
 // payload returns the bytes that a key is bound to. They are the same for equal messages, whatever
-// the order in which a client has sent the entries of a map.
+// the order in which a client has sent the entries of a map, and whether this version of the server knows
+// all fields or another one does.
 func payload(message any) ([]byte, error) {
 	m, ok := message.(proto.Message)
 	if !ok {
 		return nil, fmt.Errorf("connectidempotency: %T is not a protobuf message", message)
 	}
-	return proto.MarshalOptions{Deterministic: true, AllowPartial: true}.Marshal(m)
+	b, err := proto.MarshalOptions{Deterministic: true, AllowPartial: true}.Marshal(m)
+	return rpc.InOrder(b, schemaOf(m.ProtoReflect().Descriptor())), err
+}
+
+func schemaOf(d protoreflect.MessageDescriptor) rpc.Schema {
+	return func(field uint64) rpc.Schema {
+		if f := d.Fields().ByNumber(protoreflect.FieldNumber(field)); f != nil && f.Message() != nil {
+			return schemaOf(f.Message())
+		}
+		return nil
+	}
 }
 
 // Answer returns the Body of an idempotency.Resolution that settles a held key of a call as
