@@ -48,7 +48,9 @@ const orders = `
 	}`
 
 // A version is one version of the service, or of its client.
-type version struct{ order protoreflect.MessageDescriptor }
+type version struct {
+	order protoreflect.MessageDescriptor
+}
 
 func versions(t *testing.T) (older, newer version) {
 	t.Helper()
