@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 	"unicode/utf8"
 
 	"example.com/idempotency/client"
+	"example.com/idempotency/client/internal/truncate"
 )
 
 // This file has the journal as its callers see it. How it is stored is in file.go.
@@ -107,7 +109,7 @@ func (j *Journal) Begin(_ context.Context, name string, r Request) (Entry, error
 		return e.told(true), nil
 	}
 	if name == "" || !utf8.ValidString(name) || !utf8.ValidString(r.Method+r.URL+r.ContentType) {
-		return Entry{}, fmt.Errorf("journal: %q cannot be noted: its name is empty, or a text in it is not UTF-8", name)
+		return Entry{}, fmt.Errorf("journal: %s cannot be noted: its name is empty, or a text in it is not UTF-8", truncate.Text(strconv.Quote(name)))
 	}
 	// The wall clock counts: the monotonic one stands still while the machine is suspended.
 	l := line{Name: name, Key: client.NewKey(), Since: time.Now().Round(0), Method: r.Method, URL: r.URL, Type: r.ContentType, Body: r.Body}
