@@ -59,7 +59,7 @@ func TestAnswerOfAFileIsWhatCurlPrints(t *testing.T) {
 // What curl prints may be something else than the answer that a client of the service would have got.
 func TestAnswerOfAFileThatIsNotTheAnswer(t *testing.T) {
 	t.Parallel()
-	const real = "HTTP/1.0 201 Created\r\nContent-Length: 8\r\n\r\n{\"id\":7}"
+	const whole = "HTTP/1.0 201 Created\r\nContent-Length: 8\r\n\r\n{\"id\":7}"
 	p, _ := redisPlace(t)
 	s := serve(t, p.records)
 	s.post("POST /payouts", "a", broken, hold)
@@ -68,11 +68,11 @@ func TestAnswerOfAFileThatIsNotTheAnswer(t *testing.T) {
 		return callWith(t, printed, nil, append(append(args, more...), p.flags...)...)
 	}
 	for printed, says := range map[string]string{
-		"HTTP/1.1 200 Connection established\r\n\r\n" + real:                              `another head, "HTTP/1.0 201 Created"`,
-		"HTTP/1.1 302 Found\r\nLocation: /7\r\nContent-Length: 0\r\n\r\n" + real:          "leave -L out",
+		"HTTP/1.1 200 Connection established\r\n\r\n" + whole:                             `another head, "HTTP/1.0 201 Created"`,
+		"HTTP/1.1 302 Found\r\nLocation: /7\r\nContent-Length: 0\r\n\r\n" + whole:         "leave -L out",
 		"HTTP/1.1 302 Found\r\nLocation: /7\r\n\r\n\r\nHTTP/2 201 \r\n\r\n{}":             `another head, "HTTP/2 201"`,
 		"HTTP/1.1 100 Continue\r\n\r\nHTTP/3 201 \r\n\r\n{}":                              "delete a head of 1xx",
-		"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy" + real:                       "the body has 55 bytes", // --retry
+		"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy" + whole:                      "the body has 55 bytes", // --retry
 		"HTTP/1.1 201 Created\r\nContent-Length: 8\r\n\r\n":                               "the body has 0 bytes",
 		"HTTP/2 201 \r\ncontent-length: 8\r\n\r\n{\"id\":7}\n":                            "the body has 9 bytes",
 		"HTTP/2 201 \r\ncontent-encoding: br\r\ncontent-length: 8\r\n\r\n{\"id\":7}":      "without --compressed",
@@ -89,7 +89,7 @@ func TestAnswerOfAFileThatIsNotTheAnswer(t *testing.T) {
 	require.Equal(t, args[4], s.seen("a"), "nothing was written")
 
 	for printed, says := range map[string]string{
-		real: "status 201, text/plain; charset=utf-8, 8 bytes",
+		whole: "status 201, text/plain; charset=utf-8, 8 bytes",
 		"HTTP/3 201 \r\ncontent-encoding: gzip\r\ncontent-type: a/b\r\n\r\n\x1f\x8b\b\x00": "status 201, a/b, 4 bytes",
 		"HTTP/2 201 \r\ncontent-encoding: identity\r\n\r\n{}":                              "status 201, text/plain; charset=utf-8, 2 bytes",
 		"HTTP/2 303 \r\ncontent-encoding: gzip\r\nlocation: /7\r\n\r\n":                    "status 303, no Content-Type, 0 bytes",
@@ -99,7 +99,7 @@ func TestAnswerOfAFileThatIsNotTheAnswer(t *testing.T) {
 		require.Equal(t, exitOK, got.code, got.err)
 		require.Contains(t, got.out, "The answer: "+says+"\n")
 	}
-	require.Equal(t, exitOK, resolve(real).code)
+	require.Equal(t, exitOK, resolve(whole).code)
 	answer := s.post("POST /payouts", "a", broken, hold)
 	require.Equal(t, http.StatusCreated, answer.Code)
 	require.Equal(t, "text/plain; charset=utf-8", answer.Header().Get("Content-Type"), "as it was told")
