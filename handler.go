@@ -77,7 +77,7 @@ func (h *handlerRun) Report(e event.Event) event.Event {
 var (
 	errSilent = errors.New("idempotency: the handler returned without a status and without a byte; usually an adapter lets a framework answer past the guard: use the module for it, such as ginidempotency or echoidempotency, and keep what answers errors inside the guard")
 	errPast   = errors.New("idempotency: the handler answered past the guard, so its answer is not recorded, and retries are refused: use the module for the framework, such as ginidempotency or humaidempotency, and inside it neither the writer of the framework nor its router")
-	errLater  = errors.New("idempotency: the handler returned without a status and without a byte, and fiber, by adaptor.HTTPMiddleware, would call its handlers only then, or iris has answered by a writer of its own: the answer is not recorded, and retries are refused. Use module fiberidempotency, or put the guard around the whole application of iris, or WithSilence(Final) where a handler of net/http means an empty 200")
+	errLater  = errors.New("idempotency: the handler returned without a status and without a byte, and iris may have answered by a writer of its own: the answer is not recorded, and retries are refused. Put the guard around the whole application of iris, or WithSilence(Final) where a handler of net/http means an empty 200")
 	errLate   = errors.New("idempotency: the handler wrote after it had returned without an answer; it must not return before its goroutines have answered")
 )
 
@@ -93,7 +93,7 @@ func (h *handlerRun) silence() Outcome {
 			err = errLater
 		}
 		h.ReportOnce(event.Silent, err)
-		return Final // there was a run, or there will be one that the guard does not see
+		return Final // there was a run
 	}
 	if h.route.set.silence != Final {
 		h.ReportOnce(event.Silent, errSilent)

@@ -80,13 +80,13 @@ func (g *Guard) With(opts ...Option) *Guard {
 // Where a framework would answer past the guard, or go on behind it, the returned handler refuses requests
 // with a key with 500 [problem.Misplaced] before anything runs, and the log names the module to use. Such
 // places are handlers and middleware of gin and echo, other than gin.WrapH, gin.WrapF and echo.WrapHandler,
-// and adaptor.HTTPMiddleware of fiber. In a chain of gin, the refusal ends with a panic of
+// and the adaptor of fasthttp, which fiber's is. In a chain of gin, the refusal ends with a panic of
 // [http.ErrAbortHandler], because gin would call the next handler.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		panic("idempotency: Handler: nil handler")
 	}
-	spot := frameworks.Around(next)
+	spot := frameworks.Around()
 	if g.shadow != nil {
 		return &shadowed{g.route, next, spot, g.shadow}
 	}

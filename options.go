@@ -165,10 +165,9 @@ func WithOutcome(f func(status int, h http.Header) Outcome) Option {
 // By default, and with the zero Outcome, the empty 200 is judged as any other answer, and the
 // first such run of a route is an [event.Silent] and a warning in the log. But if the header of the
 // writer outside shows that the handler has answered past the guard, only the fact is recorded:
-// retries are refused with 409 response-not-kept, and no handler runs. So it is behind the adaptor of
-// fasthttp, where the handlers of fiber may run when the guard is done. [Final] says that
-// the route means it, and ends the warning. With [NotExecuted] and [Unknown] nothing is
-// recorded, and the guard leaves the answer to the handlers outside.
+// retries are refused with 409 response-not-kept, and no handler runs. So it is in iris, which may
+// answer by a writer of its own. [Final] says that the route means it, and ends the warning. With
+// [NotExecuted] and [Unknown] nothing is recorded, and the guard leaves the answer to the handlers outside.
 //
 // If the handler writes after such a return, and the run is not judged yet, its outcome is
 // Unknown, and the guard reports that too. [Operation.SetOutcome] takes precedence.

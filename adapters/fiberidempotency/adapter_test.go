@@ -87,6 +87,8 @@ func serveChain(t testing.TB, onError frametest.Link, chain ...any) string {
 
 func charged(c fiber.Ctx) error { return c.Status(fiber.StatusCreated).SendString("charged") }
 
+var created = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+
 func adapter() frametest.Adapter {
 	return frametest.Adapter{
 		Module: "fiberidempotency",
@@ -115,12 +117,14 @@ func adapter() frametest.Adapter {
 					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.Handler(next).ServeHTTP(w, r) })
 				})
 			},
+			"HTTPMiddleware, in another goroutine": func(g *idempotency.Guard) any {
+				return adaptor.HTTPMiddleware(func(next http.Handler) http.Handler { return http.TimeoutHandler(g.Handler(next), time.Minute, "") })
+			},
+			"HTTPHandler": func(g *idempotency.Guard) any { return adaptor.HTTPHandler(g.Handler(created)) },
 		},
 		Placed: map[string]func(testing.TB, *idempotency.Guard) string{
-			"around a handler of net/http": func(t testing.TB, guard *idempotency.Guard) string {
-				return serve(t, fiber.New(), adaptor.HTTPHandler(guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-					w.WriteHeader(http.StatusCreated)
-				}))))
+			"in front of a handler of net/http": func(t testing.TB, guard *idempotency.Guard) string {
+				return serve(t, fiber.New(), fiberidempotency.Middleware(guard), adaptor.HTTPHandler(created))
 			},
 			"around the app": func(t testing.TB, guard *idempotency.Guard) string {
 				app := fiber.New()

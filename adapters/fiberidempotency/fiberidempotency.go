@@ -73,9 +73,6 @@ func Middleware(guard *idempotency.Guard) fiber.Handler {
 		if !x.passed && !x.gone {
 			x.writer.send(c)
 		}
-		if !x.passed && x.stream != nil && !x.stream.ended { // fasthttp would take the rest for the next request
-			c.RequestCtx().SetConnectionClose()
-		}
 		x.writer.free() // and after a panic, it is left to the garbage collector
 		return x.err
 	}
@@ -90,7 +87,6 @@ type exchange struct {
 	looks   bool            // the guard has idempotency.WithShadow
 	writer  *writer         // to which the guard answers
 	body    body            // of the request
-	stream  *stream         // of the request, if that is its body
 	passed  bool            // there was no run, and the handlers have answered
 	gone    bool            // a run has closed the connection
 	err     error           // to return to outer middleware

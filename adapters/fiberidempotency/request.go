@@ -55,10 +55,12 @@ func (x *exchange) newRequest(ctx context.Context) *http.Request {
 	}
 	if in.IsBodyStream() {
 		r.ContentLength = int64(max(in.Header.ContentLength(), -1))
-		x.stream = &stream{Reader: in.BodyStream(), left: r.ContentLength}
-		r.Body = x.stream
+		r.Body = &stream{in.BodyStream(), r.ContentLength}
+	} else if body, err := bodyOf(c, in); err != nil {
+		unreadable, w := io.Pipe()
+		_ = w.CloseWithError(err)
+		r.Body, r.ContentLength = unreadable, -1
 	} else {
-		body := bodyOf(c, in)
 		x.body.Reset(body)
 		r.Body, r.ContentLength = &x.body, int64(len(body))
 	}
@@ -70,19 +72,18 @@ type body struct{ bytes.Reader }
 
 func (*body) Close() error { return nil }
 
-// A stream is the body of a request that arrives while it is read.
+// A stream is the body of a request that arrives while it is read. fasthttp ends one of a declared length as if
+// it were whole when the client breaks it off. One in chunks it does not.
 type stream struct {
 	io.Reader
-	left  int64 // -1 for a body that does not say how long it is
-	ended bool  // all of it was read
+	left int64 // below zero for a body that does not say how long it is
 }
 
 func (s *stream) Read(p []byte) (int, error) {
 	n, err := s.Reader.Read(p)
-	if s.left >= 0 {
-		s.left = max(0, s.left-int64(n))
+	if s.left -= int64(n); err == io.EOF && s.left > 0 {
+		err = io.ErrUnexpectedEOF
 	}
-	s.ended = s.ended || err == io.EOF || s.left == 0
 	return n, err
 }
 
@@ -122,7 +123,7 @@ func headerOf(in *fasthttp.Request) http.Header {
 }
 
 // A lateBody is a body that is a stream, beside a guard that only looks on. The handler reads it as
-// ever. If it has asked for the whole body, the guard sees it then, and otherwise never.
+// ever. If it has asked for the whole body, and got it, the guard sees it then, and otherwise never.
 type lateBody struct {
 	request *fasthttp.Request
 	body
@@ -132,28 +133,49 @@ func (b *lateBody) fill() bool {
 	if b.request.IsBodyStream() {
 		return false
 	}
-	b.Reset(b.request.Body())
-	return true
+	body := b.request.Body()
+	b.Reset(body)
+	return len(body) == b.request.Header.ContentLength()
 }
 
-// bodyOf returns the body that the guard compares. Of a form that fasthttp has parsed it has only
-// the parts, without their order, and would write them in another one each time.
-func bodyOf(c fiber.Ctx, in *fasthttp.Request) []byte {
+// noServer is the local address of a request that did not come by a connection, as in fiber's adaptor.
+const noServer = "0.0.0.0:0"
+
+// bodyOf returns the body that the guard compares, or why it may be only a part of what was sent.
+func bodyOf(c fiber.Ctx, in *fasthttp.Request) ([]byte, error) {
+	if form := formOf(c, in); form != nil { // which says where it ends
+		return form, nil
+	}
+	switch body, limit := in.Body(), c.App().Config().BodyLimit; {
+	case len(body) == 0: // the guard knows whether there was one
+		return nil, nil
+	case c.App().Server().StreamRequestBody && len(body) != in.Header.ContentLength():
+		return nil, http.ErrBodyReadAfterClose // by middleware outside, which fasthttp has not told of errors
+	case len(body) == limit && c.RequestCtx().LocalAddr().String() == noServer:
+		return nil, &http.MaxBytesError{Limit: int64(limit)} // adaptor.FiberApp leaves out the rest
+	default:
+		return body, nil
+	}
+}
+
+// formOf returns the body of a form that fasthttp has parsed. It has only the parts, without their order,
+// and would write them in another one each time.
+func formOf(c fiber.Ctx, in *fasthttp.Request) []byte {
 	if kind := bytes.TrimSpace(in.Header.ContentType()); len(kind) == 0 || kind[0]|0x20 != 'm' { // as most have it
-		return in.Body()
+		return nil
 	}
 	mediaType, params, err := mime.ParseMediaType(string(in.Header.ContentType()))
 	if err != nil || mediaType != fiber.MIMEMultipartForm || len(in.Header.ContentEncoding()) > 0 ||
 		c.App().Server().DisablePreParseMultipartForm {
-		return in.Body()
+		return nil
 	}
 	form, err := in.MultipartForm()
 	if err != nil {
-		return in.Body()
+		return nil
 	}
 	body, err := encode(form, params["boundary"])
 	if err != nil {
-		return in.Body()
+		return nil
 	}
 	return body
 }

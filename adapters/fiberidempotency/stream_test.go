@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -17,56 +18,67 @@ import (
 	"example.com/idempotency/adapters/fiberidempotency"
 )
 
-// fasthttp takes what nobody has read of a body for the next request on the connection. A refusal that comes before
-// the body was read ends the connection; an answer to a body that was read keeps it.
+// What nobody has read of a body is not the next request on its connection, whatever the guard has answered:
+// fasthttp reads it, or ends the connection.
 func TestRestOfAStreamIsNoRequest(t *testing.T) {
 	t.Parallel()
 	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithRequired(true))
 	require.NoError(t, err)
 	app := fiber.New(fiber.Config{StreamRequestBody: true})
-	app.Post("/charges", fiberidempotency.Middleware(guard), func(c fiber.Ctx) error {
+	app.Get("/:name", func(c fiber.Ctx) error { return c.SendString(c.Params("name")) })
+	url := serve(t, app, fiberidempotency.Middleware(guard), func(c fiber.Ctx) error {
 		return c.Status(fiber.StatusCreated).SendString(fmt.Sprint(len(c.Body())))
 	})
-	app.Get("/next", func(c fiber.Ctx) error { return c.SendString("next") })
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	go func() { _ = app.Listener(l, fiber.ListenConfig{DisableStartupMessage: true}) }()
-	t.Cleanup(func() { _ = app.Shutdown() })
 
-	next := "GET /next HTTP/1.1\r\nHost: test\r\n\r\n"
+	const inside, after = "GET /inside HTTP/1.1\r\nHost: test\r\n\r\n", "GET /after HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
 	for key, status := range map[string]int{"a b": http.StatusBadRequest, "": http.StatusBadRequest, "%d": http.StatusCreated} {
 		for pad := 8 << 10; pad < 9<<10; pad += 64 {
-			body := strings.Repeat("\r\n", pad/2) + next
-			for _, length := range []string{
-				fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body),
-				fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body),
-			} {
-				conn, err := net.Dial("tcp", l.Addr().String())
-				require.NoError(t, err)
-				require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+			body := strings.Repeat("\r\n", pad/2) + inside
+			for _, framed := range []string{declared(len(body), body), chunked(body) + "0\r\n\r\n"} {
 				field := ""
 				if key != "" {
-					field = "Idempotency-Key: " + strings.Replace(key, "%d", fmt.Sprint("k", len(length)), 1) + "\r\n"
+					field = "Idempotency-Key: " + strings.Replace(key, "%d", fmt.Sprint("k", len(framed)), 1) + "\r\n"
 				}
-				_, err = io.WriteString(conn, "POST /charges HTTP/1.1\r\nHost: test\r\nContent-Type: text/plain\r\n"+field+length)
-				require.NoError(t, err)
-				answers := bufio.NewReader(conn)
-				got, _, err := readAnswer(answers)
+				answers := dial(t, url, field+framed)
+				got, _, err := readAnswer(answers.from)
 				require.NoError(t, err)
 				require.Equal(t, status, got)
-				if status == http.StatusCreated {
-					_, err = io.WriteString(conn, next)
-					require.NoError(t, err)
-				}
-				_, second, err := readAnswer(answers)
-				require.Equal(t, status == http.StatusCreated, err == nil, "key %q, %d bytes: %q %v", key, len(body), second, err)
-				if err == nil {
-					require.Equal(t, "next", second)
-				}
-				require.NoError(t, conn.Close())
+				_, err = io.WriteString(answers.conn, after)
+				require.NoError(t, err)
+				_, second, err := readAnswer(answers.from)
+				require.NoError(t, err)
+				require.Equal(t, "after", second, "key %q, %d bytes", key, len(body))
 			}
 		}
 	}
+}
+
+func declared(length int, body string) string {
+	return fmt.Sprintf("Content-Length: %d\r\n\r\n%s", length, body)
+}
+
+// chunked is a body in one chunk, without the last one, which ends it.
+func chunked(body string) string {
+	return fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n", len(body), body)
+}
+
+// A dialed is a connection to a server, and what comes from there.
+type dialed struct {
+	conn *net.TCPConn
+	from *bufio.Reader
+}
+
+// dial sends a POST, of which rest is the last fields and the body.
+func dial(t testing.TB, to, rest string) dialed {
+	u, err := url.Parse(to)
+	require.NoError(t, err)
+	conn, err := net.Dial("tcp", u.Host)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+	_, err = io.WriteString(conn, "POST "+u.Path+" HTTP/1.1\r\nHost: test\r\nX-Tenant: tenant\r\nContent-Type: text/plain\r\n"+rest)
+	require.NoError(t, err)
+	return dialed{conn.(*net.TCPConn), bufio.NewReader(conn)}
 }
 
 // readAnswer reads the next answer on a connection.

@@ -20,7 +20,7 @@ var (
 	errGin   = errors.New("idempotency: a handler of gin calls the guard, which cannot keep gin from calling the next handler, nor see what that one answers: use module ginidempotency, or gin.WrapH for a handler of net/http that is the last one")
 	errEcho  = errors.New("idempotency: a handler or middleware of echo calls the guard, and echo answers the errors of handlers when the guard is done, so the guard would record an empty 200: use module echoidempotency or echo4idempotency, or echo.WrapHandler for a handler of net/http")
 	errAfter = errors.New("idempotency: no handler is left in the chain of the framework after the middleware of the guard: the program, or generated code, calls it as a function, and the handler would run unprotected: put the middleware into the chain of the router, with Use or in a group")
-	errFiber = errors.New("idempotency: adaptor.HTTPMiddleware calls fiber's handlers when the guard is done, so the guard would record an empty 200: use module fiberidempotency")
+	errFiber = errors.New("idempotency: the adaptor of fasthttp calls the guard, by adaptor.HTTPHandler or adaptor.HTTPMiddleware of fiber: it passes on what has arrived of a body that broke off, as if that were all, and HTTPMiddleware calls fiber's handlers when the guard is done: use module fiberidempotency in front of adaptor.HTTPHandler")
 )
 
 // A Place is where a guard stands in a framework. It is immutable.
@@ -29,21 +29,20 @@ type Place struct {
 	Err error
 	// GoesOn says that the framework calls the next handler although the guard has answered.
 	GoesOn bool
-	// Late says that the framework may call its own handlers when the guard is done, or answer by a writer of
-	// its own, so that silence tells nothing.
+	// Late says that the framework may answer by a writer of its own, so that silence tells nothing.
 	Late bool
 	// Same says that the same handler is in this place on each call.
 	Same bool
 }
 
 var (
-	fine   = &Place{Same: true}
-	late   = &Place{Late: true, Same: true}
-	inGin  = &Place{Err: errGin, GoesOn: true}
-	inEcho = &Place{Err: errEcho}
-	around = &Place{Err: errFiber, Same: true}
-	after  = &Place{Err: errAfter, Same: true}
-	open   = &Place{} // nothing tells
+	fine    = &Place{Same: true}
+	late    = &Place{Late: true, Same: true}
+	inGin   = &Place{Err: errGin, GoesOn: true}
+	inEcho  = &Place{Err: errEcho}
+	adapted = &Place{Err: errFiber}
+	after   = &Place{Err: errAfter, Same: true}
+	open    = &Place{} // nothing tells
 )
 
 // Serve calls the handler of a guard from a middleware of this repository, which knows its framework.
@@ -66,10 +65,23 @@ var (
 // A Spot is what is known of the place of one handler. It is safe for concurrent use.
 type Spot struct{ known atomic.Pointer[Place] }
 
-// Around returns the spot of a guard that its caller is about to put around a handler.
-func Around(next http.Handler) *Spot {
+// Around returns the spot of a guard that its caller is about to put around a handler. adaptor.HTTPMiddleware of
+// fiber makes its middleware anew for each request, so that it is among the callers.
+func Around() *Spot {
 	s := &Spot{}
-	s.known.Store(placeAround(next))
+	p := nearest(func(function, file string) *Place {
+		switch {
+		case !of("gofiber/fiber", function, file):
+			return nil
+		case strings.Contains(function, ".HTTPMiddleware."):
+			return adapted
+		default: // a handler of the program, whatever middleware it is in
+			return open
+		}
+	})
+	if p != open {
+		s.known.Store(p)
+	}
 	return s
 }
 
@@ -84,38 +96,6 @@ func (s *Spot) Place(w http.ResponseWriter) *Place {
 		s.known.Store(p)
 	}
 	return p
-}
-
-// placeAround returns the place of a guard, if the making of its handler tells it. adaptor.HTTPMiddleware
-// of fiber makes its middleware anew for each request, so that it is among the callers, or the handler is
-// its own.
-func placeAround(next http.Handler) *Place {
-	if f, ok := next.(http.HandlerFunc); ok && f != nil {
-		if code := runtime.FuncForPC(reflect.ValueOf(f).Pointer()); code != nil {
-			file, _ := code.FileLine(code.Entry())
-			if isFibersMiddleware(code.Name(), file) {
-				return around
-			}
-		}
-	}
-	p := nearest(func(function, file string) *Place {
-		switch {
-		case isFibersMiddleware(function, file):
-			return around
-		case of("gofiber/fiber", function, file): // a handler of the program, whatever middleware it is in
-			return open
-		default:
-			return nil
-		}
-	})
-	if p == open {
-		return nil
-	}
-	return p
-}
-
-func isFibersMiddleware(function, file string) bool {
-	return strings.Contains(function, ".HTTPMiddleware.") && of("gofiber/fiber", function, file)
 }
 
 // placeOf returns the place of a guard that writes to w. The nearest caller that belongs to a framework
@@ -136,9 +116,9 @@ func placeOf(w http.ResponseWriter) *Place {
 				return fine
 			}
 			return inEcho
-		case isFibersMiddleware(function, file): // where the compiler has inlined all between
-			return around
-		case of("/fasthttpadaptor", function, file), of("kataras/iris", function, file):
+		case of("/fasthttpadaptor", function, file):
+			return adapted
+		case of("kataras/iris", function, file):
 			return late
 		default:
 			return nil

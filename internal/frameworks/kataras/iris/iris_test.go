@@ -47,3 +47,19 @@ func TestAnswersOfIrisAreNotKept(t *testing.T) {
 		require.Equal(t, 1, events.Count(event.Silent))
 	}
 }
+
+// A handler of net/http can mean an empty 200, and say so.
+func TestSilenceThatIsMeantInIris(t *testing.T) {
+	var events guardtest.Events
+	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.Observe), idempotency.WithSilence(idempotency.Final))
+	for _, replayed := range []string{"", "true"} {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/charges", nil)
+		r.Header.Set("Idempotency-Key", "k")
+		fromStd(w, r, func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
+			guard.Handler(next).ServeHTTP(w, r)
+		}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		require.Equal(t, http.StatusOK, w.Code)
+		require.Equal(t, replayed, w.Header().Get("Idempotent-Replayed"))
+	}
+	require.Zero(t, events.Count(event.Silent))
+}
