@@ -38,8 +38,12 @@ type core struct {
 	abandoned atomic.Int64  // store calls that have outlived their callers
 }
 
-// ghostTurns is how many ghosts ask the store at a time, a small part of the connections of a pool.
-const ghostTurns = 4
+const (
+	// fewGhosts are so few that they may ask the store whenever they want.
+	fewGhosts = 16
+	// ghostTurns is how many of more ghosts ask the store at a time: a small part of the connections of a pool.
+	ghostTurns = 4
+)
 
 func newCore(st store.Store, local bool, waitingBytes int64) *core {
 	c := &core{store: st, local: local, inline: local, back: make(chan struct{}), turns: make(chan struct{}, ghostTurns)}

@@ -29,7 +29,7 @@ import (
 //
 // A store that is slow fails claims for lack of time, and each of them leaves a ghost. If all of these
 // asked at once, requests would find no connection free and leave more of them, so that an overload
-// would never end. So no more than ghostTurns ask at a time, in the order in which they came.
+// would never end. So if there are more than fewGhosts, ghostTurns ask at a time, in the order in which they came.
 //
 // At most maxPending claims are given back at a time, and those that are late give way when there
 // are half as many.
@@ -71,11 +71,16 @@ func (g *ghost) release() error {
 	}
 }
 
-// try makes one call, when it is its turn.
+// try makes one call, when it is its turn. After the beginning of a shutdown no request needs the store.
 func (g *ghost) try() error {
 	l := g.lease
-	l.core.turns <- struct{}{}
-	defer func() { <-l.core.turns }()
+	if n, _ := l.core.ghosts.Size(); n > fewGhosts {
+		select {
+		case l.core.turns <- struct{}{}:
+			defer func() { <-l.core.turns }()
+		case <-l.core.work.Quit:
+		}
+	}
 	return l.release(l.claim.Owner, g.undone, min(l.timeout(), time.Until(g.end())))
 }
 
