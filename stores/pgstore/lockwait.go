@@ -10,16 +10,23 @@ import (
 const lockPatience = 10 * time.Second
 
 // awaitLock wakes those who wait for a key when the transaction ends that is its claim. It leaves half of the
-// turns to calls that somebody waits for: without one, those who wait for the key ask again and again.
+// turns, and the only one, to calls that somebody waits for: among these is the end of the transaction. Without
+// a turn, those who wait for the key ask again and again.
 func (s *Store) awaitLock(key string) {
-	if !s.listens || s.listener.isDeaf() || len(s.turns) > cap(s.turns)/2 {
+	if !s.listens || s.listener.isDeaf() {
 		return
 	}
 	if _, waits := s.awaited.LoadOrStore(key, true); waits {
 		return
 	}
+	if s.waits.Add(1) > int64(cap(s.turns)/2) {
+		s.waits.Add(-1)
+		s.awaited.Delete(key)
+		return
+	}
 	go func() {
 		defer s.awaited.Delete(key)
+		defer s.waits.Add(-1)
 		ctx, cancel := context.WithTimeout(s.life, lockPatience)
 		defer cancel()
 		_ = s.tryInTurn(ctx, "Watch", func() error {

@@ -87,3 +87,29 @@ func TestOneCommitKeepsOthersAway(t *testing.T) {
 		require.NoError(t, s.Release(t.Context(), "k", other.Owner, store.Release{Undone: true}))
 	}
 }
+
+// Who waits for the lock of a key does not take the last turn from the run that is to free it.
+func TestOneCommitIsReleasedBesideWaiters(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Shared(t).Pool(t)
+	s, _ := newStore(t, pool, pgstore.WithOneCommit(""), pgstore.WithConns(3)) // one turn
+	claim := mayBeLost()
+	r, err := s.Claim(t.Context(), "k", claim)
+	require.NoError(t, err)
+	require.True(t, r.Mine && r.MayBeLost)
+	waits := mayBeLost()
+	waits.Watch = true
+	_, err = s.Claim(t.Context(), "k", waits)
+	require.NoError(t, err)
+	// It begins to wait in the background, if it does.
+	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		var waiting bool
+		require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").Scan(&waiting))
+		if waiting {
+			break
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	require.NoError(t, s.Release(ctx, "k", claim.Owner, store.Release{}))
+}

@@ -60,6 +60,7 @@ type Store struct {
 	held      atomic.Int32   // the connections of business that they hold
 	maxHeld   int32
 	awaited   sync.Map        // the keys whose locks are waited for
+	waits     atomic.Int64    // how many they are
 	life      context.Context // of what nobody waits for
 	endLife   context.CancelFunc
 
