@@ -101,8 +101,8 @@ func TestOneCommitIsReleasedBesideWaiters(t *testing.T) {
 	waits.Watch = true
 	_, err = s.Claim(t.Context(), "k", waits)
 	require.NoError(t, err)
-	// It begins to wait in the background, if it does.
-	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond) // it begins to wait in the background, if it does
 		var waiting bool
 		require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").Scan(&waiting))
 		if waiting {
