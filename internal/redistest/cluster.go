@@ -20,9 +20,15 @@ const slots = 16384
 // replicated, and returns when every node agrees that it is up.
 func StartCluster(t testing.TB, masters int, replicated bool) *Cluster {
 	t.Helper()
+	// Where a replica is to take over, it does so soon. Elsewhere the nodes of a busy machine keep their
+	// links, with which they would lose messages.
+	patience := "30000"
+	if replicated {
+		patience = "1000"
+	}
 	node := func() *Server {
 		return Start(t, "--cluster-enabled", "yes",
-			"--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no")
+			"--cluster-node-timeout", patience, "--cluster-require-full-coverage", "no")
 	}
 	c := &Cluster{}
 	for i := range masters {

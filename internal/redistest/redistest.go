@@ -253,7 +253,21 @@ func (s *Server) Advance(t testing.TB, prefix string, d time.Duration) {
 // StartReplica starts a replica of master and returns when it has its data.
 func StartReplica(t testing.TB, master *Server) *Server {
 	t.Helper()
-	return StartReplicaVia(t, master.Addr)
+	online := func() int {
+		replication, n := master.Info(t, "replication"), 0
+		for name, said := range replication {
+			if strings.HasPrefix(name, "slave") && strings.Contains(said, "state=online") {
+				n++
+			}
+		}
+		return n
+	}
+	before := online()
+	replica := StartReplicaVia(t, master.Addr)
+	if !waitFor(func() bool { return online() > before }) {
+		t.Fatal("master does not find its replica in step")
+	}
+	return replica
 }
 
 // StartReplicaVia is [StartReplica] for a master that the replica is to reach at addr,

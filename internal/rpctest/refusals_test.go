@@ -290,8 +290,11 @@ func TestDeadlineEndsTheRun(t *testing.T) {
 		for n := 0; len(b.attemptsOf(key)) == 0; n++ {
 			key = fmt.Sprint("key-", n)
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			require.EqualValues(t, deadlineExceeded, c(ctx, keyed(key, "until the deadline")).Code)
+			got := c(ctx, keyed(key, "until the deadline"))
 			cancel()
+			// A claim for which there was no time left is refused, and that may be heard before the deadline is.
+			begun := len(b.attemptsOf(key)) != 0
+			require.True(t, got.Code == deadlineExceeded || !begun && got.Problem == "store-unavailable", "%+v", got)
 		}
 		require.Eventually(t, func() bool { return guard.Stats().Running == 0 }, guardtest.Patience, time.Millisecond)
 		again := c(t.Context(), keyed(key, "until the deadline"))
