@@ -73,6 +73,11 @@ func calm[T any](f func(context.Context) (T, error)) func(context.Context) (T, e
 // refusedClaim reports whether an error of Claim says that the claim was not granted. After
 // any other error it may have been.
 func refusedClaim(err error) bool {
+	return isAnswer(err) || errors.Is(err, errStoreStuck) || errors.Is(err, inflight.ErrBehind)
+}
+
+// isAnswer reports whether an error of Claim is what the store says about the claim.
+func isAnswer(err error) bool {
 	return errors.Is(err, store.ErrFull) || errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrUnreadableHere) ||
-		errors.Is(err, store.ErrTransactionOpen) || errors.Is(err, errStoreStuck)
+		errors.Is(err, store.ErrTransactionOpen)
 }

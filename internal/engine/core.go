@@ -32,6 +32,7 @@ type core struct {
 	unsettled inflight.Debts
 	pending   inflight.Backlog // runs that wait to be settled
 	ghosts    inflight.Backlog // claims whose reply never came
+	claims    inflight.Throttle
 	// back has a receiver for each ghost that waits for the store to answer again.
 	back      chan struct{}
 	turns     chan struct{} // one for each ghost that asks the store

@@ -136,7 +136,25 @@ func (l *Lease) recordEnds() bool { return !l.claim.Hold || l.claim.HoldEnds }
 
 // acquire asks the store for the claim, now, and reads the record. It can be called again, as the
 // same owner, until the claim is granted.
+//
+// A store that is slow fails claims for lack of time. They must be given back, and their clients ask again,
+// so there is more to do than before. If all of it went to the store at once, the renewals and the answers of
+// the runs in flight would find no connection free, leases would lapse, and the overload would never end. So
+// claims are throttled, and ghosts take turns. Under FailOpen, a claim that is turned away would be a run without
+// protection, so none is.
 func (l *Lease) acquire(rec *store.Record, now time.Time, watch bool) error {
+	if !l.core.local && !l.rules.FailOpen {
+		waited, err := l.core.claims.Enter(l.Client, l.claimTimeout()/2)
+		if err != nil {
+			*rec = store.Record{}
+			l.Observe(event.Event{Kind: event.StoreError, Op: "claim", Duration: time.Since(now), Err: err})
+			return err
+		}
+		if waited {
+			now = time.Now()
+		}
+		defer l.core.claims.Leave(now, l.timeout()/2)
+	}
 	claim := l.claim
 	claim.Watch = watch
 	err := l.requestClaim(rec, now, &claim, l.claimTimeout())

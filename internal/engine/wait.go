@@ -117,7 +117,7 @@ func (c *Claiming) lead(t *turn, timeout <-chan time.Time, rec store.Record) (_ 
 		}
 		var seen store.Record
 		err := c.ask(&seen, time.Now(), !t.due)
-		if err != nil && !refusedClaim(err) {
+		if err != nil && !isAnswer(err) {
 			// The run that is waited for goes on; so does the waiting.
 			timer.Reset(max(inflight.Backoff(n), pollPause))
 			continue

@@ -104,7 +104,7 @@ type clients struct {
 }
 
 // clientsAtOnce is how many keys are alive at a time.
-const clientsAtOnce = 24
+const clientsAtOnce = 32
 
 func (s *soak) work(seed uint64) *clients {
 	c := &clients{stop: make(chan struct{}), overdue: make(chan struct{})}
