@@ -21,7 +21,7 @@ import (
 func (rt *route) examine(r *http.Request, body *requestBody, d *decision) (id engine.Identity, ok bool) {
 	fromHeader := rt.set.keyFunc == nil
 	if fromHeader {
-		values := r.Header[rt.set.header]
+		values := rt.set.keyFields(r.Header)
 		if rt.isNested(r, values) {
 			return id, false
 		}

@@ -56,11 +56,26 @@ func TestRequestKey(t *testing.T) {
 	}
 }
 
-func TestRequestKeyOfOtherHeader(t *testing.T) {
+// A request that comes from no connection may have the field in any spelling.
+func TestKeyInAnySpelling(t *testing.T) {
 	t.Parallel()
-	h := http.Header{"Idempotency-Key": {"abc"}, "X-Request-Token": {"def"}}
-	if key, _, err := idempotency.KeyFromHeader(h["X-Request-Token"], false); key != "def" || err != nil {
-		t.Errorf("got %q, %v", key, err)
+	for _, tt := range []struct {
+		header http.Header
+		status int
+		key    string
+	}{
+		{http.Header{"idempotency-key": {"a"}}, 200, "a"},
+		{http.Header{"IDEMPOTENCY-KEY": {"a"}, "Idempotency-Kez": {"b"}}, 200, "a"},
+		{http.Header{"idempotency-key": {"a"}, "Idempotency-key": {"a"}}, 400, ""},
+		{http.Header{"Idempotency_Key": {"a"}}, 200, ""},
+	} {
+		h := guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		r := httptest.NewRequest(http.MethodPost, "/charges", nil)
+		r.Header = tt.header
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, r)
+		require.Equal(t, tt.status, rec.Code, tt.header)
+		require.Equal(t, tt.key, rec.Header().Get("Idempotency-Key"), tt.header)
 	}
 }
 

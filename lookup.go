@@ -58,7 +58,7 @@ func (rt *route) serveLookup(w http.ResponseWriter, r *http.Request) {
 // lookUp identifies the key as for a request that may run, and looks at its record. If it
 // reports false, the request is to be refused.
 func (rt *route) lookUp(r *http.Request, d *decision) (rec RecordInfo, ok bool) {
-	if present := rt.readKey(r.Header[rt.set.header], d); !present && d.kind != refuse {
+	if present := rt.readKey(rt.set.keyFields(r.Header), d); !present && d.kind != refuse {
 		d.refuse(problem.KeyMissing)
 	}
 	if d.kind == refuse {

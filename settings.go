@@ -14,6 +14,7 @@ import (
 
 	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/engine"
+	"example.com/idempotency/internal/keyheader"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/internal/token"
 	"example.com/idempotency/policy"
@@ -130,8 +131,11 @@ func (s *settings) protects(method string) bool {
 // wantsKey reports whether the guard has to do with a request beyond its method: it has a key, or
 // needs one.
 func (s *settings) wantsKey(r *http.Request) bool {
-	return s.protects(r.Method) && (len(r.Header[s.header]) > 0 || s.wantsKeyless())
+	return s.protects(r.Method) && (len(s.keyFields(r.Header)) > 0 || s.wantsKeyless())
 }
+
+// keyFields returns the values of the field of the key.
+func (s *settings) keyFields(h http.Header) []string { return keyheader.Fields(h, s.header) }
 
 // wantsKeyless is wantsKey for a request that does not have the field of the key.
 func (s *settings) wantsKeyless() bool { return s.keyFunc != nil || s.required }

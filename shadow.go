@@ -226,7 +226,7 @@ func (h *shadowed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case rt.set.wantsKey(r) && h.spot.Place(w).Err != nil:
 		s.code, s.err, body.looked = problem.Misplaced, h.spot.Place(w).Err, true
-	case rt.set.keyFunc == nil && len(r.Header[rt.set.header]) == 0, r.Body == nil, r.Body == http.NoBody, body.isComplete():
+	case rt.set.keyFunc == nil && len(rt.set.keyFields(r.Header)) == 0, r.Body == nil, r.Body == http.NoBody, body.isComplete():
 		body.look()
 	default:
 		body.ReadCloser, seen.Body = r.Body, body

@@ -29,6 +29,21 @@ const (
 	ErrParameter Error = "The idempotency key is followed by malformed parameters."
 )
 
+// Fields returns the values of a field. A server knows only the canonical spelling of its name, but a program that
+// makes a request itself, from the event of a cloud function for example, may have used another, or several.
+func Fields(header map[string][]string, canonical string) []string {
+	if values, ok := header[canonical]; ok {
+		return values
+	}
+	var all []string
+	for name, values := range header {
+		if len(name) == len(canonical) && strings.EqualFold(name, canonical) {
+			all = append(all, values...)
+		}
+	}
+	return all
+}
+
 // Parse returns the key that a field value names. It ignores white space around the value.
 //
 // A value that begins with a double quote is a String of RFC 8941: printable ASCII, in which
