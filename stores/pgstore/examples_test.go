@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -91,4 +92,23 @@ func TestTutorialShowsWhatHappens(t *testing.T) {
 	printed, err := exec.CommandContext(t.Context(), "sh", "-ec", commands).CombinedOutput()
 	require.NoError(t, err, "%s", printed)
 	require.Equal(t, string(blocks[2]), string(printed))
+}
+
+// The pieces that the tutorial names are a program.
+func TestTutorialIsAProgram(t *testing.T) {
+	t.Parallel()
+	var program strings.Builder
+	for _, page := range []string{"tutorials/postgres.md", "how-to/postgres-operations.md"} {
+		text, err := os.ReadFile("../../docs/" + page)
+		require.NoError(t, err)
+		for _, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+			if page == "tutorials/postgres.md" || strings.HasPrefix(block[1], "// sweep ") {
+				program.WriteString(block[1])
+			}
+		}
+	}
+	main := filepath.Join(t.TempDir(), "main.go")
+	require.NoError(t, os.WriteFile(main, []byte(program.String()), 0o600))
+	said, err := exec.CommandContext(t.Context(), "go", "vet", main).CombinedOutput()
+	require.NoError(t, err, "%s", said)
 }
