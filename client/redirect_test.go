@@ -50,6 +50,25 @@ func TestFailureAfterARedirectIsNoDenial(t *testing.T) {
 	}
 }
 
+// A redirect to what is no URL is the answer, whatever http.Client makes of redirects.
+func TestRedirectToNoPlaceIsTheAnswer(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		for _, location := range []string{"http://[::1", "/%zz", "http://a b/", ":", "/\x7f"} {
+			base := answering(answer{status: status, header: map[string]string{"Location": location}})
+			hc := &http.Client{Transport: newTransport(t, base, quick)}
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, place, strings.NewReader("{}"))
+			require.NoError(t, err)
+			resp, err := hc.Do(r)
+			require.NoError(t, err, location)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, status, resp.StatusCode)
+			require.Equal(t, []string{location}, resp.Header["location"])
+			require.Len(t, base.requests(), 1)
+		}
+	}
+}
+
 // Under CheckRedirect only the same request goes to another place.
 func TestCheckRedirect(t *testing.T) {
 	t.Parallel()

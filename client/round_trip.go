@@ -27,6 +27,8 @@ import (
 //
 // If http.Client follows the redirect of a request with a key by another one, and that fails, the
 // error is an [*Error] with the key of the first, whose outcome is then unknown; see [CheckRedirect].
+// A Location that is no URL leads nowhere: that answer is returned, and has the field under the name
+// "location", where http.Client does not look.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	server, declared := t.set.servers.of(r)
 	c := &call{t: t, server: server, declared: declared, ttl: cmp.Or(server.TTL, t.set.ttl), req: r.Clone(r.Context())}
@@ -48,10 +50,26 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		send = c.run
 	}
 	resp, err := send()
-	if err != nil && c.key.behind != nil {
+	switch {
+	case err != nil && c.key.behind != nil:
 		err = c.redirectFailed(err)
+	case err == nil && c.key.value != "":
+		setPlaceAside(r, resp)
 	}
 	return resp, err
+}
+
+// setPlaceAside makes a redirect to what is no URL an answer like any other. An http.Client would return an error of
+// its own, and its caller would not learn that the request has been answered.
+func setPlaceAside(r *http.Request, resp *http.Response) {
+	const field = "Location"
+	switch resp.StatusCode {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		if _, err := r.URL.Parse(resp.Header.Get(field)); err != nil {
+			resp.Header[strings.ToLower(field)] = resp.Header[field]
+			delete(resp.Header, field)
+		}
+	}
 }
 
 // CheckRedirect is for the field of an http.Client above a [Transport]. The client follows a redirect
