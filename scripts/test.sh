@@ -18,21 +18,22 @@ if [ -n "${REDIS_REQUIRED:-}" ]; then
 fi
 
 # Nothing in these packages or their tests goes on beside anything else, but for internal/modeltest: what goes on
-# there is the contract of the stores, whose own tests run with the detector, and for examples that show one
-# framework each. The tables of internal/bench are about speed, of which it leaves a tenth.
+# there is the contract of the stores, whose own tests run with the detector, for examples that show one framework
+# each, and for internal/security: its floods are thousands of requests that do what a few hundred do in
+# internal/runtest, with the detector. The tables of internal/bench are about speed, of which it leaves a tenth.
 computes='^example.com/idempotency/(docs|policy|problem|client/internal/truncate|tools/.*'
 computes+='|examples/(observability|openapi|routers)(/.*)?'
 computes+='|internal/(aesgcm|answer|bench|chunks|cursor|digest|engine/note|engine/seal|expiry|formtest|history|intern|jcs'
-computes+='|keyheader|microbench|modeltest|oldest|policytest|redisproto|rules|slab|slotindex|token))$'
+computes+='|keyheader|microbench|modeltest|oldest|policytest|redisproto|rules|security|slab|slotindex|token))$'
 packages=$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' work)
 mapfile -t plain < <(grep -E "$computes" <<<"$packages")
 # Those that take longest, the stores with databases, are the last of the list. They begin first, or one of them
 # would go on alone at the end.
 mapfile -t race < <(grep -vE "$computes" <<<"$packages" | tac)
 
-ran=() # but for microbench, of which more runs with Redis
+ran=() # but for those of which more runs with Redis
 if [ $# -eq 0 ] && [ -s "${README_EVENTS:-}" ]; then
-	mapfile -t ran < <(printf '%s\n' "${plain[@]}" | grep -xF -f <(go list ./...) | grep -v '/microbench$')
+	mapfile -t ran < <(printf '%s\n' "${plain[@]}" | grep -xF -f <(go list ./...) | grep -vE '/(microbench|security)$')
 	mapfile -t plain < <(printf '%s\n' "${plain[@]}" | grep -vxF -f <(printf '%s\n' "${ran[@]}"))
 fi
 
