@@ -67,14 +67,20 @@ func (d Disposition) String() string {
 // DispositionOf returns what a result of [idempotency.Do] means for the message that it was called
 // for. It is for consumers that call Do themselves, because they want its value.
 //
-// An [Ack] is no error, and ErrResultNotKept: the work is done. A [Park] is an error marked with
+// An [Ack] is no error, and ErrResultNotKept: the work is done. If there is no error, but the run has said by
+// [idempotency.Operation.SetOutcome] or by a step that nobody knows whether it is done, or that it is not, that is a
+// [Park] if the key is held now, and a [Retry] otherwise. A Park is an error marked with
 // [idempotency.Permanent], now or by an earlier run; ErrHeld and ErrCorrupt; and ErrKeyReused, because
 // another message had the same ID. Everything else is a [Retry]. So is every other error of the
 // function, also one that wraps ErrHeld or its like: it speaks of another key, and not of this message.
 func DispositionOf(result idempotency.Result, err error) Disposition {
 	switch {
-	case err == nil:
+	case err == nil && result.Outcome != idempotency.NotExecuted && result.Outcome != idempotency.Unknown:
 		return Ack
+	case err == nil && result.Held:
+		return Park
+	case err == nil:
+		return Retry
 	case idempotency.IsPermanent(err):
 		return Park
 	case result.Code == "" && !result.Replayed: // Do hands on what the function has returned
@@ -118,6 +124,9 @@ const maxID = 255
 // ErrNoID says that a message has no ID, or none of 1 to 255 bytes. No delivery changes that.
 var ErrNoID = errors.New("queue: the message has no ID of 1 to 255 bytes")
 
+// errNotDone is the error of a function that has returned none.
+var errNotDone = errors.New("queue: the function returned no error, but the outcome of its run is not final")
+
 // errNoQueue is a mistake of the program. Its messages are good, and wait for the program that is right.
 var errNoQueue = errors.New("queue: the message has no Queue")
 
@@ -142,7 +151,7 @@ func (e *PanicError) Unwrap() error {
 
 // Handle runs fn for a message, unless the message is done with already, and says what to do with
 // the message. The error says why it is to be delivered again or put aside, and is nil with an [Ack]. It
-// is that of fn, a [*PanicError] if fn panicked, [ErrNoID], or one of those that [idempotency.Do] returns
+// is that of fn, a [*PanicError] if fn panicked, one of its own if fn returned none and has said that it is not done, [ErrNoID], or one of those that [idempotency.Do] returns
 // without a run. Without a Queue every message is a [Retry], and nothing runs.
 //
 // The rules are those of Do: fn may use [idempotency.Step], [idempotency.DeriveKey] and
@@ -168,7 +177,7 @@ func HandleValue[T any](ctx context.Context, g *idempotency.Guard, m Message, fn
 	return value, todo, err
 }
 
-func handle[T any](ctx context.Context, g *idempotency.Guard, m Message, fn func(ctx context.Context) (T, error)) (T, Disposition, error) {
+func handle[T any](ctx context.Context, g *idempotency.Guard, m Message, fn func(ctx context.Context) (T, error)) (value T, todo Disposition, err error) {
 	var none T
 	switch {
 	case m.Queue == "":
@@ -176,13 +185,25 @@ func handle[T any](ctx context.Context, g *idempotency.Guard, m Message, fn func
 	case m.ID == "" || len(m.ID) > maxID:
 		return none, Park, ErrNoID
 	}
-	value, result, err := idempotency.Do(ctx, g, m.Key(), func(ctx context.Context) (value T, err error) {
-		defer func() {
-			if p := recover(); p != nil {
-				err = &PanicError{Value: p, Stack: debug.Stack()}
-			}
-		}()
-		return fn(ctx)
+	// A panic goes through Do, for which it is another end of a run than an error: what fn has said of the outcome
+	// does not count.
+	running := false
+	defer func() {
+		if !running {
+			return
+		}
+		if p := recover(); p != nil {
+			value, todo, err = none, Retry, &PanicError{Value: p, Stack: debug.Stack()}
+		}
+	}()
+	value, result, err := idempotency.Do(ctx, g, m.Key(), func(ctx context.Context) (T, error) {
+		running = true
+		value, err := fn(ctx)
+		running = false
+		return value, err
 	}, idempotency.WithPayload(m.Payload))
-	return value, DispositionOf(result, err), err
+	if todo = DispositionOf(result, err); todo != Ack && err == nil {
+		err = errNotDone
+	}
+	return value, todo, err
 }

@@ -99,6 +99,58 @@ func TestPanicOfAMessage(t *testing.T) {
 	require.Equal(t, idempotency.Unknown, events.All()[0].Outcome)
 }
 
+// After a panic nobody knows what was done, whatever the function has said before.
+func TestPanicEndsWhatTheFunctionHasSaid(t *testing.T) {
+	t.Parallel()
+	for _, said := range []idempotency.Outcome{idempotency.Final, idempotency.NotExecuted, idempotency.Unknown} {
+		for _, v := range []any{"a text", idempotency.Permanent(errors.New("broken"))} {
+			for recovery, want := range map[idempotency.Recovery]int{idempotency.Rerun: 3, idempotency.Hold: 1, idempotency.HoldAfter(2): 2} {
+				guard := newGuard(t, idempotency.WithRecovery(recovery))
+				runs := 0
+				for range 3 {
+					todo, err := queue.Handle(t.Context(), guard, queue.Message{Queue: "q", ID: "m"}, func(ctx context.Context) error {
+						runs++
+						op, _ := idempotency.FromContext(ctx)
+						op.SetOutcome(said)
+						panic(v)
+					})
+					require.Error(t, err)
+					var p *queue.PanicError
+					if errors.As(err, &p) {
+						require.Equal(t, queue.Retry, todo)
+					}
+				}
+				require.Equal(t, want, runs, "%v %v", said, recovery)
+			}
+		}
+	}
+}
+
+// A function that returns no error, and has said that the work is not done, gets its message again.
+func TestNoErrorIsNotYetAnAck(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		recovery idempotency.Recovery
+		said     idempotency.Outcome
+		want     queue.Disposition
+	}{
+		{idempotency.Rerun, idempotency.Final, queue.Ack},
+		{idempotency.Rerun, idempotency.NotExecuted, queue.Retry},
+		{idempotency.Rerun, idempotency.Unknown, queue.Retry},
+		{idempotency.Hold, idempotency.NotExecuted, queue.Retry},
+		{idempotency.Hold, idempotency.Unknown, queue.Park},
+	} {
+		guard := newGuard(t, idempotency.WithRecovery(tt.recovery))
+		_, todo, err := queue.HandleValue(t.Context(), guard, queue.Message{Queue: "q", ID: "m"}, func(ctx context.Context) (string, error) {
+			op, _ := idempotency.FromContext(ctx)
+			op.SetOutcome(tt.said)
+			return "value", nil
+		})
+		require.Equal(t, tt.want, todo, "%+v", tt)
+		require.Equal(t, todo == queue.Ack, err == nil, "%+v", tt)
+	}
+}
+
 // What another delivery, another message or the store may say, and what the same error means when it
 // comes from the function.
 func TestDispositionOf(t *testing.T) {

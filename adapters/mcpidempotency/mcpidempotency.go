@@ -125,7 +125,7 @@ var errKeyMissing = errors.New("key-missing: this tool refuses calls without a k
 // errNotFinal stands for a result that is not definite, and is handed on as it is.
 var errNotFinal = errors.New("mcpidempotency: the tool has answered with an error or a question")
 
-func (c *calls[In, Out]) handle(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
+func (c *calls[In, Out]) handle(ctx context.Context, req *mcp.CallToolRequest, in In) (_ *mcp.CallToolResult, _ Out, err error) {
 	value, err := c.key.of(req)
 	switch {
 	case err != nil:
@@ -143,11 +143,22 @@ func (c *calls[In, Out]) handle(ctx context.Context, req *mcp.CallToolRequest, i
 	var none Out
 	var own answer[Out] // which counts if the tool runs
 	var failed error    // likewise
-	ran := false
+	ran, running := false, false
+	// A panic goes through Do, for which it is another end of a run than an error: what the tool has said of the
+	// outcome does not count.
+	defer func() {
+		if !running {
+			return
+		}
+		if p := recover(); p != nil {
+			err = &PanicError{p, debug.Stack()}
+		}
+	}()
 	recorded, result, err := idempotency.Do(ctx, c.guard, idempotency.Key{Scope: scope, Value: value},
 		func(ctx context.Context) (answer[Out], error) {
-			ran = true
+			ran, running = true, true
 			own, failed = c.run(ctx, req, in)
+			running = false
 			return own, failed
 		}, idempotency.WithPayload(payloadOf(req)), idempotency.WithCodec(exactJSON{}))
 	switch {
@@ -186,20 +197,16 @@ func codeOfScope(err error) problem.Code {
 
 // bare calls the tool without the guard.
 func (c *calls[In, Out]) bare(ctx context.Context, req *mcp.CallToolRequest, in In) (result *mcp.CallToolResult, out Out, err error) {
-	defer recovered(&err)
+	defer func() {
+		if p := recover(); p != nil {
+			err = &PanicError{p, debug.Stack()}
+		}
+	}()
 	return c.handler(ctx, req, in)
-}
-
-// recovered, deferred, makes the error of a panic.
-func recovered(err *error) {
-	if p := recover(); p != nil {
-		*err = &PanicError{p, debug.Stack()}
-	}
 }
 
 // run calls the tool.
 func (c *calls[In, Out]) run(ctx context.Context, req *mcp.CallToolRequest, in In) (a answer[Out], err error) {
-	defer recovered(&err)
 	a.Result, a.Output, err = c.handler(ctx, req, in)
 	a.Told = a.Result != nil && a.Result.Content != nil
 	switch {

@@ -271,6 +271,25 @@ func TestIdempotentHint(t *testing.T) {
 	require.True(t, replayed(call(t, w.session, invoice, key)))
 }
 
+// After a panic nobody knows what was done, whatever the tool has said before.
+func TestPanicEndsWhatTheToolHasSaid(t *testing.T) {
+	t.Parallel()
+	for _, said := range []idempotency.Outcome{idempotency.Final, idempotency.NotExecuted} {
+		for recovery, want := range map[idempotency.Recovery]int64{idempotency.Rerun: 3, idempotency.Hold: 1} {
+			w := newWorld(t, mcpidempotency.SameCall(), idempotency.WithRecovery(recovery))
+			w.pay = func(ctx context.Context, _ payment) (*mcp.CallToolResult, error) {
+				op, _ := idempotency.FromContext(ctx)
+				op.SetOutcome(said)
+				panic("secret")
+			}
+			for range 3 {
+				require.True(t, call(t, w.session, invoice, nil).IsError)
+			}
+			require.Equal(t, want, w.runs.Load(), "%v %v", said, recovery)
+		}
+	}
+}
+
 // What is not definite is not recorded. What may have happened needs review under Hold.
 func TestFailures(t *testing.T) {
 	t.Parallel()
