@@ -99,7 +99,8 @@ func DispositionOf(result idempotency.Result, err error) Disposition {
 // A Message is what a function is run for once.
 type Message struct {
 	// Queue names the source: "orders", for example. Its messages have a scope of their own, so IDs of
-	// several sources never meet. No caller of a guard can have that scope. It is required.
+	// several sources never meet. Where several consumers handle each message of a source, all of them
+	// once, it names the consumer too: "orders/mail". No caller of a guard can have that scope. It is required.
 	Queue string
 	// ID names the message, the same in each delivery. It has 1 to 255 bytes. It is the ID that the
 	// sender gave the message, and not one that a broker gives each delivery. Where the sender gives
