@@ -2,9 +2,13 @@ package client
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/http"
+	"strconv"
 	"strings"
+
+	"example.com/idempotency/client/internal/truncate"
 )
 
 // This file leads a request into a call, under its key.
@@ -27,8 +31,8 @@ import (
 //
 // If http.Client follows the redirect of a request with a key by another one, and that fails, the
 // error is an [*Error] with the key of the first, whose outcome is then unknown; see [CheckRedirect].
-// A Location that is no URL leads nowhere: that answer is returned, and has the field under the name
-// "location", where http.Client does not look.
+// A Location that is no URL leads nowhere. After 301, 302 and 303 that answer is returned, and has the field
+// under the name "location", where http.Client does not look. After 307 and 308 it is an [*Error].
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	server, declared := t.set.servers.of(r)
 	c := &call{t: t, server: server, declared: declared, ttl: cmp.Or(server.TTL, t.set.ttl), req: r.Clone(r.Context())}
@@ -54,22 +58,32 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	case err != nil && c.key.behind != nil:
 		err = c.redirectFailed(err)
 	case err == nil && c.key.value != "":
-		setPlaceAside(r, resp)
+		return c.leadsSomewhere(resp)
 	}
 	return resp, err
 }
 
-// setPlaceAside makes a redirect to what is no URL an answer like any other. An http.Client would return an error of
-// its own, and its caller would not learn that the request has been answered.
-func setPlaceAside(r *http.Request, resp *http.Response) {
+// leadsSomewhere looks at a redirect to what is no URL. An http.Client would return an error of its own, from which its
+// caller does not learn that the request has been answered: by 301, 302 and 303 it has, and then this is an answer like
+// any other. After 307 and 308 the same request is to be made at a place that nobody knows.
+func (c *call) leadsSomewhere(resp *http.Response) (*http.Response, error) {
 	const field = "Location"
-	switch resp.StatusCode {
-	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-		if _, err := r.URL.Parse(resp.Header.Get(field)); err != nil {
-			resp.Header[strings.ToLower(field)] = resp.Header[field]
-			delete(resp.Header, field)
-		}
+	location := resp.Header.Get(field)
+	if _, err := c.req.URL.Parse(location); err == nil {
+		return resp, nil
 	}
+	switch resp.StatusCode {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther:
+		resp.Header[strings.ToLower(field)] = resp.Header[field]
+		delete(resp.Header, field)
+	case http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		_ = resp.Body.Close()
+		e := c.failure(ReasonSettled, &answer{}, fmt.Errorf("%w, which leads to no URL: Location %s",
+			statusError(resp.StatusCode), truncate.Text(strconv.Quote(location))))
+		e.is = []error{ErrOutcomeUnknown}
+		return nil, e
+	}
+	return resp, nil
 }
 
 // CheckRedirect is for the field of an http.Client above a [Transport]. The client follows a redirect
