@@ -69,7 +69,7 @@ func TestRedirectToNoPlaceIsTheAnswer(t *testing.T) {
 			require.NoError(t, err, location)
 			require.NoError(t, resp.Body.Close())
 			require.Equal(t, status, resp.StatusCode)
-			require.Equal(t, []string{location}, resp.Header["location"])
+			require.Equal(t, []string{location}, resp.Header[strings.ToLower("Location")])
 		}
 	}
 }
