@@ -22,6 +22,7 @@ type answer struct {
 	replayed   bool // it is marked as a recorded one
 	echoes     bool // it repeats the key
 	declared   bool // the program has said how the server speaks
+	nowhere    bool // it is a redirect to what is no URL
 	retryAfter bool
 	again      bool // another attempt makes sense, if hinted
 	hinted     bool

@@ -164,6 +164,7 @@ func (c *call) send(req *http.Request, r *result) {
 	c.t.exchange(req, c.server, r)
 	if r.err == nil {
 		r.answer.echoes, r.answer.declared = c.server.Echoes(r.resp, c.key.value), c.declared
+		r.answer.nowhere = leadsNowhere(req, r.resp)
 	}
 }
 
@@ -255,7 +256,7 @@ func (c *call) giveUp(reason Reason, r *result) (*http.Response, error) {
 	}
 	if answered {
 		event.Err = statusError(r.resp.StatusCode)
-		if location := r.resp.Header.Get("Location"); location != "" {
+		if location := r.resp.Header.Get(locationField); location != "" {
 			event.Err = fmt.Errorf("%w, Location %s", event.Err, truncate.Text(strconv.Quote(location)))
 		}
 	}
@@ -312,6 +313,10 @@ func (c *call) observe(e Event) {
 // deliver hands an answer to the caller.
 func (c *call) deliver(r *result) (*http.Response, error) {
 	r.resp.Request = c.key.answered(c.req, r.resp, c.doubt) // that of the attempt has a context of its own
+	if r.answer.nowhere && c.key.value != "" {
+		r.resp.Header["location"] = r.resp.Header[locationField]
+		delete(r.resp.Header, locationField)
+	}
 	if r.held || r.resp.Body == nil {
 		r.cancel(nil)
 	}

@@ -2,13 +2,9 @@ package client
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"net/http"
-	"strconv"
 	"strings"
-
-	"example.com/idempotency/client/internal/truncate"
 )
 
 // This file leads a request into a call, under its key.
@@ -54,36 +50,10 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		send = c.run
 	}
 	resp, err := send()
-	switch {
-	case err != nil && c.key.behind != nil:
+	if err != nil && c.key.behind != nil {
 		err = c.redirectFailed(err)
-	case err == nil && c.key.value != "":
-		return c.leadsSomewhere(resp)
 	}
 	return resp, err
-}
-
-// leadsSomewhere looks at a redirect to what is no URL. An http.Client would return an error of its own, from which its
-// caller does not learn that the request has been answered: by 301, 302 and 303 it has, and then this is an answer like
-// any other. After 307 and 308 the same request is to be made at a place that nobody knows.
-func (c *call) leadsSomewhere(resp *http.Response) (*http.Response, error) {
-	const field = "Location"
-	location := resp.Header.Get(field)
-	if _, err := c.req.URL.Parse(location); err == nil {
-		return resp, nil
-	}
-	switch resp.StatusCode {
-	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther:
-		resp.Header[strings.ToLower(field)] = resp.Header[field]
-		delete(resp.Header, field)
-	case http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-		_ = resp.Body.Close()
-		e := c.failure(ReasonSettled, &answer{}, fmt.Errorf("%w, which leads to no URL: Location %s",
-			statusError(resp.StatusCode), truncate.Text(strconv.Quote(location))))
-		e.is = []error{ErrOutcomeUnknown}
-		return nil, e
-	}
-	return resp, nil
 }
 
 // CheckRedirect is for the field of an http.Client above a [Transport]. The client follows a redirect

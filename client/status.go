@@ -75,6 +75,8 @@ var byStatus = [...]row{
 // it may have been executed.
 func rule(a *answer, keyed, doubt bool) ruling {
 	switch {
+	case a.nowhere && keyed && a.status >= http.StatusTemporaryRedirect:
+		return unknown // the same request is to be made at a place that nobody knows
 	case a.replayed:
 		return accept // the recorded answer does not change
 	case a.inFlight() && !keyed:
@@ -109,6 +111,20 @@ func rule(a *answer, keyed, doubt bool) ruling {
 		r = unknown
 	}
 	return r
+}
+
+const locationField = "Location"
+
+// leadsNowhere reports whether an answer is a redirect to what is no URL. An http.Client returns an error of its own
+// for it, from which its caller does not learn that the request has been answered.
+func leadsNowhere(r *http.Request, resp *http.Response) bool {
+	switch resp.StatusCode {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		_, err := r.URL.Parse(resp.Header.Get(locationField))
+		return err != nil
+	default:
+		return false
+	}
 }
 
 const (

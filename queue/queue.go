@@ -67,20 +67,21 @@ func (d Disposition) String() string {
 // DispositionOf returns what a result of [idempotency.Do] means for the message that it was called
 // for. It is for consumers that call Do themselves, because they want its value.
 //
-// An [Ack] is no error, and ErrResultNotKept: the work is done. If there is no error, but the run has said by
-// [idempotency.Operation.SetOutcome] or by a step that nobody knows whether it is done, or that it is not, that is a
-// [Park] if the key is held now, and a [Retry] otherwise. A Park is an error marked with
+// An [Ack] is no error, and ErrResultNotKept: the work is done. No error of a run whose outcome is
+// not final, because its function has said so or a step is uncertain, is a [Park] if the key is held now, and a
+// [Retry] otherwise. A Park is also an error marked with
 // [idempotency.Permanent], now or by an earlier run; ErrHeld and ErrCorrupt; and ErrKeyReused, because
 // another message had the same ID. Everything else is a [Retry]. So is every other error of the
 // function, also one that wraps ErrHeld or its like: it speaks of another key, and not of this message.
 func DispositionOf(result idempotency.Result, err error) Disposition {
 	switch {
-	case err == nil && result.Outcome != idempotency.NotExecuted && result.Outcome != idempotency.Unknown:
-		return Ack
-	case err == nil && result.Held:
-		return Park
-	case err == nil:
+	case err == nil && (result.Outcome == idempotency.NotExecuted || result.Outcome == idempotency.Unknown):
+		if result.Held {
+			return Park
+		}
 		return Retry
+	case err == nil:
+		return Ack
 	case idempotency.IsPermanent(err):
 		return Park
 	case result.Code == "" && !result.Replayed: // Do hands on what the function has returned
@@ -152,8 +153,9 @@ func (e *PanicError) Unwrap() error {
 
 // Handle runs fn for a message, unless the message is done with already, and says what to do with
 // the message. The error says why it is to be delivered again or put aside, and is nil with an [Ack]. It
-// is that of fn, a [*PanicError] if fn panicked, one of its own if fn returned none and has said that it is not done, [ErrNoID], or one of those that [idempotency.Do] returns
-// without a run. Without a Queue every message is a [Retry], and nothing runs.
+// is that of fn, a [*PanicError] if fn panicked, one that says so if fn returned none and the outcome is not
+// final, [ErrNoID], or one of those that [idempotency.Do] returns without a run. Without a Queue every message is
+// a [Retry], and nothing runs.
 //
 // The rules are those of Do: fn may use [idempotency.Step], [idempotency.DeriveKey] and
 // [idempotency.FromContext]; an error that is not marked with [idempotency.Permanent] leaves the

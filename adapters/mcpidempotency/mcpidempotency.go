@@ -146,14 +146,7 @@ func (c *calls[In, Out]) handle(ctx context.Context, req *mcp.CallToolRequest, i
 	ran, running := false, false
 	// A panic goes through Do, for which it is another end of a run than an error: what the tool has said of the
 	// outcome does not count.
-	defer func() {
-		if !running {
-			return
-		}
-		if p := recover(); p != nil {
-			err = &PanicError{p, debug.Stack()}
-		}
-	}()
+	defer recovered(&err, &running)
 	recorded, result, err := idempotency.Do(ctx, c.guard, idempotency.Key{Scope: scope, Value: value},
 		func(ctx context.Context) (answer[Out], error) {
 			ran, running = true, true
@@ -197,12 +190,19 @@ func codeOfScope(err error) problem.Code {
 
 // bare calls the tool without the guard.
 func (c *calls[In, Out]) bare(ctx context.Context, req *mcp.CallToolRequest, in In) (result *mcp.CallToolResult, out Out, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = &PanicError{p, debug.Stack()}
-		}
-	}()
+	running := true
+	defer recovered(&err, &running)
 	return c.handler(ctx, req, in)
+}
+
+// recovered, deferred, makes the error of a panic of a tool, if that is running.
+func recovered(err *error, running *bool) {
+	if !*running {
+		return
+	}
+	if p := recover(); p != nil {
+		*err = &PanicError{p, debug.Stack()}
+	}
 }
 
 // run calls the tool.
