@@ -21,6 +21,12 @@ func (s *Store) JoinTx(ctx context.Context, key string, o store.Owner, opts pgx.
 	return t, &handlerTx{t.tx, t}, nil
 }
 
+// Awaits reports whether a call has begun in the background that waits for the lock of a key.
+func (s *Store) Awaits(key string) bool {
+	_, awaits := s.awaited.Load(key)
+	return awaits
+}
+
 // A JoinedSQLTx is the transaction of a run through database/sql.
 type JoinedSQLTx struct{ *joinedSQLTx }
 
