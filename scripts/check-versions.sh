@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-earlier=e9c0650981bb01e116282836319deab157373a61
+earlier=a0fd459b15e4ef34d10535c4a41606f53f6ff961
 refused=0
 
 if ! git cat-file -e "$earlier^{commit}" 2>/dev/null; then
