@@ -2,12 +2,16 @@ package engine
 
 import (
 	"errors"
+	"math"
 	"time"
 
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/engine/inflight"
 	"example.com/idempotency/store"
 )
+
+// forever is how long somebody waits for whom nobody waits.
+const forever = math.MaxInt64
 
 // goOn settles in the background until that succeeds, another run's answer stands in the
 // way, the retention ends or the guard is shut down. Giving up any earlier is what makes
@@ -45,11 +49,12 @@ func (s *settlement) tryUntil(until time.Time, failures int) {
 		if !s.lease.core.work.Pause(inflight.Backoff(n)) {
 			return // Shutdown gives it up and reports it, before it returns
 		}
-		if _, err := s.try(time.Now(), s.lease.sendTimeout(len(s.verdict.answer))); err == nil {
+		_, tooLarge, err := s.tryInSlot(time.Now(), forever, forever)
+		if err == nil {
 			s.end()
 			return
 		}
-		if s.isTooLarge(s.lease.timeout()) {
+		if tooLarge {
 			s.shrink(s.unrecorded)
 			n = 0
 		}

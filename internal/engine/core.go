@@ -33,6 +33,7 @@ type core struct {
 	pending   inflight.Backlog // runs that wait to be settled
 	ghosts    inflight.Backlog // claims whose reply never came
 	claims    inflight.Throttle
+	upkeep    inflight.Throttle // of what is done for runs: renewals, steps, answers
 	// back has a receiver for each ghost that waits for the store to answer again.
 	back      chan struct{}
 	turns     chan struct{} // one for each ghost that asks the store
@@ -43,7 +44,7 @@ const (
 	// fewGhosts are so few that they may ask the store whenever they want.
 	fewGhosts = 16
 	// ghostTurns is how many of more ghosts ask the store at a time: a small part of the connections of a pool.
-	ghostTurns = 4
+	ghostTurns = 2
 )
 
 func newCore(st store.Store, local bool, waitingBytes int64) *core {
@@ -51,6 +52,7 @@ func newCore(st store.Store, local bool, waitingBytes int64) *core {
 	if s, ok := st.(store.ContextStore); ok && !local {
 		c.inline = s.ObeysContext()
 	}
+	c.upkeep.Fair, c.upkeep.Rest = true, &c.claims
 	c.work.Init()
 	c.late.Init()
 	c.room.init(waitingBytes)

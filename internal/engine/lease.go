@@ -144,7 +144,7 @@ func (l *Lease) recordEnds() bool { return !l.claim.Hold || l.claim.HoldEnds }
 // protection, so none is.
 func (l *Lease) acquire(rec *store.Record, now time.Time, watch bool) error {
 	if !l.core.local && !l.rules.FailOpen {
-		waited, err := l.core.claims.Enter(l.Client, l.claimTimeout()/2)
+		waited, err := l.core.claims.Enter(l.Client.Done(), l.claimTimeout()/2)
 		if err != nil {
 			*rec = store.Record{}
 			l.Observe(event.Event{Kind: event.StoreError, Op: "claim", Duration: time.Since(now), Err: err})

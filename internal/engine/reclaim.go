@@ -14,7 +14,7 @@ import (
 // takeBack settles a run that has lost its claim. It looks at what became of the record,
 // and gets the claim back where nobody else has it.
 func (s *settlement) takeBack(until time.Time) (Ending, error) {
-	rec, err := s.reclaim(time.Until(until))
+	rec, err := s.reclaim(s.left(until))
 	if err != nil {
 		return Ending{Fate: s.fate}, err
 	}
@@ -37,7 +37,7 @@ func (s *settlement) takeBack(until time.Time) (Ending, error) {
 		s.verdict.Release.Unused = !s.verdict.Release.Unbind
 	}
 	s.fate = max(s.fate, next.Fate)
-	err = s.conclude(time.Until(until))
+	err = s.conclude(s.left(until))
 	if errors.Is(err, store.ErrNotOwner) {
 		f |= s.facts() | rules.NotOwner | rules.Disputed
 		return Ending{Fate: rules.Stalled.Of(f).Fate}, nil

@@ -40,7 +40,7 @@ func (l *Lease) keepClaim() {
 	if !l.isFleeting() || !l.valid() {
 		return
 	}
-	err := l.insist(0, func(timeout time.Duration) error { return l.requestRenewal(l.claim.Owner, timeout) })
+	err := l.insist("renew", 0, func(timeout time.Duration) error { return l.requestRenewal(l.claim.Owner, timeout) })
 	l.kept.Store(err == nil)
 	if err != nil {
 		l.lose(err)
@@ -52,10 +52,10 @@ func (l *Lease) isFleeting() bool { return l.mayBeLost && !l.kept.Load() }
 
 // insist makes a call of the owner, again and again if it must, for as long as a run tries to record
 // its answer. The call sends a value of size bytes.
-func (l *Lease) insist(size int, call func(timeout time.Duration) error) error {
+func (l *Lease) insist(op string, size int, call func(timeout time.Duration) error) error {
 	start := time.Now()
 	for n := 1; ; n++ {
-		err := call(l.haste(n, time.Since(start), size))
+		err := l.inSlot(op, l.haste(n, time.Since(start), size), size, call)
 		if errors.Is(err, store.ErrNotOwner) {
 			l.lose(err) // now, and not when the next renewal finds out
 		}
@@ -156,11 +156,7 @@ func (l *Lease) renew(r *renewer) {
 	if l.core.work.Enter() {
 		defer l.core.work.Leave()
 	}
-	sent := time.Now()
-	err := errStoreTimeout
-	if owner, timeout := l.nextRenewal(sent); timeout > 0 {
-		err = l.requestRenewal(owner, timeout)
-	}
+	sent, err := l.renewInSlot(r)
 
 	l.mu.Lock()
 	if l.renewer != r {
@@ -196,6 +192,24 @@ func (l *Lease) renew(r *renewer) {
 	if lost {
 		l.lose(err)
 	}
+}
+
+// renewInSlot sends a renewal in a slot, and returns when.
+func (l *Lease) renewInSlot(r *renewer) (sent time.Time, err error) {
+	sent = time.Now()
+	if _, timeout := l.nextRenewal(sent); timeout > 0 {
+		t, err := l.takeSlot("renew", timeout/2, timeout, 0)
+		if err != nil {
+			return sent, err
+		}
+		defer t.end()
+		sent = time.Now()
+	}
+	owner, timeout := l.nextRenewal(sent)
+	if timeout <= 0 {
+		return sent, errStoreTimeout
+	}
+	return sent, l.requestRenewal(owner, timeout)
 }
 
 // nextRenewal returns who renews, and how long that may take. The timeout is not positive when
@@ -246,5 +260,5 @@ func (l *Lease) recordStep(name string, value []byte) error {
 	if err != nil {
 		return err
 	}
-	return l.insist(len(stored), func(timeout time.Duration) error { return l.saveStep(l.claim.Owner, name, stored, timeout) })
+	return l.insist("step", len(stored), func(timeout time.Duration) error { return l.saveStep(l.claim.Owner, name, stored, timeout) })
 }

@@ -50,13 +50,12 @@ func (s *settlement) tryWhileClientWaits() Ending {
 	now := start
 	for n := 1; ; n++ {
 		timeout := s.lease.haste(n, now.Sub(start), len(s.verdict.answer))
-		e, err := s.try(now, timeout)
+		e, tooLarge, err := s.tryInSlot(now, timeout/2, timeout)
 		if err == nil {
 			s.end()
 			return e
 		}
-		s.fail()
-		if s.isTooLarge(timeout - time.Since(now)) {
+		if tooLarge {
 			s.shrink(s.unrecorded)
 			start = time.Now()
 			now = start
@@ -72,6 +71,29 @@ func (s *settlement) tryWhileClientWaits() Ending {
 		}
 		now = time.Now()
 	}
+}
+
+// tryInSlot makes an attempt in a slot, for which it waits from now, no longer than patience. That and the attempt
+// take no longer than timeout. It reports whether the answer is too large for the store.
+func (s *settlement) tryInSlot(now time.Time, patience, timeout time.Duration) (e Ending, tooLarge bool, err error) {
+	until := now.Add(timeout)
+	t, err := s.lease.takeSlot("complete", patience, timeout, len(s.verdict.answer))
+	if err != nil {
+		s.fail()
+		return Ending{Fate: s.fate}, false, err
+	}
+	defer t.end()
+	e, err = s.try(until)
+	if err == nil {
+		return e, false, nil
+	}
+	s.fail()
+	return e, s.isTooLarge(min(s.left(until), s.lease.timeout())), err
+}
+
+// left is how long the next call of an attempt may take that is to be over by then.
+func (s *settlement) left(until time.Time) time.Duration {
+	return min(time.Until(until), s.lease.sendTimeout(len(s.verdict.answer)))
 }
 
 // leaveToBackground lets the client go. It gets the run's answer before that is recorded,
@@ -104,14 +126,12 @@ func (s *settlement) facts() rules.Settling {
 	}
 }
 
-// try makes one attempt to settle, now, with calls that together take no longer than the
-// timeout. Its errors are those of the store, and errAnotherInFlight: then the client is
+// try makes one attempt to settle, with calls that return by then. Its errors are those of the store, and errAnotherInFlight: then the client is
 // answered by the ending, and settling goes on.
-func (s *settlement) try(now time.Time, timeout time.Duration) (Ending, error) {
-	until := now.Add(timeout)
+func (s *settlement) try(until time.Time) (Ending, error) {
 	s.unrecorded = nil
 	if rules.Settle.Of(s.facts()|rules.NotSeen).Move == rules.Conclude {
-		err := s.conclude(timeout)
+		err := s.conclude(s.left(until))
 		if !errors.Is(err, store.ErrNotOwner) {
 			return Ending{Fate: s.fate}, err
 		}

@@ -16,13 +16,15 @@ import (
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // A pool has a few connections, each of which makes one call at a time. Like one of a real client, it
-// loses a connection whose caller gives up, and a new one costs it as much as a call.
+// loses a connection whose caller gives up, and a new one costs it as much as a call, or what dial says.
 type pool struct {
 	free    chan struct{}
 	service time.Duration
+	dial    time.Duration
 	away    atomic.Bool
 }
 
@@ -38,7 +40,7 @@ func (p *pool) call(ctx context.Context, proceed func() error) error {
 	}
 	time.Sleep(p.service)
 	if ctx.Err() != nil {
-		time.Sleep(p.service)
+		time.Sleep(max(p.service, p.dial))
 		return ctx.Err()
 	}
 	return proceed()
@@ -138,6 +140,113 @@ func TestSlowStoreServesTheRunsFirst(t *testing.T) {
 	})
 }
 
+// A rush of clients that hang up leaves more answers to record than a store far away can take before they are
+// given up. When the rush is over, they are recorded, and whoever comes then is served.
+func TestSlowStoreRecoversFromARush(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		connections          int
+		service, dial, lease time.Duration
+	}{
+		{8, 450 * time.Millisecond, 1500 * time.Millisecond, 30 * time.Second},
+		{4, 450 * time.Millisecond, 2 * time.Second, 9 * time.Second},
+		{4, 600 * time.Millisecond, 1800 * time.Millisecond, 9 * time.Second},
+	}
+	for _, tt := range tests {
+		t.Run(fmt.Sprint(tt), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				connections := &pool{free: make(chan struct{}, tt.connections), service: tt.service, dial: tt.dial}
+				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"), idempotency.WithLease(tt.lease))
+				p.Store.Fail(connections.call)
+				var clients sync.WaitGroup
+				for c := range 40 {
+					for n := range 25 {
+						clients.Go(func() {
+							time.Sleep(time.Duration(n) * 400 * time.Millisecond)
+							_, _ = p.Try(t.Context(), guardtest.Call{Key: fmt.Sprint(c, "-", n/3)})
+						})
+					}
+				}
+				time.Sleep(40 * time.Second)
+				clients.Wait()
+				require.Zero(t, p.Guard.Stats().Pending)
+				start := time.Now()
+				require.Equal(t, http.StatusOK, p.Attempt(t, guardtest.Call{Key: "next"}).Status)
+				require.Less(t, time.Since(start), 2*time.Second)
+				connections.rest(t, p)
+			})
+		})
+	}
+}
+
+// Servers are three, each of which has a third of the keys. One of them hangs until all are healthy.
+type servers struct {
+	store.Store
+	healthy chan struct{}
+}
+
+func (s *servers) Claim(ctx context.Context, name string, c store.Claim) (store.Record, error) {
+	s.reach(name)
+	return s.Store.Claim(ctx, name, c)
+}
+
+func (s *servers) Release(ctx context.Context, name string, o store.Owner, r store.Release) error {
+	s.reach(name)
+	return s.Store.Release(ctx, name, o, r)
+}
+
+func (s *servers) reach(name string) {
+	if name[len(name)-1]%3 == 0 {
+		<-s.healthy
+	}
+	time.Sleep(10 * time.Millisecond)
+}
+
+// One server of several hangs. The keys of the others are claimed as fast as ever.
+func TestHangingServerDoesNotStopTheOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		servers := &servers{idempotency.NewMemoryStore(), make(chan struct{})}
+		p := guardtest.NewProcess(t, servers, guardtest.Answering(0, "done"))
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		var done atomic.Int64
+		var clients sync.WaitGroup
+		for n := 0; ctx.Err() == nil; n++ { // a hundred a second, whoever else waits
+			clients.Go(func() {
+				if got := p.Attempt(t, guardtest.Call{Key: fmt.Sprint(n)}); got.Status == http.StatusOK {
+					done.Add(1)
+				}
+			})
+			time.Sleep(10 * time.Millisecond)
+		}
+		clients.Wait()
+		close(servers.healthy)
+		require.NoError(t, p.Guard.Shutdown(t.Context()))
+		require.Greater(t, done.Load(), int64(1700), "of about 2000, and 1300 if all waited for the one")
+	})
+}
+
+// A run whose claim was lost needs several calls to record its answer. Each of them has its time, however slow
+// the store is.
+func TestSlowStoreTakesALostClaimBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		connections := &pool{free: make(chan struct{}, 100), service: 1200 * time.Millisecond}
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(10*time.Second, "done"), idempotency.WithLease(6*time.Second))
+		first := p.Start(t, guardtest.Call{Key: "k"})
+		p.Store.Fail(connections.call)
+		p.Store.Replace(idempotency.NewMemoryStore())
+		<-first
+		time.Sleep(time.Minute)
+		require.Zero(t, p.Guard.Stats().Pending)
+		p.Store.Heal()
+		require.True(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
+		connections.rest(t, p)
+	})
+}
+
 // A store that always answers late is asked for a few claims at a time. The others are refused, and there is
 // nothing to give back.
 func TestSlowStoreIsAskedForAFew(t *testing.T) {
@@ -157,7 +266,7 @@ func TestSlowStoreIsAskedForAFew(t *testing.T) {
 			})
 		}
 		clients.Wait()
-		require.EqualValues(t, 16, refused.Load())
+		require.EqualValues(t, 18, refused.Load())
 		require.Zero(t, p.Guard.Stats().GivingBack)
 		connections.rest(t, p)
 	})

@@ -3,6 +3,7 @@ package inflight_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,7 +20,7 @@ const slow = time.Second
 // enter makes a call that has its turn at once.
 func enter(t *testing.T, throttle *inflight.Throttle) time.Time {
 	t.Helper()
-	waited, err := throttle.Enter(t.Context(), time.Second)
+	waited, err := throttle.Enter(t.Context().Done(), time.Second)
 	require.NoError(t, err)
 	require.False(t, waited)
 	return time.Now()
@@ -44,26 +45,26 @@ func TestThrottleBoundsAfterASlowAnswer(t *testing.T) {
 			throttle.Leave(time.Now(), slow)
 		}
 		lower(t, &throttle)
-		for range 4 {
+		for range 2 {
 			enter(t, &throttle)
 		}
 		begun := time.Now()
-		waited, err := throttle.Enter(t.Context(), time.Minute)
+		waited, err := throttle.Enter(t.Context().Done(), time.Minute)
 		require.True(t, waited)
 		require.ErrorIs(t, err, inflight.ErrBehind)
 		require.Equal(t, time.Minute, time.Since(begun))
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = throttle.Enter(ctx, time.Minute)
+		_, err = throttle.Enter(ctx.Done(), time.Minute)
 		require.ErrorIs(t, err, inflight.ErrBehind)
 		require.Equal(t, time.Minute+time.Second, time.Since(begun), "waits for a client that has gone")
 
-		// Each answer in time makes room for one more: five, and so on.
+		// Each answer in time makes room for one more: three, and so on.
 		throttle.Leave(time.Now(), slow)
 		enter(t, &throttle)
 		enter(t, &throttle)
-		_, err = throttle.Enter(t.Context(), time.Second)
+		_, err = throttle.Enter(t.Context().Done(), time.Second)
 		require.ErrorIs(t, err, inflight.ErrBehind)
 
 		// After many of them there is no bound.
@@ -77,36 +78,99 @@ func TestThrottleBoundsAfterASlowAnswer(t *testing.T) {
 	})
 }
 
-// Who comes last is called first, and everybody who is called may go.
-func TestThrottleCallsTheLast(t *testing.T) {
+// Who comes last is called first, or who comes first if the throttle is fair, and everybody who is called may go.
+func TestThrottleOrder(t *testing.T) {
+	t.Parallel()
+	for fair, want := range map[bool][]int{false: {2, 1, 0}, true: {0, 1, 2}} {
+		t.Run(fmt.Sprint("fair ", fair), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				throttle := inflight.Throttle{Fair: fair}
+				lower(t, &throttle)
+				for range 2 {
+					enter(t, &throttle)
+				}
+				var order []int
+				var mu sync.Mutex
+				for n := range 3 {
+					go func() {
+						waited, err := throttle.Enter(t.Context().Done(), time.Hour)
+						if !waited || err != nil {
+							t.Error(waited, err)
+						}
+						mu.Lock()
+						order = append(order, n)
+						mu.Unlock()
+						time.Sleep(slow)
+						throttle.Leave(time.Now().Add(-slow), slow)
+					}()
+					synctest.Wait()
+				}
+				throttle.Leave(time.Now().Add(-slow), slow)
+				time.Sleep(time.Minute)
+				mu.Lock()
+				defer mu.Unlock()
+				require.Equal(t, want, order)
+			})
+		})
+	}
+}
+
+// room returns how many calls more may be made now, and ends them.
+func room(t *testing.T, throttle *inflight.Throttle) (n int) {
+	t.Helper()
+	for ; n < 100; n++ {
+		if _, err := throttle.Enter(nil, 0); err != nil {
+			break
+		}
+	}
+	for range n {
+		defer throttle.Leave(time.Now(), slow)
+	}
+	return n
+}
+
+// A slow answer halves the bound, and those that come right after it do not count: they were under way with it.
+func TestThrottleHalves(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var throttle inflight.Throttle
-		lower(t, &throttle)
-		for range 4 {
+		for range 40 {
 			enter(t, &throttle)
 		}
-		var order []int
-		var mu sync.Mutex
-		for n := range 3 {
-			go func() {
-				waited, err := throttle.Enter(t.Context(), time.Hour)
-				if !waited || err != nil {
-					t.Error(waited, err)
-				}
-				mu.Lock()
-				order = append(order, n)
-				mu.Unlock()
-				time.Sleep(slow)
-				throttle.Leave(time.Now().Add(-slow), slow)
-			}()
-			synctest.Wait()
+		made := time.Now()
+		for range 2 { // halves 40, and a second later 20
+			time.Sleep(slow)
+			for range 20 {
+				throttle.Leave(made, slow)
+			}
 		}
-		throttle.Leave(time.Now().Add(-slow), slow)
-		time.Sleep(time.Minute)
-		mu.Lock()
-		defer mu.Unlock()
-		require.Equal(t, []int{2, 1, 0}, order)
+		require.Equal(t, 10, room(t, &throttle), "and the ten answers raise it to 20")
+		lower(t, &throttle)
+		require.Equal(t, 2, room(t, &throttle), "one call was under way")
+	})
+}
+
+// The calls that can wait are made fewer before the others are.
+func TestThrottleLowersTheRestFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var claims inflight.Throttle
+		upkeep := inflight.Throttle{Rest: &claims}
+		for range 8 {
+			enter(t, &claims)
+		}
+		for range 2 { // 4, 2
+			lower(t, &upkeep)
+			require.Equal(t, 100, room(t, &upkeep))
+		}
+		for range 8 {
+			claims.Leave(time.Now().Add(-slow), slow)
+		}
+		require.Equal(t, 2, room(t, &claims))
+		lower(t, &upkeep) // claims have been answered since
+		lower(t, &upkeep)
+		require.Equal(t, 2, room(t, &upkeep))
 	})
 }
 
@@ -123,7 +187,7 @@ func TestThrottleLosesNoPlace(t *testing.T) {
 			callers.Go(func() {
 				for round := range 50 {
 					time.Sleep(time.Duration(n*round%37) * time.Millisecond)
-					_, err := throttle.Enter(t.Context(), time.Duration(1+(n+round)%5)*time.Second/2)
+					_, err := throttle.Enter(t.Context().Done(), time.Duration(1+(n+round)%5)*time.Second/2)
 					if errors.Is(err, inflight.ErrBehind) {
 						refused.Add(1)
 						continue
@@ -137,13 +201,13 @@ func TestThrottleLosesNoPlace(t *testing.T) {
 			})
 		}
 		callers.Wait()
-		require.EqualValues(t, 4, most.Load())
+		require.EqualValues(t, 2, most.Load())
 		require.EqualValues(t, 200*50, made.Load()+refused.Load())
 		require.Greater(t, made.Load(), int64(100))
-		for range 4 {
+		for range 2 {
 			enter(t, &throttle)
 		}
-		_, err := throttle.Enter(t.Context(), 0)
+		_, err := throttle.Enter(t.Context().Done(), 0)
 		require.ErrorIs(t, err, inflight.ErrBehind)
 	})
 }
