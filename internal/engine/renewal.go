@@ -163,7 +163,7 @@ func (l *Lease) renew(r *renewer) {
 		l.mu.Unlock()
 		return
 	}
-	lost := false
+	lost, again := false, true
 	next := l.claim.Lease / renewalsPerLease
 	switch {
 	case err == nil:
@@ -171,10 +171,10 @@ func (l *Lease) renew(r *renewer) {
 		if !l.lost {
 			l.sure = sent.Add(l.margin())
 		}
-		next -= time.Since(sent)
+		took := time.Since(sent)
+		next -= took + took/64 // runs that have renewed at once drift apart
 	case errors.Is(err, store.ErrNotOwner):
-		lost = true
-		next = -1
+		lost, again = true, false
 	default:
 		l.failures++
 		next = min(inflight.Backoff(l.failures), next)
@@ -184,7 +184,7 @@ func (l *Lease) renew(r *renewer) {
 			lost = true
 		}
 	}
-	if next >= 0 {
+	if again { // at once, if an answer has taken all the time until the next renewal
 		r.timer.Reset(max(next, time.Millisecond))
 	}
 	l.mu.Unlock()

@@ -23,12 +23,13 @@ const (
 	slow        simKind = "slow"         // the store is healthy, and too slow for large answers
 	severed     simKind = "severed"      // the connection to the store breaks when a claim has arrived
 	joined      simKind = "joined"       // its runs join transactions of the store
+	distant     simKind = "distant"      // the store is healthy and far away, and a process has few connections
 )
 
 // simKinds has each kind as often as it is drawn.
 var simKinds = [...]simKind{
 	plain, plain, plain, disputed, disputed, forgetful, failingOpen, operated, operated, mixed, mixed, nested, gated, slow, corrected, corrected,
-	severed, joined, joined,
+	severed, joined, joined, distant,
 }
 
 // failsOpen reports whether guards let requests pass while the store is away.

@@ -58,6 +58,7 @@ type simCall struct {
 	owner   store.Owner // not of an operator's call
 	claim   store.Claim // of a claim
 	release store.Release
+	bytes   int // that are sent
 	// resolution is what an operator has decided, as a run with that answer.
 	resolution *simRun
 	execute    func(s *idempotency.MemoryStore, key string) (store.Record, error)
@@ -272,7 +273,7 @@ func (w *simulation) lapses(k *simKey) {
 		tooLate = begin - 2*k.lease // it was held up, and its guard has given up on it
 	}
 	weather := q.process.weather
-	if !q.process.isDead() && !w.ending && astray < 2 &&
+	if !q.process.isDead() && !w.ending && astray < 2 && w.kind != distant &&
 		!overlaps(weather.pauses, tooLate, k.until) && !overlaps(weather.outages, tooLate, k.until) {
 		w.failf(k.index, "%v has let its lease lapse", q)
 	}

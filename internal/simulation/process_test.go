@@ -76,6 +76,8 @@ type simProcess struct {
 	guard   *idempotency.Guard
 	till    *simTill      // of a joined world
 	dead    chan struct{} // closed when it dies
+	// connections are taken by calls of a distant world.
+	connections chan struct{}
 }
 
 // A simVersion is what a deployment may change about a process.
@@ -88,7 +90,7 @@ type simVersion struct {
 }
 
 func (w *simulation) process(i int) *simProcess {
-	p := &simProcess{simVersion: w.versions[i], world: w, index: i, weather: &w.weather[i], dead: make(chan struct{})}
+	p := &simProcess{simVersion: w.versions[i], world: w, index: i, weather: &w.weather[i], dead: make(chan struct{}), connections: make(chan struct{}, distantConnections)}
 	options := append(p.options[:len(p.options):len(p.options)],
 		idempotency.WithLease(p.lease), idempotency.WithRecovery(p.recovery), idempotency.WithWait(p.wait),
 		idempotency.WithRebinding(w.rebinding), idempotency.WithLimits(idempotency.Limits{ResponseBody: p.kept}), idempotency.WithObserver(p.observe),
@@ -231,12 +233,10 @@ func (l *simLink) Renew(ctx context.Context, key string, o store.Owner) error {
 }
 
 func (l *simLink) Complete(ctx context.Context, key string, o store.Owner, c store.Completion) error {
-	if !l.process.world.transfer(ctx, len(c.Answer)) {
-		return ctx.Err()
-	}
-	return l.callAsOwner(ctx, "complete", key, o, func(s *idempotency.MemoryStore, key string) error {
-		return s.Complete(context.WithoutCancel(ctx), key, o, c)
-	})
+	_, err := l.call(ctx, &simCall{op: "complete", key: key, owner: o, bytes: len(c.Answer), execute: func(s *idempotency.MemoryStore, key string) (store.Record, error) {
+		return store.Record{}, s.Complete(context.WithoutCancel(ctx), key, o, c)
+	}})
+	return err
 }
 
 func (l *simLink) Release(ctx context.Context, key string, o store.Owner, r store.Release) error {
@@ -286,15 +286,46 @@ const (
 // faultyCall is one in how many calls suffers something.
 const faultyCall = 6
 
-// call is the way of a call to the store and back.
+// ObeysContext is true: whose calls return is up to the link, so that no two return at the same instant.
+func (l *simLink) ObeysContext() bool { return true }
+
+// call makes a call, and returns when it does, or soon after the caller gives up.
 func (l *simLink) call(ctx context.Context, c *simCall) (store.Record, error) {
-	p, q := l.process, requestOf(ctx)
-	w := p.world
+	w, q := l.process.world, requestOf(ctx)
 	w.mu.Lock()
 	q.calls[c.op]++
-	d := w.dice(ofCall, q.client, q.op, q.try, int(c.op[0])<<8|int(c.op[2]), q.calls[c.op])
-	sent := w.now()
+	name := []int{ofCall, q.client, q.op, q.try, int(c.op[0])<<8 | int(c.op[2]), q.calls[c.op]}
+	d, later := w.dice(name...), w.dice(append(name, 1)...)
 	w.mu.Unlock()
+	type reply struct {
+		rec store.Record
+		err error
+	}
+	replies := make(chan reply, 1)
+	go func() {
+		rec, err := l.carry(ctx, c, d)
+		replies <- reply{rec, err}
+	}()
+	var r reply
+	select {
+	case r = <-replies:
+	case <-ctx.Done():
+		r.err = ctx.Err()
+	}
+	if ctx.Err() != nil {
+		time.Sleep(later.upTo(time.Millisecond))
+	}
+	return r.rec, r.err
+}
+
+// carry is the way of a call to the store and back.
+func (l *simLink) carry(ctx context.Context, c *simCall, d simDice) (store.Record, error) {
+	p, q := l.process, requestOf(ctx)
+	w := p.world
+	if !w.transfer(ctx, c.bytes) {
+		return store.Record{}, ctx.Err()
+	}
+	sent := w.now()
 	lost := func(wait bool) (store.Record, error) {
 		if wait {
 			<-ctx.Done()
@@ -337,7 +368,11 @@ func (l *simLink) call(ctx context.Context, c *simCall) (store.Record, error) {
 	if p.isDead() && d.oneIn(2) {
 		return lost(false) // it was not sent yet
 	}
-	rec, err := deliver()
+	var rec store.Record
+	var err error
+	if !p.travel(ctx, d, func() { rec, err = deliver() }) {
+		return lost(false)
+	}
 	if p.severs(c, d) {
 		return lost(false)
 	}

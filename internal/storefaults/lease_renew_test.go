@@ -9,12 +9,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // A guard repeats failed renewals within the lease. A store that is away for less than that
@@ -61,6 +63,39 @@ func TestRenewalIsTriedAgainWithinTheLease(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A store may answer a renewal when the next one is due, or a little later. The run is renewed at once.
+func TestRenewalThatTakesALongTimeIsNotTheLast(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const lease = 3 * time.Second
+		events := &guardtest.Events{}
+		g, err := idempotency.New(lateStore{idempotency.NewMemoryStore(), lease/3 + time.Millisecond}, idempotency.SharedScope,
+			idempotency.WithLease(lease), idempotency.WithObserver(events.Observe))
+		require.NoError(t, err)
+		srv := guardtest.ServeRecorder(t, g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			time.Sleep(time.Minute)
+			op, _ := idempotency.FromContext(r.Context())
+			assert.True(t, op.Valid())
+		})))
+		require.Equal(t, http.StatusOK, srv.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Zero(t, events.Count(event.LeaseLost))
+		require.NoError(t, g.Shutdown(t.Context()))
+	})
+}
+
+// A lateStore obeys its context, and has the result of a renewal when that ends.
+type lateStore struct {
+	idempotency.Store
+	late time.Duration
+}
+
+func (lateStore) ObeysContext() bool { return true }
+
+func (s lateStore) Renew(ctx context.Context, name string, o store.Owner) error {
+	time.Sleep(s.late)
+	return s.Store.Renew(context.WithoutCancel(ctx), name, o)
 }
 
 // A run that cannot reach the store learns in time that it may lose its claim: Valid turns
