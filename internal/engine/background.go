@@ -49,7 +49,7 @@ func (s *settlement) tryUntil(until time.Time, failures int) {
 		if !s.lease.core.work.Pause(inflight.Backoff(n)) {
 			return // Shutdown gives it up and reports it, before it returns
 		}
-		_, tooLarge, err := s.tryInSlot(time.Now(), forever, forever)
+		_, tooLarge, err := s.tryInSlot(n+1, time.Now(), forever, forever)
 		if err == nil {
 			s.end()
 			return

@@ -142,10 +142,10 @@ func (l *Lease) recordEnds() bool { return !l.claim.Hold || l.claim.HoldEnds }
 // the runs in flight would find no connection free, leases would lapse, and the overload would never end. So
 // claims are throttled, and ghosts take turns. Under FailOpen, a claim that is turned away would be a run without
 // protection, so none is.
-func (l *Lease) acquire(rec *store.Record, now time.Time, watch bool) error {
+func (l *Lease) acquire(rec *store.Record, now time.Time, watch bool) (err error) {
 	if !l.core.local && !l.rules.FailOpen {
-		waited, err := l.core.claims.Enter(l.Client.Done(), l.claimTimeout()/2)
-		if err != nil {
+		var waited bool
+		if waited, err = l.core.claims.Enter(l.Client.Done(), l.claimTimeout()/2); err != nil {
 			*rec = store.Record{}
 			l.Observe(event.Event{Kind: event.StoreError, Op: "claim", Duration: time.Since(now), Err: err})
 			return err
@@ -153,11 +153,11 @@ func (l *Lease) acquire(rec *store.Record, now time.Time, watch bool) error {
 		if waited {
 			now = time.Now()
 		}
-		defer l.core.claims.Leave(now, l.timeout()/2)
+		defer func() { l.core.claims.Leave(now, l.timeout()/2, err == nil || isAnswer(err)) }()
 	}
 	claim := l.claim
 	claim.Watch = watch
-	err := l.requestClaim(rec, now, &claim, l.claimTimeout())
+	err = l.requestClaim(rec, now, &claim, l.claimTimeout())
 	if err == nil && rec.Mine {
 		l.Attempt, l.steps, l.mayBeLost, l.blank = rec.Attempt, rec.Steps, rec.MayBeLost, rec.Blank
 		l.sure = now.Add(l.margin())

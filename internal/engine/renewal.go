@@ -40,7 +40,7 @@ func (l *Lease) keepClaim() {
 	if !l.isFleeting() || !l.valid() {
 		return
 	}
-	err := l.insist("renew", 0, func(timeout time.Duration) error { return l.requestRenewal(l.claim.Owner, timeout) })
+	err := l.insist(0, func(timeout time.Duration) error { return l.requestRenewal(l.claim.Owner, timeout) })
 	l.kept.Store(err == nil)
 	if err != nil {
 		l.lose(err)
@@ -52,10 +52,12 @@ func (l *Lease) isFleeting() bool { return l.mayBeLost && !l.kept.Load() }
 
 // insist makes a call of the owner, again and again if it must, for as long as a run tries to record
 // its answer. The call sends a value of size bytes.
-func (l *Lease) insist(op string, size int, call func(timeout time.Duration) error) error {
+func (l *Lease) insist(size int, call func(timeout time.Duration) error) error {
 	start := time.Now()
 	for n := 1; ; n++ {
-		err := l.inSlot(op, l.haste(n, time.Since(start), size), size, call)
+		s := l.takeSlot(size)
+		err := call(l.haste(n, time.Since(start), size))
+		s.end(err)
 		if errors.Is(err, store.ErrNotOwner) {
 			l.lose(err) // now, and not when the next renewal finds out
 		}
@@ -156,7 +158,7 @@ func (l *Lease) renew(r *renewer) {
 	if l.core.work.Enter() {
 		defer l.core.work.Leave()
 	}
-	sent, err := l.renewInSlot(r)
+	sent, err := l.renewInSlot()
 
 	l.mu.Lock()
 	if l.renewer != r {
@@ -195,35 +197,39 @@ func (l *Lease) renew(r *renewer) {
 }
 
 // renewInSlot sends a renewal in a slot, and returns when.
-func (l *Lease) renewInSlot(r *renewer) (sent time.Time, err error) {
+func (l *Lease) renewInSlot() (sent time.Time, err error) {
 	sent = time.Now()
-	if _, timeout := l.nextRenewal(sent); timeout > 0 {
-		t, err := l.takeSlot("renew", timeout/2, timeout, 0)
-		if err != nil {
-			return sent, err
-		}
-		defer t.end()
-		sent = time.Now()
-	}
-	owner, timeout := l.nextRenewal(sent)
+	owner, over, timeout := l.nextRenewal(sent)
 	if timeout <= 0 {
 		return sent, errStoreTimeout
 	}
-	return sent, l.requestRenewal(owner, timeout)
+	var s slot
+	if !over {
+		s = l.takeSlot(0)
+	} else if s, err = l.waitForSlot("renew", timeout/2, 0); err != nil {
+		return sent, err
+	}
+	if over {
+		sent = time.Now()
+		owner, _, timeout = l.nextRenewal(sent)
+	}
+	err = l.requestRenewal(owner, timeout)
+	s.end(err)
+	return sent, err
 }
 
-// nextRenewal returns who renews, and how long that may take. The timeout is not positive when
-// it is too late: a run whose renewals fail must be told at the moment its claim is no longer
-// sure, even while a call hangs. A first renewal that comes late, because the process was
-// paused, may still find the claim in place.
-func (l *Lease) nextRenewal(now time.Time) (owner store.Owner, timeout time.Duration) {
+// nextRenewal returns who renews, whether that is for a run that is over, and how long it may take. The timeout is not
+// positive when it is too late: a run whose renewals fail must be told at the moment its claim is no longer sure, even
+// while a call hangs. A first renewal that comes late, because the process was paused, may still find the claim in
+// place.
+func (l *Lease) nextRenewal(now time.Time) (owner store.Owner, over bool, timeout time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	left := l.sure.Sub(now)
 	if l.lost || left <= 0 && l.failures == 0 {
-		return l.owner, l.timeout()
+		return l.owner, l.runOver, l.timeout()
 	}
-	return l.owner, min(l.timeout(), left)
+	return l.owner, l.runOver, min(l.timeout(), left)
 }
 
 // A renewer is a timer that fires into the lease it is lent to. Timers are reused:
@@ -260,5 +266,5 @@ func (l *Lease) recordStep(name string, value []byte) error {
 	if err != nil {
 		return err
 	}
-	return l.insist("step", len(stored), func(timeout time.Duration) error { return l.saveStep(l.claim.Owner, name, stored, timeout) })
+	return l.insist(len(stored), func(timeout time.Duration) error { return l.saveStep(l.claim.Owner, name, stored, timeout) })
 }

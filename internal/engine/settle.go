@@ -50,7 +50,7 @@ func (s *settlement) tryWhileClientWaits() Ending {
 	now := start
 	for n := 1; ; n++ {
 		timeout := s.lease.haste(n, now.Sub(start), len(s.verdict.answer))
-		e, tooLarge, err := s.tryInSlot(now, timeout/2, timeout)
+		e, tooLarge, err := s.tryInSlot(n, now, timeout/2, timeout)
 		if err == nil {
 			s.end()
 			return e
@@ -73,16 +73,18 @@ func (s *settlement) tryWhileClientWaits() Ending {
 	}
 }
 
-// tryInSlot makes an attempt in a slot, for which it waits from now, no longer than patience. That and the attempt
+// tryInSlot makes the nth attempt in a slot, for which it waits from now, no longer than patience. That and the attempt
 // take no longer than timeout. It reports whether the answer is too large for the store.
-func (s *settlement) tryInSlot(now time.Time, patience, timeout time.Duration) (e Ending, tooLarge bool, err error) {
+func (s *settlement) tryInSlot(n int, now time.Time, patience, timeout time.Duration) (e Ending, tooLarge bool, err error) {
 	until := now.Add(timeout)
-	t, err := s.lease.takeSlot("complete", patience, timeout, len(s.verdict.answer))
-	if err != nil {
+	var t slot
+	if n == 1 {
+		t = s.lease.takeSlot(len(s.verdict.answer))
+	} else if t, err = s.lease.waitForSlot("complete", patience, len(s.verdict.answer)); err != nil {
 		s.fail()
 		return Ending{Fate: s.fate}, false, err
 	}
-	defer t.end()
+	defer func() { t.end(err) }()
 	e, err = s.try(until)
 	if err == nil {
 		return e, false, nil

@@ -26,12 +26,21 @@ func enter(t *testing.T, throttle *inflight.Throttle) time.Time {
 	return time.Now()
 }
 
-// lower lets a slow answer come.
+// lower lets slow answers come, as many as it takes to look at them and to lower the bound.
 func lower(t *testing.T, throttle *inflight.Throttle) {
 	t.Helper()
-	made := enter(t, throttle)
-	time.Sleep(slow)
-	throttle.Leave(made, slow)
+	quick(throttle)
+	for range 2 {
+		made := enter(t, throttle)
+		time.Sleep(slow)
+		throttle.Leave(made, slow, true)
+	}
+}
+
+// quick lets an answer come as soon as it can.
+func quick(throttle *inflight.Throttle) {
+	throttle.Pass()
+	throttle.Leave(time.Now(), slow, true)
 }
 
 func TestThrottleBoundsAfterASlowAnswer(t *testing.T) {
@@ -42,7 +51,7 @@ func TestThrottleBoundsAfterASlowAnswer(t *testing.T) {
 			enter(t, &throttle)
 		}
 		for range 100 {
-			throttle.Leave(time.Now(), slow)
+			throttle.Leave(time.Now(), slow, true)
 		}
 		lower(t, &throttle)
 		for range 2 {
@@ -61,7 +70,7 @@ func TestThrottleBoundsAfterASlowAnswer(t *testing.T) {
 		require.Equal(t, time.Minute+time.Second, time.Since(begun), "waits for a client that has gone")
 
 		// Each answer in time makes room for one more: three, and so on.
-		throttle.Leave(time.Now(), slow)
+		throttle.Leave(time.Now(), slow, true)
 		enter(t, &throttle)
 		enter(t, &throttle)
 		_, err = throttle.Enter(t.Context().Done(), time.Second)
@@ -69,7 +78,7 @@ func TestThrottleBoundsAfterASlowAnswer(t *testing.T) {
 
 		// After many of them there is no bound.
 		for range 5000 {
-			throttle.Leave(time.Now(), slow)
+			throttle.Leave(time.Now(), slow, true)
 			enter(t, &throttle)
 		}
 		for range 5000 {
@@ -102,11 +111,11 @@ func TestThrottleOrder(t *testing.T) {
 						order = append(order, n)
 						mu.Unlock()
 						time.Sleep(slow)
-						throttle.Leave(time.Now().Add(-slow), slow)
+						throttle.Leave(time.Now().Add(-slow), slow, true)
 					}()
 					synctest.Wait()
 				}
-				throttle.Leave(time.Now().Add(-slow), slow)
+				throttle.Leave(time.Now().Add(-slow), slow, true)
 				time.Sleep(time.Minute)
 				mu.Lock()
 				defer mu.Unlock()
@@ -114,6 +123,83 @@ func TestThrottleOrder(t *testing.T) {
 			})
 		})
 	}
+}
+
+// answer lets answers come, quick and slow ones, and such as never come, while some calls are under way.
+func answer(throttle *inflight.Throttle, soon, slowly, never int) {
+	time.Sleep(slow)
+	for range soon {
+		quick(throttle)
+	}
+	for n := range slowly + never {
+		throttle.Pass()
+		made := time.Now().Add(-slow)
+		if n >= slowly {
+			made = made.Add(-slow)
+		}
+		throttle.Leave(made, slow, n < slowly)
+	}
+}
+
+// The bound is halved if more answers are slow than not, or if there is none in time, and once in a while.
+func TestThrottleHalves(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ quick, slow, never, want int }{
+		"all are slow":              {0, 30, 0, 21},
+		"more are slow":             {9, 10, 0, 21},
+		"some are slow":             {10, 10, 0, 100},
+		"none is there":             {0, 0, 30, 21},
+		"some are never there":      {1, 0, 30, 100},
+		"some are slow, some never": {2, 2, 30, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var throttle inflight.Throttle
+				quick(&throttle)
+				for range 40 {
+					enter(t, &throttle)
+				}
+				answer(&throttle, tt.quick, tt.slow, tt.never) // begins to look
+				answer(&throttle, tt.quick, tt.slow, tt.never)
+				for range 40 {
+					throttle.Leave(time.Now().Add(-slow), slow, true)
+				}
+				require.InDelta(t, tt.want, room(t, &throttle), 1)
+			})
+		})
+	}
+}
+
+// A server far away is not behind, as long as it does not take longer than it usually does. What is usual is what
+// the quickest answers of the last minutes were.
+func TestThrottleKnowsWhatIsUsual(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var throttle inflight.Throttle
+		for range 120 {
+			answer(&throttle, 0, 10, 5)
+		}
+		require.Equal(t, 100, room(t, &throttle))
+		answer(&throttle, 1, 0, 0)
+		for range 60 {
+			answer(&throttle, 0, 10, 5)
+		}
+		require.Equal(t, 2, room(t, &throttle))
+	})
+}
+
+// What happened long ago is not what happens now.
+func TestThrottleForgets(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var throttle inflight.Throttle
+		quick(&throttle)
+		answer(&throttle, 0, 1, 0)
+		time.Sleep(10 * slow)
+		answer(&throttle, 0, 1, 0)
+		require.Equal(t, 100, room(t, &throttle))
+	})
 }
 
 // room returns how many calls more may be made now, and ends them.
@@ -125,30 +211,9 @@ func room(t *testing.T, throttle *inflight.Throttle) (n int) {
 		}
 	}
 	for range n {
-		defer throttle.Leave(time.Now(), slow)
+		defer throttle.Leave(time.Now(), slow, true)
 	}
 	return n
-}
-
-// A slow answer halves the bound, and those that come right after it do not count: they were under way with it.
-func TestThrottleHalves(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var throttle inflight.Throttle
-		for range 40 {
-			enter(t, &throttle)
-		}
-		made := time.Now()
-		for range 2 { // halves 40, and a second later 20
-			time.Sleep(slow)
-			for range 20 {
-				throttle.Leave(made, slow)
-			}
-		}
-		require.Equal(t, 10, room(t, &throttle), "and the ten answers raise it to 20")
-		lower(t, &throttle)
-		require.Equal(t, 2, room(t, &throttle), "one call was under way")
-	})
 }
 
 // The calls that can wait are made fewer before the others are.
@@ -157,20 +222,23 @@ func TestThrottleLowersTheRestFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var claims inflight.Throttle
 		upkeep := inflight.Throttle{Rest: &claims}
+		quick(&upkeep)
 		for range 8 {
 			enter(t, &claims)
 		}
-		for range 2 { // 4, 2
-			lower(t, &upkeep)
-			require.Equal(t, 100, room(t, &upkeep))
+		behind := func(throttle *inflight.Throttle) bool {
+			_, err := throttle.Enter(nil, 0)
+			return errors.Is(err, inflight.ErrBehind)
 		}
-		for range 8 {
-			claims.Leave(time.Now().Add(-slow), slow)
+		answer(&upkeep, 0, 1, 0) // begins to look
+		require.False(t, behind(&claims))
+		for range 2 {
+			answer(&upkeep, 0, 1, 0)
+			require.True(t, behind(&claims), "four of nine, and two")
+			require.False(t, behind(&upkeep))
 		}
-		require.Equal(t, 2, room(t, &claims))
-		lower(t, &upkeep) // claims have been answered since
-		lower(t, &upkeep)
-		require.Equal(t, 2, room(t, &upkeep))
+		answer(&upkeep, 0, 1, 0)
+		require.True(t, behind(&upkeep))
 	})
 }
 
@@ -195,7 +263,7 @@ func TestThrottleLosesNoPlace(t *testing.T) {
 					most.Store(max(most.Load(), inside.Add(1)))
 					time.Sleep(slow) // keeps the bound where it is
 					inside.Add(-1)
-					throttle.Leave(time.Now().Add(-slow), slow)
+					throttle.Leave(time.Now().Add(-slow), slow, true)
 					made.Add(1)
 				}
 			})
