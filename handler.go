@@ -116,10 +116,10 @@ func (h *handlerRun) Refused() bool {
 }
 
 // Judge asks the route's function about a complete answer. An answer that is shorter than
-// declared, or silence because the handler was told to stop, is not an answer, and nor is the refusal of a
-// handler that a timeout inside the guard has told to stop.
+// declared, or silence because the handler was told to stop, is not an answer, and nor is one behind which
+// the handler has failed.
 func (h *handlerRun) Judge() Outcome {
-	if h.rec.Short() || h.cutShort || h.rec.GaveUp() && h.Refused() {
+	if h.rec.Short() || h.cutShort || h.failedLate() {
 		return Unknown
 	}
 	var outcome Outcome
@@ -134,6 +134,13 @@ func (h *handlerRun) Judge() Outcome {
 		return Unknown
 	}
 	return outcome
+}
+
+// failedLate reports whether a status that came too late says that the answer is not to be believed. A timeout
+// inside the guard says 504 after any handler that has taken too long, and a success is one all the same.
+func (h *handlerRun) failedLate() bool {
+	second := h.rec.Second()
+	return second != 0 && (second != http.StatusGatewayTimeout || h.Refused())
 }
 
 // lookInside reports an answer that counts as a success by its status, and tells of a failure.

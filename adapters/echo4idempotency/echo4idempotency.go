@@ -97,6 +97,9 @@ func run(w http.ResponseWriter, r *http.Request) {
 		if op, ok := idempotency.FromContext(r.Context()); ok && ofTheRouter(c, err) {
 			op.SetOutcome(idempotency.NotExecuted)
 		}
+		if c.Response().Committed {
+			w.WriteHeader(statusOf(err)) // too late for the client; the guard learns of a failure
+		}
 		c.Error(err)
 	}
 }
@@ -125,16 +128,20 @@ func (x *exchange) look(w http.ResponseWriter) {
 	}()
 	x.err = x.next(x.c)
 	if x.err != nil && !x.response.Committed {
-		status := http.StatusInternalServerError
-		var known *echo.HTTPError
-		if errors.As(x.err, &known) {
-			status = known.Code
-		}
-		w.(frame.Tap).Note(status, []byte(x.err.Error()))
+		w.(frame.Tap).Note(statusOf(x.err), []byte(x.err.Error()))
 	}
 	if x.err != nil && ofTheRouter(x.c, x.err) {
 		w.(frame.Tap).Judge(uint8(idempotency.NotExecuted))
 	}
+}
+
+// statusOf returns the status that an error is answered with.
+func statusOf(err error) int {
+	var known *echo.HTTPError
+	if errors.As(err, &known) {
+		return known.Code
+	}
+	return http.StatusInternalServerError
 }
 
 // ofTheRouter reports whether an error says that echo has no route for the request.

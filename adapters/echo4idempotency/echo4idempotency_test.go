@@ -37,9 +37,10 @@ func TestFrame(t *testing.T) {
 				}
 			}, middleware.Recover()))
 		},
-		Scope:   echo4idempotency.Scope(func(c echo.Context) (string, error) { return c.Get("tenant").(string), nil }),
-		Route:   "POST /reply/:name",
-		Differs: frametest.HalfAnswers("the error handler"),
+		FailsLate: true,
+		Scope:     echo4idempotency.Scope(func(c echo.Context) (string, error) { return c.Get("tenant").(string), nil }),
+		Route:     "POST /reply/:name",
+		Differs:   frametest.HalfAnswers("the error handler"),
 	})
 }
 
@@ -180,4 +181,19 @@ func post(h http.Handler, path string) string {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return fmt.Sprint(w.Code, " ", strings.TrimSpace(w.Body.String()), " replayed: ", w.Header().Get("Idempotent-Replayed") == "true")
+}
+
+// A handler fails after the first byte. The outcome of the run is unknown.
+func TestErrorBehindTheFirstByte(t *testing.T) {
+	t.Parallel()
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithRecovery(idempotency.Hold))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := echo.New()
+	e.POST("/", func(c echo.Context) error {
+		_ = c.String(http.StatusCreated, "half an ans")
+		return errors.New("the other half")
+	}, echo4idempotency.Middleware(guard))
+	frametest.RequireHeld(t, e)
 }

@@ -95,6 +95,10 @@ func run(w http.ResponseWriter, r *http.Request) {
 		if op, ok := idempotency.FromContext(r.Context()); ok && ofTheRouter(c, err) {
 			op.SetOutcome(idempotency.NotExecuted)
 		}
+		if response, _ := echo.UnwrapResponse(c.Response()); response != nil && response.Committed {
+			_, late := echo.ResolveResponseStatus(w, err)
+			w.WriteHeader(late) // too late for the client; the guard learns of a failure
+		}
 		c.Echo().HTTPErrorHandler(c, err)
 	}
 }

@@ -38,9 +38,10 @@ func TestFrame(t *testing.T) {
 				}
 			}, middleware.Recover()))
 		},
-		Scope:   echoidempotency.Scope(func(c *echo.Context) (string, error) { return echo.ContextGet[string](c, "tenant") }),
-		Route:   "POST /reply/:name",
-		Differs: frametest.HalfAnswers("the error handler"),
+		FailsLate: true,
+		Scope:     echoidempotency.Scope(func(c *echo.Context) (string, error) { return echo.ContextGet[string](c, "tenant") }),
+		Route:     "POST /reply/:name",
+		Differs:   frametest.HalfAnswers("the error handler"),
 	})
 }
 
@@ -181,4 +182,28 @@ func post(h http.Handler, path string) string {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return fmt.Sprint(w.Code, " ", strings.TrimSpace(w.Body.String()), " replayed: ", w.Header().Get("Idempotent-Replayed") == "true")
+}
+
+// A handler fails after the first byte, by an error or a panic inside of a recovery. The outcome of the run is unknown.
+func TestErrorBehindTheFirstByte(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func() error{
+		"error": func() error { return errors.New("the other half") },
+		"panic": func() error { panic("the other half") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithRecovery(idempotency.Hold))
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := echo.New()
+			e.Logger = slog.New(slog.DiscardHandler)
+			e.POST("/", func(c *echo.Context) error {
+				_ = c.String(http.StatusCreated, "half an ans")
+				return fail()
+			}, echoidempotency.Middleware(guard), middleware.Recover())
+			frametest.RequireHeld(t, e)
+		})
+	}
 }

@@ -39,9 +39,10 @@ func TestFrame(t *testing.T) {
 				c.Set("tenant", c.GetHeader(frametest.TenantHeader))
 			}, gin.RecoveryWithWriter(io.Discard)))
 		},
-		Scope:   ginidempotency.Scope(func(c *gin.Context) (string, error) { return c.GetString("tenant"), nil }),
-		Route:   "POST /reply/:name",
-		Differs: frametest.HalfAnswers("gin.Recovery"),
+		FailsLate: true,
+		Scope:     ginidempotency.Scope(func(c *gin.Context) (string, error) { return c.GetString("tenant"), nil }),
+		Route:     "POST /reply/:name",
+		Differs:   frametest.HalfAnswers("gin.Recovery"),
 	})
 }
 
@@ -188,4 +189,19 @@ func post(h http.Handler, path string) string {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return fmt.Sprint(w.Code, " ", w.Body, " replayed: ", w.Header().Get("Idempotent-Replayed") == "true")
+}
+
+// A recovery inside the guard answers 500 after the first byte. The outcome of the run is unknown.
+func TestRecoveryBehindTheFirstByte(t *testing.T) {
+	t.Parallel()
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithRecovery(idempotency.Hold))
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine := gin.New()
+	engine.POST("/", ginidempotency.Middleware(guard), gin.RecoveryWithWriter(io.Discard), func(c *gin.Context) {
+		c.String(http.StatusCreated, "half an ans")
+		panic("the other half")
+	})
+	frametest.RequireHeld(t, engine)
 }

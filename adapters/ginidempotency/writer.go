@@ -33,7 +33,10 @@ func (w *writer) Size() int     { return w.size }
 func (w *writer) Written() bool { return w.size != notWritten }
 
 func (w *writer) WriteHeader(status int) {
-	if status > 0 && !w.Written() {
+	switch {
+	case w.Written():
+		w.ResponseWriter.WriteHeader(status) // too late for the client; the guard learns of a failure
+	case status > 0:
 		w.status, w.set = status, true
 	}
 }

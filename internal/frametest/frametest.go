@@ -30,6 +30,8 @@ type Framework struct {
 	OwnProblems bool
 	// WholeStreams says that the chunks of a stream are sent when it has ended.
 	WholeStreams bool
+	// FailsLate says that the guard learns of a handler that fails behind the first byte of its answer.
+	FailsLate bool
 
 	// report takes each failure; without one, it is Errorf of the test.
 	report func(format string, args ...any)
@@ -75,6 +77,9 @@ func Run(t *testing.T, f Framework) Result {
 		retry := send(t, url, c, "tenant", key)
 		for c.Fate == NotKept && retry.header.Get("Idempotency-Error") == "in-flight" {
 			retry = send(t, url, c, "tenant", key) // the answer came before the end of its run
+		}
+		if c.Name == "stream-failed" && f.FailsLate {
+			c.Fate = RunsAgain
 		}
 		if c.Fate == Untouched && f.RouterInside && c.Method == http.MethodPost {
 			c.Fate = RunsAgain

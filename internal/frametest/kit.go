@@ -12,6 +12,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/event"
+	"example.com/idempotency/problem"
 )
 
 // What the tests of a framework need beside Run.
@@ -70,6 +71,17 @@ func ServeHTTP(t testing.TB, h http.Handler) string {
 	s.Start()
 	t.Cleanup(s.Close)
 	return s.URL
+}
+
+// RequireHeld requires that the run of a POST to / is of unknown outcome, and holds its key.
+func RequireHeld(t *testing.T, h http.Handler) {
+	t.Helper()
+	for _, code := range []string{"", string(problem.OutcomeUnknown)} {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Header.Set("Idempotency-Key", "k")
+		h.ServeHTTP(w, r)
+		require.Equal(t, code, w.Header().Get(problem.Header))
+	}
 }
 
 // SilentRoutes requires that a handler of net/http that says nothing is reported once for each route, whether

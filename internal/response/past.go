@@ -25,9 +25,10 @@ func (rec *Recorder) Late() bool {
 // must be called after Close.
 func (rec *Recorder) Silent() bool { return rec.silent }
 
-// GaveUp reports whether somebody has answered 504 behind the answer of the handler, as middleware.Timeout
-// of chi does when the time that it gives the handler is over. It must be called after Close.
-func (rec *Recorder) GaveUp() bool { return rec.gaveUp }
+// Second returns the status of 500 or above that was to take the place of the handler's answer, but came after its
+// header, and 0 if there was none. A recovery inside the guard says 500 then, and middleware.Timeout of chi 504, when
+// the time that it gives the handler is over. It must be called after Close.
+func (rec *Recorder) Second() int { return rec.second }
 
 // Short reports whether the body is shorter than the handler declared.
 func (rec *Recorder) Short() bool { return rec.declared >= 0 && rec.written < rec.declared }

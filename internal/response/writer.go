@@ -47,7 +47,9 @@ func (rec *Recorder) writeHeader(status int) {
 		return
 	}
 	if rec.wroteHeader {
-		rec.gaveUp = rec.gaveUp || status == http.StatusGatewayTimeout
+		if status >= http.StatusInternalServerError {
+			rec.second = status
+		}
 		return
 	}
 	if status < 100 || status > 999 {

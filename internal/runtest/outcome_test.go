@@ -57,6 +57,26 @@ func TestStatusDecides(t *testing.T) {
 	})
 }
 
+// A recovery inside the guard answers 500, and so does a handler whose encoder fails, after the first byte of an answer.
+// That is the end of a run of unknown outcome. A success behind which a timeout says 504 is one all the same.
+func TestFailureBehindTheFirstByte(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, "half an ans")
+			second, _ := strconv.Atoi(r.URL.Path[1:])
+			w.WriteHeader(second)
+		}}
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h))
+		for second, fate := range map[int]guardtest.Fate{500: unknown, 502: unknown, 599: unknown, 504: guardtest.Replays, 400: guardtest.Replays, 201: guardtest.Replays} {
+			c := guardtest.Call{Key: strconv.Itoa(second), Path: "/" + strconv.Itoa(second)}
+			require.Equal(t, http.StatusCreated, s.Do(t, c).Status)
+			guardtest.RequireFate(t, s, h, c, fate)
+		}
+	})
+}
+
 // 409 with Retry-After is how other libraries say that the first request is still running.
 func TestConflictThatInvitesARetryIsNotAnAnswer(t *testing.T) {
 	t.Parallel()
