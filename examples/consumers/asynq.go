@@ -17,7 +17,8 @@ import (
 // The ID of a task names it: give it one with asynq.TaskID when you enqueue it, because a task that is
 // enqueued twice has two IDs otherwise. A new ID for new work: a task with a known ID is the same one
 // until the TTL of the guard ends, also when asynq has forgotten it. So a scheduled task has its period
-// in its ID.
+// in its ID. As in asynq itself, the same ID in another queue is another task: two services that both
+// handle what has happened have a queue each.
 //
 // Give the asynq.Config of the server AsynqFailed as its IsFailure.
 func Asynq(guard *idempotency.Guard) asynq.MiddlewareFunc {
@@ -27,7 +28,8 @@ func Asynq(guard *idempotency.Guard) asynq.MiddlewareFunc {
 			if !ok {
 				return errors.Join(queue.ErrNoID, asynq.SkipRetry)
 			}
-			todo, err := queue.Handle(ctx, guard, queue.Message{Queue: "asynq:" + t.Type(), ID: id, Payload: t.Payload()},
+			name, _ := asynq.GetQueueName(ctx)
+			todo, err := queue.Handle(ctx, guard, queue.Message{Queue: "asynq:" + name + "/" + t.Type(), ID: id, Payload: t.Payload()},
 				func(ctx context.Context) error { return next.ProcessTask(ctx, t) })
 			switch todo {
 			case queue.Ack:

@@ -110,19 +110,19 @@ func newGuard(t *testing.T) *idempotency.Guard {
 func TestWatermill(t *testing.T) {
 	t.Parallel()
 	s := newService()
-	logger := watermill.NopLogger{}
-	pubsub := gochannel.NewGoChannel(gochannel.Config{OutputChannelBuffer: 10, Persistent: true}, logger)
-	router, err := message.NewRouter(message.RouterConfig{}, logger)
-	require.NoError(t, err)
-	router.AddMiddleware(Watermill(newGuard(t), "orders", func(m *message.Message, _ error) error { return s.park(m.Payload) }))
-	router.AddConsumerHandler("ship", "orders", pubsub, func(m *message.Message) error { return s.handle(m.Context(), m.Payload) })
-	go func() { _ = router.Run(t.Context()) }()
-	<-router.Running()
+	pubsub := runRouter(t, func(router *message.Router, pubsub *gochannel.GoChannel) {
+		router.AddMiddleware(Watermill(newGuard(t), func(m *message.Message, _ error) error { return s.park(m.Payload) }))
+		router.AddConsumerHandler("ship", "orders", pubsub, func(m *message.Message) error { return s.handle(m.Context(), m.Payload) })
+	})
+	publishMessages(t, pubsub)
+	s.requireDone(t)
+}
+
+func publishMessages(t *testing.T, pubsub *gochannel.GoChannel) {
+	t.Helper()
 	for _, what := range sent {
 		require.NoError(t, pubsub.Publish("orders", message.NewMessage("id-"+what, []byte(what))))
 	}
-	s.requireDone(t)
-	require.NoError(t, router.Close())
 }
 
 func TestKafka(t *testing.T) {
@@ -134,10 +134,7 @@ func TestKafka(t *testing.T) {
 		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll())
 	require.NoError(t, err)
 	defer client.CloseAllowingRebalance()
-	for _, what := range sent {
-		r := &kgo.Record{Topic: "orders", Value: []byte(what), Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte("id-" + what)}}}
-		require.NoError(t, client.ProduceSync(t.Context(), r).FirstErr())
-	}
+	produceOrders(t, cluster)
 	s := newService()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -150,6 +147,17 @@ func TestKafka(t *testing.T) {
 	s.requireDone(t)
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
+}
+
+func produceOrders(t *testing.T, cluster *kfake.Cluster) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
+	require.NoError(t, err)
+	defer client.Close()
+	for _, what := range sent {
+		r := &kgo.Record{Topic: "orders", Value: []byte(what), Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte("id-" + what)}}}
+		require.NoError(t, client.ProduceSync(t.Context(), r).FirstErr())
+	}
 }
 
 // startNATS starts a server with a stream of orders.
@@ -184,6 +192,12 @@ func TestJetStream(t *testing.T) {
 		func(m jetstream.Msg, _ error) error { return s.park(m.Data()) }))
 	require.NoError(t, err)
 	defer consuming.Stop()
+	publishOrders(t, js)
+	s.requireDone(t)
+}
+
+func publishOrders(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
 	for _, what := range sent {
 		m := nats.NewMsg("orders")
 		m.Data = []byte(what)
@@ -194,7 +208,6 @@ func TestJetStream(t *testing.T) {
 			accepted = !ack.Duplicate
 		}
 	}
-	s.requireDone(t)
 }
 
 func TestAsynq(t *testing.T) {
@@ -232,7 +245,7 @@ func TestAsynqTaskInFlight(t *testing.T) {
 	begun, leave := make(chan struct{}), make(chan struct{})
 	other := make(chan queue.Disposition, 1)
 	go func() {
-		m := queue.Message{Queue: "asynq:ship", ID: "id", Payload: []byte("order")}
+		m := queue.Message{Queue: "asynq:default/ship", ID: "id", Payload: []byte("order")}
 		todo, _ := queue.Handle(t.Context(), guard, m, func(context.Context) error {
 			close(begun)
 			<-leave
@@ -309,4 +322,84 @@ func TestSQS(t *testing.T) {
 	q.requireDone(t)
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
+}
+
+// Two consumers of one source, with one guard, each handle every message, also if it is sent twice.
+func TestEachConsumerHandlesEachMessage(t *testing.T) {
+	t.Parallel()
+	consumers := []string{"shipping", "mail"}
+	for name, consume := range map[string]func(t *testing.T, guard *idempotency.Guard, services map[string]*service){
+		"JetStream": func(t *testing.T, guard *idempotency.Guard, services map[string]*service) {
+			_, js := startNATS(t)
+			for name, s := range services {
+				consumer, err := js.CreateConsumer(t.Context(), "orders", jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy})
+				require.NoError(t, err)
+				consuming, err := consumer.Consume(JetStream(t.Context(), guard,
+					func(ctx context.Context, m jetstream.Msg) error { return s.handle(ctx, m.Data()) },
+					func(m jetstream.Msg, _ error) error { return s.park(m.Data()) }))
+				require.NoError(t, err)
+				t.Cleanup(consuming.Stop)
+			}
+			publishOrders(t, js)
+		},
+		"Kafka": func(t *testing.T, guard *idempotency.Guard, services map[string]*service) {
+			cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
+			require.NoError(t, err)
+			t.Cleanup(cluster.Close)
+			for name, s := range services {
+				client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.ConsumeTopics("orders"), kgo.ConsumerGroup(name),
+					kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll())
+				require.NoError(t, err)
+				ended := make(chan struct{})
+				t.Cleanup(func() { // when the context of the test has ended
+					<-ended
+					client.CloseAllowingRebalance()
+				})
+				go func() {
+					defer close(ended)
+					_ = Kafka(t.Context(), client, guard,
+						func(ctx context.Context, r *kgo.Record) error { return s.handle(ctx, r.Value) },
+						func(r *kgo.Record, _ error) error { return s.park(r.Value) })
+				}()
+			}
+			produceOrders(t, cluster)
+		},
+		"Watermill": func(t *testing.T, guard *idempotency.Guard, services map[string]*service) {
+			pubsub := runRouter(t, func(router *message.Router, pubsub *gochannel.GoChannel) {
+				router.AddMiddleware(Watermill(guard, func(m *message.Message, _ error) error {
+					return services[message.HandlerNameFromCtx(m.Context())].park(m.Payload)
+				}))
+				for name, s := range services {
+					router.AddConsumerHandler(name, "orders", pubsub, func(m *message.Message) error { return s.handle(m.Context(), m.Payload) })
+				}
+			})
+			publishMessages(t, pubsub)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			services := map[string]*service{}
+			for _, name := range consumers {
+				services[name] = newService()
+			}
+			consume(t, newGuard(t), services)
+			for _, s := range services {
+				s.requireDone(t)
+			}
+		})
+	}
+}
+
+// runRouter runs a router of Watermill until the test ends.
+func runRouter(t *testing.T, add func(*message.Router, *gochannel.GoChannel)) *gochannel.GoChannel {
+	t.Helper()
+	logger := watermill.NopLogger{}
+	pubsub := gochannel.NewGoChannel(gochannel.Config{OutputChannelBuffer: 10, Persistent: true}, logger)
+	router, err := message.NewRouter(message.RouterConfig{}, logger)
+	require.NoError(t, err)
+	add(router, pubsub)
+	go func() { _ = router.Run(t.Context()) }()
+	<-router.Running()
+	t.Cleanup(func() { require.NoError(t, router.Close()) })
+	return pubsub
 }

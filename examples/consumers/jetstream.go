@@ -17,7 +17,8 @@ import (
 // delivery that meets it is put off, but counts, so MaxDeliver must leave room for such deliveries.
 //
 // When ctx ends, no further message is begun, and those in hand are finished. The sender's Nats-Msg-Id
-// names the message, or else its place in the stream, which is the same in each delivery.
+// names the message, or else its place in the stream, which is the same in each delivery. Each consumer
+// of a stream handles the message once, so the name of the consumer counts: give it a durable one.
 func JetStream(ctx context.Context, guard *idempotency.Guard, handle func(context.Context, jetstream.Msg) error,
 	parked func(jetstream.Msg, error) error,
 ) jetstream.MessageHandler {
@@ -36,7 +37,7 @@ func JetStream(ctx context.Context, guard *idempotency.Guard, handle func(contex
 			return
 		}
 		ctx := context.WithoutCancel(ctx)
-		todo, err := queue.Handle(ctx, guard, queue.Message{Queue: "jetstream:" + meta.Stream, ID: id, Payload: m.Data()},
+		todo, err := queue.Handle(ctx, guard, queue.Message{Queue: "jetstream:" + meta.Stream + "/" + meta.Consumer, ID: id, Payload: m.Data()},
 			func(ctx context.Context) error { return handle(ctx, m) })
 		if todo == queue.Park && parked(m, err) != nil {
 			todo = queue.Retry

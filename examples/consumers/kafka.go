@@ -22,9 +22,12 @@ import (
 // Kafka has no answer for one record: an offset stands for all before it. So a record that must be
 // repeated is repeated here, and those behind it in its partition wait. Give the
 // guard the recovery idempotency.HoldAfter, so that this ends.
+//
+// Each group of a topic handles a record once, so the name of the group counts.
 func Kafka(ctx context.Context, client *kgo.Client, guard *idempotency.Guard, handle func(context.Context, *kgo.Record) error,
 	parked func(*kgo.Record, error) error,
 ) error {
+	group, _ := client.OptValue(kgo.ConsumerGroup).(string)
 	for {
 		fetches := client.PollRecords(ctx, pollRecords)
 		if ctx.Err() != nil {
@@ -34,7 +37,7 @@ func Kafka(ctx context.Context, client *kgo.Client, guard *idempotency.Guard, ha
 			return err
 		}
 		for _, r := range fetches.Records() {
-			if err := handleRecord(ctx, guard, r, handle, parked); err != nil {
+			if err := handleRecord(ctx, guard, group, r, handle, parked); err != nil {
 				return err
 			}
 			if err := client.CommitRecords(context.WithoutCancel(ctx), r); err != nil && !groupMoved(err) {
@@ -57,12 +60,12 @@ func groupMoved(err error) bool {
 		errors.Is(err, kerr.RebalanceInProgress)
 }
 
-func handleRecord(ctx context.Context, guard *idempotency.Guard, r *kgo.Record, handle func(context.Context, *kgo.Record) error,
+func handleRecord(ctx context.Context, guard *idempotency.Guard, group string, r *kgo.Record, handle func(context.Context, *kgo.Record) error,
 	parked func(*kgo.Record, error) error,
 ) error {
 	run := context.WithoutCancel(ctx)
 	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 10*time.Second) {
-		todo, err := queue.Handle(run, guard, messageOf(r), func(ctx context.Context) error { return handle(ctx, r) })
+		todo, err := queue.Handle(run, guard, messageOf(group, r), func(ctx context.Context) error { return handle(ctx, r) })
 		switch todo {
 		case queue.Ack:
 			return nil
@@ -79,8 +82,8 @@ func handleRecord(ctx context.Context, guard *idempotency.Guard, r *kgo.Record, 
 
 // messageOf names a record by the ID that its sender has given it, or else by where it is. A producer
 // that sends a message twice makes two records of it, which only the sender's ID shows to be one.
-func messageOf(r *kgo.Record) queue.Message {
-	m := queue.Message{Queue: "kafka:" + r.Topic, ID: fmt.Sprintf("%d:%d", r.Partition, r.Offset), Payload: r.Value}
+func messageOf(group string, r *kgo.Record) queue.Message {
+	m := queue.Message{Queue: "kafka:" + r.Topic + "/" + group, ID: fmt.Sprintf("%d:%d", r.Partition, r.Offset), Payload: r.Value}
 	for _, h := range r.Headers {
 		if h.Key == "message-id" {
 			m.ID = string(h.Value)

@@ -43,7 +43,7 @@ func TestWatermillPublishesWhatWasNotPublished(t *testing.T) {
 	pubsub := gochannel.NewGoChannel(gochannel.Config{OutputChannelBuffer: 10, Persistent: true}, logger)
 	router, err := message.NewRouter(message.RouterConfig{}, logger)
 	require.NoError(t, err)
-	router.AddMiddleware(Watermill(newGuard(t), "orders", func(*message.Message, error) error { return nil }))
+	router.AddMiddleware(Watermill(newGuard(t), func(*message.Message, error) error { return nil }))
 	var runs atomic.Int32
 	router.AddHandler("ship", "orders", pubsub, "parcels", &failingPublisher{Publisher: pubsub}, func(*message.Message) ([]*message.Message, error) {
 		runs.Add(1)
@@ -72,14 +72,34 @@ func TestWatermillPublishesWhatWasNotPublished(t *testing.T) {
 // Router.Close ends the contexts of messages. The message in hand is done all the same.
 func TestWatermillDoesNotCutTheMessageInHand(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	m := message.NewMessage("order", nil)
-	m.SetContext(ctx)
-	_, err := Watermill(newGuard(t), "orders", nil)(func(m *message.Message) ([]*message.Message, error) {
-		cancel()
-		return nil, m.Context().Err()
-	})(m)
-	require.NoError(t, err)
+	cut := func(next message.HandlerFunc) message.HandlerFunc {
+		return func(m *message.Message) ([]*message.Message, error) {
+			ctx, cancel := context.WithCancel(m.Context())
+			cancel()
+			m.SetContext(ctx)
+			return next(m)
+		}
+	}
+	inHand := make(chan error, 1)
+	pubsub := runRouter(t, func(router *message.Router, pubsub *gochannel.GoChannel) {
+		router.AddMiddleware(cut, Watermill(newGuard(t), nil))
+		router.AddConsumerHandler("ship", "orders", pubsub, func(m *message.Message) error {
+			inHand <- m.Context().Err()
+			return nil
+		})
+	})
+	require.NoError(t, pubsub.Publish("orders", message.NewMessage("order", nil)))
+	require.NoError(t, <-inHand)
+}
+
+// Outside a router nobody knows whose message it is, and nothing runs.
+func TestWatermillWithoutARouter(t *testing.T) {
+	t.Parallel()
+	_, err := Watermill(newGuard(t), nil)(func(*message.Message) ([]*message.Message, error) {
+		t.Error("it ran")
+		return nil, nil
+	})(message.NewMessage("order", nil))
+	require.ErrorContains(t, err, "no Queue")
 }
 
 func startKafka(t *testing.T, opts ...kgo.Opt) *kgo.Client {

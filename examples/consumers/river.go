@@ -23,7 +23,8 @@ import (
 // River repeats a job while its worker returns an error, and counts that. A job that another worker has
 // in hand is snoozed, which does not count, and one that needs somebody to look is cancelled, with the
 // reason among its errors. Jobs of a process that has died are found by River after an hour: see its
-// RescueStuckJobsAfter.
+// RescueStuckJobsAfter. A job has one worker, that of its kind, so its kind and its ID name it. Where
+// one guard serves jobs of several schemas, put the schema into Queue.
 func River[T river.JobArgs](ctx context.Context, guard *idempotency.Guard, store *pgstore.Store, job *river.Job[T], work func(ctx context.Context, tx pgx.Tx) error) error {
 	m := queue.Message{Queue: "river:" + job.Kind, ID: strconv.FormatInt(job.ID, 10), Payload: job.EncodedArgs}
 	todo, err := queue.Handle(ctx, guard, m, func(ctx context.Context) error {

@@ -180,7 +180,7 @@ func consumeWatermill(ctx context.Context, broker string, guard *idempotency.Gua
 	if err != nil {
 		return err
 	}
-	router.AddMiddleware(Watermill(guard, "orders", func(_ *message.Message, err error) error { return err }))
+	router.AddMiddleware(Watermill(guard, func(_ *message.Message, err error) error { return err }))
 	router.AddHandler("ship", "orders", subscriber, "parcels", publisher, func(m *message.Message) ([]*message.Message, error) {
 		return []*message.Message{message.NewMessage("parcel 1", nil)}, charge(m.Context())
 	})

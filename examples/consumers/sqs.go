@@ -28,6 +28,9 @@ type Queue interface {
 // other. Messages of a standard queue keep their ID when they are delivered again. A message that its
 // sender sends twice has two, so take the sender's own ID if there is one.
 //
+// The name is that of the queue. A queue gives each message to one of its consumers: where several
+// handle what has happened, each has a queue of its own, behind a topic of SNS, and so a name.
+//
 // A message may become visible again while it is handled, or waits here for those before it. Then
 // another consumer meets its claim or its record. It counts as a delivery all the same, so a
 // maxReceiveCount must leave room for that.

@@ -16,13 +16,16 @@ import (
 // The UUID of a message names it: its publisher makes it, and keeps it when it publishes the message
 // again. The router publishes what a handler returns after the run is recorded, so it may fail to, or
 // die. Therefore the messages are recorded too, and each delivery publishes them, with the same UUIDs.
-func Watermill(guard *idempotency.Guard, topic string, parked func(*message.Message, error) error) message.HandlerMiddleware {
+//
+// Each handler of a topic handles a message once, so the name of the handler counts. Handlers of two
+// services that share a store need two names.
+func Watermill(guard *idempotency.Guard, parked func(*message.Message, error) error) message.HandlerMiddleware {
 	return func(next message.HandlerFunc) message.HandlerFunc {
 		return func(m *message.Message) ([]*message.Message, error) {
 			ctx := m.Context()
 			defer m.SetContext(ctx)
 			run := context.WithoutCancel(ctx) // Router.Close does not cut the message in hand
-			sent, todo, err := queue.HandleValue(run, guard, queue.Message{Queue: topic, ID: m.UUID, Payload: m.Payload},
+			sent, todo, err := queue.HandleValue(run, guard, queue.Message{Queue: queueOf(ctx), ID: m.UUID, Payload: m.Payload},
 				func(ctx context.Context) ([]published, error) {
 					m.SetContext(ctx)
 					produced, err := next(m)
@@ -38,6 +41,16 @@ func Watermill(guard *idempotency.Guard, topic string, parked func(*message.Mess
 			}
 		}
 	}
+}
+
+// queueOf names topic and handler, as the router has put them into the context of a message. Outside a
+// router there are none: without a name, package queue refuses to run anything.
+func queueOf(ctx context.Context) string {
+	handler := message.HandlerNameFromCtx(ctx)
+	if handler == "" {
+		return ""
+	}
+	return "watermill:" + message.SubscribeTopicFromCtx(ctx) + "/" + handler
 }
 
 // A published message is what is recorded of a message that a handler publishes.
