@@ -9,6 +9,9 @@
 // protects huma's operations: guard.Handler with httprouter and bunrouter, and the modules
 // ginidempotency with humagin and echo4idempotency with humaecho. [Middleware] panics there, and says
 // so.
+//
+// The PATCH operations of huma's package autopatch have no middleware, neither of the API nor of an
+// operation. This package does not protect them, and cannot see them. A guard around the router does.
 package humaidempotency
 
 import (
