@@ -40,6 +40,12 @@ func NewKey() string {
 // ("refund", id), and with a further part a second charge on purpose has another key than the
 // first.
 //
+// A repetition is safe only until the server forgets the key: by default 24 hours after the first
+// attempt of any process. A later one has its effect again, and the [Transport] cannot tell, because
+// the intent does not know when the first attempt was. A program that may come back so late keeps
+// when it began, and sets Since to that: a call that comes too late then fails with [ErrKeyExpired],
+// and is not sent. Without that time, the program asks the server first what has happened.
+//
 // The key has 43 characters: base64url of a SHA-256 of the parts, each behind its length.
 // It is the same in all versions of this package. It does not hide parts that can be
 // guessed.

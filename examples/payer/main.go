@@ -5,7 +5,10 @@
 //	go run ./examples/payer -order order-17 -amount 100
 //
 // It exits with status 2 if it cannot tell whether the charge was made. Then run the same
-// command again; do not change the order.
+// command again, within the 24 hours for which the API keeps the key, counted from the first
+// time; do not change the order. After that, look at the API for the charge: the same command
+// would charge again. A program that keeps when it began sets Since of the intent, as
+// client.IntentFor says.
 package main
 
 import (
@@ -101,7 +104,7 @@ func report(answer string, err error) (string, int) {
 	case err == nil:
 		return "charged, " + answer, 0
 	case errors.Is(err, client.ErrOutcomeUnknown):
-		return "unknown, run the same command again: " + err.Error(), 2
+		return "unknown, run the same command again within 24 hours of the first time: " + err.Error(), 2
 	case errors.Is(err, client.ErrAnswerLost):
 		return "charged, but the answer was not kept: " + err.Error(), 0
 	default:
