@@ -107,46 +107,11 @@ func newGuard(t *testing.T) *idempotency.Guard {
 	return guard
 }
 
-func TestWatermill(t *testing.T) {
-	t.Parallel()
-	s := newService()
-	pubsub := runRouter(t, func(router *message.Router, pubsub *gochannel.GoChannel) {
-		router.AddMiddleware(Watermill(newGuard(t), func(m *message.Message, _ error) error { return s.park(m.Payload) }))
-		router.AddConsumerHandler("ship", "orders", pubsub, func(m *message.Message) error { return s.handle(m.Context(), m.Payload) })
-	})
-	publishMessages(t, pubsub)
-	s.requireDone(t)
-}
-
 func publishMessages(t *testing.T, pubsub *gochannel.GoChannel) {
 	t.Helper()
 	for _, what := range sent {
 		require.NoError(t, pubsub.Publish("orders", message.NewMessage("id-"+what, []byte(what))))
 	}
-}
-
-func TestKafka(t *testing.T) {
-	t.Parallel()
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
-	require.NoError(t, err)
-	defer cluster.Close()
-	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.ConsumeTopics("orders"), kgo.ConsumerGroup("shipping"),
-		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll())
-	require.NoError(t, err)
-	defer client.CloseAllowingRebalance()
-	produceOrders(t, cluster)
-	s := newService()
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	guard := newGuard(t)
-	go func() {
-		ended <- Kafka(ctx, client, guard,
-			func(ctx context.Context, r *kgo.Record) error { return s.handle(ctx, r.Value) },
-			func(r *kgo.Record, _ error) error { return s.park(r.Value) })
-	}()
-	s.requireDone(t)
-	cancel()
-	require.ErrorIs(t, <-ended, context.Canceled)
 }
 
 func produceOrders(t *testing.T, cluster *kfake.Cluster) {
@@ -179,21 +144,6 @@ func startNATS(t *testing.T) (url string, js jetstream.JetStream) {
 	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "orders", Subjects: []string{"orders"}, Duplicates: 100 * time.Millisecond})
 	require.NoError(t, err)
 	return ns.ClientURL(), js
-}
-
-func TestJetStream(t *testing.T) {
-	t.Parallel()
-	_, js := startNATS(t)
-	consumer, err := js.CreateConsumer(t.Context(), "orders", jetstream.ConsumerConfig{Durable: "shipping", AckPolicy: jetstream.AckExplicitPolicy})
-	require.NoError(t, err)
-	s := newService()
-	consuming, err := consumer.Consume(JetStream(t.Context(), newGuard(t),
-		func(ctx context.Context, m jetstream.Msg) error { return s.handle(ctx, m.Data()) },
-		func(m jetstream.Msg, _ error) error { return s.park(m.Data()) }))
-	require.NoError(t, err)
-	defer consuming.Stop()
-	publishOrders(t, js)
-	s.requireDone(t)
 }
 
 func publishOrders(t *testing.T, js jetstream.JetStream) {
@@ -324,7 +274,7 @@ func TestSQS(t *testing.T) {
 	require.ErrorIs(t, <-ended, context.Canceled)
 }
 
-// Two consumers of one source, with one guard, each handle every message, also if it is sent twice.
+// Two consumers of one source, with one guard, each handle every message once.
 func TestEachConsumerHandlesEachMessage(t *testing.T) {
 	t.Parallel()
 	consumers := []string{"shipping", "mail"}
