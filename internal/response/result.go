@@ -96,8 +96,12 @@ func (rec *Recorder) NotKept() answer.Answer {
 
 // Respond sends the client the handler's answer, or what is left of it to send. It must be
 // called after Answer, whether or not that is what is recorded. Nobody but the handler declares
-// a length, as net/http has it: an outer handler may add to the body.
+// a length, as net/http has it: an outer handler may add to the body. A guard around this one learns too that
+// the handler has failed behind its answer; a server of net/http logs it.
 func (rec *Recorder) Respond() {
+	if rec.second != 0 {
+		defer func() { rec.w.WriteHeader(rec.second) }()
+	}
 	h := rec.w.Header()
 	if rec.mode != buffering {
 		rec.sendTrailer(h)

@@ -55,11 +55,11 @@ type simRecord struct {
 // A simCall is a call of the store on its way.
 type simCall struct {
 	op, key string
+	bytes   int         // that are sent
 	owner   store.Owner // not of an operator's call
 	claim   store.Claim // of a claim
 	release store.Release
-	bytes   int // that are sent
-	// resolution is what an operator has decided, as a run with that answer.
+	// resolution is an operator's decision, as a run with that answer.
 	resolution *simRun
 	execute    func(s *idempotency.MemoryStore, key string) (store.Record, error)
 }
@@ -273,8 +273,7 @@ func (w *simulation) lapses(k *simKey) {
 		tooLate = begin - 2*k.lease // it was held up, and its guard has given up on it
 	}
 	weather := q.process.weather
-	if !q.process.isDead() && !w.ending && astray < 2 && w.kind != distant &&
-		!overlaps(weather.pauses, tooLate, k.until) && !overlaps(weather.outages, tooLate, k.until) {
+	if !q.process.isDead() && !w.ending && astray < 2 && w.kind != distant && !overlaps(weather.pauses, tooLate, k.until) && !overlaps(weather.outages, tooLate, k.until) {
 		w.failf(k.index, "%v has let its lease lapse", q)
 	}
 }
