@@ -77,7 +77,7 @@ func ServeHTTP(t testing.TB, h http.Handler) string {
 func RequireHeld(t *testing.T, h http.Handler) {
 	t.Helper()
 	for _, code := range []string{"", string(problem.OutcomeUnknown)} {
-		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil)
+		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
 		r.Header.Set("Idempotency-Key", "k")
 		h.ServeHTTP(w, r)
 		require.Equal(t, code, w.Header().Get(problem.Header))
