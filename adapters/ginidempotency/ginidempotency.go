@@ -122,8 +122,11 @@ func next(w http.ResponseWriter, r *http.Request) {
 		return
 	case inner.Written():
 		x.sent = true
-	case x.writer.Size() != size:
-		return // Engine.HandleContext has answered with a writer of its own
+	case x.writer.Size() != size: // Engine.HandleContext has answered with a writer of its own
+		if o := idempotency.DefaultOutcome(x.writer.Status(), x.writer.Header()); ok && o != idempotency.Final {
+			op.SetOutcome(o) // nothing was done, or nobody knows: the answer that is not kept was no definite one
+		}
+		return
 	case inner.set:
 	case c.FullPath() == "":
 		// gin is about to answer 404 or 405.

@@ -2,7 +2,9 @@ package ginidempotency_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/gin-gonic/gin"
@@ -11,6 +13,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/adapters/ginidempotency"
 	"example.com/idempotency/internal/frametest"
+	"example.com/idempotency/problem"
 )
 
 func TestLostContext(t *testing.T) {
@@ -38,4 +41,31 @@ func TestContextThatHasLeftTheRun(t *testing.T) {
 	})
 	require.Equal(t, frametest.Answer{Status: 201, Body: "charged"}, frametest.Post(t, url))
 	require.Equal(t, frametest.Answer{Status: 201, Body: "charged", Replayed: true}, frametest.Post(t, url))
+}
+
+// The status of an answer past the guard says what has become of the run, although the answer is not kept.
+func TestHandleContextTellsTheOutcome(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]string{
+		http.StatusCreated:            "409 response-not-kept",
+		http.StatusTooManyRequests:    "429 ",
+		http.StatusServiceUnavailable: "409 outcome-unknown",
+	} {
+		guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithRecovery(idempotency.Hold))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := gin.New()
+		e.POST("/", ginidempotency.Middleware(guard), func(c *gin.Context) {
+			c.Request.URL.Path = "/there"
+			e.HandleContext(c)
+		})
+		e.POST("/there", func(c *gin.Context) { c.String(status, "answered") })
+		for _, want := range []string{fmt.Sprint(status, " "), want} {
+			w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+			r.Header.Set("Idempotency-Key", "k")
+			e.ServeHTTP(w, r)
+			require.Equal(t, want, fmt.Sprint(w.Code, " ", w.Header().Get(problem.Header)))
+		}
+	}
 }
