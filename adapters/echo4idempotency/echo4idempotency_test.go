@@ -186,14 +186,12 @@ func post(h http.Handler, path string) string {
 // A handler fails after the first byte. The outcome of the run is unknown.
 func TestErrorBehindTheFirstByte(t *testing.T) {
 	t.Parallel()
-	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithRecovery(idempotency.Hold))
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := echo.New()
-	e.POST("/", func(c echo.Context) error {
-		_ = c.String(http.StatusCreated, "half an ans")
-		return errors.New("the other half")
-	}, echo4idempotency.Middleware(guard))
-	frametest.RequireHeld(t, e)
+	frametest.RequireHeld(t, func(guard *idempotency.Guard) http.Handler {
+		e := echo.New()
+		e.POST("/", func(c echo.Context) error {
+			_ = c.String(http.StatusCreated, "half an ans")
+			return errors.New("the other half")
+		}, echo4idempotency.Middleware(guard))
+		return e
+	})
 }

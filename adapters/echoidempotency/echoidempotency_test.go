@@ -193,17 +193,15 @@ func TestErrorBehindTheFirstByte(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithRecovery(idempotency.Hold))
-			if err != nil {
-				t.Fatal(err)
-			}
-			e := echo.New()
-			e.Logger = slog.New(slog.DiscardHandler)
-			e.POST("/", func(c *echo.Context) error {
-				_ = c.String(http.StatusCreated, "half an ans")
-				return fail()
-			}, echoidempotency.Middleware(guard), middleware.Recover())
-			frametest.RequireHeld(t, e)
+			frametest.RequireHeld(t, func(guard *idempotency.Guard) http.Handler {
+				e := echo.New()
+				e.Logger = slog.New(slog.DiscardHandler)
+				e.POST("/", func(c *echo.Context) error {
+					_ = c.String(http.StatusCreated, "half an ans")
+					return fail()
+				}, echoidempotency.Middleware(guard), middleware.Recover())
+				return e
+			})
 		})
 	}
 }

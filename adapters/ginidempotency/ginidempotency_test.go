@@ -194,14 +194,12 @@ func post(h http.Handler, path string) string {
 // A recovery inside the guard answers 500 after the first byte. The outcome of the run is unknown.
 func TestRecoveryBehindTheFirstByte(t *testing.T) {
 	t.Parallel()
-	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithRecovery(idempotency.Hold))
-	if err != nil {
-		t.Fatal(err)
-	}
-	engine := gin.New()
-	engine.POST("/", ginidempotency.Middleware(guard), gin.RecoveryWithWriter(io.Discard), func(c *gin.Context) {
-		c.String(http.StatusCreated, "half an ans")
-		panic("the other half")
+	frametest.RequireHeld(t, func(guard *idempotency.Guard) http.Handler {
+		engine := gin.New()
+		engine.POST("/", ginidempotency.Middleware(guard), gin.RecoveryWithWriter(io.Discard), func(c *gin.Context) {
+			c.String(http.StatusCreated, "half an ans")
+			panic("the other half")
+		})
+		return engine
 	})
-	frametest.RequireHeld(t, engine)
 }

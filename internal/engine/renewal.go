@@ -209,13 +209,12 @@ func (l *Lease) renewInSlot() (sent time.Time, err error) {
 	} else if s, err = l.waitForSlot("renew", timeout/2, 0); err != nil {
 		return sent, err
 	}
+	defer func() { s.end(err) }()
 	if over {
 		sent = time.Now()
 		owner, _, timeout = l.nextRenewal(sent)
 	}
-	err = l.requestRenewal(owner, timeout)
-	s.end(err)
-	return sent, err
+	return sent, l.requestRenewal(owner, timeout)
 }
 
 // nextRenewal returns who renews, whether that is for a run that is over, and how long it may take. The timeout is not

@@ -128,8 +128,8 @@ func (s *settlement) facts() rules.Settling {
 	}
 }
 
-// try makes one attempt to settle, with calls that return by then. Its errors are those of the store, and errAnotherInFlight: then the client is
-// answered by the ending, and settling goes on.
+// try makes one attempt to settle, with calls that return by then. Its errors are those of the store, and
+// errAnotherInFlight: then the client is answered by the ending, and settling goes on.
 func (s *settlement) try(until time.Time) (Ending, error) {
 	s.unrecorded = nil
 	if rules.Settle.Of(s.facts()|rules.NotSeen).Move == rules.Conclude {

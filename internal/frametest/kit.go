@@ -73,9 +73,14 @@ func ServeHTTP(t testing.TB, h http.Handler) string {
 	return s.URL
 }
 
-// RequireHeld requires that the run of a POST to / is of unknown outcome, and holds its key.
-func RequireHeld(t *testing.T, h http.Handler) {
+// RequireHeld requires that the run of a POST to / is of unknown outcome, and holds its key. The function makes the
+// server, with a guard that holds.
+func RequireHeld(t *testing.T, serve func(*idempotency.Guard) http.Handler) {
 	t.Helper()
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope,
+		idempotency.WithRecovery(idempotency.Hold), idempotency.WithLogger(slog.New(slog.DiscardHandler)))
+	require.NoError(t, err)
+	h := serve(guard)
 	for _, code := range []string{"", string(problem.OutcomeUnknown)} {
 		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
 		r.Header.Set("Idempotency-Key", "k")

@@ -28,7 +28,7 @@ type Recorder struct {
 	closed      bool
 	silent      bool // the handler has returned without an answer
 	late        bool // and has written since
-	second      int  // the status of 500 or above that came behind the handler's own answer
+	second      int  // a status of 500 or above behind the handler's own answer; rather not 504
 	clientGone  bool
 	held        bool  // nothing is sent before the caller responds
 	overLimit   bool  // and the answer has outgrown its limit, and is gone

@@ -47,7 +47,7 @@ func (rec *Recorder) writeHeader(status int) {
 		return
 	}
 	if rec.wroteHeader {
-		if status >= http.StatusInternalServerError {
+		if status >= http.StatusInternalServerError && (rec.second == 0 || rec.second == http.StatusGatewayTimeout) {
 			rec.second = status
 		}
 		return

@@ -47,8 +47,8 @@ var ErrBehind = errors.New("idempotency: the store is behind with its answers")
 // Enter returns when the call may be made, which ends with Leave, and reports whether it has waited. It fails if
 // that takes longer than patience, or gone is closed.
 //
-// Clients are called in the reverse order: those who came first have waited so long that they may have given up
-// by the time of the answer, and then the server would only work in vain.
+// Unless the throttle is fair, who came last is called first: those who came first have waited so long that their
+// clients may have given up by the time of the answer, and then the server would only work in vain.
 func (t *Throttle) Enter(gone <-chan struct{}, patience time.Duration) (waited bool, err error) {
 	n := t.inside.Add(1)
 	if limit := t.limit.Load(); limit == 0 || n <= limit {
