@@ -55,9 +55,7 @@ func (l *Lease) isFleeting() bool { return l.mayBeLost && !l.kept.Load() }
 func (l *Lease) insist(size int, call func(timeout time.Duration) error) error {
 	start := time.Now()
 	for n := 1; ; n++ {
-		s := l.takeSlot(size)
-		err := call(l.haste(n, time.Since(start), size))
-		s.end(err)
+		err := l.callInSlot(size, l.haste(n, time.Since(start), size), call)
 		if errors.Is(err, store.ErrNotOwner) {
 			l.lose(err) // now, and not when the next renewal finds out
 		}
@@ -69,6 +67,13 @@ func (l *Lease) insist(size int, call func(timeout time.Duration) error) error {
 			return err
 		}
 	}
+}
+
+// callInSlot makes a call for a run that goes on.
+func (l *Lease) callInSlot(size int, timeout time.Duration, call func(time.Duration) error) (err error) {
+	s := l.takeSlot(size)
+	defer func() { s.end(err) }()
+	return call(timeout)
 }
 
 // outliveRun says that the run is over. A renewal that is refused from now on may have been

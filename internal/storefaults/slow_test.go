@@ -140,6 +140,28 @@ func TestSlowStoreServesTheRunsFirst(t *testing.T) {
 	})
 }
 
+// A store becomes slow while many runs last. Their renewals do not wait for each other, and all keep their claims.
+func TestSlowStoreRenewsAllAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		connections := &pool{free: make(chan struct{}, 200), service: 10 * time.Millisecond}
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(2*time.Minute, "done"), idempotency.WithLease(9*time.Second))
+		p.Store.Fail(connections.call)
+		var clients sync.WaitGroup
+		for n := range 100 {
+			clients.Go(func() {
+				time.Sleep(time.Duration(n) * 30 * time.Millisecond)
+				p.Attempt(t, guardtest.Call{Key: fmt.Sprint(n)})
+			})
+		}
+		time.Sleep(10 * time.Second)
+		connections.service = 1500 * time.Millisecond
+		clients.Wait()
+		require.Zero(t, p.Events.Count(event.LeaseLost))
+		connections.rest(t, p)
+	})
+}
+
 // A rush of clients that hang up leaves more answers to record than a store far away can take before they are
 // given up. When the rush is over, they are recorded, and whoever comes then is served.
 func TestSlowStoreRecoversFromARush(t *testing.T) {
