@@ -252,6 +252,7 @@ func (c *call) giveUp(reason Reason, r *result) (*http.Response, error) {
 	answered := r.err == nil && r.resp != nil
 	if answered && (c.key.value == "" || !c.doubt && errorsOf(r.answer.meaning) == nil) {
 		c.observe(event)
+		c.key.unserved = c.key.value != ""
 		return c.deliver(r)
 	}
 	if answered {

@@ -33,6 +33,23 @@ func TestIntentThatIsTooOldIsNotSent(t *testing.T) {
 	require.Equal(t, "k", base.requireOneKey(t, 1))
 }
 
+// Nobody knows the age of a key that was made while the clock was ahead.
+func TestIntentOfTheFutureIsNotSent(t *testing.T) {
+	t.Parallel()
+	for ahead, sent := range map[time.Duration]bool{time.Minute: true, 59 * time.Minute: true, 2 * time.Hour: false, 365 * 24 * time.Hour: false} {
+		base := answering(answer{status: 201})
+		intent := client.Intent{Key: "k", Since: time.Now().Add(ahead), Resumed: true}
+		_, err := send(newTransport(t, base), post(intent.Context(t.Context()), place, "{}"))
+		if sent {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorIs(t, err, client.ErrKeyExpired)
+		require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+		require.Empty(t, base.requests())
+	}
+}
+
 // A request of an earlier process counts as an attempt that may have been executed.
 func TestResumedIntentIsInDoubtFromTheStart(t *testing.T) {
 	t.Parallel()

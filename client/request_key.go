@@ -26,6 +26,9 @@ type requestKey struct {
 	resumed bool      // it may have been sent before
 	end     func()    // ends the call of a step; nil outside
 
+	// unserved says that no attempt has executed the request, and that another one still may.
+	unserved bool
+
 	// given is the field into which the caller has put the key itself; http.Client copies it to
 	// each place that a redirect leads to.
 	given string
@@ -134,7 +137,7 @@ type historyContext struct{}
 // [Expires] asks for it too.
 func (k requestKey) answered(req *http.Request, resp *http.Response, executed bool) *http.Request {
 	isRedirect := resp.StatusCode/100 == 3
-	if k.value == "" && !k.withheld || !isRedirect && k.expires.IsZero() {
+	if k.value == "" && !k.withheld || !isRedirect && k.expires.IsZero() && !k.unserved {
 		return req
 	}
 	k.resumed, k.end = executed, nil
@@ -151,6 +154,18 @@ func Expires(resp *http.Response) (at time.Time, ok bool) {
 	}
 	key, _ := resp.Request.Context().Value(historyContext{}).(requestKey)
 	return key.expires, !key.expires.IsZero()
+}
+
+// Unserved reports whether a [Transport] has returned this response only because no retry was left. No
+// attempt has executed its request, and the same request with the same key may still be served: after
+// 429, for example, or 503 of a guard whose store was away. It is false for the response to a request
+// without a key.
+func Unserved(resp *http.Response) bool {
+	if resp == nil || resp.Request == nil {
+		return false
+	}
+	key, _ := resp.Request.Context().Value(historyContext{}).(requestKey)
+	return key.unserved
 }
 
 // redirectedKey returns the key of the request that was answered with the redirect that
@@ -190,11 +205,15 @@ func redirectedKey(r *http.Request, field string) requestKey {
 
 // isTooOld reports whether the server may have forgotten the key by then. The clock that never
 // steps stands still while the machine sleeps, and the other one may be set back: the later of
-// the two counts.
+// the two counts. A key that was made in the future, by a clock that was ahead, has an unknown
+// age; clocks of two machines may differ by a little.
 func (k requestKey) isTooOld(at time.Time, ttl time.Duration) bool {
 	age := func(since time.Time) time.Duration { return max(at.Sub(since), at.Round(0).Sub(since)) }
-	return k.value != "" && (age(k.since) >= ttl || !k.expires.IsZero() && age(k.expires) >= 0)
+	return k.value != "" && (age(k.since) >= ttl || age(k.since) < -ttl/ahead || !k.expires.IsZero() && age(k.expires) >= 0)
 }
+
+// ahead is the part of a key's life by which the clock of who made it may be ahead: an hour of a day.
+const ahead = 24
 
 // life returns how long it takes from a time until isTooOld, by the clock that never steps.
 func (k requestKey) life(at time.Time, ttl time.Duration) time.Duration {

@@ -49,7 +49,7 @@ type row struct {
 // then on, only the one who executed the request may speak. A proxy, an authentication or a conflict
 // with the attempt itself must not pass for the end of it. Docs/reference/client.md has the reasons.
 var byStatus = [...]row{
-	{math.MinInt, 299, accept, accept, accept, accept},
+	{100, 299, accept, accept, accept, accept},
 	{303, 303, accept, accept, accept, unknown},
 	{307, 308, accept, unknown, unknown, unknown},
 	{300, 399, accept, accept, ask, unknown},
@@ -68,7 +68,7 @@ var byStatus = [...]row{
 	{505, 506, accept, ask, ask, ask},
 	{510, 510, accept, ask, ask, ask},
 	{511, 511, accept, unknown, unknown, unknown},
-	{500, math.MaxInt, ask, ask, ask, ask},
+	{math.MinInt, math.MaxInt, ask, ask, ask, ask}, // what is no status counts as 5xx, as RFC 9110, section 15, says
 }
 
 // rule rules on an answer to a request with a key or without one. In doubt, an earlier attempt of

@@ -14,9 +14,9 @@ import (
 
 // A KeepFunc keeps the answer of an intent, where the program finds it again, and returns
 // what the journal is to note as its result. It gets every answer that client.Transport
-// returns, a refusal by the business among them. With an error, the intent stays pending. It
-// may be called again for the same answer if the process is killed after it. The body is
-// closed by the caller. Without a CheckRedirect of its own, an http.Client of the journal has that of
+// returns, a refusal by the business among them, but for those that are [ErrUnserved]. With an error,
+// the intent stays pending. It may be called again for the same answer if the process is killed after
+// it. The body is closed by the caller. Without a CheckRedirect of its own, an http.Client of the journal has that of
 // package client: a redirect that is another request is the answer.
 type KeepFunc func(ctx context.Context, e Entry, answer *http.Response) (result []byte, err error)
 
@@ -73,11 +73,22 @@ func (j *Journal) send(ctx context.Context, c *http.Client, e Entry, keep KeepFu
 		return e, truncate.Error(err) // it may have the URL of a redirect
 	}
 	defer func() { _ = resp.Body.Close() }()
-	result, err := keep(ctx, e, resp)
+	var result []byte
+	if client.Unserved(resp) || c.CheckRedirect == nil && isElsewhere(resp) {
+		err = fmt.Errorf("%w: status %d", ErrUnserved, resp.StatusCode)
+	} else {
+		result, err = keep(ctx, e, resp)
+	}
 	if err != nil {
 		expires, _ := client.Expires(resp)
 		err = j.learn(&e, expires, err)
 		return e, err
 	}
 	return j.finish(e.Name, result)
+}
+
+// isElsewhere reports whether an answer says that the same request has to be sent to another place. The last
+// of ten is not followed.
+func isElsewhere(resp *http.Response) bool {
+	return resp.StatusCode == http.StatusTemporaryRedirect || resp.StatusCode == http.StatusPermanentRedirect
 }

@@ -27,6 +27,11 @@ var (
 	// ErrDone says that an entry is finished, and has no request any more.
 	ErrDone = errors.New("journal: the intent is finished")
 
+	// ErrUnserved says that the server has not executed the request and may do so later: the last answer
+	// was one that client.Unserved is true for, as 429 or 503, or a redirect after ten others. The intent
+	// stays pending. The text of the error has the status.
+	ErrUnserved = errors.New("journal: not served yet, and still to be sent")
+
 	// ErrNoKey says that an http.Client does not send the keys of entries: its transport is not a
 	// client.Transport. Nothing was sent.
 	ErrNoKey = errors.New("journal: the http.Client has no client.Transport, and would send no key")

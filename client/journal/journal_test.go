@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -208,6 +209,37 @@ func TestIntentIsNotSentWithoutItsKey(t *testing.T) {
 	entries, err := j.Pending(t.Context())
 	require.NoError(t, err)
 	require.Len(t, entries, 2, "the intents stay pending")
+}
+
+// An intent that the server has not executed, and may execute later, stays pending.
+func TestIntentThatIsNotServedStaysPending(t *testing.T) {
+	t.Parallel()
+	for status, served := range map[int]bool{
+		http.StatusTooManyRequests: false, http.StatusTooEarly: false, http.StatusTemporaryRedirect: false,
+		http.StatusPaymentRequired: true, http.StatusSeeOther: true, http.StatusNotImplemented: true,
+	} {
+		j := open(t, inDir(t))
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: status, Header: http.Header{"Location": {"/"}}, Body: http.NoBody, Request: r}, nil
+		})
+		transport, err := client.New(base, client.WithAttempts(1))
+		require.NoError(t, err)
+		c := &http.Client{Transport: transport}
+		keep := func(context.Context, journal.Entry, *http.Response) ([]byte, error) { return []byte("kept"), nil }
+		e, err := j.Do(t.Context(), c, "a", requestOf("a"), keep)
+		require.Equal(t, served, e.Done(), status)
+		if served {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorIs(t, err, journal.ErrUnserved)
+		require.ErrorContains(t, err, strconv.Itoa(status))
+		require.Len(t, pending(t, j), 1)
+
+		c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // it is the answer then
+		e, err = j.Do(t.Context(), c, "b", requestOf("b"), keep)
+		require.Equal(t, status == http.StatusTemporaryRedirect, e.Done(), err)
+	}
 }
 
 // An answer that could not be kept is asked for again, and one intent that fails does not

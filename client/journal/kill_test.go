@@ -204,14 +204,17 @@ func TestProgramIsKilledAgainAndAgain(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
-	done := 0
+	done, usual := 0, 30*time.Millisecond // how long the program takes if it lives
 	for starts := 0; done < kills; starts++ {
 		require.Less(t, starts, 20*kills, "the program is too fast to be killed")
 		// A window of names that moves on, so that each start has something to do.
 		from := len(names) * done / kills
 		window := strings.Join(names[from:min(len(names), from+20)], ",")
-		if _, killed := s.run(t, url, path, window, "", time.Duration(rng.IntN(60_000))*time.Microsecond+time.Millisecond); killed {
+		start := time.Now()
+		if _, killed := s.run(t, url, path, window, "", time.Duration(rng.Int64N(2*int64(usual)))+time.Microsecond); killed {
 			done++
+		} else {
+			usual = time.Since(start)
 		}
 	}
 	out, killed := s.run(t, url, path, all, "", 0)

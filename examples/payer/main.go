@@ -103,6 +103,8 @@ func report(answer string, err error) (string, int) {
 	switch {
 	case err == nil:
 		return "charged, " + answer, 0
+	case errors.Is(err, client.ErrKeyReused):
+		return "this amount is not charged, the order was sent before with another one: " + err.Error(), 1
 	case errors.Is(err, client.ErrOutcomeUnknown):
 		return "unknown, run the same command again within 24 hours of the first time: " + err.Error(), 2
 	case errors.Is(err, client.ErrAnswerLost):

@@ -52,7 +52,11 @@ func serve(t *testing.T, lost int) *api {
 
 func run(t *testing.T, a *api, order string) (string, int) {
 	t.Helper()
-	p := payer{token: "token-of-alice", order: order, amount: 100}
+	return runWith(t, a, payer{token: "token-of-alice", order: order, amount: 100})
+}
+
+func runWith(t *testing.T, a *api, p payer) (string, int) {
+	t.Helper()
 	require.NoError(t, p.connect(a.URL))
 	return report(p.pay(t.Context()))
 }
@@ -70,6 +74,11 @@ func TestOrderIsChargedOnce(t *testing.T) {
 	message, status := run(t, a, "order-2")
 	require.Equal(t, "charged, replayed: false, ch_1", message)
 	require.Zero(t, status)
+	require.Equal(t, 2, a.charges)
+
+	message, status = runWith(t, a, payer{token: "token-of-alice", order: "order-1", amount: 200})
+	require.Contains(t, message, "this amount is not charged")
+	require.Equal(t, 1, status)
 	require.Equal(t, 2, a.charges)
 }
 
