@@ -25,9 +25,10 @@ func WithTTL(d time.Duration) Option {
 //
 // A held key, and one claimed under [Hold], has no end of its own: it is kept until somebody
 // resolves or forgets it, unless WithRetention sets an end. By default, and with zero, other
-// records without an answer are kept for the TTL, and for at least two leases. Whatever the
-// retention, a record under which nothing was done ends after two leases, and under Hold
-// after 15 minutes if that is longer.
+// records without an answer are kept for the TTL, and for at least two leases; under Hold and
+// [HoldAfter] for at least 30 days, because a client may come late for what was decided after
+// days. Whatever the retention, a record under which nothing was done ends after two leases,
+// and under Hold after 15 minutes if that is longer.
 //
 // If an end is set, an [event.HoldEnding] is reported before it, when a request, a
 // [Guard.Lookup] or [Guard.Reconcile] meets the key.

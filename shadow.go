@@ -42,7 +42,7 @@ func (rt *route) castShadow() *route {
 	set.looksOn = false
 	r := &set.rules
 	r.Transaction, r.ClientCancel = false, false
-	r.Retention = r.RetentionOrDefault() // also of what is held
+	r.Retention = r.RetentionInTime() // also of what is held
 	r.Seals, r.Resolver, r.Trace, set.authorizeReplay = seal.Seals{}, nil, nil, nil
 	r.Reporter = report.Reporter{
 		Logger: slog.New(slog.DiscardHandler), Observers: []func(context.Context, event.Event){noteShadow},

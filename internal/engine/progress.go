@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"sync"
 
 	"example.com/idempotency/store"
@@ -31,6 +32,27 @@ func (p *progress) take(name string, found map[string][]byte) (why string) {
 	}
 	p.steps.names[name] = true
 	return ""
+}
+
+// may notes whether a step that must not be repeated may have happened.
+func (p *progress) may(name string, happened bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if happened {
+		p.steps.once = append(p.steps.once, name)
+		return
+	}
+	p.steps.once = slices.DeleteFunc(p.steps.once, func(n string) bool { return n == name })
+}
+
+// once returns the steps that must not be repeated and may have happened.
+func (p *progress) once() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.steps == nil {
+		return nil
+	}
+	return slices.Clone(p.steps.once)
 }
 
 // hasEnded reports whether the run has ended.

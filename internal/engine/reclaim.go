@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"time"
 
 	"example.com/idempotency/event"
@@ -19,6 +20,7 @@ func (s *settlement) takeBack(until time.Time) (Ending, error) {
 		return Ending{Fate: s.fate}, err
 	}
 	f := s.seen(&rec)
+	s.forgotten = slices.ContainsFunc(s.verdict.once, func(name string) bool { return rec.Steps[name] == nil })
 	next := rules.Settle.Of(s.facts() | f)
 	if next.Move == rules.Yield || f == rules.MineAfter {
 		s.reportOvertaken()
@@ -33,6 +35,9 @@ func (s *settlement) takeBack(until time.Time) (Ending, error) {
 		return Ending{next.Fate, &rec}, errAnotherInFlight
 	case rules.Retreat:
 		s.verdict = Verdict{Left: rules.Undone}
+	case rules.Detain:
+		s.verdict = Verdict{Left: rules.Held}
+		s.lease.ReportHeld(&store.Record{Attempt: rec.Attempt, Owner: s.owner, Notes: store.AppendNote(nil, s.lease.claim.Note)})
 	case rules.Withdraw:
 		s.verdict.Release.Unused = !s.verdict.Release.Unbind
 	}

@@ -48,8 +48,21 @@ func NewReporter() report.Reporter { return report.Reporter{Flood: new(report.Fl
 // MinRetentionInLeases is the shortest retention, in leases.
 const MinRetentionInLeases = 2
 
-// RetentionOrDefault returns the retention: the TTL by default, and two leases at least.
+// decidedRetention is how long a record may wait for its client after somebody has decided that it may run again.
+const decidedRetention = 30 * 24 * time.Hour
+
+// RetentionOrDefault returns the retention. By default it is the TTL, and two leases at least, and 30 days where keys
+// are held: who decides about one comes later than its client was expected to.
 func (r *Rules) RetentionOrDefault() time.Duration {
+	keep := r.RetentionInTime()
+	if r.Retention == 0 && (r.Hold || r.MaxAttempts > 0) {
+		keep = max(keep, decidedRetention)
+	}
+	return keep
+}
+
+// RetentionInTime is RetentionOrDefault where nobody decides about keys.
+func (r *Rules) RetentionInTime() time.Duration {
 	if r.Retention > 0 {
 		return r.Retention
 	}

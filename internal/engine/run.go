@@ -135,6 +135,7 @@ func (u *Run) settle(t Task, v Verdict) (Verdict, Ending) {
 	if u.Lease.rules.Reporter.Heard() {
 		duration = time.Since(u.start)
 	}
+	v.once = u.op.progress.once()
 	var e Ending
 	done := false
 	owner := u.Lease.claim.Owner

@@ -21,6 +21,7 @@ type settlement struct {
 	// displaced says that the claim was lost. Then a refusal looks at the record before each
 	// try: the claim may be ours again by a call whose reply was lost.
 	displaced bool
+	forgotten bool // the record has lost a step that must not be repeated
 	reported  bool // that another run came in the way
 	// unrecorded is why Complete failed in the last try, and nil if something else did.
 	unrecorded error
@@ -112,6 +113,7 @@ func (s *settlement) leaveToBackground(failures int, cause error) Ending {
 func (s *settlement) facts() rules.Settling {
 	f := rules.If(s.displaced, rules.Lost, rules.Ours) |
 		rules.If(s.verdict.doubt != nil, rules.CommitInDoubt, rules.CommitKnown) |
+		rules.If(s.forgotten, rules.MarksLost, rules.MarksKept) |
 		rules.If(s.failed, rules.TriedBefore, rules.FirstTry) |
 		rules.If(s.fate == rules.Overtaken, rules.AlreadyOvertaken, rules.OnCourse)
 	switch {

@@ -27,7 +27,10 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 	r := stepReport{lease: op.lease, name: name, start: time.Now(), result: event.StepNotBegun}
 	defer r.send()
 	value, found, err := findStep[T](ctx, op, t.Codec, &r)
-	if !found && err == nil {
+	switch {
+	case found && t.AtMostOnce:
+		op.progress.may(name, true)
+	case !found && err == nil:
 		value, err = runStep(ctx, op, fn, t, &r)
 	}
 	r.err = err
@@ -109,6 +112,7 @@ func (o *Operation) unmark(name string, atMostOnce bool) error {
 	if !atMostOnce {
 		return nil
 	}
+	o.progress.may(name, false)
 	return o.recordStep(name, []byte{seal.StepUndone})
 }
 
@@ -156,7 +160,9 @@ func (o *Operation) mayBegin(name string, atMostOnce bool) error {
 			return fmt.Errorf("idempotency: step %q was not begun: %w", name, err)
 		}
 		o.lease.kept.Store(true) // the mark comes after the claim, and is durable
-		if valid = o.Valid(); !valid {
+		if valid = o.Valid(); valid {
+			o.progress.may(name, true)
+		} else {
 			// If the mark stayed, the next attempt would take the step for begun and hold the key.
 			_ = o.recordStep(name, []byte{seal.StepUndone})
 		}

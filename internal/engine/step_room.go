@@ -20,6 +20,7 @@ const (
 // A stepRoom is what the steps of a run have used: names, and room in its record.
 type stepRoom struct {
 	names       map[string]bool
+	once        []string      // that are under AtMostOnce, and may have happened
 	count, size int           // of the record, with the steps that this run has begun
 	turns       chan struct{} // has an element for each step in hand
 }

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -166,6 +168,33 @@ func (h *shop) requireGoesOn(t *testing.T, s *guardtest.Server, decided idempote
 	require.Equal(t, times[h.charge && !h.declined], h.charges.Load())
 	require.Equal(t, times[h.wire], h.wires.Load())
 	require.Equal(t, times[h.book], h.bookings.Load())
+}
+
+// The client of a key that was decided after days comes later than the TTL, which was for its retries. What has
+// happened is not forgotten.
+func TestResumedKeyWaitsForItsClient(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for name, opts := range map[string][]idempotency.Option{
+			"Hold":      {idempotency.WithRecovery(idempotency.Hold)},
+			"HoldAfter": {idempotency.WithRecovery(idempotency.HoldAfter(1))},
+			"a longer TTL": {
+				idempotency.WithRecovery(idempotency.Hold), idempotency.WithTTL(60 * 24 * time.Hour),
+			},
+		} {
+			h := &shop{charge: true, book: true}
+			g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...)
+			s := guardtest.ServeRecorder(t, g.Handler(h))
+			require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status, name)
+			time.Sleep(5 * 24 * time.Hour)
+			require.NoError(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.Seen(t, g), idempotency.Resolution{Outcome: idempotency.Resume}))
+			time.Sleep(29 * 24 * time.Hour)
+			if name == "a longer TTL" {
+				time.Sleep(30 * 24 * time.Hour)
+			}
+			h.requireGoesOn(t, s, idempotency.Resume)
+		}
+	})
 }
 
 // Resume is a decision about a run, and not one of the run: it does not set a key free that is to be held.

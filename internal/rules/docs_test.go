@@ -107,7 +107,7 @@ func outcomeName(o event.Outcome) string {
 func stepName(s Step) string {
 	move := [...]string{
 		Conclude: "make its call", Look: "claim again, and look at the record", Retreat: "give the claim back", Withdraw: "give the claim back, and leave the key as it was",
-		Believe: "the commit counts", Yield: "leave the record as it is", Wait: "come back later",
+		Detain: "hold the key", Believe: "the commit counts", Yield: "leave the record as it is", Wait: "come back later",
 	}[s.Move]
 	return move + [...]string{Settled: "", Pending: "; the client gets its answer", Overtaken: "; overtaken", Supplanted: "; supplanted"}[s.Fate]
 }

@@ -149,7 +149,9 @@ func TestSettle(t *testing.T) {
 			return "a refusal is recorded over what may have been done, or the claim is kept"
 		case has(f, MineAfter) && has(f, Nothing) && s.Move != Withdraw:
 			return "a run that did nothing changes what another has left"
-		case (has(f, MineFirst|MineAfter) && has(f, GiveBack) || has(f, MineFirst) && has(f, Nothing)) && s.Move != Conclude:
+		case (s.Move == Detain) != (has(f, MineFirst|MineAfter) && has(f, GiveBack) && has(f, MarksLost)):
+			return "what must not be repeated is held if the record has forgotten it, and only then"
+		case (has(f, MineFirst|MineAfter) && has(f, GiveBack) && has(f, MarksKept) || has(f, MineFirst) && has(f, Nothing)) && s.Move != Conclude:
 			return "the claim is not given back"
 		case has(f, OfOther) && s.Fate != Supplanted:
 			return "the record says nothing of this run"

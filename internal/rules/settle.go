@@ -29,6 +29,11 @@ const (
 	OtherRuns   // another run of this payload is in flight
 	OtherOrNone // somebody has settled it, or the store could not tell
 
+	// The steps of the run that must not be repeated and may have happened.
+
+	MarksKept // none, or the record has them all
+	MarksLost // the record that was claimed again has not all of them: the store has lost the one that had
+
 	// What has become of the call for the verdict.
 
 	NotOwner // the store says that somebody else has the claim
@@ -57,6 +62,7 @@ var (
 		{OtherRuns, "another run in flight"},
 		{OtherOrNone, "settled by another, or not known"},
 	}}
+	kept = column[Settling]{"steps under `AtMostOnce`", []named[Settling]{{MarksKept, "none, or in the record"}, {MarksLost, "not in the record any more"}}}
 )
 
 var (
@@ -95,6 +101,7 @@ const (
 	Look                 // claim again, and look at the record
 	Retreat              // give the claim back in place of the verdict
 	Withdraw             // give the claim back, and leave the key as it was found
+	Detain               // hold the key in place of the verdict
 	Believe              // the verdict in doubt is true
 	Yield                // leave the record to the other run
 	Wait                 // leave the client, and come back when the other run has ended
@@ -107,7 +114,7 @@ type Step struct {
 }
 
 // Settle says what is done next for a verdict.
-var Settle = newTable([]column[Settling]{verdict, commit, claim, record}, []row[Settling, Step]{
+var Settle = newTable([]column[Settling]{verdict, commit, claim, record, kept}, []row[Settling, Step]{
 	{Ours | NotSeen, Step{Conclude, Settled}, "nobody else can have the claim"},
 	{Answer | Hold | NotSeen, Step{Conclude, Settled}, "the claim may be ours again, by a call whose reply was lost"},
 	{NotSeen, Step{Look, Settled}, "another run may have done what this one did not do"},
@@ -118,8 +125,11 @@ var Settle = newTable([]column[Settling]{verdict, commit, claim, record}, []row[
 	{MineAfter | Refusal, Step{Retreat, Overtaken}, "the other run may have done what this one refused"},
 	{MineAfter | Nothing, Step{Withdraw, Overtaken}, "nothing was done under the claim that was made again"},
 	{MineAfter | Answer | Hold, Step{Conclude, Settled}, "the other run has left no answer, and this one says what was done"},
+	{MineAfter | GiveBack | MarksLost, Step{Detain, Overtaken}, "the next run would repeat a step that must not be repeated"},
 	{MineAfter, Step{Conclude, Overtaken}, "the other run may have done something"},
+	{CommitInDoubt | GiveBack | MarksLost, Step{Detain, Overtaken}, "the next run would repeat a step that must not be repeated"},
 	{CommitInDoubt, Step{Conclude, Overtaken}, "a record that is gone does not tell whether there was a commit"},
+	{GiveBack | MarksLost, Step{Detain, Settled}, "the next run would repeat a step that must not be repeated"},
 	{0, Step{Conclude, Settled}, "nobody has run meanwhile"},
 })
 

@@ -69,6 +69,61 @@ func TestStepIsNotBegunByAMarkThatTookTooLong(t *testing.T) {
 	})
 }
 
+// The store loses the record of a run that has made a step. The process knows what must not be repeated, and holds the
+// key; a step with a derived key may be made again.
+func TestStepIsNotForgottenWithItsRecord(t *testing.T) {
+	t.Parallel()
+	once := []idempotency.TaskOption{idempotency.AtMostOnce()}
+	for name, c := range map[string]struct {
+		opts  []idempotency.TaskOption
+		fails error // of the step when it is made first
+		loses int   // the run that loses its record
+		made  int   // how often the step is made
+	}{
+		"at most once":           {once, nil, 1, 1},
+		"at most once, in doubt": {once, errors.New("no answer"), 1, 1},
+		"at most once, found":    {once, nil, 2, 1},
+		"at most once, not done": {once, idempotency.NotDone(errors.New("refused")), 1, 2},
+		"with a derived key":     {nil, nil, 1, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				st, events := guardtest.NewStepFaultStore(), &guardtest.Events{}
+				runs, made := 0, 0
+				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithObserver(events.Observe)).Handler(
+					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						runs++
+						_, err := idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
+							made++
+							if made == 1 {
+								return 1, c.fails
+							}
+							return 1, nil
+						}, c.opts...)
+						if runs == c.loses {
+							st.Replace(idempotency.NewMemoryStore())
+						}
+						if err != nil || runs <= c.loses {
+							w.WriteHeader(http.StatusBadGateway)
+						}
+					})))
+				for range c.loses {
+					require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
+				}
+				next := s.Do(t, guardtest.Call{Key: "k"})
+				require.Equal(t, c.made, made)
+				if c.made == 2 {
+					require.Equal(t, http.StatusOK, next.Status)
+					return
+				}
+				require.Equal(t, problem.OutcomeUnknown, next.Problem.Code)
+				require.Equal(t, 1, events.Count(event.Held))
+			})
+		})
+	}
+}
+
 // A run that may have been overtaken starts no further effect. An answer that it gives for
 // that reason is not the answer to the request.
 func TestStepIsNotBegunWithoutALease(t *testing.T) {
