@@ -125,12 +125,27 @@ type Stats struct {
 	// Each keeps a goroutine. At 4,096 no further call is made until one returns. A store that
 	// obeys its context ([store.ContextStore]) has none.
 	Abandoned int
+	// Long are the runs in flight that have lasted for longer than a third of their lease, the oldest first
+	// and 16 at most. Of each, Record, Route, State, Attempt and Started are set. A run that hangs is the
+	// first of them.
+	Long []RecordInfo
 }
 
 // Stats returns what the guard is busy with in this process, together with all guards made from
 // it by [Guard.With]. It asks no store, and is cheap enough to be called for every scrape of
 // metrics.
-func (g *Guard) Stats() Stats { return Stats(g.route.engine.Stats()) }
+func (g *Guard) Stats() Stats {
+	s := g.route.engine.Stats()
+	stats := Stats{
+		Running: s.Running, Waiting: s.Waiting, Pending: s.Pending, PendingBytes: s.PendingBytes, GivingBack: s.GivingBack, Abandoned: s.Abandoned,
+	}
+	for _, run := range s.Long {
+		stats.Long = append(stats.Long, RecordInfo{
+			Record: run.Record, Route: run.Route, State: store.Claimed, Attempt: run.Attempt, Started: run.Started,
+		})
+	}
+	return stats
+}
 
 // Shutdown ends the guard, and all guards made from it by [Guard.With]. From then on every new
 // request with a key gets 503, also where an answer is recorded, and those that wait for

@@ -130,6 +130,13 @@ func (w *watch) observe(ctx context.Context, o metric.Observer) error {
 	o.ObserveInt64(w.pending, int64(stats.Pending))
 	o.ObserveInt64(w.givingBack, int64(stats.GivingBack))
 	o.ObserveInt64(w.abandoned, int64(stats.Abandoned))
+	told := make(map[string]bool)
+	for _, run := range stats.Long {
+		if route := routeOf(run.Route); !told[route] { // the oldest comes first
+			told[route] = true
+			o.ObserveFloat64(w.runAge, time.Since(run.Started).Seconds(), w.made.of(labels{route: route}).observe...)
+		}
+	}
 	for _, t := range w.ttls {
 		o.ObserveFloat64(w.ttl, t.seconds, t.of.observe...)
 	}

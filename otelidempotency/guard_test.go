@@ -47,6 +47,28 @@ func TestGaugesOfAGuard(t *testing.T) {
 	})
 }
 
+// Runs that last are told by their route, and the oldest counts.
+func TestGaugeOfRunsThatLast(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, idempotency.NewMemoryStore())
+		b.watch(t)
+		leave := make(chan struct{})
+		for _, route := range []string{"/charges", "/payouts"} {
+			h := b.guard.With(idempotency.WithRoute(route)).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
+			for _, key := range []string{"a", "b"} {
+				go b.serve(t, h, route+key, "")
+				time.Sleep(6 * time.Second)
+			}
+		}
+		time.Sleep(time.Minute)
+		require.Equal(t, map[string]int64{"http.route=/charges": 84, "http.route=/payouts": 72}, b.values(t, "idempotency.run.age"))
+		close(leave)
+		synctest.Wait()
+		require.NotContains(t, b.metrics(t), "idempotency.run.age")
+	})
+}
+
 // claimless is a store that answers no claim.
 type claimless struct{ idempotency.Store }
 

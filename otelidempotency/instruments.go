@@ -104,7 +104,7 @@ func newClientCounters(f *factory) clientCounters {
 type gauges struct {
 	records, censusFailed                            metric.Int64ObservableGauge
 	running, waiting, pending, givingBack, abandoned metric.Int64ObservableGauge
-	oldest, expires, censusAge, ttl                  metric.Float64ObservableGauge
+	runAge, oldest, expires, censusAge, ttl          metric.Float64ObservableGauge
 }
 
 func newGauges(f *factory) gauges {
@@ -116,6 +116,7 @@ func newGauges(f *factory) gauges {
 		pending:      f.gauge("idempotency.pending.recordings", "{run}", "Runs that have ended here and that the store could not be told about yet."),
 		givingBack:   f.gauge("idempotency.claims.giving_back", "{claim}", "Claims without a reply that this process gives back."),
 		abandoned:    f.gauge("idempotency.store.abandoned", "{call}", "Calls of the store that have outlived their time."),
+		runAge:       f.secondsGauge("idempotency.run.age", "Age of the oldest run in flight of a route, if it has outlasted a third of its lease."),
 		oldest:       f.secondsGauge("idempotency.held.age", "Time for which the first held record has been held."),
 		censusAge:    f.secondsGauge("idempotency.census.age", "Time since the last complete census of the records."),
 		expires:      f.secondsGauge("idempotency.held.expires_in", "Time until the first held record is deleted unresolved."),
@@ -127,6 +128,6 @@ func newGauges(f *factory) gauges {
 func (g *gauges) all() []metric.Observable {
 	return []metric.Observable{
 		g.records, g.censusFailed, g.running, g.waiting, g.pending, g.givingBack, g.abandoned,
-		g.oldest, g.expires, g.censusAge, g.ttl,
+		g.runAge, g.oldest, g.expires, g.censusAge, g.ttl,
 	}
 }

@@ -96,7 +96,9 @@ func work(t *testing.T, store idempotency.Store, opts ...idempotency.Option) *id
 		idempotency.WithRetention(time.Hour))...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Shutdown(context.Background())) })
-	running, finish := make(chan bool, 1), make(chan bool)
+	running, finish, end := make(chan bool, 1), make(chan bool), make(chan bool)
+	t.Cleanup(func() { close(end) })
+	lasts := g.With(idempotency.WithLease(100 * time.Millisecond)).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end }))
 	h := g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/panic" {
 			panic(http.ErrAbortHandler)
@@ -119,6 +121,12 @@ func work(t *testing.T, store idempotency.Store, opts ...idempotency.Option) *id
 	close(finish)
 	<-done
 	<-done
+	go func() {
+		r := httptest.NewRequest(http.MethodPost, "/lasts", nil)
+		r.Header.Set("Idempotency-Key", "lasts")
+		lasts.ServeHTTP(httptest.NewRecorder(), r)
+	}()
+	require.Eventually(t, func() bool { return len(g.Stats().Long) == 1 }, 10*time.Second, time.Millisecond)
 	require.Panics(t, func() { send("/panic", "held") })
 	_, _, err = idempotency.Do(t.Context(), g, idempotency.Key{Scope: "shared", Value: "m"}, func(context.Context) (int, error) { return 0, errors.New("declined") })
 	require.Error(t, err)

@@ -82,6 +82,7 @@ func (l *Lease) outliveRun() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.runOver = true
+	l.isLongNoMore()
 }
 
 // forgetRun lets go of the run's memory, which the lease may have to outlive.
@@ -100,6 +101,7 @@ func (l *Lease) end() bool {
 		return false
 	}
 	l.ended = true
+	l.isLongNoMore()
 	if l.renewer != nil {
 		l.renewer.free()
 		l.renewer = nil
@@ -229,6 +231,7 @@ func (l *Lease) renewInSlot() (sent time.Time, err error) {
 func (l *Lease) nextRenewal(now time.Time) (owner store.Owner, over bool, timeout time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.becomesLong()
 	left := l.sure.Sub(now)
 	if l.lost || left <= 0 && l.failures == 0 {
 		return l.owner, l.runOver, l.timeout()

@@ -2,6 +2,8 @@ package eventtest
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +12,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/store"
 )
 
 func TestStatsOfRunsAndWaiters(t *testing.T) {
@@ -50,6 +53,44 @@ func TestStatsOfWhatWaitsForTheStore(t *testing.T) {
 		require.NoError(t, p.Guard.Shutdown(t.Context()))
 		synctest.Wait()
 		require.Zero(t, p.Guard.Stats())
+	})
+}
+
+// A run that hangs is known by its route, from the first renewal until it ends, however it ends.
+func TestStatsOfLongRuns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		leave := make(chan struct{})
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			<-leave
+			if r.Header.Get("Idempotency-Key") == "fails" {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		}), idempotency.WithLease(30*time.Second), idempotency.WithRoute("POST /charges"))
+		start := time.Now()
+		var ended []<-chan guardtest.Reply
+		for n := range 20 {
+			ended = append(ended, p.Start(t, guardtest.Call{Key: fmt.Sprint(n)}))
+			time.Sleep(time.Second)
+		}
+		require.Len(t, p.Guard.Stats().Long, 10, "those that are older than a third of the lease")
+		time.Sleep(time.Minute)
+		long := p.Guard.Stats().Long
+		require.Len(t, long, 16)
+		for n, run := range long {
+			require.Equal(t, "POST /charges", run.Route)
+			require.Equal(t, store.Claimed, run.State)
+			require.Equal(t, 1, run.Attempt)
+			require.NotEmpty(t, run.Record)
+			require.True(t, run.Started.Equal(start.Add(time.Duration(n)*time.Second)), run.Started)
+		}
+		last := p.Start(t, guardtest.Call{Key: "fails"})
+		time.Sleep(time.Minute)
+		close(leave)
+		for _, e := range append(ended, last) {
+			<-e
+		}
+		require.Empty(t, p.Guard.Stats().Long)
 	})
 }
 
