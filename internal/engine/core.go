@@ -29,7 +29,7 @@ type core struct {
 	work      inflight.Work
 	late      inflight.Work // claims that are being given back
 	running   atomic.Int64  // runs in flight
-	long      longRuns
+	long      inflight.LongRuns
 	unsettled inflight.Debts
 	pending   inflight.Backlog // runs that wait to be settled
 	ghosts    inflight.Backlog // claims whose reply never came

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"example.com/idempotency/internal/engine/inflight"
 	"example.com/idempotency/store"
 )
 
@@ -40,13 +41,13 @@ type Stats struct {
 	PendingBytes int64
 	GivingBack   int
 	Abandoned    int
-	Long         []LongRun
+	Long         []inflight.LongRun
 }
 
 // Stats returns what e is busy with, together with all engines made from it by With.
 func (e *Engine) Stats() Stats {
 	c := e.core
-	s := Stats{Running: int(c.running.Load()), Waiting: c.room.size(), Abandoned: int(c.abandoned.Load()), Long: c.long.oldest()}
+	s := Stats{Running: int(c.running.Load()), Waiting: c.room.size(), Abandoned: int(c.abandoned.Load()), Long: c.long.Oldest()}
 	s.Pending, s.PendingBytes = c.pending.Size()
 	s.GivingBack, _ = c.ghosts.Size()
 	return s

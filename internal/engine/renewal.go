@@ -82,7 +82,9 @@ func (l *Lease) outliveRun() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.runOver = true
-	l.isLongNoMore()
+	if l.isLong {
+		l.core.long.Remove(l)
+	}
 }
 
 // forgetRun lets go of the run's memory, which the lease may have to outlive.
@@ -101,7 +103,6 @@ func (l *Lease) end() bool {
 		return false
 	}
 	l.ended = true
-	l.isLongNoMore()
 	if l.renewer != nil {
 		l.renewer.free()
 		l.renewer = nil
@@ -231,7 +232,10 @@ func (l *Lease) renewInSlot() (sent time.Time, err error) {
 func (l *Lease) nextRenewal(now time.Time) (owner store.Owner, over bool, timeout time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.becomesLong()
+	if !l.runOver && !l.ended && !l.isLong {
+		l.isLong = true
+		l.core.long.Add(l, inflight.LongRun{Record: l.Name, Route: l.Route, Attempt: l.Attempt, Started: l.sure.Add(-l.margin())})
+	}
 	left := l.sure.Sub(now)
 	if l.lost || left <= 0 && l.failures == 0 {
 		return l.owner, l.runOver, l.timeout()
