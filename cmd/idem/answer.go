@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,35 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/inspect"
 )
-
-// words are the decisions, as they are written.
-var words = map[string]idempotency.Outcome{
-	"final": idempotency.Final, "not-executed": idempotency.NotExecuted, "resume": idempotency.Resume,
-}
-
-// An answer is what is told of the answer of a decision.
-type answer struct {
-	Status      int    `json:"status"`
-	ContentType string `json:"content_type,omitempty"`
-	Bytes       int    `json:"bytes" jsonschema:"those of the body"`
-}
-
-// answerOf returns what is told of the answer of a resolution, or nil if it has none. The type that a body without one
-// is recorded with is put into its header.
-func answerOf(res *idempotency.Resolution) *answer {
-	if res.Outcome != idempotency.Final {
-		return nil
-	}
-	if len(res.Body) > 0 && res.Header.Get("Content-Type") == "" {
-		res.Header.Set("Content-Type", http.DetectContentType(res.Body))
-	}
-	return &answer{res.Status, res.Header.Get("Content-Type"), len(res.Body)}
-}
-
-func (a *answer) String() string {
-	return fmt.Sprintf("status %d, %s, %d bytes", a.Status, cmp.Or(a.ContentType, "no Content-Type"), a.Bytes)
-}
 
 // given is the answer that a decision gives.
 type given struct {
@@ -66,7 +38,7 @@ func (g *given) flags(cmd *cobra.Command) {
 
 // to completes a resolution that a word names. The library says whether it fits.
 func (g *given) to(res *idempotency.Resolution, word string, in io.Reader) error {
-	outcome, known := words[word]
+	outcome, known := inspect.Outcomes[word]
 	res.Outcome, res.Status, res.Body, res.Header = outcome, g.status, []byte(g.body), http.Header{}
 	switch {
 	case !known:

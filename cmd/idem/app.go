@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"example.com/idempotency/internal/inspect"
 )
 
 // An app is one call of the program.
@@ -48,10 +50,10 @@ func (a *app) on(f func(ctx context.Context, s *source, args []string) error) fu
 func (a *app) complain(err error) {
 	if a.format == asJSON {
 		now := ""
-		if c, ok := errors.AsType[*changed](err); ok {
-			now = c.now.Seen().String()
+		if c, ok := errors.AsType[*inspect.Changed](err); ok {
+			now = c.Now.Seen().String()
 		}
-		a.encode(a.errOut, failure{Type: "error", Code: codeOf(err), Error: err.Error(), Now: now})
+		a.encode(a.errOut, inspect.Failure{Type: "error", Code: codeOf(err), Error: err.Error(), Now: now})
 		return
 	}
 	fmt.Fprintln(a.errOut, "idem:", strings.TrimPrefix(err.Error(), "idempotency: "))

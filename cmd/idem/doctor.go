@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/store"
 )
 
@@ -81,7 +82,7 @@ func (d *doctor) examine(ctx context.Context) error {
 	case err != nil:
 		return err
 	case d.failed > 0:
-		return &coded{exitUnhealthy, fmt.Errorf("the store is not well, by so many checks: %d", d.failed)}
+		return &coded{inspect.ExitUnhealthy, fmt.Errorf("the store is not well, by so many checks: %d", d.failed)}
 	}
 	return nil
 }
@@ -94,7 +95,7 @@ func (d *doctor) say(name, result, found, remedy string) {
 	if result == fail {
 		d.failed++
 	}
-	d.list.add(check{"check", name, result, found, remedy}, name, result, found, names([]string{remedy}))
+	d.list.add(check{"check", name, result, found, remedy}, name, result, found, inspect.Names([]string{remedy}))
 }
 
 // worse returns the result of a figure that must stay below two bounds.
@@ -152,7 +153,7 @@ func (d *doctor) waiting(ctx context.Context) error {
 		orMore = " or more"
 	}
 	if len(held) > 0 {
-		found = fmt.Sprintf("%d%s, the oldest for %s", len(held), orMore, span(held[0].Record.Age))
+		found = fmt.Sprintf("%d%s, the oldest for %s", len(held), orMore, inspect.Span(held[0].Record.Age))
 	}
 	d.say("held", worse(len(held), 1, 1<<62), found, "idem held lists them")
 	return nil

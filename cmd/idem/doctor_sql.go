@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/stores/pgstore"
 )
 
@@ -22,7 +23,7 @@ const sweepLate = 3 * time.Hour
 func (d *doctor) sweep(expired time.Duration) {
 	found := "nothing has waited"
 	if expired > 0 {
-		found = "the oldest expired record has waited for " + span(expired)
+		found = "the oldest expired record has waited for " + inspect.Span(expired)
 	}
 	d.say("sweep", worse(expired, sweepLate, time.Duration(1<<63-1)), found, "call Sweep of the store every few minutes: the table grows")
 }

@@ -18,6 +18,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/internal/faultproxy"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/internal/pgserver"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/store"
@@ -56,7 +57,7 @@ func requireWell(t *testing.T, name string, flags []string) {
 	t.Helper()
 	for format, extension := range map[string]string{asTable: ".txt", asJSON: ".json"} {
 		got := call(t, append([]string{"doctor", "--timeout", "1h", "-o", format}, flags...)...)
-		require.Equal(t, exitOK, got.code, got.out+got.err)
+		require.Equal(t, inspect.ExitOK, got.code, got.out+got.err)
 		text := regexp.MustCompile(` {2,}`).ReplaceAllString(figures.ReplaceAllString(got.out, "N"), "  ")
 		requireGolden(t, "doctor-"+name+extension, text)
 	}
@@ -68,7 +69,7 @@ func requireClock(t *testing.T, flags []string) {
 	for offset, want := range map[time.Duration]string{0: ok, time.Hour: warn, -time.Hour: warn} {
 		var out bytes.Buffer
 		a := &app{out: &out, errOut: &out, env: func(string) string { return "" }, now: func() time.Time { return time.Now().Add(offset) }}
-		require.Equal(t, exitOK, a.execute(t.Context(), append([]string{"doctor", "--timeout", "1h", "-o", "json"}, flags...)), out.String())
+		require.Equal(t, inspect.ExitOK, a.execute(t.Context(), append([]string{"doctor", "--timeout", "1h", "-o", "json"}, flags...)), out.String())
 		require.Equal(t, want, parse(t, out.String())["clock"].Result)
 	}
 }
@@ -82,32 +83,32 @@ func TestDoctorOfRedis(t *testing.T) {
 	requireClock(t, flags)
 	set := func(name, value string) { server.Do(t, "CONFIG", "SET", name, value) }
 
-	found := checks(t, exitOK, flags...)
+	found := checks(t, inspect.ExitOK, flags...)
 	require.Equal(t, warn, found["persistence"].Result)
 	require.Equal(t, warn, found["memory"].Result)
 	require.Equal(t, ok, found["replicas"].Result)
 
 	set("maxmemory-policy", "allkeys-lru")
-	require.Equal(t, fail, checks(t, exitUnhealthy, flags...)["server"].Result)
+	require.Equal(t, fail, checks(t, inspect.ExitUnhealthy, flags...)["server"].Result)
 	used, err := strconv.Atoi(server.Info(t, "memory")["used_memory"])
 	require.NoError(t, err)
 	set("maxmemory", strconv.Itoa(used+300_000))
 	for i := range 100 {
 		server.Do(t, "SET", i, strings.Repeat("x", 10_000)) // evicts
 	}
-	require.Equal(t, fail, checks(t, exitUnhealthy, flags...)["evicted"].Result)
+	require.Equal(t, fail, checks(t, inspect.ExitUnhealthy, flags...)["evicted"].Result)
 	set("maxmemory-policy", "noeviction")
-	require.Equal(t, fail, checks(t, exitUnhealthy, flags...)["memory"].Result)
+	require.Equal(t, fail, checks(t, inspect.ExitUnhealthy, flags...)["memory"].Result)
 	set("maxmemory", "0")
 	server.Do(t, "CONFIG", "RESETSTAT")
 
-	require.Equal(t, fail, checks(t, exitUnhealthy, append(flags, "--replicas", "1")...)["replicas"].Result)
+	require.Equal(t, fail, checks(t, inspect.ExitUnhealthy, append(flags, "--replicas", "1")...)["replicas"].Result)
 	replica := redistest.StartReplica(t, server)
-	require.Equal(t, ok, checks(t, exitOK, append(flags, "--replicas", "1")...)["replicas"].Result)
-	require.Equal(t, fail, checks(t, exitUnhealthy, "--redis", "redis://"+replica.Addr)["server"].Result)
+	require.Equal(t, ok, checks(t, inspect.ExitOK, append(flags, "--replicas", "1")...)["replicas"].Result)
+	require.Equal(t, fail, checks(t, inspect.ExitUnhealthy, "--redis", "redis://"+replica.Addr)["server"].Result)
 
 	serve(t, guardtest.RedisAt(t, server)).post("POST /payouts", "a", broken, hold)
-	require.Equal(t, warn, checks(t, exitOK, flags...)["held"].Result)
+	require.Equal(t, warn, checks(t, inspect.ExitOK, flags...)["held"].Result)
 }
 
 // The account of docs/how-to/redis.md can do all, and one that lacks a command is found out.
@@ -125,22 +126,22 @@ func TestDoctorOfAnAccount(t *testing.T) {
 	}
 	server.Do(t, rights...)
 	url := "redis://" + server.Addr
-	require.Equal(t, ok, checks(t, exitOK, "--redis", url, "--account", "idempotency")["rights"].Result)
+	require.Equal(t, ok, checks(t, inspect.ExitOK, "--redis", url, "--account", "idempotency")["rights"].Result)
 	for _, right := range rights {
 		if command, isCommand := strings.CutPrefix(right.(string), "+"); isCommand {
 			server.Do(t, "ACL", "SETUSER", "idempotency", "-"+command)
-			lacking := checks(t, exitUnhealthy, "--redis", url, "--account", "idempotency")["rights"]
+			lacking := checks(t, inspect.ExitUnhealthy, "--redis", url, "--account", "idempotency")["rights"]
 			require.Contains(t, strings.ToLower(lacking.Found), command)
 			server.Do(t, "ACL", "SETUSER", "idempotency", right)
 		}
 	}
-	require.Equal(t, fail, checks(t, exitUnhealthy, "--redis", url, "--account", "idempotency", "--prefix", "pay:")["rights"].Result)
-	require.Equal(t, fail, checks(t, exitUnhealthy, "--redis", url, "--account", "idempotency", "--replicas", "1")["rights"].Result)
+	require.Equal(t, fail, checks(t, inspect.ExitUnhealthy, "--redis", url, "--account", "idempotency", "--prefix", "pay:")["rights"].Result)
+	require.Equal(t, fail, checks(t, inspect.ExitUnhealthy, "--redis", url, "--account", "idempotency", "--replicas", "1")["rights"].Result)
 
 	server.Do(t, "ACL", "SETUSER", "idempotency", "+scan", "+zscore")
 	asService := "redis://idempotency:PASSWORD@" + server.Addr
-	require.Equal(t, warn, checks(t, exitOK, "--redis", asService)["rights"].Result, "it may not ask")
-	require.Equal(t, warn, checks(t, exitOK, "--redis", url, "--account", "nobody")["rights"].Result)
+	require.Equal(t, warn, checks(t, inspect.ExitOK, "--redis", asService)["rights"].Result, "it may not ask")
+	require.Equal(t, warn, checks(t, inspect.ExitOK, "--redis", url, "--account", "nobody")["rights"].Result)
 }
 
 func TestDoctorSeesASlowStore(t *testing.T) {
@@ -200,25 +201,25 @@ func TestDoctorOfPostgres(t *testing.T) {
 	}
 	requireWell(t, "postgres", p.flags)
 	do("COMMENT ON TABLE " + table + " IS 'idempotency: schema 99, for programs of schema 1 or later'")
-	found := find(exitUnhealthy, server, "&default_transaction_isolation=serializable&synchronous_commit=off")
+	found := find(inspect.ExitUnhealthy, server, "&default_transaction_isolation=serializable&synchronous_commit=off")
 	require.Equal(t, warn, found["isolation"].Result)
 	require.Equal(t, fail, found["durability"].Result)
 	require.Contains(t, found["schema"].Found, "later")
-	require.Equal(t, fail, find(exitUnhealthy, server, "&default_transaction_read_only=on")["table"].Result)
+	require.Equal(t, fail, find(inspect.ExitUnhealthy, server, "&default_transaction_read_only=on")["table"].Result)
 
 	do("COMMENT ON TABLE " + table + " IS NULL")
 	_, err = p.Claim(t.Context(), "expired", store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
 	require.NoError(t, err)
 	do("UPDATE " + table + " SET expires = expires - 9 * 3600000000")
-	found = find(exitOK, pgserver.StartBouncer(t, server), "&default_query_exec_mode=exec")
+	found = find(inspect.ExitOK, pgserver.StartBouncer(t, server), "&default_query_exec_mode=exec")
 	require.Equal(t, warn, found["listen"].Result)
 	require.Contains(t, found["schema"].Found, "not the newest")
 	require.Equal(t, warn, found["sweep"].Result)
 	do("ALTER TABLE " + table + " SET UNLOGGED")
-	require.Contains(t, find(exitUnhealthy, server, "")["table"].Found, "unlogged")
+	require.Contains(t, find(inspect.ExitUnhealthy, server, "")["table"].Found, "unlogged")
 
 	unsafe := postgresPlace(t, pgserver.Shared(t).DSN)
-	require.Equal(t, fail, checks(t, exitUnhealthy, unsafe.flags...)["durability"].Result, "fsync is off")
+	require.Equal(t, fail, checks(t, inspect.ExitUnhealthy, unsafe.flags...)["durability"].Result, "fsync is off")
 }
 
 func TestDoctorOfSQLite(t *testing.T) {
@@ -226,7 +227,7 @@ func TestDoctorOfSQLite(t *testing.T) {
 	p := sqlitePlace(t)
 	requireWell(t, "sqlite", p.flags)
 	require.NoError(t, os.Chmod(p.flags[1], 0o644))
-	require.Equal(t, warn, checks(t, exitOK, p.flags...)["file"].Result)
+	require.Equal(t, warn, checks(t, inspect.ExitOK, p.flags...)["file"].Result)
 	_, err := p.Claim(t.Context(), "expired", store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
 	require.NoError(t, err)
 	db, err := sql.Open("sqlite", p.flags[1])
@@ -234,5 +235,5 @@ func TestDoctorOfSQLite(t *testing.T) {
 	defer func() { _ = db.Close() }()
 	_, err = db.ExecContext(t.Context(), `UPDATE idempotency_records SET expires = expires - 9 * 3600000000`)
 	require.NoError(t, err)
-	require.Equal(t, warn, checks(t, exitOK, p.flags...)["sweep"].Result)
+	require.Equal(t, warn, checks(t, inspect.ExitOK, p.flags...)["sweep"].Result)
 }

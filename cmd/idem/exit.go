@@ -12,28 +12,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/redis/go-redis/v9"
 
-	"example.com/idempotency"
+	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/store"
 )
-
-// The exit codes, by what a script can do about them.
-const (
-	exitOK          = iota
-	exitError       // refused, or anything else
-	exitUsage       // call it in another way
-	exitNotFound    // there is no such record
-	exitChanged     // look again before you decide
-	exitUnhealthy   // the doctor has found a fault
-	exitUnreachable // try again when the store is back
-)
-
-// A failure is an error as -o json shows it.
-type failure struct {
-	Type  string `json:"type"`
-	Code  int    `json:"code" jsonschema:"the exit code"`
-	Error string `json:"error"`
-	Now   string `json:"now,omitempty" jsonschema:"what is there now, for --seen, if the record has changed meanwhile"`
-}
 
 // A coded error has its own exit code.
 type coded struct {
@@ -45,39 +26,31 @@ func (c *coded) Error() string { return c.err.Error() }
 func (c *coded) Unwrap() error { return c.err }
 
 // usage returns an error about the arguments.
-func usage(format string, args ...any) error { return &coded{exitUsage, fmt.Errorf(format, args...)} }
-
-// A changed error says that a record is not what was seen, and what it is now.
-type changed struct {
-	seen store.Seen
-	now  idempotency.RecordInfo
+func usage(format string, args ...any) error {
+	return &coded{inspect.ExitUsage, fmt.Errorf(format, args...)}
 }
-
-func (c *changed) Error() string {
-	return fmt.Sprintf("the record has changed: you saw %s, and now it is %s. Nothing was changed by this. Look again: idem why %s",
-		c.seen, c.now.Seen(), c.now.Record)
-}
-
-func (*changed) Unwrap() error { return store.ErrChanged }
 
 // codeOf returns the exit code of an error.
 func codeOf(err error) int {
 	own, isOwn := errors.AsType[*coded](err)
+	_, settled := errors.AsType[*inspect.Settled](err)
 	switch {
 	case err == nil:
-		return exitOK
+		return inspect.ExitOK
 	case isOwn:
 		return own.code
+	case settled:
+		return inspect.ExitError
 	case errors.Is(err, store.ErrNotFound):
-		return exitNotFound
+		return inspect.ExitNotFound
 	case errors.Is(err, store.ErrChanged):
-		return exitChanged
+		return inspect.ExitChanged
 	case errors.Is(err, store.ErrBadCursor):
-		return exitUsage
+		return inspect.ExitUsage
 	case isAway(err):
-		return exitUnreachable
+		return inspect.ExitUnreachable
 	default:
-		return exitError
+		return inspect.ExitError
 	}
 }
 

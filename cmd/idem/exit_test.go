@@ -18,6 +18,7 @@ import (
 
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/internal/pgserver"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/store"
@@ -42,7 +43,7 @@ func TestUsageIsRefused(t *testing.T) {
 		{"resolve", redis, "name", "final"},
 	} {
 		got := call(t, args...)
-		require.Equal(t, exitUsage, got.code, "%v: %s", args, got.err)
+		require.Equal(t, inspect.ExitUsage, got.code, "%v: %s", args, got.err)
 		require.NotEmpty(t, got.err)
 		require.NotContains(t, got.err, "secret")
 		require.Empty(t, got.out)
@@ -55,10 +56,10 @@ func TestUsageErrorsAreJSON(t *testing.T) {
 	for _, args := range [][]string{{"--nosuch"}, {"held", "--nosuch"}, {"held", "--limit", "x"}, {"held", "--limit=x", "-x"}, {"unknown"}, {"why"}} {
 		for _, output := range [][]string{{"-o", "json"}, {"-ojson"}, {"--output=json"}, {"--output", "json"}} {
 			got := call(t, append(args, output...)...)
-			require.Equal(t, exitUsage, got.code)
-			var failed failure
+			require.Equal(t, inspect.ExitUsage, got.code)
+			var failed inspect.Failure
 			require.NoError(t, json.Unmarshal([]byte(got.err), &failed), "%v: %s", args, got.err)
-			require.Equal(t, exitUsage, failed.Code)
+			require.Equal(t, inspect.ExitUsage, failed.Code)
 		}
 	}
 }
@@ -87,11 +88,11 @@ func TestUsageOfADecision(t *testing.T) {
 		{"find", "--scope", "alice", "--key", ""},
 	} {
 		got := p.idem(t, args...)
-		require.Equal(t, exitUsage, got.code, "%v: %s", args, got.err)
+		require.Equal(t, inspect.ExitUsage, got.code, "%v: %s", args, got.err)
 	}
 	require.Equal(t, seen, s.seen("a"))
 	got := callWith(t, "not HTTP", nil, append([]string{"resolve", name, "final", "--reason", "x", "--seen", seen, "--unsealed", "--answer", "-"}, p.flags...)...)
-	require.Equal(t, exitUsage, got.code, got.err)
+	require.Equal(t, inspect.ExitUsage, got.code, got.err)
 }
 
 func TestStoreThatCannotBeReached(t *testing.T) {
@@ -107,15 +108,15 @@ func TestStoreThatCannotBeReached(t *testing.T) {
 		for _, command := range [][]string{{"held"}, {"stats"}, {"doctor"}, {"find", "--shared", "--key", "a"}} {
 			args := append(command, flags...)
 			got := call(t, append(args, "-o", "json")...)
-			require.Equal(t, exitUnreachable, got.code, "%v: %s", args, got.err)
+			require.Equal(t, inspect.ExitUnreachable, got.code, "%v: %s", args, got.err)
 			require.Contains(t, got.err, `"code":6`)
 		}
 	}
 	for code, away := range map[string]bool{"57P03": true, "53300": true, "08006": true, "42501": false} {
 		require.Equal(t, away, isAway(fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: code})), code)
 	}
-	require.Equal(t, exitError, codeOf(errors.New("anything else")))
-	require.Equal(t, exitError, codeOf(store.ErrCorrupt))
+	require.Equal(t, inspect.ExitError, codeOf(errors.New("anything else")))
+	require.Equal(t, inspect.ExitError, codeOf(store.ErrCorrupt))
 }
 
 // A file that is none of ours is left as it is, and one that is not there is not made.
@@ -123,12 +124,12 @@ func TestForeignFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "other.db")
 	p := sqlitePlace(t)
-	require.Equal(t, exitOK, call(t, "held", "--sqlite", p.flags[1]).code)
+	require.Equal(t, inspect.ExitOK, call(t, "held", "--sqlite", p.flags[1]).code)
 	require.NoError(t, os.WriteFile(file, []byte("nonsense"), 0o600))
-	require.Equal(t, exitError, call(t, "held", "--sqlite", file).code)
+	require.Equal(t, inspect.ExitError, call(t, "held", "--sqlite", file).code)
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	got := call(t, "held", "--sqlite", file)
-	require.Equal(t, exitError, got.code)
+	require.Equal(t, inspect.ExitError, got.code)
 	require.Contains(t, got.err, "no table of records")
 	left, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -139,21 +140,21 @@ func TestStoresOfTheEnvironment(t *testing.T) {
 	t.Parallel()
 	redis, _ := redisPlace(t)
 	env := map[string]string{"IDEM_REDIS": redis.flags[1]}
-	require.Equal(t, exitOK, callWith(t, "", env, "held").code)
+	require.Equal(t, inspect.ExitOK, callWith(t, "", env, "held").code)
 	sqlite := sqlitePlace(t)
-	require.Equal(t, exitOK, callWith(t, "", map[string]string{"IDEM_SQLITE": sqlite.flags[1]}, "held").code)
+	require.Equal(t, inspect.ExitOK, callWith(t, "", map[string]string{"IDEM_SQLITE": sqlite.flags[1]}, "held").code)
 	postgres := postgresPlace(t, pgserver.Shared(t).DSN)
-	require.Equal(t, exitOK, callWith(t, "", map[string]string{"IDEM_POSTGRES": postgres.flags[1]}, append([]string{"held"}, postgres.flags[2:]...)...).code)
-	require.Equal(t, exitOK, callWith(t, "", env, append([]string{"held"}, sqlite.flags...)...).code, "a flag counts before a variable")
+	require.Equal(t, inspect.ExitOK, callWith(t, "", map[string]string{"IDEM_POSTGRES": postgres.flags[1]}, append([]string{"held"}, postgres.flags[2:]...)...).code)
+	require.Equal(t, inspect.ExitOK, callWith(t, "", env, append([]string{"held"}, sqlite.flags...)...).code, "a flag counts before a variable")
 	env["IDEM_SQLITE"] = sqlite.flags[1]
-	require.Equal(t, exitUsage, callWith(t, "", env, "held").code)
+	require.Equal(t, inspect.ExitUsage, callWith(t, "", env, "held").code)
 }
 
 func TestHelpAndCompletion(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"--help"}, {"resolve", "--help"}, {"completion", "bash"}, {"completion", "zsh"}, {"completion", "fish"}} {
 		var out bytes.Buffer
-		require.Equal(t, exitOK, run(context.Background(), args, nil, &out, &out, func(string) string { return "" }))
+		require.Equal(t, inspect.ExitOK, run(context.Background(), args, nil, &out, &out, func(string) string { return "" }))
 		require.Contains(t, out.String(), "idem")
 	}
 }
@@ -183,7 +184,7 @@ func TestCluster(t *testing.T) {
 	p := place{st, []string{"--redis", "redis://" + cluster.Masters[0].Addr}, nil}
 	for i := range 5 {
 		got := p.idem(t, "why", s.name(strconv.Itoa(i)))
-		require.Equal(t, exitOK, got.code, got.err)
+		require.Equal(t, inspect.ExitOK, got.code, got.err)
 	}
 	require.Equal(t, 5, strings.Count(p.idem(t, "held", "-o", "json").out, `"type":"record"`))
 	require.Equal(t, 3, strings.Count(p.idem(t, "doctor", "-o", "json").out, `"check":"persistence"`))

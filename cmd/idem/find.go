@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/inspect"
 )
 
 func (a *app) find() *cobra.Command {
@@ -31,16 +32,16 @@ func (a *app) find() *cobra.Command {
 		if k.Scope == "" || k.Value == "" || len(k.Value) > 255 {
 			return usage("--scope and --key must not be empty, and a key has at most 255 bytes")
 		}
-		g, err := guard(dryStore{s.records})
+		g, err := guard(s.records)
 		if err != nil {
 			return err
 		}
-		info, err := look(ctx, g, k)
+		info, err := inspect.Look(ctx, g, k)
 		if err != nil {
 			return err
 		}
 		list := a.list(recordHead...)
-		list.add(recordOf(info), cells(info)...)
+		list.add(inspect.RecordOf(info), cells(info)...)
 		list.end("idem why RECORD says what happened.")
 		return nil
 	})

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/internal/inspect"
 )
 
 // outputs are the calls whose output is compared, on each store with the same files.
@@ -31,16 +33,16 @@ var outputs = []struct {
 	{"resolve-resume", []string{"resolve", "name:order-77", "resume", "--dry-run", "--reason", "keys are derived", "--actor", "ada"}, 0},
 	{"resolve-not-executed", []string{"resolve", "name:charge-5", "not-executed", "--dry-run", "--reason", "the bank has nothing", "--actor", "ada"}, 0},
 	{"resolve-not-done", []string{"resolve", "name:charge-5", "resume", "--not-done", "charge", "--dry-run", "--reason", "the bank has nothing", "--actor", "ada"}, 0},
-	{"resolve-step", []string{"resolve", "name:order-77", "not-executed", "--dry-run", "--reason", "x"}, exitError},
-	{"resolve-in-doubt", []string{"resolve", "name:charge-5", "resume", "--dry-run", "--reason", "x"}, exitError},
-	{"resolve-completed", []string{"resolve", "name:order-78", "resume", "--dry-run", "--reason", "x"}, exitError},
-	{"resolve-changed", []string{"resolve", "name:order-77", "resume", "--seen", "seen:payout-1", "--reason", "x"}, exitChanged},
+	{"resolve-step", []string{"resolve", "name:order-77", "not-executed", "--dry-run", "--reason", "x"}, inspect.ExitError},
+	{"resolve-in-doubt", []string{"resolve", "name:charge-5", "resume", "--dry-run", "--reason", "x"}, inspect.ExitError},
+	{"resolve-completed", []string{"resolve", "name:order-78", "resume", "--dry-run", "--reason", "x"}, inspect.ExitError},
+	{"resolve-changed", []string{"resolve", "name:order-77", "resume", "--seen", "seen:payout-1", "--reason", "x"}, inspect.ExitChanged},
 	{"forget", []string{"forget", "name:order-77", "--dry-run", "--reason", "a test", "--actor", "ada"}, 0},
 	{"forget-completed", []string{"forget", "name:order-78", "--dry-run", "--reason", "a test", "--actor", "ada"}, 0},
-	{"forget-running", []string{"forget", "name:order-80", "--dry-run", "--reason", "x"}, exitError},
-	{"forget-changed", []string{"forget", "name:order-77", "--seen", "seen:payout-1", "--reason", "x"}, exitChanged},
-	{"unknown", []string{"why", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}, exitNotFound},
-	{"no-record", []string{"why", "order-77"}, exitUsage},
+	{"forget-running", []string{"forget", "name:order-80", "--dry-run", "--reason", "x"}, inspect.ExitError},
+	{"forget-changed", []string{"forget", "name:order-77", "--seen", "seen:payout-1", "--reason", "x"}, inspect.ExitChanged},
+	{"unknown", []string{"why", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}, inspect.ExitNotFound},
+	{"no-record", []string{"why", "order-77"}, inspect.ExitUsage},
 }
 
 // named replaces name:KEY by the name of the record of a key, and seen:KEY by what was seen of it.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/store"
 )
 
@@ -34,7 +35,7 @@ func (a *app) held() *cobra.Command {
 		if q.Limit < 1 {
 			return usage("--limit is %d, and must be at least 1", q.Limit)
 		}
-		g, err := guard(dryStore{s.records})
+		g, err := guard(s.records)
 		if err != nil {
 			return err
 		}
@@ -52,14 +53,14 @@ func (a *app) listHeld(ctx context.Context, s *source, g *idempotency.Guard, q s
 			return err
 		}
 		for _, e := range page.Entries {
-			info, err := look(ctx, g, idempotency.Key{Record: e.Key})
+			info, err := inspect.Look(ctx, g, idempotency.Key{Record: e.Key})
 			switch {
 			case errors.Is(err, store.ErrNotFound) || err == nil && info.State != store.Held && info.State != store.Corrupt:
 				continue // somebody has settled it meanwhile
 			case err != nil:
 				return err
 			}
-			list.add(recordOf(info), cells(info)...)
+			list.add(inspect.RecordOf(info), cells(info)...)
 			left--
 		}
 		q.Cursor = page.Next

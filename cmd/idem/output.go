@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 	"unicode"
 )
 
@@ -62,35 +61,4 @@ func plain(s string) string {
 		return strconv.Quote(s)
 	}
 	return s
-}
-
-// names lists names for people: none is a dash.
-func names(list []string) string {
-	if len(list) == 0 || list[0] == "" {
-		return "-"
-	}
-	return strings.Join(list, ", ")
-}
-
-// quoted lists names in a sentence.
-func quoted(list []string) string {
-	quotes := make([]string, len(list))
-	for i, name := range list {
-		quotes[i] = strconv.Quote(name)
-	}
-	return strings.Join(quotes, ", ")
-}
-
-// span says how long something lasts, as exactly as a person needs it.
-func span(d time.Duration) string {
-	switch {
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", d/time.Minute)
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", d/time.Hour)
-	default:
-		return fmt.Sprintf("%dd", d/(24*time.Hour))
-	}
 }

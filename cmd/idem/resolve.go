@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/store"
 )
 
@@ -45,29 +47,32 @@ func (v *verdict) about(now idempotency.RecordInfo) (seen store.Seen, err error)
 	}
 }
 
-// on returns the store to decide on.
-func (v *verdict) on(s *source) store.Store {
+// context is that of a decision.
+func (v *verdict) context(ctx context.Context) context.Context {
 	if v.dryRun {
-		return dryStore{s.records}
+		return inspect.Rehearse(ctx)
 	}
-	return s.records
+	return ctx
 }
 
 // done tells what a decision has done, or would do.
-func (a *app) done(v *verdict, word, says string, recorded *answer, i idempotency.RecordInfo, seen store.Seen) {
+func (a *app) done(v *verdict, word, says string, recorded *inspect.Answer, i idempotency.RecordInfo, seen store.Seen) {
 	list, verb := a.list(), "Done: "
 	if v.dryRun {
 		verb = "Dry run, nothing was changed. It would do this: "
 	}
 	if a.format != asJSON {
-		list.end(plain(word + " of " + i.Record + ", seen as " + seen.String() + ", by " + names([]string{v.Actor}) + ": " + v.Reason))
+		list.end(plain(word + " of " + i.Record + ", seen as " + seen.String() + ", by " + inspect.Names([]string{v.Actor}) + ": " + v.Reason))
 		list.end(verb + plain(says))
 		if recorded != nil {
 			list.end("The answer: " + plain(recorded.String()))
 		}
 		return
 	}
-	list.add(decision{"decision", i.Record, word, true, v.dryRun, says, recorded, seen.String(), v.Actor, v.Reason})
+	list.add(inspect.Decision{
+		Type: "decision", Record: i.Record, Decision: word, Allowed: true, DryRun: v.dryRun, Says: says, Answer: recorded,
+		Seen: seen.String(), Actor: v.Actor, Reason: v.Reason,
+	})
 }
 
 func (a *app) resolve() *cobra.Command {
@@ -85,40 +90,35 @@ func (a *app) resolve() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		seen, err := v.about(r.info)
+		seen, err := v.about(r.Info)
 		if err != nil {
 			return err
 		}
 		if err := given.to(&v.Resolution, args[1], a.in); err != nil {
 			return err
 		}
-		if r.guard, err = guard(v.on(s), idempotency.WithTTL(*ttl)); err != nil {
-			return err
-		}
-		recorded := answerOf(&v.Resolution)
-		says, err := r.of(ctx, args[1], seen, v.Resolution)
+		recorded := inspect.AnswerOf(&v.Resolution)
+		says, err := r.Of(v.context(ctx), args[1], seen, v.Resolution)
 		if err != nil {
-			return r.orChanged(ctx, seen, err)
+			return orChanged(ctx, r, seen, err)
 		}
-		a.done(v, args[1], says, recorded, r.info, seen)
+		a.done(v, args[1], says, recorded, r.Info, seen)
 		return nil
 	})
 	return cmd
 }
 
-// orChanged returns err, or that the record has changed, and what is there now.
-func (r *ruling) orChanged(ctx context.Context, seen store.Seen, err error) error {
-	if !errors.Is(err, store.ErrChanged) {
-		return err
-	}
-	now, lookErr := look(ctx, r.guard, idempotency.Key{Record: r.info.Record})
+// orChanged returns err, or that the record has changed, and where to look.
+func orChanged(ctx context.Context, r *inspect.Ruling, seen store.Seen, err error) error {
+	err = r.OrChanged(ctx, seen, err)
+	_, changed := errors.AsType[*inspect.Changed](err)
 	switch {
-	case lookErr != nil:
-		return lookErr // it is gone, or the store is
-	case now.Seen() == seen: // it was like that when it was seen
-		return &coded{exitError, err}
+	case changed:
+		return fmt.Errorf("%w Look again: idem why %s", err, r.Info.Record)
+	case r.Info.State == store.Corrupt:
+		return fmt.Errorf("%w: see idem why", err)
 	}
-	return &changed{seen, now}
+	return err
 }
 
 // keepAnswer is how long an answer is kept unless --ttl says otherwise. It is longer than the TTL of most

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/inspect"
 )
 
 // This file decides, and looks at what clients get from then on.
@@ -28,7 +29,7 @@ func TestFinalIsWhatEveryRetryGets(t *testing.T) {
 			})
 			for range 2 { // the reply of the first may have been lost
 				got := p.idem(t, args...)
-				require.Equal(t, exitOK, got.code, got.err)
+				require.Equal(t, inspect.ExitOK, got.code, got.err)
 			}
 			answer := s.post("POST /payouts", "payout-1", broken, hold)
 			require.Equal(t, http.StatusCreated, answer.Code)
@@ -49,7 +50,7 @@ func TestAnswerOfAFileIsWhatCurlPrints(t *testing.T) {
 		s.post("POST /payouts", key, broken, hold)
 		args := s.named([]string{"resolve", "name:" + key, "final", "--seen", "seen:" + key, "--unsealed", "--reason", "x", "--answer", where})
 		got := callWith(t, printed, nil, append(args, p.flags...)...)
-		require.Equal(t, exitOK, got.code, got.err)
+		require.Equal(t, inspect.ExitOK, got.code, got.err)
 		answer := s.post("POST /payouts", key, broken, hold)
 		require.Equal(t, http.StatusCreated, answer.Code)
 		require.Equal(t, "{\"id\":1}\n", answer.Body.String())
@@ -82,7 +83,7 @@ func TestAnswerOfAFileThatIsNotTheAnswer(t *testing.T) {
 	} {
 		for _, more := range [][]string{nil, {"--dry-run"}} {
 			got := resolve(printed, more...)
-			require.Equal(t, exitUsage, got.code, "%q: %s", printed, got.out)
+			require.Equal(t, inspect.ExitUsage, got.code, "%q: %s", printed, got.out)
 			require.Contains(t, got.err, says, "%q", printed)
 		}
 	}
@@ -96,10 +97,10 @@ func TestAnswerOfAFileThatIsNotTheAnswer(t *testing.T) {
 		"HTTP/1.1 200 OK\nContent-Length: 16\n\nsee HTTP/1.1 200":                          "status 200, text/plain; charset=utf-8, 16 bytes",
 	} {
 		got := resolve(printed, "--dry-run")
-		require.Equal(t, exitOK, got.code, got.err)
+		require.Equal(t, inspect.ExitOK, got.code, got.err)
 		require.Contains(t, got.out, "The answer: "+says+"\n")
 	}
-	require.Equal(t, exitOK, resolve(whole).code)
+	require.Equal(t, inspect.ExitOK, resolve(whole).code)
 	answer := s.post("POST /payouts", "a", broken, hold)
 	require.Equal(t, http.StatusCreated, answer.Code)
 	require.Equal(t, "text/plain; charset=utf-8", answer.Header().Get("Content-Type"), "as it was told")
@@ -122,7 +123,7 @@ func TestTheOthersLetTheNextRequestRun(t *testing.T) {
 		s.post("POST /payouts", c.key, c.before, hold)
 		args := s.named([]string{"resolve", "name:" + c.key, c.word, "--seen", "seen:" + c.key, "--reason", "x"})
 		got := p.idem(t, append(args, c.more...)...)
-		require.Equal(t, exitOK, got.code, got.err)
+		require.Equal(t, inspect.ExitOK, got.code, got.err)
 		require.Equal(t, http.StatusCreated, s.post("POST /payouts", c.key, created, hold).Code)
 	}
 }
@@ -134,9 +135,9 @@ func TestForgottenKeyRunsAsTheFirst(t *testing.T) {
 	s.post("POST /payouts", "a", broken, hold)
 	name := s.name("a")
 	got := p.idem(t, "forget", name, "--seen", s.seen("a"), "--reason", "a test")
-	require.Equal(t, exitOK, got.code, got.err)
+	require.Equal(t, inspect.ExitOK, got.code, got.err)
 	require.False(t, server.Exists("idem:"+name))
-	require.Equal(t, exitNotFound, p.idem(t, "why", name).code)
+	require.Equal(t, inspect.ExitNotFound, p.idem(t, "why", name).code)
 }
 
 // A record that cannot be read can only be forgotten.
@@ -156,10 +157,10 @@ func TestCorruptRecord(t *testing.T) {
 		requireGolden(t, command+"-corrupt.txt", got.out+got.err)
 	}
 	const seen = "corrupt/0/00000000000000000000000000000000"
-	require.Equal(t, exitChanged, p.idem(t, "forget", name, "--seen", "held/1/00000000000000000000000000000001", "--reason", "x").code)
-	require.Equal(t, exitOK, p.idem(t, "forget", name, "--seen", seen, "--reason", "x", "--dry-run").code)
+	require.Equal(t, inspect.ExitChanged, p.idem(t, "forget", name, "--seen", "held/1/00000000000000000000000000000001", "--reason", "x").code)
+	require.Equal(t, inspect.ExitOK, p.idem(t, "forget", name, "--seen", seen, "--reason", "x", "--dry-run").code)
 	require.True(t, server.Exists("idem:"+name))
-	require.Equal(t, exitOK, p.idem(t, "forget", name, "--seen", seen, "--reason", "x").code)
+	require.Equal(t, inspect.ExitOK, p.idem(t, "forget", name, "--seen", seen, "--reason", "x").code)
 	require.False(t, server.Exists("idem:"+name))
 }
 
@@ -190,7 +191,7 @@ func TestChangedMeanwhile(t *testing.T) {
 			s := serve(t, p.records)
 			s.post("POST /payouts", "a", broken, hold)
 			name, seen := s.name("a"), s.seen("a")
-			require.Equal(t, exitOK, p.idem(t, "resolve", name, "resume", "--seen", seen, "--reason", "x").code)
+			require.Equal(t, inspect.ExitOK, p.idem(t, "resolve", name, "resume", "--seen", seen, "--reason", "x").code)
 			s.post("POST /payouts", "a", broken, hold)
 			now := s.seen("a")
 			require.NotEqual(t, seen, now)
@@ -199,7 +200,7 @@ func TestChangedMeanwhile(t *testing.T) {
 					{"resolve", name, "final", "--status", "200", "--unsealed"}, {"resolve", name, "resume"}, {"resolve", name, "not-executed"}, {"forget", name},
 				} {
 					got := p.idem(t, append(append(decide, "--seen", seen, "--reason", "x"), more...)...)
-					require.Equal(t, exitChanged, got.code, "%v %v", decide, more)
+					require.Equal(t, inspect.ExitChanged, got.code, "%v %v", decide, more)
 					require.Contains(t, got.err, now)
 				}
 			}
@@ -223,12 +224,12 @@ func TestSealedRoute(t *testing.T) {
 		s.post("POST /payouts", c.key, c.before)
 		name, seen := s.name(c.key), s.seen(c.key)
 		got := p.idem(t, "resolve", name, "final", "--seen", seen, "--reason", "x", "--status", "201", "--unsealed")
-		require.Equal(t, exitError, got.code)
+		require.Equal(t, inspect.ExitError, got.code)
 		require.Contains(t, got.err, "the route seals")
 		require.Equal(t, seen, s.seen(c.key))
-		want := exitOK // nothing of it has to be read
+		want := inspect.ExitOK // nothing of it has to be read
 		if !c.kept {
-			want = exitError
+			want = inspect.ExitError
 		}
 		require.Equal(t, want, p.idem(t, "resolve", name, "resume", "--seen", seen, "--reason", "x").code)
 	}

@@ -9,11 +9,13 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/internal/inspect"
 )
 
 // objects are what a line of -o json may be, by its type.
 var objects = map[string]any{
-	"record": record{}, "next": next{}, "why": story{}, "decision": decision{}, "count": count{}, "change": change{}, "check": check{}, "error": failure{},
+	"record": inspect.Record{}, "next": next{}, "why": inspect.Story{}, "decision": inspect.Decision{}, "count": count{}, "change": change{}, "check": check{}, "error": inspect.Failure{},
 }
 
 const schemaFile = "../../docs/reference/idem.schema.json"

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/store"
 )
 
@@ -31,7 +32,7 @@ func (a *app) stats() *cobra.Command {
 	cmd.RunE = a.on(func(ctx context.Context, s *source, _ []string) error {
 		counts := map[count]*count{}
 		err := walk(ctx, s, store.Query{}, func(e store.Entry) {
-			of := count{Type: "count", Route: e.Record.Label, State: stateOf(asInfo(e.Record))}
+			of := count{Type: "count", Route: e.Record.Label, State: inspect.StateOf(asInfo(e.Record))}
 			if counts[of] == nil {
 				counts[of] = &count{Type: of.Type, Route: of.Route, State: of.State}
 			}
@@ -45,7 +46,7 @@ func (a *app) stats() *cobra.Command {
 		for _, c := range slices.SortedFunc(maps.Values(counts), func(x, y *count) int {
 			return cmp.Or(cmp.Compare(x.Route, y.Route), cmp.Compare(x.State, y.State))
 		}) {
-			list.add(*c, names([]string{c.Route}), c.State, strconv.Itoa(c.Records), span(time.Duration(c.Oldest)*time.Second))
+			list.add(*c, inspect.Names([]string{c.Route}), c.State, strconv.Itoa(c.Records), inspect.Span(time.Duration(c.Oldest)*time.Second))
 		}
 		if list.n == 0 {
 			list.end("There are no records.")

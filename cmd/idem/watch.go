@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/store"
 )
 
@@ -88,7 +89,7 @@ func (w *watcher) look(ctx context.Context) {
 		rec, err := w.source.Get(ctx, name)
 		switch {
 		case err == nil:
-			now.Route, now.State, now.Attempt = rec.Label, stateOf(asInfo(rec)), rec.Attempt
+			now.Route, now.State, now.Attempt = rec.Label, inspect.StateOf(asInfo(rec)), rec.Attempt
 		case !errors.Is(err, store.ErrNotFound):
 			found[name] = w.known[name] // the next look tells
 			continue
@@ -102,7 +103,7 @@ func (w *watcher) look(ctx context.Context) {
 func (w *watcher) find(ctx context.Context) (map[string]change, error) {
 	found := map[string]change{}
 	add := func(e store.Entry) {
-		if state := stateOf(asInfo(e.Record)); state == "held" || state == "lapsed" {
+		if state := inspect.StateOf(asInfo(e.Record)); state == "held" || state == "lapsed" {
 			found[e.Key] = change{Change: state, Record: e.Key, Route: e.Record.Label, State: state, Attempt: e.Record.Attempt}
 		}
 	}
@@ -116,6 +117,6 @@ func (w *watcher) find(ctx context.Context) (map[string]change, error) {
 func (w *watcher) print(c change) {
 	c.Type, c.Time = "change", w.app.now().UTC().Format(time.RFC3339)
 	list := w.app.list()
-	list.add(c, c.Time, c.Change, names([]string{c.Record}), names([]string{c.Route}), "attempt "+number(c.Attempt), names([]string{c.State + c.Error}))
+	list.add(c, c.Time, c.Change, inspect.Names([]string{c.Record}), inspect.Names([]string{c.Route}), "attempt "+number(c.Attempt), inspect.Names([]string{c.State + c.Error}))
 	list.end("")
 }

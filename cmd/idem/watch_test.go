@@ -12,6 +12,7 @@ import (
 
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/faultproxy"
+	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/store"
 )
 
@@ -46,11 +47,11 @@ func TestWatchTellsEachChangeOnce(t *testing.T) {
 	name := s.name("a")
 	line, end := watching(t, p.flags...)
 	require.Equal(t, change{Type: "change", Change: "held", Record: name, Route: "POST /payouts", State: "held", Attempt: 1}, line())
-	require.Equal(t, exitOK, p.idem(t, "resolve", name, "resume", "--seen", s.seen("a"), "--reason", "x").code)
+	require.Equal(t, inspect.ExitOK, p.idem(t, "resolve", name, "resume", "--seen", s.seen("a"), "--reason", "x").code)
 	require.Equal(t, change{Type: "change", Change: "settled", Record: name, Route: "POST /payouts", State: "released", Attempt: 1}, line())
 	s.post("POST /payouts", "a", broken, hold)
 	require.Equal(t, change{Type: "change", Change: "held", Record: name, Route: "POST /payouts", State: "held", Attempt: 2}, line())
-	require.Equal(t, exitOK, p.idem(t, "forget", name, "--seen", s.seen("a"), "--reason", "x").code)
+	require.Equal(t, inspect.ExitOK, p.idem(t, "forget", name, "--seen", s.seen("a"), "--reason", "x").code)
 	require.Equal(t, change{Type: "change", Change: "settled", Record: name, State: "gone"}, line())
 
 	lapsing := intent.Key{Scope: "alice", Value: "b"}.Name()
@@ -58,7 +59,7 @@ func TestWatchTellsEachChangeOnce(t *testing.T) {
 	require.NoError(t, err)
 	p.pass()
 	require.Equal(t, change{Type: "change", Change: "lapsed", Record: lapsing, Route: "b", State: "lapsed", Attempt: 1}, line())
-	require.Equal(t, exitOK, end())
+	require.Equal(t, inspect.ExitOK, end())
 }
 
 func TestWatchOutlivesAnOutage(t *testing.T) {
@@ -74,5 +75,5 @@ func TestWatchOutlivesAnOutage(t *testing.T) {
 	require.NotEmpty(t, away.Error)
 	proxy.Heal()
 	require.Equal(t, "store-back", line().Change)
-	require.Equal(t, exitOK, end())
+	require.Equal(t, inspect.ExitOK, end())
 }

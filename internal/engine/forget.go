@@ -15,6 +15,9 @@ func (e *Engine) Forget(ctx context.Context, k intent.Key, seen store.Seen, d De
 	if err != nil {
 		return err
 	}
+	if rehearses(ctx) {
+		return e.wouldForget(ctx, k, seen)
+	}
 	id, about := e.lastSeen(ctx, k, seen)
 	_, err = bounded(ctx, e.core, storeTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, inspector.Forget(ctx, k.Name(), seen)

@@ -40,6 +40,9 @@ func (e *Engine) Resolve(ctx context.Context, k intent.Key, seen store.Seen, res
 	if err != nil {
 		return err
 	}
+	if rehearses(ctx) {
+		return wouldResolve(&rec, seen)
+	}
 	timeout := storeTimeout
 	if s.Completion != nil {
 		timeout += sizeTime(int64(len(s.Completion.Answer)))

@@ -1,0 +1,132 @@
+// Package inspect tells operators, by the command line and in the browser, what is known of a record, what
+// happened to it, and what each decision about it would do. What it returns is what idem -o json prints.
+package inspect
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/idempotency"
+	"example.com/idempotency/event"
+	"example.com/idempotency/store"
+)
+
+// A Record is what is told of a record.
+type Record struct {
+	Type    string   `json:"type"`
+	Record  string   `json:"record" jsonschema:"the name of the record in the store"`
+	Route   string   `json:"route" jsonschema:"of its last run; empty if it is not known"`
+	State   string   `json:"state" jsonschema:"claimed, lapsed, released, completed, held or corrupt"`
+	Cause   string   `json:"cause,omitempty" jsonschema:"why it is held: step-in-doubt if a step may have happened, or outcome-unknown"`
+	Attempt int      `json:"attempt" jsonschema:"the number of its last run"`
+	Age     int64    `json:"age_seconds" jsonschema:"since it was last claimed, renewed, completed, released or held"`
+	Ends    *int64   `json:"ends_in_seconds,omitempty" jsonschema:"when the record and its hold end; absent if they have no end of their own"`
+	Lease   int64    `json:"lease_seconds,omitempty" jsonschema:"how long a run in flight is protected from takeover"`
+	Steps   []string `json:"steps" jsonschema:"those that have a recorded result"`
+	InDoubt []string `json:"in_doubt" jsonschema:"steps that may have happened, or that are sealed and cannot be read here"`
+	Status  int      `json:"status,omitempty" jsonschema:"that of the recorded answer"`
+	Started string   `json:"started,omitempty" jsonschema:"when the last run claimed the key, by the clock of its process"`
+	Trace   string   `json:"trace,omitempty" jsonschema:"the span of the last run, as W3C traceparent"`
+	Seen    string   `json:"seen" jsonschema:"what a decision takes as --seen"`
+}
+
+// RecordOf returns what is told of a record.
+func RecordOf(i idempotency.RecordInfo) Record {
+	r := Record{
+		Type: "record", Record: i.Record, Route: i.Route, State: StateOf(i), Attempt: i.Attempt, Age: int64(i.Age / time.Second),
+		Steps: append([]string{}, i.Steps...), InDoubt: append([]string{}, i.InDoubt...), Status: i.Status, Seen: i.Seen().String(),
+		Lease: max(0, int64(i.Lease/time.Second)),
+	}
+	switch {
+	case i.State != store.Held:
+	case len(i.InDoubt) > 0:
+		r.Cause = "step-in-doubt"
+	default:
+		r.Cause = "outcome-unknown"
+	}
+	if i.TTL != store.Forever && i.State != store.Corrupt {
+		ends := int64(i.TTL / time.Second)
+		r.Ends = &ends
+	}
+	if !i.Started.IsZero() {
+		r.Started = i.Started.UTC().Format(time.RFC3339)
+	}
+	if i.Trace != (event.TraceContext{}) {
+		r.Trace = i.Trace.String()
+	}
+	return r
+}
+
+// StateOf names the state of a record. A lapsed claim is one whose lease has ended.
+func StateOf(i idempotency.RecordInfo) string {
+	if i.State == store.Claimed && i.Lease <= 0 {
+		return "lapsed"
+	}
+	return i.State.String()
+}
+
+// Look returns what is known of a key. A record that cannot be read is in the state corrupt.
+func Look(ctx context.Context, g *idempotency.Guard, k idempotency.Key) (idempotency.RecordInfo, error) {
+	info, err := g.Lookup(ctx, k)
+	switch {
+	case errors.Is(err, idempotency.ErrCorrupt):
+		err = nil
+	case errors.Is(err, store.ErrNotFound):
+		err = &Refusal{"there is no such record: it has ended or was forgotten, or the store, its prefix or its table is another one", err}
+	}
+	return info, err
+}
+
+// Named returns the key of the record with a name.
+func Named(name string) (idempotency.Key, error) {
+	if sum, err := base64.RawURLEncoding.Strict().DecodeString(name); err != nil || len(sum) != 32 || len(name) != 43 {
+		return idempotency.Key{}, fmt.Errorf("%q is not the name of a record, which has 43 characters of base64url", name)
+	}
+	return idempotency.Key{Record: name}, nil
+}
+
+// A Refusal says for people why a decision is refused.
+type Refusal struct {
+	says string
+	err  error
+}
+
+func (r *Refusal) Error() string { return r.says }
+
+// Unwrap returns the error of the library.
+func (r *Refusal) Unwrap() error { return r.err }
+
+// A Changed error says that a record is not what was seen, and what it is now.
+type Changed struct {
+	Seen store.Seen
+	Now  idempotency.RecordInfo
+}
+
+func (c *Changed) Error() string {
+	return fmt.Sprintf("the record has changed: you saw %s, and now it is %s. Nothing was changed by this.", c.Seen, c.Now.Seen())
+}
+
+// Unwrap returns the error of the store that it stands for.
+func (*Changed) Unwrap() error { return store.ErrChanged }
+
+// A Failure is an error as it is shown to programs.
+type Failure struct {
+	Type  string `json:"type"`
+	Code  int    `json:"code" jsonschema:"the exit code"`
+	Error string `json:"error"`
+	Now   string `json:"now,omitempty" jsonschema:"what is there now, for --seen, if the record has changed meanwhile"`
+}
+
+// The exit codes of the command line, by what a script can do about them.
+const (
+	ExitOK          = iota
+	ExitError       // refused, or anything else
+	ExitUsage       // call it in another way
+	ExitNotFound    // there is no such record
+	ExitChanged     // look again before you decide
+	ExitUnhealthy   // the doctor has found a fault
+	ExitUnreachable // try again when the store is back
+)

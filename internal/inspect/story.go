@@ -1,0 +1,102 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"example.com/idempotency"
+	"example.com/idempotency/event"
+	"example.com/idempotency/store"
+)
+
+// An Attempt is one run of a record.
+type Attempt struct {
+	Attempt int    `json:"attempt"`
+	Started string `json:"started" jsonschema:"by the clock of its process"`
+	Trace   string `json:"trace,omitempty" jsonschema:"its span, as W3C traceparent"`
+}
+
+// A Story is what happened to a record, and what may be decided.
+type Story struct {
+	Type      string     `json:"type"`
+	Record    Record     `json:"record"`
+	Runs      []Attempt  `json:"runs" jsonschema:"the last runs, oldest first, 16 at most"`
+	Happened  string     `json:"happened" jsonschema:"what happened, in sentences"`
+	Decisions []Decision `json:"decisions" jsonschema:"what each decision would do; none if there is nothing to decide"`
+}
+
+// Story tells what happened to the record, and what each decision would do.
+func (r *Ruling) Story(ctx context.Context) Story {
+	t := Story{Type: "why", Record: RecordOf(r.Info), Runs: []Attempt{}, Happened: happened(r.Info), Decisions: []Decision{}}
+	for _, run := range r.Info.Runs {
+		at := Attempt{Attempt: run.Attempt, Started: run.Started.UTC().Format(time.RFC3339)}
+		if run.Trace != (event.TraceContext{}) {
+			at.Trace = run.Trace.String()
+		}
+		t.Runs = append(t.Runs, at)
+	}
+	if r.Info.State != store.Held {
+		return t
+	}
+	for _, word := range order {
+		d := Decision{Type: "decision", Record: r.Info.Record, Decision: word, DryRun: true, Seen: t.Record.Seen}
+		if says, err := r.Of(Rehearse(ctx), word, r.Info.Seen(), idempotency.Resolution{}); err == nil {
+			d.Allowed, d.Says = true, says
+		} else {
+			d.Says = "Refused: " + err.Error()
+		}
+		t.Decisions = append(t.Decisions, d)
+	}
+	return t
+}
+
+// happened tells in sentences what happened to a record.
+func happened(i idempotency.RecordInfo) string {
+	switch StateOf(i) {
+	case "claimed":
+		return fmt.Sprintf("Attempt %d is running. Its lease lasts for another %s, and its process renews it. Retries get 409 in-flight, or wait. There is nothing to decide.",
+			i.Attempt, Span(i.Lease))
+	case "lapsed":
+		return fmt.Sprintf("The lease of attempt %d has ended: its process has died, stands still, or cannot reach the store. "+
+			"The next request runs as attempt %d, unless its route says Hold: then the key is held. There is nothing to decide.", i.Attempt, i.Attempt+1)
+	case "released":
+		says := fmt.Sprintf("Nothing runs, and no answer is recorded. The next request runs as attempt %d.", i.Attempt+1)
+		if len(i.Steps) > 0 {
+			says += fmt.Sprintf(" It takes the recorded result of %s.", quoted(i.Steps))
+		}
+		if len(i.InDoubt) > 0 {
+			says += fmt.Sprintf(" It finds %s in doubt, and the key is held then, unless its handler knows what has happened.", quoted(i.InDoubt))
+		}
+		return says + " There is nothing to decide."
+	case "completed":
+		return fmt.Sprintf("The answer is recorded%s. Every retry gets it%s, and nothing runs.", withStatus(i.Status), until(i.TTL))
+	case "held":
+		return fmt.Sprintf("Nobody knows whether attempt %d has had its effect: it ended without a definite answer, or its process died, hung or lost the store. "+
+			"Retries get 409 outcome-unknown, and nothing runs until somebody decides%s.", i.Attempt, ending(i.TTL))
+	default:
+		return "The record cannot be read. After a deployment, another version can probably read it: roll back, and forget nothing. " +
+			"Otherwise it is damaged. Requests with the key get 500 or 503, and nothing runs. Find out from your own data whether the effect has happened, before you forget it."
+	}
+}
+
+func withStatus(status int) string {
+	if status == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", with status %d", status)
+}
+
+func until(ttl time.Duration) string {
+	if ttl == store.Forever {
+		return ""
+	}
+	return " for another " + Span(ttl)
+}
+
+func ending(ttl time.Duration) string {
+	if ttl == store.Forever {
+		return ""
+	}
+	return fmt.Sprintf(", or until the hold ends in %s: then the next request runs as the first", Span(ttl))
+}
