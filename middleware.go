@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/engine"
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/frameworks"
 	"example.com/idempotency/internal/hook"
@@ -160,6 +161,8 @@ func (g *Guard) Hook() hook.Guard { return hooked{g} }
 
 // A hooked is a guard as package adapter sees it.
 type hooked struct{ guard *Guard }
+
+func (h hooked) Engine() *engine.Engine { return h.guard.route.engine }
 
 func (h hooked) OnlyLooks() bool { return h.guard.shadow != nil }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/engine/report"
 	"example.com/idempotency/internal/engine/seal"
@@ -49,6 +50,25 @@ func (e *Engine) Lookup(ctx context.Context, k intent.Key) (Found, error) {
 	a := e.access(ctx, k, rec.Label)
 	e.core.reportHoldEnding(a.Name, &rec, a.Observe)
 	return e.Found(k, rec), nil
+}
+
+// TTL is how long an answer is recorded.
+func (e *Engine) TTL() time.Duration { return e.rules.TTL }
+
+// Answer returns the recorded answer of a key. Errors: those of the store; store.ErrNotFound also if there is
+// a record, and no answer.
+func (e *Engine) Answer(ctx context.Context, k intent.Key) (answer.Answer, error) {
+	_, rec, err := e.get(ctx, k)
+	if err == nil {
+		_, rec, err = e.read(ctx, k, storeTimeout+sizeTime(rec.Size), store.Inspector.GetAnswer)
+	}
+	switch {
+	case err != nil:
+		return answer.Answer{}, err
+	case rec.State != store.Completed:
+		return answer.Answer{}, store.ErrNotFound
+	}
+	return e.rules.Seals.OpenAnswer(rec.Answer, k.Name(), rec.Fingerprint, nil)
 }
 
 // access returns what an operator's look at a record, or a decision about it, reports by.

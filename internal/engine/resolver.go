@@ -7,6 +7,7 @@ import (
 
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/engine/inflight"
+	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/store"
 )
 
@@ -46,6 +47,44 @@ func resolveHeld(ctx context.Context, a *Access, observe func(event.Event)) bool
 		return true
 	}
 	return failed(err)
+}
+
+// resolverFor returns the engine whose resolver is asked about records with a label, or nil.
+func (e *Engine) resolverFor(label string) *Engine {
+	switch rules := e.core.resolvers.of(label); {
+	case rules != nil:
+		return &Engine{e.core, rules}
+	case e.rules.Resolver != nil:
+		return e
+	}
+	return nil
+}
+
+// HasResolver reports whether Suggest can ask somebody about records with a label.
+func (e *Engine) HasResolver(label string) bool { return e.resolverFor(label) != nil }
+
+// ErrNoWord says why a resolver is not asked.
+var ErrNoWord = errors.New("idempotency: nobody can be asked: the route has no resolver or keeps no keys, or the resolver is at work on the key")
+
+// Suggest returns what the resolver says about a held record, for its fingerprint, and settles nothing.
+func (e *Engine) Suggest(ctx context.Context, k intent.Key) (res Resolution, fp store.Fingerprint, err error) {
+	_, rec, err := e.get(ctx, k)
+	switch {
+	case err != nil:
+		return res, fp, err
+	case rec.State != store.Held:
+		return res, fp, store.ErrChanged
+	}
+	route := e.resolverFor(rec.Label)
+	if route == nil {
+		return res, fp, ErrNoWord
+	}
+	if k = route.identify(ctx, k, rec); k.Record != "" || !e.core.resolving.enter(k.Name()) {
+		return res, fp, ErrNoWord
+	}
+	defer e.core.resolving.leave(k.Name())
+	res, err = route.askResolver(ctx, route.Found(k, rec))
+	return res, rec.Fingerprint, err
 }
 
 // askResolver asks the program's function. Its panic is an error, for a client's request too: that has to

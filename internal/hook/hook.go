@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/engine"
 	"example.com/idempotency/problem"
 )
 
@@ -17,6 +18,8 @@ type Guard interface {
 	ReportRefused(ctx context.Context, route, scope string, code problem.Code, cause error)
 	ReportBypassed(ctx context.Context, route string, cause error)
 	Settings() Settings
+	// Engine is for package internal/inspect.
+	Engine() *engine.Engine
 }
 
 // Options are the settings of a guard that package adapter can set.

@@ -1,0 +1,253 @@
+package console
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/event"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/store"
+)
+
+// This file looks at the screens, and decides on them.
+
+// The JSON of each screen and of each record is what idem -o json prints, where both show it.
+func TestJSON(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.fill()
+	b := s.as(ada).json()
+	for name, target := range map[string]string{
+		"now": "/", "now-route": "/?route=POST+/payouts", "now-none": "/?route=none", "store": "/store",
+		"held": "/records/" + s.look("payout-1").Record, "step": "/records/" + s.look("order-77").Record,
+		"in-doubt": "/records/" + s.look("charge-5").Record, "completed": "/records/" + s.look("order-78").Record,
+		"released": "/records/" + s.look("order-79").Record, "answer": "/records/" + s.look("order-78").Record + "?answer=1",
+	} {
+		got := b.get(target)
+		require.Equal(t, http.StatusOK, got.Code, "%s: %s", name, got.Body)
+		require.Equal(t, "application/json", got.Header().Get("Content-Type"))
+		requireGolden(t, name, got.Body.String())
+	}
+	for name, got := range map[string]*httptest.ResponseRecorder{
+		"decision":       b.decide(s.look("payout-1"), "final", "status", "201", "body", `{"id":7}`, "content_type", "application/json"),
+		"refused-step":   b.decide(s.look("order-77"), "not-executed"),
+		"refused-doubt":  b.decide(s.look("charge-5"), "resume"),
+		"refused-reason": b.decide(s.look("payout-2"), "resume", "reason", " "),
+		"refused-state":  b.decide(s.look("order-78"), "resume"),
+		"forgotten":      b.decide(s.look("order-79"), "forget"),
+	} {
+		requireGolden(t, name, got.Body.String())
+	}
+}
+
+// What each screen says to people.
+func TestScreens(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.fill()
+	running, end := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(end) })
+	go s.post("POST /transfers", "slow", func(http.ResponseWriter, *http.Request) { close(running); <-end }, hold)
+	<-running
+	for target, says := range map[string][]string{
+		"/": {
+			"4 requests wait for a decision, the oldest for", "The store is well.", "2 keys, held", "POST /payouts", "step in doubt", "outcome unknown",
+			"Oldest runs in flight", "POST /transfers", "records/" + s.look("slow").Record,
+		},
+		"/?route=none":                          {"No request of none waits for a decision.", "Show all routes"},
+		"/find":                                 {"By scope and key"},
+		"/store":                                {"memory.Store", "Held</dt><dd>4</dd>", "Records</dt><dd>7</dd>", "Runs in flight</dt><dd>1</dd>", "go1."},
+		"/records/" + s.look("slow").Record:     {"Attempt 1 is running", "claimed"},
+		"/records/" + s.look("order-77").Record: {"Nobody knows whether attempt 1 has had its effect", "has a recorded result, so it has happened", "It takes the recorded result of"},
+		"/records/" + s.look("charge-5").Record: {"tick it", `name="not_done" value="charge"`, "Let the next request go on as attempt 2"},
+		"/records/" + s.look("order-78").Record: {"Every retry gets it", "Show the answer", "the recorded answer is lost"},
+	} {
+		got := s.as(ada).get(target)
+		require.Equal(t, http.StatusOK, got.Code, target)
+		for _, part := range says {
+			require.Contains(t, got.Body.String(), part, target)
+		}
+	}
+	require.NotContains(t, s.as(ada).get("/records/"+s.look("slow").Record).Body.String(), "<form method", "what runs is left alone")
+}
+
+func TestPages(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for i := range pageSize + 5 {
+		s.post("POST /payouts", "payout-"+itoa(i), broken, hold)
+	}
+	b := s.as(viewer)
+	first := b.get("/").Body.String()
+	require.Contains(t, first, "50 or more requests wait for a decision")
+	_, link, _ := strings.Cut(first, `href="./?cursor=`)
+	link, _, _ = strings.Cut(link, `"`)
+	second := b.get("/?cursor=" + link).Body.String()
+	require.Contains(t, second, "5 further requests wait for a decision.")
+	require.Equal(t, pageSize, strings.Count(first, "<th scope=\"row\""))
+	require.Equal(t, 5, strings.Count(second, "<th scope=\"row\""))
+	require.Equal(t, http.StatusBadRequest, b.get("/?cursor=nonsense").Code)
+}
+
+// Each decision does what it says, is reported with who has made it and why, and is logged.
+func TestDecisions(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		key, word string
+		more      []string
+		state     store.State // 0 for none
+		says      string
+	}{
+		"final":        {"payout-1", "final", []string{"status", "201", "body", "a\r\nb", "location", "/payouts/1"}, store.Completed, "Every retry gets the answer that you give, for 24h."},
+		"not executed": {"payout-1", "not-executed", nil, store.Released, "from the beginning"},
+		"resume":       {"order-77", "resume", nil, store.Released, "It takes the recorded result of"},
+		"not done":     {"charge-5", "resume", []string{"not_done", "charge"}, store.Released, "be sure that it has not happened"},
+		"forget":       {"payout-1", "forget", nil, 0, "runs as the first"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t)
+			s.fill()
+			i := s.look(c.key)
+			for range 2 { // a form that is sent twice is one decision
+				got := s.as(ada).decide(i, c.word, c.more...)
+				require.Equal(t, http.StatusOK, got.Code, got.Body)
+				require.Contains(t, got.Body.String(), c.says)
+				require.Contains(t, got.Body.String(), "the bank has nothing")
+				if c.word == "forget" {
+					break
+				}
+			}
+			kind := event.Resolved
+			if c.state == 0 {
+				_, err := s.guard.Lookup(t.Context(), idempotency.Key{Record: i.Record})
+				require.ErrorIs(t, err, idempotency.ErrNotFound)
+				kind = event.Forgotten
+			} else {
+				require.Equal(t, c.state, s.look(c.key).State)
+			}
+			var heard event.Event
+			for _, e := range s.events.All() {
+				if e.Kind == kind {
+					heard = e
+				}
+			}
+			require.Equal(t, "ada", heard.Actor)
+			require.Equal(t, "the bank has nothing", heard.Reason)
+			require.Contains(t, s.log.String(), `actor=ada reason="the bank has nothing"`)
+			if c.word == "final" {
+				replay := s.post("POST /payouts", c.key, broken, hold)
+				require.Equal(t, http.StatusCreated, replay.Code)
+				require.Equal(t, "a\nb", replay.Body.String())
+				require.Equal(t, "/payouts/1", replay.Header().Get("Location"))
+			}
+		})
+	}
+}
+
+// What is refused changes nothing, and the page says why and keeps what was filled in.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.fill()
+	for name, c := range map[string]struct {
+		key, word string
+		more      []string
+		status    int
+		says      string
+	}{
+		"no reason":       {"payout-1", "resume", []string{"reason", " \n"}, 422, "Say how you found it out"},
+		"no decision":     {"payout-1", "", nil, 422, "Say final, not-executed, resume or forget."},
+		"no status":       {"payout-1", "final", []string{"body", "kept in the form"}, 422, "kept in the form"},
+		"a status of 1xx": {"payout-1", "final", []string{"status", "100"}, 422, "from 200 to 599"},
+		"body with 204":   {"payout-1", "final", []string{"status", "204", "body", "x"}, 422, "has no body"},
+		"nothing seen":    {"payout-1", "resume", []string{"seen", ""}, 400, "does not say what was seen"},
+		"nonsense seen":   {"payout-1", "resume", []string{"seen", "held/0/1"}, 400, "does not say what was seen"},
+		"another seen":    {"payout-1", "resume", []string{"seen", s.look("payout-2").Seen().String()}, 409, "Changed meanwhile"},
+		"step recorded":   {"order-77", "not-executed", nil, 422, "has a recorded result"},
+		"step in doubt":   {"charge-5", "resume", nil, 422, "tick it"},
+		"completed":       {"order-78", "resume", nil, 409, "Only what is held can be decided"},
+		"no resolver":     {"payout-1", "ask", nil, 422, "nobody can be asked"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := s.look(c.key)
+			got := s.as(ada).decide(before, c.word, c.more...)
+			require.Equal(t, c.status, got.Code, got.Body)
+			require.Contains(t, strings.ToLower(got.Body.String()), strings.ToLower(c.says))
+			require.Equal(t, before.Seen(), s.look(c.key).Seen())
+		})
+	}
+	require.Zero(t, s.events.Count(event.Resolved)+s.events.Count(event.Forgotten))
+}
+
+// A decision about what was there shows what is there now, and can be made about that.
+func TestChangedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for _, word := range []string{"final", "not-executed", "resume", "forget"} {
+		s := serve(t)
+		s.fill()
+		i := s.look("payout-1")
+		require.NoError(t, s.guard.Resolve(t.Context(), idempotency.Key{Record: i.Record}, i.Seen(), idempotency.Resolution{Outcome: idempotency.Resume}))
+		s.post("POST /payouts", "payout-1", broken, hold)
+		now := s.look("payout-1").Seen()
+		got := s.as(ada).decide(i, word, "status", "201")
+		require.Equal(t, http.StatusConflict, got.Code)
+		require.Contains(t, got.Body.String(), "you saw held after attempt 1, and now the record is held after attempt 2")
+		require.Contains(t, got.Body.String(), now.String(), "the form is about what is there now")
+		require.Contains(t, got.Body.String(), "the bank has nothing", "and the reason is still in it")
+		require.Contains(t, s.as(ada).json().decide(i, word, "status", "201").Body.String(), `"code":4,`)
+		require.Contains(t, s.as(ada).json().decide(i, word, "status", "201").Body.String(), `"now":"`+now.String()+`"`)
+		require.Equal(t, now, s.look("payout-1").Seen())
+	}
+}
+
+func TestFind(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.fill()
+	b, name := s.as(viewer), s.look("payout-1").Record
+	key := func(scope, key string) *httptest.ResponseRecorder {
+		return b.do(http.MethodPost, "/find", url.Values{"scope": {scope}, "key": {key}})
+	}
+	for _, got := range []*httptest.ResponseRecorder{b.get("/find?record=" + name), b.get("/find?record=+" + name + "+"), key("alice", "payout-1")} {
+		require.Equal(t, http.StatusSeeOther, got.Code)
+		require.Equal(t, "./records/"+name, got.Header().Get("Location"))
+	}
+	require.Equal(t, http.StatusNotFound, key("bob", "payout-1").Code)
+	require.Equal(t, http.StatusNotFound, key("", "payout-1").Code)
+	require.Equal(t, http.StatusUnprocessableEntity, key("alice", "").Code)
+	require.Equal(t, http.StatusNotFound, b.get("/find?record=payout-1").Code)
+}
+
+// The guard of the route decides: with its sealer, and for its TTL.
+func TestGuardOfTheRoute(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	sealed := s.guard.With(idempotency.WithRoute("POST /sealed"), idempotency.WithSealer(guardtest.NewSealer(t, 1)), idempotency.WithTTL(72*time.Hour), hold)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("{}"))
+	r.Header.Set("Idempotency-Key", "a")
+	r.Header.Set("X-Tenant", "alice")
+	sealed.Handler(afterStep("ledger")).ServeHTTP(httptest.NewRecorder(), r)
+	i := s.look("a")
+	got := s.as(ada).decide(i, "final", "status", "201")
+	require.Equal(t, http.StatusUnprocessableEntity, got.Code)
+	require.Contains(t, got.Body.String(), "the route seals")
+	b := s.browser(Options{Authorize: as(ada), GuardOf: func(route string) *idempotency.Guard {
+		if route == "POST /sealed" {
+			return sealed
+		}
+		return nil
+	}})
+	require.Contains(t, b.get("/records/"+i.Record).Body.String(), "for 3d")
+	require.Equal(t, http.StatusOK, b.decide(i, "final", "status", "201").Code)
+	answer, err := s.store.(store.Inspector).GetAnswer(t.Context(), i.Record)
+	require.NoError(t, err)
+	require.NotContains(t, string(answer.Answer), i.Record, "it is sealed")
+}

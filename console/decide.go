@@ -1,0 +1,138 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/inspect"
+	"example.com/idempotency/store"
+)
+
+// This file decides about a record.
+
+// A form is what an actor has filled in.
+type form struct {
+	Seen, Decision, Reason              string
+	Status, ContentType, Location, Body string
+	NotDone                             []string
+}
+
+// Ticked reports whether the form says that a step has not happened.
+func (f form) Ticked(step string) bool { return slices.Contains(f.NotDone, step) }
+
+func (v *visit) form() form {
+	f := v.r.PostForm
+	return form{
+		Seen: f.Get("seen"), Decision: f.Get("decision"), Reason: strings.TrimSpace(f.Get("reason")),
+		Status: strings.TrimSpace(f.Get("status")), ContentType: strings.TrimSpace(f.Get("content_type")), Location: strings.TrimSpace(f.Get("location")),
+		Body:    strings.ReplaceAll(f.Get("body"), "\r\n", "\n"), // as it was before the browser sent it
+		NotDone: f["not_done"],
+	}
+}
+
+// errSeen says that a form was not made from a record that was looked at.
+var errSeen = &problem{status: http.StatusBadRequest, says: "The form does not say what was seen. Look at the record, and decide about that."}
+
+func (v *visit) decide(name string) error {
+	f := v.form()
+	if !v.actor.Decide || v.actor.Name == "" {
+		return &problem{status: http.StatusForbidden, says: "You may look, and not decide."}
+	}
+	r, err := v.ruling(name)
+	if err != nil {
+		return err
+	}
+	if f.Decision == "ask" {
+		return v.ask(r)
+	}
+	var seen store.Seen
+	if seen.UnmarshalText([]byte(f.Seen)) != nil {
+		return errSeen
+	}
+	res, err := f.resolution(v.actor.Name)
+	if err != nil {
+		return v.again(r, f, err)
+	}
+	told := inspect.AnswerOf(&res)
+	// What is decided is done, also if the browser has gone.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), patience)
+	defer cancel()
+	var says string
+	if f.Decision == "forget" {
+		says, err = r.Forget(ctx, seen, res.Decision)
+	} else {
+		says, err = r.Of(ctx, f.Decision, seen, res)
+	}
+	if err != nil {
+		return v.again(r, f, r.OrChanged(ctx, seen, err))
+	}
+	done := inspect.Decision{
+		Type: "decision", Record: r.Info.Record, Decision: f.Decision, Allowed: true, Says: says, Answer: told,
+		Seen: f.Seen, Actor: v.actor.Name, Reason: f.Reason,
+	}
+	return v.show(http.StatusOK, "done", "Decided", done, done)
+}
+
+// resolution returns what a form says, and as whose decision.
+func (f *form) resolution(actor string) (res idempotency.Resolution, err error) {
+	outcome, known := inspect.Outcomes[f.Decision]
+	res.Outcome, res.NotDone, res.Header = outcome, f.NotDone, http.Header{}
+	res.Decision = idempotency.Decision{Actor: actor, Reason: f.Reason}
+	switch {
+	case !known && f.Decision != "forget":
+		return res, unfinished("Say final, not-executed, resume or forget.")
+	case f.Reason == "":
+		return res, unfinished("Say how you found it out, for whoever asks later.")
+	case outcome != idempotency.Final || f.Decision == "forget":
+		return res, nil
+	}
+	if res.Status, err = strconv.Atoi(f.Status); err != nil || res.Status < 200 || res.Status > 599 {
+		return res, unfinished("Give the answer that retries get: at least its status, from 200 to 599.")
+	}
+	for name, value := range map[string]string{"Content-Type": f.ContentType, "Location": f.Location} {
+		if value != "" {
+			res.Header.Set(name, value)
+		}
+	}
+	res.Body = []byte(f.Body)
+	return res, nil
+}
+
+func unfinished(says string) *problem {
+	return &problem{status: http.StatusUnprocessableEntity, says: says}
+}
+
+// again shows the record as it is now, with what was filled in and why that was not done.
+func (v *visit) again(was *inspect.Ruling, f form, err error) error {
+	p := problemOf(err)
+	if v.wantsJSON() || p.status >= http.StatusInternalServerError {
+		return p
+	}
+	r, lookErr := v.ruling(was.Info.Record)
+	if lookErr != nil {
+		return lookErr // it is gone, or the store is
+	}
+	page := v.pageOf(r)
+	f.Seen, page.Notice, page.Form = page.Record.Seen, p.says, f
+	return v.show(p.status, "record", "Not decided", page, nil)
+}
+
+// ask shows what the resolver of the route says.
+func (v *visit) ask(r *inspect.Ruling) error {
+	word, err := inspect.AskResolver(v.r.Context(), r.Guard, r.Info.Record)
+	switch {
+	case errors.Is(err, store.ErrChanged):
+		return v.again(r, v.form(), err)
+	case err != nil:
+		return v.again(r, v.form(), &problem{status: http.StatusUnprocessableEntity, says: "The resolver does not know: " + err.Error(), err: err})
+	}
+	page := v.pageOf(r)
+	page.Word = &word
+	page.Form.Reason = word.Reason
+	return v.show(http.StatusOK, "record", "One key", page, word)
+}

@@ -1,0 +1,178 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/inspect"
+	"example.com/idempotency/store"
+)
+
+// This file is the first screen: what waits for a decision, and what runs.
+
+const (
+	// pageSize is how many held records a page shows, and oldestRuns how many runs in flight.
+	pageSize   = 50
+	oldestRuns = 5
+)
+
+// A now is what the first screen shows.
+type now struct {
+	Type    string           `json:"type"`
+	Says    string           `json:"says"`
+	Records []inspect.Record `json:"records"`
+	Running []inspect.Record `json:"running"`
+	Next    string           `json:"next,omitempty"`
+
+	Groups []group       `json:"-"`
+	Runs   []shownRecord `json:"-"`
+	Route  string        `json:"-"`
+	Later  bool          `json:"-"` // it is not the first page
+}
+
+// A group is of records that one cause may have: they are of one route, and were held in one minute.
+type group struct {
+	Route   string
+	Since   moment
+	Records []shownRecord
+}
+
+// A shownRecord is a record in a list.
+type shownRecord struct {
+	inspect.Record
+	Since moment // its last change, or the beginning of its run
+}
+
+// Short is what tells a record from its neighbours.
+func (s shownRecord) Short() string { return s.Record.Record[:10] + "…" }
+
+func (v *visit) showNow(string) error {
+	q := store.Query{Holding: true, States: []store.State{store.Held}, Limit: pageSize, Cursor: v.r.FormValue("cursor"), Label: v.r.FormValue("route")}
+	n := now{Type: "now", Records: []inspect.Record{}, Running: []inspect.Record{}, Route: q.Label, Later: q.Cursor != ""}
+	held, next, err := v.list(v.r.Context(), q)
+	if err != nil {
+		return err
+	}
+	var oldest time.Duration
+	for _, i := range held {
+		oldest = max(oldest, i.Age)
+		n.Records = append(n.Records, inspect.RecordOf(i))
+		n.add(i, v.at(i.Age))
+	}
+	if n.Next = next; !n.Later {
+		running, _, err := v.list(v.r.Context(), store.Query{Holding: true, States: []store.State{store.Claimed}, Limit: oldestRuns, Label: q.Label})
+		if err != nil {
+			return err
+		}
+		for _, i := range running {
+			n.Running = append(n.Running, inspect.RecordOf(i))
+			n.Runs = append(n.Runs, shownRecord{inspect.RecordOf(i), v.started(i)})
+		}
+	}
+	n.Says = n.sum(len(held), oldest) + " " + health(v.guard.Stats())
+	return v.show(http.StatusOK, "now", "Now", n, n)
+}
+
+// list returns the records of a page, by the guards of their routes.
+func (v *visit) list(ctx context.Context, q store.Query) (found []idempotency.RecordInfo, next string, err error) {
+	page, err := v.lister.List(ctx, q)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, e := range page.Entries {
+		i, err := inspect.Look(ctx, v.guardOf(e.Record.Label), idempotency.Key{Record: e.Key})
+		switch {
+		case errors.Is(err, store.ErrNotFound) || err == nil && i.State != q.States[0] && i.State != store.Corrupt:
+			continue // it has settled meanwhile
+		case err != nil:
+			return nil, "", err
+		}
+		found = append(found, i)
+	}
+	return found, page.Next, nil
+}
+
+// add puts a record into its group.
+func (n *now) add(i idempotency.RecordInfo, since moment) {
+	since.At = since.At.Truncate(time.Minute)
+	shown := shownRecord{inspect.RecordOf(i), since}
+	for g := range n.Groups {
+		if n.Groups[g].Route == i.Route && n.Groups[g].Since.At.Equal(since.At) {
+			n.Groups[g].Records = append(n.Groups[g].Records, shown)
+			return
+		}
+	}
+	n.Groups = append(n.Groups, group{i.Route, since, []shownRecord{shown}})
+}
+
+// sum says in a sentence what waits.
+func (n *now) sum(held int, oldest time.Duration) string {
+	of, more := "", ""
+	if n.Route != "" {
+		of = " of " + n.Route
+	}
+	if n.Next != "" {
+		more = " or more"
+	}
+	switch {
+	case n.Later:
+		return fmt.Sprintf("%d%s further requests%s wait for a decision.", held, more, of)
+	case held == 0 && n.Next != "":
+		return "This page has nothing that waits for a decision; the next one may."
+	case held == 0:
+		return fmt.Sprintf("No request%s waits for a decision.", of)
+	case held == 1 && more == "":
+		return fmt.Sprintf("1 request%s has waited for a decision for %s.", of, inspect.Span(oldest))
+	}
+	return fmt.Sprintf("%d%s requests%s wait for a decision, the oldest for %s.", held, more, of, inspect.Span(oldest))
+}
+
+// health says how the store does, which has just answered, by what this process waits for.
+func health(s idempotency.Stats) string {
+	var late []string
+	for _, c := range []struct {
+		n    int
+		what string
+	}{{s.Pending, "ended runs that are not recorded yet"}, {s.GivingBack, "claims to be given back"}, {s.Abandoned, "calls that it has not returned from"}} {
+		if c.n > 0 {
+			late = append(late, fmt.Sprintf("%d %s", c.n, c.what))
+		}
+	}
+	if len(late) == 0 {
+		return "The store is well."
+	}
+	return "The store answers, and is behind with this process: " + strings.Join(late, ", ") + "."
+}
+
+// A moment is a time, as it is shown.
+type moment struct {
+	At  time.Time
+	Ago string
+}
+
+// Exact is for those who compare it with a log.
+func (m moment) Exact() string { return m.At.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+// Minute is what those who are in one group have in common.
+func (m moment) Minute() string { return m.At.UTC().Format("2006-01-02 15:04 UTC") }
+
+// Machine is for programs that read the page.
+func (m moment) Machine() string { return m.At.UTC().Format(time.RFC3339) }
+
+// at returns the moment that was so long ago.
+func (v *visit) at(age time.Duration) moment {
+	return moment{v.now().Add(-age), inspect.Span(age) + " ago"}
+}
+
+// started returns when the last run of a record began.
+func (v *visit) started(i idempotency.RecordInfo) moment {
+	if i.Started.IsZero() {
+		return v.at(i.Age)
+	}
+	return v.at(max(0, v.now().Sub(i.Started)))
+}

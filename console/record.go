@@ -1,0 +1,217 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+
+	"example.com/idempotency"
+	"example.com/idempotency/event"
+	"example.com/idempotency/internal/answer"
+	"example.com/idempotency/internal/inspect"
+	"example.com/idempotency/store"
+)
+
+// This file is the screen of one key, and how it is found.
+
+// A recordPage is what the screen of a key shows.
+type recordPage struct {
+	inspect.Story
+	// Scope and Key are the client's, if the route keeps them.
+	Scope, Key string
+	Since      moment
+	Ends       string
+	Attempts   []attempt
+	Options    []option
+	CanAsk     bool
+	Word       *inspect.Word
+	Forget     string
+	Form       form
+	Notice     string // why a decision was not made
+	Answer     *shownAnswer
+}
+
+// An attempt is one run, as it is shown.
+type attempt struct {
+	inspect.Attempt
+	Began moment
+	Link  string
+}
+
+// An option is a decision that can be made.
+type option struct {
+	Word, Title, Says, Button string
+	Allowed                   bool
+}
+
+var titles = map[string]string{
+	"final": "It has happened, and this is the answer", "not-executed": "Nothing has happened", "resume": "A repetition does no harm",
+}
+
+// A shownAnswer is a recorded answer as the browser and as JSON show it.
+type shownAnswer struct {
+	Type   string      `json:"type"`
+	Record string      `json:"record"`
+	Status int         `json:"status,omitempty"`
+	Kind   string      `json:"kind"`
+	Header http.Header `json:"header"`
+	Body   string      `json:"body,omitempty"`
+	Bytes  int         `json:"bytes"`
+	Note   string      `json:"note,omitempty"`
+}
+
+var kinds = map[answer.Kind]string{
+	answer.KindKept: "answer", answer.KindNotKept: "answer that was too large to keep", answer.KindValue: "result", answer.KindError: "permanent error",
+}
+
+// ruling looks into a record, by the guard of its route.
+func (v *visit) ruling(name string) (*inspect.Ruling, error) {
+	key, err := inspect.Named(name)
+	if err != nil {
+		return nil, notFound(err.Error() + ".")
+	}
+	r := &inspect.Ruling{Guard: v.guard, NotDone: "tick it"}
+	if v.wantsJSON() {
+		r.NotDone = "name it in not_done"
+	}
+	if v.GuardOf != nil {
+		i, err := inspect.Look(v.r.Context(), v.guard, key)
+		if err != nil {
+			return nil, err
+		}
+		r.Guard = v.guardOf(i.Route)
+	}
+	r.TTL = inspect.TTLOf(r.Guard)
+	return r, r.LookInto(v.r.Context(), v.inspector, key)
+}
+
+func (v *visit) showRecord(name string) error {
+	r, err := v.ruling(name)
+	if err != nil {
+		return err
+	}
+	page := v.pageOf(r)
+	if v.r.Method != http.MethodPost && v.r.FormValue("answer") != "" {
+		if page.Answer, err = v.answer(r); err != nil {
+			return err
+		}
+		return v.show(http.StatusOK, "record", "One key", page, page.Answer)
+	}
+	return v.show(http.StatusOK, "record", "One key", page, page.Story)
+}
+
+// pageOf returns what is shown of a record.
+func (v *visit) pageOf(r *inspect.Ruling) *recordPage {
+	i := r.Info
+	page := &recordPage{Story: r.Story(v.r.Context()), Since: v.at(i.Age), Ends: "never", Forget: inspect.Forgets(i)}
+	if page.Record.Ends != nil {
+		page.Ends = "in " + inspect.Span(i.TTL)
+	}
+	if i.Key.Record == "" {
+		page.Scope, page.Key = i.Key.Scope, i.Key.Value
+		page.CanAsk = i.State == store.Held && inspect.HasResolver(r.Guard, i.Route)
+	}
+	for n, run := range page.Runs {
+		began := i.Runs[n]
+		page.Attempts = append(page.Attempts, attempt{run, v.at(max(0, v.now().Sub(began.Started))), v.traceURL(began.Trace)})
+	}
+	buttons := map[string]string{
+		"final":        "Give this answer to every retry, and run nothing any more",
+		"not-executed": "Let the next request run from the beginning",
+		"resume":       "Let the next request go on as attempt " + itoa(i.Attempt+1),
+	}
+	for _, d := range page.Decisions {
+		o := option{d.Decision, titles[d.Decision], d.Says, buttons[d.Decision], d.Allowed}
+		if d.Decision == "resume" && !o.Allowed { // it may be, when the steps in doubt are ticked
+			_, err := r.Of(inspect.Rehearse(v.r.Context()), "resume", i.Seen(), idempotency.Resolution{NotDone: i.InDoubt})
+			o.Allowed = err == nil
+		}
+		page.Options = append(page.Options, o)
+	}
+	page.Form.Seen = page.Record.Seen
+	if i.State == store.Claimed && i.Lease > 0 {
+		page.Forget = "" // it runs
+	}
+	return page
+}
+
+func (v *visit) traceURL(t event.TraceContext) string {
+	if v.TraceURL == nil || t == (event.TraceContext{}) {
+		return ""
+	}
+	link := v.TraceURL(t)
+	if u, err := url.Parse(link); err != nil || u.Scheme != "http" && u.Scheme != "https" {
+		return ""
+	}
+	return link
+}
+
+// mostShown is how much of a body the browser gets.
+const mostShown = 64 << 10
+
+// answer returns the recorded answer, to those who may see it.
+func (v *visit) answer(r *inspect.Ruling) (*shownAnswer, error) {
+	if !v.actor.ReadAnswers {
+		return nil, &problem{status: http.StatusForbidden, says: "You may not see recorded answers."}
+	}
+	recorded, err := inspect.ReadAnswer(v.r.Context(), r.Guard, r.Info.Record)
+	if err != nil {
+		return nil, err
+	}
+	a := Answer{Record: r.Info.Record, Route: r.Info.Route, Status: recorded.Status, Header: recorded.Header, Body: recorded.Body}
+	if recorded.Kind == answer.KindValue || recorded.Kind == answer.KindError {
+		a.Status = 0
+	}
+	a.Body = append([]byte{}, a.Body...) // the store's is not to be written to
+	if v.Redact != nil {
+		v.Redact(&a)
+	}
+	shown := &shownAnswer{
+		Type: "answer", Record: a.Record, Status: a.Status, Kind: kinds[recorded.Kind], Header: a.Header, Body: string(a.Body), Bytes: len(a.Body),
+	}
+	switch {
+	case !utf8.Valid(a.Body):
+		shown.Body, shown.Note = "", "The body is not text, and is not shown."
+	case len(a.Body) > mostShown:
+		shown.Body, shown.Note = strings.ToValidUTF8(shown.Body[:mostShown], ""), "Only the first 64 KiB are shown."
+	}
+	return shown, nil
+}
+
+// findRecord leads to the record with a name.
+func (v *visit) findRecord(string) error {
+	name := strings.TrimSpace(v.r.FormValue("record"))
+	if name == "" {
+		return v.show(http.StatusOK, "find", "Find a key", nil, nil)
+	}
+	return v.leadTo(name)
+}
+
+// findKey leads to the record of a client's key. It is a POST, so that the key stands in no address and in no log.
+func (v *visit) findKey(string) error {
+	k := idempotency.Key{Scope: v.r.PostFormValue("scope"), Value: v.r.PostFormValue("key")}
+	switch rest, isReserved := strings.CutPrefix(k.Scope, `\0`); {
+	case k.Scope == "":
+		k.Scope = idempotency.Shared
+	case isReserved:
+		k.Scope = "\x00" + rest
+	}
+	if k.Value == "" || len(k.Value) > 255 {
+		return &problem{status: http.StatusUnprocessableEntity, says: "Give the key as the client has sent it: at least 1 byte, and at most 255."}
+	}
+	i, err := inspect.Look(v.r.Context(), v.guard, k)
+	if err != nil {
+		return err
+	}
+	return v.leadTo(i.Record)
+}
+
+func (v *visit) leadTo(name string) error {
+	if _, err := inspect.Named(name); err != nil {
+		return notFound(err.Error() + ".")
+	}
+	v.w.Header().Set("Location", v.base+"records/"+name)
+	v.w.WriteHeader(http.StatusSeeOther)
+	return nil
+}

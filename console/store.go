@@ -1,0 +1,82 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"example.com/idempotency"
+	"example.com/idempotency/store"
+)
+
+// This file is the screen of the store: what it can do, how fast it is, and what this process is busy with.
+
+// A storePage is what it shows.
+type storePage struct {
+	Type     string            `json:"type"`
+	Store    string            `json:"store"`
+	Says     string            `json:"says"`
+	Answered float64           `json:"answered_ms"`
+	Check    string            `json:"check,omitempty"`
+	Records  *int              `json:"records,omitempty"`
+	Held     int               `json:"held"`
+	More     bool              `json:"more"` // than are counted as held
+	Stats    process           `json:"process"`
+	Versions map[string]string `json:"versions"`
+}
+
+// A process is what a guard is busy with in this process.
+type process struct {
+	Running      int   `json:"running"`
+	Waiting      int   `json:"waiting"`
+	Pending      int   `json:"pending"`
+	PendingBytes int64 `json:"pending_bytes"`
+	GivingBack   int   `json:"giving_back"`
+	Abandoned    int   `json:"abandoned"`
+}
+
+// mostCounted is how many held records are counted.
+const mostCounted = 1000
+
+func (v *visit) showStore(string) error {
+	p := storePage{Type: "store", Store: strings.TrimPrefix(fmt.Sprintf("%T", v.store), "*"), Stats: process(v.guard.Stats()), Versions: versions()}
+	began := v.now()
+	page, err := v.lister.List(v.r.Context(), store.Query{Holding: true, States: []store.State{store.Held}, Limit: mostCounted})
+	if err != nil {
+		return err
+	}
+	p.Answered = float64(v.now().Sub(began).Round(10*time.Microsecond)) / float64(time.Millisecond)
+	p.Held, p.More, p.Says = len(page.Entries), page.Next != "", health(idempotency.Stats(p.Stats))
+	if counter, ok := v.store.(interface{ Len() int }); ok {
+		n := counter.Len()
+		p.Records = &n
+	}
+	if checker, ok := v.store.(interface{ Check(context.Context) error }); ok {
+		p.Check = "It keeps what it is given, as far as its settings say."
+		if err := checker.Check(v.r.Context()); err != nil {
+			p.Check = err.Error()
+		}
+	}
+	return v.show(http.StatusOK, "store", "Store", p, p)
+}
+
+const module = "example.com/idempotency"
+
+// versions are those of this library in the program, and of Go.
+func versions() map[string]string {
+	found := map[string]string{"go": runtime.Version()}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return found
+	}
+	for _, m := range append(info.Deps, &info.Main) {
+		if m.Path == module || strings.HasPrefix(m.Path, module+"/") {
+			found[m.Path] = m.Version
+		}
+	}
+	return found
+}
