@@ -129,7 +129,7 @@ func (v *visit) ask(r *inspect.Ruling) error {
 	case errors.Is(err, store.ErrChanged):
 		return v.again(r, v.form(), err)
 	case err != nil:
-		return v.again(r, v.form(), &problem{status: http.StatusUnprocessableEntity, says: "The resolver does not know: " + err.Error(), err: err})
+		return v.again(r, v.form(), &problem{status: http.StatusUnprocessableEntity, says: upper(strings.TrimPrefix(err.Error(), "idempotency: ")) + ".", err: err})
 	}
 	page := v.pageOf(r)
 	page.Word = &word

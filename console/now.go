@@ -89,8 +89,13 @@ func (v *visit) list(ctx context.Context, q store.Query) (found []idempotency.Re
 		switch {
 		case errors.Is(err, store.ErrNotFound) || err == nil && i.State != q.States[0] && i.State != store.Corrupt:
 			continue // it has settled meanwhile
+		case errors.Is(err, store.ErrUnreadableHere): // another version can read it
+			i = idempotency.RecordInfo{Record: e.Key, State: store.Corrupt}
 		case err != nil:
 			return nil, "", err
+		}
+		if i.State == store.Corrupt { // the list knows more
+			i.Route, i.Age, i.Attempt = e.Record.Label, e.Record.Age, e.Record.Attempt
 		}
 		found = append(found, i)
 	}

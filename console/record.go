@@ -122,10 +122,12 @@ func (v *visit) pageOf(r *inspect.Ruling) *recordPage {
 		"resume":       "Let the next request go on as attempt " + itoa(i.Attempt+1),
 	}
 	for _, d := range page.Decisions {
-		o := option{d.Decision, titles[d.Decision], d.Says, buttons[d.Decision], d.Allowed}
+		o := option{d.Decision, titles[d.Decision], strings.TrimSuffix(d.Says, ".") + ".", buttons[d.Decision], d.Allowed}
 		if d.Decision == "resume" && !o.Allowed { // it may be, when the steps in doubt are ticked
 			_, err := r.Of(inspect.Rehearse(v.r.Context()), "resume", i.Seen(), idempotency.Resolution{NotDone: i.InDoubt})
-			o.Allowed = err == nil
+			if o.Allowed = err == nil; o.Allowed {
+				o.Says = upper(strings.TrimPrefix(o.Says, "Refused: "))
+			}
 		}
 		page.Options = append(page.Options, o)
 	}

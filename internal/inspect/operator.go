@@ -45,7 +45,9 @@ func recordedAnswer(a *answer.Answer) RecordedAnswer {
 }
 
 // HasResolver reports whether somebody can be asked about records of a route.
-func HasResolver(g *idempotency.Guard, route string) bool { return g.Hook().Engine().HasResolver(route) }
+func HasResolver(g *idempotency.Guard, route string) bool {
+	return g.Hook().Engine().HasResolver(route)
+}
 
 // A Word is what a resolver says about a held record.
 type Word struct {

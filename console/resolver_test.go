@@ -1,0 +1,104 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/store"
+)
+
+// This file asks resolvers, and looks at what cannot be read.
+
+// A resolver is asked, and what it says is shown and settles nothing.
+func TestResolverIsAsked(t *testing.T) {
+	t.Parallel()
+	var says idempotency.Resolution
+	var fails error
+	s := serve(t, hold, idempotency.WithSealer(guardtest.NewSealer(t, 1)), idempotency.WithKeptKeys(true))
+	resolver := idempotency.WithResolver(func(_ context.Context, i idempotency.RecordInfo) (idempotency.Resolution, error) {
+		require.Equal(t, idempotency.Key{Scope: "alice", Value: "payout-1"}, i.Key)
+		return says, fails
+	})
+	s.guard.With(idempotency.WithRoute("POST /payouts"), resolver)
+	s.post("POST /payouts", "payout-1", broken)
+	s.post("POST /orders", "order-77", broken)
+	i := s.look("payout-1")
+	b := s.as(ada)
+	require.Contains(t, b.get("/records/"+i.Record).Body.String(), "Ask the resolver")
+	require.NotContains(t, b.get("/records/"+s.look("order-77").Record).Body.String(), "Ask the resolver")
+	for _, c := range []struct {
+		name   string
+		says   idempotency.Resolution
+		fails  error
+		status int
+		page   string
+	}{
+		{"word-final", idempotency.Resolution{Outcome: idempotency.Final, Status: 201, Body: []byte("{}"), Decision: idempotency.Decision{Reason: "the bank has ch_1"}}, nil, 200, "the bank has ch_1"},
+		{"word-not-executed", idempotency.Resolution{Outcome: idempotency.NotExecuted}, nil, 200, "<strong>not-executed</strong>"},
+		{"word-unknown", idempotency.Resolution{Outcome: idempotency.Unknown}, nil, 200, "<strong>unknown</strong>"},
+		{"word-error", idempotency.Resolution{}, errors.New("the bank is closed"), 422, "the bank is closed"},
+	} {
+		says, fails = c.says, c.fails
+		got := b.decide(i, "ask")
+		require.Equal(t, c.status, got.Code, got.Body)
+		require.Contains(t, got.Body.String(), c.page)
+		requireGolden(t, c.name, b.json().decide(i, "ask").Body.String())
+		require.Equal(t, i.Seen(), s.look("payout-1").Seen())
+	}
+	require.Equal(t, http.StatusOK, b.decide(i, "resume").Code)
+	require.Equal(t, http.StatusConflict, b.decide(i, "ask").Code, "it is not held any more")
+}
+
+// A corruptStore cannot read its records.
+type corruptStore struct {
+	*idempotency.MemoryStore
+	corrupt bool
+}
+
+func (s *corruptStore) Get(ctx context.Context, key string) (store.Record, error) {
+	if s.corrupt {
+		return store.Record{}, store.ErrCorrupt
+	}
+	return s.MemoryStore.Get(ctx, key)
+}
+
+func (s *corruptStore) Forget(ctx context.Context, key string, seen store.Seen) error {
+	if seen.State != store.Corrupt {
+		return store.ErrCorrupt
+	}
+	s.corrupt = false
+	rec, err := s.MemoryStore.Get(ctx, key)
+	if err != nil {
+		return err
+	}
+	return s.MemoryStore.Forget(ctx, key, rec.Seen())
+}
+
+// A record that cannot be read is shown as such, and can only be forgotten by who has seen that.
+func TestCorruptRecord(t *testing.T) {
+	t.Parallel()
+	st := &corruptStore{MemoryStore: idempotency.NewMemoryStore()}
+	s := serveOn(t, st)
+	s.fill()
+	i := s.look("payout-1")
+	st.corrupt = true
+	b := s.as(ada)
+	page := b.get("/records/" + i.Record).Body.String()
+	require.Contains(t, page, "The record cannot be read.")
+	require.Contains(t, page, `value="corrupt/0/00000000000000000000000000000000"`)
+	requireGolden(t, "corrupt", b.json().get("/records/"+i.Record).Body.String())
+	list := b.get("/").Body.String()
+	require.Contains(t, list, `<span class="state corrupt">`, "it is listed")
+	require.Contains(t, list, "POST /payouts", "with what the list knows")
+	require.Equal(t, http.StatusConflict, b.decide(i, "forget").Code)
+	require.Equal(t, http.StatusUnprocessableEntity, b.decide(i, "resume").Code)
+	require.True(t, st.corrupt)
+	require.Equal(t, http.StatusOK, b.decide(i, "forget", "seen", store.Seen{State: store.Corrupt}.String()).Code)
+	require.Equal(t, http.StatusNotFound, b.get("/records/"+i.Record).Code)
+}
