@@ -29,7 +29,7 @@ var imported = packagesByName(
 	"bytes", "context", "database/sql", "encoding/json", "errors", "fmt", "io", "log", "log/slog", "net/http", "net/http/httptest", "os", "path/filepath",
 	"slices", "strings", "testing", "testing/synctest", "time", "os/signal", "syscall", "crypto/sha256", "crypto/subtle",
 	"example.com/idempotency", "example.com/idempotency/client", "example.com/idempotency/client/journal",
-	"example.com/idempotency/client/profile", "example.com/idempotency/event", "example.com/idempotency/policy",
+	"example.com/idempotency/client/profile", "example.com/idempotency/console", "example.com/idempotency/event", "example.com/idempotency/policy",
 	"example.com/idempotency/problem", "example.com/idempotency/queue", "example.com/idempotency/store",
 	"example.com/idempotency/store/storetest", "example.com/idempotency/webhook", "github.com/redis/go-redis/v9",
 	// of other modules of the repository, and what these need

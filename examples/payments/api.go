@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/console"
 )
 
 // maxWait is how long a duplicate of a transfer waits for the answer of the first.
@@ -26,8 +27,10 @@ func newGuard(store idempotency.Store, opts ...idempotency.Option) (*idempotency
 // a key and must be known first, and a stranger must not see a recorded answer.
 func newAPI(guard *idempotency.Guard, p *provider) http.Handler {
 	mux := http.NewServeMux()
+	guards := make(map[string]*idempotency.Guard)
 	protect := func(pattern string, pay http.Handler, opts ...idempotency.Option) {
-		mux.Handle(pattern, authenticate(guard.With(opts...).Handler(pay)))
+		guards[pattern] = guard.With(opts...)
+		mux.Handle(pattern, authenticate(guards[pattern].Handler(pay)))
 	}
 
 	protect("POST /charges", pay(p, "charges"),
@@ -45,7 +48,23 @@ func newAPI(guard *idempotency.Guard, p *provider) http.Handler {
 	mux.HandleFunc("GET /count", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, p.counts())
 	})
+	screens, err := console.New(guard, console.Options{
+		Authorize: onCall,
+		GuardOf:   func(route string) *idempotency.Guard { return guards[route] },
+	})
+	if err != nil { // the store cannot list its records
+		slog.Warn("no console", "error", err)
+		return mux
+	}
+	mux.Handle("/console/", http.StripPrefix("/console", screens))
 	return mux
+}
+
+// onCall lets whoever sits at this machine decide about held keys. Yours asks who has signed in.
+func onCall(r *http.Request) (console.Actor, error) {
+	actor, err := console.OnThisMachine(r)
+	actor.Name, actor.Decide, actor.ReadAnswers = "on call", true, true
+	return actor, err
 }
 
 // callers has the name of each caller by the SHA-256 of the caller's token. Yours are in a

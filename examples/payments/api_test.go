@@ -149,3 +149,16 @@ func TestDocumentationShowsTheSameLines(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(page), "```sh\n"+tryIt("127.0.0.1:8080")+"```")
 }
+
+// The console is there for who sits at the machine, and for nobody else.
+func TestConsole(t *testing.T) {
+	t.Parallel()
+	api := newInProcess(t, idempotency.NewMemoryStore(), 0)
+	for from, status := range map[string]int{"127.0.0.1:5000": http.StatusOK, "192.0.2.1:5000": http.StatusForbidden} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost:8080/console/", nil)
+		r.RemoteAddr = from
+		w := httptest.NewRecorder()
+		api.handler.ServeHTTP(w, r)
+		require.Equal(t, status, w.Code)
+	}
+}

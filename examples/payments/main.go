@@ -129,5 +129,6 @@ pay charges order-2 100 & pay charges order-2 100; wait      # 201, and 409 in-f
 pay transfers order-3 100 & pay transfers order-3 100; wait  # 201 twice: the second waits and is replayed
 pay charges bad,key 100       # 400 key-invalid
 curl -s http://ADDR/count     # what was really done
+# http://ADDR/console/ shows in a browser what is held, and settles it
 `, "ADDR", addr)
 }
