@@ -54,11 +54,17 @@ var errNotHere = errors.New("console: without Options.Authorize, only a browser 
 // forwarded by a proxy, or that was not addressed to localhost or a loopback address: a page of another site could
 // have given a name of its own to this machine. It is what a console without [Options].Authorize asks. A function
 // for development can call it, and let the actor decide.
+//
+// It knows a proxy by the fields that proxies add, and by HTTP/1.0, which no browser speaks. A proxy on the same
+// machine that does neither is taken for a browser: do not put one in front of such a console.
 func OnThisMachine(r *http.Request) (Actor, error) {
 	for _, field := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
 		if r.Header.Get(field) != "" {
 			return Actor{}, errNotHere
 		}
+	}
+	if !r.ProtoAtLeast(1, 1) {
+		return Actor{}, errNotHere
 	}
 	client, _, err := net.SplitHostPort(r.RemoteAddr)
 	host := (&url.URL{Host: r.Host}).Hostname()

@@ -139,7 +139,8 @@ func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !found:
 		v.fail(notFound("There is no such page."))
 	case page == "":
-		w.Header().Set("Location", "./"+r.RequestURI[strings.LastIndexByte(r.RequestURI, '/')+1:]+"/")
+		path, _, _ := strings.Cut(r.RequestURI, "?")
+		w.Header().Set("Location", "./"+path[strings.LastIndexByte(path, '/')+1:]+"/")
 		w.WriteHeader(http.StatusPermanentRedirect)
 	default:
 		v.serve(screens[page], name)

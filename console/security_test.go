@@ -81,11 +81,15 @@ func TestOnThisMachine(t *testing.T) {
 		"a name like ours":        {"127.0.0.1:5000", "localhost.evil.example", "", 403},
 		"behind a proxy":          {"127.0.0.1:5000", "localhost", "X-Forwarded-For", 403},
 		"behind another":          {"127.0.0.1:5000", "localhost", "Forwarded", 403},
+		"behind an old one":       {"127.0.0.1:5000", "localhost", "HTTP/1.0", 403},
 		"no address":              {"@", "localhost", "", 403},
 	} {
 		b := s.browser(Options{})
 		b.change = func(r *http.Request) {
-			if r.RemoteAddr, r.Host = c.addr, c.host; c.field != "" {
+			r.RemoteAddr, r.Host = c.addr, c.host
+			if c.field == "HTTP/1.0" {
+				r.ProtoMinor = 0
+			} else if c.field != "" {
 				r.Header.Set(c.field, "192.0.2.7")
 			}
 		}
@@ -280,7 +284,7 @@ func TestMounts(t *testing.T) {
 	}
 	bare := http.StripPrefix("/ops/console", h)
 	w := httptest.NewRecorder()
-	bare.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ops/console", nil))
+	bare.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ops/console?to=https://evil.example/x", nil))
 	require.Equal(t, "./console/", w.Header().Get("Location"))
 }
 
