@@ -28,9 +28,10 @@ func setHeader(h http.Header) {
 	}
 }
 
-// find returns the screen that an address ends with, and the name at its end. An empty screen is one whose
-// address lacks the slash at its end.
-func find(u *url.URL) (page, name string, found bool) {
+// find returns the screen that the address of a request ends with, and the name at its end. An empty screen is the
+// first one, whose address lacks the slash at its end: the prefix was stripped, or the router has the console there.
+func find(r *http.Request) (page, name string, found bool) {
+	u := r.URL
 	if u.Path == "" {
 		return "", "", true
 	}
@@ -45,7 +46,11 @@ func find(u *url.URL) (page, name string, found bool) {
 		return "/", "", true
 	}
 	_, known := screens[last]
-	return last, last, known && last != "records"
+	known = known && last != "records"
+	if !known && (r.Pattern == u.Path || strings.HasSuffix(r.Pattern, " "+u.Path)) {
+		return "", "", true
+	}
+	return last, last, known
 }
 
 var errNotHere = errors.New("console: without Options.Authorize, only a browser on the same machine may look")

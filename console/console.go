@@ -125,7 +125,7 @@ func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	v := &visit{console: c, w: w, r: r.WithContext(ctx), base: "./"}
 	setHeader(w.Header())
-	page, name, found := find(r.URL)
+	page, name, found := find(r)
 	if page == "records" {
 		v.base = "../"
 	}

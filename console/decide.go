@@ -88,6 +88,8 @@ func (f *form) resolution(actor string) (res idempotency.Resolution, err error) 
 		return res, unfinished("Say final, not-executed, resume or forget.")
 	case f.Reason == "":
 		return res, unfinished("Say how you found it out, for whoever asks later.")
+	case len(f.Reason) > maxReason:
+		return res, unfinished("Say it in at most 2,000 bytes: it becomes a line of the log.")
 	case outcome != idempotency.Final || f.Decision == "forget":
 		return res, nil
 	}
@@ -102,6 +104,9 @@ func (f *form) resolution(actor string) (res idempotency.Resolution, err error) 
 	res.Body = []byte(f.Body)
 	return res, nil
 }
+
+// maxReason is how long a reason may be, in bytes.
+const maxReason = 2000
 
 func unfinished(says string) *problem {
 	return &problem{status: http.StatusUnprocessableEntity, says: says}

@@ -80,6 +80,23 @@ func (s *corruptStore) Forget(ctx context.Context, key string, seen store.Seen) 
 	return s.MemoryStore.Forget(ctx, key, rec.Seen())
 }
 
+// A checkedStore knows what is wrong with it.
+type checkedStore struct {
+	*idempotency.MemoryStore
+	wrong error
+}
+
+func (s *checkedStore) Check(context.Context) error { return s.wrong }
+
+func TestCheckOfTheStore(t *testing.T) {
+	t.Parallel()
+	st := &checkedStore{MemoryStore: idempotency.NewMemoryStore()}
+	b := serveOn(t, st).as(ada)
+	require.Contains(t, b.get("/store").Body.String(), "It keeps what it is given")
+	st.wrong = errors.New("it evicts keys")
+	require.Contains(t, b.get("/store").Body.String(), "it evicts keys")
+}
+
 // A record that cannot be read is shown as such, and can only be forgotten by who has seen that.
 func TestCorruptRecord(t *testing.T) {
 	t.Parallel()

@@ -282,8 +282,13 @@ func TestMounts(t *testing.T) {
 		}
 		require.Greater(t, len(visited), 10, name)
 	}
-	bare := http.StripPrefix("/ops/console", h)
+	exact := http.NewServeMux()
+	exact.Handle("GET /ops/console", h)
 	w := httptest.NewRecorder()
+	exact.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ops/console", nil))
+	require.Equal(t, "./console/", w.Header().Get("Location"))
+	bare := http.StripPrefix("/ops/console", h)
+	w = httptest.NewRecorder()
 	bare.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ops/console?to=https://evil.example/x", nil))
 	require.Equal(t, "./console/", w.Header().Get("Location"))
 }

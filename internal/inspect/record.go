@@ -94,6 +94,7 @@ type Refusal struct {
 	err  error
 }
 
+// Error says why.
 func (r *Refusal) Error() string { return r.says }
 
 // Unwrap returns the error of the library.
@@ -105,6 +106,7 @@ type Changed struct {
 	Now  idempotency.RecordInfo
 }
 
+// Error says what was seen and what is there now.
 func (c *Changed) Error() string {
 	return fmt.Sprintf("the record has changed: you saw %s, and now it is %s. Nothing was changed by this.", c.Seen, c.Now.Seen())
 }

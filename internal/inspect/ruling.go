@@ -47,6 +47,7 @@ func AnswerOf(res *idempotency.Resolution) *Answer {
 	return &Answer{res.Status, res.Header.Get("Content-Type"), len(res.Body)}
 }
 
+// String tells the answer in a line.
 func (a *Answer) String() string {
 	return fmt.Sprintf("status %d, %s, %d bytes", a.Status, cmp.Or(a.ContentType, "no Content-Type"), a.Bytes)
 }

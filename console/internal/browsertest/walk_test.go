@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -58,8 +59,22 @@ func serve(t *testing.T) (*idempotency.Guard, string) {
 	return guard, server.URL + "/console/"
 }
 
-// browse starts a browser that runs no scripts of pages. complaints are what it has found wrong with them.
-func browse(t *testing.T) (ctx context.Context, complaints func() []string) {
+// A browser runs no scripts of pages.
+type browser struct {
+	t    *testing.T
+	ctx  context.Context
+	mu   sync.Mutex
+	said []string
+}
+
+// complaints are what the browser has found wrong with pages.
+func (b *browser) complaints() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.said)
+}
+
+func browse(t *testing.T) *browser {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
@@ -74,34 +89,29 @@ func browse(t *testing.T) (ctx context.Context, complaints func() []string) {
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(func() { _ = chromedp.Cancel(ctx); cancel() })
-	var mu sync.Mutex
-	var said []string
+	b := &browser{t: t, ctx: ctx}
 	require.NoError(t, chromedp.Listen(ctx, func(ev any) {
 		if e, ok := ev.(*log.EventEntryAdded); ok {
-			mu.Lock()
-			defer mu.Unlock()
-			said = append(said, e.Entry.Text+" "+e.Entry.URL)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.said = append(b.said, e.Entry.Text+" "+e.Entry.URL)
 		}
 	}))
-	call(t, ctx, log.Enable, cdp.Empty{})
-	call(t, ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
-	return ctx, func() []string {
-		mu.Lock()
-		defer mu.Unlock()
-		return append([]string{}, said...)
-	}
+	call(b, log.Enable, cdp.Empty{})
+	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	return b
 }
 
-func call[P any](t *testing.T, ctx context.Context, cmd cdp.Command[P, cdp.Empty], params P) {
-	t.Helper()
-	_, err := chromedp.Call(ctx, cmd, params)
-	require.NoError(t, err)
+func call[P any](b *browser, cmd cdp.Command[P, cdp.Empty], params P) {
+	b.t.Helper()
+	_, err := chromedp.Call(b.ctx, cmd, params)
+	require.NoError(b.t, err)
 }
 
-func run[T any](t *testing.T, ctx context.Context, a chromedp.Action[T]) T {
-	t.Helper()
-	value, err := chromedp.Run(ctx, a)
-	require.NoError(t, err)
+func run[T any](b *browser, a chromedp.Action[T]) T {
+	b.t.Helper()
+	value, err := chromedp.Run(b.ctx, a)
+	require.NoError(b.t, err)
 	return value
 }
 
@@ -109,23 +119,23 @@ func run[T any](t *testing.T, ctx context.Context, a chromedp.Action[T]) T {
 func TestWalk(t *testing.T) {
 	t.Parallel()
 	guard, address := serve(t)
-	ctx, complaints := browse(t)
-	run(t, ctx, chromedp.Navigate(address))
-	first := run(t, ctx, chromedp.Text(".sum"))
-	run(t, ctx, chromedp.KeyEvent(kb.Tab))
-	skip := run(t, ctx, chromedp.Text(":focus"))
-	run(t, ctx, chromedp.Click("article:first-of-type tbody a"))
-	run(t, ctx, chromedp.WaitVisible("#reason"))
-	run(t, ctx, chromedp.Click("#reason"))
-	run(t, ctx, chromedp.KeyEvent("the bank has nothing"))
-	run(t, ctx, chromedp.Click(`button[value="resume"]`))
-	refused := run(t, ctx, chromedp.Text(`[role="alert"]`))
-	run(t, ctx, chromedp.Click(`input[name="not_done"]`))
-	run(t, ctx, chromedp.Click(`button[value="resume"]`))
-	run(t, ctx, chromedp.WaitVisible(`[role="status"]`))
-	done := run(t, ctx, chromedp.Text("main"))
-	run(t, ctx, chromedp.Navigate(address))
-	left := run(t, ctx, chromedp.Text(".sum"))
+	b := browse(t)
+	run(b, chromedp.Navigate(address))
+	first := run(b, chromedp.Text(".sum"))
+	run(b, chromedp.KeyEvent(kb.Tab))
+	skip := run(b, chromedp.Text(":focus"))
+	run(b, chromedp.Click("article:first-of-type tbody a"))
+	run(b, chromedp.WaitVisible("#reason"))
+	run(b, chromedp.Click("#reason"))
+	run(b, chromedp.KeyEvent("the bank has nothing"))
+	run(b, chromedp.Click(`button[value="resume"]`))
+	refused := run(b, chromedp.Text(`[role="alert"]`))
+	run(b, chromedp.Click(`input[name="not_done"]`))
+	run(b, chromedp.Click(`button[value="resume"]`))
+	run(b, chromedp.WaitVisible(`[role="status"]`))
+	done := run(b, chromedp.Text("main"))
+	run(b, chromedp.Navigate(address))
+	left := run(b, chromedp.Text(".sum"))
 	require.Contains(t, first, "2 requests wait for a decision")
 	require.Equal(t, "To the content", skip)
 	require.Contains(t, refused, "may have happened")
@@ -135,7 +145,7 @@ func TestWalk(t *testing.T) {
 	info, err := guard.Lookup(t.Context(), idempotency.Key{Scope: idempotency.Shared, Value: "charge-1"})
 	require.NoError(t, err)
 	require.Equal(t, "released", info.State.String())
-	for _, complaint := range complaints() {
+	for _, complaint := range b.complaints() {
 		require.Contains(t, complaint, "422", "only the refused decision is an error")
 	}
 }
@@ -164,7 +174,7 @@ const unreadable = `(() => {
 func TestScreensCanBeRead(t *testing.T) {
 	t.Parallel()
 	guard, address := serve(t)
-	ctx, complaints := browse(t)
+	b := browse(t)
 	name := func(key string) string {
 		info, err := guard.Lookup(t.Context(), idempotency.Key{Scope: idempotency.Shared, Value: key})
 		require.NoError(t, err)
@@ -175,18 +185,18 @@ func TestScreensCanBeRead(t *testing.T) {
 	} {
 		for _, scheme := range []string{"light", "dark"} {
 			for size, width := range map[string]int64{"desk": 1280, "phone": 360} {
-				call(t, ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
-				run(t, ctx, chromedp.EmulateViewport(width, 900))
-				run(t, ctx, chromedp.Navigate(address+path))
-				require.Empty(t, run(t, ctx, chromedp.Evaluate[[]string](unreadable)), "%s, %s, %s", page, scheme, size)
+				call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+				run(b, chromedp.EmulateViewport(width, 900))
+				run(b, chromedp.Navigate(address+path))
+				require.Empty(t, run(b, chromedp.Evaluate[[]string](unreadable)), "%s, %s, %s", page, scheme, size)
 				if dir := os.Getenv("SHOTS"); dir != "" {
-					shot := run(t, ctx, chromedp.FullScreenshot(100))
+					shot := run(b, chromedp.FullScreenshot(100))
 					require.NoError(t, os.WriteFile(filepath.Join(dir, page+"-"+scheme+"-"+size+".png"), shot, 0o644))
 				}
 			}
 		}
 	}
-	for _, complaint := range complaints() {
+	for _, complaint := range b.complaints() {
 		require.Contains(t, complaint, "404", "only the record that is not there is an error")
 	}
 }
