@@ -1,9 +1,11 @@
 package console
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -251,4 +253,32 @@ func TestGuardOfTheRoute(t *testing.T) {
 	answer, err := s.store.(store.Inspector).GetAnswer(t.Context(), i.Record)
 	require.NoError(t, err)
 	require.NotContains(t, string(answer.Answer), i.Record, "it is sealed")
+}
+
+// A sparseStore has pages in which nothing fits, before each that has something.
+type sparseStore struct {
+	*idempotency.MemoryStore
+	empty int
+}
+
+func (s *sparseStore) List(ctx context.Context, q store.Query) (store.Page, error) {
+	if n, _ := strconv.Atoi(q.Cursor); n < s.empty {
+		return store.Page{Next: strconv.Itoa(n + 1)}, nil
+	}
+	q.Cursor = ""
+	return s.MemoryStore.List(ctx, q)
+}
+
+// Pages of the store without anything are passed over, and not for ever.
+func TestSparseIndex(t *testing.T) {
+	t.Parallel()
+	for empty, says := range map[int]string{
+		mostPages - 1: "4 requests wait for a decision", mostPages: "This page has nothing that waits for a decision; the next one may.",
+	} {
+		s := serveOn(t, &sparseStore{idempotency.NewMemoryStore(), empty})
+		s.fill()
+		got := s.as(viewer).get("/").Body.String()
+		require.Contains(t, got, says)
+		require.Equal(t, empty == mostPages, strings.Contains(got, "among the oldest of the index"))
+	}
 }

@@ -33,6 +33,7 @@ type now struct {
 	Runs   []shownRecord `json:"-"`
 	Route  string        `json:"-"`
 	Later  bool          `json:"-"` // it is not the first page
+	Unread bool          `json:"-"` // the index has more than was read for Running
 }
 
 // A group is of records that one cause may have: they are of one route, and were held in one minute.
@@ -65,10 +66,11 @@ func (v *visit) showNow(string) error {
 		n.add(i, v.at(i.Age))
 	}
 	if n.Next = next; !n.Later {
-		running, _, err := v.list(v.r.Context(), store.Query{Holding: true, States: []store.State{store.Claimed}, Limit: oldestRuns, Label: q.Label})
+		running, unread, err := v.list(v.r.Context(), store.Query{Holding: true, States: []store.State{store.Claimed}, Limit: oldestRuns, Label: q.Label})
 		if err != nil {
 			return err
 		}
+		n.Unread = unread != ""
 		for _, i := range running {
 			n.Running = append(n.Running, inspect.RecordOf(i))
 			n.Runs = append(n.Runs, shownRecord{inspect.RecordOf(i), v.started(i)})
@@ -78,8 +80,21 @@ func (v *visit) showNow(string) error {
 	return v.show(http.StatusOK, "now", "Now", n, n)
 }
 
-// list returns the records of a page, by the guards of their routes.
+// mostPages is how many pages of the store are read for one that has anything in it.
+const mostPages = 10
+
+// list returns the records of a page, by the guards of their routes. A store may have pages in which nothing fits.
 func (v *visit) list(ctx context.Context, q store.Query) (found []idempotency.RecordInfo, next string, err error) {
+	for n := 0; n == 0 || n < mostPages && len(found) == 0 && next != ""; n++ {
+		if found, next, err = v.listPage(ctx, q); err != nil {
+			return nil, "", err
+		}
+		q.Cursor = next
+	}
+	return found, next, nil
+}
+
+func (v *visit) listPage(ctx context.Context, q store.Query) (found []idempotency.RecordInfo, next string, err error) {
 	page, err := v.lister.List(ctx, q)
 	if err != nil {
 		return nil, "", err

@@ -97,6 +97,36 @@ func TestCheckOfTheStore(t *testing.T) {
 	require.Contains(t, b.get("/store").Body.String(), "it evicts keys")
 }
 
+// A leavingStore is one whose client has gone when it is told a decision.
+type leavingStore struct {
+	*idempotency.MemoryStore
+	leave context.CancelFunc
+}
+
+func (s *leavingStore) Resolve(ctx context.Context, key string, seen store.Seen, settled store.Settlement) error {
+	s.leave()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.MemoryStore.Resolve(ctx, key, seen, settled)
+}
+
+// A decision that has begun ends, although its browser is gone.
+func TestBrowserThatLeaves(t *testing.T) {
+	t.Parallel()
+	st := &leavingStore{MemoryStore: idempotency.NewMemoryStore()}
+	s := serveOn(t, st)
+	s.fill()
+	b := s.as(ada)
+	b.change = func(r *http.Request) {
+		ctx, leave := context.WithCancel(r.Context())
+		st.leave = leave
+		*r = *r.WithContext(ctx)
+	}
+	require.Equal(t, http.StatusOK, b.decide(s.look("payout-1"), "resume").Code)
+	require.Equal(t, store.Released, s.look("payout-1").State)
+}
+
 // A record that cannot be read is shown as such, and can only be forgotten by who has seen that.
 func TestCorruptRecord(t *testing.T) {
 	t.Parallel()
