@@ -27,6 +27,8 @@ import (
 
 var write = flag.Bool("write", false, "write the golden files")
 
+func TestMain(m *testing.M) { os.Exit(guardtest.Main(m)) }
+
 // A service is what has made the records.
 type service struct {
 	t      *testing.T

@@ -149,3 +149,18 @@ func TestCorruptRecord(t *testing.T) {
 	require.Equal(t, http.StatusOK, b.decide(i, "forget", "seen", store.Seen{State: store.Corrupt}.String()).Code)
 	require.Equal(t, http.StatusNotFound, b.get("/records/"+i.Record).Code)
 }
+
+// A store whose index and answers are elsewhere is shown and decided about like that in memory.
+func TestRedis(t *testing.T) {
+	guardtest.OnEachRedis(t, func(t *testing.T, st *idempotency.RedisStore, _ guardtest.RedisBackend) {
+		s := serveOn(t, st)
+		s.fill()
+		b := s.as(ada)
+		require.Contains(t, b.get("/").Body.String(), "4 requests wait for a decision")
+		require.Contains(t, b.get("/store").Body.String(), "redisstore.Store")
+		require.Contains(t, b.get("/records/"+s.look("order-78").Record+"?answer=1").Body.String(), "4242")
+		require.Equal(t, http.StatusOK, b.decide(s.look("payout-1"), "final", "status", "201").Code)
+		require.Equal(t, http.StatusOK, b.decide(s.look("payout-2"), "forget").Code)
+		require.Contains(t, b.get("/").Body.String(), "2 requests wait for a decision")
+	})
+}
