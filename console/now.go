@@ -60,23 +60,24 @@ func (v *visit) showNow(string) error {
 		return err
 	}
 	var oldest time.Duration
+	stats := v.guard.Stats()
 	for _, i := range held {
 		oldest = max(oldest, i.Age)
 		n.Records = append(n.Records, inspect.RecordOf(i))
 		n.add(i, v.at(i.Age))
 	}
 	if n.Next = next; !n.Later {
-		running, unread, err := v.list(v.r.Context(), store.Query{Holding: true, States: []store.State{store.Claimed}, Limit: oldestRuns, Label: q.Label})
+		running, more, err := v.runs(v.r.Context(), q.Label, stats.Long)
 		if err != nil {
 			return err
 		}
-		n.Unread = unread != ""
+		n.Unread = more
 		for _, i := range running {
 			n.Running = append(n.Running, inspect.RecordOf(i))
 			n.Runs = append(n.Runs, shownRecord{inspect.RecordOf(i), v.started(i)})
 		}
 	}
-	n.Says = n.sum(len(held), oldest) + " " + health(v.guard.Stats())
+	n.Says = n.sum(len(held), oldest) + v.hang(stats.Long) + " " + health(&stats)
 	return v.show(http.StatusOK, "now", "Now", n, n)
 }
 
@@ -153,7 +154,7 @@ func (n *now) sum(held int, oldest time.Duration) string {
 }
 
 // health says how the store does, which has just answered, by what this process waits for.
-func health(s idempotency.Stats) string {
+func health(s *idempotency.Stats) string {
 	var late []string
 	for _, c := range []struct {
 		n    int

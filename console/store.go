@@ -37,20 +37,30 @@ type process struct {
 	PendingBytes int64 `json:"pending_bytes"`
 	GivingBack   int   `json:"giving_back"`
 	Abandoned    int   `json:"abandoned"`
+	OldestRun    int64 `json:"oldest_run_seconds,omitempty"` // of those that have outlasted a third of their lease
+}
+
+func (v *visit) process(s *idempotency.Stats) process {
+	p := process{s.Running, s.Waiting, s.Pending, s.PendingBytes, s.GivingBack, s.Abandoned, 0}
+	if len(s.Long) > 0 {
+		p.OldestRun = int64(v.now().Sub(s.Long[0].Started) / time.Second)
+	}
+	return p
 }
 
 // mostCounted is how many held records are counted.
 const mostCounted = 1000
 
 func (v *visit) showStore(string) error {
-	p := storePage{Type: "store", Store: strings.TrimPrefix(fmt.Sprintf("%T", v.store), "*"), Stats: process(v.guard.Stats()), Versions: versions()}
+	stats := v.guard.Stats()
+	p := storePage{Type: "store", Store: strings.TrimPrefix(fmt.Sprintf("%T", v.store), "*"), Stats: v.process(&stats), Versions: versions()}
 	began := v.now()
 	page, err := v.lister.List(v.r.Context(), store.Query{Holding: true, States: []store.State{store.Held}, Limit: mostCounted})
 	if err != nil {
 		return err
 	}
 	p.Answered = float64(v.now().Sub(began).Round(10*time.Microsecond)) / float64(time.Millisecond)
-	p.Held, p.More, p.Says = len(page.Entries), page.Next != "", health(idempotency.Stats(p.Stats))
+	p.Held, p.More, p.Says = len(page.Entries), page.Next != "", health(&stats)
 	if counter, ok := v.store.(interface{ Len() int }); ok {
 		n := counter.Len()
 		p.Records = &n

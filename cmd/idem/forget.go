@@ -24,7 +24,7 @@ func (a *app) forget() *cobra.Command {
 		}
 		says, err := r.Forget(v.context(ctx), seen, v.Decision)
 		if err != nil {
-			return orChanged(ctx, r, seen, err)
+			return v.maybe("forget", r, orChanged(ctx, r, seen, err))
 		}
 		a.done(v, "forget", says, nil, r.Info, seen)
 		return nil

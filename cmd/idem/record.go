@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"time"
 
 	"example.com/idempotency"
@@ -32,7 +33,7 @@ func guard(st store.Store, opts ...idempotency.Option) (*idempotency.Guard, erro
 
 // lookInto looks at a record, and at what may be decided about it.
 func lookInto(ctx context.Context, s *source, name string, ttl time.Duration) (*inspect.Ruling, error) {
-	key, err := inspect.Named(name)
+	key, err := inspect.Named(strings.TrimSpace(name))
 	if err != nil {
 		return nil, usage("%w; idem find has it for a key of a client", err)
 	}

@@ -100,7 +100,7 @@ func (a *app) resolve() *cobra.Command {
 		recorded := inspect.AnswerOf(&v.Resolution)
 		says, err := r.Of(v.context(ctx), args[1], seen, v.Resolution)
 		if err != nil {
-			return orChanged(ctx, r, seen, err)
+			return v.maybe(args[1], r, orChanged(ctx, r, seen, err))
 		}
 		a.done(v, args[1], says, recorded, r.Info, seen)
 		return nil
@@ -119,6 +119,15 @@ func orChanged(ctx context.Context, r *inspect.Ruling, seen store.Seen, err erro
 		return fmt.Errorf("%w: see idem why", err)
 	}
 	return err
+}
+
+// maybe returns err, and what to do if the store may have made the decision without a reply.
+func (v *verdict) maybe(word string, r *inspect.Ruling, err error) error {
+	if v.dryRun || !isAway(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %s of %s by %s (%s) may have been recorded all the same. Repeat the command, which does no harm, or look: idem why %s",
+		err, word, r.Info.Record, v.Actor, v.Reason, r.Info.Record)
 }
 
 // keepAnswer is how long an answer is kept unless --ttl says otherwise. It is longer than the TTL of most

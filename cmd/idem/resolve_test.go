@@ -2,15 +2,22 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/inspect"
+	"example.com/idempotency/store"
 )
 
 // This file decides, and looks at what clients get from then on.
@@ -233,4 +240,57 @@ func TestSealedRoute(t *testing.T) {
 		}
 		require.Equal(t, want, p.idem(t, "resolve", name, "resume", "--seen", seen, "--reason", "x").code)
 	}
+}
+
+// One name of a record in 64 begins like a flag.
+func TestRecordThatBeginsLikeAFlag(t *testing.T) {
+	t.Parallel()
+	p := sqlitePlace(t)
+	s := serve(t, p.records)
+	key := ""
+	for n := 0; !strings.HasPrefix(intent.Key{Scope: "alice", Value: key}.Name(), "-"); n++ {
+		key = fmt.Sprint("payout-", n)
+	}
+	s.post("POST /payouts", key, broken, hold)
+	name := s.name(key)
+	require.True(t, strings.HasPrefix(name, "-"))
+	got := p.idem(t, "why", name)
+	require.Zero(t, got.code, got.err)
+	require.Contains(t, got.out, "idem resolve "+name)
+	got = p.idem(t, "resolve", name, "resume", "--reason", "x", "--seen", s.seen(key))
+	require.Zero(t, got.code, got.err)
+	require.Zero(t, p.idem(t, "forget", name, "--reason", "x", "--seen", s.seen(key)).code)
+}
+
+// A store that has made the decision may be gone before it says so.
+func TestDecisionWithoutAReply(t *testing.T) {
+	t.Parallel()
+	v := &verdict{Resolution: idempotency.Resolution{Decision: idempotency.Decision{Actor: "ada", Reason: "the bank says so"}}}
+	r := &inspect.Ruling{Info: idempotency.RecordInfo{Record: "A7sryahtLZVJFr2ZL90kAYV1hkC1HOn3KDNnU1b0YbA"}}
+	for _, err := range []error{context.DeadlineExceeded, io.EOF, timeout(t)} {
+		got := v.maybe("resume", r, err)
+		require.Equal(t, inspect.ExitUnreachable, codeOf(got), "%v", err)
+		require.ErrorContains(t, got, "resume of "+r.Info.Record+" by ada (the bank says so) may have been recorded all the same")
+	}
+	require.Equal(t, store.ErrChanged, v.maybe("resume", r, store.ErrChanged))
+	v.dryRun = true
+	require.Equal(t, io.EOF, v.maybe("resume", r, io.EOF))
+}
+
+// hanging is a store that does not answer.
+type hanging struct{ *idempotency.MemoryStore }
+
+func (hanging) Get(ctx context.Context, _ string) (store.Record, error) {
+	<-ctx.Done()
+	return store.Record{}, context.Cause(ctx)
+}
+
+// timeout is how the library says that a store does not answer.
+func timeout(t *testing.T) (err error) {
+	synctest.Test(t, func(t *testing.T) {
+		g, newErr := guard(hanging{idempotency.NewMemoryStore()})
+		require.NoError(t, newErr)
+		_, err = g.Lookup(t.Context(), idempotency.Key{Scope: "s", Value: "k"})
+	})
+	return err
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +20,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 
 func (a *app) execute(ctx context.Context, args []string) int {
 	root := a.root()
-	root.SetArgs(args)
+	root.SetArgs(withRecords(args))
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.errOut)
@@ -31,6 +33,20 @@ func (a *app) execute(ctx context.Context, args []string) int {
 		a.complain(err)
 	}
 	return codeOf(err)
+}
+
+// dashed are the names of records that begin like a flag: one of 64 does.
+var dashed = regexp.MustCompile(`^-[A-Za-z0-9_-]{42}$`)
+
+// withRecords returns arguments in which the name of a record is not taken for a flag.
+func withRecords(args []string) []string {
+	args = slices.Clone(args)
+	for i, arg := range args {
+		if dashed.MatchString(arg) {
+			args[i] = " " + arg
+		}
+	}
+	return args
 }
 
 // findFormat finds -o among arguments of which one is wrong: the flags after that one have not been read.

@@ -36,7 +36,7 @@ func sizeTime(n int64) time.Duration {
 const maxAbandoned = 4096
 
 var (
-	errStoreTimeout = errors.New("idempotency: store call timed out")
+	errStoreTimeout error = timedOut{}
 	errStoreStuck   = errors.New("idempotency: too many earlier store calls have not returned")
 )
 
@@ -81,3 +81,10 @@ func isAnswer(err error) bool {
 	return errors.Is(err, store.ErrFull) || errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrUnreadableHere) ||
 		errors.Is(err, store.ErrTransactionOpen)
 }
+
+// A timedOut error is a net.Error, so that a program tells a store that is away from one that refuses.
+type timedOut struct{}
+
+func (timedOut) Error() string   { return "idempotency: store call timed out" }
+func (timedOut) Timeout() bool   { return true }
+func (timedOut) Temporary() bool { return true }

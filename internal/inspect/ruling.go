@@ -184,7 +184,7 @@ func (r *Ruling) does(word string, res idempotency.Resolution) string {
 		}
 		says += " Right if what is repeated does no harm, as with a derived key."
 	}
-	return says + " Nothing runs until a client sends it. If the lost run comes back before that, its answer counts."
+	return says + " Nothing runs until a client sends it. If the lost run comes back before that, its answer counts. After the retention of the route, 30 days by default, it runs as the first."
 }
 
 func (r *Ruling) answers() string {
