@@ -1,8 +1,6 @@
 package idempotency
 
 import (
-	"cmp"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -143,33 +141,8 @@ func (res Resolution) forEngine(recording response.Settings) engine.Resolution {
 	return engine.Resolution{
 		Outcome: res.Outcome, Decision: engine.Decision(res.Decision), NotDone: res.NotDone,
 		HasAnswer: res.Status != 0 || len(res.Header) > 0 || len(res.Body) > 0,
-		Answer:    func(fp Fingerprint) (*answer.Answer, error) { return res.answer(fp, recording) },
+		Answer: func(fp Fingerprint) (*answer.Answer, error) {
+			return response.ByHand(res.Status, res.Header, res.Body, fp[0] == digest.VersionJob, problem.Header, recording)
+		},
 	}
-}
-
-// answer is the answer of a Final resolution for a record, which may be one of Do.
-func (res Resolution) answer(fp Fingerprint, recording response.Settings) (*answer.Answer, error) {
-	a := &answer.Answer{Kind: answer.KindKept, Status: cmp.Or(res.Status, http.StatusOK), Body: res.Body}
-	if fp[0] == digest.VersionJob {
-		a.Kind = answer.KindValue
-	}
-	if a.Status < 200 || a.Status > 999 {
-		return nil, fmt.Errorf("idempotency: Resolve: %d is not the status of an answer", res.Status)
-	}
-	if len(a.Body) > 0 && !response.BodyAllowed(a.Status) {
-		return nil, fmt.Errorf("idempotency: Resolve: an answer with status %d has no body", a.Status)
-	}
-	header, err := response.Checked(res.Header, problem.Header)
-	if err != nil {
-		return nil, fmt.Errorf("idempotency: Resolve: %w", err)
-	}
-	if _, ok := header["Content-Type"]; !ok && len(a.Body) > 0 && a.Kind == answer.KindKept {
-		header.Set("Content-Type", http.DetectContentType(a.Body))
-	}
-	a.Header = response.Recorded(header, recording)
-	if !a.Fits(recording.Limit) {
-		return nil, fmt.Errorf("idempotency: Resolve: body of %d bytes, and its header; Limits.ResponseBody allows %d, and %d beside for the header",
-			len(a.Body), recording.Limit, answer.MaxFields)
-	}
-	return a, nil
 }

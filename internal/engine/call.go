@@ -37,7 +37,7 @@ const maxAbandoned = 4096
 
 var (
 	errStoreTimeout error = timedOut{}
-	errStoreStuck   = errors.New("idempotency: too many earlier store calls have not returned")
+	errStoreStuck         = errors.New("idempotency: too many earlier store calls have not returned")
 )
 
 // bounded makes one store call that returns within the timeout, whatever the store does: a

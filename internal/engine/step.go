@@ -160,11 +160,10 @@ func (o *Operation) mayBegin(name string, atMostOnce bool) error {
 			return fmt.Errorf("idempotency: step %q was not begun: %w", name, err)
 		}
 		o.lease.kept.Store(true) // the mark comes after the claim, and is durable
-		if valid = o.Valid(); valid {
-			o.progress.may(name, true)
-		} else {
+		o.progress.may(name, true)
+		if valid = o.Valid(); !valid {
 			// If the mark stayed, the next attempt would take the step for begun and hold the key.
-			_ = o.recordStep(name, []byte{seal.StepUndone})
+			_ = o.unmark(name, true)
 		}
 	}
 	if !valid {
