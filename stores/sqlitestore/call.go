@@ -11,7 +11,7 @@ import (
 
 // Claim implements [store.Store].
 func (s *Store) Claim(ctx context.Context, key string, c store.Claim) (out store.Record, err error) {
-	err = calls.Try(ctx, "Claim", func() error {
+	err = s.try(ctx, "Claim", func() error {
 		if open, ok := s.opened.Load(key); ok {
 			out = open.(*openClaim).meet(&c, now())
 			return nil
@@ -120,7 +120,7 @@ func (s *Store) SaveStep(ctx context.Context, key string, o store.Owner, name st
 func (s *Store) asOwner(
 	ctx context.Context, call, key string, o store.Owner, decide func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error),
 ) error {
-	return calls.Try(ctx, call, func() error {
+	return s.try(ctx, call, func() error {
 		if c := s.openOf(key, o); c != nil {
 			defer c.mu.Unlock()
 			return c.change(ctx, decide)

@@ -44,3 +44,6 @@ func (t JoinedTx) GiveUp(context.Context) error {
 	t.leave()
 	return nil
 }
+
+// WithPatience sets how long Open and a transaction outside of a run wait.
+func WithPatience(d time.Duration) Option { return func(c *config) { c.patience = d } }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
@@ -12,6 +13,42 @@ import (
 
 	_ "modernc.org/sqlite" // the driver
 )
+
+// ErrMoved says that the path of a store does not name the file that the store has open: somebody has moved or
+// deleted the file, or has put another one in its place, such as a backup. Every call returns it, and changes
+// nothing that others can find. A guard answers 503 store-unavailable, and nothing runs. Rows of a run that
+// is under way are rolled back. The store is of use again when the path names its file again. Else restart the program;
+// docs/how-to/sqlite.md says how to restore a backup.
+var ErrMoved = errors.New("the path does not name the file that is open: it was moved, deleted or replaced")
+
+// identity returns which file path names.
+func identity(path string) (os.FileInfo, error) {
+	info, err := os.Stat(path)
+	if err == nil {
+		os.SameFile(info, info) // Windows looks at the file only when somebody asks
+	}
+	return info, err
+}
+
+// inPlace returns an error unless the path names the file that is open.
+func (s *Store) inPlace() error {
+	info, err := os.Stat(s.path)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrMoved, err)
+	case !os.SameFile(info, s.file):
+		return fmt.Errorf("%w: %s", ErrMoved, s.path)
+	}
+	return nil
+}
+
+// obstacle says what keeps Open from a file that others have open.
+func obstacle(path string) string {
+	if info, err := os.Stat(path); err == nil && info.Size() == 0 {
+		return "the file is empty, and another process has it open: was it truncated?"
+	}
+	return "another process has the file in a transaction that does not end: is the process stopped?"
+}
 
 // driverName is that of the driver. Tests put another one before it.
 var driverName = "sqlite"

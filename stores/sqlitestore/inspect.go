@@ -19,7 +19,7 @@ func (s *Store) GetAnswer(ctx context.Context, key string) (store.Record, error)
 }
 
 func (s *Store) get(ctx context.Context, call, sqlText, key string) (out store.Record, err error) {
-	err = calls.Try(ctx, call, func() error {
+	err = s.try(ctx, call, func() error {
 		r, err := look(ctx, s.read, sqlText, key)
 		if err == nil {
 			out, err = r.SeeAll(now())
@@ -34,7 +34,7 @@ func (s *Store) Resolve(ctx context.Context, key string, seen store.Seen, settle
 	if settled.Completion != nil && len(settled.Completion.Answer) > sqlrecord.MaxValue {
 		return store.ErrTooLarge
 	}
-	return calls.Try(ctx, "Resolve", func() error {
+	return s.try(ctx, "Resolve", func() error {
 		return s.change(ctx, key, lookAnswerSQL, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
 			return r.Resolve(seen, settled, now)
 		})
@@ -43,7 +43,7 @@ func (s *Store) Resolve(ctx context.Context, key string, seen store.Seen, settle
 
 // Forget implements [store.Inspector].
 func (s *Store) Forget(ctx context.Context, key string, seen store.Seen) error {
-	return calls.Try(ctx, "Forget", func() error {
+	return s.try(ctx, "Forget", func() error {
 		return s.transact(ctx, func(tx *sql.Tx) error {
 			r, err := look(ctx, tx, lookSQL, key)
 			if may, err := r.Forget(seen, now(), err); err != nil || !may {
@@ -59,7 +59,7 @@ func (s *Store) Forget(ctx context.Context, key string, seen store.Seen) error {
 // minutes, with a small n again and again while it removes n: it is a writer like every other. Inside the
 // transaction of a run it returns [store.ErrTransactionOpen].
 func (s *Store) Sweep(ctx context.Context, n int) (removed int64, err error) {
-	err = calls.Try(ctx, "Sweep", func() error {
+	err = s.try(ctx, "Sweep", func() error {
 		if s.hasJoined(ctx) {
 			return errInside
 		}

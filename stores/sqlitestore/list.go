@@ -21,7 +21,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 	if err != nil {
 		return page, err
 	}
-	err = calls.Try(ctx, "List", func() error {
+	err = s.try(ctx, "List", func() error {
 		pager := sqlrecord.NewPager(q, at)
 		text, args := listSQL, []any{int64(now()), at.Key, pager.Limit}
 		if q.Holding {

@@ -137,7 +137,7 @@ func (c *openClaim) write(ctx context.Context, tx *sql.Tx, decide func(*sqlrecor
 		return err
 	}
 	if err = put(ctx, tx, c.key, &r); err == nil {
-		err = tx.Commit()
+		err = c.store.commit(tx)
 		c.committed(err)
 	}
 	return err

@@ -27,6 +27,7 @@ var parts = map[string]func(ctx context.Context) func(line []byte) (any, error){
 	"neighbour": neighbour,
 	"claimer":   claimer,
 	"victim":    victim,
+	"hoarder":   hoarder,
 }
 
 func TestMain(m *testing.M) {

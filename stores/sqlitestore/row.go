@@ -82,9 +82,17 @@ func (s *Store) transact(ctx context.Context, f func(tx *sql.Tx) error, key stri
 	if err := f(tx); err != nil {
 		return err
 	}
-	if err := tx.Commit(); err != nil {
+	if err := s.commit(tx); err != nil {
 		return err
 	}
 	s.watch.Wake(key)
 	return nil
+}
+
+// commit commits a transaction, unless it is one of a file that nobody finds again.
+func (s *Store) commit(tx *sql.Tx) error {
+	if err := s.inPlace(); err != nil {
+		return err // the caller rolls back
+	}
+	return tx.Commit()
 }

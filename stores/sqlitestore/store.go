@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -30,12 +31,14 @@ var schema string
 // each, and wait for each other and for the transactions of other programs until their context
 // ends. Replays and conflicts only read, and wait for nobody.
 //
-// Time is that of the machine. A store whose disk is full refuses everything that writes.
+// Time is that of the machine. A store whose disk is full refuses everything that writes. One whose path names
+// another file, or none, refuses every call with [ErrMoved].
 type Store struct {
+	path  string      // absolute
 	file  os.FileInfo // of the database
 	write *sql.DB     // one connection
 	read  *sql.DB
-	// patience is how long a transaction outside of a run waits for the writer.
+	// patience is how long Open and a transaction outside of a run wait for the writer.
 	patience time.Duration
 
 	oneCommit  bool
@@ -63,6 +66,7 @@ type Option func(*config)
 type config struct {
 	synchronous string
 	oneCommit   bool
+	patience    time.Duration
 }
 
 // WithPowerLossSafety makes each write reach the disk before it is acknowledged
@@ -87,22 +91,62 @@ func WithOneCommit() Option { return func(c *config) { c.oneCommit = true } }
 // readers is how many connections look at the same time.
 const readers = 4
 
-// writerPatience is how long a transaction outside of a run waits for the writer.
+// writerPatience is how long Open and a transaction outside of a run wait for the writer.
 const writerPatience = 10 * time.Second
 
 // Open opens the database file at path, and makes it and its table if they are not there. A file that
 // it makes has the mode 0600. One that is there keeps its mode. The files that SQLite puts beside it,
 // with -wal and -shm at the end of their names, have the mode of the file. The file
 // may have other tables: it is in WAL mode from then on. Close the store before the program ends.
+//
+// Where another process is in the way, Open waits until ctx ends, or for ten seconds if ctx has no deadline, and
+// then says what was in the way: a transaction that does not end, for which it waits only to make the table, or
+// a process under which the file was cut to nothing.
 func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
 	if path == "" || path == ":memory:" {
 		return nil, errors.New("sqlitestore: Open: a store needs a file")
 	}
-	c := config{synchronous: "NORMAL"}
+	c := config{synchronous: "NORMAL", patience: writerPatience}
 	for _, o := range opts {
 		if o != nil {
 			o(&c)
 		}
+	}
+	path, err := filepath.Abs(path) // the program may change its folder, and connections are made later
+	if err != nil {
+		return nil, fmt.Errorf("sqlitestore: Open: %w", err)
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.patience)
+		defer cancel()
+	}
+	s := &Store{path: path, patience: c.patience, oneCommit: c.oneCommit, joinWithin: joinWithin}
+	blocked := false
+	err = s.open(ctx, c, func(f func() error) error {
+		return calls.Try(ctx, "Open", func() error {
+			err := f()
+			blocked = blocked || calls.InTheWay(err)
+			return err
+		})
+	})
+	if err != nil && blocked && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %s", err, obstacle(path))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// open makes the connections. On failure it leaves none.
+func (s *Store) open(ctx context.Context, c config, try func(func() error) error) (err error) {
+	if err := try(func() error { return create(ctx, s.path) }); err != nil {
+		return err
+	}
+	// Before the first connection, so that one to another file is noticed below.
+	if s.file, err = identity(s.path); err != nil {
+		return fmt.Errorf("sqlitestore: Open: %w", err)
 	}
 	// BEGIN takes the lock of the writer at once. A transaction that began to read and then
 	// writes would fail if another one has written meanwhile. A busy database is asked again by
@@ -111,31 +155,26 @@ func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
 		"_pragma": {"busy_timeout(0)", "journal_mode(WAL)", "synchronous(" + c.synchronous + ")"},
 		"_txlock": {"immediate"},
 	}
-	s := &Store{patience: writerPatience, oneCommit: c.oneCommit, joinWithin: joinWithin}
-	err := calls.Try(ctx, "Open", func() error { return create(ctx, path) })
-	if err != nil {
-		return nil, err
-	}
-	if s.write, err = sql.Open(driverName, uri(path, query)); err != nil {
-		return nil, fmt.Errorf("sqlitestore: Open: %w", err)
+	if s.write, err = sql.Open(driverName, uri(s.path, query)); err != nil {
+		return fmt.Errorf("sqlitestore: Open: %w", err)
 	}
 	s.write.SetMaxOpenConns(1)
 	s.watch = pollOn(s.write)
 	query["_pragma"] = []string{"busy_timeout(0)", "query_only(1)"}
-	if s.read, err = sql.Open(driverName, uri(path, query)); err != nil {
-		return nil, errors.Join(fmt.Errorf("sqlitestore: Open: %w", err), s.write.Close())
+	if s.read, err = sql.Open(driverName, uri(s.path, query)); err != nil {
+		return errors.Join(fmt.Errorf("sqlitestore: Open: %w", err), s.write.Close())
 	}
 	s.read.SetMaxOpenConns(readers)
-	if err := calls.Try(ctx, "Open", func() error {
-		_, err := s.write.ExecContext(ctx, schema)
-		return err
-	}); err != nil {
-		return nil, errors.Join(err, s.Close())
+	err = try(func() error {
+		if _, err := s.write.ExecContext(ctx, schema); err != nil {
+			return err
+		}
+		return s.inPlace()
+	})
+	if err != nil {
+		return errors.Join(err, s.Close())
 	}
-	if s.file, err = os.Stat(path); err != nil {
-		return nil, errors.Join(fmt.Errorf("sqlitestore: Open: %w", err), s.Close())
-	}
-	return s, nil
+	return nil
 }
 
 // SameAs implements [store.Comparer]. It reports whether other has opened the same file, by whatever
@@ -157,6 +196,19 @@ func (s *Store) Close() error {
 	})
 	s.watch.Close()
 	return errors.Join(s.read.Close(), s.write.Close())
+}
+
+// try makes a call of the store. What it returns is of the file that the path names before and after: a
+// connection that was made meanwhile has no other one, and nobody is told of a record that is gone.
+func (s *Store) try(ctx context.Context, call string, f func() error) error {
+	if err := s.inPlace(); err != nil {
+		return calls.Wrap(call, err)
+	}
+	err := calls.Try(ctx, call, f)
+	if moved := s.inPlace(); moved != nil {
+		return calls.Wrap(call, moved)
+	}
+	return err
 }
 
 // now is the clock of the machine.

@@ -35,7 +35,7 @@ func (s *Store) JoinsTransactions() {}
 func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 	op, ok := idempotency.FromContext(ctx)
 	if !ok {
-		return calls.Try(ctx, "InTx", func() error { return s.inPlainTx(ctx, f) })
+		return s.inPlainTx(ctx, f)
 	}
 	var t *joinedTx
 	err := adapter.Join(ctx, op, s, func(key string, o store.Owner) (store.Transaction, error) {
@@ -53,16 +53,26 @@ func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 	return t.ready(ctx)
 }
 
-var errNoWriter = errors.New("sqlitestore: InTx: other transactions have had the writer for ten seconds; if this is a call from a handler, it has to pass the context of the request")
+var errNoWriter = errors.New("sqlitestore: InTx: other transactions have had the writer for ten seconds; if this is a call from a handler, it has to pass the context of the request; else ask whether another process is stopped in its transaction")
 
+// inPlainTx waits for this process and for others, but not for f.
 func (s *Store) inPlainTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 	waiting, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
+	begun := false
+	err := calls.Try(waiting, "InTx", func() error { return s.tryPlainTx(ctx, waiting, &begun, f) })
+	if err != nil && !begun && ctx.Err() == nil && waiting.Err() != nil {
+		err = errNoWriter
+	}
+	return err
+}
+
+func (s *Store) tryPlainTx(ctx, waiting context.Context, begun *bool, f func(tx *sql.Tx) error) error {
+	if err := s.inPlace(); err != nil {
+		return err
+	}
 	conn, err := s.write.Conn(waiting)
 	if err != nil {
-		if ctx.Err() == nil && waiting.Err() != nil {
-			err = errNoWriter
-		}
 		return err
 	}
 	defer func() { _ = conn.Close() }()
@@ -71,10 +81,14 @@ func (s *Store) inPlainTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
+	*begun = true
 	if err := f(tx); err != nil {
 		return err
 	}
-	return tx.Commit()
+	if err := s.commit(tx); err != nil {
+		return err
+	}
+	return s.inPlace()
 }
 
 // begin begins the transaction of a run. It outlives ctx: the run's context ends when the handler
@@ -82,6 +96,9 @@ func (s *Store) inPlainTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 func (s *Store) begin(ctx context.Context, op *idempotency.Operation, key string, o store.Owner) (*joinedTx, error) {
 	t := &joinedTx{store: s, op: op, key: key, owner: o}
 	err := calls.Try(ctx, "Begin", func() (err error) {
+		if err := s.inPlace(); err != nil {
+			return err
+		}
 		if c := s.openOf(key, o); c != nil {
 			t.conn, t.tx, err = c.lend(ctx)
 			c.mu.Unlock()
@@ -292,7 +309,7 @@ func (t *joinedTx) catchUp() {
 		return
 	}
 	if put(ctx, tx, t.key, &r) == nil {
-		_ = tx.Commit()
+		_ = t.store.commit(tx)
 	}
 }
 
@@ -329,7 +346,10 @@ func (t *joinedTx) record(ctx context.Context, c store.Completion) error {
 	if err := r.Commit(t.owner, c, now()); err != nil {
 		return err
 	}
-	return put(ctx, t.tx, t.key, &r)
+	if err := put(ctx, t.tx, t.key, &r); err != nil {
+		return err
+	}
+	return t.store.inPlace()
 }
 
 // isRolledBack reports whether an error of COMMIT is definite. The driver rolls back a transaction whose COMMIT
@@ -352,6 +372,7 @@ func (t *joinedTx) commit() error {
 	}
 	if err == nil {
 		t.store.watch.Wake(t.key)
+		err = t.store.inPlace() // else its rows and its record are gone
 	}
 	return err
 }
