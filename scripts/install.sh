@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs, on Debian and Ubuntu, what the checks need besides Go and git: Redis, PostgreSQL and
-# PgBouncer (the tests start servers of their own), a C compiler for the race detector, shellcheck, and
+# PgBouncer (the tests start servers of their own), a C compiler for the race detector, shellcheck, Chromium, and
 # Node.js for the linter of OpenAPI documents.
 set -euo pipefail
 
@@ -17,6 +17,8 @@ fi
 # Nor is /usr/sbin on everybody's.
 [ -x /usr/sbin/pgbouncer ] || have pgbouncer pgbouncer
 have perl perl
+# A browser walks through the console.
+have chromium chromium
 have node nodejs
 have npm npm
 have "${CC:-gcc}" "gcc libc6-dev"

@@ -14,14 +14,14 @@ cd "$(dirname "$0")/.."
 summary=(go run ./tools/testsum)
 if [ -n "${REDIS_REQUIRED:-}" ]; then
 	export REDIS_EXHAUSTIVE=1
-	summary+=(-forbid-skip 'redis-server|PostgreSQL|REDIS_EXHAUSTIVE')
+	summary+=(-forbid-skip 'redis-server|PostgreSQL|REDIS_EXHAUSTIVE|Chromium')
 fi
 
 # Nothing in these packages or their tests goes on beside anything else, but for internal/modeltest: what goes on
 # there is the contract of the stores, whose own tests run with the detector, for examples that show one framework
 # each, and for internal/security: its floods are thousands of requests that do what a few hundred do in
 # internal/runtest, with the detector. The tables of internal/bench are about speed, of which it leaves a tenth.
-computes='^example.com/idempotency/(docs|policy|problem|client/internal/truncate|tools/.*'
+computes='^example.com/idempotency/(console/internal/browsertest|docs|policy|problem|client/internal/truncate|tools/.*'
 computes+='|examples/(observability|openapi|routers)(/.*)?'
 computes+='|internal/(aesgcm|answer|bench|chunks|cursor|digest|engine/note|engine/seal|expiry|formtest|history|intern|jcs'
 computes+='|keyheader|microbench|modeltest|oldest|policytest|redisproto|rules|security|slab|slotindex|token))$'
