@@ -221,6 +221,11 @@ func (s *Store) Complete(ctx context.Context, key string, o store.Owner, done st
 	})
 }
 
+// fencedArgs are the arguments of a completion in a transaction.
+func (s *Store) fencedArgs(key string, o store.Owner, c store.Completion) []any {
+	return append(s.completeArgs(key, o, c), s.fence.timeline())
+}
+
 func (s *Store) completeArgs(key string, o store.Owner, c store.Completion) []any {
 	return []any{key, s.channel, o[:], sqlrecord.Micros(c.TTL), int64(c.Status), sqlrecord.Full(c.Answer)}
 }

@@ -83,3 +83,10 @@ func Code(err error) string { return code(err) }
 
 // Version is that of the table as this package makes it.
 func Version() int { return version() }
+
+// Meet returns the newest origin after a server has told its own, and whether that is behind.
+func Meet(newestSystem, newestTimeline, system, timeline string) (afterSystem, afterTimeline string, behind bool) {
+	newest, o := origin{newestSystem, newestTimeline}, origin{system, timeline}
+	after := o.after(newest)
+	return after.system, after.timeline, o.isBehind(newest)
+}

@@ -207,7 +207,7 @@ func (t *joinedTx) commitAlone(ctx context.Context) error {
 func (t *joinedTx) Complete(ctx context.Context, c store.Completion) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	fenced, args := t.store.sql.fenced, t.store.completeArgs(t.key, t.owner, c)
+	fenced, args := t.store.sql.fenced, t.store.fencedArgs(t.key, t.owner, c)
 	if t.whole != nil {
 		fenced, args = t.whole.record(c)
 	}
@@ -290,6 +290,8 @@ func refusal(err error) error {
 		return store.ErrNotOwner
 	case fenced(endedText), errors.Is(err, sql.ErrTxDone):
 		return errEndedAlone
+	case fenced(behindText):
+		return &store.RolledBackError{Retry: true, Err: errBehind}
 	}
 	return nil
 }
@@ -302,6 +304,9 @@ func (l *lazyTx) notCommitted(ctx context.Context, err, refused error) error {
 		return err
 	}
 	_ = l.Rollback(ctx) // on failure the pool closes the connection
+	if errors.Is(refused, errBehind) { // and this one is of no use to anybody
+		_ = l.conn.Close(ctx)
+	}
 	if refused != nil {
 		return refused
 	}

@@ -143,8 +143,9 @@ func (s *Store) beginOpen(ctx context.Context, key string, claim *store.Claim) (
 	results := conn.Conn().SendBatch(ctx, batch)
 	t.tx.tx = results.Tx()
 	var locked, standby bool
+	var o origin
 	if _, err = results.Exec(); err == nil {
-		err = results.QueryRow().Scan(&locked, &standby, nil, nil)
+		err = results.QueryRow().Scan(&locked, &standby, &o.timeline, nil, nil)
 	}
 	if err == nil {
 		row, scanning := scanRow(results.QueryRow())
@@ -158,6 +159,12 @@ func (s *Store) beginOpen(ctx context.Context, key string, claim *store.Claim) (
 		_, err = results.Exec()
 	}
 	err = errors.Join(err, results.Close())
+	if err == nil && s.fence.judge(o) != nil {
+		err = s.fence.admit(ctx, conn.Conn().PgConn()) // it tells the system, too
+		if err != nil {
+			_ = conn.Conn().Close(ctx)
+		}
+	}
 	t.tx.told = t.tx.isMarked()
 	if err == nil && locked && !standby && b.row == nil {
 		return opening{tx: t}, nil
@@ -298,7 +305,7 @@ func (c *openClaim) record(done store.Completion) (sql string, args []any) {
 		c.key, cl.Fingerprint[:], cl.Owner[:], cl.Hold, cl.HoldEnds, int64(sqlrecord.Blank),
 		sqlrecord.Micros(cl.Lease), sqlrecord.Micros(cl.Retention), sqlrecord.Micros(done.TTL),
 		cl.Label, sqlrecord.Full(store.AppendNote(nil, cl.Note)), sqlrecord.Full(cl.SealedKey),
-		int64(done.Status), sqlrecord.Full(done.Answer),
+		int64(done.Status), sqlrecord.Full(done.Answer), c.store.fence.timeline(),
 	}
 }
 

@@ -19,8 +19,9 @@ const (
 	mark     = "SET LOCAL " + markName + " = on"
 	askMark  = "SELECT pg_catalog.current_setting('" + markName + "')"
 
-	// one is 1 in the transaction of a run, and an error in any other.
-	one = `(CASE current_setting('` + markName + `') WHEN 'on' THEN '1' ELSE current_setting('` + endedText + `') END)::int8`
+	// one is 1 in the transaction of a run, and an error in any other, or if the timeline is older than the newest.
+	one = `(CASE WHEN {timeline} COLLATE pg_catalog."C" < {newest}::text THEN current_setting('` + behindText + `')
+		WHEN current_setting('` + markName + `') = 'on' THEN '1' ELSE current_setting('` + endedText + `') END)::int8`
 
 	// lost is an error.
 	lost = `current_setting('` + lostText + `')::int8`
@@ -30,6 +31,7 @@ const (
 	// in the database. No setting can have a name without a dot that PostgreSQL does not know.
 	lostText  = "idempotency: the run has lost its claim and is rolled back"
 	endedText = "idempotency: the transaction of the run has been ended by itself"
+	behindText = "idempotency: the server is on an older timeline than one that the process has met"
 )
 
 // statements are the texts for one table.
@@ -97,13 +99,20 @@ var inCatalog = strings.NewReplacer(
 	"::int8", "::pg_catalog.int8", "::text", "::pg_catalog.text", "::bytea", "::pg_catalog.bytea",
 )
 
-// statementsFor returns the statements for a table, whose name is quoted and has its schema.
-func statementsFor(t string) statements {
+// statementsFor returns the statements for a table, whose name is quoted and has its schema. Those of transactions
+// ask for the timeline, if they are told to.
+func statementsFor(t string, fenced bool) statements {
+	told := `''`
+	if fenced {
+		told = timeline
+	}
 	fill := func(sql string) string {
 		sql = strings.NewReplacer("{values}", values, "{written}", written).Replace(sql)
 		sql = strings.NewReplacer("{t}", t, "{now}", now, "{hour}", hour, "{replicated}", replicated, "{columns}", sqlrecord.Columns, "{never}", never, "{announced}", announced, "{one}", one, "{lost}", lost).Replace(sql)
-		return inCatalog.Replace(sql)
+		return strings.ReplaceAll(inCatalog.Replace(sql), "{timeline}", told)
 	}
+	// fence says which argument of a statement is the newest timeline.
+	fence := func(newest, sql string) string { return strings.ReplaceAll(fill(sql), "{newest}", newest) }
 	// A claim reads the answer only for those whose fingerprint it is bound to.
 	met := `SELECT {columns}, CASE WHEN state = 'completed' AND fingerprint = $2 THEN answer END, {now}, false, {replicated}
 			FROM {t} WHERE key = $1`
@@ -167,7 +176,7 @@ func statementsFor(t string) statements {
 		// COMMIT behind it is not reached. What is held became so by lapse (1): an owner that has
 		// said Hold was promised that its transaction will not be committed. A record may have
 		// expired while its lock kept renewals away: as long as it is there, it is nobody else's.
-		fenced: fill(`WITH ` + strings.Replace(completion, "{in}", "(state = 'claimed' OR state = 'held' AND marks & 1 = 1)", 1) + ` SELECT coalesce({one} * nullif(count(*), 0), {lost}), {announced} FROM done`),
+		fenced: fence("$7", `WITH ` + strings.Replace(completion, "{in}", "(state = 'claimed' OR state = 'held' AND marks & 1 = 1)", 1) + ` SELECT coalesce({one} * nullif(count(*), 0), {lost}), {announced} FROM done`),
 		// It does not wait for a locked row, which would keep a connection from others.
 		touch: fill(touch),
 		// After a lock that has kept renewals away, the record may have expired.
@@ -179,14 +188,14 @@ func statementsFor(t string) statements {
 		ownsRow: fill(isOwner),
 		step:    fill(savesStep),
 		// It is a renewal too: while its transaction has kept the record locked, there was none.
-		fencedStep: fill(`WITH done AS (` + strings.Replace(strings.TrimSuffix(savesStep, unexpired), "\n", ", "+renewal+"\n", 1) + ` RETURNING 1) SELECT coalesce({one} * nullif(count(*), 0), {lost}) FROM done`),
+		fencedStep: fence("$4", `WITH done AS (` + strings.Replace(strings.TrimSuffix(savesStep, unexpired), "\n", ", "+renewal+"\n", 1) + ` RETURNING 1) SELECT coalesce({one} * nullif(count(*), 0), {lost}) FROM done`),
 
 		// It begins the transaction that is a claim. Without a statement, that lasts no longer than a lease.
-		openLock: inCatalog.Replace(`SELECT pg_try_advisory_xact_lock($1::int8), pg_is_in_recovery(),
+		openLock: fill(`SELECT pg_try_advisory_xact_lock($1::int8), pg_is_in_recovery(), {timeline},
 			set_config('` + markName + `', 'on', true), set_config('idle_in_transaction_session_timeout', $2::text, true)`),
 		awaitLock: inCatalog.Replace(`SELECT pg_advisory_xact_lock_shared($1::int8)`),
 		// It makes the whole record of such a run, unless there is one.
-		whole: fill(`INSERT INTO {t} (key, version, state, attempt, owner, fingerprint, hold, hold_ends, watched, marks,
+		whole: fence("$15", `INSERT INTO {t} (key, version, state, attempt, owner, fingerprint, hold, hold_ends, watched, marks,
 				lease, retention, since, touched, expires, label, notes, sealed_key, steps, status, answer)
 			SELECT $1, now, 'completed', {one}, $3, $2, $4, $5, false, $6, $7, $8, began, now, now + least($9::int8, {never} - now),
 				$10, $11, $12, '', $13, $14

@@ -291,7 +291,7 @@ func (t *joinedSQLTx) Complete(ctx context.Context, c store.Completion) error {
 			if t.run.whole != nil {
 				return t.run.whole.Complete(ctx, c)
 			}
-			return t.run.commitWith(ctx, t.store.sql.fenced, t.store.completeArgs(t.key, t.owner, c))
+			return t.run.commitWith(ctx, t.store.sql.fenced, t.store.fencedArgs(t.key, t.owner, c))
 		}
 		t.run.complete.Store(&complete)
 		err := t.within(ctx, t.tx.Commit)
@@ -301,7 +301,7 @@ func (t *joinedSQLTx) Complete(ctx context.Context, c store.Completion) error {
 		return err
 	}
 	var n, told int64
-	err := t.tx.QueryRowContext(ctx, t.store.sql.fenced, t.store.completeArgs(t.key, t.owner, c)...).Scan(&n, &told)
+	err := t.tx.QueryRowContext(ctx, t.store.sql.fenced, t.store.fencedArgs(t.key, t.owner, c)...).Scan(&n, &told)
 	if err != nil { // no COMMIT was sent
 		_ = t.within(ctx, t.tx.Rollback)
 		if refused := refusal(err); refused != nil {

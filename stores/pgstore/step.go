@@ -80,5 +80,5 @@ func (s *Store) stepIn(
 	if !t.ended {
 		t.state = store.TxReady
 	}
-	return t.commit(ctx, s.sql.fencedStep, []any{r.Key, r.Owner[:], sqlrecord.Step(r.Name, value)})
+	return t.commit(ctx, s.sql.fencedStep, []any{r.Key, r.Owner[:], sqlrecord.Step(r.Name, value), s.fence.timeline()})
 }

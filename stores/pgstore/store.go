@@ -46,6 +46,7 @@ type Store struct {
 	strict   bool                   // transactions of business see the past unless they say otherwise
 	locked   sqlrecord.Locked       // the records that joined transactions keep locked
 	known    atomic.Pointer[sql.DB] // one whose transactions may be joined
+	fence    *fence                 // against a primary that was replaced
 	met      *met                   // keys whose records claims have lately found, or made
 	sweeper  sweeper
 	table    string // its quoted name, with the schema
@@ -155,6 +156,8 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error
 		// Behind a pooler, what describes a statement and what executes it may be two connections.
 		own.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
+	fence := newFence()
+	fence.watch(own)
 	p, err := pgxpool.NewWithConfig(ctx, own)
 	if err != nil {
 		return nil, fmt.Errorf("pgstore: New: %w", err)
@@ -170,14 +173,14 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error
 		return nil, fmt.Errorf("pgstore: New: %w", err)
 	}
 	s := &Store{
-		pool: p, turns: make(chan struct{}, max(1, c.conns-othersConns)), business: pool, connects: stdlib.GetPoolConnector(pool), met: newMet(),
+		pool: p, turns: make(chan struct{}, max(1, c.conns-othersConns)), business: pool, connects: stdlib.GetPoolConnector(pool), fence: fence, met: newMet(),
 		strict:  theirs.isolation != "read committed" && theirs.isolation != "read uncommitted",
 		table:   pgx.Identifier{v.schema, v.name}.Sanitize(),
 		channel: channelFor(v.schema + "." + v.name), listens: c.listens, async: c.async,
 		usual: pgx.TxIsoLevel(theirs.isolation), oneCommit: level, maxHeld: pool.Config().MaxConns * 3 / 4,
 	}
 	s.life, s.endLife = context.WithCancel(context.Background())
-	s.sql, s.listener = statementsFor(s.table), listenOn(p, s.channel)
+	s.sql, s.listener = statementsFor(s.table, fence.isOffered(ctx, pool)), listenOn(p, s.channel)
 	return s, nil
 }
 

@@ -1,0 +1,279 @@
+package pgstore_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
+	"example.com/idempotency/stores/pgstore"
+	"example.com/idempotency/stores/pgstore/internal/pgtest"
+)
+
+// This file is about a primary that a standby has replaced, and that runs again.
+
+func TestOriginsThatAreBehind(t *testing.T) {
+	t.Parallel()
+	type origin struct{ system, timeline string }
+	for name, c := range map[string]struct {
+		newest, told, after origin
+		behind              bool
+	}{
+		"the first":                       {told: origin{"7", "00000003"}, after: origin{"7", "00000003"}},
+		"the same":                        {newest: origin{"7", "00000003"}, told: origin{"7", "00000003"}, after: origin{"7", "00000003"}},
+		"a promoted standby":              {newest: origin{"7", "00000003"}, told: origin{"7", "00000004"}, after: origin{"7", "00000004"}},
+		"many promotions":                 {newest: origin{"7", "00000009"}, told: origin{"7", "0000000A"}, after: origin{"7", "0000000A"}},
+		"an old primary":                  {newest: origin{"7", "00000010"}, told: origin{"7", "0000000F"}, after: origin{"7", "00000010"}, behind: true},
+		"another system":                  {newest: origin{"7", "00000003"}, told: origin{"8", "00000001"}, after: origin{"8", "00000001"}},
+		"an old primary without a system": {newest: origin{"7", "00000003"}, told: origin{"", "00000002"}, after: origin{"7", "00000003"}, behind: true},
+		"a newer one without a system":    {newest: origin{"7", "00000003"}, told: origin{"", "00000004"}, after: origin{"7", "00000004"}},
+		"no system is known":              {newest: origin{"", "00000003"}, told: origin{"8", "00000002"}, after: origin{"", "00000003"}, behind: true},
+		"a standby":                       {newest: origin{"7", "00000003"}, told: origin{"7", ""}, after: origin{"7", "00000003"}},
+		"a service that does not tell":    {},
+	} {
+		system, timeline, behind := pgstore.Meet(c.newest.system, c.newest.timeline, c.told.system, c.told.timeline)
+		require.Equal(t, c.behind, behind, name)
+		require.Equal(t, c.after, origin{system, timeline}, name)
+	}
+}
+
+// A pair is a primary, and a standby that takes its place.
+type pair struct{ old, next *pgtest.Server }
+
+// dsn is a connection string with both hosts, of which the old primary is the first.
+func (p pair) dsn(t *testing.T) string {
+	first, err := url.Parse(p.old.DSN)
+	require.NoError(t, err)
+	second, err := url.Parse(p.next.DSN)
+	require.NoError(t, err)
+	first.Host += "," + second.Host
+	return first.String() + "&target_session_attrs=read-write&pool_max_conns=12"
+}
+
+// failOver promotes the standby in place of the primary, which dies first or lives on.
+func (p pair) failOver(t *testing.T, die func()) {
+	old, next := p.old.Pool(t), p.next.Pool(t)
+	var written string
+	require.NoError(t, old.QueryRow(t.Context(), "SELECT pg_current_wal_flush_lsn()::text").Scan(&written))
+	require.Eventually(t, func() bool {
+		var has bool
+		err := next.QueryRow(t.Context(), "SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn", written).Scan(&has)
+		return err == nil && has
+	}, guardtest.Patience, 10*time.Millisecond)
+	old.Close()
+	die()
+	var promoted bool
+	require.NoError(t, next.QueryRow(t.Context(), "SELECT pg_promote()").Scan(&promoted))
+	require.True(t, promoted)
+}
+
+// comeBack starts the old primary again as it was, and ends all connections to the new one.
+func (p pair) comeBack(t *testing.T) {
+	p.old.Restart(t)
+	_, err := p.next.Pool(t).Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
+	require.NoError(t, err)
+}
+
+// rowsOn returns how many charges a key has on a server.
+func rowsOn(t *testing.T, server *pgtest.Server, s *shop, key string) (n int) {
+	t.Helper()
+	require.NoError(t, server.Pool(t).QueryRow(t.Context(), "SELECT count(*) FROM "+s.table+" WHERE key = $1", key).Scan(&n))
+	return n
+}
+
+// stepped charges in a step.
+func stepped(s *shop, w http.ResponseWriter, r *http.Request) {
+	if _, err := s.step(r.Context(), pgx.ReadCommitted, nothing); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.WriteHeader(http.StatusCreated)
+}
+
+// A service manager starts the old primary again, and it is the first host of the connection string. Keys that the
+// new one has are not run there. Runs whose transactions the program's pool begins there are rolled back, also one
+// whose claim both servers have.
+func TestOldPrimaryThatRunsAgain(t *testing.T) {
+	t.Parallel()
+	p := pair{old: pgtest.Start(t)}
+	p.next = &pgtest.Server{Server: p.old.StartStandby(t)}
+	level := "read committed"
+	type service struct {
+		*shop
+		events *guardtest.Events
+		runs   atomic.Int64
+		early  chan struct{} // begins the transaction of a run from before the failover
+		answer chan guardtest.Reply
+	}
+	services := map[string]*service{}
+	for name, c := range map[string]struct {
+		h     func(s *shop, w http.ResponseWriter, r *http.Request)
+		store []pgstore.Option
+	}{
+		"InTx":           {h: charge(ways["InTx"], level)},
+		"InSQLTx":        {h: charge(ways["InSQLTx"], level)},
+		"InSQLTx stdlib": {h: charge(ways["InSQLTx stdlib"], level)},
+		"StepTx":         {h: stepped},
+		"one commit":     {h: charge(ways["InTx"], level), store: []pgstore.Option{pgstore.WithOneCommit(pgx.ReadCommitted)}},
+	} {
+		pool, err := pgxpool.New(t.Context(), p.dsn(t))
+		require.NoError(t, err)
+		t.Cleanup(pool.Close)
+		s := &service{events: new(guardtest.Events), early: make(chan struct{}), answer: make(chan guardtest.Reply, 1)}
+		began := make(chan struct{})
+		s.shop = newShopOn(t, pool, func(shop *shop, w http.ResponseWriter, r *http.Request) {
+			s.runs.Add(1)
+			if r.Header.Get("Idempotency-Key") == "early" {
+				close(began)
+				<-s.early
+			}
+			c.h(shop, w, r)
+		}, c.store, idempotency.WithTransaction(name != "StepTx"), idempotency.WithLease(time.Hour), idempotency.WithObserver(s.events.Observe))
+		go func() { s.answer <- s.Do(t, guardtest.Call{Key: "early"}) }()
+		<-began
+		services[name] = s
+	}
+	p.failOver(t, p.old.Crash)
+	answers := map[string]guardtest.Reply{}
+	for name, s := range services {
+		for i := range 20 {
+			key := fmt.Sprint("key-", i)
+			require.Eventually(t, func() bool { // connections to the old primary are lost
+				answers[name+key] = s.Do(t, guardtest.Call{Key: key})
+				return answers[name+key].Status == http.StatusCreated
+			}, guardtest.Patience, 10*time.Millisecond)
+		}
+	}
+	p.comeBack(t)
+	for name, s := range services {
+		t.Run(name, func(t *testing.T) {
+			for i := range 20 {
+				key := fmt.Sprint("key-", i)
+				got := s.Do(t, guardtest.Call{Key: key})
+				for got.Status == http.StatusServiceUnavailable { // a connection that was lost
+					got = s.Do(t, guardtest.Call{Key: key})
+				}
+				guardtest.RequireReplay(t, answers[name+key], got)
+				require.Zero(t, rowsOn(t, p.old, s.shop, key))
+				require.Equal(t, 1, rowsOn(t, p.next, s.shop, key))
+			}
+			close(s.early)
+			require.GreaterOrEqual(t, (<-s.answer).Status, http.StatusInternalServerError)
+			require.Zero(t, rowsOn(t, p.old, s.shop, "early"))
+
+			ran := s.runs.Load()
+			got := s.Do(t, guardtest.Call{Key: "new"})
+			require.GreaterOrEqual(t, got.Status, http.StatusInternalServerError, "%s", got.Body)
+			require.Zero(t, rowsOn(t, p.old, s.shop, "new"))
+			require.Zero(t, rowsOn(t, p.next, s.shop, "new"))
+			if name == "one commit" {
+				guardtest.RequireProblem(t, got, http.StatusServiceUnavailable, problem.StoreUnavailable)
+				require.Equal(t, ran, s.runs.Load(), "nothing runs")
+			}
+			requireCause(t, s.events)
+		})
+	}
+	p.old.Kill()
+	for name, s := range services {
+		require.Eventually(t, func() bool { return s.Do(t, guardtest.Call{Key: "new"}).Status == http.StatusCreated }, guardtest.Patience, 10*time.Millisecond, name)
+	}
+}
+
+// requireCause requires that an event names the cause.
+func requireCause(t *testing.T, events *guardtest.Events) {
+	t.Helper()
+	said := fmt.Sprint(events.Errors())
+	require.True(t, strings.Contains(said, "older timeline"), "%s", said)
+}
+
+// named returns a primary and its standby, a pool whose connections lead to a server by one name, and that name. It
+// leads to the primary.
+func named(t *testing.T) (p pair, pool *pgxpool.Pool, leadsTo *atomic.Pointer[pgtest.Server]) {
+	t.Helper()
+	p.old, leadsTo = pgtest.Start(t), new(atomic.Pointer[pgtest.Server])
+	p.next = &pgtest.Server{Server: p.old.StartStandby(t)}
+	leadsTo.Store(p.old)
+	cfg, err := pgxpool.ParseConfig(p.old.DSN)
+	require.NoError(t, err)
+	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		to, err := url.Parse(leadsTo.Load().DSN)
+		if err != nil {
+			return nil, err
+		}
+		return new(net.Dialer).DialContext(ctx, network, to.Host)
+	}
+	pool, err = pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return p, pool, leadsTo
+}
+
+// The name leads to the new primary, and back to the old one. No call of the store is made there.
+func TestNameThatLeadsBackToTheOldPrimary(t *testing.T) {
+	t.Parallel()
+	p, pool, leadsTo := named(t)
+	var events guardtest.Events
+	s := newShopOn(t, pool, charge(ways["InTx"], "read committed"), []pgstore.Option{pgstore.WithConns(1)}, idempotency.WithObserver(events.Observe))
+	p.failOver(t, p.old.Crash)
+	leadsTo.Store(p.next)
+	served := func() bool { return s.Do(t, guardtest.Call{Key: "k"}).Status == http.StatusCreated }
+	require.Eventually(t, served, guardtest.Patience, 10*time.Millisecond)
+	leadsTo.Store(p.old)
+	p.comeBack(t)
+	for range 3 {
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+	}
+	require.Zero(t, rowsOn(t, p.old, s, "k"))
+	requireCause(t, &events)
+	leadsTo.Store(p.next)
+	require.Eventually(t, served, guardtest.Patience, 10*time.Millisecond)
+	require.Equal(t, 1, rowsOn(t, p.next, s, "k"))
+}
+
+// The old primary lives on, and the store has a connection to it. When another connection has met the new primary,
+// that one is not used any more.
+func TestConnectionFromBeforeTheFailover(t *testing.T) {
+	t.Parallel()
+	p, pool, leadsTo := named(t)
+	s, table := newStore(t, pool, pgstore.WithConns(2))
+	lock, err := p.old.Pool(t).Begin(t.Context())
+	require.NoError(t, err)
+	p.failOver(t, func() {})
+	leadsTo.Store(p.next)
+	_, err = lock.Exec(t.Context(), "LOCK TABLE "+table+" IN ACCESS EXCLUSIVE MODE")
+	require.NoError(t, err)
+	claimed := make(chan error)
+	go func() { // it takes the connection to the old primary, and keeps it
+		_, err := s.Claim(t.Context(), "waits", newClaim())
+		claimed <- err
+	}()
+	oldPool := p.old.Pool(t)
+	require.Eventually(t, func() bool {
+		var waits bool
+		err := oldPool.QueryRow(t.Context(), "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted").Scan(&waits)
+		return err == nil && waits
+	}, guardtest.Patience, time.Millisecond)
+	_, err = s.Claim(t.Context(), "meets", newClaim())
+	require.NoError(t, err)
+	require.NoError(t, lock.Rollback(t.Context()))
+	require.NoError(t, <-claimed)
+	for _, key := range keysOf(10) {
+		_, err := s.Claim(t.Context(), key, newClaim())
+		require.NoError(t, err)
+	}
+	var old int
+	require.NoError(t, oldPool.QueryRow(t.Context(), "SELECT count(*) FROM "+table+" WHERE key <> 'waits'").Scan(&old))
+	require.Zero(t, old)
+}
