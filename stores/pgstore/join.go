@@ -303,7 +303,7 @@ func (l *lazyTx) notCommitted(ctx context.Context, err, refused error) error {
 	if !ok || reply.SeverityUnlocalized != "ERROR" {
 		return err
 	}
-	_ = l.Rollback(ctx) // on failure the pool closes the connection
+	_ = l.Rollback(ctx)                // on failure the pool closes the connection
 	if errors.Is(refused, errBehind) { // and this one is of no use to anybody
 		_ = l.conn.Close(ctx)
 	}

@@ -29,8 +29,8 @@ const (
 	// These are in the errors with which a statement of the store keeps a COMMIT from being reached: that a
 	// setting is unknown. PostgreSQL has no function that raises an error of one's own, and the store has none
 	// in the database. No setting can have a name without a dot that PostgreSQL does not know.
-	lostText  = "idempotency: the run has lost its claim and is rolled back"
-	endedText = "idempotency: the transaction of the run has been ended by itself"
+	lostText   = "idempotency: the run has lost its claim and is rolled back"
+	endedText  = "idempotency: the transaction of the run has been ended by itself"
 	behindText = "idempotency: the server is on an older timeline than one that the process has met"
 )
 
@@ -102,7 +102,7 @@ var inCatalog = strings.NewReplacer(
 // statementsFor returns the statements for a table, whose name is quoted and has its schema. Those of transactions
 // ask for the timeline, if they are told to.
 func statementsFor(t string, fenced bool) statements {
-	told := `''`
+	told := `NULL::pg_catalog.text` // older than none
 	if fenced {
 		told = timeline
 	}
@@ -176,7 +176,7 @@ func statementsFor(t string, fenced bool) statements {
 		// COMMIT behind it is not reached. What is held became so by lapse (1): an owner that has
 		// said Hold was promised that its transaction will not be committed. A record may have
 		// expired while its lock kept renewals away: as long as it is there, it is nobody else's.
-		fenced: fence("$7", `WITH ` + strings.Replace(completion, "{in}", "(state = 'claimed' OR state = 'held' AND marks & 1 = 1)", 1) + ` SELECT coalesce({one} * nullif(count(*), 0), {lost}), {announced} FROM done`),
+		fenced: fence("$7", `WITH `+strings.Replace(completion, "{in}", "(state = 'claimed' OR state = 'held' AND marks & 1 = 1)", 1)+` SELECT coalesce({one} * nullif(count(*), 0), {lost}), {announced} FROM done`),
 		// It does not wait for a locked row, which would keep a connection from others.
 		touch: fill(touch),
 		// After a lock that has kept renewals away, the record may have expired.
@@ -188,10 +188,10 @@ func statementsFor(t string, fenced bool) statements {
 		ownsRow: fill(isOwner),
 		step:    fill(savesStep),
 		// It is a renewal too: while its transaction has kept the record locked, there was none.
-		fencedStep: fence("$4", `WITH done AS (` + strings.Replace(strings.TrimSuffix(savesStep, unexpired), "\n", ", "+renewal+"\n", 1) + ` RETURNING 1) SELECT coalesce({one} * nullif(count(*), 0), {lost}) FROM done`),
+		fencedStep: fence("$4", `WITH done AS (`+strings.Replace(strings.TrimSuffix(savesStep, unexpired), "\n", ", "+renewal+"\n", 1)+` RETURNING 1) SELECT coalesce({one} * nullif(count(*), 0), {lost}) FROM done`),
 
 		// It begins the transaction that is a claim. Without a statement, that lasts no longer than a lease.
-		openLock: fill(`SELECT pg_try_advisory_xact_lock($1::int8), pg_is_in_recovery(), {timeline},
+		openLock: fill(`SELECT pg_try_advisory_xact_lock($1::int8), pg_is_in_recovery(), coalesce({timeline}, ''),
 			set_config('` + markName + `', 'on', true), set_config('idle_in_transaction_session_timeout', $2::text, true)`),
 		awaitLock: inCatalog.Replace(`SELECT pg_advisory_xact_lock_shared($1::int8)`),
 		// It makes the whole record of such a run, unless there is one.
