@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -114,7 +115,7 @@ func TestOldPrimaryThatRunsAgain(t *testing.T) {
 		*shop
 		events *guardtest.Events
 		runs   atomic.Int64
-		early  chan struct{} // begins the transaction of a run from before the failover
+		goOn   func() // begins the transaction of a run from before the failover
 		answer chan guardtest.Reply
 	}
 	services := map[string]*service{}
@@ -131,16 +132,18 @@ func TestOldPrimaryThatRunsAgain(t *testing.T) {
 		pool, err := pgxpool.New(t.Context(), p.dsn(t))
 		require.NoError(t, err)
 		t.Cleanup(pool.Close)
-		s := &service{events: new(guardtest.Events), early: make(chan struct{}), answer: make(chan guardtest.Reply, 1)}
-		began := make(chan struct{})
+		s := &service{events: new(guardtest.Events), answer: make(chan guardtest.Reply, 1)}
+		began, early := make(chan struct{}), make(chan struct{})
+		s.goOn = sync.OnceFunc(func() { close(early) })
 		s.shop = newShopOn(t, pool, func(shop *shop, w http.ResponseWriter, r *http.Request) {
 			s.runs.Add(1)
 			if r.Header.Get("Idempotency-Key") == "early" {
 				close(began)
-				<-s.early
+				<-early
 			}
 			c.h(shop, w, r)
 		}, c.store, idempotency.WithTransaction(name != "StepTx"), idempotency.WithLease(time.Hour), idempotency.WithObserver(s.events.Observe))
+		t.Cleanup(s.goOn)
 		go func() { s.answer <- s.Do(t, guardtest.Call{Key: "early"}) }()
 		<-began
 		services[name] = s
@@ -170,7 +173,7 @@ func TestOldPrimaryThatRunsAgain(t *testing.T) {
 				require.Zero(t, rowsOn(t, p.old, s.shop, key))
 				require.Equal(t, 1, rowsOn(t, p.next, s.shop, key))
 			}
-			close(s.early)
+			s.goOn()
 			require.GreaterOrEqual(t, (<-s.answer).Status, http.StatusInternalServerError)
 			require.Zero(t, rowsOn(t, p.old, s.shop, "early"))
 
@@ -190,6 +193,9 @@ func TestOldPrimaryThatRunsAgain(t *testing.T) {
 		})
 	}
 	p.old.Kill()
+	if t.Failed() {
+		return
+	}
 	for name, s := range services {
 		require.Eventually(t, func() bool { return s.Do(t, guardtest.Call{Key: "new"}).Status == http.StatusCreated }, guardtest.Patience, 10*time.Millisecond, name)
 	}
