@@ -119,6 +119,7 @@ func TestOldPrimaryThatRunsAgain(t *testing.T) {
 		answer chan guardtest.Reply
 	}
 	services := map[string]*service{}
+	var waiting sync.WaitGroup
 	for name, c := range map[string]struct {
 		h     func(s *shop, w http.ResponseWriter, r *http.Request)
 		store []pgstore.Option
@@ -144,7 +145,7 @@ func TestOldPrimaryThatRunsAgain(t *testing.T) {
 			c.h(shop, w, r)
 		}, c.store, idempotency.WithTransaction(name != "StepTx"), idempotency.WithLease(time.Hour), idempotency.WithObserver(s.events.Observe))
 		t.Cleanup(s.goOn)
-		go func() { s.answer <- s.Do(t, guardtest.Call{Key: "early"}) }()
+		waiting.Go(func() { s.answer <- s.Do(t, guardtest.Call{Key: "early"}) })
 		<-began
 		services[name] = s
 	}
@@ -192,6 +193,10 @@ func TestOldPrimaryThatRunsAgain(t *testing.T) {
 			}
 		})
 	}
+	for _, s := range services {
+		s.goOn()
+	}
+	waiting.Wait()
 	p.old.Kill()
 	if t.Failed() {
 		return
