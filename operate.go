@@ -156,7 +156,7 @@ func (g *Guard) Stats() Stats {
 // [WithResolver] that were called have returned; or when ctx ends. In the
 // second case it gives up the runs that the store has failed to settle, reports each as
 // [event.RecordingLost], and returns the context's error. A run that is still in flight keeps its claim for
-// as long as it lasts.
+// as long as it lasts, and is reported as [event.RunLeft] if it has outlasted a third of its lease.
 //
 // Claims whose reply never came, and under which nothing has run, are given back before. The store
 // has one more lease to answer that, if ctx does not end before. Shutdown reports each that it gives

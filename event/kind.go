@@ -114,6 +114,10 @@ const (
 	// why the guard has given that up. Nothing has run under the claim. If it was granted, the
 	// lease and the recovery policy decide about the key: under idempotency.Hold it becomes held.
 	ClaimLeft Kind = "claim-left"
+	// RunLeft: a shutdown was given up before this run had ended. It goes on and keeps its claim; if its process
+	// ends first, nobody knows what it has done. Duration is how long it has lasted. Only runs that have
+	// outlasted a third of their lease are reported.
+	RunLeft Kind = "run-left"
 	// NotKept: a run is recorded without its answer, because the store does not take an
 	// answer of that size, or because too many answers wait for it; Err says which. Status and
 	// Size are those of the answer. Duplicates are told that the run has happened. There is no
@@ -152,6 +156,7 @@ var incidents = []Kind{
 	RecordingDelayed,
 	RecordingLost,
 	ClaimLeft,
+	RunLeft,
 	NotKept,
 	Silent,
 	HiddenFailure,

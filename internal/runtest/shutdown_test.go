@@ -152,6 +152,26 @@ func TestRunThatOutlivesTheShutdown(t *testing.T) {
 	}
 }
 
+// A shutdown that is given up names the runs that it leaves, so that somebody can look what became of them.
+func TestShutdownNamesTheRunsThatItLeaves(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(time.Hour, "done"), idempotency.WithLease(30*time.Second))
+		hangs := p.Start(t, guardtest.Call{Key: "hangs"})
+		time.Sleep(time.Minute)
+		require.ErrorIs(t, p.Guard.Shutdown(guardtest.Shortly(t)), context.DeadlineExceeded)
+		require.Equal(t, 1, p.Events.Count(event.RunLeft))
+		for _, e := range p.Events.All() {
+			if e.Kind == event.RunLeft {
+				require.NotEmpty(t, e.Record)
+				require.GreaterOrEqual(t, e.Duration, time.Minute)
+				require.ErrorIs(t, e.Err, context.DeadlineExceeded)
+			}
+		}
+		require.Equal(t, "done", (<-hangs).Body)
+	})
+}
+
 func TestShutdownEndsWaitsAndRefusesKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -2,6 +2,7 @@ package inflight
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -36,6 +37,13 @@ func (r *LongRuns) Remove(lease any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.of, lease)
+}
+
+// All returns all runs, by their leases.
+func (r *LongRuns) All() map[any]LongRun {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.of)
 }
 
 // mostLong is how many long runs are told of.

@@ -34,6 +34,7 @@ var lines = map[event.Kind]line{
 	event.RecordingDelayed: {slog.LevelWarn, "idempotency: settling a run goes on in the background"},
 	event.RecordingLost:    {slog.LevelError, "idempotency: run could not be settled"},
 	event.ClaimLeft:        {slog.LevelWarn, "idempotency: claim could not be given back"},
+	event.RunLeft:          {slog.LevelError, "idempotency: shutdown given up before a run had ended"},
 	event.NotKept:          {slog.LevelWarn, "idempotency: run is recorded without its answer"},
 	event.Silent:           {slog.LevelWarn, "idempotency: handler said nothing"},
 	event.HiddenFailure:    {slog.LevelWarn, "idempotency: answer 200 tells of a failure"},
