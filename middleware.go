@@ -133,7 +133,7 @@ func (h *guarded) protect(w http.ResponseWriter, r *http.Request) {
 		servePutBack(r.Context(), w, r, h.next, d.body)
 	case failOpen:
 		ctx := rt.engine.Unprotected(r.Context(), d.id, d.lease.Fingerprint())
-		tap := response.Keep(w, rt.set.header, rt.set.expiryHeader)
+		tap := response.Keep(w, rt.set.header, rt.set.expiryHeader, response.ReplayedHeader)
 		defer tap.KeepFields()
 		servePutBack(ctx, tap.Writer(), r, h.next, d.body)
 	case execute:

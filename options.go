@@ -131,9 +131,9 @@ func WithLimits(l Limits) Option {
 }
 
 // WithUnrecorded names further header and trailer fields that are sent with the first answer
-// only, and neither recorded nor replayed. An invalid field name is an error. The default is
-// none. If Location is among them, no refusal tells it either: the problem response-not-kept has
-// no original_location then.
+// only, and neither recorded nor replayed. An invalid field name is an error, and so is
+// Content-Encoding, without which a replay would be another answer. The default is none. If Location
+// is among them, no refusal tells it either: the problem response-not-kept has no original_location then.
 //
 // Two kinds of fields are never recorded. The first describes the connection or the moment. The
 // second gives rights to the client that receives it: Set-Cookie, Authorization,

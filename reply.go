@@ -72,11 +72,15 @@ func (h *handlerRun) facts(v *engine.Verdict) rules.Reply {
 // HeadLeaves implements [response.Witness]. The code that the client would be shown if no more becomes known
 // than the head says goes out with it: nothing can be taken back later.
 func (h *handlerRun) HeadLeaves() {
-	outcome := DefaultOutcome(h.rec.Status(), h.judgedHeader())
-	if h.route.set.rules.OutcomeChosen || outcome == Final || outcome == NotExecuted && !h.HasEffects() {
+	outcome, doubt := DefaultOutcome(h.rec.Status(), h.judgedHeader()), h.Doubt(h)
+	if doubt == engine.NoDoubt && (h.route.set.rules.OutcomeChosen || outcome == Final || outcome == NotExecuted && !h.HasEffects()) {
 		return
 	}
-	if show := rules.Client.Of(h.Unjudged() | h.message(outcome == NotExecuted)); show.Action != rules.Show {
+	show := rules.Client.Of(h.Unjudged() | h.message(doubt == engine.NoDoubt && outcome == NotExecuted))
+	if doubt == engine.Late && show.Action == rules.Show {
+		show = rules.Showing{Action: rules.Mark, Code: problem.NoAnswer}
+	}
+	if show.Action != rules.Show {
 		h.rec.Tell(answer.Field{Name: problem.Header, Values: []string{string(show.Code)}})
 	}
 }

@@ -13,7 +13,8 @@ import (
 // process knows nothing of the first one's claims.
 //
 // It is bounded (see [WithMaxEntries] and [WithMaxBytes]). When it is full it refuses new
-// keys with [ErrStoreFull], and further attempts under keys that have no answer yet. It goes on
+// keys with [ErrStoreFull], and when its bytes are used up also further attempts under keys that
+// have no answer yet. It goes on
 // replaying the answers that it has, and takes those of runs in flight. It never drops a
 // record before its time, because the request would run again. That holds for held records
 // too, which have no end of their own: when they fill the store, it takes no new key until

@@ -8,13 +8,39 @@ import (
 // judge returns the verdict on a task that has returned. The functions of the route that it
 // calls are part of the run: if one panics, the task has.
 func (u *Run) judge(t Task) Verdict {
-	u.RefusesStopped = u.op.outcome.Load() == 0 && t.Refused() && (u.Lease.isLost() || u.ctx.toldToStop())
+	u.RefusesStopped = u.refusesStopped(t)
 	f := u.facts() | rules.Returned
 	j := rules.Judge.Of(f | rules.Unasked)
 	if j.Outcome == 0 {
 		j = rules.Judge.Of(f | judgedAs(t.Judge()))
 	}
 	return u.verdict(t, j)
+}
+
+// refusesStopped reports whether the run was told to stop, and says nothing but that it has refused.
+func (u *Run) refusesStopped(t Task) bool {
+	return u.op.outcome.Load() == 0 && t.Refused() && (u.Lease.isLost() || u.ctx.toldToStop())
+}
+
+// A Doubt is what is known of the outcome of a run that begins to answer, whatever its answer is judged as.
+type Doubt int
+
+// The doubts.
+const (
+	NoDoubt Doubt = iota
+	Open          // it will be Unknown: the task has said so, or it refuses because it was told to stop
+	Late          // it has no claim any more, and another run may have another answer
+)
+
+// Doubt returns what is known of the outcome now.
+func (u *Run) Doubt(t Task) Doubt {
+	switch {
+	case !u.Lease.valid():
+		return Late
+	case event.Outcome(u.op.outcome.Load()) == event.Unknown, u.refusesStopped(t):
+		return Open
+	}
+	return NoDoubt
 }
 
 // verdict is the verdict for a run that was judged so.

@@ -255,6 +255,61 @@ func TestRefusalOfARunThatWasToldToStop(t *testing.T) {
 	}
 }
 
+// When the head leaves, it is known that the run was told to stop, or that another one may have come between: what
+// the client gets says so, whatever it is.
+func TestEarlyHeadOfAStoppedRunDeniesNoEffect(t *testing.T) {
+	t.Parallel()
+	ends := map[string]func(http.Handler) http.Handler{
+		"lost": func(next http.Handler) http.Handler { return next },
+		"deadline": func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+				defer cancel()
+				next.ServeHTTP(w, r.WithContext(ctx))
+			})
+		},
+	}
+	for end, outer := range ends {
+		for _, size := range []int{1, 101} {
+			for _, status := range []int{200, 307, 401, 422, 429, 502} {
+				t.Run(fmt.Sprintf("%s/%d/%d", end, size, status), func(t *testing.T) {
+					t.Parallel()
+					guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+						synctest.Test(t, func(t *testing.T) {
+							st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+							g := guardtest.NewGuard(t, st, recovery, idempotency.WithLimits(idempotency.Limits{ResponseBody: 100}))
+							s := guardtest.ServeRecorder(t, outer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+								if end == "lost" {
+									st.On("renew", guardtest.Always(guardtest.Refuse))
+								}
+								<-r.Context().Done()
+								st.Heal()
+								w.WriteHeader(status)
+								_, _ = w.Write(make([]byte, size))
+								w.(http.Flusher).Flush()
+							}))))
+							var want problem.Code
+							switch {
+							case status < 300 || status >= 500:
+								if end == "lost" {
+									want = problem.NoAnswer
+								}
+							case unknown == guardtest.IsHeld:
+								want = problem.OutcomeUnknown
+							default:
+								want = problem.NoAnswer
+							}
+							got := s.Do(t, guardtest.Call{Key: "k"})
+							require.Equal(t, status, got.Status)
+							require.Equal(t, string(want), got.Header.Get(problem.Header))
+						})
+					})
+				})
+			}
+		}
+	}
+}
+
 // A refusal that comes after the deadline for another reason looks the same. The handler knows, and its word
 // counts.
 func TestRefusalAfterTheDeadlineThatTheHandlerVouchesFor(t *testing.T) {

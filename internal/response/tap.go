@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"example.com/idempotency/internal/answer"
@@ -30,7 +31,7 @@ type Tap struct {
 func NewTap(w http.ResponseWriter) *Tap { return &Tap{ResponseWriter: w, sum: sha256.New()} }
 
 // Keep returns a Tap through which fields go out as they are in the header of w now, or do not go out if
-// they are not there, whatever the handler sets under their names. An empty name is none. The Tap has no
+// they are not there, whatever the handler sets under their names, nor as trailers. An empty name is none. The Tap has no
 // Sum. KeepFields must be called when the handler has returned.
 func Keep(w http.ResponseWriter, names ...string) *Tap {
 	t := &Tap{ResponseWriter: w}
@@ -42,18 +43,37 @@ func Keep(w http.ResponseWriter, names ...string) *Tap {
 	return t
 }
 
-// KeepFields sets the fields of Keep again. It has no effect once the header is out.
+// KeepFields sets the fields of Keep again. Once the header is out, it takes away those that would be trailers.
 func (t *Tap) KeepFields() {
+	if len(t.kept) == 0 {
+		return
+	}
+	h := t.Header()
+	for name := range h {
+		if bare, ok := strings.CutPrefix(name, http.TrailerPrefix); ok && t.keeps(bare) {
+			delete(h, name)
+		}
+	}
 	if t.status != 0 {
 		return
 	}
+	maps.DeleteFunc(h, func(name string, _ []string) bool { return t.keeps(name) })
 	for _, f := range t.kept {
-		h := t.Header()
-		maps.DeleteFunc(h, func(name string, _ []string) bool { return isSpelled(name, f.Name) })
 		if f.Values != nil {
 			h[f.Name] = slices.Clone(f.Values)
 		}
 	}
+	if announced := strings.Join(h["Trailer"], ","); announced != "" { // the others are no trailers
+		names := slices.DeleteFunc(strings.Split(announced, ","), func(name string) bool { return t.keeps(strings.TrimSpace(name)) })
+		if delete(h, "Trailer"); len(names) > 0 {
+			h["Trailer"] = []string{strings.Join(names, ",")}
+		}
+	}
+}
+
+// keeps reports whether a field is one of Keep, however its name is spelled.
+func (t *Tap) keeps(name string) bool {
+	return slices.ContainsFunc(t.kept, func(f answer.Field) bool { return isSpelled(name, f.Name) })
 }
 
 // Status returns the status of the answer, and 0 if there is none yet.
