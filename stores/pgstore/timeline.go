@@ -117,7 +117,8 @@ func (f *fence) ask(ctx context.Context, conn *pgconn.PgConn) (o origin, err err
 // watch makes the connections of a pool pass the fence. One that is refused when it is made lets the driver try the
 // next host of the connection string. One that was made before a newer origin was met is closed when it is next used.
 func (f *fence) watch(cfg *pgxpool.Config) {
-	valid, prepare, before := cfg.ConnConfig.ValidateConnect, cfg.PrepareConn, cfg.BeforeAcquire
+	valid, prepare := cfg.ConnConfig.ValidateConnect, cfg.PrepareConn
+	before := cfg.BeforeAcquire //nolint:staticcheck // a program may set it still, and PrepareConn would hide it
 	cfg.ConnConfig.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 		if err := f.admit(ctx, conn); err != nil || valid == nil {
 			return err

@@ -46,7 +46,8 @@ func TestOriginsThatAreBehind(t *testing.T) {
 	} {
 		system, timeline, behind := pgstore.Meet(c.newest.system, c.newest.timeline, c.told.system, c.told.timeline)
 		require.Equal(t, c.behind, behind, name)
-		require.Equal(t, c.after, origin{system, timeline}, name)
+		got := origin{system, timeline}
+		require.Equal(t, c.after, got, name)
 	}
 }
 
