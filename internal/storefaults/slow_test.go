@@ -25,6 +25,7 @@ type pool struct {
 	free    chan struct{}
 	service time.Duration
 	dial    time.Duration
+	slower  atomic.Int64 // what a call takes beside, once the pool is in use
 	away    atomic.Bool
 }
 
@@ -38,7 +39,7 @@ func (p *pool) call(ctx context.Context, proceed func() error) error {
 	if p.away.Load() {
 		<-ctx.Done()
 	}
-	time.Sleep(p.service)
+	time.Sleep(p.service + time.Duration(p.slower.Load()))
 	if ctx.Err() != nil {
 		time.Sleep(max(p.service, p.dial))
 		return ctx.Err()
@@ -155,7 +156,7 @@ func TestSlowStoreRenewsAllAtOnce(t *testing.T) {
 			})
 		}
 		time.Sleep(10 * time.Second)
-		connections.service = 1500 * time.Millisecond
+		connections.slower.Store(int64(1500 * time.Millisecond))
 		clients.Wait()
 		require.Zero(t, p.Events.Count(event.LeaseLost))
 		connections.rest(t, p)
