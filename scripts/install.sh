@@ -17,8 +17,8 @@ fi
 # Nor is /usr/sbin on everybody's.
 [ -x /usr/sbin/pgbouncer ] || have pgbouncer pgbouncer
 have perl perl
-# A browser walks through the console.
-have chromium chromium
+# A browser walks through the console. Ubuntu has none that is not a snap, and its runners have Chrome.
+command -v google-chrome >/dev/null || have chromium chromium
 have node nodejs
 have npm npm
 have "${CC:-gcc}" "gcc libc6-dev"

@@ -76,8 +76,13 @@ func (b *browser) complaints() []string {
 
 func browse(t *testing.T) *browser {
 	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
+	path := ""
+	for _, name := range []string{"chromium", "google-chrome", "chromium-browser"} { // that of Ubuntu may be a stub
+		if found, err := exec.LookPath(name); err == nil && path == "" {
+			path = found
+		}
+	}
+	if path == "" {
 		t.Skip("Chromium is not installed")
 	}
 	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()),
