@@ -37,7 +37,7 @@ func (s *settlement) takeBack(until time.Time) (Ending, error) {
 		s.verdict = Verdict{Left: rules.Undone}
 	case rules.Detain:
 		s.verdict = Verdict{Left: rules.Held}
-		s.lease.ReportHeld(&store.Record{Attempt: rec.Attempt, Owner: s.owner, Notes: store.AppendNote(nil, s.lease.claim.Note)})
+		s.detained = &store.Record{Attempt: rec.Attempt, Owner: s.owner, Notes: store.AppendNote(nil, s.lease.claim.Note)}
 	case rules.Withdraw:
 		s.verdict.Release.Unused = !s.verdict.Release.Unbind
 	}

@@ -21,8 +21,9 @@ type settlement struct {
 	// displaced says that the claim was lost. Then a refusal looks at the record before each
 	// try: the claim may be ours again by a call whose reply was lost.
 	displaced bool
-	forgotten bool // the record has lost a step that must not be repeated
-	reported  bool // that another run came in the way
+	forgotten bool          // the record has lost a step that must not be repeated
+	detained  *store.Record // what is reported as held, once it is: the key of such a record
+	reported  bool          // that another run came in the way
 	// unrecorded is why Complete failed in the last try, and nil if something else did.
 	unrecorded error
 	strikes    int  // failures of Complete in a row while the store answered another call
@@ -167,7 +168,11 @@ func (s *settlement) conclude(timeout time.Duration) error {
 		}
 		return err
 	case rules.Held:
-		return s.lease.hold(s.owner, timeout)
+		err := s.lease.hold(s.owner, timeout)
+		if err == nil && s.detained != nil {
+			s.lease.ReportHeld(s.detained)
+		}
+		return err
 	default:
 		return s.lease.release(s.owner, s.verdict.Release, timeout)
 	}
