@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-earlier=a0fd459b15e4ef34d10535c4a41606f53f6ff961
+earlier=aa98578f8cf3883bc9ff8c37edbd3f7c34c6150d
 refused=0
 
 if ! git cat-file -e "$earlier^{commit}" 2>/dev/null; then
