@@ -64,6 +64,9 @@ func (g *Guard) Forget(ctx context.Context, k Key, seen store.Seen, d Decision) 
 // next. It reads the store's index of held records. Besides, it walks slowly through all
 // records, some thousands in each tick, because an index may have lost one.
 //
+// It also asks for the last four records that its process has completed, and reports those that are
+// gone as [event.RecordGone]: the store has forgotten what it had acknowledged.
+//
 // If the store fails, the next tick goes on. That is reported once, as event.StoreError with the Op
 // "list", until the store works again. Several processes may reconcile at once: one of them settles
 // a key, and the others find it settled, or say the same.

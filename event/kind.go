@@ -118,6 +118,12 @@ const (
 	// ends first, nobody knows what it has done. Duration is how long it has lasted. Only runs that have
 	// outlasted a third of their lease are reported.
 	RunLeft Kind = "run-left"
+	// RecordGone: the store does not know a record any more that this process has completed, long before it
+	// expires. It was emptied, it evicts, or a copy that is behind has taken its place: other keys
+	// may be lost too, and run again. Err says how many of the last records are gone. Record, Route and Age are those of the
+	// last one. idempotency.Guard.Reconcile looks for it. If somebody has forgotten
+	// the record through another process, nothing is wrong.
+	RecordGone Kind = "record-gone"
 	// NotKept: a run is recorded without its answer, because the store does not take an
 	// answer of that size, or because too many answers wait for it; Err says which. Status and
 	// Size are those of the answer. Duplicates are told that the run has happened. There is no
@@ -157,6 +163,7 @@ var incidents = []Kind{
 	RecordingLost,
 	ClaimLeft,
 	RunLeft,
+	RecordGone,
 	NotKept,
 	Silent,
 	HiddenFailure,

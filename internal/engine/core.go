@@ -33,6 +33,7 @@ type core struct {
 	unsettled inflight.Debts
 	pending   inflight.Backlog // runs that wait to be settled
 	ghosts    inflight.Backlog // claims whose reply never came
+	witnesses report.Witnesses
 	claims    inflight.Throttle
 	upkeep    inflight.Throttle // of what is done for runs: renewals, steps, answers
 	// back has a receiver for each ghost that waits for the store to answer again.

@@ -19,6 +19,7 @@ func (e *Engine) Forget(ctx context.Context, k intent.Key, seen store.Seen, d De
 		return e.wouldForget(ctx, k, seen)
 	}
 	id, about := e.lastSeen(ctx, k, seen)
+	e.core.witnesses.Drop(k.Name())
 	_, err = bounded(ctx, e.core, storeTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, inspector.Forget(ctx, k.Name(), seen)
 	})

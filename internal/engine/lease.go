@@ -132,6 +132,13 @@ func newOwner() (o store.Owner) {
 	return o
 }
 
+// bearWitness notes that the record is completed. A store of this process does not forget it.
+func (l *Lease) bearWitness() {
+	if !l.core.local {
+		l.core.witnesses.Add(report.Witness{Name: l.Name, Route: l.Route, Began: note.Read(l.claim.Note).Started, TTL: l.rules.TTL})
+	}
+}
+
 // recordEnds reports whether the record becomes free with time although nobody settles it.
 func (l *Lease) recordEnds() bool { return !l.claim.Hold || l.claim.HoldEnds }
 

@@ -89,6 +89,7 @@ func (r *reconciler) admitted(ctx context.Context) {
 // tick reports what is held, and then asks resolvers until the next tick is due.
 func (r *reconciler) tick(ctx context.Context) {
 	end := time.Now().Add(r.every)
+	r.reportGone(ctx)
 	r.found = r.found[:0]
 	maps.DeleteFunc(r.known, func(_ report.Run, last int) bool { return r.n-last > knownFor })
 	held := store.Query{States: []store.State{store.Held}, Limit: reconcilePage}
@@ -115,6 +116,22 @@ func (r *reconciler) tick(ctx context.Context) {
 		over()
 	}
 	clear(r.asked)
+}
+
+// reportGone reports, as one event of the last of them, which records the store has forgotten.
+func (r *reconciler) reportGone(ctx context.Context) {
+	known, gone := r.engine.core.witnesses.Hear(func(name string) (store.Record, error) {
+		_, rec, err := r.engine.get(ctx, intent.Key{Record: name})
+		return rec, err
+	})
+	if len(gone) == 0 {
+		return
+	}
+	last := gone[len(gone)-1]
+	r.engine.rules.Reporter.Observe(ctx, event.Event{
+		Kind: event.RecordGone, Record: last.Name, Route: last.Route, Age: time.Since(last.Began),
+		Err: fmt.Errorf("idempotency: the store has lost %d of the last %d records that this process has completed", len(gone), known+len(gone)),
+	})
 }
 
 // walk looks at the next pages of a query, and begins again after the last one.

@@ -166,6 +166,9 @@ func (s *settlement) conclude(timeout time.Duration) error {
 		if !errors.Is(err, store.ErrNotOwner) {
 			s.unrecorded = err
 		}
+		if err == nil {
+			s.lease.bearWitness()
+		}
 		return err
 	case rules.Held:
 		err := s.lease.hold(s.owner, timeout)

@@ -35,6 +35,7 @@ var lines = map[event.Kind]line{
 	event.RecordingLost:    {slog.LevelError, "idempotency: run could not be settled"},
 	event.ClaimLeft:        {slog.LevelWarn, "idempotency: claim could not be given back"},
 	event.RunLeft:          {slog.LevelError, "idempotency: shutdown given up before a run had ended"},
+	event.RecordGone:       {slog.LevelError, "idempotency: the store has forgotten a record that it had acknowledged"},
 	event.NotKept:          {slog.LevelWarn, "idempotency: run is recorded without its answer"},
 	event.Silent:           {slog.LevelWarn, "idempotency: handler said nothing"},
 	event.HiddenFailure:    {slog.LevelWarn, "idempotency: answer 200 tells of a failure"},
