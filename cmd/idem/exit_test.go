@@ -163,13 +163,20 @@ func TestHelpAndCompletion(t *testing.T) {
 func TestControlCharactersAreShown(t *testing.T) {
 	t.Parallel()
 	p, _ := redisPlace(t)
-	_, err := p.Claim(t.Context(), intent.Key{Scope: "alice", Value: "a"}.Name(), store.Claim{
-		Owner: store.Owner{1}, Lease: time.Hour, Retention: 2 * time.Hour, Label: "\x1b[2Jroute",
-	})
-	require.NoError(t, err)
-	got := p.idem(t, "find", "--scope", "alice", "--key", "a")
-	require.Contains(t, got.out, `"\x1b[2Jroute"`)
-	require.NotContains(t, got.out, "\x1b")
+	for key, c := range map[string]struct{ label, want, json string }{
+		"escape":   {"\x1b[2Jroute", `"\x1b[2Jroute"`, `"\u001b[2Jroute"`},
+		"C1":       {"\u009b2Jroute", `"\u009b2Jroute"`, `"\u009b2Jroute"`},
+		"no UTF-8": {"\x9b2Jroute", `"\x9b2Jroute"`, `"\ufffd2Jroute"`},
+		"bidi":     {"\u202eroute", `"\u202eroute"`, `"\u202eroute"`},
+		"wide":     {"\U000e0001é路", `"\U000e0001é路"`, `"\udb40\udc01é路"`},
+	} {
+		_, err := p.Claim(t.Context(), intent.Key{Scope: "alice", Value: key}.Name(), store.Claim{
+			Owner: store.Owner{1}, Lease: time.Hour, Retention: 2 * time.Hour, Label: c.label,
+		})
+		require.NoError(t, err)
+		require.Contains(t, p.idem(t, "find", "--scope", "alice", "--key", key).out, c.want, key)
+		require.Contains(t, p.idem(t, "find", "--scope", "alice", "--key", key, "-o", "json").out, c.json, key)
+	}
 }
 
 // One address of a Cluster is enough.

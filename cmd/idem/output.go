@@ -8,6 +8,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // A listing is what a command prints: rows of a table for people, or one JSON object a line.
@@ -50,14 +52,24 @@ func (l *listing) end(remark string) {
 
 // encode prints an object in a line.
 func (*app) encode(to io.Writer, v any) {
-	e := json.NewEncoder(to)
+	var line strings.Builder
+	e := json.NewEncoder(&line)
 	e.SetEscapeHTML(false)
 	_ = e.Encode(v)
+	for _, r := range line.String() {
+		if r < utf8.RuneSelf || unicode.IsPrint(r) {
+			fmt.Fprintf(to, "%c", r)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) { // a terminal might obey it
+			fmt.Fprintf(to, `\u%04x`, unit)
+		}
+	}
 }
 
 // plain returns a text that a terminal does not obey: routes, steps and keys come from elsewhere.
 func plain(s string) string {
-	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(s)
 	}
 	return s
