@@ -268,14 +268,16 @@ func TestDoOfACancelledCallerRunsNothing(t *testing.T) {
 // A value of another type than the recorded one is an error, and not half a value.
 func TestDoOfAnotherTypeReturnsNothing(t *testing.T) {
 	t.Parallel()
+	events := &guardtest.Events{}
 	type pair struct{ A, B any }
-	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
+	g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.Observe))
 	_, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (pair, error) { return pair{1, "x"}, nil })
 	require.NoError(t, err)
 	type other struct{ A, B int }
 	got, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (other, error) { return other{}, nil })
 	require.ErrorIs(t, err, idempotency.ErrCorrupt)
 	require.Zero(t, got)
+	require.Equal(t, 1, events.Count(event.Corrupt))
 }
 
 func TestDoWaits(t *testing.T) {

@@ -279,7 +279,10 @@ func (j *job) answerFrom(rec store.Record, overtaken bool, into any) (Result, er
 	if a.Kind == answer.KindError {
 		return result, Permanent(errors.New(string(a.Body)))
 	}
-	return result, j.decode(a.Body, into)
+	if err = j.decode(a.Body, into); err != nil { // the codec or the type has changed since
+		j.Lease.Observe(event.Event{Kind: event.Corrupt, Attempt: rec.Attempt, Err: err})
+	}
+	return result, err
 }
 
 func (j *job) decode(data []byte, into any) error {
