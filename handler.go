@@ -137,10 +137,12 @@ func (h *handlerRun) Judge() Outcome {
 }
 
 // failedLate reports whether a status that came too late says that the answer is not to be believed. A timeout
-// inside the guard says 504 after any handler that has taken too long, and a success is one all the same.
+// inside the guard says 504 after any handler that has taken too long: a success is one all the same, and a
+// refusal may be about the time. Any other says of a success that half of it is missing. Behind a refusal, which has
+// sent all that its client needs, it comes from a middleware that answers what the handler has refused for.
 func (h *handlerRun) failedLate() bool {
 	second := h.rec.Second()
-	return second != 0 && (second != http.StatusGatewayTimeout || h.Refused())
+	return second != 0 && (second == http.StatusGatewayTimeout) == h.Refused()
 }
 
 // lookInside reports an answer that counts as a success by its status, and tells of a failure.

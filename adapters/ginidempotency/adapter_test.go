@@ -356,6 +356,12 @@ func TestSentStatusStands(t *testing.T) {
 		url := serve(t, test.outside, guarded, test.handler)
 		require.Equal(t, bare, frametest.Post(t, url), name)
 		require.Equal(t, test.retry, frametest.Post(t, url), name)
+
+		guarded, _ = newGuard(t, idempotency.WithRecovery(idempotency.Hold))
+		inside := serve(t, guarded, test.outside, test.handler)
+		require.Equal(t, bare, frametest.Post(t, inside), name+", inside")
+		bare.Replayed = true
+		require.Equal(t, bare, frametest.Post(t, inside), name+", inside")
 	}
 }
 

@@ -27,7 +27,8 @@ func (rec *Recorder) Silent() bool { return rec.silent }
 
 // Second returns the status of 500 or above that was to take the place of the handler's answer, but came after its
 // header, and 0 if there was none. A recovery inside the guard says 500 then, and middleware.Timeout of chi 504, when
-// the time that it gives the handler is over. Of several it is the first that is not 504. It must be called after Close.
+// the time that it gives the handler is over. Of several it is the one that counts: behind a success the first that is
+// not 504, and behind a refusal 504. It must be called after Close.
 func (rec *Recorder) Second() int { return rec.second }
 
 // Short reports whether the body is shorter than the handler declared.

@@ -47,7 +47,8 @@ func (rec *Recorder) writeHeader(status int) {
 		return
 	}
 	if rec.wroteHeader {
-		if status >= http.StatusInternalServerError && (rec.second == 0 || rec.second == http.StatusGatewayTimeout) {
+		if status >= http.StatusInternalServerError &&
+			(rec.second == 0 || (rec.second == http.StatusGatewayTimeout) == (rec.status < http.StatusBadRequest)) {
 			rec.second = status
 		}
 		return
