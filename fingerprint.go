@@ -34,13 +34,14 @@ type FingerprintFunc func(r *http.Request, body []byte) (Fingerprint, error)
 // Content-Type, Content-Encoding and every byte of the body. Path and query are those that the
 // client has sent: http.StripPrefix, routers and other outer handlers do not change what a key is
 // bound to by leaving a part of them out. A URL that has anything else in it, as that of a part of a
-// batch has, counts beside what was sent. The spelling of Content-Type and Content-Encoding does not count: neither the case of
-// names, nor white space, nor the order of parameters. A Content-Encoding of several lines, with the coding
-// identity or with an empty element counts as it is, and its body byte for byte: handlers read it in different ways.
+// batch has, counts beside what was sent. Of Content-Type and Content-Encoding,
+// white space, the order of parameters and the case of a charset do not count. A Content-Encoding of several lines,
+// with the coding identity or with an empty element counts as it is, and its body byte for byte: handlers read it in
+// different ways.
 //
-// A Content-Type that parsers read in different ways counts as it is, and its body counts byte for
-// byte. Examples are one with a backslash, with an empty parameter before another, with a parameter twice, or with
-// an asterisk in the name of a parameter.
+// A Content-Type that handlers read in different ways counts as it is, and its body counts byte for
+// byte. Examples are one with upper case in a name, which gin and echo do not know, with a backslash, with an empty
+// parameter before another, with a parameter twice, or with an asterisk in the name of a parameter.
 //
 // The boundary of a well-formed multipart/form-data body does not count, because clients choose a
 // new one for each attempt. But a body with a content encoding counts byte for byte, whatever it looks like:

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/gin-gonic/gin"
+	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
 	"example.com/idempotency/adapters/ginidempotency"
@@ -202,4 +203,35 @@ func TestRecoveryBehindTheFirstByte(t *testing.T) {
 		})
 		return engine
 	})
+}
+
+// gin reads a body by its type, and a type in upper case as a form, so that the query decides who is paid.
+func TestTypeInUpperCaseIsAnotherPayload(t *testing.T) {
+	t.Parallel()
+	guarded, _ := newGuard(t, idempotency.WithFingerprint(idempotency.JSONFingerprint))
+	url := serve(t, guarded, func(c *gin.Context) {
+		var o struct {
+			To string `form:"to" json:"to"`
+		}
+		_ = c.ShouldBind(&o)
+		c.String(http.StatusCreated, o.To)
+	})
+	pay := func(contentType string) (status int, answer string) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"?to=mallory", strings.NewReader(`{"to":"bob"}`))
+		require.NoError(t, err)
+		r.SetBasicAuth("alice", "secret")
+		r.Header.Set("Content-Type", contentType)
+		r.Header.Set("Idempotency-Key", "k")
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(body)
+	}
+	status, answer := pay("application/json")
+	require.Equal(t, http.StatusCreated, status)
+	require.Equal(t, "bob", answer)
+	status, _ = pay("Application/JSON")
+	require.Equal(t, http.StatusConflict, status)
 }

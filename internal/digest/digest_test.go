@@ -53,7 +53,7 @@ func TestLayout(t *testing.T) {
 	}{
 		{
 			"raw",
-			digest.Raw(request("Text/Plain ; Charset=UTF-8", " GZIP , br", []byte("body"))), 1,
+			digest.Raw(request("text/plain ; charset=UTF-8", " gzip , br", []byte("body"))), 1,
 			"\x09idem-fp\x01r" + head + "\x1atext/plain;charset=\"utf-8\"\x07gzip,br\x04body",
 			"acd20f9ee4992e2c4d35b783c04e7412ecd4f7168658ba57e9646e52a13a5f42",
 		},
@@ -139,9 +139,9 @@ func TestRequestsThatAreTheSame(t *testing.T) {
 		a, b digest.Request
 	}{
 		{
-			"case and white space of the type", digest.Raw,
+			"white space of the type, and case of its charset", digest.Raw,
 			digest.Request{ContentType: "application/json;charset=utf-8"},
-			digest.Request{ContentType: " Application/JSON ; Charset=\"UTF-8\" ;"},
+			digest.Request{ContentType: " application/json ; charset=\"UTF-8\" ;"},
 		},
 		{
 			"order of the type's parameters", digest.Raw,
@@ -150,13 +150,11 @@ func TestRequestsThatAreTheSame(t *testing.T) {
 		},
 		{
 			"spelling of the coding", digest.Raw,
-			digest.Request{ContentEncoding: "gzip, BR"},
-			digest.Request{ContentEncoding: "GZIP,br"},
+			digest.Request{ContentEncoding: "gzip, br"}, digest.Request{ContentEncoding: "gzip,br"},
 		},
 		{
 			"nil and empty body", digest.Raw,
-			digest.Request{Body: []byte{}},
-			digest.Request{},
+			digest.Request{Body: []byte{}}, digest.Request{},
 		},
 		{
 			"random boundary", digest.Raw,
@@ -185,7 +183,7 @@ func TestRequestsThatAreTheSame(t *testing.T) {
 		},
 		{
 			"JSON by suffix", digest.JSON,
-			digest.Request{ContentType: "application/vnd.api+JSON", Body: []byte(`{"a":1,"b":2}`)},
+			digest.Request{ContentType: "application/vnd.api+json;", Body: []byte(`{"a":1,"b":2}`)},
 			digest.Request{ContentType: "application/vnd.api+json", Body: []byte(`{"b":2,"a":1}`)},
 		},
 		{
@@ -271,6 +269,9 @@ func TestRequestsThatDiffer(t *testing.T) {
 		{"boundary of what is not multipart", digest.Raw, digest.Request{ContentType: "text/plain;boundary=x"}, digest.Request{ContentType: "text/plain;boundary=y"}},
 		{"malformed type", digest.Raw, digest.Request{ContentType: "text/plain;a"}, digest.Request{ContentType: "text/plain"}},
 		{"coding", digest.Raw, digest.Request{ContentEncoding: "gzip"}, digest.Request{}},
+		{"case of the type", digest.Raw, digest.Request{ContentType: "application/json"}, digest.Request{ContentType: "Application/JSON"}},
+		{"order of a parameter in two cases", digest.Raw, digest.Request{ContentType: "a/b;c=d;C=e"}, digest.Request{ContentType: "a/b;C=e;c=d"}},
+		{"case of the coding", digest.Raw, digest.Request{ContentEncoding: "gzip"}, digest.Request{ContentEncoding: "GZIP"}},
 		{"identity coding", digest.JSON, digest.Request{ContentEncoding: "identity"}, digest.Request{}},
 		{"identity before a coding", digest.Raw, digest.Request{ContentEncoding: "identity\ngzip"}, digest.Request{ContentEncoding: "gzip"}},
 		{"identity in the list", digest.Raw, digest.Request{ContentEncoding: "identity,gzip"}, digest.Request{ContentEncoding: "gzip"}},

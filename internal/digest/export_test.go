@@ -84,9 +84,9 @@ func ParseType(value string) (name string, params map[string]string, ok bool) {
 	t := parseMediaType(value)
 	params = make(map[string]string)
 	for _, p := range t.params[:t.n] {
-		params[string(appendLower(nil, p.name))] = p.value
+		params[p.name] = p.value
 	}
-	return string(appendLower(nil, t.name)), params, t.verbatim == "" && t.name != ""
+	return t.name, params, t.verbatim == "" && t.name != ""
 }
 
 // Boundary returns the boundary in a Content-Type, or "" if there is no usable one.

@@ -1,7 +1,6 @@
 package digest
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -11,9 +10,10 @@ import (
 // A mediaType is a Content-Type (RFC 9110, section 8.3) in the plainest form: one that all parsers
 // read alike. Any other value counts as it is, and so does the body. A handler might read it in
 // another way than this package: package mime keeps a backslash before a letter, refuses an empty
-// parameter, and takes boundary* in place of boundary.
+// parameter, and takes boundary* in place of boundary. The type counts in the case in which it was sent, and is known
+// only in lower case, because gin and echo do not know Application/JSON.
 //
-// In the plainest form, names are tokens without an asterisk, and no name occurs twice. A value is a
+// In the plainest form, names are tokens, those of parameters in lower case and without an asterisk, and no name occurs twice. A value is a
 // token, or printable ASCII in quotes without a quote, backslash or semicolon. One semicolon may end
 // the type.
 //
@@ -51,9 +51,9 @@ func parseMediaType(value string) mediaType {
 		t.n++
 	}
 	params := t.params[:t.n]
-	slices.SortFunc(params, func(a, b param) int { return compareFold(a.name, b.name) })
+	slices.SortFunc(params, func(a, b param) int { return strings.Compare(a.name, b.name) })
 	for i := 1; i < t.n; i++ {
-		if compareFold(params[i-1].name, params[i].name) == 0 {
+		if params[i-1].name == params[i].name {
 			return mediaType{verbatim: value}
 		}
 	}
@@ -67,7 +67,7 @@ func cutParam(s string) (p param, rest string, ok bool) {
 		return p, "", false
 	}
 	p.name, s, ok = strings.Cut(trim(s), "=")
-	if !ok || !token.Is(p.name) || strings.Contains(p.name, "*") {
+	if !ok || !token.Is(p.name) || strings.Contains(p.name, "*") || hasUpper(p.name) {
 		return p, "", false
 	}
 	if quoted, ok := strings.CutPrefix(s, `"`); ok {
@@ -97,23 +97,21 @@ func isPlain(s string) bool {
 	return true
 }
 
-// appendTo appends the canonical spelling: names in lower case, parameters quoted and in the
+// appendTo appends the canonical spelling: parameters quoted and in the
 // order of their names, no white space. It leaves out the parameter named omit.
 //
 // The canonical spelling is itself in the plainest form, so it never equals a value that is not.
 func (t *mediaType) appendTo(dst []byte, omit string) []byte {
 	dst = append(dst, t.verbatim...)
-	dst = appendLower(dst, t.name)
+	dst = append(dst, t.name...)
 	for _, p := range t.params[:t.n] {
-		if omit != "" && strings.EqualFold(p.name, omit) {
+		if p.name == omit {
 			continue
 		}
-		dst = append(dst, ';')
-		dst = appendLower(dst, p.name)
-		dst = append(dst, '=', '"')
+		dst = append(append(append(dst, ';'), p.name...), '=', '"')
 		start := len(dst)
 		dst = append(dst, p.value...)
-		if strings.EqualFold(p.name, "charset") {
+		if p.name == "charset" {
 			// RFC 9110, section 8.3.2: names of charsets are not case-sensitive.
 			toLower(dst[start:])
 		}
@@ -124,16 +122,14 @@ func (t *mediaType) appendTo(dst []byte, omit string) []byte {
 
 // isJSON reports whether the type is application/json or has the suffix +json.
 func (t *mediaType) isJSON() bool {
-	const suffix = "+json"
-	return strings.EqualFold(t.name, "application/json") ||
-		len(t.name) > len(suffix) && strings.EqualFold(t.name[len(t.name)-len(suffix):], suffix)
+	return t.name == "application/json" || strings.HasSuffix(t.name, "+json")
 }
 
 // isUTF8 reports whether the type names no charset but UTF-8. What JSON means in another one depends on how
 // a handler decodes it.
 func (t *mediaType) isUTF8() bool {
 	for _, p := range t.params[:t.n] {
-		if strings.EqualFold(p.name, "charset") {
+		if p.name == "charset" {
 			return strings.EqualFold(p.value, "utf-8") || strings.EqualFold(p.value, "utf8")
 		}
 	}
@@ -143,11 +139,11 @@ func (t *mediaType) isUTF8() bool {
 // boundary returns the boundary of a form in multipart/form-data, or "" if there is no usable one.
 // Other multipart types are not forms that clients build anew for each attempt.
 func (t *mediaType) boundary() string {
-	if !strings.EqualFold(t.name, "multipart/form-data") {
+	if t.name != "multipart/form-data" {
 		return ""
 	}
 	for _, p := range t.params[:t.n] {
-		if strings.EqualFold(p.name, boundaryParam) && isBoundary(p.value) {
+		if p.name == boundaryParam && isBoundary(p.value) {
 			return p.value
 		}
 	}
@@ -162,8 +158,8 @@ func isBoundary(s string) bool {
 	return 1 <= len(s) && len(s) <= 70 && strings.IndexByte(s, ' ') < 0
 }
 
-// appendCodings appends the content codings (RFC 9110, section 8.4) in lower case and without
-// white space. It reports false, and appends them as they were sent, if readers take them in different ways:
+// appendCodings appends the content codings (RFC 9110, section 8.4) without white space, and in the case in which
+// they were sent, because echo knows only gzip and not GZIP. It reports false, and appends them as they were sent, if readers take them in different ways:
 // some look at the first line alone, at the first element, or for the coding identity, which changes nothing.
 func appendCodings(dst []byte, value string) (all []byte, ok bool) {
 	if value == "" {
@@ -178,7 +174,7 @@ func appendCodings(dst []byte, value string) (all []byte, ok bool) {
 		if len(dst) > start {
 			dst = append(dst, ',')
 		}
-		dst = appendLower(dst, coding)
+		dst = append(dst, coding...)
 	}
 	return dst, true
 }
@@ -194,32 +190,14 @@ func trim(s string) string {
 	return s
 }
 
-func lower(c byte) byte {
-	if 'A' <= c && c <= 'Z' {
-		c += 'a' - 'A'
-	}
-	return c
+func hasUpper(s string) bool {
+	return strings.ContainsFunc(s, func(r rune) bool { return 'A' <= r && r <= 'Z' })
 }
 
 func toLower(b []byte) {
 	for i, c := range b {
-		b[i] = lower(c)
-	}
-}
-
-func appendLower(dst []byte, s string) []byte {
-	start := len(dst)
-	dst = append(dst, s...)
-	toLower(dst[start:])
-	return dst
-}
-
-// compareFold compares two strings and ignores the case of ASCII letters.
-func compareFold(a, b string) int {
-	for i := range min(len(a), len(b)) {
-		if c := cmp.Compare(lower(a[i]), lower(b[i])); c != 0 {
-			return c
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
 		}
 	}
-	return cmp.Compare(len(a), len(b))
 }

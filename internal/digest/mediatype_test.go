@@ -13,10 +13,10 @@ func TestContentTypeSpelling(t *testing.T) {
 		{"", ""},
 		{" ", ""},
 		{"text/plain", "text/plain"},
-		{"\tTEXT/Plain ", "text/plain"},
+		{"\tText/plain ", "Text/plain"},
 		{"text/plain;", "text/plain"},
 		{"text/plain \t;\ta=b ; ", `text/plain;a="b"`},
-		{"text/plain;B=X;a=y", `text/plain;a="y";b="X"`},
+		{"text/plain;b=X;a=y", `text/plain;a="y";b="X"`},
 		{"text/plain; charset=UTF-8", `text/plain;charset="utf-8"`},
 		{`text/plain; charset="UTF-8"`, `text/plain;charset="utf-8"`},
 		{`text/plain;a=" b, c=d" ;f=g`, `text/plain;a=" b, c=d";f="g"`},
@@ -34,16 +34,16 @@ func TestContentTypeSpelling(t *testing.T) {
 func TestContentTypeThatIsNotPlainIsKept(t *testing.T) {
 	t.Parallel()
 	for _, value := range []string{
-		"Text", "Text/", "/Plain", "Text/Plain/x", "Te xt/Plain", "Text/Plain, a/b", "Text/Pläin",
-		"Text/Plain;A", "Text/Plain;A=", "Text/Plain;=b", "Text/Plain;A =b", "Text/Plain;A= b", "Text/Plain;A=b c",
-		`Text/Plain;A="b`, `Text/Plain;A="b\`, `Text/Plain;A="b\"`, `Text/Plain;A="b"c`, `Text/Plain;A=b"c"`,
-		"Text/Plain;A=b;A=b", "Text/Plain;A=b;a=c", "Text/Plain;A=b;c=d;a=e",
-		`Text/Plain;A="\b"`, `Text/Plain;A="\\"`, `Text/Plain;A="\"" ; B=c`, `Text/Plain;A=b;C="\(d"`,
-		"Text/Plain;;", "Text/Plain;;A=b", "Text/Plain; ;A=b", "Text/Plain;A=b;;", "Text/Plain;A=b; ;", "Text/Plain;A=b;;C=d",
-		"Text/Plain;A*=us-ascii''b", "Text/Plain;A*0=b;A*1=c", "Text/Plain;*=b",
-		`Text/Plain;A="b;C=d"`, "Text/Plain;A=\"b\nc\"", "Text/Plain;A=\"b\tc\"", "Text/Plain;A=\"b\x7f\"", `Text/Plain;A="bä"`,
-		`Text/Plain;A="b" c`, `Text/Plain;A="b"C=d`,
-		"Text/Plain;A=1;B=1;C=1;D=1;E=1;F=1;G=1;H=1;I=1",
+		"text/plain;A=b", "text/plain;a=b;C=d", "text", "text/", "/plain", "text/plain/x", "Te xt/plain", "text/plain, a/b", "text/pläin",
+		"text/plain;a", "text/plain;a=", "text/plain;=b", "text/plain;a =b", "text/plain;a= b", "text/plain;a=b c",
+		`text/plain;a="b`, `text/plain;a="b\`, `text/plain;a="b\"`, `text/plain;a="b"c`, `text/plain;a=b"c"`,
+		"text/plain;a=b;a=b", "text/plain;a=b;a=c", "text/plain;a=b;c=d;a=e",
+		`text/plain;a="\b"`, `text/plain;a="\\"`, `text/plain;a="\"" ; b=c`, `text/plain;a=b;c="\(d"`,
+		"text/plain;;", "text/plain;;a=b", "text/plain; ;a=b", "text/plain;a=b;;", "text/plain;a=b; ;", "text/plain;a=b;;c=d",
+		"text/plain;a*=us-ascii''b", "text/plain;a*0=b;a*1=c", "text/plain;*=b",
+		`text/plain;a="b;c=d"`, "text/plain;a=\"b\nc\"", "text/plain;a=\"b\tc\"", "text/plain;a=\"b\x7f\"", `text/plain;a="bä"`,
+		`text/plain;a="b" c`, `text/plain;a="b"c=d`,
+		"text/plain;a=1;b=1;c=1;d=1;e=1;f=1;g=1;h=1;i=1",
 	} {
 		if got, ok := digest.NormalizeType(" " + value); ok || got != value {
 			t.Errorf("%q: got %q, %v", value, got, ok)
@@ -56,7 +56,9 @@ func TestBoundary(t *testing.T) {
 	longest := strings.Repeat("b", 70)
 	for _, tt := range []struct{ value, want string }{
 		{"multipart/form-data; boundary=b", "b"},
-		{"MULTIPART/FORM-DATA; a=b; BOUNDARY=\"B:'()+_,-./:=?\"", "B:'()+_,-./:=?"},
+		{"multipart/form-data; a=b; boundary=\"B:'()+_,-./:=?\"", "B:'()+_,-./:=?"},
+		{"Multipart/form-data; boundary=b", ""},
+		{"multipart/form-data; Boundary=b", ""},
 		{"multipart/form-data; boundary=" + longest, longest},
 		{"multipart/form-data; boundary=" + longest + "b", ""},
 		{"multipart/form-data", ""},
