@@ -10,10 +10,8 @@
 package console
 
 import (
-	"context"
 	"errors"
 	"net/http"
-	"strings"
 	"time"
 
 	"example.com/idempotency"
@@ -117,48 +115,4 @@ type visit struct {
 	actor Actor
 	known bool   // the actor has been let in
 	base  string // from the address of this request to that of the first screen
-}
-
-// ServeHTTP shows a screen, or makes a decision.
-func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
-	defer cancel()
-	v := &visit{console: c, w: w, r: r.WithContext(ctx), base: "./"}
-	setHeader(w.Header())
-	page, name, found := find(r)
-	if page == "records" {
-		v.base = "../"
-	}
-	actor, err := c.Authorize(v.r)
-	if err != nil {
-		v.fail(unauthorized(err))
-		return
-	}
-	v.actor, v.known = actor, true
-	switch {
-	case !found:
-		v.fail(notFound("There is no such page."))
-	case page == "":
-		path, _, _ := strings.Cut(r.RequestURI, "?")
-		w.Header().Set("Location", "./"+path[strings.LastIndexByte(path, '/')+1:]+"/")
-		w.WriteHeader(http.StatusPermanentRedirect)
-	default:
-		v.serve(screens[page], name)
-	}
-}
-
-// A screen is what one address shows, and what a POST to it does.
-type screen struct {
-	get, post func(v *visit, name string) error
-}
-
-// screens are those of the console. An address names one by its end, so that the console needs not be told where it
-// is mounted.
-var screens = map[string]screen{
-	"/":         {get: (*visit).showNow},
-	"find":      {get: (*visit).findRecord, post: (*visit).findKey},
-	"store":     {get: (*visit).showStore},
-	"records":   {get: (*visit).showRecord, post: (*visit).decide},
-	"style.css": {get: (*visit).asset},
-	"icon.svg":  {get: (*visit).asset},
 }

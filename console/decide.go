@@ -20,6 +20,9 @@ type form struct {
 	Seen, Decision, Reason              string
 	Status, ContentType, Location, Body string
 	NotDone                             []string
+	// Of a decision about several: each record and what was seen of it, and how many they are.
+	Group []string
+	Count string
 }
 
 // Ticked reports whether the form says that a step has not happened.
@@ -31,24 +34,27 @@ func (v *visit) form() form {
 		Seen: f.Get("seen"), Decision: f.Get("decision"), Reason: strings.TrimSpace(f.Get("reason")),
 		Status: strings.TrimSpace(f.Get("status")), ContentType: strings.TrimSpace(f.Get("content_type")), Location: strings.TrimSpace(f.Get("location")),
 		Body:    strings.ReplaceAll(f.Get("body"), "\r\n", "\n"), // as it was before the browser sent it
-		NotDone: f["not_done"],
+		NotDone: f["not_done"], Group: f["group"], Count: strings.TrimSpace(f.Get("count")),
 	}
 }
 
 // errSeen says that a form was not made from a record that was looked at.
 var errSeen = &problem{status: http.StatusBadRequest, says: "The form does not say what was seen. Look at the record, and decide about that."}
 
-func (v *visit) decide(name string) error {
-	f := v.form()
+func (v *visit) mayDecide() error {
 	if !v.actor.Decide || v.actor.Name == "" {
 		return &problem{status: http.StatusForbidden, says: "You may look, and not decide."}
 	}
-	r, err := v.ruling(name)
-	if err != nil {
+	return nil
+}
+
+func (v *visit) decide(name string) error {
+	f := v.form()
+	if err := v.mayDecide(); err != nil {
 		return err
 	}
 	if f.Decision == "ask" {
-		return v.ask(r)
+		return v.ask(name)
 	}
 	var seen store.Seen
 	if seen.UnmarshalText([]byte(f.Seen)) != nil {
@@ -56,26 +62,41 @@ func (v *visit) decide(name string) error {
 	}
 	res, err := f.resolution(v.actor.Name)
 	if err != nil {
-		return v.again(r, f, err)
+		return v.again(name, f, err)
 	}
-	told := inspect.AnswerOf(&res)
-	// What is decided is done, also if the browser has gone.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), patience)
-	defer cancel()
-	var says string
-	if f.Decision == "forget" {
-		says, err = r.Forget(ctx, seen, res.Decision)
-	} else {
-		says, err = r.Of(ctx, f.Decision, seen, res)
-	}
+	defer v.stay()()
+	done, err := v.settle(name, &f, seen, res)
 	if err != nil {
-		return v.again(r, f, r.OrChanged(ctx, seen, err))
-	}
-	done := inspect.Decision{
-		Type: "decision", Record: r.Info.Record, Decision: f.Decision, Allowed: true, Says: says, Answer: told,
-		Seen: f.Seen, Actor: v.actor.Name, Reason: f.Reason,
+		return v.again(name, f, err)
 	}
 	return v.show(http.StatusOK, "done", "Decided", done, done)
+}
+
+// stay lets what is decided be done, also if the browser has gone.
+func (v *visit) stay() context.CancelFunc {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), patience)
+	v.r = v.r.WithContext(ctx)
+	return cancel
+}
+
+// settle makes the decision of a form about a record, and returns what that has done, or why it was not made.
+func (v *visit) settle(name string, f *form, seen store.Seen, res idempotency.Resolution) (inspect.Decision, error) {
+	d := inspect.Decision{
+		Type: "decision", Record: name, Decision: f.Decision, Answer: inspect.AnswerOf(&res), Seen: seen.String(),
+		Actor: v.actor.Name, Reason: f.Reason,
+	}
+	r, err := v.ruling(name)
+	if err != nil {
+		return d, err
+	}
+	ctx := v.r.Context()
+	if f.Decision == "forget" {
+		d.Says, err = r.Forget(ctx, seen, res.Decision)
+	} else {
+		d.Says, err = r.Of(ctx, f.Decision, seen, res)
+	}
+	d.Allowed = err == nil
+	return d, r.OrChanged(ctx, seen, err)
 }
 
 // resolution returns what a form says, and as whose decision.
@@ -113,28 +134,35 @@ func unfinished(says string) *problem {
 }
 
 // again shows the record as it is now, with what was filled in and why that was not done.
-func (v *visit) again(was *inspect.Ruling, f form, err error) error {
+func (v *visit) again(name string, f form, err error) error {
 	p := problemOf(err)
 	if v.wantsJSON() || p.status >= http.StatusInternalServerError {
 		return p
 	}
-	r, lookErr := v.ruling(was.Info.Record)
+	r, lookErr := v.ruling(name)
 	if lookErr != nil {
 		return lookErr // it is gone, or the store is
 	}
 	page := v.pageOf(r)
 	f.Seen, page.Notice, page.Form = page.Record.Seen, p.says, f
+	if p.status == http.StatusConflict {
+		page.Notice += " This is what is there now."
+	}
 	return v.show(p.status, "record", "Not decided", page, nil)
 }
 
 // ask shows what the resolver of the route says.
-func (v *visit) ask(r *inspect.Ruling) error {
-	word, err := inspect.AskResolver(v.r.Context(), r.Guard, r.Info.Record)
+func (v *visit) ask(name string) error {
+	r, err := v.ruling(name)
+	if err != nil {
+		return err
+	}
+	word, err := inspect.AskResolver(v.r.Context(), r.Guard, name)
 	switch {
 	case errors.Is(err, store.ErrChanged):
-		return v.again(r, v.form(), err)
+		return v.again(name, v.form(), err)
 	case err != nil:
-		return v.again(r, v.form(), &problem{status: http.StatusUnprocessableEntity, says: upper(strings.TrimPrefix(err.Error(), "idempotency: ")) + ".", err: err})
+		return v.again(name, v.form(), &problem{status: http.StatusUnprocessableEntity, says: upper(strings.TrimPrefix(err.Error(), "idempotency: ")) + ".", err: err})
 	}
 	page := v.pageOf(r)
 	page.Word = &word

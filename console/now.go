@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html/template"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -41,6 +43,20 @@ type group struct {
 	Route   string
 	Since   moment
 	Records []shownRecord
+}
+
+// Query names those that can be decided about together, if they are more than one.
+func (g group) Query() template.URL {
+	held := url.Values{}
+	for _, r := range g.Records {
+		if r.State == "held" {
+			held.Add("record", r.Record.Record)
+		}
+	}
+	if len(held["record"]) < 2 {
+		return ""
+	}
+	return template.URL(held.Encode())
 }
 
 // A shownRecord is a record in a list.

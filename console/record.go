@@ -41,8 +41,11 @@ type attempt struct {
 
 // An option is a decision that can be made.
 type option struct {
-	Word, Title, Says, Button string
-	Allowed                   bool
+	Word    string `json:"decision"`
+	Allowed bool   `json:"allowed"`
+	Says    string `json:"says" jsonschema:"what it does, or why it is refused"`
+	Title   string `json:"-"`
+	Button  string `json:"-"`
 }
 
 var titles = map[string]string{
@@ -122,7 +125,7 @@ func (v *visit) pageOf(r *inspect.Ruling) *recordPage {
 		"resume":       "Let the next request go on as attempt " + itoa(i.Attempt+1),
 	}
 	for _, d := range page.Decisions {
-		o := option{d.Decision, titles[d.Decision], strings.TrimSuffix(d.Says, ".") + ".", buttons[d.Decision], d.Allowed}
+		o := option{d.Decision, d.Allowed, strings.TrimSuffix(d.Says, ".") + ".", titles[d.Decision], buttons[d.Decision]}
 		if d.Decision == "resume" && !o.Allowed { // it may be, when the steps in doubt are ticked
 			_, err := r.Of(inspect.Rehearse(v.r.Context()), "resume", i.Seen(), idempotency.Resolution{NotDone: i.InDoubt})
 			if o.Allowed = err == nil; o.Allowed {

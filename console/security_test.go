@@ -52,7 +52,7 @@ func TestStrangers(t *testing.T) {
 		b := s.browser(Options{Authorize: func(*http.Request) (Actor, error) { return ada, err }})
 		st.asked = 0
 		for _, got := range []*httptest.ResponseRecorder{
-			b.get("/"), b.get("/store"), b.get("/nothing"), b.get("/records/" + i.Record), b.json().get("/"), b.decide(i, "forget"), b.decide(i, "resume"),
+			b.get("/"), b.get("/store"), b.get("/nothing"), b.get("/records/" + i.Record), b.get("/group?record=" + i.Record), b.json().get("/"), b.decide(i, "forget"), b.decide(i, "resume"),
 		} {
 			require.Equal(t, status, got.Code)
 			require.NotContains(t, got.Body.String(), "secret reason")
@@ -150,7 +150,7 @@ func TestForeignForms(t *testing.T) {
 			r.Header.Del("Sec-Fetch-Site")
 			r.Header.Set(fields[0], fields[1])
 		}
-		for _, got := range []*httptest.ResponseRecorder{b.decide(i, "forget"), b.decide(i, "resume"), b.do(http.MethodPost, "/find", url.Values{"key": {"a"}})} {
+		for _, got := range []*httptest.ResponseRecorder{b.decide(i, "forget"), b.decide(i, "resume"), b.do(http.MethodPost, "/group", s.together("resume", []string{"payout-1"})), b.do(http.MethodPost, "/find", url.Values{"key": {"a"}})} {
 			require.Equal(t, http.StatusForbidden, got.Code)
 		}
 	}
@@ -232,12 +232,14 @@ func TestMarkupIsText(t *testing.T) {
 	i, err := s.guard.Lookup(t.Context(), idempotency.Key{Scope: script, Value: key})
 	require.NoError(t, err)
 	b := s.browser(Options{Authorize: as(Actor{Name: script, Decide: true, ReadAnswers: true}), TraceURL: func(event.TraceContext) string { return "javascript:alert(1)" }})
+	group := url.Values{"group": {i.Record + " " + i.Seen().String()}, "decision": {"final"}, "reason": {script}, "count": {script}, "body": {script}}
 	var shown strings.Builder
 	for _, got := range []*httptest.ResponseRecorder{
 		b.get("/"), b.get("/?route=" + url.QueryEscape(script)), b.get("/?cursor=" + url.QueryEscape(script)), b.get("/records/" + i.Record), b.get("/find?record=" + url.QueryEscape(script)),
 		b.decide(i, "resume", "reason", script), b.decide(i, script, "reason", script), b.decide(i, "final", "status", script, "body", script, "location", script, "content_type", script),
 		b.decide(i, "resume", "not_done", script), b.decide(i, "final", "status", "200", "body", script, "reason", script), b.get("/records/" + i.Record + "?answer=1"),
 		b.decide(i, "forget", "reason", script, "seen", script),
+		b.get("/group?record=" + url.QueryEscape(script)), b.get("/group?record=" + i.Record), b.do(http.MethodPost, "/group", group),
 	} {
 		shown.WriteString(got.Body.String())
 		require.NotContains(t, got.Body.String(), "<script>")

@@ -130,7 +130,7 @@ func problemOf(err error) *problem {
 		return &problem{http.StatusNotFound, says, err}
 	case isChanged:
 		return &problem{http.StatusConflict, "Changed meanwhile: you saw " + brief(changed.Seen) + ", and now the record is " + brief(changed.Now.Seen()) +
-			". Nothing was changed by your decision. This is what is there now.", err}
+			". Nothing was changed by your decision.", err}
 	case errors.Is(err, store.ErrChanged), settled:
 		return &problem{http.StatusConflict, says, err}
 	case refused, strings.HasPrefix(err.Error(), "idempotency: Resolve:"), // the answer could not be one of the route's
