@@ -84,6 +84,7 @@ func (a *app) resolve() *cobra.Command {
 	v.flags(cmd, a.env)
 	given.flags(cmd)
 	cmd.Flags().StringArrayVar(&v.NotDone, "not-done", nil, "a step in doubt that has not happened, and cannot happen any more")
+	expect := cmd.Flags().Int("expect", 0, "decide about all keys that were held on the route and in the minute of RECORD, if they are so many")
 	ttl := ttlFlag(cmd)
 	cmd.RunE = a.on(func(ctx context.Context, s *source, args []string) error {
 		r, err := lookInto(ctx, s, args[0], *ttl)
@@ -97,15 +98,23 @@ func (a *app) resolve() *cobra.Command {
 		if err := given.to(&v.Resolution, args[1], a.in); err != nil {
 			return err
 		}
-		recorded := inspect.AnswerOf(&v.Resolution)
-		says, err := r.Of(v.context(ctx), args[1], seen, v.Resolution)
-		if err != nil {
-			return v.maybe(args[1], r, orChanged(ctx, r, seen, err))
+		if cmd.Flags().Changed("expect") {
+			return a.decideAlike(ctx, s, v, args[1], r, seen, *expect)
 		}
-		a.done(v, args[1], says, recorded, r.Info, seen)
-		return nil
+		return a.decide(ctx, v, args[1], r, seen)
 	})
 	return cmd
+}
+
+// decide makes a decision about a record that was looked into, and tells it.
+func (a *app) decide(ctx context.Context, v *verdict, word string, r *inspect.Ruling, seen store.Seen) error {
+	recorded := inspect.AnswerOf(&v.Resolution)
+	says, err := r.Of(v.context(ctx), word, seen, v.Resolution)
+	if err != nil {
+		return v.maybe(word, r, orChanged(ctx, r, seen, err))
+	}
+	a.done(v, word, says, recorded, r.Info, seen)
+	return nil
 }
 
 // orChanged returns err, or that the record has changed, and where to look.
