@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"net/textproto"
+	"time"
 
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/answer"
@@ -16,7 +17,7 @@ import (
 
 // An Option changes a setting of a [Guard]; see [New] and [Guard.With]. A later option
 // overrides an earlier one for the same setting, except that each [WithObserver] adds an
-// observer. A nil Option changes nothing. Package adapter has one more, for modules that trace.
+// observer. A nil Option changes nothing. Package adapter has two more, for modules that trace and measure.
 type Option interface {
 	// Apply is called by New and Guard.With.
 	Apply(hook.Options)
@@ -32,6 +33,9 @@ func (f optionFunc) Apply(o hook.Options) {
 
 // TraceBy is for package adapter.
 func (s *settings) TraceBy(f func(context.Context) event.TraceContext) { s.rules.Trace = f }
+
+// TellCalls is for package adapter.
+func (s *settings) TellCalls(f func(context.Context, string, time.Duration)) { s.rules.Calls = f }
 
 // WithRequired says whether a request without a key is refused with 400 key-missing. By
 // default it is not: the handler runs unprotected.

@@ -445,3 +445,23 @@ func redisContract(t *testing.T, b guardtest.RedisBackend, client redis.Universa
 		return st, func(d time.Duration) { b.Advance(t, prefix, d) }
 	}})
 }
+
+// A call may take as long as the least of what bounds it.
+func TestCallTimeout(t *testing.T) {
+	t.Parallel()
+	for want, c := range map[time.Duration]struct{ read, lease time.Duration }{
+		2 * time.Second: {3 * time.Second, time.Minute}, 300 * time.Millisecond: {300 * time.Millisecond, time.Minute},
+		100 * time.Millisecond: {300 * time.Millisecond, 300 * time.Millisecond}, time.Second: {-1, 3 * time.Second},
+	} {
+		options, cluster := &redis.Options{ReadTimeout: c.read}, &redis.ClusterOptions{ReadTimeout: c.read}
+		for _, client := range []redis.UniversalClient{redis.NewClient(options), redis.NewClusterClient(cluster)} {
+			guard, err := idempotency.New(idempotency.NewRedisStore(client), idempotency.SharedScope, idempotency.WithLease(c.lease))
+			require.NoError(t, err)
+			require.Equal(t, want, guard.Stats().CallTimeout, "%T", client)
+			require.NoError(t, client.Close())
+		}
+	}
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope)
+	require.NoError(t, err)
+	require.Zero(t, guard.Stats().CallTimeout)
+}

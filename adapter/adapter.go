@@ -6,6 +6,7 @@ package adapter
 
 import (
 	"context"
+	"time"
 
 	"example.com/idempotency"
 	"example.com/idempotency/event"
@@ -91,6 +92,19 @@ func WithTraceContext(f func(context.Context) event.TraceContext) idempotency.Op
 type traceContext func(context.Context) event.TraceContext
 
 func (f traceContext) Apply(o hook.Options) { o.TraceBy(f) }
+
+// WithStoreCalls sets a function that is told of each call of the store when it has ended: which one, by the names
+// of event.Event.Op, and how long it took. The context has the values of the request's, if a request made the call.
+// The function must be fast, must not panic, and is called by several goroutines at once. Nil, the default, tells
+// nobody. It counts for idempotency.New, whose store it is, and not for Guard.With. A memory store makes no calls that
+// could take long, and none is told.
+func WithStoreCalls(f func(ctx context.Context, op string, took time.Duration)) idempotency.Option {
+	return storeCalls(f)
+}
+
+type storeCalls func(context.Context, string, time.Duration)
+
+func (f storeCalls) Apply(o hook.Options) { o.TellCalls(f) }
 
 // A Judged value says itself how its run has ended. An adapter needs it for a framework whose functions
 // answer with a value that may also be a refusal. Do asks the value that its function returns without an

@@ -6,11 +6,30 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"example.com/idempotency"
 	"example.com/idempotency/adapter"
 	"example.com/idempotency/event"
 )
+
+// A module that measures is told of each call of a store that is not memory.
+func ExampleWithStoreCalls() {
+	type distant struct{ *idempotency.MemoryStore } // any store but a MemoryStore itself
+	guard, err := idempotency.New(distant{idempotency.NewMemoryStore()}, idempotency.SharedScope,
+		adapter.WithStoreCalls(func(_ context.Context, op string, took time.Duration) { fmt.Println(op, took < time.Minute) }),
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
+	r := httptest.NewRequest(http.MethodPost, "/charges", http.NoBody)
+	r.Header.Set("Idempotency-Key", "key-1")
+	h.ServeHTTP(httptest.NewRecorder(), r)
+	// Output:
+	// claim true
+	// complete true
+}
 
 // A replay leads to the trace of the run that made its answer.
 func ExampleWithTraceContext() {

@@ -55,7 +55,7 @@ var questions = []question{
 	{".", "Who is told?", map[string]string{
 		"WithRoute": "reference/events.md", "WithObserver": "reference/events.md", "WithLogger": "reference/events.md", "WithShadow": "how-to/migrating.md",
 	}},
-	{"adapter", "Who is told, for authors of adapters?", map[string]string{"WithTraceContext": "reference/events.md"}},
+	{"adapter", "Who is told, for authors of adapters?", map[string]string{"WithTraceContext": "reference/events.md", "WithStoreCalls": "reference/events.md"}},
 	{".", "Steps and `Do`", map[string]string{
 		"AtMostOnce": "how-to/steps.md", "WithPayload": "how-to/messages.md", "WithCodec": "how-to/messages.md",
 	}},

@@ -130,6 +130,9 @@ func (w *watch) observe(ctx context.Context, o metric.Observer) error {
 	o.ObserveInt64(w.pending, int64(stats.Pending))
 	o.ObserveInt64(w.givingBack, int64(stats.GivingBack))
 	o.ObserveInt64(w.abandoned, int64(stats.Abandoned))
+	if stats.CallTimeout > 0 {
+		o.ObserveFloat64(w.callTimeout, stats.CallTimeout.Seconds())
+	}
 	told := make(map[string]bool)
 	for _, run := range stats.Long {
 		if route := routeOf(run.Route); !told[route] { // the oldest comes first

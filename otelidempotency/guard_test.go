@@ -69,6 +69,33 @@ func TestGaugeOfRunsThatLast(t *testing.T) {
 	})
 }
 
+// Calls of the store are measured by operation, and the timeout is the least that holds.
+func TestStoreCallsAreMeasured(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, slow{idempotency.NewMemoryStore()})
+		b.watch(t)
+		b.serve(t, b.guard.Handler(answering(http.StatusOK, "")), "k", "")
+		m := b.metrics(t)["idempotency.store.call.duration"]
+		require.Equal(t, map[string]int64{"idempotency.operation=claim": 1, "idempotency.operation=complete": 1}, valuesOf(t, m))
+		require.InDelta(t, 0.7, sumOf(t, m), 0.001)
+		require.EqualValues(t, 2, b.values(t, "idempotency.store.timeout")[""])
+	})
+	b := newBench(t, idempotency.NewMemoryStore())
+	b.watch(t)
+	b.serve(t, b.guard.Handler(answering(http.StatusOK, "")), "k", "")
+	require.NotContains(t, b.metrics(t), "idempotency.store.call.duration")
+	require.NotContains(t, b.metrics(t), "idempotency.store.timeout", "calls of a memory store take no time")
+}
+
+// A slow store needs 700 ms for a claim.
+type slow struct{ *idempotency.MemoryStore }
+
+func (s slow) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
+	time.Sleep(700 * time.Millisecond)
+	return s.MemoryStore.Claim(ctx, key, c)
+}
+
 // claimless is a store that answers no claim.
 type claimless struct{ idempotency.Store }
 

@@ -15,6 +15,7 @@ const (
 
 // Bounds of the histograms, in seconds and bytes.
 var (
+	callBounds = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2}
 	runBounds  = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 	waitBounds = []float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 	// Half of a usual TTL should be a bound.
@@ -68,6 +69,7 @@ func (f *factory) secondsGauge(name, about string) metric.Float64ObservableGauge
 type counters struct {
 	requests               metric.Int64Counter
 	runDuration, age, wait metric.Float64Histogram
+	calls                  metric.Float64Histogram
 	size                   metric.Int64Histogram
 	incidents, storeErrors metric.Int64Counter
 	steps, overrides       metric.Int64Counter
@@ -80,6 +82,7 @@ func newCounters(f *factory) counters {
 		runDuration: f.seconds("idempotency.run.duration", "Duration of runs.", runBounds),
 		age:         f.seconds("idempotency.replay.age", "Age of the answers that were replayed.", ageBounds),
 		wait:        f.seconds("idempotency.wait.duration", "Time that requests waited for another run.", waitBounds),
+		calls:       f.seconds("idempotency.store.call.duration", "Duration of calls of the store, also of those that failed.", callBounds),
 		size:        f.bytes("idempotency.answer.size", "Size of the bodies that runs answered with.", sizeBounds),
 		incidents:   f.counter("idempotency.incidents", "{incident}", "Events that somebody should look at."),
 		storeErrors: f.counter("idempotency.store.errors", "{error}", "Calls of the store that failed or timed out."),
@@ -104,7 +107,8 @@ func newClientCounters(f *factory) clientCounters {
 type gauges struct {
 	records, censusFailed                            metric.Int64ObservableGauge
 	running, waiting, pending, givingBack, abandoned metric.Int64ObservableGauge
-	runAge, oldest, expires, censusAge, ttl          metric.Float64ObservableGauge
+	runAge, oldest, expires, censusAge               metric.Float64ObservableGauge
+	ttl, callTimeout                                 metric.Float64ObservableGauge
 }
 
 func newGauges(f *factory) gauges {
@@ -120,6 +124,7 @@ func newGauges(f *factory) gauges {
 		oldest:       f.secondsGauge("idempotency.held.age", "Time for which the first held record has been held."),
 		censusAge:    f.secondsGauge("idempotency.census.age", "Time since the last complete census of the records."),
 		expires:      f.secondsGauge("idempotency.held.expires_in", "Time until the first held record is deleted unresolved."),
+		callTimeout:  f.secondsGauge("idempotency.store.timeout", "How long a call of the store may take until it is given up."),
 		ttl:          f.secondsGauge("idempotency.policy.ttl", "How long an answer is replayed."),
 	}
 }
@@ -128,6 +133,6 @@ func newGauges(f *factory) gauges {
 func (g *gauges) all() []metric.Observable {
 	return []metric.Observable{
 		g.records, g.censusFailed, g.running, g.waiting, g.pending, g.givingBack, g.abandoned,
-		g.runAge, g.oldest, g.expires, g.censusAge, g.ttl,
+		g.runAge, g.oldest, g.expires, g.censusAge, g.ttl, g.callTimeout,
 	}
 }

@@ -32,7 +32,7 @@ func Options(opts ...Option) ([]idempotency.Option, error) {
 		return nil, err
 	}
 	o.begin()
-	return []idempotency.Option{idempotency.WithObserver(o.observe), adapter.WithTraceContext(traceOf)}, nil
+	return []idempotency.Option{idempotency.WithObserver(o.observe), adapter.WithTraceContext(traceOf), adapter.WithStoreCalls(o.call)}, nil
 }
 
 // An observer reports events.
@@ -61,6 +61,10 @@ func (o *observer) begin() {
 }
 
 const actionForgotten = "forgotten"
+
+func (o *observer) call(ctx context.Context, op string, took time.Duration) {
+	o.calls.Record(ctx, took.Seconds(), o.made.of(labels{name: keyOperation, value: op}).record...)
+}
 
 func (o *observer) observe(ctx context.Context, e event.Event) {
 	e.Route = routeOf(e.Route)

@@ -60,6 +60,9 @@ func families(t *testing.T, reg *prometheus.Registry) map[string]family {
 	return all
 }
 
+// A distant store is one whose calls are measured.
+type distant struct{ *idempotency.MemoryStore }
+
 // exported are the metrics of everything that a guard and a client can do.
 func exported(t *testing.T) map[string]family {
 	t.Helper()
@@ -70,7 +73,7 @@ func exported(t *testing.T) map[string]family {
 	opts, err := otelidempotency.Options(meters)
 	require.NoError(t, err)
 	store := idempotency.NewMemoryStore()
-	g := work(t, store, opts...)
+	g := work(t, distant{store}, opts...)
 	watch, err := otelidempotency.ObserveGuard(g, meters, otelidempotency.WithStore(store), otelidempotency.WithCensus(time.Hour))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, watch.Unregister()) })

@@ -30,7 +30,7 @@ type Access struct {
 // failure.
 func (a *Access) call(op string, timeout time.Duration, f func(context.Context) error) error {
 	start := time.Now()
-	_, err := bounded(context.WithoutCancel(a.Client), a.core, timeout, func(ctx context.Context) (struct{}, error) {
+	_, err := bounded(context.WithoutCancel(a.Client), a.core, op, timeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, f(ctx)
 	})
 	if err != nil && !errors.Is(err, store.ErrNotOwner) {
@@ -60,7 +60,7 @@ func (a *Access) requestClaim(rec *store.Record, now time.Time, c *store.Claim, 
 
 // boundedClaim is a function of its own because its closure moves the claim to the heap.
 func (a *Access) boundedClaim(c store.Claim, timeout time.Duration) (store.Record, error) {
-	return bounded(context.WithoutCancel(a.Client), a.core, timeout, func(ctx context.Context) (store.Record, error) {
+	return bounded(context.WithoutCancel(a.Client), a.core, "claim", timeout, func(ctx context.Context) (store.Record, error) {
 		return a.core.store.Claim(ctx, a.Name, c)
 	})
 }

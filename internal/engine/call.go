@@ -44,9 +44,12 @@ var (
 // store that hangs must not hang the client. Unless the store is known to honour its
 // context, the call is made in a goroutine, which is abandoned when the time is over. It ends when
 // the store returns.
-func bounded[T any](ctx context.Context, c *core, timeout time.Duration, f func(context.Context) (T, error)) (T, error) {
+func bounded[T any](ctx context.Context, c *core, op string, timeout time.Duration, f func(context.Context) (T, error)) (T, error) {
 	if c.local {
 		return f(ctx)
+	}
+	if c.calls != nil {
+		defer c.called(ctx, op, time.Now())
 	}
 	f = calm(f)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errStoreTimeout)
@@ -59,6 +62,11 @@ func bounded[T any](ctx context.Context, c *core, timeout time.Duration, f func(
 		return none, errStoreStuck
 	}
 	return giveup.Call(ctx, &c.abandoned, f)
+}
+
+// called tells of a call that has ended.
+func (c *core) called(ctx context.Context, op string, start time.Time) {
+	c.calls(ctx, op, time.Since(start))
 }
 
 // calm returns f with its panics made errors: a store that panics has failed, and the guard also

@@ -126,7 +126,7 @@ func (c *Claiming) isKnown() bool {
 		return true
 	}
 	l := c.Lease
-	_, err := bounded(context.WithoutCancel(l.Client), l.core, l.timeout(), func(ctx context.Context) (store.Record, error) {
+	_, err := bounded(context.WithoutCancel(l.Client), l.core, "get", l.timeout(), func(ctx context.Context) (store.Record, error) {
 		return inspector.Get(ctx, l.Name)
 	})
 	if err != nil && !errors.Is(err, store.ErrNotFound) {

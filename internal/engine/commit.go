@@ -84,7 +84,7 @@ func (u *Run) commit(t Task, tx store.Transaction, v Verdict) (Verdict, bool) {
 	l := u.Lease
 	c := store.Completion{Answer: v.answer, Status: v.status, TTL: u.Lease.rules.TTL}
 	l.outliveRun()
-	_, err := bounded(context.WithoutCancel(l.Client), l.core, l.sendTimeout(len(v.answer)), func(ctx context.Context) (struct{}, error) {
+	_, err := bounded(context.WithoutCancel(l.Client), l.core, "complete", l.sendTimeout(len(v.answer)), func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, tx.Complete(ctx, c)
 	})
 	var refused *store.RolledBackError

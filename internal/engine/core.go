@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,8 @@ type core struct {
 	// inline says that store calls return at once, or when their context ends. local says
 	// that they return at once.
 	local, inline bool
+
+	calls func(ctx context.Context, op string, took time.Duration) // nil, or what is told of each
 
 	leases    sync.Pool // of *Lease
 	renewers  sync.Pool // of *renewer

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"time"
+
 	"example.com/idempotency/internal/engine/inflight"
 	"example.com/idempotency/store"
 )
@@ -14,7 +16,9 @@ type Engine struct {
 // New returns an engine that keeps its records in st. local says that the calls of st return at once.
 // waitingBytes is how much memory the requests that wait may take.
 func New(st store.Store, local bool, waitingBytes int64, rules *Rules) *Engine {
-	return (&Engine{core: newCore(st, local, waitingBytes)}).With(rules)
+	c := newCore(st, local, waitingBytes)
+	c.calls = rules.Calls
+	return (&Engine{core: c}).With(rules)
 }
 
 // With returns an engine that shares all but its rules with e.
@@ -41,6 +45,7 @@ type Stats struct {
 	PendingBytes int64
 	GivingBack   int
 	Abandoned    int
+	CallTimeout  time.Duration
 	Long         []inflight.LongRun
 }
 
@@ -50,5 +55,18 @@ func (e *Engine) Stats() Stats {
 	s := Stats{Running: int(c.running.Load()), Waiting: c.room.size(), Abandoned: int(c.abandoned.Load()), Long: c.long.Oldest()}
 	s.Pending, s.PendingBytes = c.pending.Size()
 	s.GivingBack, _ = c.ghosts.Size()
+	s.CallTimeout = e.callTimeout()
 	return s
+}
+
+// callTimeout bounds a call of a small value that somebody waits for. It is 0 where calls return at once.
+func (e *Engine) callTimeout() time.Duration {
+	if e.core.local {
+		return 0
+	}
+	timeout := min(storeTimeout, e.rules.Lease/renewalsPerLease)
+	if s, ok := e.core.store.(interface{ CallTimeout() time.Duration }); ok && s.CallTimeout() > 0 {
+		timeout = min(timeout, s.CallTimeout())
+	}
+	return timeout
 }

@@ -20,7 +20,7 @@ func (e *Engine) Forget(ctx context.Context, k intent.Key, seen store.Seen, d De
 	}
 	id, about := e.lastSeen(ctx, k, seen)
 	e.core.witnesses.Drop(k.Name())
-	_, err = bounded(ctx, e.core, storeTimeout, func(ctx context.Context) (struct{}, error) {
+	_, err = bounded(ctx, e.core, "forget", storeTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, inspector.Forget(ctx, k.Name(), seen)
 	})
 	if err == nil {

@@ -230,7 +230,7 @@ func (l *Lease) GiveUp(err error) {
 
 // rollBack rolls a transaction back. Whatever the store does, it returns in time.
 func (l *Lease) rollBack(ctx context.Context, tx store.Transaction) error {
-	_, err := bounded(ctx, l.core, l.timeout(), func(ctx context.Context) (struct{}, error) {
+	_, err := bounded(ctx, l.core, "rollback", l.timeout(), func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, tx.Rollback(ctx)
 	})
 	if err != nil && !errors.Is(err, store.ErrCommittedAlone) {

@@ -114,7 +114,7 @@ func (e *Engine) read(
 	if err != nil {
 		return nil, store.Record{}, err
 	}
-	rec, err := bounded(ctx, e.core, timeout, func(ctx context.Context) (store.Record, error) {
+	rec, err := bounded(ctx, e.core, "get", timeout, func(ctx context.Context) (store.Record, error) {
 		return method(inspector, ctx, k.Name())
 	})
 	return inspector, rec, err

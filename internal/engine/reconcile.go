@@ -138,7 +138,7 @@ func (r *reconciler) reportGone(ctx context.Context) {
 func (r *reconciler) walk(ctx context.Context, q store.Query, cursor *string, pages int) {
 	for ; pages > 0 && ctx.Err() == nil; pages-- {
 		q.Cursor = *cursor
-		page, err := bounded(ctx, r.engine.core, storeTimeout, func(ctx context.Context) (store.Page, error) {
+		page, err := bounded(ctx, r.engine.core, "list", storeTimeout, func(ctx context.Context) (store.Page, error) {
 			return r.lister.List(ctx, q)
 		})
 		switch {

@@ -47,7 +47,7 @@ func (e *Engine) Resolve(ctx context.Context, k intent.Key, seen store.Seen, res
 	if s.Completion != nil {
 		timeout += sizeTime(int64(len(s.Completion.Answer)))
 	}
-	_, err = bounded(ctx, e.core, timeout, func(ctx context.Context) (struct{}, error) {
+	_, err = bounded(ctx, e.core, "resolve", timeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, inspector.Resolve(ctx, k.Name(), seen, s)
 	})
 	if err == nil {

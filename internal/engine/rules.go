@@ -34,6 +34,8 @@ type Rules struct {
 	Route string
 	// Trace returns the span that a context belongs to. It may be nil.
 	Trace func(context.Context) event.TraceContext
+	// Calls is told of each call of the store that has ended. It may be nil, and counts only for [New].
+	Calls func(ctx context.Context, op string, took time.Duration)
 	// Resolver finds out what became of a held key. It may be nil.
 	Resolver func(context.Context, Found) (Resolution, error)
 
@@ -44,6 +46,9 @@ type Rules struct {
 
 // NewReporter returns a reporter for a guard and all that are made from it.
 func NewReporter() report.Reporter { return report.Reporter{Flood: new(report.Flood)} }
+
+// renewalsPerLease leaves room for a failed renewal and its retries within a lease.
+const renewalsPerLease = 3
 
 // MinRetentionInLeases is the shortest retention, in leases.
 const MinRetentionInLeases = 2

@@ -2,9 +2,6 @@ package engine
 
 import "time"
 
-// renewalsPerLease leaves room for a failed renewal and its retries within a lease.
-const renewalsPerLease = 3
-
 // margin is how long after sending a claim or a renewal the lease is surely ours: a
 // tenth is left for clocks that run at different rates and for the way to the store.
 func (l *Lease) margin() time.Duration { return l.claim.Lease - l.claim.Lease/10 }

@@ -148,7 +148,7 @@ type watching struct {
 
 func (c *Claiming) watch(watcher store.Watcher) (<-chan struct{}, func(), error) {
 	l := c.Lease
-	w, err := bounded(context.WithoutCancel(l.Client), l.core, l.timeout(), func(ctx context.Context) (watching, error) {
+	w, err := bounded(context.WithoutCancel(l.Client), l.core, "watch", l.timeout(), func(ctx context.Context) (watching, error) {
 		settled, stop, err := watcher.Watch(ctx, l.Name)
 		if err == nil && ctx.Err() != nil {
 			stop() // nobody is left to do it

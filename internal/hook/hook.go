@@ -3,6 +3,7 @@ package hook
 
 import (
 	"context"
+	"time"
 
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/engine"
@@ -25,6 +26,7 @@ type Guard interface {
 // Options are the settings of a guard that package adapter can set.
 type Options interface {
 	TraceBy(f func(context.Context) event.TraceContext)
+	TellCalls(f func(ctx context.Context, op string, took time.Duration))
 }
 
 // Settings are those of a guard that Do does not apply.

@@ -45,6 +45,17 @@ func Obedient(client redis.UniversalClient) (_ redis.UniversalClient, obeys bool
 	return client, false
 }
 
+// ReadTimeout returns how long a client waits for a reply, or 0 if that is not known or has no bound of its own.
+func ReadTimeout(client redis.UniversalClient) time.Duration {
+	switch c := client.(type) {
+	case *redis.Client:
+		return max(0, c.Options().ReadTimeout)
+	case *redis.ClusterClient:
+		return max(0, c.Options().ReadTimeout)
+	}
+	return 0
+}
+
 // setsDeadlines reports whether a client with these timeouts sets deadlines on its connections.
 // Negative ones tell it to set none, not even that of a context.
 func setsDeadlines(read, write time.Duration) bool { return read >= 0 && write >= 0 }

@@ -77,6 +77,9 @@ func New(client redis.UniversalClient, c Config) *Store {
 // contexts, or the store has a copy of it that does.
 func (s *Store) ObeysContext() bool { return s.obeys }
 
+// CallTimeout returns how long the client waits for a reply, as its ReadTimeout says, or 0 if that is not known.
+func (s *Store) CallTimeout() time.Duration { return redisclient.ReadTimeout(s.program) }
+
 // SameAs implements [store.Comparer]. It reports whether other has the same client, whatever its other
 // options are, and the same prefix.
 func (s *Store) SameAs(other store.Store) bool {
