@@ -25,13 +25,11 @@ func (f *form) fits() error {
 
 // A groupPage is what the screen of a group shows.
 type groupPage struct {
-	Type    string           `json:"type"`
-	Records []inspect.Record `json:"records" jsonschema:"those that are held"`
-	Options []option         `json:"decisions" jsonschema:"what each decision would do to them"`
-
-	Rows   []shownRecord `json:"-"`
-	Form   form          `json:"-"`
-	Notice string        `json:"-"`
+	inspect.Group
+	Options []option
+	Rows    []shownRecord
+	Form    form
+	Notice  string
 }
 
 // Route is that of all records, if they have one.
@@ -51,17 +49,6 @@ func (p *groupPage) InDoubt() (names []string) {
 	return slices.Compact(names)
 }
 
-// A decided is what a decision about a group has done.
-type decided struct {
-	Type     string             `json:"type"`
-	Decision string             `json:"decision" jsonschema:"final, not-executed or resume"`
-	Settled  int                `json:"settled" jsonschema:"how many were decided"`
-	Left     int                `json:"left" jsonschema:"how many were left as they are"`
-	Actor    string             `json:"actor"`
-	Reason   string             `json:"reason"`
-	Results  []inspect.Decision `json:"results" jsonschema:"what became of each; one that is not allowed was left"`
-}
-
 func (v *visit) showGroup(string) error {
 	return v.group(http.StatusOK, form{Group: v.r.URL.Query()["record"]}, "")
 }
@@ -71,7 +58,7 @@ func (v *visit) group(status int, f form, notice string) error {
 	if err := f.fits(); err != nil {
 		return err
 	}
-	p := &groupPage{Type: "group", Form: f, Notice: notice}
+	p := &groupPage{Group: inspect.Group{Type: "group"}, Form: f, Notice: notice}
 	p.Form.Group = nil
 	kinds := map[string]*kind{}
 	var order []*kind
@@ -109,7 +96,10 @@ func (v *visit) group(status int, f form, notice string) error {
 		return notFound("None of these keys is held any more.")
 	}
 	p.Options = together(order)
-	return v.show(status, "group", "Several keys", p, p)
+	for _, o := range p.Options {
+		p.Group.Options = append(p.Group.Options, o.Option)
+	}
+	return v.show(status, "group", "Several keys", p, p.Group)
 }
 
 // A kind are the records of a group of which the same can be said.
@@ -128,7 +118,7 @@ var groupButtons = map[string]string{
 func together(kinds []*kind) []option {
 	all := slices.Clone(kinds[0].options)
 	for o := range all {
-		all[o].Button = groupButtons[all[o].Word]
+		all[o].Button = groupButtons[all[o].Decision]
 		var says []string
 		for _, k := range kinds {
 			all[o].Allowed = all[o].Allowed || k.options[o].Allowed
@@ -193,7 +183,7 @@ func (v *visit) decideGroup(string) error {
 		return v.group(http.StatusUnprocessableEntity, f, err.Error())
 	}
 	defer v.stay()()
-	done, status := &decided{Type: "decided", Decision: f.Decision, Actor: v.actor.Name, Reason: f.Reason}, http.StatusOK
+	done, status := &inspect.Decided{Type: "decided", Decision: f.Decision, Actor: v.actor.Name, Reason: f.Reason}, http.StatusOK
 	for _, m := range members {
 		d, err := v.settle(m.record, &f, m.seen, res)
 		if err == nil {

@@ -14,6 +14,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/store"
 )
 
@@ -90,7 +91,7 @@ func TestGroupLeavesSomeAlone(t *testing.T) {
 	s.post("POST /payouts", "payout-2", broken, hold)
 	got := s.as(ada).json().do(http.MethodPost, "/group", form)
 	require.Equal(t, http.StatusUnprocessableEntity, got.Code, "the worst of them")
-	var done decided
+	var done inspect.Decided
 	require.NoError(t, json.Unmarshal(got.Body.Bytes(), &done))
 	require.Equal(t, 2, done.Settled)
 	require.Equal(t, 3, done.Left)

@@ -25,17 +25,12 @@ const (
 
 // A now is what the first screen shows.
 type now struct {
-	Type    string           `json:"type"`
-	Says    string           `json:"says"`
-	Records []inspect.Record `json:"records"`
-	Running []inspect.Record `json:"running"`
-	Next    string           `json:"next,omitempty"`
-
-	Groups []group       `json:"-"`
-	Runs   []shownRecord `json:"-"`
-	Route  string        `json:"-"`
-	Later  bool          `json:"-"` // it is not the first page
-	Unread bool          `json:"-"` // the index has more than was read for Running
+	inspect.Now
+	Groups []group
+	Runs   []shownRecord
+	Route  string
+	Later  bool // it is not the first page
+	Unread bool // the index has more than was read for Running
 }
 
 // A group is of records that one cause may have: they are of one route, and were held in one minute.
@@ -70,7 +65,7 @@ func (s shownRecord) Short() string { return s.Record.Record[:10] + "…" }
 
 func (v *visit) showNow(string) error {
 	q := store.Query{Holding: true, States: []store.State{store.Held}, Limit: pageSize, Cursor: v.r.FormValue("cursor"), Label: v.r.FormValue("route")}
-	n := now{Type: "now", Records: []inspect.Record{}, Running: []inspect.Record{}, Route: q.Label, Later: q.Cursor != ""}
+	n := now{Now: inspect.Now{Type: "now", Records: []inspect.Record{}, Running: []inspect.Record{}}, Route: q.Label, Later: q.Cursor != ""}
 	held, next, err := v.list(v.r.Context(), q)
 	if err != nil {
 		return err
@@ -94,7 +89,7 @@ func (v *visit) showNow(string) error {
 		}
 	}
 	n.Says = n.sum(len(held), oldest) + v.hang(stats.Long) + " " + health(&stats)
-	return v.show(http.StatusOK, "now", "Now", n, n)
+	return v.show(http.StatusOK, "now", "Now", n, n.Now)
 }
 
 // mostPages is how many pages of the store are read for one that has anything in it.

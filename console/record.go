@@ -29,7 +29,7 @@ type recordPage struct {
 	Forget     string
 	Form       form
 	Notice     string // why a decision was not made
-	Answer     *shownAnswer
+	Answer     *inspect.ShownAnswer
 }
 
 // An attempt is one run, as it is shown.
@@ -41,27 +41,12 @@ type attempt struct {
 
 // An option is a decision that can be made.
 type option struct {
-	Word    string `json:"decision"`
-	Allowed bool   `json:"allowed"`
-	Says    string `json:"says" jsonschema:"what it does, or why it is refused"`
-	Title   string `json:"-"`
-	Button  string `json:"-"`
+	inspect.Option
+	Title, Button string
 }
 
 var titles = map[string]string{
 	"final": "It has happened, and this is the answer", "not-executed": "Nothing has happened", "resume": "A repetition does no harm",
-}
-
-// A shownAnswer is a recorded answer as the browser and as JSON show it.
-type shownAnswer struct {
-	Type   string      `json:"type"`
-	Record string      `json:"record"`
-	Status int         `json:"status,omitempty"`
-	Kind   string      `json:"kind"`
-	Header http.Header `json:"header"`
-	Body   string      `json:"body,omitempty"`
-	Bytes  int         `json:"bytes"`
-	Note   string      `json:"note,omitempty"`
 }
 
 var kinds = map[answer.Kind]string{
@@ -125,7 +110,7 @@ func (v *visit) pageOf(r *inspect.Ruling) *recordPage {
 		"resume":       "Let the next request go on as attempt " + itoa(i.Attempt+1),
 	}
 	for _, d := range page.Decisions {
-		o := option{d.Decision, d.Allowed, strings.TrimSuffix(d.Says, ".") + ".", titles[d.Decision], buttons[d.Decision]}
+		o := option{inspect.Option{Decision: d.Decision, Allowed: d.Allowed, Says: strings.TrimSuffix(d.Says, ".") + "."}, titles[d.Decision], buttons[d.Decision]}
 		if d.Decision == "resume" && !o.Allowed { // it may be, when the steps in doubt are ticked
 			_, err := r.Of(inspect.Rehearse(v.r.Context()), "resume", i.Seen(), idempotency.Resolution{NotDone: i.InDoubt})
 			if o.Allowed = err == nil; o.Allowed {
@@ -156,7 +141,7 @@ func (v *visit) traceURL(t event.TraceContext) string {
 const mostShown = 64 << 10
 
 // answer returns the recorded answer, to those who may see it.
-func (v *visit) answer(r *inspect.Ruling) (*shownAnswer, error) {
+func (v *visit) answer(r *inspect.Ruling) (*inspect.ShownAnswer, error) {
 	if !v.actor.ReadAnswers {
 		return nil, &problem{status: http.StatusForbidden, says: "You may not see recorded answers."}
 	}
@@ -172,7 +157,7 @@ func (v *visit) answer(r *inspect.Ruling) (*shownAnswer, error) {
 	if v.Redact != nil {
 		v.Redact(&a)
 	}
-	shown := &shownAnswer{
+	shown := &inspect.ShownAnswer{
 		Type: "answer", Record: a.Record, Status: a.Status, Kind: kinds[recorded.Kind], Header: a.Header, Body: string(a.Body), Bytes: len(a.Body),
 	}
 	switch {

@@ -10,38 +10,16 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/store"
 )
 
 // This file is the screen of the store: what it can do, how fast it is, and what this process is busy with.
 
-// A storePage is what it shows.
-type storePage struct {
-	Type     string            `json:"type"`
-	Store    string            `json:"store"`
-	Says     string            `json:"says"`
-	Answered float64           `json:"answered_ms"`
-	Check    string            `json:"check,omitempty"`
-	Records  *int              `json:"records,omitempty"`
-	Held     int               `json:"held"`
-	More     bool              `json:"more"` // than are counted as held
-	Stats    process           `json:"process"`
-	Versions map[string]string `json:"versions"`
-}
-
-// A process is what a guard is busy with in this process.
-type process struct {
-	Running      int   `json:"running"`
-	Waiting      int   `json:"waiting"`
-	Pending      int   `json:"pending"`
-	PendingBytes int64 `json:"pending_bytes"`
-	GivingBack   int   `json:"giving_back"`
-	Abandoned    int   `json:"abandoned"`
-	OldestRun    int64 `json:"oldest_run_seconds,omitempty"` // of those that have outlasted a third of their lease
-}
-
-func (v *visit) process(s *idempotency.Stats) process {
-	p := process{s.Running, s.Waiting, s.Pending, s.PendingBytes, s.GivingBack, s.Abandoned, 0}
+func (v *visit) process(s *idempotency.Stats) inspect.Process {
+	p := inspect.Process{
+		Running: s.Running, Waiting: s.Waiting, Pending: s.Pending, PendingBytes: s.PendingBytes, GivingBack: s.GivingBack, Abandoned: s.Abandoned,
+	}
 	if len(s.Long) > 0 {
 		p.OldestRun = int64(v.now().Sub(s.Long[0].Started) / time.Second)
 	}
@@ -53,7 +31,7 @@ const mostCounted = 1000
 
 func (v *visit) showStore(string) error {
 	stats := v.guard.Stats()
-	p := storePage{Type: "store", Store: strings.TrimPrefix(fmt.Sprintf("%T", v.store), "*"), Stats: v.process(&stats), Versions: versions()}
+	p := inspect.Store{Type: "store", Store: strings.TrimPrefix(fmt.Sprintf("%T", v.store), "*"), Stats: v.process(&stats), Versions: versions()}
 	began := v.now()
 	page, err := v.lister.List(v.r.Context(), store.Query{Holding: true, States: []store.State{store.Held}, Limit: mostCounted})
 	if err != nil {

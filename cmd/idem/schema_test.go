@@ -13,8 +13,9 @@ import (
 	"example.com/idempotency/internal/inspect"
 )
 
-// objects are what a line of -o json may be, by its type.
+// objects are what a line of -o json and an answer of the console may be, by its type.
 var objects = map[string]any{
+	"now": inspect.Now{}, "group": inspect.Group{}, "decided": inspect.Decided{}, "answer": inspect.ShownAnswer{}, "word": inspect.Word{}, "store": inspect.Store{},
 	"record": inspect.Record{}, "next": next{}, "why": inspect.Story{}, "decision": inspect.Decision{}, "count": count{}, "change": change{}, "check": check{}, "error": inspect.Failure{},
 }
 
@@ -24,8 +25,8 @@ const schemaFile = "../../docs/reference/idem.schema.json"
 func TestSchema(t *testing.T) {
 	t.Parallel()
 	whole := jsonschema.Schema{
-		Schema: "https://json-schema.org/draft/2020-12/schema", Title: "A line of idem -o json",
-		Description: "Each line is one object; type says which. Objects may get more fields.", Defs: map[string]*jsonschema.Schema{},
+		Schema: "https://json-schema.org/draft/2020-12/schema", Title: "A line of idem -o json, or an answer of the console",
+		Description: "Each is one object; type says which. Objects may get more fields.", Defs: map[string]*jsonschema.Schema{},
 	}
 	resolved := map[string]*jsonschema.Resolved{}
 	for name, object := range objects {
@@ -39,7 +40,7 @@ func TestSchema(t *testing.T) {
 		open.AdditionalProperties = nil
 		whole.Defs[name] = open
 	}
-	for _, name := range []string{"record", "next", "why", "decision", "count", "change", "check", "error"} {
+	for _, name := range []string{"record", "next", "why", "decision", "count", "change", "check", "error", "now", "group", "decided", "answer", "word", "store"} {
 		whole.OneOf = append(whole.OneOf, &jsonschema.Schema{Ref: "#/$defs/" + name})
 	}
 	text, err := json.MarshalIndent(whole, "", "  ")
@@ -55,6 +56,10 @@ func TestSchema(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.json")
 	require.NoError(t, err)
 	require.Greater(t, len(files), 20)
+	screens, err := filepath.Glob("../../console/testdata/*.json")
+	require.NoError(t, err)
+	require.Greater(t, len(screens), 20)
+	files = append(files, screens...)
 	seen := map[string]bool{}
 	for _, file := range files {
 		in, err := os.Open(file)

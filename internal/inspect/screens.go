@@ -1,0 +1,76 @@
+package inspect
+
+import "net/http"
+
+// This file is what the console answers to programs, beside records, stories, decisions, words and failures.
+
+// A Now is what waits for a decision, and what hangs.
+type Now struct {
+	Type    string   `json:"type"`
+	Says    string   `json:"says" jsonschema:"what waits and how the store does, in sentences"`
+	Records []Record `json:"records" jsonschema:"a page of those that are held, oldest first"`
+	Running []Record `json:"running" jsonschema:"the oldest runs in flight; only on the first page"`
+	Next    string   `json:"next,omitempty" jsonschema:"cursor of the next page"`
+}
+
+// A Group is several held records, and what each decision about them would do.
+type Group struct {
+	Type    string   `json:"type"`
+	Records []Record `json:"records" jsonschema:"those that are held"`
+	Options []Option `json:"decisions" jsonschema:"what each decision would do to them"`
+}
+
+// An Option is a decision that can be made about a group.
+type Option struct {
+	Decision string `json:"decision" jsonschema:"final, not-executed or resume"`
+	Allowed  bool   `json:"allowed" jsonschema:"of one of them at least"`
+	Says     string `json:"says" jsonschema:"what it does, or why it is refused; a line for each kind of record"`
+}
+
+// A Decided is what a decision about a group has done.
+type Decided struct {
+	Type     string     `json:"type"`
+	Decision string     `json:"decision" jsonschema:"final, not-executed or resume"`
+	Settled  int        `json:"settled" jsonschema:"how many were decided"`
+	Left     int        `json:"left" jsonschema:"how many were left as they are"`
+	Actor    string     `json:"actor"`
+	Reason   string     `json:"reason"`
+	Results  []Decision `json:"results" jsonschema:"what became of each; one that is not allowed was left"`
+}
+
+// A ShownAnswer is a recorded answer.
+type ShownAnswer struct {
+	Type   string      `json:"type"`
+	Record string      `json:"record"`
+	Status int         `json:"status,omitempty" jsonschema:"absent of the result of a function"`
+	Kind   string      `json:"kind"`
+	Header http.Header `json:"header"`
+	Body   string      `json:"body,omitempty" jsonschema:"its first 64 KiB, if it is text"`
+	Bytes  int         `json:"bytes" jsonschema:"those of the whole body"`
+	Note   string      `json:"note,omitempty" jsonschema:"what is not shown, and why"`
+}
+
+// A Store is what is known of the store, and what this process is busy with.
+type Store struct {
+	Type     string            `json:"type"`
+	Store    string            `json:"store" jsonschema:"its type"`
+	Says     string            `json:"says"`
+	Answered float64           `json:"answered_ms" jsonschema:"how long it took to list what is held"`
+	Check    string            `json:"check,omitempty" jsonschema:"what the store says of its settings"`
+	Records  *int              `json:"records,omitempty" jsonschema:"how many it has, if it knows"`
+	Held     int               `json:"held" jsonschema:"how many are held, or the first 1,000"`
+	More     bool              `json:"more" jsonschema:"there are more held than that"`
+	Stats    Process           `json:"process"`
+	Versions map[string]string `json:"versions" jsonschema:"of Go and of the modules of this library"`
+}
+
+// A Process is what a guard is busy with in one process.
+type Process struct {
+	Running      int   `json:"running"`
+	Waiting      int   `json:"waiting"`
+	Pending      int   `json:"pending" jsonschema:"runs that have ended and are not recorded yet"`
+	PendingBytes int64 `json:"pending_bytes"`
+	GivingBack   int   `json:"giving_back" jsonschema:"claims whose reply never came"`
+	Abandoned    int   `json:"abandoned" jsonschema:"calls that have not returned"`
+	OldestRun    int64 `json:"oldest_run_seconds,omitempty" jsonschema:"of those that have outlasted a third of their lease"`
+}
