@@ -117,7 +117,7 @@ func TestGroupLeavesSomeAlone(t *testing.T) {
 	require.NoError(t, s.guard.Forget(t.Context(), idempotency.Key{Record: i.Record}, s.look("payout-2").Seen(), idempotency.Decision{}))
 	got = s.as(ada).do(http.MethodPost, "/group", form)
 	require.Equal(t, http.StatusNotFound, got.Code)
-	require.Contains(t, got.Body.String(), "0 keys were decided, and 1 was left")
+	require.Contains(t, got.Body.String(), "0 keys were decided, and 1 was left as it is.")
 }
 
 // A form that is refused changes nothing. The page says why, keeps what was filled in, and is about what was seen.

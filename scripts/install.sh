@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs, on Debian and Ubuntu, what the checks need besides Go and git: Redis, PostgreSQL and
-# PgBouncer (the tests start servers of their own), a C compiler for the race detector, shellcheck, Chromium, and
-# Node.js for the linter of OpenAPI documents.
+# PgBouncer (the tests start servers of their own), a C compiler for the race detector, shellcheck, Chromium with
+# axe-core, and Node.js for the linter of OpenAPI documents.
 set -euo pipefail
+here=$(dirname "$0")
 
 missing=()
 have() { command -v "$1" >/dev/null || missing+=("$2"); }
@@ -23,7 +24,7 @@ have node nodejs
 have npm npm
 have "${CC:-gcc}" "gcc libc6-dev"
 if [ ${#missing[@]} -eq 0 ]; then
-	exit
+	exec "$here/axe.sh"
 fi
 
 as_root=()
@@ -50,3 +51,4 @@ fi
 if [ -d /run/systemd/system ] && [[ ${missing[*]} == *pgbouncer* ]]; then
 	"${as_root[@]}" systemctl disable --now pgbouncer || true
 fi
+"$here/axe.sh"

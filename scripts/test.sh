@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 summary=(go run ./tools/testsum)
 if [ -n "${REDIS_REQUIRED:-}" ]; then
 	export REDIS_EXHAUSTIVE=1
-	summary+=(-forbid-skip 'redis-server|PostgreSQL|REDIS_EXHAUSTIVE|Chromium')
+	summary+=(-forbid-skip 'redis-server|PostgreSQL|REDIS_EXHAUSTIVE|Chromium|axe-core')
 fi
 
 # Nothing in these packages or their tests goes on beside anything else, but for internal/modeltest: what goes on

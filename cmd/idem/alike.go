@@ -56,7 +56,7 @@ func (a *app) decideAlike(ctx context.Context, s *source, v *verdict, word strin
 		}
 	}
 	if left > 0 {
-		return fmt.Errorf("%d of %d keys were left as they are", left, len(found))
+		return fmt.Errorf("left %d of %d keys alone", left, len(found))
 	}
 	return nil
 }

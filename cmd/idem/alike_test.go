@@ -56,7 +56,7 @@ func TestResolveAlike(t *testing.T) {
 			got = about("not-executed", "--expect", "3")
 			require.Equal(t, inspect.ExitError, got.code, got.err)
 			require.Contains(t, got.out, "Left alone: "+s.name("payout-1"))
-			require.Contains(t, got.err, "1 of 3 keys were left as they are")
+			require.Contains(t, got.err, "left 1 of 3 keys alone")
 			for key, state := range map[string]string{"order-1": "held", "payout-1": "held", "payout-2": "released", "payout-3": "released"} {
 				require.True(t, strings.HasPrefix(s.seen(key), state), key)
 			}

@@ -1,8 +1,13 @@
 package browsertest
 
 import (
+	"bytes"
 	"context"
+	"image"
+	"image/color"
+	"image/png"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -28,24 +33,18 @@ import (
 // patience is for how long a walk may take on a busy machine.
 const patience = 2 * time.Minute
 
-// serve starts a service with held keys, and a console in front of it. It returns the address of the console.
-func serve(t *testing.T) (*idempotency.Guard, string) {
+// A service has held keys, and a console in front of it.
+type service struct {
+	t       *testing.T
+	guard   *idempotency.Guard
+	address string // of the console
+}
+
+func serve(t *testing.T) *service {
 	t.Helper()
 	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope,
 		idempotency.WithLogger(slog.New(slog.DiscardHandler)), idempotency.WithRecovery(idempotency.Hold))
 	require.NoError(t, err)
-	post := func(route, key string, h http.HandlerFunc) {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("{}"))
-		r.Header.Set("Idempotency-Key", key)
-		guard.With(idempotency.WithRoute(route)).Handler(h).ServeHTTP(httptest.NewRecorder(), r)
-	}
-	broken := func(w http.ResponseWriter, r *http.Request) {
-		_, _ = idempotency.Step(r.Context(), "charge the card", func(context.Context) (string, error) { return "", context.DeadlineExceeded }, idempotency.AtMostOnce())
-		w.WriteHeader(http.StatusInternalServerError)
-	}
-	post("POST /charges", "charge-1", broken)
-	post("POST /a/route/with/a/name/that/does/not/end/before/column/sixty4", "charge-2", broken)
-	post("POST /orders", "order-1", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
 	screens, err := console.New(guard, console.Options{Authorize: func(r *http.Request) (console.Actor, error) {
 		actor, err := console.OnThisMachine(r)
 		actor.Name, actor.Decide, actor.ReadAnswers = "ada", true, true
@@ -56,13 +55,48 @@ func serve(t *testing.T) (*idempotency.Guard, string) {
 	mux.Handle("/console/", http.StripPrefix("/console", screens))
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	return guard, server.URL + "/console/"
+	s := &service{t, guard, server.URL + "/console/"}
+	s.post("POST /charges", "charge-1", breaks(idempotency.AtMostOnce()))
+	for _, key := range []string{"payout-1", "payout-2", "payout-3"} {
+		s.post("POST /payouts", key, breaks())
+	}
+	s.post("POST /orders", "order-1", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Location", "/orders/77")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write([]byte(`{"id": 77, "total": "19.90 EUR"}`))
+	})
+	return s
+}
+
+func (s *service) post(route, key string, h http.HandlerFunc) {
+	s.t.Helper()
+	r := httptest.NewRequestWithContext(s.t.Context(), http.MethodPost, "/", strings.NewReader("{}"))
+	r.Header.Set("Idempotency-Key", key)
+	s.guard.With(idempotency.WithRoute(route)).Handler(h).ServeHTTP(httptest.NewRecorder(), r)
+}
+
+// breaks is a handler that books, and then loses its provider.
+func breaks(opts ...idempotency.TaskOption) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, _ = idempotency.Step(r.Context(), "ledger", func(context.Context) (string, error) { return "booked", nil })
+		_, _ = idempotency.Step(r.Context(), "transfer", func(context.Context) (string, error) { return "", context.DeadlineExceeded }, opts...)
+		w.WriteHeader(http.StatusInternalServerError)
+	}
+}
+
+func (s *service) look(key string) idempotency.RecordInfo {
+	s.t.Helper()
+	info, err := s.guard.Lookup(s.t.Context(), idempotency.Key{Scope: idempotency.Shared, Value: key})
+	require.NoError(s.t, err)
+	return info
 }
 
 // A browser runs no scripts of pages.
 type browser struct {
 	t    *testing.T
 	ctx  context.Context
+	axe  string // the source of axe-core, if it is installed
 	mu   sync.Mutex
 	said []string
 }
@@ -95,6 +129,10 @@ func browse(t *testing.T) *browser {
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(func() { _ = chromedp.Cancel(ctx); cancel() })
 	b := &browser{t: t, ctx: ctx}
+	if cache, err := os.UserCacheDir(); err == nil {
+		axe, _ := os.ReadFile(filepath.Join(cache, "idempotency-tools/axe-core/node_modules/axe-core/axe.min.js"))
+		b.axe = string(axe)
+	}
 	require.NoError(t, chromedp.Listen(ctx, func(ev any) {
 		if e, ok := ev.(*log.EventEntryAdded); ok {
 			b.mu.Lock()
@@ -123,9 +161,9 @@ func run[T any](b *browser, a chromedp.Action[T]) T {
 // An engineer opens the console, reads, decides by keyboard and mouse, and sees what is left.
 func TestWalk(t *testing.T) {
 	t.Parallel()
-	guard, address := serve(t)
+	s := serve(t)
 	b := browse(t)
-	run(b, chromedp.Navigate(address))
+	run(b, chromedp.Navigate(s.address))
 	first := run(b, chromedp.Text(".sum"))
 	run(b, chromedp.KeyEvent(kb.Tab))
 	skip := run(b, chromedp.Text(":focus"))
@@ -135,23 +173,43 @@ func TestWalk(t *testing.T) {
 	run(b, chromedp.KeyEvent("the bank has nothing"))
 	run(b, chromedp.Click(`button[value="resume"]`))
 	refused := run(b, chromedp.Text(`[role="alert"]`))
+	b.requireReadable("refused")
 	run(b, chromedp.Click(`input[name="not_done"]`))
 	run(b, chromedp.Click(`button[value="resume"]`))
 	run(b, chromedp.WaitVisible(`[role="status"]`))
 	done := run(b, chromedp.Text("main"))
-	run(b, chromedp.Navigate(address))
+	b.requireReadable("done")
+	run(b, chromedp.Navigate(s.address))
 	left := run(b, chromedp.Text(".sum"))
-	require.Contains(t, first, "2 requests wait for a decision")
+	require.Contains(t, first, "4 requests wait for a decision")
 	require.Equal(t, "To the content", skip)
 	require.Contains(t, refused, "may have happened")
 	require.Contains(t, done, "The next request with this key runs as attempt 2.")
 	require.Contains(t, done, "the bank has nothing", "the reason was still in the form")
-	require.Contains(t, left, "1 request has waited for a decision")
-	info, err := guard.Lookup(t.Context(), idempotency.Key{Scope: idempotency.Shared, Value: "charge-1"})
-	require.NoError(t, err)
-	require.Equal(t, "released", info.State.String())
+	require.Contains(t, left, "3 requests wait for a decision")
+	require.Equal(t, "released", s.look("charge-1").State.String())
+
+	// One of three payouts is settled meanwhile; the other two are decided together.
+	run(b, chromedp.Click("article footer a"))
+	run(b, chromedp.WaitVisible("#count"))
+	b.requireReadable("several")
+	settled := s.look("payout-2")
+	require.NoError(t, s.guard.Resolve(t.Context(), idempotency.Key{Record: settled.Record}, settled.Seen(), idempotency.Resolution{Outcome: idempotency.Resume}))
+	s.post("POST /payouts", "payout-2", breaks())
+	run(b, chromedp.Click("#reason"))
+	run(b, chromedp.KeyEvent("the bank was down, and has none of them"))
+	run(b, chromedp.Click("#count"))
+	run(b, chromedp.KeyEvent("3"))
+	run(b, chromedp.Click(`button[value="resume"]`))
+	run(b, chromedp.WaitVisible(`[role="status"]`))
+	together := run(b, chromedp.Text("main"))
+	b.requireReadable("decided")
+	require.Contains(t, together, "2 keys were decided, and 1 was left as it is.")
+	require.Contains(t, together, "Changed meanwhile")
+	require.Equal(t, "held", s.look("payout-2").State.String())
+	require.Equal(t, "released", s.look("payout-3").State.String())
 	for _, complaint := range b.complaints() {
-		require.Contains(t, complaint, "422", "only the refused decision is an error")
+		require.Regexp(t, "422|409", complaint, "only what was refused is an error")
 	}
 }
 
@@ -174,34 +232,104 @@ const unreadable = `(() => {
 	return bad;
 })()`
 
-// Each screen can be read in the light and in the dark, on a desk and on a phone. With SHOTS, a folder, it is
+// requireReadable looks at the page in the light and in the dark, on a desk and on a phone. With SHOTS, a folder, it is
 // painted there.
-func TestScreensCanBeRead(t *testing.T) {
-	t.Parallel()
-	guard, address := serve(t)
-	b := browse(t)
-	name := func(key string) string {
-		info, err := guard.Lookup(t.Context(), idempotency.Key{Scope: idempotency.Shared, Value: key})
-		require.NoError(t, err)
-		return "records/" + info.Record
-	}
-	for page, path := range map[string]string{
-		"now": "", "find": "find", "store": "store", "held": name("charge-1"), "long": name("charge-2"), "answer": name("order-1") + "?answer=1", "none": "find?record=x",
-	} {
-		for _, scheme := range []string{"light", "dark"} {
-			for size, width := range map[string]int64{"desk": 1280, "phone": 360} {
-				call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
-				run(b, chromedp.EmulateViewport(width, 900))
-				run(b, chromedp.Navigate(address+path))
-				require.Empty(t, run(b, chromedp.Evaluate[[]string](unreadable)), "%s, %s, %s", page, scheme, size)
-				if dir := os.Getenv("SHOTS"); dir != "" {
-					shot := run(b, chromedp.FullScreenshot(100))
-					require.NoError(t, os.WriteFile(filepath.Join(dir, page+"-"+scheme+"-"+size+".png"), shot, 0o644))
-				}
+func (b *browser) requireReadable(page string) {
+	b.t.Helper()
+	for _, scheme := range []string{"light", "dark"} {
+		for size, width := range map[string]int64{"phone": 360, "desk": 1280} {
+			call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+				{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+			}})
+			run(b, chromedp.EmulateViewport(width, 900))
+			require.Empty(b.t, run(b, chromedp.Evaluate[[]string](unreadable)), "%s, %s, %s", page, scheme, size)
+			if dir := os.Getenv("SHOTS"); dir != "" {
+				require.NoError(b.t, os.WriteFile(filepath.Join(dir, "console-"+page+"-"+scheme+"-"+size+".png"), b.paint(), 0o644))
 			}
+			b.requireAccessible(page + ", " + scheme + ", " + size)
 		}
 	}
+	run(b, chromedp.EmulateViewport(1280, 900))
+}
+
+// paint returns a picture of the page, as small as a PNG gets.
+func (b *browser) paint() []byte {
+	b.t.Helper()
+	shot, err := png.Decode(bytes.NewReader(run(b, chromedp.FullScreenshot(100))))
+	require.NoError(b.t, err)
+	var small bytes.Buffer
+	require.NoError(b.t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, paletted(shot)))
+	return small.Bytes()
+}
+
+// paletted returns a picture with the colours that most of it has: those of letters' edges are many and rare.
+func paletted(shot image.Image) *image.Paletted {
+	seen, all := map[color.Color]int{}, shot.Bounds()
+	for y := all.Min.Y; y < all.Max.Y; y++ {
+		for x := all.Min.X; x < all.Max.X; x++ {
+			seen[shot.At(x, y)]++
+		}
+	}
+	colours := slices.SortedFunc(maps.Keys(seen), func(a, b color.Color) int { return seen[b] - seen[a] })
+	few := image.NewPaletted(all, colours[:min(len(colours), 64)])
+	nearest := map[color.Color]uint8{}
+	for c := range seen {
+		nearest[c] = uint8(few.Palette.Index(c))
+	}
+	for y := all.Min.Y; y < all.Max.Y; y++ {
+		for x := all.Min.X; x < all.Max.X; x++ {
+			few.SetColorIndex(x, y, nearest[shot.At(x, y)])
+		}
+	}
+	return few
+}
+
+// requireAccessible lets axe-core look at the page, if scripts/axe.sh has installed it. Only for that, scripts run.
+func (b *browser) requireAccessible(page string) {
+	b.t.Helper()
+	if b.axe == "" {
+		return
+	}
+	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: false})
+	run(b, chromedp.Evaluate[any](b.axe+"; null"))
+	found := run(b, chromedp.Evaluate[[]string](`axe.run().then(r => r.violations.map(v => v.id + ": " + v.nodes.map(n => n.html).join(" ")))`, chromedp.EvalAwaitPromise))
+	require.Empty(b.t, found, page)
+	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+}
+
+// Each screen can be read by everybody.
+func TestScreensCanBeRead(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := browse(t)
+	see := func(page, path string) {
+		run(b, chromedp.Navigate(s.address+path))
+		b.requireReadable(page)
+	}
+	see("now", "")
+	see("key", "records/"+s.look("charge-1").Record)
+	see("answer", "records/"+s.look("order-1").Record+"?answer=1")
+	see("find", "find")
+	see("store", "store")
+	see("none", "find?record=x")
+	s.post("POST /a/route/with/a/name/that/does/not/end/before/column/sixty4", "long", breaks())
+	see("long-now", "")
+	see("long-key", "records/"+s.look("long").Record)
 	for _, complaint := range b.complaints() {
 		require.Contains(t, complaint, "404", "only the record that is not there is an error")
 	}
+}
+
+// What axe-core finds is seen.
+func TestAxeFindsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	if b.axe == "" {
+		t.Skip("axe-core is not installed: scripts/axe.sh does it")
+	}
+	run(b, chromedp.Navigate("data:text/html,<title>a</title><img src=x>"))
+	run(b, chromedp.Evaluate[any](b.axe+"; null"))
+	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: false})
+	found := run(b, chromedp.Evaluate[[]string](`axe.run().then(r => r.violations.map(v => v.id))`, chromedp.EvalAwaitPromise))
+	require.Contains(t, found, "image-alt")
 }
