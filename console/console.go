@@ -29,8 +29,10 @@ type Options struct {
 	// not shown. Nil is [OnThisMachine].
 	Authorize func(*http.Request) (Actor, error)
 	// GuardOf returns the guard of a route, by the label that its records have: that of
-	// [idempotency.WithRoute], or else the pattern. A decision needs the sealer of the route, and keeps an answer for its TTL. Nil,
-	// the default, and a nil guard stand for the guard of [New]. All guards must have one store.
+	// [idempotency.WithRoute], or else the pattern. An answer needs the sealer of the route, and is kept for its TTL: where
+	// GuardOf returns nil, nobody gives one, and the guard of [New] makes all other decisions. Nil, the default, stands for
+	// that guard, unless it seals nothing and another guard that was made from it, or that it was made from, does: then
+	// nobody gives an answer. All guards must have one store.
 	GuardOf func(route string) *idempotency.Guard
 	// Redact changes a recorded answer before it is shown to an actor with ReadAnswers. Nil, the default, shows
 	// it as retries get it.
@@ -91,13 +93,14 @@ type console struct {
 	inspector store.Inspector
 	lister    store.Lister
 	origin    *http.CrossOriginProtection
+	made      decisions
 	now       func() time.Time
 }
 
 // patience is for how long a request waits for the store.
 const patience = 10 * time.Second
 
-// guardOf returns the guard that decides about records of a route.
+// guardOf returns the guard that looks at records of a route.
 func (c *console) guardOf(route string) *idempotency.Guard {
 	if c.GuardOf != nil {
 		if g := c.GuardOf(route); g != nil {

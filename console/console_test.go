@@ -117,15 +117,12 @@ func TestDecisions(t *testing.T) {
 			t.Parallel()
 			s := serve(t)
 			s.fill()
-			i := s.look(c.key)
+			i, b := s.look(c.key), s.as(ada)
 			for range 2 { // a form that is sent twice is one decision
-				got := s.as(ada).decide(i, c.word, c.more...)
+				got := b.decide(i, c.word, c.more...)
 				require.Equal(t, http.StatusOK, got.Code, got.Body)
 				require.Contains(t, got.Body.String(), c.says)
 				require.Contains(t, got.Body.String(), "the bank has nothing")
-				if c.word == "forget" {
-					break
-				}
 			}
 			kind := event.Resolved
 			if c.state == 0 {
@@ -144,6 +141,7 @@ func TestDecisions(t *testing.T) {
 			require.Equal(t, "ada", heard.Actor)
 			require.Equal(t, "the bank has nothing", heard.Reason)
 			require.Contains(t, s.log.String(), `actor=ada reason="the bank has nothing"`)
+			require.Equal(t, 1, s.events.Count(kind))
 			if c.word == "final" {
 				replay := s.post("POST /payouts", c.key, broken, hold)
 				require.Equal(t, http.StatusCreated, replay.Code)
@@ -152,6 +150,21 @@ func TestDecisions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Of two operators who have seen the same, one decides, and the other learns of it.
+func TestTwoOperators(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.fill()
+	i, b := s.look("payout-1"), s.as(ada)
+	other := s.as(Actor{Name: "bob", Decide: true})
+	require.Equal(t, http.StatusOK, b.decide(i, "resume").Code)
+	for _, word := range []string{"resume", "not-executed", "final", "forget"} {
+		require.Equal(t, http.StatusConflict, other.decide(i, word, "status", "201").Code, word)
+	}
+	require.Equal(t, http.StatusConflict, b.decide(i, "not-executed").Code)
+	require.Equal(t, 1, s.events.Count(event.Resolved))
 }
 
 // What is refused changes nothing, and the page says why and keeps what was filled in.
@@ -250,6 +263,14 @@ func TestGuardOfTheRoute(t *testing.T) {
 	}})
 	require.Contains(t, b.get("/records/"+i.Record).Body.String(), "for 3d")
 	require.Equal(t, http.StatusOK, b.decide(i, "final", "status", "201").Code)
+	s.fill()
+	require.Equal(t, http.StatusOK, b.decide(s.look("payout-1"), "resume").Code)
+	unknown := b.decide(s.look("order-77"), "final", "status", "201")
+	require.Equal(t, http.StatusUnprocessableEntity, unknown.Code)
+	require.Contains(t, unknown.Body.String(), "this console has no guard for the route")
+	other := s.as(ada).decide(s.look("order-77"), "final", "status", "201")
+	require.Equal(t, http.StatusUnprocessableEntity, other.Code)
+	require.Contains(t, other.Body.String(), "give it Options.GuardOf")
 	answer, err := s.store.(store.Inspector).GetAnswer(t.Context(), i.Record)
 	require.NoError(t, err)
 	require.NotContains(t, string(answer.Answer), i.Record, "it is sealed")

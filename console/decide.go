@@ -2,11 +2,14 @@ package console
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/inspect"
@@ -85,18 +88,55 @@ func (v *visit) settle(name string, f *form, seen store.Seen, res idempotency.Re
 		Type: "decision", Record: name, Decision: f.Decision, Answer: inspect.AnswerOf(&res), Seen: seen.String(),
 		Actor: v.actor.Name, Reason: f.Reason,
 	}
+	ctx := v.r.Context()
+	v.made.mu.Lock()
+	defer v.made.mu.Unlock()
+	if again := v.made.of[name]; again.by == f.sum(v.actor, seen) {
+		return again.decision, nil
+	}
 	r, err := v.ruling(name)
 	if err != nil {
 		return d, err
 	}
-	ctx := v.r.Context()
+	if r.Info.Seen() != seen { // the store would take a decision of another operator for this one, sent again
+		return d, r.OrChanged(ctx, seen, store.ErrChanged)
+	}
 	if f.Decision == "forget" {
 		d.Says, err = r.Forget(ctx, seen, res.Decision)
 	} else {
 		d.Says, err = r.Of(ctx, f.Decision, seen, res)
 	}
-	d.Allowed = err == nil
+	if d.Allowed = err == nil; d.Allowed {
+		v.made.add(name, made{f.sum(v.actor, seen), d})
+	}
 	return d, r.OrChanged(ctx, seen, err)
+}
+
+// The decisions are those that a console has made last, by record. A form that is sent twice is one of them. Only
+// one is made at a time.
+type decisions struct {
+	mu sync.Mutex
+	of map[string]made
+}
+
+// A made decision is one, and the form that it was made by.
+type made struct {
+	by       [sha256.Size]byte
+	decision inspect.Decision
+}
+
+const mostMade = 1000
+
+func (m *decisions) add(name string, d made) {
+	if m.of == nil || len(m.of) >= mostMade {
+		m.of = make(map[string]made)
+	}
+	m.of[name] = d
+}
+
+// sum is equal for two forms of one actor that make the same decision about what was seen.
+func (f *form) sum(who Actor, seen store.Seen) [sha256.Size]byte {
+	return sha256.Sum256(fmt.Appendf(nil, "%q", []any{who.Name, seen.String(), f.Decision, f.Reason, f.Status, f.ContentType, f.Location, f.Body, f.NotDone}))
 }
 
 // resolution returns what a form says, and as whose decision.

@@ -68,7 +68,11 @@ func (v *visit) ruling(name string) (*inspect.Ruling, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.Guard = v.guardOf(i.Route)
+		if r.Guard = v.guardOf(i.Route); v.GuardOf(i.Route) == nil {
+			r.Unfit = "this console has no guard for the route, and does not know how it records: Options.GuardOf returns nil for it"
+		}
+	} else if inspect.SealsElsewhere(v.guard) {
+		r.Unfit = "a guard of this service seals what it records, and this console does not know whether that of the route does: give it Options.GuardOf"
 	}
 	r.TTL = inspect.TTLOf(r.Guard)
 	return r, r.LookInto(v.r.Context(), v.inspector, key)

@@ -148,14 +148,8 @@ func TestRequestsThatAreTheSame(t *testing.T) {
 			digest.Request{ContentType: `multipart/related;type="text/xml";start=a`},
 			digest.Request{ContentType: `multipart/related;start="a";type="text/xml"`},
 		},
-		{
-			"spelling of the coding", digest.Raw,
-			digest.Request{ContentEncoding: "gzip, br"}, digest.Request{ContentEncoding: "gzip,br"},
-		},
-		{
-			"nil and empty body", digest.Raw,
-			digest.Request{Body: []byte{}}, digest.Request{},
-		},
+		{"spelling of the coding", digest.Raw, digest.Request{ContentEncoding: "gzip, br"}, digest.Request{ContentEncoding: "gzip,br"}},
+		{"nil and empty body", digest.Raw, digest.Request{Body: []byte{}}, digest.Request{}},
 		{
 			"random boundary", digest.Raw,
 			digest.Request{ContentType: "multipart/form-data; boundary=one", Body: parcel("one")},

@@ -20,6 +20,8 @@ type core struct {
 	// that they return at once.
 	local, inline bool
 
+	seals atomic.Bool // one of the engines does
+
 	calls func(ctx context.Context, op string, took time.Duration) // nil, or what is told of each
 
 	leases    sync.Pool // of *Lease

@@ -24,8 +24,14 @@ func New(st store.Store, local bool, waitingBytes int64, rules *Rules) *Engine {
 // With returns an engine that shares all but its rules with e.
 func (e *Engine) With(rules *Rules) *Engine {
 	e.core.resolvers.add(rules)
+	if rules.Seals.Sealer != nil {
+		e.core.seals.Store(true)
+	}
 	return &Engine{e.core, rules}
 }
+
+// SealsElsewhere reports whether e seals nothing, and another engine that shares its store does.
+func (e *Engine) SealsElsewhere() bool { return e.rules.Seals.Sealer == nil && e.core.seals.Load() }
 
 // Store returns the store.
 func (e *Engine) Store() store.Store { return e.core.store }

@@ -16,6 +16,9 @@ import (
 // StoreOf returns the store of a guard.
 func StoreOf(g *idempotency.Guard) store.Store { return g.Hook().Engine().Store() }
 
+// SealsElsewhere reports whether a guard seals nothing, and another guard that was made from the same one does.
+func SealsElsewhere(g *idempotency.Guard) bool { return g.Hook().Engine().SealsElsewhere() }
+
 // TTLOf returns how long a guard keeps answers.
 func TTLOf(g *idempotency.Guard) time.Duration { return g.Hook().Engine().TTL() }
 

@@ -63,8 +63,8 @@ type Ruling struct {
 	TTL time.Duration
 	// NotDone says how a decision says of a step that it has not happened.
 	NotDone string
-	// Sealed says that the route has a sealer, whose keys the guard does not have.
-	Sealed bool
+	// Unfit says why the guard is not to record an answer for the route. It is empty if it is, as far as one knows.
+	Unfit string
 }
 
 // LookInto looks at the record of k in st, the store of r.Guard, and at what may be decided about it.
@@ -74,7 +74,9 @@ func (r *Ruling) LookInto(ctx context.Context, st store.Inspector, k idempotency
 	}
 	rec, err := st.Get(ctx, r.Info.Record)
 	_, hidden := r.Of(Rehearse(ctx), "resume", r.Info.Seen(), idempotency.Resolution{NotDone: r.Info.InDoubt})
-	r.Sealed = len(rec.SealedKey) > 0 && r.Info.Key.Record != "" || unreadable(hidden)
+	if len(rec.SealedKey) > 0 && r.Info.Key.Record != "" || unreadable(hidden) {
+		r.Unfit = "the route seals what it records, and could not read this answer: decide by Guard.Resolve in the service, which has the keys"
+	}
 	return err
 }
 
@@ -85,8 +87,8 @@ func unreadable(err error) bool {
 // Of decides about the record, and returns what that does, or why it is refused.
 func (r *Ruling) Of(ctx context.Context, word string, seen store.Seen, res idempotency.Resolution) (says string, refused error) {
 	res.Outcome = Outcomes[word]
-	if word == "final" && r.Sealed {
-		return "", &Refusal{"the route seals what it records, and could not read this answer: decide by Guard.Resolve in the service, which has the keys", nil}
+	if word == "final" && r.Unfit != "" {
+		return "", &Refusal{r.Unfit, nil}
 	}
 	err := r.Guard.Resolve(ctx, idempotency.Key{Record: r.Info.Record}, seen, res)
 	switch {
