@@ -5,7 +5,9 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"net"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -99,8 +101,12 @@ func TestDoctorOfRedis(t *testing.T) {
 	require.Equal(t, fail, checks(t, inspect.ExitUnhealthy, flags...)["evicted"].Result)
 	set("maxmemory-policy", "noeviction")
 	require.Equal(t, fail, checks(t, inspect.ExitUnhealthy, flags...)["memory"].Result)
-	set("maxmemory", "0")
 	server.Do(t, "CONFIG", "RESETSTAT")
+	used, err = strconv.Atoi(server.Info(t, "memory")["used_memory"])
+	require.NoError(t, err)
+	set("maxmemory", strconv.Itoa(used*100/87))
+	require.Equal(t, warn, checks(t, inspect.ExitOK, flags...)["memory"].Result)
+	set("maxmemory", "0")
 
 	require.Equal(t, fail, checks(t, inspect.ExitUnhealthy, append(flags, "--replicas", "1")...)["replicas"].Result)
 	replica := redistest.StartReplica(t, server)
@@ -109,6 +115,31 @@ func TestDoctorOfRedis(t *testing.T) {
 
 	serve(t, guardtest.RedisAt(t, server)).post("POST /payouts", "a", broken, hold)
 	require.Equal(t, warn, checks(t, inspect.ExitOK, flags...)["held"].Result)
+}
+
+// A replica that is there and has not caught up is told.
+func TestDoctorSeesALaggingReplica(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "3600") // it gets its data in an hour
+	host, port, err := net.SplitHostPort(server.Addr)
+	require.NoError(t, err)
+	redistest.Start(t, "--replicaof", host, port)
+	require.Eventually(t, func() bool { return strings.Contains(server.Info(t, "replication")["slave0"], "state=") }, time.Minute, 5*time.Millisecond)
+	found := checks(t, inspect.ExitOK, "--redis", "redis://"+server.Addr, "--timeout", "1h")["replicas"]
+	require.Equal(t, warn, found.Result)
+	require.Equal(t, "1, one of them not in step", found.Found)
+}
+
+// A disk on which nothing can be written is a fault.
+func TestDoctorSeesADiskThatIsAway(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	server := redistest.Start(t, "--dir", dir)
+	require.NoError(t, os.RemoveAll(dir))
+	server.Do(t, "BGSAVE")
+	require.Eventually(t, func() bool { return server.Info(t, "persistence")["rdb_last_bgsave_status"] == "err" }, time.Minute, 5*time.Millisecond)
+	require.Equal(t, fail, checks(t, inspect.ExitUnhealthy, "--redis", "redis://"+server.Addr, "--timeout", "1h")["persistence"].Result)
 }
 
 // The account of docs/how-to/redis.md can do all, and one that lacks a command is found out.
@@ -200,6 +231,7 @@ func TestDoctorOfPostgres(t *testing.T) {
 		return checks(t, code, "--timeout", "1h", "--table", table, "--postgres", by.DSN+setting)
 	}
 	requireWell(t, "postgres", p.flags)
+	requireClock(t, p.flags)
 	do("COMMENT ON TABLE " + table + " IS 'idempotency: schema 99, for programs of schema 1 or later'")
 	found := find(inspect.ExitUnhealthy, server, "&default_transaction_isolation=serializable&synchronous_commit=off")
 	require.Equal(t, warn, found["isolation"].Result)
